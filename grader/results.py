@@ -1,0 +1,119 @@
+"""What the evaluator finds out, as small frozen records. Reports are pure functions of these; nothing here computes."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Literal
+
+Verdict = Literal["pass", "wrong", "slow", "crash", "timeout", "compile_error", "missing", "rejected"]
+
+#: The familiar exit codes of every command line of the kit.
+EXIT_PASS, EXIT_SUBMISSION, EXIT_USAGE, EXIT_KIT = 0, 1, 2, 3
+
+
+@dataclass(frozen=True)
+class Diagnosis:
+    """Where an output is wrong and, as far as its pattern tells, why.
+
+    `code` is a stable machine name ("remainder_tile", "heads_copied", ...); `message` is one to three sentences for
+    the student. Indices are (b, h, i, j) of the output; None where no single element is meant (a crash, say).
+    """
+
+    code: str
+    message: str
+    first_index: tuple[int, ...] | None = None
+    expected: float | None = None
+    actual: float | None = None
+    wrong_count: int | None = None
+    total_count: int | None = None
+
+
+@dataclass(frozen=True)
+class CaseResult:
+    """One input on which the kernel was called. `max_error` is max |actual - expected|, absolute."""
+
+    name: str
+    shape: dict[str, int]
+    ok: bool
+    max_error: float | None
+    diagnosis: Diagnosis | None = None
+
+
+@dataclass(frozen=True)
+class Timing:
+    """Paired timing of student against reference. Lists hold one value per call, in the order of the calls.
+
+    `clock` is the one that decided: "cpu" or "wall". `verdict` is "pass" or "slow"; `flags` may hold "undecided".
+    `self_ratio` is the reference against itself over the same rounds (1.0 on a fit machine); `fit` says whether it
+    stayed within bounds, and without it `verdict` is always "pass" with the flag "machine_unfit".
+    """
+
+    reference_ms: float
+    student_ms: float
+    ratio: float
+    ratio_interval: tuple[float, float]
+    rounds: int
+    clock: Literal["cpu", "wall"]
+    allowance: float
+    verdict: Literal["pass", "slow"]
+    self_ratio: float
+    fit: bool
+    flags: tuple[str, ...] = ()
+    reference_wall_ms: tuple[float, ...] = ()
+    student_wall_ms: tuple[float, ...] = ()
+    reference_cpu_ms: tuple[float, ...] = ()
+    student_cpu_ms: tuple[float, ...] = ()
+
+
+@dataclass(frozen=True)
+class Memory:
+    """Memory of one call. Profiler figures are what torch.profiler sees in the scope (the familiar "mem usage");
+    peak figures are the growth of the process's resident high-water mark during a call, less the inputs."""
+
+    profiler_bytes: int | None
+    reference_profiler_bytes: int | None
+    peak_bytes: int | None
+    reference_peak_bytes: int | None
+
+
+@dataclass(frozen=True)
+class ProfileRow:
+    """One row of the torch.profiler table; times in microseconds, memory in bytes."""
+
+    name: str
+    self_cpu_us: float
+    cpu_total_us: float
+    calls: int
+    cpu_bytes: int
+    self_cpu_bytes: int
+
+
+@dataclass(frozen=True)
+class PartResult:
+    id: str
+    title: str
+    verdict: Verdict
+    points: float
+    max_points: float
+    cases: tuple[CaseResult, ...] = ()
+    time: Timing | None = None
+    memory: Memory | None = None
+    diagnosis: Diagnosis | None = None
+    flags: tuple[str, ...] = ()
+    output: str = ""
+    """What the kernel printed, bounded and made harmless for a terminal."""
+
+
+@dataclass(frozen=True)
+class SubmissionResult:
+    submission_id: str
+    sha256: str
+    assignment: str
+    machine: dict[str, object]
+    toolchain: dict[str, object]
+    sandbox: dict[str, object]
+    parts: tuple[PartResult, ...]
+    flags: tuple[str, ...] = ()
+    points: float = 0.0
+    max_points: float = 0.0
+    schema_version: int = field(default=1, init=False)
