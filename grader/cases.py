@@ -10,8 +10,8 @@ What graded inputs must be, and why:
 - outputs of order one, so that the error budget is about relative accuracy and zeros can never pass.
 
 "random", "onehot", "permuted_keys" and "rising" are all of that. "constant_rows", "dominant" and "offset" are
-probes: each gives up the spread for one thing that it shows well, so none of them may stand alone. The published
-inputs have only the bound on |Q.K|; they live on as "ramp" because students know their numbers.
+probes: each gives up the spread for one thing that it shows well, so none of them may stand alone. The
+published inputs have only the bound on |Q.K|; they live on as "ramp" because students know their numbers.
 """
 
 from __future__ import annotations
