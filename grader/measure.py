@@ -1,4 +1,4 @@
-"""The verdict on time: student against reference in paired rounds, with an interval that says how sure we are.
+"""The verdict on time: student against reference in paired rounds, with an interval that says how sure it is.
 
 Theory of operation. A round is four calls, A B B A or B A A B in turn (A the reference, B the student), so
 that a drift of the machine falls on both sides alike. Its ratio is the geometric mean of the two student
@@ -10,8 +10,9 @@ the flag "undecided".
 
 Looking at the interval after every round and stopping at the first favourable one would inflate the error:
 a student exactly at the allowance would fail 1.95 % of the time over 8..24 rounds, and not at most 1 %. We
-look only at 8, 12, 18 and 24 rounds (`looks`), which brings the whole procedure to 0.99 %;
-tests/test_measure.py computes both figures exactly.
+look only at 8, 12, 18 and 24 rounds (`looks`), which brings the whole procedure to 0.99 %; for limits that
+need more looks the interval's confidence is raised until it holds (`confidence_of`). Both figures are exact,
+not simulated (`false_fail_chance`), and hold for any noise.
 
 Time and budget. Before the first look only a ratio that is beyond doubt stops the measurement, and only
 when going on would cost more than `budget_s`: at least four rounds, every one of them more than twice the
@@ -37,6 +38,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import cache
 from itertools import count
 from math import ceil, comb, sqrt
 from statistics import median
@@ -160,6 +162,34 @@ def looks(policy: TimePolicy) -> tuple[int, ...]:
     return tuple(rounds)
 
 
+def false_fail_chance(schedule: Sequence[int], confidence: float) -> float:
+    """The exact probability that a student just at the allowance is called slow at one of these looks.
+
+    Only the number of rounds below the allowance matters, so the measurement is a fair walk that ends at
+    the first decisive look. By symmetry also the probability that such a student is called clearly fast.
+    """
+    alive, slow, n = {0: 1.0}, 0.0, 0
+    for look in schedule:
+        for _ in range(look - n):
+            alive = {b: (alive.get(b, 0.0) + alive.get(b - 1, 0.0)) / 2 for b in range(max(alive) + 2)}
+        n, rank = look, interval_rank(look, confidence)
+        slow += sum(p for below, p in alive.items() if below < rank)
+        alive = {below: p for below, p in alive.items() if rank <= below <= look - rank}
+    return slow
+
+
+@cache
+def confidence_of(schedule: tuple[int, ...]) -> float:
+    """The confidence to ask of each look's interval so that all looks together err within CONFIDENCE.
+
+    Just CONFIDENCE for 8..24 rounds; more for schedules with more looks.
+    """
+    confidence, error_per_side = CONFIDENCE, (1 - CONFIDENCE) / 2
+    while false_fail_chance(schedule, confidence) > error_per_side:
+        confidence = 1 - 0.9 * (1 - confidence)
+    return confidence
+
+
 # --- the verdict: pure functions of rounds
 
 
@@ -169,6 +199,7 @@ class _View:
 
     clock: Clock
     allowance: float
+    confidence: float
     reference_s: tuple[float, ...]
     student_s: tuple[float, ...]
 
@@ -182,12 +213,16 @@ class _View:
         a = self.reference_s
         return [a[i] / a[i + 1] for i in range(0, len(a), 2)]
 
+    def estimate(self) -> Estimate:
+        """The median of the ratios and its interval."""
+        return median_estimate(self.ratios(), self.confidence)
+
     def verdict(self, *, beyond_doubt: bool) -> Literal["pass", "slow"] | None:
         """What the ratios prove: by their interval or, `beyond_doubt`, by a wide margin in each round."""
         if beyond_doubt:
             low, high = min(self.ratios()) / DOUBT_MARGIN, max(self.ratios()) * DOUBT_MARGIN
         else:
-            estimate = median_estimate(self.ratios())
+            estimate = self.estimate()
             low, high = estimate.low, estimate.high
         if low > self.allowance:
             return "slow"
@@ -202,7 +237,7 @@ def _seconds(rounds: Sequence[Round], side: str, clock: Clock) -> tuple[float, .
 def _view(rounds: Sequence[Round], policy: TimePolicy, clock: Clock, ceiling: float = 1.0) -> _View:
     reference_s, student_s = (_seconds(rounds, side, clock) for side in ("reference", "student"))
     allowance = max(policy.allowance_ratio, 1 + policy.allowance_ms / (1e3 * median(reference_s)))
-    return _View(clock, ceiling * allowance, reference_s, student_s)
+    return _View(clock, ceiling * allowance, confidence_of(looks(policy)), reference_s, student_s)
 
 
 def _has_cpu(rounds: Sequence[Round]) -> bool:
@@ -251,7 +286,7 @@ def judge(rounds: Sequence[Round], policy: TimePolicy) -> Timing:
     if not rounds:
         raise ValueError("no verdict without a round")
     proved, view = _decide(rounds, policy, beyond_doubt=len(rounds) < policy.min_rounds)
-    estimate = median_estimate(view.ratios())
+    estimate = view.estimate()
     fit = is_fit(view.self_ratios(), policy)
     flags = {
         "undecided": proved is None,
