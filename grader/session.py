@@ -1,0 +1,550 @@
+"""The trusted side of a runner's pipe: it sends fresh inputs, holds the clock and freezes the runner between calls.
+
+A `Zygote` is one interpreter with torch imported; `Zygote.spawn` forks a runner from it in milliseconds and returns a
+`Session`. Every `Session.call` ends in a `Call`, whatever the student's code did: an answer, an exception, a crash, a
+time-out or nonsense on the pipe. The wall clock runs from the first byte of the request to the last byte of the output;
+CPU time is read from the runner's process clock by this side, so nothing inside the runner can touch either.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import math
+import os
+import selectors
+import signal
+import socket
+import struct
+import subprocess
+import sys
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any, Literal
+
+import grader.runner
+from grader.errors import KitError
+from grader.results import ProfileRow
+from grader.sandbox import Limits
+
+FRAME = struct.Struct("<IQ")
+HEADER_LIMIT_BYTES = 1 << 20
+OUTPUT_LIMIT_BYTES = 64 << 10
+PIPE_BYTES = 1 << 20
+START_TIMEOUT_S = 120.0
+F_SETPIPE_SZ = 1031
+
+DTYPE_NAMES = {0: "uint8", 1: "int8", 2: "int16", 3: "int32", 4: "int64", 5: "float16", 6: "float32", 7: "float64", 11: "bool", 15: "bfloat16"}
+KIND_NAMES = {0: "nothing", 1: "a number", 2: "a tensor", 3: "a std::vector<float>", 4: "an undefined tensor"}
+
+
+@dataclass(frozen=True)
+class Call:
+    """What one request came to.
+
+    `status`: "ok", "exception" (the function threw; `message`), "crash" (`signal_name` or `message` say how),
+    "timeout", or "protocol" (the reply made no sense). `output` is a contiguous tensor in the judge's own memory, None
+    when the function returned no tensor or one whose bytes were withheld for their size. `changed_inputs` are the
+    positions of inputs that came back different, known only when the echo was asked for.
+    """
+
+    status: Literal["ok", "exception", "crash", "timeout", "protocol"]
+    wall_s: float = 0.0
+    cpu_s: float | None = None
+    kind: str = ""
+    dtype: str = ""
+    shape: tuple[int, ...] = ()
+    output: Any = None
+    message: str = ""
+    signal_name: str = ""
+    changed_inputs: tuple[int, ...] = ()
+    echoes: tuple[Any, ...] = ()
+    profile: tuple[ProfileRow, ...] = ()
+    profiled_wall_s: float | None = None
+    peak_bytes: int | None = None
+
+
+@dataclass(frozen=True)
+class Request:
+    """One call: the function, its arguments in order and the input tensors that they refer to.
+
+    An argument is {"input": k}, {"zeros": [n, ...]}, {"value": x} or, in a table, {"column": k}.
+    """
+
+    function: str
+    arguments: Sequence[Mapping[str, Any]]
+    inputs: Sequence[Any]
+    output_shape: tuple[int, ...] = ()
+    keywords: Mapping[str, Any] = field(default_factory=dict)
+    op: Literal["call", "table"] = "call"
+
+
+class RunnerDied(Exception):
+    """The runner closed its pipe or ran out of time; only `Session` sees this."""
+
+    def __init__(self, timed_out: bool = False, nonsense: str = "") -> None:
+        super().__init__(nonsense)
+        self.timed_out, self.nonsense = timed_out, nonsense
+
+
+class Zygote:
+    """An isolated interpreter that imports torch while the judge does something else, and then forks runners."""
+
+    def __init__(self, environment: Mapping[str, str] | None = None) -> None:
+        """Start it and return at once. `environment` adds to the scrubbed one (a sanitizer's preload)."""
+        ours, theirs = socket.socketpair()
+        scrubbed = {
+            "PATH": "/usr/local/bin:/usr/bin:/bin",
+            "LANG": "C.UTF-8",
+            "HOME": "/nonexistent",
+            "KINETO_LOG_LEVEL": "99",
+        }
+        with theirs:
+            self._process = subprocess.Popen(
+                [sys.executable, "-I", str(Path(grader.runner.__file__)), str(theirs.fileno())],
+                env={**scrubbed, **(environment or {})},
+                pass_fds=[theirs.fileno()],
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.DEVNULL,
+                stderr=subprocess.PIPE,
+                start_new_session=True,
+            )
+        self._control = ours
+        self._ready = False
+        self._living: set[int] = set()
+
+    def __enter__(self) -> Zygote:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def spawn(
+        self,
+        kind: Literal["student", "raw", "torch"],
+        object_path: Path | str,
+        *,
+        threads: int,
+        cpus: Sequence[int] | None = None,
+        limits: Limits | None = None,
+        call_timeout_s: float = 20.0,
+    ) -> Session:
+        """Fork a runner and let it load the object. The session may be dead on arrival: see `Session.death`."""
+        self._wait_ready()
+        request_read, request_write = os.pipe()
+        reply_read, reply_write = os.pipe()
+        output_read, output_write = os.pipe()
+        for fd in (request_write, reply_read, output_read):
+            os.set_blocking(fd, False)
+            with contextlib.suppress(OSError, ImportError):
+                import fcntl
+
+                fcntl.fcntl(fd, F_SETPIPE_SZ, PIPE_BYTES)
+        spec = {
+            "op": "spawn",
+            "kind": kind,
+            "object": str(object_path),
+            "threads": threads,
+            "cpus": list(cpus) if cpus else None,
+            "limits": asdict(limits or Limits()),
+        }
+        theirs = [request_read, reply_write, output_write]
+        try:
+            pid = self._ask(spec, theirs)["pid"]
+        finally:
+            for fd in theirs:
+                os.close(fd)
+        self._living.add(pid)
+        return Session(self, pid, request_write, reply_read, output_read, call_timeout_s)
+
+    def reap(self, pid: int) -> int:
+        """Kill a runner with all it started, and return how it had ended (a waitpid status)."""
+        self._living.discard(pid)
+        with contextlib.suppress(ProcessLookupError, PermissionError):
+            os.killpg(pid, signal.SIGKILL)
+        return int(self._ask({"op": "reap", "pid": pid, "living": sorted(self._living)})["status"])
+
+    def close(self) -> None:
+        self._control.close()
+        with contextlib.suppress(ProcessLookupError, PermissionError):
+            for pid in self._living:
+                os.killpg(pid, signal.SIGKILL)
+        try:
+            self._process.wait(timeout=5)
+        except subprocess.TimeoutExpired:
+            self._process.kill()
+            self._process.wait()
+        if self._process.stderr:
+            self._process.stderr.close()
+
+    def _wait_ready(self) -> None:
+        if self._ready:
+            return
+        self._control.settimeout(START_TIMEOUT_S)
+        try:
+            self._receive()
+        except (OSError, ValueError) as error:
+            self._process.kill()
+            said = self._process.stderr.read().decode(errors="replace") if self._process.stderr else ""
+            last = said.strip().splitlines()[-1:] or ["it ended without a word"]
+            raise KitError(f"the runner process could not import torch: {last[0]}") from error
+        self._ready = True
+
+    def _ask(self, message: Mapping[str, Any], fds: Sequence[int] = ()) -> dict[str, Any]:
+        try:
+            socket.send_fds(self._control, [json.dumps(message).encode()], fds)
+            return self._receive()
+        except (OSError, ValueError) as error:
+            raise KitError("the runner's parent process died; run the command again") from error
+
+    def _receive(self) -> dict[str, Any]:
+        line = b""
+        while not line.endswith(b"\n"):
+            chunk = self._control.recv(4096)
+            if not chunk:
+                raise ValueError("closed")
+            line += chunk
+        return json.loads(line)
+
+
+class Session:
+    """One runner with one object loaded. Not reusable after a crash or time-out: `death` then says what happened."""
+
+    def __init__(
+        self, zygote: Zygote, pid: int, request_fd: int, reply_fd: int, output_fd: int, call_timeout_s: float
+    ) -> None:
+        self._zygote, self._pid = zygote, pid
+        self._request_fd, self._reply_fd, self._output_fd = request_fd, reply_fd, output_fd
+        self._open_fds = [request_fd, reply_fd, output_fd]
+        self._output_open = True
+        self._captured = bytearray()
+        self.output_total_bytes = 0
+        self.call_timeout_s = call_timeout_s
+        self.death: Call | None = None
+        self.functions: dict[str, str] = {}
+        self.load_error: str | None = None
+        self._greet()
+
+    def __enter__(self) -> Session:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    @property
+    def printed(self) -> str:
+        """What the object wrote to stdout and stderr so far: the first 64 KiB, control characters made visible."""
+        return harmless(self._captured.decode(errors="replace"))
+
+    def call(
+        self,
+        request: Request,
+        *,
+        echo_inputs: bool = False,
+        profile_label: str | None = None,
+        workspace_in_scope: bool = True,
+        measure_peak: bool = False,
+        timeout_s: float | None = None,
+    ) -> Call:
+        """Send one request and wait for its reply, at most `timeout_s` (the session's own limit by default)."""
+        if self.death is not None:
+            return self.death
+        sizes = [tensor.numel() * tensor.element_size() for tensor in request.inputs]
+        wanted_bytes = 8 * math.prod(request.output_shape)
+        header = {
+            "op": request.op,
+            "function": request.function,
+            "arguments": list(request.arguments),
+            "inputs": [{"shape": list(t.shape), "dtype": str(t.dtype).removeprefix("torch.")} for t in request.inputs],
+            "output_shape": list(request.output_shape),
+            "keywords": dict(request.keywords),
+            "echo_inputs": echo_inputs,
+            "profile": profile_label,
+            "workspace_in_scope": workspace_in_scope,
+            # A wrong shape needs no bytes; a wrong dtype may take twice the bytes.
+            "max_output_bytes": max(wanted_bytes, 1 << 20),
+        }
+        text = json.dumps(header).encode()
+        buffers = [memoryview(FRAME.pack(len(text), sum(sizes)) + text)]
+        buffers += [grader.runner.tensor_bytes(tensor.contiguous()) for tensor in request.inputs]
+        resident_before = self._reset_peak() if measure_peak else None
+        try:
+            reply, payload, wall_s, cpu_s = self._exchange(buffers, timeout_s or self.call_timeout_s)
+            call = self._understand(reply, payload, request, wall_s, cpu_s)
+        except RunnerDied as end:
+            self.death = self._bury(end)
+            return self.death
+        if resident_before is not None:
+            peak = (self._status_bytes("VmHWM") or 0) - resident_before - sum(sizes)
+            call = _with(call, peak_bytes=max(0, peak))
+        return call
+
+    def close(self) -> None:
+        """End the runner (with the output it still holds drained) and everything it started."""
+        if self.death is None:
+            self._resume()
+            os.close(self._request_fd)
+            self._open_fds.remove(self._request_fd)
+            self._drain_until_closed(time.monotonic() + 1.0)
+            self.death = Call("crash", message="the session was closed")
+            self._zygote.reap(self._pid)
+        for fd in self._open_fds:
+            os.close(fd)
+        self._open_fds = []
+
+    # ---- one exchange
+
+    def _greet(self) -> None:
+        try:
+            header, _, _, _ = self._exchange([], self.call_timeout_s)
+        except RunnerDied as end:
+            self.death = self._bury(end)
+            return
+        if header.get("status") == "load_error":
+            self.load_error = harmless(str(header.get("message", "")))
+        else:
+            pairs = header.get("functions")
+            self.functions = {str(name): str(signature) for name, signature in pairs} if isinstance(pairs, list) else {}
+
+    def _exchange(
+        self, buffers: list[memoryview], timeout_s: float
+    ) -> tuple[dict[str, Any], bytearray, float, float | None]:
+        """Write the request, read the reply; wall and CPU seconds up to the last byte of the output."""
+        self._resume()
+        cpu_started = cpu_clock_s(self._pid)
+        started = time.perf_counter()
+        deadline = time.monotonic() + timeout_s
+        with selectors.DefaultSelector() as selector:
+            if buffers:
+                selector.register(self._request_fd, selectors.EVENT_WRITE)
+            selector.register(self._reply_fd, selectors.EVENT_READ)
+            if self._output_open:
+                selector.register(self._output_fd, selectors.EVENT_READ)
+            incoming = _Incoming()
+            while not incoming.complete:
+                remaining_s = deadline - time.monotonic()
+                events = selector.select(remaining_s) if remaining_s > 0 else []
+                if not events:
+                    raise RunnerDied(timed_out=True)
+                for key, _ in events:
+                    if key.fd == self._request_fd:
+                        self._send_some(selector, buffers)
+                    elif key.fd == self._reply_fd:
+                        incoming.read_some(self._reply_fd)
+                    else:
+                        self._capture_some(selector)
+        wall_s = time.perf_counter() - started
+        cpu_ended = cpu_clock_s(self._pid)
+        self._freeze()
+        cpu_s = cpu_ended - cpu_started if cpu_started is not None and cpu_ended is not None else None
+        return incoming.header, incoming.payload, wall_s, cpu_s
+
+    def _send_some(self, selector: selectors.BaseSelector, buffers: list[memoryview]) -> None:
+        try:
+            written = os.write(self._request_fd, buffers[0])
+        except BlockingIOError:
+            return
+        except BrokenPipeError:
+            selector.unregister(self._request_fd)
+            return
+        buffers[0] = buffers[0][written:]
+        while buffers and not buffers[0]:
+            buffers.pop(0)
+        if not buffers:
+            selector.unregister(self._request_fd)
+
+    def _capture_some(self, selector: selectors.BaseSelector | None) -> None:
+        try:
+            chunk = os.read(self._output_fd, PIPE_BYTES)
+        except BlockingIOError:
+            return
+        if not chunk:
+            self._output_open = False
+            if selector:
+                selector.unregister(self._output_fd)
+        self.output_total_bytes += len(chunk)
+        self._captured += chunk[: max(0, OUTPUT_LIMIT_BYTES - len(self._captured))]
+
+    def _drain_until_closed(self, deadline: float) -> None:
+        with selectors.DefaultSelector() as selector:
+            if self._output_open:
+                selector.register(self._output_fd, selectors.EVENT_READ)
+            while self._output_open and (remaining_s := deadline - time.monotonic()) > 0 and selector.select(remaining_s):
+                self._capture_some(selector)
+
+    def _understand(
+        self, header: dict[str, Any], payload: bytearray, request: Request, wall_s: float, cpu_s: float | None
+    ) -> Call:
+        """Turn a reply into a Call, trusting nothing in it beyond its own sizes."""
+        import torch
+
+        if header.get("status") == "exception":
+            return Call("exception", wall_s, cpu_s, message=harmless(str(header.get("message", "")))[:1000])
+        try:
+            kind, dtype = int(header["kind"]), DTYPE_NAMES.get(int(header["dtype"]), f"type {header['dtype']}")
+            shape = tuple(int(size) for size in header["shape"])
+            rows = tuple(
+                ProfileRow(harmless(str(r[0]))[:60], float(r[1]), float(r[2]), int(r[3]), int(r[4]), int(r[5]))
+                for r in header.get("profile", [])
+            )
+            profiled_wall_s = float(header["profiled_wall_s"]) if "profiled_wall_s" in header else None
+        except (KeyError, TypeError, ValueError, IndexError) as error:
+            raise RunnerDied(nonsense=f"reply header: {error}") from error
+        element_type = getattr(torch, dtype, None)
+        output, used = None, 0
+        if kind in (1, 2, 3) and isinstance(element_type, torch.dtype) and not header.get("withheld"):
+            used = math.prod(shape) * element_type.itemsize
+            if 0 < used <= len(payload):
+                output = torch.frombuffer(payload, dtype=element_type, count=math.prod(shape)).reshape(shape)
+        echoes = _split_echoes(payload, used, request.inputs)
+        changed = tuple(k for k, echo in enumerate(echoes) if not _same_bytes(echo, request.inputs[k]))
+        return Call(
+            "ok", wall_s, cpu_s, KIND_NAMES.get(kind, "?"), dtype, shape, output,
+            changed_inputs=changed, echoes=echoes, profile=rows, profiled_wall_s=profiled_wall_s,
+        )  # fmt: skip
+
+    # ---- the runner's process
+
+    def _bury(self, end: RunnerDied) -> Call:
+        if not end.timed_out:
+            self._resume()
+            self._drain_until_closed(time.monotonic() + 0.2)
+            if not end.nonsense:
+                _wait_for_exit(self._pid)
+        status = self._zygote.reap(self._pid)
+        if end.timed_out:
+            return Call("timeout", wall_s=self.call_timeout_s)
+        if end.nonsense:
+            return Call("protocol", message=end.nonsense)
+        if os.WIFSIGNALED(status):
+            number = os.WTERMSIG(status)
+            return Call("crash", signal_name=signal.Signals(number).name if number in set(signal.Signals) else str(number))
+        return Call("crash", message=f"exit({os.WEXITSTATUS(status)})")
+
+    def _resume(self) -> None:
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(self._pid, signal.SIGCONT)
+
+    def _freeze(self) -> None:
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(self._pid, signal.SIGSTOP)
+
+    def _reset_peak(self) -> int | None:
+        """Reset the resident high-water mark of the stopped runner; returns its resident bytes (Linux only)."""
+        try:
+            Path(f"/proc/{self._pid}/clear_refs").write_text("5")
+        except OSError:
+            return None
+        return self._status_bytes("VmRSS")
+
+    def _status_bytes(self, field_name: str) -> int | None:
+        with contextlib.suppress(OSError, ValueError, IndexError):
+            for line in Path(f"/proc/{self._pid}/status").read_text().splitlines():
+                if line.startswith(field_name + ":"):
+                    return int(line.split()[1]) * 1024
+        return None
+
+
+class _Incoming:
+    """A reply frame as it arrives."""
+
+    def __init__(self) -> None:
+        self.header: dict[str, Any] = {}
+        self.payload = bytearray()
+        self.complete = False
+        self._head = bytearray()
+        self._filled = 0
+        self._body: memoryview | None = None
+
+    def read_some(self, fd: int) -> None:
+        """Read what is there. Raises RunnerDied at the end of the pipe or when the frame makes no sense."""
+        try:
+            if self._body is None:
+                chunk = os.read(fd, self._head_missing())
+                if not chunk:
+                    raise RunnerDied
+                self._head += chunk
+                self._open_body()
+            else:
+                count = os.readv(fd, [self._body[self._filled :]])
+                if count == 0:
+                    raise RunnerDied
+                self._filled += count
+        except BlockingIOError:
+            return
+        self.complete = self._body is not None and self._filled == len(self._body)
+
+    def _head_missing(self) -> int:
+        if len(self._head) < FRAME.size:
+            return FRAME.size - len(self._head)
+        return FRAME.size + FRAME.unpack_from(self._head)[0] - len(self._head)
+
+    def _open_body(self) -> None:
+        if len(self._head) < FRAME.size:
+            return
+        header_bytes, payload_bytes = FRAME.unpack_from(self._head)
+        if not 0 < header_bytes <= HEADER_LIMIT_BYTES or payload_bytes > 1 << 32:
+            raise RunnerDied(nonsense="reply frame")
+        if len(self._head) < FRAME.size + header_bytes:
+            return
+        try:
+            self.header = json.loads(bytes(self._head[FRAME.size :]))
+        except ValueError as error:
+            raise RunnerDied(nonsense="reply header") from error
+        if not isinstance(self.header, dict):
+            raise RunnerDied(nonsense="reply header")
+        self.payload = bytearray(payload_bytes)
+        self._body = memoryview(self.payload)
+
+
+def cpu_clock_s(pid: int) -> float | None:
+    """CPU seconds of a whole process from its own clock (Linux: CPUCLOCK_SCHED of the thread group); None elsewhere."""
+    if sys.platform != "linux":
+        return None
+    try:
+        return time.clock_gettime((~pid << 3) | 2)
+    except OSError:
+        return None
+
+
+def harmless(text: str) -> str:
+    """Text of unknown origin for a terminal or a report: control characters other than newline and tab are shown as ?."""
+    return "".join(c if c in "\n\t" or c.isprintable() else "?" for c in text.replace("\r\n", "\n"))
+
+
+def _wait_for_exit(pid: int, timeout_s: float = 1.0) -> None:
+    """Let a process that closed its pipe finish dying by itself, so that its own signal is seen and not our SIGKILL."""
+    deadline = time.monotonic() + timeout_s
+    while time.monotonic() < deadline:
+        try:
+            state = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
+        except (OSError, IndexError):
+            return
+        if state in "ZX":
+            return
+        time.sleep(0.001)
+
+
+def _split_echoes(payload: bytearray, start: int, inputs: Sequence[Any]) -> tuple[Any, ...]:
+    import torch
+
+    echoes = []
+    for tensor in inputs:
+        size = tensor.numel() * tensor.element_size()
+        if size == 0 or start + size > len(payload):
+            break
+        echoes.append(torch.frombuffer(payload, dtype=tensor.dtype, offset=start, count=tensor.numel()).reshape(tensor.shape))
+        start += size
+    return tuple(echoes)
+
+
+def _same_bytes(a: Any, b: Any) -> bool:
+    return grader.runner.tensor_bytes(a.contiguous()) == grader.runner.tensor_bytes(b.contiguous())
+
+
+def _with(call: Call, **changes: Any) -> Call:
+    from dataclasses import replace
+
+    return replace(call, **changes)
