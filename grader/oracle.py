@@ -1,23 +1,25 @@
 """Expected values in float64, how far a float32 kernel may be from them, and the comparison itself.
 
-Theory of the error budget. For one head, O[i, c] = sum_j P[i, j] V[j, c] with P = softmax(Q K^T). Every way of
-computing it in float32 (u = 2^-24) makes three kinds of error, and none of them is proportional to |O|:
+Theory of the error budget. For one head, O[i, c] = sum_j P[i, j] V[j, c] with P = softmax(Q K^T). Every way
+of computing it in float32 (u = 2^-24) makes three kinds of error, and none of them is proportional to |O|:
 
-- A score is a sum of d products; its rounding error is up to d u |q||k| and typically sqrt(d) u |q||k|. An error e
-  in a score is a relative error e in its weight exp(score), and so is the rounding of score - maximum.
-- A sum over N keys rounds N times. Errors of random sign grow as sqrt(N), but equal addends round the same way for
-  thousands of steps, so the growth may be linear. The published flash update also rounds O in each block.
+- A score is a sum of d products; its rounding error is up to d u |q||k| and typically sqrt(d) u |q||k|. An
+  error e in a score is a relative error e in its weight exp(score), and so is the rounding of score -
+  maximum.
+- A sum over N keys rounds N times. Errors of random sign grow as sqrt(N), but equal addends round the same
+  way for thousands of steps, so the growth may be linear. The published flash update also rounds O in each
+  block.
 - A constant number of roundings: exp, products, the division.
 
 Relative errors of the weights and of the products P V change O[i, c] by at most that much of A[i, c] = sum_j
-P[i, j] |V[j, c]|. Where values of both signs cancel, |O| is far smaller than A and no float32 kernel keeps its
-relative accuracy; where they do not, A = |O|. So the budget scales with A:
+P[i, j] |V[j, c]|. Where values of both signs cancel, |O| is far smaller than A and no float32 kernel keeps
+its relative accuracy; where they do not, A = |O|. So the budget scales with A:
 
     tolerance = ABSOLUTE + u A (CONSTANT + PER_KEY N + PER_SCORE sqrt(d) |q_i| max_j |k_j|)
 
 The factors are those of honest kernels, measured, with ten times to spare (`tests/test_oracle.py` repeats the
-measurement). On random inputs at N = 1024, d = 32 the budget is 1.6e-4 A; rounding the inputs to float16 costs
-ten times that, to bfloat16 eighty times.
+measurement). On random inputs at N = 1024, d = 32 the budget is 1.6e-4 A; rounding the inputs to float16
+costs ten times that, to bfloat16 eighty times.
 """
 
 from __future__ import annotations
@@ -76,7 +78,7 @@ class Attention:
         return self._for_queries(inputs, inputs["Q"])
 
     def expected_rows(self, inputs: Inputs, shape: Shape, rows: Tensor) -> Expected:
-        """Only the rows `rows` (int64, R of them, each below N) of every batch and head: float64 (B, H, R, d)."""
+        """Only rows `rows` (int64, R of them, each below N) of every batch and head: float64 (B, H, R, d)."""
         return self._for_queries(inputs, inputs["Q"].index_select(2, rows))
 
     def _for_queries(self, inputs: Inputs, queries: Tensor) -> Expected:
