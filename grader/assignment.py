@@ -1,20 +1,22 @@
-"""One assignment, read from YAML: which functions exist, how they are called, judged and paid. The engine knows no attention.
+"""One assignment, read from YAML: which functions exist, how they are called, judged and paid.
 
-Top-level keys: `schema_version` (1), `id`, `title`, `source` (the file a student hands in), `defaults` and `maxima` (the
-names that expressions may use), `inputs` (named input tensors and their dimensions), `limits` (`build_s` and `call_s`
-seconds, `memory_gib`), `cases` (what results are judged on), `parts`; other keys may only hold YAML anchors and end in
-`_cases`.
+The engine knows no attention: all that is particular to an assignment stands in its file. Top-level keys:
+`schema_version` (1), `id`, `title`, `source` (the file a student hands in), `defaults` and `maxima` (the names
+that expressions may use), `inputs` (named input tensors and their dimensions), `limits` (`build_s` and `call_s`
+seconds, `memory_gib`), `cases` (what results are judged on), `parts`; other keys may only hold YAML anchors and
+end in `_cases`.
 
-A case: `name`, `distribution` (a name in `grader.cases`), `seed`, and `shape` where it does not follow the command line.
+A case: `name`, `distribution` (a name in `grader.cases`), `seed`, and `shape` where it does not follow the
+command line.
 
-A part: `id`; `command` (what a student types; the id by default); `title`; `label` (its name in the profiler table);
-`function` (as bound by the student) or `torch_function` (a public function of torch, with `keywords`); `arguments`;
-`returns` (dimensions of a tensor, `number` or `nothing`); `prototype` (shown when the function is missing; derived from
-the arguments by default); `table` (inputs whose columns feed `column(k)`: the function is then called once per row);
-`reference` (a symbol of the reference library); `oracle` (a name in `grader.oracle`); `cases`; `workspace_in_scope`
-(whether the profiler's figure counts the `zeros(...)`); `stands_in` (the part that decides when the function is not
-bound); `time` (`clock` cpu or wall, `threads` a number or `all`, `allowance_ratio`, `allowance_ms`, `graded`); `points`;
-`points_if_slow`.
+A part: `id`; `command` (what a student types; the id by default); `title`; `label` (its name in the profiler
+table); `function` (as bound by the student) or `torch_function` (a public function of torch, with `keywords`);
+`arguments`; `returns` (dimensions of a tensor, `number` or `nothing`); `prototype` (shown when the function is
+missing; derived from the arguments by default); `table` (inputs whose columns feed `column(k)`: the function is
+called once per row); `reference` (a symbol of the reference library); `oracle` (a name in `grader.oracle`); `cases`;
+`workspace_in_scope` (whether the profiler's figure counts the `zeros(...)`); `stands_in` (the part that decides when
+the function is not bound); `time` (`clock` cpu or wall, `threads` a number or `all`, `allowance_ratio`,
+`allowance_ms`, `graded`); `points`; `points_if_slow`.
 
 An argument is an input's name, `zeros(dims)`, `column(k)`, or an integer expression of names, + - * // and ( ).
 """
@@ -22,7 +24,7 @@ An argument is an input's name, `zeros(dims)`, `column(k)`, or an integer expres
 from __future__ import annotations
 
 import ast
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
@@ -120,7 +122,9 @@ def evaluate_int(expression: str, shape: Mapping[str, int]) -> int:
     try:
         return _value(ast.parse(expression.strip(), mode="eval").body, shape)
     except (SyntaxError, KeyError, ZeroDivisionError, TypeError) as error:
-        raise UsageError(f"cannot evaluate '{expression}' ({error}); known names: {', '.join(shape)}") from error
+        raise UsageError(
+            f"cannot evaluate '{expression}' ({error}); known names: {', '.join(shape)}"
+        ) from error
 
 
 def _value(node: ast.expr, shape: Mapping[str, int]) -> int:
@@ -162,7 +166,9 @@ class _Node:
     def fail(self, message: str) -> UsageError:
         return UsageError(f"{self._path}:{self._node.start_mark.line + 1}: {message}")
 
-    def mapping(self, what: str, required: tuple[str, ...], optional: tuple[str, ...] = ()) -> dict[str, _Node]:
+    def mapping(
+        self, what: str, required: tuple[str, ...], optional: tuple[str, ...] = ()
+    ) -> dict[str, _Node]:
         """The entries of a mapping, in order; unknown, missing and repeated keys are told by name and line."""
         items: dict[str, _Node] = {}
         if not isinstance(self._node, yaml.MappingNode):
@@ -196,7 +202,11 @@ class _Node:
 
     def number(self, what: str, at_least: float = 0.0) -> float:
         value = self.plain()
-        if isinstance(value, bool) or not isinstance(value, (int, float)) or not at_least <= value < float("inf"):
+        if (
+            isinstance(value, bool)
+            or not isinstance(value, (int, float))
+            or not at_least <= value < float("inf")
+        ):
             raise self.fail(f"{what} should be a number of at least {at_least:g}, not {value!r}")
         return value
 
@@ -252,7 +262,9 @@ _PART_OPTIONS = (
 
 
 def _assignment(root: _Node, path: Path) -> Assignment:
-    anchors = tuple(str(key.value) for key, _ in getattr(root._node, "value", []) if str(key.value).endswith("_cases"))
+    anchors = tuple(
+        str(key.value) for key, _ in getattr(root._node, "value", []) if str(key.value).endswith("_cases")
+    )
     top = root.mapping("the assignment", _TOP_KEYS, ("maxima", *anchors))
     if top["schema_version"].whole("schema_version") != 1:
         raise top["schema_version"].fail("this kit reads schema_version 1")
@@ -295,11 +307,20 @@ def _case(node: _Node, defaults: Shape) -> Case:
     for name in shape:
         if name not in defaults:
             raise keys["shape"].fail(f"shape: '{name}' is not among the defaults ({', '.join(defaults)})")
-    return Case(keys["name"].text("name"), keys["distribution"].text("distribution"), keys["seed"].whole("seed"), shape)
+    return Case(
+        keys["name"].text("name"),
+        keys["distribution"].text("distribution"),
+        keys["seed"].whole("seed"),
+        shape,
+    )
 
 
 def _part(
-    node: _Node, common: tuple[Case, ...], defaults: Shape, inputs: Mapping[str, tuple[str, ...]], taken: list[str]
+    node: _Node,
+    common: tuple[Case, ...],
+    defaults: Shape,
+    inputs: Mapping[str, tuple[str, ...]],
+    taken: list[str],
 ) -> Part:
     keys = node.mapping("a part", _PART_KEYS, _PART_OPTIONS)
     part_id = keys["id"].text("id")
@@ -311,13 +332,17 @@ def _part(
     returns, dims = _returns(keys["returns"], defaults)
     table = tuple(item.text("table") for item in keys["table"].items("table")) if "table" in keys else ()
     names = set(inputs) | ({"tensor"} if table else set())
-    arguments = tuple(_argument(item, names, defaults, bool(table)) for item in keys["arguments"].items("arguments"))
+    arguments = tuple(
+        _argument(item, names, defaults, bool(table)) for item in keys["arguments"].items("arguments")
+    )
     points = float(keys["points"].number("points"))
     if_slow = float(keys["points_if_slow"].number("points_if_slow")) if "points_if_slow" in keys else 0.0
     if if_slow > points:
         raise keys["points_if_slow"].fail(f"points_if_slow ({if_slow:g}) is more than points ({points:g})")
     function = keys["torch_function" if is_torch else "function"].text("function")
-    cases = tuple(_case(item, defaults) for item in keys["cases"].items("cases")) if "cases" in keys else common
+    cases = (
+        tuple(_case(item, defaults) for item in keys["cases"].items("cases")) if "cases" in keys else common
+    )
     if not cases:
         raise node.fail(f"part {part_id} has no cases: nothing would be judged")
     part = Part(
@@ -338,7 +363,9 @@ def _part(
         is_torch=is_torch,
         table=table,
         reference=keys["reference"].text("reference") if "reference" in keys else None,
-        workspace_in_scope=keys["workspace_in_scope"].truth("workspace_in_scope") if "workspace_in_scope" in keys else True,
+        workspace_in_scope=keys["workspace_in_scope"].truth("workspace_in_scope")
+        if "workspace_in_scope" in keys
+        else True,
         stands_in=keys["stands_in"].text("stands_in") if "stands_in" in keys else None,
         time=_time(keys["time"]) if "time" in keys else None,
     )
@@ -352,11 +379,7 @@ def _returns(node: _Node, defaults: Shape) -> tuple[Returns, tuple[str, ...]]:
     if value in ("number", "nothing"):
         return value, ()
     dims = tuple(str(item.plain()) for item in node.items("returns"))
-    for dim in dims:
-        try:
-            evaluate_int(dim, defaults)
-        except UsageError as error:
-            raise node.fail(f"returns: {error}") from error
+    _check_expressions(node, "returns", dims, defaults)
     return "tensor", dims
 
 
@@ -370,12 +393,16 @@ def _argument(node: _Node, inputs: set[str], defaults: Shape, has_table: bool) -
             raise node.fail(f"'{text}': column(k) takes one whole number and needs the key 'table'")
         return text
     dims = call_of(text, "zeros")
-    for dim in dims if dims is not None else [text]:
-        try:
-            evaluate_int(dim, defaults)
-        except UsageError as error:
-            raise node.fail(f"argument '{text}': {error}") from error
+    _check_expressions(node, f"argument '{text}'", [text] if dims is None else dims, defaults)
     return text
+
+
+def _check_expressions(node: _Node, what: str, expressions: Sequence[str], defaults: Shape) -> None:
+    try:
+        for expression in expressions:
+            evaluate_int(expression, defaults)
+    except UsageError as error:
+        raise node.fail(f"{what}: {error}") from error
 
 
 def _time(node: _Node) -> TimeRule:
@@ -384,7 +411,9 @@ def _time(node: _Node) -> TimeRule:
     return TimeRule(
         clock=keys["clock"].choice("clock", ("cpu", "wall")),  # type: ignore[arg-type]
         threads=None if threads == "all" else keys["threads"].whole("threads (a number or all)", 1),
-        allowance_ratio=float(keys["allowance_ratio"].number("allowance_ratio", 1.0)) if "allowance_ratio" in keys else 1.10,
+        allowance_ratio=float(keys["allowance_ratio"].number("allowance_ratio", 1.0))
+        if "allowance_ratio" in keys
+        else 1.10,
         allowance_ms=float(keys["allowance_ms"].number("allowance_ms")) if "allowance_ms" in keys else 15.0,
         graded=keys["graded"].truth("graded") if "graded" in keys else True,
     )

@@ -1,22 +1,24 @@
 """The untrusted side: a process that loads one shared object and answers calls over a pipe.
 
-Theory of operation. The judge starts this file as a script, isolated from the user's environment: it imports torch once
-and becomes the *zygote*, which holds no student code and no secret. On a `spawn` message it forks a *runner* with the
-pipe ends it was handed; the runner limits itself, loads the object and answers one request with one reply until its
-pipe closes. The judge stops it (SIGSTOP) between calls. Nothing that a runner says is believed beyond the bytes of its
-output, so this file needs no defence against the code it loads; it only has to be small.
+Theory of operation. The judge starts this file as a script, isolated from the user's environment: it imports
+torch once and becomes the *zygote*, which holds no student code and no secret. On a `spawn` message it forks a
+*runner* with the pipe ends it was handed; the runner limits itself, loads the object and answers one request with
+one reply until its pipe closes. The judge stops it (SIGSTOP) between calls. Nothing that a runner says is believed
+beyond the bytes of its output, so this file needs no defence against the code it loads; it only has to be small.
 
-A message in either direction is a frame: header length (u32) and payload length (u64), little endian, a JSON header, the
-payload. The first frame, from the runner, lists the functions that the object offers. Requests:
+A message in either direction is a frame: header length (u32) and payload length (u64), little endian, a JSON
+header, the payload. The first frame, from the runner, lists the functions that the object offers. Requests:
 
-    call   function, arguments, inputs -> kind, dtype, shape + output bytes, then (echo_inputs) the inputs as they are now
-    table  the same function called once for each row of an integer table (accessors), one number a row
+    call   function, arguments, inputs -> kind, dtype, shape + output bytes, then (echo_inputs) the inputs as they
+           are now
+    table  the function called once for each row of a table (accessors) -> one number a row, then the tensor
 
 Imports nothing of the kit: it is all that a sandbox has to hold.
 """
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import json
 import os
@@ -267,27 +269,25 @@ class Served:
             output = self.loaded.call(name, values, request["output_shape"])
         else:
             output = self.loaded.call(name, values, request.get("keywords", {}))
-        header = {"status": "ok", "kind": KIND_TENSOR, "dtype": DTYPES["float32"], "shape": list(output.shape)}
+        header = {
+            "status": "ok",
+            "kind": KIND_TENSOR,
+            "dtype": DTYPES["float32"],
+            "shape": list(output.shape),
+        }
         return header, tensor_bytes(output), lambda: output
 
     def run_profiled(self, request: dict[str, Any], inputs: list[Any], label: str) -> Any:
         """The same call inside torch's profiler. Workspace counts when it is allocated inside the scope."""
-        from torch.autograd.profiler import profile, record_function
+        prepared = None if request["workspace_in_scope"] else self.arguments(request, inputs)
 
-        values = None if request["workspace_in_scope"] else self.arguments(request, inputs)
-        # torch.profiler.profile imports a second's worth of modules; this one gives the same events and figures.
-        with profile(use_kineto=True, profile_memory=True) as profiler:
-            with record_function("model_inference"), record_function(label):
-                started = time.perf_counter()
-                values = values or self.arguments(request, inputs)
-                header, payload, release = self.run_once(request, values)
-                wall_s = time.perf_counter() - started
-        header["profile"] = [
-            [e.key, e.self_cpu_time_total, e.cpu_time_total, e.count, e.cpu_memory_usage, e.self_cpu_memory_usage]
-            for e in profiler.key_averages()
-        ]
-        header["profiled_wall_s"] = wall_s
-        return header, payload, release
+        def call() -> Any:
+            values = self.arguments(request, inputs) if prepared is None else prepared
+            # The profiler nets allocations against frees: the workspace has to outlive the scope.
+            return *self.run_once(request, values), values
+
+        (header, payload, release, _workspace), figures = profiled(label, call)
+        return header | figures, payload, release
 
     def table(self, request: dict[str, Any], inputs: list[Any]) -> None:
         """Call an accessor once for each row of the last input, a float64 table whose columns are scalar arguments.
@@ -305,19 +305,50 @@ class Served:
             if "column" in argument
         ]
         numbers = torch.zeros(rows.shape[0], dtype=torch.float64)
-        for r, row in enumerate(rows.tolist()):
-            for cell, column in columns:
-                cell.value = row[column] if isinstance(cell, ctypes.c_double) else int(row[column])
-            numbers[r] = invocation().number
-            invocation.release()
+
+        def visit_rows() -> None:
+            for r, row in enumerate(rows.tolist()):
+                for cell, column in columns:
+                    cell.value = row[column] if isinstance(cell, ctypes.c_double) else int(row[column])
+                numbers[r] = invocation().number
+                invocation.release()
+
         header = {"status": "ok", "kind": KIND_NUMBER, "dtype": DTYPES["float64"], "shape": [rows.shape[0]]}
+        if request.get("profile") is None:
+            visit_rows()
+        else:
+            _, figures = profiled(request["profile"], visit_rows)
+            header |= figures
         self.reply(header, tensor_bytes(numbers), *(tensor_bytes(tensor) for tensor in tensors))
+
+
+def profiled(label: str, action: Any) -> tuple[Any, dict[str, Any]]:
+    """Run an action in the scopes of the familiar table; its result, and what the profiler saw."""
+    # torch.profiler.profile imports a second's worth of modules; this one gives the same events and figures.
+    from torch.autograd.profiler import profile, record_function
+
+    profiler = profile(use_kineto=True, profile_memory=True)
+    with profiler, record_function("model_inference"), record_function(label):
+        started = time.perf_counter()
+        result = action()
+        wall_s = time.perf_counter() - started
+    rows = [
+        [e.key, e.self_cpu_time_total, e.cpu_time_total, e.count, e.cpu_memory_usage, e.self_cpu_memory_usage]
+        for e in profiler.key_averages()
+    ]
+    return result, {"profile": rows, "profiled_wall_s": wall_s}
 
 
 def _describe(result: AbiResult) -> tuple[dict[str, Any], memoryview]:
     """Header and bytes of what a student's function returned."""
     shape = list(result.sizes[: max(0, min(result.ndim, 8))])
-    header = {"status": "ok", "kind": result.kind, "dtype": result.dtype, "shape": shape, "number": result.number}
+    header = {
+        "status": "ok",
+        "kind": result.kind,
+        "dtype": result.dtype,
+        "shape": shape,
+        "number": result.number,
+    }
     if result.kind == KIND_VECTOR:
         return header | {"shape": [result.sizes[0]]}, memory_at(result.data, 4 * result.sizes[0])
     if result.kind != KIND_TENSOR:
@@ -340,10 +371,8 @@ def limit_self(limits: dict[str, Any]) -> None:
     resource.setrlimit(resource.RLIMIT_CPU, (limits["cpu_s"],) * 2)
     if limits["memory_bytes"] is not None:
         ceiling = mapped_bytes() + limits["memory_bytes"]
-        try:
+        with contextlib.suppress(ValueError, OSError):  # macOS has no such limit
             resource.setrlimit(resource.RLIMIT_AS, (ceiling, ceiling))
-        except (ValueError, OSError):
-            pass  # macOS has no such limit
 
 
 def mapped_bytes() -> int:
@@ -374,7 +403,9 @@ def become_runner(spec: dict[str, Any], request_fd: int, reply_fd: int, output_f
         os.sched_setaffinity(0, spec["cpus"])
     limit_self(spec["limits"])
     try:
-        loaded = {"student": StudentObject, "raw": RawLibrary, "torch": lambda _: TorchFunction()}[spec["kind"]](spec["object"])
+        loaded = {"student": StudentObject, "raw": RawLibrary, "torch": lambda _: TorchFunction()}[
+            spec["kind"]
+        ](spec["object"])
     except (OSError, AttributeError) as error:
         Served(None, request_fd, reply_fd).reply({"status": "load_error", "message": str(error)})
         os._exit(0)
@@ -393,7 +424,7 @@ def set_process_option(option: int, value: int) -> None:
 
 
 def zygote(control: socket.socket) -> None:
-    """Fork a runner for each `spawn`, reap and sweep up for each `reap`; end, and take all runners along, with the judge."""
+    """Fork a runner for each `spawn`, reap and sweep up for each `reap`; when the judge ends, end all of them."""
     set_process_option(PR_SET_PDEATHSIG, signal.SIGKILL)
     set_process_option(PR_SET_CHILD_SUBREAPER, 1)
     signal.signal(signal.SIGINT, signal.SIG_IGN)

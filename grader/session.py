@@ -36,7 +36,18 @@ PIPE_BYTES = 1 << 20
 START_TIMEOUT_S = 120.0
 F_SETPIPE_SZ = 1031
 
-DTYPE_NAMES = {0: "uint8", 1: "int8", 2: "int16", 3: "int32", 4: "int64", 5: "float16", 6: "float32", 7: "float64", 11: "bool", 15: "bfloat16"}
+DTYPE_NAMES = {
+    0: "uint8",
+    1: "int8",
+    2: "int16",
+    3: "int32",
+    4: "int64",
+    5: "float16",
+    6: "float32",
+    7: "float64",
+    11: "bool",
+    15: "bfloat16",
+}
 KIND_NAMES = {0: "nothing", 1: "a number", 2: "a tensor", 3: "a std::vector<float>", 4: "an undefined tensor"}
 
 
@@ -257,7 +268,9 @@ class Session:
             "op": request.op,
             "function": request.function,
             "arguments": list(request.arguments),
-            "inputs": [{"shape": list(t.shape), "dtype": str(t.dtype).removeprefix("torch.")} for t in request.inputs],
+            "inputs": [
+                {"shape": list(t.shape), "dtype": str(t.dtype).removeprefix("torch.")} for t in request.inputs
+            ],
             "output_shape": list(request.output_shape),
             "keywords": dict(request.keywords),
             "echo_inputs": echo_inputs,
@@ -306,7 +319,9 @@ class Session:
             self.load_error = harmless(str(header.get("message", "")))
         else:
             pairs = header.get("functions")
-            self.functions = {str(name): str(signature) for name, signature in pairs} if isinstance(pairs, list) else {}
+            self.functions = (
+                {str(name): str(signature) for name, signature in pairs} if isinstance(pairs, list) else {}
+            )
 
     def _exchange(
         self, buffers: list[memoryview], timeout_s: float
@@ -371,7 +386,11 @@ class Session:
         with selectors.DefaultSelector() as selector:
             if self._output_open:
                 selector.register(self._output_fd, selectors.EVENT_READ)
-            while self._output_open and (remaining_s := deadline - time.monotonic()) > 0 and selector.select(remaining_s):
+            while (
+                self._output_open
+                and (remaining_s := deadline - time.monotonic()) > 0
+                and selector.select(remaining_s)
+            ):
                 self._capture_some(selector)
 
     def _understand(
@@ -383,10 +402,15 @@ class Session:
         if header.get("status") == "exception":
             return Call("exception", wall_s, cpu_s, message=harmless(str(header.get("message", "")))[:1000])
         try:
-            kind, dtype = int(header["kind"]), DTYPE_NAMES.get(int(header["dtype"]), f"type {header['dtype']}")
+            kind, dtype = (
+                int(header["kind"]),
+                DTYPE_NAMES.get(int(header["dtype"]), f"type {header['dtype']}"),
+            )
             shape = tuple(int(size) for size in header["shape"])
             rows = tuple(
-                ProfileRow(harmless(str(r[0]))[:60], float(r[1]), float(r[2]), int(r[3]), int(r[4]), int(r[5]))
+                ProfileRow(
+                    harmless(str(r[0]))[:60], float(r[1]), float(r[2]), int(r[3]), int(r[4]), int(r[5])
+                )
                 for r in header.get("profile", [])
             )
             profiled_wall_s = float(header["profiled_wall_s"]) if "profiled_wall_s" in header else None
@@ -420,7 +444,10 @@ class Session:
             return Call("protocol", message=end.nonsense)
         if os.WIFSIGNALED(status):
             number = os.WTERMSIG(status)
-            return Call("crash", signal_name=signal.Signals(number).name if number in set(signal.Signals) else str(number))
+            return Call(
+                "crash",
+                signal_name=signal.Signals(number).name if number in set(signal.Signals) else str(number),
+            )
         return Call("crash", message=f"exit({os.WEXITSTATUS(status)})")
 
     def _resume(self) -> None:
@@ -510,7 +537,7 @@ def cpu_clock_s(pid: int) -> float | None:
 
 
 def harmless(text: str) -> str:
-    """Text of unknown origin for a terminal or a report: control characters other than newline and tab are shown as ?."""
+    """Text of unknown origin for a terminal or a report: control characters but newline and tab become ?."""
     return "".join(c if c in "\n\t" or c.isprintable() else "?" for c in text.replace("\r\n", "\n"))
 
 
@@ -535,7 +562,11 @@ def _split_echoes(payload: bytearray, start: int, inputs: Sequence[Any]) -> tupl
         size = tensor.numel() * tensor.element_size()
         if size == 0 or start + size > len(payload):
             break
-        echoes.append(torch.frombuffer(payload, dtype=tensor.dtype, offset=start, count=tensor.numel()).reshape(tensor.shape))
+        echoes.append(
+            torch.frombuffer(payload, dtype=tensor.dtype, offset=start, count=tensor.numel()).reshape(
+                tensor.shape
+            )
+        )
         start += size
     return tuple(echoes)
 

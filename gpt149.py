@@ -1,0 +1,160 @@
+#!/usr/bin/env python3
+"""The student's command line: compile module.cpp, judge its kernels, say where and why, time them."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+from pathlib import Path
+from typing import NoReturn
+
+from grader.errors import KitError, UsageError
+from grader.results import EXIT_KIT, EXIT_PASS, EXIT_SUBMISSION, EXIT_USAGE
+
+HERE = Path(__file__).resolve().parent
+TESTS = ("4Daccess", "part0", "part1", "part2", "part3", "part4", "all")
+
+
+class Parser(argparse.ArgumentParser):
+    def error(self, message: str) -> NoReturn:
+        """One line in place of argparse's usage dump."""
+        raise UsageError(f"{message} (gpt149.py --help lists what there is)")
+
+
+def parser() -> Parser:
+    parse = Parser(
+        prog="gpt149.py",
+        description="Compile module.cpp and judge its kernels: results, time and memory beside the reference.",
+        epilog="Exit codes: 0 all passed, 1 a fault of the submission, 2 wrong usage, 3 a fault of the kit or machine.",
+    )
+    parse.add_argument("test", metavar="TEST", help=f"one of {', '.join(TESTS)}")
+    sizes = parse.add_argument_group("shape (defaults: the assignment's)")
+    for flag, name, what in (
+        ("-N", "N", "rows of Q, K and V (1024)"),
+        ("-B", "B", "batches (1)"),
+        ("-H", "H", "heads (4)"),
+        ("-d", "d", "columns of Q, K and V (32)"),
+        ("-br", "Br", "rows of a Q tile in part 4 (256)"),
+        ("-bc", "Bc", "rows of a K and V tile in part 4 (256)"),
+        ("--threads", "threads", "OpenMP threads (8)"),
+    ):
+        sizes.add_argument(flag, dest=name, metavar="n", help=what)
+    parse.add_argument(
+        "--module", metavar="PATH", type=Path, help="the file to judge, or its folder (module.cpp)"
+    )
+    parse.add_argument(
+        "-D",
+        dest="defines",
+        metavar="NAME=VALUE",
+        action="append",
+        default=[],
+        help="define a macro, as in -D TILE_SIZE=8",
+    )
+    parse.add_argument(
+        "--sanitize",
+        action="store_true",
+        help="find out-of-bounds accesses: checked build, results only, slow",
+    )
+    parse.add_argument("--no-time", action="store_true", help="results and memory only: an answer sooner")
+    parse.add_argument("--seed", metavar="n", help="make the inputs of timed calls repeatable")
+    parse.add_argument("--json", metavar="FILE", type=Path, help="also write the result for other programs")
+    parse.add_argument(
+        "--config",
+        metavar="FILE",
+        type=Path,
+        default=HERE / "configs" / "gpt149.yaml",
+        help="another assignment",
+    )
+    return parse
+
+
+def whole_number(text: str, flag: str, low: int, high: int) -> int:
+    if not text.isdecimal() or not low <= int(text) <= high:
+        raise UsageError(f"{flag} takes a whole number from {low} to {high}, not '{text}'")
+    return int(text)
+
+
+def source_file(given: Path | None, name: str) -> Path:
+    """The file to judge: as given, else in the working directory, else beside this script."""
+    path = given or (Path(name) if Path(name).is_file() else HERE / name)
+    if path.is_dir():
+        path /= name
+    if not path.is_file():
+        raise UsageError(f"no such file: {path} (name it with --module PATH)")
+    return path
+
+
+def macros(given: list[str]) -> dict[str, str]:
+    pairs = {}
+    for item in given:
+        name, _, value = item.partition("=")
+        if not name.isidentifier() or "\n" in value:
+            raise UsageError(f"-D takes NAME or NAME=VALUE, not '{item}'")
+        pairs[name] = value or "1"
+    return pairs
+
+
+def run(arguments: list[str]) -> int:
+    given = parser().parse_args(arguments)
+    # Torch and the evaluator are imported only now, so that --help and a slip of the finger are answered at once.
+    from grader.assignment import load
+
+    assignment = load(given.config)
+    if given.test not in (*assignment.commands(), "all"):
+        raise UsageError(f"no test '{given.test}': choose {', '.join([*assignment.commands(), 'all'])}")
+    shape = {
+        name: whole_number(text, flag, 1, assignment.maxima.get(name, 1 << 20))
+        for flag, name in (
+            ("-N", "N"),
+            ("-B", "B"),
+            ("-H", "H"),
+            ("-d", "d"),
+            ("-br", "Br"),
+            ("-bc", "Bc"),
+            ("--threads", "threads"),
+        )
+        if (text := getattr(given, name)) is not None
+    }
+    seed = None if given.seed is None else whole_number(given.seed, "--seed", 0, (1 << 60) - 1)
+    source = source_file(given.module, assignment.source)
+    if given.json and not given.json.absolute().parent.is_dir():
+        raise UsageError(f"--json: no such folder: {given.json.absolute().parent}")
+
+    from grader.evaluate import Evaluator, Options
+    from grader.report import result_json
+    from grader.report.terminal import Terminal
+
+    terminal = Terminal()
+    options = Options(shape, macros(given.defines), seed, timing=not given.no_time, sanitize=given.sanitize)
+    result = Evaluator(assignment, source, options, terminal).run(assignment.select(given.test))
+    if len(result.parts) > 1:
+        terminal.scoreboard(result)
+    if given.json:
+        result_json.write(result, given.json)
+    return EXIT_PASS if all(part.verdict == "pass" for part in result.parts) else EXIT_SUBMISSION
+
+
+def main() -> NoReturn:
+    try:
+        code = run(sys.argv[1:])
+    except UsageError as error:
+        print(f"gpt149.py: {error}", file=sys.stderr)
+        code = EXIT_USAGE
+    except KitError as error:
+        print(f"gpt149.py: {error}", file=sys.stderr)
+        code = EXIT_KIT
+    except KeyboardInterrupt:
+        print("\ngpt149.py: interrupted", file=sys.stderr)
+        code = 130
+    except BrokenPipeError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
+        code = EXIT_PASS
+    sys.stdout.flush()
+    sys.stderr.flush()
+    # Tearing torch down takes as long as several timed calls and changes nothing.
+    os._exit(code)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,92 @@
+"""From a call that gave no usable answer to a verdict, and to words that a student can act on."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from grader import binding
+from grader.assignment import Part
+from grader.results import Diagnosis, Verdict
+from grader.session import Call, Session
+
+
+def fitting_output(
+    part: Part, shape: Mapping[str, int], inputs: Mapping[str, Any], call: Call
+) -> tuple[Any, Diagnosis | None]:
+    """The output as the oracle sees it, or None and why it has the wrong type or shape."""
+    from grader import diagnose
+
+    if part.returns == "nothing":
+        return call.echoes[0], None
+    if part.returns == "number":
+        return call.output, None
+    wanted = binding.output_shape(part, shape)
+    if call.kind != "a tensor" or call.dtype != "float32" or call.shape != wanted or call.output is None:
+        return None, diagnose.wrong_type(call.kind, call.dtype, call.shape, wanted)
+    return call.output, None
+
+
+def loading_fault(death: Call) -> tuple[Verdict, Diagnosis]:
+    """The object never got as far as offering its functions: something outside them runs while it is loaded."""
+    if death.status == "timeout":
+        return "timeout", Diagnosis(
+            "load_timeout",
+            "Loading the file did not end. Look at global variables whose initialisers loop or wait.",
+        )
+    how = death.signal_name or death.message or death.status
+    return "crash", Diagnosis(
+        "load_crash",
+        f"The process ended ({how}) while the file was being loaded, before any function was called. "
+        "Look at global variables and static initialisers: nothing outside the functions should run code.",
+    )
+
+
+SIGNAL_HINTS = {
+    "SIGSEGV": "a read or write outside an array. Check the order of indices and loop bounds of remainder tiles",
+    "SIGABRT": "abort() was called: a failed assertion, an exception thrown inside an OpenMP region, or a heap that an "
+    "out-of-bounds write has damaged",
+    "SIGBUS": "a read or write outside an array",
+    "SIGFPE": "a whole number was divided by zero (a tile size or count that became 0?)",
+    "SIGILL": "the end of a function that should return a value was reached, or an instruction this CPU lacks",
+    "SIGKILL": "the process was killed, most likely for using too much memory",
+    "SIGXFSZ": "it wrote a file larger than allowed",
+    "SIGXCPU": "it used more CPU time than allowed",
+}
+
+
+def call_fault(call: Call, part: Part, where: str) -> tuple[Verdict, Diagnosis]:
+    """Verdict and words for a call that gave no answer."""
+    at = f"{part.function} on the input '{where}'"
+    if call.status == "timeout":
+        return "timeout", Diagnosis(
+            "timeout",
+            f"{at} did not end within {call.wall_s:.0f} s. Look for a loop whose counter or bound never lets it end "
+            "(a while without an increment, an inner loop that reuses the outer loop's counter).",
+        )
+    if call.status == "exception":
+        return "crash", Diagnosis("exception", f"{at} threw a C++ exception: {call.message}")
+    if call.status == "protocol":
+        return "crash", Diagnosis("protocol", f"{at}: the process sent back something that is no result.")
+    if call.signal_name:
+        hint = SIGNAL_HINTS.get(call.signal_name, "the process was ended by this signal")
+        return "crash", Diagnosis(
+            call.signal_name.lower(),
+            f"{at} crashed with {call.signal_name}: {hint}. Run again with --sanitize to see the line.",
+        )
+    return "crash", Diagnosis(
+        "exit",
+        f"{at} ended the process ({call.message}) in place of returning. A kernel must return its result.",
+    )
+
+
+def sanitizer_finding(session: Session, source: Path) -> Diagnosis | None:
+    """What the checked build said before it ended, with the student's own lines, innermost first."""
+    from grader import sanitize
+
+    report = sanitize.report(session.printed, source)
+    if report is None:
+        return None
+    lines = [f"{source.name}:{frame.line}: {frame.text.strip()}" for frame in report.frames[:3]]
+    return Diagnosis("sanitizer", "\n".join([report.message, *lines]))

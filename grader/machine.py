@@ -1,0 +1,48 @@
+"""Facts about the machine a verdict was reached on, for the result file, and which cores a timed runner gets."""
+
+from __future__ import annotations
+
+import os
+import platform
+from pathlib import Path
+
+
+def describe() -> dict[str, object]:
+    """Processor, cores, memory, system and load; whatever this system does not tell is left out."""
+    facts: dict[str, object] = {
+        "system": f"{platform.system()} {platform.machine()}",
+        "processor": _processor(),
+        "cores": len(usable_cpus()) or os.cpu_count(),
+        "python": platform.python_version(),
+    }
+    if hasattr(os, "sysconf") and "SC_PHYS_PAGES" in os.sysconf_names:
+        facts["memory_bytes"] = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    if hasattr(os, "getloadavg"):
+        facts["load_average"] = [round(load, 2) for load in os.getloadavg()]
+    return facts
+
+
+def usable_cpus() -> list[int]:
+    """The cores this process may use, in order; empty where the system has no notion of it (macOS)."""
+    return sorted(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else []
+
+
+def timing_cpus(threads: int | None) -> list[int] | None:
+    """Cores for a timed runner: the last `threads` of ours for a serial part, so that the judge keeps the others.
+
+    None (no pinning) for a part that uses all of them, or where pinning is not to be had.
+    """
+    cpus = usable_cpus()
+    if threads is None or len(cpus) <= threads:
+        return None
+    return cpus[-threads:]
+
+
+def _processor() -> str:
+    try:
+        for line in Path("/proc/cpuinfo").read_text().splitlines():
+            if line.startswith("model name"):
+                return line.partition(":")[2].strip()
+    except OSError:
+        pass
+    return platform.processor() or platform.machine()

@@ -1,0 +1,243 @@
+"""What a student sees: the familiar lines in their familiar order, then a verdict block per part, then the scoreboard.
+
+The familiar lines are grepped by people's scripts; `Correctness:` comes before them because it is known first.
+"""
+
+from __future__ import annotations
+
+import re
+import sys
+import textwrap
+from typing import TextIO
+
+from grader import profile
+from grader.assignment import Part
+from grader.evaluate import Built, Corrected, Event, PartDone, PartStarted, Profiled
+from grader.results import CaseResult, Memory, PartResult, SubmissionResult, Timing
+
+WIDTH = 100
+COLOURS = {"good": "\033[1;32m", "bad": "\033[1;31m", "warn": "\033[1;33m", "": ""}
+SHOWN_CASES = 4
+
+VERDICT_WORDS = {
+    "pass": "PASS",
+    "wrong": "WRONG RESULT",
+    "slow": "RIGHT, BUT TOO SLOW",
+    "crash": "CRASHED",
+    "timeout": "DID NOT END",
+    "compile_error": "DOES NOT COMPILE",
+    "missing": "MISSING",
+    "rejected": "REJECTED",
+}
+
+
+class Terminal:
+    """A listener of `grader.evaluate` that prints as findings come in."""
+
+    def __init__(self, stream: TextIO = sys.stdout) -> None:
+        self.stream = stream
+        self.colourful = stream.isatty()
+        self.compile_error_shown = False
+
+    def __call__(self, event: Event) -> None:
+        if isinstance(event, Built):
+            self.say(build_line(event))
+        elif isinstance(event, PartStarted):
+            self.say(f"\nRunning {name_of(event.part)} Test: {event.part.title}")
+        elif isinstance(event, Corrected):
+            self.say(correctness_line(event))
+        elif isinstance(event, Profiled):
+            self.say(profiled_lines(event))
+        elif isinstance(event, PartDone):
+            self.say(self.verdict_block(event.result))
+
+    def say(self, text: str) -> None:
+        if text:
+            print(text, file=self.stream, flush=True)
+
+    def paint(self, text: str, colour: str) -> str:
+        return f"{COLOURS[colour]}{text}\033[0m" if self.colourful and colour else text
+
+    def verdict_block(self, result: PartResult) -> str:
+        colour = {"pass": "good", "slow": "warn"}.get(result.verdict, "bad")
+        points = f"{result.points:g} of {result.max_points:g} points" if result.max_points else ""
+        head = f"{result.id}: {result.title} "
+        word = self.paint(VERDICT_WORDS[result.verdict], colour)
+        lines = [f"\n{head}{'.' * max(2, 64 - len(head))} {word}{'  ' + points if points else ''}"]
+        repeated = result.verdict == "compile_error" and self.compile_error_shown
+        self.compile_error_shown |= result.verdict == "compile_error"
+        lines += field("results", "as above" if repeated else results_text(result))
+        if result.time:
+            lines += field("time", time_text(result.time))
+        if result.memory:
+            lines += field("memory", memory_text(result.memory))
+        if result.output and result.verdict != "pass":
+            lines += field("printed", printed_text(result.output))
+        return "\n".join(lines)
+
+    def scoreboard(self, result: SubmissionResult) -> None:
+        """All parts in one table, with the total that this run would earn."""
+        rows = [("part", "verdict", "time / reference", "allowed", "peak memory", "points")]
+        rows += [score_row(part) for part in result.parts]
+        rows.append(("total", "", "", "", "", f"{result.points:g} / {result.max_points:g}"))
+        widths = [max(len(row[k]) for row in rows) for k in range(6)]
+        lines = [
+            "  ".join(
+                cell.ljust(width) if k < 2 else cell.rjust(width)
+                for k, (cell, width) in enumerate(zip(row, widths, strict=True))
+            )
+            for row in rows
+        ]
+        rule = "-" * len(lines[0])
+        self.say("\n" + "\n".join([lines[0], rule, *lines[1:-1], rule, lines[-1]]))
+
+
+# ---- familiar lines
+
+
+def name_of(part: Part) -> str:
+    number = re.fullmatch(r"part(\d+)", part.id)
+    return f"Part {number[1]}" if number else part.command
+
+
+def build_line(event: Built) -> str:
+    build = event.build
+    notes = "".join(f"\nnote: {note}" for note in build.notes)
+    if not build.ok:
+        return f"Compiling: failed after {build.wall_s:.1f} s{notes}"
+    how = "unchanged, nothing to compile" if build.cached else f"{build.wall_s:.1f} s"
+    return f"Compiling: {how}{notes}"
+
+
+def correctness_line(event: Corrected) -> str:
+    total, wrong = len(event.cases), [case for case in event.cases if not case.ok]
+    if event.verdict == "pass":
+        return f"Correctness: right on {total} of {total} inputs"
+    if wrong:
+        return f"Correctness: WRONG on {len(wrong)} of {total} inputs, first on '{wrong[0].name}' (see below)"
+    return f"Correctness: no result, {VERDICT_WORDS[event.verdict].lower()} (see the verdict below)"
+
+
+def profiled_lines(event: Profiled) -> str:
+    """One side's block: what the published kit prints between RUNNING ... IMPLEMENTATION and mem usage."""
+    label = f"{event.side} - {event.part.label}"
+    lines = [f"\n-----RUNNING {event.side} IMPLEMENTATION-----\n"]
+    if event.example:
+        index, expected, actual = event.example
+        lines += [
+            f"Tensor of the last case, index {list(index)}",
+            f"Expected: {expected:g}",
+            f"Result: {actual:g}",
+        ]
+    else:
+        lines.append(f"manual attention == pytorch attention {event.ok}")
+        if not event.ok:
+            lines.append("YOUR ATTENTION PRODUCED INCORRECT RESULTS")
+    lines.append(f"Manual Execution Time:  {event.wall_s:.4f}\n")
+    lines.append(profile.table(event.rows))
+    scope = next((row for row in event.rows if row.name == label[:60]), None)
+    if scope:
+        lines += [
+            f"{label} statistics",
+            f"cpu time:  {scope.cpu_total_us / 1e3:.3f}ms",
+            f"mem usage:  {scope.cpu_bytes} bytes",
+        ]
+    return "\n".join(lines)
+
+
+# ---- the scoreboard and the verdict block
+
+
+def score_row(part: PartResult) -> tuple[str, ...]:
+    peak_bytes = part.memory.peak_bytes if part.memory else None
+    return (
+        f"{part.id}  {part.title}",
+        VERDICT_WORDS[part.verdict].lower(),
+        f"{part.time.ratio:.2f}" if part.time else "",
+        f"{part.time.allowance:.2f}" if part.time and "not_graded" not in part.time.flags else "",
+        "" if peak_bytes is None else profile.size(peak_bytes),
+        f"{part.points:g} / {part.max_points:g}",
+    )
+
+
+def field(name: str, text: str) -> list[str]:
+    """A labelled paragraph; lines of the text stay lines, long ones are wrapped under themselves."""
+    lines: list[str] = []
+    for line in text.splitlines() or [""]:
+        # Compiler output and prototypes keep their layout: carets must stay under what they point at.
+        keep = line.startswith((" ", "|")) or "(" in line.split(" ")[-1:] or len(line) <= WIDTH
+        lines += [line] if keep else textwrap.wrap(line, WIDTH, break_long_words=False)
+    return [f"  {name if k == 0 else '':<9}{line}" for k, line in enumerate(lines)]
+
+
+def results_text(result: PartResult) -> str:
+    wrong = [case for case in result.cases if not case.ok]
+    if result.verdict in ("pass", "slow"):
+        worst = max((case.max_error or 0.0 for case in result.cases), default=0.0)
+        through = (
+            " (judged through " + result.flags[0].rpartition("_")[2] + ")" if judged_through(result) else ""
+        )
+        return (
+            f"right on {len(result.cases)} of {len(result.cases)} inputs, largest error {worst:.1e}{through}"
+        )
+    if result.verdict != "wrong" or not wrong:
+        return result.diagnosis.message if result.diagnosis else ""
+    lines = [f"wrong on {len(wrong)} of {len(result.cases)} inputs"]
+    told: set[str] = set()
+    for case in wrong[:SHOWN_CASES]:
+        lines.append(case_line(case))
+        if case.diagnosis and case.diagnosis.message not in told:
+            told.add(case.diagnosis.message)
+            lines.append(case.diagnosis.message)
+    if len(wrong) > SHOWN_CASES:
+        lines.append(f"and {len(wrong) - SHOWN_CASES} more")
+    return "\n".join(lines)
+
+
+def judged_through(result: PartResult) -> bool:
+    return any(flag.startswith("judged_through_") for flag in result.flags)
+
+
+def case_line(case: CaseResult) -> str:
+    shape = " ".join(f"{name}={value}" for name, value in case.shape.items())
+    error = f": largest error {case.max_error:.2g}" if case.max_error is not None else ""
+    return f"- '{case.name}' ({shape}){error}"
+
+
+def time_text(time: Timing) -> str:
+    low, high = time.ratio_interval
+    graded = "not graded" if "not_graded" in time.flags else f"up to {time.allowance:.2f} is allowed"
+    lines = [
+        f"{time.ratio:.2f} x the reference (98 % sure of {low:.2f} to {high:.2f}); {graded}",
+        f"{time.student_ms:.1f} ms against {time.reference_ms:.1f} ms, {time.clock} clock, {time.rounds} paired rounds",
+    ]
+    if "undecided" in time.flags:
+        lines.append("the interval includes the allowance: in doubt for you, it counts as within it")
+    if not time.fit:
+        lines.append(
+            f"this machine was too unsteady to judge (the reference against itself: {time.self_ratio:.2f}); "
+            "close other programs and run again"
+        )
+    if "wall_ceiling" in time.flags:
+        lines.append(
+            "its CPU time is within the allowance but the clock on the wall is not: does it sleep or wait?"
+        )
+    return "\n".join(lines)
+
+
+def memory_text(memory: Memory) -> str:
+    def pair(mine: int | None, theirs: int | None) -> str:
+        if mine is None:
+            return "not measured on this system"
+        return f"{mine} bytes" + (f" (reference {theirs})" if theirs is not None else "")
+
+    return (
+        f"profiler: {pair(memory.profiler_bytes, memory.reference_profiler_bytes)}\n"
+        f"true peak of the call: {pair(memory.peak_bytes, memory.reference_peak_bytes)}"
+    )
+
+
+def printed_text(output: str, lines: int = 6) -> str:
+    kept = output.splitlines()
+    text = [line[: WIDTH - 4] for line in kept[:lines]]
+    return "\n".join(text + ([f"... {len(kept) - lines} more lines"] if len(kept) > lines else []))
