@@ -1,0 +1,27 @@
+"""What the tests share: one build cache for all of them, and ways to make a submission from the master source."""
+
+from __future__ import annotations
+
+import os
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parent.parent
+# Builds of the tests stay out of the user's cache, and are found again by the next run and by parallel workers.
+os.environ["GPT149_CACHE"] = str(ROOT / "build" / "test-cache")
+sys.path.insert(0, str(ROOT))
+
+
+@pytest.fixture(scope="session")
+def master() -> str:
+    """The text of the assignment's master source, staff solution included."""
+    return (ROOT / "module.cpp").read_text()
+
+
+def insert_at_start(source: str, function: str, statements: str) -> str:
+    """The source with statements put first in one function's body. Raises ValueError when there is no such function."""
+    declared = source.index(f" {function}(")
+    opened = source.index("{", declared)
+    return source[: opened + 1] + "\n    " + statements + "\n" + source[opened + 1 :]
