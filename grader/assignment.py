@@ -186,13 +186,23 @@ class _Node:
                 raise self.fail(f"{what} lacks the key '{key}'")
         return items
 
+    def keys(self) -> list[str]:
+        return (
+            [str(key.value) for key, _ in self._node.value]
+            if isinstance(self._node, yaml.MappingNode)
+            else []
+        )
+
     def items(self, what: str) -> list[_Node]:
         if not isinstance(self._node, yaml.SequenceNode):
             raise self.fail(f"{what} should be a list")
         return [_Node(node, self._path) for node in self._node.value]
 
     def plain(self) -> Any:
-        return _Plain.value(self._node)
+        try:
+            return _Plain.value(self._node)
+        except yaml.YAMLError as error:
+            raise self.fail(f"not a plain value: {getattr(error, 'problem', None) or error}") from error
 
     def text(self, what: str) -> str:
         value = self.plain()
@@ -262,9 +272,7 @@ _PART_OPTIONS = (
 
 
 def _assignment(root: _Node, path: Path) -> Assignment:
-    anchors = tuple(
-        str(key.value) for key, _ in getattr(root._node, "value", []) if str(key.value).endswith("_cases")
-    )
+    anchors = tuple(key for key in root.keys() if key.endswith("_cases"))
     top = root.mapping("the assignment", _TOP_KEYS, ("maxima", *anchors))
     if top["schema_version"].whole("schema_version") != 1:
         raise top["schema_version"].fail("this kit reads schema_version 1")
