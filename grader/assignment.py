@@ -186,7 +186,7 @@ class _Node:
                 raise self.fail(f"{what} lacks the key '{key}'")
         return items
 
-    def keys(self) -> list[str]:
+    def key_names(self) -> list[str]:
         return (
             [str(key.value) for key, _ in self._node.value]
             if isinstance(self._node, yaml.MappingNode)
@@ -272,7 +272,7 @@ _PART_OPTIONS = (
 
 
 def _assignment(root: _Node, path: Path) -> Assignment:
-    anchors = tuple(key for key in root.keys() if key.endswith("_cases"))
+    anchors = tuple(key for key in root.key_names() if key.endswith("_cases"))
     top = root.mapping("the assignment", _TOP_KEYS, ("maxima", *anchors))
     if top["schema_version"].whole("schema_version") != 1:
         raise top["schema_version"].fail("this kit reads schema_version 1")

@@ -132,6 +132,8 @@ class Evaluator:
             self.zygote = self._given_zygote or self._start_zygote()
             self.build = self._build()
             self.tell(Built(self.build))
+            import torch  # noqa: F401 (now, beside the zygote's own import, and not after it)
+
             results = tuple(self._part(part) for part in parts)
         return SubmissionResult(
             submission_id=self.source.stem,
