@@ -1,0 +1,93 @@
+// The C ABI of the reference library: picks the best kernels that this machine can run, once, and passes calls on.
+// Compiled for the plain architecture: it runs before anything is known about the processor.
+#include "kernels.h"
+
+#include <omp.h>
+
+#include <atomic>
+#include <cstddef>
+
+#define GPT149_EXPORT extern "C" __attribute__((visibility("default")))
+
+namespace {
+
+enum Level { kBaseline = 0, kAvx2 = 1, kAvx512 = 2 };
+
+int bestLevel() {
+#if defined(__x86_64__)
+    __builtin_cpu_init();
+    if (__builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma")) {
+        bool wide = __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512vl") &&
+                    __builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512dq");
+        return wide ? kAvx512 : kAvx2;
+    }
+#endif
+    return kBaseline;
+}
+
+std::atomic<int> &level() {
+    static std::atomic<int> current{bestLevel()};
+    return current;
+}
+
+const Gpt149Kernels &kernels() {
+#if defined(__x86_64__)
+    switch (level().load(std::memory_order_relaxed)) {
+        case kAvx512: return gpt149_kernels_avx512;
+        case kAvx2: return gpt149_kernels_avx2;
+    }
+#endif
+    return gpt149_kernels_baseline;
+}
+
+std::size_t offset4d(int x, int y, int z, int b, int sizeX, int sizeY, int sizeZ) {
+    return ((static_cast<std::size_t>(x) * sizeX + y) * sizeY + z) * sizeZ + b;
+}
+
+}  // namespace
+
+// 0 baseline, 1 AVX2 + FMA, 2 AVX-512. Other architectures have level 0 only.
+GPT149_EXPORT int gpt149_ref_level(void) { return level().load(); }
+
+// For tests: makes `wanted` the level of the calls to come. Gives the level in force afterwards, which stays as it was
+// where this machine cannot run the wanted one.
+GPT149_EXPORT int gpt149_ref_set_level(int wanted) {
+    if (wanted >= kBaseline && wanted <= bestLevel()) {
+        level().store(wanted);
+    }
+    return level().load();
+}
+
+// The number of threads of the fused calls to come, in place of OMP_NUM_THREADS; `temp` needs a row for each.
+GPT149_EXPORT void gpt149_ref_set_threads(int threads) { omp_set_num_threads(threads); }
+
+GPT149_EXPORT float gpt149_ref_read4d(const float *tensor, int x, int y, int z, int b, int sizeX, int sizeY,
+                                      int sizeZ) {
+    return tensor[offset4d(x, y, z, b, sizeX, sizeY, sizeZ)];
+}
+
+GPT149_EXPORT void gpt149_ref_write4d(float *tensor, int x, int y, int z, int b, int sizeX, int sizeY, int sizeZ,
+                                      float value) {
+    tensor[offset4d(x, y, z, b, sizeX, sizeY, sizeZ)] = value;
+}
+
+GPT149_EXPORT void gpt149_ref_naive(const float *Q, const float *K, const float *V, float *QK_t, int B, int H,
+                                    int N, int d, float *O) {
+    kernels().naive(Q, K, V, QK_t, B, H, N, d, O);
+}
+
+GPT149_EXPORT void gpt149_ref_blocked(const float *Q, const float *K, const float *V, float *QK_t, int B, int H,
+                                      int N, int d, float *O) {
+    kernels().blocked(Q, K, V, QK_t, B, H, N, d, O);
+}
+
+GPT149_EXPORT void gpt149_ref_fused(const float *Q, const float *K, const float *V, float *temp, int B, int H,
+                                    int N, int d, float *O) {
+    kernels().fused(Q, K, V, temp, B, H, N, d, O);
+}
+
+GPT149_EXPORT void gpt149_ref_flash(const float *Q, const float *K, const float *V, float *Qi, float *Kj, float *Vj,
+                                    float *Sij, float *Pij, float *PV, float *Oi, float *L, float *Li, float *Lij,
+                                    float *Lnew, int Bc, int Br, int B, int H, int N, int d, float *O) {
+    kernels().flash(Q, K, V, Qi, Kj, Vj, Sij, Pij, PV, Oi, L, Li, Lij, Lnew, Bc, Br, B, H, N, d, O);
+}

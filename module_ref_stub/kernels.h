@@ -1,0 +1,23 @@
+// The table of kernels that kernels.cpp defines once for each instruction set level.
+//
+// All arrays are contiguous float32: Q, K, V, O (B, H, N, d); the rest are the workspaces of the assignment, with the
+// shapes of docs/handout.md. Every kernel writes all of O and may leave anything in its workspace.
+#pragma once
+
+struct Gpt149Kernels {
+    void (*naive)(const float *Q, const float *K, const float *V, float *QK_t, int B, int H, int N, int d,
+                  float *O);
+    void (*blocked)(const float *Q, const float *K, const float *V, float *QK_t, int B, int H, int N, int d,
+                    float *O);
+    void (*fused)(const float *Q, const float *K, const float *V, float *temp, int B, int H, int N, int d,
+                  float *O);
+    void (*flash)(const float *Q, const float *K, const float *V, float *Qi, float *Kj, float *Vj, float *Sij,
+                  float *Pij, float *PV, float *Oi, float *L, float *Li, float *Lij, float *Lnew, int Bc, int Br,
+                  int B, int H, int N, int d, float *O);
+};
+
+extern const Gpt149Kernels gpt149_kernels_baseline;
+#if defined(__x86_64__)
+extern const Gpt149Kernels gpt149_kernels_avx2;
+extern const Gpt149Kernels gpt149_kernels_avx512;
+#endif

@@ -1,0 +1,113 @@
+"""Builds the reference library once for each machine and compiler, and keeps it in the kit's cache.
+
+No torch and no Python header is involved: one library serves every torch and every Python. The kernels are compiled
+once for each instruction set level into one library, which picks a level when it is first called.
+"""
+
+from __future__ import annotations
+
+import functools
+import hashlib
+import os
+import platform
+import tempfile
+from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+from grader.errors import KitError
+from grader.sandbox import run_limited
+
+SOURCE_DIR = Path(__file__).resolve().parent
+SOURCES = ("kernels.h", "kernels.cpp", "dispatch.cpp")
+COMPILE_TIMEOUT_S = 120.0
+
+# No contraction into fused multiply-adds: every level has to add and round alike.
+COMMON_FLAGS = ("-std=c++17", "-O3", "-fPIC", "-fvisibility=hidden", "-ffp-contract=off")
+
+# Sums in strict order gain nothing from 512-bit vectors and pay for taking them apart: part 2 took 1.15 times as
+# long with them, which would have moved the allowance with the machine that a student happens to be graded on.
+_AVX2 = ("-mavx2", "-mfma", "-mprefer-vector-width=256")
+_AVX512 = (*_AVX2, "-mavx512f", "-mavx512vl", "-mavx512bw", "-mavx512dq")
+
+
+def level_flags(machine: str) -> Mapping[str, Sequence[str]]:
+    """Compiler flags of each level that the library holds on an architecture (`platform.machine()` name)."""
+    if machine in ("x86_64", "AMD64"):
+        return {"baseline": (), "avx2": _AVX2, "avx512": _AVX512}
+    return {"baseline": ()}
+
+
+def compile_commands(
+    machine: str, compiler: str, openmp_flags: Sequence[str], directory: Path
+) -> tuple[list[list[str]], list[str]]:
+    """Commands that compile the objects into `directory`, none needing another's result, and the objects they make."""
+    common = [compiler, *COMMON_FLAGS, *openmp_flags, "-c"]
+    commands = [[*common, str(SOURCE_DIR / "dispatch.cpp"), "-o", str(directory / "dispatch.o")]]
+    for level, flags in level_flags(machine).items():
+        table = f"-DGPT149_KERNELS=gpt149_kernels_{level}"
+        output = str(directory / f"{level}.o")
+        commands.append([*common, *flags, table, str(SOURCE_DIR / "kernels.cpp"), "-o", output])
+    return commands, [command[-1] for command in commands]
+
+
+@functools.cache
+def library_path() -> Path:
+    """The reference library for this machine, built first where the cache has none. Never imports torch.
+
+    Builds may run side by side: each works in a folder of its own and renames its result into place. Raises KitError
+    when there is no compiler, the compiler fails or the cache cannot be written.
+    """
+    from grader.toolchain import cache_root, toolchain
+
+    tools = toolchain()
+    cache = cache_root() / "reference"
+    library = cache / f"libgpt149_ref-{_key(str(tools.compiler), tools.version, tools.openmp_flags)}.so"
+    if library.exists():
+        return library
+    try:
+        cache.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryDirectory(prefix="build-", dir=cache) as directory:
+            built = build_library(Path(directory), str(tools.compiler), tools.openmp_flags)
+            os.replace(built, library)
+    except OSError as error:
+        raise KitError(
+            f"cannot write the cache {cache}: {error.strerror}; point GPT149_CACHE elsewhere"
+        ) from error
+    return library
+
+
+def build_library(directory: Path, compiler: str, openmp_flags: Sequence[str]) -> Path:
+    """Compile and link the library inside `directory`, the levels in parallel. Raises KitError with the first error."""
+    commands, objects = compile_commands(platform.machine(), compiler, openmp_flags, directory)
+    with ThreadPoolExecutor(max_workers=min(len(commands), os.cpu_count() or 1)) as pool:
+        list(pool.map(lambda command: _run(command, directory), commands))
+    library = directory / "library.so"
+    _run([compiler, "-shared", *openmp_flags, *objects, "-o", str(library)], directory)
+    return library
+
+
+def _run(command: Sequence[str], directory: Path) -> None:
+    finished = run_limited(command, cwd=directory, timeout_s=COMPILE_TIMEOUT_S)
+    if finished.timed_out:
+        raise KitError(f"building the reference took longer than {COMPILE_TIMEOUT_S:.0f} s: {command[0]}")
+    if finished.returncode != 0:
+        lines = finished.output.decode(errors="replace").splitlines() or ["no message"]
+        first = next((line for line in lines if "error" in line), lines[0])
+        raise KitError(
+            f"{command[0]} cannot build the reference: {first.strip()}; try `python -m grader doctor`"
+        )
+
+
+def _key(compiler: str, version: str, openmp_flags: Sequence[str]) -> str:
+    digest = hashlib.sha256()
+    flags = [
+        *COMMON_FLAGS,
+        *openmp_flags,
+        *(flag for level in level_flags(platform.machine()).values() for flag in level),
+    ]
+    for text in (platform.machine(), compiler, version, *flags):
+        digest.update(text.encode() + b"\0")
+    for name in SOURCES:
+        digest.update((SOURCE_DIR / name).read_bytes() + b"\0")
+    return digest.hexdigest()[:24]
