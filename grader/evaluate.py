@@ -37,6 +37,8 @@ from grader.toolchain import describe as describe_toolchain
 SAMPLED_ROWS = 48
 """Rows of each timed output that are compared with the oracle: drawn after the kernel has answered."""
 SANITIZER_SLOWDOWN = 20
+JUDGED_THROUGH = "judged_through_"
+"""Start of the flag of a part whose function is not bound; the id of the part that decided follows."""
 
 
 @dataclass(frozen=True)
@@ -298,16 +300,18 @@ class Judged:
             finally:
                 session.close()
                 self.printed = session.printed
-        wrong = [case for case in self.cases if not case.ok]
-        if wrong:
-            self.verdict, self.diagnosis = "wrong", wrong[0].diagnosis
+        told = [case.diagnosis for case in self.cases if case.diagnosis]
+        if told:
+            from grader.diagnose import most_telling
+
+            self.verdict, self.diagnosis = "wrong", most_telling(told)
 
     def judge_by_stand_in(self) -> None:
         """The function is not bound, as in files for the published starter: a part that uses it decides."""
         stand_in = Judged(self.evaluator, self.evaluator.assignment.part(self.part.stands_in or ""))
         stand_in.check_cases()
         self.cases, self.verdict = stand_in.cases, stand_in.verdict
-        self.flags.append(f"judged_through_{stand_in.part.id}")
+        self.flags.append(JUDGED_THROUGH + stand_in.part.id)
         if stand_in.verdict != "pass":
             self.diagnosis = Diagnosis(
                 "not_bound",

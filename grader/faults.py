@@ -23,7 +23,9 @@ def fitting_output(
     if part.returns == "number":
         return call.output, None
     wanted = binding.output_shape(part, shape)
-    if call.kind != "a tensor" or call.dtype != "float32" or call.shape != wanted or call.output is None:
+    if call.kind != "a tensor":
+        return None, diagnose.wrong_type(call.kind, None, None, wanted)
+    if call.dtype != "float32" or call.shape != wanted or call.output is None:
         return None, diagnose.wrong_type(call.kind, call.dtype, call.shape, wanted)
     return call.output, None
 

@@ -12,12 +12,11 @@ from typing import TextIO
 
 from grader import profile
 from grader.assignment import Part
-from grader.evaluate import Built, Corrected, Event, PartDone, PartStarted, Profiled
+from grader.evaluate import JUDGED_THROUGH, Built, Corrected, Event, PartDone, PartStarted, Profiled
 from grader.results import CaseResult, Memory, PartResult, SubmissionResult, Timing
 
 WIDTH = 100
 COLOURS = {"good": "\033[1;32m", "bad": "\033[1;31m", "warn": "\033[1;33m", "": ""}
-SHOWN_CASES = 4
 
 VERDICT_WORDS = {
     "pass": "PASS",
@@ -172,36 +171,28 @@ def field(name: str, text: str) -> list[str]:
 
 def results_text(result: PartResult) -> str:
     wrong = [case for case in result.cases if not case.ok]
+    total = len(result.cases)
     if result.verdict in ("pass", "slow"):
         worst = max((case.max_error or 0.0 for case in result.cases), default=0.0)
-        through = (
-            " (judged through " + result.flags[0].rpartition("_")[2] + ")" if judged_through(result) else ""
-        )
-        return (
-            f"right on {len(result.cases)} of {len(result.cases)} inputs, largest error {worst:.1e}{through}"
-        )
+        stand_ins = [
+            flag.removeprefix(JUDGED_THROUGH) for flag in result.flags if flag.startswith(JUDGED_THROUGH)
+        ]
+        through = f"; not bound, so judged through {stand_ins[0]}" if stand_ins else ""
+        return f"right on {total} of {total} inputs, largest error {worst:.1e}{through}"
     if result.verdict != "wrong" or not wrong:
         return result.diagnosis.message if result.diagnosis else ""
-    lines = [f"wrong on {len(wrong)} of {len(result.cases)} inputs"]
-    told: set[str] = set()
-    for case in wrong[:SHOWN_CASES]:
-        lines.append(case_line(case))
-        if case.diagnosis and case.diagnosis.message not in told:
-            told.add(case.diagnosis.message)
-            lines.append(case.diagnosis.message)
-    if len(wrong) > SHOWN_CASES:
-        lines.append(f"and {len(wrong) - SHOWN_CASES} more")
+    names = ", ".join(f"'{case.name}'" for case in wrong)
+    lines = [f"wrong on {len(wrong)} of {total} inputs: {names}"]
+    if result.diagnosis:
+        lines.append(result.diagnosis.message)
+        lines += [case_line(case) for case in wrong if case.diagnosis == result.diagnosis][:1]
     return "\n".join(lines)
-
-
-def judged_through(result: PartResult) -> bool:
-    return any(flag.startswith("judged_through_") for flag in result.flags)
 
 
 def case_line(case: CaseResult) -> str:
     shape = " ".join(f"{name}={value}" for name, value in case.shape.items())
-    error = f": largest error {case.max_error:.2g}" if case.max_error is not None else ""
-    return f"- '{case.name}' ({shape}){error}"
+    error = f"; largest error {case.max_error:.2g}" if case.max_error is not None else ""
+    return f"(told from '{case.name}', {shape}{error})"
 
 
 def time_text(time: Timing) -> str:
