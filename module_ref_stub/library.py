@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import functools
 import hashlib
+import itertools
 import os
-import platform
 import tempfile
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -17,6 +17,7 @@ from pathlib import Path
 
 from grader.errors import KitError
 from grader.sandbox import run_limited
+from grader.toolchain import X86, cache_root, libomp_prefix, openmp_flags, toolchain
 
 SOURCE_DIR = Path(__file__).resolve().parent
 SOURCES = ("kernels.h", "kernels.cpp", "dispatch.cpp")
@@ -33,16 +34,16 @@ _AVX512 = (*_AVX2, "-mavx512f", "-mavx512vl", "-mavx512bw", "-mavx512dq")
 
 def level_flags(machine: str) -> Mapping[str, Sequence[str]]:
     """Compiler flags of each level that the library holds on an architecture (`platform.machine()` name)."""
-    if machine in ("x86_64", "AMD64"):
+    if machine.lower() in X86:
         return {"baseline": (), "avx2": _AVX2, "avx512": _AVX512}
     return {"baseline": ()}
 
 
 def compile_commands(
-    machine: str, compiler: str, openmp_flags: Sequence[str], directory: Path
+    machine: str, compiler: str, openmp: Sequence[str], directory: Path
 ) -> tuple[list[list[str]], list[str]]:
     """Commands that compile the objects into `directory`, none needing another's result, and the objects they make."""
-    common = [compiler, *COMMON_FLAGS, *openmp_flags, "-c"]
+    common = [compiler, *COMMON_FLAGS, *openmp, "-c"]
     commands = [[*common, str(SOURCE_DIR / "dispatch.cpp"), "-o", str(directory / "dispatch.o")]]
     for level, flags in level_flags(machine).items():
         table = f"-DGPT149_KERNELS=gpt149_kernels_{level}"
@@ -58,17 +59,16 @@ def library_path() -> Path:
     Builds may run side by side: each works in a folder of its own and renames its result into place. Raises KitError
     when there is no compiler, the compiler fails or the cache cannot be written.
     """
-    from grader.toolchain import cache_root, toolchain
-
     tools = toolchain()
+    openmp = openmp_flags(tools.system, tools.family, libomp_prefix())
     cache = cache_root() / "reference"
-    library = cache / f"libgpt149_ref-{_key(str(tools.compiler), tools.version, tools.openmp_flags)}.so"
+    library = cache / f"libgpt149_ref-{_key(tools.machine, str(tools.compiler), tools.compiler_version)}.so"
     if library.exists():
         return library
     try:
         cache.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryDirectory(prefix="build-", dir=cache) as directory:
-            built = build_library(Path(directory), str(tools.compiler), tools.openmp_flags)
+            built = _build_library(Path(directory), tools.machine, str(tools.compiler), *openmp)
             os.replace(built, library)
     except OSError as error:
         raise KitError(
@@ -77,13 +77,15 @@ def library_path() -> Path:
     return library
 
 
-def build_library(directory: Path, compiler: str, openmp_flags: Sequence[str]) -> Path:
+def _build_library(
+    directory: Path, machine: str, compiler: str, compile_flags: Sequence[str], link_flags: Sequence[str]
+) -> Path:
     """Compile and link the library inside `directory`, the levels in parallel. Raises KitError with the first error."""
-    commands, objects = compile_commands(platform.machine(), compiler, openmp_flags, directory)
+    commands, objects = compile_commands(machine, compiler, compile_flags, directory)
     with ThreadPoolExecutor(max_workers=min(len(commands), os.cpu_count() or 1)) as pool:
         list(pool.map(lambda command: _run(command, directory), commands))
     library = directory / "library.so"
-    _run([compiler, "-shared", *openmp_flags, *objects, "-o", str(library)], directory)
+    _run([compiler, "-shared", *objects, *link_flags, "-o", str(library)], directory)
     return library
 
 
@@ -99,14 +101,11 @@ def _run(command: Sequence[str], directory: Path) -> None:
         )
 
 
-def _key(compiler: str, version: str, openmp_flags: Sequence[str]) -> str:
+def _key(machine: str, compiler: str, compiler_version: str) -> str:
+    """Names everything that the library's contents depend on. OpenMP's flags follow from the compiler."""
     digest = hashlib.sha256()
-    flags = [
-        *COMMON_FLAGS,
-        *openmp_flags,
-        *(flag for level in level_flags(platform.machine()).values() for flag in level),
-    ]
-    for text in (platform.machine(), compiler, version, *flags):
+    flags = [*COMMON_FLAGS, *itertools.chain(*level_flags(machine).values())]
+    for text in (machine, compiler, compiler_version, *flags):
         digest.update(text.encode() + b"\0")
     for name in SOURCES:
         digest.update((SOURCE_DIR / name).read_bytes() + b"\0")

@@ -1,0 +1,324 @@
+"""The reference library at every level and on aarch64, its Python face, and the starter made from the master source."""
+
+from __future__ import annotations
+
+import ctypes
+import dataclasses
+import re
+import shutil
+import subprocess
+from collections import Counter
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import module_ref_stub as reference
+from grader import toolchain
+from grader.cases import make_inputs
+from grader.errors import KitError, UsageError
+from grader.oracle import ORACLES, compare
+from grader.regions import strip_solution
+from module_ref_stub import library as ref_library
+
+KERNELS = ("naive", "blocked", "fused", "flash")
+
+#: Multiples of every tile, a prime N with ragged tiles, one row, tiles larger than N, N just beyond a tile.
+SHAPES = (
+    {"B": 1, "H": 2, "N": 64, "d": 32, "Br": 16, "Bc": 32, "threads": 4},
+    {"B": 2, "H": 3, "N": 97, "d": 40, "Br": 24, "Bc": 7, "threads": 3},
+    {"B": 1, "H": 2, "N": 1, "d": 7, "Br": 4, "Bc": 1, "threads": 2},
+    {"B": 3, "H": 1, "N": 5, "d": 3, "Br": 256, "Bc": 8, "threads": 8},
+    {"B": 1, "H": 1, "N": 33, "d": 17, "Br": 1, "Bc": 33, "threads": 1},
+)
+
+
+def call(kernel: str, inputs: dict[str, torch.Tensor], shape: dict[str, int]) -> torch.Tensor:
+    """One of the four calls, on workspace that holds NaN: a kernel may rely on nothing in it but flash's zeros in L."""
+    B, H, N, d, Br, Bc = (shape[key] for key in ("B", "H", "N", "d", "Br", "Bc"))
+    qkv = (inputs["Q"], inputs["K"], inputs["V"])
+
+    def stale(*size: int) -> torch.Tensor:
+        return torch.full(size, torch.nan)
+
+    if kernel == "naive":
+        return reference.myNaiveAttention(*qkv, stale(N, N), B, H, N, d)
+    if kernel == "blocked":
+        return reference.myUnfusedAttentionBlocked(*qkv, stale(N, N), B, H, N, d)
+    if kernel == "fused":
+        return reference.myFusedAttention(*qkv, stale(shape["threads"], N), B, H, N, d)
+    tiles = [stale(*size) for size in ((Br, d), (Bc, d), (Bc, d), (Br, Bc), (Br, Bc), (Br, d), (Br, d))]
+    sums = [stale(size) for size in (N, Br, Br, Br)]
+    return reference.myFlashAttention(*qkv, *tiles, *sums, Bc, Br, B, H, N, d)
+
+
+@pytest.fixture(scope="module")
+def library() -> ctypes.CDLL:
+    return ctypes.CDLL(str(reference.library_path()))
+
+
+@pytest.fixture
+def levels(library: ctypes.CDLL):
+    """The levels that this machine can run; the best one is in force again afterwards."""
+    best = library.gpt149_ref_level()
+    yield range(best + 1)
+    library.gpt149_ref_set_level(best)
+
+
+def undefined_symbols(path: Path) -> str:
+    return subprocess.run(["nm", "-DC", str(path)], capture_output=True, text=True, check=True).stdout
+
+
+@pytest.mark.skipif(shutil.which("nm") is None, reason="nm (binutils) is not installed")
+def test_the_library_knows_nothing_of_torch_or_python() -> None:
+    symbols = undefined_symbols(reference.library_path())
+    exported = set(re.findall(r" T (\w+)", symbols))
+    assert {f"gpt149_ref_{kernel}" for kernel in KERNELS} <= exported
+    assert all(name.startswith("gpt149_ref_") for name in exported), exported
+    assert not re.findall(r"\bat::|\bc10::|torch|\bPy[A-Z_]", symbols)
+
+
+@pytest.mark.skipif(shutil.which("nm") is None, reason="nm (binutils) is not installed")
+def test_no_code_of_one_level_can_stand_in_for_another(tmp_path: Path) -> None:
+    """A weak function in a kernel object would be merged across the levels, AVX-512 code into the baseline."""
+    tools = toolchain.toolchain()
+    compile_flags, _ = toolchain.openmp_flags(tools.system, tools.family, toolchain.libomp_prefix())
+    commands, objects = ref_library.compile_commands(
+        tools.machine, str(tools.compiler), compile_flags, tmp_path
+    )
+    subprocess.run(commands[-1], check=True)
+    defined = subprocess.run(
+        ["nm", "-C", "--defined-only", objects[-1]], capture_output=True, text=True, check=True
+    ).stdout
+    assert re.search(r" t .*naive", defined), "the kernels are there, as local symbols"
+    assert not re.findall(r"^\S+ [WuV] (?!DW\.ref\.).*$", defined, re.MULTILINE)
+
+
+@pytest.mark.parametrize("shape", SHAPES, ids=lambda shape: f"N{shape['N']}d{shape['d']}")
+@pytest.mark.parametrize("kernel", KERNELS)
+def test_every_level_is_right_and_they_agree(library, levels, kernel: str, shape: dict[str, int]) -> None:
+    inputs = make_inputs("random", shape, seed=149)
+    expected = ORACLES["attention"].expected(inputs, shape)
+    outputs = []
+    for level in levels:
+        assert library.gpt149_ref_set_level(level) == level
+        outputs.append(call(kernel, inputs, shape))
+        assert compare(expected, outputs[-1]).ok, f"level {level}"
+    for level, output in enumerate(outputs):
+        assert (output - outputs[0]).abs().max() <= 1e-6, f"level {level} against the baseline"
+
+
+def test_a_level_that_the_machine_lacks_is_not_set(library, levels) -> None:
+    best = levels[-1]
+    assert library.gpt149_ref_set_level(best + 1) == best
+    assert library.gpt149_ref_set_level(-1) == best
+
+
+@settings(max_examples=25, deadline=None)
+@given(
+    st.fixed_dictionaries(
+        {
+            name: st.integers(1, high)
+            for name, high in (("B", 2), ("H", 3), ("N", 40), ("d", 35), ("threads", 5))
+        }
+    ),
+    st.fixed_dictionaries({"Br": st.integers(1, 50), "Bc": st.integers(1, 50)}),
+    st.sampled_from(("random", "onehot", "permuted_keys", "constant_rows")),
+)
+def test_any_shape_is_right(sizes: dict[str, int], tiles: dict[str, int], distribution: str) -> None:
+    shape = {**sizes, **tiles}
+    inputs = make_inputs(distribution, shape, seed=1)
+    expected = ORACLES["attention"].expected(inputs, shape)
+    for kernel in KERNELS:
+        assert compare(expected, call(kernel, inputs, shape)).ok, kernel
+
+
+def test_accessors_read_and_write_row_major(library) -> None:
+    tensor = torch.arange(2 * 3 * 4 * 5, dtype=torch.float32).reshape(2, 3, 4, 5)
+    written = torch.zeros_like(tensor)
+    library.gpt149_ref_read4d.restype = ctypes.c_float
+    for index in torch.cartesian_prod(*(torch.arange(size) for size in tensor.shape)).tolist():
+        place = [ctypes.c_int(number) for number in (*index, 3, 4, 5)]
+        value = library.gpt149_ref_read4d(ctypes.c_void_p(tensor.data_ptr()), *place)
+        assert value == tensor[tuple(index)].item()
+        library.gpt149_ref_write4d(ctypes.c_void_p(written.data_ptr()), *place, ctypes.c_float(value))
+    assert torch.equal(written, tensor)
+
+
+def test_the_profiler_counts_the_output_once() -> None:
+    shape = {"B": 2, "H": 2, "N": 32, "d": 8, "Br": 16, "Bc": 16, "threads": 2}
+    inputs = make_inputs("random", shape, seed=3)
+    qkv, sizes = (inputs["Q"], inputs["K"], inputs["V"]), (2, 2, 32, 8)
+    profiler = torch.autograd.profiler
+    with profiler.profile(profile_memory=True) as profile, profiler.record_function("model_inference"):
+        scores = torch.zeros(32, 32)
+        out = reference.myNaiveAttention(*qkv, scores, *sizes)
+    scope = next(row for row in profile.key_averages() if row.key == "model_inference")
+    figure = getattr(scope, "cpu_memory_usage", None) or scope.self_cpu_memory_usage
+    assert figure == scores.nbytes + out.nbytes
+
+
+def test_unfit_tensors_are_refused_before_they_reach_c() -> None:
+    Q = torch.zeros(1, 1, 4, 2)
+    with pytest.raises(ValueError, match="float64"):
+        reference.myNaiveAttention(Q, Q.double(), Q, torch.zeros(4, 4), 1, 1, 4, 2)
+    with pytest.raises(ValueError, match="at least 16 elements"):
+        reference.myNaiveAttention(Q, Q, Q, torch.zeros(4, 3), 1, 1, 4, 2)
+    with pytest.raises(ValueError, match="a row of 4 elements"):
+        reference.myFusedAttention(Q, Q, Q, torch.zeros(3), 1, 1, 4, 2)
+
+
+# ---- building it
+
+
+def use_compiler(monkeypatch: pytest.MonkeyPatch, cache: Path, script: str) -> None:
+    """Put a shell script in the compiler's place and an empty cache in the cache's."""
+    compiler = cache / "compiler"
+    compiler.write_text(f"#!/bin/sh\n{script}\n")
+    compiler.chmod(0o755)
+    tools = dataclasses.replace(toolchain.toolchain(), compiler=compiler)
+    monkeypatch.setattr(ref_library, "toolchain", lambda: tools)
+    monkeypatch.setattr(ref_library, "cache_root", lambda: cache)
+
+
+def test_builds_side_by_side_leave_one_library_and_nothing_else(monkeypatch, tmp_path: Path) -> None:
+    use_compiler(
+        monkeypatch, tmp_path, 'echo run >> "$0.log"; sleep 0.05; for last; do :; done; echo built > "$last"'
+    )
+    build = ref_library.library_path.__wrapped__
+    with ThreadPoolExecutor(3) as pool:
+        paths = set(pool.map(lambda _: build(), range(3)))
+    assert len(paths) == 1
+    assert list((tmp_path / "reference").iterdir()) == list(paths)
+    runs = (tmp_path / "compiler.log").read_text()
+    assert build() in paths
+    assert (tmp_path / "compiler.log").read_text() == runs, "a library in the cache is not built again"
+
+
+def test_a_failing_compiler_is_the_kits_fault_in_one_line(monkeypatch, tmp_path: Path) -> None:
+    use_compiler(
+        monkeypatch, tmp_path, "echo some notes; echo 'kernels.cpp:1:1: error: no such thing'; exit 1"
+    )
+    with pytest.raises(
+        KitError, match=r"cannot build the reference: kernels\.cpp:1:1: error: no such thing"
+    ) as caught:
+        ref_library.library_path.__wrapped__()
+    assert "\n" not in str(caught.value)
+    assert not list((tmp_path / "reference").iterdir())
+
+
+def test_a_cache_that_cannot_be_written_is_named(monkeypatch, tmp_path: Path) -> None:
+    use_compiler(monkeypatch, tmp_path, "exit 0")
+    (tmp_path / "reference").write_text("a file where the folder should be")
+    with pytest.raises(KitError, match="GPT149_CACHE"):
+        ref_library.library_path.__wrapped__()
+
+
+# ---- another architecture
+
+CROSS_COMPILER, EMULATOR = "aarch64-linux-gnu-g++", "qemu-aarch64"
+
+
+@pytest.fixture(scope="module")
+def aarch64_program(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    missing = [tool for tool in (CROSS_COMPILER, EMULATOR) if shutil.which(tool) is None]
+    if missing:
+        pytest.skip(f"{' and '.join(missing)} not installed (Debian: g++-aarch64-linux-gnu, qemu-user)")
+    folder = tmp_path_factory.mktemp("aarch64")
+    commands, objects = ref_library.compile_commands("aarch64", CROSS_COMPILER, ["-fopenmp"], folder)
+    assert len(commands) == 2, "one level and the dispatch"
+    for command in commands:
+        subprocess.run(command, check=True)
+    program = folder / "program"
+    main = Path(__file__).with_name("reference_main.cpp")
+    subprocess.run(
+        [CROSS_COMPILER, "-O2", "-fopenmp", "-static", str(main), *objects, "-o", str(program)], check=True
+    )
+    return program
+
+
+@pytest.mark.parametrize("shape", SHAPES, ids=lambda shape: f"N{shape['N']}d{shape['d']}")
+def test_the_aarch64_build_is_right(aarch64_program: Path, tmp_path: Path, shape: dict[str, int]) -> None:
+    inputs = make_inputs("random", shape, seed=149)
+    header = torch.tensor([shape[key] for key in ("B", "H", "N", "d", "Br", "Bc")], dtype=torch.int32)
+    source, result = tmp_path / "input", tmp_path / "output"
+    arrays = (header, inputs["Q"], inputs["K"], inputs["V"])
+    source.write_bytes(b"".join(array.contiguous().numpy().tobytes() for array in arrays))
+    environment = {"OMP_NUM_THREADS": str(shape["threads"])}
+    subprocess.run(
+        [shutil.which(EMULATOR), aarch64_program, source, result], check=True, env=environment, timeout=60
+    )
+    outputs = torch.frombuffer(bytearray(result.read_bytes()), dtype=torch.float32).reshape(
+        5, *inputs["Q"].shape
+    )
+    expected = ORACLES["attention"].expected(inputs, shape)
+    for kernel, output in zip(KERNELS, outputs[:4], strict=True):
+        assert compare(expected, output).ok, kernel
+    assert torch.equal(outputs[4], inputs["Q"]), "accessors"
+
+
+# ---- the master source
+
+
+def solution_lines(master: str) -> list[str]:
+    regions = re.findall(r"// BEGIN SOLUTION\n(.*?)// END SOLUTION", master, re.DOTALL)
+    return [line.strip() for region in regions for line in region.splitlines() if line.strip()]
+
+
+def test_the_starter_holds_no_line_of_the_solution(master: str) -> None:
+    starter = strip_solution(master)
+    solution = solution_lines(master)
+    assert len(solution) > 100
+    # Closing braces and the like are in both: what may remain of a line are the uses that stand outside the regions.
+    given_lines = Counter(line.strip() for line in master.splitlines())
+    given_lines.subtract(solution)
+    left = Counter(line.strip() for line in starter.splitlines())
+    shown = {line for line in solution if left[line] > given_lines[line]}
+    assert not shown
+    assert not re.search(r"std::exp|BEGIN|END S", starter)
+
+
+def test_the_starter_keeps_all_that_students_are_given(master: str) -> None:
+    starter = strip_solution(master)
+    for name in (
+        "fourDimRead",
+        "fourDimWrite",
+        "myNaiveAttention",
+        "myUnfusedAttentionBlocked",
+        "myFusedAttention",
+    ):
+        assert f'm.def("{name}", &{name}' in starter
+    assert starter.count("return fillTensor(OTensor, O);") == 4
+    assert "    return 0.0f;\n" in starter
+    assert "#define TILE_SIZE 16" in starter
+
+
+def test_starter_lines_take_the_solutions_place() -> None:
+    text = (
+        "a\n  // BEGIN SOLUTION\n  secret\n  // END SOLUTION\n"
+        "  // BEGIN STARTER\n  // shown;\n  //     // a comment\n  //\n\n  // END STARTER\nb"
+    )
+    assert strip_solution(text) == "a\n  shown;\n      // a comment\n\n\nb"
+    assert strip_solution("no regions // at all\n") == "no regions // at all\n"
+    assert strip_solution("// BEGIN SOLUTION\r\nx\r\n// END SOLUTION\r\ny\r\n") == "y\r\n"
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("x\n// BEGIN SOLUTION\ny", "line 2: BEGIN SOLUTION has no END"),
+        ("x\ny\n// END SOLUTION\n", "line 3: END SOLUTION, but no region is open"),
+        ("// BEGIN SOLUTION\n// BEGIN STARTER\n", "line 2: BEGIN STARTER inside the region of line 1"),
+        ("// BEGIN STARTER\n// END SOLUTION\n", "line 2: END SOLUTION, but the region of line 1 is STARTER"),
+        ("// BEGIN STARTER\nlive();\n// END STARTER\n", "line 2: a starter line must be commented out"),
+        ("// BEGIN SOLUTION\nf(); // END SOLUTION\n", "line 2: a marker stands alone"),
+        ("// begin solution\n", "line 1: a marker stands alone"),
+        ("// BEGIN_SOLUTION\n", "line 1: a marker stands alone"),
+    ],
+)
+def test_a_malformed_region_is_named_by_its_line(text: str, message: str) -> None:
+    with pytest.raises(UsageError, match=f"^{re.escape(message)}"):
+        strip_solution(text)
