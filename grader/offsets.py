@@ -1,0 +1,167 @@
+"""Why a 4-D accessor is wrong: which offset did it use, and which formula gives those offsets?
+
+The tensors of these cases hold every value once, so that a value names the offset it was read from or
+written to.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+
+import torch
+from torch import Tensor
+
+from grader.oracle import flat_offsets
+from grader.results import Diagnosis
+
+#: (sizeX, sizeY, sizeZ, length of the first dimension) -> what x, y, z, b and 1 are multiplied by.
+Strides = Callable[[int, int, int, int], "tuple[int, ...]"]
+
+RIGHT = "((x * sizeX + y) * sizeY + z) * sizeZ + b"
+
+#: Formulas that people write, and what is wrong with each. All are linear, so their strides say everything.
+FORMULAS: tuple[tuple[str, str, Strides], ...] = (
+    ("swapped_indices", "x and y are swapped", lambda X, Y, Z, W: (Y * Z, X * Y * Z, Z, 1, 0)),
+    ("swapped_indices", "x and z are swapped", lambda X, Y, Z, W: (Z, Y * Z, X * Y * Z, 1, 0)),
+    ("swapped_indices", "x and b are swapped", lambda X, Y, Z, W: (1, Y * Z, Z, X * Y * Z, 0)),
+    ("swapped_indices", "y and z are swapped", lambda X, Y, Z, W: (X * Y * Z, Z, Y * Z, 1, 0)),
+    ("swapped_indices", "y and b are swapped", lambda X, Y, Z, W: (X * Y * Z, 1, Z, Y * Z, 0)),
+    ("swapped_indices", "z and b are swapped", lambda X, Y, Z, W: (X * Y * Z, Y * Z, 1, Z, 0)),
+    ("wrong_strides", "The order of the indices is reversed", lambda X, Y, Z, W: (1, X, X * Y, X * Y * Z, 0)),
+    ("wrong_strides", "The order of the indices is reversed", lambda X, Y, Z, W: (1, W, W * X, W * X * Y, 0)),
+    ("wrong_strides", "sizeX and sizeY are swapped", lambda X, Y, Z, W: (X * Y * Z, X * Z, Z, 1, 0)),
+    ("wrong_strides", "sizeX and sizeZ are swapped", lambda X, Y, Z, W: (X * Y * Z, X * Y, X, 1, 0)),
+    ("wrong_strides", "sizeY and sizeZ are swapped", lambda X, Y, Z, W: (X * Y * Z, Y * Z, Y, 1, 0)),
+    (
+        "wrong_strides",
+        "sizeY is where sizeX belongs and so on",
+        lambda X, Y, Z, W: (W * X * Y, X * Y, Y, 1, 0),
+    ),
+    ("missing_factor", "The stride of x lacks the factor sizeX", lambda X, Y, Z, W: (Y * Z, Y * Z, Z, 1, 0)),
+    ("missing_factor", "The stride of x lacks the factor sizeY", lambda X, Y, Z, W: (X * Z, Y * Z, Z, 1, 0)),
+    ("missing_factor", "The stride of x lacks the factor sizeZ", lambda X, Y, Z, W: (X * Y, Y * Z, Z, 1, 0)),
+    ("missing_factor", "The stride of y lacks the factor sizeY", lambda X, Y, Z, W: (X * Y * Z, Z, Z, 1, 0)),
+    ("missing_factor", "The stride of y lacks the factor sizeZ", lambda X, Y, Z, W: (X * Y * Z, Y, Z, 1, 0)),
+    (
+        "missing_factor",
+        "The stride of z lacks the factor sizeZ",
+        lambda X, Y, Z, W: (X * Y * Z, Y * Z, 1, 1, 0),
+    ),
+    (
+        "missing_factor",
+        "Each stride has one size in place of the product",
+        lambda X, Y, Z, W: (X, Y, Z, 1, 0),
+    ),
+    ("missing_term", "x is not used", lambda X, Y, Z, W: (0, Y * Z, Z, 1, 0)),
+    ("missing_term", "y is not used", lambda X, Y, Z, W: (X * Y * Z, 0, Z, 1, 0)),
+    ("missing_term", "z is not used", lambda X, Y, Z, W: (X * Y * Z, Y * Z, 0, 1, 0)),
+    ("missing_term", "b is not used", lambda X, Y, Z, W: (X * Y * Z, Y * Z, Z, 0, 0)),
+    ("missing_term", "The indices are not used", lambda X, Y, Z, W: (0, 0, 0, 0, 0)),
+    ("off_by_one", "The offset is one too large", lambda X, Y, Z, W: (X * Y * Z, Y * Z, Z, 1, 1)),
+    ("off_by_one", "The offset is one too small", lambda X, Y, Z, W: (X * Y * Z, Y * Z, Z, 1, -1)),
+)
+
+
+def diagnose_read(
+    inputs: Mapping[str, Tensor], shape: Mapping[str, int], expected: Tensor, actual: Tensor, wrong: Tensor
+) -> Diagnosis:
+    """`expected` and `actual`: (M,), one number for each row of the index table."""
+    first = int(wrong.nonzero()[0])
+    index = tuple(inputs["index"][first].tolist())
+    if not actual.any():
+        code, why = "not_written", "Every read returns 0: fourDimRead is not written yet."
+    else:
+        flat = inputs["tensor"].reshape(-1).double()
+        code, why = _explain(inputs, shape, wrong, lambda offsets, rows: flat[offsets] == actual[rows])
+        where = (flat == actual[first]).nonzero().flatten()
+        if len(where) == 1 and code == "wrong_offset":
+            right = flat_offsets(inputs["index"], shape)[first]
+            why = f"It read offset {where[0]} where {right} is right. {why}"
+        elif code == "wrong_offset":
+            why = f"The value is nowhere in the tensor, so the read was outside of it. {why}"
+    return _report("fourDimRead", code, why, index, expected[first], actual[first], wrong, inputs, shape)
+
+
+def diagnose_write(
+    inputs: Mapping[str, Tensor], shape: Mapping[str, int], expected: Tensor, actual: Tensor, wrong: Tensor
+) -> Diagnosis:
+    """`expected` and `actual`: the whole tensor after all writes, any shape of B * H * N * d elements."""
+    before, after = inputs["tensor"].reshape(-1).double(), actual.reshape(-1)
+    flat_wrong, wanted = wrong.reshape(-1), expected.reshape(-1)
+    at = int(flat_wrong.nonzero()[0])
+    index = tuple(int(i) for i in torch.unravel_index(torch.tensor(at), inputs["tensor"].shape))
+    named = torch.zeros(len(before), dtype=torch.bool)
+    named[flat_offsets(inputs["index"], shape)] = True
+    if torch.equal(before, after):
+        code, why = (
+            "not_written",
+            "Nothing was written: fourDimWrite is not written yet, or it changes a copy of the tensor.",
+        )
+    elif not (flat_wrong & named).any():
+        code, why = "extra_write", "The right places are written, but other elements are changed as well."
+    else:
+        code, why = _explain_writes(inputs, shape, before, after)
+    return _report("fourDimWrite", code, why, index, wanted[at], after[at], flat_wrong, inputs, shape)
+
+
+def _explain(
+    inputs: Mapping[str, Tensor],
+    shape: Mapping[str, int],
+    wrong: Tensor,
+    holds: Callable[[Tensor, Tensor], Tensor],
+) -> tuple[str, str]:
+    """The first formula for which `holds(offsets, rows)` wherever its offset lies within the tensor, at the
+    wrong
+    rows at least; a formula that mostly leaves the tensor explains nothing."""
+    size = inputs["tensor"].numel()
+    for code, words, strides in FORMULAS:
+        offsets = _offsets(strides, inputs["index"], shape)
+        inside = ((offsets >= 0) & (offsets < size)).nonzero().flatten()
+        if len(inside) < max(1, len(offsets) // 4) or not wrong[inside].any():
+            continue
+        if holds(offsets[inside], inside).all():
+            return code, f"{words}. The offset is {RIGHT}."
+    return "wrong_offset", f"The offset is {RIGHT}: the last index is contiguous."
+
+
+def _explain_writes(
+    inputs: Mapping[str, Tensor], shape: Mapping[str, int], before: Tensor, after: Tensor
+) -> tuple[str, str]:
+    for code, words, strides in FORMULAS:
+        offsets = _offsets(strides, inputs["index"], shape)
+        inside = (offsets >= 0) & (offsets < len(before))
+        replayed = before.clone()
+        for offset, value in zip(offsets[inside].tolist(), inputs["values"][inside].tolist(), strict=True):
+            replayed[offset] = value
+        if torch.equal(replayed, after):
+            return code, f"{words}. The offset is {RIGHT}."
+    written = torch.isin(after, inputs["values"].double())
+    if not written.any():
+        return "wrong_value", "Other values than `val` are stored."
+    return "wrong_offset", f"The offset is {RIGHT}: the last index is contiguous."
+
+
+def _offsets(strides: Strides, index: Tensor, shape: Mapping[str, int]) -> Tensor:
+    *factors, constant = strides(shape["H"], shape["N"], shape["d"], shape["B"])
+    return index @ torch.tensor(factors) + constant
+
+
+def _report(
+    name: str,
+    code: str,
+    why: str,
+    index: tuple[int, ...],
+    expected: Tensor,
+    actual: Tensor,
+    wrong: Tensor,
+    inputs: Mapping[str, Tensor],
+    shape: Mapping[str, int],
+) -> Diagnosis:
+    at = ", ".join(f"{letter}={i}" for letter, i in zip("xyzb", index, strict=True))
+    sizes = tuple(shape[key] for key in "BHNd")
+    count, total = int(wrong.sum()), wrong.numel()
+    message = (
+        f"{why} Element ({at}) of a tensor of shape {sizes}: expected {expected:g}, got {actual:g}; "
+        f"{count} of {total} elements are wrong."
+    )
+    return Diagnosis(code, message, index, expected.item(), actual.item(), count, total)

@@ -1,0 +1,99 @@
+"""What a suspected bug of an attention kernel is, and the inputs that it predicts a wrong output from."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from functools import cached_property
+
+import torch
+from torch import Tensor
+
+
+@dataclass(frozen=True)
+class Scene:
+    """Inputs of a wrong output, float64. `q`, `k`, `v`: (G, N, d), heads `first` ... `first + G - 1` of B *
+    H.
+    `truth_all`: their expected output. `rows`: int64 (R,), where predictions are wanted."""
+
+    q: Tensor
+    k: Tensor
+    v: Tensor
+    truth_all: Tensor
+    rows: Tensor
+    first: int
+    shape: Mapping[str, int]
+    inputs: Mapping[str, Tensor]
+
+    @property
+    def keys(self) -> int:
+        return self.k.shape[1]
+
+    @property
+    def d(self) -> int:
+        return self.k.shape[2]
+
+    @cached_property
+    def scores(self) -> Tensor:
+        """Q K^T of the sampled rows, (G, R, N)."""
+        return self.q[:, self.rows] @ self.k.mT
+
+    @cached_property
+    def weights(self) -> Tensor:
+        """exp(scores): not normalised, (G, R, N)."""
+        return self.scores.exp()
+
+    @cached_property
+    def row_sum(self) -> Tensor:
+        return self.weights.sum(2, keepdim=True)
+
+    @cached_property
+    def probabilities(self) -> Tensor:
+        return self.weights / self.row_sum
+
+    @cached_property
+    def truth(self) -> Tensor:
+        return self.truth_all[:, self.rows]
+
+    @cached_property
+    def all_weights(self) -> Tensor | None:
+        """exp(Q K^T) of all rows, (G, N, N), where that is small enough to be worth it."""
+        if self.q.shape[0] * self.keys**2 > 1 << 23:
+            return None
+        return (self.q @ self.k.mT).exp()
+
+    def attend(self, scores: Tensor, v: Tensor | None = None) -> Tensor:
+        """softmax(scores) V."""
+        return torch.softmax(scores, 2) @ (self.v if v is None else v)
+
+    def some_keys(self, keys: slice) -> Tensor:
+        """The attention over these keys alone."""
+        return self.attend(self.scores[:, :, keys], self.v[:, keys])
+
+    def head_of(self, name: str, head: Callable[[int, int], tuple[int, int]]) -> Tensor:
+        """Input `name` (G, N, d) as a kernel reads it that takes head `head(b, h)` for head (b, h)."""
+        heads = self.shape["H"]
+        source = [head(*divmod(self.first + g, heads)) for g in range(self.q.shape[0])]
+        return torch.stack([self.inputs[name][b, h] for b, h in source]).double()
+
+
+@dataclass(frozen=True)
+class Suspect:
+    code: str
+    words: str
+    predict: Callable[[Scene], Tensor | None]
+
+
+SUSPECTS: list[Suspect] = []
+
+Predictor = Callable[[Scene], "Tensor | None"]
+
+
+def suspect(code: str, words: str) -> Callable[[Predictor], Predictor]:
+    """Register a prediction. `words` tells a student what is wrong and what to look at, in one or two sentences."""
+
+    def register(predict: Predictor) -> Predictor:
+        SUSPECTS.append(Suspect(code, words, predict))
+        return predict
+
+    return register

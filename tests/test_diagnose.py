@@ -1,0 +1,370 @@
+"""Each simulated bug is found out by name, on several shapes, and reported with its place and numbers."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+
+import pytest
+import torch
+from torch import Tensor
+
+from grader import diagnose
+from grader.cases import make_inputs
+from grader.oracle import ORACLES, compare
+from grader.results import Diagnosis
+
+Inputs = dict[str, Tensor]
+RAGGED = {"B": 2, "H": 3, "N": 97, "d": 40, "Br": 16, "Bc": 24, "threads": 4}
+LARGE = {"B": 1, "H": 4, "N": 1024, "d": 32, "Br": 256, "Bc": 256, "threads": 8}
+ODD = {"B": 1, "H": 2, "N": 61, "d": 20, "Br": 7, "Bc": 11, "threads": 2}
+
+
+def scores(x: Inputs) -> Tensor:
+    return x["Q"] @ x["K"].mT
+
+
+def right(x: Inputs) -> Tensor:
+    return torch.softmax(scores(x), 3) @ x["V"]
+
+
+def keys_only(x: Inputs, keys: slice) -> Tensor:
+    return torch.softmax(scores(x)[..., keys], 3) @ x["V"][:, :, keys]
+
+
+def masked(x: Inputs, mask: Callable[[Tensor, Tensor], Tensor]) -> Tensor:
+    i = torch.arange(x["Q"].shape[2])
+    return torch.softmax(scores(x).masked_fill(mask(i[:, None], i[None, :]), -torch.inf), 3) @ x["V"]
+
+
+def weighted(x: Inputs, weight: Callable[[Tensor], Tensor]) -> Tensor:
+    weights = weight(scores(x))
+    return weights / weights.sum(3, keepdim=True) @ x["V"]
+
+
+def other_layout(t: Tensor) -> Tensor:
+    return t.reshape(*t.shape[:2], t.shape[3], t.shape[2]).mT
+
+
+def first_head(t: Tensor) -> Tensor:
+    return t[:, :1].expand_as(t)
+
+
+def zeroed(output: Tensor, *index: slice | int) -> Tensor:
+    output = output.clone()
+    output[index] = 0
+    return output
+
+
+def stale_weights(x: Inputs) -> Tensor:
+    """QK_t is not cleared: the next head's scores are added to the weights that this one left."""
+    out = torch.empty_like(x["V"])
+    left = torch.zeros(x["Q"].shape[2], x["Q"].shape[2])
+    for b in range(out.shape[0]):
+        for h in range(out.shape[1]):
+            left = torch.softmax(left + x["Q"][b, h] @ x["K"][b, h].T, 1)
+            out[b, h] = left @ x["V"][b, h]
+    return out
+
+
+def flash(x: Inputs, block: int, update: Callable[..., tuple[Tensor, Tensor]]) -> Tensor:
+    out, li = torch.zeros_like(x["V"]), torch.zeros(*x["V"].shape[:3], 1)
+    for start in range(0, out.shape[2], block):
+        weights = scores(x)[..., start : start + block].exp()
+        out, li = update(out, li, weights.sum(3, keepdim=True), weights @ x["V"][:, :, start : start + block])
+    return out
+
+
+def halved(x: Inputs, dtype: torch.dtype) -> Inputs:
+    return {name: value.to(dtype).float() for name, value in x.items()}
+
+
+#: bug -> (codes that name it, the output it gives)
+BUGS: dict[str, tuple[str, Callable[[Inputs], Tensor]]] = {
+    "zeros": ("not_written", lambda x: torch.zeros_like(x["V"])),
+    "copy of Q": ("copied_input", lambda x: x["Q"].clone()),
+    "copy of V": ("wrong_operand", lambda x: x["V"].clone()),
+    "scaled by 1/sqrt(d)": (
+        "scaled",
+        lambda x: torch.softmax(scores(x) / x["Q"].shape[3] ** 0.5, 3) @ x["V"],
+    ),
+    "V's mean": ("uniform_softmax", lambda x: x["V"].mean(2, keepdim=True).expand_as(x["V"])),
+    "1 + x": ("linear_exp", lambda x: weighted(x, lambda s: 1 + s)),
+    "2^x": ("wrong_base", lambda x: weighted(x, torch.exp2)),
+    "no exp": ("exp_missing", lambda x: weighted(x, lambda s: s)),
+    "no softmax": ("softmax_missing", lambda x: scores(x) @ x["V"]),
+    "not normalised": ("not_normalised", lambda x: scores(x).exp() @ x["V"]),
+    "safe but not normalised": (
+        "not_normalised",
+        lambda x: (scores(x) - scores(x).amax(3, keepdim=True)).exp() @ x["V"],
+    ),
+    "normalised twice": ("normalised_twice", lambda x: right(x) / scores(x).exp().sum(3, keepdim=True)),
+    "softmax over columns": ("wrong_axis", lambda x: torch.softmax(scores(x), 2) @ x["V"]),
+    "double softmax": ("double_softmax", lambda x: torch.softmax(torch.softmax(scores(x), 3), 3) @ x["V"]),
+    "Q and K swapped": ("q_k_swapped", lambda x: torch.softmax(scores(x).mT, 3) @ x["V"]),
+    "Q for K": ("wrong_operand", lambda x: torch.softmax(x["Q"] @ x["Q"].mT, 3) @ x["V"]),
+    "K for V": ("wrong_operand", lambda x: torch.softmax(scores(x), 3) @ x["K"]),
+    "K transposed": ("k_transposed", lambda x: torch.softmax(x["Q"] @ other_layout(x["K"]).mT, 3) @ x["V"]),
+    "V transposed": ("v_transposed", lambda x: torch.softmax(scores(x), 3) @ other_layout(x["V"])),
+    "weights transposed": ("scores_transposed", lambda x: torch.softmax(scores(x), 3).mT @ x["V"]),
+    "P returned": ("scores_returned", lambda x: torch.softmax(scores(x), 3)[..., : x["V"].shape[3]]),
+    "negated scores": ("negated", lambda x: torch.softmax(-scores(x), 3) @ x["V"]),
+    "best key": ("hard_maximum", lambda x: masked_to_best(x)),
+    "causal": ("causal_mask", lambda x: masked(x, lambda i, j: j > i)),
+    "head 0 copied": ("heads_copied", lambda x: first_head(right(x)).clone()),
+    "Q of head 0": ("head_ignored", lambda x: torch.softmax(first_head(x["Q"]) @ x["K"].mT, 3) @ x["V"]),
+    "V of head 0": ("head_ignored", lambda x: torch.softmax(scores(x), 3) @ first_head(x["V"])),
+    "heads reversed": ("heads_permuted", lambda x: right(x).flip(1)),
+    "last key missing": ("key_missing", lambda x: keys_only(x, slice(0, -1))),
+    "first key missing": ("key_missing", lambda x: keys_only(x, slice(1, None))),
+    "last channel missing": (
+        "channel_missing",
+        lambda x: torch.softmax(x["Q"][..., :-1] @ x["K"][..., :-1].mT, 3) @ x["V"],
+    ),
+    "QK_t stale": ("stale_scores", stale_weights),
+    "row sum of all rows": (
+        "stale_sum",
+        lambda x: scores(x).exp() @ x["V"] / scores(x).exp().sum(3, keepdim=True).cumsum(2),
+    ),
+    "value goes on over channels": ("stale_sum", lambda x: right(x).cumsum(3)),
+    "doubled": ("constant_factor", lambda x: 2 * right(x)),
+    "1e-3 too large": ("constant_factor", lambda x: 1.001 * right(x)),
+    "rows shifted": ("shifted", lambda x: right(x).roll(1, 2)),
+    "B, N, H, d": ("wrong_layout", lambda x: right(x).transpose(1, 2).reshape(x["V"].shape)),
+    "float16 inputs": ("low_precision", lambda x: right(halved(x, torch.float16))),
+    "bfloat16 inputs": ("low_precision", lambda x: right(halved(x, torch.bfloat16))),
+    "last row": ("row_range", lambda x: zeroed(right(x), slice(None), slice(None), -1)),
+    "odd rows": ("periodic_rows", lambda x: zeroed(right(x), slice(None), slice(None), slice(1, None, 2))),
+    "all heads but 0": ("heads", lambda x: zeroed(right(x), slice(None), slice(1, None))),
+    "last column": ("column_range", lambda x: zeroed(right(x), slice(None), slice(None), slice(None), -1)),
+}
+
+
+def masked_to_best(x: Inputs) -> Tensor:
+    best = scores(x).argmax(3, keepdim=True)
+    return x["V"].gather(2, best.expand(-1, -1, -1, x["V"].shape[3]))
+
+
+def explain(x: Inputs, shape: dict[str, int], actual: Tensor, second: Tensor | None = None) -> Diagnosis:
+    expected = ORACLES["attention"].expected(x, shape)
+    comparison = compare(expected, actual)
+    assert not comparison.ok
+    return diagnose.diagnose("attention", x, shape, expected, actual, comparison, second)
+
+
+@pytest.mark.parametrize("shape", [RAGGED, ODD, LARGE], ids=["ragged", "odd", "large"])
+@pytest.mark.parametrize("bug", BUGS)
+def test_names_the_bug(bug: str, shape: dict[str, int]) -> None:
+    code, wrong_kernel = BUGS[bug]
+    x = make_inputs("random", shape, 11)
+    found = explain(x, shape, wrong_kernel(x))
+    accepted = {code, "remainder_tile"} if bug in ("last row", "last column") else {code}
+    assert found.code in accepted, found.message
+    assert found.first_index is not None
+    assert found.wrong_count is not None and 0 < found.wrong_count <= right(x).numel()
+
+
+@pytest.mark.parametrize("shape", [RAGGED, ODD])
+@pytest.mark.parametrize("part", ["keys", "product", "sum", "scores", "channels"])
+@pytest.mark.parametrize("tile", [4, 8, 16, 32])
+def test_names_the_remainder(part: str, tile: int, shape: dict[str, int]) -> None:
+    x = make_inputs("random", shape, 3)
+    size = shape["d"] if part == "channels" else shape["N"]
+    cut = size // tile * tile
+    if cut in (0, size):
+        pytest.skip("no remainder, or nothing but a remainder")
+    kept = slice(0, cut)
+    weights = scores(x).exp()
+    actual = {
+        "keys": lambda: keys_only(x, kept),
+        "product": lambda: torch.softmax(scores(x), 3)[..., kept] @ x["V"][:, :, kept],
+        "sum": lambda: weights @ x["V"] / weights[..., kept].sum(3, keepdim=True),
+        "scores": lambda: torch.softmax(scores(x) * (torch.arange(size) < cut), 3) @ x["V"],
+        "channels": lambda: torch.softmax(x["Q"][..., kept] @ x["K"][..., kept].mT, 3) @ x["V"],
+    }[part]()
+    found = explain(x, shape, actual)
+    if size - cut == 1:
+        assert found.code in ("key_missing", "remainder_keys")
+    else:
+        assert found.code == ("remainder_channels" if part == "channels" else "remainder_keys"), found.message
+        assert str(cut) in found.message
+
+
+@pytest.mark.parametrize(
+    ("code", "update"),
+    [
+        ("flash_not_rescaled", lambda o, li, lij, pv: ((o + pv) / (li + lij), li + lij)),
+        ("flash_not_rescaled", lambda o, li, lij, pv: (o + pv / (li + lij), li + lij)),
+        ("flash_l_not_carried", lambda o, li, lij, pv: (pv / lij, li)),
+        ("flash_l_not_carried", lambda o, li, lij, pv: ((li * o + pv) / (li + lij), lij)),
+        ("flash_not_rescaled", lambda o, li, lij, pv: (pv / (li + lij), li + lij)),
+        ("flash_not_divided", lambda o, li, lij, pv: ((li * o + pv) / lij, li + lij)),
+        ("flash_o_twice", lambda o, li, lij, pv: (o + (li * o + pv) / (li + lij), li + lij)),
+    ],
+)
+@pytest.mark.parametrize("shape", [RAGGED, LARGE], ids=["ragged", "large"])
+def test_names_the_flash_step(
+    code: str, update: Callable[..., tuple[Tensor, Tensor]], shape: dict[str, int]
+) -> None:
+    x = make_inputs("random", shape, 5)
+    assert explain(x, shape, flash(x, shape["Bc"], update)).code == code
+
+
+def test_remainder_rows_name_place_and_tile() -> None:
+    x = make_inputs("random", RAGGED, 1)
+    found = explain(x, RAGGED, zeroed(right(x), slice(None), slice(None), slice(96, None)))
+    assert found.code in ("remainder_tile", "row_range")
+    x = make_inputs("random", ODD, 1)
+    found = explain(x, ODD, zeroed(right(x), slice(None), slice(None), slice(48, None)))
+    assert found.code == "remainder_tile"
+    assert "16" in found.message and "48" in found.message and "26 of 2440" not in found.message
+    assert found.first_index == (0, 0, 48, 0)
+    assert found.actual == 0.0
+
+
+def test_one_threads_share_is_named() -> None:
+    x = make_inputs("random", LARGE, 1)
+    found = explain(x, LARGE, zeroed(right(x), slice(None), slice(None), slice(256, 384)))
+    assert found.code == "row_range"
+    assert "one of 8 threads" in found.message
+
+
+def test_place_is_told_with_the_cause() -> None:
+    """A wrong formula in some heads only: the cause is named, and where."""
+    x = make_inputs("random", RAGGED, 2)
+    actual = right(x)
+    actual[:, 1:] = BUGS["scaled by 1/sqrt(d)"][1](x)[:, 1:]
+    found = explain(x, RAGGED, actual)
+    assert found.code == "scaled"
+    assert "every head but head 0" in found.message
+
+
+def test_numbers_are_those_of_the_first_wrong_element() -> None:
+    x = make_inputs("random", RAGGED, 2)
+    actual = right(x)
+    actual[1, 2, 30, 4] += 0.5
+    found = explain(x, RAGGED, actual)
+    assert found.first_index == (1, 2, 30, 4)
+    assert found.wrong_count == 1 and found.total_count == actual.numel()
+    assert found.expected is not None and found.actual == pytest.approx(found.expected + 0.5, abs=1e-4)
+    assert "b=1, h=2, i=30, j=4" in found.message
+
+
+def test_not_a_number_is_told_from_overflow() -> None:
+    x = make_inputs("random", RAGGED, 2)
+    found = explain(x, RAGGED, right(x) / 0)
+    assert found.code == "not_finite"
+    x["Q"] = x["Q"] * 20
+    found = explain(x, RAGGED, torch.full_like(x["V"], torch.nan))
+    assert found.code == "overflow"
+
+
+def test_a_second_call_that_differs_is_a_race() -> None:
+    x = make_inputs("random", RAGGED, 2)
+    first = right(x)
+    first[0, 0, 5] += 1
+    second = right(x)
+    assert explain(x, RAGGED, first, second).code == "race"
+    assert explain(x, RAGGED, first, first.clone()).code != "race"
+
+
+def test_unknown_bug_is_not_given_a_name() -> None:
+    x = make_inputs("random", RAGGED, 2)
+    noise = torch.randn(x["V"].shape, generator=torch.Generator().manual_seed(1))
+    assert explain(x, RAGGED, right(x) + noise).code == "wrong_values"
+
+
+def test_most_telling_prefers_a_cause_found_often() -> None:
+    place = Diagnosis("heads", "", wrong_count=10)
+    cause, rare = Diagnosis("scaled", "", wrong_count=5), Diagnosis("negated", "", wrong_count=50)
+    assert diagnose.most_telling([place, rare, cause, cause]) is cause
+    assert diagnose.most_telling([place]) is place
+
+
+def test_diagnosing_a_large_output_costs_little() -> None:
+    """Even when no suspect fits and all are tried: bounded against one evaluation of the oracle on the same input."""
+    x = make_inputs("random", LARGE, 2)
+    noise = torch.randn(x["V"].shape, generator=torch.Generator().manual_seed(1))
+    actual = right(x) + noise
+    expected = ORACLES["attention"].expected(x, LARGE)
+    started = time.process_time()
+    for _ in range(3):
+        ORACLES["attention"].expected(x, LARGE)
+    oracle_s = (time.process_time() - started) / 3
+    started = time.process_time()
+    diagnose.diagnose("attention", x, LARGE, expected, actual, compare(expected, actual))
+    assert time.process_time() - started < 60 * oracle_s
+
+
+def test_wrong_type_says_what_came_back() -> None:
+    assert diagnose.wrong_type("a tensor", "float32", (2, 3), (1, 2, 3, 4)).code == "wrong_shape"
+    assert diagnose.wrong_type("a tensor", "float64", (1, 2, 3, 4), (1, 2, 3, 4)).code == "wrong_dtype"
+    assert diagnose.wrong_type("nothing", None, None, (1, 2, 3, 4)).code == "wrong_type"
+    assert "Q, K" in diagnose.inputs_overwritten(["Q", "K"]).message
+
+
+# ---- accessors
+
+SHAPE_4D = {"B": 2, "H": 3, "N": 4, "d": 5}
+OFFSETS: dict[str, tuple[str, Callable[..., Tensor]]] = {
+    "reversed": ("wrong_strides", lambda x, y, z, b: ((b * 4 + z) * 3 + y) * 2 + x),
+    "y and z swapped": ("swapped_indices", lambda x, y, z, b: ((x * 3 + z) * 4 + y) * 5 + b),
+    "x without sizeX": ("missing_factor", lambda x, y, z, b: x * 20 + y * 20 + z * 5 + b),
+    "z without sizeZ": ("missing_factor", lambda x, y, z, b: x * 60 + y * 20 + z + b),
+    "x left out": ("missing_term", lambda x, y, z, b: y * 20 + z * 5 + b),
+    "always 0": ("missing_term", lambda x, y, z, b: 0 * x),
+    "b + 1": ("off_by_one", lambda x, y, z, b: ((x * 3 + y) * 4 + z) * 5 + b + 1),
+    "sizeX for sizeY": ("wrong_strides", lambda x, y, z, b: ((x * 4 + y) * 3 + z) * 5 + b),
+}
+
+
+@pytest.mark.parametrize("name", OFFSETS)
+def test_names_the_wrong_offset_of_a_read(name: str) -> None:
+    code, offset = OFFSETS[name]
+    x = make_inputs("indices", SHAPE_4D, 4)
+    padded = torch.cat([x["tensor"].flatten(), torch.zeros(200)])
+    actual = padded[offset(*x["index"].unbind(1))]
+    expected = ORACLES["read4d"].expected(x, SHAPE_4D)
+    comparison = compare(expected, actual)
+    assert not comparison.ok
+    assert diagnose.diagnose("read4d", x, SHAPE_4D, expected, actual, comparison).code == code
+
+
+@pytest.mark.parametrize("name", OFFSETS)
+def test_names_the_wrong_offset_of_a_write(name: str) -> None:
+    code, offset = OFFSETS[name]
+    x = make_inputs("some_indices", SHAPE_4D, 4)
+    after = torch.cat([x["tensor"].flatten(), torch.zeros(200)])
+    for at, value in zip(offset(*x["index"].unbind(1)).tolist(), x["values"].tolist(), strict=True):
+        after[at] = value
+    actual = after[:120].reshape(2, 3, 4, 5)
+    expected = ORACLES["write4d"].expected(x, SHAPE_4D)
+    comparison = compare(expected, actual)
+    assert not comparison.ok
+    assert diagnose.diagnose("write4d", x, SHAPE_4D, expected, actual, comparison).code == code
+
+
+def test_reads_and_writes_that_do_nothing_or_too_much() -> None:
+    x = make_inputs("some_indices", SHAPE_4D, 4)
+    expected = ORACLES["write4d"].expected(x, SHAPE_4D)
+    nothing = x["tensor"].clone()
+    assert explain_write(x, nothing) == "not_written"
+    extra = expected.value.float().clone()
+    untouched = (extra == x["tensor"]).nonzero()[0]
+    extra[tuple(untouched)] = -1.0
+    assert explain_write(x, extra) == "extra_write"
+    value = x["tensor"].flatten().clone()
+    index = x["index"]
+    value[((index[:, 0] * 3 + index[:, 1]) * 4 + index[:, 2]) * 5 + index[:, 3]] = 7.5
+    assert explain_write(x, value.reshape(2, 3, 4, 5)) == "wrong_value"
+    read = ORACLES["read4d"].expected(x, SHAPE_4D)
+    zeros = torch.zeros(len(x["index"]))
+    found = diagnose.diagnose("read4d", x, SHAPE_4D, read, zeros, compare(read, zeros))
+    assert found.code == "not_written"
+
+
+def explain_write(x: Inputs, actual: Tensor) -> str:
+    expected = ORACLES["write4d"].expected(x, SHAPE_4D)
+    comparison = compare(expected, actual)
+    assert not comparison.ok
+    return diagnose.diagnose("write4d", x, SHAPE_4D, expected, actual, comparison).code
