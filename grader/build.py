@@ -1,0 +1,389 @@
+"""From a student's module.cpp to a shared object that the runner can load.
+
+Theory of operation. A build has two paths to the same object. The *light* path compiles the unchanged file against a
+small precompiled subset of torch's headers (shim/gpt149_light.h); the *full* path compiles it against the real
+torch/extension.h, and is taken without a word whenever the light one fails, unless the failure is one that no header
+could mend (`grader.lightpath`).
+
+The cache holds finished objects and precompiled headers under the hash of all that went into them. An entry is made
+in a directory of its own and renamed into place: a killed build leaves nothing that another would wait for, and two
+builds of the same source do the work twice and agree. There are no locks.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import re
+import shutil
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+from grader import diagnostics, lightpath, objectcache
+from grader.errors import UsageError
+from grader.sandbox import GIB, Finished, run_limited
+from grader.toolchain import (
+    Toolchain,
+    cache_root,
+    default_flags,
+    libomp_prefix,
+    linker_flags,
+    openmp_flags,
+    toolchain,
+)
+
+LIGHT_HEADER, PRECOMPILED = "gpt149_light.h", "gpt149_light.h.gch"
+SHIM = Path(__file__).resolve().parent / "shim"
+COMPILER_MEMORY_BYTES = 4 * GIB
+COMPILER_OUTPUT_BYTES = 256 << 10
+#: The precompiled header is the kit's own work and is not charged to the student's limit.
+HEADER_TIMEOUT_S = 600.0
+#: Errors after the first few are its echoes, and each one costs time and pages once torch's templates are in it.
+MAX_ERRORS = 5
+SANITIZE_FLAGS = (
+    "-O1",
+    "-g",
+    "-fno-omit-frame-pointer",
+    "-fno-optimize-sibling-calls",
+    "-fsanitize=address,undefined",
+    # torch hides its type information, so a check of dynamic types would accuse the innocent.
+    "-fno-sanitize=vptr",
+    "-fno-sanitize-recover=undefined",
+    "-D_GLIBCXX_ASSERTIONS",
+)
+#: The compiler sees no other environment: CPATH or GCC_EXEC_PREFIX would change objects behind the cache's back.
+ENVIRONMENT = ("PATH", "LIBRARY_PATH", "LD_LIBRARY_PATH", "SDKROOT", "DEVELOPER_DIR")
+
+
+@dataclass(frozen=True)
+class Build:
+    """What became of one source. `object_path` is None unless `ok`; `diagnostics` is "" if `ok`.
+
+    `path` is "light" or "full"; `cached` says that nothing was compiled. `notes` are for the student, also after a
+    build that worked. `wall_s` is the whole call, `cpu_s` the CPU time of all compilers that it started. `key` is the
+    object's content hash.
+    """
+
+    ok: bool
+    object_path: Path | None
+    path: str
+    cached: bool
+    diagnostics: str
+    notes: tuple[str, ...]
+    wall_s: float
+    cpu_s: float
+    key: str
+
+
+def build(
+    source: Path,
+    *,
+    flags: Sequence[str] = (),
+    defines: Mapping[str, str] | None = None,
+    sanitize: bool = False,
+    cache: Path | None = None,
+    timeout_s: float = 120,
+) -> Build:
+    """Compile and link `source` (and a module.ispc beside it), or find the finished object in the cache.
+
+    `flags` come after the published ones and so override them; `defines` are macros, as `-D NAME=VALUE`. `sanitize`
+    builds with AddressSanitizer, UBSan and checked vectors in place of optimisation. `timeout_s` is wall-clock time
+    for all compilers of the student's code together. A faulty source gives a Build with `ok` False, never an
+    exception. Raises UsageError when `source` cannot be read or a macro's name is none, KitError when the machine has
+    no compiler or its torch no headers.
+    """
+    started = time.monotonic()
+    recipe = _recipe(source, flags, defines or {}, sanitize)
+    work = _Work(recipe, cache or cache_root(), timeout_s)
+    path, message = work.find(), ""
+    cached = path is not None
+    if path is None:
+        path, message = work.compile()
+    return Build(
+        ok=not message,
+        object_path=None if message else work.entry(path),
+        path=path,
+        cached=cached,
+        diagnostics=message,
+        notes=_notes(recipe),
+        wall_s=time.monotonic() - started,
+        cpu_s=work.cpu_s,
+        key=work.key,
+    )
+
+
+def precompile(*, flags: Sequence[str] = (), sanitize: bool = False, cache: Path | None = None) -> float:
+    """Make the light path's precompiled header for these flags ahead of the first build.
+
+    Returns the CPU seconds spent, 0.0 when it was there. A header that does not compile with this torch is no error:
+    builds then take the full path.
+    """
+    work = _Work(Recipe(toolchain(), b"", None, None, tuple(flags), (), sanitize), cache or cache_root(), 0.0)
+    work.light_header()
+    return work.cpu_s
+
+
+# ---- what is compiled, and how
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """Everything that decides what an object is. `ispc` is the compiler for `ispc_text` and what tells its version."""
+
+    tools: Toolchain
+    text: bytes
+    ispc_text: bytes | None
+    ispc: tuple[str, int, int] | None
+    flags: tuple[str, ...]
+    defines: tuple[str, ...]
+    sanitize: bool
+
+    def key(self) -> str:
+        return _digest(repr(self).encode(), *_shim_contents())
+
+    def header_key(self) -> str:
+        """A precompiled header serves all sources with the same flags. clang also insists on the same macros."""
+        macros = self.defines if self.tools.family == "clang" else ()
+        return _digest(repr((self.tools, self.flags, macros, self.sanitize)).encode(), *_shim_contents())
+
+    def compile_flags(self, path: str) -> tuple[str, ...]:
+        """Flags of the compiler proper on the light or the full path, up to but without the source."""
+        tools = self.tools
+        openmp, _ = openmp_flags(tools.system, tools.family, libomp_prefix())
+        includes = [f"-I{SHIM / 'light'}"] if path == "light" else []
+        if path == "full" and tools.python_include_dir is not None:
+            includes += ["-isystem", str(tools.python_include_dir)]
+        for directory in tools.include_dirs:
+            includes += ["-isystem", str(directory)]
+        abi = () if tools.cxx11_abi is None else (f"-D_GLIBCXX_USE_CXX11_ABI={tools.cxx11_abi}",)
+        return (
+            f"-std={tools.cxx_standard}",
+            *default_flags(tools.machine),
+            *openmp,
+            *("-fPIC", "-fvisibility=hidden", "-w"),
+            *_diagnostic_flags(tools),
+            *("-DTORCH_EXTENSION_NAME=gpt149_module", *abi),
+            *(("-DAT_PER_OPERATOR_HEADERS",) if path == "light" else ()),
+            *self.flags,
+            *(SANITIZE_FLAGS if self.sanitize else ()),
+            *includes,
+            f"-I{SHIM}",
+        )
+
+    def link_flags(self, path: str) -> tuple[str, ...]:
+        tools = self.tools
+        _, openmp = openmp_flags(tools.system, tools.family, libomp_prefix())
+        libraries = ("-lc10", "-ltorch_cpu", *(("-ltorch_python",) if path == "full" else ()))
+        chosen = linker_flags(tools.system, tools.linker, SHIM, allow_undefined=path == "full")
+        # A shared object leaves the sanitizers' own functions to the runtime that is preloaded.
+        return (*chosen, f"-L{tools.library_dir}", *libraries, *openmp)
+
+
+def _recipe(source: Path, flags: Sequence[str], defines: Mapping[str, str], sanitize: bool) -> Recipe:
+    ispc_source = source.parent / "module.ispc"
+    ispc_text = _read(ispc_source) if ispc_source.is_file() else None
+    return Recipe(
+        tools=toolchain(),
+        text=_read(source),
+        ispc_text=ispc_text,
+        ispc=_ispc_identity() if ispc_text is not None else None,
+        flags=tuple(flags),
+        defines=_define_flags(defines),
+        sanitize=sanitize,
+    )
+
+
+def _read(source: Path) -> bytes:
+    try:
+        return source.read_bytes()
+    except OSError as error:
+        raise UsageError(f"cannot read {source}: {error.strerror}") from error
+
+
+def _ispc_identity() -> tuple[str, int, int] | None:
+    program = shutil.which("ispc")
+    if program is None:
+        return None
+    status = os.stat(program)
+    return program, status.st_mtime_ns, status.st_size
+
+
+def _define_flags(defines: Mapping[str, str]) -> tuple[str, ...]:
+    for name in defines:
+        if not re.fullmatch(r"[A-Za-z_]\w*", name):
+            raise UsageError(f"-D {name}: a macro's name is letters, digits and underscores")
+    return tuple(f"-D{name}={value}" for name, value in sorted(defines.items()))
+
+
+def _diagnostic_flags(tools: Toolchain) -> tuple[str, ...]:
+    """Plain text with byte columns, whatever the terminal; `grader.diagnostics` reads it."""
+    limit = f"-ferror-limit={MAX_ERRORS}" if tools.family == "clang" else f"-fmax-errors={MAX_ERRORS}"
+    columns = ("-fdiagnostics-column-unit=byte",) if tools.family == "gcc" and tools.major >= 11 else ()
+    return ("-fdiagnostics-color=never", limit, *columns)
+
+
+def _shim_contents() -> list[bytes]:
+    files = sorted(path for path in SHIM.rglob("*") if path.is_file())
+    return [item for path in files for item in (str(path.relative_to(SHIM)).encode(), path.read_bytes())]
+
+
+def _digest(*parts: bytes) -> str:
+    digest = hashlib.sha256()
+    for part in parts:
+        digest.update(len(part).to_bytes(8, "little") + part)
+    return digest.hexdigest()[:32]
+
+
+def _notes(recipe: Recipe) -> tuple[str, ...]:
+    notes = []
+    if recipe.ispc_text is not None and recipe.ispc is None:
+        notes.append(
+            "module.ispc was left out: there is no 'ispc' on this machine's PATH (https://ispc.github.io)"
+        )
+    if b"PYBIND11_MODULE" not in recipe.text:
+        notes.append("the file has no PYBIND11_MODULE, so it offers no function")
+    return tuple(notes)
+
+
+# ---- doing it
+
+
+@dataclass
+class _Work:
+    """One build on its way. `cpu_s` adds up the compilers' CPU time."""
+
+    recipe: Recipe
+    cache: Path
+    timeout_s: float
+    cpu_s: float = 0.0
+    key: str = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.key = self.recipe.key()
+
+    def entry(self, path: str) -> Path:
+        return self.cache / "objects" / f"{self.key}.{path}.so"
+
+    def find(self) -> str | None:
+        return next((path for path in ("light", "full") if objectcache.touch(self.entry(path))), None)
+
+    def run(self, command: Sequence[str], cwd: Path, timeout_s: float) -> Finished:
+        environment = {name: os.environ[name] for name in ENVIRONMENT if name in os.environ}
+        finished = run_limited(
+            command,
+            cwd=cwd,
+            timeout_s=max(0.0, timeout_s),
+            memory_bytes=COMPILER_MEMORY_BYTES,
+            output_bytes=COMPILER_OUTPUT_BYTES,
+            env={**environment, "LC_ALL": "C", "TMPDIR": str(cwd)},
+        )
+        self.cpu_s += finished.cpu_s
+        return finished
+
+    def compile(self) -> tuple[str, str]:
+        """Try the light path, then the full one; returns the path that decided and its message, "" for success."""
+        header = self.light_header()
+        deadline = time.monotonic() + self.timeout_s
+        with objectcache.workplace(self.cache) as place:
+            # Nothing but the files that the assignment names lies in the compiler's directory.
+            (place / "module.cpp").write_bytes(self.recipe.text)
+            message = self.compile_ispc(place, deadline)
+            if message:
+                return "light", message
+            path, failure = "light", self.attempt("light", place, deadline, header) if header else None
+            if header is None or (failure is not None and self.may_be_mended(failure)):
+                path, failure = "full", self.attempt("full", place, deadline)
+            if failure is not None:
+                return path, self.explain(failure)
+            objectcache.publish(place / "module.so", self.entry(path))
+            objectcache.prune(self.cache)
+            return path, ""
+
+    def attempt(self, path: str, place: Path, deadline: float, header: Path | None = None) -> Finished | None:
+        """Compile and link on one path; None for success."""
+        tools, recipe = self.recipe.tools, self.recipe
+        objects = ["module_ispc.o"] if (place / "module_ispc.o").exists() else []
+        finished = self.run(
+            [
+                str(tools.compiler),
+                *(_use_header(tools, header) if header else ("-include", "gpt149_full.h")),
+                *recipe.compile_flags(path),
+                *recipe.defines,
+                *("-shared", "-o", "module.so", "module.cpp"),
+                *objects,
+                *recipe.link_flags(path),
+            ],
+            place,
+            deadline - time.monotonic(),
+        )
+        if finished.returncode != 0 or finished.timed_out:
+            return finished
+        missing = diagnostics.missing_symbols(finished.output.decode(errors="replace"))
+        return replace(finished, returncode=1, output="\n".join(missing).encode()) if missing else None
+
+    def may_be_mended(self, failure: Finished) -> bool:
+        """Whether the real headers could make a source compile that failed on the light path."""
+        if failure.timed_out or diagnostics.ran_out_of_memory(failure):
+            return False
+        output = failure.output.decode(errors="replace")
+        return not lightpath.is_final(self.recipe.text.decode(errors="replace"), output, self.full_names)
+
+    def explain(self, failure: Finished) -> str:
+        texts = {"module.cpp": self.recipe.text, "module.ispc": self.recipe.ispc_text or b""}
+        sources = {name: text.decode(errors="replace") for name, text in texts.items()}
+        return diagnostics.explain(failure, sources, timeout_s=self.timeout_s)
+
+    def compile_ispc(self, place: Path, deadline: float) -> str:
+        """Make module_ispc.h and module_ispc.o when there is a module.ispc and a compiler for it; a message or ""."""
+        if self.recipe.ispc_text is None or self.recipe.ispc is None:
+            return ""
+        (place / "module.ispc").write_bytes(self.recipe.ispc_text)
+        outputs = ("-h", "module_ispc.h", "-o", "module_ispc.o")
+        command = [self.recipe.ispc[0], "-O3", "--pic", *self.recipe.defines, "module.ispc", *outputs]
+        finished = self.run(command, place, deadline - time.monotonic())
+        return self.explain(finished) if finished.returncode != 0 or finished.timed_out else ""
+
+    def light_header(self) -> Path | None:
+        """The directory of the precompiled header, made if need be; None when it does not compile with this torch.
+
+        That is remembered too, as an empty directory.
+        """
+        entry = self.cache / "headers" / self.recipe.header_key()
+        if not objectcache.touch(entry):
+            with objectcache.workplace(self.cache) as place:
+                made = place / "header"
+                made.mkdir()
+                command = [str(self.recipe.tools.compiler), *self.recipe.compile_flags("light")]
+                command += self.recipe.defines if self.recipe.tools.family == "clang" else ()
+                command += ["-x", "c++-header", str(SHIM / LIGHT_HEADER), "-o", str(made / PRECOMPILED)]
+                finished = self.run(command, place, HEADER_TIMEOUT_S)
+                if finished.timed_out or finished.returncode < 0:
+                    return None
+                if finished.returncode != 0:
+                    (made / PRECOMPILED).unlink(missing_ok=True)
+                objectcache.publish(made, entry)
+        return entry if (entry / PRECOMPILED).is_file() else None
+
+    def full_names(self) -> frozenset[str]:
+        """Every word in the text of the real headers, macros' names and their values included."""
+        entry = self.cache / "headers" / f"{self.recipe.header_key()}.names"
+        if not objectcache.touch(entry):
+            with objectcache.workplace(self.cache) as place:
+                flags = self.recipe.compile_flags("full")
+                text = place / "full.ii"
+                command = [str(self.recipe.tools.compiler), *flags, "-E", "-dD", "-P", "-x", "c++"]
+                self.run([*command, str(SHIM / "gpt149_full.h"), "-o", str(text)], place, HEADER_TIMEOUT_S)
+                words = set(re.findall(rb"[A-Za-z_]\w*", text.read_bytes())) if text.exists() else set()
+                (place / "names").write_bytes(b"\n".join(sorted(words)))
+                objectcache.publish(place / "names", entry)
+        return frozenset(entry.read_text().split("\n"))
+
+
+def _use_header(tools: Toolchain, header: Path) -> tuple[str, ...]:
+    if tools.family == "clang":
+        return ("-include-pch", str(header / PRECOMPILED))
+    # gcc looks for NAME.gch in each directory of the include path before it looks for NAME: should the entry have been
+    # pruned a moment ago, it finds the header itself in the shim.
+    return (f"-I{header}", "-include", LIGHT_HEADER)

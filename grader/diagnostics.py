@@ -1,0 +1,184 @@
+"""From a compiler's output to the few lines that help: the first error, its line with a caret, a hint.
+
+Reads the plain text of gcc and clang (and ispc, whose format is the same) for a file that was compiled under the name
+that `sources` gives it. Nothing here runs a compiler.
+"""
+
+from __future__ import annotations
+
+import re
+import unicodedata
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from grader.hints import hint_for
+from grader.sandbox import Finished
+
+MAX_LINES = 15
+MAX_COLUMNS = 110
+MAX_MESSAGE = 300
+LOCATION = re.compile(r"^(?P<file>[^\s:][^:]*):(?P<line>\d+):(?:(?P<column>\d+):)?\s+(?P<text>.*)$")
+UNDEFINED = re.compile(
+    r"undefined reference to [`'](?P<name>.+?)'|(?:^\s+\"(?P<apple>[^\"]+)\", referenced from)"
+)
+#: Left to the interpreter when an object is linked.
+PYTHON_SYMBOL = re.compile(r"_?Py[A-Z_]|_Py")
+OUT_OF_MEMORY = ("out of memory", "virtual memory exhausted", "Cannot allocate memory", "std::bad_alloc")
+
+
+@dataclass(frozen=True)
+class Message:
+    """One error. `line` and `column` (in bytes, from 1) are in the student's file `file`, 0 where unknown;
+    `via` names the header in which the compiler noticed it, "" when it is in the student's own text."""
+
+    file: str
+    line: int
+    column: int
+    text: str
+    via: str = ""
+
+
+def ran_out_of_memory(finished: Finished) -> bool:
+    return finished.returncode != 0 and any(mark.encode() in finished.output for mark in OUT_OF_MEMORY)
+
+
+def missing_symbols(output: str) -> list[str]:
+    """The linker's lines on functions that exist nowhere, once each; Python's own are the interpreter's to bring."""
+    found: dict[str, str] = {}
+    for line in output.splitlines():
+        match = UNDEFINED.search(line)
+        if match and not PYTHON_SYMBOL.match(name := match["name"] or match["apple"]):
+            found.setdefault(name, line)
+    return list(found.values())
+
+
+def errors(output: str, names: tuple[str, ...]) -> list[Message]:
+    """The errors in the compiler's order, each placed in one of the student's files (`names`) if any line leads there.
+
+    gcc says how it came to a place in a header before the error ("required from here", "included from"), clang after it
+    ("in instantiation of ... requested here").
+    """
+    found: list[Message] = []
+    pending: tuple[str, int, int] | None = None
+    for line in output.splitlines():
+        match = LOCATION.match(line)
+        if match is None:
+            if included := re.search(r"(?:^In file included from|^\s+from) ([^\s:]+):(\d+)", line):
+                pending = (included[1], int(included[2]), 0) if included[1] in names else pending
+            continue
+        place = (match["file"], int(match["line"]), int(match["column"] or 0))
+        own = match["file"] in names
+        level = re.match(r"(?i)(?:fatal )?error: (?P<text>.*)", match["text"])
+        if level is not None:
+            file, row, column = place if own or pending is None else pending
+            found.append(Message(file, row, column, level["text"], "" if own else match["file"]))
+            pending = None
+        elif own and "note:" not in match["text"]:
+            pending = place
+        elif own and found and found[-1].via and found[-1].file not in names:
+            found[-1] = Message(*place, found[-1].text, found[-1].via)
+    return found
+
+
+def explain(finished: Finished, sources: Mapping[str, str], *, timeout_s: float) -> str:
+    """At most 15 lines for the student about a compiler that failed. `sources` is the text of each file by its name.
+
+    Never empty. Control characters of the source or the output are made harmless.
+    """
+    output = finished.output.decode(errors="replace")
+    if finished.timed_out:
+        lines = [
+            f"the compiler was stopped after {timeout_s:g} s",
+            "hint: a template or a macro that expands without end, or a machine that is very busy",
+        ]
+    elif ran_out_of_memory(finished):
+        lines = [
+            "the compiler was stopped because it needed more than its 4 GB of memory",
+            "hint: look for huge constant arrays, and for templates or macros that expand without end",
+        ]
+    elif found := errors(output, tuple(sources)):
+        lines = _error_lines(found, sources)
+    elif missing := missing_symbols(output):
+        lines = _link_lines(missing)
+    else:
+        lines = ["the compiler failed without an error message; the end of what it said:"]
+        lines += [line for line in output.splitlines() if line.strip()][-8:]
+    return "\n".join(_harmless(line)[:MAX_MESSAGE] for line in lines[:MAX_LINES])
+
+
+def _error_lines(found: list[Message], sources: Mapping[str, str]) -> list[str]:
+    first = next((item for item in found if item.file in sources), found[0])
+    text = simplify(first.text)
+    where = f"{first.file}:{first.line}" if first.file in sources else first.file.rpartition("/")[2]
+    lines = [f"{where}: error: {text}", *_excerpt(first, sources.get(first.file, ""))]
+    if first.via and first.file in sources:
+        lines.append(
+            f"(noticed inside the header {first.via.rpartition('/')[2]} while it compiled this line)"
+        )
+    hint = hint_for(text, first.line, sources.get(first.file, ""))
+    if hint:
+        lines.append(f"hint: {hint}")
+    others = len(found) - 1
+    if others:
+        lines.append(
+            f"({others} more error{'s' if others > 1 else ''} after this one; often they go away with it)"
+        )
+    return lines
+
+
+def _excerpt(message: Message, source: str) -> list[str]:
+    """The line and a caret under the place, with the line clipped around it."""
+    rows = source.split("\n")
+    if not 1 <= message.line <= len(rows):
+        return []
+    row = rows[message.line - 1].rstrip("\r")
+    before = row.encode(errors="replace")[: max(0, message.column - 1)].decode(errors="replace").expandtabs(4)
+    shown = row.expandtabs(4)
+    start = max(0, len(before) - MAX_COLUMNS * 2 // 3) if len(shown) > MAX_COLUMNS else 0
+    lines = [f"{message.line:>5} | {shown[start : start + MAX_COLUMNS]}"]
+    if message.column:
+        lines.append(f"{'':>5} | {'':>{len(before) - start}}^")
+    return lines
+
+
+def _link_lines(missing: list[str]) -> list[str]:
+    names = [match["name"] or match["apple"] for line in missing if (match := UNDEFINED.search(line))]
+    lines = [f"undefined function: {simplify(name)}" for name in names[:5]]
+    if any("ISPC" in name for name in names):
+        lines.append("hint: ISPC's tasks (launch, sync) have no runtime here: use 'foreach' without tasks")
+    else:
+        lines.append(
+            "hint: it is declared and called but never defined: write its body, or make the declaration and the "
+            "definition agree in name, parameters and 'const'"
+        )
+    return lines
+
+
+TYPE_NAMES = (
+    (re.compile(r"std::(?:__cxx11|__1)::"), "std::"),
+    (
+        re.compile(r"std::basic_string<char(?:, std::char_traits<char>(?:, std::allocator<char> ?)?)?>"),
+        "std::string",
+    ),
+    (re.compile(r"std::vector<([\w: ]+?), std::allocator<\1> ?>"), r"std::vector<\1>"),
+    (re.compile(r"std::vector<([\w: ]+?)>::value_type"), r"\1"),
+    (re.compile(r" ?\{aka '([^']*)'\}|' \(aka '([^']*)'\)"), ""),
+    (re.compile(r"(?:torch|at)::Tensor"), "at::Tensor"),
+)
+
+
+def simplify(text: str) -> str:
+    """A message with the longest of its template noise collapsed: type names as people write them."""
+    for pattern, replacement in TYPE_NAMES:
+        text = pattern.sub(replacement, text)
+    text = re.sub(r" \[with [^\]]*\]|; [\w:]+ = [^;\]']+", "", text)
+    # Arguments nested three deep say nothing to a person who wrote none of them.
+    deep = re.compile(r"<[^<>]*<[^<>]*<[^<>]*>[^<>]*>[^<>]*>")
+    while len(text) > 160 and deep.search(text):
+        text = deep.sub("<...>", text)
+    return text if len(text) <= MAX_MESSAGE - 40 else text[: MAX_MESSAGE - 44] + " ..."
+
+
+def _harmless(line: str) -> str:
+    """Without what a terminal would obey: control, format (text direction) and private characters become '?'."""
+    return "".join("?" if unicodedata.category(c) in ("Cc", "Cf", "Co", "Cs") else c for c in line)

@@ -1,0 +1,207 @@
+"""What to do about the usual compiler errors of a first C++ kernel: a table from messages to advice."""
+
+from __future__ import annotations
+
+import difflib
+import re
+from collections.abc import Callable
+
+#: The arguments of the published accessors.
+ACCESSORS = {
+    "twoDimRead": "(tensor, x, y, sizeX)",
+    "twoDimWrite": "(tensor, x, y, sizeX, value)",
+    "fourDimRead": "(tensor, x, y, z, b, sizeX, sizeY, sizeZ)",
+    "fourDimWrite": "(tensor, x, y, z, b, sizeX, sizeY, sizeZ, value)",
+}
+#: Where names come from that the files of this assignment usually use.
+HEADERS = {
+    "omp_get_thread_num": "<omp.h>",
+    "omp_get_max_threads": "<omp.h>",
+    "omp_get_num_threads": "<omp.h>",
+    "gettimeofday": "<sys/time.h>",
+    "assert": "<cassert>",
+    "printf": "<cstdio>",
+    "memcpy": "<cstring>",
+    "memset": "<cstring>",
+    "FLT_MAX": "<cfloat>",
+    "INFINITY": "<cmath>",
+}
+STD_NAMES = frozenset(
+    {"vector", "string", "cout", "cerr", "endl", "min", "max", "pair", "accumulate", "fill", "swap"}
+)
+Hint = Callable[[re.Match[str], int, str], str]
+
+
+def hint_for(message: str, line: int, source: str) -> str:
+    """One or two sentences on the error `message` at `line` of `source`, or "" when there is nothing useful to add."""
+    for pattern, advise in HINTS:
+        match = re.search(pattern, message)
+        if match and (advice := advise(match, line, source)):
+            return advice
+    return ""
+
+
+def _row(source: str, line: int) -> str:
+    rows = source.split("\n")
+    return rows[line - 1] if 1 <= line <= len(rows) else ""
+
+
+def _undeclared(match: re.Match[str], line: int, source: str) -> str:
+    name = match["name"]
+    if name in HEADERS:
+        return f"{name} comes from {HEADERS[name]}: add '#include {HEADERS[name]}' at the top."
+    if name in STD_NAMES:
+        return f"write std::{name}."
+    words = set(re.findall(r"[A-Za-z_]\w{1,}", re.sub(r"//.*", "", source))) | set(ACCESSORS)
+    uses = {word for word in words if word != name and len(re.findall(rf"\b{word}\b", source)) > 1} | set(
+        ACCESSORS
+    )
+    near = difflib.get_close_matches(name, sorted(uses), n=1, cutoff=0.75)
+    if near:
+        return f"did you mean '{near[0]}'? Upper and lower case count."
+    return (
+        f"'{name}' is not declared here: look for a misspelling, or a declaration in another block or below."
+    )
+
+
+def _call(match: re.Match[str], line: int, source: str) -> str:
+    row = _row(source, line)
+    name = match["name"]
+    if name in ACCESSORS and not _same_count(row, name):
+        return f"the arguments are {name}{ACCESSORS[name]}; count and order them."
+    return (
+        "compare the number, the order and the types of the arguments with the function's declaration. "
+        "A parameter 'int &x' takes only a variable: put constants and sums into one first, or write 'int x'."
+    )
+
+
+def _same_count(row: str, name: str) -> bool:
+    """Whether the call in this row has as many arguments as the accessor, or goes on in the next row."""
+    start = row.find(name)
+    opening = row.find("(", start)
+    if start < 0 or opening < 0:
+        return True
+    depth, count = 0, 1
+    for character in row[opening:]:
+        depth += (character in "([{") - (character in ")]}")
+        count += character == "," and depth == 1
+        if depth == 0:
+            return count == ACCESSORS[name].count(",") + 1
+    return True
+
+
+def _header(match: re.Match[str], line: int, source: str) -> str:
+    name = match["name"]
+    if name.endswith("_ispc.h"):
+        return (
+            "this header is made by the ISPC compiler from module.ispc: what is missing is 'ispc' on the PATH, or a "
+            "module.ispc beside module.cpp."
+        )
+    if name == "Python.h":
+        return (
+            "Python's development headers are missing here (on Debian and Ubuntu: apt install python3-dev)."
+        )
+    return "there is no such header: check its name. No file beside module.cpp is handed in but module.ispc."
+
+
+def _text(advice: str) -> Hint:
+    return lambda match, line, source: advice
+
+
+_LVALUE = _text(
+    "a parameter 'int &x' (or 'float &x') takes only a variable: put the constant or the sum into a variable first, "
+    "or declare the parameter 'int x'."
+)
+_TENSOR_ELEMENT = _text(
+    "an element of an at::Tensor is again a tensor, not a float: use tensor.data_ptr<float>() and compute the offset, "
+    "tensor[i][j].item<float>(), or formatTensor and the accessors."
+)
+_BRACE = _text("a '{' further up is never closed: check the braces of the functions and loops above.")
+
+#: The first row whose pattern is in the message and whose advice is not empty decides. gcc's and clang's words.
+HINTS: tuple[tuple[str, Hint], ...] = (
+    (r"(?P<name>[\w/.+-]+): No such file or directory", _header),
+    (r"'(?P<name>[^']+)' file not found", _header),
+    (r"expected '\}'", _BRACE),
+    (r"function[- ]definition is not allowed here|qualified-id in declaration before '\('", _BRACE),
+    (r"expected declaration before '\}'|extraneous closing brace", _text("there is one '}' too many.")),
+    (
+        r"expected ',' or ';'",
+        _text("a semicolon is missing before the caret, perhaps at the end of the line above."),
+    ),
+    (r"expected ';'|expected ','", _text("a semicolon (or a comma) is missing at the caret.")),
+    (r"expected '\)'", _text("a ')' is missing, or an operator between two names.")),
+    (
+        r"expected primary-expression|expected expression",
+        _text(
+            "an operand is missing here: look for a doubled comma or operator, or a type name inside a call."
+        ),
+    ),
+    (r"missing terminating", _text("a quotation mark is not closed on this line.")),
+    (r"stray '", _text("a character that is not C++: often a typographic quote or dash from a document.")),
+    (r"'(?P<name>\w+)' was not declared in this scope", _undeclared),
+    (r"use of undeclared identifier '(?P<name>\w+)'", _undeclared),
+    (
+        r"'(?P<name>\w+)' is not a member of 'std'|no member named '(?P<other>\w+)' in namespace 'std'",
+        _text("check the name; each function of the standard library also needs its own #include."),
+    ),
+    (
+        r"cannot bind non-const lvalue reference|expects an lvalue|invalid initialization of non-const ref",
+        _LVALUE,
+    ),
+    (r"too (few|many) arguments to function '[^']*?(?P<name>\w+)\(", _call),
+    (r"no matching function for call to '(?P<name>\w+)", _call),
+    (r"too (few|many) arguments", _text("compare the number of arguments with the function's declaration.")),
+    (r"(?:from|convert) '(?:const )?at::Tensor' to|invalid (operands|types).*at::Tensor", _TENSOR_ELEMENT),
+    (r"no match for 'operator.*at::Tensor", _TENSOR_ELEMENT),
+    (
+        r"invalid types? '(float|int)\[|subscripted value is not",
+        _text(
+            "this variable is a single number, so it has no elements: did you mean the vector or the pointer?"
+        ),
+    ),
+    (
+        r"with no type|requires a type specifier",
+        _text(
+            "a function or variable needs its type in front of its name ('void', 'float', 'torch::Tensor' ...)."
+        ),
+    ),
+    (
+        r"does not name a type|unknown type name",
+        _text(
+            "this is no known type: look for a misspelling, a statement outside any function, or a '}' too many above."
+        ),
+    ),
+    (
+        r"redefinition of|redeclaration of|redeclared|conflicting declaration",
+        _text(
+            "this name is already declared with the same or another type in this block: rename one of the two."
+        ),
+    ),
+    (
+        r"has no member named '(?P<name>\w+)'|no member named",
+        _text(
+            "this type has no such member: check the spelling, and whether the variable has the type you think."
+        ),
+    ),
+    (r"return-statement with a value|should not return a value", _text("a 'void' function returns nothing.")),
+    (
+        r"return-statement with no value|should return a value",
+        _text("this function must return a value here."),
+    ),
+    (r"read-only", _text("this is 'const': it can only be read.")),
+    (
+        r"lvalue required|not assignable",
+        _text("the left of '=' must be a variable or an element; an accessor's result can only be read."),
+    ),
+    (
+        r"not perfectly nested|not enough (nested|for) loops|canonical",
+        _text(
+            "collapse(n) needs n 'for' loops directly inside one another, with nothing between their heads."
+        ),
+    ),
+    (
+        r"expected (unqualified-id|initializer|constructor)",
+        _text("look at the end of the line before this one."),
+    ),
+)

@@ -1,0 +1,133 @@
+"""Whether a failure of the light path can be shown as it is, or the real headers must have their say first.
+
+Compiling a faulty file against all of torch takes ten times as long as against the light header, and a student waits
+for it at every forgotten semicolon. The light header declares a subset of what the real ones declare, with the same
+meaning. So its verdict is final when nothing that it lacks can be what the file lacks:
+
+- each name of torch, ATen, c10 or pybind11 that the file spells out, and each header of theirs, is in the light path;
+- the first error is not about a word which the real headers contain: a function found through its arguments, a macro,
+  a type of the standard library that torch happens to include.
+
+In all other cases the full path decides.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+
+#: Names after `torch::`, `at::` or `c10::` that gpt149_light.h declares completely. Only speed depends on this list.
+TORCH_NAMES = frozenset(
+    {
+        "Tensor",
+        "TensorOptions",
+        "IntArrayRef",
+        "ArrayRef",
+        "Scalar",
+        "ScalarType",
+        "Device",
+        "indexing",
+        "zeros",
+        "ones",
+        "empty",
+        "full",
+        "arange",
+        "rand",
+        "randn",
+        "zeros_like",
+        "ones_like",
+        "empty_like",
+        "from_blob",
+        "kFloat",
+        "kFloat32",
+        "kFloat64",
+        "kDouble",
+        "kInt",
+        "kInt32",
+        "kInt64",
+        "kLong",
+        "kCPU",
+        "kBool",
+        "dtype",
+        "Error",
+    }
+)
+PYBIND_NAMES = frozenset(
+    {
+        "module",
+        "module_",
+        "arg",
+        "doc",
+        "call_guard",
+        "gil_scoped_release",
+        "gil_scoped_acquire",
+        "return_value_policy",
+        "literals",
+        "kw_only",
+        "pos_only",
+    }
+)
+MACROS = frozenset({"TORCH_EXTENSION_NAME", "TORCH_CHECK", "PYBIND11_MODULE"})
+HEADERS = frozenset(
+    {
+        "torch/extension.h",
+        "torch/torch.h",
+        "torch/all.h",
+        "torch/types.h",
+        "torch/python.h",
+        "ATen/ATen.h",
+        "ATen/Functions.h",
+        "pybind11/pybind11.h",
+        "pybind11/stl.h",
+        "pybind11/numpy.h",
+        "pybind11/operators.h",
+        "pybind11/functional.h",
+    }
+)
+
+COMMENT_OR_STRING = re.compile(r"//[^\n]*|/\*.*?\*/|\"(?:\\.|[^\"\\\n])*\"|'(?:\\.|[^'\\\n])+'", re.DOTALL)
+QUALIFIED = re.compile(r"\b(torch|at|c10|caffe2|py|pybind11)\s*::\s*(\w+)")
+FOREIGN_MACRO = re.compile(r"\b(?:TORCH|AT|C10|PYBIND11|CAFFE2|PY)_\w+")
+INCLUDE = re.compile(
+    r"^\s*#\s*include\s*[<\"]((?:torch|ATen|c10|caffe2|pybind11)/[^>\"]+|Python\.h)[>\"]", re.MULTILINE
+)
+#: What a compiler says of a word that it does not know, or not in this place.
+UNKNOWN = re.compile(
+    r"not declared|undeclared|not a member|no member|does not name a type|unknown type|has not been declared|"
+    r"no matching|not a class|not a template|incomplete type|no match for|No such file|file not found|no type named"
+)
+ERROR = re.compile(r"^\S+?:\d+:(?:\d+:)?\s+(?:fatal )?error: (.*)$", re.MULTILINE)
+UNDEFINED = re.compile(r"undefined reference to [`'](.*)'")
+#: In a demangled name of torch's.
+TORCH_SYMBOL = re.compile(r"\b(?:at|c10|torch|caffe2|pybind11)::|\bPy[A-Z_]")
+
+
+def is_final(source: str, output: str, full_names: Callable[[], frozenset[str]]) -> bool:
+    """Whether the real headers would fail on `source` as the light ones did, with compiler output `output`.
+
+    `full_names` gives every word of the real headers; it is costly and called only when all else is settled.
+    """
+    code = COMMENT_OR_STRING.sub(" ", source)
+    if not _spells_only_light_names(code) or not set(INCLUDE.findall(source)) <= HEADERS:
+        return False
+    first = ERROR.search(output)
+    if first is None:
+        undefined = UNDEFINED.findall(output)
+        return bool(undefined) and not any(TORCH_SYMBOL.search(name) for name in undefined)
+    message = first[1]
+    if not UNKNOWN.search(message):
+        return True
+    if re.search(r"No such file|file not found", message):
+        return True
+    words = set(re.findall(r"[A-Za-z_]\w*", message.split("; did you mean")[0])) & set(
+        re.findall(r"\w+", code)
+    )
+    blamed = set(re.findall(r"'(?:\w+::)*(\w+)", message)) & words
+    return bool(blamed) and not blamed & full_names()
+
+
+def _spells_only_light_names(code: str) -> bool:
+    for space, name in QUALIFIED.findall(code):
+        if name not in (PYBIND_NAMES if space in ("py", "pybind11") else TORCH_NAMES):
+            return False
+    return set(FOREIGN_MACRO.findall(code)) <= MACROS

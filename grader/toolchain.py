@@ -1,0 +1,200 @@
+"""Which compiler and which torch a build uses, found without importing torch.
+
+Everything that differs between platforms is decided by pure functions (`default_flags`, `openmp_flags`,
+`linker_flags`) of a system and a machine name, so that each platform is tested on any other.
+"""
+
+from __future__ import annotations
+
+import functools
+import importlib.util
+import os
+import platform
+import re
+import shutil
+import subprocess
+import sys
+import sysconfig
+from dataclasses import dataclass
+from pathlib import Path
+
+from grader.errors import KitError
+
+X86 = frozenset({"x86_64", "amd64"})
+
+
+@dataclass(frozen=True)
+class Toolchain:
+    """A C++ compiler and the torch that it compiles against.
+
+    `family` is "gcc" or "clang"; `cxx_standard` is the one that this torch's own extension builder asks for;
+    `cxx11_abi` is torch's `_GLIBCXX_USE_CXX11_ABI`, None where its packaging does not say. `python_include_dir` is
+    None when Python's development headers are absent: the real torch/extension.h then cannot be compiled.
+    """
+
+    compiler: Path
+    compiler_version: str
+    family: str
+    major: int
+    torch_version: str
+    include_dirs: tuple[Path, ...]
+    library_dir: Path
+    cxx_standard: str
+    cxx11_abi: int | None
+    python_include_dir: Path | None
+    system: str
+    machine: str
+    linker: str | None
+
+
+def default_flags(machine: str | None = None) -> tuple[str, ...]:
+    """The published flags: `-O3 -mavx -fopenmp`, without `-mavx` where the processor is no x86-64.
+
+    OpenMP's flag depends on the platform and is added by `openmp_flags`.
+    """
+    avx = ("-mavx",) if (machine or platform.machine()).lower() in X86 else ()
+    return ("-O3", *avx)
+
+
+def openmp_flags(
+    system: str, family: str, libomp: Path | None = None
+) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """Compile flags and link flags for OpenMP.
+
+    Apple's clang has OpenMP in its front end only: the runtime is Homebrew's libomp, whose prefix is `libomp`.
+    """
+    if system != "Darwin" or family == "gcc":
+        return ("-fopenmp",), ("-fopenmp",)
+    compile_flags: tuple[str, ...] = ("-Xpreprocessor", "-fopenmp")
+    link_flags: tuple[str, ...] = ("-lomp",)
+    if libomp is not None:
+        compile_flags += (f"-I{libomp / 'include'}",)
+        link_flags = (f"-L{libomp / 'lib'}", *link_flags)
+    return compile_flags, link_flags
+
+
+def linker_flags(system: str, linker: str | None, shim: Path, *, allow_undefined: bool) -> tuple[str, ...]:
+    """Flags of the link step. An undefined function must fail here, where its name can still be explained.
+
+    `allow_undefined` is for the full path alone, whose pybind11 leaves Python's own symbols to the interpreter: they
+    are reported as warnings and told apart by name. Only the runner's interface, listed in `shim`, leaves the object.
+    """
+    if system == "Darwin":
+        undefined = ("-undefined", "dynamic_lookup") if allow_undefined else ()
+        return (*undefined, "-Wl,-exported_symbol,_gpt149_*")
+    chosen = (f"-fuse-ld={linker}",) if linker else ()
+    tolerant = ("-Wl,--warn-unresolved-symbols",) if allow_undefined else ()
+    return (*chosen, f"-Wl,--version-script={shim / 'exports.map'}", "-Wl,-z,defs", *tolerant)
+
+
+def cache_root() -> Path:
+    """Where built objects and precompiled headers are kept: $GPT149_CACHE, $XDG_CACHE_HOME/gpt149, ~/.cache/gpt149."""
+    if explicit := os.environ.get("GPT149_CACHE"):
+        return Path(explicit).expanduser().absolute()
+    base = os.environ.get("XDG_CACHE_HOME")
+    return (Path(base) if base else Path.home() / ".cache") / "gpt149"
+
+
+@functools.lru_cache(maxsize=4)
+def _toolchain_for(compiler_name: str, search_path: str | None) -> Toolchain:
+    compiler = shutil.which(compiler_name, path=search_path)
+    if compiler is None:
+        raise KitError(
+            f"no C++ compiler ({compiler_name} is not on the PATH): install one, on Debian and Ubuntu with "
+            "'apt install g++', on macOS with 'xcode-select --install'"
+        )
+    version = _compiler_version(compiler)
+    family = "clang" if "clang" in version else "gcc"
+    major = re.search(r"(\d+)\.\d+", version)
+    torch_root = _torch_root()
+    builder = (torch_root / "utils" / "cpp_extension.py").read_text(errors="replace")
+    standards = re.findall(r"-std=c\+\+(\d\d)\b", builder)
+    gold = shutil.which("ld.gold", path=search_path)
+    return Toolchain(
+        compiler=Path(compiler),
+        compiler_version=version,
+        family=family,
+        major=int(major.group(1)) if major else 0,
+        torch_version=_torch_version(torch_root),
+        include_dirs=_torch_include_dirs(torch_root),
+        library_dir=torch_root / "lib",
+        cxx_standard=f"c++{max(standards, key=int)}" if standards else "c++17",
+        cxx11_abi=_cxx11_abi(torch_root),
+        python_include_dir=_python_include_dir(),
+        system=platform.system(),
+        machine=platform.machine(),
+        # GNU's gold reads libtorch_cpu's symbols in a quarter of the time of GNU's default linker.
+        linker="gold" if family == "gcc" and gold and platform.system() == "Linux" else None,
+    )
+
+
+def toolchain() -> Toolchain:
+    """The compiler named by $CXX (else g++, on macOS c++) and the torch of this interpreter.
+
+    Raises KitError when there is no compiler, no torch, or a torch without C++ headers.
+    """
+    fallback = "c++" if platform.system() == "Darwin" else "g++"
+    return _toolchain_for(os.environ.get("CXX") or fallback, os.environ.get("PATH"))
+
+
+def describe() -> dict[str, object]:
+    """What a result file records of the toolchain."""
+    found = toolchain()
+    return {
+        "compiler": found.compiler_version,
+        "torch": found.torch_version,
+        "python": platform.python_version(),
+        "cxx_standard": found.cxx_standard,
+        "flags": [*default_flags(found.machine), "-fopenmp"],
+        "system": found.system,
+        "machine": found.machine,
+    }
+
+
+def libomp_prefix() -> Path | None:
+    """Homebrew's libomp on macOS, None elsewhere or when it is not installed."""
+    if platform.system() != "Darwin":
+        return None
+    prefixes = (Path("/opt/homebrew/opt/libomp"), Path("/usr/local/opt/libomp"))
+    return next((prefix for prefix in prefixes if prefix.is_dir()), None)
+
+
+def _compiler_version(compiler: str) -> str:
+    try:
+        finished = subprocess.run([compiler, "--version"], capture_output=True, text=True, timeout=20)
+    except (OSError, subprocess.TimeoutExpired) as error:
+        raise KitError(f"the C++ compiler {compiler} does not run: {error}") from error
+    lines = finished.stdout.splitlines()
+    if finished.returncode != 0 or not lines:
+        raise KitError(f"the C++ compiler {compiler} does not answer --version: set CXX to one that works")
+    return lines[0].strip()
+
+
+def _torch_root() -> Path:
+    spec = importlib.util.find_spec("torch")
+    if spec is None or not spec.submodule_search_locations:
+        raise KitError("this Python has no torch: run 'make setup', or 'pip install torch'")
+    return Path(next(iter(spec.submodule_search_locations)))
+
+
+def _torch_version(torch_root: Path) -> str:
+    found = re.search(r"__version__ = '([^']+)'", (torch_root / "version.py").read_text())
+    return found.group(1) if found else "unknown"
+
+
+def _torch_include_dirs(torch_root: Path) -> tuple[Path, ...]:
+    include = torch_root / "include"
+    if not (include / "ATen" / "core" / "Tensor.h").is_file():
+        raise KitError("this torch was installed without its C++ headers: install the wheel from pytorch.org")
+    return (include, include / "torch" / "csrc" / "api" / "include")
+
+
+def _cxx11_abi(torch_root: Path) -> int | None:
+    config = torch_root / "share" / "cmake" / "Torch" / "TorchConfig.cmake"
+    found = re.search(r"_GLIBCXX_USE_CXX11_ABI=(\d)", config.read_text()) if config.is_file() else None
+    return int(found.group(1)) if found else None
+
+
+def _python_include_dir() -> Path | None:
+    include = Path(sysconfig.get_paths(vars={"base": sys.base_prefix})["include"])
+    return include if (include / "Python.h").is_file() else None
