@@ -5,7 +5,6 @@
 #include <omp.h>
 
 #include <atomic>
-#include <cstddef>
 
 #define GPT149_EXPORT extern "C" __attribute__((visibility("default")))
 
@@ -40,10 +39,6 @@ const Gpt149Kernels &kernels() {
     return gpt149_kernels_baseline;
 }
 
-std::size_t offset4d(int x, int y, int z, int b, int sizeX, int sizeY, int sizeZ) {
-    return ((static_cast<std::size_t>(x) * sizeX + y) * sizeY + z) * sizeZ + b;
-}
-
 }  // namespace
 
 // 0 baseline, 1 AVX2 + FMA, 2 AVX-512. Other architectures have level 0 only.
@@ -63,12 +58,12 @@ GPT149_EXPORT void gpt149_ref_set_threads(int threads) { omp_set_num_threads(thr
 
 GPT149_EXPORT float gpt149_ref_read4d(const float *tensor, int x, int y, int z, int b, int sizeX, int sizeY,
                                       int sizeZ) {
-    return tensor[offset4d(x, y, z, b, sizeX, sizeY, sizeZ)];
+    return tensor[gpt149_offset4d(x, y, z, b, sizeX, sizeY, sizeZ)];
 }
 
 GPT149_EXPORT void gpt149_ref_write4d(float *tensor, int x, int y, int z, int b, int sizeX, int sizeY, int sizeZ,
                                       float value) {
-    tensor[offset4d(x, y, z, b, sizeX, sizeY, sizeZ)] = value;
+    tensor[gpt149_offset4d(x, y, z, b, sizeX, sizeY, sizeZ)] = value;
 }
 
 GPT149_EXPORT void gpt149_ref_naive(const float *Q, const float *K, const float *V, float *QK_t, int B, int H,

@@ -1,8 +1,17 @@
 // The table of kernels that kernels.cpp defines once for each instruction set level.
 //
-// All arrays are contiguous float32: Q, K, V, O (B, H, N, d); the rest are the workspaces of the assignment, with the
-// shapes of docs/handout.md. Every kernel writes all of O and may leave anything in its workspace.
+// All arrays are contiguous float32: Q, K, V, O (B, H, N, d); the rest are the workspaces of the assignment, with
+// the shapes of docs/handout.md. Every kernel writes all of O and relies on nothing that it finds in a workspace.
 #pragma once
+
+#include <cstddef>
+
+// Row-major offset of element (x, y, z, b); the sizes are those of the second, third and fourth dimension.
+// Static, so that no level can end up with another level's copy.
+static inline std::size_t gpt149_offset4d(const int &x, const int &y, const int &z, const int &b, const int &sizeX,
+                                          const int &sizeY, const int &sizeZ) {
+    return ((static_cast<std::size_t>(x) * sizeX + y) * sizeY + z) * sizeZ + b;
+}
 
 struct Gpt149Kernels {
     void (*naive)(const float *Q, const float *K, const float *V, float *QK_t, int B, int H, int N, int d,

@@ -1,6 +1,6 @@
-// Runs the reference library's C ABI without Python, for machines that are only emulated:
-// `program INPUT OUTPUT`. INPUT holds six int32 B, H, N, d, Br, Bc and then Q, K, V as float32; OUTPUT gets five float32
-// arrays of Q's size: the four kernels' O, and Q copied element by element with the accessors.
+// Runs the reference library's C ABI without Python, for machines that are only emulated: `program INPUT OUTPUT`.
+// INPUT holds six int32 B, H, N, d, Br, Bc and then Q, K, V as float32. OUTPUT gets five float32 arrays of Q's size:
+// the four kernels' O, and Q copied element by element with the accessors.
 #include <omp.h>
 
 #include <cstdio>
