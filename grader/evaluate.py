@@ -37,6 +37,8 @@ from grader.toolchain import describe as describe_toolchain
 SAMPLED_ROWS = 48
 """Rows of each timed output that are compared with the oracle: drawn after the kernel has answered."""
 SANITIZER_SLOWDOWN = 20
+MOST_DIAGNOSED = 5
+"""Wrong cases that are explained: the explanation of one more hardly changes which is the most telling."""
 JUDGED_THROUGH = "judged_through_"
 """Start of the flag of a part whose function is not bound; the id of the part that decided follows."""
 
@@ -300,8 +302,7 @@ class Judged:
             finally:
                 session.close()
                 self.printed = session.printed
-        told = [case.diagnosis for case in self.cases if case.diagnosis]
-        if told:
+        if told := [case.diagnosis for case in self.cases if case.diagnosis]:
             from grader.diagnose import most_telling
 
             self.verdict, self.diagnosis = "wrong", most_telling(told)
@@ -367,16 +368,19 @@ class Judged:
         actual, misfit = faults.fitting_output(part, shape, inputs, call)
         if actual is None:
             return CaseResult(name, public_shape, False, None, misfit)
+        if call.changed_inputs and part.returns != "nothing":
+            # Told before a wrong output, which it may well explain.
+            names = ["tensor"] if part.table else [a for a in dict.fromkeys(part.arguments) if a in inputs]
+            changed = [names[k] for k in call.changed_inputs if k < len(names)]
+            return CaseResult(name, public_shape, False, None, diagnose.inputs_overwritten(changed))
         expected = oracle.ORACLES[part.oracle].expected(inputs, shape)
         comparison = oracle.compare(expected, actual)
         diagnosis = None
-        if not comparison.ok:
-            extra = {} if second is None else {"second": second}
-            diagnosis = diagnose.diagnose(part.oracle, inputs, shape, expected, actual, comparison, **extra)
-        elif call.changed_inputs and part.returns != "nothing":
-            names = ["tensor"] if part.table else [a for a in dict.fromkeys(part.arguments) if a in inputs]
-            diagnosis = diagnose.inputs_overwritten([names[k] for k in call.changed_inputs if k < len(names)])
-        return CaseResult(name, public_shape, diagnosis is None, comparison.max_error, diagnosis)
+        if not comparison.ok and sum(not case.ok for case in self.cases) < MOST_DIAGNOSED:
+            diagnosis = diagnose.diagnose(
+                part.oracle, inputs, shape, expected, actual, comparison, second=second
+            )
+        return CaseResult(name, public_shape, comparison.ok, comparison.max_error, diagnosis)
 
     # ---- memory and the profiler's table
 
