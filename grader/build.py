@@ -1,9 +1,10 @@
 """From a student's module.cpp to a shared object that the runner can load.
 
 Theory of operation. A build has two paths to the same object. The *light* path compiles the unchanged file against a
-small precompiled subset of torch's headers (shim/gpt149_light.h); the *full* path compiles it against the real
-torch/extension.h, and is taken without a word whenever the light one fails, unless the failure is one that no header
-could mend (`grader.lightpath`).
+small precompiled subset of torch's headers (shim/gpt149_light.h); the *full* path compiles it against the real ones,
+and is taken without a word whenever the light one fails, unless the failure is one that no header could mend
+(`grader.lightpath`). It has two rungs, because torch/extension.h costs four times as much as the tensors in it:
+torch/types.h first, then torch/extension.h. What a student is shown comes from the last rung that was needed.
 
 The cache holds finished objects and precompiled headers under the hash of all that went into them. An entry is made
 in a directory of its own and renamed into place: a killed build leaves nothing that another would wait for, and two
@@ -53,6 +54,9 @@ SANITIZE_FLAGS = (
     "-fno-sanitize-recover=undefined",
     "-D_GLIBCXX_ASSERTIONS",
 )
+#: From the quickest to the one that knows every header; the middle one also belongs to the full path.
+RUNGS = ("light", "tensors", "full")
+RUNG_MACROS = {"light": ("-DAT_PER_OPERATOR_HEADERS",), "tensors": ("-DGPT149_TENSORS_ONLY",), "full": ()}
 #: The compiler sees no other environment: CPATH or GCC_EXEC_PREFIX would change objects behind the cache's back.
 ENVIRONMENT = ("PATH", "LIBRARY_PATH", "LD_LIBRARY_PATH", "SDKROOT", "DEVELOPER_DIR")
 
@@ -149,10 +153,10 @@ class Recipe:
         return _digest(repr((self.tools, self.flags, macros, self.sanitize)).encode(), *_shim_contents())
 
     def compile_flags(self, path: str) -> tuple[str, ...]:
-        """Flags of the compiler proper on the light or the full path, up to but without the source."""
+        """Flags of the compiler proper on one of RUNGS, up to but without the source."""
         tools = self.tools
         openmp, _ = openmp_flags(tools.system, tools.family, libomp_prefix())
-        includes = [f"-I{SHIM / 'light'}"] if path == "light" else []
+        includes = [] if path == "full" else [f"-I{SHIM / path}"]
         if path == "full" and tools.python_include_dir is not None:
             includes += ["-isystem", str(tools.python_include_dir)]
         for directory in tools.include_dirs:
@@ -165,7 +169,7 @@ class Recipe:
             *("-fPIC", "-fvisibility=hidden", "-w"),
             *_diagnostic_flags(tools),
             *("-DTORCH_EXTENSION_NAME=gpt149_module", *abi),
-            *(("-DAT_PER_OPERATOR_HEADERS",) if path == "light" else ()),
+            *RUNG_MACROS[path],
             *self.flags,
             *(SANITIZE_FLAGS if self.sanitize else ()),
             *includes,
@@ -292,28 +296,34 @@ class _Work:
             message = self.compile_ispc(place, deadline)
             if message:
                 return "light", message
-            path, failure = "light", self.attempt("light", place, deadline, header) if header else None
-            if header is None or (failure is not None and self.may_be_mended(failure)):
-                path, failure = "full", self.attempt("full", place, deadline)
+            for rung in RUNGS if header else RUNGS[1:]:
+                failure = self.attempt(rung, place, deadline, header)
+                if failure is None or not self.may_be_mended(failure, rung):
+                    break
+            path = "light" if rung == "light" else "full"
             if failure is not None:
                 return path, self.explain(failure)
             objectcache.publish(place / "module.so", self.entry(path))
             objectcache.prune(self.cache)
             return path, ""
 
-    def attempt(self, path: str, place: Path, deadline: float, header: Path | None = None) -> Finished | None:
-        """Compile and link on one path; None for success."""
+    def attempt(self, rung: str, place: Path, deadline: float, header: Path | None) -> Finished | None:
+        """Compile and link on one of RUNGS; None for success."""
         tools, recipe = self.recipe.tools, self.recipe
         objects = ["module_ispc.o"] if (place / "module_ispc.o").exists() else []
         finished = self.run(
             [
                 str(tools.compiler),
-                *(_use_header(tools, header) if header else ("-include", "gpt149_full.h")),
-                *recipe.compile_flags(path),
+                *(
+                    _use_header(tools, header)
+                    if rung == "light" and header
+                    else ("-include", "gpt149_full.h")
+                ),
+                *recipe.compile_flags(rung),
                 *recipe.defines,
                 *("-shared", "-o", "module.so", "module.cpp"),
                 *objects,
-                *recipe.link_flags(path),
+                *recipe.link_flags(rung),
             ],
             place,
             deadline - time.monotonic(),
@@ -323,12 +333,12 @@ class _Work:
         missing = diagnostics.missing_symbols(finished.output.decode(errors="replace"))
         return replace(finished, returncode=1, output="\n".join(missing).encode()) if missing else None
 
-    def may_be_mended(self, failure: Finished) -> bool:
-        """Whether the real headers could make a source compile that failed on the light path."""
-        if failure.timed_out or diagnostics.ran_out_of_memory(failure):
+    def may_be_mended(self, failure: Finished, rung: str) -> bool:
+        """Whether a higher rung could make a source compile that failed on this one."""
+        if rung == "full" or failure.timed_out or diagnostics.ran_out_of_memory(failure):
             return False
-        output = failure.output.decode(errors="replace")
-        return not lightpath.is_final(self.recipe.text.decode(errors="replace"), output, self.full_names)
+        source, output = (text.decode(errors="replace") for text in (self.recipe.text, failure.output))
+        return not lightpath.is_final(source, output, self.full_names, all_of_aten=rung == "tensors")
 
     def explain(self, failure: Finished) -> str:
         texts = {"module.cpp": self.recipe.text, "module.ispc": self.recipe.ispc_text or b""}

@@ -94,40 +94,42 @@ INCLUDE = re.compile(
 #: What a compiler says of a word that it does not know, or not in this place.
 UNKNOWN = re.compile(
     r"not declared|undeclared|not a member|no member|does not name a type|unknown type|has not been declared|"
-    r"no matching|not a class|not a template|incomplete type|no match for|No such file|file not found|no type named"
+    r"no matching|not a class|not a template|incomplete type|no match for|no type named"
 )
+MISSING_FILE = re.compile(r"No such file|file not found")
 ERROR = re.compile(r"^\S+?:\d+:(?:\d+:)?\s+(?:fatal )?error: (.*)$", re.MULTILINE)
 UNDEFINED = re.compile(r"undefined reference to [`'](.*)'")
 #: In a demangled name of torch's.
 TORCH_SYMBOL = re.compile(r"\b(?:at|c10|torch|caffe2|pybind11)::|\bPy[A-Z_]")
 
 
-def is_final(source: str, output: str, full_names: Callable[[], frozenset[str]]) -> bool:
+def is_final(
+    source: str, output: str, full_names: Callable[[], frozenset[str]], *, all_of_aten: bool = False
+) -> bool:
     """Whether the real headers would fail on `source` as the light ones did, with compiler output `output`.
 
+    `all_of_aten` says that the file was compiled against torch/types.h: then names of tensor functions were all there.
     `full_names` gives every word of the real headers; it is costly and called only when all else is settled.
     """
     code = COMMENT_OR_STRING.sub(" ", source)
-    if not _spells_only_light_names(code) or not set(INCLUDE.findall(source)) <= HEADERS:
+    if not all_of_aten and not _spells_only_light_names(code):
+        return False
+    if not set(FOREIGN_MACRO.findall(code)) <= MACROS or not set(INCLUDE.findall(source)) <= HEADERS:
         return False
     first = ERROR.search(output)
     if first is None:
         undefined = UNDEFINED.findall(output)
         return bool(undefined) and not any(TORCH_SYMBOL.search(name) for name in undefined)
     message = first[1]
-    if not UNKNOWN.search(message):
+    if not UNKNOWN.search(message) or MISSING_FILE.search(message):
         return True
-    if re.search(r"No such file|file not found", message):
-        return True
-    words = set(re.findall(r"[A-Za-z_]\w*", message.split("; did you mean")[0])) & set(
-        re.findall(r"\w+", code)
-    )
-    blamed = set(re.findall(r"'(?:\w+::)*(\w+)", message)) & words
+    spelt = set(re.findall(r"\w+", code))
+    blamed = set(re.findall(r"'(?:\w+::)*(\w+)", message.partition("; did you mean")[0])) & spelt
     return bool(blamed) and not blamed & full_names()
 
 
 def _spells_only_light_names(code: str) -> bool:
-    for space, name in QUALIFIED.findall(code):
-        if name not in (PYBIND_NAMES if space in ("py", "pybind11") else TORCH_NAMES):
-            return False
-    return set(FOREIGN_MACRO.findall(code)) <= MACROS
+    return all(
+        name in (PYBIND_NAMES if space in ("py", "pybind11") else TORCH_NAMES)
+        for space, name in QUALIFIED.findall(code)
+    )

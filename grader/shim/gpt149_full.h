@@ -1,9 +1,14 @@
-// Forced in front of a student's file on the full path: torch's real headers, then the same registration as everywhere.
+// Forced in front of a student's file when the light path does not suffice: torch's real headers, then the same
+// registration as everywhere. With GPT149_TENSORS_ONLY that is all of ATen and the names of torch/types.h, a third of the
+// text of torch/extension.h; without it, torch/extension.h itself.
 #ifndef GPT149_FULL_H
 #define GPT149_FULL_H
 
-#if __has_include(<Python.h>)
+#if defined(GPT149_TENSORS_ONLY)
+#include <torch/types.h>
+#elif __has_include(<Python.h>)
 #include <torch/extension.h>
+#define GPT149_HAS_PYBIND11
 #else
 // Without Python's development headers everything of torch but its Python bindings can still be had.
 #include <torch/all.h>
@@ -11,7 +16,7 @@
 
 #include "gpt149_abi.h"
 
-#if !__has_include(<Python.h>)
+#if !defined(GPT149_HAS_PYBIND11)
 #include "gpt149_pybind.h"
 #endif
 

@@ -1,0 +1,1 @@
+// Empty on purpose: gpt149_pybind.h stands in for it.
