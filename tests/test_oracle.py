@@ -1,0 +1,255 @@
+"""Inputs are what graded inputs must be; the error budget lets honest float32 kernels through and nothing coarser."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+import torch
+from torch import Tensor
+
+from grader.cases import ATTENTION_DISTRIBUTIONS, DISTRIBUTIONS, MAX_ABS_SCORE, describe, make_inputs
+from grader.errors import UsageError
+from grader.oracle import ORACLES, Attention, Comparison, Expected, compare, flat_offsets
+
+Inputs = dict[str, Tensor]
+GRADED = ("random", "onehot", "permuted_keys", "rising")
+SIZES = [
+    (1, 1),
+    (1, 32),
+    (2, 5),
+    (5, 3),
+    (7, 32),
+    (16, 1),
+    (61, 19),
+    (97, 40),
+    (131, 17),
+    (333, 128),
+    (1024, 32),
+]
+
+
+def scores(x: Inputs) -> Tensor:
+    return x["Q"].double() @ x["K"].double().mT
+
+
+# ---- inputs
+
+
+@pytest.mark.parametrize("distribution", DISTRIBUTIONS)
+def test_same_seed_same_bits(distribution: str) -> None:
+    shape = {"B": 2, "H": 3, "N": 7, "d": 5}
+    first, again = make_inputs(distribution, shape, 9), make_inputs(distribution, shape, 9)
+    other = make_inputs(distribution, shape, 10)
+    assert all(torch.equal(first[name], again[name]) for name in first)
+    assert all(value.is_contiguous() for value in first.values())
+    assert describe(distribution)
+    if distribution != "ramp":
+        assert not all(torch.equal(first[name], other[name]) for name in first)
+
+
+@pytest.mark.parametrize("distribution", ATTENTION_DISTRIBUTIONS)
+@pytest.mark.parametrize(("n", "d"), SIZES)
+def test_scores_stay_within_float32s_exp(distribution: str, n: int, d: int) -> None:
+    for seed in range(3):
+        x = make_inputs(distribution, {"B": 2, "H": 2, "N": n, "d": d}, seed)
+        assert all(value.dtype == torch.float32 and value.shape == (2, 2, n, d) for value in x.values())
+        assert scores(x).abs().max() <= MAX_ABS_SCORE
+
+
+@pytest.mark.parametrize("distribution", GRADED)
+@pytest.mark.parametrize(("n", "d"), [size for size in SIZES if size[0] > 1])
+def test_graded_scores_spread_and_outputs_are_of_order_one(distribution: str, n: int, d: int) -> None:
+    shape = {"B": 2, "H": 2, "N": n, "d": d}
+    x = make_inputs(distribution, shape, 4)
+    s = scores(x)
+    assert (s.amax((2, 3)) - s.amin((2, 3))).min() >= 10
+    size = Attention().expected(x, shape).value.square().mean((2, 3)).sqrt()
+    assert size.min() > 0.02 and size.max() < 3
+
+
+@pytest.mark.parametrize("distribution", [name for name in ATTENTION_DISTRIBUTIONS if name != "ramp"])
+def test_heads_are_independent(distribution: str) -> None:
+    shape = {"B": 2, "H": 2, "N": 40, "d": 8}
+    x = make_inputs(distribution, shape, 4)
+    expected = Attention().expected(x, shape)
+    for b, h in ((0, 1), (1, 0), (1, 1)):
+        copied = expected.value[0, 0].expand_as(expected.value)
+        assert compare(expected, copied).wrong[b, h].double().mean() > 0.5
+
+
+def test_published_ramp_is_as_weak_as_it_was() -> None:
+    shape = {"B": 2, "H": 2, "N": 64, "d": 32}
+    x = make_inputs("ramp", shape, 0)
+    assert torch.linalg.matrix_rank(scores(x)[0, 0]) <= 2
+    assert torch.equal(x["Q"][0, 0], x["Q"][1, 1])
+    mean = x["V"].mean(2, keepdim=True).expand_as(x["V"])
+    assert torch.allclose(mean.double(), Attention().expected(x, shape).value, atol=1e-4)
+
+
+def test_index_tables_visit_every_index_once_in_random_order() -> None:
+    shape = {"B": 2, "H": 3, "N": 4, "d": 5}
+    x = make_inputs("indices", shape, 1)
+    offsets = flat_offsets(x["index"], shape)
+    assert sorted(offsets.tolist()) == list(range(120))
+    assert offsets.tolist() != sorted(offsets.tolist())
+    assert sorted(x["tensor"].flatten().tolist()) == list(range(1, 121))
+    assert not set(x["values"].tolist()) & set(x["tensor"].flatten().tolist())
+    assert len(make_inputs("some_indices", shape, 1)["index"]) == 60
+
+
+def test_refuses_what_it_does_not_know() -> None:
+    with pytest.raises(UsageError, match="unknown distribution"):
+        make_inputs("gaussian", {"B": 1, "H": 1, "N": 1, "d": 1}, 0)
+    with pytest.raises(UsageError, match="N"):
+        make_inputs("random", {"B": 1, "H": 1, "N": 0, "d": 1}, 0)
+
+
+# ---- the oracle itself
+
+
+def test_attention_against_a_plain_loop() -> None:
+    shape = {"B": 2, "H": 2, "N": 5, "d": 3}
+    x = make_inputs("random", shape, 2)
+    value = Attention().expected(x, shape).value
+    for b, h, i, c in [(0, 0, 0, 0), (1, 0, 4, 2), (0, 1, 2, 1), (1, 1, 3, 0)]:
+        row = [sum(x["Q"][b, h, i, k].item() * x["K"][b, h, j, k].item() for k in range(3)) for j in range(5)]
+        weights = torch.tensor(row, dtype=torch.float64).exp()
+        by_hand = sum((weights[j] / weights.sum()).item() * x["V"][b, h, j, c].item() for j in range(5))
+        assert value[b, h, i, c].item() == pytest.approx(by_hand, rel=1e-12)
+
+
+def test_rows_are_those_of_the_whole() -> None:
+    shape = {"B": 2, "H": 3, "N": 97, "d": 40}
+    x = make_inputs("random", shape, 2)
+    whole, rows = Attention().expected(x, shape), torch.tensor([96, 0, 31])
+    some = Attention().expected_rows(x, shape, rows)
+    assert torch.allclose(some.value, whole.value[:, :, rows], rtol=1e-12, atol=0)
+    assert torch.allclose(
+        torch.as_tensor(some.tolerance), torch.as_tensor(whole.tolerance)[:, :, rows], rtol=1e-9
+    )
+
+
+def test_not_a_number_is_wrong() -> None:
+    expected = Expected(torch.zeros(4, dtype=torch.float64), 1.0)
+    for value in (float("nan"), float("inf"), -float("inf")):
+        found: Comparison = compare(expected, torch.tensor([0.0, value, 0.5, 0.0]))
+        assert not found.ok and found.max_error == float("inf")
+        assert found.wrong.tolist() == [False, True, False, False]
+    assert compare(expected, torch.tensor([0.0, 1.0, -1.0, 0.0])).budget_used == 1.0
+
+
+def test_writes_to_wrong_or_additional_places_are_wrong() -> None:
+    shape = {"B": 2, "H": 3, "N": 4, "d": 5}
+    x = make_inputs("some_indices", shape, 1)
+    expected = ORACLES["write4d"].expected(x, shape)
+    after = x["tensor"].flatten().clone()
+    after[flat_offsets(x["index"], shape)] = x["values"]
+    assert compare(expected, after.reshape(2, 3, 4, 5)).ok
+    untouched = next(k for k in range(120) if after[k] <= 120)
+    after[untouched] = 0
+    assert int(compare(expected, after.reshape(2, 3, 4, 5)).wrong.sum()) == 1
+
+
+# ---- the error budget: honest arithmetic
+
+
+def added_up(a: Tensor, b: Tensor) -> Tensor:
+    """a (..., n, k) times b (..., k, m) in float32, one product after the other, as a plain loop adds them."""
+    columns = a.mT.contiguous()
+    total = torch.zeros(*a.shape[:-1], b.shape[-1])
+    for k in range(a.shape[-1]):
+        total.addcmul_(columns[..., k, :, None], b[..., k, None, :])
+    return total
+
+
+def row_sums(weights: Tensor) -> Tensor:
+    return added_up(weights, torch.ones(*weights.shape[:-2], weights.shape[-1], 1))
+
+
+def course_style(x: Inputs) -> Tensor:
+    weights = added_up(x["Q"], x["K"].mT).exp()
+    return added_up(weights / row_sums(weights), x["V"])
+
+
+def safe_softmax(x: Inputs) -> Tensor:
+    s = added_up(x["Q"], x["K"].mT)
+    weights = (s - s.amax(3, keepdim=True)).exp()
+    return added_up(weights, x["V"]) / row_sums(weights)
+
+
+def flash(x: Inputs, block: int) -> Tensor:
+    """The published order: O is rescaled and divided again in each block."""
+    out, li = torch.zeros_like(x["Q"]), torch.zeros(*x["Q"].shape[:3], 1)
+    for start in range(0, x["K"].shape[2], block):
+        weights = added_up(x["Q"], x["K"][:, :, start : start + block].mT).exp()
+        lnew = li + row_sums(weights)
+        out = (li * out + added_up(weights, x["V"][:, :, start : start + block])) / lnew
+        li = lnew
+    return out
+
+
+HONEST: dict[str, Callable[[Inputs], Tensor]] = {
+    "course-style": course_style,
+    "safe softmax": safe_softmax,
+    "flash, one key at a time": lambda x: flash(x, 1),
+    "flash, blocks of 64": lambda x: flash(x, 64),
+}
+
+
+@pytest.mark.parametrize("distribution", ATTENTION_DISTRIBUTIONS)
+@pytest.mark.parametrize(("n", "d"), [(1, 7), (2, 5), (7, 32), (16, 1), (97, 40), (128, 128), (256, 32)])
+def test_honest_kernels_use_a_tenth_of_the_budget(distribution: str, n: int, d: int) -> None:
+    shape = {"B": 1, "H": 2, "N": n, "d": d}
+    x = make_inputs(distribution, shape, 5)
+    expected = Attention().expected(x, shape)
+    used = {name: compare(expected, kernel(x)).budget_used for name, kernel in HONEST.items()}
+    assert max(used.values()) <= 0.1, used
+
+
+def test_honest_kernels_use_a_tenth_of_the_budget_at_2048() -> None:
+    """Long sums of equal addends are the hardest: their roundings do not cancel."""
+    for distribution in ("constant_rows", "random"):
+        shape = {"B": 1, "H": 1, "N": 2048, "d": 8}
+        x = make_inputs(distribution, shape, 5)
+        assert compare(Attention().expected(x, shape), course_style(x)).budget_used <= 0.1
+
+
+# ---- the error budget: what must exceed it
+
+
+def right(x: Inputs) -> Tensor:
+    return torch.softmax(x["Q"] @ x["K"].mT, 3) @ x["V"]
+
+
+def rounded(x: Inputs, dtype: torch.dtype) -> Inputs:
+    return {name: value.to(dtype).float() for name, value in x.items()}
+
+
+def weights_rounded(x: Inputs, dtype: torch.dtype) -> Tensor:
+    weights = torch.softmax(x["Q"] @ x["K"].mT, 3)
+    return weights.to(dtype).float() @ x["V"].to(dtype).float()
+
+
+COARSE: dict[str, tuple[float, Callable[[Inputs], Tensor]]] = {
+    "float16 inputs": (3, lambda x: right(rounded(x, torch.float16))),
+    "bfloat16 inputs": (25, lambda x: right(rounded(x, torch.bfloat16))),
+    "float16 weights": (2, lambda x: weights_rounded(x, torch.float16)),
+    "1e-3 too large": (3, lambda x: 1.001 * right(x)),
+    "V's mean": (1000, lambda x: x["V"].mean(2, keepdim=True).expand_as(x["V"])),
+    "1 + x": (1000, lambda x: (w := 1 + x["Q"] @ x["K"].mT) / w.sum(3, keepdim=True) @ x["V"]),
+    "head 0 copied": (1000, lambda x: right(x)[:, :1].expand_as(x["V"])),
+    "not normalised": (1000, lambda x: (x["Q"] @ x["K"].mT).exp() @ x["V"]),
+    "zeros": (1000, lambda x: torch.zeros_like(x["V"])),
+    "tiny": (1000, lambda x: torch.full_like(x["V"], 1e-6)),
+}
+
+
+@pytest.mark.parametrize("kernel", COARSE)
+@pytest.mark.parametrize(("n", "d"), [(97, 40), (333, 128), (1024, 32)])
+def test_coarse_kernels_exceed_the_budget(kernel: str, n: int, d: int) -> None:
+    times, coarse = COARSE[kernel]
+    shape = {"B": 1, "H": 2, "N": n, "d": d}
+    x = make_inputs("random", shape, 5)
+    found = compare(Attention().expected(x, shape), coarse(x))
+    assert not found.ok and found.budget_used >= times
