@@ -124,9 +124,11 @@ void naive(const float *Q, const float *K, const float *V, float *QK_t, int B, i
 // Part 2: S = Q * transpose(K) tile by tile; the first tile along k starts the sums, the others add to them.
 void blockedScores(const float *Q, const float *K, float *S, int N, int d) {
     for (int i0 = 0; i0 < N; i0 += kTile) {
+        int iEnd = smaller(i0 + kTile, N);
         for (int j0 = 0; j0 < N; j0 += kTile) {
+            int jEnd = smaller(j0 + kTile, N);
             for (int k0 = 0; k0 < d; k0 += kTile) {
-                int iEnd = smaller(i0 + kTile, N), jEnd = smaller(j0 + kTile, N), kEnd = smaller(k0 + kTile, d);
+                int kEnd = smaller(k0 + kTile, d);
                 for (int i = i0; i < iEnd; i++) {
                     for (int j = j0; j < jEnd; j++) {
                         float score = k0 == 0 ? 0.0f : read2d(S, i, j, N);
@@ -144,9 +146,11 @@ void blockedScores(const float *Q, const float *K, float *S, int N, int d) {
 // Part 2: O = P * V tile by tile, in the same way.
 void blockedValues(const float *P, const float *V, float *O, int N, int d) {
     for (int i0 = 0; i0 < N; i0 += kTile) {
+        int iEnd = smaller(i0 + kTile, N);
         for (int k0 = 0; k0 < d; k0 += kTile) {
+            int kEnd = smaller(k0 + kTile, d);
             for (int j0 = 0; j0 < N; j0 += kTile) {
-                int iEnd = smaller(i0 + kTile, N), jEnd = smaller(j0 + kTile, N), kEnd = smaller(k0 + kTile, d);
+                int jEnd = smaller(j0 + kTile, N);
                 for (int i = i0; i < iEnd; i++) {
                     for (int k = k0; k < kEnd; k++) {
                         float value = j0 == 0 ? 0.0f : read2d(O, i, k, d);
