@@ -120,9 +120,8 @@ def main() -> int:
     print(table(rows, AGAINST_HEADER))
     child_s = [figure["children_s"] for figure in found["unchanged"]]
     again = all(figure["cached"] for figure in found["unchanged"])
-    print(
-        f"\nunchanged source: {'from the cache' if again else 'COMPILED AGAIN'}, in {spread(child_s)} of compilers"
-    )
+    found_again = "from the cache" if again else "COMPILED AGAIN"
+    print(f"\nunchanged source: {found_again}; CPU of its child processes {spread(child_s)}")
     print(f"path: {', '.join(sorted({figure['path'] for figure in found['warm']}))}")
     imported = any(figure["torch"] for figure in found["warm"] + found["cold"])
     print(f"our build imported torch: {'yes' if imported else 'no'}")
