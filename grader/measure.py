@@ -1,5 +1,4 @@
-"""The verdict on time: student against reference in paired rounds, with an interval that says how sure it
-is.
+"""The verdict on time: student against reference, in paired rounds and with an interval.
 
 Theory of operation. A round is four calls, A B B A or B A A B in turn (A the reference, B the student), so
 that a drift of the machine falls on both sides alike. Its ratio is the geometric mean of the two student
@@ -32,10 +31,10 @@ Noise without bias does not make a machine unfit; it widens the interval of the 
 "undecided". What this check cannot see is a bias between two *processes* (memory layout, say), because both
 its calls run in one.
 
-Clocks. A serial part is decided by CPU time, which a busy neighbour hardly changes; wall time is a wide
-ceiling that catches a kernel which sleeps or works where its CPU clock does not look, and it counts only
-while the reference's own wall time shows that it got its core. An OpenMP part is decided by wall time, with
-CPU time recorded.
+Clocks. A serial part is decided by CPU time, which leaves out the waiting for a busy neighbour; wall time
+is a wide ceiling that catches a kernel which sleeps or works where its CPU clock does not look, and it
+counts only while the reference's own wall time shows that it got its core. An OpenMP part is decided by
+wall time, with CPU time recorded.
 """
 
 from __future__ import annotations
