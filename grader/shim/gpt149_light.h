@@ -34,9 +34,11 @@
 #include <omp.h>
 #endif
 
+#include <ATen/Parallel.h>
+#include <ATen/TensorIndexing.h>
+#include <ATen/TensorOperators.h>
 #include <ATen/core/Formatting.h>
 #include <ATen/core/Tensor.h>
-#include <ATen/TensorIndexing.h>
 #include <ATen/ops/arange.h>
 #include <ATen/ops/empty.h>
 #include <ATen/ops/empty_like.h>
