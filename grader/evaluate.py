@@ -132,10 +132,16 @@ class Evaluator:
     def run(self, parts: tuple[Part, ...]) -> SubmissionResult:
         """Evaluate the parts in order. Raises KitError when the machine or the kit cannot judge at all."""
         with self._stack:
-            # Before the build and before the judge's own import of torch: it imports torch meanwhile.
-            self.zygote = self._given_zygote or self._start_zygote()
+            if not self.options.sanitize:
+                # Before the build and before the judge's own import of torch: it imports torch meanwhile.
+                self.zygote = self._given_zygote or self._stack.enter_context(Zygote())
             self.build = self._build()
             self.tell(Built(self.build))
+            if self.options.sanitize:
+                # AddressSanitizer has to be in the process before anything else: a zygote of its own.
+                from grader import sanitize
+
+                self.zygote = self._stack.enter_context(Zygote(sanitize.environment(self.build)))
             import torch  # noqa: F401 (now, beside the zygote's own import, and not after it)
 
             results = tuple(self._part(part) for part in parts)
@@ -161,14 +167,6 @@ class Evaluator:
             sanitize=self.options.sanitize,
             timeout_s=self.assignment.limits.build_s,
         )
-
-    def _start_zygote(self) -> Zygote:
-        if self.options.sanitize:
-            # AddressSanitizer has to be in the process before anything else, so it needs a zygote of its own.
-            from grader import sanitize
-
-            return self._stack.enter_context(Zygote(sanitize.environment(self._build())))
-        return self._stack.enter_context(Zygote())
 
     def call_timeout_s(self, shape: Mapping[str, int]) -> float:
         """The assignment's limit, stretched with the work of larger shapes than its defaults."""

@@ -70,7 +70,8 @@ class Terminal:
             lines += field("time", time_text(result.time))
         if result.memory:
             lines += field("memory", memory_text(result.memory))
-        if result.output and result.verdict != "pass":
+        sanitized = result.diagnosis is not None and result.diagnosis.code == "sanitizer"
+        if result.output and result.verdict != "pass" and not sanitized:
             lines += field("printed", printed_text(result.output))
         return "\n".join(lines)
 
