@@ -296,7 +296,7 @@ class _Work:
             message = self.compile_ispc(place, deadline)
             if message:
                 return "light", message
-            for rung in RUNGS if header else RUNGS[1:]:
+            for rung in self.rungs(header):
                 failure = self.attempt(rung, place, deadline, header)
                 if failure is None or not self.may_be_mended(failure, rung):
                     break
@@ -306,6 +306,11 @@ class _Work:
             objectcache.publish(place / "module.so", self.entry(path))
             objectcache.prune(self.cache)
             return path, ""
+
+    def rungs(self, header: Path | None) -> list[str]:
+        """The RUNGS worth trying for this source, `header` being the precompiled one, if it can be had."""
+        python = lightpath.needs_python(self.recipe.text.decode(errors="replace"))
+        return [rung for rung in RUNGS if (rung != "light" or header) and (rung != "tensors" or not python)]
 
     def attempt(self, rung: str, place: Path, deadline: float, header: Path | None) -> Finished | None:
         """Compile and link on one of RUNGS; None for success."""

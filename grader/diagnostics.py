@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 import unicodedata
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from grader.hints import hint_for
 from grader.sandbox import Finished
@@ -23,6 +23,11 @@ UNDEFINED = re.compile(
 )
 #: Left to the interpreter when an object is linked.
 PYTHON_SYMBOL = re.compile(r"_?Py[A-Z_]|_Py")
+#: The header of PYBIND11_MODULE, and what compilers say when they meet its namespaces inside a function or a class.
+BINDING_HEADER = "gpt149_abi.h"
+MISPLACED = re.compile(
+    r"expected identifier before '\{'|before 'namespace'|namespaces? |block scope|not allowed here"
+)
 OUT_OF_MEMORY = ("out of memory", "virtual memory exhausted", "Cannot allocate memory", "std::bad_alloc")
 
 
@@ -108,6 +113,10 @@ def explain(finished: Finished, sources: Mapping[str, str], *, timeout_s: float)
 
 def _error_lines(found: list[Message], sources: Mapping[str, str]) -> list[str]:
     first = next((item for item in found if item.file in sources), found[0])
+    if first.via.endswith(BINDING_HEADER):
+        # The macro's own text is no help: where it cannot stand, a block before it is still open.
+        stands = "PYBIND11_MODULE stands inside another block: expected '}' before it"
+        first = replace(first, text=stands if MISPLACED.search(first.text) else first.text, via="")
     text = simplify(first.text)
     where = f"{first.file}:{first.line}" if first.file in sources else first.file.rpartition("/")[2]
     lines = [f"{where}: error: {text}", *_excerpt(first, sources.get(first.file, ""))]

@@ -131,6 +131,13 @@ def is_final(
     return bool(blamed) and not blamed & full_names()
 
 
+def needs_python(source: str) -> bool:
+    """Whether the file names Python objects or pybind11's, which only torch/extension.h declares."""
+    code = COMMENT_OR_STRING.sub(" ", source)
+    spelt = {name for space, name in QUALIFIED.findall(code) if space in ("py", "pybind11")}
+    return not spelt <= PYBIND_NAMES or re.search(r"\bPy(?:Object|[A-Z][A-Za-z]*_)\w*", code) is not None
+
+
 def _spells_only_light_names(code: str) -> bool:
     return all(
         name in (PYBIND_NAMES if space in ("py", "pybind11") else TORCH_NAMES)

@@ -74,7 +74,8 @@ def prune(
             kept_entries -= 1
             _remove(path)
     for left in _list(root / "work"):
-        if now - _used_and_size(left)[0] > max(min_age_s, MIN_AGE_S):
+        known = _used_and_size(left)
+        if known is not None and now - known[0] > max(min_age_s, MIN_AGE_S):
             _remove(left)
 
 
@@ -85,15 +86,15 @@ def _list(folder: Path) -> list[Path]:
         return []
 
 
-def _used_and_size(path: Path) -> tuple[float, int]:
-    """When an entry was last used, and its bytes; an entry that has just vanished counts as new and empty."""
+def _used_and_size(path: Path) -> tuple[float, int] | None:
+    """When an entry was last used, and its bytes; None when it has just vanished."""
     try:
         status = path.stat()
         if not path.is_dir():
             return status.st_mtime, status.st_size
         return status.st_mtime, sum(item.stat().st_size for item in path.iterdir())
     except FileNotFoundError:
-        return time.time(), 0
+        return None
 
 
 def _remove(path: Path) -> None:
