@@ -108,7 +108,7 @@ def explain(finished: Finished, sources: Mapping[str, str], *, timeout_s: float)
     else:
         lines = ["the compiler failed without an error message; the end of what it said:"]
         lines += [line for line in output.splitlines() if line.strip()][-8:]
-    return "\n".join(_harmless(line)[:MAX_MESSAGE] for line in lines[:MAX_LINES])
+    return "\n".join(harmless(line)[:MAX_MESSAGE] for line in lines[:MAX_LINES])
 
 
 def _error_lines(found: list[Message], sources: Mapping[str, str]) -> list[str]:
@@ -188,6 +188,6 @@ def simplify(text: str) -> str:
     return text if len(text) <= MAX_MESSAGE - 40 else text[: MAX_MESSAGE - 44] + " ..."
 
 
-def _harmless(line: str) -> str:
+def harmless(line: str) -> str:
     """Without what a terminal would obey: control, format (text direction) and private characters become '?'."""
     return "".join("?" if unicodedata.category(c) in ("Cc", "Cf", "Co", "Cs") else c for c in line)

@@ -437,6 +437,11 @@ def test_diagnostics(tmp_path: Path, text: str, line: int, error: str, hint: str
     assert hint in made.diagnostics
 
 
+def test_messages_use_the_name_of_the_students_file(tmp_path: Path) -> None:
+    source = write(tmp_path, one_function("  return t")).rename(tmp_path / "ada.cpp")
+    assert build(source).diagnostics.startswith("ada.cpp:3: error: expected ';'")
+
+
 def test_errors_inside_headers_show_the_students_line() -> None:
     gcc = """In file included from /usr/include/c++/12/vector:66,
                  from /x/torch/extension.h:3:
