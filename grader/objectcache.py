@@ -62,9 +62,8 @@ def prune(
     An entry used within `min_age_s` stays in any case. Other processes may use and prune the cache at the same time.
     """
     now = time.time()
-    entries = [
-        (*_used_and_size(path), path) for folder in ("objects", "headers") for path in _list(root / folder)
-    ]
+    paths = [path for folder in ("objects", "headers") for path in _list(root / folder)]
+    entries = [(*known, path) for path in paths if (known := _used_and_size(path)) is not None]
     kept_bytes = kept_entries = 0
     for used, size, path in sorted(entries, reverse=True):
         kept_bytes += size
