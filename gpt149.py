@@ -121,13 +121,14 @@ def run(arguments: list[str]) -> int:
     if given.json and not given.json.absolute().parent.is_dir():
         raise UsageError(f"--json: no such folder: {given.json.absolute().parent}")
 
-    from grader.evaluate import Evaluator, Options
+    from grader.bench import Options
+    from grader.evaluate import evaluate
     from grader.report import result_json
     from grader.report.terminal import Terminal
 
     terminal = Terminal()
     options = Options(shape, macros(given.defines), seed, timing=not given.no_time, sanitize=given.sanitize)
-    result = Evaluator(assignment, source, options, terminal).run(assignment.select(given.test))
+    result = evaluate(assignment, source, assignment.select(given.test), options, terminal)
     if len(result.parts) > 1:
         terminal.scoreboard(result)
     if given.json:

@@ -12,6 +12,18 @@ from grader.results import Diagnosis, Verdict
 from grader.session import Call, Session
 
 
+class Faulty(Exception):
+    """A call of the student's function that settles the part's verdict."""
+
+    def __init__(self, verdict: Verdict, diagnosis: Diagnosis) -> None:
+        super().__init__(diagnosis.message)
+        self.verdict, self.diagnosis = verdict, diagnosis
+
+
+def _faulty(verdict: Verdict, code: str, message: str) -> Faulty:
+    return Faulty(verdict, Diagnosis(code, message))
+
+
 def fitting_output(
     part: Part, shape: Mapping[str, int], inputs: Mapping[str, Any], call: Call
 ) -> tuple[Any, Diagnosis | None]:
@@ -30,15 +42,17 @@ def fitting_output(
     return call.output, None
 
 
-def loading_fault(death: Call) -> tuple[Verdict, Diagnosis]:
+def loading_fault(death: Call) -> Faulty:
     """The object never got as far as offering its functions: something outside them runs while it is loaded."""
     if death.status == "timeout":
-        return "timeout", Diagnosis(
+        return Faulty(
+            "timeout",
             "load_timeout",
             "Loading the file did not end. Look at global variables whose initialisers loop or wait.",
         )
     how = death.signal_name or death.message or death.status
-    return "crash", Diagnosis(
+    return Faulty(
+        "crash",
         "load_crash",
         f"The process ended ({how}) while the file was being loaded, before any function was called. "
         "Look at global variables and static initialisers: nothing outside the functions should run code.",
@@ -58,26 +72,29 @@ SIGNAL_HINTS = {
 }
 
 
-def call_fault(call: Call, part: Part, where: str) -> tuple[Verdict, Diagnosis]:
+def call_fault(call: Call, part: Part, where: str) -> Faulty:
     """Verdict and words for a call that gave no answer."""
     at = f"{part.function} on the input '{where}'"
     if call.status == "timeout":
-        return "timeout", Diagnosis(
+        return Faulty(
+            "timeout",
             "timeout",
             f"{at} did not end within {call.wall_s:.0f} s. Look for a loop whose counter or bound never lets it end "
             "(a while without an increment, an inner loop that reuses the outer loop's counter).",
         )
     if call.status == "exception":
-        return "crash", Diagnosis("exception", f"{at} threw a C++ exception: {call.message}")
+        return _faulty("crash", "exception", f"{at} threw a C++ exception: {call.message}")
     if call.status == "protocol":
-        return "crash", Diagnosis("protocol", f"{at}: the process sent back something that is no result.")
+        return _faulty("crash", "protocol", f"{at}: the process sent back something that is no result.")
     if call.signal_name:
         hint = SIGNAL_HINTS.get(call.signal_name, "the process was ended by this signal")
-        return "crash", Diagnosis(
+        return Faulty(
+            "crash",
             call.signal_name.lower(),
             f"{at} crashed with {call.signal_name}: {hint}. Run again with --sanitize to see the line.",
         )
-    return "crash", Diagnosis(
+    return Faulty(
+        "crash",
         "exit",
         f"{at} ended the process ({call.message}) in place of returning. A kernel must return its result.",
     )

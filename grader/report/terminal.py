@@ -12,7 +12,7 @@ from typing import TextIO
 
 from grader import profile
 from grader.assignment import Part
-from grader.evaluate import JUDGED_THROUGH, Built, Corrected, Event, PartDone, PartStarted, Profiled
+from grader.events import JUDGED_THROUGH, Built, Corrected, Event, PartDone, PartStarted, Profiled
 from grader.results import CaseResult, Memory, PartResult, SubmissionResult, Timing
 
 WIDTH = 100

@@ -1,0 +1,100 @@
+"""What the parts of one submission share: the assignment, the build, the zygote, and runners spawned from it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from contextlib import ExitStack
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from grader import faults, sandbox
+from grader.assignment import Assignment, Part
+from grader.build import Build
+from grader.errors import KitError
+from grader.events import Listener
+from grader.results import Diagnosis
+from grader.session import Session, Zygote
+
+SANITIZER_SLOWDOWN = 20
+
+
+@dataclass(frozen=True)
+class Options:
+    """What one run may vary. `shape` overrides the assignment's defaults; `seed` makes timed inputs repeatable (by
+    default each run draws its own)."""
+
+    shape: Mapping[str, int] = field(default_factory=dict)
+    defines: Mapping[str, str] = field(default_factory=dict)
+    seed: int | None = None
+    timing: bool = True
+    profile: bool = True
+    sanitize: bool = False
+
+
+@dataclass(frozen=True)
+class Bench:
+    """One submission on the bench. Runners that it spawns are ended with `stack`, if not before."""
+
+    assignment: Assignment
+    source: Path
+    options: Options
+    tell: Listener
+    build: Build
+    zygote: Zygote
+    stack: ExitStack
+
+    @property
+    def shape(self) -> dict[str, int]:
+        """The run's sizes by name: the assignment's defaults under the command line's."""
+        return {**self.assignment.defaults, **self.options.shape}
+
+    @property
+    def limits(self) -> sandbox.Limits:
+        memory_bytes = int(self.assignment.limits.memory_gib * sandbox.GIB)
+        return sandbox.Limits(memory_bytes=None if self.options.sanitize else memory_bytes)
+
+    def call_timeout_s(self, shape: Mapping[str, int]) -> float:
+        """The assignment's limit, stretched with the work of larger shapes than its defaults."""
+
+        def work(sizes: Mapping[str, int]) -> int:
+            return sizes["B"] * sizes["H"] * sizes["N"] ** 2 * sizes["d"]
+
+        stretch = max(1.0, work(shape) / work(self.assignment.defaults))
+        return self.assignment.limits.call_s * stretch * (SANITIZER_SLOWDOWN if self.options.sanitize else 1)
+
+    def student(self, part: Part, *, threads: int, cpus: list[int] | None = None) -> Session:
+        """A fresh runner holding the student's object (or torch itself, for a part that is torch's)."""
+        kind = "torch" if part.is_torch else "student"
+        session = self.stack.enter_context(
+            self.zygote.spawn(
+                kind,
+                self.build.object_path or "",
+                threads=threads,
+                cpus=cpus,
+                limits=self.limits,
+                call_timeout_s=self.call_timeout_s(self.shape),
+            )
+        )
+        if session.death is not None:
+            raise faults.loading_fault(session.death)
+        if session.load_error is not None:
+            raise faults.Faulty(
+                "compile_error", Diagnosis("load_error", f"the object cannot be loaded: {session.load_error}")
+            )
+        return session
+
+    def reference(self, *, threads: int, cpus: list[int] | None = None) -> Session:
+        from module_ref_stub import library_path
+
+        session = self.stack.enter_context(
+            self.zygote.spawn(
+                "raw",
+                library_path(),
+                threads=threads,
+                cpus=cpus,
+                call_timeout_s=self.call_timeout_s(self.shape),
+            )
+        )
+        if session.death is not None or session.load_error is not None:
+            raise KitError(f"the reference library cannot be loaded: {session.load_error or session.death}")
+        return session

@@ -1,0 +1,56 @@
+"""What a listener of the evaluator hears, in this order, while a submission is being judged."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+from grader.assignment import Part
+from grader.build import Build
+from grader.results import CaseResult, Diagnosis, PartResult, ProfileRow, Verdict
+
+JUDGED_THROUGH = "judged_through_"
+"""Start of the flag of a part whose function is not bound; the id of the part that decided follows."""
+
+
+@dataclass(frozen=True)
+class Built:
+    build: Build
+
+
+@dataclass(frozen=True)
+class PartStarted:
+    part: Part
+    shape: Mapping[str, int]
+
+
+@dataclass(frozen=True)
+class Corrected:
+    """Correctness is known: before anything is profiled or timed."""
+
+    part: Part
+    verdict: Verdict
+    cases: tuple[CaseResult, ...]
+    diagnosis: Diagnosis | None
+
+
+@dataclass(frozen=True)
+class Profiled:
+    """One call under the profiler. `side` is REFERENCE or STUDENT; `ok` says whether its output was right."""
+
+    part: Part
+    side: str
+    ok: bool
+    wall_s: float
+    rows: tuple[ProfileRow, ...]
+    example: tuple[tuple[int, ...], float, float] | None = None
+    """For an accessor: an index, the expected and the actual value."""
+
+
+@dataclass(frozen=True)
+class PartDone:
+    result: PartResult
+
+
+Event = Built | PartStarted | Corrected | Profiled | PartDone
+Listener = Callable[[Event], None]

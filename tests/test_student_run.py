@@ -1,0 +1,177 @@
+"""A run that passes, from the command line to result.json: bytes, familiar lines, shapes, files of other origins."""
+
+from __future__ import annotations
+
+import json
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from conftest import ROOT
+
+#: What a result file of schema_version 1 must hold, by the path to it.
+SCHEMA = {
+    "": {"schema_version", "submission", "assignment", "machine", "toolchain", "sandbox", "parts", "flags"},
+    "part": {"id", "title", "verdict", "points", "max_points", "cases", "time", "memory"},
+    "case": {"name", "shape", "ok", "max_error", "diagnosis"},
+    "time": {"reference_ms", "student_ms", "ratio", "ratio_interval", "rounds", "clock", "allowance"},
+    "memory": {"profiler_bytes", "reference_profiler_bytes", "peak_bytes"},
+}
+
+
+def student_run(*arguments: str, module: Path = ROOT / "module.cpp") -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, str(ROOT / "gpt149.py"), *arguments, "--module", str(module)],
+        capture_output=True,
+        text=True,
+        timeout=300,
+    )
+
+
+@pytest.fixture(scope="module")
+def default_run(tmp_path_factory: pytest.TempPathFactory) -> tuple[str, dict[str, object]]:
+    """Everything at the assignment's own shape, without the timing (test_timed_run has that on a small one)."""
+    report = tmp_path_factory.mktemp("run") / "result.json"
+    run = student_run("all", "--no-time", "--json", str(report))
+    assert run.returncode == 0, run.stdout + run.stderr
+    return run.stdout, json.loads(report.read_text())
+
+
+def test_master_earns_every_point(default_run: tuple[str, dict]) -> None:
+    _, result = default_run
+    assert result["points"] == result["max_points"] == 93
+    assert {part["verdict"] for part in result["parts"]} == {"pass"}
+    assert result["flags"] == []
+
+
+def test_profiler_bytes_are_the_published_ones(default_run: tuple[str, dict]) -> None:
+    said, result = default_run
+    bytes_of = {part["id"]: part["memory"] for part in result["parts"]}
+    for part, expected in {"part1": 4718592, "part2": 4718592, "part3": 557056, "part4": 524288}.items():
+        assert bytes_of[part]["profiler_bytes"] == expected
+        assert bytes_of[part]["reference_profiler_bytes"] == expected
+        assert said.count(f"mem usage:  {expected} bytes") >= 2
+
+
+def test_true_peak_sees_what_the_profiler_does_not(default_run: tuple[str, dict]) -> None:
+    _, result = default_run
+    peak = {part["id"]: part["memory"]["peak_bytes"] for part in result["parts"]}
+    # The kernels copy their tensors into vectors, which torch's profiler cannot know; N x N scores twice in part 1.
+    assert peak["part1"] > 2 * 4 * 1024 * 1024
+    assert peak["part3"] < peak["part1"] / 2
+
+
+def test_familiar_lines_come_in_their_order(default_run: tuple[str, dict]) -> None:
+    said, _ = default_run
+    block = said[said.index("Running Part 3 Test: Fused Attention") :]
+    expected = [
+        r"Running Part 3 Test: Fused Attention",
+        r"-----RUNNING REFERENCE IMPLEMENTATION-----",
+        r"manual attention == pytorch attention True",
+        r"Manual Execution Time:  \d+\.\d{4}",
+        r"Name .*Self CPU %.*Self CPU .*CPU total %.*CPU total .*CPU time avg.*CPU Mem.*Self CPU Mem.*# of Calls",
+        r"model_inference",
+        r"REFERENCE - FUSED ATTENTION statistics",
+        r"cpu time:  \d+\.\d{3}ms",
+        r"mem usage:  557056 bytes",
+        r"-----RUNNING STUDENT IMPLEMENTATION-----",
+        r"manual attention == pytorch attention True",
+        r"STUDENT - FUSED ATTENTION statistics",
+        r"cpu time:  \d+\.\d{3}ms",
+        r"mem usage:  557056 bytes",
+        r"part3: Fused Attention .* PASS  25 of 25 points",
+    ]
+    position = 0
+    for pattern in expected:
+        found = re.compile(pattern).search(block, position)
+        assert found, f"{pattern!r} is not where it should be in\n{block}"
+        position = found.end()
+
+
+def test_result_file_holds_what_it_promises(default_run: tuple[str, dict]) -> None:
+    _, result = default_run
+    assert result["schema_version"] == 1
+    assert set(result) >= SCHEMA[""]
+    assert set(result["submission"]) == {"id", "sha256"}
+    for part in result["parts"]:
+        assert set(part) >= SCHEMA["part"]
+        assert set(part["memory"]) >= SCHEMA["memory"]
+        for case in part["cases"]:
+            assert set(case) >= SCHEMA["case"]
+
+
+@pytest.mark.parametrize(
+    "shape",
+    [
+        ("-N", "333", "-B", "2", "-H", "3", "-d", "40", "-br", "48", "-bc", "64"),
+        ("-N", "1"),
+        ("-N", "97", "-br", "256", "-bc", "7"),
+        ("-N", "50", "-d", "1", "-H", "1", "--threads", "3", "-D", "TILE_SIZE=7"),
+    ],
+    ids=" ".join,
+)
+def test_master_passes_in_other_shapes(shape: tuple[str, ...]) -> None:
+    run = student_run("all", *shape, "--no-time")
+    assert run.returncode == 0, run.stdout + run.stderr
+    assert "93 / 93" in run.stdout
+
+
+def test_timed_run_reports_ratio_and_rounds(tmp_path: Path) -> None:
+    report = tmp_path / "result.json"
+    run = student_run("part1", "-N", "128", "--seed", "7", "--json", str(report))
+    assert run.returncode in (0, 1), run.stdout + run.stderr
+    time = json.loads(report.read_text())["parts"][0]["time"]
+    assert set(time) >= SCHEMA["time"]
+    assert time["ratio_interval"][0] <= time["ratio"] <= time["ratio_interval"][1]
+    assert 8 <= time["rounds"] <= 24
+    assert time["allowance"] >= 1.10
+    assert len(time["student_wall_ms"]) == 2 * time["rounds"]
+
+
+def test_pytorch_itself_is_a_part() -> None:
+    run = student_run("part0", "-N", "64")
+    assert run.returncode == 0, run.stdout + run.stderr
+    assert "Running Part 0 Test" in run.stdout
+
+
+def test_file_for_the_published_starter_is_judged_unchanged(tmp_path: Path) -> None:
+    """Other includes, bindings with py::arg, extra names, prints, and no binding of fourDimWrite."""
+    report = tmp_path / "result.json"
+    published = ROOT / "tests" / "sources" / "published_style.cpp"
+    assert '"fourDimWrite"' not in published.read_text()
+    run = student_run("all", "-N", "70", "--no-time", "--json", str(report), module=published)
+    verdicts = {part["id"]: part["verdict"] for part in json.loads(report.read_text())["parts"]}
+    assert verdicts == {
+        "4Dread": "pass", "4Dwrite": "pass", "part1": "pass", "part2": "missing", "part3": "pass", "part4": "missing",
+    }, run.stdout  # fmt: skip
+    assert run.returncode == 1
+
+
+def test_accessor_without_usable_signature_counts_through_the_part_that_uses_it(
+    master: str, tmp_path: Path
+) -> None:
+    source = tmp_path / "module.cpp"
+    renamed = master.replace("fourDimWrite", "storeElement")
+    bound = re.sub(r'\n *m\.def\("storeElement".*?;', "", renamed, flags=re.DOTALL)
+    assert bound != renamed
+    source.write_text(bound)
+    report = tmp_path / "result.json"
+    run = student_run("4Daccess", "-N", "70", "--no-time", "--json", str(report), module=source)
+    assert run.returncode == 0, run.stdout + run.stderr
+    write = json.loads(report.read_text())["parts"][1]
+    assert (write["verdict"], write["flags"]) == ("pass", ["judged_through_part1"])
+    assert "judged through part1" in run.stdout
+
+
+def test_sanitizers_name_the_student_s_line(master: str, tmp_path: Path) -> None:
+    old = "for (int j = 0; j < N; j++) {\n                    float score = 0.0f;"
+    assert old in master
+    source = tmp_path / "module.cpp"
+    source.write_text(master.replace(old, old.replace("j < N", "j <= N"), 1))
+    run = student_run("part1", "-N", "20", "--sanitize", module=source)
+    assert run.returncode == 1
+    line = 1 + source.read_text()[: source.read_text().index("twoDimWrite(QK_t, i, j, N, score)")].count("\n")
+    assert f"module.cpp:{line}: twoDimWrite(QK_t, i, j, N, score);" in run.stdout, run.stdout
+    assert "Traceback" not in run.stdout + run.stderr
