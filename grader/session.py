@@ -15,7 +15,6 @@ import os
 import selectors
 import signal
 import socket
-import struct
 import subprocess
 import sys
 import time
@@ -26,11 +25,10 @@ from typing import Any, Literal
 
 import grader.runner
 from grader.errors import KitError
+from grader.frames import FRAME, Incoming, RunnerDied
 from grader.results import ProfileRow
 from grader.sandbox import Limits
 
-FRAME = struct.Struct("<IQ")
-HEADER_LIMIT_BYTES = 1 << 20
 OUTPUT_LIMIT_BYTES = 64 << 10
 PIPE_BYTES = 1 << 20
 START_TIMEOUT_S = 120.0
@@ -90,14 +88,6 @@ class Request:
     output_shape: tuple[int, ...] = ()
     keywords: Mapping[str, Any] = field(default_factory=dict)
     op: Literal["call", "table"] = "call"
-
-
-class RunnerDied(Exception):
-    """The runner closed its pipe or ran out of time; only `Session` sees this."""
-
-    def __init__(self, timed_out: bool = False, nonsense: str = "") -> None:
-        super().__init__(nonsense)
-        self.timed_out, self.nonsense = timed_out, nonsense
 
 
 class Zygote:
@@ -337,7 +327,7 @@ class Session:
             selector.register(self._reply_fd, selectors.EVENT_READ)
             if self._output_open:
                 selector.register(self._output_fd, selectors.EVENT_READ)
-            incoming = _Incoming()
+            incoming = Incoming()
             while not incoming.complete:
                 remaining_s = deadline - time.monotonic()
                 events = selector.select(remaining_s) if remaining_s > 0 else []
@@ -472,58 +462,6 @@ class Session:
                 if line.startswith(field_name + ":"):
                     return int(line.split()[1]) * 1024
         return None
-
-
-class _Incoming:
-    """A reply frame as it arrives."""
-
-    def __init__(self) -> None:
-        self.header: dict[str, Any] = {}
-        self.payload = bytearray()
-        self.complete = False
-        self._head = bytearray()
-        self._filled = 0
-        self._body: memoryview | None = None
-
-    def read_some(self, fd: int) -> None:
-        """Read what is there. Raises RunnerDied at the end of the pipe or when the frame makes no sense."""
-        try:
-            if self._body is None:
-                chunk = os.read(fd, self._head_missing())
-                if not chunk:
-                    raise RunnerDied
-                self._head += chunk
-                self._open_body()
-            else:
-                count = os.readv(fd, [self._body[self._filled :]])
-                if count == 0:
-                    raise RunnerDied
-                self._filled += count
-        except BlockingIOError:
-            return
-        self.complete = self._body is not None and self._filled == len(self._body)
-
-    def _head_missing(self) -> int:
-        if len(self._head) < FRAME.size:
-            return FRAME.size - len(self._head)
-        return FRAME.size + FRAME.unpack_from(self._head)[0] - len(self._head)
-
-    def _open_body(self) -> None:
-        if len(self._head) < FRAME.size:
-            return
-        header_bytes, payload_bytes = FRAME.unpack_from(self._head)
-        if not 0 < header_bytes <= HEADER_LIMIT_BYTES or payload_bytes > 1 << 32:
-            raise RunnerDied(nonsense="reply frame")
-        if len(self._head) < FRAME.size + header_bytes:
-            return
-        try:
-            self.header = json.loads(bytes(self._head[FRAME.size :]))
-        except ValueError as error:
-            raise RunnerDied(nonsense="reply header") from error
-        if not isinstance(self.header, dict):
-            raise RunnerDied(nonsense="reply header")
-        self.payload = bytearray(payload_bytes)
-        self._body = memoryview(self.payload)
 
 
 def cpu_clock_s(pid: int) -> float | None:

@@ -1,0 +1,73 @@
+"""Reply frames as the judge reads them: bounded, checked, and never believed beyond their own sizes."""
+
+from __future__ import annotations
+
+import json
+import os
+import struct
+from typing import Any
+
+#: Header length (u32) and payload length (u64), little endian; the header is JSON. See grader/runner.py.
+FRAME = struct.Struct("<IQ")
+HEADER_LIMIT_BYTES = 1 << 20
+PAYLOAD_LIMIT_BYTES = 1 << 32
+
+
+class RunnerDied(Exception):
+    """The runner closed its pipe or ran out of time; only `grader.session` sees this."""
+
+    def __init__(self, timed_out: bool = False, nonsense: str = "") -> None:
+        super().__init__(nonsense)
+        self.timed_out, self.nonsense = timed_out, nonsense
+
+
+class Incoming:
+    """A reply frame as it arrives."""
+
+    def __init__(self) -> None:
+        self.header: dict[str, Any] = {}
+        self.payload = bytearray()
+        self.complete = False
+        self._head = bytearray()
+        self._filled = 0
+        self._body: memoryview | None = None
+
+    def read_some(self, fd: int) -> None:
+        """Read what is there. Raises RunnerDied at the end of the pipe or when the frame makes no sense."""
+        try:
+            if self._body is None:
+                chunk = os.read(fd, self._head_missing())
+                if not chunk:
+                    raise RunnerDied
+                self._head += chunk
+                self._open_body()
+            else:
+                count = os.readv(fd, [self._body[self._filled :]])
+                if count == 0:
+                    raise RunnerDied
+                self._filled += count
+        except BlockingIOError:
+            return
+        self.complete = self._body is not None and self._filled == len(self._body)
+
+    def _head_missing(self) -> int:
+        if len(self._head) < FRAME.size:
+            return FRAME.size - len(self._head)
+        return FRAME.size + FRAME.unpack_from(self._head)[0] - len(self._head)
+
+    def _open_body(self) -> None:
+        if len(self._head) < FRAME.size:
+            return
+        header_bytes, payload_bytes = FRAME.unpack_from(self._head)
+        if not 0 < header_bytes <= HEADER_LIMIT_BYTES or payload_bytes > PAYLOAD_LIMIT_BYTES:
+            raise RunnerDied(nonsense="reply frame")
+        if len(self._head) < FRAME.size + header_bytes:
+            return
+        try:
+            self.header = json.loads(bytes(self._head[FRAME.size :]))
+        except ValueError as error:
+            raise RunnerDied(nonsense="reply header") from error
+        if not isinstance(self.header, dict):
+            raise RunnerDied(nonsense="reply header")
+        self.payload = bytearray(payload_bytes)
+        self._body = memoryview(self.payload)
