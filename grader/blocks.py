@@ -182,6 +182,10 @@ def _only_last_lij(o: Tensor, li: Tensor, lij: Tensor, pv: Tensor) -> tuple[Tens
     return (li * o + pv) / (li + lij), lij
 
 
+def _l_forgotten(o: Tensor, li: Tensor, lij: Tensor, pv: Tensor) -> tuple[Tensor, Tensor]:
+    return (li * o + pv) / lij, lij
+
+
 def _l_product(o: Tensor, li: Tensor, lij: Tensor, pv: Tensor) -> tuple[Tensor, Tensor]:
     return (lij * o + pv) / (li + lij), li + lij
 
@@ -194,6 +198,7 @@ _FLASH_BUGS: tuple[tuple[str, str, Update], ...] = (
     ),
     ("flash_not_rescaled", "PV / lnew is added to the old O without rescaling it by li / lnew", _lnew_for_li),
     ("flash_not_rescaled", "the old O is multiplied by lij, not by li", _l_product),
+    ("flash_l_not_carried", "lnew is lij alone, the sum of one block: it is li + lij", _l_forgotten),
     ("flash_o_twice", "the new value is added to O, which is already in it: assign it", _added),
     (
         "flash_l_not_carried",

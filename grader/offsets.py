@@ -99,6 +99,11 @@ def diagnose_write(
         )
     elif not (flat_wrong & named).any():
         code, why = "extra_write", "The right places are written, but other elements are changed as well."
+    elif flat_wrong.sum() <= len(inputs["index"]) // 4:
+        code, why = (
+            "extra_write",
+            "Most places are written right, but a few are changed again by other writes.",
+        )
     else:
         code, why = _explain_writes(inputs, shape, before, after)
     return _report("fourDimWrite", code, why, index, wanted[at], after[at], flat_wrong, inputs, shape)
@@ -135,8 +140,7 @@ def _explain_writes(
             replayed[offset] = value
         if torch.equal(replayed, after):
             return code, f"{words}. The offset is {RIGHT}."
-    written = torch.isin(after, inputs["values"].double())
-    if not written.any():
+    if not torch.isin(after, torch.cat([before, inputs["values"].double()])).all():
         return "wrong_value", "Other values than `val` are stored."
     return "wrong_offset", f"The offset is {RIGHT}: the last index is contiguous."
 

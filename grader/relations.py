@@ -168,6 +168,8 @@ def _row_factors(expected: Tensor, actual: Tensor, tolerance: Tensor, wrong: Ten
     if fits[wrong].double().mean() < 0.97:
         return None
     affected = factor.squeeze(3)[wrong.any(3)]
+    if (affected - 1).abs().median() < _ROUNDING:
+        return None
     low, high = affected.min().item(), affected.max().item()
     return "not_normalised", (
         f"The rows of the softmax do not sum to 1: rows of the output are {low:.4g} to {high:.4g} times what they "
