@@ -250,23 +250,30 @@ torch::Tensor myFusedAttention(torch::Tensor QTensor, torch::Tensor KTensor, tor
             for (int i = 0; i < N; i++) {
                 int row = omp_get_thread_num();
 
-                float rowSum = 0.0f;
                 for (int j = 0; j < N; j++) {
                     float score = 0.0f;
                     for (int k = 0; k < d; k++) {
                         score += fourDimRead(Q, b, h, i, k, H, N, d) * fourDimRead(K, b, h, j, k, H, N, d);
                     }
+                    twoDimWrite(temp, row, j, N, score);
+                }
+
+                float rowSum = 0.0f;
+                for (int j = 0; j < N; j++) {
+                    float score = twoDimRead(temp, row, j, N);
                     float weight = std::exp(score);
                     twoDimWrite(temp, row, j, N, weight);
                     rowSum += weight;
                 }
 
-                for (int k = 0; k < d; k++) {
-                    float value = 0.0f;
-                    for (int j = 0; j < N; j++) {
-                        value += twoDimRead(temp, row, j, N) * fourDimRead(V, b, h, j, k, H, N, d);
+                // Row by row of V, not column by column: what lies together in memory is used together.
+                for (int j = 0; j < N; j++) {
+                    float weight = twoDimRead(temp, row, j, N) / rowSum;
+                    for (int k = 0; k < d; k++) {
+                        float value = fourDimRead(O, b, h, i, k, H, N, d);
+                        value += weight * fourDimRead(V, b, h, j, k, H, N, d);
+                        fourDimWrite(O, b, h, i, k, H, N, d, value);
                     }
-                    fourDimWrite(O, b, h, i, k, H, N, d, value / rowSum);
                 }
             }
         }

@@ -10,7 +10,7 @@
 // Static, so that no level can end up with another level's copy.
 static inline std::size_t gpt149_offset4d(const int &x, const int &y, const int &z, const int &b, const int &sizeX,
                                           const int &sizeY, const int &sizeZ) {
-    return ((static_cast<std::size_t>(x) * sizeX + y) * sizeY + z) * sizeZ + b;
+    return static_cast<std::size_t>(((x * sizeX + y) * sizeY + z) * sizeZ + b);
 }
 
 struct Gpt149Kernels {

@@ -16,7 +16,8 @@ from right_variants import RIGHT
 from wrong_kernels import WRONG
 
 from grader import assignment
-from grader.evaluate import Evaluator, Options
+from grader.bench import Options
+from grader.evaluate import evaluate
 from grader.results import PartResult
 from grader.session import Zygote
 
@@ -33,7 +34,7 @@ def judge(group: tuple[Mutation, ...], zygote: Zygote, folder: Path) -> list[tup
     options = Options(shape=SHAPE, timing=False, profile=False)
     # A part judged through another one would be judged by a kernel that is mutated as well.
     parts = tuple(replace(course.part(mutation.part), stands_in=None) for mutation in group)
-    result = Evaluator(course, source, options, zygote=zygote).run(parts)
+    result = evaluate(course, source, parts, options, zygote=zygote)
     return list(zip(group, result.parts, strict=True))
 
 

@@ -168,6 +168,11 @@ PART2 = [
     Mutation("p2 double dots", "part2", body=using(IN_DOUBLE, "QK_t")),
 ]
 
+#: Where part 3 has added up a row of O.
+VALUES_END = """fourDimWrite(O, b, h, i, k, H, N, d, value);
+                    }
+                }"""
+
 PART3 = [
     Mutation("p3 serial", "part3", ((PRAGMA, ""), (THREAD_ROW, "int row = 0;"))),
     Mutation("p3 collapse 2", "part3", ((PRAGMA, PRAGMA.replace("3", "2")),)),
@@ -187,15 +192,26 @@ PART3 = [
     Mutation("p3 online softmax", "part3", body="    #pragma omp parallel for" + ONLINE),
     Mutation("p3 heads in parallel", "part3", body="    #pragma omp parallel for" + TRANSPOSED_K),
     Mutation(
-        "p3 weights normalised first",
+        "p3 normalised last",
         "part3",
         (
+            (" / rowSum", ""),
             (
-                "                for (int k = 0; k < d; k++) {\n                    float value",
-                f"                {KEYS} twoDimWrite(temp, row, j, N, twoDimRead(temp, row, j, N) / rowSum); }}\n"
-                "                for (int k = 0; k < d; k++) {\n                    float value",
+                VALUES_END,
+                f"{VALUES_END}\nfor (int k = 0; k < d; k++) O[((b * H + h) * N + i) * d + k] /= rowSum;",
             ),
-            ("value / rowSum", "value"),
+        ),
+    ),
+    Mutation(
+        "p3 column by column",
+        "part3",
+        (
+            ("float weight = twoDimRead(temp, row, j, N) / rowSum;", "if (j > 0) break;"),
+            (
+                "value += weight * fourDimRead(V, b, h, j, k, H, N, d);",
+                "for (int t = 0; t < N; t++)\n"
+                "    value += twoDimRead(temp, row, t, N) / rowSum * fourDimRead(V, b, h, t, k, H, N, d);",
+            ),
         ),
     ),
 ]

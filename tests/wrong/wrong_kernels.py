@@ -246,7 +246,7 @@ BLOCKED = [
 THREAD_ROW = "int row = omp_get_thread_num();"
 PRAGMA = "#pragma omp parallel for collapse(3)"
 KEYS = "for (int j = 0; j < N; j++) {"
-WRITE_DIVIDED = "fourDimWrite(O, b, h, i, k, H, N, d, value / rowSum)"
+READ_VALUE = "float value = fourDimRead(O, b, h, i, k, H, N, d);"
 ROW_SUM = "float rowSum = 0.0f;"
 
 FUSED = [
@@ -259,7 +259,7 @@ FUSED = [
         ("race",),
     ),
     Mutation(
-        "p3 weights pile up",
+        "p3 weight and score",
         "part3",
         (("row, j, N, weight)", "row, j, N, weight + twoDimRead(temp, row, j, N))"),),
     ),
@@ -278,23 +278,21 @@ FUSED = [
     Mutation(
         "p3 first key",
         "part3",
-        ((KEYS, KEYS.replace("j = 0", "j = 1"), 2), ("j = 1; j < N; j++", "j = N > 1; j < N; j++", 2)),
+        ((KEYS, KEYS.replace("j = 0", "j = N > 1"), 3),),
         ("key_missing",),
     ),
-    Mutation("p3 not normalised", "part3", (("value / rowSum", "value"),), ("not_normalised",)),
+    Mutation("p3 not normalised", "part3", ((" / rowSum", ""),), ("not_normalised",)),
+    Mutation("p3 divided twice", "part3", (("/ rowSum", "/ rowSum / rowSum"),), ("normalised_twice",)),
     Mutation(
-        "p3 divided twice", "part3", (("value / rowSum", "value / rowSum / rowSum"),), ("normalised_twice",)
-    ),
-    Mutation(
-        "p3 value piles up",
+        "p3 value starts anew",
         "part3",
-        (("float value = 0.0f;", ""), (ROW_SUM, ROW_SUM + "\n                float value = 0.0f;")),
-        ("stale_sum",),
+        ((READ_VALUE, "float value = 0.0f;"),),
+        ("block_overwritten",),
     ),
     Mutation(
         "p3 score piles up",
         "part3",
-        ((SCORE, ""), (ROW_SUM, ROW_SUM + "\n                float score = 0.0f;")),
+        ((SCORE, ""), (THREAD_ROW, THREAD_ROW + "\n                " + SCORE)),
         ("stale_sum", "not_finite"),
     ),
     Mutation(
@@ -305,7 +303,7 @@ FUSED = [
         "part3",
         (
             ("int row =", "int g = H - 1 - h;\n                int row ="),
-            (WRITE_DIVIDED, WRITE_DIVIDED.replace("b, h,", "b, g,")),
+            ("(O, b, h,", "(O, b, g,", 2),
         ),
         ("heads_permuted",),
     ),
@@ -325,8 +323,8 @@ FUSED = [
         "part3",
         (
             (
-                "for (int k = 0; k < d; k++) {\n                    float value",
-                "for (int k = 0; k < d - 1; k++) {\n                    float value",
+                "for (int k = 0; k < d; k++) {\n                        float value",
+                "for (int k = 0; k < d - 1; k++) {\n                        float value",
             ),
         ),
         ("column_range", "remainder_tile", "partly_not_written"),
@@ -335,7 +333,7 @@ FUSED = [
     Mutation(
         "p3 1 in 1000 too large",
         "part3",
-        (("value / rowSum", "1.001f * value / rowSum"),),
+        (("/ rowSum", "/ rowSum * 1.001f"),),
         ("constant_factor",),
     ),
     Mutation("p3 whole numbers", "part3", ((SCORE, "int score = 0;"),)),
