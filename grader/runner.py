@@ -453,6 +453,7 @@ def zygote(control: socket.socket) -> None:
             sweep(request["living"])
             control.sendall(json.dumps({"status": status}).encode() + b"\n")
     sweep([])
+    os._exit(0)  # tearing torch down takes longer than many a run
 
 
 def sweep(living: list[int]) -> None:
