@@ -17,11 +17,14 @@ makes rounds dependent, which no formula covers: resampled from recordings of a 
 student just at the allowance failed 0 to 7 % of the time and an identical kernel never
 (benchmarks/verdicts.py).
 
-Time and budget. Before the first look only a ratio that is beyond doubt stops the measurement, and only
-when going on would cost more than `budget_s`: at least four rounds, every one of them more than twice the
-allowance (or less than half of it). This margin is a judgement, not a probability: single rounds of
-identical kernels on that machine gave ratios of 0.78 to 1.28. After a look the measurement stops,
-undecided, when the next look would lie beyond the budget.
+Early ends. A pass may come after four rounds, when every one of them lies below the allowance (and below the
+ceiling, see "Clocks"): an error there favours the student, so it cannot add a false fail. A student just at the
+allowance passes this way once in sixteen times; one whose true ratio is so far above it that a round falls below
+by accident once in a hundred times, once in 10^8. "Slow" before the first look needs a ratio beyond doubt, and a
+measurement that would otherwise cost more than `budget_s`: four rounds or more, every one of them more than twice
+the allowance. This margin is a judgement, not a probability: single rounds of identical kernels on a noisy machine
+gave ratios of 0.78 to 1.28. After a look the measurement stops, undecided, when the next look would lie beyond the
+budget.
 
 Fitness. The two reference calls of every round are the same program on the same input, so their ratio
 (first over second) should be 1. The machine is unfit when the median of these ratios lies outside
@@ -56,7 +59,7 @@ LOOK_GROWTH = 1.5
 """Each look comes after this many times the rounds of the look before: 8, 12, 18, 24."""
 LEAST_ROUNDS = 7
 """With fewer rounds not even smallest..largest covers the median with 98 %."""
-DOUBT_ROUNDS = 4
+EARLY_ROUNDS = 4
 DOUBT_MARGIN = 2.0
 CORE_SHARE_LIMIT = 1.25
 """A reference whose wall time exceeds its CPU time by more than this did not have its core to itself."""
@@ -220,10 +223,10 @@ class _View:
         """The median of the ratios and its interval."""
         return median_estimate(self.ratios(), self.confidence)
 
-    def verdict(self, *, beyond_doubt: bool) -> Literal["pass", "slow"] | None:
-        """What the ratios prove: by their interval or, `beyond_doubt`, by a wide margin in each round."""
-        if beyond_doubt:
-            low, high = min(self.ratios()) / DOUBT_MARGIN, max(self.ratios()) * DOUBT_MARGIN
+    def verdict(self, *, early: bool) -> Literal["pass", "slow"] | None:
+        """What the ratios prove: by their interval or, `early`, by every single round (see "Early ends")."""
+        if early:
+            low, high = min(self.ratios()) / DOUBT_MARGIN, max(self.ratios())
         else:
             estimate = self.estimate()
             low, high = estimate.low, estimate.high
@@ -261,13 +264,16 @@ def _views(rounds: Sequence[Round], policy: TimePolicy) -> tuple[_View, _View | 
 
 
 def _decide(
-    rounds: Sequence[Round], policy: TimePolicy, *, beyond_doubt: bool
+    rounds: Sequence[Round], policy: TimePolicy, *, early: bool
 ) -> tuple[Literal["pass", "slow"] | None, _View]:
     """The verdict as far as it is proved, and the clock that decided it."""
     main, ceiling = _views(rounds, policy)
-    verdict = main.verdict(beyond_doubt=beyond_doubt)
-    if verdict != "slow" and ceiling is not None and ceiling.verdict(beyond_doubt=beyond_doubt) == "slow":
-        return "slow", ceiling
+    verdict = main.verdict(early=early)
+    limit = ceiling.verdict(early=early) if ceiling is not None else "pass"
+    if verdict != "slow" and limit == "slow":
+        return "slow", ceiling or main
+    if early and verdict == "pass" and limit is None:
+        return None, main
     return verdict, main
 
 
@@ -281,14 +287,14 @@ def is_fit(self_ratios: Sequence[float], policy: TimePolicy) -> bool:
 def judge(rounds: Sequence[Round], policy: TimePolicy) -> Timing:
     """The verdict on recorded rounds, at least one, as if the measurement had ended with the last of them.
 
-    Fewer than `min_rounds` are judged "beyond doubt" only. Flags: "undecided" (the interval holds the
+    Fewer than `min_rounds` are judged as the module's text says under "Early ends". Flags: "undecided" (the interval holds the
     allowance), "machine_unfit", "no_cpu_clock" (CPU time was wanted and some call had none: wall time
     decides), "wall_ceiling" (a serial part within its CPU allowance, but slow by the wall clock). An unfit
     machine never gives "slow": run it again.
     """
     if not rounds:
         raise ValueError("no verdict without a round")
-    proved, view = _decide(rounds, policy, beyond_doubt=len(rounds) < policy.min_rounds)
+    proved, view = _decide(rounds, policy, early=len(rounds) < policy.min_rounds)
     estimate = view.estimate()
     fit = is_fit(view.self_ratios(), policy)
     flags = {
@@ -308,6 +314,9 @@ def judge(rounds: Sequence[Round], policy: TimePolicy) -> Timing:
         student_ms=1e3 * median(view.student_s),
         ratio=estimate.middle,
         ratio_interval=(estimate.low, estimate.high),
+        ratio_confidence=min(
+            view.confidence, coverage(len(rounds), interval_rank(len(rounds), view.confidence))
+        ),
         rounds=len(rounds),
         clock=view.clock,
         allowance=view.allowance,
@@ -320,7 +329,7 @@ def judge(rounds: Sequence[Round], policy: TimePolicy) -> Timing:
 
 
 def enough(rounds: Sequence[Round], policy: TimePolicy) -> bool:
-    """Whether to stop here: decided at a look, decided beyond doubt, out of rounds or out of budget."""
+    """Whether to stop here: decided at a look or early, out of rounds or out of budget."""
     n, schedule = len(rounds), looks(policy)
     if n >= policy.max_rounds:
         return True
@@ -328,9 +337,10 @@ def enough(rounds: Sequence[Round], policy: TimePolicy) -> bool:
     spent_s = sum(one.wall_s for one in rounds)
     over_budget = policy.budget_s is not None and n > 0 and spent_s / n * next_look > policy.budget_s
     if n in schedule:
-        return over_budget or _decide(rounds, policy, beyond_doubt=False)[0] is not None
-    if DOUBT_ROUNDS <= n < policy.min_rounds and over_budget:
-        return _decide(rounds, policy, beyond_doubt=True)[0] is not None
+        return over_budget or _decide(rounds, policy, early=False)[0] is not None
+    if EARLY_ROUNDS <= n < policy.min_rounds:
+        verdict = _decide(rounds, policy, early=True)[0]
+        return verdict == "pass" or (verdict == "slow" and over_budget)
     return False
 
 
