@@ -7,7 +7,8 @@ verdict at once (a crash, a hang, a missing function) is raised as `Faulty` wher
 from __future__ import annotations
 
 import secrets
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from functools import partial
 from typing import Any
@@ -20,7 +21,7 @@ from grader.events import JUDGED_THROUGH, Corrected, Profiled
 from grader.results import CaseResult, Diagnosis, Memory, PartResult, Timing, Verdict
 from grader.session import Call, Session
 
-SAMPLED_ROWS = 48
+SAMPLED_ROWS, SAMPLED_REFERENCE_ROWS = 24, 4
 """Rows of each timed output that are compared with the oracle: drawn after the kernel has answered."""
 MOST_DIAGNOSED = 5
 """Wrong cases that are explained: the explanation of one more hardly changes which is the most telling."""
@@ -82,10 +83,32 @@ class Judged:
         self.tell_correctness()
         if self.verdict in ("crash", "timeout", "missing") or options.sanitize:
             return
-        if options.profile:
-            self.look_at_memory()
-        if options.timing and self.part.time and self.verdict == "pass":
-            self.measure_time()
+        if not options.profile and not options.timing:
+            return
+        timed = options.timing and self.part.time is not None and self.verdict == "pass"
+        with self.runners() as (reference, student):
+            if options.profile:
+                self.look_at_memory(reference, student)
+            if timed and reference is not None:
+                self.measure_time(reference, student, warmup=0 if options.profile else 1)
+        if self.time is not None and not self.time.fit:
+            # Once more, in processes of their own: what made the machine unfit may have passed.
+            with self.runners() as (reference, student):
+                if reference is not None:
+                    self.measure_time(reference, student, warmup=1)
+        self.settle_time()
+
+    @contextmanager
+    def runners(self) -> Iterator[tuple[Session | None, Session]]:
+        """A fresh pair of runners, reference (where the part has one) and student, with a timed call's threads."""
+        rule = self.part.time
+        threads = (rule.threads if rule else None) or self.shape["threads"]
+        cpus = machine.timing_cpus(rule.threads) if rule else None
+        with ExitStack() as stack:
+            reference = None
+            if self.part.reference:
+                reference = stack.enter_context(self.bench.reference(threads=threads, cpus=cpus))
+            yield reference, stack.enter_context(self.bench.student(self.part, threads=threads, cpus=cpus))
 
     # ---- results
 
@@ -188,18 +211,13 @@ class Judged:
 
     # ---- memory and the profiler's table
 
-    def look_at_memory(self) -> None:
+    def look_at_memory(self, reference: Session | None, student: Session) -> None:
         """One call each, reference first, for the table and the profiler's bytes, and one for the peak."""
-        part = self.part
-        reference: tuple[int | None, int | None] = (None, None)
-        if part.reference:
-            with self.bench.reference(threads=self.shape["threads"]) as session:
-                reference = self.profile_side(session, "REFERENCE")
-        with self.bench.student(part, threads=self.shape["threads"]) as session:
-            if part.function not in session.functions and not part.is_torch:
-                return  # judged through another part
-            student = self.profile_side(session, "STUDENT")
-        self.memory = Memory(student[0], reference[0], student[1], reference[1])
+        if self.part.function not in student.functions and not self.part.is_torch:
+            return  # judged through another part
+        theirs = self.profile_side(reference, "REFERENCE") if reference else (None, None)
+        mine = self.profile_side(student, "STUDENT")
+        self.memory = Memory(mine[0], theirs[0], mine[1], theirs[1])
 
     def profile_side(self, session: Session, side: str) -> tuple[int | None, int | None]:
         """(profiler bytes, peak bytes) of one side. A small call comes first, so that code pages do not count."""
@@ -267,34 +285,35 @@ class Judged:
 
     # ---- time
 
-    def measure_time(self) -> None:
-        """Paired rounds on fresh inputs. A second attempt follows when the machine was not fit in the first."""
+    def measure_time(self, reference: Session, student: Session, *, warmup: int) -> None:
+        """Paired rounds on fresh inputs."""
         from grader import measure
 
-        rule = self.part.time
+        rule, options = self.part.time, self.bench.options
         assert rule is not None
         policy = measure.TimePolicy(
-            clock=rule.clock, allowance_ratio=rule.allowance_ratio, allowance_ms=rule.allowance_ms
+            clock=rule.clock,
+            allowance_ratio=rule.allowance_ratio,
+            allowance_ms=rule.allowance_ms,
+            budget_s=options.time_budget_s,
         )
-        threads = rule.threads or self.shape["threads"]
-        cpus = machine.timing_cpus(rule.threads)
-        for _ in range(2):
-            with (
-                self.bench.reference(threads=threads, cpus=cpus) as reference,
-                self.bench.student(self.part, threads=threads, cpus=cpus) as student,
-            ):
-                seeds = secrets.SystemRandom() if self.bench.options.seed is None else None
-                draw = TimedInputs(self, seeds.getrandbits(60) if seeds else self.bench.options.seed or 0)
-                self.time = measure.compare(
-                    partial(draw.sample, reference, is_reference=True),
-                    partial(draw.sample, student, is_reference=False),
-                    policy,
-                )
-            if self.time.fit:
-                break
-        if not rule.graded:
+        seed = secrets.randbits(60) if options.seed is None else options.seed
+        draw = TimedInputs(self, seed)
+        self.time = measure.compare(
+            partial(draw.sample, reference, is_reference=True),
+            partial(draw.sample, student, is_reference=False),
+            policy,
+            warmup,
+        )
+
+    def settle_time(self) -> None:
+        """What the measurement means for the verdict: nothing where the part's time is not graded."""
+        if self.time is None or self.part.time is None:
+            return
+        if not self.part.time.graded:
             self.time = replace(self.time, verdict="pass", flags=(*self.time.flags, "not_graded"))
-        self.flags += [flag for flag in self.time.flags if flag not in self.flags and flag != "not_graded"]
+            return
+        self.flags += self.time.flags
         if self.time.verdict == "slow":
             self.verdict = "slow"
 
@@ -327,9 +346,9 @@ class TimedInputs:
         actual, misfit = faults.fitting_output(part, shape, inputs, call)
         if actual is None:
             raise faults.Faulty("wrong", misfit or Diagnosis("wrong", "wrong in a timed call"))
-        rows = torch.randperm(shape["N"], generator=torch.Generator().manual_seed(seed ^ 0x5EED))[
-            :SAMPLED_ROWS
-        ]
+        generator = torch.Generator().manual_seed(seed ^ 0x5EED)
+        rows = torch.randperm(shape["N"], generator=generator)
+        rows = rows[: SAMPLED_REFERENCE_ROWS if is_reference else SAMPLED_ROWS]
         expected = oracle.ORACLES[part.oracle].expected_rows(inputs, shape, rows)  # type: ignore[union-attr]
         right = oracle.compare(expected, actual.index_select(2, rows)).ok and bool(
             torch.isfinite(actual).all()

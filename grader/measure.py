@@ -287,9 +287,9 @@ def is_fit(self_ratios: Sequence[float], policy: TimePolicy) -> bool:
 def judge(rounds: Sequence[Round], policy: TimePolicy) -> Timing:
     """The verdict on recorded rounds, at least one, as if the measurement had ended with the last of them.
 
-    Fewer than `min_rounds` are judged as the module's text says under "Early ends". Flags: "undecided" (the interval holds the
-    allowance), "machine_unfit", "no_cpu_clock" (CPU time was wanted and some call had none: wall time
-    decides), "wall_ceiling" (a serial part within its CPU allowance, but slow by the wall clock). An unfit
+    Fewer than `min_rounds` are judged as the module's text says under "Early ends". Flags: "undecided" (the
+    interval holds the allowance), "machine_unfit", "no_cpu_clock" (CPU time was wanted and some call had none:
+    wall time decides), "wall_ceiling" (a serial part within its CPU allowance, but slow by the wall clock). An unfit
     machine never gives "slow": run it again.
     """
     if not rounds:

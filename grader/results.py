@@ -43,7 +43,7 @@ class CaseResult:
 class Timing:
     """Paired timing of student against reference. Lists hold one value per call, in the order of the calls.
 
-    `ratio_interval` holds the true median ratio with probability `ratio_confidence` (0.98, or less after an early pass).
+    `ratio_interval` holds the true ratio with probability `ratio_confidence`: 0.98, or less after an early pass.
     `clock` is the one that decided: "cpu" or "wall". `verdict` is "pass" or "slow"; `flags` may hold "undecided".
     `self_ratio` is the reference against itself over the same rounds (1.0 on a fit machine); `fit` says whether it
     stayed within bounds, and without it `verdict` is always "pass" with the flag "machine_unfit".

@@ -198,9 +198,10 @@ def case_line(case: CaseResult) -> str:
 
 def time_text(time: Timing) -> str:
     low, high = time.ratio_interval
+    sure = f"{100 * time.ratio_confidence:.0f} % sure of {low:.2f} to {high:.2f}"
     graded = "not graded" if "not_graded" in time.flags else f"up to {time.allowance:.2f} is allowed"
     lines = [
-        f"{time.ratio:.2f} x the reference ({100 * time.ratio_confidence:.0f} % sure of {low:.2f} to {high:.2f}); {graded}",
+        f"{time.ratio:.2f} x the reference ({sure}); {graded}",
         f"{time.student_ms:.1f} ms against {time.reference_ms:.1f} ms, {time.clock} clock, {time.rounds} paired rounds",
     ]
     if "undecided" in time.flags:
