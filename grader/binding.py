@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import math
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from grader.assignment import Part, call_of, evaluate_int
+from grader.errors import UsageError
 from grader.results import Diagnosis
 from grader.session import Request
 
@@ -83,6 +85,27 @@ def prototype(part: Part, inputs: Mapping[str, Any]) -> str:
     types = [CODE_NAMES[accepted[0]] for accepted in accepted_codes(part, inputs)]
     declared = ", ".join(f"{kind} {name}" for kind, name in zip(types, part.arguments, strict=True))
     return f"{CODE_NAMES[RETURN_CODES[part.returns][0]]} {part.function}({declared})"
+
+
+def refuse_oversize(
+    part: Part, shape: Mapping[str, int], dims: Mapping[str, Sequence[str]], memory_gib: float
+) -> None:
+    """Raise UsageError for a shape whose tensors an int cannot index or the runner's memory cannot hold.
+
+    `dims` are the dimensions of the named inputs. A kernel may hold each tensor twice: as given and as a vector.
+    """
+    zeros = [dims_of for argument in part.arguments if (dims_of := call_of(argument, "zeros")) is not None]
+    tensors = [
+        [evaluate_int(dim, shape) for dim in names] for names in (*dims.values(), *zeros, part.output_dims)
+    ]
+    elements = [math.prod(sizes) for sizes in tensors]
+    need_gib = 2 * 4 * sum(elements) / (1 << 30)
+    if max(elements) >= 1 << 31 or need_gib > memory_gib:
+        sizes = " ".join(f"{name}={size}" for name, size in shape.items())
+        raise UsageError(
+            f"{part.id} with {sizes} needs about {need_gib:.1f} GiB of the {memory_gib:g} GiB a runner may have; "
+            "choose smaller sizes"
+        )
 
 
 def output_shape(part: Part, shape: Mapping[str, int]) -> tuple[int, ...]:

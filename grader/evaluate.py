@@ -12,7 +12,7 @@ import hashlib
 from contextlib import ExitStack
 from pathlib import Path
 
-from grader import machine, sandbox
+from grader import binding, machine, sandbox
 from grader.assignment import Assignment, Part
 from grader.bench import Bench, Options
 from grader.build import build
@@ -34,8 +34,12 @@ def evaluate(
     """Build one source file and judge these parts of it, in order.
 
     `zygote` may be shared by many evaluations; without one each has its own. Raises KitError when the machine or the
-    kit cannot judge at all, UsageError when the source cannot be read; never for what the submission does.
+    kit cannot judge at all, UsageError for a source that cannot be read or sizes that are too large; never for what
+    the submission does.
     """
+    shape = {**assignment.defaults, **options.shape}
+    for part in parts:
+        binding.refuse_oversize(part, shape, assignment.inputs, assignment.limits.memory_gib)
     with ExitStack() as stack:
         if zygote is None and not options.sanitize:
             # Before the build and before the judge's own import of torch: it imports torch meanwhile.

@@ -45,13 +45,13 @@ def fitting_output(
 def loading_fault(death: Call) -> Faulty:
     """The object never got as far as offering its functions: something outside them runs while it is loaded."""
     if death.status == "timeout":
-        return Faulty(
+        return _faulty(
             "timeout",
             "load_timeout",
             "Loading the file did not end. Look at global variables whose initialisers loop or wait.",
         )
     how = death.signal_name or death.message or death.status
-    return Faulty(
+    return _faulty(
         "crash",
         "load_crash",
         f"The process ended ({how}) while the file was being loaded, before any function was called. "
@@ -76,7 +76,7 @@ def call_fault(call: Call, part: Part, where: str) -> Faulty:
     """Verdict and words for a call that gave no answer."""
     at = f"{part.function} on the input '{where}'"
     if call.status == "timeout":
-        return Faulty(
+        return _faulty(
             "timeout",
             "timeout",
             f"{at} did not end within {call.wall_s:.0f} s. Look for a loop whose counter or bound never lets it end "
@@ -88,12 +88,12 @@ def call_fault(call: Call, part: Part, where: str) -> Faulty:
         return _faulty("crash", "protocol", f"{at}: the process sent back something that is no result.")
     if call.signal_name:
         hint = SIGNAL_HINTS.get(call.signal_name, "the process was ended by this signal")
-        return Faulty(
+        return _faulty(
             "crash",
             call.signal_name.lower(),
             f"{at} crashed with {call.signal_name}: {hint}. Run again with --sanitize to see the line.",
         )
-    return Faulty(
+    return _faulty(
         "crash",
         "exit",
         f"{at} ended the process ({call.message}) in place of returning. A kernel must return its result.",

@@ -23,8 +23,8 @@ from grader.session import Call, Session
 
 SAMPLED_ROWS, SAMPLED_REFERENCE_ROWS = 24, 4
 """Rows of each timed output that are compared with the oracle: drawn after the kernel has answered."""
-MOST_DIAGNOSED = 5
-"""Wrong cases that are explained: the explanation of one more hardly changes which is the most telling."""
+MOST_DIAGNOSED, ENOUGH_AGREEING = 5, 2
+"""Wrong cases that are explained at most, and how many have to name the same bug to believe it at once."""
 
 
 class Judged:
@@ -203,11 +203,20 @@ class Judged:
         expected = oracle.ORACLES[part.oracle].expected(inputs, shape)
         comparison = oracle.compare(expected, actual)
         diagnosis = None
-        if not comparison.ok and sum(not case.ok for case in self.cases) < MOST_DIAGNOSED:
+        if not comparison.ok and not self.explained():
             diagnosis = diagnose.diagnose(
                 part.oracle, inputs, shape, expected, actual, comparison, second=second
             )
         return CaseResult(name, public_shape, comparison.ok, comparison.max_error, diagnosis)
+
+    def explained(self) -> bool:
+        """Whether the wrong cases so far have been explained often enough: each explanation takes its time."""
+        from grader.diagnose import UNEXPLAINED
+
+        codes = [case.diagnosis.code for case in self.cases if case.diagnosis]
+        named = [code for code in codes if code not in UNEXPLAINED]
+        agreeing = max((named.count(code) for code in named), default=0)
+        return len(codes) >= MOST_DIAGNOSED or agreeing >= ENOUGH_AGREEING
 
     # ---- memory and the profiler's table
 

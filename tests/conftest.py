@@ -11,6 +11,8 @@ import pytest
 ROOT = Path(__file__).resolve().parent.parent
 # Builds of the tests stay out of the user's cache, and are found again by the next run and by parallel workers.
 os.environ["GPT149_CACHE"] = str(ROOT / "build" / "test-cache")
+# One thread for each judge: two workers of two threads each would fight over two cores. Runners have their own number.
+os.environ["OMP_NUM_THREADS"] = "1"
 sys.path.insert(0, str(ROOT))
 
 

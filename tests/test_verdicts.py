@@ -186,6 +186,7 @@ def alive(pid: int) -> bool:
         (["part3", "-N", "x"], "-N takes a whole number"),
         (["part3", "-N", "99999999999"], "-N takes a whole number"),
         (["part9"], "no test 'part9'"),
+        (["part1", "-N", "8192", "-B", "64", "-d", "1024"], "choose smaller sizes"),
         ([], "TEST"),
         (["part1", "--module", "nowhere/at/all.cpp"], "no such file"),
         (["part1", "--config", "nowhere.yaml"], "cannot read the assignment"),
