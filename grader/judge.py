@@ -23,7 +23,7 @@ from grader.session import Call, Session
 
 SAMPLED_ROWS, SAMPLED_REFERENCE_ROWS = 24, 4
 """Rows of each timed output that are compared with the oracle: drawn after the kernel has answered."""
-MOST_DIAGNOSED, ENOUGH_AGREEING = 5, 2
+MOST_DIAGNOSED, ENOUGH_AGREEING = 5, 3
 """Wrong cases that are explained at most, and how many have to name the same bug to believe it at once."""
 
 

@@ -57,7 +57,7 @@ def test_cases_cover_the_shapes_that_find_faults() -> None:
         ("    function: myFusedAttention\n", "", "needs either 'function' or 'torch_function'"),
         ("schema_version: 1", "schema_version: 2", "this kit reads schema_version 1"),
         ("    reference: gpt149_ref_fused\n", "", "no reference to be timed against"),
-        ("shape: {B: 2, H: 3, N: 97,", "shape: {B: 2, H: 3, M: 97,", "'M' is not among the defaults"),
+        ("shape: {B: 2, H: 3, N: 103,", "shape: {B: 2, H: 3, M: 103,", "'M' is not among the defaults"),
         ("id: gpt149\n", "id: gpt149\nid: gpt150\n", "'id' stands twice"),
         ("parts:\n", "parts: [\n", "not valid YAML"),
         ('"column(0)"', '"column(x)"', "column(k) takes one whole number"),
