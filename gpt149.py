@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import argparse
+import contextlib
 import os
 import sys
 from pathlib import Path
@@ -72,15 +73,15 @@ def parser() -> Parser:
 
 
 def whole_number(text: str, flag: str, low: int, high: int) -> int:
-    if not text.isdecimal() or not low <= int(text) <= high:
+    if not (text.isascii() and text.isdecimal()) or not low <= int(text) <= high:
         raise UsageError(f"{flag} takes a whole number from {low} to {high}, not '{text}'")
     return int(text)
 
 
 def source_file(given: Path | None, name: str) -> Path:
     """The file to judge: as given, else in the working directory, else beside this script."""
-    path = given or (Path(name) if Path(name).is_file() else HERE / name)
-    if path.is_dir():
+    path = given or (Path(name) if Path(name).exists() else HERE / name)
+    if given and path.is_dir():
         path /= name
     if not path.is_file():
         raise UsageError(f"no such file: {path} (name it with --module PATH)")
@@ -120,6 +121,8 @@ def run(arguments: list[str]) -> int:
     }
     seed = None if given.seed is None else whole_number(given.seed, "--seed", 0, (1 << 60) - 1)
     source = source_file(given.module, assignment.source)
+    if given.json and given.json.is_dir():
+        raise UsageError(f"--json takes a file, and {given.json} is a folder")
     if given.json and not given.json.absolute().parent.is_dir():
         raise UsageError(f"--json: no such folder: {given.json.absolute().parent}")
 
@@ -146,6 +149,11 @@ def run(arguments: list[str]) -> int:
 
 
 def main() -> NoReturn:
+    for stream in (sys.stdout, sys.stderr):
+        if stream is None:
+            os._exit(EXIT_USAGE)  # closed by the caller: there is nobody to tell
+        # A student's line in an error message may hold what the terminal's encoding does not.
+        stream.reconfigure(errors="backslashreplace")
     try:
         code = run(sys.argv[1:])
     except UsageError as error:
@@ -157,11 +165,15 @@ def main() -> NoReturn:
     except KeyboardInterrupt:
         print("\ngpt149.py: interrupted", file=sys.stderr)
         code = 130
-    except BrokenPipeError:
+    except OSError as error:
+        # The reader left (| head) or the disk is full: no verdict was delivered, so no exit code of one either.
         os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
-        code = EXIT_PASS
-    sys.stdout.flush()
-    sys.stderr.flush()
+        if not isinstance(error, BrokenPipeError):
+            print(f"gpt149.py: {error}", file=sys.stderr)
+        code = 141 if isinstance(error, BrokenPipeError) else EXIT_KIT
+    with contextlib.suppress(OSError):
+        sys.stdout.flush()
+        sys.stderr.flush()
     # Tearing torch down takes as long as several timed calls and changes nothing.
     os._exit(code)
 

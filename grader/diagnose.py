@@ -24,6 +24,7 @@ from grader.scene import Scene, Suspect
 from grader.suspects import SUSPECTS
 
 #: Codes that say where but not why; `most_telling` prefers any other.
+_FEWEST_PARTIAL = 8
 UNEXPLAINED = frozenset(
     {
         "wrong_values", "remainder_tile", "heads", "batches", "row_range", "column_range", "periodic_rows",
@@ -223,7 +224,8 @@ def _find_suspect(
         if _explains(suspect, whole, actual, tolerance, wrong, right_too=True):
             return suspect.code, suspect.words
         partial = partial or (suspect.code, suspect.words)
-    return partial
+    # A few elements agree with some suspect by chance; only the right ones beside them would tell.
+    return partial if int(wrong.sum()) >= _FEWEST_PARTIAL else None
 
 
 def _all_suspects(probe: Scene) -> Iterable[Suspect]:

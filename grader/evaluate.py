@@ -16,7 +16,7 @@ from grader import binding, machine, sandbox
 from grader.assignment import Assignment, Part
 from grader.bench import Bench, Options
 from grader.build import build
-from grader.events import Built, Listener, PartDone, PartStarted
+from grader.events import BuildStarted, Built, Listener, PartDone, PartStarted
 from grader.judge import Judged
 from grader.results import PartResult, SubmissionResult
 from grader.session import Zygote
@@ -44,6 +44,7 @@ def evaluate(
         if zygote is None and not options.sanitize:
             # Before the build and before the judge's own import of torch: it imports torch meanwhile.
             zygote = stack.enter_context(Zygote())
+        listener(BuildStarted(source))
         built = build(
             source, defines=options.defines, sanitize=options.sanitize, timeout_s=assignment.limits.build_s
         )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from pathlib import Path
 
 from grader.assignment import Part
 from grader.build import Build
@@ -11,6 +12,11 @@ from grader.results import CaseResult, Diagnosis, PartResult, ProfileRow, Verdic
 
 JUDGED_THROUGH = "judged_through_"
 """Start of the flag of a part whose function is not bound; the id of the part that decided follows."""
+
+
+@dataclass(frozen=True)
+class BuildStarted:
+    source: Path
 
 
 @dataclass(frozen=True)
@@ -52,5 +58,5 @@ class PartDone:
     result: PartResult
 
 
-Event = Built | PartStarted | Corrected | Profiled | PartDone
+Event = BuildStarted | Built | PartStarted | Corrected | Profiled | PartDone
 Listener = Callable[[Event], None]

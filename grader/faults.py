@@ -60,7 +60,8 @@ def loading_fault(death: Call) -> Faulty:
 
 
 SIGNAL_HINTS = {
-    "SIGSEGV": "a read or write outside an array. Check the order of indices and loop bounds of remainder tiles",
+    "SIGSEGV": "a read or write outside an array, or a local array or recursion too large for the stack (use a "
+    "std::vector). Check the order of indices and the loop bounds of remainder tiles",
     "SIGABRT": "abort() was called: a failed assertion, an exception thrown inside an OpenMP region, or a heap that an "
     "out-of-bounds write has damaged",
     "SIGBUS": "a read or write outside an array",
@@ -83,7 +84,8 @@ def call_fault(call: Call, part: Part, where: str) -> Faulty:
             "(a while without an increment, an inner loop that reuses the outer loop's counter).",
         )
     if call.status == "exception":
-        return _faulty("crash", "exception", f"{at} threw a C++ exception: {call.message}")
+        memory = " (it asked for more memory than a run may have)" if "bad_alloc" in call.message else ""
+        return _faulty("crash", "exception", f"{at} threw a C++ exception: {call.message}{memory}")
     if call.status == "protocol":
         return _faulty("crash", "protocol", f"{at}: the process sent back something that is no result.")
     if call.signal_name:

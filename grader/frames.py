@@ -65,7 +65,7 @@ class Incoming:
             return
         try:
             self.header = json.loads(bytes(self._head[FRAME.size :]))
-        except ValueError as error:
+        except (ValueError, RecursionError) as error:
             raise RunnerDied(nonsense="reply header") from error
         if not isinstance(self.header, dict):
             raise RunnerDied(nonsense="reply header")

@@ -120,6 +120,17 @@ _BRACE = _text("a '{' further up is never closed: check the braces of the functi
 
 #: The first row whose pattern is in the message and whose advice is not empty decides. gcc's and clang's words.
 HINTS: tuple[tuple[str, Hint], ...] = (
+    (
+        r"redefinition of .*gpt149_",
+        _text("the file has PYBIND11_MODULE more than once: bind everything in one."),
+    ),
+    (
+        r"target specific option mismatch",
+        _text(
+            "the file is compiled with -mavx; for AVX2 and FMA intrinsics put "
+            '#pragma GCC target("avx2,fma") above the first #include.'
+        ),
+    ),
     (r"(?P<name>[\w/.+-]+): No such file or directory", _header),
     (r"'(?P<name>[^']+)' file not found", _header),
     (r"expected '\}'", _BRACE),

@@ -246,6 +246,7 @@ class Judged:
             call = session.call(
                 binding.request(part, shape, inputs, reference=is_reference),
                 workspace_in_scope=part.workspace_in_scope,
+                echo_inputs=True,
                 **wanted,  # type: ignore[arg-type]
             )
             if is_reference and call.status != "ok":

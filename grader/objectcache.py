@@ -14,6 +14,8 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
+from grader.errors import KitError
+
 MAX_BYTES = 2 << 30
 MAX_ENTRIES = 200
 #: Whatever was used this recently may be in use now: between a build that found an object and the runner that loads it.
@@ -31,10 +33,18 @@ def touch(entry: Path) -> bool:
 
 @contextlib.contextmanager
 def workplace(root: Path) -> Iterator[Path]:
-    """A fresh directory on the cache's file system, so that what is made in it can be renamed into place."""
+    """A fresh directory on the cache's file system, so that what is made in it can be renamed into place.
+
+    Raises KitError when the cache cannot be written.
+    """
     parent = root / "work"
-    parent.mkdir(parents=True, exist_ok=True)
-    place = Path(tempfile.mkdtemp(dir=parent))
+    try:
+        parent.mkdir(parents=True, exist_ok=True)
+        place = Path(tempfile.mkdtemp(dir=parent))
+    except OSError as error:
+        raise KitError(
+            f"cannot write the cache {root}: {error.strerror}; point GPT149_CACHE elsewhere"
+        ) from error
     try:
         yield place
     finally:

@@ -393,7 +393,7 @@ def become_runner(spec: dict[str, Any], request_fd: int, reply_fd: int, output_f
     os.dup2(null, 0)
     os.dup2(output_fd, 1)
     os.dup2(output_fd, 2)
-    os.chdir("/")
+    os.chdir(spec.get("cwd", "/"))
     # Both spellings: torch and the student's object may share one OpenMP runtime or have one each.
     os.environ["OMP_NUM_THREADS"] = str(spec["threads"])
     import torch
@@ -425,7 +425,7 @@ def set_process_option(option: int, value: int) -> None:
 
 def zygote(control: socket.socket) -> None:
     """Fork a runner for each `spawn`, reap and sweep up for each `reap`; when the judge ends, end all of them."""
-    set_process_option(PR_SET_PDEATHSIG, signal.SIGKILL)
+    # No death signal for the zygote itself: when the judge is killed it reads the end of `control`, and still sweeps.
     set_process_option(PR_SET_CHILD_SUBREAPER, 1)
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     import torch

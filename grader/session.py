@@ -17,6 +17,7 @@ import signal
 import socket
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
@@ -113,6 +114,8 @@ class Zygote:
                 start_new_session=True,
             )
         self._control = ours
+        #: Where runners work, so that a kernel's debug.txt lands nowhere else.
+        self._scratch = tempfile.TemporaryDirectory(prefix="gpt149-", ignore_cleanup_errors=True)
         self._ready = False
         self._living: set[int] = set()
 
@@ -150,6 +153,7 @@ class Zygote:
             "threads": threads,
             "cpus": list(cpus) if cpus else None,
             "limits": asdict(limits or Limits()),
+            "cwd": self._scratch.name,
         }
         theirs = [request_read, reply_write, output_write]
         try:
@@ -179,6 +183,7 @@ class Zygote:
             self._process.wait()
         if self._process.stderr:
             self._process.stderr.close()
+        self._scratch.cleanup()
 
     def _wait_ready(self) -> None:
         if self._ready:
@@ -307,11 +312,11 @@ class Session:
             return
         if header.get("status") == "load_error":
             self.load_error = harmless(str(header.get("message", "")))
-        else:
-            pairs = header.get("functions")
-            self.functions = (
-                {str(name): str(signature) for name, signature in pairs} if isinstance(pairs, list) else {}
-            )
+            return
+        try:
+            self.functions = {harmless(str(name)): harmless(str(code)) for name, code in header["functions"]}
+        except (KeyError, TypeError, ValueError):
+            self.death = self._bury(RunnerDied(nonsense="greeting"))
 
     def _exchange(
         self, buffers: list[memoryview], timeout_s: float
@@ -397,6 +402,8 @@ class Session:
                 DTYPE_NAMES.get(int(header["dtype"]), f"type {header['dtype']}"),
             )
             shape = tuple(int(size) for size in header["shape"])
+            if len(shape) > 8 or any(not 0 <= size < 1 << 31 for size in shape):
+                raise ValueError(f"shape {shape}")
             rows = tuple(
                 ProfileRow(
                     harmless(str(r[0]))[:60], float(r[1]), float(r[2]), int(r[3]), int(r[4]), int(r[5])
@@ -404,8 +411,8 @@ class Session:
                 for r in header.get("profile", [])
             )
             profiled_wall_s = float(header["profiled_wall_s"]) if "profiled_wall_s" in header else None
-        except (KeyError, TypeError, ValueError, IndexError) as error:
-            raise RunnerDied(nonsense=f"reply header: {error}") from error
+        except (KeyError, TypeError, ValueError, IndexError, OverflowError) as error:
+            raise RunnerDied(nonsense="reply header") from error
         element_type = getattr(torch, dtype, None)
         output, used = None, 0
         if kind in (1, 2, 3) and isinstance(element_type, torch.dtype) and not header.get("withheld"):

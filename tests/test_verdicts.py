@@ -35,6 +35,13 @@ class Fault:
     part: str = "part1"
 
 
+def forged(reply: str) -> str:
+    """A kernel that answers in the runner's place, on every descriptor it can find, with a frame of its own."""
+    return f"""std::string said = R"({reply})"; uint32_t length = said.size(); uint64_t none = 0;
+    for (int fd = 3; fd < 40; fd++)
+        if (write(fd, &length, 4) + write(fd, &none, 8) + write(fd, said.data(), length) < 0) continue;"""
+
+
 FAULTS = [
     Fault("syntax error", "compile_error", r"module.cpp:\d+.*", replace=("float score = 0.0f;", "float score = 0.0f")),
     Fault("missing function", "missing", "not bound", replace=('m.def("myNaiveAttention"', 'm.def("myNaive"')),
@@ -70,6 +77,9 @@ FAULTS = [
     Fault("undefined result", "wrong", r"undefined", "return torch::Tensor();"),
     Fault("not a number", "wrong", r"(?i)nan|not a number", "return at::full({B, H, N, d}, NAN);"),
     Fault("inputs overwritten", "wrong", "(?i)overw|changed", "KTensor = KTensor.clone(); QTensor.fill_(0.5f);"),
+    Fault("forged shape", "crash", "no result", forged('{"kind": 2, "dtype": 6, "shape": [Infinity]}')),
+    Fault("forged negative", "crash", "no result", forged(r'{"kind": 2, "dtype": 6, "shape": [-1, -2]}')),
+    Fault("forged nest", "crash", "no result", forged("[" * 60_000)),
     Fault(
         "a flood of text",
         "pass",
@@ -82,7 +92,10 @@ FAULTS = [
 def edited(master: str, fault: Fault) -> str:
     if fault.statements:
         source = insert_at_start(master, "myNaiveAttention", fault.statements)
-        return "#include <cstdio>\n#include <cstdlib>\n#include <stdexcept>\n#include <string>\n" + source
+        return (
+            "#include <cstdio>\n#include <cstdlib>\n#include <stdexcept>\n#include <string>\n#include <unistd.h>\n"
+            + source
+        )
     old, new = fault.replace
     assert old in master, f"the master no longer holds {old!r}"
     return "#include <cstdlib>\n" + master.replace(old, new, 1)
@@ -127,6 +140,47 @@ def test_fault_has_its_own_verdict(fault: Fault, master: str, tmp_path: Path) ->
     assert part["points"] == (part["max_points"] if fault.verdict == "pass" else 0)
     assert sorted(path.name for path in folder.iterdir()) == ["module.cpp"]
     assert len(said) < 20_000
+
+
+def test_a_kernel_s_own_files_land_in_scratch(master: str, tmp_path: Path) -> None:
+    source = tmp_path / "module.cpp"
+    note = 'std::FILE *notes = std::fopen("debug.txt", "w"); std::fputs("here", notes); std::fclose(notes);'
+    source.write_text("#include <cstdio>\n" + insert_at_start(master, "myNaiveAttention", note))
+    run = student_run(source, "part1", *SMALL)
+    assert run.returncode == 0, run.stdout + run.stderr
+    assert [path.name for path in tmp_path.iterdir()] == ["module.cpp"]
+    assert not (Path("/") / "debug.txt").exists() and not (ROOT / "debug.txt").exists()
+
+
+def test_result_file_replaces_no_device_and_no_link(tmp_path: Path) -> None:
+    kept = tmp_path / "kept.json"
+    kept.write_text("old")
+    link, pipe = tmp_path / "link.json", tmp_path / "pipe.json"
+    link.symlink_to(kept)
+    run = student_run(ROOT / "module.cpp", "part0", *SMALL, "--json", str(link))
+    assert run.returncode == 0 and link.is_symlink() and json.loads(kept.read_text())["points"] == 0
+    os.mkfifo(pipe)
+    reader = subprocess.Popen(["cat", str(pipe)], stdout=subprocess.PIPE, text=True)
+    run = student_run(ROOT / "module.cpp", "part0", *SMALL, "--json", str(pipe))
+    assert json.loads(reader.communicate(timeout=30)[0])["schema_version"] == 1
+    assert run.returncode == 0 and pipe.is_fifo()
+
+
+def test_a_reader_that_leaves_gets_no_exit_code_of_a_verdict() -> None:
+    command = (
+        f"{sys.executable} {ROOT / 'gpt149.py'} part0 {' '.join(SMALL)} | head -1; exit ${{PIPESTATUS[0]}}"
+    )
+    run = subprocess.run(["bash", "-c", command], capture_output=True, text=True, timeout=LONGEST_S)
+    assert run.returncode == 141 and "Traceback" not in run.stderr
+
+
+def test_unwritable_cache_is_the_machine_s_fault() -> None:
+    run = subprocess.run(
+        [sys.executable, str(ROOT / "gpt149.py"), "part1", *SMALL], capture_output=True, text=True,
+        env={**os.environ, "GPT149_CACHE": "/proc/nowhere"}, timeout=LONGEST_S,
+    )  # fmt: skip
+    assert run.returncode == 3
+    assert "GPT149_CACHE" in run.stderr and "Traceback" not in run.stderr
 
 
 def test_starter_is_not_written_yet(master: str, tmp_path: Path) -> None:

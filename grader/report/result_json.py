@@ -20,12 +20,19 @@ def to_dict(result: SubmissionResult) -> dict[str, Any]:
 
 
 def write(result: SubmissionResult, path: Path) -> None:
-    """Write it whole or not at all. Raises UsageError when the place cannot be written to."""
+    """Write it: a file whole or not at all; anything else (a pipe, /dev/stdout) is written to, never replaced.
+
+    Raises UsageError when the place cannot be written to.
+    """
     text = json.dumps(to_dict(result), indent=2, allow_nan=False) + "\n"
-    partial = path.with_name(path.name + ".partial")
+    place = path.resolve()
+    partial = place.with_name(place.name + ".partial")
     try:
+        if place.exists() and not place.is_file():
+            path.write_text(text, encoding="utf-8")
+            return
         partial.write_text(text, encoding="utf-8")
-        partial.replace(path)
+        partial.replace(place)
     except OSError as error:
         raise UsageError(f"cannot write {path}: {error.strerror}") from error
 

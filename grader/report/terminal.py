@@ -12,7 +12,16 @@ from typing import TextIO
 
 from grader import profile
 from grader.assignment import Part
-from grader.events import JUDGED_THROUGH, Built, Corrected, Event, PartDone, PartStarted, Profiled
+from grader.events import (
+    JUDGED_THROUGH,
+    BuildStarted,
+    Built,
+    Corrected,
+    Event,
+    PartDone,
+    PartStarted,
+    Profiled,
+)
 from grader.results import CaseResult, Memory, PartResult, SubmissionResult, Timing
 
 WIDTH = 100
@@ -39,7 +48,9 @@ class Terminal:
         self.compile_error_shown = False
 
     def __call__(self, event: Event) -> None:
-        if isinstance(event, Built):
+        if isinstance(event, BuildStarted):
+            self.say(f"Compiling {event.source} ...", end=" ")
+        elif isinstance(event, Built):
             self.say(build_line(event))
         elif isinstance(event, PartStarted):
             self.say(f"\nRunning {name_of(event.part)} Test: {event.part.title}")
@@ -50,9 +61,9 @@ class Terminal:
         elif isinstance(event, PartDone):
             self.say(self.verdict_block(event.result))
 
-    def say(self, text: str) -> None:
+    def say(self, text: str, end: str = "\n") -> None:
         if text:
-            print(text, file=self.stream, flush=True)
+            print(text, file=self.stream, flush=True, end=end)
 
     def paint(self, text: str, colour: str) -> str:
         return f"{COLOURS[colour]}{text}\033[0m" if self.colourful and colour else text
@@ -71,7 +82,7 @@ class Terminal:
         if result.memory:
             lines += field("memory", memory_text(result.memory))
         sanitized = result.diagnosis is not None and result.diagnosis.code == "sanitizer"
-        if result.output and result.verdict != "pass" and not sanitized:
+        if result.output and not sanitized:
             lines += field("printed", printed_text(result.output))
         return "\n".join(lines)
 
@@ -104,9 +115,8 @@ def build_line(event: Built) -> str:
     build = event.build
     notes = "".join(f"\nnote: {note}" for note in build.notes)
     if not build.ok:
-        return f"Compiling: failed after {build.wall_s:.1f} s{notes}"
-    how = "unchanged, nothing to compile" if build.cached else f"{build.wall_s:.1f} s"
-    return f"Compiling: {how}{notes}"
+        return f"failed after {build.wall_s:.1f} s{notes}"
+    return ("unchanged" if build.cached else f"{build.wall_s:.1f} s") + notes
 
 
 def correctness_line(event: Corrected) -> str:
@@ -230,7 +240,7 @@ def memory_text(memory: Memory) -> str:
     )
 
 
-def printed_text(output: str, lines: int = 6) -> str:
+def printed_text(output: str, lines: int = 40) -> str:
     kept = output.splitlines()
     text = [line[: WIDTH - 4] for line in kept[:lines]]
     return "\n".join(text + ([f"... {len(kept) - lines} more lines"] if len(kept) > lines else []))
