@@ -9,6 +9,7 @@ is made, so that a terminal can show correctness long before the timing is done.
 from __future__ import annotations
 
 import hashlib
+import warnings
 from contextlib import ExitStack
 from pathlib import Path
 
@@ -55,7 +56,7 @@ def evaluate(
 
             zygote = stack.enter_context(Zygote(sanitize.environment(built)))
         assert zygote is not None
-        import torch  # noqa: F401 (now, beside the zygote's own import, and not after it)
+        _import_torch()
 
         bench = Bench(assignment, source, options, listener, built, zygote, stack)
         results = tuple(_judge(bench, part) for part in parts)
@@ -71,6 +72,14 @@ def evaluate(
         points=sum(result.points for result in results),
         max_points=sum(result.max_points for result in results),
     )
+
+
+def _import_torch() -> None:
+    """Import torch now, beside the zygote's own import, and not after it."""
+    with warnings.catch_warnings():
+        # Without NumPy, which the kit does not need, torch warns of its absence at each start.
+        warnings.filterwarnings("ignore", message="Failed to initialize NumPy")
+        import torch  # noqa: F401
 
 
 def _judge(bench: Bench, part: Part) -> PartResult:
