@@ -22,6 +22,7 @@ from grader.cases import make_inputs
 from grader.errors import KitError, UsageError
 from grader.oracle import ORACLES, compare
 from grader.regions import strip_solution
+from grader.runner import tensor_bytes
 from module_ref_stub import library as ref_library
 
 KERNELS = ("naive", "blocked", "fused", "flash")
@@ -246,7 +247,7 @@ def test_the_aarch64_build_is_right(aarch64_program: Path, tmp_path: Path, shape
     header = torch.tensor([shape[key] for key in ("B", "H", "N", "d", "Br", "Bc")], dtype=torch.int32)
     source, result = tmp_path / "input", tmp_path / "output"
     arrays = (header, inputs["Q"], inputs["K"], inputs["V"])
-    source.write_bytes(b"".join(array.contiguous().numpy().tobytes() for array in arrays))
+    source.write_bytes(b"".join(bytes(tensor_bytes(array.contiguous())) for array in arrays))
     environment = {"OMP_NUM_THREADS": str(shape["threads"])}
     subprocess.run(
         [shutil.which(EMULATOR), aarch64_program, source, result], check=True, env=environment, timeout=60
