@@ -20,7 +20,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any, Literal
 
@@ -286,7 +286,7 @@ class Session:
             return self.death
         if resident_before is not None:
             peak = (self._status_bytes("VmHWM") or 0) - resident_before - sum(sizes)
-            call = _with(call, peak_bytes=max(0, peak))
+            call = replace(call, peak_bytes=max(0, peak))
         return call
 
     def close(self) -> None:
@@ -518,9 +518,3 @@ def _split_echoes(payload: bytearray, start: int, inputs: Sequence[Any]) -> tupl
 
 def _same_bytes(a: Any, b: Any) -> bool:
     return grader.runner.tensor_bytes(a.contiguous()) == grader.runner.tensor_bytes(b.contiguous())
-
-
-def _with(call: Call, **changes: Any) -> Call:
-    from dataclasses import replace
-
-    return replace(call, **changes)
