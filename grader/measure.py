@@ -17,7 +17,7 @@ makes rounds dependent, which no formula covers: resampled from recordings of a 
 student just at the allowance failed 0 to 7 % of the time and an identical kernel never
 (benchmarks/verdicts.py).
 
-Early ends. A pass may come after four rounds, when every one of them lies below the allowance (and below the
+Early ends. A pass may come after four to seven rounds, when every one of them lies below the allowance (and below the
 ceiling, see "Clocks"): an error there favours the student, so it cannot add a false fail. A student just at the
 allowance passes this way once in sixteen times; one whose true ratio is so far above it that a round falls below
 by accident once in a hundred times, once in 10^8. "Slow" before the first look needs a ratio beyond doubt, and a
