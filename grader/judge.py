@@ -18,7 +18,7 @@ from grader.assignment import Case, Part
 from grader.bench import Bench
 from grader.errors import KitError
 from grader.events import JUDGED_THROUGH, Corrected, Profiled
-from grader.results import CaseResult, Diagnosis, Memory, PartResult, Timing, Verdict
+from grader.results import CaseResult, Diagnosis, Flag, Memory, PartResult, Timing, Verdict
 from grader.session import Call, Session
 
 SAMPLED_ROWS, SAMPLED_REFERENCE_ROWS = 24, 4
@@ -38,7 +38,7 @@ class Judged:
         self.diagnosis: Diagnosis | None = None
         self.time: Timing | None = None
         self.memory: Memory | None = None
-        self.flags: list[str] = []
+        self.flags: list[Flag] = []
         self.printed = ""
         self.correctness_told = False
 
@@ -139,7 +139,7 @@ class Judged:
         stand_in = Judged(self.bench, self.bench.assignment.part(self.part.stands_in or ""))
         stand_in.check_cases()
         self.cases, self.verdict = stand_in.cases, stand_in.verdict
-        self.flags.append(JUDGED_THROUGH + stand_in.part.id)
+        self.flags.append(Flag(JUDGED_THROUGH + stand_in.part.id))
         if stand_in.verdict != "pass":
             self.diagnosis = Diagnosis(
                 "not_bound",
@@ -323,7 +323,7 @@ class Judged:
         if not self.part.time.graded:
             self.time = replace(self.time, verdict="pass", flags=(*self.time.flags, "not_graded"))
             return
-        self.flags += self.time.flags
+        self.flags += [Flag(code) for code in self.time.flags]
         if self.time.verdict == "slow":
             self.verdict = "slow"
 

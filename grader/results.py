@@ -29,14 +29,33 @@ class Diagnosis:
 
 
 @dataclass(frozen=True)
+class Flag:
+    """Something a person should know of a part. `code` is a stable machine name, `message` one line for people.
+
+    `level`: "note" is a fact about the judging (an undecided measurement); "review" is a suspicion, which never
+    changes points by itself; "rejected" is a proved cheat, and the part's verdict says so too.
+    """
+
+    code: str
+    message: str = ""
+    level: Literal["note", "review", "rejected"] = "note"
+
+
+@dataclass(frozen=True)
 class CaseResult:
-    """One input on which the kernel was called. `max_error` is max |actual - expected|, absolute."""
+    """One input on which the kernel was called. `max_error` is max |actual - expected|, absolute.
+
+    `hidden` cases are in no handout: reports for students show neither their shape nor their diagnosis' numbers.
+    `output_sha256` is the digest of a wrong output, so that equal wrong outputs of two people can be found.
+    """
 
     name: str
     shape: dict[str, int]
     ok: bool
     max_error: float | None
     diagnosis: Diagnosis | None = None
+    hidden: bool = False
+    output_sha256: str | None = None
 
 
 @dataclass(frozen=True)
@@ -101,7 +120,7 @@ class PartResult:
     time: Timing | None = None
     memory: Memory | None = None
     diagnosis: Diagnosis | None = None
-    flags: tuple[str, ...] = ()
+    flags: tuple[Flag, ...] = ()
     output: str = ""
     """What the kernel printed, bounded and made harmless for a terminal."""
 
@@ -115,7 +134,7 @@ class SubmissionResult:
     toolchain: dict[str, object]
     sandbox: dict[str, object]
     parts: tuple[PartResult, ...]
-    flags: tuple[str, ...] = ()
+    flags: tuple[Flag, ...] = ()
     points: float = 0.0
     max_points: float = 0.0
     schema_version: int = field(default=1, init=False)

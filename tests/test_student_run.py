@@ -161,7 +161,8 @@ def test_accessor_without_usable_signature_counts_through_the_part_that_uses_it(
     run = student_run("4Daccess", "-N", "70", "--no-time", "--json", str(report), module=source)
     assert run.returncode == 0, run.stdout + run.stderr
     write = json.loads(report.read_text())["parts"][1]
-    assert (write["verdict"], write["flags"]) == ("pass", ["judged_through_part1"])
+    assert write["verdict"] == "pass"
+    assert [flag["code"] for flag in write["flags"]] == ["judged_through_part1"]
     assert "judged through part1" in run.stdout
 
 

@@ -186,7 +186,9 @@ def results_text(result: PartResult) -> str:
     if result.verdict in ("pass", "slow"):
         worst = max((case.max_error or 0.0 for case in result.cases), default=0.0)
         stand_ins = [
-            flag.removeprefix(JUDGED_THROUGH) for flag in result.flags if flag.startswith(JUDGED_THROUGH)
+            flag.code.removeprefix(JUDGED_THROUGH)
+            for flag in result.flags
+            if flag.code.startswith(JUDGED_THROUGH)
         ]
         through = f"; not bound, so judged through {stand_ins[0]}" if stand_ins else ""
         return f"right on {total} of {total} inputs, largest error {worst:.1e}{through}"
