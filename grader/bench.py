@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from contextlib import ExitStack
+from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager, ExitStack, nullcontext
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -43,6 +43,8 @@ class Bench:
     build: Build
     zygote: Zygote
     stack: ExitStack
+    exclusive: Callable[[], AbstractContextManager[object]] = nullcontext
+    """Gives the machine to this submission alone, for as long as something is measured on it."""
 
     @property
     def shape(self) -> dict[str, int]:

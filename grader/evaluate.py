@@ -10,7 +10,8 @@ from __future__ import annotations
 
 import hashlib
 import warnings
-from contextlib import ExitStack
+from collections.abc import Callable
+from contextlib import AbstractContextManager, ExitStack, nullcontext
 from pathlib import Path
 
 from grader import binding, machine, sandbox
@@ -31,12 +32,14 @@ def evaluate(
     options: Options,
     listener: Listener = lambda event: None,
     zygote: Zygote | None = None,
+    exclusive: Callable[[], AbstractContextManager[object]] = nullcontext,
 ) -> SubmissionResult:
     """Build one source file and judge these parts of it, in order.
 
-    `zygote` may be shared by many evaluations; without one each has its own. Raises KitError when the machine or the
-    kit cannot judge at all, UsageError for a source that cannot be read or sizes that are too large; never for what
-    the submission does.
+    `zygote` may be shared by many evaluations; without one each has its own. `exclusive()` is entered around whatever
+    is timed, so that many evaluations on one machine can take turns. Raises KitError when the machine or the kit
+    cannot judge at all, UsageError for a source that cannot be read or sizes that are too large; never for what the
+    submission does.
     """
     shape = {**assignment.defaults, **options.shape}
     for part in parts:
@@ -58,7 +61,7 @@ def evaluate(
         assert zygote is not None
         _import_torch()
 
-        bench = Bench(assignment, source, options, listener, built, zygote, stack)
+        bench = Bench(assignment, source, options, listener, built, zygote, stack, exclusive)
         results = tuple(_judge(bench, part) for part in parts)
     return SubmissionResult(
         submission_id=source.stem,
