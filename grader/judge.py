@@ -7,17 +7,17 @@ verdict at once (a crash, a hang, a missing function) is raised as `Faulty` wher
 from __future__ import annotations
 
 import secrets
-from collections.abc import Iterator, Mapping
-from contextlib import ExitStack, contextmanager
+from collections.abc import Mapping
 from dataclasses import replace
 from functools import partial
 from typing import Any
 
-from grader import binding, faults, machine, score
+from grader import binding, faults, looks, machine, score
 from grader.assignment import Case, Part
 from grader.bench import Bench
 from grader.errors import KitError
 from grader.events import JUDGED_THROUGH, Corrected, Profiled
+from grader.looks import Look, Step
 from grader.results import CaseResult, Diagnosis, Flag, Memory, PartResult, Timing, Verdict
 from grader.session import Call, Session
 
@@ -41,6 +41,9 @@ class Judged:
         self.flags: list[Flag] = []
         self.printed = ""
         self.correctness_told = False
+        self.looking = True
+        self.look: Look | None = None
+        self.last_expected: tuple[Mapping[str, Any], Any] | None = None
 
     def settle(self, fault: faults.Faulty) -> None:
         self.verdict, self.diagnosis = fault.verdict, fault.diagnosis
@@ -83,32 +86,17 @@ class Judged:
         self.tell_correctness()
         if self.verdict in ("crash", "timeout", "missing") or options.sanitize:
             return
-        if not options.profile and not options.timing:
+        if self.look is not None:
+            self.look_at_memory(self.look)
+        if not options.timing or self.part.time is None or self.verdict != "pass":
             return
-        timed = options.timing and self.part.time is not None and self.verdict == "pass"
-        with self.runners() as (reference, student):
-            if options.profile:
-                self.look_at_memory(reference, student)
-            if timed and reference is not None:
-                self.measure_time(reference, student, warmup=0 if options.profile else 1)
-        if self.time is not None and not self.time.fit:
-            # Once more, in processes of their own: what made the machine unfit may have passed.
-            with self.runners() as (reference, student):
-                if reference is not None:
-                    self.measure_time(reference, student, warmup=1)
+        with bench.exclusive():
+            for _attempt in range(2):
+                # Twice where the machine is unfit, in processes of their own: what made it unfit may have passed.
+                self.measure_time()
+                if self.time is None or self.time.fit:
+                    break
         self.settle_time()
-
-    @contextmanager
-    def runners(self) -> Iterator[tuple[Session | None, Session]]:
-        """A fresh pair of runners, reference (where the part has one) and student, with a timed call's threads."""
-        rule = self.part.time
-        threads = (rule.threads if rule else None) or self.shape["threads"]
-        cpus = machine.timing_cpus(rule.threads) if rule else None
-        with ExitStack() as stack:
-            reference = None
-            if self.part.reference:
-                reference = stack.enter_context(self.bench.reference(threads=threads, cpus=cpus))
-            yield reference, stack.enter_context(self.bench.student(self.part, threads=threads, cpus=cpus))
 
     # ---- results
 
@@ -124,8 +112,7 @@ class Judged:
                     return
                 raise faults.Faulty("missing", unbound)
             try:
-                for case in part.cases:
-                    self.check_case(session, case)
+                self.call_cases(session)
             finally:
                 session.close()
                 self.printed = session.printed
@@ -134,9 +121,31 @@ class Judged:
 
             self.verdict, self.diagnosis = "wrong", most_telling(told)
 
+    def call_cases(self, session: Session) -> None:
+        """Judge every case, and keep what some of these calls show besides (`grader.looks`)."""
+        look = self.looking and self.bench.options.profile and not self.bench.options.sanitize
+        results: dict[str, CaseResult] = {}
+        peak_bytes = None
+        for step in looks.steps(self.part, look=look):
+            shape, inputs = self.inputs_of(step.case)
+            call, result = self.check_case(session, step, shape, inputs)
+            if step.case.name not in results or not result.ok:
+                results[step.case.name] = result
+                self.cases = [results[case.name] for case in self.part.cases if case.name in results]
+            peak_bytes = call.peak_bytes if step.peak else peak_bytes
+            if step.profile:
+                self.look = Look(peak_bytes, call, shape, inputs, result.ok)
+
+    def inputs_of(self, case: Case) -> tuple[dict[str, int], Mapping[str, Any]]:
+        from grader.cases import make_inputs
+
+        shape = {**self.shape, **case.shape}
+        return shape, make_inputs(case.distribution, shape, case.seed)
+
     def judge_by_stand_in(self) -> None:
         """The function is not bound, as in files for the published starter: a part that uses it decides."""
         stand_in = Judged(self.bench, self.bench.assignment.part(self.part.stands_in or ""))
+        stand_in.looking = False
         stand_in.check_cases()
         self.cases, self.verdict = stand_in.cases, stand_in.verdict
         self.flags.append(Flag(JUDGED_THROUGH + stand_in.part.id))
@@ -147,17 +156,17 @@ class Judged:
                 f'Bind it with m.def("{self.part.function}", &{self.part.function}) to have it checked by itself.',
             )
 
-    def check_case(self, session: Session, case: Case) -> None:
-        from grader.cases import make_inputs
-
-        shape = {**self.shape, **case.shape}
-        inputs = make_inputs(case.distribution, shape, case.seed)
-        call = session.call(binding.request(self.part, shape, inputs), echo_inputs=True)
-        self.refuse_broken(call, session, case.name)
-        result = self.compare(case.name, shape, inputs, call)
+    def check_case(
+        self, session: Session, step: Step, shape: dict[str, int], inputs: Mapping[str, Any]
+    ) -> tuple[Call, CaseResult]:
+        call = session.call(
+            binding.request(self.part, shape, inputs), echo_inputs=True, **step.wanted(self.part, "STUDENT")
+        )
+        self.refuse_broken(call, session, step.case.name)
+        result = self.compare(step.case.name, shape, inputs, call)
         if not result.ok and call.output is not None and not self.part.table:
-            result = self.look_for_race(session, case, shape, inputs, call, result)
-        self.cases.append(result)
+            result = self.look_for_race(session, step.case, shape, inputs, call, result)
+        return call, result
 
     def look_for_race(
         self,
@@ -200,7 +209,7 @@ class Judged:
             names = ["tensor"] if part.table else [a for a in dict.fromkeys(part.arguments) if a in inputs]
             changed = [names[k] for k in call.changed_inputs if k < len(names)]
             return CaseResult(name, public_shape, False, None, diagnose.inputs_overwritten(changed))
-        expected = oracle.ORACLES[part.oracle].expected(inputs, shape)
+        expected = self.expected(inputs, shape)
         comparison = oracle.compare(expected, actual)
         diagnosis = None
         if not comparison.ok and not self.explained():
@@ -208,6 +217,15 @@ class Judged:
                 part.oracle, inputs, shape, expected, actual, comparison, second=second
             )
         return CaseResult(name, public_shape, comparison.ok, comparison.max_error, diagnosis)
+
+    def expected(self, inputs: Mapping[str, Any], shape: Mapping[str, int]) -> Any:
+        """Expected values; the last ones are kept, for a second look at the same inputs."""
+        from grader import oracle
+
+        if self.last_expected is None or self.last_expected[0] is not inputs:
+            value = oracle.ORACLES[self.part.oracle].expected(inputs, shape)  # type: ignore[arg-type]
+            self.last_expected = (inputs, value)
+        return self.last_expected[1]
 
     def explained(self) -> bool:
         """Whether the wrong cases so far have been explained often enough: each explanation takes its time."""
@@ -220,83 +238,71 @@ class Judged:
 
     # ---- memory and the profiler's table
 
-    def look_at_memory(self, reference: Session | None, student: Session) -> None:
-        """One call each, reference first, for the table and the profiler's bytes, and one for the peak."""
-        if self.part.function not in student.functions and not self.part.is_torch:
-            return  # judged through another part
-        theirs = self.profile_side(reference, "REFERENCE") if reference else (None, None)
-        mine = self.profile_side(student, "STUDENT")
-        self.memory = Memory(mine[0], theirs[0], mine[1], theirs[1])
+    def look_at_memory(self, mine: Look) -> None:
+        """The student's table and memory were found on the way; the reference shows its own in the same calls."""
+        theirs = self.look_at_reference(mine) if self.part.reference else None
+        if theirs is not None:
+            self.tell_look(theirs, "REFERENCE")
+        self.tell_look(mine, "STUDENT")
+        self.memory = Memory(
+            mine.profiler_bytes(self.part, "STUDENT"),
+            theirs.profiler_bytes(self.part, "REFERENCE") if theirs else None,
+            mine.peak_bytes,
+            theirs.peak_bytes if theirs else None,
+        )
 
-    def profile_side(self, session: Session, side: str) -> tuple[int | None, int | None]:
-        """(profiler bytes, peak bytes) of one side. A small call comes first, so that code pages do not count."""
-        from grader.cases import make_inputs
-
-        part, is_reference = self.part, side == "REFERENCE"
-        small = min(part.cases, key=lambda case: case.shape.get("N", 1 << 30))
-        sized = next((case for case in part.cases if case.distribution == "random"), part.cases[0])
-        answers = []
-        for case, wanted in (
-            (small, {}),
-            (sized, {"measure_peak": True}),
-            (sized, {"profile_label": f"{side} - {part.label}"}),
-        ):
-            shape = {**self.shape, **(case.shape if wanted == {} or part.table else {})}
-            inputs = make_inputs(case.distribution, shape, case.seed)
-            call = session.call(
-                binding.request(part, shape, inputs, reference=is_reference),
-                workspace_in_scope=part.workspace_in_scope,
-                echo_inputs=True,
-                **wanted,  # type: ignore[arg-type]
-            )
-            if is_reference and call.status != "ok":
-                raise KitError(
-                    f"the reference failed on {part.id}: {call.status} {call.signal_name}{call.message}"
-                )
-            self.refuse_broken(call, session, "memory and profile")
-            answers.append(call)
-        compared = self.compare("profiled call", shape, inputs, answers[-1])
-        if is_reference and not compared.ok:
+    def look_at_reference(self, mine: Look) -> Look:
+        """Raises KitError when the reference fails or is wrong on the input of the profiled call."""
+        part, peak_bytes = self.part, None
+        with self.bench.reference(threads=self.shape["threads"]) as session:
+            for step in looks.reference_steps(part):
+                # The profiled call has the student's inputs, whose expected values are still at hand.
+                shape, inputs = (mine.shape, mine.inputs) if step.profile else self.inputs_of(step.case)
+                request = binding.request(part, shape, inputs, reference=True)
+                call = session.call(request, echo_inputs=True, **step.wanted(part, "REFERENCE"))
+                self.refuse_failed_reference(call)
+                peak_bytes = call.peak_bytes if step.peak else peak_bytes
+        compared = self.compare("profiled call", dict(shape), inputs, call)
+        if not compared.ok:
             raise KitError(f"the reference is wrong on {part.id}: {compared.diagnosis}; please report this")
-        if not compared.ok and self.verdict == "pass":
-            self.cases.append(compared)
-            raise faults.Faulty(
-                "wrong", compared.diagnosis or Diagnosis("wrong", "wrong in the profiled call")
+        return Look(peak_bytes, call, shape, inputs, compared.ok)
+
+    def refuse_failed_reference(self, call: Call) -> None:
+        if call.status != "ok":
+            raise KitError(
+                f"the reference failed on {self.part.id}: {call.status} {call.signal_name}{call.message}"
             )
-        profiled = answers[-1]
-        scope = next((row for row in profiled.profile if row.name == f"{side} - {part.label}"[:60]), None)
+
+    def tell_look(self, look: Look, side: looks.Side) -> None:
         self.bench.tell(
             Profiled(
-                part,
+                self.part,
                 side,
-                compared.ok,
-                profiled.profiled_wall_s or 0.0,
-                profiled.profile,
-                self.example(inputs, shape, profiled),
+                look.ok,
+                look.call.profiled_wall_s or 0.0,
+                look.call.profile,
+                self.example(look.inputs, look.shape, look.call),
             )
         )
-        return (scope.cpu_bytes if scope else None), answers[1].peak_bytes
 
     def example(
         self, inputs: Mapping[str, Any], shape: Mapping[str, int], call: Call
     ) -> tuple[tuple[int, ...], float, float] | None:
         """One index of an accessor with its expected and actual value, as the published check prints it."""
-        from grader.oracle import ORACLES
-
         if not self.part.table:
             return None
         actual, _ = faults.fitting_output(self.part, shape, inputs, call)
         if actual is None:
             return None
         index = tuple(int(i) for i in inputs["index"][0])
-        expected = ORACLES[self.part.oracle].expected(inputs, shape).value
+        expected = self.expected(inputs, shape).value
         place = (0,) if self.part.returns == "number" else index
         return index, float(expected[place]), float(actual[place])
 
     # ---- time
 
-    def measure_time(self, reference: Session, student: Session, *, warmup: int) -> None:
-        """Paired rounds on fresh inputs."""
+    def measure_time(self) -> None:
+        """Paired rounds on fresh inputs, in a fresh pair of runners with a timed call's threads and cores."""
         from grader import measure
 
         rule, options = self.part.time, self.bench.options
@@ -309,12 +315,26 @@ class Judged:
         )
         seed = secrets.randbits(60) if options.seed is None else options.seed
         draw = TimedInputs(self, seed)
-        self.time = measure.compare(
-            partial(draw.sample, reference, is_reference=True),
-            partial(draw.sample, student, is_reference=False),
-            policy,
-            warmup,
+        threads, cpus = rule.threads or self.shape["threads"], machine.timing_cpus(rule.threads)
+        with (
+            self.bench.reference(threads=threads, cpus=cpus) as reference,
+            self.bench.student(self.part, threads=threads, cpus=cpus) as student,
+        ):
+            self.warm_up(reference, student)
+            self.time = measure.compare(
+                partial(draw.sample, reference, is_reference=True),
+                partial(draw.sample, student, is_reference=False),
+                policy,
+                warmup=0,
+            )
+
+    def warm_up(self, reference: Session, student: Session) -> None:
+        """A small call of each: its threads start, and its code pages are touched."""
+        shape, inputs = self.inputs_of(looks.smallest(self.part))
+        self.refuse_failed_reference(
+            reference.call(binding.request(self.part, shape, inputs, reference=True))
         )
+        self.refuse_broken(student.call(binding.request(self.part, shape, inputs)), student, "warm-up")
 
     def settle_time(self) -> None:
         """What the measurement means for the verdict: nothing where the part's time is not graded."""
@@ -348,10 +368,8 @@ class TimedInputs:
         seed = self.seed + self.calls
         inputs = make_inputs("random", shape, seed)
         call = session.call(binding.request(part, shape, inputs, reference=is_reference))
-        if is_reference and call.status != "ok":
-            raise KitError(
-                f"the reference failed while it was timed: {call.status} {call.signal_name}{call.message}"
-            )
+        if is_reference:
+            judged.refuse_failed_reference(call)
         judged.refuse_broken(call, session, "timed call")
         actual, misfit = faults.fitting_output(part, shape, inputs, call)
         if actual is None:
