@@ -138,3 +138,31 @@ class SubmissionResult:
     points: float = 0.0
     max_points: float = 0.0
     schema_version: int = field(default=1, init=False)
+
+
+@dataclass(frozen=True)
+class ScoreLine:
+    """One row of a score: a part, or an item that people give points for. `reason` is one line, made for students."""
+
+    id: str
+    title: str
+    points: float
+    max_points: float
+    reason: str = ""
+
+
+@dataclass(frozen=True)
+class Score:
+    """What one submission earned. `earned` is the sum of the lines and `total` what is left of it after `penalty`.
+
+    `max_points` leaves extra credit out, so `total` may exceed it. `late_days` are the started days that were charged.
+    `pending` names the lines that are not final: items without points in manual.csv, parts that were not judged.
+    """
+
+    lines: tuple[ScoreLine, ...]
+    earned: float
+    late_days: int
+    penalty: float
+    total: float
+    max_points: float
+    pending: tuple[str, ...] = ()
