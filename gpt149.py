@@ -8,10 +8,13 @@ import contextlib
 import os
 import sys
 from pathlib import Path
-from typing import NoReturn
+from typing import TYPE_CHECKING, NoReturn
 
 from grader.errors import KitError, UsageError
 from grader.results import EXIT_KIT, EXIT_PASS, EXIT_SUBMISSION, EXIT_USAGE
+
+if TYPE_CHECKING:
+    from grader.session import Zygote
 
 HERE = Path(__file__).resolve().parent
 #: A student waits at the screen: an undecided measurement ends sooner than in the class.
@@ -101,6 +104,15 @@ def macros(given: list[str]) -> dict[str, str]:
 def run(arguments: list[str]) -> int:
     given = parser().parse_args(arguments)
     # Torch and the evaluator are imported only now, so that --help and a slip of the finger are answered at once.
+    from grader.session import Zygote
+
+    # First of all the process that the runners are forked from: it imports torch while we do everything else. A
+    # sanitizer needs one of its own.
+    with contextlib.nullcontext() if given.sanitize else Zygote() as zygote:
+        return judge(given, zygote)
+
+
+def judge(given: argparse.Namespace, zygote: Zygote | None) -> int:
     from grader.assignment import load
 
     assignment = load(given.config)
@@ -140,7 +152,7 @@ def run(arguments: list[str]) -> int:
         time_budget_s=TIME_BUDGET_S,
         sanitize=given.sanitize,
     )
-    result = evaluate(assignment, source, assignment.select(given.test), options, terminal)
+    result = evaluate(assignment, source, assignment.select(given.test), options, terminal, zygote)
     if len(result.parts) > 1:
         terminal.scoreboard(result)
     if given.json:

@@ -342,8 +342,11 @@ def enough(rounds: Sequence[Round], policy: TimePolicy) -> bool:
     if n in schedule:
         return over_budget or _decide(rounds, policy, early=False)[0] is not None
     if EARLY_PASS_ROUNDS <= n < policy.min_rounds:
-        verdict = _decide(rounds, policy, early=True)[0]
-        return verdict == "pass" or (verdict == "slow" and over_budget and n >= EARLY_SLOW_ROUNDS)
+        verdict, view = _decide(rounds, policy, early=True)
+        if verdict == "pass":
+            # A few rounds prove no bias of the machine, but they may hint at one: then more of them.
+            return is_fit(view.self_ratios(), policy)
+        return verdict == "slow" and over_budget and n >= EARLY_SLOW_ROUNDS
     return False
 
 
