@@ -1,0 +1,394 @@
+"""A class graded unattended: every submission gets a verdict, nothing that is finished is done twice.
+
+Theory of operation. The judge is one small process without torch. It finds the submissions, compares the fingerprints
+of each with those of its last record, hands what is new or out of date to an executor, and keeps every answer in the
+ledger (`grader.ledger`) before it counts. A submission whose worker died goes back into the queue once, and then on
+record as the kit's fault; one that was timed on an unsteady machine goes to the end of the queue, twice at most. The
+reports are written at the end and when the judge is interrupted; after a `kill -9` the ledger alone is enough to go on.
+"""
+
+from __future__ import annotations
+
+import secrets
+import signal
+import sys
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from datetime import datetime, timezone
+from pathlib import Path
+from types import FrameType
+from typing import Any, TextIO
+
+from grader import fingerprints, gradebook, ledger, sandbox, submission
+from grader.assignment import Assignment, load
+from grader.build import HEADER_TIMEOUT_S
+from grader.errors import UsageError
+from grader.executor import Done, Executor, Failed, Happening, Job, LocalExecutor, Phase
+from grader.fingerprints import Fingerprints
+from grader.ledger import Entry, History, Ledger, Record, Run
+from grader.report.progress import Progress, counted
+from grader.results import EXIT_KIT, EXIT_PASS
+from grader.submission import Submission
+from grader.worker import Settings
+
+EXIT_INTERRUPTED = 130
+MOST_UNFIT, MOST_FAILED = 2, 1
+"""How often a submission goes back into the queue: after an unsteady machine, after a worker's death."""
+CALLS_OF_A_STEP = 200
+"""No step of the work makes more calls than this: two measurements of 24 rounds of four."""
+NAMES_TOLD = 5
+#: What a results folder holds besides a folder for each submission.
+RESERVED = {"grades.csv", "report.html", ledger.LEDGER, ledger.LOCK, gradebook.MANUAL}
+
+
+@dataclass(frozen=True)
+class Wanted:
+    """What the command line asks for."""
+
+    submissions: Path
+    out: Path
+    config: Path
+    workers: int
+    resume: bool = False
+    again: bool = False
+    only: tuple[str, ...] = ()
+    seed: int | None = None
+    timing: bool = True
+    trust: bool = False
+    tier: str | None = None
+    manual: Path | None = None
+
+
+@dataclass(frozen=True)
+class Planned:
+    """One submission to grade, and why if it was graded before."""
+
+    submission: Submission
+    fingerprints: Fingerprints
+    reason: str
+
+
+def run(wanted: Wanted, stream: TextIO = sys.stdout, command: Sequence[str] = ()) -> int:
+    """Grade a class; returns the exit code. `command` starts another kind of worker.
+
+    Raises UsageError for what the caller can mend, KitError when nothing can be graded on this machine.
+    """
+    load(wanted.config, wanted.seed)  # its mistakes are told before anything is made
+    manual = gradebook.read_manual(wanted.out, wanted.manual)
+    with ledger.hold(wanted.out) as book, Interruption() as interruption:
+        history = ledger.read(wanted.out)
+        if history.records and not wanted.resume:
+            raise UsageError(
+                f"{wanted.out} holds {len(history.records)} results already: continue with --resume, "
+                "or choose another --out"
+            )
+        box = sandbox.choose(wanted.tier, wanted.trust)
+        assignment, seed = with_seed(wanted, history)
+        submissions = found(wanted, assignment, book.scratch)
+        start = Run(
+            at=now(),
+            config=str(wanted.config.resolve()),
+            assignment=assignment.id,
+            assignment_fingerprint=assignment.fingerprint,
+            kit=fingerprints.of_kit(),
+            seed=seed,
+            timing=wanted.timing,
+            sandbox=box.tier,
+            workers=wanted.workers,
+        )
+        todo = plan(wanted, start, submissions, history)
+        tell(f"{len(submissions)} submissions, sandbox tier {box.tier}, seed {assignment.seed}", stream)
+        tell_plan(wanted, submissions, todo, history, stream)
+        book.open_run(start, [entry_of(item) for item in submissions])
+        with Progress(len(todo), stream) as progress:
+            grade(wanted, start, assignment, book, todo, progress, interruption, command)
+        history = ledger.read(wanted.out)
+        for note in gradebook.write_reports(wanted.out, assignment, history, manual):
+            tell(f"note: {note}", stream)
+        return conclude(wanted, history, bool(interruption.asked), stream)
+
+
+# ---- before
+
+
+def found(wanted: Wanted, assignment: Assignment, scratch: Path) -> list[Submission]:
+    """All submissions, in a private place. Raises UsageError when there is none, or not the one that --only names."""
+    private = scratch / "submissions"
+    private.mkdir(mode=0o700)
+    # Workers and runners under other users pass through to their own folders, and cannot list it.
+    scratch.chmod(0o711)
+    submissions = submission.find(wanted.submissions, assignment.source, private)
+    if not submissions:
+        raise UsageError(
+            f"{wanted.submissions} holds no submission (a {assignment.source}, a folder or a zip of one)"
+        )
+    taken = {item.id for item in submissions}
+    for k, item in enumerate(submissions):
+        if item.id.casefold() in RESERVED:
+            renamed = next(f"{item.id}-{n}" for n in range(2, 1 << 20) if f"{item.id}-{n}" not in taken)
+            submissions[k] = replace(item, id=renamed)
+    for name in wanted.only:
+        if name not in taken:
+            raise UsageError("--only: " + gradebook.no_such_submission(name, sorted(taken)))
+    return submissions
+
+
+def with_seed(wanted: Wanted, history: History) -> tuple[Assignment, int | None]:
+    """The assignment, and the seed that takes the place of its own: the caller's, else that of the run which is
+    continued, else one drawn now if the assignment has none. With it, two runs judge on the same inputs."""
+    seed = wanted.seed
+    if seed is None and history.runs:
+        seed = history.runs[-1].seed
+    assignment = load(wanted.config, seed)
+    if assignment.seed is None:
+        seed = secrets.randbits(31)
+        assignment = load(wanted.config, seed)
+    return assignment, seed
+
+
+def plan(wanted: Wanted, start: Run, submissions: list[Submission], history: History) -> list[Planned]:
+    """What has to be graded now, in the order of the submissions."""
+    settings = fingerprints.of_text(f"timing {start.timing}")
+    planned = []
+    for item in submissions:
+        if wanted.only and item.id not in wanted.only:
+            continue
+        source = (
+            fingerprints.of_text(item.error or "")
+            if item.source is None
+            else fingerprints.of_files(item.path)
+        )
+        prints = Fingerprints(source, start.assignment_fingerprint, start.kit, settings)
+        record = history.records.get(item.id)
+        reason = out_of_date(wanted, record, prints)
+        if record is None or reason:
+            planned.append(Planned(item, prints, reason))
+    return planned
+
+
+def out_of_date(wanted: Wanted, record: Record | None, prints: Fingerprints) -> str:
+    """Why a finished submission has to be graded again; empty when it has not, or was never finished."""
+    if record is None:
+        return ""
+    if record.fault == "kit":
+        return "the kit failed last time"
+    if changes := record.fingerprints.changes(prints):
+        return ", ".join(changes)
+    if not record.fault and not (wanted.out / record.submission_id / ledger.RESULT).is_file():
+        return f"its {ledger.RESULT} is gone"
+    return "asked for" if wanted.again else ""
+
+
+def entry_of(item: Submission) -> Entry:
+    return Entry(
+        submission_id=item.id,
+        name=item.name,
+        emails=tuple(item.emails),
+        submitted_at=item.submitted_at.isoformat() if item.submitted_at else None,
+        late_s=item.late_s,
+        error=item.error,
+    )
+
+
+def tell(text: str, stream: TextIO) -> None:
+    print(text, file=stream, flush=True)
+
+
+def tell_plan(
+    wanted: Wanted, submissions: list[Submission], todo: list[Planned], history: History, stream: TextIO
+) -> None:
+    """Say what was finished before, and why some of it is graded again."""
+    finished = sum(item.id in history.records for item in submissions)
+    again = [item for item in todo if item.reason]
+    lines = [f"{finished - len(again)} were finished before and stay as they are"] if finished else []
+    for reason in dict.fromkeys(item.reason for item in again):
+        names = [item.submission.id for item in again if item.reason == reason]
+        lines.append(f"{len(names)} are graded again ({reason}): {shortened(names)}")
+    gone = sorted(history.records.keys() - {item.id for item in submissions})
+    if gone:
+        lines.append(
+            f"{len(gone)} earlier results are of nobody in {wanted.submissions}: {shortened(gone)}; "
+            "they are kept, but not in the reports"
+        )
+    if lines:
+        tell("\n".join(lines), stream)
+
+
+def shortened(names: Sequence[str]) -> str:
+    more = len(names) - NAMES_TOLD
+    return ", ".join(names[:NAMES_TOLD]) + (f" and {more} more" if more > 0 else "")
+
+
+# ---- during
+
+
+def grade(
+    wanted: Wanted,
+    start: Run,
+    assignment: Assignment,
+    book: Ledger,
+    todo: list[Planned],
+    progress: Progress,
+    interruption: Interruption,
+    command: Sequence[str],
+) -> None:
+    """Get every planned submission onto the ledger, unless interrupted."""
+    grading = Grading(book, progress, todo)
+    grading.record_unreadable()
+    if not grading.jobs:
+        return
+    slot = book.scratch / "slot"
+    slot.mkdir(mode=0o700)
+    executor = LocalExecutor(
+        Settings(
+            config=start.config,
+            assignment_fingerprint=start.assignment_fingerprint,
+            seed=start.seed,
+            timing=start.timing,
+            tier=start.sandbox,
+            trust=wanted.trust,
+            slot=str(slot),
+        ),
+        book.scratch,
+        workers=min(wanted.workers, len(grading.jobs)),
+        silence_s=HEADER_TIMEOUT_S + assignment.limits.build_s + CALLS_OF_A_STEP * assignment.limits.call_s,
+        **({"command": command} if command else {}),
+    )
+    try:
+        grading.drive(executor, interruption)
+    finally:
+        executor.close()
+
+
+class Grading:
+    """The submissions of one run on their way to the ledger."""
+
+    def __init__(self, book: Ledger, progress: Progress, todo: Sequence[Planned]) -> None:
+        self.book, self.progress = book, progress
+        self.planned = {item.submission.id: item for item in todo}
+        self.jobs = {
+            item.submission.id: Job(item.submission.id, item.submission.source)
+            for item in todo
+            if item.submission.source is not None
+        }
+        self.unfit: Counter[str] = Counter()
+        self.failed: Counter[str] = Counter()
+
+    def record_unreadable(self) -> None:
+        """What could not be unpacked or holds no source needs no worker: that is its verdict."""
+        for name, item in self.planned.items():
+            if name not in self.jobs:
+                self.finish(name, 0.0, trouble=item.submission.error or "no source file", fault="submission")
+
+    def drive(self, executor: Executor, interruption: Interruption) -> None:
+        for job in self.jobs.values():
+            executor.submit(job)
+        for happening in executor.results():
+            if happening is not None:
+                self.take(happening, executor)
+            if interruption.asked:
+                return
+
+    def take(self, happening: Happening, executor: Executor) -> None:
+        name = happening.submission_id
+        if isinstance(happening, Phase):
+            self.progress.phase(name, happening.text)
+        elif isinstance(happening, Failed):
+            self.failed[name] += 1
+            if self.failed[name] <= MOST_FAILED:
+                self.progress.again(name, happening.why)
+                executor.submit(self.jobs[name])
+            else:
+                self.finish(name, 0.0, trouble=happening.why, fault="kit")
+        elif happening.unfit and self.unfit[name] < MOST_UNFIT:
+            self.unfit[name] += 1
+            self.progress.again(name, "the machine was too unsteady to time it")
+            executor.submit(self.jobs[name])
+        else:
+            self.finish(name, happening.seconds, happening)
+
+    def finish(
+        self, name: str, seconds: float, done: Done | None = None, *, trouble: str = "", fault: Any = ""
+    ) -> None:
+        """Put one on record, and only then show it."""
+        item, result = self.planned[name], done.result if done else None
+        record = Record(
+            submission_id=name,
+            fingerprints=item.fingerprints,
+            at=now(),
+            seconds=seconds,
+            attempt=1 + self.unfit[name] + min(self.failed[name], MOST_FAILED),
+            trouble=trouble,
+            fault=fault,
+            reason=item.reason,
+            **(light(result) if result else {}),
+        )
+        self.book.finish(record, result)
+        points = f"{record.points:g} of {record.max_points:g} points"
+        self.progress.finished(name, record.verdicts, points, trouble)
+
+
+def light(result: Mapping[str, Any]) -> dict[str, Any]:
+    """What a ledger's line holds of a result."""
+    return {
+        "sha256": result["submission"]["sha256"],
+        "verdicts": {part["id"]: part["verdict"] for part in result["parts"]},
+        "points": result["points"],
+        "max_points": result["max_points"],
+    }
+
+
+class Interruption:
+    """Ctrl-C, a hang-up or a polite kill: the first is remembered and heeded at the next tick, another one is obeyed
+    at once."""
+
+    SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+
+    def __init__(self) -> None:
+        self.asked = 0
+        self._before: list[Any] = []
+
+    def __enter__(self) -> Interruption:
+        self._before = [signal.signal(number, self._hear) for number in self.SIGNALS]
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for number, handler in zip(self.SIGNALS, self._before, strict=True):
+            signal.signal(number, handler)
+
+    def _hear(self, _number: int, _frame: FrameType | None) -> None:
+        self.asked += 1
+        if self.asked > 1:
+            raise KeyboardInterrupt
+
+
+# ---- after
+
+
+def conclude(wanted: Wanted, history: History, interrupted: bool, stream: TextIO) -> int:
+    """The last lines and the exit code: 0 when everybody who was to be graded has a verdict."""
+    asked = [e.submission_id for e in history.roster if not wanted.only or e.submission_id in wanted.only]
+    records = [history.records[name] for name in asked if name in history.records]
+    verdicts = Counter(verdict for record in records for verdict in record.verdicts.values())
+    unreadable = sum(record.fault == "submission" for record in records)
+    failed = [record.submission_id for record in records if record.fault == "kit"]
+    lines = [f"{len(records) - len(failed)} of {len(asked)} graded: {counted(verdicts) or 'no part'}"]
+    if unreadable:
+        lines.append(f"{unreadable} could not be read, and say why in the reports")
+    lines.append(f"grades: {wanted.out / 'grades.csv'}   report: {wanted.out / 'report.html'}")
+    resume = f"python -m grader run {wanted.submissions} --out {wanted.out} --resume"
+    if failed:
+        lines.append(
+            f"{len(failed)} have no verdict by the kit's fault: {shortened(failed)}; try again: {resume}"
+        )
+    if interrupted:
+        lines.append(f"interrupted; go on with: {resume}")
+    tell("\n".join(lines), stream)
+    if interrupted:
+        return EXIT_INTERRUPTED
+    return EXIT_PASS if len(records) - len(failed) == len(asked) else EXIT_KIT
+
+
+def now() -> str:
+    return datetime.now(timezone.utc).isoformat(timespec="seconds")

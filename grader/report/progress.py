@@ -1,0 +1,130 @@
+"""How far a class is: a live table on a terminal, one line per finished submission anywhere else."""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections import Counter
+from collections.abc import Callable, Mapping
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, TextIO
+
+from grader.session import harmless
+
+if TYPE_CHECKING:
+    from rich.table import Table
+
+REFRESH_PER_S = 4
+NAME_COLUMNS = 32
+BAR_COLUMNS = 40
+
+
+class Progress:
+    """Told what happens; shows it. `total` counts the submissions to grade in this run."""
+
+    def __init__(
+        self, total: int, stream: TextIO = sys.stdout, clock: Callable[[], float] = time.monotonic
+    ) -> None:
+        self.total, self.stream, self.clock = total, stream, clock
+        self.started_s = clock()
+        self.done = 0
+        self.without_result = 0
+        self.verdicts: Counter[str] = Counter()
+        self.running: dict[str, tuple[str, float]] = {}
+        """Phase and begin of every submission that is being graded."""
+        self.live: Any = None
+
+    def __enter__(self) -> Progress:
+        if self.stream.isatty():
+            from rich.console import Console
+            from rich.live import Live
+
+            self.live = Live(
+                get_renderable=self.table,
+                console=Console(file=self.stream),
+                refresh_per_second=REFRESH_PER_S,
+                transient=True,
+            )
+            self.live.start()
+        return self
+
+    def __exit__(
+        self, _type: type[BaseException] | None, _error: BaseException | None, _trace: TracebackType | None
+    ) -> None:
+        if self.live is not None:
+            self.live.stop()
+
+    # ---- what happens
+
+    def phase(self, submission_id: str, text: str) -> None:
+        _, begun_s = self.running.get(submission_id, ("", self.clock()))
+        self.running[submission_id] = (text, begun_s)
+
+    def finished(
+        self, submission_id: str, verdicts: Mapping[str, str], points: str, trouble: str = ""
+    ) -> None:
+        """One more is done; `points` is shown as it is, and `trouble` in place of verdicts that are not there."""
+        begun_s = self.running.pop(submission_id, ("", self.clock()))[1]
+        self.done += 1
+        self.verdicts.update(verdicts.values())
+        self.without_result += bool(trouble)
+        said = trouble.splitlines()[0] if trouble else f"{counted(Counter(verdicts.values()))}; {points}"
+        took = f"{self.clock() - begun_s:.1f} s"
+        left = f"; {self.time_left()} left" if self.done < self.total else ""
+        self.say(f"[{self.done:>{len(str(self.total))}}/{self.total}] {submission_id}: {said} ({took}{left})")
+
+    def again(self, submission_id: str, why: str) -> None:
+        """It goes back into the queue."""
+        self.running.pop(submission_id, None)
+        self.say(f"{submission_id}: {why}; it is graded once more")
+
+    def say(self, line: str) -> None:
+        """One line that stays, above the live table where there is one."""
+        line = harmless(line)
+        if self.live is not None:
+            from rich.text import Text
+
+            self.live.console.print(Text(line))
+        else:
+            print(line, file=self.stream, flush=True)
+
+    # ---- how it looks
+
+    def time_left(self) -> str:
+        """By the pace so far, workers side by side included."""
+        if not self.done:
+            return "unknown"
+        return duration((self.clock() - self.started_s) / self.done * (self.total - self.done))
+
+    def table(self) -> Table:
+        from rich.table import Table
+        from rich.text import Text
+
+        filled = BAR_COLUMNS * self.done // max(1, self.total)
+        table = Table.grid(padding=(0, 2))
+        table.add_row(
+            Text("━" * filled, style="green") + Text("━" * (BAR_COLUMNS - filled), style="dim"),
+            Text(f"{self.done} of {self.total} done, {self.time_left()} left"),
+        )
+        table.add_row(Text(counted(self.verdicts) or "no verdict yet"), Text(self.troubles()))
+        for submission_id, (phase, begun_s) in list(self.running.items()):
+            name = Text(harmless(submission_id), no_wrap=True)
+            name.truncate(NAME_COLUMNS, overflow="ellipsis")
+            table.add_row(name, Text(f"{phase}, {self.clock() - begun_s:.0f} s"))
+        return table
+
+    def troubles(self) -> str:
+        return f"{self.without_result} without a result" if self.without_result else ""
+
+
+def counted(verdicts: Counter[str]) -> str:
+    """'5 pass, 1 slow', most frequent first."""
+    return ", ".join(f"{count} {verdict}" for verdict, count in verdicts.most_common())
+
+
+def duration(seconds: float) -> str:
+    """For people: '40 s', '12 min', '1 h 05 min'."""
+    if seconds < 90:
+        return f"{seconds:.0f} s"
+    minutes = round(seconds / 60)
+    return f"{minutes} min" if minutes < 60 else f"{minutes // 60} h {minutes % 60:02d} min"

@@ -1,0 +1,59 @@
+"""One submission graded by the same path as a class, with its result on the terminal."""
+
+from __future__ import annotations
+
+import tempfile
+from pathlib import Path
+
+from grader import sandbox, score, submission
+from grader.assignment import load
+from grader.errors import UsageError
+from grader.evaluate import evaluate
+from grader.gradebook import score_text
+from grader.report import result_json
+from grader.report.terminal import Terminal
+from grader.worker import bounded, options
+
+
+def run(
+    path: Path,
+    config: Path,
+    *,
+    seed: int | None,
+    timing: bool,
+    tier: str | None,
+    trust: bool,
+    json_file: Path | None,
+) -> bool:
+    """Grade what `path` holds; True when every part passed.
+
+    Raises UsageError when that is not exactly one submission, or the result cannot be written.
+    """
+    assignment = load(config, seed)
+    if json_file and not json_file.absolute().parent.is_dir():
+        raise UsageError(f"--json: no such folder: {json_file.absolute().parent}")
+    box = sandbox.choose(tier, trust)
+    with tempfile.TemporaryDirectory(prefix="gpt149-one-", ignore_cleanup_errors=True) as scratch:
+        found = submission.find(path, assignment.source, Path(scratch))
+        if len(found) != 1:
+            raise UsageError(
+                f"{path} holds {len(found)} submissions: name one of them, or grade all with `run {path} --out DIR`"
+            )
+        only = found[0]
+        terminal = Terminal()
+        if only.source is None:
+            terminal.say(f"{path}: {only.error}")
+            return False
+        result = evaluate(
+            assignment,
+            only.source,
+            assignment.select("all"),
+            options(assignment, timing),
+            terminal,
+            sandbox=box,
+        )
+    terminal.scoreboard(result)
+    terminal.say(score_text(score.score(assignment, result, late_s=only.late_s)))
+    if json_file:
+        result_json.write(bounded(result, only.id), json_file)
+    return all(part.verdict == "pass" for part in result.parts)

@@ -1,0 +1,194 @@
+"""A worker: a trusted process that imports torch once, keeps one zygote and grades one submission after the other.
+
+Theory of operation. The executor starts `python -m grader.worker` and writes JSON lines to its standard input: first
+the settings, then one job at a time. The worker answers in JSON lines: {"ready"}, {"phase"} as a submission goes
+along, and then {"done": ...} or {"failed": why}. It ends when its input does. It is sent SIGTERM by the kernel when
+the judge dies, so that it never outlives the judge for long: a worker without a judge would grade for nobody and
+disturb the timings of the next run.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import signal
+import sys
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import Any, BinaryIO
+
+from grader import runner
+from grader.assignment import Assignment, load
+from grader.bench import Options
+from grader.errors import KitError, UsageError
+from grader.evaluate import evaluate
+from grader.events import BuildStarted, Event, PartStarted
+from grader.report import result_json
+from grader.results import PartResult, SubmissionResult
+from grader.session import Zygote
+from grader.slot import Slot
+
+OUTPUT_KEPT_BYTES = 4 << 10
+"""Of what a part's kernel printed, in a class's result files: three hundred floods would fill a disk."""
+END_WITHIN_S = 3
+
+
+@dataclass(frozen=True)
+class Settings:
+    """What all workers of a run have in common. `tier` is the sandbox's, chosen once by the judge."""
+
+    config: str
+    assignment_fingerprint: str
+    seed: int | None
+    timing: bool
+    tier: str | None
+    trust: bool
+    slot: str
+
+    def to_json(self) -> str:
+        return json.dumps(asdict(self))
+
+
+def options(assignment: Assignment, timing: bool) -> Options:
+    """How a submission of a class is evaluated, alone or among others."""
+    return Options(seed=assignment.seed, timing=timing)
+
+
+def bounded(result: SubmissionResult, submission_id: str) -> SubmissionResult:
+    """The result under the submission's own name, with what its kernels printed cut short."""
+    return replace(
+        result, submission_id=submission_id, parts=tuple(_with_short_output(part) for part in result.parts)
+    )
+
+
+def _with_short_output(part: PartResult) -> PartResult:
+    text = part.output.encode(errors="replace")
+    if len(text) <= OUTPUT_KEPT_BYTES:
+        return part
+    kept = text[:OUTPUT_KEPT_BYTES].decode(errors="ignore")
+    return replace(part, output=f"{kept}\n... {len(text) - OUTPUT_KEPT_BYTES} more bytes")
+
+
+def is_unfit(result: SubmissionResult) -> bool:
+    """Whether the machine was too unsteady for a time that counts."""
+    return any(
+        part.time and not part.time.fit and "not_graded" not in part.time.flags for part in result.parts
+    )
+
+
+class Worker:
+    """Grades what it is told, and tells how far it is."""
+
+    def __init__(
+        self, settings: Settings, assignment: Assignment, say: Callable[[Mapping[str, Any]], None]
+    ) -> None:
+        self.settings, self.assignment, self.say = settings, assignment, say
+        self.slot = Slot(Path(settings.slot))
+        self.zygote = self._new_zygote()
+        self.part_id = ""
+
+    def grade(self, submission_id: str, source: Path) -> None:
+        started = time.monotonic()
+        self.say({"phase": "waiting"})
+        try:
+            with self.slot.shared():
+                result = evaluate(
+                    self.assignment,
+                    source,
+                    self.assignment.select("all"),
+                    options(self.assignment, self.settings.timing),
+                    self.hear,
+                    self.zygote,
+                    exclusive=self.alone,
+                )
+        except (KitError, UsageError, OSError) as error:
+            # Whatever it was, the next submission shall not meet the same zygote.
+            self.zygote.close()
+            self.zygote = self._new_zygote()
+            self.say({"failed": str(error)})
+            return
+        self.say(
+            {
+                "done": result_json.to_dict(bounded(result, submission_id)),
+                "unfit": is_unfit(result),
+                "seconds": round(time.monotonic() - started, 3),
+            }
+        )
+
+    def hear(self, event: Event) -> None:
+        if isinstance(event, BuildStarted):
+            self.say({"phase": "building"})
+        elif isinstance(event, PartStarted):
+            self.part_id = event.part.id
+            self.say({"phase": f"{self.part_id}: results"})
+
+    @contextmanager
+    def alone(self) -> Iterator[None]:
+        self.say({"phase": f"{self.part_id}: waiting to be timed"})
+        with self.slot.exclusive():
+            self.say({"phase": f"{self.part_id}: timing"})
+            yield
+
+    def _new_zygote(self) -> Zygote:
+        return Zygote()
+
+
+def serve(requests: BinaryIO, say: Callable[[Mapping[str, Any]], None]) -> None:
+    """Read the settings, then jobs until there are no more."""
+    settings = Settings(**json.loads(requests.readline()))
+    assignment = load(Path(settings.config), settings.seed)
+    if assignment.fingerprint != settings.assignment_fingerprint:
+        raise UsageError(f"{settings.config} changed while it was in use; run again with --resume")
+    worker = Worker(settings, assignment, say)
+    try:
+        import torch  # noqa: F401  (once, before the first job)
+
+        say({"ready": os.getpid()})
+        for line in requests:
+            job = json.loads(line)
+            worker.grade(job["submission_id"], Path(job["source"]))
+    finally:
+        worker.zygote.close()
+
+
+def _end(_signal: int, _frame: object) -> None:
+    # Leaving in order ends compilers and runners; whatever hangs on the way out is cut short.
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    signal.signal(signal.SIGALRM, signal.SIG_DFL)
+    signal.alarm(END_WITHIN_S)
+    raise SystemExit(0)
+
+
+def main() -> None:
+    signal.signal(signal.SIGTERM, _end)
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    runner.set_process_option(runner.PR_SET_PDEATHSIG, signal.SIGTERM)
+    if os.getppid() != int(sys.argv[1]):
+        return  # the judge died before it could be told
+    # The pipes move out of the way: nothing that is printed by accident ends up among the answers, and no child
+    # holds them open.
+    requests, answers = os.fdopen(os.dup(0), "rb"), os.dup(1)
+    os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
+    os.dup2(2, 1)
+
+    def say(message: Mapping[str, Any]) -> None:
+        runner.write_all(answers, json.dumps(message, allow_nan=False).encode() + b"\n")
+
+    try:
+        serve(requests, say)
+    except (KitError, UsageError) as error:
+        print(error, file=sys.stderr, flush=True)
+        os._exit(3)
+    except (BrokenPipeError, SystemExit):
+        pass
+    with contextlib.suppress(OSError):
+        sys.stderr.flush()
+    os._exit(0)
+
+
+if __name__ == "__main__":
+    main()
