@@ -75,7 +75,6 @@ def run(wanted: Wanted, stream: TextIO = sys.stdout, command: Sequence[str] = ()
     Raises UsageError for what the caller can mend, KitError when nothing can be graded on this machine.
     """
     load(wanted.config, wanted.seed)  # its mistakes are told before anything is made
-    manual = gradebook.read_manual(wanted.out, wanted.manual)
     with ledger.hold(wanted.out) as book, Interruption() as interruption:
         history = ledger.read(wanted.out)
         if history.records and not wanted.resume:
@@ -86,6 +85,8 @@ def run(wanted: Wanted, stream: TextIO = sys.stdout, command: Sequence[str] = ()
         box = sandbox.choose(wanted.tier, wanted.trust)
         assignment, seed = with_seed(wanted, history)
         submissions = found(wanted, assignment, book.scratch)
+        ids = [item.id for item in submissions]
+        by_hand = gradebook.read_manual(wanted.out, wanted.manual, assignment, ids)
         start = Run(
             at=now(),
             config=str(wanted.config.resolve()),
@@ -104,7 +105,7 @@ def run(wanted: Wanted, stream: TextIO = sys.stdout, command: Sequence[str] = ()
         with Progress(len(todo), stream) as progress:
             grade(wanted, start, assignment, book, todo, progress, interruption, command)
         history = ledger.read(wanted.out)
-        for note in gradebook.write_reports(wanted.out, assignment, history, manual):
+        for note in gradebook.write_reports(wanted.out, assignment, history, by_hand):
             tell(f"note: {note}", stream)
         return conclude(wanted, history, bool(interruption.asked), stream)
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import gc
 import hashlib
+import sys
 import warnings
 from collections.abc import Callable
 from contextlib import AbstractContextManager, ExitStack, nullcontext
@@ -60,7 +61,7 @@ def evaluate(
 
             zygote = stack.enter_context(Zygote(sanitize.environment(built)))
         assert zygote is not None
-        _import_torch()
+        import_torch()
 
         bench = Bench(assignment, source, options, listener, built, zygote, stack, exclusive)
         results = tuple(_judge(bench, part) for part in parts)
@@ -78,8 +79,10 @@ def evaluate(
     )
 
 
-def _import_torch() -> None:
+def import_torch() -> None:
     """Import torch now, beside the zygote's own import, and not after it."""
+    if "torch" in sys.modules:
+        return  # freezing again would keep the garbage of every submission that a worker has judged
     # Hundreds of modules make a lot of objects and no garbage: looking for some takes a tenth of the import.
     gc.disable()
     with warnings.catch_warnings():

@@ -6,13 +6,13 @@ Nothing is graded here. Results are read one at a time, so that a class of any s
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from datetime import datetime
 from difflib import get_close_matches
 from pathlib import Path
 from typing import TextIO
 
-from grader import ledger, score
+from grader import ledger, manual, score
 from grader.assignment import Assignment, load
 from grader.errors import KitError, UsageError
 from grader.ledger import Entry, History, Record
@@ -26,25 +26,25 @@ NOT_YET = "not graded yet"
 Manual = Mapping[str, Mapping[str, float]]
 
 
-def read_manual(folder: Path, given: Path | None) -> Manual:
+def read_manual(folder: Path, given: Path | None, assignment: Assignment, ids: Collection[str]) -> Manual:
     """Points that people give, by submission and item: from `given`, else from manual.csv in the folder if it is there.
 
-    Raises UsageError with file and line for what is wrong in it.
+    Raises UsageError with file and line for what is wrong in it, such as an id that is not among `ids`.
     """
     path = given or folder / MANUAL
-    return score.read_manual(path) if given or path.is_file() else {}
+    return manual.read_manual(path, assignment, ids) if given or path.is_file() else {}
 
 
-def write_reports(folder: Path, assignment: Assignment, history: History, manual: Manual) -> tuple[str, ...]:
+def write_reports(folder: Path, assignment: Assignment, history: History, points: Manual) -> tuple[str, ...]:
     """grades.csv, report.html and the feedback files, for all who are on the roster; returns notes for the caller."""
-    return classbook.write(folder, assignment, rows(folder, assignment, history, manual))
+    return classbook.write(folder, assignment, rows(folder, assignment, history, points))
 
 
-def rows(folder: Path, assignment: Assignment, history: History, manual: Manual) -> Iterator[Row]:
+def rows(folder: Path, assignment: Assignment, history: History, points: Manual) -> Iterator[Row]:
     """One row for each on the roster, in its order, graded or not."""
     for entry in history.roster:
         result, trouble = result_of(folder, entry, history.records.get(entry.submission_id))
-        scored = score_of(assignment, entry, result, manual)
+        scored = score_of(assignment, entry, result, points)
         yield Row(
             submission_id=entry.submission_id,
             name=entry.name,
@@ -52,7 +52,7 @@ def rows(folder: Path, assignment: Assignment, history: History, manual: Manual)
             result=result,
             score=scored,
             trouble=trouble,
-            submitted_at=datetime.fromisoformat(entry.submitted_at) if entry.submitted_at else None,
+            submitted_at=submitted_at(entry),
             late_days=scored.late_days if scored else 0,
         )
 
@@ -73,11 +73,19 @@ def result_of(
 
 
 def score_of(
-    assignment: Assignment, entry: Entry, result: SubmissionResult | None, manual: Manual
+    assignment: Assignment, entry: Entry, result: SubmissionResult | None, points: Manual
 ) -> Score | None:
+    """Points by the rubric and by hand, less late days: by the time of submission, else by what the platform told."""
     if result is None:
         return None
-    return score.score(assignment, result, manual.get(entry.submission_id), entry.late_s)
+    at = submitted_at(entry)
+    late_s = score.lateness_s(assignment, at) if at else None
+    given = points.get(entry.submission_id)
+    return score.score(assignment, result, given, entry.late_s if late_s is None else late_s)
+
+
+def submitted_at(entry: Entry) -> datetime | None:
+    return datetime.fromisoformat(entry.submitted_at) if entry.submitted_at else None
 
 
 # ---- report DIR, show DIR ID
@@ -91,10 +99,14 @@ def open_book(folder: Path) -> tuple[Assignment, History]:
     return load(Path(history.runs[-1].config), history.runs[-1].seed), history
 
 
-def report(folder: Path, manual: Path | None, stream: TextIO = sys.stdout) -> int:
+def ids_of(history: History) -> list[str]:
+    return [entry.submission_id for entry in history.roster]
+
+
+def report(folder: Path, by_hand: Path | None, stream: TextIO = sys.stdout) -> int:
     """Write the reports anew. Raises UsageError while a run holds the folder."""
-    assignment, _ = open_book(folder)
-    points = read_manual(folder, manual)
+    assignment, history = open_book(folder)
+    points = read_manual(folder, by_hand, assignment, ids_of(history))
     with ledger.hold(folder):
         history = ledger.read(folder)
         notes = write_reports(folder, assignment, history, points)
@@ -111,12 +123,12 @@ def report(folder: Path, manual: Path | None, stream: TextIO = sys.stdout) -> in
     return 0
 
 
-def show(folder: Path, submission_id: str, manual: Path | None, stream: TextIO = sys.stdout) -> int:
+def show(folder: Path, submission_id: str, by_hand: Path | None, stream: TextIO = sys.stdout) -> int:
     """One student's result as the terminal report shows it. Raises UsageError when nobody is called so."""
     assignment, history = open_book(folder)
     entry = next((entry for entry in history.roster if entry.submission_id == submission_id), None)
     if entry is None:
-        raise UsageError(no_such_submission(submission_id, [entry.submission_id for entry in history.roster]))
+        raise UsageError(no_such_submission(submission_id, ids_of(history)))
     result, trouble = result_of(folder, entry, history.records.get(submission_id))
     terminal = Terminal(stream)
     terminal.say(f"{entry.submission_id}" + (f" ({entry.name})" if entry.name != entry.submission_id else ""))
@@ -126,7 +138,8 @@ def show(folder: Path, submission_id: str, manual: Path | None, stream: TextIO =
     for part in result.parts:
         terminal.say(terminal.verdict_block(part))
     terminal.scoreboard(result)
-    scored = score_of(assignment, entry, result, read_manual(folder, manual))
+    points = read_manual(folder, by_hand, assignment, ids_of(history))
+    scored = score_of(assignment, entry, result, points)
     if scored is not None:
         terminal.say(score_text(scored))
     return 0

@@ -25,7 +25,7 @@ from grader import runner
 from grader.assignment import Assignment, load
 from grader.bench import Options
 from grader.errors import KitError, UsageError
-from grader.evaluate import evaluate
+from grader.evaluate import evaluate, import_torch
 from grader.events import BuildStarted, Event, PartStarted
 from grader.report import result_json
 from grader.results import PartResult, SubmissionResult
@@ -145,8 +145,7 @@ def serve(requests: BinaryIO, say: Callable[[Mapping[str, Any]], None]) -> None:
         raise UsageError(f"{settings.config} changed while it was in use; run again with --resume")
     worker = Worker(settings, assignment, say)
     try:
-        import torch  # noqa: F401  (once, before the first job)
-
+        import_torch()
         say({"ready": os.getpid()})
         for line in requests:
             job = json.loads(line)
