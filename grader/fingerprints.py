@@ -15,9 +15,9 @@ REFERENCE = KIT.parent / "module_ref_stub"
 KIT_SUFFIXES = {".py", ".h", ".cpp", ".map"}
 #: Rooms that show, store or compare verdicts but cannot change one; all other sources of the kit count.
 TELLING_ROOMS = {
-    "report", "__main__.py", "archive.py", "archive_records.py", "archive_tar.py", "archive_zip.py", "classroom.py",
-    "doctor.py", "executor.py", "fingerprints.py", "gradebook.py", "gradescope.py", "handed_in.py", "ledger.py",
-    "selftest.py", "similar.py", "slot.py", "submission.py", "tokens.py",
+    "report", "__main__.py", "archive", "classroom.py", "doctor.py", "executor.py", "fingerprints.py", "gradebook.py",
+    "gradescope.py", "ledger.py", "manual.py", "selftest.py", "similar.py", "slot.py", "solo.py", "submission",
+    "tokens.py",
 }  # fmt: skip
 
 
@@ -35,16 +35,6 @@ class Fingerprints:
         """Why a verdict with these fingerprints is out of date: 'source changed' and so on; empty if it is not."""
         then, new = asdict(self), asdict(now)
         return tuple(f"{what} changed" for what in then if then[what] != new[what])
-
-
-def of_files(folder: Path) -> str:
-    """Names and contents of all files in a folder. Raises OSError when one cannot be read."""
-    return _digest(
-        part
-        for path in sorted(folder.rglob("*"))
-        if path.is_file()
-        for part in (str(path.relative_to(folder)).encode(errors="surrogateescape"), path.read_bytes())
-    )
 
 
 def of_text(text: str) -> str:

@@ -1,0 +1,162 @@
+"""From what a TA points at to one small folder for each submission."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import shutil
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass
+from datetime import datetime, timezone
+from pathlib import Path
+
+from grader.archive.records import Unreadable, shown
+from grader.errors import KitError, UsageError
+from grader.submission.ids import identify
+from grader.submission.nodes import STUDENT, DiskNode, bounded
+from grader.submission.roster import Unit, single, students
+from grader.submission.search import Names, chosen
+
+MAX_SOURCE_BYTES = 1 << 20
+COMPANIONS = ("module.ispc",)
+
+
+@dataclass(frozen=True)
+class Submission:
+    """One submission. `path` is the folder with `source` and companions alone; both None when there is an `error`.
+
+    `id` is unique among those found together, the same in each run and safe as a file name on any system; `name` is
+    for people. `origin` tells where the source was found. `sha256` covers the source, and its companions if there are
+    any. `submitted_at` is in UTC, None where the form does not tell; `late_s` are seconds after the due date that
+    `find` was given. `marked_late` is Canvas' own mark, which does not say by how much.
+    """
+
+    id: str
+    name: str
+    path: Path | None
+    source: Path | None
+    error: str | None = None
+    submitted_at: datetime | None = None
+    late_s: float | None = None
+    emails: tuple[str, ...] = ()
+    marked_late: bool = False
+    origin: str = ""
+    sha256: str | None = None
+
+
+def find(
+    path: Path,
+    source_name: str,
+    scratch: Path,
+    companions: Sequence[str] = COMPANIONS,
+    due: datetime | None = None,
+) -> list[Submission]:
+    """Every submission in `path`, copied into folders of `scratch`, in the order of their ids.
+
+    Raises UsageError when `path` is not there or holds no submission, KitError when `scratch` cannot be written.
+    """
+    with ExitStack() as stack:
+        units = students(_root(path), Names(source_name, tuple(companions)), _private(scratch), stack)
+        if not units:
+            raise UsageError(
+                f"{path} holds no submission: name a {source_name}, a folder or an archive that holds one, "
+                "or a folder or an archive of these, one per student"
+            )
+        return _taken(units, Names(source_name, tuple(companions)), scratch, due)
+
+
+def find_one(
+    path: Path, source_name: str, scratch: Path, companions: Sequence[str] = COMPANIONS
+) -> Submission:
+    """The one submission that `path` is, whatever it looks like: a file, a folder or an archive. Errors as `find`."""
+    names = Names(source_name, tuple(companions))
+    return _taken([single(_root(path))], names, _private(scratch), None)[0]
+
+
+def _root(path: Path) -> DiskNode:
+    try:
+        return DiskNode.at(path)
+    except (OSError, RuntimeError, ValueError) as error:
+        reason = getattr(error, "strerror", None) or "not a path"
+        raise UsageError(f"cannot read {shown(str(path), 300)}: {reason}") from error
+
+
+def _private(scratch: Path) -> Path:
+    try:
+        scratch.mkdir(mode=0o700, parents=True, exist_ok=True)
+    except OSError as error:
+        raise KitError(f"cannot make the folder {scratch}: {error.strerror}") from error
+    return scratch
+
+
+def _taken(units: Sequence[Unit], names: Names, scratch: Path, due: datetime | None) -> list[Submission]:
+    ids = identify([(unit.title, unit.key) for unit in units])
+    return sorted(
+        (_take(unit, unit_id, names, scratch, due) for unit, unit_id in zip(units, ids, strict=True)),
+        key=lambda submission: submission.id,
+    )
+
+
+def _take(unit: Unit, unit_id: str, names: Names, scratch: Path, due: datetime | None) -> Submission:
+    """One submission, copied or with the reason why not."""
+    folder, error, origin, sha256 = scratch / unit_id, None, "", None
+    try:
+        with ExitStack() as stack:
+            files, origin = chosen(unit, names, STUDENT, scratch, stack)
+            sha256 = _copy(files, names, folder)
+    except Unreadable as broken:
+        error = str(broken)
+        shutil.rmtree(folder, ignore_errors=True)
+    late_s = None
+    if due is not None and unit.submitted_at is not None:
+        at = due if due.tzinfo is not None else due.replace(tzinfo=timezone.utc)
+        late_s = max(0.0, (unit.submitted_at - at).total_seconds())
+    return Submission(
+        id=unit_id,
+        name=unit.name,
+        path=None if error else folder,
+        source=None if error else folder / names.source,
+        error=error,
+        submitted_at=unit.submitted_at,
+        late_s=late_s,
+        emails=unit.emails,
+        marked_late=unit.marked_late,
+        origin=origin,
+        sha256=sha256 if not error else None,
+    )
+
+
+def _copy(files: dict[str, Iterator[bytes]], names: Names, folder: Path) -> str:
+    """Write each file under the assignment's name for it; the digest of them all. Raises Unreadable, KitError."""
+    # Read to the last byte, and found whole, before anything is written.
+    contents = {name: _content(name, pieces) for name, pieces in files.items()}
+    if not contents[names.source]:
+        raise Unreadable(f"{names.source} is empty: hand it in again")
+    try:
+        if folder.exists():
+            shutil.rmtree(folder)
+        folder.mkdir(mode=0o700)
+        for name, content in contents.items():
+            _write(folder / name, content)
+    except OSError as error:
+        raise KitError(f"cannot write to {folder}: {error.strerror}") from error
+    if len(contents) == 1:
+        return hashlib.sha256(contents[names.source]).hexdigest()
+    digests = [
+        f"{name} {hashlib.sha256(content).hexdigest()}\n" for name, content in sorted(contents.items())
+    ]
+    return hashlib.sha256("".join(digests).encode()).hexdigest()
+
+
+def _content(name: str, pieces: Iterator[bytes]) -> bytes:
+    try:
+        return b"".join(bounded(pieces, MAX_SOURCE_BYTES, "hand in the source alone"))
+    except Unreadable as error:
+        raise Unreadable(f"{name} {error}") from error
+
+
+def _write(path: Path, content: bytes) -> None:
+    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
+    with os.fdopen(descriptor, "wb") as file:
+        file.write(content)

@@ -1,0 +1,248 @@
+"""Folders on disk and archives seen alike: a tree of nodes that are listed and read, and never followed outside.
+
+A folder on a shared disk may still belong to its student while it is graded. Every step down is therefore an `openat`
+that refuses symbolic links, from the folder that the TA named: a path that is swapped for a link in between is an
+error, not a way out.
+"""
+
+from __future__ import annotations
+
+import os
+import stat
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import BinaryIO, Protocol
+
+from grader.archive.opening import open_archive, spool
+from grader.archive.records import (
+    MIB,
+    PIECE_BYTES,
+    Archive,
+    Kind,
+    Limits,
+    Member,
+    Unreadable,
+    shown,
+    size_text,
+)
+
+#: What one student may hand in. Unpacked bytes count all members, since a tar.gz has to be unpacked to be read.
+STUDENT = Limits(members=20_000, unpacked_bytes=512 * MIB, archive_bytes=256 * MIB)
+#: What the TA may hand over in one archive: a class.
+CLASS = Limits(members=200_000, unpacked_bytes=4096 * MIB, archive_bytes=8192 * MIB)
+_OPEN = os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW
+
+
+class Node(Protocol):
+    """A file, a folder or something else that was handed in. `trouble`: why it is refused, or ""."""
+
+    @property
+    def name(self) -> str: ...
+    @property
+    def kind(self) -> Kind: ...
+    @property
+    def trouble(self) -> str: ...
+
+    def children(self, limit: int) -> list[Node]:
+        """What is in a folder, in an order that stays the same; [] for all else.
+
+        Raises Unreadable beyond `limit` entries.
+        """
+        ...
+
+    def pieces(self) -> Iterator[bytes]:
+        """A file's content. Raises Unreadable."""
+        ...
+
+    def open(self, limits: Limits, scratch: Path) -> BinaryIO:
+        """A file for random access, at most `limits.archive_bytes` large. Raises Unreadable."""
+        ...
+
+
+# ---- on disk
+
+
+@dataclass(frozen=True)
+class DiskNode:
+    """`base` is a real path that a TA named; `steps` lead down from it and are not followed if one is a link."""
+
+    base: Path
+    steps: tuple[str, ...]
+    name: str
+    kind: Kind
+    trouble: str = ""
+
+    @classmethod
+    def at(cls, path: Path) -> DiskNode:
+        """The node of a path, links in it followed. Raises OSError."""
+        real = path.resolve(strict=True)
+        kind = _kind(real.stat().st_mode)
+        if kind == "folder":
+            return cls(real, (), real.name, kind)
+        return cls(real.parent, (real.name,), real.name, kind)
+
+    def children(self, limit: int) -> list[Node]:
+        if self.kind != "folder":
+            return []
+        found: list[Node] = []
+        descriptor = self._descend(os.O_DIRECTORY)
+        try:
+            with os.scandir(descriptor) as entries:
+                for entry in entries:
+                    if len(found) >= limit:
+                        raise Unreadable(f"holds more than {limit} entries: hand in the source alone")
+                    kind = _kind(entry.stat(follow_symlinks=False).st_mode)
+                    found.append(DiskNode(self.base, (*self.steps, entry.name), entry.name, kind))
+        except OSError as error:
+            raise Unreadable(f"cannot be listed: {error.strerror}") from error
+        finally:
+            os.close(descriptor)
+        return sorted(found, key=lambda node: os.fsencode(node.name))
+
+    def pieces(self) -> Iterator[bytes]:
+        with self._file() as file:
+            try:
+                while piece := file.read(PIECE_BYTES):
+                    yield piece
+            except OSError as error:
+                raise Unreadable(f"cannot be read: {error.strerror}") from error
+
+    def open(self, limits: Limits, scratch: Path) -> BinaryIO:
+        file = self._file()
+        if os.fstat(file.fileno()).st_size > limits.archive_bytes:
+            file.close()
+            raise Unreadable(f"is larger than {size_text(limits.archive_bytes)}: hand in the source alone")
+        return file
+
+    def _file(self) -> BinaryIO:
+        if self.kind != "file":
+            raise Unreadable(f"is {KIND_TEXTS[self.kind]}: hand in the file itself")
+        # A fifo put in the file's place would otherwise be waited for.
+        descriptor = self._descend(os.O_NONBLOCK)
+        if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+            os.close(descriptor)
+            raise Unreadable("is no longer a file: hand it in again")
+        return os.fdopen(descriptor, "rb")
+
+    def _descend(self, flags: int) -> int:
+        try:
+            descriptor = os.open(self.base, _OPEN | (os.O_DIRECTORY if self.steps else flags))
+            for number, step in enumerate(self.steps, start=1):
+                outer = descriptor
+                try:
+                    last = number == len(self.steps)
+                    descriptor = os.open(step, _OPEN | (flags if last else os.O_DIRECTORY), dir_fd=outer)
+                finally:
+                    os.close(outer)
+        except OSError as error:
+            raise Unreadable(f"cannot be read: {error.strerror}") from error
+        return descriptor
+
+
+def _kind(mode: int) -> Kind:
+    if stat.S_ISREG(mode):
+        return "file"
+    if stat.S_ISDIR(mode):
+        return "folder"
+    return "link" if stat.S_ISLNK(mode) else "special"
+
+
+KIND_TEXTS: dict[Kind, str] = {
+    "file": "a file",
+    "folder": "a folder",
+    "link": "a link, and links are not followed",
+    "special": "not an ordinary file",
+}
+
+
+# ---- in an archive
+
+
+@dataclass
+class ArchiveNode:
+    """`trouble` of a folder is the first in it that spoils all of it; a name that stands twice spoils only itself."""
+
+    name: str
+    kind: Kind = "folder"
+    trouble: str = ""
+    archive: Archive | None = None
+    member: Member | None = None
+    inside: dict[str, ArchiveNode] = field(default_factory=dict)
+
+    def children(self, limit: int) -> list[Node]:
+        if len(self.inside) > limit:
+            raise Unreadable(f"holds more than {limit} entries: hand in the source alone")
+        return sorted(self.inside.values(), key=lambda node: node.name.encode("utf-8", "surrogatepass"))
+
+    def pieces(self) -> Iterator[bytes]:
+        if self.kind != "file" or self.archive is None or self.member is None:
+            raise Unreadable(f"is {KIND_TEXTS[self.kind]}: hand in the file itself")
+        return self.archive.pieces(self.member)
+
+    def open(self, limits: Limits, scratch: Path) -> BinaryIO:
+        return spool(bounded(self.pieces(), limits.archive_bytes, "hand in the source alone"), scratch)
+
+
+def bounded(pieces: Iterator[bytes], limit_bytes: int, remedy: str) -> Iterator[bytes]:
+    """The same pieces, as long as they are no more than this in all. Raises Unreadable."""
+    total_bytes = 0
+    for piece in pieces:
+        total_bytes += len(piece)
+        if total_bytes > limit_bytes:
+            raise Unreadable(f"is larger than {size_text(limit_bytes)}: {remedy}")
+        yield piece
+
+
+def unpacked(file: BinaryIO, limits: Limits, scratch: Path) -> tuple[Archive, ArchiveNode]:
+    """An archive and the tree of its names. The caller closes the archive, and with it the file. Raises Unreadable."""
+    try:
+        archive = open_archive(file, limits, scratch)
+    except BaseException:
+        file.close()
+        raise
+    try:
+        return archive, _tree(archive, limits)
+    except BaseException:
+        archive.close()
+        raise
+
+
+def _tree(archive: Archive, limits: Limits) -> ArchiveNode:
+    root, count = ArchiveNode(""), 0
+    for member in archive.members:
+        line = [root]
+        for part in member.parts:
+            node = line[-1].inside.get(part)
+            if node is None:
+                count += 1
+                limits.check_members(count)
+                node = line[-1].inside[part] = ArchiveNode(part)
+            line.append(node)
+        trouble = member.trouble or _place(line, member, archive)
+        if trouble:
+            for node in line:
+                node.trouble = node.trouble or trouble
+    return root
+
+
+def _place(line: list[ArchiveNode], member: Member, archive: Archive) -> str:
+    """Make the last node of this line the member; the trouble with that, or ""."""
+    for node in line[:-1]:
+        if node.member is not None and node.kind != "folder":
+            return f"holds '{shown(node.name)}' both as {KIND_TEXTS[node.kind]} and as a folder"
+    last = line[-1]
+    if member.kind == "folder":
+        if last.member is None or last.kind == "folder":
+            last.member = member
+            return ""
+        return f"holds '{shown(last.name)}' both as {KIND_TEXTS[last.kind]} and as a folder"
+    if last.inside:
+        return f"holds '{shown(last.name)}' both as a folder and as {KIND_TEXTS[member.kind]}"
+    if last.member is not None and last.kind == "folder":
+        return f"holds '{shown(last.name)}' both as a folder and as {KIND_TEXTS[member.kind]}"
+    if last.member is not None:
+        last.trouble = "stands twice in its archive: pack it again"
+        return ""
+    last.kind, last.archive, last.member = member.kind, archive, member
+    return ""

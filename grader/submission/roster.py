@@ -1,0 +1,196 @@
+"""Whose is what: a class in any of its forms, divided into units of one submission each. Sources are not read yet.
+
+What a TA points at is a class unless it can only be one submission: it holds the source itself, or it is an archive
+whose single folder does. A single folder on disk gives its own name to its one submission, so that a class of one
+keeps its id when the second student hands in. Nothing is skipped in silence but hidden files and tables or notes of the
+staff: a file of another kind becomes a submission with an error.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from contextlib import ExitStack
+from dataclasses import replace
+from pathlib import Path, PurePosixPath
+
+from grader.archive.opening import archive_stem, is_archive_name
+from grader.archive.records import Unreadable, shown
+from grader.errors import UsageError
+from grader.submission.exports import (
+    GRADESCOPE_METADATA,
+    MAX_METADATA_BYTES,
+    GradescopeEntry,
+    canvas_name,
+    gradescope_entries,
+)
+from grader.submission.nodes import CLASS, KIND_TEXTS, DiskNode, Node, bounded, unpacked
+from grader.submission.search import MAX_DEPTH, Names, Unit, match, visible
+
+#: Folders around folders that an archiver or a course site adds.
+MAX_WRAPPERS = 3
+#: What staff keep beside submissions.
+_STAFF_SUFFIXES = {".csv", ".yml", ".yaml", ".json", ".md", ".html", ".log", ".toml"}
+
+
+def single(node: Node, trouble: str = "") -> Unit:
+    """The unit of a node that is one submission as a whole."""
+    stem = node.name
+    if node.kind == "file":
+        stem = archive_stem(node.name) if is_archive_name(node.name) else PurePosixPath(node.name).stem
+    return Unit(title=stem, key=node.name, name=shown(stem), whole=node, trouble=trouble)
+
+
+def students(root: DiskNode, names: Names, scratch: Path, stack: ExitStack) -> list[Unit]:
+    """The submissions under a path, at least one unless it holds nothing. An archive stays open as long as `stack`.
+
+    Raises UsageError for a folder that cannot be listed or an export whose metadata cannot be read.
+    """
+    if root.kind != "file":
+        return _divided(root, names, None) if root.kind == "folder" else [single(root)]
+    if canvas_name(root.name) is not None:
+        return _class([root], names)
+    if not is_archive_name(root.name):
+        return [single(root)]
+    try:
+        archive, tree = unpacked(root.open(CLASS, scratch), CLASS, scratch)
+    except Unreadable as error:
+        return [single(root, f"{shown(root.name)} {error}")]
+    stack.callback(archive.close)
+    return _divided(tree, names, single(root)) or [single(root)]
+
+
+def _divided(root: Node, names: Names, as_one: Unit | None, wrappers: int = 0) -> list[Unit]:
+    nodes = _listed(root)
+    metadata = next(
+        (node for node in nodes if node.name == GRADESCOPE_METADATA and node.kind == "file"), None
+    )
+    if metadata is not None:
+        return _gradescope(metadata, [node for node in nodes if node is not metadata], names)
+    if _holds_source(nodes, names):
+        return [as_one or single(root)]
+    if len(nodes) == 1 and nodes[0].kind == "folder" and wrappers < MAX_WRAPPERS:
+        if _is_one(nodes[0], names):
+            return [as_one or single(nodes[0])]
+        return _divided(nodes[0], names, as_one, wrappers + 1)
+    return _class(nodes, names)
+
+
+def _listed(folder: Node) -> list[Node]:
+    try:
+        return visible(folder.children(CLASS.members))
+    except Unreadable as error:
+        raise UsageError(f"the folder {shown(folder.name)} {error}") from error
+
+
+def _holds_source(nodes: Sequence[Node], names: Names) -> bool:
+    fits = [match(node.name, names.source) for node in nodes if node.kind != "folder"]
+    return any(fit is not None and fit.rank < 2 for fit in fits)
+
+
+def _is_one(folder: Node, names: Names) -> bool:
+    """Whether a folder can hold no more than one submission."""
+    level = [_listed(folder)]
+    if any(node.name == GRADESCOPE_METADATA for node in level[0]):
+        return False
+    if _holds_source(level[0], names):
+        return True
+    count = seen = 0
+    for _ in range(MAX_DEPTH):
+        nodes = [node for inside in level for node in inside]
+        count += sum(
+            is_archive_name(node.name) or _suffix(node.name) == _suffix(names.source)
+            for node in nodes
+            if node.kind != "folder"
+        )
+        seen += len(nodes)
+        if count > 1 or seen > CLASS.members:
+            return False
+        level = [_listed(node) for node in nodes if node.kind == "folder"]
+    return True
+
+
+# ---- one entry per student
+
+
+def _class(nodes: Sequence[Node], names: Names) -> list[Unit]:
+    units: list[Unit] = []
+    canvas: dict[str, Unit] = {}
+    stems = {PurePosixPath(node.name).stem for node in nodes if _suffix(node.name) == _suffix(names.source)}
+    for node in nodes:
+        sent = canvas_name(node.name) if node.kind != "folder" else None
+        suffix = _suffix(node.name)
+        if sent is not None:
+            title = f"{sent.person}_{sent.user}"
+            unit = canvas.get(title) or Unit(title, f"canvas {title}", shown(sent.person), numbered=True)
+            canvas[title] = replace(
+                unit,
+                nodes=(*unit.nodes, replace(node, name=sent.file)),  # type: ignore[type-var]
+                marked_late=unit.marked_late or sent.late,
+            )
+        elif node.kind == "folder" or (node.kind == "file" and is_archive_name(node.name)):
+            units.append(single(node))
+        elif suffix == _suffix(names.source):
+            units.append(_named_for_student(node, nodes, names))
+        elif _is_companion(node, stems, names) or (node.kind == "file" and suffix in _STAFF_SUFFIXES):
+            continue
+        else:
+            what = KIND_TEXTS[node.kind] if node.kind != "file" else "none of these"
+            units.append(
+                single(
+                    node, f"expected a {names.source}, a folder or an archive; {shown(node.name)} is {what}"
+                )
+            )
+    return units + list(canvas.values())
+
+
+def _named_for_student(node: Node, nodes: Sequence[Node], names: Names) -> Unit:
+    """`alice.cpp`, with `alice.ispc` as its companion `module.ispc`."""
+    unit, stem = single(node), PurePosixPath(node.name).stem
+    beside = {other.name: other for other in nodes}
+    files = [
+        replace(beside[stem + _suffix(name)], name=name)  # type: ignore[type-var]
+        for name in names.companions
+        if stem + _suffix(name) in beside
+    ]
+    if not files:
+        return unit
+    return replace(unit, whole=None, nodes=(replace(node, name=names.source), *files))  # type: ignore[type-var]
+
+
+def _is_companion(node: Node, stems: set[str], names: Names) -> bool:
+    return PurePosixPath(node.name).stem in stems and _suffix(node.name) in {
+        _suffix(name) for name in names.companions
+    }
+
+
+def _suffix(name: str) -> str:
+    return PurePosixPath(name).suffix.lower()
+
+
+# ---- Gradescope
+
+
+def _gradescope(metadata: Node, others: Sequence[Node], names: Names) -> list[Unit]:
+    try:
+        content = b"".join(bounded(metadata.pieces(), MAX_METADATA_BYTES, "download the export again"))
+    except Unreadable as error:
+        raise UsageError(f"{GRADESCOPE_METADATA} {error}") from error
+    entries = gradescope_entries(content, GRADESCOPE_METADATA)
+    found = {node.name: node for node in others}
+    units = [_of_entry(entry, found.pop(entry.folder, None)) for entry in entries]
+    return units + _class(list(found.values()), names)
+
+
+def _of_entry(entry: GradescopeEntry, node: Node | None) -> Unit:
+    people = [person.name for person in entry.people if person.name]
+    folder = shown(entry.folder)
+    missing = f"the export lists {folder} but does not hold it: download the export again"
+    return Unit(
+        title=f"{people[0]}_{entry.folder.removeprefix('submission_')}" if people else entry.folder,
+        key=entry.folder,
+        name=", ".join(people) or folder,
+        whole=node,
+        trouble="" if node is not None else missing,
+        emails=tuple(person.email for person in entry.people if person.email),
+        submitted_at=entry.submitted_at,
+    )

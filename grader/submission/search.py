@@ -1,0 +1,221 @@
+"""Which of the files that a student handed in are meant: the rules of `grader.submission`, on nodes."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass
+from datetime import datetime
+from pathlib import Path, PurePosixPath
+
+from grader.archive.opening import is_archive_name
+from grader.archive.records import Limits, Unreadable, shown
+from grader.submission.nodes import KIND_TEXTS, Node, unpacked
+
+MAX_DEPTH = 8
+#: An archive in an archive in an archive: what course sites and operating systems do to a careless student.
+MAX_NESTING = 3
+MAX_TOLD = 3
+_JUNK = {"__macosx", "thumbs.db", "desktop.ini", "ehthumbs.db", "$recycle.bin"}
+
+
+@dataclass(frozen=True)
+class Names:
+    """What the assignment asks for."""
+
+    source: str
+    companions: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class Unit:
+    """What one submission was handed in as: one node, or several that lie side by side (`nodes`).
+
+    `title` and `key` make its id (`grader.submission.ids`). `numbered` says that a number in a name counts attempts.
+    `trouble` is why it cannot be graded, or "".
+    """
+
+    title: str
+    key: str
+    name: str
+    whole: Node | None = None
+    nodes: tuple[Node, ...] = ()
+    trouble: str = ""
+    emails: tuple[str, ...] = ()
+    submitted_at: datetime | None = None
+    marked_late: bool = False
+    numbered: bool = False
+
+
+@dataclass(frozen=True)
+class Match:
+    """How near a name is to the wanted one: rank 0 exact, 1 in capitals, 2 numbered. `number` is 0 without one."""
+
+    rank: int
+    number: int
+
+
+def match(name: str, wanted: str) -> Match | None:
+    if name == wanted:
+        return Match(0, 0)
+    if name.casefold() == wanted.casefold():
+        return Match(1, 0)
+    stem, suffix = PurePosixPath(wanted).stem, PurePosixPath(wanted).suffix
+    found = re.fullmatch(
+        rf"{re.escape(stem)}(?:-([0-9]{{1,6}})| ?\(([0-9]{{1,6}})\)){re.escape(suffix)}", name, re.IGNORECASE
+    )
+    return Match(2, int(found[1] or found[2])) if found else None
+
+
+def visible(nodes: Sequence[Node]) -> list[Node]:
+    """Without hidden files and what operating systems leave behind."""
+    hidden = {node.name for node in nodes if node.name.startswith(".") and node.name != ".."}
+    return [node for node in nodes if node.name not in hidden and node.name.casefold() not in _JUNK]
+
+
+@dataclass(frozen=True)
+class _Folder:
+    """A folder on the way down: where it is, for people, and what is in it."""
+
+    place: str
+    nodes: list[Node]
+
+
+@dataclass
+class _Search:
+    names: Names
+    limits: Limits
+    scratch: Path
+    stack: ExitStack
+    latest: bool
+    """Whether a number tells attempts apart, so that the highest counts. Not inside an archive of the student's."""
+
+    def run(self, top: list[Node], place: str, nesting: int) -> tuple[dict[str, Iterator[bytes]], str]:
+        level, seen = [_Folder(place, visible(top))], 0
+        archives: list[tuple[str, Node]] = []
+        others: list[str] = []
+        for _ in range(MAX_DEPTH):
+            sources = [(folder, node) for folder in level for node in self.best(folder, self.names.source)]
+            if sources:
+                return self.files(sources)
+            archives = archives or [
+                (folder.place, node) for folder in level for node in self.archives(folder.nodes)
+            ]
+            others += [f"{folder.place}{node.name}" for folder in level for node in folder.nodes][
+                : MAX_TOLD + 1
+            ]
+            deeper = []
+            for folder in level:
+                for node in folder.nodes:
+                    if node.kind == "folder":
+                        inside = node.children(self.limits.members)
+                        seen += len(inside)
+                        self.limits.check_members(seen)
+                        deeper.append(_Folder(f"{folder.place}{node.name}/", visible(inside)))
+            level = deeper
+        if len(archives) > 1:
+            told = _listed([f"{where}{node.name}" for where, node in archives])
+            raise Unreadable(f"no {self.names.source}, but several archives, {told}: hand in one")
+        if not archives:
+            raise Unreadable(_nothing(self.names.source, others))
+        where, node = archives[0]
+        if nesting == 0:
+            raise Unreadable(
+                f"archives inside archives, more than {MAX_NESTING} deep: hand in {self.names.source} itself"
+            )
+        return self.opened(node, f"{where}{node.name}", nesting - 1)
+
+    def opened(self, node: Node, place: str, nesting: int) -> tuple[dict[str, Iterator[bytes]], str]:
+        try:
+            if node.trouble:
+                raise Unreadable(node.trouble)
+            archive, root = unpacked(node.open(self.limits, self.scratch), self.limits, self.scratch)
+            self.stack.callback(archive.close)
+            if root.trouble:
+                raise Unreadable(root.trouble)
+        except Unreadable as error:
+            raise Unreadable(f"{shown(node.name)} {error}") from error
+        self.latest = False
+        return self.run(root.children(self.limits.members), f"{place}: ", nesting)
+
+    def best(self, folder: _Folder, wanted: str) -> list[Node]:
+        """The files of one folder that are the wanted one with equal right: none, one, or several."""
+        found = [(match(node.name, wanted), node) for node in folder.nodes if node.kind != "folder"]
+        ranked = [
+            ((-fit.number, fit.rank) if self.latest else (fit.rank, 0), node) for fit, node in found if fit
+        ]
+        return [node for rank, node in ranked if rank == min(ranked, key=lambda item: item[0])[0]]
+
+    def archives(self, nodes: Sequence[Node]) -> list[Node]:
+        found = [node for node in nodes if node.kind == "file" and is_archive_name(node.name)]
+        if not self.latest or len(found) < 2:
+            return found
+        attempts = [
+            re.fullmatch(r"(.+?)(?:-([0-9]{1,6}))?(\.[^.]+|\.tar\.[^.]+)", node.name) for node in found
+        ]
+        if len({(attempt[1], attempt[3]) for attempt in attempts if attempt}) > 1:
+            return found
+        return [
+            max(zip(found, attempts, strict=True), key=lambda pair: int(pair[1][2] or 0) if pair[1] else 0)[0]
+        ]
+
+    def files(self, sources: list[tuple[_Folder, Node]]) -> tuple[dict[str, Iterator[bytes]], str]:
+        """The chosen source and the companions beside it."""
+        if len(sources) > 1:
+            told = _listed([f"{folder.place}{node.name}" for folder, node in sources])
+            raise Unreadable(f"which {self.names.source} is meant? It holds {told}: hand in one")
+        folder, node = sources[0]
+        files = {self.names.source: _content(node, self.names.source)}
+        for companion in self.names.companions:
+            beside = self.best(folder, companion)
+            if len(beside) > 1:
+                raise Unreadable(f"which {companion} is meant? It holds {_listed([n.name for n in beside])}")
+            if beside:
+                files[companion] = _content(beside[0], companion)
+        return files, shown(f"{folder.place}{node.name}", 300)
+
+
+def chosen(
+    unit: Unit, names: Names, limits: Limits, scratch: Path, stack: ExitStack
+) -> tuple[dict[str, Iterator[bytes]], str]:
+    """The contents to copy, by the assignment's names, and where the source was found.
+
+    Archives that are opened on the way are closed with `stack`. Raises Unreadable.
+    """
+    search = _Search(names, limits, scratch, stack, unit.numbered)
+    if unit.trouble:
+        raise Unreadable(unit.trouble)
+    if unit.whole is None:
+        return search.run(list(unit.nodes), "", MAX_NESTING)
+    node = unit.whole
+    if node.trouble:
+        raise Unreadable(f"{shown(node.name)} {node.trouble}")
+    if node.kind == "folder":
+        return search.run(node.children(limits.members), "", MAX_NESTING)
+    if node.kind == "file" and is_archive_name(node.name):
+        return search.opened(node, node.name, MAX_NESTING - 1)
+    return {names.source: _content(node, names.source)}, shown(node.name, 300)
+
+
+def _content(node: Node, wanted: str) -> Iterator[bytes]:
+    if node.trouble:
+        raise Unreadable(f"{wanted} {node.trouble}")
+    if node.kind != "file":
+        raise Unreadable(f"{wanted} is {KIND_TEXTS[node.kind]}: hand in the file itself")
+    return node.pieces()
+
+
+def _nothing(wanted: str, others: list[str]) -> str:
+    """Why nothing was found, with what is there instead."""
+    if not others:
+        return f"no {wanted}: nothing was handed in"
+    folder = next((name for name in others if PurePosixPath(name).name.casefold() == wanted.casefold()), None)
+    if folder is not None:
+        return f"{shown(folder)} is a folder without a {wanted} in it: hand in the file itself"
+    return f"no {wanted}; it holds {_listed(others)}"
+
+
+def _listed(names: Sequence[str]) -> str:
+    told = ", ".join(shown(name) for name in names[:MAX_TOLD])
+    return told + (", …" if len(names) > MAX_TOLD else "")
