@@ -81,6 +81,10 @@ class Attention:
         """Only rows `rows` (int64, R of them, each below N) of every batch and head: float64 (B, H, R, d)."""
         return self._for_queries(inputs, inputs["Q"].index_select(2, rows))
 
+    def flops(self, shape: Shape) -> int:
+        """Operations of the two matrix products: what no way of computing it exactly can leave out."""
+        return 4 * shape["B"] * shape["H"] * shape["N"] ** 2 * shape["d"]
+
     def _for_queries(self, inputs: Inputs, queries: Tensor) -> Expected:
         q, k, v = queries.double(), inputs["K"].double(), inputs["V"].double()
         keys, d = k.shape[2], k.shape[3]

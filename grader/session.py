@@ -29,6 +29,7 @@ from grader.errors import KitError
 from grader.frames import FRAME, Incoming, RunnerDied
 from grader.results import ProfileRow
 from grader.sandbox import Limits
+from grader.watch import Evidence, Watch
 
 OUTPUT_LIMIT_BYTES = 64 << 10
 PIPE_BYTES = 1 << 20
@@ -162,7 +163,8 @@ class Zygote:
             for fd in theirs:
                 os.close(fd)
         self._living.add(pid)
-        return Session(self, pid, request_write, reply_read, output_read, call_timeout_s)
+        watch = Watch(pid, cpus, cpu_clock_s)
+        return Session(self, pid, request_write, reply_read, output_read, call_timeout_s, watch)
 
     def reap(self, pid: int) -> int:
         """Kill a runner with all it started, and return how it had ended (a waitpid status)."""
@@ -219,7 +221,14 @@ class Session:
     """One runner with one object loaded. Not reusable after a crash or time-out: `death` then says what happened."""
 
     def __init__(
-        self, zygote: Zygote, pid: int, request_fd: int, reply_fd: int, output_fd: int, call_timeout_s: float
+        self,
+        zygote: Zygote,
+        pid: int,
+        request_fd: int,
+        reply_fd: int,
+        output_fd: int,
+        call_timeout_s: float,
+        watch: Watch,
     ) -> None:
         self._zygote, self._pid = zygote, pid
         self._request_fd, self._reply_fd, self._output_fd = request_fd, reply_fd, output_fd
@@ -228,6 +237,7 @@ class Session:
         self._captured = bytearray()
         self.output_total_bytes = 0
         self.call_timeout_s = call_timeout_s
+        self._watch = watch
         self.death: Call | None = None
         self.functions: dict[str, str] = {}
         self.load_error: str | None = None
@@ -243,6 +253,11 @@ class Session:
     def printed(self) -> str:
         """What the object wrote to stdout and stderr so far: the first 64 KiB, control characters made visible."""
         return harmless(self._captured.decode(errors="replace"))
+
+    @property
+    def evidence(self) -> Evidence:
+        """What was seen of the runner from outside; complete once the session has been closed."""
+        return self._watch.evidence
 
     def call(
         self,
@@ -292,6 +307,7 @@ class Session:
     def close(self) -> None:
         """End the runner (with the output it still holds drained) and everything it started."""
         if self.death is None:
+            self._watch.ending()
             self._resume()
             os.close(self._request_fd)
             self._open_fds.remove(self._request_fd)
@@ -322,6 +338,7 @@ class Session:
         self, buffers: list[memoryview], timeout_s: float
     ) -> tuple[dict[str, Any], bytearray, float, float | None]:
         """Write the request, read the reply; wall and CPU seconds up to the last byte of the output."""
+        self._watch.resuming()
         self._resume()
         cpu_started = cpu_clock_s(self._pid)
         started = time.perf_counter()
@@ -348,6 +365,7 @@ class Session:
         wall_s = time.perf_counter() - started
         cpu_ended = cpu_clock_s(self._pid)
         self._freeze()
+        self._watch.stopped()
         cpu_s = cpu_ended - cpu_started if cpu_started is not None and cpu_ended is not None else None
         return incoming.header, incoming.payload, wall_s, cpu_s
 

@@ -1,0 +1,189 @@
+"""Signs that a right answer in good time was not earned, as flags for people (`grader.results.Flag`).
+
+Theory of operation. Three witnesses, none of them inside the runner's power over itself: the built object, whose
+undefined symbols say what it calls (`grader.elf`, `grader.symbols`); the runner's process as the judge sees it from
+outside (`grader.watch`); and the measured times. The profiler's list of operators comes out of the runner, so it can
+only accuse, never clear. "rejected" is kept for what has no innocent reading: the reference or a foreign library
+loaded by a kernel that calls the loader, work while the process was stopped, a time that no machine could reach.
+All else is "review". What these signs cannot see is written down in docs/design.md.
+"""
+
+from __future__ import annotations
+
+import functools
+import os
+import platform
+import re
+from collections.abc import Iterable, Iterator, Sequence
+from pathlib import Path
+from statistics import median
+from typing import TYPE_CHECKING
+
+from grader import elf, symbols
+from grader.results import Flag, ProfileRow, Timing
+from grader.watch import Evidence
+
+if TYPE_CHECKING:
+    from grader.build import Build
+
+#: What the file calls, by the categories of `grader.symbols`: the flag's code and what a person is told.
+_CALLS = {
+    "torch": ("torch_operators", "the file calls functions of torch that compute"),
+    "hiding": ("hides_operators", "the file looks at or switches off torch's records of its operators"),
+    "loader": ("calls_the_loader", "the file looks for functions of other libraries while it runs"),
+    "process": ("starts_processes", "the file starts other processes"),
+    "outside": ("reaches_outside", "the file reaches for other processes or for the system itself"),
+    "network": ("network", "the file opens network connections"),
+    "python": ("runs_python", "the file runs Python code"),
+}
+_MOST_NAMES = 6
+
+#: Texts with which a kernel that calls the loader names what it loads.
+_LOADED_NAMES = re.compile(
+    rb"cblas_\w+|\b[sd]gemm\w*|lib(?:mkl|openblas|cblas|blas|blis|dnnl|torch|gpt149_ref)\w*|gpt149_ref\w*|_ZN2at\w+"
+)
+#: Files of the C, C++, OpenMP and sanitizer runtimes, and what they and torch's profiler load by themselves.
+_RUNTIME = re.compile(
+    r"(?:ld-|ld64)|lib(?:c|m|mvec|gcc_s|stdc\+\+|gomp|omp|iomp5|atomic|pthread|dl|rt|util|resolv|nsl|quadmath"
+    r"|asan|ubsan|tsan|lsan|tbb|tbbmalloc|numa|archer|omptarget|gomp-plugin|nss|idn2?|cupti|cuda|cudart|nv|roc|amdhip|hsa|ze_"
+    r"|ittnotify)(?:[-_.]\S*)?\.so"
+)
+_OWN_FOLDERS = re.compile(r"/lib-dynload/|/gconv/|/nvidia/")
+_REFERENCE = "gpt149_ref"
+
+#: Operations in a cycle of one core: two fused multiply-adds of sixteen floats; with matrix units, far more.
+_FLOPS_PER_CYCLE, _FLOPS_PER_CYCLE_WITH_MATRIX_UNITS = 64, 2048
+_HIGHEST_HZ = 6e9
+"""No core in sight is faster; a floor may be too low, never too high."""
+
+_MOST_FROZEN_CPU_S, _MOST_FROZEN_SHARE = 0.05, 0.1
+_MORE_CORES_FACTOR, _MORE_CORES_MS = 1.25, 2.0
+
+
+# ---- the object
+
+
+def inspect_object(build: Build) -> tuple[Flag, ...]:
+    """What the built object wants from elsewhere that no kernel needs. No flags where there is no ELF object."""
+    if build.object_path is None or not build.object_path.is_file() or not elf.is_elf(build.object_path):
+        return ()
+    return _flags_of_object(build.object_path)
+
+
+@functools.lru_cache(maxsize=64)
+def _flags_of_object(path: Path) -> tuple[Flag, ...]:
+    try:
+        content = elf.read(path)
+    except elf.NotReadable as error:
+        return (Flag("unreadable_object", f"the built object cannot be inspected: {error}", "review"),)
+    found = _wanted_by_category(content)
+    flags = []
+    for category, names in found.items():
+        code, told = _CALLS[category]
+        flags.append(Flag(code, f"{told}: {_listed(names)}", "review"))
+    if "loader" in found and (loaded := _LOADED_NAMES.findall(content.data)):
+        texts = [text.decode(errors="replace") for text in loaded]
+        message = f"the file loads {_listed(texts)} with {_listed(found['loader'])}"
+        flags.append(Flag("loads_a_library", message, "rejected"))
+    return tuple(flags)
+
+
+def _wanted_by_category(content: elf.SharedObject) -> dict[str, list[str]]:
+    versions = any(wanted.versioned for wanted in content.wanted)
+    found: dict[str, list[str]] = {}
+    for wanted in content.wanted:
+        category = symbols.category(wanted, versions=versions)
+        if category is not None:
+            found.setdefault(category, []).append(_for_people(wanted.name))
+    return found
+
+
+def _for_people(symbol: str) -> str:
+    name = symbols.qualified_name(symbol) if symbol.startswith("_Z") else symbol
+    return re.sub(r"\Aat::_ops::(\w+)::\w+\Z", r"at::\1", name)
+
+
+def _listed(names: Iterable[str]) -> str:
+    found = sorted(set(names))
+    more = f" and {len(found) - _MOST_NAMES} more" if len(found) > _MOST_NAMES else ""
+    return ", ".join(found[:_MOST_NAMES]) + more
+
+
+# ---- the run
+
+
+def operator_flags(rows: Sequence[ProfileRow]) -> tuple[Flag, ...]:
+    """Operators of torch that computed during the profiled call."""
+    ran = [
+        row.name for row in rows if row.name.startswith("aten::") and not symbols.is_plain_operator(row.name)
+    ]
+    if not ran:
+        return ()
+    return (Flag("torch_operators", f"torch computed during the call: {_listed(ran)}", "review"),)
+
+
+def evidence_flags(evidence: Evidence, build: Build) -> Iterator[Flag]:
+    """What one runner did beyond its answers."""
+    yield from _library_flags(evidence.new_code, build)
+    working = evidence.frozen_cpu_s
+    if working > max(_MOST_FROZEN_CPU_S, _MOST_FROZEN_SHARE * evidence.frozen_wall_s):
+        message = f"its process used {working:.2f} s of CPU time between calls, while it was stopped"
+        yield Flag("works_while_stopped", message, "rejected")
+    if evidence.children:
+        yield Flag("starts_processes", f"{evidence.children} processes of its own were running", "review")
+    if evidence.extra_cpus:
+        cores = ", ".join(str(cpu) for cpu in evidence.extra_cpus[:8])
+        yield Flag("more_cores", f"a thread moved to cores that the call was not given: {cores}", "review")
+
+
+def _library_flags(new_code: Sequence[str], build: Build) -> Iterator[Flag]:
+    own = {build.object_path.name} if build.object_path else set()
+    foreign = [path for path in new_code if _is_foreign(path, own)]
+    if not foreign:
+        return
+    deliberate = any(flag.code in ("calls_the_loader", "loads_a_library") for flag in inspect_object(build))
+    proved = deliberate or any(_REFERENCE in os.path.basename(path) for path in foreign)
+    message = f"code of other libraries appeared in its process: {_listed(foreign)}"
+    yield Flag("loaded_a_library", message, "rejected" if proved else "review")
+
+
+def _is_foreign(path: str, own: set[str]) -> bool:
+    name = os.path.basename(path).removesuffix(" (deleted)")
+    return name not in own and not _RUNTIME.match(name) and not _OWN_FOLDERS.search(path)
+
+
+# ---- the times
+
+
+def time_flags(timing: Timing, *, flops: float, threads: int, cores: int) -> Iterator[Flag]:
+    """Times that cannot be, and cores that were not given.
+
+    `flops` are the operations that one timed call needs at the least, `threads` the threads that it was given,
+    `cores` those of the machine.
+    """
+    cpu_ms, wall_ms = timing.student_cpu_ms, timing.student_wall_ms
+    floor_ms = 1e3 * flops / (_HIGHEST_HZ * flops_per_cycle())
+    for clock, taken_ms, least_ms in (("CPU", cpu_ms, floor_ms), ("wall", wall_ms, floor_ms / max(1, cores))):
+        if taken_ms and median(taken_ms) < least_ms:
+            message = (
+                f"{median(taken_ms):.3f} ms of {clock} time for {flops / 1e6:.0f} million operations: "
+                f"no machine of this kind needs less than {least_ms:.3f} ms, so the work was done elsewhere"
+            )
+            yield Flag("impossible_time", message, "rejected")
+            break
+    if cpu_ms and wall_ms:
+        used = median(cpu / wall for cpu, wall in zip(cpu_ms, wall_ms, strict=True) if wall > 0)
+        excess_ms = median(cpu_ms) - threads * median(wall_ms)
+        if used > _MORE_CORES_FACTOR * threads and excess_ms > _MORE_CORES_MS:
+            yield Flag("more_cores", f"it kept {used:.1f} cores busy where it was given {threads}", "review")
+
+
+@functools.cache
+def flops_per_cycle() -> int:
+    """A generous bound for one core of this machine: the smaller one only where there are no matrix units for sure."""
+    try:
+        flags = Path("/proc/cpuinfo").read_text()
+    except OSError:
+        flags = "amx"
+    plain = platform.machine() in ("x86_64", "AMD64") and "amx" not in flags
+    return _FLOPS_PER_CYCLE if plain else _FLOPS_PER_CYCLE_WITH_MATRIX_UNITS

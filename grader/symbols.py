@@ -1,0 +1,175 @@
+"""What a function that a kernel wants from elsewhere is for, told by its symbol: the lists behind `grader.integrity`.
+
+A kernel of one's own needs memory, tensors to read and write, mathematics of the C library and threads. Everything that
+computes with torch in place of the student, or reaches out of the kernel, has a category here; all else has none.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import functools
+import re
+
+from grader.elf import Wanted
+
+#: Operators of torch that make, view, copy, fill, look at or compare tensors. None of them does the assignment's work.
+_PLAIN = """
+    alias allclose arange as_strided cat chunk clone concat contiguous copy copy_ detach diagonal empty empty_like
+    empty_permuted empty_strided equal expand expand_as eye fill fill_ flatten flip full full_like index index_put
+    index_put_ index_select is_contiguous is_nonzero isclose isfinite isinf isnan item lift_fresh linspace
+    movedim moveaxis narrow new_empty new_empty_strided new_full new_ones new_zeros normal_ numel ones ones_like
+    permute rand rand_like randint randn randn_like reshape resize resize_ resolve_conj resolve_neg scalar_tensor
+    select set_ size slice split split_with_sizes squeeze squeeze_ stack stride swapaxes swapdims t tensor_split to
+    transpose transpose_ t_ unbind unfold uniform_ unsafe_chunk unsafe_split unsqueeze unsqueeze_ view view_as zero
+    zero_ zeros zeros_like eq ne lt le gt ge any all max min amax amin argmax argmin nonzero abs sub mean std
+    manual_seed random_ result_type type_as
+"""
+PLAIN_OPERATORS = frozenset(_PLAIN.split())
+"""`max`, `abs`, `sub` and the like are how people compare two outputs while they look for a bug."""
+
+#: Operators that plain ones call, as the profiler shows them.
+_INNER_OPERATORS = frozenset(
+    {
+        "_to_copy",
+        "_local_scalar_dense",
+        "_reshape_alias",
+        "_unsafe_view",
+        "_efficientzerotensor",
+        "_index_put_impl_",
+        "_cat",
+        "_aminmax",
+    }
+)
+
+#: Namespaces and classes of torch that compute, or that call operators by another way than the usual one.
+_COMPUTING = re.compile(
+    r"at::(?:native|cpu|vml|redispatch|meta|compositeimplicitautograd|compositeexplicitautograd|linalg|sparse)::"
+    r"|c10::(?:Dispatcher|OperatorHandle|impl::OperatorEntry)\b"
+    r"|torch::(?:nn|jit|linalg|special|fft|inductor|aot_inductor|autograd::generated)::"
+    r"|(?:dnnl|mkldnn|ideep|fbgemm|gloo|onednn|caffe2::math|Sleef)::"
+)
+#: What turns torch's own records of its operators off, or asks whether they are on.
+_HIDING = re.compile(
+    r"at::(?:RecordFunction|RecordFunctionGuard|enableRecordFunction|isRecordFunctionEnabled|hasCallbacks"
+    r"|hasThreadLocalCallbacks|hasGlobalCallbacks|clearCallbacks|clearThreadLocalCallbacks|clearGlobalCallbacks"
+    r"|removeCallback|disableCallback|getStepCallbacks|getStepCallbacksUnlessEmpty)\b"
+    r"|torch::(?:autograd::)?profiler::"
+)
+
+#: Names without C++ mangling, by what they are for. All of them belong to the C library or to Python.
+_CATEGORIES = {
+    "loader": "dlopen dlmopen dlsym dlvsym dlinfo dl_iterate_phdr __libc_dlopen_mode __libc_dlsym _dl_sym _r_debug",
+    "process": "fork vfork _Fork clone execl execle execlp execv execve execvp execvpe fexecve execveat system popen "
+    "posix_spawn posix_spawnp daemon setsid wordexp",
+    "outside": "ptrace process_vm_readv process_vm_writev kill killpg sigqueue tgkill pidfd_open pidfd_send_signal "
+    "shm_open memfd_create shmget shmat syscall",
+    "network": "socket socketpair connect bind listen accept accept4 sendto recvfrom sendmsg recvmsg getaddrinfo "
+    "gethostbyname",
+}
+_CATEGORY_OF = {name: category for category, names in _CATEGORIES.items() for name in names.split()}
+_PYTHON_RUNS = re.compile(r"Py(?:Run_|Import_|Eval_Eval|Eval_Set|Sys_|_CompileString)")
+
+#: Without a version but no part of torch: the linker's and compilers' own, sanitizers, OpenMP runtimes, Python, ISPC.
+_NEUTRAL = re.compile(
+    r"__gmon_start__$|_ITM_|_Jv_|__cxa_|_Unwind_|__gxx_|__asan|__ubsan|__tsan|__lsan|__sanitizer|__tls_|__dso|__stack_chk"
+    r"|__start_|__stop_|__intel_|__svml|__libc_|__gcov|__llvm|GOMP_|GOACC|omp_|ompc_|__kmpc_|kmp_|_?Py|ISPC"
+)
+_BLAS = re.compile(
+    r"(?i)(?:cblas_|mkl_|lapacke_|openblas_|dnnl_|sleef_|xnn_|nnp_)|[sdczbh]+(?:gemm|gemv|dot|axpy|syrk|trsm|scal)[a-z_]*\d*_?$"
+)
+
+
+def category(symbol: Wanted, *, versions: bool) -> str | None:
+    """ "torch", "hiding", "loader", "process", "outside", "network", "python", or None for what any kernel may use.
+
+    `versions` says whether the object has symbol versions at all: where it has, a plain C name that has none, and that
+    the C library does not know either, can only come from torch's libraries (BLAS among them).
+    """
+    name = symbol.name
+    if name.startswith("_Z"):
+        return _of_cxx(qualified_name(name))
+    if _PYTHON_RUNS.match(name):
+        return "python"
+    if name in _CATEGORY_OF:
+        return _CATEGORY_OF[name]
+    foreign = versions and not symbol.versioned and not _NEUTRAL.match(name) and not _in_c_library(name)
+    return "torch" if foreign or _BLAS.match(name) else None
+
+
+def _in_c_library(name: str) -> bool:
+    return any(hasattr(library, name) for library in _c_libraries())
+
+
+@functools.cache
+def _c_libraries() -> tuple[ctypes.CDLL, ...]:
+    found = []
+    for name in ("libc.so.6", "libm.so.6"):
+        with contextlib.suppress(OSError):
+            found.append(ctypes.CDLL(name))
+    return tuple(found)
+
+
+def _of_cxx(name: str) -> str | None:
+    if operator := re.match(r"at::_ops::(\w+)::", name):
+        return None if is_plain_operator(operator[1]) else "torch"
+    if _HIDING.match(name):
+        return "hiding"
+    return "torch" if _COMPUTING.match(name) else None
+
+
+def is_plain_operator(name: str) -> bool:
+    """Whether an operator is harmless by its name, with its overload or without ("fill__Scalar", "aten::fill_")."""
+    name = name.removeprefix("aten::").partition(".")[0]
+    while name:
+        if name in PLAIN_OPERATORS or name.lstrip("_") in PLAIN_OPERATORS or name in _INNER_OPERATORS:
+            return True
+        # An overload's name follows after an underscore, and may hold underscores itself.
+        name = name.rpartition("_")[0]
+    return False
+
+
+def qualified_name(mangled: str) -> str:
+    """The namespaces, classes and name of a C++ symbol, without template arguments and parameters.
+
+    Follows <nested-name> and <unscoped-name> of the Itanium C++ ABI (5.1.2) as far as the names go: enough to say to
+    whom a function belongs. "" when there is none (operators, guards).
+    """
+    rest = re.sub(r"\A_Z(?:T[VTIS]|GV|GTt)?", "", mangled)
+    nested = rest.startswith("N")
+    rest = re.sub(r"\AN[rVKRO]*", "", rest)
+    names = []
+    if rest.startswith("St"):
+        names, rest = ["std"], rest[2:]
+    elif re.match(r"S[absiod]", rest):
+        return "std::string"
+    while length := re.match(r"L?(\d+)", rest):
+        start, size = length.end(), int(length[1])
+        names.append(rest[start : start + size])
+        rest = rest[start + size :]
+        if not nested:
+            break
+        if rest.startswith("I"):
+            rest = _after_template_arguments(rest)
+    return "::".join(names)
+
+
+def _after_template_arguments(text: str) -> str:
+    """What follows one balanced `I...E`. Names inside are skipped by their lengths; other letters that open a group
+    (N, X, L, J, I) close with E as well."""
+    depth, at = 0, 0
+    while at < len(text):
+        if length := re.match(r"\d+", text[at:]):
+            at += length.end() + int(length[0])
+            continue
+        letter = text[at]
+        if letter == "L":
+            # A literal: everything up to its E.
+            end = text.find("E", at)
+            at = len(text) if end < 0 else end + 1
+            continue
+        depth += (letter in "INXJF") - (letter == "E")
+        at += 2 if letter == "S" else 1
+        if depth == 0:
+            break
+    return text[at:]

@@ -1,0 +1,114 @@
+"""What the judge sees of a runner from outside: nothing here asks the runner, so nothing in it can lie.
+
+Linux tells it in /proc: which files a process has mapped as code, which cores its threads may use, whether it has
+children; and its CPU clock stands still while it is stopped. Where the system does not tell (macOS, a sandbox that
+hides the process), there is no evidence and so no suspicion.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+#: A process that has this mapped is a zygote or was forked from one: what others have mapped is no measure.
+TORCH_LIBRARY = "libtorch_cpu"
+
+
+@dataclass(frozen=True)
+class Evidence:
+    """What was seen of one runner. `new_code` are paths of code mapped since the fork, the student's object included;
+    `frozen_cpu_s` is CPU time used while it was stopped, out of `frozen_wall_s`; `extra_cpus` are cores that one of
+    its threads might use beyond those it was given; `children` is the number of its living child processes."""
+
+    new_code: tuple[str, ...] = ()
+    frozen_cpu_s: float = 0.0
+    frozen_wall_s: float = 0.0
+    extra_cpus: tuple[int, ...] = ()
+    children: int = 0
+
+
+class Watch:
+    """Looks at one runner: when it is stopped, before it goes on, and a last time before it is ended."""
+
+    def __init__(
+        self, pid: int, cpus: Sequence[int] | None, cpu_clock_s: Callable[[int], float | None]
+    ) -> None:
+        """`cpus` are the cores that the runner was given, None for all of the judge's."""
+        self._pid, self._cpu_clock_s = pid, cpu_clock_s
+        self._cpus = frozenset(cpus if cpus is not None else _own_cpus())
+        self._parents_code = _code_of(_parent(pid))
+        self._stopped_at: tuple[float, float] | None = None
+        self._frozen_cpu_s = self._frozen_wall_s = 0.0
+        self.evidence = Evidence()
+
+    def stopped(self) -> None:
+        """The runner has been stopped."""
+        cpu_s = self._cpu_clock_s(self._pid)
+        self._stopped_at = None if cpu_s is None else (cpu_s, time.monotonic())
+
+    def resuming(self) -> None:
+        """The runner goes on after this."""
+        cpu_s = self._cpu_clock_s(self._pid)
+        if self._stopped_at is not None and cpu_s is not None:
+            self._frozen_cpu_s += cpu_s - self._stopped_at[0]
+            self._frozen_wall_s += time.monotonic() - self._stopped_at[1]
+        self._stopped_at = None
+
+    def ending(self) -> None:
+        """The runner, alive and stopped, will be ended: look at it as a whole."""
+        self.resuming()
+        code = _code_of(self._pid)
+        known = any(TORCH_LIBRARY in path for path in self._parents_code)
+        self.evidence = Evidence(
+            new_code=tuple(sorted(code - self._parents_code)) if known else (),
+            frozen_cpu_s=self._frozen_cpu_s,
+            frozen_wall_s=self._frozen_wall_s,
+            extra_cpus=tuple(sorted(_cpus_of(self._pid) - self._cpus)),
+            children=_children_of(self._pid),
+        )
+
+
+def _own_cpus() -> set[int]:
+    return os.sched_getaffinity(0) if hasattr(os, "sched_getaffinity") else set()
+
+
+def _parent(pid: int) -> int:
+    with contextlib.suppress(OSError, ValueError, IndexError):
+        return int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1])
+    return 0
+
+
+def _code_of(pid: int) -> frozenset[str]:
+    """Paths of all files of which a process has mapped code; empty when it cannot be seen."""
+    found = set()
+    with contextlib.suppress(OSError):
+        for line in Path(f"/proc/{pid}/maps").read_text(errors="replace").splitlines():
+            fields = line.split(maxsplit=5)
+            # [vdso] and the like are no files.
+            if len(fields) == 6 and "x" in fields[1] and fields[5].startswith("/"):
+                found.add(fields[5])
+    return frozenset(found)
+
+
+def _cpus_of(pid: int) -> set[int]:
+    """Cores that any thread of a process may use."""
+    found: set[int] = set()
+    with contextlib.suppress(OSError):
+        for task in os.listdir(f"/proc/{pid}/task"):
+            # A thread may end between the listing and the question.
+            with contextlib.suppress(OSError):
+                found |= os.sched_getaffinity(int(task))
+    return found
+
+
+def _children_of(pid: int) -> int:
+    count = 0
+    with contextlib.suppress(OSError):
+        for task in os.listdir(f"/proc/{pid}/task"):
+            with contextlib.suppress(OSError):
+                count += len(Path(f"/proc/{pid}/task/{task}/children").read_text().split())
+    return count
