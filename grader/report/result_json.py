@@ -1,12 +1,15 @@
-"""`result.json`, schema_version 1: the whole of a result for other programs."""
+"""`result.json`, schema_version 1: the whole of a result, for other programs and for reports made later."""
 
 from __future__ import annotations
 
 import json
 import math
-from dataclasses import asdict
+import types
+from collections.abc import Mapping
+from dataclasses import MISSING, asdict, fields, is_dataclass
+from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
 
 from grader.errors import UsageError
 from grader.results import SubmissionResult
@@ -14,9 +17,9 @@ from grader.results import SubmissionResult
 
 def to_dict(result: SubmissionResult) -> dict[str, Any]:
     """The result as plain values, with the submission's identity as one object. Non-finite numbers become null."""
-    fields = asdict(result)
-    submission = {"id": fields.pop("submission_id"), "sha256": fields.pop("sha256")}
-    return _finite({"schema_version": fields.pop("schema_version"), "submission": submission, **fields})
+    values = asdict(result)
+    submission = {"id": values.pop("submission_id"), "sha256": values.pop("sha256")}
+    return _finite({"schema_version": values.pop("schema_version"), "submission": submission, **values})
 
 
 def write(result: SubmissionResult, path: Path) -> None:
@@ -44,3 +47,99 @@ def _finite(value: Any) -> Any:
     if isinstance(value, (list, tuple)):
         return [_finite(item) for item in value]
     return None if isinstance(value, float) and not math.isfinite(value) else value
+
+
+# ---- reading back
+
+
+def read(path: Path) -> SubmissionResult:
+    """The result that `write` wrote. A number that was not finite comes back as NaN; keys of a later kit are ignored.
+
+    Raises UsageError, naming the file and the place in it, when it cannot be read or is no such result.
+    """
+    try:
+        values = json.loads(path.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise UsageError(f"cannot read {path}: {error.strerror}") from error
+    except (ValueError, RecursionError) as error:
+        raise UsageError(f"{path} is not JSON ({error}); grade this submission again") from error
+    try:
+        return from_dict(values)
+    except ValueError as error:
+        raise UsageError(f"{path} is no result of this kit: {error}; grade this submission again") from error
+
+
+def from_dict(values: Any) -> SubmissionResult:
+    """The inverse of `to_dict`. Raises ValueError naming the place of whatever does not fit."""
+    if not isinstance(values, Mapping):
+        raise ValueError("it should be an object")
+    if values.get("schema_version") != 1:
+        raise ValueError(f"schema_version should be 1, not {values.get('schema_version')!r}")
+    submission = values.get("submission")
+    if not isinstance(submission, Mapping):
+        raise ValueError("submission should be an object")
+    flat = {**values, "submission_id": submission.get("id"), "sha256": submission.get("sha256")}
+    return _record(SubmissionResult, flat, "")
+
+
+@cache
+def _hints(record: type) -> dict[str, Any]:
+    return get_type_hints(record)
+
+
+def _record(record: type, value: Any, place: str) -> Any:
+    if not isinstance(value, Mapping):
+        raise ValueError(f"{place} should be an object")
+    given: dict[str, Any] = {}
+    for item in fields(record):
+        if not item.init:
+            continue
+        here = f"{place}.{item.name}".lstrip(".")
+        if item.name in value:
+            given[item.name] = _typed(_hints(record)[item.name], value[item.name], here)
+        elif item.default is MISSING and item.default_factory is MISSING:
+            raise ValueError(f"{here} is missing")
+    return record(**given)
+
+
+def _typed(wanted: Any, value: Any, place: str) -> Any:
+    """`value` as the type that a record's field has."""
+    origin, choices = get_origin(wanted), get_args(wanted)
+    if is_dataclass(wanted):
+        return _record(wanted, value, place)  # type: ignore[arg-type]
+    if origin in (Union, types.UnionType):
+        rest = [choice for choice in choices if choice is not type(None)]
+        return None if value is None else _typed(rest[0], value, place)
+    if origin is Literal:
+        if value not in choices:
+            raise ValueError(f"{place} should be one of {', '.join(map(str, choices))}")
+        return value
+    if origin is tuple:
+        return _tuple(choices, value, place)
+    if origin is dict:
+        if not isinstance(value, dict):
+            raise ValueError(f"{place} should be an object")
+        return {key: _typed(choices[1], item, f"{place}.{key}") for key, item in value.items()}
+    return _scalar(wanted, value, place)
+
+
+def _tuple(choices: tuple[Any, ...], value: Any, place: str) -> tuple[Any, ...]:
+    if not isinstance(value, list):
+        raise ValueError(f"{place} should be a list")
+    kinds = [choices[0]] * len(value) if choices[-1] is Ellipsis else list(choices)
+    if len(kinds) != len(value):
+        raise ValueError(f"{place} should hold {len(kinds)} values")
+    return tuple(
+        _typed(kind, item, f"{place}[{k}]") for k, (kind, item) in enumerate(zip(kinds, value, strict=True))
+    )
+
+
+def _scalar(wanted: Any, value: Any, place: str) -> Any:
+    if wanted is float:
+        if value is None:
+            return math.nan  # written as null, since JSON has no infinities
+        if isinstance(value, (int, float)) and not isinstance(value, bool):
+            return float(value)
+    elif (wanted in (int, str, bool) and type(value) is wanted) or wanted is object:
+        return value
+    raise ValueError(f"{place} should be of the kind '{wanted.__name__}'")

@@ -1,0 +1,212 @@
+"""The report's pictures as inline SVG: no library, a few kilobytes each, coloured by the page's style sheet.
+
+All are 360 units wide, which is a phone's width: their text stays readable there, and a desktop shows several in a
+row. Colours are classes of the page, so that dark mode and print apply; no picture relies on colour alone.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from html import escape
+from statistics import median
+
+WIDTH = 360
+_LEFT, _RIGHT = 12, 348
+#: Ratios of the small interval pictures: from a quarter of the reference's time to eight times.
+INTERVAL_RANGE = (0.25, 8.0)
+#: Slow ones are drawn one by one with a link each, up to this many.
+_MOST_LINKS = 60
+
+
+@dataclass(frozen=True)
+class Dot:
+    """One student's time ratio; `anchor` is where its section is on the page."""
+
+    ratio: float
+    slow: bool
+    anchor: str
+    name: str
+
+
+def histogram(totals: Sequence[float], max_points: float) -> str:
+    """How many students have how many points, with the median. Totals beyond `max_points` (extra credit) widen it."""
+    top = max([max_points, *totals, 1.0])
+    width = _bin_width(top)
+    bins = [0] * max(1, math.ceil(top / width - 1e-9))
+    for total in totals:
+        bins[min(len(bins) - 1, max(0, int(total / width + 1e-9)))] += 1
+    base, height, most = 150, 120, max(*bins, 1)
+    step = (_RIGHT - _LEFT) / len(bins)
+
+    def x(points: float) -> float:
+        return _LEFT + points / width * step
+
+    parts = [_svg(178, f"Histogram of the totals of {len(totals)} students")]
+    for k, count in enumerate(bins):
+        if not count:
+            continue
+        tall = max(1.5, height * count / most)
+        last = "" if k < len(bins) - 1 else ", both included"
+        label = f"{_n(k * width)} to {_n((k + 1) * width)} points{last}: {count}"
+        parts.append(
+            f'<g><title>{label}</title><rect class="bar" x="{_n(_LEFT + k * step + 1)}" y="{_n(base - tall)}" '
+            f'width="{_n(step - 2)}" height="{_n(tall)}" rx="1.5"/>'
+            f'<text x="{_n(_LEFT + (k + 0.5) * step)}" y="{_n(base - tall - 4)}" text-anchor="middle">{count}</text></g>'
+        )
+    parts.append(f'<path class="axis" d="M{_LEFT} {base}H{_RIGHT}"/>')
+    for points in _round_ticks(top, width):
+        parts.append(_tick_label(x(points), base + 15, _n(points)))
+    if totals:
+        middle = median(totals)
+        side = "end" if x(middle) > WIDTH / 2 else "start"
+        shift = -4 if side == "end" else 4
+        parts.append(
+            f'<path class="mark" d="M{_n(x(middle))} 14V{base}"/>'
+            f'<text class="strong" x="{_n(x(middle) + shift)}" y="12" text-anchor="{side}">median {_n(middle)}</text>'
+        )
+    return "".join([*parts, "</svg>"])
+
+
+def ratios(dots: Sequence[Dot], allowances: Sequence[float], limits: tuple[float, float]) -> str:
+    """Student time over reference time, one dot a student, on a log axis over `limits`; ratios beyond sit at its ends.
+
+    `allowances` are those of the students (they follow the reference's time, so they may differ a little); none when
+    the part's time is not graded.
+    """
+    base, height = 118, 92
+    scale = _log_scale(limits)
+    slow = [dot for dot in dots if dot.slow]
+    parts = [_svg(140, f"Time ratios of {len(dots)} students, {len(slow)} of them too slow")]
+    if allowances:
+        low, high = scale(min(allowances)), scale(max(allowances))
+        parts.append(
+            f'<rect class="beyond" x="{_n(high)}" y="18" width="{_n(_RIGHT + 6 - high)}" height="{base - 18}"/>'
+        )
+        if high - low > 1:
+            parts.append(
+                f'<rect class="between" x="{_n(low)}" y="18" width="{_n(high - low)}" height="{base - 18}"/>'
+            )
+        parts.append(
+            f'<path class="limit" d="M{_n(high)} 18V{base}"/>'
+            f'<text class="strong" x="{_n(high)}" y="12" text-anchor="middle">allowed {max(allowances):.2f}</text>'
+        )
+    size, places = _stacked(dots, scale, height)
+    fast = "".join(f"M{_n(x)} {_n(base - y)}h.01" for dot, x, y in places if not dot.slow)
+    parts.append(f'<path class="dots" stroke-width="{_n(size * 0.86)}" d="{fast}"/>')
+    for k, (dot, x, y) in enumerate((dot, x, y) for dot, x, y in places if dot.slow):
+        parts.append(_diamond(dot, x, base - y, max(size * 0.55, 2.4), linked=k < _MOST_LINKS))
+    parts.append(f'<path class="axis" d="M{_LEFT - 6} {base}H{_RIGHT + 6}"/>')
+    for tick in _octaves(limits):
+        at = scale(tick)
+        parts.append(f'<path class="axis" d="M{_n(at)} {base}v4"/>' + _tick_label(at, base + 16, f"{tick:g}"))
+    return "".join([*parts, "</svg>"])
+
+
+def ratio_limits(values: Sequence[float]) -> tuple[float, float]:
+    """Whole octaves that hold these ratios: at least 1/2 to 2, at most 1/8 to 32."""
+    known = [value for value in values if value > 0 and math.isfinite(value)]
+    low = math.floor(math.log2(min([0.6, *known])))
+    high = math.ceil(math.log2(max([1.9, *known])))
+    return 2.0 ** max(-3, low), 2.0 ** min(5, high)
+
+
+def verdict_bar(counts: Mapping[str, int]) -> str:
+    """One bar cut into the shares of the verdicts, in the order given."""
+    total, at = sum(counts.values()) or 1, 0.0
+    parts = [
+        f'<svg class="bar-of-verdicts" viewBox="0 0 {WIDTH} 10" preserveAspectRatio="none" aria-hidden="true">'
+    ]
+    for verdict, count in counts.items():
+        wide = WIDTH * count / total
+        if count:
+            parts.append(
+                f'<rect class="v-{verdict}" x="{_n(at)}" width="{_n(max(wide - 1, 0.7))}" height="10"/>'
+            )
+        at += wide
+    return "".join([*parts, "</svg>"])
+
+
+def interval(ratio: float, bounds: tuple[float, float], allowance: float | None) -> str:
+    """One student's ratio with its interval beside the allowance, small enough to stand in a line of text."""
+    scale = _log_scale(INTERVAL_RANGE, 3, 117)
+    if not all(value > 0 and math.isfinite(value) for value in (ratio, *bounds)):
+        return ""
+    low, high = (scale(bound) for bound in bounds)
+    limit = f'<path class="limit" d="M{_n(scale(allowance))} 0V14"/>' if allowance else ""
+    return (
+        '<svg class="interval" viewBox="0 0 120 14" aria-hidden="true">'
+        f'<path class="axis" d="M0 7H120M{_n(scale(1.0))} 4v6"/>{limit}'
+        f'<path class="range" d="M{_n(low)} 7H{_n(max(high, low + 0.5))}"/>'
+        f'<circle cx="{_n(scale(ratio))}" cy="7" r="3.2"/></svg>'
+    )
+
+
+# ---- scales and pieces
+
+
+def _svg(height: int, label: str) -> str:
+    return f'<svg class="chart" viewBox="0 0 {WIDTH} {height}" role="img" aria-label="{escape(label)}">'
+
+
+def _n(value: float) -> str:
+    """A coordinate in as few characters as a tenth of a unit needs."""
+    return f"{round(value, 1):g}"
+
+
+def _tick_label(x: float, y: float, text: str) -> str:
+    return f'<text x="{_n(x)}" y="{_n(y)}" text-anchor="middle">{text}</text>'
+
+
+def _diamond(dot: Dot, x: float, y: float, r: float, *, linked: bool) -> str:
+    shape = (
+        f'<path class="slow" d="M{_n(x)} {_n(y - r)}l{_n(r)} {_n(r)} {_n(-r)} {_n(r)} {_n(-r)} {_n(-r)}z">'
+        f"<title>{escape(dot.name)}: {dot.ratio:.2f}</title></path>"
+    )
+    return f'<a href="#{escape(dot.anchor)}">{shape}</a>' if linked else shape
+
+
+def _log_scale(limits: tuple[float, float], left: float = _LEFT, right: float = _RIGHT):  # noqa: ANN202
+    low, high = math.log2(limits[0]), math.log2(limits[1])
+
+    def scale(value: float) -> float:
+        exponent = min(high, max(low, math.log2(max(value, 1e-9))))
+        return left + (right - left) * (exponent - low) / (high - low)
+
+    return scale
+
+
+def _octaves(limits: tuple[float, float]) -> list[float]:
+    low, high = round(math.log2(limits[0])), round(math.log2(limits[1]))
+    return [2.0**k for k in range(low, high + 1)]
+
+
+def _stacked(dots: Sequence[Dot], scale, height: float) -> tuple[float, list[tuple[Dot, float, float]]]:  # noqa: ANN001
+    """Dots in columns above the axis, as large as lets the highest column fit: (size, [(dot, x, y above the axis)])."""
+    size = 6.0
+    while True:
+        columns: dict[int, list[Dot]] = {}
+        for dot in sorted(dots, key=lambda dot: (dot.slow, dot.ratio)):
+            columns.setdefault(round(scale(dot.ratio) / size), []).append(dot)
+        tallest = max((len(column) for column in columns.values()), default=0)
+        if tallest * size <= height or size < 1.2:
+            break
+        size *= 0.92
+    step = min(size, height / max(1, tallest))
+    return size, [
+        (dot, column * size, (k + 0.5) * step)
+        for column, stack in columns.items()
+        for k, dot in enumerate(stack)
+    ]
+
+
+def _bin_width(top: float) -> float:
+    """A round width that gives at most 20 bins."""
+    power = 10.0 ** math.floor(math.log10(top / 20))
+    return next(power * factor for factor in (1, 2, 2.5, 5, 10) if top / (power * factor) <= 20 + 1e-9)
+
+
+def _round_ticks(top: float, width: float) -> list[float]:
+    every = next(k for k in (1, 2, 4, 5, 10, 20) if top / (width * k) <= 7)
+    return [k * width for k in range(0, int(top / width + 1e-9) + 1, every)]

@@ -1,0 +1,86 @@
+"""The class as files: `grades.csv`, `report.html` and `<id>/feedback.txt`, written in one pass over the rows.
+
+Rows come one at a time and are let go one at a time: what is kept of each is a few numbers, so a class of 300 needs
+the memory of one submission. Each file is written whole or not at all.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from contextlib import ExitStack
+from dataclasses import dataclass
+from datetime import datetime
+from pathlib import Path
+
+from grader.assignment import Assignment
+from grader.errors import UsageError
+from grader.results import Score, SubmissionResult
+
+
+@dataclass(frozen=True)
+class Row:
+    """One student. `result` is None when nothing could be judged, and `trouble` then says why, in words for people."""
+
+    submission_id: str
+    name: str
+    email: str
+    result: SubmissionResult | None
+    score: Score | None
+    trouble: str | None
+    submitted_at: datetime | None = None
+    late_days: int = 0
+
+    @property
+    def total(self) -> float | None:
+        """What counts in the end, or None when there is no grade (yet)."""
+        if self.score is not None:
+            return self.score.total
+        return None if self.result is None else self.result.points
+
+    @property
+    def max_points(self) -> float | None:
+        if self.score is not None:
+            return self.score.max_points
+        return None if self.result is None else self.result.max_points
+
+    def part_points(self, part_id: str) -> float | None:
+        """Points of one part: of the score where there is one, else what the judge gave."""
+        if self.score is not None:
+            for line in self.score.lines:
+                if line.id == part_id:
+                    return line.points
+        parts = self.result.parts if self.result else ()
+        return next((part.points for part in parts if part.id == part_id), None)
+
+
+def write(
+    out_dir: Path, assignment: Assignment, rows: Iterable[Row], *, made_at: datetime | None = None
+) -> tuple[str, ...]:
+    """Write all of a class's files below `out_dir`; returns lines for the person who asked, such as what is missing.
+
+    A row's folder is `out_dir/<submission_id>`, made when it is not there. `made_at` is the date on the report (now).
+    Raises UsageError when a file cannot be written.
+    """
+    from grader.report import feedback
+    from grader.report.grades_csv import GradesCsv
+    from grader.report.html import Report, missing_library
+
+    notes: list[str] = []
+    missing = missing_library()
+    if missing:
+        notes.append(f"report.html is not written, because {missing} is not installed: pip install {missing}")
+    try:
+        with ExitStack() as stack:
+            grades = stack.enter_context(GradesCsv(assignment))
+            report = None if missing else stack.enter_context(Report(assignment, made_at or datetime.now()))
+            for row in rows:
+                grades.add(row)
+                if report:
+                    report.add(row)
+                feedback.write(assignment, row, out_dir / row.submission_id)
+            grades.write(out_dir / "grades.csv")
+            if report:
+                report.write(out_dir / "report.html")
+    except OSError as error:
+        raise UsageError(f"cannot write the reports in {out_dir}: {error.strerror or error}") from error
+    return tuple(notes)

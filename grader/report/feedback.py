@@ -1,0 +1,153 @@
+"""`feedback.txt`: what a student may be given. Nothing of others, and of hidden cases nothing but that one failed."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from grader import profile
+from grader.assignment import Assignment
+from grader.report import student, wholefile, words
+from grader.report.student import StudentView
+from grader.report.terminal import case_line, field, printed_text, time_text
+from grader.results import Diagnosis, PartResult, Score, ScoreLine
+
+if TYPE_CHECKING:
+    from grader.report.classbook import Row
+
+RULE = "-" * 72
+
+
+def write(assignment: Assignment, row: Row, folder: Path) -> None:
+    """Write `folder/feedback.txt`. Raises OSError."""
+    folder.mkdir(parents=True, exist_ok=True)
+    wholefile.write(folder / "feedback.txt", [feedback(assignment, row)])
+
+
+def feedback(assignment: Assignment, row: Row) -> str:
+    """The whole text for one student."""
+    lines = [assignment.title, f"Feedback for {words.line(row.name or row.submission_id)}"]
+    if row.submitted_at:
+        lines.append(f"Handed in {words.moment(row.submitted_at)}")
+    lines += ["", *summary(assignment, row), RULE]
+    if row.result is not None:
+        shown: set[str] = set()
+        for view in student.views(assignment, row.result):
+            line = score_line(row.score, view.part.id)
+            lines += ["", *part_lines(view, line, shown)]
+        lines += ["", RULE]
+    lines += points_lines(row.score)
+    return "\n".join(lines).rstrip() + "\n"
+
+
+def summary(assignment: Assignment, row: Row) -> list[str]:
+    """One or two sentences at the top that promise no more than what follows."""
+    if row.trouble:
+        kind = "" if row.result is not None else "There is no verdict on this submission. "
+        return [f"{kind}{words.block(row.trouble, 1000)}"]
+    if row.result is None:
+        return ["There is no verdict on this submission yet."]
+    views = student.views(assignment, row.result)
+    passed = sum(view.all_passed for view in views)
+    lines = [f"{passed} of {words.plural(len(views), 'part')} passed."]
+    if any(view.hidden_passed is False for view in views):
+        parts = [view.part.id for view in views if view.hidden_passed is False]
+        lines.append(f"Hidden tests failed in: {', '.join(parts)}. Passing the public tests was not enough.")
+    elif any(view.hidden_passed is not None for view in views):
+        lines.append("No hidden test that was reached failed.")
+    return lines
+
+
+def score_line(score: Score | None, part_id: str) -> ScoreLine | None:
+    lines = score.lines if score else ()
+    return next((line for line in lines if line.id == part_id), None)
+
+
+def part_lines(view: StudentView, line: ScoreLine | None, shown: set[str]) -> list[str]:
+    """One part: the verdict, then labelled paragraphs. `shown` holds messages that stand above already."""
+    part = view.part
+    points, most = (line.points, line.max_points) if line else (part.points, part.max_points)
+    worth = f"  {words.number(points)} of {words.number(most)} points" if most else ""
+    head = f"{part.id}: {words.line(part.title)} "
+    lines = [f"{head}{'.' * max(2, 56 - len(head))} {words.verdict_words(part.verdict)}{worth}"]
+    for name, text in paragraphs(view, line):
+        repeated = len(text) > 200 and text in shown
+        shown.add(text)
+        lines += field(name, "as above" if repeated else text)
+    return lines
+
+
+def paragraphs(view: StudentView, line: ScoreLine | None = None) -> list[tuple[str, str]]:
+    """(label, text) of everything there is to say of a part, for this file and for Gradescope alike."""
+    part = view.part
+    found = [("results", results_text(view))]
+    if view.note:
+        found.append(("note", view.note))
+    if part.time:
+        found.append(("time", time_text(part.time)))
+    if part.memory:
+        found.append(("memory", memory_text(part)))
+    if part.output:
+        found.append(("printed", printed_text(words.block(part.output, 2000))))
+    rejected = [flag.message or flag.code for flag in part.flags if flag.level == "rejected"]
+    if rejected:
+        found.append(("rejected", "\n".join(words.line(text, 400) for text in rejected)))
+    if line and line.reason:
+        found.append(("points", words.line(line.reason, 400)))
+    return [(name, text) for name, text in found if text]
+
+
+def results_text(view: StudentView) -> str:
+    """What was right and what was wrong of the public inputs, and the diagnosis that tells most."""
+    part = view.part
+    total, wrong = len(part.cases), [case for case in part.cases if not case.ok]
+    public = "inputs" if view.hidden_passed is None else "public inputs"
+    told = diagnosis_text(part.diagnosis)
+    if part.verdict in ("pass", "slow", "wrong") and not wrong:
+        return "\n".join([f"right on {total} of {total} {public}", *([told] if told else [])])
+    if part.verdict == "wrong":
+        names = ", ".join(f"'{words.line(case.name, 60)}'" for case in wrong)
+        lines = [f"wrong on {len(wrong)} of {total} {public}: {names}", *([told] if told else [])]
+        source = [case for case in wrong if case.diagnosis == part.diagnosis and case.max_error is not None]
+        return "\n".join(lines + [case_line(case) for case in source][:1])
+    return told or {
+        "crash": "its process ended before it had answered",
+        "timeout": "a call did not end in the time it has",
+    }.get(part.verdict, "no result")
+
+
+def diagnosis_text(diagnosis: Diagnosis | None) -> str:
+    return words.block(diagnosis.message, 3000, lines=40) if diagnosis else ""
+
+
+def memory_text(part: PartResult) -> str:
+    """Two significant digits: enough to see an N x N matrix, too few to carry a message."""
+    memory = part.memory
+    if memory is None or memory.peak_bytes is None:
+        return ""
+    theirs = memory.reference_peak_bytes
+    beside = f" (reference {profile.size(_two_digits(theirs))})" if theirs is not None else ""
+    return f"true peak of the call: about {profile.size(_two_digits(memory.peak_bytes))}{beside}"
+
+
+def _two_digits(count: int) -> float:
+    return float(f"{count:.1e}")
+
+
+def points_lines(score: Score | None) -> list[str]:
+    """The table of points, with what is still to come."""
+    if score is None:
+        return []
+    lines = []
+    for line in score.lines:
+        pending = line.id in score.pending
+        points = "to come" if pending else words.number(line.points)
+        most = f"of {words.number(line.max_points)}" if line.max_points else "extra"
+        lines.append(f"{words.line(line.title or line.id, 50):<52}{points:>8} {most}")
+    if score.late_days or score.penalty:
+        days = words.plural(score.late_days, "day")
+        lines.append(f"{'Late by ' + days:<52}{words.number(-score.penalty):>8}")
+    lines.append(f"{'Total':<52}{words.number(score.total):>8} of {words.number(score.max_points)}")
+    if score.pending:
+        lines.append(f"Not final: {', '.join(words.line(item, 60) for item in score.pending)}.")
+    return lines

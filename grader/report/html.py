@@ -1,0 +1,176 @@
+"""`report.html`: the class on one page, for the staff. One file, no network, and nothing a student wrote is ever run.
+
+Every piece of text goes through jinja2's escaping and, before that, through `words` (control characters, overrides of
+direction). The page's own policy forbids whatever is not its one style sheet and one script, both named by digest; so
+even markup that slipped through could do nothing. Without the script everything can be read; it sorts and filters.
+
+A student's section and table row are rendered when the row comes by and kept in a file, since the overview above them
+is known only at the end; the page is then written as a stream.
+"""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import importlib.util
+import tempfile
+from collections.abc import Iterator
+from datetime import datetime
+from pathlib import Path
+from statistics import median
+from typing import TYPE_CHECKING, Any
+
+from grader.assignment import Assignment
+from grader.report import charts, wholefile, words
+from grader.report.tally import Link, Tally, flags_of, sandbox_words
+from grader.report.terminal import VERDICT_WORDS
+from grader.results import PartResult
+
+if TYPE_CHECKING:
+    from grader.report.classbook import Row
+
+TEMPLATES = Path(__file__).with_name("templates")
+_COPY_CHARACTERS = 1 << 16
+
+
+def missing_library() -> str | None:
+    """The package without which there is no page, or None."""
+    return None if importlib.util.find_spec("jinja2") else "jinja2"
+
+
+class Report:
+    """Takes rows one at a time; `write` then puts the page together."""
+
+    def __init__(self, assignment: Assignment, made_at: datetime) -> None:
+        self.assignment, self.made_at = assignment, made_at
+        self.tally = Tally(assignment)
+        self.pages = environment()
+        self._rows = tempfile.TemporaryFile("w+", encoding="utf-8")  # noqa: SIM115
+        self._sections = tempfile.TemporaryFile("w+", encoding="utf-8")  # noqa: SIM115
+
+    def __enter__(self) -> Report:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._rows.close()
+        self._sections.close()
+
+    def add(self, row: Row) -> None:
+        name = words.line(row.name or row.submission_id, 60)
+        link = Link(f"s{self.tally.submissions + 1}", name)
+        self.tally.add(row, link)
+        context = {
+            "row": row,
+            "link": link,
+            "columns": list(self.tally.parts),
+            "points": {part_id: row.part_points(part_id) for part_id in self.tally.parts},
+            "parts": {part.id: part for part in row.result.parts} if row.result else {},
+            "lines": {line.id: line for line in row.score.lines} if row.score else {},
+            "flags": flags_of(row.result) if row.result else [],
+            "sandbox": sandbox_words(row.result) if row.result else "",
+        }
+        self._rows.write(self.pages.get_template("row.html").render(context))
+        self._sections.write(self.pages.get_template("student.html").render(context))
+
+    def write(self, path: Path) -> None:
+        """Write the page. Raises OSError."""
+        from markupsafe import Markup
+
+        style, script = (
+            Markup((TEMPLATES / name).read_text(encoding="utf-8")) for name in ("report.css", "report.js")
+        )
+        tally = self.tally
+        limits = charts.ratio_limits(
+            [dot.ratio for part in tally.parts.values() for dot in part.dots]
+            + [allowance for part in tally.parts.values() for allowance in part.allowances]
+        )
+        pieces = self.pages.get_template("report.html").generate(
+            assignment=self.assignment,
+            fingerprint=getattr(self.assignment, "fingerprint", ""),
+            made_at=self.made_at,
+            style=style,
+            script=script,
+            policy=policy(style, script),
+            tally=tally,
+            median=median(tally.totals) if tally.totals else None,
+            histogram=Markup(charts.histogram(tally.totals, tally.max_points)),
+            cards=[self._card(part, limits) for part in tally.parts.values()],
+            rows=_pieces(self._rows),
+            sections=_pieces(self._sections),
+        )
+        wholefile.write(path, pieces)
+
+    def _card(self, part: Any, limits: tuple[float, float]) -> dict[str, Any]:
+        from markupsafe import Markup
+
+        counts = {verdict: part.verdicts[verdict] for verdict in VERDICT_WORDS if part.verdicts[verdict]}
+        return {
+            "part": part,
+            "counts": counts,
+            "bar": Markup(charts.verdict_bar(counts)),
+            "slow": sum(dot.slow for dot in part.dots),
+            "ratios": Markup(charts.ratios(part.dots, part.allowances, limits)) if part.dots else "",
+        }
+
+
+def environment() -> Any:
+    """The templates, with escaping on and every plain text cleaned on its way out."""
+    from jinja2 import Environment, FileSystemLoader, StrictUndefined
+    from markupsafe import Markup
+
+    pages = Environment(
+        loader=FileSystemLoader(TEMPLATES),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+        # Text that no filter has cut: harmless and bounded all the same.
+        finalize=lambda value: words.block(value, 8000) if type(value) is str else value,
+    )
+    pages.filters.update(
+        line=words.line,
+        block=words.block,
+        number=words.number,
+        verdict=words.verdict_words,
+        ratio=words.ratio,
+        ms=words.milliseconds,
+        size=words.size,
+        error=words.error,
+        shape=words.shape,
+        moment=words.moment,
+        plural=lambda count, one, many="": words.plural(count, one, many),
+        coded=lambda code: words.line(code, 80).replace("_", " "),
+    )
+    pages.globals.update(marks=words.VERDICT_MARKS, verdicts=VERDICT_WORDS, interval=_interval)
+    return pages
+
+
+def policy(style: str, script: str) -> str:
+    """A Content-Security-Policy that allows this very style sheet and this very script, and nothing else."""
+
+    def digest(text: str) -> str:
+        return base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()
+
+    return (
+        f"default-src 'none'; style-src 'sha256-{digest(style)}'; script-src 'sha256-{digest(script)}'; "
+        "base-uri 'none'; form-action 'none'"
+    )
+
+
+def _interval(part: PartResult) -> Any:
+    from markupsafe import Markup
+
+    time = part.time
+    if time is None:
+        return ""
+    allowance = None if "not_graded" in time.flags else time.allowance
+    return Markup(charts.interval(time.ratio, time.ratio_interval, allowance))
+
+
+def _pieces(file: Any) -> Iterator[Any]:
+    """What was rendered before, piece by piece, as markup that is not escaped again."""
+    from markupsafe import Markup
+
+    file.seek(0)
+    while piece := file.read(_COPY_CHARACTERS):
+        yield Markup(piece)

@@ -1,0 +1,135 @@
+"""What of a part its student may be told when some of its cases are hidden: the one place that decides it.
+
+A hidden case is told by one sentence: that one failed. Its name, shape, numbers and diagnosis stay with the staff.
+
+That alone would not keep it secret, for the kernel has seen its inputs and may repeat them: in what it prints, in an
+exception's text, even in a "wrong" value of a later public case. So whatever the kernel said or computed after its
+first hidden case is told without text or numbers of its own making. What came before it is told in full. (A bit per
+case, right or wrong, is left to it, as in any test.)
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from grader.assignment import Assignment
+from grader.report import words
+from grader.results import CaseResult, Diagnosis, PartResult, SubmissionResult
+
+#: Verdicts that are known before the kernel has seen any input.
+BEFORE_INPUTS = ("compile_error", "missing")
+BEFORE_INPUTS_CODES = ("load_error", "load_crash", "load_timeout", "not_bound")
+
+HIDDEN_FAILED = (
+    "At least one hidden test failed: an input that is not in the handout. Try shapes of your own: N that no tile "
+    "divides, N of 1, several batches and heads, a d that is no multiple of 16."
+)
+HIDDEN_ENDED = "It ended on a hidden test: an input that is not in the handout. Try shapes of your own."
+PRINTED_WITHHELD = (
+    "(What it printed is not shown, because it also ran on hidden tests. Run gpt149.py to see it.)"
+)
+
+#: Numbers that a fixed sentence may hold ("head 0", "1 + x", "2^x"); any other may be of the kernel's choice.
+_FIXED_NUMBERS = {"0", "1", "2", "4"}
+
+
+@dataclass(frozen=True)
+class StudentView:
+    """One part as its student may see it.
+
+    `part` holds no hidden case, and no text or number from after the first of them; `hidden_passed` is None when the
+    part has no hidden case that was reached.
+    """
+
+    part: PartResult
+    hidden_passed: bool | None
+    note: str = ""
+    """What is honest to add: that a hidden test failed, or that something is not shown."""
+
+    @property
+    def all_passed(self) -> bool:
+        return self.part.verdict == "pass" and self.hidden_passed is not False
+
+
+def view(part: PartResult, hidden_names: Sequence[str] = ()) -> StudentView:
+    """What the student may be told of this part. `hidden_names`: those of the hidden cases, reached or not."""
+    hidden = [case for case in part.cases if case.hidden]
+    if not hidden and not hidden_names:
+        return StudentView(part, None)
+    first_hidden = next((k for k, case in enumerate(part.cases) if case.hidden), len(part.cases))
+    public = tuple(
+        case if k < first_hidden else _without_numbers(case)
+        for k, case in enumerate(part.cases)
+        if not case.hidden
+    )
+    failed = any(not case.ok for case in hidden)
+    ended_hidden = _ended_on_hidden(part, first_hidden, hidden_names)
+    diagnosis = _diagnosis(part, public, first_hidden, ended_hidden)
+    notes = [HIDDEN_FAILED] if failed else []
+    if ended_hidden:
+        notes = [HIDDEN_ENDED]
+    if part.output:
+        notes.append(PRINTED_WITHHELD)
+    told = replace(part, cases=public, diagnosis=diagnosis, output="")
+    passed = None if not hidden and not ended_hidden else not (failed or ended_hidden)
+    return StudentView(told, passed, "\n".join(notes))
+
+
+def views(assignment: Assignment, result: SubmissionResult) -> tuple[StudentView, ...]:
+    """Every part of a result, with the names of the hidden cases taken from the assignment."""
+    names = {part.id: hidden_names(assignment, part.id) for part in assignment.parts}
+    return tuple(view(part, names.get(part.id, ())) for part in result.parts)
+
+
+def hidden_names(assignment: Assignment, part_id: str) -> tuple[str, ...]:
+    parts = [part for part in assignment.parts if part.id == part_id]
+    return tuple(case.name for part in parts for case in part.cases if case.hidden)
+
+
+def numberless(message: str) -> str:
+    """The sentences of a diagnosis that hold no number of the kernel's making; "" when none is left.
+
+    The rest ("Expected 0.1, got 103 at ...") is where a kernel can say something: it chose the 103.
+    """
+    sentences = re.split(r"(?<=[.?!])\s+|\n+", message.strip())
+    kept = [
+        sentence
+        for sentence in sentences
+        if {n.rstrip(".,") for n in re.findall(r"(?<![\w^.])[-+]?\d[\d.,e+-]*", sentence)} <= _FIXED_NUMBERS
+        and not re.search(r"\b(nan|inf)\b", sentence, re.IGNORECASE)
+    ]
+    return words.line(" ".join(kept), 600)
+
+
+def _without_numbers(case: CaseResult) -> CaseResult:
+    diagnosis = case.diagnosis and Diagnosis(case.diagnosis.code, numberless(case.diagnosis.message))
+    return replace(case, max_error=None, diagnosis=diagnosis, output_sha256=None)
+
+
+def _ended_on_hidden(part: PartResult, first_hidden: int, names: Sequence[str]) -> bool:
+    """Whether a call without an answer (a crash, a hang) was one on a hidden case: its message names the case."""
+    if part.verdict not in ("crash", "timeout") or part.diagnosis is None:
+        return False
+    return any(f"'{name}'" in part.diagnosis.message for name in names)
+
+
+def _diagnosis(
+    part: PartResult, public: tuple[CaseResult, ...], first_hidden: int, ended_hidden: bool
+) -> Diagnosis | None:
+    """The part's diagnosis if it was told from what may be told, else that of a public case, else none."""
+    own = part.diagnosis
+    if own is None:
+        return None
+    if part.verdict in BEFORE_INPUTS or own.code in BEFORE_INPUTS_CODES:
+        return own
+    if part.verdict == "wrong":
+        told = [case.diagnosis for case in public if case.diagnosis]
+        return own if own in told else next(iter(told), None)
+    if ended_hidden:
+        return None
+    if first_hidden == len(part.cases):
+        return own
+    # It crashed on a public case, but after hidden ones: an exception's text is the student's own.
+    return Diagnosis(own.code, "" if own.code == "exception" else numberless(own.message))

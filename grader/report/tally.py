@@ -1,0 +1,159 @@
+"""What a class report keeps of each student once its row has gone by: numbers, links and short names, never a result."""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from grader.assignment import Assignment
+from grader.report import student, words
+from grader.report.charts import Dot
+from grader.results import Flag, PartResult, SubmissionResult
+
+if TYPE_CHECKING:
+    from grader.report.classbook import Row
+
+#: Links per group; a group of half the class is not read name by name.
+MOST_LINKS = 80
+
+
+@dataclass(frozen=True)
+class Link:
+    anchor: str
+    name: str
+
+
+@dataclass
+class Links:
+    """Who belongs to a group, each once, in order."""
+
+    shown: list[Link] = field(default_factory=list)
+    anchors: set[str] = field(default_factory=set)
+
+    def add(self, link: Link) -> None:
+        if link.anchor not in self.anchors and len(self.shown) < MOST_LINKS:
+            self.shown.append(link)
+        self.anchors.add(link.anchor)
+
+    @property
+    def count(self) -> int:
+        return len(self.anchors)
+
+    @property
+    def unshown(self) -> int:
+        return self.count - len(self.shown)
+
+
+@dataclass
+class PartTally:
+    id: str
+    title: str
+    verdicts: Counter[str] = field(default_factory=Counter)
+    dots: list[Dot] = field(default_factory=list)
+    allowances: list[float] = field(default_factory=list)
+
+
+@dataclass
+class Group:
+    """Students with the same diagnosis. `example` is its message without the numbers of one student."""
+
+    code: str
+    example: str
+    parts: Counter[str] = field(default_factory=Counter)
+    links: Links = field(default_factory=Links)
+
+
+@dataclass(frozen=True)
+class Raised:
+    """A flag that a person should look at, and whose it is."""
+
+    link: Link
+    part_id: str
+    flag: Flag
+
+
+class Tally:
+    def __init__(self, assignment: Assignment) -> None:
+        self.parts = {part.id: PartTally(part.id, part.title) for part in assignment.parts if part.points > 0}
+        self.submissions = self.perfect = self.flagged = 0
+        self.totals: list[float] = []
+        self.max_points = 0.0
+        self.groups: dict[str, Group] = {}
+        self.raised: list[Raised] = []
+        self.notes: Counter[str] = Counter()
+        self.troubles: list[tuple[Link, str]] = []
+        self.settings: dict[str, Counter[str]] = {
+            "sandbox": Counter(),
+            "machine": Counter(),
+            "toolchain": Counter(),
+        }
+
+    def add(self, row: Row, link: Link) -> None:
+        self.submissions += 1
+        if row.total is not None and math.isfinite(row.total):
+            self.totals.append(row.total)
+            self.max_points = max(self.max_points, row.max_points or 0.0)
+        if row.trouble or row.result is None:
+            self.troubles.append((link, words.line(row.trouble or "no verdict", 300)))
+        if row.result is None:
+            return
+        self.perfect += all(part.verdict == "pass" for part in row.result.parts)
+        self._settings(row.result)
+        for part in row.result.parts:
+            self._part(part, link)
+        raised = list(flags_of(row.result))
+        self.raised += [Raised(link, part_id, flag) for part_id, flag in raised]
+        self.flagged += bool(raised)
+
+    def _part(self, part: PartResult, link: Link) -> None:
+        tally = self.parts.setdefault(part.id, PartTally(part.id, part.title))
+        tally.verdicts[part.verdict] += 1
+        time = part.time
+        if time is not None and math.isfinite(time.ratio) and time.ratio > 0:
+            tally.dots.append(Dot(time.ratio, time.verdict == "slow", link.anchor, link.name))
+            if "not_graded" not in time.flags and math.isfinite(time.allowance):
+                tally.allowances.append(time.allowance)
+        self.notes.update({flag.code for flag in part.flags if flag.level == "note"})
+        if part.diagnosis is not None:
+            self._diagnosis(part, link)
+
+    def _diagnosis(self, part: PartResult, link: Link) -> None:
+        found = part.diagnosis
+        assert found is not None
+        group = self.groups.setdefault(found.code, Group(found.code, ""))
+        # A compiler's message is one student's own; the code says what they share.
+        if not group.example and found.code != "compile_error":
+            group.example = student.numberless(found.message)
+        group.parts[part.id] += 1
+        group.links.add(link)
+
+    def _settings(self, result: SubmissionResult) -> None:
+        self.settings["sandbox"][sandbox_words(result)] += 1
+        machine = [result.machine.get(key) for key in ("processor", "system")]
+        cores = result.machine.get("cores")
+        machine.append(f"{cores} cores" if cores else None)
+        self.settings["machine"][", ".join(words.line(str(fact), 80) for fact in machine if fact)] += 1
+        tools = [result.toolchain.get("compiler")]
+        tools += [
+            f"{key} {result.toolchain[key]}" for key in ("torch", "python") if result.toolchain.get(key)
+        ]
+        self.settings["toolchain"][", ".join(words.line(str(fact), 80) for fact in tools if fact)] += 1
+
+    def common(self) -> list[Group]:
+        """Diagnoses by the number of students who share them."""
+        return sorted(self.groups.values(), key=lambda group: (-group.links.count, group.code))
+
+
+def flags_of(result: SubmissionResult) -> list[tuple[str, Flag]]:
+    """Flags a person should look at, as (part id or "", flag): the parts' first, then those of the whole only."""
+    found = [(part.id, flag) for part in result.parts for flag in part.flags if flag.level != "note"]
+    of_parts = {flag for _, flag in found}
+    return found + [("", flag) for flag in result.flags if flag.level != "note" and flag not in of_parts]
+
+
+def sandbox_words(result: SubmissionResult) -> str:
+    tier, applied = result.sandbox.get("tier", "unknown"), result.sandbox.get("applied", [])
+    names = ", ".join(map(str, applied)) if isinstance(applied, (list, tuple)) else str(applied)
+    return words.line(f"tier {tier}" + (f" ({names})" if names else ""), 200)

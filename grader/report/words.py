@@ -1,0 +1,103 @@
+"""Text of strangers made fit for a page, and numbers as people read them: shared by every report of a class.
+
+Names, file names and printed output come from students. Each report has an escaping of its own for its own format
+(CSV, HTML); what they share is here: nothing that a terminal would obey, that turns the direction of the text around
+it, that cannot be encoded, or that does not end.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+import unicodedata
+from datetime import datetime
+
+from grader import profile
+from grader.report.terminal import VERDICT_WORDS
+from grader.results import Verdict
+
+#: A mark beside the colour of each verdict, for those who do not see the colour.
+VERDICT_MARKS: dict[str, str] = {
+    "pass": "✓",
+    "wrong": "✗",
+    "slow": "≫",
+    "crash": "!",
+    "timeout": "∞",
+    "compile_error": "#",
+    "missing": "–",
+    "rejected": "⊘",
+}
+
+#: What a terminal obeys: CSI sequences (colours, cursor), OSC sequences (titles, links), two-byte escapes.
+_ESCAPES = re.compile(r"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)?|[ -/]*[0-~])")
+#: Control characters but tab and newline, lone surrogates, embeddings and overrides of direction, and line separators.
+_HARMFUL = re.compile(
+    "[\x00-\x08\x0b-\x1f\x7f-\x9f\u2028-\u202e\u2066-\u2069\ud800-\udfff\ufdd0-\ufdef\ufffe\uffff]"
+)
+_MARKS = "\u0300-\u036f\u0483-\u0489\u1ab0-\u1aff\u1dc0-\u1dff\u20d0-\u20ff\ufe20-\ufe2f"
+#: More combining marks than any script needs: they climb over the lines above.
+_PILES = re.compile(f"([{_MARKS}]{{4}})[{_MARKS}]+")
+
+
+def verdict_words(verdict: Verdict) -> str:
+    """The verdict as the student's own run words it, in small letters: "right, but too slow"."""
+    return VERDICT_WORDS[verdict].lower()
+
+
+def block(text: str, limit: int = 4000, lines: int = 200) -> str:
+    """Several lines of a stranger's text, cut at `limit` characters and `lines` lines, with a word on what was cut."""
+    # Cleaning costs time per character, and what is printed can be long: cut first, with room for what is removed.
+    kept = _ESCAPES.sub("", text[: 4 * limit].replace("\r\n", "\n"))
+    kept = _PILES.sub(r"\1", _HARMFUL.sub("\ufffd", kept))
+    short = "\n".join(kept[:limit].split("\n")[:lines])
+    return (
+        short if len(short) == len(kept) and len(text) <= 4 * limit else short.rstrip() + "\n... (cut here)"
+    )
+
+
+def line(text: str, limit: int = 200) -> str:
+    """One line of a stranger's text: as `block`, with white space run together."""
+    kept = _ESCAPES.sub("", text[: 4 * limit])
+    kept = " ".join(_PILES.sub(r"\1", _HARMFUL.sub("\ufffd", kept)).split())
+    if len(kept) <= limit and len(text) <= 4 * limit:
+        return kept
+    kept = kept[: limit - 1]
+    while kept and unicodedata.combining(kept[-1]):
+        kept = kept[:-1]
+    return kept + "…"
+
+
+def number(value: float | None) -> str:
+    """Points and counts without trailing zeros: 12.5, 40; a dash where there is none."""
+    return "–" if value is None or not math.isfinite(value) else f"{round(value, 2):g}"
+
+
+def plural(count: int, one: str, many: str = "") -> str:
+    """1 student, 3 students."""
+    return f"{count} {one if count == 1 else many or one + 's'}"
+
+
+def ratio(value: float) -> str:
+    return f"{value:.2f}" if math.isfinite(value) and abs(value) < 1000 else "–"
+
+
+def milliseconds(value: float) -> str:
+    return f"{value:.3g} ms" if value < 10 else f"{value:.1f} ms"
+
+
+def size(count: int | None) -> str:
+    """Bytes for people; a dash where nothing was measured."""
+    return "–" if count is None else profile.size(count)
+
+
+def error(value: float | None) -> str:
+    """A largest absolute error: 3.1e-06; nothing where there was none to take."""
+    return "" if value is None or not math.isfinite(value) else f"{value:.1e}"
+
+
+def shape(sizes: dict[str, int]) -> str:
+    return " ".join(f"{name}={value}" for name, value in sizes.items())
+
+
+def moment(when: datetime | None) -> str:
+    return "" if when is None else when.strftime("%Y-%m-%d %H:%M")

@@ -1,0 +1,287 @@
+"""A class on paper: rows for the report tests with every verdict, hidden cases, absent values and hostile text.
+
+Nothing is judged here. The numbers are drawn from a seed, so that a large class looks like one.
+"""
+
+from __future__ import annotations
+
+import math
+import random
+from collections.abc import Iterator
+from dataclasses import replace
+from datetime import datetime, timedelta, timezone
+from pathlib import Path
+
+from grader.assignment import Assignment, load
+from grader.report.classbook import Row
+from grader.results import (
+    CaseResult,
+    Diagnosis,
+    Flag,
+    Memory,
+    PartResult,
+    Score,
+    ScoreLine,
+    SubmissionResult,
+    Timing,
+    Verdict,
+)
+
+ROOT = Path(__file__).resolve().parent.parent
+SHAPE = {"B": 1, "H": 4, "N": 1024, "d": 32, "Br": 256, "Bc": 256}
+#: A shape and a name that no student may ever read.
+SECRET_SHAPE = {"B": 3, "H": 5, "N": 7919, "d": 37, "Br": 13, "Bc": 11}
+SECRET_NAME = "staff primes"
+SECRET_NUMBER = 0.768231
+
+ABSURD_NAMES = (
+    "<script>alert(1)</script>",
+    '=HYPERLINK("http://x","click")',
+    "+1+1",
+    "-2+3",
+    "@SUM(A1:A9)",
+    "\t=1+1",
+    "\r=cmd|' /C calc'!A0",
+    "＝1+1",
+    "أحمد بن محمد",
+    "\u202eevil\u202c name",
+    "Z" + "\u0301" * 60 + "algo",
+    "x" * 10_000,
+    "张伟 \U0001f600",
+    "a\x1b[31mred\x1b[0m\x07\x00 b",
+    '"><img src=x onerror=alert(1)>',
+    "lone \ud800 surrogate",
+    "{{ 7 * 7 }} {% raw %}",
+    "",
+    'O\'Brien, Séan; "Quote"',
+    "line\nbreak\u2028and more",
+)
+
+WORDS = {
+    "remainder_tile": "The last tile of rows is wrong when the tile does not divide N. Expected 0.25, got 0 at (b=0, "
+    "h=0, i=96, j=0); 640 of 12360 elements are wrong.",
+    "heads_copied": "Every head holds the result of head 0 of its batch: the index h is not used. Expected 0.5, got "
+    "0.1 at (b=0, h=1, i=0, j=0); 98304 of 131072 elements are wrong.",
+    "linear_exp": "The weights are 1 + x in place of exp(x), which is close for tiny scores only. Expected 0.9, got "
+    "1.4 at (b=0, h=0, i=0, j=0); all 131072 elements are wrong.",
+    "not_written": "not written yet: every element is 0.",
+    "lost_scale": "In the flash update, the old O counts too little: is it read back, and multiplied by li before PV "
+    "is added? Expected 0.102473, got 0.04499 at (b=0, h=0, i=0, j=0); all 131072 elements are wrong.",
+}
+NAMES = ("published ramp", "random", "ragged", "one row", "one-hot values", "permuted keys")
+
+
+def assignment() -> Assignment:
+    return load(ROOT / "configs" / "gpt149.yaml")
+
+
+def timing(ratio: float, *, slow: bool = False, graded: bool = True, reference_ms: float = 160.0) -> Timing:
+    return Timing(
+        reference_ms=reference_ms,
+        student_ms=reference_ms * ratio,
+        ratio=ratio,
+        ratio_interval=(ratio * 0.97, ratio * 1.04),
+        ratio_confidence=0.98,
+        rounds=8,
+        clock="cpu",
+        allowance=max(1.1, 1 + 15 / reference_ms),
+        verdict="slow" if slow else "pass",
+        self_ratio=1.0,
+        fit=True,
+        flags=() if graded else ("not_graded",),
+    )
+
+
+def cases(
+    wrong: str | None = None, hidden_wrong: bool = False, hidden: bool = True
+) -> tuple[CaseResult, ...]:
+    """Six public cases and two hidden ones; `wrong` is the diagnosis code that three public ones share."""
+    diagnosis = Diagnosis(wrong, WORDS[wrong], (0, 0, 0, 0), 0.5, 0.1, 10, 20) if wrong else None
+    found = []
+    for k, name in enumerate(NAMES):
+        bad = diagnosis is not None and k % 2 == 1
+        found.append(CaseResult(name, dict(SHAPE), not bad, 0.4 if bad else 3e-6, diagnosis if bad else None))
+    secret = Diagnosis("row_range", f"Rows 7907 to 7918 are wrong. Expected {SECRET_NUMBER}, got 0 at (b=2).")
+    found.append(
+        CaseResult(
+            SECRET_NAME,
+            dict(SECRET_SHAPE),
+            not hidden_wrong,
+            SECRET_NUMBER if hidden_wrong else 1e-6,
+            secret if hidden_wrong else None,
+            hidden=True,
+            output_sha256="ab" * 32 if hidden_wrong else None,
+        )
+    )
+    return tuple(found) if hidden else tuple(found[:-1])
+
+
+def part(
+    part_id: str,
+    title: str,
+    points: float,
+    verdict: Verdict = "pass",
+    *,
+    ratio: float = 1.0,
+    timed: bool = True,
+) -> PartResult:
+    """One part with what a part of that verdict holds."""
+    memory = Memory(557056, 557056, 3174400, 2990080)
+    slow = verdict == "slow"
+    made = PartResult(part_id, title, verdict, 0.0, points)
+    if verdict in ("pass", "slow"):
+        time = timing(ratio, slow=slow, graded=part_id != "part4") if timed else None
+        return replace(made, points=points / 2 if slow else points, cases=cases(), time=time, memory=memory)
+    if verdict == "wrong":
+        code = sorted(WORDS)[int(ratio * 100) % len(WORDS)]
+        wrong = cases(code)
+        return replace(made, cases=wrong, diagnosis=wrong[1].diagnosis, memory=memory)
+    message = {
+        "crash": "myFlashAttention on the input 'ragged' crashed with SIGSEGV: a read or write outside an array. "
+        "Run again with --sanitize to see the line.",
+        "timeout": "myFusedAttention on the input 'ragged' did not end within 10 s.",
+        "compile_error": "module.cpp:12:5: error: 'tmp' was not declared in this scope\n"
+        "   12 |     tmp[i] = x<y>;\n      |     ^~~",
+        "missing": 'myFlashAttention is not bound: add m.def("myFlashAttention", &myFlashAttention).',
+        "rejected": "It loads the reference library.",
+    }[verdict]
+    code = {"crash": "sigsegv", "missing": "not_bound"}.get(verdict, verdict)
+    flags = (
+        (Flag("loads_library", "It opened a library while it ran.", "rejected"),)
+        if verdict == "rejected"
+        else ()
+    )
+    return replace(made, diagnosis=Diagnosis(code, message), flags=flags)
+
+
+def hidden_failure(part_id: str = "part2", points: float = 20.0) -> PartResult:
+    """Right on every public case, wrong on the hidden one."""
+    found = cases(hidden_wrong=True)
+    return PartResult(part_id, "Blocked", "wrong", 0.0, points, cases=found, diagnosis=found[-1].diagnosis)
+
+
+def result(
+    parts: tuple[PartResult, ...], submission_id: str = "s", flags: tuple[Flag, ...] = ()
+) -> SubmissionResult:
+    return SubmissionResult(
+        submission_id=submission_id,
+        sha256="0123456789abcdef" * 4,
+        assignment="gpt149",
+        machine={"system": "Linux x86_64", "processor": "Some CPU @ 2.50GHz", "cores": 2},
+        toolchain={"compiler": "g++ 12.2.0", "torch": "2.13.0+cpu", "python": "3.11.7"},
+        sandbox={"tier": "A", "applied": ["bubblewrap", "seccomp", "rlimits"]},
+        parts=parts,
+        flags=(*flags, *(flag for part in parts for flag in part.flags)),
+        points=sum(part.points for part in parts),
+        max_points=sum(part.max_points for part in parts),
+    )
+
+
+def score(
+    found: SubmissionResult, late_days: int = 0, write_up: float | None = 5.0, extra: float = 0.0
+) -> Score:
+    lines = [ScoreLine(part.id, part.title, part.points, part.max_points) for part in found.parts]
+    lines.append(ScoreLine("writeup", "Write-up", write_up or 0.0, 7.0))
+    lines.append(ScoreLine("part3_extra", "Extra credit, part 3", extra, 0.0))
+    earned = sum(line.points for line in lines)
+    penalty = min(earned, 10.0 * late_days)
+    pending = ("writeup",) if write_up is None else ()
+    return Score(tuple(lines), earned, late_days, penalty, earned - penalty, found.max_points + 7.0, pending)
+
+
+PARTS = (
+    ("4Dread", "4-D Read", 1.5),
+    ("4Dwrite", "4-D Write", 1.5),
+    ("part1", "Naive Unfused Attention", 10.0),
+    ("part2", "Blocked Matrix Multiply and Unfused Softmax", 20.0),
+    ("part3", "Fused Attention", 25.0),
+    ("part4", "Flash Attention", 35.0),
+)
+VERDICTS: tuple[Verdict, ...] = (
+    "pass",
+    "wrong",
+    "slow",
+    "crash",
+    "timeout",
+    "compile_error",
+    "missing",
+    "rejected",
+)
+_FIRST = "Ada Ben Chen Dilnoza Eka Femi Grace Hiro Ines Jamal Kofi Lena Mei Noor Olu Priya Quinn Rosa Sam Tariq".split()
+_LAST = "Abara Bauer Castro Dang Eriksen Fofana Gupta Haddad Ito Jensen Kaya Lopez Moreau Nagy Okafor Park".split()
+
+
+def student(k: int, draw: random.Random) -> Row:
+    """Student k of a plausible class."""
+    skill = min(1.0, draw.betavariate(4, 1.3))
+    broken = draw.random() < 0.03
+    parts = []
+    for number, (part_id, title, points) in enumerate(PARTS):
+        lost = draw.random() > skill + 0.25 - 0.06 * number
+        verdict: Verdict = (
+            draw.choice(("wrong", "wrong", "wrong", "crash", "timeout", "missing")) if lost else "pass"
+        )
+        ratio = math.exp(draw.gauss(0.0, 0.06)) * (draw.uniform(1.3, 4) if draw.random() < 0.06 else 1)
+        if broken:
+            verdict = "compile_error"
+        elif verdict == "pass" and ratio > 1.2 and part_id in ("part1", "part2", "part3"):
+            verdict = "slow"
+        made = part(part_id, title, points, verdict, ratio=ratio, timed=part_id.startswith("part"))
+        if verdict == "pass" and draw.random() < 0.01:
+            flag = Flag("library_call", "It calls at::matmul, which does the exercise's work.", "review")
+            made = replace(made, flags=(flag,))
+        elif made.time and draw.random() < 0.1:
+            made = replace(made, flags=(Flag("undecided"),))
+        if verdict == "pass" and draw.random() < 0.03:
+            hidden = hidden_failure(part_id, points)
+            made = replace(hidden, title=title)
+        if draw.random() < 0.1:
+            made = replace(made, output="debug: \x1b[31mi=3\x1b[0m <b>tile</b>\n" * draw.randint(1, 30))
+        parts.append(made)
+    name = f"{draw.choice(_FIRST)} {draw.choice(_LAST)}"
+    found = result(tuple(parts), f"{name.lower().replace(' ', '_')}_{k}")
+    late = draw.choice((0,) * 9 + (1, 2))
+    return Row(
+        found.submission_id,
+        name,
+        f"student{k}@example.edu",
+        found,
+        score(found, late, extra=draw.choice((0, 0, 0, 3))),
+        None,
+        datetime(2025, 11, 3, 12, tzinfo=timezone.utc) + timedelta(minutes=7 * k),
+        late,
+    )
+
+
+def absurd_rows() -> list[Row]:
+    """One row per absurd name, verdict and kind of absence."""
+    rows = []
+    for k, name in enumerate(ABSURD_NAMES):
+        verdict = VERDICTS[k % len(VERDICTS)]
+        parts = tuple(part(i, title, points, verdict, ratio=0.8 + 0.2 * k) for i, title, points in PARTS)
+        hostile = replace(
+            parts[2],
+            output="\x1b[2J\x1b]0;title\x07<script>alert(2)</script>\r\n=1+1\n" * 400,
+            flags=(*parts[2].flags, Flag("odd", "<img src=x onerror=alert(3)> " * 20, "review")),
+        )
+        found = result(
+            (*parts[:2], hostile, *parts[3:]), f"absurd_{k}", flags=(Flag("whole", "=1+1", "review"),)
+        )
+        rows.append(Row(f"absurd_{k}", name, "=a@b.c", found, score(found, write_up=None), None))
+    bare = PartResult(
+        "part1", "Naive Unfused Attention", "pass", 10.0, 10.0, memory=Memory(None, None, None, None)
+    )
+    unsure = replace(bare, id="part2", time=replace(timing(math.nan), ratio_interval=(math.nan, math.nan)))
+    rows.append(Row("bare", "", "", result((bare, unsure)), None, None))
+    broken = "the archive is broken: it ends in the middle of module.cpp"
+    rows.append(Row("broken", "Broken Archive", "b@example.edu", None, None, broken))
+    rows.append(Row("nothing", "Nothing <i>At All</i>", "", None, None, None))
+    return rows
+
+
+def the_class(count: int, seed: int = 149) -> Iterator[Row]:
+    """A plausible class, one row at a time, and the absurd rows at its end."""
+    draw = random.Random(seed)
+    for k in range(count):
+        yield student(k, draw)
+    yield from absurd_rows()
