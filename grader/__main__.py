@@ -7,6 +7,7 @@ import contextlib
 import importlib
 import os
 import sys
+import traceback
 from collections.abc import Sequence
 from pathlib import Path
 from typing import NoReturn
@@ -210,6 +211,10 @@ def main() -> NoReturn:
         if not isinstance(error, BrokenPipeError):
             print(f"grader: {error}", file=sys.stderr)
         code = 141 if isinstance(error, BrokenPipeError) else EXIT_KIT
+    except Exception:
+        traceback.print_exc()
+        print("grader: this is a fault of the kit: please report it with the lines above", file=sys.stderr)
+        code = EXIT_KIT
     with contextlib.suppress(OSError):
         sys.stdout.flush()
         sys.stderr.flush()

@@ -114,16 +114,10 @@ def run(wanted: Wanted, stream: TextIO = sys.stdout, command: Sequence[str] = ()
 
 
 def found(wanted: Wanted, assignment: Assignment, scratch: Path) -> list[Submission]:
-    """All submissions, in a private place. Raises UsageError when there is none, or not the one that --only names."""
-    private = scratch / "submissions"
-    private.mkdir(mode=0o700)
+    """All submissions, in a private place. Raises UsageError when there are none, or not those that --only names."""
     # Workers and runners under other users pass through to their own folders, and cannot list it.
     scratch.chmod(0o711)
-    submissions = submission.find(wanted.submissions, assignment.source, private)
-    if not submissions:
-        raise UsageError(
-            f"{wanted.submissions} holds no submission (a {assignment.source}, a folder or a zip of one)"
-        )
+    submissions = submission.find(wanted.submissions, assignment.source, scratch / "submissions")
     taken = {item.id for item in submissions}
     for k, item in enumerate(submissions):
         if item.id.casefold() in RESERVED:
@@ -155,11 +149,7 @@ def plan(wanted: Wanted, start: Run, submissions: list[Submission], history: His
     for item in submissions:
         if wanted.only and item.id not in wanted.only:
             continue
-        source = (
-            fingerprints.of_text(item.error or "")
-            if item.source is None
-            else fingerprints.of_files(item.path)
-        )
+        source = item.sha256 or fingerprints.of_text(item.error or "")
         prints = Fingerprints(source, start.assignment_fingerprint, start.kit, settings)
         record = history.records.get(item.id)
         reason = out_of_date(wanted, record, prints)
@@ -187,7 +177,7 @@ def entry_of(item: Submission) -> Entry:
         name=item.name,
         emails=tuple(item.emails),
         submitted_at=item.submitted_at.isoformat() if item.submitted_at else None,
-        late_s=item.late_s,
+        marked_late=item.marked_late,
         error=item.error,
     )
 
@@ -212,6 +202,9 @@ def tell_plan(
             f"{len(gone)} earlier results are of nobody in {wanted.submissions}: {shortened(gone)}; "
             "they are kept, but not in the reports"
         )
+    late = [item.id for item in submissions if item.marked_late]
+    if late:
+        lines.append(f"{len(late)} are marked late, but not by how much (no penalty): {shortened(late)}")
     if lines:
         tell("\n".join(lines), stream)
 

@@ -75,13 +75,12 @@ def result_of(
 def score_of(
     assignment: Assignment, entry: Entry, result: SubmissionResult | None, points: Manual
 ) -> Score | None:
-    """Points by the rubric and by hand, less late days: by the time of submission, else by what the platform told."""
+    """Points by the rubric and by hand, less late days where the time of submission is known."""
     if result is None:
         return None
     at = submitted_at(entry)
     late_s = score.lateness_s(assignment, at) if at else None
-    given = points.get(entry.submission_id)
-    return score.score(assignment, result, given, entry.late_s if late_s is None else late_s)
+    return score.score(assignment, result, points.get(entry.submission_id), late_s)
 
 
 def submitted_at(entry: Entry) -> datetime | None:

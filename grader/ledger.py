@@ -49,13 +49,13 @@ class Run:
 
 @dataclass(frozen=True)
 class Entry:
-    """One who handed in. `late_s` counts from the due date (None: unknown); `error`: why there is nothing to grade."""
+    """One who handed in. `marked_late`: the platform says so, not by how much. `error`: why nothing can be graded."""
 
     submission_id: str
     name: str
     emails: tuple[str, ...] = ()
     submitted_at: str | None = None
-    late_s: float | None = None
+    marked_late: bool = False
     error: str | None = None
 
 

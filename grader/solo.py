@@ -27,19 +27,14 @@ def run(
 ) -> bool:
     """Grade what `path` holds; True when every part passed.
 
-    Raises UsageError when that is not exactly one submission, or the result cannot be written.
+    Raises UsageError when there is nothing at `path`, or the result cannot be written.
     """
     assignment = load(config, seed)
     if json_file and not json_file.absolute().parent.is_dir():
         raise UsageError(f"--json: no such folder: {json_file.absolute().parent}")
     box = sandbox.choose(tier, trust)
     with tempfile.TemporaryDirectory(prefix="gpt149-one-", ignore_cleanup_errors=True) as scratch:
-        found = submission.find(path, assignment.source, Path(scratch))
-        if len(found) != 1:
-            raise UsageError(
-                f"{path} holds {len(found)} submissions: name one of them, or grade all with `run {path} --out DIR`"
-            )
-        only = found[0]
+        only = submission.find_one(path, assignment.source, Path(scratch) / "submission")
         terminal = Terminal()
         if only.source is None:
             terminal.say(f"{path}: {only.error}")
@@ -52,8 +47,9 @@ def run(
             terminal,
             sandbox=box,
         )
+    late_s = score.lateness_s(assignment, only.submitted_at) if only.submitted_at else None
     terminal.scoreboard(result)
-    terminal.say(score_text(score.score(assignment, result, late_s=only.late_s)))
+    terminal.say(score_text(score.score(assignment, result, late_s=late_s)))
     if json_file:
         result_json.write(bounded(result, only.id), json_file)
     return all(part.verdict == "pass" for part in result.parts)
