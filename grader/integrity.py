@@ -11,6 +11,7 @@ All else is "review". What these signs cannot see is written down in docs/design
 from __future__ import annotations
 
 import functools
+import hashlib
 import os
 import platform
 import re
@@ -21,9 +22,12 @@ from typing import TYPE_CHECKING
 
 from grader import elf, symbols
 from grader.results import Flag, ProfileRow, Timing
+from grader.runner import tensor_bytes
 from grader.watch import Evidence
 
 if TYPE_CHECKING:
+    from torch import Tensor
+
     from grader.build import Build
 
 #: What the file calls, by the categories of `grader.symbols`: the flag's code and what a person is told.
@@ -187,3 +191,14 @@ def flops_per_cycle() -> int:
         flags = "amx"
     plain = platform.machine() in ("x86_64", "AMD64") and "amx" not in flags
     return _FLOPS_PER_CYCLE if plain else _FLOPS_PER_CYCLE_WITH_MATRIX_UNITS
+
+
+# ---- equal wrong outputs
+
+
+def output_sha256(output: Tensor) -> str:
+    """Digest of shape, type and bytes. Two people's wrong outputs that agree to the last bit seldom do so by chance."""
+    contiguous = output.contiguous()
+    digest = hashlib.sha256(f"{tuple(output.shape)} {output.dtype} ".encode())
+    digest.update(tensor_bytes(contiguous))
+    return digest.hexdigest()

@@ -7,12 +7,12 @@ verdict at once (a crash, a hang, a missing function) is raised as `Faulty` wher
 from __future__ import annotations
 
 import secrets
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from functools import partial
 from typing import Any
 
-from grader import binding, faults, looks, machine, score
+from grader import binding, faults, integrity, looks, machine, score
 from grader.assignment import Case, Part
 from grader.bench import Bench
 from grader.errors import KitError
@@ -41,6 +41,7 @@ class Judged:
         self.flags: list[Flag] = []
         self.printed = ""
         self.correctness_told = False
+        self.sessions: list[Session] = []
         self.looking = True
         self.look: Look | None = None
         self.last_expected: tuple[Mapping[str, Any], Any] | None = None
@@ -76,12 +77,15 @@ class Judged:
             self.judge()
         except faults.Faulty as fault:
             self.settle(fault)
+        self.look_for_cheats()
         return self.result()
 
     def judge(self) -> None:
         bench, options = self.bench, self.bench.options
         if not self.part.is_torch and not bench.build.ok:
             raise faults.Faulty("compile_error", Diagnosis("compile_error", bench.build.diagnostics))
+        if not self.is_trusted():
+            self.add_flags(flag for flag in integrity.inspect_object(bench.build) if flag.level == "rejected")
         self.check_cases()
         self.tell_correctness()
         if self.verdict in ("crash", "timeout", "missing") or options.sanitize:
@@ -98,12 +102,57 @@ class Judged:
                     break
         self.settle_time()
 
+    def student(self, *, threads: int, cpus: list[int] | None = None) -> Session:
+        """A fresh runner of the student's; what it does is remembered."""
+        self.sessions.append(self.bench.student(self.part, threads=threads, cpus=cpus))
+        return self.sessions[-1]
+
+    # ---- integrity
+
+    def is_trusted(self) -> bool:
+        """Whether nothing of the student's runs here, or not as it would be judged."""
+        return self.part.is_torch or self.bench.options.sanitize
+
+    def look_for_cheats(self) -> None:
+        """What the runs showed besides answers; a proved cheat outweighs any other verdict."""
+        if self.is_trusted() or not self.bench.build.ok:
+            return
+        seen = [
+            flag for s in self.sessions for flag in integrity.evidence_flags(s.evidence, self.bench.build)
+        ]
+        rows = self.look.call.profile if self.look is not None else ()
+        try:
+            self.add_flags([*seen, *integrity.operator_flags(rows), *self.time_flags()])
+        except faults.Faulty as cheat:
+            self.settle(cheat)
+
+    def time_flags(self) -> Iterable[Flag]:
+        from grader import oracle
+
+        if self.time is None or self.part.time is None:
+            return ()
+        return integrity.time_flags(
+            self.time,
+            flops=oracle.ORACLES[self.part.oracle].flops(self.shape),  # type: ignore[union-attr]
+            threads=self.part.time.threads or self.shape["threads"],
+            cores=len(machine.usable_cpus()),
+        )
+
+    def add_flags(self, flags: Iterable[Flag]) -> None:
+        """One flag of each kind is enough. Raises Faulty for a proved cheat."""
+        for flag in flags:
+            if (flag.code, flag.level) not in {(known.code, known.level) for known in self.flags}:
+                self.flags.append(flag)
+        for flag in self.flags:
+            if flag.level == "rejected":
+                raise faults.Faulty("rejected", Diagnosis(flag.code, flag.message))
+
     # ---- results
 
     def check_cases(self) -> None:
         """Every case in turn; a wrong one does not hide the others, a crash ends the part."""
         part = self.part
-        session = self.bench.student(part, threads=self.shape["threads"])
+        session = self.student(threads=self.shape["threads"])
         with session:
             unbound = binding.mismatch(part, session.functions, self.bench.assignment.inputs)
             if unbound is not None:
@@ -145,7 +194,7 @@ class Judged:
     def judge_by_stand_in(self) -> None:
         """The function is not bound, as in files for the published starter: a part that uses it decides."""
         stand_in = Judged(self.bench, self.bench.assignment.part(self.part.stands_in or ""))
-        stand_in.looking = False
+        stand_in.looking, stand_in.sessions = False, self.sessions
         stand_in.check_cases()
         self.cases, self.verdict = stand_in.cases, stand_in.verdict
         self.flags.append(Flag(JUDGED_THROUGH + stand_in.part.id))
@@ -216,7 +265,10 @@ class Judged:
             diagnosis = diagnose.diagnose(
                 part.oracle, inputs, shape, expected, actual, comparison, second=second
             )
-        return CaseResult(name, public_shape, comparison.ok, comparison.max_error, diagnosis)
+        digest = None if comparison.ok else integrity.output_sha256(actual)
+        return CaseResult(
+            name, public_shape, comparison.ok, comparison.max_error, diagnosis, output_sha256=digest
+        )
 
     def expected(self, inputs: Mapping[str, Any], shape: Mapping[str, int]) -> Any:
         """Expected values; the last ones are kept, for a second look at the same inputs."""
@@ -318,7 +370,7 @@ class Judged:
         threads, cpus = rule.threads or self.shape["threads"], machine.timing_cpus(rule.threads)
         with (
             self.bench.reference(threads=threads, cpus=cpus) as reference,
-            self.bench.student(self.part, threads=threads, cpus=cpus) as student,
+            self.student(threads=threads, cpus=cpus) as student,
         ):
             self.warm_up(reference, student)
             self.time = measure.compare(
