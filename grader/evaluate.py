@@ -12,17 +12,17 @@ import gc
 import hashlib
 import sys
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from contextlib import AbstractContextManager, ExitStack, nullcontext
 from pathlib import Path
 
-from grader import binding, machine, sandbox
+from grader import binding, integrity, machine, sandbox
 from grader.assignment import Assignment, Part
 from grader.bench import Bench, Options
-from grader.build import build
+from grader.build import Build, build
 from grader.events import BuildStarted, Built, Listener, PartDone, PartStarted
 from grader.judge import Judged
-from grader.results import PartResult, SubmissionResult
+from grader.results import Flag, PartResult, SubmissionResult
 from grader.session import Zygote
 from grader.toolchain import describe as describe_toolchain
 
@@ -73,7 +73,7 @@ def evaluate(
         toolchain=describe_toolchain(),
         sandbox=sandbox.describe(),
         parts=results,
-        flags=tuple(dict.fromkeys(flag for result in results for flag in result.flags)),
+        flags=_flags(built, results, options),
         points=sum(result.points for result in results),
         max_points=sum(result.max_points for result in results),
     )
@@ -91,6 +91,12 @@ def import_torch() -> None:
         import torch  # noqa: F401
     gc.freeze()
     gc.enable()
+
+
+def _flags(built: Build, results: Iterable[PartResult], options: Options) -> tuple[Flag, ...]:
+    """What the object itself gives away, which no part alone is to blame for, then the parts' own flags."""
+    of_object = () if options.sanitize else integrity.inspect_object(built)
+    return tuple(dict.fromkeys([*of_object, *(flag for result in results for flag in result.flags)]))
 
 
 def _judge(bench: Bench, part: Part) -> PartResult:
