@@ -1,0 +1,162 @@
+"""A GPT to be read in one sitting, with nanoGPT's shapes and names, so that its checkpoints fit as they are.
+
+Its attention takes queries that already hold the scale 1/sqrt(d), because the kernels of the assignment divide by
+nothing. Training and reference use `GPT.forward`, plain causal PyTorch; `textgen.decode` runs the same layers token by
+token around somebody else's attention. B batch, T time, C channels, H heads, d = C / H throughout.
+
+Radford et al. 2019 (GPT-2); Su et al. 2021 (rotary positions); github.com/karpathy/nanoGPT (the shapes).
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Literal
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+ROTARY_BASE = 10_000.0
+
+
+@dataclass(frozen=True)
+class Config:
+    """Sizes of a model. `block_size` is the context it was trained on, in tokens.
+
+    `positions`: "rotary" turns queries and keys, so that only distances count and a window can slide along a text of
+    any length; "learned" adds a vector for each of `block_size` positions, as GPT-2 does. `gelu`: "exact" or "tanh".
+    `scale` multiplies the queries; None means 1/sqrt(d).
+    """
+
+    vocab_size: int
+    block_size: int = 256
+    n_layer: int = 3
+    n_head: int = 3
+    n_embd: int = 96
+    bias: bool = False
+    positions: Literal["rotary", "learned"] = "rotary"
+    gelu: Literal["exact", "tanh"] = "exact"
+    scale: float | None = None
+
+    @property
+    def head_size(self) -> int:
+        return self.n_embd // self.n_head
+
+
+class LayerNorm(nn.Module):
+    """Layer norm with an optional bias."""
+
+    def __init__(self, config: Config) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(torch.ones(config.n_embd))
+        self.bias = nn.Parameter(torch.zeros(config.n_embd)) if config.bias else None
+
+    def forward(self, x: Tensor) -> Tensor:
+        return F.layer_norm(x, self.weight.shape, self.weight, self.bias, 1e-5)
+
+
+class Attention(nn.Module):
+    """The two linear maps around attention; what lies between them is the caller's."""
+
+    def __init__(self, config: Config) -> None:
+        super().__init__()
+        self.config = config
+        self.c_attn = nn.Linear(config.n_embd, 3 * config.n_embd, bias=config.bias)
+        self.c_proj = nn.Linear(config.n_embd, config.n_embd, bias=config.bias)
+        if config.positions == "rotary":
+            half = torch.arange(0, config.head_size, 2) / config.head_size
+            self.register_buffer("frequencies", ROTARY_BASE**-half, persistent=False)  # (d/2,)
+
+    def project(self, x: Tensor, start: int) -> tuple[Tensor, Tensor, Tensor]:
+        """Queries with the scale in them, keys and values of the tokens from position `start` on: (B, H, T, d)."""
+        B, T, C = x.shape
+        config = self.config
+        q, k, v = (
+            part.view(B, T, config.n_head, config.head_size).transpose(1, 2)
+            for part in self.c_attn(x).split(C, dim=2)
+        )
+        if config.positions == "rotary":
+            q, k = self.turn(q, start), self.turn(k, start)
+        scale = 1.0 / math.sqrt(config.head_size) if config.scale is None else config.scale
+        return q * scale, k, v
+
+    def turn(self, x: Tensor, start: int) -> Tensor:
+        """Turn channel pairs (i, i + d/2) by position times frequency, so that q·k depends on the distance alone."""
+        position = torch.arange(start, start + x.shape[2], dtype=torch.float32)
+        angle = position[:, None] * self.frequencies  # (T, d/2)
+        cos, sin = angle.cos(), angle.sin()
+        left, right = x.chunk(2, dim=-1)  # (B, H, T, d/2) each
+        return torch.cat((left * cos - right * sin, left * sin + right * cos), dim=-1)
+
+    def merge(self, y: Tensor) -> Tensor:
+        """Heads side by side again, and mixed: (B, H, T, d) to (B, T, C)."""
+        B, H, T, d = y.shape
+        return self.c_proj(y.transpose(1, 2).reshape(B, T, H * d))
+
+
+class MLP(nn.Module):
+    def __init__(self, config: Config) -> None:
+        super().__init__()
+        self.approximate = "tanh" if config.gelu == "tanh" else "none"
+        self.c_fc = nn.Linear(config.n_embd, 4 * config.n_embd, bias=config.bias)
+        self.c_proj = nn.Linear(4 * config.n_embd, config.n_embd, bias=config.bias)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.c_proj(F.gelu(self.c_fc(x), approximate=self.approximate))
+
+
+class Block(nn.Module):
+    def __init__(self, config: Config) -> None:
+        super().__init__()
+        self.ln_1, self.attn = LayerNorm(config), Attention(config)
+        self.ln_2, self.mlp = LayerNorm(config), MLP(config)
+
+
+class GPT(nn.Module):
+    """Tokens (B, T) to logits (B, T, vocab_size)."""
+
+    def __init__(self, config: Config) -> None:
+        super().__init__()
+        self.config = config
+        self.transformer = nn.ModuleDict({"wte": nn.Embedding(config.vocab_size, config.n_embd)})
+        if config.positions == "learned":
+            self.transformer["wpe"] = nn.Embedding(config.block_size, config.n_embd)
+        self.transformer["h"] = nn.ModuleList(Block(config) for _ in range(config.n_layer))
+        self.transformer["ln_f"] = LayerNorm(config)
+
+    def initialise(self) -> None:
+        """Random weights from torch's current seed, as GPT-2 begins: the maps back into the stream are smaller."""
+        for name, parameter in self.named_parameters():
+            if parameter.dim() == 2:
+                deep = name.endswith("c_proj.weight")
+                nn.init.normal_(parameter, std=0.02 / (math.sqrt(2 * self.config.n_layer) if deep else 1.0))
+
+    @property
+    def blocks(self) -> nn.ModuleList:
+        return self.transformer["h"]
+
+    def embed(self, tokens: Tensor, start: int = 0) -> Tensor:
+        """Tokens (B, T), the first at position `start`, to the stream (B, T, C)."""
+        x = self.transformer["wte"](tokens)
+        if self.config.positions == "learned":
+            x = x + self.transformer["wpe"].weight[start : start + tokens.shape[1]]
+        return x
+
+    def logits(self, x: Tensor) -> Tensor:
+        """The stream (B, T, C) to logits (B, T, vocab_size); the output map is the embedding's transpose."""
+        return F.linear(self.transformer["ln_f"](x), self.transformer["wte"].weight)
+
+    def forward(self, tokens: Tensor, window: int | None = None) -> Tensor:
+        """Logits at every position, each token attending to itself and at most `window` - 1 before it."""
+        T = tokens.shape[1]
+        near = None
+        if window is not None and window < T:
+            near = torch.ones(T, T, dtype=torch.bool).tril().triu(1 - window)  # (T, T), True where it may look
+        x = self.embed(tokens)
+        for block in self.blocks:
+            q, k, v = block.attn.project(block.ln_1(x), 0)
+            y = F.scaled_dot_product_attention(q, k, v, attn_mask=near, is_causal=near is None, scale=1.0)
+            x = x + block.attn.merge(y)
+            x = x + block.mlp(block.ln_2(x))
+        return self.logits(x)

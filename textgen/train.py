@@ -1,0 +1,244 @@
+"""Trains the demo's model from nothing: `python -m textgen.train --out FOLDER`, some minutes on one core.
+
+The same command and seed give the same corpus and the same first weights everywhere; the trained weights differ by
+rounding between machines. Writes plays.safetensors (float16, with the command in its metadata) and plays.tiktoken.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import math
+import sys
+import time
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+
+from grader.errors import UsageError
+from textgen import corpus, tensorfile, tokenizer
+from textgen.corpus import Corpus
+from textgen.model import GPT, Config
+
+HELD_OUT_SEED_OFFSET = 1_000_003
+SHORTEST_CORPUS_CHARS = 5_000
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """Everything that decides the weights. Lengths in tokens unless they say otherwise."""
+
+    corpus_chars: int = 3_000_000
+    held_out_chars: int = 60_000
+    vocab_size: int = 1024
+    n_layer: int = 3
+    n_head: int = 3
+    n_embd: int = 96
+    block_size: int = 256
+    batch: int = 16
+    steps: int = 1100
+    warmup_steps: int = 40
+    learning_rate: float = 4e-3
+    last_learning_rate: float = 2e-4
+    weight_decay: float = 0.05
+    seed: int = 1
+
+
+@dataclass(frozen=True)
+class Material:
+    """What is learned from and what is held out, as text and as tokens (T,)."""
+
+    training: Corpus
+    held_out: Corpus
+    words: tokenizer.Tokenizer
+    training_tokens: Tensor
+    held_out_tokens: Tensor
+
+
+def gather(recipe: Recipe, file: Path | None) -> Material:
+    """Write the corpus, or read the user's own and hold its last twentieth out. Raises UsageError for a useless one."""
+    if file is None:
+        training = corpus.write(recipe.corpus_chars, recipe.seed)
+        held_out = corpus.write(recipe.held_out_chars, recipe.seed + HELD_OUT_SEED_OFFSET)
+    else:
+        text = read_text(file)
+        cut = len(text) - len(text) // 20
+        training, held_out = Corpus(text[:cut], None), Corpus(text[cut:], None)
+    words = tokenizer.train(training.text[:400_000], recipe.vocab_size)
+    return Material(
+        training,
+        held_out,
+        words,
+        torch.tensor(words.encode(training.text)),
+        torch.tensor(words.encode(held_out.text)),
+    )
+
+
+def read_text(file: Path) -> str:
+    try:
+        text = file.read_text(encoding="utf-8")
+    except OSError as error:
+        raise UsageError(f"cannot read the corpus {file}: {error.strerror}") from error
+    except UnicodeDecodeError as error:
+        raise UsageError(f"the corpus {file} is not UTF-8 text (byte {error.start})") from error
+    if len(text) < SHORTEST_CORPUS_CHARS:
+        raise UsageError(
+            f"the corpus {file} has {len(text)} characters; a model needs at least {SHORTEST_CORPUS_CHARS} to learn from"
+        )
+    return text
+
+
+@torch.no_grad()
+def loss_per_char(model: GPT, material: Material, most_tokens: int | None = None) -> float:
+    """Held-out loss in nats a character, as the demo decodes: every token sees at most `block_size` tokens.
+
+    The text is one long sequence with a sliding window, worked off in pieces whose first layers overlap enough.
+    """
+    window = model.config.block_size
+    tokens = material.held_out_tokens[: (most_tokens or len(material.held_out_tokens)) + 1]
+    # A token of the last layer sees through all layers; what is further back cannot change it.
+    reach = min(window * model.config.n_layer, len(tokens))
+    nats, counted, piece = 0.0, 0, 4 * window
+    for begin in range(0, len(tokens) - 1, piece):
+        first = max(0, begin - reach)
+        x = tokens[first : begin + piece + 1]
+        losses = F.cross_entropy(model(x[None, :-1], window)[0], x[1:], reduction="none")
+        nats += float(losses[begin - first :].double().sum())
+        counted += len(losses) - (begin - first)
+    chars = len(material.words.decode(tokens[1:].tolist()))
+    assert counted == len(tokens) - 1
+    return nats / chars
+
+
+def batch_of(tokens: Tensor, recipe: Recipe, generator: torch.Generator) -> tuple[Tensor, Tensor]:
+    """Random stretches and the same one token later, (batch, block_size) each."""
+    first = torch.randint(len(tokens) - recipe.block_size, (recipe.batch,), generator=generator)
+    rows = first[:, None] + torch.arange(recipe.block_size + 1)
+    stretch = tokens[rows]
+    return stretch[:, :-1], stretch[:, 1:]
+
+
+def learning_rate(recipe: Recipe, step: int) -> float:
+    """Linear warm-up, then half a cosine."""
+    if step < recipe.warmup_steps:
+        return recipe.learning_rate * (step + 1) / recipe.warmup_steps
+    done = (step - recipe.warmup_steps) / max(1, recipe.steps - recipe.warmup_steps)
+    low, high = recipe.last_learning_rate, recipe.learning_rate
+    return low + (high - low) * 0.5 * (1.0 + math.cos(math.pi * done))
+
+
+def train(recipe: Recipe, material: Material, every: int = 100) -> GPT:
+    """Train a model, printing the loss against the floor and a line of what it says by now."""
+    torch.manual_seed(recipe.seed)
+    config = Config(
+        len(material.words), recipe.block_size, recipe.n_layer, recipe.n_head, recipe.n_embd
+    )
+    model = GPT(config)
+    model.initialise()
+    matrices = [p for p in model.parameters() if p.dim() == 2]
+    vectors = [p for p in model.parameters() if p.dim() != 2]
+    optimizer = torch.optim.AdamW(
+        [{"params": matrices, "weight_decay": recipe.weight_decay}, {"params": vectors, "weight_decay": 0.0}],
+        betas=(0.9, 0.95),
+        fused=True,
+    )
+    generator = torch.Generator().manual_seed(recipe.seed)
+    started = time.monotonic()
+    for step in range(recipe.steps):
+        for group in optimizer.param_groups:
+            group["lr"] = learning_rate(recipe, step)
+        x, y = batch_of(material.training_tokens, recipe, generator)
+        loss = F.cross_entropy(model(x).flatten(0, 1), y.flatten())
+        optimizer.zero_grad()
+        loss.backward()
+        torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+        optimizer.step()
+        if (step + 1) % every == 0 or step + 1 == recipe.steps:
+            report(step + 1, time.monotonic() - started, model, material)
+    return model.eval()
+
+
+def report(step: int, seconds: float, model: GPT, material: Material) -> None:
+    nats, floor = loss_per_char(model, material, 8192), material.held_out.nats_per_char
+    against = f", {100 * (nats / floor - 1):.1f} % above the floor {floor:.4f}" if floor else ""
+    print(f"step {step:5d}  {seconds:5.0f} s  held out {nats:.4f} nats/char{against}   {sample(model, material)!r}", flush=True)
+
+
+@torch.no_grad()
+def sample(model: GPT, material: Material, length: int = 24) -> str:
+    """The likeliest continuation of the held-out text's beginning: one line to see it learn."""
+    tokens = material.held_out_tokens[None, :32]
+    for _ in range(length):
+        tokens = torch.cat((tokens, model(tokens)[:, -1:].argmax(-1)), dim=1)
+    return material.words.decode(tokens[0, 32:].tolist())
+
+
+def save(folder: Path, recipe: Recipe, model: GPT, material: Material, facts: dict[str, Any]) -> None:
+    """plays.safetensors in float16 and plays.tiktoken."""
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / "plays.tiktoken").write_bytes(tokenizer.rank_lines(material.words.tokens))
+    metadata = {
+        "format": "gpt149 textgen 1",
+        "config": asdict(model.config),
+        "vocabulary_sha256": material.words.fingerprint,
+        "recipe": asdict(recipe),
+        **facts,
+    }
+    tensors = {name: tensor.half() for name, tensor in model.state_dict().items()}
+    tensorfile.write(
+        folder / "plays.safetensors",
+        tensors,
+        {key: value if isinstance(value, str) else json.dumps(value) for key, value in metadata.items()},
+    )
+
+
+def options() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(prog="python -m textgen.train", description=(__doc__ or "").partition("\n")[0])
+    parser.add_argument("--out", type=Path, required=True, metavar="FOLDER", help="where the two files go")
+    parser.add_argument("--corpus", type=Path, metavar="FILE", help="a UTF-8 text of your own in place of the grammar's plays")
+    for name, kind, what in (
+        ("steps", int, "optimizer steps"), ("seed", int, "of corpus, first weights and batches"),
+        ("batch", int, "stretches of text in a step"), ("learning-rate", float, "the highest"),
+        ("last-learning-rate", float, "at the end"), ("weight-decay", float, "of the matrices"), ("vocab-size", int, "tokens, 256 bytes included"),
+        ("corpus-chars", int, "characters of plays"), ("n-layer", int, "layers"), ("n-head", int, "heads"),
+        ("n-embd", int, "channels"), ("block-size", int, "tokens of context"),
+    ):  # fmt: skip
+        default = getattr(Recipe, name.replace("-", "_"))
+        parser.add_argument(f"--{name}", type=kind, default=default, metavar="n", help=f"{what} ({default})")
+    return parser
+
+
+def main(arguments: list[str]) -> int:
+    given = vars(options().parse_args(arguments))
+    folder, file = given.pop("out"), given.pop("corpus")
+    torch.set_num_threads(1)  # the model is small, and one thread rounds the same way every time
+    try:
+        recipe = Recipe(**given)
+        material = gather(recipe, file)
+    except UsageError as error:
+        print(f"textgen.train: {error}", file=sys.stderr)
+        return 2
+    floor = material.held_out.nats_per_char
+    print(
+        f"{len(material.training.text)} characters, {len(material.training_tokens)} tokens of {len(material.words)} kinds"
+        + (f"; no model can get below {floor:.4f} nats/char" if floor else "")
+    )
+    started = time.monotonic()
+    model = train(recipe, material)
+    seconds = time.monotonic() - started
+    nats = loss_per_char(model, material)
+    print(f"held out, whole: {nats:.4f} nats/char after {seconds:.0f} s")
+    command = "python -m textgen.train " + " ".join(arguments)
+    save(folder, recipe, model, material, {
+        "command": command, "held_out_nats_per_char": nats, "floor_nats_per_char": floor,
+        "torch": torch.__version__, "seconds": round(seconds),
+    })  # fmt: skip
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
