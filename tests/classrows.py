@@ -207,8 +207,36 @@ VERDICTS: tuple[Verdict, ...] = (
     "missing",
     "rejected",
 )
-_FIRST = "Ada Ben Chen Dilnoza Eka Femi Grace Hiro Ines Jamal Kofi Lena Mei Noor Olu Priya Quinn Rosa Sam Tariq".split()
-_LAST = "Abara Bauer Castro Dang Eriksen Fofana Gupta Haddad Ito Jensen Kaya Lopez Moreau Nagy Okafor Park".split()
+_FIRST = (
+    "Ada",
+    "Ben",
+    "Chen",
+    "Dilnoza",
+    "Eka",
+    "Femi",
+    "Grace",
+    "Hiro",
+    "Ines",
+    "Jamal",
+    "Kofi",
+    "Mei",
+    "Noor",
+    "Olu",
+)
+_LAST = (
+    "Abara",
+    "Bauer",
+    "Castro",
+    "Dang",
+    "Eriksen",
+    "Fofana",
+    "Gupta",
+    "Haddad",
+    "Ito",
+    "Jensen",
+    "Kaya",
+    "Nagy",
+)
 
 
 def student(k: int, draw: random.Random) -> Row:

@@ -14,8 +14,8 @@ from statistics import median
 
 WIDTH = 360
 _LEFT, _RIGHT = 12, 348
-#: Ratios of the small interval pictures: from a quarter of the reference's time to eight times.
-INTERVAL_RANGE = (0.25, 8.0)
+#: Ratios of the small interval pictures; the text beside them says what lies beyond.
+INTERVAL_RANGE = (0.5, 2.0)
 #: Slow ones are drawn one by one with a link each, up to this many.
 _MOST_LINKS = 60
 
@@ -37,13 +37,13 @@ def histogram(totals: Sequence[float], max_points: float) -> str:
     bins = [0] * max(1, math.ceil(top / width - 1e-9))
     for total in totals:
         bins[min(len(bins) - 1, max(0, int(total / width + 1e-9)))] += 1
-    base, height, most = 150, 120, max(*bins, 1)
+    base, height, most = 190, 160, max(*bins, 1)
     step = (_RIGHT - _LEFT) / len(bins)
 
     def x(points: float) -> float:
         return _LEFT + points / width * step
 
-    parts = [_svg(178, f"Histogram of the totals of {len(totals)} students")]
+    parts = [_svg(218, f"Histogram of the totals of {len(totals)} students")]
     for k, count in enumerate(bins):
         if not count:
             continue
@@ -53,11 +53,11 @@ def histogram(totals: Sequence[float], max_points: float) -> str:
         parts.append(
             f'<g><title>{label}</title><rect class="bar" x="{_n(_LEFT + k * step + 1)}" y="{_n(base - tall)}" '
             f'width="{_n(step - 2)}" height="{_n(tall)}" rx="1.5"/>'
-            f'<text x="{_n(_LEFT + (k + 0.5) * step)}" y="{_n(base - tall - 4)}" text-anchor="middle">{count}</text></g>'
+            + _tick_label(_LEFT + (k + 0.5) * step, base - tall - 4, str(count))
+            + "</g>"
         )
     parts.append(f'<path class="axis" d="M{_LEFT} {base}H{_RIGHT}"/>')
-    for points in _round_ticks(top, width):
-        parts.append(_tick_label(x(points), base + 15, _n(points)))
+    parts += [_tick_label(x(points), base + 15, _n(points)) for points in _round_ticks(top, width)]
     if totals:
         middle = median(totals)
         side = "end" if x(middle) > WIDTH / 2 else "start"
@@ -75,10 +75,10 @@ def ratios(dots: Sequence[Dot], allowances: Sequence[float], limits: tuple[float
     `allowances` are those of the students (they follow the reference's time, so they may differ a little); none when
     the part's time is not graded.
     """
-    base, height = 118, 92
+    base, height = 138, 112
     scale = _log_scale(limits)
     slow = [dot for dot in dots if dot.slow]
-    parts = [_svg(140, f"Time ratios of {len(dots)} students, {len(slow)} of them too slow")]
+    parts = [_svg(160, f"Time ratios of {len(dots)} students, {len(slow)} of them too slow")]
     if allowances:
         low, high = scale(min(allowances)), scale(max(allowances))
         parts.append(
@@ -98,18 +98,23 @@ def ratios(dots: Sequence[Dot], allowances: Sequence[float], limits: tuple[float
     for k, (dot, x, y) in enumerate((dot, x, y) for dot, x, y in places if dot.slow):
         parts.append(_diamond(dot, x, base - y, max(size * 0.55, 2.4), linked=k < _MOST_LINKS))
     parts.append(f'<path class="axis" d="M{_LEFT - 6} {base}H{_RIGHT + 6}"/>')
+    found = [dot.ratio for dot in dots]
+    beyond = {limits[0]: min(found) < limits[0], limits[1]: max(found) > limits[1]} if found else {}
     for tick in _octaves(limits):
         at = scale(tick)
-        parts.append(f'<path class="axis" d="M{_n(at)} {base}v4"/>' + _tick_label(at, base + 16, f"{tick:g}"))
+        sign = ("≤ " if tick < 1 else "≥ ") if beyond.get(tick) else ""
+        parts.append(
+            f'<path class="axis" d="M{_n(at)} {base}v4"/>' + _tick_label(at, base + 16, f"{sign}{tick:g}")
+        )
     return "".join([*parts, "</svg>"])
 
 
 def ratio_limits(values: Sequence[float]) -> tuple[float, float]:
-    """Whole octaves that hold these ratios: at least 1/2 to 2, at most 1/8 to 32."""
+    """Whole octaves around these ratios: at least 1/2 to 2, at most 1/4 to 4, where most of a class is."""
     known = [value for value in values if value > 0 and math.isfinite(value)]
     low = math.floor(math.log2(min([0.6, *known])))
     high = math.ceil(math.log2(max([1.9, *known])))
-    return 2.0 ** max(-3, low), 2.0 ** min(5, high)
+    return 2.0 ** max(-2, low), 2.0 ** min(2, high)
 
 
 def verdict_bar(counts: Mapping[str, int]) -> str:
@@ -126,6 +131,14 @@ def verdict_bar(counts: Mapping[str, int]) -> str:
             )
         at += wide
     return "".join([*parts, "</svg>"])
+
+
+def share(count: int, most: int) -> str:
+    """A bar as long as a group's share of the largest group."""
+    return (
+        f'<svg class="share" viewBox="0 0 60 8" aria-hidden="true">'
+        f'<rect class="bar" width="{_n(max(1.0, 60 * count / max(1, most)))}" height="8" rx="1.5"/></svg>'
+    )
 
 
 def interval(ratio: float, bounds: tuple[float, float], allowance: float | None) -> str:
@@ -167,7 +180,7 @@ def _diamond(dot: Dot, x: float, y: float, r: float, *, linked: bool) -> str:
     return f'<a href="#{escape(dot.anchor)}">{shape}</a>' if linked else shape
 
 
-def _log_scale(limits: tuple[float, float], left: float = _LEFT, right: float = _RIGHT):  # noqa: ANN202
+def _log_scale(limits: tuple[float, float], left: float = _LEFT, right: float = _RIGHT):
     low, high = math.log2(limits[0]), math.log2(limits[1])
 
     def scale(value: float) -> float:
@@ -182,7 +195,7 @@ def _octaves(limits: tuple[float, float]) -> list[float]:
     return [2.0**k for k in range(low, high + 1)]
 
 
-def _stacked(dots: Sequence[Dot], scale, height: float) -> tuple[float, list[tuple[Dot, float, float]]]:  # noqa: ANN001
+def _stacked(dots: Sequence[Dot], scale, height: float) -> tuple[float, list[tuple[Dot, float, float]]]:
     """Dots in columns above the axis, as large as lets the highest column fit: (size, [(dot, x, y above the axis)])."""
     size = 6.0
     while True:

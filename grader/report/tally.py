@@ -1,4 +1,4 @@
-"""What a class report keeps of each student once its row has gone by: numbers, links and short names, never a result."""
+"""What a class report keeps of each student once the row has gone by: numbers, links and short names, no result."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ class Raised:
     """A flag that a person should look at, and whose it is."""
 
     link: Link
-    part_id: str
+    part_ids: tuple[str, ...]
     flag: Flag
 
 
@@ -104,7 +104,9 @@ class Tally:
         for part in row.result.parts:
             self._part(part, link)
         raised = list(flags_of(row.result))
-        self.raised += [Raised(link, part_id, flag) for part_id, flag in raised]
+        for flag in dict.fromkeys(flag for _, flag in raised):
+            part_ids = tuple(part_id for part_id, other in raised if other == flag and part_id)
+            self.raised.append(Raised(link, part_ids, flag))
         self.flagged += bool(raised)
 
     def _part(self, part: PartResult, link: Link) -> None:
@@ -144,6 +146,10 @@ class Tally:
     def common(self) -> list[Group]:
         """Diagnoses by the number of students who share them."""
         return sorted(self.groups.values(), key=lambda group: (-group.links.count, group.code))
+
+    def in_order(self) -> list[Raised]:
+        """Flags with the gravest first, then by what they are, so that equal ones are looked at together."""
+        return sorted(self.raised, key=lambda raised: (raised.flag.level != "rejected", raised.flag.code))
 
 
 def flags_of(result: SubmissionResult) -> list[tuple[str, Flag]]:

@@ -91,8 +91,8 @@ def size(count: int | None) -> str:
 
 
 def error(value: float | None) -> str:
-    """A largest absolute error: 3.1e-06; nothing where there was none to take."""
-    return "" if value is None or not math.isfinite(value) else f"{value:.1e}"
+    """A largest absolute error: 3.1e-06, 0.4; nothing where there was none to take."""
+    return "" if value is None or not math.isfinite(value) else f"{value:.2g}"
 
 
 def shape(sizes: dict[str, int]) -> str:
