@@ -103,6 +103,8 @@ class Zygote:
             "LANG": "C.UTF-8",
             "HOME": "/nonexistent",
             "KINETO_LOG_LEVEL": "99",
+            # A torch with CUDA in it would look for a card, and complain in the student's output that it may not.
+            "CUDA_VISIBLE_DEVICES": "",
         }
         with theirs:
             self._process = subprocess.Popen(
