@@ -1,9 +1,9 @@
 """Whose is what: a class in any of its forms, divided into units of one submission each. Sources are not read yet.
 
 What a TA points at is a class unless it can only be one submission: it holds the source itself, or it is an archive
-whose single folder does. A single folder on disk gives its own name to its one submission, so that a class of one
-keeps its id when the second student hands in. Nothing is skipped in silence but hidden files and tables or notes of the
-staff: a file of another kind becomes a submission with an error.
+whose single folder does, or whose single archive may. A single folder on disk gives its own name to its one submission,
+so that a class of one keeps its id when the second student hands in. Nothing is skipped in silence but hidden files and
+tables or notes of the staff: a file of another kind becomes a submission with an error.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ _STAFF_SUFFIXES = {".csv", ".yml", ".yaml", ".json", ".md", ".html", ".log", ".t
 def single(node: Node, trouble: str = "") -> Unit:
     """The unit of a node that is one submission as a whole."""
     stem = node.name
-    if node.kind == "file":
+    if node.kind != "folder":
         stem = archive_stem(node.name) if is_archive_name(node.name) else PurePosixPath(node.name).stem
     return Unit(title=stem, key=node.name, name=shown(stem), whole=node, trouble=trouble)
 
@@ -72,7 +72,13 @@ def _divided(root: Node, names: Names, as_one: Unit | None, wrappers: int = 0) -
         if _is_one(nodes[0], names):
             return [as_one or single(nodes[0])]
         return _divided(nodes[0], names, as_one, wrappers + 1)
+    if as_one is not None and len(nodes) == 1 and _is_plain_archive(nodes[0]):
+        return [as_one]
     return _class(nodes, names)
+
+
+def _is_plain_archive(node: Node) -> bool:
+    return node.kind == "file" and is_archive_name(node.name) and canvas_name(node.name) is None
 
 
 def _listed(folder: Node) -> list[Node]:

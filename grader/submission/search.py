@@ -91,8 +91,11 @@ class _Search:
     latest: bool
     """Whether a number tells attempts apart, so that the highest counts. Not inside an archive of the student's."""
 
-    def run(self, top: list[Node], place: str, nesting: int) -> tuple[dict[str, Iterator[bytes]], str]:
-        level, seen = [_Folder(place, visible(top))], 0
+    within: str = ""
+    """The archives that were opened on the way, for `origin`."""
+
+    def run(self, top: list[Node], nesting: int) -> tuple[dict[str, Iterator[bytes]], str]:
+        level, seen = [_Folder("", visible(top))], 0
         archives: list[tuple[str, Node]] = []
         others: list[str] = []
         for _ in range(MAX_DEPTH):
@@ -136,8 +139,8 @@ class _Search:
                 raise Unreadable(root.trouble)
         except Unreadable as error:
             raise Unreadable(f"{shown(node.name)} {error}") from error
-        self.latest = False
-        return self.run(root.children(self.limits.members), f"{place}: ", nesting)
+        self.latest, self.within = False, f"{self.within}{place}: "
+        return self.run(root.children(self.limits.members), nesting)
 
     def best(self, folder: _Folder, wanted: str) -> list[Node]:
         """The files of one folder that are the wanted one with equal right: none, one, or several."""
@@ -173,7 +176,7 @@ class _Search:
                 raise Unreadable(f"which {companion} is meant? It holds {_listed([n.name for n in beside])}")
             if beside:
                 files[companion] = _content(beside[0], companion)
-        return files, shown(f"{folder.place}{node.name}", 300)
+        return files, shown(f"{self.within}{folder.place}{node.name}", 300)
 
 
 def chosen(
@@ -187,12 +190,12 @@ def chosen(
     if unit.trouble:
         raise Unreadable(unit.trouble)
     if unit.whole is None:
-        return search.run(list(unit.nodes), "", MAX_NESTING)
+        return search.run(list(unit.nodes), MAX_NESTING)
     node = unit.whole
     if node.trouble:
         raise Unreadable(f"{shown(node.name)} {node.trouble}")
     if node.kind == "folder":
-        return search.run(node.children(limits.members), "", MAX_NESTING)
+        return search.run(node.children(limits.members), MAX_NESTING)
     if node.kind == "file" and is_archive_name(node.name):
         return search.opened(node, node.name, MAX_NESTING - 1)
     return {names.source: _content(node, names.source)}, shown(node.name, 300)

@@ -1,0 +1,342 @@
+"""Archives of strangers: what honest programs write is read as they do, and everything else ends in one clear line."""
+
+from __future__ import annotations
+
+import bz2
+import gzip
+import io
+import lzma
+import random
+import struct
+import tarfile
+import tracemalloc
+import zipfile
+import zlib
+from pathlib import Path
+
+import forgery
+import pytest
+from forgery import Entry, zip_bytes
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from grader.archive import MIB, PIECE_BYTES, Limits, Unreadable, archive_stem, open_archive, shown, size_text
+
+LIMITS = Limits(members=50, unpacked_bytes=4 * MIB, archive_bytes=4 * MIB, ratio=250, ratio_from_bytes=MIB)
+BOUNDED = settings(
+    max_examples=60,
+    deadline=None,
+    derandomize=True,
+    suppress_health_check=[HealthCheck.function_scoped_fixture],
+)
+FILES = {"module.cpp": b"int a;\n", "sub/ü.txt": b"x" * 100_000, "empty": b""}
+NAMES = st.text(
+    st.characters(exclude_categories=["Cs", "Cc"], exclude_characters="/\\:"), min_size=1, max_size=40
+)
+TREES = st.dictionaries(
+    st.lists(NAMES.filter(lambda name: name not in (".", "..")), min_size=1, max_size=3).map("/".join),
+    st.binary(max_size=300),
+    max_size=6,
+)
+
+
+def read(content: bytes, scratch: Path, limits: Limits = LIMITS) -> dict[str, bytes]:
+    """Every file in an archive, by its name."""
+    archive = open_archive(io.BytesIO(content), limits, scratch)
+    try:
+        return {
+            "/".join(member.parts): b"".join(archive.pieces(member))
+            for member in archive.members
+            if member.kind == "file"
+        }
+    finally:
+        archive.close()
+
+
+def refusal(content: bytes, scratch: Path, limits: Limits = LIMITS) -> str:
+    with pytest.raises(Unreadable) as caught:
+        read(content, scratch, limits)
+    assert "\n" not in str(caught.value)
+    return str(caught.value)
+
+
+def troubles(content: bytes, scratch: Path) -> list[str]:
+    archive = open_archive(io.BytesIO(content), LIMITS, scratch)
+    return [member.trouble for member in archive.members if member.trouble]
+
+
+def zipped(
+    files: dict[str, bytes], method: int = zipfile.ZIP_DEFLATED, target: io.BytesIO | None = None
+) -> bytes:
+    target = target or io.BytesIO()
+    with zipfile.ZipFile(target, "w", method) as archive:
+        for name, content in files.items():
+            archive.writestr(name, content)
+    return target.getvalue()
+
+
+# ---- what honest programs write
+
+
+class _Pipe(io.BytesIO):
+    """Cannot seek, so that zipfile writes sizes behind the content (data descriptors)."""
+
+    def seekable(self) -> bool:
+        return False
+
+    def tell(self) -> int:
+        raise io.UnsupportedOperation
+
+    def seek(self, *_: object) -> int:
+        raise io.UnsupportedOperation
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        zipped(FILES),
+        zipped(FILES, zipfile.ZIP_STORED),
+        zipped(FILES, target=_Pipe()),
+        b"MZ" + bytes(500) + zipped(FILES),
+        *(
+            forgery.tar_bytes(FILES, mode, format=kind)
+            for mode in ("w", "w:gz", "w:bz2", "w:xz")
+            for kind in (tarfile.GNU_FORMAT, tarfile.PAX_FORMAT, tarfile.USTAR_FORMAT)
+        ),
+    ],
+)
+def test_ordinary_archives_are_read(content: bytes, tmp_path: Path) -> None:
+    assert read(content, tmp_path) == FILES
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_zip64_comments_and_old_names_are_read(tmp_path: Path) -> None:
+    assert read(forgery.zip64_bytes(b"module.cpp", b"int a;"), tmp_path) == {"module.cpp": b"int a;"}
+    tricky = b"a comment with PK\5\6 and then some more of it in here"
+    assert list(read(zip_bytes(Entry(b"module.cpp"), comment=tricky), tmp_path)) == ["module.cpp"]
+    assert list(read(zip_bytes(Entry(b"caf\x82.cpp")), tmp_path)) == ["café.cpp"]
+    assert list(read(zip_bytes(Entry("café.cpp".encode())), tmp_path)) == ["café.cpp"]
+    assert list(read(zip_bytes(Entry(b"hw4\\module.cpp")), tmp_path)) == ["hw4/module.cpp"]
+
+
+def test_long_names_and_streams_in_a_row_are_read(tmp_path: Path) -> None:
+    name = "/".join(["a-folder-with-a-long-name"] * 10) + "/module.cpp"
+    for kind in (tarfile.GNU_FORMAT, tarfile.PAX_FORMAT):
+        assert read(forgery.tar_bytes({name: b"1"}, format=kind), tmp_path) == {name: b"1"}
+    plain = forgery.tar_bytes(FILES)
+    for pack in (gzip.compress, bz2.compress, lzma.compress):
+        halves = pack(plain[:70_000]) + pack(plain[70_000:])
+        assert read(halves, tmp_path) == FILES
+        assert read(halves + bytes(1000), tmp_path) == FILES
+
+
+@BOUNDED
+@given(TREES, st.sampled_from(["zip", "stored", "pax", "gnu", "gz"]))
+def test_what_python_writes_is_what_is_read(tmp_path: Path, files: dict[str, bytes], form: str) -> None:
+    files = {
+        name: content for name, content in files.items() if not any(n.startswith(name + "/") for n in files)
+    }
+    if form in ("zip", "stored"):
+        content = zipped(files, zipfile.ZIP_DEFLATED if form == "zip" else zipfile.ZIP_STORED)
+    else:
+        kind = tarfile.GNU_FORMAT if form == "gnu" else tarfile.PAX_FORMAT
+        content = forgery.tar_bytes(files, "w:gz" if form == "gz" else "w", format=kind)
+        if not files:
+            return
+    assert read(content, tmp_path) == files
+
+
+# ---- names that lead outside, and things that are no files
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        b"../x", b"a/../../x", b"/etc/passwd", b"\\\\server\\share", b"..\\..\\x", b"C:\\x", b"c:x", b"a/b/..",
+        b"module.cpp\0.txt", b"/", b"..", b"n" * 1025, b"d/" * 33 + b"x",
+    ],
+)  # fmt: skip
+def test_a_name_that_leads_outside_is_trouble(name: bytes, tmp_path: Path) -> None:
+    assert len(troubles(zip_bytes(Entry(b"module.cpp"), Entry(name)), tmp_path)) == 1
+    if b"\0" not in name:
+        long_name = forgery.tar_file(b"././@LongLink", name + b"\0", b"L")
+        assert len(troubles(long_name + forgery.tar_file(b"x", b"1"), tmp_path)) == 1
+        record = b" path=" + name + b"\n"
+        record = str(len(record) + len(str(len(record) + 4))).encode() + record
+        pax = forgery.tar_file(b"pax", record, b"x") + forgery.tar_file(b"x", b"1")
+        assert len(troubles(pax, tmp_path)) == 1
+
+
+@pytest.mark.parametrize("mode", [0o120777, 0o010644, 0o020644, 0o060644, 0o140644])
+def test_links_and_devices_in_a_zip_are_no_files(mode: int, tmp_path: Path) -> None:
+    assert read(zip_bytes(Entry(b"module.cpp", b"/etc/passwd", mode=mode)), tmp_path) == {}
+
+
+@pytest.mark.parametrize("kind", [b"1", b"2", b"3", b"4", b"6", b"S", b"V", b"M"])
+def test_links_and_devices_in_a_tar_are_no_files(kind: bytes, tmp_path: Path) -> None:
+    content = forgery.tar_header(b"module.cpp", kind=kind, link=b"/etc/passwd")
+    assert read(content + forgery.tar_file(b"after", b"1"), tmp_path) == {"after": b"1"}
+
+
+# ---- lies
+
+
+ZEROS = bytes(2 * MIB)
+
+
+@pytest.mark.parametrize(
+    ("content", "reason"),
+    [
+        (b"", "is an empty file"),
+        (bytes(2000), "one repeated byte"),
+        (b"just some text, no archive", "is no archive"),
+        (b"7z\xbc\xaf\x27\x1c" + bytes(30), "7z"),
+        (b"Rar!\x1a\x07\x01" + bytes(30), "RAR"),
+        (b"<!DOCTYPE html>", "a web page"),
+        (gzip.compress(b"int main() {}"), "holds no tar archive"),
+        (gzip.compress(b""), "holds nothing"),
+        (zipped(FILES)[:-30], "is cut off"),
+        (b"PK\3\4", "is cut off"),
+        (zip_bytes(Entry(b"a", flags=1)), "is encrypted"),
+        (zip_bytes(Entry(b"a", method=99, flags=1)), "is encrypted"),
+        (zip_bytes(Entry(b"a", method=9)), "unusual way"),
+        (zip_bytes(Entry(b"a", crc=1)), "is damaged"),
+        (zip_bytes(Entry(b"a", ZEROS, deflate=True, size_bytes=10)), "is damaged"),
+        (zip_bytes(Entry(b"a", b"x", size_bytes=10)), "is damaged"),
+        (zip_bytes(Entry(b"a", b"x", packed_bytes=10_000)), "is damaged"),
+        (zip_bytes(Entry(b"a", b"not deflate", method=8)), "is damaged"),
+        (zip_bytes(Entry(b"a", offset=7)), "is damaged"),
+        (zip_bytes(Entry(b"a", offset=0xFFFFFFFE)), "is damaged"),
+        (zip_bytes(Entry(b"a", offset=0xFFFFFFFF)), "is damaged"),
+        (zip_bytes(Entry(b"a", size_bytes=0xFFFFFFFE)), "unpacks to more than 4 MiB"),
+        (zip_bytes(Entry(b"a"), listing_lies=1), "is damaged"),
+        (zip_bytes(Entry(b"a"), listing_lies=1 << 30), "is damaged"),
+        (zip_bytes(Entry(b"a"), Entry(b"b"), listing_lies=-10), "is damaged"),
+        (zip_bytes(*(Entry(b"%d" % k) for k in range(51)), count=1), "more than 50 files"),
+        (zip_bytes(Entry(b"a"), Entry(b"b", offset=0)), "overlap"),
+        (forgery.quoted_overlap(7, bytes(MIB // 8)), "overlap"),
+        (forgery.quoted_overlap(40, bytes(MIB // 8)), "unpacks to more than"),
+        (zip_bytes(Entry(b"a", ZEROS, deflate=True)), "250 times"),
+        (forgery.zip64_bytes(b"a", b"x", listing_bytes=1 << 63), "is damaged"),
+        (zipped(FILES)[:-22] + b"PK\5\6" + bytes([1, 0, 1, 0]) + bytes(14), "split"),
+        (gzip.compress(forgery.tar_bytes({"a": ZEROS})), "250 times"),
+        (bz2.compress(forgery.tar_bytes({"a": bytes(8 * MIB)})), "250 times"),
+        (gzip.compress(forgery.tar_bytes({"a": random.Random(1).randbytes(5 * MIB)}), 1), "more than 4 MiB"),
+        (gzip.compress(forgery.tar_bytes(FILES))[:-9], "is cut off"),
+        (gzip.compress(forgery.tar_bytes(FILES))[:-1] + b"\xff", "is damaged"),
+        (forgery.tar_bytes(FILES)[:1500], "is cut off"),
+        (forgery.tar_file(b"a", b"1") + b"rubbish" * 100, "is damaged"),
+        (forgery.tar_file(b"a", b"1") + b"rubbish", "is cut off"),
+        (forgery.tar_file(b"a", b"1") + forgery.tar_header(b"b", checksum=7), "is damaged"),
+        (forgery.tar_header(b"a", b"99999999999\0"), "is damaged"),
+        (forgery.tar_header(b"a", b"-0000000777\0"), "is damaged"),
+        (forgery.tar_header(b"a", b"\xff" * 12), "is damaged"),
+        (forgery.tar_header(b"a", b"\x80" + b"\xff" * 11), "is cut off"),
+        (forgery.tar_header(b"a", b"77777777777\0", b"L"), "is damaged"),
+        (forgery.tar_file(b"a", b"99 path=x\n", b"x") + forgery.tar_file(b"b", b""), "is damaged"),
+        (forgery.tar_file(b"a", b"3 \n", b"x") + forgery.tar_file(b"b", b""), "is damaged"),
+        (forgery.tar_file(b"a", b"11 size=-1\n", b"x") + forgery.tar_file(b"b", b""), "is damaged"),
+        (forgery.tar_file(b"a", b"15 size=999999\n", b"x") + forgery.tar_file(b"b", b""), "is cut off"),
+        (b"".join(forgery.tar_file(b"%d" % k, b"") for k in range(51)), "more than 50 files"),
+        (b"".join(forgery.tar_file(b"a", b"n", b"L") for k in range(51)), "more than 50 files"),
+        (b"BZh9" + bytes(1000), "is damaged"),
+        (b"\xfd7zXZ\x00" + bytes(1000), "is damaged"),
+    ],
+)
+def test_a_lie_is_refused_in_one_line(content: bytes, reason: str, tmp_path: Path) -> None:
+    assert reason in refusal(content, tmp_path)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_dictionary_larger_than_memory_is_refused(tmp_path: Path) -> None:
+    packed = bytearray(lzma.compress(forgery.tar_bytes(FILES), preset=0))
+    # The block's header follows the stream's 12 bytes: its size, flags, filter, one byte of properties, the dictionary.
+    header_bytes = (packed[12] + 1) * 4
+    packed[12 + 4] = 36  # 1 GiB
+    checked = bytes(packed[12 : 12 + header_bytes - 4])
+    packed[12 + len(checked) : 12 + header_bytes] = struct.pack("<L", zlib.crc32(checked))
+    assert "of memory" in refusal(bytes(packed), tmp_path)
+
+
+def test_many_empty_streams_are_refused_in_time(tmp_path: Path) -> None:
+    content = gzip.compress(forgery.tar_bytes({"a": b"1"})) + gzip.compress(b"") * 20_000
+    assert "streams" in refusal(content, tmp_path)
+
+
+def test_memory_stays_flat_whatever_is_promised(tmp_path: Path) -> None:
+    bombs = [
+        zip_bytes(Entry(b"a", bytes(16 * MIB), deflate=True)),
+        zip_bytes(Entry(b"a", bytes(16 * MIB), deflate=True, size_bytes=10)),
+        gzip.compress(forgery.tar_bytes({"a": bytes(16 * MIB)})),
+        lzma.compress(bytes(16 * MIB), preset=0),
+        bz2.compress(forgery.tar_bytes({"a": bytes(16 * MIB)})),
+    ]
+    for bomb in bombs:
+        tracemalloc.start()
+        try:
+            refusal(bomb, tmp_path)
+            assert tracemalloc.get_traced_memory()[1] < 4 * MIB
+        finally:
+            tracemalloc.stop()
+
+
+# ---- chance
+
+
+SEEDS = [
+    zip_bytes(Entry(b"module.cpp", b"int a;" * 50, deflate=True), Entry(b"d/b", b"1"), comment=b"hello"),
+    forgery.zip64_bytes(b"module.cpp", b"int a;"),
+    forgery.tar_bytes({"module.cpp": b"int a;", "n" * 120: b"1"}, format=tarfile.PAX_FORMAT),
+    forgery.tar_bytes({"module.cpp": b"int a;", "n" * 120: b"1"}, format=tarfile.GNU_FORMAT),
+    gzip.compress(forgery.tar_bytes({"module.cpp": b"int a;" * 50})),
+    bz2.compress(forgery.tar_bytes({"module.cpp": b"int a;" * 50})),
+    lzma.compress(forgery.tar_bytes({"module.cpp": b"int a;" * 50})),
+]
+
+
+@settings(BOUNDED, max_examples=800)
+@given(
+    st.sampled_from(SEEDS),
+    st.lists(st.tuples(st.floats(0, 1), st.binary(min_size=1, max_size=8)), max_size=4),
+    st.floats(0, 1),
+    st.booleans(),
+)
+def test_damage_never_surprises(
+    tmp_path: Path, content: bytes, patches: list[tuple[float, bytes]], end: float, cut: bool
+) -> None:
+    damaged = bytearray(content)
+    for place, patch in patches:
+        at = int(place * len(damaged))
+        damaged[at : at + len(patch)] = patch
+    if cut:
+        del damaged[int(end * len(damaged)) :]
+    try:
+        archive = open_archive(io.BytesIO(bytes(damaged)), LIMITS, tmp_path)
+    except Unreadable as error:
+        assert "\n" not in str(error)
+        return
+    assert len(archive.members) <= LIMITS.members
+    for member in archive.members:
+        total_bytes = 0
+        try:
+            for piece in archive.pieces(member):
+                assert len(piece) <= PIECE_BYTES
+                total_bytes += len(piece)
+        except Unreadable:
+            pass
+        assert total_bytes <= LIMITS.unpacked_bytes
+
+
+def test_words_for_people() -> None:
+    assert archive_stem("alice.tar.gz") == "alice"
+    assert archive_stem("a.b.zip") == "a.b"
+    assert [size_text(size) for size in (10, 10240, MIB, 1 << 40)] == [
+        "10 bytes",
+        "10 KiB",
+        "1 MiB",
+        "1024 GiB",
+    ]
+    assert shown("a\x1b[31m\n") == "a\ufffd[31m\ufffd"
+    assert shown("caf\udce9") == "caf\ufffd"
+    assert shown("\ud800") == "?"
+    assert len(shown("x" * 500)) == 80

@@ -1,0 +1,541 @@
+"""Submissions in every form a class arrives in, good, odd and hostile: found, told apart, copied or refused."""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import os
+import shutil
+import socket
+import stat
+import tarfile
+import unicodedata
+import zipfile
+from datetime import datetime, timedelta, timezone
+from pathlib import Path
+
+import forgery
+import pytest
+from forgery import Entry, zip_bytes
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from grader.errors import KitError, UsageError
+from grader.submission import MAX_SOURCE_BYTES, Submission, find, find_one, finding
+from grader.submission.exports import canvas_name, gradescope_entries
+from grader.submission.ids import identify, safe_name
+
+SOURCE = b"int main() { return 0; }\n"
+
+
+@pytest.fixture
+def scratch(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("scratch")
+
+
+def put(root: Path, files: dict[str, bytes]) -> Path:
+    for name, content in files.items():
+        (root / name).parent.mkdir(parents=True, exist_ok=True)
+        (root / name).write_bytes(content)
+    return root
+
+
+def zipped(files: dict[str, bytes]) -> bytes:
+    target = io.BytesIO()
+    with zipfile.ZipFile(target, "w", zipfile.ZIP_DEFLATED) as archive:
+        for name, content in files.items():
+            archive.writestr(name, content)
+    return target.getvalue()
+
+
+def found(path: Path, scratch: Path, **options: object) -> dict[str, Submission]:
+    submissions = find(path, "module.cpp", scratch, **options)  # type: ignore[arg-type]
+    for submission in submissions:
+        assert (submission.source is None) == (submission.error is not None) == (submission.path is None)
+        assert "\n" not in (submission.error or "")
+    return {submission.id: submission for submission in submissions}
+
+
+def sources(path: Path, scratch: Path) -> dict[str, bytes | str]:
+    """What each id ended with: its source or its error."""
+    return {
+        name: submission.source.read_bytes() if submission.source else str(submission.error)
+        for name, submission in found(path, scratch).items()
+    }
+
+
+# ---- forms of one submission
+
+
+def test_one_submission_in_each_form(tmp_path: Path, scratch: Path) -> None:
+    nested = {"hw4/module.cpp": SOURCE, "__MACOSX/hw4/._module.cpp": b"junk", "hw4/.DS_Store": b"junk"}
+    forms = {
+        "module.cpp": SOURCE,
+        "mine.cpp": SOURCE,
+        "plain.zip": zipped({"module.cpp": SOURCE}),
+        "nested.zip": zipped(nested),
+        "deep.zip": zipped({"a/b/c/module.cpp": SOURCE}),
+        "plain.tar": forgery.tar_bytes({"./module.cpp": SOURCE}),
+        "packed.tar.gz": forgery.tar_bytes({"hw4/module.cpp": SOURCE}, "w:gz"),
+        "packed.tgz": forgery.tar_bytes({"hw4/module.cpp": SOURCE}, "w:gz"),
+        "packed.tar.bz2": forgery.tar_bytes({"hw4/module.cpp": SOURCE}, "w:bz2"),
+        "packed.tar.xz": forgery.tar_bytes({"hw4/module.cpp": SOURCE}, "w:xz"),
+        "misnamed.zip": forgery.tar_bytes({"hw4/module.cpp": SOURCE}, "w:gz"),
+        "twice.zip": zipped({"twice/hw4.zip": zipped(nested)}),
+        "thrice.zip": zipped(
+            {"a.zip": zipped({"b.tar.gz": forgery.tar_bytes({"c/module.cpp": SOURCE}, "w:gz")})}
+        ),
+    }
+    put(tmp_path, forms)
+    for form in forms:
+        for submission in (
+            *find(tmp_path / form, "module.cpp", scratch / form),
+            find_one(tmp_path / form, "module.cpp", scratch / ("one-" + form)),
+        ):
+            assert submission.error is None, (form, submission.error)
+            assert submission.id == submission.name == form.split(".")[0]
+            assert submission.source is not None
+            assert submission.source.read_bytes() == SOURCE
+            assert submission.sha256 == hashlib.sha256(SOURCE).hexdigest()
+
+
+def test_folders_give_their_names_and_a_class_of_one_keeps_it(tmp_path: Path, scratch: Path) -> None:
+    put(tmp_path, {"class/alice/hw4/module.cpp": SOURCE})
+    assert list(found(tmp_path / "class/alice/hw4", scratch)) == ["hw4"]
+    assert list(found(tmp_path / "class", scratch)) == ["alice"]
+    put(tmp_path, {"class/bob.zip": zipped({"module.cpp": SOURCE})})
+    assert list(found(tmp_path / "class", scratch)) == ["alice", "bob"]
+
+
+def test_only_named_files_are_copied_privately(tmp_path: Path, scratch: Path) -> None:
+    files = {
+        "module.cpp": SOURCE, "module.ispc": b"export", "torch.py": b"import os", "conftest.py": b"",
+        "sitecustomize.py": b"", "module_ref.so": b"", "sub/module.ispc": b"other",
+    }  # fmt: skip
+    with_mode = zip_bytes(*(Entry(name.encode(), content, mode=0o106777) for name, content in files.items()))
+    put(tmp_path, {"all.zip": with_mode})
+    [submission] = find(tmp_path / "all.zip", "module.cpp", scratch)
+    assert submission.path is not None
+    assert submission.path.parent == scratch
+    assert {path.name: path.read_bytes() for path in submission.path.iterdir()} == {
+        "module.cpp": SOURCE, "module.ispc": b"export",
+    }  # fmt: skip
+    assert {stat.S_IMODE(path.stat().st_mode) for path in submission.path.iterdir()} == {0o600}
+    assert stat.S_IMODE(submission.path.stat().st_mode) == 0o700
+    assert submission.sha256 != hashlib.sha256(SOURCE).hexdigest()
+    assert [
+        path.name for path in find_one(tmp_path / "all.zip", "module.cpp", scratch, ()).path.iterdir()
+    ] == ["module.cpp"]
+
+
+def test_bytes_are_kept_as_they_are(tmp_path: Path, scratch: Path) -> None:
+    odd = b"\xff\xfe//\r\n\0\x1b[31m caf\xe9"
+    put(tmp_path, {"a/module.cpp": odd, "b.zip": zipped({"module.cpp": odd})})
+    assert sources(tmp_path, scratch) == {"a": odd, "b": odd}
+
+
+# ---- which file is meant
+
+
+@pytest.mark.parametrize(
+    ("files", "outcome"),
+    [
+        ({"module.cpp": b"1", "old/module.cpp": b"2", "module-1.cpp": b"3", "more.zip": b"4"}, b"1"),
+        ({"Module.CPP": b"1", "module (1).cpp": b"2"}, b"1"),
+        ({"x/module-2.cpp": b"1"}, b"1"),
+        ({"a/b/module.cpp": b"1", "notes.txt": b""}, b"1"),
+        ({"a/module.cpp": b"1", "hw.zip": b"no archive at all"}, b"1"),
+        (
+            {"a/module.cpp": b"1", "b/module.cpp": b"2"},
+            "which module.cpp is meant? It holds a/module.cpp, b/module.cpp",
+        ),
+        ({"module-1.cpp": b"1", "module-2.cpp": b"2"}, "which module.cpp is meant?"),
+        ({"MODULE.cpp": b"1", "Module.cpp": b"2"}, "which module.cpp is meant?"),
+        ({"a.zip": b"1", "b.zip": b"2"}, "several archives, a.zip, b.zip"),
+        ({"kernel.cpp": b"1"}, "no module.cpp; it holds kernel.cpp"),
+        ({"module.cpp/readme": b"1"}, "module.cpp is a folder"),
+        ({"module.cpp/module.cpp": b"1"}, b"1"),
+        ({".hidden/module.cpp": b"1", "__MACOSX/module.cpp": b"1"}, "nothing was handed in"),
+        ({"module.cpp": b""}, "module.cpp is empty"),
+        ({"module.cpp": b"x" * MAX_SOURCE_BYTES}, b"x" * MAX_SOURCE_BYTES),
+        ({"module.cpp": b"x" * (MAX_SOURCE_BYTES + 1)}, "module.cpp is larger than 1 MiB"),
+        (
+            {"module.cpp": b"1", "module.ispc": b"x" * (MAX_SOURCE_BYTES + 1)},
+            "module.ispc is larger than 1 MiB",
+        ),
+        ({"d/" * 9 + "module.cpp": b"1"}, "no module.cpp"),
+    ],
+)
+def test_the_file_that_is_meant(
+    files: dict[str, bytes], outcome: bytes | str, tmp_path: Path, scratch: Path
+) -> None:
+    put(tmp_path / "class/folder", files)
+    put(tmp_path / "class", {"zip.zip": zipped(files), "other/module.cpp": b"0"})
+    results = sources(tmp_path / "class", scratch)
+    for form in ("folder", "zip"):
+        if isinstance(outcome, bytes):
+            assert results[form] == outcome
+        else:
+            assert outcome in str(results[form])
+    assert results["other"] == b"0"
+
+
+# ---- classes
+
+
+def test_a_class_of_all_forms_as_folder_and_archive(tmp_path: Path, scratch: Path) -> None:
+    files = {
+        "alice/module.cpp": b"1", "bob/hw4/module.cpp": b"2", "carol.zip": zipped({"x/module.cpp": b"3"}),
+        "dave.cpp": b"4", "erin.cpp": b"5", "erin.ispc": b"6", "frank.rar": b"Rar!\x1a\x07\0", "grace.txt": b"hi",
+        "heidi/notes.txt": b"", "roster.csv": b"a,b", "README.md": b"", ".DS_Store": b"", "ivan.zip": b"broken",
+    }  # fmt: skip
+    expected: dict[str, bytes | str] = {"alice": b"1", "bob": b"2", "carol": b"3", "dave": b"4", "erin": b"5"}
+    reasons = {
+        "frank": "RAR",
+        "grace": "grace.txt is none of these",
+        "heidi": "notes.txt",
+        "ivan": "no archive",
+    }
+    put(tmp_path / "class", files)
+    put(
+        tmp_path,
+        {"flat.zip": zipped(files), "wrapped.zip": zipped({"hw4/" + k: v for k, v in files.items()})},
+    )
+    put(tmp_path, {"flat.tar.gz": forgery.tar_bytes(files, "w:gz"), "holder/hw4.zip": zipped(files)})
+    for form in ("class", "flat.zip", "wrapped.zip", "flat.tar.gz"):
+        results = sources(tmp_path / form, scratch)
+        assert {name: results[name] for name in expected} == expected
+        assert set(results) == set(expected) | set(reasons)
+        assert all(reason in str(results[name]) for name, reason in reasons.items())
+        assert (scratch / "erin/module.ispc").read_bytes() == b"6"
+    assert {path.name for path in scratch.iterdir()} == set(expected)
+
+
+def test_what_is_no_class_is_told(tmp_path: Path, scratch: Path) -> None:
+    (tmp_path / "empty").mkdir()
+    for path in (tmp_path / "empty", tmp_path / "absent", tmp_path / "nul\0"):
+        with pytest.raises(UsageError) as caught:
+            find(path, "module.cpp", scratch)
+        assert "\n" not in str(caught.value)
+    put(tmp_path, {"broken.zip": b"PK\3\4", "empty.zip": zipped({})})
+    assert "is cut off" in sources(tmp_path / "broken.zip", scratch)["broken"]
+    assert "nothing was handed in" in sources(tmp_path / "empty.zip", scratch)["empty"]
+
+
+def test_scratch_that_cannot_be_written_is_the_kit_s_fault(tmp_path: Path) -> None:
+    put(tmp_path, {"module.cpp": SOURCE, "file": b""})
+    with pytest.raises(KitError):
+        find(tmp_path / "module.cpp", "module.cpp", tmp_path / "file" / "scratch")
+
+
+# ---- hostile neighbours cost only themselves
+
+
+def _link_zip() -> bytes:
+    return zip_bytes(Entry(b"module.cpp", b"/etc/passwd", mode=0o120777))
+
+
+def _quine(levels: int) -> bytes:
+    content = zipped({"module.txt": b""})
+    for _ in range(levels):
+        content = zipped({"r/r.zip": content})
+    return content
+
+
+HOSTILE = {
+    "absolute": (zip_bytes(Entry(b"/tmp/escaped"), Entry(b"module.cpp")), "leads outside"),
+    "bomb": (zip_bytes(Entry(b"module.cpp", bytes(40 << 20), deflate=True)), "250 times"),
+    "cut": (zipped({"module.cpp": SOURCE})[:-20], "is cut off"),
+    "drive": (zip_bytes(Entry(b"C:\\module.cpp")), "leads outside"),
+    "encrypted": (zip_bytes(Entry(b"module.cpp", flags=1)), "module.cpp is encrypted"),
+    "fifo": (forgery.tar_header(b"module.cpp", kind=b"6"), "not an ordinary file"),
+    "hardlink": (forgery.tar_header(b"module.cpp", kind=b"1", link=b"/etc/passwd"), "is a link"),
+    "liar": (zip_bytes(Entry(b"module.cpp", bytes(3 << 20), deflate=True, size_bytes=9)), "is damaged"),
+    "link": (_link_zip(), "is a link"),
+    "link-folder": (
+        zip_bytes(Entry(b"d", b"/etc", mode=0o120777), Entry(b"d/module.cpp")), "both as a link"
+    ),
+    "file-folder": (zip_bytes(Entry(b"d/x/module.cpp"), Entry(b"d/x")), "both as a folder and as a file"),
+    "zero": (zip_bytes(Entry(b"module.cpp\0.png")), "zero byte"),
+    "parent": (zip_bytes(Entry(b"a/../../module.cpp")), "leads outside"),
+    "backslash": (zip_bytes(Entry(b"..\\..\\module.cpp")), "leads outside"),
+    "quine": (_quine(5), "more than 3 deep"),
+    "spelled-twice": (zip_bytes(Entry(b"module.cpp", b"1"), Entry(b"./module.cpp", b"2")), "stands twice"),
+    "tar-parent": (forgery.tar_file(b"../../module.cpp", SOURCE), "leads outside"),
+    "wide": (zip_bytes(*(Entry(b"%d/%d" % (k, k), b"") for k in range(10_001))), "more than 20000"),
+}  # fmt: skip
+
+
+def test_hostile_archives_cost_only_themselves(tmp_path: Path, scratch: Path) -> None:
+    home = tmp_path / "a/b/c/class"
+    put(home, {f"{name}.zip": content for name, (content, _) in HOSTILE.items()})
+    put(home, {"zoe.zip": zipped({"module.cpp": SOURCE})})
+    before = sorted(tmp_path.rglob("*"))
+    results = sources(home, scratch)
+    for name, (_, reason) in HOSTILE.items():
+        assert reason in str(results[name]), name
+        assert f"{name}.zip" in str(results[name]) or "module.cpp" in str(results[name])
+    assert results["zoe"] == SOURCE
+    assert sorted(tmp_path.rglob("*")) == before
+    assert [path.name for path in scratch.iterdir()] == ["zoe"]
+
+
+def test_a_hostile_name_in_a_class_archive_is_its_owner_s_alone(tmp_path: Path, scratch: Path) -> None:
+    content = zip_bytes(
+        Entry(b"alice/module.cpp", SOURCE), Entry(b"mallory/..\\..\\alice/module.cpp"), Entry(b"mallory/module.cpp"),
+        Entry(b"../../escape/module.cpp"), Entry(b"oscar", b"alice", mode=0o120777),
+    )  # fmt: skip
+    put(tmp_path, {"class.zip": content})
+    results = sources(tmp_path / "class.zip", scratch)
+    assert results.pop("alice") == SOURCE
+    assert sorted(results) == ["mallory", "oscar", "submission"]
+    assert "leads outside" in str(results["mallory"])
+    assert "leads outside" in str(results["submission"])
+    assert "is a link" in str(results["oscar"])
+
+
+def test_links_and_odd_things_on_disk_are_not_followed(tmp_path: Path, scratch: Path) -> None:
+    put(tmp_path, {"secret/module.cpp": b"secret", "class/good/module.cpp": SOURCE})
+    home = tmp_path / "class"
+    for name in ("file-link", "folder-link", "fifo", "dangling", "companion", "socket"):
+        (home / name).mkdir()
+    (home / "file-link/module.cpp").symlink_to(tmp_path / "secret/module.cpp")
+    (home / "folder-link/hw4").symlink_to(tmp_path / "secret")
+    (home / "dangling/module.cpp").symlink_to("nowhere")
+    (home / "loop").symlink_to(home)
+    (home / "linked.zip").symlink_to(tmp_path / "secret/module.cpp")
+    os.mkfifo(home / "fifo/module.cpp")
+    put(home, {"companion/module.cpp": SOURCE})
+    (home / "companion/module.ispc").symlink_to(tmp_path / "secret/module.cpp")
+    here = Path.cwd()
+    with socket.socket(socket.AF_UNIX) as listener:
+        os.chdir(home / "socket")
+        listener.bind("module.cpp")
+        os.chdir(here)
+        results = sources(home, scratch)
+    assert results.pop("good") == SOURCE
+    assert "no module.cpp; it holds hw4" in str(results.pop("folder-link"))
+    assert "module.ispc is a link" in str(results["companion"])
+    assert "is not an ordinary file" in str(results.pop("fifo"))
+    assert "is not an ordinary file" in str(results.pop("socket"))
+    assert sorted(results) == ["companion", "dangling", "file-link", "linked", "loop"]
+    assert all("is a link" in str(error) for error in results.values())
+
+
+def test_a_folder_swapped_for_a_link_while_it_is_read(
+    tmp_path: Path, scratch: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    put(
+        tmp_path,
+        {"secret/module.cpp": b"secret", "class/m/hw4/module.cpp": b"1", "class/z/module.cpp": SOURCE},
+    )
+    copy = finding._copy
+
+    def swap(*arguments: object) -> str:
+        shutil.rmtree(tmp_path / "class/m/hw4", ignore_errors=True)
+        if not (tmp_path / "class/m/hw4").is_symlink():
+            (tmp_path / "class/m/hw4").symlink_to(tmp_path / "secret")
+        return copy(*arguments)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(finding, "_copy", swap)
+    results = sources(tmp_path / "class", scratch)
+    assert "cannot be read" in str(results["m"])
+    assert results["z"] == SOURCE
+
+
+def test_a_file_that_may_not_be_read(tmp_path: Path, scratch: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    put(tmp_path, {"class/a/module.cpp": b"1", "class/b/module.cpp": b"2"})
+    real = os.open
+
+    def refuse(path: object, *arguments: object, **options: object) -> int:
+        if path == "module.cpp" and b"/a" in os.readlink(f"/proc/self/fd/{options['dir_fd']}").encode()[-2:]:
+            raise PermissionError(13, "Permission denied")
+        return real(path, *arguments, **options)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(os, "open", refuse)
+    assert sources(tmp_path / "class", scratch) == {
+        "a": "module.cpp cannot be read: Permission denied", "b": b"2",
+    }  # fmt: skip
+
+
+# ---- exports
+
+
+def test_a_gradescope_export(tmp_path: Path, scratch: Path) -> None:
+    metadata = """---
+submission_101:
+  :submitters:
+  - :name: Jane Doe
+    :sid: '7'
+    :email: jane@example.edu
+  - :name: Zoë <script>
+    :email: zoe@example.edu
+  :created_at: 2023-11-02 07:10:22.340000000 Z
+  :score: 3.5
+  :results: !ruby/object:Hash
+    tests: []
+submission_102: !ruby/hash:ActiveSupport::HashWithIndifferentAccess
+  :submitters:
+  - :name: 李雷
+    :email: li@example.edu
+  :created_at: '2023-11-01T18:00:00.123456789-07:00'
+submission_103:
+  :submitters: []
+submission_104:
+  :submitters:
+  - :name: Lost Soul
+"""
+    files = {
+        "submission_metadata.yml": metadata.encode(), "submission_101/module.cpp": b"1",
+        "submission_102/hw.zip": zipped({"module.cpp": b"2"}), "submission_103/module.cpp": b"3",
+        "submission_999/module.cpp": b"9",
+    }  # fmt: skip
+    put(tmp_path / "export", files)
+    put(tmp_path, {"export.zip": zipped({"assignment_4_export/" + k: v for k, v in files.items()})})
+    due = datetime(2023, 11, 1, 23, 10, 22, tzinfo=timezone(timedelta(hours=-7)))
+    for form in ("export", "export.zip"):
+        submissions = found(tmp_path / form, scratch, due=due)
+        assert sorted(submissions) == [
+            "Jane_Doe_101", "Lost_Soul_104", "submission_103", "submission_999", "李雷_102",
+        ]  # fmt: skip
+        jane = submissions["Jane_Doe_101"]
+        assert jane.name == "Jane Doe, Zoë <script>"
+        assert jane.emails == ("jane@example.edu", "zoe@example.edu")
+        assert jane.submitted_at == datetime(2023, 11, 2, 7, 10, 22, 340000, tzinfo=timezone.utc)
+        assert jane.late_s == 3600.34
+        li = submissions["李雷_102"]
+        assert (li.source or tmp_path).read_bytes() == b"2"
+        assert (li.late_s, li.submitted_at and li.submitted_at.hour) == (0.0, 1)
+        assert submissions["submission_103"].late_s is None
+        assert "does not hold it" in str(submissions["Lost_Soul_104"].error)
+        assert submissions["submission_999"].error is None
+
+
+@pytest.mark.parametrize(
+    "content", [b"a: [", b"- a\n- b\n", b"\xff\xfe\0", b"a: 2023-99-99\n", b"", b"[" * 5000]
+)
+def test_gradescope_metadata_that_cannot_be_read(content: bytes, tmp_path: Path, scratch: Path) -> None:
+    put(tmp_path, {"submission_metadata.yml": content, "submission_1/module.cpp": SOURCE})
+    with pytest.raises(UsageError, match=r"submission_metadata\.yml") as caught:
+        find(tmp_path, "module.cpp", scratch)
+    assert "\n" not in str(caught.value)
+
+
+def test_yaml_that_names_itself_does_no_harm() -> None:
+    laughs = "a: &a [x, x, x, x, x, x, x, x, x, x]\n" + "".join(
+        f"{name}: &{name} [" + ", ".join([f"*{chr(ord(name) - 1)}"] * 10) + "]\n" for name in "bcdefghi"
+    )
+    text = laughs + "s:\n  :submitters: [{':name': *i, ':email': {x: *i}}, *i, 3]\n  :created_at: *i\n"
+    [entry] = gradescope_entries(text.encode(), "metadata")
+    assert [person.name for person in entry.people] == [""]
+    assert entry.submitted_at is None
+
+
+def test_a_canvas_export(tmp_path: Path, scratch: Path) -> None:
+    files = {
+        "doejane_LATE_12345_67890_module-1.cpp": b"1",
+        "roejohn_22_333_module-2.cpp": b"old", "roejohn_22_334_module-10.cpp": b"new",
+        "lee_ann_23_400_module.cpp": b"2", "lee_ann_23_401_module.ispc": b"i",
+        "kim_24_500_hw4-1.zip": zipped({"hw4/module.cpp": b"3"}), "kim_24_501_hw4.zip": b"an older one",
+        "poe_25_600_text.html": b"<p>hi</p>",
+        "sam_26_700_module.cpp": b"4", "sam_27_701_module.cpp": b"5",
+        "tim_28_800_a.zip": b"", "tim_28_801_b.zip": b"",
+    }  # fmt: skip
+    put(tmp_path / "export", files)
+    put(tmp_path, {"submissions.zip": zipped(files)})
+    for form in ("export", "submissions.zip"):
+        results = sources(tmp_path / form, scratch)
+        assert {name: results.pop(name) for name in ("poe_25", "tim_28")} == {
+            "poe_25": "no module.cpp; it holds text.html",
+            "tim_28": "no module.cpp, but several archives, a.zip, b.zip: hand in one",
+        }
+        assert results == {
+            "doejane_12345": b"1", "roejohn_22": b"new", "lee_ann_23": b"2", "kim_24": b"3", "sam_26": b"4",
+            "sam_27": b"5",
+        }  # fmt: skip
+        assert (scratch / "lee_ann_23/module.ispc").read_bytes() == b"i"
+    late = found(tmp_path / "export", scratch)
+    assert [name for name, submission in late.items() if submission.marked_late] == ["doejane_12345"]
+    assert late["doejane_12345"].name == "doejane"
+    assert list(found(tmp_path / "export/doejane_LATE_12345_67890_module-1.cpp", scratch)) == [
+        "doejane_12345"
+    ]
+
+
+def test_names_that_canvas_did_not_make() -> None:
+    assert canvas_name("module.cpp") is None
+    assert canvas_name("alice_smith.cpp") is None
+    assert canvas_name("_1_2_module.cpp") is None
+    assert canvas_name("a_" * 400 + "module.cpp") is None
+
+
+# ---- ids
+
+
+def test_names_become_ids(tmp_path: Path, scratch: Path) -> None:
+    nfc, nfd = unicodedata.normalize("NFC", "José"), unicodedata.normalize("NFD", "José")
+    names = [
+        "Jane Doe", "alice", "Alice", nfc, nfd, "con", "aux.old", "grades.csv", "=1+2", "-rf", "x" * 200,
+        "<script>", "a\nb", "👩‍💻", "x....", "日本語" * 28,
+    ]  # fmt: skip
+    for name in names:
+        put(tmp_path, {f"{name}/module.cpp": name.encode()})
+    os.mkdir(os.fsencode(tmp_path) + b"/caf\xe9")
+    put(tmp_path, {"alice.zip": zipped({"module.cpp": b"zip"}), "alice.cpp": b"file"})
+    submissions = found(tmp_path, scratch)
+    assert len(submissions) == len(names) + 3
+    assert len({name.casefold() for name in submissions}) == len(submissions)
+    assert {"Jane_Doe", "con_", "aux_old", "1_2", "rf", "script", "a_b", "grades_csv", "x" * 48} <= set(
+        submissions
+    )
+    for name, submission in submissions.items():
+        assert len(name.encode()) <= 200
+        assert not set(name) & set("./\\ \n<>:\"'|?*=+@")
+        submission.name.encode()
+        assert submission.name.isprintable()
+    again = found(tmp_path, scratch)
+    assert {name: item.sha256 for name, item in again.items()} == {
+        k: v.sha256 for k, v in submissions.items()
+    }
+    assert safe_name("") == safe_name("..") == safe_name("\udcff") == "submission"
+
+
+def test_nobody_takes_another_s_place() -> None:
+    one = dict(zip("ab", identify([("Alice", "a"), ("bob", "b")]), strict=True))
+    more = identify([("alice", "0"), ("Alice", "a"), ("bob", "b"), (f"alice-{'0' * 6}", "x")])
+    assert one == {"a": "Alice", "b": "bob"}
+    assert more[2] == "bob"
+    assert "Alice" not in more
+    assert "alice" not in more
+    squatter = more[0]
+    assert len(set(identify([("alice", "0"), ("Alice", "a"), (squatter, "x")]))) == 3
+
+
+@settings(max_examples=150, deadline=None, derandomize=True, suppress_health_check=[HealthCheck.too_slow])
+@given(st.lists(st.text(max_size=60), max_size=8), st.randoms(use_true_random=False))
+def test_ids_are_unique_safe_and_know_no_order(titles: list[str], random: object) -> None:
+    titled = [(title, f"{title} {k}") for k, title in enumerate(titles)]
+    ids = dict(zip(titled, identify(titled), strict=True))
+    assert len({unicodedata.normalize("NFKC", name.casefold()) for name in ids.values()}) == len(titles)
+    for name in ids.values():
+        assert 0 < len(name.encode()) <= 200
+        assert all(char.isalnum() or char in "-_" for char in name)
+        assert name[0] not in "-_"
+    random.shuffle(titled)  # type: ignore[attr-defined]
+    assert dict(zip(titled, identify(titled), strict=True)) == ids
+
+
+def test_nothing_is_left_open_and_nothing_grows(tmp_path: Path, scratch: Path) -> None:
+    files = {
+        f"s{k}.tgz": forgery.tar_bytes({"module.cpp": b"%d" % k, "big": bytes(1 << 20)}, "w:gz")
+        for k in range(40)
+    }
+    put(tmp_path / "class", files)
+    before = set(os.listdir("/proc/self/fd"))
+    results = sources(tmp_path / "class", scratch)
+    assert set(os.listdir("/proc/self/fd")) <= before
+    assert results == {f"s{k}": b"%d" % k for k in range(40)}
+    assert sum(path.stat().st_size for path in scratch.rglob("*") if path.is_file()) < 1000
+    with tarfile.open(tmp_path / "class.tar", "w") as archive:
+        archive.add(tmp_path / "class", "class")
+    assert sources(tmp_path / "class.tar", scratch) == results
