@@ -24,7 +24,8 @@ from pathlib import Path
 
 from grader import diagnostics, lightpath, objectcache
 from grader.errors import UsageError
-from grader.sandbox import GIB, Finished, run_limited
+from grader.sandbox import GIB, OPEN, Finished, Sandbox, compiling, run_limited
+from grader.sandbox.view import programs_folders
 from grader.toolchain import (
     Toolchain,
     cache_root,
@@ -89,18 +90,20 @@ def build(
     sanitize: bool = False,
     cache: Path | None = None,
     timeout_s: float = 120,
+    sandbox: Sandbox = OPEN,
 ) -> Build:
     """Compile and link `source` (and a module.ispc beside it), or find the finished object in the cache.
 
     `flags` come after the published ones and so override them; `defines` are macros, as `-D NAME=VALUE`. `sanitize`
     builds with AddressSanitizer, UBSan and checked vectors in place of optimisation. `timeout_s` is wall-clock time
-    for all compilers of the student's code together. A faulty source gives a Build with `ok` False, never an
-    exception. Raises UsageError when `source` cannot be read or a macro's name is none, KitError when the machine has
-    no compiler or its torch no headers.
+    for all compilers of the student's code together. In a `sandbox` they see a copy of the source, the headers and one
+    folder for their output, nothing else; the kit's own headers are precompiled outside of it. A faulty source gives a
+    Build with `ok` False, never an exception. Raises UsageError when `source` cannot be read or a macro's name is none,
+    KitError when the machine has no compiler or its torch no headers.
     """
     started = time.monotonic()
     recipe = _recipe(source, flags, defines or {}, sanitize)
-    work = _Work(recipe, cache or cache_root(), timeout_s)
+    work = _Work(recipe, cache or cache_root(), timeout_s, sandbox)
     path, message = work.find(), ""
     cached = path is not None
     if path is None:
@@ -177,11 +180,11 @@ class Recipe:
             f"-I{SHIM}",
         )
 
-    def link_flags(self, path: str) -> tuple[str, ...]:
+    def link_flags(self, path: str, linker: str | None) -> tuple[str, ...]:
         tools = self.tools
         _, openmp = openmp_flags(tools.system, tools.family, libomp_prefix())
         libraries = ("-lc10", "-ltorch_cpu", *(("-ltorch_python",) if path == "full" else ()))
-        chosen = linker_flags(tools.system, tools.linker, SHIM, allow_undefined=path == "full")
+        chosen = linker_flags(tools.system, linker, SHIM, allow_undefined=path == "full")
         # A shared object leaves the sanitizers' own functions to the runtime that is preloaded.
         return (*chosen, f"-L{tools.library_dir}", *libraries, *openmp)
 
@@ -262,6 +265,7 @@ class _Work:
     recipe: Recipe
     cache: Path
     timeout_s: float
+    sandbox: Sandbox = OPEN
     cpu_s: float = 0.0
     key: str = field(init=False)
 
@@ -274,7 +278,10 @@ class _Work:
     def find(self) -> str | None:
         return next((path for path in ("light", "full") if objectcache.touch(self.entry(path))), None)
 
-    def run(self, command: Sequence[str], cwd: Path, timeout_s: float) -> Finished:
+    def run(
+        self, command: Sequence[str], cwd: Path, timeout_s: float, room: compiling.Room | None = None
+    ) -> Finished:
+        """Run a compiler; in a `room` (and so in the sandbox) if it reads what a student wrote."""
         environment = {name: os.environ[name] for name in ENVIRONMENT if name in os.environ}
         finished = run_limited(
             command,
@@ -283,6 +290,9 @@ class _Work:
             memory_bytes=COMPILER_MEMORY_BYTES,
             output_bytes=COMPILER_OUTPUT_BYTES,
             env={**environment, "LC_ALL": "C", "TMPDIR": str(cwd)},
+            sandbox=OPEN if room is None else self.sandbox,
+            read=() if room is None else (*room.read, SHIM, *programs_folders(command[0])),
+            uid=None if room is None else room.uid,
         )
         self.cpu_s += finished.cpu_s
         return finished
@@ -291,20 +301,23 @@ class _Work:
         """Try the light path, then the full one; returns the path that decided and its message, "" for success."""
         header = self.light_header()
         deadline = time.monotonic() + self.timeout_s
-        with objectcache.workplace(self.cache) as place:
+        with (
+            objectcache.workplace(self.cache) as place,
+            compiling.room(self.sandbox, place, header) as room,
+        ):
             # Nothing but the files that the assignment names lies in the compiler's directory.
-            (place / "module.cpp").write_bytes(self.recipe.text)
-            message = self.compile_ispc(place, deadline)
+            (room.folder / "module.cpp").write_bytes(self.recipe.text)
+            message = self.compile_ispc(room, deadline)
             if message:
                 return "light", message
-            for rung in self.rungs(header):
-                failure = self.attempt(rung, place, deadline, header)
+            for rung in self.rungs(room.header):
+                failure = self.attempt(rung, room, deadline)
                 if failure is None or not self.may_be_mended(failure, rung):
                     break
             path = "light" if rung == "light" else "full"
             if failure is not None:
                 return path, self.explain(failure)
-            objectcache.publish(place / "module.so", self.entry(path))
+            objectcache.publish(compiling.taken(room.folder / "module.so", place), self.entry(path))
             objectcache.prune(self.cache)
             return path, ""
 
@@ -313,26 +326,44 @@ class _Work:
         python = lightpath.needs_python(self.recipe.text.decode(errors="replace"))
         return [rung for rung in RUNGS if (rung != "light" or header) and (rung != "tensors" or not python)]
 
-    def attempt(self, rung: str, place: Path, deadline: float, header: Path | None) -> Finished | None:
-        """Compile and link on one of RUNGS; None for success."""
+    def attempt(self, rung: str, room: compiling.Room, deadline: float) -> Finished | None:
+        """Compile and link on one of RUNGS; None for success.
+
+        The quick linker does not find libstdc++ where the compiler has it in an unusual place. What it misses is
+        missing only when the compiler's own linker misses it too; where that one does not, it is used from then on.
+        """
+        quick, distrusted = self.recipe.tools.linker, self.cache / "linkers" / self.recipe.header_key()
+        if quick is not None and not distrusted.exists():
+            failure = self.attempt_with(quick, rung, room, deadline)
+            if failure is None or failure.timed_out or b"undefined" not in failure.output:
+                return failure
+        failure = self.attempt_with(None, rung, room, deadline)
+        if failure is None and quick is not None:
+            distrusted.mkdir(parents=True, exist_ok=True)
+        return failure
+
+    def attempt_with(
+        self, linker: str | None, rung: str, room: compiling.Room, deadline: float
+    ) -> Finished | None:
         tools, recipe = self.recipe.tools, self.recipe
-        objects = ["module_ispc.o"] if (place / "module_ispc.o").exists() else []
+        objects = ["module_ispc.o"] if (room.folder / "module_ispc.o").exists() else []
         finished = self.run(
             [
                 str(tools.compiler),
                 *(
-                    _use_header(tools, header)
-                    if rung == "light" and header
+                    _use_header(tools, room.header)
+                    if rung == "light" and room.header
                     else ("-include", "gpt149_full.h")
                 ),
                 *recipe.compile_flags(rung),
                 *recipe.defines,
                 *("-shared", "-o", "module.so", "module.cpp"),
                 *objects,
-                *recipe.link_flags(rung),
+                *recipe.link_flags(rung, linker),
             ],
-            place,
+            room.folder,
             deadline - time.monotonic(),
+            room,
         )
         if finished.returncode != 0 or finished.timed_out:
             return finished
@@ -351,14 +382,14 @@ class _Work:
         sources = {name: text.decode(errors="replace") for name, text in texts.items()}
         return diagnostics.explain(failure, sources, timeout_s=self.timeout_s)
 
-    def compile_ispc(self, place: Path, deadline: float) -> str:
+    def compile_ispc(self, room: compiling.Room, deadline: float) -> str:
         """Make module_ispc.h and module_ispc.o when there is a module.ispc and a compiler for it; a message or ""."""
         if self.recipe.ispc_text is None or self.recipe.ispc is None:
             return ""
-        (place / "module.ispc").write_bytes(self.recipe.ispc_text)
+        (room.folder / "module.ispc").write_bytes(self.recipe.ispc_text)
         outputs = ("-h", "module_ispc.h", "-o", "module_ispc.o")
         command = [self.recipe.ispc[0], "-O3", "--pic", *self.recipe.defines, "module.ispc", *outputs]
-        finished = self.run(command, place, deadline - time.monotonic())
+        finished = self.run(command, room.folder, deadline - time.monotonic(), room)
         return self.explain(finished) if finished.returncode != 0 or finished.timed_out else ""
 
     def light_header(self) -> Path | None:

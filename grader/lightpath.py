@@ -101,6 +101,7 @@ UNKNOWN = re.compile(
 )
 MISSING_FILE = re.compile(r"No such file|file not found")
 ERROR = re.compile(r"^\S+?:\d+:(?:\d+:)?\s+(?:fatal )?error: (.*)$", re.MULTILINE)
+ASSEMBLER = re.compile(r"^\S+\.s:.*\berror:", re.MULTILINE | re.IGNORECASE)
 UNDEFINED = re.compile(r"undefined reference to [`'](.*)'")
 #: In a demangled name of torch's.
 TORCH_SYMBOL = re.compile(r"\b(?:at|c10|torch|caffe2|pybind11)::|\bPy[A-Z_]")
@@ -121,6 +122,8 @@ def is_final(
         return False
     first = ERROR.search(output)
     if first is None:
+        if ASSEMBLER.search(output):
+            return True
         undefined = UNDEFINED.findall(output)
         return bool(undefined) and not any(TORCH_SYMBOL.search(name) for name in undefined)
     message = first[1]

@@ -1,37 +1,23 @@
-"""Limits for the two untrusted things a submission is: text for a compiler, and native code in a runner.
-
-Theory of operation. A compiler is started by the judge through `run_limited`: own session, resource limits set
-between fork and exec, output read through a pipe up to a bound, the whole process group killed at the end. A runner
-is forked by the zygote (`grader.runner`), which applies the `Limits` it is sent before it loads the student's object.
-This is tier D of the design: resource limits and wall time. Stronger tiers belong in this room, behind these two
-calls, and name themselves in `describe`.
-"""
+"""Running a compiler under limits, in a sandbox if there is one, with its output read up to a bound."""
 
 from __future__ import annotations
 
 import contextlib
+import json
 import os
 import resource
 import selectors
 import signal
 import subprocess
+import sys
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-GIB = 1 << 30
-
-
-@dataclass(frozen=True)
-class Limits:
-    """What a runner may use. `memory_bytes` is address space beyond what the zygote has mapped at the fork; None
-    lifts it (AddressSanitizer reserves terabytes). `cpu_s` is a backstop behind the judge's own wall limit."""
-
-    memory_bytes: int | None = 4 * GIB
-    file_bytes: int = 64 << 20
-    open_files: int = 64
-    cpu_s: int = 1800
+from grader.errors import KitError
+from grader.sandbox.limits import GIB, Limits, process_limit
+from grader.sandbox.tiers import INSIDE, LOCK, OPEN, Sandbox
 
 
 @dataclass(frozen=True)
@@ -45,11 +31,6 @@ class Finished:
     timed_out: bool
 
 
-def describe() -> dict[str, object]:
-    """The tier in force and the limits that were really applied, for the result file."""
-    return {"tier": "D", "applied": ["rlimits", "wall limit"], "limits": asdict(Limits())}
-
-
 def run_limited(
     command: Sequence[str],
     *,
@@ -59,10 +40,15 @@ def run_limited(
     output_bytes: int = 1 << 20,
     file_bytes: int = GIB,
     env: Mapping[str, str] | None = None,
+    sandbox: Sandbox = OPEN,
+    read: Sequence[Path] = (),
+    uid: int | None = None,
 ) -> Finished:
     """Run a command under limits and return its bounded output; nothing of its process group outlives the call.
 
-    Raises FileNotFoundError when the program does not exist.
+    In a `sandbox` it may write to `cwd` alone and see `read` besides the system and Python; `uid` is its user, where
+    the sandbox gives it one. Raises FileNotFoundError when the program does not exist (without
+    a sandbox), KitError when the sandbox does not start.
     """
 
     def limit() -> None:
@@ -72,16 +58,21 @@ def run_limited(
         with contextlib.suppress(ValueError, OSError):
             resource.setrlimit(resource.RLIMIT_AS, (memory_bytes, memory_bytes))
 
+    line = list(command)
+    if sandbox.locks:
+        limits = Limits(memory_bytes, file_bytes, cpu_s=int(timeout_s) + 60)
+        line = _sandboxed(line, cwd, sandbox, limits, read, uid)
     started = time.monotonic()
     process = subprocess.Popen(
-        list(command),
+        line,
         cwd=cwd,
         env=None if env is None else dict(env),
         stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         start_new_session=True,
-        preexec_fn=limit,
+        # A sandboxed command limits itself on the way in: less is done between the fork and the exec of a judge.
+        preexec_fn=None if sandbox.locks else limit,
     )
     assert process.stdout is not None
     try:
@@ -94,12 +85,33 @@ def run_limited(
         _, status, usage = os.wait4(process.pid, 0)
         process.returncode = os.waitstatus_to_exitcode(status)
         process.stdout.close()
+    if sandbox.locks and process.returncode != 0 and output.startswith((b"sandbox: ", b"bwrap: ")):
+        raise KitError(f"tier {sandbox.tier} does not start: {output.decode(errors='replace').strip()[:200]}")
     return Finished(
         returncode=process.returncode,
         output=output,
         wall_s=time.monotonic() - started,
         cpu_s=usage.ru_utime + usage.ru_stime,
         timed_out=timed_out,
+    )
+
+
+def _sandboxed(
+    command: list[str], cwd: Path, sandbox: Sandbox, limits: Limits, read: Sequence[Path], uid: int | None
+) -> list[str]:
+    """The command behind the script that locks itself and becomes the command, behind bubblewrap in tier A."""
+    spec = {
+        "lock": sandbox.compiler_lock(uid, [str(path) for path in read], [str(cwd)]),
+        "limits": {**asdict(limits), "open_files": 1024, "processes": process_limit(uid is not None)},
+    }
+    script = f"{INSIDE}/lock.py" if sandbox.bwrap else str(LOCK)
+    return sandbox.enclosed(
+        [sys.executable, "-I", "-S", script, json.dumps(spec), *command],
+        read=read,
+        write=[cwd],
+        places={LOCK: f"{INSIDE}/lock.py"},
+        own_processes=False,
+        cwd=str(cwd),
     )
 
 

@@ -1,0 +1,50 @@
+"""Confinement of the two untrusted things a submission is: text for a compiler, and native code in a runner.
+
+Theory of operation. What is to be kept from a submission is kept in another process: the judge has the inputs, the
+expected values, the rubric and the clock. The sandbox keeps untrusted code from reaching out of its own process, by
+up to four layers, and a tier is a set of them:
+
+    limits      memory, CPU and wall time, file sizes, processes (setrlimit and the judge's clock)        A B C D
+    filter      seccomp: no process but one's own, no signal but to oneself, no network                   A B C
+    uid         a user id that nobody else has, if the judge is root                                      A B C
+    files       Landlock: the system's libraries, Python, one's own object; one folder to write to        A B
+    namespaces  bubblewrap: those files are all that is there, the processes and the network too          A
+
+A compiler is started by the judge through `run_limited`: own session, output read through a pipe up to a bound, the
+whole process group killed at the end. In a sandbox it goes through `lock.py`, a script that locks itself and becomes
+the compiler; it then sees the submission's text, the headers and an empty folder for its object, never the cache.
+
+Runners are forked by a zygote (`grader.runner`), which has imported torch and holds no student code. In tier A all of
+it lives in namespaces from its start; the filter, the uid and Landlock are put on by each runner after the fork and
+before the student's object is loaded, by the same `lock.py`. That order is what makes a runner cheap: Python and
+torch start once and freely, and what is locked is a process that has nothing left to do but to compute. The zygote
+keeps its own uid (or, where there is just one, is protected by the filter and Landlock), so a kernel cannot reach it.
+The judge watches a runner from outside by its id, which the kernel translates between the namespaces.
+
+What a runner leaves behind dies with it: its folder is made for it alone and removed, a tier A zygote takes its whole
+file system along, and processes can only be left behind in tier D, where the zygote hunts them down.
+
+`choose` tries each tier before it believes it: a process inside must fail to read a file outside and to open a socket.
+"""
+
+from grader.sandbox.command import Finished, run_limited
+from grader.sandbox.limits import GIB, Limits, process_limit
+from grader.sandbox.tiers import OPEN, Sandbox, Tier, choose
+
+__all__ = [
+    "GIB",
+    "OPEN",
+    "Finished",
+    "Limits",
+    "Sandbox",
+    "Tier",
+    "choose",
+    "describe",
+    "process_limit",
+    "run_limited",
+]
+
+
+def describe() -> dict[str, object]:
+    """The tier of a student's own run, for the result file."""
+    return OPEN.describe()

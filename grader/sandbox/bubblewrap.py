@@ -1,0 +1,57 @@
+"""The command line that puts a program into namespaces of its own (tier A), after bwrap(1)."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+
+#: What a zygote that is root needs to give its runners another uid, to end them and to clean up after them.
+ZYGOTE_CAPABILITIES = ("CAP_SETUID", "CAP_SETGID", "CAP_KILL", "CAP_CHOWN", "CAP_DAC_OVERRIDE", "CAP_FOWNER")
+
+
+def command(
+    program: str,
+    *,
+    read: Iterable[Path],
+    places: Mapping[Path, str],
+    write: Iterable[Path] = (),
+    own_user_namespace: bool,
+    own_processes: bool,
+    scratch_bytes: int,
+    cwd: str,
+) -> list[str]:
+    """A prefix for a command that shall see nothing but `read` and `write` under their own names and `places` under
+    others, besides a bare /dev and an empty /tmp of `scratch_bytes`.
+
+    With `own_processes` it has a process namespace and a /proc of its own. Without, there is no /proc at all and the
+    command takes the place of bwrap, so that its CPU time is the caller's to see.
+    """
+    line = [program, "--unshare-net", "--unshare-ipc", "--unshare-uts", "--unshare-cgroup-try"]
+    if own_processes:
+        line += ["--unshare-pid", "--proc", "/proc"]
+    if own_user_namespace:
+        line.append("--unshare-user")
+    else:
+        line += ["--cap-drop", "ALL"]
+        for capability in ZYGOTE_CAPABILITIES:
+            line += ["--cap-add", capability]
+    line += ["--new-session", "--hostname", "runner", "--dev", "/dev"]
+    size = ["--size", str(scratch_bytes)]
+    # The device folder's own file system has no bound: what may be written lies in two that have.
+    line += [*size, "--perms", "1777", "--tmpfs", "/dev/shm", "--remount-ro", "/dev"]
+    line += [*size, "--perms", "1777", "--tmpfs", "/tmp"]
+    for path in read:
+        line += _seen(path)
+    for outside, inside in places.items():
+        line += ["--ro-bind", str(outside), inside]
+    for path in write:
+        line += ["--bind", str(path), str(path)]
+    return [*line, "--remount-ro", "/", "--chdir", cwd, "--"]
+
+
+def _seen(path: Path) -> list[str]:
+    """A path as it is outside: /bin is a link to usr/bin on many systems and a folder on others."""
+    if path.is_symlink():
+        return ["--symlink", os.readlink(path), str(path)]
+    return ["--ro-bind", str(path), str(path)]

@@ -1,0 +1,73 @@
+"""The folder that a compiler of a student's text may write to, and taking from it what it made."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shutil
+import stat
+import tempfile
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from grader.errors import KitError
+from grader.sandbox.tiers import Sandbox
+
+
+@dataclass(frozen=True)
+class Room:
+    """Where a compiler works. `header` is the folder of the precompiled header as it sees it; `read` is what it sees
+    besides the system and Python; `uid` is its user, None for the judge's own."""
+
+    folder: Path
+    header: Path | None
+    read: tuple[Path, ...]
+    uid: int | None = None
+
+
+@contextlib.contextmanager
+def room(sandbox: Sandbox, place: Path, header: Path | None) -> Iterator[Room]:
+    """A room for the compilers of one build; `place` is the build's own empty folder.
+
+    Where only another uid hides the judge's files (tier C), that user has to be able to come in: the room is then
+    outside of the cache, with a second name of the header in it.
+    """
+    read = () if header is None else (header,)
+    if not sandbox.own_uid or sandbox.hides_files:
+        yield Room(place, header, read)
+        return
+    with (
+        sandbox.claimed_uids() as block,
+        tempfile.TemporaryDirectory(prefix="gpt149-build-", ignore_cleanup_errors=True) as outer,
+    ):
+        assert block is not None
+        os.chmod(outer, 0o711)
+        folder, known = Path(outer, "out"), None
+        folder.mkdir()
+        os.chown(folder, block[0], block[0])
+        if header is not None:
+            known = Path(outer, "header")
+            known.mkdir()
+            for item in header.iterdir():
+                _second_name(item, known / item.name)
+        yield Room(folder, known, (), block[0])
+
+
+def _second_name(item: Path, name: Path) -> None:
+    try:
+        os.link(item, name)
+    except OSError:
+        shutil.copyfile(item, name)
+
+
+def taken(made: Path, place: Path) -> Path:
+    """What a compiler made, as a file of the judge's in `place`. Raises KitError for anything but a plain file."""
+    try:
+        if not stat.S_ISREG(made.lstat().st_mode):
+            raise KitError(f"the compiler left something else than a file as {made.name}; please report this")
+    except FileNotFoundError as error:
+        raise KitError(f"the compiler reported success without making {made.name}; run it again") from error
+    if made.parent == place:
+        return made
+    return Path(shutil.copyfile(made, place / made.name, follow_symlinks=False))

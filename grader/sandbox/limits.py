@@ -1,0 +1,46 @@
+"""What a runner may use, in figures, and how many processes that leaves a user."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from dataclasses import dataclass
+
+GIB = 1 << 30
+#: For the threads that a kernel may start; for a shared uid also what the user's other programs start meanwhile.
+OWN_UID_PROCESSES, SHARED_UID_PROCESSES = 512, 2048
+
+
+@dataclass(frozen=True)
+class Limits:
+    """What a runner may use. `memory_bytes` is address space beyond what the zygote has mapped at the fork; None
+    lifts it (AddressSanitizer reserves terabytes). `cpu_s` is a backstop behind the judge's own wall limit.
+    `scratch_bytes` and `scratch_files` bound what it leaves in its working directory."""
+
+    memory_bytes: int | None = 4 * GIB
+    file_bytes: int = 64 << 20
+    open_files: int = 64
+    cpu_s: int = 1800
+    scratch_bytes: int = 256 << 20
+    scratch_files: int = 1000
+
+
+def process_limit(own_uid: bool) -> int | None:
+    """Threads and processes for RLIMIT_NPROC, which counts all that belong to a user; None where it means nothing."""
+    if own_uid:
+        return OWN_UID_PROCESSES
+    # The kernel lets root start any number.
+    if not os.path.isdir("/proc/self/task") or os.geteuid() == 0:
+        return None
+    return threads_of(os.geteuid()) + SHARED_UID_PROCESSES
+
+
+def threads_of(uid: int) -> int:
+    """How many threads a user has on this machine, as /proc shows them."""
+    total = 0
+    for name in os.listdir("/proc"):
+        if name.isdigit():
+            with contextlib.suppress(OSError):
+                if os.stat(f"/proc/{name}").st_uid == uid:
+                    total += os.stat(f"/proc/{name}/task").st_nlink - 2
+    return total

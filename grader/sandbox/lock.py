@@ -1,0 +1,210 @@
+"""What a process does to itself before it turns to a student's code: limits, another uid, fewer files, a filter.
+
+Runs inside the sandbox: in a runner after its fork, or as a script that becomes a compiler. It carries out what the
+judge has decided (`grader.sandbox`) and decides nothing itself, so it needs only the standard library. Nothing here
+can be undone by the process that called it.
+
+Sources: landlock(7), seccomp(2), prctl(2), capset(2).
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import json
+import os
+import resource
+import socket
+import struct
+import sys
+from typing import Any
+
+PR_SET_NO_NEW_PRIVS = 38
+SECCOMP_SET_MODE_FILTER = 1
+#: TSYNC binds every thread. SPEC_ALLOW: kernels before 5.16 slow a filtered process down against Spectre otherwise.
+SECCOMP_FLAGS = (1 | 4, 1)
+#: Landlock's three calls have the same numbers on every machine.
+LANDLOCK_CREATE, LANDLOCK_ADD, LANDLOCK_RESTRICT = 444, 445, 446
+LANDLOCK_VERSION, LANDLOCK_PATH_BENEATH = 1, 1
+#: Rights on files that each version of Landlock knows: 13 at first, then REFER, TRUNCATE and IOCTL_DEV.
+LANDLOCK_FILE_RIGHTS = {
+    1: (1 << 13) - 1,
+    2: (1 << 14) - 1,
+    3: (1 << 15) - 1,
+    4: (1 << 15) - 1,
+    5: (1 << 16) - 1,
+}
+EXECUTE, READ_FILE, READ_FOLDER = 1 << 0, 1 << 2, 1 << 3
+#: EXECUTE, WRITE_FILE, READ_FILE, TRUNCATE, IOCTL_DEV: the rights that mean anything for what is no folder.
+RIGHTS_ON_A_FILE = 1 << 0 | 1 << 1 | 1 << 2 | 1 << 14 | 1 << 15
+
+libc = ctypes.CDLL(None, use_errno=True)
+
+
+def system_call(number: int, *arguments: Any) -> int:
+    """A call that the C library has no name for; numbers go in as wide as a register."""
+    wide = [ctypes.c_long(value) if isinstance(value, int) else value for value in arguments]
+    return int(libc.syscall(ctypes.c_long(number), *wide))
+
+
+class LockFailed(OSError):
+    """A part of the lock could not be put on; the process must not go on."""
+
+
+def enter(lock: dict[str, Any]) -> None:
+    """Put on the whole lock: {"uid", "files", "calls"}, each of them None where the tier has no such part."""
+    # The rules name files that the new uid may have no way to.
+    ruleset = None if lock["files"] is None else file_ruleset(lock["files"])
+    check(libc.prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0), "no_new_privs")
+    if lock["uid"] is not None:
+        os.setgroups([])
+        os.setresgid(lock["uid"], lock["uid"], lock["uid"])
+        os.setresuid(lock["uid"], lock["uid"], lock["uid"])
+    drop_capabilities()
+    if ruleset is not None:
+        check(system_call(LANDLOCK_RESTRICT, ruleset, 0), "landlock")
+        os.close(ruleset)
+    if lock["calls"] is not None:
+        filter_calls(lock["calls"])
+
+
+def check(result: int, what: str) -> int:
+    if result < 0:
+        number = ctypes.get_errno()
+        raise LockFailed(number, f"{what}: {os.strerror(number)}")
+    return result
+
+
+def drop_capabilities() -> None:
+    """Give up what a root without another uid could still do. With no_new_privs no program gives it back."""
+    if sys.platform == "linux":
+        header = struct.pack("=Ii", 0x20080522, 0)
+        check(libc.capset(header, bytes(24)), "capabilities")
+
+
+# ---- files (Landlock)
+
+
+def landlock_version() -> int:
+    """The version of Landlock in this kernel, 0 where there is none."""
+    if sys.platform != "linux":
+        return 0
+    return max(0, system_call(LANDLOCK_CREATE, None, 0, LANDLOCK_VERSION))
+
+
+def file_ruleset(files: dict[str, Any]) -> int:
+    """A ruleset for {"read", "run", "write"}, lists of paths; what is listed nowhere can no longer be opened."""
+    version = landlock_version()
+    rights = LANDLOCK_FILE_RIGHTS.get(version, LANDLOCK_FILE_RIGHTS[5])
+    # From version 4 on TCP, from 6 on signals and abstract sockets outside the domain are refused as well.
+    network, scope = (3 if version >= 4 else 0), (3 if version >= 6 else 0)
+    attributes = struct.pack("=QQQ", rights, network, scope)[
+        : 8 if version < 4 else 16 if version < 6 else 24
+    ]
+    ruleset = check(system_call(LANDLOCK_CREATE, attributes, len(attributes), 0), "landlock")
+    for paths, allowed in (
+        (files["read"], READ_FILE | READ_FOLDER),
+        (files["run"], READ_FILE | READ_FOLDER | EXECUTE),
+        (files["write"], rights & ~EXECUTE),
+    ):
+        for path in paths:
+            add_rule(ruleset, path, allowed & rights)
+    return ruleset
+
+
+def add_rule(ruleset: int, path: str, allowed: int) -> None:
+    try:
+        fd = os.open(path, os.O_PATH | os.O_CLOEXEC)
+    except (FileNotFoundError, PermissionError):
+        return  # What is not there or out of reach needs no rule.
+    try:
+        if not os.path.isdir(path):
+            allowed &= RIGHTS_ON_A_FILE
+        rule = struct.pack("=Qi", allowed, fd)
+        check(system_call(LANDLOCK_ADD, ruleset, LANDLOCK_PATH_BENEATH, rule, 0), f"landlock rule for {path}")
+    finally:
+        os.close(fd)
+
+
+# ---- system calls (seccomp)
+
+
+class FilterProgram(ctypes.Structure):
+    _fields_ = (("length", ctypes.c_ushort), ("code", ctypes.c_void_p))
+
+
+def filter_calls(calls: dict[str, Any]) -> None:
+    """Install {"program" (hex), "pid_places", "call_number"} in this process for good."""
+    program = bytearray.fromhex(calls["program"])
+    for place in calls["pid_places"]:
+        struct.pack_into("=I", program, place, os.getpid())
+    code = (ctypes.c_char * len(program)).from_buffer(program)
+    described = FilterProgram(len(program) // 8, ctypes.addressof(code))
+    for flags in SECCOMP_FLAGS:
+        if system_call(calls["call_number"], SECCOMP_SET_MODE_FILTER, flags, ctypes.byref(described)) == 0:
+            return
+    check(-1, "seccomp")
+
+
+# ---- resources
+
+
+def limit(limits: dict[str, Any]) -> None:
+    """Resource limits of this process and its children, as in `grader.sandbox.Limits`, and {"processes"}."""
+    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+    resource.setrlimit(resource.RLIMIT_FSIZE, (limits["file_bytes"],) * 2)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (limits["open_files"],) * 2)
+    resource.setrlimit(resource.RLIMIT_CPU, (limits["cpu_s"],) * 2)
+    if limits["processes"] is not None:
+        with contextlib.suppress(ValueError, OSError):  # a lower limit is in force already
+            resource.setrlimit(resource.RLIMIT_NPROC, (limits["processes"],) * 2)
+    if limits["memory_bytes"] is not None:
+        ceiling = mapped_bytes() + limits["memory_bytes"]
+        with contextlib.suppress(ValueError, OSError):  # macOS has no such limit
+            resource.setrlimit(resource.RLIMIT_AS, (ceiling, ceiling))
+    with contextlib.suppress(OSError), open("/proc/self/oom_score_adj", "w") as score:
+        # Should the machine run out of memory all the same, the judge is not the one to go.
+        score.write("1000")
+
+
+def mapped_bytes() -> int:
+    try:
+        with open("/proc/self/statm") as statm:
+            return int(statm.read().split()[0]) * os.sysconf("SC_PAGE_SIZE")
+    except OSError:
+        return 0
+
+
+# ---- as a script
+
+
+def probe(secrets: list[str]) -> None:
+    """Try from inside what must not be possible; prints the files that could be read, then opens a socket."""
+    readable = []
+    for path in secrets:
+        with contextlib.suppress(OSError), open(path, "rb") as secret:
+            secret.read(1)
+            readable.append(path)
+    print(json.dumps({"readable": readable}), flush=True)
+    with contextlib.suppress(OSError):
+        socket.socket().close()
+        print("network", flush=True)
+
+
+def main() -> None:
+    """lock.py SPEC COMMAND...: lock this process and become the command, or try the lock with `--probe FILE...`."""
+    spec, command = json.loads(sys.argv[1]), sys.argv[2:]
+    try:
+        limit(spec["limits"])
+        enter(spec["lock"])
+        if command[0] == "--probe":
+            probe(command[1:])
+        else:
+            os.execvp(command[0], command)
+    except OSError as error:
+        print(f"sandbox: {error}", file=sys.stderr)
+        sys.exit(125)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,214 @@
+"""The system calls that a runner and a compiler may make, as programs for the kernel's seccomp filter.
+
+A runner computes: it needs memory, threads, clocks, files of its own, and signals to itself. Its filter lists what is
+allowed; what only an escape needs (another process, the network, another's memory) ends the process with SIGSYS, so
+that a fork bomb ends at its first fork, and everything else answers EPERM. A compiler starts other programs, so its
+filter lists what is refused. A call with a number beyond this table answers ENOSYS, as an older kernel would, which
+is what libraries fall back from.
+
+Sources: seccomp(2), bpf(2), the kernel's Documentation/userspace-api/seccomp_filter.rst, and the numbers in
+asm/unistd_64.h (x86-64) and asm-generic/unistd.h (aarch64).
+"""
+
+from __future__ import annotations
+
+import errno
+import functools
+import struct
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+#: Each entry is a name with its numbers on x86-64 and aarch64, '-' where there is none.
+ALLOWED = """
+read 0 63, write 1 64, readv 19 65, writev 20 66, pread64 17 67, pwrite64 18 68, preadv 295 69,
+pwritev 296 70, lseek 8 62, close 3 57, close_range 436 436, dup 32 23, dup2 33 -, dup3 292 24,
+pipe 22 -, pipe2 293 59, open 2 -, openat 257 56, creat 85 -, access 21 -, faccessat 269 48,
+faccessat2 439 439, stat 4 -, fstat 5 80, lstat 6 -, newfstatat 262 79, statx 332 291, statfs 137 43,
+fstatfs 138 44, getdents 78 -, getdents64 217 61, readlink 89 -, readlinkat 267 78, getcwd 79 17,
+chdir 80 49, fchdir 81 50, mkdir 83 -, mkdirat 258 34, rmdir 84 -, unlink 87 -, unlinkat 263 35,
+rename 82 -, renameat 264 38, renameat2 316 276, truncate 76 45, ftruncate 77 46, fallocate 285 47,
+fsync 74 82, fdatasync 75 83, fadvise64 221 223, umask 95 166, flock 73 32, mmap 9 222, munmap 11 215,
+mprotect 10 226, mremap 25 216, madvise 28 233, brk 12 214, msync 26 227, mincore 27 232, mlock 149 228,
+mlock2 325 284, munlock 150 229, mbind 237 235, get_mempolicy 239 236, set_mempolicy 238 237,
+membarrier 324 283, futex 202 98, rseq 334 293, set_robust_list 273 99, get_robust_list 274 100,
+set_tid_address 218 96, arch_prctl 158 -, getpid 39 172, getppid 110 173, gettid 186 178, getuid 102 174,
+geteuid 107 175, getgid 104 176, getegid 108 177, getgroups 115 158, getresuid 118 148,
+getresgid 120 150, getpgid 121 155, getpgrp 111 -, getsid 124 156, sched_yield 24 124,
+sched_getaffinity 204 123, sched_getparam 143 121, sched_getscheduler 145 120,
+sched_get_priority_max 146 125, sched_get_priority_min 147 126, getpriority 140 141, getcpu 309 168,
+rt_sigaction 13 134, rt_sigprocmask 14 135, rt_sigreturn 15 139, rt_sigpending 127 136,
+rt_sigsuspend 130 133, rt_sigtimedwait 128 137, sigaltstack 131 132, pause 34 -, alarm 37 -,
+setitimer 38 103, getitimer 36 102, timer_create 222 107, timer_settime 223 110, timer_gettime 224 108,
+timer_getoverrun 225 109, timer_delete 226 111, nanosleep 35 101, clock_nanosleep 230 115,
+clock_gettime 228 113, clock_getres 229 114, gettimeofday 96 169, time 201 -, times 100 153,
+getrusage 98 165, sysinfo 99 179, uname 63 160, getrlimit 97 163, poll 7 -, ppoll 271 73, select 23 -,
+pselect6 270 72, epoll_create 213 -, epoll_create1 291 20, epoll_ctl 233 21, epoll_wait 232 -,
+epoll_pwait 281 22, eventfd 284 -, eventfd2 290 19, getrandom 318 278, restart_syscall 219 128,
+exit 60 93, exit_group 231 94, wait4 61 260, waitid 247 95
+"""
+#: What starts programs: fatal in a runner, a compiler's daily work.
+STARTS_PROCESSES = "fork 57 -, vfork 58 -, execve 59 221, execveat 322 281"
+#: What reaches beyond the process: fatal in a runner, refused to a compiler.
+REACHES_OUT = """
+ptrace 101 117, process_vm_readv 310 270, process_vm_writev 311 271, kcmp 312 272, socket 41 198,
+tkill 200 130, rt_sigqueueinfo 129 138, rt_tgsigqueueinfo 297 240, pidfd_open 434 434,
+pidfd_send_signal 424 424, pidfd_getfd 438 438, unshare 272 97, setns 308 268, setsid 112 157,
+setpgid 109 154, mount 165 40, umount2 166 39, pivot_root 155 41, chroot 161 51, open_tree 428 428,
+move_mount 429 429, fsopen 430 430, fsmount 432 432, mount_setattr 442 442
+"""
+#: What an honest program may stumble over and nobody here needs: EPERM for both.
+REFUSED = """
+socketpair 53 199, bpf 321 280, perf_event_open 298 241, userfaultfd 323 282, keyctl 250 219,
+add_key 248 217, request_key 249 218, io_uring_setup 425 425, io_uring_enter 426 426,
+io_uring_register 427 427, init_module 175 105, finit_module 313 273, delete_module 176 106,
+kexec_load 246 104, kexec_file_load 320 294, reboot 169 142, swapon 167 224, swapoff 168 225,
+acct 163 89, settimeofday 164 170, clock_settime 227 112, clock_adjtime 305 266, adjtimex 159 171,
+syslog 103 116, quotactl 179 60, open_by_handle_at 304 265, name_to_handle_at 303 264, mknod 133 -,
+mknodat 259 33, shmget 29 194, msgget 68 186, semget 64 190, mq_open 240 180, fanotify_init 300 262,
+memfd_create 319 279, memfd_secret 447 447, personality 135 92, sched_setscheduler 144 119,
+sched_setattr 314 274, setpriority 141 140, ioprio_set 251 30
+"""
+#: Calls that are judged by their arguments.
+BY_ARGUMENT = """
+clone 56 220, clone3 435 435, kill 62 129, tgkill 234 131, prctl 157 167, prlimit64 302 261, fcntl 72 25,
+ioctl 16 29
+"""
+SECCOMP = "seccomp 317 277"
+#: The highest number that this table was made with (Linux 6.1).
+LAST_KNOWN = 450
+
+CLONE_THREAD = 0x00010000
+#: NEWNS, NEWCGROUP, NEWUTS, NEWIPC, NEWUSER, NEWPID, NEWNET.
+CLONE_NEW_NAMESPACES = 0x7E020000
+#: PR_SET_NAME, PR_GET_NAME, PR_SET_VMA, PR_CAPBSET_READ, PR_GET_SECCOMP, PR_GET_DUMPABLE.
+PRCTLS = (15, 16, 0x53564D41, 23, 21, 3)
+#: F_SETOWN, F_SETSIG, F_SETOWN_EX, F_SETLEASE and F_NOTIFY send signals, F_SETOWN to whom one likes.
+REFUSED_FCNTLS = (8, 10, 15, 1024, 1026)
+#: TCGETS, TIOCGWINSZ, FIONREAD, FIONBIO, FIONCLEX, FIOCLEX: what the C library asks of a file.
+IOCTLS = (0x5401, 0x5413, 0x541B, 0x5421, 0x5450, 0x5451)
+
+KILL, ERRNO, ALLOW = 0x80000000, 0x00050000, 0x7FFF0000
+_LOAD, _EQUAL, _AT_LEAST, _ANY_BIT, _RETURN = 0x20, 0x15, 0x35, 0x45, 0x06
+#: Byte offsets in struct seccomp_data; of each 64-bit argument the low word comes first on both machines.
+_NUMBER, _MACHINE, _ARGUMENTS = 0, 4, 16
+_X32_CALLS = 0x40000000
+
+
+@dataclass(frozen=True)
+class Machine:
+    """An instruction set as seccomp knows it. `column` is its place in the tables above."""
+
+    column: int
+    audit: int
+
+
+MACHINES = {"x86_64": Machine(1, 0xC000003E), "aarch64": Machine(2, 0xC00000B7)}
+MACHINES |= {"amd64": MACHINES["x86_64"], "arm64": MACHINES["aarch64"]}
+
+
+@dataclass(frozen=True)
+class Filter:
+    """A filter program. At `pid_places`, byte offsets in `program`, the locked process writes its own id (u32)."""
+
+    program: bytes
+    pid_places: tuple[int, ...]
+    call_number: int
+
+
+def numbers(table: str, machine: Machine) -> dict[str, int]:
+    """The calls of a table by name, those that this machine lacks left out."""
+    rows = (entry.split() for entry in table.replace("\n", " ").split(","))
+    return {row[0]: int(row[machine.column]) for row in rows if row[machine.column] != "-"}
+
+
+@functools.cache
+def runner_filter(machine_name: str) -> Filter | None:
+    """Threads but no processes, signals to oneself, nothing beyond; None for a machine without a table."""
+    machine = MACHINES.get(machine_name.lower())
+    if machine is None:
+        return None
+    program = _Program(machine)
+    special = numbers(BY_ARGUMENT, machine)
+    program.returns(numbers(ALLOWED, machine).values(), ALLOW)
+    # glibc falls back to clone, whose flags can be seen from here.
+    program.returns([special["clone3"]], ERRNO | errno.ENOSYS)
+    program.by_bits(special["clone"], CLONE_THREAD, found=ALLOW, otherwise=KILL)
+    program.by_own_pid(special["kill"], otherwise=KILL)
+    program.by_own_pid(special["tgkill"], otherwise=KILL)
+    program.by_values(special["prctl"], 0, PRCTLS, found=ALLOW, otherwise=_EPERM)
+    program.by_values(special["prlimit64"], 0, (0,), found=ALLOW, otherwise=_EPERM)
+    program.by_values(special["fcntl"], 1, REFUSED_FCNTLS, found=_EPERM, otherwise=ALLOW)
+    program.by_values(special["ioctl"], 1, IOCTLS, found=ALLOW, otherwise=_EPERM)
+    program.returns(numbers(STARTS_PROCESSES, machine).values(), KILL)
+    program.returns(numbers(REACHES_OUT, machine).values(), KILL)
+    return program.finish(_EPERM)
+
+
+@functools.cache
+def compiler_filter(machine_name: str) -> Filter | None:
+    """Programs and their children, but no network, no other's memory, no new session, no new namespace."""
+    machine = MACHINES.get(machine_name.lower())
+    if machine is None:
+        return None
+    program = _Program(machine)
+    special = numbers(BY_ARGUMENT, machine)
+    program.returns([special["clone3"]], ERRNO | errno.ENOSYS)
+    program.by_bits(special["clone"], CLONE_NEW_NAMESPACES, found=_EPERM, otherwise=ALLOW)
+    program.returns(numbers(REACHES_OUT, machine).values(), _EPERM)
+    program.returns(numbers(REFUSED, machine).values(), _EPERM)
+    return program.finish(ALLOW)
+
+
+_EPERM = ERRNO | errno.EPERM
+
+
+class _Program:
+    """Classic BPF, put together block by block; each block leaves the call's number loaded or returns."""
+
+    def __init__(self, machine: Machine) -> None:
+        self.machine = machine
+        self.code: list[bytes] = []
+        self.pid_places: list[int] = []
+        # A call of another instruction set (i386 on x86-64) has other numbers.
+        self.add(_LOAD, _MACHINE)
+        self.add(_EQUAL, machine.audit, 1, 0)
+        self.add(_RETURN, KILL)
+        self.add(_LOAD, _NUMBER)
+        self.add(_AT_LEAST, _X32_CALLS, 0, 1)
+        self.add(_RETURN, KILL)
+
+    def add(self, code: int, value: int, if_true: int = 0, if_false: int = 0) -> None:
+        self.code.append(struct.pack("=HBBI", code, if_true, if_false, value))
+
+    def returns(self, calls: Iterable[int], verdict: int) -> None:
+        for call in calls:
+            self.add(_EQUAL, call, 0, 1)
+            self.add(_RETURN, verdict)
+
+    def by_bits(self, call: int, bits: int, *, found: int, otherwise: int) -> None:
+        self.add(_EQUAL, call, 0, 4)
+        self.add(_LOAD, _ARGUMENTS)
+        self.add(_ANY_BIT, bits, 0, 1)
+        self.add(_RETURN, found)
+        self.add(_RETURN, otherwise)
+
+    def by_values(
+        self, call: int, argument: int, values: tuple[int, ...], *, found: int, otherwise: int
+    ) -> None:
+        self.add(_EQUAL, call, 0, 2 + 2 * len(values))
+        self.add(_LOAD, _ARGUMENTS + 8 * argument)
+        self.returns(values, found)
+        self.add(_RETURN, otherwise)
+
+    def by_own_pid(self, call: int, *, otherwise: int) -> None:
+        """Allow a call whose first argument is the locked process's own id, which it fills in itself."""
+        value_offset = struct.calcsize("=HBB")
+        self.pid_places.append((len(self.code) + 2) * struct.calcsize("=HBBI") + value_offset)
+        self.by_values(call, 0, (0,), found=ALLOW, otherwise=otherwise)
+
+    def finish(self, verdict: int) -> Filter:
+        self.add(_AT_LEAST, LAST_KNOWN + 1, 0, 1)
+        self.add(_RETURN, ERRNO | errno.ENOSYS)
+        self.add(_RETURN, verdict)
+        call_number = numbers(SECCOMP, self.machine)["seccomp"]
+        return Filter(b"".join(self.code), tuple(self.pid_places), call_number)

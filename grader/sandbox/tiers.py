@@ -1,0 +1,247 @@
+"""Which sandbox this machine can give, found out by trying it, and what each tier does to a process."""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import json
+import os
+import platform
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+from grader.errors import UsageError
+from grader.sandbox import bubblewrap, lock, seccomp, uids, view
+from grader.sandbox.limits import Limits
+
+Tier = Literal["A", "B", "C", "D"]
+TIERS: tuple[Tier, ...] = ("A", "B", "C", "D")
+LOCK = Path(lock.__file__)
+#: Where the inside of tier A finds what the judge hands in.
+INSIDE = "/run/gpt149"
+PROBE_TIMEOUT_S = 20.0
+
+
+@dataclass(frozen=True)
+class Sandbox:
+    """How untrusted code is confined. Plain data, so that it can be handed to a worker process.
+
+    `bwrap` is the path of bubblewrap in tier A; `own_user_namespace` says that it needs one (the judge is not root);
+    `landlock` is the kernel's version of it, 0 for none; `own_uid` gives each runner a user id of its own.
+    """
+
+    tier: Tier
+    bwrap: str | None = None
+    own_user_namespace: bool = False
+    landlock: int = 0
+    seccomp: bool = False
+    own_uid: bool = False
+
+    @property
+    def applied(self) -> tuple[str, ...]:
+        """What is really in force, in words for a result file."""
+        words = {
+            "bubblewrap": self.bwrap is not None,
+            "namespaces": self.bwrap is not None,
+            "no network": self.seccomp,
+            "own files only": self.hides_files,
+            "landlock": self.landlock > 0,
+            "seccomp": self.seccomp,
+            "own uid": self.own_uid,
+            "rlimits": True,
+            "wall limit": True,
+        }
+        return tuple(word for word, holds in words.items() if holds)
+
+    def describe(self) -> dict[str, object]:
+        return {"tier": self.tier, "applied": list(self.applied), "limits": asdict(Limits())}
+
+    @property
+    def hides_files(self) -> bool:
+        """Whether files are out of sight whatever their owner and mode say."""
+        return bool(self.bwrap or self.landlock)
+
+    @property
+    def locks(self) -> bool:
+        """Whether there is more than limits."""
+        return self.tier != "D"
+
+    def runner_lock(
+        self, uid: int | None, read: Iterable[str], write: Iterable[str]
+    ) -> dict[str, Any] | None:
+        """What `grader.sandbox.lock.enter` does in a runner; None in tier D."""
+        if not self.locks:
+            return None
+        files = {
+            "read": [*_readable(), *view.DEVICES, *view.FACTS, "/proc/self", *read],
+            "run": [],
+            "write": [*write, "/dev/null"],
+        }
+        return self._lock(uid, files, seccomp.runner_filter(platform.machine()))
+
+    def compiler_lock(self, uid: int | None, read: Iterable[str], write: Iterable[str]) -> dict[str, Any]:
+        """The same for a compiler, which also runs what it may read (its own parts)."""
+        files = {"read": [*view.DEVICES], "run": [*_readable(), *read], "write": [*write, "/dev/null"]}
+        return self._lock(uid, files, seccomp.compiler_filter(platform.machine()))
+
+    def _lock(
+        self, uid: int | None, files: Mapping[str, list[str]], calls: seccomp.Filter | None
+    ) -> dict[str, Any]:
+        described = None
+        if self.seccomp and calls is not None:
+            described = {**asdict(calls), "program": calls.program.hex()}
+        return {
+            "uid": uid if self.own_uid else None,
+            "files": files if self.landlock else None,
+            "calls": described,
+        }
+
+    def enclosed(
+        self,
+        command: Sequence[str],
+        *,
+        read: Iterable[Path] = (),
+        write: Iterable[Path] = (),
+        places: Mapping[Path, str] | None = None,
+        own_processes: bool = True,
+        cwd: str = "/tmp",
+        scratch_bytes: int = Limits.scratch_bytes,
+    ) -> list[str]:
+        """The command, in tier A inside namespaces that hold the system, Python, and these paths besides."""
+        if self.bwrap is None:
+            return list(command)
+        seen = dict.fromkeys([*map(Path, _readable()), *read])
+        prefix = bubblewrap.command(
+            self.bwrap,
+            read=seen,
+            places=places or {},
+            write=write,
+            own_user_namespace=self.own_user_namespace,
+            own_processes=own_processes,
+            scratch_bytes=scratch_bytes,
+            cwd=cwd,
+        )
+        return [*prefix, *command]
+
+    @contextlib.contextmanager
+    def claimed_uids(self) -> Iterator[range | None]:
+        """User ids for the runners of one zygote, or None where they keep the judge's."""
+        if not self.own_uid:
+            yield None
+            return
+        with uids.claim() as block:
+            yield block
+
+
+#: Limits alone: what a student's own run has, which judges its owner's code.
+OPEN = Sandbox("D")
+
+
+def _readable() -> list[str]:
+    return [str(path) for path in (*view.system_paths(), *view.python_paths())]
+
+
+# ---- the choice
+
+
+def choose(wanted: str | None = None, trust: bool = False) -> Sandbox:
+    """The strongest tier that works here, or the one named `wanted` ("A" to "D"); each is tried before it is believed.
+
+    Raises UsageError for a tier that does not work here, and for tier D unless `trust` says that the code is trusted.
+    """
+    if wanted is not None and wanted not in TIERS:
+        raise UsageError(f"there is no sandbox tier '{wanted}': choose A, B, C or D")
+    reasons = []
+    for tier in TIERS[:-1] if wanted is None else (wanted,):
+        if tier == "D":
+            break
+        found, reason = _tried(tier)
+        if found is not None:
+            return found
+        reasons.append(f"{tier}: {reason}")
+    if not trust:
+        why = "; ".join(reasons) or "tier D only limits time and memory"
+        raise UsageError(
+            f"no sandbox for strangers' code on this machine ({why}). Install bubblewrap, or pass --trust for code "
+            "that you trust"
+        )
+    if wanted not in (None, "D"):
+        raise UsageError(f"sandbox tier {wanted} does not work on this machine ({'; '.join(reasons)})")
+    return OPEN
+
+
+@functools.cache
+def _tried(tier: str) -> tuple[Sandbox | None, str]:
+    """The tier, if code inside of it is kept from what it should be kept from; else None and why not."""
+    if sys.platform != "linux":
+        return None, "only Linux has it"
+    if seccomp.runner_filter(platform.machine()) is None:
+        return None, f"no table of system calls for {platform.machine()}"
+    reason = ""
+    for candidate in _candidates(tier):
+        reason = _escape(candidate)
+        if not reason:
+            return candidate, ""
+    return None, reason or _lacks(tier)
+
+
+def _candidates(tier: str) -> Iterator[Sandbox]:
+    is_root, landlock = os.geteuid() == 0, lock.landlock_version()
+    if tier == "A" and (bwrap := shutil.which("bwrap")):
+        if is_root:
+            yield Sandbox("A", bwrap, landlock=landlock, seccomp=True, own_uid=True)
+        yield Sandbox("A", bwrap, own_user_namespace=True, landlock=landlock, seccomp=True)
+    if tier == "B" and landlock:
+        yield Sandbox("B", landlock=landlock, seccomp=True, own_uid=is_root)
+    if tier == "C" and is_root:
+        yield Sandbox("C", seccomp=True, own_uid=True)
+
+
+def _lacks(tier: str) -> str:
+    return {
+        "A": "bubblewrap is not installed",
+        "B": "this kernel has no Landlock",
+        "C": "only root can give a runner another user",
+    }[tier]
+
+
+def _escape(sandbox: Sandbox) -> str:
+    """What code in this sandbox could still do, or why it does not start; "" if nothing."""
+    with tempfile.TemporaryDirectory(prefix="gpt149-probe-") as folder, sandbox.claimed_uids() as block:
+        os.chmod(folder, 0o711)
+        closed, open_to_all = Path(folder, "closed"), Path(folder, "open")
+        for secret, mode in ((closed, 0o600), (open_to_all, 0o644)):
+            secret.write_text("secret")
+            secret.chmod(mode)
+        runner_lock = sandbox.runner_lock(block[0] if block else None, [], [])
+        limits = {**asdict(Limits()), "processes": None}
+        script = f"{INSIDE}/lock.py" if sandbox.bwrap else str(LOCK)
+        spec = json.dumps({"lock": runner_lock, "limits": limits})
+        command = [sys.executable, "-I", "-S", script, spec, "--probe", str(closed), str(open_to_all)]
+        try:
+            ended = subprocess.run(
+                sandbox.enclosed(command, places={LOCK: f"{INSIDE}/lock.py"}),
+                capture_output=True,
+                text=True,
+                timeout=PROBE_TIMEOUT_S,
+                stdin=subprocess.DEVNULL,
+            )
+        except (OSError, subprocess.TimeoutExpired) as error:
+            return str(error)
+    said = ended.stdout.splitlines()
+    if not said:
+        return (ended.stderr.strip().splitlines() or ["it does not start"])[-1]
+    readable = json.loads(said[0])["readable"]
+    if str(closed) in readable or (str(open_to_all) in readable and sandbox.hides_files):
+        return "it does not hide files"
+    # bwrap passes a signal on as a shell does.
+    if ended.returncode not in (-signal.SIGSYS, 128 + signal.SIGSYS):
+        return "it does not refuse the network"
+    return ""

@@ -1,0 +1,87 @@
+"""Which files the inside of a sandbox may see: the system's libraries, Python and torch, and never the kit's own."""
+
+from __future__ import annotations
+
+import functools
+import importlib.util
+import os
+import sys
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+
+KIT = Path(__file__).resolve().parent.parent.parent
+#: Packages of ours, wherever they are installed: how a submission is checked is none of its business.
+KIT_PACKAGES = ("grader", "module_ref_stub", "textgen")
+SYSTEM = ("/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32")
+#: The loader's and Debian's tables of what is where, and the local time zone; nothing else of /etc.
+SYSTEM_TABLES = (
+    "/etc/ld.so.cache",
+    "/etc/ld.so.conf",
+    "/etc/ld.so.conf.d",
+    "/etc/alternatives",
+    "/etc/localtime",
+)
+DEVICES = ("/dev/null", "/dev/zero", "/dev/urandom", "/dev/random")
+FACTS = (
+    "/sys/devices/system/cpu",
+    "/sys/devices/system/node",
+    "/proc/cpuinfo",
+    "/proc/meminfo",
+    "/proc/stat",
+)
+
+
+def system_paths() -> list[Path]:
+    """System folders and tables, with whatever is not there left out."""
+    return [Path(path) for path in (*SYSTEM, *SYSTEM_TABLES) if os.path.exists(path)]
+
+
+@functools.cache
+def python_paths() -> tuple[Path, ...]:
+    """The interpreter, its environment and torch, without the kit's own packages and settings."""
+    roots = {Path(sys.prefix), Path(sys.base_prefix), Path(sys.executable).resolve().parent.parent}
+    spec = importlib.util.find_spec("torch")
+    if spec is not None and spec.submodule_search_locations:
+        roots.add(Path(next(iter(spec.submodule_search_locations))).parent)
+    return tuple(without(outermost(roots), kit_paths()))
+
+
+def kit_paths() -> tuple[Path, ...]:
+    """Where this kit lies: its packages, and the checkout around them if it is one."""
+    packages = [KIT / name for name in KIT_PACKAGES]
+    checkout = [path for path in KIT.iterdir() if path.name in ("configs", "tests", "docs", "build", ".git")]
+    return tuple(path for path in (*packages, *checkout) if path.exists())
+
+
+def outermost(paths: Iterable[Path]) -> list[Path]:
+    """The paths that lie in none of the others."""
+    ordered = sorted({Path(os.path.abspath(path)) for path in paths})
+    kept: list[Path] = []
+    for path in ordered:
+        if not any(path.is_relative_to(other) for other in kept):
+            kept.append(path)
+    return kept
+
+
+def without(paths: Iterable[Path], secrets: Iterable[Path]) -> Iterator[Path]:
+    """The same files as `paths` less those under `secrets`: a folder that holds a secret becomes its other entries."""
+    hidden = [Path(os.path.realpath(secret)) for secret in secrets]
+    pending = list(paths)
+    while pending:
+        path = pending.pop()
+        real = Path(os.path.realpath(path))
+        if any(real.is_relative_to(secret) for secret in hidden):
+            continue
+        if any(secret.is_relative_to(real) for secret in hidden):
+            pending += path.iterdir()
+        else:
+            yield path
+
+
+def programs_folders(program: str) -> tuple[Path, ...]:
+    """Where a compiler's own parts lie, if it is none of the system's or Python's: the prefix that holds its bin."""
+    prefix = Path(program).resolve().parent.parent
+    known = (*system_paths(), *python_paths())
+    if prefix == Path("/") or any(prefix.is_relative_to(os.path.realpath(path)) for path in known):
+        return ()
+    return (prefix,)
