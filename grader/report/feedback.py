@@ -92,7 +92,8 @@ def paragraphs(view: StudentView, line: ScoreLine | None = None) -> list[tuple[s
     rejected = [flag.message or flag.code for flag in part.flags if flag.level == "rejected"]
     if rejected:
         found.append(("rejected", "\n".join(words.line(text, 400) for text in rejected)))
-    if line and line.reason:
+    # For a wrong part the reason counts inputs, hidden ones too: how many there are is not for students.
+    if line and line.reason and not (part.verdict == "wrong" and view.hidden_passed is not None):
         found.append(("points", words.line(line.reason, 400)))
     return [(name, text) for name, text in found if text]
 

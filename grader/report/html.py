@@ -94,11 +94,18 @@ class Report:
             tally=tally,
             median=median(tally.totals) if tally.totals else None,
             histogram=Markup(charts.histogram(tally.totals, tally.max_points)),
-            cards=[self._card(part, limits) for part in tally.parts.values()],
+            cards=self._cards(limits),
             rows=_pieces(self._rows),
             sections=_pieces(self._sections),
         )
         wholefile.write(path, pieces)
+
+    def _cards(self, limits: tuple[float, float]) -> list[list[dict[str, Any]]]:
+        """One card a part, in columns of the overview: the small ones of untimed parts share a column."""
+        cards = [self._card(part, limits) for part in self.tally.parts.values()]
+        small = [card for card in cards if not card["ratios"]]
+        columns = [small[k : k + 3] for k in range(0, len(small), 3)]
+        return columns + [[card] for card in cards if card["ratios"]]
 
     def _card(self, part: Any, limits: tuple[float, float]) -> dict[str, Any]:
         from markupsafe import Markup
@@ -116,7 +123,6 @@ class Report:
 def environment() -> Any:
     """The templates, with escaping on and every plain text cleaned on its way out."""
     from jinja2 import Environment, FileSystemLoader, StrictUndefined
-    from markupsafe import Markup
 
     pages = Environment(
         loader=FileSystemLoader(TEMPLATES),
@@ -141,7 +147,7 @@ def environment() -> Any:
         plural=lambda count, one, many="": words.plural(count, one, many),
         coded=lambda code: words.line(code, 80).replace("_", " "),
     )
-    pages.globals.update(marks=words.VERDICT_MARKS, verdicts=VERDICT_WORDS, interval=_interval)
+    pages.globals.update(marks=words.VERDICT_MARKS, verdicts=VERDICT_WORDS, interval=_interval, share=_share)
     return pages
 
 
@@ -155,6 +161,12 @@ def policy(style: str, script: str) -> str:
         f"default-src 'none'; style-src 'sha256-{digest(style)}'; script-src 'sha256-{digest(script)}'; "
         "base-uri 'none'; form-action 'none'"
     )
+
+
+def _share(count: int, most: int) -> Any:
+    from markupsafe import Markup
+
+    return Markup(charts.share(count, most))
 
 
 def _interval(part: PartResult) -> Any:

@@ -126,7 +126,8 @@ def _diagnosis(
         return own
     if part.verdict == "wrong":
         told = [case.diagnosis for case in public if case.diagnosis]
-        return own if own in told else next(iter(told), None)
+        alike = [diagnosis for diagnosis in told if diagnosis.code == own.code]
+        return own if own in told else next(iter(alike or told), None)
     if ended_hidden:
         return None
     if first_hidden == len(part.cases):

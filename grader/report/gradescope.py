@@ -1,0 +1,207 @@
+"""Gradescope's `results.json`: one visible test per part, one hidden test per part for its hidden cases.
+
+A visible test tells what `student` allows: it says that a hidden test failed, and then it has failed too, whatever the
+public cases say. What failed and how is in a test of its own, whose visibility the staff may choose. Parts are worth
+what the score gives; the total on top is what is left after the late penalty. Points that people give are theirs to
+enter in Gradescope, so they appear only when they have been given (extra credit as a test whose max_score is 0).
+
+The format as Gradescope reads it: `tests` with `score`, `max_score`, `status` (passed or failed), `name`, `output`,
+`visibility` (hidden, after_due_date, after_published, visible); on top `score`, `execution_time` (seconds), `output`,
+`visibility`, `stdout_visibility`, and `leaderboard` entries `{name, value, order}`. All numbers are finite, all texts
+bounded.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any, Literal
+
+from grader.assignment import Assignment
+from grader.report import feedback, student, words
+from grader.report.student import StudentView
+from grader.report.tally import flags_of
+from grader.results import CaseResult, PartResult, Score, SubmissionResult
+
+Visibility = Literal["hidden", "after_due_date", "after_published", "visible"]
+
+OUTPUT_CHARACTERS = 6000
+HIDDEN_CASES_TOLD = 40
+
+KIT_FAULT = (
+    "This submission could not be graded, because of a fault of the autograder or of the machine it runs on. It is not "
+    "your code's fault, and the 0 is no grade. Submit again; if this comes again, tell the course staff."
+)
+
+
+def results(
+    assignment: Assignment,
+    result: SubmissionResult,
+    score: Score,
+    *,
+    seconds: float,
+    hidden_visibility: Visibility = "hidden",
+) -> dict[str, Any]:
+    """The whole of results.json for a submission that was judged; `seconds` is what grading took."""
+    views = student.views(assignment, result)
+    tests = [_part_test(view, score) for view in views if view.part.max_points > 0]
+    tests += [_item_test(line.title or line.id, line.points) for line in _given_items(assignment, score)]
+    tests += [
+        _hidden_test(part, hidden_visibility) for part in result.parts if any(c.hidden for c in part.cases)
+    ]
+    tests += _flag_tests(result)
+    return {
+        "score": _finite(score.total),
+        "execution_time": round(_finite(seconds), 2),
+        "output": _bounded(_summary(views, score)),
+        "visibility": "visible",
+        "stdout_visibility": "hidden",
+        "tests": tests,
+        "leaderboard": _leaderboard(result),
+    }
+
+
+def refused(assignment: Assignment, why: str, *, seconds: float) -> dict[str, Any]:
+    """For a submission that holds nothing to judge (no source file, a broken archive): its own fault, 0 points."""
+    return _single("Submission", why, seconds, max_points=sum(part.points for part in assignment.parts))
+
+
+def kit_fault(details: str, *, seconds: float, max_points: float = 0.0) -> dict[str, Any]:
+    """When grading itself failed: 0 points, a word to the student, and `details` for the staff only."""
+    found = _single("Autograder (not your fault)", KIT_FAULT, seconds, max_points=max_points)
+    staff = {
+        "name": "kit fault (for the staff)",
+        "status": "failed",
+        "output": _bounded(details),
+        "visibility": "hidden",
+    }
+    found["tests"].append({"score": 0.0, "max_score": 0.0, **staff})
+    return found
+
+
+def _single(name: str, text: str, seconds: float, *, max_points: float) -> dict[str, Any]:
+    test = {
+        "name": name,
+        "status": "failed",
+        "score": 0.0,
+        "max_score": _finite(max_points),
+        "visibility": "visible",
+    }
+    return {
+        "score": 0.0,
+        "execution_time": round(_finite(seconds), 2),
+        "output": _bounded(text),
+        "visibility": "visible",
+        "stdout_visibility": "hidden",
+        "tests": [{**test, "output": _bounded(text)}],
+    }
+
+
+# ---- pieces
+
+
+def _part_test(view: StudentView, score: Score) -> dict[str, Any]:
+    line = feedback.score_line(score, view.part.id)
+    points, most = (line.points, line.max_points) if line else (view.part.points, view.part.max_points)
+    told = "\n".join(f"{name}: {text}" for name, text in feedback.paragraphs(view, line))
+    return {
+        "name": words.line(f"{view.part.id}: {view.part.title}", 150),
+        "score": _finite(points),
+        "max_score": _finite(most),
+        "status": "passed" if view.all_passed else "failed",
+        "output": _bounded(f"{words.verdict_words(view.part.verdict)}\n{told}"),
+        "visibility": "visible",
+    }
+
+
+def _given_items(assignment: Assignment, score: Score) -> list[Any]:
+    """Lines of the score that are no parts and for which people have given points."""
+    parts = {part.id for part in assignment.parts}
+    return [
+        line for line in score.lines if line.id not in parts and line.points and line.id not in score.pending
+    ]
+
+
+def _item_test(title: str, points: float) -> dict[str, Any]:
+    return {
+        "name": words.line(title, 150),
+        "score": _finite(points),
+        "max_score": 0.0,
+        "status": "passed",
+        "output": "given by the course staff",
+        "visibility": "visible",
+    }
+
+
+def _hidden_test(part: PartResult, visibility: Visibility) -> dict[str, Any]:
+    """The hidden cases of one part, in full, for those who may see them. Worth nothing by itself: the part is."""
+    hidden = [case for case in part.cases if case.hidden]
+    failed = [case for case in hidden if not case.ok]
+    lines = [f"{len(hidden) - len(failed)} of {len(hidden)} hidden cases right"]
+    lines += [
+        _hidden_line(case) for case in (failed + [case for case in hidden if case.ok])[:HIDDEN_CASES_TOLD]
+    ]
+    if part.diagnosis and part.verdict in ("crash", "timeout"):
+        lines.append(part.diagnosis.message)
+    right = not failed and part.verdict not in ("crash", "timeout")
+    return _unscored(f"{part.id}: hidden tests", "\n".join(lines), visibility, passed=right)
+
+
+def _unscored(name: str, text: str, visibility: Visibility, *, passed: bool = False) -> dict[str, Any]:
+    """A test that tells something and is worth nothing."""
+    return {
+        "name": words.line(name, 150),
+        "score": 0.0,
+        "max_score": 0.0,
+        "status": "passed" if passed else "failed",
+        "output": _bounded(text),
+        "visibility": visibility,
+    }
+
+
+def _hidden_line(case: CaseResult) -> str:
+    told = f": {case.diagnosis.message}" if case.diagnosis else ""
+    return f"{'right' if case.ok else 'WRONG'} {case.name} ({words.shape(case.shape)}){told}"
+
+
+def _flag_tests(result: SubmissionResult) -> list[dict[str, Any]]:
+    """What a person of the staff should look at; suspicions are not for the student."""
+    flags = flags_of(result)
+    if not flags:
+        return []
+    lines = [
+        f"{part_id or 'all parts'}: {flag.code} ({flag.level}) {flag.message}" for part_id, flag in flags
+    ]
+    text = "\n".join(words.line(text, 500) for text in lines[:40])
+    return [_unscored("flags for review (for the staff)", text, "hidden")]
+
+
+def _summary(views: Sequence[StudentView], score: Score) -> str:
+    passed = sum(view.all_passed for view in views)
+    lines = [f"{passed} of {words.plural(len(views), 'part')} passed."]
+    failed = [view.part.id for view in views if view.hidden_passed is False]
+    if failed:
+        lines.append(f"Hidden tests failed in: {', '.join(failed)}. Passing the public tests was not enough.")
+    if score.penalty:
+        days, taken = words.plural(score.late_days, "day"), words.number(score.penalty)
+        lines.append(f"Late by {days}: {taken} points are taken off {words.number(score.earned)}.")
+    if score.pending:
+        lines.append(f"Still to come, graded by people: {', '.join(score.pending)}.")
+    return "\n".join(lines)
+
+
+def _leaderboard(result: SubmissionResult) -> list[dict[str, Any]]:
+    """Time against the reference in the parts that passed: a figure that shows nobody's points."""
+    return [
+        {"name": f"{part.id}: time / reference", "value": round(part.time.ratio, 3), "order": "asc"}
+        for part in result.parts
+        if part.verdict == "pass" and part.time and math.isfinite(part.time.ratio)
+    ]
+
+
+def _bounded(text: str) -> str:
+    return words.block(text, OUTPUT_CHARACTERS, lines=200)
+
+
+def _finite(value: float) -> float:
+    return round(value, 4) if math.isfinite(value) else 0.0
