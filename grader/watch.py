@@ -16,6 +16,7 @@ from pathlib import Path
 
 #: A process that has this mapped is a zygote or was forked from one: what others have mapped is no measure.
 TORCH_LIBRARY = "libtorch_cpu"
+STOP_WITHIN_S = 0.05
 
 
 @dataclass(frozen=True)
@@ -46,7 +47,11 @@ class Watch:
         self.evidence = Evidence()
 
     def stopped(self) -> None:
-        """The runner has been stopped."""
+        """The runner has been told to stop. Its threads may still spin at the end of a parallel region until the last
+        of them has heard of it, which a slow system takes milliseconds for: that is no work in secret."""
+        if not _stands_still(self._pid):
+            self._stopped_at = None
+            return
         cpu_s = self._cpu_clock_s(self._pid)
         self._stopped_at = None if cpu_s is None else (cpu_s, time.monotonic())
 
@@ -70,6 +75,28 @@ class Watch:
             extra_cpus=tuple(sorted(_cpus_of(self._pid) - self._cpus)),
             children=_children_of(self._pid),
         )
+
+
+def _stands_still(pid: int) -> bool:
+    """Wait until every thread is stopped; False when that takes longer than it may, or cannot be seen."""
+    deadline = time.monotonic() + STOP_WITHIN_S
+    while True:
+        states = _thread_states(pid)
+        if states <= set("TtZX"):
+            return bool(states)
+        if time.monotonic() > deadline:
+            return False
+        time.sleep(0.0002)
+
+
+def _thread_states(pid: int) -> set[str]:
+    """The letters of proc(5): R running, S sleeping, T and t stopped, Z and X ended."""
+    states: set[str] = set()
+    with contextlib.suppress(OSError):
+        for task in os.listdir(f"/proc/{pid}/task"):
+            with contextlib.suppress(OSError, IndexError):
+                states.add(Path(f"/proc/{pid}/task/{task}/stat").read_text().rpartition(")")[2].split()[0])
+    return states
 
 
 def _own_cpus() -> set[int]:
