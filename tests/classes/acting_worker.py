@@ -1,0 +1,71 @@
+"""A worker whose evaluator only acts: it does what comments in the submission say, so that a class takes a second.
+
+Directives, one per line: `// sleep S`, `// slow` (the parts with a time), `// wrong`, `// freeze`, `// die N` and
+`// unfit N` (the first N times). What has been evaluated to the end is logged in the folder $ACTING_STATE. All but
+the evaluator is the real worker.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import re
+import signal
+import time
+from contextlib import AbstractContextManager
+from pathlib import Path
+from typing import Any
+
+from grader import score, worker
+from grader.events import BuildStarted, PartStarted
+from grader.results import PartResult, SubmissionResult, Timing
+
+STATE = Path(os.environ["ACTING_STATE"])
+
+
+class NoZygote:
+    def close(self) -> None: ...
+
+
+def happened_before(what: str, source: Path) -> int:
+    """How often this was called for this source, in all workers together."""
+    tally = STATE / f"{what}-{source.parent.name}-{hashlib.sha256(source.read_bytes()).hexdigest()[:8]}"
+    with tally.open("ab") as file:
+        file.write(b".")
+    return tally.stat().st_size - 1
+
+
+def act(
+    assignment: Any, source: Path, parts: Any, options: Any, hear: Any, *_: Any, exclusive: Any, **__: Any
+) -> Any:
+    text = source.read_text()
+    told = {name: float(value or 0) for name, value in re.findall(r"// (\w+) ?([\d.]*)", text)}
+    hear(BuildStarted(source))
+    hear(PartStarted(parts[0], {}))
+    time.sleep(told.get("sleep", 0.0))
+    if happened_before("die", source) < told.get("die", 0):
+        os.kill(os.getpid(), signal.SIGKILL)
+    while "freeze" in told:
+        time.sleep(1)
+    unfit = happened_before("unfit", source) < told.get("unfit", 0)
+    alone: AbstractContextManager[Any] = exclusive()
+    with alone, (STATE / "log").open("a") as log:
+        log.write(f"{source.parent.name}\n")
+    timing = Timing(1.0, 1.0, 1.0, (0.9, 1.1), 0.98, 8, "cpu", 1.1, "pass", 1.0, fit=not unfit)
+    results = []
+    for part in parts:
+        verdict = "wrong" if "wrong" in told else "slow" if "slow" in told and part.time else "pass"
+        points, _ = score.part_points(part, verdict, (), timing)
+        results.append(
+            PartResult(part.id, part.title, verdict, points, part.points, time=timing, output=text)
+        )
+    digest = hashlib.sha256(source.read_bytes()).hexdigest()
+    points = sum(result.points for result in results)
+    return SubmissionResult(
+        "module", digest, assignment.id, {}, {}, {}, tuple(results), points=points, max_points=30.0
+    )
+
+
+if __name__ == "__main__":
+    worker.evaluate, worker.Zygote, worker.import_torch = act, NoZygote, lambda: None  # type: ignore[assignment]
+    worker.main()

@@ -1,0 +1,383 @@
+"""A class on record: kills at any moment, workers that die, machines that are unfit, changes, and the command line.
+
+Most classes here are graded by `classes/acting_worker.py`, in which all but the evaluator is the real worker.
+"""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import os
+import random
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections import Counter
+from pathlib import Path
+
+import pytest
+from conftest import ROOT
+
+from grader import ledger
+from grader.errors import KitError, UsageError
+from grader.fingerprints import Fingerprints
+from grader.ledger import Entry, Record, Run
+from grader.report.progress import Progress, duration
+
+SMALL = ROOT / "tests" / "classes" / "small.yaml"
+ACTING = ROOT / "tests" / "classes" / "acting_worker.py"
+JUDGE = """
+import json, resource, sys
+from pathlib import Path
+from grader import classroom, fingerprints
+wanted = json.loads(sys.argv[1])
+paths = {key: Path(wanted.pop(key)) for key in ("submissions", "out", "config")}
+only, command, kit = tuple(wanted.pop("only", ())), wanted.pop("command"), wanted.pop("kit")
+# Of the kit's own sources nothing may depend here: somebody may be working on them.
+fingerprints.of_kit = lambda: kit
+asked = classroom.Wanted(**paths, only=only, trust=True, tier="D", **wanted)
+code = classroom.run(asked, command=[sys.executable, *command])
+assert "torch" not in sys.modules
+print("peak KiB", resource.getrusage(resource.RUSAGE_SELF).ru_maxrss, file=sys.stderr)
+sys.exit(code)
+"""
+
+
+class Class:
+    """A folder of acting submissions, and a judge to be started on it as often as one likes."""
+
+    def __init__(self, root: Path) -> None:
+        self.folder, self.out, self.state = root / "class", root / "out", root / "state"
+        self.config = root / "small.yaml"
+        for folder in (self.folder, self.state):
+            folder.mkdir()
+        self.config.write_text(SMALL.read_text())
+
+    def add(self, name: str, *directives: str) -> None:
+        (self.folder / name).mkdir(exist_ok=True)
+        text = "\n".join(f"// {line}" for line in directives)
+        (self.folder / name / "module.cpp").write_text(f"{text}\nPYBIND11_MODULE\n")
+
+    def start(self, **wanted: object) -> subprocess.Popen[str]:
+        asked = {"workers": 2, "resume": True, "command": [str(ACTING)], "kit": "1", **wanted}
+        paths = {"submissions": str(self.folder), "out": str(self.out), "config": str(self.config)}
+        return subprocess.Popen(
+            [sys.executable, "-c", JUDGE, json.dumps({**paths, **asked})],
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+            cwd=ROOT,
+            env={**os.environ, "PYTHONPATH": str(ROOT), "ACTING_STATE": str(self.state)},
+        )
+
+    def run(self, **wanted: object) -> tuple[int, str]:
+        """Exit code and what was said, errors last."""
+        judge = self.start(**wanted)
+        said, wrong = judge.communicate(timeout=120)
+        return judge.returncode, said + wrong
+
+    def graded(self) -> list[str]:
+        """Who was evaluated to the end, in that order, once for each time."""
+        log = self.state / "log"
+        return log.read_text().split() if log.exists() else []
+
+    def grades(self) -> dict[str, dict[str, str]]:
+        text = (self.out / "grades.csv").read_text(encoding="utf-8-sig")
+        return {row["id"]: row for row in csv.DictReader(io.StringIO(text))}
+
+    def recorded(self) -> Counter[str]:
+        """How many whole result lines each submission has."""
+        path = self.out / ledger.LEDGER
+        lines = path.read_bytes().split(b"\n")[:-1] if path.exists() else []
+        items = [json.loads(line) for line in lines]
+        return Counter(item["submission_id"] for item in items if item["kind"] == "result")
+
+
+@pytest.fixture
+def acting(tmp_path: Path) -> Class:
+    return Class(tmp_path)
+
+
+def processes_of(state: Path) -> list[int]:
+    """Workers (and what they started) of the class with this state folder, by its name in their environment."""
+    found = []
+    for folder in Path("/proc").glob("[0-9]*"):
+        try:
+            environment = (folder / "environ").read_bytes()
+            zombie = (folder / "stat").read_text().rpartition(")")[2].split()[0] == "Z"
+        except OSError:
+            continue
+        if str(state).encode() in environment and not zombie:
+            found.append(int(folder.name))
+    return found
+
+
+def gone(state: Path, within_s: float = 15.0) -> bool:
+    """Whether all of them are gone, after a while at most."""
+    deadline = time.monotonic() + within_s
+    while processes_of(state):
+        if time.monotonic() > deadline:
+            return False
+        time.sleep(0.02)
+    return True
+
+
+# ---- killed at any moment
+
+
+def test_killed_judge_resumes_to_the_same_grades_and_grades_nothing_twice(
+    acting: Class, tmp_path: Path
+) -> None:
+    names = [f"student{k:02d}" for k in range(14)]
+    verdicts = ("pass", "slow", "wrong")
+    for k, name in enumerate(names):
+        acting.add(name, f"sleep {0.01 * (k % 4):.2f}", verdicts[k % 3])
+    (acting.folder / "broken.zip").write_bytes(b"PK\3\4 no more than that")
+    code, said = acting.run(seed=1)
+    assert code == 0, said
+    expected = (acting.out / "grades.csv").read_bytes()
+    totals = {name: row["total"] for name, row in acting.grades().items()}
+    assert totals == {"broken": ""} | {name: ("30", "18", "0")[k % 3] for k, name in enumerate(names)}
+
+    moments = random.Random(149)
+    kills = 0
+    for k in range(2):
+        acting.out = tmp_path / f"out{k}"
+        while True:
+            judge = acting.start(seed=1)
+            goal = len(acting.recorded()) + moments.randrange(5)
+            while judge.poll() is None and len(acting.recorded()) < goal:
+                time.sleep(0.002)
+            time.sleep(moments.uniform(0, 0.1))
+            finished = set(acting.recorded())
+            if judge.poll() is not None:
+                break
+            judge.kill()
+            judge.communicate()
+            kills += 1
+            assert gone(acting.state), "workers outlive their judge"
+            assert finished <= set(acting.recorded()), "a kill lost what was finished"
+        assert judge.returncode == 0, "".join(judge.communicate())
+        judge.communicate()
+        assert (acting.out / "grades.csv").read_bytes() == expected
+        assert acting.recorded() == dict.fromkeys([*names, "broken"], 1), "graded twice"
+    assert kills >= 5
+    assert not list(Path(tempfile.gettempdir()).glob("gpt149-class-*")), "a scratch folder is left"
+
+
+# ---- what costs only itself
+
+
+def test_dead_worker_costs_one_submission_and_only_the_second_time(acting: Class) -> None:
+    acting.add("ada")
+    acting.add("bob", "die 1", "slow")
+    acting.add("eve", "die 2", "slow")
+    acting.add("zoe", "wrong")
+    code, said = acting.run()
+    assert code == 3, said
+    assert "1 have no verdict by the kit's fault: eve" in said
+    grades = acting.grades()
+    assert [grades[name]["total"] for name in ("ada", "bob", "eve", "zoe")] == ["30", "18", "", "0"]
+    assert "the kit's fault" in grades["eve"]["trouble"] and "SIGKILL" in grades["eve"]["trouble"]
+    assert ledger.read(acting.out).records["bob"].attempt == 2
+    assert gone(acting.state)
+
+    code, said = acting.run()
+    assert code == 0, said
+    assert "1 are graded again (the kit failed last time): eve" in said
+    assert acting.grades()["eve"]["total"] == "18"
+    assert Counter(acting.graded()) == {"ada": 1, "bob": 1, "eve": 1, "zoe": 1}
+
+
+def test_unsteady_machine_sends_a_submission_to_the_end_of_the_queue_twice_at_most(acting: Class) -> None:
+    acting.add("ada", "unfit 1")
+    acting.add("bob", "unfit 9")
+    acting.add("eve")
+    code, said = acting.run(workers=1)
+    assert code == 0, said
+    assert acting.graded() == ["ada", "bob", "eve", "ada", "bob", "bob"]
+    assert said.count("too unsteady") == 3
+    assert {name: record.attempt for name, record in ledger.read(acting.out).records.items()} == {
+        "ada": 2, "bob": 3, "eve": 1,
+    }  # fmt: skip
+
+
+def test_workers_that_cannot_start_are_told_with_their_own_words(acting: Class) -> None:
+    acting.add("ada")
+    code, said = acting.run(command=["-c", "import sys; sys.exit('there is no torch here')"])
+    assert "KitError: workers cannot start (exit code 1): there is no torch here" in said
+    assert code != 0 and not acting.recorded()
+
+
+# ---- again, and why
+
+
+def test_only_what_changed_is_graded_again_and_told_why(acting: Class) -> None:
+    for name in ("ada", "bob", "eve"):
+        acting.add(name)
+    code, said = acting.run()
+    assert code == 0, said
+    code, said = acting.run(resume=False)
+    assert code == 2 or "UsageError" in said
+    assert "--resume" in said
+
+    acting.add("bob", "slow")
+    code, said = acting.run()
+    assert code == 0, said
+    assert "2 were finished before and stay as they are" in said
+    assert "1 are graded again (source changed): bob" in said
+    assert acting.grades()["bob"]["total"] == "18"
+
+    (acting.out / "eve" / ledger.RESULT).unlink()
+    code, said = acting.run()
+    assert "1 are graded again (its result.json is gone): eve" in said
+
+    acting.config.write_text(acting.config.read_text().replace("points: 10", "points: 10.0"))
+    code, said = acting.run(only=["ada"], kit="2")
+    assert "1 are graded again (assignment changed, kit changed): ada" in said
+    assert Counter(acting.graded()) == {"ada": 2, "bob": 2, "eve": 2}
+    assert ledger.read(acting.out).records["ada"].reason == "assignment changed, kit changed"
+
+
+# ---- interrupted
+
+
+@pytest.mark.parametrize("how", [signal.SIGINT, signal.SIGTERM], ids=lambda how: how.name)
+def test_interrupted_class_leaves_valid_reports_and_says_how_to_go_on(
+    acting: Class, how: signal.Signals
+) -> None:
+    acting.add("ada", "slow")
+    acting.add("bob", "freeze")
+    judge = acting.start(workers=1)
+    while not acting.recorded():
+        assert judge.poll() is None
+        time.sleep(0.01)
+    judge.send_signal(how)
+    said, wrong = judge.communicate(timeout=30)
+    assert judge.returncode == 130, said + wrong
+    assert "--resume" in said and "1 of 2 graded" in said
+    assert gone(acting.state, within_s=1.0)
+    grades = acting.grades()
+    assert grades["ada"]["total"] == "18"
+    assert grades["bob"]["total"] == "" and "not graded yet" in grades["bob"]["trouble"]
+
+    acting.add("bob")
+    code, said = acting.run()
+    assert code == 0, said
+    assert acting.graded() == ["ada", "bob"]
+
+
+def test_judge_s_memory_does_not_grow_with_the_class(acting: Class) -> None:
+    peaks_kib = []
+    for count in (10, 100):
+        for k in range(count):
+            acting.add(f"student{k:03d}", "slow", *["a line that the kernel prints"] * 200)
+        code, said = acting.run()
+        assert code == 0, said
+        peaks_kib.append(int(said.split("peak KiB")[1]))
+    assert peaks_kib[1] - peaks_kib[0] < 10 << 10, peaks_kib
+
+
+# ---- the ledger
+
+
+FINGERPRINTS = Fingerprints("s", "a", "k", "o")
+
+
+def record(name: str, points: float = 1.0) -> Record:
+    return Record(name, FINGERPRINTS, "2025-01-01T00:00:00+00:00", 1.0, 1, points=points, max_points=10.0)
+
+
+def some_run() -> Run:
+    return Run("2025-01-01T00:00:00+00:00", "a.yaml", "a", "a", "k", 1, True, "D", 2)
+
+
+def test_ledger_gives_back_what_was_written_and_the_last_record_counts(tmp_path: Path) -> None:
+    assert ledger.read(tmp_path) == ledger.History()
+    entries = (Entry("ada", "Ada"), Entry("bob", "=1+1", ("b@x.org",), "2025-01-01T00:00:00+00:00", True))
+    with ledger.hold(tmp_path / "new") as book:
+        book.open_run(some_run(), entries)
+        for points in (1.0, 2.0):
+            book.finish(record("ada", points), {"points": points})
+    history = ledger.read(tmp_path / "new")
+    assert history == ledger.History((some_run(),), entries, {"ada": record("ada", 2.0)})
+    assert json.loads((tmp_path / "new" / "ada" / ledger.RESULT).read_text()) == {"points": 2.0}
+
+
+def test_torn_last_line_is_ignored_and_cut_off_and_any_other_is_told(tmp_path: Path) -> None:
+    with ledger.hold(tmp_path) as book:
+        book.open_run(some_run(), ())
+        book.finish(record("ada"), {})
+    path = tmp_path / ledger.LEDGER
+    whole = path.read_bytes()
+    for length in (1, 17, 80):
+        path.write_bytes(whole + whole[-120:][:length].replace(b"\n", b" "))
+        assert set(ledger.read(tmp_path).records) == {"ada"}
+    with ledger.hold(tmp_path) as book:
+        assert path.read_bytes() == whole
+        book.finish(record("bob"), {})
+    assert set(ledger.read(tmp_path).records) == {"ada", "bob"}
+
+    path.write_bytes(whole + b"{torn}\n" + whole)
+    with pytest.raises(KitError, match=r"ledger\.jsonl:4: "):
+        ledger.read(tmp_path)
+
+
+def test_one_writer_at_a_time_and_a_dead_one_leaves_no_lock_and_no_scratch(tmp_path: Path) -> None:
+    script = (
+        "import sys, time; from pathlib import Path; from grader import ledger\n"
+        "with ledger.hold(Path(sys.argv[1])) as book:\n"
+        "    (book.scratch / 'file').write_text('x'); print(book.scratch, flush=True); time.sleep(60)\n"
+    )
+    holder = subprocess.Popen([sys.executable, "-c", script, str(tmp_path)], stdout=subprocess.PIPE, cwd=ROOT)
+    assert holder.stdout is not None
+    scratch = Path(holder.stdout.readline().decode().strip())
+    with (
+        pytest.raises(UsageError, match=f"in use by another run .process {holder.pid}."),
+        ledger.hold(tmp_path),
+    ):
+        pass
+    holder.kill()
+    holder.communicate()
+    assert scratch.is_dir()
+    with ledger.hold(tmp_path):
+        assert not scratch.exists()
+
+
+# ---- progress
+
+
+class Terminal(io.StringIO):
+    def isatty(self) -> bool:
+        return True
+
+
+def test_plain_progress_is_one_line_for_each_with_verdicts_and_time_left() -> None:
+    clock = iter(float(second) for second in range(0, 1000, 10))
+    stream = io.StringIO()
+    with Progress(3, stream, lambda: next(clock)) as progress:
+        progress.phase("ada", "building")
+        progress.finished("ada", {"part1": "pass", "part2": "slow", "part3": "pass"}, "25 of 30 points")
+        progress.again("bob\033[2J", "its worker died")
+    lines = stream.getvalue().splitlines()
+    assert lines[0] == "[1/3] ada: 2 pass, 1 slow; 25 of 30 points (20.0 s; 80 s left)"
+    assert lines[1] == "bob?[2J: its worker died; it is graded once more"
+
+
+def test_live_progress_shows_who_is_running_and_takes_names_literally() -> None:
+    stream = Terminal()
+    with Progress(3, stream) as progress:
+        progress.phase("[bold]ada[/bold]", "part1: timing")
+        progress.finished("bob", {}, "", "a broken archive\nand more")
+        progress.live.refresh()
+    said = stream.getvalue()
+    assert "[bold]ada[/bold]" in said and "part1: timing" in said
+    assert "1 of 3 done" in said and "1 without a result" in said
+    assert "[1/3] bob: a broken archive (" in said
+
+
+def test_duration_for_people() -> None:
+    assert [duration(s) for s in (0, 89, 120, 3900)] == ["0 s", "89 s", "2 min", "1 h 05 min"]
