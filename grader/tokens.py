@@ -1,0 +1,150 @@
+"""C++ text as a sequence of tokens that renaming, reformatting and re-commenting leave as it was.
+
+What a copier changes without thinking is dropped or made equal: comments, white space, `#include`, braces, `std::`,
+qualifiers, `++` and `--` (before or after), names, numbers, texts, and the arithmetic types. What cannot be renamed
+stays: keywords, operators, the words of a pragma, and functions that the file calls but does not define
+(`std::exp`, `omp_get_thread_num`, the starter's accessors).
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from itertools import pairwise
+
+_TOKEN = re.compile(
+    r"""(?P<space>\s+|//[^\n]*|\\\n)
+    |(?P<comment>/\*)
+    |(?P<raw>(?:u8|[uUL])?R"(?P<mark>[^()\\\s]{0,16})\()
+    |(?P<text>(?:u8|[uUL])?"(?:[^"\\\n]|\\[\s\S])*"?|'(?:[^'\\\n]|\\[\s\S])*'?)
+    |(?P<include>\#[ \t]*include[^\n]*)
+    |(?P<number>\.?\d(?:[eEpP][+-]|[\w.']|)*)
+    |(?P<name>[^\W\d]\w*)
+    |(?P<operator><<=|>>=|->\*|\.\.\.|::|->|\+\+|--|&&|\|\||<<|>>|[-+*/%&|^=<>!]=|.)""",
+    re.VERBOSE,
+)
+
+
+def _words(text: str) -> frozenset[str]:
+    return frozenset(text.split())
+
+
+NAME, NUMBER, TEXT, TYPE = "name", "number", "text", "type"
+_TYPES = _words(
+    "auto bool char double float int int32_t int64_t long short signed size_t ssize_t uint32_t uint64_t "
+    "unsigned"
+)
+_DROPPED = _words(
+    "std const constexpr inline static register volatile restrict __restrict __restrict__ { } ++ --"
+)
+_KEYWORDS = _words(
+    "alignas and asm break case catch class continue decltype default define defined delete do else endif enum "
+    "extern false for friend goto if ifdef ifndef mutable namespace new noexcept not nullptr operator or pragma "
+    "private protected public reinterpret_cast return sizeof static_cast struct switch template this throw true "
+    "try typedef typename undef union using virtual void while"
+)
+
+
+@dataclass(frozen=True)
+class Tokens:
+    """Equally long: the normalised `codes`, and where each token stands in the text, `starts` to `ends`."""
+
+    codes: tuple[str, ...]
+    starts: tuple[int, ...]
+    ends: tuple[int, ...]
+
+
+def tokens(text: str, given: frozenset[str] = frozenset()) -> Tokens:
+    """The tokens of a text, however broken it is. `given` are the functions of the starter, which keep their names
+    although the text defines them."""
+    raw = _scan(text)
+    kept = _fixed_names(raw) | (given & {word for _, word, _, _ in raw})
+    codes: list[str] = []
+    starts: list[int] = []
+    ends: list[int] = []
+    before = ""
+    for kind, word, start, end in raw:
+        # std:: goes as a whole; other names keep their '::'.
+        if word in _DROPPED or (word == "::" and before == "std"):
+            before = word
+            continue
+        before = word
+        code = _code(kind, word, kept)
+        if code == TYPE and codes and codes[-1] == TYPE:
+            ends[-1] = end
+            continue
+        codes.append(code)
+        starts.append(start)
+        ends.append(end)
+    return Tokens(tuple(codes), tuple(starts), tuple(ends))
+
+
+def functions(text: str) -> frozenset[str]:
+    """Names of the functions that a text defines or declares at its outermost level."""
+    depth, found = 0, set()
+    raw = _scan(text)
+    for (kind, word, _, _), (_, following, _, _) in pairwise(raw):
+        depth += {"{": 1, "}": -1}.get(word, 0)
+        if depth == 0 and kind == "name" and following == "(" and word not in _KEYWORDS:
+            found.add(word)
+    return frozenset(found)
+
+
+_Raw = tuple[str, str, int, int]
+
+
+def _scan(text: str) -> list[_Raw]:
+    """(kind, word, start, end) of each token. Linear in the text's length, whatever the text is."""
+    found: list[_Raw] = []
+    place = 0
+    pragma = False
+    while place < len(text):
+        match = _TOKEN.match(text, place)
+        assert match is not None  # its last alternative takes any character that is no line end
+        kind, start, place = match.lastgroup or "", place, match.end()
+        if kind == "space":
+            pragma = pragma and ("\n" not in match.group() or match.group() == "\\\n")
+        elif kind == "comment":
+            place = _after(text, "*/", place)
+        elif kind in ("raw", "mark"):
+            place = _after(text, f'){match["mark"]}"', place)
+            found.append(("text", '""', start, place))
+        elif kind != "include":
+            word = match.group()
+            found.append(("pragma" if pragma and kind == "name" else kind, word, start, place))
+            pragma = pragma or (word == "pragma" and len(found) > 1 and found[-2][1] == "#")
+    return found
+
+
+def _after(text: str, closing: str, place: int) -> int:
+    at = text.find(closing, place)
+    return len(text) if at < 0 else at + len(closing)
+
+
+def _fixed_names(raw: list[_Raw]) -> frozenset[str]:
+    """Names that are only ever called, and never defined, in this text."""
+    called: set[str] = set()
+    own: set[str] = set()
+    before = ("", "", 0, 0)
+    for at, token in enumerate(raw):
+        if token[0] != "name":
+            before = token
+            continue
+        is_call = at + 1 < len(raw) and raw[at + 1][1] == "("
+        # `float dot(` and `#define dot(` define, `return dot(` does not.
+        defines = before[0] == "name" and (before[1] not in _KEYWORDS or before[1] in ("define", "void"))
+        (called if is_call and not defines else own).add(token[1])
+        before = token
+    return frozenset(called - own)
+
+
+def _code(kind: str, word: str, kept: frozenset[str]) -> str:
+    if kind == "number":
+        return NUMBER
+    if kind == "text":
+        return TEXT
+    if kind == "name":
+        if word in _TYPES:
+            return TYPE
+        return word if word in _KEYWORDS or word in kept else NAME
+    return word

@@ -1,0 +1,139 @@
+"""What copiers do to a text so that it no longer looks copied, from careless to patient."""
+
+from __future__ import annotations
+
+import random
+import re
+
+_NAME = re.compile(r"\b[A-Za-z_]\w*\b")
+_LOOP = re.compile(r"for \((int \w+ = [^;()]*); ([^;]*); (\w+\+\+|\+\+\w+)\) \{")
+
+
+def words(text: str) -> frozenset[str]:
+    return frozenset(text.split())
+
+
+#: Cannot be renamed: the assignment calls them, or the language has them.
+_FIXED = words(
+    "at torch std exp expf min max fill assign data omp omp_get_thread_num vector Tensor zeros kFloat auto bool break "
+    "const else float for if inline int return size_t static void while pragma parallel collapse schedule dynamic "
+    "begin end size numel contiguous data_ptr copy include define ifndef endif double long unsigned INFINITY TILE_SIZE "
+    "fourDimRead fourDimWrite twoDimRead twoDimWrite formatTensor fillTensor myNaiveAttention "
+    "myUnfusedAttentionBlocked myFusedAttention myFlashAttention"
+)
+_NEW_NAMES = (
+    "alpha",
+    "tmp",
+    "buf",
+    "cnt",
+    "pos",
+    "acc2",
+    "stride",
+    "item",
+    "cell",
+    "leftover",
+    "lane",
+    "mid",
+)
+
+
+def renamed(body: str, rng: random.Random) -> str:
+    """Every local name under another one, the same one throughout."""
+    table: dict[str, str] = {}
+
+    def other(match: re.Match[str]) -> str:
+        word = match.group()
+        if word in _FIXED:
+            return word
+        if word not in table:
+            table[word] = f"{rng.choice(_NEW_NAMES)}_{len(table)}"
+        return table[word]
+
+    lines = (line if line.startswith(("#", "//")) else _NAME.sub(other, line) for line in body.splitlines())
+    return "\n".join(lines)
+
+
+def recommented(body: str, rng: random.Random) -> str:
+    lines = [line for line in body.splitlines() if not line.strip().startswith("//")]
+    return "\n".join(f"{line}  // {rng.choice(_NEW_NAMES)}" if rng.random() < 0.2 else line for line in lines)
+
+
+def reshaped_loops(body: str, rng: random.Random) -> str:
+    """Counting steps turned round, and `x += y` written out now and then."""
+
+    def other(match: re.Match[str]) -> str:
+        start, end, step = match.groups()
+        name = step.strip("+")
+        return f"for ({start}; {end}; {rng.choice((f'{name}++', f'++{name}', f'{name} += 1'))}) {{"
+
+    body = _LOOP.sub(other, body)
+    return re.sub(
+        r"^(\w+) \+= ([^;]*);$",
+        lambda m: m.group() if rng.random() < 0.5 else f"{m[1]} = {m[1]} + {m[2]};",
+        body,
+        flags=re.MULTILINE,
+    )
+
+
+def with_other_loops(body: str, rng: random.Random) -> str:
+    """Some counting loops without a `for` inside turned into `while` loops."""
+    lines, out, open_loops = body.splitlines(), [], []
+    for at, line in enumerate(lines):
+        match = _LOOP.fullmatch(line)
+        closes = next((k for k in range(at + 1, len(lines)) if lines[k] == "}" or "for" in lines[k]), at)
+        if match and lines[closes] == "}" and rng.random() < 0.5:
+            out.append(f"{match[1]};\nwhile ({match[2]}) {{")
+            open_loops.append(match[3])
+        elif open_loops and line == "}":
+            out.append(f"{open_loops.pop()};\n}}")
+        else:
+            out.append(line)
+    return "\n".join(out)
+
+
+def padded(body: str, rng: random.Random) -> str:
+    """Statements that do nothing, one after about ten lines."""
+    out = []
+    for line in body.splitlines():
+        out.append(line)
+        if line.endswith("{") and rng.random() < 0.25:
+            out.append(
+                rng.choice(("int unused = 0;", "float check = 1.0f; check *= 2;", "if (d < 0) { break; }"))
+            )
+    return "\n".join(out)
+
+
+def turned_products(body: str, rng: random.Random) -> str:
+    """`a * b` as `b * a` where both are plain calls or elements."""
+    factor = r"\w+(?:\([^()]*\)|\[[^\[\]]*\])"
+    return re.sub(
+        rf"({factor}) \* ({factor})",
+        lambda m: m.group() if rng.random() < 0.5 else f"{m[2]} * {m[1]}",
+        body,
+    )
+
+
+#: How hard the copier worked, and what that takes.
+EFFORTS = {
+    "careless": (recommented,),
+    "renamed": (recommented, renamed),
+    "reworked": (recommented, reshaped_loops, renamed),
+    "patient": (recommented, turned_products, padded, with_other_loops, reshaped_loops, renamed),
+}
+
+
+def copied(body: str, effort: str, seed: int) -> str:
+    """A body as a copier with this much patience hands it in."""
+    rng = random.Random(seed)
+    for change in EFFORTS[effort]:
+        body = change(body, rng)
+    return body
+
+
+def reordered(source: str, rng: random.Random) -> str:
+    """The functions of a file whose banners separate them, the parts in another order."""
+    pieces = re.split(r"(?=^torch::Tensor my)", source, flags=re.MULTILINE)
+    last, table = pieces[-1].split("PYBIND11_MODULE", 1)
+    parts = [*pieces[1:-1], last]
+    rng.shuffle(parts)
+    return pieces[0] + "".join(parts) + "PYBIND11_MODULE" + table
