@@ -23,7 +23,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from functools import cache
 from glob import escape as glob_escape
-from itertools import combinations
+from itertools import combinations, pairwise
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
@@ -46,6 +46,9 @@ LEAST_REGION = 12
 """Tokens of the shortest region that is shown."""
 
 MASTER = Path(__file__).resolve().parent.parent / "module.cpp"
+MOST_PLACES = 8
+"""Places of one run in a text that are tried when regions are looked for: a text may repeat itself."""
+
 _MASK = (1 << 64) - 1
 _BASE = 0x9E3779B97F4A7C15
 
@@ -76,14 +79,15 @@ class Similarity:
     pairs: tuple[Pair, ...]
     texts: Mapping[str, str]
     given: frozenset[str]
+    starter: frozenset[int]
+    """Hashes of all runs of the starter, which belong to no region."""
     common: frozenset[int]
-    """Hashes of the starter and fingerprints that are common in the class: no region is found by them."""
+    """Fingerprints that are common in the class: no region is found by them alone."""
 
     def regions(self, pair: Pair) -> tuple[Region, ...]:
         """The regions that the two texts share, in the order of the left one; none overlaps another on either side."""
-        return _regions(
-            *(tokens(self.texts[name], self.given) for name in (pair.left, pair.right)), self.common
-        )
+        left, right = (tokens(self.texts[name], self.given) for name in (pair.left, pair.right))
+        return _regions(left, right, self.starter, self.common)
 
 
 @cache
@@ -145,7 +149,8 @@ def compare(sources: Mapping[str, str], starter: str) -> Similarity:
         pairs=tuple(sorted(pairs, key=lambda pair: (-pair.likeness, -pair.shared, pair.left, pair.right))),
         texts=texts,
         given=given,
-        common=frozenset(theirs.union(value for value, weight in weights.items() if weight == 0)),
+        starter=frozenset(theirs),
+        common=frozenset(value for value, weight in weights.items() if weight == 0),
     )
 
 
@@ -166,32 +171,50 @@ def _shared(owners: Mapping[int, list[int]], weights: Mapping[int, float]) -> di
     return shared
 
 
-def _regions(left: Tokens, right: Tokens, common: frozenset[int]) -> tuple[Region, ...]:
+def _regions(
+    left: Tokens, right: Tokens, starter: frozenset[int], common: frozenset[int]
+) -> tuple[Region, ...]:
     """Longest first, every run around a common fingerprint; what is taken is not taken again."""
+    hashes_left, hashes_right = grams(left.codes), grams(right.codes)
     places: dict[int, list[int]] = defaultdict(list)
-    for at, value in enumerate(grams(right.codes)):
-        if value not in common:
-            places[value].append(at)
-    seeds = [
-        (a, b)
-        for value, positions in winnow(grams(left.codes)).items()
+    for at, value in enumerate(hashes_right):
+        places[value].append(at)
+    runs = {
+        _run(left.codes, right.codes, a, b)
+        for value, positions in winnow(hashes_left).items()
+        if value not in starter and value not in common
         for a in positions
-        for b in places.get(value, ())[:8]
-    ]
-    runs = {_run(left.codes, right.codes, a, b) for a, b in seeds}
-    taken_left, taken_right = bytearray(len(left.codes)), bytearray(len(right.codes))
+        for b in places[value][:MOST_PLACES]
+    }
+    taken_left = _covered(hashes_left, starter, len(left.codes))
+    taken_right = _covered(hashes_right, starter, len(right.codes))
     found: list[tuple[int, int, int]] = []
     for length, a, b in sorted(runs, reverse=True):
         free = [k for k in range(length) if not (taken_left[a + k] or taken_right[b + k])]
-        if len(free) < LEAST_REGION or free[-1] - free[0] + 1 != len(free):
-            continue
-        a, b, length = a + free[0], b + free[0], len(free)
-        taken_left[a : a + length] = taken_right[b : b + length] = b"\1" * length
-        found.append((a, b, length))
+        for start, end in _stretches(free):
+            n = end - start
+            if n >= LEAST_REGION:
+                taken_left[a + start : a + end] = taken_right[b + start : b + end] = b"\1" * n
+                found.append((a + start, b + start, n))
     return tuple(
         Region((left.starts[a], left.ends[a + n - 1]), (right.starts[b], right.ends[b + n - 1]), n)
         for a, b, n in sorted(found)
     )
+
+
+def _covered(hashes: list[int], known: frozenset[int], count: int) -> bytearray:
+    """A flag for each of `count` tokens: whether it lies in a run of known ones."""
+    covered = bytearray(count)
+    for at, value in enumerate(hashes):
+        if value in known:
+            covered[at : at + GRAM] = b"\1" * GRAM
+    return covered
+
+
+def _stretches(numbers: list[int]) -> list[tuple[int, int]]:
+    """Rising numbers as (first, last + 1) of each stretch without a gap."""
+    cuts = [0, *(k for k in range(1, len(numbers)) if numbers[k] != numbers[k - 1] + 1), len(numbers)]
+    return [(numbers[a], numbers[b - 1] + 1) for a, b in pairwise(cuts) if a < b]
 
 
 def _run(left: tuple[str, ...], right: tuple[str, ...], a: int, b: int) -> tuple[int, int, int]:

@@ -106,6 +106,9 @@ def test_regions_are_equal_runs_that_do_not_overlap(master: str) -> None:
     for side in ("left", "right"):
         spans = sorted(getattr(region, side) for region in regions)
         assert all(a[1] <= b[0] for a, b in pairwise(spans))
+    assert not any("PYBIND11_MODULE" in found.texts["l"][slice(*region.left)] for region in regions), (
+        "starter"
+    )
     region = max(regions, key=lambda region: region.tokens)
     assert tokens(found.texts["l"][slice(*region.left)]).codes.count("for") == tokens(
         found.texts["r"][slice(*region.right)]
@@ -181,7 +184,7 @@ def test_the_page_escapes_everything(master: str) -> None:
     page = "".join(similar_html.page(found, found.pairs, [group]))
     assert "<script" not in page and "&lt;script&gt;" in page
     assert "\x1b" not in page and "\u202e" not in page and "http://" not in page and "https://" not in page
-    assert page.count("<mark") == page.count("</mark>") >= 4
+    assert page.count("<mark") == page.count("</mark>") >= 2
 
 
 def test_the_command_on_a_class_run_and_on_submissions(
