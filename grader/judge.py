@@ -19,6 +19,7 @@ from grader.errors import KitError
 from grader.events import JUDGED_THROUGH, Corrected, Profiled
 from grader.looks import Look, Step
 from grader.results import CaseResult, Diagnosis, Flag, Memory, PartResult, Timing, Verdict
+from grader.seeds import derive
 from grader.session import Call, Session
 
 SAMPLED_ROWS, SAMPLED_REFERENCE_ROWS = 24, 4
@@ -61,7 +62,7 @@ class Judged:
             id=part.id,
             title=part.title,
             verdict=self.verdict,
-            points=score.points(part, self.verdict),
+            points=score.part_points(part, self.verdict, self.cases, self.time)[0],
             max_points=part.points,
             cases=tuple(self.cases),
             time=self.time,
@@ -215,7 +216,7 @@ class Judged:
         result = self.compare(step.case.name, shape, inputs, call)
         if not result.ok and call.output is not None and not self.part.table:
             result = self.look_for_race(session, step.case, shape, inputs, call, result)
-        return call, result
+        return call, replace(result, hidden=step.case.hidden)
 
     def look_for_race(
         self,
@@ -365,8 +366,11 @@ class Judged:
             allowance_ms=rule.allowance_ms,
             budget_s=options.time_budget_s,
         )
-        seed = secrets.randbits(60) if options.seed is None else options.seed
-        draw = TimedInputs(self, seed)
+        seed = self.bench.assignment.seed if options.seed is None else options.seed
+        attempt = 1 if self.time is None else 2
+        draw = TimedInputs(
+            self, derive(secrets.randbits(60) if seed is None else seed, self.part.id, attempt)
+        )
         threads, cpus = rule.threads or self.shape["threads"], machine.timing_cpus(rule.threads)
         with (
             self.bench.reference(threads=threads, cpus=cpus) as reference,
@@ -417,8 +421,7 @@ class TimedInputs:
 
         judged, part, shape = self.judged, self.judged.part, self.judged.shape
         self.calls += 1
-        seed = self.seed + self.calls
-        inputs = make_inputs("random", shape, seed)
+        inputs = make_inputs("random", shape, derive(self.seed, "inputs", self.calls))
         call = session.call(binding.request(part, shape, inputs, reference=is_reference))
         if is_reference:
             judged.refuse_failed_reference(call)
@@ -426,7 +429,7 @@ class TimedInputs:
         actual, misfit = faults.fitting_output(part, shape, inputs, call)
         if actual is None:
             raise faults.Faulty("wrong", misfit or Diagnosis("wrong", "wrong in a timed call"))
-        generator = torch.Generator().manual_seed(seed ^ 0x5EED)
+        generator = torch.Generator().manual_seed(derive(self.seed, "rows", self.calls))
         rows = torch.randperm(shape["N"], generator=generator)
         rows = rows[: SAMPLED_REFERENCE_ROWS if is_reference else SAMPLED_ROWS]
         expected = oracle.ORACLES[part.oracle].expected_rows(inputs, shape, rows)  # type: ignore[union-attr]

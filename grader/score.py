@@ -1,13 +1,177 @@
-"""From verdicts to points, by the assignment's rubric alone."""
+"""From verdicts to points, by the assignment's rubric alone. Pure: the same arguments give the same score.
+
+A part that passes earns its points. One that is right but slow earns the share of the first time band that its ratio
+lies in; the lower bound of the measured interval decides, so doubt is for the student. One that is wrong on some inputs
+earns up to `case_credit` of its points:
+
+    points x case_credit x (weight of the right inputs / weight of all inputs)
+
+with this fraction taken over the public cases and over the hidden ones, and the smaller of the two counted: what is
+right on the published inputs alone earns nothing. A crash, a hang, or nothing to judge earns nothing.
+Points are rounded to hundredths.
+"""
 
 from __future__ import annotations
 
-from grader.assignment import Part
-from grader.results import Verdict
+import math
+from collections.abc import Mapping, Sequence
+from datetime import datetime
+
+from grader.assignment import Assignment, LateRule, Part
+from grader.manual import read_manual
+from grader.results import CaseResult, PartResult, Score, ScoreLine, SubmissionResult, Timing, Verdict
+
+__all__ = ["lateness_s", "part_points", "read_manual", "score"]
+
+DAY_S = 86_400.0
+CALLED_AGAIN_WEIGHT = 1.0
+"""Weight of a call that was wrong although its like had been right: as one more public case."""
+REASONS = {
+    "crash": "crashed",
+    "timeout": "did not end",
+    "compile_error": "does not compile",
+    "missing": "missing, or cannot be called as it is declared",
+    "rejected": "rejected",
+}
 
 
-def points(part: Part, verdict: Verdict) -> float:
-    """What one part earns: all of its points when it passes, the reduced ones when it is right but slow, else none."""
+def part_points(
+    part: Part, verdict: Verdict, cases: Sequence[CaseResult] = (), timing: Timing | None = None
+) -> tuple[float, str]:
+    """What one part earns, and why in one line."""
     if verdict == "pass":
-        return part.points
-    return part.points_if_slow if verdict == "slow" else 0.0
+        return part.points, "right on every input" + _ratio_text(part, timing)
+    if verdict == "slow":
+        return _slow_points(part, timing)
+    if verdict == "wrong":
+        return _wrong_points(part, cases)
+    return 0.0, REASONS[verdict]
+
+
+def _ratio_text(part: Part, timing: Timing | None) -> str:
+    if timing is None or not (part.time and part.time.graded):
+        return ""
+    return f", {timing.ratio:.2f} x the reference's time"
+
+
+def _slow_points(part: Part, timing: Timing | None) -> tuple[float, str]:
+    points = part.points_if_slow
+    if part.time_bands:
+        ratio = timing.ratio_interval[0] if timing else math.inf
+        shares = (band.share for band in part.time_bands if band.up_to is None or ratio <= band.up_to)
+        points = part.points * next(shares, 0.0)
+    allowed = f" ({timing.allowance:.2f} is allowed)" if timing else ""
+    return _rounded(points), f"right, but slow{_ratio_text(part, timing)}{allowed}{_of(points, part)}"
+
+
+def _wrong_points(part: Part, cases: Sequence[CaseResult]) -> tuple[float, str]:
+    right = {case.name for case in cases if case.ok}
+    own = {case.name for case in part.cases}
+    fractions = []
+    for hidden in (False, True):
+        weights = {case.name: case.weight for case in part.cases if case.hidden == hidden}
+        total = sum(weights.values())
+        if own <= right and not hidden:
+            total += CALLED_AGAIN_WEIGHT
+        if total > 0:
+            fractions.append(sum(weight for name, weight in weights.items() if name in right) / total)
+    points = part.points * part.case_credit * min(fractions, default=0.0)
+    wrong = sum(not case.ok for case in cases)
+    told = f"wrong on {wrong} of {len(cases)} inputs" if wrong else "wrong"
+    return _rounded(points), told + _of(points, part)
+
+
+def _of(points: float, part: Part) -> str:
+    return f": {_rounded(points):g} of {part.points:g} points" if part.points else ""
+
+
+def _rounded(points: float) -> float:
+    return round(points + 1e-9, 2)
+
+
+def score(
+    assignment: Assignment,
+    result: SubmissionResult,
+    manual: Mapping[str, float] | None = None,
+    late_s: float | None = None,
+) -> Score:
+    """The score of one submission.
+
+    `manual` are points that people gave, by item; a part's id as an item replaces what the part earned. `late_s` are
+    seconds after the due date, None where nobody knows (not charged).
+    """
+    manual = manual or {}
+    results = {part.id: part for part in result.parts}
+    lines: list[ScoreLine] = []
+    pending: list[str] = []
+    for part in assignment.parts:
+        if part.points <= 0:
+            continue
+        lines.append(_part_line(part, results.get(part.id), manual.get(part.id)))
+        if part.id not in results and part.id not in manual:
+            pending.append(part.id)
+    for item in assignment.manual:
+        given = manual.get(item.id)
+        reason = "not given" if item.extra else "not graded yet"
+        lines.append(
+            ScoreLine(item.id, item.title, given or 0.0, item.points, reason if given is None else "by hand")
+        )
+        if given is None and not item.extra:
+            pending.append(item.id)
+    extra = {item.id for item in assignment.manual if item.extra}
+    earned = _rounded(math.fsum(line.points for line in lines))
+    days = late_days(assignment.late, late_s)
+    penalty = _penalty(assignment.late, earned, days)
+    return Score(
+        lines=tuple(lines),
+        earned=earned,
+        late_days=days,
+        penalty=penalty,
+        total=_rounded(earned - penalty),
+        max_points=_rounded(math.fsum(line.max_points for line in lines if line.id not in extra)),
+        pending=tuple(pending),
+    )
+
+
+def _part_line(part: Part, result: PartResult | None, given: float | None) -> ScoreLine:
+    points, reason = 0.0, "not judged"
+    if result is not None:
+        points, reason = part_points(part, result.verdict, result.cases, result.time)
+    if given is not None:
+        points, reason = given, f"by hand ({points:g} by the grader: {reason})"
+    return ScoreLine(part.id, part.title, points, part.points, reason)
+
+
+# ---- lateness
+
+
+def lateness_s(assignment: Assignment, submitted_at: datetime) -> float | None:
+    """Seconds after the due date, 0 for what was in time; None without a due date.
+
+    A time without a zone is taken to be in the due date's.
+    """
+    if assignment.late is None or assignment.late.due is None:
+        return None
+    due = assignment.late.due
+    if submitted_at.tzinfo is None:
+        submitted_at = submitted_at.replace(tzinfo=due.tzinfo)
+    return max(0.0, (submitted_at - due).total_seconds())
+
+
+def late_days(rule: LateRule | None, late_s: float | None) -> int:
+    """Days to be charged: each that has started, the first of them when the grace ended."""
+    if rule is None or late_s is None:
+        return 0
+    return max(0, math.ceil((late_s - rule.grace_s) / DAY_S))
+
+
+def _penalty(rule: LateRule | None, earned: float, days: int) -> float:
+    if rule is None or days == 0:
+        return 0.0
+    charged = days
+    if rule.cap_days is not None and days > rule.cap_days:
+        if rule.after_cap == "zero":
+            return earned
+        charged = rule.cap_days
+    per_day = earned * (rule.share_per_day or 0.0) + (rule.points_per_day or 0.0)
+    return _rounded(min(earned, charged * per_day))

@@ -1,0 +1,117 @@
+"""`manual.csv`: the points that people give, one row per submission and one column per item.
+
+    id,name,writeup,part1_extra,comment
+    ada,Ada Lovelace,6.5,,see the margin of question 3
+    grace_hopper,,7,3,
+
+`id` comes from grades.csv. Other columns are items of the assignment's `manual`, or parts, whose points they replace.
+An empty cell gives nothing yet. `name`, `email` and `comment` are for the reader of the table.
+"""
+
+from __future__ import annotations
+
+import csv
+import difflib
+import re
+from collections.abc import Collection, Iterable, Iterator
+from pathlib import Path
+
+from grader.assignment import Assignment
+from grader.errors import UsageError
+from grader.rubric import DESCRIPTIVE_COLUMNS
+
+MOST_BYTES = 16 << 20
+_POINTS = re.compile(r"\d{1,6}(\.\d{0,6})?|\.\d{1,6}")
+
+
+def read_manual(
+    path: Path, assignment: Assignment | None = None, ids: Collection[str] | None = None
+) -> dict[str, dict[str, float]]:
+    """Points by submission id and item.
+
+    With `assignment`, items and their ranges are checked against it; with `ids`, every row must belong to one of them.
+    Raises UsageError with file and line.
+    """
+    most = None
+    if assignment is not None:
+        most = {part.id: part.points for part in assignment.parts if part.points > 0}
+        most |= {item.id: item.points for item in assignment.manual}
+    rows = _rows(path)
+    line, header = next(rows, (1, []))
+    columns = _columns(header, most, f"{path}:{line}")
+    given: dict[str, dict[str, float]] = {}
+    lines: dict[str, int] = {}
+    for line, cells in rows:
+        at = f"{path}:{line}"
+        if not any(cells):
+            continue
+        if len(cells) != len(columns):
+            raise UsageError(f"{at}: {len(cells)} cells under {len(columns)} columns")
+        row = dict(zip(columns, cells, strict=True))
+        submission_id = row["id"]
+        if not submission_id:
+            raise UsageError(f"{at}: the row has no id")
+        if submission_id in lines:
+            raise UsageError(f"{at}: '{submission_id}' already stands in line {lines[submission_id]}")
+        if ids is not None and submission_id not in ids:
+            raise UsageError(f"{at}: no submission is called '{submission_id}'{_near(submission_id, ids)}")
+        lines[submission_id] = line
+        given[submission_id] = {
+            item: _points(text, item, most, at)
+            for item, text in row.items()
+            if text and item != "id" and item not in DESCRIPTIVE_COLUMNS
+        }
+    return given
+
+
+def _rows(path: Path) -> Iterator[tuple[int, list[str]]]:
+    """The line each row starts on, and its cells without surrounding blanks."""
+    try:
+        data = path.read_bytes()
+    except (OSError, ValueError) as error:
+        raise UsageError(f"cannot read {path}: {getattr(error, 'strerror', None) or error}") from error
+    if len(data) > MOST_BYTES:
+        raise UsageError(f"{path}: larger than {MOST_BYTES >> 20} MiB: this is no table of points")
+    try:
+        text = data.decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        line = data[: error.start].count(b"\n") + 1
+        raise UsageError(f"{path}:{line}: not UTF-8 text; save the table as 'CSV UTF-8'") from error
+    reader = csv.reader(text.splitlines(keepends=True), strict=True)
+    start = 1
+    try:
+        for cells in reader:
+            yield start, [cell.strip() for cell in cells]
+            start = reader.line_num + 1
+    except csv.Error as error:
+        raise UsageError(f"{path}:{start}: not a row of CSV: {error}") from error
+
+
+def _columns(header: list[str], most: Iterable[str] | None, at: str) -> list[str]:
+    if "id" not in header:
+        if len(header) == 1 and re.search(r"[;\t]", header[0]):
+            raise UsageError(f"{at}: columns should be separated by commas")
+        raise UsageError(f"{at}: the first row should name the columns: 'id', and an item in each other one")
+    for number, column in enumerate(header):
+        if column in header[:number]:
+            raise UsageError(f"{at}: the column '{column}' stands there twice")
+        if column == "id" or column in DESCRIPTIVE_COLUMNS:
+            continue
+        if not column or (most is not None and column not in most):
+            known = [*(most or ()), *DESCRIPTIVE_COLUMNS]
+            raise UsageError(f"{at}: no item is called '{column}'; known: {', '.join(known)}")
+    return header
+
+
+def _points(text: str, item: str, most: dict[str, float] | None, at: str) -> float:
+    if not _POINTS.fullmatch(text):
+        raise UsageError(f"{at}: {item}: points should be a number such as 6.5, not '{text[:40]}'")
+    points = float(text)
+    if most is not None and points > most[item]:
+        raise UsageError(f"{at}: {item}: {points:g} points, and at most {most[item]:g} can be given")
+    return points
+
+
+def _near(name: str, names: Iterable[str]) -> str:
+    near = difflib.get_close_matches(name, list(names), 1)
+    return f"; did you mean '{near[0]}'?" if near else ""

@@ -1,0 +1,12 @@
+"""What an assignment may call by name, for its reader, which has to answer before torch is imported."""
+
+from __future__ import annotations
+
+_ATTENTION = (
+    "ramp", "random", "onehot", "constant_rows", "permuted_keys", "rising", "dominant", "offset",
+)  # fmt: skip
+_ACCESSOR = ("indices", "some_indices")
+
+#: Each oracle of `grader.oracle` with the distributions of `grader.cases` that give it what it needs.
+DISTRIBUTIONS_OF = {"attention": _ATTENTION, "read4d": _ACCESSOR, "write4d": _ACCESSOR}
+DISTRIBUTIONS = tuple(dict.fromkeys(name for names in DISTRIBUTIONS_OF.values() for name in names))

@@ -1,0 +1,304 @@
+"""Points by the rubric alone: each rule against figures worked out by hand, and the table of points people give."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from datetime import datetime, timedelta, timezone
+from pathlib import Path
+
+import pytest
+from conftest import ROOT
+
+from grader.assignment import Assignment, Case, Part, TimeBand, load
+from grader.errors import UsageError
+from grader.results import CaseResult, PartResult, SubmissionResult, Timing
+from grader.rubric import LateRule
+from grader.score import late_days, lateness_s, part_points, read_manual, score
+
+PUBLIC = load(ROOT / "configs" / "gpt149.yaml")
+STAFF = load(ROOT / "configs" / "hidden" / "gpt149.yaml")
+DAY_S = 86_400.0
+
+
+def timing(ratio: float, low: float | None = None) -> Timing:
+    """A measurement with this ratio, whose interval starts at `low` (the ratio itself by default)."""
+    low = ratio if low is None else low
+    return Timing(
+        reference_ms=100.0, student_ms=100.0 * ratio, ratio=ratio, ratio_interval=(low, ratio + 0.1),
+        ratio_confidence=0.98, rounds=8, clock="cpu", allowance=1.15, verdict="slow" if low > 1.15 else "pass",
+        self_ratio=1.0, fit=True,
+    )  # fmt: skip
+
+
+def results(part: Part, *right: str) -> tuple[CaseResult, ...]:
+    """What a part comes to that is right on these cases alone."""
+    return tuple(
+        CaseResult(case.name, {}, case.name in right, 0.0, hidden=case.hidden) for case in part.cases
+    )
+
+
+def names(part: Part, *, hidden: bool) -> list[str]:
+    return [case.name for case in part.cases if case.hidden == hidden]
+
+
+# ---- one part
+
+
+def test_a_pass_earns_all_points_of_every_part() -> None:
+    for part in PUBLIC.parts:
+        assert part_points(part, "pass", results(part, *names(part, hidden=False)))[0] == part.points
+
+
+@pytest.mark.parametrize(
+    ("ratio", "low", "share"),
+    [(1.2, 1.2, 0.9), (1.25, 1.25, 0.9), (1.26, 1.26, 0.75), (1.6, 1.4, 0.75), (2, 1.9, 0.5), (3.01, 3.01, 0.4),
+     (1000, 900, 0.4)],
+)  # fmt: skip
+def test_slow_earns_the_share_of_its_band_and_doubt_is_for_the_student(
+    ratio: float, low: float, share: float
+) -> None:
+    part = PUBLIC.part("part2")
+    points, reason = part_points(part, "slow", (), timing(ratio, low))
+    assert points == pytest.approx(20 * share)
+    assert f"{points:g} of 20 points" in reason and f"{ratio:.2f} x" in reason
+
+
+def test_slow_beyond_the_last_band_and_without_bands() -> None:
+    part = PUBLIC.part("part2")
+    bounded = replace(part, time_bands=(TimeBand(1.5, 0.5),), case_credit=0.0)
+    assert part_points(bounded, "slow", (), timing(1.4))[0] == 10
+    assert part_points(bounded, "slow", (), timing(1.6))[0] == 0
+    flat = replace(part, time_bands=(), points_if_slow=7.5)
+    assert part_points(flat, "slow", (), timing(9.0))[0] == 7.5
+
+
+def test_right_on_the_published_inputs_alone_earns_nothing_in_the_class() -> None:
+    part = STAFF.part("part2")
+    assert part_points(part, "wrong", results(part, *names(part, hidden=False)))[0] == 0
+    assert part_points(part, "wrong", results(part, *names(part, hidden=True)))[0] == 0
+
+
+def test_right_on_the_published_ramp_alone_earns_nothing_anywhere() -> None:
+    for assignment in (PUBLIC, STAFF):
+        part = assignment.part("part2")
+        assert part_points(part, "wrong", results(part, "published ramp"))[0] == 0
+
+
+def test_the_mean_of_v_is_right_only_where_nothing_is_earned() -> None:
+    """V's column mean is softmax with equal weights: right on one row, and nearly so on flat scores."""
+    for assignment in (PUBLIC, STAFF):
+        part = assignment.part("part1")
+        easy = [
+            case.name
+            for case in part.cases
+            if case.shape.get("N") == 1 or case.distribution == "constant_rows"
+        ]
+        assert len(easy) >= 2
+        assert part_points(part, "wrong", results(part, *easy))[0] == 0
+
+
+def test_wrong_earns_by_weight_the_smaller_of_both_fractions() -> None:
+    part = replace(
+        PUBLIC.part("part2"),
+        case_credit=0.4,
+        cases=(
+            Case("a", "random", 1, weight=6), Case("b", "random", 2, weight=2), Case("c", "ramp", 3, weight=0),
+            Case("d", "random", 4, weight=5, hidden=True), Case("e", "random", 5, weight=5, hidden=True),
+        ),
+    )  # fmt: skip
+    assert part_points(part, "wrong", results(part, "a", "c", "d")) == (
+        4.0,
+        "wrong on 2 of 5 inputs: 4 of 20 points",
+    )
+    assert part_points(part, "wrong", results(part, "b", "d", "e"))[0] == 2.0
+    assert part_points(part, "wrong", results(part, "a", "b", "c"))[0] == 0.0
+    assert part_points(replace(part, case_credit=0.0), "wrong", results(part, "a", "d"))[0] == 0.0
+
+
+def test_wrong_under_the_clock_counts_as_one_more_public_case() -> None:
+    part = PUBLIC.part("part3")
+    weight = sum(case.weight for case in part.cases)
+    right = results(part, *names(part, hidden=False))
+    timed = CaseResult("timed call", {}, False, 1.0)
+    points = 25 * 0.4 * weight / (weight + 1)
+    assert part_points(part, "wrong", (*right, timed))[0] == pytest.approx(points, abs=0.006)
+    assert part_points(part, "wrong", right)[0] == pytest.approx(points, abs=0.006)
+
+
+def test_a_right_kernel_never_earns_less_than_a_wrong_one() -> None:
+    for part in STAFF.parts:
+        slow = (
+            part_points(part, "slow", (), timing(1e6))[0] if part.time and part.time.graded else part.points
+        )
+        best_wrong = part_points(part, "wrong", results(part, *(case.name for case in part.cases)))[0]
+        assert best_wrong <= slow <= part.points
+
+
+@pytest.mark.parametrize("verdict", ["crash", "timeout", "compile_error", "missing", "rejected"])
+def test_what_gave_no_results_earns_nothing(verdict: str) -> None:
+    part = PUBLIC.part("part2")
+    points, reason = part_points(part, verdict, results(part, "random", "ragged"))  # type: ignore[arg-type]
+    assert points == 0 and reason
+
+
+# ---- a whole submission
+
+
+def submission(assignment: Assignment, verdicts: dict[str, str] | None = None) -> SubmissionResult:
+    parts = tuple(
+        PartResult(part.id, part.title, (verdicts or {}).get(part.id, "pass"), 0.0, part.points)  # type: ignore[arg-type]
+        for part in assignment.parts
+        if part.points > 0
+    )
+    return SubmissionResult("ada", "", assignment.id, {}, {}, {}, parts)
+
+
+def test_total_of_a_perfect_submission_is_a_hundred_and_extra_credit_comes_on_top() -> None:
+    done = score(PUBLIC, submission(PUBLIC), {"writeup": 7})
+    assert (done.earned, done.total, done.max_points, done.penalty, done.pending) == (100, 100, 100, 0, ())
+    extra = score(PUBLIC, submission(PUBLIC), {"writeup": 7, "part1_extra": 3, "part4_extra": 1.5})
+    assert (extra.total, extra.max_points) == (104.5, 100)
+    assert [line.id for line in extra.lines] == [
+        "4Dread", "4Dwrite", "part1", "part2", "part3", "part4",
+        "writeup", "part1_extra", "part2_extra", "part3_extra", "part4_extra",
+    ]  # fmt: skip
+
+
+def test_what_people_have_not_graded_is_pending() -> None:
+    fresh = score(PUBLIC, submission(PUBLIC))
+    assert fresh.pending == ("writeup",) and fresh.total == 93
+    assert next(line for line in fresh.lines if line.id == "writeup").reason == "not graded yet"
+    assert score(PUBLIC, submission(PUBLIC), {"writeup": 0}).pending == ()
+
+
+def test_parts_that_were_not_judged_are_pending() -> None:
+    result = submission(PUBLIC)
+    some = replace(result, parts=tuple(part for part in result.parts if part.id != "part4"))
+    assert score(PUBLIC, some).pending == ("part4", "writeup")
+    assert score(PUBLIC, some, {"part4": 30, "writeup": 1}).pending == ()
+
+
+def test_points_by_hand_replace_those_of_a_part_and_say_so() -> None:
+    result = submission(PUBLIC, {"part2": "crash"})
+    assert score(PUBLIC, result).earned == 73
+    regraded = score(PUBLIC, result, {"part2": 12.5})
+    line = next(line for line in regraded.lines if line.id == "part2")
+    assert (line.points, regraded.earned) == (12.5, 85.5)
+    assert line.reason == "by hand (0 by the grader: crashed)"
+
+
+def test_the_same_arguments_give_the_same_score_and_nothing_is_changed() -> None:
+    result, manual = submission(PUBLIC, {"part1": "wrong"}), {"writeup": 5.0}
+    assert score(PUBLIC, result, manual, 7.0) == score(PUBLIC, result, manual, 7.0)
+    assert manual == {"writeup": 5.0}
+
+
+# ---- lateness
+
+RULE = LateRule(
+    due=datetime(2026, 11, 14, 23, 59, tzinfo=timezone(timedelta(hours=-8))),
+    grace_s=900, share_per_day=0.1, points_per_day=None, cap_days=3, after_cap="zero",
+)  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("late_s", "days"),
+    [(None, 0), (-5.0, 0), (0.0, 0), (900.0, 0), (901.0, 1), (DAY_S, 1), (DAY_S + 900, 1), (DAY_S + 901, 2),
+     (3 * DAY_S + 900, 3), (3 * DAY_S + 901, 4)],
+)  # fmt: skip
+def test_days_start_when_the_grace_ends(late_s: float | None, days: int) -> None:
+    assert late_days(RULE, late_s) == days
+    assert late_days(None, late_s) == 0
+
+
+@pytest.mark.parametrize(
+    ("rule", "days", "penalty"),
+    [
+        (RULE, 1, 9.3),
+        (RULE, 3, 27.9),
+        (RULE, 4, 93.0),
+        (replace(RULE, after_cap="max_penalty"), 4, 27.9),
+        (replace(RULE, after_cap="max_penalty"), 400, 27.9),
+        (replace(RULE, cap_days=None, after_cap=None), 7, 65.1),
+        (replace(RULE, cap_days=None, after_cap=None), 11, 93.0),
+        (replace(RULE, share_per_day=None, points_per_day=5.0), 2, 10.0),
+        (replace(RULE, share_per_day=None, points_per_day=50.0, after_cap="max_penalty"), 9, 93.0),
+    ],
+)
+def test_penalty_by_share_and_by_points(rule: LateRule, days: int, penalty: float) -> None:
+    late = score(replace(PUBLIC, late=rule), submission(PUBLIC), None, days * DAY_S)
+    assert late.late_days == days
+    assert late.penalty == pytest.approx(penalty)
+    assert late.total == pytest.approx(93 - penalty) and late.total >= 0
+
+
+def test_lateness_is_counted_across_time_zones() -> None:
+    assignment = replace(PUBLIC, late=RULE)
+    utc = datetime(2026, 11, 15, 8, 0, tzinfo=timezone.utc)
+    assert lateness_s(assignment, utc) == 60
+    assert lateness_s(assignment, utc - timedelta(hours=1)) == 0
+    assert lateness_s(assignment, datetime(2026, 11, 15, 0, 0)) == 60, "without a zone: the due date's"
+    assert lateness_s(PUBLIC, utc) is None
+    assert lateness_s(replace(PUBLIC, late=None), utc) is None
+
+
+# ---- manual.csv
+
+
+def test_points_by_hand_are_read_by_id_and_item(tmp_path: Path) -> None:
+    path = tmp_path / "manual.csv"
+    path.write_bytes(
+        "\ufeffid,name,writeup,part1_extra,part2,comment\r\n"
+        'ada,"Lovelace, Ada", 6.5 ,,,"see\nquestion 3, please"\r\n'
+        "\r\n"
+        "Zoë K.,,7,3,0,\r\n".encode()
+    )
+    assert read_manual(path, PUBLIC, {"ada", "Zoë K.", "grace"}) == {
+        "ada": {"writeup": 6.5},
+        "Zoë K.": {"writeup": 7.0, "part1_extra": 3.0, "part2": 0.0},
+    }
+    assert read_manual(path)["ada"] == {"writeup": 6.5}
+
+
+@pytest.mark.parametrize(
+    ("content", "line", "says"),
+    [
+        ("", 1, "the first row should name the columns"),
+        ("ada,7\n", 1, "the first row should name the columns"),
+        ("id;writeup\nada;7\n", 1, "columns should be separated by commas"),
+        ("id,writeup,writeup\n", 1, "the column 'writeup' stands there twice"),
+        ("id,writup\nada,7\n", 1, "no item is called 'writup'"),
+        ("id,part0\nada,0\n", 1, "no item is called 'part0'"),
+        ("id,\nada,\n", 1, "no item is called ''"),
+        ("id,writeup\nada,7\neve,7\n", 3, "no submission is called 'eve'"),
+        ("id,writeup\nadda,7\n", 2, "did you mean 'ada'?"),
+        ("id,writeup\nada,7\n\nada,6\n", 4, "'ada' already stands in line 2"),
+        ("id,writeup\n,7\n", 2, "the row has no id"),
+        ("id,writeup\nada,7.5\n", 2, "7.5 points, and at most 7 can be given"),
+        ("id,part2\nada,20.1\n", 2, "20.1 points, and at most 20 can be given"),
+        ("id,writeup\nada,-1\n", 2, "writeup: points should be a number such as 6.5, not '-1'"),
+        ("id,writeup\nada,nan\n", 2, "not 'nan'"),
+        ("id,writeup\nada,1e3\n", 2, "not '1e3'"),
+        ('id,writeup\nada,"6,5"\n', 2, "not '6,5'"),
+        ("id,writeup\nada,seven\n", 2, "not 'seven'"),
+        ("id,writeup\nada,7,3\n", 2, "3 cells under 2 columns"),
+        ("id,writeup\nada\n", 2, "1 cells under 2 columns"),
+        ('id,writeup,comment\nada,7,"one\ntwo"\ngrace,8,\n', 4, "8 points, and at most 7"),
+        ('id,writeup\nada,"7\n', 2, "not a row of CSV"),
+        (b"id,writeup\nada,7\ngra\xe7e,7\n", 3, "not UTF-8 text"),
+    ],
+)
+def test_mistakes_in_the_table_are_told_with_file_and_line(
+    content: str | bytes, line: int, says: str, tmp_path: Path
+) -> None:
+    path = tmp_path / "manual.csv"
+    path.write_bytes(content if isinstance(content, bytes) else content.encode())
+    with pytest.raises(UsageError) as caught:
+        read_manual(path, PUBLIC, ["ada", "grace"])
+    message = str(caught.value)
+    assert message.startswith(f"{path}:{line}: ") and says in message and "\n" not in message
+
+
+def test_a_table_that_is_not_there_is_one_line(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match=r"cannot read .*No such file"):
+        read_manual(tmp_path / "gone.csv")
