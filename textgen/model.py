@@ -65,8 +65,9 @@ class Attention(nn.Module):
         self.c_attn = nn.Linear(config.n_embd, 3 * config.n_embd, bias=config.bias)
         self.c_proj = nn.Linear(config.n_embd, config.n_embd, bias=config.bias)
         if config.positions == "rotary":
-            half = torch.arange(0, config.head_size, 2) / config.head_size
-            self.register_buffer("frequencies", ROTARY_BASE**-half, persistent=False)  # (d/2,)
+            # Not a buffer: it is no weight, and it has to be real where weights are still to come (device "meta").
+            half = torch.arange(0, config.head_size, 2, device="cpu") / config.head_size
+            self.frequencies = ROTARY_BASE**-half  # (d/2,)
 
     def project(self, x: Tensor, start: int) -> tuple[Tensor, Tensor, Tensor]:
         """Queries with the scale in them, keys and values of the tokens from position `start` on: (B, H, T, d)."""
@@ -149,14 +150,20 @@ class GPT(nn.Module):
 
     def forward(self, tokens: Tensor, window: int | None = None) -> Tensor:
         """Logits at every position, each token attending to itself and at most `window` - 1 before it."""
+        return self.logits(self.stream(tokens, window))
+
+    def stream(self, tokens: Tensor, window: int | None = None) -> Tensor:
+        """What `logits` is applied to, (B, T, C)."""
         T = tokens.shape[1]
         near = None
         if window is not None and window < T:
-            near = torch.ones(T, T, dtype=torch.bool).tril().triu(1 - window)  # (T, T), True where it may look
+            near = (
+                torch.ones(T, T, dtype=torch.bool).tril().triu(1 - window)
+            )  # (T, T), True where it may look
         x = self.embed(tokens)
         for block in self.blocks:
             q, k, v = block.attn.project(block.ln_1(x), 0)
             y = F.scaled_dot_product_attention(q, k, v, attn_mask=near, is_causal=near is None, scale=1.0)
             x = x + block.attn.merge(y)
             x = x + block.mlp(block.ln_2(x))
-        return self.logits(x)
+        return x

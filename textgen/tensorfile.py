@@ -124,7 +124,9 @@ def _check_layout(path: Path, header: Mapping[str, Entry], data_bytes: int) -> N
         if last > data_bytes:
             raise _unsound(path, f"it ends before tensor {name!r} does: was it downloaded completely?")
         if first != end:
-            raise _unsound(path, f"tensor {name!r} {'overlaps another' if first < end else 'comes after a gap'}")
+            raise _unsound(
+                path, f"tensor {name!r} {'overlaps another' if first < end else 'comes after a gap'}"
+            )
         end = last
     if end != data_bytes:
         raise _unsound(path, f"{data_bytes - end} bytes at its end belong to no tensor")

@@ -34,7 +34,9 @@ class Tokenizer:
     of tokens that stand for no text.
     """
 
-    def __init__(self, tokens: Sequence[bytes], *, characters: bool = False, specials: Sequence[int] = ()) -> None:
+    def __init__(
+        self, tokens: Sequence[bytes], *, characters: bool = False, specials: Sequence[int] = ()
+    ) -> None:
         self.tokens = list(tokens)
         self.fingerprint = hashlib.sha256(rank_lines(self.tokens)).hexdigest()
         self._numbers: dict[str, int] | None = None
@@ -45,7 +47,10 @@ class Tokenizer:
 
             ranks = {token: k for k, token in enumerate(self.tokens) if k not in specials}
             self._encoding = tiktoken.Encoding(
-                "gpt149", pat_str=PATTERN, mergeable_ranks=ranks, special_tokens={SPECIAL: k for k in specials}
+                "gpt149",
+                pat_str=PATTERN,
+                mergeable_ranks=ranks,
+                special_tokens={SPECIAL: k for k in specials},
             )
 
     def __len__(self) -> int:
@@ -176,7 +181,9 @@ def _from_json(path: Path, data: bytes) -> Tokenizer:
     if not isinstance(found, dict) or not found or not all(type(number) is int for number in found.values()):
         raise UsageError(f"{path}: a vocabulary in JSON maps each token's text to its number")
     if all(len(text) == 1 for text in found):
-        return Tokenizer(_in_order(path, {_utf8(path, text): number for text, number in found.items()}), characters=True)
+        return Tokenizer(
+            _in_order(path, {_utf8(path, text): number for text, number in found.items()}), characters=True
+        )
     return _byte_pairs(path, {_token_bytes(path, text): number for text, number in found.items()})
 
 
@@ -184,7 +191,9 @@ def _byte_pairs(path: Path, ranks: Mapping[bytes, int]) -> Tokenizer:
     tokens = _in_order(path, ranks)
     lacking = [byte for byte in range(256) if bytes([byte]) not in ranks]
     if lacking:
-        raise UsageError(f"{path}: lacks {len(lacking)} of the 256 single bytes, so not every text has tokens")
+        raise UsageError(
+            f"{path}: lacks {len(lacking)} of the 256 single bytes, so not every text has tokens"
+        )
     special = ranks.get(SPECIAL.encode())
     return Tokenizer(tokens, specials=() if special is None else (special,))
 

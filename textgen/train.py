@@ -134,9 +134,7 @@ def learning_rate(recipe: Recipe, step: int) -> float:
 def train(recipe: Recipe, material: Material, every: int = 100) -> GPT:
     """Train a model, printing the loss against the floor and a line of what it says by now."""
     torch.manual_seed(recipe.seed)
-    config = Config(
-        len(material.words), recipe.block_size, recipe.n_layer, recipe.n_head, recipe.n_embd
-    )
+    config = Config(len(material.words), recipe.block_size, recipe.n_layer, recipe.n_head, recipe.n_embd)
     model = GPT(config)
     model.initialise()
     matrices = [p for p in model.parameters() if p.dim() == 2]
@@ -165,7 +163,10 @@ def train(recipe: Recipe, material: Material, every: int = 100) -> GPT:
 def report(step: int, seconds: float, model: GPT, material: Material) -> None:
     nats, floor = loss_per_char(model, material, 8192), material.held_out.nats_per_char
     against = f", {100 * (nats / floor - 1):.1f} % above the floor {floor:.4f}" if floor else ""
-    print(f"step {step:5d}  {seconds:5.0f} s  held out {nats:.4f} nats/char{against}   {sample(model, material)!r}", flush=True)
+    print(
+        f"step {step:5d}  {seconds:5.0f} s  held out {nats:.4f} nats/char{against}   {sample(model, material)!r}",
+        flush=True,
+    )
 
 
 @torch.no_grad()
@@ -197,9 +198,13 @@ def save(folder: Path, recipe: Recipe, model: GPT, material: Material, facts: di
 
 
 def options() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(prog="python -m textgen.train", description=(__doc__ or "").partition("\n")[0])
+    parser = argparse.ArgumentParser(
+        prog="python -m textgen.train", description=(__doc__ or "").partition("\n")[0]
+    )
     parser.add_argument("--out", type=Path, required=True, metavar="FOLDER", help="where the two files go")
-    parser.add_argument("--corpus", type=Path, metavar="FILE", help="a UTF-8 text of your own in place of the grammar's plays")
+    parser.add_argument(
+        "--corpus", type=Path, metavar="FILE", help="a UTF-8 text of your own in place of the grammar's plays"
+    )
     for name, kind, what in (
         ("steps", int, "optimizer steps"), ("seed", int, "of corpus, first weights and batches"),
         ("batch", int, "stretches of text in a step"), ("learning-rate", float, "the highest"),

@@ -1,0 +1,238 @@
+"""Weights from files: the demo's own, a nanoGPT ckpt.pt, a GPT-2 in safetensors. Files are data, and none is executed.
+
+A model is laid out without memory first, so that a file cannot ask for more than it brings; then the names and shapes
+of its tensors have to fit exactly. Whatever does not is a UsageError of one line that names the file.
+"""
+
+from __future__ import annotations
+
+import json
+import warnings
+from collections.abc import Mapping
+from dataclasses import dataclass, fields
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from grader.errors import UsageError
+from textgen import tensorfile, tokenizer
+from textgen.model import GPT, Config
+from textgen.tokenizer import Tokenizer
+
+PLAYS = Path(__file__).resolve().parent / "data" / "plays.safetensors"
+OWN_FORMAT = "gpt149 textgen 1"
+LIMITS = {"vocab_size": 1 << 18, "block_size": 1 << 16, "n_layer": 128, "n_head": 256, "n_embd": 1 << 14}
+#: nanoGPT rounds the number of tokens up, for speed; those at the end are never meant to be said.
+MOST_PADDING = 127
+GPT2_HEAD_SIZE = 64
+
+
+@dataclass(frozen=True)
+class Loaded:
+    """A model in float32, ready to decode, and the words it knows. Tokens from len(words) on are padding."""
+
+    model: GPT
+    words: Tokenizer
+    name: str
+
+
+def load(path: Path = PLAYS, vocabulary: Path | None = None) -> Loaded:
+    """Read a checkpoint with its vocabulary, by default the file of the same name beside it.
+
+    Raises UsageError for a file that is missing, damaged, of another kind of model, or that holds more than tensors,
+    and for a vocabulary that is not the model's.
+    """
+    if not path.is_file():
+        raise UsageError(f"no such checkpoint: {path}")
+    fingerprint = None
+    if path.suffix == ".safetensors":
+        tensors, metadata = tensorfile.read(path)
+        if metadata.get("format") == OWN_FORMAT:
+            config = _own_config(path, metadata)
+            fingerprint = metadata.get("vocabulary_sha256")
+        else:
+            tensors = _from_gpt2(tensors)
+            config = _gpt2_config(path, tensors)
+    elif path.suffix == ".pt":
+        tensors, config = _from_nanogpt(path)
+    else:
+        raise UsageError(f"{path}: a checkpoint is a .safetensors file or nanoGPT's ckpt.pt")
+    words = tokenizer.load(vocabulary or _beside(path))
+    _check_vocabulary(vocabulary or _beside(path), words, config, fingerprint)
+    return Loaded(_filled(path, config, tensors), words, path.stem)
+
+
+def _check_vocabulary(path: Path, words: Tokenizer, config: Config, fingerprint: str | None) -> None:
+    if not 0 <= config.vocab_size - len(words) <= MOST_PADDING:
+        raise UsageError(
+            f"{path} is not this model's vocabulary: it has {len(words)} tokens, the model {config.vocab_size}"
+        )
+    if fingerprint is not None and words.fingerprint != fingerprint:
+        raise UsageError(f"{path} is not the vocabulary that this model was trained with: its tokens differ")
+
+
+def _beside(path: Path) -> Path:
+    for candidate in (path.with_suffix(".tiktoken"), path.with_suffix(".json"), path.with_name("vocab.json")):
+        if candidate.is_file():
+            return candidate
+    raise UsageError(
+        f"no vocabulary beside {path}: name a .tiktoken or .json file with --vocabulary (nanoGPT's meta.pkl is a "
+        "pickle, which could run code: save its 'stoi' as JSON where you trust it)"
+    )
+
+
+def _filled(path: Path, config: Config, tensors: Mapping[str, Tensor]) -> GPT:
+    with torch.device("meta"):
+        model = GPT(config)
+    wanted = {name: tuple(parameter.shape) for name, parameter in model.state_dict().items()}
+    for name, shape in wanted.items():
+        if name not in tensors:
+            raise UsageError(f"{path}: the model lacks {name}")
+        if tuple(tensors[name].shape) != shape:
+            raise UsageError(
+                f"{path}: {name} is {tuple(tensors[name].shape)} where the model's sizes ask for {shape}"
+            )
+    surplus = sorted(set(tensors) - set(wanted))
+    if surplus:
+        raise UsageError(f"{path}: {surplus[0]} belongs to another kind of model")
+    weights = {name: tensors[name].float() for name in wanted}
+    for name, tensor in weights.items():
+        if not bool(torch.isfinite(tensor).all()):
+            raise UsageError(f"{path}: {name} holds values that are no numbers")
+    model.load_state_dict(weights, assign=True)
+    return model.eval().requires_grad_(False)
+
+
+def _checked_config(path: Path, found: Mapping[str, Any]) -> Config:
+    known = {field.name for field in fields(Config)}
+    kept = {name: value for name, value in found.items() if name in known and value is not None}
+    for name, most in LIMITS.items():
+        if type(kept.get(name)) is not int or not 1 <= kept[name] <= most:
+            raise UsageError(f"{path}: {name} should be a whole number from 1 to {most}")
+    if kept["n_embd"] % kept["n_head"]:
+        raise UsageError(f"{path}: {kept['n_embd']} channels do not divide into {kept['n_head']} heads")
+    for name, choices in (
+        ("positions", ("rotary", "learned")),
+        ("gelu", ("exact", "tanh")),
+        ("bias", (True, False)),
+    ):
+        if name in kept and kept[name] not in choices:
+            raise UsageError(f"{path}: {name} should be one of {', '.join(map(str, choices))}")
+    if "scale" in kept and not (isinstance(kept["scale"], float) and 0.0 < kept["scale"] <= 1.0):
+        raise UsageError(f"{path}: scale should be a number above 0 and up to 1")
+    config = Config(**kept)
+    if config.positions == "rotary" and config.head_size % 2:
+        raise UsageError(f"{path}: rotary positions need an even number of channels in a head")
+    return config
+
+
+# ---- the demo's own
+
+
+def _own_config(path: Path, metadata: Mapping[str, str]) -> Config:
+    try:
+        found = json.loads(metadata["config"])
+    except (KeyError, ValueError, RecursionError):
+        found = None
+    if not isinstance(found, dict):
+        raise UsageError(f"{path}: its metadata hold no configuration")
+    return _checked_config(path, found)
+
+
+# ---- nanoGPT
+
+
+def _from_nanogpt(path: Path) -> tuple[dict[str, Tensor], Config]:
+    """{'model': tensors, 'model_args': sizes, ...} as nanoGPT's train.py saves it; only tensors and numbers are read."""
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            found = torch.load(path, map_location="cpu", weights_only=True)
+    except OSError as error:
+        raise UsageError(f"cannot read {path}: {error.strerror or 'it is damaged'}") from error
+    except Exception as error:
+        # Whatever torch makes of a damaged or hostile file: the unpickler refuses by many names.
+        raise UsageError(
+            f"{path} was not opened: it is damaged, or holds more than tensors and numbers, which could run code"
+        ) from error
+    if not isinstance(found, dict) or not isinstance(found.get("model_args"), dict):
+        raise UsageError(f"{path} is no checkpoint of nanoGPT: it has no 'model' and 'model_args'")
+    tensors = _named_tensors(path, found.get("model"))
+    arguments = {"bias": "transformer.h.0.ln_1.bias" in tensors, "positions": "learned"}
+    arguments |= {name: found["model_args"].get(name) for name in LIMITS}
+    if "use_cpp" in found["model_args"] or "testname" in found["model_args"]:
+        arguments["scale"] = 1.0  # the published kit trained its models without 1/sqrt(d)
+    return _tied(path, tensors), _checked_config(path, arguments)
+
+
+def _named_tensors(path: Path, found: Any) -> dict[str, Tensor]:
+    if not isinstance(found, dict) or not all(
+        isinstance(name, str)
+        and isinstance(tensor, Tensor)
+        and tensor.is_floating_point()
+        and not tensor.is_sparse
+        for name, tensor in found.items()
+    ):
+        raise UsageError(f"{path} is no checkpoint of nanoGPT: its 'model' is no table of tensors")
+    tensors = {}
+    for name, tensor in found.items():
+        plain = name.removeprefix("module.").removeprefix(
+            "_orig_mod."
+        )  # wrappers of parallel and compiled training
+        if not _is_mask(plain):
+            tensors[plain] = tensor
+    return tensors
+
+
+def _is_mask(name: str) -> bool:
+    """Old checkpoints keep the causal mask with the weights."""
+    return name.endswith((".attn.bias", ".attn.masked_bias"))
+
+
+def _tied(path: Path, tensors: dict[str, Tensor]) -> dict[str, Tensor]:
+    output, embedding = tensors.pop("lm_head.weight", None), tensors.get("transformer.wte.weight")
+    if output is not None and (embedding is None or not torch.equal(output, embedding)):
+        raise UsageError(f"{path}: its output map differs from its embedding; nanoGPT's models share them")
+    return tensors
+
+
+# ---- GPT-2
+
+
+def _from_gpt2(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """Names and orientation of nanoGPT: the published file stores linear maps transposed."""
+    renamed = {}
+    for name, tensor in tensors.items():
+        plain = name.removeprefix("transformer.")
+        if _is_mask(plain) or plain == "lm_head.weight":
+            continue
+        turned = plain.endswith(("c_attn.weight", "c_proj.weight", "c_fc.weight")) and tensor.dim() == 2
+        renamed["transformer." + plain] = tensor.t() if turned else tensor
+    return renamed
+
+
+def _gpt2_config(path: Path, tensors: Mapping[str, Tensor]) -> Config:
+    try:
+        (vocab_size, n_embd), (block_size, _) = (
+            tensors["transformer.wte.weight"].shape, tensors["transformer.wpe.weight"].shape,
+        )  # fmt: skip
+    except (KeyError, ValueError):
+        raise UsageError(f"{path} holds neither the demo's model nor a GPT-2") from None
+    layers = {name.split(".")[2] for name in tensors if name.startswith("transformer.h.")}
+    return _checked_config(path, {
+        "vocab_size": vocab_size, "block_size": block_size, "n_embd": n_embd, "n_layer": len(layers),
+        "n_head": _gpt2_heads(path, n_embd), "bias": True, "positions": "learned", "gelu": "tanh",
+    })  # fmt: skip
+
+
+def _gpt2_heads(path: Path, n_embd: int) -> int:
+    """From the config.json that is published beside the weights; without it, heads of 64 channels as in all of GPT-2."""
+    beside = path.with_name("config.json")
+    if not beside.is_file():
+        return max(1, n_embd // GPT2_HEAD_SIZE)
+    try:
+        return json.loads(beside.read_bytes())["n_head"]
+    except (OSError, ValueError, KeyError, TypeError, RecursionError):
+        raise UsageError(f"{beside} does not say n_head") from None

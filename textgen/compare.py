@@ -1,0 +1,166 @@
+"""`gpt149.py compare`: the same text by part 0 to part 4, how fast each speaks, and how that falls with the context."""
+
+from __future__ import annotations
+
+import statistics
+import time
+from collections.abc import Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import torch
+
+from grader import faults
+from grader.assignment import Part
+from grader.bench import Bench
+from grader.errors import UsageError
+from grader.results import EXIT_PASS, EXIT_SUBMISSION
+from textgen.decode import Decoder
+from textgen.generate import Tally
+from textgen.kernel import Broken, StudentKernel
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from textgen.demo import Stage
+
+CONTEXTS = (16, 32, 64, 128, 256, 512, 1024)
+ROUNDS = 3
+SLOWEST_CALL_S = 0.5
+"""A kernel that takes longer at one context is not asked at the next one, which would take four times as long."""
+
+
+@dataclass(frozen=True)
+class Speaker:
+    """One part and what became of its text: a tally, or why there is none."""
+
+    part: Part
+    tally: Tally | None
+    trouble: str = ""
+
+
+def run(stage: Stage, bench: Bench, parts: Sequence[Part]) -> int:
+    """Print texts and speeds; with --figure, measure and draw the curve as well. Returns the exit code."""
+    if stage.wish.figure and stage.wish.figure.is_dir():
+        raise UsageError(f"--figure takes a file, and {stage.wish.figure} is a folder")
+    if stage.wish.figure and not stage.wish.figure.absolute().parent.is_dir():
+        raise UsageError(f"--figure: no such folder: {stage.wish.figure.absolute().parent}")
+    speakers = [speak(stage, bench, part) for part in parts]
+    print("\n" + "\n".join(texts(speakers, stage)))
+    print("\n" + "\n".join(table(speakers)))
+    if stage.wish.figure:
+        able = [speaker.part for speaker in speakers if speaker.tally and not speaker.trouble]
+        draw(stage, bench, able)
+    return EXIT_PASS if not any(speaker.trouble for speaker in speakers) else EXIT_SUBMISSION
+
+
+def speak(stage: Stage, bench: Bench, part: Part) -> Speaker:
+    from textgen.demo import fault_lines
+
+    print(f"{part.id} ({part.title}) ...", end=" ", flush=True)
+    try:
+        kernel = stage.kernel(bench, part)
+    except faults.Faulty as fault:
+        print("cannot talk")
+        return Speaker(part, None, fault.diagnosis.message)
+    with kernel.session:
+        tally = stage.generate(kernel)
+    print(f"{tally.new_tokens} tokens, {tally.decode_s:.2f} s")
+    trouble = " ".join(fault_lines(tally, stage, part)) if tally.fault else ""
+    return Speaker(part, tally, trouble)
+
+
+def texts(speakers: Sequence[Speaker], stage: Stage) -> list[str]:
+    """Each different text once, with the names of those who said it."""
+    said: dict[str, list[str]] = {}
+    for speaker in speakers:
+        if speaker.tally:
+            text = "\n".join(stage.loaded.words.decode(row) for row in speaker.tally.tokens.tolist())
+            said.setdefault(text, []).append(speaker.part.id)
+    lines = []
+    for text, names in said.items():
+        lines += [f"-- {', '.join(names)}{' alike' if len(names) > 1 else ''} --", text.rstrip(), ""]
+    return lines[:-1]
+
+
+def table(speakers: Sequence[Speaker]) -> list[str]:
+    rows = [f"{'':6}  {'':34}  {'tokens/s':>9}  {'in the kernel':>13}  {'ms a call':>9}"]
+    for speaker in speakers:
+        tally = speaker.tally
+        figures = ""
+        if tally and tally.new_tokens and tally.kernel_calls:
+            tokens = tally.new_tokens * len(tally.tokens)
+            figures = (
+                f"{tokens / tally.decode_s:9.0f}  {100 * tally.kernel_s / tally.decode_s:11.0f} %  "
+                f"{1e3 * tally.kernel_s / tally.kernel_calls:9.2f}"
+            )
+        rows.append(f"{speaker.part.id:6}  {speaker.part.title[:34]:34}  {figures}")
+        if speaker.trouble:
+            rows.append(f"        {speaker.trouble}")
+    return rows
+
+
+# ---- speed over the length of the context
+
+
+def draw(stage: Stage, bench: Bench, parts: Sequence[Part]) -> None:
+    from textgen import figure
+
+    print("\ntokens/s over the context, all parts in turn:")
+    curves = measure(stage, bench, parts)
+    longest = max(len(curve) for curve in curves.values())
+    print(f"{'':8}" + "".join(f"{n:>8}" for n in CONTEXTS[:longest]))
+    for name, curve in curves.items():
+        print(f"{name:8}" + "".join(f"{speed:8.0f}" for speed in curve))
+    assert stage.wish.figure is not None
+    titles = {part.id: part.title for part in parts}
+    stage.wish.figure.write_text(
+        figure.speeds(CONTEXTS, {titles[name]: curve for name, curve in curves.items()})
+    )
+    print(f"drawn to {stage.wish.figure}")
+
+
+def measure(stage: Stage, bench: Bench, parts: Sequence[Part]) -> dict[str, list[float]]:
+    """Tokens/s of one text by part at each of CONTEXTS: the median of rounds in which the parts take turns."""
+    curves: dict[str, list[float]] = {part.id: [] for part in parts}
+    with _kernels(stage, bench, parts) as kernels:
+        for context in CONTEXTS:
+            decoders = {part_id: _filled(stage, kernel, context) for part_id, kernel in kernels.items()}
+            seconds: dict[str, list[float]] = {part_id: [] for part_id in decoders}
+            for _ in range(ROUNDS):
+                for part_id, decoder in decoders.items():
+                    seconds[part_id].append(_one_token_s(decoder, context))
+            for part_id, series in seconds.items():
+                curves[part_id].append(1.0 / statistics.median(series))
+                if statistics.median(series) > SLOWEST_CALL_S:
+                    del kernels[part_id]
+    return curves
+
+
+@contextmanager
+def _kernels(stage: Stage, bench: Bench, parts: Sequence[Part]) -> Iterator[dict[str, StudentKernel]]:
+    kernels = {part.id: stage.kernel(bench, part) for part in parts}
+    for kernel in kernels.values():
+        kernel.window = CONTEXTS[-1]
+    yield kernels
+    for kernel in kernels.values():
+        kernel.session.close()
+
+
+def _filled(stage: Stage, kernel: StudentKernel, context: int) -> Decoder:
+    """A decoder in the middle of a text: what the keys hold does not matter to the time."""
+    model = stage.loaded.model
+    decoder = Decoder(model, kernel, 1, context + 1, CONTEXTS[-1])
+    decoder.fill(torch.Generator().manual_seed(1), context - 1)
+    return decoder
+
+
+def _one_token_s(decoder: Decoder, context: int) -> float:
+    decoder.position = context - 1
+    started = time.perf_counter()
+    try:
+        decoder.extend(torch.zeros(1, 1, dtype=torch.long))
+    except Broken as end:
+        raise UsageError(f"no figure: {end.fault.message}") from end
+    return time.perf_counter() - started

@@ -1,0 +1,408 @@
+"""`gpt149.py PART --inference`: options, the way from a module.cpp to a kernel that talks, and what is printed.
+
+Importing this file is cheap: torch and all that needs it come in only when something is to be done.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from grader.errors import UsageError
+from grader.results import EXIT_PASS, EXIT_SUBMISSION
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from grader.assignment import Assignment, Part
+    from grader.bench import Bench
+    from grader.session import Zygote
+    from textgen.checkpoint import Loaded
+    from textgen.generate import Tally
+    from textgen.kernel import Prefill, StudentKernel
+
+MODELS = {"shakes128": 128, "shakes256": 256, "shakes1024": 1024, "shakes2048": 2048}
+"""Names as in the published kit, and how long a text is, in tokens, its prompt included."""
+DEFAULT_PROMPT = "ACT 1, SCENE 1."
+DEFAULT_WINDOW = 256
+MOST_SAMPLES, LARGEST_WINDOW = 64, 4096
+#: Options of the judged run that say nothing to a text: its sizes come from the model and its length.
+NOT_HERE = {
+    "N": "-N",
+    "B": "-B",
+    "H": "-H",
+    "d": "-d",
+    "sanitize": "--sanitize",
+    "no_time": "--no-time",
+    "json": "--json",
+}
+
+
+def add_options(parse: argparse.ArgumentParser) -> None:
+    """The demo's part of the command line."""
+    group = parse.add_argument_group("text generation (the kernel as the attention of a tiny GPT)")
+    group.add_argument(
+        "--inference", action="store_true", help="continue a text, every attention by this part's kernel"
+    )
+    group.add_argument(
+        "-m", dest="length", metavar="MODEL", help=f"how long a text: {', '.join(MODELS)} (shakes128)"
+    )
+    for flag, name, what in (
+        ("--prompt", "TEXT", f"how it begins ({DEFAULT_PROMPT!r}); again for further texts beside it"),
+        ("--samples", "n", "texts side by side, as the batch B (1)"),
+        ("--temperature", "x", "0 takes the likeliest token, 1 draws as the model would (0.8)"),
+        ("--top-k", "n", "draw among the n likeliest tokens only"),
+        (
+            "--window",
+            "n",
+            f"tokens that attention looks back on, so the kernel's largest N ({DEFAULT_WINDOW})",
+        ),
+        (
+            "--prefill",
+            "prefix|mask",
+            "the prompt prefix by prefix, or in one call with the mask as channels (prefix)",
+        ),
+        ("--checkpoint", "FILE", "another model: nanoGPT's ckpt.pt, GPT-2's or our own .safetensors"),
+        ("--vocabulary", "FILE", "its vocabulary (.tiktoken or .json), if it is not beside it"),
+        ("--figure", "FILE", "compare: draw tokens/s over the length of the context, as SVG"),
+    ):
+        group.add_argument(flag, metavar=name, help=what, action="append" if flag == "--prompt" else "store")
+    group.add_argument("--trust-my-kernel", action="store_true", help="let a wrong kernel babble on")
+
+
+OWN = (
+    "length",
+    "prompt",
+    "samples",
+    "temperature",
+    "top_k",
+    "window",
+    "prefill",
+    "checkpoint",
+    "vocabulary",
+    "figure",
+)
+
+
+def wanted(given: argparse.Namespace) -> bool:
+    """Whether the command line asks for the demo. Raises UsageError for its options without it."""
+    if given.inference or given.test == "compare":
+        return True
+    for name in (*OWN, "trust_my_kernel"):
+        if getattr(given, name):
+            flag = "-m" if name == "length" else "--" + name.replace("_", "-")
+            raise UsageError(f"{flag} belongs to --inference (python gpt149.py part4 --inference {flag} ...)")
+    return False
+
+
+@dataclass(frozen=True)
+class Wish:
+    """The command line, read and checked as far as that goes without a model."""
+
+    prompts: tuple[str, ...]
+    length: int
+    seed: int
+    temperature: float
+    top_k: int
+    window: int | None
+    prefill: Prefill
+    checkpoint: Path | None
+    vocabulary: Path | None
+    figure: Path | None
+    trust: bool
+
+
+def read_wish(given: argparse.Namespace) -> Wish:
+    """Raises UsageError, in one line, for whatever makes no sense."""
+    for name, flag in NOT_HERE.items():
+        if getattr(given, name):
+            raise UsageError(
+                f"{flag} does not go with text generation: sizes come from the model and the text"
+            )
+    name = given.length or "shakes128"
+    if name not in MODELS:
+        raise UsageError(f"-m: there is no '{name}': choose {', '.join(MODELS)}")
+    prompts = given.prompt or [DEFAULT_PROMPT]
+    if not all(prompts):
+        raise UsageError("--prompt takes at least one character: the kernel needs a row to begin with")
+    samples = len(prompts) if given.samples is None else _whole(given.samples, "--samples", 1, MOST_SAMPLES)
+    if len(prompts) > 1 and samples != len(prompts):
+        raise UsageError(
+            f"--samples {samples} does not go with {len(prompts)} prompts: one prompt, or one for each"
+        )
+    prefill = given.prefill or "prefix"
+    if prefill not in ("prefix", "mask"):
+        raise UsageError(f"--prefill takes prefix or mask, not '{prefill}'")
+    return Wish(
+        prompts=tuple(prompts) if len(prompts) > 1 else tuple(prompts) * samples,
+        length=MODELS[name],
+        seed=1 if given.seed is None else _whole(given.seed, "--seed", 0, (1 << 60) - 1),
+        temperature=0.8 if given.temperature is None else _number(given.temperature, "--temperature", 10.0),
+        top_k=0 if given.top_k is None else _whole(given.top_k, "--top-k", 1, 1 << 20),
+        window=None if given.window is None else _whole(given.window, "--window", 1, LARGEST_WINDOW),
+        prefill=prefill,
+        checkpoint=Path(given.checkpoint) if given.checkpoint else None,
+        vocabulary=Path(given.vocabulary) if given.vocabulary else None,
+        figure=Path(given.figure) if given.figure else None,
+        trust=given.trust_my_kernel,
+    )
+
+
+def _whole(text: str, flag: str, low: int, high: int) -> int:
+    if not (text.isascii() and text.isdecimal()) or len(text) > 20 or not low <= int(text) <= high:
+        raise UsageError(f"{flag} takes a whole number from {low} to {high}, not '{text}'")
+    return int(text)
+
+
+def _number(text: str, flag: str, high: float) -> float:
+    try:
+        number = float(text)
+    except ValueError:
+        number = -1.0
+    if not 0.0 <= number <= high:
+        raise UsageError(f"{flag} takes a number from 0 to {high:g}, not '{text}'")
+    return number
+
+
+def run(
+    given: argparse.Namespace,
+    find_source: Callable[[Path | None, str], Path],
+    defines: Mapping[str, str],
+) -> int:
+    """Do what the command line says; returns the exit code.
+
+    `find_source` turns --module and the assignment's file name into the file to build. Raises UsageError, KitError.
+    """
+    wish = read_wish(given)
+    from grader.session import Zygote
+
+    # First of all the process that the runner is forked from: it imports torch while we do the same.
+    with Zygote() as zygote, ExitStack() as stack:
+        from grader import assignment
+
+        course = assignment.load(given.config)
+        parts = _parts(course, given.test)
+        shape = {
+            name: _whole(getattr(given, name), flag, 1, course.maxima.get(name, 1 << 20))
+            for name, flag in (("Br", "-br"), ("Bc", "-bc"), ("threads", "--threads"))
+            if getattr(given, name) is not None
+        }
+        stage = Stage(course, wish, zygote, stack)
+        bench = stage.build(find_source(given.module, course.source), shape, defines)
+        if bench is None:
+            return EXIT_SUBMISSION
+        stage.load()
+        if given.test == "compare":
+            from textgen import compare
+
+            return compare.run(stage, bench, parts)
+        return speak(stage, bench, parts[0])
+
+
+def _parts(course: Assignment, test: str) -> tuple[Part, ...]:
+    able = tuple(part for part in course.parts if part.oracle == "attention")
+    if test == "compare":
+        return able
+    chosen = tuple(part for part in able if part.command == test)
+    if not chosen:
+        raise UsageError(
+            f"'{test}' is no attention that could talk: choose {', '.join(p.command for p in able)}"
+        )
+    return chosen
+
+
+class Stage:
+    """What is needed before a kernel can talk: the build, the model, the prompt in tokens."""
+
+    def __init__(self, course: Assignment, wish: Wish, zygote: Zygote, stack: ExitStack) -> None:
+        self.course, self.wish, self.zygote, self.stack = course, wish, zygote, stack
+        self.loaded: Loaded
+        self.prompt: Tensor
+        self.window = 0
+
+    def build(self, source: Path, shape: Mapping[str, int], defines: Mapping[str, str]) -> Bench | None:
+        """Compile; None, with the compiler's words on the screen, when the source does not."""
+        from grader import events
+        from grader.bench import Bench, Options
+        from grader.build import build
+        from grader.report.terminal import Terminal
+
+        terminal = Terminal()
+        terminal(events.BuildStarted(source))
+        built = build(source, defines=defines, timeout_s=self.course.limits.build_s)
+        terminal(events.Built(built))
+        if not built.ok:
+            print(built.diagnostics)
+            return None
+        # More threads than cores spin against one another at each of the thousand small calls.
+        threads = {"threads": min(self.course.defaults["threads"], len(os.sched_getaffinity(0)) or 1)}
+        options = Options(shape={**threads, **shape}, defines=defines)
+        return Bench(self.course, source, options, terminal, built, self.zygote, self.stack)
+
+    def load(self) -> None:
+        """Torch, the model and the prompt. Raises UsageError for a checkpoint or prompts that will not do."""
+        from grader.evaluate import import_torch
+
+        import_torch()
+        import torch
+
+        from textgen import checkpoint
+
+        wish = self.wish
+        self.loaded = checkpoint.load(wish.checkpoint or checkpoint.PLAYS, wish.vocabulary)
+        config = self.loaded.model.config
+        if sum(parameter.numel() for parameter in self.loaded.model.parameters()) < 10_000_000:
+            torch.set_num_threads(1)  # sharing out a matrix this small takes longer than multiplying it
+        learned = config.positions == "learned"
+        self.window = wish.window or (config.block_size if learned else DEFAULT_WINDOW)
+        if learned and wish.length > config.block_size:
+            raise UsageError(
+                f"{self.loaded.name} knows {config.block_size} positions: a text of {wish.length} tokens is too long for it"
+            )
+        rows = [self.loaded.words.encode(prompt) for prompt in wish.prompts]
+        lengths = sorted({len(row) for row in rows})
+        if len(lengths) > 1:
+            raise UsageError(
+                f"the prompts are {' and '.join(map(str, lengths))} tokens long; texts side by side have to begin equally long"
+            )
+        if lengths[0] >= wish.length:
+            raise UsageError(
+                f"the prompt is {lengths[0]} tokens long and the whole text only {wish.length}: take a longer -m"
+            )
+        self.prompt = torch.tensor(rows)
+
+    def kernel(self, bench: Bench, part: Part) -> StudentKernel:
+        """A runner with the part's function in it. Raises Faulty when it cannot be called, UsageError for sizes."""
+        from grader import binding, faults
+        from textgen.kernel import StudentKernel
+
+        config = self.loaded.model.config
+        sizes = {
+            "B": len(self.prompt),
+            "H": config.n_head,
+            "N": min(self.window, self.wish.length),
+            "d": config.head_size,
+        }
+        if self.wish.prefill == "mask":
+            sizes["d"] += self.prompt.shape[1]
+        bench = replace(bench, options=replace(bench.options, shape={**bench.options.shape, **sizes}))
+        binding.refuse_oversize(part, bench.shape, self.course.inputs, self.course.limits.memory_gib)
+        session = bench.student(part, threads=bench.shape["threads"])
+        unfit = binding.mismatch(part, session.functions, self.course.inputs)
+        if unfit is not None:
+            raise faults.Faulty("missing", unfit)
+        shape = {name: bench.shape[name] for name in self.course.defaults}
+        return StudentKernel(session, part, shape, self.window, self.wish.prefill)
+
+    def generate(
+        self, kernel: StudentKernel, tell: Callable[[list[int]], None] = lambda tokens: None
+    ) -> Tally:
+        from textgen.generate import generate
+        from textgen.sampling import Sampler
+
+        wish = self.wish
+        sampler = Sampler(len(self.prompt), wish.seed, wish.temperature, wish.top_k)
+        return generate(
+            self.loaded, kernel, self.prompt, wish.length, sampler, self.window, tell, trust=wish.trust
+        )
+
+
+def speak(stage: Stage, bench: Bench, part: Part) -> int:
+    """One part's text, streamed, and what there is to say about it."""
+    from grader import faults
+    from textgen.tokenizer import TextStream
+
+    try:
+        kernel = stage.kernel(bench, part)
+    except faults.Faulty as fault:
+        print(f"\n{part.id} cannot talk: {fault.diagnosis.message}")
+        return EXIT_SUBMISSION
+    print(f"{part.id}: {part.title}, attention of {describe(stage)}\n")
+    stream = TextStream(stage.loaded.words)
+    _put(stage.wish.prompts[0])
+    tally = stage.generate(kernel, lambda tokens: _put(stream.push(tokens[0])))
+    _put(stream.finish() + "\n")
+    kernel.session.close()
+    for k, row in enumerate(tally.tokens[1:].tolist(), 2):
+        print(f"\n-- text {k} --\n{stage.loaded.words.decode(row)}")
+    print("\n" + "\n".join(account(tally, stage, part)))
+    if kernel.session.printed:
+        from grader.report.terminal import printed_text
+
+        print(f"the kernel printed:\n{printed_text(kernel.session.printed)}")
+    return EXIT_PASS if tally.fault is None else EXIT_SUBMISSION
+
+
+def _put(text: str) -> None:
+    sys.stdout.write(text)
+    sys.stdout.flush()
+
+
+def describe(stage: Stage) -> str:
+    config = stage.loaded.model.config
+    return (
+        f"{stage.loaded.name}: {config.n_layer} layers, {config.n_head} heads, d = {config.head_size}, "
+        f"{stage.wish.length} tokens of text, window {stage.window}"
+    )
+
+
+def account(tally: Tally, stage: Stage, part: Part) -> Sequence[str]:
+    """Speed, where the time went, and whether it was right."""
+    lines = []
+    if tally.new_tokens and tally.decode_s:
+        count = tally.new_tokens * len(tally.tokens)
+        share = 100 * tally.kernel_s / tally.decode_s
+        lines += [
+            f"{count} tokens in {tally.decode_s:.2f} s: {count / tally.decode_s:.0f} tokens/s with {part.id}, "
+            f"{count / tally.torch_s:.0f} with PyTorch on the same tokens",
+            f"{share:.0f} % of the time in the kernel ({tally.kernel_calls} calls, "
+            f"{1e3 * tally.kernel_s / tally.kernel_calls:.2f} ms each with its pipe), {100 - share:.0f} % in the rest of the model",
+        ]
+    if tally.fault is None:
+        lines.append(
+            f"right: logits within {tally.logit_error:.1e} of causal PyTorch at every token (limit 1e-03); "
+            f"PyTorch chose the same {tally.same_choices} of {tally.choices} tokens"
+            + (f", {tally.near_ties} near ties" if tally.near_ties else "")
+        )
+        return lines
+    lines += fault_lines(tally, stage, part)
+    return lines
+
+
+def fault_lines(tally: Tally, stage: Stage, part: Part) -> Sequence[str]:
+    """Where the kernel left PyTorch, and what can be done."""
+    fault = tally.fault
+    assert fault is not None
+    place = fault.where(len(tally.tokens))
+    row = tally.tokens[fault.sample or 0].tolist()
+    word = (
+        f" ({stage.loaded.words.decode(row[fault.token : fault.token + 1])!r})"
+        if fault.token < len(row)
+        else ""
+    )
+    if fault.broken:
+        return [f"{part.id} broke at {place}: {fault.message}"]
+    lines = [f"{part.id} left causal PyTorch at {place}{word}, counted from 0: {fault.message}"]
+    if tally.largest_score > 80:
+        lines.append(
+            f"(a score reached {tally.largest_score:.0f}; exp() of float overflows at 88: subtract the row's maximum)"
+        )
+    if not stage.wish.trust:
+        lines.append(
+            f"The text up to there is right. `gpt149.py {part.id}` looks for the bug; --trust-my-kernel babbles on."
+        )
+    return lines
+
+
+def as_record(tally: Tally) -> dict[str, Any]:
+    """The figures, for benchmarks."""
+    return {
+        "new_tokens": tally.new_tokens, "decode_s": tally.decode_s, "kernel_s": tally.kernel_s, "torch_s": tally.torch_s,
+        "kernel_calls": tally.kernel_calls, "logit_error": tally.logit_error,
+    }  # fmt: skip

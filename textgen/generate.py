@@ -1,0 +1,208 @@
+"""A text, token by token, with every attention the kernel's, and PyTorch doing the same beside it to be held against.
+
+The two never mix: the kernel's answers alone lead to the tokens. PyTorch's decoder is fed the same tokens (it is
+"teacher-forced") and keeps a cache of its own, so the first attention answer that differs is where the kernel left
+it, and the error cannot hide behind an earlier one. When the text is done, a third computation, plain causal PyTorch
+over the whole text at once, has to give the same logits at every position.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from textgen.checkpoint import Loaded
+from textgen.decode import Decoder
+from textgen.kernel import Broken, Fault, StudentKernel, TorchAttention
+from textgen.model import GPT
+from textgen.sampling import Choice, Sampler
+
+LOGIT_LIMIT = 1e-3
+ANSWER_LIMIT = 1e-3
+"""Of the largest element of an attention's answer, or of 1. Honest kernels of float32 stay below a hundredth of it."""
+NEAR_TIE = 1e-3
+
+
+@dataclass
+class Tally:
+    """What a run came to. Times are wall seconds: `decode_s` all of the kernel's decoding, `kernel_s` of it waiting for
+    the kernel, `torch_s` PyTorch's own decoding of the same tokens."""
+
+    prompt_tokens: int
+    tokens: Tensor
+    """(B, T) all tokens so far, the prompt's included."""
+    fault: Fault | None = None
+    logit_error: float = 0.0
+    same_choices: int = 0
+    choices: int = 0
+    near_ties: int = 0
+    decode_s: float = 0.0
+    kernel_s: float = 0.0
+    torch_s: float = 0.0
+    kernel_calls: int = 0
+    largest_score: float = 0.0
+
+    @property
+    def new_tokens(self) -> int:
+        """Of one text."""
+        return self.tokens.shape[1] - self.prompt_tokens
+
+
+class Run:
+    """One run of `generate`, between its steps."""
+
+    def __init__(
+        self,
+        loaded: Loaded,
+        kernel: StudentKernel,
+        prompt: Tensor,
+        length: int,
+        sampler: Sampler,
+        window: int,
+    ) -> None:
+        self.model, self.words = loaded.model, len(loaded.words)
+        self.kernel, self.sampler, self.length, self.window = kernel, sampler, length, window
+        self.reference = TorchAttention(window)
+        batch = prompt.shape[0]
+        self.mine = Decoder(self.model, kernel, batch, length, window)
+        self.theirs = Decoder(self.model, self.reference, batch, length, window)
+        self.tally = Tally(prompt.shape[1], prompt)
+
+    def step(self, tokens: Tensor) -> Tensor:
+        """Put tokens (B, T) into both decoders, compare, and choose the next ones, (B,). Raises Broken."""
+        tally, draw = self.tally, self.sampler.draw()
+        started, kernel_before = time.perf_counter(), self.kernel.wall_s
+        try:
+            logits = self.mine.extend(tokens)
+        finally:
+            tally.kernel_calls = self.kernel.calls
+        choice = self.choose(logits, draw)
+        tally.decode_s += time.perf_counter() - started
+        tally.kernel_s += self.kernel.wall_s - kernel_before
+        started = time.perf_counter()
+        expected = self.theirs.extend(tokens)
+        expected_choice = self.choose(expected, draw)
+        tally.torch_s += time.perf_counter() - started
+        tally.largest_score = self.reference.largest_score
+        if tally.fault is None:
+            tally.fault = self.first_fault(logits, expected)
+        self.count(choice, expected_choice)
+        return choice.tokens
+
+    def choose(self, logits: Tensor, draw: Tensor) -> Choice:
+        # Tokens beyond the vocabulary pad the embedding; no text holds them.
+        return self.sampler.choose(logits[:, : self.words], draw)
+
+    def count(self, choice: Choice, expected: Choice) -> None:
+        same = choice.tokens == expected.tokens
+        self.tally.same_choices += int(same.sum())
+        self.tally.choices += len(same)
+        self.tally.near_ties += int((~same & (expected.margins <= NEAR_TIE)).sum())
+
+    def first_fault(self, logits: Tensor, expected: Tensor) -> Fault | None:
+        """The earliest token, then layer, then head at which the last step left PyTorch, if it did."""
+        start = self.mine.position - self.mine.answers[0].shape[2]
+        places = [
+            Fault(f"its attention is off by {error:.2g}", start + token, layer, head, sample)
+            for layer, (mine, theirs) in enumerate(zip(self.mine.answers, self.theirs.answers, strict=True))
+            for token, head, sample, error in _left(
+                mine, theirs, ANSWER_LIMIT * max(1.0, float(theirs.abs().max()))
+            )
+        ]
+        if self.kernel.disagreement is not None:
+            places.insert(0, self.kernel.disagreement)
+        if places:
+            return min(places, key=lambda fault: (fault.token, fault.layer))
+        error = float((logits - expected).abs().max())
+        self.tally.logit_error = max(self.tally.logit_error, error)
+        if error <= LOGIT_LIMIT:
+            return None
+        return self.blame(f"the logits are off by {error:.2g}, in small steps over many tokens")
+
+    def blame(self, message: str) -> Fault:
+        """No single answer was off by much: name the layer and head of the last token where it is most."""
+        errors = [
+            (mine - theirs)[:, :, -1].abs().amax(dim=2)
+            for mine, theirs in zip(self.mine.answers, self.theirs.answers, strict=True)
+        ]
+        worst = torch.stack(errors)  # (L, B, H)
+        layer, sample, head = (int(x) for x in torch.unravel_index(worst.argmax(), worst.shape))
+        return Fault(message, self.mine.position - 1, layer, head, sample)
+
+    @torch.inference_mode()
+    def check_whole(self) -> None:
+        """Hold every position's logits against plain causal PyTorch over the whole text."""
+        tally, end = self.tally, self.mine.position
+        expected = self.model.stream(tally.tokens[:, :end], self.window)
+        for first in range(0, end, 128):
+            rows = slice(first, min(first + 128, end))
+            apart = (
+                self.model.logits(self.mine.streams[:, rows]) - self.model.logits(expected[:, rows])
+            ).abs()
+            tally.logit_error = max(tally.logit_error, float(apart.max()))
+            wrong = ~(apart.amax(dim=(0, 2)) <= LOGIT_LIMIT)
+            if tally.fault is None and bool(wrong.any()):
+                fault = self.blame(f"the logits are off by {float(apart.max()):.2g} from causal PyTorch's")
+                token = first + int(wrong.nonzero()[0])
+                tally.fault = Fault(fault.message, token, fault.layer, fault.head, fault.sample)
+
+
+def _left(mine: Tensor, theirs: Tensor, limit: float) -> list[tuple[int, int, int, float]]:
+    """The first token of (B, H, T, d) answers that are further apart than `limit`: (token, head, sample, error)."""
+    apart = (mine - theirs).abs().amax(dim=3)  # (B, H, T)
+    wrong = ~(apart <= limit)  # written so that NaN counts as wrong
+    if not bool(wrong.any()):
+        return []
+    token = int(wrong.any(dim=0).any(dim=0).nonzero()[0])
+    head, sample = (int(x) for x in wrong[:, :, token].t().nonzero()[0])
+    return [(token, head, sample, float(apart[sample, head, token]))]
+
+
+def generate(
+    loaded: Loaded,
+    kernel: StudentKernel,
+    prompt: Tensor,
+    length: int,
+    sampler: Sampler,
+    window: int,
+    tell: Callable[[list[int]], None] = lambda tokens: None,
+    trust: bool = False,
+) -> Tally:
+    """Continue the prompts (B, P) to `length` tokens each. `tell` hears each new token of all texts as it is chosen.
+
+    Ends early at the first fault, unless `trust` and the kernel still answers: then only the first fault is kept.
+    Whatever the kernel does is in the result, never an exception.
+    """
+    run = Run(loaded, kernel, prompt, length, sampler, window)
+    tally = run.tally
+    new = prompt
+    while tally.tokens.shape[1] < length:
+        try:
+            chosen = run.step(new)
+        except Broken as end:
+            tally.fault = tally.fault or end.fault
+            break
+        if tally.fault is not None and not trust:
+            break
+        new = chosen[:, None]
+        tally.tokens = torch.cat((tally.tokens, new), dim=1)
+        tell(chosen.tolist())
+    if tally.fault is None and run.mine.position:
+        run.check_whole()
+    return tally
+
+
+def continued_by_torch(
+    model: GPT, words: int, prompt: Tensor, length: int, sampler: Sampler, window: int
+) -> Tensor:
+    """The same text by plain causal PyTorch, everything computed again for each token: (B, length)."""
+    tokens = prompt
+    with torch.inference_mode():
+        while tokens.shape[1] < length:
+            logits = model(tokens, window)[:, -1, :words]
+            tokens = torch.cat((tokens, sampler.choose(logits, sampler.draw()).tokens[:, None]), dim=1)
+    return tokens
