@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, NoReturn
 
 from grader.errors import KitError, UsageError
 from grader.results import EXIT_KIT, EXIT_PASS, EXIT_SUBMISSION, EXIT_USAGE
+from textgen import demo
 
 if TYPE_CHECKING:
     from grader.session import Zygote
@@ -34,7 +35,7 @@ def parser() -> Parser:
         description="Compile module.cpp and judge its kernels: results, time and memory beside the reference.",
         epilog="Exit codes: 0 all passed, 1 a fault of the submission, 2 wrong usage, 3 a fault of the kit or machine.",
     )
-    parse.add_argument("test", metavar="TEST", help=f"one of {', '.join(TESTS)}")
+    parse.add_argument("test", metavar="TEST", help=f"one of {', '.join(TESTS)}; or compare, with a text")
     sizes = parse.add_argument_group("shape (defaults: the assignment's)")
     for flag, name, what in (
         ("-N", "N", "rows of Q, K and V (1024)"),
@@ -72,6 +73,7 @@ def parser() -> Parser:
         default=HERE / "configs" / "gpt149.yaml",
         help="another assignment",
     )
+    demo.add_options(parse)
     return parse
 
 
@@ -103,6 +105,8 @@ def macros(given: list[str]) -> dict[str, str]:
 
 def run(arguments: list[str]) -> int:
     given = parser().parse_args(arguments)
+    if demo.wanted(given):
+        return demo.run(given, source_file, macros(given.defines))
     # Torch and the evaluator are imported only now, so that --help and a slip of the finger are answered at once.
     from grader.session import Zygote
 
