@@ -7,10 +7,12 @@ row. Colours are classes of the page, so that dark mode and print apply; no pict
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from html import escape
 from statistics import median
+
+Scale = Callable[[float], float]
 
 WIDTH = 360
 _LEFT, _RIGHT = 12, 348
@@ -180,7 +182,7 @@ def _diamond(dot: Dot, x: float, y: float, r: float, *, linked: bool) -> str:
     return f'<a href="#{escape(dot.anchor)}">{shape}</a>' if linked else shape
 
 
-def _log_scale(limits: tuple[float, float], left: float = _LEFT, right: float = _RIGHT):
+def _log_scale(limits: tuple[float, float], left: float = _LEFT, right: float = _RIGHT) -> Scale:
     low, high = math.log2(limits[0]), math.log2(limits[1])
 
     def scale(value: float) -> float:
@@ -195,7 +197,9 @@ def _octaves(limits: tuple[float, float]) -> list[float]:
     return [2.0**k for k in range(low, high + 1)]
 
 
-def _stacked(dots: Sequence[Dot], scale, height: float) -> tuple[float, list[tuple[Dot, float, float]]]:
+def _stacked(
+    dots: Sequence[Dot], scale: Scale, height: float
+) -> tuple[float, list[tuple[Dot, float, float]]]:
     """Dots in columns above the axis, as large as lets the highest column fit: (size, [(dot, x, y above the axis)])."""
     size = 6.0
     while True:

@@ -61,7 +61,6 @@ def write(
     A row's folder is `out_dir/<submission_id>`, made when it is not there. `made_at` is the date on the report (now).
     Raises UsageError when a file cannot be written.
     """
-    from grader.report import feedback
     from grader.report.grades_csv import GradesCsv
     from grader.report.html import Report, missing_library
 
@@ -77,10 +76,23 @@ def write(
                 grades.add(row)
                 if report:
                     report.add(row)
-                feedback.write(assignment, row, out_dir / row.submission_id)
+                notes += _give_feedback(assignment, row, out_dir)
             grades.write(out_dir / "grades.csv")
             if report:
                 report.write(out_dir / "report.html")
     except OSError as error:
         raise UsageError(f"cannot write the reports in {out_dir}: {error.strerror or error}") from error
     return tuple(notes)
+
+
+def _give_feedback(assignment: Assignment, row: Row, out_dir: Path) -> list[str]:
+    """Write one student's feedback. A folder that cannot be made is a line for the caller and costs no grades."""
+    from grader.report import feedback, words
+
+    if Path(row.submission_id).name != row.submission_id:
+        return [f"no feedback for {words.line(row.submission_id, 60)!r}: it cannot be the name of a folder"]
+    try:
+        feedback.write(assignment, row, out_dir / row.submission_id)
+    except OSError as error:
+        return [f"no feedback for {words.line(row.submission_id, 60)!r}: {error.strerror}"]
+    return []

@@ -204,4 +204,4 @@ def _bounded(text: str) -> str:
 
 
 def _finite(value: float) -> float:
-    return round(value, 4) if math.isfinite(value) else 0.0
+    return round(float(value), 4) if math.isfinite(value) else 0.0

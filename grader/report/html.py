@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from grader.report.classbook import Row
 
 TEMPLATES = Path(__file__).with_name("templates")
-_COPY_CHARACTERS = 1 << 16
+_COPY_CHARACTERS = 1 << 13
 
 
 def missing_library() -> str | None:

@@ -1,0 +1,301 @@
+"""grades.csv, feedback.txt and result.json: what is written can be read back, run by nobody, and tells no secrets."""
+
+from __future__ import annotations
+
+import csv
+import json
+import math
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from classrows import (
+    ABSURD_NAMES,
+    PARTS,
+    SECRET_NAME,
+    SECRET_NUMBER,
+    VERDICTS,
+    absurd_rows,
+    assignment,
+    cases,
+    hidden_failure,
+    part,
+    result,
+    score,
+    the_class,
+)
+from hypothesis import given
+from hypothesis import strategies as st
+
+from grader.errors import UsageError
+from grader.report import classbook, feedback, result_json, student, words
+from grader.report.classbook import Row
+from grader.report.grades_csv import safe_text
+from grader.results import Diagnosis, Score, ScoreLine
+
+
+def read_grades(path: Path) -> list[dict[str, str]]:
+    with path.open(encoding="utf-8-sig", newline="") as file:
+        return list(csv.DictReader(file))
+
+
+@pytest.fixture(scope="module")
+def written(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("class")
+    assert classbook.write(folder, assignment(), the_class(20)) == ()
+    return folder
+
+
+# ---- grades.csv
+
+
+def test_every_row_is_there_with_its_numbers(written: Path) -> None:
+    rows, grades = list(the_class(20)), read_grades(written / "grades.csv")
+    assert [grade["id"] for grade in grades] == [row.submission_id for row in rows]
+    for row, grade in zip(rows, grades, strict=True):
+        if row.score is None:
+            continue
+        lines = {line.id: line for line in row.score.lines}
+        assert float(grade["total"]) == pytest.approx(row.score.total)
+        assert float(grade["part3"]) == lines["part3"].points
+        assert float(grade["late_penalty"]) == row.score.penalty
+        assert grade["part3_verdict"] == {p.id: p.verdict for p in row.result.parts}["part3"]
+        assert (grade["writeup"] == "") == ("writeup" in row.score.pending)
+
+
+def test_no_cell_is_a_formula(written: Path) -> None:
+    with (written / "grades.csv").open(encoding="utf-8-sig", newline="") as file:
+        for line in csv.reader(file):
+            for cell in line:
+                assert not cell.startswith(("=", "+", "@", "\t", "\r", "＝", "＋", "－", "＠"))
+                assert not cell.startswith("-") or cell.lstrip("-").replace(".", "").isdigit()
+    names = [grade["name"] for grade in read_grades(written / "grades.csv")]
+    assert '\'=HYPERLINK("http://x","click")' in names
+    assert "أحمد بن محمد" in names
+
+
+@pytest.mark.parametrize(
+    "value", ["-2.5", "=1", "+1", "@a", "\t=1", "\r=1", "\n=1", " =1", "\x1b[1m=1", "\u202e=1"]
+)
+def test_text_that_could_be_a_formula_gets_an_apostrophe(value: str) -> None:
+    assert safe_text(value).startswith(("'", "\ufffd"))
+
+
+@given(st.text(st.characters(codec=None), max_size=60))
+def test_safe_text_is_one_harmless_line(text: str) -> None:
+    safe = safe_text(text)
+    safe.encode("utf-8")
+    assert not safe.startswith(("=", "+", "-", "@", "\t", "\r"))
+    assert not any(ord(c) < 32 or c in "\u2028\u2029\u202e\u2066" for c in safe)
+
+
+def test_numbers_stay_numbers_and_no_grade_is_no_zero(tmp_path: Path) -> None:
+    found = result((part("part1", "Naive", 10.0),))
+    negative = Score((ScoreLine("part1", "Naive", -0.1 - 0.2, 10.0),), -0.3, 0, 0.0, -0.3, 10.0)
+    rows = [
+        Row("a", "A", "", found, negative, None),
+        Row("b", "B", "", None, None, "the archive is broken"),
+        Row("c", "C", "", found, replace(score(found), total=math.nan), None),
+    ]
+    classbook.write(tmp_path, assignment(), rows)
+    first, second, third = read_grades(tmp_path / "grades.csv")
+    assert (first["part1"], first["total"]) == ("-0.3", "-0.3")
+    assert (second["part1"], second["total"], second["trouble"]) == ("", "", "the archive is broken")
+    assert third["total"] == ""
+
+
+def test_a_spreadsheet_knows_the_encoding_and_nothing_else_is_left(written: Path) -> None:
+    assert (written / "grades.csv").read_bytes().startswith(b"\xef\xbb\xbfid,name,email,")
+    assert not [path.name for path in written.iterdir() if path.name.startswith(".")]
+
+
+def test_without_jinja_there_are_still_grades(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from grader.report import html
+
+    monkeypatch.setattr(html, "missing_library", lambda: "jinja2")
+    notes = classbook.write(tmp_path, assignment(), the_class(2))
+    assert len(notes) == 1 and "jinja2" in notes[0] and "\n" not in notes[0]
+    assert len(read_grades(tmp_path / "grades.csv")) == 2 + len(absurd_rows())
+    assert not (tmp_path / "report.html").exists()
+
+
+def test_a_folder_that_cannot_be_written_is_told_and_the_grades_are_kept(tmp_path: Path) -> None:
+    (tmp_path / "a").write_text("a file where the folder should be")
+    found = result((part("part1", "Naive", 10.0),))
+    rows = [Row(name, name, "", found, score(found), None) for name in ("a", "../outside", "b")]
+    notes = classbook.write(tmp_path, assignment(), rows)
+    assert len(notes) == 2
+    assert len(read_grades(tmp_path / "grades.csv")) == 3
+    assert (tmp_path / "b" / "feedback.txt").is_file()
+    assert not (tmp_path.parent / "outside").exists()
+
+
+def test_a_failure_keeps_the_old_files(tmp_path: Path) -> None:
+    (tmp_path / "grades.csv").write_text("old")
+
+    def rows():
+        yield from absurd_rows()[:1]
+        raise UsageError("the ledger is broken")
+
+    with pytest.raises(UsageError, match="ledger"):
+        classbook.write(tmp_path, assignment(), rows())
+    assert (tmp_path / "grades.csv").read_text() == "old"
+
+
+# ---- feedback.txt
+
+
+def secrets_in(text: str) -> list[str]:
+    return [secret for secret in (SECRET_NAME, "7919", str(SECRET_NUMBER), "7907", "Br=13") if secret in text]
+
+
+def row_of(*parts) -> Row:
+    found = result(tuple(parts))
+    return Row("s1", "Ada", "a@example.edu", found, score(found), None)
+
+
+def test_a_hidden_failure_is_told_and_nothing_more() -> None:
+    text = feedback.feedback(assignment(), row_of(part(*PARTS[2]), hidden_failure()))
+    assert "1 of 2 parts passed." in text
+    assert "Hidden tests failed in: part2." in text
+    assert student.HIDDEN_FAILED.split()[-1] in text
+    assert "all passed" not in text.lower() and secrets_in(text) == []
+    assert "right on 6 of 6 public inputs" in text
+
+
+def test_no_feedback_holds_a_secret(written: Path) -> None:
+    files = list(written.glob("*/feedback.txt"))
+    assert len(files) == 20 + len(absurd_rows())
+    for path in files:
+        text = path.read_text(encoding="utf-8")
+        assert secrets_in(text) == [] and "\x1b" not in text
+
+
+def test_feedback_is_about_one_student_only() -> None:
+    names = {row.name: feedback.feedback(assignment(), row) for row in the_class(5)}
+    for name, text in list(names.items())[:5]:
+        assert name in text
+        assert not [other for other in list(names)[:5] if other != name and other in text]
+
+
+def test_what_a_kernel_says_after_a_hidden_case_is_not_repeated() -> None:
+    """A kernel that has seen a hidden input may print it, throw it, or return it as a wrong value."""
+    told = Diagnosis(
+        "wrong_values", "Expected 0.5, got 7919 at (b=0, h=0, i=0, j=0); all 64 elements are wrong."
+    )
+    public, hidden = cases()[:-1], cases()[-1]
+    after = replace(public[1], ok=False, max_error=7918.5, diagnosis=told)
+    leaking = replace(part(*PARTS[2]), verdict="wrong", diagnosis=told, output="N=7919\n")
+    text = feedback.feedback(assignment(), row_of(replace(leaking, cases=(public[0], hidden, after))))
+    assert "7919" not in text and "7918" not in text and "'random'" in text
+    # The same before the hidden case is the student's own and told in full.
+    text = feedback.feedback(assignment(), row_of(replace(leaking, cases=(public[0], after, hidden))))
+    assert "got 7919" in text and "N=7919" not in text
+
+
+def test_an_exception_thrown_after_a_hidden_case_keeps_its_text_to_itself() -> None:
+    thrown = Diagnosis("exception", "myKernel on the input 'random' threw a C++ exception: N is prime")
+    ended = replace(part(*PARTS[2]), verdict="crash", diagnosis=thrown, cases=cases()[-1:])
+    text = feedback.feedback(assignment(), row_of(ended))
+    assert "prime" not in text and "crash" in text
+    text = feedback.feedback(assignment(), row_of(replace(ended, cases=cases()[:2])))
+    assert "N is prime" in text
+
+
+def test_a_crash_on_a_hidden_case_names_no_case() -> None:
+    crash = Diagnosis("sigsegv", f"myKernel on the input '{SECRET_NAME}' crashed with SIGSEGV: 7919.")
+    ended = replace(part(*PARTS[2]), verdict="crash", diagnosis=crash, cases=cases()[:-1])
+    view = student.view(ended, hidden_names=(SECRET_NAME,))
+    assert view.hidden_passed is False and view.note.startswith(student.HIDDEN_ENDED)
+    assert secrets_in("\n".join(text for _, text in feedback.paragraphs(view))) == []
+
+
+def test_without_hidden_cases_everything_is_told() -> None:
+    wrong = replace(
+        part("part1", "Naive", 10.0, "wrong"), cases=cases("heads_copied", hidden=False), output="i=3"
+    )
+    wrong = replace(wrong, diagnosis=wrong.cases[1].diagnosis)
+    text = feedback.feedback(assignment(), row_of(wrong))
+    assert "Expected 0.5" in text and "i=3" in text and "hidden" not in text.lower()
+
+
+@pytest.mark.parametrize(
+    ("message", "kept"),
+    [
+        (
+            "The weights are 1 + x in place of exp(x). Expected 3, got 7.",
+            "The weights are 1 + x in place of exp(x).",
+        ),
+        ("Rows 96 to 102 are wrong. Look at the remainder tile.", "Look at the remainder tile."),
+        ("It returned a tensor of shape (2, 3, 103, 40).", ""),
+        ("The inputs have been rounded to half precision (float16). Got 1e-7.", None),
+    ],
+)
+def test_numberless_keeps_the_sentences_that_are_ours(message: str, kept: str | None) -> None:
+    found = student.numberless(message)
+    assert found == kept if kept is not None else found.startswith("The inputs have") and "1e-7" not in found
+
+
+# ---- result.json
+
+
+@pytest.mark.parametrize("verdict", VERDICTS)
+def test_a_result_is_read_back_as_it_was(verdict: str, tmp_path: Path) -> None:
+    parts = tuple(part(i, title, points, verdict) for i, title, points in PARTS)
+    found = result((*parts, hidden_failure()))
+    result_json.write(found, tmp_path / "result.json")
+    assert result_json.read(tmp_path / "result.json") == found
+
+
+def test_numbers_that_are_not_finite_come_back_as_nan(tmp_path: Path) -> None:
+    endless = replace(part("part1", "Naive", 10.0), points=math.inf)
+    endless = replace(endless, time=replace(endless.time, ratio_interval=(0.5, math.inf)))
+    result_json.write(result((endless,)), tmp_path / "result.json")
+    found = result_json.read(tmp_path / "result.json").parts[0]
+    assert math.isnan(found.points) and found.time.ratio_interval[0] == 0.5
+    assert math.isnan(found.time.ratio_interval[1])
+
+
+@pytest.mark.parametrize(
+    ("change", "told"),
+    [
+        (lambda v: v.update(schema_version=2), "schema_version"),
+        (lambda v: v.pop("parts"), "parts is missing"),
+        (lambda v: v["parts"][0].update(verdict="great"), r"parts\[0\].verdict should be one of"),
+        (lambda v: v["parts"][0]["cases"][1].update(ok="yes"), r"parts\[0\].cases\[1\].ok"),
+        (lambda v: v["parts"][0]["time"].update(ratio_interval=[1]), "should hold 2 values"),
+        (lambda v: v.update(submission=3), "submission"),
+        (lambda v: v.update(machine=[]), "machine"),
+    ],
+)
+def test_a_damaged_result_is_told_with_its_place(change, told: str, tmp_path: Path) -> None:
+    values = result_json.to_dict(result((part("part1", "Naive", 10.0),)))
+    change(values)
+    (tmp_path / "result.json").write_text(json.dumps(values))
+    with pytest.raises(UsageError, match=told):
+        result_json.read(tmp_path / "result.json")
+
+
+@pytest.mark.parametrize("text", ["", "{", "[]", "null", '{"schema_version": 1}', "[" * 100_000])
+def test_what_is_no_result_is_a_usage_error(text: str, tmp_path: Path) -> None:
+    (tmp_path / "result.json").write_text(text)
+    with pytest.raises(UsageError, match=r"result\.json"):
+        result_json.read(tmp_path / "result.json")
+
+
+# ---- text of strangers
+
+
+@given(st.text(st.characters(codec=None), max_size=200))
+def test_text_of_strangers_becomes_harmless(text: str) -> None:
+    for kept in (words.line(text), words.block(text)):
+        kept.encode("utf-8")
+        assert "\x1b" not in kept and "\u202e" not in kept and "\r" not in kept
+    assert "\n" not in words.line(text)
+
+
+def test_long_text_is_cut_with_a_word_on_it() -> None:
+    assert len(words.line(ABSURD_NAMES[11])) == 200 and words.line(ABSURD_NAMES[11]).endswith("…")
+    assert words.block("a\n" * 10_000, 100).endswith("... (cut here)")
+    assert words.block("\x1b[31m" * 100_000).endswith("... (cut here)")
+    assert words.line(ABSURD_NAMES[10]).count("\u0301") <= 4

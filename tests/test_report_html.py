@@ -1,0 +1,237 @@
+"""report.html: one file, nothing of a student's runs in it, every link leads somewhere, and its memory stays flat."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import re
+import tracemalloc
+from collections.abc import Iterable
+from datetime import datetime
+from html.parser import HTMLParser
+from pathlib import Path
+from xml.etree import ElementTree
+
+import pytest
+from classrows import absurd_rows, assignment, hidden_failure, part, result, score, student, the_class
+
+from grader.report import charts
+from grader.report.charts import Dot
+from grader.report.classbook import Row
+from grader.report.html import Report
+
+MADE_AT = datetime(2025, 11, 21, 14, 2)
+
+
+class Page(HTMLParser):
+    """What a browser would make of the file: elements with attributes, and the text of some."""
+
+    VOID = frozenset({"meta", "br", "img", "input", "hr", "link"})
+
+    def __init__(self, text: str) -> None:
+        super().__init__(convert_charrefs=True)
+        self.elements: list[tuple[str, dict[str, str | None]]] = []
+        self.texts: dict[str, list[str]] = {}
+        self.open: list[str] = []
+        self.all_text: list[str] = []
+        self.feed(text)
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.elements.append((tag, dict(attrs)))
+        if tag not in self.VOID:
+            self.open.append(tag)
+
+    def handle_startendtag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.elements.append((tag, dict(attrs)))
+
+    def handle_endtag(self, tag: str) -> None:
+        assert self.open and self.open[-1] == tag, f"</{tag}> closes {self.open[-3:]}"
+        self.open.pop()
+
+    def handle_data(self, data: str) -> None:
+        self.all_text.append(data)
+        if self.open:
+            self.texts.setdefault(self.open[-1], []).append(data)
+
+    def of(self, tag: str) -> list[dict[str, str | None]]:
+        return [attributes for name, attributes in self.elements if name == tag]
+
+
+def write(folder: Path, rows: Iterable[Row]) -> None:
+    with Report(assignment(), MADE_AT) as report:
+        for row in rows:
+            report.add(row)
+        report.write(folder / "report.html")
+
+
+def written(folder: Path, rows) -> str:
+    write(folder, rows)
+    return (folder / "report.html").read_text(encoding="utf-8")
+
+
+@pytest.fixture(scope="module")
+def text(tmp_path_factory: pytest.TempPathFactory) -> str:
+    return written(tmp_path_factory.mktemp("page"), the_class(40))
+
+
+@pytest.fixture(scope="module")
+def page(text: str) -> Page:
+    return Page(text)
+
+
+def test_all_elements_are_closed(page: Page) -> None:
+    assert page.open == []
+
+
+def test_nothing_but_our_own_script_and_style(page: Page) -> None:
+    assert len(page.of("script")) == len(page.of("style")) == 1
+    assert not {"img", "iframe", "object", "embed", "link", "base"} & {tag for tag, _ in page.elements}
+    for tag, attributes in page.elements:
+        assert not [name for name in attributes if name.startswith("on") or name in ("style", "src")], tag
+        assert re.fullmatch(r"#[\w-]+", attributes.get("href") or "#x"), attributes
+
+
+def test_the_policy_allows_exactly_the_inline_script_and_style(page: Page) -> None:
+    policy = next(m["content"] for m in page.of("meta") if m.get("http-equiv") == "Content-Security-Policy")
+    assert policy.startswith("default-src 'none';") and "unsafe" not in policy and "http" not in policy
+    for tag in ("script", "style"):
+        digest = base64.b64encode(hashlib.sha256("".join(page.texts[tag]).encode()).digest()).decode()
+        assert f"{tag}-src 'sha256-{digest}'" in policy
+
+
+def test_every_link_leads_to_a_place_on_the_page(page: Page) -> None:
+    ids = [attributes["id"] for _, attributes in page.elements if attributes.get("id")]
+    assert len(ids) == len(set(ids))
+    links = {attributes["href"][1:] for attributes in page.of("a")}
+    assert len(links) > 40 and links <= set(ids)
+
+
+def test_names_stand_there_as_text(page: Page, text: str) -> None:
+    shown = "".join(page.all_text)
+    for name in (
+        "<script>alert(1)</script>",
+        "{{ 7 * 7 }} {% raw %}",
+        "أحمد بن محمد",
+        '"><img src=x onerror=alert(1)>',
+    ):
+        assert name in shown
+    assert "<script>alert" not in text and "<img" not in text
+    assert not re.search("[\x00-\x08\x0b-\x1f\x7f\u202a-\u202e\u2066-\u2069]", text)
+    assert "x" * 300 not in text
+
+
+def test_every_row_has_its_line_and_its_section(page: Page) -> None:
+    count = 40 + len(absurd_rows())
+    assert len([a for a in page.of("details") if a.get("class") == "student"]) == count
+    assert len([a for a in page.of("tr") if "data-state" in a]) == count
+
+
+def test_the_page_tells_how_it_was_graded(page: Page) -> None:
+    shown = "".join(page.all_text)
+    for fact in (
+        "tier A (bubblewrap, seccomp, rlimits)",
+        "Some CPU @ 2.50GHz",
+        "g++ 12.2.0",
+        "2025-11-21 14:02",
+    ):
+        assert fact in shown
+    fingerprint = assignment().fingerprint
+    assert fingerprint[:16] in shown
+
+
+def test_hidden_cases_and_flags_are_there_for_the_staff(tmp_path: Path) -> None:
+    found = result((part("part1", "Naive", 10.0, "rejected"), hidden_failure()))
+    shown = "".join(Page(written(tmp_path, [Row("s", "Ada", "", found, score(found), None)])).all_text)
+    assert "staff primes (hidden)" in shown and "N=7919" in shown
+    assert "loads library, rejected" in shown
+
+
+@pytest.mark.parametrize("count", [0, 1])
+def test_a_class_of_none_or_one_has_a_page(count: int, tmp_path: Path) -> None:
+    import random
+
+    page = Page(written(tmp_path, [student(k, random.Random(k)) for k in range(count)]))
+    assert page.open == [] and len([a for a in page.of("details") if a.get("class") == "student"]) == count
+
+
+def test_memory_does_not_grow_with_the_class(tmp_path: Path) -> None:
+    """Per student it keeps numbers and a name, far less than the 12 KB of its section on the page."""
+
+    def peak_bytes(count: int) -> int:
+        tracemalloc.reset_peak()
+        before = tracemalloc.get_traced_memory()[0]
+        write(tmp_path, the_class(count))
+        return tracemalloc.get_traced_memory()[1] - before
+
+    write(tmp_path, the_class(3))
+    tracemalloc.start()
+    try:
+        small, large = peak_bytes(10), peak_bytes(50)
+    finally:
+        tracemalloc.stop()
+    assert (large - small) / 40 < 6_000
+
+
+def test_a_page_stays_small(tmp_path: Path) -> None:
+    few = len(written(tmp_path, the_class(10)).encode())
+    many = len(written(tmp_path, the_class(40)).encode())
+    assert (many - few) / 30 < 12_000
+
+
+# ---- pictures
+
+
+def dots(*ratios: float) -> list[Dot]:
+    return [Dot(ratio, ratio > 1.1, f"s{k}", f"<{k}>") for k, ratio in enumerate(ratios)]
+
+
+@pytest.mark.parametrize(
+    "picture",
+    [
+        charts.histogram([], 100.0),
+        charts.histogram([0.0, 100.0, 100.0, 103.0, -2.0], 100.0),
+        charts.histogram([1.5], 1.5),
+        charts.histogram([5.0] * 300, 0.0),
+        charts.ratios([], [], (0.5, 2.0)),
+        charts.ratios(dots(1.0, 0.001, 900.0), [1.1, 1.3], (0.5, 4.0)),
+        charts.ratios(dots(*[1.0] * 2000), [1.1], (0.5, 2.0)),
+        charts.interval(1.0, (0.9, 1.2), 1.1),
+        charts.interval(9.0, (0.001, 99.0), None),
+        charts.verdict_bar({"pass": 0}),
+        charts.verdict_bar({"pass": 3, "wrong": 1}),
+        charts.share(0, 0),
+    ],
+)
+def test_pictures_are_well_formed_and_stay_in_their_frame(picture: str) -> None:
+    root = ElementTree.fromstring(picture)
+    width, height = (float(v) for v in root.attrib["viewBox"].split()[2:])
+    for element in root.iter():
+        for name, high in (("x", width), ("y", height), ("cx", width), ("cy", height)):
+            assert -1 <= float(element.attrib.get(name, 0)) <= high + 1, element.attrib
+        for start in re.findall(r"M([\d.e-]+) ([\d.e-]+)", element.attrib.get("d", "")):
+            assert 0 <= float(start[0]) <= width and 0 <= float(start[1]) <= height
+
+
+def test_an_interval_without_numbers_draws_nothing() -> None:
+    assert charts.interval(float("nan"), (float("nan"), float("nan")), 1.1) == ""
+
+
+def test_a_histogram_counts_everybody_once() -> None:
+    totals = [0.0, 0.1, 9.99, 10.0, 49.9, 50.0, 99.9, 100.0, 103.0]
+    counts = re.findall(r": (\d+)</title>", charts.histogram(totals, 100.0))
+    assert sum(map(int, counts)) == len(totals)
+
+
+def test_every_ratio_is_drawn_and_the_slow_ones_can_be_followed() -> None:
+    picture = charts.ratios(dots(0.9, 1.0, 1.05, 1.8, 12.0), [1.1], (0.5, 4.0))
+    assert picture.count("h.01") == 3
+    assert re.findall(r'href="#(s\d)"', picture) == ["s3", "s4"]
+    assert "allowed 1.10" in picture and "≥ 4" in picture and "≤" not in picture
+    assert "&lt;3&gt;: 1.80" in picture
+
+
+def test_equal_flags_of_one_student_are_one_line(tmp_path: Path) -> None:
+    found = result(tuple(part(f"part{k}", "P", 10.0, "rejected") for k in range(1, 4)))
+    shown = written(tmp_path, [Row("s", "Ada", "", found, score(found), None)])
+    table = shown.partition('<table class="flags">')[2].partition("</table>")[0]
+    assert table.count("<tr>") == 2 and "part1, part2, part3" in table
