@@ -60,7 +60,7 @@ _FLOPS_PER_CYCLE, _FLOPS_PER_CYCLE_WITH_MATRIX_UNITS = 64, 2048
 _HIGHEST_HZ = 6e9
 """No core in sight is faster; a floor may be too low, never too high."""
 
-_MOST_FROZEN_CPU_S, _MOST_FROZEN_SHARE = 0.05, 0.1
+_MOST_FROZEN_CPU_S, _MOST_FROZEN_SHARE, _LEAST_RESTLESS = 0.01, 0.1, 3
 _MORE_CORES_FACTOR, _MORE_CORES_MS = 1.25, 2.0
 
 
@@ -129,12 +129,18 @@ def operator_flags(rows: Sequence[ProfileRow]) -> tuple[Flag, ...]:
 def evidence_flags(evidence: Evidence, build: Build) -> Iterator[Flag]:
     """What one runner did beyond its answers."""
     yield from _library_flags(evidence.new_code, build)
-    working = evidence.frozen_cpu_s
-    if working > max(_MOST_FROZEN_CPU_S, _MOST_FROZEN_SHARE * evidence.frozen_wall_s):
-        message = f"its process used {working:.2f} s of CPU time between calls, while it was stopped"
+    working_s = evidence.frozen_cpu_s
+    if working_s > max(_MOST_FROZEN_CPU_S, _MOST_FROZEN_SHARE * evidence.frozen_wall_s):
+        message = f"its process used {1e3 * working_s:.0f} ms of CPU time between calls, while it was stopped"
         yield Flag("works_while_stopped", message, "rejected")
+    if evidence.restless >= max(_LEAST_RESTLESS, evidence.stops / 2):
+        # Only another process can wake it; a machine under great load may be slow to stop it.
+        message = f"its process did not come to stand after {evidence.restless} of {evidence.stops} stops"
+        yield Flag("works_while_stopped", message, "rejected" if evidence.children else "review")
     if evidence.children:
-        yield Flag("starts_processes", f"{evidence.children} processes of its own were running", "review")
+        yield Flag(
+            "starts_processes", f"child processes of its own were running: {evidence.children}", "review"
+        )
     if evidence.extra_cpus:
         cores = ", ".join(str(cpu) for cpu in evidence.extra_cpus[:8])
         yield Flag("more_cores", f"a thread moved to cores that the call was not given: {cores}", "review")

@@ -22,11 +22,13 @@ _PLAIN = """
     permute rand rand_like randint randn randn_like reshape resize resize_ resolve_conj resolve_neg scalar_tensor
     select set_ size slice split split_with_sizes squeeze squeeze_ stack stride swapaxes swapdims t tensor_split to
     transpose transpose_ t_ unbind unfold uniform_ unsafe_chunk unsafe_split unsqueeze unsqueeze_ view view_as zero
-    zero_ zeros zeros_like eq ne lt le gt ge any all max min amax amin argmax argmin nonzero abs sub mean std
+    zero_ zeros zeros_like eq ne lt le gt ge any all max min amax amin argmax argmin nonzero abs neg add add_
+    sub sub_ mul mul_ div div_
     manual_seed random_ result_type type_as
 """
 PLAIN_OPERATORS = frozenset(_PLAIN.split())
-"""`max`, `abs`, `sub` and the like are how people compare two outputs while they look for a bug."""
+"""`max`, `abs`, `sub` and the like are how people compare two outputs while they look for a bug. What adds up over
+an index (sum, mean, matmul) or takes an exponential is not among them, and attention cannot do without."""
 
 #: Operators that plain ones call, as the profiler shows them.
 _INNER_OPERATORS = frozenset(
@@ -39,6 +41,15 @@ _INNER_OPERATORS = frozenset(
         "_index_put_impl_",
         "_cat",
         "_aminmax",
+        "is_same_size",
+        "is_floating_point",
+        "is_complex",
+        "logical_and",
+        "logical_or",
+        "logical_not",
+        "bitwise_and",
+        "bitwise_or",
+        "bitwise_not",
     }
 )
 

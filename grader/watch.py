@@ -22,12 +22,15 @@ STOP_WITHIN_S = 0.05
 @dataclass(frozen=True)
 class Evidence:
     """What was seen of one runner. `new_code` are paths of code mapped since the fork, the student's object included;
-    `frozen_cpu_s` is CPU time used while it was stopped, out of `frozen_wall_s`; `extra_cpus` are cores that one of
-    its threads might use beyond those it was given; `children` is the number of its living child processes."""
+    `frozen_cpu_s` is CPU time used while it was stopped, out of `frozen_wall_s`; `restless` counts the stops, out of
+    `stops`, after which it did not come to stand; `extra_cpus` are cores that one of its threads might use beyond those
+    it was given; `children` is the number of its living child processes."""
 
     new_code: tuple[str, ...] = ()
     frozen_cpu_s: float = 0.0
     frozen_wall_s: float = 0.0
+    stops: int = 0
+    restless: int = 0
     extra_cpus: tuple[int, ...] = ()
     children: int = 0
 
@@ -44,12 +47,15 @@ class Watch:
         self._parents_code = _code_of(_parent(pid))
         self._stopped_at: tuple[float, float] | None = None
         self._frozen_cpu_s = self._frozen_wall_s = 0.0
+        self._stops = self._restless = 0
         self.evidence = Evidence()
 
     def stopped(self) -> None:
         """The runner has been told to stop. Its threads may still spin at the end of a parallel region until the last
         of them has heard of it, which a slow system takes milliseconds for: that is no work in secret."""
+        self._stops += 1
         if not _stands_still(self._pid):
+            self._restless += 1
             self._stopped_at = None
             return
         cpu_s = self._cpu_clock_s(self._pid)
@@ -72,18 +78,20 @@ class Watch:
             new_code=tuple(sorted(code - self._parents_code)) if known else (),
             frozen_cpu_s=self._frozen_cpu_s,
             frozen_wall_s=self._frozen_wall_s,
+            stops=self._stops,
+            restless=self._restless,
             extra_cpus=tuple(sorted(_cpus_of(self._pid) - self._cpus)),
             children=_children_of(self._pid),
         )
 
 
 def _stands_still(pid: int) -> bool:
-    """Wait until every thread is stopped; False when that takes longer than it may, or cannot be seen."""
+    """Wait until every thread is stopped; False when that takes too long. What cannot be seen stands still."""
     deadline = time.monotonic() + STOP_WITHIN_S
     while True:
         states = _thread_states(pid)
         if states <= set("TtZX"):
-            return bool(states)
+            return True
         if time.monotonic() > deadline:
             return False
         time.sleep(0.0002)
