@@ -42,7 +42,7 @@ class LateRule:
     """What lateness costs. A day is charged as soon as it starts; the first one starts when the grace ends.
 
     One of `share_per_day` (of what was earned) and `points_per_day` is set. After `cap_days` the penalty stays as it is
-    ("max_penalty") or takes everything ("zero"). Without `due` lateness is what the export says.
+    ("max_penalty") or takes everything ("zero"). Without `due` nothing is late but what Gradescope says is.
     """
 
     due: datetime | None

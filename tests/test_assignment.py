@@ -13,7 +13,7 @@ import pytest
 from conftest import ROOT
 
 from grader import names
-from grader.assignment import SCHEMA, Assignment, evaluate_int, load
+from grader.assignment import SCHEMA, evaluate_int, load
 from grader.errors import UsageError
 from grader.rubric import ManualItem, TimeBand
 from grader.seeds import derive
@@ -249,11 +249,12 @@ def test_names_are_those_of_the_evaluator() -> None:
 # ---- mistakes
 
 
-def edited(old: str, new: str, path: Path) -> Assignment:
+def edited(old: str, new: str, path: Path) -> Path:
+    """The public assignment with one edit, written to `path`."""
     text = CONFIG.read_text()
     assert old in text, f"the public assignment no longer holds {old!r}"
     path.write_text(text.replace(old, new, 1))
-    return load(path)
+    return path
 
 
 def test_points_if_slow_still_pays(tmp_path: Path) -> None:
@@ -391,9 +392,7 @@ MISTAKES = [
 
 @pytest.mark.parametrize(("old", "new", "says"), MISTAKES)
 def test_mistakes_are_told_with_file_and_line(old: str, new: str, says: str, tmp_path: Path) -> None:
-    path = tmp_path / "assignment.yaml"
-    with pytest.raises(UsageError):
-        edited(old, new, path)
+    path = edited(old, new, tmp_path / "assignment.yaml")
     message = refusal(path)
     assert says in message
     assert 1 <= place(message, path) <= len(path.read_text().splitlines()) + 1
@@ -409,9 +408,7 @@ def test_mistakes_are_told_with_file_and_line(old: str, new: str, says: str, tmp
     ],
 )
 def test_the_line_is_that_of_the_mistake(old: str, new: str, tmp_path: Path) -> None:
-    path = tmp_path / "assignment.yaml"
-    with pytest.raises(UsageError):
-        edited(old, new, path)
+    path = edited(old, new, tmp_path / "assignment.yaml")
     line = path.read_text().splitlines()[place(refusal(path), path) - 1]
     assert line == new.rstrip("\n")
 
@@ -442,7 +439,7 @@ def test_bombs_of_aliases_nesting_and_size_are_refused_at_once(tmp_path: Path) -
         ("extends: &all [*all]\n", "extends should be the path of a file, not a list"),
         (f"extends: {CONFIG}\nparts: &all [*all]\n", "a part should be a mapping of keys to values, not a list"),
         (f"extends: {CONFIG}\nlimits: &all {{call_s: *all}}\n", "call_s should be a number of at least 0.1, not a map"),
-        ("id: " + "[" * 100_000, "nested too deeply"),
+        ("id: " + "[" * 5_000, "nested too deeply"),
         ("# " + "x" * (2 << 20), "larger than 1 MiB"),
     ):  # fmt: skip
         path.write_text(text)
