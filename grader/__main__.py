@@ -19,7 +19,6 @@ CONFIGS = Path(__file__).resolve().parent.parent / "configs"
 PUBLIC_CONFIG, HIDDEN_CONFIG = CONFIGS / "gpt149.yaml", CONFIGS / "hidden" / "gpt149.yaml"
 #: A worker with its runners and a compiler needs this much; more workers than fit would push each other into swap.
 WORKER_BYTES = 2 << 30
-LARGEST_SEED = (1 << 60) - 1
 
 #: Commands of other rooms, which read their own arguments: `main(arguments) -> exit code` of this module.
 FORWARDED = {
@@ -130,7 +129,7 @@ def run_class(given: argparse.Namespace) -> int:
             resume=given.resume,
             again=given.again,
             only=tuple(given.only),
-            seed=whole_number(given.seed, "--seed", 0, LARGEST_SEED),
+            seed=seed(given.seed),
             timing=not given.no_time,
             trust=given.trust,
             tier=given.tier,
@@ -145,7 +144,7 @@ def run_one(given: argparse.Namespace) -> int:
     passed = solo.run(
         given.path,
         config(given.config),
-        seed=whole_number(given.seed, "--seed", 0, LARGEST_SEED),
+        seed=seed(given.seed),
         timing=not given.no_time,
         tier=given.tier,
         trust=given.trust,
@@ -169,6 +168,12 @@ def report(given: argparse.Namespace) -> int:
 def config(given: Path | None) -> Path:
     """The assignment's file: as given, else with the hidden cases where they are, else the public one."""
     return given or (HIDDEN_CONFIG if HIDDEN_CONFIG.is_file() else PUBLIC_CONFIG)
+
+
+def seed(text: str | None) -> int | None:
+    from grader.assignment import LARGEST_SEED
+
+    return whole_number(text, "--seed", 0, LARGEST_SEED)
 
 
 def whole_number(text: str | None, flag: str, low: int, high: int) -> int | None:

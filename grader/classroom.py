@@ -23,7 +23,7 @@ from typing import Any, TextIO
 from grader import fingerprints, gradebook, ledger, sandbox, submission
 from grader.assignment import Assignment, load
 from grader.build import HEADER_TIMEOUT_S
-from grader.errors import UsageError
+from grader.errors import KitError, UsageError
 from grader.executor import Done, Executor, Failed, Happening, Job, LocalExecutor, Phase
 from grader.fingerprints import Fingerprints
 from grader.ledger import Entry, History, Ledger, Record, Run
@@ -34,7 +34,9 @@ from grader.worker import Settings
 
 EXIT_INTERRUPTED = 130
 MOST_UNFIT, MOST_FAILED = 2, 1
-"""How often a submission goes back into the queue: after an unsteady machine, after a worker's death."""
+"""How often a submission goes back into the queue: after an unsteady machine, after a failure of the kit."""
+MOST_ALIKE = 3
+"""Submissions that may fail in the same words, with no verdict yet, before the machine is to blame for it."""
 CALLS_OF_A_STEP = 200
 """No step of the work makes more calls than this: two measurements of 24 rounds of four."""
 NAMES_TOLD = 5
@@ -268,6 +270,8 @@ class Grading:
         }
         self.unfit: Counter[str] = Counter()
         self.failed: Counter[str] = Counter()
+        self.faults: Counter[str] = Counter()
+        self.any_verdict = False
 
     def record_unreadable(self) -> None:
         """What could not be unpacked or holds no source needs no worker: that is its verdict."""
@@ -295,12 +299,22 @@ class Grading:
                 executor.submit(self.jobs[name])
             else:
                 self.finish(name, 0.0, trouble=happening.why, fault="kit")
+                self.give_up_if_hopeless(happening)
         elif happening.unfit and self.unfit[name] < MOST_UNFIT:
             self.unfit[name] += 1
             self.progress.again(name, "the machine was too unsteady to time it")
             executor.submit(self.jobs[name])
         else:
             self.finish(name, happening.seconds, happening)
+            self.any_verdict = True
+
+    def give_up_if_hopeless(self, failed: Failed) -> None:
+        """A missing compiler fails three hundred submissions alike; a submission that kills workers only itself."""
+        self.faults[failed.why] += not failed.died
+        if not self.any_verdict and self.faults[failed.why] >= MOST_ALIKE:
+            raise KitError(
+                f"nothing can be graded here: {failed.why}; `python -m grader doctor` may know more"
+            )
 
     def finish(
         self, name: str, seconds: float, done: Done | None = None, *, trouble: str = "", fault: Any = ""
@@ -318,7 +332,7 @@ class Grading:
             reason=item.reason,
             **(light(result) if result else {}),
         )
-        self.book.finish(record, result)
+        self.book.finish(record, result, item.submission.path)
         points = f"{record.points:g} of {record.max_points:g} points"
         self.progress.finished(name, record.verdicts, points, trouble)
 

@@ -23,7 +23,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
 
-from grader import runner
+from grader import orphans
 from grader.errors import KitError
 from grader.worker import END_WITHIN_S, Settings
 
@@ -60,10 +60,11 @@ class Done:
 
 @dataclass(frozen=True)
 class Failed:
-    """No verdict, and not by the submission's fault as far as anyone can tell."""
+    """No verdict, and not by the submission's fault as far as anyone can tell. `died`: its worker did."""
 
     submission_id: str
     why: str
+    died: bool = False
 
 
 Happening = Phase | Done | Failed
@@ -123,8 +124,8 @@ class LocalExecutor:
         self._started = self._failed_starts = 0
         self._selector = selectors.DefaultSelector()
         # What a dead worker leaves (its zygote, a compiler) becomes our child, and is swept up.
-        runner.set_process_option(runner.PR_SET_CHILD_SUBREAPER, 1)
-        self._not_ours = runner.children()
+        orphans.adopt()
+        self._not_ours = orphans.children()
 
     def submit(self, job: Job) -> None:
         self._queue.append(job)
@@ -237,7 +238,7 @@ class LocalExecutor:
         why = "it was stuck" if was_silent else how
         if worker.ready:
             if worker.job is not None:
-                yield Failed(worker.job.submission_id, f"the worker that graded it died ({why})")
+                yield Failed(worker.job.submission_id, f"the worker that graded it died ({why})", True)
             return
         if worker.job is not None:
             self._queue.appendleft(worker.job)
@@ -256,6 +257,6 @@ class LocalExecutor:
             with contextlib.suppress(OSError):
                 pipe.close()
         self._workers.remove(worker)
-        runner.sweep([*self._not_ours, *(other.process.pid for other in self._workers)])
+        orphans.sweep([*self._not_ours, *(other.process.pid for other in self._workers)])
         shutil.rmtree(worker.place, ignore_errors=True)
         return code

@@ -20,6 +20,7 @@ from grader.report import classbook, result_json
 from grader.report.classbook import Row
 from grader.report.terminal import Terminal
 from grader.results import Score, SubmissionResult
+from grader.session import harmless
 
 MANUAL = "manual.csv"
 NOT_YET = "not graded yet"
@@ -130,7 +131,8 @@ def show(folder: Path, submission_id: str, by_hand: Path | None, stream: TextIO 
         raise UsageError(no_such_submission(submission_id, ids_of(history)))
     result, trouble = result_of(folder, entry, history.records.get(submission_id))
     terminal = Terminal(stream)
-    terminal.say(f"{entry.submission_id}" + (f" ({entry.name})" if entry.name != entry.submission_id else ""))
+    known_as = f" ({harmless(entry.name)})" if entry.name != entry.submission_id else ""
+    terminal.say(f"{entry.submission_id}{known_as}")
     if result is None:
         terminal.say(trouble or "")
         return 0

@@ -149,11 +149,13 @@ class Ledger:
         self._append({"kind": "run", **asdict(run)})
         self._append({"kind": "roster", "submissions": [asdict(entry) for entry in roster]})
 
-    def finish(self, record: Record, result: Mapping[str, Any] | None) -> None:
-        """Keep a result: first its own file, whole or not at all, then the line that makes it count."""
+    def finish(self, record: Record, result: Mapping[str, Any] | None, graded: Path | None = None) -> None:
+        """Keep a result: first its own file beside a copy of what was `graded`, then the line that makes it count."""
         place = self.folder / record.submission_id / RESULT
         if result is not None:
-            write_whole(place, json.dumps(result, indent=2, allow_nan=False) + "\n")
+            for path in sorted(graded.iterdir()) if graded else ():
+                write_whole(place.with_name(path.name), path.read_bytes())
+            write_whole(place, json.dumps(result, indent=2, allow_nan=False).encode() + b"\n")
         elif record.fault == "submission":
             # What an earlier version of the submission earned must not be taken for this one's.
             place.unlink(missing_ok=True)
@@ -203,12 +205,12 @@ def hold(folder: Path) -> Iterator[Ledger]:
         os.close(lock)
 
 
-def write_whole(path: Path, text: str) -> None:
+def write_whole(path: Path, content: bytes) -> None:
     """Put a file in place whole or not at all, and on the disk before this returns."""
     path.parent.mkdir(parents=True, exist_ok=True)
     partial = path.with_name(path.name + ".partial")
-    with partial.open("w", encoding="utf-8") as file:
-        file.write(text)
+    with partial.open("wb") as file:
+        file.write(content)
         file.flush()
         os.fsync(file.fileno())
     partial.replace(path)

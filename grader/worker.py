@@ -21,7 +21,7 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any, BinaryIO
 
-from grader import runner
+from grader import orphans
 from grader.assignment import Assignment, load
 from grader.bench import Options
 from grader.errors import KitError, UsageError
@@ -165,17 +165,18 @@ def _end(_signal: int, _frame: object) -> None:
 def main() -> None:
     signal.signal(signal.SIGTERM, _end)
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-    runner.set_process_option(runner.PR_SET_PDEATHSIG, signal.SIGTERM)
+    orphans.end_with_parent(signal.SIGTERM)
     if os.getppid() != int(sys.argv[1]):
         return  # the judge died before it could be told
     # The pipes move out of the way: nothing that is printed by accident ends up among the answers, and no child
     # holds them open.
-    requests, answers = os.fdopen(os.dup(0), "rb"), os.dup(1)
+    requests, answers = os.fdopen(os.dup(0), "rb"), os.fdopen(os.dup(1), "wb")
     os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
     os.dup2(2, 1)
 
     def say(message: Mapping[str, Any]) -> None:
-        runner.write_all(answers, json.dumps(message, allow_nan=False).encode() + b"\n")
+        answers.write(json.dumps(message, allow_nan=False).encode() + b"\n")
+        answers.flush()
 
     try:
         serve(requests, say)

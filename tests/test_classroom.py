@@ -15,11 +15,12 @@ import subprocess
 import sys
 import tempfile
 import time
+import zipfile
 from collections import Counter
 from pathlib import Path
 
 import pytest
-from conftest import ROOT
+from conftest import ROOT, insert_at_start
 
 from grader import ledger
 from grader.errors import KitError, UsageError
@@ -212,6 +213,15 @@ def test_workers_that_cannot_start_are_told_with_their_own_words(acting: Class) 
     assert code != 0 and not acting.recorded()
 
 
+def test_machine_that_can_grade_nothing_is_told_after_a_few(acting: Class) -> None:
+    for k in range(9):
+        acting.add(f"student{k}", "hopeless")
+    code, said = acting.run()
+    assert code != 0
+    assert "KitError: nothing can be graded here: there is no compiler" in said
+    assert 3 <= len(acting.recorded()) <= 4
+
+
 # ---- again, and why
 
 
@@ -279,6 +289,155 @@ def test_judge_s_memory_does_not_grow_with_the_class(acting: Class) -> None:
         assert code == 0, said
         peaks_kib.append(int(said.split("peak KiB")[1]))
     assert peaks_kib[1] - peaks_kib[0] < 10 << 10, peaks_kib
+
+
+# ---- the real thing, from the command line
+
+
+def grader(*arguments: object) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-m", "grader", *map(str, arguments)],
+        capture_output=True,
+        text=True,
+        timeout=200,
+        cwd=ROOT,
+    )
+
+
+def descendants(pid: int) -> list[Path]:
+    """The /proc folders of all that a process started, directly or not."""
+    found = []
+    for task in Path(f"/proc/{pid}/task").glob("*"):
+        for child in (task / "children").read_text().split():
+            found += [Path("/proc", child), *descendants(int(child))]
+    return found
+
+
+def is_running(process: Path) -> bool:
+    try:
+        return (process / "stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    except OSError:
+        return False
+
+
+@pytest.fixture(scope="module")
+def real_class(master: str, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
+    """A class graded by real workers, its judge killed on the way; (submissions, results)."""
+    root = tmp_path_factory.mktemp("real")
+    folder, out = root / "class", root / "out"
+    faulty = insert_at_start(
+        insert_at_start(master, "myNaiveAttention", "N -= N > 1;"), "myFusedAttention", "abort();"
+    )
+    for name, text in {"ada": master, "<b>bob</b> =1+1": master, "eve": faulty}.items():
+        (folder / name).mkdir(parents=True)
+        (folder / name / "module.cpp").write_text(text)
+    with zipfile.ZipFile(folder / "zoe.zip", "w") as archive:
+        archive.writestr("handin/module.cpp", master)
+    (folder / "empty").mkdir()
+    command = [
+        sys.executable,
+        "-m",
+        "grader",
+        "run",
+        folder,
+        "--out",
+        out,
+        "--config",
+        SMALL,
+        "--trust",
+        "--jobs",
+        "2",
+    ]
+    judge = subprocess.Popen(list(map(str, command)), cwd=ROOT, stdout=subprocess.PIPE, text=True)
+    assert judge.stdout is not None
+    while not any(line.startswith("[2/5]") for line in judge.stdout):
+        assert judge.poll() is None
+    started = descendants(judge.pid)
+    judge.kill()
+    judge.communicate()
+    deadline = time.monotonic() + 15
+    while any(map(is_running, started)):
+        assert time.monotonic() < deadline, f"of {started} some outlive the judge"
+        time.sleep(0.05)
+    finished = ledger.read(out).records
+    run = grader(*command[3:], "--resume")
+    assert run.returncode == 0, run.stdout + run.stderr
+    assert f"{len(finished)} were finished before and stay as they are" in run.stdout
+    assert dict(finished).items() <= dict(ledger.read(out).records).items()
+    return folder, out
+
+
+def test_every_real_submission_gets_its_verdict(real_class: tuple[Path, Path]) -> None:
+    _, out = real_class
+    history = ledger.read(out)
+    verdicts = {name: tuple(record.verdicts.values()) for name, record in history.records.items()}
+    good = ("pass", "pass")
+    awkward = next(entry.submission_id for entry in history.roster if entry.name.startswith("<b>"))
+    assert verdicts == {"ada": good, awkward: good, "zoe": good, "eve": ("wrong", "crash"), "empty": ()}
+    assert history.records["empty"].fault == "submission"
+    assert json.loads((out / "ada" / ledger.RESULT).read_text())["points"] == 30
+
+
+def test_show_and_report_tell_of_a_graded_class_without_grading(
+    real_class: tuple[Path, Path], tmp_path: Path
+) -> None:
+    _, out = real_class
+    shown = grader("show", out, "eve")
+    assert shown.returncode == 0, shown.stderr
+    assert (
+        "part3: Fused Attention" in shown.stdout and "CRASHED" in shown.stdout and "SIGABRT" in shown.stdout
+    )
+    assert "total: 0 of 30" in shown.stdout or "of 30" in shown.stdout.splitlines()[-1]
+    missed = grader("show", out, "evee")
+    assert missed.returncode == 2 and "did you mean eve" in missed.stderr
+
+    by_hand = tmp_path / "manual.csv"
+    by_hand.write_text("id,part1,comment\neve,7.5,a good idea\n")
+    records = (out / ledger.LEDGER).read_bytes()
+    told = grader("report", out, "--manual", by_hand)
+    assert told.returncode == 0, told.stderr
+    rows = csv.DictReader(io.StringIO((out / "grades.csv").read_text(encoding="utf-8-sig")))
+    assert {row["id"]: row["total"] for row in rows}["eve"] == "7.5"
+    assert (out / ledger.LEDGER).read_bytes() == records
+    by_hand.write_text("id,part1\nnobody,1\n")
+    assert grader("report", out, "--manual", by_hand).returncode == 2
+    assert grader("report", tmp_path).returncode == 2
+
+
+def test_one_grades_by_the_same_path_and_exits_like_a_student_s_run(
+    real_class: tuple[Path, Path], tmp_path: Path
+) -> None:
+    folder, out = real_class
+    report = tmp_path / "one.json"
+    run = grader("one", folder / "eve", "--config", SMALL, "--trust", "--json", report)
+    assert run.returncode == 1, run.stdout + run.stderr
+    alone, among_others = (json.loads(path.read_text()) for path in (report, out / "eve" / ledger.RESULT))
+    assert alone["submission"] == among_others["submission"] | {"id": "eve"}
+    assert [part["verdict"] for part in alone["parts"]] == ["wrong", "crash"]
+    assert "0 of 30" in run.stdout or "of 30" in run.stdout
+    assert grader("one", folder / "nowhere").returncode == 2
+    assert grader("one", folder / "empty", "--config", SMALL, "--trust").returncode == 1
+
+
+def test_help_and_mistakes_need_no_torch() -> None:
+    traced = subprocess.run(
+        [sys.executable, "-X", "importtime", "-m", "grader", "--help"],
+        capture_output=True,
+        text=True,
+        cwd=ROOT,
+    )
+    assert traced.returncode == 0
+    assert all(command in traced.stdout for command in ("run", "one", "show", "report", "similar", "doctor"))
+    assert "grader.errors" in traced.stderr and "torch" not in traced.stderr
+    for arguments in (
+        ["run"],
+        ["frob"],
+        ["run", "x", "--out", "y", "--jobs", "0"],
+        ["run", "/nowhere", "--out"],
+    ):
+        mistake = grader(*arguments)
+        assert mistake.returncode == 2
+        assert len(mistake.stderr.splitlines()) == 1 and mistake.stderr.startswith("grader: ")
 
 
 # ---- the ledger

@@ -1,8 +1,8 @@
 """A worker whose evaluator only acts: it does what comments in the submission say, so that a class takes a second.
 
-Directives, one per line: `// sleep S`, `// slow` (the parts with a time), `// wrong`, `// freeze`, `// die N` and
-`// unfit N` (the first N times). What has been evaluated to the end is logged in the folder $ACTING_STATE. All but
-the evaluator is the real worker.
+Directives, one per line: `// sleep S`, `// slow` (the parts with a time), `// wrong`, `// freeze`, `// hopeless` (a
+KitError), `// die N` and `// unfit N` (the first N times). What has been evaluated to the end is logged in the folder
+$ACTING_STATE. All but the evaluator is the real worker.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from grader import score, worker
+from grader.errors import KitError
 from grader.events import BuildStarted, PartStarted
 from grader.results import PartResult, SubmissionResult, Timing
 
@@ -45,6 +46,8 @@ def act(
     time.sleep(told.get("sleep", 0.0))
     if happened_before("die", source) < told.get("die", 0):
         os.kill(os.getpid(), signal.SIGKILL)
+    if "hopeless" in told:
+        raise KitError("there is no compiler")
     while "freeze" in told:
         time.sleep(1)
     unfit = happened_before("unfit", source) < told.get("unfit", 0)
