@@ -119,6 +119,18 @@ def test_zip64_comments_and_old_names_are_read(tmp_path: Path) -> None:
     assert list(read(zip_bytes(Entry(b"hw4\\module.cpp")), tmp_path)) == ["hw4/module.cpp"]
 
 
+def test_files_with_holes_hide_nothing_behind_them(tmp_path: Path) -> None:
+    header = bytearray(forgery.tar_header(b"holes.bin", b"00000000003\0", b"S"))
+    header[482] = 1
+    header[148:156] = b" " * 8
+    header[148:156] = b"%06o\0 " % sum(header)
+    more, last = bytearray(512), bytes(512)
+    more[504] = 1
+    content = bytes(header + more + last) + b"abc" + bytes(509) + forgery.tar_file(b"module.cpp", b"1")
+    assert read(content, tmp_path) == {"module.cpp": b"1"}
+    assert "is cut off" in refusal(bytes(header + more), tmp_path)
+
+
 def test_long_names_and_streams_in_a_row_are_read(tmp_path: Path) -> None:
     name = "/".join(["a-folder-with-a-long-name"] * 10) + "/module.cpp"
     for kind in (tarfile.GNU_FORMAT, tarfile.PAX_FORMAT):
@@ -234,6 +246,7 @@ ZEROS = bytes(2 * MIB)
         (forgery.tar_header(b"a", b"\x80" + b"\xff" * 11), "is cut off"),
         (forgery.tar_header(b"a", b"77777777777\0", b"L"), "is damaged"),
         (forgery.tar_file(b"a", b"99 path=x\n", b"x") + forgery.tar_file(b"b", b""), "is damaged"),
+        (forgery.tar_file(b"a", b"6 a=b\n" * 300, b"x") + forgery.tar_file(b"b", b""), "is damaged"),
         (forgery.tar_file(b"a", b"3 \n", b"x") + forgery.tar_file(b"b", b""), "is damaged"),
         (forgery.tar_file(b"a", b"11 size=-1\n", b"x") + forgery.tar_file(b"b", b""), "is damaged"),
         (forgery.tar_file(b"a", b"15 size=999999\n", b"x") + forgery.tar_file(b"b", b""), "is cut off"),

@@ -28,7 +28,7 @@ from grader.archive.records import (
 )
 
 #: What one student may hand in. Unpacked bytes count all members, since a tar.gz has to be unpacked to be read.
-STUDENT = Limits(members=20_000, unpacked_bytes=512 * MIB, archive_bytes=256 * MIB)
+STUDENT = Limits(members=20_000, unpacked_bytes=256 * MIB, archive_bytes=256 * MIB)
 #: What the TA may hand over in one archive: a class.
 CLASS = Limits(members=200_000, unpacked_bytes=4096 * MIB, archive_bytes=8192 * MIB)
 _OPEN = os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW

@@ -8,7 +8,7 @@ tables or notes of the staff: a file of another kind becomes a submission with a
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path, PurePosixPath
@@ -61,13 +61,13 @@ def students(root: DiskNode, names: Names, scratch: Path, stack: ExitStack) -> l
 
 def _divided(root: Node, names: Names, as_one: Unit | None, wrappers: int = 0) -> list[Unit]:
     nodes = _listed(root)
+    if _holds_source(nodes, names):
+        return [as_one or single(root)]
     metadata = next(
         (node for node in nodes if node.name == GRADESCOPE_METADATA and node.kind == "file"), None
     )
     if metadata is not None:
         return _gradescope(metadata, [node for node in nodes if node is not metadata], names)
-    if _holds_source(nodes, names):
-        return [as_one or single(root)]
     if len(nodes) == 1 and nodes[0].kind == "folder" and wrappers < MAX_WRAPPERS:
         if _is_one(nodes[0], names):
             return [as_one or single(nodes[0])]
@@ -95,11 +95,11 @@ def _holds_source(nodes: Sequence[Node], names: Names) -> bool:
 
 def _is_one(folder: Node, names: Names) -> bool:
     """Whether a folder can hold no more than one submission."""
-    level = [_listed(folder)]
-    if any(node.name == GRADESCOPE_METADATA for node in level[0]):
-        return False
+    level = [_listed_if_possible(folder)]
     if _holds_source(level[0], names):
         return True
+    if any(node.name == GRADESCOPE_METADATA for node in level[0]):
+        return False
     count = seen = 0
     for _ in range(MAX_DEPTH):
         nodes = [node for inside in level for node in inside]
@@ -111,8 +111,16 @@ def _is_one(folder: Node, names: Names) -> bool:
         seen += len(nodes)
         if count > 1 or seen > CLASS.members:
             return False
-        level = [_listed(node) for node in nodes if node.kind == "folder"]
+        level = [_listed_if_possible(node) for node in nodes if node.kind == "folder"]
     return True
+
+
+def _listed_if_possible(folder: Node) -> list[Node]:
+    # What cannot be listed is told when its submission is taken.
+    try:
+        return visible(folder.children(CLASS.members))
+    except Unreadable:
+        return []
 
 
 # ---- one entry per student
@@ -121,6 +129,7 @@ def _is_one(folder: Node, names: Names) -> bool:
 def _class(nodes: Sequence[Node], names: Names) -> list[Unit]:
     units: list[Unit] = []
     canvas: dict[str, Unit] = {}
+    beside = {node.name: node for node in nodes}
     stems = {PurePosixPath(node.name).stem for node in nodes if _suffix(node.name) == _suffix(names.source)}
     for node in nodes:
         sent = canvas_name(node.name) if node.kind != "folder" else None
@@ -136,7 +145,7 @@ def _class(nodes: Sequence[Node], names: Names) -> list[Unit]:
         elif node.kind == "folder" or (node.kind == "file" and is_archive_name(node.name)):
             units.append(single(node))
         elif suffix == _suffix(names.source):
-            units.append(_named_for_student(node, nodes, names))
+            units.append(_named_for_student(node, beside, names))
         elif _is_companion(node, stems, names) or (node.kind == "file" and suffix in _STAFF_SUFFIXES):
             continue
         else:
@@ -149,10 +158,9 @@ def _class(nodes: Sequence[Node], names: Names) -> list[Unit]:
     return units + list(canvas.values())
 
 
-def _named_for_student(node: Node, nodes: Sequence[Node], names: Names) -> Unit:
+def _named_for_student(node: Node, beside: Mapping[str, Node], names: Names) -> Unit:
     """`alice.cpp`, with `alice.ispc` as its companion `module.ispc`."""
     unit, stem = single(node), PurePosixPath(node.name).stem
-    beside = {other.name: other for other in nodes}
     files = [
         replace(beside[stem + _suffix(name)], name=name)  # type: ignore[type-var]
         for name in names.companions

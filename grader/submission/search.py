@@ -112,7 +112,7 @@ class _Search:
             for folder in level:
                 for node in folder.nodes:
                     if node.kind == "folder":
-                        inside = node.children(self.limits.members)
+                        inside = _inside(node, folder.place, self.limits)
                         seen += len(inside)
                         self.limits.check_members(seen)
                         deeper.append(_Folder(f"{folder.place}{node.name}/", visible(inside)))
@@ -148,7 +148,8 @@ class _Search:
         ranked = [
             ((-fit.number, fit.rank) if self.latest else (fit.rank, 0), node) for fit, node in found if fit
         ]
-        return [node for rank, node in ranked if rank == min(ranked, key=lambda item: item[0])[0]]
+        first = min((rank for rank, _ in ranked), default=None)
+        return [node for rank, node in ranked if rank == first]
 
     def archives(self, nodes: Sequence[Node]) -> list[Node]:
         found = [node for node in nodes if node.kind == "file" and is_archive_name(node.name)]
@@ -195,10 +196,17 @@ def chosen(
     if node.trouble:
         raise Unreadable(f"{shown(node.name)} {node.trouble}")
     if node.kind == "folder":
-        return search.run(node.children(limits.members), MAX_NESTING)
+        return search.run(_inside(node, "", limits), MAX_NESTING)
     if node.kind == "file" and is_archive_name(node.name):
         return search.opened(node, node.name, MAX_NESTING - 1)
     return {names.source: _content(node, names.source)}, shown(node.name, 300)
+
+
+def _inside(folder: Node, place: str, limits: Limits) -> list[Node]:
+    try:
+        return folder.children(limits.members)
+    except Unreadable as error:
+        raise Unreadable(f"{shown(place + folder.name)} {error}") from error
 
 
 def _content(node: Node, wanted: str) -> Iterator[bytes]:

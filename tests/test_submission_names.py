@@ -1,0 +1,201 @@
+"""Whose a submission is: what course sites tell, and ids that are readable, unique and the same in each run."""
+
+from __future__ import annotations
+
+import os
+import unicodedata
+from datetime import datetime, timedelta, timezone
+from pathlib import Path
+
+import pytest
+from handing_in import SOURCE, found, put, sources, zipped
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from grader.errors import UsageError
+from grader.submission import find
+from grader.submission.exports import canvas_name, gradescope_entries
+from grader.submission.ids import identify, safe_name
+
+
+@pytest.fixture
+def scratch(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("scratch")
+
+
+# ---- exports
+
+
+def test_a_gradescope_export(tmp_path: Path, scratch: Path) -> None:
+    metadata = """---
+submission_101:
+  :submitters:
+  - :name: Jane Doe
+    :sid: '7'
+    :email: jane@example.edu
+  - :name: Zoë <script>
+    :email: zoe@example.edu
+  :created_at: 2023-11-02 07:10:22.340000000 Z
+  :score: 3.5
+  :results: !ruby/object:Hash
+    tests: []
+submission_102: !ruby/hash:ActiveSupport::HashWithIndifferentAccess
+  :submitters:
+  - :name: 李雷
+    :email: li@example.edu
+  :created_at: '2023-11-01T18:00:00.123456789-07:00'
+submission_103:
+  :submitters: []
+submission_104:
+  :submitters:
+  - :name: Lost Soul
+"""
+    files = {
+        "submission_metadata.yml": metadata.encode(), "submission_101/module.cpp": b"1",
+        "submission_102/hw.zip": zipped({"module.cpp": b"2"}), "submission_103/module.cpp": b"3",
+        "submission_999/module.cpp": b"9",
+    }  # fmt: skip
+    put(tmp_path / "export", files)
+    put(tmp_path, {"export.zip": zipped({"assignment_4_export/" + k: v for k, v in files.items()})})
+    due = datetime(2023, 11, 1, 23, 10, 22, tzinfo=timezone(timedelta(hours=-7)))
+    for form in ("export", "export.zip"):
+        submissions = found(tmp_path / form, scratch, due=due)
+        assert sorted(submissions) == [
+            "Jane_Doe_101", "Lost_Soul_104", "submission_103", "submission_999", "李雷_102",
+        ]  # fmt: skip
+        jane = submissions["Jane_Doe_101"]
+        assert jane.name == "Jane Doe, Zoë <script>"
+        assert jane.emails == ("jane@example.edu", "zoe@example.edu")
+        assert jane.submitted_at == datetime(2023, 11, 2, 7, 10, 22, 340000, tzinfo=timezone.utc)
+        assert jane.late_s == 3600.34
+        li = submissions["李雷_102"]
+        assert (li.source or tmp_path).read_bytes() == b"2"
+        assert (li.late_s, li.submitted_at and li.submitted_at.hour) == (0.0, 1)
+        assert submissions["submission_103"].late_s is None
+        assert "does not hold it" in str(submissions["Lost_Soul_104"].error)
+        assert submissions["submission_999"].error is None
+
+
+@pytest.mark.parametrize(
+    "content", [b"a: [", b"- a\n- b\n", b"\xff\xfe\0", b"a: 2023-99-99\n", b"", b"[" * 5000]
+)
+def test_gradescope_metadata_that_cannot_be_read(content: bytes, tmp_path: Path, scratch: Path) -> None:
+    put(tmp_path, {"submission_metadata.yml": content, "submission_1/module.cpp": SOURCE})
+    with pytest.raises(UsageError, match=r"submission_metadata\.yml") as caught:
+        find(tmp_path, "module.cpp", scratch)
+    assert "\n" not in str(caught.value)
+
+
+def test_yaml_that_names_itself_does_no_harm() -> None:
+    laughs = "a: &a [x, x, x, x, x, x, x, x, x, x]\n" + "".join(
+        f"{name}: &{name} [" + ", ".join([f"*{chr(ord(name) - 1)}"] * 10) + "]\n" for name in "bcdefghi"
+    )
+    text = laughs + "s:\n  :submitters: [{':name': *i, ':email': {x: *i}}, *i, 3]\n  :created_at: *i\n"
+    [entry] = gradescope_entries(text.encode(), "metadata")
+    assert [person.name for person in entry.people] == [""]
+    assert entry.submitted_at is None
+
+
+def test_a_canvas_export(tmp_path: Path, scratch: Path) -> None:
+    files = {
+        "doejane_LATE_12345_67890_module-1.cpp": b"1",
+        "roejohn_22_333_module-2.cpp": b"old", "roejohn_22_334_module-10.cpp": b"new",
+        "lee_ann_23_400_module.cpp": b"2", "lee_ann_23_401_module.ispc": b"i",
+        "kim_24_500_hw4-1.zip": zipped({"hw4/module.cpp": b"3"}), "kim_24_501_hw4.zip": b"an older one",
+        "poe_25_600_text.html": b"<p>hi</p>",
+        "sam_26_700_module.cpp": b"4", "sam_27_701_module.cpp": b"5",
+        "tim_28_800_a.zip": b"", "tim_28_801_b.zip": b"",
+    }  # fmt: skip
+    put(tmp_path / "export", files)
+    put(tmp_path, {"submissions.zip": zipped(files)})
+    for form in ("export", "submissions.zip"):
+        results = sources(tmp_path / form, scratch)
+        assert {name: results.pop(name) for name in ("poe_25", "tim_28")} == {
+            "poe_25": "no module.cpp; it holds text.html",
+            "tim_28": "no module.cpp, but several archives, a.zip, b.zip: hand in one",
+        }
+        assert results == {
+            "doejane_12345": b"1", "roejohn_22": b"new", "lee_ann_23": b"2", "kim_24": b"3", "sam_26": b"4",
+            "sam_27": b"5",
+        }  # fmt: skip
+        assert (scratch / "lee_ann_23/module.ispc").read_bytes() == b"i"
+    late = found(tmp_path / "export", scratch)
+    assert [name for name, submission in late.items() if submission.marked_late] == ["doejane_12345"]
+    assert late["doejane_12345"].name == "doejane"
+    assert list(found(tmp_path / "export/doejane_LATE_12345_67890_module-1.cpp", scratch)) == [
+        "doejane_12345"
+    ]
+
+
+def test_names_that_canvas_did_not_make() -> None:
+    assert canvas_name("module.cpp") is None
+    assert canvas_name("alice_smith.cpp") is None
+    assert canvas_name("_1_2_module.cpp") is None
+    assert canvas_name("a_" * 400 + "module.cpp") is None
+
+
+def test_a_student_s_file_name_changes_nobody_s_name() -> None:
+    sent = canvas_name("doejane_123_456_roejohn_LATE_1_2_module.cpp")
+    assert sent is not None
+    assert (sent.person, sent.user, sent.late, sent.file) == (
+        "doejane",
+        "123",
+        False,
+        "roejohn_LATE_1_2_module.cpp",
+    )
+
+
+# ---- ids
+
+
+def test_names_become_ids(tmp_path: Path, scratch: Path) -> None:
+    nfc, nfd = unicodedata.normalize("NFC", "José"), unicodedata.normalize("NFD", "José")
+    names = [
+        "Jane Doe", "alice", "Alice", nfc, nfd, "con", "aux.old", "grades.csv", "=1+2", "-rf", "x" * 200,
+        "<script>", "a\nb", "👩‍💻", "x....", "日本語" * 28,
+    ]  # fmt: skip
+    for name in names:
+        put(tmp_path, {f"{name}/module.cpp": name.encode()})
+    os.mkdir(os.fsencode(tmp_path) + b"/caf\xe9")
+    put(tmp_path, {"alice.zip": zipped({"module.cpp": b"zip"}), "alice.cpp": b"file"})
+    submissions = found(tmp_path, scratch)
+    assert len(submissions) == len(names) + 3
+    assert len({name.casefold() for name in submissions}) == len(submissions)
+    assert {"Jane_Doe", "con_", "aux_old", "1_2", "rf", "script", "a_b", "grades_csv", "x" * 48} <= set(
+        submissions
+    )
+    for name, submission in submissions.items():
+        assert len(name.encode()) <= 200
+        assert not set(name) & set("./\\ \n<>:\"'|?*=+@")
+        submission.name.encode()
+        assert submission.name.isprintable()
+    again = found(tmp_path, scratch)
+    assert {name: item.sha256 for name, item in again.items()} == {
+        k: v.sha256 for k, v in submissions.items()
+    }
+    assert safe_name("") == safe_name("..") == safe_name("\udcff") == "submission"
+
+
+def test_nobody_takes_another_s_place() -> None:
+    one = dict(zip("ab", identify([("Alice", "a"), ("bob", "b")]), strict=True))
+    more = identify([("alice", "0"), ("Alice", "a"), ("bob", "b"), (f"alice-{'0' * 6}", "x")])
+    assert one == {"a": "Alice", "b": "bob"}
+    assert more[2] == "bob"
+    assert "Alice" not in more
+    assert "alice" not in more
+    squatter = more[0]
+    assert len(set(identify([("alice", "0"), ("Alice", "a"), (squatter, "x")]))) == 3
+
+
+@settings(max_examples=150, deadline=None, derandomize=True, suppress_health_check=[HealthCheck.too_slow])
+@given(st.lists(st.text(max_size=60), max_size=8), st.randoms(use_true_random=False))
+def test_ids_are_unique_safe_and_know_no_order(titles: list[str], random: object) -> None:
+    titled = [(title, f"{title} {k}") for k, title in enumerate(titles)]
+    ids = dict(zip(titled, identify(titled), strict=True))
+    assert len({unicodedata.normalize("NFKC", name.casefold()) for name in ids.values()}) == len(titles)
+    for name in ids.values():
+        assert 0 < len(name.encode()) <= 200
+        assert all(char.isalnum() or char in "-_" for char in name)
+        assert name[0] not in "-_"
+    random.shuffle(titled)  # type: ignore[attr-defined]
+    assert dict(zip(titled, identify(titled), strict=True)) == ids
