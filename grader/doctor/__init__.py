@@ -1,0 +1,75 @@
+"""What weakens containment or timings on this machine, what a build lacks, and what to do about each.
+
+In the manner of isolate's check of its environment. Nothing is changed: every remedy is for the machine's owner.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+
+from grader.doctor.host import Finding, Host
+from grader.results import EXIT_KIT, EXIT_PASS
+
+__all__ = ["Finding", "Host", "findings", "main"]
+
+CONFIG = Path(__file__).resolve().parents[2] / "configs" / "gpt149.yaml"
+MARKS = {"ok": "ok  ", "warn": "WARN", "fail": "FAIL"}
+SECTIONS = ("tools", "containment", "timing", "steadiness")
+
+
+def findings(host: Host | None = None, *, steadiness: bool = True) -> tuple[Finding, ...]:
+    """Everything there is to say about a machine, by default this one. Takes a few seconds.
+
+    On a machine that is made up (`host`) only what it holds is looked at: no sandbox is tried and nothing is timed.
+    """
+    return tuple(finding for _, found in sections(host, steadiness=steadiness) for finding in found)
+
+
+def sections(
+    host: Host | None, *, steadiness: bool, config: Path = CONFIG
+) -> Iterator[tuple[str, Iterable[Finding]]]:
+    """(heading, its findings), each found as it is asked for."""
+    from grader.doctor import containment, steady, timing, tools
+
+    here = host or Host(threads=_threads(config))
+    yield "tools", tools.findings(here)
+    tier = [containment.tier()] if host is None else []
+    yield "containment", [*containment.findings(here), *tier]
+    yield "timing", timing.findings(here)
+    if steadiness and host is None:
+        yield "steadiness", steady.findings(config)
+
+
+def _threads(config: Path) -> int:
+    from grader.assignment import load
+
+    return load(config).defaults.get("threads", 1)
+
+
+def main(arguments: list[str]) -> int:
+    """`python -m grader doctor`: exit code 0 when nothing fails (warnings do not), else 3."""
+    import argparse
+
+    parse = argparse.ArgumentParser(
+        prog="python -m grader doctor", description=(__doc__ or "").splitlines()[0]
+    )
+    parse.add_argument("--quick", action="store_true", help="leave out the reference against itself")
+    parse.add_argument("--config", metavar="FILE", type=Path, default=CONFIG, help="the assignment")
+    given = parse.parse_args(arguments)
+    counts = {"ok": 0, "warn": 0, "fail": 0}
+    for heading, found in sections(None, steadiness=not given.quick, config=given.config):
+        print(heading)
+        for finding in found:
+            counts[finding.level] += 1
+            print(told(finding), flush=True)
+    print(f"{counts['ok']} well, {counts['warn']} could be better, {counts['fail']} must be mended")
+    return EXIT_KIT if counts["fail"] else EXIT_PASS
+
+
+def told(finding: Finding) -> str:
+    """A finding as lines for a terminal."""
+    lines = [f"  {MARKS[finding.level]}  {finding.what}"]
+    lines += [f"        {finding.why}"] if finding.why else []
+    lines += [f"        -> {finding.remedy}"] if finding.remedy else []
+    return "\n".join(lines)

@@ -1,0 +1,262 @@
+"""What makes times unsteady, or memory and disk short.
+
+Verdicts on time are paired with the reference and checked against themselves, so most of this costs certainty
+("undecided", "unfit"), not justice; it is told because it can be mended. Randomised addresses are not told: paired
+rounds in long-lived processes see them once for each process, and they are part of what containment relies on.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from pathlib import PurePosixPath
+
+from grader.doctor.host import Finding, Host
+
+GIB = 1 << 30
+LOAD_PER_CORE = 0.25
+LEAST_MEMORY_BYTES, LEAST_SHM_BYTES, LEAST_DISK_BYTES = 6 * GIB, 64 << 20, 4 * GIB
+"""A compiler may use 4 GB; a run keeps objects in the cache and small files in scratch."""
+STEAL_SHARE = 0.01
+WATCHED_S = 0.2
+
+
+def findings(host: Host, sleep: Callable[[float], None] = time.sleep) -> Iterator[Finding]:
+    """Everything that /proc and /sys tell of steadiness and room. Takes `WATCHED_S` seconds on a virtual machine."""
+    yield _cores(host)
+    for look in (_quota, _smt, _governor, _boost, _load, _swap, _huge_pages, _memory, _shared_memory):
+        found = look(host)
+        if found is not None:
+            yield found
+    yield from _virtual(host, sleep)
+    yield from _disks(host)
+
+
+def _cores(host: Host) -> Finding:
+    count = len(host.cpus)
+    if count == 0 or count >= host.threads:
+        return Finding("ok", f"{count or 'unknown'} cores for {host.threads} threads")
+    if count == 1:
+        return Finding(
+            "warn",
+            "one core",
+            "the judge and what it times share it: times of parallel parts say nothing, all others wait",
+            "grade on a machine with two cores or more",
+        )
+    return Finding(
+        "warn",
+        f"{count} cores for {host.threads} threads",
+        "parallel kernels are timed with more threads than cores: the reference too, so verdicts stay fair, but their "
+        "spread is wider and scaling cannot be seen",
+        f"a machine with {host.threads} cores, or fewer threads in the assignment's defaults",
+    )
+
+
+def _quota(host: Host) -> Finding | None:
+    """A limit on CPU time by control groups, as containers have it: of our group or of one above it."""
+    limit = min((share for share in _shares(host)), default=None)
+    if limit is None:
+        return None
+    level = "warn" if limit < max(len(host.cpus), 1) else "ok"
+    told = f"the control group allows {limit:.3g} cores of CPU time"
+    if level == "ok":
+        return Finding("ok", told)
+    return Finding(
+        "warn",
+        told,
+        "a group that has used up its share is stopped for the rest of each tenth of a second: wall times jump",
+        "start the container without a CPU quota (docker: no --cpus; use --cpuset-cpus)",
+    )
+
+
+def _shares(host: Host) -> Iterator[float]:
+    for line in (host.read("/proc/self/cgroup") or "").splitlines():
+        _, controllers, path = (*line.split(":", 2), "", "")[:3]
+        if controllers and "cpu" not in controllers.split(","):
+            continue
+        place = PurePosixPath(path or "/")
+        for above in (place, *place.parents):
+            inside = str(above).strip("/")
+            if not controllers:
+                words = (host.read(f"/sys/fs/cgroup/{inside}/cpu.max") or "").split()
+                if len(words) == 2 and words[0].isdigit():
+                    yield int(words[0]) / int(words[1])
+                continue
+            for root in ("cpu,cpuacct", "cpu"):
+                quota = host.number(f"/sys/fs/cgroup/{root}/{inside}/cpu.cfs_quota_us")
+                period = host.number(f"/sys/fs/cgroup/{root}/{inside}/cpu.cfs_period_us")
+                if quota and quota > 0 and period:
+                    yield quota / period
+
+
+def _smt(host: Host) -> Finding | None:
+    active = host.number("/sys/devices/system/cpu/smt/active")
+    if active is None:
+        return None
+    if active == 0:
+        return Finding("ok", "no simultaneous multithreading")
+    return Finding(
+        "warn",
+        "simultaneous multithreading is on",
+        "two hardware threads share one core's units: a neighbour changes CPU times by a third",
+        "echo off > /sys/devices/system/cpu/smt/control (as root, while grading)",
+    )
+
+
+def _governor(host: Host) -> Finding | None:
+    governors = set(host.glob("/sys/devices/system/cpu/cpu[0-9]*/cpufreq/scaling_governor"))
+    if not governors:
+        return None
+    if governors == {"performance"}:
+        return Finding("ok", "frequency governor: performance")
+    return Finding(
+        "warn",
+        f"frequency governor: {', '.join(sorted(governors))}",
+        "the clock changes with the load, so short kernels run at a lower frequency than long ones",
+        "cpupower frequency-set -g performance",
+    )
+
+
+def _boost(host: Host) -> Finding | None:
+    boost = host.number("/sys/devices/system/cpu/cpufreq/boost")
+    no_turbo = host.number("/sys/devices/system/cpu/intel_pstate/no_turbo")
+    if boost is None and no_turbo is None:
+        return None
+    if boost == 1 or no_turbo == 0:
+        intel = no_turbo == 0
+        return Finding(
+            "warn",
+            "turbo frequencies are on",
+            "one busy core is faster than many, and a hot one slower: serial and parallel times drift",
+            "echo 1 > /sys/devices/system/cpu/intel_pstate/no_turbo"
+            if intel
+            else "echo 0 > /sys/devices/system/cpu/cpufreq/boost",
+        )
+    return Finding("ok", "turbo frequencies are off")
+
+
+def _load(host: Host) -> Finding | None:
+    words = (host.read("/proc/loadavg") or "").split()
+    if not words:
+        return None
+    load, cores = float(words[0]), max(len(host.cpus), 1)
+    if load <= LOAD_PER_CORE * cores:
+        return Finding("ok", f"load {load:.2f}")
+    return Finding(
+        "warn",
+        f"load {load:.2f} on {cores} cores",
+        "somebody else computes here: parallel parts wait for cores, and caches are shared",
+        "grade when the machine is idle, or give the run a machine of its own",
+    )
+
+
+def _swap(host: Host) -> Finding | None:
+    memory = host.fields("/proc/meminfo")
+    if "SwapTotal" not in memory:
+        return None
+    used_kb = memory["SwapTotal"] - memory.get("SwapFree", 0)
+    if used_kb <= 0:
+        return Finding("ok", "no swap in use")
+    return Finding(
+        "warn",
+        f"{used_kb / 1024:.0f} MB of swap in use",
+        "what was swapped out has to be read back in the middle of a timed call, and counts past memory limits",
+        "swapoff -a, or more memory",
+    )
+
+
+def _huge_pages(host: Host) -> Finding | None:
+    modes = host.read("/sys/kernel/mm/transparent_hugepage/enabled")
+    if modes is None:
+        return None
+    if "[always]" not in modes:
+        return Finding("ok", "transparent huge pages only on request")
+    return Finding(
+        "warn",
+        "transparent huge pages: always",
+        "whether a buffer gets huge pages depends on what ran before: times and peak memory of equal kernels differ",
+        "echo madvise > /sys/kernel/mm/transparent_hugepage/enabled",
+    )
+
+
+def _memory(host: Host) -> Finding | None:
+    available_kb = host.fields("/proc/meminfo").get("MemAvailable")
+    if available_kb is None:
+        return None
+    limits = [
+        value
+        for path in ("/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.limit_in_bytes")
+        if (value := host.number(path)) is not None
+    ]
+    usable = min([available_kb * 1024, *limits])
+    if usable >= LEAST_MEMORY_BYTES:
+        return Finding("ok", f"{usable / GIB:.1f} GB of memory available")
+    return Finding(
+        "warn",
+        f"{usable / GIB:.1f} GB of memory available",
+        "a compiler may need 1.6 GB and a runner its limit of 4 GB: with less, honest submissions can be killed",
+        "close what else runs, or grade with --jobs 1 on a larger machine",
+    )
+
+
+def _shared_memory(host: Host) -> Finding | None:
+    free = host.free_bytes(host.root / "dev/shm")
+    if free is None or not (host.root / "dev/shm").is_dir():
+        return None
+    if free >= LEAST_SHM_BYTES:
+        return Finding("ok", f"{free / (1 << 20):.0f} MB free in /dev/shm")
+    return Finding(
+        "warn",
+        f"{free / (1 << 20):.0f} MB free in /dev/shm",
+        "OpenMP and torch keep small things there",
+        "docker: --shm-size=256m",
+    )
+
+
+def _virtual(host: Host, sleep: Callable[[float], None]) -> Iterator[Finding]:
+    """A virtual machine, and whether its host takes time away just now."""
+    flags = next(
+        (line for line in (host.read("/proc/cpuinfo") or "").splitlines() if line.startswith("flags")), ""
+    )
+    if "hypervisor" not in flags.split():
+        return
+    before = _ticks(host)
+    if before:
+        sleep(WATCHED_S)
+    after = _ticks(host)
+    total = sum(after) - sum(before)
+    stolen = (after[7] - before[7]) / total if total > 0 and len(after) > 7 and len(before) > 7 else 0.0
+    since_start = after[7] / sum(after) if len(after) > 7 and sum(after) else 0.0
+    if stolen <= STEAL_SHARE and since_start <= STEAL_SHARE:
+        yield Finding("ok", "a virtual machine, from which next to no time is stolen")
+        return
+    yield Finding(
+        "warn",
+        f"a virtual machine that lost {max(stolen, since_start):.1%} of its time to others",
+        "the host runs somebody else on our cores: wall times jump, and CPU times count what was not given",
+        "a machine with cores of its own, or grade at a quieter hour",
+    )
+
+
+def _ticks(host: Host) -> list[int]:
+    """User, nice, system, idle, iowait, irq, softirq, steal: ticks since the start, of all cores together."""
+    for line in (host.read("/proc/stat") or "").splitlines():
+        if line.startswith("cpu "):
+            return [int(word) for word in line.split()[1:9]]
+    return []
+
+
+def _disks(host: Host) -> Iterator[Finding]:
+    for what, place in (("scratch", host.scratch), ("the build cache", host.cache)):
+        free = host.free_bytes(place)
+        if free is None:
+            continue
+        if free >= LEAST_DISK_BYTES:
+            yield Finding("ok", f"{free / GIB:.0f} GB free for {what}")
+        else:
+            yield Finding(
+                "warn",
+                f"{free / GIB:.1f} GB free for {what} ({place})",
+                "a class of 300 needs a few GB of objects, and a full disk stops the run",
+                "make room, or set TMPDIR and GPT149_CACHE to a larger disk",
+            )

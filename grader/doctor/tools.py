@@ -1,0 +1,165 @@
+"""What a build needs, found by looking and proved by building; and what is merely of use."""
+
+from __future__ import annotations
+
+import json
+import sys
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+from grader import toolchain
+from grader.doctor.host import Finding, Host
+from grader.errors import KitError
+
+#: (module or program, what is missing without it, how to get it).
+MODULES = (
+    ("jinja2", "there is no report.html", "pip install jinja2"),
+    ("matplotlib", "there are no plots", "pip install matplotlib"),
+)
+PROGRAMS = (
+    ("ispc", "a module.ispc is left out of the build", "https://ispc.github.io"),
+    ("valgrind", "cache misses cannot be counted for the write-up", "apt install valgrind"),
+)
+PROBE = """
+#include <cstdio>
+#include <omp.h>
+#include <vector>
+int main() {
+    int seen = 0;
+    std::vector<float> sums(4);
+    #pragma omp parallel for num_threads(2) reduction(max : seen)
+    for (int i = 0; i < 4; i++) { sums[i] = i; seen = omp_get_num_threads(); }
+    std::printf("%d threads %.0f\\n", seen, sums[3]);
+}
+"""
+#: What a process that has imported torch says of itself. NumPy is asked for by the conversion that would use it.
+TORCH_PROBE = """
+import json, warnings
+warnings.simplefilter("ignore")
+import torch
+said = {"torch": torch.__version__, "numpy": None, "trouble": ""}
+try:
+    import numpy
+    said["numpy"] = numpy.__version__
+    torch.zeros(1).numpy()
+except ModuleNotFoundError:
+    pass
+except Exception as error:
+    said["trouble"] = str(error).splitlines()[0]
+print(json.dumps(said))
+"""
+
+
+def findings(host: Host) -> Iterator[Finding]:
+    """Compiler, headers, OpenMP, torch, NumPy and the optional things. Takes as long as torch's import."""
+    try:
+        tools = toolchain.toolchain()
+    except KitError as error:
+        what, _, remedy = str(error).partition(": ")
+        yield Finding("fail", what, "nothing can be built", remedy)
+        tools = None
+    if tools is not None:
+        yield Finding("ok", f"{tools.compiler_version}; headers of torch {tools.torch_version}")
+        yield from _python_headers(tools)
+        yield _compiles(host, tools)
+    yield from _torch(host)
+    yield from _optional(host)
+
+
+def _python_headers(tools: toolchain.Toolchain) -> Iterator[Finding]:
+    if tools.python_include_dir is None:
+        yield Finding(
+            "warn",
+            "no Python.h",
+            "nearly every submission builds without it, but one that uses pybind11 in unusual ways does not",
+            "apt install python3-dev",
+        )
+
+
+def _compiles(host: Host, tools: toolchain.Toolchain) -> Finding:
+    """A small OpenMP program, compiled as submissions are, and run."""
+    compile_flags, link_flags = toolchain.openmp_flags(tools.system, tools.family, toolchain.libomp_prefix())
+    flags = [*toolchain.default_flags(tools.machine), *compile_flags]
+    with tempfile.TemporaryDirectory(prefix="gpt149-", dir=host.scratch) as folder:
+        source, program = Path(folder, "probe.cpp"), Path(folder, "probe")
+        source.write_text(PROBE)
+        built = host.run([str(tools.compiler), *flags, str(source), "-o", str(program), *link_flags])
+        if built.returncode != 0:
+            return _explained(built.output)
+        ended = host.run([str(program)])
+    if ended.returncode in (-4, 132):
+        return Finding(
+            "fail",
+            "this processor does not have the instructions that kernels are compiled for (AVX)",
+            "every kernel would crash",
+            "grade on an x86-64 processor of 2011 or later, or on ARM",
+        )
+    if ended.returncode != 0 or "2 threads 3" not in ended.output:
+        return Finding(
+            "fail",
+            f"a compiled OpenMP program does not run: {_first(ended.output) or f'status {ended.returncode}'}",
+            "no kernel would run either",
+            "look at the message; OpenMP may be limited by OMP_THREAD_LIMIT, or scratch be mounted noexec",
+        )
+    return Finding("ok", "a program with OpenMP compiles and runs")
+
+
+def _explained(output: str) -> Finding:
+    if "omp.h" in output or "gomp" in output or "lomp" in output or "fopenmp" in output:
+        return Finding(
+            "fail",
+            "the compiler has no OpenMP",
+            "part 3 cannot be built",
+            "apt install g++ (or libomp-dev for clang); on macOS brew install libomp",
+        )
+    if "No such file or directory" in output or "file not found" in output:
+        return Finding(
+            "fail",
+            f"the compiler lacks headers: {_first(output)}",
+            "no submission can be built",
+            "apt install g++ libc6-dev",
+        )
+    return Finding(
+        "fail",
+        f"the compiler does not compile a small program: {_first(output)}",
+        "no submission can be built",
+        "apt install --reinstall g++",
+    )
+
+
+def _torch(host: Host) -> Iterator[Finding]:
+    ran = host.run([sys.executable, "-c", TORCH_PROBE])
+    try:
+        said = json.loads(ran.output.strip().splitlines()[-1])
+    except (ValueError, IndexError):
+        told = (ran.output.strip().splitlines() or [f"status {ran.returncode}"])[-1]
+        yield Finding(
+            "fail",
+            f"torch cannot be imported: {told}",
+            "nothing can be judged",
+            "pip install --force-reinstall torch",
+        )
+        return
+    if said["trouble"]:
+        yield Finding(
+            "warn",
+            f"torch {said['torch']} does not work with NumPy {said['numpy']}: {said['trouble']}",
+            "the kit needs no NumPy, but torch prints warnings, and a student's script may fail",
+            "pip install 'numpy<2' for a torch older than 2.3, else pip install --upgrade numpy",
+        )
+    else:
+        yield Finding("ok", f"torch {said['torch']}, NumPy {said['numpy'] or 'not installed (not needed)'}")
+
+
+def _optional(host: Host) -> Iterator[Finding]:
+    missing = [(name, lost, get) for name, lost, get in MODULES if not host.has_module(name)]
+    missing += [(name, lost, get) for name, lost, get in PROGRAMS if not host.which(name)]
+    for name, lost, get in missing:
+        yield Finding("warn", f"{name} is not installed (optional)", f"without it {lost}", get)
+
+
+def _first(output: str) -> str:
+    """The line of a compiler's output that says most."""
+    lines = [line.strip() for line in output.splitlines() if line.strip()]
+    return next((line for line in lines if "error" in line), lines[0] if lines else "")

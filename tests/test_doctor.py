@@ -1,0 +1,296 @@
+"""Each finding of the doctor on machines that are made up, where it must show and where it must not."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from grader import doctor, toolchain
+from grader.doctor import containment, steady, timing, tools
+from grader.doctor.host import Finding, Host, Ran
+from grader.errors import KitError
+from grader.results import Timing
+
+GIB = 1 << 30
+#: A machine with nothing to find fault with.
+FINE = {
+    "proc/loadavg": "0.10 0.20 0.30 1/100 4242",
+    "proc/meminfo": "MemTotal: 33554432 kB\nMemAvailable: 16777216 kB\nSwapTotal: 1048576 kB\nSwapFree: 1048576 kB",
+    "proc/cpuinfo": "processor : 0\nflags : fpu avx",
+    "proc/stat": "cpu  100 0 100 1000 0 0 0 0 0 0",
+    "proc/self/cgroup": "0::/user/me",
+    "proc/self/status": "Name: x\nSeccomp:\t0",
+    "proc/sys/user/max_user_namespaces": "10000",
+    "proc/sys/kernel/unprivileged_userns_clone": "1",
+    "proc/sys/kernel/seccomp/actions_avail": "kill_process kill_thread errno allow",
+    "sys/kernel/security/lsm": "lockdown,capability,landlock,apparmor",
+    "sys/kernel/mm/transparent_hugepage/enabled": "always [madvise] never",
+    "sys/devices/system/cpu/smt/active": "0",
+    "sys/devices/system/cpu/cpu0/cpufreq/scaling_governor": "performance",
+    "sys/devices/system/cpu/cpu1/cpufreq/scaling_governor": "performance",
+    "sys/devices/system/cpu/cpufreq/boost": "0",
+    "sys/fs/cgroup/user/me/cpu.max": "max 100000",
+    "dev/shm/.keep": "",
+}
+
+
+def programs(*missing: str) -> Callable[[str], str | None]:
+    return lambda name: None if name in missing else f"/usr/bin/{name}"
+
+
+@pytest.fixture
+def made_up(tmp_path: Path) -> Callable[..., Host]:
+    """A host with the files of FINE, some of them changed or (None) taken away, and other facts changed."""
+
+    def make(files: Mapping[str, str | None] | None = None, **facts: object) -> Host:
+        root = tmp_path / "root"
+        for name, text in {**FINE, **(files or {})}.items():
+            path = root / name
+            path.parent.mkdir(parents=True, exist_ok=True)
+            if text is None:
+                path.unlink(missing_ok=True)
+            else:
+                path.write_text(text)
+        namespace = root / "proc/self/ns/user"
+        namespace.parent.mkdir(exist_ok=True)
+        if not namespace.is_symlink():
+            namespace.symlink_to("user:[4026531837]")
+        host = Host(
+            root=root,
+            system="Linux",
+            euid=0,
+            cpus=tuple(range(8)),
+            threads=8,
+            scratch=tmp_path,
+            cache=tmp_path,
+            which=programs(),
+            run=lambda command: Ran(0, ""),
+            has_module=lambda name: True,
+            free_bytes=lambda place: 100 * GIB,
+            landlock_version=lambda: 0,
+        )
+        return replace(host, **facts)  # type: ignore[arg-type]
+
+    return make
+
+
+def machine_findings(host: Host) -> list[Finding]:
+    return [*containment.findings(host), *timing.findings(host, sleep=lambda seconds: None)]
+
+
+def complaints(found: Iterable[Finding]) -> list[Finding]:
+    return [finding for finding in found if finding.level != "ok"]
+
+
+def test_a_fine_machine_has_no_complaint(made_up: Callable[..., Host]) -> None:
+    found = machine_findings(made_up())
+    assert not complaints(found) and len(found) > 12
+
+
+@pytest.mark.parametrize(
+    ("files", "facts", "level", "words"),
+    [
+        ({"sys/devices/system/cpu/smt/active": "1"}, {}, "warn", "multithreading"),
+        ({"sys/devices/system/cpu/cpu1/cpufreq/scaling_governor": "powersave"}, {}, "warn", "powersave"),
+        ({"sys/devices/system/cpu/cpufreq/boost": "1"}, {}, "warn", "turbo"),
+        ({"sys/devices/system/cpu/intel_pstate/no_turbo": "0"}, {}, "warn", "turbo"),
+        ({"proc/meminfo": "MemAvailable: 9999999 kB\nSwapTotal: 2048 kB\nSwapFree: 0 kB"}, {}, "warn", "2 MB of swap"),
+        ({"proc/meminfo": "MemAvailable: 1048576 kB"}, {}, "warn", "1.0 GB of memory"),
+        ({"sys/fs/cgroup/memory.max": str(2 * GIB)}, {}, "warn", "2.0 GB of memory"),
+        ({"proc/loadavg": "7.50 1 1 1/1 1"}, {}, "warn", "load 7.50 on 8 cores"),
+        ({"sys/kernel/mm/transparent_hugepage/enabled": "[always] madvise never"}, {}, "warn", "huge pages"),
+        ({"sys/fs/cgroup/user/me/cpu.max": "150000 100000"}, {}, "warn", "1.5 cores"),
+        ({"sys/fs/cgroup/user/cpu.max": "50000 100000"}, {}, "warn", "0.5 cores"),
+        (
+            {
+                "proc/self/cgroup": "4:cpu,cpuacct:/job\n3:memory:/job",
+                "sys/fs/cgroup/cpu/job/cpu.cfs_quota_us": "200000",
+                "sys/fs/cgroup/cpu/job/cpu.cfs_period_us": "100000",
+            },
+            {},
+            "warn",
+            "2 cores",
+        ),
+        (
+            {"proc/cpuinfo": "flags : avx hypervisor", "proc/stat": "cpu  100 0 100 700 0 0 0 100 0 0"},
+            {},
+            "warn",
+            "10.0% of its time",
+        ),
+        ({}, {"cpus": (0, 1)}, "warn", "2 cores for 8 threads"),
+        ({}, {"cpus": (3,)}, "warn", "one core"),
+        ({}, {"free_bytes": lambda place: 1 << 20}, "warn", "/dev/shm"),
+        ({}, {"free_bytes": lambda place: GIB}, "warn", "for scratch"),
+        ({}, {"which": programs("bwrap")}, "warn", "bubblewrap"),
+        ({}, {"euid": 1000}, "warn", "not running as root"),
+        ({"sys/kernel/security/lsm": "capability,apparmor"}, {}, "warn", "Landlock is off"),
+        ({"sys/kernel/security/lsm": None}, {}, "warn", "Landlock is off"),
+        ({"proc/sys/user/max_user_namespaces": "0"}, {"euid": 1000}, "warn", "max_user_namespaces is 0"),
+        ({"proc/sys/kernel/unprivileged_userns_clone": "0"}, {"euid": 1000}, "warn", "userns_clone is 0"),
+        (
+            {"proc/sys/kernel/apparmor_restrict_unprivileged_userns": "1"},
+            {"euid": 1000},
+            "warn",
+            "apparmor_restrict_unprivileged_userns is 1",
+        ),
+        (
+            {"proc/sys/kernel/seccomp/actions_avail": None, "proc/self/status": "Name: x"},
+            {},
+            "fail",
+            "no seccomp filters",
+        ),
+        ({}, {"system": "Darwin"}, "fail", "this is Darwin"),
+    ],
+)  # fmt: skip
+def test_each_weakness_is_found(
+    made_up: Callable[..., Host],
+    files: dict[str, str | None],
+    facts: dict[str, object],
+    level: str,
+    words: str,
+) -> None:
+    found = complaints(machine_findings(made_up(files, **facts)))
+    assert any(finding.level == level and words in finding.what for finding in found), found
+    assert all(finding.why and finding.remedy for finding in found)
+
+
+def test_restricted_namespaces_do_not_matter_to_root(made_up: Callable[..., Host]) -> None:
+    host = made_up({"proc/sys/kernel/unprivileged_userns_clone": "0"})
+    assert not complaints(containment.findings(host))
+
+
+def test_a_quota_of_all_cores_and_a_quiet_virtual_machine_are_fine(made_up: Callable[..., Host]) -> None:
+    host = made_up({"sys/fs/cgroup/user/me/cpu.max": "800000 100000", "proc/cpuinfo": "flags : hypervisor"})
+    told = [finding.what for finding in timing.findings(host, sleep=lambda seconds: None)]
+    assert not complaints(timing.findings(host, sleep=lambda seconds: None))
+    assert any("virtual machine" in text for text in told)
+
+
+def test_a_machine_that_tells_nothing_raises_nothing(made_up: Callable[..., Host]) -> None:
+    host = made_up(dict.fromkeys(FINE))
+    assert all(finding.what for finding in machine_findings(host))
+
+
+# ---- tools
+
+
+def tool_findings(host: Host, answers: Mapping[str, Ran]) -> list[Finding]:
+    """The findings of a host whose commands answer by a word in them; others succeed in silence."""
+
+    def answer(command: Sequence[str]) -> Ran:
+        text = " ".join(command)
+        return next((ran for word, ran in answers.items() if word in text), Ran(0, ""))
+
+    return list(tools.findings(replace(host, run=answer)))
+
+
+WORKS = {
+    "import torch": Ran(0, '{"torch": "2.9.0", "numpy": "2.1.0", "trouble": ""}'),
+    "probe.cpp": Ran(0, ""),
+    "/probe": Ran(0, "2 threads 3\n"),
+}
+
+
+def test_tools_that_work(made_up: Callable[..., Host]) -> None:
+    assert not complaints(tool_findings(made_up(), WORKS))
+
+
+@pytest.mark.parametrize(
+    ("changed", "level", "words"),
+    [
+        ({"probe.cpp": Ran(1, "probe.cpp:3: fatal error: omp.h: No such file")}, "fail", "no OpenMP"),
+        ({"probe.cpp": Ran(1, "ld: cannot find -lgomp")}, "fail", "no OpenMP"),
+        ({"probe.cpp": Ran(1, "fatal error: vector: No such file or directory")}, "fail", "lacks headers"),
+        ({"probe.cpp": Ran(1, "internal compiler error")}, "fail", "does not compile"),
+        ({"/probe": Ran(-4, "")}, "fail", "AVX"),
+        ({"/probe": Ran(0, "1 threads 3")}, "fail", "does not run"),
+        ({"import torch": Ran(1, "ImportError: libgomp.so.1")}, "fail", "libgomp.so.1"),
+        (
+            {"import torch": Ran(0, '{"torch": "2.1.0", "numpy": "2.0.0", "trouble": "Numpy is not available"}')},
+            "warn",
+            "does not work with NumPy 2.0.0",
+        ),
+    ],
+)  # fmt: skip
+def test_broken_tools_are_named(
+    made_up: Callable[..., Host], changed: dict[str, Ran], level: str, words: str
+) -> None:
+    found = complaints(tool_findings(made_up(), {**WORKS, **changed}))
+    assert [finding.level for finding in found] == [level] and words in found[0].what and found[0].remedy
+
+
+def test_missing_compiler_headers_and_options(
+    made_up: Callable[..., Host], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    host = made_up(which=programs("ispc", "valgrind"), has_module=lambda name: name != "jinja2")
+    told = [finding.what for finding in complaints(tool_findings(host, WORKS))]
+    assert [text.split()[0] for text in told] == ["jinja2", "ispc", "valgrind"]
+    known = toolchain.toolchain()
+    monkeypatch.setattr(tools.toolchain, "toolchain", lambda: replace(known, python_include_dir=None))
+    assert "no Python.h" in [finding.what for finding in complaints(tool_findings(made_up(), WORKS))]
+
+    def no_headers() -> toolchain.Toolchain:
+        raise KitError("this torch was installed without its C++ headers: install the wheel from pytorch.org")
+
+    monkeypatch.setattr(tools.toolchain, "toolchain", no_headers)
+    (found,) = complaints(tool_findings(made_up(), WORKS))
+    assert found.level == "fail" and "without its C++ headers" in found.what and "pytorch.org" in found.remedy
+
+
+def test_the_probe_itself_compiles_and_runs(tmp_path: Path) -> None:
+    found = tools._compiles(Host(scratch=tmp_path), toolchain.toolchain())
+    assert found.level == "ok", found
+    assert not list(tmp_path.iterdir())
+
+
+# ---- steadiness, and the command
+
+
+def measured(ratio: float, low: float, high: float, *, fit: bool = True, verdict: str = "pass") -> Timing:
+    return Timing(10.0, 10.0 * ratio, ratio, (low, high), 0.98, 8, "cpu", 1.1, verdict, 1.0, fit)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("measurement", "level"),
+    [
+        (measured(1.01, 0.98, 1.04), "ok"),
+        (measured(1.03, 1.01, 1.04), "ok"),
+        (measured(1.30, 0.80, 1.90), "ok"),
+        (measured(1.08, 1.06, 1.09), "warn"),
+        (measured(1.00, 0.99, 1.01, fit=False), "warn"),
+        (measured(1.40, 1.30, 1.50, verdict="slow"), "fail"),
+    ],
+)
+def test_what_a_measurement_against_itself_means(measurement: Timing, level: str) -> None:
+    assert steady.judged(measurement, "cpu", "Part").level == level
+
+
+def test_the_command_says_what_fails_and_exits_with_3(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    fine, bad = (
+        Finding("ok", "all is well"),
+        Finding("fail", "no compiler", "nothing can be built", "apt install g++"),
+    )
+    for found, code in (([fine], 0), ([fine, Finding("warn", "load 3", "why", "how")], 0), ([fine, bad], 3)):
+        monkeypatch.setattr(doctor, "sections", lambda *_, found=found, **__: [("tools", found)])
+        assert doctor.main(["--quick"]) == code
+    told = capsys.readouterr().out
+    assert "FAIL  no compiler" in told and "-> apt install g++" in told and "1 must be mended" in told
+
+
+def test_the_whole_of_it_runs_here_without_torch_in_its_process() -> None:
+    script = (
+        "import sys; from grader import doctor; code = doctor.main(['--quick']); "
+        "assert 'torch' not in sys.modules; sys.exit(code)"
+    )
+    ended = subprocess.run(
+        [sys.executable, "-c", script], capture_output=True, text=True, cwd=doctor.CONFIG.parents[1]
+    )
+    assert ended.returncode in (0, 3), ended.stderr
+    assert "sandbox" in ended.stdout and "must be mended" in ended.stdout and not ended.stderr
