@@ -50,6 +50,10 @@ _INNER_OPERATORS = frozenset(
         "bitwise_and",
         "bitwise_or",
         "bitwise_not",
+        "__iand__",
+        "__ior__",
+        "__and__",
+        "__or__",
     }
 )
 

@@ -1,0 +1,289 @@
+"""What each witness of `grader.integrity` says by itself: symbols, texts, loaded code, times."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+import sys
+import time
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import torch
+
+from grader import elf, integrity, symbols
+from grader.build import Build
+from grader.elf import Wanted
+from grader.results import ProfileRow, Timing
+from grader.watch import Evidence
+
+COMPUTING = {
+    "_ZN2at4_ops6matmul4callERKNS_6TensorES4_": "torch",
+    "_ZN2at4_ops11softmax_int4callERKNS_6TensorElSt8optionalIN3c1010ScalarTypeEE": "torch",
+    "_ZN2at4_ops4exp_4callERNS_6TensorE": "torch",
+    "_ZN2at6native17cpublas4gemmE": "torch",
+    "_ZNK3c1010Dispatcher18findSchemaOrThrowEPKcS2_": "torch",
+    "_ZN5torch2nn10ModuleBaseE": "torch",
+    "_ZN2at20enableRecordFunctionEb": "hiding",
+    "cblas_sgemm": "torch",
+    "sgemm_": "torch",
+    "SGEMM": "torch",
+    "Sleef_expf16_u10": "torch",
+    "some_function_of_torch_alone": "torch",
+    "PyRun_SimpleString": "python",
+}
+_PLAIN = """
+_ZN2at4_ops5zeros4callEN3c108ArrayRefINS2_6SymIntEEESt8optionalINS2_10ScalarTypeEES6_INS2_6LayoutEES6_INS2_6DeviceEES6_IbE
+_ZN2at4_ops13fill__Scalar4callERNS_6TensorERKN3c106ScalarE
+_ZN2at4_ops19empty_memory_format4callE
+_ZN2at4_ops12slice_Tensor4callE
+_ZN2at4_ops13transpose_int4callE
+_ZN2at4_ops5equal4callERKNS_6TensorES4_
+_ZNK2at10TensorBase8data_ptrIfEEPT_v
+_ZN2at11TensorMaker11make_tensorEv
+_ZNK2at6Tensor5indexESt16initializer_listINS_8indexing11TensorIndexEE
+_ZN2at15get_num_threadsEv
+_ZN3c106detail14torchCheckFailEPKcS2_jS2_
+_ZNSt7__cxx1119basic_ostringstreamIcSt11char_traitsIcESaIcEEC1Ev
+_ZTIN3c105ErrorE
+_ZNSolsEi
+_Znwm
+__gmon_start__
+_ITM_registerTMCloneTable
+PyObject_Free
+ISPCLaunch
+memcpy
+"""
+PLAIN = _PLAIN.split()
+
+
+@pytest.mark.parametrize("name", COMPUTING)
+def test_what_computes_in_the_student_s_place_has_a_category(name: str) -> None:
+    assert symbols.category(Wanted(name, versioned=False), versions=True) == COMPUTING[name]
+
+
+@pytest.mark.parametrize("name", PLAIN)
+def test_what_any_kernel_may_use_has_none(name: str) -> None:
+    assert symbols.category(Wanted(name, versioned=False), versions=True) is None
+
+
+@pytest.mark.parametrize(
+    ("name", "category"), [("dlsym", "loader"), ("fork", "process"), ("socket", "network"), ("expf", None)]
+)
+def test_the_c_library_s_names(name: str, category: str | None) -> None:
+    assert symbols.category(Wanted(name, versioned=True), versions=True) == category
+
+
+def test_names_are_read_as_the_compiler_wrote_them() -> None:
+    """Against the demangler, where there is one, for all symbols that an object of ours wants."""
+    demangler = shutil.which("c++filt")
+    objects = sorted((Path(__file__).parents[1] / "build" / "test-cache" / "objects").glob("*.so"))[:5]
+    names = {w.name for path in objects for w in elf.read(path).wanted if w.name.startswith("_ZN2at")}
+    names |= {name for name in (*COMPUTING, *PLAIN) if name.startswith(("_ZN2at4_ops", "_ZNK2at"))}
+    assert symbols.qualified_name("_ZNK2at10TensorBase8data_ptrIfEEPT_v") == "at::TensorBase::data_ptr"
+    assert symbols.qualified_name("_ZN3fooIN1a1bEJLi3EfEE3barEv") == "foo::bar"
+    assert symbols.qualified_name("_Znwm") == ""
+    if demangler is None:
+        return
+    read = subprocess.run([demangler], input="\n".join(names), capture_output=True, text=True).stdout.split(
+        "\n"
+    )
+    for name, told in zip(names, read, strict=False):
+        if not told.startswith("_Z"):
+            assert symbols.qualified_name(name) in told.replace("<float>", ""), name
+
+
+def build_of(path: Path) -> Build:
+    return Build(True, path, "light", False, "", (), 0.0, 0.0, "key")
+
+
+def object_of(folder: Path, text: str) -> Build:
+    """A shared object without torch; what it wants stays undefined."""
+    source, made = folder / "kernel.c", folder / "kernel.so"
+    source.write_text(text)
+    subprocess.run(["cc", "-shared", "-fPIC", "-O1", "-w", "-o", str(made), str(source), "-lc"], check=True)
+    return build_of(made)
+
+
+def test_a_loader_with_the_name_of_what_it_loads_is_proof(tmp_path: Path) -> None:
+    loads = 'extern void *dlsym(void *, const char *); void *run(void) { return dlsym(0, "cblas_sgemm"); }'
+    flags = integrity.inspect_object(object_of(tmp_path, loads))
+    assert {(flag.code, flag.level) for flag in flags} == {
+        ("calls_the_loader", "review"),
+        ("loads_a_library", "rejected"),
+    }
+    assert any("cblas_sgemm" in flag.message for flag in flags)
+
+
+def test_a_name_alone_and_a_loader_alone_are_none(tmp_path: Path) -> None:
+    (tmp_path / "a").mkdir()
+    (tmp_path / "b").mkdir()
+    speaks = '#include <stdio.h>\nvoid run(void) { puts("not as fast as cblas_sgemm of libmkl"); }'
+    assert integrity.inspect_object(object_of(tmp_path / "a", speaks)) == ()
+    asks = 'extern void *dlsym(void *, const char *); void *run(void) { return dlsym(0, "mallinfo2"); }'
+    assert [flag.level for flag in integrity.inspect_object(object_of(tmp_path / "b", asks))] == ["review"]
+
+
+def test_a_damaged_object_is_for_a_person_to_look_at(tmp_path: Path) -> None:
+    whole = object_of(tmp_path, "int one(void) { return 1; }").object_path
+    assert whole is not None
+    for size in (3, 60, 100, 5000):
+        cut = tmp_path / f"cut{size}.so"
+        cut.write_bytes(whole.read_bytes()[:size])
+        flags = integrity.inspect_object(build_of(cut))
+        assert [flag.code for flag in flags] == (["unreadable_object"] if size > 3 else [])
+    assert integrity.inspect_object(build_of(tmp_path / "absent.so")) == ()
+
+
+def row(name: str) -> ProfileRow:
+    return ProfileRow(name, 1.0, 1.0, 1, 0, 0)
+
+
+def test_operators_that_ran() -> None:
+    plain = [
+        "aten::zeros",
+        "aten::empty",
+        "aten::zero_",
+        "aten::fill_",
+        "aten::_to_copy",
+        "model_inference",
+        "[memory]",
+    ]
+    assert integrity.operator_flags([row(name) for name in plain]) == ()
+    (flag,) = integrity.operator_flags([row("aten::zeros"), row("aten::matmul"), row("aten::_softmax")])
+    assert flag.level == "review" and "aten::_softmax, aten::matmul" in flag.message
+
+
+def test_plain_tensor_access_calls_no_computing_operator() -> None:
+    """What people write around a kernel, traced: none of it may accuse them."""
+    with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU]) as trace:
+        a = torch.zeros(4, 5)
+        b = (
+            torch.rand_like(a)
+            .clone()
+            .contiguous()
+            .transpose(0, 1)
+            .reshape(4, 5)
+            .to(torch.float64)
+            .to(torch.float32)
+        )
+        a[1:, 2:] = b[1:, 2:]
+        a[0].fill_(2).zero_()
+        torch.allclose(a, b), torch.equal(a, b), (a - b).abs().max().item(), a.isnan().any().item()
+        torch.stack([a, b]).flatten().unsqueeze(0).expand(3, -1).permute(1, 0).numel()
+        torch.cat(
+            [torch.full((2,), 3.0), torch.arange(2.0), torch.empty(2).normal_(), torch.ones(2)]
+        ).tolist()
+    assert integrity.operator_flags([row(event.key) for event in trace.key_averages()]) == ()
+
+
+REFERENCE = "/cache/reference/libgpt149_ref-1.so"
+
+
+@pytest.mark.parametrize(
+    ("path", "level"),
+    [
+        ("/cache/objects/kernel.so", None),
+        ("/usr/lib/x86_64-linux-gnu/libgomp.so.1.0.0", None),
+        ("/lib/x86_64-linux-gnu/libmvec.so.1", None),
+        ("/usr/lib/libgcc_s.so.1", None),
+        ("/usr/lib/x86_64-linux-gnu/gconv/UTF-16.so", None),
+        ("/site-packages/nvidia/cuda_cupti/lib/libcupti.so.12", None),
+        (REFERENCE, "rejected"),
+        ("/usr/lib/libopenblas.so.0", "review"),
+        ("/memfd:code (deleted)", "review"),
+    ],
+)
+def test_code_that_appeared_in_a_process(path: str, level: str | None, tmp_path: Path) -> None:
+    (tmp_path / "kernel.so").write_bytes(b"")
+    flags = list(integrity.evidence_flags(Evidence(new_code=(path,)), build_of(tmp_path / "kernel.so")))
+    assert [flag.level for flag in flags] == ([] if level is None else [level])
+
+
+def test_code_that_a_kernel_loaded_itself_is_proof(tmp_path: Path) -> None:
+    made = object_of(
+        tmp_path, "extern void *dlopen(const char *, int); void *run(char *p) { return dlopen(p, 1); }"
+    )
+    seen = Evidence(new_code=(str(made.object_path), "/usr/lib/libopenblas.so.0"))
+    assert [flag.level for flag in integrity.evidence_flags(seen, made)] == ["rejected"]
+
+
+def test_work_between_calls(tmp_path: Path) -> None:
+    build = build_of(tmp_path / "kernel.so")
+    quiet = Evidence(frozen_cpu_s=0.002, frozen_wall_s=0.01, stops=20, restless=2)
+    assert list(integrity.evidence_flags(quiet, build)) == []
+    busy = Evidence(frozen_cpu_s=0.3, frozen_wall_s=0.4, stops=20)
+    assert [(f.code, f.level) for f in integrity.evidence_flags(busy, build)] == [
+        ("works_while_stopped", "rejected")
+    ]
+    slow_to_stop = Evidence(stops=20, restless=15)
+    assert [f.level for f in integrity.evidence_flags(slow_to_stop, build)] == ["review"]
+    assert [f.level for f in integrity.evidence_flags(replace(slow_to_stop, children=1), build)] == [
+        "rejected",
+        "review",
+    ]
+
+
+def timing(cpu_ms: float, wall_ms: float) -> Timing:
+    return Timing(
+        10.0, cpu_ms, cpu_ms / 10, (1.0, 1.0), 0.98, 8, "cpu", 1.1, "pass", 1.0, True,
+        student_cpu_ms=(cpu_ms,) * 16, student_wall_ms=(wall_ms,) * 16,
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("cpu_ms", "wall_ms", "threads", "codes"),
+    [
+        (10.0, 10.5, 1, []),
+        (10.0, 5.2, 2, []),
+        (11.0, 10.0, 1, []),
+        (19.0, 10.0, 1, ["more_cores"]),
+        (38.0, 5.0, 2, ["more_cores"]),
+        (0.001, 10.5, 1, ["impossible_time"]),
+        (10.0, 0.0001, 8, ["impossible_time", "more_cores"]),
+    ],
+)
+def test_times(cpu_ms: float, wall_ms: float, threads: int, codes: list[str]) -> None:
+    """537 million operations, the sizes of a common run."""
+    flags = list(
+        integrity.time_flags(timing(cpu_ms, wall_ms), flops=4 * 4 * 1024**2 * 32, threads=threads, cores=8)
+    )
+    assert [flag.code for flag in flags] == codes
+    assert [flag.level for flag in flags] == [
+        "rejected" if code == "impossible_time" else "review" for code in codes
+    ]
+
+
+def test_the_floor_is_below_the_fastest_there_is() -> None:
+    """A matrix product by torch's own BLAS, on all cores, takes longer than the floor allows."""
+    a = torch.rand(1024, 1024)
+    a @ a
+    started = time.perf_counter()
+    for _ in range(5):
+        a @ a
+    taken_s = (time.perf_counter() - started) / 5
+    floor_s = 2 * 1024**3 / (6e9 * integrity.flops_per_cycle()) / torch.get_num_threads()
+    assert taken_s > floor_s
+
+
+def test_equal_outputs_have_equal_digests() -> None:
+    a = torch.rand(2, 3)
+    assert integrity.output_sha256(a) == integrity.output_sha256(a.clone())
+    assert integrity.output_sha256(a) == integrity.output_sha256(a.t().contiguous().t())
+    others = [a.reshape(3, 2), a + 1e-7, a.double(), -a]
+    assert len({integrity.output_sha256(tensor) for tensor in [a, *others]}) == 5
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="objects of other systems are not inspected")
+def test_objects_are_read_as_binutils_reads_them(tmp_path: Path) -> None:
+    made = object_of(
+        tmp_path, '#include <stdio.h>\nextern int other(void); int run(void) { puts("x"); return other(); }'
+    )
+    assert made.object_path is not None
+    content = elf.read(made.object_path)
+    assert (
+        Wanted("puts", versioned=True) in content.wanted
+        and Wanted("other", versioned=False) in content.wanted
+    )
+    assert any(name.startswith("libc.so") for name in content.needed)

@@ -1,0 +1,25 @@
+"""What student code can try, one small submission of our own for each attempt, with how it must end.
+
+`THREATS` are the rows, `CONTROLS` a right and a wrong kernel that must never be flagged. `submissions` turns rows into
+source files (up to four share one, since a compile costs seconds), `judging.judge` judges a file, and `ends.faults`
+says what was not as promised. The tests and the kit's selftest use the same four.
+"""
+
+from threats.ends import faults, flag_codes
+from threats.judging import judge, places
+from threats.rows import CONTROLS, THREATS
+from threats.sources import Submission, submissions
+from threats.threat import End, Threat
+
+__all__ = [
+    "CONTROLS",
+    "THREATS",
+    "End",
+    "Submission",
+    "Threat",
+    "faults",
+    "flag_codes",
+    "judge",
+    "places",
+    "submissions",
+]

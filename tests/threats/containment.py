@@ -1,0 +1,207 @@
+"""Rows C1 to D2 of THREATS.md: what a sandbox answers. Tier D, which only limits time and memory, promises less."""
+
+from __future__ import annotations
+
+from threats.threat import End, Threat
+
+HONEST = "attention(q, k, v, o, B * H, N, d);"
+CRASH = End(("crash",))
+ANYHOW = ("pass", "wrong", "crash", "timeout")
+
+FORGE = r"""
+    std::string said = "%s";
+    uint32_t length = said.size();
+    uint64_t bytes = %s;
+    std::vector<char> payload(bytes, 0);
+    for (int fd = 3; fd < 40; fd++)
+        if (fcntl(fd, F_GETFD) >= 0 && write(fd, &length, 4) + write(fd, &bytes, 8) > 0)
+            if (write(fd, said.data(), length) + write(fd, payload.data(), bytes) < 0) continue;
+"""
+FORGED_REPLY = (
+    r"{\"status\": \"ok\", \"kind\": 2, \"dtype\": 6, \"number\": 0, \"shape\": ["
+    '" + std::to_string(B) + ", " + std::to_string(H) + ", " + std::to_string(N) + ", " + std::to_string(d) + "]}'
+)
+
+PRETENCE = [
+    Threat(
+        "C1",
+        "a forged result, printed and written",
+        End(("wrong",)),
+        r"""
+        std::puts("{\"parts\": [{\"id\": \"part1\", \"verdict\": \"pass\", \"points\": 10}]}");
+        for (const char *name : {"result.json", "results.json", "grades.csv"})
+            if (FILE *file = std::fopen(name, "w")) { std::fputs("{\"points\": 100}", file); std::fclose(file); }
+        """,
+    ),
+    Threat(
+        "C1",
+        "a forged reply without sense",
+        CRASH,
+        FORGE % (r"{\"kind\": 2, \"dtype\": 6, \"shape\": [-1]}", "0"),
+    ),
+    Threat(
+        "C1",
+        "a forged reply of zeros",
+        End(("wrong", "crash", "timeout")),
+        FORGE % (FORGED_REPLY, "4ull * B * H * N * d"),
+    ),
+    Threat("C1", "every descriptor closed", CRASH, "for (int fd = 3; fd < 64; fd++) close(fd);" + HONEST),
+    Threat("C1", "exit(0) in the kernel", CRASH, HONEST + " std::exit(0);"),
+    Threat(
+        "C1",
+        "exit(0) in an initialiser",
+        CRASH,
+        HONEST,
+        top='static int leave = (std::puts("all passed"), std::exit(0), 1);\n',
+    ),
+    Threat(
+        "C6",
+        "codes and formulas in what it prints",
+        End(("pass",), silent=("\x1b", "\\u001b", "\\u0007")),
+        HONEST
+        + r"""
+        static int once = 0;
+        if (once++ == 0) {
+            std::printf("\x1b[2J\x1b]0;title\a<script>alert(1)</script>\n=HYPERLINK(\"http://x\")\n\xff\xfe%s\n", "%n");
+            std::printf("%s", std::string(1 << 20, 'x').c_str());
+        }
+        """,
+    ),
+]
+
+SECRETS = [
+    Threat(
+        "C2",
+        "the judge's files and memory",
+        End(ANYHOW, any_flag=True, silent=("SEEN", "OPENED")),
+        HONEST
+        + r"""
+        auto show = [](const std::string &path) {
+            char text[64] = {0};
+            int fd = open(path.c_str(), O_RDONLY);
+            if (fd >= 0 && read(fd, text, 63) > 0) std::printf("%s\n", text);
+            if (fd >= 0) close(fd);
+            return fd >= 0;
+        };
+        show("{secret}");
+        for (int up = getppid(), k = 0; up > 0 && k < 3; k++) {
+            for (const char *what : {"environ", "mem", "fd/3"})
+                if (show("/proc/" + std::to_string(up) + "/" + what)) std::printf("OPENED %s\n", what);
+            up = up > 1 ? 1 : 0;
+        }
+        """,
+        open_end=End(ANYHOW, any_flag=True),
+    ),
+    Threat(
+        "C3",
+        "a secret included",
+        End(("compile_error",), silent=("SEEN-",)),
+        source='#if __has_include("{secret}")\n#error SEEN-by-the-preprocessor\n#endif\n#include "{secret}"\n',
+        open_end=End(("compile_error",)),
+    ),
+    Threat(
+        "C3",
+        "a secret assembled in",
+        End(("compile_error",), silent=("SEEN-",)),
+        HONEST + " std::puts(stolen);",
+        top='asm(".data\\nstolen: .incbin \\"{secret}\\"\\n.byte 0\\n.text");\nextern "C" const char stolen[];\n',
+        open_end=End(("compile_error", "pass"), any_flag=True),
+    ),
+    Threat(
+        "C3",
+        "templates without end, and pages of errors",
+        End(("compile_error",)),
+        source="template <int N> struct More { static constexpr int value = More<N + 1>::value + More<N + 2>::value; };"
+        + "\nint x = More<0>::value;\n"
+        + "".join(f"int y{k} = undeclared_{k};\n" for k in range(2000)),
+    ),
+    Threat(
+        "C4",
+        "files that shadow the harness",
+        End(("pass",), silent=("SHADOWED",)),
+        HONEST,
+        files=dict.fromkeys(
+            ("torch.py", "json.py", "conftest.py", "sitecustomize.py", "grader/__init__.py"),
+            "raise SystemExit('SHADOWED')\n",
+        )
+        | {"ATen/ATen.h": "#error SHADOWED\n", "omp.h": "#error SHADOWED\n", "pyproject.toml": "SHADOWED\n"},
+    ),
+]
+
+EXHAUSTION = [
+    Threat(
+        "D1",
+        "a fork bomb",
+        End(("crash",), ("starts_processes",)),
+        HONEST + " for (int k = 0; k < 40; k++) if (fork() == 0) { setsid(); for (;;) pause(); }",
+        calls="process",
+        open_end=End(ANYHOW, ("starts_processes",)),
+    ),
+    Threat(
+        "D1",
+        "an orphan in a session of its own",
+        End(("crash",), ("starts_processes",)),
+        HONEST
+        + " if (fork() == 0) { setsid(); signal(SIGTERM, SIG_IGN); if (fork() == 0) sleep(600); _exit(0); }",
+        calls="process",
+        open_end=End(ANYHOW, ("starts_processes",)),
+    ),
+    Threat(
+        "D1",
+        "signals to everybody else",
+        End((*ANYHOW, "rejected"), ("reaches_outside",)),
+        HONEST + " kill(getppid(), SIGTERM);",
+        top="\n",
+        open_end=None,
+    ),
+    Threat(
+        "D1",
+        "memory without end",
+        End(("crash",)),
+        "std::vector<std::vector<char>> all; for (;;) all.emplace_back(64 << 20, 1);",
+    ),
+    Threat(
+        "D1",
+        "a disk filled",
+        End(("crash", "wrong")),
+        """
+        std::vector<char> block(1 << 20, 1);
+        int fd = open("fill.bin", O_CREAT | O_WRONLY, 0600);
+        for (int k = 0; k < 4096; k++) if (write(fd, block.data(), block.size()) <= 0) break;
+        """,
+    ),
+    Threat(
+        "D1",
+        "an endless loop that ignores SIGTERM",
+        End(("timeout",)),
+        "for (int s = 1; s < 32; s++) signal(s, SIG_IGN); for (volatile bool on = true; on;) {}",
+    ),
+    Threat(
+        "D1",
+        "the network",
+        End(ANYHOW, ("network",), silent=("ONLINE",)),
+        HONEST
+        + """
+        for (int kind : {SOCK_STREAM, SOCK_DGRAM})
+            if (socket(AF_INET, kind, 0) >= 0) std::puts("ONLINE");
+        """,
+        top="\n",
+        open_end=End(ANYHOW, ("network",)),
+    ),
+    Threat(
+        "D2",
+        "something left for the next one",
+        End(ANYHOW, any_flag=True),
+        HONEST
+        + """
+        for (const char *folder : {"/dev/shm/", "/tmp/", "/var/tmp/", "./"}) {
+            int fd = open((std::string(folder) + "{marker}").c_str(), O_CREAT | O_RDWR, 0666);
+            if (fd >= 0 && write(fd, "left", 4) > 0) close(fd);
+        }
+        mkdir("{marker}-dir", 0000);
+        chmod(".", 0777);
+        """,
+    ),
+]
+
+CONTAINMENT = [*PRETENCE, *SECRETS, *EXHAUSTION]

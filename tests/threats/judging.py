@@ -1,0 +1,72 @@
+"""Judging one of the files: written to a folder, built and run as any submission is, with short limits."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+
+from grader import assignment
+from grader.bench import Options
+from grader.evaluate import evaluate
+from grader.results import SubmissionResult
+from grader.session import Zygote
+from threats.sources import Submission
+
+ROOT = Path(__file__).resolve().parents[2]
+SECRET = "SEEN-the-hidden-answers"
+SHAPE = {"B": 1, "H": 2, "N": 128, "d": 32, "Br": 32, "Bc": 32}
+#: Long enough for a kernel of this size on a busy machine, short enough for rows that use them up.
+CALL_S, BUILD_S, MEMORY_GIB = 3.0, 60.0, 1.0
+TIME_BUDGET_S = 10.0
+
+
+def places(folder: Path) -> dict[str, str]:
+    """What rows name: the reference library, a file of the judge's, and a folder that must stay empty."""
+    from module_ref_stub import library_path
+
+    secret = folder / "secret" / "hidden.txt"
+    secret.parent.mkdir(mode=0o700, exist_ok=True)
+    secret.write_text(SECRET)
+    secret.chmod(0o600)
+    return {
+        "reference": str(library_path()),
+        "symbol": "gpt149_ref_naive",
+        "secret": str(secret),
+        "marker": f"gpt149-threat-{folder.name}",
+    }
+
+
+def filled(text: str, named: Mapping[str, str]) -> str:
+    """The text with `{name}` replaced, also `{name:hidden}`: the same as numbers, so that no text gives it away."""
+    for name, value in named.items():
+        text = text.replace(f"{{{name}}}", value)
+        hidden = ", ".join(str(byte ^ 0x55) for byte in [*value.encode(), 0])
+        text = text.replace(f"{{{name}:hidden}}", hidden)
+    return text
+
+
+def judge(
+    submission: Submission, folder: Path, named: Mapping[str, str], zygote: Zygote, **confinement: object
+) -> SubmissionResult:
+    """`confinement` is what `evaluate` takes for the sandbox of the zygote."""
+    first = submission.first
+    folder.mkdir(parents=True, exist_ok=True)
+    source = folder / "module.cpp"
+    source.write_text(filled(submission.text, named))
+    for name, text in first.files.items():
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        (folder / name).write_text(text)
+    course = assignment.load(ROOT / "configs" / "gpt149.yaml")
+    course = replace(
+        course, limits=replace(course.limits, call_s=CALL_S, build_s=BUILD_S, memory_gib=MEMORY_GIB)
+    )
+    options = Options(
+        shape={**SHAPE, **first.shape},
+        timing=first.timed,
+        profile=True,
+        seed=149,
+        time_budget_s=TIME_BUDGET_S,
+    )
+    parts = tuple(course.part(part) for part in sorted(submission.threats))
+    return evaluate(course, source, parts, options, zygote=zygote, **confinement)  # type: ignore[arg-type]
