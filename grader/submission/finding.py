@@ -8,7 +8,7 @@ import shutil
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
-from datetime import datetime, timezone
+from datetime import datetime
 from pathlib import Path
 
 from grader.archive.records import Unreadable, shown
@@ -28,8 +28,8 @@ class Submission:
 
     `id` is unique among those found together, the same in each run and safe as a file name on any system; `name` is
     for people. `origin` tells where the source was found. `sha256` covers the source, and its companions if there are
-    any. `submitted_at` is in UTC, None where the form does not tell; `late_s` are seconds after the due date that
-    `find` was given. `marked_late` is Canvas' own mark, which does not say by how much.
+    any. `submitted_at` is in UTC, None where the form does not tell. `marked_late` is Canvas' own mark, which does not
+    say by how much; what lateness costs is `grader.score`'s affair.
     """
 
     id: str
@@ -38,7 +38,6 @@ class Submission:
     source: Path | None
     error: str | None = None
     submitted_at: datetime | None = None
-    late_s: float | None = None
     emails: tuple[str, ...] = ()
     marked_late: bool = False
     origin: str = ""
@@ -50,7 +49,6 @@ def find(
     source_name: str,
     scratch: Path,
     companions: Sequence[str] = COMPANIONS,
-    due: datetime | None = None,
 ) -> list[Submission]:
     """Every submission in `path`, copied into folders of `scratch`, in the order of their ids.
 
@@ -63,7 +61,7 @@ def find(
                 f"{path} holds no submission: name a {source_name}, a folder or an archive that holds one, "
                 "or a folder or an archive of these, one per student"
             )
-        return _taken(units, Names(source_name, tuple(companions)), scratch, due)
+        return _taken(units, Names(source_name, tuple(companions)), scratch)
 
 
 def find_one(
@@ -71,7 +69,7 @@ def find_one(
 ) -> Submission:
     """The one submission that `path` is, whatever it looks like: a file, a folder or an archive. Errors as `find`."""
     names = Names(source_name, tuple(companions))
-    return _taken([single(_root(path))], names, _private(scratch), None)[0]
+    return _taken([single(_root(path))], names, _private(scratch))[0]
 
 
 def _root(path: Path) -> DiskNode:
@@ -90,15 +88,15 @@ def _private(scratch: Path) -> Path:
     return scratch
 
 
-def _taken(units: Sequence[Unit], names: Names, scratch: Path, due: datetime | None) -> list[Submission]:
+def _taken(units: Sequence[Unit], names: Names, scratch: Path) -> list[Submission]:
     ids = identify([(unit.title, unit.key) for unit in units])
     return sorted(
-        (_take(unit, unit_id, names, scratch, due) for unit, unit_id in zip(units, ids, strict=True)),
+        (_take(unit, unit_id, names, scratch) for unit, unit_id in zip(units, ids, strict=True)),
         key=lambda submission: submission.id,
     )
 
 
-def _take(unit: Unit, unit_id: str, names: Names, scratch: Path, due: datetime | None) -> Submission:
+def _take(unit: Unit, unit_id: str, names: Names, scratch: Path) -> Submission:
     """One submission, copied or with the reason why not."""
     folder, error, origin, sha256 = scratch / unit_id, None, "", None
     try:
@@ -108,10 +106,6 @@ def _take(unit: Unit, unit_id: str, names: Names, scratch: Path, due: datetime |
     except Unreadable as broken:
         error = str(broken)
         shutil.rmtree(folder, ignore_errors=True)
-    late_s = None
-    if due is not None and unit.submitted_at is not None:
-        at = due if due.tzinfo is not None else due.replace(tzinfo=timezone.utc)
-        late_s = max(0.0, (unit.submitted_at - at).total_seconds())
     return Submission(
         id=unit_id,
         name=unit.name,
@@ -119,7 +113,6 @@ def _take(unit: Unit, unit_id: str, names: Names, scratch: Path, due: datetime |
         source=None if error else folder / names.source,
         error=error,
         submitted_at=unit.submitted_at,
-        late_s=late_s,
         emails=unit.emails,
         marked_late=unit.marked_late,
         origin=origin,
