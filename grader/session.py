@@ -1,7 +1,6 @@
 """The trusted side of a runner's pipe: it sends fresh inputs, holds the clock and freezes the runner between calls.
 
-A `Zygote` is one interpreter with torch imported; `Zygote.spawn` forks a runner from it in milliseconds and returns a
-`Session`. Every `Session.call` ends in a `Call`, whatever the student's code did: an answer, an exception, a crash, a
+`grader.zygote` forks a runner and returns a `Session`. Every `Session.call` ends in a `Call`, whatever the student's code did: an answer, an exception, a crash, a
 time-out or nonsense on the pipe. The wall clock runs from the first byte of the request to the last byte of the output;
 CPU time is read from the runner's process clock by this side, so nothing inside the runner can touch either.
 """
@@ -14,27 +13,23 @@ import math
 import os
 import selectors
 import signal
-import socket
-import subprocess
 import sys
-import tempfile
 import time
-from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field, replace
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Literal
 
 import grader.runner
-from grader.errors import KitError
 from grader.frames import FRAME, Incoming, RunnerDied
 from grader.results import ProfileRow
-from grader.sandbox import Limits
+from grader.sandbox.leftovers import Scratch
 from grader.watch import Evidence, Watch
 
 OUTPUT_LIMIT_BYTES = 64 << 10
 PIPE_BYTES = 1 << 20
-START_TIMEOUT_S = 120.0
-F_SETPIPE_SZ = 1031
+#: How often a long call's working directory is looked at.
+SCRATCH_LOOK_S = 0.25
 
 DTYPE_NAMES = {
     0: "uint8",
@@ -92,149 +87,23 @@ class Request:
     op: Literal["call", "table"] = "call"
 
 
-class Zygote:
-    """An isolated interpreter that imports torch while the judge does something else, and then forks runners."""
-
-    def __init__(self, environment: Mapping[str, str] | None = None) -> None:
-        """Start it and return at once. `environment` adds to the scrubbed one (a sanitizer's preload)."""
-        ours, theirs = socket.socketpair()
-        scrubbed = {
-            "PATH": "/usr/local/bin:/usr/bin:/bin",
-            "LANG": "C.UTF-8",
-            "HOME": "/nonexistent",
-            "KINETO_LOG_LEVEL": "99",
-            # A torch with CUDA in it would look for a card, and complain in the student's output that it may not.
-            "CUDA_VISIBLE_DEVICES": "",
-        }
-        with theirs:
-            self._process = subprocess.Popen(
-                [sys.executable, "-I", str(Path(grader.runner.__file__)), str(theirs.fileno())],
-                env={**scrubbed, **(environment or {})},
-                pass_fds=[theirs.fileno()],
-                stdin=subprocess.DEVNULL,
-                stdout=subprocess.DEVNULL,
-                stderr=subprocess.PIPE,
-                start_new_session=True,
-            )
-        self._control = ours
-        #: Where runners work, so that a kernel's debug.txt lands nowhere else.
-        self._scratch = tempfile.TemporaryDirectory(prefix="gpt149-", ignore_cleanup_errors=True)
-        self._ready = False
-        self._living: set[int] = set()
-
-    def __enter__(self) -> Zygote:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
-
-    def spawn(
-        self,
-        kind: Literal["student", "raw", "torch"],
-        object_path: Path | str,
-        *,
-        threads: int,
-        cpus: Sequence[int] | None = None,
-        limits: Limits | None = None,
-        call_timeout_s: float = 20.0,
-    ) -> Session:
-        """Fork a runner and let it load the object. The session may be dead on arrival: see `Session.death`."""
-        self._wait_ready()
-        request_read, request_write = os.pipe()
-        reply_read, reply_write = os.pipe()
-        output_read, output_write = os.pipe()
-        for fd in (request_write, reply_read, output_read):
-            os.set_blocking(fd, False)
-            with contextlib.suppress(OSError, ImportError):
-                import fcntl
-
-                fcntl.fcntl(fd, F_SETPIPE_SZ, PIPE_BYTES)
-        spec = {
-            "op": "spawn",
-            "kind": kind,
-            "object": str(object_path),
-            "threads": threads,
-            "cpus": list(cpus) if cpus else None,
-            "limits": asdict(limits or Limits()),
-            "cwd": self._scratch.name,
-        }
-        theirs = [request_read, reply_write, output_write]
-        try:
-            pid = self._ask(spec, theirs)["pid"]
-        finally:
-            for fd in theirs:
-                os.close(fd)
-        self._living.add(pid)
-        watch = Watch(pid, cpus, cpu_clock_s)
-        return Session(self, pid, request_write, reply_read, output_read, call_timeout_s, watch)
-
-    def reap(self, pid: int) -> int:
-        """Kill a runner with all it started, and return how it had ended (a waitpid status)."""
-        self._living.discard(pid)
-        with contextlib.suppress(ProcessLookupError, PermissionError):
-            os.killpg(pid, signal.SIGKILL)
-        return int(self._ask({"op": "reap", "pid": pid, "living": sorted(self._living)})["status"])
-
-    def close(self) -> None:
-        self._control.close()
-        with contextlib.suppress(ProcessLookupError, PermissionError):
-            for pid in self._living:
-                os.killpg(pid, signal.SIGKILL)
-        try:
-            self._process.wait(timeout=5)
-        except subprocess.TimeoutExpired:
-            self._process.kill()
-            self._process.wait()
-        if self._process.stderr:
-            self._process.stderr.close()
-        self._scratch.cleanup()
-
-    def _wait_ready(self) -> None:
-        if self._ready:
-            return
-        self._control.settimeout(START_TIMEOUT_S)
-        try:
-            self._receive()
-        except (OSError, ValueError) as error:
-            self._process.kill()
-            said = self._process.stderr.read().decode(errors="replace") if self._process.stderr else ""
-            last = said.strip().splitlines()[-1:] or ["it ended without a word"]
-            raise KitError(f"the runner process could not import torch: {last[0]}") from error
-        self._ready = True
-
-    def _ask(self, message: Mapping[str, Any], fds: Sequence[int] = ()) -> dict[str, Any]:
-        try:
-            socket.send_fds(self._control, [json.dumps(message).encode()], fds)
-            return self._receive()
-        except (OSError, ValueError) as error:
-            raise KitError("the runner's parent process died; run the command again") from error
-
-    def _receive(self) -> dict[str, Any]:
-        line = b""
-        while not line.endswith(b"\n"):
-            chunk = self._control.recv(4096)
-            if not chunk:
-                raise ValueError("closed")
-            line += chunk
-        return json.loads(line)
-
-
 class Session:
     """One runner with one object loaded. Not reusable after a crash or time-out: `death` then says what happened."""
 
     def __init__(
         self,
-        zygote: Zygote,
+        reap: Callable[[int], Call],
         pid: int,
-        request_fd: int,
-        reply_fd: int,
-        output_fd: int,
+        pipes: tuple[int, int, int],
         call_timeout_s: float,
         watch: Watch,
+        scratch: Scratch,
     ) -> None:
-        self._zygote, self._pid = zygote, pid
-        self._request_fd, self._reply_fd, self._output_fd = request_fd, reply_fd, output_fd
-        self._open_fds = [request_fd, reply_fd, output_fd]
+        """`pipes` are our ends of the runner's: requests, replies, what it prints. `reap` kills it and says how it
+        had ended."""
+        self._reap, self._pid, self._scratch = reap, pid, scratch
+        self._request_fd, self._reply_fd, self._output_fd = pipes
+        self._open_fds = list(pipes)
         self._output_open = True
         self._captured = bytearray()
         self.output_total_bytes = 0
@@ -315,7 +184,7 @@ class Session:
             self._open_fds.remove(self._request_fd)
             self._drain_until_closed(time.monotonic() + 1.0)
             self.death = Call("crash", message="the session was closed")
-            self._zygote.reap(self._pid)
+            self._reap(self._pid)
         for fd in self._open_fds:
             os.close(fd)
         self._open_fds = []
@@ -354,9 +223,11 @@ class Session:
             incoming = Incoming()
             while not incoming.complete:
                 remaining_s = deadline - time.monotonic()
-                events = selector.select(remaining_s) if remaining_s > 0 else []
-                if not events:
+                if remaining_s <= 0:
                     raise RunnerDied(timed_out=True)
+                events = selector.select(min(remaining_s, SCRATCH_LOOK_S))
+                if not events:
+                    self._refuse_excess()
                 for key, _ in events:
                     if key.fd == self._request_fd:
                         self._send_some(selector, buffers)
@@ -367,9 +238,14 @@ class Session:
         wall_s = time.perf_counter() - started
         cpu_ended = cpu_clock_s(self._pid)
         self._freeze()
+        self._refuse_excess()
         self._watch.stopped()
         cpu_s = cpu_ended - cpu_started if cpu_started is not None and cpu_ended is not None else None
         return incoming.header, incoming.payload, wall_s, cpu_s
+
+    def _refuse_excess(self) -> None:
+        if excess := self._scratch.excess():
+            raise RunnerDied(excess=excess)
 
     def _send_some(self, selector: selectors.BaseSelector, buffers: list[memoryview]) -> None:
         try:
@@ -452,20 +328,16 @@ class Session:
         if not end.timed_out:
             self._resume()
             self._drain_until_closed(time.monotonic() + 0.2)
-            if not end.nonsense:
+            if not end.nonsense and not end.excess:
                 _wait_for_exit(self._pid)
-        status = self._zygote.reap(self._pid)
+        ended = self._reap(self._pid)
         if end.timed_out:
             return Call("timeout", wall_s=self.call_timeout_s)
         if end.nonsense:
             return Call("protocol", message=end.nonsense)
-        if os.WIFSIGNALED(status):
-            number = os.WTERMSIG(status)
-            return Call(
-                "crash",
-                signal_name=signal.Signals(number).name if number in set(signal.Signals) else str(number),
-            )
-        return Call("crash", message=f"exit({os.WEXITSTATUS(status)})")
+        if end.excess:
+            return Call("crash", message=end.excess)
+        return ended
 
     def _resume(self) -> None:
         with contextlib.suppress(ProcessLookupError):
