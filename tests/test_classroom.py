@@ -14,6 +14,7 @@ import signal
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 import zipfile
 from collections import Counter
@@ -27,6 +28,7 @@ from grader.errors import KitError, UsageError
 from grader.fingerprints import Fingerprints
 from grader.ledger import Entry, Record, Run
 from grader.report.progress import Progress, duration
+from grader.slot import Slot
 
 SMALL = ROOT / "tests" / "classes" / "small.yaml"
 ACTING = ROOT / "tests" / "classes" / "acting_worker.py"
@@ -504,6 +506,64 @@ def test_one_writer_at_a_time_and_a_dead_one_leaves_no_lock_and_no_scratch(tmp_p
     assert scratch.is_dir()
     with ledger.hold(tmp_path):
         assert not scratch.exists()
+
+
+# ---- the machine, shared or alone
+
+
+def test_timing_is_alone_and_is_not_starved_by_those_who_share(tmp_path: Path) -> None:
+    """Four who keep the room from ever being empty would starve the fifth until they end, were there no turnstile."""
+    sharing: set[int] = set()
+    entries = Counter[int]()
+    most, over = 2000, threading.Event()
+
+    def share(k: int) -> None:
+        slot = Slot(tmp_path)
+        while not over.is_set() and entries[k] < most:
+            with slot.shared():
+                sharing.add(k)
+                entries[k] += 1
+                time.sleep(0.003)
+                sharing.discard(k)
+
+    readers = [threading.Thread(target=share, args=(k,)) for k in range(4)]
+    for reader in readers:
+        reader.start()
+    alone, seen = Slot(tmp_path), []
+    for _ in range(10):
+        with alone.shared(), alone.exclusive():
+            seen.append(set(sharing))
+            time.sleep(0.005)
+            seen.append(set(sharing))
+    starved = max(entries.values()) >= most
+    over.set()
+    for reader in readers:
+        reader.join()
+    assert not starved
+    assert seen == [set()] * 20, "somebody was there during a timing"
+    assert len(entries) == 4
+
+
+def test_killed_process_gives_the_machine_back(tmp_path: Path) -> None:
+    script = (
+        "import sys, time; from pathlib import Path; from grader.slot import Slot\n"
+        "slot = Slot(Path(sys.argv[1]))\n"
+        "with slot.shared(), slot.exclusive():\n    print('alone', flush=True); time.sleep(60)\n"
+    )
+    holder = subprocess.Popen([sys.executable, "-c", script, str(tmp_path)], stdout=subprocess.PIPE, cwd=ROOT)
+    assert holder.stdout is not None and holder.stdout.readline() == b"alone\n"
+    entered = threading.Event()
+
+    def enter() -> None:
+        with Slot(tmp_path).shared():
+            entered.set()
+
+    waiting = threading.Thread(target=enter, daemon=True)
+    waiting.start()
+    assert not entered.wait(0.2)
+    holder.kill()
+    holder.communicate()
+    assert entered.wait(10)
 
 
 # ---- progress
