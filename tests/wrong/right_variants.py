@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from mutations import Mutation
+from grader.selftest.mutations import Mutation
 from wrong_kernels import (
     HEADS,
     J_TILES,

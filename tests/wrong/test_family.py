@@ -7,11 +7,11 @@ from pathlib import Path
 
 import pytest
 from family import judge
-from mutations import Mutation, apply, packed
+from grader.selftest.mutations import Mutation, apply, packed
 from right_variants import RIGHT
 from wrong_kernels import WRONG
 
-from grader.session import Zygote
+from grader.zygote import Zygote
 
 
 @pytest.fixture(scope="session")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from mutations import Mutation
+from grader.selftest.mutations import Mutation
 from wrong_accessors import ACCESSORS
 
 # What the mutations replace, by the names of the master's variables.
