@@ -15,7 +15,7 @@ from grader.results import EXIT_KIT, EXIT_PASS, EXIT_SUBMISSION, EXIT_USAGE
 from textgen import demo
 
 if TYPE_CHECKING:
-    from grader.session import Zygote
+    from grader.zygote import Zygote
 
 HERE = Path(__file__).resolve().parent
 #: A student waits at the screen: an undecided measurement ends sooner than in the class.
@@ -108,7 +108,7 @@ def run(arguments: list[str]) -> int:
     if demo.wanted(given):
         return demo.run(given, source_file, macros(given.defines))
     # Torch and the evaluator are imported only now, so that --help and a slip of the finger are answered at once.
-    from grader.session import Zygote
+    from grader.zygote import Zygote
 
     # First of all the process that the runners are forked from: it imports torch while we do everything else. A
     # sanitizer needs one of its own.

@@ -43,7 +43,8 @@ from grader.assignment import Part, load
 from grader.build import build
 from grader.measure import Round, Sample, TimePolicy, judge, play, sequential
 from grader.results import Timing
-from grader.session import Session, Zygote
+from grader.session import Session
+from grader.zygote import Zygote
 
 BLOCK_ROUNDS = 4
 PUBLISHED_ALLOWANCE_S = 0.015

@@ -13,7 +13,8 @@ from grader.build import Build
 from grader.errors import KitError
 from grader.events import Listener
 from grader.results import Diagnosis
-from grader.session import Session, Zygote
+from grader.session import Session
+from grader.zygote import Zygote
 
 SANITIZER_SLOWDOWN = 20
 

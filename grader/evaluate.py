@@ -16,15 +16,16 @@ from collections.abc import Callable, Iterable
 from contextlib import AbstractContextManager, ExitStack, nullcontext
 from pathlib import Path
 
-from grader import binding, integrity, machine, sandbox
+from grader import binding, integrity, machine
 from grader.assignment import Assignment, Part
 from grader.bench import Bench, Options
 from grader.build import Build, build
 from grader.events import BuildStarted, Built, Listener, PartDone, PartStarted
 from grader.judge import Judged
 from grader.results import Flag, PartResult, SubmissionResult
-from grader.session import Zygote
+from grader.sandbox import OPEN, Sandbox
 from grader.toolchain import describe as describe_toolchain
+from grader.zygote import Zygote
 
 
 def evaluate(
@@ -35,31 +36,37 @@ def evaluate(
     listener: Listener = lambda event: None,
     zygote: Zygote | None = None,
     exclusive: Callable[[], AbstractContextManager[object]] = nullcontext,
+    sandbox: Sandbox | None = None,
 ) -> SubmissionResult:
     """Build one source file and judge these parts of it, in order.
 
     `zygote` may be shared by many evaluations; without one each has its own. `exclusive()` is entered around whatever
-    is timed, so that many evaluations on one machine can take turns. Raises KitError when the machine or the kit
-    cannot judge at all, UsageError for a source that cannot be read or sizes that are too large; never for what the
-    submission does.
+    is timed, so that many evaluations on one machine can take turns. `sandbox` confines compiler and runners; without
+    one they have the zygote's, or limits alone. Raises KitError when the machine or the kit cannot judge at all,
+    UsageError for a source that cannot be read or sizes that are too large; never for what the submission does.
     """
+    sandbox = sandbox or (zygote.sandbox if zygote else OPEN)
     shape = {**assignment.defaults, **options.shape}
     for part in parts:
         binding.refuse_oversize(part, shape, assignment.inputs, assignment.limits.memory_gib)
     with ExitStack() as stack:
         if zygote is None and not options.sanitize:
             # Before the build and before the judge's own import of torch: it imports torch meanwhile.
-            zygote = stack.enter_context(Zygote())
+            zygote = stack.enter_context(Zygote(sandbox=sandbox))
         listener(BuildStarted(source))
         built = build(
-            source, defines=options.defines, sanitize=options.sanitize, timeout_s=assignment.limits.build_s
+            source,
+            defines=options.defines,
+            sanitize=options.sanitize,
+            timeout_s=assignment.limits.build_s,
+            sandbox=sandbox,
         )
         listener(Built(built))
         if options.sanitize:
             # AddressSanitizer has to be in the process before anything else: a zygote of its own.
             from grader import sanitize
 
-            zygote = stack.enter_context(Zygote(sanitize.environment(built)))
+            zygote = stack.enter_context(Zygote(sanitize.environment(built), sandbox))
         assert zygote is not None
         import_torch()
 
@@ -71,7 +78,7 @@ def evaluate(
         assignment=assignment.id,
         machine=machine.describe(),
         toolchain=describe_toolchain(),
-        sandbox=sandbox.describe(),
+        sandbox=zygote.sandbox.describe(),
         parts=results,
         flags=_flags(built, results, options),
         points=sum(result.points for result in results),

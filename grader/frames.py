@@ -14,11 +14,11 @@ PAYLOAD_LIMIT_BYTES = 1 << 32
 
 
 class RunnerDied(Exception):
-    """The runner closed its pipe or ran out of time; only `grader.session` sees this."""
+    """The runner closed its pipe, ran out of time or filled the disk; only `grader.session` sees this."""
 
-    def __init__(self, timed_out: bool = False, nonsense: str = "") -> None:
-        super().__init__(nonsense)
-        self.timed_out, self.nonsense = timed_out, nonsense
+    def __init__(self, timed_out: bool = False, nonsense: str = "", excess: str = "") -> None:
+        super().__init__(nonsense or excess)
+        self.timed_out, self.nonsense, self.excess = timed_out, nonsense, excess
 
 
 class Incoming:

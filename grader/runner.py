@@ -1,10 +1,10 @@
 """The untrusted side: a process that loads one shared object and answers calls over a pipe.
 
-Theory of operation. The judge starts this file as a script, isolated from the user's environment: it imports
-torch once and becomes the *zygote*, which holds no student code and no secret. On a `spawn` message it forks a
-*runner* with the pipe ends it was handed; the runner limits itself, loads the object and answers one request with
-one reply until its pipe closes. The judge stops it (SIGSTOP) between calls. Nothing that a runner says is believed
-beyond the bytes of its output, so this file needs no defence against the code it loads; it only has to be small.
+Theory of operation. A runner is forked from a process that has imported torch (`grader.nursery`), with the pipe ends
+that the judge handed over, and limits and locks itself before it comes here. It loads the object and answers one
+request with one reply until its pipe closes. The judge stops it (SIGSTOP) between calls. Nothing that a runner says is
+believed beyond the bytes of its output, so this file needs no defence against the code it loads; it only has to be
+small.
 
 A message in either direction is a frame: header length (u32) and payload length (u64), little endian, a JSON
 header, the payload. The first frame, from the runner, lists the functions that the object offers. Requests:
@@ -13,27 +13,19 @@ header, the payload. The first frame, from the runner, lists the functions that 
            are now
     table  the function called once for each row of a table (accessors) -> one number a row, then the tensor
 
-Imports nothing of the kit: it is all that a sandbox has to hold.
+Imports nothing of the kit: this file, the nursery and the lock are all of it that a sandbox has to hold.
 """
 
 from __future__ import annotations
 
-import contextlib
 import ctypes
-import gc
 import json
 import os
-import resource
-import signal
-import socket
 import struct
-import sys
 import time
-import warnings
 from typing import Any
 
 FRAME = struct.Struct("<IQ")
-PR_SET_PDEATHSIG, PR_SET_CHILD_SUBREAPER = 1, 36
 DTYPES = {"float32": 6, "float64": 7, "int64": 4}
 KIND_VOID, KIND_NUMBER, KIND_TENSOR, KIND_VECTOR, KIND_UNDEFINED = range(5)
 
@@ -362,126 +354,18 @@ def _describe(result: AbiResult) -> tuple[dict[str, Any], memoryview]:
     return header, memory_at(result.data, elements * width)
 
 
-# ---- becoming a runner
+def load(kind: str, path: str) -> Any:
+    """The object that a runner of this kind serves. Raises OSError or AttributeError when it cannot be loaded."""
+    return {"student": StudentObject, "raw": RawLibrary, "torch": lambda _: TorchFunction()}[kind](path)
 
 
-def limit_self(limits: dict[str, Any]) -> None:
-    """Resource limits, applied after the torch import and before the student's object is loaded."""
-    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
-    resource.setrlimit(resource.RLIMIT_FSIZE, (limits["file_bytes"],) * 2)
-    resource.setrlimit(resource.RLIMIT_NOFILE, (limits["open_files"],) * 2)
-    resource.setrlimit(resource.RLIMIT_CPU, (limits["cpu_s"],) * 2)
-    if limits["memory_bytes"] is not None:
-        ceiling = mapped_bytes() + limits["memory_bytes"]
-        with contextlib.suppress(ValueError, OSError):  # macOS has no such limit
-            resource.setrlimit(resource.RLIMIT_AS, (ceiling, ceiling))
-
-
-def mapped_bytes() -> int:
+def run(kind: str, path: str, request_fd: int, reply_fd: int) -> None:
+    """Load the object, say what it offers and serve requests until there are no more."""
     try:
-        with open("/proc/self/statm") as statm:
-            return int(statm.read().split()[0]) * os.sysconf("SC_PAGE_SIZE")
-    except OSError:
-        return 0
-
-
-def become_runner(spec: dict[str, Any], request_fd: int, reply_fd: int, output_fd: int) -> None:
-    """Everything between the fork and the first request. Never returns."""
-    os.setsid()
-    set_process_option(PR_SET_PDEATHSIG, signal.SIGKILL)
-    signal.signal(signal.SIGINT, signal.SIG_DFL)
-    signal.signal(signal.SIGPIPE, signal.SIG_DFL)
-    null = os.open(os.devnull, os.O_RDONLY)
-    os.dup2(null, 0)
-    os.dup2(output_fd, 1)
-    os.dup2(output_fd, 2)
-    os.chdir(spec.get("cwd", "/"))
-    # Both spellings: torch and the student's object may share one OpenMP runtime or have one each.
-    os.environ["OMP_NUM_THREADS"] = str(spec["threads"])
-    import torch
-
-    torch.set_num_threads(spec["threads"])
-    if spec["cpus"] and hasattr(os, "sched_setaffinity"):
-        os.sched_setaffinity(0, spec["cpus"])
-    limit_self(spec["limits"])
-    try:
-        loaded = {"student": StudentObject, "raw": RawLibrary, "torch": lambda _: TorchFunction()}[
-            spec["kind"]
-        ](spec["object"])
+        loaded = load(kind, path)
     except (OSError, AttributeError) as error:
         Served(None, request_fd, reply_fd).reply({"status": "load_error", "message": str(error)})
-        os._exit(0)
+        return
     served = Served(loaded, request_fd, reply_fd)
     served.reply({"status": "loaded", "functions": list(loaded.functions)})
     served.serve()
-    os._exit(0)
-
-
-def set_process_option(option: int, value: int) -> None:
-    if sys.platform == "linux":
-        ctypes.CDLL(None).prctl(option, value, 0, 0, 0)
-
-
-# ---- the zygote
-
-
-def zygote(control: socket.socket) -> None:
-    """Fork a runner for each `spawn`, reap and sweep up for each `reap`; when the judge ends, end all of them."""
-    # No death signal for the zygote itself: when the judge is killed it reads the end of `control`, and still sweeps.
-    set_process_option(PR_SET_CHILD_SUBREAPER, 1)
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
-    gc.disable()  # A tenth of the import, and a collection in a fork would copy every page.
-    sys.modules["numpy"] = None  # type: ignore[assignment]  # No runner needs it, and torch does without.
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        import torch
-        import torch.autograd.profiler
-    gc.freeze()
-    gc.enable()
-
-    control.sendall(json.dumps({"ready": torch.__version__}).encode() + b"\n")
-    while True:
-        message, fds, _, _ = socket.recv_fds(control, 1 << 16, 3)
-        if not message:
-            break
-        request = json.loads(message)
-        if request["op"] == "spawn":
-            pid = os.fork()
-            if pid == 0:
-                control.close()
-                try:
-                    become_runner(request, *fds)
-                finally:
-                    os._exit(70)
-            for fd in fds:
-                os.close(fd)
-            control.sendall(json.dumps({"pid": pid}).encode() + b"\n")
-        else:
-            _, status = os.waitpid(request["pid"], 0)
-            sweep(request["living"])
-            control.sendall(json.dumps({"status": status}).encode() + b"\n")
-    sweep([])
-    os._exit(0)  # tearing torch down takes longer than many a run
-
-
-def sweep(living: list[int]) -> None:
-    """Kill what a dead runner left behind: its orphans are the zygote's children now (subreaper)."""
-    for _ in range(100):
-        strays = [pid for pid in children() if pid not in living]
-        if not strays:
-            return
-        for pid in strays:
-            os.kill(pid, signal.SIGKILL)
-            os.waitpid(pid, 0)
-
-
-def children() -> list[int]:
-    try:
-        with open(f"/proc/self/task/{os.getpid()}/children") as listing:
-            return [int(pid) for pid in listing.read().split()]
-    except OSError:
-        return []
-
-
-if __name__ == "__main__":
-    zygote(socket.socket(fileno=int(sys.argv[1])))

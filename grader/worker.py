@@ -29,8 +29,9 @@ from grader.evaluate import evaluate, import_torch
 from grader.events import BuildStarted, Event, PartStarted
 from grader.report import result_json
 from grader.results import PartResult, SubmissionResult
-from grader.session import Zygote
+from grader.sandbox import Sandbox
 from grader.slot import Slot
+from grader.zygote import Zygote
 
 OUTPUT_KEPT_BYTES = 4 << 10
 """Of what a part's kernel printed, in a class's result files: three hundred floods would fill a disk."""
@@ -39,14 +40,13 @@ END_WITHIN_S = 3
 
 @dataclass(frozen=True)
 class Settings:
-    """What all workers of a run have in common. `tier` is the sandbox's, chosen once by the judge."""
+    """What all workers of a run have in common. `sandbox` is the judge's choice, as plain values."""
 
     config: str
     assignment_fingerprint: str
     seed: int | None
     timing: bool
-    tier: str | None
-    trust: bool
+    sandbox: Mapping[str, Any]
     slot: str
 
     def to_json(self) -> str:
@@ -88,6 +88,7 @@ class Worker:
     ) -> None:
         self.settings, self.assignment, self.say = settings, assignment, say
         self.slot = Slot(Path(settings.slot))
+        self.box = Sandbox(**settings.sandbox)
         self.zygote = self._new_zygote()
         self.part_id = ""
 
@@ -104,6 +105,7 @@ class Worker:
                     self.hear,
                     self.zygote,
                     exclusive=self.alone,
+                    sandbox=self.box,
                 )
         except (KitError, UsageError, OSError) as error:
             # Whatever it was, the next submission shall not meet the same zygote.
@@ -134,7 +136,7 @@ class Worker:
             yield
 
     def _new_zygote(self) -> Zygote:
-        return Zygote()
+        return Zygote(sandbox=self.box)
 
 
 def serve(requests: BinaryIO, say: Callable[[Mapping[str, Any]], None]) -> None:

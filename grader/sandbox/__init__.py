@@ -29,10 +29,12 @@ file system along, and processes can only be left behind in tier D, where the zy
 
 from grader.sandbox.command import Finished, run_limited
 from grader.sandbox.limits import GIB, Limits, process_limit
-from grader.sandbox.tiers import OPEN, Sandbox, Tier, choose
+from grader.sandbox.tiers import INSIDE, LOCK, OPEN, Sandbox, Tier, choose
 
 __all__ = [
     "GIB",
+    "INSIDE",
+    "LOCK",
     "OPEN",
     "Finished",
     "Limits",

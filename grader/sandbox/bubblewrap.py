@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from pathlib import Path
 
 #: What a zygote that is root needs to give its runners another uid, to end them and to clean up after them.
@@ -13,7 +13,7 @@ ZYGOTE_CAPABILITIES = ("CAP_SETUID", "CAP_SETGID", "CAP_KILL", "CAP_CHOWN", "CAP
 def command(
     program: str,
     *,
-    read: Iterable[Path],
+    read: Collection[Path],
     places: Mapping[Path, str],
     write: Iterable[Path] = (),
     own_user_namespace: bool,
@@ -41,6 +41,9 @@ def command(
     # The device folder's own file system has no bound: what may be written lies in two that have.
     line += [*size, "--perms", "1777", "--tmpfs", "/dev/shm", "--remount-ro", "/dev"]
     line += [*size, "--perms", "1777", "--tmpfs", "/tmp"]
+    for folder in dict.fromkeys([*(path.parent for path in read), *map(os.path.dirname, places.values())]):
+        # What bwrap makes on the way to a file is otherwise closed to other users.
+        line += ["--dir", str(folder)]
     for path in read:
         line += _seen(path)
     for outside, inside in places.items():

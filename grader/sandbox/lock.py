@@ -14,12 +14,13 @@ import ctypes
 import json
 import os
 import resource
+import signal
 import socket
 import struct
 import sys
 from typing import Any
 
-PR_SET_NO_NEW_PRIVS = 38
+PR_SET_PDEATHSIG, PR_SET_NO_NEW_PRIVS = 1, 38
 SECCOMP_SET_MODE_FILTER = 1
 #: TSYNC binds every thread. SPEC_ALLOW: kernels before 5.16 slow a filtered process down against Spectre otherwise.
 SECCOMP_FLAGS = (1 | 4, 1)
@@ -60,6 +61,9 @@ def enter(lock: dict[str, Any]) -> None:
         os.setgroups([])
         os.setresgid(lock["uid"], lock["uid"], lock["uid"])
         os.setresuid(lock["uid"], lock["uid"], lock["uid"])
+    if sys.platform == "linux":
+        # To end with one's parent is a promise that a change of uid takes back.
+        check(libc.prctl(PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0), "death signal")
     drop_capabilities()
     if ruleset is not None:
         check(system_call(LANDLOCK_RESTRICT, ruleset, 0), "landlock")

@@ -11,7 +11,6 @@ from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from pathlib import Path
 
-from grader.selftest.mutations import Mutation, apply, packed
 from right_variants import RIGHT
 from wrong_kernels import WRONG
 
@@ -19,6 +18,7 @@ from grader import assignment
 from grader.bench import Options
 from grader.evaluate import evaluate
 from grader.results import PartResult
+from grader.selftest.mutations import Mutation, apply, packed
 from grader.zygote import Zygote
 
 ROOT = Path(__file__).resolve().parents[2]

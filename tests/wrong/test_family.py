@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 from family import judge
-from grader.selftest.mutations import Mutation, apply, packed
 from right_variants import RIGHT
 from wrong_kernels import WRONG
 
+from grader.selftest.mutations import Mutation, apply, packed
 from grader.zygote import Zygote
 
 

@@ -1,0 +1,193 @@
+"""The process that runners are forked from: Python with torch imported, no student code and no secret.
+
+Theory of operation. The judge starts this file as a script, isolated from the user's environment and, in a sandbox,
+from the user's files. It imports torch once and then does what it is told over a socket: `spawn` forks a runner, which
+is handed its pipe ends and a fresh folder, limits and locks itself, and only then turns to the student's object;
+`reap` waits for one, kills what it left and removes its folder. When the judge is gone, so are all of them.
+
+Each message is one JSON object. Imports nothing of the kit: the two files that it needs are named at its start.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import gc
+import importlib.util
+import json
+import os
+import shutil
+import signal
+import socket
+import sys
+import time
+import warnings
+from pathlib import Path
+from typing import Any
+
+PR_SET_PDEATHSIG, PR_SET_CHILD_SUBREAPER = 1, 36
+SWEEP_WITHIN_S = 10.0
+
+
+def serve(control: socket.socket, runner: Any, lock: Any) -> None:
+    """Fork a runner for each `spawn`, reap and sweep up for each `reap`; when the judge ends, end all of them."""
+    # No death signal for the zygote itself: when the judge is killed it reads the end of `control`, and still sweeps.
+    set_process_option(PR_SET_CHILD_SUBREAPER, 1)
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    gc.disable()  # A tenth of the import, and a collection in a fork would copy every page.
+    sys.modules["numpy"] = None  # type: ignore[assignment]  # No runner needs it, and torch does without.
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        import torch
+        import torch.autograd.profiler
+    gc.freeze()
+    gc.enable()
+
+    answer(control, {"ready": torch.__version__})
+    while True:
+        request, fds = next_request(control)
+        if request is None:
+            break
+        if request["op"] == "spawn":
+            spawn(control, request, runner, lock, fds)
+        else:
+            _, status = os.waitpid(request["pid"], 0)
+            sweep(request["living"])
+            remove(request["scratch"])
+            answer(control, {"status": status})
+    sweep([])
+    os._exit(0)  # tearing torch down takes longer than many a run
+
+
+def next_request(control: socket.socket) -> tuple[dict[str, Any] | None, list[int]]:
+    """One line of the judge's and the pipe ends that came with it; None when the judge is gone."""
+    message, fds, _, _ = socket.recv_fds(control, 1 << 20, 3)
+    while message and not message.endswith(b"\n"):
+        more = control.recv(1 << 20)
+        message = message + more if more else b""
+    return (json.loads(message) if message else None), fds
+
+
+def answer(control: socket.socket, message: dict[str, Any]) -> None:
+    control.sendall(json.dumps(message).encode() + b"\n")
+
+
+def spawn(control: socket.socket, request: dict[str, Any], runner: Any, lock: Any, fds: list[int]) -> None:
+    """Fork a runner with a fresh folder to work in."""
+    try:
+        os.mkdir(request["scratch"], 0o700)
+        if request["uid"] is not None:
+            os.chown(request["scratch"], request["uid"], request["uid"])
+        pid = os.fork()
+    except OSError as error:
+        answer(control, {"error": str(error)})
+        pid = -1
+    if pid == 0:
+        try:
+            # The kernel tells the judge who sent this: in a process namespace the two know it by different numbers.
+            answer(control, {"pid": os.getpid()})
+            control.close()
+            become_runner(request, runner, lock, *fds)
+        except BaseException as error:
+            os.write(2, f"the runner could not start: {error}\n".encode())
+        finally:
+            os._exit(70)
+    for fd in fds:
+        os.close(fd)
+
+
+def become_runner(
+    spec: dict[str, Any], runner: Any, lock: Any, request_fd: int, reply_fd: int, output_fd: int
+) -> None:
+    """Everything between the fork and the first request. Never returns."""
+    os.setsid()
+    set_process_option(PR_SET_PDEATHSIG, signal.SIGKILL)
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
+    signal.signal(signal.SIGPIPE, signal.SIG_DFL)
+    null = os.open(os.devnull, os.O_RDONLY)
+    os.dup2(null, 0)
+    os.dup2(output_fd, 1)
+    os.dup2(output_fd, 2)
+    os.chdir(spec["scratch"])
+    # Both spellings: torch and the student's object may share one OpenMP runtime or have one each.
+    os.environ["OMP_NUM_THREADS"] = str(spec["threads"])
+    import torch
+
+    torch.set_num_threads(spec["threads"])
+    if spec["cpus"] and hasattr(os, "sched_setaffinity"):
+        os.sched_setaffinity(0, spec["cpus"])
+    lock.limit(spec["limits"])
+    if spec["lock"] is not None:
+        # All that was imported and opened before stays; the student's object is the first thing to be loaded after.
+        lock.enter(spec["lock"])
+    runner.run(spec["kind"], spec["object"], request_fd, reply_fd)
+    os._exit(0)
+
+
+def set_process_option(option: int, value: int) -> None:
+    if sys.platform == "linux":
+        ctypes.CDLL(None).prctl(option, value, 0, 0, 0)
+
+
+def sweep(living: list[int]) -> None:
+    """Kill what a dead runner left behind: its orphans are the zygote's children now (subreaper).
+
+    They are stopped before they are killed, since what is stopped starts no others meanwhile.
+    """
+    deadline = time.monotonic() + SWEEP_WITHIN_S
+    while strays := [pid for pid in children(os.getpid()) if pid not in living]:
+        if time.monotonic() > deadline:
+            return
+        family = descendants(strays)
+        for number in (signal.SIGSTOP, signal.SIGKILL):
+            for pid in family:
+                with contextlib.suppress(OSError):
+                    os.kill(pid, number)
+        for pid in strays:
+            with contextlib.suppress(OSError):
+                os.waitpid(pid, 0)
+
+
+def descendants(pids: list[int]) -> list[int]:
+    found = list(pids)
+    for pid in found:  # grows on the way
+        found += children(pid)
+    return found
+
+
+def children(pid: int) -> list[int]:
+    found: list[int] = []
+    with contextlib.suppress(OSError):
+        for task in os.listdir(f"/proc/{pid}/task"):
+            with open(f"/proc/{pid}/task/{task}/children") as listing:
+                found += [int(child) for child in listing.read().split()]
+    return found
+
+
+def remove(folder: str) -> None:
+    """Remove a runner's folder, whatever rights it has given to what is in it."""
+    for parent, folders, _ in os.walk(folder):
+        for name in folders:
+            path = os.path.join(parent, name)
+            if not os.path.islink(path):
+                os.chmod(path, 0o700)
+    shutil.rmtree(folder, ignore_errors=True)
+
+
+def load_file(path: str) -> Any:
+    """One of the kit's files, of which the inside of a sandbox has no package."""
+    spec = importlib.util.spec_from_file_location(Path(path).stem, path)
+    assert spec is not None and spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def main() -> None:
+    """nursery.py SOCKET RUNNER LOCK: the judge's socket as a number, and where runner.py and lock.py are."""
+    runner, lock = (load_file(path) for path in sys.argv[2:4])
+    serve(socket.socket(fileno=int(sys.argv[1])), runner, lock)
+
+
+if __name__ == "__main__":
+    main()
