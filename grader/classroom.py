@@ -10,33 +10,29 @@ reports are written at the end and when the judge is interrupted; after a `kill 
 from __future__ import annotations
 
 import secrets
-import signal
 import sys
 from collections import Counter
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
-from datetime import datetime, timezone
+from collections.abc import Sequence
+from contextlib import closing
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from types import FrameType
-from typing import Any, TextIO
+from typing import TextIO
 
 from grader import fingerprints, gradebook, ledger, sandbox, submission
 from grader.assignment import Assignment, load
 from grader.build import HEADER_TIMEOUT_S
-from grader.errors import KitError, UsageError
-from grader.executor import Done, Executor, Failed, Happening, Job, LocalExecutor, Phase
+from grader.errors import UsageError
+from grader.executor import LocalExecutor
 from grader.fingerprints import Fingerprints
-from grader.ledger import Entry, History, Ledger, Record, Run
+from grader.grading import Grading, Interruption, Planned, now
+from grader.ledger import Entry, History, Record, Run
 from grader.report.progress import Progress, counted
 from grader.results import EXIT_KIT, EXIT_PASS
+from grader.sandbox import Sandbox
 from grader.submission import Submission
 from grader.worker import Settings
 
 EXIT_INTERRUPTED = 130
-MOST_UNFIT, MOST_FAILED = 2, 1
-"""How often a submission goes back into the queue: after an unsteady machine, after a failure of the kit."""
-MOST_ALIKE = 3
-"""Submissions that may fail in the same words, with no verdict yet, before the machine is to blame for it."""
 CALLS_OF_A_STEP = 200
 """No step of the work makes more calls than this: two measurements of 24 rounds of four."""
 NAMES_TOLD = 5
@@ -60,15 +56,6 @@ class Wanted:
     trust: bool = False
     tier: str | None = None
     manual: Path | None = None
-
-
-@dataclass(frozen=True)
-class Planned:
-    """One submission to grade, and why if it was graded before."""
-
-    submission: Submission
-    fingerprints: Fingerprints
-    reason: str
 
 
 def run(wanted: Wanted, stream: TextIO = sys.stdout, command: Sequence[str] = ()) -> int:
@@ -104,8 +91,9 @@ def run(wanted: Wanted, stream: TextIO = sys.stdout, command: Sequence[str] = ()
         tell(f"{len(submissions)} submissions, sandbox tier {box.tier}, seed {assignment.seed}", stream)
         tell_plan(wanted, submissions, todo, history, stream)
         book.open_run(start, [entry_of(item) for item in submissions])
-        with Progress(len(todo), stream) as progress:
-            grade(wanted, start, assignment, book, todo, progress, interruption, command)
+        executor = executor_for(wanted, start, assignment, box, book.scratch, command)
+        with closing(executor), Progress(len(todo), stream) as progress:
+            Grading(book, progress, todo).drive(executor, interruption)
         history = ledger.read(wanted.out)
         for note in gradebook.write_reports(wanted.out, assignment, history, by_hand):
             tell(f"note: {note}", stream)
@@ -219,156 +207,28 @@ def shortened(names: Sequence[str]) -> str:
 # ---- during
 
 
-def grade(
-    wanted: Wanted,
-    start: Run,
-    assignment: Assignment,
-    book: Ledger,
-    todo: list[Planned],
-    progress: Progress,
-    interruption: Interruption,
-    command: Sequence[str],
-) -> None:
-    """Get every planned submission onto the ledger, unless interrupted."""
-    grading = Grading(book, progress, todo)
-    grading.record_unreadable()
-    if not grading.jobs:
-        return
-    slot = book.scratch / "slot"
+def executor_for(
+    wanted: Wanted, start: Run, assignment: Assignment, box: Sandbox, scratch: Path, command: Sequence[str]
+) -> LocalExecutor:
+    """Workers on this machine, none of them started yet."""
+    slot = scratch / "slot"
     slot.mkdir(mode=0o700)
-    executor = LocalExecutor(
-        Settings(
-            config=start.config,
-            assignment_fingerprint=start.assignment_fingerprint,
-            seed=start.seed,
-            timing=start.timing,
-            tier=start.sandbox,
-            trust=wanted.trust,
-            slot=str(slot),
-        ),
-        book.scratch,
-        workers=min(wanted.workers, len(grading.jobs)),
-        silence_s=HEADER_TIMEOUT_S + assignment.limits.build_s + CALLS_OF_A_STEP * assignment.limits.call_s,
+    settings = Settings(
+        config=start.config,
+        assignment_fingerprint=start.assignment_fingerprint,
+        seed=start.seed,
+        timing=start.timing,
+        sandbox=asdict(box),
+        slot=str(slot),
+    )
+    limits = assignment.limits
+    return LocalExecutor(
+        settings,
+        scratch,
+        workers=wanted.workers,
+        silence_s=HEADER_TIMEOUT_S + limits.build_s + CALLS_OF_A_STEP * limits.call_s,
         **({"command": command} if command else {}),
     )
-    try:
-        grading.drive(executor, interruption)
-    finally:
-        executor.close()
-
-
-class Grading:
-    """The submissions of one run on their way to the ledger."""
-
-    def __init__(self, book: Ledger, progress: Progress, todo: Sequence[Planned]) -> None:
-        self.book, self.progress = book, progress
-        self.planned = {item.submission.id: item for item in todo}
-        self.jobs = {
-            item.submission.id: Job(item.submission.id, item.submission.source)
-            for item in todo
-            if item.submission.source is not None
-        }
-        self.unfit: Counter[str] = Counter()
-        self.failed: Counter[str] = Counter()
-        self.faults: Counter[str] = Counter()
-        self.any_verdict = False
-
-    def record_unreadable(self) -> None:
-        """What could not be unpacked or holds no source needs no worker: that is its verdict."""
-        for name, item in self.planned.items():
-            if name not in self.jobs:
-                self.finish(name, 0.0, trouble=item.submission.error or "no source file", fault="submission")
-
-    def drive(self, executor: Executor, interruption: Interruption) -> None:
-        for job in self.jobs.values():
-            executor.submit(job)
-        for happening in executor.results():
-            if happening is not None:
-                self.take(happening, executor)
-            if interruption.asked:
-                return
-
-    def take(self, happening: Happening, executor: Executor) -> None:
-        name = happening.submission_id
-        if isinstance(happening, Phase):
-            self.progress.phase(name, happening.text)
-        elif isinstance(happening, Failed):
-            self.failed[name] += 1
-            if self.failed[name] <= MOST_FAILED:
-                self.progress.again(name, happening.why)
-                executor.submit(self.jobs[name])
-            else:
-                self.finish(name, 0.0, trouble=happening.why, fault="kit")
-                self.give_up_if_hopeless(happening)
-        elif happening.unfit and self.unfit[name] < MOST_UNFIT:
-            self.unfit[name] += 1
-            self.progress.again(name, "the machine was too unsteady to time it")
-            executor.submit(self.jobs[name])
-        else:
-            self.finish(name, happening.seconds, happening)
-            self.any_verdict = True
-
-    def give_up_if_hopeless(self, failed: Failed) -> None:
-        """A missing compiler fails three hundred submissions alike; a submission that kills workers only itself."""
-        self.faults[failed.why] += not failed.died
-        if not self.any_verdict and self.faults[failed.why] >= MOST_ALIKE:
-            raise KitError(
-                f"nothing can be graded here: {failed.why}; `python -m grader doctor` may know more"
-            )
-
-    def finish(
-        self, name: str, seconds: float, done: Done | None = None, *, trouble: str = "", fault: Any = ""
-    ) -> None:
-        """Put one on record, and only then show it."""
-        item, result = self.planned[name], done.result if done else None
-        record = Record(
-            submission_id=name,
-            fingerprints=item.fingerprints,
-            at=now(),
-            seconds=seconds,
-            attempt=1 + self.unfit[name] + min(self.failed[name], MOST_FAILED),
-            trouble=trouble,
-            fault=fault,
-            reason=item.reason,
-            **(light(result) if result else {}),
-        )
-        self.book.finish(record, result, item.submission.path)
-        points = f"{record.points:g} of {record.max_points:g} points"
-        self.progress.finished(name, record.verdicts, points, trouble)
-
-
-def light(result: Mapping[str, Any]) -> dict[str, Any]:
-    """What a ledger's line holds of a result."""
-    return {
-        "sha256": result["submission"]["sha256"],
-        "verdicts": {part["id"]: part["verdict"] for part in result["parts"]},
-        "points": result["points"],
-        "max_points": result["max_points"],
-    }
-
-
-class Interruption:
-    """Ctrl-C, a hang-up or a polite kill: the first is remembered and heeded at the next tick, another one is obeyed
-    at once."""
-
-    SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
-
-    def __init__(self) -> None:
-        self.asked = 0
-        self._before: list[Any] = []
-
-    def __enter__(self) -> Interruption:
-        self._before = [signal.signal(number, self._hear) for number in self.SIGNALS]
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        for number, handler in zip(self.SIGNALS, self._before, strict=True):
-            signal.signal(number, handler)
-
-    def _hear(self, _number: int, _frame: FrameType | None) -> None:
-        self.asked += 1
-        if self.asked > 1:
-            raise KeyboardInterrupt
 
 
 # ---- after
@@ -396,7 +256,3 @@ def conclude(wanted: Wanted, history: History, interrupted: bool, stream: TextIO
     if interrupted:
         return EXIT_INTERRUPTED
     return EXIT_PASS if len(records) - len(failed) == len(asked) else EXIT_KIT
-
-
-def now() -> str:
-    return datetime.now(timezone.utc).isoformat(timespec="seconds")

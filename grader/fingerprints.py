@@ -15,9 +15,9 @@ REFERENCE = KIT.parent / "module_ref_stub"
 KIT_SUFFIXES = {".py", ".h", ".cpp", ".map"}
 #: Rooms that show, store or compare verdicts but cannot change one; all other sources of the kit count.
 TELLING_ROOMS = {
-    "report", "archive", "submission", "__main__.py", "agreement.py", "classroom.py", "doctor.py", "executor.py",
-    "fingerprints.py", "gradebook.py", "gradescope.py", "ledger.py", "manual.py", "orphans.py", "selftest.py",
-    "similar.py", "slot.py", "solo.py", "tokens.py",
+    "report", "archive", "doctor", "submission", "__main__.py", "agreement.py", "classroom.py", "executor.py",
+    "fingerprints.py", "gradebook.py", "grading.py", "gradescope.py", "ledger.py", "manual.py", "orphans.py",
+    "selftest.py", "similar.py", "slot.py", "solo.py", "tokens.py",
 }  # fmt: skip
 
 

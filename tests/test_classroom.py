@@ -147,26 +147,25 @@ def test_killed_judge_resumes_to_the_same_grades_and_grades_nothing_twice(
 
     moments = random.Random(149)
     kills = 0
-    for k in range(2):
-        acting.out = tmp_path / f"out{k}"
-        while True:
-            judge = acting.start(seed=1)
-            goal = len(acting.recorded()) + moments.randrange(5)
-            while judge.poll() is None and len(acting.recorded()) < goal:
-                time.sleep(0.002)
-            time.sleep(moments.uniform(0, 0.1))
-            finished = set(acting.recorded())
-            if judge.poll() is not None:
-                break
-            judge.kill()
-            judge.communicate()
-            kills += 1
-            assert gone(acting.state), "workers outlive their judge"
-            assert finished <= set(acting.recorded()), "a kill lost what was finished"
-        assert judge.returncode == 0, "".join(judge.communicate())
+    acting.out = tmp_path / "killed"
+    while True:
+        judge = acting.start(seed=1)
+        goal = len(acting.recorded()) + moments.randrange(4)
+        while judge.poll() is None and len(acting.recorded()) < goal:
+            time.sleep(0.002)
+        time.sleep(moments.uniform(0, 0.1))
+        finished = set(acting.recorded())
+        if judge.poll() is not None:
+            break
+        judge.kill()
         judge.communicate()
-        assert (acting.out / "grades.csv").read_bytes() == expected
-        assert acting.recorded() == dict.fromkeys([*names, "broken"], 1), "graded twice"
+        kills += 1
+        assert gone(acting.state), "workers outlive their judge"
+        assert finished <= set(acting.recorded()), "a kill lost what was finished"
+    assert judge.returncode == 0, "".join(judge.communicate())
+    judge.communicate()
+    assert (acting.out / "grades.csv").read_bytes() == expected
+    assert acting.recorded() == dict.fromkeys([*names, "broken"], 1), "graded twice"
     assert kills >= 5
     assert not list(Path(tempfile.gettempdir()).glob("gpt149-class-*")), "a scratch folder is left"
 
@@ -284,7 +283,7 @@ def test_interrupted_class_leaves_valid_reports_and_says_how_to_go_on(
 
 def test_judge_s_memory_does_not_grow_with_the_class(acting: Class) -> None:
     peaks_kib = []
-    for count in (10, 100):
+    for count in (10, 60):
         for k in range(count):
             acting.add(f"student{k:03d}", "slow", *["a line that the kernel prints"] * 200)
         code, said = acting.run()

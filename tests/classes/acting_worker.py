@@ -25,6 +25,8 @@ STATE = Path(os.environ["ACTING_STATE"])
 
 
 class NoZygote:
+    def __init__(self, sandbox: Any) -> None: ...
+
     def close(self) -> None: ...
 
 
