@@ -20,7 +20,7 @@ APART = 0.05
 def findings(config: Path) -> list[Finding]:
     """One for each clock that a part of the assignment is timed by."""
     from grader.assignment import load
-    from grader.session import Zygote
+    from grader.zygote import Zygote
 
     assignment = load(config)
     found = []

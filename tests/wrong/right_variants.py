@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from grader.selftest.mutations import Mutation
 from wrong_kernels import (
     HEADS,
     J_TILES,
@@ -13,6 +12,8 @@ from wrong_kernels import (
     STORE_L,
     THREAD_ROW,
 )
+
+from grader.selftest.mutations import Mutation
 
 ALLOCATE = "torch::Tensor OTensor = at::zeros({B, H, N, d}, at::kFloat);"
 FORMAT_O = "std::vector<float> O = formatTensor(OTensor);"

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from grader.selftest.mutations import Mutation
 from wrong_accessors import ACCESSORS
+
+from grader.selftest.mutations import Mutation
 
 # What the mutations replace, by the names of the master's variables.
 READ_Q = "fourDimRead(Q, b, h, i, k, H, N, d)"

@@ -1,0 +1,105 @@
+"""The self-test finds what is wrong with a judge, and says what then cannot be trusted."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import pytest
+
+from grader import assignment, sandbox, selftest
+from grader.errors import UsageError
+from grader.regions import strip_solution
+from grader.results import Diagnosis, Flag, PartResult, SubmissionResult, Timing
+from grader.selftest import cases, trials
+from grader.selftest.mutations import Mutation, apply, packed
+from grader.selftest.trials import Trial
+from grader.zygote import Zygote
+
+CONFIG = Path(__file__).resolve().parents[1] / "configs" / "gpt149.yaml"
+
+
+def part(verdict: str, *flags: str, ratio: float = 1.0, points: float = 10.0) -> PartResult:
+    timing = Timing(10.0, 10.0 * ratio, ratio, (ratio, ratio), 0.98, 8, "cpu", 1.1, "pass", 1.0, True, flags)
+    told = None if verdict == "pass" else Diagnosis("code", "its words")
+    return PartResult("part1", "Part", verdict, points, 10.0, time=timing, diagnosis=told)  # type: ignore[arg-type]
+
+
+def result(*parts: PartResult, flags: tuple[Flag, ...] = ()) -> SubmissionResult:
+    return SubmissionResult("module", "", "gpt149", {}, {}, {}, parts, flags)
+
+
+def test_every_case_fits_the_master_and_every_part_has_one(master: str) -> None:
+    for group in packed(cases.WRONG):
+        assert apply(master, group) != apply(master, [])
+    assert apply(master, [cases.SLOW]) != apply(master, [])
+    parts = {each.id for each in assignment.load(CONFIG).parts if not each.is_torch}
+    assert {bug.part for bug in cases.WRONG} == parts
+
+
+def test_what_counts_against_the_machine() -> None:
+    assert not list(trials.master_faults(result(part("pass"), part("slow"))))
+    assert "its words" in next(trials.master_faults(result(part("wrong"))))
+    accused = result(part("pass"), flags=(Flag("torch_operator", "calls torch", "review"), Flag("undecided")))
+    assert list(trials.master_faults(accused)) == ["flagged: calls torch"]
+    assert not list(trials.time_faults(result(part("pass"), part("pass", "not_graded"))))
+    assert len(list(trials.time_faults(result(part("slow"), part("pass", "machine_unfit"))))) == 2
+    assert not list(trials.slow_faults(result(part("slow"))))
+    assert "1.02 times" in next(trials.slow_faults(result(part("pass", ratio=1.02))))
+
+
+def test_each_row_is_tried_with_few_files() -> None:
+    @dataclass(frozen=True)
+    class Row:
+        row: str
+
+    @dataclass(frozen=True)
+    class File:
+        threats: dict[str, Row]
+
+    def file(*rows: str) -> File:
+        return File({f"part{k}": Row(row) for k, row in enumerate(rows)})
+
+    files = [file("A1"), file("A1", "A2", ""), file("A2", "B1"), file("B1"), file("C1")]
+    chosen = trials.one_for_each_row(files)
+    assert chosen == [files[1], files[2], files[4]]
+
+
+def test_the_conclusion_is_told_group_by_group(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    fine = [Trial(group, "one", (), 1.0) for group in ("right kernels", "wrong kernels", "times")]
+    for made, code in ((fine, 0), ([*fine, Trial("times", "two", ("called slow",), 0.5)], 3)):
+        monkeypatch.setattr(trials, "trials", lambda *_, made=made, **__: iter(made))
+        assert selftest.main(["--tier", "D", "--trust"]) == code
+    told = capsys.readouterr().out
+    assert "called slow" in told and "NOT TRUSTED  verdicts on time: 1 of 2" in told
+    assert "trusted      that wrong work is found: 1 of 1" in told
+    assert "NOT TRIED    that submissions can be run without harm" in told
+
+
+def test_a_starter_is_no_master(tmp_path: Path, master: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "module.cpp").write_text(strip_solution(master))
+    monkeypatch.setattr(trials, "MASTER", tmp_path / "module.cpp")
+    with pytest.raises(UsageError, match="needs the master"):
+        next(trials.trials(assignment.load(CONFIG), sandbox.OPEN, tmp_path))
+
+
+@pytest.fixture
+def bench(tmp_path: Path) -> Iterator[trials.Bench]:
+    course = assignment.load(CONFIG)
+    course = replace(course, parts=tuple(replace(each, cases=each.cases[:3]) for each in course.parts))
+    with Zygote() as zygote:
+        yield trials.Bench(course, sandbox.OPEN, zygote, tmp_path)
+
+
+def test_a_judge_that_misses_a_bug_is_found_out(
+    bench: trials.Bench, master: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Two bugs are judged for real; the second is none, so a judge that passes it looks as one that misses it."""
+    no_bug = Mutation("no bug at all", "part2", (("/ rowSum", "* (1.0f / rowSum)"),))
+    found = next(bug for bug in cases.WRONG if bug.part == "part1")
+    monkeypatch.setattr(cases, "WRONG", (found, no_bug))
+    made = {trial.name: trial.faults for trial in trials.wrong_kernels(bench, master)}
+    assert made == {f"part1: {found.name}": (), "part2: no bug at all": ("it is pass",)}
