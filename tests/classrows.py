@@ -10,6 +10,7 @@ import random
 from collections.abc import Iterator
 from dataclasses import replace
 from datetime import datetime, timedelta, timezone
+from functools import cache
 from pathlib import Path
 
 from grader.assignment import Assignment, load
@@ -71,6 +72,7 @@ WORDS = {
 NAMES = ("published ramp", "random", "ragged", "one row", "one-hot values", "permuted keys")
 
 
+@cache
 def assignment() -> Assignment:
     return load(ROOT / "configs" / "gpt149.yaml")
 
@@ -247,7 +249,7 @@ def student(k: int, draw: random.Random) -> Row:
     for number, (part_id, title, points) in enumerate(PARTS):
         lost = draw.random() > skill + 0.25 - 0.06 * number
         verdict: Verdict = (
-            draw.choice(("wrong", "wrong", "wrong", "crash", "timeout", "missing")) if lost else "pass"
+            draw.choice(("wrong",) * 6 + ("crash", "crash", "timeout", "missing")) if lost else "pass"
         )
         ratio = math.exp(draw.gauss(0.0, 0.06)) * (draw.uniform(1.3, 4) if draw.random() < 0.06 else 1)
         if broken:
@@ -286,7 +288,10 @@ def absurd_rows() -> list[Row]:
     rows = []
     for k, name in enumerate(ABSURD_NAMES):
         verdict = VERDICTS[k % len(VERDICTS)]
-        parts = tuple(part(i, title, points, verdict, ratio=0.8 + 0.2 * k) for i, title, points in PARTS)
+        parts = tuple(
+            part(i, title, points, verdict, ratio=0.8 + 0.2 * k, timed=i.startswith("part"))
+            for i, title, points in PARTS
+        )
         hostile = replace(
             parts[2],
             output="\x1b[2J\x1b]0;title\x07<script>alert(2)</script>\r\n=1+1\n" * 400,
