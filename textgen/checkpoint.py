@@ -145,7 +145,7 @@ def _own_config(path: Path, metadata: Mapping[str, str]) -> Config:
 
 
 def _from_nanogpt(path: Path) -> tuple[dict[str, Tensor], Config]:
-    """{'model': tensors, 'model_args': sizes, ...} as nanoGPT's train.py saves it; only tensors and numbers are read."""
+    """{'model': tensors, 'model_args': sizes, ...} as nanoGPT's train.py saves it; only data is read."""
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
@@ -228,7 +228,7 @@ def _gpt2_config(path: Path, tensors: Mapping[str, Tensor]) -> Config:
 
 
 def _gpt2_heads(path: Path, n_embd: int) -> int:
-    """From the config.json that is published beside the weights; without it, heads of 64 channels as in all of GPT-2."""
+    """From the config.json that is published beside the weights; without it, heads of 64 channels as in GPT-2."""
     beside = path.with_name("config.json")
     if not beside.is_file():
         return max(1, n_embd // GPT2_HEAD_SIZE)

@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from grader.errors import UsageError
 from grader.results import EXIT_PASS, EXIT_SUBMISSION
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
     from grader.assignment import Assignment, Part
     from grader.bench import Bench
-    from grader.session import Zygote
+    from grader.zygote import Zygote
     from textgen.checkpoint import Loaded
     from textgen.generate import Tally
     from textgen.kernel import Prefill, StudentKernel
@@ -180,7 +180,7 @@ def run(
     `find_source` turns --module and the assignment's file name into the file to build. Raises UsageError, KitError.
     """
     wish = read_wish(given)
-    from grader.session import Zygote
+    from grader.zygote import Zygote
 
     # First of all the process that the runner is forked from: it imports torch while we do the same.
     with Zygote() as zygote, ExitStack() as stack:
@@ -263,13 +263,14 @@ class Stage:
         self.window = wish.window or (config.block_size if learned else DEFAULT_WINDOW)
         if learned and wish.length > config.block_size:
             raise UsageError(
-                f"{self.loaded.name} knows {config.block_size} positions: a text of {wish.length} tokens is too long for it"
+                f"{self.loaded.name} knows {config.block_size} positions: {wish.length} tokens of text are too many"
             )
         rows = [self.loaded.words.encode(prompt) for prompt in wish.prompts]
         lengths = sorted({len(row) for row in rows})
         if len(lengths) > 1:
             raise UsageError(
-                f"the prompts are {' and '.join(map(str, lengths))} tokens long; texts side by side have to begin equally long"
+                f"the prompts are {' and '.join(map(str, lengths))} tokens long; "
+                "texts side by side have to begin equally long"
             )
         if lengths[0] >= wish.length:
             raise UsageError(
@@ -362,7 +363,8 @@ def account(tally: Tally, stage: Stage, part: Part) -> Sequence[str]:
             f"{count} tokens in {tally.decode_s:.2f} s: {count / tally.decode_s:.0f} tokens/s with {part.id}, "
             f"{count / tally.torch_s:.0f} with PyTorch on the same tokens",
             f"{share:.0f} % of the time in the kernel ({tally.kernel_calls} calls, "
-            f"{1e3 * tally.kernel_s / tally.kernel_calls:.2f} ms each with its pipe), {100 - share:.0f} % in the rest of the model",
+            f"{1e3 * tally.kernel_s / tally.kernel_calls:.2f} ms each with its pipe), "
+            f"{100 - share:.0f} % in the rest of the model",
         ]
     if tally.fault is None:
         lines.append(
@@ -398,11 +400,3 @@ def fault_lines(tally: Tally, stage: Stage, part: Part) -> Sequence[str]:
             f"The text up to there is right. `gpt149.py {part.id}` looks for the bug; --trust-my-kernel babbles on."
         )
     return lines
-
-
-def as_record(tally: Tally) -> dict[str, Any]:
-    """The figures, for benchmarks."""
-    return {
-        "new_tokens": tally.new_tokens, "decode_s": tally.decode_s, "kernel_s": tally.kernel_s, "torch_s": tally.torch_s,
-        "kernel_calls": tally.kernel_calls, "logit_error": tally.logit_error,
-    }  # fmt: skip

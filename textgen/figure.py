@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Mapping, Sequence
 from html import escape
@@ -25,16 +26,15 @@ def speeds(contexts: Sequence[int], curves: Mapping[str, Sequence[float]]) -> st
         return BOTTOM - (math.log2(speed) - low) / (high - low) * (BOTTOM - TOP)
 
     parts = [
-        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {HEIGHT}" font-family="sans-serif" font-size="13" '
-        'role="img"><title>Tokens per second over the length of the context</title>',
+        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {HEIGHT}" role="img" '
+        'font-family="sans-serif" font-size="13"><title>Tokens per second over the length of the context</title>',
         f'<rect width="{WIDTH}" height="{HEIGHT}" fill="#ffffff"/>',
         f'<text x="{LEFT}" y="28" font-size="16">Tokens per second over the tokens that attention sees</text>',
     ]
     for power in range(low, high + 1):
         parts.append(_rule(LEFT, y(2.0**power), RIGHT, y(2.0**power)))
         parts.append(_label(LEFT - 8, y(2.0**power) + 4, f"{2.0**power:g}", "end"))
-    for context in contexts:
-        parts.append(_label(x(context), BOTTOM + 20, str(context), "middle"))
+    parts += [_label(x(context), BOTTOM + 20, str(context), "middle") for context in contexts]
     parts.append(_label((LEFT + RIGHT) / 2, BOTTOM + 42, "N, the length of the context in tokens", "middle"))
     ends = _spread([y(curve[-1]) for curve in curves.values()])
     for k, ((title, curve), end) in enumerate(zip(curves.items(), ends, strict=True)):
@@ -53,7 +53,7 @@ def _spread(heights: Sequence[float], gap: float = 17.0) -> list[float]:
     """Heights of labels moved apart, in the same order from top to bottom."""
     order = sorted(range(len(heights)), key=lambda k: heights[k])
     placed = list(heights)
-    for above, below in zip(order, order[1:], strict=False):
+    for above, below in itertools.pairwise(order):
         placed[below] = max(placed[below], placed[above] + gap)
     return placed
 

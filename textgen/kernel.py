@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 import torch
@@ -18,7 +18,7 @@ from torch import Tensor
 
 from grader import binding, faults
 from grader.assignment import Part
-from grader.session import Session
+from grader.session import Request, Session
 
 AGREEMENT_LIMIT = 1e-4
 """Of the answer's largest element, or of 1: how far rows that should be equal may lie apart. Measured: below 1e-6."""
@@ -73,6 +73,7 @@ class StudentKernel:
         self.calls, self.wall_s = 0, 0.0
         self.disagreement: Fault | None = None
         self._random = random.SystemRandom()
+        self._last: tuple[dict[str, int], Request] | None = None
 
     def __call__(self, layer: int, start: int, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
         """`Attend` by the kernel. Raises Broken when it gives no answer."""
@@ -93,7 +94,10 @@ class StudentKernel:
         chosen = self._random.randrange(n)
         row = output[:, :, chosen : chosen + 1]
         known = self.disagreement
-        if n > 1 and (known is None or (token, layer) < (known.token, known.layer)):
+        # Nearly always the rows are equal to the bit, which is seen at once (NaN never is).
+        if not torch.equal(output, row.expand_as(output)) and (
+            known is None or (token, layer) < (known.token, known.layer)
+        ):
             self._hold_together(layer, token, output, row, chosen)
         return row
 
@@ -133,7 +137,7 @@ class StudentKernel:
         B, H, N, d = q.shape
         shape = {**self.shape, "B": B, "H": H, "N": N, "d": d}
         inputs = {"Q": q.contiguous(), "K": k.contiguous(), "V": v.contiguous()}
-        call = self.session.call(binding.request(self.part, shape, inputs))
+        call = self.session.call(self._request(shape, inputs))
         self.calls += 1
         self.wall_s += call.wall_s
         output: Any = None
@@ -145,6 +149,15 @@ class StudentKernel:
         if output is None:
             raise Broken(Fault(message, token, layer, broken=True))
         return output
+
+    def _request(self, shape: dict[str, int], inputs: dict[str, Tensor]) -> Request:
+        """`binding.request`, whose expressions are the same for all layers of a token."""
+        if self._last is None or self._last[0] != shape:
+            self._last = shape, binding.request(self.part, shape, inputs)
+        return replace(
+            self._last[1],
+            inputs=[inputs[name] for name in dict.fromkeys(self.part.arguments) if name in inputs],
+        )
 
 
 class TorchAttention:

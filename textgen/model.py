@@ -56,39 +56,48 @@ class LayerNorm(nn.Module):
         return F.layer_norm(x, self.weight.shape, self.weight, self.bias, 1e-5)
 
 
+class Rotary:
+    """Turns channel pairs (i, i + d/2) by position times frequency, so that q·k depends on the distance alone.
+
+    Not a module: it holds no weight, and its tables have to be real where weights are still to come (device "meta").
+    """
+
+    def __init__(self, head_size: int) -> None:
+        half = torch.arange(0, head_size, 2, device="cpu") / head_size
+        self._frequencies = ROTARY_BASE**-half  # (d/2,)
+        self._cos = self._sin = torch.empty(0, head_size // 2, device="cpu")
+
+    def __call__(self, x: Tensor, start: int) -> Tensor:
+        """x (B, T, heads, d), the first token at position `start`."""
+        end = start + x.shape[1]
+        if end > len(self._cos):
+            # Twice as far as needed: a text that grows token by token would make new tables each time.
+            angle = torch.arange(2 * end, device="cpu")[:, None] * self._frequencies
+            self._cos, self._sin = angle.cos(), angle.sin()  # (2 end, d/2)
+        cos, sin = self._cos[start:end, None], self._sin[start:end, None]
+        left, right = x.chunk(2, dim=-1)  # (B, T, heads, d/2) each
+        return torch.cat((left * cos - right * sin, left * sin + right * cos), dim=-1)
+
+
 class Attention(nn.Module):
     """The two linear maps around attention; what lies between them is the caller's."""
 
-    def __init__(self, config: Config) -> None:
+    def __init__(self, config: Config, rotary: Rotary | None) -> None:
         super().__init__()
-        self.config = config
+        self.config, self.rotary = config, rotary
+        self.scale = 1.0 / math.sqrt(config.head_size) if config.scale is None else config.scale
         self.c_attn = nn.Linear(config.n_embd, 3 * config.n_embd, bias=config.bias)
         self.c_proj = nn.Linear(config.n_embd, config.n_embd, bias=config.bias)
-        if config.positions == "rotary":
-            # Not a buffer: it is no weight, and it has to be real where weights are still to come (device "meta").
-            half = torch.arange(0, config.head_size, 2, device="cpu") / config.head_size
-            self.frequencies = ROTARY_BASE**-half  # (d/2,)
 
     def project(self, x: Tensor, start: int) -> tuple[Tensor, Tensor, Tensor]:
         """Queries with the scale in them, keys and values of the tokens from position `start` on: (B, H, T, d)."""
-        B, T, C = x.shape
-        config = self.config
-        q, k, v = (
-            part.view(B, T, config.n_head, config.head_size).transpose(1, 2)
-            for part in self.c_attn(x).split(C, dim=2)
-        )
-        if config.positions == "rotary":
-            q, k = self.turn(q, start), self.turn(k, start)
-        scale = 1.0 / math.sqrt(config.head_size) if config.scale is None else config.scale
-        return q * scale, k, v
-
-    def turn(self, x: Tensor, start: int) -> Tensor:
-        """Turn channel pairs (i, i + d/2) by position times frequency, so that q·k depends on the distance alone."""
-        position = torch.arange(start, start + x.shape[2], dtype=torch.float32)
-        angle = position[:, None] * self.frequencies  # (T, d/2)
-        cos, sin = angle.cos(), angle.sin()
-        left, right = x.chunk(2, dim=-1)  # (B, H, T, d/2) each
-        return torch.cat((left * cos - right * sin, left * sin + right * cos), dim=-1)
+        B, T, _ = x.shape
+        H, d = self.config.n_head, self.config.head_size
+        qk, v = self.c_attn(x).view(B, T, 3 * H, d).split((2 * H, H), dim=2)
+        if self.rotary is not None:
+            qk = self.rotary(qk, start)
+        q, k = qk.transpose(1, 2).chunk(2, dim=1)
+        return q * self.scale, k, v.transpose(1, 2)
 
     def merge(self, y: Tensor) -> Tensor:
         """Heads side by side again, and mixed: (B, H, T, d) to (B, T, C)."""
@@ -108,9 +117,9 @@ class MLP(nn.Module):
 
 
 class Block(nn.Module):
-    def __init__(self, config: Config) -> None:
+    def __init__(self, config: Config, rotary: Rotary | None) -> None:
         super().__init__()
-        self.ln_1, self.attn = LayerNorm(config), Attention(config)
+        self.ln_1, self.attn = LayerNorm(config), Attention(config, rotary)
         self.ln_2, self.mlp = LayerNorm(config), MLP(config)
 
 
@@ -123,7 +132,8 @@ class GPT(nn.Module):
         self.transformer = nn.ModuleDict({"wte": nn.Embedding(config.vocab_size, config.n_embd)})
         if config.positions == "learned":
             self.transformer["wpe"] = nn.Embedding(config.block_size, config.n_embd)
-        self.transformer["h"] = nn.ModuleList(Block(config) for _ in range(config.n_layer))
+        rotary = Rotary(config.head_size) if config.positions == "rotary" else None
+        self.transformer["h"] = nn.ModuleList(Block(config, rotary) for _ in range(config.n_layer))
         self.transformer["ln_f"] = LayerNorm(config)
 
     def initialise(self) -> None:

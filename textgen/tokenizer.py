@@ -30,12 +30,12 @@ class Tokenizer:
     """A vocabulary. `tokens[k]` are the bytes of token k; `fingerprint` is the sha256 of all of them in order.
 
     `characters` says that each token is one character and text is looked up character by character, as in nanoGPT's
-    character models. Otherwise the tokens are byte-pair ranks and have to hold all 256 bytes; `specials` are numbers
-    of tokens that stand for no text.
+    character models. Otherwise the tokens are byte-pair ranks and have to hold all 256 bytes; `special` is the
+    number of the token that ends a text and is never read from one.
     """
 
     def __init__(
-        self, tokens: Sequence[bytes], *, characters: bool = False, specials: Sequence[int] = ()
+        self, tokens: Sequence[bytes], *, characters: bool = False, special: int | None = None
     ) -> None:
         self.tokens = list(tokens)
         self.fingerprint = hashlib.sha256(rank_lines(self.tokens)).hexdigest()
@@ -45,12 +45,12 @@ class Tokenizer:
         else:
             import tiktoken
 
-            ranks = {token: k for k, token in enumerate(self.tokens) if k not in specials}
+            ranks = {token: k for k, token in enumerate(self.tokens) if k != special}
             self._encoding = tiktoken.Encoding(
                 "gpt149",
                 pat_str=PATTERN,
                 mergeable_ranks=ranks,
-                special_tokens={SPECIAL: k for k in specials},
+                special_tokens={} if special is None else {SPECIAL: special},
             )
 
     def __len__(self) -> int:
@@ -194,8 +194,7 @@ def _byte_pairs(path: Path, ranks: Mapping[bytes, int]) -> Tokenizer:
         raise UsageError(
             f"{path}: lacks {len(lacking)} of the 256 single bytes, so not every text has tokens"
         )
-    special = ranks.get(SPECIAL.encode())
-    return Tokenizer(tokens, specials=() if special is None else (special,))
+    return Tokenizer(tokens, special=ranks.get(SPECIAL.encode()))
 
 
 def _in_order(path: Path, ranks: Mapping[bytes, int]) -> list[bytes]:

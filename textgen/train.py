@@ -87,7 +87,7 @@ def read_text(file: Path) -> str:
         raise UsageError(f"the corpus {file} is not UTF-8 text (byte {error.start})") from error
     if len(text) < SHORTEST_CORPUS_CHARS:
         raise UsageError(
-            f"the corpus {file} has {len(text)} characters; a model needs at least {SHORTEST_CORPUS_CHARS} to learn from"
+            f"the corpus {file} has {len(text)} characters; at least {SHORTEST_CORPUS_CHARS} are needed to learn from"
         )
     return text
 
@@ -208,7 +208,8 @@ def options() -> argparse.ArgumentParser:
     for name, kind, what in (
         ("steps", int, "optimizer steps"), ("seed", int, "of corpus, first weights and batches"),
         ("batch", int, "stretches of text in a step"), ("learning-rate", float, "the highest"),
-        ("last-learning-rate", float, "at the end"), ("weight-decay", float, "of the matrices"), ("vocab-size", int, "tokens, 256 bytes included"),
+        ("last-learning-rate", float, "at the end"), ("weight-decay", float, "of the matrices"),
+        ("vocab-size", int, "tokens, 256 bytes included"),
         ("corpus-chars", int, "characters of plays"), ("n-layer", int, "layers"), ("n-head", int, "heads"),
         ("n-embd", int, "channels"), ("block-size", int, "tokens of context"),
     ):  # fmt: skip
@@ -228,8 +229,9 @@ def main(arguments: list[str]) -> int:
         print(f"textgen.train: {error}", file=sys.stderr)
         return 2
     floor = material.held_out.nats_per_char
+    chars, count = len(material.training.text), len(material.training_tokens)
     print(
-        f"{len(material.training.text)} characters, {len(material.training_tokens)} tokens of {len(material.words)} kinds"
+        f"{chars} characters, {count} tokens of {len(material.words)} kinds"
         + (f"; no model can get below {floor:.4f} nats/char" if floor else "")
     )
     started = time.monotonic()
