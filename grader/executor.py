@@ -50,12 +50,13 @@ class Phase:
 
 @dataclass(frozen=True)
 class Done:
-    """A verdict: `result` is what result.json holds; `unfit` that a time in it comes from an unsteady machine."""
+    """A verdict: `result` is what result.json holds; `unfit` that a time in it comes from an unsteady machine;
+    `seconds` the wall time by kind of phase (waiting, building, results, timing)."""
 
     submission_id: str
     result: Mapping[str, Any]
     unfit: bool
-    seconds: float
+    seconds: Mapping[str, float]
 
 
 @dataclass(frozen=True)

@@ -55,7 +55,7 @@ class Grading:
         """What could not be unpacked or holds no source needs no worker: that is its verdict."""
         for name, item in self.planned.items():
             if name not in self.jobs:
-                self.finish(name, 0.0, trouble=item.submission.error or "no source file", fault="submission")
+                self.finish(name, trouble=item.submission.error or "no source file", fault="submission")
 
     def drive(self, executor: Executor, interruption: Interruption) -> None:
         """Get every planned submission onto the ledger, unless interrupted. Raises KitError when that is hopeless."""
@@ -78,14 +78,14 @@ class Grading:
                 self.progress.again(name, happening.why)
                 executor.submit(self.jobs[name])
             else:
-                self.finish(name, 0.0, trouble=happening.why, fault="kit")
+                self.finish(name, trouble=happening.why, fault="kit")
                 self.give_up_if_hopeless(happening)
         elif happening.unfit and self.unfit[name] < MOST_UNFIT:
             self.unfit[name] += 1
             self.progress.again(name, "the machine was too unsteady to time it")
             executor.submit(self.jobs[name])
         else:
-            self.finish(name, happening.seconds, happening)
+            self.finish(name, happening)
             self.any_verdict = True
 
     def give_up_if_hopeless(self, failed: Failed) -> None:
@@ -96,16 +96,14 @@ class Grading:
                 f"nothing can be graded here: {failed.why}; `python -m grader doctor` may know more"
             )
 
-    def finish(
-        self, name: str, seconds: float, done: Done | None = None, *, trouble: str = "", fault: Fault = ""
-    ) -> None:
+    def finish(self, name: str, done: Done | None = None, *, trouble: str = "", fault: Fault = "") -> None:
         """Put one on record, and only then show it."""
         item, result = self.planned[name], done.result if done else None
         record = Record(
             submission_id=name,
             fingerprints=item.fingerprints,
             at=now(),
-            seconds=seconds,
+            seconds=done.seconds if done else {},
             attempt=1 + self.unfit[name] + min(self.failed[name], MOST_FAILED),
             trouble=trouble,
             fault=fault,

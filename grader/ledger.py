@@ -61,13 +61,14 @@ class Entry:
 
 @dataclass(frozen=True)
 class Record:
-    """One finished submission. `verdicts` are by part id; points are the evaluator's, before late days and hand-given
-    ones. `trouble` says why there is no result; `fault` whose it is: the kit's is no verdict and is tried again."""
+    """One finished submission. `seconds` are wall time by kind of phase, `verdicts` by part id; points are the
+    evaluator's, before late days and hand-given ones. `trouble` says why there is no result; `fault` whose it is: the
+    kit's is no verdict and is tried again."""
 
     submission_id: str
     fingerprints: Fingerprints
     at: str
-    seconds: float
+    seconds: Mapping[str, float]
     attempt: int
     sha256: str = ""
     verdicts: Mapping[str, str] = field(default_factory=dict)

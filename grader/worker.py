@@ -80,6 +80,24 @@ def is_unfit(result: SubmissionResult) -> bool:
     )
 
 
+class PhaseClock:
+    """Wall seconds that a submission spent in each kind of phase."""
+
+    def __init__(self) -> None:
+        self._kind, self._since_s = "", time.monotonic()
+        self._spent_s: dict[str, float] = {}
+
+    def enter(self, kind: str) -> None:
+        now_s = time.monotonic()
+        if self._kind:
+            self._spent_s[self._kind] = self._spent_s.get(self._kind, 0.0) + now_s - self._since_s
+        self._kind, self._since_s = kind, now_s
+
+    def spent_s(self) -> dict[str, float]:
+        self.enter("")
+        return {kind: round(spent_s, 3) for kind, spent_s in self._spent_s.items()}
+
+
 class Worker:
     """Grades what it is told, and tells how far it is."""
 
@@ -91,10 +109,11 @@ class Worker:
         self.box = Sandbox(**settings.sandbox)
         self.zygote = self._new_zygote()
         self.part_id = ""
+        self.clock = PhaseClock()
 
     def grade(self, submission_id: str, source: Path) -> None:
-        started = time.monotonic()
-        self.say({"phase": "waiting"})
+        self.clock = PhaseClock()
+        self.enter("waiting")
         try:
             with self.slot.shared():
                 result = evaluate(
@@ -117,23 +136,31 @@ class Worker:
             {
                 "done": result_json.to_dict(bounded(result, submission_id)),
                 "unfit": is_unfit(result),
-                "seconds": round(time.monotonic() - started, 3),
+                "seconds": self.clock.spent_s(),
             }
         )
 
     def hear(self, event: Event) -> None:
         if isinstance(event, BuildStarted):
-            self.say({"phase": "building"})
+            self.enter("building")
         elif isinstance(event, PartStarted):
             self.part_id = event.part.id
-            self.say({"phase": f"{self.part_id}: results"})
+            self.enter("results", self.part_id)
+
+    def enter(self, kind: str, part_id: str = "") -> None:
+        self.clock.enter(kind)
+        self.say({"phase": f"{part_id}: {kind}" if part_id else kind})
 
     @contextmanager
     def alone(self) -> Iterator[None]:
-        self.say({"phase": f"{self.part_id}: waiting to be timed"})
+        self.enter("waiting", self.part_id)
         with self.slot.exclusive():
-            self.say({"phase": f"{self.part_id}: timing"})
-            yield
+            self.enter("timing", self.part_id)
+            try:
+                yield
+            finally:
+                self.enter("waiting", self.part_id)
+        self.enter("results", self.part_id)
 
     def _new_zygote(self) -> Zygote:
         return Zygote(sandbox=self.box)

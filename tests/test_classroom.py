@@ -376,6 +376,7 @@ def test_every_real_submission_gets_its_verdict(real_class: tuple[Path, Path]) -
     awkward = next(entry.submission_id for entry in history.roster if entry.name.startswith("<b>"))
     assert verdicts == {"ada": good, awkward: good, "zoe": good, "eve": ("wrong", "crash"), "empty": ()}
     assert history.records["empty"].fault == "submission"
+    assert {"building", "results", "timing"} <= set(history.records["ada"].seconds)
     assert json.loads((out / "ada" / ledger.RESULT).read_text())["points"] == 30
 
 
@@ -448,7 +449,9 @@ FINGERPRINTS = Fingerprints("s", "a", "k", "o")
 
 
 def record(name: str, points: float = 1.0) -> Record:
-    return Record(name, FINGERPRINTS, "2025-01-01T00:00:00+00:00", 1.0, 1, points=points, max_points=10.0)
+    return Record(
+        name, FINGERPRINTS, "2025-01-01T00:00:00+00:00", {"building": 1.0}, 1, points=points, max_points=10.0
+    )
 
 
 def some_run() -> Run:
