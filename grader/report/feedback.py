@@ -124,7 +124,7 @@ def diagnosis_text(diagnosis: Diagnosis | None) -> str:
 def memory_text(part: PartResult) -> str:
     """Two significant digits: enough to see an N x N matrix, too few to carry a message."""
     memory = part.memory
-    if memory is None or memory.peak_bytes is None:
+    if memory is None or not memory.peak_bytes:
         return ""
     theirs = memory.reference_peak_bytes
     beside = f" (reference {profile.size(_two_digits(theirs))})" if theirs is not None else ""
