@@ -17,14 +17,14 @@ makes rounds dependent, which no formula covers: resampled from recordings of a 
 student just at the allowance failed 0 to 7 % of the time and an identical kernel never
 (benchmarks/verdicts.py).
 
-Early ends. A pass may come after three to seven rounds, when every one of them lies below the allowance (and below the
-ceiling, see "Clocks"), or after six or seven, when all but one do: an error there favours the student, so it cannot
-add a false fail. A student just at the allowance passes this way with probability 11/64; one whose true ratio is so
-far above it that a round falls below by accident once in a hundred times, once in 10^6. "Slow" before the first look
-needs a ratio beyond doubt, and a measurement that would otherwise cost more than `budget_s`: four rounds or more,
-every one of them more than twice the allowance. This margin is a judgement, not a probability: single rounds of identical kernels on a noisy machine
-gave ratios of 0.78 to 1.28. After a look the measurement stops, undecided, when the next look would lie beyond the
-budget.
+Early ends. A pass may come after three to seven rounds, when every one of them lies below the allowance (and below
+the ceiling, see "Clocks"), or after six or seven, when all but one do: an error there favours the student, so it
+cannot add a false fail. A student just at the allowance passes this way with probability 11/64; one whose true ratio
+is so far above it that a round falls below by accident once in a hundred times, once in 10^6. "Slow" before the first
+look needs a ratio beyond doubt, and a measurement that would otherwise cost more than `budget_s`: four rounds or
+more, every one of them more than twice the allowance. This margin is a judgement, not a probability: single rounds of
+identical kernels on a noisy machine gave ratios of 0.78 to 1.28. After a look the measurement stops, undecided, when
+the next look would lie beyond the budget.
 
 Fitness. The two reference calls of every round are the same program on the same input, so their ratio
 (first over second) should be 1. The machine is unfit when the median of these ratios lies outside
@@ -83,7 +83,8 @@ class TimePolicy:
 
     The allowed ratio student / reference is `max(allowance_ratio, 1 + allowance_ms / reference_ms)`.
     `wall_ceiling` times that is the ratio of wall times that not even a serial part may exceed. `budget_s`
-    bounds the wall time of the measured calls as the module's text says; None means no bound.
+    bounds the wall time of the measured calls as the module's text says; None means no bound. Where nothing hangs on
+    the time (`graded` False), as few rounds as an early pass needs are enough to report it.
     """
 
     clock: Clock
@@ -95,6 +96,7 @@ class TimePolicy:
     fit_low: float = 0.95
     fit_high: float = 1.05
     budget_s: float | None = 60.0
+    graded: bool = True
 
     def __post_init__(self) -> None:
         if self.clock not in ("cpu", "wall"):
@@ -334,7 +336,7 @@ def judge(rounds: Sequence[Round], policy: TimePolicy) -> Timing:
 def enough(rounds: Sequence[Round], policy: TimePolicy) -> bool:
     """Whether to stop here: decided at a look or early, out of rounds or out of budget."""
     n, schedule = len(rounds), looks(policy)
-    if n >= policy.max_rounds:
+    if n >= (policy.max_rounds if policy.graded else EARLY_PASS_ROUNDS):
         return True
     next_look = next(look for look in schedule if look > n)
     spent_s = sum(one.wall_s for one in rounds)

@@ -384,6 +384,10 @@ def test_an_undecided_student_gets_every_round() -> None:
     assert len(calls) == 2 + 4 * 24
 
 
+def test_what_is_not_graded_is_measured_in_three_rounds() -> None:
+    assert all(played(ratio, replace(CPU, graded=False))[0].rounds == 3 for ratio in (0.5, 1.1, 30.0))
+
+
 def test_an_early_fail_needs_a_tight_budget() -> None:
     # A round of a 30 times slower kernel takes 6.2 s: eight take 49.6 s.
     assert played(30.0, replace(CPU, budget_s=40))[0].rounds == 4
