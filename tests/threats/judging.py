@@ -10,7 +10,7 @@ from grader import assignment
 from grader.bench import Options
 from grader.evaluate import evaluate
 from grader.results import SubmissionResult
-from grader.session import Zygote
+from grader.zygote import Zygote
 from threats.sources import Submission
 
 ROOT = Path(__file__).resolve().parents[2]

@@ -112,7 +112,8 @@ BORROWED = [
     Threat(
         "A2",
         "the reference, its name disguised",
-        End(("wrong",), ("calls_the_loader",)),
+        # Where files cannot be hidden it is found in the runner's maps, as in tier D; else there is nothing to load.
+        End(("wrong", "rejected"), ("calls_the_loader", "loaded_a_library")),
         "void *library = dlopen(reveal({{reference:hidden}}).c_str(), RTLD_NOW);"
         "std::string symbol = reveal({{symbol:hidden}}); const char *name = symbol.c_str();" + CALL_REFERENCE,
         top=REVEAL,

@@ -1,0 +1,142 @@
+"""Each threat ends as promised in every sandbox tier that this machine can give, and controls are left in peace."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+from conftest import ROOT
+from threats import CONTROLS, THREATS, Submission, faults, judge, places, submissions
+
+from grader import assignment, sandbox
+from grader.bench import Options
+from grader.errors import UsageError
+from grader.evaluate import evaluate
+from grader.sandbox import Sandbox
+from grader.zygote import Zygote
+
+#: Where a kernel may try to leave something behind.
+PUBLIC_FOLDERS = (Path("/dev/shm"), Path("/tmp"), Path("/var/tmp"))
+
+
+def available() -> list[Sandbox]:
+    found = []
+    for tier in sandbox.TIERS:
+        with contextlib.suppress(UsageError):
+            found.append(sandbox.choose(tier, trust=tier == "D"))
+    return found
+
+
+TIERS = available()
+#: The strongest tier and the strongest without namespaces meet every row; the others those on which they differ.
+FULL = {TIERS[0].tier, next(one.tier for one in TIERS if one.bwrap is None)}
+CONFINED = [row for row in THREATS if row.row >= "C" or row.open_end is not None]
+
+
+@dataclass(frozen=True)
+class Confinement:
+    sandbox: Sandbox
+    zygote: Zygote
+    named: dict[str, str]
+    processes: frozenset[int]
+
+
+@pytest.fixture(scope="module")
+def confinement(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Confinement]:
+    """One zygote for each tier, shared by all of its rows as in a class."""
+    folder = tmp_path_factory.mktemp("threats")
+    with Zygote(sandbox=request.param) as zygote:
+        with zygote.spawn("torch", "", threads=1):
+            pass
+        yield Confinement(request.param, zygote, places(folder), descendants())
+
+
+def cases() -> list[object]:
+    found = []
+    for one in TIERS:
+        rows = [*CONTROLS, *THREATS] if one.tier in FULL else CONFINED
+        found += [
+            pytest.param(one, submission, id=f"{one.tier}: {submission.name}")
+            for submission in submissions(rows)
+        ]
+    return found
+
+
+@pytest.mark.parametrize(("confinement", "submission"), cases(), indirect=["confinement"])
+def test_every_attempt_ends_as_it_must(
+    confinement: Confinement, submission: Submission, tmp_path: Path
+) -> None:
+    tier = confinement.sandbox.tier
+    result = judge(submission, tmp_path, confinement.named, confinement.zygote, sandbox=confinement.sandbox)
+    assert result.sandbox["tier"] == tier
+    wrong = {
+        submission.threats[part.id].name: told
+        for part in result.parts
+        if (told := faults(submission.threats[part.id], tier, result, part))
+    }
+    files = files_left(confinement.named["marker"])
+    assert not wrong
+    assert not descendants() - confinement.processes
+    # Tier D keeps nobody from writing where everybody may.
+    assert not files or tier == "D"
+    assert {path.name for path in tmp_path.iterdir()} == {"module.cpp", *top_names(submission)}
+
+
+def top_names(submission: Submission) -> set[str]:
+    return {Path(name).parts[0] for name in submission.first.files}
+
+
+def files_left(marker: str) -> list[Path]:
+    """Files with the marker in public places, removed again."""
+    found = []
+    for place in PUBLIC_FOLDERS:
+        for path in place.glob(f"{marker}*"):
+            found.append(path)
+            path.rmdir() if path.is_dir() else path.unlink()
+    return found
+
+
+def descendants() -> frozenset[int]:
+    """Living processes under this one: runners' orphans stay among them, whatever session they moved to."""
+    parents = {}
+    for entry in Path("/proc").glob("[0-9]*"):
+        with contextlib.suppress(OSError):
+            state, parent = (entry / "stat").read_text().rpartition(")")[2].split()[:2]
+            if state not in "ZX":
+                parents[int(entry.name)] = int(parent)
+    found = {os.getpid()}
+    while more := {pid for pid, parent in parents.items() if parent in found} - found:
+        found |= more
+    return frozenset(found)
+
+
+@pytest.mark.parametrize("source", ["module.cpp", "tests/sources/published_style.cpp"])
+def test_honest_files_are_never_flagged(source: str) -> None:
+    """Measured and profiled in the strongest tier, the commonest way to be judged."""
+    course = assignment.load(ROOT / "configs" / "gpt149.yaml")
+    parts = tuple(part for part in course.parts if part.function and part.id not in ("part2", "part4"))
+    options = Options(shape={"N": 128, "Br": 32, "Bc": 32}, seed=149)
+    with Zygote(sandbox=TIERS[0]) as zygote:
+        result = evaluate(course, ROOT / source, parts, options, zygote=zygote, sandbox=TIERS[0])
+    assert [part.verdict for part in result.parts if part.verdict not in ("pass", "slow")] == []
+    flags = [*result.flags, *(flag for part in result.parts for flag in part.flags)]
+    assert [flag for flag in flags if flag.level != "note"] == []
+
+
+def test_every_row_is_there() -> None:
+    rows = {
+        f"{letter}{number}"
+        for letter, last in (("A", 11), ("B", 5), ("C", 6), ("D", 2))
+        for number in range(1, last + 1)
+    }
+    # Archives never come near the judge: C5 is test_archive.py's.
+    assert {row.row for row in THREATS} == rows - {"C5"}
+    assert len({(row.row, row.name) for row in [*THREATS, *CONTROLS]}) == len(THREATS) + len(CONTROLS)
+    packed = [row for submission in submissions([*THREATS, *CONTROLS]) for row in submission.threats.values()]
+    assert len(packed) == len(THREATS) + len(CONTROLS)
