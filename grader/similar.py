@@ -282,7 +282,12 @@ def main(arguments: list[str]) -> int:
 def read_sources(folder: Path, name: str, is_class_run: bool) -> dict[str, str]:
     """{id: text} of a class run's folder, or of submissions in any form. Raises UsageError when there are none."""
     if is_class_run:
-        paths = {path.parent.name: path for path in sorted(folder.glob(f"*/{glob_escape(name)}"))}
+        paths = {
+            path.parent.name: path
+            for path in sorted(folder.glob(f"*/{glob_escape(name)}"))
+            # Without a result it is of an earlier version that was graded.
+            if path.with_name("result.json").is_file()
+        }
         if not paths:
             raise UsageError(
                 f"{folder} holds results but no sources: name the submissions with --submissions PATH"
