@@ -41,7 +41,7 @@ paths = {key: Path(wanted.pop(key)) for key in ("submissions", "out", "config")}
 only, command, kit = tuple(wanted.pop("only", ())), wanted.pop("command"), wanted.pop("kit")
 # Of the kit's own sources nothing may depend here: somebody may be working on them.
 fingerprints.of_kit = lambda: kit
-asked = classroom.Wanted(**paths, only=only, trust=True, tier="D", **wanted)
+asked = classroom.Wanted(**paths, only=only, trust=True, **wanted)
 code = classroom.run(asked, command=[sys.executable, *command])
 assert "torch" not in sys.modules
 print("peak KiB", resource.getrusage(resource.RUSAGE_SELF).ru_maxrss, file=sys.stderr)
@@ -65,7 +65,7 @@ class Class:
         (self.folder / name / "module.cpp").write_text(f"{text}\nPYBIND11_MODULE\n")
 
     def start(self, **wanted: object) -> subprocess.Popen[str]:
-        asked = {"workers": 2, "resume": True, "command": [str(ACTING)], "kit": "1", **wanted}
+        asked = {"workers": 2, "resume": True, "command": [str(ACTING)], "kit": "1", "tier": "D", **wanted}
         paths = {"submissions": str(self.folder), "out": str(self.out), "config": str(self.config)}
         return subprocess.Popen(
             [sys.executable, "-c", JUDGE, json.dumps({**paths, **asked})],
@@ -321,38 +321,27 @@ def is_running(process: Path) -> bool:
         return False
 
 
+REAL = {"command": ["-m", "grader.worker"], "tier": None}
+
+
 @pytest.fixture(scope="module")
-def real_class(master: str, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
-    """A class graded by real workers, its judge killed on the way; (submissions, results)."""
-    root = tmp_path_factory.mktemp("real")
-    folder, out = root / "class", root / "out"
+def real_class(master: str, tmp_path_factory: pytest.TempPathFactory) -> Class:
+    """A class graded by real workers in the strongest sandbox there is, its judge killed on the way."""
+    real = Class(tmp_path_factory.mktemp("real"))
     faulty = insert_at_start(
         insert_at_start(master, "myNaiveAttention", "N -= N > 1;"), "myFusedAttention", "abort();"
     )
-    for name, text in {"ada": master, "<b>bob</b> =1+1": master, "eve": faulty}.items():
-        (folder / name).mkdir(parents=True)
-        (folder / name / "module.cpp").write_text(text)
-    with zipfile.ZipFile(folder / "zoe.zip", "w") as archive:
+    for name, text in {"ada": master, "=1+1 <i>bob": master, "eve": faulty}.items():
+        real.add(name)
+        (real.folder / name / "module.cpp").write_text(text)
+    with zipfile.ZipFile(real.folder / "zoe.zip", "w") as archive:
         archive.writestr("handin/module.cpp", master)
-    (folder / "empty").mkdir()
-    command = [
-        sys.executable,
-        "-m",
-        "grader",
-        "run",
-        folder,
-        "--out",
-        out,
-        "--config",
-        SMALL,
-        "--trust",
-        "--jobs",
-        "2",
-    ]
-    judge = subprocess.Popen(list(map(str, command)), cwd=ROOT, stdout=subprocess.PIPE, text=True)
-    assert judge.stdout is not None
-    while not any(line.startswith("[2/5]") for line in judge.stdout):
-        assert judge.poll() is None
+    (real.folder / "empty").mkdir()
+
+    judge = real.start(**REAL)
+    while len(real.recorded()) < 2:
+        assert judge.poll() is None, judge.communicate()
+        time.sleep(0.01)
     started = descendants(judge.pid)
     judge.kill()
     judge.communicate()
@@ -360,30 +349,28 @@ def real_class(master: str, tmp_path_factory: pytest.TempPathFactory) -> tuple[P
     while any(map(is_running, started)):
         assert time.monotonic() < deadline, f"of {started} some outlive the judge"
         time.sleep(0.05)
-    finished = ledger.read(out).records
-    run = grader(*command[3:], "--resume")
-    assert run.returncode == 0, run.stdout + run.stderr
-    assert f"{len(finished)} were finished before and stay as they are" in run.stdout
-    assert dict(finished).items() <= dict(ledger.read(out).records).items()
-    return folder, out
+    finished = ledger.read(real.out).records
+    code, said = real.run(**REAL)
+    assert code == 0, said
+    assert f"{len(finished)} were finished before and stay as they are" in said
+    assert dict(finished).items() <= dict(ledger.read(real.out).records).items()
+    return real
 
 
-def test_every_real_submission_gets_its_verdict(real_class: tuple[Path, Path]) -> None:
-    _, out = real_class
+def test_every_real_submission_gets_its_verdict(real_class: Class) -> None:
+    out = real_class.out
     history = ledger.read(out)
     verdicts = {name: tuple(record.verdicts.values()) for name, record in history.records.items()}
     good = ("pass", "pass")
-    awkward = next(entry.submission_id for entry in history.roster if entry.name.startswith("<b>"))
+    awkward = next(entry.submission_id for entry in history.roster if "<i>" in entry.name)
     assert verdicts == {"ada": good, awkward: good, "zoe": good, "eve": ("wrong", "crash"), "empty": ()}
     assert history.records["empty"].fault == "submission"
     assert {"building", "results", "timing"} <= set(history.records["ada"].seconds)
     assert json.loads((out / "ada" / ledger.RESULT).read_text())["points"] == 30
 
 
-def test_show_and_report_tell_of_a_graded_class_without_grading(
-    real_class: tuple[Path, Path], tmp_path: Path
-) -> None:
-    _, out = real_class
+def test_show_and_report_tell_of_a_graded_class_without_grading(real_class: Class, tmp_path: Path) -> None:
+    out = real_class.out
     shown = grader("show", out, "eve")
     assert shown.returncode == 0, shown.stderr
     assert (
@@ -406,10 +393,23 @@ def test_show_and_report_tell_of_a_graded_class_without_grading(
     assert grader("report", tmp_path).returncode == 2
 
 
+def test_run_from_the_command_line_gives_every_submission_an_entry(real_class: Class, tmp_path: Path) -> None:
+    run = grader("run", real_class.folder, "--out", tmp_path, "--config", SMALL, "--trust", "--only", "empty")
+    assert run.returncode == 0, run.stdout + run.stderr
+    assert "[1/1] empty: " in run.stdout and "1 could not be read" in run.stdout
+    rows = csv.DictReader(io.StringIO((tmp_path / "grades.csv").read_text(encoding="utf-8-sig")))
+    troubles = {row["id"]: row["trouble"] for row in rows}
+    assert len(troubles) == 5 and troubles["ada"] == "not graded yet" and "module.cpp" in troubles["empty"]
+    again = grader(
+        "run", real_class.folder, "--out", tmp_path, "--config", SMALL, "--trust", "--only", "empty"
+    )
+    assert again.returncode == 2 and "--resume" in again.stderr
+
+
 def test_one_grades_by_the_same_path_and_exits_like_a_student_s_run(
-    real_class: tuple[Path, Path], tmp_path: Path
+    real_class: Class, tmp_path: Path
 ) -> None:
-    folder, out = real_class
+    folder, out = real_class.folder, real_class.out
     report = tmp_path / "one.json"
     run = grader("one", folder / "eve", "--config", SMALL, "--trust", "--json", report)
     assert run.returncode == 1, run.stdout + run.stderr
