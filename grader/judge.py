@@ -365,6 +365,7 @@ class Judged:
             allowance_ratio=rule.allowance_ratio,
             allowance_ms=rule.allowance_ms,
             budget_s=options.time_budget_s,
+            graded=rule.graded,
         )
         seed = self.bench.assignment.seed if options.seed is None else options.seed
         attempt = 1 if self.time is None else 2
