@@ -17,7 +17,13 @@ from pathlib import Path
 
 from trials import PUBLISHED_FLAGS, ROOT
 
-FUNCTIONS = {"part1": "myNaiveAttention", "part2": "myUnfusedAttentionBlocked", "part3": "myFusedAttention"}
+FUNCTIONS = {
+    "part1": "myNaiveAttention",
+    "part2": "myUnfusedAttentionBlocked",
+    "part3": "myFusedAttention",
+    "part4": "myFlashAttention",
+}
+TILE_ROWS = 256
 THREADS = 8
 SLEEP_S = 3.0
 
@@ -80,6 +86,17 @@ def profiled(label: str, call, expected):
     print(f"{label} statistics")
 
 
+def workspace(part: str, N: int, d: int) -> list:
+    """The arguments between V and B: zeros to work in, and part 4's tile sizes."""
+    import torch
+
+    if part != "part4":
+        return [torch.zeros(THREADS if part == "part3" else N, N)]
+    rows = TILE_ROWS
+    shapes = [(rows, d)] * 3 + [(rows, rows)] * 2 + [(rows, d)] * 2 + [(N,)] + [(rows,)] * 3
+    return [*(torch.zeros(shape) for shape in shapes), rows, rows]
+
+
 def main() -> int:
     args = arguments()
     started = time.perf_counter()
@@ -107,11 +124,14 @@ def run(torch, module, args: argparse.Namespace, phase) -> None:
     Q, K, V = ramps(B, H, N, d)
     phase("inputs")
     expected = torch.softmax(Q @ K.transpose(-2, -1), dim=-1) @ V
-    workspace_rows = THREADS if args.part == "part3" else N
     function = getattr(module, FUNCTIONS[args.part])
+
+    def call():
+        return function(Q, K, V, *workspace(args.part, N, d), B, H, N, d)
+
     for side in ("REFERENCE", "STUDENT"):
         print(f"-----RUNNING {side} IMPLEMENTATION-----")
-        profiled(side, lambda: function(Q, K, V, torch.zeros(workspace_rows, N), B, H, N, d), expected)
+        profiled(side, call, expected)
         phase(side.lower())
     time.sleep(SLEEP_S)
     phase("sleep")
