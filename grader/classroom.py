@@ -37,7 +37,7 @@ CALLS_OF_A_STEP = 200
 """No step of the work makes more calls than this: two measurements of 24 rounds of four."""
 NAMES_TOLD = 5
 #: What a results folder holds besides a folder for each submission.
-RESERVED = {"grades.csv", "report.html", ledger.LEDGER, ledger.LOCK, gradebook.MANUAL}
+RESERVED = {"grades.csv", "report.html", "similar.html", ledger.LEDGER, ledger.LOCK, gradebook.MANUAL}
 
 
 @dataclass(frozen=True)
