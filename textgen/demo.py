@@ -31,6 +31,8 @@ MODELS = {"shakes128": 128, "shakes256": 256, "shakes1024": 1024, "shakes2048": 
 """Names as in the published kit, and how long a text is, in tokens, its prompt included."""
 DEFAULT_PROMPT = "ACT 1, SCENE 1."
 DEFAULT_WINDOW = 256
+TILE = 32
+"""Br and Bc unless -br and -bc say otherwise: N begins at 1, and clearing 256 x 256 tiles would take longer than it."""
 MOST_SAMPLES, LARGEST_WINDOW = 64, 4096
 #: Options of the judged run that say nothing to a text: its sizes come from the model and its length.
 NOT_HERE = {
@@ -228,7 +230,7 @@ class Stage:
 
     def build(self, source: Path, shape: Mapping[str, int], defines: Mapping[str, str]) -> Bench | None:
         """Compile; None, with the compiler's words on the screen, when the source does not."""
-        from grader import events
+        from grader import events, machine
         from grader.bench import Bench, Options
         from grader.build import build
         from grader.report.terminal import Terminal
@@ -241,8 +243,9 @@ class Stage:
             print(built.diagnostics)
             return None
         # More threads than cores spin against one another at each of the thousand small calls.
-        threads = {"threads": min(self.course.defaults["threads"], len(os.sched_getaffinity(0)) or 1)}
-        options = Options(shape={**threads, **shape}, defines=defines)
+        threads = min(self.course.defaults["threads"], len(machine.usable_cpus()) or os.cpu_count() or 1)
+        small = {"threads": threads, **{name: TILE for name in ("Br", "Bc") if name in self.course.defaults}}
+        options = Options(shape={**small, **shape}, defines=defines)
         return Bench(self.course, source, options, terminal, built, self.zygote, self.stack)
 
     def load(self) -> None:

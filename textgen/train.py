@@ -23,6 +23,7 @@ from grader.errors import UsageError
 from textgen import corpus, tensorfile, tokenizer
 from textgen.corpus import Corpus
 from textgen.model import GPT, Config
+from textgen.muon import Muon
 
 HELD_OUT_SEED_OFFSET = 1_000_003
 SHORTEST_CORPUS_CHARS = 5_000
@@ -32,18 +33,21 @@ SHORTEST_CORPUS_CHARS = 5_000
 class Recipe:
     """Everything that decides the weights. Lengths in tokens unless they say otherwise."""
 
-    corpus_chars: int = 3_000_000
+    corpus_chars: int = 12_000_000
     held_out_chars: int = 60_000
-    vocab_size: int = 1024
-    n_layer: int = 3
-    n_head: int = 3
-    n_embd: int = 96
+    vocab_size: int = 896
+    n_layer: int = 2
+    n_head: int = 4
+    n_embd: int = 128
     block_size: int = 256
-    batch: int = 16
-    steps: int = 1100
+    batch: int = 8
+    steps: int = 1600
     warmup_steps: int = 40
-    learning_rate: float = 4e-3
-    last_learning_rate: float = 2e-4
+    matrix_rate: float = 0.003
+    """Of Muon, for the matrices of the layers; the other learning rate is AdamW's, for all else."""
+    other_rate: float = 0.016
+    last_share: float = 0.05
+    """Of the learning rates, at the end."""
     weight_decay: float = 0.05
     seed: int = 1
 
@@ -122,13 +126,12 @@ def batch_of(tokens: Tensor, recipe: Recipe, generator: torch.Generator) -> tupl
     return stretch[:, :-1], stretch[:, 1:]
 
 
-def learning_rate(recipe: Recipe, step: int) -> float:
-    """Linear warm-up, then half a cosine."""
+def share_of_rate(recipe: Recipe, step: int) -> float:
+    """Of the learning rates: linear warm-up, then half a cosine."""
     if step < recipe.warmup_steps:
-        return recipe.learning_rate * (step + 1) / recipe.warmup_steps
+        return (step + 1) / recipe.warmup_steps
     done = (step - recipe.warmup_steps) / max(1, recipe.steps - recipe.warmup_steps)
-    low, high = recipe.last_learning_rate, recipe.learning_rate
-    return low + (high - low) * 0.5 * (1.0 + math.cos(math.pi * done))
+    return recipe.last_share + (1.0 - recipe.last_share) * 0.5 * (1.0 + math.cos(math.pi * done))
 
 
 def train(recipe: Recipe, material: Material, every: int = 100) -> GPT:
@@ -137,27 +140,39 @@ def train(recipe: Recipe, material: Material, every: int = 100) -> GPT:
     config = Config(len(material.words), recipe.block_size, recipe.n_layer, recipe.n_head, recipe.n_embd)
     model = GPT(config)
     model.initialise()
-    matrices = [p for p in model.parameters() if p.dim() == 2]
-    vectors = [p for p in model.parameters() if p.dim() != 2]
-    optimizer = torch.optim.AdamW(
-        [{"params": matrices, "weight_decay": recipe.weight_decay}, {"params": vectors, "weight_decay": 0.0}],
-        betas=(0.9, 0.95),
-        fused=True,
-    )
+    optimizers = optimizers_of(model, recipe)
+    rates = [[group["lr"] for group in optimizer.param_groups] for optimizer in optimizers]
     generator = torch.Generator().manual_seed(recipe.seed)
     started = time.monotonic()
     for step in range(recipe.steps):
-        for group in optimizer.param_groups:
-            group["lr"] = learning_rate(recipe, step)
+        share = share_of_rate(recipe, step)
+        for optimizer, highest in zip(optimizers, rates, strict=True):
+            for group, rate in zip(optimizer.param_groups, highest, strict=True):
+                group["lr"] = rate * share
         x, y = batch_of(material.training_tokens, recipe, generator)
         loss = F.cross_entropy(model(x).flatten(0, 1), y.flatten())
-        optimizer.zero_grad()
+        model.zero_grad()
         loss.backward()
         torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
-        optimizer.step()
+        for optimizer in optimizers:
+            optimizer.step()
         if (step + 1) % every == 0 or step + 1 == recipe.steps:
             report(step + 1, time.monotonic() - started, model, material)
     return model.eval()
+
+
+def optimizers_of(model: GPT, recipe: Recipe) -> list[torch.optim.Optimizer]:
+    """Muon for the matrices of the layers, AdamW for embeddings and vectors."""
+    inner = [p for p in model.blocks.parameters() if p.dim() == 2]
+    outer = [p for p in model.parameters() if p.dim() == 2 and all(p is not q for q in inner)]
+    vectors = [p for p in model.parameters() if p.dim() != 2]
+    adamw = torch.optim.AdamW(
+        [{"params": outer, "weight_decay": recipe.weight_decay}, {"params": vectors, "weight_decay": 0.0}],
+        lr=recipe.other_rate,
+        betas=(0.9, 0.95),
+        fused=True,
+    )
+    return [Muon(inner, recipe.matrix_rate, recipe.weight_decay), adamw]
 
 
 def report(step: int, seconds: float, model: GPT, material: Material) -> None:
@@ -207,8 +222,8 @@ def options() -> argparse.ArgumentParser:
     )
     for name, kind, what in (
         ("steps", int, "optimizer steps"), ("seed", int, "of corpus, first weights and batches"),
-        ("batch", int, "stretches of text in a step"), ("learning-rate", float, "the highest"),
-        ("last-learning-rate", float, "at the end"), ("weight-decay", float, "of the matrices"),
+        ("batch", int, "stretches of text in a step"), ("matrix-rate", float, "Muon's learning rate"),
+        ("other-rate", float, "AdamW's learning rate"), ("weight-decay", float, "of all matrices"),
         ("vocab-size", int, "tokens, 256 bytes included"),
         ("corpus-chars", int, "characters of plays"), ("n-layer", int, "layers"), ("n-head", int, "heads"),
         ("n-embd", int, "channels"), ("block-size", int, "tokens of context"),
