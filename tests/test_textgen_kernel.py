@@ -1,4 +1,4 @@
-"""The model through a kernel: right ones give PyTorch's logits and text, wrong ones are told by token, layer and head."""
+"""The model through a kernel: right ones say what PyTorch says, wrong ones are told by token, layer and head."""
 
 from __future__ import annotations
 
@@ -25,7 +25,6 @@ from textgen.sampling import Sampler
 
 COURSE = assignment.load(ROOT / "configs" / "gpt149.yaml")
 SHAPE = {**COURSE.defaults, "threads": 2, "Br": 24, "Bc": 40}
-LAYERS = 3
 OPENING = "ACT 3, SCENE 2. Tower, midnight.\n\n[Enter BAKER and ABBESS with the mirror.]\n\nBAKER:\n" * 3
 
 
@@ -87,23 +86,26 @@ def prompt_of(plays: checkpoint.Loaded, tokens: int, texts: int = 1) -> Tensor:
 # ---- right kernels
 
 
-@pytest.mark.parametrize("temperature", [0.0, 0.8], ids=["greedy", "sampled"])
-@pytest.mark.parametrize("texts", [1, 4])
-@pytest.mark.parametrize("part", ["part1", "part2", "part3", "part4"])
+@pytest.mark.parametrize(
+    ("part", "texts", "length", "temperature"),
+    [
+        ("part1", 1, 64, 0.0), ("part1", 4, 1, 0.8), ("part2", 1, 1, 0.8), ("part2", 4, 16, 0.0),
+        ("part3", 1, 16, 0.8), ("part3", 4, 1, 0.0), ("part4", 1, 1, 0.0), ("part4", 4, 16, 0.8),
+    ],
+)  # fmt: skip
 def test_right_kernels_say_what_pytorch_says(
-    plays: checkpoint.Loaded, speak: Speak, part: str, texts: int, temperature: float
+    plays: checkpoint.Loaded, speak: Speak, part: str, texts: int, length: int, temperature: float
 ) -> None:
     reference = COURSE.part(part).reference
     assert reference is not None
-    for length in (1, 16, 64):
-        prompt = prompt_of(plays, length, texts)
-        tally = speak(reference, prompt, 10, part=part, temperature=temperature)
-        assert tally.fault is None, tally.fault
-        assert tally.logit_error <= LOGIT_LIMIT
-        assert tally.kernel_calls == LAYERS * (length + 9)
-        sampler = Sampler(texts, 5, temperature)
-        expected = continued_by_torch(plays.model, len(plays.words), prompt, length + 10, sampler, 256)
-        assert tally.near_ties or torch.equal(tally.tokens, expected)
+    prompt = prompt_of(plays, length, texts)
+    tally = speak(reference, prompt, 12, part=part, temperature=temperature)
+    assert tally.fault is None, tally.fault
+    assert tally.logit_error <= LOGIT_LIMIT
+    assert tally.kernel_calls == plays.model.config.n_layer * (length + 11)
+    sampler = Sampler(texts, 5, temperature)
+    expected = continued_by_torch(plays.model, len(plays.words), prompt, length + 12, sampler, 256)
+    assert tally.near_ties or torch.equal(tally.tokens, expected)
 
 
 def test_window_slides_over_a_text_longer_than_it(plays: checkpoint.Loaded, speak: Speak) -> None:
@@ -119,7 +121,7 @@ def test_mask_as_channels_takes_one_call_a_layer(plays: checkpoint.Loaded, speak
     for window in (256, 9):
         tally = speak("gpt149_ref_naive", prompt_of(plays, 24, 2), 3, prefill="mask", window=window)
         assert tally.fault is None, tally.fault
-        assert tally.kernel_calls == LAYERS * (1 + 2)
+        assert tally.kernel_calls == plays.model.config.n_layer * (1 + 2)
 
 
 # ---- wrong kernels
