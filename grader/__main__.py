@@ -6,6 +6,7 @@ import argparse
 import contextlib
 import importlib
 import os
+import shlex
 import sys
 import traceback
 from collections.abc import Sequence
@@ -112,10 +113,10 @@ def run(arguments: Sequence[str]) -> int:
     if arguments and arguments[0] in FORWARDED:
         return importlib.import_module(FORWARDED[arguments[0]][0]).main(list(arguments[1:]))
     given = parser().parse_args(arguments)
-    return {"run": run_class, "one": run_one, "show": show, "report": report}[given.command](given)
+    return {"run": run_class, "one": run_one, "show": show, "report": report}[given.command](given, arguments)
 
 
-def run_class(given: argparse.Namespace) -> int:
+def run_class(given: argparse.Namespace, arguments: Sequence[str]) -> int:
     if given.again and not given.resume:
         raise UsageError("--again repeats what is finished: use it with --resume")
     from grader import classroom
@@ -134,11 +135,18 @@ def run_class(given: argparse.Namespace) -> int:
             trust=given.trust,
             tier=given.tier,
             manual=given.manual,
+            to_resume=to_resume(arguments),
         )
     )
 
 
-def run_one(given: argparse.Namespace) -> int:
+def to_resume(arguments: Sequence[str]) -> str:
+    """The command line that goes on with what is left, with all that this one asked for."""
+    kept = [item for item in arguments if item not in ("--resume", "--again")]
+    return shlex.join(["python", "-m", "grader", *kept, "--resume"])
+
+
+def run_one(given: argparse.Namespace, _: Sequence[str]) -> int:
     from grader import solo
 
     passed = solo.run(
@@ -153,13 +161,13 @@ def run_one(given: argparse.Namespace) -> int:
     return EXIT_PASS if passed else EXIT_SUBMISSION
 
 
-def show(given: argparse.Namespace) -> int:
+def show(given: argparse.Namespace, _: Sequence[str]) -> int:
     from grader import gradebook
 
     return gradebook.show(given.out, given.submission_id, given.manual)
 
 
-def report(given: argparse.Namespace) -> int:
+def report(given: argparse.Namespace, _: Sequence[str]) -> int:
     from grader import gradebook
 
     return gradebook.report(given.out, given.manual)

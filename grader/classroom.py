@@ -42,7 +42,7 @@ RESERVED = {"grades.csv", "report.html", "similar.html", ledger.LEDGER, ledger.L
 
 @dataclass(frozen=True)
 class Wanted:
-    """What the command line asks for."""
+    """What the command line asks for, and how it asks when it goes on with what is left."""
 
     submissions: Path
     out: Path
@@ -56,6 +56,7 @@ class Wanted:
     trust: bool = False
     tier: str | None = None
     manual: Path | None = None
+    to_resume: str = "the same command and --resume"
 
 
 def run(wanted: Wanted, stream: TextIO = sys.stdout, command: Sequence[str] = ()) -> int:
@@ -245,13 +246,12 @@ def conclude(wanted: Wanted, history: History, interrupted: bool, stream: TextIO
     if unreadable:
         lines.append(f"{unreadable} could not be read, and say why in the reports")
     lines.append(f"grades: {wanted.out / 'grades.csv'}   report: {wanted.out / 'report.html'}")
-    resume = f"python -m grader run {wanted.submissions} --out {wanted.out} --resume"
     if failed:
         lines.append(
-            f"{len(failed)} have no verdict by the kit's fault: {shortened(failed)}; try again: {resume}"
+            f"{len(failed)} have no verdict by the kit's fault: {shortened(failed)}; try again: {wanted.to_resume}"
         )
     if interrupted:
-        lines.append(f"interrupted; go on with: {resume}")
+        lines.append(f"interrupted; go on with: {wanted.to_resume}")
     tell("\n".join(lines), stream)
     if interrupted:
         return EXIT_INTERRUPTED

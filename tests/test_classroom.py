@@ -24,6 +24,7 @@ import pytest
 from conftest import ROOT, insert_at_start
 
 from grader import ledger
+from grader.__main__ import to_resume
 from grader.errors import KitError, UsageError
 from grader.fingerprints import Fingerprints
 from grader.ledger import Entry, Record, Run
@@ -598,6 +599,11 @@ def test_live_progress_shows_who_is_running_and_takes_names_literally() -> None:
     assert "[bold]ada[/bold]" in said and "part1: timing" in said
     assert "1 of 3 done" in said and "1 without a result" in said
     assert "[1/3] bob: a broken archive (" in said
+
+
+def test_command_that_goes_on_keeps_what_was_asked_for() -> None:
+    asked = ["run", "my class", "--out", "r", "--config", "c.yaml", "--resume", "--again", "--seed", "7"]
+    assert to_resume(asked) == "python -m grader run 'my class' --out r --config c.yaml --seed 7 --resume"
 
 
 def test_duration_for_people() -> None:

@@ -27,7 +27,7 @@ class Progress:
     ) -> None:
         self.total, self.stream, self.clock = total, stream, clock
         self.started_s = clock()
-        self.done = 0
+        self.done = self.paced = 0
         self.without_result = 0
         self.verdicts: Counter[str] = Counter()
         self.running: dict[str, tuple[str, float]] = {}
@@ -64,6 +64,8 @@ class Progress:
         self, submission_id: str, verdicts: Mapping[str, str], points: str, trouble: str = ""
     ) -> None:
         """One more is done; `points` is shown as it is, and `trouble` in place of verdicts that are not there."""
+        # What needed no grading (a broken archive) tells nothing about the pace.
+        self.paced += submission_id in self.running
         begun_s = self.running.pop(submission_id, ("", self.clock()))[1]
         self.done += 1
         self.verdicts.update(verdicts.values())
@@ -92,9 +94,9 @@ class Progress:
 
     def time_left(self) -> str:
         """By the pace so far, workers side by side included."""
-        if not self.done:
-            return "unknown"
-        return duration((self.clock() - self.started_s) / self.done * (self.total - self.done))
+        if not self.paced:
+            return "unknown time"
+        return duration((self.clock() - self.started_s) / self.paced * (self.total - self.done))
 
     def table(self) -> Table:
         from rich.table import Table
