@@ -1,0 +1,189 @@
+"""What a class is kept, timed and shown with: the ledger, the machine's lock, the progress."""
+
+from __future__ import annotations
+
+import io
+import json
+import subprocess
+import sys
+import threading
+import time
+from collections import Counter
+from pathlib import Path
+
+import pytest
+from conftest import ROOT
+
+from grader import ledger
+from grader.__main__ import to_resume
+from grader.errors import KitError, UsageError
+from grader.fingerprints import Fingerprints
+from grader.ledger import Entry, Record, Run
+from grader.report.progress import Progress, duration
+from grader.slot import Slot
+
+# ---- the ledger
+
+
+FINGERPRINTS = Fingerprints("s", "a", "k", "o")
+
+
+def record(name: str, points: float = 1.0) -> Record:
+    return Record(
+        name, FINGERPRINTS, "2025-01-01T00:00:00+00:00", {"building": 1.0}, 1, points=points, max_points=10.0
+    )
+
+
+def some_run() -> Run:
+    return Run("2025-01-01T00:00:00+00:00", "a.yaml", "a", "a", "k", 1, True, "D", 2)
+
+
+def test_ledger_gives_back_what_was_written_and_the_last_record_counts(tmp_path: Path) -> None:
+    assert ledger.read(tmp_path) == ledger.History()
+    entries = (Entry("ada", "Ada"), Entry("bob", "=1+1", ("b@x.org",), "2025-01-01T00:00:00+00:00", True))
+    with ledger.hold(tmp_path / "new") as book:
+        book.open_run(some_run(), entries)
+        for points in (1.0, 2.0):
+            book.finish(record("ada", points), {"points": points})
+    history = ledger.read(tmp_path / "new")
+    assert history == ledger.History((some_run(),), entries, {"ada": record("ada", 2.0)})
+    assert json.loads((tmp_path / "new" / "ada" / ledger.RESULT).read_text()) == {"points": 2.0}
+
+
+def test_torn_last_line_is_ignored_and_cut_off_and_any_other_is_told(tmp_path: Path) -> None:
+    with ledger.hold(tmp_path) as book:
+        book.open_run(some_run(), ())
+        book.finish(record("ada"), {})
+    path = tmp_path / ledger.LEDGER
+    whole = path.read_bytes()
+    for length in (1, 17, 80):
+        path.write_bytes(whole + whole[-120:][:length].replace(b"\n", b" "))
+        assert set(ledger.read(tmp_path).records) == {"ada"}
+    with ledger.hold(tmp_path) as book:
+        assert path.read_bytes() == whole
+        book.finish(record("bob"), {})
+    assert set(ledger.read(tmp_path).records) == {"ada", "bob"}
+
+    path.write_bytes(whole + b"{torn}\n" + whole)
+    with pytest.raises(KitError, match=r"ledger\.jsonl:4: "):
+        ledger.read(tmp_path)
+
+
+def test_one_writer_at_a_time_and_a_dead_one_leaves_no_lock_and_no_scratch(tmp_path: Path) -> None:
+    script = (
+        "import sys, time; from pathlib import Path; from grader import ledger\n"
+        "with ledger.hold(Path(sys.argv[1])) as book:\n"
+        "    (book.scratch / 'file').write_text('x'); print(book.scratch, flush=True); time.sleep(60)\n"
+    )
+    holder = subprocess.Popen([sys.executable, "-c", script, str(tmp_path)], stdout=subprocess.PIPE, cwd=ROOT)
+    assert holder.stdout is not None
+    scratch = Path(holder.stdout.readline().decode().strip())
+    with (
+        pytest.raises(UsageError, match=f"in use by another run .process {holder.pid}."),
+        ledger.hold(tmp_path),
+    ):
+        pass
+    holder.kill()
+    holder.communicate()
+    assert scratch.is_dir()
+    with ledger.hold(tmp_path):
+        assert not scratch.exists()
+
+
+# ---- the machine, shared or alone
+
+
+def test_timing_is_alone_and_is_not_starved_by_those_who_share(tmp_path: Path) -> None:
+    """Four who keep the room from ever being empty would starve the fifth until they end, were there no turnstile."""
+    sharing: set[int] = set()
+    entries = Counter[int]()
+    most, over = 2000, threading.Event()
+
+    def share(k: int) -> None:
+        slot = Slot(tmp_path)
+        while not over.is_set() and entries[k] < most:
+            with slot.shared():
+                sharing.add(k)
+                entries[k] += 1
+                time.sleep(0.003)
+                sharing.discard(k)
+
+    readers = [threading.Thread(target=share, args=(k,)) for k in range(4)]
+    for reader in readers:
+        reader.start()
+    alone, seen = Slot(tmp_path), []
+    for _ in range(10):
+        with alone.shared(), alone.exclusive():
+            seen.append(set(sharing))
+            time.sleep(0.005)
+            seen.append(set(sharing))
+    starved = max(entries.values()) >= most
+    over.set()
+    for reader in readers:
+        reader.join()
+    assert not starved
+    assert seen == [set()] * 20, "somebody was there during a timing"
+    assert len(entries) == 4
+
+
+def test_killed_process_gives_the_machine_back(tmp_path: Path) -> None:
+    script = (
+        "import sys, time; from pathlib import Path; from grader.slot import Slot\n"
+        "slot = Slot(Path(sys.argv[1]))\n"
+        "with slot.shared(), slot.exclusive():\n    print('alone', flush=True); time.sleep(60)\n"
+    )
+    holder = subprocess.Popen([sys.executable, "-c", script, str(tmp_path)], stdout=subprocess.PIPE, cwd=ROOT)
+    assert holder.stdout is not None and holder.stdout.readline() == b"alone\n"
+    entered = threading.Event()
+
+    def enter() -> None:
+        with Slot(tmp_path).shared():
+            entered.set()
+
+    waiting = threading.Thread(target=enter, daemon=True)
+    waiting.start()
+    assert not entered.wait(0.2)
+    holder.kill()
+    holder.communicate()
+    assert entered.wait(10)
+
+
+# ---- progress
+
+
+class Terminal(io.StringIO):
+    def isatty(self) -> bool:
+        return True
+
+
+def test_plain_progress_is_one_line_for_each_with_verdicts_and_time_left() -> None:
+    clock = iter(float(second) for second in range(0, 1000, 10))
+    stream = io.StringIO()
+    with Progress(3, stream, lambda: next(clock)) as progress:
+        progress.phase("ada", "building")
+        progress.finished("ada", {"part1": "pass", "part2": "slow", "part3": "pass"}, "25 of 30 points")
+        progress.again("bob\033[2J", "its worker died")
+    lines = stream.getvalue().splitlines()
+    assert lines[0] == "[1/3] ada: 2 pass, 1 slow; 25 of 30 points (20.0 s; 80 s left)"
+    assert lines[1] == "bob?[2J: its worker died; it is graded once more"
+
+
+def test_live_progress_shows_who_is_running_and_takes_names_literally() -> None:
+    stream = Terminal()
+    with Progress(3, stream) as progress:
+        progress.phase("[bold]ada[/bold]", "part1: timing")
+        progress.finished("bob", {}, "", "a broken archive\nand more")
+        progress.live.refresh()
+    said = stream.getvalue()
+    assert "[bold]ada[/bold]" in said and "part1: timing" in said
+    assert "1 of 3 done" in said and "1 without a result" in said
+    assert "[1/3] bob: a broken archive (" in said
+
+
+def test_command_that_goes_on_keeps_what_was_asked_for() -> None:
+    asked = ["run", "my class", "--out", "r", "--config", "c.yaml", "--resume", "--again", "--seed", "7"]
+    assert to_resume(asked) == "python -m grader run 'my class' --out r --config c.yaml --seed 7 --resume"
+
+
+def test_duration_for_people() -> None:
+    assert [duration(s) for s in (0, 89, 120, 3900)] == ["0 s", "89 s", "2 min", "1 h 05 min"]
