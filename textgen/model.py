@@ -44,6 +44,30 @@ class Config:
         return self.n_embd // self.n_head
 
 
+class Linear(nn.Module):
+    """A linear map whose weights come from a file or `GPT.initialise`, and are not drawn before that: on the device
+    "meta" a draw alone would import a second's worth of modules."""
+
+    def __init__(self, inputs: int, outputs: int, config: Config) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(torch.empty(outputs, inputs))
+        self.bias = nn.Parameter(torch.zeros(outputs)) if config.bias else None
+
+    def forward(self, x: Tensor) -> Tensor:
+        return F.linear(x, self.weight, self.bias)
+
+
+class Embedding(nn.Module):
+    """Vectors by number, with weights as in `Linear`."""
+
+    def __init__(self, count: int, config: Config) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(torch.empty(count, config.n_embd))
+
+    def forward(self, numbers: Tensor) -> Tensor:
+        return F.embedding(numbers, self.weight)
+
+
 class LayerNorm(nn.Module):
     """Layer norm with an optional bias."""
 
@@ -86,8 +110,8 @@ class Attention(nn.Module):
         super().__init__()
         self.config, self.rotary = config, rotary
         self.scale = 1.0 / math.sqrt(config.head_size) if config.scale is None else config.scale
-        self.c_attn = nn.Linear(config.n_embd, 3 * config.n_embd, bias=config.bias)
-        self.c_proj = nn.Linear(config.n_embd, config.n_embd, bias=config.bias)
+        self.c_attn = Linear(config.n_embd, 3 * config.n_embd, config)
+        self.c_proj = Linear(config.n_embd, config.n_embd, config)
 
     def project(self, x: Tensor, start: int) -> tuple[Tensor, Tensor, Tensor]:
         """Queries with the scale in them, keys and values of the tokens from position `start` on: (B, H, T, d)."""
@@ -109,8 +133,8 @@ class MLP(nn.Module):
     def __init__(self, config: Config) -> None:
         super().__init__()
         self.approximate = "tanh" if config.gelu == "tanh" else "none"
-        self.c_fc = nn.Linear(config.n_embd, 4 * config.n_embd, bias=config.bias)
-        self.c_proj = nn.Linear(4 * config.n_embd, config.n_embd, bias=config.bias)
+        self.c_fc = Linear(config.n_embd, 4 * config.n_embd, config)
+        self.c_proj = Linear(4 * config.n_embd, config.n_embd, config)
 
     def forward(self, x: Tensor) -> Tensor:
         return self.c_proj(F.gelu(self.c_fc(x), approximate=self.approximate))
@@ -129,9 +153,9 @@ class GPT(nn.Module):
     def __init__(self, config: Config) -> None:
         super().__init__()
         self.config = config
-        self.transformer = nn.ModuleDict({"wte": nn.Embedding(config.vocab_size, config.n_embd)})
+        self.transformer = nn.ModuleDict({"wte": Embedding(config.vocab_size, config)})
         if config.positions == "learned":
-            self.transformer["wpe"] = nn.Embedding(config.block_size, config.n_embd)
+            self.transformer["wpe"] = Embedding(config.block_size, config)
         rotary = Rotary(config.head_size) if config.positions == "rotary" else None
         self.transformer["h"] = nn.ModuleList(Block(config, rotary) for _ in range(config.n_layer))
         self.transformer["ln_f"] = LayerNorm(config)
