@@ -161,22 +161,28 @@ class Judged:
                     self.judge_by_stand_in()
                     return
                 raise faults.Faulty("missing", unbound)
+            look = self.looking and self.bench.options.profile and not self.bench.options.sanitize
             try:
-                self.call_cases(session)
+                self.call_cases(session, looks.steps(part, look=look))
             finally:
                 session.close()
                 self.printed = session.printed
-        if told := [case.diagnosis for case in self.cases if case.diagnosis]:
+        if hidden := looks.hidden_steps(part):
+            with self.student(threads=self.shape["threads"]) as session:
+                self.call_cases(session, hidden)
+        if told := [case for case in self.cases if case.diagnosis]:
             from grader.diagnose import most_telling
 
-            self.verdict, self.diagnosis = "wrong", most_telling(told)
+            # What a public case tells can be told to its student.
+            public = [case.diagnosis for case in told if not case.hidden]
+            self.verdict = "wrong"
+            self.diagnosis = most_telling(public or [case.diagnosis for case in told])
 
-    def call_cases(self, session: Session) -> None:
-        """Judge every case, and keep what some of these calls show besides (`grader.looks`)."""
-        look = self.looking and self.bench.options.profile and not self.bench.options.sanitize
-        results: dict[str, CaseResult] = {}
+    def call_cases(self, session: Session, steps: list[Step]) -> None:
+        """Judge cases, and keep what some of these calls show besides (`grader.looks`)."""
+        results = {case.name: case for case in self.cases}
         peak_bytes = None
-        for step in looks.steps(self.part, look=look):
+        for step in steps:
             shape, inputs = self.inputs_of(step.case)
             call, result = self.check_case(session, step, shape, inputs)
             if step.case.name not in results or not result.ok:
@@ -322,6 +328,8 @@ class Judged:
 
     def refuse_failed_reference(self, call: Call) -> None:
         if call.status != "ok":
+            if self.bench.zygote.sabotaged:
+                raise faults.sabotage()
             raise KitError(
                 f"the reference failed on {self.part.id}: {call.status} {call.signal_name}{call.message}"
             )

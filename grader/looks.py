@@ -1,5 +1,7 @@
 """In which order a part's cases are called, and which of these calls are also looked at: for memory and the table.
 
+Hidden cases are called last, in a runner of their own: what the kernel said before is free of what it saw in them.
+
 Small inputs of their own shape come first: a crash shows soonest there, and they warm up code pages. The first call
 of the run's own shape is measured for its peak, since memory that an earlier one of that size left in the heap would
 hide it; the last one runs under the profiler. So looking costs no calls of its own, unless there is only one such case.
@@ -54,9 +56,10 @@ def scope(part: Part, side: Side) -> str:
 
 
 def steps(part: Part, *, look: bool) -> list[Step]:
-    """All calls of a part's cases, in order."""
-    sized = [case for case in part.cases if not case.shape]
-    fixed = [case for case in part.cases if case.shape]
+    """All calls of a part's public cases, in order."""
+    public = [case for case in part.cases if not case.hidden]
+    sized = [case for case in public if not case.shape]
+    fixed = [case for case in public if case.shape]
     if not sized:
         fixed, sized = fixed[:-2], fixed[-2:]
     # Among those of one size random data first: the published ramp is what the table of the published kit shows.
@@ -68,10 +71,15 @@ def steps(part: Part, *, look: bool) -> list[Step]:
     return [*map(Step, fixed), Step(first, peak=True), *map(Step, rest), Step(last, profile=True)]
 
 
+def hidden_steps(part: Part) -> list[Step]:
+    return [Step(case) for case in part.cases if case.hidden]
+
+
 def reference_steps(part: Part) -> list[Step]:
     """The same calls for the reference, so that its heap has the same past; but nothing that is only to be judged."""
     return [step for step in steps(part, look=True) if step.peak or step.profile or step.case.shape]
 
 
 def smallest(part: Part) -> Case:
-    return min(part.cases, key=lambda case: case.shape.get("N", 1 << 30))
+    public = [case for case in part.cases if not case.hidden]
+    return min(public, key=lambda case: case.shape.get("N", 1 << 30))
