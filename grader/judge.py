@@ -406,7 +406,9 @@ class Judged:
         if self.time is None or self.part.time is None:
             return
         if not self.part.time.graded:
-            self.time = replace(self.time, verdict="pass", flags=(*self.time.flags, "not_graded"))
+            # Nothing was to be decided, so nothing is undecided.
+            flags = [flag for flag in self.time.flags if flag != "undecided"]
+            self.time = replace(self.time, verdict="pass", flags=(*flags, "not_graded"))
             return
         self.flags += [Flag(code) for code in self.time.flags]
         if self.time.verdict == "slow":
