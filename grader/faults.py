@@ -70,6 +70,8 @@ SIGNAL_HINTS = {
     "SIGKILL": "the process was killed, most likely for using too much memory",
     "SIGXFSZ": "it wrote a file larger than allowed",
     "SIGXCPU": "it used more CPU time than allowed",
+    "SIGSYS": "it asked the system for what no kernel needs: to start another process, to use the network, or "
+    "to reach for a process that is not its own",
 }
 
 
@@ -95,10 +97,21 @@ def call_fault(call: Call, part: Part, where: str) -> Faulty:
             call.signal_name.lower(),
             f"{at} crashed with {call.signal_name}: {hint}. Run again with --sanitize to see the line.",
         )
+    if call.message.startswith("exit"):
+        return _faulty(
+            "crash",
+            "exit",
+            f"{at} ended the process ({call.message}) in place of returning. A kernel must return its result.",
+        )
+    return _faulty("crash", "stopped", f"{at} was stopped: {call.message}.")
+
+
+def sabotage() -> Faulty:
+    """The kit's own processes died while only the student's code was in a position to end them."""
     return _faulty(
         "crash",
-        "exit",
-        f"{at} ended the process ({call.message}) in place of returning. A kernel must return its result.",
+        "sabotage",
+        "Processes of the grader were ended while the kernel ran. A kernel must leave other processes alone.",
     )
 
 

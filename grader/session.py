@@ -379,16 +379,18 @@ def harmless(text: str) -> str:
     return "".join(c if c in "\n\t" or c.isprintable() else "?" for c in text.replace("\r\n", "\n"))
 
 
+def has_ended(pid: int) -> bool:
+    """Whether a child of the zygote's is dead and only waits to be reaped. False where the system does not tell."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] in "ZX"
+    except (OSError, IndexError):
+        return False
+
+
 def _wait_for_exit(pid: int, timeout_s: float = 1.0) -> None:
     """Let a process that closed its pipe finish dying by itself, so that its own signal is seen and not our SIGKILL."""
     deadline = time.monotonic() + timeout_s
-    while time.monotonic() < deadline:
-        try:
-            state = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
-        except (OSError, IndexError):
-            return
-        if state in "ZX":
-            return
+    while time.monotonic() < deadline and os.path.exists(f"/proc/{pid}") and not has_ended(pid):
         time.sleep(0.001)
 
 

@@ -29,7 +29,7 @@ import grader.nursery
 import grader.runner
 from grader.errors import KitError
 from grader.sandbox import INSIDE, LOCK, OPEN, Limits, Sandbox, leftovers, process_limit
-from grader.session import PIPE_BYTES, Call, Session, cpu_clock_s
+from grader.session import PIPE_BYTES, Call, Session, cpu_clock_s, has_ended
 from grader.watch import Watch
 
 START_TIMEOUT_S, ANSWER_TIMEOUT_S = 120.0, 30.0
@@ -69,7 +69,7 @@ class Zygote:
         """Start it and return at once. `environment` adds to the scrubbed one (a sanitizer's preload)."""
         self.sandbox = sandbox
         self.sabotaged = False
-        """Whether runners were lost that a student's code was in a position to end."""
+        """Whether processes were lost that nothing but a student's code was in a position to end (tier D)."""
         self._environment = {**ENVIRONMENT, **(environment or {})}
         self._living: dict[int, Runner] = {}
         self._numbers = itertools.count()
@@ -137,6 +137,7 @@ class Zygote:
     def reap(self, pid: int) -> Call:
         """Kill a runner with all it started and left, and say how it had ended."""
         runner = self._living.pop(pid)
+        was_killed = has_ended(pid)
         with contextlib.suppress(ProcessLookupError, PermissionError):
             os.killpg(pid, signal.SIGKILL)
         request = {
@@ -149,11 +150,17 @@ class Zygote:
             ended = _how_it_ended(int(self._ask(request)[0]["status"]))
             if not self.sandbox.hides_files:
                 leftovers.remove_files_of(self._uids)
-        except Lost:
-            self.sabotaged |= "student" in {runner.kind, *(other.kind for other in self._living.values())}
+        except Lost as error:
+            kinds = {runner.kind, *(other.kind for other in self._living.values())}
+            if self.sandbox.locks or "student" not in kinds:
+                raise KitError(
+                    f"the process that starts runners was lost ({error}); run the command again"
+                ) from error
+            self.sabotaged = True
             self._bury()
-            return Call("crash", message="the process that started it was ended along with it")
-        if runner.kind != "student" and ended.signal_name and ended.signal_name not in OWN_FAULTS:
+            return Call("crash", message="the process that it was started from was ended with it")
+        was_killed &= bool(ended.signal_name) and ended.signal_name not in OWN_FAULTS
+        if was_killed and runner.kind != "student" and not self.sandbox.locks:
             self.sabotaged |= any(other.kind == "student" for other in self._living.values())
         return ended
 

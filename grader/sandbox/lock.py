@@ -166,17 +166,21 @@ def limit(limits: dict[str, Any]) -> None:
         ceiling = mapped_bytes() + limits["memory_bytes"]
         with contextlib.suppress(ValueError, OSError):  # macOS has no such limit
             resource.setrlimit(resource.RLIMIT_AS, (ceiling, ceiling))
-    with contextlib.suppress(OSError), open("/proc/self/oom_score_adj", "w") as score:
-        # Should the machine run out of memory all the same, the judge is not the one to go.
-        score.write("1000")
+    # Should the machine run out of memory all the same, the judge is not the one to go.
+    with contextlib.suppress(OSError):
+        score = os.open("/proc/self/oom_score_adj", os.O_WRONLY)
+        os.write(score, b"1000")
+        os.close(score)
 
 
 def mapped_bytes() -> int:
     try:
-        with open("/proc/self/statm") as statm:
-            return int(statm.read().split()[0]) * os.sysconf("SC_PAGE_SIZE")
+        statm = os.open("/proc/self/statm", os.O_RDONLY)
     except OSError:
         return 0
+    pages = os.read(statm, 256).split()[0]
+    os.close(statm)
+    return int(pages) * os.sysconf("SC_PAGE_SIZE")
 
 
 # ---- as a script

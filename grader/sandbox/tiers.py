@@ -199,7 +199,9 @@ def _candidates(tier: str) -> Iterator[Sandbox]:
             yield Sandbox("A", bwrap, landlock=landlock, seccomp=True, own_uid=True)
         yield Sandbox("A", bwrap, own_user_namespace=True, landlock=landlock, seccomp=True)
     if tier == "B" and landlock:
-        yield Sandbox("B", landlock=landlock, seccomp=True, own_uid=is_root)
+        if is_root:
+            yield Sandbox("B", landlock=landlock, seccomp=True, own_uid=True)
+        yield Sandbox("B", landlock=landlock, seccomp=True)
     if tier == "C" and is_root:
         yield Sandbox("C", seccomp=True, own_uid=True)
 
@@ -224,7 +226,8 @@ def _escape(sandbox: Sandbox) -> str:
         limits = {**asdict(Limits()), "processes": None}
         script = f"{INSIDE}/lock.py" if sandbox.bwrap else str(LOCK)
         spec = json.dumps({"lock": runner_lock, "limits": limits})
-        command = [sys.executable, "-I", "-S", script, spec, "--probe", str(closed), str(open_to_all)]
+        needed = view.torch_file()
+        command = [sys.executable, "-I", "-S", script, spec, "--probe", str(closed), str(open_to_all), needed]
         try:
             ended = subprocess.run(
                 sandbox.enclosed(command, places={LOCK: f"{INSIDE}/lock.py"}),
@@ -241,6 +244,8 @@ def _escape(sandbox: Sandbox) -> str:
     readable = json.loads(said[0])["readable"]
     if str(closed) in readable or (str(open_to_all) in readable and sandbox.hides_files):
         return "it does not hide files"
+    if needed and needed not in readable:
+        return f"other users cannot read {needed}"
     # bwrap passes a signal on as a shell does.
     if ended.returncode not in (-signal.SIGSYS, 128 + signal.SIGSYS):
         return "it does not refuse the network"

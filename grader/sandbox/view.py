@@ -31,19 +31,25 @@ FACTS = (
 )
 
 
-def system_paths() -> list[Path]:
+@functools.cache
+def system_paths() -> tuple[Path, ...]:
     """System folders and tables, with whatever is not there left out."""
-    return [Path(path) for path in (*SYSTEM, *SYSTEM_TABLES) if os.path.exists(path)]
+    return tuple(Path(path) for path in (*SYSTEM, *SYSTEM_TABLES) if os.path.exists(path))
 
 
 @functools.cache
 def python_paths() -> tuple[Path, ...]:
     """The interpreter, its environment and torch, without the kit's own packages and settings."""
     roots = {Path(sys.prefix), Path(sys.base_prefix), Path(sys.executable).resolve().parent.parent}
-    spec = importlib.util.find_spec("torch")
-    if spec is not None and spec.submodule_search_locations:
-        roots.add(Path(next(iter(spec.submodule_search_locations))).parent)
+    if torch := torch_file():
+        roots.add(Path(torch).parent.parent)
     return tuple(without(outermost(roots), kit_paths()))
+
+
+def torch_file() -> str:
+    """A file that says whether torch is in sight; "" where there is no torch. Does not import it."""
+    spec = importlib.util.find_spec("torch")
+    return (spec.origin or "") if spec is not None else ""
 
 
 def kit_paths() -> tuple[Path, ...]:
