@@ -28,6 +28,7 @@ from grader.sandbox.leftovers import Scratch
 from grader.watch import Evidence, Watch
 
 OUTPUT_LIMIT_BYTES = 64 << 10
+LOAD_TIMEOUT_S = 5.0
 PIPE_BYTES = 1 << 20
 #: How often a long call's working directory is looked at.
 SCRATCH_LOOK_S = 0.25
@@ -194,7 +195,8 @@ class Session:
 
     def _greet(self) -> None:
         try:
-            header, _, _, _ = self._exchange([], self.call_timeout_s)
+            # Loading includes leaving: exit(0) in an initialiser takes torch down, which is no endless loop.
+            header, _, _, _ = self._exchange([], max(self.call_timeout_s, LOAD_TIMEOUT_S))
         except RunnerDied as end:
             self.death = self._bury(end)
             return
