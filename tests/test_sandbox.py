@@ -1,0 +1,323 @@
+"""What each tier keeps a kernel from, what it leaves it, and that nothing remains; on the tiers of this machine."""
+
+from __future__ import annotations
+
+import errno
+import os
+import subprocess
+import time
+from collections.abc import Iterator
+from contextlib import ExitStack, suppress
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import torch
+from conftest import ROOT
+
+from grader.errors import KitError, UsageError
+from grader.sandbox import OPEN, Limits, Sandbox, choose, compiling, run_limited, tiers, view
+from grader.session import Call, Request, Session
+from grader.toolchain import toolchain
+from grader.zygote import Zygote
+
+DEEDS = ROOT / "tests" / "confinement" / "deeds.cpp"
+FORGED = [Path(folder, "forged-by-a-kernel") for folder in ("/tmp", "/var/tmp", "/dev/shm")]
+LIMITS = Limits(scratch_bytes=16 << 20, scratch_files=100)
+
+
+def available() -> dict[str, Sandbox]:
+    """Every tier that works here, and what they come down to without root or without Landlock."""
+    found = {"D": OPEN}
+    for tier in "ABC":
+        with suppress(UsageError):
+            found[tier] = choose(tier)
+    if os.geteuid() == 0 and "A" in found and "B" in found:
+        found["A-user"] = replace(found["A"], own_user_namespace=True, own_uid=False)
+        found["A-no-landlock"] = replace(found["A"], landlock=0)
+        found["B-user"] = replace(found["B"], own_uid=False)
+    return found
+
+
+AVAILABLE = available()
+LOCKED = [name for name, sandbox in AVAILABLE.items() if sandbox.locks]
+HIDING = [name for name, sandbox in AVAILABLE.items() if sandbox.hides_files]
+
+
+class Kennel:
+    """One zygote in one sandbox, and deeds done by runners of it."""
+
+    def __init__(self, sandbox: Sandbox, zygote: Zygote, library: Path) -> None:
+        self.sandbox, self.zygote, self.library = sandbox, zygote, library
+
+    def runner(self, threads: int = 1) -> Session:
+        return self.zygote.spawn("student", self.library, threads=threads, limits=LIMITS)
+
+    def do(self, deed: str, number: float = 0, *, threads: int = 1, timeout_s: float = 20.0) -> Call:
+        with self.runner(threads) as session:
+            assert session.death is None and session.load_error is None, (session.load_error, session.printed)
+            return call(session, deed, number, timeout_s)
+
+    def value(self, deed: str, number: float = 0, threads: int = 1) -> float:
+        done = self.do(deed, number, threads=threads)
+        assert done.status == "ok", done
+        return float(done.output[0])
+
+
+def call(session: Session, deed: str, number: float = 0, timeout_s: float = 20.0) -> Call:
+    rows = torch.full((1, 1), float(number), dtype=torch.float64)
+    return session.call(Request(deed, [{"column": 0}], [rows], (1,), op="table"), timeout_s=timeout_s)
+
+
+@pytest.fixture(scope="module")
+def library(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The deeds, and beside them a secret that any user may read and one that only the judge may."""
+    folder = tmp_path_factory.mktemp("deeds")
+    for parent in (folder, *folder.parents[:2]):
+        parent.chmod(0o755)
+    secret, made = folder / "secret.txt", folder / "deeds.so"
+    for path, mode in ((secret, 0o644), (Path(f"{secret}.closed"), 0o600)):
+        path.write_text("the expected values")
+        path.chmod(mode)
+    command = [str(toolchain().compiler), "-O1", "-fopenmp", "-shared", "-fPIC", f'-DSECRET="{secret}"']
+    subprocess.run([*command, "-o", str(made), str(DEEDS)], check=True)
+    return made
+
+
+@pytest.fixture(scope="module")
+def kennels(library: Path) -> Iterator[dict[str, Kennel]]:
+    with ExitStack() as stack:
+        yield {
+            name: Kennel(sandbox, stack.enter_context(Zygote(sandbox=sandbox)), library)
+            for name, sandbox in AVAILABLE.items()
+        }
+
+
+@pytest.fixture(params=AVAILABLE)
+def kennel(request: pytest.FixtureRequest, kennels: dict[str, Kennel]) -> Kennel:
+    return kennels[request.param]
+
+
+@pytest.fixture(params=LOCKED)
+def locked(request: pytest.FixtureRequest, kennels: dict[str, Kennel]) -> Kennel:
+    return kennels[request.param]
+
+
+@pytest.fixture(params=HIDING)
+def hiding(request: pytest.FixtureRequest, kennels: dict[str, Kennel]) -> Kennel:
+    return kennels[request.param]
+
+
+# ---- what is left to a kernel
+
+
+def test_a_kernel_computes_as_it_would_outside(kennel: Kennel) -> None:
+    assert kennel.value("nothing", 41) == 42
+    assert kennel.value("uses_openmp", 3, threads=3) == 1000
+    assert kennel.do("kills_itself").signal_name == "SIGABRT"
+    # Every runner finds an empty folder, and may write to it.
+    assert kennel.value("writes_a_note") == kennel.value("writes_a_note") == 1
+
+
+def test_profiler_and_peak_memory_are_what_they_are_outside(
+    kennel: Kennel, kennels: dict[str, Kennel]
+) -> None:
+    assert figures(kennel)[0] == figures(kennels["D"])[0] == 4 * 256 * 256
+    assert figures(kennel)[1] > 0
+
+
+def figures(kennel: Kennel) -> tuple[int, int]:
+    request = Request("torch.softmax", [{"input": 0}, {"value": 1}], [torch.zeros(256, 256)], (256, 256))
+    with kennel.zygote.spawn("torch", "", threads=1) as session:
+        profiled = session.call(request, profile_label="softmax", measure_peak=True)
+        assert profiled.status == "ok", (profiled, session.printed)
+    assert profiled.peak_bytes is not None and profiled.cpu_s is not None
+    return sum(row.self_cpu_bytes for row in profiled.profile), profiled.peak_bytes
+
+
+# ---- limits, in every tier
+
+
+def test_memory_and_threads_are_bounded(kennel: Kennel) -> None:
+    assert 0 < kennel.value("fills_the_memory", 64) <= 4.5
+    assert 4 < kennel.value("starts_threads", 3000) < 1500
+
+
+@pytest.mark.parametrize(("deed", "number"), [("fills_the_disk", 64), ("makes_files", 400)])
+def test_a_full_disk_ends_the_kernel_and_is_emptied(kennel: Kennel, deed: str, number: int) -> None:
+    filled = kennel.do(deed, number)
+    assert filled.status == "crash" and "it wrote more than" in filled.message
+    assert not any(kennel.zygote._scratch.iterdir())
+    assert kennel.value("writes_a_note") == 1
+
+
+def test_a_kernel_that_ignores_every_hint_ends_in_time(kennel: Kennel) -> None:
+    with kennel.runner() as session:
+        started = time.monotonic()
+        assert call(session, "loops", timeout_s=0.4).status == "timeout"
+        assert time.monotonic() - started < 10
+        assert not Path(f"/proc/{session._pid}").exists()
+
+
+# ---- what a lock refuses
+
+
+@pytest.mark.parametrize(
+    "deed",
+    [
+        "forks",
+        "runs_a_program",
+        "opens_a_socket",
+        "kills_its_parent",
+        "stops_its_parent",
+        "traces_its_parent",
+        "kills",
+    ],
+)
+def test_reaching_for_another_process_is_fatal(locked: Kennel, deed: str) -> None:
+    # To the judge itself, should it work.
+    assert locked.do(deed, os.getpid()).signal_name == "SIGSYS"
+
+
+@pytest.mark.parametrize(
+    ("deed", "answers"),
+    [
+        ("owns_a_file_for", {-errno.EPERM}),
+        ("takes_more_cores", {-errno.EPERM}),
+        ("lifts_a_limit", {-errno.EPERM}),
+        ("reads_the_closed_secret", {-errno.EACCES, -errno.ENOENT}),
+        ("reads_its_parent", {-errno.EACCES, -errno.ENOENT}),
+        ("reads_the_environment_of", {-errno.EACCES, -errno.ENOENT}),
+        ("writes_beside_the_secret", {-errno.EACCES, -errno.ENOENT}),
+        ("writes_to_the_system", {-errno.EACCES, -errno.EROFS}),
+        ("has_capabilities", {0}),
+    ],
+)
+def test_a_lock_refuses(locked: Kennel, deed: str, answers: set[int]) -> None:
+    assert locked.value(deed, os.getpid()) in answers
+
+
+def test_nothing_is_left_in_folders_that_are_open_to_all(locked: Kennel) -> None:
+    locked.value("writes_to_open_folders")
+    assert not any(path.exists() for path in FORGED)
+
+
+def test_files_outside_are_out_of_sight(hiding: Kennel) -> None:
+    assert hiding.value("reads_the_secret") < 0
+    assert hiding.value("sees") == 0
+
+
+# ---- tier D: no lock, so what happens has to be made good
+
+
+def test_orphans_are_swept_up(kennels: dict[str, Kennel]) -> None:
+    kennel = kennels["D"]
+    assert kennel.value("forks") > 0
+    assert kennel.value("bomb", 15) == 15
+    listed = Path(
+        f"/proc/{kennel.zygote._process.pid}/task/{kennel.zygote._process.pid}/children"
+    ).read_text()
+    assert listed.split() == []
+
+
+def test_a_kernel_that_ends_or_stops_its_parent_is_at_fault(library: Path) -> None:
+    with Zygote() as zygote:
+        kennel = Kennel(OPEN, zygote, library)
+        assert kennel.value("stops_its_parent") == 1
+        assert kennel.value("nothing", 1) == 2
+        ended = kennel.do("kills_its_parent")
+        assert ended.status == "crash" and zygote.sabotaged
+        assert kennel.value("nothing", 1) == 2
+
+
+def test_a_kernel_that_ends_the_reference_is_at_fault(kennels: dict[str, Kennel]) -> None:
+    kennel = kennels["D"]
+    softmax = Request("torch.softmax", [{"input": 0}, {"value": 1}], [torch.zeros(4, 4)], (4, 4))
+    with kennel.zygote.spawn("torch", "", threads=1) as reference, kennel.runner() as student:
+        assert reference.call(softmax).status == "ok" and not kennel.zygote.sabotaged
+        assert call(student, "kills", reference._pid).status == "ok"
+        assert reference.call(softmax).signal_name == "SIGKILL"
+        assert kennel.zygote.sabotaged
+
+
+# ---- the compiler
+
+
+@pytest.fixture(params=LOCKED)
+def room(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[tuple[Sandbox, compiling.Room]]:
+    sandbox = AVAILABLE[request.param]
+    with compiling.room(sandbox, tmp_path, None) as found:
+        yield sandbox, found
+
+
+def compiled(sandbox: Sandbox, room: compiling.Room, text: str, *flags: str) -> tuple[int, str]:
+    (room.folder / "module.cpp").write_text(text)
+    command = [str(toolchain().compiler), *flags, "-shared", "-o", "module.so", "module.cpp"]
+    finished = run_limited(
+        command, cwd=room.folder, timeout_s=60, env={"PATH": os.environ["PATH"], "TMPDIR": str(room.folder)},
+        sandbox=sandbox, uid=room.uid,
+    )  # fmt: skip
+    return finished.returncode, finished.output.decode()
+
+
+def test_compiler_sees_the_text_and_the_headers_only(
+    room: tuple[Sandbox, compiling.Room], library: Path, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    sandbox, place = room
+    assert compiled(sandbox, place, "#include <cstdlib>\nint one = 1;") == (0, "")
+    secret = library.parent / "secret.txt.closed"
+    code, said = compiled(sandbox, place, f'#include "{secret}"')
+    assert code != 0 and "expected values" not in said
+    if sandbox.hides_files:
+        for path in ("/etc/passwd", library.parent / "secret.txt", ROOT / "configs" / "gpt149.yaml"):
+            assert "seen" not in compiled(sandbox, place, f'#if __has_include("{path}")\n#error seen\n#endif')[1]
+            assert compiled(sandbox, place, f'#include "{path}"')[0] != 0
+            assert compiled(sandbox, place, f'asm(".incbin \\"{path}\\"");')[0] != 0
+    target = tmp_path_factory.mktemp("elsewhere") / "planted.so"
+    assert compiled(sandbox, place, "int one = 1;", "-Wl,-Map=" + str(target))[0] != 0 and not target.exists()
+
+
+def test_compiler_s_work_is_taken_as_a_plain_file(tmp_path: Path) -> None:
+    room_folder, place = tmp_path / "room", tmp_path / "place"
+    room_folder.mkdir()
+    place.mkdir()
+    (room_folder / "module.so").symlink_to("/etc/passwd")
+    with pytest.raises(KitError, match="something else than a file"):
+        compiling.taken(room_folder / "module.so", place)
+    (room_folder / "module.so").unlink()
+    (room_folder / "module.so").write_text("object")
+    assert compiling.taken(room_folder / "module.so", place).read_text() == "object"
+
+
+# ---- the choice
+
+
+def test_no_tier_is_chosen_that_does_not_work(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tiers.shutil, "which", lambda name: None)
+    monkeypatch.setattr(tiers.lock, "landlock_version", lambda: 0)
+    monkeypatch.setattr(tiers.os, "geteuid", lambda: 1000)
+    tiers._tried.cache_clear()
+    with pytest.raises(UsageError, match=r"A: bubblewrap is not installed.*no Landlock.*only root.*--trust"):
+        choose()
+    assert choose(trust=True) == OPEN
+    tiers._tried.cache_clear()
+
+
+def test_a_sandbox_with_a_hole_is_not_believed(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert tiers._escape(Sandbox("B", landlock=0, seccomp=True)) == "it does not hide files"
+    assert tiers._escape(Sandbox("C", seccomp=False, own_uid=os.geteuid() == 0)) != ""
+
+
+@pytest.mark.parametrize(("wanted", "says"), [("E", "no sandbox tier 'E'"), ("D", "--trust")])
+def test_a_wrong_choice_says_what_to_do(wanted: str, says: str) -> None:
+    with pytest.raises(UsageError, match=says):
+        choose(wanted)
+
+
+def test_what_is_visible_leaves_the_kit_out(tmp_path: Path) -> None:
+    for name in ("lib/torch", "lib/grader/checks", "lib/other", "bin"):
+        (tmp_path / name).mkdir(parents=True)
+    seen = {
+        str(path.relative_to(tmp_path)) for path in view.without([tmp_path], [tmp_path / "lib" / "grader"])
+    }
+    assert seen == {"lib/torch", "lib/other", "bin"}

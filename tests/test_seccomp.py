@@ -1,0 +1,133 @@
+"""The filter programs, run by an interpreter of our own for both machines: the kernel here knows only one of them."""
+
+from __future__ import annotations
+
+import errno
+import struct
+
+import pytest
+
+from grader.sandbox import seccomp
+from grader.sandbox.seccomp import ALLOW, ERRNO, KILL, MACHINES, compiler_filter, numbers, runner_filter
+
+EPERM, ENOSYS = ERRNO | errno.EPERM, ERRNO | errno.ENOSYS
+OWN_PID = 4711
+CLONE_VM, CLONE_VFORK, NEW_USER = 0x100, 0x4000, 0x10000000
+SETOWN, GETFL, TCGETS, TIOCSTI = 8, 3, 0x5401, 0x5412
+
+
+def verdict(program: seccomp.Filter, machine: str, number: int, *arguments: int) -> int:
+    """What the kernel would answer to one call (classic BPF as in the kernel's networking/filter.rst)."""
+    code = bytearray(program.program)
+    for place in program.pid_places:
+        struct.pack_into("=I", code, place, OWN_PID)
+    audit = MACHINES[machine].audit if machine in MACHINES else 0x40000003  # i386
+    data = struct.pack("=IIQ6Q", number, audit, 0, *arguments, *[0] * (6 - len(arguments)))
+    accumulator, counter = 0, 0
+    while True:
+        operation, if_true, if_false, value = struct.unpack_from("=HBBI", code, 8 * counter)
+        counter += 1
+        if operation == 0x06:
+            return value
+        if operation == 0x20:
+            accumulator = struct.unpack_from("=I", data, value)[0]
+            continue
+        holds = {0x15: accumulator == value, 0x35: accumulator >= value, 0x45: bool(accumulator & value)}[
+            operation
+        ]
+        counter += if_true if holds else if_false
+
+
+@pytest.fixture(params=["x86_64", "aarch64"])
+def machine(request: pytest.FixtureRequest) -> str:
+    return request.param
+
+
+def call(machine: str, name: str) -> int:
+    tables = (
+        seccomp.ALLOWED,
+        seccomp.STARTS_PROCESSES,
+        seccomp.REACHES_OUT,
+        seccomp.REFUSED,
+        seccomp.BY_ARGUMENT,
+    )
+    return next(found[name] for table in tables if name in (found := numbers(table, MACHINES[machine])))
+
+
+@pytest.mark.parametrize(
+    ("name", "arguments", "expected"),
+    [
+        ("read", (), ALLOW),
+        ("futex", (), ALLOW),
+        ("execve", (), KILL),
+        ("socket", (2, 1, 0), KILL),
+        ("clone3", (), ENOSYS),
+        ("clone", (CLONE_VM | seccomp.CLONE_THREAD,), ALLOW),
+        ("clone", (CLONE_VM | CLONE_VFORK,), KILL),
+        ("kill", (OWN_PID, 9), ALLOW),
+        ("kill", (OWN_PID + 1, 9), KILL),
+        ("kill", (0xFFFFFFFF, 9), KILL),
+        ("tgkill", (OWN_PID, 5, 6), ALLOW),
+        ("tgkill", (1, 1, 9), KILL),
+        ("fcntl", (3, GETFL), ALLOW),
+        ("fcntl", (3, SETOWN, 1), EPERM),
+        ("ioctl", (0, TCGETS), ALLOW),
+        ("ioctl", (0, TIOCSTI), EPERM),
+        ("prlimit64", (0, 9), ALLOW),
+        ("prlimit64", (1, 9), EPERM),
+        ("prctl", (15,), ALLOW),
+        ("prctl", (1, 0), EPERM),
+        ("memfd_create", (), EPERM),
+        ("perf_event_open", (), EPERM),
+    ],
+)
+def test_runner_may_compute_and_no_more(
+    machine: str, name: str, arguments: tuple[int, ...], expected: int
+) -> None:
+    program = runner_filter(machine)
+    assert program is not None
+    assert verdict(program, machine, call(machine, name), *arguments) == expected
+
+
+@pytest.mark.parametrize(
+    ("name", "arguments", "expected"),
+    [
+        ("execve", (), ALLOW),
+        ("clone", (CLONE_VM | CLONE_VFORK,), ALLOW),
+        ("clone", (NEW_USER,), EPERM),
+        ("socket", (2, 1, 0), EPERM),
+        ("setsid", (), EPERM),
+        ("ptrace", (), EPERM),
+        ("openat", (), ALLOW),
+    ],
+)
+def test_compiler_may_start_its_parts(
+    machine: str, name: str, arguments: tuple[int, ...], expected: int
+) -> None:
+    program = compiler_filter(machine)
+    assert program is not None
+    assert verdict(program, machine, call(machine, name), *arguments) == expected
+
+
+def test_other_instruction_sets_and_later_calls_are_no_way_out(machine: str) -> None:
+    for program in (runner_filter(machine), compiler_filter(machine)):
+        assert program is not None
+        assert verdict(program, "i386", 11) == KILL  # execve there, munmap on x86-64
+        assert verdict(program, machine, 0x40000000 | 59) == KILL  # execve of the x32 set
+        assert verdict(program, machine, seccomp.LAST_KNOWN + 1) == ENOSYS
+
+
+def test_every_call_has_one_verdict(machine: str) -> None:
+    tables = (
+        seccomp.ALLOWED,
+        seccomp.STARTS_PROCESSES,
+        seccomp.REACHES_OUT,
+        seccomp.REFUSED,
+        seccomp.BY_ARGUMENT,
+    )
+    listed = [number for table in tables for number in numbers(table, MACHINES[machine]).values()]
+    assert len(listed) == len(set(listed))
+
+
+def test_a_machine_without_a_table_has_no_filter() -> None:
+    assert runner_filter("riscv64") is None
