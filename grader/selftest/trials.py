@@ -24,7 +24,7 @@ from grader.zygote import Zygote
 
 ROOT = Path(__file__).resolve().parents[2]
 MASTER = ROOT / "module.cpp"
-#: Where the rows of THREATS.md lie in a full checkout; a copy without them cannot try them.
+#: Where the threats lie in a full checkout; a copy without them cannot try them.
 THREATS = ROOT / "tests"
 SHAPE = {"N": 256, "Br": 64, "Bc": 64}
 """For kernels whose time does not matter: small enough for a self-test in two minutes."""
@@ -157,7 +157,7 @@ def named(bug: Mutation) -> str:
 
 
 def threats(bench: Bench, *, every: bool) -> Iterator[Trial]:
-    """Each row of THREATS.md ends as it says, its controls too. Nothing where this copy of the kit has no rows."""
+    """Each threat ends as its row says, its controls too. Nothing where this copy of the kit has no rows."""
     table = _table()
     if table is None:
         return
