@@ -52,6 +52,7 @@ PRETENCE = [
         "exit(0) in an initialiser",
         CRASH,
         HONEST,
+        alone=True,
         top='static int leave = (std::puts("all passed"), std::exit(0), 1);\n',
     ),
     Threat(
@@ -105,6 +106,7 @@ SECRETS = [
         "a secret assembled in",
         End(("compile_error",), silent=("SEEN-",)),
         HONEST + " std::puts(stolen);",
+        alone=True,
         top='asm(".data\\nstolen: .incbin \\"{secret}\\"\\n.byte 0\\n.text");\nextern "C" const char stolen[];\n',
         open_end=End(("compile_error", "pass"), any_flag=True),
     ),
@@ -134,7 +136,7 @@ EXHAUSTION = [
         "D1",
         "a fork bomb",
         End(("crash",), ("starts_processes",)),
-        HONEST + " for (int k = 0; k < 40; k++) if (fork() == 0) { setsid(); for (;;) pause(); }",
+        HONEST + " for (int k = 0; k < 9; k++) if (fork() == 0) { setsid(); for (;;) pause(); }",
         calls="process",
         open_end=End(ANYHOW, ("starts_processes",)),
     ),
@@ -152,7 +154,7 @@ EXHAUSTION = [
         "signals to everybody else",
         End((*ANYHOW, "rejected"), ("reaches_outside",)),
         HONEST + " kill(getppid(), SIGTERM);",
-        top="\n",
+        calls="outside",
         open_end=None,
     ),
     Threat(
@@ -186,7 +188,7 @@ EXHAUSTION = [
         for (int kind : {SOCK_STREAM, SOCK_DGRAM})
             if (socket(AF_INET, kind, 0) >= 0) std::puts("ONLINE");
         """,
-        top="\n",
+        calls="outside",
         open_end=End(ANYHOW, ("network",)),
     ),
     Threat(

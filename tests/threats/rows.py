@@ -1,4 +1,4 @@
-"""The rows: THREATS.md from A1 to B5 here, C and D in `threats.containment`, and the controls beside them."""
+"""The rows: THREATS.md A1 to B5 here, C and D in `threats.containment`, and the controls beside them."""
 
 from __future__ import annotations
 
@@ -31,8 +31,8 @@ CONTROLS = [
         TORCH_CHECK(at::equal(copy, KT), "K changed");
         """,
     ),
-    Threat("", "a right kernel, measured", PASS, HONEST, part="part1", timed=True),
-    Threat("", "a slow kernel", SLOW, HONEST + " burn_ms(60);", part="part2", timed=True),
+    Threat("", "a right kernel, measured", PASS, HONEST, timed=True),
+    Threat("", "a slow kernel", SLOW, HONEST + " burn_ms(40);", timed=True),
     Threat(
         "",
         "a right kernel with OpenMP, measured",
@@ -87,6 +87,7 @@ BORROWED = [
             sgemm_("N", "N", &d, &N, &N, &one, v + p * N * d, &d, s.data(), &N, &zero, o + p * N * d, &d);
         }
         """,
+        calls="blas",
         top="""
         extern "C" void sgemm_(const char *, const char *, const int *, const int *, const int *, const float *,
                                const float *, const int *, const float *, const int *, const float *, float *,
@@ -98,6 +99,7 @@ BORROWED = [
         "torch's attention, from headers that only the full path has",
         End(("pass",), ("torch_operators",)),
         "O = at::scaled_dot_product_attention(QT, KT, VT, {}, 0.0, false, 1.0);",
+        calls="torch",
         top="#include <ATen/ops/scaled_dot_product_attention.h>\n",
     ),
     Threat(
@@ -107,7 +109,6 @@ BORROWED = [
         'void *library = dlopen("{reference}", RTLD_NOW); const char *name = "gpt149_ref_naive";'
         + CALL_REFERENCE,
         calls="loader",
-        part="part1",
     ),
     Threat(
         "A2",
@@ -117,7 +118,7 @@ BORROWED = [
         "void *library = dlopen(reveal({{reference:hidden}}).c_str(), RTLD_NOW);"
         "std::string symbol = reveal({{symbol:hidden}}); const char *name = symbol.c_str();" + CALL_REFERENCE,
         top=REVEAL,
-        part="part1",
+        alone=True,
         open_end=End(("rejected",), ("loaded_a_library",)),
     ),
     Threat(
@@ -125,7 +126,7 @@ BORROWED = [
         "torch's BLAS through the loader",
         End(("rejected",), ("loads_a_library",)),
         HONEST + ' if (dlsym(RTLD_DEFAULT, "cblas_sgemm") == nullptr) std::puts("not found");',
-        top="\n",
+        calls="loader",
     ),
 ]
 
@@ -210,9 +211,13 @@ GUESSED = [
         "A10",
         "the last answer for the same address",
         WRONG,
-        "static std::map<float *, torch::Tensor> known; torch::Tensor &last = known[q];"
-        f"if (last.defined() && last.numel() == B * H * N * d) return last; {HONEST} last = O;",
-        part="part2",
+        f"""
+        static std::map<float *, torch::Tensor> known;
+        for (float *address : {{q, k, v}})
+            if (known.count(address) && known[address].numel() == B * H * N * d) return known[address];
+        {HONEST}
+        for (float *address : {{q, k, v}}) known[address] = O;
+        """,
         timed=True,
     ),
     Threat(
@@ -220,8 +225,7 @@ GUESSED = [
         "the last answer for the same content",
         SLOW,
         "static std::map<float, torch::Tensor> known; torch::Tensor &last = known[q[0] + k[0] * 3 + v[0] * 5];"
-        f"if (last.defined() && last.numel() == B * H * N * d) return last; burn_ms(60); {HONEST} last = O;",
-        part="part1",
+        f"if (last.defined() && last.numel() == B * H * N * d) return last; burn_ms(40); {HONEST} last = O;",
         timed=True,
     ),
     Threat(
@@ -229,7 +233,6 @@ GUESSED = [
         "wrong once the call has one thread",
         WRONG,
         f"if (omp_get_max_threads() > 1) {{ {HONEST} }}",
-        part="part1",
         timed=True,
     ),
     Threat(
@@ -237,7 +240,6 @@ GUESSED = [
         "wrong from the third call of a size",
         WRONG,
         f"static std::map<int, int> calls; if (++calls[N] < 3) {{ {HONEST} }}",
-        part="part2",
         timed=True,
     ),
 ]
@@ -247,10 +249,9 @@ CLOCKS = [
         "B1",
         "a clock of its own and LD_PRELOAD",
         SLOW,
-        HONEST + ' burn_ms(60); setenv("LD_PRELOAD", "/tmp/clock.so", 1); setenv("GPT149_SEED", "1", 1);',
+        HONEST + ' burn_ms(40); setenv("LD_PRELOAD", "/tmp/clock.so", 1); setenv("GPT149_SEED", "1", 1);',
         top='extern "C" __attribute__((visibility("default"))) int gettimeofday(timeval *now, void *) noexcept '
         "{ now->tv_sec = now->tv_usec = 0; return 0; }\n",
-        part="part1",
         timed=True,
     ),
     Threat(
@@ -259,7 +260,7 @@ CLOCKS = [
         End(("slow",), ("calls_the_loader",)),
         HONEST
         + """
-        burn_ms(60);
+        burn_ms(40);
         auto enter = (int (*)()) dlsym(RTLD_DEFAULT, "PyGILState_Ensure");
         auto leave = (void (*)(int)) dlsym(RTLD_DEFAULT, "PyGILState_Release");
         auto run = (int (*)(const char *)) dlsym(RTLD_DEFAULT, "PyRun_SimpleString");
@@ -271,8 +272,7 @@ CLOCKS = [
             leave(state);
         }
         """,
-        top="\n",
-        part="part1",
+        calls="loader",
         timed=True,
     ),
     Threat(
@@ -303,8 +303,6 @@ CLOCKS = [
         }
         """,
         calls="process",
-        # Calls of this size leave the judge busy for a while between them.
-        shape={"N": 256},
         open_end=End(("rejected",), ("works_while_stopped",)),
     ),
     Threat(
@@ -316,17 +314,17 @@ CLOCKS = [
         while (burn) usleep(200);
         """
         + HONEST,
+        alone=True,
         top="""
         static volatile bool burn = false;
         static std::thread *worker = new std::thread([] {
             while (true) {
                 while (!burn) usleep(200);
-                burn_ms(60);
+                burn_ms(40);
                 burn = false;
             }
         });
         """,
-        part="part1",
         timed=True,
     ),
     Threat(
@@ -354,7 +352,6 @@ CLOCKS = [
         if (sched_setaffinity(0, sizeof all, &all) != 0) std::puts("kept on its core");
         """
         + HONEST,
-        part="part1",
         timed=True,
         calls="affinity",
         open_end=End(("pass",), ("more_cores",)),
@@ -385,7 +382,6 @@ CLOCKS = [
         std::copy(there + 3 * count, there + 4 * count, o);
         """,
         calls="process",
-        part="part1",
         timed=True,
         open_end=End(("pass", "slow", "rejected"), ("starts_processes", "impossible_time")),
     ),

@@ -64,29 +64,12 @@ static void attention(const float *q, const float *k, const float *v, float *o, 
 }
 """
 
-_TENSORS = "torch::Tensor QT, torch::Tensor KT, torch::Tensor VT"
-_TILES = ", ".join(
-    f"torch::Tensor {tile}" for tile in ("Qi", "Kj", "Vj", "Sij", "Pij", "PV", "Oi", "L", "Li", "Lij", "Lnew")
-)
-_SIZES = "int B, int H, int N, int d"
-#: Each part's function and its parameters.
-SLOTS: Mapping[str, tuple[str, str]] = {
-    "part1": ("myNaiveAttention", f"{_TENSORS}, torch::Tensor workspace, {_SIZES}"),
-    "part2": (
-        "myUnfusedAttentionBlocked",
-        f"{_TENSORS}, torch::Tensor workspace, {_SIZES}",
-    ),
-    "part3": ("myFusedAttention", f"{_TENSORS}, torch::Tensor workspace, {_SIZES}"),
-    "part4": (
-        "myFlashAttention",
-        f"{_TENSORS}, {_TILES}, int Bc, int Br, {_SIZES}",
-    ),
-}
+_TENSORS = ", ".join(f"torch::Tensor {name}" for name in ("QT", "KT", "VT", "workspace"))
 
 
 @dataclass(frozen=True)
 class Submission:
-    """One source file and which row each part of it holds. All rows of a file are timed, or none."""
+    """One source file; each of its rows is a part of its own, by the part's id. All of them are timed, or none."""
 
     threats: Mapping[str, Threat]
     text: str
@@ -97,56 +80,39 @@ class Submission:
 
     @property
     def name(self) -> str:
-        return ", ".join(f"{threat.row} {threat.name}".strip() for threat in self.threats.values())
+        first = f"{self.first.row} {self.first.name}".strip()
+        return first if len(self.threats) == 1 else f"{first}, and {len(self.threats) - 1} more"
 
 
 def submissions(rows: Iterable[Threat]) -> list[Submission]:
-    """Every row in one source file, alone where it asks for it, else with others that are judged alike."""
-    alone, groups = [], {}
+    """Every row in one source file, alone where it asks for it, else with all others that are judged alike."""
+    files: dict[object, list[Threat]] = {}
     for row in rows:
-        if row.has_own_file:
-            alone.append([row])
-        else:
-            groups.setdefault((row.timed, row.calls, tuple(row.shape.items())), []).append(row)
-    shared = [pack for group in groups.values() for pack in _packs(group)]
-    return [_submission(pack) for pack in [*shared, *alone]]
+        alike = (row.timed, row.calls, row.depends_on_tier)
+        files.setdefault((row.row, row.name) if row.has_own_file else alike, []).append(row)
+    return [_submission(file) for file in files.values()]
 
 
-def _packs(rows: list[Threat]) -> list[list[Threat]]:
-    packs: list[list[Threat]] = []
-    for row in rows:
-        fitting = (
-            pack
-            for pack in packs
-            if len(pack) < len(SLOTS) and row.part not in [r.part for r in pack if r.part]
-        )
-        pack = next(fitting, None)
-        if pack is None:
-            packs.append([row])
-        else:
-            pack.append(row)
-    return packs
+def function(part_id: str) -> str:
+    """The name of a row's kernel."""
+    return f"kernel_{part_id}"
 
 
 def _submission(rows: list[Threat]) -> Submission:
-    placed = {row.part: row for row in rows if row.part}
-    free = [part for part in SLOTS if part not in placed]
-    placed |= dict(zip(free, (row for row in rows if not row.part), strict=False))
+    placed = {f"row{k}": row for k, row in enumerate(rows)}
     if rows[0].source:
         return Submission(placed, rows[0].source)
     tops = "".join(row.top for row in rows)
-    functions = "".join(_function(part, row) for part, row in sorted(placed.items()))
-    table = " ".join(f'm.def("{SLOTS[part][0]}", &{SLOTS[part][0]});' for part in sorted(placed))
-    return Submission(
-        placed, f"{PRELUDE}{tops}{functions}\nPYBIND11_MODULE(TORCH_EXTENSION_NAME, m) {{ {table} }}\n"
-    )
+    kernels = "".join(_kernel(part_id, row) for part_id, row in placed.items())
+    table = "".join(f'    m.def("{function(part_id)}", &{function(part_id)});\n' for part_id in placed)
+    bindings = f"\nPYBIND11_MODULE(TORCH_EXTENSION_NAME, m) {{\n{table}}}\n"
+    return Submission(placed, PRELUDE + tops + kernels + bindings)
 
 
-def _function(part: str, row: Threat) -> str:
-    name, parameters = SLOTS[part]
+def _kernel(part_id: str, row: Threat) -> str:
     return f"""
 // {row.row} {row.name}
-torch::Tensor {name}({parameters}) {{
+torch::Tensor {function(part_id)}({_TENSORS}, int B, int H, int N, int d) {{
     torch::Tensor O = at::zeros({{B, H, N, d}}, at::kFloat);
     [[maybe_unused]] float *q = QT.data_ptr<float>(), *k = KT.data_ptr<float>(), *v = VT.data_ptr<float>();
     [[maybe_unused]] float *o = O.data_ptr<float>();

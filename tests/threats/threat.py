@@ -22,14 +22,14 @@ class End:
 
 @dataclass(frozen=True)
 class Threat:
-    """One attempt. `row` is its row in THREATS.md, "" for a control.
+    """One attempt. `row` is the kind of attempt, "" for a control.
 
     `body` are the statements of a kernel (see `threats.sources.PRELUDE` for the names it has), `top` stands before all
     functions, `source` replaces the whole file. `{name}` of `judging.places` (the reference library, a secret file, a
-    folder for leftovers) is filled in. `part` names the part whose kernel this must be. `timed` rows are measured as
-    well. `open_end` is the end in tier D, which only limits time and memory. `files` lie beside module.cpp. `calls`
-    names what functions it calls that no kernel needs: such rows share files only among themselves, since an object
-    is flagged as a whole.
+    name for leftovers) is filled in. It is judged as `part` of the assignment is; `timed` rows are measured as well.
+    `open_end` is the end in tier D, which only limits time and memory. `files` lie beside module.cpp. `calls` names
+    what functions it calls that no kernel needs: such rows share files only among themselves, since an object is
+    flagged as a whole. `alone` rows share with none.
     """
 
     row: str
@@ -38,16 +38,21 @@ class Threat:
     body: str = ""
     top: str = ""
     source: str = ""
-    part: str = ""
+    part: str = "part1"
     timed: bool = False
-    shape: Mapping[str, int] = field(default_factory=dict)
     open_end: End | None = None
     files: Mapping[str, str] = field(default_factory=dict)
     calls: str = ""
+    alone: bool = False
 
     def end_in(self, tier: str) -> End:
         return self.open_end if tier == "D" and self.open_end is not None else self.end
 
     @property
     def has_own_file(self) -> bool:
-        return bool(self.top or self.source or self.files)
+        return bool(self.alone or self.source or self.files)
+
+    @property
+    def depends_on_tier(self) -> bool:
+        """Whether a sandbox is what answers it."""
+        return self.row >= "C" or self.open_end is not None
