@@ -73,6 +73,7 @@ def run(wanted: Wanted, stream: TextIO = sys.stdout, command: Sequence[str] = ()
                 "or choose another --out"
             )
         box = sandbox.choose(wanted.tier, wanted.trust)
+        box.protect(wanted.out, wanted.submissions)
         assignment, seed = with_seed(wanted, history)
         submissions = found(wanted, assignment, book.scratch)
         ids = [item.id for item in submissions]

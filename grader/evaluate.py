@@ -23,7 +23,8 @@ from grader.build import Build, build
 from grader.events import BuildStarted, Built, Listener, PartDone, PartStarted
 from grader.judge import Judged
 from grader.results import Flag, PartResult, SubmissionResult
-from grader.sandbox import OPEN, Sandbox
+from grader.sandbox import OPEN, Sandbox, view
+from grader.toolchain import cache_root
 from grader.toolchain import describe as describe_toolchain
 from grader.zygote import Zygote
 
@@ -49,6 +50,7 @@ def evaluate(
     shape = {**assignment.defaults, **options.shape}
     for part in parts:
         binding.refuse_oversize(part, shape, assignment.inputs, assignment.limits.memory_gib)
+    sandbox.protect(*view.secrets(), cache_root())
     with ExitStack() as stack:
         if zygote is None and not options.sanitize:
             # Before the build and before the judge's own import of torch: it imports torch meanwhile.

@@ -75,6 +75,10 @@ SIGNAL_HINTS = {
 }
 
 
+#: What a build with sanitizers can show the line of.
+SANITIZED = frozenset({"SIGSEGV", "SIGABRT", "SIGBUS", "SIGFPE", "SIGILL"})
+
+
 def call_fault(call: Call, part: Part, where: str) -> Faulty:
     """Verdict and words for a call that gave no answer."""
     at = f"{part.function} on the input '{where}'"
@@ -92,10 +96,11 @@ def call_fault(call: Call, part: Part, where: str) -> Faulty:
         return _faulty("crash", "protocol", f"{at}: the process sent back something that is no result.")
     if call.signal_name:
         hint = SIGNAL_HINTS.get(call.signal_name, "the process was ended by this signal")
+        advice = " Run again with --sanitize to see the line." if call.signal_name in SANITIZED else ""
         return _faulty(
             "crash",
             call.signal_name.lower(),
-            f"{at} crashed with {call.signal_name}: {hint}. Run again with --sanitize to see the line.",
+            f"{at} crashed with {call.signal_name}: {hint}.{advice}",
         )
     if call.message.startswith("exit"):
         return _faulty(

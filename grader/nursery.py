@@ -54,6 +54,8 @@ def serve(control: socket.socket, runner: Any, lock: Any) -> None:
             _, status = os.waitpid(request["pid"], 0)
             sweep(request["living"])
             remove(request["scratch"])
+            for folder in request["shared"]:
+                empty(folder, request["kept"])
             answer(control, {"status": status})
     sweep([])
     os._exit(0)  # tearing torch down takes longer than many a run
@@ -165,13 +167,29 @@ def children(pid: int) -> list[int]:
 
 
 def remove(folder: str) -> None:
-    """Remove a runner's folder, whatever rights it has given to what is in it."""
-    for parent, folders, _ in os.walk(folder):
-        for name in folders:
-            path = os.path.join(parent, name)
-            if not os.path.islink(path):
-                os.chmod(path, 0o700)
+    """Remove a runner's folder, whatever rights it has given to what is in it, if it has not done so itself."""
+    if os.path.islink(folder):
+        with contextlib.suppress(OSError):
+            os.unlink(folder)
+        return
+    with contextlib.suppress(OSError):
+        os.chmod(folder, 0o700)
+        for parent, folders, _ in os.walk(folder):
+            for name in folders:
+                path = os.path.join(parent, name)
+                if not os.path.islink(path):
+                    os.chmod(path, 0o700)
     shutil.rmtree(folder, ignore_errors=True)
+
+
+def empty(folder: str, kept: list[str]) -> None:
+    """Remove all but `kept` from a folder that was made for this zygote and its runners."""
+    for entry in list(os.scandir(folder)):
+        if entry.path not in kept and entry.is_dir(follow_symlinks=False):
+            remove(entry.path)
+        elif entry.path not in kept:
+            with contextlib.suppress(OSError):
+                os.unlink(entry.path)
 
 
 def load_file(path: str) -> Any:

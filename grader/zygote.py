@@ -84,8 +84,8 @@ class Zygote:
         for folder in (self._folder, self._objects, self._scratch):
             folder.mkdir(exist_ok=True)
             folder.chmod(0o711)
-        self._processes = process_limit(sandbox.own_uid)
         self._start()
+        self._processes = process_limit(sandbox.own_uid)
 
     def __enter__(self) -> Zygote:
         return self
@@ -145,6 +145,8 @@ class Zygote:
             "pid": runner.inside_pid,
             "living": [other.inside_pid for other in self._living.values()],
             "scratch": runner.scratch,
+            "shared": ["/tmp", "/dev/shm"] if self.sandbox.bwrap else [],
+            "kept": [other.scratch for other in self._living.values()],
         }
         try:
             ended = _how_it_ended(int(self._ask(request)[0]["status"]))

@@ -9,6 +9,7 @@ import os
 import platform
 import shutil
 import signal
+import stat
 import subprocess
 import sys
 import tempfile
@@ -129,6 +130,14 @@ class Sandbox:
             cwd=cwd,
         )
         return [*prefix, *command]
+
+    def protect(self, *paths: Path) -> None:
+        """Close these files and folders to other users where nothing but their rights hides them (tier C)."""
+        if self.hides_files or not self.own_uid:
+            return
+        for path in paths:
+            with contextlib.suppress(OSError):
+                path.chmod(stat.S_IMODE(path.stat().st_mode) & 0o700)
 
     @contextlib.contextmanager
     def claimed_uids(self) -> Iterator[range | None]:

@@ -59,6 +59,11 @@ def kit_paths() -> tuple[Path, ...]:
     return tuple(path for path in (*packages, *checkout) if path.exists())
 
 
+def secrets() -> tuple[Path, ...]:
+    """What of the kit a submission could profit from reading."""
+    return tuple(path for path in (KIT / "configs" / "hidden", KIT / "module_ref_stub") if path.exists())
+
+
 def outermost(paths: Iterable[Path]) -> list[Path]:
     """The paths that lie in none of the others."""
     ordered = sorted({Path(os.path.abspath(path)) for path in paths})

@@ -92,7 +92,7 @@ double writes_to_the_system(double) { return opens("/usr/forged", O_WRONLY | O_C
 double writes_to_open_folders(double) {
     int written = 0;
     for (const char *path : {"/tmp/forged-by-a-kernel", "/var/tmp/forged-by-a-kernel", "/dev/shm/forged-by-a-kernel"})
-        written += opens(path, O_WRONLY | O_CREAT) == 1;
+        written += opens(path, O_WRONLY | O_CREAT | O_EXCL) == 1;
     return written;
 }
 
