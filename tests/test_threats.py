@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import os
 from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
@@ -37,24 +36,25 @@ FULL = {TIERS[0].tier, next(one.tier for one in TIERS if one.bwrap is None)}
 CONFINED = [row for row in THREATS if row.row >= "C" or row.open_end is not None]
 
 
-@dataclass(frozen=True)
-class Confinement:
-    sandbox: Sandbox
-    zygote: Zygote
-    named: dict[str, str]
-    processes: frozenset[int]
+class Confinements:
+    """One zygote for each tier, shared by all of its rows as in a class, and started for the first of them."""
+
+    def __init__(self, folder: Path, stack: contextlib.ExitStack) -> None:
+        self.named, self.stack = places(folder), stack
+        self.started: dict[str, Zygote] = {}
+
+    def zygote(self, box: Sandbox) -> Zygote:
+        if box.tier not in self.started:
+            self.started[box.tier] = self.stack.enter_context(Zygote(sandbox=box))
+            with self.started[box.tier].spawn("torch", "", threads=1):
+                pass
+        return self.started[box.tier]
 
 
 @pytest.fixture(scope="module")
-def confinement(
-    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
-) -> Iterator[Confinement]:
-    """One zygote for each tier, shared by all of its rows as in a class."""
-    folder = tmp_path_factory.mktemp("threats")
-    with Zygote(sandbox=request.param) as zygote:
-        with zygote.spawn("torch", "", threads=1):
-            pass
-        yield Confinement(request.param, zygote, places(folder), descendants())
+def confinements(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Confinements]:
+    with contextlib.ExitStack() as stack:
+        yield Confinements(tmp_path_factory.mktemp("threats"), stack)
 
 
 def cases() -> list[object]:
@@ -68,22 +68,23 @@ def cases() -> list[object]:
     return found
 
 
-@pytest.mark.parametrize(("confinement", "submission"), cases(), indirect=["confinement"])
+@pytest.mark.parametrize(("box", "submission"), cases())
 def test_every_attempt_ends_as_it_must(
-    confinement: Confinement, submission: Submission, tmp_path: Path
+    box: Sandbox, submission: Submission, confinements: Confinements, tmp_path: Path
 ) -> None:
-    tier = confinement.sandbox.tier
-    result = judge(submission, tmp_path, confinement.named, confinement.zygote, sandbox=confinement.sandbox)
+    zygote, named, tier = confinements.zygote(box), confinements.named, box.tier
+    processes = descendants()
+    result = judge(submission, tmp_path, named, zygote, sandbox=box)
     assert result.sandbox["tier"] == tier
     wrong = {
         submission.threats[part.id].name: told
         for part in result.parts
         if (told := faults(submission.threats[part.id], tier, result, part))
     }
-    files = files_left(confinement.named["marker"])
+    files = files_left(named["marker"])
     assert not wrong
     # A zygote that was ended in tier D has been started again.
-    assert len(descendants()) <= len(confinement.processes)
+    assert len(descendants()) <= len(processes)
     # Tier D keeps nobody from writing where everybody may.
     assert not files or tier == "D"
     assert {path.name for path in tmp_path.iterdir()} == {"module.cpp", *top_names(submission)}

@@ -99,7 +99,8 @@ SECRETS = [
         # gcc remembers that __has_include found nothing, and then leaves out the #include without a word.
         End(("compile_error", "missing"), silent=("SEEN-",)),
         source='#if __has_include("{secret}")\n#error SEEN-by-the-preprocessor\n#endif\n#include "{secret}"\n',
-        open_end=End(("compile_error",)),
+        # An object that a stronger tier has made of the same text is found again.
+        open_end=End(("compile_error", "missing")),
     ),
     Threat(
         "C3",
@@ -160,7 +161,7 @@ EXHAUSTION = [
     Threat(
         "D1",
         "memory without end",
-        End(("crash",)),
+        End(("crash", "timeout")),
         "std::vector<std::vector<char>> all; for (;;) all.emplace_back(64 << 20, 1);",
     ),
     Threat(
