@@ -7,7 +7,7 @@ import math
 from collections.abc import Mapping, Sequence
 from html import escape
 
-WIDTH, HEIGHT = 760, 420
+WIDTH, HEIGHT = 820, 420
 LEFT, RIGHT, TOP, BOTTOM = 70, 540, 50, 360
 COLOURS = ("#6b7280", "#b45309", "#0369a1", "#15803d", "#a21caf", "#be123c")
 
