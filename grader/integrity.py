@@ -5,7 +5,7 @@ undefined symbols say what it calls (`grader.elf`, `grader.symbols`); the runner
 outside (`grader.watch`); and the measured times. The profiler's list of operators comes out of the runner, so it can
 only accuse, never clear. "rejected" is kept for what has no innocent reading: the reference or a foreign library
 loaded by a kernel that calls the loader, work while the process was stopped, a time that no machine could reach.
-All else is "review". What these signs cannot see is written down in docs/design.md.
+All else is "review". What these signs cannot see is written down in docs/design.md ("What it cannot tell").
 """
 
 from __future__ import annotations

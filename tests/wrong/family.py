@@ -26,16 +26,22 @@ ROOT = Path(__file__).resolve().parents[2]
 SHAPE = {"N": 256, "Br": 64, "Bc": 64}
 
 
-def judge(group: tuple[Mutation, ...], zygote: Zygote, folder: Path) -> list[tuple[Mutation, PartResult]]:
-    """Build the master with these mutations made and judge just the parts they are in; correctness only."""
+def judge(
+    group: tuple[Mutation, ...], zygote: Zygote, folder: Path, *, profile: bool = False
+) -> list[tuple[Mutation, PartResult]]:
+    """Build the master with these mutations made and judge just the parts they are in, without timing. Flags of the
+    file as a whole are given to each of its parts."""
     source = folder / "module.cpp"
     source.write_text(apply((ROOT / "module.cpp").read_text(), group))
     course = assignment.load(ROOT / "configs" / "gpt149.yaml")
-    options = Options(shape=SHAPE, timing=False, profile=False)
+    options = Options(shape=SHAPE, timing=False, profile=profile)
     # A part judged through another one would be judged by a kernel that is mutated as well.
     parts = tuple(replace(course.part(mutation.part), stands_in=None) for mutation in group)
     result = evaluate(course, source, parts, options, zygote=zygote)
-    return list(zip(group, result.parts, strict=True))
+    return [
+        (mutation, replace(part, flags=result.flags))
+        for mutation, part in zip(group, result.parts, strict=True)
+    ]
 
 
 def judge_all(mutations: Iterable[Mutation]) -> Iterator[tuple[Mutation, PartResult]]:

@@ -37,9 +37,12 @@ def test_wrong_kernels_are_rejected_and_explained(
 
 
 @pytest.mark.parametrize("group", packed(RIGHT), ids=group_name)
-def test_right_variants_are_accepted(group: tuple[Mutation, ...], zygote: Zygote, tmp_path: Path) -> None:
-    for mutation, result in judge(group, zygote, tmp_path):
+def test_right_variants_are_accepted_without_suspicion(
+    group: tuple[Mutation, ...], zygote: Zygote, tmp_path: Path
+) -> None:
+    for mutation, result in judge(group, zygote, tmp_path, profile=True):
         assert result.verdict == "pass", f"{mutation.name}: {result.diagnosis}"
+        assert [flag for flag in result.flags if flag.level != "note"] == [], mutation.name
 
 
 def test_the_family_is_as_large_as_promised() -> None:
