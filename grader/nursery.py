@@ -29,7 +29,7 @@ PR_SET_PDEATHSIG, PR_SET_CHILD_SUBREAPER = 1, 36
 SWEEP_WITHIN_S = 10.0
 
 
-def serve(control: socket.socket, runner: Any, lock: Any) -> None:
+def serve(control: socket.socket, runner: Any, lock: Any, folder: str) -> None:
     """Fork a runner for each `spawn`, reap and sweep up for each `reap`; when the judge ends, end all of them."""
     # No death signal for the zygote itself: when the judge is killed it reads the end of `control`, and still sweeps.
     set_process_option(PR_SET_CHILD_SUBREAPER, 1)
@@ -58,6 +58,8 @@ def serve(control: socket.socket, runner: Any, lock: Any) -> None:
                 empty(folder, request["kept"])
             answer(control, {"status": status})
     sweep([])
+    if folder:
+        remove(folder)  # a judge that was killed could not
     os._exit(0)  # tearing torch down takes longer than many a run
 
 
@@ -202,9 +204,10 @@ def load_file(path: str) -> Any:
 
 
 def main() -> None:
-    """nursery.py SOCKET RUNNER LOCK: the judge's socket as a number, and where runner.py and lock.py are."""
+    """nursery.py SOCKET RUNNER LOCK FOLDER: the judge's socket as a number, where runner.py and lock.py are, and the
+    folder of its runners, "" if that ends with its namespace."""
     runner, lock = (load_file(path) for path in sys.argv[2:4])
-    serve(socket.socket(fileno=int(sys.argv[1])), runner, lock)
+    serve(socket.socket(fileno=int(sys.argv[1])), runner, lock, sys.argv[4])
 
 
 if __name__ == "__main__":

@@ -261,7 +261,15 @@ class Zygote:
         places = {path: f"{INSIDE}/{path.name}" for path in files}
         nursery, runner, lock = (places[path] if self.sandbox.bwrap else str(path) for path in files)
         return self.sandbox.enclosed(
-            [sys.executable, "-I", nursery, str(fd), runner, lock],
+            [
+                sys.executable,
+                "-I",
+                nursery,
+                str(fd),
+                runner,
+                lock,
+                "" if self.sandbox.bwrap else str(self._scratch),
+            ],
             places={**places, self._objects: f"{INSIDE}/objects"},
         )
 
