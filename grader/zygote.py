@@ -313,9 +313,10 @@ class Zygote:
 
     def _bury(self) -> None:
         """What is left of a zygote that was ended: nothing of it and its runners may go on."""
-        self._control.close()
+        # First: at the end of its socket it would tidy up what the next one needs.
         self._process.kill()
         self._process.wait()
+        self._control.close()
         if self._process.stderr:
             self._process.stderr.close()
         for pid in self._living:
