@@ -22,12 +22,14 @@ SANITIZER_SLOWDOWN = 20
 @dataclass(frozen=True)
 class Options:
     """What one run may vary. `shape` overrides the assignment's defaults; `seed` makes timed inputs repeatable (by
-    default each run draws its own); `time_budget_s` bounds the timed calls of a part as `grader.measure` says."""
+    default each run draws its own); `time_ungraded` times parts whose time earns nothing, too; `time_budget_s` bounds
+    the timed calls of a part as `grader.measure` says."""
 
     shape: Mapping[str, int] = field(default_factory=dict)
     defines: Mapping[str, str] = field(default_factory=dict)
     seed: int | None = None
     timing: bool = True
+    time_ungraded: bool = True
     time_budget_s: float = 60.0
     profile: bool = True
     sanitize: bool = False

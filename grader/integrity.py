@@ -37,6 +37,7 @@ _CALLS = {
     "loader": ("calls_the_loader", "the file looks for functions of other libraries while it runs"),
     "process": ("starts_processes", "the file starts other processes"),
     "outside": ("reaches_outside", "the file reaches for other processes or for the system itself"),
+    "cores": ("chooses_cores", "the file chooses the cores or the priority of its threads"),
     "network": ("network", "the file opens network connections"),
     "python": ("runs_python", "the file runs Python code"),
 }

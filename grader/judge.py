@@ -45,7 +45,6 @@ class Judged:
         self.sessions: list[Session] = []
         self.looking = True
         self.look: Look | None = None
-        self.last_expected: tuple[Mapping[str, Any], Any] | None = None
 
     def settle(self, fault: faults.Faulty) -> None:
         self.verdict, self.diagnosis = fault.verdict, fault.diagnosis
@@ -93,7 +92,10 @@ class Judged:
             return
         if self.look is not None:
             self.look_at_memory(self.look)
-        if not options.timing or self.part.time is None or self.verdict != "pass":
+        rule = self.part.time
+        if not options.timing or rule is None or self.verdict != "pass":
+            return
+        if not rule.graded and not options.time_ungraded:
             return
         with bench.exclusive():
             for _attempt in range(2):
@@ -193,10 +195,10 @@ class Judged:
                 self.look = Look(peak_bytes, call, shape, inputs, result.ok)
 
     def inputs_of(self, case: Case) -> tuple[dict[str, int], Mapping[str, Any]]:
-        from grader.cases import make_inputs
+        from grader.questions import question
 
         shape = {**self.shape, **case.shape}
-        return shape, make_inputs(case.distribution, shape, case.seed)
+        return shape, question(case, shape)
 
     def judge_by_stand_in(self) -> None:
         """The function is not bound, as in files for the published starter: a part that uses it decides."""
@@ -278,13 +280,12 @@ class Judged:
         )
 
     def expected(self, inputs: Mapping[str, Any], shape: Mapping[str, int]) -> Any:
-        """Expected values; the last ones are kept, for a second look at the same inputs."""
         from grader import oracle
+        from grader.questions import Question
 
-        if self.last_expected is None or self.last_expected[0] is not inputs:
-            value = oracle.ORACLES[self.part.oracle].expected(inputs, shape)  # type: ignore[arg-type]
-            self.last_expected = (inputs, value)
-        return self.last_expected[1]
+        if isinstance(inputs, Question):
+            return inputs.expected(self.part.oracle)
+        return oracle.ORACLES[self.part.oracle].expected(inputs, shape)  # type: ignore[arg-type]
 
     def explained(self) -> bool:
         """Whether the wrong cases so far have been explained often enough: each explanation takes its time."""
@@ -315,7 +316,7 @@ class Judged:
         part, peak_bytes = self.part, None
         with self.bench.reference(threads=self.shape["threads"]) as session:
             for step in looks.reference_steps(part):
-                # The profiled call has the student's inputs, whose expected values are still at hand.
+                # The profiled call has the student's inputs, whose expected values are at hand.
                 shape, inputs = (mine.shape, mine.inputs) if step.profile else self.inputs_of(step.case)
                 request = binding.request(part, shape, inputs, reference=True)
                 call = session.call(request, echo_inputs=True, **step.wanted(part, "REFERENCE"))

@@ -54,8 +54,8 @@ class Settings:
 
 
 def options(assignment: Assignment, timing: bool) -> Options:
-    """How a submission of a class is evaluated, alone or among others."""
-    return Options(seed=assignment.seed, timing=timing)
+    """How a submission of a class is evaluated, alone or among others: a time that earns nothing is not taken."""
+    return Options(seed=assignment.seed, timing=timing, time_ungraded=False)
 
 
 def bounded(result: SubmissionResult, submission_id: str) -> SubmissionResult:

@@ -344,7 +344,7 @@ CLOCKS = [
     Threat(
         "B4",
         "more cores than it was given",
-        PASS,
+        End(("pass",), ("chooses_cores",)),
         """
         cpu_set_t all;
         CPU_ZERO(&all);
@@ -354,7 +354,7 @@ CLOCKS = [
         + HONEST,
         timed=True,
         calls="affinity",
-        open_end=End(("pass",), ("more_cores",)),
+        open_end=End(("pass",), ("more_cores",), any_flag=True),
     ),
     Threat(
         "B5",
