@@ -159,7 +159,7 @@ def graded(
     expected = hand_in(place / "class", master)
     config = place / "small.yaml"
     # Leaving by exit(0) takes torch down, which on a busy machine takes a while; it is not to pass for a hang.
-    config.write_text(SMALL.read_text().replace("call_s: 1,", "call_s: 4,"))
+    config.write_text(SMALL.read_text().replace("call_s: 1,", "call_s: 2,"))
     for out in ("first", "second"):
         grade(place / "class", place / out, config)
     return expected, place / "first", place / "second"
