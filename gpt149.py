@@ -5,13 +5,13 @@ from __future__ import annotations
 
 import argparse
 import contextlib
-import os
-import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, NoReturn
+from typing import TYPE_CHECKING
 
-from grader.errors import KitError, UsageError
-from grader.results import EXIT_KIT, EXIT_PASS, EXIT_SUBMISSION, EXIT_USAGE
+from grader import commandline
+from grader.commandline import Parser, whole_number
+from grader.errors import UsageError
+from grader.results import EXIT_PASS, EXIT_SUBMISSION
 from textgen import demo
 
 if TYPE_CHECKING:
@@ -21,12 +21,6 @@ HERE = Path(__file__).resolve().parent
 #: A student waits at the screen: an undecided measurement ends sooner than in the class.
 TIME_BUDGET_S = 15.0
 TESTS = ("4Daccess", "part0", "part1", "part2", "part3", "part4", "all")
-
-
-class Parser(argparse.ArgumentParser):
-    def error(self, message: str) -> NoReturn:
-        """One line in place of argparse's usage dump."""
-        raise UsageError(f"{message} (gpt149.py --help lists what there is)")
 
 
 def parser() -> Parser:
@@ -75,12 +69,6 @@ def parser() -> Parser:
     )
     demo.add_options(parse)
     return parse
-
-
-def whole_number(text: str, flag: str, low: int, high: int) -> int:
-    if not (text.isascii() and text.isdecimal()) or not low <= int(text) <= high:
-        raise UsageError(f"{flag} takes a whole number from {low} to {high}, not '{text}'")
-    return int(text)
 
 
 def source_file(given: Path | None, name: str) -> Path:
@@ -164,35 +152,5 @@ def judge(given: argparse.Namespace, zygote: Zygote | None) -> int:
     return EXIT_PASS if all(part.verdict == "pass" for part in result.parts) else EXIT_SUBMISSION
 
 
-def main() -> NoReturn:
-    for stream in (sys.stdout, sys.stderr):
-        if stream is None:
-            os._exit(EXIT_USAGE)  # closed by the caller: there is nobody to tell
-        # A student's line in an error message may hold what the terminal's encoding does not.
-        stream.reconfigure(errors="backslashreplace")
-    try:
-        code = run(sys.argv[1:])
-    except UsageError as error:
-        print(f"gpt149.py: {error}", file=sys.stderr)
-        code = EXIT_USAGE
-    except KitError as error:
-        print(f"gpt149.py: {error}", file=sys.stderr)
-        code = EXIT_KIT
-    except KeyboardInterrupt:
-        print("\ngpt149.py: interrupted", file=sys.stderr)
-        code = 130
-    except OSError as error:
-        # The reader left (| head) or the disk is full: no verdict was delivered, so no exit code of one either.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
-        if not isinstance(error, BrokenPipeError):
-            print(f"gpt149.py: {error}", file=sys.stderr)
-        code = 141 if isinstance(error, BrokenPipeError) else EXIT_KIT
-    with contextlib.suppress(OSError):
-        sys.stdout.flush()
-        sys.stderr.flush()
-    # Tearing torch down takes as long as several timed calls and changes nothing.
-    os._exit(code)
-
-
 if __name__ == "__main__":
-    main()
+    commandline.main("gpt149.py", run)

@@ -3,18 +3,15 @@
 from __future__ import annotations
 
 import argparse
-import contextlib
 import importlib
-import os
 import shlex
-import sys
-import traceback
 from collections.abc import Sequence
 from pathlib import Path
-from typing import NoReturn
 
-from grader.errors import KitError, UsageError
-from grader.results import EXIT_KIT, EXIT_PASS, EXIT_SUBMISSION, EXIT_USAGE
+from grader import commandline
+from grader.commandline import Parser, whole_number
+from grader.errors import UsageError
+from grader.results import EXIT_PASS, EXIT_SUBMISSION
 
 CONFIGS = Path(__file__).resolve().parent.parent / "configs"
 PUBLIC_CONFIG, HIDDEN_CONFIG = CONFIGS / "gpt149.yaml", CONFIGS / "hidden" / "gpt149.yaml"
@@ -28,12 +25,6 @@ FORWARDED = {
     "selftest": ("grader.selftest", "whether this machine's verdicts can be trusted today"),
     "gradescope": ("grader.gradescope", "grade in Gradescope's container"),
 }
-
-
-class Parser(argparse.ArgumentParser):
-    def error(self, message: str) -> NoReturn:
-        """One line in place of argparse's usage dump."""
-        raise UsageError(f"{message} ({self.prog} --help lists what there is)")
 
 
 def parser() -> Parser:
@@ -126,7 +117,7 @@ def run_class(given: argparse.Namespace, arguments: Sequence[str]) -> int:
             submissions=given.submissions,
             out=given.out,
             config=config(given.config),
-            workers=whole_number(given.jobs, "--jobs", 1, 1024) or default_workers(),
+            workers=default_workers() if given.jobs is None else whole_number(given.jobs, "--jobs", 1, 1024),
             resume=given.resume,
             again=given.again,
             only=tuple(given.only),
@@ -181,15 +172,7 @@ def config(given: Path | None) -> Path:
 def seed(text: str | None) -> int | None:
     from grader.assignment import LARGEST_SEED
 
-    return whole_number(text, "--seed", 0, LARGEST_SEED)
-
-
-def whole_number(text: str | None, flag: str, low: int, high: int) -> int | None:
-    if text is None:
-        return None
-    if not (text.isascii() and text.isdecimal()) or not low <= int(text) <= high:
-        raise UsageError(f"{flag} takes a whole number from {low} to {high}, not '{text}'")
-    return int(text)
+    return None if text is None else whole_number(text, "--seed", 0, LARGEST_SEED)
 
 
 def default_workers() -> int:
@@ -201,39 +184,5 @@ def default_workers() -> int:
     return max(1, min(int(str(facts["cores"] or 1)), fitting))
 
 
-def main() -> NoReturn:
-    for stream in (sys.stdout, sys.stderr):
-        if stream is None:
-            os._exit(EXIT_USAGE)  # closed by the caller: there is nobody to tell
-        # Names and messages may hold what the terminal's encoding does not.
-        stream.reconfigure(errors="backslashreplace")
-    try:
-        code = run(sys.argv[1:])
-    except UsageError as error:
-        print(f"grader: {error}", file=sys.stderr)
-        code = EXIT_USAGE
-    except KitError as error:
-        print(f"grader: {error}", file=sys.stderr)
-        code = EXIT_KIT
-    except KeyboardInterrupt:
-        print("\ngrader: interrupted", file=sys.stderr)
-        code = 130
-    except OSError as error:
-        # The reader left (| head), or the disk is full.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
-        if not isinstance(error, BrokenPipeError):
-            print(f"grader: {error}", file=sys.stderr)
-        code = 141 if isinstance(error, BrokenPipeError) else EXIT_KIT
-    except Exception:
-        traceback.print_exc()
-        print("grader: this is a fault of the kit: please report it with the lines above", file=sys.stderr)
-        code = EXIT_KIT
-    with contextlib.suppress(OSError):
-        sys.stdout.flush()
-        sys.stderr.flush()
-    # Where torch is loaded, tearing it down takes long and changes nothing.
-    os._exit(code)
-
-
 if __name__ == "__main__":
-    main()
+    commandline.main("grader", run)

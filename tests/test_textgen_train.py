@@ -77,11 +77,10 @@ def test_muon_makes_singular_values_alike() -> None:
 def test_parts_say_the_same_text_side_by_side(tmp_path: Path) -> None:
     drawing = tmp_path / "speed.svg"
     # The command with two short contexts in place of seven up to 1024: what is drawn is not what is tested here.
-    short = "from textgen import compare; compare.CONTEXTS = (16, 32); import gpt149; gpt149.main()"
-    command = [sys.executable, "-c", short, "compare", "--module", "module.cpp", "--seed", "2"]
-    run = subprocess.run(
-        [*command, "--figure", str(drawing)], capture_output=True, text=True, timeout=300, cwd=ROOT
-    )
+    short = "from textgen import compare; compare.CONTEXTS = (16, 32); import gpt149; raise SystemExit(gpt149.run({}))"
+    arguments = ["compare", "--module", "module.cpp", "--seed", "2", "--figure", str(drawing)]
+    command = [sys.executable, "-c", short.format(arguments)]
+    run = subprocess.run(command, capture_output=True, text=True, timeout=300, cwd=ROOT)
     assert run.returncode == 0, run.stdout + run.stderr
     assert "-- part0, part1, part2, part3, part4 alike --" in run.stdout
     assert drawing.read_text().count("<polyline") == 5

@@ -1,0 +1,66 @@
+"""What the kit's two command lines share: one-line errors, numbers within bounds, exit codes. Imports no torch."""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import os
+import sys
+import traceback
+from collections.abc import Callable
+from typing import NoReturn
+
+from grader.errors import KitError, UsageError
+from grader.results import EXIT_KIT, EXIT_USAGE
+
+EXIT_INTERRUPTED = 130
+EXIT_NO_READER = 141
+
+
+class Parser(argparse.ArgumentParser):
+    """An argument parser whose error is one line in place of a usage dump."""
+
+    def error(self, message: str) -> NoReturn:
+        raise UsageError(f"{message} ({self.prog} --help lists what there is)")
+
+
+def whole_number(text: str, flag: str, low: int, high: int) -> int:
+    """`text` as a number from `low` to `high`; UsageError names `flag` and the bounds."""
+    if not (text.isascii() and text.isdecimal()) or not low <= int(text) <= high:
+        raise UsageError(f"{flag} takes a whole number from {low} to {high}, not '{text}'")
+    return int(text)
+
+
+def main(name: str, run: Callable[[list[str]], int]) -> NoReturn:
+    """Call `run` with the process's arguments, tell its errors after `name`, and end with its exit code."""
+    for stream in (sys.stdout, sys.stderr):
+        if stream is None:
+            os._exit(EXIT_USAGE)  # closed by the caller: there is nobody to tell
+        # A student's line, or name, may hold what the terminal's encoding does not.
+        stream.reconfigure(errors="backslashreplace")
+    try:
+        code = run(sys.argv[1:])
+    except UsageError as error:
+        print(f"{name}: {error}", file=sys.stderr)
+        code = EXIT_USAGE
+    except KitError as error:
+        print(f"{name}: {error}", file=sys.stderr)
+        code = EXIT_KIT
+    except KeyboardInterrupt:
+        print(f"\n{name}: interrupted", file=sys.stderr)
+        code = EXIT_INTERRUPTED
+    except OSError as error:
+        # The reader left (| head) or the disk is full: no verdict was delivered, so no exit code of one either.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
+        if not isinstance(error, BrokenPipeError):
+            print(f"{name}: {error}", file=sys.stderr)
+        code = EXIT_NO_READER if isinstance(error, BrokenPipeError) else EXIT_KIT
+    except Exception:
+        traceback.print_exc()
+        print(f"{name}: this is a fault of the kit: please report it with the lines above", file=sys.stderr)
+        code = EXIT_KIT
+    with contextlib.suppress(OSError):
+        sys.stdout.flush()
+        sys.stderr.flush()
+    # Tearing torch down takes as long as several timed calls and changes nothing.
+    os._exit(code)
