@@ -1,0 +1,1 @@
+"""The write-up: a Markdown text with marked regions for answers and measured tables."""
