@@ -5,10 +5,11 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+import importlib
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from grader import commandline
+from grader import commandline, study
 from grader.commandline import Parser, whole_number
 from grader.errors import UsageError
 from grader.results import EXIT_PASS, EXIT_SUBMISSION
@@ -21,15 +22,30 @@ HERE = Path(__file__).resolve().parent
 #: A student waits at the screen: an undecided measurement ends sooner than in the class.
 TIME_BUDGET_S = 15.0
 TESTS = ("4Daccess", "part0", "part1", "part2", "part3", "part4", "all")
+#: Commands that read their own arguments, and what they show. All but the frontier are `grader.study`'s.
+FORWARDED = {
+    **{name: what for name, (_, what) in study.COMMANDS.items()},
+    "frontier": "your part 3 or 4 beside the best kernels known here",
+}
+EPILOG = (
+    "Studies, each with --help of its own:\n"
+    + "".join(f"  {name:9} {what}\n" for name, what in FORWARDED.items())
+    + "\nExit codes: 0 all passed, 1 a fault of the submission, 2 wrong usage, 3 a fault of the kit or machine."
+)
 
 
 def parser() -> Parser:
     parse = Parser(
         prog="gpt149.py",
         description="Compile module.cpp and judge its kernels: results, time and memory beside the reference.",
-        epilog="Exit codes: 0 all passed, 1 a fault of the submission, 2 wrong usage, 3 a fault of the kit or machine.",
+        epilog=EPILOG,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    parse.add_argument("test", metavar="TEST", help=f"one of {', '.join(TESTS)}; or compare, with a text")
+    parse.add_argument(
+        "test",
+        metavar="TEST",
+        help=f"one of {', '.join(TESTS)}; or compare, with a text; or a study, see below",
+    )
     sizes = parse.add_argument_group("shape (defaults: the assignment's)")
     for flag, name, what in (
         ("-N", "N", "rows of Q, K and V (1024)"),
@@ -92,6 +108,10 @@ def macros(given: list[str]) -> dict[str, str]:
 
 
 def run(arguments: list[str]) -> int:
+    if arguments and arguments[0] in study.COMMANDS:
+        return study.main(arguments[0], arguments[1:])
+    if arguments and arguments[0] in FORWARDED:
+        return importlib.import_module(f"grader.{arguments[0]}").main(arguments[1:])
     given = parser().parse_args(arguments)
     if demo.wanted(given):
         return demo.run(given, source_file, macros(given.defines))
