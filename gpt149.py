@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from grader import commandline, study
-from grader.commandline import Parser, whole_number
+from grader.commandline import Parser, source_file, whole_number
 from grader.errors import UsageError
 from grader.results import EXIT_PASS, EXIT_SUBMISSION
 from textgen import demo
@@ -85,16 +85,6 @@ def parser() -> Parser:
     )
     demo.add_options(parse)
     return parse
-
-
-def source_file(given: Path | None, name: str) -> Path:
-    """The file to judge: as given, else in the working directory, else beside this script."""
-    path = given or (Path(name) if Path(name).exists() else HERE / name)
-    if given and path.is_dir():
-        path /= name
-    if not path.is_file():
-        raise UsageError(f"no such file: {path} (name it with --module PATH)")
-    return path
 
 
 def macros(given: list[str]) -> dict[str, str]:

@@ -8,11 +8,13 @@ import os
 import sys
 import traceback
 from collections.abc import Callable
+from pathlib import Path
 from typing import NoReturn
 
 from grader.errors import KitError, UsageError
 from grader.results import EXIT_KIT, EXIT_USAGE
 
+ROOT = Path(__file__).resolve().parent.parent
 EXIT_INTERRUPTED = 130
 EXIT_NO_READER = 141
 
@@ -29,6 +31,16 @@ def whole_number(text: str, flag: str, low: int, high: int) -> int:
     if not (text.isascii() and text.isdecimal()) or not low <= int(text) <= high:
         raise UsageError(f"{flag} takes a whole number from {low} to {high}, not '{text}'")
     return int(text)
+
+
+def source_file(given: Path | None, name: str) -> Path:
+    """The file to judge: as given, else `name` in the working directory, else in the kit's. Raises UsageError."""
+    path = given or (Path(name) if Path(name).exists() else ROOT / name)
+    if given and path.is_dir():
+        path /= name
+    if not path.is_file():
+        raise UsageError(f"no such file: {path} (name it with --module PATH)")
+    return path
 
 
 def main(name: str, run: Callable[[list[str]], int]) -> NoReturn:

@@ -1,0 +1,136 @@
+"""What all studies' command lines share: the options, their checks, and where a finding was made."""
+
+from __future__ import annotations
+
+import argparse
+import datetime
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from grader.commandline import Parser, source_file, whole_number
+from grader.errors import UsageError
+
+if TYPE_CHECKING:
+    from grader.assignment import Assignment
+
+PUBLIC_CONFIG = Path(__file__).resolve().parents[2] / "configs" / "gpt149.yaml"
+DEFAULT_OUT = Path("study")
+DEFAULT_ROUNDS, MOST_ROUNDS = 8, 1000
+SIZES = ("N", "B", "H", "d", "threads")
+LARGEST_SEED = (1 << 60) - 1
+
+
+@dataclass(frozen=True)
+class Settings:
+    """One study's wishes, checked. `shape` holds only what the command line gave, under the assignment's defaults.
+
+    `rounds` is how often each variant is measured, twice a time. `seed` makes the inputs repeatable. `out` gets CSV and
+    PNG, `writeup` is the Markdown file whose tables are filled. `show` draws the figure in the terminal, too.
+    """
+
+    assignment: Assignment
+    source: Path
+    out: Path
+    shape: Mapping[str, int]
+    rounds: int = DEFAULT_ROUNDS
+    seed: int | None = None
+    show: bool = False
+    writeup: Path | None = None
+
+    @property
+    def sizes(self) -> dict[str, int]:
+        """All sizes by name: the assignment's defaults under the command line's."""
+        return {**self.assignment.defaults, **self.shape}
+
+
+def parser(command: str, description: str, *, lists: tuple[str, ...] = ()) -> Parser:
+    """The parser of `python gpt149.py COMMAND` with all common options; the caller adds its own.
+
+    Sizes named in `lists` (of SIZES) are this command's variable: the caller reads them with `numbers`.
+    """
+    parse = Parser(prog=f"gpt149.py {command}", description=description)
+    files = parse.add_argument_group("files")
+    files.add_argument(
+        "--module", metavar="PATH", type=Path, help="the file to study, or its folder (module.cpp)"
+    )
+    files.add_argument(
+        "--out", metavar="DIR", type=Path, default=DEFAULT_OUT, help="where CSV and PNG go (%(default)s/)"
+    )
+    files.add_argument(
+        "--writeup",
+        metavar="FILE",
+        type=Path,
+        help="also fill this write-up's table, and touch nothing else in it",
+    )
+    files.add_argument(
+        "--config", metavar="FILE", type=Path, default=PUBLIC_CONFIG, help="another assignment"
+    )
+    sizes = parse.add_argument_group("shape (defaults: the assignment's)")
+    for name in SIZES:
+        flag = f"--{name}" if len(name) > 1 else f"-{name}"
+        if name in lists:
+            sizes.add_argument(flag, dest=name, metavar="n,n,...", help="what is varied")
+        else:
+            sizes.add_argument(flag, dest=name, metavar="n")
+    parse.add_argument(
+        "--rounds", metavar="n", default=str(DEFAULT_ROUNDS), help="how often each is measured (%(default)s)"
+    )
+    parse.add_argument("--seed", metavar="n", help="make the inputs repeatable")
+    parse.add_argument("--show", action="store_true", help="draw the figure in the terminal, too")
+    return parse
+
+
+def settings(given: argparse.Namespace, *, lists: tuple[str, ...] = ()) -> Settings:
+    """Check the common options. Raises UsageError, in one line, for what cannot be."""
+    from grader.assignment import load
+
+    assignment = load(given.config)
+    shape = {
+        name: whole_number(
+            text, f"--{name}" if len(name) > 1 else f"-{name}", 1, assignment.maxima.get(name, 1 << 20)
+        )
+        for name in SIZES
+        if name not in lists and (text := getattr(given, name)) is not None
+    }
+    if given.out.exists() and not given.out.is_dir():
+        raise UsageError(f"--out takes a folder, and {given.out} is a file")
+    if given.writeup is not None and not given.writeup.is_file():
+        raise UsageError(
+            f"--writeup: no such file: {given.writeup} (begin with a copy of writeup_template.md)"
+        )
+    return Settings(
+        assignment=assignment,
+        source=source_file(given.module, assignment.source),
+        out=given.out,
+        shape=shape,
+        rounds=whole_number(given.rounds, "--rounds", 1, MOST_ROUNDS),
+        seed=None if given.seed is None else whole_number(given.seed, "--seed", 0, LARGEST_SEED),
+        show=given.show,
+        writeup=given.writeup,
+    )
+
+
+def numbers(text: str, flag: str, low: int, high: int) -> tuple[int, ...]:
+    """A list like "2,4,8" as numbers from `low` to `high`, in order of size, each once. Raises UsageError."""
+    return tuple(sorted({whole_number(item.strip(), flag, low, high) for item in text.split(",")}))
+
+
+def about(shape: Mapping[str, int], *more: str) -> str:
+    """The line below a figure's title: machine, date, sizes, compiler flags, and what else matters."""
+    from grader import machine
+    from grader.toolchain import default_flags, toolchain
+
+    facts = machine.describe()
+    sizes = " ".join(f"{name}={shape[name]}" for name in ("B", "H", "N", "d") if name in shape)
+    flags = " ".join([*default_flags(toolchain().machine), "-fopenmp"])
+    return " · ".join(
+        [
+            f"{facts['processor']}, {facts['cores']} cores",
+            datetime.date.today().isoformat(),
+            *([sizes] if sizes else []),
+            flags,
+            *more,
+        ]
+    )

@@ -1,0 +1,118 @@
+"""One table of a study: the same cells on the screen, in the write-up and in the CSV."""
+
+from __future__ import annotations
+
+import csv
+import io
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from grader.report.grades_csv import safe_text
+
+Cell = str | int | float | None
+
+DIGITS = 4
+"""Significant digits of a measured number: more would be noise."""
+NOTHING = "-"
+
+
+@dataclass(frozen=True)
+class Table:
+    """What a study found. `name` is that of its files and of its region in the write-up ("sweep-part2").
+
+    Units stand in `columns`. A cell None means that there is no such number, never zero. `caption` says how it was
+    measured and what is to be seen, in whole sentences.
+    """
+
+    name: str
+    title: str
+    columns: tuple[str, ...]
+    rows: tuple[tuple[Cell, ...], ...]
+    caption: str = ""
+
+    def __post_init__(self) -> None:
+        if wrong := [row for row in self.rows if len(row) != len(self.columns)]:
+            raise ValueError(f"table {self.name}: {len(self.columns)} columns, but the row {wrong[0]}")
+
+    def cells(self) -> list[list[str]]:
+        """Every row as it is shown, in each of the three forms; "" where there is nothing."""
+        return [[shown(cell) for cell in row] for row in self.rows]
+
+    def text(self) -> str:
+        """For a terminal: title, ruled columns with numbers to the right, caption."""
+        return "\n".join([self.title, "", *self._grid(), *(["", self.caption] if self.caption else [])])
+
+    def markdown(self) -> str:
+        """For a write-up: a table that also reads well as plain text, and the caption below it."""
+        header, rows = self._padded([_plain(name) for name in self.columns], escape=True)
+        right = self._numeric()
+        rule = [
+            "-" * (len(cell) - 1) + (":" if k in right else "-") if len(cell) > 1 else "-"
+            for k, cell in enumerate(header)
+        ]
+        lines = ["| " + " | ".join(line) + " |" for line in [header, rule, *rows]]
+        return "\n".join(
+            [f"**{_plain(self.title)}**", "", *lines, *(["", self.caption] if self.caption else [])]
+        )
+
+    def csv(self) -> str:
+        """For a spreadsheet: the columns' names, then the cells; empty where there is nothing."""
+        file = io.StringIO()
+        writer = csv.writer(file, lineterminator="\n")
+        writer.writerow([safe_text(name) for name in self.columns])
+        for row, line in zip(self.rows, self.cells(), strict=True):
+            writer.writerow(
+                [
+                    safe_text(text) if isinstance(cell, str) else text
+                    for cell, text in zip(row, line, strict=True)
+                ]
+            )
+        return file.getvalue()
+
+    # ---- layout
+
+    def _numeric(self) -> set[int]:
+        """Columns that hold numbers only."""
+        columns = range(len(self.columns))
+        return {k for k in columns if self.rows and not any(isinstance(row[k], str) for row in self.rows)}
+
+    def _padded(self, header: Sequence[str], *, escape: bool = False) -> tuple[list[str], list[list[str]]]:
+        rows = [[_plain(cell) if escape else cell for cell in line] for line in self.cells()]
+        lines = [list(header), *([cell or NOTHING for cell in line] for line in rows)]
+        widths = [max(len(line[k]) for line in lines) for k in range(len(header))]
+        right = self._numeric()
+        padded = [
+            [
+                cell.rjust(width) if k in right else cell.ljust(width)
+                for k, (cell, width) in enumerate(zip(line, widths, strict=True))
+            ]
+            for line in lines
+        ]
+        return padded[0], padded[1:]
+
+    def _grid(self) -> list[str]:
+        header, rows = self._padded(self.columns)
+        return ["  ".join(line).rstrip() for line in [header, ["-" * len(cell) for cell in header], *rows]]
+
+
+def shown(cell: Cell) -> str:
+    """One cell as text: whole numbers whole, other numbers with four significant digits and no exponent."""
+    if cell is None:
+        return ""
+    if isinstance(cell, str):
+        return cell
+    if isinstance(cell, int):
+        return str(cell)
+    if not math.isfinite(cell):
+        return ""
+    if cell == 0:
+        return "0"
+    decimals = DIGITS - 1 - math.floor(math.log10(abs(cell)))
+    return f"{cell:.{decimals}f}" if decimals > 0 else str(round(cell))
+
+
+def _plain(text: str) -> str:
+    """A cell that cannot leave its place in a Markdown table, nor be a marker of the write-up's."""
+    one_line = " ".join(text.split())
+    return one_line.replace("\\", "\\\\").replace("|", "\\|").replace("<", "&lt;")
