@@ -1,0 +1,217 @@
+"""Figures as data: what is drawn, apart from how. `draw` makes a PNG of one, `grader.study.plaintext` a text.
+
+Every series has a colour, a marker and a line style of its own, so that a figure reads without colour, too. The
+colours are those of Okabe and Ito (2008), told apart by people with any common form of colour blindness; maps go from
+light to dark in luminance alone (matplotlib's "cividis").
+"""
+
+from __future__ import annotations
+
+import math
+import textwrap
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
+
+from grader.errors import KitError
+from grader.study.table import shown
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000")
+MARKERS = ("o", "s", "^", "D", "v", "P", "X")
+STYLES = ("-", "--", "-.", ":")
+HATCHES = ("", "///", "...", "xxx", "\\\\\\", "++", "oo")
+SIZE_INCHES, DOTS_PER_INCH = (7.5, 4.8), 150
+SUBTITLE_LETTERS = 105
+
+
+@dataclass(frozen=True)
+class Series:
+    """Numbers that belong together: `y` over `x`, with the interval `low`..`high` of each, if there is one.
+
+    `style`: "both" joins marked points, "line" is a model without points, "points" stand alone, with `notes` (one a
+    point) beside them, "bars" stand in groups over the figure's `x_names` (then `x` is 0, 1, 2, ...).
+    """
+
+    label: str
+    x: tuple[float, ...]
+    y: tuple[float, ...]
+    low: tuple[float, ...] = ()
+    high: tuple[float, ...] = ()
+    style: Literal["both", "line", "points", "bars"] = "both"
+    notes: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class Plot:
+    """Series in one frame. `about` is the line below the title: machine, date, sizes, flags (`options.about`)."""
+
+    name: str
+    title: str
+    about: str
+    x_label: str
+    y_label: str
+    series: tuple[Series, ...]
+    log_x: bool = False
+    log_y: bool = False
+    x_ticks: tuple[float, ...] = ()
+    x_names: tuple[str, ...] = ()
+    """The names of the places 0, 1, 2, ... on an axis that is no scale."""
+
+
+@dataclass(frozen=True)
+class HeatMap:
+    """One number for each pair: `values[row][column]`, None where there is none (a wrong result, say)."""
+
+    name: str
+    title: str
+    about: str
+    x_label: str
+    y_label: str
+    x_names: tuple[str, ...]
+    y_names: tuple[str, ...]
+    values: tuple[tuple[float | None, ...], ...]
+    unit: str
+
+
+Figure = Plot | HeatMap
+
+
+def draw(figure: Figure, path: Path) -> None:
+    """Write the figure as PNG. Raises KitError, in one line, where matplotlib is missing; OSError for the file."""
+    pyplot = _pyplot()
+    frame, axes = pyplot.subplots(figsize=SIZE_INCHES, layout="constrained")
+    try:
+        if isinstance(figure, HeatMap):
+            _map(figure, axes)
+        else:
+            _plot(figure, axes)
+        axes.set_xlabel(figure.x_label)
+        axes.set_ylabel(figure.y_label)
+        frame.suptitle(figure.title, fontsize=12, fontweight="bold")
+        axes.set_title(textwrap.fill(figure.about, SUBTITLE_LETTERS), fontsize=7.5, color="#333333")
+        frame.savefig(path, dpi=DOTS_PER_INCH)
+    finally:
+        pyplot.close(frame)
+
+
+def _pyplot() -> Any:
+    try:
+        import matplotlib
+    except ImportError as error:
+        raise KitError("no picture without matplotlib: pip install matplotlib") from error
+    # No window, and none of what a matplotlibrc may set.
+    matplotlib.use("agg")
+    matplotlib.rcdefaults()
+    import matplotlib.pyplot
+
+    return matplotlib.pyplot
+
+
+# ---- plots
+
+
+def _plot(figure: Plot, axes: Axes) -> None:
+    if figure.log_x:
+        axes.set_xscale("log", base=2)
+    if figure.log_y:
+        axes.set_yscale("log")
+    bars = [one for one in figure.series if one.style == "bars"]
+    for k, one in enumerate(figure.series):
+        if one.style == "bars":
+            _bars(one, k, bars.index(one), len(bars), axes)
+        else:
+            _curve(one, k, axes)
+    ticks = list(range(len(figure.x_names))) if figure.x_names else list(figure.x_ticks)
+    if ticks:
+        axes.set_xticks(ticks, labels=figure.x_names or [shown(tick) for tick in ticks])
+        axes.minorticks_off()
+    if figure.log_y:
+        _plain_numbers(axes)
+    elif not any(value < 0 for one in figure.series for value in one.y):
+        axes.set_ylim(bottom=0)
+    axes.grid(True, which="major", axis="y" if bars else "both", color="#dddddd", linewidth=0.6)
+    axes.set_axisbelow(True)
+    if len(figure.series) > 1:
+        axes.legend(fontsize=8, framealpha=0.9)
+
+
+def _curve(one: Series, k: int, axes: Axes) -> None:
+    look = {
+        "color": COLOURS[k % len(COLOURS)],
+        "marker": "" if one.style == "line" else MARKERS[k % len(MARKERS)],
+        "linestyle": "" if one.style == "points" else STYLES[k % len(STYLES)],
+        "linewidth": 1.2 if one.style == "line" else 1.6,
+        "markersize": 6,
+        "label": one.label,
+    }
+    if one.low:
+        axes.errorbar(one.x, one.y, yerr=_bounds(one), capsize=3, **look)
+    else:
+        axes.plot(one.x, one.y, **look)
+    for x, y, note in zip(one.x, one.y, one.notes, strict=False):
+        axes.annotate(note, (x, y), textcoords="offset points", xytext=(7, -3), fontsize=7.5)
+
+
+def _bars(one: Series, k: int, place: int, count: int, axes: Axes) -> None:
+    width = 0.8 / count
+    axes.bar(
+        [x + (place - (count - 1) / 2) * width for x in one.x],
+        one.y,
+        width=width * 0.92,
+        yerr=_bounds(one) if one.low else None,
+        capsize=3,
+        color=COLOURS[k % len(COLOURS)],
+        hatch=HATCHES[k % len(HATCHES)],
+        edgecolor="white",
+        linewidth=0.5,
+        label=one.label,
+    )
+
+
+def _bounds(one: Series) -> list[list[float]]:
+    """How far each interval reaches below and above its point."""
+    return [
+        [max(0.0, y - low) for y, low in zip(one.y, one.low, strict=True)],
+        [max(0.0, high - y) for y, high in zip(one.y, one.high, strict=True)],
+    ]
+
+
+def _plain_numbers(axes: Axes) -> None:
+    """1, 2, 5, 10, ... in place of powers, on a logarithmic axis."""
+    from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
+
+    axes.yaxis.set_major_locator(LogLocator(base=10, subs=(1.0, 2.0, 5.0)))
+    axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: shown(value)))
+    axes.yaxis.set_minor_formatter(NullFormatter())
+
+
+# ---- maps
+
+
+def _map(figure: HeatMap, axes: Axes) -> None:
+    rows = [[math.nan if value is None else value for value in row] for row in figure.values]
+    image = axes.imshow(rows, cmap="cividis_r", aspect="auto")
+    axes.figure.colorbar(image, label=figure.unit)
+    axes.set_xticks(range(len(figure.x_names)), labels=figure.x_names)
+    axes.set_yticks(range(len(figure.y_names)), labels=figure.y_names)
+    known = [value for row in figure.values for value in row if value is not None]
+    middle = (min(known) + max(known)) / 2 if known else 0.0
+    for row, values in enumerate(figure.values):
+        for column, value in enumerate(values):
+            text = "none" if value is None else shown(value)
+            colour = "white" if value is not None and value > middle else "black"
+            axes.text(column, row, text, ha="center", va="center", fontsize=_letters(figure), color=colour)
+
+
+def _letters(figure: HeatMap) -> float:
+    """A size of letters that fits into the cells."""
+    return max(5.0, min(9.0, 60.0 / max(1, len(figure.x_names))))
+
+
+def spread(values: Sequence[float]) -> str:
+    """Smallest and largest of some numbers, for captions."""
+    return f"{shown(min(values))} to {shown(max(values))}"

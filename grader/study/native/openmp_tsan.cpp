@@ -1,0 +1,533 @@
+// A small OpenMP runtime, behind the interface that gcc's -fopenmp calls, for finding data races with ThreadSanitizer.
+//
+// ThreadSanitizer calls two accesses a race when nothing orders them. libgomp orders its threads with futexes that the
+// sanitizer does not see, so every right program looks wrong under it. This runtime tells the sanitizer exactly the
+// orders that the OpenMP standard promises (begin and end of a parallel region, barriers, critical, locks, tasks and
+// their waits) and hides its own bookkeeping: it is compiled without instrumentation. A thread that happens to run
+// before another is therefore not taken for one that must.
+//
+// Work is dealt out round-robin, whatever `schedule` says: that is a legal schedule of each kind, it needs no shared
+// counter, and all threads get some even where the machine has one core or the loop is short. Regions inside of regions
+// have one thread, as by default in OpenMP. Not there: ordered, doacross, cancel, target, reductions over tasks. A
+// program that uses these does not link.
+// Nothing of the standard library's containers is used here: the linker would merge its copies, which are not
+// instrumented, with the program's own.
+#include <pthread.h>
+#include <sched.h>
+#include <sys/time.h>
+
+#include <atomic>
+#include <cstdint>
+#include <cstdlib>
+#include <cstring>
+
+extern "C" void __tsan_acquire(void *);
+extern "C" void __tsan_release(void *);
+
+namespace {
+
+// Not a mutex of pthread's: the sanitizer knows those, and would see an order where none is promised. The word is the
+// program's own where it has declared a lock, which may have room for no more.
+using Word = int;
+
+bool try_lock(Word *word) { return __atomic_exchange_n(word, 1, __ATOMIC_ACQUIRE) == 0; }
+void lock(Word *word) {
+  while (!try_lock(word)) sched_yield();
+}
+void unlock(Word *word) { __atomic_store_n(word, 0, __ATOMIC_RELEASE); }
+
+// A lock of the program's: who gets it comes after who gave it back.
+void program_lock(Word *word) {
+  lock(word);
+  __tsan_acquire(word);
+}
+void program_unlock(Word *word) {
+  __tsan_release(word);
+  unlock(word);
+}
+
+// What a waiting point waits for: the tasks counted here.
+struct Waited {
+  std::atomic<int> unfinished{0};
+};
+
+struct Task {
+  void (*body)(void *);
+  void *argument;
+  Waited *parent, *group;
+  Task *next;
+  char *storage;
+};
+
+struct Queue {
+  Task *first = nullptr;
+  Task **end = &first;
+  void add(Task *task) {
+    *end = task;
+    end = &task->next;
+  }
+  Task *take() {
+    Task *task = first;
+    if (task != nullptr && (first = task->next) == nullptr) end = &first;
+    return task;
+  }
+};
+
+constexpr int kMostThreads = 256;
+
+struct Team {
+  int size = 1;
+  int level = 0;
+  std::atomic<int> arrived{0};
+  std::atomic<unsigned> generation{0};
+  std::atomic<int> tasks{0};
+  void *copied = nullptr;
+  Word queues_word = 0;
+  Queue queues[kMostThreads];
+  unsigned next_queue = 0;
+  Waited children_of_none;
+};
+
+struct Context {
+  Team *team = nullptr;
+  int id = 0;
+  int singles = 0, copies = 0;
+  Waited *children = nullptr, *group = nullptr;
+  // The loop that this thread is in: its next piece, the step from piece to piece, the end.
+  int64_t loop_next = 0, loop_step = 0, loop_end = 0, loop_piece = 0;
+  uint64_t ull_next = 0, ull_step = 0, ull_end = 0, ull_piece = 0;
+  int64_t increment = 1;
+  unsigned section_next = 0, section_count = 0;
+};
+
+Team lonely_team;
+thread_local Context context_of_thread;
+int wanted_threads = 0;
+
+Context &me() {
+  Context &context = context_of_thread;
+  if (context.team == nullptr) context.team = &lonely_team;
+  return context;
+}
+
+int default_threads() {
+  if (wanted_threads == 0) {
+    const char *text = std::getenv("OMP_NUM_THREADS");
+    wanted_threads = text != nullptr && std::atoi(text) > 0 ? std::atoi(text) : 4;
+  }
+  return wanted_threads < kMostThreads ? wanted_threads : kMostThreads;
+}
+
+// ---- tasks
+
+void run_task(Task *task) {
+  Context &context = me();
+  Waited *const outer_children = context.children, *const outer_group = context.group;
+  Waited own;
+  context.children = &own;
+  context.group = task->group;
+  __tsan_acquire(task);
+  task->body(task->argument);
+  // Children outlive their parent in OpenMP; here nobody needs that, and their counter lies on this stack.
+  while (own.unfinished.load() > 0) sched_yield();
+  context.children = outer_children;
+  context.group = outer_group;
+  __tsan_release(task->parent);
+  if (task->group != nullptr) __tsan_release(task->group);
+  __tsan_release(context.team);
+  context.team->tasks--;
+  task->parent->unfinished--;
+  if (task->group != nullptr) task->group->unfinished--;
+  std::free(task->storage);
+  std::free(task);
+}
+
+// Runs one task that was dealt to this thread, or any one once a wait has become long.
+bool run_some_task(bool any) {
+  Context &context = me();
+  Team *team = context.team;
+  Task *task = nullptr;
+  lock(&team->queues_word);
+  for (int k = 0; k < (any ? team->size : 1) && task == nullptr; k++)
+    task = team->queues[(context.id + k) % team->size].take();
+  unlock(&team->queues_word);
+  if (task == nullptr) return false;
+  run_task(task);
+  return true;
+}
+
+template <class Condition>
+void work_until(const Condition &holds) {
+  for (int idle = 0; !holds();) {
+    // A thread that is not at a waiting point does not fetch what was dealt to it: then others must.
+    if (run_some_task(idle > 2000)) idle = 0;
+    else {
+      idle++;
+      sched_yield();
+    }
+  }
+}
+
+void wait_for(Waited *waited) {
+  if (waited == nullptr) return;
+  work_until([&] { return waited->unfinished.load() == 0; });
+  __tsan_acquire(waited);
+}
+
+void add_task(void (*body)(void *), void *data, void (*copy)(void *, void *), long size, long alignment, bool now) {
+  Context &context = me();
+  Team *team = context.team;
+  auto *task = static_cast<Task *>(std::calloc(1, sizeof(Task)));
+  task->body = body;
+  task->storage = static_cast<char *>(std::malloc(static_cast<size_t>(size + alignment)));
+  auto align = static_cast<uintptr_t>(alignment < 1 ? 1 : alignment);
+  task->argument = reinterpret_cast<void *>((reinterpret_cast<uintptr_t>(task->storage) + align - 1) / align * align);
+  if (copy != nullptr) copy(task->argument, data);
+  else std::memcpy(task->argument, data, static_cast<size_t>(size));
+  task->parent = context.children != nullptr ? context.children : &team->children_of_none;
+  task->group = context.group;
+  task->parent->unfinished++;
+  if (task->group != nullptr) task->group->unfinished++;
+  team->tasks++;
+  __tsan_release(task);
+  if (now || team->size == 1) return run_task(task);
+  lock(&team->queues_word);
+  team->queues[team->next_queue++ % static_cast<unsigned>(team->size)].add(task);
+  unlock(&team->queues_word);
+}
+
+// ---- teams
+
+void barrier() {
+  Context &context = me();
+  Team *team = context.team;
+  if (team->size == 1) return;
+  __tsan_release(team);
+  unsigned generation = team->generation.load();
+  if (team->arrived.fetch_add(1) + 1 == team->size) {
+    work_until([&] { return team->tasks.load() == 0; });
+    team->arrived = 0;
+    team->generation++;
+  } else {
+    work_until([&] { return team->generation.load() != generation; });
+  }
+  __tsan_acquire(team);
+}
+
+struct Start {
+  Team *team;
+  int id;
+  void (*body)(void *);
+  void *data;
+};
+
+void *thread_main(void *given) {
+  auto *start = static_cast<Start *>(given);
+  Context &context = context_of_thread;
+  context.team = start->team;
+  context.id = start->id;
+  Waited own;
+  context.children = &own;
+  start->body(start->data);
+  barrier();
+  return nullptr;
+}
+
+void parallel(void (*body)(void *), void *data, unsigned threads) {
+  Context &outer = me();
+  Team team;
+  team.level = outer.team->level + 1;
+  int wanted = threads != 0 && threads < kMostThreads ? static_cast<int>(threads) : default_threads();
+  team.size = team.level > 1 ? 1 : wanted;
+  Start starts[kMostThreads];
+  pthread_t others[kMostThreads];
+  // Created anew for each region: pthread_create and pthread_join are just the orders that begin and end of it promise.
+  for (int k = 1; k < team.size; k++) {
+    starts[k] = {&team, k, body, data};
+    if (pthread_create(&others[k], nullptr, thread_main, &starts[k]) != 0) std::abort();
+  }
+  const Context saved = outer;
+  Waited own;
+  outer = Context{};
+  outer.team = &team;
+  outer.children = &own;
+  body(data);
+  barrier();
+  for (int k = 1; k < team.size; k++) pthread_join(others[k], nullptr);
+  outer = saved;
+}
+
+// ---- loops: piece k goes to thread k mod size
+
+bool loop_next(long *from, long *to) {
+  Context &context = me();
+  const bool up = context.increment > 0;
+  if (up ? context.loop_next >= context.loop_end : context.loop_next <= context.loop_end) return false;
+  *from = context.loop_next;
+  int64_t end = context.loop_next + context.loop_piece;
+  *to = static_cast<long>(up ? (end < context.loop_end ? end : context.loop_end) : (end > context.loop_end ? end : context.loop_end));
+  context.loop_next += context.loop_step;
+  return true;
+}
+
+bool loop_start(long start, long end, long increment, long chunk, long *from, long *to) {
+  Context &context = me();
+  if (chunk < 1) chunk = 1;
+  context.increment = increment;
+  context.loop_piece = static_cast<int64_t>(chunk) * increment;
+  context.loop_next = start + context.id * context.loop_piece;
+  context.loop_step = context.team->size * context.loop_piece;
+  context.loop_end = end;
+  return from == nullptr || loop_next(from, to);
+}
+
+bool ull_next(unsigned long long *from, unsigned long long *to) {
+  Context &context = me();
+  if (context.ull_next >= context.ull_end) return false;
+  *from = context.ull_next;
+  *to = context.ull_end - context.ull_next < context.ull_piece ? context.ull_end : context.ull_next + context.ull_piece;
+  context.ull_next += context.ull_step;
+  return true;
+}
+
+using Ull = unsigned long long;
+
+bool ull_start(Ull start, Ull end, Ull increment, Ull chunk, Ull *from, Ull *to) {
+  Context &context = me();
+  context.ull_piece = (chunk < 1 ? 1 : chunk) * increment;
+  context.ull_next = start + static_cast<Ull>(context.id) * context.ull_piece;
+  context.ull_step = static_cast<Ull>(context.team->size) * context.ull_piece;
+  context.ull_end = end;
+  return ull_next(from, to);
+}
+
+struct LoopRegion {
+  void (*body)(void *);
+  void *data;
+  long start, end, increment, chunk;
+};
+
+void run_loop_region(void *given) {
+  auto *region = static_cast<LoopRegion *>(given);
+  loop_start(region->start, region->end, region->increment, region->chunk, nullptr, nullptr);
+  region->body(region->data);
+}
+
+Word critical_word, atomic_word;
+
+}  // namespace
+
+// ---- what compiled code calls
+
+extern "C" {
+
+void GOMP_parallel(void (*body)(void *), void *data, unsigned threads, unsigned) { parallel(body, data, threads); }
+void GOMP_barrier(void) { barrier(); }
+
+#define LOOP(kind)                                                                                                   \
+  bool GOMP_loop_##kind##_start(long a, long b, long step, long chunk, long *from, long *to) {                       \
+    return loop_start(a, b, step, chunk, from, to);                                                                  \
+  }                                                                                                                  \
+  bool GOMP_loop_##kind##_next(long *from, long *to) { return loop_next(from, to); }                                 \
+  bool GOMP_loop_ull_##kind##_start(bool, Ull a, Ull b, Ull step, Ull chunk, Ull *from, Ull *to) {                   \
+    return ull_start(a, b, step, chunk, from, to);                                                                   \
+  }                                                                                                                  \
+  bool GOMP_loop_ull_##kind##_next(Ull *from, Ull *to) { return ull_next(from, to); }                                \
+  void GOMP_parallel_loop_##kind(void (*body)(void *), void *data, unsigned threads, long a, long b, long step,      \
+                                 long chunk, unsigned) {                                                             \
+    LoopRegion region{body, data, a, b, step, chunk};                                                                \
+    parallel(run_loop_region, &region, threads);                                                                     \
+  }
+LOOP(static)
+LOOP(dynamic)
+LOOP(guided)
+LOOP(nonmonotonic_dynamic)
+LOOP(nonmonotonic_guided)
+#undef LOOP
+
+// schedule(runtime) names no chunk.
+#define LOOP(kind)                                                                                                   \
+  bool GOMP_loop_##kind##_start(long a, long b, long step, long *from, long *to) {                                   \
+    return loop_start(a, b, step, 1, from, to);                                                                      \
+  }                                                                                                                  \
+  bool GOMP_loop_##kind##_next(long *from, long *to) { return loop_next(from, to); }                                 \
+  bool GOMP_loop_ull_##kind##_start(bool, Ull a, Ull b, Ull step, Ull *from, Ull *to) {                              \
+    return ull_start(a, b, step, 1, from, to);                                                                       \
+  }                                                                                                                  \
+  bool GOMP_loop_ull_##kind##_next(Ull *from, Ull *to) { return ull_next(from, to); }                                \
+  void GOMP_parallel_loop_##kind(void (*body)(void *), void *data, unsigned threads, long a, long b, long step,      \
+                                 unsigned) {                                                                         \
+    LoopRegion region{body, data, a, b, step, 1};                                                                    \
+    parallel(run_loop_region, &region, threads);                                                                     \
+  }
+LOOP(runtime)
+LOOP(nonmonotonic_runtime)
+LOOP(maybe_nonmonotonic_runtime)
+#undef LOOP
+
+void GOMP_loop_end(void) { barrier(); }
+void GOMP_loop_end_nowait(void) {}
+
+unsigned GOMP_sections_next(void) {
+  Context &context = me();
+  if (context.section_next > context.section_count) return 0;
+  unsigned found = context.section_next;
+  context.section_next += static_cast<unsigned>(context.team->size);
+  return found;
+}
+unsigned GOMP_sections_start(unsigned count) {
+  Context &context = me();
+  context.section_next = static_cast<unsigned>(context.id) + 1;
+  context.section_count = count;
+  return GOMP_sections_next();
+}
+void GOMP_sections_end(void) { barrier(); }
+void GOMP_sections_end_nowait(void) {}
+
+struct SectionsRegion {
+  void (*body)(void *);
+  void *data;
+  unsigned count;
+};
+static void run_sections_region(void *given) {
+  auto *region = static_cast<SectionsRegion *>(given);
+  Context &context = me();
+  context.section_next = static_cast<unsigned>(context.id) + 1;
+  context.section_count = region->count;
+  region->body(region->data);
+}
+void GOMP_parallel_sections(void (*body)(void *), void *data, unsigned threads, unsigned count, unsigned) {
+  SectionsRegion region{body, data, count};
+  parallel(run_sections_region, &region, threads);
+}
+
+// Each single to another thread: what only works because thread 0 does it all shows.
+bool GOMP_single_start(void) {
+  Context &context = me();
+  return context.singles++ % context.team->size == context.id;
+}
+void *GOMP_single_copy_start(void) {
+  Context &context = me();
+  if (context.copies++ % context.team->size == context.id) return nullptr;
+  barrier();
+  return context.team->copied;
+}
+void GOMP_single_copy_end(void *data) {
+  me().team->copied = data;
+  barrier();
+}
+
+void GOMP_critical_start(void) { program_lock(&critical_word); }
+void GOMP_critical_end(void) { program_unlock(&critical_word); }
+void GOMP_critical_name_start(void **name) { program_lock(reinterpret_cast<Word *>(name)); }
+void GOMP_critical_name_end(void **name) { program_unlock(reinterpret_cast<Word *>(name)); }
+void GOMP_atomic_start(void) { program_lock(&atomic_word); }
+void GOMP_atomic_end(void) { program_unlock(&atomic_word); }
+
+enum { kTaskDepend = 8, kTaskLoopUp = 1 << 8, kTaskLoopGrain = 1 << 9, kTaskLoopNoGroup = 1 << 11 };
+
+void GOMP_task(void (*body)(void *), void *data, void (*copy)(void *, void *), long size, long alignment,
+               bool deferred, unsigned flags, void **, int, void *) {
+  // Tasks with dependences run at once, one after the other: a legal order, in which their races stay unseen.
+  add_task(body, data, copy, size, alignment, !deferred || (flags & kTaskDepend) != 0);
+}
+void GOMP_taskwait(void) {
+  Context &context = me();
+  wait_for(context.children != nullptr ? context.children : &context.team->children_of_none);
+}
+void GOMP_taskyield(void) { run_some_task(false); }
+void GOMP_taskgroup_start(void) { me().group = new Waited; }
+void GOMP_taskgroup_end(void) {
+  Context &context = me();
+  wait_for(context.group);
+  context.group = nullptr;
+}
+void GOMP_taskloop(void (*body)(void *), void *data, void (*copy)(void *, void *), long size, long alignment,
+                   unsigned flags, unsigned long tasks, int, long start, long end, long step) {
+  Context &context = me();
+  long trips = step > 0 ? (end - start + step - 1) / step : (start - end - step - 1) / -step;
+  if (trips <= 0) return;
+  long wanted = tasks == 0 ? context.team->size : static_cast<long>(tasks);
+  long each = (flags & kTaskLoopGrain) != 0 && tasks != 0 ? wanted : (trips + wanted - 1) / wanted;
+  if (each < 1) each = 1;
+  Waited *outer = context.group;
+  if ((flags & kTaskLoopNoGroup) == 0) context.group = new Waited;
+  for (long from = 0; from < trips; from += each) {
+    // By the interface the first two numbers in a task's data are its bounds.
+    long bounds[2] = {start + from * step, start + (from + each < trips ? from + each : trips) * step};
+    std::memcpy(data, bounds, sizeof bounds);
+    add_task(body, data, copy, size, alignment, false);
+  }
+  if ((flags & kTaskLoopNoGroup) == 0) {
+    wait_for(context.group);
+    context.group = outer;
+  }
+}
+
+// ---- what programs call
+
+int omp_get_thread_num(void) { return me().id; }
+int omp_get_num_threads(void) { return me().team->size; }
+int omp_get_max_threads(void) { return default_threads(); }
+void omp_set_num_threads(int threads) { wanted_threads = threads < 1 ? 1 : threads; }
+int omp_get_num_procs(void) { return default_threads(); }
+int omp_in_parallel(void) { return me().team->size > 1; }
+int omp_get_level(void) { return me().team->level; }
+int omp_get_active_level(void) { return me().team->size > 1 ? 1 : 0; }
+int omp_get_thread_limit(void) { return 256; }
+int omp_get_ancestor_thread_num(int level) { return level == 0 ? 0 : me().id; }
+int omp_get_team_size(int level) { return level == 0 ? 1 : me().team->size; }
+int omp_get_num_teams(void) { return 1; }
+int omp_get_team_num(void) { return 0; }
+void omp_set_dynamic(int) {}
+int omp_get_dynamic(void) { return 0; }
+void omp_set_nested(int) {}
+int omp_get_nested(void) { return 0; }
+void omp_set_max_active_levels(int) {}
+int omp_get_max_active_levels(void) { return 1; }
+int omp_in_final(void) { return 0; }
+void omp_set_schedule(int, int) {}
+void omp_get_schedule(int *kind, int *chunk) {
+  *kind = 1;
+  *chunk = 1;
+}
+double omp_get_wtime(void) {
+  timeval now;
+  gettimeofday(&now, nullptr);
+  return static_cast<double>(now.tv_sec) + 1e-6 * static_cast<double>(now.tv_usec);
+}
+double omp_get_wtick(void) { return 1e-6; }
+
+void omp_init_lock(Word *word) { *word = 0; }
+void omp_init_lock_with_hint(Word *word, int) { *word = 0; }
+void omp_destroy_lock(Word *) {}
+void omp_set_lock(Word *word) { program_lock(word); }
+void omp_unset_lock(Word *word) { program_unlock(word); }
+int omp_test_lock(Word *word) {
+  if (!try_lock(word)) return 0;
+  __tsan_acquire(word);
+  return 1;
+}
+
+struct NestLock {
+  Word word;
+  int count;
+  void *owner;
+};
+void omp_init_nest_lock(NestLock *nest) { *nest = {0, 0, nullptr}; }
+void omp_init_nest_lock_with_hint(NestLock *nest, int) { *nest = {0, 0, nullptr}; }
+void omp_destroy_nest_lock(NestLock *) {}
+void omp_set_nest_lock(NestLock *nest) {
+  void *self = &context_of_thread;
+  if (__atomic_load_n(&nest->owner, __ATOMIC_RELAXED) != self) {
+    program_lock(&nest->word);
+    __atomic_store_n(&nest->owner, self, __ATOMIC_RELAXED);
+  }
+  nest->count++;
+}
+void omp_unset_nest_lock(NestLock *nest) {
+  if (--nest->count > 0) return;
+  __atomic_store_n(&nest->owner, nullptr, __ATOMIC_RELAXED);
+  program_unlock(&nest->word);
+}
+}

@@ -1,0 +1,69 @@
+"""What becomes of a finding: on the screen, as CSV and PNG, and in the write-up's table."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Protocol
+
+from grader.errors import KitError, UsageError
+from grader.report import wholefile
+from grader.study import figure as figures
+from grader.study.figure import Figure
+from grader.study.options import Settings
+from grader.study.table import Table
+from grader.writeup import regions
+
+
+class Finding(Protocol):
+    """What a command's `measure` gives: numbers, and two pure functions of them."""
+
+    def table(self) -> Table: ...
+
+    def figures(self) -> Sequence[Figure]: ...
+
+
+def deliver(finding: Finding, settings: Settings) -> None:
+    """Print the table (and, if asked to, the figures), write the files, and fill the write-up's table.
+
+    Without matplotlib everything but the PNG is there, and a line says what is missing. Raises UsageError where the
+    write-up has no place for the table, OSError where a file cannot be written.
+    """
+    table, drawn = finding.table(), finding.figures()
+    print(f"\n{table.text()}")
+    if settings.show:
+        from grader.study import plaintext
+
+        for one in drawn:
+            print(f"\n{plaintext.text(one)}")
+    settings.out.mkdir(parents=True, exist_ok=True)
+    written = [settings.out / f"{table.name}.csv"]
+    wholefile.write(written[0], [table.csv()])
+    try:
+        for one in drawn:
+            figures.draw(one, settings.out / f"{one.name}.png")
+            written.append(settings.out / f"{one.name}.png")
+    except KitError as error:
+        print(error, file=sys.stderr)
+    if settings.writeup is not None:
+        fill(settings.writeup, table)
+        written.append(settings.writeup)
+    print(f"\nwritten: {', '.join(map(str, written))}")
+
+
+def fill(writeup: Path, table: Table) -> None:
+    """Put the table into its region of the write-up; every other byte of the file stays.
+
+    Raises UsageError where the file is no UTF-8 text or has no such region.
+    """
+    try:
+        before = writeup.read_bytes().decode()
+    except UnicodeDecodeError as error:
+        raise UsageError(f"{writeup} is not UTF-8 text (byte {error.start})") from error
+    try:
+        after = regions.fill(before, table.name, table.markdown())
+    except UsageError as error:
+        raise UsageError(f"{writeup}: {error}") from error
+    if after != before:
+        wholefile.write(writeup, [after])
