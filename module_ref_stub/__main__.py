@@ -1,22 +1,38 @@
-"""`python -m module_ref_stub`: build the reference library if need be and print where it is. Exit code 3 on failure."""
+"""`python -m module_ref_stub [FOLDER]`: build the reference library if need be and print where it is.
+
+With a FOLDER: build the one that a handout holds for this platform into it. Exit code 3 on failure.
+"""
 
 from __future__ import annotations
 
-import sys
+import platform
+from pathlib import Path
 
-from grader.errors import KitError
-from grader.results import EXIT_KIT, EXIT_PASS
-from module_ref_stub.library import library_path
+from grader import commandline
+from grader.commandline import Parser
+from grader.errors import UsageError
+from grader.results import EXIT_PASS
+from module_ref_stub.library import build_prebuilt, has_sources, library_path
 
 
-def main() -> int:
-    try:
+def run(arguments: list[str]) -> int:
+    parse = Parser(prog="python -m module_ref_stub", description=(__doc__ or "").splitlines()[0])
+    parse.add_argument(
+        "folder", metavar="FOLDER", type=Path, nargs="?", help="build what a handout holds for this platform"
+    )
+    folder = parse.parse_args(arguments).folder
+    if folder is None:
         print(library_path())
-    except KitError as error:
-        print(error, file=sys.stderr)
-        return EXIT_KIT
+        return EXIT_PASS
+    if not folder.is_dir():
+        raise UsageError(f"no such folder: {folder}")
+    if not has_sources():
+        raise UsageError("this copy of the kit is a handout: it does not hold the reference's sources")
+    from grader.toolchain import toolchain
+
+    print(build_prebuilt(folder, platform.system(), platform.machine(), str(toolchain().compiler)))
     return EXIT_PASS
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    commandline.main("module_ref_stub", run)

@@ -1,4 +1,5 @@
-"""Builds the reference library once for each machine and compiler, and keeps it in the kit's cache.
+"""The reference library: built once for each machine and compiler, and kept in the kit's cache; in a handout, which has
+no sources of it, the prebuilt one of the platform.
 
 No torch and no Python header is involved: one library serves every torch and every Python. The kernels are compiled
 once for each instruction set level into one library, which picks a level when it is first called.
@@ -10,6 +11,7 @@ import functools
 import hashlib
 import itertools
 import os
+import platform
 import tempfile
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -21,6 +23,10 @@ from grader.toolchain import X86, cache_root, libomp_prefix, openmp_flags, toolc
 
 SOURCE_DIR = Path(__file__).resolve().parent
 SOURCES = ("kernels.h", "kernels.cpp", "dispatch.cpp")
+#: Where a handout holds its libraries, one for each platform.
+PREBUILT = SOURCE_DIR / "prebuilt"
+#: What `platform.machine()` calls the same processor elsewhere.
+_MACHINES = {"amd64": "x86_64", "arm64": "aarch64"}
 COMPILE_TIMEOUT_S = 120.0
 
 # No contraction into fused multiply-adds: every level has to add and round alike.
@@ -57,8 +63,11 @@ def library_path() -> Path:
     """The reference library for this machine, built first where the cache has none. Never imports torch.
 
     Builds may run side by side: each works in a folder of its own and renames its result into place. Raises KitError
-    when there is no compiler, the compiler fails or the cache cannot be written.
+    when there is no compiler, the compiler fails or the cache cannot be written, and in a handout when it holds no
+    library for this platform.
     """
+    if not has_sources():
+        return prebuilt(platform.system(), platform.machine())
     tools = toolchain()
     openmp = openmp_flags(tools.system, tools.family, libomp_prefix())
     cache = cache_root() / "reference"
@@ -74,6 +83,46 @@ def library_path() -> Path:
         raise KitError(
             f"cannot write the cache {cache}: {error.strerror}; point GPT149_CACHE elsewhere"
         ) from error
+    return library
+
+
+def has_sources() -> bool:
+    """Whether this copy of the kit can compile the reference: a handout cannot."""
+    return all((SOURCE_DIR / name).is_file() for name in SOURCES)
+
+
+def prebuilt_name(system: str, machine: str) -> str:
+    """The file name of a prebuilt library, from `platform.system()` and `platform.machine()`."""
+    machine = machine.lower()
+    return f"libgpt149_ref-{system.lower()}-{_MACHINES.get(machine, machine)}.so"
+
+
+def prebuilt(system: str, machine: str, folder: Path = PREBUILT) -> Path:
+    """The prebuilt library of a platform. Raises KitError, saying which there are, when it is not in `folder`."""
+    library = folder / prebuilt_name(system, machine)
+    if library.is_file():
+        return library
+    others = ", ".join(sorted(path.stem.partition("-")[2] for path in folder.glob("libgpt149_ref-*.so")))
+    raise KitError(
+        f"there is no reference library for {system} on {machine} in this handout (there is: {others or 'none'}): "
+        f"use a machine of the course, or ask the staff for {library.name}, to be put into {folder}"
+    )
+
+
+def build_prebuilt(folder: Path, system: str, machine: str, compiler: str) -> Path:
+    """Build the library of a platform into `folder`, the same bytes each time: for a handout.
+
+    `compiler` has to make code for that platform. Raises KitError when it fails.
+    """
+    compile_flags, link_flags = openmp_flags(
+        system, "clang" if system == "Darwin" else "gcc", libomp_prefix()
+    )
+    # Names of temporary objects stay out of it, and so does whatever else tells how the source was laid out.
+    bare = () if system == "Darwin" else ("-s", "-Wl,--build-id=none")
+    with tempfile.TemporaryDirectory(prefix="gpt149-prebuilt-") as directory:
+        built = _build_library(Path(directory), machine, compiler, compile_flags, (*link_flags, *bare))
+        library = folder / prebuilt_name(system, machine)
+        library.write_bytes(built.read_bytes())
     return library
 
 
