@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import os
 import subprocess
+import sys
 import time
 from collections.abc import Iterator
 from contextlib import ExitStack, suppress
@@ -334,3 +335,12 @@ def test_rights_alone_hide_files_from_another_user(tmp_path: Path) -> None:
         tmp_path.chmod(0o755)
         sandbox.protect(tmp_path, tmp_path / "absent")
         assert tmp_path.stat().st_mode & 0o777 == mode
+
+
+def test_linked_environment_is_seen_with_what_it_leads_to(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "shared").mkdir()
+    (tmp_path / ".venv").symlink_to(tmp_path / "shared")
+    monkeypatch.setattr(sys, "prefix", str(tmp_path / ".venv"))
+    assert {tmp_path / ".venv", tmp_path / "shared"} <= set(view.python_paths.__wrapped__())

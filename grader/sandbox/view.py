@@ -43,6 +43,8 @@ def python_paths() -> tuple[Path, ...]:
     roots = {Path(sys.prefix), Path(sys.base_prefix), Path(sys.executable).resolve().parent.parent}
     if torch := torch_file():
         roots.add(Path(torch).parent.parent)
+    # Of an environment that is a link, what it leads to as well.
+    roots |= {root.resolve() for root in roots}
     return tuple(without(outermost(roots), kit_paths()))
 
 
