@@ -13,6 +13,7 @@ Regions neither nest nor overlap. That one master gives the handout is the idea 
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
 
 from grader.errors import UsageError
 
@@ -29,6 +30,19 @@ def strip_solution(text: str) -> str:
     inside another region or on a line with code, and for a starter line that is not a comment.
     """
     starter: list[str] = []
+    for number, line, region in lines(text):
+        if region is None:
+            starter.append(line)
+        elif region == "STARTER":
+            starter.append(_uncomment(line, number))
+    return "".join(starter)
+
+
+def lines(text: str) -> Iterator[tuple[int, str, str | None]]:
+    """(number, line, region) of each line that is no marker; the region is "SOLUTION", "STARTER" or None.
+
+    Raises what `strip_solution` does.
+    """
     region: str | None = None
     opened_at = 0
     for number, line in enumerate(text.splitlines(keepends=True), start=1):
@@ -38,10 +52,7 @@ def strip_solution(text: str) -> str:
                 raise UsageError(
                     f"line {number}: a marker stands alone on its line, in capitals: {line.strip()}"
                 )
-            if region is None:
-                starter.append(line)
-            elif region == "STARTER":
-                starter.append(_uncomment(line, number))
+            yield number, line, region
             continue
         edge, kind = marker.groups()
         if edge == "BEGIN":
@@ -55,7 +66,6 @@ def strip_solution(text: str) -> str:
             region = None
     if region is not None:
         raise UsageError(f"line {opened_at}: BEGIN {region} has no END {region}")
-    return "".join(starter)
 
 
 def _uncomment(line: str, number: int) -> str:
