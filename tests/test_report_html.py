@@ -235,3 +235,18 @@ def test_equal_flags_of_one_student_are_one_line(tmp_path: Path) -> None:
     shown = written(tmp_path, [Row("s", "Ada", "", found, score(found), None)])
     table = shown.partition('<table class="flags">')[2].partition("</table>")[0]
     assert table.count("<tr>") == 2 and "part1, part2, part3" in table
+
+
+@pytest.mark.parametrize(
+    ("ratios", "allowances", "limits"),
+    [
+        ([], [], (0.5, 2.0)),
+        ([0.9, 1.1], [1.1], (0.5, 2.0)),
+        ([0.01, 90.0], [1.1], (0.25, 4.0)),
+        ([0.9, 90.0], [5.04], (0.5, 8.0)),
+    ],
+)
+def test_axis_of_times_reaches_the_allowance(
+    ratios: list[float], allowances: list[float], limits: tuple[float, float]
+) -> None:
+    assert charts.ratio_limits(ratios, allowances) == limits

@@ -90,9 +90,11 @@ def ratios(dots: Sequence[Dot], allowances: Sequence[float], limits: tuple[float
             parts.append(
                 f'<rect class="between" x="{_n(low)}" y="18" width="{_n(high - low)}" height="{base - 18}"/>'
             )
+        # Near the right edge the words would leave the picture on that side.
+        at, anchor = (_RIGHT + 6, "end") if high > _RIGHT - 30 else (high, "middle")
         parts.append(
             f'<path class="limit" d="M{_n(high)} 18V{base}"/>'
-            f'<text class="strong" x="{_n(high)}" y="12" text-anchor="middle">allowed {max(allowances):.2f}</text>'
+            f'<text class="strong" x="{_n(at)}" y="12" text-anchor="{anchor}">allowed {max(allowances):.2f}</text>'
         )
     size, places = _stacked(dots, scale, height)
     fast = "".join(f"M{_n(x)} {_n(base - y)}h.01" for dot, x, y in places if not dot.slow)
@@ -111,12 +113,15 @@ def ratios(dots: Sequence[Dot], allowances: Sequence[float], limits: tuple[float
     return "".join([*parts, "</svg>"])
 
 
-def ratio_limits(values: Sequence[float]) -> tuple[float, float]:
-    """Whole octaves around these ratios: at least 1/2 to 2, at most 1/4 to 4, where most of a class is."""
-    known = [value for value in values if value > 0 and math.isfinite(value)]
+def ratio_limits(values: Sequence[float], allowances: Sequence[float] = ()) -> tuple[float, float]:
+    """Whole octaves around these ratios, at least 1/2 to 2 and at most 1/4 to 4, where most of a class is; further up
+    only for an allowance, which has to stand at its place.
+    """
+    known = [value for value in (*values, *allowances) if value > 0 and math.isfinite(value)]
     low = math.floor(math.log2(min([0.6, *known])))
     high = math.ceil(math.log2(max([1.9, *known])))
-    return 2.0 ** max(-2, low), 2.0 ** min(2, high)
+    allowed = math.ceil(math.log2(max([4.0, *allowances])))
+    return 2.0 ** max(-2, low), 2.0 ** min(allowed, high)
 
 
 def verdict_bar(counts: Mapping[str, int]) -> str:

@@ -81,8 +81,8 @@ class Report:
         )
         tally = self.tally
         limits = charts.ratio_limits(
-            [dot.ratio for part in tally.parts.values() for dot in part.dots]
-            + [allowance for part in tally.parts.values() for allowance in part.allowances]
+            [dot.ratio for part in tally.parts.values() for dot in part.dots],
+            [allowance for part in tally.parts.values() for allowance in part.allowances],
         )
         pieces = self.pages.get_template("report.html").generate(
             assignment=self.assignment,
