@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import math
 import textwrap
-from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
@@ -19,6 +18,7 @@ from grader.study.table import shown
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
+    from matplotlib.axis import Axis
 
 COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000")
 MARKERS = ("o", "s", "^", "D", "v", "P", "X")
@@ -92,10 +92,21 @@ def draw(figure: Figure, path: Path) -> None:
         axes.set_xlabel(figure.x_label)
         axes.set_ylabel(figure.y_label)
         frame.suptitle(figure.title, fontsize=12, fontweight="bold")
-        axes.set_title(textwrap.fill(figure.about, SUBTITLE_LETTERS), fontsize=7.5, color="#333333")
+        axes.set_title(_lines(figure.about), fontsize=7.5, color="#333333")
         frame.savefig(path, dpi=DOTS_PER_INCH)
     finally:
         pyplot.close(frame)
+
+
+def _lines(about: str) -> str:
+    """The line below the title, broken between its items only."""
+    unbroken = about.replace(" · ", "\n").replace(" ", "\u00a0").replace("\n", " · ")
+    return "\n".join(textwrap.wrap(unbroken, SUBTITLE_LETTERS, break_on_hyphens=False)).replace("\u00a0", " ")
+
+
+def brief(value: float) -> str:
+    """A number on an axis."""
+    return f"{value:.10g}"
 
 
 def _pyplot() -> Any:
@@ -127,16 +138,22 @@ def _plot(figure: Plot, axes: Axes) -> None:
             _curve(one, k, axes)
     ticks = list(range(len(figure.x_names))) if figure.x_names else list(figure.x_ticks)
     if ticks:
-        axes.set_xticks(ticks, labels=figure.x_names or [shown(tick) for tick in ticks])
-        axes.minorticks_off()
+        axes.set_xticks(ticks, labels=figure.x_names or [brief(tick) for tick in ticks])
+        axes.xaxis.minorticks_off()
+    elif figure.log_x:
+        _plain_numbers(axes.xaxis, 2, (1.0,))
     if figure.log_y:
-        _plain_numbers(axes)
+        _plain_numbers(axes.yaxis, 10, (1.0, 2.0, 5.0))
     elif not any(value < 0 for one in figure.series for value in one.y):
         axes.set_ylim(bottom=0)
     axes.grid(True, which="major", axis="y" if bars else "both", color="#dddddd", linewidth=0.6)
     axes.set_axisbelow(True)
     if len(figure.series) > 1:
-        axes.legend(fontsize=8, framealpha=0.9)
+        # Matplotlib puts curves with intervals last.
+        handles = dict(zip(*reversed(axes.get_legend_handles_labels()), strict=True))
+        axes.legend(
+            [handles[one.label] for one in figure.series], [one.label for one in figure.series], fontsize=8
+        )
 
 
 def _curve(one: Series, k: int, axes: Axes) -> None:
@@ -180,13 +197,13 @@ def _bounds(one: Series) -> list[list[float]]:
     ]
 
 
-def _plain_numbers(axes: Axes) -> None:
+def _plain_numbers(axis: Axis, base: int, steps: tuple[float, ...]) -> None:
     """1, 2, 5, 10, ... in place of powers, on a logarithmic axis."""
     from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
 
-    axes.yaxis.set_major_locator(LogLocator(base=10, subs=(1.0, 2.0, 5.0)))
-    axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: shown(value)))
-    axes.yaxis.set_minor_formatter(NullFormatter())
+    axis.set_major_locator(LogLocator(base=base, subs=steps))
+    axis.set_major_formatter(FuncFormatter(lambda value, _: brief(value)))
+    axis.set_minor_formatter(NullFormatter())
 
 
 # ---- maps
@@ -210,8 +227,3 @@ def _map(figure: HeatMap, axes: Axes) -> None:
 def _letters(figure: HeatMap) -> float:
     """A size of letters that fits into the cells."""
     return max(5.0, min(9.0, 60.0 / max(1, len(figure.x_names))))
-
-
-def spread(values: Sequence[float]) -> str:
-    """Smallest and largest of some numbers, for captions."""
-    return f"{shown(min(values))} to {shown(max(values))}"

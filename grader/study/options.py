@@ -13,7 +13,7 @@ from grader.commandline import Parser, source_file, whole_number
 from grader.errors import UsageError
 
 if TYPE_CHECKING:
-    from grader.assignment import Assignment
+    from grader.assignment import Assignment, Part
 
 PUBLIC_CONFIG = Path(__file__).resolve().parents[2] / "configs" / "gpt149.yaml"
 DEFAULT_OUT = Path("study")
@@ -110,6 +110,14 @@ def settings(given: argparse.Namespace, *, lists: tuple[str, ...] = ()) -> Setti
         show=given.show,
         writeup=given.writeup,
     )
+
+
+def part(settings: Settings, part_id: str) -> Part:
+    """A part that can be studied, one with a reference beside it. Raises UsageError naming those there are."""
+    studied = {part.id: part for part in settings.assignment.parts if part.reference}
+    if part_id not in studied:
+        raise UsageError(f"no part '{part_id}' to study: choose {', '.join(studied)}")
+    return studied[part_id]
 
 
 def numbers(text: str, flag: str, low: int, high: int) -> tuple[int, ...]:

@@ -24,6 +24,18 @@ class Finding(Protocol):
     def figures(self) -> Sequence[Figure]: ...
 
 
+def prepare(settings: Settings, *names: str) -> None:
+    """See that these tables can be delivered, before minutes are spent on measuring them.
+
+    Raises UsageError where the write-up has no place for one of them, OSError where DIR cannot be made.
+    """
+    if settings.writeup is not None:
+        before = _read(settings.writeup)
+        for name in names:
+            _filled(settings.writeup, before, Table(name, "", (), ()))
+    settings.out.mkdir(parents=True, exist_ok=True)
+
+
 def deliver(finding: Finding, settings: Settings) -> None:
     """Print the table (and, if asked to, the figures), write the files, and fill the write-up's table.
 
@@ -37,7 +49,6 @@ def deliver(finding: Finding, settings: Settings) -> None:
 
         for one in drawn:
             print(f"\n{plaintext.text(one)}")
-    settings.out.mkdir(parents=True, exist_ok=True)
     written = [settings.out / f"{table.name}.csv"]
     wholefile.write(written[0], [table.csv()])
     try:
@@ -57,13 +68,21 @@ def fill(writeup: Path, table: Table) -> None:
 
     Raises UsageError where the file is no UTF-8 text or has no such region.
     """
-    try:
-        before = writeup.read_bytes().decode()
-    except UnicodeDecodeError as error:
-        raise UsageError(f"{writeup} is not UTF-8 text (byte {error.start})") from error
-    try:
-        after = regions.fill(before, table.name, table.markdown())
-    except UsageError as error:
-        raise UsageError(f"{writeup}: {error}") from error
+    before = _read(writeup)
+    after = _filled(writeup, before, table)
     if after != before:
         wholefile.write(writeup, [after])
+
+
+def _read(writeup: Path) -> str:
+    try:
+        return writeup.read_bytes().decode()
+    except UnicodeDecodeError as error:
+        raise UsageError(f"{writeup} is not UTF-8 text (byte {error.start})") from error
+
+
+def _filled(writeup: Path, before: str, table: Table) -> str:
+    try:
+        return regions.fill(before, table.name, table.markdown())
+    except UsageError as error:
+        raise UsageError(f"{writeup}: {error}") from error

@@ -6,7 +6,7 @@ import math
 from collections.abc import Callable, Sequence
 from itertools import pairwise
 
-from grader.study.figure import Figure, HeatMap, Plot, Series
+from grader.study.figure import Figure, HeatMap, Plot, Series, brief
 from grader.study.table import shown
 
 MARKS = "o*+x#@%"
@@ -48,29 +48,29 @@ def _plot(figure: Plot, width: int, height: int) -> list[str]:
     place_x = _scale(xs, log=figure.log_x, from_zero=False)
     place_y = _scale(ys, log=figure.log_y, from_zero=True)
     bottom = min(ys) if figure.log_y else min(0.0, *ys)
-    margin = max(len(shown(bottom)), len(shown(max(ys)))) + 1
+    margin = max(len(brief(bottom)), len(brief(max(ys)))) + 1
     columns = width - margin - 2
     grid = [[" "] * columns for _ in range(height)]
 
-    def put(x: float, y: float, mark: str, *, over: bool = True) -> None:
-        row, column = height - 1 - round(place_y(y) * (height - 1)), round(place_x(x) * (columns - 1))
-        if over or grid[row][column] == " ":
-            grid[row][column] = mark
+    def put(x: float, y: float, mark: str) -> None:
+        grid[height - 1 - round(place_y(y) * (height - 1))][round(place_x(x) * (columns - 1))] = mark
 
     for one in figure.series:
         if one.style != "points":
             for x, y in _joined(one, columns, figure):
-                put(x, y, LINE, over=False)
-    for k, one in enumerate(figure.series):
+                put(x, y, LINE)
+    for one in figure.series:
         if one.style != "line":
             for x, low, high in zip(one.x, one.low, one.high, strict=False):
-                put(x, low, "-", over=False)
-                put(x, high, "-", over=False)
+                put(x, low, "-")
+                put(x, high, "-")
+    for k, one in enumerate(figure.series):
+        if one.style != "line":
             for x, y in zip(one.x, one.y, strict=True):
                 put(x, y, MARKS[k % len(MARKS)])
-    labels = {0: shown(max(ys)), height - 1: shown(bottom)}
+    labels = {0: brief(max(ys)), height - 1: brief(bottom)}
     lines = [f"{labels.get(row, ''):>{margin}} |{''.join(line).rstrip()}" for row, line in enumerate(grid)]
-    ends = f"{shown(min(xs))}{shown(max(xs)):>{columns - len(shown(min(xs)))}}"
+    ends = f"{brief(min(xs))}{brief(max(xs)):>{columns - len(brief(min(xs)))}}"
     return [
         f"{figure.y_label}{' (logarithmic)' if figure.log_y else ''}",
         *lines,

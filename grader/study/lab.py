@@ -1,0 +1,246 @@
+"""A laboratory: one source built in variants, each checked, and all of them timed in turn.
+
+Theory of operation. What is compared is timed side by side, never one after the other: in each round every variant is
+called twice, in an order and then in its reverse (A B C C B A, the next round B C A A C B), so that a drift of the
+machine falls on all of them alike. The ratio of two variants in one round is that of the geometric means of their two
+calls; over the rounds its median and order-statistic interval are `grader.measure`'s. A busy neighbour makes every time
+longer and leaves the ratios; a variant that was measured once, at a bad moment, has no such protection
+(`benchmarks/sweep_ranking.py` measures the difference).
+
+A variant is timed only when it is right: its object on every case of its part, and every timed answer on rows that are
+drawn afterwards. What is wrong keeps its place in the table, with the reason in the place of a time.
+"""
+
+from __future__ import annotations
+
+import secrets
+import sys
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, field, replace
+
+from grader import binding, evaluate, faults, machine
+from grader.assignment import Part
+from grader.bench import Bench, Options
+from grader.build import Build, build
+from grader.measure import Sample
+from grader.results import Diagnosis
+from grader.session import Session
+from grader.study.options import Settings
+from grader.zygote import Zygote
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """How the source is built: macros, and flags behind the kit's own."""
+
+    defines: tuple[tuple[str, str], ...] = ()
+    flags: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class Variant:
+    """One thing to be timed. `shape` holds all sizes by name; `reference` asks the kit's own kernel of the part and not
+    the student's; `label` names it to people."""
+
+    label: str
+    part: Part
+    shape: Mapping[str, int]
+    recipe: Recipe = field(default_factory=Recipe)
+    reference: bool = False
+
+    @property
+    def threads(self) -> int:
+        """OpenMP threads of a timed call."""
+        rule = self.part.time
+        return (rule.threads if rule else None) or self.shape["threads"]
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What became of a variant: a pair of calls in each round, or `trouble`, why there are none."""
+
+    variant: Variant
+    calls: tuple[tuple[Sample, Sample], ...] = ()
+    trouble: str = ""
+
+
+class Lab:
+    """One source under study. Made by `laboratory`, which ends its processes."""
+
+    def __init__(self, settings: Settings, zygote: Zygote, stack: ExitStack) -> None:
+        self.settings, self.zygote, self.stack = settings, zygote, stack
+        self.assignment = settings.assignment
+        self._builds: dict[Recipe, Build] = {}
+        self._troubles: dict[tuple[str, Recipe], str] = {}
+        self._sessions: dict[tuple[object, ...], Session] = {}
+        self._seed = secrets.randbits(60) if settings.seed is None else settings.seed
+
+    # ---- builds
+
+    def prepare(self, recipes: Sequence[Recipe]) -> None:
+        """Build all of these, as many at a time as there are cores."""
+        wanted = [recipe for recipe in dict.fromkeys(recipes) if recipe not in self._builds]
+        if not wanted:
+            return
+        tell(f"Building {self.settings.source.name}, {len(wanted)} variants")
+        # The first one alone: it makes the precompiled header that the others share.
+        self._builds[wanted[0]] = self._build(wanted[0])
+        with ThreadPoolExecutor(max(1, len(machine.usable_cpus()))) as pool:
+            self._builds.update(zip(wanted[1:], pool.map(self._build, wanted[1:]), strict=True))
+
+    def built(self, recipe: Recipe) -> Build:
+        """The source, built so; the object may be missing (`Build.ok`)."""
+        self.prepare([recipe])
+        return self._builds[recipe]
+
+    def _build(self, recipe: Recipe) -> Build:
+        return build(
+            self.settings.source,
+            flags=recipe.flags,
+            defines=dict(recipe.defines),
+            timeout_s=self.assignment.limits.build_s,
+        )
+
+    def bench(self, variant: Variant) -> Bench:
+        """The bench of the evaluator, with this variant's build and sizes."""
+        return Bench(
+            self.assignment,
+            self.settings.source,
+            Options(variant.shape, dict(variant.recipe.defines), self.settings.seed, profile=False),
+            lambda event: None,
+            self.built(variant.recipe),
+            self.zygote,
+            self.stack,
+        )
+
+    # ---- right or wrong
+
+    def trouble(self, variant: Variant) -> str:
+        """Why this variant's object is not worth timing: "" when its part is right on every case."""
+        if variant.reference or variant.part.is_torch:
+            return ""
+        key = (variant.part.id, variant.recipe)
+        if key not in self._troubles:
+            self._troubles[key] = self._judged(variant)
+        return self._troubles[key]
+
+    def _judged(self, variant: Variant) -> str:
+        from grader.judge import Judged
+
+        # No larger than the assignment's own sizes: every timed answer is checked at its own.
+        defaults = self.assignment.defaults
+        shape = {name: min(size, defaults.get(name, size)) for name, size in variant.shape.items()}
+        bench = self.bench(replace(variant, shape=shape))
+        if not bench.build.ok:
+            return f"does not compile: {first_line(bench.build.diagnostics)}"
+        judged = Judged(bench, variant.part)
+        try:
+            judged.check_cases()
+        except faults.Faulty as fault:
+            return words(fault.verdict, fault.diagnosis)
+        return "" if judged.verdict == "pass" else words(judged.verdict, judged.diagnosis)
+
+    # ---- timing
+
+    def timed(self, variants: Sequence[Variant], rounds: int) -> list[Outcome]:
+        """Time these in turn (see the module's text), after a warm-up round; the wrong ones are left out.
+
+        Outcomes stand in the order of `variants`. Raises KitError when the reference fails, UsageError for sizes that
+        no runner can hold.
+        """
+        limits = self.assignment.limits
+        evaluate.import_torch()
+        for one in variants:
+            binding.refuse_oversize(one.part, one.shape, self.assignment.inputs, limits.memory_gib)
+        self.prepare([variant.recipe for variant in variants])
+        troubles = {k: self.trouble(variant) for k, variant in enumerate(variants)}
+        callers = {k: self._caller(variants[k], k) for k, trouble in troubles.items() if not trouble}
+        calls: dict[int, list[tuple[Sample, Sample]]] = {k: [] for k in callers}
+        for number in range(-1, rounds):
+            tell(
+                f"Timing {len(callers)} variants, round {number + 1} of {rounds}"
+                if number >= 0
+                else "Warming up"
+            )
+            samples, broken = one_round(callers, max(number, 0), once=number < 0)
+            for k, why in broken.items():
+                troubles[k] = why
+                del callers[k], calls[k]
+            for k in callers:
+                if number >= 0:
+                    calls[k].append((samples[k][0], samples[k][1]))
+        tell("")
+        return [Outcome(one, tuple(calls.get(k, ())), troubles[k]) for k, one in enumerate(variants)]
+
+    def _caller(self, variant: Variant, number: int) -> Callable[[], Sample]:
+        from grader.marking import Marker
+        from grader.rounds import TimedInputs
+        from grader.seeds import derive
+
+        inputs = TimedInputs(Marker(self.bench(variant), variant.part), derive(self._seed, "study", number))
+        return lambda: inputs.sample(self._session(variant), is_reference=variant.reference)
+
+    def _session(self, variant: Variant) -> Session:
+        """The runner for a variant's object and threads; a new one if the last has died."""
+        key = (variant.reference, variant.part.is_torch, variant.recipe, variant.threads)
+        bench, session = self.bench(variant), self._sessions.get(key)
+        if session is None or session.death is not None:
+            rule = variant.part.time
+            cpus = machine.timing_cpus(rule.threads if rule else None)
+            if variant.reference:
+                session = bench.reference(threads=variant.threads, cpus=cpus)
+            else:
+                session = bench.student(variant.part, threads=variant.threads, cpus=cpus)
+            self._sessions[key] = session
+        # One runner serves all sizes, and the larger ones may take longer.
+        session.call_timeout_s = bench.call_timeout_s(variant.shape)
+        return session
+
+
+@contextmanager
+def laboratory(settings: Settings) -> Iterator[Lab]:
+    """A laboratory for one command; every runner of it is gone at the end."""
+    with ExitStack() as stack:
+        # Before the builds and before torch is imported here: it imports torch meanwhile.
+        zygote = stack.enter_context(Zygote())
+        yield Lab(settings, zygote, stack.enter_context(ExitStack()))
+
+
+def one_round(
+    callers: Mapping[int, Callable[[], Sample]], number: int, *, once: bool = False
+) -> tuple[dict[int, list[Sample]], dict[int, str]]:
+    """Call all in an order that begins with the `number`-th and then, unless `once`, in its reverse.
+
+    Returns the samples of each caller, in the order of its calls, and why some broke (those are not called again).
+    """
+    order = list(callers)
+    start = number % max(1, len(order))
+    order = order[start:] + order[:start]
+    samples: dict[int, list[Sample]] = {k: [] for k in order}
+    broken: dict[int, str] = {}
+    for k in order if once else [*order, *reversed(order)]:
+        if k in broken:
+            continue
+        try:
+            samples[k].append(callers[k]())
+        except faults.Faulty as fault:
+            broken[k] = words(fault.verdict, fault.diagnosis)
+    return samples, broken
+
+
+def words(verdict: str, diagnosis: Diagnosis | None) -> str:
+    """A verdict and its reason on one line."""
+    reason = f": {first_line(diagnosis.message)}" if diagnosis else ""
+    return f"{'wrong result' if verdict == 'wrong' else verdict.replace('_', ' ')}{reason}"
+
+
+def first_line(text: str) -> str:
+    return next((line.strip() for line in text.splitlines() if line.strip()), "")
+
+
+def tell(text: str) -> None:
+    """How far a study is, on one line of a terminal that is written over; nothing elsewhere."""
+    if sys.stderr.isatty():
+        print(f"\r\x1b[K{text}", end="", file=sys.stderr, flush=True)

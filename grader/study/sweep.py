@@ -1,0 +1,240 @@
+"""`sweep`: time over one thing that is varied: the tile of part 2, the two tiles of part 4, or the number of rows N."""
+
+from __future__ import annotations
+
+import argparse
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from grader.assignment import Part
+from grader.errors import UsageError
+from grader.results import EXIT_PASS, EXIT_SUBMISSION
+from grader.study import options, outcome, scaling
+from grader.study.comparison import TIME_COLUMNS, Comparison, clock_label, compared, curve, time_cells
+from grader.study.figure import Figure, HeatMap, Plot, Series
+from grader.study.lab import Lab, Recipe, Variant, laboratory
+from grader.study.memory import workspace_bytes
+from grader.study.options import Settings
+from grader.study.table import Cell, Table
+
+TILES = "2,4,8,12,16,32,64"
+BLOCKS = "16,64,256"
+MACRO = "TILE_SIZE"
+TILED_PART = "part2"
+LARGEST_TILE = 4096
+
+
+@dataclass(frozen=True)
+class TileSweep:
+    """A part over one macro: `comparison` holds the reference first, then a line for each of `tiles`."""
+
+    part: Part
+    macro: str
+    tiles: tuple[int, ...]
+    comparison: Comparison
+    about: str
+
+    def table(self) -> Table:
+        names = ["reference", *map(str, self.tiles)]
+        rows = [(name, *time_cells(line)) for name, line in zip(names, self.comparison.lines, strict=True)]
+        return Table(
+            f"sweep-{self.part.id}",
+            f"{self.part.title} over {self.macro}",
+            (self.macro, *TIME_COLUMNS),
+            tuple(rows),
+            f"{self.about}. {self.comparison.how()}",
+        )
+
+    def figures(self) -> tuple[Figure, ...]:
+        reference, *lines = self.comparison.lines
+        right = [(tile, line) for tile, line in zip(self.tiles, lines, strict=True) if line.time_ms]
+        series = [curve("student", right)]
+        if reference.time_ms is not None and right:
+            ends = (right[0][0], right[-1][0])
+            series.append(
+                Series("reference", tuple(map(float, ends)), (reference.time_ms.middle,) * 2, style="line")
+            )
+        return (
+            Plot(
+                f"sweep-{self.part.id}",
+                f"{self.part.title}: time over {self.macro}",
+                self.about,
+                self.macro,
+                clock_label(self.comparison),
+                tuple(series),
+                log_x=True,
+                x_ticks=tuple(float(tile) for tile, _ in right),
+            ),
+        )
+
+
+@dataclass(frozen=True)
+class BlockSweep:
+    """A part over its two tiles: `comparison` holds the reference (at the default tiles) first, then each pair."""
+
+    part: Part
+    pairs: tuple[tuple[int, int], ...]
+    comparison: Comparison
+    about: str
+
+    def table(self) -> Table:
+        reference, *lines = self.comparison.lines
+        rows = [("reference", reference.variant.shape["Br"], reference.variant.shape["Bc"], reference)]
+        rows += [("student", br, bc, line) for (br, bc), line in zip(self.pairs, lines, strict=True)]
+        return Table(
+            f"sweep-{self.part.id}",
+            f"{self.part.title} over the sizes of its tiles",
+            ("kernel", "Br", "Bc", "tiles (bytes)", *TIME_COLUMNS),
+            tuple(
+                (who, br, bc, workspace_bytes(line.variant.part, line.variant.shape), *time_cells(line))
+                for who, br, bc, line in rows
+            ),
+            f"{self.about}. {self.comparison.how()}",
+        )
+
+    def figures(self) -> tuple[Figure, ...]:
+        times = dict(zip(self.pairs, self.comparison.lines[1:], strict=True))
+        rows, columns = (sorted({pair[k] for pair in self.pairs}) for k in (0, 1))
+
+        def value(br: int, bc: int) -> float | None:
+            line = times.get((br, bc))
+            return line.time_ms.middle if line is not None and line.time_ms is not None else None
+
+        return (
+            HeatMap(
+                f"sweep-{self.part.id}",
+                f"{self.part.title}: time over its tiles",
+                self.about,
+                "Bc, rows of a K and V tile",
+                "Br, rows of a Q tile",
+                tuple(map(str, columns)),
+                tuple(map(str, rows)),
+                tuple(tuple(value(br, bc) for bc in columns) for br in rows),
+                clock_label(self.comparison),
+            ),
+        )
+
+
+# ---- measuring
+
+
+def measure_tiles(lab: Lab, part: Part, tiles: Sequence[int], macro: str = MACRO) -> TileSweep:
+    """Rebuild with each tile and time them all in turn. Raises UsageError where the macro changes nothing."""
+    settings, shape = lab.settings, lab.settings.sizes
+    if not re.search(rf"\b{macro}\b", settings.source.read_text(errors="replace")):
+        raise UsageError(
+            f"{settings.source} does not use {macro}: make the tile a macro, with #ifndef {macro} around its #define, "
+            "or name yours with --macro"
+        )
+    recipes = [Recipe(((macro, str(tile)),)) for tile in tiles]
+    lab.prepare(recipes)
+    objects = [path.read_bytes() for recipe in recipes if (path := lab.built(recipe).object_path) is not None]
+    if len(objects) > 1 and len(set(objects)) == 1:
+        raise UsageError(
+            f"{settings.source} is the same whatever {macro} is: put #ifndef {macro} and #endif around its #define"
+        )
+    students = [Variant(str(tile), part, shape, recipe) for tile, recipe in zip(tiles, recipes, strict=True)]
+    variants = [Variant("reference", part, shape, reference=True), *students]
+    outcomes = lab.timed(variants, settings.rounds)
+    return TileSweep(
+        part,
+        macro,
+        tuple(tiles),
+        compared(outcomes, rivals=range(1, len(variants))),
+        options.about(shape),
+    )
+
+
+def measure_blocks(lab: Lab, part: Part, brs: Sequence[int], bcs: Sequence[int]) -> BlockSweep:
+    """Time every pair of tile sizes in turn, all with the same object."""
+    shape, pairs = lab.settings.sizes, [(br, bc) for br in brs for bc in bcs]
+    students = [Variant(f"{br} x {bc}", part, {**shape, "Br": br, "Bc": bc}) for br, bc in pairs]
+    variants = [Variant("reference", part, shape, reference=True), *students]
+    outcomes = lab.timed(variants, lab.settings.rounds)
+    return BlockSweep(
+        part, tuple(pairs), compared(outcomes, rivals=range(1, len(variants))), options.about(shape)
+    )
+
+
+def measure(
+    lab: Lab,
+    part: Part,
+    *,
+    tiles: Sequence[int] = (),
+    blocks: tuple[Sequence[int], Sequence[int]] | None = None,
+    sizes: Sequence[int] = (),
+    macro: str = MACRO,
+) -> TileSweep | BlockSweep | scaling.Scaling:
+    """The sweep of one part over the one of `tiles`, `blocks` (Br, Bc) and `sizes` (N) that is given."""
+    if tiles:
+        return measure_tiles(lab, part, tiles, macro)
+    return measure_blocks(lab, part, *blocks) if blocks else scaling.measure(lab, part, sizes)
+
+
+# ---- command line
+
+
+def main(arguments: list[str]) -> int:
+    """`python gpt149.py sweep PART ...`; returns 1 when some variant was wrong."""
+    parse = options.parser(
+        "sweep",
+        "Time a part over its tile (part2 --tile), its two tiles (part4 --br --bc) or the number of rows (part3 -N).",
+        lists=("N",),
+    )
+    parse.add_argument("part", metavar="PART", help="part1, part2, part3 or part4")
+    parse.add_argument("--tile", metavar="n,n,...", help=f"values of the tile's macro (part2: {TILES})")
+    parse.add_argument("--macro", metavar="NAME", default=MACRO, help="the tile's macro (%(default)s)")
+    parse.add_argument("--br", metavar="n,n,...", help=f"rows of a Q tile (part4: {BLOCKS})")
+    parse.add_argument("--bc", metavar="n,n,...", help=f"rows of a K and V tile (part4: {BLOCKS})")
+    given = parse.parse_args(arguments)
+    plan = planned(given, options.settings(given, lists=("N",)))
+    outcome.prepare(plan.settings, plan.name)
+    with laboratory(plan.settings) as lab:
+        finding = measure(
+            lab, plan.part, tiles=plan.tiles, blocks=plan.blocks, sizes=plan.sizes, macro=given.macro
+        )
+    outcome.deliver(finding, plan.settings)
+    return EXIT_SUBMISSION if any(line.trouble for line in finding.comparison.lines) else EXIT_PASS
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What is to be varied, one of `tiles`, `blocks` and `sizes`; `name` is that of the table."""
+
+    settings: Settings
+    part: Part
+    name: str
+    tiles: tuple[int, ...] = ()
+    blocks: tuple[tuple[int, ...], tuple[int, ...]] | None = None
+    sizes: tuple[int, ...] = ()
+
+
+def planned(given: argparse.Namespace, settings: Settings) -> Plan:
+    """What the command line asks for, or the part's own sweep where it asks for none. Raises UsageError."""
+    part, maxima = options.part(settings, given.part), settings.assignment.maxima
+    rows = () if given.N is None else options.numbers(given.N, "-N", 1, maxima.get("N", 1 << 20))
+    has_blocks = {"Br", "Bc"} <= set(part.arguments)
+    asked = [name for name in ("tile", "br", "bc") if getattr(given, name) is not None]
+    if not asked and len(rows) < 2:
+        asked = ["br", "bc"] if has_blocks else ["tile"] if part.id == TILED_PART else []
+    if not asked:
+        return Plan(settings, part, f"scaling-{part.id}", sizes=rows or scaling.SIZES)
+    if len(rows) > 1:
+        raise UsageError(f"sweep varies one thing at a time: either -N or --{asked[0]}")
+    if rows:
+        settings = replace(settings, shape={**settings.shape, "N": rows[0]})
+    if "tile" in asked:
+        if len(asked) > 1:
+            raise UsageError("sweep varies one thing at a time: either --tile or --br and --bc")
+        if not given.macro.isidentifier():
+            raise UsageError(f"--macro takes a macro's name, not '{given.macro}'")
+        tiles = options.numbers(given.tile or TILES, "--tile", 1, LARGEST_TILE)
+        return Plan(settings, part, f"sweep-{part.id}", tiles=tiles)
+    if not has_blocks:
+        raise UsageError(f"{part.id} takes no Br and Bc: --br and --bc are for part4")
+    blocks = tuple(
+        options.numbers(getattr(given, name) or BLOCKS, f"--{name}", 1, maxima.get(name.title(), 1 << 20))
+        for name in ("br", "bc")
+    )
+    return Plan(settings, part, f"sweep-{part.id}", blocks=(blocks[0], blocks[1]))
