@@ -134,8 +134,8 @@ torch::Tensor myNaiveAttention(torch::Tensor QTensor, torch::Tensor KTensor, tor
     // END SOLUTION
     // BEGIN STARTER
     // // Your code here. To see the accessors at work, begin with a copy: for every b, h, i, k,
-    // //     float value = fourDimRead(Q, b, h, i, k, H, N, d);
-    // //     fourDimWrite(O, b, h, i, k, H, N, d, value);
+    // //     float copy = fourDimRead(Q, b, h, i, k, H, N, d);
+    // //     fourDimWrite(O, b, h, i, k, H, N, d, copy);
     // END STARTER
 
     return fillTensor(OTensor, O);
