@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import argparse
 import importlib
+import importlib.util
 import shlex
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 from grader import commandline
 from grader.commandline import Parser, whole_number
@@ -24,7 +26,14 @@ FORWARDED = {
     "doctor": ("grader.doctor", "what weakens containment or timings on this machine, and what to do"),
     "selftest": ("grader.selftest", "whether this machine's verdicts can be trusted today"),
     "gradescope": ("grader.gradescope", "grade in Gradescope's container"),
+    "writeup": ("grader.writeup", "what of a write-up is still empty; for the staff, what there is to read"),
+    "release": ("grader.release", "the students' handout and Gradescope's autograder, proved"),
 }
+
+
+def has_room(module: str) -> bool:
+    """Whether this copy of the kit holds a room: a handout does without those of the staff."""
+    return importlib.util.find_spec(module) is not None
 
 
 def parser() -> Parser:
@@ -35,7 +44,15 @@ def parser() -> Parser:
         "3 a fault of the kit or machine (of `run`: somebody got no verdict), 130 interrupted.",
     )
     commands = parse.add_subparsers(dest="command", metavar="COMMAND", required=True, parser_class=Parser)
+    if has_room("grader.classroom"):
+        _class_commands(commands)
+    for name, (module, what) in FORWARDED.items():
+        if has_room(module):
+            commands.add_parser(name, help=what, add_help=False)
+    return parse
 
+
+def _class_commands(commands: Any) -> None:
     run = commands.add_parser("run", help="grade a class into a folder")
     run.add_argument(
         "submissions", metavar="SUBMISSIONS", type=Path, help="a folder or zip, one entry per student"
@@ -65,10 +82,6 @@ def parser() -> Parser:
     report = commands.add_parser("report", help="write grades.csv and report.html anew, without grading")
     report.add_argument("out", metavar="DIR", type=Path, help="the folder that was --out of a run")
     _manual_option(report)
-
-    for name, (_, what) in FORWARDED.items():
-        commands.add_parser(name, help=what, add_help=False)
-    return parse
 
 
 def _judging_options(parse: argparse.ArgumentParser) -> None:
@@ -101,7 +114,7 @@ def _manual_option(parse: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: Sequence[str]) -> int:
-    if arguments and arguments[0] in FORWARDED:
+    if arguments and arguments[0] in FORWARDED and has_room(FORWARDED[arguments[0]][0]):
         return importlib.import_module(FORWARDED[arguments[0]][0]).main(list(arguments[1:]))
     given = parser().parse_args(arguments)
     return {"run": run_class, "one": run_one, "show": show, "report": report}[given.command](given, arguments)

@@ -1,0 +1,125 @@
+"""Which module of the kit imports which, read from the sources without running them.
+
+One reading serves three ends: what a handout has to hold, the diagram of docs/design.md, and the rule that data goes
+down the list of rooms and never up.
+"""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+PACKAGES = ("grader", "module_ref_stub", "textgen")
+SCRIPT = "gpt149"
+
+
+@dataclass(frozen=True)
+class Import:
+    """One import of a module of the kit: `late` when it stands in a function, and is made only when that is called;
+    `typing` when only a type checker makes it."""
+
+    importer: str
+    imported: str
+    line: int
+    late: bool
+    typing: bool
+
+
+def modules(root: Path) -> dict[str, Path]:
+    """Every module of the kit under `root`, by dotted name, packages under their own."""
+    found = {SCRIPT: root / f"{SCRIPT}.py"} if (root / f"{SCRIPT}.py").is_file() else {}
+    for package in PACKAGES:
+        for path in sorted((root / package).rglob("*.py")):
+            parts = path.relative_to(root).with_suffix("").parts
+            found[".".join(parts[:-1] if parts[-1] == "__init__" else parts)] = path
+    return found
+
+
+def imports(name: str, path: Path, known: Mapping[str, Path]) -> Iterator[Import]:
+    """What one module imports of the kit. A name that is no module here is given too, so that it can be missed."""
+    tree = ast.parse(path.read_text(encoding="utf-8"), str(path))
+    for node, late, typing in _walk(tree, False, False):
+        for imported in _named(node, known):
+            yield Import(name, imported, node.lineno, late, typing)
+
+
+def graph(root: Path) -> list[Import]:
+    """All imports between modules of the kit under `root`."""
+    known = modules(root)
+    return [found for name, path in known.items() for found in imports(name, path, known)]
+
+
+def closure(root: Path, wanted: Iterable[str], stop: Collection[str] = ()) -> set[str]:
+    """These modules, all that they import when they run, now or later, and the packages around them.
+
+    A module of `stop`, or in one, is reached and not followed.
+    """
+    known = modules(root)
+    reached: set[str] = set()
+    pending = list(wanted)
+    while pending:
+        name = pending.pop()
+        if name in reached or name not in known:
+            continue
+        reached.add(name)
+        if any(name == room or name.startswith(f"{room}.") for room in stop):
+            continue
+        pending += [found.imported for found in imports(name, known[name], known) if not found.typing]
+        pending.append(name.rpartition(".")[0])
+    return reached
+
+
+def missing(root: Path, within: Iterable[str]) -> list[Import]:
+    """Imports of these modules that nothing under `root` answers."""
+    known = modules(root)
+    return [
+        found
+        for name in sorted(within)
+        for found in imports(name, known[name], known)
+        if found.imported not in known and not found.typing
+    ]
+
+
+def third_party(root: Path, within: Iterable[str]) -> set[str]:
+    """Top-level names that these modules import and that are neither the kit's nor Python's own."""
+    import sys
+
+    known = modules(root)
+    names: set[str] = set()
+    for name in within:
+        for node in ast.walk(ast.parse(known[name].read_text(encoding="utf-8"))):
+            if isinstance(node, ast.Import):
+                names.update(alias.name.partition(".")[0] for alias in node.names)
+            elif isinstance(node, ast.ImportFrom) and node.module and not node.level:
+                names.add(node.module.partition(".")[0])
+    return names - {*PACKAGES, SCRIPT} - set(sys.stdlib_module_names)
+
+
+def _walk(
+    node: ast.AST, late: bool, typing: bool
+) -> Iterator[tuple[ast.Import | ast.ImportFrom, bool, bool]]:
+    for child in ast.iter_child_nodes(node):
+        if isinstance(child, ast.Import | ast.ImportFrom):
+            yield child, late, typing
+            continue
+        in_function = isinstance(child, ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda)
+        for_types = isinstance(child, ast.If) and ast.unparse(child.test).endswith("TYPE_CHECKING")
+        yield from _walk(child, late or in_function, typing or for_types)
+
+
+def _named(node: ast.Import | ast.ImportFrom, known: Mapping[str, Path]) -> Iterator[str]:
+    """Modules of the kit that an import statement names. `from package import name` names a module or something in
+    the package; a package without such a module answers for the name itself."""
+    if isinstance(node, ast.Import):
+        yield from (alias.name for alias in node.names if _ours(alias.name))
+    elif node.module and not node.level and _ours(node.module):
+        yield node.module
+        for alias in node.names:
+            if f"{node.module}.{alias.name}" in known:
+                yield f"{node.module}.{alias.name}"
+
+
+def _ours(name: str) -> bool:
+    return name.partition(".")[0] in (*PACKAGES, SCRIPT)

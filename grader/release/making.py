@@ -1,0 +1,102 @@
+"""A release from beginning to end: collect, search, prove, write."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import shutil
+import tempfile
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from grader.errors import KitError, UsageError
+from grader.release import AUTOGRADER, HANDOUT, contents, proofs, search
+from grader.release.archive import packed
+from module_ref_stub import library
+
+#: Compilers that make libraries for other platforms on this one, where they are installed.
+CROSS_COMPILERS = {
+    ("Linux", "aarch64"): "aarch64-linux-gnu-g++",
+    ("Linux", "x86_64"): "x86_64-linux-gnu-g++",
+}
+
+
+@dataclass(frozen=True)
+class Wanted:
+    """What to release: `reference` are further prebuilt libraries, `root` the checkout."""
+
+    out: Path
+    config: Path
+    master: Path | None
+    reference: tuple[Path, ...]
+    root: Path
+
+
+def release(wanted: Wanted, say: Callable[[str], None]) -> tuple[Path, Path]:
+    """Write both archives into `wanted.out`, or nothing.
+
+    Raises UsageError, in one line, for the first thing that is not as it must be, and KitError where this machine
+    cannot build or judge.
+    """
+    kit = contents.kit(wanted.root, wanted.config, wanted.master)
+    with tempfile.TemporaryDirectory(prefix="gpt149-release-", ignore_cleanup_errors=True) as folder:
+        scratch = Path(folder)
+        libraries = prebuilt(scratch, wanted.reference, say)
+        handout = contents.handout(kit, libraries)
+        search.refuse(handout, kit)
+        say(f"no line of the staff's, no hidden seed and no source of the reference in {len(handout)} files")
+        made = {HANDOUT: packed(handout), AUTOGRADER: packed(contents.autograder(kit))}
+        bench = proofs.Bench(kit.assignment, kit.starter, kit.solution, scratch / "proofs", say)
+        bench.folder.mkdir()
+        try:
+            proofs.handout(bench, made[HANDOUT])
+            proofs.autograder(bench, made[AUTOGRADER])
+        except proofs.Unproved as error:
+            raise UsageError(f"nothing was written: {error}") from error
+        return _write(wanted.out, made, say)
+
+
+def prebuilt(scratch: Path, given: Sequence[Path], say: Callable[[str], None]) -> dict[str, bytes]:
+    """Reference libraries by file name: this platform's, others that a cross compiler makes, and those given."""
+    from grader.toolchain import toolchain
+
+    tools = toolchain()
+    compilers = {
+        (system, machine): compiler
+        for (system, machine), compiler in CROSS_COMPILERS.items()
+        if system == tools.system and shutil.which(compiler)
+    }
+    compilers[tools.system, tools.machine] = str(tools.compiler)
+    folder = scratch / "prebuilt"
+    folder.mkdir()
+    made = [library.build_prebuilt(folder, *place, compiler) for place, compiler in compilers.items()]
+    libraries = {path.name: path.read_bytes() for path in made}
+    for path in given:
+        if not path.name.startswith("libgpt149_ref-"):
+            raise UsageError(
+                f"--reference {path}: a library is called as `python -m module_ref_stub` calls it"
+            )
+        try:
+            libraries[path.name] = path.read_bytes()
+        except OSError as error:
+            raise UsageError(f"--reference: cannot read {path}: {error.strerror}") from error
+    say(f"reference libraries: {', '.join(sorted(libraries))}")
+    return libraries
+
+
+def _write(out: Path, made: Mapping[str, bytes], say: Callable[[str], None]) -> tuple[Path, Path]:
+    """Both archives under their names, each in one step."""
+    try:
+        out.mkdir(parents=True, exist_ok=True)
+        for name, data in made.items():
+            partial = out / f".{name}.partial"
+            partial.write_bytes(data)
+            partial.chmod(0o644)
+            os.replace(partial, out / name)
+            say(f"wrote {out / name}  {len(data)} bytes  sha256 {hashlib.sha256(data).hexdigest()[:16]}")
+    except OSError as error:
+        raise KitError(
+            f"cannot write into {out}: {error.strerror}; name another folder with --out"
+        ) from error
+    return out / HANDOUT, out / AUTOGRADER
