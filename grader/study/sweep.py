@@ -16,7 +16,7 @@ from grader.study.figure import Figure, HeatMap, Plot, Series
 from grader.study.lab import Lab, Recipe, Variant, laboratory
 from grader.study.memory import workspace_bytes
 from grader.study.options import Settings
-from grader.study.table import Cell, Table
+from grader.study.table import Table
 
 TILES = "2,4,8,12,16,32,64"
 BLOCKS = "16,64,256"
