@@ -73,6 +73,15 @@ def openmp_flags(
     return compile_flags, link_flags
 
 
+def openmp_off_flags() -> tuple[str, ...] | None:
+    """Compile flags that undo those of `openmp_flags`: pragmas are ignored, and omp.h's functions still link.
+
+    None for Apple's clang, whose front end is told of OpenMP behind the driver's back and cannot be told otherwise.
+    """
+    tools = toolchain()
+    return None if tools.system == "Darwin" and tools.family == "clang" else ("-fno-openmp",)
+
+
 def linker_flags(system: str, linker: str | None, shim: Path, *, allow_undefined: bool) -> tuple[str, ...]:
     """Flags of the link step. An undefined function must fail here, where its name can still be explained.
 

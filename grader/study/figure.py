@@ -106,7 +106,7 @@ def _lines(about: str) -> str:
 
 def brief(value: float) -> str:
     """A number on an axis."""
-    return f"{value:.10g}"
+    return f"{value:.4g}"
 
 
 def _pyplot() -> Any:

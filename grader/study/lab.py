@@ -151,7 +151,6 @@ class Lab:
         no runner can hold.
         """
         limits = self.assignment.limits
-        evaluate.import_torch()
         for one in variants:
             binding.refuse_oversize(one.part, one.shape, self.assignment.inputs, limits.memory_gib)
         self.prepare([variant.recipe for variant in variants])
@@ -203,8 +202,9 @@ class Lab:
 def laboratory(settings: Settings) -> Iterator[Lab]:
     """A laboratory for one command; every runner of it is gone at the end."""
     with ExitStack() as stack:
-        # Before the builds and before torch is imported here: it imports torch meanwhile.
+        # Before torch is imported here: it imports torch meanwhile.
         zygote = stack.enter_context(Zygote())
+        evaluate.import_torch()
         yield Lab(settings, zygote, stack.enter_context(ExitStack()))
 
 

@@ -1,30 +1,289 @@
-"""`memory`: what the profiler says, what a call truly takes and what the formula gives, for all parts and some N."""
+"""`memory`: what the profiler says, what a call truly takes and what the formula gives, for all parts and some N.
+
+The familiar "mem usage" counts the tensors that are made inside the profiled scope. What stands outside of it (the
+tiles of part 4, as published) or is not torch's (a std::vector) it does not see. The true peak is the growth of the
+process's resident high-water mark during the first call of that size in a fresh runner, less the inputs: nothing
+escapes it.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from math import prod
+from statistics import median
+from typing import Any
 
-from grader import binding
+from grader import binding, faults, looks
 from grader.assignment import Part, call_of, evaluate_int
+from grader.marking import Marker
+from grader.results import EXIT_PASS, EXIT_SUBMISSION
+from grader.session import Call, Session
+from grader.study import options, outcome
+from grader.study.figure import Figure, Plot, Series
+from grader.study.lab import Lab, Recipe, Variant, laboratory, tell, words
+from grader.study.table import Cell, Table
 
+SIZES = "256,512,1024,2048"
 FLOAT_BYTES = 4
+MIB = 1 << 20
+FRESH_RUNNERS = 3
+"""Peaks are medians over so many runners: pages that a library touches for the first time may fall into one of them."""
+COLUMNS = (
+    "part",
+    "N",
+    "formula (bytes)",
+    "profiler (bytes)",
+    "formula with workspaces",
+    "profiler with workspaces",
+    "true peak (bytes)",
+    "reference peak (bytes)",
+    "note",
+)
+
+
+@dataclass(frozen=True)
+class Row:
+    """One part at one N, in bytes. `formula` and `profiler` are those of the part's profiled scope; with `all_` before
+    them its workspaces stand inside the scope. None where a call gave no answer or the system tells no peak."""
+
+    part: Part
+    shape: Mapping[str, int]
+    formula: int
+    all_formula: int
+    profiler: int | None = None
+    all_profiler: int | None = None
+    peak: int | None = None
+    peak_range: tuple[int, int] | None = None
+    reference_peak: int | None = None
+    trouble: str = ""
+
+
+@dataclass(frozen=True)
+class MemoryStudy:
+    """All parts at all N, parts first."""
+
+    rows: tuple[Row, ...]
+    about: str
+
+    def table(self) -> Table:
+        rows: list[tuple[Cell, ...]] = [
+            (
+                row.part.id,
+                row.shape["N"],
+                row.formula,
+                row.profiler,
+                row.all_formula,
+                row.all_profiler,
+                row.peak,
+                row.reference_peak,
+                row.trouble,
+            )
+            for row in self.rows
+        ]
+        return Table("memory", "Memory of the parts", COLUMNS, tuple(rows), f"{self.about}. {self.how()}")
+
+    def how(self) -> str:
+        """What the columns are, and which workspaces the profiler does not see."""
+        ranges = [(row.peak, row.peak_range) for row in self.rows if row.peak and row.peak_range]
+        widths = [(high - low) / peak for peak, (low, high) in ranges]
+        spread = f" (they differ by at most {100 * max(widths):.1f} %)" if widths else ""
+        sentences = [
+            "The formula is 4 bytes for each element of the result and of the workspaces in the profiled scope.",
+            f"True peaks are medians of {FRESH_RUNNERS} fresh runners{spread}; they hold the std::vectors, too.",
+        ]
+        sentences += [
+            f"The workspaces of {row.part.id}, {row.all_formula - row.formula} bytes at N={self.largest}, are made outside "
+            "the profiled scope: its profiler bytes leave them out, its true peak does not."
+            for row in self.rows
+            if row.formula != row.all_formula and row.shape["N"] == self.largest
+        ]
+        return " ".join(sentences)
+
+    @property
+    def largest(self) -> int:
+        return max(row.shape["N"] for row in self.rows)
+
+    def figures(self) -> tuple[Figure, ...]:
+        rows = [row for row in self.rows if row.shape["N"] == self.largest]
+        shown = (
+            ("profiler", "profiler"),
+            ("profiler, with workspaces", "all_profiler"),
+            ("true peak", "peak"),
+        )
+        bars = [
+            Series(
+                label,
+                tuple(float(k) for k, row in enumerate(rows) if getattr(row, name) is not None),
+                tuple(getattr(row, name) / MIB for row in rows if getattr(row, name) is not None),
+                style="bars",
+            )
+            for label, name in shown
+        ]
+        return (
+            Plot(
+                "memory",
+                f"Memory of the parts at N={self.largest}",
+                self.about,
+                "",
+                "MiB",
+                tuple(bars),
+                x_names=tuple(row.part.id for row in rows),
+            ),
+            Plot(
+                "memory-over-n",
+                "True peak of a call over N",
+                self.about,
+                "N, rows of Q, K and V",
+                "MiB",
+                tuple(self._growth()),
+                log_x=True,
+                log_y=True,
+                x_ticks=tuple(sorted({float(row.shape["N"]) for row in self.rows})),
+            ),
+        )
+
+    def _growth(self) -> list[Series]:
+        found = []
+        for name in dict.fromkeys(row.part.id for row in self.rows):
+            rows = [row for row in self.rows if row.part.id == name and row.peak]
+            found.append(
+                Series(
+                    name,
+                    tuple(float(row.shape["N"]) for row in rows),
+                    tuple((row.peak or 0) / MIB for row in rows),
+                )
+            )
+        return [series for series in found if series.x]
+
+
+# ---- formulas
 
 
 def workspace_bytes(part: Part, shape: Mapping[str, int]) -> int:
     """Bytes of the workspaces that a call of the part is given: its `zeros(...)` arguments, float32."""
-    total = 0
-    for argument in part.arguments:
-        if (dims := call_of(argument, "zeros")) is not None:
-            count = 1
-            for dim in dims:
-                count *= evaluate_int(dim, shape)
-            total += FLOAT_BYTES * count
-    return total
+    workspaces = [dims for argument in part.arguments if (dims := call_of(argument, "zeros")) is not None]
+    return sum(FLOAT_BYTES * prod(evaluate_int(dim, shape) for dim in dims) for dims in workspaces)
 
 
 def output_bytes(part: Part, shape: Mapping[str, int]) -> int:
     """Bytes of the part's result, float32."""
-    count = 1
-    for size in binding.output_shape(part, shape):
-        count *= size
-    return FLOAT_BYTES * count
+    return FLOAT_BYTES * prod(binding.output_shape(part, shape))
+
+
+# ---- measuring
+
+
+def measure(lab: Lab, parts: Sequence[Part], sizes: Sequence[int]) -> MemoryStudy:
+    """Look at every part at every N. Raises KitError when the reference fails."""
+    lab.prepare([Recipe()])
+    rows = [_row(lab, part, {**lab.settings.sizes, "N": n}) for part in parts for n in sizes]
+    shape = {name: size for name, size in lab.settings.sizes.items() if name != "N"}
+    more = [f"{name}={shape[name]}" for name in ("Br", "Bc", "threads") if name in shape]
+    return MemoryStudy(tuple(rows), options.about(shape, " ".join(more)))
+
+
+def _row(lab: Lab, part: Part, shape: dict[str, int]) -> Row:
+    tell(f"Memory of {part.id} at N={shape['N']}")
+    binding.refuse_oversize(part, shape, lab.assignment.inputs, lab.assignment.limits.memory_gib)
+    variant = Variant(part.id, part, shape)
+    output, workspaces = output_bytes(part, shape), workspace_bytes(part, shape)
+    row = Row(part, shape, output + (workspaces if part.workspace_in_scope else 0), output + workspaces)
+    trouble = lab.trouble(variant)
+    bench = lab.bench(variant)
+    marker = Marker(bench, part)
+    theirs = [_reference_peak(marker) for _ in range(FRESH_RUNNERS)]
+    row = replace(row, reference_peak=_median(theirs), trouble=trouble)
+    if not bench.build.ok:
+        return row
+    try:
+        looked = [_look(marker) for _ in range(FRESH_RUNNERS)]
+    except faults.Faulty as fault:
+        return replace(row, trouble=trouble or words(fault.verdict, fault.diagnosis))
+    finally:
+        tell("")
+    peaks = [peak for _, _, peak in looked if peak is not None]
+    return replace(
+        row,
+        profiler=looked[0][0],
+        all_profiler=looked[0][1],
+        peak=_median(peaks),
+        peak_range=(min(peaks), max(peaks)) if peaks else None,
+    )
+
+
+def _inputs(shape: Mapping[str, int]) -> Mapping[str, Any]:
+    from grader.cases import make_inputs
+
+    return make_inputs("random", shape, 1)
+
+
+def _median(values: Iterable[int | None]) -> int | None:
+    known = [value for value in values if value is not None]
+    return round(median(known)) if known else None
+
+
+def _look(marker: Marker) -> tuple[int | None, int | None, int | None]:
+    """Profiler bytes as published and with the workspaces in scope, and the peak of the first call of this size.
+
+    Raises Faulty for a call without an answer.
+    """
+    part = marker.part
+    with marker.bench.student(part, threads=marker.shape["threads"]) as session:
+        peak_bytes = _first_call(marker, session, reference=False).peak_bytes
+        inputs = _inputs(marker.shape)
+
+        def profiler_bytes(*, workspace_in_scope: bool) -> int | None:
+            call = session.call(
+                binding.request(part, marker.shape, inputs),
+                profile_label=looks.scope(part, "STUDENT"),
+                workspace_in_scope=workspace_in_scope,
+            )
+            marker.refuse_broken(call, session, "profiled call")
+            return looks.Look(None, call, marker.shape, inputs, True).profiler_bytes(part, "STUDENT")
+
+        published = profiler_bytes(workspace_in_scope=part.workspace_in_scope)
+        whole = published if part.workspace_in_scope else profiler_bytes(workspace_in_scope=True)
+        return published, whole, peak_bytes
+
+
+def _reference_peak(marker: Marker) -> int | None:
+    with marker.bench.reference(threads=marker.shape["threads"]) as session:
+        return _first_call(marker, session, reference=True).peak_bytes
+
+
+def _first_call(marker: Marker, session: Session, *, reference: bool) -> Call:
+    """The first call of this size, measured for its peak, after a small one that touches the code's own pages."""
+    small_shape, small_inputs = marker.inputs_of(looks.smallest(marker.part))
+    sized = _inputs(marker.shape)
+    for shape, inputs, measured in ((small_shape, small_inputs, False), (marker.shape, sized, True)):
+        request = binding.request(marker.part, shape, inputs, reference=reference)
+        call = session.call(request, measure_peak=measured)
+        if reference:
+            marker.refuse_failed_reference(call)
+        else:
+            marker.refuse_broken(call, session, f"random, N={shape['N']}")
+    return call
+
+
+# ---- command line
+
+
+def main(arguments: list[str]) -> int:
+    """`python gpt149.py memory [PART ...]`; returns 1 when a part was wrong."""
+    parse = options.parser(
+        "memory",
+        "What the profiler counts, what a call truly takes and what the formula gives, for some N.",
+        lists=("N",),
+    )
+    parse.add_argument("parts", metavar="PART", nargs="*", help="part1 ... part4 (default: all)")
+    given = parse.parse_args(arguments)
+    settings = options.settings(given, lists=("N",))
+    names = given.parts or [part.id for part in settings.assignment.parts if part.reference]
+    parts = [options.part(settings, name) for name in names]
+    sizes = options.numbers(given.N or SIZES, "-N", 1, settings.assignment.maxima.get("N", 1 << 20))
+    outcome.prepare(settings, "memory")
+    with laboratory(settings) as lab:
+        finding = measure(lab, parts, sizes)
+    outcome.deliver(finding, settings)
+    return EXIT_SUBMISSION if any(row.trouble for row in finding.rows) else EXIT_PASS

@@ -1,0 +1,187 @@
+"""`threads`: speed-up of an OpenMP part over the number of threads, Amdahl's law fitted to it, and OpenMP off.
+
+Amdahl's law: with a share s of the work that runs on one thread whatever there are, t threads take T(t) / T(1) =
+s + (1 - s) / t. That is linear in s, so least squares give it in closed form (`serial_share`). Only counts up to the
+machine's cores enter: beyond them the law's t is not the number of threads.
+
+"OpenMP off" is the same source compiled without OpenMP, so that its pragmas are comments to the compiler; the functions
+of omp.h are still there and tell of one thread.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from grader import machine, toolchain
+from grader.assignment import Part
+from grader.errors import UsageError
+from grader.measure import Estimate, median_estimate
+from grader.results import EXIT_PASS, EXIT_SUBMISSION
+from grader.study import options, outcome
+from grader.study.comparison import Comparison, Line, bounds, compared, over
+from grader.study.figure import Figure, Plot, Series
+from grader.study.lab import Lab, Recipe, Variant, laboratory
+from grader.study.table import Cell, Table, shown
+
+COUNTS = "1,2,4,8"
+COLUMNS = ("threads", "ms", "ms from", "ms to", "speed-up", "from", "to", "efficiency", "note")
+
+
+@dataclass(frozen=True)
+class Threads:
+    """A part over thread counts. `comparison` holds a line for each of `counts` and, if it could be had, OpenMP off.
+
+    `speedups` are T(1) / T of each line; `serial` is the s of the module's text, None without two counts to fit.
+    """
+
+    part: Part
+    counts: tuple[int, ...]
+    cores: int
+    comparison: Comparison
+    speedups: tuple[Estimate | None, ...]
+    serial: Estimate | None
+    about: str
+
+    def table(self) -> Table:
+        names = [*map(str, self.counts), *(["OpenMP off"] if len(self.speedups) > len(self.counts) else [])]
+        rows = [
+            self._row(name, line, speedup)
+            for name, line, speedup in zip(names, self.comparison.lines, self.speedups, strict=True)
+        ]
+        return Table(
+            f"threads-{self.part.id}",
+            f"{self.part.title} over the number of threads",
+            COLUMNS,
+            tuple(rows),
+            f"{self.about}. {self.comparison.how()} {self.law()}",
+        )
+
+    def _row(self, name: str, line: Line, speedup: Estimate | None) -> tuple[Cell, ...]:
+        count = int(name) if name.isdecimal() else None
+        efficiency = speedup.middle / count if speedup and count else None
+        crowded = f"more threads than the {self.cores} cores" if count and count > self.cores else ""
+        return (name, *bounds(line.time_ms), *bounds(speedup), efficiency, line.trouble or crowded)
+
+    def law(self) -> str:
+        """The fit and what it means, in words."""
+        beyond = [count for count in self.counts if count > self.cores]
+        crowded = (
+            f" This machine has {self.cores} cores: {' and '.join(map(str, beyond))} threads show how they are shared, "
+            "not how the part scales."
+            if beyond
+            else ""
+        )
+        if self.serial is None:
+            return f"Two counts of threads up to the number of cores would show Amdahl's law.{crowded}"
+        share = self.serial
+        limit = (
+            f", so no number of threads gives more than {shown(1 / share.middle)}" if share.middle > 0 else ""
+        )
+        return (
+            f"Amdahl's law fits with a serial share of {shown(share.middle)} "
+            f"({shown(share.low)} to {shown(share.high)}){limit}.{crowded}"
+        )
+
+    def figures(self) -> tuple[Figure, ...]:
+        known = [(t, s) for t, s in zip(self.counts, self.speedups, strict=False) if s is not None]
+        series = [_points(self.part.id, known)]
+        counts = tuple(float(t) for t in self.counts)
+        if self.serial is not None:
+            model = tuple(amdahl(self.serial.middle, t) for t in self.counts)
+            series.append(Series("Amdahl's law, fitted", counts, model, style="line"))
+        series.append(
+            Series(
+                f"one for each of {self.cores} cores",
+                counts,
+                tuple(float(min(t, self.cores)) for t in self.counts),
+                style="line",
+            )
+        )
+        if len(self.speedups) > len(self.counts) and (off := self.speedups[-1]) is not None:
+            series.append(
+                Series("OpenMP off", (1.0,), (off.middle,), (off.low,), (off.high,), style="points")
+            )
+        return (
+            Plot(
+                f"threads-{self.part.id}",
+                f"{self.part.title}: speed-up over threads",
+                self.about,
+                "OpenMP threads",
+                "speed-up over one thread",
+                tuple(series),
+                log_x=True,
+                x_ticks=counts,
+            ),
+        )
+
+
+def amdahl(serial: float, threads: int) -> float:
+    """The speed-up that the law gives."""
+    return 1 / (serial + (1 - serial) / threads)
+
+
+def serial_share(counts: Sequence[int], times: Sequence[float]) -> float:
+    """The s of the module's text that fits `times` at `counts` best, the first of which is 1; two or more of them."""
+    ys = [time / times[0] - 1 / count for count, time in zip(counts, times, strict=True)]
+    xs = [1 - 1 / count for count in counts]
+    return sum(x * y for x, y in zip(xs, ys, strict=True)) / sum(x * x for x in xs)
+
+
+def _points(label: str, known: Sequence[tuple[int, Estimate]]) -> Series:
+    return Series(
+        label,
+        tuple(float(t) for t, _ in known),
+        tuple(s.middle for _, s in known),
+        tuple(s.low for _, s in known),
+        tuple(s.high for _, s in known),
+    )
+
+
+def measure(lab: Lab, part: Part, counts: Sequence[int]) -> Threads:
+    """Time the part with each number of threads, and with OpenMP off, all in turn. 1 is always among `counts`."""
+    counts = tuple(sorted({1, *counts}))
+    shape = lab.settings.sizes
+    variants = [Variant(str(count), part, {**shape, "threads": count}) for count in counts]
+    off = toolchain.openmp_off_flags()
+    if off is not None:
+        variants.append(Variant("OpenMP off", part, {**shape, "threads": 1}, Recipe(flags=off)))
+    comparison = compared(lab.timed(variants, lab.settings.rounds), rivals=())
+    one = comparison.lines[0]
+    speedups = [over(one.round_ms, line.round_ms) if line.round_ms else None for line in comparison.lines]
+    cores = len(machine.usable_cpus()) or 1
+    fitted = [
+        (count, line.round_ms)
+        for count, line in zip(counts, comparison.lines, strict=False)
+        if count <= cores and line.round_ms
+    ]
+    serial = None
+    if len(fitted) > 1 and fitted[0][0] == 1:
+        rounds = zip(*(times for _, times in fitted), strict=True)
+        serial = median_estimate([serial_share([count for count, _ in fitted], times) for times in rounds])
+    return Threads(part, counts, cores, comparison, tuple(speedups), serial, options.about(shape))
+
+
+def main(arguments: list[str]) -> int:
+    """`python gpt149.py threads PART ...`; returns 1 when the part was wrong with some number of threads."""
+    parse = options.parser(
+        "threads",
+        "Speed-up and efficiency of an OpenMP part over its number of threads, and the same with OpenMP off.",
+        lists=("threads",),
+    )
+    parse.add_argument(
+        "part", metavar="PART", nargs="?", default="part3", help="the OpenMP part (%(default)s)"
+    )
+    given = parse.parse_args(arguments)
+    settings = options.settings(given, lists=("threads",))
+    part = options.part(settings, given.part)
+    if part.time is not None and part.time.threads is not None:
+        raise UsageError(
+            f"{part.id} is judged with {part.time.threads} thread: threads is for OpenMP parts, as part3"
+        )
+    counts = options.numbers(given.threads or COUNTS, "--threads", 1, settings.assignment.maxima["threads"])
+    outcome.prepare(settings, f"threads-{part.id}")
+    with laboratory(settings) as lab:
+        finding = measure(lab, part, counts)
+    outcome.deliver(finding, settings)
+    return EXIT_SUBMISSION if any(line.trouble for line in finding.comparison.lines) else EXIT_PASS
