@@ -11,12 +11,12 @@ import functools
 import hashlib
 import itertools
 import os
-import platform
 import tempfile
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
+from grader import prebuilt
 from grader.errors import KitError
 from grader.sandbox import run_limited
 from grader.toolchain import X86, cache_root, libomp_prefix, openmp_flags, toolchain
@@ -25,8 +25,7 @@ SOURCE_DIR = Path(__file__).resolve().parent
 SOURCES = ("kernels.h", "kernels.cpp", "dispatch.cpp")
 #: Where a handout holds its libraries, one for each platform.
 PREBUILT = SOURCE_DIR / "prebuilt"
-#: What `platform.machine()` calls the same processor elsewhere.
-_MACHINES = {"amd64": "x86_64", "arm64": "aarch64"}
+STEM = "libgpt149_ref"
 COMPILE_TIMEOUT_S = 120.0
 
 # No contraction into fused multiply-adds: every level has to add and round alike.
@@ -67,7 +66,7 @@ def library_path() -> Path:
     library for this platform.
     """
     if not has_sources():
-        return prebuilt(platform.system(), platform.machine())
+        return prebuilt.path(PREBUILT, STEM, "reference library")
     tools = toolchain()
     openmp = openmp_flags(tools.system, tools.family, libomp_prefix())
     cache = cache_root() / "reference"
@@ -91,24 +90,6 @@ def has_sources() -> bool:
     return all((SOURCE_DIR / name).is_file() for name in SOURCES)
 
 
-def prebuilt_name(system: str, machine: str) -> str:
-    """The file name of a prebuilt library, from `platform.system()` and `platform.machine()`."""
-    machine = machine.lower()
-    return f"libgpt149_ref-{system.lower()}-{_MACHINES.get(machine, machine)}.so"
-
-
-def prebuilt(system: str, machine: str, folder: Path = PREBUILT) -> Path:
-    """The prebuilt library of a platform. Raises KitError, saying which there are, when it is not in `folder`."""
-    library = folder / prebuilt_name(system, machine)
-    if library.is_file():
-        return library
-    others = ", ".join(sorted(path.stem.partition("-")[2] for path in folder.glob("libgpt149_ref-*.so")))
-    raise KitError(
-        f"there is no reference library for {system} on {machine} in this handout (there is: {others or 'none'}): "
-        f"use a machine of the course, or ask the staff for {library.name}, to be put into {folder}"
-    )
-
-
 def build_prebuilt(folder: Path, system: str, machine: str, compiler: str) -> Path:
     """Build the library of a platform into `folder`, the same bytes each time: for a handout.
 
@@ -121,7 +102,7 @@ def build_prebuilt(folder: Path, system: str, machine: str, compiler: str) -> Pa
     bare = () if system == "Darwin" else ("-s", "-Wl,--build-id=none")
     with tempfile.TemporaryDirectory(prefix="gpt149-prebuilt-") as directory:
         built = _build_library(Path(directory), machine, compiler, compile_flags, (*link_flags, *bare))
-        library = folder / prebuilt_name(system, machine)
+        library = folder / prebuilt.name(STEM, system, machine)
         library.write_bytes(built.read_bytes())
     return library
 

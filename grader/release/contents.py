@@ -40,6 +40,8 @@ STAFF_ROOMS = (
     "grader.similar",
     "grader.solo",
     "grader.submission",
+    "grader.writeup.key",
+    "grader.writeup.sheet",
     "grader.writeup.staff",
 )
 #: Files that are no Python, by the module that reads them.
@@ -49,6 +51,8 @@ DATA = {
     "grader.study": ("grader/study/native/*",),
     "textgen": ("textgen/data/*",),
 }
+#: Compiled at the student's, if their sources may be read; these show the loops of the solution.
+STAFF_SOURCES = ("grader/study/native/cachesim.cpp",)
 DOCUMENTS = ("LICENSE", "writeup_template.md", "docs/handout.md", "docs/demo.md")
 #: What can be built of the reference, and read by nobody who is handed the rest.
 SOURCE_SUFFIXES = (".c", ".cc", ".cpp", ".h", ".hpp", ".ispc", ".s")
@@ -109,6 +113,7 @@ def handout(kit: Kit, libraries: Mapping[str, bytes]) -> dict[str, File]:
     files = _sources(kit.root, rooms)
     files |= _texts(TEMPLATES / "handout", _words(kit, libraries))
     files |= {name: _file(kit.root / name) for name in DOCUMENTS if (kit.root / name).is_file()}
+    files = {path: file for path, file in files.items() if path not in STAFF_SOURCES}
     files[f"configs/{kit.public.name}"] = _file(kit.public)
     files[kit.assignment.source] = File(kit.starter.encode(), origin=str(kit.master))
     for name, content in libraries.items():

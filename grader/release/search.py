@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from grader.errors import UsageError
 from grader.release import stripping
 from grader.release.archive import Files
-from grader.release.contents import SOURCE_SUFFIXES, Kit
+from grader.release.contents import SOURCE_SUFFIXES, STAFF_SOURCES, Kit
 from grader.release.stripping import Secret
 
 #: Where a handout may hold C++: its starter, and the headers and drivers that the kit compiles with.
@@ -44,7 +44,7 @@ def strangers(files: Files, kit: Kit) -> list[str]:
     found = []
     for path in sorted(files):
         source = path.endswith(SOURCE_SUFFIXES) and path != kit.assignment.source
-        if "hidden" in path.split("/") or path.startswith("tests/"):
+        if "hidden" in path.split("/") or path.startswith("tests/") or path in STAFF_SOURCES:
             found.append(f"{path} is for the staff")
         elif source and not path.startswith(_KITS_OWN):
             found.append(f"{path} is a source that is not the starter")

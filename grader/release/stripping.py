@@ -1,8 +1,8 @@
 """What of a master is secret, line by line, and what of the hidden file is.
 
 A line counts as a secret when it says enough to be nobody's by chance: at least LEAST_CHARACTERS without white space,
-no comment, no preprocessor directive (the assignment's text quotes the pragma on purpose), and not given to students
-outside of the marked regions.
+no comment, no preprocessor directive (the assignment's text quotes the pragma on purpose), no head of a plain loop, and
+not given to students outside of the marked regions.
 """
 
 from __future__ import annotations
@@ -15,9 +15,11 @@ from grader import regions
 from grader.assignment import Assignment
 
 LEAST_CHARACTERS = 16
+LEAST_OF_SOURCE = 40
 #: Smaller numbers stand in any text by chance; seeds that are drawn as `docs/assignment-format.md` says have 18 digits.
 LEAST_SEED = 1 << 24
 LEAST_NAME = 6
+_PLAIN_LOOP = re.compile(rb"for\((int|size_t)(\w+)=0;\2<\w+;(\2\+\+|\+\+\2)\)\{?")
 _SPACE = re.compile(rb"\s+")
 
 
@@ -44,8 +46,20 @@ def of_master(text: str, name: str) -> list[Secret]:
 
 
 def of_source(text: str, name: str) -> list[Secret]:
-    """All lines of a source that is not handed out, such as the reference's."""
-    return list(_telling(enumerate(text.splitlines(), 1), f"the reference, {name}", b"", comment="//"))
+    """A source that is not handed out, such as the reference's, in pieces of one or two lines.
+
+    Much of it is how anybody writes C++, so a piece has to be LEAST_OF_SOURCE characters long.
+    """
+    lines = [compact(_code(line, "//").encode()) for line in text.splitlines()]
+    pieces = dict(enumerate(lines, 1))
+    found = []
+    for number, line in pieces.items():
+        after = pieces.get(number + 1, b"")
+        for piece in (line, line + after if line and after else b""):
+            if len(piece) >= LEAST_OF_SOURCE:
+                found.append(Secret(f"the reference, {name}:{number}", piece))
+                break
+    return found
 
 
 def of_staff_text(text: str, name: str) -> list[Secret]:
@@ -77,8 +91,11 @@ def of_assignment(assignment: Assignment) -> list[Secret]:
 
 def _telling(lines: Iterable[tuple[int, str]], what: str, given: bytes, *, comment: str) -> Iterator[Secret]:
     for number, line in lines:
-        if line.lstrip().startswith((comment, "#")):
-            continue
-        needle = compact(line.split(comment)[0].encode())
-        if len(needle) >= LEAST_CHARACTERS and needle not in given:
+        needle = compact(_code(line, comment).encode())
+        if len(needle) >= LEAST_CHARACTERS and needle not in given and not _PLAIN_LOOP.fullmatch(needle):
             yield Secret(f"{what}:{number}", needle)
+
+
+def _code(line: str, comment: str) -> str:
+    """The line without its comment; nothing of a directive."""
+    return "" if line.lstrip().startswith("#") else line.split(comment)[0]

@@ -8,9 +8,9 @@
     What a study command has measured.
     <!-- end -->
 
-A marker stands alone on its line and shows nowhere when the text is rendered. Regions neither nest nor overlap, and
-no name occurs twice within its kind. A region is empty while it holds nothing but white space and comments, so that a
-hint to the writer may stand in it.
+A marker stands alone on its line (within a line it is just text) and shows nowhere in a rendered text. Regions neither
+nest nor overlap, and no name occurs twice within its kind. A region is empty while it holds nothing but white space and
+comments, so that a hint to the writer may stand in it.
 """
 
 from __future__ import annotations
@@ -30,12 +30,12 @@ TABLES: Mapping[str, str] = {
     "cache": "cache lines that parts 1 and 2 bring in",
     "roofline": "work, traffic and attained speed of each part",
     "memory": "memory of each part, by the profiler's figure and truly",
-    "race": "all parts side by side",
+    "race": "data races that were looked for in part 3",
     "machine": "the machine that all this was measured on",
 }
 
 _MARKER = re.compile(r"\s*<!--\s*(?:(answer|table)\s*:\s*([a-z0-9][a-z0-9-]*)|(end))\s*-->\s*")
-_MARKER_LIKE = re.compile(r"<!--\s*((answer|table)\s*:|end\s*-->)", re.IGNORECASE)
+_MARKER_LIKE = re.compile(r"^\s*<!--\s*((answer|table)\s*:|end\s*-->)", re.IGNORECASE | re.MULTILINE)
 _COMMENT = re.compile(r"<!--.*?-->", re.DOTALL)
 
 
@@ -63,14 +63,14 @@ class Region:
 
 def regions(text: str) -> list[Region]:
     """All regions of a write-up, in order. Raises UsageError, naming the line, for a marker that has no partner, that
-    stands inside another region or beside other text, and for a name that occurs twice."""
+    stands inside another region or before other text, and for a name that occurs twice."""
     found: list[Region] = []
     opened: re.Match[str] | None = None
     opened_line = start = place = 0
     for number, line in enumerate(text.splitlines(keepends=True), start=1):
         marker = _MARKER.fullmatch(line)
         if marker is None:
-            if _MARKER_LIKE.search(line):
+            if _MARKER_LIKE.match(line):
                 raise UsageError(f"line {number}: a marker stands alone on its line: {line.strip()[:80]}")
         elif marker[3] is None:
             if opened is not None:

@@ -1,0 +1,73 @@
+"""The table of points that people give, made or updated from the write-ups. It never gives or takes a point."""
+
+from __future__ import annotations
+
+import csv
+import io
+from collections.abc import Mapping
+from pathlib import Path
+
+from grader import ledger, manual
+from grader.errors import UsageError
+from grader.report import wholefile
+from grader.report.grades_csv import safe_text
+
+NOTHING = "no write-up"
+
+
+def update(path: Path, remarks: Mapping[str, tuple[str, str]], item: str, results: Path | None) -> str:
+    """Bring the table in `path` up to date; returns a line that says what changed.
+
+    `remarks` are (name, remark) by id. Rows and cells that are there stay as they are, but for the comment, which the
+    remark fills in where it is empty or was a remark before. With `results`, everybody on that class's roster has a
+    row, and a write-up of nobody on it is refused. Raises UsageError with file and line.
+    """
+    rows = _read(path, item)
+    before = {row["id"] for row in rows}
+    if results is not None:
+        remarks = _with_roster(remarks, results)
+    for name, (title, remark) in remarks.items():
+        row = next((row for row in rows if row["id"] == name), None)
+        if row is None:
+            row = {"id": name, "name": safe_text(title) if title != name else "", item: "", "comment": ""}
+            rows.append(row)
+        if not row.get("comment") or _is_remark(row["comment"]):
+            row["comment"] = safe_text(remark)
+    columns = list(dict.fromkeys(column for row in rows for column in row))
+    text = io.StringIO()
+    writer = csv.DictWriter(text, columns, restval="", lineterminator="\n")
+    writer.writeheader()
+    writer.writerows(rows)
+    wholefile.write(path, [text.getvalue()])
+    pending = sum(not row.get(item) for row in rows)
+    return f"wrote {path}: {len(rows)} rows, {len(rows) - len(before)} of them new, {pending} without points for {item}"
+
+
+def _read(path: Path, item: str) -> list[dict[str, str]]:
+    """The rows that are there, once `grader.manual` has nothing against them; every one with the item's column."""
+    if not path.exists():
+        return []
+    manual.read_manual(path)
+    with path.open(encoding="utf-8-sig", newline="") as file:
+        rows = [
+            {(column or "").strip(): (cell or "").strip() for column, cell in row.items()}
+            for row in csv.DictReader(file)
+        ]
+    return [{**row, item: row.get(item, ""), "comment": row.get("comment", "")} for row in rows]
+
+
+def _is_remark(comment: str) -> bool:
+    return comment.startswith("empty: ") or comment == NOTHING
+
+
+def _with_roster(remarks: Mapping[str, tuple[str, str]], results: Path) -> dict[str, tuple[str, str]]:
+    roster = {entry.submission_id: entry.name for entry in ledger.read(results).roster}
+    if not roster:
+        raise UsageError(f"{results} holds no class: name the folder that was --out of a run")
+    strangers = [name for name in remarks if name not in roster]
+    if strangers:
+        raise UsageError(
+            f"no submission in {results} is called '{strangers[0]}': hand in the write-ups as the class's sources were "
+            "(same folder or export), so that their ids agree"
+        )
+    return {name: remarks.get(name, (title, NOTHING)) for name, title in roster.items()}
