@@ -64,6 +64,7 @@ def findings(host: Host) -> Iterator[Finding]:
         yield from _python_headers(tools)
         yield _compiles(host, tools)
     yield from _torch(host)
+    yield from _reference(host)
     yield from _optional(host)
 
 
@@ -150,6 +151,31 @@ def _torch(host: Host) -> Iterator[Finding]:
         )
     else:
         yield Finding("ok", f"torch {said['torch']}, NumPy {said['numpy'] or 'not installed (not needed)'}")
+
+
+def _reference(host: Host) -> Iterator[Finding]:
+    """Of a handout, which cannot compile it: whether the reference library is there for this platform, and loads."""
+    from module_ref_stub import library
+
+    if library.has_sources():
+        return
+    try:
+        path = library.library_path()
+    except KitError as error:
+        what, _, remedy = str(error).partition(": ")
+        yield Finding("fail", what, "no part with a reference can be judged", remedy)
+        return
+    loaded = host.run([sys.executable, "-c", "import ctypes, sys; ctypes.CDLL(sys.argv[1])", str(path)])
+    if loaded.returncode != 0:
+        told = (loaded.output.strip().splitlines() or [f"status {loaded.returncode}"])[-1]
+        yield Finding(
+            "fail",
+            f"the reference library does not load: {told}",
+            "no part can be timed",
+            "apt install libgomp1, or use a machine of the course",
+        )
+    else:
+        yield Finding("ok", f"the reference library for this platform loads ({path.name})")
 
 
 def _optional(host: Host) -> Iterator[Finding]:
