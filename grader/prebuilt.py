@@ -31,6 +31,6 @@ def path(folder: Path, stem: str, what: str, system: str = "", machine: str = ""
         return found
     others = ", ".join(sorted(each.stem.removeprefix(f"{stem}-") for each in folder.glob(f"{stem}-*.so")))
     raise KitError(
-        f"this handout has no {what} for {system} on {machine} (it has: {others or 'none'}): "
+        f"this handout has no {what} for {system} on {machine} (it has {others or 'none'}): "
         f"use a machine of the course, or ask the staff for {found.name}, to be put into {folder}"
     )

@@ -34,7 +34,6 @@ STAFF_ROOMS = (
     "grader.classroom",
     "grader.gradebook",
     "grader.gradescope",
-    "grader.manual",
     "grader.release",
     "grader.selftest",
     "grader.similar",
