@@ -93,8 +93,8 @@ class MemoryStudy:
             f"True peaks are medians of {FRESH_RUNNERS} fresh runners{spread}; they hold the std::vectors, too.",
         ]
         sentences += [
-            f"The workspaces of {row.part.id}, {row.all_formula - row.formula} bytes at N={self.largest}, are made outside "
-            "the profiled scope: its profiler bytes leave them out, its true peak does not."
+            f"The workspaces of {row.part.id}, {row.all_formula - row.formula} bytes at N={self.largest}, are made "
+            "outside the profiled scope: its profiler bytes leave them out, its true peak does not."
             for row in self.rows
             if row.formula != row.all_formula and row.shape["N"] == self.largest
         ]

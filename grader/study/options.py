@@ -45,6 +45,11 @@ class Settings:
         return {**self.assignment.defaults, **self.shape}
 
 
+def flag(size: str) -> str:
+    """The option that gives a size: -N, --threads."""
+    return f"--{size}" if len(size) > 1 else f"-{size}"
+
+
 def parser(command: str, description: str, *, lists: tuple[str, ...] = ()) -> Parser:
     """The parser of `python gpt149.py COMMAND` with all common options; the caller adds its own.
 
@@ -69,11 +74,10 @@ def parser(command: str, description: str, *, lists: tuple[str, ...] = ()) -> Pa
     )
     sizes = parse.add_argument_group("shape (defaults: the assignment's)")
     for name in SIZES:
-        flag = f"--{name}" if len(name) > 1 else f"-{name}"
         if name in lists:
-            sizes.add_argument(flag, dest=name, metavar="n,n,...", help="what is varied")
+            sizes.add_argument(flag(name), dest=name, metavar="n,n,...", help="what is varied")
         else:
-            sizes.add_argument(flag, dest=name, metavar="n")
+            sizes.add_argument(flag(name), dest=name, metavar="n")
     parse.add_argument(
         "--rounds", metavar="n", default=str(DEFAULT_ROUNDS), help="how often each is measured (%(default)s)"
     )
@@ -88,9 +92,7 @@ def settings(given: argparse.Namespace, *, lists: tuple[str, ...] = ()) -> Setti
 
     assignment = load(given.config)
     shape = {
-        name: whole_number(
-            text, f"--{name}" if len(name) > 1 else f"-{name}", 1, assignment.maxima.get(name, 1 << 20)
-        )
+        name: whole_number(text, flag(name), 1, assignment.maxima.get(name, 1 << 20))
         for name in SIZES
         if name not in lists and (text := getattr(given, name)) is not None
     }

@@ -30,7 +30,7 @@ def prepare(settings: Settings, *names: str) -> None:
     Raises UsageError where the write-up has no place for one of them, OSError where DIR cannot be made.
     """
     if settings.writeup is not None:
-        before = _read(settings.writeup)
+        before = read(settings.writeup)
         for name in names:
             _filled(settings.writeup, before, Table(name, "", (), ()))
     settings.out.mkdir(parents=True, exist_ok=True)
@@ -68,13 +68,14 @@ def fill(writeup: Path, table: Table) -> None:
 
     Raises UsageError where the file is no UTF-8 text or has no such region.
     """
-    before = _read(writeup)
+    before = read(writeup)
     after = _filled(writeup, before, table)
     if after != before:
         wholefile.write(writeup, [after])
 
 
-def _read(writeup: Path) -> str:
+def read(writeup: Path) -> str:
+    """The write-up, with its line endings as they are. Raises UsageError where it is no UTF-8 text."""
     try:
         return writeup.read_bytes().decode()
     except UnicodeDecodeError as error:

@@ -122,11 +122,6 @@ class BlockSweep:
 def measure_tiles(lab: Lab, part: Part, tiles: Sequence[int], macro: str = MACRO) -> TileSweep:
     """Rebuild with each tile and time them all in turn. Raises UsageError where the macro changes nothing."""
     settings, shape = lab.settings, lab.settings.sizes
-    if not re.search(rf"\b{macro}\b", settings.source.read_text(errors="replace")):
-        raise UsageError(
-            f"{settings.source} does not use {macro}: make the tile a macro, with #ifndef {macro} around its #define, "
-            "or name yours with --macro"
-        )
     recipes = [Recipe(((macro, str(tile)),)) for tile in tiles]
     lab.prepare(recipes)
     objects = [path.read_bytes() for recipe in recipes if (path := lab.built(recipe).object_path) is not None]
@@ -227,8 +222,7 @@ def planned(given: argparse.Namespace, settings: Settings) -> Plan:
     if "tile" in asked:
         if len(asked) > 1:
             raise UsageError("sweep varies one thing at a time: either --tile or --br and --bc")
-        if not given.macro.isidentifier():
-            raise UsageError(f"--macro takes a macro's name, not '{given.macro}'")
+        refuse_absent(given.macro, settings)
         tiles = options.numbers(given.tile or TILES, "--tile", 1, LARGEST_TILE)
         return Plan(settings, part, f"sweep-{part.id}", tiles=tiles)
     if not has_blocks:
@@ -238,3 +232,14 @@ def planned(given: argparse.Namespace, settings: Settings) -> Plan:
         for name in ("br", "bc")
     )
     return Plan(settings, part, f"sweep-{part.id}", blocks=(blocks[0], blocks[1]))
+
+
+def refuse_absent(macro: str, settings: Settings) -> None:
+    """Raise UsageError for a macro that the source does not know: sweeping it would time the same thing again."""
+    if not macro.isidentifier():
+        raise UsageError(f"--macro takes a macro's name, not '{macro}'")
+    if not re.search(rf"\b{macro}\b", settings.source.read_text(errors="replace")):
+        raise UsageError(
+            f"{settings.source} does not use {macro}: make the tile a macro, with #ifndef {macro} around its #define, "
+            "or name yours with --macro"
+        )

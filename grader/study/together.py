@@ -1,0 +1,105 @@
+"""`study`: every study in a row, into one folder and one write-up.
+
+What one study cannot do (a source without TILE_SIZE, say) does not keep the others from being made: it is told where it
+happens, and once more at the end.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from dataclasses import dataclass
+
+from grader import study
+from grader.errors import KitError, UsageError
+from grader.results import EXIT_KIT, EXIT_PASS, EXIT_SUBMISSION
+from grader.study import options, outcome
+from grader.writeup import regions
+
+
+@dataclass(frozen=True)
+class Step:
+    """One study: its table's name, and its command line, in full and for a first look."""
+
+    table: str
+    command: str
+    full: tuple[str, ...] = ()
+    quick: tuple[str, ...] = ()
+
+    def arguments(self, *, is_quick: bool) -> list[str]:
+        return [*self.full, *(self.quick if is_quick else ())]
+
+
+QUICK_ROUNDS = "5"
+#: In the order of the write-up; of options that stand there twice the later one counts.
+STEPS = (
+    Step("machine", "machine"),
+    Step("sweep-part2", "sweep", ("part2",), ("--tile", "4,16,64", "-N", "256")),
+    Step("cache", "cache"),
+    Step("roofline", "roofline", (), ("-N", "256")),
+    Step("memory", "memory", ("-N", "256,512,1024,2048"), ("-N", "128,256")),
+    Step("scaling-part3", "sweep", ("part3", "-N", "128,256,512,1024,2048"), ("-N", "64,128,256")),
+    Step("threads-part3", "threads", ("part3", "--threads", "1,2,4,8"), ("-N", "256")),
+    Step("race", "race", ("part3",)),
+    Step("sweep-part4", "sweep", ("part4",), ("--br", "16,64", "--bc", "16,64", "-N", "256")),
+)
+
+
+def parser() -> argparse.ArgumentParser:
+    parse = options.parser(
+        "study",
+        "All studies in a row, and the write-up's tables from them: minutes, or a first look with --quick.",
+    )
+    parse.add_argument("--quick", action="store_true", help="small sizes and few rounds: a first look")
+    parse.add_argument(
+        "--only", metavar="TABLE,...", help=f"only these: {', '.join(step.table for step in STEPS)}"
+    )
+    return parse
+
+
+def main(arguments: list[str]) -> int:
+    """`python gpt149.py study ...`; returns 1 when a part was wrong somewhere, 3 when a study could not be made."""
+    given = parser().parse_args(arguments)
+    settings = options.settings(given)
+    steps = chosen(given.only)
+    places = set(regions.tables(outcome.read(settings.writeup))) if settings.writeup else set()
+    worst, failed = EXIT_PASS, []
+    for step in steps:
+        extra = step.arguments(is_quick=given.quick)
+        line = [*common(given, fills=step.table in places), *extra]
+        print(f"\n=== {' '.join([step.command, *extra])}", flush=True)
+        if settings.writeup and step.table not in places:
+            print(f"({settings.writeup} has no place for the table {step.table})")
+        try:
+            code = study.main(step.command, line)
+        except (UsageError, KitError) as error:
+            print(f"gpt149.py {step.command}: {error}", file=sys.stderr)
+            failed.append(f"{step.table}: {error}")
+            code = EXIT_KIT if isinstance(error, KitError) else EXIT_SUBMISSION
+        worst = max(worst, code)
+    print(f"\n{len(steps) - len(failed)} of {len(steps)} studies made, in {settings.out}/")
+    for reason in failed:
+        print(f"not made: {reason}")
+    return worst
+
+
+def chosen(only: str | None) -> list[Step]:
+    """The studies to make, in the write-up's order. Raises UsageError for a name that is none."""
+    if only is None:
+        return list(STEPS)
+    wanted = {name.strip() for name in only.split(",")}
+    if unknown := sorted(wanted - {step.table for step in STEPS}):
+        raise UsageError(f"--only: no study '{unknown[0]}': choose {', '.join(step.table for step in STEPS)}")
+    return [step for step in STEPS if step.table in wanted]
+
+
+def common(given: argparse.Namespace, *, fills: bool) -> list[str]:
+    """The options that every study is given, as they were written."""
+    rounds = QUICK_ROUNDS if given.quick and given.rounds == str(options.DEFAULT_ROUNDS) else given.rounds
+    line = ["--out", str(given.out), "--config", str(given.config), "--rounds", rounds]
+    for name in options.SIZES:
+        if (value := getattr(given, name)) is not None:
+            line += [options.flag(name), value]
+    for name, value in (("--module", given.module), ("--seed", given.seed)):
+        line += [name, str(value)] if value is not None else []
+    return [*line, *(["--show"] if given.show else []), *(["--writeup", str(given.writeup)] if fills else [])]

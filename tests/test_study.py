@@ -1,0 +1,331 @@
+"""The study without its measurements: fits, comparisons, tables, figures, the write-up, command lines."""
+
+from __future__ import annotations
+
+import csv
+import io
+import re
+import sys
+from pathlib import Path
+
+import pytest
+from conftest import ROOT
+
+import gpt149
+from grader import study
+from grader.assignment import Part, load
+from grader.errors import KitError, UsageError
+from grader.faults import Faulty
+from grader.measure import Sample
+from grader.results import Diagnosis
+from grader.study import figure, memory, options, outcome, plaintext, together
+from grader.study.comparison import compared
+from grader.study.figure import HeatMap, Plot, Series
+from grader.study.lab import Outcome, Variant, one_round
+from grader.study.scaling import exponents
+from grader.study.table import Table, shown
+from grader.study.threads import amdahl, serial_share
+from grader.writeup import regions
+
+TABLE = Table(
+    "sweep-part2",
+    "Part 2",
+    ("tile", "ms", "note"),
+    ((2, 188.6543, "wrong | <!-- end -->"), (4, 136.85, ""), (8, None, "=1+1")),
+    "How it was measured.",
+)
+WRITEUP = (
+    "# Mine\r\n\r\n<!-- answer: a -->\r\nMy own words.  \r\n<!-- end -->\r\n"
+    "<!-- table: sweep-part2 -->\r\n<!-- end -->\r\nend\r\n"
+)
+
+
+@pytest.fixture(scope="module")
+def parts() -> dict[str, Part]:
+    return {part.id: part for part in load(ROOT / "configs" / "gpt149.yaml").parts}
+
+
+def outcomes(part: Part, *times_s: list[float]) -> list[Outcome]:
+    """Variants whose two calls of each round took these seconds; no times mean trouble."""
+    return [
+        Outcome(
+            Variant(f"v{k}", part, {"threads": 1}),
+            tuple((Sample(9.0, time), Sample(9.0, time)) for time in times),
+            "" if times else "wrong result",
+        )
+        for k, times in enumerate(times_s)
+    ]
+
+
+# ---- fits
+
+
+@pytest.mark.parametrize("power", [0.0, 1.0, 2.0, 2.7])
+def test_a_power_law_gives_its_own_exponent(power: float) -> None:
+    sizes = [64, 128, 512, 2048]
+    rounds = [[level * n**power for n in sizes] for level in (1.0, 3.0, 0.2)]
+    assert exponents(sizes, rounds) == pytest.approx([power] * 3)
+
+
+@pytest.mark.parametrize("serial", [0.0, 0.05, 0.5, 1.0])
+def test_amdahls_law_gives_its_own_serial_share(serial: float) -> None:
+    counts = [1, 2, 4, 7]
+    times = [3.0 / amdahl(serial, count) for count in counts]
+    assert serial_share(counts, times) == pytest.approx(serial)
+
+
+def test_workspaces_of_part_4_are_what_the_assignment_allocates(parts: dict[str, Part]) -> None:
+    shape = load(ROOT / "configs" / "gpt149.yaml").defaults
+    assert memory.workspace_bytes(parts["part4"], shape) == 695296
+    assert memory.output_bytes(parts["part4"], shape) == 524288
+    assert memory.workspace_bytes(parts["part3"], shape) + 524288 == 557056
+
+
+# ---- rounds and comparisons
+
+
+def test_a_round_runs_to_and_fro_and_begins_elsewhere_each_time() -> None:
+    called: list[int] = []
+
+    def caller(k: int):
+        return lambda: called.append(k) or Sample(1.0, float(k))
+
+    callers = {k: caller(k) for k in range(3)}
+    samples, broken = one_round(callers, 0)
+    one_round(callers, 1)
+    assert called == [0, 1, 2, 2, 1, 0, 1, 2, 0, 0, 2, 1]
+    assert [len(samples[k]) for k in callers] == [2, 2, 2]
+    assert not broken
+
+
+def test_a_variant_that_breaks_leaves_the_round_alone() -> None:
+    def breaks() -> Sample:
+        raise Faulty("crash", Diagnosis("sigsegv", "it crashed\nwith a second line"))
+
+    samples, broken = one_round({0: lambda: Sample(1.0, 1.0), 1: breaks}, 0)
+    assert broken == {1: "crash: it crashed"}
+    assert len(samples[0]) == 2
+    assert not samples[1]
+
+
+def test_ratios_do_not_feel_a_drift_that_all_variants_share(parts: dict[str, Part]) -> None:
+    drift = [1.0, 1.4, 2.0, 3.0, 2.5, 1.1, 1.0, 5.0]
+    found = compared(outcomes(parts["part1"], drift, [1.3 * time for time in drift], []))
+    base, slower, wrong = found.lines
+    assert found.clock == "cpu"
+    assert slower.ratio is not None
+    assert (slower.ratio.low, slower.ratio.high) == pytest.approx((1.3, 1.3))
+    assert base.is_fastest
+    assert slower.note == ""
+    assert (wrong.time_ms, wrong.note) == (None, "wrong result")
+    assert base.time_ms is not None
+    assert base.time_ms.low == pytest.approx(1000.0)
+
+
+def test_what_noise_cannot_tell_apart_is_said_to_be_so(parts: dict[str, Part]) -> None:
+    found = compared(outcomes(parts["part1"], [1.0] * 8, [0.99, 1.1] * 4))
+    assert [line.note for line in found.lines] == ["fastest", "not told from the fastest"]
+
+
+def test_wall_time_decides_openmp_parts_and_calls_without_a_cpu_clock(parts: dict[str, Part]) -> None:
+    assert compared(outcomes(parts["part3"], [1.0] * 7)).clock == "wall"
+    blind = Outcome(Variant("v", parts["part1"], {}), ((Sample(2.0, None), Sample(2.0, None)),))
+    assert compared([blind]).clock == "wall"
+
+
+def test_a_sweep_with_nothing_right_has_only_troubles(parts: dict[str, Part]) -> None:
+    found = compared(outcomes(parts["part1"], [], []))
+    assert [line.note for line in found.lines] == ["wrong result"] * 2
+
+
+# ---- tables
+
+
+def test_csv_and_table_hold_the_same_numbers() -> None:
+    rows = list(csv.reader(io.StringIO(TABLE.csv())))
+    assert rows[0] == list(TABLE.columns)
+    for line, in_csv in zip(TABLE.cells(), rows[1:], strict=True):
+        assert in_csv[:2] == line[:2]
+        assert all(cell in TABLE.text() and cell in TABLE.markdown() for cell in line[:2] if cell)
+    assert [row[1] for row in rows[1:]] == ["188.7", "136.8", ""]
+
+
+def test_text_in_a_table_is_neither_a_formula_nor_a_marker() -> None:
+    assert "'=1+1" in TABLE.csv()
+    assert "<!--" not in TABLE.markdown()
+    assert all(
+        len(re.findall(r"(?<!\\)\|", line)) == 4 for line in TABLE.markdown().splitlines() if "|" in line
+    )
+
+
+@pytest.mark.parametrize(
+    ("cell", "text"),
+    [
+        (1024, "1024"),
+        (0.0123456, "0.01235"),
+        (1234567.8, "1234568"),
+        (0.0, "0"),
+        (None, ""),
+        (float("nan"), ""),
+    ],
+)
+def test_numbers_have_four_digits_and_no_exponent(cell: float | None, text: str) -> None:
+    assert shown(cell) == text
+
+
+def test_a_row_of_the_wrong_length_is_refused() -> None:
+    with pytest.raises(ValueError, match="2 columns"):
+        Table("t", "T", ("a", "b"), ((1,),))
+
+
+# ---- figures
+
+
+PLOT = Plot(
+    "p",
+    "A title",
+    "a machine · a date · N=64 · -O3",
+    "tile",
+    "ms",
+    (
+        Series("student", (2.0, 8.0, 32.0), (30.0, 10.0, 20.0), (29.0, 9.0, 19.0), (31.0, 11.0, 21.0)),
+        Series("model", (2.0, 32.0), (15.0, 15.0), style="line"),
+        Series("other", (4.0,), (25.0,), style="points", notes=("here",)),
+    ),
+    log_x=True,
+    x_ticks=(2.0, 8.0, 32.0),
+)
+BARS = Plot(
+    "b",
+    "Bars",
+    "about",
+    "",
+    "MiB",
+    (Series("peak", (0.0, 1.0), (1.0, 4.0), style="bars"),),
+    x_names=("part1", "part2"),
+)
+MAP = HeatMap("m", "Map", "about", "Bc", "Br", ("16", "64"), ("8",), ((12.5, None),), "ms")
+
+
+def test_a_plot_in_letters_shows_points_where_they_are() -> None:
+    lines = plaintext.text(PLOT, width=60, height=12).splitlines()
+    frame = [line.partition("|")[2] for line in lines if "|" in line]
+    assert lines[:2] == [PLOT.title, PLOT.about]
+    assert frame[0].startswith("-")  # the upper end of the first interval
+    marks = sorted((line.index("o"), row) for row, line in enumerate(frame) if "o" in line)
+    rows = [row for _, row in marks]
+    assert [column for column, _ in marks] == pytest.approx([0, 28, 56], abs=3)
+    assert rows[0] < rows[2] < rows[1]  # 30 above 20 above 10
+    assert "other: here (4.000, 25.00)" in lines[-1]
+
+
+def test_bars_and_maps_in_letters_hold_every_number() -> None:
+    bars = plaintext.text(BARS).splitlines()
+    lengths = [line.count(plaintext.BAR) for line in bars if plaintext.BAR in line]
+    assert lengths[1] == pytest.approx(4 * lengths[0], abs=2)
+    assert "12.50" in plaintext.text(MAP)
+    assert "none" in plaintext.text(MAP)
+
+
+def test_every_kind_of_figure_becomes_a_picture(tmp_path: Path) -> None:
+    for one in (PLOT, BARS, MAP):
+        figure.draw(one, tmp_path / f"{one.name}.png")
+        assert (tmp_path / f"{one.name}.png").read_bytes().startswith(b"\x89PNG")
+
+
+def test_without_matplotlib_one_line_says_what_to_install(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setitem(sys.modules, "matplotlib", None)
+    with pytest.raises(KitError, match="pip install matplotlib"):
+        figure.draw(MAP, tmp_path / "m.png")
+
+
+# ---- the write-up
+
+
+def test_filling_a_table_leaves_every_other_byte(tmp_path: Path) -> None:
+    path = tmp_path / "writeup.md"
+    path.write_bytes(WRITEUP.encode())
+    outcome.fill(path, TABLE)
+    once = path.read_bytes().decode()
+    changed = Table(TABLE.name, "Part 2, again", TABLE.columns, ((64, 1.0, ""),))
+    outcome.fill(path, changed)
+    twice = path.read_bytes().decode()
+    for text in (once, twice):
+        before, _, rest = text.partition("<!-- table: sweep-part2 -->\r\n")
+        assert before == WRITEUP.partition("<!-- table: sweep-part2 -->\r\n")[0]
+        assert rest.endswith("<!-- end -->\r\nend\r\n")
+    assert "188.7" in once
+    assert "188.7" not in twice
+    assert regions.tables(twice)["sweep-part2"].count("|   64 |") == 1
+
+
+def test_a_write_up_without_the_place_is_refused_before_anything_is_measured(tmp_path: Path) -> None:
+    path = tmp_path / "writeup.md"
+    path.write_text(WRITEUP)
+    with pytest.raises(UsageError, match="<!-- table: threads-part3 -->"):
+        gpt149.run(["threads", "part3", "--writeup", str(path), "--out", str(tmp_path / "out")])
+
+
+# ---- command lines
+
+
+@pytest.mark.parametrize(
+    ("line", "message"),
+    [
+        ("sweep", "PART"),
+        ("sweep part9", "choose part1, part2"),
+        ("sweep part2 --tile 2,x", "--tile takes a whole number"),
+        ("sweep part2 --tile 2 -N 64,128", "one thing at a time"),
+        ("sweep part2 --tile 2 --br 16", "one thing at a time"),
+        ("sweep part3 --br 16", "no Br and Bc"),
+        ("sweep part2 --macro 2x", "macro's name"),
+        ("sweep part2 --module nowhere.cpp", "no such file"),
+        ("sweep part2 --rounds 0", "--rounds takes"),
+        ("sweep part2 --writeup nowhere.md", "writeup_template.md"),
+        ("threads part1", "for OpenMP parts"),
+        ("memory part3 -N 0", "-N takes"),
+        ("study --only part2", "no study 'part2'"),
+        ("study --quick --nothing", "unrecognized"),
+    ],
+)
+def test_a_slip_is_told_in_one_line(line: str, message: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(ROOT)
+    with pytest.raises(UsageError, match=message) as told:
+        gpt149.run(line.split())
+    assert "\n" not in str(told.value)
+
+
+def test_a_file_in_place_of_the_folder_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "study").write_text("")
+    with pytest.raises(UsageError, match="--out takes a folder"):
+        gpt149.run(["memory", "--out", str(tmp_path / "study")])
+
+
+def test_every_command_has_its_module_and_help(capsys: pytest.CaptureFixture[str]) -> None:
+    for command in study.COMMANDS:
+        with pytest.raises(SystemExit) as ended:
+            gpt149.run([command, "--help"])
+        assert ended.value.code == 0
+        assert f"gpt149.py {command}" in capsys.readouterr().out
+
+
+def test_a_source_without_the_macro_is_told_how_to_have_one(tmp_path: Path, master: str) -> None:
+    (tmp_path / "module.cpp").write_text(master.replace("TILE_SIZE", "SIDE"))
+    with pytest.raises(UsageError, match=r"does not use TILE_SIZE.*#ifndef TILE_SIZE"):
+        gpt149.run(["sweep", "part2", "--module", str(tmp_path), "--out", str(tmp_path / "study")])
+
+
+def test_lists_are_sorted_and_each_number_counts_once() -> None:
+    assert options.numbers("16,2, 8,2", "--tile", 1, 64) == (2, 8, 16)
+
+
+def test_the_whole_study_asks_each_command_for_what_it_knows(tmp_path: Path) -> None:
+    given = together.parser().parse_args(["--quick", "-H", "2", "--out", str(tmp_path), "--seed", "5"])
+    for step in together.STEPS:
+        line = [*together.common(given, fills=False), *step.arguments(is_quick=True)]
+        assert step.command in study.COMMANDS
+        assert line[line.index("-H") + 1] == "2"
+        assert line[line.index("--rounds") + 1] == together.QUICK_ROUNDS
+    assert [step.table for step in together.chosen("race,memory")] == ["memory", "race"]
