@@ -28,7 +28,7 @@ CONTROLS = [
                     attention_of(q + p * N * d, k + p * N * d, v + p * N * d, o + p * N * d, N, d);
             });
         for (std::thread &one : two) one.join();
-        TORCH_CHECK(at::equal(copy, KT), "K changed");
+        TORCH_CHECK(copy.equal(KT), "K changed");
         """,
     ),
     Threat("", "a right kernel, measured", PASS, HONEST, timed=True),
