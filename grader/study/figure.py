@@ -8,7 +8,6 @@ light to dark in luminance alone (matplotlib's "cividis").
 from __future__ import annotations
 
 import math
-import textwrap
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
@@ -100,8 +99,12 @@ def draw(figure: Figure, path: Path) -> None:
 
 def _lines(about: str) -> str:
     """The line below the title, broken between its items only."""
-    unbroken = about.replace(" · ", "\n").replace(" ", "\u00a0").replace("\n", " · ")
-    return "\n".join(textwrap.wrap(unbroken, SUBTITLE_LETTERS, break_on_hyphens=False)).replace("\u00a0", " ")
+    lines = [""]
+    for item in about.split(" · "):
+        if lines[-1] and len(lines[-1]) + len(item) > SUBTITLE_LETTERS:
+            lines.append("")
+        lines[-1] += f" · {item}" if lines[-1] else item
+    return "\n".join(lines)
 
 
 def brief(value: float) -> str:

@@ -14,7 +14,7 @@ LINE = "."
 SHADES = " ░▒▓█"
 BAR = "█"
 WIDTH, HEIGHT = 72, 18
-NAME_WIDTH = 22
+NAME_WIDTH = 28
 
 
 def text(figure: Figure, width: int = WIDTH, height: int = HEIGHT) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import io
 import math
+import textwrap
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -15,6 +16,7 @@ Cell = str | int | float | None
 DIGITS = 4
 """Significant digits of a measured number: more would be noise."""
 NOTHING = "-"
+CAPTION_LETTERS = 100
 
 
 @dataclass(frozen=True)
@@ -41,7 +43,8 @@ class Table:
 
     def text(self) -> str:
         """For a terminal: title, ruled columns with numbers to the right, caption."""
-        return "\n".join([self.title, "", *self._grid(), *(["", self.caption] if self.caption else [])])
+        caption = ["", textwrap.fill(self.caption, CAPTION_LETTERS)] if self.caption else []
+        return "\n".join([self.title, "", *self._grid(), *caption])
 
     def markdown(self) -> str:
         """For a write-up: a table that also reads well as plain text, and the caption below it."""
