@@ -10,7 +10,7 @@ from grader.study.figure import Figure, HeatMap, Plot, Series, brief
 from grader.study.table import shown
 
 MARKS = "o*+x#@%"
-LINE = "."
+LINES = ".:'~"
 SHADES = " ░▒▓█"
 BAR = "█"
 WIDTH, HEIGHT = 72, 18
@@ -55,10 +55,10 @@ def _plot(figure: Plot, width: int, height: int) -> list[str]:
     def put(x: float, y: float, mark: str) -> None:
         grid[height - 1 - round(place_y(y) * (height - 1))][round(place_x(x) * (columns - 1))] = mark
 
-    for one in figure.series:
+    for k, one in enumerate(figure.series):
         if one.style != "points":
             for x, y in _joined(one, columns, figure):
-                put(x, y, LINE)
+                put(x, y, LINES[k % len(LINES)])
     for one in figure.series:
         if one.style != "line":
             for x, low, high in zip(one.x, one.low, one.high, strict=False):
@@ -97,7 +97,7 @@ def _joined(one: Series, columns: int, figure: Plot) -> list[tuple[float, float]
 def _legend(series: Sequence[Series]) -> list[str]:
     lines = []
     for k, one in enumerate(series):
-        mark = LINE if one.style == "line" else MARKS[k % len(MARKS)]
+        mark = LINES[k % len(LINES)] if one.style == "line" else MARKS[k % len(MARKS)]
         notes = [
             f"{note} ({shown(x)}, {shown(y)})" for x, y, note in zip(one.x, one.y, one.notes, strict=False)
         ]

@@ -75,6 +75,11 @@ class Threads:
         if self.serial is None:
             return f"Two counts of threads up to the number of cores would show Amdahl's law.{crowded}"
         share = self.serial
+        if share.middle >= 1:
+            return (
+                "More threads were not faster than one: either the part does not run in parallel, or something else "
+                f"used the cores, then measure again.{crowded}"
+            )
         limit = (
             f", so no number of threads gives more than {shown(1 / share.middle)}" if share.middle > 0 else ""
         )
