@@ -32,6 +32,10 @@ def main(arguments: Sequence[str]) -> int:
     parse.add_argument(
         "--master", metavar="FILE", type=Path, help="the source with the solution (the assignment's source)"
     )
+    parse.add_argument("--text", metavar="FILE", type=Path, help="the assignment's text (docs/handout.md)")
+    parse.add_argument(
+        "--writeup", metavar="FILE", type=Path, help="the write-up's template (writeup_template.md)"
+    )
     parse.add_argument(
         "--reference",
         metavar="FILE",
@@ -42,7 +46,8 @@ def main(arguments: Sequence[str]) -> int:
     )
     given = parse.parse_args(arguments)
 
-    from grader.release import making
+    from grader.release import contents, making
 
-    making.release(making.Wanted(given.out, given.config, given.master, tuple(given.reference), ROOT), print)
+    kit = contents.kit(ROOT, given.config, given.master, given.text, given.writeup)
+    making.release(kit, given.out, given.reference, print)
     return EXIT_PASS

@@ -6,6 +6,7 @@ listed, and stops that search.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,6 +18,9 @@ from grader.regions import strip_solution
 from grader.release import imports
 from grader.release.archive import File, Files
 
+#: The name that the command lines look for: in an archive any assignment bears it.
+CONFIG = "gpt149.yaml"
+_EXTENDS = re.compile(rb"^extends:.*$", re.MULTILINE)
 TEMPLATES = Path(__file__).resolve().parent / "templates"
 #: Modules that a handout begins with; packages stand for all that is in them.
 STUDENT_ROOMS = (
@@ -52,7 +56,7 @@ DATA = {
 }
 #: Compiled at the student's, if their sources may be read; these show the loops of the solution.
 STAFF_SOURCES = ("grader/study/native/cachesim.cpp",)
-DOCUMENTS = ("LICENSE", "writeup_template.md", "docs/handout.md", "docs/demo.md")
+DOCUMENTS = ("LICENSE", "docs/demo.md")
 #: What can be built of the reference, and read by nobody who is handed the rest.
 SOURCE_SUFFIXES = (".c", ".cc", ".cpp", ".h", ".hpp", ".ispc", ".s")
 
@@ -66,6 +70,8 @@ class Kit:
     public: Path
     assignment: Assignment
     master: Path
+    text: Path
+    writeup: Path
 
     @property
     def solution(self) -> str:
@@ -82,7 +88,13 @@ class Kit:
         return sorted(path for path in folder.rglob("*") if path.suffix in SOURCE_SUFFIXES)
 
 
-def kit(root: Path, config: Path, master: Path | None = None) -> Kit:
+def kit(
+    root: Path,
+    config: Path,
+    master: Path | None = None,
+    text: Path | None = None,
+    writeup: Path | None = None,
+) -> Kit:
     """The kit in a checkout. Raises UsageError when the config hides nothing, or the master has no solution."""
     assignment = load(config)
     files = layers.read(config).files
@@ -90,13 +102,20 @@ def kit(root: Path, config: Path, master: Path | None = None) -> Kit:
         raise UsageError(
             f"{config}: a release needs the staff's file, which extends the one that students get"
         )
-    found = Kit(root, config, files[-1], assignment, master or root / assignment.source)
+    found = Kit(
+        root,
+        config,
+        files[-1],
+        assignment,
+        master or root / assignment.source,
+        text or root / "docs" / "handout.md",
+        writeup or root / "writeup_template.md",
+    )
+    for path in (found.master, found.text, found.writeup):
+        if not path.is_file():
+            raise UsageError(f"no such file: {path}")
     try:
-        text = found.solution
-    except OSError as error:
-        raise UsageError(f"cannot read the master {found.master}: {error.strerror}") from error
-    try:
-        if strip_solution(text) == text:
+        if found.starter == found.solution:
             raise UsageError("it has no '// BEGIN SOLUTION': it is a starter, and not the master")
     except UsageError as error:
         raise UsageError(f"{found.master}: {error}") from error
@@ -112,8 +131,9 @@ def handout(kit: Kit, libraries: Mapping[str, bytes]) -> dict[str, File]:
     files = _sources(kit.root, rooms)
     files |= _texts(TEMPLATES / "handout", _words(kit, libraries))
     files |= {name: _file(kit.root / name) for name in DOCUMENTS if (kit.root / name).is_file()}
+    files |= {"docs/handout.md": _file(kit.text), "writeup_template.md": _file(kit.writeup)}
     files = {path: file for path, file in files.items() if path not in STAFF_SOURCES}
-    files[f"configs/{kit.public.name}"] = _file(kit.public)
+    files[f"configs/{CONFIG}"] = _file(kit.public)
     files[kit.assignment.source] = File(kit.starter.encode(), origin=str(kit.master))
     for name, content in libraries.items():
         files[f"module_ref_stub/prebuilt/{name}"] = File(content, executable=True, origin=name)
@@ -158,8 +178,9 @@ def autograder(kit: Kit) -> dict[str, File]:
     files |= _texts(TEMPLATES / "autograder", {"source": kit.assignment.source})
     for path in (*kit.reference_sources, *sorted((kit.root / "tests" / "threats").glob("*.py"))):
         files[path.relative_to(kit.root).as_posix()] = _file(path)
-    files[f"configs/{kit.public.name}"] = _file(kit.public)
-    files[f"configs/hidden/{kit.config.name}"] = _file(kit.config)
+    files[f"configs/{CONFIG}"] = _file(kit.public)
+    above = _EXTENDS.sub(f"extends: ../{CONFIG}".encode(), kit.config.read_bytes())
+    files[f"configs/hidden/{CONFIG}"] = File(above, origin=str(kit.config))
     files[kit.assignment.source] = _file(kit.master)
     files["LICENSE"] = _file(kit.root / "LICENSE")
     return files

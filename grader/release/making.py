@@ -7,12 +7,12 @@ import os
 import shutil
 import tempfile
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 
 from grader.errors import KitError, UsageError
 from grader.release import AUTOGRADER, HANDOUT, contents, proofs, search
 from grader.release.archive import packed
+from grader.release.contents import Kit
 from module_ref_stub import library
 
 #: Compilers that make libraries for other platforms on this one, where they are installed.
@@ -22,27 +22,15 @@ CROSS_COMPILERS = {
 }
 
 
-@dataclass(frozen=True)
-class Wanted:
-    """What to release: `reference` are further prebuilt libraries, `root` the checkout."""
-
-    out: Path
-    config: Path
-    master: Path | None
-    reference: tuple[Path, ...]
-    root: Path
-
-
-def release(wanted: Wanted, say: Callable[[str], None]) -> tuple[Path, Path]:
-    """Write both archives into `wanted.out`, or nothing.
+def release(kit: Kit, out: Path, references: Sequence[Path], say: Callable[[str], None]) -> tuple[Path, Path]:
+    """Write both archives into `out`, or nothing. `references` are further prebuilt libraries.
 
     Raises UsageError, in one line, for the first thing that is not as it must be, and KitError where this machine
     cannot build or judge.
     """
-    kit = contents.kit(wanted.root, wanted.config, wanted.master)
     with tempfile.TemporaryDirectory(prefix="gpt149-release-", ignore_cleanup_errors=True) as folder:
         scratch = Path(folder)
-        libraries = prebuilt(scratch, wanted.reference, say)
+        libraries = prebuilt(scratch, references, say)
         handout = contents.handout(kit, libraries)
         search.refuse(handout, kit)
         say(f"no line of the staff's, no hidden seed and no source of the reference in {len(handout)} files")
@@ -54,7 +42,7 @@ def release(wanted: Wanted, say: Callable[[str], None]) -> tuple[Path, Path]:
             proofs.autograder(bench, made[AUTOGRADER])
         except proofs.Unproved as error:
             raise UsageError(f"nothing was written: {error}") from error
-        return _write(wanted.out, made, say)
+        return _write(out, made, say)
 
 
 def prebuilt(scratch: Path, given: Sequence[Path], say: Callable[[str], None]) -> dict[str, bytes]:

@@ -22,6 +22,8 @@ from grader.release.archive import unpack
 from grader.release.contents import STAFF_ROOMS, within
 
 TIMEOUT_S = 900.0
+#: What a part that nobody has begun is told.
+NOT_WRITTEN = "not written yet"
 
 
 class Unproved(UsageError):

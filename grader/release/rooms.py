@@ -7,7 +7,6 @@ Rooms stand in the order in which data passes them: a module may import its own 
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Iterable
 from pathlib import Path
 
@@ -94,14 +93,15 @@ _CELL, _LEFT, _TOP = 22, 118, 112
 
 
 def picture(found: Iterable[Import]) -> str:
-    """The matrix of imports as SVG: a row for each room, a dot under each room that it imports, larger for more."""
-    counts = Counter((here, there) for here, there, _ in between_rooms(found))
+    """The matrix of imports as SVG: a row for each room, a dot under each room that it imports."""
+    edges = {(here, there) for here, there, _ in between_rooms(found)}
     order = list(ROOMS)
     size = _CELL * len(order)
+    width, height = _LEFT + size + 60, _TOP + size + 34
     lines = [
-        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {_LEFT + size + 20} {_TOP + size + 34}" '
+        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width} {height}" '
         'font-family="sans-serif" font-size="12">',
-        f'<rect width="{_LEFT + size + 20}" height="{_TOP + size + 34}" fill="#fff"/>',
+        f'<rect width="{width}" height="{height}" fill="#fff"/>',
         f'<path d="M{_LEFT} {_TOP} l{size} {size} l{-size} 0 z" fill="#f1f5f9"/>',
     ]
     for at, room in enumerate(order):
@@ -111,16 +111,14 @@ def picture(found: Iterable[Import]) -> str:
             f'<text transform="translate({_LEFT + middle + 4} {_TOP - 8}) rotate(-60)">{room}</text>',
             f'<path d="M{_LEFT} {_TOP + middle} h{size} M{_LEFT + middle} {_TOP} v{size}" stroke="#e2e8f0"/>',
         ]
-    for (here, there), count in sorted(counts.items(), key=lambda item: tuple(map(order.index, item[0]))):
-        row, column = order.index(here), order.index(there)
+    for row, column in sorted((order.index(here), order.index(there)) for here, there in edges):
         x, y = _LEFT + column * _CELL + _CELL // 2, _TOP + row * _CELL + _CELL // 2
-        radius = 3 if count == 1 else 5 if count < 5 else 7
         colour = "#2563eb" if column < row else "#dc2626"
-        told = f"{here} imports {there}" + (f", {count} times" if count > 1 else "")
-        lines.append(f'<circle cx="{x}" cy="{y}" r="{radius}" fill="{colour}"><title>{told}</title></circle>')
+        told = f"{order[row]} imports {order[column]}"
+        lines.append(f'<circle cx="{x}" cy="{y}" r="5" fill="{colour}"><title>{told}</title></circle>')
     lines.append(
-        f'<text x="{_LEFT}" y="{_TOP + size + 22}" fill="#475569">A row imports the rooms under its dots '
-        "(once, up to 4 times, more often). None lies above the diagonal.</text>"
+        f'<text x="{_LEFT}" y="{_TOP + size + 22}" fill="#475569">A row imports the rooms under '
+        "its dots. None lies above the diagonal.</text>"
     )
     return "\n".join([*lines, "</svg>"]) + "\n"
 
