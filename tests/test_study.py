@@ -18,7 +18,7 @@ from grader.errors import KitError, UsageError
 from grader.faults import Faulty
 from grader.measure import Sample
 from grader.results import Diagnosis
-from grader.study import figure, memory, options, outcome, plaintext, together
+from grader.study import figure, memory, options, outcome, plaintext, sweep, together
 from grader.study.comparison import compared
 from grader.study.figure import HeatMap, Plot, Series
 from grader.study.lab import Outcome, Variant, one_round
@@ -208,7 +208,7 @@ MAP = HeatMap("m", "Map", "about", "Bc", "Br", ("16", "64"), ("8",), ((12.5, Non
 
 
 def test_a_plot_in_letters_shows_points_where_they_are() -> None:
-    lines = plaintext.text(PLOT, width=60, height=12).splitlines()
+    lines = plaintext.text(PLOT, width=60, height=40).splitlines()
     frame = [line.partition("|")[2] for line in lines if "|" in line]
     assert lines[:2] == [PLOT.title, PLOT.about]
     assert frame[0].startswith("-")  # the upper end of the first interval
@@ -315,6 +315,13 @@ def test_a_source_without_the_macro_is_told_how_to_have_one(tmp_path: Path, mast
     (tmp_path / "module.cpp").write_text(master.replace("TILE_SIZE", "SIDE"))
     with pytest.raises(UsageError, match=r"does not use TILE_SIZE.*#ifndef TILE_SIZE"):
         gpt149.run(["sweep", "part2", "--module", str(tmp_path), "--out", str(tmp_path / "study")])
+
+
+def test_a_tile_that_changes_no_object_is_told() -> None:
+    sweep.refuse_unchanged("TILE_SIZE", Path("module.cpp"), [b"one", b"another"])
+    sweep.refuse_unchanged("TILE_SIZE", Path("module.cpp"), [b"one"])
+    with pytest.raises(UsageError, match="the same whatever TILE_SIZE is"):
+        sweep.refuse_unchanged("TILE_SIZE", Path("module.cpp"), [b"one", b"one"])
 
 
 def test_lists_are_sorted_and_each_number_counts_once() -> None:

@@ -6,10 +6,9 @@ import csv
 from pathlib import Path
 
 import pytest
-from conftest import ROOT, insert_at_start
+from conftest import insert_at_start
 
 import gpt149
-from grader.errors import UsageError
 from grader.study import table
 from grader.writeup import regions
 
@@ -59,12 +58,3 @@ def test_the_write_up_holds_the_numbers_of_the_csv(swept: tuple[Path, int]) -> N
 def test_the_picture_is_there(swept: tuple[Path, int]) -> None:
     folder, _ = swept
     assert (folder / "out" / "sweep-part2.png").stat().st_size > 10_000
-
-
-def test_a_tile_that_changes_nothing_is_told(tmp_path: Path) -> None:
-    source = (ROOT / "module.cpp").read_text().replace("#ifndef TILE_SIZE\n", "#if 1\n#undef TILE_SIZE\n")
-    (tmp_path / "module.cpp").write_text(source)
-    with pytest.raises(UsageError, match="is the same whatever TILE_SIZE is"):
-        gpt149.run(
-            ["sweep", "part2", "--tile", "4,8", "--module", str(tmp_path), "--out", str(tmp_path / "o")]
-        )

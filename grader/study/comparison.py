@@ -52,6 +52,8 @@ class Comparison:
 
     def how(self) -> str:
         """How the numbers were come by, in one or two sentences for a caption."""
+        if not self.rounds:
+            return "Nothing was right, so nothing was timed."
         clock = "CPU time" if self.clock == "cpu" else "wall-clock time"
         unfit = (
             " The base did not agree with itself: something else used the machine unevenly, measure again."
@@ -59,7 +61,7 @@ class Comparison:
             else ""
         )
         return (
-            f"Medians of {self.rounds} interleaved rounds, {clock}, with {100 * self.confidence:.0f} % intervals."
+            f"Medians over {self.rounds} interleaved round{'s' if self.rounds > 1 else ''}, {clock}, with {100 * self.confidence:.0f} % intervals."
             f"{unfit}"
         )
 

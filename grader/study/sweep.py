@@ -6,6 +6,7 @@ import argparse
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from pathlib import Path
 
 from grader.assignment import Part
 from grader.errors import UsageError
@@ -125,10 +126,7 @@ def measure_tiles(lab: Lab, part: Part, tiles: Sequence[int], macro: str = MACRO
     recipes = [Recipe(((macro, str(tile)),)) for tile in tiles]
     lab.prepare(recipes)
     objects = [path.read_bytes() for recipe in recipes if (path := lab.built(recipe).object_path) is not None]
-    if len(objects) > 1 and len(set(objects)) == 1:
-        raise UsageError(
-            f"{settings.source} is the same whatever {macro} is: put #ifndef {macro} and #endif around its #define"
-        )
+    refuse_unchanged(macro, settings.source, objects)
     students = [Variant(str(tile), part, shape, recipe) for tile, recipe in zip(tiles, recipes, strict=True)]
     variants = [Variant("reference", part, shape, reference=True), *students]
     outcomes = lab.timed(variants, settings.rounds)
@@ -242,4 +240,12 @@ def refuse_absent(macro: str, settings: Settings) -> None:
         raise UsageError(
             f"{settings.source} does not use {macro}: make the tile a macro, with #ifndef {macro} around its #define, "
             "or name yours with --macro"
+        )
+
+
+def refuse_unchanged(macro: str, source: Path, objects: Sequence[bytes]) -> None:
+    """Raise UsageError where all objects, built with different values of the macro, are the same."""
+    if len(objects) > 1 and len(set(objects)) == 1:
+        raise UsageError(
+            f"{source} is the same whatever {macro} is: put #ifndef {macro} and #endif around its #define"
         )
