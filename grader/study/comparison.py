@@ -55,14 +55,13 @@ class Comparison:
         if not self.rounds:
             return "Nothing was right, so nothing was timed."
         clock = "CPU time" if self.clock == "cpu" else "wall-clock time"
+        rounds = f"{self.rounds} interleaved rounds" if self.rounds > 1 else "one round"
         unfit = (
             " The base did not agree with itself: something else used the machine unevenly, measure again."
-            if not self.fit
-            else ""
         )
         return (
-            f"Medians over {self.rounds} interleaved round{'s' if self.rounds > 1 else ''}, {clock}, with {100 * self.confidence:.0f} % intervals."
-            f"{unfit}"
+            f"Medians over {rounds}, {clock}, with {100 * self.confidence:.0f} % intervals."
+            f"{'' if self.fit else unfit}"
         )
 
 
