@@ -128,7 +128,7 @@ def measure_tiles(lab: Lab, part: Part, tiles: Sequence[int], macro: str = MACRO
     objects = [path.read_bytes() for recipe in recipes if (path := lab.built(recipe).object_path) is not None]
     refuse_unchanged(macro, settings.source, objects)
     students = [Variant(str(tile), part, shape, recipe) for tile, recipe in zip(tiles, recipes, strict=True)]
-    variants = [Variant("reference", part, shape, reference=True), *students]
+    variants = [replace(students[0], label="reference", reference=True), *students]
     outcomes = lab.timed(variants, settings.rounds)
     return TileSweep(
         part,
