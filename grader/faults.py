@@ -8,16 +8,16 @@ from typing import Any
 
 from grader import binding
 from grader.assignment import Part
-from grader.results import Diagnosis, Verdict
+from grader.results import CaseResult, Diagnosis, Verdict
 from grader.session import Call, Session
 
 
 class Faulty(Exception):
-    """A call of the student's function that settles the part's verdict."""
+    """A call of the student's function that settles the part's verdict; `case` is its mark, if it gave an answer."""
 
-    def __init__(self, verdict: Verdict, diagnosis: Diagnosis) -> None:
+    def __init__(self, verdict: Verdict, diagnosis: Diagnosis, case: CaseResult | None = None) -> None:
         super().__init__(diagnosis.message)
-        self.verdict, self.diagnosis = verdict, diagnosis
+        self.verdict, self.diagnosis, self.case = verdict, diagnosis, case
 
 
 def _faulty(verdict: Verdict, code: str, message: str) -> Faulty:

@@ -6,24 +6,19 @@ verdict at once (a crash, a hang, a missing function) is raised as `Faulty` wher
 
 from __future__ import annotations
 
-import secrets
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
-from functools import partial
 from typing import Any
 
-from grader import binding, faults, integrity, looks, machine, score
+from grader import binding, faults, integrity, looks, machine, memory, rounds, score
 from grader.assignment import Case, Part
 from grader.bench import Bench
-from grader.errors import KitError
-from grader.events import JUDGED_THROUGH, Corrected, Profiled
+from grader.events import JUDGED_THROUGH, Corrected
 from grader.looks import Look, Step
+from grader.marking import Marker
 from grader.results import CaseResult, Diagnosis, Flag, Memory, PartResult, Timing, Verdict
-from grader.seeds import derive
 from grader.session import Call, Session
 
-SAMPLED_ROWS, SAMPLED_REFERENCE_ROWS = 24, 4
-"""Rows of each timed output that are compared with the oracle: drawn after the kernel has answered."""
 MOST_DIAGNOSED, ENOUGH_AGREEING = 5, 3
 """Wrong cases that are explained at most, and how many have to name the same bug to believe it at once."""
 
@@ -34,6 +29,7 @@ class Judged:
     def __init__(self, bench: Bench, part: Part) -> None:
         self.bench, self.part = bench, part
         self.shape = bench.shape
+        self.marker = Marker(bench, part)
         self.verdict: Verdict = "pass"
         self.cases: list[CaseResult] = []
         self.diagnosis: Diagnosis | None = None
@@ -48,6 +44,8 @@ class Judged:
 
     def settle(self, fault: faults.Faulty) -> None:
         self.verdict, self.diagnosis = fault.verdict, fault.diagnosis
+        if fault.case is not None:
+            self.cases.append(fault.case)
         self.tell_correctness()
 
     def tell_correctness(self) -> None:
@@ -91,19 +89,22 @@ class Judged:
         if self.verdict in ("crash", "timeout", "missing") or options.sanitize:
             return
         if self.look is not None:
-            self.look_at_memory(self.look)
+            self.memory = memory.beside_reference(self.marker, self.look)
         rule = self.part.time
         if not options.timing or rule is None or self.verdict != "pass":
             return
         if not rule.graded and not options.time_ungraded:
             return
         with bench.exclusive():
-            for _attempt in range(2):
+            for attempt in (1, 2):
                 # Twice where the machine is unfit, in processes of their own: what made it unfit may have passed.
-                self.measure_time()
-                if self.time is None or self.time.fit:
+                self.time = rounds.measured(self.marker, self.student, attempt=attempt)
+                if self.time.fit:
                     break
-        self.settle_time()
+        self.time = rounds.settled(self.time, rule)
+        if rule.graded:
+            self.flags += [Flag(code) for code in self.time.flags]
+            self.verdict = "slow" if self.time.verdict == "slow" else self.verdict
 
     def student(self, *, threads: int, cpus: list[int] | None = None) -> Session:
         """A fresh runner of the student's; what it does is remembered."""
@@ -185,7 +186,7 @@ class Judged:
         results = {case.name: case for case in self.cases}
         peak_bytes = None
         for step in steps:
-            shape, inputs = self.inputs_of(step.case)
+            shape, inputs = self.marker.inputs_of(step.case)
             call, result = self.check_case(session, step, shape, inputs)
             if step.case.name not in results or not result.ok:
                 results[step.case.name] = result
@@ -193,12 +194,6 @@ class Judged:
             peak_bytes = call.peak_bytes if step.peak else peak_bytes
             if step.profile:
                 self.look = Look(peak_bytes, call, shape, inputs, result.ok)
-
-    def inputs_of(self, case: Case) -> tuple[dict[str, int], Mapping[str, Any]]:
-        from grader.questions import question
-
-        shape = {**self.shape, **case.shape}
-        return shape, question(case, shape)
 
     def judge_by_stand_in(self) -> None:
         """The function is not bound, as in files for the published starter: a part that uses it decides."""
@@ -220,8 +215,8 @@ class Judged:
         call = session.call(
             binding.request(self.part, shape, inputs), echo_inputs=True, **step.wanted(self.part, "STUDENT")
         )
-        self.refuse_broken(call, session, step.case.name)
-        result = self.compare(step.case.name, shape, inputs, call)
+        self.marker.refuse_broken(call, session, step.case.name)
+        result = self.marker.mark(step.case.name, shape, inputs, call, explain=not self.explained())
         if not result.ok and call.output is not None and not self.part.table:
             result = self.look_for_race(session, step.case, shape, inputs, call, result)
         return call, replace(result, hidden=step.case.hidden)
@@ -239,53 +234,9 @@ class Judged:
         again = session.call(binding.request(self.part, shape, inputs))
         if again.output is None or again.output.shape != call.output.shape:
             return first
-        return self.compare(case.name, shape, inputs, call, second=again.output)
-
-    def refuse_broken(self, call: Call, session: Session, where: str) -> None:
-        """Turn a call without an answer into the part's verdict."""
-        if call.status == "ok":
-            return
-        if self.bench.options.sanitize:
-            found = faults.sanitizer_finding(session, self.bench.source)
-            if found is not None:
-                raise faults.Faulty("crash", found)
-        raise faults.call_fault(call, self.part, where)
-
-    def compare(
-        self, name: str, shape: dict[str, int], inputs: Mapping[str, Any], call: Call, second: Any = None
-    ) -> CaseResult:
-        """Hold one answer against the oracle, whole."""
-        from grader import diagnose, oracle
-
-        part = self.part
-        public_shape = {key: value for key, value in shape.items() if key != "threads"}
-        actual, misfit = faults.fitting_output(part, shape, inputs, call)
-        if actual is None:
-            return CaseResult(name, public_shape, False, None, misfit)
-        if call.changed_inputs and part.returns != "nothing":
-            # Told before a wrong output, which it may well explain.
-            names = ["tensor"] if part.table else [a for a in dict.fromkeys(part.arguments) if a in inputs]
-            changed = [names[k] for k in call.changed_inputs if k < len(names)]
-            return CaseResult(name, public_shape, False, None, diagnose.inputs_overwritten(changed))
-        expected = self.expected(inputs, shape)
-        comparison = oracle.compare(expected, actual)
-        diagnosis = None
-        if not comparison.ok and not self.explained():
-            diagnosis = diagnose.diagnose(
-                part.oracle, inputs, shape, expected, actual, comparison, second=second
-            )
-        digest = None if comparison.ok else integrity.output_sha256(actual)
-        return CaseResult(
-            name, public_shape, comparison.ok, comparison.max_error, diagnosis, output_sha256=digest
+        return self.marker.mark(
+            case.name, shape, inputs, call, second=again.output, explain=not self.explained()
         )
-
-    def expected(self, inputs: Mapping[str, Any], shape: Mapping[str, int]) -> Any:
-        from grader import oracle
-        from grader.questions import Question
-
-        if isinstance(inputs, Question):
-            return inputs.expected(self.part.oracle)
-        return oracle.ORACLES[self.part.oracle].expected(inputs, shape)  # type: ignore[arg-type]
 
     def explained(self) -> bool:
         """Whether the wrong cases so far have been explained often enough: each explanation takes its time."""
@@ -295,167 +246,3 @@ class Judged:
         named = [code for code in codes if code not in UNEXPLAINED]
         agreeing = max((named.count(code) for code in named), default=0)
         return len(codes) >= MOST_DIAGNOSED or agreeing >= ENOUGH_AGREEING
-
-    # ---- memory and the profiler's table
-
-    def look_at_memory(self, mine: Look) -> None:
-        """The student's table and memory were found on the way; the reference shows its own in the same calls."""
-        theirs = self.look_at_reference(mine) if self.part.reference else None
-        if theirs is not None:
-            self.tell_look(theirs, "REFERENCE")
-        self.tell_look(mine, "STUDENT")
-        self.memory = Memory(
-            mine.profiler_bytes(self.part, "STUDENT"),
-            theirs.profiler_bytes(self.part, "REFERENCE") if theirs else None,
-            mine.peak_bytes,
-            theirs.peak_bytes if theirs else None,
-        )
-
-    def look_at_reference(self, mine: Look) -> Look:
-        """Raises KitError when the reference fails or is wrong on the input of the profiled call."""
-        part, peak_bytes = self.part, None
-        with self.bench.reference(threads=self.shape["threads"]) as session:
-            for step in looks.reference_steps(part):
-                # The profiled call has the student's inputs, whose expected values are at hand.
-                shape, inputs = (mine.shape, mine.inputs) if step.profile else self.inputs_of(step.case)
-                request = binding.request(part, shape, inputs, reference=True)
-                call = session.call(request, echo_inputs=True, **step.wanted(part, "REFERENCE"))
-                self.refuse_failed_reference(call)
-                peak_bytes = call.peak_bytes if step.peak else peak_bytes
-        compared = self.compare("profiled call", dict(shape), inputs, call)
-        if not compared.ok:
-            raise KitError(f"the reference is wrong on {part.id}: {compared.diagnosis}; please report this")
-        return Look(peak_bytes, call, shape, inputs, compared.ok)
-
-    def refuse_failed_reference(self, call: Call) -> None:
-        if call.status != "ok":
-            if self.bench.zygote.sabotaged:
-                raise faults.sabotage()
-            raise KitError(
-                f"the reference failed on {self.part.id}: {call.status} {call.signal_name}{call.message}"
-            )
-
-    def tell_look(self, look: Look, side: looks.Side) -> None:
-        self.bench.tell(
-            Profiled(
-                self.part,
-                side,
-                look.ok,
-                look.call.profiled_wall_s or 0.0,
-                look.call.profile,
-                self.example(look.inputs, look.shape, look.call),
-            )
-        )
-
-    def example(
-        self, inputs: Mapping[str, Any], shape: Mapping[str, int], call: Call
-    ) -> tuple[tuple[int, ...], float, float] | None:
-        """One index of an accessor with its expected and actual value, as the published check prints it."""
-        if not self.part.table:
-            return None
-        actual, _ = faults.fitting_output(self.part, shape, inputs, call)
-        if actual is None:
-            return None
-        index = tuple(int(i) for i in inputs["index"][0])
-        expected = self.expected(inputs, shape).value
-        place = (0,) if self.part.returns == "number" else index
-        return index, float(expected[place]), float(actual[place])
-
-    # ---- time
-
-    def measure_time(self) -> None:
-        """Paired rounds on fresh inputs, in a fresh pair of runners with a timed call's threads and cores."""
-        from grader import measure
-
-        rule, options = self.part.time, self.bench.options
-        assert rule is not None
-        policy = measure.TimePolicy(
-            clock=rule.clock,
-            allowance_ratio=rule.allowance_ratio,
-            allowance_ms=rule.allowance_ms,
-            budget_s=options.time_budget_s,
-            graded=rule.graded,
-        )
-        seed = self.bench.assignment.seed if options.seed is None else options.seed
-        attempt = 1 if self.time is None else 2
-        draw = TimedInputs(
-            self, derive(secrets.randbits(60) if seed is None else seed, self.part.id, attempt)
-        )
-        threads, cpus = rule.threads or self.shape["threads"], machine.timing_cpus(rule.threads)
-        with (
-            self.bench.reference(threads=threads, cpus=cpus) as reference,
-            self.student(threads=threads, cpus=cpus) as student,
-        ):
-            self.warm_up(reference, student)
-            self.time = measure.compare(
-                partial(draw.sample, reference, is_reference=True),
-                partial(draw.sample, student, is_reference=False),
-                policy,
-                warmup=0,
-            )
-
-    def warm_up(self, reference: Session, student: Session) -> None:
-        """A small call of each: its threads start, and its code pages are touched."""
-        shape, inputs = self.inputs_of(looks.smallest(self.part))
-        self.refuse_failed_reference(
-            reference.call(binding.request(self.part, shape, inputs, reference=True))
-        )
-        self.refuse_broken(student.call(binding.request(self.part, shape, inputs)), student, "warm-up")
-
-    def settle_time(self) -> None:
-        """What the measurement means for the verdict: nothing where the part's time is not graded."""
-        if self.time is None or self.part.time is None:
-            return
-        if not self.part.time.graded:
-            # Nothing was to be decided, so nothing is undecided.
-            flags = [flag for flag in self.time.flags if flag != "undecided"]
-            self.time = replace(self.time, verdict="pass", flags=(*flags, "not_graded"))
-            return
-        self.flags += [Flag(code) for code in self.time.flags]
-        if self.time.verdict == "slow":
-            self.verdict = "slow"
-
-
-class TimedInputs:
-    """Fresh inputs for every timed call, and the check of every timed output on rows the kernel cannot foresee."""
-
-    def __init__(self, judged: Judged, seed: int) -> None:
-        self.judged, self.seed = judged, seed
-        self.calls = 0
-
-    def sample(self, session: Session, *, is_reference: bool) -> Any:
-        """One timed call of either side. Raises Faulty when the student's output is wrong or missing."""
-        import torch
-
-        from grader import oracle
-        from grader.cases import make_inputs
-        from grader.measure import Sample
-
-        judged, part, shape = self.judged, self.judged.part, self.judged.shape
-        self.calls += 1
-        inputs = make_inputs("random", shape, derive(self.seed, "inputs", self.calls))
-        call = session.call(binding.request(part, shape, inputs, reference=is_reference))
-        if is_reference:
-            judged.refuse_failed_reference(call)
-        judged.refuse_broken(call, session, "timed call")
-        actual, misfit = faults.fitting_output(part, shape, inputs, call)
-        if actual is None:
-            raise faults.Faulty("wrong", misfit or Diagnosis("wrong", "wrong in a timed call"))
-        generator = torch.Generator().manual_seed(derive(self.seed, "rows", self.calls))
-        rows = torch.randperm(shape["N"], generator=generator)
-        rows = rows[: SAMPLED_REFERENCE_ROWS if is_reference else SAMPLED_ROWS]
-        expected = oracle.ORACLES[part.oracle].expected_rows(inputs, shape, rows)  # type: ignore[union-attr]
-        right = oracle.compare(expected, actual.index_select(2, rows)).ok and bool(
-            torch.isfinite(actual).all()
-        )
-        if not right and not is_reference:
-            result = judged.compare("timed call", shape, inputs, call)
-            judged.cases.append(result)
-            raise faults.Faulty(
-                "wrong", result.diagnosis or Diagnosis("wrong", "wrong in a timed call, right before")
-            )
-        if not right:
-            raise KitError(
-                f"the reference gave a wrong result on {part.id} while it was timed; please report this"
-            )
-        return Sample(call.wall_s, call.cpu_s)

@@ -161,12 +161,12 @@ class Deaf:
 
 def timed_inputs(seed: int, calls: int) -> list[list[float]]:
     """First numbers of the inputs of so many timed calls."""
-    from grader.judge import TimedInputs
+    from grader.rounds import TimedInputs
 
-    judged = SimpleNamespace(
+    marker = SimpleNamespace(
         part=load(CONFIG).part("part1"), shape={"B": 1, "H": 1, "N": 8, "d": 4, "threads": 1}
     )
-    draw = TimedInputs(judged, seed)  # type: ignore[arg-type]
+    draw = TimedInputs(marker, seed)  # type: ignore[arg-type]
     drawn = []
     for _ in range(calls):
         with pytest.raises(Told) as told:

@@ -1,0 +1,118 @@
+"""Timed rounds of one part: fresh inputs for each call, and a check of each output on rows drawn afterwards."""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Callable
+from dataclasses import replace
+from functools import partial
+from typing import Any
+
+from grader import binding, faults, looks, machine
+from grader.assignment import TimeRule
+from grader.errors import KitError
+from grader.marking import Marker
+from grader.results import Diagnosis, Timing
+from grader.seeds import derive
+from grader.session import Session
+
+SAMPLED_ROWS, SAMPLED_REFERENCE_ROWS = 24, 4
+"""Rows of each timed output that are compared with the oracle: drawn after the kernel has answered."""
+
+
+def measured(marker: Marker, student: Callable[..., Session], *, attempt: int) -> Timing:
+    """Paired rounds on fresh inputs, in a fresh pair of runners with a timed call's threads and cores.
+
+    `student(threads=, cpus=)` starts a runner of the student's; each `attempt` (1, 2) draws other inputs. Raises Faulty
+    when the student's kernel breaks or answers wrongly, KitError when the reference does.
+    """
+    from grader import measure
+
+    rule, options = marker.part.time, marker.bench.options
+    assert rule is not None
+    policy = measure.TimePolicy(
+        clock=rule.clock,
+        allowance_ratio=rule.allowance_ratio,
+        allowance_ms=rule.allowance_ms,
+        budget_s=options.time_budget_s,
+        graded=rule.graded,
+    )
+    seed = marker.bench.assignment.seed if options.seed is None else options.seed
+    draw = TimedInputs(
+        marker, derive(secrets.randbits(60) if seed is None else seed, marker.part.id, attempt)
+    )
+    threads, cpus = rule.threads or marker.shape["threads"], machine.timing_cpus(rule.threads)
+    with (
+        marker.bench.reference(threads=threads, cpus=cpus) as theirs,
+        student(threads=threads, cpus=cpus) as mine,
+    ):
+        _warm_up(marker, theirs, mine)
+        return measure.compare(
+            partial(draw.sample, theirs, is_reference=True),
+            partial(draw.sample, mine, is_reference=False),
+            policy,
+            warmup=0,
+        )
+
+
+def _warm_up(marker: Marker, theirs: Session, mine: Session) -> None:
+    """A small call of each: its threads start, and its code pages are touched."""
+    shape, inputs = marker.inputs_of(looks.smallest(marker.part))
+    marker.refuse_failed_reference(theirs.call(binding.request(marker.part, shape, inputs, reference=True)))
+    marker.refuse_broken(mine.call(binding.request(marker.part, shape, inputs)), mine, "warm-up")
+
+
+def settled(time: Timing, rule: TimeRule) -> Timing:
+    """What a measurement means under the part's rule: no verdict where the part's time is not graded."""
+    if rule.graded:
+        return time
+    # Nothing was to be decided, so nothing is undecided.
+    flags = [flag for flag in time.flags if flag != "undecided"]
+    return replace(time, verdict="pass", flags=(*flags, "not_graded"))
+
+
+class TimedInputs:
+    """Fresh inputs for every timed call, and the check of every timed output on rows the kernel cannot foresee."""
+
+    def __init__(self, marker: Marker, seed: int) -> None:
+        self.marker, self.seed = marker, seed
+        self.calls = 0
+
+    def sample(self, session: Session, *, is_reference: bool) -> Any:
+        """One timed call of either side. Raises Faulty when the student's output is wrong or missing."""
+        from grader.cases import make_inputs
+        from grader.measure import Sample
+
+        marker, part, shape = self.marker, self.marker.part, self.marker.shape
+        self.calls += 1
+        inputs = make_inputs("random", shape, derive(self.seed, "inputs", self.calls))
+        call = session.call(binding.request(part, shape, inputs, reference=is_reference))
+        if is_reference:
+            marker.refuse_failed_reference(call)
+        marker.refuse_broken(call, session, "timed call")
+        actual, misfit = faults.fitting_output(part, shape, inputs, call)
+        if actual is None:
+            raise faults.Faulty("wrong", misfit or Diagnosis("wrong", "wrong in a timed call"))
+        if self.is_right(inputs, actual, SAMPLED_REFERENCE_ROWS if is_reference else SAMPLED_ROWS):
+            return Sample(call.wall_s, call.cpu_s)
+        if is_reference:
+            raise KitError(
+                f"the reference gave a wrong result on {part.id} while it was timed; please report this"
+            )
+        marked = marker.mark("timed call", shape, inputs, call)
+        told = marked.diagnosis or Diagnosis("wrong", "wrong in a timed call, right before")
+        raise faults.Faulty("wrong", told, marked)
+
+    def is_right(self, inputs: Any, actual: Any, sampled_rows: int) -> bool:
+        """Whether the output `actual` (B, H, N, d) is finite, and right on so many rows that are drawn only now."""
+        import torch
+
+        from grader import oracle
+
+        part, shape = self.marker.part, self.marker.shape
+        generator = torch.Generator().manual_seed(derive(self.seed, "rows", self.calls))
+        rows = torch.randperm(shape["N"], generator=generator)[:sampled_rows]
+        expected = oracle.ORACLES[part.oracle].expected_rows(inputs, shape, rows)  # type: ignore[union-attr]
+        return oracle.compare(expected, actual.index_select(2, rows)).ok and bool(
+            torch.isfinite(actual).all()
+        )
