@@ -168,6 +168,9 @@ class Zygote:
 
     def close(self) -> None:
         """End it with all its runners, and remove what they wrote."""
+        if not self._ready:
+            # Nothing was forked from it, so it has nothing to tidy up: nobody waits until it has imported torch.
+            self._process.kill()
         self._control.close()
         for pid in self._living:
             with contextlib.suppress(ProcessLookupError, PermissionError):
