@@ -81,7 +81,7 @@ template <>
 struct Value<at::Tensor> {
   static constexpr char code = 'T';
   at::Tensor value;
-  explicit Value(const void *p) {
+  [[gnu::cold]] explicit Value(const void *p) {
     auto *t = static_cast<const Gpt149Tensor *>(p);
     auto options = at::TensorOptions().dtype(static_cast<at::ScalarType>(t->dtype));
     value = at::from_blob(t->data, at::IntArrayRef(t->sizes, static_cast<size_t>(t->ndim)), options);
@@ -124,7 +124,7 @@ decltype(auto) as_parameter(V &held) {
 
 // ---- the result
 
-inline void store(at::Tensor tensor, Gpt149Result *out) {
+[[gnu::cold]] inline void store(at::Tensor tensor, Gpt149Result *out) {
   if (!tensor.defined()) {
     out->kind = kUndefined;
     return;
@@ -140,7 +140,7 @@ inline void store(at::Tensor tensor, Gpt149Result *out) {
   out->owner = owner;
 }
 
-inline void store(std::vector<float> values, Gpt149Result *out) {
+[[gnu::cold]] inline void store(std::vector<float> values, Gpt149Result *out) {
   auto *owner = new std::vector<float>(std::move(values));
   out->kind = kVector;
   out->dtype = static_cast<int32_t>(at::kFloat);
@@ -150,7 +150,7 @@ inline void store(std::vector<float> values, Gpt149Result *out) {
   out->owner = owner;
 }
 
-inline void store(double number, Gpt149Result *out) {
+[[gnu::cold]] inline void store(double number, Gpt149Result *out) {
   out->kind = kNumber;
   out->number = number;
 }
@@ -172,55 +172,6 @@ struct Entry {
   const void *callee;
 };
 
-template <class F, class R, class... A>
-struct Bound {
-  static constexpr bool callable = result_code<R>() != '?' && ((Argument<A>::code != '?') && ...);
-
-  static std::string signature() {
-    const char codes[] = {Argument<A>::code..., '\0'};
-    return std::string(1, result_code<R>()) + "(" + codes + ")";
-  }
-
-  template <size_t... I>
-  static void spread(const F &function, void *const *p, Gpt149Result *out, std::index_sequence<I...>) {
-    std::tuple<Argument<A>...> held{p[I]...};
-    if constexpr (std::is_void_v<R>) {
-      function(as_parameter<A>(std::get<I>(held))...);
-      out->kind = kVoid;
-    } else if constexpr (std::is_arithmetic_v<Bare<R>>) {
-      store(static_cast<double>(function(as_parameter<A>(std::get<I>(held))...)), out);
-    } else {
-      store(function(as_parameter<A>(std::get<I>(held))...), out);
-    }
-    (std::get<I>(held).finish(), ...);
-  }
-
-  static void call(const void *callee, void *const *arguments, Gpt149Result *out) {
-    spread(*static_cast<const F *>(callee), arguments, out, std::index_sequence_for<A...>{});
-  }
-
-  static Entry entry(const char *name, F function) {
-    // Bindings live as long as the process, like pybind11's own.
-    if constexpr (callable) return {name, signature(), &Bound::call, new F(std::move(function))};
-    else return {name, signature(), nullptr, nullptr};
-  }
-};
-
-template <class R, class... A>
-Entry make_entry(const char *name, R (*function)(A...)) {
-  return Bound<R (*)(A...), R, A...>::entry(name, function);
-}
-
-template <class F, class R, class... A>
-Entry make_functor_entry(const char *name, F function, R (F::*)(A...) const) {
-  return Bound<F, R, A...>::entry(name, std::move(function));
-}
-
-template <class F, class = std::enable_if_t<std::is_class_v<F>>>
-Entry make_entry(const char *name, F function) {
-  return make_functor_entry(name, std::move(function), &F::operator());
-}
-
 struct Ignored {
   template <class T>
   Ignored &operator=(const T &) {
@@ -234,14 +185,16 @@ class Module {
   std::vector<Entry> entries;
 
   template <class F, class... Extra>
-  Module &def(const char *name, F function, const Extra &...) {
+  Module &def(const char *name, F function, const Extra &...);
+
+  // Cold, like all that registers: it runs once, and optimising it took longer than the kernels did.
+  [[gnu::cold, gnu::noinline]] void add(const char *name, const char *signature, Caller call, const void *callee) {
     for (auto &entry : entries)
       if (entry.name == name) {
-        entry = make_entry(name, function);
-        return *this;
+        entry = {name, signature, call, callee};
+        return;
       }
-    entries.push_back(make_entry(name, function));
-    return *this;
+    entries.push_back({name, signature, call, callee});
   }
   bool has(const char *name) const {
     for (auto &entry : entries)
@@ -251,6 +204,61 @@ class Module {
   Ignored doc() { return {}; }
   Ignored attr(const char *) { return {}; }
 };
+
+template <class F, class R, class... A>
+struct Bound {
+  static constexpr bool callable = result_code<R>() != '?' && ((Argument<A>::code != '?') && ...);
+
+  static constexpr char signature[] = {result_code<R>(), '(', Argument<A>::code..., ')', '\0'};
+
+  static void answer(const F &function, Gpt149Result *out, Argument<A>... held) {
+    if constexpr (std::is_void_v<R>) {
+      function(as_parameter<A>(held)...);
+      out->kind = kVoid;
+    } else if constexpr (std::is_arithmetic_v<Bare<R>>) {
+      store(static_cast<double>(function(as_parameter<A>(held)...)), out);
+    } else {
+      store(function(as_parameter<A>(held)...), out);
+    }
+    (held.finish(), ...);
+  }
+
+  template <size_t... I>
+  static void spread(const F &function, void *const *p, Gpt149Result *out, std::index_sequence<I...>) {
+    answer(function, out, Argument<A>(p[I])...);
+  }
+
+  static void call(const void *callee, void *const *arguments, Gpt149Result *out) {
+    spread(*static_cast<const F *>(callee), arguments, out, std::index_sequence_for<A...>{});
+  }
+
+  static void enter(Module &module, const char *name, F function) {
+    // Bindings live as long as the process, like pybind11's own.
+    if constexpr (callable) module.add(name, signature, &Bound::call, new F(std::move(function)));
+    else module.add(name, signature, nullptr, nullptr);
+  }
+};
+
+template <class R, class... A>
+void enter(Module &module, const char *name, R (*function)(A...)) {
+  Bound<R (*)(A...), R, A...>::enter(module, name, function);
+}
+
+template <class F, class R, class... A>
+void enter_functor(Module &module, const char *name, F function, R (F::*)(A...) const) {
+  Bound<F, R, A...>::enter(module, name, std::move(function));
+}
+
+template <class F, class = std::enable_if_t<std::is_class_v<F>>>
+void enter(Module &module, const char *name, F function) {
+  enter_functor(module, name, std::move(function), &F::operator());
+}
+
+template <class F, class... Extra>
+Module &Module::def(const char *name, F function, const Extra &...) {
+  enter(*this, name, std::move(function));
+  return *this;
+}
 
 struct Bindings {
   void (*bind)(Module &) = nullptr;
@@ -307,8 +315,12 @@ GPT149_EXPORT const char *gpt149_signature(int32_t i) {
 GPT149_EXPORT int32_t gpt149_call(int32_t i, void *const *arguments, Gpt149Result *result) {
   *result = Gpt149Result{};
   const gpt149::Entry &entry = gpt149::module().entries[static_cast<size_t>(i)];
+  if (entry.call == nullptr) {
+    const char *text = "a parameter or the result of %s has another type";
+    std::snprintf(result->error, sizeof result->error, text, entry.name.c_str());
+    return 1;
+  }
   try {
-    if (entry.call == nullptr) throw std::runtime_error("a parameter or the result of " + entry.name + " has another type");
     entry.call(entry.callee, arguments, result);
     return 0;
   } catch (const c10::Error &error) {
@@ -344,11 +356,11 @@ GPT149_EXPORT void gpt149_release(Gpt149Result *result) {
     return &gpt149_writer<T, I, F>::write;                                                                          \
   }                                                                                                                 \
   std::nullptr_t gpt149_find_write(...) { return nullptr; }                                                         \
-  void gpt149_complete(gpt149::Module &m) {                                                                         \
+  [[gnu::cold]] void gpt149_complete(gpt149::Module &m) {                                                                         \
     gpt149::offer_write(m, gpt149_find_write((std::vector<float> *)nullptr, (int *)nullptr, (float *)nullptr));     \
   }                                                                                                                 \
   }                                                                                                                 \
-  static void gpt149_bind(gpt149::Module &);                                                                        \
+  [[gnu::cold]] static void gpt149_bind(gpt149::Module &);                                                                        \
   static const gpt149::Registrar gpt149_registrar{&gpt149_bind, &gpt149_complete};                                  \
   static void gpt149_bind([[maybe_unused]] gpt149::Module &variable)
 
