@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from pathlib import Path
 
+from grader.commandline import Parser
 from grader.results import EXIT_KIT, EXIT_PASS
 from grader.selftest.trials import Trial
 
@@ -24,12 +25,9 @@ GROUPS = {
 
 def main(arguments: list[str]) -> int:
     """`python -m grader selftest`: exit code 0 when every verdict can be trusted, else 3."""
-    import argparse
     import tempfile
 
-    parse = argparse.ArgumentParser(
-        prog="python -m grader selftest", description=(__doc__ or "").splitlines()[0]
-    )
+    parse = Parser(prog="python -m grader selftest", description=(__doc__ or "").splitlines()[0])
     parse.add_argument("--all", action="store_true", help="every threat, not one for each row: some minutes")
     parse.add_argument("--config", metavar="FILE", type=Path, help="the assignment (default: as in a run)")
     parse.add_argument(

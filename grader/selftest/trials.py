@@ -7,7 +7,7 @@ import sys
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +19,7 @@ from grader.regions import strip_solution
 from grader.results import SubmissionResult
 from grader.sandbox import Sandbox
 from grader.selftest import cases
-from grader.selftest.mutations import Mutation, apply, packed
+from grader.selftest.mutations import Mutation, apply, parts_of, side_by_side
 from grader.zygote import Zygote
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -138,15 +138,13 @@ def slow_faults(result: SubmissionResult) -> Iterator[str]:
 
 def wrong_kernels(bench: Bench, master: str) -> Iterator[Trial]:
     """Each of the named bugs is found."""
-    for group in packed(cases.WRONG):
-        started = time.monotonic()
-        # A part judged through another one would be judged by a kernel that has a bug of its own.
-        parts = [replace(bench.assignment.part(bug.part), stands_in=None) for bug in group]
-        result = bench.judge(apply(master, group), parts, timing=False)
-        took = (time.monotonic() - started) / len(group)
-        for bug, part in zip(group, result.parts, strict=True):
-            faults = () if part.verdict in ("wrong", "crash") else (f"it is {part.verdict}",)
-            yield Trial("wrong kernels", named(bug), faults, took)
+    started = time.monotonic()
+    source = side_by_side(master, cases.WRONG)
+    result = bench.judge(source, parts_of(bench.assignment, cases.WRONG), timing=False)
+    took = (time.monotonic() - started) / len(cases.WRONG)
+    for bug, part in zip(cases.WRONG, result.parts, strict=True):
+        faults = () if part.verdict in ("wrong", "crash") else (f"it is {part.verdict}",)
+        yield Trial("wrong kernels", named(bug), faults, took)
 
 
 def named(bug: Mutation) -> str:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import sys
 import tempfile
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -18,35 +18,40 @@ from grader import assignment
 from grader.bench import Options
 from grader.evaluate import evaluate
 from grader.results import PartResult
-from grader.selftest.mutations import Mutation, apply, packed
+from grader.selftest.mutations import Mutation, parts_of, side_by_side
 from grader.zygote import Zygote
 
 ROOT = Path(__file__).resolve().parents[2]
 #: Small enough for a hundred kernels in minutes; the assignment's other cases keep their own shapes.
 SHAPE = {"N": 256, "Br": 64, "Bc": 64}
+#: Few compiles, and still enough sources to keep parallel workers busy to the end.
+IN_ONE_SOURCE = 13
+
+
+def groups(mutations: Sequence[Mutation]) -> list[tuple[Mutation, ...]]:
+    """Mutations that share a source."""
+    return [tuple(mutations[at : at + IN_ONE_SOURCE]) for at in range(0, len(mutations), IN_ONE_SOURCE)]
 
 
 def judge(
     group: tuple[Mutation, ...], zygote: Zygote, folder: Path, *, profile: bool = False
 ) -> list[tuple[Mutation, PartResult]]:
-    """Build the master with these mutations made and judge just the parts they are in, without timing. Flags of the
-    file as a whole are given to each of its parts."""
+    """Build the master's functions with these mutations made and judge them, without timing. Flags of the file as a
+    whole are given to each of its parts."""
     source = folder / "module.cpp"
-    source.write_text(apply((ROOT / "module.cpp").read_text(), group))
+    source.write_text(side_by_side((ROOT / "module.cpp").read_text(), group))
     course = assignment.load(ROOT / "configs" / "gpt149.yaml")
     options = Options(shape=SHAPE, timing=False, profile=profile)
-    # A part judged through another one would be judged by a kernel that is mutated as well.
-    parts = tuple(replace(course.part(mutation.part), stands_in=None) for mutation in group)
-    result = evaluate(course, source, parts, options, zygote=zygote)
+    result = evaluate(course, source, parts_of(course, group), options, zygote=zygote)
     return [
         (mutation, replace(part, flags=result.flags))
         for mutation, part in zip(group, result.parts, strict=True)
     ]
 
 
-def judge_all(mutations: Iterable[Mutation]) -> Iterator[tuple[Mutation, PartResult]]:
+def judge_all(mutations: Sequence[Mutation]) -> Iterator[tuple[Mutation, PartResult]]:
     with Zygote() as zygote, tempfile.TemporaryDirectory() as folder:
-        for group in packed(mutations):
+        for group in groups(mutations):
             yield from judge(group, zygote, Path(folder))
 
 

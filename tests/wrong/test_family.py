@@ -6,11 +6,11 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from family import judge
+from family import groups, judge
 from right_variants import RIGHT
 from wrong_kernels import WRONG
 
-from grader.selftest.mutations import Mutation, apply, packed
+from grader.selftest.mutations import Mutation, apply
 from grader.zygote import Zygote
 
 
@@ -21,10 +21,10 @@ def zygote() -> Iterator[Zygote]:
 
 
 def group_name(group: tuple[Mutation, ...]) -> str:
-    return ", ".join(mutation.name for mutation in group)
+    return f"{group[0].name} to {group[-1].name}"
 
 
-@pytest.mark.parametrize("group", packed(WRONG), ids=group_name)
+@pytest.mark.parametrize("group", groups(WRONG), ids=group_name)
 def test_wrong_kernels_are_rejected_and_explained(
     group: tuple[Mutation, ...], zygote: Zygote, tmp_path: Path
 ) -> None:
@@ -36,7 +36,7 @@ def test_wrong_kernels_are_rejected_and_explained(
         )
 
 
-@pytest.mark.parametrize("group", packed(RIGHT), ids=group_name)
+@pytest.mark.parametrize("group", groups(RIGHT), ids=group_name)
 def test_right_variants_are_accepted_without_suspicion(
     group: tuple[Mutation, ...], zygote: Zygote, tmp_path: Path
 ) -> None:
