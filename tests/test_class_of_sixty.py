@@ -50,7 +50,7 @@ def kinds(master: str) -> dict[str, Kind]:
         "wrong once": Kind(edited("myNaiveAttention", "H = 1;"), ("wrong", "pass")),
         "crash": Kind(edited("myFusedAttention", "abort();"), ("pass", "crash")),
         "leaves": Kind(edited("myNaiveAttention", "exit(0);"), ("crash", "pass")),
-        "hangs": Kind(edited("myNaiveAttention", "for (volatile int i = 0;; i = 1) {}"), ("timeout", "pass")),
+        "hangs": Kind(edited("myNaiveAttention", "for (;;) sleep(1);"), ("timeout", "pass")),
         "forged": Kind(
             master.replace("#include <torch", forged_includes() + "#include <torch", 1).replace(
                 "PYBIND11_MODULE", forged + "static int gone = (exit(0), 0);\nPYBIND11_MODULE", 1
@@ -86,7 +86,8 @@ def hand_in(folder: Path, master: str) -> dict[str, tuple[str, str] | None]:
     expected: dict[str, tuple[str, str] | None] = {}
     for k, (name, kind) in enumerate(kinds(master).items()):
         text = kind.source.encode()
-        plain, nested, zip_file, tar_file = (f"{name} {form}" for form in ("plain", "nested", "zip", "tar"))
+        # By their names the four of a kind are graded far apart, so that two workers do not both compile it.
+        plain, nested, zip_file, tar_file = (f"{form} {name}" for form in ("plain", "nested", "zip", "tar"))
         for path, content in {
             f"{plain}/module.cpp": text,
             f"{nested}/assignment 4/module.cpp": text,
@@ -163,7 +164,7 @@ def graded(
     config.write_text(SMALL.read_text().replace("call_s: 1,", "call_s: 2,"))
     grade(place / "class", place / "first", config)
     # Half of them again: every source, out of archives.
-    again = [name for name in ledger.read(place / "first").records if name.endswith(("_zip", "_tar"))]
+    again = [name for name in ledger.read(place / "first").records if name.startswith(("zip_", "tar_"))]
     grade(place / "class", place / "second", config, "--only", *again)
     return expected, place / "first", place / "second"
 

@@ -18,21 +18,31 @@ import pytest
 from conftest import ROOT, insert_at_start
 
 from grader.regions import strip_solution
+from grader.report import result_json
 
 SMALL = ("-N", "64", "-B", "2", "-br", "16", "-bc", "24", "--no-time")
-LONGEST_S = 100
+LONGEST_S = 200
+KERNELS = {
+    "part1": "myNaiveAttention",
+    "part2": "myUnfusedAttentionBlocked",
+    "part3": "myFusedAttention",
+    "part4": "myFlashAttention",
+}
 
 
 @dataclass(frozen=True)
 class Fault:
-    """One broken submission: statements put first in part 1's kernel, or an edit of the whole text."""
+    """One broken kernel: statements put first in it, or an edit of the whole text that breaks part 1.
+
+    Up to four share a source, each in a part of its own, unless one concerns the file as a whole (`alone`).
+    """
 
     name: str
     verdict: str
     says: str
     statements: str = ""
     replace: tuple[str, str] = ("", "")
-    part: str = "part1"
+    alone: bool = False
 
 
 def forged(reply: str) -> str:
@@ -43,7 +53,13 @@ def forged(reply: str) -> str:
 
 
 FAULTS = [
-    Fault("syntax error", "compile_error", r"module.cpp:\d+.*", replace=("float score = 0.0f;", "float score = 0.0f")),
+    Fault(
+        "syntax error",
+        "compile_error",
+        r"module.cpp:\d+.*",
+        replace=("float score = 0.0f;", "float score = 0.0f"),
+        alone=True,
+    ),
     Fault("missing function", "missing", "not bound", replace=('m.def("myNaiveAttention"', 'm.def("myNaive"')),
     Fault(
         "changed signature",
@@ -68,6 +84,7 @@ FAULTS = [
         "crash",
         "static initialisers",
         replace=("// Given: between tensors", "\nstatic int leave = (std::exit(0), 1);\n// Given: between tensors"),
+        alone=True,
     ),
     Fault("endless loop", "timeout", "did not end", "volatile bool on = true; while (on) {}"),
     Fault("exception", "crash", "threw a C.. exception: lost my way", 'throw std::runtime_error("lost my way");'),
@@ -83,22 +100,45 @@ FAULTS = [
     Fault(
         "a flood of text",
         "pass",
+        "xxxx",
+        "static std::string line(1023, 'x'); for (static int i = 0; i < 1 << 20; i++) std::puts(line.c_str());",
+    ),
+    Fault(
+        "a file of its own",
+        "pass",
         "",
-        "static std::string line(1023, 'x'); for (int i = 0; i < 1 << 20; i++) std::puts(line.c_str());",
+        'std::FILE *notes = std::fopen("debug.txt", "w"); std::fputs("here", notes); std::fclose(notes);',
     ),
 ]  # fmt: skip
 
 
-def edited(master: str, fault: Fault) -> str:
-    if fault.statements:
-        source = insert_at_start(master, "myNaiveAttention", fault.statements)
-        return (
-            "#include <cstdio>\n#include <cstdlib>\n#include <stdexcept>\n#include <string>\n#include <unistd.h>\n"
-            + source
-        )
-    old, new = fault.replace
-    assert old in master, f"the master no longer holds {old!r}"
-    return "#include <cstdlib>\n" + master.replace(old, new, 1)
+def sources() -> list[dict[str, Fault]]:
+    """The faults by the part that each is in, source by source: a compile costs more than all that is judged in it."""
+    shared = [fault for fault in FAULTS if not fault.alone]
+    made: list[dict[str, Fault]] = []
+    # First those that can only be in part 1, each in a source of its own.
+    for fault in sorted(shared, key=lambda fault: bool(fault.statements)):
+        room = next((one for one in made if fault.statements and len(one) < len(KERNELS)), None)
+        if room is None:
+            made.append(room := {})
+        room[next(part for part in KERNELS if part not in room)] = fault
+    return [*made, *({"part1": fault} for fault in FAULTS if fault.alone)]
+
+
+SOURCES = sources()
+HEADERS = "".join(f"#include <{name}>\n" for name in ("cstdio", "cstdlib", "stdexcept", "string", "unistd.h"))
+
+
+def edited(master: str, faults: dict[str, Fault]) -> str:
+    source = master
+    for part, fault in faults.items():
+        if fault.statements:
+            source = insert_at_start(source, KERNELS[part], fault.statements)
+            continue
+        old, new = fault.replace
+        assert part == "part1" and old in source, f"the master no longer holds {old!r}"
+        source = source.replace(old, new, 1)
+    return HEADERS + source
 
 
 def student_run(source: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
@@ -122,48 +162,54 @@ def processes_naming(text: str) -> list[str]:
     return found
 
 
-@pytest.mark.parametrize("fault", FAULTS, ids=lambda fault: fault.name.replace(" ", "-"))
-def test_fault_has_its_own_verdict(fault: Fault, master: str, tmp_path: Path) -> None:
+def name_of(faults: dict[str, Fault]) -> str:
+    return ", ".join(fault.name for fault in faults.values()).replace(" ", "-")
+
+
+@pytest.mark.parametrize("faults", SOURCES, ids=name_of)
+def test_faults_have_their_own_verdicts(faults: dict[str, Fault], master: str, tmp_path: Path) -> None:
     folder = tmp_path / "submission"
     folder.mkdir()
     source = folder / "module.cpp"
-    source.write_text(edited(master, fault))
+    source.write_text(edited(master, faults))
     report = tmp_path / "result.json"
-    run = student_run(source, fault.part, *SMALL, "--json", str(report))
-    said = run.stdout + run.stderr
-    part = json.loads(report.read_text())["parts"][0]
-    assert part["verdict"] == fault.verdict, said
-    assert run.returncode == (0 if fault.verdict == "pass" else 1), said
-    assert "Traceback" not in said
-    if fault.says:
-        assert re.search(fault.says, said), said
-    assert part["points"] == (part["max_points"] if fault.verdict == "pass" else 0)
-    assert sorted(path.name for path in folder.iterdir()) == ["module.cpp"]
-    assert len(said) < 20_000
-
-
-def test_a_kernel_s_own_files_land_in_scratch(master: str, tmp_path: Path) -> None:
-    source = tmp_path / "module.cpp"
-    note = 'std::FILE *notes = std::fopen("debug.txt", "w"); std::fputs("here", notes); std::fclose(notes);'
-    source.write_text("#include <cstdio>\n" + insert_at_start(master, "myNaiveAttention", note))
-    run = student_run(source, "part1", *SMALL)
-    assert run.returncode == 0, run.stdout + run.stderr
-    assert [path.name for path in tmp_path.iterdir()] == ["module.cpp"]
+    alone = any(fault.alone for fault in faults.values())
+    run = student_run(source, "part1" if alone else "all", *SMALL, "--json", str(report))
+    result = json.loads(report.read_text())
+    told = run.stdout.split("\nRunning ")[1:]
+    assert "Traceback" not in run.stdout + run.stderr
+    for part, said in zip(result["parts"], told, strict=True):
+        fault = faults.get(part["id"], Fault("none", "pass", ""))
+        assert part["verdict"] == fault.verdict, f"{fault.name}: {said}"
+        assert re.search(fault.says, said), f"{fault.name}: {said}"
+        assert part["points"] == (part["max_points"] if fault.verdict == "pass" else 0)
+        assert len(said) < 20_000
+    all_pass = {part["verdict"] for part in result["parts"]} == {"pass"}
+    assert run.returncode == (0 if all_pass else 1), run.stdout + run.stderr
+    # What a kernel writes lands in its scratch folder, and goes with it.
+    assert [path.name for path in folder.iterdir()] == ["module.cpp"]
     assert not (Path("/") / "debug.txt").exists() and not (ROOT / "debug.txt").exists()
+
+
+def test_every_fault_is_in_one_source() -> None:
+    assert sorted(fault.name for one in SOURCES for fault in one.values()) == sorted(
+        fault.name for fault in FAULTS
+    )
 
 
 def test_result_file_replaces_no_device_and_no_link(tmp_path: Path) -> None:
     kept = tmp_path / "kept.json"
     kept.write_text("old")
     link, pipe = tmp_path / "link.json", tmp_path / "pipe.json"
-    link.symlink_to(kept)
-    run = student_run(ROOT / "module.cpp", "part0", *SMALL, "--json", str(link))
-    assert run.returncode == 0 and link.is_symlink() and json.loads(kept.read_text())["points"] == 0
     os.mkfifo(pipe)
     reader = subprocess.Popen(["cat", str(pipe)], stdout=subprocess.PIPE, text=True)
     run = student_run(ROOT / "module.cpp", "part0", *SMALL, "--json", str(pipe))
-    assert json.loads(reader.communicate(timeout=30)[0])["schema_version"] == 1
+    told = json.loads(reader.communicate(timeout=30)[0])
+    assert told["schema_version"] == 1
     assert run.returncode == 0 and pipe.is_fifo()
+    link.symlink_to(kept)
+    result_json.write(result_json.from_dict(told), link)
+    assert link.is_symlink() and json.loads(kept.read_text())["points"] == 0
 
 
 def test_a_reader_that_leaves_gets_no_exit_code_of_a_verdict() -> None:
@@ -199,14 +245,17 @@ def test_starter_is_not_written_yet(master: str, tmp_path: Path) -> None:
 
 def test_a_killed_judge_leaves_no_process(master: str, tmp_path: Path) -> None:
     source = tmp_path / "module.cpp"
-    source.write_text(edited(master, next(fault for fault in FAULTS if fault.name == "endless loop")))
+    faults, part = next(
+        (one, part) for one in SOURCES for part, fault in one.items() if fault.name == "endless loop"
+    )
+    source.write_text(edited(master, faults))
     judge = subprocess.Popen(
-        [sys.executable, str(ROOT / "gpt149.py"), "part1", *SMALL, "--module", str(source)],
+        [sys.executable, str(ROOT / "gpt149.py"), part, *SMALL, "--module", str(source)],
         stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
     )  # fmt: skip
     assert judge.stdout is not None
     for line in judge.stdout:
-        if line.startswith("Running Part 1"):
+        if line.startswith("Running Part"):
             break
     time.sleep(3)  # it imports torch and enters the endless loop meanwhile; if not, the test is only easier
     children = [pid for pid in os.listdir("/proc") if pid.isdigit() and parent_of(int(pid)) == judge.pid]
