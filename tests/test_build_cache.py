@@ -1,0 +1,130 @@
+"""The build's cache: what an entry depends on, and that kills, races and pruning do it no harm."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from building import PUBLISHED, one_function, write
+from conftest import ROOT
+
+from grader import objectcache, toolchain
+from grader.build import build, precompile
+
+
+def test_an_unchanged_source_compiles_nothing(tmp_path: Path) -> None:
+    first, again = build(PUBLISHED), build(PUBLISHED)
+    assert again.cached and again.cpu_s == 0 and again.object_path == first.object_path
+    copied = write(tmp_path, PUBLISHED.read_text())
+    assert build(copied).key == first.key
+    assert build(write(tmp_path, PUBLISHED.read_text() + "// changed\n")).key != first.key
+
+
+def test_key_covers_what_decides_the_object(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from grader import build as module
+
+    source = write(tmp_path, one_function("return t;"))
+    tools = toolchain.toolchain()
+    keys = [module._recipe(source, *variant).key() for variant in VARIANTS]
+    for changed in (replace(tools, torch_version="0"), replace(tools, compiler_version="0")):
+        monkeypatch.setattr(module, "toolchain", lambda changed=changed: changed)
+        keys.append(module._recipe(source, (), {}, False).key())
+    monkeypatch.setattr(module, "_shim_contents", lambda: [b"other shim"])
+    keys.append(module._recipe(source, (), {}, False).key())
+    (tmp_path / "module.ispc").write_text("")
+    keys.append(module._recipe(source, (), {}, False).key())
+    assert len(set(keys)) == len(keys)
+
+
+VARIANTS = (
+    ((), {}, False),
+    (("-O2",), {}, False),
+    ((), {"TILE_SIZE": "8"}, False),
+    ((), {"TILE_SIZE": "16"}, False),
+    ((), {}, True),
+)
+
+BUILD_ONCE = """
+import sys
+from pathlib import Path
+sys.path.insert(0, sys.argv[1])
+from grader.build import build
+made = build(Path(sys.argv[2]), cache=Path(sys.argv[3]))
+print(made.ok, made.cached, made.object_path, flush=True)
+"""
+
+
+@pytest.fixture
+def warm_cache(tmp_path: Path) -> Path:
+    """A cache of its own that shares nothing but the precompiled header, to save its making."""
+    precompile()
+    cache = tmp_path / "cache"
+    (cache / "headers").mkdir(parents=True)
+    for entry in (toolchain.cache_root() / "headers").iterdir():
+        if entry.is_dir():
+            (cache / "headers" / entry.name).symlink_to(entry)
+    return cache
+
+
+def _start(source: Path, cache: Path) -> subprocess.Popen[str]:
+    arguments = [sys.executable, "-c", BUILD_ONCE, str(ROOT), str(source), str(cache)]
+    return subprocess.Popen(arguments, stdout=subprocess.PIPE, text=True)
+
+
+def test_a_killed_build_leaves_nothing_that_hangs_the_next(tmp_path: Path, warm_cache: Path) -> None:
+    source = write(tmp_path, one_function("return t;"))
+    process = _start(source, warm_cache)
+    work = warm_cache / "work"
+    while not (work.exists() and any(place.glob("module.cpp") for place in work.iterdir())):
+        assert process.poll() is None
+        time.sleep(0.01)
+    os.kill(process.pid, signal.SIGKILL)
+    assert process.wait() == -signal.SIGKILL
+    assert not any((warm_cache / "objects").glob("*")) if (warm_cache / "objects").exists() else True
+    made = build(source, cache=warm_cache)
+    assert made.ok and not made.cached and made.object_path.exists()
+
+
+def test_two_builds_at_once_do_not_disturb_each_other(tmp_path: Path, warm_cache: Path) -> None:
+    source = write(tmp_path, one_function("return t;"))
+    processes = [_start(source, warm_cache) for _ in range(2)]
+    replies = [process.communicate()[0].split() for process in processes]
+    assert [reply[0] for reply in replies] == ["True", "True"]
+    assert replies[0][2] == replies[1][2] and Path(replies[0][2]).exists()
+    assert not any((warm_cache / "work").iterdir())
+    assert len(list((warm_cache / "objects").iterdir())) == 1
+
+
+def test_pruning_keeps_what_was_used_last_and_what_is_young(tmp_path: Path) -> None:
+    folder = tmp_path / "objects"
+    folder.mkdir()
+    for age in range(6):
+        (folder / f"{age}.so").write_bytes(b"x" * 100)
+        os.utime(folder / f"{age}.so", times=(time.time() - 1000 * age - 10,) * 2)
+    left = tmp_path / "work" / "killed"
+    left.mkdir(parents=True)
+    os.utime(left, times=(0, 0))
+    names = lambda: sorted(path.stem for path in folder.iterdir())  # noqa: E731
+    objectcache.prune(tmp_path, max_bytes=10_000, max_entries=4, min_age_s=1e6)
+    assert len(names()) == 6
+    objectcache.prune(tmp_path, max_bytes=10_000, max_entries=4, min_age_s=1)
+    assert names() == ["0", "1", "2", "3"] and not left.exists()
+    assert objectcache.touch(folder / "3.so") and not objectcache.touch(folder / "5.so")
+    objectcache.prune(tmp_path, max_bytes=250, max_entries=4, min_age_s=1)
+    assert names() == ["0", "3"]
+
+
+def test_pruning_at_once_from_many_threads(tmp_path: Path) -> None:
+    (tmp_path / "objects").mkdir()
+    for k in range(60):
+        (tmp_path / "objects" / f"{k}.so").write_bytes(b"x")
+    with ThreadPoolExecutor(8) as pool:
+        list(pool.map(lambda _: objectcache.prune(tmp_path, max_entries=10, min_age_s=-1), range(16)))
+    assert len(list((tmp_path / "objects").iterdir())) == 10

@@ -1,0 +1,137 @@
+"""What a student reads of a compiler: few lines, in his own file, with advice, whatever the compiler said."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+from building import one_function, write
+
+from grader import diagnostics
+from grader.build import build, precompile
+from grader.hints import hint_for
+from grader.sandbox import Finished
+
+
+@pytest.mark.parametrize(
+    ("text", "line", "error", "hint"),
+    [
+        (one_function("  int a = 3\n  return t;"), 4, "expected ',' or ';'", "line above"),
+        (one_function("  return t"), 3, "expected ';'", "semicolon"),
+        (one_function("  int i = 0;\n  twoDimRaed(i);\n  return t;"), 4, "not declared", "'twoDimRead'"),
+        (
+            one_function("  return t * read(0, n);", "float read(int &x, int n) { return x + n; }\n"),
+            4,
+            "cannot bind non-const lvalue",
+            "takes only a variable",
+        ),
+        (
+            one_function(
+                "  twoDimRead(n, n);\n  return t;", "float twoDimRead(int t, int x, int y) { return 0; }\n"
+            ),
+            4,
+            "too few arguments",
+            "(tensor, x, y, sizeX)",
+        ),
+        (one_function("  return t;", "half(float x) { return x / 2; }\n"), 2, "", "needs its type"),
+        (one_function("  return t;", "#include <attention.hpp>\n"), 2, "attention.hpp", "no such header"),
+        (one_function("  return t;", '#include "module_ispc.h"\n'), 2, "module_ispc.h", "'ispc' on the PATH"),
+        (one_function("  int n = 3;\n  int k = 1;\n  float k = 2;\n  return t;"), 3, "shadows|redecl", ""),
+        (one_function("  for (;;) {\n  return t;"), 6, "inside another block", "never closed"),
+        (
+            one_function("  float x = t[0];\n  return t;"),
+            3,
+            "cannot convert 'at::Tensor' to 'float'",
+            "data_ptr",
+        ),
+        (
+            one_function("  helper(n);\n  return t;", "void helper(int);\n"),
+            0,
+            r"undefined function: helper\(int\)",
+            "body",
+        ),
+    ],
+)
+def test_diagnostics(tmp_path: Path, text: str, line: int, error: str, hint: str) -> None:
+    made = build(write(tmp_path, text))
+    assert not made.ok and made.object_path is None
+    lines = made.diagnostics.splitlines()
+    assert 1 <= len(lines) <= 15 and str(tmp_path) not in made.diagnostics and "shim" not in made.diagnostics
+    assert re.search(error, lines[0]), made.diagnostics
+    if line:
+        assert lines[0].startswith(f"module.cpp:{line}: error: "), made.diagnostics
+        assert text.split("\n")[line - 1].strip() in lines[1] and lines[2].strip().endswith("^")
+    assert hint in made.diagnostics
+
+
+def test_messages_use_the_name_of_the_students_file(tmp_path: Path) -> None:
+    source = write(tmp_path, one_function("  return t")).rename(tmp_path / "ada.cpp")
+    assert build(source).diagnostics.startswith("ada.cpp:3: error: expected ';'")
+
+
+def test_errors_inside_headers_show_the_students_line() -> None:
+    gcc = """In file included from /usr/include/c++/12/vector:66,
+                 from /x/torch/extension.h:3:
+/usr/include/c++/12/bits/stl_uninitialized.h: In instantiation of 'constexpr bool std::__check() [with T = int&]':
+/usr/include/c++/12/bits/stl_vector.h:558:7:   required from 'std::vector<T>::vector(const T&)'
+module.cpp:7:21:   required from here
+/usr/include/c++/12/bits/stl_uninitialized.h:90:63: error: static assertion failed: result type must be constructible
+   90 |       static_assert(is_constructible<_ValueType, _Tp>::value,
+"""
+    clang = """/usr/include/c++/v1/vector:558:7: error: static assertion failed: must be constructible
+module.cpp:7:21: note: in instantiation of member function 'std::vector<int>::vector' requested here
+"""
+    source = "\n" * 6 + "  std::vector<float> v(strings);\n"
+    for output in (gcc, clang):
+        told = diagnostics.explain(_failed(output), {"module.cpp": source}, timeout_s=5)
+        assert told.startswith("module.cpp:7: error: static assertion failed") and "v(strings);" in told
+        assert "noticed inside the header" in told
+
+
+def _failed(output: str, returncode: int = 1, timed_out: bool = False) -> Finished:
+    return Finished(returncode, output.encode(), 1.0, 1.0, timed_out)
+
+
+def test_limits_have_their_own_line() -> None:
+    sources = {"module.cpp": ""}
+    assert "stopped after 7 s" in diagnostics.explain(_failed("", -9, True), sources, timeout_s=7)
+    out = _failed("cc1plus: out of memory allocating 65536 bytes after a total of 1 bytes\n")
+    assert "4 GB" in diagnostics.explain(out, sources, timeout_s=7)
+    assert "g++: fatal" in diagnostics.explain(_failed("g++: fatal\n"), sources, timeout_s=7)
+
+
+def test_an_endless_expansion_is_stopped(tmp_path: Path) -> None:
+    precompile()
+    bomb = """template <long D, long K> struct Twice {
+  static constexpr int value = Twice<D - 1, 2 * K>::value + Twice<D - 1, 2 * K + 1>::value;
+};
+template <long K> struct Twice<0, K> { static constexpr int value = 1; };
+"""
+    made = build(write(tmp_path, one_function("  return t * Twice<60, 0>::value;", bomb)), timeout_s=3)
+    assert not made.ok and made.path == "light"
+    assert "stopped after 3 s" in made.diagnostics and "template" in made.diagnostics
+
+
+def test_control_characters_are_made_harmless() -> None:
+    source = "int a = \x1b[31m\u202e;\n"
+    told = diagnostics.explain(
+        _failed("module.cpp:1:9: error: stray '\x1b' in program\n"), {"module.cpp": source}, timeout_s=1
+    )
+    assert "\x1b" not in told and "\u202e" not in told and "module.cpp:1" in told
+
+
+def test_long_messages_and_lines_are_bounded() -> None:
+    deep = "std::vector<std::map<std::pair<int, std::vector<float, std::allocator<float> > >, int> >" * 30
+    source = "x" * 5000 + "\n"
+    told = diagnostics.explain(
+        _failed(f"module.cpp:1:3000: error: no {deep}\n" * 40), {"module.cpp": source}, timeout_s=1
+    )
+    assert len(told.splitlines()) <= 15 and max(map(len, told.splitlines())) <= 310
+    assert "39 more errors" in told
+
+
+def test_type_names_are_written_as_people_do() -> None:
+    text = "cannot convert 'std::vector<float, std::allocator<float> >' to 'std::__cxx11::basic_string<char>'"
+    assert diagnostics.simplify(text) == "cannot convert 'std::vector<float>' to 'std::string'"
+    assert hint_for("something new", 1, "") == ""

@@ -1,0 +1,158 @@
+"""grader.measure: the order of calls, and when a measurement ends early or late. No clock is read."""
+
+from __future__ import annotations
+
+import itertools
+import random
+from dataclasses import replace
+from math import exp
+
+import pytest
+from made_up_rounds import CPU, noisy_rounds, rounds_of, steady
+
+from grader.measure import (
+    Round,
+    Sample,
+    TimePolicy,
+    compare,
+    coverage,
+    enough,
+    judge,
+    sequential,
+)
+
+
+class Kernel:
+    """A callable of known duration that notes its calls in a log shared with the other side."""
+
+    def __init__(self, name: str, ms: float, log: list[str]) -> None:
+        self.name, self.ms, self.log = name, ms, log
+
+    def __call__(self) -> Sample:
+        self.log.append(self.name)
+        return steady(self.ms)
+
+
+def played(ratio: float, policy: TimePolicy, ms: float = 100.0, warmup: int = 1):
+    log: list[str] = []
+    timing = compare(Kernel("A", ms, log), Kernel("B", ratio * ms, log), policy, warmup)
+    return timing, "".join(log)
+
+
+def test_calls_alternate_after_the_warmup() -> None:
+    timing, calls = played(1.5, CPU, warmup=2)
+    assert calls == "ABAB" + "ABBABAAB" * 4
+    assert (timing.rounds, timing.verdict) == (8, "slow")
+
+
+def test_three_rounds_within_the_allowance_are_an_early_pass() -> None:
+    timing, _ = played(1.0, CPU)
+    assert (timing.rounds, timing.verdict, timing.flags) == (3, "pass", ())
+    assert timing.ratio_confidence == coverage(3, 1) == 0.75
+
+
+def test_an_early_pass_forgives_one_round_of_six() -> None:
+    def ends(ratios: list[float]) -> int | None:
+        return next((n for n in range(1, 8) if enough(rounds_of(ratios)[:n], CPU)), None)
+
+    assert ends([1.0, 1.2, 1.0, 1.0, 1.0, 1.0, 1.0]) == 6
+    assert ends([1.2, 1.2, 1.0, 1.0, 1.0, 1.0, 1.0]) is None
+    assert ends([1.0, 1.0, 1.0, 1.2, 1.2, 1.2, 1.2]) == 3
+
+
+def test_how_often_a_student_at_the_allowance_passes_early() -> None:
+    passed = 0
+    for outcome in itertools.product((0.9, 1.2), repeat=7):
+        rounds = rounds_of(list(outcome))
+        passed += any(enough(rounds[:n], CPU) for n in range(1, 8))
+    assert passed / 2**7 == 11 / 64
+
+
+def test_no_early_pass_for_a_kernel_that_sleeps() -> None:
+    busy, sleeping = Sample(0.1, 0.1), Sample(0.5, 0.1)
+    rounds = [Round((busy, busy), (sleeping, sleeping))] * 8
+    assert not any(enough(rounds[:n], CPU) for n in range(1, 8))
+    assert judge(rounds, CPU).flags == ("wall_ceiling",)
+    unsteady = [*rounds[:1], *[Round((busy, busy), (busy, busy))] * 7]
+    assert not any(enough(unsteady[:n], CPU) for n in range(1, 6))
+
+
+def test_an_early_end_is_never_a_fail_within_budget() -> None:
+    rng = random.Random(11)
+    timings = [sequential(noisy_rounds(rng, lambda r: exp(r.gauss(0, 0.05)), 1.15), CPU) for _ in range(300)]
+    assert {timing.verdict for timing in timings} == {"pass", "slow"}
+    assert all(timing.rounds >= CPU.min_rounds for timing in timings if timing.verdict == "slow")
+
+
+def test_an_undecided_student_gets_every_round() -> None:
+    timing, calls = played(1.1, replace(CPU, budget_s=None))
+    assert (timing.rounds, timing.flags) == (24, ("undecided",))
+    assert len(calls) == 2 + 4 * 24
+
+
+def test_what_is_not_graded_is_measured_in_three_rounds() -> None:
+    assert all(played(ratio, replace(CPU, graded=False))[0].rounds == 3 for ratio in (0.5, 1.1, 30.0))
+
+
+def test_an_early_fail_needs_a_tight_budget() -> None:
+    # A round of a 30 times slower kernel takes 6.2 s: eight take 49.6 s.
+    assert played(30.0, replace(CPU, budget_s=40))[0].rounds == 4
+    assert played(30.0, replace(CPU, budget_s=60))[0].rounds == 8
+    assert played(30.0, replace(CPU, budget_s=None))[0].rounds == 8
+    assert all(played(30.0, replace(CPU, budget_s=b))[0].verdict == "slow" for b in (1, 40, 60))
+
+
+def test_below_the_margin_no_budget_cuts_the_first_look_short() -> None:
+    timing, _ = played(2.0, replace(CPU, budget_s=0.1))
+    assert (timing.rounds, timing.verdict) == (8, "slow")
+    assert played(0.4, replace(CPU, budget_s=0.1))[0].rounds == 3
+
+
+def test_early_verdicts_do_not_rest_on_the_interval() -> None:
+    timing = judge(rounds_of([1.5] * 4), CPU)
+    assert (timing.verdict, timing.flags) == ("pass", ("undecided",))
+
+
+def test_out_of_budget_stops_at_a_look_without_a_fail() -> None:
+    timing, _ = played(1.1, replace(CPU, budget_s=4.0))
+    assert (timing.rounds, timing.verdict, timing.flags) == (8, "pass", ("undecided",))
+
+
+def test_an_alternating_kernel_cannot_hide_behind_the_budget() -> None:
+    ratios = [1.0, 40.0, 40.0, 40.0] * 2
+    rounds = rounds_of(ratios)
+    policy = replace(CPU, budget_s=1.0)
+    assert not any(enough(rounds[:n], policy) for n in range(1, 8))
+
+
+def test_what_a_call_raises_is_the_callers() -> None:
+    def crash() -> Sample:
+        raise RuntimeError("the runner died")
+
+    with pytest.raises(RuntimeError, match="the runner died"):
+        compare(Kernel("A", 1.0, []), crash, CPU)
+
+
+def test_a_source_that_ends_gives_no_verdict() -> None:
+    with pytest.raises(ValueError, match="after 5 rounds"):
+        sequential(rounds_of([1.5] * 5), CPU)
+    with pytest.raises(ValueError, match="without a round"):
+        judge([], CPU)
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"clock": "sun"},
+        {"min_rounds": 6},
+        {"max_rounds": 7},
+        {"allowance_ratio": 0.9},
+        {"allowance_ms": -1.0},
+        {"wall_ceiling": 0.5},
+        {"fit_low": 1.1},
+        {"fit_high": 0.9},
+    ],
+)
+def test_a_policy_that_makes_no_sense_is_refused(wrong: dict[str, object]) -> None:
+    with pytest.raises(ValueError):
+        TimePolicy(**{"clock": "cpu", **wrong})

@@ -1,0 +1,111 @@
+"""A build with sanitizers names the student's own line for each kind of fault, and nothing for a call without one."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from building import HEAD, write
+from conftest import ROOT
+
+from grader import sanitize
+from grader.build import build
+
+FAULTY = (
+    HEAD
+    + """#include <vector>
+inline float twoDimRead(std::vector<float> &t, int x, int y, int w) {
+  return t[x * w + y];
+}
+torch::Tensor tensor_write(torch::Tensor q, int n) {
+  auto out = at::zeros({n});
+  float *p = out.data_ptr<float>();
+  for (int i = 0; i <= n; i++)
+    p[i] = 1.0f;
+  return out;
+}
+float input_read(torch::Tensor q, int n) {
+  return q.data_ptr<float>()[n];
+}
+float vector_read(torch::Tensor q, int n) {
+  std::vector<float> v(n);
+  float s = 0;
+  for (int i = 0; i <= n; i++)
+    s += twoDimRead(v, 0, i, n);
+  return s;
+}
+int overflow(torch::Tensor q, int n) {
+  int x = 2147483647;
+  x += n;
+  return x;
+}
+int fine(torch::Tensor q, int n) { return n; }
+PYBIND11_MODULE(TORCH_EXTENSION_NAME, m) {
+  m.def("tensor_write", &tensor_write);
+  m.def("input_read", &input_read);
+  m.def("vector_read", &vector_read);
+  m.def("overflow", &overflow);
+  m.def("fine", &fine);
+}
+"""
+)
+#: One process for all: each fault in a child of its own, so that torch is imported under the sanitizer only once.
+CALL_EACH = """
+import os, sys
+sys.path.insert(0, sys.argv[1])
+import torch
+from grader.runner import CallFailed, StudentObject
+loaded = StudentObject(sys.argv[2])
+for name in loaded.names:
+    child = os.fork()
+    if child == 0:
+        os.dup2(1, 2)
+        print("CALL", name, flush=True)
+        loaded.prepare(name, [torch.ones(100), 100])()
+        print("SURVIVED", flush=True)
+        os._exit(0)
+    os.waitpid(child, 0)
+"""
+
+
+@pytest.fixture(scope="module")
+def faults(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, dict[str, str]]:
+    source = write(tmp_path_factory.mktemp("faulty"), FAULTY)
+    made = build(source, sanitize=True)
+    assert (made.ok, made.path) == (True, "light"), made.diagnostics
+    told = subprocess.run(
+        [sys.executable, "-c", CALL_EACH, str(ROOT), str(made.object_path)],
+        env={**os.environ, **sanitize.environment(made)},
+        capture_output=True,
+        text=True,
+    ).stdout
+    return source, {part.split("\n", 1)[0].strip(): part for part in told.split("CALL ")[1:]}
+
+
+@pytest.mark.parametrize(
+    ("name", "kind", "quoted"),
+    [
+        ("tensor_write", "heap-buffer-overflow write", ["p[i] = 1.0f;"]),
+        ("input_read", "heap-buffer-overflow read", ["return q.data_ptr<float>()[n];"]),
+        ("vector_read", "vector index", ["return t[x * w + y];", "s += twoDimRead(v, 0, i, n);"]),
+        ("overflow", "undefined behaviour", ["x += n;"]),
+    ],
+)
+def test_sanitizers_name_the_students_own_line(
+    faults: tuple[Path, dict[str, str]], name: str, kind: str, quoted: list[str]
+) -> None:
+    source, told = faults
+    found = sanitize.report(told[name], source)
+    assert found is not None and found.kind == kind, told[name]
+    assert [frame.text for frame in found.frames] == quoted
+    assert source.read_text().split("\n")[found.frames[0].line - 1].strip() == quoted[0]
+    if "overflow " in kind:
+        assert "index 100 of an array of 100 floats" in found.message
+
+
+def test_a_fault_free_call_has_no_report(faults: tuple[Path, dict[str, str]]) -> None:
+    source, told = faults
+    assert "SURVIVED" in told["fine"] and sanitize.report(told["fine"], source) is None
