@@ -10,3 +10,9 @@ _ACCESSOR = ("indices", "some_indices")
 #: Each oracle of `grader.oracle` with the distributions of `grader.cases` that give it what it needs.
 DISTRIBUTIONS_OF = {"attention": _ATTENTION, "read4d": _ACCESSOR, "write4d": _ACCESSOR}
 DISTRIBUTIONS = tuple(dict.fromkeys(name for names in DISTRIBUTIONS_OF.values() for name in names))
+
+
+def timed_distribution(oracle: str) -> str:
+    """What the inputs of timed calls are like: "random" where the oracle takes it, else the first that it takes."""
+    taken = DISTRIBUTIONS_OF[oracle]
+    return "random" if "random" in taken else taken[0]

@@ -82,10 +82,11 @@ class TimedInputs:
         """One timed call of either side. Raises Faulty when the student's output is wrong or missing."""
         from grader.cases import make_inputs
         from grader.measure import Sample
+        from grader.names import timed_distribution
 
         marker, part, shape = self.marker, self.marker.part, self.marker.shape
         self.calls += 1
-        inputs = make_inputs("random", shape, derive(self.seed, "inputs", self.calls))
+        inputs = make_inputs(timed_distribution(part.oracle), shape, derive(self.seed, "inputs", self.calls))
         call = session.call(binding.request(part, shape, inputs, reference=is_reference))
         if is_reference:
             marker.refuse_failed_reference(call)
