@@ -60,17 +60,22 @@ def prebuilt(scratch: Path, given: Sequence[Path], say: Callable[[str], None]) -
     folder.mkdir()
     made = [library.build_prebuilt(folder, *place, compiler) for place, compiler in compilers.items()]
     libraries = {path.name: path.read_bytes() for path in made}
+    libraries |= given_libraries(given)
+    say(f"reference libraries: {', '.join(sorted(libraries))}")
+    return libraries
+
+
+def given_libraries(given: Sequence[Path]) -> dict[str, bytes]:
+    """Libraries that were made on other machines, by file name. Raises UsageError for a name that is none of them."""
     for path in given:
-        if not path.name.startswith("libgpt149_ref-"):
+        if not path.name.startswith(f"{library.STEM}-"):
             raise UsageError(
                 f"--reference {path}: a library is called as `python -m module_ref_stub` calls it"
             )
-        try:
-            libraries[path.name] = path.read_bytes()
-        except OSError as error:
-            raise UsageError(f"--reference: cannot read {path}: {error.strerror}") from error
-    say(f"reference libraries: {', '.join(sorted(libraries))}")
-    return libraries
+    try:
+        return {path.name: path.read_bytes() for path in given}
+    except OSError as error:
+        raise UsageError(f"--reference: cannot read {error.filename}: {error.strerror}") from error
 
 
 def _write(out: Path, made: Mapping[str, bytes], say: Callable[[str], None]) -> tuple[Path, Path]:

@@ -115,6 +115,8 @@ def earns_nothing(parts: Mapping[str, Mapping[str, Any]], whose: str) -> None:
             raise Unproved(
                 f"{whose} is {part['verdict']} on {name}: it must compile, and be wrong: {_why(part)}"
             )
+        if part["max_points"] > 0 and NOT_WRITTEN not in _why(part):
+            raise Unproved(f"{whose} is not told on {name} that it is {NOT_WRITTEN}, but: {_why(part)}")
 
 
 def earns_all(parts: Mapping[str, Mapping[str, Any]], whose: str) -> None:
