@@ -38,6 +38,13 @@ def some_run() -> Run:
     return Run("2025-01-01T00:00:00+00:00", "a.yaml", "a", "a", "k", 1, True, "D", 2)
 
 
+def holding(script: str, folder: Path) -> tuple[subprocess.Popen[bytes], str]:
+    """A process that holds something in `folder`, and the line that it says once it does."""
+    holder = subprocess.Popen([sys.executable, "-c", script, str(folder)], stdout=subprocess.PIPE, cwd=ROOT)
+    assert holder.stdout is not None
+    return holder, holder.stdout.readline().decode().strip()
+
+
 def test_ledger_gives_back_what_was_written_and_the_last_record_counts(tmp_path: Path) -> None:
     assert ledger.read(tmp_path) == ledger.History()
     entries = (Entry("ada", "Ada"), Entry("bob", "=1+1", ("b@x.org",), "2025-01-01T00:00:00+00:00", True))
@@ -75,9 +82,8 @@ def test_one_writer_at_a_time_and_a_dead_one_leaves_no_lock_and_no_scratch(tmp_p
         "with ledger.hold(Path(sys.argv[1])) as book:\n"
         "    (book.scratch / 'file').write_text('x'); print(book.scratch, flush=True); time.sleep(60)\n"
     )
-    holder = subprocess.Popen([sys.executable, "-c", script, str(tmp_path)], stdout=subprocess.PIPE, cwd=ROOT)
-    assert holder.stdout is not None
-    scratch = Path(holder.stdout.readline().decode().strip())
+    holder, said = holding(script, tmp_path)
+    scratch = Path(said)
     with (
         pytest.raises(UsageError, match=f"in use by another run .process {holder.pid}."),
         ledger.hold(tmp_path),
@@ -132,8 +138,8 @@ def test_killed_process_gives_the_machine_back(tmp_path: Path) -> None:
         "slot = Slot(Path(sys.argv[1]))\n"
         "with slot.shared(), slot.exclusive():\n    print('alone', flush=True); time.sleep(60)\n"
     )
-    holder = subprocess.Popen([sys.executable, "-c", script, str(tmp_path)], stdout=subprocess.PIPE, cwd=ROOT)
-    assert holder.stdout is not None and holder.stdout.readline() == b"alone\n"
+    holder, said = holding(script, tmp_path)
+    assert said == "alone"
     entered = threading.Event()
 
     def enter() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import struct
+from collections.abc import Callable
 
 import pytest
 
@@ -13,6 +14,13 @@ from grader.sandbox.seccomp import ALLOW, ERRNO, KILL, MACHINES, compiler_filter
 EPERM, ENOSYS = ERRNO | errno.EPERM, ERRNO | errno.ENOSYS
 OWN_PID = 4711
 CLONE_VM, CLONE_VFORK, NEW_USER = 0x100, 0x4000, 0x10000000
+TABLES = (
+    seccomp.ALLOWED,
+    seccomp.STARTS_PROCESSES,
+    seccomp.REACHES_OUT,
+    seccomp.REFUSED,
+    seccomp.BY_ARGUMENT,
+)
 SETOWN, GETFL, TCGETS, TIOCSTI = 8, 3, 0x5401, 0x5412
 
 
@@ -44,67 +52,57 @@ def machine(request: pytest.FixtureRequest) -> str:
 
 
 def call(machine: str, name: str) -> int:
-    tables = (
-        seccomp.ALLOWED,
-        seccomp.STARTS_PROCESSES,
-        seccomp.REACHES_OUT,
-        seccomp.REFUSED,
-        seccomp.BY_ARGUMENT,
-    )
-    return next(found[name] for table in tables if name in (found := numbers(table, MACHINES[machine])))
+    return next(found[name] for table in TABLES if name in (found := numbers(table, MACHINES[machine])))
+
+
+#: What each may do and what not: a call, its arguments, and the kernel's answer.
+RUNNER = [
+    ("read", (), ALLOW),
+    ("futex", (), ALLOW),
+    ("execve", (), KILL),
+    ("socket", (2, 1, 0), KILL),
+    ("clone3", (), ENOSYS),
+    ("clone", (CLONE_VM | seccomp.CLONE_THREAD,), ALLOW),
+    ("clone", (CLONE_VM | CLONE_VFORK,), KILL),
+    ("kill", (OWN_PID, 9), ALLOW),
+    ("kill", (OWN_PID + 1, 9), KILL),
+    ("kill", (0xFFFFFFFF, 9), KILL),
+    ("tgkill", (OWN_PID, 5, 6), ALLOW),
+    ("tgkill", (1, 1, 9), KILL),
+    ("fcntl", (3, GETFL), ALLOW),
+    ("fcntl", (3, SETOWN, 1), EPERM),
+    ("ioctl", (0, TCGETS), ALLOW),
+    ("ioctl", (0, TIOCSTI), EPERM),
+    ("prlimit64", (0, 9), ALLOW),
+    ("prlimit64", (1, 9), EPERM),
+    ("prctl", (15,), ALLOW),
+    ("prctl", (1, 0), EPERM),
+    ("memfd_create", (), EPERM),
+    ("perf_event_open", (), EPERM),
+]
+COMPILER = [
+    ("execve", (), ALLOW),
+    ("clone", (CLONE_VM | CLONE_VFORK,), ALLOW),
+    ("clone", (NEW_USER,), EPERM),
+    ("socket", (2, 1, 0), EPERM),
+    ("setsid", (), EPERM),
+    ("ptrace", (), EPERM),
+    ("openat", (), ALLOW),
+]
 
 
 @pytest.mark.parametrize(
-    ("name", "arguments", "expected"),
-    [
-        ("read", (), ALLOW),
-        ("futex", (), ALLOW),
-        ("execve", (), KILL),
-        ("socket", (2, 1, 0), KILL),
-        ("clone3", (), ENOSYS),
-        ("clone", (CLONE_VM | seccomp.CLONE_THREAD,), ALLOW),
-        ("clone", (CLONE_VM | CLONE_VFORK,), KILL),
-        ("kill", (OWN_PID, 9), ALLOW),
-        ("kill", (OWN_PID + 1, 9), KILL),
-        ("kill", (0xFFFFFFFF, 9), KILL),
-        ("tgkill", (OWN_PID, 5, 6), ALLOW),
-        ("tgkill", (1, 1, 9), KILL),
-        ("fcntl", (3, GETFL), ALLOW),
-        ("fcntl", (3, SETOWN, 1), EPERM),
-        ("ioctl", (0, TCGETS), ALLOW),
-        ("ioctl", (0, TIOCSTI), EPERM),
-        ("prlimit64", (0, 9), ALLOW),
-        ("prlimit64", (1, 9), EPERM),
-        ("prctl", (15,), ALLOW),
-        ("prctl", (1, 0), EPERM),
-        ("memfd_create", (), EPERM),
-        ("perf_event_open", (), EPERM),
-    ],
+    ("built", "name", "arguments", "expected"),
+    [(runner_filter, *row) for row in RUNNER] + [(compiler_filter, *row) for row in COMPILER],
 )
-def test_runner_may_compute_and_no_more(
-    machine: str, name: str, arguments: tuple[int, ...], expected: int
+def test_runner_may_compute_and_compiler_start_its_parts_and_no_more(
+    machine: str,
+    built: Callable[[str], seccomp.Filter | None],
+    name: str,
+    arguments: tuple[int, ...],
+    expected: int,
 ) -> None:
-    program = runner_filter(machine)
-    assert program is not None
-    assert verdict(program, machine, call(machine, name), *arguments) == expected
-
-
-@pytest.mark.parametrize(
-    ("name", "arguments", "expected"),
-    [
-        ("execve", (), ALLOW),
-        ("clone", (CLONE_VM | CLONE_VFORK,), ALLOW),
-        ("clone", (NEW_USER,), EPERM),
-        ("socket", (2, 1, 0), EPERM),
-        ("setsid", (), EPERM),
-        ("ptrace", (), EPERM),
-        ("openat", (), ALLOW),
-    ],
-)
-def test_compiler_may_start_its_parts(
-    machine: str, name: str, arguments: tuple[int, ...], expected: int
-) -> None:
-    program = compiler_filter(machine)
+    program = built(machine)
     assert program is not None
     assert verdict(program, machine, call(machine, name), *arguments) == expected
 
@@ -118,14 +116,7 @@ def test_other_instruction_sets_and_later_calls_are_no_way_out(machine: str) -> 
 
 
 def test_every_call_has_one_verdict(machine: str) -> None:
-    tables = (
-        seccomp.ALLOWED,
-        seccomp.STARTS_PROCESSES,
-        seccomp.REACHES_OUT,
-        seccomp.REFUSED,
-        seccomp.BY_ARGUMENT,
-    )
-    listed = [number for table in tables for number in numbers(table, MACHINES[machine]).values()]
+    listed = [number for table in TABLES for number in numbers(table, MACHINES[machine]).values()]
     assert len(listed) == len(set(listed))
 
 

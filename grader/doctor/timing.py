@@ -32,6 +32,11 @@ def findings(host: Host, sleep: Callable[[float], None] = time.sleep) -> Iterato
     yield from _disks(host)
 
 
+def _either(fine: bool, told: str, trouble: str, why: str, advice: str) -> Finding:
+    """What a look at one fact gives: `told` if all is well, else the trouble, why it is one, and what to do."""
+    return Finding("ok", told) if fine else Finding("warn", trouble, why, advice)
+
+
 def _cores(host: Host) -> Finding:
     count = len(host.cpus)
     if count == 0 or count >= host.threads:
@@ -57,12 +62,10 @@ def _quota(host: Host) -> Finding | None:
     limit = min((share for share in _shares(host)), default=None)
     if limit is None:
         return None
-    level = "warn" if limit < max(len(host.cpus), 1) else "ok"
     told = f"the control group allows {limit:.3g} cores of CPU time"
-    if level == "ok":
-        return Finding("ok", told)
-    return Finding(
-        "warn",
+    return _either(
+        limit >= max(len(host.cpus), 1),
+        told,
         told,
         "a group that has used up its share is stopped for the rest of each tenth of a second: wall times jump",
         "start the container without a CPU quota (docker: no --cpus; use --cpuset-cpus)",
@@ -93,10 +96,9 @@ def _smt(host: Host) -> Finding | None:
     active = host.number("/sys/devices/system/cpu/smt/active")
     if active is None:
         return None
-    if active == 0:
-        return Finding("ok", "no simultaneous multithreading")
-    return Finding(
-        "warn",
+    return _either(
+        active == 0,
+        "no simultaneous multithreading",
         "simultaneous multithreading is on",
         "two hardware threads share one core's units: a neighbour changes CPU times by a third",
         "echo off > /sys/devices/system/cpu/smt/control (as root, while grading)",
@@ -107,10 +109,9 @@ def _governor(host: Host) -> Finding | None:
     governors = set(host.glob("/sys/devices/system/cpu/cpu[0-9]*/cpufreq/scaling_governor"))
     if not governors:
         return None
-    if governors == {"performance"}:
-        return Finding("ok", "frequency governor: performance")
-    return Finding(
-        "warn",
+    return _either(
+        governors == {"performance"},
+        "frequency governor: performance",
         f"frequency governor: {', '.join(sorted(governors))}",
         "the clock changes with the load, so short kernels run at a lower frequency than long ones",
         "cpupower frequency-set -g performance",
@@ -122,17 +123,16 @@ def _boost(host: Host) -> Finding | None:
     no_turbo = host.number("/sys/devices/system/cpu/intel_pstate/no_turbo")
     if boost is None and no_turbo is None:
         return None
-    if boost == 1 or no_turbo == 0:
-        intel = no_turbo == 0
-        return Finding(
-            "warn",
-            "turbo frequencies are on",
-            "one busy core is faster than many, and a hot one slower: serial and parallel times drift",
-            "echo 1 > /sys/devices/system/cpu/intel_pstate/no_turbo"
-            if intel
-            else "echo 0 > /sys/devices/system/cpu/cpufreq/boost",
-        )
-    return Finding("ok", "turbo frequencies are off")
+    intel = no_turbo == 0
+    return _either(
+        boost != 1 and not intel,
+        "turbo frequencies are off",
+        "turbo frequencies are on",
+        "one busy core is faster than many, and a hot one slower: serial and parallel times drift",
+        "echo 1 > /sys/devices/system/cpu/intel_pstate/no_turbo"
+        if intel
+        else "echo 0 > /sys/devices/system/cpu/cpufreq/boost",
+    )
 
 
 def _load(host: Host) -> Finding | None:
@@ -140,10 +140,9 @@ def _load(host: Host) -> Finding | None:
     if not words:
         return None
     load, cores = float(words[0]), max(len(host.cpus), 1)
-    if load <= LOAD_PER_CORE * cores:
-        return Finding("ok", f"load {load:.2f}")
-    return Finding(
-        "warn",
+    return _either(
+        load <= LOAD_PER_CORE * cores,
+        f"load {load:.2f}",
         f"load {load:.2f} on {cores} cores",
         "somebody else computes here: parallel parts wait for cores, and caches are shared",
         "grade when the machine is idle, or give the run a machine of its own",
@@ -155,10 +154,9 @@ def _swap(host: Host) -> Finding | None:
     if "SwapTotal" not in memory:
         return None
     used_kb = memory["SwapTotal"] - memory.get("SwapFree", 0)
-    if used_kb <= 0:
-        return Finding("ok", "no swap in use")
-    return Finding(
-        "warn",
+    return _either(
+        used_kb <= 0,
+        "no swap in use",
         f"{used_kb / 1024:.0f} MB of swap in use",
         "what was swapped out has to be read back in the middle of a timed call, and counts past memory limits",
         "swapoff -a, or more memory",
@@ -169,10 +167,9 @@ def _huge_pages(host: Host) -> Finding | None:
     modes = host.read("/sys/kernel/mm/transparent_hugepage/enabled")
     if modes is None:
         return None
-    if "[always]" not in modes:
-        return Finding("ok", "transparent huge pages only on request")
-    return Finding(
-        "warn",
+    return _either(
+        "[always]" not in modes,
+        "transparent huge pages only on request",
         "transparent huge pages: always",
         "whether a buffer gets huge pages depends on what ran before: times and peak memory of equal kernels differ",
         "echo madvise > /sys/kernel/mm/transparent_hugepage/enabled",
@@ -189,11 +186,11 @@ def _memory(host: Host) -> Finding | None:
         if (value := host.number(path)) is not None
     ]
     usable = min([available_kb * 1024, *limits])
-    if usable >= LEAST_MEMORY_BYTES:
-        return Finding("ok", f"{usable / GIB:.1f} GB of memory available")
-    return Finding(
-        "warn",
-        f"{usable / GIB:.1f} GB of memory available",
+    told = f"{usable / GIB:.1f} GB of memory available"
+    return _either(
+        usable >= LEAST_MEMORY_BYTES,
+        told,
+        told,
         "a compiler may need 1.6 GB and a runner its limit of 4 GB: with less, honest submissions can be killed",
         "close what else runs, or grade with --jobs 1 on a larger machine",
     )
@@ -203,11 +200,11 @@ def _shared_memory(host: Host) -> Finding | None:
     free = host.free_bytes(host.root / "dev/shm")
     if free is None or not (host.root / "dev/shm").is_dir():
         return None
-    if free >= LEAST_SHM_BYTES:
-        return Finding("ok", f"{free / (1 << 20):.0f} MB free in /dev/shm")
-    return Finding(
-        "warn",
-        f"{free / (1 << 20):.0f} MB free in /dev/shm",
+    told = f"{free / (1 << 20):.0f} MB free in /dev/shm"
+    return _either(
+        free >= LEAST_SHM_BYTES,
+        told,
+        told,
         "OpenMP and torch keep small things there",
         "docker: --shm-size=256m",
     )
@@ -227,11 +224,9 @@ def _virtual(host: Host, sleep: Callable[[float], None]) -> Iterator[Finding]:
     total = sum(after) - sum(before)
     stolen = (after[7] - before[7]) / total if total > 0 and len(after) > 7 and len(before) > 7 else 0.0
     since_start = after[7] / sum(after) if len(after) > 7 and sum(after) else 0.0
-    if stolen <= STEAL_SHARE and since_start <= STEAL_SHARE:
-        yield Finding("ok", "a virtual machine, from which next to no time is stolen")
-        return
-    yield Finding(
-        "warn",
+    yield _either(
+        max(stolen, since_start) <= STEAL_SHARE,
+        "a virtual machine, from which next to no time is stolen",
         f"a virtual machine that lost {max(stolen, since_start):.1%} of its time to others",
         "the host runs somebody else on our cores: wall times jump, and CPU times count what was not given",
         "a machine with cores of its own, or grade at a quieter hour",
@@ -251,12 +246,10 @@ def _disks(host: Host) -> Iterator[Finding]:
         free = host.free_bytes(place)
         if free is None:
             continue
-        if free >= LEAST_DISK_BYTES:
-            yield Finding("ok", f"{free / GIB:.0f} GB free for {what}")
-        else:
-            yield Finding(
-                "warn",
-                f"{free / GIB:.1f} GB free for {what} ({place})",
-                "a class of 300 needs a few GB of objects, and a full disk stops the run",
-                "make room, or set TMPDIR and GPT149_CACHE to a larger disk",
-            )
+        yield _either(
+            free >= LEAST_DISK_BYTES,
+            f"{free / GIB:.0f} GB free for {what}",
+            f"{free / GIB:.1f} GB free for {what} ({place})",
+            "a class of 300 needs a few GB of objects, and a full disk stops the run",
+            "make room, or set TMPDIR and GPT149_CACHE to a larger disk",
+        )
