@@ -161,7 +161,12 @@ def ran(
             cwd=folder,
             timeout_s=timeout_s,
             memory_bytes=memory_bytes,
-            env={"PATH": "/usr/bin:/bin", "LC_ALL": "C", "OMP_NUM_THREADS": str(threads), **(environment or {})},
+            env={
+                "PATH": "/usr/bin:/bin",
+                "LC_ALL": "C",
+                "OMP_NUM_THREADS": str(threads),
+                **(environment or {}),
+            },
         )
         result = folder / "output"
         values = b""

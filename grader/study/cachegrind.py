@@ -1,0 +1,108 @@
+"""Lines that a student's own kernel fetches, counted by valgrind's cachegrind.
+
+The kernel runs in a program of its own (`grader.study.standalone`), optimised as usual, on one head and one thread. Of
+cachegrind's two levels only the first is looked at, given the size in question: its second level sees no more than what
+misses the first. What the program does besides is counted by a run without the call, and taken off.
+"""
+
+from __future__ import annotations
+
+import re
+import shutil
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from grader import binding
+from grader.assignment import Part
+from grader.errors import KitError, UsageError
+from grader.study.lab import tell
+from grader.study.options import Settings
+from grader.study.standalone import Kit, Unsuitable, build_program, ran
+from grader.study.traffic import Model, Shape
+
+if TYPE_CHECKING:
+    from grader.study.cache import CacheStudy, Walk
+
+KIT = Kit(flags=("-g1",))
+TIMEOUT_S = 900.0
+EVENTS = re.compile(r"^events: (.*)$", re.MULTILINE)
+SUMMARY = re.compile(r"^summary: (.*)$", re.MULTILINE)
+#: cachegrind wants a number of sets that is a power of two; up to this many ways it simulates in bearable time.
+MOST_WAYS = 1 << 14
+
+
+def valgrind() -> str:
+    """The path of valgrind. Raises UsageError, saying how to get it, where there is none."""
+    program = shutil.which("valgrind")
+    if program is None:
+        raise UsageError(
+            "--cachegrind needs valgrind, which is not on the PATH: on Debian and Ubuntu 'apt install valgrind'"
+        )
+    return program
+
+
+def beside(study: CacheStudy, settings: Settings) -> CacheStudy:
+    """The study with what cachegrind counts for each of its kernels that is a part of the student's."""
+    program = valgrind()
+    parts = {part.id: part for part in settings.assignment.parts if part.reference}
+    counted: dict[Walk, int | None] = {}
+    for walk in study.walks():
+        kernel, model, shape = walk
+        tell(f"cachegrind: {kernel}, N={shape.N} d={shape.d}, {model.size_bytes} bytes")
+        part = parts.get(kernel)
+        counted[walk] = None if part is None else count(program, part, shape, model, settings)
+    tell("")
+    return replace(study, counted=counted)
+
+
+def count(
+    program: str,
+    part: Part,
+    shape: Shape,
+    model: Model,
+    settings: Settings,
+) -> int:
+    """Lines fetched by one call. Raises UsageError where the file is no such program or the kernel fails in it."""
+    from grader.cases import make_inputs
+
+    try:
+        built = build_program(settings.source, KIT, {"TILE_SIZE": str(shape.tile)})
+    except Unsuitable as why:
+        raise UsageError(f"--cachegrind cannot run {settings.source}: {why}") from why
+    sizes = {**settings.sizes, "B": 1, "H": 1, "threads": 1}
+    sizes |= {"N": shape.N, "d": shape.d, "Br": shape.Br, "Bc": shape.Bc}
+    request = binding.request(part, sizes, make_inputs("random", sizes, settings.seed or 0))
+    ways = model.ways or model.size_bytes // model.line_bytes
+    sets = model.size_bytes // (ways * model.line_bytes)
+    if ways > MOST_WAYS or sets & (sets - 1) or sets * ways * model.line_bytes != model.size_bytes:
+        raise UsageError(
+            f"cachegrind cannot simulate {model.size_bytes} bytes in {ways} ways: choose a power of two, or --ways 16"
+        )
+    prefix = [
+        *(program, "--tool=cachegrind", "--cache-sim=yes", "--cachegrind-out-file=counts"),
+        *(f"--D1={model.size_bytes},{ways},{model.line_bytes}", "-q"),
+    ]
+    misses = []
+    for calls in (1, 0):
+        with ran(
+            built, request, calls=calls, prefix=prefix, timeout_s=TIMEOUT_S, memory_bytes=8 << 30
+        ) as run:
+            file = run.folder / "counts"
+            if run.finished.timed_out:
+                raise UsageError(
+                    f"cachegrind did not end within {TIMEOUT_S:.0f} s: choose a smaller -N or -d"
+                )
+            if run.finished.returncode != 0 or not file.is_file():
+                said = (run.output.strip().splitlines() or ["no message"])[-1]
+                raise UsageError(f"{part.function} fails under cachegrind: {said[:200]}")
+            misses.append(data_misses(file.read_text(errors="replace")))
+    return max(0, misses[0] - misses[1])
+
+
+def data_misses(text: str) -> int:
+    """First-level data misses, reads and writes, of a cachegrind file. Raises KitError for one without."""
+    events, summary = EVENTS.search(text), SUMMARY.search(text)
+    if events is None or summary is None:
+        raise KitError("cachegrind wrote no summary: is its version older than 3.0?")
+    counts = dict(zip(events[1].split(), map(int, summary[1].split()), strict=False))
+    return counts.get("D1mr", 0) + counts.get("D1mw", 0)

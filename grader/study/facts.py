@@ -1,0 +1,154 @@
+"""What the machine is: cache line and cache sizes as the system tells them, peak and bandwidth as measured.
+
+The peak of each instruction set level is what one block of assembly reaches (native/probe.cpp), the bandwidth that of
+a triad a = b + 3c and of a sum over arrays larger than the last cache; both the best of several tries, because whatever
+else runs can only make them slower. The triad counts 12 bytes an element; that a core first fetches the line it
+writes to is left out, as usual.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from grader import machine
+from grader.study import helpers
+
+PROBE_TIMEOUT_S = 60.0
+DEFAULT_LINE_BYTES = 64
+#: Where the system tells nothing: any processor of the last years has as much.
+DEFAULT_CACHES = {"L1": 32 << 10, "L2": 512 << 10, "L3": 8 << 20}
+CPU_FOLDER = Path("/sys/devices/system/cpu/cpu0/cache")
+
+
+@dataclass(frozen=True)
+class Cache:
+    """One data cache. `ways` is None where the system does not tell; `shared_by` is how many cores share it."""
+
+    name: str
+    size_bytes: int
+    ways: int | None = None
+    shared_by: int | None = None
+
+
+@dataclass(frozen=True)
+class Machine:
+    """Line size and data caches, innermost first. `told` is False where they are guesses."""
+
+    line_bytes: int
+    caches: tuple[Cache, ...]
+    told: bool
+
+    @property
+    def last(self) -> Cache:
+        return self.caches[-1]
+
+
+@dataclass(frozen=True)
+class Speed:
+    """What was measured: FLOP/s by level, bytes/s of triad and sum, each by number of threads."""
+
+    cores: int
+    peaks: Mapping[tuple[str, int], float]
+    triad: Mapping[int, float]
+    read: Mapping[int, float]
+
+    @property
+    def levels(self) -> tuple[str, ...]:
+        """Instruction set levels of this processor, from narrow to wide."""
+        return tuple(dict.fromkeys(level for level, _ in self.peaks))
+
+    def bandwidth(self, threads: int) -> float:
+        """The better of triad and sum: nothing that goes to memory can be faster. Bytes a second."""
+        count = threads if threads in self.triad else max(self.triad)
+        return max(self.triad[count], self.read[count])
+
+    def peak(self, level: str, threads: int) -> float:
+        """FLOP a second of that level."""
+        counts = [count for name, count in self.peaks if name == level]
+        return self.peaks[level, threads if threads in counts else max(counts)]
+
+
+def describe() -> Machine:
+    """Line and cache sizes, from the kernel, or sysctl on macOS; usual ones where neither tells."""
+    caches = _linux_caches() if sys.platform == "linux" else _mac_caches() if sys.platform == "darwin" else ()
+    told = bool(caches)
+    if not told:
+        caches = tuple(Cache(name, size) for name, size in DEFAULT_CACHES.items())
+    return Machine(_line_bytes() or DEFAULT_LINE_BYTES, caches, told)
+
+
+def measure() -> Speed:
+    """Measure peak and bandwidth, in about a second; raises KitError where the probe cannot be built or run."""
+    cores = len(machine.usable_cpus()) or os.cpu_count() or 1
+    return parse(helpers.output_of("probe", [cores, describe().last.size_bytes], PROBE_TIMEOUT_S), cores)
+
+
+def parse(text: str, cores: int) -> Speed:
+    """What the probe printed."""
+    peaks: dict[tuple[str, int], float] = {}
+    bandwidths: dict[str, dict[int, float]] = {"triad": {}, "read": {}}
+    for line in text.splitlines():
+        words = line.split()
+        if words[:1] == ["peak"]:
+            peaks[words[1], int(words[2])] = float(words[3])
+        elif words and words[0] in bandwidths:
+            bandwidths[words[0]][int(words[1])] = float(words[2])
+    return Speed(cores, peaks, bandwidths["triad"], bandwidths["read"])
+
+
+# ---- what the system tells
+
+
+def _linux_caches() -> tuple[Cache, ...]:
+    found = []
+    for folder in sorted(CPU_FOLDER.glob("index*")):
+        try:
+            facts = {
+                name: (folder / name).read_text().strip()
+                for name in ("type", "level", "size", "ways_of_associativity", "shared_cpu_list")
+            }
+        except OSError:
+            continue
+        if facts["type"] == "Instruction":
+            continue
+        size = helpers.byte_sizes(facts["size"], "size")[0]
+        ways = int(facts["ways_of_associativity"]) if facts["ways_of_associativity"].isdecimal() else 0
+        found.append(Cache(f"L{facts['level']}", size, ways or None, _count(facts["shared_cpu_list"])))
+    return tuple(sorted(found, key=lambda cache: cache.name))
+
+
+def _count(cpu_list: str) -> int:
+    """How many there are in a list like 0-3,8."""
+    total = 0
+    for first, last in re.findall(r"(\d+)(?:-(\d+))?", cpu_list):
+        total += int(last or first) - int(first) + 1
+    return total
+
+
+def _mac_caches() -> tuple[Cache, ...]:
+    names = {"L1": "hw.l1dcachesize", "L2": "hw.l2cachesize", "L3": "hw.l3cachesize"}
+    sizes = {name: _sysctl(key) for name, key in names.items()}
+    return tuple(Cache(name, size) for name, size in sizes.items() if size)
+
+
+def _line_bytes() -> int:
+    if sys.platform == "darwin":
+        return _sysctl("hw.cachelinesize")
+    try:
+        return int((CPU_FOLDER / "index0" / "coherency_line_size").read_text())
+    except (OSError, ValueError):
+        return 0
+
+
+def _sysctl(key: str) -> int:
+    try:
+        answer = subprocess.run(["sysctl", "-n", key], capture_output=True, text=True, timeout=5).stdout
+    except (OSError, subprocess.TimeoutExpired):
+        return 0
+    return int(answer) if answer.strip().isdecimal() else 0

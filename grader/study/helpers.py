@@ -1,0 +1,75 @@
+"""The kit's own small programs (native/cachesim.cpp, native/probe.cpp): compiled on first use, kept in the cache."""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from collections.abc import Sequence
+from pathlib import Path
+
+from grader import objectcache
+from grader.errors import KitError, UsageError
+from grader.sandbox import run_limited
+from grader.study.standalone import NATIVE
+from grader.toolchain import cache_root, toolchain
+
+FLAGS = ("-std=c++17", "-O3", "-pthread")
+COMPILE_TIMEOUT_S = 120.0
+UNITS = {"": 1, "k": 1 << 10, "m": 1 << 20, "g": 1 << 30}
+LARGEST_BYTES = 1 << 32
+
+
+def program(name: str) -> Path:
+    """The program of native/NAME.cpp. Raises KitError where it cannot be compiled or the cache not be written."""
+    tools, source = toolchain(), NATIVE / f"{name}.cpp"
+    digest = hashlib.sha256(repr((str(tools.compiler), tools.compiler_version, FLAGS)).encode())
+    digest.update(source.read_bytes())
+    entry = cache_root() / "objects" / f"{digest.hexdigest()[:32]}.{name}"
+    if not objectcache.touch(entry):
+        with objectcache.workplace(cache_root()) as place:
+            command = [str(tools.compiler), *FLAGS, str(source), "-o", str(place / name)]
+            _checked(command, place, COMPILE_TIMEOUT_S, f"compile {source.name}")
+            objectcache.publish(place / name, entry)
+            objectcache.prune(cache_root())
+    return entry
+
+
+def output_of(name: str, arguments: Sequence[object], timeout_s: float) -> str:
+    """What the program prints. Raises KitError when it fails or takes longer than `timeout_s`."""
+    path = program(name)
+    return _checked([str(path), *map(str, arguments)], path.parent, timeout_s, f"run {name}")
+
+
+def _checked(command: Sequence[str], cwd: Path, timeout_s: float, what: str) -> str:
+    finished = run_limited(command, cwd=cwd, timeout_s=timeout_s)
+    text = finished.output.decode(errors="replace")
+    if finished.timed_out:
+        raise KitError(f"cannot {what}: no end within {timeout_s:.0f} s; choose smaller sizes")
+    if finished.returncode != 0:
+        lines = [line for line in text.splitlines() if "error" in line] or text.splitlines() or ["no message"]
+        raise KitError(f"cannot {what} (exit {finished.returncode}): {lines[0].strip()[:200]}")
+    return text
+
+
+# ---- sizes in bytes, as people write them
+
+
+def byte_sizes(text: str, flag: str) -> tuple[int, ...]:
+    """A list like "16K,512K,2M" in bytes, in order of size, each once. Raises UsageError."""
+    return tuple(sorted({_byte_size(item.strip(), flag) for item in text.split(",")}))
+
+
+def _byte_size(text: str, flag: str) -> int:
+    match = re.fullmatch(r"(\d{1,12})([kmg]?)(?:i?b)?", text.lower())
+    size = int(match[1]) * UNITS[match[2]] if match else 0
+    if not 0 < size <= LARGEST_BYTES:
+        raise UsageError(f"{flag} takes sizes like 32K or 2M, up to 4G, not '{text}'")
+    return size
+
+
+def size_text(size: int) -> str:
+    """A number of bytes as people write cache sizes: 32K, 512K, 35.8M."""
+    for unit, factor in (("G", 1 << 30), ("M", 1 << 20), ("K", 1 << 10)):
+        if size >= factor:
+            return f"{size / factor:.4g}{unit}"
+    return str(size)

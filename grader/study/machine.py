@@ -1,0 +1,147 @@
+"""`machine`: what this machine is and what it can do, peak and bandwidth measured in about a second."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from grader import machine as host
+from grader.results import EXIT_PASS
+from grader.study import facts, options, outcome
+from grader.study.facts import Machine, Speed
+from grader.study.figure import Figure, Plot, Series
+from grader.study.table import Cell, Table
+
+LEVEL_WORDS = {
+    "scalar": "one number at a time",
+    "sse2": "4 floats at a time, no multiply-add",
+    "avx": "8 floats at a time, no multiply-add: what -mavx allows",
+    "avx2": "8 floats at a time, multiply-add",
+    "avx512": "16 floats at a time, multiply-add",
+    "portable": "4 floats at a time, as the compiler does it",
+}
+
+
+@dataclass(frozen=True)
+class MachineStudy:
+    """What the system tells and what was measured."""
+
+    processor: str
+    cores: int
+    load: float | None
+    machine: Machine
+    speed: Speed
+    about: str
+
+    def table(self) -> Table:
+        machine, speed = self.machine, self.speed
+        rows: list[tuple[Cell, ...]] = [
+            ("processor", self.processor, None, None),
+            ("cores", self.cores, None, None),
+            ("cache line, bytes", machine.line_bytes, None, f"{machine.line_bytes // 4} floats"),
+            *(
+                (
+                    f"{cache.name} data cache, bytes",
+                    cache.size_bytes,
+                    None,
+                    _shared(cache.ways, cache.shared_by),
+                )
+                for cache in machine.caches
+            ),
+            *(
+                (
+                    f"peak {level}, GFLOP/s",
+                    speed.peak(level, 1) / 1e9,
+                    speed.peak(level, speed.cores) / 1e9,
+                    LEVEL_WORDS.get(level, ""),
+                )
+                for level in speed.levels
+            ),
+            (
+                "bandwidth, triad, GB/s",
+                speed.triad[1] / 1e9,
+                speed.triad[max(speed.triad)] / 1e9,
+                "a = b + 3c, 12 bytes an element",
+            ),
+            (
+                "bandwidth, read, GB/s",
+                speed.read[1] / 1e9,
+                speed.read[max(speed.read)] / 1e9,
+                "a sum over an array",
+            ),
+        ]
+        return Table(
+            "machine",
+            "This machine",
+            ("what", "value, or on one thread", "on all cores", "meaning"),
+            tuple(rows),
+            self.caption(),
+        )
+
+    def caption(self) -> str:
+        """How it was measured, and whether anything stood in the way."""
+        guessed = (
+            "" if self.machine.told else " This system does not tell its caches; usual sizes stand here."
+        )
+        busy = ""
+        if self.load is not None and self.load > self.cores / 2:
+            busy = (
+                f" The load was {self.load:.1f} on {self.cores} cores: what needs all of them is too low, measure "
+                "again when nothing else runs."
+            )
+        return f"{self.about}. Peaks and bandwidths are the best of several tries.{guessed}{busy}"
+
+    def figures(self) -> tuple[Figure, ...]:
+        levels = self.speed.levels
+        places = tuple(float(k) for k in range(len(levels)))
+        series = [
+            Series(
+                "one thread" if threads == 1 else f"{threads} threads",
+                places,
+                tuple(self.speed.peak(level, threads) / 1e9 for level in levels),
+                style="bars",
+            )
+            for threads in dict.fromkeys((1, self.speed.cores))
+        ]
+        return (
+            Plot(
+                "machine",
+                "Peak of each instruction set level",
+                self.about,
+                "instruction set level",
+                "GFLOP/s",
+                tuple(series),
+                x_names=levels,
+            ),
+        )
+
+
+def _shared(ways: int | None, cores: int | None) -> str:
+    words = [f"{ways} ways"] if ways else []
+    if cores:
+        words.append("of one core" if cores == 1 else f"shared by {cores} cores")
+    return ", ".join(words)
+
+
+def measure() -> MachineStudy:
+    """Ask the system and measure. Raises KitError where the probe does not build or run."""
+    told = host.describe()
+    load = told.get("load_average")
+    return MachineStudy(
+        processor=str(told["processor"]),
+        cores=int(str(told["cores"])),
+        load=float(load[0]) if isinstance(load, list) else None,
+        machine=facts.describe(),
+        speed=facts.measure(),
+        about=options.about({}),
+    )
+
+
+def main(arguments: list[str]) -> int:
+    """`python gpt149.py machine ...`."""
+    parse = options.parser(
+        "machine", "Caches, cores, SIMD level, and peak FLOP/s and bandwidth as measured here."
+    )
+    settings = options.settings(parse.parse_args(arguments))
+    outcome.prepare(settings, "machine")
+    outcome.deliver(measure(), settings)
+    return EXIT_PASS

@@ -1,0 +1,392 @@
+// Cache-line traffic of the course's loops: walks the memory accesses of a kernel, element by element in the order in
+// which the loops make them, through a cache of a given size, and counts the lines that come from and go back to memory.
+//
+//   program KERNEL N d TILE BR BC CACHE_BYTES WAYS LINE_BYTES
+//
+// prints "accesses fetched written". The cache replaces the line that was used longest ago (LRU), fetches a line that
+// is written to (write-allocate) and writes a changed line back when it leaves; what is left in it at the end is written
+// back, too. WAYS 0 makes it fully associative, which is the model behind the formulas of a blocked product: only sizes
+// count. With WAYS the line's address chooses one of CACHE_BYTES / (WAYS * LINE_BYTES) sets.
+//
+// Numbers that the compiler keeps in a register (loop counters, a running sum) are no accesses. One head is walked, cold.
+// KERNEL "script" reads accesses ("r" or "w" and an element's index) from the standard input instead.
+#include <cstdint>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <vector>
+
+namespace {
+
+using Line = uint32_t;
+constexpr Line kNone = ~Line{0};
+
+class Cache {
+ public:
+  Cache(uint64_t lines_in_memory, uint64_t capacity, uint64_t ways)
+      : sets_(ways == 0 ? 1 : capacity / ways), ways_(ways == 0 ? capacity : ways),
+        nodes_(lines_in_memory), heads_(sets_, kNone), tails_(sets_, kNone), filled_(sets_, 0) {}
+
+  uint64_t accesses = 0, fetched = 0, written = 0;
+
+  void touch(Line line, bool write) {
+    accesses++;
+    const size_t set = sets_ == 1 ? 0 : line % sets_;
+    Node &node = nodes_[line];
+    node.dirty |= write;
+    if (heads_[set] == line) return;
+    if (node.cached) {
+      unlink(line, set);
+    } else {
+      fetched++;
+      node.cached = true;
+      if (filled_[set] == ways_) evict(set);
+      else filled_[set]++;
+    }
+    node.newer = kNone;
+    node.older = heads_[set];
+    if (heads_[set] != kNone) nodes_[heads_[set]].newer = line;
+    else tails_[set] = line;
+    heads_[set] = line;
+  }
+
+  // Whether two lines used in turn both stay: then going on with them changes nothing but the count.
+  bool keeps_two() const { return ways_ >= 2; }
+
+  void flush() {
+    for (Node &node : nodes_) written += node.cached && node.dirty;
+  }
+
+ private:
+  // Every line of memory has a place here, so that a list in order of use needs no search.
+  struct Node {
+    Line newer = kNone, older = kNone;
+    bool cached = false, dirty = false;
+  };
+
+  void unlink(Line line, size_t set) {
+    Node &node = nodes_[line];
+    nodes_[node.newer].older = node.older;  // it is not the newest: there is one
+    if (node.older != kNone) nodes_[node.older].newer = node.newer;
+    else tails_[set] = node.newer;
+  }
+
+  void evict(size_t set) {
+    const Line line = tails_[set];
+    Node &node = nodes_[line];
+    tails_[set] = node.newer;
+    if (node.newer != kNone) nodes_[node.newer].older = kNone;
+    else heads_[set] = kNone;
+    written += node.dirty;
+    node = Node{};
+  }
+
+  uint64_t sets_, ways_;
+  std::vector<Node> nodes_;
+  std::vector<Line> heads_, tails_;
+  std::vector<uint64_t> filled_;
+};
+
+// A matrix of floats somewhere in memory, beginning on a line of its own.
+struct Matrix {
+  Cache *cache;
+  uint64_t first;  // index of its first float in memory
+  int columns, per_line;
+  uint64_t place(int row, int column) const {
+    return first + static_cast<uint64_t>(row) * static_cast<uint64_t>(columns) + static_cast<uint64_t>(column);
+  }
+  Line line(int row, int column) const {
+    return static_cast<Line>(place(row, column) / static_cast<uint64_t>(per_line));
+  }
+  int left_in_line(int row, int column) const {
+    return per_line - static_cast<int>(place(row, column) % static_cast<uint64_t>(per_line));
+  }
+  void read(int row, int column) const { cache->touch(line(row, column), false); }
+  void write(int row, int column) const { cache->touch(line(row, column), true); }
+};
+
+struct Shape {
+  int N, d, T, Br, Bc;
+};
+
+int smaller(int a, int b) { return a < b ? a : b; }
+
+// How many elements from (i, k) on lie in one line of A, and those from (j, k) on in one line of B.
+int together(const Matrix &A, int i, const Matrix &B, int j, int k, int to) {
+  if (!A.cache->keeps_two()) return 1;
+  return smaller(to - k, smaller(A.left_in_line(i, k), B.left_in_line(j, k)));
+}
+
+// score += A[i][k] * B[j][k] for k in [from, to).
+void dot(const Matrix &A, int i, const Matrix &B, int j, int from, int to) {
+  for (int k = from, run; k < to; k += run) {
+    run = together(A, i, B, j, k, to);
+    A.read(i, k);
+    B.read(j, k);
+    A.cache->accesses += 2 * static_cast<uint64_t>(run - 1);
+  }
+}
+
+// O[i][k] += weight * V[j][k] for all k.
+void add_row(const Matrix &O, int i, const Matrix &V, int j, int to) {
+  for (int k = 0, run; k < to; k += run) {
+    run = together(O, i, V, j, k, to);
+    O.read(i, k);
+    V.read(j, k);
+    O.write(i, k);
+    O.cache->accesses += 3 * static_cast<uint64_t>(run - 1);
+  }
+}
+
+// value += P[i][j] * V[j][k] for j in [from, to).
+void mix(const Matrix &P, int i, const Matrix &V, int k, int from, int to) {
+  for (int j = from; j < to; j++) {
+    P.read(i, j);
+    V.read(j, k);
+  }
+}
+
+void softmax_row(const Matrix &S, int row, int columns) {
+  for (int j = 0; j < columns; j++) {
+    S.read(row, j);
+    S.write(row, j);
+  }
+  for (int j = 0; j < columns; j++) {
+    S.read(row, j);
+    S.write(row, j);
+  }
+}
+
+// The workspaces of all kernels; those that a kernel does not touch cost nothing.
+struct Memory {
+  Matrix Q, K, V, O, S, row, Qi, Oi, PV, Kj, Vj, Sij, Pij, sums;
+};
+
+// ---- part 1
+
+void scores_naive(const Memory &m, const Shape &s) {
+  for (int i = 0; i < s.N; i++)
+    for (int j = 0; j < s.N; j++) {
+      dot(m.Q, i, m.K, j, 0, s.d);
+      m.S.write(i, j);
+    }
+}
+
+void softmax(const Memory &m, const Shape &s) {
+  for (int i = 0; i < s.N; i++) softmax_row(m.S, i, s.N);
+}
+
+void part1(const Memory &m, const Shape &s) {
+  scores_naive(m, s);
+  softmax(m, s);
+  for (int i = 0; i < s.N; i++)
+    for (int k = 0; k < s.d; k++) {
+      mix(m.S, i, m.V, k, 0, s.N);
+      m.O.write(i, k);
+    }
+}
+
+// ---- part 2
+
+void scores_tile(const Memory &m, const Shape &s, int i0, int j0, int k0) {
+  for (int i = i0; i < smaller(i0 + s.T, s.N); i++)
+    for (int j = j0; j < smaller(j0 + s.T, s.N); j++) {
+      if (k0 > 0) m.S.read(i, j);
+      dot(m.Q, i, m.K, j, k0, smaller(k0 + s.T, s.d));
+      m.S.write(i, j);
+    }
+}
+
+// The tile of S is finished before the next one is begun.
+void scores_blocked(const Memory &m, const Shape &s) {
+  for (int i0 = 0; i0 < s.N; i0 += s.T)
+    for (int j0 = 0; j0 < s.N; j0 += s.T)
+      for (int k0 = 0; k0 < s.d; k0 += s.T) scores_tile(m, s, i0, j0, k0);
+}
+
+// All of S is gone over again for every tile of d.
+void scores_rewritten(const Memory &m, const Shape &s) {
+  for (int k0 = 0; k0 < s.d; k0 += s.T)
+    for (int i0 = 0; i0 < s.N; i0 += s.T)
+      for (int j0 = 0; j0 < s.N; j0 += s.T) scores_tile(m, s, i0, j0, k0);
+}
+
+void values_blocked(const Memory &m, const Shape &s) {
+  for (int i0 = 0; i0 < s.N; i0 += s.T)
+    for (int k0 = 0; k0 < s.d; k0 += s.T)
+      for (int j0 = 0; j0 < s.N; j0 += s.T)
+        for (int i = i0; i < smaller(i0 + s.T, s.N); i++)
+          for (int k = k0; k < smaller(k0 + s.T, s.d); k++) {
+            if (j0 > 0) m.O.read(i, k);
+            mix(m.S, i, m.V, k, j0, smaller(j0 + s.T, s.N));
+            m.O.write(i, k);
+          }
+}
+
+void part2(const Memory &m, const Shape &s) {
+  scores_blocked(m, s);
+  softmax(m, s);
+  values_blocked(m, s);
+}
+
+void part2_rewritten(const Memory &m, const Shape &s) {
+  scores_rewritten(m, s);
+  softmax(m, s);
+  values_blocked(m, s);
+}
+
+// ---- part 3, as one thread walks it
+
+void part3(const Memory &m, const Shape &s) {
+  for (int i = 0; i < s.N; i++) {
+    for (int j = 0; j < s.N; j++) {
+      dot(m.Q, i, m.K, j, 0, s.d);
+      m.row.write(0, j);
+    }
+    for (int j = 0; j < s.N; j++) {
+      m.row.read(0, j);
+      m.row.write(0, j);
+    }
+    for (int j = 0; j < s.N; j++) {
+      m.row.read(0, j);
+      add_row(m.O, i, m.V, j, s.d);
+    }
+  }
+}
+
+void scores_fused(const Memory &m, const Shape &s) {
+  for (int i = 0; i < s.N; i++)
+    for (int j = 0; j < s.N; j++) {
+      dot(m.Q, i, m.K, j, 0, s.d);
+      m.row.write(0, j);
+    }
+}
+
+// ---- part 4. The row sums of a block are one short matrix here: L (N), Li, Lij, Lnew (Br), a row each.
+
+void copy_rows(const Matrix &from, int row0, const Matrix &to, int rows, int columns) {
+  for (int r = 0; r < rows; r++)
+    for (int k = 0; k < columns; k++) {
+      from.read(row0 + r, k);
+      to.write(r, k);
+    }
+}
+
+void flash_block(const Memory &m, const Shape &s, int i0, int rows, int columns, bool all) {
+  copy_rows(m.Q, i0, m.Qi, rows, s.d);
+  if (all) copy_rows(m.O, i0, m.Oi, rows, s.d);
+  for (int i = 0; i < rows; i++)
+    for (int j = 0; j < columns; j++) {
+      dot(m.Qi, i, m.Kj, j, 0, s.d);
+      m.Sij.write(i, j);
+    }
+  if (!all) return;
+  for (int i = 0; i < rows; i++) {
+    for (int j = 0; j < columns; j++) {
+      m.Sij.read(i, j);
+      m.Pij.write(i, j);
+    }
+    m.sums.read(0, i0 + i);
+    m.sums.write(1, i);
+  }
+  for (int i = 0; i < rows; i++)
+    for (int k = 0; k < s.d; k++) {
+      mix(m.Pij, i, m.Vj, k, 0, columns);
+      m.PV.write(i, k);
+    }
+  for (int i = 0; i < rows; i++) {
+    m.sums.read(1, i);
+    for (int k = 0; k < s.d; k++) {
+      m.Oi.read(i, k);
+      m.PV.read(i, k);
+      m.O.write(i0 + i, k);
+    }
+    m.sums.write(0, i0 + i);
+  }
+}
+
+void flash(const Memory &m, const Shape &s, bool all) {
+  for (int j0 = 0; j0 < s.N; j0 += s.Bc) {
+    const int columns = smaller(s.Bc, s.N - j0);
+    copy_rows(m.K, j0, m.Kj, columns, s.d);
+    if (all) copy_rows(m.V, j0, m.Vj, columns, s.d);
+    for (int i0 = 0; i0 < s.N; i0 += s.Br) flash_block(m, s, i0, smaller(s.Br, s.N - i0), columns, all);
+  }
+}
+
+void part4(const Memory &m, const Shape &s) { flash(m, s, true); }
+void scores_flash(const Memory &m, const Shape &s) { flash(m, s, false); }
+
+struct Kernel {
+  const char *name;
+  void (*walk)(const Memory &, const Shape &);
+};
+constexpr Kernel kKernels[] = {
+    {"part1", part1},
+    {"part2", part2},
+    {"part2-rewritten", part2_rewritten},
+    {"part3", part3},
+    {"part4", part4},
+    {"part1-scores", scores_naive},
+    {"part2-scores", scores_blocked},
+    {"part2-rewritten-scores", scores_rewritten},
+    {"part3-scores", scores_fused},
+    {"part4-scores", scores_flash},
+};
+
+// ---- accesses from elsewhere
+
+void play_script(Cache &cache, uint64_t lines, int per_line) {
+  char kind = 0;
+  unsigned long long index = 0;
+  while (std::scanf(" %c %llu", &kind, &index) == 2) {
+    if (index / static_cast<unsigned>(per_line) >= lines) std::exit(2);
+    cache.touch(static_cast<Line>(index / static_cast<unsigned>(per_line)), kind == 'w');
+  }
+}
+
+}  // namespace
+
+int main(int count, char **words) {
+  if (count != 10) return 2;
+  const Shape shape{std::atoi(words[2]), std::atoi(words[3]), std::atoi(words[4]), std::atoi(words[5]),
+                    std::atoi(words[6])};
+  const uint64_t bytes = std::strtoull(words[7], nullptr, 10), ways = std::strtoull(words[8], nullptr, 10);
+  const uint64_t line = std::strtoull(words[9], nullptr, 10);
+  if (shape.N < 1 || shape.d < 1 || shape.T < 1 || shape.Br < 1 || shape.Bc < 1 || line < 4 || line % 4 != 0) return 2;
+  if (bytes < line || (ways > 0 && bytes < ways * line)) return 2;
+  const int per_line = static_cast<int>(line / 4);
+
+  uint64_t floats = 0;
+  auto matrix = [&](int rows, int columns) {
+    Matrix made{nullptr, floats, columns, per_line};
+    uint64_t wanted = static_cast<uint64_t>(rows) * static_cast<uint64_t>(columns);
+    floats += (wanted + static_cast<uint64_t>(per_line) - 1) / static_cast<uint64_t>(per_line) *
+              static_cast<uint64_t>(per_line);
+    return made;
+  };
+  const int N = shape.N, d = shape.d, widest = N > shape.Br ? N : shape.Br;
+  Memory memory{matrix(N, d),        matrix(N, d),        matrix(N, d),        matrix(N, d),
+                matrix(N, N),        matrix(1, N),        matrix(shape.Br, d), matrix(shape.Br, d),
+                matrix(shape.Br, d), matrix(shape.Bc, d), matrix(shape.Bc, d), matrix(shape.Br, shape.Bc),
+                matrix(shape.Br, shape.Bc), matrix(2, widest)};
+  const uint64_t lines = floats / static_cast<uint64_t>(per_line) + 1;
+  if (lines >= kNone) return 2;
+  Cache cache(lines, bytes / line, ways);
+  for (Matrix *one : {&memory.Q, &memory.K, &memory.V, &memory.O, &memory.S, &memory.row, &memory.Qi, &memory.Oi,
+                      &memory.PV, &memory.Kj, &memory.Vj, &memory.Sij, &memory.Pij, &memory.sums})
+    one->cache = &cache;
+
+  bool known = std::strcmp(words[1], "script") == 0;
+  if (known) play_script(cache, lines, per_line);
+  for (const Kernel &kernel : kKernels)
+    if (std::strcmp(words[1], kernel.name) == 0) {
+      kernel.walk(memory, shape);
+      known = true;
+    }
+  if (!known) return 2;
+  cache.flush();
+  std::printf("%llu %llu %llu\n", static_cast<unsigned long long>(cache.accesses),
+              static_cast<unsigned long long>(cache.fetched), static_cast<unsigned long long>(cache.written));
+  return 0;
+}

@@ -1,0 +1,237 @@
+"""`python gpt149.py race part3`: does the result depend on which thread happens to come first?
+
+Theory of operation. Two accesses to the same memory by different threads, at least one of them a write, are a race when
+nothing orders them, whether or not they collided this time. ThreadSanitizer records what orders accesses and
+so finds a race in a run whose result is right. It does not understand gcc's OpenMP library, whose barriers it does not
+see; the program is therefore linked with a small one of the kit's own (native/openmp_tsan.cpp), which tells it the
+orders that OpenMP promises, and no more.
+
+Where that cannot be had (another compiler than gcc, no ThreadSanitizer, a file that needs more of torch or OpenMP than
+these programs have) the kernel is run again and again on several numbers of threads and the results are compared bit by
+bit (`grader.study.raceruns`): that shows races which happen, not those which may.
+"""
+
+from __future__ import annotations
+
+import functools
+import shutil
+import subprocess
+import sys
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from grader import binding
+from grader.assignment import Assignment, Part
+from grader.errors import UsageError
+from grader.results import EXIT_PASS, EXIT_SUBMISSION
+from grader.study import options, outcome, racereport
+from grader.study.figure import Figure
+from grader.study.racereport import Race
+from grader.study.standalone import (
+    DRIVER_EXCEPTION,
+    DRIVER_MISSING,
+    UNLIMITED,
+    Kit,
+    Ran,
+    Unsuitable,
+    build_program,
+    ran,
+)
+from grader.study.table import Cell, Table
+from grader.toolchain import Toolchain, toolchain
+
+#: More rows than threads, several heads, and nothing a multiple of anything: small, as a watched access costs fifty.
+SIZES = {"B": 2, "H": 2, "N": 29, "d": 6, "Br": 8, "Bc": 5}
+THREADS = 4
+TIMEOUT_S = 60.0
+#: Without optimisation every access happens in the line that it is written in.
+KIT = Kit(
+    flags=("-O0", "-g1", "-fsanitize=thread", "-fno-omit-frame-pointer", "-fno-optimize-sibling-calls"),
+    link_flags=("-fsanitize=thread",),
+    runtime="openmp_tsan.cpp",
+)
+TSAN_OPTIONS = "exitcode=0:color=never:report_signal_unsafe=0:report_thread_leaks=0:history_size=5"
+REGIONS = "openmp: regions "
+
+
+@dataclass(frozen=True)
+class Finding:
+    """What was found in one part. `trouble` says how the program ended if not well; `regions` is how many parallel
+    regions with more than one thread it entered. `method` says how it was looked for."""
+
+    part: Part
+    source: Path
+    shape: Mapping[str, int]
+    method: str
+    races: tuple[Race, ...] = ()
+    trouble: str = ""
+    regions: int | None = None
+    wall_s: float = 0.0
+
+    def table(self) -> Table:
+        rows: list[tuple[Cell, ...]] = []
+        for race in self.races[: racereport.MOST_RACES]:
+            told = [access.told for access in (race.before, race.now)]
+            cells = [cell for frame in told for cell in ((frame.line, frame.text) if frame else (None, None))]
+            rows.append((race.variable or race.place, race.kind, *cells))
+        if not rows:
+            rows.append(("none", "no data race found" if self.is_clean else self.trouble, *[None] * 4))
+        return Table(
+            name="race",
+            title=f"Data races in {self.part.function}",
+            columns=("variable", "what", "line", "source", "other line", "other source"),
+            rows=tuple(rows),
+            caption=self.summary(),
+        )
+
+    def figures(self) -> tuple[Figure, ...]:
+        return ()
+
+    def summary(self) -> str:
+        """The verdict in one sentence, and what it rests on."""
+        sizes = " ".join(f"{name}={self.shape[name]}" for name in ("B", "H", "N", "d", "threads"))
+        how = f"({self.method}, {sizes}, {self.wall_s:.1f} s)"
+        if self.races:
+            count = "1 data race" if len(self.races) == 1 else f"{len(self.races)} data races"
+            return f"{self.part.function} has {count} {how}."
+        if self.trouble:
+            return f"{self.part.function} {self.trouble} {how}."
+        if self.regions == 0:
+            return (
+                f"No data race in {self.part.function}, but it entered no parallel region with more than one thread: "
+                f"is there a #pragma omp parallel? {how}"
+            )
+        return f"No data race in {self.part.function} {how}."
+
+    @property
+    def is_clean(self) -> bool:
+        return not self.races and not self.trouble
+
+
+def main(arguments: list[str]) -> int:
+    parse = options.parser("race", "Find data races in a part that uses OpenMP.")
+    parse.add_argument("part", nargs="?", default="part3", help="which part (%(default)s)")
+    parse.add_argument(
+        "--repeat",
+        action="store_true",
+        help="compare repeated runs instead of watching one with ThreadSanitizer",
+    )
+    given = parse.parse_args(arguments)
+    settings = options.settings(given)
+    part = options.part(settings, given.part)
+    shape = {**settings.assignment.defaults, **SIZES, "threads": THREADS, **settings.shape}
+    if shape["threads"] < 2:
+        raise UsageError("--threads: a race takes two; choose 2 or more")
+    outcome.prepare(settings, "race")
+    finding = measure(settings.assignment, part, settings.source, shape, settings, repeat=given.repeat)
+    tell(finding)
+    outcome.deliver(finding, settings)
+    return EXIT_PASS if finding.is_clean else EXIT_SUBMISSION
+
+
+def tell(finding: Finding) -> None:
+    for race in finding.races[: racereport.MOST_RACES]:
+        print()
+        print("\n".join(racereport.words(race, finding.source.name)))
+
+
+def measure(
+    assignment: Assignment,
+    part: Part,
+    source: Path,
+    shape: Mapping[str, int],
+    settings: options.Settings,
+    *,
+    repeat: bool = False,
+) -> Finding:
+    """Watch one call of the part's function, or compare many where it cannot be watched."""
+    from grader.study import raceruns
+
+    if not repeat:
+        try:
+            return watch(part, source, shape, seed=settings.seed or 0)
+        except Unsuitable as why:
+            print(
+                f"ThreadSanitizer cannot watch it ({why}); comparing repeated runs instead", file=sys.stderr
+            )
+    return raceruns.compare(assignment, part, source, shape, rounds=settings.rounds, seed=settings.seed or 0)
+
+
+def watch(part: Part, source: Path, shape: Mapping[str, int], *, seed: int = 0) -> Finding:
+    """One call under ThreadSanitizer. Raises Unsuitable where there is no such program of this file."""
+    from grader.cases import make_inputs
+
+    tools = toolchain()
+    if not has_thread_sanitizer(tools):
+        raise Unsuitable(
+            f"{tools.compiler_version} has no ThreadSanitizer that fits the kit's OpenMP library"
+        )
+    started = time.monotonic()
+    program = build_program(source, KIT)
+    request = binding.request(part, shape, make_inputs("random", shape, seed))
+    for prefix in ((), _without_randomised_addresses()):
+        with ran(
+            program,
+            request,
+            prefix=prefix,
+            environment={"TSAN_OPTIONS": TSAN_OPTIONS},
+            threads=shape["threads"],
+            timeout_s=TIMEOUT_S,
+            memory_bytes=UNLIMITED,
+        ) as run:
+            pass
+        # Its shadow memory has fixed places, which an address drawn at random may lie in.
+        if "unexpected memory mapping" not in run.output:
+            break
+    else:
+        raise Unsuitable("its memory does not fit beside this kernel's random addresses")
+    text = source.read_text(errors="replace")
+    found = racereport.races(run.output, text)
+    return Finding(
+        part=part,
+        source=source,
+        shape=shape,
+        method="ThreadSanitizer",
+        races=found,
+        trouble="" if found else _trouble(run),
+        regions=_regions(run.output),
+        wall_s=time.monotonic() - started,
+    )
+
+
+@functools.cache
+def has_thread_sanitizer(tools: Toolchain) -> bool:
+    """Whether it is gcc on Linux with its libtsan: another compiler calls another OpenMP library than ours."""
+    if tools.system != "Linux" or tools.family != "gcc":
+        return False
+    command = [str(tools.compiler), "-print-file-name=libtsan.so"]
+    answer = subprocess.run(command, capture_output=True, text=True, timeout=20).stdout.strip()
+    return Path(answer).is_absolute()
+
+
+def _without_randomised_addresses() -> tuple[str, ...]:
+    program = shutil.which("setarch")
+    return (program, "-R") if program else ()
+
+
+def _regions(output: str) -> int | None:
+    _, found, rest = output.rpartition(REGIONS)
+    number = rest.split("\n", 1)[0]
+    return int(number) if found and number.isdecimal() else None
+
+
+def _trouble(run: Ran) -> str:
+    """How the program ended, in words that follow the function's name; "" if it ended well."""
+    finished = run.finished
+    if finished.timed_out:
+        return f"did not end within {TIMEOUT_S:.0f} s, and no race was seen until then"
+    said = next((line for line in run.output.splitlines() if line.startswith("driver: ")), "")
+    if finished.returncode == DRIVER_MISSING:
+        return f"cannot be called: {said.removeprefix('driver: ')}"
+    if finished.returncode == DRIVER_EXCEPTION:
+        return f"threw an exception: {said.removeprefix('driver: ')[:200]}"
+    if finished.returncode != 0:
+        return "crashed before a race could be seen: look for the fault with --sanitize first"
+    return ""

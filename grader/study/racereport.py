@@ -1,0 +1,189 @@
+"""Reading what ThreadSanitizer reports of a student's file: which variable, which lines, and words for both."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+from grader.sanitize import Frame
+from grader.session import harmless
+
+STUDENT_FILE = "module.cpp"
+MOST_RACES = 8
+
+REPORT = re.compile(r"^WARNING: ThreadSanitizer: (?:data race|heap-use-after-free)", re.MULTILINE)
+ACCESS = re.compile(
+    r"^  (?P<earlier>Previous )?(?P<atomic>atomic )?(?P<what>read|write) of size \d+ at \S+ by (?P<who>[^:(]+)",
+    re.MULTILINE | re.IGNORECASE,
+)
+LOCATION = re.compile(
+    r"^  Location is (?:(?P<heap>heap block of size (?P<bytes>\d+))|(?P<stack>stack)|global '(?P<name>[^']+)'|TLS)",
+    re.MULTILINE,
+)
+FRAME = re.compile(r"^    #\d+ (?P<function>.+) (?P<file>\S+?):(?P<line>\d+)(?::\d+)? \(", re.MULTILINE)
+
+#: `sum += x`, `row[j] = x`, `(*count)++`: the name that is written to. After a type it is declared, so not shared.
+WRITTEN = re.compile(
+    r"(?<![\w.>])(?P<name>[A-Za-z_]\w*)\s*(?:\)\s*)?(?P<index>(?:\[[^\]]*\]\s*)*)(?:[-+*/%|&^]?=(?!=)|\+\+|--)"
+    r"|(?:\+\+|--)\s*(?P<prefixed>[A-Za-z_]\w*)"
+)
+DECLARED = re.compile(r"(?:[\w>]\s+|[\w>]\s*[*&]+\s*)\Z")
+NO_TYPES = re.compile(r"\b(?:else|do|return)\s+\Z")
+MADE = re.compile(
+    r"(?P<grown>[A-Za-z_]\w*)\s*\.\s*(?:resize|assign|reserve|push_back|emplace_back|insert)\s*\("
+    r"|(?P<name>[A-Za-z_]\w*)\s*(?:=(?!=)|\(|\{|;|\[)"
+)
+
+
+@dataclass(frozen=True)
+class Access:
+    """One of the two sides. `frames` are the student's own lines, innermost first; empty when it was none of theirs."""
+
+    is_write: bool
+    frames: tuple[Frame, ...]
+
+    @property
+    def told(self) -> Frame | None:
+        """The line to show: the call of an accessor rather than its body, which all of them share."""
+        return self.frames[-1] if self.frames else None
+
+
+@dataclass(frozen=True)
+class Race:
+    """Two accesses that nothing orders. `variable` is "" where the report does not tell; `made` is the line that
+    allocated it, for memory of the heap."""
+
+    variable: str
+    place: str
+    now: Access
+    before: Access
+    made: Frame | None = None
+
+    @property
+    def kind(self) -> str:
+        if self.now.is_write and self.before.is_write:
+            return "two threads write it"
+        return "one thread writes it while another reads it"
+
+    @property
+    def lines(self) -> tuple[int, ...]:
+        told = (access.told for access in (self.now, self.before))
+        return tuple(sorted({frame.line for frame in told if frame is not None}))
+
+
+def races(output: str, source_text: str) -> tuple[Race, ...]:
+    """The races in a program's output, each variable and pair of lines once, in the order of their discovery."""
+    rows = source_text.split("\n")
+    starts = [match.start() for match in REPORT.finditer(output)]
+    found: dict[tuple[str, tuple[int, ...]], Race] = {}
+    for start, end in zip(starts, [*starts, len(output)][1:], strict=True):
+        race = _race(output[start:end], rows)
+        if race is not None:
+            found.setdefault((race.variable, race.lines), race)
+    return tuple(found.values())
+
+
+def _race(text: str, rows: Sequence[str]) -> Race | None:
+    accesses = list(ACCESS.finditer(text))
+    if len(accesses) < 2:
+        return None
+    sides = [
+        Access(match["what"].lower() == "write", _own_frames(_stack_after(text, match.end()), rows))
+        for match in accesses[:2]
+    ]
+    if not any(side.frames for side in sides):
+        return None
+    location = LOCATION.search(text)
+    made, place = None, "memory"
+    if location is not None and location["heap"]:
+        own = _own_frames(_stack_after(text, location.end()), rows)
+        made = own[-1] if own else None
+        place = f"{int(location['bytes']) // 4} floats" if int(location["bytes"]) % 4 == 0 else "memory"
+    elif location is not None:
+        place = "a local variable" if location["stack"] else "a global variable"
+    variable = (location["name"] or "") if location is not None else ""
+    if not variable and made is not None:
+        variable = _made_name(made.text)
+    return Race(variable or _written_name(sides), place, sides[0], sides[1], made)
+
+
+def _stack_after(text: str, start: int) -> str:
+    return re.split(r"\n\s*\n", text[start:], maxsplit=1)[0]
+
+
+def _own_frames(stack: str, rows: Sequence[str]) -> tuple[Frame, ...]:
+    """The student's lines of one stack, innermost first."""
+    return tuple(
+        dict.fromkeys(
+            Frame(int(match["line"]), _row(rows, int(match["line"])), _short(match["function"]))
+            for match in FRAME.finditer(stack)
+            if match["file"].rpartition("/")[2] == STUDENT_FILE
+        )
+    )
+
+
+def _row(rows: Sequence[str], line: int) -> str:
+    return harmless(rows[line - 1].strip())[:160] if 1 <= line <= len(rows) else ""
+
+
+def _short(function: str) -> str:
+    """A demangled name without its arguments and what the compiler has added."""
+    return harmless(re.split(r"[(<]| \[", function, maxsplit=1)[0])
+
+
+def _made_name(text: str) -> str:
+    match = MADE.search(text)
+    return (match["grown"] or match["name"] or "") if match else ""
+
+
+def _written_name(sides: Iterable[Access]) -> str:
+    """What a line assigns to. Only of a line in the parallel region itself: an accessor's own names say nothing."""
+    for side in sides:
+        if side.is_write and len(side.frames) == 1:
+            text = side.frames[0].text.partition("//")[0]
+            names = [
+                (bool(match["index"]), match["name"] or match["prefixed"])
+                for match in WRITTEN.finditer(text)
+                if not DECLARED.search(text[: match.start()]) or NO_TYPES.search(text[: match.start()])
+            ]
+            if names:
+                # What reaches this guess is mostly a single number: elements of a vector are known by their block.
+                return min(names, key=lambda found: found[0])[1]
+    return ""
+
+
+def words(race: Race, file_name: str) -> list[str]:
+    """A race as lines for a person."""
+    name = race.variable or f"{race.place[0].upper()}{race.place[1:]}"
+    lines = [f"{name}: {race.kind}, and nothing orders them"]
+    if race.before.told == race.now.told and race.now.told is not None:
+        lines.append(f"  both in {_where(race.now, file_name)}")
+    else:
+        for access, when in ((race.before, "first"), (race.now, "then")):
+            does = "writes" if access.is_write else "reads"
+            lines.append(f"  {when} a thread {does} it in {_where(access, file_name)}")
+    if race.made is not None:
+        lines.append(f"  made, as {race.place}, in {file_name}:{race.made.line}: {race.made.text}")
+    lines.append(f"  {_advice(race)}")
+    return lines
+
+
+def _where(access: Access, file_name: str) -> str:
+    frame = access.told
+    if frame is None:
+        return "code outside of your file"
+    through = f"   (through {access.frames[0].function})" if len(access.frames) > 1 else ""
+    return f"{file_name}:{frame.line}: {frame.text}{through}"
+
+
+def _advice(race: Race) -> str:
+    if race.made is not None:
+        return (
+            "Each thread needs a part of its own: index it by omp_get_thread_num() or by what the loop shares out, "
+            "or declare it inside the region."
+        )
+    return (
+        "Declare it inside the parallel region (or name it in private(...)); a sum over threads needs "
+        "reduction(+: ...)."
+    )
