@@ -10,7 +10,6 @@ from typing import Any
 #: Header length (u32) and payload length (u64), little endian; the header is JSON. See grader/runner.py.
 FRAME = struct.Struct("<IQ")
 HEADER_LIMIT_BYTES = 1 << 20
-PAYLOAD_LIMIT_BYTES = 1 << 32
 
 
 class RunnerDied(Exception):
@@ -22,9 +21,10 @@ class RunnerDied(Exception):
 
 
 class Incoming:
-    """A reply frame as it arrives."""
+    """A reply frame as it arrives. A payload of more than `limit_bytes` is none that was asked for."""
 
-    def __init__(self) -> None:
+    def __init__(self, limit_bytes: int) -> None:
+        self._limit_bytes = limit_bytes
         self.header: dict[str, Any] = {}
         self.payload = bytearray()
         self.complete = False
@@ -59,7 +59,7 @@ class Incoming:
         if len(self._head) < FRAME.size:
             return
         header_bytes, payload_bytes = FRAME.unpack_from(self._head)
-        if not 0 < header_bytes <= HEADER_LIMIT_BYTES or payload_bytes > PAYLOAD_LIMIT_BYTES:
+        if not 0 < header_bytes <= HEADER_LIMIT_BYTES or payload_bytes > self._limit_bytes:
             raise RunnerDied(nonsense="reply frame")
         if len(self._head) < FRAME.size + header_bytes:
             return

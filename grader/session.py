@@ -30,6 +30,8 @@ from grader.watch import Evidence, Watch
 OUTPUT_LIMIT_BYTES = 64 << 10
 LOAD_TIMEOUT_S = 5.0
 PIPE_BYTES = 1 << 20
+#: Times and bytes of a profile stay below it, and are exact as float64.
+LARGEST_FIGURE = 1 << 53
 #: How often a long call's working directory is looked at.
 SCRATCH_LOOK_S = 0.25
 
@@ -163,11 +165,14 @@ class Session:
             "max_output_bytes": max(wanted_bytes, 1 << 20),
         }
         text = json.dumps(header).encode()
+        limit_bytes = header["max_output_bytes"] + sum(sizes)
         buffers = [memoryview(FRAME.pack(len(text), sum(sizes)) + text)]
         buffers += [grader.runner.tensor_bytes(tensor.contiguous()) for tensor in request.inputs]
         resident_before = self._reset_peak() if measure_peak else None
         try:
-            reply, payload, wall_s, cpu_s = self._exchange(buffers, timeout_s or self.call_timeout_s)
+            reply, payload, wall_s, cpu_s = self._exchange(
+                buffers, timeout_s or self.call_timeout_s, limit_bytes
+            )
             call = self._understand(reply, payload, request, wall_s, cpu_s)
         except RunnerDied as end:
             self.death = self._bury(end)
@@ -196,7 +201,7 @@ class Session:
     def _greet(self) -> None:
         try:
             # Loading includes leaving: exit(0) in an initialiser takes torch down, which is no endless loop.
-            header, _, _, _ = self._exchange([], max(self.call_timeout_s, LOAD_TIMEOUT_S))
+            header, _, _, _ = self._exchange([], max(self.call_timeout_s, LOAD_TIMEOUT_S), 0)
         except RunnerDied as end:
             self.death = self._bury(end)
             return
@@ -209,9 +214,10 @@ class Session:
             self.death = self._bury(RunnerDied(nonsense="greeting"))
 
     def _exchange(
-        self, buffers: list[memoryview], timeout_s: float
+        self, buffers: list[memoryview], timeout_s: float, limit_bytes: int
     ) -> tuple[dict[str, Any], bytearray, float, float | None]:
-        """Write the request, read the reply; wall and CPU seconds up to the last byte of the output."""
+        """Write the request, read the reply, whose payload may have `limit_bytes`; wall and CPU seconds up to the last
+        byte of the output."""
         self._watch.resuming()
         self._resume()
         cpu_started = cpu_clock_s(self._pid)
@@ -223,7 +229,7 @@ class Session:
             selector.register(self._reply_fd, selectors.EVENT_READ)
             if self._output_open:
                 selector.register(self._output_fd, selectors.EVENT_READ)
-            incoming = Incoming()
+            incoming = Incoming(limit_bytes)
             while not incoming.complete:
                 remaining_s = deadline - time.monotonic()
                 if remaining_s <= 0:
@@ -303,13 +309,8 @@ class Session:
             shape = tuple(int(size) for size in header["shape"])
             if len(shape) > 8 or any(not 0 <= size < 1 << 31 for size in shape):
                 raise ValueError(f"shape {shape}")
-            rows = tuple(
-                ProfileRow(
-                    harmless(str(r[0]))[:60], float(r[1]), float(r[2]), int(r[3]), int(r[4]), int(r[5])
-                )
-                for r in header.get("profile", [])
-            )
-            profiled_wall_s = float(header["profiled_wall_s"]) if "profiled_wall_s" in header else None
+            rows = tuple(_profile_row(row) for row in header.get("profile", []))
+            profiled_wall_s = _figure(header["profiled_wall_s"]) if "profiled_wall_s" in header else None
         except (KeyError, TypeError, ValueError, IndexError, OverflowError) as error:
             raise RunnerDied(nonsense="reply header") from error
         element_type = getattr(torch, dtype, None)
@@ -394,6 +395,22 @@ def _wait_for_exit(pid: int, timeout_s: float = 1.0) -> None:
     deadline = time.monotonic() + timeout_s
     while time.monotonic() < deadline and os.path.exists(f"/proc/{pid}") and not has_ended(pid):
         time.sleep(0.001)
+
+
+def _profile_row(fields: Any) -> ProfileRow:
+    """A row of the profiler's table. Raises an error of `_figure`'s, IndexError or KeyError for anything else."""
+    self_us, total_us, count, net_bytes, own_bytes = (_figure(fields[k]) for k in range(1, 6))
+    return ProfileRow(
+        harmless(str(fields[0]))[:60], self_us, total_us, int(count), int(net_bytes), int(own_bytes)
+    )
+
+
+def _figure(value: Any) -> float:
+    """A number that any report can show. Raises ValueError, TypeError or OverflowError for what is none."""
+    number = float(value)
+    if not abs(number) < LARGEST_FIGURE:
+        raise ValueError(f"{number} is no figure of a profile")
+    return number
 
 
 def _split_echoes(payload: bytearray, start: int, inputs: Sequence[Any]) -> tuple[Any, ...]:

@@ -45,6 +45,19 @@ PRETENCE = [
         End(("wrong", "crash", "timeout")),
         FORGE % (FORGED_REPLY, "4ull * B * H * N * d"),
     ),
+    Threat(
+        "C1",
+        "a forged reply that is gigabytes long",
+        End(("crash",), says="sent back something that is no result"),
+        FORGE.replace("payload(bytes", "payload(4") % (FORGED_REPLY, "4ull << 30"),
+    ),
+    Threat(
+        "C1",
+        "a forged profile beyond all measure",
+        # No report could show it, and a class has one report.
+        End(("crash",), says="sent back something that is no result"),
+        FORGE % (FORGED_REPLY[:-1] + r", \"profile\": [[\"x\", 1, 1, 1, 1e300, 1]]}", "4ull * B * H * N * d"),
+    ),
     Threat("C1", "every descriptor closed", CRASH, "for (int fd = 3; fd < 64; fd++) close(fd);" + HONEST),
     Threat("C1", "exit(0) in the kernel", CRASH, HONEST + " std::exit(0);"),
     Threat(
@@ -110,6 +123,13 @@ SECRETS = [
         alone=True,
         top='asm(".data\\nstolen: .incbin \\"{secret}\\"\\n.byte 0\\n.text");\nextern "C" const char stolen[];\n',
         open_end=End(("compile_error", "pass"), any_flag=True),
+    ),
+    Threat(
+        "C3",
+        "an error in the words of the sandbox",
+        # A machine at fault would be a student without a grade.
+        End(("compile_error",)),
+        source='#line 1 "sandbox: "\n#error does not start\n',
     ),
     Threat(
         "C3",
