@@ -17,6 +17,7 @@ from pathlib import Path
 
 from grader.errors import KitError
 from grader.sandbox.limits import GIB, Limits, process_limit
+from grader.sandbox.lock import ENTERED, EXIT_FAILED
 from grader.sandbox.tiers import INSIDE, LOCK, OPEN, Sandbox
 
 
@@ -58,10 +59,11 @@ def run_limited(
         with contextlib.suppress(ValueError, OSError):
             resource.setrlimit(resource.RLIMIT_AS, (memory_bytes, memory_bytes))
 
-    line = list(command)
+    line, entered = list(command), None
     if sandbox.locks:
+        entered = _Entered()
         limits = Limits(memory_bytes, file_bytes, cpu_s=int(timeout_s) + 60)
-        line = _sandboxed(line, cwd, sandbox, limits, read, uid)
+        line = _sandboxed(line, cwd, sandbox, limits, read, uid, entered.write_fd)
     started = time.monotonic()
     process = subprocess.Popen(
         line,
@@ -71,8 +73,9 @@ def run_limited(
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         start_new_session=True,
+        pass_fds=[entered.write_fd] if entered else [],
         # A sandboxed command limits itself on the way in: less is done between the fork and the exec of a judge.
-        preexec_fn=None if sandbox.locks else limit,
+        preexec_fn=None if entered else limit,
     )
     assert process.stdout is not None
     try:
@@ -85,7 +88,8 @@ def run_limited(
         _, status, usage = os.wait4(process.pid, 0)
         process.returncode = os.waitstatus_to_exitcode(status)
         process.stdout.close()
-    if sandbox.locks and process.returncode != 0 and output.startswith((b"sandbox: ", b"bwrap: ")):
+        has_entered = entered.close() if entered else True
+    if process.returncode > 0 and (not has_entered or (entered and process.returncode == EXIT_FAILED)):
         raise KitError(f"tier {sandbox.tier} does not start: {output.decode(errors='replace').strip()[:200]}")
     return Finished(
         returncode=process.returncode,
@@ -96,13 +100,34 @@ def run_limited(
     )
 
 
+class _Entered:
+    """Whether a sandbox was entered, by a pipe that only its script writes to (`grader.sandbox.lock`). What the command
+    prints cannot tell: it is a stranger's text, and may say that the sandbox has failed."""
+
+    def __init__(self) -> None:
+        self._read_fd, self.write_fd = os.pipe()
+
+    def close(self) -> bool:
+        os.close(self.write_fd)
+        os.set_blocking(self._read_fd, False)
+        with open(self._read_fd, "rb", buffering=0) as mark:
+            return mark.read(1) == ENTERED
+
+
 def _sandboxed(
-    command: list[str], cwd: Path, sandbox: Sandbox, limits: Limits, read: Sequence[Path], uid: int | None
+    command: list[str],
+    cwd: Path,
+    sandbox: Sandbox,
+    limits: Limits,
+    read: Sequence[Path],
+    uid: int | None,
+    entered_fd: int,
 ) -> list[str]:
     """The command behind the script that locks itself and becomes the command, behind bubblewrap in tier A."""
     spec = {
         "lock": sandbox.compiler_lock(uid, [str(path) for path in read], [str(cwd)]),
         "limits": {**asdict(limits), "open_files": 1024, "processes": process_limit(uid is not None)},
+        "entered_fd": entered_fd,
     }
     script = f"{INSIDE}/lock.py" if sandbox.bwrap else str(LOCK)
     return sandbox.enclosed(

@@ -20,6 +20,8 @@ import struct
 import sys
 from typing import Any
 
+#: How the script says that the lock is on and the command comes next, and its exit code where that failed.
+ENTERED, EXIT_FAILED = b"1", 125
 PR_SET_PDEATHSIG, PR_SET_NO_NEW_PRIVS = 1, 38
 SECCOMP_SET_MODE_FILTER = 1
 #: TSYNC binds every thread. SPEC_ALLOW: kernels before 5.16 slow a filtered process down against Spectre otherwise.
@@ -200,7 +202,10 @@ def probe(secrets: list[str]) -> None:
 
 
 def main() -> None:
-    """lock.py SPEC COMMAND...: lock this process and become the command, or try the lock with `--probe FILE...`."""
+    """lock.py SPEC COMMAND...: lock this process and become the command, or try the lock with `--probe FILE...`.
+
+    ENTERED is written to spec["entered_fd"] just before it becomes the command.
+    """
     spec, command = json.loads(sys.argv[1]), sys.argv[2:]
     try:
         limit(spec["limits"])
@@ -208,10 +213,13 @@ def main() -> None:
         if command[0] == "--probe":
             probe(command[1:])
         else:
+            # Whatever is printed from here on is the command's own.
+            os.write(spec["entered_fd"], ENTERED)
+            os.set_inheritable(spec["entered_fd"], False)
             os.execvp(command[0], command)
     except OSError as error:
         print(f"sandbox: {error}", file=sys.stderr)
-        sys.exit(125)
+        sys.exit(EXIT_FAILED)
 
 
 if __name__ == "__main__":
