@@ -56,8 +56,6 @@ class Watch:
         self._stops += 1
         if not _stands_still(self._pid):
             self._restless += 1
-            self._stopped_at = None
-            return
         cpu_s = self._cpu_clock_s(self._pid)
         self._stopped_at = None if cpu_s is None else (cpu_s, time.monotonic())
 

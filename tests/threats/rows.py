@@ -306,6 +306,32 @@ CLOCKS = [
         open_end=End(("rejected",), ("works_while_stopped",)),
     ),
     Threat(
+        "B2",
+        "kept awake by a timer of its own",
+        PASS,
+        HONEST
+        + """
+        static timer_t wakers[5];
+        static sigevent wake{};
+        wake.sigev_notify = SIGEV_SIGNAL, wake.sigev_signo = SIGCONT;
+        signal(SIGCONT, [](int) {});
+        static bool made = [] {
+            bool all = true;
+            for (timer_t &waker : wakers) all = all && timer_create(CLOCK_MONOTONIC, &wake, &waker) == 0;
+            return all;
+        }();
+        static std::thread *disturber = new std::thread([] { for (volatile bool on = made; on;) {} });
+        // A stop takes a signal with it that has not arrived yet, so one of several comes later.
+        for (int k = 0; made && k < 5; k++) {
+            itimerspec once{{0, 0}, {0, 1000000 << k}};
+            timer_settime(wakers[k], 0, &once, nullptr);
+        }
+        (void) disturber;
+        """,
+        timed=True,
+        open_end=End(("rejected",), ("works_while_stopped",)),
+    ),
+    Threat(
         "B3",
         "a thread started by an initialiser does the work",
         SLOW,
