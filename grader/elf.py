@@ -67,7 +67,7 @@ def read(path: Path) -> SharedObject:
                 if s.kind == _PROGBITS and s.flags & _ALLOCATED and not s.flags & _EXECUTABLE
             ),
         )
-    except (struct.error, IndexError, UnicodeDecodeError) as error:
+    except (struct.error, IndexError, ValueError) as error:
         raise NotReadable(f"{path.name} is no complete ELF object: {error}") from error
 
 

@@ -59,7 +59,7 @@ _INNER_OPERATORS = frozenset(
 
 #: Namespaces and classes of torch that compute, or that call operators by another way than the usual one.
 _COMPUTING = re.compile(
-    r"at::(?:native|cpu|vml|redispatch|meta|compositeimplicitautograd|compositeexplicitautograd|linalg|sparse)::"
+    r"at::(?:native|cpu|vml|redispatch|meta|compositeimplicitautograd|compositeexplicitautograd(?:nonfunctional)?|linalg|sparse)::"
     r"|c10::(?:Dispatcher|OperatorHandle|impl::OperatorEntry)\b"
     r"|torch::(?:nn|jit|linalg|special|fft|inductor|aot_inductor|autograd::generated)::"
     r"|(?:dnnl|mkldnn|ideep|fbgemm|gloo|onednn|caffe2::math|Sleef)::"
@@ -74,7 +74,8 @@ _HIDING = re.compile(
 
 #: Names without C++ mangling, by what they are for. All of them belong to the C library or to Python.
 _CATEGORIES = {
-    "loader": "dlopen dlmopen dlsym dlvsym dlinfo dl_iterate_phdr __libc_dlopen_mode __libc_dlsym _dl_sym _r_debug",
+    "loader": "dlopen dlmopen dlsym dlvsym dlinfo dladdr dladdr1 dl_iterate_phdr _dl_find_object _r_debug "
+    "__libc_dlopen_mode __libc_dlsym _dl_sym",
     "process": "fork vfork _Fork clone execl execle execlp execv execve execvp execvpe fexecve execveat system popen "
     "posix_spawn posix_spawnp daemon setsid wordexp",
     "outside": "ptrace process_vm_readv process_vm_writev kill killpg sigqueue tgkill pidfd_open pidfd_send_signal "
@@ -84,7 +85,9 @@ _CATEGORIES = {
     "gethostbyname",
 }
 _CATEGORY_OF = {name: category for category, names in _CATEGORIES.items() for name in names.split()}
-_PYTHON_RUNS = re.compile(r"Py(?:Run_|Import_|Eval_Eval|Eval_Set|Sys_|_CompileString)")
+_PYTHON_RUNS = re.compile(
+    r"Py(?:Run_|Import_|Eval_Eval|Eval_Call|Eval_Set|Sys_|_CompileString)|_?PyObject_(?:Call|Vectorcall)"
+)
 
 #: Without a version but no part of torch: the linker's and compilers' own, sanitizers, OpenMP runtimes, Python, ISPC.
 _NEUTRAL = re.compile(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+import struct
 import subprocess
 import sys
 import time
@@ -23,6 +24,7 @@ COMPUTING = {
     "_ZN2at4_ops11softmax_int4callERKNS_6TensorElSt8optionalIN3c1010ScalarTypeEE": "torch",
     "_ZN2at4_ops4exp_4callERNS_6TensorE": "torch",
     "_ZN2at6native17cpublas4gemmE": "torch",
+    "_ZN2at38compositeexplicitautogradnonfunctional3bmmERKNS_6TensorES3_": "torch",
     "_ZNK3c1010Dispatcher18findSchemaOrThrowEPKcS2_": "torch",
     "_ZN5torch2nn10ModuleBaseE": "torch",
     "_ZN2at20enableRecordFunctionEb": "hiding",
@@ -32,6 +34,8 @@ COMPUTING = {
     "Sleef_expf16_u10": "torch",
     "some_function_of_torch_alone": "torch",
     "PyRun_SimpleString": "python",
+    "PyObject_CallFunction": "python",
+    "_PyObject_Vectorcall": "python",
 }
 _PLAIN = """
 _ZN2at4_ops5zeros4callEN3c108ArrayRefINS2_6SymIntEEESt8optionalINS2_10ScalarTypeEES6_INS2_6LayoutEES6_INS2_6DeviceEES6_IbE
@@ -52,6 +56,7 @@ _Znwm
 __gmon_start__
 _ITM_registerTMCloneTable
 PyObject_Free
+PyEval_GetBuiltins
 ISPCLaunch
 memcpy
 """
@@ -69,7 +74,8 @@ def test_what_any_kernel_may_use_has_none(name: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "category"), [("dlsym", "loader"), ("fork", "process"), ("socket", "network"), ("expf", None)]
+    ("name", "category"),
+    [("dlsym", "loader"), ("dladdr1", "loader"), ("fork", "process"), ("socket", "network"), ("expf", None)],
 )
 def test_the_c_library_s_names(name: str, category: str | None) -> None:
     assert symbols.category(Wanted(name, versioned=True), versions=True) == category
@@ -134,6 +140,21 @@ def test_a_damaged_object_is_for_a_person_to_look_at(tmp_path: Path) -> None:
         flags = integrity.inspect_object(build_of(cut))
         assert [flag.code for flag in flags] == (["unreadable_object"] if size > 3 else [])
     assert integrity.inspect_object(build_of(tmp_path / "absent.so")) == ()
+
+
+def test_a_name_that_does_not_end_is_for_a_person_to_look_at(tmp_path: Path) -> None:
+    whole = object_of(tmp_path, "int one(void) { return 1; }").object_path
+    assert whole is not None
+    image = bytearray(whole.read_bytes())
+    name = image.index(b"__gmon_start__")
+    (table,), count = struct.unpack_from("<Q", image, 40), image[60]
+    for header in range(table, table + 64 * count, 64):
+        offset, size = struct.unpack_from("<QQ", image, header + 24)
+        if image[header + 4] == 3 and offset <= name < offset + size:
+            struct.pack_into("<Q", image, header + 32, name + 3 - offset)
+    cut = tmp_path / "cut.so"
+    cut.write_bytes(image)
+    assert [flag.code for flag in integrity.inspect_object(build_of(cut))] == ["unreadable_object"]
 
 
 def row(name: str) -> ProfileRow:
