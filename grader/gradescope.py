@@ -32,6 +32,7 @@ from pathlib import Path
 from typing import Any
 
 from grader.assignment import Assignment
+from grader.commandline import Parser
 from grader.errors import KitError, UsageError
 from grader.report import gradescope as report
 from grader.results import EXIT_KIT, EXIT_PASS
@@ -63,14 +64,19 @@ class Metadata:
 
 
 def main(where: Path | Sequence[str] = AUTOGRADER, limit_s: float | None = None) -> int:
-    """Grade what lies in the folder `where` (or, from the command line, in its first argument).
+    """Grade what lies in the folder `where` (or, from the command line, in the one that it names).
 
-    Returns 0 when there is a grade and 3 when the kit was at fault; results.json is there in both cases.
+    Returns 0 when there is a grade and 3 when the kit was at fault, which standard error then says too; results.json is
+    there in both cases. Raises UsageError when there is no such folder, and so no place to leave anything.
     """
     if not isinstance(where, Path):
         if list(where[:1]) == [_CHILD]:
             return _grade_to_file(Path(where[1]), Path(where[2]))
-        where = Path(where[0]) if where else AUTOGRADER
+        where = _folder(where)
+    if not where.is_dir():
+        raise UsageError(
+            f"there is no folder {where}: name Gradescope's /autograder, or one laid out like it"
+        )
     started = time.monotonic()
     limit_s = _limit_s() if limit_s is None else limit_s
     with _closed_to_others(where / "results") as results:
@@ -78,6 +84,14 @@ def main(where: Path | Sequence[str] = AUTOGRADER, limit_s: float | None = None)
         found, code = _found_by_child(where, limit_s, started)
         _write(results, found)
     return code
+
+
+def _folder(arguments: Sequence[str]) -> Path:
+    parse = Parser(prog="python -m grader gradescope", description=(__doc__ or "").splitlines()[0])
+    parse.add_argument(
+        "root", metavar="DIR", type=Path, nargs="?", default=AUTOGRADER, help=f"in place of {AUTOGRADER}"
+    )
+    return parse.parse_args(arguments).root
 
 
 # ---- this side: small, and always with an answer
@@ -95,9 +109,9 @@ def _found_by_child(root: Path, limit_s: float, started: float) -> tuple[dict[st
         why = why or "the grading process left no findings"
     except Exception:
         why = traceback.format_exc()
-        print(why, file=sys.stderr)
     finally:
         shutil.rmtree(private, ignore_errors=True)
+    print(f"grader: {why}", file=sys.stderr)
     return report.kit_fault(why, seconds=time.monotonic() - started), EXIT_KIT
 
 
@@ -177,6 +191,7 @@ def _grade_to_file(root: Path, private: Path) -> int:
         max_points = sum(part.points for part in assignment.parts)
         found = grade(assignment, root, private / "scratch")
     except (KitError, UsageError) as error:
+        print(f"grader: {error}", file=sys.stderr)
         found = _fault(str(error), started, max_points)
     except Exception:
         traceback.print_exc()

@@ -26,6 +26,7 @@ from classrows import (
 )
 
 from grader import gradescope
+from grader.errors import UsageError
 from grader.report import gradescope as report
 from grader.results import Flag, ScoreLine
 
@@ -209,9 +210,22 @@ def test_nothing_handed_in_is_the_students_own_fault(tmp_path: Path) -> None:
     assert found["score"] == 0.0 and "module.cpp" in found["output"] and len(found["tests"]) == 1
 
 
-def test_without_a_submission_folder_there_are_results_too(tmp_path: Path) -> None:
+def test_without_a_submission_folder_there_are_results_too(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
     assert gradescope.main(tmp_path) == 3
     assert "not your code's fault" in seen_by_student(results_of(tmp_path))
+    assert "grader: there is no folder" in capfd.readouterr().err
+
+
+@pytest.mark.parametrize("arguments", [["absent"], ["--root", "absent"], ["--help"]])
+def test_without_its_own_folder_nothing_is_made(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, arguments: list[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises((UsageError, SystemExit)):
+        gradescope.main(arguments)
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_a_link_in_place_of_results_is_replaced_and_not_followed(tmp_path: Path) -> None:
