@@ -28,6 +28,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 from grader import agreement
+from grader.commandline import Parser
 from grader.errors import UsageError
 from grader.regions import strip_solution
 from grader.results import EXIT_PASS
@@ -233,9 +234,7 @@ def _run(left: tuple[str, ...], right: tuple[str, ...], a: int, b: int) -> tuple
 
 def main(arguments: list[str]) -> int:
     """`python -m grader similar DIR`: DIR is the folder of a class run, or the submissions themselves."""
-    import argparse
-
-    parse = argparse.ArgumentParser(
+    parse = Parser(
         prog="python -m grader similar",
         description="Pairs of submissions that are alike, and groups that are wrong alike: for a person to look at.",
     )

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
+from grader.commandline import Parser
 from grader.doctor.host import Finding, Host
 from grader.results import EXIT_KIT, EXIT_PASS
 
@@ -49,11 +50,7 @@ def _threads(config: Path) -> int:
 
 def main(arguments: list[str]) -> int:
     """`python -m grader doctor`: exit code 0 when nothing fails (warnings do not), else 3."""
-    import argparse
-
-    parse = argparse.ArgumentParser(
-        prog="python -m grader doctor", description=(__doc__ or "").splitlines()[0]
-    )
+    parse = Parser(prog="python -m grader doctor", description=(__doc__ or "").splitlines()[0])
     parse.add_argument("--quick", action="store_true", help="leave out the reference against itself")
     parse.add_argument("--config", metavar="FILE", type=Path, default=CONFIG, help="the assignment")
     given = parse.parse_args(arguments)
