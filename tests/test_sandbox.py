@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import itertools
 import os
 import subprocess
 import sys
@@ -17,7 +18,7 @@ import torch
 from conftest import ROOT
 
 from grader.errors import KitError, UsageError
-from grader.sandbox import OPEN, Limits, Sandbox, choose, compiling, run_limited, tiers, view
+from grader.sandbox import OPEN, Limits, Sandbox, bubblewrap, choose, compiling, run_limited, tiers, view
 from grader.session import Call, Request, Session
 from grader.toolchain import toolchain
 from grader.zygote import Zygote
@@ -344,3 +345,23 @@ def test_linked_environment_is_seen_with_what_it_leads_to(
     (tmp_path / ".venv").symlink_to(tmp_path / "shared")
     monkeypatch.setattr(sys, "prefix", str(tmp_path / ".venv"))
     assert {tmp_path / ".venv", tmp_path / "shared"} <= set(view.python_paths.__wrapped__())
+
+
+def test_what_a_link_points_to_is_seen_even_if_it_lies_elsewhere(tmp_path: Path) -> None:
+    """/bin -> usr/bin stays a link; an environment that is kept elsewhere and linked to is there under its own name."""
+    (tmp_path / "usr" / "bin").mkdir(parents=True)
+    (tmp_path / "elsewhere").mkdir()
+    (tmp_path / "bin").symlink_to("usr/bin")
+    (tmp_path / ".venv").symlink_to(tmp_path / "elsewhere")
+    line = bubblewrap.command(
+        "bwrap",
+        read=[tmp_path / name for name in ("usr", "bin", ".venv")],
+        places={},
+        own_user_namespace=False,
+        own_processes=True,
+        scratch_bytes=1,
+        cwd="/",
+    )
+    options = list(itertools.pairwise(line))
+    assert ("--symlink", "usr/bin") in options
+    assert ("--ro-bind", str(tmp_path / ".venv")) in options

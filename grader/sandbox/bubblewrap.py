@@ -45,7 +45,7 @@ def command(
         # What bwrap makes on the way to a file is otherwise closed to other users.
         line += ["--dir", str(folder)]
     for path in read:
-        line += _seen(path)
+        line += _seen(path, read)
     for outside, inside in places.items():
         line += ["--ro-bind", str(outside), inside]
     for path in write:
@@ -53,8 +53,10 @@ def command(
     return [*line, "--remount-ro", "/", "--chdir", cwd, "--"]
 
 
-def _seen(path: Path) -> list[str]:
-    """A path as it is outside: /bin is a link to usr/bin on many systems and a folder on others."""
-    if path.is_symlink():
+def _seen(path: Path, read: Collection[Path]) -> list[str]:
+    """A path as it is outside: /bin is a link to usr/bin on many systems and a folder on others. What a link points to
+    beyond all that is seen (an environment kept elsewhere) stands in its place."""
+    target = Path(os.path.realpath(path))
+    if path.is_symlink() and any(target.is_relative_to(other) for other in read):
         return ["--symlink", os.readlink(path), str(path)]
     return ["--ro-bind", str(path), str(path)]
