@@ -72,8 +72,7 @@ class Bench:
             raise Unproved(f"`{told}` did not end within {TIMEOUT_S:.0f} s in {folder.name}") from error
         text = ended.stdout.decode(errors="replace")
         if ended.returncode not in accept:
-            last = (text.strip().splitlines() or ["no word"])[-1]
-            raise Unproved(f"`{told}` ended with code {ended.returncode} in {folder.name}: {last}")
+            raise Unproved(f"`{told}` ended with code {ended.returncode} in {folder.name}: {_last(text)}")
         return text
 
 
@@ -131,8 +130,15 @@ def earns_all(parts: Mapping[str, Mapping[str, Any]], whose: str) -> None:
 def _judged(bench: Bench, folder: Path) -> dict[str, dict[str, Any]]:
     """Every part as the student's own command line judges it; without times, which decide nothing there."""
     found = bench.folder / "result.json"
-    bench.run(["gpt149.py", "all", "--no-time", "--json", str(found)], folder, accept=(0, 1))
+    found.unlink(missing_ok=True)
+    said = bench.run(["gpt149.py", "all", "--no-time", "--json", str(found)], folder, accept=(0, 1))
+    if not found.is_file():
+        raise Unproved(f"`python gpt149.py all` left no result in {folder.name}: {_last(said)}")
     return {part["id"]: part for part in json.loads(found.read_text(encoding="utf-8"))["parts"]}
+
+
+def _last(text: str) -> str:
+    return (text.strip().splitlines() or ["no word"])[-1]
 
 
 def _why(part: Mapping[str, Any]) -> str:

@@ -70,4 +70,4 @@ def _with_roster(remarks: Mapping[str, tuple[str, str]], results: Path) -> dict[
             f"no submission in {results} is called '{strangers[0]}': hand in the write-ups as the class's sources were "
             "(same folder or export), so that their ids agree"
         )
-    return {name: remarks.get(name, (title, NOTHING)) for name, title in roster.items()}
+    return {name: (title, remarks[name][1] if name in remarks else NOTHING) for name, title in roster.items()}

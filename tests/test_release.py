@@ -1,0 +1,340 @@
+"""A release: the same bytes each time, nothing of the staff in the handout, nothing written that is not proved."""
+
+from __future__ import annotations
+
+import io
+import os
+import platform
+import random
+import re
+import subprocess
+import sys
+import zipfile
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from grader import __main__ as command_line
+from grader import prebuilt, study
+from grader.assignment import load
+from grader.doctor import Host, tools
+from grader.errors import KitError, UsageError
+from grader.regions import strip_solution
+from grader.release import contents, imports, making, proofs, search, stripping
+from grader.release.archive import File, packed, unpack
+from module_ref_stub import library
+
+ROOT = Path(__file__).resolve().parent.parent
+CONFIG = ROOT / "configs" / "hidden" / "gpt149.yaml"
+LIBRARY = prebuilt.name(library.STEM, platform.system(), platform.machine())
+
+
+@pytest.fixture(scope="module")
+def kit() -> contents.Kit:
+    return contents.kit(ROOT, CONFIG)
+
+
+@pytest.fixture(scope="module")
+def handout(kit: contents.Kit) -> dict[str, File]:
+    return contents.handout(kit, {LIBRARY: b"\x7fELF a library"})
+
+
+@pytest.fixture(scope="module")
+def secrets(kit: contents.Kit) -> list[stripping.Secret]:
+    return search.secrets(kit)
+
+
+# ---- archives
+
+
+def test_an_archive_depends_on_its_files_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    files = {f"room{k}/file": File(bytes([k]) * 999, executable=k % 2 == 0) for k in range(9)}
+    first = packed(files)
+    shuffled = list(files.items())
+    random.Random(1).shuffle(shuffled)
+    monkeypatch.setenv("TZ", "Asia/Tokyo")
+    before = os.umask(0o077)
+    try:
+        assert packed(dict(shuffled)) == first
+        unpack(first, tmp_path)
+    finally:
+        os.umask(before)
+    assert os.access(tmp_path / "room0" / "file", os.X_OK) and not os.access(tmp_path / "room1/file", os.X_OK)
+    assert (tmp_path / "room8" / "file").read_bytes() == bytes([8]) * 999
+    with pytest.raises(KitError, match="outside"):
+        packed({"../out": File(b"")})
+
+
+def test_a_prebuilt_library_has_the_same_bytes_each_time(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Unoptimised, and one level alone: what differs between two builds would differ here as well."""
+    monkeypatch.setattr(library, "COMMON_FLAGS", ("-std=c++17", "-O0", "-fPIC"))
+    folders = (tmp_path / "here", tmp_path / "or" / "there")
+    for folder in folders:
+        folder.mkdir(parents=True)
+    from grader.toolchain import toolchain
+
+    made = [library.build_prebuilt(each, "Linux", "other", str(toolchain().compiler)) for each in folders]
+    assert made[0].read_bytes() == made[1].read_bytes()
+    assert b"kernels.cpp" not in made[0].read_bytes()
+
+
+# ---- what a handout holds
+
+
+def test_every_import_of_the_handout_resolves_inside_it(handout: dict[str, File], tmp_path: Path) -> None:
+    unpack(packed(handout), tmp_path)
+    proofs.imports_resolve(tmp_path)
+    rooms = set(imports.modules(tmp_path))
+    assert not [name for name in rooms if contents.within(name, contents.STAFF_ROOMS)]
+    # What command lines import by name, which no reading of imports finds.
+    import gpt149
+
+    known = imports.modules(ROOT)
+    by_name = [f"grader.study.{module}" for module, _ in study.COMMANDS.values()]
+    by_name += [f"grader.{name}" for name in gpt149.FORWARDED if name not in study.COMMANDS]
+    assert {name for name in by_name if name in known} <= rooms
+    needed = imports.third_party(tmp_path, rooms)
+    listed = {"yaml", "regex", "torch", *handout["requirements.txt"].content.decode().split()}
+    assert needed <= listed, "the handout's requirements.txt lacks one"
+    (tmp_path / "grader" / "oracle.py").unlink()
+    with pytest.raises(proofs.Unproved, match=r"imports grader.oracle, which is not in it"):
+        proofs.imports_resolve(tmp_path)
+
+
+def test_a_handout_has_what_students_need_and_no_commands_of_the_staff(
+    handout: dict[str, File], kit: contents.Kit, tmp_path: Path
+) -> None:
+    for path in ("gpt149.py", "Makefile", "README.md", "textgen/data/plays.safetensors", "docs/handout.md"):
+        assert handout[path].content
+    assert handout["module.cpp"].content.decode() == strip_solution(kit.solution)
+    assert load(kit.public).seed is None and handout["configs/gpt149.yaml"].content == kit.public.read_bytes()
+    assert not any(path.endswith((".pyc", "kernels.cpp", "dispatch.cpp")) for path in handout)
+    assert (
+        b"{" not in handout["README.md"].content and b"python gpt149.py part4" in handout["README.md"].content
+    )
+    unpack(packed(handout), tmp_path)
+    ended = subprocess.run(
+        [sys.executable, "-m", "grader", "--help"], cwd=tmp_path, capture_output=True, text=True, check=True
+    )
+    assert "doctor" in ended.stdout and "writeup" in ended.stdout
+    assert not any(f"\n    {name}" in ended.stdout for name in ("run", "similar", "release", "selftest"))
+
+
+def test_the_autograder_holds_what_grades(kit: contents.Kit, tmp_path: Path) -> None:
+    files = contents.autograder(kit)
+    unpack(packed(files), tmp_path)
+    for script in ("setup.sh", "run_autograder"):
+        assert os.access(tmp_path / script, os.X_OK) and files[script].content.startswith(
+            b"#!/usr/bin/env bash"
+        )
+        assert b"{" not in files[script].content.replace(b"${", b"")
+        subprocess.run(["bash", "-n", str(tmp_path / script)], check=True)
+    assert load(tmp_path / "configs" / "hidden" / "gpt149.yaml").seed == kit.assignment.seed
+    assert (tmp_path / "tests" / "threats" / "rows.py").is_file() and (
+        tmp_path / "module_ref_stub/kernels.cpp"
+    ).is_file()
+    found = imports.modules(tmp_path)
+    lost = [each for each in imports.missing(tmp_path, found) if not each.late]
+    assert not lost, lost
+
+
+# ---- the search
+
+
+def test_the_handout_gives_nothing_away(
+    handout: dict[str, File], secrets: list[stripping.Secret], kit: contents.Kit
+) -> None:
+    assert len(secrets) > 200
+    assert not search.leaks(handout, secrets) and not search.strangers(handout, kit)
+
+
+def solution_line(kit: contents.Kit) -> str:
+    return next(line for line in kit.solution.splitlines() if "score +=" in line)
+
+
+@pytest.mark.parametrize(
+    ("path", "planted", "told"),
+    [
+        ("docs/handout.md", solution_line, r"docs/handout.md:\d+ holds the solution, module.cpp:\d+"),
+        ("module.cpp", lambda kit: "// " + solution_line(kit), r"module.cpp:\d+ holds the solution"),
+        ("README.md", lambda kit: f"seed {kit.assignment.seed}", "README.md:.* holds a hidden seed"),
+        ("README.md", lambda kit: f"0x{kit.assignment.seed:x}", "holds a hidden seed"),
+        (
+            f"module_ref_stub/prebuilt/{LIBRARY}",
+            lambda kit: kit.assignment.seed.to_bytes(8, "little"),
+            "holds a hidden seed, in binary",
+        ),
+        ("grader/study/__init__.py", lambda kit: "# hidden tiles of one", "name of the hidden case"),
+        (
+            "docs/demo.md",
+            lambda kit: "\n".join((ROOT / "module_ref_stub/kernels.cpp").read_text().splitlines()[-20:-10]),
+            "holds the reference, module_ref_stub/kernels.cpp",
+        ),
+        (
+            "docs/demo.md",
+            lambda kit: (ROOT / "configs/hidden/writeup_key.yaml").read_text().splitlines()[-3],
+            "what is for the staff, writeup_key.yaml",
+        ),
+    ],
+)
+def test_a_secret_is_found_wherever_it_is_put(
+    handout: dict[str, File],
+    secrets: list[stripping.Secret],
+    kit: contents.Kit,
+    path: str,
+    planted,
+    told: str,
+) -> None:
+    text = planted(kit)
+    before = handout[path]
+    data = text if isinstance(text, bytes) else text.encode()
+    leaky = {path: replace(before, content=before.content + b"\n" + data + b"\n")}
+    (found,) = search.leaks(leaky, secrets)
+    assert re.search(told, found), found
+
+
+@pytest.mark.parametrize(
+    "path", ["configs/hidden/gpt149.yaml", "module_ref_stub/kernels.cpp", "tests/threats/rows.py", "a.cpp"]
+)
+def test_files_of_the_staff_are_strangers(kit: contents.Kit, path: str) -> None:
+    assert search.strangers({path: File(b"")}, kit)
+    with pytest.raises(UsageError, match="nothing was written"):
+        search.refuse({path: File(b"")}, kit)
+
+
+# ---- the proofs
+
+
+def judged(verdict: str, points: float, told: str = "The output is all zeros: not written yet.") -> dict:
+    return {"verdict": verdict, "points": points, "max_points": 10.0, "diagnosis": {"message": told}}
+
+
+def test_what_starter_and_solution_must_earn() -> None:
+    proofs.earns_nothing({"part1": judged("wrong", 0.0)}, "the starter")
+    for part, told in (
+        (judged("wrong", 1.5), "earns 1.5 points on part1"),
+        (judged("pass", 0.0), "is pass on part1"),
+        (judged("compile_error", 0.0), "is compile_error"),
+        (judged("wrong", 0.0, "V's mean"), "not told on part1 that it is not written yet"),
+    ):
+        with pytest.raises(proofs.Unproved, match=told):
+            proofs.earns_nothing({"part1": part}, "the starter")
+    proofs.earns_all({"part1": judged("pass", 10.0)}, "the solution")
+    with pytest.raises(proofs.Unproved, match="is slow on part1, with 5 of 10"):
+        proofs.earns_all({"part1": judged("slow", 5.0)}, "the solution")
+
+
+def a_bench(kit: contents.Kit, folder: Path) -> proofs.Bench:
+    folder.mkdir()
+    return proofs.Bench(kit.assignment, "starter", "solution", folder)
+
+
+def fake_judge(**points: float) -> dict[str, File]:
+    """A handout whose judge gives the starter and the solution these points."""
+    program = (
+        "import json, pathlib, sys\n"
+        "text = pathlib.Path('module.cpp').read_text()\n"
+        f"points = {points!r}[text]\n"
+        "part = dict(id='part1', verdict='pass' if points else 'wrong', points=points, max_points=10.0,\n"
+        "            diagnosis=dict(message='not written yet'))\n"
+        "pathlib.Path(sys.argv[-1]).write_text(json.dumps(dict(parts=[part])))\n"
+    )
+    return {"gpt149.py": File(program.encode()), "module.cpp": File(b"starter")}
+
+
+def test_a_handout_is_judged_in_a_folder_of_its_own(kit: contents.Kit, tmp_path: Path) -> None:
+    proofs.handout(a_bench(kit, tmp_path / "a"), packed(fake_judge(starter=0.0, solution=10.0)))
+    with pytest.raises(proofs.Unproved, match="the starter in the handout earns 3 points on part1"):
+        proofs.handout(a_bench(kit, tmp_path / "b"), packed(fake_judge(starter=3.0, solution=10.0)))
+    with pytest.raises(proofs.Unproved, match="the solution in the handout is wrong on part1"):
+        proofs.handout(a_bench(kit, tmp_path / "c"), packed(fake_judge(starter=0.0, solution=0.0)))
+    with pytest.raises(proofs.Unproved, match="left no result in handout: KeyError: 'starter'"):
+        broken = {"gpt149.py": File(b"raise KeyError('starter')")}
+        proofs.handout(a_bench(kit, tmp_path / "d"), packed(broken))
+    with pytest.raises(proofs.Unproved, match="ended with code 3 in handout: no compiler"):
+        broken = {"gpt149.py": File(b"print('no compiler'); raise SystemExit(3)")}
+        proofs.handout(a_bench(kit, tmp_path / "e"), packed(broken))
+
+
+def test_nothing_is_written_that_is_not_proved(
+    kit: contents.Kit, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(making, "prebuilt", lambda *_: {LIBRARY: b"a library"})
+    monkeypatch.setattr(proofs, "handout", lambda *_: None)
+
+    def refuse(*_: object) -> None:
+        raise proofs.Unproved("the autograder gives the solution 70 points, and not 93")
+
+    monkeypatch.setattr(proofs, "autograder", refuse)
+    with pytest.raises(UsageError, match="nothing was written: the autograder gives the solution 70"):
+        making.release(kit, tmp_path / "dist", (), lambda line: None)
+    assert not (tmp_path / "dist").exists()
+    monkeypatch.setattr(proofs, "autograder", lambda *_: None)
+    said: list[str] = []
+    written = [path.read_bytes() for path in making.release(kit, tmp_path / "dist", (), said.append)]
+    again = [path.read_bytes() for path in making.release(kit, tmp_path / "again", (), said.append)]
+    assert written == again and "sha256" in said[-1]
+    with zipfile.ZipFile(io.BytesIO(written[0])) as archive:
+        assert f"module_ref_stub/prebuilt/{LIBRARY}" in archive.namelist()
+
+
+def test_what_cannot_be_released(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match="needs the staff's file"):
+        contents.kit(ROOT, ROOT / "configs" / "gpt149.yaml")
+    starter = tmp_path / "module.cpp"
+    starter.write_text("int main() {}\n")
+    with pytest.raises(UsageError, match="it is a starter, and not the master"):
+        contents.kit(ROOT, CONFIG, starter)
+    starter.write_text("// BEGIN SOLUTION\nint main() {}\n")
+    with pytest.raises(UsageError, match=r"module.cpp: line 1: BEGIN SOLUTION has no END"):
+        contents.kit(ROOT, CONFIG, starter)
+    with pytest.raises(UsageError, match="no such file"):
+        contents.kit(ROOT, CONFIG, tmp_path / "nowhere.cpp")
+    for folder in (tmp_path / "nowhere.so", tmp_path / f"{library.STEM}-darwin-aarch64.so"):
+        with pytest.raises(UsageError, match="--reference"):
+            making.given_libraries((folder,))
+
+
+# ---- the reference in a handout
+
+
+def test_a_handout_finds_its_library_by_platform(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(library, "SOURCE_DIR", tmp_path)
+    monkeypatch.setattr(library, "PREBUILT", tmp_path / "prebuilt")
+    find = library.library_path.__wrapped__
+    with pytest.raises(
+        KitError, match=r"no reference library for .* \(it has none\): use a machine of the course"
+    ):
+        find()
+    (tmp_path / "prebuilt").mkdir()
+    (tmp_path / "prebuilt" / LIBRARY).write_bytes(b"no library")
+    assert find() == tmp_path / "prebuilt" / LIBRARY
+    with pytest.raises(
+        KitError, match=r"for Darwin on arm64 .*, or ask the staff for libgpt149_ref-darwin-aarch64.so"
+    ):
+        prebuilt.path(tmp_path / "prebuilt", library.STEM, "reference library", "Darwin", "arm64")
+    assert prebuilt.name("x", "Linux", "AMD64") == prebuilt.name("x", "Linux", "x86_64")
+
+
+def test_the_doctor_tries_a_handouts_library(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert not list(tools._reference(Host(scratch=tmp_path))), "a checkout compiles it"
+    monkeypatch.setattr(library, "has_sources", lambda: False)
+    monkeypatch.setattr(
+        library, "library_path", lambda: prebuilt.path(tmp_path, library.STEM, "reference library")
+    )
+    (lost,) = tools._reference(Host(scratch=tmp_path))
+    assert lost.level == "fail" and "no reference library" in lost.what and "ask the staff" in lost.remedy
+    (tmp_path / LIBRARY).write_bytes(b"no library")
+    (broken,) = tools._reference(Host(scratch=tmp_path))
+    assert broken.level == "fail" and "does not load" in broken.what
+
+
+def test_the_staffs_command_line_knows_what_it_has(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert "release" in command_line.parser().format_help()
+    monkeypatch.setattr(command_line, "has_room", lambda module: module == "grader.doctor")
+    assert "release" not in command_line.parser().format_help()
+    with pytest.raises(UsageError, match="invalid choice: 'release'"):
+        command_line.run(["release", "--out", "x"])

@@ -1,0 +1,235 @@
+"""The write-up: regions that tables are put into, what is still empty, and a class's answers side by side."""
+
+from __future__ import annotations
+
+import stat
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from grader import manual, writeup
+from grader.assignment import load
+from grader.errors import KitError, UsageError
+from grader.writeup import checking, exporting, key, regions, sheet, staff
+from grader.writeup.regions import TABLES, answers, fill, tables
+
+ROOT = Path(__file__).resolve().parent.parent
+TEMPLATE = (ROOT / "writeup_template.md").read_text()
+TABLE = "| tile | ms |\n|---|---|\n| 8 | 1.0 |"
+
+
+def answered(text: str = "Because of the cache.", template: str = TEMPLATE) -> str:
+    """The template with every answer and table filled in."""
+    for region in reversed(regions.regions(template)):
+        body = TABLE if region.kind == "table" else text
+        template = f"{template[: region.start]}{body}\n{template[region.end :]}"
+    return template
+
+
+# ---- regions
+
+
+def test_a_table_is_put_into_its_region_and_nowhere_else() -> None:
+    text = fill(TEMPLATE, "sweep-part2", TABLE)
+    assert tables(text)["sweep-part2"] == TABLE
+    assert sum(bool(each) for each in tables(text).values()) == 1 and not any(answers(text).values())
+    assert fill(text, "sweep-part2", TABLE) == text, "again changes nothing"
+    other = TABLE.replace("8", "16")
+    assert fill(text, "sweep-part2", other) == fill(TEMPLATE, "sweep-part2", other)
+    assert [line for line in text.splitlines() if line.startswith("#")] == [
+        line for line in TEMPLATE.splitlines() if line.startswith("#")
+    ]
+
+
+@given(
+    st.text(
+        alphabet=st.characters(
+            exclude_characters="\r\x0b\x0c\x1c\x1d\x1e\x85\u2028\u2029", exclude_categories=["Cs"]
+        )
+    )
+)
+def test_any_text_survives_in_a_region(text: str) -> None:
+    before = "<!-- table: cache -->\n<!-- end -->\n"
+    try:
+        after = fill(before, "cache", text)
+    except UsageError:
+        assert "<!--" in text
+        return
+    assert tables(after)["cache"] == regions._COMMENT.sub("", text.strip()).strip()
+
+
+def test_line_endings_stay() -> None:
+    text = fill("a\r\n<!-- table: cache -->\r\n<!-- end -->\r\nb\r\n", "cache", TABLE)
+    assert "\n" not in text.replace("\r\n", "") and text.endswith("<!-- end -->\r\nb\r\n")
+
+
+@pytest.mark.parametrize(
+    ("text", "told"),
+    [
+        ("<!-- table: cache -->\n", "line 1: <!-- table: cache --> has no <!-- end -->"),
+        ("a\n<!-- end -->\n", "line 2: <!-- end -->, but no region is open"),
+        ("<!-- table: cache -->\n<!-- answer: x -->\n", "line 2: .* inside the region of line 1"),
+        ("<!-- answer: x -->\n<!-- end -->\n" * 2, "line 3: .* second time"),
+        ("<!-- answer: x --> and so on\n", "line 1: a marker stands alone"),
+        ("<!-- Answer: X -->\n", "line 1: a marker stands alone"),
+        ("", "there is no place for the table 'cache': write the lines"),
+    ],
+)
+def test_a_broken_marker_is_told_by_its_line(text: str, told: str) -> None:
+    with pytest.raises(UsageError, match=told):
+        fill(text, "cache", TABLE)
+
+
+def test_a_table_cannot_bring_a_marker() -> None:
+    with pytest.raises(UsageError, match="holds a region's marker"):
+        fill(TEMPLATE, "cache", "x\n<!-- end -->")
+
+
+def test_comments_are_no_answer() -> None:
+    text = "<!-- answer: x -->\n<!-- write\nhere -->\n<!-- end -->\n"
+    assert answers(text) == {"x": ""}
+
+
+def test_template_key_and_studies_speak_of_the_same_things() -> None:
+    asked = answers(TEMPLATE)
+    questions = key.read(staff.DEFAULT_KEY)
+    assert set(asked) - {question.answer for question in questions} == {"name", *checking.OPTIONAL}
+    worth = {item.id: item.points for item in load(ROOT / "configs" / "gpt149.yaml").manual}
+    assert sum(question.points for question in questions) == worth["writeup"]
+    assert all(f"### {question.title} (" in TEMPLATE for question in questions)
+    assert set(tables(TEMPLATE)) <= set(TABLES)
+
+
+# ---- for the student
+
+
+def test_a_student_is_told_what_is_empty(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    mine = tmp_path / "writeup.md"
+    mine.write_text(TEMPLATE)
+    assert writeup.main([str(mine)]) == 1
+    told = capsys.readouterr().out
+    assert "EMPTY" in told and "empty (optional)" in told and "python gpt149.py study --writeup" in told
+    mine.write_text(answered())
+    assert writeup.main([str(mine)]) == 0
+    assert "nothing is empty" in capsys.readouterr().out
+    mine.write_text(answered().replace("<!-- answer: layout -->\n", "").replace("<!-- end -->", "", 0))
+    with pytest.raises(UsageError, match=r"writeup.md: line \d+: <!-- end -->, but no region is open"):
+        writeup.main([str(mine)])
+    mine.write_text("# mine\n")
+    assert writeup.main([str(mine)]) == 1
+    assert "GONE: write the lines <!-- answer: layout -->" in capsys.readouterr().out
+    with pytest.raises(UsageError, match=r"no such file: .*writeup.md; begin with `cp"):
+        writeup.main([str(tmp_path / "nowhere" / "writeup.md")])
+    mine.write_bytes(b"\xff\xfe")
+    with pytest.raises(UsageError, match="not UTF-8"):
+        writeup.main([str(mine)])
+
+
+def test_what_the_template_says_is_no_answer() -> None:
+    template = "<!-- answer: x -->\nWrite here.\n<!-- end -->\n"
+    wanted = tuple(regions.regions(template))
+    (place,) = checking.state_of(template, "w", wanted).places
+    assert not place.filled
+    (place,) = checking.state_of(template.replace("Write", "I wrote"), "w", wanted).places
+    assert place.words == 3
+
+
+def test_without_pandoc_a_line_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PATH", str(tmp_path))
+    mine = tmp_path / "writeup.md"
+    mine.write_text(answered())
+    assert exporting.export(mine, "pdf").startswith("no PDF: pandoc is not installed")
+    pandoc = tmp_path / "pandoc"
+    pandoc.write_text('#!/bin/sh\nwhile [ "$1" != --output ]; do shift; done\necho page > "$2"\n')
+    pandoc.chmod(pandoc.stat().st_mode | stat.S_IXUSR)
+    assert exporting.export(mine, "html") == f"wrote {tmp_path / 'writeup.html'}"
+    assert (tmp_path / "writeup.html").read_text() == "page\n"
+    pandoc.write_text("#!/bin/sh\necho 'no LaTeX here' >&2\nexit 43\n")
+    with pytest.raises(KitError, match="no LaTeX here; a PDF needs LaTeX"):
+        exporting.export(mine, "pdf")
+
+
+# ---- for the staff
+
+
+@pytest.fixture
+def handed_in(tmp_path: Path) -> Path:
+    folder = tmp_path / "class"
+    for name, text in {
+        "ada": answered("Row-major.\n\n# A heading of mine\n<script>alert(1)</script>\x1b[31m"),
+        "bob": TEMPLATE,
+        "eve": "<!-- end -->\n",
+    }.items():
+        (folder / name).mkdir(parents=True)
+        (folder / name / "writeup.md").write_text(text)
+    (folder / "ada" / "module.cpp").write_text("int main() {}\n")
+    return folder
+
+
+def test_a_class_is_read_question_by_question(
+    handed_in: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    reading, table = tmp_path / "reading.md", tmp_path / "manual.csv"
+    assert writeup.main([str(handed_in), "--read", str(reading), "--sheet", str(table)]) == 0
+    told = capsys.readouterr().out
+    assert "3 write-ups, 1 complete" in told and "eve  writeup.md: line 1: <!-- end -->" in told
+    text = reading.read_text()
+    layout = text.partition("## 1. The layout")[2]
+    assert layout.index("131072") < layout.index("**ada**") < layout.index("> Row-major.")
+    assert "\n> # A heading of mine" in text and "\n# A heading" not in text and "\x1b" not in text
+    assert manual.read_manual(table, load(ROOT / "configs" / "gpt149.yaml")) == {
+        "ada": {},
+        "bob": {},
+        "eve": {},
+    }
+
+
+def test_points_and_remarks_by_hand_stay(handed_in: Path, tmp_path: Path) -> None:
+    table = tmp_path / "manual.csv"
+    table.write_text("id,part1_extra,comment,writeup\nbob,3,seen in the lab,\nada,,,6.5\n")
+    sheet.update(
+        table,
+        {"ada": ("ada", ""), "bob": ("bob", "empty: name"), "cyd": ("Cyd D", "empty: x")},
+        "writeup",
+        None,
+    )
+    given = manual.read_manual(table)
+    assert given == {"bob": {"part1_extra": 3.0}, "ada": {"writeup": 6.5}, "cyd": {}}
+    assert "seen in the lab" in table.read_text() and "empty: x" in table.read_text()
+    sheet.update(table, {"cyd": ("Cyd D", "")}, "writeup", None)
+    assert "empty: x" not in table.read_text(), "a remark goes when its reason has gone"
+    table.write_text("id,writeup\nada,six\n")
+    with pytest.raises(UsageError, match=r"manual.csv:2: writeup: points should be a number"):
+        sheet.update(table, {}, "writeup", None)
+
+
+def test_ids_are_those_of_the_class(handed_in: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from grader import ledger
+
+    roster = [ledger.Entry("ada", "Ada"), ledger.Entry("zoe", "Zoe Z")]
+    monkeypatch.setattr(ledger, "read", lambda folder: ledger.History(roster=tuple(roster)))
+    table = tmp_path / "manual.csv"
+    with pytest.raises(UsageError, match=r"no submission in .* is called 'bob'"):
+        sheet.update(table, {"bob": ("bob", "")}, "writeup", tmp_path)
+    sheet.update(table, {"ada": ("ada", "")}, "writeup", tmp_path)
+    assert table.read_text().splitlines() == [
+        "id,name,writeup,comment",
+        "ada,Ada,,",
+        "zoe,Zoe Z,,no write-up",
+    ]
+    monkeypatch.setattr(ledger, "read", lambda folder: ledger.History())
+    with pytest.raises(UsageError, match="holds no class"):
+        sheet.update(table, {}, "writeup", tmp_path)
+
+
+def test_a_key_is_read_with_its_lines(tmp_path: Path) -> None:
+    path = tmp_path / "key.yaml"
+    path.write_text("questions:\n  x: {title: X, points: 1, expct: [a]}\n")
+    with pytest.raises(
+        UsageError, match=r"key.yaml:2: unknown key 'expct' in a question; did you mean 'expect'"
+    ):
+        key.read(path)
+    with pytest.raises(UsageError, match="cannot read the key"):
+        key.read(tmp_path / "nowhere.yaml")
