@@ -11,12 +11,10 @@ from pathlib import Path
 from typing import Any
 
 from grader import commandline
-from grader.commandline import Parser, whole_number
+from grader.commandline import Parser, assignment_file, whole_number
 from grader.errors import UsageError
 from grader.results import EXIT_PASS, EXIT_SUBMISSION
 
-CONFIGS = Path(__file__).resolve().parent.parent / "configs"
-PUBLIC_CONFIG, HIDDEN_CONFIG = CONFIGS / "gpt149.yaml", CONFIGS / "hidden" / "gpt149.yaml"
 #: A worker with its runners and a compiler needs this much; more workers than fit would push each other into swap.
 WORKER_BYTES = 2 << 30
 
@@ -129,7 +127,7 @@ def run_class(given: argparse.Namespace, arguments: Sequence[str]) -> int:
         classroom.Wanted(
             submissions=given.submissions,
             out=given.out,
-            config=config(given.config),
+            config=assignment_file(given.config),
             workers=default_workers() if given.jobs is None else whole_number(given.jobs, "--jobs", 1, 1024),
             resume=given.resume,
             again=given.again,
@@ -155,7 +153,7 @@ def run_one(given: argparse.Namespace, _: Sequence[str]) -> int:
 
     passed = solo.run(
         given.path,
-        config(given.config),
+        assignment_file(given.config),
         seed=seed(given.seed),
         timing=not given.no_time,
         tier=given.tier,
@@ -175,11 +173,6 @@ def report(given: argparse.Namespace, _: Sequence[str]) -> int:
     from grader import gradebook
 
     return gradebook.report(given.out, given.manual)
-
-
-def config(given: Path | None) -> Path:
-    """The assignment's file: as given, else with the hidden cases where they are, else the public one."""
-    return given or (HIDDEN_CONFIG if HIDDEN_CONFIG.is_file() else PUBLIC_CONFIG)
 
 
 def seed(text: str | None) -> int | None:

@@ -15,6 +15,8 @@ from grader.errors import KitError, UsageError
 from grader.results import EXIT_KIT, EXIT_USAGE
 
 ROOT = Path(__file__).resolve().parent.parent
+PUBLIC_CONFIG = ROOT / "configs" / "gpt149.yaml"
+HIDDEN_CONFIG = ROOT / "configs" / "hidden" / "gpt149.yaml"
 EXIT_INTERRUPTED = 130
 EXIT_NO_READER = 141
 
@@ -31,6 +33,11 @@ def whole_number(text: str, flag: str, low: int, high: int) -> int:
     if not (text.isascii() and text.isdecimal()) or not low <= int(text) <= high:
         raise UsageError(f"{flag} takes a whole number from {low} to {high}, not '{text}'")
     return int(text)
+
+
+def assignment_file(given: Path | None) -> Path:
+    """What the staff grades with: as given, else with the hidden cases where they are, else the public file."""
+    return given or (HIDDEN_CONFIG if HIDDEN_CONFIG.is_file() else PUBLIC_CONFIG)
 
 
 def source_file(given: Path | None, name: str) -> Path:

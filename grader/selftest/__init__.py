@@ -36,11 +36,11 @@ def main(arguments: list[str]) -> int:
     parse.add_argument("--trust", action="store_true", help="allow a sandbox below tier C")
     given = parse.parse_args(arguments)
 
-    from grader import __main__, sandbox
+    from grader import commandline, sandbox
     from grader.assignment import load
     from grader.selftest import trials
 
-    assignment = load(__main__.config(given.config))
+    assignment = load(commandline.assignment_file(given.config))
     box = sandbox.choose(given.tier, given.trust)
     print(f"sandbox tier {box.tier}: {', '.join(box.applied)}", flush=True)
     made: list[Trial] = []
