@@ -1,8 +1,9 @@
-"""The reference library: built once for each machine and compiler, and kept in the kit's cache; in a handout, which has
-no sources of it, the prebuilt one of the platform.
+"""The reference library and the expert library: built once for each machine and compiler, and kept in the kit's cache;
+in a handout, which has no sources of them, the prebuilt one of the platform.
 
 No torch and no Python header is involved: one library serves every torch and every Python. The kernels are compiled
-once for each instruction set level into one library, which picks a level when it is first called.
+once for each instruction set level into one library, which picks a level when it is first called. The two are built
+apart, so that nobody who only wants to be judged waits for the expert's templates.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ import os
 import tempfile
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
 from pathlib import Path
 
 from grader import prebuilt
@@ -22,38 +24,84 @@ from grader.sandbox import run_limited
 from grader.toolchain import X86, cache_root, libomp_prefix, openmp_flags, toolchain
 
 SOURCE_DIR = Path(__file__).resolve().parent
-SOURCES = ("kernels.h", "kernels.cpp", "dispatch.cpp")
 #: Where a handout holds its libraries, one for each platform.
 PREBUILT = SOURCE_DIR / "prebuilt"
-STEM = "libgpt149_ref"
 COMPILE_TIMEOUT_S = 120.0
 
-# No contraction into fused multiply-adds: every level has to add and round alike.
-COMMON_FLAGS = ("-std=c++17", "-O3", "-fPIC", "-fvisibility=hidden", "-ffp-contract=off")
-
-# Sums in strict order gain nothing from 512-bit vectors and pay for taking them apart: part 2 took 1.15 times as
-# long with them, which would have moved the allowance with the machine that a student happens to be graded on.
+COMMON_FLAGS = ("-std=c++17", "-O3", "-fPIC", "-fvisibility=hidden")
 _AVX2 = ("-mavx2", "-mfma", "-mprefer-vector-width=256")
-_AVX512 = (*_AVX2, "-mavx512f", "-mavx512vl", "-mavx512bw", "-mavx512dq")
+_AVX512 = ("-mavx512f", "-mavx512vl", "-mavx512bw", "-mavx512dq")
 
 
-def level_flags(machine: str) -> Mapping[str, Sequence[str]]:
+@dataclass(frozen=True)
+class Recipe:
+    """One of the libraries. `dispatch` is compiled once, each of `leveled` once for each instruction set level, with
+    the macro beside it naming the table to define: its value is the prefix and the level."""
+
+    stem: str
+    what: str
+    dispatch: str
+    leveled: tuple[tuple[str, str, str], ...]
+    headers: tuple[str, ...]
+    flags: tuple[str, ...]
+    avx2: tuple[str, ...]
+    avx512: tuple[str, ...]
+
+    @property
+    def sources(self) -> tuple[str, ...]:
+        return (*self.headers, *(source for source, _, _ in self.leveled), self.dispatch)
+
+
+REFERENCE = Recipe(
+    stem="libgpt149_ref",
+    what="reference",
+    dispatch="dispatch.cpp",
+    leveled=(("kernels.cpp", "GPT149_KERNELS", "gpt149_kernels_"),),
+    headers=("kernels.h",),
+    # No contraction into fused multiply-adds: every level has to add and round alike.
+    flags=("-ffp-contract=off",),
+    avx2=_AVX2,
+    # Sums in strict order gain nothing from 512-bit vectors and pay for taking them apart: part 2 took 1.15 times as
+    # long with them, which would have moved the allowance with the machine that a student happens to be graded on.
+    avx512=(*_AVX2, *_AVX512),
+)
+
+#: What the reference's file name begins with in a handout.
+STEM = REFERENCE.stem
+
+EXPERT = Recipe(
+    stem="libgpt149_expert",
+    what="expert",
+    dispatch="expert.cpp",
+    leveled=(
+        ("expert_kernel.cpp", "GPT149_EXPERT", "gpt149_expert_"),
+        ("plain_best.cpp", "GPT149_PLAIN", "gpt149_plain_"),
+    ),
+    headers=("expert.h", "expert_lanes.h", "expert_decode.h", "expert_peak.h"),
+    flags=("-ffp-contract=fast", "-fno-math-errno", "-fno-trapping-math"),
+    avx2=_AVX2,
+    avx512=(*_AVX2, *_AVX512, "-mprefer-vector-width=512"),
+)
+
+
+def level_flags(machine: str, recipe: Recipe = REFERENCE) -> Mapping[str, Sequence[str]]:
     """Compiler flags of each level that the library holds on an architecture (`platform.machine()` name)."""
     if machine.lower() in X86:
-        return {"baseline": (), "avx2": _AVX2, "avx512": _AVX512}
+        return {"baseline": (), "avx2": recipe.avx2, "avx512": recipe.avx512}
     return {"baseline": ()}
 
 
 def compile_commands(
-    machine: str, compiler: str, openmp: Sequence[str], directory: Path
+    machine: str, compiler: str, openmp: Sequence[str], directory: Path, recipe: Recipe = REFERENCE
 ) -> tuple[list[list[str]], list[str]]:
     """Commands that compile the objects into `directory`, none needing another's result, and the objects they make."""
-    common = [compiler, *COMMON_FLAGS, *openmp, "-c"]
-    commands = [[*common, str(SOURCE_DIR / "dispatch.cpp"), "-o", str(directory / "dispatch.o")]]
-    for level, flags in level_flags(machine).items():
-        table = f"-DGPT149_KERNELS=gpt149_kernels_{level}"
-        output = str(directory / f"{level}.o")
-        commands.append([*common, *flags, table, str(SOURCE_DIR / "kernels.cpp"), "-o", output])
+    common = [compiler, *COMMON_FLAGS, *recipe.flags, *openmp, "-c"]
+    commands = [[*common, str(SOURCE_DIR / recipe.dispatch), "-o", str(directory / "dispatch.o")]]
+    for level, flags in level_flags(machine, recipe).items():
+        for source, macro, prefix in recipe.leveled:
+            output = str(directory / f"{Path(source).stem}-{level}.o")
+            table = f"-D{macro}={prefix}{level}"
+            commands.append([*common, *flags, table, str(SOURCE_DIR / source), "-o", output])
     return commands, [command[-1] for command in commands]
 
 
@@ -65,18 +113,29 @@ def library_path() -> Path:
     when there is no compiler, the compiler fails or the cache cannot be written, and in a handout when it holds no
     library for this platform.
     """
-    if not has_sources():
-        return prebuilt.path(PREBUILT, STEM, "reference library")
+    return _path(REFERENCE)
+
+
+@functools.cache
+def expert_path() -> Path:
+    """The expert library (expert.h), in the same way and with the same errors as `library_path`."""
+    return _path(EXPERT)
+
+
+def _path(recipe: Recipe) -> Path:
+    if not has_sources(recipe):
+        return prebuilt.path(PREBUILT, recipe.stem, f"{recipe.what} library")
     tools = toolchain()
     openmp = openmp_flags(tools.system, tools.family, libomp_prefix())
     cache = cache_root() / "reference"
-    library = cache / f"libgpt149_ref-{_key(tools.machine, str(tools.compiler), tools.compiler_version)}.so"
+    key = _key(recipe, tools.machine, str(tools.compiler), tools.compiler_version)
+    library = cache / f"{recipe.stem}-{key}.so"
     if library.exists():
         return library
     try:
         cache.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryDirectory(prefix="build-", dir=cache) as directory:
-            built = _build_library(Path(directory), tools.machine, str(tools.compiler), *openmp)
+            built = _build_library(recipe, Path(directory), tools.machine, str(tools.compiler), *openmp)
             os.replace(built, library)
     except OSError as error:
         raise KitError(
@@ -85,12 +144,14 @@ def library_path() -> Path:
     return library
 
 
-def has_sources() -> bool:
-    """Whether this copy of the kit can compile the reference: a handout cannot."""
-    return all((SOURCE_DIR / name).is_file() for name in SOURCES)
+def has_sources(recipe: Recipe = REFERENCE) -> bool:
+    """Whether this copy of the kit can compile a library: a handout cannot."""
+    return all((SOURCE_DIR / name).is_file() for name in recipe.sources)
 
 
-def build_prebuilt(folder: Path, system: str, machine: str, compiler: str) -> Path:
+def build_prebuilt(
+    folder: Path, system: str, machine: str, compiler: str, recipe: Recipe = REFERENCE
+) -> Path:
     """Build the library of a platform into `folder`, the same bytes each time: for a handout.
 
     `compiler` has to make code for that platform. Raises KitError when it fails.
@@ -101,42 +162,49 @@ def build_prebuilt(folder: Path, system: str, machine: str, compiler: str) -> Pa
     # Names of temporary objects stay out of it, and so does whatever else tells how the source was laid out.
     bare = () if system == "Darwin" else ("-s", "-Wl,--build-id=none")
     with tempfile.TemporaryDirectory(prefix="gpt149-prebuilt-") as directory:
-        built = _build_library(Path(directory), machine, compiler, compile_flags, (*link_flags, *bare))
-        library = folder / prebuilt.name(STEM, system, machine)
+        built = _build_library(
+            recipe, Path(directory), machine, compiler, compile_flags, (*link_flags, *bare)
+        )
+        library = folder / prebuilt.name(recipe.stem, system, machine)
         library.write_bytes(built.read_bytes())
     return library
 
 
 def _build_library(
-    directory: Path, machine: str, compiler: str, compile_flags: Sequence[str], link_flags: Sequence[str]
+    recipe: Recipe,
+    directory: Path,
+    machine: str,
+    compiler: str,
+    compile_flags: Sequence[str],
+    link_flags: Sequence[str],
 ) -> Path:
     """Compile and link the library inside `directory`, the levels in parallel. Raises KitError with the first error."""
-    commands, objects = compile_commands(machine, compiler, compile_flags, directory)
+    commands, objects = compile_commands(machine, compiler, compile_flags, directory, recipe)
     with ThreadPoolExecutor(max_workers=min(len(commands), os.cpu_count() or 1)) as pool:
-        list(pool.map(lambda command: _run(command, directory), commands))
+        list(pool.map(lambda command: _run(command, directory, recipe.what), commands))
     library = directory / "library.so"
-    _run([compiler, "-shared", *objects, *link_flags, "-o", str(library)], directory)
+    _run([compiler, "-shared", *objects, *link_flags, "-o", str(library)], directory, recipe.what)
     return library
 
 
-def _run(command: Sequence[str], directory: Path) -> None:
+def _run(command: Sequence[str], directory: Path, what: str) -> None:
     finished = run_limited(command, cwd=directory, timeout_s=COMPILE_TIMEOUT_S)
     if finished.timed_out:
-        raise KitError(f"building the reference took longer than {COMPILE_TIMEOUT_S:.0f} s: {command[0]}")
+        raise KitError(f"building the {what} took longer than {COMPILE_TIMEOUT_S:.0f} s: {command[0]}")
     if finished.returncode != 0:
         lines = finished.output.decode(errors="replace").splitlines() or ["no message"]
         first = next((line for line in lines if "error" in line), lines[0])
         raise KitError(
-            f"{command[0]} cannot build the reference: {first.strip()}; try `python -m grader doctor`"
+            f"{command[0]} cannot build the {what}: {first.strip()}; try `python -m grader doctor`"
         )
 
 
-def _key(machine: str, compiler: str, compiler_version: str) -> str:
+def _key(recipe: Recipe, machine: str, compiler: str, compiler_version: str) -> str:
     """Names everything that the library's contents depend on. OpenMP's flags follow from the compiler."""
     digest = hashlib.sha256()
-    flags = [*COMMON_FLAGS, *itertools.chain(*level_flags(machine).values())]
+    flags = [*COMMON_FLAGS, *recipe.flags, *itertools.chain(*level_flags(machine, recipe).values())]
     for text in (machine, compiler, compiler_version, *flags):
         digest.update(text.encode() + b"\0")
-    for name in SOURCES:
+    for name in recipe.sources:
         digest.update((SOURCE_DIR / name).read_bytes() + b"\0")
     return digest.hexdigest()[:24]

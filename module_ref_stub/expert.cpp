@@ -1,0 +1,225 @@
+// The C ABI of the expert library: picks the best level that this machine can run, once, and shares heads and tiles out
+// to threads. Compiled for the plain architecture: it runs before anything is known about the processor.
+//
+// gpt149_expert_attention and gpt149_plain_attention take what the reference's functions take, without workspace, and
+// use OpenMP's threads as these do (OMP_NUM_THREADS, gpt149_expert_set_threads). All functions write all of O. What a
+// thread gets depends on the shape alone, so any number of threads gives the same bits.
+#include "expert.h"
+
+#include <omp.h>
+
+#include <atomic>
+#include <cmath>
+#include <new>
+
+#define GPT149_EXPORT extern "C" __attribute__((visibility("default")))
+
+namespace {
+
+enum Level { kBaseline = 0, kAvx2 = 1, kAvx512 = 2 };
+
+// Keys that one thread decodes at a time.
+constexpr int kChunk = 512;
+// Between rows of the transposed V, so that they do not compete for the same lines of the cache.
+constexpr int kPadding = 16;
+
+int bestLevel() {
+#if defined(__x86_64__)
+    __builtin_cpu_init();
+    if (__builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma")) {
+        bool wide = __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512vl") &&
+                    __builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512dq");
+        return wide ? kAvx512 : kAvx2;
+    }
+#endif
+    return kBaseline;
+}
+
+std::atomic<int> &level() {
+    static std::atomic<int> current{bestLevel()};
+    return current;
+}
+
+const Gpt149ExpertKernels &expert() {
+#if defined(__x86_64__)
+    switch (level().load(std::memory_order_relaxed)) {
+        case kAvx512: return gpt149_expert_avx512;
+        case kAvx2: return gpt149_expert_avx2;
+    }
+#endif
+    return gpt149_expert_baseline;
+}
+
+const Gpt149PlainKernels &plain() {
+#if defined(__x86_64__)
+    switch (level().load(std::memory_order_relaxed)) {
+        case kAvx512: return gpt149_plain_avx512;
+        case kAvx2: return gpt149_plain_avx2;
+    }
+#endif
+    return gpt149_plain_baseline;
+}
+
+// Floats at an address that any vector may be loaded from.
+class Scratch {
+  public:
+    explicit Scratch(std::size_t count)
+        : floats_(static_cast<float *>(::operator new(count * sizeof(float), std::align_val_t{64}))) {}
+    ~Scratch() { ::operator delete(floats_, std::align_val_t{64}); }
+    Scratch(const Scratch &) = delete;
+    Scratch &operator=(const Scratch &) = delete;
+    float *get() { return floats_; }
+
+  private:
+    float *floats_;
+};
+
+int divideUp(int a, int b) { return (a + b - 1) / b; }
+
+void forward(const float *Q, const float *K, const float *V, int heads, int N, int d, float scale, bool causal,
+             int threads, float *O) {
+    const Gpt149ExpertKernels &use = expert();
+    // Tiles of nearly equal numbers of vectors: with 17 vectors of queries not four tiles of 4 and one of 1.
+    const int vectors = divideUp(N, use.lanes), tiles = divideUp(vectors, use.vectors);
+    const long work = static_cast<long>(heads) * tiles;
+#pragma omp parallel num_threads(threads)
+    {
+        Scratch scratch(use.scratch(d));
+#pragma omp for schedule(dynamic, 1)
+        for (long w = 0; w < work; w++) {
+            // A causal head's last tiles see most keys: they come first, so that no thread is left with one at the end.
+            const int tile = causal ? tiles - 1 - static_cast<int>(w / heads) : static_cast<int>(w % tiles);
+            const long head = causal ? w % heads : w / tiles;
+            const int begin = static_cast<int>(static_cast<long>(vectors) * tile / tiles);
+            const int end = static_cast<int>(static_cast<long>(vectors) * (tile + 1) / tiles);
+            const std::size_t at = static_cast<std::size_t>(head) * N * d;
+            const Gpt149Head one{Q + at, K + at, V + at, O + at, N, d, scale, causal};
+            use.tile(one, begin * use.lanes, end - begin, scratch.get());
+        }
+    }
+}
+
+// Puts the chunks of one head together: O = sum of values, each brought down to the largest maximum, over sum of sums.
+void combine(const Gpt149Partial *chunks, int count, int d, float *O) {
+    float top = chunks[0].top, sum = 0.0f;
+    for (int k = 1; k < count; k++) {
+        top = chunks[k].top > top ? chunks[k].top : top;
+    }
+    for (int c = 0; c < d; c++) {
+        O[c] = 0.0f;
+    }
+    for (int k = 0; k < count; k++) {
+        const float share = std::exp2(chunks[k].top - top);
+        sum += share * chunks[k].sum;
+        for (int c = 0; c < d; c++) {
+            O[c] += share * chunks[k].values[c];
+        }
+    }
+    for (int c = 0; c < d; c++) {
+        O[c] /= sum;
+    }
+}
+
+void decode(const float *q, const float *K, const float *V, int heads, int N, int d, float scale, int threads,
+            float *O) {
+    const Gpt149ExpertKernels &use = expert();
+    const int chunks = divideUp(N, kChunk);
+    const long work = static_cast<long>(heads) * chunks;
+    Scratch values(static_cast<std::size_t>(work) * d);
+    Scratch room(static_cast<std::size_t>(work) * sizeof(Gpt149Partial) / sizeof(float) + 1);
+    Gpt149Partial *const found = reinterpret_cast<Gpt149Partial *>(room.get());
+    const int team = work < threads ? static_cast<int>(work) : threads;
+#pragma omp parallel for num_threads(team) schedule(static) if (team > 1)
+    for (long w = 0; w < work; w++) {
+        alignas(64) float weights[kChunk];
+        const long head = w / chunks;
+        const int first = static_cast<int>(w % chunks) * kChunk, count = N - first < kChunk ? N - first : kChunk;
+        const std::size_t at = (static_cast<std::size_t>(head) * N + first) * d;
+        found[w].values = values.get() + static_cast<std::size_t>(w) * d;
+        use.decode(q + head * d, K + at, V + at, count, d, scale, weights, found[w]);
+    }
+    for (long head = 0; head < heads; head++) {
+        combine(found + head * chunks, chunks, d, O + head * d);
+    }
+}
+
+void plainForward(const float *Q, const float *K, const float *V, int heads, int N, int d, float scale, int threads,
+                  float *O) {
+    const Gpt149PlainKernels &use = plain();
+    const int tiles = divideUp(N, use.rows), pitch = N + kPadding;
+    const std::size_t transposed = static_cast<std::size_t>(d) * pitch;
+    Scratch VT(heads * transposed);
+#pragma omp parallel num_threads(threads)
+    {
+        Scratch scratch(use.scratch(d));
+#pragma omp for collapse(2)
+        for (int head = 0; head < heads; head++) {
+            for (int j0 = 0; j0 < N; j0 += 64) {
+                for (int c = 0; c < d; c++) {
+                    for (int j = j0; j < N && j < j0 + 64; j++) {
+                        VT.get()[head * transposed + static_cast<std::size_t>(c) * pitch + j] =
+                            V[(static_cast<std::size_t>(head) * N + j) * d + c];
+                    }
+                }
+            }
+        }
+#pragma omp for collapse(2) schedule(dynamic, 4)
+        for (int head = 0; head < heads; head++) {
+            for (int tile = 0; tile < tiles; tile++) {
+                const std::size_t at = static_cast<std::size_t>(head) * N * d;
+                const Gpt149Head one{Q + at, K + at, V + at, O + at, N, d, scale, false};
+                use.tile(one, VT.get() + head * transposed, pitch, tile * use.rows, scratch.get());
+            }
+        }
+    }
+}
+
+}  // namespace
+
+// 0 baseline, 1 AVX2 + FMA, 2 AVX-512. Other architectures have level 0 only.
+GPT149_EXPORT int gpt149_expert_level(void) { return level().load(); }
+
+// Makes `wanted` the level of the calls to come. Gives the level in force afterwards, which stays as it was where this
+// machine cannot run the wanted one.
+GPT149_EXPORT int gpt149_expert_set_level(int wanted) {
+    if (wanted >= kBaseline && wanted <= bestLevel()) {
+        level().store(wanted);
+    }
+    return level().load();
+}
+
+// The number of threads of the calls to come that are not told, in place of OMP_NUM_THREADS.
+GPT149_EXPORT void gpt149_expert_set_threads(int threads) { omp_set_num_threads(threads); }
+
+// O = softmax(Q K^T) V, all (B, H, N, d).
+GPT149_EXPORT void gpt149_expert_attention(const float *Q, const float *K, const float *V, int B, int H, int N, int d,
+                                           float *O) {
+    forward(Q, K, V, B * H, N, d, 1.0f, false, omp_get_max_threads(), O);
+}
+
+// The same of scale * Q K^T; where `causal` is not 0, query i sees keys 0..i.
+GPT149_EXPORT void gpt149_expert_forward(const float *Q, const float *K, const float *V, int B, int H, int N, int d,
+                                         float scale, int causal, int threads, float *O) {
+    forward(Q, K, V, B * H, N, d, scale, causal != 0, threads, O);
+}
+
+// One query row: q and O (B, H, 1, d), K and V (B, H, N, d).
+GPT149_EXPORT void gpt149_expert_decode(const float *q, const float *K, const float *V, int B, int H, int N, int d,
+                                        float scale, int threads, float *O) {
+    decode(q, K, V, B * H, N, d, scale, threads, O);
+}
+
+// O = softmax(Q K^T) V by plain_best.cpp.
+GPT149_EXPORT void gpt149_plain_attention(const float *Q, const float *K, const float *V, int B, int H, int N, int d,
+                                          float *O) {
+    plainForward(Q, K, V, B * H, N, d, 1.0f, omp_get_max_threads(), O);
+}
+
+// `thousands` * 1000 rounds of nothing but multiply-adds on every thread; operations[0] is how many that were.
+GPT149_EXPORT void gpt149_expert_peak(int thousands, float *operations) {
+    const Gpt149ExpertKernels &use = expert();
+    double total = 0.0;
+#pragma omp parallel reduction(+ : total)
+    total += use.peak(1000L * thousands);
+    operations[0] = static_cast<float>(total);
+}

@@ -1,0 +1,312 @@
+// Flash attention as fast as one core can do it, in float32: the micro-kernels of one level. Compiled once for each of
+// AVX-512, AVX2 + FMA and the plain architecture, with GPT149_EXPERT naming the table to define. No weak symbols (see
+// kernels.cpp): templates stay inside the unnamed namespace.
+//
+// Theory of operation. The lanes of a vector are *queries*: with a tile of queries transposed once,
+//
+//     S^T[j][i] = sum_k K[j][k] Q^T[k][i]       P^T = 2^(S^T - shift[i])       O^T[c][i] += V[j][c] P^T[j][i]
+//
+// need of K and V one scalar at a time, broadcast from where it lies. So K and V are never copied, any N and d will do,
+// softmax's sums and maxima are lane by lane, and only the tiles of Q and O are ever transposed. A micro-kernel keeps
+// `keys` x M (or `columns` x M) accumulators in registers; M vectors of queries by 96 keys of weights (24 kB of 32 in
+// AVX-512, 9 kB in AVX2) stay in the first-level cache between the two products.
+//
+// What it costs. At d = 32 a vector of weights takes 64 multiply-adds, and whatever else uses the same ports competes
+// with them: 64 / (64 + extra) of the peak is the ceiling. A textbook online softmax has extra = 12 (maximum, subtract
+// it, 7 to 9 for 2^x, sum): 84 %. Here it is 8 in AVX-512 and 9 in AVX2, that is 89 and 88 %, and 94 % at d = 64:
+// - nothing is subtracted: the accumulators of S start at -shift;
+// - no maximum is taken: a shift that is not the maximum scales weights and sums alike, which floats do without loss. A tile's first block finds the true maximum (`carefulBlock`); later blocks are tried with
+//   the shift as it stands (`trustingBlock`), and their sum (or largest score) then tells whether that was right. If
+//   not, the block is done again carefully, and so are all the others of its tile: large scores cost one block, once.
+// - 2^x of one micro-tile overlaps with the products of the next, which do not depend on it.
+#include "expert.h"
+#include "expert_lanes.h"
+
+namespace {
+
+// Keys of a block. A multiple of every `keys` below.
+constexpr int kBlock = 96;
+constexpr float kLog2e = 1.44269504088896341f;
+constexpr float kLowest = -3e38f;
+
+// How far above the shift a score may be: weights up to 2^32 leave sums and O (of |V| < 1e24) far from overflow. Where
+// weights saturate, a sum above it tells that one was larger.
+constexpr float kMostWeight = 0x1p32f, kMostScore = 32 * kUnit;
+
+// Accumulators of the two products for M vectors of queries: with M operands and a broadcast they fill 32 registers
+// (16 in AVX2), and there are more of them than multiply-adds in flight (8), whose latency they hide.
+#if defined(__AVX512F__)
+constexpr int kVectors = 4;
+constexpr int keysOf(int M) { return M >= 3 ? 24 / M : 8; }
+constexpr int columnsOf(int M) { return M == 4 ? 4 : 8; }
+#else
+constexpr int kVectors = 3;
+constexpr int keysOf(int M) { return M == 3 ? 4 : 8 / M; }
+constexpr int columnsOf(int M) { return M == 3 ? 4 : 8 / M; }
+#endif
+
+// Loops over accumulators have to vanish, or these live in memory.
+#define GPT149_UNROLLED _Pragma("GCC unroll 16")
+
+// One tile of M vectors of queries on its way through the keys: Q^T and O^T (d, M), P^T (kBlock, M).
+template <int M>
+struct Tile {
+    Vec *Q, *O, *P;
+    // By query: minus the score that weighs 1, and the sum of weights so far.
+    Vec negatedShift[M], sum[M];
+    // By query, of one block: sum of weights and, where these do not saturate, the largest score.
+    Vec blockSum[M], blockTop[M];
+};
+
+// ---- S^T: R keys at a time, then the rest of the keys by smaller R
+
+template <int M, int R, bool kWeigh>
+__attribute__((noinline)) void scoreKeys(Tile<M> &tile, const float *K, Vec *P, int count, int d) {
+    for (; count >= R; count -= R, K += static_cast<std::size_t>(R) * d, P += R * M) {
+        Vec S[R][M];
+        GPT149_UNROLLED for (int j = 0; j < R; j++) {
+            GPT149_UNROLLED for (int m = 0; m < M; m++) { S[j][m] = kWeigh ? tile.negatedShift[m] : Vec{}; }
+        }
+        const Vec *Q = tile.Q;
+#pragma GCC unroll 4
+        for (int k = 0; k < d; k++, Q += M) {
+            GPT149_UNROLLED for (int j = 0; j < R; j++) {
+                const Vec key = splat(K[static_cast<std::size_t>(j) * d + k]);
+                GPT149_UNROLLED for (int m = 0; m < M; m++) { S[j][m] += key * Q[m]; }
+            }
+        }
+        GPT149_UNROLLED for (int m = 0; m < M; m++) {
+            if (kWeigh && !kSaturates) {
+                Vec top = tile.blockTop[m];
+                GPT149_UNROLLED for (int j = 0; j < R; j++) { top = larger(top, S[j][m]); }
+                tile.blockTop[m] = top;
+            }
+            Vec sum = tile.blockSum[m];
+            GPT149_UNROLLED for (int j = 0; j < R; j++) {
+                const Vec weight = kWeigh ? exp2Of(S[j][m]) : S[j][m];
+                P[j * M + m] = weight;
+                sum += weight;
+            }
+            if (kWeigh) {
+                tile.blockSum[m] = sum;
+            }
+        }
+    }
+    if constexpr (R > 1) {
+        if (count > 0) {
+            scoreKeys<M, R / 2, kWeigh>(tile, K, P, count, d);
+        }
+    }
+}
+
+// ---- O^T += V^T P^T: C columns at a time, then the rest of the columns by smaller C
+
+template <int M, int C>
+__attribute__((noinline)) void addValues(const float *V, const Vec *P, Vec *O, int count, int columns, int d) {
+    for (; columns >= C; columns -= C, V += C, O += C * M) {
+        Vec sums[C][M];
+        GPT149_UNROLLED for (int c = 0; c < C; c++) {
+            GPT149_UNROLLED for (int m = 0; m < M; m++) { sums[c][m] = O[c * M + m]; }
+        }
+        const float *row = V;
+        const Vec *weights = P;
+#pragma GCC unroll 4
+        for (int j = 0; j < count; j++, row += d, weights += M) {
+            GPT149_UNROLLED for (int c = 0; c < C; c++) {
+                const Vec value = splat(row[c]);
+                GPT149_UNROLLED for (int m = 0; m < M; m++) { sums[c][m] += value * weights[m]; }
+            }
+        }
+        GPT149_UNROLLED for (int c = 0; c < C; c++) {
+            GPT149_UNROLLED for (int m = 0; m < M; m++) { O[c * M + m] = sums[c][m]; }
+        }
+    }
+    if constexpr (C > 1) {
+        if (columns > 0) {
+            addValues<M, C / 2>(V, P, O, count, columns, d);
+        }
+    }
+}
+
+// ---- one block of keys: scores, weights, values
+
+template <int M>
+bool allWithin(const Vec (&x)[M], float limit) {
+    Vec top = x[0];
+    for (int m = 1; m < M; m++) {
+        top = larger(top, x[m]);
+    }
+    bool within = true;
+    for (int i = 0; i < kLanes; i++) {
+        within &= top[i] <= limit;
+    }
+    return within;
+}
+
+// Weights by the shift as it stands. False, and nothing added, where a score is too far from it.
+template <int M>
+bool trustingBlock(Tile<M> &tile, const float *K, int count, int d) {
+    for (int m = 0; m < M; m++) {
+        tile.blockSum[m] = Vec{};
+        tile.blockTop[m] = splat(kLowest);
+    }
+    scoreKeys<M, keysOf(M), true>(tile, K, tile.P, count, d);
+    if (!(kSaturates ? allWithin<M>(tile.blockSum, kMostWeight) : allWithin<M>(tile.blockTop, kMostScore))) {
+        return false;
+    }
+    for (int m = 0; m < M; m++) {
+        tile.sum[m] += tile.blockSum[m];
+    }
+    return true;
+}
+
+// Puts `value` in place of what a causal query must not see: keys beyond itself. The block begins with key `key`.
+template <int M>
+void hideFuture(Vec *P, int first, int key, int count, float value) {
+    Ints query;
+    for (int i = 0; i < kLanes; i++) {
+        query[i] = first + i;
+    }
+    for (int j = key < first ? first - key : 0; j < count; j++) {
+        for (int m = 0; m < M; m++) {
+            P[j * M + m] = select(query + m * kLanes >= key + j, P[j * M + m], splat(value));
+        }
+    }
+}
+
+// The online softmax as textbooks have it: true maxima, and O and sum brought down to them. `first` is the tile's first
+// query where the block has to be masked, -1 where not.
+template <int M>
+__attribute__((noinline)) void carefulBlock(Tile<M> &tile, const float *K, int count, int d, int first, int key) {
+    Vec *P = tile.P;
+    scoreKeys<M, keysOf(M), false>(tile, K, P, count, d);
+    if (first >= 0) {
+        hideFuture<M>(P, first, key, count, kLowest);
+    }
+    Vec top[M], sum[M], fade[M];
+    for (int m = 0; m < M; m++) {
+        top[m] = -tile.negatedShift[m];
+        sum[m] = Vec{};
+    }
+    for (int j = 0; j < count; j++) {
+        for (int m = 0; m < M; m++) {
+            top[m] = larger(top[m], P[j * M + m]);
+        }
+    }
+    for (int m = 0; m < M; m++) {
+        fade[m] = exp2Of(-tile.negatedShift[m] - top[m]);
+        tile.negatedShift[m] = -top[m];
+    }
+    for (int c = 0; c < d; c++) {
+        for (int m = 0; m < M; m++) {
+            tile.O[c * M + m] *= fade[m];
+        }
+    }
+    for (int j = 0; j < count; j++) {
+        for (int m = 0; m < M; m++) {
+            const Vec weight = exp2Of(P[j * M + m] + tile.negatedShift[m]);
+            P[j * M + m] = weight;
+            sum[m] += weight;
+        }
+    }
+    for (int m = 0; m < M; m++) {
+        tile.sum[m] = tile.sum[m] * fade[m] + sum[m];
+    }
+    if (first >= 0) {
+        hideFuture<M>(P, first, key, count, 0.0f);
+    }
+}
+
+// ---- a whole tile
+
+template <int M>
+void readQueries(Tile<M> &tile, const Gpt149Head &head, int first) {
+    const Vec factor = splat(head.scale * kLog2e * kUnit);
+    for (int m = 0; m < M; m++) {
+        const int row0 = first + m * kLanes;
+        for (int c = 0; c < head.d; c += kLanes) {
+            Vec rows[kLanes];
+            for (int i = 0; i < kLanes; i++) {
+                const float *row = head.Q + static_cast<std::size_t>(row0 + i) * head.d + c;
+                rows[i] = row0 + i < head.N ? load(row, head.d - c) * factor : Vec{};
+            }
+            transpose(rows);
+            for (int i = 0; i < kLanes && c + i < head.d; i++) {
+                tile.Q[(c + i) * M + m] = rows[i];
+            }
+        }
+    }
+}
+
+template <int M>
+void writeOutputs(const Tile<M> &tile, const Gpt149Head &head, int first) {
+    for (int m = 0; m < M; m++) {
+        const int row0 = first + m * kLanes;
+        const Vec share = 1.0f / tile.sum[m];
+        for (int c = 0; c < head.d; c += kLanes) {
+            Vec rows[kLanes];
+            for (int i = 0; i < kLanes; i++) {
+                rows[i] = c + i < head.d ? tile.O[(c + i) * M + m] * share : Vec{};
+            }
+            transpose(rows);
+            for (int i = 0; i < kLanes && row0 + i < head.N; i++) {
+                store(head.O + static_cast<std::size_t>(row0 + i) * head.d + c, rows[i], head.d - c);
+            }
+        }
+    }
+}
+
+template <int M>
+void attendTile(const Gpt149Head &head, int first, float *scratch) {
+    const NoDenormals guard;
+    const int d = head.d, end = head.causal && first + M * kLanes < head.N ? first + M * kLanes : head.N;
+    Tile<M> tile;
+    tile.Q = reinterpret_cast<Vec *>(scratch);
+    tile.O = tile.Q + static_cast<std::size_t>(d) * M;
+    tile.P = tile.O + static_cast<std::size_t>(d) * M;
+    readQueries<M>(tile, head, first);
+    for (int i = 0; i < d * M; i++) {
+        tile.O[i] = Vec{};
+    }
+    for (int m = 0; m < M; m++) {
+        tile.negatedShift[m] = splat(-kLowest);
+        tile.sum[m] = Vec{};
+    }
+    // Blocks of nearly equal length, whole micro-tiles all of them but the last.
+    const int blocks = (end + kBlock - 1) / kBlock;
+    const int length = ((end + blocks - 1) / blocks + keysOf(M) - 1) / keysOf(M) * keysOf(M);
+    bool trusting = true;
+    for (int key = 0; key < end; key += length) {
+        const int count = length < end - key ? length : end - key;
+        const float *K = head.K + static_cast<std::size_t>(key) * d, *V = head.V + static_cast<std::size_t>(key) * d;
+        const bool masked = head.causal && key + count > first + 1;
+        const bool trust = trusting && key > 0 && !masked;
+        if (!trust || !trustingBlock<M>(tile, K, count, d)) {
+            trusting &= !trust;
+            carefulBlock<M>(tile, K, count, d, masked ? first : -1, key);
+        }
+        addValues<M, columnsOf(M)>(V, tile.P, tile.O, count, d, d);
+    }
+    writeOutputs<M>(tile, head, first);
+}
+
+void tile(const Gpt149Head &head, int first, int count, float *scratch) {
+    switch (count) {
+        case 1: return attendTile<1>(head, first, scratch);
+        case 2: return attendTile<2>(head, first, scratch);
+        case 3: return attendTile<3>(head, first, scratch);
+#if defined(__AVX512F__)
+        case 4: return attendTile<4>(head, first, scratch);
+#endif
+    }
+}
+
+// Q^T, O^T and P^T.
+std::size_t scratch(int d) { return (2 * static_cast<std::size_t>(d) + kBlock) * kVectors * kLanes; }
+
+#include "expert_decode.h"
+#include "expert_peak.h"
+
+}  // namespace
+
+const Gpt149ExpertKernels GPT149_EXPERT{kLanes, kVectors, scratch, tile, decode, peak};

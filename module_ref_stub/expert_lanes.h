@@ -1,0 +1,194 @@
+// One level's vectors: their width, the operations on them that C++ cannot spell, and 2^x.
+// Included by a source that is compiled once for each level; everything is local to it.
+#pragma once
+
+#include <cstdint>
+#if defined(__AVX2__)
+#include <immintrin.h>
+#endif
+
+#define GPT149_INLINE static inline __attribute__((always_inline))
+// Rows of a constant, as many as the widest vector has lanes.
+#define GPT149_LANES(x) {x, x, x, x, x, x, x, x, x, x, x, x, x, x, x, x}
+
+namespace {
+
+#if defined(__AVX512F__)
+constexpr int kLanes = 16;
+#elif defined(__AVX2__)
+constexpr int kLanes = 8;
+#else
+constexpr int kLanes = 4;
+#endif
+
+typedef float Vec __attribute__((vector_size(4 * kLanes), may_alias));
+typedef float LooseVec __attribute__((vector_size(4 * kLanes), aligned(4), may_alias));
+typedef std::int32_t Ints __attribute__((vector_size(4 * kLanes), may_alias));
+
+// x - 0 is x whatever x is, so compilers make this one broadcast; x + 0 would lose the sign of -0.
+GPT149_INLINE Vec splat(float x) { return x - Vec{}; }
+
+// The lanes of `yes` where `mask` is all ones, those of `no` where it is zero.
+GPT149_INLINE Vec select(Ints mask, Vec yes, Vec no) {
+    return (Vec)(((Ints)yes & mask) | ((Ints)no & ~mask));
+}
+
+// The first `count` floats at `from`, the other lanes zero; and back.
+GPT149_INLINE Vec load(const float *from, int count) {
+    if (count >= kLanes) {
+        return *reinterpret_cast<const LooseVec *>(from);
+    }
+    Vec x{};
+    for (int i = 0; i < count; i++) {
+        x[i] = from[i];
+    }
+    return x;
+}
+
+GPT149_INLINE void store(float *to, Vec x, int count) {
+    if (count >= kLanes) {
+        *reinterpret_cast<LooseVec *>(to) = x;
+        return;
+    }
+    for (int i = 0; i < count; i++) {
+        to[i] = x[i];
+    }
+}
+
+// Where a lane's sign bit is set: zero. (A blend, since AVX2's shifts and comparisons take a multiplier's port.)
+GPT149_INLINE Vec zeroIfNegative(Vec x) {
+#if defined(__AVX2__) && !defined(__AVX512F__)
+    return _mm256_blendv_ps(x, Vec{}, x);
+#else
+    return (Vec)((Ints)x & ~((Ints)x >> 31));
+#endif
+}
+
+#if defined(__clang__)
+#define GPT149_PICK(a, b, ...) __builtin_shufflevector(a, b, __VA_ARGS__)
+#else
+#define GPT149_PICK(a, b, ...) __builtin_shuffle(a, b, Ints{__VA_ARGS__})
+#endif
+
+// larger: lane by lane. zipLow, zipHigh: a0 b0 a1 b1 ... of the lower and of the upper halves.
+#if defined(__AVX512F__)
+GPT149_INLINE Vec larger(Vec a, Vec b) { return _mm512_max_ps(a, b); }
+GPT149_INLINE Vec zipLow(Vec a, Vec b) {
+    return GPT149_PICK(a, b, 0, 16, 1, 17, 2, 18, 3, 19, 4, 20, 5, 21, 6, 22, 7, 23);
+}
+GPT149_INLINE Vec zipHigh(Vec a, Vec b) {
+    return GPT149_PICK(a, b, 8, 24, 9, 25, 10, 26, 11, 27, 12, 28, 13, 29, 14, 30, 15, 31);
+}
+#elif defined(__AVX2__)
+GPT149_INLINE Vec larger(Vec a, Vec b) { return _mm256_max_ps(a, b); }
+GPT149_INLINE Vec zipLow(Vec a, Vec b) { return GPT149_PICK(a, b, 0, 8, 1, 9, 2, 10, 3, 11); }
+GPT149_INLINE Vec zipHigh(Vec a, Vec b) { return GPT149_PICK(a, b, 4, 12, 5, 13, 6, 14, 7, 15); }
+#else
+GPT149_INLINE Vec larger(Vec a, Vec b) { return a > b ? a : b; }
+GPT149_INLINE Vec zipLow(Vec a, Vec b) { return GPT149_PICK(a, b, 0, 4, 1, 5); }
+GPT149_INLINE Vec zipHigh(Vec a, Vec b) { return GPT149_PICK(a, b, 2, 6, 3, 7); }
+#endif
+
+// ---- 2^x
+//
+// Scores are kept in units of 1 / kUnit powers of two. A polynomial of degree 5 gives 2^r on an interval of length 1
+// with a relative error of 7.5e-8 (minimax by Remez exchange); degree 4 would leave 2.6e-6, which shows beside
+// float32's own rounding. Its constants are read from a table where they are used: in registers they would push
+// accumulators of the loops around out. `hidden` keeps compilers from moving them there all the same.
+//
+// AVX-512 has instructions for both ends: reduce leaves the fraction r, scalef multiplies by 2^floor(x), saturating: 7
+// operations for 16 weights. Elsewhere kUnit is 2^23: a score, as an integer, then is the float's exponent and fraction
+// already, 2^n (1 + r), of which n is kept and 2^r found anew. On AVX2 the masks run on a port that cannot multiply, so
+// this costs 7 operations that count. What is too small for a normal float32 becomes zero (denormal weights would cost
+// three times as much); for what is too large, x >= 128, only AVX-512 gives infinity, and elsewhere it has to be ruled
+// out before.
+
+struct alignas(64) Exp2Table {
+    float factors[6][16];
+    std::int32_t one[16], exponent[16];
+};
+
+#if defined(__AVX512F__)
+constexpr float kUnit = 1.0f;
+constexpr bool kSaturates = true;
+constexpr Exp2Table kExp2{{GPT149_LANES(0.999999925064f), GPT149_LANES(0.693153073203f), GPT149_LANES(0.240153617021f),
+                           GPT149_LANES(0.0558263181162f), GPT149_LANES(0.00898934002358f),
+                           GPT149_LANES(0.00187757670002f)},
+                          {}, {}};
+#define GPT149_PIN(x) "+v"(x)
+#else
+constexpr float kUnit = 8388608.0f;
+constexpr bool kSaturates = false;
+constexpr Exp2Table kExp2{{GPT149_LANES(0.498285914089f), GPT149_LANES(0.353755316915f), GPT149_LANES(0.107834935814f),
+                           GPT149_LANES(0.0386447250221f), GPT149_LANES(-0.000398543476518f),
+                           GPT149_LANES(0.00187757670002f)},
+                          GPT149_LANES(0x3F800000), GPT149_LANES(-0x800000)};
+#if defined(__x86_64__)
+#define GPT149_PIN(x) "+x"(x)
+#else
+#define GPT149_PIN(x) "+w"(x)
+#endif
+#endif
+
+GPT149_INLINE Vec exp2Of(Vec x) {
+    const Exp2Table *hidden = &kExp2;
+    asm volatile("" : "+r"(hidden), GPT149_PIN(x));
+    const auto *factor = reinterpret_cast<const Vec(*)[16 / kLanes]>(hidden->factors);
+#if defined(__AVX512F__)
+    const Vec r = _mm512_reduce_ps(x, _MM_FROUND_TO_NEG_INF);
+#else
+    const Ints one = *reinterpret_cast<const Ints *>(hidden->one);
+    const Ints bits = __builtin_convertvector(x, Ints) + one;
+    const Ints whole = bits & *reinterpret_cast<const Ints *>(hidden->exponent);
+    const Vec r = (Vec)((bits ^ whole) | one);  // 1 <= r < 2
+#endif
+    Vec power = factor[5][0];
+    for (int i = 4; i >= 0; i--) {
+        power = power * r + factor[i][0];
+    }
+#if defined(__AVX512F__)
+    return _mm512_scalef_ps(power, x);
+#else
+    return power * zeroIfNegative((Vec)whole);
+#endif
+}
+
+// While one of these lives, results too small for a normal float32 are zero: scalef would give denormal weights.
+class NoDenormals {
+  public:
+#if defined(__AVX512F__)
+    NoDenormals() : before_(_mm_getcsr()) { _mm_setcsr(before_ | 0x8000); }
+    ~NoDenormals() { _mm_setcsr(before_); }
+
+  private:
+    unsigned before_;
+#else
+    NoDenormals() {}
+#endif
+};
+
+// kLanes x kLanes, in log2(kLanes) rounds of perfect shuffles.
+GPT149_INLINE void transpose(Vec (&rows)[kLanes]) {
+    for (int done = 1; done < kLanes; done *= 2) {
+        Vec next[kLanes];
+        for (int i = 0; i < kLanes / 2; i++) {
+            next[2 * i] = zipLow(rows[i], rows[i + kLanes / 2]);
+            next[2 * i + 1] = zipHigh(rows[i], rows[i + kLanes / 2]);
+        }
+        for (int i = 0; i < kLanes; i++) {
+            rows[i] = next[i];
+        }
+    }
+}
+
+// Lane r of the result is the sum of the lanes of rows[r].
+GPT149_INLINE Vec sumOfEach(Vec (&rows)[kLanes]) {
+    for (int left = kLanes / 2; left > 0; left /= 2) {
+        for (int i = 0; i < left; i++) {
+            rows[i] = zipLow(rows[i], rows[i + left]) + zipHigh(rows[i], rows[i + left]);
+        }
+    }
+    return rows[0];
+}
+
+}  // namespace

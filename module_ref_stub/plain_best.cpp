@@ -1,0 +1,189 @@
+// What you could have written: flash attention in plain C++, no intrinsics and no vector types, as fast as a compiler
+// makes it. Compiled once for each level, with GPT149_PLAIN naming the table to define; for a student's file the same
+// needs `#pragma GCC target("avx2,fma")` at its top, since the course's flags stop at -mavx. No weak symbols.
+//
+// Three ideas, each worth about a factor of two over the course's part 4:
+// - The loop that is vectorised runs over *queries* (`omp simd`), so nothing is added up across a vector, and all that is
+//   read of K and V are scalars. Its body holds a small tile of S, or of O, in local variables, which become registers:
+//   kKeys x kPairs sums that hide each other's latency.
+// - Softmax as in the expert kernel, but with true maxima throughout; 2^x is a polynomial and an integer addition, both of
+//   which the compiler can vectorise, as it cannot the library's exp.
+// - V is transposed once for a whole call, so that the second product reads along rows as the first does. Rows are
+//   padded: at a distance of 4 KiB they would push each other out of the cache.
+#include "expert.h"
+
+#include <cstdint>
+#include <cstring>
+
+namespace {
+
+#if defined(__AVX512F__)
+constexpr int kWidth = 16, kPairs = 2, kKeys = 8, kColumns = 8;
+#elif defined(__AVX2__)
+constexpr int kWidth = 8, kPairs = 2, kKeys = 6, kColumns = 4;
+#else
+constexpr int kWidth = 4, kPairs = 2, kKeys = 6, kColumns = 4;
+#endif
+constexpr int kRows = kWidth * kPairs, kBlock = 96;
+constexpr float kLog2e = 1.44269504088896341f;
+
+#define GPT149_UNROLLED _Pragma("GCC unroll 16")
+
+// 2^x for -126 < x <= 0. Adding 1.5 * 2^23 leaves the nearest whole number in the last bits of the sum.
+inline __attribute__((always_inline)) float exp2Of(float x) {
+    x = x > -100.0f ? x : -100.0f;
+    const float shifted = x + 12582912.0f;
+    const float r = x - (shifted - 12582912.0f);
+    float power = 0.00132764718f;
+    power = power * r + 0.00967554133f;
+    power = power * r + 0.0555071327f;
+    power = power * r + 0.240221197f;
+    power = power * r + 0.693146967f;
+    power = power * r + 1.00000007f;
+    std::int32_t bits, whole;
+    std::memcpy(&bits, &power, 4);
+    std::memcpy(&whole, &shifted, 4);
+    bits += whole << 23;
+    std::memcpy(&power, &bits, 4);
+    return power;
+}
+
+// A tile's matrices, all with the queries as columns: Q^T and O^T (d, kRows), P^T (kBlock, kRows); by query the maximum
+// so far, the sum of weights, and what the block at hand adds to them.
+struct Tile {
+    float *Q, *O, *P, *top, *sum, *newTop, *blockSum;
+};
+
+// R rows of a product: out[r][i] (+)= sum_k left[r][k] * right[k][i]. `width` is kWidth, which the compiler must not
+// know: it would unroll the loop that it has to vectorise.
+template <int R, bool kAdd>
+__attribute__((noinline)) void productRows(int width, const float *__restrict left, int pitch, int length,
+                                           const float *__restrict right, float *__restrict out) {
+    if (width < 1 || length < 1) {
+        __builtin_unreachable();
+    }
+#pragma omp simd
+    for (int i = 0; i < width; i++) {
+        float sums[R][kPairs];
+        GPT149_UNROLLED for (int r = 0; r < R; r++) {
+            GPT149_UNROLLED for (int p = 0; p < kPairs; p++) { sums[r][p] = 0.0f; }
+        }
+        for (int k = 0; k < length; k++) {
+            GPT149_UNROLLED for (int r = 0; r < R; r++) {
+                GPT149_UNROLLED for (int p = 0; p < kPairs; p++) {
+                    sums[r][p] += left[r * pitch + k] * right[k * kRows + p * kWidth + i];
+                }
+            }
+        }
+        GPT149_UNROLLED for (int r = 0; r < R; r++) {
+            GPT149_UNROLLED for (int p = 0; p < kPairs; p++) {
+                float &to = out[r * kRows + p * kWidth + i];
+                to = kAdd ? to + sums[r][p] : sums[r][p];
+            }
+        }
+    }
+}
+
+template <int R, bool kAdd>
+void product(int width, const float *left, int pitch, int rows, int length, const float *right, float *out) {
+    int r = 0;
+    for (; r + R <= rows; r += R) {
+        productRows<R, kAdd>(width, left + static_cast<std::size_t>(r) * pitch, pitch, length, right, out + r * kRows);
+    }
+    for (; r < rows; r++) {
+        productRows<1, kAdd>(width, left + static_cast<std::size_t>(r) * pitch, pitch, length, right, out + r * kRows);
+    }
+}
+
+__attribute__((noinline)) void findTops(int rows, int count, const float *__restrict P, float *__restrict top) {
+    if (rows < 1 || count < 1) {
+        __builtin_unreachable();
+    }
+#pragma omp simd
+    for (int i = 0; i < rows; i++) {
+        float most = top[i];
+        for (int j = 0; j < count; j++) {
+            const float score = P[j * kRows + i];
+            most = most > score ? most : score;
+        }
+        top[i] = most;
+    }
+}
+
+__attribute__((noinline)) void weigh(int rows, int count, float *__restrict P, const float *__restrict top,
+                                     float *__restrict sum) {
+    if (rows < 1 || count < 1) {
+        __builtin_unreachable();
+    }
+    for (int j = 0; j < count; j++) {
+#pragma omp simd
+        for (int i = 0; i < rows; i++) {
+            const float weight = exp2Of(P[j * kRows + i] - top[i]);
+            P[j * kRows + i] = weight;
+            sum[i] += weight;
+        }
+    }
+}
+
+// Weights of a block's scores, with O and sum brought down to the new maxima where one moved.
+void softmaxBlock(const Tile &tile, int rows, int count, int d) {
+    std::memcpy(tile.newTop, tile.top, kRows * sizeof(float));
+    findTops(rows, count, tile.P, tile.newTop);
+    if (std::memcmp(tile.newTop, tile.top, kRows * sizeof(float)) != 0) {
+        float fade[kRows];
+        for (int i = 0; i < kRows; i++) {
+            fade[i] = exp2Of(tile.top[i] - tile.newTop[i]);
+            tile.sum[i] *= fade[i];
+            tile.top[i] = tile.newTop[i];
+        }
+        for (int c = 0; c < d; c++) {
+            for (int i = 0; i < kRows; i++) {
+                tile.O[c * kRows + i] *= fade[i];
+            }
+        }
+    }
+    // A sum by itself for each block: adding small weights to one large sum would double the error.
+    std::memset(tile.blockSum, 0, kRows * sizeof(float));
+    weigh(rows, count, tile.P, tile.top, tile.blockSum);
+    for (int i = 0; i < kRows; i++) {
+        tile.sum[i] += tile.blockSum[i];
+    }
+}
+
+Tile layOut(float *scratch, int d) {
+    float *const Q = scratch, *const O = Q + static_cast<std::size_t>(d) * kRows;
+    float *const P = O + static_cast<std::size_t>(d) * kRows, *const rows = P + kBlock * kRows;
+    return {Q, O, P, rows, rows + kRows, rows + 2 * kRows, rows + 3 * kRows};
+}
+
+void tile(const Gpt149Head &head, const float *transposedV, int pitch, int first, float *scratch) {
+    volatile int unknown = kWidth;
+    const int width = unknown, N = head.N, d = head.d, count = N - first < kRows ? N - first : kRows;
+    const Tile tile = layOut(scratch, d);
+    for (int i = 0; i < kRows; i++) {
+        tile.top[i] = -3e38f;
+        tile.sum[i] = 0.0f;
+        for (int c = 0; c < d; c++) {
+            const float q = i < count ? head.Q[static_cast<std::size_t>(first + i) * d + c] : 0.0f;
+            tile.Q[c * kRows + i] = q * head.scale * kLog2e;
+            tile.O[c * kRows + i] = 0.0f;
+        }
+    }
+    for (int key = 0; key < N; key += kBlock) {
+        const int keys = N - key < kBlock ? N - key : kBlock;
+        product<kKeys, false>(width, head.K + static_cast<std::size_t>(key) * d, d, keys, d, tile.Q, tile.P);
+        softmaxBlock(tile, width * kPairs, keys, d);
+        product<kColumns, true>(width, transposedV + key, pitch, d, keys, tile.P, tile.O);
+    }
+    for (int i = 0; i < count; i++) {
+        for (int c = 0; c < d; c++) {
+            head.O[static_cast<std::size_t>(first + i) * d + c] = tile.O[c * kRows + i] / tile.sum[i];
+        }
+    }
+}
+
+std::size_t scratch(int d) { return (2 * static_cast<std::size_t>(d) + kBlock + 4) * kRows; }
+
+}  // namespace
+
+const Gpt149PlainKernels GPT149_PLAIN{kRows, scratch, tile};
