@@ -1,0 +1,118 @@
+"""The house's rules, read from the sources: who imports whom, what stands alone, and how fast --help is."""
+
+from __future__ import annotations
+
+import ast
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from grader.release import imports, rooms
+from grader.release.imports import Import
+
+ROOT = Path(__file__).resolve().parent.parent
+
+
+@pytest.fixture(scope="module")
+def graph() -> list[Import]:
+    return imports.graph(ROOT)
+
+
+def test_every_import_of_ours_is_there(graph: list[Import]) -> None:
+    known = imports.modules(ROOT)
+    assert len(graph) > 300 and len(known) > 100
+    assert not [each for each in graph if each.imported not in known]
+
+
+def test_data_goes_down_the_list_of_rooms_and_never_up(graph: list[Import]) -> None:
+    assert all(rooms.room_of(name) for name in imports.modules(ROOT) if name != "grader")
+    assert not [f"{each.importer}:{each.line} imports {each.imported}" for each in rooms.upward(graph)]
+    with pytest.raises(KeyError, match="lies in no room"):
+        rooms.room_of("grader.attic")
+
+
+def test_an_import_upward_is_found() -> None:
+    up = Import("grader.score", "grader.report.html", 3, late=True, typing=False)
+    down = Import("grader.report.html", "grader.score", 3, late=False, typing=False)
+    for_types = Import("grader.score", "grader.report.html", 3, late=False, typing=True)
+    assert rooms.upward([up, down, for_types]) == [up]
+    assert rooms.room_of("grader.report.similar_html") == "similar", "the longer name counts"
+
+
+def test_the_picture_shows_what_the_sources_say(graph: list[Import]) -> None:
+    """`python -m grader.release.rooms` draws it anew."""
+    drawn = (ROOT / rooms.PICTURE).read_text()
+    assert drawn == rooms.picture(graph)
+    assert "rooms.svg" in (ROOT / "docs" / "design.md").read_text()
+    assert rooms.picture([]) != drawn
+
+
+def test_the_untrusted_side_imports_nothing_of_the_kit(graph: list[Import]) -> None:
+    """What is called when student code is already there: the interpreter beside it sees no other file of ours."""
+    assert not [each for each in graph if each.importer in rooms.ALONE]
+
+
+def test_nobody_in_the_kit_imports_the_tests() -> None:
+    names = {path.stem for path in (ROOT / "tests").glob("*.py")} | {"tests"}
+    for path in imports.modules(ROOT).values():
+        for node in ast.walk(ast.parse(path.read_text())):
+            if isinstance(node, ast.ImportFrom) and node.module:
+                assert node.module.partition(".")[0] not in names, path
+
+
+def test_reading_imports_knows_late_ones_and_types(tmp_path: Path) -> None:
+    (tmp_path / "grader").mkdir()
+    (tmp_path / "grader" / "__init__.py").write_text("")
+    (tmp_path / "grader" / "a.py").write_text(
+        "from typing import TYPE_CHECKING\nfrom grader import b\nimport torch, os\n"
+        "if TYPE_CHECKING:\n    from grader.gone import T\ndef f():\n    from grader.lost import g\n"
+    )
+    (tmp_path / "grader" / "b.py").write_text("")
+    found = [(each.imported, each.late, each.typing) for each in imports.graph(tmp_path)]
+    assert found == [
+        ("grader", False, False),
+        ("grader.b", False, False),
+        ("grader.gone", False, True),
+        ("grader.lost", True, False),
+    ]
+    assert [each.imported for each in imports.missing(tmp_path, ["grader.a"])] == ["grader.lost"]
+    assert imports.third_party(tmp_path, ["grader.a"]) == {"torch"}
+    assert imports.closure(tmp_path, ["grader.a"]) == {"grader.a", "grader.b", "grader"}
+
+
+def cpu_s(*command: str) -> float:
+    """CPU seconds of a process of Python's and all that it starts: a busy neighbour hardly moves them."""
+    program = (
+        "import os, subprocess, sys; subprocess.run(sys.argv[1:], check=True, stdout=subprocess.DEVNULL)\n"
+    )
+    program += "t = os.times(); print(t.children_user + t.children_system)"
+    ended = subprocess.run(
+        [sys.executable, "-c", program, sys.executable, *command],
+        cwd=ROOT,
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    return float(ended.stdout)
+
+
+def test_help_needs_no_torch() -> None:
+    """Each --help takes under 0.3 of `import torch`; the two alternate, and the best of each counts."""
+    torch_s, ours_s = [], []
+    for help_of in (("gpt149.py",), ("-m", "grader")):
+        torch_s.append(cpu_s("-c", "import torch"))
+        ours_s.append(cpu_s(*help_of, "--help"))
+    assert max(ours_s) < 0.3 * min(torch_s), (ours_s, torch_s)
+
+
+def test_the_rooms_of_the_design_are_those_of_the_rules() -> None:
+    """The table of docs/design.md names every room's first module."""
+    text = (ROOT / "docs" / "design.md").read_text()
+    named = set(re.findall(r"`(\w+)/?`", text))
+    missing = [room for room, members in rooms.ROOMS.items() if members[0] not in named]
+    assert not missing
