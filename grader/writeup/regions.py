@@ -25,8 +25,8 @@ from grader.errors import UsageError
 TABLES: Mapping[str, str] = {
     "sweep-part2": "time of part 2 for each tile size",
     "sweep-part4": "time and workspace of part 4 for each pair of tile sizes",
-    "scaling-part3": "time of part 3 for each number of threads",
-    "threads-part3": "part 3 with and without its pragma",
+    "scaling-part3": "time of part 3 over N, and the exponent of its growth",
+    "threads-part3": "time of part 3 for each number of threads, and with OpenMP off",
     "cache": "cache lines that parts 1 and 2 bring in",
     "roofline": "work, traffic and attained speed of each part",
     "memory": "memory of each part, by the profiler's figure and truly",
