@@ -6,6 +6,7 @@ import csv
 import io
 import re
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -24,7 +25,7 @@ from grader.study.figure import HeatMap, Plot, Series
 from grader.study.lab import Outcome, Variant, one_round
 from grader.study.scaling import exponents
 from grader.study.table import Table, shown
-from grader.study.threads import amdahl, serial_share
+from grader.study.threads import Threads, amdahl, core_share, serial_share
 from grader.writeup import regions
 
 TABLE = Table(
@@ -72,6 +73,14 @@ def test_amdahls_law_gives_its_own_serial_share(serial: float) -> None:
     counts = [1, 2, 4, 7]
     times = [3.0 / amdahl(serial, count) for count in counts]
     assert serial_share(counts, times) == pytest.approx(serial)
+
+
+def test_a_machine_that_is_shared_is_told(parts: dict[str, Part]) -> None:
+    alone = Outcome(Variant("1", parts["part3"], {}), ((Sample(1.0, 0.99), Sample(1.0, 0.97)),) * 3)
+    crowded = Outcome(Variant("1", parts["part3"], {}), ((Sample(2.0, 0.99), Sample(1.0, 0.2)),) * 3)
+    found = Threads(parts["part3"], (1, 2), 2, compared([alone]), (None, None), None, core_share(alone), "")
+    assert "of its core" not in found.law()
+    assert "had only 35 % of its core" in replace(found, core_share=core_share(crowded)).law()
 
 
 def test_workspaces_of_part_4_are_what_the_assignment_allocates(parts: dict[str, Part]) -> None:

@@ -12,16 +12,17 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from statistics import median
 
 from grader import machine, toolchain
 from grader.assignment import Part
 from grader.errors import UsageError
-from grader.measure import Estimate, median_estimate
+from grader.measure import CORE_SHARE_LIMIT, Estimate, median_estimate
 from grader.results import EXIT_PASS, EXIT_SUBMISSION
 from grader.study import options, outcome
 from grader.study.comparison import Comparison, Line, bounds, compared, over
 from grader.study.figure import Figure, Plot, Series
-from grader.study.lab import Lab, Recipe, Variant, laboratory
+from grader.study.lab import Lab, Outcome, Recipe, Variant, laboratory
 from grader.study.table import Cell, Table, shown
 
 COUNTS = "1,2,4,8"
@@ -33,6 +34,7 @@ class Threads:
     """A part over thread counts. `comparison` holds a line for each of `counts` and, if it could be had, OpenMP off.
 
     `speedups` are T(1) / T of each line; `serial` is the s of the module's text, None without two counts to fit.
+    `core_share` is what one thread had of its core, CPU over wall time; None where no CPU time could be read.
     """
 
     part: Part
@@ -41,6 +43,7 @@ class Threads:
     comparison: Comparison
     speedups: tuple[Estimate | None, ...]
     serial: Estimate | None
+    core_share: float | None
     about: str
 
     def table(self) -> Table:
@@ -64,28 +67,32 @@ class Threads:
         return (name, *bounds(line.time_ms), *bounds(speedup), efficiency, line.trouble or crowded)
 
     def law(self) -> str:
-        """The fit and what it means, in words."""
-        beyond = [count for count in self.counts if count > self.cores]
-        crowded = (
-            f" This machine has {self.cores} cores: {' and '.join(map(str, beyond))} threads show how they are shared, "
-            "not how the part scales."
-            if beyond
-            else ""
-        )
-        if self.serial is None:
-            return f"Two counts of threads up to the number of cores would show Amdahl's law.{crowded}"
-        share = self.serial
-        if share.middle >= 1:
-            return (
-                "More threads were not faster than one: either the part does not run in parallel, or something else "
-                f"used the cores, then measure again.{crowded}"
+        """The fit and what it means, in words, and what makes it doubtful."""
+        sentences = [self._fit()]
+        if beyond := [count for count in self.counts if count > self.cores]:
+            sentences.append(
+                f"This machine has {self.cores} cores: {' and '.join(map(str, beyond))} threads show how they are "
+                "shared, not how the part scales."
             )
+        if self.core_share is not None and self.core_share * CORE_SHARE_LIMIT < 1:
+            sentences.append(
+                f"One thread had only {100 * self.core_share:.0f} % of its core: something else used the machine, and "
+                "speed-ups come out too small. Measure again when it is quiet."
+            )
+        return " ".join(sentences)
+
+    def _fit(self) -> str:
+        share = self.serial
+        if share is None:
+            return "Two counts of threads up to the number of cores would show Amdahl's law."
+        if share.middle >= 1:
+            return "More threads were not faster than one."
         limit = (
             f", so no number of threads gives more than {shown(1 / share.middle)}" if share.middle > 0 else ""
         )
         return (
             f"Amdahl's law fits with a serial share of {shown(share.middle)} "
-            f"({shown(share.low)} to {shown(share.high)}){limit}.{crowded}"
+            f"({shown(share.low)} to {shown(share.high)}){limit}."
         )
 
     def figures(self) -> tuple[Figure, ...]:
@@ -151,7 +158,8 @@ def measure(lab: Lab, part: Part, counts: Sequence[int]) -> Threads:
     off = toolchain.openmp_off_flags()
     if off is not None:
         variants.append(Variant("OpenMP off", part, {**shape, "threads": 1}, Recipe(flags=off)))
-    comparison = compared(lab.timed(variants, lab.settings.rounds), rivals=())
+    outcomes = lab.timed(variants, lab.settings.rounds)
+    comparison = compared(outcomes, rivals=())
     one = comparison.lines[0]
     speedups = [over(one.round_ms, line.round_ms) if line.round_ms else None for line in comparison.lines]
     cores = len(machine.usable_cpus()) or 1
@@ -164,7 +172,22 @@ def measure(lab: Lab, part: Part, counts: Sequence[int]) -> Threads:
     if len(fitted) > 1 and fitted[0][0] == 1:
         rounds = zip(*(times for _, times in fitted), strict=True)
         serial = median_estimate([serial_share([count for count, _ in fitted], times) for times in rounds])
-    return Threads(part, counts, cores, comparison, tuple(speedups), serial, options.about(shape))
+    return Threads(
+        part,
+        counts,
+        cores,
+        comparison,
+        tuple(speedups),
+        serial,
+        core_share(outcomes[0]),
+        options.about(shape),
+    )
+
+
+def core_share(outcome: Outcome) -> float | None:
+    """CPU time over wall time of one-threaded calls, their median: 1 on a machine that does nothing else."""
+    shares = [call.cpu_s / call.wall_s for pair in outcome.calls for call in pair if call.cpu_s is not None]
+    return median(shares) if shares else None
 
 
 def main(arguments: list[str]) -> int:
