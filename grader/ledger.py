@@ -140,27 +140,38 @@ def _read(cls: type[T], item: Mapping[str, Any]) -> T:
 
 
 class Ledger:
-    """The one writer of a folder; made by `hold`."""
+    """The one writer of a folder; made by `hold`. All of its methods raise KitError when the disk takes no more."""
 
     def __init__(self, folder: Path, fd: int, scratch: Path) -> None:
         self.folder, self.scratch = folder, scratch
         self._fd = fd
 
     def open_run(self, run: Run, roster: Sequence[Entry]) -> None:
-        self._append({"kind": "run", **asdict(run)})
-        self._append({"kind": "roster", "submissions": [asdict(entry) for entry in roster]})
+        with self._told():
+            self._append({"kind": "run", **asdict(run)})
+            self._append({"kind": "roster", "submissions": [asdict(entry) for entry in roster]})
 
     def finish(self, record: Record, result: Mapping[str, Any] | None, graded: Path | None = None) -> None:
         """Keep a result: first its own file beside a copy of what was `graded`, then the line that makes it count."""
         place = self.folder / record.submission_id / RESULT
-        if result is not None:
-            for path in sorted(graded.iterdir()) if graded else ():
-                write_whole(place.with_name(path.name), path.read_bytes())
-            write_whole(place, json.dumps(result, indent=2, allow_nan=False).encode() + b"\n")
-        elif record.fault == "submission":
-            # What an earlier version of the submission earned must not be taken for this one's.
-            place.unlink(missing_ok=True)
-        self._append({"kind": "result", **asdict(record)})
+        with self._told():
+            if result is not None:
+                for path in sorted(graded.iterdir()) if graded else ():
+                    write_whole(place.with_name(path.name), path.read_bytes())
+                write_whole(place, json.dumps(result, indent=2, allow_nan=False).encode() + b"\n")
+            elif record.fault == "submission":
+                # What an earlier version of the submission earned must not be taken for this one's.
+                place.unlink(missing_ok=True)
+            self._append({"kind": "result", **asdict(record)})
+
+    @contextlib.contextmanager
+    def _told(self) -> Iterator[None]:
+        try:
+            yield
+        except OSError as error:
+            raise KitError(
+                f"cannot write in {self.folder}: {error.strerror}; what is finished is kept: go on with --resume"
+            ) from error
 
     def _append(self, item: Mapping[str, Any]) -> None:
         data = memoryview(json.dumps(item, allow_nan=False).encode() + b"\n")

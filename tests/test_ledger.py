@@ -38,6 +38,18 @@ def some_run() -> Run:
     return Run("2025-01-01T00:00:00+00:00", "a.yaml", "a", "a", "k", 1, True, "D", 2)
 
 
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="a disk that is always full is Linux's")
+def test_a_full_disk_is_told_with_what_to_do(tmp_path: Path) -> None:
+    with open("/dev/full", "wb", buffering=0) as disk:
+        book = ledger.Ledger(tmp_path, disk.fileno(), tmp_path)
+        for write in (
+            lambda: book.open_run(some_run(), []),
+            lambda: book.finish(record("ada"), {"points": 1.0}),
+        ):
+            with pytest.raises(KitError, match=r"cannot write in .*No space left.*--resume"):
+                write()
+
+
 def holding(script: str, folder: Path) -> tuple[subprocess.Popen[bytes], str]:
     """A process that holds something in `folder`, and the line that it says once it does."""
     holder = subprocess.Popen([sys.executable, "-c", script, str(folder)], stdout=subprocess.PIPE, cwd=ROOT)
