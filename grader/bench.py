@@ -68,8 +68,11 @@ class Bench:
         stretch = max(1.0, work(shape) / work(self.assignment.defaults))
         return self.assignment.limits.call_s * stretch * (SANITIZER_SLOWDOWN if self.options.sanitize else 1)
 
-    def student(self, part: Part, *, threads: int, cpus: list[int] | None = None) -> Session:
-        """A fresh runner holding the student's object (or torch itself, for a part that is torch's)."""
+    def student(
+        self, part: Part, *, threads: int, cpus: list[int] | None = None, freeze: bool = True
+    ) -> Session:
+        """A fresh runner holding the student's object (or torch itself, for a part that is torch's). `freeze` as in
+        `Zygote.spawn`."""
         kind = "torch" if part.is_torch else "student"
         session = self.stack.enter_context(
             self.zygote.spawn(
@@ -79,6 +82,7 @@ class Bench:
                 cpus=cpus,
                 limits=self.limits,
                 call_timeout_s=self.call_timeout_s(self.shape),
+                freeze=freeze,
             )
         )
         if session.death is not None:

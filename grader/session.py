@@ -102,9 +102,10 @@ class Session:
         call_timeout_s: float,
         watch: Watch,
         scratch: Scratch,
+        freeze: bool = True,
     ) -> None:
         """`pipes` are our ends of the runner's: requests, replies, what it prints. `reap` kills it and says how it
-        had ended."""
+        had ended. `freeze` stops it between calls; where no time is judged, that only takes time."""
         self._reap, self._pid, self._scratch = reap, pid, scratch
         self._request_fd, self._reply_fd, self._output_fd = pipes
         self._open_fds = list(pipes)
@@ -112,7 +113,7 @@ class Session:
         self._captured = bytearray()
         self.output_total_bytes = 0
         self.call_timeout_s = call_timeout_s
-        self._watch = watch
+        self._watch, self._freezes = watch, freeze
         self.death: Call | None = None
         self.functions: dict[str, str] = {}
         self.load_error: str | None = None
@@ -218,8 +219,9 @@ class Session:
     ) -> tuple[dict[str, Any], bytearray, float, float | None]:
         """Write the request, read the reply, whose payload may have `limit_bytes`; wall and CPU seconds up to the last
         byte of the output."""
-        self._watch.resuming()
-        self._resume()
+        if self._freezes:
+            self._watch.resuming()
+            self._resume()
         cpu_started = cpu_clock_s(self._pid)
         started = time.perf_counter()
         deadline = time.monotonic() + timeout_s
@@ -246,9 +248,11 @@ class Session:
                         self._capture_some(selector)
         wall_s = time.perf_counter() - started
         cpu_ended = cpu_clock_s(self._pid)
-        self._freeze()
+        if self._freezes:
+            self._freeze()
         self._refuse_excess()
-        self._watch.stopped()
+        if self._freezes:
+            self._watch.stopped()
         cpu_s = cpu_ended - cpu_started if cpu_started is not None and cpu_ended is not None else None
         return incoming.header, incoming.payload, wall_s, cpu_s
 
@@ -258,16 +262,18 @@ class Session:
 
     def _send_some(self, selector: selectors.BaseSelector, buffers: list[memoryview]) -> None:
         try:
-            written = os.write(self._request_fd, buffers[0])
+            # All at once: each write of its own would wake the runner for a part of the request.
+            written = os.writev(self._request_fd, buffers)
         except BlockingIOError:
             return
         except BrokenPipeError:
             selector.unregister(self._request_fd)
             return
-        buffers[0] = buffers[0][written:]
-        while buffers and not buffers[0]:
-            buffers.pop(0)
-        if not buffers:
+        while buffers and written >= len(buffers[0]):
+            written -= len(buffers.pop(0))
+        if buffers:
+            buffers[0] = buffers[0][written:]
+        else:
             selector.unregister(self._request_fd)
 
     def _capture_some(self, selector: selectors.BaseSelector | None) -> None:

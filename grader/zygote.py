@@ -104,8 +104,10 @@ class Zygote:
         cpus: Sequence[int] | None = None,
         limits: Limits | None = None,
         call_timeout_s: float = 20.0,
+        freeze: bool = True,
     ) -> Session:
         """Fork a runner and let it load the object. The session may be dead on arrival: see `Session.death`.
+        `freeze` stops it between calls, which whatever judges time needs.
 
         A zygote that a kernel has ended is started again. Raises KitError when there is none to be had.
         """
@@ -132,7 +134,7 @@ class Zygote:
             self._living[runner.pid] = runner
             watch = Watch(runner.pid, cpus, cpu_clock_s)
             scratch = leftovers.Scratch(self._seen_from_outside(runner), limits)
-            return Session(self.reap, runner.pid, pipes, call_timeout_s, watch, scratch)
+            return Session(self.reap, runner.pid, pipes, call_timeout_s, watch, scratch, freeze)
 
     def reap(self, pid: int) -> Call:
         """Kill a runner with all it started and left, and say how it had ended."""

@@ -31,8 +31,11 @@ MODELS = {"shakes128": 128, "shakes256": 256, "shakes1024": 1024, "shakes2048": 
 """Names as in the published kit, and how long a text is, in tokens, its prompt included."""
 DEFAULT_PROMPT = "ACT 1, SCENE 1."
 DEFAULT_WINDOW = 256
-TILE = 32
-"""Br and Bc unless -br and -bc say otherwise: N begins at 1, and clearing 256 x 256 tiles would take longer than it."""
+DEFAULT_CHUNK = 16
+"""Keys that are not cut up, measured: shorter chunks hold more copies of the newest key, longer ones more equal rows.
+"""
+TILE = 8
+"""Br and Bc unless -br and -bc say otherwise: a chunk should still be several tiles, and N begins at 1."""
 MOST_SAMPLES, LARGEST_WINDOW = 64, 4096
 #: Options of the judged run that say nothing to a text: its sizes come from the model and its length.
 NOT_HERE = {
@@ -66,6 +69,11 @@ def add_options(parse: argparse.ArgumentParser) -> None:
             f"tokens that attention looks back on, so the kernel's largest N ({DEFAULT_WINDOW})",
         ),
         (
+            "--chunk",
+            "n",
+            f"keys in one entry of the kernel's batch ({DEFAULT_CHUNK}); 0 never cuts them up, so that N is the window",
+        ),
+        (
             "--prefill",
             "prefix|mask",
             "the prompt prefix by prefix, or in one call with the mask as channels (prefix)",
@@ -85,6 +93,7 @@ OWN = (
     "temperature",
     "top_k",
     "window",
+    "chunk",
     "prefill",
     "checkpoint",
     "vocabulary",
@@ -113,6 +122,7 @@ class Wish:
     temperature: float
     top_k: int
     window: int | None
+    chunk: int
     prefill: Prefill
     checkpoint: Path | None
     vocabulary: Path | None
@@ -148,6 +158,7 @@ def read_wish(given: argparse.Namespace) -> Wish:
         temperature=0.8 if given.temperature is None else _number(given.temperature, "--temperature", 10.0),
         top_k=0 if given.top_k is None else _whole(given.top_k, "--top-k", 1, 1 << 20),
         window=None if given.window is None else _whole(given.window, "--window", 1, LARGEST_WINDOW),
+        chunk=DEFAULT_CHUNK if given.chunk is None else _whole(given.chunk, "--chunk", 0, LARGEST_WINDOW),
         prefill=prefill,
         checkpoint=Path(given.checkpoint) if given.checkpoint else None,
         vocabulary=Path(given.vocabulary) if given.vocabulary else None,
@@ -291,18 +302,19 @@ class Stage:
             "B": len(self.prompt),
             "H": config.n_head,
             "N": min(self.window, self.wish.length),
-            "d": config.head_size,
+            "d": config.head_size + 1,  # of chunks; their N is smaller than one call's on the whole window
         }
         if self.wish.prefill == "mask":
             sizes["d"] += self.prompt.shape[1]
         bench = replace(bench, options=replace(bench.options, shape={**bench.options.shape, **sizes}))
         binding.refuse_oversize(part, bench.shape, self.course.inputs, self.course.limits.memory_gib)
-        session = bench.student(part, threads=bench.shape["threads"])
+        # No time is judged here, and stopping the runner after each call takes as long as a small call.
+        session = bench.student(part, threads=bench.shape["threads"], freeze=False)
         unfit = binding.mismatch(part, session.functions, self.course.inputs)
         if unfit is not None:
             raise faults.Faulty("missing", unfit)
         shape = {name: bench.shape[name] for name in self.course.defaults}
-        return StudentKernel(session, part, shape, self.window, self.wish.prefill)
+        return StudentKernel(session, part, shape, self.window, self.wish.prefill, self.wish.chunk)
 
     def generate(
         self, kernel: StudentKernel, tell: Callable[[list[int]], None] = lambda tokens: None
