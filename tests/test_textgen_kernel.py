@@ -16,8 +16,9 @@ from torch import Tensor
 from grader import assignment
 from grader.zygote import Zygote
 from module_ref_stub import library_path
-from textgen import checkpoint
+from textgen import checkpoint, chunks
 from textgen.decode import Decoder
+from textgen.demo import DEFAULT_CHUNK
 from textgen.generate import LOGIT_LIMIT, NEAR_TIE, Tally, continued_by_torch, generate
 from textgen.kernel import Prefill, StudentKernel, TorchAttention
 from textgen.model import GPT, Config
@@ -66,11 +67,12 @@ def speak(plays: checkpoint.Loaded, zygote: Zygote) -> Iterator[Speak]:
         temperature: float = 0.8,
         window: int = 256,
         prefill: Prefill = "prefix",
+        chunk: int = DEFAULT_CHUNK,
         trust: bool = False,
     ) -> Tally:
         session = zygote.spawn("raw", library or library_path(), threads=2)
         asked = replace(COURSE.part(part), function=function)
-        opened.append(StudentKernel(session, asked, SHAPE, window, prefill))
+        opened.append(StudentKernel(session, asked, SHAPE, window, prefill, chunk))
         sampler = Sampler(len(prompt), 5, temperature)
         return generate(plays, opened[-1], prompt, prompt.shape[1] + new, sampler, window, trust=trust)
 
@@ -127,6 +129,7 @@ def test_mask_as_channels_takes_one_call_a_layer(plays: checkpoint.Loaded, speak
 # ---- wrong kernels
 
 
+@pytest.mark.parametrize("chunk", [0, 1])
 @pytest.mark.parametrize(
     ("bug", "first_token", "says"),
     [
@@ -135,13 +138,19 @@ def test_mask_as_channels_takes_one_call_a_layer(plays: checkpoint.Loaded, speak
         ("head_0_copied", 0, "off by"),
         ("mean_of_v", 1, "off by"),
         ("last_row_only", 1, "rows of the output differ"),
-        ("crash", 19, "SIGSEGV"),
+        ("crash", 1, "SIGSEGV"),
     ],
 )
 def test_wrong_kernels_are_told_by_token_layer_and_head(
-    plays: checkpoint.Loaded, speak: Speak, wrong_library: Path, bug: str, first_token: int, says: str
+    plays: checkpoint.Loaded,
+    speak: Speak,
+    wrong_library: Path,
+    chunk: int,
+    bug: str,
+    first_token: int,
+    says: str,
 ) -> None:
-    tally = speak(bug, prompt_of(plays, 4), 20, library=wrong_library)
+    tally = speak(bug, prompt_of(plays, 1), 20, library=wrong_library, chunk=chunk)
     assert tally.fault is not None
     assert says in tally.fault.message
     assert (tally.fault.token, tally.fault.layer) == (first_token, 0)
@@ -151,13 +160,21 @@ def test_wrong_kernels_are_told_by_token_layer_and_head(
 def test_batch_0_copied_is_told_once_the_texts_differ(
     plays: checkpoint.Loaded, speak: Speak, wrong_library: Path
 ) -> None:
-    tally = speak("batch_0_copied", prompt_of(plays, 4, 3), 40, library=wrong_library)
+    tally = speak("batch_0_copied", prompt_of(plays, 4, 3), 40, library=wrong_library, chunk=0)
     assert tally.fault is not None
     assert (tally.fault.layer, tally.fault.head) == (0, 0)
     place = tally.fault.token
     assert tally.fault.sample in (1, 2)
     assert not torch.equal(tally.tokens[0, : place + 1], tally.tokens[tally.fault.sample, : place + 1])
     assert len({tuple(row) for row in tally.tokens[:, :place].tolist()}) == 1
+
+
+def test_batch_0_copied_is_told_of_one_text_once_its_keys_are_cut_up(
+    plays: checkpoint.Loaded, speak: Speak, wrong_library: Path
+) -> None:
+    tally = speak("batch_0_copied", prompt_of(plays, 4), 12, library=wrong_library, chunk=6)
+    assert tally.fault is not None
+    assert (tally.fault.token, tally.fault.layer, tally.fault.sample) == (6, 0, 0)
 
 
 def test_kernel_drives_the_text(plays: checkpoint.Loaded, speak: Speak, wrong_library: Path) -> None:
@@ -169,6 +186,51 @@ def test_kernel_drives_the_text(plays: checkpoint.Loaded, speak: Speak, wrong_li
     assert wrong.tokens.shape == right.tokens.shape
     assert not torch.equal(wrong.tokens, right.tokens)
     assert wrong.same_choices < wrong.choices
+
+
+# ---- keys cut into chunks
+
+
+def course_style(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+    """As students write it: exp() without subtracting the row's maximum, in float32."""
+    weights = (q @ k.transpose(2, 3)).exp()
+    return (weights @ v) / weights.sum(dim=3, keepdim=True)
+
+
+@pytest.mark.parametrize(("keys", "most"), [(2, 1), (17, 16), (26, 3), (100, 16), (257, 32)])
+@pytest.mark.parametrize(("shift", "spread"), [(0.0, 1.0), (25.0, 4.0), (-25.0, 4.0)])
+def test_chunks_come_to_the_attention_over_all_keys(
+    keys: int, most: int, shift: float, spread: float
+) -> None:
+    source = torch.Generator().manual_seed(keys)
+    q = torch.randn(2, 3, 1, 8, generator=source)
+    scores = shift + spread * torch.randn(2, 3, keys, 1, generator=source)
+    k = q * scores / (q * q).sum(dim=3, keepdim=True)
+    v = torch.randn(2, 3, keys, 8, generator=source)
+    plan = chunks.plan(keys, most)
+    answers = course_style(*chunks.split(plan, q, k, v))
+    assert answers.shape[2] <= most + 1
+    assert torch.allclose(answers, answers[:, :, :1].expand_as(answers), atol=1e-5)
+    merged = chunks.merge(plan, answers[:, :, :1])
+    expected = (q.double() @ k.double().transpose(2, 3)).softmax(dim=3) @ v.double()
+    assert chunks.mergeable(answers)
+    assert torch.allclose(merged.double(), expected, atol=2e-5)
+
+
+def test_scores_further_apart_than_float_can_tell_are_asked_for_at_once(
+    zygote: Zygote, wrong_library: Path
+) -> None:
+    source = torch.Generator().manual_seed(3)
+    q, v = torch.ones(1, 1, 1, 4), torch.randn(1, 1, 10, 4, generator=source)
+    k = torch.full((1, 1, 10, 4), 10.0)
+    k[:, :, -1] = -15.0  # the newest key's score is 100 below the others
+    with zygote.spawn("raw", wrong_library, threads=1) as session:
+        kernel = StudentKernel(
+            session, replace(COURSE.part("part1"), function="right"), SHAPE, 64, "prefix", 4
+        )
+        answer = kernel(0, 9, q, k, v)
+    assert kernel.calls == 2
+    assert torch.allclose(answer, TorchAttention(64)(0, 9, q, k, v), atol=1e-5)
 
 
 # ---- model and sampling by themselves

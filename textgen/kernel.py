@@ -4,6 +4,8 @@ The kernel knows no mask: it computes softmax(Q transpose(K)) V for as many quer
 decoded there is one new query, and of full attention over the rows so far the row of the newest token *is* causal
 attention. So the newest query is put into *every* row of Q: all rows of the answer have to be the same, and which one
 is read is drawn after the kernel has answered. A kernel that gets one row right and not the others is found out.
+
+Many keys are cut into chunks that lie side by side in the batch: see `textgen.chunks`.
 """
 
 from __future__ import annotations
@@ -19,6 +21,7 @@ from torch import Tensor
 from grader import binding, faults
 from grader.assignment import Part
 from grader.session import Request, Session
+from textgen import chunks
 
 AGREEMENT_LIMIT = 1e-4
 """Of the answer's largest element, or of 1: how far rows that should be equal may lie apart. Measured: below 1e-6."""
@@ -65,11 +68,18 @@ class StudentKernel:
     """Calls one part's function in its session. `calls` and `wall_s` say how often and how long, pipe included."""
 
     def __init__(
-        self, session: Session, part: Part, shape: Mapping[str, int], window: int, prefill: Prefill
+        self,
+        session: Session,
+        part: Part,
+        shape: Mapping[str, int],
+        window: int,
+        prefill: Prefill,
+        chunk: int = 0,
     ) -> None:
-        """`shape` has the sizes that are no property of the model: threads, Br, Bc."""
+        """`shape` has the sizes that are no property of the model: threads, Br, Bc. `chunk` is the most keys that are
+        not cut up, 0 for any number."""
         self.session, self.part, self.shape = session, part, shape
-        self.window, self.prefill = window, prefill
+        self.window, self.prefill, self.chunk = window, prefill, chunk
         self.calls, self.wall_s = 0, 0.0
         self.disagreement: Fault | None = None
         self._random = random.SystemRandom()
@@ -89,34 +99,48 @@ class StudentKernel:
 
     def _row(self, layer: int, token: int, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
         """One query (B, H, 1, d) against keys and values (B, H, n, d)."""
-        output = self.answer(layer, token, q.expand_as(k), k, v)
-        n = output.shape[2]
-        chosen = self._random.randrange(n)
+        n = k.shape[2]
+        if 0 < self.chunk < n:
+            plan = chunks.plan(n, self.chunk)
+            answers = self._one_of_equals(layer, token, *chunks.split(plan, q, k, v), plan.chunks)
+            if chunks.mergeable(answers):
+                return chunks.merge(plan, answers)
+            # A kernel that is wrong, or scores that are further apart than float32 can tell: ask for all at once.
+        return self._one_of_equals(layer, token, q.expand_as(k), k, v)
+
+    def _one_of_equals(
+        self, layer: int, token: int, q: Tensor, k: Tensor, v: Tensor, entries_per_text: int = 1
+    ) -> Tensor:
+        """One row of the kernel's answer to (B, H, N, d) tensors, where all rows of each head of q are the same."""
+        output = self.answer(layer, token, q, k, v)
+        chosen = self._random.randrange(output.shape[2])
         row = output[:, :, chosen : chosen + 1]
         known = self.disagreement
         # Nearly always the rows are equal to the bit, which is seen at once (NaN never is).
         if not torch.equal(output, row.expand_as(output)) and (
             known is None or (token, layer) < (known.token, known.layer)
         ):
-            self._hold_together(layer, token, output, row, chosen)
+            self._hold_together(layer, token, output, row, chosen, entries_per_text)
         return row
 
-    def _hold_together(self, layer: int, token: int, output: Tensor, row: Tensor, chosen: int) -> None:
+    def _hold_together(
+        self, layer: int, token: int, output: Tensor, row: Tensor, chosen: int, entries_per_text: int
+    ) -> None:
         apart = (output - row).abs().amax(dim=3)  # (B, H, n)
         limit = AGREEMENT_LIMIT * max(1.0, float(row.abs().max()))
         # Written so that NaN counts as apart: of two NaNs, none is right.
         wrong = ~(apart <= limit)
         if not bool(wrong.any()):
             return
-        # The first head of the first sample, and the first of its rows that is not like the one that was read.
-        sample, head = (int(x) for x in wrong.any(dim=2).nonzero()[0])
-        odd = wrong[sample, head].nonzero().flatten().tolist()
+        # The first head of the first entry, and the first of its rows that is not like the one that was read.
+        entry, head = (int(x) for x in wrong.any(dim=2).nonzero()[0])
+        odd = wrong[entry, head].nonzero().flatten().tolist()
         n = output.shape[2]
         other = next((k for k in odd if k != chosen), chosen)
         self.disagreement = Fault(
             f"rows of the output differ although all {n} rows of Q were the same: row {other} against row {chosen} "
             f"(of N={n}; {len(odd)} rows differ from it)",
-            token, layer, head, sample,
+            token, layer, head, entry // entries_per_text,
         )  # fmt: skip
 
     def _masked(self, layer: int, start: int, q: Tensor, k: Tensor, v: Tensor) -> Tensor:

@@ -9,7 +9,7 @@
 enum Bug { NONE, ZEROS, NO_NORMALISATION, DROPPED_TAIL, HEAD_0_COPIED, BATCH_0_COPIED, MEAN_OF_V, LAST_ROW_ONLY, CRASH };
 
 static void attention(Bug bug, const float *Q, const float *K, const float *V, int B, int H, int N, int d, float *O) {
-    if (bug == CRASH && N >= 20) {
+    if (bug == CRASH && N >= 2) {
         raise(SIGSEGV);
     }
     std::vector<double> weight(N);
