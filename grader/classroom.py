@@ -21,18 +21,19 @@ from typing import TextIO
 from grader import fingerprints, gradebook, ledger, sandbox, submission
 from grader.assignment import Assignment, load
 from grader.build import HEADER_TIMEOUT_S
+from grader.commandline import EXIT_INTERRUPTED
 from grader.errors import UsageError
 from grader.executor import LocalExecutor
 from grader.fingerprints import Fingerprints
 from grader.grading import Grading, Interruption, Planned, now
 from grader.ledger import Entry, History, Record, Run
+from grader.report import result_json
 from grader.report.progress import Progress, counted
 from grader.results import EXIT_KIT, EXIT_PASS
 from grader.sandbox import Sandbox
 from grader.submission import Submission
 from grader.worker import Settings
 
-EXIT_INTERRUPTED = 130
 CALLS_OF_A_STEP = 200
 """No step of the work makes more calls than this: two measurements of 24 rounds of four."""
 NAMES_TOLD = 5
@@ -65,6 +66,7 @@ def run(wanted: Wanted, stream: TextIO = sys.stdout, command: Sequence[str] = ()
     Raises UsageError for what the caller can mend, KitError when nothing can be graded on this machine.
     """
     load(wanted.config, wanted.seed)  # its mistakes are told before anything is made
+    refuse_mixing(wanted)
     with ledger.hold(wanted.out) as book, Interruption() as interruption:
         history = ledger.read(wanted.out)
         if history.records and not wanted.resume:
@@ -103,6 +105,14 @@ def run(wanted: Wanted, stream: TextIO = sys.stdout, command: Sequence[str] = ()
 
 
 # ---- before
+
+
+def refuse_mixing(wanted: Wanted) -> None:
+    """Results among submissions would be submissions the next time, and lie in the students' own folders."""
+    if wanted.out.resolve().is_relative_to(wanted.submissions.resolve()):
+        raise UsageError(
+            f"--out {wanted.out} lies among the submissions: choose a folder outside of {wanted.submissions}"
+        )
 
 
 def found(wanted: Wanted, assignment: Assignment, scratch: Path) -> list[Submission]:
@@ -158,9 +168,17 @@ def out_of_date(wanted: Wanted, record: Record | None, prints: Fingerprints) -> 
         return "the kit failed last time"
     if changes := record.fingerprints.changes(prints):
         return ", ".join(changes)
-    if not record.fault and not (wanted.out / record.submission_id / ledger.RESULT).is_file():
-        return f"its {ledger.RESULT} is gone"
+    if not record.fault and not is_readable(wanted.out / record.submission_id / ledger.RESULT):
+        return f"its {ledger.RESULT} cannot be read"
     return "asked for" if wanted.again else ""
+
+
+def is_readable(result: Path) -> bool:
+    try:
+        result_json.read(result)
+    except UsageError:
+        return False
+    return True
 
 
 def entry_of(item: Submission) -> Entry:

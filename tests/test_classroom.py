@@ -20,7 +20,7 @@ from collections import Counter
 from pathlib import Path
 
 import pytest
-from conftest import ROOT, insert_at_start
+from conftest import ROOT, insert_at_start, keeping
 
 from grader import ledger
 
@@ -238,12 +238,15 @@ def test_only_what_changed_is_graded_again_and_told_why(acting: Class) -> None:
 
     (acting.out / "eve" / ledger.RESULT).unlink()
     code, said = acting.run()
-    assert "1 are graded again (its result.json is gone): eve" in said
+    assert "1 are graded again (its result.json cannot be read): eve" in said
+    (acting.out / "eve" / ledger.RESULT).write_text("{}")
+    code, said = acting.run()
+    assert "1 are graded again (its result.json cannot be read): eve" in said
 
     acting.config.write_text(acting.config.read_text().replace("points: 10", "points: 10.0"))
     code, said = acting.run(only=["ada"], kit="2")
     assert "1 are graded again (assignment changed, kit changed): ada" in said
-    assert Counter(acting.graded()) == {"ada": 2, "bob": 2, "eve": 2}
+    assert Counter(acting.graded()) == {"ada": 2, "bob": 2, "eve": 3}
     assert ledger.read(acting.out).records["ada"].reason == "assignment changed, kit changed"
 
 
@@ -322,6 +325,7 @@ REAL = {"command": ["-m", "grader.worker"], "tier": None}
 def real_class(master: str, tmp_path_factory: pytest.TempPathFactory) -> Class:
     """A class graded by real workers in the strongest sandbox there is, its judge killed on the way."""
     real = Class(tmp_path_factory.mktemp("real"))
+    master = keeping(master, "myNaiveAttention", "myFusedAttention")
     faulty = insert_at_start(
         insert_at_start(master, "myNaiveAttention", "N -= N > 1;"), "myFusedAttention", "abort();"
     )
@@ -430,7 +434,9 @@ def test_help_and_mistakes_need_no_torch() -> None:
         ["frob"],
         ["run", "x", "--out", "y", "--jobs", "0"],
         ["run", "/nowhere", "--out"],
+        ["run", str(SMALL.parent), "--out", str(SMALL.parent / "results")],
     ):
         mistake = grader(*arguments)
         assert mistake.returncode == 2
         assert len(mistake.stderr.splitlines()) == 1 and mistake.stderr.startswith("grader: ")
+    assert not (SMALL.parent / "results").exists()
