@@ -58,7 +58,7 @@ def build_program(source: Path, kit: Kit, defines: Mapping[str, str] | None = No
     tools, text = toolchain(), source.read_bytes()
     macros = tuple(f"-D{name}={value}" for name, value in sorted((defines or {}).items()))
     digest = hashlib.sha256(repr((tools, kit, macros)).encode() + b"\0" + text)
-    for path in (*sorted(NATIVE.iterdir()), *sorted(SHIM.glob("*.h"))):
+    for path in (*sorted(NATIVE.glob("*.*")), *sorted(SHIM.glob("*.h"))):
         digest.update(b"\0" + path.read_bytes())
     entry = cache_root() / "objects" / f"{digest.hexdigest()[:32]}.program"
     if not objectcache.touch(entry):
