@@ -15,9 +15,9 @@ _MACHINES = {"amd64": "x86_64", "arm64": "aarch64"}
 
 
 def name(stem: str, system: str, machine: str) -> str:
-    """The file name for a platform, from `platform.system()` and `platform.machine()`."""
+    """The file name for a platform, from `platform.system()` and `platform.machine()`. Libraries end in .so."""
     machine = machine.lower()
-    return f"{stem}-{system.lower()}-{_MACHINES.get(machine, machine)}.so"
+    return f"{stem}-{system.lower()}-{_MACHINES.get(machine, machine)}{_suffix(stem)}"
 
 
 def path(folder: Path, stem: str, what: str, system: str = "", machine: str = "") -> Path:
@@ -29,8 +29,13 @@ def path(folder: Path, stem: str, what: str, system: str = "", machine: str = ""
     found = folder / name(stem, system, machine)
     if found.is_file():
         return found
-    others = ", ".join(sorted(each.stem.removeprefix(f"{stem}-") for each in folder.glob(f"{stem}-*.so")))
+    there = (each.name.removesuffix(_suffix(stem)) for each in folder.glob(f"{stem}-*{_suffix(stem)}"))
+    others = ", ".join(sorted(each.removeprefix(f"{stem}-") for each in there))
     raise KitError(
         f"this handout has no {what} for {system} on {machine} (it has {others or 'none'}): "
         f"use a machine of the course, or ask the staff for {found.name}, to be put into {folder}"
     )
+
+
+def _suffix(stem: str) -> str:
+    return ".so" if stem.startswith("lib") else ""

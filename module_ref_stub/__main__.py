@@ -12,7 +12,7 @@ from grader import commandline
 from grader.commandline import Parser
 from grader.errors import UsageError
 from grader.results import EXIT_PASS
-from module_ref_stub.library import build_prebuilt, has_sources, library_path
+from module_ref_stub.library import RECIPES, build_prebuilt, has_sources, library_path
 
 
 def run(arguments: list[str]) -> int:
@@ -30,7 +30,9 @@ def run(arguments: list[str]) -> int:
         raise UsageError("this copy of the kit is a handout: it does not hold the reference's sources")
     from grader.toolchain import toolchain
 
-    print(build_prebuilt(folder, platform.system(), platform.machine(), str(toolchain().compiler)))
+    compiler = str(toolchain().compiler)
+    for recipe in RECIPES:
+        print(build_prebuilt(folder, platform.system(), platform.machine(), compiler, recipe))
     return EXIT_PASS
 
 

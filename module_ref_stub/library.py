@@ -83,6 +83,8 @@ EXPERT = Recipe(
     avx512=(*_AVX2, *_AVX512, "-mprefer-vector-width=512"),
 )
 
+RECIPES = (REFERENCE, EXPERT)
+
 
 def level_flags(machine: str, recipe: Recipe = REFERENCE) -> Mapping[str, Sequence[str]]:
     """Compiler flags of each level that the library holds on an architecture (`platform.machine()` name)."""

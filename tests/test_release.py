@@ -28,6 +28,7 @@ from module_ref_stub import library
 ROOT = Path(__file__).resolve().parent.parent
 CONFIG = ROOT / "configs" / "hidden" / "gpt149.yaml"
 LIBRARY = prebuilt.name(library.STEM, platform.system(), platform.machine())
+PATH = f"{making.LIBRARIES}/{LIBRARY}"
 
 
 @pytest.fixture(scope="module")
@@ -37,7 +38,7 @@ def kit() -> contents.Kit:
 
 @pytest.fixture(scope="module")
 def handout(kit: contents.Kit) -> dict[str, File]:
-    return contents.handout(kit, {LIBRARY: b"\x7fELF a library"})
+    return contents.handout(kit, {PATH: b"\x7fELF a library"})
 
 
 @pytest.fixture(scope="module")
@@ -163,7 +164,7 @@ def solution_line(kit: contents.Kit) -> str:
         ("README.md", lambda kit: f"seed {kit.assignment.seed}", "README.md:.* holds a hidden seed"),
         ("README.md", lambda kit: f"0x{kit.assignment.seed:x}", "holds a hidden seed"),
         (
-            f"module_ref_stub/prebuilt/{LIBRARY}",
+            PATH,
             lambda kit: kit.assignment.seed.to_bytes(8, "little"),
             "holds a hidden seed, in binary",
         ),
@@ -260,9 +261,11 @@ def test_a_handout_is_judged_in_a_folder_of_its_own(kit: contents.Kit, tmp_path:
 
 
 def test_nothing_is_written_that_is_not_proved(
-    kit: contents.Kit, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    kit: contents.Kit, handout: dict[str, File], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(making, "prebuilt", lambda *_: {LIBRARY: b"a library"})
+    monkeypatch.setattr(contents, "handout", lambda *_: handout)
+    monkeypatch.setattr(contents, "autograder", lambda *_: {"run_autograder": File(b"#!")})
+    monkeypatch.setattr(making, "prebuilt", lambda *_: {})
     monkeypatch.setattr(proofs, "handout", lambda *_: None)
 
     def refuse(*_: object) -> None:
@@ -278,7 +281,7 @@ def test_nothing_is_written_that_is_not_proved(
     again = [path.read_bytes() for path in making.release(kit, tmp_path / "again", (), said.append)]
     assert written == again and "sha256" in said[-1]
     with zipfile.ZipFile(io.BytesIO(written[0])) as archive:
-        assert f"module_ref_stub/prebuilt/{LIBRARY}" in archive.namelist()
+        assert sorted(archive.namelist()) == archive.namelist() == sorted(handout)
 
 
 def test_what_cannot_be_released(tmp_path: Path) -> None:

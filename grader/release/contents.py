@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 
 from grader import layers
 from grader.assignment import Assignment, load
@@ -17,6 +17,7 @@ from grader.errors import UsageError
 from grader.regions import strip_solution
 from grader.release import imports
 from grader.release.archive import File, Files
+from module_ref_stub import library
 
 #: The name that the command lines look for: in an archive any assignment bears it.
 CONFIG = "gpt149.yaml"
@@ -125,18 +126,17 @@ def kit(
 # ---- the handout
 
 
-def handout(kit: Kit, libraries: Mapping[str, bytes]) -> dict[str, File]:
-    """The files of handout.zip. `libraries` are the prebuilt references by file name."""
+def handout(kit: Kit, compiled: Mapping[str, bytes]) -> dict[str, File]:
+    """The files of handout.zip. `compiled` are libraries and programs by their path in it."""
     rooms = student_rooms(kit.root)
     files = _sources(kit.root, rooms)
-    files |= _texts(TEMPLATES / "handout", _words(kit, libraries))
+    files |= _texts(TEMPLATES / "handout", _words(kit, compiled))
     files |= {name: _file(kit.root / name) for name in DOCUMENTS if (kit.root / name).is_file()}
     files |= {"docs/handout.md": _file(kit.text), "writeup_template.md": _file(kit.writeup)}
     files = {path: file for path, file in files.items() if path not in STAFF_SOURCES}
     files[f"configs/{CONFIG}"] = _file(kit.public)
     files[kit.assignment.source] = File(kit.starter.encode(), origin=str(kit.master))
-    for name, content in libraries.items():
-        files[f"module_ref_stub/prebuilt/{name}"] = File(content, executable=True, origin=name)
+    files |= {path: File(content, executable=True, origin=path) for path, content in compiled.items()}
     return files
 
 
@@ -152,13 +152,19 @@ def within(name: str, rooms: Iterable[str]) -> bool:
     return any(name == room or name.startswith(f"{room}.") for room in rooms)
 
 
-def _words(kit: Kit, libraries: Mapping[str, bytes]) -> dict[str, str]:
+def _words(kit: Kit, compiled: Mapping[str, bytes]) -> dict[str, str]:
     """What the templates leave open."""
     titles: dict[str, list[str]] = {}
     for part in kit.assignment.parts:
         titles.setdefault(part.command, []).append(part.title)
     listed = [f"    python gpt149.py {name:12}{', '.join(parts)}" for name, parts in titles.items()]
-    platforms = sorted(Path(name).stem.partition("-")[2].replace("-", " on ", 1) for name in libraries)
+    stem = f"{library.STEM}-"
+    names = [PurePosixPath(path).name for path in compiled]
+    platforms = sorted(
+        name.removeprefix(stem).removesuffix(".so").replace("-", " on ", 1)
+        for name in names
+        if name.startswith(stem)
+    )
     return {
         "title": kit.assignment.title,
         "source": kit.assignment.source,

@@ -13,8 +13,11 @@ from grader.errors import KitError, UsageError
 from grader.release import AUTOGRADER, HANDOUT, contents, proofs, search
 from grader.release.archive import packed
 from grader.release.contents import Kit
+from grader.study import helpers
 from module_ref_stub import library
 
+#: Where a handout holds what is compiled.
+LIBRARIES, PROGRAMS = "module_ref_stub/prebuilt", "grader/study/native/prebuilt"
 #: Compilers that make libraries for other platforms on this one, where they are installed.
 CROSS_COMPILERS = {
     ("Linux", "aarch64"): "aarch64-linux-gnu-g++",
@@ -46,7 +49,7 @@ def release(kit: Kit, out: Path, references: Sequence[Path], say: Callable[[str]
 
 
 def prebuilt(scratch: Path, given: Sequence[Path], say: Callable[[str], None]) -> dict[str, bytes]:
-    """Reference libraries by file name: this platform's, others that a cross compiler makes, and those given."""
+    """What a handout holds compiled, by path: for this platform, for others that a cross compiler serves, and given."""
     from grader.toolchain import toolchain
 
     tools = toolchain()
@@ -58,22 +61,28 @@ def prebuilt(scratch: Path, given: Sequence[Path], say: Callable[[str], None]) -
     compilers[tools.system, tools.machine] = str(tools.compiler)
     folder = scratch / "prebuilt"
     folder.mkdir()
-    made = [library.build_prebuilt(folder, *place, compiler) for place, compiler in compilers.items()]
-    libraries = {path.name: path.read_bytes() for path in made}
-    libraries |= given_libraries(given)
-    say(f"reference libraries: {', '.join(sorted(libraries))}")
-    return libraries
+    made = {}
+    for place, compiler in compilers.items():
+        for recipe in library.RECIPES:
+            path = library.build_prebuilt(folder, *place, compiler, recipe)
+            made[f"{LIBRARIES}/{path.name}"] = path.read_bytes()
+        for source in contents.STAFF_SOURCES:
+            path = helpers.build_prebuilt(folder, *place, compiler, Path(source).stem)
+            made[f"{PROGRAMS}/{path.name}"] = path.read_bytes()
+    made |= given_libraries(given)
+    say(f"compiled: {', '.join(sorted(Path(path).name for path in made))}")
+    return made
 
 
 def given_libraries(given: Sequence[Path]) -> dict[str, bytes]:
-    """Libraries that were made on other machines, by file name. Raises UsageError for a name that is none of them."""
+    """Libraries that were made on other machines, by path. Raises UsageError for a name that is none of them."""
     for path in given:
-        if not path.name.startswith(f"{library.STEM}-"):
+        if not path.name.startswith(tuple(f"{recipe.stem}-" for recipe in library.RECIPES)):
             raise UsageError(
                 f"--reference {path}: a library is called as `python -m module_ref_stub` calls it"
             )
     try:
-        return {path.name: path.read_bytes() for path in given}
+        return {f"{LIBRARIES}/{path.name}": path.read_bytes() for path in given}
     except OSError as error:
         raise UsageError(f"--reference: cannot read {error.filename}: {error.strerror}") from error
 
