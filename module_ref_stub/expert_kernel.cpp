@@ -24,8 +24,9 @@
 
 namespace {
 
-// Keys of a block. A multiple of every `keys` below.
-constexpr int kBlock = 96;
+// Keys of a block (a multiple of every `keys` below), and blocks that are summed up before they are added to O: one sum of
+// thousands of values would lose a bit or two that shorter ones, put together, keep.
+constexpr int kBlock = 96, kRecentBlocks = 4;
 constexpr float kLog2e = 1.44269504088896341f;
 constexpr float kLowest = -3e38f;
 
@@ -48,10 +49,11 @@ constexpr int columnsOf(int M) { return M == 3 ? 4 : 8 / M; }
 // Loops over accumulators have to vanish, or these live in memory.
 #define GPT149_UNROLLED _Pragma("GCC unroll 16")
 
-// One tile of M vectors of queries on its way through the keys: Q^T and O^T (d, M), P^T (kBlock, M).
+// One tile of M vectors of queries on its way through the keys: Q^T, O^T and recent^T (d, M), P^T (kBlock, M). `recent` is
+// what the last few blocks add to O.
 template <int M>
 struct Tile {
-    Vec *Q, *O, *P;
+    Vec *Q, *O, *recent, *P;
     // By query: minus the score that weighs 1, and the sum of weights so far.
     Vec negatedShift[M], sum[M];
     // By query, of one block: sum of weights and, where these do not saturate, the largest score.
@@ -174,6 +176,14 @@ void hideFuture(Vec *P, int first, int key, int count, float value) {
     }
 }
 
+template <int M>
+void addRecent(Tile<M> &tile, int d) {
+    for (int i = 0; i < d * M; i++) {
+        tile.O[i] += tile.recent[i];
+        tile.recent[i] = Vec{};
+    }
+}
+
 // The online softmax as textbooks have it: true maxima, and O and sum brought down to them. `first` is the tile's first
 // query where the block has to be masked, -1 where not.
 template <int M>
@@ -197,6 +207,7 @@ __attribute__((noinline)) void carefulBlock(Tile<M> &tile, const float *K, int c
         fade[m] = exp2Of(-tile.negatedShift[m] - top[m]);
         tile.negatedShift[m] = -top[m];
     }
+    addRecent<M>(tile, d);
     for (int c = 0; c < d; c++) {
         for (int m = 0; m < M; m++) {
             tile.O[c * M + m] *= fade[m];
@@ -263,10 +274,11 @@ void attendTile(const Gpt149Head &head, int first, float *scratch) {
     Tile<M> tile;
     tile.Q = reinterpret_cast<Vec *>(scratch);
     tile.O = tile.Q + static_cast<std::size_t>(d) * M;
-    tile.P = tile.O + static_cast<std::size_t>(d) * M;
+    tile.recent = tile.O + static_cast<std::size_t>(d) * M;
+    tile.P = tile.recent + static_cast<std::size_t>(d) * M;
     readQueries<M>(tile, head, first);
     for (int i = 0; i < d * M; i++) {
-        tile.O[i] = Vec{};
+        tile.O[i] = tile.recent[i] = Vec{};
     }
     for (int m = 0; m < M; m++) {
         tile.negatedShift[m] = splat(-kLowest);
@@ -276,7 +288,7 @@ void attendTile(const Gpt149Head &head, int first, float *scratch) {
     const int blocks = (end + kBlock - 1) / kBlock;
     const int length = ((end + blocks - 1) / blocks + keysOf(M) - 1) / keysOf(M) * keysOf(M);
     bool trusting = true;
-    for (int key = 0; key < end; key += length) {
+    for (int key = 0, block = 1; key < end; key += length, block++) {
         const int count = length < end - key ? length : end - key;
         const float *K = head.K + static_cast<std::size_t>(key) * d, *V = head.V + static_cast<std::size_t>(key) * d;
         const bool masked = head.causal && key + count > first + 1;
@@ -285,8 +297,12 @@ void attendTile(const Gpt149Head &head, int first, float *scratch) {
             trusting &= !trust;
             carefulBlock<M>(tile, K, count, d, masked ? first : -1, key);
         }
-        addValues<M, columnsOf(M)>(V, tile.P, tile.O, count, d, d);
+        addValues<M, columnsOf(M)>(V, tile.P, tile.recent, count, d, d);
+        if (block % kRecentBlocks == 0) {
+            addRecent<M>(tile, d);
+        }
     }
+    addRecent<M>(tile, d);
     writeOutputs<M>(tile, head, first);
 }
 
@@ -301,8 +317,8 @@ void tile(const Gpt149Head &head, int first, int count, float *scratch) {
     }
 }
 
-// Q^T, O^T and P^T.
-std::size_t scratch(int d) { return (2 * static_cast<std::size_t>(d) + kBlock) * kVectors * kLanes; }
+// Q^T, O^T, recent^T and P^T.
+std::size_t scratch(int d) { return (3 * static_cast<std::size_t>(d) + kBlock) * kVectors * kLanes; }
 
 #include "expert_decode.h"
 #include "expert_peak.h"

@@ -1,0 +1,245 @@
+"""The expert kernels and the plain best one: right at every level, for any shape, however large the scores are."""
+
+from __future__ import annotations
+
+import re
+import shutil
+import subprocess
+from dataclasses import dataclass
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from grader import toolchain
+from grader.cases import make_inputs
+from grader.oracle import ORACLES, compare
+from module_ref_stub import expert
+from module_ref_stub import library as ref_library
+
+#: Whole tiles, one row, fewer rows than lanes, a ragged last tile, ragged columns, several blocks of keys.
+SHAPES = ((1, 2, 128, 32), (1, 1, 1, 1), (2, 1, 5, 3), (2, 3, 77, 19), (1, 2, 333, 40), (1, 1, 260, 128))
+
+
+@pytest.fixture(params=expert.LEVELS, autouse=True)
+def level(request: pytest.FixtureRequest):
+    """Every test at each level that this machine can run; the best one is in force again afterwards."""
+    best = expert.level()
+    if expert.LEVELS.index(request.param) > expert.LEVELS.index(best):
+        pytest.skip(f"this machine cannot run {request.param}")
+    assert expert.set_level(request.param) == request.param
+    yield request.param
+    expert.set_level(best)
+
+
+def exact(
+    Q: torch.Tensor, K: torch.Tensor, V: torch.Tensor, scale: float = 1.0, causal: bool = False
+) -> torch.Tensor:
+    """softmax(scale * Q K^T) V in the precision of its arguments."""
+    scores = scale * (Q @ K.transpose(-2, -1))
+    if causal:
+        hidden = torch.ones(scores.shape[-2:], dtype=torch.bool).triu(1)
+        scores = scores.masked_fill(hidden, -torch.inf)
+    return torch.softmax(scores, -1) @ V
+
+
+def random_inputs(shape: tuple[int, ...], seed: int, factor: float = 1.0) -> list[torch.Tensor]:
+    generator = torch.Generator().manual_seed(seed)
+    Q, K, V = (torch.randn(shape, generator=generator) for _ in range(3))
+    return [factor * Q, K, V]
+
+
+@dataclass(frozen=True)
+class Errors:
+    """Of some results against float64: the largest, and the root of the mean square."""
+
+    largest: float
+    typical: float
+
+
+def errors(actual: torch.Tensor, inputs: list[torch.Tensor], **how: float) -> tuple[Errors, Errors]:
+    """Those of a result, and those of the same formula in float32."""
+    expected = exact(*(tensor.double() for tensor in inputs), **how)
+    off = [(result.double() - expected).abs() for result in (actual, exact(*inputs, **how))]
+    return tuple(Errors(float(one.max()), float(one.square().mean().sqrt())) for one in off)
+
+
+#: Half a unit in the last place of values around 4: the usual error may be less by luck, on a tiny shape.
+LEAST_ERROR = 2.4e-7
+
+
+def assert_accurate(actual: torch.Tensor, inputs: list[torch.Tensor], **how: float) -> None:
+    """At most twice the usual error, or what a unit in the last place of the largest score does to weights: of one
+    small result, where all may hang on two scores, the usual error is a matter of luck."""
+    assert torch.isfinite(actual).all()
+    mine, usual = errors(actual, inputs, **how)
+    scores = how.get("scale", 1.0) * (inputs[0] @ inputs[1].transpose(-2, -1))
+    luck = LEAST_ERROR * max(1.0, float(scores.abs().max()) / 2)
+    assert mine.largest <= 2 * max(usual.largest, luck), f"{mine} against {usual}, luck {luck:.2g}"
+
+
+@pytest.mark.parametrize("shape", SHAPES, ids=str)
+def test_its_error_is_float32s_own(shape: tuple[int, ...]) -> None:
+    for factor in (0.1, 1.0, 30.0):
+        found = []
+        for seed in range(6):
+            inputs = random_inputs(shape, seed, factor)
+            found.append(errors(expert.attention(*inputs, threads=2), inputs))
+        mine, usual = (max(one[side].largest for one in found) for side in (0, 1))
+        assert mine <= 2 * max(usual, LEAST_ERROR), f"x{factor}: {mine:.2g} against {usual:.2g}"
+
+
+def test_so_is_that_of_one_query_row() -> None:
+    for factor in (0.1, 1.0, 30.0):
+        found = []
+        for seed in range(8):
+            Q, K, V = random_inputs((2, 4, 700, 40), seed, factor)
+            q = Q[:, :, :1].contiguous()
+            found.append(errors(expert.decode(q, K, V, threads=2), [q, K, V]))
+        mine, usual = (max(one[side].largest for one in found) for side in (0, 1))
+        assert mine <= 2 * max(usual, LEAST_ERROR), f"x{factor}: {mine:.2g} against {usual:.2g}"
+
+
+def test_the_plain_kernel_is_right() -> None:
+    for shape in SHAPES:
+        inputs = random_inputs(shape, seed=7)
+        assert_accurate(expert.plain_attention(*inputs, threads=2), inputs)
+
+
+@pytest.mark.parametrize("distribution", ["random", "onehot", "rising", "dominant", "constant_rows"])
+def test_the_grader_finds_it_right(distribution: str) -> None:
+    shape = {"B": 2, "H": 2, "N": 131, "d": 24, "Br": 16, "Bc": 16, "threads": 2}
+    inputs = make_inputs(distribution, shape, seed=149)
+    actual = expert.attention(inputs["Q"], inputs["K"], inputs["V"], threads=2)
+    assert compare(ORACLES["attention"].expected(inputs, shape), actual).ok
+
+
+@settings(max_examples=15, deadline=None)
+@given(
+    shape=st.tuples(st.integers(1, 2), st.integers(1, 3), st.integers(1, 230), st.integers(1, 70)),
+    factor=st.sampled_from((0.0, 0.1, 1.0, 30.0)),
+    causal=st.booleans(),
+    scaled=st.booleans(),
+    seed=st.integers(0, 1 << 30),
+)
+def test_any_shape_is_right(shape, factor, causal, scaled, seed) -> None:
+    inputs = random_inputs(shape, seed, factor)
+    how = {"scale": shape[3] ** -0.5 if scaled else 1.0, "causal": causal}
+    assert_accurate(expert.attention(*inputs, threads=1, **how), inputs, **how)
+
+
+@settings(max_examples=10, deadline=None)
+@given(
+    shape=st.tuples(st.integers(1, 2), st.integers(1, 3), st.integers(1, 1200), st.integers(1, 150)),
+    factor=st.sampled_from((0.1, 1.0, 30.0)),
+    seed=st.integers(0, 1 << 30),
+)
+def test_one_query_row_is_right(shape, factor, seed) -> None:
+    Q, K, V = random_inputs(shape, seed, factor)
+    q = Q[:, :, :1].contiguous()
+    assert_accurate(expert.decode(q, K, V, threads=2), [q, K, V])
+
+
+@pytest.mark.parametrize("largest", [1e4, 1e6])
+def test_large_scores_neither_overflow_nor_vanish(largest: float) -> None:
+    """Scores from -largest to largest, growing along the keys: every block moves the maximum."""
+    N = 400
+    scores = torch.linspace(-largest, largest, N)
+    Q, K = torch.zeros(1, 1, N, 5), torch.zeros(1, 1, N, 5)
+    Q[..., 0], K[..., 0] = 1, scores
+    Q[..., ::2, 0] = -1
+    V = torch.arange(N, dtype=torch.float32).reshape(1, 1, N, 1).repeat(1, 1, 1, 5)
+    for actual in (expert.attention(Q, K, V, threads=1), expert.plain_attention(Q, K, V, threads=1)):
+        assert torch.allclose(actual[..., 1::2, :], torch.tensor(N - 1.0))
+        assert torch.allclose(actual[..., ::2, :], torch.tensor(0.0), atol=1e-4)
+
+
+def test_scores_beyond_trust_are_done_again() -> None:
+    """A key in the third block scores 2^7 times as much as all before: the weights that were tried overflow."""
+    for score in (30.0, 90.0, 130.0, 5000.0, -5000.0):
+        Q, K, V = random_inputs((1, 1, 300, 8), seed=3)
+        K[:, :, 250] = 0.0
+        K[:, :, 250, 0] = score
+        Q[..., 0] = Q[..., 0].abs() + 0.5
+        assert_accurate(expert.attention(Q, K, V, threads=1), [Q, K, V])
+
+
+def test_threads_do_not_change_a_bit() -> None:
+    inputs = random_inputs((2, 3, 333, 40), seed=5)
+    q = inputs[0][:, :, :1].contiguous()
+    for call in (
+        lambda threads: expert.attention(*inputs, threads=threads),
+        lambda threads: expert.attention(*inputs, causal=True, threads=threads),
+        lambda threads: expert.plain_attention(*inputs, threads=threads),
+        lambda threads: expert.decode(q, *inputs[1:], threads=threads),
+    ):
+        assert torch.equal(call(1), call(2))
+        assert torch.equal(call(1), call(5))
+
+
+def test_the_future_is_not_seen_even_where_it_is_not_a_number() -> None:
+    Q, K, V = random_inputs((1, 1, 150, 8), seed=9)
+    before = expert.attention(Q, K, V, causal=True, threads=1)
+    K[:, :, 140:], V[:, :, 140:] = 1e3, 1e30
+    assert torch.equal(expert.attention(Q, K, V, causal=True, threads=1)[:, :, :140], before[:, :, :140])
+
+
+def test_values_far_from_one_keep_their_size() -> None:
+    Q, K, V = random_inputs((1, 1, 200, 16), seed=11)
+    for size in (1e-30, 1e20):
+        inputs = [Q, K, size * V]
+        mine, usual = errors(expert.attention(*inputs, threads=1), inputs)
+        assert mine.typical <= 2 * max(usual.typical, size * LEAST_ERROR)
+
+
+def test_the_peak_is_above_the_kernel() -> None:
+    inputs = random_inputs((1, 1, 512, 32), seed=1)
+    expert.attention(*inputs, threads=1)
+    assert expert.peak_flops(threads=1, thousands=20) > 0
+
+
+def test_unfit_tensors_are_refused() -> None:
+    Q = torch.zeros(1, 2, 4, 3)
+    with pytest.raises(ValueError, match="float64"):
+        expert.attention(Q, Q, Q.double())
+    with pytest.raises(ValueError, match=r"of shape \(1, 2, 5, 3\)"):
+        expert.attention(Q, torch.zeros(1, 2, 5, 3), Q)
+    with pytest.raises(ValueError, match="contiguous"):
+        expert.attention(Q, Q, torch.zeros(1, 2, 3, 4).transpose(2, 3))
+    with pytest.raises(ValueError, match="each at least 1"):
+        expert.attention(Q[:, :0], Q[:, :0], Q[:, :0])
+    with pytest.raises(ValueError, match="threads"):
+        expert.attention(Q, Q, Q, threads=0)
+    with pytest.raises(ValueError, match=r"shape \(1, 2, 1, 3\)"):
+        expert.decode(Q, Q, Q)
+
+
+def test_the_library_is_small_and_knows_nothing_of_torch(level: str) -> None:
+    path = ref_library.expert_path()
+    assert path.stat().st_size < 400_000
+    if shutil.which("nm") is None:
+        pytest.skip("nm (binutils) is not installed")
+    symbols = subprocess.run(["nm", "-DC", str(path)], capture_output=True, text=True, check=True).stdout
+    exported = set(re.findall(r" [TBDRW] (\w+)", symbols))
+    assert "gpt149_expert_forward" in exported
+    assert all(name.startswith(("gpt149_expert_", "gpt149_plain_")) for name in exported), exported
+    assert not re.findall(r"\bat::|\bc10::|torch|\bPy[A-Z_]", symbols)
+
+
+def test_no_code_of_one_level_can_stand_in_for_another(level: str, tmp_path) -> None:
+    """A weak function in a kernel object would be merged across the levels, AVX-512 code into the baseline."""
+    if level != "baseline" or shutil.which("nm") is None:
+        pytest.skip("once is enough, with nm (binutils)")
+    tools = toolchain.toolchain()
+    flags, _ = toolchain.openmp_flags(tools.system, tools.family, toolchain.libomp_prefix())
+    commands, objects = ref_library.compile_commands(
+        tools.machine, str(tools.compiler), flags, tmp_path, ref_library.EXPERT
+    )
+    for command, made in zip(commands[1:3], objects[1:3], strict=True):
+        subprocess.run([*command, "-O0"], check=True)
+        defined = subprocess.run(
+            ["nm", "-C", "--defined-only", made], capture_output=True, text=True, check=True
+        )
+        assert " t " in defined.stdout
+        assert not re.findall(r"^\S+ [WuV] (?!DW\.ref\.).*$", defined.stdout, re.MULTILINE)
