@@ -33,8 +33,9 @@ def release(kit: Kit, out: Path, references: Sequence[Path], say: Callable[[str]
     """
     with tempfile.TemporaryDirectory(prefix="gpt149-release-", ignore_cleanup_errors=True) as folder:
         scratch = Path(folder)
-        libraries = prebuilt(scratch, references, say)
-        handout = contents.handout(kit, libraries)
+        # What is wrong with a text is told before anything is compiled.
+        search.refuse(contents.handout(kit, {}), kit)
+        handout = contents.handout(kit, prebuilt(scratch, references, say))
         search.refuse(handout, kit)
         say(f"no line of the staff's, no hidden seed and no source of the reference in {len(handout)} files")
         made = {HANDOUT: packed(handout), AUTOGRADER: packed(contents.autograder(kit))}
