@@ -24,7 +24,7 @@ MARKERS = ("o", "s", "^", "D", "v", "P", "X")
 STYLES = ("-", "--", "-.", ":")
 HATCHES = ("", "///", "...", "xxx", "\\\\\\", "++", "oo")
 SIZE_INCHES, DOTS_PER_INCH = (7.5, 4.8), 150
-SUBTITLE_LETTERS = 105
+SUBTITLE_LETTERS, MAP_LETTERS = 105, 80
 
 
 @dataclass(frozen=True)
@@ -90,18 +90,34 @@ def draw(figure: Figure, path: Path) -> None:
             _plot(figure, axes)
         axes.set_xlabel(figure.x_label)
         axes.set_ylabel(figure.y_label)
-        frame.suptitle(figure.title, fontsize=12, fontweight="bold")
-        axes.set_title(_lines(figure.about), fontsize=7.5, color="#333333")
+        _head(figure, axes)
         frame.savefig(path, dpi=DOTS_PER_INCH)
     finally:
         pyplot.close(frame)
 
 
-def _lines(about: str) -> str:
+def _head(figure: Figure, axes: Axes) -> None:
+    """The title and, in small letters between it and the frame, where the numbers come from."""
+    about = _lines(figure.about, MAP_LETTERS if isinstance(figure, HeatMap) else SUBTITLE_LETTERS)
+    axes.set_title(figure.title, fontsize=12, fontweight="bold", pad=8 + 10 * len(about.splitlines()))
+    axes.annotate(
+        about,
+        (0.5, 1),
+        (0, 5),
+        "axes fraction",
+        "offset points",
+        ha="center",
+        va="bottom",
+        fontsize=7.5,
+        color="#333333",
+    )
+
+
+def _lines(about: str, width: int) -> str:
     """The line below the title, broken between its items only."""
     lines = [""]
     for item in about.split(" · "):
-        if lines[-1] and len(lines[-1]) + len(item) > SUBTITLE_LETTERS:
+        if lines[-1] and len(lines[-1]) + len(item) > width:
             lines.append("")
         lines[-1] += f" · {item}" if lines[-1] else item
     return "\n".join(lines)
