@@ -170,8 +170,9 @@ class Zygote:
 
     def close(self) -> None:
         """End it with all its runners, and remove what they wrote."""
-        if not self._ready:
+        if not self._ready and not self.sandbox.bwrap:
             # Nothing was forked from it, so it has nothing to tidy up: nobody waits until it has imported torch.
+            # Bubblewrap, were it killed, would leave it behind.
             self._process.kill()
         self._control.close()
         for pid in self._living:
