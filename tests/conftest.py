@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import sys
 from pathlib import Path
 
@@ -56,3 +57,12 @@ def insert_at_start(source: str, function: str, statements: str) -> str:
     declared = source.index(f" {function}(")
     opened = source.index("{", declared)
     return source[: opened + 1] + "\n    " + statements + "\n" + source[opened + 1 :]
+
+
+def keeping(source: str, *functions: str) -> str:
+    """The source with these of its attention kernels alone: what a test does not judge need not be compiled."""
+    for name in re.findall(r"^torch::Tensor (my\w+)\(", source, re.MULTILINE):
+        if name not in functions:
+            source = re.sub(rf"^torch::Tensor {name}\(.*?^}}\n", "", source, flags=re.DOTALL | re.MULTILINE)
+            source = re.sub(rf'^ *m\.def\("{name}".*?;\n', "", source, flags=re.DOTALL | re.MULTILINE)
+    return source

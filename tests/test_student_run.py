@@ -9,7 +9,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from conftest import ROOT
+from conftest import ROOT, keeping
 
 #: What a result file of schema_version 1 must hold, by the path to it.
 SCHEMA = {
@@ -153,7 +153,7 @@ def test_accessor_without_usable_signature_counts_through_the_part_that_uses_it(
     master: str, tmp_path: Path
 ) -> None:
     source = tmp_path / "module.cpp"
-    renamed = master.replace("fourDimWrite", "storeElement")
+    renamed = keeping(master, "myNaiveAttention").replace("fourDimWrite", "storeElement")
     bound = re.sub(r'\n *m\.def\("storeElement".*?;', "", renamed, flags=re.DOTALL)
     assert bound != renamed
     source.write_text(bound)
@@ -170,7 +170,7 @@ def test_sanitizers_name_the_student_s_line(master: str, tmp_path: Path) -> None
     old = "for (int j = 0; j < N; j++) {\n                    float score = 0.0f;"
     assert old in master
     source = tmp_path / "module.cpp"
-    source.write_text(master.replace(old, old.replace("j < N", "j <= N"), 1))
+    source.write_text(keeping(master, "myNaiveAttention").replace(old, old.replace("j < N", "j <= N"), 1))
     run = student_run("part1", "-N", "20", "--sanitize", module=source)
     assert run.returncode == 1
     line = 1 + source.read_text()[: source.read_text().index("twoDimWrite(QK_t, i, j, N, score)")].count("\n")
