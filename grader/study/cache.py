@@ -57,7 +57,7 @@ class CacheStudy:
     def table(self) -> Table:
         columns = ["N", "d", "cache", "kernel", "lines fetched", "lines written", "all lines", "ratio"]
         columns += ["formula", "ratio by formula"] if self.scores_only else []
-        columns += ["cachegrind, lines fetched", "ratio by cachegrind"] if self.counted else []
+        columns += ["fetched by cachegrind", "ratio by cachegrind"] if self.counted else []
         return Table(
             "cache",
             f"Lines between cache and memory for {self._what()} of one head",

@@ -65,13 +65,16 @@ class Speed:
 
     def bandwidth(self, threads: int) -> float:
         """The better of triad and sum: nothing that goes to memory can be faster. Bytes a second."""
-        count = threads if threads in self.triad else max(self.triad)
-        return max(self.triad[count], self.read[count])
+        return max(_of(self.triad, threads), _of(self.read, threads))
 
     def peak(self, level: str, threads: int) -> float:
         """FLOP a second of that level."""
-        counts = [count for name, count in self.peaks if name == level]
-        return self.peaks[level, threads if threads in counts else max(counts)]
+        return _of({count: peak for (name, count), peak in self.peaks.items() if name == level}, threads)
+
+
+def _of(by_threads: Mapping[int, float], threads: int) -> float:
+    """The best on up to so many threads: all cores can do no less than one, if a busy machine let only one be seen."""
+    return max(value for count, value in by_threads.items() if count <= max(threads, min(by_threads)))
 
 
 def describe() -> Machine:

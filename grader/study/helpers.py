@@ -1,4 +1,7 @@
-"""The kit's own small programs (native/cachesim.cpp, native/probe.cpp): compiled on first use, kept in the cache."""
+"""The kit's own small programs (native/cachesim.cpp, native/probe.cpp): compiled on first use, kept in the cache.
+
+The simulator's source shows the loops of the solution: a handout holds it compiled (`grader.prebuilt`).
+"""
 
 from __future__ import annotations
 
@@ -7,12 +10,13 @@ import re
 from collections.abc import Sequence
 from pathlib import Path
 
-from grader import objectcache
+from grader import objectcache, prebuilt
 from grader.errors import KitError, UsageError
 from grader.sandbox import run_limited
 from grader.study.standalone import NATIVE
 from grader.toolchain import cache_root, toolchain
 
+PREBUILT = NATIVE / "prebuilt"
 FLAGS = ("-std=c++17", "-O3", "-pthread")
 COMPILE_TIMEOUT_S = 120.0
 UNITS = {"": 1, "k": 1 << 10, "m": 1 << 20, "g": 1 << 30}
@@ -20,18 +24,36 @@ LARGEST_BYTES = 1 << 32
 
 
 def program(name: str) -> Path:
-    """The program of native/NAME.cpp. Raises KitError where it cannot be compiled or the cache not be written."""
-    tools, source = toolchain(), NATIVE / f"{name}.cpp"
+    """The program of native/NAME.cpp; in a handout without that source, the prebuilt one.
+
+    Raises KitError where it cannot be compiled, the cache cannot be written, or nothing is prebuilt for this platform.
+    """
+    source = NATIVE / f"{name}.cpp"
+    if not source.is_file():
+        return prebuilt.path(PREBUILT, name, f"{name} program")
+    tools = toolchain()
     digest = hashlib.sha256(repr((str(tools.compiler), tools.compiler_version, FLAGS)).encode())
     digest.update(source.read_bytes())
     entry = cache_root() / "objects" / f"{digest.hexdigest()[:32]}.{name}"
     if not objectcache.touch(entry):
         with objectcache.workplace(cache_root()) as place:
-            command = [str(tools.compiler), *FLAGS, str(source), "-o", str(place / name)]
-            _checked(command, place, COMPILE_TIMEOUT_S, f"compile {source.name}")
+            _compile(str(tools.compiler), source, place / name)
             objectcache.publish(place / name, entry)
             objectcache.prune(cache_root())
     return entry
+
+
+def build_prebuilt(folder: Path, system: str, machine: str, compiler: str, name: str = "cachesim") -> Path:
+    """Build the program of a platform into `folder`, for a handout. Raises KitError when `compiler` fails."""
+    made = folder / prebuilt.name(name, system, machine)
+    bare = () if system == "Darwin" else ("-s", "-Wl,--build-id=none")
+    _compile(compiler, NATIVE / f"{name}.cpp", made, *bare)
+    return made
+
+
+def _compile(compiler: str, source: Path, made: Path, *flags: str) -> None:
+    command = [compiler, *FLAGS, str(source), *flags, "-o", str(made)]
+    _checked(command, made.parent, COMPILE_TIMEOUT_S, f"compile {source.name}")
 
 
 def output_of(name: str, arguments: Sequence[object], timeout_s: float) -> str:

@@ -59,13 +59,13 @@ class MachineStudy:
             (
                 "bandwidth, triad, GB/s",
                 speed.triad[1] / 1e9,
-                speed.triad[max(speed.triad)] / 1e9,
+                max(speed.triad.values()) / 1e9,
                 "a = b + 3c, 12 bytes an element",
             ),
             (
                 "bandwidth, read, GB/s",
                 speed.read[1] / 1e9,
-                speed.read[max(speed.read)] / 1e9,
+                max(speed.read.values()) / 1e9,
                 "a sum over an array",
             ),
         ]

@@ -142,15 +142,17 @@ def _written_name(sides: Iterable[Access]) -> str:
     for side in sides:
         if side.is_write and len(side.frames) == 1:
             text = side.frames[0].text.partition("//")[0]
-            names = [
-                (bool(match["index"]), match["name"] or match["prefixed"])
-                for match in WRITTEN.finditer(text)
-                if not DECLARED.search(text[: match.start()]) or NO_TYPES.search(text[: match.start()])
-            ]
+            found = [(match, match["name"] or match["prefixed"]) for match in WRITTEN.finditer(text)]
+            declared = {name for match, name in found if _is_declared(text[: match.start()])}
+            names = [(bool(match["index"]), name) for match, name in found if name not in declared]
             if names:
                 # What reaches this guess is mostly a single number: elements of a vector are known by their block.
                 return min(names, key=lambda found: found[0])[1]
     return ""
+
+
+def _is_declared(before: str) -> bool:
+    return DECLARED.search(before) is not None and NO_TYPES.search(before) is None
 
 
 def words(race: Race, file_name: str) -> list[str]:

@@ -1,0 +1,243 @@
+"""`roofline`: how fast the parts, the reference and PyTorch are beside what this machine could do at the most.
+
+A kernel that does I operations for each byte it moves can do no more than the smaller of the peak and I times the
+bandwidth. Both are measured here (`grader.study.facts`), for one thread and for all cores. The operations of every
+kernel are those that attention needs (`grader.oracle`), 4 N^2 d a head besides the exponentials, so that a kernel
+gains nothing by doing more. The bytes are counted twice: those that no kernel can do without (Q, K and V read once, O
+written once), and those that the part's loops move by the simulator (`grader.study.traffic`), one head after the other
+through a cache as large as this machine's last. The figure uses the latter; PyTorch's own loops are unknown, so it
+stands at the former.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from grader.assignment import Part
+from grader.measure import Clock, Estimate
+from grader.results import EXIT_PASS, EXIT_SUBMISSION
+from grader.study import facts, helpers, options, outcome, traffic
+from grader.study.comparison import Line, bounds, compared
+from grader.study.facts import Machine, Speed
+from grader.study.figure import Figure, Plot, Series
+from grader.study.lab import Lab, Variant, laboratory, tell
+from grader.study.table import Cell, Table
+from grader.study.traffic import KERNELS, Model, Shape
+
+TILE = 16
+COLUMNS = (
+    "kernel",
+    "threads",
+    "clock",
+    "ms",
+    "ms from",
+    "ms to",
+    "GFLOP/s",
+    "FLOP per compulsory byte",
+    "FLOP per simulated byte",
+    "roof, GFLOP/s",
+    "share of the roof",
+    "note",
+)
+
+
+@dataclass(frozen=True)
+class Point:
+    """One kernel. `flops` and the bytes are those of a whole call; `simulated_bytes` is None for loops unknown."""
+
+    name: str
+    threads: int
+    clock: Clock
+    line: Line
+    flops: float
+    compulsory_bytes: float
+    simulated_bytes: float | None
+
+    @property
+    def time_ms(self) -> Estimate | None:
+        return self.line.time_ms
+
+    @property
+    def flops_per_s(self) -> float | None:
+        return None if self.time_ms is None else self.flops / (self.time_ms.middle / 1e3)
+
+    @property
+    def intensity(self) -> float:
+        """FLOP a byte, by the bytes that the figure uses."""
+        return self.flops / (self.simulated_bytes or self.compulsory_bytes)
+
+
+@dataclass(frozen=True)
+class Roofline:
+    """All points and the machine's measured limits. `level` is the widest instruction set, `flag_level` the one that
+    the assignment's flags allow."""
+
+    points: tuple[Point, ...]
+    machine: Machine
+    speed: Speed
+    level: str
+    flag_level: str
+    about: str
+    rounds: int
+
+    def roof(self, intensity: float, threads: int, level: str | None = None) -> float:
+        """The most FLOP a second at this intensity."""
+        return min(self.speed.peak(level or self.level, threads), intensity * self.speed.bandwidth(threads))
+
+    def cores(self, point: Point) -> int:
+        """How many cores a kernel had at its disposal."""
+        return min(point.threads, self.speed.cores)
+
+    def table(self) -> Table:
+        return Table(
+            "roofline",
+            "The parts on this machine's roofline",
+            COLUMNS,
+            tuple(self._row(point) for point in self.points),
+            self.caption(),
+        )
+
+    def _row(self, point: Point) -> tuple[Cell, ...]:
+        speed, roof = point.flops_per_s, self.roof(point.intensity, self._roof_threads(point))
+        return (
+            point.name,
+            point.threads,
+            point.clock,
+            *bounds(point.time_ms),
+            None if speed is None else speed / 1e9,
+            point.flops / point.compulsory_bytes,
+            None if point.simulated_bytes is None else point.flops / point.simulated_bytes,
+            roof / 1e9,
+            None if speed is None else speed / roof,
+            point.line.trouble,
+        )
+
+    def _roof_threads(self, point: Point) -> int:
+        return 1 if self.cores(point) == 1 else self.speed.cores
+
+    def caption(self) -> str:
+        """The limits in numbers, and which bytes were counted."""
+        speed, last = self.speed, self.machine.last
+        limits = " and ".join(
+            f"{speed.peak(self.level, count) / 1e9:.3g} GFLOP/s and {speed.bandwidth(count) / 1e9:.3g} GB/s on "
+            f"{count} thread{'s' if count > 1 else ''}"
+            for count in dict.fromkeys((1, speed.cores))
+        )
+        return (
+            f"{self.about}. Medians over {self.rounds} interleaved rounds. Measured roof ({self.level}): {limits}; "
+            f"without multiply-add, as the build's flags have it ({self.flag_level}), "
+            f"{speed.peak(self.flag_level, 1) / 1e9:.3g} GFLOP/s on one thread. "
+            f"Simulated bytes are those between memory and a cache of {helpers.size_text(last.size_bytes)}, each head "
+            "starting cold; compulsory ones are Q, K, V and O once."
+        )
+
+    def figures(self) -> tuple[Figure, ...]:
+        known = [point for point in self.points if point.flops_per_s is not None]
+        xs = [point.intensity for point in known] or [1.0]
+        # From where memory limits to beyond the last point.
+        ridges = [self.speed.peak(self.level, n) / self.speed.bandwidth(n) for n in (1, self.speed.cores)]
+        low, high = min([*xs, *ridges]) / 8, max([*xs, *ridges]) * 4
+        roofs = [
+            self._roof_line(
+                f"roof, {self.speed.cores} threads, {self.level}", self.speed.cores, self.level, low, high
+            ),
+            self._roof_line(f"roof, one thread, {self.level}", 1, self.level, low, high),
+            self._roof_line(f"roof, one thread, {self.flag_level}", 1, self.flag_level, low, high),
+        ]
+        groups = (
+            ("your kernels", lambda name: not name.startswith(("reference", "PyTorch"))),
+            ("the reference", lambda name: name.startswith("reference")),
+            ("PyTorch's attention", lambda name: name.startswith("PyTorch")),
+        )
+        points = [
+            _points(label, [point for point in known if belongs(point.name)]) for label, belongs in groups
+        ]
+        return (
+            Plot(
+                "roofline",
+                "The parts on this machine's roofline",
+                self.about,
+                "arithmetic intensity, FLOP per byte moved",
+                "GFLOP/s",
+                (*roofs, *(one for one in points if one.x)),
+                log_x=True,
+                log_y=True,
+            ),
+        )
+
+    def _roof_line(self, label: str, threads: int, level: str, low: float, high: float) -> Series:
+        ridge = self.speed.peak(level, threads) / self.speed.bandwidth(threads)
+        xs = (low, ridge, high)
+        return Series(label, xs, tuple(self.roof(x, threads, level) / 1e9 for x in xs), style="line")
+
+
+def _points(label: str, points: Sequence[Point]) -> Series:
+    return Series(
+        label,
+        tuple(point.intensity for point in points),
+        tuple((point.flops_per_s or 0.0) / 1e9 for point in points),
+        style="points",
+        # The reference's points lie on the student's, whose names are enough.
+        notes=() if label == "the reference" else tuple(point.name for point in points),
+    )
+
+
+def measure(lab: Lab, parts: Sequence[Part]) -> Roofline:
+    """Measure the machine, simulate the parts' traffic and time everything in turn."""
+    from grader import oracle
+
+    sizes = lab.settings.sizes
+    machine = facts.describe()
+    tell("Measuring peak and bandwidth")
+    speed = facts.measure()
+    heads = sizes["B"] * sizes["H"]
+    one_head = Shape(sizes["N"], sizes["d"], TILE, sizes["Br"], sizes["Bc"])
+    model = Model(machine.last.size_bytes, line_bytes=machine.line_bytes)
+    tell("Simulating the traffic of each part")
+    walks = [(part.id, model, one_head) for part in parts if part.id in KERNELS]
+    lines = traffic.simulate_all(walks, scores_only=False)
+    variants, names = [], []
+    for part in parts:
+        variants.append(Variant(part.id, part, sizes))
+        names.append("PyTorch" if part.is_torch else part.id)
+        if part.reference:
+            variants.append(Variant(f"reference {part.id}", part, sizes, reference=True))
+            names.append(f"reference {part.id}")
+    outcomes = lab.timed(variants, lab.settings.rounds)
+    points = []
+    for name, variant, one in zip(names, variants, outcomes, strict=True):
+        # Timed all in turn, and told each by the clock that its part is judged by.
+        alone = compared([one], rivals=())
+        moved = lines.get((variant.part.id, model, one_head))
+        points.append(
+            Point(
+                name,
+                variant.threads,
+                alone.clock,
+                alone.lines[0],
+                float(oracle.ORACLES[variant.part.oracle].flops(sizes)),  # type: ignore[union-attr]
+                float(heads * traffic.compulsory_bytes(one_head, model.line_bytes)),
+                None if moved is None else float(heads * moved.lines * model.line_bytes),
+            )
+        )
+    level = speed.levels[-1]
+    flag_level = "avx" if "avx" in speed.levels else level
+    return Roofline(
+        tuple(points), machine, speed, level, flag_level, options.about(sizes), lab.settings.rounds
+    )
+
+
+def main(arguments: list[str]) -> int:
+    """`python gpt149.py roofline ...`; returns 1 when a part was wrong."""
+    parse = options.parser(
+        "roofline", "Every part, the reference and PyTorch on this machine's measured roofline."
+    )
+    settings = options.settings(parse.parse_args(arguments))
+    assignment = settings.assignment
+    parts = [part for part in assignment.parts if part.reference or part.is_torch]
+    outcome.prepare(settings, "roofline")
+    with laboratory(settings) as lab:
+        finding = measure(lab, parts)
+    outcome.deliver(finding, settings)
+    return EXIT_SUBMISSION if any(point.line.trouble for point in finding.points) else EXIT_PASS

@@ -1,0 +1,106 @@
+"""Planted races are found by variable and line, right kernels stay unblamed; all of them in one program."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import torch
+
+from grader import binding, oracle
+from grader.assignment import load
+from grader.cases import make_inputs
+from grader.study import options, race, racereport
+from grader.study.standalone import build_program, ran
+from grader.toolchain import toolchain
+
+KERNELS = Path(__file__).parent / "races" / "kernels.cpp"
+TEXT = KERNELS.read_text()
+RIGHT = re.findall(r"m\.def\(\"(right\w+)\"", TEXT)
+ASSIGNMENT = load(options.PUBLIC_CONFIG)
+SHAPE = {**ASSIGNMENT.defaults, **race.SIZES, "threads": race.THREADS}
+needs_tsan = pytest.mark.skipif(
+    not race.has_thread_sanitizer(toolchain()), reason="only gcc on Linux has the ThreadSanitizer that fits"
+)
+
+
+def watched(function: str) -> race.Finding:
+    return race.watch(replace(ASSIGNMENT.part("part3"), function=function), KERNELS, SHAPE, seed=1)
+
+
+def planted_line(function: str) -> int:
+    """The line of this kernel that bears the mark."""
+    at = TEXT.index("// the race", TEXT.index(f"KERNEL({function})"))
+    return TEXT.count("\n", 0, at) + 1
+
+
+@needs_tsan
+@pytest.mark.parametrize("function", RIGHT)
+def test_a_right_kernel_is_not_blamed(function: str) -> None:
+    finding = watched(function)
+    assert finding.races == () and finding.trouble == ""
+    assert finding.regions and finding.is_clean
+
+
+@needs_tsan
+@pytest.mark.parametrize(
+    ("function", "variable"),
+    [
+        ("raceAccumulator", "rowSum"),
+        ("raceRowBuffer", "scores"),
+        ("raceMissingPrivate", "weight"),
+        ("raceTasks", ""),
+        ("raceNowait", "temp"),
+    ],
+)
+def test_a_planted_race_is_found(function: str, variable: str) -> None:
+    finding = watched(function)
+    assert any(planted_line(function) in found.lines for found in finding.races)
+    if variable:
+        assert variable in {found.variable for found in finding.races}
+    said = "\n".join(racereport.words(finding.races[0], "mine.cpp"))
+    assert f"mine.cpp:{planted_line(function)}: " in said
+    assert str(planted_line(function)) in finding.table().csv()
+
+
+@needs_tsan
+@pytest.mark.parametrize("function", ["rightTasks", "rightReduction", "rightBarriers", "rightTaskloop"])
+def test_the_runtime_runs_openmp_as_it_should(function: str) -> None:
+    """What is right stays right under our runtime: it deals out all the work, once, and orders it."""
+    part = replace(ASSIGNMENT.part("part3"), function=function)
+    inputs = make_inputs("random", SHAPE, 3)
+    request = binding.request(part, SHAPE, inputs)
+    program = build_program(KERNELS, race.KIT)
+    with ran(program, request, threads=race.THREADS, memory_bytes=race.UNLIMITED) as run:
+        output = torch.frombuffer(bytearray(run.values), dtype=torch.float32).reshape(inputs["Q"].shape)
+    assert oracle.compare(oracle.ORACLES["attention"].expected(inputs, SHAPE), output).ok
+
+
+@pytest.mark.parametrize(
+    ("line", "name"),
+    [
+        ("sum += temp[j];", "sum"),
+        ("for (j = 0; j < N; j++)", "j"),
+        ("for (int k = 0; k < d; k++) O[i * d + k] += x;", "O"),
+        ("else total -= x;", "total"),
+        ("(*count)++;", "count"),
+        ("++rows;", "rows"),
+        ("if (a == b) best = a;", "best"),
+        ("out.rows[k] = 1;", ""),
+        ("float x = sum;", ""),
+    ],
+)
+def test_the_written_name_is_read_off_a_line(line: str, name: str) -> None:
+    side = racereport.Access(True, (racereport.Frame(1, line, "f"),))
+    assert racereport._written_name([side]) == name
+
+
+def test_a_race_of_foreign_code_is_none() -> None:
+    first = "  Write of size 4 at 0x1 by thread T1:\n    #0 f x.cpp:3 (p+0x1)\n\n"
+    second = "  Previous read of size 4 at 0x1 by main thread:\n    #0 g y.cpp:1 (p+0x2)\n"
+    head = "WARNING: ThreadSanitizer: data race (pid=1)\n"
+    assert racereport.races(head + first + second, "") == ()
+    ours = second.replace("y.cpp", "module.cpp")
+    assert racereport.races(head + first + ours, "x += 1;")[0].lines == (1,)

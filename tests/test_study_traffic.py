@@ -1,0 +1,213 @@
+"""The traffic simulator against counts by hand, the formulas, and a cache written down as naively as can be."""
+
+from __future__ import annotations
+
+import csv
+import random
+import shutil
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from grader.errors import UsageError
+from grader.study import cache, cachegrind, facts, helpers, traffic
+from grader.study.traffic import Model, Shape, Traffic
+
+KB = 1 << 10
+Access = tuple[str, int]
+
+
+def scores(kernel: str, N: int, d: int, cache_bytes: int, **tiles: int) -> Traffic:
+    return traffic.simulate(kernel, Shape(N, d, **tiles), Model(cache_bytes), scores_only=True)
+
+
+def naive(accesses: list[Access], lines: int, ways: int) -> Traffic:
+    """Sets as lists, the newest last."""
+    per_set = ways or lines
+    sets: list[list[int]] = [[] for _ in range(lines // per_set)]
+    dirty: set[int] = set()
+    fetched = written = 0
+    for kind, index in accesses:
+        line = index // 16
+        kept = sets[line % len(sets)]
+        if line in kept:
+            kept.remove(line)
+        else:
+            fetched += 1
+            if len(kept) == per_set:
+                out = kept.pop(0)
+                written += out in dirty
+                dirty.discard(out)
+        kept.append(line)
+        if kind == "w":
+            dirty.add(line)
+    return Traffic(len(accesses), fetched, written + len(dirty))
+
+
+def played(accesses: list[Access], lines: int, ways: int) -> Traffic:
+    """The same through the simulator, fed by hand. N = d = 16 makes memory enough for the indices used here."""
+    command = [
+        str(helpers.program("cachesim")),
+        "script",
+        *["16", "16", "1", "16", "16"],
+        str(64 * lines),
+        str(ways),
+        "64",
+    ]
+    script = "".join(f"{kind} {index}\n" for kind, index in accesses)
+    text = subprocess.run(
+        command, input=script, capture_output=True, text=True, check=True, timeout=20
+    ).stdout
+    return Traffic(*map(int, text.split()))
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_it_is_the_naive_cache(seed: int) -> None:
+    draw = random.Random(seed)
+    ways = draw.choice([0, 1, 2, 4])
+    lines = draw.choice([4, 8, 16])
+    # Runs, jumps and repetitions.
+    accesses, place = [], 0
+    for _ in range(600):
+        place = draw.choice([place, place + 1, place + 1, draw.randrange(1024)]) % 1024
+        accesses.append((draw.choice("rrw"), place))
+    assert played(accesses, lines, ways) == naive(accesses, lines, ways)
+
+
+def walked(N: int, d: int, T: int) -> Iterator[Access]:
+    """Part 2's scores, as the assignment describes them: Q, K, (V, O,) S one after the other, each on its own line."""
+
+    def begin(matrix: int) -> int:
+        return matrix * -(-N * d // 16) * 16
+
+    for i0 in range(0, N, T):
+        for j0 in range(0, N, T):
+            for k0 in range(0, d, T):
+                for i in range(i0, min(i0 + T, N)):
+                    for j in range(j0, min(j0 + T, N)):
+                        if k0 > 0:
+                            yield "r", begin(4) + i * N + j
+                        for k in range(k0, min(k0 + T, d)):
+                            yield "r", begin(0) + i * d + k
+                            yield "r", begin(1) + j * d + k
+                        yield "w", begin(4) + i * N + j
+
+
+@pytest.mark.parametrize(("N", "d", "T"), [(7, 19, 4), (12, 8, 16), (9, 33, 3)])
+@pytest.mark.parametrize(("lines", "ways"), [(4, 0), (16, 0), (16, 2), (8, 1)])
+def test_its_walk_is_the_loops_of_part_2(N: int, d: int, T: int, lines: int, ways: int) -> None:
+    """Rows that begin in the middle of a line, ragged tiles, and a cache in which two lines do not both stay."""
+    found = traffic.simulate("part2", Shape(N, d, T), Model(64 * lines, ways), scores_only=True)
+    assert found == naive(list(walked(N, d, T)), lines, ways)
+
+
+def test_counts_by_hand() -> None:
+    """N = d = 16: Q, K and S are 16 lines each, a row is one line."""
+    everything_fits = scores("part1", 16, 16, 64 * KB)
+    assert everything_fits == Traffic(2 * 16**3 + 16**2, 16 + 16 + 16, 16)
+    # Four lines: a row of Q and of S stay, the rows of K come anew for each row of Q.
+    assert scores("part1", 16, 16, 4 * 64).fetched == 16 + 16 * 16 + 16
+    # Tiles of 4 rows of Q, K and S, and room for the next 4 of K: it comes anew for each 4 rows of Q.
+    assert scores("part2", 16, 16, 16 * 64, tile=4).fetched == 16 + 4 * 16 + 16
+    # Part 3 keeps one row of scores and writes O where parts 1 and 2 keep all of them.
+    whole = traffic.simulate("part3", Shape(16, 16), Model(64 * KB), scores_only=False)
+    assert (whole.fetched, whole.written) == (4 * 16 + 1, 16 + 1)
+
+
+def test_the_ratio_is_one_over_the_tile_where_rows_exceed_the_cache() -> None:
+    first = scores("part1", 192, 4096, 16 * KB)
+    for kernel, tile, wanted in (("part2", 16, 1 / 16), ("part2-rewritten", 16, 3 / 32)):
+        found = scores(kernel, 192, 4096, 16 * KB, tile=tile)
+        assert found.lines / first.lines == pytest.approx(wanted, rel=0.02 if kernel == "part2" else 0.03)
+        assert found.lines == pytest.approx(traffic.formula(kernel, Shape(192, 4096, tile), 64), rel=0.03)
+    assert first.lines == pytest.approx(traffic.formula("part1", Shape(192, 4096), 64), rel=0.01)
+
+
+def test_the_ratio_is_one_at_the_real_size() -> None:
+    lines = {kernel: scores(kernel, 1024, 32, 512 * KB).lines for kernel in ("part1", "part2")}
+    assert lines["part2"] / lines["part1"] == pytest.approx(1.0, abs=0.001)
+
+
+def test_a_table_shows_what_was_found() -> None:
+    study = cache.measure(
+        ("part1", "part2"), (Model(4 * KB), Model(64 * KB)), (Shape(48, 64),), scores_only=True, about="here"
+    )
+    rows = study.table().rows
+    assert [row[2:4] for row in rows] == [
+        ("4K", "part1"),
+        ("4K", "part2"),
+        ("64K", "part1"),
+        ("64K", "part2"),
+    ]
+    assert rows[1][7] == pytest.approx(study.ratio(("part2", Model(4 * KB), Shape(48, 64))))
+    assert rows[0][7] == 1.0 and rows[3][7] == pytest.approx(1.0)
+    assert rows[1][9] == 1 / 16
+
+
+@pytest.mark.parametrize(
+    ("text", "sizes"), [("16K,512K", (16 * KB, 512 * KB)), ("2m", (2 << 20,)), ("64,64b", (64,))]
+)
+def test_sizes_are_read_as_people_write_them(text: str, sizes: tuple[int, ...]) -> None:
+    assert helpers.byte_sizes(text, "--cache") == sizes
+
+
+@pytest.mark.parametrize("text", ["", "K", "0", "-1K", "12Q", "1T", "99999999999G"])
+def test_a_size_that_is_none_is_one_line(text: str) -> None:
+    with pytest.raises(UsageError, match="--cache takes sizes like 32K"):
+        helpers.byte_sizes(text, "--cache")
+
+
+def test_the_probe_is_read() -> None:
+    speed = facts.parse(
+        "peak scalar 1 2e9\npeak avx2 1 4e10\npeak avx2 4 1.5e11\ntriad 1 5e9\nread 1 8e9\ntriad 4 9e9\nread 4 7e9\n",
+        4,
+    )
+    assert speed.levels == ("scalar", "avx2")
+    assert speed.peak("avx2", 1) == 4e10 and speed.peak("avx2", 4) == 1.5e11
+    assert speed.bandwidth(1) == 8e9 and speed.bandwidth(4) == 9e9
+
+
+def test_the_probe_finds_wider_levels_faster() -> None:
+    """Whatever else runs: sixteen, eight or four numbers at a time beat one."""
+    speed = facts.measure()
+    assert speed.peak(speed.levels[-1], 1) > 2 * speed.peak(speed.levels[0], 1) or len(speed.levels) == 1
+    assert all(bandwidth > 1e8 for bandwidth in (*speed.triad.values(), *speed.read.values()))
+
+
+def test_the_machine_has_caches_in_order() -> None:
+    found = facts.describe()
+    sizes = [each.size_bytes for each in found.caches]
+    assert found.line_bytes in (32, 64, 128, 256)
+    assert sizes == sorted(sizes) and sizes
+
+
+def test_a_cachegrind_file_is_read() -> None:
+    text = "events: Ir I1mr ILmr Dr D1mr DLmr Dw D1mw DLmw\nfn=main\nsummary: 90 1 1 30 7 2 20 5 1\n"
+    assert cachegrind.data_misses(text) == 12
+
+
+@pytest.mark.skipif(shutil.which("valgrind") is None, reason="valgrind is not installed")
+def test_cachegrind_agrees_in_the_trend(tmp_path: Path) -> None:
+    import gpt149
+
+    line = [
+        "cache",
+        "part1",
+        "part2",
+        "-N",
+        "32",
+        "-d",
+        "1024",
+        "--cache",
+        "8K",
+        "--cachegrind",
+        "--out",
+        str(tmp_path),
+    ]
+    assert gpt149.run(line) == 0
+    with open(tmp_path / "cache.csv", newline="") as file:
+        second = list(csv.DictReader(file))[1]
+    by_cachegrind, simulated = float(second["ratio by cachegrind"]), float(second["ratio"])
+    assert simulated < by_cachegrind < 0.5
