@@ -102,12 +102,11 @@ def cpu_s(*command: str) -> float:
 
 
 def test_help_needs_no_torch() -> None:
-    """Each --help takes under 0.3 of `import torch`; the two alternate, and the best of each counts."""
-    torch_s, ours_s = [], []
-    for help_of in (("gpt149.py",), ("-m", "grader")):
-        torch_s.append(cpu_s("-c", "import torch"))
-        ours_s.append(cpu_s(*help_of, "--help"))
-    assert max(ours_s) < 0.3 * min(torch_s), (ours_s, torch_s)
+    """Each --help takes under 0.3 of `import torch`, which is measured between the two."""
+    students_s = cpu_s("gpt149.py", "--help")
+    torch_s = cpu_s("-c", "import torch")
+    staffs_s = cpu_s("-m", "grader", "--help")
+    assert max(students_s, staffs_s) < 0.3 * torch_s, (students_s, torch_s, staffs_s)
 
 
 def test_the_rooms_of_the_design_are_those_of_the_rules() -> None:
