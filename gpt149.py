@@ -6,6 +6,7 @@ from __future__ import annotations
 import argparse
 import contextlib
 import importlib
+from difflib import get_close_matches
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -102,6 +103,12 @@ def run(arguments: list[str]) -> int:
         return study.main(arguments[0], arguments[1:])
     if arguments and arguments[0] in FORWARDED:
         return importlib.import_module(f"grader.{arguments[0]}").main(arguments[1:])
+    if (
+        arguments
+        and "--config" not in arguments
+        and (meant := get_close_matches(arguments[0], FORWARDED, 1, 0.8))
+    ):
+        raise UsageError(f"no command '{arguments[0]}': {meant[0]}? (gpt149.py --help lists what there is)")
     given = parser().parse_args(arguments)
     if demo.wanted(given):
         return demo.run(given, source_file, macros(given.defines))

@@ -284,6 +284,7 @@ def test_a_write_up_without_the_place_is_refused_before_anything_is_measured(tmp
     ("line", "message"),
     [
         ("sweep", "PART"),
+        ("swep part2", r"no command 'swep': sweep\?"),
         ("sweep part9", "choose part1, part2"),
         ("sweep part2 --tile 2,x", "--tile takes a whole number"),
         ("sweep part2 --tile 2 -N 64,128", "one thing at a time"),
