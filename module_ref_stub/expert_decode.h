@@ -7,29 +7,32 @@
 
 // Scores of `count` keys into `scores`, whose length is a multiple of kLanes.
 void decodeScores(const float *query, float factor, const float *K, int count, int d, float *scores) {
+    const int whole = d / kLanes * kLanes;
+    const Vec rest = whole < d ? load(query + whole, d - whole) : Vec{};
     for (int j = 0; j < count; j += kLanes) {
         Vec products[kLanes];
         for (int r = 0; r < kLanes; r++) {
             const float *key = K + static_cast<std::size_t>(j + r < count ? j + r : count - 1) * d;
             Vec sum{};
-            for (int c = 0; c < d; c += kLanes) {
-                sum += load(key + c, d - c) * load(query + c, d - c);
+            for (int c = 0; c < whole; c += kLanes) {
+                sum += loadAll(key + c) * loadAll(query + c);
             }
-            products[r] = sum;
+            products[r] = whole < d ? sum + load(key + whole, d - whole) * rest : sum;
         }
         store(scores + j, sumOfEach(products) * splat(factor), kLanes);
     }
 }
 
-// values[0 .. columns) = the sum of weights[j] * V[j]: C vectors of columns, four keys at a time.
-template <int C>
+// values[0 .. columns) = the sum of weights[j] * V[j]: C vectors of columns (or one that is not whole), four keys at a
+// time.
+template <int C, bool kWhole>
 void decodeValues(const float *weights, const float *V, int count, int columns, int d, float *values) {
     constexpr int kKeys = 4;
     Vec sums[kKeys][C] = {};
     const auto add = [&](int j, int key) {
-        const Vec weight = splat(weights[key]);
+        const float *row = V + static_cast<std::size_t>(key) * d;
         for (int c = 0; c < C; c++) {
-            sums[j][c] += weight * load(V + static_cast<std::size_t>(key) * d + c * kLanes, columns - c * kLanes);
+            sums[j][c] += splat(weights[key]) * (kWhole ? loadAll(row + c * kLanes) : load(row, columns));
         }
     };
     int key = 0;
@@ -68,12 +71,15 @@ void decode(const float *query, const float *K, const float *V, int count, int d
     }
     int c = 0;
     for (; c + 4 * kLanes <= d; c += 4 * kLanes) {
-        decodeValues<4>(scratch, V + c, count, d - c, d, found.values + c);
+        decodeValues<4, true>(scratch, V + c, count, d - c, d, found.values + c);
     }
     for (; c + 2 * kLanes <= d; c += 2 * kLanes) {
-        decodeValues<2>(scratch, V + c, count, d - c, d, found.values + c);
+        decodeValues<2, true>(scratch, V + c, count, d - c, d, found.values + c);
     }
-    for (; c < d; c += kLanes) {
-        decodeValues<1>(scratch, V + c, count, d - c, d, found.values + c);
+    for (; c + kLanes <= d; c += kLanes) {
+        decodeValues<1, true>(scratch, V + c, count, d - c, d, found.values + c);
+    }
+    if (c < d) {
+        decodeValues<1, false>(scratch, V + c, count, d - c, d, found.values + c);
     }
 }

@@ -33,27 +33,32 @@ GPT149_INLINE Vec select(Ints mask, Vec yes, Vec no) {
     return (Vec)(((Ints)yes & mask) | ((Ints)no & ~mask));
 }
 
-// The first `count` floats at `from`, the other lanes zero; and back.
+// The first `count` floats at `from` (at least 1; all lanes if there are more), the other lanes zero; and back.
+#if defined(__AVX512F__)
+GPT149_INLINE __mmask16 firstLanes(int count) { return static_cast<__mmask16>(count >= 16 ? 0xFFFF : (1 << count) - 1); }
+GPT149_INLINE Vec load(const float *from, int count) { return _mm512_maskz_loadu_ps(firstLanes(count), from); }
+GPT149_INLINE void store(float *to, Vec x, int count) { _mm512_mask_storeu_ps(to, firstLanes(count), x); }
+#elif defined(__AVX2__)
+GPT149_INLINE __m256i firstLanes(int count) {
+    return _mm256_cmpgt_epi32(_mm256_set1_epi32(count), _mm256_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7));
+}
+GPT149_INLINE Vec load(const float *from, int count) { return _mm256_maskload_ps(from, firstLanes(count)); }
+GPT149_INLINE void store(float *to, Vec x, int count) { _mm256_maskstore_ps(to, firstLanes(count), x); }
+#else
 GPT149_INLINE Vec load(const float *from, int count) {
-    if (count >= kLanes) {
-        return *reinterpret_cast<const LooseVec *>(from);
-    }
     Vec x{};
-    for (int i = 0; i < count; i++) {
+    for (int i = 0; i < kLanes && i < count; i++) {
         x[i] = from[i];
     }
     return x;
 }
-
 GPT149_INLINE void store(float *to, Vec x, int count) {
-    if (count >= kLanes) {
-        *reinterpret_cast<LooseVec *>(to) = x;
-        return;
-    }
-    for (int i = 0; i < count; i++) {
+    for (int i = 0; i < kLanes && i < count; i++) {
         to[i] = x[i];
     }
 }
+#endif
+GPT149_INLINE Vec loadAll(const float *from) { return *reinterpret_cast<const LooseVec *>(from); }
 
 // Where a lane's sign bit is set: zero. (A blend, since AVX2's shifts and comparisons take a multiplier's port.)
 GPT149_INLINE Vec zeroIfNegative(Vec x) {
