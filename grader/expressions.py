@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Mapping
+from functools import lru_cache
 
 from grader.errors import UsageError
 
@@ -16,12 +17,18 @@ def evaluate_int(expression: str, shape: Mapping[str, int]) -> int:
     if len(expression) > LONGEST:
         raise UsageError(f"'{expression[:40]}...' is longer than {LONGEST} characters")
     try:
-        return _value(ast.parse(expression.strip(), mode="eval").body, shape)
+        return _value(_parsed(expression), shape)
     except (SyntaxError, KeyError, ZeroDivisionError, TypeError, ValueError) as error:
         reason = error.msg if isinstance(error, SyntaxError) else error
         raise UsageError(
             f"cannot evaluate '{expression}' ({reason}); known names: {', '.join(shape)}"
         ) from error
+
+
+@lru_cache(maxsize=512)
+def _parsed(expression: str) -> ast.expr:
+    """An assignment has few expressions, and a run evaluates them for each call."""
+    return ast.parse(expression.strip(), mode="eval").body
 
 
 def _value(node: ast.expr, shape: Mapping[str, int]) -> int:
