@@ -130,7 +130,8 @@ def recorded(args: argparse.Namespace) -> dict[tuple[str, int], list[Trial]]:
                         found[name, neighbours] = [
                             trial(part, callers, args.rounds) for _ in range(args.trials)
                         ]
-                    print(f"recorded {name}, {neighbours} busy", file=sys.stderr)
+                    # Said at once: with a limit on its time, a run may end before its table.
+                    print("  ".join(row(name, neighbours, found[name, neighbours])), file=sys.stderr)
     return found
 
 
