@@ -1,0 +1,196 @@
+// What a thread of openmp_tsan.cpp knows: its team, its place in a loop, the tasks it was dealt. Included there, once.
+//
+// Nothing of the standard library's containers is used here: the linker would merge its copies, which are not
+// instrumented, with the program's own.
+#ifndef GPT149_OPENMP_TEAM_H
+#define GPT149_OPENMP_TEAM_H
+
+#include <pthread.h>
+#include <sched.h>
+#include <sys/time.h>
+
+#include <atomic>
+#include <cstdint>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+
+extern "C" void __tsan_acquire(void *);
+extern "C" void __tsan_release(void *);
+
+namespace {
+
+// Not a mutex of pthread's: the sanitizer knows those, and would see an order where none is promised. The word is the
+// program's own where it has declared a lock, which may have room for no more.
+using Word = int;
+
+bool try_lock(Word *word) { return __atomic_exchange_n(word, 1, __ATOMIC_ACQUIRE) == 0; }
+void lock(Word *word) {
+  while (!try_lock(word)) sched_yield();
+}
+void unlock(Word *word) { __atomic_store_n(word, 0, __ATOMIC_RELEASE); }
+
+// A lock of the program's: who gets it comes after who gave it back.
+void program_lock(Word *word) {
+  lock(word);
+  __tsan_acquire(word);
+}
+void program_unlock(Word *word) {
+  __tsan_release(word);
+  unlock(word);
+}
+
+// What a waiting point waits for: the tasks counted here.
+struct Waited {
+  std::atomic<int> unfinished{0};
+};
+
+struct Task {
+  void (*body)(void *);
+  void *argument;
+  Waited *parent, *group;
+  Task *next;
+  char *storage;
+};
+
+struct Queue {
+  Task *first = nullptr;
+  Task **end = &first;
+  void add(Task *task) {
+    *end = task;
+    end = &task->next;
+  }
+  Task *take() {
+    Task *task = first;
+    if (task != nullptr && (first = task->next) == nullptr) end = &first;
+    return task;
+  }
+};
+
+constexpr int kMostThreads = 256;
+
+struct Team {
+  int size = 1;
+  int level = 0;
+  std::atomic<int> arrived{0};
+  std::atomic<unsigned> generation{0};
+  std::atomic<int> tasks{0};
+  void *copied = nullptr;
+  Word queues_word = 0;
+  Queue queues[kMostThreads];
+  unsigned next_queue = 0;
+  Waited children_of_none;
+};
+
+struct Context {
+  Team *team = nullptr;
+  int id = 0;
+  int singles = 0, copies = 0;
+  Waited *children = nullptr, *group = nullptr;
+  // The loop that this thread is in: its next piece, the step from piece to piece, the end.
+  int64_t loop_next = 0, loop_step = 0, loop_end = 0, loop_piece = 0;
+  uint64_t ull_next = 0, ull_step = 0, ull_end = 0, ull_piece = 0;
+  int64_t increment = 1;
+  unsigned section_next = 0, section_count = 0;
+};
+
+Team lonely_team;
+thread_local Context context_of_thread;
+int wanted_threads = 0;
+int regions = 0;
+
+Context &me() {
+  Context &context = context_of_thread;
+  if (context.team == nullptr) context.team = &lonely_team;
+  return context;
+}
+
+int default_threads() {
+  if (wanted_threads == 0) {
+    const char *text = std::getenv("OMP_NUM_THREADS");
+    wanted_threads = text != nullptr && std::atoi(text) > 0 ? std::atoi(text) : 4;
+  }
+  return wanted_threads < kMostThreads ? wanted_threads : kMostThreads;
+}
+
+// ---- tasks
+
+void run_task(Task *task) {
+  Context &context = me();
+  Waited *const outer_children = context.children, *const outer_group = context.group;
+  Waited own;
+  context.children = &own;
+  context.group = task->group;
+  __tsan_acquire(task);
+  task->body(task->argument);
+  // Children outlive their parent in OpenMP; here nobody needs that, and their counter lies on this stack.
+  while (own.unfinished.load() > 0) sched_yield();
+  context.children = outer_children;
+  context.group = outer_group;
+  __tsan_release(task->parent);
+  if (task->group != nullptr) __tsan_release(task->group);
+  __tsan_release(context.team);
+  context.team->tasks--;
+  task->parent->unfinished--;
+  if (task->group != nullptr) task->group->unfinished--;
+  std::free(task->storage);
+  std::free(task);
+}
+
+// Runs one task that was dealt to this thread, or any one once a wait has become long.
+bool run_some_task(bool any) {
+  Context &context = me();
+  Team *team = context.team;
+  Task *task = nullptr;
+  lock(&team->queues_word);
+  for (int k = 0; k < (any ? team->size : 1) && task == nullptr; k++)
+    task = team->queues[(context.id + k) % team->size].take();
+  unlock(&team->queues_word);
+  if (task == nullptr) return false;
+  run_task(task);
+  return true;
+}
+
+template <class Condition>
+void work_until(const Condition &holds) {
+  for (int idle = 0; !holds();) {
+    // A thread that is not at a waiting point does not fetch what was dealt to it: then others must.
+    if (run_some_task(idle > 2000)) idle = 0;
+    else {
+      idle++;
+      sched_yield();
+    }
+  }
+}
+
+void wait_for(Waited *waited) {
+  if (waited == nullptr) return;
+  work_until([&] { return waited->unfinished.load() == 0; });
+  __tsan_acquire(waited);
+}
+
+void add_task(void (*body)(void *), void *data, void (*copy)(void *, void *), long size, long alignment, bool now) {
+  Context &context = me();
+  Team *team = context.team;
+  auto *task = static_cast<Task *>(std::calloc(1, sizeof(Task)));
+  task->body = body;
+  task->storage = static_cast<char *>(std::malloc(static_cast<size_t>(size + alignment)));
+  auto align = static_cast<uintptr_t>(alignment < 1 ? 1 : alignment);
+  task->argument = reinterpret_cast<void *>((reinterpret_cast<uintptr_t>(task->storage) + align - 1) / align * align);
+  if (copy != nullptr) copy(task->argument, data);
+  else std::memcpy(task->argument, data, static_cast<size_t>(size));
+  task->parent = context.children != nullptr ? context.children : &team->children_of_none;
+  task->group = context.group;
+  task->parent->unfinished++;
+  if (task->group != nullptr) task->group->unfinished++;
+  team->tasks++;
+  __tsan_release(task);
+  if (now || team->size == 1) return run_task(task);
+  lock(&team->queues_word);
+  team->queues[team->next_queue++ % static_cast<unsigned>(team->size)].add(task);
+  unlock(&team->queues_word);
+}
+
+}  // namespace
+
+#endif
