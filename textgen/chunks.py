@@ -18,6 +18,7 @@ from functools import lru_cache
 
 import torch
 from torch import Tensor
+from torch.nn import functional as F
 
 LEAST_SHARE = 1e-30
 """Of the newest key in a chunk: below it float32 loses digits, and its inverse overflows soon."""
@@ -27,14 +28,16 @@ LEAST_SHARE = 1e-30
 class Plan:
     """Where the keys go: C chunks of N rows each, every one with a copy of the newest key at its end or more."""
 
-    rows: Tensor
-    """(C, N) int64: the key in each row."""
+    key_rows: Tensor
+    """(C * N,) int64: the key in each row, chunk after chunk."""
+    value_rows: Tensor
+    """(C * N,) int64: the same, but one past the last key where the row is a copy of the newest."""
     copies: Tensor
-    """(C, N) float32: 1 where the row is a copy of the newest key, 0 where it is a key in its own right."""
+    """(C,) float32: how many copies each chunk holds."""
 
     @property
     def chunks(self) -> int:
-        return self.rows.shape[0]
+        return len(self.copies)
 
 
 @lru_cache(maxsize=64)
@@ -43,38 +46,37 @@ def plan(keys: int, most: int) -> Plan:
     chunks = -(-keys // most)
     each = -(-keys // chunks)
     rows = torch.full((chunks, each + 1), keys)
-    rows[:, :each] = torch.arange(chunks * each).view(chunks, each)
-    copies = rows >= keys
-    return Plan(rows.clamp_(max=keys - 1), copies.float())
+    rows[:, :each] = torch.arange(chunks * each).view(chunks, each).clamp_(max=keys)
+    return Plan(
+        key_rows=rows.clamp(max=keys - 1).flatten(),
+        value_rows=rows.flatten(),
+        copies=(rows == keys).sum(dim=1).float(),
+    )
 
 
 def split(plan: Plan, q: Tensor, k: Tensor, v: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     """A query (B, H, 1, d) and its keys and values (B, H, keys, d) as Q, K, V (B * C, H, N, d + 1) for one call."""
     B, H, _, d = k.shape
-    C, N = plan.rows.shape
-    wide = torch.zeros(3, B, C, H, N, d + 1)
-    flat = plan.rows.flatten()
-    wide[0, ..., :d] = q[:, None]
-    wide[1, ..., :d] = k.index_select(2, flat).view(B, H, C, N, d).transpose(1, 2)
-    wide[2, ..., :d] = v.index_select(2, flat).view(B, H, C, N, d).transpose(1, 2)
-    copies = plan.copies[:, None, :, None]  # (C, 1, N, 1)
-    wide[2, ..., :d] *= 1.0 - copies
-    wide[2, ..., d:] = copies
-    Q, K, V = wide.view(3, B * C, H, N, d + 1)
+    C, rows = plan.chunks, len(plan.key_rows)
+    values = F.pad(v, (0, 1, 0, 1))
+    values[:, :, -1, -1] = 1.0  # what a copy of the newest key has for a value
+    parts = (
+        F.pad(q, (0, 1)).expand(B, H, rows, d + 1),
+        F.pad(k, (0, 1)).index_select(2, plan.key_rows),
+        values.index_select(2, plan.value_rows),
+    )
+    Q, K, V = (part.unflatten(2, (C, -1)).transpose(1, 2).flatten(0, 1) for part in parts)
     return Q, K, V
 
 
 def mergeable(answers: Tensor) -> bool:
     """Whether the newest key's share, in the last channel of (B * C, H, 1, d + 1) answers, can be divided by."""
-    return bool((answers[..., -1] >= LEAST_SHARE).all())
+    return float(answers[..., -1].min()) >= LEAST_SHARE  # which NaN is not, either
 
 
 def merge(plan: Plan, answers: Tensor) -> Tensor:
     """One row of each chunk's answer, (B * C, H, 1, d + 1), to the attention over all keys (B, H, 1, d)."""
-    _, H, _, wide = answers.shape
-    parts = answers.view(-1, plan.chunks, H, 1, wide)
-    copies = plan.copies.sum(dim=1)  # (C,)
-    sums = (
-        copies[:, None, None, None] / parts[..., -1:]
-    )  # (B, C, H, 1, 1): each chunk's sum in units of exp(s)
-    return (sums * parts[..., :-1]).sum(dim=1) / (sums.sum(dim=1) - copies.sum())
+    parts = answers.unflatten(0, (-1, plan.chunks))  # (B, C, H, 1, d + 1)
+    # Each chunk's sum of exp(score), in units of the newest key's exp(score).
+    sums = plan.copies[:, None, None, None] / parts[..., -1:]  # (B, C, H, 1, 1)
+    return (sums * parts[..., :-1]).sum(dim=1) / (sums.sum(dim=1) - plan.copies.sum())
