@@ -165,16 +165,8 @@ def spread(values: list[float]) -> str:
     return f"{min(values):.2f}..{max(values):.2f}"
 
 
-HEADER = (
-    "part",
-    "busy",
-    "clock",
-    "sweep right %",
-    "decided %",
-    "by hand right %",
-    "1.3 by sweep",
-    "1.3 by hand",
-)
+HEADER = ("part", "busy", "clock", "sweep right %", "told %", "wrongly told %", "by hand right %")
+HEADER += ("1.3 by sweep", "1.3 by hand")
 
 
 def main() -> int:

@@ -24,6 +24,8 @@ MARKERS = ("o", "s", "^", "D", "v", "P", "X")
 STYLES = ("-", "--", "-.", ":")
 HATCHES = ("", "///", "...", "xxx", "\\\\\\", "++", "oo")
 SIZE_INCHES, DOTS_PER_INCH = (7.5, 4.8), 150
+NOTE_POINTS = 45, 9
+"""Room that a note takes: width and height."""
 SUBTITLE_LETTERS, MAP_LETTERS = 105, 80
 
 
@@ -165,6 +167,7 @@ def _plot(figure: Plot, axes: Axes) -> None:
         _plain_numbers(axes.yaxis, 10, (1.0, 2.0, 5.0))
     elif not any(value < 0 for one in figure.series for value in one.y):
         axes.set_ylim(bottom=0)
+    _notes(figure, axes)
     axes.grid(True, which="major", axis="y" if bars else "both", color="#dddddd", linewidth=0.6)
     axes.set_axisbelow(True)
     if len(figure.series) > 1:
@@ -188,8 +191,21 @@ def _curve(one: Series, k: int, axes: Axes) -> None:
         axes.errorbar(one.x, one.y, yerr=_bounds(one), capsize=3, **look)
     else:
         axes.plot(one.x, one.y, **look)
-    for x, y, note in zip(one.x, one.y, one.notes, strict=False):
-        axes.annotate(note, (x, y), textcoords="offset points", xytext=(7, -3), fontsize=7.5)
+
+
+def _notes(figure: Plot, axes: Axes) -> None:
+    """The words beside points, moved up where they would stand on earlier ones; needs the axes' final limits."""
+    placed: list[tuple[float, float]] = []
+    for one in figure.series:
+        for x, y, note in zip(one.x, one.y, one.notes, strict=False):
+            right, up = axes.transData.transform((x, y)) * 72 / axes.figure.dpi
+            raised = up
+            while any(
+                abs(right - a) < NOTE_POINTS[0] and abs(raised - b) < NOTE_POINTS[1] for a, b in placed
+            ):
+                raised += NOTE_POINTS[1]
+            placed.append((right, raised))
+            axes.annotate(note, (x, y), (7, raised - up - 3), textcoords="offset points", fontsize=7.5)
 
 
 def _bars(one: Series, k: int, place: int, count: int, axes: Axes) -> None:
