@@ -12,7 +12,8 @@ from grader.errors import UsageError
 from grader.report import wholefile
 from grader.report.grades_csv import safe_text
 
-NOTHING = "no write-up"
+#: What each remark of this room begins with, so that it can be told from a person's.
+MARK = "write-up: "
 
 
 def update(path: Path, remarks: Mapping[str, tuple[str, str]], item: str, results: Path | None) -> str:
@@ -31,8 +32,8 @@ def update(path: Path, remarks: Mapping[str, tuple[str, str]], item: str, result
         if row is None:
             row = {"id": name, "name": safe_text(title) if title != name else "", item: "", "comment": ""}
             rows.append(row)
-        if not row.get("comment") or _is_remark(row["comment"]):
-            row["comment"] = safe_text(remark)
+        if not row.get("comment") or row["comment"].startswith(MARK):
+            row["comment"] = safe_text(MARK + remark) if remark else ""
     columns = list(dict.fromkeys(column for row in rows for column in row))
     text = io.StringIO()
     writer = csv.DictWriter(text, columns, restval="", lineterminator="\n")
@@ -56,10 +57,6 @@ def _read(path: Path, item: str) -> list[dict[str, str]]:
     return [{**row, item: row.get(item, ""), "comment": row.get("comment", "")} for row in rows]
 
 
-def _is_remark(comment: str) -> bool:
-    return comment.startswith("empty: ") or comment == NOTHING
-
-
 def _with_roster(remarks: Mapping[str, tuple[str, str]], results: Path) -> dict[str, tuple[str, str]]:
     roster = {entry.submission_id: entry.name for entry in ledger.read(results).roster}
     if not roster:
@@ -70,4 +67,4 @@ def _with_roster(remarks: Mapping[str, tuple[str, str]], results: Path) -> dict[
             f"no submission in {results} is called '{strangers[0]}': hand in the write-ups as the class's sources were "
             "(same folder or export), so that their ids agree"
         )
-    return {name: (title, remarks[name][1] if name in remarks else NOTHING) for name, title in roster.items()}
+    return {name: (title, remarks[name][1] if name in remarks else "none") for name, title in roster.items()}
