@@ -147,6 +147,7 @@ def judge(given: argparse.Namespace, zygote: Zygote | None) -> int:
     if given.json and not given.json.absolute().parent.is_dir():
         raise UsageError(f"--json: no such folder: {given.json.absolute().parent}")
 
+    from grader import ladder
     from grader.bench import Options
     from grader.evaluate import evaluate
     from grader.report import result_json
@@ -164,6 +165,7 @@ def judge(given: argparse.Namespace, zygote: Zygote | None) -> int:
     result = evaluate(assignment, source, assignment.select(given.test), options, terminal, zygote)
     if len(result.parts) > 1:
         terminal.scoreboard(result)
+    terminal.say(ladder.hint(assignment, result))
     if given.json:
         result_json.write(result, given.json)
     return EXIT_PASS if all(part.verdict == "pass" for part in result.parts) else EXIT_SUBMISSION

@@ -16,7 +16,7 @@ from grader.bench import Bench
 from grader.events import JUDGED_THROUGH, Corrected
 from grader.looks import Look, Step
 from grader.marking import Marker
-from grader.results import CaseResult, Diagnosis, Flag, Memory, PartResult, Timing, Verdict
+from grader.results import CaseResult, Diagnosis, Flag, Memory, PartResult, Standing, Timing, Verdict
 from grader.session import Call, Session
 
 MOST_DIAGNOSED, ENOUGH_AGREEING = 5, 3
@@ -67,7 +67,17 @@ class Judged:
             diagnosis=self.diagnosis,
             flags=tuple(self.flags),
             output=self.printed,
+            frontier=self.standing(),
         )
+
+    def standing(self) -> Standing | None:
+        """Its place among other kernels, where `gpt149.py frontier` has measured these on this machine."""
+        from grader import ladder, yardsticks
+
+        if self.time is None or not self.time.fit or self.verdict not in ("pass", "slow"):
+            return None
+        known = yardsticks.kept(self.part, self.shape)
+        return ladder.stand(self.time.ratio, known) if known else None
 
     def run(self) -> PartResult:
         """Judge it; whatever the submission did, this ends in a result."""

@@ -110,6 +110,20 @@ class ProfileRow:
 
 
 @dataclass(frozen=True)
+class Standing:
+    """A kernel's place on this machine: how many times as fast as each of these it is, at equal threads, and its share
+    of what `cores` cores do when they do nothing but multiply-adds."""
+
+    naive: float
+    reference: float
+    plain: float
+    pytorch: float
+    expert: float
+    peak_percent: float
+    cores: int
+
+
+@dataclass(frozen=True)
 class PartResult:
     id: str
     title: str
@@ -123,6 +137,8 @@ class PartResult:
     flags: tuple[Flag, ...] = ()
     output: str = ""
     """What the kernel printed, bounded and made harmless for a terminal."""
+    frontier: Standing | None = None
+    """None where the time was not measured, or the other kernels were not on this machine (`grader.frontier`)."""
 
 
 @dataclass(frozen=True)

@@ -215,6 +215,9 @@ GPT149_EXPORT void gpt149_plain_attention(const float *Q, const float *K, const 
     plainForward(Q, K, V, B * H, N, d, 1.0f, omp_get_max_threads(), O);
 }
 
+// What a call costs that does nothing: for whoever calls through a pipe.
+GPT149_EXPORT void gpt149_expert_nothing(const float *, const float *, const float *, int, int, int, int, float *) {}
+
 // `thousands` * 1000 rounds of nothing but multiply-adds on every thread; operations[0] is how many that were.
 GPT149_EXPORT void gpt149_expert_peak(int thousands, float *operations) {
     const Gpt149ExpertKernels &use = expert();

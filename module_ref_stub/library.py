@@ -207,6 +207,16 @@ def _key(recipe: Recipe, machine: str, compiler: str, compiler_version: str) -> 
     flags = [*COMMON_FLAGS, *recipe.flags, *itertools.chain(*level_flags(machine, recipe).values())]
     for text in (machine, compiler, compiler_version, *flags):
         digest.update(text.encode() + b"\0")
-    for name in recipe.sources:
-        digest.update((SOURCE_DIR / name).read_bytes() + b"\0")
+    digest.update(sources_digest(recipe).encode())
     return digest.hexdigest()[:24]
+
+
+def sources_digest(recipe: Recipe) -> str:
+    """Names what a library is made from: its sources, in a handout the prebuilt library (KitError without one)."""
+    paths = [SOURCE_DIR / name for name in recipe.sources]
+    if not has_sources(recipe):
+        paths = [prebuilt.path(PREBUILT, recipe.stem, f"{recipe.what} library")]
+    digest = hashlib.sha256()
+    for path in paths:
+        digest.update(path.read_bytes() + b"\0")
+    return digest.hexdigest()

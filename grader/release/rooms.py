@@ -35,6 +35,7 @@ ROOMS: dict[str, tuple[str, ...]] = {
     "profile": ("profile", "looks"),
     "integrity": ("integrity", "elf", "symbols"),
     "score": ("score",),
+    "ladder": ("ladder", "yardsticks"),
     "judge": ("judge", "bench", "events", "evaluate", "marking", "memory", "rounds"),
     "report": ("report",),
     "classroom": (

@@ -10,7 +10,7 @@ import sys
 import textwrap
 from typing import TextIO
 
-from grader import profile
+from grader import ladder, profile
 from grader.assignment import Part
 from grader.events import (
     JUDGED_THROUGH,
@@ -79,6 +79,8 @@ class Terminal:
         lines += field("results", "as above" if repeated else results_text(result))
         if result.time:
             lines += field("time", time_text(result.time))
+        if result.frontier:
+            lines += field("frontier", ladder.line(result.frontier))
         if result.memory:
             lines += field("memory", memory_text(result.memory))
         sanitized = result.diagnosis is not None and result.diagnosis.code == "sanitizer"
