@@ -39,6 +39,15 @@ def line(standing: Standing) -> str:
     return " · ".join([*parts, f"{_percent(standing.peak_percent)} % of {_machine(standing.cores)} peak"])
 
 
+def shares(standing: Standing) -> dict[str, float]:
+    """The other kernels' own shares of the peak, in per cent, by what they are called."""
+    return {
+        WORDS[rung]: standing.peak_percent / getattr(standing, rung)
+        for rung in RUNGS
+        if getattr(standing, rung) > 0
+    }
+
+
 def table(standing: Standing, name: str) -> str:
     """All rungs, the fastest above, with the kernel called `name` among them."""
     rows = [(getattr(standing, rung), WORDS[rung]) for rung in RUNGS]

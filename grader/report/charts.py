@@ -113,6 +113,37 @@ def ratios(dots: Sequence[Dot], allowances: Sequence[float], limits: tuple[float
     return "".join([*parts, "</svg>"])
 
 
+def ladder(dots: Sequence[Dot], rungs: Mapping[str, float]) -> str:
+    """Shares of the machine's peak in per cent, one dot a student, on a log axis that ends at the machine's limit.
+
+    A dot's `ratio` is its share; `rungs` are the shares of other kernels by what they are called, at their own heights.
+    """
+    base, height, above = 138, 70, 12
+    known = [value for value in (*(dot.ratio for dot in dots), *rungs.values()) if value > 0]
+    limits = (2.0 ** math.floor(math.log2(min([50.0, *known]))), 100.0)
+    scale = _log_scale(limits)
+    parts = [
+        _svg(160, f"Shares of the machine's peak of {len(dots)} students and {len(rungs)} other kernels")
+    ]
+    for k, (word, share_percent) in enumerate(sorted(rungs.items(), key=lambda rung: rung[1])):
+        x, y = scale(share_percent), above + 11 * k
+        side = "end" if x > WIDTH / 2 else "start"
+        parts.append(
+            f'<path class="mark" d="M{_n(x)} {_n(y - 8)}V{base}"/>'
+            f'<text class="strong" x="{_n(x - 4 if side == "end" else x + 4)}" y="{_n(y)}" text-anchor="{side}">'
+            f"{escape(word)} {share_percent:.2g} %</text>"
+        )
+    size, places = _stacked(dots, scale, height)
+    drawn = "".join(f"M{_n(x)} {_n(base - y)}h.01" for _, x, y in places)
+    parts.append(f'<path class="dots" stroke-width="{_n(size * 0.86)}" d="{drawn}"/>')
+    parts.append(f'<path class="axis" d="M{_LEFT - 6} {base}H{_RIGHT + 6}"/>')
+    ticks = [tick for tick in _octaves((limits[0], 64.0)) if tick <= 40] + [100.0]
+    for tick in ticks[:: 1 + len(ticks) // 9] if len(ticks) > 9 else ticks:
+        at = scale(tick)
+        parts.append(f'<path class="axis" d="M{_n(at)} {base}v4"/>' + _tick_label(at, base + 16, f"{tick:g}"))
+    return "".join([*parts, "</svg>"])
+
+
 def ratio_limits(values: Sequence[float], allowances: Sequence[float] = ()) -> tuple[float, float]:
     """Whole octaves around these ratios, at least 1/2 to 2 and at most 1/4 to 4, where most of a class is; further up
     only for an allowance, which has to stand at its place.

@@ -20,6 +20,7 @@ from pathlib import Path
 from statistics import median
 from typing import TYPE_CHECKING, Any
 
+from grader import ladder
 from grader.assignment import Assignment
 from grader.report import charts, wholefile, words
 from grader.report.tally import Link, Tally, flags_of, sandbox_words
@@ -117,6 +118,7 @@ class Report:
             "bar": Markup(charts.verdict_bar(counts)),
             "slow": sum(dot.slow for dot in part.dots),
             "ratios": Markup(charts.ratios(part.dots, part.allowances, limits)) if part.dots else "",
+            "ladder": Markup(charts.ladder(part.places, part.middle_rungs())) if part.places else "",
         }
 
 
@@ -145,6 +147,7 @@ def environment() -> Any:
         shape=words.shape,
         moment=words.moment,
         plural=lambda count, one, many="": words.plural(count, one, many),
+        ladder=ladder.line,
         coded=lambda code: words.line(code, 80).replace("_", " "),
     )
     pages.globals.update(marks=words.VERDICT_MARKS, verdicts=VERDICT_WORDS, interval=_interval, share=_share)

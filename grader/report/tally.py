@@ -5,8 +5,10 @@ from __future__ import annotations
 import math
 from collections import Counter
 from dataclasses import dataclass, field
+from statistics import median
 from typing import TYPE_CHECKING
 
+from grader import ladder
 from grader.assignment import Assignment
 from grader.report import student, words
 from grader.report.charts import Dot
@@ -53,6 +55,13 @@ class PartTally:
     verdicts: Counter[str] = field(default_factory=Counter)
     dots: list[Dot] = field(default_factory=list)
     allowances: list[float] = field(default_factory=list)
+    places: list[Dot] = field(default_factory=list)
+    """Right ones as shares of the machine's peak, in per cent."""
+    rungs: dict[str, list[float]] = field(default_factory=dict)
+    """The same of other kernels, by what they are called; one value for each student's place."""
+
+    def middle_rungs(self) -> dict[str, float]:
+        return {word: median(values) for word, values in self.rungs.items()}
 
 
 @dataclass
@@ -117,6 +126,10 @@ class Tally:
             tally.dots.append(Dot(time.ratio, time.verdict == "slow", link.anchor, link.name))
             if "not_graded" not in time.flags and math.isfinite(time.allowance):
                 tally.allowances.append(time.allowance)
+        if part.frontier is not None and part.frontier.peak_percent > 0:
+            tally.places.append(Dot(part.frontier.peak_percent, False, link.anchor, link.name))
+            for word, share_percent in ladder.shares(part.frontier).items():
+                tally.rungs.setdefault(word, []).append(share_percent)
         self.notes.update({flag.code for flag in part.flags if flag.level == "note"})
         if part.diagnosis is not None:
             self._diagnosis(part, link)

@@ -1,0 +1,153 @@
+"""A kernel's place on the ladder: the arithmetic, what is kept for later verdicts, and one measurement of all rungs."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from datetime import datetime
+from pathlib import Path
+
+import pytest
+
+from grader import ladder, yardsticks
+from grader.assignment import Assignment, load
+from grader.errors import KitError, UsageError
+from grader.frontier import main
+from grader.report import result_json
+from grader.report.classbook import Row
+from grader.report.html import Report
+from grader.results import PartResult, SubmissionResult, Timing
+from grader.yardsticks import Yardsticks
+from grader.zygote import Zygote
+
+CONFIG = Path(__file__).resolve().parent.parent / "configs" / "gpt149.yaml"
+KNOWN = Yardsticks(
+    {"naive": 6.0, "reference": 1.0, "plain": 0.25, "pytorch": 0.2, "expert": 0.08}, 0.07, cores=1
+)
+SHAPE = {"B": 1, "H": 2, "N": 48, "d": 16, "Br": 16, "Bc": 16, "threads": 2}
+
+
+@pytest.fixture(scope="module")
+def assignment() -> Assignment:
+    return load(CONFIG)
+
+
+@pytest.fixture
+def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setattr("grader.toolchain.cache_root", lambda: tmp_path)
+    return tmp_path
+
+
+def timing(ratio: float) -> Timing:
+    return Timing(
+        100.0, 100 * ratio, ratio, (ratio, ratio), 0.98, 8, "cpu", 1.1, "pass", self_ratio=1.0, fit=True
+    )
+
+
+def test_a_line_says_how_many_times_as_fast() -> None:
+    told = ladder.line(ladder.stand(0.5, KNOWN))
+    assert told == "12.0× naive · 2.0× reference · 0.4× PyTorch · 0.16× expert · 14 % of one core's peak"
+    assert ladder.line(ladder.stand(0.05, dataclasses.replace(KNOWN, cores=8))).startswith("120× naive")
+
+
+def test_the_table_puts_the_fastest_above() -> None:
+    rows = ladder.table(ladder.stand(0.1, KNOWN), "yours").splitlines()[1:]
+    assert [row.split("  ")[-1].strip() for row in rows] == [
+        "nothing but one core's multiply-adds",
+        "expert",
+        "<---",
+        "PyTorch",
+        "plain best C++",
+        "reference",
+        "naive",
+    ]
+    assert rows[0].split()[:2] == ["0.7", "100"], "70 % of the peak: the peak takes 0.7 of its time"
+
+
+def test_what_was_measured_is_kept_for_the_same_shape_and_no_other(
+    assignment: Assignment, cache: Path
+) -> None:
+    part = assignment.part("part4")
+    assert yardsticks.kept(part, SHAPE) is None
+    yardsticks.keep(part, SHAPE, KNOWN)
+    assert yardsticks.kept(part, SHAPE) == KNOWN
+    assert yardsticks.kept(part, {**SHAPE, "threads": 5}) == KNOWN, "part 4 is serial"
+    assert yardsticks.kept(part, {**SHAPE, "N": 49}) is None
+    assert yardsticks.kept(assignment.part("part1"), SHAPE) is None
+    assert yardsticks.kept(assignment.part("4Dread"), SHAPE) is None
+    three = assignment.part("part3")
+    yardsticks.keep(three, SHAPE, KNOWN)
+    assert yardsticks.kept(three, {**SHAPE, "threads": 5}) is None
+
+
+@pytest.mark.parametrize("text", ["", "{}", "[]", '{"against_reference": {"naive": 1}}', '{"cores": null}'])
+def test_a_damaged_record_is_none(assignment: Assignment, cache: Path, text: str) -> None:
+    part = assignment.part("part4")
+    yardsticks.keep(part, SHAPE, KNOWN)
+    (record,) = (cache / "frontier").iterdir()
+    record.write_text(text)
+    assert yardsticks.kept(part, SHAPE) is None
+    values = {**dataclasses.asdict(KNOWN), "peak_against_reference": 0}
+    record.write_text(json.dumps(values))
+    assert yardsticks.kept(part, SHAPE) is None, "nothing to divide by"
+
+
+def test_a_cache_that_cannot_be_written_is_named(assignment: Assignment, cache: Path) -> None:
+    (cache / "frontier").write_text("a file where the folder should be")
+    with pytest.raises(KitError, match="GPT149_CACHE"):
+        yardsticks.keep(assignment.part("part4"), SHAPE, KNOWN)
+
+
+def test_result_json_holds_the_place_and_older_files_are_read(assignment: Assignment) -> None:
+    placed = PartResult("part4", "Flash", "pass", 1, 1, time=timing(0.5), frontier=ladder.stand(0.5, KNOWN))
+    result = SubmissionResult("a", "0", assignment.id, {}, {}, {}, (placed,))
+    values = json.loads(json.dumps(result_json.to_dict(result)))
+    assert result_json.from_dict(values) == result
+    del values["parts"][0]["frontier"]
+    assert result_json.from_dict(values).parts[0].frontier is None
+
+
+def test_the_class_report_draws_every_right_kernel(assignment: Assignment, tmp_path: Path) -> None:
+    rows = []
+    for name, ratio in (("ada", 0.5), ("grace", 2.0), ("alan", None)):
+        part = PartResult("part4", "Flash", "pass", 1, 1, time=timing(ratio or 1.0))
+        if ratio:
+            part = dataclasses.replace(part, frontier=ladder.stand(ratio, KNOWN))
+        result = SubmissionResult(name, "0", assignment.id, {}, {}, {}, (part,))
+        rows.append(Row(name, name, "", result, None, None))
+    with Report(assignment, datetime(2026, 1, 1)) as report:
+        for row in rows:
+            report.add(row)
+        report.write(tmp_path / "report.html")
+    page = (tmp_path / "report.html").read_text()
+    assert "of 2 students and 5 other kernels" in page
+    assert "expert 88 %" in page and "naive 1.2 %" in page
+    assert page.count("Frontier: ") == 2
+    assert "12.0× naive · 2.0× reference" in page and "0.5× reference" in page
+
+
+def test_a_hint_only_where_a_place_is_missing(assignment: Assignment) -> None:
+    def of(*parts: PartResult) -> str:
+        return ladder.hint(assignment, SubmissionResult("a", "0", assignment.id, {}, {}, {}, parts))
+
+    timed = PartResult("part3", "Fused", "pass", 1, 1, time=timing(1.0))
+    assert "gpt149.py frontier part3" in of(timed)
+    assert not of(dataclasses.replace(timed, frontier=ladder.stand(1.0, KNOWN)))
+    assert not of(dataclasses.replace(timed, time=None))
+    assert not of(dataclasses.replace(timed, id="4Dread"))
+
+
+def test_all_rungs_are_measured(assignment: Assignment) -> None:
+    part = assignment.part("part4")
+    with Zygote() as zygote:
+        known = yardsticks.measure(assignment, part, {**SHAPE, "N": 200}, zygote, rounds=1)
+    assert set(known.against_reference) == set(yardsticks.RUNGS)
+    assert known.against_reference["reference"] == 1.0
+    assert known.against_reference["expert"] < 1.0
+    assert 0 < known.peak_against_reference < 1.0
+    assert known.cores == 1
+
+
+def test_a_part_without_a_frontier_is_refused() -> None:
+    with pytest.raises(UsageError, match="choose part1, part2, part3, part4"):
+        main(["4Dread"])
