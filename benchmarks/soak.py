@@ -1,7 +1,7 @@
 """The expert kernels over many seeds and shapes: errors beside float32's own, and memory under AddressSanitizer.
 
     python benchmarks/soak.py                 errors at every level that this machine has
-    python benchmarks/soak.py --sanitize      the same kernels, checked for every access outside an array (g++, gcc's libasan)
+    python benchmarks/soak.py --sanitize      the same kernels under g++'s AddressSanitizer
 
 For each shape and size of the scores the largest error over all seeds is held to twice that of softmax(QK^T)V in
 float32, both against float64. Exit code 1 if one is larger, or if anything is not finite.

@@ -8,8 +8,8 @@
 //
 // need of K and V one scalar at a time, broadcast from where it lies. So K and V are never copied, any N and d will do,
 // softmax's sums and maxima are lane by lane, and only the tiles of Q and O are ever transposed. A micro-kernel keeps
-// `keys` x M (or `columns` x M) accumulators in registers; M vectors of queries by 96 keys of weights (24 kB of 32 in
-// AVX-512, 9 kB in AVX2) stay in the first-level cache between the two products.
+// `keys` x M (or `columns` x M) accumulators in registers; M vectors of queries by 72 keys of weights (18 kB of 32 in
+// AVX-512, 7 kB in AVX2) stay in the first-level cache between the two products.
 //
 // What it costs. At d = 32 a vector of weights takes 64 multiply-adds, and whatever else uses the same ports competes
 // with them: 64 / (64 + extra) of the peak is the ceiling. A textbook online softmax has extra = 12 (maximum, subtract
@@ -26,7 +26,7 @@ namespace {
 
 // Keys of a block (a multiple of every `keys` below), and blocks that are summed up before they are added to O: one sum of
 // thousands of values would lose a bit or two that shorter ones, put together, keep.
-constexpr int kBlock = 96, kRecentBlocks = 4;
+constexpr int kBlock = 72, kRecentBlocks = 5;
 constexpr float kLog2e = 1.44269504088896341f;
 constexpr float kLowest = -3e38f;
 
