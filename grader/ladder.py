@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from grader.results import Standing, SubmissionResult
-from grader.yardsticks import RUNGS, Yardsticks, applies
+from grader.yardsticks import RUNGS, Yardsticks, applies, measurable
 
 if TYPE_CHECKING:
     from grader.assignment import Assignment
@@ -65,7 +65,7 @@ def hint(assignment: Assignment, result: SubmissionResult) -> str:
     """What to type to have the timed parts of a result on the ladder; nothing where they are, or cannot be."""
     could = {part.id for part in assignment.parts if applies(part)}
     unplaced = [part.id for part in result.parts if part.id in could and part.time and part.frontier is None]
-    if not unplaced:
+    if not unplaced or not measurable():
         return ""
     return (
         f"\nHow far is this from the machine's limit? `python gpt149.py frontier {unplaced[-1]}` measures it, "

@@ -49,6 +49,17 @@ def applies(part: Part) -> bool:
     return part.oracle == "attention" and part.reference is not None and part.time is not None
 
 
+def measurable() -> bool:
+    """Whether this copy of the kit has the expert library or its sources: a handout may lack both."""
+    from module_ref_stub import library
+
+    try:
+        library.sources_digest(library.EXPERT)
+    except (OSError, KitError):
+        return False
+    return True
+
+
 def kept(part: Part, shape: Mapping[str, int]) -> Yardsticks | None:
     """What was measured for this part, shape and machine by this kit, or None. Never raises, measures nothing."""
     if not applies(part):

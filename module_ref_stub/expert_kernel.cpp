@@ -15,9 +15,10 @@
 // with them: 64 / (64 + extra) of the peak is the ceiling. A textbook online softmax has extra = 12 (maximum, subtract
 // it, 7 to 9 for 2^x, sum): 84 %. Here it is 8 in AVX-512 and 9 in AVX2, that is 89 and 88 %, and 94 % at d = 64:
 // - nothing is subtracted: the accumulators of S start at -shift;
-// - no maximum is taken: a shift that is not the maximum scales weights and sums alike, which floats do without loss. A tile's first block finds the true maximum (`carefulBlock`); later blocks are tried with
-//   the shift as it stands (`trustingBlock`), and their sum (or largest score) then tells whether that was right. If
-//   not, the block is done again carefully, and so are all the others of its tile: large scores cost one block, once.
+// - no maximum is taken: a shift that is not the maximum scales weights and sums alike, which floats do without loss. A
+//   tile's first block finds the true maximum (`carefulBlock`); later blocks are tried with the shift as it stands
+//   (`trustingBlock`), and their sum (or largest score) then tells whether that was right. If not, the block is done
+//   again carefully, and so are all the others of its tile: large scores cost one block, once.
 // - 2^x of one micro-tile overlaps with the products of the next, which do not depend on it.
 #include "expert.h"
 #include "expert_lanes.h"

@@ -19,6 +19,7 @@ from grader.report.html import Report
 from grader.results import PartResult, SubmissionResult, Timing
 from grader.yardsticks import Yardsticks
 from grader.zygote import Zygote
+from module_ref_stub import library
 
 CONFIG = Path(__file__).resolve().parent.parent / "configs" / "gpt149.yaml"
 KNOWN = Yardsticks(
@@ -126,7 +127,9 @@ def test_the_class_report_draws_every_right_kernel(assignment: Assignment, tmp_p
     assert "12.0× naive · 2.0× reference" in page and "0.5× reference" in page
 
 
-def test_a_hint_only_where_a_place_is_missing(assignment: Assignment) -> None:
+def test_a_hint_only_where_a_place_is_missing(
+    assignment: Assignment, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     def of(*parts: PartResult) -> str:
         return ladder.hint(assignment, SubmissionResult("a", "0", assignment.id, {}, {}, {}, parts))
 
@@ -135,6 +138,9 @@ def test_a_hint_only_where_a_place_is_missing(assignment: Assignment) -> None:
     assert not of(dataclasses.replace(timed, frontier=ladder.stand(1.0, KNOWN)))
     assert not of(dataclasses.replace(timed, time=None))
     assert not of(dataclasses.replace(timed, id="4Dread"))
+    monkeypatch.setattr(library, "SOURCE_DIR", tmp_path)
+    monkeypatch.setattr(library, "PREBUILT", tmp_path)
+    assert not of(timed), "a handout without the expert library cannot measure"
 
 
 def test_all_rungs_are_measured(assignment: Assignment) -> None:
