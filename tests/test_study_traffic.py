@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import platform
 import random
 import shutil
 import subprocess
@@ -11,6 +12,7 @@ from pathlib import Path
 
 import pytest
 
+from grader import prebuilt
 from grader.errors import UsageError
 from grader.study import cache, cachegrind, facts, helpers, traffic
 from grader.study.traffic import Model, Shape, Traffic
@@ -211,3 +213,17 @@ def test_cachegrind_agrees_in_the_trend(tmp_path: Path) -> None:
         second = list(csv.DictReader(file))[1]
     by_cachegrind, simulated = float(second["ratio by cachegrind"]), float(second["ratio"])
     assert simulated < by_cachegrind < 0.5
+
+
+def test_prebuilt_program_runs_also_where_unpacking_lost_its_mode(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(helpers, "NATIVE", tmp_path)
+    monkeypatch.setattr(helpers, "PREBUILT", tmp_path)
+    monkeypatch.setenv("GPT149_CACHE", str(tmp_path / "cache"))
+    handed_out = tmp_path / prebuilt.name("cachesim", platform.system(), platform.machine())
+    handed_out.write_text("#!/bin/sh\necho counted\n")
+    handed_out.chmod(0o444)
+    assert helpers.output_of("cachesim", [], 60.0) == "counted\n"
+    handed_out.chmod(0o555)
+    assert helpers.program("cachesim") == handed_out

@@ -6,8 +6,10 @@ The simulator's source shows the loops of the solution: a handout holds it compi
 from __future__ import annotations
 
 import hashlib
+import os
 import re
-from collections.abc import Sequence
+import shutil
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from grader import objectcache, prebuilt
@@ -30,14 +32,30 @@ def program(name: str) -> Path:
     """
     source = NATIVE / f"{name}.cpp"
     if not source.is_file():
-        return prebuilt.path(PREBUILT, name, f"{name} program")
+        return _executable(prebuilt.path(PREBUILT, name, f"{name} program"))
     tools = toolchain()
-    digest = hashlib.sha256(repr((str(tools.compiler), tools.compiler_version, FLAGS)).encode())
-    digest.update(source.read_bytes())
-    entry = cache_root() / "objects" / f"{digest.hexdigest()[:32]}.{name}"
+    recipe = repr((str(tools.compiler), tools.compiler_version, FLAGS)).encode()
+    return _kept(recipe + source.read_bytes(), name, lambda made: _compile(str(tools.compiler), source, made))
+
+
+def _executable(program: Path) -> Path:
+    """The program, or a copy that may be run: some unpack a handout and lose its files' modes."""
+    if os.access(program, os.X_OK):
+        return program
+
+    def copy(made: Path) -> None:
+        shutil.copyfile(program, made)
+        made.chmod(0o755)
+
+    return _kept(program.read_bytes(), program.name, copy)
+
+
+def _kept(recipe: bytes, name: str, make: Callable[[Path], None]) -> Path:
+    """What `make` writes for a recipe, from the cache where it is there."""
+    entry = cache_root() / "objects" / f"{hashlib.sha256(recipe).hexdigest()[:32]}.{name}"
     if not objectcache.touch(entry):
         with objectcache.workplace(cache_root()) as place:
-            _compile(str(tools.compiler), source, place / name)
+            make(place / name)
             objectcache.publish(place / name, entry)
             objectcache.prune(cache_root())
     return entry
