@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import subprocess
 from pathlib import Path
 
@@ -92,7 +93,8 @@ def test_nothing_but_the_interface_leaves_the_object() -> None:
         text=True,
         check=True,
     ).stdout
-    names = {line.split()[-1] for line in listing.splitlines()}
+    # Some compilers leave copies of the standard library's own templates (_ZNSt..., _ZSt...): no secret of anybody's.
+    names = {name for line in listing.splitlines() if not re.match("_ZN?K?St", name := line.split()[-1])}
     assert names == {f"gpt149_{name}" for name in ("count", "name", "signature", "call", "release")}
 
 

@@ -61,6 +61,8 @@ RUNNER = [
     ("futex", (), ALLOW),
     ("execve", (), KILL),
     ("socket", (2, 1, 0), KILL),
+    ("socket", (10, 2, 0), KILL),
+    ("socket", (1, 1, 0), EPERM),
     ("clone3", (), ENOSYS),
     ("clone", (CLONE_VM | seccomp.CLONE_THREAD,), ALLOW),
     ("clone", (CLONE_VM | CLONE_VFORK,), KILL),

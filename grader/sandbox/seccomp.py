@@ -51,7 +51,7 @@ exit 60 93, exit_group 231 94, wait4 61 260, waitid 247 95
 STARTS_PROCESSES = "fork 57 -, vfork 58 -, execve 59 221, execveat 322 281"
 #: What reaches beyond the process: fatal in a runner, refused to a compiler.
 REACHES_OUT = """
-ptrace 101 117, process_vm_readv 310 270, process_vm_writev 311 271, kcmp 312 272, socket 41 198,
+ptrace 101 117, process_vm_readv 310 270, process_vm_writev 311 271, kcmp 312 272,
 tkill 200 130, rt_sigqueueinfo 129 138, rt_tgsigqueueinfo 297 240, pidfd_open 434 434,
 pidfd_send_signal 424 424, pidfd_getfd 438 438, unshare 272 97, setns 308 268, setsid 112 157,
 setpgid 109 154, mount 165 40, umount2 166 39, pivot_root 155 41, chroot 161 51, open_tree 428 428,
@@ -72,7 +72,7 @@ sched_setattr 314 274, setpriority 141 140, ioprio_set 251 30
 #: Calls that are judged by their arguments.
 BY_ARGUMENT = """
 clone 56 220, clone3 435 435, kill 62 129, tgkill 234 131, prctl 157 167, prlimit64 302 261, fcntl 72 25,
-ioctl 16 29
+ioctl 16 29, socket 41 198
 """
 SECCOMP = "seccomp 317 277"
 #: The highest number that this table was made with (Linux 6.1).
@@ -87,6 +87,8 @@ PRCTLS = (15, 16, 0x53564D41, 23, 21, 3)
 REFUSED_FCNTLS = (8, 10, 15, 1024, 1026)
 #: TCGETS, TIOCGWINSZ, FIONREAD, FIONBIO, FIONCLEX, FIOCLEX: what the C library asks of a file.
 IOCTLS = (0x5401, 0x5413, 0x541B, 0x5421, 0x5450, 0x5451)
+
+AF_UNIX = 1
 
 KILL, ERRNO, ALLOW = 0x80000000, 0x00050000, 0x7FFF0000
 _LOAD, _EQUAL, _AT_LEAST, _ANY_BIT, _RETURN = 0x20, 0x15, 0x35, 0x45, 0x06
@@ -140,6 +142,8 @@ def runner_filter(machine_name: str) -> Filter | None:
     program.by_values(special["prlimit64"], 0, (0,), found=ALLOW, otherwise=_EPERM)
     program.by_values(special["fcntl"], 1, REFUSED_FCNTLS, found=_EPERM, otherwise=ALLOW)
     program.by_values(special["ioctl"], 1, IOCTLS, found=ALLOW, otherwise=_EPERM)
+    # A torch with CUDA asks for a daemon of its own machine when it first profiles, and does without.
+    program.by_values(special["socket"], 0, (AF_UNIX,), found=_EPERM, otherwise=KILL)
     program.returns(numbers(STARTS_PROCESSES, machine).values(), KILL)
     program.returns(numbers(REACHES_OUT, machine).values(), KILL)
     return program.finish(_EPERM)
@@ -155,7 +159,7 @@ def compiler_filter(machine_name: str) -> Filter | None:
     special = numbers(BY_ARGUMENT, machine)
     program.returns([special["clone3"]], ERRNO | errno.ENOSYS)
     program.by_bits(special["clone"], CLONE_NEW_NAMESPACES, found=_EPERM, otherwise=ALLOW)
-    program.returns(numbers(REACHES_OUT, machine).values(), _EPERM)
+    program.returns([special["socket"], *numbers(REACHES_OUT, machine).values()], _EPERM)
     program.returns(numbers(REFUSED, machine).values(), _EPERM)
     return program.finish(ALLOW)
 
