@@ -32,7 +32,7 @@ from grader import machine
 from grader.assignment import Part, load
 from grader.measure import Sample
 from grader.study.comparison import Comparison, compared
-from grader.study.lab import Outcome, Variant, one_round
+from grader.study.lab import Outcome, Variant, one_round, steadied
 from grader.zygote import Zygote
 
 FACTORS = (1.0, 1.3, 1.69)
@@ -65,6 +65,7 @@ def arguments() -> argparse.Namespace:
 def sweep(part: Part, callers: Callers, rounds: int) -> Comparison:
     """Rounds and statistics as `Lab.timed` and the sweeps have them."""
     pairs: dict[int, list[tuple[Sample, Sample]]] = {k: [] for k in callers}
+    callers = {k: steadied(part, call) for k, call in callers.items()}
     for number in range(rounds):
         samples, broken = one_round(callers, number)
         if broken:

@@ -9,7 +9,7 @@ from math import sqrt
 from grader import measure
 from grader.measure import Clock, Estimate
 from grader.study.figure import Series
-from grader.study.lab import Outcome, Variant
+from grader.study.lab import WALL_TRIES, Outcome, Variant, by_wall_clock
 from grader.study.table import Cell
 
 TIME_COLUMNS = ("ms", "ms from", "ms to", "to reference", "ratio from", "ratio to", "note")
@@ -54,7 +54,7 @@ class Comparison:
         """How the numbers were come by, in one or two sentences for a caption."""
         if not self.rounds:
             return "Nothing was right, so nothing was timed."
-        clock = "CPU time" if self.clock == "cpu" else "wall-clock time"
+        clock = "CPU time" if self.clock == "cpu" else f"wall-clock time, best of {WALL_TRIES} calls"
         rounds = f"{self.rounds} interleaved rounds" if self.rounds > 1 else "one round"
         unfit = (
             " The base did not agree with itself: something else used the machine unevenly, measure again."
@@ -106,8 +106,7 @@ def compared(outcomes: Sequence[Outcome], base: int = 0, rivals: Sequence[int] |
 
 def clock_of(outcomes: Sequence[Outcome], timed: Sequence[int]) -> Clock:
     """The clock by which these are judged in the assignment; wall time where a call had no CPU time."""
-    parts = [outcomes[k].variant.part for k in timed]
-    if any(part.time is None or part.time.clock == "wall" for part in parts):
+    if any(by_wall_clock(outcomes[k].variant.part) for k in timed):
         return "wall"
     samples = [sample for k in timed for pair in outcomes[k].calls for sample in pair]
     return "cpu" if all(sample.cpu_s is not None for sample in samples) else "wall"
