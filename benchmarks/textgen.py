@@ -37,6 +37,8 @@ from textgen.kernel import StudentKernel  # noqa: E402
 from textgen.model import GPT  # noqa: E402
 
 TARGET = 2.0
+TOKENS = 4
+"""In a turn, one after the other as in a text."""
 AGAIN = "again"
 WIDEST_NAME = len("published, window 1024")
 
@@ -75,11 +77,10 @@ def published(model: GPT, kernel: StudentKernel, tokens: torch.Tensor, window: i
         torch.set_num_threads(threads)
         x = model.embed(tokens[:, max(0, n - window) : n])
         for layer, block in enumerate(model.blocks):
-            q, k, v = block.attn.project(block.ln_1(x), 0)
+            q, k, v = block.project(x, 0)
             kernel.answer(layer, n, q, k, v)
             y = torch.nn.functional.scaled_dot_product_attention(q, k, v, is_causal=True, scale=1.0)
-            x = x + block.attn.merge(y)
-            x = x + block.mlp(block.ln_2(x))
+            x = block.after(x, y)
         model.logits(x[:, -1])
         torch.set_num_threads(1)
 
@@ -87,11 +88,12 @@ def published(model: GPT, kernel: StudentKernel, tokens: torch.Tensor, window: i
 
 
 def cached(model: GPT, kernel: StudentKernel, tokens: torch.Tensor, window: int, chunk: int) -> Side:
+    kernel.chunk = chunk
     decoder = Decoder(model, kernel, 1, tokens.shape[1] + 1, window)
     decoder.fill(torch.Generator().manual_seed(2), tokens.shape[1])
 
     def token(n: int) -> None:
-        kernel.window, kernel.chunk, decoder.position = window, chunk, n - 1
+        kernel.window, decoder.position = window, n - 1
         decoder.extend(tokens[:, n - 1 : n])
 
     return Side(f"cached, window {window}", window, kernel, token)
@@ -121,18 +123,16 @@ def sides(model: GPT, kernel: StudentKernel, length: int, chunk: int, cores: int
 def measure(
     all_sides: list[Side], length: int, positions: int, rounds: int
 ) -> dict[str, tuple[float, float]]:
-    """For each side seconds a token, averaged over the text, and the kernel's share; medians of interleaved rounds."""
-    places = [max(1, round((k + 0.5) * length / positions)) for k in range(positions)]
+    """For each side seconds a token, averaged over the text, and the kernel's share; medians of turns."""
+    places = [min(length - TOKENS, max(1, round((k + 0.5) * length / positions))) for k in range(positions)]
     total = {side.name: 0.0 for side in all_sides}
     in_kernel = dict(total)
     for n in places:
         series: dict[str, list[tuple[float, float]]] = {side.name: [] for side in all_sides}
-        for turn in range(rounds + 1):
+        for turn in range(rounds):
             for side in all_sides if turn % 2 else all_sides[::-1]:
-                if turn:
-                    series[side.name].append(side.token(n))
-                else:
-                    side.token(n)  # warms caches and is not counted
+                side.token(n)  # comes to this place from another one, which no text does: not counted
+                series[side.name] += [side.token(n + k) for k in range(1, TOKENS + 1)]
         for name, times in series.items():
             total[name] += statistics.median(t for t, _ in times) / positions
             in_kernel[name] += statistics.median(t for _, t in times) / positions

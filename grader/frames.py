@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import struct
@@ -34,21 +35,23 @@ class Incoming:
 
     def read_some(self, fd: int) -> None:
         """Read what is there. Raises RunnerDied at the end of the pipe or when the frame makes no sense."""
-        try:
-            if self._body is None:
-                chunk = os.read(fd, self._head_missing())
-                if not chunk:
-                    raise RunnerDied
-                self._head += chunk
-                self._open_body()
-            else:
-                count = os.readv(fd, [self._body[self._filled :]])
-                if count == 0:
-                    raise RunnerDied
-                self._filled += count
-        except BlockingIOError:
-            return
-        self.complete = self._body is not None and self._filled == len(self._body)
+        with contextlib.suppress(BlockingIOError):
+            # Frame, header and payload are mostly there together; no more, for the caller watches a clock.
+            for _ in range(3):
+                if self.complete:
+                    break
+                if self._body is None:
+                    chunk = os.read(fd, self._head_missing())
+                    if not chunk:
+                        raise RunnerDied
+                    self._head += chunk
+                    self._open_body()
+                else:
+                    count = os.readv(fd, [self._body[self._filled :]])
+                    if count == 0:
+                        raise RunnerDied
+                    self._filled += count
+                self.complete = self._body is not None and self._filled == len(self._body)
 
     def _head_missing(self) -> int:
         if len(self._head) < FRAME.size:

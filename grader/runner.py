@@ -13,6 +13,8 @@ header, the payload. The first frame, from the runner, lists the functions that 
            are now
     table  the function called once for each row of a table (accessors) -> one number a row, then the tensor
 
+A request without a header is the last call once more, with other bytes in its inputs; that call had to say "keep".
+
 Imports nothing of the kit: this file, the nursery and the lock are all of it that a sandbox has to hold.
 """
 
@@ -33,21 +35,30 @@ KIND_VOID, KIND_NUMBER, KIND_TENSOR, KIND_VECTOR, KIND_UNDEFINED = range(5)
 # ---- frames
 
 
-def read_exactly(fd: int, view: memoryview) -> bool:
-    """Fill `view` from the pipe; False when the other side closed it first."""
-    done = 0
-    while done < len(view):
-        count = os.readv(fd, [view[done:]])
+def read_exactly(fd: int, *views: memoryview) -> bool:
+    """Fill the views from the pipe; False when the other side closed it first."""
+    missing = [view for view in views if view]
+    while missing:
+        count = os.readv(fd, missing)
         if count == 0:
             return False
-        done += count
+        drop(missing, count)
     return True
 
 
-def write_all(fd: int, data: bytes | memoryview) -> None:
-    view = memoryview(data)
-    while view:
-        view = view[os.write(fd, view) :]
+def write_all(fd: int, *parts: bytes | memoryview) -> None:
+    """At once where the pipe has room: the reader wakes up for each write."""
+    missing = [memoryview(part) for part in parts if part]
+    while missing:
+        drop(missing, os.writev(fd, missing))
+
+
+def drop(views: list[memoryview], count: int) -> None:
+    """Take the first `count` bytes out of a list of views."""
+    while views and count >= len(views[0]):
+        count -= len(views.pop(0))
+    if count:
+        views[0] = views[0][count:]
 
 
 def tensor_bytes(tensor: Any) -> memoryview:
@@ -192,13 +203,12 @@ class Served:
     def __init__(self, loaded: Any, request_fd: int, reply_fd: int) -> None:
         self.loaded, self.request_fd, self.reply_fd = loaded, request_fd, reply_fd
         self.libc = ctypes.CDLL(None)
+        self.kept: tuple[dict[str, Any], list[Any], list[Any], Any] | None = None
 
     def reply(self, header: dict[str, Any], *payload: memoryview) -> None:
         text = json.dumps(header).encode()
         size = sum(len(part) for part in payload)
-        write_all(self.reply_fd, FRAME.pack(len(text), size) + text)
-        for part in payload:
-            write_all(self.reply_fd, part)
+        write_all(self.reply_fd, FRAME.pack(len(text), size) + text, *payload)
 
     def serve(self) -> None:
         frame = bytearray(FRAME.size)
@@ -207,10 +217,13 @@ class Served:
             text = bytearray(header_bytes)
             if not read_exactly(self.request_fd, memoryview(text)):
                 return
-            request = json.loads(text)
-            inputs = self.read_inputs(request["inputs"])
             try:
-                {"call": self.call, "table": self.table}[request["op"]](request, inputs)
+                if not text:
+                    self.call_again()
+                else:
+                    request = json.loads(text)
+                    inputs = self.read_inputs(request["inputs"])
+                    {"call": self.call, "table": self.table}[request["op"]](request, inputs)
             except CallFailed as failure:
                 self.reply({"status": "exception", "message": str(failure)})
             # The student's printf must be in the capture even if the runner is killed at its next call.
@@ -230,15 +243,38 @@ class Served:
 
     def call(self, request: dict[str, Any], inputs: list[Any]) -> None:
         label = request.get("profile")
-        if label is None:
-            header, payload, release = self.run_once(request, self.arguments(request, inputs))
-        else:
-            header, payload, release = self.run_profiled(request, inputs, label)
+        if label is not None:
+            self.answer(request, inputs, *self.run_profiled(request, inputs, label))
+            return
+        values = self.arguments(request, inputs)
+        run = self.prepared(request, values)
+        self.kept = (request, inputs, values, run) if request.get("keep") else None
+        self.answer(request, inputs, *run())
+
+    def call_again(self) -> None:
+        """The kept call in its own memory: other bytes in the inputs, zeros in the workspace."""
+        assert self.kept is not None
+        request, inputs, values, run = self.kept
+        if not read_exactly(self.request_fd, *(tensor_bytes(tensor) for tensor in inputs)):
+            os._exit(0)
+        for argument, value in zip(request["arguments"], values, strict=True):
+            if "zeros" in argument:
+                value.zero_()
+        self.answer(request, inputs, *run())
+
+    def answer(
+        self,
+        request: dict[str, Any],
+        inputs: list[Any],
+        header: dict[str, Any],
+        payload: memoryview,
+        free: Any,
+    ) -> None:
         if len(payload) > request["max_output_bytes"]:
             header["withheld"], payload = True, memoryview(b"")
         echoes = [tensor_bytes(tensor) for tensor in inputs] if request.get("echo_inputs") else []
         self.reply(header, payload, *echoes)
-        release()
+        free()
 
     def arguments(self, request: dict[str, Any], inputs: list[Any]) -> list[Any]:
         import torch
@@ -253,12 +289,15 @@ class Served:
                 values.append(argument.get("value", 0))  # a column of a table gets its values row by row
         return values
 
-    def run_once(self, request: dict[str, Any], values: list[Any]) -> tuple[dict[str, Any], memoryview, Any]:
-        """Call the function; returns the reply's header, the output's bytes and what frees them."""
-        name = request["function"]
+    def prepared(self, request: dict[str, Any], values: list[Any]) -> Any:
+        """What calls the function; it returns the reply's header, the output's bytes and what frees them."""
         if isinstance(self.loaded, StudentObject):
-            invocation = self.loaded.prepare(name, values)
-            return *_describe(invocation()), invocation.release
+            invocation = self.loaded.prepare(request["function"], values)
+            return lambda: (*_describe(invocation()), invocation.release)
+        return lambda: self.run_plain(request, values)
+
+    def run_plain(self, request: dict[str, Any], values: list[Any]) -> tuple[dict[str, Any], memoryview, Any]:
+        name = request["function"]
         if isinstance(self.loaded, RawLibrary):
             output = self.loaded.call(name, values, request["output_shape"])
         else:
@@ -278,7 +317,7 @@ class Served:
         def call() -> Any:
             values = self.arguments(request, inputs) if prepared is None else prepared
             # The profiler nets allocations against frees: the workspace has to outlive the scope.
-            return *self.run_once(request, values), values
+            return *self.prepared(request, values)(), values
 
         (header, payload, release, _workspace), figures = profiled(label, call)
         return header | figures, payload, release

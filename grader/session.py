@@ -114,6 +114,8 @@ class Session:
         self.output_total_bytes = 0
         self.call_timeout_s = call_timeout_s
         self._watch, self._freezes = watch, freeze
+        self._kept_header: dict[str, Any] | None = None
+        self._scratch_seen_s = 0.0
         self.death: Call | None = None
         self.functions: dict[str, str] = {}
         self.load_error: str | None = None
@@ -164,17 +166,19 @@ class Session:
             "workspace_in_scope": workspace_in_scope,
             # A wrong shape needs no bytes; a wrong dtype may take twice the bytes.
             "max_output_bytes": max(wanted_bytes, 1 << 20),
+            "keep": not (self._freezes or profile_label),
         }
-        text = json.dumps(header).encode()
+        text = self._encoded(header)
         limit_bytes = header["max_output_bytes"] + sum(sizes)
         buffers = [memoryview(FRAME.pack(len(text), sum(sizes)) + text)]
         buffers += [grader.runner.tensor_bytes(tensor.contiguous()) for tensor in request.inputs]
         resident_before = self._reset_peak() if measure_peak else None
         try:
-            reply, payload, wall_s, cpu_s = self._exchange(
-                buffers, timeout_s or self.call_timeout_s, limit_bytes
-            )
+            timeout_s = timeout_s or self.call_timeout_s
+            reply, payload, wall_s, cpu_s = self._exchange(buffers, timeout_s, limit_bytes)
             call = self._understand(reply, payload, request, wall_s, cpu_s)
+            if call.status != "ok":
+                self._kept_header = None
         except RunnerDied as end:
             self.death = self._bury(end)
             return self.death
@@ -199,6 +203,13 @@ class Session:
 
     # ---- one exchange
 
+    def _encoded(self, header: dict[str, Any]) -> bytes:
+        """Empty for the kept call once more (grader/runner.py): where no time is judged, all may be laid out."""
+        if header == self._kept_header:
+            return b""
+        self._kept_header = header if header["keep"] and header["op"] == "call" else None
+        return json.dumps(header).encode()
+
     def _greet(self) -> None:
         try:
             # Loading includes leaving: exit(0) in an initialiser takes torch down, which is no endless loop.
@@ -217,16 +228,15 @@ class Session:
     def _exchange(
         self, buffers: list[memoryview], timeout_s: float, limit_bytes: int
     ) -> tuple[dict[str, Any], bytearray, float, float | None]:
-        """Write the request, read the reply, whose payload may have `limit_bytes`; wall and CPU seconds up to the last
-        byte of the output."""
+        """Write the request, read a reply of at most `limit_bytes`; wall and CPU seconds to the output's last byte."""
         if self._freezes:
             self._watch.resuming()
             self._resume()
         cpu_started = cpu_clock_s(self._pid)
         started = time.perf_counter()
         deadline = time.monotonic() + timeout_s
-        with selectors.DefaultSelector() as selector:
-            if buffers:
+        with selectors.PollSelector() as selector:
+            if buffers and self._send_some(buffers):
                 selector.register(self._request_fd, selectors.EVENT_WRITE)
             selector.register(self._reply_fd, selectors.EVENT_READ)
             if self._output_open:
@@ -241,7 +251,8 @@ class Session:
                     self._refuse_excess()
                 for key, _ in events:
                     if key.fd == self._request_fd:
-                        self._send_some(selector, buffers)
+                        if not self._send_some(buffers):
+                            selector.unregister(self._request_fd)
                     elif key.fd == self._reply_fd:
                         incoming.read_some(self._reply_fd)
                     else:
@@ -250,9 +261,11 @@ class Session:
         cpu_ended = cpu_clock_s(self._pid)
         if self._freezes:
             self._freeze()
-        self._refuse_excess()
-        if self._freezes:
+            self._refuse_excess()
             self._watch.stopped()
+        elif started > self._scratch_seen_s + SCRATCH_LOOK_S:
+            self._scratch_seen_s = started
+            self._refuse_excess()
         cpu_s = cpu_ended - cpu_started if cpu_started is not None and cpu_ended is not None else None
         return incoming.header, incoming.payload, wall_s, cpu_s
 
@@ -260,21 +273,17 @@ class Session:
         if excess := self._scratch.excess():
             raise RunnerDied(excess=excess)
 
-    def _send_some(self, selector: selectors.BaseSelector, buffers: list[memoryview]) -> None:
+    def _send_some(self, buffers: list[memoryview]) -> bool:
+        """Whether there is more to send."""
         try:
             # All at once: each write of its own would wake the runner for a part of the request.
             written = os.writev(self._request_fd, buffers)
         except BlockingIOError:
-            return
+            return True
         except BrokenPipeError:
-            selector.unregister(self._request_fd)
-            return
-        while buffers and written >= len(buffers[0]):
-            written -= len(buffers.pop(0))
-        if buffers:
-            buffers[0] = buffers[0][written:]
-        else:
-            selector.unregister(self._request_fd)
+            return False
+        grader.runner.drop(buffers, written)
+        return bool(buffers)
 
     def _capture_some(self, selector: selectors.BaseSelector | None) -> None:
         try:

@@ -14,6 +14,7 @@ from conftest import ROOT
 from torch import Tensor
 
 from grader import assignment
+from grader.session import Request
 from grader.zygote import Zygote
 from module_ref_stub import library_path
 from textgen import checkpoint, chunks
@@ -197,24 +198,31 @@ def course_style(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
     return (weights @ v) / weights.sum(dim=3, keepdim=True)
 
 
-@pytest.mark.parametrize(("keys", "most"), [(2, 1), (17, 16), (26, 3), (100, 16), (257, 32)])
+@pytest.mark.parametrize(
+    ("keys", "most", "window"), [(3, 1, 3), (17, 16, 32), (26, 3, 26), (100, 16, 40), (257, 32, 257)]
+)
 @pytest.mark.parametrize(("shift", "spread"), [(0.0, 1.0), (25.0, 4.0), (-25.0, 4.0)])
 def test_chunks_come_to_the_attention_over_all_keys(
-    keys: int, most: int, shift: float, spread: float
+    keys: int, most: int, window: int, shift: float, spread: float
 ) -> None:
+    """Begun in the middle, after a jump, and token by token until the window has slid over its own beginning."""
     source = torch.Generator().manual_seed(keys)
     q = torch.randn(2, 3, 1, 8, generator=source)
     scores = shift + spread * torch.randn(2, 3, keys, 1, generator=source)
     k = q * scores / (q * q).sum(dim=3, keepdim=True)
     v = torch.randn(2, 3, keys, 8, generator=source)
-    plan = chunks.plan(keys, most)
-    answers = course_style(*chunks.split(plan, q, k, v))
-    assert answers.shape[2] <= most + 1
-    assert torch.allclose(answers, answers[:, :, :1].expand_as(answers), atol=1e-5)
-    merged = chunks.merge(plan, answers[:, :, :1])
-    expected = (q.double() @ k.double().transpose(2, 3)).softmax(dim=3) @ v.double()
-    assert chunks.mergeable(answers)
-    assert torch.allclose(merged.double(), expected, atol=2e-5)
+    cut = chunks.Chunks(2, 3, 8, window, most)
+    for end in [most + 1, *range(max(most + 1, keys - window - most), keys + 1)]:
+        near = slice(max(0, end - window), end)
+        answers = course_style(*cut.follow(q, k[:, :, near], v[:, :, near], end))
+        assert answers.shape[2] == most + 1
+        assert torch.allclose(answers, answers[:, :, :1].expand_as(answers), atol=1e-5)
+        merged = cut.merge(answers[:, :, :1])
+        expected = (q.double() @ k[:, :, near].double().transpose(2, 3)).softmax(dim=3) @ v[
+            :, :, near
+        ].double()
+        assert merged is not None
+        assert torch.allclose(merged.double(), expected, atol=2e-5)
 
 
 def test_scores_further_apart_than_float_can_tell_are_asked_for_at_once(
@@ -228,27 +236,40 @@ def test_scores_further_apart_than_float_can_tell_are_asked_for_at_once(
         kernel = StudentKernel(
             session, replace(COURSE.part("part1"), function="right"), SHAPE, 64, "prefix", 4
         )
-        answer = kernel(0, 9, q, k, v)
+        answer = kernel(0, 9, q, k, v, chunks.Chunks(1, 1, 4, 64, 4))
     assert kernel.calls == 2
     assert torch.allclose(answer, TorchAttention(64)(0, 9, q, k, v), atol=1e-5)
+
+
+def test_a_kept_call_has_fresh_inputs_and_zeros(zygote: Zygote) -> None:
+    """What makes a token cheap: the runner repeats a call in the memory of the one before."""
+    add = Request("torch.add", [{"input": 0}, {"zeros": [2]}], [torch.ones(2)])
+    fill = Request("torch.Tensor.add_", [{"zeros": [2]}, {"input": 0}], [torch.ones(2)])
+    with zygote.spawn("torch", "", threads=1, freeze=False) as session:
+        for request in (add, fill):
+            for value in (1.0, 2.0, 3.0):
+                call = session.call(replace(request, inputs=[torch.full((2,), value)]))
+                assert call.status == "ok", call
+                assert call.output.tolist() == [value, value]
 
 
 # ---- model and sampling by themselves
 
 
-def random_model(positions: str) -> GPT:
+def random_model(positions: str, bias: bool = False) -> GPT:
     torch.manual_seed(2)
-    model = GPT(Config(50, 40, 2, 2, 16, positions=positions))  # type: ignore[arg-type]
+    model = GPT(Config(50, 40, 2, 2, 16, bias, positions))  # type: ignore[arg-type]
     model.initialise()
     for parameter in model.parameters():
-        parameter.data *= 4.0
+        parameter.data = 4.0 * parameter.data + (0.1 if parameter.dim() == 1 else 0.0)
     return model.eval()
 
 
+@pytest.mark.parametrize("bias", [False, True])
 @pytest.mark.parametrize("positions", ["rotary", "learned"])
 @pytest.mark.parametrize("window", [40, 7])
-def test_cache_gives_the_logits_of_the_whole(positions: str, window: int) -> None:
-    model = random_model(positions)
+def test_cache_gives_the_logits_of_the_whole(positions: str, window: int, bias: bool) -> None:
+    model = random_model(positions, bias)
     tokens = torch.randint(50, (3, 40), generator=torch.Generator().manual_seed(1))
     expected = model(tokens, window)
     decoder = Decoder(model, TorchAttention(window), 3, 40, window)
@@ -313,6 +334,9 @@ def test_module_talks_from_the_command_line() -> None:
         (("part4", "--inference", "-N", "64"), "-N does not go with"),
         (("part4", "--inference", "--samples", "65"), "--samples takes"),
         (("part4", "--inference", "--temperature", "nan"), "--temperature takes"),
+        (("part4", "--inference", "--chunk", "-3"), "--chunk takes a whole number from 0"),
+        (("part4", "--inference", "--chunk", "4097"), "--chunk takes a whole number from 0"),
+        (("part4", "--inference", "--chunk", "many"), "--chunk takes a whole number from 0"),
         (
             ("part4", "--inference", "--prompt", "a", "--prompt", "b", "--samples", "3"),
             "does not go with 2 prompts",

@@ -13,9 +13,6 @@ In real arithmetic the result is softmax over all keys; the merge is the one of 
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from functools import lru_cache
-
 import torch
 from torch import Tensor
 from torch.nn import functional as F
@@ -24,59 +21,81 @@ LEAST_SHARE = 1e-30
 """Of the newest key in a chunk: below it float32 loses digits, and its inverse overflows soon."""
 
 
-@dataclass(frozen=True)
-class Plan:
-    """Where the keys go: C chunks of N rows each, every one with a copy of the newest key at its end or more."""
+class _Views:
+    """The chunks in use, (C, B, H, most + 1, d + 1) each: as they are sent, and what every token writes to."""
 
-    key_rows: Tensor
-    """(C * N,) int64: the key in each row, chunk after chunk."""
-    value_rows: Tensor
-    """(C * N,) int64: the same, but one past the last key where the row is a copy of the newest."""
-    copies: Tensor
-    """(C,) float32: how many copies each chunk holds."""
-
-    @property
-    def chunks(self) -> int:
-        return len(self.copies)
+    def __init__(self, queries: Tensor, keys: Tensor, values: Tensor) -> None:
+        self.queries, self.keys, self.values = queries, keys, values
+        self.sent = queries.flatten(0, 1), keys.flatten(0, 1), values.flatten(0, 1)
+        self.queries_written = queries[..., :-1]
+        self.copies = keys[..., -1, :-1]  # (C, B, H, d), of the newest key
 
 
-@lru_cache(maxsize=64)
-def plan(keys: int, most: int) -> Plan:
-    """As few chunks as `most` keys in each allow, and equally long. Copies of the newest key fill the last one up."""
-    chunks = -(-keys // most)
-    each = -(-keys // chunks)
-    rows = torch.full((chunks, each + 1), keys)
-    rows[:, :each] = torch.arange(chunks * each).view(chunks, each).clamp_(max=keys)
-    return Plan(
-        key_rows=rows.clamp(max=keys - 1).flatten(),
-        value_rows=rows.flatten(),
-        copies=(rows == keys).sum(dim=1).float(),
-    )
+class Chunks:
+    """One layer's keys and values as the kernel is to see them: chunks of `most` keys, each with a row more at its end
+    that is a copy of the newest key. What is not filled yet are copies of it as well.
 
+    Kept from token to token, so that a token moves its own row and no other: position p lies in slot p % window, where
+    it takes the place of the key that has just left the window. Entry c * B + b of the kernel's batch is chunk c of
+    text b.
+    """
 
-def split(plan: Plan, q: Tensor, k: Tensor, v: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """A query (B, H, 1, d) and its keys and values (B, H, keys, d) as Q, K, V (B * C, H, N, d + 1) for one call."""
-    B, H, _, d = k.shape
-    C, rows = plan.chunks, len(plan.key_rows)
-    values = F.pad(v, (0, 1, 0, 1))
-    values[:, :, -1, -1] = 1.0  # what a copy of the newest key has for a value
-    parts = (
-        F.pad(q, (0, 1)).expand(B, H, rows, d + 1),
-        F.pad(k, (0, 1)).index_select(2, plan.key_rows),
-        values.index_select(2, plan.value_rows),
-    )
-    Q, K, V = (part.unflatten(2, (C, -1)).transpose(1, 2).flatten(0, 1) for part in parts)
-    return Q, K, V
+    def __init__(self, batch: int, heads: int, channels: int, window: int, most: int) -> None:
+        self.window, self.most, self.channels = window, most, channels
+        self._shape = (batch, heads, most + 1, channels + 1)
+        self._views: dict[int, _Views] = {}
+        self._all: _Views | None = None
+        self.end = 0
 
+    def follow(self, q: Tensor, k: Tensor, v: Tensor, end: int) -> tuple[Tensor, Tensor, Tensor]:
+        """Q, K, V (C * B, H, most + 1, d + 1) for one call of the query (B, H, 1, d) at position end - 1.
 
-def mergeable(answers: Tensor) -> bool:
-    """Whether the newest key's share, in the last channel of (B * C, H, 1, d + 1) answers, can be divided by."""
-    return float(answers[..., -1].min()) >= LEAST_SHARE  # which NaN is not, either
+        k and v (B, H, n, d) are the keys and values of its window, of which only the newest is read when the call
+        before this one was for the position before.
+        """
+        if self._all is None:
+            size = (-(-self.window // self.most), *self._shape)
+            self._all = _Views(torch.zeros(size), torch.zeros(size), torch.zeros(size))
+        fresh = 1
+        if self.end != end - 1:
+            fresh = k.shape[2]
+            self._all.values.zero_()
+            self._all.values[..., -1] = 1.0  # what a copy of the newest key has for a value
+        self.end = end
+        keys, values, d = self._all.keys, self._all.values, self.channels
+        for back in range(fresh, 0, -1):
+            chunk, row = divmod((end - back) % self.window, self.most)
+            keys[chunk, :, :, row, :d] = k[:, :, -back]
+            values[chunk, :, :, row] = F.pad(v[:, :, -back], (0, 1))
+        count, filled = self._filled()
+        if count not in self._views:
+            self._views[count] = _Views(*(tensor[:count] for tensor in (self._all.queries, keys, values)))
+        views = self._views[count]
+        views.queries_written.copy_(q)
+        views.copies.copy_(k[:, :, -1])
+        if filled < self.most:
+            keys[count - 1, :, :, filled : self.most, :d] = k[:, :, -1:]
+        return views.sent
 
+    def _filled(self) -> tuple[int, int]:
+        """How many chunks hold a key, and how many keys the last of them holds."""
+        live = min(self.end, self.window)
+        count = -(-live // self.most)
+        return count, live - (count - 1) * self.most
 
-def merge(plan: Plan, answers: Tensor) -> Tensor:
-    """One row of each chunk's answer, (B * C, H, 1, d + 1), to the attention over all keys (B, H, 1, d)."""
-    parts = answers.unflatten(0, (-1, plan.chunks))  # (B, C, H, 1, d + 1)
-    # Each chunk's sum of exp(score), in units of the newest key's exp(score).
-    sums = plan.copies[:, None, None, None] / parts[..., -1:]  # (B, C, H, 1, 1)
-    return (sums * parts[..., :-1]).sum(dim=1) / (sums.sum(dim=1) - plan.copies.sum())
+    def merge(self, answers: Tensor) -> Tensor | None:
+        """One row of each chunk's answer, (C * B, H, 1, d + 1), to the attention over all keys (B, H, 1, d).
+
+        None where the newest key's share cannot be divided by: a wrong kernel, or scores further apart than float32
+        can tell.
+        """
+        count, filled = self._filled()
+        parts = answers.view(count, self._shape[0], *answers.shape[1:])  # (C, B, H, 1, d + 1)
+        shares = parts[..., -1:]  # (C, B, H, 1, 1)
+        if not float(shares.min()) >= LEAST_SHARE:  # which NaN is not, either
+            return None
+        # Each chunk's sum of exp(score), in units of the newest key's exp(score).
+        sums = shares.reciprocal()
+        last_copies = self.most + 1 - filled
+        sums[-1] *= last_copies
+        return (sums * parts[..., :-1]).sum(dim=0) / (sums.sum(dim=0) - (count - 1 + last_copies))

@@ -31,9 +31,9 @@ MODELS = {"shakes128": 128, "shakes256": 256, "shakes1024": 1024, "shakes2048": 
 """Names as in the published kit, and how long a text is, in tokens, its prompt included."""
 DEFAULT_PROMPT = "ACT 1, SCENE 1."
 DEFAULT_WINDOW = 256
-DEFAULT_CHUNK = 16
+DEFAULT_CHUNK = 15
 """Keys that are not cut up, measured: shorter chunks hold more copies of the newest key, longer ones more equal rows.
-"""
+With that copy a chunk is two tiles."""
 TILE = 8
 """Br and Bc unless -br and -bc say otherwise: a chunk should still be several tiles, and N begins at 1."""
 MOST_SAMPLES, LARGEST_WINDOW = 64, 4096

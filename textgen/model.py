@@ -71,13 +71,15 @@ class Embedding(nn.Module):
 class LayerNorm(nn.Module):
     """Layer norm with an optional bias."""
 
+    EPSILON = 1e-5
+
     def __init__(self, config: Config) -> None:
         super().__init__()
         self.weight = nn.Parameter(torch.ones(config.n_embd))
         self.bias = nn.Parameter(torch.zeros(config.n_embd)) if config.bias else None
 
     def forward(self, x: Tensor) -> Tensor:
-        return F.layer_norm(x, self.weight.shape, self.weight, self.bias, 1e-5)
+        return F.layer_norm(x, self.weight.shape, self.weight, self.bias, self.EPSILON)
 
 
 class Rotary:
@@ -89,18 +91,30 @@ class Rotary:
     def __init__(self, head_size: int) -> None:
         half = torch.arange(0, head_size, 2, device="cpu") / head_size
         self._frequencies = ROTARY_BASE**-half  # (d/2,)
-        self._cos = self._sin = torch.empty(0, head_size // 2, device="cpu")
+        self._cos = self._sin = self._signed_sin = torch.empty(0, head_size // 2, device="cpu")
 
     def __call__(self, x: Tensor, start: int) -> Tensor:
         """x (B, T, heads, d), the first token at position `start`."""
         end = start + x.shape[1]
+        self._reach(end)
+        cos, sin = self._cos[start:end, None], self._sin[start:end, None]
+        left, right = x.chunk(2, dim=-1)  # (B, T, heads, d/2) each
+        return torch.cat((left * cos - right * sin, left * sin + right * cos), dim=-1)
+
+    def one(self, x: Tensor, position: int) -> Tensor:
+        """x (B, heads, 1, d), all at one position: the same in fewer steps."""
+        self._reach(position + 1)
+        pairs = x.unflatten(3, (2, -1))  # (B, heads, 1, 2, d/2)
+        return torch.addcmul(pairs * self._cos[position], pairs.flip(3), self._signed_sin[position]).flatten(
+            3
+        )
+
+    def _reach(self, end: int) -> None:
         if end > len(self._cos):
             # Twice as far as needed: a text that grows token by token would make new tables each time.
             angle = torch.arange(2 * end, device="cpu")[:, None] * self._frequencies
             self._cos, self._sin = angle.cos(), angle.sin()  # (2 end, d/2)
-        cos, sin = self._cos[start:end, None], self._sin[start:end, None]
-        left, right = x.chunk(2, dim=-1)  # (B, T, heads, d/2) each
-        return torch.cat((left * cos - right * sin, left * sin + right * cos), dim=-1)
+            self._signed_sin = torch.stack((-self._sin, self._sin), dim=1)  # (2 end, 2, d/2)
 
 
 class Attention(nn.Module):
@@ -137,7 +151,10 @@ class MLP(nn.Module):
         self.c_proj = Linear(4 * config.n_embd, config.n_embd, config)
 
     def forward(self, x: Tensor) -> Tensor:
-        return self.c_proj(F.gelu(self.c_fc(x), approximate=self.approximate))
+        return self.c_proj(self.curve(self.c_fc(x)))
+
+    def curve(self, x: Tensor) -> Tensor:
+        return F.gelu(x, approximate=self.approximate)
 
 
 class Block(nn.Module):
@@ -145,6 +162,15 @@ class Block(nn.Module):
         super().__init__()
         self.ln_1, self.attn = LayerNorm(config), Attention(config, rotary)
         self.ln_2, self.mlp = LayerNorm(config), MLP(config)
+
+    def project(self, x: Tensor, start: int) -> tuple[Tensor, Tensor, Tensor]:
+        """What attention is asked, from the stream (B, T, C): as `Attention.project`."""
+        return self.attn.project(self.ln_1(x), start)
+
+    def after(self, x: Tensor, y: Tensor) -> Tensor:
+        """The stream after this layer, from the stream before it and attention's answer (B, H, T, d)."""
+        x = x + self.attn.merge(y)
+        return x + self.mlp(self.ln_2(x))
 
 
 class GPT(nn.Module):
@@ -196,8 +222,7 @@ class GPT(nn.Module):
             )  # (T, T), True where it may look
         x = self.embed(tokens)
         for block in self.blocks:
-            q, k, v = block.attn.project(block.ln_1(x), 0)
+            q, k, v = block.project(x, 0)
             y = F.scaled_dot_product_attention(q, k, v, attn_mask=near, is_causal=near is None, scale=1.0)
-            x = x + block.attn.merge(y)
-            x = x + block.mlp(block.ln_2(x))
+            x = block.after(x, y)
         return x
