@@ -7,7 +7,8 @@ PyTorch's attention is its fused one: both are in favour of the published way. A
 last `window` tokens. "cached" is the demo: its kernel's answers carry the text. The target is held against "published"
 with the same window. "again" (asked for by --again, since it takes minutes at 1024) has no cache either, but the
 kernel's answers carry the text: one call a layer, the causal mask as further channels. Times are wall clock, the pipe
-included.
+included. Each turn comes to its place in the text with a token that is not counted, then takes a few in a row, as a
+text does.
 """
 
 from __future__ import annotations
