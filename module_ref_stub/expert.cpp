@@ -109,7 +109,7 @@ void combine(const Gpt149Partial *chunks, int count, int d, float *O) {
         O[c] = 0.0f;
     }
     for (int k = 0; k < count; k++) {
-        const float share = std::exp2(chunks[k].top - top);
+        const float share = std::exp(chunks[k].top - top);
         sum += share * chunks[k].sum;
         for (int c = 0; c < d; c++) {
             O[c] += share * chunks[k].values[c];

@@ -16,7 +16,7 @@ struct Gpt149Head {
     bool causal;
 };
 
-// What one query row found in some of the keys: softmax's maximum (in powers of two), sum, and weighted values (d),
+// What one query row found in some of the keys: softmax's maximum, sum, and weighted values (d),
 // not divided by the sum.
 struct Gpt149Partial {
     float top, sum;

@@ -19,6 +19,9 @@
 //   tile's first block finds the true maximum (`carefulBlock`); later blocks are tried with the shift as it stands
 //   (`trustingBlock`), and their sum (or largest score) then tells whether that was right. If not, the block is done
 //   again carefully, and so are all the others of its tile: large scores cost one block, once.
+// - a score is multiplied by log2(e) with Q, once for a tile. That rounds once more, which shows where few, large scores
+//   decide: careful blocks (the first, masked ones, those of large scores) take the true scores, and multiply what is
+//   left after the maximum.
 // - 2^x of one micro-tile overlaps with the products of the next, which do not depend on it.
 #include "expert.h"
 #include "expert_lanes.h"
@@ -28,8 +31,11 @@ namespace {
 // Keys of a block (a multiple of every `keys` below), and blocks that are summed up before they are added to O: one sum of
 // thousands of values would lose a bit or two that shorter ones, put together, keep.
 constexpr int kBlock = 72, kRecentBlocks = 5;
-constexpr float kLog2e = 1.44269504088896341f;
-constexpr float kLowest = -3e38f;
+// Below every score, and far enough from float32's limit to be taken in powers of two.
+constexpr float kLowest = -1e38f;
+
+// Scores as they are, times this: what exp2Of takes.
+constexpr float kToPowers = 1.44269504088896341f * kUnit;
 
 // How far above the shift a score may be: weights up to 2^32 leave sums and O (of |V| < 1e24) far from overflow. Where
 // weights saturate, a sum above it tells that one was larger.
@@ -55,8 +61,10 @@ constexpr int columnsOf(int M) { return M == 3 ? 4 : 8 / M; }
 template <int M>
 struct Tile {
     Vec *Q, *O, *recent, *P;
-    // By query: minus the score that weighs 1, and the sum of weights so far.
-    Vec negatedShift[M], sum[M];
+    // Whether Q is scaled so that scores come out as exp2Of takes them.
+    bool inPowers;
+    // By query: the score that weighs 1, minus the same in exp2Of's units, and the sum of weights so far.
+    Vec top[M], negatedShift[M], sum[M];
     // By query, of one block: sum of weights and, where these do not saturate, the largest score.
     Vec blockSum[M], blockTop[M];
 };
@@ -196,7 +204,7 @@ __attribute__((noinline)) void carefulBlock(Tile<M> &tile, const float *K, int c
     }
     Vec top[M], sum[M], fade[M];
     for (int m = 0; m < M; m++) {
-        top[m] = -tile.negatedShift[m];
+        top[m] = tile.top[m];
         sum[m] = Vec{};
     }
     for (int j = 0; j < count; j++) {
@@ -205,8 +213,8 @@ __attribute__((noinline)) void carefulBlock(Tile<M> &tile, const float *K, int c
         }
     }
     for (int m = 0; m < M; m++) {
-        fade[m] = exp2Of(-tile.negatedShift[m] - top[m]);
-        tile.negatedShift[m] = -top[m];
+        fade[m] = exp2Of((tile.top[m] - top[m]) * kToPowers);
+        tile.top[m] = top[m];
     }
     addRecent<M>(tile, d);
     for (int c = 0; c < d; c++) {
@@ -216,7 +224,7 @@ __attribute__((noinline)) void carefulBlock(Tile<M> &tile, const float *K, int c
     }
     for (int j = 0; j < count; j++) {
         for (int m = 0; m < M; m++) {
-            const Vec weight = exp2Of(P[j * M + m] + tile.negatedShift[m]);
+            const Vec weight = exp2Of((P[j * M + m] - top[m]) * kToPowers);
             P[j * M + m] = weight;
             sum[m] += weight;
         }
@@ -231,40 +239,50 @@ __attribute__((noinline)) void carefulBlock(Tile<M> &tile, const float *K, int c
 
 // ---- a whole tile
 
-template <int M>
-void readQueries(Tile<M> &tile, const Gpt149Head &head, int first) {
-    const Vec factor = splat(head.scale * kLog2e * kUnit);
-    for (int m = 0; m < M; m++) {
-        const int row0 = first + m * kLanes;
-        for (int c = 0; c < head.d; c += kLanes) {
-            Vec rows[kLanes];
-            for (int i = 0; i < kLanes; i++) {
-                const float *row = head.Q + static_cast<std::size_t>(row0 + i) * head.d + c;
-                rows[i] = row0 + i < head.N ? load(row, head.d - c) * factor : Vec{};
-            }
-            transpose(rows);
-            for (int i = 0; i < kLanes && c + i < head.d; i++) {
-                tile.Q[(c + i) * M + m] = rows[i];
-            }
+// Queries row0 .. row0 + kLanes, scaled, into a column of Q^T, whose vectors lie `pitch` apart; and back from O^T.
+__attribute__((noinline)) void readQueries(Vec *Q, int pitch, const Gpt149Head &head, int row0) {
+    for (int c = 0; c < head.d; c += kLanes) {
+        Vec rows[kLanes];
+        for (int i = 0; i < kLanes; i++) {
+            const float *row = head.Q + static_cast<std::size_t>(row0 + i) * head.d + c;
+            rows[i] = row0 + i < head.N ? load(row, head.d - c) * head.scale : Vec{};
+        }
+        transpose(rows);
+        for (int i = 0; i < kLanes && c + i < head.d; i++) {
+            Q[(c + i) * pitch] = rows[i];
         }
     }
 }
 
-template <int M>
-void writeOutputs(const Tile<M> &tile, const Gpt149Head &head, int first) {
-    for (int m = 0; m < M; m++) {
-        const int row0 = first + m * kLanes;
-        const Vec share = 1.0f / tile.sum[m];
-        for (int c = 0; c < head.d; c += kLanes) {
-            Vec rows[kLanes];
-            for (int i = 0; i < kLanes; i++) {
-                rows[i] = c + i < head.d ? tile.O[(c + i) * M + m] * share : Vec{};
-            }
-            transpose(rows);
-            for (int i = 0; i < kLanes && row0 + i < head.N; i++) {
-                store(head.O + static_cast<std::size_t>(row0 + i) * head.d + c, rows[i], head.d - c);
-            }
+__attribute__((noinline)) void writeOutputs(const Vec *O, int pitch, Vec sum, const Gpt149Head &head, int row0) {
+    const Vec share = 1.0f / sum;
+    for (int c = 0; c < head.d; c += kLanes) {
+        Vec rows[kLanes];
+        for (int i = 0; i < kLanes; i++) {
+            rows[i] = c + i < head.d ? O[(c + i) * pitch] * share : Vec{};
         }
+        transpose(rows);
+        for (int i = 0; i < kLanes && row0 + i < head.N; i++) {
+            store(head.O + static_cast<std::size_t>(row0 + i) * head.d + c, rows[i], head.d - c);
+        }
+    }
+}
+
+// Makes Q such that scores come out as they are, for careful blocks, or as exp2Of takes them, for trusting ones.
+template <int M>
+void useUnits(Tile<M> &tile, const Gpt149Head &head, int first, bool inPowers) {
+    tile.inPowers = inPowers;
+    if (!inPowers) {
+        for (int m = 0; m < M; m++) {
+            readQueries(tile.Q + m, M, head, first + m * kLanes);
+        }
+        return;
+    }
+    for (int i = 0; i < head.d * M; i++) {
+        tile.Q[i] *= kToPowers;
+    }
+    for (int m = 0; m < M; m++) {
+        tile.negatedShift[m] = tile.top[m] * -kToPowers;
     }
 }
 
@@ -277,14 +295,14 @@ void attendTile(const Gpt149Head &head, int first, float *scratch) {
     tile.O = tile.Q + static_cast<std::size_t>(d) * M;
     tile.recent = tile.O + static_cast<std::size_t>(d) * M;
     tile.P = tile.recent + static_cast<std::size_t>(d) * M;
-    readQueries<M>(tile, head, first);
     for (int i = 0; i < d * M; i++) {
         tile.O[i] = tile.recent[i] = Vec{};
     }
     for (int m = 0; m < M; m++) {
-        tile.negatedShift[m] = splat(-kLowest);
+        tile.top[m] = splat(kLowest);
         tile.sum[m] = Vec{};
     }
+    useUnits<M>(tile, head, first, false);
     // Blocks of nearly equal length, whole micro-tiles all of them but the last.
     const int blocks = (end + kBlock - 1) / kBlock;
     const int length = ((end + blocks - 1) / blocks + keysOf(M) - 1) / keysOf(M) * keysOf(M);
@@ -294,8 +312,14 @@ void attendTile(const Gpt149Head &head, int first, float *scratch) {
         const float *K = head.K + static_cast<std::size_t>(key) * d, *V = head.V + static_cast<std::size_t>(key) * d;
         const bool masked = head.causal && key + count > first + 1;
         const bool trust = trusting && key > 0 && !masked;
+        if (trust != tile.inPowers) {
+            useUnits<M>(tile, head, first, trust);
+        }
         if (!trust || !trustingBlock<M>(tile, K, count, d)) {
             trusting &= !trust;
+            if (tile.inPowers) {
+                useUnits<M>(tile, head, first, false);
+            }
             carefulBlock<M>(tile, K, count, d, masked ? first : -1, key);
         }
         addValues<M, columnsOf(M)>(V, tile.P, tile.recent, count, d, d);
@@ -304,12 +328,14 @@ void attendTile(const Gpt149Head &head, int first, float *scratch) {
         }
     }
     addRecent<M>(tile, d);
-    writeOutputs<M>(tile, head, first);
+    for (int m = 0; m < M; m++) {
+        writeOutputs(tile.O + m, M, tile.sum[m], head, first + m * kLanes);
+    }
 }
 
 void tile(const Gpt149Head &head, int first, int count, float *scratch) {
     switch (count) {
-        case 1: return attendTile<1>(head, first, scratch);
+        case 1:  // Only where all queries fit into one vector: a second one, of nothing, is soon done.
         case 2: return attendTile<2>(head, first, scratch);
         case 3: return attendTile<3>(head, first, scratch);
 #if defined(__AVX512F__)

@@ -6,7 +6,7 @@
 // - The loop that is vectorised runs over *queries* (`omp simd`), so nothing is added up across a vector, and all that is
 //   read of K and V are scalars. Its body holds a small tile of S, or of O, in local variables, which become registers:
 //   kKeys x kPairs sums that hide each other's latency.
-// - Softmax as in the expert kernel, but with true maxima throughout; 2^x is a polynomial and an integer addition, both of
+// - Softmax as in the expert kernel, but with true maxima throughout; e^x is a polynomial and an integer addition, both of
 //   which the compiler can vectorise, as it cannot the library's exp.
 // - V is transposed once for a whole call, so that the second product reads along rows as the first does. Rows are
 //   padded: at a distance of 4 KiB they would push each other out of the cache.
@@ -25,20 +25,21 @@ constexpr int kWidth = 8, kPairs = 2, kKeys = 6, kColumns = 4;
 constexpr int kWidth = 4, kPairs = 2, kKeys = 6, kColumns = 4;
 #endif
 constexpr int kRows = kWidth * kPairs, kBlock = 96;
-constexpr float kLog2e = 1.44269504088896341f;
+constexpr float kLog2e = 1.44269504088896341f, kLn2 = 0.693147180559945309f;
 
 #define GPT149_UNROLLED _Pragma("GCC unroll 16")
 
-// 2^x for -126 < x <= 0. Adding 1.5 * 2^23 leaves the nearest whole number in the last bits of the sum.
-inline __attribute__((always_inline)) float exp2Of(float x) {
-    x = x > -100.0f ? x : -100.0f;
-    const float shifted = x + 12582912.0f;
-    const float r = x - (shifted - 12582912.0f);
-    float power = 0.00132764718f;
-    power = power * r + 0.00967554133f;
-    power = power * r + 0.0555071327f;
-    power = power * r + 0.240221197f;
-    power = power * r + 0.693146967f;
+// e^x for x <= 0. Adding 1.5 * 2^23 leaves the nearest whole number in the last bits of the sum: the power of two. What
+// is left of x is what it was before log2(e), so that a score is never rounded for its sake.
+inline __attribute__((always_inline)) float expOf(float x) {
+    x = x > -69.0f ? x : -69.0f;
+    const float shifted = x * kLog2e + 12582912.0f;
+    const float r = x - (shifted - 12582912.0f) * kLn2;
+    float power = 0.00829765497f;
+    power = power * r + 0.041915382f;
+    power = power * r + 0.166675747f;
+    power = power * r + 0.499988948f;
+    power = power * r + 0.999999692f;
     power = power * r + 1.00000007f;
     std::int32_t bits, whole;
     std::memcpy(&bits, &power, 4);
@@ -118,7 +119,7 @@ __attribute__((noinline)) void weigh(int rows, int count, float *__restrict P, c
     for (int j = 0; j < count; j++) {
 #pragma omp simd
         for (int i = 0; i < rows; i++) {
-            const float weight = exp2Of(P[j * kRows + i] - top[i]);
+            const float weight = expOf(P[j * kRows + i] - top[i]);
             P[j * kRows + i] = weight;
             sum[i] += weight;
         }
@@ -132,7 +133,7 @@ void softmaxBlock(const Tile &tile, int rows, int count, int d) {
     if (std::memcmp(tile.newTop, tile.top, kRows * sizeof(float)) != 0) {
         float fade[kRows];
         for (int i = 0; i < kRows; i++) {
-            fade[i] = exp2Of(tile.top[i] - tile.newTop[i]);
+            fade[i] = expOf(tile.top[i] - tile.newTop[i]);
             tile.sum[i] *= fade[i];
             tile.top[i] = tile.newTop[i];
         }
@@ -165,7 +166,7 @@ void tile(const Gpt149Head &head, const float *transposedV, int pitch, int first
         tile.sum[i] = 0.0f;
         for (int c = 0; c < d; c++) {
             const float q = i < count ? head.Q[static_cast<std::size_t>(first + i) * d + c] : 0.0f;
-            tile.Q[c * kRows + i] = q * head.scale * kLog2e;
+            tile.Q[c * kRows + i] = q * head.scale;
             tile.O[c * kRows + i] = 0.0f;
         }
     }
