@@ -47,17 +47,7 @@ def parser() -> Parser:
         metavar="TEST",
         help=f"one of {', '.join(TESTS)}; or compare, with a text; or a study, see below",
     )
-    sizes = parse.add_argument_group("shape (defaults: the assignment's)")
-    for flag, name, what in (
-        ("-N", "N", "rows of Q, K and V (1024)"),
-        ("-B", "B", "batches (1)"),
-        ("-H", "H", "heads (4)"),
-        ("-d", "d", "columns of Q, K and V (32)"),
-        ("-br", "Br", "rows of a Q tile in part 4 (256)"),
-        ("-bc", "Bc", "rows of a K and V tile in part 4 (256)"),
-        ("--threads", "threads", "OpenMP threads (8)"),
-    ):
-        sizes.add_argument(flag, dest=name, metavar="n", help=what)
+    commandline.add_sizes(parse)
     parse.add_argument(
         "--module", metavar="PATH", type=Path, help="the file to judge, or its folder (module.cpp)"
     )
@@ -127,19 +117,7 @@ def judge(given: argparse.Namespace, zygote: Zygote | None) -> int:
     assignment = load(given.config)
     if given.test not in (*assignment.commands(), "all"):
         raise UsageError(f"no test '{given.test}': choose {', '.join([*assignment.commands(), 'all'])}")
-    shape = {
-        name: whole_number(text, flag, 1, assignment.maxima.get(name, 1 << 20))
-        for flag, name in (
-            ("-N", "N"),
-            ("-B", "B"),
-            ("-H", "H"),
-            ("-d", "d"),
-            ("-br", "Br"),
-            ("-bc", "Bc"),
-            ("--threads", "threads"),
-        )
-        if (text := getattr(given, name)) is not None
-    }
+    shape = commandline.sizes(given, assignment.maxima)
     seed = None if given.seed is None else whole_number(given.seed, "--seed", 0, (1 << 60) - 1)
     source = source_file(given.module, assignment.source)
     if given.json and given.json.is_dir():

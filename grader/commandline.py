@@ -7,7 +7,7 @@ import contextlib
 import os
 import sys
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import NoReturn
 
@@ -26,6 +26,35 @@ class Parser(argparse.ArgumentParser):
 
     def error(self, message: str) -> NoReturn:
         raise UsageError(f"{message} ({self.prog} --help lists what there is)")
+
+
+#: The sizes of a run: option, name in the assignment, what it is (and its value in the course's assignment).
+SIZES = (
+    ("-N", "N", "rows of Q, K and V (1024)"),
+    ("-B", "B", "batches (1)"),
+    ("-H", "H", "heads (4)"),
+    ("-d", "d", "columns of Q, K and V (32)"),
+    ("-br", "Br", "rows of a Q tile in part 4 (256)"),
+    ("-bc", "Bc", "rows of a K and V tile in part 4 (256)"),
+    ("--threads", "threads", "OpenMP threads (8)"),
+)
+LARGEST_SIZE = 1 << 20
+
+
+def add_sizes(parse: argparse.ArgumentParser) -> None:
+    """Give `parse` an option for each of SIZES."""
+    sizes = parse.add_argument_group("shape (defaults: the assignment's)")
+    for flag, name, what in SIZES:
+        sizes.add_argument(flag, dest=name, metavar="n", help=what)
+
+
+def sizes(given: argparse.Namespace, maxima: Mapping[str, int]) -> dict[str, int]:
+    """The sizes that were given, by name. Raises UsageError for one above its maximum."""
+    return {
+        name: whole_number(text, flag, 1, maxima.get(name, LARGEST_SIZE))
+        for flag, name, _ in SIZES
+        if (text := getattr(given, name)) is not None
+    }
 
 
 def whole_number(text: str, flag: str, low: int, high: int) -> int:

@@ -8,20 +8,12 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from grader import commandline
 from grader.commandline import Parser, source_file, whole_number
 from grader.errors import UsageError
 from grader.results import EXIT_PASS, EXIT_SUBMISSION
 
 PUBLIC_CONFIG = Path(__file__).resolve().parents[1] / "configs" / "gpt149.yaml"
-SIZES = (
-    ("-N", "N"),
-    ("-B", "B"),
-    ("-H", "H"),
-    ("-d", "d"),
-    ("-br", "Br"),
-    ("-bc", "Bc"),
-    ("--threads", "threads"),
-)
 TIME_BUDGET_S = 15.0
 MOST_ROUNDS = 1000
 
@@ -33,8 +25,7 @@ def parser() -> Parser:
         epilog="What it measures of the others is kept: later verdicts of this machine and shape show their place.",
     )
     parse.add_argument("part", metavar="PART", help="part1 to part4")
-    for flag, name in SIZES:
-        parse.add_argument(flag, dest=name, metavar="n")
+    commandline.add_sizes(parse)
     parse.add_argument(
         "--module", metavar="PATH", type=Path, help="the file to judge, or its folder (module.cpp)"
     )
@@ -57,11 +48,7 @@ def main(arguments: list[str]) -> int:
         raise UsageError(f"no part '{given.part}' with a frontier: choose {', '.join(parts)}")
     part = parts[given.part]
     rounds = whole_number(given.rounds, "--rounds", 1, MOST_ROUNDS)
-    chosen = {
-        name: whole_number(text, flag, 1, assignment.maxima.get(name, 1 << 20))
-        for flag, name in SIZES
-        if (text := getattr(given, name)) is not None
-    }
+    chosen = commandline.sizes(given, assignment.maxima)
     source = source_file(given.module, assignment.source)
 
     from grader import ladder
