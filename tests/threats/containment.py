@@ -1,4 +1,4 @@
-"""Rows C1 to D2 of THREATS.md: what a sandbox answers. Tier D, which only limits time and memory, promises less."""
+"""Rows C1 to D2 of the attempts: what a sandbox answers. Tier D, which only limits time and memory, promises less."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The rows: THREATS.md A1 to B5 here, C and D in `threats.containment`, and the controls beside them."""
+"""The attempts by row: A1 to B5 here, C and D in `threats.containment`, and the controls beside them."""
 
 from __future__ import annotations
 
