@@ -15,7 +15,6 @@ from __future__ import annotations
 
 import torch
 from torch import Tensor
-from torch.nn import functional as F
 
 LEAST_SHARE = 1e-30
 """Of the newest key in a chunk: below it float32 loses digits, and its inverse overflows soon."""
@@ -25,15 +24,14 @@ class _Views:
     """The chunks in use, (C, B, H, most + 1, d + 1) each: as they are sent, and what every token writes to."""
 
     def __init__(self, queries: Tensor, keys: Tensor, values: Tensor) -> None:
-        self.queries, self.keys, self.values = queries, keys, values
         self.sent = queries.flatten(0, 1), keys.flatten(0, 1), values.flatten(0, 1)
-        self.queries_written = queries[..., :-1]
-        self.copies = keys[..., -1, :-1]  # (C, B, H, d), of the newest key
+        self.queries = queries[..., :-1]
+        self.copies = keys[..., -1:, :-1]  # (C, B, H, 1, d), of the newest key
 
 
 class Chunks:
     """One layer's keys and values as the kernel is to see them: chunks of `most` keys, each with a row more at its end
-    that is a copy of the newest key. What is not filled yet are copies of it as well.
+    that is a copy of the newest key. What is not filled yet are copies of it as well, with 0 for all of their value.
 
     Kept from token to token, so that a token moves its own row and no other: position p lies in slot p % window, where
     it takes the place of the key that has just left the window. Entry c * B + b of the kernel's batch is chunk c of
@@ -44,7 +42,8 @@ class Chunks:
         self.window, self.most, self.channels = window, most, channels
         self._shape = (batch, heads, most + 1, channels + 1)
         self._views: dict[int, _Views] = {}
-        self._all: _Views | None = None
+        self._all: tuple[Tensor, ...] = ()  # queries, keys and values of all chunks
+        self._chunks: list[tuple[Tensor, Tensor]] = []
         self.end = 0
 
     def follow(self, q: Tensor, k: Tensor, v: Tensor, end: int) -> tuple[Tensor, Tensor, Tensor]:
@@ -53,29 +52,41 @@ class Chunks:
         k and v (B, H, n, d) are the keys and values of its window, of which only the newest is read when the call
         before this one was for the position before.
         """
-        if self._all is None:
-            size = (-(-self.window // self.most), *self._shape)
-            self._all = _Views(torch.zeros(size), torch.zeros(size), torch.zeros(size))
-        fresh = 1
-        if self.end != end - 1:
-            fresh = k.shape[2]
-            self._all.values.zero_()
-            self._all.values[..., -1] = 1.0  # what a copy of the newest key has for a value
+        if self.end != end - 1 or not self._all:
+            self._begin(k, v, end)
         self.end = end
-        keys, values, d = self._all.keys, self._all.values, self.channels
-        for back in range(fresh, 0, -1):
-            chunk, row = divmod((end - back) % self.window, self.most)
-            keys[chunk, :, :, row, :d] = k[:, :, -back]
-            values[chunk, :, :, row] = F.pad(v[:, :, -back], (0, 1))
         count, filled = self._filled()
-        if count not in self._views:
-            self._views[count] = _Views(*(tensor[:count] for tensor in (self._all.queries, keys, values)))
-        views = self._views[count]
-        views.queries_written.copy_(q)
-        views.copies.copy_(k[:, :, -1])
-        if filled < self.most:
-            keys[count - 1, :, :, filled : self.most, :d] = k[:, :, -1:]
+        chunk, row = divmod((end - 1) % self.window, self.most)
+        key = k.narrow(2, k.shape[2] - 1, 1)  # (B, H, 1, d)
+        keys, values = self._chunks[chunk]
+        if self.end <= self.window:
+            # The last one's place: it has the rest of its chunk, too.
+            keys.narrow(2, row, self.most + 1 - row).copy_(key)
+        else:
+            keys.narrow(2, row, 1).copy_(key)
+            if filled < self.most:
+                self._chunks[count - 1][0].narrow(2, filled, self.most - filled).copy_(key)
+        values.narrow(2, row, 1).copy_(v.narrow(2, v.shape[2] - 1, 1))
+        views = self._views.get(count)
+        if views is None:
+            views = self._views[count] = _Views(*(tensor[:count] for tensor in self._all))
+        views.queries.copy_(q)
+        views.copies.copy_(key)
         return views.sent
+
+    def _begin(self, k: Tensor, v: Tensor, end: int) -> None:
+        """Lay out the keys and values before the newest."""
+        if not self._all:
+            size = (-(-self.window // self.most), *self._shape)
+            self._all = torch.zeros(size), torch.zeros(size), torch.zeros(size)
+            self._chunks = list(zip(self._all[1][..., :-1], self._all[2][..., :-1], strict=True))
+        values = self._all[2]
+        values.zero_()
+        values[..., -1, -1] = 1.0  # what the copy of the newest key has for a value
+        for back in range(k.shape[2], 1, -1):
+            chunk, row = divmod((end - back) % self.window, self.most)
+            for chunks, new in zip(self._chunks[chunk], (k, v), strict=True):
+                chunks[:, :, row] = new[:, :, -back]
 
     def _filled(self) -> tuple[int, int]:
         """How many chunks hold a key, and how many keys the last of them holds."""
@@ -90,12 +101,12 @@ class Chunks:
         can tell.
         """
         count, filled = self._filled()
-        parts = answers.view(count, self._shape[0], *answers.shape[1:])  # (C, B, H, 1, d + 1)
-        shares = parts[..., -1:]  # (C, B, H, 1, 1)
-        if not float(shares.min()) >= LEAST_SHARE:  # which NaN is not, either
+        batch, d = self._shape[0], self.channels
+        parts = answers.view(count, batch, *answers.shape[1:])  # (C, B, H, 1, d + 1)
+        shares = parts.narrow(4, d, 1)  # (C, B, H, 1, 1)
+        if not shares.min().item() >= LEAST_SHARE:  # which NaN is not, either
             return None
         # Each chunk's sum of exp(score), in units of the newest key's exp(score).
         sums = shares.reciprocal()
-        last_copies = self.most + 1 - filled
-        sums[-1] *= last_copies
-        return (sums * parts[..., :-1]).sum(dim=0) / (sums.sum(dim=0) - (count - 1 + last_copies))
+        copies = count + self.most - filled
+        return (sums * parts.narrow(4, 0, d)).sum(dim=0).div_(sums.sum(dim=0).sub_(copies))

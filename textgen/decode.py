@@ -22,9 +22,9 @@ class Decoder:
         config = model.config
         self.model, self.attend, self.window = model, attend, window
         self._one_row = OneRow(model)
-        shape = (config.n_layer, batch, config.n_head, length, config.head_size)
-        self._keys, self._values = torch.empty(shape), torch.empty(shape)
-        self._by_layer = list(zip(self._keys, self._values, strict=True))
+        # Keys and values of every layer.
+        self._past = torch.empty(config.n_layer, batch, 2, config.n_head, length, config.head_size)
+        self._by_layer = list(self._past)
         self._chunks: list[Chunks | None] = [None] * config.n_layer
         self._forget_chunks()
         self.position = 0
@@ -40,36 +40,35 @@ class Decoder:
         """
         start, end = self.position, self.position + tokens.shape[1]
         first = max(0, start - self.window + 1)
-        x = self.model.embed(tokens, start)
         one = tokens.shape[1] == 1
-        if one:
-            x = x[:, 0]
+        x = self._one_row.embed(tokens, start) if one else self.model.embed(tokens, start)
         self.answers = []
         for layer, block in enumerate(self._one_row.layers if one else self.model.blocks):
-            q, k, v = block.project(x, start)
-            keys, values = self._by_layer[layer]  # (B, H, length, d)
-            keys[:, :, start:end], values[:, :, start:end] = k, v
-            y = self.attend(
-                layer, start, q, keys[:, :, first:end], values[:, :, first:end], self._chunks[layer]
-            )
+            past = self._by_layer[layer]  # (B, 2, H, length, d)
+            if one:
+                q, new = block.project(x, start)
+                past.narrow(3, start, 1).copy_(new)
+            else:
+                q, past[:, 0, :, start:end], past[:, 1, :, start:end] = block.project(x, start)
+            k, v = past.narrow(3, first, end - first).unbind(1)
+            y = self.attend(layer, start, q, k, v, self._chunks[layer])
             self.answers.append(y)
             x = block.after(x, y)
         self.position = end
         if one:
-            self.streams[:, start] = x
+            self.streams.select(1, start).copy_(x)
             return self._one_row.logits(x)
         self.streams[:, start:end] = x
         return self.model.logits(x[:, -1])
 
     def fill(self, generator: torch.Generator, length: int) -> None:
         """Put random keys and values in the cache, as if `length` tokens had been read: for measurements of time."""
-        self._keys.normal_(generator=generator)
-        self._values.normal_(generator=generator)
+        self._past.normal_(generator=generator)
         self._forget_chunks()
         self.position = length
 
     def _forget_chunks(self) -> None:
-        layers, batch, heads, length, d = self._keys.shape
+        layers, batch, _, heads, length, d = self._past.shape
         if self.attend.chunk:
             window = min(self.window, length)
             self._chunks = [Chunks(batch, heads, d, window, self.attend.chunk) for _ in range(layers)]

@@ -31,7 +31,7 @@ MODELS = {"shakes128": 128, "shakes256": 256, "shakes1024": 1024, "shakes2048": 
 """Names as in the published kit, and how long a text is, in tokens, its prompt included."""
 DEFAULT_PROMPT = "ACT 1, SCENE 1."
 DEFAULT_WINDOW = 256
-DEFAULT_CHUNK = 15
+DEFAULT_CHUNK = 7
 """Keys that are not cut up, measured: shorter chunks hold more copies of the newest key, longer ones more equal rows.
 With that copy a chunk is two tiles."""
 TILE = 8

@@ -89,9 +89,10 @@ class Rotary:
     """
 
     def __init__(self, head_size: int) -> None:
+        self.head_size = head_size
         half = torch.arange(0, head_size, 2, device="cpu") / head_size
         self._frequencies = ROTARY_BASE**-half  # (d/2,)
-        self._cos = self._sin = self._signed_sin = torch.empty(0, head_size // 2, device="cpu")
+        self._cos = self._sin = torch.empty(0, head_size // 2, device="cpu")
 
     def __call__(self, x: Tensor, start: int) -> Tensor:
         """x (B, T, heads, d), the first token at position `start`."""
@@ -101,20 +102,16 @@ class Rotary:
         left, right = x.chunk(2, dim=-1)  # (B, T, heads, d/2) each
         return torch.cat((left * cos - right * sin, left * sin + right * cos), dim=-1)
 
-    def one(self, x: Tensor, position: int) -> Tensor:
-        """x (B, heads, 1, d), all at one position: the same in fewer steps."""
-        self._reach(position + 1)
-        pairs = x.unflatten(3, (2, -1))  # (B, heads, 1, 2, d/2)
-        return torch.addcmul(pairs * self._cos[position], pairs.flip(3), self._signed_sin[position]).flatten(
-            3
-        )
+    def tables(self, end: int) -> tuple[Tensor, Tensor]:
+        """Cosines and sines (end, d/2) of the positions before `end`."""
+        self._reach(end)
+        return self._cos[:end], self._sin[:end]
 
     def _reach(self, end: int) -> None:
         if end > len(self._cos):
             # Twice as far as needed: a text that grows token by token would make new tables each time.
             angle = torch.arange(2 * end, device="cpu")[:, None] * self._frequencies
             self._cos, self._sin = angle.cos(), angle.sin()  # (2 end, d/2)
-            self._signed_sin = torch.stack((-self._sin, self._sin), dim=1)  # (2 end, 2, d/2)
 
 
 class Attention(nn.Module):
