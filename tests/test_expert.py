@@ -21,6 +21,8 @@ from module_ref_stub import library as ref_library
 #: Whole tiles, one row, fewer rows than lanes, a ragged last tile, ragged columns, several blocks of keys.
 SHAPES = ((1, 2, 128, 32), (1, 1, 1, 1), (2, 1, 5, 3), (2, 3, 77, 19), (1, 2, 333, 40), (1, 1, 260, 128))
 
+needs_nm = pytest.mark.skipif(shutil.which("nm") is None, reason="nm (binutils) is not installed")
+
 
 @pytest.fixture(params=expert.LEVELS, autouse=True)
 def level(request: pytest.FixtureRequest):
@@ -215,11 +217,11 @@ def test_unfit_tensors_are_refused() -> None:
         expert.decode(Q, Q, Q)
 
 
+@needs_nm
+@pytest.mark.parametrize("level", ["baseline"], indirect=True)
 def test_the_library_is_small_and_knows_nothing_of_torch(level: str) -> None:
     path = ref_library.expert_path()
     assert path.stat().st_size < 400_000
-    if shutil.which("nm") is None:
-        pytest.skip("nm (binutils) is not installed")
     symbols = subprocess.run(["nm", "-DC", str(path)], capture_output=True, text=True, check=True).stdout
     exported = set(re.findall(r" [TBDRW] (\w+)", symbols))
     assert "gpt149_expert_forward" in exported
@@ -227,10 +229,10 @@ def test_the_library_is_small_and_knows_nothing_of_torch(level: str) -> None:
     assert not re.findall(r"\bat::|\bc10::|torch|\bPy[A-Z_]", symbols)
 
 
+@needs_nm
+@pytest.mark.parametrize("level", ["baseline"], indirect=True)
 def test_no_code_of_one_level_can_stand_in_for_another(level: str, tmp_path) -> None:
     """A weak function in a kernel object would be merged across the levels, AVX-512 code into the baseline."""
-    if level != "baseline" or shutil.which("nm") is None:
-        pytest.skip("once is enough, with nm (binutils)")
     tools = toolchain.toolchain()
     flags, _ = toolchain.openmp_flags(tools.system, tools.family, toolchain.libomp_prefix())
     commands, objects = ref_library.compile_commands(
