@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import argparse
 import importlib
-import importlib.util
 import shlex
 from collections.abc import Sequence
+from importlib.machinery import PathFinder
 from pathlib import Path
 from typing import Any
 
@@ -30,8 +30,11 @@ FORWARDED = {
 
 
 def has_room(module: str) -> bool:
-    """Whether this copy of the kit holds a room: a handout does without those of the staff."""
-    return importlib.util.find_spec(module) is not None
+    """Whether this copy of the kit holds a room: a handout does without those of the staff.
+
+    Looked for beside this file only: an environment in which another copy is installed would lend it that one's.
+    """
+    return PathFinder.find_spec(module, [str(Path(__file__).resolve().parent)]) is not None
 
 
 def parser() -> Parser:
