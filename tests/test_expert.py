@@ -72,15 +72,14 @@ LEAST_ERROR = 2.4e-7
 
 
 def assert_accurate(actual: torch.Tensor, inputs: list[torch.Tensor], **how: float) -> None:
-    """At most twice the usual error, or what a unit in the last place of the largest score does to weights, and they to
-    the largest value: of one small result, where all may hang on two scores, the usual error is a matter of luck."""
+    """At most twice the usual error, or what a unit in the last place of the largest score does to weights: of one
+    small result, where all may hang on two scores, the usual error is a matter of luck."""
     assert torch.isfinite(actual).all()
     mine, usual = errors(actual, inputs, **how)
     scores = how.get("scale", 1.0) * (inputs[0] @ inputs[1].transpose(-2, -1))
     luck = LEAST_ERROR * max(1.0, float(scores.abs().max()) / 2)
-    at_most = luck * max(1.0, float(inputs[2].abs().max()))
     assert mine.typical <= 2 * max(usual.typical, luck), f"{mine} against {usual}, luck {luck:.2g}"
-    assert mine.largest <= 2 * max(usual.largest, at_most), f"{mine} against {usual}, luck {at_most:.2g}"
+    assert mine.largest <= 2 * max(usual.largest, luck), f"{mine} against {usual}, luck {luck:.2g}"
 
 
 @pytest.mark.parametrize("shape", SHAPES, ids=str)
