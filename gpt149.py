@@ -45,7 +45,7 @@ def parser() -> Parser:
     parse.add_argument(
         "test",
         metavar="TEST",
-        help=f"one of {', '.join(TESTS)}; or compare, with a text; or a study, see below",
+        help=f"one of {', '.join(TESTS)}; or compare: one text by all parts; or a study, see below",
     )
     commandline.add_sizes(parse)
     parse.add_argument(

@@ -200,32 +200,39 @@ def cells(row: Row) -> list[str]:
 
 
 def draw(rows: Sequence[Row], path: Path) -> None:
-    """A roofline in shares of the peak: intensity counts each float of Q, K, V and O once."""
+    """A roofline in shares of the peak, a panel for each width; intensity counts each float of Q, K, V and O once, so
+    that it grows with N. Kinds stand a little apart, or they would hide each other."""
     import matplotlib
 
     matplotlib.use("Agg")
     from matplotlib import pyplot
 
-    figure, axes = pyplot.subplots(figsize=(8, 5))
-    for kind, marker in (("expert", "o"), ("plain", "^"), ("sdpa", "s"), ("softmax", "x")):
-        points = []
-        for row in rows:
-            B, H, N, d = row.shape
-            if kind in row.seconds:
-                queries = 1 if row.decode else N
-                intensity = row.work / (4 * B * H * d * (2 * N + 2 * queries))
-                points.append((intensity, median(row.of_peak(kind))))
-        axes.plot(*zip(*sorted(points), strict=True), marker, label=kind, alpha=0.8)
-    axes.axhline(100, color="black", linewidth=1, label="multiply-adds alone")
-    axes.set_xscale("log", base=2)
-    axes.set_yscale("log")
-    axes.set_yticks([5, 10, 20, 50, 100], ["5", "10", "20", "50", "100"])
-    axes.set_xlabel("operations for each byte of Q, K, V and O")
-    axes.set_ylabel("% of the peak of the same round")
-    axes.grid(visible=True, which="both", alpha=0.2)
-    axes.legend(loc="lower right")
-    figure.tight_layout()
-    figure.savefig(path, dpi=120)
+    from grader.study.figure import COLOURS
+
+    widths = sorted({row.shape[3] for row in rows})
+    figure, panels = pyplot.subplots(1, len(widths), figsize=(3 * len(widths), 4), sharey=True, squeeze=False)
+    for axes, d in zip(panels[0], widths, strict=True):
+        for k, (kind, marker) in enumerate(zip(("expert", "plain", "sdpa", "softmax"), "o^sx", strict=True)):
+            points = []
+            for row in rows:
+                B, H, N, width = row.shape
+                if kind in row.seconds and width == d:
+                    queries = 1 if row.decode else N
+                    intensity = row.work / (4 * B * H * d * (2 * N + 2 * queries))
+                    points.append((intensity * 2 ** ((k - 1.5) / 4), median(row.of_peak(kind))))
+            if points:  # plain C++ has no single row
+                axes.plot(*zip(*points, strict=True), marker, color=COLOURS[k], label=kind, alpha=0.8)
+        axes.axhline(100, color="black", linewidth=1, label="multiply-adds alone")
+        axes.set_title(f"d = {d}")
+        axes.set_xscale("log", base=2)
+        axes.grid(visible=True, axis="y", alpha=0.3)
+    panels[0][0].set_ylim(bottom=0)
+    panels[0][0].set_ylabel("% of the peak of the same round")
+    figure.supxlabel("operations for each byte of Q, K, V and O")
+    figure.legend(*panels[0][0].get_legend_handles_labels(), loc="upper center", ncols=5)
+    figure.tight_layout(rect=(0, 0, 1, 0.93))
+    figure.savefig(path, dpi=110)
+    pyplot.close(figure)
 
 
 def grid() -> list[Shape]:
@@ -260,6 +267,8 @@ def main() -> int:
             for row in measure(level, threads, shapes, args.rounds, args.decode):
                 rows.append(row)
                 print("  ".join(cells(row)), file=sys.stderr, flush=True)
+                if args.json:  # after each: a grid takes long, and may be cut short
+                    args.json.write_text(json.dumps([asdict(row) for row in rows]))
     print(table([cells(row) for row in rows], HEADER))
     for level in args.levels.split(","):
         scaled = {row.shape: {} for row in rows if row.level == level}
@@ -276,8 +285,6 @@ def main() -> int:
                     f"{level} {','.join(map(str, shape))}: {threads} threads are {gain['expert']:.1f} times "
                     f"as fast as one (SDPA {gain['sdpa']:.1f})"
                 )
-    if args.json:
-        args.json.write_text(json.dumps([asdict(row) for row in rows]))
     if args.figure:
         draw(rows, args.figure)
     return 0

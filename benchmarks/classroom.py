@@ -17,10 +17,11 @@ import os
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 from collections import Counter
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from statistics import median
 
@@ -115,24 +116,47 @@ def compare(args: argparse.Namespace) -> bool:
 # ---- where the time goes
 
 
-def family_cpu_s() -> float:
-    """CPU seconds of this process and all its descendants so far, the dead ones that were waited for included."""
-    parents: dict[int, list[int]] = {}
-    used: dict[int, float] = {}
-    for entry in Path("/proc").iterdir():
-        if not entry.name.isdigit():
-            continue
-        try:
-            fields = (entry / "stat").read_text().rpartition(")")[2].split()
-        except OSError:
-            continue
-        parents.setdefault(int(fields[1]), []).append(int(entry.name))
-        used[int(entry.name)] = sum(map(int, fields[11:15])) * TICK_S
-    family, found = [os.getpid()], []
-    while family:
-        found.append(family.pop())
-        family += parents.get(found[-1], [])
-    return sum(used.get(pid, 0.0) for pid in found)
+class FamilyCpu:
+    """CPU seconds of this process and all its descendants, sampled: whose parent does not wait for them would be
+    lost when they end, as a sandbox's processes are. What a process does after its last sample is not counted."""
+
+    PERIOD_S = 0.5
+
+    def __init__(self) -> None:
+        self._used_s: dict[tuple[int, str], float] = {}
+        self._lock, self._ended = threading.Lock(), threading.Event()
+        self._sampler = threading.Thread(target=self._keep_sampling)
+
+    def __enter__(self) -> FamilyCpu:
+        self._sampler.start()
+        return self
+
+    def __exit__(self, *exc_info: object) -> None:
+        self._ended.set()
+        self._sampler.join()
+
+    def _keep_sampling(self) -> None:
+        while not self._ended.wait(self.PERIOD_S):
+            self.so_far_s()
+
+    def so_far_s(self) -> float:
+        parents: dict[int, list[int]] = {}
+        stats: dict[int, list[str]] = {}
+        for entry in Path("/proc").iterdir():
+            if entry.name.isdigit():
+                with suppress(OSError):
+                    fields = (entry / "stat").read_text().rpartition(")")[2].split()
+                    parents.setdefault(int(fields[1]), []).append(int(entry.name))
+                    stats[int(entry.name)] = fields
+        with self._lock:
+            family = [os.getpid()]
+            while family:
+                pid = family.pop()
+                family += parents.get(pid, [])
+                if fields := stats.get(pid):
+                    user, system, began = fields[11], fields[12], fields[19]
+                    self._used_s[pid, began] = (int(user) + int(system)) * TICK_S
+            return sum(self._used_s.values())
 
 
 def split(count: int) -> None:
@@ -151,7 +175,7 @@ def split(count: int) -> None:
 
     def enter(name: str) -> None:
         nonlocal phase, since
-        now = (time.perf_counter(), family_cpu_s())
+        now = (time.perf_counter(), used.so_far_s())
         if phase:
             wall[phase][-1] += now[0] - since[0]
             cpu[phase][-1] += now[1] - since[1]
@@ -166,7 +190,7 @@ def split(count: int) -> None:
         enter("timing")
         yield
 
-    with tempfile.TemporaryDirectory() as place:
+    with FamilyCpu() as used, tempfile.TemporaryDirectory() as place:
         for source in write_class(Path(place), count):
             for series in (wall, cpu):
                 for name in ("build", "results and memory", "timing"):

@@ -16,6 +16,7 @@ import sys
 import tempfile
 import time
 from collections import Counter
+from itertools import count
 from pathlib import Path
 
 from trials import ROOT, table
@@ -80,15 +81,19 @@ def main() -> int:
     rows, faults = [], 0
     with tempfile.TemporaryDirectory() as scratch:
         place = Path(scratch)
-        (place / "undisturbed").mkdir()
-        hand_in(place / "undisturbed", "undisturbed")
-        started = time.monotonic()
-        subprocess.run(
-            command(place / "undisturbed", place / "out"), cwd=ROOT, check=True, stdout=subprocess.DEVNULL
-        )
-        whole_s = time.monotonic() - started
-        expected, everybody = (place / "out/grades.csv").read_bytes(), finished(place / "out")
-        for trial in range(given.kills):
+        # Twice: the first finds nothing compiled, and would put most moments after the end of a later run.
+        for name in ("first", "undisturbed"):
+            (place / name).mkdir()
+            hand_in(place / name, name)
+            started = time.monotonic()
+            run = command(place / name, place / f"out {name}")
+            subprocess.run(run, cwd=ROOT, check=True, stdout=subprocess.DEVNULL)
+            whole_s = time.monotonic() - started
+        out = place / "out undisturbed"
+        expected, everybody = (out / "grades.csv").read_bytes(), finished(out)
+        for trial in count():
+            if len(rows) == given.kills:
+                break
             folder, out = place / f"class{trial}", place / f"out{trial}"
             folder.mkdir()
             hand_in(folder, f"trial {trial}")
@@ -96,7 +101,8 @@ def main() -> int:
             judge = subprocess.Popen(command(folder, out), cwd=ROOT, stdout=subprocess.DEVNULL)
             time.sleep(moment * whole_s)
             judge.kill()
-            ended_before = judge.wait() == 0
+            if judge.wait() == 0:
+                continue  # it had ended before
             before = finished(out)
             resumed = subprocess.run(command(folder, out), cwd=ROOT, capture_output=True, text=True)
             same = (out / "grades.csv").read_bytes() == expected
@@ -104,9 +110,9 @@ def main() -> int:
             left = processes_under(folder)
             right = resumed.returncode == 0 and same and once and not left
             faults += not right
-            done = f"{len(before)} of {len(everybody)}" + " (had ended)" * ended_before
+            done = f"{len(before)} of {len(everybody)}"
             marks = ["yes" if mark else "no" for mark in (same, once, not left)]
-            rows.append([str(trial + 1), f"{moment:.2f}", done, *marks])
+            rows.append([str(len(rows) + 1), f"{moment:.2f}", done, *marks])
             print(*rows[-1], "" if right else resumed.stderr[-500:], sep="  ", flush=True)
     heads = ["kill", "moment", "done before", "same grades.csv", "one result each", "nothing left"]
     print(table(rows, heads))

@@ -159,7 +159,7 @@ def row(part: str, neighbours: int, trials: list[Trial]) -> list[str]:
 
 
 def percent(hits: list[bool]) -> str:
-    return f"{100 * sum(hits) / len(hits):.0f} of {len(hits)}"
+    return f"{100 * sum(hits) / len(hits):.0f} (n={len(hits)})"
 
 
 def spread(values: list[float]) -> str:

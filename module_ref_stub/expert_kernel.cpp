@@ -28,9 +28,9 @@
 
 namespace {
 
-// Keys of a block (a multiple of every `keys` below), and blocks that are summed up before they are added to O: one sum of
-// thousands of values would lose a bit or two that shorter ones, put together, keep.
-constexpr int kBlock = 72, kRecentBlocks = 5;
+// Keys of a block (a multiple of every `keys` below). In careful blocks short sums are put together, which rounds less
+// than one long sum does: of so many columns of a score, and of so many keys.
+constexpr int kBlock = 72, kColumnSpan = 16, kKeySpan = 24;
 // Below every score, and far enough from float32's limit to be taken in powers of two.
 constexpr float kLowest = -1e38f;
 
@@ -56,11 +56,10 @@ constexpr int columnsOf(int M) { return M == 3 ? 4 : 8 / M; }
 // Loops over accumulators have to vanish, or these live in memory.
 #define GPT149_UNROLLED _Pragma("GCC unroll 16")
 
-// One tile of M vectors of queries on its way through the keys: Q^T, O^T and recent^T (d, M), P^T (kBlock, M). `recent` is
-// what the last few blocks add to O.
+// One tile of M vectors of queries on its way through the keys: Q^T and O^T (d, M), P^T (kBlock, M).
 template <int M>
 struct Tile {
-    Vec *Q, *O, *recent, *P;
+    Vec *Q, *O, *P;
     // Whether Q is scaled so that scores come out as exp2Of takes them.
     bool inPowers;
     // By query: the score that weighs 1, minus the same in exp2Of's units, and the sum of weights so far.
@@ -71,53 +70,77 @@ struct Tile {
 
 // ---- S^T: R keys at a time, then the rest of the keys by smaller R
 
-template <int M, int R, bool kWeigh>
-__attribute__((noinline)) void scoreKeys(Tile<M> &tile, const float *K, Vec *P, int count, int d) {
+// S += the products of R keys with columns begin .. end of the queries.
+template <int M, int R>
+GPT149_INLINE void addProducts(Vec (&S)[R][M], const Vec *Q, const float *K, int begin, int end, int d) {
+#pragma GCC unroll 4
+    for (int k = begin; k < end; k++) {
+        GPT149_UNROLLED for (int j = 0; j < R; j++) {
+            const Vec key = splat(K[static_cast<std::size_t>(j) * d + k]);
+            GPT149_UNROLLED for (int m = 0; m < M; m++) { S[j][m] += key * Q[k * M + m]; }
+        }
+    }
+}
+
+// Weights by the shift as it stands; their sums and largest scores go to the tile.
+template <int M, int R>
+__attribute__((noinline)) void weighKeys(Tile<M> &tile, const float *K, Vec *P, int count, int d) {
     for (; count >= R; count -= R, K += static_cast<std::size_t>(R) * d, P += R * M) {
         Vec S[R][M];
         GPT149_UNROLLED for (int j = 0; j < R; j++) {
-            GPT149_UNROLLED for (int m = 0; m < M; m++) { S[j][m] = kWeigh ? tile.negatedShift[m] : Vec{}; }
+            GPT149_UNROLLED for (int m = 0; m < M; m++) { S[j][m] = tile.negatedShift[m]; }
         }
-        const Vec *Q = tile.Q;
-#pragma GCC unroll 4
-        for (int k = 0; k < d; k++, Q += M) {
-            GPT149_UNROLLED for (int j = 0; j < R; j++) {
-                const Vec key = splat(K[static_cast<std::size_t>(j) * d + k]);
-                GPT149_UNROLLED for (int m = 0; m < M; m++) { S[j][m] += key * Q[m]; }
-            }
-        }
+        addProducts<M, R>(S, tile.Q, K, 0, d, d);
         GPT149_UNROLLED for (int m = 0; m < M; m++) {
-            if (kWeigh && !kSaturates) {
+            if (!kSaturates) {
                 Vec top = tile.blockTop[m];
                 GPT149_UNROLLED for (int j = 0; j < R; j++) { top = larger(top, S[j][m]); }
                 tile.blockTop[m] = top;
             }
             Vec sum = tile.blockSum[m];
             GPT149_UNROLLED for (int j = 0; j < R; j++) {
-                const Vec weight = kWeigh ? exp2Of(S[j][m]) : S[j][m];
+                const Vec weight = exp2Of(S[j][m]);
                 P[j * M + m] = weight;
                 sum += weight;
             }
-            if (kWeigh) {
-                tile.blockSum[m] = sum;
+            tile.blockSum[m] = sum;
+        }
+    }
+    if constexpr (R > 1) {
+        if (count > 0) {
+            weighKeys<M, R / 2>(tile, K, P, count, d);
+        }
+    }
+}
+
+// The scores themselves, a few columns at a time: short sums, added up, round less than one over all of d.
+template <int M, int R>
+__attribute__((noinline)) void scoreKeys(const Vec *Q, const float *K, Vec *P, int count, int d) {
+    for (; count >= R; count -= R, K += static_cast<std::size_t>(R) * d, P += R * M) {
+        for (int k = 0; k < d; k += kColumnSpan) {
+            Vec S[R][M] = {};
+            addProducts<M, R>(S, Q, K, k, k + kColumnSpan < d ? k + kColumnSpan : d, d);
+            GPT149_UNROLLED for (int j = 0; j < R; j++) {
+                GPT149_UNROLLED for (int m = 0; m < M; m++) { P[j * M + m] = k ? P[j * M + m] + S[j][m] : S[j][m]; }
             }
         }
     }
     if constexpr (R > 1) {
         if (count > 0) {
-            scoreKeys<M, R / 2, kWeigh>(tile, K, P, count, d);
+            scoreKeys<M, R / 2>(Q, K, P, count, d);
         }
     }
 }
 
-// ---- O^T += V^T P^T: C columns at a time, then the rest of the columns by smaller C
+// ---- O^T += V^T P^T: C columns at a time, then the rest of the columns by smaller C. A block has sums of its own, which
+// are then added to O: one sum over thousands of keys would lose bits that shorter ones, put together, keep.
 
 template <int M, int C>
 __attribute__((noinline)) void addValues(const float *V, const Vec *P, Vec *O, int count, int columns, int d) {
     for (; columns >= C; columns -= C, V += C, O += C * M) {
         Vec sums[C][M];
         GPT149_UNROLLED for (int c = 0; c < C; c++) {
-            GPT149_UNROLLED for (int m = 0; m < M; m++) { sums[c][m] = O[c * M + m]; }
+            GPT149_UNROLLED for (int m = 0; m < M; m++) { sums[c][m] = Vec{}; }
         }
         const float *row = V;
         const Vec *weights = P;
@@ -129,7 +152,7 @@ __attribute__((noinline)) void addValues(const float *V, const Vec *P, Vec *O, i
             }
         }
         GPT149_UNROLLED for (int c = 0; c < C; c++) {
-            GPT149_UNROLLED for (int m = 0; m < M; m++) { O[c * M + m] = sums[c][m]; }
+            GPT149_UNROLLED for (int m = 0; m < M; m++) { O[c * M + m] += sums[c][m]; }
         }
     }
     if constexpr (C > 1) {
@@ -161,7 +184,7 @@ bool trustingBlock(Tile<M> &tile, const float *K, int count, int d) {
         tile.blockSum[m] = Vec{};
         tile.blockTop[m] = splat(kLowest);
     }
-    scoreKeys<M, keysOf(M), true>(tile, K, tile.P, count, d);
+    weighKeys<M, keysOf(M)>(tile, K, tile.P, count, d);
     if (!(kSaturates ? allWithin<M>(tile.blockSum, kMostWeight) : allWithin<M>(tile.blockTop, kMostScore))) {
         return false;
     }
@@ -185,27 +208,18 @@ void hideFuture(Vec *P, int first, int key, int count, float value) {
     }
 }
 
-template <int M>
-void addRecent(Tile<M> &tile, int d) {
-    for (int i = 0; i < d * M; i++) {
-        tile.O[i] += tile.recent[i];
-        tile.recent[i] = Vec{};
-    }
-}
-
 // The online softmax as textbooks have it: true maxima, and O and sum brought down to them. `first` is the tile's first
 // query where the block has to be masked, -1 where not.
 template <int M>
 __attribute__((noinline)) void carefulBlock(Tile<M> &tile, const float *K, int count, int d, int first, int key) {
     Vec *P = tile.P;
-    scoreKeys<M, keysOf(M), false>(tile, K, P, count, d);
+    scoreKeys<M, keysOf(M)>(tile.Q, K, P, count, d);
     if (first >= 0) {
         hideFuture<M>(P, first, key, count, kLowest);
     }
-    Vec top[M], sum[M], fade[M];
+    Vec top[M], fade[M];
     for (int m = 0; m < M; m++) {
         top[m] = tile.top[m];
-        sum[m] = Vec{};
     }
     for (int j = 0; j < count; j++) {
         for (int m = 0; m < M; m++) {
@@ -213,24 +227,28 @@ __attribute__((noinline)) void carefulBlock(Tile<M> &tile, const float *K, int c
         }
     }
     for (int m = 0; m < M; m++) {
-        fade[m] = exp2Of((tile.top[m] - top[m]) * kToPowers);
+        // Exactly 1 where the maximum stands, as exp2Of's polynomial is not: a bit lost in every block shows after 28.
+        fade[m] = select(top[m] > tile.top[m], exp2Of((tile.top[m] - top[m]) * kToPowers), splat(1.0f));
         tile.top[m] = top[m];
+        tile.sum[m] *= fade[m];
     }
-    addRecent<M>(tile, d);
     for (int c = 0; c < d; c++) {
         for (int m = 0; m < M; m++) {
             tile.O[c * M + m] *= fade[m];
         }
     }
-    for (int j = 0; j < count; j++) {
-        for (int m = 0; m < M; m++) {
-            const Vec weight = exp2Of((P[j * M + m] - top[m]) * kToPowers);
-            P[j * M + m] = weight;
-            sum[m] += weight;
+    for (int begin = 0; begin < count; begin += kKeySpan) {
+        Vec sum[M] = {};
+        for (int j = begin; j < count && j < begin + kKeySpan; j++) {
+            for (int m = 0; m < M; m++) {
+                const Vec weight = exp2Of<6>((P[j * M + m] - top[m]) * kToPowers);
+                P[j * M + m] = weight;
+                sum[m] += weight;
+            }
         }
-    }
-    for (int m = 0; m < M; m++) {
-        tile.sum[m] = tile.sum[m] * fade[m] + sum[m];
+        for (int m = 0; m < M; m++) {
+            tile.sum[m] += sum[m];
+        }
     }
     if (first >= 0) {
         hideFuture<M>(P, first, key, count, 0.0f);
@@ -259,7 +277,7 @@ __attribute__((noinline)) void writeOutputs(const Vec *O, int pitch, Vec sum, co
     for (int c = 0; c < head.d; c += kLanes) {
         Vec rows[kLanes];
         for (int i = 0; i < kLanes; i++) {
-            rows[i] = c + i < head.d ? O[(c + i) * pitch] * share : Vec{};
+            rows[i] = c + i < head.d ? quotient(O[(c + i) * pitch], sum, share) : Vec{};
         }
         transpose(rows);
         for (int i = 0; i < kLanes && row0 + i < head.N; i++) {
@@ -293,10 +311,9 @@ void attendTile(const Gpt149Head &head, int first, float *scratch) {
     Tile<M> tile;
     tile.Q = reinterpret_cast<Vec *>(scratch);
     tile.O = tile.Q + static_cast<std::size_t>(d) * M;
-    tile.recent = tile.O + static_cast<std::size_t>(d) * M;
-    tile.P = tile.recent + static_cast<std::size_t>(d) * M;
+    tile.P = tile.O + static_cast<std::size_t>(d) * M;
     for (int i = 0; i < d * M; i++) {
-        tile.O[i] = tile.recent[i] = Vec{};
+        tile.O[i] = Vec{};
     }
     for (int m = 0; m < M; m++) {
         tile.top[m] = splat(kLowest);
@@ -307,7 +324,7 @@ void attendTile(const Gpt149Head &head, int first, float *scratch) {
     const int blocks = (end + kBlock - 1) / kBlock;
     const int length = ((end + blocks - 1) / blocks + keysOf(M) - 1) / keysOf(M) * keysOf(M);
     bool trusting = true;
-    for (int key = 0, block = 1; key < end; key += length, block++) {
+    for (int key = 0; key < end; key += length) {
         const int count = length < end - key ? length : end - key;
         const float *K = head.K + static_cast<std::size_t>(key) * d, *V = head.V + static_cast<std::size_t>(key) * d;
         const bool masked = head.causal && key + count > first + 1;
@@ -315,19 +332,20 @@ void attendTile(const Gpt149Head &head, int first, float *scratch) {
         if (trust != tile.inPowers) {
             useUnits<M>(tile, head, first, trust);
         }
-        if (!trust || !trustingBlock<M>(tile, K, count, d)) {
+        const bool trusted = trust && trustingBlock<M>(tile, K, count, d);
+        if (!trusted) {
             trusting &= !trust;
             if (tile.inPowers) {
                 useUnits<M>(tile, head, first, false);
             }
             carefulBlock<M>(tile, K, count, d, masked ? first : -1, key);
         }
-        addValues<M, columnsOf(M)>(V, tile.P, tile.recent, count, d, d);
-        if (block % kRecentBlocks == 0) {
-            addRecent<M>(tile, d);
+        const int span = trusted ? count : kKeySpan;
+        for (int j = 0; j < count; j += span) {
+            const int keys = span < count - j ? span : count - j;
+            addValues<M, columnsOf(M)>(V + static_cast<std::size_t>(j) * d, tile.P + j * M, tile.O, keys, d, d);
         }
     }
-    addRecent<M>(tile, d);
     for (int m = 0; m < M; m++) {
         writeOutputs(tile.O + m, M, tile.sum[m], head, first + m * kLanes);
     }
@@ -344,8 +362,8 @@ void tile(const Gpt149Head &head, int first, int count, float *scratch) {
     }
 }
 
-// Q^T, O^T, recent^T and P^T.
-std::size_t scratch(int d) { return (3 * static_cast<std::size_t>(d) + kBlock) * kVectors * kLanes; }
+// Q^T, O^T and P^T.
+std::size_t scratch(int d) { return (2 * static_cast<std::size_t>(d) + kBlock) * kVectors * kLanes; }
 
 #include "expert_decode.h"
 #include "expert_peak.h"

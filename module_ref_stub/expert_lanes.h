@@ -94,12 +94,25 @@ GPT149_INLINE Vec zipLow(Vec a, Vec b) { return GPT149_PICK(a, b, 0, 4, 1, 5); }
 GPT149_INLINE Vec zipHigh(Vec a, Vec b) { return GPT149_PICK(a, b, 2, 6, 3, 7); }
 #endif
 
+// a / b, given 1 / b: the product with it is off by up to three roundings' worth, and its remainder, exact where it is
+// fused, brings that down to one.
+GPT149_INLINE Vec quotient(Vec a, Vec b, Vec oneOverB) {
+#if defined(__FMA__)
+    const Vec near = a * oneOverB;
+    return near + (a - near * b) * oneOverB;
+#else
+    (void)oneOverB;
+    return a / b;
+#endif
+}
+
 // ---- 2^x
 //
 // Scores are kept in units of 1 / kUnit powers of two. A polynomial of degree 5 gives 2^r on an interval of length 1
 // with a relative error of 7.5e-8 (minimax by Remez exchange); degree 4 would leave 2.6e-6, which shows beside
-// float32's own rounding. Its constants are read from a table where they are used: in registers they would push
-// accumulators of the loops around out. `hidden` keeps compilers from moving them there all the same.
+// float32's own rounding; degree 6, for where time matters less, leaves 1.9e-9. The constants are read from a table where
+// they are used: in registers they would push accumulators of the loops around out. `hidden` keeps compilers from moving
+// them there all the same.
 //
 // AVX-512 has instructions for both ends: reduce leaves the fraction r, scalef multiplies by 2^floor(x), saturating: 7
 // operations for 16 weights. Elsewhere kUnit is 2^23: a score, as an integer, then is the float's exponent and fraction
@@ -108,26 +121,44 @@ GPT149_INLINE Vec zipHigh(Vec a, Vec b) { return GPT149_PICK(a, b, 2, 6, 3, 7); 
 // three times as much); for what is too large, x >= 128, only AVX-512 gives infinity, and elsewhere it has to be ruled
 // out before.
 
+template <int kDegree>
 struct alignas(64) Exp2Table {
-    float factors[6][16];
+    float factors[kDegree + 1][16];
     std::int32_t one[16], exponent[16];
 };
+
+template <int kDegree>
+constexpr Exp2Table<kDegree> kExp2{};
 
 #if defined(__AVX512F__)
 constexpr float kUnit = 1.0f;
 constexpr bool kSaturates = true;
-constexpr Exp2Table kExp2{{GPT149_LANES(0.999999925064f), GPT149_LANES(0.693153073203f), GPT149_LANES(0.240153617021f),
-                           GPT149_LANES(0.0558263181162f), GPT149_LANES(0.00898934002358f),
-                           GPT149_LANES(0.00187757670002f)},
-                          {}, {}};
+template <>
+constexpr Exp2Table<5> kExp2<5>{{GPT149_LANES(0.999999925064f), GPT149_LANES(0.693153073203f),
+                                 GPT149_LANES(0.240153617021f), GPT149_LANES(0.0558263181162f),
+                                 GPT149_LANES(0.00898934002358f), GPT149_LANES(0.00187757670002f)},
+                                {}, {}};
+template <>
+constexpr Exp2Table<6> kExp2<6>{{GPT149_LANES(1.00000000186f), GPT149_LANES(0.69314698384f),
+                                 GPT149_LANES(0.240229836276f), GPT149_LANES(0.0554833419777f),
+                                 GPT149_LANES(0.00967884100704f), GPT149_LANES(0.00124396877471f),
+                                 GPT149_LANES(0.000217022556805f)},
+                                {}, {}};
 #define GPT149_PIN(x) "+v"(x)
 #else
 constexpr float kUnit = 8388608.0f;
 constexpr bool kSaturates = false;
-constexpr Exp2Table kExp2{{GPT149_LANES(0.498285914089f), GPT149_LANES(0.353755316915f), GPT149_LANES(0.107834935814f),
-                           GPT149_LANES(0.0386447250221f), GPT149_LANES(-0.000398543476518f),
-                           GPT149_LANES(0.00187757670002f)},
-                          GPT149_LANES(0x3F800000), GPT149_LANES(-0x800000)};
+template <>
+constexpr Exp2Table<5> kExp2<5>{{GPT149_LANES(0.498285914089f), GPT149_LANES(0.353755316915f),
+                                 GPT149_LANES(0.107834935814f), GPT149_LANES(0.0386447250221f),
+                                 GPT149_LANES(-0.000398543476518f), GPT149_LANES(0.00187757670002f)},
+                                GPT149_LANES(0x3F800000), GPT149_LANES(-0x800000)};
+template <>
+constexpr Exp2Table<6> kExp2<6>{{GPT149_LANES(0.500251407103f), GPT149_LANES(0.345339681726f),
+                                 GPT149_LANES(0.12266850699f), GPT149_LANES(0.0248672145606f),
+                                 GPT149_LANES(0.00671433548555f), GPT149_LANES(-5.81665661163e-5f),
+                                 GPT149_LANES(0.000217022556805f)},
+                                GPT149_LANES(0x3F800000), GPT149_LANES(-0x800000)};
 #if defined(__x86_64__)
 #define GPT149_PIN(x) "+x"(x)
 #else
@@ -135,8 +166,9 @@ constexpr Exp2Table kExp2{{GPT149_LANES(0.498285914089f), GPT149_LANES(0.3537553
 #endif
 #endif
 
+template <int kDegree = 5>
 GPT149_INLINE Vec exp2Of(Vec x) {
-    const Exp2Table *hidden = &kExp2;
+    const Exp2Table<kDegree> *hidden = &kExp2<kDegree>;
     asm volatile("" : "+r"(hidden), GPT149_PIN(x));
     const auto *factor = reinterpret_cast<const Vec(*)[16 / kLanes]>(hidden->factors);
 #if defined(__AVX512F__)
@@ -147,8 +179,8 @@ GPT149_INLINE Vec exp2Of(Vec x) {
     const Ints whole = bits & *reinterpret_cast<const Ints *>(hidden->exponent);
     const Vec r = (Vec)((bits ^ whole) | one);  // 1 <= r < 2
 #endif
-    Vec power = factor[5][0];
-    for (int i = 4; i >= 0; i--) {
+    Vec power = factor[kDegree][0];
+    for (int i = kDegree - 1; i >= 0; i--) {
         power = power * r + factor[i][0];
     }
 #if defined(__AVX512F__)

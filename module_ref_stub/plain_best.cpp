@@ -133,7 +133,8 @@ void softmaxBlock(const Tile &tile, int rows, int count, int d) {
     if (std::memcmp(tile.newTop, tile.top, kRows * sizeof(float)) != 0) {
         float fade[kRows];
         for (int i = 0; i < kRows; i++) {
-            fade[i] = expOf(tile.top[i] - tile.newTop[i]);
+            // Exactly 1 where the maximum stands, as expOf's polynomial is not.
+            fade[i] = tile.newTop[i] > tile.top[i] ? expOf(tile.top[i] - tile.newTop[i]) : 1.0f;
             tile.sum[i] *= fade[i];
             tile.top[i] = tile.newTop[i];
         }
