@@ -223,7 +223,10 @@ class Judged:
         self, session: Session, step: Step, shape: dict[str, int], inputs: Mapping[str, Any]
     ) -> tuple[Call, CaseResult]:
         call = session.call(
-            binding.request(self.part, shape, inputs), echo_inputs=True, **step.wanted(self.part, "STUDENT")
+            binding.request(self.part, shape, inputs),
+            echo_inputs=True,
+            delays=not (step.profile or self.bench.options.sanitize),
+            **step.wanted(self.part, "STUDENT"),
         )
         self.marker.refuse_broken(call, session, step.case.name)
         result = self.marker.mark(step.case.name, shape, inputs, call, explain=not self.explained())
@@ -241,7 +244,9 @@ class Judged:
         first: CaseResult,
     ) -> CaseResult:
         """A wrong result that is different the next time has another cause than one that repeats."""
-        again = session.call(binding.request(self.part, shape, inputs))
+        again = session.call(
+            binding.request(self.part, shape, inputs), delays=not self.bench.options.sanitize
+        )
         if again.output is None or again.output.shape != call.output.shape:
             return first
         return self.marker.mark(

@@ -120,11 +120,12 @@ def become_runner(
     torch.set_num_threads(spec["threads"])
     if spec["cpus"] and hasattr(os, "sched_setaffinity"):
         os.sched_setaffinity(0, spec["cpus"])
+    delays = runner.Delays()
     lock.limit(spec["limits"])
     if spec["lock"] is not None:
         # All that was imported and opened before stays; the student's object is the first thing to be loaded after.
         lock.enter(spec["lock"])
-    runner.run(spec["kind"], spec["object"], request_fd, reply_fd)
+    runner.run(spec["kind"], spec["object"], request_fd, reply_fd, delays)
     os._exit(0)
 
 

@@ -19,7 +19,8 @@ import struct
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
-#: No timer_create: its timer could send SIGCONT, and a runner that the judge has stopped would wake itself.
+#: No timer_create: its timer could send SIGCONT, and a runner that the judge has stopped would wake itself. Only the
+#: timer that a runner makes before it is locked can be set (grader/runner.py, Delays).
 #: Each entry is a name with its numbers on x86-64 and aarch64, '-' where there is none.
 ALLOWED = """
 read 0 63, write 1 64, readv 19 65, writev 20 66, pread64 17 67, pwrite64 18 68, preadv 295 69,
@@ -40,7 +41,7 @@ sched_getaffinity 204 123, sched_getparam 143 121, sched_getscheduler 145 120,
 sched_get_priority_max 146 125, sched_get_priority_min 147 126, getpriority 140 141, getcpu 309 168,
 rt_sigaction 13 134, rt_sigprocmask 14 135, rt_sigreturn 15 139, rt_sigpending 127 136,
 rt_sigsuspend 130 133, rt_sigtimedwait 128 137, sigaltstack 131 132, pause 34 -, alarm 37 -,
-setitimer 38 103, getitimer 36 102, nanosleep 35 101, clock_nanosleep 230 115,
+setitimer 38 103, getitimer 36 102, timer_settime 223 110, nanosleep 35 101, clock_nanosleep 230 115,
 clock_gettime 228 113, clock_getres 229 114, gettimeofday 96 169, time 201 -, times 100 153,
 getrusage 98 165, sysinfo 99 179, uname 63 160, getrlimit 97 163, poll 7 -, ppoll 271 73, select 23 -,
 pselect6 270 72, epoll_create 213 -, epoll_create1 291 20, epoll_ctl 233 21, epoll_wait 232 -,

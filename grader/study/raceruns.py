@@ -2,7 +2,8 @@
 
 A right kernel whose rows are shared out gives the same bits on any number of threads. One that sums over threads
 (`reduction`) adds in another order each time and may differ in the last bits: so a difference within the error budget
-of `grader.oracle` is told and not counted as a race. A race that did not happen is not seen.
+of `grader.oracle` is told and not counted as a race. A race that did not happen is not seen; delays at random moments
+make it likelier to (`grader.runner.Delays`).
 """
 
 from __future__ import annotations
@@ -73,7 +74,7 @@ def _differences(
             if (misfit := binding.mismatch(part, session.functions, bench.assignment.inputs)) is not None:
                 raise faults.Faulty("missing", misfit)
             for _ in range(rounds):
-                call = session.call(binding.request(part, shape, inputs))
+                call = session.call(binding.request(part, shape, inputs), delays=True)
                 if call.status != "ok":
                     raise faults.call_fault(call, part, f"{count} threads")
                 output, refused = faults.fitting_output(part, shape, inputs, call)

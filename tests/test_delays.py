@@ -1,0 +1,81 @@
+"""Delays, under which a race shows even where each thread could finish its share within one time slice."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from conftest import keeping
+
+from grader import assignment, binding, machine, oracle
+from grader.build import build
+from grader.cases import make_inputs
+from grader.sandbox.tiers import choose
+from grader.selftest.mutations import Mutation, apply
+from grader.session import Session
+from grader.zygote import Zygote
+
+ROOT = Path(__file__).resolve().parent.parent
+#: Some milliseconds of work in all: about one for each of the eight threads.
+N = 256
+CALLS = 40
+ONE_ROW_FOR_ALL = Mutation("one row", "part3", (("int row = omp_get_thread_num();", "int row = 0;"),))
+
+pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="the delays are made with timers of Linux")
+
+
+class Kernel:
+    """One of the master's kernels, built from this source, and what it is to answer to random inputs."""
+
+    def __init__(self, source: str, part: str, folder: Path) -> None:
+        course = assignment.load(ROOT / "configs" / "gpt149.yaml")
+        self.part = course.part(part)
+        self.shape = {**course.defaults, "N": N}
+        self.inputs = make_inputs("random", self.shape, 1)
+        self.expected = oracle.ORACLES[self.part.oracle].expected(self.inputs, self.shape)
+        path = folder / "module.cpp"
+        path.write_text(keeping(source, self.part.function))
+        self.object_path = build(path).object_path
+
+    def run(self, zygote: Zygote) -> Session:
+        """On one core, so that threads take turns only when the system makes them."""
+        assert self.object_path is not None
+        return zygote.spawn(
+            "student", self.object_path, threads=8, cpus=machine.usable_cpus()[:1], call_timeout_s=60
+        )
+
+    def is_right(self, session: Session, *, delays: bool) -> bool:
+        call = session.call(binding.request(self.part, self.shape, self.inputs), delays=delays)
+        assert call.status == "ok", call
+        return bool(oracle.compare(self.expected, call.output).ok)
+
+
+@pytest.fixture(scope="module")
+def zygote() -> Iterator[Zygote]:
+    with Zygote(sandbox=choose()) as started:
+        yield started
+
+
+def test_a_race_shows_on_one_core(master: str, zygote: Zygote, tmp_path: Path) -> None:
+    racy = Kernel(apply(master, [ONE_ROW_FOR_ALL]), "part3", tmp_path)
+    with racy.run(zygote) as session:
+        racy.is_right(session, delays=False)  # the first call shows that threads share the work
+        answers = [racy.is_right(session, delays=True) for _ in range(CALLS)]
+    # Where this was written: nearly every call with delays, and hardly any without.
+    assert answers.count(False) > CALLS / 4
+
+
+def test_delays_leave_right_answers_right(master: str, zygote: Zygote, tmp_path: Path) -> None:
+    kernel = Kernel(master, "part3", tmp_path)
+    with kernel.run(zygote) as session:
+        assert all(kernel.is_right(session, delays=True) for _ in range(CALLS))
+        assert session._shares_work()
+
+
+def test_a_serial_kernel_is_not_held_up(master: str, zygote: Zygote, tmp_path: Path) -> None:
+    kernel = Kernel(master, "part2", tmp_path)
+    with kernel.run(zygote) as session:
+        assert all(kernel.is_right(session, delays=True) for _ in range(5))
+        assert not session._shares_work()
