@@ -7,7 +7,8 @@ earns up to `case_credit` of its points:
     points x case_credit x (weight of the right inputs / weight of all inputs)
 
 with this fraction taken over the public cases and over the hidden ones, and the smaller of the two counted: what is
-right on the published inputs alone earns nothing. A crash, a hang, or nothing to judge earns nothing.
+right on the published inputs alone earns nothing. A crash, a hang, or nothing to judge earns nothing, and neither does
+a kernel that gave another result when it was called again: where it was right is luck, and not the same tomorrow.
 Points are rounded to hundredths.
 """
 
@@ -26,6 +27,8 @@ __all__ = ["lateness_s", "part_points", "read_manual", "score"]
 DAY_S = 86_400.0
 CALLED_AGAIN_WEIGHT = 1.0
 """Weight of a call that was wrong although its like had been right: as one more public case."""
+UNSTEADY = "race"
+"""Diagnosis of a result that the same call does not repeat (`grader.diagnose`)."""
 REASONS = {
     "crash": "crashed",
     "timeout": "did not end",
@@ -65,6 +68,8 @@ def _slow_points(part: Part, timing: Timing | None) -> tuple[float, str]:
 
 
 def _wrong_points(part: Part, cases: Sequence[CaseResult]) -> tuple[float, str]:
+    if part.case_credit and any(case.diagnosis and case.diagnosis.code == UNSTEADY for case in cases):
+        return 0.0, "another result from call to call, so where it is right is luck"
     right = {case.name for case in cases if case.ok}
     own = {case.name for case in part.cases}
     fractions = []

@@ -11,7 +11,7 @@ from conftest import ROOT
 
 from grader.assignment import Assignment, Case, Part, TimeBand, load
 from grader.errors import UsageError
-from grader.results import CaseResult, PartResult, SubmissionResult, Timing
+from grader.results import CaseResult, Diagnosis, PartResult, SubmissionResult, Timing
 from grader.rubric import LateRule
 from grader.score import late_days, lateness_s, part_points, read_manual, score
 
@@ -113,6 +113,18 @@ def test_wrong_earns_by_weight_the_smaller_of_both_fractions() -> None:
     assert part_points(part, "wrong", results(part, "b", "d", "e"))[0] == 2.0
     assert part_points(part, "wrong", results(part, "a", "b", "c"))[0] == 0.0
     assert part_points(replace(part, case_credit=0.0), "wrong", results(part, "a", "d"))[0] == 0.0
+
+
+def test_luck_earns_nothing() -> None:
+    part = PUBLIC.part("part3")
+    cases = results(part, *(case.name for case in part.cases[1:]))
+    assert part_points(part, "wrong", cases)[0] > 0
+    unsteady = [
+        replace(case, diagnosis=Diagnosis("race", "another result")) if not case.ok else case
+        for case in cases
+    ]
+    points, why = part_points(part, "wrong", unsteady)
+    assert points == 0 and "luck" in why
 
 
 def test_wrong_under_the_clock_counts_as_one_more_public_case() -> None:
