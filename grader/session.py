@@ -32,8 +32,6 @@ LOAD_TIMEOUT_S = 5.0
 PIPE_BYTES = 1 << 20
 #: Times and bytes of a profile stay below it, and are exact as float64.
 LARGEST_FIGURE = 1 << 53
-#: Of a runner's CPU time, what its other threads have to have used before it counts as parallel.
-SHARED_WORK = 0.2
 #: How often a long call's working directory is looked at.
 SCRATCH_LOOK_S = 0.25
 
@@ -173,7 +171,7 @@ class Session:
             "workspace_in_scope": workspace_in_scope,
             # A wrong shape needs no bytes; a wrong dtype may take twice the bytes.
             "max_output_bytes": max(wanted_bytes, 1 << 20),
-            "delays": delays and self._shares_work(),
+            "delays": delays and self._watch.shares_work(),
             "keep": not (self._freezes or profile_label),
         }
         text = self._encoded(header)
@@ -381,15 +379,6 @@ class Session:
         except OSError:
             return None
         return self._status_bytes("VmRSS")
-
-    def _shares_work(self) -> bool:
-        """Whether threads besides the first have done a good part of it so far: torch keeps idle ones in every runner.
-        True where the system does not tell."""
-        with contextlib.suppress(OSError, ValueError, IndexError):
-            first_s = int(Path(f"/proc/{self._pid}/schedstat").read_text().split()[0]) / 1e9
-            if (cpu_s := cpu_clock_s(self._pid)) is not None:
-                return cpu_s - first_s >= SHARED_WORK * cpu_s
-        return True
 
     def _status_bytes(self, field_name: str) -> int | None:
         with contextlib.suppress(OSError, ValueError, IndexError):

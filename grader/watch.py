@@ -17,6 +17,8 @@ from pathlib import Path
 #: A process that has this mapped is a zygote or was forked from one: what others have mapped is no measure.
 TORCH_LIBRARY = "libtorch_cpu"
 STOP_WITHIN_S = 0.05
+#: Of a runner's CPU time, what its other threads have to have used before it counts as parallel.
+SHARED_WORK = 0.2
 
 
 @dataclass(frozen=True)
@@ -58,6 +60,15 @@ class Watch:
             self._restless += 1
         cpu_s = self._cpu_clock_s(self._pid)
         self._stopped_at = None if cpu_s is None else (cpu_s, time.monotonic())
+
+    def shares_work(self) -> bool:
+        """Whether threads besides the first have done a good part of the runner's work so far: torch keeps idle ones in
+        every runner. True where the system does not tell."""
+        with contextlib.suppress(OSError, ValueError, IndexError):
+            first_s = int(Path(f"/proc/{self._pid}/schedstat").read_text().split()[0]) / 1e9
+            if (cpu_s := self._cpu_clock_s(self._pid)) is not None:
+                return cpu_s - first_s >= SHARED_WORK * cpu_s
+        return True
 
     def resuming(self) -> None:
         """The runner goes on after this."""

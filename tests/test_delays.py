@@ -71,11 +71,11 @@ def test_delays_leave_right_answers_right(master: str, zygote: Zygote, tmp_path:
     kernel = Kernel(master, "part3", tmp_path)
     with kernel.run(zygote) as session:
         assert all(kernel.is_right(session, delays=True) for _ in range(CALLS))
-        assert session._shares_work()
+        assert session._watch.shares_work()
 
 
 def test_a_serial_kernel_is_not_held_up(master: str, zygote: Zygote, tmp_path: Path) -> None:
     kernel = Kernel(master, "part2", tmp_path)
     with kernel.run(zygote) as session:
         assert all(kernel.is_right(session, delays=True) for _ in range(5))
-        assert not session._shares_work()
+        assert not session._watch.shares_work()
