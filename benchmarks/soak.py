@@ -5,15 +5,11 @@
 
 For each shape and size of the scores two errors are held to twice those of softmax(QK^T)V in float32, both against
 float64 and over all seeds: the root mean square of the errors as they are, and the largest of the errors in units of
-each output's rounding budget. An error is the rounding of the result, about u |v| with u = 2^-24, and what u |q||k|
-more in the scores does to a mean of values, which is more the further these lie apart; so the budget of column c is
-
-    u (sqrt(E[v_c^2]) + sqrt(E[S^2]) sqrt(Var[v_c])),    S_j = sum_k |q_k k_jk|,  E and Var over keys by their weights.
-
-Errors as they are would not do for the largest: with large scores it is that of the one query whose two best keys are
-nearly equal, and of one small matrix its rounding in float32 may as well be next to nothing. Of a single query row both
-are taken over all shapes together, since one shape has too few of them: 20 rows, one or two of which decide. What the
-largest errors as they are come to is shown, too. Exit code 1 if a ratio is larger, or if anything is not finite.
+each output's rounding budget (tests/rounding.py). Errors as they are would not do for the largest: with large scores
+it is that of the one query whose two best keys are nearly equal, and of one small matrix its rounding in float32 may as
+well be next to nothing. Of a single query row both are taken over all shapes together, since one shape has too few of
+them: 20 rows, one or two of which decide. What the largest errors as they are come to is shown, too. Exit code 1 if a
+ratio is larger, or if anything is not finite.
 """
 
 from __future__ import annotations
@@ -29,15 +25,17 @@ from pathlib import Path
 
 from trials import ROOT, table
 
-sys.path.insert(0, str(ROOT))
+sys.path[:0] = [str(ROOT), str(ROOT / "tests")]
+
+from rounding import LEAST_UNITS, exact_and_budget  # noqa: E402
 
 SHAPES = (
     *((1, 1, 1, 1), (2, 1, 5, 3), (1, 3, 17, 7), (2, 3, 77, 19), (1, 2, 128, 32), (2, 6, 333, 40)),
     *((1, 2, 500, 64), (1, 1, 260, 128), (1, 1, 97, 200), (1, 4, 1024, 32), (1, 1, 2048, 64)),
 )
 FACTORS = (0.1, 1.0, 5.0, 30.0)
-LEAST_ERROR, LEAST_UNITS = 2.4e-7, 1.0
-"""What the usual error of a tiny shape may be below by luck: as it is, and in units of the budget (one rounding)."""
+LEAST_ERROR = 2.4e-7
+"""What the usual error of a tiny shape may be below by luck."""
 KERNELS = {
     "expert": "usual",
     "plain": "usual",
@@ -110,18 +108,6 @@ class Errors:
 
 
 NONE = Errors(0.0, 0, 0.0, 0.0)
-
-
-def exact_and_budget(Q, K, V, hidden=None):
-    """softmax(QK^T)V and the rounding budget of each of its elements; all float64."""
-    import torch
-
-    scores = Q @ K.transpose(-2, -1)
-    weights = torch.softmax(scores if hidden is None else scores.masked_fill(hidden, -torch.inf), -1)
-    reach = (weights * (Q.abs() @ K.abs().transpose(-2, -1)).square()).sum(-1, keepdim=True).sqrt()
-    exact, squares = weights @ V, weights @ V.square()
-    spread = (squares - exact.square()).clamp(min=0).sqrt()
-    return exact, 2.0**-24 * (squares.sqrt() + reach * spread)
 
 
 def errors_of(shape: tuple[int, ...], factor: float, seeds: int) -> dict[str, Errors]:

@@ -1,0 +1,26 @@
+"""What float32 may round: a budget for each output of softmax(QK^T)V.
+
+An error is the rounding of the result, about u |v| with u = 2^-24, and what u |q||k| more in the scores does to a mean
+of values, which is more the further these lie apart; so the budget of column c is
+
+    u (sqrt(E[v_c^2]) + sqrt(E[S^2]) sqrt(Var[v_c])),    S_j = sum_k |q_k k_jk|,  E and Var over keys by their weights.
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+#: What the usual largest error of a tiny shape may be below by luck, in units of the budget: one rounding.
+LEAST_UNITS = 1.0
+
+
+def exact_and_budget(Q: Tensor, K: Tensor, V: Tensor, hidden: Tensor | None = None) -> tuple[Tensor, Tensor]:
+    """softmax(QK^T)V and the rounding budget of each of its elements; all float64, (..., N, d). `hidden` (N, N) is True
+    where a query must not see a key."""
+    scores = Q @ K.transpose(-2, -1)
+    weights = torch.softmax(scores if hidden is None else scores.masked_fill(hidden, -torch.inf), -1)
+    reach = (weights * (Q.abs() @ K.abs().transpose(-2, -1)).square()).sum(-1, keepdim=True).sqrt()
+    exact, squares = weights @ V, weights @ V.square()
+    spread = (squares - exact.square()).clamp(min=0).sqrt()
+    return exact, 2.0**-24 * (squares.sqrt() + reach * spread)
