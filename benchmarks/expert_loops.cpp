@@ -17,7 +17,7 @@
 
 namespace {
 
-constexpr int kVectorsHere = kVectors, kKeys = keysOf(kVectors), kColumns = columnsOf(kVectors);
+constexpr int kKeys = keysOf(kVectors), kColumns = columnsOf(kVectors);
 constexpr int kRepeats = 200, kTimes = 40;
 
 template <class Work>
@@ -39,37 +39,37 @@ void measure(int d, double peakPerS) {
     std::vector<float> K(kBlock * d, 0.001f), V(kBlock * d, 0.001f);
     auto *const scratchpad = static_cast<float *>(std::aligned_alloc(64, scratch(d) * sizeof(float)));
     std::fill(scratchpad, scratchpad + scratch(d), 0.01f);
-    Tile<kVectorsHere> tile;
+    Tile<kVectors> tile;
     tile.Q = reinterpret_cast<Vec *>(scratchpad);
-    tile.O = tile.Q + static_cast<std::size_t>(d) * kVectorsHere;
-    tile.P = tile.O + static_cast<std::size_t>(d) * kVectorsHere;
-    for (int m = 0; m < kVectorsHere; m++) {
+    tile.O = tile.Q + static_cast<std::size_t>(d) * kVectors;
+    tile.P = tile.O + static_cast<std::size_t>(d) * kVectors;
+    for (int m = 0; m < kVectors; m++) {
         tile.top[m] = tile.negatedShift[m] = tile.sum[m] = tile.blockSum[m] = tile.blockTop[m] = Vec{};
     }
-    const double products = 2.0 * kBlock * d * kVectorsHere * kLanes;
+    const double products = 2.0 * kBlock * d * kVectors * kLanes;
     const auto share = [&](double operations, double seconds) { return 100 * operations / seconds / peakPerS; };
     const double scores = shortestS([&] {
         for (int j = 0; j < kBlock; j += kKeys) {
-            Vec S[kKeys][kVectorsHere] = {};
-            addProducts<kVectorsHere, kKeys>(S, tile.Q, K.data() + j * d, 0, d, d);
+            Vec S[kKeys][kVectors] = {};
+            addProducts<kVectors, kKeys>(S, tile.Q, K.data() + j * d, 0, d, d);
             GPT149_UNROLLED for (auto &row : S) {
                 GPT149_UNROLLED for (Vec &each : row) { asm volatile("" : : GPT149_IN_REGISTER(each)); }
             }
         }
     });
-    const double weights = shortestS([&] { weighKeys<kVectorsHere, kKeys>(tile, K.data(), tile.P, kBlock, d); });
+    const double weights = shortestS([&] { weighKeys<kVectors, kKeys>(tile, K.data(), tile.P, kBlock, d); });
     const double values =
-        shortestS([&] { addValues<kVectorsHere, kColumns>(V.data(), tile.P, tile.O, kBlock, d, d); });
+        shortestS([&] { addValues<kVectors, kColumns>(V.data(), tile.P, tile.O, kBlock, d, d); });
     const double block = shortestS([&] {
-        trustingBlock<kVectorsHere>(tile, K.data(), kBlock, d);
-        addValues<kVectorsHere, kColumns>(V.data(), tile.P, tile.O, kBlock, d, d);
+        trustingBlock<kVectors>(tile, K.data(), kBlock, d);
+        addValues<kVectors, kColumns>(V.data(), tile.P, tile.O, kBlock, d, d);
     });
     const double first = shortestS([&] {
-        carefulBlock<kVectorsHere>(tile, K.data(), kBlock, d, -1, 0);
-        addValues<kVectorsHere, kColumns>(V.data(), tile.P, tile.O, kBlock, d, d);
+        carefulBlock<kVectors>(tile, K.data(), kBlock, d, -1, 0);
+        addValues<kVectors, kColumns>(V.data(), tile.P, tile.O, kBlock, d, d);
     });
     // What a weight costs beyond its products, in multiply-adds of the peak: the text at the kernel's head says 8 or 9.
-    const double extra = (weights - scores) * peakPerS / (2.0 * kLanes) / (kBlock * kVectorsHere);
+    const double extra = (weights - scores) * peakPerS / (2.0 * kLanes) / (kBlock * kVectors);
     std::printf("%d %.1f %.1f %.1f %.1f %.1f %.1f\n", d, share(products, scores), share(products, weights),
                 share(products, values), share(2 * products, block), share(2 * products, first), extra);
     std::free(scratchpad);

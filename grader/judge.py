@@ -40,6 +40,7 @@ class Judged:
         self.correctness_told = False
         self.sessions: list[Session] = []
         self.looking = True
+        self.delays = not bench.options.sanitize
         self.look: Look | None = None
 
     def settle(self, fault: faults.Faulty) -> None:
@@ -225,7 +226,7 @@ class Judged:
         call = session.call(
             binding.request(self.part, shape, inputs),
             echo_inputs=True,
-            delays=not (step.profile or self.bench.options.sanitize),
+            delays=self.delays and not step.profile,
             **step.wanted(self.part, "STUDENT"),
         )
         self.marker.refuse_broken(call, session, step.case.name)
@@ -244,9 +245,7 @@ class Judged:
         first: CaseResult,
     ) -> CaseResult:
         """A wrong result that is different the next time has another cause than one that repeats."""
-        again = session.call(
-            binding.request(self.part, shape, inputs), delays=not self.bench.options.sanitize
-        )
+        again = session.call(binding.request(self.part, shape, inputs), delays=self.delays)
         if again.output is None or again.output.shape != call.output.shape:
             return first
         return self.marker.mark(

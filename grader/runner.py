@@ -250,7 +250,7 @@ class Served:
 
     def __init__(self, loaded: Any, request_fd: int, reply_fd: int, delays: Delays) -> None:
         self.loaded, self.request_fd, self.reply_fd, self.delays = loaded, request_fd, reply_fd, delays
-        self.libc = ctypes.CDLL(None)
+        self.libc = delays.libc
         self.kept: tuple[dict[str, Any], list[Any], list[Any], Any] | None = None
 
     def reply(self, header: dict[str, Any], *payload: memoryview) -> None:
