@@ -68,7 +68,7 @@ void measure(int d, double peakPerS) {
         carefulBlock<kVectors>(tile, K.data(), kBlock, d, -1, 0);
         addValues<kVectors, kColumns>(V.data(), tile.P, tile.O, kBlock, d, d);
     });
-    // What a weight costs beyond its products, in multiply-adds of the peak: the text at the kernel's head says 8 or 9.
+    // What a weight costs beyond its products, in multiply-adds of the peak: see the kernel's head.
     const double extra = (weights - scores) * peakPerS / (2.0 * kLanes) / (kBlock * kVectors);
     std::printf("%d %.1f %.1f %.1f %.1f %.1f %.1f\n", d, share(products, scores), share(products, weights),
                 share(products, values), share(2 * products, block), share(2 * products, first), extra);

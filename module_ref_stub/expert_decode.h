@@ -76,10 +76,11 @@ void decodeValues(const float *weights, const float *V, int count, int columns, 
 
 void decode(const float *query, const float *K, const float *V, int count, int d, float scale, float *scratch,
             Gpt149Partial &found) {
+    const NoDenormals guard;
     const float top = decodeScores(query, scale, K, count, d, scratch);
     const int whole = (count + kLanes - 1) / kLanes * kLanes;
     for (int j = 0; j < whole; j += kLanes) {
-        store(scratch + j, exp2Of((loadAll(scratch + j) - splat(top)) * kToPowers), kLanes);
+        store(scratch + j, weightOf((loadAll(scratch + j) - splat(top)) * kToPowers), kLanes);
     }
     for (int j = count; j < whole; j++) {
         scratch[j] = 0.0f;

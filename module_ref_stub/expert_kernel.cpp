@@ -13,7 +13,9 @@
 //
 // What it costs. At d = 32 a vector of weights takes 64 multiply-adds, and whatever else uses the same ports competes
 // with them: 64 / (64 + extra) of the peak is the ceiling. A textbook online softmax has extra = 12 (maximum, subtract
-// it, 7 to 9 for 2^x, sum): 84 %. Here it is 8 in AVX-512 and 9 in AVX2, that is 89 and 88 %, and 94 % at d = 64:
+// it, 7 to 9 for 2^x, sum): 84 %. Here it is 8 in AVX-512, that is 89 %, and 94 % at d = 64. In AVX2 5 of the 12 operations
+// are multiply-adds; the others are of integers, a conversion and the sum, and run on AMD's other ports (on Intel's, where
+// some share the multipliers', extra is 8 to 9):
 // - nothing is subtracted: the accumulators of S start at -shift;
 // - no maximum is taken: a shift that is not the maximum scales weights and sums alike, which floats do without loss. A
 //   tile's first block finds the true maximum (`carefulBlock`); later blocks are tried with the shift as it stands
@@ -34,7 +36,7 @@ constexpr int kBlock = 72, kColumnSpan = 16, kKeySpan = 24;
 // Below every score, and far enough from float32's limit to be taken in powers of two.
 constexpr float kLowest = -1e38f;
 
-// Scores as they are, times this: what exp2Of takes.
+// Scores as they are, times this: what weightOf takes.
 constexpr float kToPowers = 1.44269504088896341f * kUnit;
 
 // How far above the shift a score may be: weights up to 2^32 leave sums and O (of |V| < 1e24) far from overflow. Where
@@ -60,9 +62,9 @@ constexpr int columnsOf(int M) { return M == 3 ? 4 : 8 / M; }
 template <int M>
 struct Tile {
     Vec *Q, *O, *P;
-    // Whether Q is scaled so that scores come out as exp2Of takes them.
+    // Whether Q is scaled so that scores come out as weightOf takes them.
     bool inPowers;
-    // By query: the score that weighs 1, minus the same in exp2Of's units, and the sum of weights so far.
+    // By query: the score that weighs 1, minus the same in weightOf's units, and the sum of weights so far.
     Vec top[M], negatedShift[M], sum[M];
     // By query, of one block: sum of weights and, where these do not saturate, the largest score.
     Vec blockSum[M], blockTop[M];
@@ -94,12 +96,12 @@ __attribute__((noinline)) void weighKeys(Tile<M> &tile, const float *K, Vec *P, 
         GPT149_UNROLLED for (int m = 0; m < M; m++) {
             if (!kSaturates) {
                 Vec top = tile.blockTop[m];
-                GPT149_UNROLLED for (int j = 0; j < R; j++) { top = larger(top, S[j][m]); }
+                GPT149_UNROLLED for (int j = 0; j < R; j++) { top = largerPositive(top, S[j][m]); }
                 tile.blockTop[m] = top;
             }
             Vec sum = tile.blockSum[m];
             GPT149_UNROLLED for (int j = 0; j < R; j++) {
-                const Vec weight = exp2Of(S[j][m]);
+                const Vec weight = weightOf(S[j][m]);
                 P[j * M + m] = weight;
                 sum += weight;
             }
@@ -227,8 +229,8 @@ __attribute__((noinline)) void carefulBlock(Tile<M> &tile, const float *K, int c
         }
     }
     for (int m = 0; m < M; m++) {
-        // Exactly 1 where the maximum stands, as exp2Of's polynomial is not: a bit lost in every block shows after 28.
-        fade[m] = select(top[m] > tile.top[m], exp2Of((tile.top[m] - top[m]) * kToPowers), splat(1.0f));
+        // Exactly 1 where the maximum stands, as weightOf's polynomial is not: a bit lost in every block shows after 28.
+        fade[m] = select(top[m] > tile.top[m], weightOf((tile.top[m] - top[m]) * kToPowers) * (1 / kWeightOfTop), splat(1.0f));
         tile.top[m] = top[m];
         tile.sum[m] *= fade[m];
     }
@@ -241,7 +243,7 @@ __attribute__((noinline)) void carefulBlock(Tile<M> &tile, const float *K, int c
         Vec sum[M] = {};
         for (int j = begin; j < count && j < begin + kKeySpan; j++) {
             for (int m = 0; m < M; m++) {
-                const Vec weight = exp2Of<6>((P[j * M + m] - top[m]) * kToPowers);
+                const Vec weight = weightOf<6>((P[j * M + m] - top[m]) * kToPowers);
                 P[j * M + m] = weight;
                 sum[m] += weight;
             }
@@ -286,7 +288,7 @@ __attribute__((noinline)) void writeOutputs(const Vec *O, int pitch, Vec sum, co
     }
 }
 
-// Makes Q such that scores come out as they are, for careful blocks, or as exp2Of takes them, for trusting ones.
+// Makes Q such that scores come out as they are, for careful blocks, or as weightOf takes them, for trusting ones.
 template <int M>
 void useUnits(Tile<M> &tile, const Gpt149Head &head, int first, bool inPowers) {
     tile.inPowers = inPowers;

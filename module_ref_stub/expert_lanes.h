@@ -24,6 +24,7 @@ constexpr int kLanes = 4;
 typedef float Vec __attribute__((vector_size(4 * kLanes), may_alias));
 typedef float LooseVec __attribute__((vector_size(4 * kLanes), aligned(4), may_alias));
 typedef std::int32_t Ints __attribute__((vector_size(4 * kLanes), may_alias));
+typedef std::uint32_t Bits __attribute__((vector_size(4 * kLanes), may_alias));
 
 // x - 0 is x whatever x is, so compilers make this one broadcast; x + 0 would lose the sign of -0.
 GPT149_INLINE Vec splat(float x) { return x - Vec{}; }
@@ -43,7 +44,13 @@ GPT149_INLINE __m256i firstLanes(int count) {
     return _mm256_cmpgt_epi32(_mm256_set1_epi32(count), _mm256_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7));
 }
 GPT149_INLINE Vec load(const float *from, int count) { return _mm256_maskload_ps(from, firstLanes(count)); }
-GPT149_INLINE void store(float *to, Vec x, int count) { _mm256_maskstore_ps(to, firstLanes(count), x); }
+GPT149_INLINE void store(float *to, Vec x, int count) {
+    if (count >= kLanes) {  // AMD's processors take 12 cycles for a masked store.
+        _mm256_storeu_ps(to, x);
+    } else {
+        _mm256_maskstore_ps(to, firstLanes(count), x);
+    }
+}
 #else
 GPT149_INLINE Vec load(const float *from, int count) {
     Vec x{};
@@ -59,15 +66,6 @@ GPT149_INLINE void store(float *to, Vec x, int count) {
 }
 #endif
 GPT149_INLINE Vec loadAll(const float *from) { return *reinterpret_cast<const LooseVec *>(from); }
-
-// Where a lane's sign bit is set: zero. (A blend, since AVX2's shifts and comparisons take a multiplier's port.)
-GPT149_INLINE Vec zeroIfNegative(Vec x) {
-#if defined(__AVX2__) && !defined(__AVX512F__)
-    return _mm256_blendv_ps(x, Vec{}, x);
-#else
-    return (Vec)((Ints)x & ~((Ints)x >> 31));
-#endif
-}
 
 #if defined(__clang__)
 #define GPT149_PICK(a, b, ...) __builtin_shufflevector(a, b, __VA_ARGS__)
@@ -94,6 +92,34 @@ GPT149_INLINE Vec zipLow(Vec a, Vec b) { return GPT149_PICK(a, b, 0, 4, 1, 5); }
 GPT149_INLINE Vec zipHigh(Vec a, Vec b) { return GPT149_PICK(a, b, 2, 6, 3, 7); }
 #endif
 
+// The larger where one is positive, and where none is, something that is not: integers compare as such floats do, and
+// AVX2 compares integers on ports that cannot multiply.
+GPT149_INLINE Vec largerPositive(Vec a, Vec b) {
+#if defined(__AVX2__) && !defined(__AVX512F__)
+    return (Vec)_mm256_max_epi32((__m256i)a, (__m256i)b);
+#else
+    return larger(a, b);
+#endif
+}
+
+// Towards zero; of numbers far below zero, the least integer.
+GPT149_INLINE Ints truncated(Vec x) {
+#if defined(__AVX2__) && !defined(__AVX512F__)
+    return (Ints)_mm256_cvttps_epi32(x);
+#else
+    return __builtin_convertvector(x, Ints);
+#endif
+}
+
+// The float of these bits; where they are below those of a normal one, `least`: that on AVX2, and zero elsewhere.
+GPT149_INLINE Vec normal(Ints bits, Ints least) {
+#if defined(__AVX2__) && !defined(__AVX512F__)
+    return (Vec)_mm256_max_epi32((__m256i)bits, (__m256i)least);
+#else
+    return (Vec)(bits & (bits >= least));
+#endif
+}
+
 // a / b, given 1 / b: the product with it is off by up to three roundings' worth, and its remainder, exact where it is
 // fused, brings that down to one.
 GPT149_INLINE Vec quotient(Vec a, Vec b, Vec oneOverB) {
@@ -115,16 +141,21 @@ GPT149_INLINE Vec quotient(Vec a, Vec b, Vec oneOverB) {
 // them there all the same.
 //
 // AVX-512 has instructions for both ends: reduce leaves the fraction r, scalef multiplies by 2^floor(x), saturating: 7
-// operations for 16 weights. Elsewhere kUnit is 2^23: a score, as an integer, then is the float's exponent and fraction
-// already, 2^n (1 + r), of which n is kept and 2^r found anew. On AVX2 the masks run on a port that cannot multiply, so
-// this costs 7 operations that count. What is too small for a normal float32 becomes zero (denormal weights would cost
-// three times as much); for what is too large, x >= 128, only AVX-512 gives infinity, and elsewhere it has to be ruled
-// out before.
+// operations for 16 weights.
+//
+// Elsewhere kUnit is 2^23: x = n + f, as an integer, then has n where a float has its exponent and f where it has its
+// fraction, and a float 1 <= r = 1 + f < 2 is two masks away. The polynomial gives q = 2^f + 1 - f, which lies between 1.9 and
+// 2, so that the bits of q are those of 1 and the fraction 2^f - f: x added to them makes the float 2 * 2^x. (After Schraudolph,
+// "A fast, compact approximation of the exponential function", 1999, whose q is a constant.) Of all this only the 5
+// multiply-adds need a multiplier. The coefficients are rounded one by one, the later ones fitted anew each time: their
+// errors then cancel, and 2^x is as exact as with a reduction that costs more. What is too small for a normal float32 becomes
+// the smallest one or zero (denormal weights would cost three times as much); for what is too large, x >= 127, only
+// AVX-512 gives infinity, and elsewhere it has to be ruled out before.
 
 template <int kDegree>
 struct alignas(64) Exp2Table {
     float factors[kDegree + 1][16];
-    std::int32_t one[16], exponent[16];
+    std::int32_t fraction[16], one[16], least[16];
 };
 
 template <int kDegree>
@@ -133,32 +164,34 @@ constexpr Exp2Table<kDegree> kExp2{};
 #if defined(__AVX512F__)
 constexpr float kUnit = 1.0f;
 constexpr bool kSaturates = true;
+constexpr float kWeightOfTop = 1.0f;
 template <>
 constexpr Exp2Table<5> kExp2<5>{{GPT149_LANES(0.999999925064f), GPT149_LANES(0.693153073203f),
                                  GPT149_LANES(0.240153617021f), GPT149_LANES(0.0558263181162f),
                                  GPT149_LANES(0.00898934002358f), GPT149_LANES(0.00187757670002f)},
-                                {}, {}};
+                                {}, {}, {}};
 template <>
 constexpr Exp2Table<6> kExp2<6>{{GPT149_LANES(1.00000000186f), GPT149_LANES(0.69314698384f),
                                  GPT149_LANES(0.240229836276f), GPT149_LANES(0.0554833419777f),
                                  GPT149_LANES(0.00967884100704f), GPT149_LANES(0.00124396877471f),
                                  GPT149_LANES(0.000217022556805f)},
-                                {}, {}};
+                                {}, {}, {}};
 #define GPT149_PIN(x) "+v"(x)
 #else
 constexpr float kUnit = 8388608.0f;
 constexpr bool kSaturates = false;
+constexpr float kWeightOfTop = 2.0f;
 template <>
-constexpr Exp2Table<5> kExp2<5>{{GPT149_LANES(0.498285914089f), GPT149_LANES(0.353755316915f),
-                                 GPT149_LANES(0.107834935814f), GPT149_LANES(0.0386447250221f),
-                                 GPT149_LANES(-0.000398543476518f), GPT149_LANES(0.00187757670002f)},
-                                GPT149_LANES(0x3F800000), GPT149_LANES(-0x800000)};
+constexpr Exp2Table<5> kExp2<5>{{GPT149_LANES(2.49828600883f), GPT149_LANES(-0.646245002747f),
+                                 GPT149_LANES(0.107835359871f), GPT149_LANES(0.0386444479227f),
+                                 GPT149_LANES(-0.00039845413994f), GPT149_LANES(0.00187756528612f)},
+                                GPT149_LANES(0x7FFFFF), GPT149_LANES(0x3F800000), GPT149_LANES(0x800000)};
 template <>
-constexpr Exp2Table<6> kExp2<6>{{GPT149_LANES(0.500251407103f), GPT149_LANES(0.345339681726f),
-                                 GPT149_LANES(0.12266850699f), GPT149_LANES(0.0248672145606f),
-                                 GPT149_LANES(0.00671433548555f), GPT149_LANES(-5.81665661163e-5f),
-                                 GPT149_LANES(0.000217022556805f)},
-                                GPT149_LANES(0x3F800000), GPT149_LANES(-0x800000)};
+constexpr Exp2Table<6> kExp2<6>{{GPT149_LANES(2.50025129318f), GPT149_LANES(-0.654659867287f),
+                                 GPT149_LANES(0.122667774558f), GPT149_LANES(0.0248678438365f),
+                                 GPT149_LANES(0.00671402970329f), GPT149_LANES(-5.80859450565e-5f),
+                                 GPT149_LANES(0.000217013497604f)},
+                                GPT149_LANES(0x7FFFFF), GPT149_LANES(0x3F800000), GPT149_LANES(0x800000)};
 #if defined(__x86_64__)
 #define GPT149_PIN(x) "+x"(x)
 #else
@@ -166,18 +199,18 @@ constexpr Exp2Table<6> kExp2<6>{{GPT149_LANES(0.500251407103f), GPT149_LANES(0.3
 #endif
 #endif
 
+// kWeightOfTop * 2^x.
 template <int kDegree = 5>
-GPT149_INLINE Vec exp2Of(Vec x) {
+GPT149_INLINE Vec weightOf(Vec x) {
     const Exp2Table<kDegree> *hidden = &kExp2<kDegree>;
     asm volatile("" : "+r"(hidden), GPT149_PIN(x));
     const auto *factor = reinterpret_cast<const Vec(*)[16 / kLanes]>(hidden->factors);
 #if defined(__AVX512F__)
     const Vec r = _mm512_reduce_ps(x, _MM_FROUND_TO_NEG_INF);
 #else
-    const Ints one = *reinterpret_cast<const Ints *>(hidden->one);
-    const Ints bits = __builtin_convertvector(x, Ints) + one;
-    const Ints whole = bits & *reinterpret_cast<const Ints *>(hidden->exponent);
-    const Vec r = (Vec)((bits ^ whole) | one);  // 1 <= r < 2
+    const auto constant = [](const std::int32_t *row) { return *reinterpret_cast<const Ints *>(row); };
+    const Ints bits = truncated(x);
+    const Vec r = (Vec)((bits & constant(hidden->fraction)) | constant(hidden->one));
 #endif
     Vec power = factor[kDegree][0];
     for (int i = kDegree - 1; i >= 0; i--) {
@@ -186,14 +219,15 @@ GPT149_INLINE Vec exp2Of(Vec x) {
 #if defined(__AVX512F__)
     return _mm512_scalef_ps(power, x);
 #else
-    return power * zeroIfNegative((Vec)whole);
+    return normal((Ints)((Bits)power + (Bits)bits), constant(hidden->least));
 #endif
 }
 
-// While one of these lives, results too small for a normal float32 are zero: scalef would give denormal weights.
+// While one of these lives, results too small for a normal float32 are zero: scalef would give denormal weights, and the
+// least weights of AVX2 denormal products.
 class NoDenormals {
   public:
-#if defined(__AVX512F__)
+#if defined(__AVX2__)
     NoDenormals() : before_(_mm_getcsr()) { _mm_setcsr(before_ | 0x8000); }
     ~NoDenormals() { _mm_setcsr(before_); }
 

@@ -24,7 +24,7 @@ constexpr int kWidth = 8, kPairs = 2, kKeys = 6, kColumns = 4;
 #else
 constexpr int kWidth = 4, kPairs = 2, kKeys = 6, kColumns = 4;
 #endif
-constexpr int kRows = kWidth * kPairs, kBlock = 96;
+constexpr int kRows = kWidth * kPairs, kBlock = 96, kSpan = 64;
 constexpr float kLog2e = 1.44269504088896341f, kLn2 = 0.693147180559945309f;
 
 #define GPT149_UNROLLED _Pragma("GCC unroll 16")
@@ -173,7 +173,12 @@ void tile(const Gpt149Head &head, const float *transposedV, int pitch, int first
     }
     for (int key = 0; key < N; key += kBlock) {
         const int keys = N - key < kBlock ? N - key : kBlock;
-        product<kKeys, false>(width, head.K + static_cast<std::size_t>(key) * d, d, keys, d, tile.Q, tile.P);
+        // Short sums, put together, lose fewer bits than one over a long row.
+        for (int c = 0; c < d; c += kSpan) {
+            const float *const columns = head.K + static_cast<std::size_t>(key) * d + c;
+            const int span = d - c < kSpan ? d - c : kSpan;
+            (c ? product<kKeys, true> : product<kKeys, false>)(width, columns, d, keys, span, tile.Q + c * kRows, tile.P);
+        }
         softmaxBlock(tile, width * kPairs, keys, d);
         product<kColumns, true>(width, transposedV + key, pitch, d, keys, tile.P, tile.O);
     }
