@@ -1,7 +1,7 @@
 """Where the expert kernel's time goes: its loops one by one, in per cent of the multiply-adds that the same core does.
 
 `scores` are the products of queries and keys, `+ 2^x` those with the weights made of them, `values` the products of
-weights and values, `block` a whole block of 72 keys and `first block` the one that finds the maxima. All data lie in
+weights and values, `block` a whole block of keys and `first block` the one that finds the maxima. All data lie in
 the first-level cache, so what a whole call loses beyond `block` goes to the first block of each tile, to transposing
 queries and outputs, and to the memory. The last column is what 2^x and the sum of a weight take, in multiply-adds.
 """
