@@ -18,24 +18,31 @@
 namespace {
 
 constexpr int kKeys = keysOf(kVectors), kColumns = columnsOf(kVectors);
-constexpr int kRepeats = 200, kTimes = 40;
+constexpr int kRepeats = 200, kTimes = 41;
+constexpr long kPeakRounds = 20000;
 
+double nowS() {
+    return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
+}
+
+// Seconds that a call takes, in units of the time of one operation of a machine that does nothing but multiply-adds: the
+// median of ratios, each taken within a millisecond or two, since the clock of a busy processor wanders.
 template <class Work>
-double shortestS(Work work) {
-    double shortest = 1e9;
+double peakOperations(Work work) {
+    std::vector<double> ratios;
     for (int t = 0; t < kTimes; t++) {
-        const auto started = std::chrono::steady_clock::now();
+        const double started = nowS(), operations = peak(kPeakRounds), between = nowS();
         for (int r = 0; r < kRepeats; r++) {
             work();
         }
-        const std::chrono::duration<double> took = std::chrono::steady_clock::now() - started;
-        shortest = std::min(shortest, took.count() / kRepeats);
+        ratios.push_back((nowS() - between) / kRepeats * operations / (between - started));
     }
-    return shortest;
+    std::nth_element(ratios.begin(), ratios.begin() + kTimes / 2, ratios.end());
+    return ratios[kTimes / 2];
 }
 
-// One block of keys, its width d, against a machine that does `peakPerS` operations.
-void measure(int d, double peakPerS) {
+// One block of keys, its width d.
+void measure(int d) {
     std::vector<float> K(kBlock * d, 0.001f), V(kBlock * d, 0.001f);
     auto *const scratchpad = static_cast<float *>(std::aligned_alloc(64, scratch(d) * sizeof(float)));
     std::fill(scratchpad, scratchpad + scratch(d), 0.01f);
@@ -47,8 +54,7 @@ void measure(int d, double peakPerS) {
         tile.top[m] = tile.negatedShift[m] = tile.sum[m] = tile.blockSum[m] = tile.blockTop[m] = Vec{};
     }
     const double products = 2.0 * kBlock * d * kVectors * kLanes;
-    const auto share = [&](double operations, double seconds) { return 100 * operations / seconds / peakPerS; };
-    const double scores = shortestS([&] {
+    const double scores = peakOperations([&] {
         for (int j = 0; j < kBlock; j += kKeys) {
             Vec S[kKeys][kVectors] = {};
             addProducts<kVectors, kKeys>(S, tile.Q, K.data() + j * d, 0, d, d);
@@ -57,21 +63,21 @@ void measure(int d, double peakPerS) {
             }
         }
     });
-    const double weights = shortestS([&] { weighKeys<kVectors, kKeys>(tile, K.data(), tile.P, kBlock, d); });
+    const double weights = peakOperations([&] { weighKeys<kVectors, kKeys>(tile, K.data(), tile.P, kBlock, d); });
     const double values =
-        shortestS([&] { addValues<kVectors, kColumns>(V.data(), tile.P, tile.O, kBlock, d, d); });
-    const double block = shortestS([&] {
+        peakOperations([&] { addValues<kVectors, kColumns>(V.data(), tile.P, tile.O, kBlock, d, d); });
+    const double block = peakOperations([&] {
         trustingBlock<kVectors>(tile, K.data(), kBlock, d);
         addValues<kVectors, kColumns>(V.data(), tile.P, tile.O, kBlock, d, d);
     });
-    const double first = shortestS([&] {
+    const double first = peakOperations([&] {
         carefulBlock<kVectors>(tile, K.data(), kBlock, d, -1, 0);
         addValues<kVectors, kColumns>(V.data(), tile.P, tile.O, kBlock, d, d);
     });
     // What a weight costs beyond its products, in multiply-adds of the peak: see the kernel's head.
-    const double extra = (weights - scores) * peakPerS / (2.0 * kLanes) / (kBlock * kVectors);
-    std::printf("%d %.1f %.1f %.1f %.1f %.1f %.1f\n", d, share(products, scores), share(products, weights),
-                share(products, values), share(2 * products, block), share(2 * products, first), extra);
+    const double extra = (weights - scores) / (2.0 * kLanes) / (kBlock * kVectors);
+    std::printf("%d %.1f %.1f %.1f %.1f %.1f %.1f\n", d, 100 * products / scores, 100 * products / weights,
+                100 * products / values, 200 * products / block, 200 * products / first, extra);
     std::free(scratchpad);
 }
 
@@ -79,15 +85,7 @@ void measure(int d, double peakPerS) {
 
 int main() {
     const NoDenormals guard;
-    constexpr long kRounds = 1000000;
-    double peakPerS = 0.0;
-    for (int t = 0; t < 9; t++) {
-        const auto started = std::chrono::steady_clock::now();
-        const double operations = peak(kRounds);
-        const std::chrono::duration<double> took = std::chrono::steady_clock::now() - started;
-        peakPerS = std::max(peakPerS, operations / took.count());
-    }
     for (int d : {32, 64}) {
-        measure(d, peakPerS);
+        measure(d);
     }
 }
