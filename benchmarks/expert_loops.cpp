@@ -18,7 +18,7 @@
 namespace {
 
 constexpr int kKeys = keysOf(kVectors), kColumns = columnsOf(kVectors);
-constexpr int kRepeats = 200, kTimes = 41;
+constexpr int kRepeats = 200, kTimes = 151;
 constexpr long kPeakRounds = 20000;
 
 double nowS() {
