@@ -5,7 +5,7 @@
 // Three ideas, each worth about a factor of two over the course's part 4:
 // - The loop that is vectorised runs over *queries* (`omp simd`), so nothing is added up across a vector, and all that is
 //   read of K and V are scalars. Its body holds a small tile of S, or of O, in local variables, which become registers:
-//   kKeys x kPairs sums that hide each other's latency.
+//   kKeys x kVectors sums that hide each other's latency.
 // - Softmax as in the expert kernel, but with true maxima throughout; e^x is a polynomial and an integer addition, both of
 //   which the compiler can vectorise, as it cannot the library's exp.
 // - V is transposed once for a whole call, so that the second product reads along rows as the first does. Rows are
@@ -18,13 +18,13 @@
 namespace {
 
 #if defined(__AVX512F__)
-constexpr int kWidth = 16, kPairs = 2, kKeys = 8, kColumns = 8;
+constexpr int kWidth = 16, kVectors = 2, kKeys = 8, kColumns = 8;
 #elif defined(__AVX2__)
-constexpr int kWidth = 8, kPairs = 2, kKeys = 6, kColumns = 4;
+constexpr int kWidth = 8, kVectors = 3, kKeys = 4, kColumns = 4;
 #else
-constexpr int kWidth = 4, kPairs = 2, kKeys = 6, kColumns = 4;
+constexpr int kWidth = 4, kVectors = 3, kKeys = 4, kColumns = 4;
 #endif
-constexpr int kRows = kWidth * kPairs, kBlock = 96, kSpan = 64;
+constexpr int kRows = kWidth * kVectors, kBlock = 96, kSpan = 64;
 constexpr float kLog2e = 1.44269504088896341f, kLn2 = 0.693147180559945309f;
 
 #define GPT149_UNROLLED _Pragma("GCC unroll 16")
@@ -65,19 +65,19 @@ __attribute__((noinline)) void productRows(int width, const float *__restrict le
     }
 #pragma omp simd
     for (int i = 0; i < width; i++) {
-        float sums[R][kPairs];
+        float sums[R][kVectors];
         GPT149_UNROLLED for (int r = 0; r < R; r++) {
-            GPT149_UNROLLED for (int p = 0; p < kPairs; p++) { sums[r][p] = 0.0f; }
+            GPT149_UNROLLED for (int p = 0; p < kVectors; p++) { sums[r][p] = 0.0f; }
         }
         for (int k = 0; k < length; k++) {
             GPT149_UNROLLED for (int r = 0; r < R; r++) {
-                GPT149_UNROLLED for (int p = 0; p < kPairs; p++) {
+                GPT149_UNROLLED for (int p = 0; p < kVectors; p++) {
                     sums[r][p] += left[r * pitch + k] * right[k * kRows + p * kWidth + i];
                 }
             }
         }
         GPT149_UNROLLED for (int r = 0; r < R; r++) {
-            GPT149_UNROLLED for (int p = 0; p < kPairs; p++) {
+            GPT149_UNROLLED for (int p = 0; p < kVectors; p++) {
                 float &to = out[r * kRows + p * kWidth + i];
                 to = kAdd ? to + sums[r][p] : sums[r][p];
             }
@@ -111,18 +111,22 @@ __attribute__((noinline)) void findTops(int rows, int count, const float *__rest
     }
 }
 
+// A sum for the block by itself: adding small weights to one large sum would double the error.
 __attribute__((noinline)) void weigh(int rows, int count, float *__restrict P, const float *__restrict top,
                                      float *__restrict sum) {
     if (rows < 1 || count < 1) {
         __builtin_unreachable();
     }
-    for (int j = 0; j < count; j++) {
 #pragma omp simd
-        for (int i = 0; i < rows; i++) {
-            const float weight = expOf(P[j * kRows + i] - top[i]);
+    for (int i = 0; i < rows; i++) {
+        const float most = top[i];
+        float total = 0.0f;
+        for (int j = 0; j < count; j++) {
+            const float weight = expOf(P[j * kRows + i] - most);
             P[j * kRows + i] = weight;
-            sum[i] += weight;
+            total += weight;
         }
+        sum[i] = total;
     }
 }
 
@@ -144,8 +148,6 @@ void softmaxBlock(const Tile &tile, int rows, int count, int d) {
             }
         }
     }
-    // A sum by itself for each block: adding small weights to one large sum would double the error.
-    std::memset(tile.blockSum, 0, kRows * sizeof(float));
     weigh(rows, count, tile.P, tile.top, tile.blockSum);
     for (int i = 0; i < kRows; i++) {
         tile.sum[i] += tile.blockSum[i];
@@ -179,7 +181,7 @@ void tile(const Gpt149Head &head, const float *transposedV, int pitch, int first
             const int span = d - c < kSpan ? d - c : kSpan;
             (c ? product<kKeys, true> : product<kKeys, false>)(width, columns, d, keys, span, tile.Q + c * kRows, tile.P);
         }
-        softmaxBlock(tile, width * kPairs, keys, d);
+        softmaxBlock(tile, width * kVectors, keys, d);
         product<kColumns, true>(width, transposedV + key, pitch, d, keys, tile.P, tile.O);
     }
     for (int i = 0; i < count; i++) {
