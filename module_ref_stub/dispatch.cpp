@@ -1,42 +1,20 @@
 // The C ABI of the reference library: picks the best kernels that this machine can run, once, and passes calls on.
 // Compiled for the plain architecture: it runs before anything is known about the processor.
 #include "kernels.h"
+#include "levels.h"
 
 #include <omp.h>
-
-#include <atomic>
 
 #define GPT149_EXPORT extern "C" __attribute__((visibility("default")))
 
 namespace {
 
-enum Level { kBaseline = 0, kAvx2 = 1, kAvx512 = 2 };
-
-int bestLevel() {
-#if defined(__x86_64__)
-    __builtin_cpu_init();
-    if (__builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma")) {
-        bool wide = __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512vl") &&
-                    __builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512dq");
-        return wide ? kAvx512 : kAvx2;
-    }
-#endif
-    return kBaseline;
-}
-
-std::atomic<int> &level() {
-    static std::atomic<int> current{bestLevel()};
-    return current;
-}
-
 const Gpt149Kernels &kernels() {
 #if defined(__x86_64__)
-    switch (level().load(std::memory_order_relaxed)) {
-        case kAvx512: return gpt149_kernels_avx512;
-        case kAvx2: return gpt149_kernels_avx2;
-    }
+    return ofLevel(gpt149_kernels_baseline, gpt149_kernels_avx2, gpt149_kernels_avx512);
+#else
+    return ofLevel(gpt149_kernels_baseline);
 #endif
-    return gpt149_kernels_baseline;
 }
 
 }  // namespace
@@ -44,14 +22,8 @@ const Gpt149Kernels &kernels() {
 // 0 baseline, 1 AVX2 + FMA, 2 AVX-512. Other architectures have level 0 only.
 GPT149_EXPORT int gpt149_ref_level(void) { return level().load(); }
 
-// For tests: makes `wanted` the level of the calls to come. Gives the level in force afterwards, which stays as it was
-// where this machine cannot run the wanted one.
-GPT149_EXPORT int gpt149_ref_set_level(int wanted) {
-    if (wanted >= kBaseline && wanted <= bestLevel()) {
-        level().store(wanted);
-    }
-    return level().load();
-}
+// For tests: makes `wanted` the level of the calls to come where this machine can run it; gives the level in force then.
+GPT149_EXPORT int gpt149_ref_set_level(int wanted) { return setLevel(wanted); }
 
 // The number of threads of the fused calls to come, in place of OMP_NUM_THREADS; `temp` needs a row for each.
 GPT149_EXPORT void gpt149_ref_set_threads(int threads) { omp_set_num_threads(threads); }

@@ -5,10 +5,10 @@
 // use OpenMP's threads as these do (OMP_NUM_THREADS, gpt149_expert_set_threads). All functions write all of O. What a
 // thread gets depends on the shape alone, so any number of threads gives the same bits.
 #include "expert.h"
+#include "levels.h"
 
 #include <omp.h>
 
-#include <atomic>
 #include <cmath>
 #include <new>
 
@@ -16,48 +16,25 @@
 
 namespace {
 
-enum Level { kBaseline = 0, kAvx2 = 1, kAvx512 = 2 };
-
 // Keys that one thread decodes at a time.
 constexpr int kChunk = 512;
 // Between rows of the transposed V, so that they do not compete for the same lines of the cache.
 constexpr int kPadding = 16;
 
-int bestLevel() {
-#if defined(__x86_64__)
-    __builtin_cpu_init();
-    if (__builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma")) {
-        bool wide = __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512vl") &&
-                    __builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512dq");
-        return wide ? kAvx512 : kAvx2;
-    }
-#endif
-    return kBaseline;
-}
-
-std::atomic<int> &level() {
-    static std::atomic<int> current{bestLevel()};
-    return current;
-}
-
 const Gpt149ExpertKernels &expert() {
 #if defined(__x86_64__)
-    switch (level().load(std::memory_order_relaxed)) {
-        case kAvx512: return gpt149_expert_avx512;
-        case kAvx2: return gpt149_expert_avx2;
-    }
+    return ofLevel(gpt149_expert_baseline, gpt149_expert_avx2, gpt149_expert_avx512);
+#else
+    return ofLevel(gpt149_expert_baseline);
 #endif
-    return gpt149_expert_baseline;
 }
 
 const Gpt149PlainKernels &plain() {
 #if defined(__x86_64__)
-    switch (level().load(std::memory_order_relaxed)) {
-        case kAvx512: return gpt149_plain_avx512;
-        case kAvx2: return gpt149_plain_avx2;
-    }
+    return ofLevel(gpt149_plain_baseline, gpt149_plain_avx2, gpt149_plain_avx512);
+#else
+    return ofLevel(gpt149_plain_baseline);
 #endif
-    return gpt149_plain_baseline;
 }
 
 // Floats at an address that any vector may be loaded from.
@@ -179,14 +156,8 @@ void plainForward(const float *Q, const float *K, const float *V, int heads, int
 // 0 baseline, 1 AVX2 + FMA, 2 AVX-512. Other architectures have level 0 only.
 GPT149_EXPORT int gpt149_expert_level(void) { return level().load(); }
 
-// Makes `wanted` the level of the calls to come. Gives the level in force afterwards, which stays as it was where this
-// machine cannot run the wanted one.
-GPT149_EXPORT int gpt149_expert_set_level(int wanted) {
-    if (wanted >= kBaseline && wanted <= bestLevel()) {
-        level().store(wanted);
-    }
-    return level().load();
-}
+// Makes `wanted` the level of the calls to come where this machine can run it; gives the level in force then.
+GPT149_EXPORT int gpt149_expert_set_level(int wanted) { return setLevel(wanted); }
 
 // The number of threads of the calls to come that are not told, in place of OMP_NUM_THREADS.
 GPT149_EXPORT void gpt149_expert_set_threads(int threads) { omp_set_num_threads(threads); }

@@ -57,7 +57,7 @@ REFERENCE = Recipe(
     what="reference",
     dispatch="dispatch.cpp",
     leveled=(("kernels.cpp", "GPT149_KERNELS", "gpt149_kernels_"),),
-    headers=("kernels.h",),
+    headers=("kernels.h", "levels.h"),
     # No contraction into fused multiply-adds: every level has to add and round alike.
     flags=("-ffp-contract=off",),
     avx2=_AVX2,
@@ -77,7 +77,7 @@ EXPERT = Recipe(
         ("expert_kernel.cpp", "GPT149_EXPERT", "gpt149_expert_"),
         ("plain_best.cpp", "GPT149_PLAIN", "gpt149_plain_"),
     ),
-    headers=("expert.h", "expert_lanes.h", "expert_decode.h", "expert_peak.h"),
+    headers=("expert.h", "levels.h", "expert_lanes.h", "expert_decode.h", "expert_peak.h"),
     flags=("-ffp-contract=fast", "-fno-math-errno", "-fno-trapping-math"),
     avx2=_AVX2,
     avx512=(*_AVX2, *_AVX512, "-mprefer-vector-width=512"),
