@@ -22,7 +22,7 @@ const Gpt149Kernels &kernels() {
 // 0 baseline, 1 AVX2 + FMA, 2 AVX-512. Other architectures have level 0 only.
 GPT149_EXPORT int gpt149_ref_level(void) { return level().load(); }
 
-// For tests: makes `wanted` the level of the calls to come where this machine can run it; gives the level in force then.
+// For tests: makes `wanted` the level of the calls to come where this machine can run it; gives the level in force.
 GPT149_EXPORT int gpt149_ref_set_level(int wanted) { return setLevel(wanted); }
 
 // The number of threads of the fused calls to come, in place of OMP_NUM_THREADS; `temp` needs a row for each.

@@ -156,7 +156,7 @@ void plainForward(const float *Q, const float *K, const float *V, int heads, int
 // 0 baseline, 1 AVX2 + FMA, 2 AVX-512. Other architectures have level 0 only.
 GPT149_EXPORT int gpt149_expert_level(void) { return level().load(); }
 
-// Makes `wanted` the level of the calls to come where this machine can run it; gives the level in force then.
+// Makes `wanted` the level of the calls to come where this machine can run it; gives the level in force.
 GPT149_EXPORT int gpt149_expert_set_level(int wanted) { return setLevel(wanted); }
 
 // The number of threads of the calls to come that are not told, in place of OMP_NUM_THREADS.

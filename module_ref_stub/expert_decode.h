@@ -1,9 +1,10 @@
 // One query row against many keys: what a model does for each token that it writes. Part of expert_kernel.cpp.
 //
 // With one query there is nothing to put in a vector's lanes but columns: kLanes keys at a time are multiplied with the
-// query along d, and their products added up together; then the rows of V are added to O weighted. Every float of K and V
-// is used once, so this runs as fast as they arrive. Keys are taken in chunks of a fixed length, whose results are put
-// together in order (expert.cpp): the threads share them out, and yet any number of threads gives the same bits.
+// query along d, and their products added up together; then the rows of V are added to O weighted. Every float of K
+// and V is used once, so this runs as fast as they arrive. Keys are taken in chunks of a fixed length, whose results
+// are put together in order (expert.cpp): the threads share them out, and yet any number of threads gives the same
+// bits.
 
 #if defined(__AVX512F__)
 constexpr int kRegisters = 32;
@@ -13,8 +14,8 @@ constexpr int kRegisters = 16;
 // Floats that are asked for before they are read: what a core's own prefetching misses, which ends with each page.
 constexpr int kAhead = 512;
 
-// Scores of `count` keys into `scores`, whose length is a multiple of kLanes; the largest is the result. A key's products
-// go into two sums: with one, four-lane vectors would add up 50 in a row at d = 200.
+// Scores of `count` keys into `scores`, whose length is a multiple of kLanes; the largest is the result. A key's
+// products go into two sums: with one, four-lane vectors would add up 50 in a row at d = 200.
 float decodeScores(const float *query, float scale, const float *K, int count, int d, float *scores) {
     const int whole = d / kLanes * kLanes, pairs = whole / (2 * kLanes) * (2 * kLanes);
     const Vec rest = whole < d ? load(query + whole, d - whole) : Vec{};

@@ -13,25 +13,25 @@
 //
 // What it costs. At d = 32 a vector of weights takes 64 multiply-adds, and whatever else uses the same ports competes
 // with them: 64 / (64 + extra) of the peak is the ceiling. A textbook online softmax has extra = 12 (maximum, subtract
-// it, 7 to 9 for 2^x, sum): 84 %. Here it is 8 in AVX-512, that is 89 %, and 94 % at d = 64. In AVX2 5 of the 12 operations
-// are multiply-adds; the others are of integers, a conversion and the sum, and run on AMD's other ports (on Intel's, where
-// some share the multipliers', extra is 8 to 9):
+// it, 7 to 9 for 2^x, sum): 84 %. Here it is 8 in AVX-512, that is 89 %, and 94 % at d = 64. In AVX2 5 of the 12
+// operations are multiply-adds; the others are of integers, a conversion and the sum, and run on AMD's other ports (on
+// Intel's, where some share the multipliers', extra is 8 to 9):
 // - nothing is subtracted: the accumulators of S start at -shift;
 // - no maximum is taken: a shift that is not the maximum scales weights and sums alike, which floats do without loss. A
 //   tile's first block finds the true maximum (`carefulBlock`); later blocks are tried with the shift as it stands
 //   (`trustingBlock`), and their sum (or largest score) then tells whether that was right. If not, the block is done
 //   again carefully, and so are all the others of its tile: large scores cost one block, once.
-// - a score is multiplied by log2(e) with Q, once for a tile. That rounds once more, which shows where few, large scores
-//   decide: careful blocks (the first, masked ones, those of large scores) take the true scores, and multiply what is
-//   left after the maximum.
+// - a score is multiplied by log2(e) with Q, once for a tile. That rounds once more, which shows where few, large
+//   scores decide: careful blocks (the first, masked ones, those of large scores) take the true scores, and multiply
+//   what is left after the maximum.
 // - 2^x of one micro-tile overlaps with the products of the next, which do not depend on it.
 #include "expert.h"
 #include "expert_lanes.h"
 
 namespace {
 
-// Keys of a block (a multiple of every `keys` below; 96 are no faster). In careful blocks short sums are put together, which
-// rounds less than one long sum does: of so many columns of a score, and of so many keys.
+// Keys of a block (a multiple of every `keys` below; 96 are no faster). In careful blocks short sums are put together,
+// which rounds less than one long sum does: of so many columns of a score, and of so many keys.
 constexpr int kBlock = 72, kColumnSpan = 16, kKeySpan = 24;
 // Below every score, and far enough from float32's limit to be taken in powers of two.
 constexpr float kLowest = -1e38f;
@@ -134,8 +134,8 @@ __attribute__((noinline)) void scoreKeys(const Vec *Q, const float *K, Vec *P, i
     }
 }
 
-// ---- O^T += V^T P^T: C columns at a time, then the rest of the columns by smaller C. A block has sums of its own, which
-// are then added to O: one sum over thousands of keys would lose bits that shorter ones, put together, keep.
+// ---- O^T += V^T P^T: C columns at a time, then the rest of the columns by smaller C. A block has sums of its own,
+// which are then added to O: one sum over thousands of keys would lose bits that shorter ones, put together, keep.
 
 template <int M, int C>
 __attribute__((noinline)) void addValues(const float *V, const Vec *P, Vec *O, int count, int columns, int d) {
@@ -229,7 +229,7 @@ __attribute__((noinline)) void carefulBlock(Tile<M> &tile, const float *K, int c
         }
     }
     for (int m = 0; m < M; m++) {
-        // Exactly 1 where the maximum stands, as weightOf's polynomial is not: a bit lost in every block shows after 28.
+        // Exactly 1 where the maximum stands, as weightOf's polynomial is not: bits lost in every block add up.
         const Vec smaller = weightOf((tile.top[m] - top[m]) * kToPowers) * (1 / kWeightOfTop);
         fade[m] = select(top[m] > tile.top[m], smaller, splat(1.0f));
         tile.top[m] = top[m];

@@ -36,7 +36,7 @@ GPT149_INLINE Vec select(Ints mask, Vec yes, Vec no) {
 
 // The first `count` floats at `from` (at least 1; all lanes if there are more), the other lanes zero; and back.
 #if defined(__AVX512F__)
-GPT149_INLINE __mmask16 firstLanes(int count) { return static_cast<__mmask16>(count >= 16 ? 0xFFFF : (1 << count) - 1); }
+GPT149_INLINE __mmask16 firstLanes(int count) { return static_cast<__mmask16>(count < 16 ? (1 << count) - 1 : 0xFFFF); }
 GPT149_INLINE Vec load(const float *from, int count) { return _mm512_maskz_loadu_ps(firstLanes(count), from); }
 GPT149_INLINE void store(float *to, Vec x, int count) { _mm512_mask_storeu_ps(to, firstLanes(count), x); }
 #elif defined(__AVX2__)
@@ -136,21 +136,21 @@ GPT149_INLINE Vec quotient(Vec a, Vec b, Vec oneOverB) {
 //
 // Scores are kept in units of 1 / kUnit powers of two. A polynomial of degree 5 gives 2^r on an interval of length 1
 // with a relative error of 7.5e-8 (minimax by Remez exchange); degree 4 would leave 2.6e-6, which shows beside
-// float32's own rounding; degree 6, for where time matters less, leaves 1.9e-9. The constants are read from a table where
-// they are used: in registers they would push accumulators of the loops around out. `hidden` keeps compilers from moving
-// them there all the same.
+// float32's own rounding; degree 6, for where time matters less, leaves 1.9e-9. The constants are read from a table
+// where they are used: in registers they would push accumulators of the loops around out. `hidden` keeps compilers
+// from moving them there all the same.
 //
 // AVX-512 has instructions for both ends: reduce leaves the fraction r, scalef multiplies by 2^floor(x), saturating: 7
 // operations for 16 weights.
 //
 // Elsewhere kUnit is 2^23: x = n + f, as an integer, then has n where a float has its exponent and f where it has its
-// fraction, and a float 1 <= r = 1 + f < 2 is two masks away. The polynomial gives q = 2^f + 1 - f, which lies between 1.9 and
-// 2, so that the bits of q are those of 1 and the fraction 2^f - f: x added to them makes the float 2 * 2^x. (After Schraudolph,
-// "A fast, compact approximation of the exponential function", 1999, whose q is a constant.) Of all this only the 5
-// multiply-adds need a multiplier. The coefficients are rounded one by one, the later ones fitted anew each time: their
-// errors then cancel, and 2^x is as exact as with a reduction that costs more. What is too small for a normal float32 becomes
-// the smallest one or zero (denormal weights would cost three times as much); for what is too large, x >= 127, only
-// AVX-512 gives infinity, and elsewhere it has to be ruled out before.
+// fraction, and a float 1 <= r = 1 + f < 2 is two masks away. The polynomial gives q = 2^f + 1 - f, which lies between
+// 1.9 and 2, so that the bits of q are those of 1 and the fraction 2^f - f: x added to them makes the float 2 * 2^x.
+// (After Schraudolph, "A fast, compact approximation of the exponential function", 1999, whose q is a constant.) Of
+// all this only the 5 multiply-adds need a multiplier. The coefficients are rounded one by one, the later ones fitted
+// anew each time: their errors then cancel, and 2^x is as exact as with a reduction that costs more. What is too small
+// for a normal float32 becomes the smallest one or zero (denormal weights would cost three times as much); for what is
+// too large, x >= 127, only AVX-512 gives infinity, and elsewhere it has to be ruled out before.
 
 template <int kDegree>
 struct alignas(64) Exp2Table {
@@ -223,8 +223,8 @@ GPT149_INLINE Vec weightOf(Vec x) {
 #endif
 }
 
-// While one of these lives, results too small for a normal float32 are zero: scalef would give denormal weights, and the
-// least weights of AVX2 denormal products.
+// While one of these lives, results too small for a normal float32 are zero: scalef would give denormal weights, and
+// the least weights of AVX2 denormal products.
 class NoDenormals {
   public:
 #if defined(__AVX2__)

@@ -3,11 +3,11 @@
 // needs `#pragma GCC target("avx2,fma")` at its top, since the course's flags stop at -mavx. No weak symbols.
 //
 // Three ideas, each worth about a factor of two over the course's part 4:
-// - The loop that is vectorised runs over *queries* (`omp simd`), so nothing is added up across a vector, and all that is
-//   read of K and V are scalars. Its body holds a small tile of S, or of O, in local variables, which become registers:
-//   kKeys x kVectors sums that hide each other's latency.
-// - Softmax as in the expert kernel, but with true maxima throughout; e^x is a polynomial and an integer addition, both of
-//   which the compiler can vectorise, as it cannot the library's exp.
+// - The loop that is vectorised runs over *queries* (`omp simd`), so nothing is added up across a vector, and all that
+//   is read of K and V are scalars. Its body holds a small tile of S, or of O, in local variables, which become
+//   registers: kKeys x kVectors sums that hide each other's latency.
+// - Softmax as in the expert kernel, but with true maxima throughout; e^x is a polynomial and an integer addition,
+//   both of which the compiler can vectorise, as it cannot the library's exp.
 // - V is transposed once for a whole call, so that the second product reads along rows as the first does. Rows are
 //   padded: at a distance of 4 KiB they would push each other out of the cache.
 #include "expert.h"
@@ -179,7 +179,8 @@ void tile(const Gpt149Head &head, const float *transposedV, int pitch, int first
         for (int c = 0; c < d; c += kSpan) {
             const float *const columns = head.K + static_cast<std::size_t>(key) * d + c;
             const int span = d - c < kSpan ? d - c : kSpan;
-            (c ? product<kKeys, true> : product<kKeys, false>)(width, columns, d, keys, span, tile.Q + c * kRows, tile.P);
+            const auto multiply = c ? product<kKeys, true> : product<kKeys, false>;
+            multiply(width, columns, d, keys, span, tile.Q + c * kRows, tile.P);
         }
         softmaxBlock(tile, width * kVectors, keys, d);
         product<kColumns, true>(width, transposedV + key, pitch, d, keys, tile.P, tile.O);
