@@ -1,5 +1,5 @@
 // The instruction set levels that a library's kernels are compiled for, and the one in force: the best that this
-// machine can run until somebody sets another. For files that are compiled for the plain architecture and pass calls on.
+// machine can run until somebody sets another. For files that are compiled for the plain architecture.
 #pragma once
 
 #include <atomic>
