@@ -143,7 +143,7 @@ def judge(given: argparse.Namespace, zygote: Zygote | None) -> int:
     result = evaluate(assignment, source, assignment.select(given.test), options, terminal, zygote)
     if len(result.parts) > 1:
         terminal.scoreboard(result)
-    terminal.say(ladder.hint(assignment, result))
+    terminal.say(ladder.hint(assignment, result, commandline.size_options(shape)))
     if given.json:
         result_json.write(result, given.json)
     return EXIT_PASS if all(part.verdict == "pass" for part in result.parts) else EXIT_SUBMISSION

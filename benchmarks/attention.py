@@ -1,7 +1,7 @@
 """How fast attention is here: the expert kernel, the plain best C++, PyTorch's own, softmax(QK^T)V, and the FMA peak.
 
-Each kind has a process of its own, with its own OpenMP threads, pinned to the same cores and stopped (SIGSTOP) while
-another one works. A round asks each kind once, in an order that is reversed every other time; a ratio is taken within
+The kit's kernels have one process and PyTorch's another, with OpenMP threads of their own, pinned to the same cores and
+stopped (SIGSTOP) while the other one works. A round asks each kind once, in an order that is reversed every other time; a ratio is taken within
 a round, and what is printed are the medians over rounds with their quartiles. Percentages are of the multiply-adds
 that the same cores did in the same round (one block of assembly, `expert_peak.h`), 4 B H N^2 d operations a call;
 exponentials do not count as work. Levels: `avx2` holds PyTorch to AVX2 by its own switches.
@@ -259,6 +259,12 @@ def main() -> int:
     if args.worker:
         serve()
         return 0
+    if args.rounds < 2:
+        sys.exit("--rounds takes 2 or more: quartiles are shown")
+    if not set(args.levels.split(",")) <= {"baseline", "avx2", "avx512"}:
+        sys.exit(f"--levels takes baseline, avx2 and avx512, not {args.levels}")
+    if any(len(text.split(",")) != 4 for text in args.shape or ()):
+        sys.exit("--shape takes four numbers: B,H,N,d")
     shapes = [tuple(map(int, text.split(","))) for text in args.shape or ()]
     shapes = shapes or (grid() if args.grid else [(1, 4, 2048, 32)] if args.decode else list(SHOWN))
     rows = []

@@ -57,6 +57,11 @@ def sizes(given: argparse.Namespace, maxima: Mapping[str, int]) -> dict[str, int
     }
 
 
+def size_options(chosen: Mapping[str, int]) -> list[str]:
+    """The options that choose these sizes."""
+    return [word for flag, name, _ in SIZES if name in chosen for word in (flag, str(chosen[name]))]
+
+
 def whole_number(text: str, flag: str, low: int, high: int) -> int:
     """`text` as a number from `low` to `high`; UsageError names `flag` and the bounds."""
     if not (text.isascii() and text.isdecimal()) or not low <= int(text) <= high:

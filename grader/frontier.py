@@ -6,6 +6,7 @@ later verdicts know their place from the student's time against the reference al
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 
 from grader import commandline
@@ -60,6 +61,8 @@ def main(arguments: list[str]) -> int:
     options = Options(chosen, time_budget_s=TIME_BUDGET_S, profile=False)
     with Zygote() as zygote:
         result = evaluate(assignment, source, (part,), options, zygote=zygote).parts[0]
+        if sys.stderr.isatty():
+            print(f"timing {len(yardsticks.RUNGS)} other kernels, {rounds} rounds ...", file=sys.stderr)
         known = yardsticks.measure(assignment, part, shape, zygote, rounds)
     yardsticks.keep(part, shape, known)
     sizes = " ".join(f"{name}={shape[name]}" for name in ("B", "H", "N", "d"))

@@ -5,6 +5,7 @@ From its time against the reference and what others take against that (`grader.y
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from grader.results import Standing, SubmissionResult
@@ -61,16 +62,15 @@ def table(standing: Standing, name: str) -> str:
     return "\n".join(lines)
 
 
-def hint(assignment: Assignment, result: SubmissionResult) -> str:
-    """What to type to have the timed parts of a result on the ladder; nothing where they are, or cannot be."""
+def hint(assignment: Assignment, result: SubmissionResult, sizes: Sequence[str] = ()) -> str:
+    """What to type to have the timed parts of a result on the ladder; nothing where they are, or cannot be. `sizes` are
+    the options that asked for the result's shape: another shape's ladder would not do."""
     could = {part.id for part in assignment.parts if applies(part)}
     unplaced = [part.id for part in result.parts if part.id in could and part.time and part.frontier is None]
     if not unplaced or not measurable():
         return ""
-    return (
-        f"\nHow far is this from the machine's limit? `python gpt149.py frontier {unplaced[-1]}` measures it, "
-        "for later runs as well."
-    )
+    command = " ".join(["python gpt149.py frontier", unplaced[-1], *sizes])
+    return f"\nHow far is this from the machine's limit? `{command}` measures it, for later runs as well."
 
 
 def _machine(cores: int) -> str:

@@ -17,7 +17,7 @@ from pathlib import Path
 from statistics import median
 from typing import TYPE_CHECKING, Any
 
-from grader.errors import KitError
+from grader.errors import KitError, UsageError
 
 if TYPE_CHECKING:
     from grader.assignment import Assignment, Part
@@ -29,7 +29,8 @@ RUNGS = ("naive", "reference", "plain", "pytorch", "expert")
 ROUNDS = 5
 CHECKED_ROWS = 24
 PEAK_THOUSANDS = 4000
-SHORTEST_S = 1e-6
+SHORTEST_SHARE = 0.2
+"""What a kernel's own time must be of that of a call that does nothing: two near equals' difference says little."""
 
 
 @dataclass(frozen=True)
@@ -124,7 +125,11 @@ def _threads(part: Part, shape: Mapping[str, int]) -> int:
 def measure(
     assignment: Assignment, part: Part, shape: Mapping[str, int], zygote: Zygote, rounds: int = ROUNDS
 ) -> Yardsticks:
-    """Time all rungs in interleaved rounds. Raises KitError when a library cannot be built or a kernel is wrong."""
+    """Time all rungs in interleaved rounds.
+
+    Raises UsageError when the shape is too small to time, and KitError when a library cannot be built, a kernel is
+    wrong, or the machine too unsteady.
+    """
     from grader import binding, machine
     from grader.cases import make_inputs
     from module_ref_stub import library
@@ -165,17 +170,26 @@ def measure(
 
 
 def _conclude(rounds: list[dict[str, float]], part: Part, shape: Mapping[str, int], cores: int) -> Yardsticks:
-    """Ratios within each round, and their medians."""
+    """Ratios within each round, and their medians. Raises UsageError and KitError where these mean nothing."""
     from grader.oracle import ORACLES
 
     flops = ORACLES[part.oracle].flops(shape)  # type: ignore[union-attr]
+    empty = median(one["nothing"] for one in rounds)
+    if min(median(one[rung] - one["nothing"] for one in rounds) for rung in RUNGS) < SHORTEST_SHARE * empty:
+        raise UsageError(
+            f"N = {shape['N']} is too small for a ladder: most of a call is handing over its inputs; give a larger -N"
+        )
 
     def over_reference(name: str, one: dict[str, float]) -> float:
-        net = {rung: max(SHORTEST_S, one[rung] - one["nothing"]) for rung in RUNGS}
-        return (flops / one["peak"] if name == "peak" else net[name]) / net["reference"]
+        net = flops / one["peak"] if name == "peak" else one[name] - one["nothing"]
+        return net / (one["reference"] - one["nothing"])
 
     middle = {name: median(over_reference(name, one) for one in rounds) for name in (*RUNGS, "peak")}
     peak = middle.pop("peak")
+    if not 0.0 < peak <= min(middle.values()):
+        raise KitError(
+            "a kernel came out faster than multiply-adds alone: this machine is too busy; try again, or more --rounds"
+        )
     return Yardsticks(middle, peak, cores)
 
 

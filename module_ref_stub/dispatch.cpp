@@ -1,4 +1,4 @@
-// The C ABI of the reference library: picks the best kernels that this machine can run, once, and passes calls on.
+// The C ABI of the reference library: picks the best kernels that this machine can run, and passes calls on.
 // Compiled for the plain architecture: it runs before anything is known about the processor.
 #include "kernels.h"
 #include "levels.h"

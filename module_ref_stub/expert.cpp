@@ -1,4 +1,4 @@
-// The C ABI of the expert library: picks the best level that this machine can run, once, and shares heads and tiles out
+// The C ABI of the expert library: picks the best level that this machine can run, and shares heads and tiles out
 // to threads. Compiled for the plain architecture: it runs before anything is known about the processor.
 //
 // gpt149_expert_attention and gpt149_plain_attention take what the reference's functions take, without workspace, and

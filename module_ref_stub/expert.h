@@ -2,7 +2,7 @@
 //
 // expert_kernel.cpp and plain_best.cpp define one table for each instruction set level; expert.cpp is the C ABI, picks
 // the level and shares the work out. All arrays are contiguous float32. Nothing is promised for inputs that are not
-// finite; scores may be as large as float32 holds them (+-1e4 and more), and O is right as long as |V| < 1e24.
+// finite; denormal ones may count as zero. Scores may be up to +-1e37, and O is right as long as |V| < 1e20.
 #pragma once
 
 #include <cstddef>

@@ -105,10 +105,11 @@ def _new(
     import torch
 
     for tensor, wanted in (*((tensor, shape) for tensor in tensors), (like, query or shape)):
-        if tensor.dtype != torch.float32 or not tensor.is_contiguous() or tuple(tensor.shape) != wanted:
+        usable = tensor.dtype == torch.float32 and tensor.is_contiguous() and tensor.device.type == "cpu"
+        if not usable or tuple(tensor.shape) != wanted:
             raise ValueError(
-                f"expected a contiguous float32 tensor of shape {wanted}, "
-                f"not {tensor.dtype} of shape {tuple(tensor.shape)}"
+                f"expected a contiguous float32 CPU tensor of shape {wanted}, "
+                f"not {tensor.dtype} on {tensor.device} of shape {tuple(tensor.shape)}"
             )
     return torch.empty_like(like)
 

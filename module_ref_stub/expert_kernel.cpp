@@ -20,7 +20,9 @@
 // - no maximum is taken: a shift that is not the maximum scales weights and sums alike, which floats do without loss. A
 //   tile's first block finds the true maximum (`carefulBlock`); later blocks are tried with the shift as it stands
 //   (`trustingBlock`), and their sum (or largest score) then tells whether that was right. If not, the block is done
-//   again carefully, and so are all the others of its tile: large scores cost one block, once.
+//   again carefully, and so are all the others of its tile: large scores cost one block, once. Nor are blocks tried
+//   where that maximum is large: a careful block's scores and a trusting one's round differently, by up to 1e-7 of what
+//   they are, and equal keys in both would not weigh alike.
 // - a score is multiplied by log2(e) with Q, once for a tile. That rounds once more, which shows where few, large
 //   scores decide: careful blocks (the first, masked ones, those of large scores) take the true scores, and multiply
 //   what is left after the maximum.
@@ -39,9 +41,13 @@ constexpr float kLowest = -1e38f;
 // Scores as they are, times this: what weightOf takes.
 constexpr float kToPowers = 1.44269504088896341f * kUnit;
 
-// How far above the shift a score may be: weights up to 2^32 leave sums and O (of |V| < 1e24) far from overflow. Where
+// How far above the shift a score may be: weights up to 2^33 leave sums and O (of |V| < 1e20) far from overflow. Where
 // weights saturate, a sum above it tells that one was larger.
 constexpr float kMostWeight = 0x1p32f, kMostScore = 32 * kUnit;
+
+// How large a tile's maxima may be, in scores as they are, for later blocks to be tried: those of random matrices of up
+// to 128 columns are. Weights of two blocks then differ by at most about 5e-6 where they should be equal.
+constexpr float kMostTop = 64.0f;
 
 // Accumulators of the two products for M vectors of queries: with M operands and a broadcast they fill 32 registers
 // (16 in AVX2), and there are more of them than multiply-adds in flight (8), whose latency they hide.
@@ -64,7 +70,7 @@ struct Tile {
     Vec *Q, *O, *P;
     // Whether Q is scaled so that scores come out as weightOf takes them.
     bool inPowers;
-    // By query: the score that weighs 1, minus the same in weightOf's units, and the sum of weights so far.
+    // By query: the score that weighs kWeightOfTop, minus the same in weightOf's units, and the sum of weights so far.
     Vec top[M], negatedShift[M], sum[M];
     // By query, of one block: sum of weights and, where these do not saturate, the largest score.
     Vec blockSum[M], blockTop[M];
@@ -179,6 +185,17 @@ bool allWithin(const Vec (&x)[M], float limit) {
     return within;
 }
 
+template <int M>
+bool anyBelow(const Vec (&x)[M], float limit) {
+    bool below = false;
+    for (int m = 0; m < M; m++) {
+        for (int i = 0; i < kLanes; i++) {
+            below |= x[m][i] < limit;
+        }
+    }
+    return below;
+}
+
 // Weights by the shift as it stands. False, and nothing added, where a score is too far from it.
 template <int M>
 bool trustingBlock(Tile<M> &tile, const float *K, int count, int d) {
@@ -265,8 +282,8 @@ __attribute__((noinline)) void readQueries(Vec *Q, int pitch, const Gpt149Head &
     for (int c = 0; c < head.d; c += kLanes) {
         Vec rows[kLanes];
         for (int i = 0; i < kLanes; i++) {
-            const float *row = head.Q + static_cast<std::size_t>(row0 + i) * head.d + c;
-            rows[i] = row0 + i < head.N ? load(row, head.d - c) * head.scale : Vec{};
+            const std::size_t at = static_cast<std::size_t>(row0 + i) * head.d + c;
+            rows[i] = row0 + i < head.N ? load(head.Q + at, head.d - c) * head.scale : Vec{};
         }
         transpose(rows);
         for (int i = 0; i < kLanes && c + i < head.d; i++) {
@@ -337,11 +354,11 @@ void attendTile(const Gpt149Head &head, int first, float *scratch) {
         }
         const bool trusted = trust && trustingBlock<M>(tile, K, count, d);
         if (!trusted) {
-            trusting &= !trust;
             if (tile.inPowers) {
                 useUnits<M>(tile, head, first, false);
             }
             carefulBlock<M>(tile, K, count, d, masked ? first : -1, key);
+            trusting &= !trust && allWithin<M>(tile.top, kMostTop) && !anyBelow<M>(tile.top, -kMostTop);
         }
         const int span = trusted ? count : kKeySpan;
         for (int j = 0; j < count; j += span) {

@@ -224,7 +224,7 @@ GPT149_INLINE Vec weightOf(Vec x) {
 }
 
 // While one of these lives, results too small for a normal float32 are zero: scalef would give denormal weights, and
-// the least weights of AVX2 denormal products.
+// the least weights of AVX2 denormal products. (Elsewhere there are neither.)
 class NoDenormals {
   public:
 #if defined(__AVX2__)

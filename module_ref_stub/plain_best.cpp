@@ -41,7 +41,7 @@ inline __attribute__((always_inline)) float expOf(float x) {
     power = power * r + 0.499988948f;
     power = power * r + 0.999999692f;
     power = power * r + 1.00000007f;
-    std::int32_t bits, whole;
+    std::uint32_t bits, whole;
     std::memcpy(&bits, &power, 4);
     std::memcpy(&whole, &shifted, 4);
     bits += whole << 23;

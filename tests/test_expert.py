@@ -123,6 +123,16 @@ def test_the_grader_finds_it_right(distribution: str) -> None:
     assert compare(ORACLES["attention"].expected(inputs, shape), actual).ok
 
 
+@pytest.mark.parametrize("score", [10.1, 63.0, 65.0, 1e3, 1e6, -1e6, 1e30])
+def test_equal_keys_weigh_alike_in_every_block(score: float) -> None:
+    """Blocks that took scores in different ways would round them differently: by 0.08 in all at scores of 1e8."""
+    Q, K = torch.ones(1, 1, 600, 1), torch.full((1, 1, 600, 1), score)
+    V = torch.zeros(1, 1, 600, 1)
+    V[:, :, 300:] = 1.0
+    error = (expert.attention(Q, K, V) - 0.5).abs().max().item()
+    assert error < (5e-6 if abs(score) < 64 else 1e-7)
+
+
 @settings(max_examples=15, deadline=None)
 @given(
     shape=st.tuples(st.integers(1, 2), st.integers(1, 3), st.integers(1, 230), st.integers(1, 70)),
@@ -233,6 +243,8 @@ def test_unfit_tensors_are_refused() -> None:
         expert.attention(Q[:, :0], Q[:, :0], Q[:, :0])
     with pytest.raises(ValueError, match="threads"):
         expert.attention(Q, Q, Q, threads=0)
+    with pytest.raises(ValueError, match="CPU tensor"):
+        expert.attention(Q, Q, Q.to("meta"))
     with pytest.raises(ValueError, match=r"shape \(1, 2, 1, 3\)"):
         expert.decode(Q, Q, Q)
 

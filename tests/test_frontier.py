@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+from collections.abc import Sequence
 from datetime import datetime
 from pathlib import Path
 
@@ -11,6 +12,7 @@ import pytest
 
 from grader import ladder, yardsticks
 from grader.assignment import Assignment, load
+from grader.commandline import size_options
 from grader.errors import KitError, UsageError
 from grader.frontier import main
 from grader.report import result_json
@@ -130,11 +132,15 @@ def test_the_class_report_draws_every_right_kernel(assignment: Assignment, tmp_p
 def test_a_hint_only_where_a_place_is_missing(
     assignment: Assignment, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def of(*parts: PartResult) -> str:
-        return ladder.hint(assignment, SubmissionResult("a", "0", assignment.id, {}, {}, {}, parts))
+    def of(*parts: PartResult, sizes: Sequence[str] = ()) -> str:
+        return ladder.hint(assignment, SubmissionResult("a", "0", assignment.id, {}, {}, {}, parts), sizes)
 
     timed = PartResult("part3", "Fused", "pass", 1, 1, time=timing(1.0))
-    assert "gpt149.py frontier part3" in of(timed)
+    assert "`python gpt149.py frontier part3`" in of(timed)
+    chosen = size_options({"Bc": 64, "N": 256})
+    assert "`python gpt149.py frontier part3 -N 256 -bc 64`" in of(timed, sizes=chosen), (
+        "another shape would not do"
+    )
     assert not of(dataclasses.replace(timed, frontier=ladder.stand(1.0, KNOWN)))
     assert not of(dataclasses.replace(timed, time=None))
     assert not of(dataclasses.replace(timed, id="4Dread"))
@@ -152,6 +158,23 @@ def test_all_rungs_are_measured(assignment: Assignment) -> None:
     assert known.against_reference["expert"] < 1.0
     assert 0 < known.peak_against_reference < 1.0
     assert known.cores == 1
+
+
+def round_of(nothing: float, expert: float) -> dict[str, float]:
+    """Seconds of one round's calls, at 1e11 multiply-adds and additions a second."""
+    calls = dict.fromkeys(yardsticks.RUNGS, nothing + 0.1) | {"expert": nothing + expert}
+    return calls | {"nothing": nothing, "peak": 1e11}
+
+
+def test_what_is_too_short_to_time_is_refused(assignment: Assignment) -> None:
+    part, shape = assignment.part("part4"), {**SHAPE, "N": 2000, "d": 32}
+    limit = 4.0 * 2 * 2000**2 * 32 / 1e11
+    known = yardsticks._conclude([round_of(0.001, 1.25 * limit)] * 3, part, shape, 1)
+    assert known.peak_against_reference / known.against_reference["expert"] == pytest.approx(0.8)
+    with pytest.raises(UsageError, match="N = 2000 is too small"):
+        yardsticks._conclude([round_of(10 * limit, 1.25 * limit)] * 3, part, shape, 1)
+    with pytest.raises(KitError, match="faster than multiply-adds"):
+        yardsticks._conclude([round_of(0.001, 0.9 * limit)] * 3, part, shape, 1)
 
 
 def test_a_part_without_a_frontier_is_refused() -> None:
