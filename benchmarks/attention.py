@@ -1,10 +1,11 @@
 """How fast attention is here: the expert kernel, the plain best C++, PyTorch's own, softmax(QK^T)V, and the FMA peak.
 
-The kit's kernels have one process and PyTorch's another, with OpenMP threads of their own, pinned to the same cores and
-stopped (SIGSTOP) while the other one works. A round asks each kind once, in an order that is reversed every other time; a ratio is taken within
-a round, and what is printed are the medians over rounds with their quartiles. Percentages are of the multiply-adds
-that the same cores did in the same round (one block of assembly, `expert_peak.h`), 4 B H N^2 d operations a call;
-exponentials do not count as work. Levels: `avx2` holds PyTorch to AVX2 by its own switches.
+The kit's kernels have one process and PyTorch's another, with OpenMP threads of their own, pinned to the same cores
+and stopped (SIGSTOP) while the other one works. A round asks each kind once, in an order that is reversed every other
+time; a ratio is taken within a round, and what is printed are the medians over rounds with their quartiles.
+Percentages are of the multiply-adds that the same cores did in the same round (one block of assembly,
+`expert_peak.h`), 4 B H N^2 d operations a call; exponentials do not count as work. Levels: `avx2` holds PyTorch to
+AVX2 by its own switches.
 """
 
 from __future__ import annotations

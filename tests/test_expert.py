@@ -210,7 +210,7 @@ def test_threads_do_not_change_a_bit() -> None:
         assert torch.equal(call(1), call(5))
 
 
-def test_the_future_is_not_seen_even_where_it_is_not_a_number() -> None:
+def test_the_future_is_not_seen_however_large_it_is() -> None:
     Q, K, V = random_inputs((1, 1, 150, 8), seed=9)
     before = expert.attention(Q, K, V, causal=True, threads=1)
     K[:, :, 140:], V[:, :, 140:] = 1e3, 1e30
