@@ -149,10 +149,19 @@ def test_a_hint_only_where_a_place_is_missing(
     assert not of(timed), "a handout without the expert library cannot measure"
 
 
+def measured(assignment: Assignment, shape: dict[str, int], attempts: int = 6) -> Yardsticks:
+    """As a user would: a machine that is busy with other tests may say that it is, and is asked again."""
+    try:
+        with Zygote() as zygote:
+            return yardsticks.measure(assignment, assignment.part("part4"), shape, zygote, rounds=3)
+    except KitError as error:
+        if attempts == 1 or "too busy" not in str(error):
+            raise
+    return measured(assignment, shape, attempts - 1)
+
+
 def test_all_rungs_are_measured(assignment: Assignment) -> None:
-    part = assignment.part("part4")
-    with Zygote() as zygote:
-        known = yardsticks.measure(assignment, part, {**SHAPE, "N": 200}, zygote, rounds=1)
+    known = measured(assignment, {**SHAPE, "N": 600, "d": 32})
     assert set(known.against_reference) == set(yardsticks.RUNGS)
     assert known.against_reference["reference"] == 1.0
     assert known.against_reference["expert"] < 1.0
