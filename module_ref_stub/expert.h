@@ -2,7 +2,8 @@
 //
 // expert_kernel.cpp and plain_best.cpp define one table for each instruction set level; expert.cpp is the C ABI, picks
 // the level and shares the work out. All arrays are contiguous float32. Nothing is promised for inputs that are not
-// finite; denormal ones may count as zero. Scores may be up to +-1e37, and O is right as long as |V| < 1e20.
+// finite; denormal ones may count as zero. Scores may be up to +-1e37, and O is right as long as |V| < 1e24
+// (plain_best.cpp, which leaves keys without hope a weight of 1e-30: 1e20).
 #pragma once
 
 #include <cstddef>

@@ -41,7 +41,7 @@ constexpr float kLowest = -1e38f;
 // Scores as they are, times this: what weightOf takes.
 constexpr float kToPowers = 1.44269504088896341f * kUnit;
 
-// How far above the shift a score may be: weights up to 2^33 leave sums and O (of |V| < 1e20) far from overflow. Where
+// How far above the shift a score may be: weights up to 2^33 leave sums and O (of |V| < 1e24) far from overflow. Where
 // weights saturate, a sum above it tells that one was larger.
 constexpr float kMostWeight = 0x1p32f, kMostScore = 32 * kUnit;
 
@@ -185,15 +185,14 @@ bool allWithin(const Vec (&x)[M], float limit) {
     return within;
 }
 
+// Whether scores of this size may be taken in powers of two (kMostTop).
 template <int M>
-bool anyBelow(const Vec (&x)[M], float limit) {
-    bool below = false;
+bool allModerate(const Vec (&top)[M]) {
+    Vec size[M];
     for (int m = 0; m < M; m++) {
-        for (int i = 0; i < kLanes; i++) {
-            below |= x[m][i] < limit;
-        }
+        size[m] = larger(top[m], -top[m]);
     }
-    return below;
+    return allWithin<M>(size, kMostTop);
 }
 
 // Weights by the shift as it stands. False, and nothing added, where a score is too far from it.
@@ -358,7 +357,7 @@ void attendTile(const Gpt149Head &head, int first, float *scratch) {
                 useUnits<M>(tile, head, first, false);
             }
             carefulBlock<M>(tile, K, count, d, masked ? first : -1, key);
-            trusting &= !trust && allWithin<M>(tile.top, kMostTop) && !anyBelow<M>(tile.top, -kMostTop);
+            trusting = trusting && !trust && allModerate<M>(tile.top);
         }
         const int span = trusted ? count : kKeySpan;
         for (int j = 0; j < count; j += span) {
