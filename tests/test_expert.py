@@ -125,7 +125,7 @@ def test_the_grader_finds_it_right(distribution: str) -> None:
 
 @pytest.mark.parametrize("score", [10.1, 63.0, 65.0, 1e3, 1e6, -1e6, 1e30])
 def test_equal_keys_weigh_alike_in_every_block(score: float) -> None:
-    """Blocks that took scores in different ways would round them differently: which put an output 0.08 off at scores of 1e8."""
+    """Blocks that took scores in different ways would round them differently: 0.08 off at scores of 1e8."""
     Q, K = torch.ones(1, 1, 600, 1), torch.full((1, 1, 600, 1), score)
     V = torch.zeros(1, 1, 600, 1)
     V[:, :, 300:] = 1.0
