@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 WORDS = {
     "naive": "naive",
     "reference": "reference",
+    "rows": "fused, V row by row",
     "plain": "plain best C++",
     "pytorch": "PyTorch",
     "expert": "expert",

@@ -116,6 +116,7 @@ class Standing:
 
     naive: float
     reference: float
+    rows: float
     plain: float
     pytorch: float
     expert: float

@@ -53,6 +53,11 @@ GPT149_EXPORT void gpt149_ref_fused(const float *Q, const float *K, const float 
     kernels().fused(Q, K, V, temp, B, H, N, d, O);
 }
 
+GPT149_EXPORT void gpt149_ref_fused_rows(const float *Q, const float *K, const float *V, float *temp, int B, int H,
+                                         int N, int d, float *O) {
+    kernels().fusedRows(Q, K, V, temp, B, H, N, d, O);
+}
+
 GPT149_EXPORT void gpt149_ref_flash(const float *Q, const float *K, const float *V, float *Qi, float *Kj, float *Vj,
                                     float *Sij, float *Pij, float *PV, float *Oi, float *L, float *Li, float *Lij,
                                     float *Lnew, int Bc, int Br, int B, int H, int N, int d, float *O) {

@@ -74,11 +74,12 @@ void write4d(float *tensor, const int &x, const int &y, const int &z, const int 
 // not either, and graded inputs keep |S| within what a float's exp can hold.
 void softmaxRows(float *S, int N) {
     for (int i = 0; i < N; i++) {
+        for (int j = 0; j < N; j++) {
+            write2d(S, i, j, N, std::exp(read2d(S, i, j, N)));
+        }
         float rowSum = 0.0f;
         for (int j = 0; j < N; j++) {
-            float weight = std::exp(read2d(S, i, j, N));
-            write2d(S, i, j, N, weight);
-            rowSum += weight;
+            rowSum += read2d(S, i, j, N);
         }
         for (int j = 0; j < N; j++) {
             write2d(S, i, j, N, read2d(S, i, j, N) / rowSum);
@@ -179,8 +180,65 @@ void blocked(const float *Q, const float *K, const float *V, float *QK_t, int B,
     std::memcpy(O, o.get(), shape.all() * sizeof(float));
 }
 
-// Part 3: every row by itself, with one row of weights for each thread as the only workspace.
+// What torch takes to make the view in part 3's loop (see `fused`), as so many dependent additions: there is no torch
+// here to make it. index, flatten and contiguous took the time of 1000 to 3000 of them (2.5 to 9 us) in that loop.
+constexpr int kViewSteps = 1800;
+
+float viewOfRow(float first) {
+    volatile float step = 1e-9f;
+    const float by = step;
+    for (int k = 0; k < kViewSteps; k++) {
+        first = first * (1.0f - by) + by;
+    }
+    return first;
+}
+
+// Part 3: every row by itself, with one row of weights for each thread as the only workspace. As in the published
+// starter, whose part 3 takes `temp.index({Slice(omp_get_thread_num(), None)})` inside the loop and formats it: the
+// thread's row of `temp` and all behind it are copied anew for each row of O.
 void fused(const float *Q, const float *K, const float *V, float *temp, int B, int H, int N, int d, float *O) {
+    const Shape shape{B, H, N, d};
+    const int threads = omp_get_max_threads();
+    Staged o(shape.all()), q(Q, shape.all()), k(K, shape.all()), v(V, shape.all());
+#pragma omp parallel for collapse(3)
+    for (int b = 0; b < B; b++) {
+        for (int h = 0; h < H; h++) {
+            for (int i = 0; i < N; i++) {
+                const std::size_t thread = static_cast<std::size_t>(omp_get_thread_num());
+                Staged row(temp + thread * N, (threads - thread) * N);
+                float *weights = row.get();
+                weights[0] = viewOfRow(weights[0]);
+                for (int j = 0; j < N; j++) {
+                    float score = 0.0f;
+                    for (int c = 0; c < d; c++) {
+                        score += read4d(q.get(), b, h, i, c, H, N, d) * read4d(k.get(), b, h, j, c, H, N, d);
+                    }
+                    weights[j] = score;
+                }
+                float rowSum = 0.0f;
+                for (int j = 0; j < N; j++) {
+                    weights[j] = std::exp(weights[j]);
+                    rowSum += weights[j];
+                }
+                for (int j = 0; j < N; j++) {
+                    weights[j] /= rowSum;
+                }
+                // One dot product per column, which strides over V: row by row of V (fusedRows) takes half the time.
+                for (int c = 0; c < d; c++) {
+                    float value = 0.0f;
+                    for (int j = 0; j < N; j++) {
+                        value += weights[j] * read4d(v.get(), b, h, j, c, H, N, d);
+                    }
+                    write4d(o.get(), b, h, i, c, H, N, d, value);
+                }
+            }
+        }
+    }
+    std::memcpy(O, o.get(), shape.all() * sizeof(float));
+}
+
+// Part 3 with its last loops exchanged, so that V is read row by row: a rung of the ladder, no reference.
+void fusedRows(const float *Q, const float *K, const float *V, float *temp, int B, int H, int N, int d, float *O) {
     const Shape shape{B, H, N, d};
     const std::size_t threads = static_cast<std::size_t>(omp_get_max_threads());
     Staged o(shape.all()), q(Q, shape.all()), k(K, shape.all()), v(V, shape.all()), rows(temp, threads * N);
@@ -202,7 +260,6 @@ void fused(const float *Q, const float *K, const float *V, float *temp, int B, i
                     write2d(rows.get(), row, j, N, weight);
                     rowSum += weight;
                 }
-                // Row by row of V, not column by column: half the time of the whole part.
                 for (int j = 0; j < N; j++) {
                     float weight = read2d(rows.get(), row, j, N) / rowSum;
                     for (int c = 0; c < d; c++) {
@@ -309,4 +366,4 @@ void flash(const float *Q, const float *K, const float *V, float *Qi, float *Kj,
 
 }  // namespace
 
-const Gpt149Kernels GPT149_KERNELS{naive, blocked, fused, flash};
+const Gpt149Kernels GPT149_KERNELS{naive, blocked, fused, fusedRows, flash};

@@ -20,6 +20,8 @@ struct Gpt149Kernels {
                     float *O);
     void (*fused)(const float *Q, const float *K, const float *V, float *temp, int B, int H, int N, int d,
                   float *O);
+    void (*fusedRows)(const float *Q, const float *K, const float *V, float *temp, int B, int H, int N, int d,
+                      float *O);
     void (*flash)(const float *Q, const float *K, const float *V, float *Qi, float *Kj, float *Vj, float *Sij,
                   float *Pij, float *PV, float *Oi, float *L, float *Li, float *Lij, float *Lnew, int Bc, int Br,
                   int B, int H, int N, int d, float *O);
