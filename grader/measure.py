@@ -2,11 +2,15 @@
 
 Theory of operation. A round is four calls, A B B A or B A A B in turn (A the reference, B the student), so
 that a drift of the machine falls on both sides alike. Its ratio is the geometric mean of the two student
-times over that of the two reference times. The statistic is the median of the round ratios and its 98 %
-order-statistic interval: the number of rounds below the true median is binomial(n, 1/2) whatever the noise
-looks like, so the interval is exact and assumes only that rounds are independent. FAIL needs the lower
-bound above the allowance, PASS the upper bound below it; what is neither after the last round passes with
-the flag "undecided".
+times over that of the two reference times. Each round has two processes of its own, one for each side: what
+favours one process for its whole life (the cores that its threads were put on, the pages that it got) is then
+noise between rounds, which the interval covers, and not a bias that all rounds share; "slow" needs many
+processes that agree.
+
+The statistic is the median of the round ratios and its 98 % order-statistic interval: the number of rounds below
+the true median is binomial(n, 1/2) whatever the noise looks like, so the interval is exact and assumes only that
+rounds are independent. FAIL needs the lower bound above the allowance, PASS the upper bound below it; what is
+neither after the last round passes with the flag "undecided".
 
 Looking at the interval after every round and stopping at the first favourable one would inflate the error:
 a student exactly at the allowance would fail 1.95 % of the time over 8..24 rounds, and not at most 1 %. We
@@ -31,8 +35,7 @@ Fitness. The two reference calls of every round are the same program on the same
 0.95..1.05 *and* their 98 % interval excludes 1: the first condition ignores a bias too small to matter, the
 second ignores one or a few noisy rounds, and a bias that every round shares is seen however quiet it is.
 Noise without bias does not make a machine unfit; it widens the interval of the verdict, which then is
-"undecided". What this check cannot see is a bias between two *processes* (memory layout, say), because both
-its calls run in one.
+"undecided".
 
 Clocks. A serial part is decided by CPU time, which leaves out the waiting for a busy neighbour; wall time
 is a wide ceiling that catches a kernel which sleeps or works where its CPU clock does not look, and it
@@ -43,6 +46,7 @@ wall time, with CPU time recorded.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from functools import cache
 from itertools import count
@@ -365,24 +369,24 @@ def sequential(source: Iterable[Round], policy: TimePolicy) -> Timing:
 # --- sampling: the only part that runs anything
 
 
-def play(reference: Callable[[], Sample], student: Callable[[], Sample]) -> Iterator[Round]:
-    """Rounds without end: A B B A, B A A B, A B B A, ..."""
+Pairs = Callable[[], AbstractContextManager[tuple[Callable[[], Sample], Callable[[], Sample]]]]
+"""Enters a round's own pair of processes, warmed up; gives what makes one call of the reference and of the student."""
+
+
+def play(pairs: Pairs) -> Iterator[Round]:
+    """Rounds without end, each with a pair of its own: A B B A, B A A B, A B B A, ..."""
     for i in count():
-        if i % 2 == 0:
-            a1, b1, b2, a2 = reference(), student(), student(), reference()
-        else:
-            b1, a1, a2, b2 = student(), reference(), reference(), student()
+        with pairs() as (reference, student):
+            if i % 2 == 0:
+                a1, b1, b2, a2 = reference(), student(), student(), reference()
+            else:
+                b1, a1, a2, b2 = student(), reference(), reference(), student()
         yield Round((a1, a2), (b1, b2))
 
 
-def compare(
-    reference: Callable[[], Sample], student: Callable[[], Sample], policy: TimePolicy, warmup: int = 1
-) -> Timing:
-    """Time `student` against `reference`, both called as often as it takes, after `warmup` calls of each.
+def compare(pairs: Pairs, policy: TimePolicy) -> Timing:
+    """Time a student against the reference in as many rounds as it takes.
 
     What a call raises (a crash, a timeout) ends the measurement and is the caller's to judge.
     """
-    for _ in range(warmup):
-        reference()
-        student()
-    return sequential(play(reference, student), policy)
+    return sequential(play(pairs), policy)

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import secrets
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from grader import binding, faults, looks, machine
+from grader import binding, faults, looks, machine, placement
 from grader.assignment import TimeRule
 from grader.errors import KitError
 from grader.marking import Marker
@@ -16,12 +17,17 @@ from grader.results import Diagnosis, Timing
 from grader.seeds import derive
 from grader.session import Session
 
+if TYPE_CHECKING:
+    from grader.measure import Sample
+
+FULL_WARM_UP_S = 0.05
+"""A reference whose calls take longer than this is warmed up by a small call, and the student's kernel beside it."""
 SAMPLED_ROWS, SAMPLED_REFERENCE_ROWS = 24, 4
 """Rows of each timed output that are compared with the oracle: drawn after the kernel has answered."""
 
 
 def measured(marker: Marker, student: Callable[..., Session], *, attempt: int) -> Timing:
-    """Paired rounds on fresh inputs, in a fresh pair of runners with a timed call's threads and cores.
+    """Paired rounds on fresh inputs, each in a fresh pair of runners with a timed call's threads and cores.
 
     `student(threads=, cpus=)` starts a runner of the student's; each `attempt` (1, 2) draws other inputs. Raises Faulty
     when the student's kernel breaks or answers wrongly, KitError when the reference does.
@@ -41,25 +47,51 @@ def measured(marker: Marker, student: Callable[..., Session], *, attempt: int) -
     draw = TimedInputs(
         marker, derive(secrets.randbits(60) if seed is None else seed, marker.part.id, attempt)
     )
-    threads, cpus = rule.threads or marker.shape["threads"], machine.timing_cpus(rule.threads)
-    with (
-        marker.bench.reference(threads=threads, cpus=cpus) as theirs,
-        student(threads=threads, cpus=cpus) as mine,
-    ):
-        _warm_up(marker, theirs, mine)
-        return measure.compare(
-            partial(draw.sample, theirs, is_reference=True),
-            partial(draw.sample, mine, is_reference=False),
-            policy,
-            warmup=0,
+    return measure.compare(Pairs(marker, student, draw, rule), policy)
+
+
+class Pairs:
+    """Makes a round's pair of runners: forked for it, warmed up alike, ended after it."""
+
+    def __init__(
+        self, marker: Marker, student: Callable[..., Session], draw: TimedInputs, rule: TimeRule
+    ) -> None:
+        self.marker, self.student, self.draw, self.rule = marker, student, draw, rule
+        self.longest_s = 0.0
+        """Wall seconds of the reference's slowest call at the run's own sizes so far."""
+
+    @contextmanager
+    def __call__(self) -> Iterator[tuple[Callable[[], Sample], Callable[[], Sample]]]:
+        marker, by_wall = self.marker, self.rule.clock == "wall"
+        threads = self.rule.threads or marker.shape["threads"]
+        cpus = machine.timing_cpus(self.rule.threads)
+        with (
+            marker.bench.reference(threads=threads, cpus=cpus) as theirs,
+            self.student(threads=threads, cpus=cpus) as mine,
+        ):
+            if by_wall or self.longest_s < FULL_WARM_UP_S:
+                # Threads, memory and code: in a short call they are a good part of its time.
+                sample = placement.warm_up(theirs, partial(self.reference_call, theirs), pin=by_wall)
+                self.longest_s = max(self.longest_s, sample.wall_s)
+                placement.warm_up(mine, partial(self.student_call, mine), pin=by_wall)
+            else:
+                self.small_calls(theirs, mine)
+            yield partial(self.reference_call, theirs), partial(self.student_call, mine)
+
+    def reference_call(self, session: Session) -> Sample:
+        return self.draw.sample(session, is_reference=True)
+
+    def student_call(self, session: Session) -> Sample:
+        return self.draw.sample(session, is_reference=False)
+
+    def small_calls(self, theirs: Session, mine: Session) -> None:
+        """A call of each at the smallest sizes: the code pages are touched."""
+        marker = self.marker
+        shape, inputs = marker.inputs_of(looks.smallest(marker.part))
+        marker.refuse_failed_reference(
+            theirs.call(binding.request(marker.part, shape, inputs, reference=True))
         )
-
-
-def _warm_up(marker: Marker, theirs: Session, mine: Session) -> None:
-    """A small call of each: its threads start, and its code pages are touched."""
-    shape, inputs = marker.inputs_of(looks.smallest(marker.part))
-    marker.refuse_failed_reference(theirs.call(binding.request(marker.part, shape, inputs, reference=True)))
-    marker.refuse_broken(mine.call(binding.request(marker.part, shape, inputs)), mine, "warm-up")
+        marker.refuse_broken(mine.call(binding.request(marker.part, shape, inputs)), mine, "warm-up")
 
 
 def settled(time: Timing, rule: TimeRule) -> Timing:
@@ -78,7 +110,7 @@ class TimedInputs:
         self.marker, self.seed = marker, seed
         self.calls = 0
 
-    def sample(self, session: Session, *, is_reference: bool) -> Any:
+    def sample(self, session: Session, *, is_reference: bool) -> Sample:
         """One timed call of either side. Raises Faulty when the student's output is wrong or missing."""
         from grader.cases import make_inputs
         from grader.measure import Sample

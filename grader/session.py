@@ -128,6 +128,15 @@ class Session:
         self.close()
 
     @property
+    def pid(self) -> int:
+        """The runner's process."""
+        return self._pid
+
+    def cpu_clock_s(self) -> float | None:
+        """CPU seconds of the runner so far; None where the system does not tell."""
+        return cpu_clock_s(self._pid)
+
+    @property
     def printed(self) -> str:
         """What the object wrote to stdout and stderr so far: the first 64 KiB, control characters made visible."""
         return harmless(self._captured.decode(errors="replace"))
@@ -267,8 +276,8 @@ class Session:
         cpu_ended = cpu_clock_s(self._pid)
         if self._freezes:
             self._freeze()
-            self._refuse_excess()
             self._watch.stopped()
+            self._refuse_excess()
         elif started > self._scratch_seen_s + SCRATCH_LOOK_S:
             self._scratch_seen_s = started
             self._refuse_excess()

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import nullcontext
 from math import exp
 
 from grader.measure import (
+    Pairs,
     Round,
     Sample,
     TimePolicy,
@@ -23,6 +25,11 @@ def steady(ms: float, wall_per_cpu: float = 1.0) -> Sample:
 def rounds_of(ratios: Sequence[float], ms: float = 100.0) -> list[Round]:
     """Noiseless reference calls, and student calls that give just these round ratios."""
     return [Round((steady(ms), steady(ms)), (steady(ms * r), steady(ms * r))) for r in ratios]
+
+
+def one_pair(reference: Callable[[], Sample], student: Callable[[], Sample]) -> Pairs:
+    """The same two callables for every round."""
+    return lambda: nullcontext((reference, student))
 
 
 def noisy_rounds(

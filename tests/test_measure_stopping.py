@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import itertools
 import random
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 from math import exp
 
@@ -33,16 +35,52 @@ class Kernel:
         return steady(self.ms)
 
 
-def played(ratio: float, policy: TimePolicy, ms: float = 100.0, warmup: int = 1):
+def played(ratio: float, policy: TimePolicy, ms: float = 100.0):
+    """The timing, and the order of calls: "A" and "B", with the pair of each round in brackets."""
     log: list[str] = []
-    timing = compare(Kernel("A", ms, log), Kernel("B", ratio * ms, log), policy, warmup)
-    return timing, "".join(log)
+
+    @contextmanager
+    def pair() -> Iterator[tuple[Kernel, Kernel]]:
+        log.append("(")
+        yield Kernel("A", ms, log), Kernel("B", ratio * ms, log)
+        log.append(")")
+
+    return compare(pair, policy), "".join(log)
 
 
-def test_calls_alternate_after_the_warmup() -> None:
-    timing, calls = played(1.5, CPU, warmup=2)
-    assert calls == "ABAB" + "ABBABAAB" * 4
+def test_calls_alternate_and_each_round_has_its_own_pair() -> None:
+    timing, calls = played(1.5, CPU)
+    assert calls == "(ABBA)(BAAB)" * 4
     assert (timing.rounds, timing.verdict) == (8, "slow")
+
+
+def test_a_pair_that_is_slow_for_its_life_fails_nobody() -> None:
+    rng = random.Random(5)
+    stuck = [10.0 if rng.random() < 0.2 else 1.0 for _ in range(24)]
+    timing = sequential(rounds_of(stuck), CPU)
+    assert (timing.verdict, timing.ratio) == ("pass", 1.0)
+
+
+def test_a_pair_is_ended_when_a_call_raises() -> None:
+    ended = []
+
+    @contextmanager
+    def pair() -> Iterator[tuple[Kernel, Kernel]]:
+        try:
+            yield Kernel("A", 1.0, []), Kernel("B", 1.0, [])
+        finally:
+            ended.append(True)
+
+    def broken() -> Iterator[tuple[Kernel, Callable[[], Sample]]]:
+        with pair() as (reference, _):
+            yield reference, crash
+
+    def crash() -> Sample:
+        raise RuntimeError("the runner died")
+
+    with pytest.raises(RuntimeError, match="the runner died"):
+        compare(contextmanager(broken), CPU)
+    assert ended == [True]
 
 
 def test_three_rounds_within_the_allowance_are_an_early_pass() -> None:
@@ -87,7 +125,7 @@ def test_an_early_end_is_never_a_fail_within_budget() -> None:
 def test_an_undecided_student_gets_every_round() -> None:
     timing, calls = played(1.1, replace(CPU, budget_s=None))
     assert (timing.rounds, timing.flags) == (24, ("undecided",))
-    assert len(calls) == 2 + 4 * 24
+    assert len(calls) == (4 + 2) * 24
 
 
 def test_what_is_not_graded_is_measured_in_three_rounds() -> None:
@@ -123,14 +161,6 @@ def test_an_alternating_kernel_cannot_hide_behind_the_budget() -> None:
     rounds = rounds_of(ratios)
     policy = replace(CPU, budget_s=1.0)
     assert not any(enough(rounds[:n], policy) for n in range(1, 8))
-
-
-def test_what_a_call_raises_is_the_callers() -> None:
-    def crash() -> Sample:
-        raise RuntimeError("the runner died")
-
-    with pytest.raises(RuntimeError, match="the runner died"):
-        compare(Kernel("A", 1.0, []), crash, CPU)
 
 
 def test_a_source_that_ends_gives_no_verdict() -> None:

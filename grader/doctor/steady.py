@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import ExitStack, contextmanager
 from functools import partial
 from pathlib import Path
-from typing import Any
 
+from grader import machine, measure, placement
+from grader.assignment import Assignment, Part, load
 from grader.doctor.host import Finding
 from grader.errors import KitError
 from grader.results import Timing
+from grader.session import Session
+from grader.zygote import Zygote
 
 SIZE = 512
 """Rows: a call takes tens of milliseconds, as in a graded run, and the whole check a few seconds."""
@@ -19,9 +24,6 @@ APART = 0.05
 
 def findings(config: Path) -> list[Finding]:
     """One for each clock that a part of the assignment is timed by."""
-    from grader.assignment import load
-    from grader.zygote import Zygote
-
     assignment = load(config)
     found = []
     try:
@@ -59,30 +61,45 @@ def judged(timing: Timing, clock: str, title: str) -> Finding:
     return Finding("ok", told)
 
 
-def _against_itself(zygote: Any, assignment: Any, part: Any) -> Timing:
-    from grader import binding, machine, measure
+def _against_itself(zygote: Zygote, assignment: Assignment, part: Part) -> Timing:
+    rule = part.time
+    assert rule is not None
+    shape = {**assignment.defaults, "N": min(SIZE, assignment.defaults["N"])}
+    policy = measure.TimePolicy(
+        clock=rule.clock, allowance_ratio=rule.allowance_ratio, allowance_ms=0, budget_s=BUDGET_S
+    )
+    return measure.compare(reference_twice(zygote, part, shape), policy)
+
+
+def reference_twice(zygote: Zygote, part: Part, shape: Mapping[str, int]) -> measure.Pairs:
+    """Pairs of runners that both hold a part's reference, with the threads, cores and placement of a graded timing.
+
+    A call of theirs raises KitError when the reference fails.
+    """
+    from grader import binding
     from grader.cases import make_inputs
     from module_ref_stub import library_path
 
     rule = part.time
-    threads = rule.threads or assignment.defaults["threads"]
-    shape = {**assignment.defaults, "N": min(SIZE, assignment.defaults["N"])}
-    cpus = machine.timing_cpus(rule.threads)
-    inputs = make_inputs("random", shape, 1)
-    request = binding.request(part, shape, inputs, reference=True)
+    assert rule is not None
+    threads, cpus = rule.threads or shape["threads"], machine.timing_cpus(rule.threads)
+    request = binding.request(part, shape, make_inputs("random", shape, 1), reference=True)
 
-    def sample(session: Any) -> measure.Sample:
+    def sample(session: Session) -> measure.Sample:
         call = session.call(request)
         if call.status != "ok":
             raise KitError(f"{part.reference}: {call.status} {call.signal_name}{call.message}")
         return measure.Sample(call.wall_s, call.cpu_s)
 
-    policy = measure.TimePolicy(
-        clock=rule.clock, allowance_ratio=rule.allowance_ratio, allowance_ms=0, budget_s=BUDGET_S
-    )
-    sides = [zygote.spawn("raw", library_path(), threads=threads, cpus=cpus) for _ in range(2)]
-    try:
-        return measure.compare(*(partial(sample, side) for side in sides), policy, 1)
-    finally:
-        for side in sides:
-            side.close()
+    @contextmanager
+    def pair() -> Iterator[tuple[Callable[[], measure.Sample], Callable[[], measure.Sample]]]:
+        with ExitStack() as stack:
+            sides = [
+                stack.enter_context(zygote.spawn("raw", library_path(), threads=threads, cpus=cpus))
+                for _ in range(2)
+            ]
+            for side in sides:
+                placement.warm_up(side, partial(sample, side), pin=rule.clock == "wall")
+            yield partial(sample, sides[0]), partial(sample, sides[1])
+
+    return pair

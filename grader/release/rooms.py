@@ -24,7 +24,7 @@ ROOMS: dict[str, tuple[str, ...]] = {
     "sandbox": ("sandbox",),
     "build": ("build", "lightpath", "objectcache", "diagnostics", "hints", "sanitize"),
     "runner": ("runner", "nursery"),
-    "session": ("session", "zygote", "frames", "watch"),
+    "session": ("session", "zygote", "frames", "watch", "placement"),
     "reference": ("module_ref_stub",),
     "cases": ("cases", "oracle", "questions", "binding"),
     "diagnose": (
