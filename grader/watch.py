@@ -53,13 +53,14 @@ class Watch:
         self.evidence = Evidence()
 
     def stopped(self) -> None:
-        """The runner has been told to stop. Its threads may still spin at the end of a parallel region until the last
-        of them has heard of it, which a slow system takes milliseconds for: that is no work in secret."""
+        """The runner has just been told to stop. What it uses from here on counts as used while it was stopped, also
+        until its last thread has heard of it: one in a long system call works on, and that may be on purpose. Threads
+        that spin at the end of a parallel region, or wait for a core, need some microseconds to hear of it."""
+        cpu_s = self._cpu_clock_s(self._pid)
+        self._stopped_at = None if cpu_s is None else (cpu_s, time.monotonic())
         self._stops += 1
         if not _stands_still(self._pid):
             self._restless += 1
-        cpu_s = self._cpu_clock_s(self._pid)
-        self._stopped_at = None if cpu_s is None else (cpu_s, time.monotonic())
 
     def shares_work(self) -> bool:
         """Whether threads besides the first have done a good part of the runner's work so far: torch keeps idle ones in

@@ -332,6 +332,22 @@ CLOCKS = [
         open_end=End(("rejected",), ("works_while_stopped",)),
     ),
     Threat(
+        "E6",
+        "at work in a system call that no stop interrupts",
+        End(("rejected",), ("works_while_stopped",)),
+        HONEST
+        + """
+        static std::thread *hidden = new std::thread([] {
+            const int how = MAP_PRIVATE | MAP_ANONYMOUS | MAP_POPULATE;
+            for (const size_t size = 96 << 20;;) {
+                void *pages = mmap(nullptr, size, PROT_READ | PROT_WRITE, how, -1, 0);
+                if (pages != MAP_FAILED) munmap(pages, size);
+            }
+        });
+        (void) hidden;
+        """,
+    ),
+    Threat(
         "B3",
         "a thread started by an initialiser does the work",
         SLOW,
