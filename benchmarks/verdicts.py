@@ -1,8 +1,8 @@
 """How often the verdict on time is right: our rule and the published one on the same recorded calls.
 
-Recording. One runner holds the reference, another the student, as in the graded measurement (fresh inputs,
-pinned, stopped between calls, calls in A B B A rounds). The student is first the very same object, then one
-that does a given share of additional work of the same kind; on a quiet machine and beside one and two
+Recording. One runner holds the reference, another the student, as in the graded measurement (fresh inputs, fresh
+runners for each round, pinned, stopped between calls, calls in A B B A rounds). The student is first the very same
+object, then one that does a given share of additional work of the same kind; on a quiet machine and beside one and two
 processes that keep a core busy. Whatever else runs on the machine meanwhile is part of the record.
 
 Resampling. A verdict is drawn by playing the recorded rounds to the sequential rule of grader.measure in
@@ -38,10 +38,10 @@ from trials import ROOT, table
 
 sys.path.insert(0, str(ROOT))
 
-from grader import binding, machine
+from grader import binding, machine, placement
 from grader.assignment import Part, load
 from grader.build import build
-from grader.measure import Round, Sample, TimePolicy, judge, play, sequential
+from grader.measure import Pairs, Round, Sample, TimePolicy, judge, play, sequential
 from grader.results import Timing
 from grader.session import Session
 from grader.zygote import Zygote
@@ -142,10 +142,22 @@ def caller(session: Session, part: Part, shape: dict[str, int]) -> Callable[[], 
     return call
 
 
-def record(reference: Callable[[], Sample], student: Callable[[], Sample], rounds: int) -> tuple[Round, ...]:
-    """That many rounds after one warm-up call of each side."""
-    reference(), student()
-    return tuple(islice(play(reference, student), rounds))
+def pairs(zygote: Zygote, paths: tuple[Path, Path], part: Part, shape: dict[str, int]) -> Pairs:
+    """Runners of two objects for each round, as a graded measurement has them."""
+    rule = part.time
+    threads, cpus = rule.threads or shape["threads"], machine.timing_cpus(rule.threads)
+
+    @contextlib.contextmanager
+    def pair() -> Iterator[tuple[Callable[[], Sample], Callable[[], Sample]]]:
+        with contextlib.ExitStack() as stack:
+            sides = []
+            for path in paths:
+                session = stack.enter_context(zygote.spawn("student", path, threads=threads, cpus=cpus))
+                sides.append(caller(session, part, shape))
+                placement.warm_up(session, sides[-1], pin=rule.clock == "wall")
+            yield sides[0], sides[1]
+
+    return pair
 
 
 def record_all(args: argparse.Namespace) -> list[Recording]:
@@ -159,19 +171,11 @@ def record_all(args: argparse.Namespace) -> list[Recording]:
             changed.parent.mkdir()
             changed.write_text(slower_source(args.module.read_text(), part.function, args.slowdown))
             objects = {"identical": built(args.module), f"x{args.slowdown:g}": built(changed)}
-            threads = part.time.threads or shape["threads"]
-            cpus = machine.timing_cpus(part.time.threads)
             for neighbours in map(int, args.neighbours.split(",")):
                 for kernel, path in objects.items():
-                    with (
-                        busy_neighbours(neighbours),
-                        zygote.spawn(
-                            "student", objects["identical"], threads=threads, cpus=cpus
-                        ) as reference,
-                        zygote.spawn("student", path, threads=threads, cpus=cpus) as student,
-                    ):
-                        sides = (caller(side, part, shape) for side in (reference, student))
-                        rounds = record(*sides, args.rounds)
+                    paths = (objects["identical"], path)
+                    with busy_neighbours(neighbours):
+                        rounds = tuple(islice(play(pairs(zygote, paths, part, shape)), args.rounds))
                     found.append(Recording(part.id, kernel, neighbours, rounds))
                     print(f"recorded {part.id}, {kernel}, {neighbours} busy", file=sys.stderr)
     return found

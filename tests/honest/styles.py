@@ -1,0 +1,485 @@
+"""Honest kernels in the style of the published starter, as a table: one row is one person's way of writing all parts.
+
+A style is a choice for each question that such files answer differently; `source` renders the whole `module.cpp`. The
+texts are ours; only what they do is as published: tensors copied into vectors by `formatTensor`, one dot product per
+score, and, in part 3, a row of `temp` taken by `index` for each row of the output.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+
+@dataclass(frozen=True)
+class Style:
+    """One way of writing the parts.
+
+    `accessors`: integers by reference (as published), by value, or an offset function. `exp`: the name called.
+    `maximum`: subtracted from each row of scores before exp. `division`: of each weight, or of the output.
+    `product`: O = P V as one dot product per output column, or adding V row by row. `collapse`: loops that OpenMP
+    shares out. `row`: part 3's row of weights: `temp.index` for each row of the output (as published), rows of one
+    copied vector, or a vector declared inside the loop. `tiles`: the order of part 2's loops over tiles (`ijk` sums the
+    products of a tile before the next output tile, `kij` sweeps all output tiles for each tile of the summed index),
+    with `side` elements. `blocked_values`: whether the product with V is tiled as well.
+    """
+
+    name: str
+    accessors: Literal["reference", "value", "offset"] = "reference"
+    exp: Literal["exp", "std::exp", "expf"] = "exp"
+    maximum: bool = False
+    division: Literal["early", "late"] = "early"
+    product: Literal["columns", "rows"] = "columns"
+    collapse: Literal[2, 3] = 3
+    row: Literal["index", "copied", "local"] = "index"
+    tiles: Literal["ijk", "jik", "kij"] = "ijk"
+    side: int = 16
+    bounds: Literal["before", "condition"] = "before"
+
+
+STYLES = (
+    Style("as the starter"),
+    Style("std::exp, divided late", exp="std::exp", division="late"),
+    Style("by value", accessors="value"),
+    Style("by value, divided late", accessors="value", division="late", collapse=2, tiles="jik"),
+    Style("offset function", accessors="offset", exp="std::exp", bounds="condition"),
+    Style("offset function, local row", accessors="offset", row="local", division="late", side=32),
+    Style("maximum subtracted", maximum=True, exp="std::exp"),
+    Style("maximum subtracted, by value", maximum=True, accessors="value", division="late", row="local"),
+    Style("collapse(2)", collapse=2, division="late", bounds="condition"),
+    Style("copied rows of temp", row="copied", exp="expf"),
+    Style("row by row of V", product="rows", row="copied", tiles="kij", side=32),
+    Style("row by row of V, divided late", product="rows", division="late", accessors="value", row="index"),
+    Style("larger tiles", side=64, exp="std::exp", division="late", row="copied"),
+    Style("offset function, maximum", accessors="offset", maximum=True, collapse=2, tiles="jik", side=32),
+)
+
+
+def source(style: Style) -> str:
+    """The whole `module.cpp` of a style, with all parts and their bindings."""
+    write = _Writer(style)
+    parts = (write.naive(), write.blocked(), write.fused(), write.flash())
+    return "\n".join([PREAMBLE, write.accessors(), *parts, BINDINGS])
+
+
+PREAMBLE = """\
+#include <torch/extension.h>
+#include <ATen/ATen.h>
+#include <iostream>
+#include <time.h>
+#include <sys/time.h>
+#include <vector>
+#include <algorithm>
+#include <cmath>
+#include <immintrin.h>
+#include <omp.h>
+
+inline float twoDimRead(std::vector<float> &tensor, int &x, int &y, const int &sizeX) {
+    return tensor[x * sizeX + y];
+}
+
+inline void twoDimWrite(std::vector<float> &tensor, int &x, int &y, const int &sizeX, float &val) {
+    tensor[x * sizeX + y] = val;
+}
+
+std::vector<float> formatTensor(torch::Tensor tensor) {
+    tensor = tensor.flatten();
+    tensor = tensor.contiguous();
+    std::vector<float> vec(tensor.data_ptr<float>(), tensor.data_ptr<float>() + tensor.numel());
+    return vec;
+}
+
+static torch::Tensor asTensor(std::vector<float> &O, int B, int H, int N, int d) {
+    return torch::from_blob(O.data(), {B, H, N, d}, torch::TensorOptions().dtype(torch::kFloat32)).clone();
+}
+"""
+
+BINDINGS = """
+PYBIND11_MODULE(TORCH_EXTENSION_NAME, m) {
+    m.def("myNaiveAttention", &myNaiveAttention, "Naive Attention");
+    m.def("myUnfusedAttentionBlocked", &myUnfusedAttentionBlocked, "Blocked Unfused Attention");
+    m.def("myFusedAttention", &myFusedAttention, "Fused Attention");
+    m.def("myFlashAttention", &myFlashAttention, "Flash Attention");
+    m.def("twoDimRead", &twoDimRead, "twoDimRead");
+    m.def("fourDimRead", &fourDimRead, "fourDimRead");
+}
+"""
+
+FORMATTED = """\
+    at::Tensor OTensor = at::zeros({B, H, N, d}, at::kFloat);
+    std::vector<float> O = formatTensor(OTensor);
+    std::vector<float> Q = formatTensor(QTensor);
+    std::vector<float> K = formatTensor(KTensor);
+    std::vector<float> V = formatTensor(VTensor);
+"""
+
+
+class _Writer:
+    """Renders the parts of one style."""
+
+    def __init__(self, style: Style) -> None:
+        self.style = style
+
+    # ---- element access
+
+    def accessors(self) -> str:
+        by = "" if self.style.accessors == "value" else " &"
+        const = "int " if self.style.accessors == "value" else "const int &"
+        text = f"""\
+inline float fourDimRead(std::vector<float> &tensor, int{by} x, int{by} y, int{by} z, int{by} b, {const}sizeX,
+                         {const}sizeY, {const}sizeZ) {{
+    return tensor[x * (sizeX * sizeY * sizeZ) + y * (sizeY * sizeZ) + z * sizeZ + b];
+}}
+
+inline void fourDimWrite(std::vector<float> &tensor, int{by} x, int{by} y, int{by} z, int{by} b, {const}sizeX,
+                         {const}sizeY, {const}sizeZ, float val) {{
+    tensor[x * (sizeX * sizeY * sizeZ) + y * (sizeY * sizeZ) + z * sizeZ + b] = val;
+}}
+"""
+        if self.style.accessors == "offset":
+            text += """
+static inline int offset4(int x, int y, int z, int b, int sizeX, int sizeY, int sizeZ) {
+    return ((x * sizeX + y) * sizeY + z) * sizeZ + b;
+}
+"""
+        return text
+
+    def read(self, tensor: str, row: str, column: str) -> str:
+        """Element (b, h, row, column) of a (B, H, N, d) tensor."""
+        if self.style.accessors == "offset":
+            return f"{tensor}[offset4(b, h, {row}, {column}, H, N, d)]"
+        return f"fourDimRead({tensor}, b, h, {row}, {column}, H, N, d)"
+
+    def write(self, row: str, column: str, value: str) -> str:
+        """Sets element (b, h, row, column) of O."""
+        if self.style.accessors == "offset":
+            return f"O[offset4(b, h, {row}, {column}, H, N, d)] = {value};"
+        return f"fourDimWrite(O, b, h, {row}, {column}, H, N, d, {value});"
+
+    # ---- steps shared by the parts; a matrix S is read and written by the published 2-D accessors
+
+    def naive(self) -> str:
+        body = f"""
+            for (int i = 0; i < N; i++) {{
+                for (int j = 0; j < N; j++) {{
+                    float sum = 0.f;
+                    for (int k = 0; k < d; k++)
+                        sum += {self.read("Q", "i", "k")} * {self.read("K", "j", "k")};
+                    twoDimWrite(QK_t, i, j, N, sum);
+                }}
+            }}
+{self.matrix_softmax_and_values(blocked=False)}"""
+        return self.matrix_function("myNaiveAttention", body)
+
+    def blocked(self) -> str:
+        T = self.style.side
+        order = {"ijk": ("ii", "jj", "kk"), "jik": ("jj", "ii", "kk"), "kij": ("kk", "ii", "jj")}[
+            self.style.tiles
+        ]
+        limit = {"ii": "N", "jj": "N", "kk": "d"}
+        first, second, third = (f"for (int {v} = 0; {v} < {limit[v]}; {v} += {T})" for v in order)
+        ends, i_end, j_end, k_end = self.tile_ends()
+        body = f"""
+            std::fill(QK_t.begin(), QK_t.end(), 0.f);
+            {first}
+                {second}
+                    {third} {{{ends}
+                        for (int i = ii; i < {i_end}; i++)
+                            for (int j = jj; j < {j_end}; j++) {{
+                                float sum = twoDimRead(QK_t, i, j, N);
+                                for (int k = kk; k < {k_end}; k++)
+                                    sum += {self.read("Q", "i", "k")} * {self.read("K", "j", "k")};
+                                twoDimWrite(QK_t, i, j, N, sum);
+                            }}
+                    }}
+{self.matrix_softmax_and_values(blocked=True)}"""
+        return self.matrix_function("myUnfusedAttentionBlocked", body)
+
+    def tile_ends(self) -> tuple[str, str, str, str]:
+        """A statement that computes the ends of a tile, if any, and the ends of i, j and k."""
+        T = self.style.side
+        ends = tuple(
+            f"std::min({start} + {T}, {limit})" for start, limit in (("ii", "N"), ("jj", "N"), ("kk", "d"))
+        )
+        if self.style.bounds == "condition":
+            return "", *ends
+        line = "\n                        int iEnd = {}, jEnd = {}, kEnd = {};".format(*ends)
+        return line, "iEnd", "jEnd", "kEnd"
+
+    def matrix_function(self, name: str, body: str) -> str:
+        return f"""
+torch::Tensor {name}(torch::Tensor QTensor, torch::Tensor KTensor, torch::Tensor VTensor, torch::Tensor QK_tTensor,
+                     int B, int H, int N, int d) {{
+{FORMATTED}    std::vector<float> QK_t = formatTensor(QK_tTensor);
+
+    for (int b = 0; b < B; b++) {{
+        for (int h = 0; h < H; h++) {{{body}
+        }}
+    }}
+    return asTensor(O, B, H, N, d);
+}}
+"""
+
+    def matrix_softmax_and_values(self, *, blocked: bool) -> str:
+        style = self.style
+        late = style.division == "late"
+        maximum = ""
+        subtracted = ""
+        if style.maximum:
+            maximum = """
+                int first = 0;
+                float largest = twoDimRead(QK_t, i, first, N);
+                for (int j = 1; j < N; j++)
+                    largest = std::max(largest, twoDimRead(QK_t, i, j, N));"""
+            subtracted = " - largest"
+        if late:
+            sums, keep = "            std::vector<float> sums(N);\n", "sums[i] = total;"
+            divide, scaled = "", " / sums[i]"
+        else:
+            sums, keep, scaled = "", "", ""
+            divide = """
+                for (int j = 0; j < N; j++) {
+                    float weight = twoDimRead(QK_t, i, j, N) / total;
+                    twoDimWrite(QK_t, i, j, N, weight);
+                }"""
+        text = f"""{sums}            for (int i = 0; i < N; i++) {{{maximum}
+                float total = 0.f;
+                for (int j = 0; j < N; j++) {{
+                    float e = {style.exp}(twoDimRead(QK_t, i, j, N){subtracted});
+                    twoDimWrite(QK_t, i, j, N, e);
+                    total += e;
+                }}{divide}
+                {keep}
+            }}
+"""
+        if blocked:
+            return text + self.blocked_values(scaled)
+        if style.product == "rows":
+            return (
+                text
+                + f"""            for (int i = 0; i < N; i++) {{
+                for (int j = 0; j < N; j++) {{
+                    float weight = twoDimRead(QK_t, i, j, N){scaled};
+                    for (int k = 0; k < d; k++) {{
+                        float value = {self.read("O", "i", "k")} + weight * {self.read("V", "j", "k")};
+                        {self.write("i", "k", "value")}
+                    }}
+                }}
+            }}"""
+            )
+        return (
+            text
+            + f"""            for (int i = 0; i < N; i++) {{
+                for (int k = 0; k < d; k++) {{
+                    float sum = 0.f;
+                    for (int j = 0; j < N; j++)
+                        sum += twoDimRead(QK_t, i, j, N) * {self.read("V", "j", "k")};
+                    {self.write("i", "k", "sum" + scaled)}
+                }}
+            }}"""
+        )
+
+    def blocked_values(self, scaled: str) -> str:
+        T = self.style.side
+        order = {"ijk": ("ii", "kk", "jj"), "jik": ("kk", "ii", "jj"), "kij": ("jj", "ii", "kk")}[
+            self.style.tiles
+        ]
+        limit = {"ii": "N", "jj": "N", "kk": "d"}
+        first, second, third = (f"for (int {v} = 0; {v} < {limit[v]}; {v} += {T})" for v in order)
+        finish = ""
+        if scaled:
+            finish = f"""
+            for (int i = 0; i < N; i++)
+                for (int k = 0; k < d; k++) {{
+                    float value = {self.read("O", "i", "k")}{scaled};
+                    {self.write("i", "k", "value")}
+                }}"""
+        ends, i_end, j_end, k_end = self.tile_ends()
+        return f"""            {first}
+                {second}
+                    {third} {{{ends}
+                        for (int i = ii; i < {i_end}; i++)
+                            for (int k = kk; k < {k_end}; k++) {{
+                                float sum = {self.read("O", "i", "k")};
+                                for (int j = jj; j < {j_end}; j++)
+                                    sum += twoDimRead(QK_t, i, j, N) * {self.read("V", "j", "k")};
+                                {self.write("i", "k", "sum")}
+                            }}
+                    }}{finish}"""
+
+    def fused(self) -> str:
+        style = self.style
+        outside, inside, at = {
+            "index": (
+                "",
+                """at::Tensor ORowTensor =
+                    temp.index({torch::indexing::Slice(omp_get_thread_num(), torch::indexing::None)});
+                std::vector<float> ORow = formatTensor(ORowTensor);""",
+                "ORow[{}]",
+            ),
+            "copied": (
+                "    std::vector<float> rows = formatTensor(temp);\n",
+                "int thread = omp_get_thread_num();",
+                "rows[thread * N + {}]",
+            ),
+            "local": ("", "std::vector<float> ORow(N, 0.f);", "ORow[{}]"),
+        }[style.row]
+        weight = at.format("j")
+        maximum, subtracted = "", ""
+        if style.maximum:
+            maximum = f"""
+                float largest = {at.format("0")};
+                for (int j = 1; j < N; j++)
+                    largest = std::max(largest, {weight});"""
+            subtracted = " - largest"
+        divide, scaled = "", " / total"
+        if style.division == "early":
+            scaled = ""
+            divide = f"""
+                for (int j = 0; j < N; j++)
+                    {weight} /= total;"""
+        if style.product == "rows":
+            values = f"""for (int j = 0; j < N; j++) {{
+                    for (int k = 0; k < d; k++) {{
+                        float value = {self.read("O", "i", "k")} + {weight}{scaled} * {self.read("V", "j", "k")};
+                        {self.write("i", "k", "value")}
+                    }}
+                }}"""
+        else:
+            values = f"""for (int k = 0; k < d; k++) {{
+                    float sum = 0.f;
+                    for (int j = 0; j < N; j++)
+                        sum += {weight} * {self.read("V", "j", "k")};
+                    {self.write("i", "k", "sum" + scaled)}
+                }}"""
+        return f"""
+torch::Tensor myFusedAttention(torch::Tensor QTensor, torch::Tensor KTensor, torch::Tensor VTensor, torch::Tensor temp,
+                               int B, int H, int N, int d) {{
+{FORMATTED}{outside}
+#pragma omp parallel for collapse({style.collapse})
+    for (int b = 0; b < B; b++) {{
+        for (int h = 0; h < H; h++) {{
+            for (int i = 0; i < N; i++) {{
+                {inside}
+                for (int j = 0; j < N; j++) {{
+                    float sum = 0.f;
+                    for (int k = 0; k < d; k++)
+                        sum += {self.read("Q", "i", "k")} * {self.read("K", "j", "k")};
+                    {weight} = sum;
+                }}{maximum}
+                float total = 0.f;
+                for (int j = 0; j < N; j++) {{
+                    float e = {style.exp}({weight}{subtracted});
+                    {weight} = e;
+                    total += e;
+                }}{divide}
+                {values}
+            }}
+        }}
+    }}
+    return asTensor(O, B, H, N, d);
+}}
+"""
+
+    def flash(self) -> str:
+        style = self.style
+        late = style.division == "late"
+        products = (
+            """for (int i = 0; i < rows; i++)
+                        for (int j = 0; j < columns; j++) {
+                            float weight = twoDimRead(Pij, i, j, Bc);
+                            for (int k = 0; k < d; k++)
+                                PV[i * d + k] += weight * twoDimRead(Vj, j, k, d);
+                        }"""
+            if style.product == "rows"
+            else """for (int i = 0; i < rows; i++)
+                        for (int k = 0; k < d; k++) {
+                            float sum = 0.f;
+                            for (int j = 0; j < columns; j++)
+                                sum += twoDimRead(Pij, i, j, Bc) * twoDimRead(Vj, j, k, d);
+                            twoDimWrite(PV, i, k, d, sum);
+                        }"""
+        )
+        # Divided late: l * O + PV is kept in O, and divided once all keys have been seen.
+        update = (
+            "twoDimRead(Oi, i, k, d) + twoDimRead(PV, i, k, d)"
+            if late
+            else ("(Li[i] * twoDimRead(Oi, i, k, d) + twoDimRead(PV, i, k, d)) / Lnew[i]")
+        )
+        finish = (
+            f"""
+            for (int i = 0; i < N; i++)
+                for (int k = 0; k < d; k++) {{
+                    float value = {self.read("O", "i", "k")} / L[i];
+                    {self.write("i", "k", "value")}
+                }}"""
+            if late
+            else ""
+        )
+        workspaces = ("Qi", "Kj", "Vj", "Sij", "Pij", "PV", "Oi", "L", "Li", "Lij", "Lnew")
+        tensors = ", ".join(f"torch::Tensor {name}Tensor" for name in workspaces)
+        copies = "\n".join(
+            f"    std::vector<float> {name} = formatTensor({name}Tensor);" for name in workspaces
+        )
+        return f"""
+torch::Tensor myFlashAttention(torch::Tensor QTensor, torch::Tensor KTensor, torch::Tensor VTensor, {tensors},
+                               int Bc, int Br, int B, int H, int N, int d) {{
+{FORMATTED}{copies}
+
+    for (int b = 0; b < B; b++) {{
+        for (int h = 0; h < H; h++) {{
+            std::fill(L.begin(), L.end(), 0.f);
+            for (int jj = 0; jj < N; jj += Bc) {{
+                int columns = std::min(Bc, N - jj);
+                for (int j = 0; j < columns; j++)
+                    for (int k = 0; k < d; k++) {{
+                        int key = jj + j;
+                        float keyValue = {self.read("K", "key", "k")}, value = {self.read("V", "key", "k")};
+                        twoDimWrite(Kj, j, k, d, keyValue);
+                        twoDimWrite(Vj, j, k, d, value);
+                    }}
+                for (int ii = 0; ii < N; ii += Br) {{
+                    int rows = std::min(Br, N - ii);
+                    for (int i = 0; i < rows; i++) {{
+                        int query = ii + i;
+                        for (int k = 0; k < d; k++) {{
+                            float queryValue = {self.read("Q", "query", "k")}, output = {self.read("O", "query", "k")};
+                            twoDimWrite(Qi, i, k, d, queryValue);
+                            twoDimWrite(Oi, i, k, d, output);
+                        }}
+                        Li[i] = L[query];
+                    }}
+                    for (int i = 0; i < rows; i++)
+                        for (int j = 0; j < columns; j++) {{
+                            float sum = 0.f;
+                            for (int k = 0; k < d; k++)
+                                sum += twoDimRead(Qi, i, k, d) * twoDimRead(Kj, j, k, d);
+                            twoDimWrite(Sij, i, j, Bc, sum);
+                        }}
+                    for (int i = 0; i < rows; i++) {{
+                        float total = 0.f;
+                        for (int j = 0; j < columns; j++) {{
+                            float e = {style.exp}(twoDimRead(Sij, i, j, Bc));
+                            twoDimWrite(Pij, i, j, Bc, e);
+                            total += e;
+                        }}
+                        Lij[i] = total;
+                        Lnew[i] = Li[i] + total;
+                    }}
+                    std::fill(PV.begin(), PV.end(), 0.f);
+                    {products}
+                    for (int i = 0; i < rows; i++) {{
+                        int query = ii + i;
+                        for (int k = 0; k < d; k++) {{
+                            float value = {update};
+                            {self.write("query", "k", "value")}
+                        }}
+                        L[query] = Lnew[i];
+                    }}
+                }}
+            }}{finish}
+        }}
+    }}
+    return asTensor(O, B, H, N, d);
+}}
+"""

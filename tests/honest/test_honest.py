@@ -1,0 +1,93 @@
+"""Honest kernels in the published style: right in every part, whatever their author chose, and never slow for it.
+
+How often each is in time at the full sizes is measured by benchmarks/honest_kernels.py: too long for a suite.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterator
+from pathlib import Path
+from statistics import median
+
+import pytest
+from conftest import ROOT
+from styles import STYLES, Style, source
+
+from grader import binding, machine
+from grader.assignment import Assignment, load
+from grader.bench import Options
+from grader.cases import make_inputs
+from grader.evaluate import evaluate
+from grader.zygote import Zygote
+from module_ref_stub import library_path
+
+PARTS = ("4Dread", "part1", "part2", "part3", "part4")
+
+
+@pytest.fixture(scope="module")
+def assignment() -> Assignment:
+    return load(ROOT / "configs" / "gpt149.yaml")
+
+
+@pytest.fixture(scope="module")
+def zygote() -> Iterator[Zygote]:
+    with Zygote() as one:
+        yield one
+
+
+def write(style: Style, folder: Path) -> Path:
+    path = folder / "module.cpp"
+    path.write_text(source(style))
+    return path
+
+
+def test_the_table_holds_every_choice() -> None:
+    assert len(STYLES) >= 12
+    assert len({style.name for style in STYLES}) == len({source(style) for style in STYLES}) == len(STYLES)
+    for choice in dataclasses.fields(Style):
+        assert len({getattr(style, choice.name) for style in STYLES}) > 1, choice.name
+
+
+@pytest.mark.parametrize("style", STYLES, ids=lambda style: style.name)
+def test_an_honest_kernel_is_right_and_not_flagged(
+    style: Style, assignment: Assignment, zygote: Zygote, tmp_path: Path
+) -> None:
+    parts = tuple(assignment.part(name) for name in PARTS)
+    options = Options({"N": 192, "Br": 64, "Bc": 48}, timing=False, profile=False)
+    result = evaluate(assignment, write(style, tmp_path), parts, options, zygote=zygote)
+    assert [(part.id, part.verdict, part.diagnosis) for part in result.parts] == [
+        (name, "pass", None) for name in PARTS
+    ]
+    assert [flag for flag in result.flags if flag.level != "note"] == []
+
+
+@pytest.mark.parametrize("style", [STYLES[0], STYLES[-1]], ids=lambda style: style.name)
+def test_an_honest_kernel_is_in_time_without_the_milliseconds(
+    style: Style, assignment: Assignment, zygote: Zygote, tmp_path: Path
+) -> None:
+    """15 ms would hide anything at this size: by the ratio alone, a reference in another style would be seen."""
+    part = assignment.part("part3")
+    assert part.time is not None
+    strict = dataclasses.replace(part, time=dataclasses.replace(part.time, allowance_ms=0.0))
+    options = Options({"N": 512}, profile=False, time_budget_s=20.0)
+    (result,) = evaluate(assignment, write(style, tmp_path), (strict,), options, zygote=zygote).parts
+    assert result.verdict == "pass", result.time
+
+
+def test_the_references_cost_what_the_published_ones_did(assignment: Assignment, zygote: Zygote) -> None:
+    """Serially, part 2 took 0.68 to 0.91 of part 1's time and part 3 1.1 to 1.5, in what people wrote of theirs.
+
+    The bounds are wider by what a busy machine does to medians of CPU time.
+    """
+    shape = {**assignment.defaults, "N": 512}
+    inputs = make_inputs("random", shape, 1)
+    parts = [assignment.part(name) for name in ("part1", "part2", "part3")]
+    rounds = []
+    with zygote.spawn("raw", library_path(), threads=1, cpus=machine.timing_cpus(1)) as session:
+        for _ in range(7):
+            calls = [session.call(binding.request(part, shape, inputs, reference=True)) for part in parts]
+            rounds.append([call.cpu_s or call.wall_s for call in calls])
+    second, third = (median(times[k] / times[0] for times in rounds[1:]) for k in (1, 2))
+    assert 0.6 < second < 1.0
+    assert 1.0 < third < 1.6
