@@ -24,6 +24,7 @@ from pathlib import Path
 
 from grader import diagnostics, lightpath, objectcache
 from grader.errors import UsageError
+from grader.harmless import one_line
 from grader.sandbox import GIB, OPEN, Finished, Sandbox, compiling, run_limited
 from grader.sandbox.view import programs_folders
 from grader.toolchain import (
@@ -114,7 +115,7 @@ def build(
         path=path,
         cached=cached,
         # The compiler knows the file by one name, so that equal sources share an object; the student knows another.
-        diagnostics=re.sub(r"\Amodule\.cpp(?=:)", lambda _: diagnostics.harmless(source.name), message),
+        diagnostics=re.sub(r"\Amodule\.cpp(?=:)", lambda _: one_line(source.name), message),
         notes=_notes(recipe),
         wall_s=time.monotonic() - started,
         cpu_s=work.cpu_s,

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import NoReturn
 
 from grader.errors import KitError, UsageError
+from grader.harmless import guard_standard_streams
 from grader.results import EXIT_KIT, EXIT_USAGE
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -19,6 +20,8 @@ PUBLIC_CONFIG = ROOT / "configs" / "gpt149.yaml"
 HIDDEN_CONFIG = ROOT / "configs" / "hidden" / "gpt149.yaml"
 EXIT_INTERRUPTED = 130
 EXIT_NO_READER = 141
+LONGEST_MESSAGE = 4000
+"""Characters of an error that are told: it may quote what a stranger wrote."""
 
 
 class Parser(argparse.ArgumentParser):
@@ -89,15 +92,14 @@ def main(name: str, run: Callable[[list[str]], int]) -> NoReturn:
     for stream in (sys.stdout, sys.stderr):
         if stream is None:
             os._exit(EXIT_USAGE)  # closed by the caller: there is nobody to tell
-        # A student's line, or name, may hold what the terminal's encoding does not.
-        stream.reconfigure(errors="backslashreplace")
+    guard_standard_streams()
     try:
         code = run(sys.argv[1:])
     except UsageError as error:
-        print(f"{name}: {error}", file=sys.stderr)
+        print(f"{name}: {_bounded(error)}", file=sys.stderr)
         code = EXIT_USAGE
     except KitError as error:
-        print(f"{name}: {error}", file=sys.stderr)
+        print(f"{name}: {_bounded(error)}", file=sys.stderr)
         code = EXIT_KIT
     except KeyboardInterrupt:
         print(f"\n{name}: interrupted", file=sys.stderr)
@@ -117,3 +119,8 @@ def main(name: str, run: Callable[[list[str]], int]) -> NoReturn:
         sys.stderr.flush()
     # Tearing torch down takes as long as several timed calls and changes nothing.
     os._exit(code)
+
+
+def _bounded(error: Exception) -> str:
+    text = str(error)
+    return text if len(text) <= LONGEST_MESSAGE else f"{text[:LONGEST_MESSAGE]} ... (cut here)"

@@ -7,10 +7,10 @@ that `sources` gives it. Nothing here runs a compiler.
 from __future__ import annotations
 
 import re
-import unicodedata
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
+from grader.harmless import harmless
 from grader.hints import hint_for
 from grader.sandbox import Finished
 
@@ -186,8 +186,3 @@ def simplify(text: str) -> str:
     while len(text) > 160 and deep.search(text):
         text = deep.sub("<...>", text)
     return text if len(text) <= MAX_MESSAGE - 40 else text[: MAX_MESSAGE - 44] + " ..."
-
-
-def harmless(line: str) -> str:
-    """Without what a terminal would obey: control, format (text direction) and private characters become '?'."""
-    return "".join("?" if unicodedata.category(c) in ("Cc", "Cf", "Co", "Cs") else c for c in line)

@@ -15,12 +15,12 @@ from typing import TextIO
 from grader import ledger, manual, score
 from grader.assignment import Assignment, load
 from grader.errors import KitError, UsageError
+from grader.harmless import one_line
 from grader.ledger import Entry, History, Record
 from grader.report import classbook, result_json
 from grader.report.classbook import Row
 from grader.report.terminal import Terminal
 from grader.results import Score, SubmissionResult
-from grader.session import harmless
 
 MANUAL = "manual.csv"
 NOT_YET = "not graded yet"
@@ -131,13 +131,13 @@ def show(folder: Path, submission_id: str, by_hand: Path | None, stream: TextIO 
         raise UsageError(no_such_submission(submission_id, ids_of(history)))
     result, trouble = result_of(folder, entry, history.records.get(submission_id))
     terminal = Terminal(stream)
-    known_as = f" ({harmless(entry.name)})" if entry.name != entry.submission_id else ""
+    known_as = f" ({one_line(entry.name)})" if entry.name != entry.submission_id else ""
     terminal.say(f"{entry.submission_id}{known_as}")
     if result is None:
         terminal.say(trouble or "")
         return 0
     for part in result.parts:
-        terminal.say(terminal.verdict_block(part))
+        terminal.verdict(part)
     terminal.scoreboard(result)
     points = read_manual(folder, by_hand, assignment, ids_of(history))
     scored = score_of(assignment, entry, result, points)

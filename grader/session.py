@@ -23,6 +23,7 @@ from typing import Any, Literal
 
 import grader.runner
 from grader.frames import FRAME, Incoming, RunnerDied
+from grader.harmless import harmless
 from grader.results import ProfileRow
 from grader.sandbox.leftovers import Scratch
 from grader.watch import Evidence, Watch
@@ -405,11 +406,6 @@ def cpu_clock_s(pid: int) -> float | None:
         return time.clock_gettime((~pid << 3) | 2)
     except OSError:
         return None
-
-
-def harmless(text: str) -> str:
-    """Text of unknown origin for a terminal or a report: control characters but newline and tab become ?."""
-    return "".join(c if c in "\n\t" or c.isprintable() else "?" for c in text.replace("\r\n", "\n"))
 
 
 def has_ended(pid: int) -> bool:

@@ -7,6 +7,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Literal, NamedTuple, Protocol
 
+from grader.harmless import harmless
+
 Kind = Literal["file", "folder", "link", "special"]
 
 #: Content is handed on in pieces of at most this size.
@@ -99,7 +101,7 @@ def _parts(name: str) -> tuple[str, ...]:
 def shown(name: str, limit: int = 80) -> str:
     """A stranger's name made fit for a line of text: valid UTF-8, nothing that moves a cursor, not endless."""
     text = name[: limit + 1].encode("utf-8", "surrogateescape" if _escaped(name) else "replace")
-    clean = "".join(char if char.isprintable() else "\ufffd" for char in text.decode("utf-8", "replace"))
+    clean = harmless(text.decode("utf-8", "replace"), "\ufffd").translate({9: "\ufffd", 10: "\ufffd"})
     return clean if len(clean) <= limit else clean[: limit - 1] + "…"
 
 

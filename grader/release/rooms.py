@@ -17,7 +17,17 @@ PICTURE = Path("docs") / "rooms.svg"
 
 #: Each room and its modules; a package stands for all of it that is named nowhere else, and `grader.` is left out.
 ROOMS: dict[str, tuple[str, ...]] = {
-    "basics": ("errors", "results", "commandline", "machine", "orphans", "prebuilt", "seeds", "names"),
+    "basics": (
+        "errors",
+        "harmless",
+        "results",
+        "commandline",
+        "machine",
+        "orphans",
+        "prebuilt",
+        "seeds",
+        "names",
+    ),
     "assignment": ("assignment", "yamlnode", "layers", "expressions", "rubric", "manual", "regions"),
     "submission": ("submission", "archive"),
     "toolchain": ("toolchain",),

@@ -5,13 +5,15 @@ from __future__ import annotations
 import sys
 import time
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, TextIO
 
-from grader.session import harmless
+from grader.harmless import guarded, harmless, unguarded
 
 if TYPE_CHECKING:
+    from rich.console import Console, ConsoleOptions, RenderableType
+    from rich.segment import Segment
     from rich.table import Table
 
 REFRESH_PER_S = 4
@@ -19,13 +21,24 @@ NAME_COLUMNS = 32
 BAR_COLUMNS = 40
 
 
+class Harmless:
+    """For rich, which writes terminal sequences of its own: whatever it shows, with only harmless characters in it."""
+
+    def __init__(self, shown: RenderableType) -> None:
+        self.shown = shown
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> Iterator[Segment]:
+        for segment in console.render(self.shown, options):
+            yield segment if segment.control else segment._replace(text=harmless(segment.text))
+
+
 class Progress:
     """Told what happens; shows it. `total` counts the submissions to grade in this run."""
 
     def __init__(
-        self, total: int, stream: TextIO = sys.stdout, clock: Callable[[], float] = time.monotonic
+        self, total: int, stream: TextIO | None = None, clock: Callable[[], float] = time.monotonic
     ) -> None:
-        self.total, self.stream, self.clock = total, stream, clock
+        self.total, self.stream, self.clock = total, guarded(stream or sys.stdout), clock
         self.started_s = clock()
         self.done = self.paced = 0
         self.without_result = 0
@@ -40,10 +53,13 @@ class Progress:
             from rich.live import Live
 
             self.live = Live(
-                get_renderable=self.table,
-                console=Console(file=self.stream),
+                get_renderable=lambda: Harmless(self.table()),
+                console=Console(file=unguarded(self.stream)),
                 refresh_per_second=REFRESH_PER_S,
                 transient=True,
+                # What others print stays harmless: rich would let the colours in it through.
+                redirect_stdout=False,
+                redirect_stderr=False,
             )
             self.live.start()
         return self
@@ -82,11 +98,10 @@ class Progress:
 
     def say(self, line: str) -> None:
         """One line that stays, above the live table where there is one."""
-        line = harmless(line)
         if self.live is not None:
             from rich.text import Text
 
-            self.live.console.print(Text(line))
+            self.live.console.print(Harmless(Text(line)))
         else:
             print(line, file=self.stream, flush=True)
 
@@ -110,7 +125,7 @@ class Progress:
         )
         table.add_row(Text(counted(self.verdicts) or "no verdict yet"), Text(self.troubles()))
         for submission_id, (phase, begun_s) in list(self.running.items()):
-            name = Text(harmless(submission_id), no_wrap=True)
+            name = Text(submission_id, no_wrap=True)
             name.truncate(NAME_COLUMNS, overflow="ellipsis")
             table.add_row(name, Text(f"{phase}, {self.clock() - begun_s:.0f} s"))
         return table

@@ -7,18 +7,17 @@ page whose policy allows nothing but its own styles.
 from __future__ import annotations
 
 import html
-import re
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 
 from grader.agreement import Group
 from grader.errors import UsageError
+from grader.harmless import harmless
 from grader.report import wholefile
 from grader.similar import Pair, Region, Similarity
 
 LONGEST_SHOWN = 200_000
 """Characters of one text in a page."""
-_HARMFUL = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u2028-\u202e\u2066-\u2069\ud800-\udfff\ufffe\uffff]")
 
 _STYLE = """
 body { font: 15px/1.5 system-ui, sans-serif; margin: 0 auto; max-width: 1500px; padding: 1rem; color: #1b1f24; }
@@ -150,4 +149,4 @@ def _marked(text: str, spans: Iterable[tuple[int, int, int]], own: str, other: s
 
 
 def _text(text: str) -> str:
-    return html.escape(_HARMFUL.sub("\ufffd", text.replace("\r\n", "\n")), quote=True)
+    return html.escape(harmless(text, "\ufffd"), quote=True)

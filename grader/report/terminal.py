@@ -10,7 +10,7 @@ import sys
 import textwrap
 from typing import TextIO
 
-from grader import ladder, profile
+from grader import harmless, ladder, profile
 from grader.assignment import Part
 from grader.events import (
     JUDGED_THROUGH,
@@ -25,7 +25,6 @@ from grader.events import (
 from grader.results import CaseResult, Memory, PartResult, SubmissionResult, Timing
 
 WIDTH = 100
-COLOURS = {"good": "\033[1;32m", "bad": "\033[1;31m", "warn": "\033[1;33m", "": ""}
 
 VERDICT_WORDS = {
     "pass": "PASS",
@@ -42,9 +41,9 @@ VERDICT_WORDS = {
 class Terminal:
     """A listener of `grader.evaluate` that prints as findings come in."""
 
-    def __init__(self, stream: TextIO = sys.stdout) -> None:
-        self.stream = stream
-        self.colourful = stream.isatty()
+    def __init__(self, stream: TextIO | None = None) -> None:
+        self.stream = harmless.guarded(stream or sys.stdout)
+        self.colourful = self.stream.isatty()
         self.compile_error_shown = False
 
     def __call__(self, event: Event) -> None:
@@ -59,21 +58,31 @@ class Terminal:
         elif isinstance(event, Profiled):
             self.say(profiled_lines(event))
         elif isinstance(event, PartDone):
-            self.say(self.verdict_block(event.result))
+            self.verdict(event.result)
 
     def say(self, text: str, end: str = "\n") -> None:
         if text:
             print(text, file=self.stream, flush=True, end=end)
 
-    def paint(self, text: str, colour: str) -> str:
-        return f"{COLOURS[colour]}{text}\033[0m" if self.colourful and colour else text
+    def paint(self, text: str, colour: str) -> None:
+        """Print a word in one of `harmless.CONTROLS`, on a terminal; the line goes on."""
+        if self.colourful:
+            harmless.control(self.stream, colour)
+        self.say(text, end="")
+        if self.colourful:
+            harmless.control(self.stream, "plain")
 
-    def verdict_block(self, result: PartResult) -> str:
+    def verdict(self, result: PartResult) -> None:
+        """A part's verdict with its points, and below it what was found."""
         colour = {"pass": "good", "slow": "warn"}.get(result.verdict, "bad")
-        points = f"{result.points:g} of {result.max_points:g} points" if result.max_points else ""
+        points = f"  {result.points:g} of {result.max_points:g} points" if result.max_points else ""
         head = f"{result.id}: {result.title} "
-        word = self.paint(VERDICT_WORDS[result.verdict], colour)
-        lines = [f"\n{head}{'.' * max(2, 64 - len(head))} {word}{'  ' + points if points else ''}"]
+        self.say(f"\n{head}{'.' * max(2, 64 - len(head))}", end=" ")
+        self.paint(VERDICT_WORDS[result.verdict], colour)
+        self.say("\n".join([points, *self._findings(result)]))
+
+    def _findings(self, result: PartResult) -> list[str]:
+        lines = []
         repeated = result.verdict == "compile_error" and self.compile_error_shown
         self.compile_error_shown |= result.verdict == "compile_error"
         lines += field("results", "as above" if repeated else results_text(result))
@@ -86,7 +95,7 @@ class Terminal:
         sanitized = result.diagnosis is not None and result.diagnosis.code == "sanitizer"
         if result.output and not sanitized:
             lines += field("printed", printed_text(result.output))
-        return "\n".join(lines)
+        return lines
 
     def scoreboard(self, result: SubmissionResult) -> None:
         """All parts in one table, with the total that this run would earn."""

@@ -13,6 +13,7 @@ import unicodedata
 from datetime import datetime
 
 from grader import profile
+from grader.harmless import harmless
 from grader.report.terminal import VERDICT_WORDS
 from grader.results import Verdict
 
@@ -30,10 +31,6 @@ VERDICT_MARKS: dict[str, str] = {
 
 #: What a terminal obeys: CSI sequences (colours, cursor), OSC sequences (titles, links), two-byte escapes.
 _ESCAPES = re.compile(r"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)?|[ -/]*[0-~])")
-#: Control characters but tab and newline, lone surrogates, embeddings and overrides of direction, and line separators.
-_HARMFUL = re.compile(
-    "[\x00-\x08\x0b-\x1f\x7f-\x9f\u2028-\u202e\u2066-\u2069\ud800-\udfff\ufdd0-\ufdef\ufffe\uffff]"
-)
 _MARKS = "\u0300-\u036f\u0483-\u0489\u1ab0-\u1aff\u1dc0-\u1dff\u20d0-\u20ff\ufe20-\ufe2f"
 #: More combining marks than any script needs: they climb over the lines above.
 _PILES = re.compile(f"([{_MARKS}]{{4}})[{_MARKS}]+")
@@ -47,8 +44,7 @@ def verdict_words(verdict: Verdict) -> str:
 def block(text: str, limit: int = 4000, lines: int = 200) -> str:
     """Several lines of a stranger's text, cut at `limit` characters and `lines` lines, with a word on what was cut."""
     # Cleaning costs time per character, and what is printed can be long: cut first, with room for what is removed.
-    kept = _ESCAPES.sub("", text[: 4 * limit].replace("\r\n", "\n"))
-    kept = _PILES.sub(r"\1", _HARMFUL.sub("\ufffd", kept))
+    kept = _clean(text[: 4 * limit])
     short = "\n".join(kept[:limit].split("\n")[:lines])
     return (
         short if len(short) == len(kept) and len(text) <= 4 * limit else short.rstrip() + "\n... (cut here)"
@@ -57,14 +53,18 @@ def block(text: str, limit: int = 4000, lines: int = 200) -> str:
 
 def line(text: str, limit: int = 200) -> str:
     """One line of a stranger's text: as `block`, with white space run together."""
-    kept = _ESCAPES.sub("", text[: 4 * limit])
-    kept = " ".join(_PILES.sub(r"\1", _HARMFUL.sub("\ufffd", kept)).split())
+    kept = " ".join(_clean(text[: 4 * limit]).split())
     if len(kept) <= limit and len(text) <= 4 * limit:
         return kept
     kept = kept[: limit - 1]
     while kept and unicodedata.combining(kept[-1]):
         kept = kept[:-1]
     return kept + "…"
+
+
+def _clean(text: str) -> str:
+    """Without colours and cursor movements, and with U+FFFD for what is harmful and still there."""
+    return _PILES.sub(r"\1", harmless(_ESCAPES.sub("", text), "\ufffd"))
 
 
 def number(value: float | None) -> str:

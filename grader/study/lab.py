@@ -21,7 +21,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field, replace
 
-from grader import binding, evaluate, faults, machine
+from grader import binding, evaluate, faults, harmless, machine
 from grader.assignment import Part
 from grader.bench import Bench, Options
 from grader.build import Build, build
@@ -261,4 +261,5 @@ def first_line(text: str) -> str:
 def tell(text: str) -> None:
     """How far a study is, on one line of a terminal that is written over; nothing elsewhere."""
     if sys.stderr.isatty():
-        print(f"\r\x1b[K{text}", end="", file=sys.stderr, flush=True)
+        harmless.control(sys.stderr, "rewrite")
+        print(text, end="", file=sys.stderr, flush=True)

@@ -22,9 +22,10 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from grader import diagnostics, objectcache
+from grader import objectcache
 from grader.build import COMPILER_MEMORY_BYTES, COMPILER_OUTPUT_BYTES, ENVIRONMENT, SHIM
 from grader.errors import KitError
+from grader.harmless import one_line
 from grader.runner import tensor_bytes
 from grader.sandbox import GIB, Finished, run_limited
 from grader.session import Request
@@ -120,7 +121,7 @@ def _first_error(finished: Finished) -> str:
         return f"no result within {COMPILE_TIMEOUT_S:.0f} s"
     lines = [line.strip() for line in finished.output.decode(errors="replace").splitlines() if line.strip()]
     chosen = next((line for line in lines if "error:" in line or "undefined reference" in line), "")
-    return diagnostics.harmless(chosen or (lines[-1] if lines else "no message"))[:200]
+    return one_line(chosen or (lines[-1] if lines else "no message"), 200)
 
 
 # ---- running it

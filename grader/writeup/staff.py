@@ -9,9 +9,9 @@ from pathlib import Path
 
 from grader import submission
 from grader.errors import UsageError
+from grader.harmless import harmless
 from grader.report import wholefile
 from grader.results import EXIT_PASS
-from grader.session import harmless
 from grader.writeup import NAME, TEMPLATE, checking, exporting, key, sheet
 from grader.writeup.checking import State
 from grader.writeup.key import Question

@@ -1,0 +1,170 @@
+"""Everything that is printed is harmless at the printer, whoever wrote it; the kit's own colours and bars go on working."""
+
+from __future__ import annotations
+
+import ast
+import io
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from grader import harmless
+from grader.release import imports
+from grader.report.progress import Progress
+from grader.report.terminal import Terminal
+from grader.results import PartResult
+from grader.study import lab
+
+ROOT = Path(__file__).resolve().parent.parent
+#: A title set, a line erased and faked, the conceal attribute, C1 controls, DEL, a direction turned, a lone surrogate.
+HOSTILE = "\x1b]0;owned\x07\r\x1b[2Kbob complete\x1b[8m\x9b2J\x7f\u202egrade\u2066\u2028\ud800"
+OURS = re.compile("|".join(map(re.escape, harmless.CONTROLS.values())))
+#: Whatever rich writes by itself: colours, cursor movements, and cursor and mode switches.
+RICHS = re.compile(r"\x1b\[(?:[0-9;]*m|\?25[hl]|\?7[hl]|[0-9]*[ABCDEFGJK])|\r")
+
+
+class Screen(io.StringIO):
+    def isatty(self) -> bool:
+        return True
+
+
+def obeyed(text: str) -> list[str]:
+    """The characters of a text that a terminal does not just show."""
+    return [char for char in text if char not in "\n\t" and harmless.harmless(char) != char]
+
+
+def run(code: str, *arguments: str) -> subprocess.CompletedProcess[bytes]:
+    return subprocess.run(
+        [sys.executable, "-c", code, *arguments],
+        cwd=ROOT,
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
+        capture_output=True,
+        check=False,
+        timeout=60,
+    )
+
+
+# ---- the text
+
+
+@given(st.text(st.characters(codec=None), max_size=80))
+def test_harmless_text_keeps_its_length_and_everything_that_is_only_shown(text: str) -> None:
+    text = text.replace("\r\n", "\n")
+    made = harmless.harmless(text)
+    made.encode("utf-8")
+    assert len(made) == len(text) and harmless.harmless(made) == made
+    for before, after in zip(text, made, strict=True):
+        assert after == before or (after == "?" and not before.isprintable())
+    assert not re.search("[\x00-\x08\x0b-\x1f\x7f-\x9f\u2028-\u202e\u2066-\u2069\ud800-\udfff]", made)
+
+
+def test_names_of_all_scripts_stay_as_they_are() -> None:
+    for name in (
+        "Zoë Çelik",
+        "أحمد بن محمد",
+        "می\u200cخواهم",
+        "क्\u200dष",
+        "日本 太郎",
+        "👩\u200d💻",
+        "a\u00a0b",
+    ):
+        assert harmless.harmless(name) == name
+
+
+def test_a_value_within_a_message_is_one_short_line() -> None:
+    assert harmless.one_line("a\nb\tc\x1b[31m") == "a b c?[31m"
+    assert harmless.one_line("x" * 10**6) == "x" * 79 + "…"
+    assert harmless.one_line(" " * 10**6 + "x", 10).endswith("…")
+
+
+# ---- the streams
+
+
+def test_whatever_a_command_line_prints_is_harmless() -> None:
+    """stdout, stderr, an error's text, a traceback's, a warning's and argparse's."""
+    program = f"""
+import sys, warnings
+from grader import commandline
+from grader.errors import UsageError
+HOSTILE = {HOSTILE!r}
+def run(arguments):
+    print(HOSTILE); sys.stdout.write(HOSTILE); sys.stdout.writelines([HOSTILE]); print(HOSTILE, file=sys.stderr)
+    warnings.warn(HOSTILE)
+    if arguments[0] == "usage":
+        raise UsageError(HOSTILE + "x" * 10**6)
+    if arguments[0] == "parse":
+        commandline.Parser(prog=HOSTILE).parse_args([HOSTILE])
+    raise ValueError(HOSTILE)
+commandline.main("grader", run)
+"""
+    for kind, code in (("usage", 2), ("parse", 2), ("fault", 3)):
+        ended = run(program, kind)
+        assert ended.returncode == code
+        for stream in (ended.stdout, ended.stderr):
+            text = stream.decode()
+            assert "bob complete" in text and not obeyed(text), (kind, obeyed(text))
+        assert len(ended.stderr) < 20_000, "an error is told in few words"
+
+
+def test_nobody_is_told_anything_behind_the_printer() -> None:
+    """No module but `harmless` holds a terminal sequence, or writes beneath the guarded streams. What student code stands
+    beside (`rooms.ALONE`) writes to pipes, which are read as a stranger's."""
+    behind = re.compile(r"__std(out|err)__|std(out|err)\.buffer|os\.write\([12],|_beneath")
+    for name, path in imports.modules(ROOT).items():
+        if name in ("grader.harmless", "grader.runner", "grader.nursery", "grader.sandbox.lock"):
+            continue
+        source = path.read_text()
+        assert not behind.search(source), name
+        assert name == "grader.report.progress" or "unguarded" not in source, name
+        for node in ast.walk(ast.parse(source)):
+            if isinstance(node, ast.Constant) and isinstance(node.value, str):
+                assert "\x1b" not in node.value and "\r\x1b" not in node.value, (name, node.lineno)
+
+
+# ---- the kit's own sequences
+
+
+def part(verdict: str) -> PartResult:
+    return PartResult("part1", f"Naive{HOSTILE}", verdict, 0.0, 10.0, output=HOSTILE)
+
+
+def test_verdicts_have_colours_on_a_terminal_and_nothing_else() -> None:
+    screen, file = Screen(), io.StringIO()
+    for verdict in ("pass", "slow", "wrong"):
+        Terminal(screen).verdict(part(verdict))
+        Terminal(file).verdict(part(verdict))
+    text = screen.getvalue()
+    assert text.count("\x1b[1;32mPASS\x1b[0m") == 1 and text.count("\x1b[1;31mWRONG RESULT\x1b[0m") == 1
+    assert OURS.sub("", text) == file.getvalue() and not obeyed(file.getvalue())
+    assert "WRONG RESULT  0 of 10 points\n" in file.getvalue()
+
+
+def test_the_live_table_shows_names_and_no_sequences_of_theirs(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TERM", "xterm-256color")
+    monkeypatch.setenv("COLUMNS", "200")
+    screen = Screen()
+    with Progress(2, screen) as progress:
+        progress.phase(f"ann{HOSTILE}", f"part1{HOSTILE}")
+        progress.live.refresh()
+        progress.finished(f"ann{HOSTILE}", {}, "", f"broken{HOSTILE}")
+        progress.again(f"bert{HOSTILE}", HOSTILE)
+    text = screen.getvalue()
+    assert "ann?]0;owned" in text and "\x1b[" in text, "rich still draws"
+    assert "\x1b[8m" not in text and not obeyed(RICHS.sub("", text)), obeyed(RICHS.sub("", text))
+    assert "\r\x1b[2Kbob" not in text
+
+
+def test_the_line_that_is_written_over_goes_on_working(monkeypatch: pytest.MonkeyPatch) -> None:
+    screen = Screen()
+    monkeypatch.setattr(sys, "stderr", harmless.guarded(screen))
+    lab.tell(f"2 of 5 {HOSTILE}")
+    lab.tell("3 of 5")
+    written = screen.getvalue()
+    assert written.count("\r\x1b[K") == 2 and written.endswith("\r\x1b[K3 of 5")
+    assert not obeyed(written.replace("\r\x1b[K", ""))
