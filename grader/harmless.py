@@ -1,9 +1,9 @@
 """Text of strangers made fit to be printed, and the stream through which both command lines print everything.
 
-Names, sources, messages and output come from students; whatever writes them to a terminal unchanged lets a student set
-its title, erase lines or colour a "complete" of his own. So nothing is cleaned where it is told, but where it is printed:
+Names, sources, messages and output come from students. Whatever writes them to a terminal unchanged lets a student set
+its title, erase lines or fake a "complete". So text is made harmless where it is printed, not where it is told:
 `guard_standard_streams` puts a `HarmlessStream` in front of stdout and stderr, and that writes no character that a
-terminal obeys. The kit's own colours and progress line are named sequences (CONTROLS), which `control` alone can write.
+terminal obeys. The kit's own colours and progress line are named sequences (CONTROLS), which only `control` writes.
 """
 
 from __future__ import annotations
@@ -52,8 +52,8 @@ def _is_harmful(char: str) -> bool:
 
 
 def harmless(text: str, mark: str = MARK) -> str:
-    """The text with `mark` ("?" or U+FFFD) in place of each character that a terminal obeys, that turns the direction of
-    what follows, or that no encoding holds. Newlines and tabs stay, "\\r\\n" becomes "\\n". Time is linear."""
+    """The text with `mark` ("?" or U+FFFD) in place of each character that a terminal obeys, that turns the direction
+    of what follows, or that no encoding holds. Newlines and tabs stay, "\\r\\n" becomes "\\n". Time is linear."""
     return text.replace("\r\n", "\n").translate(_REPLACEMENTS[mark])
 
 
@@ -106,8 +106,8 @@ def guarded(stream: TextIO) -> TextIO:
 
 
 def unguarded(stream: TextIO) -> TextIO:
-    """The stream beneath, for a library that writes terminal sequences of its own: what it is told to show has to be made
-    harmless before."""
+    """The stream beneath, for a library that writes terminal sequences of its own: what it is told to show has to be
+    made harmless before."""
     return stream._beneath if isinstance(stream, HarmlessStream) else stream
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import io
 import json
 import math
 from dataclasses import replace
@@ -32,6 +33,8 @@ from grader.report import classbook, feedback, result_json, student, words
 from grader.report.classbook import Row
 from grader.report.grades_csv import safe_text
 from grader.results import Diagnosis, Score, ScoreLine
+from grader.study import table
+from grader.writeup import sheet
 
 
 def read_grades(path: Path) -> list[dict[str, str]]:
@@ -87,6 +90,27 @@ def test_safe_text_is_one_harmless_line(text: str) -> None:
     safe.encode("utf-8")
     assert not safe.startswith(("=", "+", "-", "@", "\t", "\r"))
     assert not any(ord(c) < 32 or c in "\u2028\u2029\u202e\u2066" for c in safe)
+
+
+@pytest.mark.parametrize(
+    "value",
+    ["a;=1+1", "a\t=1+1", "a; =1+1", 'a;"=1+1"', 'a;" "@SUM(1)', "a|-1", "x;y;+1", "=1;=2", "a;\t;＝1"],
+)
+def test_no_cell_is_a_formula_wherever_a_spreadsheet_splits(value: str, tmp_path: Path) -> None:
+    """Half of the world's spreadsheets split at semicolons, and some take quotation marks within a cell for its own."""
+    found = result((part("part1", "Naive", 10.0),))
+    classbook.write(tmp_path, assignment(), [Row("ada", value, value, found, score(found), value)])
+    study = table.Table("t", "t", (value, "n"), ((value, 1.0),)).csv()
+    sheet.update(tmp_path / "manual.csv", {"ada": (value, value)}, "writeup", None)
+    texts = [(tmp_path / name).read_text(encoding="utf-8-sig") for name in ("grades.csv", "manual.csv")]
+    for text in (*texts, study):
+        assert value.strip('="')[-1] in text
+        for delimiter in ",;\t|":
+            for row in csv.reader(io.StringIO(text, newline=""), delimiter=delimiter):
+                assert not [cell for cell in row if cell.strip(' "').startswith(("=", "+", "-", "@", "＝"))]
+    with (tmp_path / "grades.csv").open(encoding="utf-8-sig", newline="") as file:
+        (line,) = csv.DictReader(file)
+    assert line["name"].replace("'", "") == words.line(value), "nothing but apostrophes is added"
 
 
 def test_numbers_stay_numbers_and_no_grade_is_no_zero(tmp_path: Path) -> None:

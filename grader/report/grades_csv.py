@@ -5,16 +5,16 @@ credit, write-up), as the score names them; late_days, late_penalty, total, max_
 flags, pending, trouble. An empty number means that there is none (not judged, not given yet), never zero.
 
 UTF-8 with a byte order mark, without which a spreadsheet takes it for a local encoding; read it as "utf-8-sig". Text
-that a spreadsheet would take for a formula gets an apostrophe; numbers stay numbers.
+that a spreadsheet would take for a formula gets an apostrophe, wherever in the text a spreadsheet might begin a cell:
+half of the world's split at semicolons. Numbers stay numbers.
 """
 
 from __future__ import annotations
 
-import csv
-import io
 import json
+import re
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -28,11 +28,16 @@ Cell = str | int | float | None
 
 #: First characters of a formula, here and in East Asian spreadsheets.
 _FORMULA_STARTS = ("=", "+", "-", "@", "\t", "\r", "\n", "＝", "＋", "－", "＠")
+#: The same within a text: after what separates cells elsewhere, blanks and quotation marks in between.
+_FORMULA_WITHIN = re.compile(r"""([;\t|][\s"]*)(?=[=+\-@＝＋－＠])""")
+
+_TO_QUOTE = re.compile(r"""[,;\t|"\r\n]""")
 
 
 def safe_text(text: str, limit: int = 1000) -> str:
-    """One line that no spreadsheet runs: a formula's first character gets an apostrophe before it."""
-    kept = words.line(text, limit)
+    """One line that no spreadsheet runs, at whichever of comma, semicolon, tab and bar it splits: a formula's first
+    character gets an apostrophe before it."""
+    kept = _FORMULA_WITHIN.sub(r"\1'", words.line(text, limit))
     return "'" + kept if text.startswith(_FORMULA_STARTS) or kept.startswith(_FORMULA_STARTS) else kept
 
 
@@ -88,10 +93,10 @@ class GradesCsv:
         wholefile.write(path, self._lines(), encoding="utf-8-sig")
 
     def _lines(self) -> Iterator[str]:
-        yield _csv_line(self.columns())
+        yield csv_line(self.columns())
         self._rows.seek(0)
         for text in self._rows:
-            yield _csv_line(self._cells(json.loads(text)))
+            yield csv_line(map(_cell, self._cells(json.loads(text))))
 
     def _cells(self, values: dict[str, Any]) -> list[Cell]:
         items = [values["items"].get(item) for item in self.item_ids]
@@ -124,10 +129,14 @@ def _flags(row: Row) -> str:
     return " ".join(dict.fromkeys(found))
 
 
-def _csv_line(cells: list[Cell]) -> str:
-    line = io.StringIO()
-    csv.writer(line, lineterminator="\n").writerow([_cell(value) for value in cells])
-    return line.getvalue()
+def csv_line(cells: Iterable[str | int | float]) -> str:
+    """A row of CSV with its line end: commas between the cells, quotation marks around a text that holds a separator of
+    any spreadsheet's, so that one which splits at several keeps it whole."""
+    return ",".join(_quoted(str(cell)) for cell in cells) + "\n"
+
+
+def _quoted(text: str) -> str:
+    return '"' + text.replace('"', '""') + '"' if _TO_QUOTE.search(text) else text
 
 
 def _cell(value: Cell) -> str | int | float:

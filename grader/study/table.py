@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import csv
-import io
 import math
 import textwrap
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from grader.report.grades_csv import safe_text
+from grader.report.grades_csv import csv_line, safe_text
 
 Cell = str | int | float | None
 
@@ -61,17 +59,11 @@ class Table:
 
     def csv(self) -> str:
         """For a spreadsheet: the columns' names, then the cells; empty where there is nothing."""
-        file = io.StringIO()
-        writer = csv.writer(file, lineterminator="\n")
-        writer.writerow([safe_text(name) for name in self.columns])
+        lines = [csv_line(map(safe_text, self.columns))]
         for row, line in zip(self.rows, self.cells(), strict=True):
-            writer.writerow(
-                [
-                    safe_text(text) if isinstance(cell, str) else text
-                    for cell, text in zip(row, line, strict=True)
-                ]
-            )
-        return file.getvalue()
+            cells = zip(row, line, strict=True)
+            lines.append(csv_line(safe_text(text) if isinstance(cell, str) else text for cell, text in cells))
+        return "".join(lines)
 
     # ---- layout
 

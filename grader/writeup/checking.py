@@ -51,11 +51,15 @@ def text_of(path: Path) -> str:
     try:
         if path.is_dir():
             raise UsageError(f"{path} is a folder: name the write-up in it")
-        if path.stat().st_size > MOST_BYTES:
+        if not path.is_file():
+            raise UsageError(f"{path} is no file: name a Markdown text")
+        with path.open("rb") as file:
+            data = file.read(MOST_BYTES + 1)
+        if len(data) > MOST_BYTES:
             raise UsageError(
                 f"{path}: larger than {MOST_BYTES >> 20} MiB: pictures belong in files of their own"
             )
-        return path.read_bytes().decode("utf-8-sig")
+        return data.decode("utf-8-sig")
     except OSError as error:
         raise UsageError(f"cannot read {path}: {error.strerror}") from error
     except UnicodeDecodeError as error:

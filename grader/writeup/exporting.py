@@ -7,6 +7,7 @@ import subprocess
 from pathlib import Path
 
 from grader.errors import KitError
+from grader.harmless import one_line
 
 TIMEOUT_S = 120.0
 #: GitHub's Markdown, less raw HTML: what a stranger wrote runs nothing in its reader's browser.
@@ -36,7 +37,7 @@ def export(path: Path, kind: str) -> str:
     except subprocess.TimeoutExpired as error:
         raise KitError(f"pandoc did not end within {TIMEOUT_S:.0f} s on {path}") from error
     if ended.returncode != 0:
-        first = (ended.stderr.strip().splitlines() or ["no word why"])[0]
+        first = one_line((ended.stderr.strip().splitlines() or ["no word why"])[0], 300)
         hint = "; a PDF needs LaTeX as well: try --export html" if kind == "pdf" else ""
         raise KitError(f"pandoc cannot export {path}: {first}{hint}")
     return f"wrote {target}"

@@ -11,6 +11,8 @@
 A marker stands alone on its line (within a line it is just text) and shows nowhere in a rendered text. Regions neither
 nest nor overlap, and no name occurs twice within its kind. A region is empty while it holds nothing but white space and
 comments, so that a hint to the writer may stand in it.
+
+Everything here takes time linear in the text: a class's write-ups are read by a machine before a person does.
 """
 
 from __future__ import annotations
@@ -18,8 +20,10 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import cached_property
 
 from grader.errors import UsageError
+from grader.harmless import one_line
 
 #: Names of the tables that the study commands fill in, and what each shows.
 TABLES: Mapping[str, str] = {
@@ -34,9 +38,14 @@ TABLES: Mapping[str, str] = {
     "machine": "the machine that all this was measured on",
 }
 
-_MARKER = re.compile(r"\s*<!--\s*(?:(answer|table)\s*:\s*([a-z0-9][a-z0-9-]*)|(end))\s*-->\s*")
-_MARKER_LIKE = re.compile(r"^\s*<!--\s*((answer|table)\s*:|end\s*-->)", re.IGNORECASE | re.MULTILINE)
-_COMMENT = re.compile(r"<!--.*?-->", re.DOTALL)
+MOST_REGIONS = 200
+"""The course's template has about thirty."""
+LONGEST_NAME = 60
+_MARKER = re.compile(
+    rf"\s*<!--\s*(?:(answer|table)\s*:\s*([a-z0-9][a-z0-9-]{{0,{LONGEST_NAME - 1}}})|(end))\s*-->\s*"
+)
+_MARKER_LIKE = re.compile(r"^[^\S\n]*<!--\s*((answer|table)\s*:|end\s*-->)", re.IGNORECASE | re.MULTILINE)
+_COMMENT_START, _COMMENT_END = "<!--", "-->"
 
 
 @dataclass(frozen=True)
@@ -51,32 +60,50 @@ class Region:
     start: int
     end: int
 
-    @property
+    @cached_property
     def text(self) -> str:
         """The body without comments and the white space around it."""
-        return _COMMENT.sub("", self.body).strip()
+        return without_comments(self.body).strip()
 
     @property
     def is_empty(self) -> bool:
         return not self.text
 
 
+def without_comments(text: str) -> str:
+    """The text less its comments. A comment that nothing ends is text."""
+    kept: list[str] = []
+    place = 0
+    # By hand: an expression would look for the end of each of many unended comments anew, in quadratic time.
+    while (start := text.find(_COMMENT_START, place)) >= 0:
+        end = text.find(_COMMENT_END, start + len(_COMMENT_START))
+        if end < 0:
+            break
+        kept.append(text[place:start])
+        place = end + len(_COMMENT_END)
+    return "".join([*kept, text[place:]])
+
+
 def regions(text: str) -> list[Region]:
     """All regions of a write-up, in order. Raises UsageError, naming the line, for a marker that has no partner, that
-    stands inside another region or before other text, and for a name that occurs twice."""
+    stands inside another region or before other text, for a name that occurs twice, and for more than MOST_REGIONS."""
     found: list[Region] = []
+    names: set[tuple[str, str]] = set()
     opened: re.Match[str] | None = None
     opened_line = start = place = 0
     for number, line in enumerate(text.splitlines(keepends=True), start=1):
         marker = _MARKER.fullmatch(line)
         if marker is None:
             if _MARKER_LIKE.match(line):
-                raise UsageError(f"line {number}: a marker stands alone on its line: {line.strip()[:80]}")
+                raise UsageError(f"line {number}: {_fault(line)}")
         elif marker[3] is None:
             if opened is not None:
                 raise UsageError(f"line {number}: {_shown(marker)} inside the region of line {opened_line}")
-            if any((region.kind, region.name) == (marker[1], marker[2]) for region in found):
+            if (marker[1], marker[2]) in names:
                 raise UsageError(f"line {number}: {_shown(marker)} stands here for the second time")
+            if len(names) == MOST_REGIONS:
+                raise UsageError(f"line {number}: more than {MOST_REGIONS} regions: this is no write-up")
+            names.add((marker[1], marker[2]))
             opened, opened_line, start = marker, number, place + len(line)
         elif opened is None:
             raise UsageError(f"line {number}: <!-- end -->, but no region is open")
@@ -117,6 +144,14 @@ def fill(text: str, name: str, table_markdown: str) -> str:
     body = newline.join(table_markdown.strip().splitlines())
     # Markdown takes a table for one only after an empty line.
     return f"{text[: region.start]}{newline}{body}{newline}{newline}{text[region.end :]}"
+
+
+def _fault(line: str) -> str:
+    """What is wrong with a line that begins as a marker and is none."""
+    named = re.match(r"\s*<!--\s*(?:answer|table)\s*:\s*([a-z0-9-]+)", line)
+    if named and len(named[1]) > LONGEST_NAME:
+        return f"a name has at most {LONGEST_NAME} letters: {one_line(named[1])}"
+    return f"a marker stands alone on its line: {one_line(line)}"
 
 
 def _shown(marker: re.Match[str]) -> str:

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import csv
-import io
 from collections.abc import Mapping
 from pathlib import Path
 
 from grader import ledger, manual
 from grader.errors import UsageError
 from grader.report import wholefile
-from grader.report.grades_csv import safe_text
+from grader.report.grades_csv import csv_line, safe_text
 
 #: What each remark of this room begins with, so that it can be told from a person's.
 MARK = "write-up: "
@@ -24,24 +22,22 @@ def update(path: Path, remarks: Mapping[str, tuple[str, str]], item: str, result
     row, and a write-up of nobody on it is refused. Raises UsageError with file and line.
     """
     rows = _read(path, item)
-    before = {row["id"] for row in rows}
+    by_id = {row["id"]: row for row in rows}
+    before = len(rows)
     if results is not None:
         remarks = _with_roster(remarks, results)
     for name, (title, remark) in remarks.items():
-        row = next((row for row in rows if row["id"] == name), None)
+        row = by_id.get(name)
         if row is None:
             row = {"id": name, "name": safe_text(title) if title != name else "", item: "", "comment": ""}
             rows.append(row)
         if not row.get("comment") or row["comment"].startswith(MARK):
             row["comment"] = safe_text(MARK + remark) if remark else ""
     columns = list(dict.fromkeys(column for row in rows for column in row))
-    text = io.StringIO()
-    writer = csv.DictWriter(text, columns, restval="", lineterminator="\n")
-    writer.writeheader()
-    writer.writerows(rows)
-    wholefile.write(path, [text.getvalue()])
+    lines = [csv_line(columns), *(csv_line(row.get(column, "") for column in columns) for row in rows)]
+    wholefile.write(path, lines)
     pending = sum(not row.get(item) for row in rows)
-    return f"wrote {path}: {len(rows)} rows, {len(rows) - len(before)} of them new, {pending} without points for {item}"
+    return f"wrote {path}: {len(rows)} rows, {len(rows) - before} of them new, {pending} without points for {item}"
 
 
 def _read(path: Path, item: str) -> list[dict[str, str]]:
@@ -49,12 +45,8 @@ def _read(path: Path, item: str) -> list[dict[str, str]]:
     if not path.exists():
         return []
     manual.read_manual(path)
-    with path.open(encoding="utf-8-sig", newline="") as file:
-        rows = [
-            {(column or "").strip(): (cell or "").strip() for column, cell in row.items()}
-            for row in csv.DictReader(file)
-        ]
-    return [{**row, item: row.get(item, ""), "comment": row.get("comment", "")} for row in rows]
+    _, rows = manual.table(path)
+    return [{**row, item: row.get(item, ""), "comment": row.get("comment", "")} for _, row in rows]
 
 
 def _with_roster(remarks: Mapping[str, tuple[str, str]], results: Path) -> dict[str, tuple[str, str]]:

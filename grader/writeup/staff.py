@@ -9,7 +9,7 @@ from pathlib import Path
 
 from grader import submission
 from grader.errors import UsageError
-from grader.harmless import harmless
+from grader.harmless import harmless, one_line
 from grader.report import wholefile
 from grader.results import EXIT_PASS
 from grader.writeup import NAME, TEMPLATE, checking, exporting, key, sheet
@@ -17,6 +17,9 @@ from grader.writeup.checking import State
 from grader.writeup.key import Question
 from grader.writeup.regions import Region
 
+LONGEST_ANSWER = 20_000
+"""Characters of one answer in the reading copy: some ten pages."""
+LONGEST_REMARK = 300
 DEFAULT_KEY = Path(__file__).resolve().parents[2] / "configs" / "hidden" / "writeup_key.yaml"
 
 
@@ -48,7 +51,7 @@ class Writeup:
         if self.state is None:
             return self.trouble
         empty = [place.name for place in self.state.missing]
-        return f"empty: {', '.join(empty)}" if empty else ""
+        return one_line(f"empty: {', '.join(empty)}", LONGEST_REMARK) if empty else ""
 
 
 def run(wanted: Wanted) -> int:
@@ -103,7 +106,7 @@ def _opened(name: str, title: str, path: Path | None, trouble: str, template: tu
     try:
         return Writeup(name, title, checking.state_of(checking.text_of(path), path.name, template))
     except UsageError as error:
-        return Writeup(name, title, None, str(error))
+        return Writeup(name, title, None, one_line(str(error), LONGEST_REMARK))
 
 
 def reading(found: Sequence[Writeup], questions: Sequence[Question], template: tuple[Region, ...]) -> str:
@@ -138,7 +141,9 @@ def _asked(name: str, question: Question | None) -> Iterator[str]:
 
 def _quoted(text: str) -> Iterator[str]:
     """A student's Markdown as a quotation, so that nothing in it ends the quotation."""
-    yield from (f"> {line}".rstrip() for line in harmless(text).splitlines())
+    yield from (f"> {line}".rstrip() for line in harmless(text[:LONGEST_ANSWER]).splitlines())
+    if len(text) > LONGEST_ANSWER:
+        yield "> ... (cut here: the rest is in the write-up)"
 
 
 def _plain(text: str) -> str:
