@@ -9,12 +9,15 @@ from __future__ import annotations
 
 import json
 from collections import defaultdict
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from itertools import combinations
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
+MOST_RESULT_BYTES = 8 << 20
+MOST_CASES = 100
+"""Of one part that are looked at; the course's have some 20."""
 LEAST_CASES = 2
 """On so many inputs of one part a group must agree. One alone may be an edge case that has only one wrong answer."""
 #: Diagnoses whose outputs agree among people who share nothing.
@@ -49,28 +52,49 @@ def wrong_outputs(result: Mapping[str, Any]) -> list[WrongOutput]:
     found = []
     for part in result.get("parts") or ():
         about = part.get("diagnosis") or {}
-        for case in part.get("cases") or ():
+        for case in (part.get("cases") or ())[:MOST_CASES]:
             digest, own = case.get("output_sha256"), case.get("diagnosis") or {}
             code = own.get("code") or about.get("code") or ""
             if case.get("ok") or not digest or {code, about.get("code")} & SAYS_NOTHING:
                 continue
             hidden = bool(case.get("hidden"))
-            found.append(
-                WrongOutput(part["id"], case["name"], hidden, digest, code, about.get("message") or "")
-            )
+            texts = (part["id"], case["name"], digest, code, about.get("message") or "")
+            if not all(isinstance(text, str) for text in texts):
+                raise TypeError("no result of the kit's")
+            found.append(WrongOutput(*texts[:2], hidden, *texts[2:]))
     return found
 
 
 def read(folder: Path) -> dict[str, list[WrongOutput]]:
     """The wrong outputs of every `<id>/result.json` below the results of a class; unreadable ones have none."""
-    return {path.parent.name: _read(path) for path in sorted(folder.glob("*/result.json"))}
+    return {path.parent.name: _of_result(path, wrong_outputs, []) for path in _results(folder)}
 
 
-def _read(path: Path) -> list[WrongOutput]:
+def not_written(folder: Path) -> frozenset[str]:
+    """Who has not written any part, by the results of a class."""
+    return frozenset(path.parent.name for path in _results(folder) if _of_result(path, _is_unwritten, False))
+
+
+def _is_unwritten(result: Mapping[str, Any]) -> bool:
+    parts = result.get("parts") or ()
+    return bool(parts) and all((part.get("diagnosis") or {}).get("code") == "not_written" for part in parts)
+
+
+def _results(folder: Path) -> list[Path]:
+    return sorted(path for path in folder.glob("*/result.json") if path.is_file())
+
+
+T = TypeVar("T")
+
+
+def _of_result(path: Path, read: Callable[[Mapping[str, Any]], T], otherwise: T) -> T:
+    """What `read` makes of a result file; `otherwise` where it is none: somebody may have changed it since."""
     try:
-        return wrong_outputs(json.loads(path.read_text(encoding="utf-8")))
-    except (OSError, ValueError, KeyError, TypeError, AttributeError):
-        return []
+        with path.open(encoding="utf-8") as file:
+            text = file.read(MOST_RESULT_BYTES + 1)
+        return read(json.loads(text)) if len(text) <= MOST_RESULT_BYTES else otherwise
+    except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError):
+        return otherwise
 
 
 def groups(outputs: Mapping[str, Iterable[WrongOutput]]) -> tuple[Group, ...]:
@@ -97,8 +121,14 @@ def _groups(part: str, hidden: bool, items: list[tuple[str, WrongOutput]]) -> li
         owners[item.case, item.digest].add(name)
         told[name] = item.told
     sharing = {frozenset(names) for names in owners.values() if len(names) > 1}
-    # Two who agree on two cases may share each with other people.
-    sharing |= {both for a, b in combinations(sharing, 2) if len(both := a & b) > 1}
+    # Two who agree on two cases may share each with other people. Only sets with a common member can overlap.
+    of_member: dict[str, list[frozenset[str]]] = defaultdict(list)
+    for members in sharing:
+        for member in members:
+            of_member[member].append(members)
+    sharing |= {
+        both for sets in of_member.values() for a, b in combinations(sets, 2) if len(both := a & b) > 1
+    }
     agreed = {
         members: tuple(sorted({case for (case, _), names in owners.items() if members <= names}))
         for members in sharing

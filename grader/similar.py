@@ -1,13 +1,11 @@
 """Which submissions are alike: a sign for a person who then reads both, never points.
 
-Theory of operation. Each text becomes tokens that renaming does not touch (`grader.tokens`). Hashes of all runs of
-GRAM tokens are thinned out by winnowing (Schleimer, Wilkerson and Aiken, "Winnowing: local algorithms for document
-fingerprinting", SIGMOD 2003): of each WINDOW consecutive hashes the smallest is kept, so that any run of
-GRAM + WINDOW - 1 equal tokens in two texts leaves at least one common fingerprint, wherever it stands in them. A
-fingerprint of the starter counts nothing. Any other counts in full when two submissions alone have it, less the more
-others have it too (by the logarithm of its rarity), and nothing when half of the class does: an assignment leaves few
-ways to write a loop. The likeness of a pair is the weight of what they share over the weight of all that the smaller of
-the two has.
+Theory of operation. Each text becomes tokens that renaming does not touch (`grader.tokens`), and these become
+fingerprints (`grader.passages`). A fingerprint of the starter counts nothing. Any other counts in full when two
+submissions alone have it, less the more others have it too (by the logarithm of its rarity), and nothing when half of
+the class does: an assignment leaves few ways to write a loop. The likeness of a pair is the weight of what they share
+over the weight of all that the smaller of the two has. Two who have hardly any text of their own cannot be told from
+each other, however much they seem alike: they are named, and are no pair.
 
 What only the outputs show is the second sign: submissions whose *wrong* outputs agree to the last bit on several inputs
 have the same bug in the same order of summation. Right outputs that agree mean nothing, since there are only so many
@@ -17,24 +15,23 @@ orders in which to sum; nor do outputs that were never written.
 from __future__ import annotations
 
 import math
-import zlib
 from collections import defaultdict
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
-from functools import cache
 from glob import escape as glob_escape
-from itertools import combinations, pairwise
+from itertools import combinations
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
 from grader import agreement
 from grader.commandline import Parser
 from grader.errors import UsageError
+from grader.harmless import one_line
+from grader.passages import GRAM, WINDOW, Region, grams, own_tokens, regions, winnow
 from grader.regions import strip_solution
 from grader.results import EXIT_PASS
-from grader.tokens import Tokens, functions, tokens
+from grader.tokens import MOST_TOKENS, functions, tokens
 
-GRAM, WINDOW = 16, 6
 COMMON_SHARE = 0.5
 """What so large a part of the class has says nothing."""
 LEAST_WEIGHT = 6.0
@@ -43,24 +40,10 @@ LEAST_CLASS = 20
 """A class smaller than this cannot tell by numbers what is common: it is treated as one of this size."""
 LONGEST_TEXT = 1 << 20
 """Characters of one submission that are looked at."""
-LEAST_REGION = 12
-"""Tokens of the shortest region that is shown."""
+LEAST_OWN_TOKENS = GRAM + WINDOW - 1
+"""Whoever adds fewer than these to the starter leaves no certain fingerprint: an unchanged starter, or nearly one."""
 
 MASTER = Path(__file__).resolve().parent.parent / "module.cpp"
-MOST_PLACES = 8
-"""Places of one run in a text that are tried when regions are looked for: a text may repeat itself."""
-
-_MASK = (1 << 64) - 1
-_BASE = 0x9E3779B97F4A7C15
-
-
-@dataclass(frozen=True)
-class Region:
-    """A run of equal tokens: characters `left[0]` to `left[1]` of one text, the same of the other."""
-
-    left: tuple[int, int]
-    right: tuple[int, int]
-    tokens: int
 
 
 @dataclass(frozen=True)
@@ -75,7 +58,11 @@ class Pair:
 
 @dataclass(frozen=True)
 class Similarity:
-    """All pairs with anything in common, the most alike first, and what is needed to show their regions."""
+    """All pairs with anything in common, the most alike first, and what is needed to show their regions.
+
+    `starters` have less than LEAST_OWN_TOKENS beside the starter. `bare` have more, but weigh less than LEAST_WEIGHT:
+    what they have is what half of the class has. Of both no two are a pair. Of `cut` only the beginning was compared.
+    """
 
     pairs: tuple[Pair, ...]
     texts: Mapping[str, str]
@@ -84,74 +71,52 @@ class Similarity:
     """Hashes of all runs of the starter, which belong to no region."""
     common: frozenset[int]
     """Fingerprints that are common in the class: no region is found by them alone."""
+    starters: tuple[str, ...] = ()
+    bare: tuple[str, ...] = ()
+    cut: tuple[str, ...] = ()
 
     def regions(self, pair: Pair) -> tuple[Region, ...]:
         """The regions that the two texts share, in the order of the left one; none overlaps another on either side."""
         left, right = (tokens(self.texts[name], self.given) for name in (pair.left, pair.right))
-        return _regions(left, right, self.starter, self.common)
-
-
-@cache
-def _number(code: str) -> int:
-    return zlib.crc32(code.encode("utf-8", "surrogatepass")) + 1
-
-
-def grams(codes: Iterable[str], size: int = GRAM) -> list[int]:
-    """A 64-bit hash of each run of `size` codes, by position. Empty for shorter sequences."""
-    numbers = [_number(code) for code in codes]
-    oldest = pow(_BASE, size, 1 << 64)
-    value, hashes = 0, []
-    for at, number in enumerate(numbers):
-        value = value * _BASE + number
-        if at >= size:
-            value -= numbers[at - size] * oldest
-        value &= _MASK
-        if at >= size - 1:
-            # The low bits of a polynomial hash are poor: fold the high ones in before hashes are compared.
-            hashes.append(((value ^ (value >> 31)) * _BASE) & _MASK)
-    return hashes
-
-
-def winnow(hashes: list[int], window: int = WINDOW) -> dict[int, list[int]]:
-    """The smallest hash of each window, the rightmost among equals: {hash: its positions that were chosen}."""
-    chosen: dict[int, list[int]] = defaultdict(list)
-    last = -1
-    for end in range(min(window, len(hashes)), len(hashes) + 1):
-        start = max(0, end - window)
-        if last < start:
-            smallest = min(hashes[start:end])
-            last = end - 1 - hashes[start:end][::-1].index(smallest)
-        elif hashes[end - 1] <= hashes[last]:
-            last = end - 1
-        else:
-            continue
-        chosen[hashes[last]].append(last)
-    return dict(chosen)
+        return regions(left, right, self.starter, self.common)
 
 
 def compare(sources: Mapping[str, str], starter: str) -> Similarity:
     """Hold every submission against every other: `sources` are {id: text}, `starter` what all of them were given."""
     given = functions(starter)
     texts = {name: text[:LONGEST_TEXT] for name, text in sources.items()}
-    theirs = set(grams(tokens(starter, given).codes))
+    theirs = frozenset(grams(tokens(starter, given).codes))
     names = sorted(texts)
-    prints = [set(winnow(grams(tokens(texts[name], given).codes))) - theirs for name in names]
+    prints: list[frozenset[int]] = []
+    starters, cut = set(), []
+    for name in names:
+        found = tokens(texts[name], given)
+        prints.append(frozenset(winnow(grams(found.codes))) - theirs)
+        if found.is_cut or len(sources[name]) > LONGEST_TEXT:
+            cut.append(name)
+        elif own_tokens(found, theirs) < LEAST_OWN_TOKENS:
+            starters.add(name)
     owners: dict[int, list[int]] = defaultdict(list)
     for at, own in enumerate(prints):
         for value in own:
             owners[value].append(at)
     weights = {value: _weight(len(having), len(names)) for value, having in owners.items()}
     totals = [sum(weights[value] for value in own) for own in prints]
+    bare = {name for name, total in zip(names, totals, strict=True) if total < LEAST_WEIGHT}
     pairs = [
         Pair(names[a], names[b], min(1.0, weight / max(LEAST_WEIGHT, min(totals[a], totals[b]))), weight)
         for (a, b), weight in _shared(owners, weights).items()
+        if not {names[a], names[b]} <= bare | starters
     ]
     return Similarity(
         pairs=tuple(sorted(pairs, key=lambda pair: (-pair.likeness, -pair.shared, pair.left, pair.right))),
         texts=texts,
         given=given,
-        starter=frozenset(theirs),
+        starter=theirs,
         common=frozenset(value for value, weight in weights.items() if weight == 0),
+        starters=tuple(sorted(starters)),
+        bare=tuple(sorted(bare - starters)),
+        cut=tuple(cut),
     )
 
 
@@ -163,70 +128,16 @@ def _weight(owners: int, submissions: int) -> float:
 
 def _shared(owners: Mapping[int, list[int]], weights: Mapping[int, float]) -> dict[tuple[int, int], float]:
     """The weight of the common fingerprints of each pair of submissions that has any."""
-    shared: dict[tuple[int, int], float] = defaultdict(float)
+    # Copies share all their fingerprints: each set of owners is divided into pairs once.
+    by_owners: dict[tuple[int, ...], float] = defaultdict(float)
     for value, having in owners.items():
-        weight = weights[value]
-        if weight > 0 and len(having) > 1:
-            for both in combinations(having, 2):
-                shared[both] += weight
+        if weights[value] > 0 and len(having) > 1:
+            by_owners[tuple(having)] += weights[value]
+    shared: dict[tuple[int, int], float] = defaultdict(float)
+    for all_owners, weight in by_owners.items():
+        for both in combinations(all_owners, 2):
+            shared[both] += weight
     return shared
-
-
-def _regions(
-    left: Tokens, right: Tokens, starter: frozenset[int], common: frozenset[int]
-) -> tuple[Region, ...]:
-    """Longest first, every run around a common fingerprint; what is taken is not taken again."""
-    hashes_left, hashes_right = grams(left.codes), grams(right.codes)
-    places: dict[int, list[int]] = defaultdict(list)
-    for at, value in enumerate(hashes_right):
-        places[value].append(at)
-    runs = {
-        _run(left.codes, right.codes, a, b)
-        for value, positions in winnow(hashes_left).items()
-        if value not in starter and value not in common
-        for a in positions
-        for b in places[value][:MOST_PLACES]
-    }
-    taken_left = _covered(hashes_left, starter, len(left.codes))
-    taken_right = _covered(hashes_right, starter, len(right.codes))
-    found: list[tuple[int, int, int]] = []
-    for length, a, b in sorted(runs, reverse=True):
-        free = [k for k in range(length) if not (taken_left[a + k] or taken_right[b + k])]
-        for start, end in _stretches(free):
-            n = end - start
-            if n >= LEAST_REGION:
-                taken_left[a + start : a + end] = taken_right[b + start : b + end] = b"\1" * n
-                found.append((a + start, b + start, n))
-    return tuple(
-        Region((left.starts[a], left.ends[a + n - 1]), (right.starts[b], right.ends[b + n - 1]), n)
-        for a, b, n in sorted(found)
-    )
-
-
-def _covered(hashes: list[int], known: frozenset[int], count: int) -> bytearray:
-    """A flag for each of `count` tokens: whether it lies in a run of known ones."""
-    covered = bytearray(count)
-    for at, value in enumerate(hashes):
-        if value in known:
-            covered[at : at + GRAM] = b"\1" * GRAM
-    return covered
-
-
-def _stretches(numbers: list[int]) -> list[tuple[int, int]]:
-    """Rising numbers as (first, last + 1) of each stretch without a gap."""
-    cuts = [0, *(k for k in range(1, len(numbers)) if numbers[k] != numbers[k - 1] + 1), len(numbers)]
-    return [(numbers[a], numbers[b - 1] + 1) for a, b in pairwise(cuts) if a < b]
-
-
-def _run(left: tuple[str, ...], right: tuple[str, ...], a: int, b: int) -> tuple[int, int, int]:
-    """The longest run of equal codes through positions a and b: (length, its start on each side)."""
-    back = 0
-    while back < min(a, b) and left[a - back - 1] == right[b - back - 1]:
-        back += 1
-    ahead = 0
-    while a + ahead < len(left) and b + ahead < len(right) and left[a + ahead] == right[b + ahead]:
-        ahead += 1
-    return back + ahead, a - back, b - back
 
 
 # ---- the command
@@ -243,7 +154,11 @@ def main(arguments: list[str]) -> int:
         "--submissions", metavar="PATH", type=Path, help="the sources, if DIR holds results only"
     )
     parse.add_argument(
-        "--starter", metavar="FILE", type=Path, help="what students were given (the kit's module.cpp)"
+        "--starter",
+        metavar="FILE",
+        type=Path,
+        action="append",
+        help="what students were given, and counts nothing (the kit's module.cpp); again for a second one",
     )
     parse.add_argument(
         "--source", metavar="NAME", default=MASTER.name, help="the file handed in (module.cpp)"
@@ -260,22 +175,45 @@ def main(arguments: list[str]) -> int:
     sources = read_sources(
         given.submissions or given.folder, given.source, bool(outputs) and not given.submissions
     )
-    similarity = compare(sources, read_starter(given.starter or MASTER))
+    starters = given.starter or [MASTER]
+    similarity = compare(sources, "\n".join(map(read_starter, starters)))
     groups = agreement.groups(outputs)
-    shown = similarity.pairs[: given.top]
+    not_written = agreement.not_written(given.folder) if outputs else frozenset()
+    shown = [pair for pair in similarity.pairs if not {pair.left, pair.right} <= not_written][: given.top]
     page = given.html or (given.folder if outputs else Path()) / "similar.html"
 
     from grader.report import similar_html, words
 
-    similar_html.write(page, similarity, shown, groups)
+    said = notes(similarity, not_written)
+    similar_html.write(page, similarity, shown, groups, said)
     for group in groups:
         kind = "hidden" if group.hidden else "public"
         members = ", ".join(words.line(name) for name in group.members)
         print(f"wrong alike on {len(group.cases)} {kind} inputs of {group.part}: {members}")
     for pair in shown:
         print(f"{pair.likeness:6.1%}  {words.line(pair.left)}  {words.line(pair.right)}")
-    print(f"{len(sources)} submissions compared; side by side: {page}\nA sign for a person, never points.")
+    print(*said, sep="\n", end="\n" if said else "")
+    discounted = ", ".join(map(str, starters))
+    print(
+        f"{len(sources)} submissions compared; what {discounted} holds counts nothing"
+        + ("" if given.starter else " (did students get another starter? name it by --starter FILE)")
+        + f"\nside by side: {page}\nA sign for a person, never points."
+    )
     return EXIT_PASS
+
+
+def notes(similarity: Similarity, not_written: Collection[str] = ()) -> list[str]:
+    """Lines on those whose place among the pairs says little. `not_written`: ids without any part by their results."""
+    told = {
+        "the starter, unchanged or nearly": similarity.starters,
+        "hardly any text of their own, beside the starter and what half of the class has": similarity.bare,
+        "no part is written, by their results, so that no two of them are a pair": sorted(
+            set(not_written) & set(similarity.texts) - {*similarity.starters, *similarity.bare}
+        ),
+        f"too long, so that only the first {MOST_TOKENS} tokens or {LONGEST_TEXT >> 20} MiB were compared: "
+        "look at it yourself": similarity.cut,
+    }
+    return [f"{what}: {', '.join(map(one_line, names))}" for what, names in told.items() if names]
 
 
 def read_sources(folder: Path, name: str, is_class_run: bool) -> dict[str, str]:
@@ -285,7 +223,7 @@ def read_sources(folder: Path, name: str, is_class_run: bool) -> dict[str, str]:
             path.parent.name: path
             for path in sorted(folder.glob(f"*/{glob_escape(name)}"))
             # Without a result it is of an earlier version that was graded.
-            if path.with_name("result.json").is_file()
+            if path.with_name("result.json").is_file() and path.is_file() and not path.is_symlink()
         }
         if not paths:
             raise UsageError(
@@ -313,6 +251,6 @@ def read_starter(path: Path) -> str:
 def _read(path: Path) -> str:
     try:
         with path.open(encoding="utf-8", errors="replace") as file:
-            return file.read(LONGEST_TEXT)
+            return file.read(LONGEST_TEXT + 1)
     except OSError as error:
         raise UsageError(f"cannot read {path}: {error.strerror}") from error

@@ -45,13 +45,19 @@ _KEYWORDS = _words(
 )
 
 
+MOST_TOKENS = 50_000
+"""Of one text; a solution of the course has some 4,000."""
+
+
 @dataclass(frozen=True)
 class Tokens:
-    """Equally long: the normalised `codes`, and where each token stands in the text, `starts` to `ends`."""
+    """Equally long: the normalised `codes`, and where each token stands in the text, `starts` to `ends`. `is_cut` where
+    the text has more than MOST_TOKENS: these are the first."""
 
     codes: tuple[str, ...]
     starts: tuple[int, ...]
     ends: tuple[int, ...]
+    is_cut: bool = False
 
 
 def tokens(text: str, given: frozenset[str] = frozenset()) -> Tokens:
@@ -76,7 +82,7 @@ def tokens(text: str, given: frozenset[str] = frozenset()) -> Tokens:
         codes.append(code)
         starts.append(start)
         ends.append(end)
-    return Tokens(tuple(codes), tuple(starts), tuple(ends))
+    return Tokens(tuple(codes), tuple(starts), tuple(ends), len(raw) > MOST_TOKENS)
 
 
 def functions(text: str) -> frozenset[str]:
@@ -94,11 +100,12 @@ _Raw = tuple[str, str, int, int]
 
 
 def _scan(text: str) -> list[_Raw]:
-    """(kind, word, start, end) of each token. Linear in the text's length, whatever the text is."""
+    """(kind, word, start, end) of each token, up to the first beyond MOST_TOKENS. Linear in the text's length, whatever
+    the text is."""
     found: list[_Raw] = []
     place = 0
     pragma = False
-    while place < len(text):
+    while place < len(text) and len(found) <= MOST_TOKENS:
         match = _TOKEN.match(text, place)
         assert match is not None  # its last alternative takes any character that is no line end
         kind, start, place = match.lastgroup or "", place, match.end()

@@ -52,7 +52,7 @@ ROOMS: dict[str, tuple[str, ...]] = {
         *("classroom", "grading", "executor", "worker", "slot", "ledger", "fingerprints", "gradebook"),
         *("solo", "gradescope"),
     ),
-    "similar": ("similar", "tokens", "agreement", "report.similar_html"),
+    "similar": ("similar", "tokens", "passages", "agreement", "report.similar_html"),
     "doctor": ("doctor",),
     "writeup": ("writeup",),
     "study": ("study", "frontier"),

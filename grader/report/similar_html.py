@@ -35,15 +35,24 @@ p.note { max-width: 60rem; } .quiet { color: #555; }
 """
 
 
-def write(path: Path, similarity: Similarity, shown: Sequence[Pair], groups: Sequence[Group]) -> None:
-    """Write the page, whole or not at all: `shown` pairs side by side. Raises UsageError when it cannot be written."""
+def write(
+    path: Path,
+    similarity: Similarity,
+    shown: Sequence[Pair],
+    groups: Sequence[Group],
+    notes: Sequence[str] = (),
+) -> None:
+    """Write the page, whole or not at all: `shown` pairs side by side, below lines of `notes`. Raises UsageError when
+    it cannot be written."""
     try:
-        wholefile.write(path, page(similarity, shown, groups))
+        wholefile.write(path, page(similarity, shown, groups, notes))
     except OSError as error:
         raise UsageError(f"cannot write {path}: {error.strerror}") from error
 
 
-def page(similarity: Similarity, shown: Sequence[Pair], groups: Sequence[Group]) -> Iterator[str]:
+def page(
+    similarity: Similarity, shown: Sequence[Pair], groups: Sequence[Group], notes: Sequence[str] = ()
+) -> Iterator[str]:
     """The page in pieces."""
     yield (
         '<!doctype html>\n<html lang="en"><head><meta charset="utf-8"><title>Submissions that are alike</title>'
@@ -57,9 +66,12 @@ def page(similarity: Similarity, shown: Sequence[Pair], groups: Sequence[Group])
     )
     yield f'<p class="note">{_spread(similarity)}</p>\n'
     yield from _group_table(groups)
-    yield from _pair_table(similarity, shown)
-    for number, pair in enumerate(shown, start=1):
-        yield from _side_by_side(similarity, pair, number)
+    if notes:
+        yield f'<ul class="note">{"".join(f"<li>{_text(note)}</li>" for note in notes)}</ul>\n'
+    regions = [similarity.regions(pair) for pair in shown]
+    yield from _pair_table(shown, regions)
+    for number, (pair, common) in enumerate(zip(shown, regions, strict=True), start=1):
+        yield from _side_by_side(similarity, pair, common, number)
     yield "</body></html>\n"
 
 
@@ -98,7 +110,7 @@ def _group_table(groups: Sequence[Group]) -> Iterator[str]:
     yield "</table></div>\n"
 
 
-def _pair_table(similarity: Similarity, shown: Sequence[Pair]) -> Iterator[str]:
+def _pair_table(shown: Sequence[Pair], regions: Sequence[tuple[Region, ...]]) -> Iterator[str]:
     yield "<h2>Pairs, the most alike first</h2>\n"
     if not shown:
         yield "<p>No two submissions have text of their own in common.</p>\n"
@@ -107,8 +119,8 @@ def _pair_table(similarity: Similarity, shown: Sequence[Pair]) -> Iterator[str]:
         '<div class="wide"><table><tr><th class="n">#</th><th class="n">alike</th>'
         '<th class="n">longest run</th><th>one</th><th>the other</th></tr>\n'
     )
-    for number, pair in enumerate(shown, start=1):
-        longest = max((region.tokens for region in similarity.regions(pair)), default=0)
+    for number, (pair, common) in enumerate(zip(shown, regions, strict=True), start=1):
+        longest = max((region.tokens for region in common), default=0)
         yield (
             f'<tr><td class="n"><a href="#p{number}">{number}</a></td><td class="n">{pair.likeness:.0%}</td>'
             f'<td class="n">{longest} tokens</td><td class="id">{_text(pair.left)}</td>'
@@ -117,8 +129,9 @@ def _pair_table(similarity: Similarity, shown: Sequence[Pair]) -> Iterator[str]:
     yield "</table></div>\n"
 
 
-def _side_by_side(similarity: Similarity, pair: Pair, number: int) -> Iterator[str]:
-    regions = similarity.regions(pair)
+def _side_by_side(
+    similarity: Similarity, pair: Pair, regions: Sequence[Region], number: int
+) -> Iterator[str]:
     numbered = list(enumerate(regions, start=1))
     yield (
         f'<h2 id="p{number}">{number}. {_text(pair.left)} and {_text(pair.right)}: {pair.likeness:.0%}</h2>\n'
