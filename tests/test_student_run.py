@@ -166,6 +166,21 @@ def test_accessor_without_usable_signature_counts_through_the_part_that_uses_it(
     assert "judged through part1" in run.stdout
 
 
+def test_an_accessor_with_a_ninth_parameter_costs_only_its_own_points(master: str, tmp_path: Path) -> None:
+    """Its binding takes nine arguments where the part sends eight; the kernels call it with eight all the same."""
+    source = tmp_path / "module.cpp"
+    old = "const int &sizeY, const int &sizeZ) {"
+    assert master.index(old) > master.index("inline float fourDimRead(")
+    source.write_text(master.replace(old, "const int &sizeY, const int &sizeZ, int unused = 0) {", 1))
+    report = tmp_path / "result.json"
+    run = student_run("all", "-N", "40", "--no-time", "--json", str(report), module=source)
+    result = json.loads(report.read_text())
+    parts = {part["id"]: part for part in result["parts"]}
+    assert parts.pop("4Dread")["verdict"] == "missing" and "takes 9 arguments where 8" in run.stdout
+    assert {part["verdict"] for part in parts.values()} == {"pass"}, run.stdout
+    assert result["points"] == result["max_points"] - 1.5 and run.returncode == 1
+
+
 def test_sanitizers_name_the_student_s_line(master: str, tmp_path: Path) -> None:
     old = "for (int j = 0; j < N; j++) {\n                    float score = 0.0f;"
     assert old in master

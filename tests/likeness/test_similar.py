@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import json
+import os
+import time
+from collections.abc import Callable
 from itertools import pairwise
 from pathlib import Path
 
@@ -94,6 +97,60 @@ def test_what_half_of_the_class_has_counts_nothing(master: str) -> None:
     in_class = {(p.left, p.right): p for p in similar.compare(shared, starter).pairs}["s00", "s01"]
     (by_themselves,) = similar.compare(alone, starter).pairs
     assert in_class.shared < by_themselves.shared / 2
+
+
+def test_a_file_with_hardly_a_token_ends_nothing_for_the_others(master: str) -> None:
+    whole = submission(master, bodies(1))
+    sources = {
+        "a": whole,
+        "b": whole,
+        "empty": "",
+        "short": "int x;",
+        "fifteen": ";" * 15,
+        "sixteen": ";" * 16,
+    }
+    found = similar.compare(sources, strip_solution(master))
+    assert [(pair.left, pair.right) for pair in found.pairs] == [("a", "b")]
+    assert {"empty", "short", "fifteen", "sixteen"} == {*found.starters, *found.bare}
+    assert similar.winnow([]) == {} and similar.winnow(similar.grams(["a"] * 15)) == {}
+
+
+def words_without_end(tokens_wanted: int) -> str:
+    """Fibonacci's word: full of repetitions of every length, and never periodic."""
+    short, long = ";", "; +"
+    while len(long) < 3 * tokens_wanted:
+        short, long = long, f"{long} {short}"
+    return " ".join(long.split()[:tokens_wanted])
+
+
+@pytest.mark.parametrize(
+    "pattern",
+    [
+        lambda n: ";" * n,
+        lambda n: "a + b * c - d / e % f ^ " * (n // 12),
+        lambda n: "for (;;) ; " * (n // 6) + "if (x) " * (n // 8),
+        words_without_end,
+        lambda n: " ".join(f"f{k % (n // 8)}();" for k in range(n // 4)),
+    ],
+    ids=["one token", "period of twelve", "two loops", "Fibonacci's word", "eight times over"],
+)
+def test_texts_that_repeat_themselves_take_time_in_proportion(pattern: Callable[[int], str]) -> None:
+    def cpu_s(count: int) -> float:
+        texts = {"a": pattern(count), "b": "int odd;" + pattern(count)}
+        started = time.process_time()
+        found = similar.compare(texts, "")
+        found.regions(similar.Pair("a", "b", 1.0, 1.0))
+        return time.process_time() - started
+
+    small, large = (min(cpu_s(count) for _ in range(3)) for count in (2000, 16_000))
+    assert large < 24 * small + 0.1, "8 times the size takes 64 times as long where each is held against each"
+
+
+def test_the_longest_text_is_cut_and_told() -> None:
+    found = similar.compare({"a": ";" * (1 << 20), "b": ";" * (1 << 20), "c": "/**/" * (1 << 19)}, "")
+    assert found.cut == ("a", "b", "c"), "by tokens, and by characters"
+    assert any("only the first 50000 tokens" in note and "a, b, c" in note for note in similar.notes(found))
+    sum(region.tokens for region in found.regions(similar.Pair("a", "b", 1.0, 1.0)))
 
 
 def test_regions_are_equal_runs_that_do_not_overlap(master: str) -> None:
@@ -206,6 +263,103 @@ def test_the_command_on_a_class_run_and_on_submissions(
     told = capsys.readouterr().out
     assert "100.0%  anna  bert" in told and "carl" not in told
     assert (tmp_path / "similar.html").is_file() and not (handed_in / "similar.html").exists()
+
+
+@pytest.fixture
+def other_starter(master: str, tmp_path: Path) -> Path:
+    """A starter of which the kit's holds only a part, and submissions made from it: three of them unchanged."""
+    given = submission(master, bodies(77))
+    texts = {
+        "ann": given,
+        "bob": "// mine\n" + given.replace("float ", "float  "),
+        "cyd": given + "\nint x;\n",
+    }
+    for name, seed in (("dan", 5), ("eve", 6), ("fay", 6)):
+        texts[name] = given + "\n" + "\n".join(f"void extra() {{ {body} }}" for body in bodies(seed)[2:])
+    for name, text in texts.items():
+        (tmp_path / "handed in" / name).mkdir(parents=True)
+        (tmp_path / "handed in" / name / "module.cpp").write_text(text)
+    (tmp_path / "starter.cpp").write_text(given)
+    return tmp_path
+
+
+def test_unchanged_starters_are_told_as_such_and_are_no_pair(
+    other_starter: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(other_starter)
+    assert similar.main(["handed in"]) == 0
+    told = capsys.readouterr().out
+    assert "100.0%  ann  bob" in told and "--starter FILE" in told
+    assert similar.main(["handed in", "--starter", "starter.cpp"]) == 0
+    told = capsys.readouterr().out
+    assert "the starter, unchanged or nearly: ann, bob, cyd\n" in told
+    assert "what starter.cpp holds counts nothing\n" in told
+    pairs = [line.split()[1:] for line in told.splitlines() if "%" in line]
+    assert pairs[0] == ["eve", "fay"] and not [pair for pair in pairs if {*pair} & {"ann", "bob", "cyd"}]
+    assert "the starter, unchanged or nearly: ann, bob, cyd" in (other_starter / "similar.html").read_text()
+    assert (
+        similar.main(["handed in", "--starter", "starter.cpp", "--starter", "handed in/eve/module.cpp"]) == 0
+    )
+    assert "unchanged or nearly: ann, bob, cyd, eve, fay\n" in capsys.readouterr().out
+
+
+def test_by_their_results_starters_are_known_without_a_starter(
+    other_starter: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    out = other_starter / "handed in"
+    for folder in out.iterdir():
+        code = "not_written" if folder.name in ("ann", "bob", "cyd") else "k_transposed"
+        (folder / "result.json").write_text(json.dumps(result(("h", "aa", True), code=code)))
+    assert similar.main([str(out)]) == 0
+    told = capsys.readouterr().out
+    assert "no part is written, by their results, so that no two of them are a pair: ann, bob, cyd" in told
+    assert "%  ann  bob" not in told and "%  eve  fay" in told
+
+
+def test_those_with_what_half_of_the_class_has_are_no_pair(master: str) -> None:
+    sources = {f"s{k:02}": submission(master, bodies(8)) for k in range(12)}
+    sources |= {f"t{k:02}": submission(master, bodies(300 + k)) for k in range(4)}
+    found = similar.compare(sources, strip_solution(master))
+    assert found.starters == () and set(found.bare) == {name for name in sources if name[0] == "s"}
+    assert any("hardly any text of their own" in note and "s00, s01" in note for note in similar.notes(found))
+
+
+def test_results_that_were_tampered_with_say_nothing(tmp_path: Path, master: str) -> None:
+    good = result(("h1", "aa", True), ("h2", "bb", True))
+    texts = {
+        "ann": json.dumps(good),
+        "bob": json.dumps(good),
+        "deep": "[" * 200_000,
+        "list": "[]",
+        "types": json.dumps(good).replace('"h1"', '["h1"]'),
+        "digest": json.dumps(good).replace('"aa"', '{"a": 1}'),
+        "number": '{"parts": 7}',
+        "case": '{"parts": [{"cases": {"a": 1}}]}',
+        "huge": '{"parts": [' + " " * (9 << 20),
+        "long": json.dumps(good).replace("[", "[" * 1, 1) + "9" * 100_000,
+    }
+    for name, text in texts.items():
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "result.json").write_text(text)
+        (tmp_path / name / "module.cpp").write_text(submission(master, bodies(1)))
+    (tmp_path / "pipe").mkdir()
+    os.mkfifo(tmp_path / "pipe" / "result.json")
+    outputs = agreement.read(tmp_path)
+    assert {name for name, found in outputs.items() if found} == {"ann", "bob"}
+    assert agreement.not_written(tmp_path) == frozenset()
+    assert similar.main([str(tmp_path)]) == 0
+
+
+def test_groups_are_found_among_many_that_share_single_cases() -> None:
+    """As many cases and people as a large class has: each set of people is only held against those it overlaps."""
+    results = {
+        f"s{k:03}": result(*((f"h{case}", f"{case} {k // (2 + case % 5)}", True) for case in range(30)))
+        for k in range(240)
+    }
+    started = time.process_time()
+    found = groups(**results)
+    assert time.process_time() - started < 30
+    assert ("s000", "s001") in [group.members for group in found]
 
 
 def test_mistakes_are_told_in_a_line(tmp_path: Path) -> None:
