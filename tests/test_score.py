@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import time
 from dataclasses import replace
 from datetime import datetime, timedelta, timezone
 from pathlib import Path
@@ -309,6 +311,56 @@ def test_mistakes_in_the_table_are_told_with_file_and_line(
         read_manual(path, PUBLIC, ["ada", "grace"])
     message = str(caught.value)
     assert message.startswith(f"{path}:{line}: ") and says in message and "\n" not in message
+
+
+HOSTILE = "\x1b]0;owned\x07\x1b[2K\x9b\u202e"
+
+
+@pytest.mark.parametrize(
+    ("content", "line", "says"),
+    [
+        (f"id,writeup\n{HOSTILE},7\n", 2, "no submission is called '?]0;owned??[2K??'"),
+        (f'id,writeup\n"a\n{HOSTILE}",7\n', 2, "no submission is called 'a ?]0;owned??[2K??'"),
+        (f"id,{HOSTILE}\n", 1, "no item is called '?]0;owned??[2K??'"),
+        (f"id,writeup\nada,{HOSTILE}\n", 2, "not '?]0;owned??[2K??'"),
+        (f"id,writeup\n{'x' * 9999},7\n", 2, "no submission is called 'xxx"),
+        (f"id,{'x' * 9999}\n", 1, "no item is called 'xxx"),
+        ("id,writeup\nada,7\nb\0b,7\n", 3, "a NUL character"),
+        ("id,writeup\nada," + "7" * 20_001 + "\n", 2, "a cell of more than 20000 characters"),
+        ('id,writeup\nada,"' + "7\n" * 100_000, 2, "not a row of CSV"),
+        ('id,writeup\n"' * 100_000, 2, "not a row of CSV"),
+        ("id" + "," * 2_000_000 + "\n", 1, "columns; more than 1000 cannot be items"),
+        ("id," + ",".join(f"c{k}" for k in range(300_000)), 1, "columns; more than 1000 cannot be items"),
+        ("id\n" + "\n" * 200_000, 100_002, "more than 100000 rows"),
+        ("id\n" * 200_000, 2, "no submission is called 'id'"),
+    ],
+    ids=lambda value: "" if isinstance(value, str) and len(value) > 80 else None,
+)
+def test_a_hostile_table_is_told_in_one_short_line(
+    content: str, line: int, says: str, tmp_path: Path
+) -> None:
+    path = tmp_path / "manual.csv"
+    path.write_text(content)
+    started = time.process_time()
+    with pytest.raises(UsageError) as caught:
+        read_manual(path, PUBLIC, ["ada", "grace"])
+    message = str(caught.value).removeprefix(f"{path}:")
+    assert message.startswith(f"{line}: ") and says in message
+    assert "\n" not in message and len(message) < 300 and message.isprintable()
+    assert time.process_time() - started < 20
+
+
+def test_a_pipe_is_no_table(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "manual.csv")
+    with pytest.raises(UsageError, match="not a file"):
+        read_manual(tmp_path / "manual.csv")
+
+
+def test_a_far_name_is_no_suggestion(tmp_path: Path) -> None:
+    path = tmp_path / "manual.csv"
+    path.write_text("id\nnobody\n")
+    with pytest.raises(UsageError, match=r"no submission is called 'nobody'$"):
+        read_manual(path, ids=["good"])
 
 
 def test_a_table_that_is_not_there_is_one_line(tmp_path: Path) -> None:

@@ -2,7 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
+import os
+import re
 import stat
+import subprocess
+import sys
+import time
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -102,6 +109,54 @@ def test_template_key_and_studies_speak_of_the_same_things() -> None:
     assert set(tables(TEMPLATE)) <= set(TABLES)
 
 
+ONE_ANSWER = "<!-- answer: x -->\n{}\n<!-- end -->\n"
+
+
+@pytest.mark.parametrize(
+    "pattern",
+    [
+        lambda n: ONE_ANSWER.format("<!--" * (n // 4)),
+        lambda n: ONE_ANSWER.format("<!---->" * (n // 7)),
+        lambda n: ONE_ANSWER.format("\n" * n),
+        lambda n: ONE_ANSWER.format("\n <!-- x" * (n // 8)),
+        lambda n: " " * (n // 2) + "<!-- answer:" + " " * (n // 2),
+        lambda n: "<!-- answer: " + "a-" * (n // 2),
+        lambda n: "".join(f"<!-- answer: a{k} -->\n<!-- end -->\n" for k in range(n // 35)),
+    ],
+    ids=["comments", "whole comments", "lines", "lines with comments", "blanks", "a name", "regions"],
+)
+def test_a_write_up_is_read_in_time_linear_in_its_size(pattern: Callable[[int], str]) -> None:
+    def cpu_s(size: int) -> float:
+        text = pattern(size)
+        started = time.process_time()
+        with contextlib.suppress(UsageError):
+            checking.state_of(text, "writeup.md", ())
+        return time.process_time() - started
+
+    small, large = (min(cpu_s(size) for _ in range(3)) for size in (1 << 15, 1 << 18))
+    assert large < 24 * small + 0.1, "8 times the size takes 64 times as long where time is quadratic"
+
+
+def test_regions_have_limits() -> None:
+    many = "".join(f"<!-- answer: a{k} -->\n<!-- end -->\n" for k in range(regions.MOST_REGIONS + 1))
+    with pytest.raises(UsageError, match="line 401: more than 200 regions"):
+        regions.regions(many)
+    with pytest.raises(UsageError, match="line 1: a name has at most 60 letters: aaa"):
+        regions.regions(f"<!-- answer: {'a' * 61} -->\n<!-- end -->\n")
+    assert regions.regions(f"<!-- answer: {'a' * 60} -->\n<!-- end -->\n")[0].name == "a" * 60
+
+
+def test_comments_end_where_they_end() -> None:
+    for text, kept in {
+        "a<!-- b -->c": "ac",
+        "<!-- <!-- --> -->": " -->",
+        "<!-->": "<!-->",
+        "<!---->x": "x",
+        "a <!-- b": "a <!-- b",
+    }.items():
+        assert regions.without_comments(text) == kept
+
+
 # ---- for the student
 
 
@@ -184,6 +239,47 @@ def test_a_class_is_read_question_by_question(
         "bob": {},
         "eve": {},
     }
+
+
+def test_a_hostile_write_up_moves_no_cursor_and_costs_its_reader_nothing(tmp_path: Path) -> None:
+    """The command itself, since what it prints is made harmless where it is printed."""
+    hostile = "\x1b]0;owned\x07\r\x1b[2Kmallory  complete\x9b2K\u202e"
+    texts = {
+        "mallory": f"<!-- answer: x --> {hostile}\n",
+        "oscar": "<!-- answer: name -->\n" + "<!--" * (1 << 17) + "\n<!-- end -->\n",
+        "peggy": "<!-- answer: name -->\n" + f"{hostile}\n" * 9000 + "<!-- end -->\n",
+    }
+    for name, text in texts.items():
+        (tmp_path / "class" / name).mkdir(parents=True)
+        (tmp_path / "class" / name / "writeup.md").write_text(text)
+    command = [sys.executable, "-m", "grader", "writeup", str(tmp_path / "class"), "--read", "reading.md"]
+    ended = subprocess.run(
+        [*command, "--sheet", "manual.csv"],
+        cwd=tmp_path,
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
+        capture_output=True,
+        timeout=60,
+        check=False,
+    )
+    told = ended.stdout.decode()
+    assert ended.returncode == 0, ended.stderr
+    assert "3 write-ups, 0 complete" in told and "mallory  writeup.md: line 1: a marker stands alone" in told
+    assert not re.search("[\x00-\x09\x0b-\x1f\x7f-\x9f\u202e]", told)
+    assert max(map(len, told.splitlines())) < 400 and len(told.splitlines()) == 6
+    reading = (tmp_path / "reading.md").read_text()
+    assert (
+        "\x1b" not in reading and "\x9b" not in reading and "cut here" in reading and len(reading) < 150_000
+    )
+    assert "\x1b" not in (tmp_path / "manual.csv").read_text()
+
+
+def test_a_pipe_is_no_write_up(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "writeup.md")
+    with pytest.raises(UsageError, match="is no file"):
+        writeup.main([str(tmp_path / "writeup.md")])
+    (tmp_path / "long.md").write_bytes(b"a" * (checking.MOST_BYTES + 1))
+    with pytest.raises(UsageError, match="larger than 4 MiB"):
+        writeup.main([str(tmp_path / "long.md")])
 
 
 def test_points_and_remarks_by_hand_stay(handed_in: Path, tmp_path: Path) -> None:

@@ -1,0 +1,240 @@
+"""Readers under test, mutated inputs for them, and what it takes to read them.
+
+A `Reader` is a function of bytes, honest examples, the errors that its documentation promises, and hostile patterns:
+each makes an input of about n bytes on which a careless reader would be slow. `fuzz` reads mutated examples, the same
+ones for the same seed; `growth` compares the CPU time for a pattern of n bytes with that for 4n; `report` does both for
+a list of readers and prints a table. A finding is an AssertionError that names the input by seed and number, or the
+pattern.
+"""
+
+from __future__ import annotations
+
+import random
+import resource
+import signal
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from types import FrameType
+
+SEED = 149
+LARGEST_BYTES = 1 << 16
+"""Of a mutated input. Long ones are the patterns' affair."""
+SLOWEST_S = 20.0
+"""CPU time for any single input, far above what a linear reader needs."""
+PATTERN_BYTES = 1 << 16
+#: A reader that takes n**2 takes 16 times as long for four times the size; one that takes n, 4 times, and noise.
+MOST_GROWTH, NOISE_S = 10.0, 0.05
+
+NUMBERS = (
+    0,
+    1,
+    -1,
+    127,
+    128,
+    255,
+    65279,
+    65280,
+    65535,
+    1 << 31,
+    (1 << 32) - 1,
+    1 << 53,
+    1 << 63,
+    (1 << 64) - 1,
+)
+BRACKETS = (b"[", b"{", b"(", b"<", b'{"a":', b"/*", b'R"(', b"I", b"N")
+
+
+@dataclass(frozen=True)
+class Reader:
+    """`read` takes the bytes of a whole input; `allowed` are the errors that it may raise for nonsense. `words` are
+    what its format is made of, so that mutations get past the first check."""
+
+    name: str
+    read: Callable[[bytes], object]
+    examples: Sequence[bytes]
+    allowed: tuple[type[Exception], ...] = ()
+    words: Sequence[bytes] = ()
+    patterns: Mapping[str, Callable[[int], bytes]] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Reading:
+    """What a reader was given and what it took, in seconds of CPU time. `refused` inputs ended in an allowed error."""
+
+    inputs: int = 0
+    refused: int = 0
+    input_bytes: int = 0
+    seconds: float = 0.0
+
+    def __add__(self, other: Reading) -> Reading:
+        return Reading(
+            self.inputs + other.inputs,
+            self.refused + other.refused,
+            self.input_bytes + other.input_bytes,
+            self.seconds + other.seconds,
+        )
+
+
+# ---- mutations: each takes the bytes so far, other examples' bytes to splice from, and the format's words
+
+
+def _flip_bits(data: bytearray, draw: random.Random, _other: bytes, _words: Sequence[bytes]) -> None:
+    for _ in range(draw.randint(1, 8)):
+        if data:
+            data[draw.randrange(len(data))] ^= 1 << draw.randrange(8)
+
+
+def _cut(data: bytearray, draw: random.Random, _other: bytes, _words: Sequence[bytes]) -> None:
+    del data[draw.randint(0, len(data)) :]
+
+
+def _remove(data: bytearray, draw: random.Random, _other: bytes, _words: Sequence[bytes]) -> None:
+    start = draw.randint(0, len(data))
+    del data[start : start + draw.randint(1, 64)]
+
+
+def _splice(data: bytearray, draw: random.Random, other: bytes, _words: Sequence[bytes]) -> None:
+    start, at = draw.randint(0, len(other)), draw.randint(0, len(data))
+    data[at:at] = other[start : start + draw.randint(1, 256)]
+
+
+def _repeat(data: bytearray, draw: random.Random, _other: bytes, _words: Sequence[bytes]) -> None:
+    start = draw.randint(0, len(data))
+    data[start:start] = data[start : start + draw.randint(1, 40)] * draw.randint(2, 200)
+
+
+def _number_as_text(data: bytearray, draw: random.Random, _other: bytes, _words: Sequence[bytes]) -> None:
+    places = [k for k, byte in enumerate(data[:4096]) if 48 <= byte <= 57]
+    at = draw.choice(places) if places else draw.randint(0, len(data))
+    text = b"9" * draw.choice((3, 20, 310, 5000)) if draw.random() < 0.5 else b"%d" % draw.choice(NUMBERS)
+    data[at : at + 1] = text
+
+
+def _number_as_bytes(data: bytearray, draw: random.Random, _other: bytes, _words: Sequence[bytes]) -> None:
+    size = draw.choice((1, 2, 4, 8))
+    at = draw.randint(0, max(0, len(data) - size))
+    data[at : at + size] = (draw.choice(NUMBERS) % (1 << 8 * size)).to_bytes(size, "little")
+
+
+def _nest(data: bytearray, draw: random.Random, _other: bytes, _words: Sequence[bytes]) -> None:
+    at = draw.randint(0, len(data))
+    data[at:at] = draw.choice(BRACKETS) * draw.choice((10, 300, 5000))
+
+
+def _insert_word(data: bytearray, draw: random.Random, _other: bytes, words: Sequence[bytes]) -> None:
+    at = draw.randint(0, len(data))
+    data[at:at] = draw.choice(words) if words else bytes(draw.randrange(256) for _ in range(4))
+
+
+MUTATIONS = (
+    _flip_bits, _cut, _remove, _splice, _repeat, _number_as_text, _number_as_bytes, _nest, _insert_word, _insert_word,
+)  # fmt: skip
+
+
+def mutated(reader: Reader, count: int, seed: int = SEED) -> Iterator[bytes]:
+    """`count` inputs made of the reader's examples, always the same for one seed."""
+    # Seeded by text, which does not depend on the process as a hash would.
+    draw = random.Random(f"{seed} {reader.name}")
+    for _ in range(count):
+        data = bytearray(draw.choice(reader.examples))
+        for _ in range(draw.randint(1, 4)):
+            draw.choice(MUTATIONS)(data, draw, draw.choice(reader.examples), reader.words)
+            del data[LARGEST_BYTES:]
+        yield bytes(data)
+
+
+# ---- reading them
+
+
+def fuzz(reader: Reader, count: int, seed: int = SEED) -> Reading:
+    """Read `count` mutated inputs. Raises AssertionError for an error that is not allowed, or too slow a reading."""
+    total = Reading()
+    for number, data in enumerate(mutated(reader, count, seed)):
+        total += _read(reader, data, f"input {number} of seed {seed}")
+    return total
+
+
+def growth(reader: Reader, pattern: str, size: int = PATTERN_BYTES) -> Reading:
+    """Read a hostile pattern of `size` bytes and of 4 * `size`, and return the latter. Raises AssertionError when the
+    time grows much faster than the size."""
+    make = reader.patterns[pattern]
+    small, large = make(size), make(4 * size)
+    # The faster of three: what interrupts a reading only makes it longer.
+    first = min((_read(reader, small, pattern) for _ in range(3)), key=lambda one: one.seconds)
+    second = min((_read(reader, large, pattern) for _ in range(3)), key=lambda one: one.seconds)
+    if second.seconds > MOST_GROWTH * first.seconds + NOISE_S:
+        raise AssertionError(
+            f"{reader.name}: {pattern}: {first.seconds:.3f} s for {len(small)} bytes, "
+            f"but {second.seconds:.3f} s for {len(large)}"
+        )
+    return second
+
+
+def _read(reader: Reader, data: bytes, what: str) -> Reading:
+    started_s, refused = _cpu_s(), 0
+    # CPU time of this process: what else the machine is busy with does not count.
+    before = signal.signal(signal.SIGVTALRM, _too_slow)
+    signal.setitimer(signal.ITIMER_VIRTUAL, SLOWEST_S)
+    try:
+        reader.read(data)
+    except reader.allowed:
+        refused = 1
+    except TooSlow as error:
+        raise AssertionError(f"{reader.name}: {what}: over {SLOWEST_S:g} s for {len(data)} bytes") from error
+    except Exception as error:
+        raise AssertionError(
+            f"{reader.name}: {what}: {type(error).__name__}: {str(error)[:200]}; begins {data[:60]!r}"
+        ) from error
+    finally:
+        signal.setitimer(signal.ITIMER_VIRTUAL, 0)
+        signal.signal(signal.SIGVTALRM, before)
+    return Reading(1, refused, len(data), _cpu_s() - started_s)
+
+
+class TooSlow(BaseException):
+    """The slowest that any reading may be is over. No Exception: a reader that catches those must not catch it."""
+
+
+def _too_slow(_number: int, _frame: FrameType | None) -> None:
+    raise TooSlow
+
+
+def _cpu_s() -> float:
+    """CPU seconds of this process and of the children that it has waited for."""
+    children = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return time.process_time() + children.ru_utime + children.ru_stime
+
+
+def report(readers: Sequence[Reader], count: int, seed: int = SEED) -> int:
+    """Fuzz every reader with `count` inputs, measure every pattern, print a table; 0, or 1 when anything was found."""
+    print(
+        f"seed {seed}; {count} mutated inputs for each reader, and its patterns at {4 * PATTERN_BYTES} bytes"
+    )
+    print(f"{'reader':<28}{'inputs':>8}{'refused':>9}{'MB':>8}{'s':>8}{'s/MB':>9}  slowest pattern, s/MB")
+    total, found = Reading(), 0
+    for reader in readers:
+        try:
+            done = fuzz(reader, count, seed)
+            hostile = {name: growth(reader, name) for name in reader.patterns}
+        except AssertionError as error:
+            print(f"{reader.name:<28}FOUND: {error}")
+            found += 1
+            continue
+        per_mb = {
+            name: 1e6 * one.seconds / one.input_bytes for name, one in hostile.items() if one.input_bytes
+        }
+        worst = max(per_mb, key=per_mb.__getitem__) if per_mb else ""
+        slowest = f"{worst}: {per_mb[worst]:.3f}" if worst else "-"
+        print(f"{_row(reader.name, done)}  {slowest}")
+        total += done
+        # Each pattern was read three times in two sizes.
+        total += Reading(inputs=6 * len(hostile))
+    print(_row("all", total))
+    return 1 if found else 0
+
+
+def _row(name: str, done: Reading) -> str:
+    megabytes = done.input_bytes / 1e6
+    each = done.seconds / megabytes if megabytes else 0.0
+    return f"{name:<28}{done.inputs:>8}{done.refused:>9}{megabytes:>8.2f}{done.seconds:>8.2f}{each:>9.3f}"

@@ -1,0 +1,281 @@
+"""The readers of what students and teaching assistants write for people: write-ups, tables of points, and the sources
+that `similar` compares.
+
+As a program, from the project's folder: `PYTHONPATH=.:tests python -m fuzz.papers [inputs for each reader]` prints
+how many inputs were read and the seconds for a megabyte of them.
+"""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import sys
+import tempfile
+from collections.abc import Callable
+from itertools import pairwise
+from pathlib import Path
+
+from fuzz import mutating
+from fuzz.mutating import Reader
+from grader import agreement, manual, passages, similar
+from grader.assignment import load
+from grader.errors import UsageError
+from grader.harmless import harmless
+from grader.regions import strip_solution
+from grader.report import similar_html
+from grader.report.grades_csv import csv_line, safe_text
+from grader.tokens import tokens
+from grader.writeup import checking, regions, sheet, staff
+
+ROOT = Path(__file__).resolve().parents[2]
+MASTER = (ROOT / "module.cpp").read_text()
+STARTER = strip_solution(MASTER)
+TEMPLATE = ROOT / "writeup_template.md"
+WANTED = checking.template(TEMPLATE)
+COURSE = load(ROOT / "configs" / "gpt149.yaml")
+IDS = ("ada", "grace_hopper", "Zoë_K")
+OBEYED = ("\x1b", "\x9b", "\x07", "\r", "\x7f", "\u202e", "\u2066")
+
+
+def _written(read: Callable[[Path], object], name: str) -> Callable[[bytes], object]:
+    """A reader of files, given bytes."""
+
+    def of_bytes(data: bytes) -> object:
+        with tempfile.TemporaryDirectory(prefix="gpt149-fuzz-") as folder:
+            path = Path(folder) / name
+            path.write_bytes(data)
+            return read(path)
+
+    return of_bytes
+
+
+# ---- write-ups
+
+
+def read_writeup(path: Path) -> None:
+    """As `grader writeup` of a class does: what is missing, the reading copy, the remark in the table of points."""
+    try:
+        state = checking.state_of(checking.text_of(path), path.name, WANTED)
+    except UsageError as error:
+        one = staff.Writeup("ada", "Ada", None, str(error))
+    else:
+        one = staff.Writeup("ada", "Ada", state)
+        assert all(len(line) < 200 for line in checking.told(Path("writeup.md"), state))
+    copy = staff.reading([one], (), WANTED)
+    assert not any(char in copy for char in OBEYED)
+    assert len(copy) < staff.LONGEST_ANSWER * (len(WANTED) + regions.MOST_REGIONS)
+    table = path.with_name("manual.csv")
+    sheet.update(table, {"ada": ("Ada", one.remark)}, "writeup", None)
+    assert manual.read_manual(table, COURSE, IDS) == {"ada": {}}
+
+
+def fill_writeup(data: bytes) -> None:
+    """As a study does that puts its table into a student's text."""
+    text = regions.fill(data.decode(errors="replace"), "cache", "| a |\n|---|\n| 1 |")
+    assert regions.tables(text)["cache"].startswith("| a |")
+
+
+def _answered() -> bytes:
+    text = TEMPLATE.read_text()
+    for region in reversed(regions.regions(text)):
+        text = f"{text[: region.start]}Because of *the cache*.\n{text[region.end :]}"
+    return text.encode()
+
+
+WRITEUP_WORDS = (
+    b"<!--", b"-->", b"<!-- answer: layout -->\n", b"<!-- table: cache -->\n", b"<!-- end -->\n", b"\x1b]0;x\x07",
+    b"\x1b[2K", b"\xe2\x80\xae", b"\r", b"\n", b"\x00", b"```\n", b"<script>", b"| a | b |\n",
+)  # fmt: skip
+ONE = b"<!-- answer: layout -->\n%s\n<!-- end -->\n"
+WRITEUP_PATTERNS: dict[str, Callable[[int], bytes]] = {
+    "comments without end": lambda n: ONE % (b"<!--" * (n // 4)),
+    "empty comments": lambda n: ONE % (b"<!---->" * (n // 7)),
+    "empty lines": lambda n: ONE % (b"\n" * n),
+    "blanks before a marker": lambda n: b" " * n + b"<!-- end",
+    "regions": lambda n: b"".join(b"<!-- answer: a%d -->\n<!-- end -->\n" % k for k in range(n // 34)),
+    "a long name": lambda n: b"<!-- answer: " + b"a-" * (n // 2),
+    "markers in lines": lambda n: ONE % (b"x <!-- end --> x\n" * (n // 17)),
+    "escape sequences": lambda n: ONE % (b"\x1b[31m\xc2\x9b" * (n // 7)),
+}
+
+# ---- tables of points and what is written as CSV
+
+
+def read_table(path: Path) -> None:
+    try:
+        manual.read_manual(path, COURSE, IDS)
+    except UsageError as error:
+        message = str(error).removeprefix(str(path))
+        assert len(message) < 400 and not any(char in message for char in (*OBEYED, "\n")), message
+        raise
+    sheet.update(path, {"ada": ("Ada", "empty: layout")}, "writeup", None)
+    assert set(manual.read_manual(path)) <= set(IDS)
+
+
+def write_cells(data: bytes) -> None:
+    """Any text as a cell: no spreadsheet's separators make a formula of it, and it comes back as it was."""
+    cells = [safe_text(text) for text in data.decode(errors="replace").split("\n")[:50]] + ["last"]
+    line = csv_line(cells)
+    assert next(csv.reader(io.StringIO(line, newline=""))) == cells
+    for delimiter in ",;\t|":
+        for row in csv.reader(io.StringIO(line, newline=""), delimiter=delimiter):
+            assert not [cell for cell in row if cell.startswith(("=", "+", "-", "@", "\t", "\r"))], row
+
+
+TABLES = (
+    b"id,name,writeup,part1_extra,comment\nada,Ada Lovelace,6.5,,see the margin\ngrace_hopper,,7,3,\n",
+    '\ufeffid,writeup\r\n"Zoë_K",7\r\nada,0.25\r\n'.encode(),
+)
+TABLE_WORDS = (
+    b'"', b",", b";", b"\r\n", b"\x00", b"\x1b]0;x\x07", b"id", b"writeup", b"part1_extra", b"=1+1", b"ada,", b"\t",
+    b"1e309", b"-1", b"\xe2\x80\xa8", b"\xff", b'""', b'"\n"',
+)  # fmt: skip
+TABLE_PATTERNS: dict[str, Callable[[int], bytes]] = {
+    "rows": lambda n: b"id,writeup\n" + b"ada,7\n" * (n // 6),
+    "strangers": lambda n: b"id\n" + b"".join(b"%d\n" % k for k in range(n // 6)),
+    "columns": lambda n: b"id" + b",x" * (n // 2),
+    "an open quotation": lambda n: b'id,writeup\n"' + b"a,7\n" * (n // 4),
+    "quotation marks": lambda n: b"id,writeup\n" + b'"' * n,
+    "one cell": lambda n: b"id,writeup\nada," + b"7" * n,
+    "empty rows": lambda n: b"id\n" + b"\n" * n,
+    "escape sequences": lambda n: b"id\n" + b"\x1b[31m" * (n // 5),
+}
+CELLS = (b'Ada Lovelace\na;=1+1\n=HYPERLINK(1)\nx;"@SUM"\n\t-1\n', "Zoë\n＝1\n; +2|=3".encode())
+CELL_WORDS = (
+    b"=",
+    b"+",
+    b"-",
+    b"@",
+    b";",
+    b"\t",
+    b"|",
+    b'"',
+    b",",
+    b" ",
+    b"'",
+    b"\r",
+    b"\xef\xbc\x9d",
+    b"\n",
+)
+CELL_PATTERNS: dict[str, Callable[[int], bytes]] = {
+    "separators": lambda n: b";" * n,
+    "quotation marks": lambda n: b';"' * (n // 2),
+    "formulas": lambda n: b";=" * (n // 2),
+    "blanks": lambda n: b"; " + b" " * n,
+}
+
+# ---- sources that are compared, and results that are looked at
+
+
+def compare_sources(data: bytes) -> None:
+    """As `similar` does for a class: every pair's regions, on a page."""
+    text = data.decode(errors="replace")
+    found = similar.compare(
+        {"ada": text, "bob": "int odd;\n" + text, "cyd": MASTER, "dan": "int x;"}, STARTER
+    )
+    page = "".join(similar_html.page(found, found.pairs, (), similar.notes(found)))
+    assert "<script" not in page and not any(char in page for char in OBEYED)
+    for pair in found.pairs:
+        assert 0 <= pair.likeness <= 1
+    left, right = tokens(text), tokens(text[len(text) // 3 :])
+    shared = passages.regions(left, right, frozenset(), frozenset())
+    assert all(a.left[1] <= b.left[0] for a, b in pairwise(shared))
+
+
+def read_result(path: Path) -> None:
+    (path.parent / "ada").mkdir()
+    path.rename(path.parent / "ada" / "result.json")
+    found = agreement.read(path.parent)
+    agreement.groups({**found, "bob": found["ada"]})
+    agreement.not_written(path.parent)
+
+
+def print_text(data: bytes) -> None:
+    text = data.decode("utf-8", "surrogateescape")
+    made = harmless(text)
+    assert not any(char in made for char in OBEYED) and len(made) <= len(text)
+    made.encode("utf-8")
+
+
+SOURCES = (
+    MASTER.encode(),
+    (ROOT / "tests" / "sources" / "published_style.cpp").read_bytes(),
+    STARTER.encode(),
+)
+SOURCE_WORDS = (
+    b"/*", b"*/", b"//", b'R"x(', b')x"', b'"', b"'", b"\\\n", b"#pragma omp ", b"#include ", b"{", b"}", b"::",
+    b"std", b"1e+", b"for (int i = 0; i < N; i++) ", b"\x1b[31m", b"\x00", b"\xff",
+)  # fmt: skip
+SOURCE_PATTERNS: dict[str, Callable[[int], bytes]] = {
+    "one token": lambda n: b";" * n,
+    "a period": lambda n: b"a+b*c-d/e%f^" * (n // 12),
+    "comments without end": lambda n: b"/*a" * (n // 3),
+    "raw strings without end": lambda n: b'R"(/*a' * (n // 6),
+    "quotation marks": lambda n: b'"\\' * (n // 2),
+    "numbers": lambda n: b"1e+" * (n // 3),
+    "one name": lambda n: b"a" * n,
+    "calls": lambda n: b"".join(b"f%d(" % k for k in range(n // 8)),
+    "pragmas": lambda n: b"#pragma " + b"a " * (n // 2),
+    "functions": lambda n: b"void f() { g(1); }\n" * (n // 19),
+}
+RESULT = json.dumps(
+    {
+        "parts": [
+            {
+                "id": "part2",
+                "diagnosis": {"code": "k_transposed", "message": "K is transposed."},
+                "cases": [
+                    {
+                        "name": f"h{k}",
+                        "ok": False,
+                        "hidden": k > 2,
+                        "output_sha256": f"{k}a",
+                        "diagnosis": None,
+                    }
+                    for k in range(6)
+                ],
+            }
+        ]
+    }
+).encode()
+RESULT_WORDS = (
+    b"[",
+    b"]",
+    b"{",
+    b"}",
+    b"null",
+    b'"parts": ',
+    b'"cases": ',
+    b'"id": ',
+    b"1e999",
+    b'"not_written"',
+)
+RESULT_PATTERNS: dict[str, Callable[[int], bytes]] = {
+    "nesting": lambda n: b"[" * n,
+    "objects": lambda n: b'{"parts":' * (n // 9),
+    "parts": lambda n: RESULT[:-2] + b', {"id": "x"}' * (n // 13) + b"]}",
+    "a number": lambda n: b'{"parts": ' + b"9" * n,
+}
+
+ERRORS = (UsageError,)
+PAPERS = (_answered(), TEMPLATE.read_bytes())
+READERS = (
+    Reader("write-up", _written(read_writeup, "w.md"), PAPERS, (), WRITEUP_WORDS, WRITEUP_PATTERNS),
+    Reader("write-up to be filled", fill_writeup, PAPERS, ERRORS, WRITEUP_WORDS, WRITEUP_PATTERNS),
+    Reader("manual.csv", _written(read_table, "manual.csv"), TABLES, ERRORS, TABLE_WORDS, TABLE_PATTERNS),
+    Reader("cells of a CSV", write_cells, CELLS, (), CELL_WORDS, CELL_PATTERNS),
+    Reader("sources to compare", compare_sources, SOURCES, (), SOURCE_WORDS, SOURCE_PATTERNS),
+    Reader(
+        "result.json for similar", _written(read_result, "r"), (RESULT,), (), RESULT_WORDS, RESULT_PATTERNS
+    ),
+    Reader("printed text", print_text, (_answered(), *CELLS), (), WRITEUP_WORDS, WRITEUP_PATTERNS),
+)
+
+
+def main(arguments: list[str]) -> int:
+    return mutating.report(READERS, int(arguments[0]) if arguments else 1000)
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
