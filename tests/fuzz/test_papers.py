@@ -7,10 +7,10 @@ import pytest
 from fuzz import mutating, papers
 from fuzz.mutating import Reader
 
-#: Of each reader. A source takes a tenth of a second, because a whole class is compared for it.
-INPUTS = {reader.name: 1000 for reader in papers.READERS} | {"sources to compare": 80}
+#: Of each reader.
+INPUTS = {reader.name: 1000 for reader in papers.READERS} | {papers.COMPARING.name: 80}
 #: Bytes of the smaller pattern. Sources have to stay below `tokens.MOST_TOKENS` at four times the size as well.
-PATTERN_BYTES = {"sources to compare": 12_000}
+PATTERN_BYTES = {papers.COMPARING.name: 12_000}
 
 
 @pytest.mark.parametrize("reader", papers.READERS, ids=lambda reader: reader.name)
