@@ -58,9 +58,9 @@ bool read_tensor(std::FILE *plan, std::FILE *inputs, Argument *argument) {
     argument->sizes[k] = size;
     count *= static_cast<size_t>(size);
   }
-  // Whole cache lines, and one at least.
-  auto *data = static_cast<float *>(std::aligned_alloc(64, (count * sizeof(float) / 64 + 1) * 64));
-  if (data == nullptr) return false;
+  // From a cache line on, and no longer than asked: a sanitizer then sees what lies beyond.
+  void *data = nullptr;
+  if (posix_memalign(&data, 64, count > 0 ? count * sizeof(float) : 1) != 0) return false;
   std::memset(data, 0, count * sizeof(float));
   if (inputs != nullptr && std::fread(data, sizeof(float), count, inputs) != count) return false;
   argument->tensor = {data, ndim, argument->sizes, kFloat};

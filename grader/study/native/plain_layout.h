@@ -1,0 +1,175 @@
+// Sizes and strides, counted in elements: what torch does with them, without a tensor around them.
+#ifndef GPT149_PLAIN_LAYOUT_H
+#define GPT149_PLAIN_LAYOUT_H
+
+#include <algorithm>
+#include <numeric>
+#include <utility>
+
+#include "plain_types.h"
+
+namespace gpt149 {
+
+using Extents = std::vector<int64_t>;
+
+// The dimension that `k` names in a tensor of so many; -1 is the last. A tensor without any has 0 and -1, as in torch.
+inline size_t wrapped(int64_t k, size_t dimensions) {
+  const int64_t count = std::max<int64_t>(1, static_cast<int64_t>(dimensions));
+  TORCH_CHECK_INDEX(-count <= k && k < count, "Dimension out of range (expected to be in range of [", -count, ", ",
+                    count - 1, "], but got ", k, ")");
+  return static_cast<size_t>(k < 0 ? k + count : k);
+}
+
+inline int64_t count_of(const Extents &sizes) {
+  return std::accumulate(sizes.begin(), sizes.end(), int64_t{1}, std::multiplies<int64_t>());
+}
+
+// Row-major. A dimension without elements counts as one.
+inline Extents row_major(const Extents &sizes) {
+  Extents strides(sizes.size());
+  int64_t stride = 1;
+  for (size_t k = sizes.size(); k-- > 0; stride *= std::max<int64_t>(sizes[k], 1)) strides[k] = stride;
+  return strides;
+}
+
+// Strides of dimensions with one element are never used, so they do not matter.
+inline bool is_row_major(const Extents &sizes, const Extents &strides) {
+  if (count_of(sizes) == 0) return true;
+  int64_t stride = 1;
+  for (size_t k = sizes.size(); k-- > 0; stride *= sizes[k])
+    if (sizes[k] != 1 && strides[k] != stride) return false;
+  return true;
+}
+
+// The dimensions, the one with the smallest stride first. Where strides do not tell, the later one comes first.
+inline std::vector<size_t> from_inner_to_outer(const Extents &sizes, const Extents &strides) {
+  std::vector<size_t> order(sizes.size());
+  for (size_t k = 0; k < order.size(); k++) order[k] = order.size() - 1 - k;
+  auto goes_after = [&](size_t a, size_t b) {
+    if (strides[a] == 0 || strides[b] == 0) return 0;
+    if (strides[a] != strides[b]) return strides[a] > strides[b] ? 1 : -1;
+    return sizes[a] > sizes[b] ? 1 : 0;
+  };
+  // An insertion that passes over dimensions that cannot be compared: no order in the sense of std::sort.
+  for (size_t k = 1; k < order.size(); k++) {
+    for (size_t at = k, other = k; other-- > 0;) {
+      const int after = goes_after(order[other], order[at]);
+      if (after < 0) break;
+      if (after > 0) {
+        std::swap(order[other], order[at]);
+        at = other;
+      }
+    }
+  }
+  return order;
+}
+
+// Whether the elements fill a piece of memory, in whatever order of the dimensions.
+inline bool is_dense(const Extents &sizes, const Extents &strides) {
+  std::vector<size_t> order(sizes.size());
+  std::iota(order.begin(), order.end(), size_t{0});
+  std::sort(order.begin(), order.end(), [&](size_t a, size_t b) {
+    if (sizes[a] < 2 || sizes[b] < 2) return sizes[a] >= 2 && sizes[b] < 2;
+    return strides[a] < strides[b];
+  });
+  int64_t stride = 1;
+  for (size_t k : order) {
+    if (sizes[k] < 2) return true;
+    if (strides[k] != stride) return false;
+    stride *= sizes[k];
+  }
+  return true;
+}
+
+// The strides of a copy: those of the original if that is dense, else as dense ones in the same order of dimensions.
+inline Extents strides_of_copy(const Extents &sizes, const Extents &strides) {
+  if (is_dense(sizes, strides)) return strides;
+  Extents made(sizes.size());
+  int64_t stride = 1;
+  for (size_t k : from_inner_to_outer(sizes, strides)) {
+    made[k] = stride;
+    stride *= sizes[k];
+  }
+  return made;
+}
+
+// The strides with which the same memory is seen in other sizes, as many elements in the same order; none if it cannot
+// be.
+inline std::optional<Extents> strides_of_view(const Extents &sizes, const Extents &strides, const Extents &wanted) {
+  if (count_of(sizes) == 0) return wanted == sizes ? strides : row_major(wanted);
+  if (sizes.empty()) return Extents(wanted.size(), 1);
+  Extents made(wanted.size());
+  size_t next = wanted.size(), at = sizes.size();
+  // From the right, piece by piece: dimensions whose elements follow each other at one distance, and the wanted ones
+  // that divide them.
+  while (at > 0) {
+    const int64_t distance = strides[at - 1];
+    int64_t held = sizes[--at];
+    while (at > 0 && (sizes[at - 1] == 1 || strides[at - 1] == held * distance)) held *= sizes[--at];
+    int64_t covered = 1;
+    while (next > 0 && (covered < held || wanted[next - 1] == 1)) {
+      made[--next] = covered * distance;
+      covered *= wanted[next];
+    }
+    if (covered != held) return std::nullopt;
+  }
+  return next == 0 ? std::optional<Extents>(made) : std::nullopt;
+}
+
+// The sizes with the one that is -1 replaced by what is left over.
+inline Extents completed(Extents wanted, int64_t count) {
+  int64_t product = 1, open = -1;
+  for (size_t k = 0; k < wanted.size(); k++) {
+    if (wanted[k] == -1) {
+      TORCH_CHECK(open < 0, "only one dimension can be inferred");
+      open = static_cast<int64_t>(k);
+    } else {
+      TORCH_CHECK(wanted[k] >= 0, "invalid shape dimension ", wanted[k]);
+      product *= wanted[k];
+    }
+  }
+  const bool fits = open < 0 ? product == count : product > 0 && count % product == 0;
+  TORCH_CHECK(fits, "shape '", c10::IntArrayRef(wanted), "' is invalid for input of size ", count);
+  if (open >= 0) wanted[static_cast<size_t>(open)] = count / product;
+  return wanted;
+}
+
+// The strides with which something of these sizes is seen in the wanted ones, repeated along what it lacks.
+inline Extents strides_when_repeated(const Extents &sizes, const Extents &strides, const Extents &wanted) {
+  TORCH_CHECK(sizes.size() <= wanted.size(), "sizes ", c10::IntArrayRef(sizes), " do not fit into ",
+              c10::IntArrayRef(wanted));
+  Extents made(wanted.size(), 0);
+  const size_t missing = wanted.size() - sizes.size();
+  for (size_t k = 0; k < sizes.size(); k++) {
+    const bool is_same = sizes[k] == wanted[missing + k];
+    TORCH_CHECK(is_same || sizes[k] == 1, "sizes ", c10::IntArrayRef(sizes), " do not fit into ",
+                c10::IntArrayRef(wanted));
+    made[missing + k] = is_same ? strides[k] : 0;
+  }
+  return made;
+}
+
+// Calls body(a, b) for every element in row-major order, with its place by the one strides and by the other.
+template <class F>
+void for_each_place(const Extents &sizes, const Extents &strides_a, const Extents &strides_b, const F &body) {
+  if (count_of(sizes) == 0) return;
+  Extents at(sizes.size(), 0);
+  int64_t a = 0, b = 0;
+  for (;;) {
+    body(a, b);
+    size_t k = sizes.size();
+    for (; k > 0 && at[k - 1] + 1 == sizes[k - 1]; k--) {
+      a -= strides_a[k - 1] * at[k - 1];
+      b -= strides_b[k - 1] * at[k - 1];
+      at[k - 1] = 0;
+    }
+    if (k == 0) return;
+    at[k - 1]++;
+    a += strides_a[k - 1];
+    b += strides_b[k - 1];
+  }
+}
+
+}  // namespace gpt149
+
+#endif

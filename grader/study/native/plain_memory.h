@@ -1,0 +1,85 @@
+// Memory that several tensors share.
+#ifndef GPT149_PLAIN_MEMORY_H
+#define GPT149_PLAIN_MEMORY_H
+
+#include <atomic>
+#include <cstdlib>
+#include <functional>
+#include <new>
+#include <utility>
+
+#include "plain_types.h"
+
+namespace gpt149 {
+
+// Something with a count of its owners. Whoever lets go of it publishes what it did (release); only the last one, which
+// deletes it, looks at what the others did (acquire). std::shared_ptr does both each time: threads that take views of
+// one tensor in a loop would be ordered by its count, and ThreadSanitizer would not see the races between them.
+class Counted {
+ public:
+  Counted() = default;
+  Counted(const Counted &) = delete;
+  Counted &operator=(const Counted &) = delete;
+  virtual ~Counted() = default;
+  void keep() { owners_.fetch_add(1, std::memory_order_relaxed); }
+  void let_go() {
+    if (owners_.fetch_sub(1, std::memory_order_release) != 1) return;
+    owners_.load(std::memory_order_acquire);
+    delete this;
+  }
+  int64_t owners() const { return owners_.load(std::memory_order_relaxed); }
+
+ private:
+  std::atomic<int64_t> owners_{0};
+};
+
+template <class T>
+class Owner {
+ public:
+  Owner() = default;
+  explicit Owner(T *owned) : owned_(owned) { keep(); }
+  Owner(const Owner &other) : owned_(other.owned_) { keep(); }
+  Owner(Owner &&other) noexcept : owned_(std::exchange(other.owned_, nullptr)) {}
+  Owner &operator=(Owner other) noexcept {
+    std::swap(owned_, other.owned_);
+    return *this;
+  }
+  ~Owner() {
+    if (owned_ != nullptr) owned_->let_go();
+  }
+  T *get() const { return owned_; }
+  T *operator->() const { return owned_; }
+  explicit operator bool() const { return owned_ != nullptr; }
+
+ private:
+  void keep() {
+    if (owned_ != nullptr) owned_->keep();
+  }
+  T *owned_ = nullptr;
+};
+
+// Bytes, and how they are given back: not at all if they are somebody else's.
+class Memory : public Counted {
+ public:
+  Memory(void *first, std::function<void(void *)> give_back)
+      : first_(static_cast<char *>(first)), give_back_(std::move(give_back)) {}
+  ~Memory() override {
+    if (give_back_) give_back_(first_);
+  }
+  char *first() const { return first_; }
+
+  // Begins on a cache line, as torch's own; ends with its last byte, so that AddressSanitizer sees what lies beyond.
+  static Owner<Memory> allocate(size_t bytes) {
+    void *first = nullptr;
+    if (posix_memalign(&first, 64, bytes > 0 ? bytes : 1) != 0) throw std::bad_alloc();
+    return Owner<Memory>(new Memory(first, [](void *p) { std::free(p); }));
+  }
+
+ private:
+  char *first_;
+  std::function<void(void *)> give_back_;
+};
+
+}  // namespace gpt149
+
+#endif
