@@ -4,7 +4,8 @@ Theory of operation. ThreadSanitizer must own a process from its start and valgr
 neither gets on with an interpreter that has loaded torch. So the unchanged module.cpp is compiled against a stand-in
 for torch's tensors (native/plain_torch.h), behind the same C interface as in a runner, and linked with a `main` that
 calls one function on inputs from a file (native/driver.cpp). A file that uses more of torch than the stand-in knows
-does not compile, and the caller falls back to what works on the usual object.
+does not compile; `grader.study.standin` says which line of it does that, and the caller falls back to what works on the
+usual object.
 
 The program is untrusted: it runs as a process of its own under limits of time, memory and output, with an empty
 environment, as every student's own run does. Nothing that it prints is believed but what the tool around it reports.
@@ -29,6 +30,7 @@ from grader.harmless import one_line
 from grader.runner import tensor_bytes
 from grader.sandbox import GIB, Finished, run_limited
 from grader.session import Request
+from grader.study import standin
 from grader.toolchain import Toolchain, cache_root, default_flags, libomp_prefix, openmp_flags, toolchain
 
 NATIVE = Path(__file__).resolve().parent / "native"
@@ -58,20 +60,21 @@ def build_program(source: Path, kit: Kit, defines: Mapping[str, str] | None = No
     """
     tools, text = toolchain(), source.read_bytes()
     macros = tuple(f"-D{name}={value}" for name, value in sorted((defines or {}).items()))
-    digest = hashlib.sha256(repr((tools, kit, macros)).encode() + b"\0" + text)
+    digest = hashlib.sha256(repr((tools, kit, macros, standin.HEADERS)).encode() + b"\0" + text)
     for path in (*sorted(NATIVE.glob("*.*")), *sorted(SHIM.glob("*.h"))):
         digest.update(b"\0" + path.read_bytes())
     entry = cache_root() / "objects" / f"{digest.hexdigest()[:32]}.program"
     if not objectcache.touch(entry):
         with objectcache.workplace(cache_root()) as place:
             (place / "module.cpp").write_bytes(text)
-            _compile_all(tools, kit, macros, place)
+            standin.write_headers(place / "include")
+            _compile_all(tools, kit, macros, place, source.name)
             objectcache.publish(place / "program", entry)
             objectcache.prune(cache_root())
     return entry
 
 
-def _compile_all(tools: Toolchain, kit: Kit, macros: Sequence[str], place: Path) -> None:
+def _compile_all(tools: Toolchain, kit: Kit, macros: Sequence[str], place: Path, name: str) -> None:
     compile_openmp, link_openmp = openmp_flags(tools.system, tools.family, libomp_prefix())
     common = (str(tools.compiler), f"-std={tools.cxx_standard}", *default_flags(tools.machine), "-w")
     finished = _run_compiler(
@@ -79,7 +82,7 @@ def _compile_all(tools: Toolchain, kit: Kit, macros: Sequence[str], place: Path)
             *common,
             *compile_openmp,
             *("-fdiagnostics-color=never", "-DTORCH_EXTENSION_NAME=gpt149_module"),
-            *("-include", str(NATIVE / "plain_torch.h"), f"-I{SHIM / 'light'}", f"-I{SHIM}"),
+            *("-include", str(NATIVE / "plain_torch.h"), "-Iinclude", f"-I{SHIM}"),
             *kit.flags,
             *macros,
             *("-c", "module.cpp", "-o", "module.o"),
@@ -87,15 +90,16 @@ def _compile_all(tools: Toolchain, kit: Kit, macros: Sequence[str], place: Path)
         place,
     )
     if finished.returncode != 0:
-        raise Unsuitable(f"it does not compile without torch: {_first_error(finished)}")
+        refused = standin.refusal(finished.output.decode(errors="replace"), name)
+        raise Unsuitable(refused or f"it does not compile without torch: {_first_error(finished)}")
     ours = ["driver.cpp", *([kit.runtime] if kit.runtime else [])]
-    for name in ours:
+    for own in ours:
         finished = _run_compiler(
-            [*common, "-g1", "-c", str(NATIVE / name), "-o", f"{Path(name).stem}.o"], place
+            [*common, "-g1", "-c", str(NATIVE / own), "-o", f"{Path(own).stem}.o"], place
         )
         if finished.returncode != 0:
-            raise KitError(f"{tools.compiler} cannot compile {name} of the kit: {_first_error(finished)}")
-    objects = ["module.o", *(f"{Path(name).stem}.o" for name in ours)]
+            raise KitError(f"{tools.compiler} cannot compile {own} of the kit: {_first_error(finished)}")
+    objects = ["module.o", *(f"{Path(own).stem}.o" for own in ours)]
     openmp = () if kit.runtime else link_openmp
     finished = _run_compiler(
         [str(tools.compiler), *objects, *kit.link_flags, *openmp, "-pthread", "-o", "program"], place

@@ -3,7 +3,6 @@
 #define GPT149_PLAIN_FACTORIES_H
 
 #include <cmath>
-#include <random>
 
 #include "plain_tensor.h"
 
@@ -14,9 +13,7 @@ inline Tensor full(IntArrayRef sizes, const Scalar &value, TensorOptions options
   return empty(sizes, whole ? options.dtype(ScalarType::Long) : options).fill_(value);
 }
 inline Tensor zeros(IntArrayRef sizes, TensorOptions options = {}) {
-  Tensor made = empty(sizes, options);
-  std::memset(made.data_ptr(), 0, static_cast<size_t>(made.nbytes()));
-  return made;
+  return empty(sizes, options).zero_();
 }
 inline Tensor ones(IntArrayRef sizes, TensorOptions options = {}) { return empty(sizes, options).fill_(1); }
 inline Tensor full_like(const Tensor &other, const Scalar &value, TensorOptions options = {}) {
@@ -52,10 +49,7 @@ inline Tensor arange(const Scalar &start, const Scalar &stop, const Scalar &step
               stop, " by ", step);
   const auto count = static_cast<int64_t>(std::ceil((stop.toDouble() - first) / distance));
   Tensor made = empty({count}, options);
-  c10::with_type(made.scalar_type(), [&](auto zero) {
-    for (int64_t k = 0; k < count; k++)
-      made.data_ptr<decltype(zero)>()[k] = static_cast<decltype(zero)>(first + static_cast<double>(k) * distance);
-  });
+  for (int64_t k = 0; k < count; k++) made[k].fill_(first + static_cast<double>(k) * distance);
   return made;
 }
 inline Tensor arange(const Scalar &start, const Scalar &stop, TensorOptions options = {}) {
@@ -63,22 +57,26 @@ inline Tensor arange(const Scalar &start, const Scalar &stop, TensorOptions opti
 }
 inline Tensor arange(const Scalar &stop, TensorOptions options = {}) { return arange(0, stop, 1, options); }
 
-// Other random numbers than torch's, the same ones in each run.
-template <class Distribution>
-Tensor drawn(IntArrayRef sizes, TensorOptions options, Distribution distribution) {
-  static thread_local std::mt19937 generator;
-  Tensor made = empty(sizes, options);
-  c10::with_type(made.scalar_type(), [&](auto zero) {
-    for (int64_t k = 0; k < made.numel(); k++)
-      made.data_ptr<decltype(zero)>()[k] = static_cast<decltype(zero)>(distribution(generator));
-  });
-  return made;
+// Other random numbers than torch's, the same ones in each run: multiples of 2^-24 from 0 to before 1.
+inline float next_random() {
+  static thread_local uint64_t state = 149;
+  state = state * 6364136223846793005u + 1442695040888963407u;
+  return static_cast<float>(state >> 40) / static_cast<float>(1 << 24);
 }
 inline Tensor rand(IntArrayRef sizes, TensorOptions options = {}) {
-  return drawn(sizes, options, std::uniform_real_distribution<float>(0, 1));
+  Tensor made = empty(sizes, options), elements = made.flatten();
+  for (int64_t k = 0; k < made.numel(); k++) elements[k].fill_(next_random());
+  return made;
 }
+// Sums of twelve of them: as good as normal, with mean 0 and variance 1.
 inline Tensor randn(IntArrayRef sizes, TensorOptions options = {}) {
-  return drawn(sizes, options, std::normal_distribution<float>());
+  Tensor made = empty(sizes, options), elements = made.flatten();
+  for (int64_t k = 0; k < made.numel(); k++) {
+    float sum = -6;
+    for (int term = 0; term < 12; term++) sum += next_random();
+    elements[k].fill_(sum);
+  }
+  return made;
 }
 
 }  // namespace at

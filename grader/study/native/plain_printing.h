@@ -24,7 +24,7 @@ inline std::vector<std::string> element_texts(const Tensor &tensor) {
   return texts;
 }
 
-// One dimension is a column. All elements are as wide as the widest, a place for a sign included.
+// One dimension is a column. Rows after the first are indented. All elements are as wide as the widest, a place for a sign included.
 inline void print_rows(std::ostream &out, const Tensor &tensor, const char *indent) {
   const std::vector<std::string> texts = element_texts(tensor);
   size_t width = 0;
@@ -32,7 +32,7 @@ inline void print_rows(std::ostream &out, const Tensor &tensor, const char *inde
   const size_t columns = tensor.dim() == 2 ? static_cast<size_t>(tensor.size(1)) : 1;
   for (size_t k = 0; k < texts.size(); k++) {
     const size_t column = k % columns;
-    out << (column > 0 ? " " : indent) << std::setw(static_cast<int>(width)) << texts[k];
+    out << (column > 0 ? " " : k > 0 ? indent : "") << std::setw(static_cast<int>(width)) << texts[k];
     if (column + 1 == columns) out << '\n';
   }
 }

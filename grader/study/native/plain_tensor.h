@@ -85,38 +85,40 @@ class Tensor {
   }
   template <class T, size_t N>
   TensorAccessor<T, N> accessor() && = delete;  // it would point into a tensor that is gone
-  template <class T>
-  T item() const {
+  Scalar item() const {
     TORCH_CHECK(numel() == 1, "a Tensor with ", numel(), " elements cannot be converted to Scalar");
-    return c10::with_type(body().type, [&](auto zero) { return static_cast<T>(*data_ptr<decltype(zero)>()); });
+    return c10::number_at(body().data, body().type);
   }
-  Scalar item() const { return is_floating_point() ? Scalar(item<double>()) : Scalar(item<int64_t>()); }
+  template <class T>
+  T item() const { return item().to<T>(); }
 
   Tensor &fill_(const Scalar &value) const {
-    c10::with_type(body().type, [&](auto zero) {
-      auto *first = data_ptr<decltype(zero)>();
-      const auto filling = value.to<decltype(zero)>();
-      gpt149::for_each_place(body().sizes, body().strides, body().strides,
-                             [&](int64_t place, int64_t) { first[place] = filling; });
+    const int64_t width = element_size();
+    gpt149::for_each_place(body().sizes, body().strides, body().strides, [&](int64_t place, int64_t) {
+      c10::put_number(body().data + place * width, body().type, value);
     });
     return mutable_self();
   }
-  Tensor &zero_() const { return fill_(0); }
+  Tensor &zero_() const {
+    if (!is_contiguous()) return fill_(0);
+    std::memset(body().data, 0, static_cast<size_t>(nbytes()));
+    return mutable_self();
+  }
   // The elements of another tensor, which may be of another type, and is repeated along what it lacks.
   Tensor &copy_(const Tensor &other, bool = false) const {
-    const Extents from = gpt149::strides_when_repeated(other.body().sizes, other.body().strides, body().sizes);
-    if (body().type == other.body().type && from == body().strides && is_contiguous()) {
-      std::memmove(data_ptr(), other.data_ptr(), static_cast<size_t>(nbytes()));
+    const Body &to = body(), &from = other.body();
+    const Extents steps = gpt149::strides_when_repeated(from.sizes, from.strides, to.sizes);
+    const bool is_same_type = to.type == from.type;
+    const int64_t to_width = element_size(), from_width = other.element_size();
+    if (is_same_type && gpt149::is_row_major(to.sizes, to.strides) && gpt149::is_row_major(to.sizes, steps)) {
+      std::memmove(to.data, from.data, static_cast<size_t>(nbytes()));
       return mutable_self();
     }
-    c10::with_type(body().type, [&](auto to_zero) {
-      c10::with_type(other.body().type, [&](auto from_zero) {
-        auto *to = data_ptr<decltype(to_zero)>();
-        const auto *values = other.data_ptr<decltype(from_zero)>();
-        gpt149::for_each_place(body().sizes, body().strides, from, [&](int64_t place, int64_t source) {
-          to[place] = static_cast<decltype(to_zero)>(values[source]);
-        });
-      });
+    gpt149::for_each_place(to.sizes, to.strides, steps, [&](int64_t place, int64_t source) {
+      char *target = to.data + place * to_width;
+      const char *value = from.data + source * from_width;
+      if (is_same_type) std::memcpy(target, value, static_cast<size_t>(to_width));
+      else c10::put_number(target, to.type, c10::number_at(value, from.type));
     });
     return mutable_self();
   }

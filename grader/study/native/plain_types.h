@@ -28,9 +28,9 @@ struct ValueError : Error {
   using Error::Error;
 };
 
-// The arguments one after the other, as text.
+// The arguments one after the other, as text. Cold, as most of it is never printed and takes long to optimise.
 template <class... A>
-std::string str(const A &...parts) {
+[[gnu::cold, gnu::noinline]] std::string str(const A &...parts) {
   std::ostringstream text;
   (text << ... << parts);
   return text.str();
@@ -40,22 +40,6 @@ std::string str(const A &...parts) {
 
 // The numbers are torch's own: they cross the same C interface.
 enum class ScalarType : int8_t { Byte = 0, Char = 1, Short = 2, Int = 3, Long = 4, Float = 6, Double = 7, Bool = 11 };
-
-// Calls body with a zero of the C++ type of such elements.
-template <class F>
-decltype(auto) with_type(ScalarType type, const F &body) {
-  switch (type) {
-    case ScalarType::Byte: return body(uint8_t{});
-    case ScalarType::Char: return body(int8_t{});
-    case ScalarType::Short: return body(int16_t{});
-    case ScalarType::Int: return body(int32_t{});
-    case ScalarType::Long: return body(int64_t{});
-    case ScalarType::Float: return body(float{});
-    case ScalarType::Double: return body(double{});
-    case ScalarType::Bool: return body(bool{});
-  }
-  throw Error("the stand-in for torch has no tensors of such elements");
-}
 
 template <class T>
 constexpr ScalarType scalar_type_of() {
@@ -73,7 +57,17 @@ constexpr ScalarType scalar_type_of() {
 }
 
 inline int64_t width_of(ScalarType type) {
-  return with_type(type, [](auto zero) { return static_cast<int64_t>(sizeof zero); });
+  switch (type) {
+    case ScalarType::Byte:
+    case ScalarType::Char:
+    case ScalarType::Bool: return 1;
+    case ScalarType::Short: return 2;
+    case ScalarType::Int:
+    case ScalarType::Float: return 4;
+    case ScalarType::Long:
+    case ScalarType::Double: return 8;
+  }
+  throw Error("the stand-in for torch has no tensors of such elements");
 }
 
 inline const char *name_of(ScalarType type) {
@@ -203,6 +197,33 @@ class Scalar {
 };
 inline std::ostream &operator<<(std::ostream &out, const Scalar &number) {
   return number.isFloatingPoint() ? out << number.toDouble() : out << number.toLong();
+}
+
+// An element of this type, and back.
+[[gnu::noinline]] inline Scalar number_at(const char *place, ScalarType type) {
+  switch (type) {
+    case ScalarType::Byte: return *reinterpret_cast<const uint8_t *>(place);
+    case ScalarType::Char: return *reinterpret_cast<const int8_t *>(place);
+    case ScalarType::Short: return *reinterpret_cast<const int16_t *>(place);
+    case ScalarType::Int: return *reinterpret_cast<const int32_t *>(place);
+    case ScalarType::Long: return *reinterpret_cast<const int64_t *>(place);
+    case ScalarType::Float: return *reinterpret_cast<const float *>(place);
+    case ScalarType::Double: return *reinterpret_cast<const double *>(place);
+    case ScalarType::Bool: return *reinterpret_cast<const bool *>(place);
+  }
+  return 0;
+}
+[[gnu::noinline]] inline void put_number(char *place, ScalarType type, const Scalar &number) {
+  switch (type) {
+    case ScalarType::Byte: *reinterpret_cast<uint8_t *>(place) = number.to<uint8_t>(); break;
+    case ScalarType::Char: *reinterpret_cast<int8_t *>(place) = number.to<int8_t>(); break;
+    case ScalarType::Short: *reinterpret_cast<int16_t *>(place) = number.to<int16_t>(); break;
+    case ScalarType::Int: *reinterpret_cast<int32_t *>(place) = number.to<int32_t>(); break;
+    case ScalarType::Long: *reinterpret_cast<int64_t *>(place) = number.to<int64_t>(); break;
+    case ScalarType::Float: *reinterpret_cast<float *>(place) = number.to<float>(); break;
+    case ScalarType::Double: *reinterpret_cast<double *>(place) = number.to<double>(); break;
+    case ScalarType::Bool: *reinterpret_cast<bool *>(place) = number.to<bool>(); break;
+  }
 }
 
 }  // namespace c10

@@ -1,0 +1,360 @@
+"""Ten files as people write them who have the published starter: part 3 in its ways, one of them with a data race.
+
+Each is the same frame around a way to read elements and a loop; `SOURCES` has their texts by name.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+FRAME = """\
+#include <torch/extension.h>
+#include <ATen/ATen.h>
+#include <iostream>
+#include <time.h>
+#include <sys/time.h>
+#include <vector>
+#include <immintrin.h>
+#include <omp.h>
+@headers@
+@accessors@
+std::vector<float> formatTensor(torch::Tensor tensor) {
+    tensor = tensor.flatten();
+    tensor = tensor.contiguous();
+    std::vector<float> vec(tensor.data_ptr<float>(), tensor.data_ptr<float>() + tensor.numel());
+    return vec;
+}
+@helpers@
+torch::Tensor myFusedAttention(torch::Tensor QTensor, torch::Tensor KTensor, torch::Tensor VTensor, torch::Tensor temp,
+                               int B, int H, int N, int d) {
+@body@
+}
+
+PYBIND11_MODULE(TORCH_EXTENSION_NAME, m) {
+    m.def("myFusedAttention", &myFusedAttention, "Fused Attention");
+@bindings@
+}
+"""
+BINDINGS = """\
+    m.def("twoDimRead", &twoDimRead, "twoDimRead");
+    m.def("fourDimRead", &fourDimRead, "fourDimRead");"""
+
+BY_REFERENCE = """
+inline float twoDimRead(std::vector<float> &tensor, int &x, int &y, const int &sizeX) {
+    return tensor[x * (sizeX) + y];
+}
+
+inline void twoDimWrite(std::vector<float> &tensor, int &x, int &y, const int &sizeX, float &val) {
+    tensor[x * (sizeX) + y] = val;
+}
+
+inline float fourDimRead(std::vector<float> &tensor, int &x, int &y, int &z, int &b, const int &sizeX, const int &sizeY,
+                         const int &sizeZ) {
+    return tensor[x * sizeX * sizeY * sizeZ + y * sizeY * sizeZ + z * sizeZ + b];
+}
+
+inline void fourDimWrite(std::vector<float> &tensor, int &x, int &y, int &z, int &b, const int &sizeX,
+                         const int &sizeY, const int &sizeZ, float &val) {
+    tensor[x * sizeX * sizeY * sizeZ + y * sizeY * sizeZ + z * sizeZ + b] = val;
+}
+"""
+BY_VALUE = BY_REFERENCE.replace("const int &", "int ").replace("int &", "int ").replace("float &", "float ")
+BY_INDEX = """
+static inline size_t at4(int x, int y, int z, int b, int sizeX, int sizeY, int sizeZ) {
+    return ((size_t)(x * sizeX + y) * sizeY + z) * sizeZ + b;
+}
+inline float twoDimRead(std::vector<float> &tensor, int &x, int &y, const int &sizeX) { return tensor[x * sizeX + y]; }
+inline float fourDimRead(std::vector<float> &tensor, int &x, int &y, int &z, int &b, const int &sizeX, const int &sizeY,
+                         const int &sizeZ) {
+    return tensor[at4(x, y, z, b, sizeX, sizeY, sizeZ)];
+}
+inline void fourDimWrite(std::vector<float> &tensor, int x, int y, int z, int b, int sizeX, int sizeY, int sizeZ,
+                         float val) {
+    tensor[at4(x, y, z, b, sizeX, sizeY, sizeZ)] = val;
+}
+"""
+
+VECTORS = """\
+    at::Tensor OTensor = at::zeros({B, H, N, d}, at::kFloat);
+    std::vector<float> O = formatTensor(OTensor);
+    std::vector<float> Q = formatTensor(QTensor);
+    std::vector<float> K = formatTensor(KTensor);
+    std::vector<float> V = formatTensor(VTensor);
+"""
+RETURN = """
+    return torch::from_blob(O.data(), {B, H, N, d}, torch::TensorOptions().dtype(torch::kFloat32)).clone();"""
+
+#: The published loop. What differs between people stands in @...@.
+LOOP = """
+@before@
+    #pragma omp parallel for @pragma@
+    for (int b = 0; b < B; b++) {
+        for (int h = 0; h < H; h++) {
+            for (int i = 0; i < N; i++) {
+                @row@
+                @sum@
+                for (int j = 0; j < N; j++) {
+                    float dot = 0.f;
+                    for (int k = 0; k < d; k++) {
+                        dot += fourDimRead(Q, b, h, i, k, H, N, d) * fourDimRead(K, b, h, j, k, H, N, d);
+                    }
+                    ORow[j] = @exp@(dot);
+                    total += ORow[j];
+                }
+                for (int k = 0; k < d; k++) {
+                    float val = 0.f;
+                    for (int j = 0; j < N; j++) {
+                        val += ORow[j] * fourDimRead(V, b, h, j, k, H, N, d);
+                    }
+                    val /= total;
+                    fourDimWrite(O, b, h, i, k, H, N, d, val);
+                }
+            }
+        }
+    }
+"""
+STARTERS_ROW = """at::Tensor ORowTensor =
+                    temp.index({torch::indexing::Slice(omp_get_thread_num(), torch::indexing::None)});
+                std::vector<float> ORow = formatTensor(ORowTensor);"""
+
+
+@dataclass(frozen=True)
+class Written:
+    """What somebody wrote in the places of FRAME; `loop` replaces those of LOOP where `body` is not given."""
+
+    accessors: str = BY_REFERENCE
+    headers: str = ""
+    helpers: str = ""
+    loop: tuple[str, str, str, str, str] = ("", "collapse(3)", STARTERS_ROW, "float total = 0.f;", "exp")
+    body: str = ""
+    bindings: str = BINDINGS
+
+    @property
+    def text(self) -> str:
+        loop = LOOP
+        for place, given in zip(("before", "pragma", "row", "sum", "exp"), self.loop, strict=True):
+            loop = loop.replace(f"@{place}@", given)
+        text = FRAME
+        for place, given in (
+            ("headers", self.headers),
+            ("accessors", self.accessors),
+            ("helpers", self.helpers),
+            ("body", self.body or VECTORS + loop + RETURN),
+            ("bindings", self.bindings),
+        ):
+            text = text.replace(f"@{place}@", given)
+        return text
+
+
+WITH_ACCESSORS = """\
+    TORCH_CHECK(QTensor.dim() == 4 && QTensor.size(0) == B && QTensor.size(-1) == d, "Q is not (B, H, N, d)");
+    at::Tensor OTensor = at::zeros({B, H, N, d}, at::kFloat);
+    auto Q = QTensor.accessor<float, 4>(), K = KTensor.accessor<float, 4>(), V = VTensor.accessor<float, 4>();
+    auto O = OTensor.accessor<float, 4>();
+    auto rows = temp.accessor<float, 2>();
+
+    #pragma omp parallel for collapse(3)
+    for (int b = 0; b < B; b++)
+        for (int h = 0; h < H; h++)
+            for (int i = 0; i < N; i++) {
+                auto row = rows[omp_get_thread_num()];
+                float sum = 0;
+                for (int j = 0; j < N; j++) {
+                    row[j] = 0;
+                    for (int k = 0; k < d; k++) row[j] += Q[b][h][i][k] * K[b][h][j][k];
+                    row[j] = std::exp(row[j]);
+                    sum += row[j];
+                }
+                for (int j = 0; j < N; j++)
+                    for (int k = 0; k < d; k++) O[b][h][i][k] += row[j] / sum * V[b][h][j][k];
+            }
+    return OTensor;"""
+
+SAFE_SOFTMAX = (
+    VECTORS
+    + """
+    #pragma omp parallel for collapse(2) schedule(dynamic)
+    for (int b = 0; b < B; b++) {
+        for (int h = 0; h < H; h++) {
+            for (int i = 0; i < N; i++) {
+                std::vector<float> row(N);
+                float largest = -std::numeric_limits<float>::infinity(), sum = 0;
+                for (int j = 0; j < N; j++) {
+                    float dot = 0;
+                    for (int k = 0; k < d; k++)
+                        dot += Q[at4(b, h, i, k, H, N, d)] * K[at4(b, h, j, k, H, N, d)];
+                    row[j] = dot;
+                    largest = std::max(largest, dot);
+                }
+                for (int j = 0; j < N; j++) sum += row[j] = std::exp(row[j] - largest);
+                for (int j = 0; j < N; j++) {
+                    row[j] /= sum;
+                    for (int k = 0; k < d; k++)
+                        O[at4(b, h, i, k, H, N, d)] += row[j] * V[at4(b, h, j, k, H, N, d)];
+                }
+            }
+        }
+    }
+"""
+    + RETURN
+)
+
+OF_A_HEAD = """\
+    std::cout << "Q " << QTensor.sizes() << " on " << omp_get_max_threads() << " threads" << std::endl;
+    torch::Tensor OTensor = torch::zeros({B, H, N, d}, QTensor.options());
+    #pragma omp parallel
+    {
+        torch::Tensor mine = temp[omp_get_thread_num()];
+        float *row = mine.data_ptr<float>();
+        #pragma omp for collapse(2)
+        for (int b = 0; b < B; b++) {
+            for (int h = 0; h < H; h++) {
+                std::vector<float> q = formatTensor(QTensor.index({b, h})), v = formatTensor(VTensor[b][h]);
+                std::vector<float> kt = formatTensor(KTensor.select(0, b).select(0, h).transpose(0, 1));
+                torch::Tensor oHead = OTensor.index({b, h, Slice()});
+                for (int i = 0; i < N; i++) {
+                    float sum = 0.f;
+                    for (int j = 0; j < N; j++) {
+                        float dot = 0.f;
+                        for (int k = 0; k < d; k++) dot += q[i * d + k] * kt[k * N + j];
+                        row[j] = exp(dot);
+                        sum += row[j];
+                    }
+                    float *o = oHead[i].data_ptr<float>();
+                    for (int j = 0; j < N; j++)
+                        for (int k = 0; k < d; k++) o[k] += row[j] / sum * v[j * d + k];
+                }
+            }
+        }
+    }
+    if (N < 2) std::cout << OTensor << temp.narrow(0, 0, 1)[0][0].item<float>() << std::endl;
+    return OTensor;"""
+
+BY_PARALLEL_FOR = (
+    VECTORS
+    + """
+    at::parallel_for(0, B * H, 1, [&](int64_t from, int64_t to) {
+        std::vector<float> row = formatTensor(temp.narrow(0, at::get_thread_num(), 1));
+        for (int64_t head = from; head < to; head++) {
+            int b = head / H, h = head % H;
+            for (int i = 0; i < N; i++) {
+                float sum = 0.f;
+                for (int j = 0; j < N; j++) {
+                    float dot = 0.f;
+                    for (int k = 0; k < d; k++)
+                        dot += fourDimRead(Q, b, h, i, k, H, N, d) * fourDimRead(K, b, h, j, k, H, N, d);
+                    row[j] = exp(dot);
+                    sum += row[j];
+                }
+                for (int k = 0; k < d; k++) {
+                    float val = 0.f;
+                    for (int j = 0; j < N; j++) val += row[j] * fourDimRead(V, b, h, j, k, H, N, d);
+                    val /= sum;
+                    fourDimWrite(O, b, h, i, k, H, N, d, val);
+                }
+            }
+        }
+    });
+"""
+    + RETURN
+)
+
+WITH_SIMD = """
+static inline float dot8(const float *a, const float *b, int n) {
+    __m256 sum = _mm256_setzero_ps();
+    int k = 0;
+    for (; k + 8 <= n; k += 8) sum = _mm256_add_ps(sum, _mm256_mul_ps(_mm256_loadu_ps(a + k), _mm256_loadu_ps(b + k)));
+    float parts[8], all = 0;
+    _mm256_storeu_ps(parts, sum);
+    for (float part : parts) all += part;
+    for (; k < n; k++) all += a[k] * b[k];
+    return all;
+}
+"""
+SIMD_LOOP = (
+    VECTORS
+    + """
+    struct timeval started, ended;
+    gettimeofday(&started, NULL);
+    #pragma omp parallel for collapse(3) schedule(static)
+    for (int b = 0; b < B; b++)
+        for (int h = 0; h < H; h++)
+            for (int i = 0; i < N; i++) {
+                float *row = temp.index({omp_get_thread_num(), Slice(None, N)}).data_ptr<float>();
+                const size_t head = (size_t)(b * H + h) * N * d;
+                float sum = 0;
+                for (int j = 0; j < N; j++) {
+                    row[j] = expf(dot8(&Q[head + i * d], &K[head + j * d], d));
+                    sum += row[j];
+                }
+                for (int j = 0; j < N; j++)
+                    for (int k = 0; k < d; k++) O[head + i * d + k] += row[j] / sum * V[head + j * d + k];
+            }
+    gettimeofday(&ended, NULL);
+    if (ended.tv_sec - started.tv_sec > 3600) printf("%zu\\n", O.size());
+"""
+    + RETURN
+)
+
+USING = "using namespace torch::indexing;"
+ROW_OF_USING = STARTERS_ROW.replace("torch::indexing::", "")
+RACING_SUM = "total = 0.f;"
+
+WRITTEN = {
+    "starter": Written(),
+    "values": Written(
+        BY_VALUE, USING, loop=("", "collapse(3)", ROW_OF_USING, "float total = 0.f;", "std::exp")
+    ),
+    "collapse2": Written(
+        BY_INDEX,
+        USING,
+        loop=(
+            "    const int threads = omp_get_max_threads();",
+            "collapse(2) num_threads(threads)",
+            "int t = omp_get_thread_num(); std::vector<float> ORow = formatTensor(temp.index({Slice(t, t + 1)}));",
+            "float total(0);",
+            "expf",
+        ),
+    ),
+    "local": Written(loop=("", "", "std::vector<float> ORow(N, 0.0f);", "float total = 0.f;", "std::exp")),
+    "private": Written(
+        loop=(
+            "    float total;",
+            "collapse(3) private(total)",
+            "std::vector<float> ORow = formatTensor(temp[omp_get_thread_num()]);",
+            "total = 0.f;",
+            "exp",
+        )
+    ),
+    "accessors": Written("", headers="#include <cmath>", body=WITH_ACCESSORS, bindings=""),
+    "safe": Written(BY_INDEX, headers="#include <limits>\n#include <algorithm>", body=SAFE_SOFTMAX),
+    "heads": Written("", USING, body=OF_A_HEAD, bindings=""),
+    "parallel_for": Written(headers="#include <ATen/Parallel.h>", body=BY_PARALLEL_FOR),
+    # One sum for all threads.
+    "race": Written(loop=("    float total;", "collapse(3)", STARTERS_ROW, RACING_SUM, "exp")),
+}
+#: Beside the ten: one with SIMD that writes through views of temp's rows, and the same with one row for all threads.
+ROWS_OF_TEMP = Written("", USING, helpers=WITH_SIMD, body=SIMD_LOOP, bindings="")
+ONE_ROW_OF_TEMP = Written(
+    "",
+    USING,
+    helpers=WITH_SIMD,
+    body=SIMD_LOOP.replace("temp.index({omp_get_thread_num(),", "temp.index({0,"),
+    bindings="",
+)
+SOURCES = {name: written.text for name, written in WRITTEN.items()}
+
+
+def together(names: Iterable[str]) -> str:
+    """Kernels of SOURCES in one file, each bound by its own name: one compile where ten would take minutes."""
+    headers: list[str] = []
+    kernels, bindings = "", ""
+    for name in names:
+        text = SOURCES[name].partition("PYBIND11_MODULE")[0]
+        headers += [line for line in text.split("\n") if line.startswith("#include")]
+        rest = "\n".join(line for line in text.split("\n") if not line.startswith("#include"))
+        kernels += f"namespace of_{name} {{\n{rest}\n}}\n"
+        bindings += f'    m.def("{name}", &of_{name}::myFusedAttention);\n'
+    included = "\n".join(dict.fromkeys(headers))
+    return f"{included}\n{kernels}PYBIND11_MODULE(TORCH_EXTENSION_NAME, m) {{\n{bindings}}}\n"
