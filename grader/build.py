@@ -16,13 +16,12 @@ from __future__ import annotations
 import hashlib
 import os
 import re
-import shutil
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from grader import diagnostics, lightpath, objectcache
+from grader import diagnostics, ispc, lightpath, objectcache
 from grader.errors import UsageError
 from grader.harmless import one_line
 from grader.sandbox import GIB, OPEN, Finished, Sandbox, compiling, run_limited
@@ -69,7 +68,8 @@ class Build:
 
     `path` is "light" or "full"; `cached` says that nothing was compiled. `notes` are for the student, also after a
     build that worked. `wall_s` is the whole call, `cpu_s` the CPU time of all compilers that it started. `key` is the
-    object's content hash.
+    object's content hash. `waits_for` names a program that this machine lacks ("ispc"): then the source is not to
+    blame, `diagnostics` says what to install, and "" stands there in all other cases.
     """
 
     ok: bool
@@ -81,6 +81,7 @@ class Build:
     wall_s: float
     cpu_s: float
     key: str
+    waits_for: str = ""
 
 
 def build(
@@ -120,6 +121,7 @@ def build(
         wall_s=time.monotonic() - started,
         cpu_s=work.cpu_s,
         key=work.key,
+        waits_for=work.waits_for,
     )
 
 
@@ -129,7 +131,7 @@ def precompile(*, flags: Sequence[str] = (), sanitize: bool = False, cache: Path
     Returns the CPU seconds spent, 0.0 when it was there. A header that does not compile with this torch is no error:
     builds then take the full path.
     """
-    work = _Work(Recipe(toolchain(), b"", None, None, tuple(flags), (), sanitize), cache or cache_root(), 0.0)
+    work = _Work(Recipe(toolchain(), b"", None, tuple(flags), (), sanitize), cache or cache_root(), 0.0)
     work.light_header()
     return work.cpu_s
 
@@ -139,12 +141,11 @@ def precompile(*, flags: Sequence[str] = (), sanitize: bool = False, cache: Path
 
 @dataclass(frozen=True)
 class Recipe:
-    """Everything that decides what an object is. `ispc` is the compiler for `ispc_text` and what tells its version."""
+    """Everything that decides what an object is. `ispc_file` is the module.ispc beside the source."""
 
     tools: Toolchain
     text: bytes
-    ispc_text: bytes | None
-    ispc: tuple[str, int, int] | None
+    ispc_file: ispc.IspcFile | None
     flags: tuple[str, ...]
     defines: tuple[str, ...]
     sanitize: bool
@@ -191,13 +192,10 @@ class Recipe:
 
 
 def _recipe(source: Path, flags: Sequence[str], defines: Mapping[str, str], sanitize: bool) -> Recipe:
-    ispc_source = source.parent / "module.ispc"
-    ispc_text = _read(ispc_source) if ispc_source.is_file() else None
     return Recipe(
         tools=toolchain(),
         text=_read(source),
-        ispc_text=ispc_text,
-        ispc=_ispc_identity() if ispc_text is not None else None,
+        ispc_file=ispc.beside(source),
         flags=tuple(flags),
         defines=_define_flags(defines),
         sanitize=sanitize,
@@ -209,14 +207,6 @@ def _read(source: Path) -> bytes:
         return source.read_bytes()
     except OSError as error:
         raise UsageError(f"cannot read {source}: {error.strerror}") from error
-
-
-def _ispc_identity() -> tuple[str, int, int] | None:
-    program = shutil.which("ispc")
-    if program is None:
-        return None
-    status = os.stat(program)
-    return program, status.st_mtime_ns, status.st_size
 
 
 def _define_flags(defines: Mapping[str, str]) -> tuple[str, ...]:
@@ -247,10 +237,8 @@ def _digest(*parts: bytes) -> str:
 
 def _notes(recipe: Recipe) -> tuple[str, ...]:
     notes = []
-    if recipe.ispc_text is not None and recipe.ispc is None:
-        notes.append(
-            "module.ispc was left out: there is no 'ispc' on this machine's PATH (https://ispc.github.io)"
-        )
+    if recipe.ispc_file is not None and recipe.ispc_file.cannot_be_compiled:
+        notes.append(ispc.LEFT_OUT)
     if b"PYBIND11_MODULE" not in recipe.text:
         notes.append("the file has no PYBIND11_MODULE, so it offers no function")
     return tuple(notes)
@@ -261,13 +249,14 @@ def _notes(recipe: Recipe) -> tuple[str, ...]:
 
 @dataclass
 class _Work:
-    """One build on its way. `cpu_s` adds up the compilers' CPU time."""
+    """One build on its way. `cpu_s` adds up the compilers' CPU time; `waits_for` as in `Build`."""
 
     recipe: Recipe
     cache: Path
     timeout_s: float
     sandbox: Sandbox = OPEN
     cpu_s: float = 0.0
+    waits_for: str = ""
     key: str = field(init=False)
 
     def __post_init__(self) -> None:
@@ -292,14 +281,30 @@ class _Work:
             output_bytes=COMPILER_OUTPUT_BYTES,
             env={**environment, "LC_ALL": "C", "TMPDIR": str(cwd)},
             sandbox=OPEN if room is None else self.sandbox,
-            read=() if room is None else (*room.read, SHIM, *programs_folders(command[0])),
+            read=() if room is None else (*room.read, SHIM, *self.compilers_files(command[0])),
             uid=None if room is None else room.uid,
         )
         self.cpu_s += finished.cpu_s
         return finished
 
+    def compilers_files(self, program: str) -> tuple[Path, ...]:
+        known = self.recipe.ispc_file.compiler if self.recipe.ispc_file else None
+        return known.files() if known and program == known.path else programs_folders(program)
+
     def compile(self) -> tuple[str, str]:
         """Try the light path, then the full one; returns the path that decided and its message, "" for success."""
+        if ispc.must_wait(self.recipe.text, self.recipe.ispc_file):
+            self.waits_for = ispc.TOOL
+            return "light", ispc.LACKING
+        path, message = self.compile_all()
+        if message and self.recipe.ispc_file is not None and self.recipe.ispc_file.cannot_be_compiled:
+            # Functions of module.ispc may be what it lacks, and nobody can tell here.
+            self.waits_for = ispc.TOOL
+            message = f"{ispc.LACKING}\nWithout it the compiler says:\n{message}"
+        return path, message
+
+    def compile_all(self) -> tuple[str, str]:
+        """As `compile`, with what there is on this machine."""
         header = self.light_header()
         deadline = time.monotonic() + self.timeout_s
         with (
@@ -347,7 +352,7 @@ class _Work:
         self, linker: str | None, rung: str, room: compiling.Room, deadline: float
     ) -> Finished | None:
         tools, recipe = self.recipe.tools, self.recipe
-        objects = ["module_ispc.o"] if (room.folder / "module_ispc.o").exists() else []
+        objects = [ispc.OBJECT] if (room.folder / ispc.OBJECT).exists() else []
         finished = self.run(
             [
                 str(tools.compiler),
@@ -379,19 +384,37 @@ class _Work:
         return not lightpath.is_final(source, output, self.full_names, all_of_aten=rung == "tensors")
 
     def explain(self, failure: Finished) -> str:
-        texts = {"module.cpp": self.recipe.text, "module.ispc": self.recipe.ispc_text or b""}
+        texts = {
+            "module.cpp": self.recipe.text,
+            ispc.SOURCE: self.recipe.ispc_file.text if self.recipe.ispc_file else b"",
+        }
         sources = {name: text.decode(errors="replace") for name, text in texts.items()}
         return diagnostics.explain(failure, sources, timeout_s=self.timeout_s)
 
     def compile_ispc(self, room: compiling.Room, deadline: float) -> str:
-        """Make module_ispc.h and module_ispc.o when there is a module.ispc and a compiler for it; a message or ""."""
-        if self.recipe.ispc_text is None or self.recipe.ispc is None:
+        """Make the header and the object of module.ispc, if there is one that can be compiled; a message or ""."""
+        handed_in = self.recipe.ispc
+        if handed_in is not None and handed_in.is_empty:
+            (room.folder / ispc.HEADER).write_bytes(ispc.EMPTY_HEADER)
             return ""
-        (room.folder / "module.ispc").write_bytes(self.recipe.ispc_text)
-        outputs = ("-h", "module_ispc.h", "-o", "module_ispc.o")
-        command = [self.recipe.ispc[0], "-O3", "--pic", *self.recipe.defines, "module.ispc", *outputs]
+        if handed_in is None or handed_in.compiler is None:
+            return ""
+        (room.folder / ispc.SOURCE).write_bytes(handed_in.text)
+        command = handed_in.compiler.command(ispc.SOURCE, self.recipe.defines)
         finished = self.run(command, room.folder, deadline - time.monotonic(), room)
-        return self.explain(finished) if finished.returncode != 0 or finished.timed_out else ""
+        if finished.returncode == 0 and not finished.timed_out:
+            return ""
+        if not finished.timed_out and not self.ispc_runs(handed_in.compiler):
+            self.waits_for = ispc.TOOL
+            return ispc.DOES_NOT_RUN
+        return self.explain(finished)
+
+    def ispc_runs(self, compiler: ispc.Compiler) -> bool:
+        """Whether it compiles a file of the kit's own in this sandbox."""
+        with objectcache.workplace(self.cache) as place, compiling.room(self.sandbox, place, None) as room:
+            (room.folder / ispc.SOURCE).write_bytes(ispc.PROBE)
+            finished = self.run(compiler.command(ispc.SOURCE), room.folder, ispc.PROBE_TIMEOUT_S, room)
+            return finished.returncode == 0 and not finished.timed_out
 
     def light_header(self) -> Path | None:
         """The directory of the precompiled header, made if need be; None when it does not compile with this torch.

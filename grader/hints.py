@@ -94,8 +94,8 @@ def _header(match: re.Match[str], line: int, source: str) -> str:
     name = match["name"]
     if name.endswith("_ispc.h"):
         return (
-            "this header is made by the ISPC compiler from module.ispc: what is missing is 'ispc' on the PATH, or a "
-            "module.ispc beside module.cpp."
+            "ISPC makes the header module_ispc.h out of module.ispc, and no module.ispc lies beside this file: hand it "
+            "in too, under that name (an empty one will do where no ISPC is called)."
         )
     if name == "Python.h":
         return (

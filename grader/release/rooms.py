@@ -32,7 +32,7 @@ ROOMS: dict[str, tuple[str, ...]] = {
     "submission": ("submission", "archive"),
     "toolchain": ("toolchain",),
     "sandbox": ("sandbox",),
-    "build": ("build", "lightpath", "objectcache", "diagnostics", "hints", "sanitize"),
+    "build": ("build", "ispc", "lightpath", "objectcache", "diagnostics", "hints", "sanitize"),
     "runner": ("runner", "nursery"),
     "session": ("session", "zygote", "frames", "watch", "placement"),
     "reference": ("module_ref_stub",),
