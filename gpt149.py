@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from grader import commandline, study
 from grader.commandline import Parser, source_file, whole_number
 from grader.errors import UsageError
-from grader.results import EXIT_PASS, EXIT_SUBMISSION
+from grader.results import exit_code
 from textgen import demo
 
 if TYPE_CHECKING:
@@ -146,7 +146,7 @@ def judge(given: argparse.Namespace, zygote: Zygote | None) -> int:
     terminal.say(ladder.hint(assignment, result, commandline.size_options(shape)))
     if given.json:
         result_json.write(result, given.json)
-    return EXIT_PASS if all(part.verdict == "pass" for part in result.parts) else EXIT_SUBMISSION
+    return exit_code(result.parts)
 
 
 if __name__ == "__main__":

@@ -13,7 +13,6 @@ from typing import Any
 from grader import commandline
 from grader.commandline import Parser, assignment_file, whole_number
 from grader.errors import UsageError
-from grader.results import EXIT_PASS, EXIT_SUBMISSION
 
 #: A worker with its runners and a compiler needs this much; more workers than fit would push each other into swap.
 WORKER_BYTES = 2 << 30
@@ -154,7 +153,7 @@ def to_resume(arguments: Sequence[str]) -> str:
 def run_one(given: argparse.Namespace, _: Sequence[str]) -> int:
     from grader import solo
 
-    passed = solo.run(
+    return solo.run(
         given.path,
         assignment_file(given.config),
         seed=seed(given.seed),
@@ -163,7 +162,6 @@ def run_one(given: argparse.Namespace, _: Sequence[str]) -> int:
         trust=given.trust,
         json_file=given.json,
     )
-    return EXIT_PASS if passed else EXIT_SUBMISSION
 
 
 def show(given: argparse.Namespace, _: Sequence[str]) -> int:

@@ -18,7 +18,7 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import TextIO
 
-from grader import fingerprints, gradebook, ledger, sandbox, submission
+from grader import fingerprints, gradebook, ledger, sandbox, submission, waiting
 from grader.assignment import Assignment, load
 from grader.build import HEADER_TIMEOUT_S
 from grader.commandline import EXIT_INTERRUPTED
@@ -28,7 +28,7 @@ from grader.fingerprints import Fingerprints
 from grader.grading import Grading, Interruption, Planned, now
 from grader.ledger import Entry, History, Record, Run
 from grader.report import result_json
-from grader.report.progress import Progress, counted
+from grader.report.progress import Progress, counted, shortened
 from grader.results import EXIT_KIT, EXIT_PASS
 from grader.sandbox import Sandbox
 from grader.submission import Submission
@@ -36,7 +36,6 @@ from grader.worker import Settings
 
 CALLS_OF_A_STEP = 200
 """No step of the work makes more calls than this: two measurements of 24 rounds of four."""
-NAMES_TOLD = 5
 #: What a results folder holds besides a folder for each submission.
 RESERVED = {"grades.csv", "report.html", "similar.html", ledger.LEDGER, ledger.LOCK, gradebook.MANUAL}
 
@@ -168,6 +167,8 @@ def out_of_date(wanted: Wanted, record: Record | None, prints: Fingerprints) -> 
         return "the kit failed last time"
     if changes := record.fingerprints.changes(prints):
         return ", ".join(changes)
+    if is_here := waiting.is_over(record.waits_for):
+        return is_here
     if not record.fault and not is_readable(wanted.out / record.submission_id / ledger.RESULT):
         return f"its {ledger.RESULT} cannot be read"
     return "asked for" if wanted.again else ""
@@ -212,16 +213,16 @@ def tell_plan(
             f"{len(gone)} earlier results are of nobody in {wanted.submissions}: {shortened(gone)}; "
             "they are kept, but not in the reports"
         )
+    planned = [item.submission for item in todo]
+    left = {item.id for item in submissions} - {item.id for item in planned}
+    waits = {name: known.waits_for for name, known in history.records.items() if name in left}
+    waits = {name: tool for name, tool in waits.items() if tool} | waiting.expected(planned)
+    lines += waiting.lines(waits, "--resume judges them")
     late = [item.id for item in submissions if item.marked_late]
     if late:
         lines.append(f"{len(late)} are marked late, but not by how much (no penalty): {shortened(late)}")
     if lines:
         tell("\n".join(lines), stream)
-
-
-def shortened(names: Sequence[str]) -> str:
-    more = len(names) - NAMES_TOLD
-    return ", ".join(names[:NAMES_TOLD]) + (f" and {more} more" if more > 0 else "")
 
 
 # ---- during
@@ -261,7 +262,9 @@ def conclude(wanted: Wanted, history: History, interrupted: bool, stream: TextIO
     verdicts = Counter(verdict for record in records for verdict in record.verdicts.values())
     unreadable = sum(record.fault == "submission" for record in records)
     failed = [record.submission_id for record in records if record.fault == "kit"]
-    lines = [f"{len(records) - len(failed)} of {len(asked)} graded: {counted(verdicts) or 'no part'}"]
+    waits = {record.submission_id: record.waits_for for record in records if record.waits_for}
+    graded = len(records) - len(failed) - len(waits)
+    lines = [f"{graded} of {len(asked)} graded: {counted(verdicts) or 'no part'}"]
     if unreadable:
         lines.append(f"{unreadable} could not be read, and say why in the reports")
     lines.append(f"grades: {wanted.out / 'grades.csv'}   report: {wanted.out / 'report.html'}")
@@ -269,9 +272,10 @@ def conclude(wanted: Wanted, history: History, interrupted: bool, stream: TextIO
         lines.append(
             f"{len(failed)} have no verdict by the kit's fault: {shortened(failed)}; try again: {wanted.to_resume}"
         )
+    lines += waiting.lines(waits, f"go on with: {wanted.to_resume}")
     if interrupted:
         lines.append(f"interrupted; go on with: {wanted.to_resume}")
     tell("\n".join(lines), stream)
     if interrupted:
         return EXIT_INTERRUPTED
-    return EXIT_PASS if len(records) - len(failed) == len(asked) else EXIT_KIT
+    return EXIT_PASS if graded == len(asked) else EXIT_KIT

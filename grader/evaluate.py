@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterable
 from contextlib import AbstractContextManager, ExitStack, nullcontext
 from pathlib import Path
 
-from grader import binding, integrity, machine
+from grader import binding, integrity, ispc, machine
 from grader.assignment import Assignment, Part
 from grader.bench import Bench, Options
 from grader.build import Build, build
@@ -79,7 +79,7 @@ def evaluate(
         sha256=hashlib.sha256(source.read_bytes()).hexdigest(),
         assignment=assignment.id,
         machine=machine.describe(),
-        toolchain=describe_toolchain(),
+        toolchain={**describe_toolchain(), **ispc.describe(source)},
         sandbox=zygote.sandbox.describe(),
         parts=results,
         flags=_flags(built, results, options),

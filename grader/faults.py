@@ -8,16 +8,20 @@ from typing import Any
 
 from grader import binding
 from grader.assignment import Part
+from grader.build import Build
 from grader.results import CaseResult, Diagnosis, Verdict
 from grader.session import Call, Session
 
 
 class Faulty(Exception):
-    """A call of the student's function that settles the part's verdict; `case` is its mark, if it gave an answer."""
+    """What settles a part's verdict at once: mostly a call of the student's function, with `case` its mark if it gave
+    an answer. `waits_for` is what the machine lacks where the verdict is `unjudged`."""
 
-    def __init__(self, verdict: Verdict, diagnosis: Diagnosis, case: CaseResult | None = None) -> None:
+    def __init__(
+        self, verdict: Verdict, diagnosis: Diagnosis, case: CaseResult | None = None, waits_for: str = ""
+    ) -> None:
         super().__init__(diagnosis.message)
-        self.verdict, self.diagnosis, self.case = verdict, diagnosis, case
+        self.verdict, self.diagnosis, self.case, self.waits_for = verdict, diagnosis, case, waits_for
 
 
 def _faulty(verdict: Verdict, code: str, message: str) -> Faulty:
@@ -40,6 +44,14 @@ def fitting_output(
     if call.dtype != "float32" or call.shape != wanted or call.output is None:
         return None, diagnose.wrong_type(call.kind, call.dtype, call.shape, wanted)
     return call.output, None
+
+
+def build_fault(build: Build) -> Faulty:
+    """There is no object: by the source's fault, or since this machine lacks a program that makes one of it."""
+    if build.waits_for:
+        diagnosis = Diagnosis("machine_lacks", build.diagnostics)
+        return Faulty("unjudged", diagnosis, waits_for=build.waits_for)
+    return _faulty("compile_error", "compile_error", build.diagnostics)
 
 
 def loading_fault(death: Call) -> Faulty:

@@ -17,7 +17,7 @@ KIT_SUFFIXES = {".py", ".h", ".cpp", ".map"}
 TELLING_ROOMS = {
     "report", "archive", "doctor", "submission", "__main__.py", "agreement.py", "classroom.py", "executor.py",
     "fingerprints.py", "gradebook.py", "grading.py", "gradescope.py", "ledger.py", "manual.py", "orphans.py",
-    "selftest.py", "similar.py", "slot.py", "solo.py", "tokens.py",
+    "selftest.py", "similar.py", "slot.py", "solo.py", "tokens.py", "waiting.py",
 }  # fmt: skip
 
 

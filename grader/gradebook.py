@@ -19,7 +19,7 @@ from grader.harmless import one_line
 from grader.ledger import Entry, History, Record
 from grader.report import classbook, result_json
 from grader.report.classbook import Row
-from grader.report.terminal import Terminal
+from grader.report.terminal import OPEN, Terminal
 from grader.results import Score, SubmissionResult
 
 MANUAL = "manual.csv"
@@ -148,10 +148,14 @@ def show(folder: Path, submission_id: str, by_hand: Path | None, stream: TextIO 
 
 def score_text(scored: Score) -> str:
     """What the rubric makes of the verdicts: late days, points by hand, the total."""
-    lines = [f"{line.title}: {line.points:g} of {line.max_points:g}; {line.reason}" for line in scored.lines]
+    lines = []
+    for line in scored.lines:
+        points = OPEN if line.id in scored.waiting else f"{line.points:g}"
+        lines.append(f"{line.title}: {points} of {line.max_points:g}; {line.reason}")
     if scored.penalty:
         lines.append(f"{scored.late_days} late days: -{scored.penalty:g}")
-    lines.append(f"total: {scored.total:g} of {scored.max_points:g}")
+    total = OPEN if scored.waiting else f"{scored.total:g}"
+    lines.append(f"total: {total} of {scored.max_points:g}")
     if scored.pending:
         lines.append(f"not final: {', '.join(scored.pending)}")
     return "\n" + "\n".join(lines)

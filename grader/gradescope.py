@@ -9,7 +9,8 @@ has a child process do the work within a time limit; then it writes what the chi
   from `submission/`, so a results.json that the student hands in, or that the kernel writes, is at best overwritten.
 - results.json is written last, in one step, to a name that is no link; `results/` is closed to other users meanwhile.
 - A student is never shown a traceback: that goes to standard error, which Gradescope shows to the staff.
-- 0 points by a fault of ours are named as such, and the process ends with exit code 3.
+- 0 points by a fault of ours, or for want of a program on this machine, are named as such, and the process ends with
+  exit code 3.
 """
 
 from __future__ import annotations
@@ -223,7 +224,12 @@ def grade(assignment: Assignment, root: Path, scratch: Path) -> dict[str, Any]:
     if late_s is None and metadata.submitted_at is not None:
         late_s = score.lateness_s(assignment, metadata.submitted_at)
     scored = score.score(assignment, result, late_s=late_s)
-    return report.results(assignment, result, scored, seconds=time.monotonic() - started)
+    found = report.results(assignment, result, scored, seconds=time.monotonic() - started)
+    if not scored.waiting:
+        return found
+    lacked = ", ".join(sorted({part.waits_for for part in result.parts} - {""}))
+    print(f"grader: not judged, for this container has no {lacked}: install it in setup.sh", file=sys.stderr)
+    return {**found, "kit_fault": True}
 
 
 def _evaluate(assignment: Assignment, source: Path) -> Any:

@@ -112,6 +112,8 @@ class Grading:
         )
         self.book.finish(record, result, item.submission.path)
         points = f"{record.points:g} of {record.max_points:g} points"
+        if record.waits_for:
+            points = f"points are open until there is {record.waits_for}"
         self.progress.finished(name, record.verdicts, points, trouble)
 
 
@@ -122,6 +124,7 @@ def light(result: Mapping[str, Any]) -> dict[str, Any]:
         "verdicts": {part["id"]: part["verdict"] for part in result["parts"]},
         "points": result["points"],
         "max_points": result["max_points"],
+        "waits_for": " ".join(sorted({part["waits_for"] for part in result["parts"]} - {""})),
     }
 
 

@@ -147,6 +147,14 @@ def waits_for(source: Path) -> str:
         return ""
 
 
+def describe(source: Path) -> dict[str, object]:
+    """What a result file records of the toolchain: `ispc`, for a submission that it compiled a file of."""
+    handed_in = beside(source)
+    if handed_in is None or handed_in.is_empty or handed_in.compiler is None:
+        return {}
+    return {"ispc": f"{handed_in.compiler.version}, target {handed_in.compiler.target}"}
+
+
 # ---- the compiler of this machine
 
 

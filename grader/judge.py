@@ -33,6 +33,7 @@ class Judged:
         self.verdict: Verdict = "pass"
         self.cases: list[CaseResult] = []
         self.diagnosis: Diagnosis | None = None
+        self.waits_for = ""
         self.time: Timing | None = None
         self.memory: Memory | None = None
         self.flags: list[Flag] = []
@@ -44,7 +45,7 @@ class Judged:
         self.look: Look | None = None
 
     def settle(self, fault: faults.Faulty) -> None:
-        self.verdict, self.diagnosis = fault.verdict, fault.diagnosis
+        self.verdict, self.diagnosis, self.waits_for = fault.verdict, fault.diagnosis, fault.waits_for
         if fault.case is not None:
             self.cases.append(fault.case)
         self.tell_correctness()
@@ -69,6 +70,7 @@ class Judged:
             flags=tuple(self.flags),
             output=self.printed,
             frontier=self.standing(),
+            waits_for=self.waits_for,
         )
 
     def standing(self) -> Standing | None:
@@ -92,7 +94,7 @@ class Judged:
     def judge(self) -> None:
         bench, options = self.bench, self.bench.options
         if not self.part.is_torch and not bench.build.ok:
-            raise faults.Faulty("compile_error", Diagnosis("compile_error", bench.build.diagnostics))
+            raise faults.build_fault(bench.build)
         if not self.is_trusted():
             self.add_flags(flag for flag in integrity.inspect_object(bench.build) if flag.level == "rejected")
         self.check_cases()

@@ -63,7 +63,7 @@ class Entry:
 class Record:
     """One finished submission. `seconds` are wall time by kind of phase, `verdicts` by part id; points are the
     evaluator's, before late days and hand-given ones. `trouble` says why there is no result; `fault` whose it is: the
-    kit's is no verdict and is tried again."""
+    kit's is no verdict and is tried again. `waits_for`: what the machine lacked, names with blanks between them."""
 
     submission_id: str
     fingerprints: Fingerprints
@@ -78,6 +78,7 @@ class Record:
     fault: Literal["", "submission", "kit"] = ""
     reason: str = ""
     """Why it was graded again, if it was."""
+    waits_for: str = ""
 
 
 @dataclass(frozen=True)

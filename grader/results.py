@@ -1,11 +1,16 @@
-"""What the evaluator finds out, as small frozen records. Reports are pure functions of these; nothing here computes."""
+"""What the evaluator finds out, as small frozen records, and the exit code they come to. Reports are pure functions of
+these."""
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Literal
 
-Verdict = Literal["pass", "wrong", "slow", "crash", "timeout", "compile_error", "missing", "rejected"]
+#: `unjudged` is none on the submission: the machine lacks what judging it takes, and its points stay open.
+Verdict = Literal[
+    "pass", "wrong", "slow", "crash", "timeout", "compile_error", "missing", "rejected", "unjudged"
+]
 
 #: The familiar exit codes of every command line of the kit.
 EXIT_PASS, EXIT_SUBMISSION, EXIT_USAGE, EXIT_KIT = 0, 1, 2, 3
@@ -140,6 +145,8 @@ class PartResult:
     """What the kernel printed, bounded and made harmless for a terminal."""
     frontier: Standing | None = None
     """None where the time was not measured, or the other kernels were not on this machine (`grader.frontier`)."""
+    waits_for: str = ""
+    """Of an `unjudged` part: the program or device that the machine lacks ("ispc")."""
 
 
 @dataclass(frozen=True)
@@ -174,6 +181,7 @@ class Score:
 
     `max_points` leaves extra credit out, so `total` may exceed it. `late_days` are the started days that were charged.
     `pending` names the lines that are not final: items without points in manual.csv, parts that were not judged.
+    `waiting` are those of them that this machine could not judge: while there are any, the total is no grade.
     """
 
     lines: tuple[ScoreLine, ...]
@@ -183,3 +191,12 @@ class Score:
     total: float
     max_points: float
     pending: tuple[str, ...] = ()
+    waiting: tuple[str, ...] = ()
+
+
+def exit_code(parts: Iterable[PartResult]) -> int:
+    """Of a run that judged these parts of one submission. What it did wrong counts before what the machine lacks."""
+    verdicts = {part.verdict for part in parts}
+    if verdicts <= {"pass"}:
+        return EXIT_PASS
+    return EXIT_KIT if verdicts <= {"pass", "unjudged"} else EXIT_SUBMISSION

@@ -10,6 +10,8 @@ with this fraction taken over the public cases and over the hidden ones, and the
 right on the published inputs alone earns nothing. A crash, a hang, or nothing to judge earns nothing, and neither does
 a kernel that gave another result when it was called again: where it was right is luck, and not the same tomorrow.
 Points are rounded to hundredths.
+
+A part that this machine could not judge (`unjudged`) has no points yet: it is pending, and so is the total.
 """
 
 from __future__ import annotations
@@ -35,6 +37,7 @@ REASONS = {
     "compile_error": "does not compile",
     "missing": "missing, or cannot be called as it is declared",
     "rejected": "rejected",
+    "unjudged": "not judged: the machine lacks what it takes, and the points are open",
 }
 
 
@@ -109,12 +112,17 @@ def score(
     results = {part.id: part for part in result.parts}
     lines: list[ScoreLine] = []
     pending: list[str] = []
+    waiting: list[str] = []
     for part in assignment.parts:
         if part.points <= 0:
             continue
         lines.append(_part_line(part, results.get(part.id), manual.get(part.id)))
-        if part.id not in results and part.id not in manual:
+        if part.id in manual:
+            continue
+        if part.id not in results or results[part.id].verdict == "unjudged":
             pending.append(part.id)
+        if part.id in results and results[part.id].verdict == "unjudged":
+            waiting.append(part.id)
     for item in assignment.manual:
         given = manual.get(item.id)
         reason = "not given" if item.extra else "not graded yet"
@@ -135,6 +143,7 @@ def score(
         total=_rounded(earned - penalty),
         max_points=_rounded(math.fsum(line.max_points for line in lines if line.id not in extra)),
         pending=tuple(pending),
+        waiting=tuple(waiting),
     )
 
 
@@ -142,6 +151,8 @@ def _part_line(part: Part, result: PartResult | None, given: float | None) -> Sc
     points, reason = 0.0, "not judged"
     if result is not None:
         points, reason = part_points(part, result.verdict, result.cases, result.time)
+    if result is not None and result.waits_for:
+        reason = f"not judged: the machine has no {result.waits_for}, and the points are open"
     if given is not None:
         points, reason = given, f"by hand ({points:g} by the grader: {reason})"
     return ScoreLine(part.id, part.title, points, part.points, reason)

@@ -12,6 +12,7 @@ from grader.evaluate import evaluate
 from grader.gradebook import score_text
 from grader.report import result_json
 from grader.report.terminal import Terminal
+from grader.results import EXIT_SUBMISSION, exit_code
 from grader.worker import bounded, options
 
 
@@ -24,8 +25,8 @@ def run(
     tier: str | None,
     trust: bool,
     json_file: Path | None,
-) -> bool:
-    """Grade what `path` holds; True when every part passed.
+) -> int:
+    """Grade what `path` holds; returns the exit code.
 
     Raises UsageError when there is nothing at `path`, or the result cannot be written.
     """
@@ -38,7 +39,7 @@ def run(
         terminal = Terminal()
         if only.source is None:
             terminal.say(f"{path}: {only.error}")
-            return False
+            return EXIT_SUBMISSION
         result = evaluate(
             assignment,
             only.source,
@@ -52,4 +53,4 @@ def run(
     terminal.say(score_text(score.score(assignment, result, late_s=late_s)))
     if json_file:
         result_json.write(bounded(result, only.id), json_file)
-    return all(part.verdict == "pass" for part in result.parts)
+    return exit_code(result.parts)

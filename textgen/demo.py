@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from grader.errors import UsageError
+from grader.errors import KitError, UsageError
 from grader.results import EXIT_PASS, EXIT_SUBMISSION
 
 if TYPE_CHECKING:
@@ -240,7 +240,7 @@ class Stage:
         self.window = 0
 
     def build(self, source: Path, shape: Mapping[str, int], defines: Mapping[str, str]) -> Bench | None:
-        """Compile; None, with the compiler's words on the screen, when the source does not."""
+        """Compile; None, with the compiler's words on the screen, when the source does not. Raises KitError."""
         from grader import events, machine
         from grader.bench import Bench, Options
         from grader.build import build
@@ -250,6 +250,8 @@ class Stage:
         terminal(events.BuildStarted(source))
         built = build(source, defines=defines, timeout_s=self.course.limits.build_s)
         terminal(events.Built(built))
+        if built.waits_for:
+            raise KitError(built.diagnostics)
         if not built.ok:
             print(built.diagnostics)
             return None

@@ -8,7 +8,7 @@ import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
-from grader import toolchain
+from grader import ispc, toolchain
 from grader.doctor.host import Finding, Host
 from grader.errors import KitError
 
@@ -17,10 +17,7 @@ MODULES = (
     ("jinja2", "there is no report.html", "pip install jinja2"),
     ("matplotlib", "there are no plots", "pip install matplotlib"),
 )
-PROGRAMS = (
-    ("ispc", "a module.ispc is left out of the build", "https://ispc.github.io"),
-    ("valgrind", "cache misses cannot be counted for the write-up", "apt install valgrind"),
-)
+PROGRAMS = (("valgrind", "cache misses cannot be counted for the write-up", "apt install valgrind"),)
 PROBE = """
 #include <cstdio>
 #include <omp.h>
@@ -65,6 +62,7 @@ def findings(host: Host) -> Iterator[Finding]:
         yield _compiles(host, tools)
     yield from _torch(host)
     yield from _reference(host)
+    yield _ispc(host)
     yield from _optional(host)
 
 
@@ -176,6 +174,22 @@ def _reference(host: Host) -> Iterator[Finding]:
         )
     else:
         yield Finding("ok", f"the reference library for this platform loads ({path.name})")
+
+
+def _ispc(host: Host) -> Finding:
+    """Whether submissions with a module.ispc can be judged."""
+    path = host.which(ispc.TOOL)
+    lost = f"submissions with a {ispc.SOURCE} that is not empty are not judged: their points stay open"
+    if path is None:
+        return Finding(
+            "warn", f"{ispc.TOOL} is not installed (optional)", f"without it {lost}", ispc.WHERE_FROM
+        )
+    ran = host.run([path, "--version"])
+    version = ispc.version_of(ran.output)
+    if ran.returncode != 0 or not version:
+        told = _first(ran.output) or f"status {ran.returncode}"
+        return Finding("warn", f"{path} does not run: {told}", lost, f"another one from {ispc.WHERE_FROM}")
+    return Finding("ok", f"{version} ({path})")
 
 
 def _optional(host: Host) -> Iterator[Finding]:

@@ -50,7 +50,7 @@ ROOMS: dict[str, tuple[str, ...]] = {
     "report": ("report",),
     "classroom": (
         *("classroom", "grading", "executor", "worker", "slot", "ledger", "fingerprints", "gradebook"),
-        *("solo", "gradescope"),
+        *("solo", "gradescope", "waiting"),
     ),
     "similar": ("similar", "tokens", "passages", "agreement", "report.similar_html"),
     "doctor": ("doctor",),

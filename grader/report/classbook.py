@@ -32,7 +32,9 @@ class Row:
 
     @property
     def total(self) -> float | None:
-        """What counts in the end, or None when there is no grade (yet)."""
+        """What counts in the end, or None when there is no grade (yet): while a part waits to be judged, none."""
+        if self.waiting:
+            return None
         if self.score is not None:
             return self.score.total
         return None if self.result is None else self.result.points
@@ -43,8 +45,18 @@ class Row:
             return self.score.max_points
         return None if self.result is None else self.result.max_points
 
+    @property
+    def waiting(self) -> tuple[str, ...]:
+        """Parts that could not be judged, for want of something on the machine, and have no points by hand either."""
+        if self.score is not None:
+            return self.score.waiting
+        parts = self.result.parts if self.result else ()
+        return tuple(part.id for part in parts if part.verdict == "unjudged")
+
     def part_points(self, part_id: str) -> float | None:
-        """Points of one part: of the score where there is one, else what the judge gave."""
+        """Points of one part: of the score where there is one, else what the judge gave. None while it waits."""
+        if part_id in self.waiting:
+            return None
         if self.score is not None:
             for line in self.score.lines:
                 if line.id == part_id:

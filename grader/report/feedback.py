@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -9,8 +10,8 @@ from grader import profile
 from grader.assignment import Assignment
 from grader.report import student, wholefile, words
 from grader.report.student import StudentView
-from grader.report.terminal import case_line, field, printed_text, time_text
-from grader.results import Diagnosis, PartResult, Score, ScoreLine
+from grader.report.terminal import OPEN, case_line, field, printed_text, time_text
+from grader.results import Diagnosis, PartResult, Score, ScoreLine, SubmissionResult
 
 if TYPE_CHECKING:
     from grader.report.classbook import Row
@@ -34,7 +35,7 @@ def feedback(assignment: Assignment, row: Row) -> str:
         shown: set[str] = set()
         for view in student.views(assignment, row.result):
             line = score_line(row.score, view.part.id)
-            lines += ["", *part_lines(view, line, shown)]
+            lines += ["", *part_lines(view, line, shown, waits=view.part.id in row.waiting)]
         lines += ["", RULE]
     lines += points_lines(row.score)
     return "\n".join(lines).rstrip() + "\n"
@@ -50,6 +51,8 @@ def summary(assignment: Assignment, row: Row) -> list[str]:
     views = student.views(assignment, row.result)
     passed = sum(view.all_passed for view in views)
     lines = [f"{passed} of {words.plural(len(views), 'part')} passed."]
+    if row.waiting:
+        lines.append(not_judged(row.result, row.waiting))
     if any(view.hidden_passed is False for view in views):
         parts = [view.part.id for view in views if view.hidden_passed is False]
         lines.append(f"Hidden tests failed in: {', '.join(parts)}. Passing the public tests was not enough.")
@@ -58,16 +61,27 @@ def summary(assignment: Assignment, row: Row) -> list[str]:
     return lines
 
 
+def not_judged(result: SubmissionResult, waiting: Sequence[str]) -> str:
+    """One sentence on parts that the machine could not judge: whose fault it is not, and that there is no grade yet."""
+    tools = sorted({part.waits_for for part in result.parts if part.id in waiting} - {""})
+    lacked = f"has no {' and no '.join(tools)}" if tools else "lacks what it takes"
+    return (
+        f"Not judged yet: {', '.join(waiting)}. The machine that grades {lacked}, which is not your fault: these "
+        "points are open, and the total is no grade until they are given."
+    )
+
+
 def score_line(score: Score | None, part_id: str) -> ScoreLine | None:
     lines = score.lines if score else ()
     return next((line for line in lines if line.id == part_id), None)
 
 
-def part_lines(view: StudentView, line: ScoreLine | None, shown: set[str]) -> list[str]:
-    """One part: the verdict, then labelled paragraphs. `shown` holds messages that stand above already."""
+def part_lines(view: StudentView, line: ScoreLine | None, shown: set[str], *, waits: bool) -> list[str]:
+    """One part: the verdict, then labelled paragraphs. `shown` holds messages that stand above already; a part that
+    `waits` to be judged has no points yet."""
     part = view.part
     points, most = (line.points, line.max_points) if line else (part.points, part.max_points)
-    worth = f"  {words.number(points)} of {words.number(most)} points" if most else ""
+    worth = f"  {OPEN if waits else words.number(points)} of {words.number(most)} points" if most else ""
     head = f"{part.id}: {words.line(part.title)} "
     lines = [f"{head}{'.' * max(2, 56 - len(head))} {words.verdict_words(part.verdict)}{worth}"]
     for name, text in paragraphs(view, line):
@@ -148,7 +162,8 @@ def points_lines(score: Score | None) -> list[str]:
     if score.late_days or score.penalty:
         days = words.plural(score.late_days, "day")
         lines.append(f"{'Late by ' + days:<52}{words.number(-score.penalty):>8}")
-    lines.append(f"{'Total':<52}{words.number(score.total):>8} of {words.number(score.max_points)}")
+    total = OPEN if score.waiting else words.number(score.total)
+    lines.append(f"{'Total':<52}{total:>8} of {words.number(score.max_points)}")
     if score.pending:
         lines.append(f"Not final: {', '.join(words.line(item, 60) for item in score.pending)}.")
     return lines

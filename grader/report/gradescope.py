@@ -4,6 +4,8 @@ A visible test tells what `student` allows: it says that a hidden test failed, a
 public cases say. What failed and how is in a test of its own, whose visibility the staff may choose. Parts are worth
 what the score gives; the total on top is what is left after the late penalty. Points that people give are theirs to
 enter in Gradescope, so they appear only when they have been given (extra credit as a test whose max_score is 0).
+Gradescope knows no test without a score: a part that the machine could not judge has 0 there, and its name, its text
+and the text on top say that this is no grade.
 
 The format as Gradescope reads it: `tests` with `score`, `max_score`, `status` (passed or failed), `name`, `output`,
 `visibility` (hidden, after_due_date, after_published, visible); on top `score`, `execution_time` (seconds), `output`,
@@ -53,7 +55,7 @@ def results(
     return {
         "score": _finite(score.total),
         "execution_time": round(_finite(seconds), 2),
-        "output": _bounded(_summary(views, score)),
+        "output": _bounded(_summary(result, views, score)),
         "visibility": "visible",
         "stdout_visibility": "hidden",
         "tests": tests,
@@ -104,8 +106,9 @@ def _part_test(view: StudentView, score: Score) -> dict[str, Any]:
     line = feedback.score_line(score, view.part.id)
     points, most = (line.points, line.max_points) if line else (view.part.points, view.part.max_points)
     told = "\n".join(f"{name}: {text}" for name, text in feedback.paragraphs(view, line))
+    mark = " (not judged yet, this 0 is no grade)" if view.part.id in score.waiting else ""
     return {
-        "name": words.line(f"{view.part.id}: {view.part.title}", 150),
+        "name": words.line(f"{view.part.id}: {view.part.title}", 150 - len(mark)) + mark,
         "score": _finite(points),
         "max_score": _finite(most),
         "status": "passed" if view.all_passed else "failed",
@@ -176,17 +179,19 @@ def _flag_tests(result: SubmissionResult) -> list[dict[str, Any]]:
     return [_unscored("flags for review (for the staff)", text, "hidden")]
 
 
-def _summary(views: Sequence[StudentView], score: Score) -> str:
+def _summary(result: SubmissionResult, views: Sequence[StudentView], score: Score) -> str:
     passed = sum(view.all_passed for view in views)
     lines = [f"{passed} of {words.plural(len(views), 'part')} passed."]
+    if score.waiting:
+        lines.insert(0, feedback.not_judged(result, score.waiting))
     failed = [view.part.id for view in views if view.hidden_passed is False]
     if failed:
         lines.append(f"Hidden tests failed in: {', '.join(failed)}. Passing the public tests was not enough.")
     if score.penalty:
         days, taken = words.plural(score.late_days, "day"), words.number(score.penalty)
         lines.append(f"Late by {days}: {taken} points are taken off {words.number(score.earned)}.")
-    if score.pending:
-        lines.append(f"Still to come, graded by people: {', '.join(score.pending)}.")
+    if by_people := [item for item in score.pending if item not in score.waiting]:
+        lines.append(f"Still to come, graded by people: {', '.join(by_people)}.")
     return "\n".join(lines)
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, TextIO
 
@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 REFRESH_PER_S = 4
 NAME_COLUMNS = 32
 BAR_COLUMNS = 40
+NAMES_TOLD = 5
 
 
 class Harmless:
@@ -137,6 +138,12 @@ class Progress:
 def counted(verdicts: Counter[str]) -> str:
     """'5 pass, 1 slow', most frequent first."""
     return ", ".join(f"{count} {verdict}" for verdict, count in verdicts.most_common())
+
+
+def shortened(names: Sequence[str]) -> str:
+    """The first few of a list of names, and how many more there are."""
+    more = len(names) - NAMES_TOLD
+    return ", ".join(names[:NAMES_TOLD]) + (f" and {more} more" if more > 0 else "")
 
 
 def duration(seconds: float) -> str:

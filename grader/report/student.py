@@ -19,7 +19,7 @@ from grader.report import words
 from grader.results import CaseResult, Diagnosis, PartResult, SubmissionResult
 
 #: Verdicts that are known before the kernel has seen any input.
-BEFORE_INPUTS = ("compile_error", "missing")
+BEFORE_INPUTS = ("compile_error", "missing", "unjudged")
 BEFORE_INPUTS_CODES = ("load_error", "load_crash", "load_timeout", "not_bound")
 
 HIDDEN_FAILED = (

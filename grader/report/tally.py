@@ -93,6 +93,8 @@ class Tally:
         self.raised: list[Raised] = []
         self.notes: Counter[str] = Counter()
         self.troubles: list[tuple[Link, str]] = []
+        self.waiting: dict[str, Links] = {}
+        """Those whom the machine could not judge, by what it lacked."""
         self.settings: dict[str, Counter[str]] = {
             "sandbox": Counter(),
             "machine": Counter(),
@@ -121,6 +123,8 @@ class Tally:
     def _part(self, part: PartResult, link: Link) -> None:
         tally = self.parts.setdefault(part.id, PartTally(part.id, part.title))
         tally.verdicts[part.verdict] += 1
+        if part.verdict == "unjudged":
+            self.waiting.setdefault(part.waits_for or "something", Links()).add(link)
         time = part.time
         if time is not None and math.isfinite(time.ratio) and time.ratio > 0:
             tally.dots.append(Dot(time.ratio, time.verdict == "slow", link.anchor, link.name))
@@ -131,7 +135,7 @@ class Tally:
             for word, share_percent in ladder.shares(part.frontier).items():
                 tally.rungs.setdefault(word, []).append(share_percent)
         self.notes.update({flag.code for flag in part.flags if flag.level == "note"})
-        if part.diagnosis is not None:
+        if part.diagnosis is not None and part.verdict != "unjudged":
             self._diagnosis(part, link)
 
     def _diagnosis(self, part: PartResult, link: Link) -> None:
@@ -155,6 +159,11 @@ class Tally:
             f"{key} {result.toolchain[key]}" for key in ("torch", "python") if result.toolchain.get(key)
         ]
         self.settings["toolchain"][", ".join(words.line(str(fact), 80) for fact in tools if fact)] += 1
+
+    @property
+    def waiting_anchors(self) -> set[str]:
+        """Everybody who waits, each once."""
+        return {anchor for links in self.waiting.values() for anchor in links.anchors}
 
     def common(self) -> list[Group]:
         """Diagnoses by the number of students who share them."""

@@ -35,7 +35,10 @@ VERDICT_WORDS = {
     "compile_error": "DOES NOT COMPILE",
     "missing": "MISSING",
     "rejected": "REJECTED",
+    "unjudged": "NOT JUDGED",
 }
+#: In place of points that nobody has decided on yet.
+OPEN = "open"
 
 
 class Terminal:
@@ -44,7 +47,7 @@ class Terminal:
     def __init__(self, stream: TextIO | None = None) -> None:
         self.stream = harmless.guarded(stream or sys.stdout)
         self.colourful = self.stream.isatty()
-        self.compile_error_shown = False
+        self.build_fault_shown = False
 
     def __call__(self, event: Event) -> None:
         if isinstance(event, BuildStarted):
@@ -74,8 +77,8 @@ class Terminal:
 
     def verdict(self, result: PartResult) -> None:
         """A part's verdict with its points, and below it what was found."""
-        colour = {"pass": "good", "slow": "warn"}.get(result.verdict, "bad")
-        points = f"  {result.points:g} of {result.max_points:g} points" if result.max_points else ""
+        colour = {"pass": "good", "slow": "warn", "unjudged": "warn"}.get(result.verdict, "bad")
+        points = f"  {points_text(result)} of {result.max_points:g} points" if result.max_points else ""
         head = f"{result.id}: {result.title} "
         self.say(f"\n{head}{'.' * max(2, 64 - len(head))}", end=" ")
         self.paint(VERDICT_WORDS[result.verdict], colour)
@@ -83,8 +86,9 @@ class Terminal:
 
     def _findings(self, result: PartResult) -> list[str]:
         lines = []
-        repeated = result.verdict == "compile_error" and self.compile_error_shown
-        self.compile_error_shown |= result.verdict == "compile_error"
+        is_build_fault = result.verdict in ("compile_error", "unjudged")
+        repeated = is_build_fault and self.build_fault_shown
+        self.build_fault_shown |= is_build_fault
         lines += field("results", "as above" if repeated else results_text(result))
         if result.time:
             lines += field("time", time_text(result.time))
@@ -101,7 +105,9 @@ class Terminal:
         """All parts in one table, with the total that this run would earn."""
         rows = [("part", "verdict", "time / reference", "allowed", "peak memory", "points")]
         rows += [score_row(part) for part in result.parts]
-        rows.append(("total", "", "", "", "", f"{result.points:g} / {result.max_points:g}"))
+        waits = any(part.verdict == "unjudged" for part in result.parts)
+        total = f"{result.points:g} / {result.max_points:g}" + (", not final" if waits else "")
+        rows.append(("total", "", "", "", "", total))
         widths = [max(len(row[k]) for row in rows) for k in range(6)]
         lines = [
             "  ".join(
@@ -177,8 +183,12 @@ def score_row(part: PartResult) -> tuple[str, ...]:
         f"{part.time.ratio:.2f}" if part.time else "",
         f"{part.time.allowance:.2f}" if part.time and "not_graded" not in part.time.flags else "",
         "" if peak_bytes is None else profile.size(peak_bytes),
-        f"{part.points:g} / {part.max_points:g}",
+        f"{points_text(part)} / {part.max_points:g}",
     )
+
+
+def points_text(part: PartResult) -> str:
+    return OPEN if part.verdict == "unjudged" else f"{part.points:g}"
 
 
 def field(name: str, text: str) -> list[str]:

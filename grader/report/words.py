@@ -27,6 +27,7 @@ VERDICT_MARKS: dict[str, str] = {
     "compile_error": "#",
     "missing": "–",
     "rejected": "⊘",
+    "unjudged": "?",
 }
 
 #: What a terminal obeys: CSI sequences (colours, cursor), OSC sequences (titles, links), two-byte escapes.

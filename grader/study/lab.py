@@ -25,6 +25,7 @@ from grader import binding, evaluate, faults, harmless, machine
 from grader.assignment import Part
 from grader.bench import Bench, Options
 from grader.build import Build, build
+from grader.errors import KitError
 from grader.measure import Sample
 from grader.results import Diagnosis
 from grader.session import Session
@@ -95,17 +96,20 @@ class Lab:
             self._builds.update(zip(wanted[1:], pool.map(self._build, wanted[1:]), strict=True))
 
     def built(self, recipe: Recipe) -> Build:
-        """The source, built so; the object may be missing (`Build.ok`)."""
+        """The source, built so; the object may be missing (`Build.ok`). KitError for want of a compiler for it."""
         self.prepare([recipe])
         return self._builds[recipe]
 
     def _build(self, recipe: Recipe) -> Build:
-        return build(
+        built = build(
             self.settings.source,
             flags=recipe.flags,
             defines=dict(recipe.defines),
             timeout_s=self.assignment.limits.build_s,
         )
+        if built.waits_for:
+            raise KitError(first_line(built.diagnostics))
+        return built
 
     def bench(self, variant: Variant) -> Bench:
         """The bench of the evaluator, with this variant's build and sizes."""
