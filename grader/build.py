@@ -393,7 +393,7 @@ class _Work:
 
     def compile_ispc(self, room: compiling.Room, deadline: float) -> str:
         """Make the header and the object of module.ispc, if there is one that can be compiled; a message or ""."""
-        handed_in = self.recipe.ispc
+        handed_in = self.recipe.ispc_file
         if handed_in is not None and handed_in.is_empty:
             (room.folder / ispc.HEADER).write_bytes(ispc.EMPTY_HEADER)
             return ""

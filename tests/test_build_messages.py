@@ -36,7 +36,12 @@ from grader.sandbox import Finished
         ),
         (one_function("  return t;", "half(float x) { return x / 2; }\n"), 2, "", "needs its type"),
         (one_function("  return t;", "#include <attention.hpp>\n"), 2, "attention.hpp", "no such header"),
-        (one_function("  return t;", '#include "module_ispc.h"\n'), 2, "module_ispc.h", "'ispc' on the PATH"),
+        (
+            one_function("  return t;", '#include "module_ispc.h"\n'),
+            2,
+            "module_ispc.h",
+            "no module.ispc lies beside",
+        ),
         (one_function("  int n = 3;\n  int k = 1;\n  float k = 2;\n  return t;"), 3, "shadows|redecl", ""),
         (one_function("  for (;;) {\n  return t;"), 6, "inside another block", "never closed"),
         (

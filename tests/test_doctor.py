@@ -193,6 +193,9 @@ WORKS = {
     "import torch": Ran(0, '{"torch": "2.9.0", "numpy": "2.1.0", "trouble": ""}'),
     "probe.cpp": Ran(0, ""),
     "/probe": Ran(0, "2 threads 3\n"),
+    "ispc --version": Ran(
+        0, "Intel(r) Implicit SPMD Program Compiler (Intel(r) ISPC), 1.22.0 (build commit)\n"
+    ),
 }
 
 
@@ -215,6 +218,7 @@ def test_tools_that_work(made_up: Callable[..., Host]) -> None:
             "warn",
             "does not work with NumPy 2.0.0",
         ),
+        ({"ispc --version": Ran(127, "libtinfo.so.5: cannot open shared object file")}, "warn", "libtinfo.so.5"),
     ],
 )  # fmt: skip
 def test_broken_tools_are_named(
@@ -230,6 +234,8 @@ def test_missing_compiler_headers_and_options(
     host = made_up(which=programs("ispc", "valgrind"), has_module=lambda name: name != "jinja2")
     told = [finding.what for finding in complaints(tool_findings(host, WORKS))]
     assert [text.split()[0] for text in told] == ["jinja2", "ispc", "valgrind"]
+    (lost,) = [found.why for found in tool_findings(host, WORKS) if found.what.startswith("ispc")]
+    assert "not judged" in lost and "points stay open" in lost
     known = toolchain.toolchain()
     monkeypatch.setattr(tools.toolchain, "toolchain", lambda: replace(known, python_include_dir=None))
     assert "no Python.h" in [finding.what for finding in complaints(tool_findings(made_up(), WORKS))]

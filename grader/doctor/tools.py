@@ -17,7 +17,11 @@ MODULES = (
     ("jinja2", "there is no report.html", "pip install jinja2"),
     ("matplotlib", "there are no plots", "pip install matplotlib"),
 )
-PROGRAMS = (("valgrind", "cache misses cannot be counted for the write-up", "apt install valgrind"),)
+WITHOUT_ISPC = f"submissions with a {ispc.SOURCE} that is not empty are not judged: their points stay open"
+PROGRAMS = (
+    ("ispc", WITHOUT_ISPC, ispc.WHERE_FROM),
+    ("valgrind", "cache misses cannot be counted for the write-up", "apt install valgrind"),
+)
 PROBE = """
 #include <cstdio>
 #include <omp.h>
@@ -62,7 +66,7 @@ def findings(host: Host) -> Iterator[Finding]:
         yield _compiles(host, tools)
     yield from _torch(host)
     yield from _reference(host)
-    yield _ispc(host)
+    yield from _ispc(host)
     yield from _optional(host)
 
 
@@ -176,20 +180,18 @@ def _reference(host: Host) -> Iterator[Finding]:
         yield Finding("ok", f"the reference library for this platform loads ({path.name})")
 
 
-def _ispc(host: Host) -> Finding:
-    """Whether submissions with a module.ispc can be judged."""
+def _ispc(host: Host) -> Iterator[Finding]:
+    """Of an ispc that is there: whether it runs. One that does not is none."""
     path = host.which(ispc.TOOL)
-    lost = f"submissions with a {ispc.SOURCE} that is not empty are not judged: their points stay open"
     if path is None:
-        return Finding(
-            "warn", f"{ispc.TOOL} is not installed (optional)", f"without it {lost}", ispc.WHERE_FROM
-        )
+        return
     ran = host.run([path, "--version"])
     version = ispc.version_of(ran.output)
     if ran.returncode != 0 or not version:
         told = _first(ran.output) or f"status {ran.returncode}"
-        return Finding("warn", f"{path} does not run: {told}", lost, f"another one from {ispc.WHERE_FROM}")
-    return Finding("ok", f"{version} ({path})")
+        yield Finding("warn", f"{path} does not run: {told}", WITHOUT_ISPC, f"get one from {ispc.WHERE_FROM}")
+    else:
+        yield Finding("ok", f"{version} ({path})")
 
 
 def _optional(host: Host) -> Iterator[Finding]:
