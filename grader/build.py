@@ -22,7 +22,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from grader import diagnostics, ispc, lightpath, objectcache
-from grader.errors import UsageError
+from grader.errors import KitError, UsageError
 from grader.harmless import one_line
 from grader.sandbox import GIB, OPEN, Finished, Sandbox, compiling, run_limited
 from grader.sandbox.view import programs_folders
@@ -399,22 +399,31 @@ class _Work:
             return ""
         if handed_in is None or handed_in.compiler is None:
             return ""
-        (room.folder / ispc.SOURCE).write_bytes(handed_in.text)
-        command = handed_in.compiler.command(ispc.SOURCE, self.recipe.defines)
-        finished = self.run(command, room.folder, deadline - time.monotonic(), room)
-        if finished.returncode == 0 and not finished.timed_out:
+        timeout_s = deadline - time.monotonic()
+        finished = self.run_ispc(handed_in.compiler, handed_in.text, room, timeout_s)
+        if finished is not None and finished.returncode == 0 and not finished.timed_out:
             return ""
-        if not finished.timed_out and not self.ispc_runs(handed_in.compiler):
+        if finished is None or (not finished.timed_out and not self.ispc_runs(handed_in.compiler)):
             self.waits_for = ispc.TOOL
             return ispc.DOES_NOT_RUN
         return self.explain(finished)
 
+    def run_ispc(
+        self, compiler: ispc.Compiler, text: bytes, room: compiling.Room, timeout_s: float
+    ) -> Finished | None:
+        """Have it compile this text in a room; None when the sandbox does not let it start."""
+        (room.folder / ispc.SOURCE).write_bytes(text)
+        try:
+            command = compiler.command(ispc.SOURCE, self.recipe.defines)
+            return self.run(command, room.folder, timeout_s, room)
+        except KitError:
+            return None
+
     def ispc_runs(self, compiler: ispc.Compiler) -> bool:
         """Whether it compiles a file of the kit's own in this sandbox."""
         with objectcache.workplace(self.cache) as place, compiling.room(self.sandbox, place, None) as room:
-            (room.folder / ispc.SOURCE).write_bytes(ispc.PROBE)
-            finished = self.run(compiler.command(ispc.SOURCE), room.folder, ispc.PROBE_TIMEOUT_S, room)
-            return finished.returncode == 0 and not finished.timed_out
+            finished = self.run_ispc(compiler, ispc.PROBE, room, ispc.PROBE_TIMEOUT_S)
+            return finished is not None and finished.returncode == 0 and not finished.timed_out
 
     def light_header(self) -> Path | None:
         """The directory of the precompiled header, made if need be; None when it does not compile with this torch.

@@ -1,14 +1,13 @@
-"""The build: both paths, the interface of what is built, and ISPC."""
+"""The build: both paths, and the interface of what is built."""
 
 from __future__ import annotations
 
-import os
 import re
 import subprocess
 from pathlib import Path
 
 import pytest
-from building import BINDING, HEAD, PUBLISHED, call, loaded, one_function, write
+from building import HEAD, PUBLISHED, call, loaded, one_function, write
 
 from grader import lightpath
 from grader.build import Build, build
@@ -217,32 +216,3 @@ def test_undefined_functions_of_torch_are_left_to_the_full_path() -> None:
     lines = "ld: x.o: undefined reference to `{}'\n"
     for name, final in (("helper(float)", True), ("c10::List<at::Tensor>::List()", False)):
         assert lightpath.is_final(one_function("return t;"), lines.format(name), frozenset) is final
-
-
-# ---- ISPC
-
-
-FAKE_ISPC = """#!/bin/sh
-echo 'extern "C" int scaled(int);' > module_ispc.h
-echo 'extern "C" int scaled(int x) { return x * FACTOR; }' > ispc_part.cpp
-exec g++ -fPIC $(for a in "$@"; do case $a in -D*) echo $a;; esac; done) -c ispc_part.cpp -o module_ispc.o
-"""
-
-
-def test_ispc_is_used_when_it_is_there_and_named_when_not(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    source = write(
-        tmp_path,
-        HEAD + '#include "module_ispc.h"\nint f(int x) { return scaled(x); }\n' + BINDING,
-    )
-    (tmp_path / "module.ispc").write_text("export uniform int scaled(uniform int x) { return x; }\n")
-    without = build(source)
-    assert not without.ok and "ispc" in without.diagnostics and any("ispc" in note for note in without.notes)
-    (tmp_path / "bin").mkdir()
-    (tmp_path / "bin" / "ispc").write_text(FAKE_ISPC)
-    (tmp_path / "bin" / "ispc").chmod(0o755)
-    monkeypatch.setenv("PATH", f"{tmp_path / 'bin'}:{os.environ['PATH']}")
-    made = build(source, defines={"FACTOR": "7"})
-    assert made.ok, made.diagnostics
-    assert made.notes == () and call(loaded(made), "f", 6) == 42

@@ -1,0 +1,65 @@
+"""A stand-in for `ispc` where the real one is not to be had: a script that understands the few lines of the tests.
+
+It takes the command line that the kit gives, refuses an empty file as ispc 1.22 does, writes a header in ispc's form,
+translates `export`, `uniform`, `foreach` and `programIndex` to C++ for one lane, and lets g++ make the object.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+VERSION = "Intel(r) Implicit SPMD Program Compiler (Intel(r) ISPC), 1.22.0 (stand-in)"
+STAND_IN = rf"""#!/bin/sh
+case "$*" in *--version*) echo '{VERSION}'; exit 0;; esac
+case "$*" in *' --arch='*' --target='*'module.ispc -h module_ispc.h -o module_ispc.o') ;; *) exit 2;; esac
+grep -q '[^[:space:]]' module.ispc || {{ echo 'module.ispc:1:1: Error: nothing to compile'; exit 1; }}
+defines=$(for word in "$@"; do case $word in -D*) echo "$word";; esac; done)
+{{
+    echo '#line 1 "module.ispc"'
+    sed 's/^export/extern "C"/; s/uniform //g; s/programIndex/0/g
+         s/foreach (\([a-z]*\) = \(.*\) \.\.\. \(.*\))/for (int \1 = \2; \1 < \3; \1++)/' module.ispc
+}} > translated.cpp
+{{
+    echo '#pragma once'
+    echo 'namespace ispc {{ extern "C" {{'
+    sed -n 's/^export \([^{{]*\) {{$/extern \1;/p' module.ispc | sed 's/uniform //g'
+    echo '}} }}'
+}} > module_ispc.h
+exec g++ -O2 -fPIC $defines -c translated.cpp -o module_ispc.o
+"""
+#: An `ispc` on the PATH that is none, so that a machine which has the real one lacks it, too.
+BROKEN = "#!/bin/sh\necho 'error while loading shared libraries: libtinfo.so.5' >&2\nexit 127\n"
+
+PROGRAM = """// Real ISPC, too.
+export void scaled(uniform float values[], uniform int count, uniform float by) {
+    foreach (k = 0 ... count) {
+        values[k] *= by;
+    }
+}
+"""
+#: For the beginning of a kernel: it goes wrong unless the function above has done its work.
+USES_IT = (
+    "float eight[8] = {1, 2, 3, 4, 5, 6, 7, 8}; ispc::scaled(eight, 8, 2.0f); "
+    "for (int k = 0; k < 8; k++) if (eight[k] != 2.0f * (k + 1)) N = 1;"
+)
+INCLUDE = '#include "module_ispc.h"\n'
+
+
+@contextmanager
+def on_the_path(text: str) -> Iterator[str]:
+    """A PATH on which `ispc` is this script, in a folder that every user may enter (pytest's own are closed)."""
+    folder = Path(tempfile.mkdtemp(prefix="gpt149-test-ispc-"))
+    try:
+        folder.chmod(0o755)
+        program = folder / "bin" / "ispc"
+        program.parent.mkdir()
+        program.write_text(text)
+        program.chmod(0o755)
+        yield f"{program.parent}:{os.environ['PATH']}"
+    finally:
+        shutil.rmtree(folder)

@@ -1,0 +1,209 @@
+"""module.ispc: compiled where ispc is there, waited for where it is not, never held against the student by mistake."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from pathlib import Path
+
+import pytest
+from building import BINDING, HEAD, call, loaded, one_function, write
+from ispc_stand_in import BROKEN, INCLUDE, PROGRAM, STAND_IN, VERSION, on_the_path
+
+from grader import ispc, sandbox
+from grader.build import Build, build
+
+DOUBLES = HEAD + INCLUDE + "float f(float x) { ispc::scaled(&x, 1, 2.0f); return x; }\n" + BINDING
+
+Here = Callable[[str], None]
+
+
+@pytest.fixture
+def here(monkeypatch: pytest.MonkeyPatch) -> Iterator[Here]:
+    """Decides which `ispc` this machine has: the text of a script."""
+    with ExitStack() as stack:
+        yield lambda text: monkeypatch.setenv("PATH", stack.enter_context(on_the_path(text)))
+
+
+def handed_in(folder: Path, source: str, second: str | None = None) -> Path:
+    folder.mkdir(exist_ok=True)
+    if second is not None:
+        (folder / "module.ispc").write_text(second)
+    return write(folder, source)
+
+
+def test_it_is_compiled_and_linked_where_ispc_is_there(tmp_path: Path, here: Here) -> None:
+    here(STAND_IN)
+    made = build(handed_in(tmp_path, DOUBLES, PROGRAM))
+    assert (made.ok, made.waits_for, made.notes) == (True, "", ()), made.diagnostics
+    assert call(loaded(made), "f", 3.5) == 7.0
+    assert ispc.describe(tmp_path / "module.cpp") == {"ispc": f"{VERSION}, target {ispc.compiler().target}"}
+
+
+def test_macros_reach_both_files(tmp_path: Path, here: Here) -> None:
+    here(STAND_IN)
+    source = handed_in(tmp_path, DOUBLES, PROGRAM.replace("*= by", "*= by * FACTOR"))
+    made = build(source, defines={"FACTOR": "10"})
+    assert made.ok, made.diagnostics
+    assert call(loaded(made), "f", 3.5) == 70.0
+
+
+def test_without_ispc_it_waits_and_is_no_compile_error(tmp_path: Path, here: Here) -> None:
+    here(BROKEN)
+    made = build(handed_in(tmp_path, DOUBLES, PROGRAM))
+    assert (made.ok, made.object_path, made.waits_for) == (False, None, "ispc")
+    assert "no points are lost" in made.diagnostics and ispc.WHERE_FROM in made.diagnostics
+    here(STAND_IN)
+    made = build(tmp_path / "module.cpp")
+    assert (made.ok, made.waits_for) == (True, ""), made.diagnostics
+
+
+@pytest.mark.parametrize("text", ["", " \n\t// nothing yet\n/* a\n * b */ // c"])
+def test_an_empty_one_gets_its_header_from_the_kit_and_needs_no_ispc(
+    text: str, tmp_path: Path, here: Here
+) -> None:
+    here(BROKEN)
+    calls_none = HEAD + INCLUDE + "using namespace ispc;\nfloat f(float x) { return x; }\n" + BINDING
+    made = build(handed_in(tmp_path, calls_none, text))
+    assert (made.ok, made.waits_for, made.notes) == (True, "", ()), made.diagnostics
+    here(STAND_IN)
+    assert build(tmp_path / "module.cpp").ok
+
+
+def test_a_header_without_a_module_ispc_is_the_files_own_fault(tmp_path: Path, here: Here) -> None:
+    for text in (BROKEN, STAND_IN):
+        here(text)
+        made = build(handed_in(tmp_path, DOUBLES))
+        assert (made.ok, made.waits_for) == (False, "")
+        assert "no module.ispc lies beside this file" in made.diagnostics
+
+
+def test_one_that_is_not_included_is_left_out_and_the_rest_is_built(tmp_path: Path, here: Here) -> None:
+    here(BROKEN)
+    made = build(handed_in(tmp_path / "right", one_function("return t;"), PROGRAM))
+    assert made.ok and any("left out" in note for note in made.notes)
+    # What it lacks may stand in module.ispc: nobody can tell, and nobody loses points by it.
+    declared = HEAD + 'extern "C" void scaled(float *, int, float);\n'
+    declared += "float f(float x) { scaled(&x, 1, 2.0f); return x; }\n" + BINDING
+    made = build(handed_in(tmp_path / "undefined", declared, PROGRAM))
+    assert made.waits_for == "ispc" and "undefined function: scaled" in made.diagnostics
+    here(STAND_IN)
+    made = build(tmp_path / "undefined" / "module.cpp")
+    assert made.ok and call(loaded(made), "f", 3.5) == 7.0, made.diagnostics
+
+
+def test_a_mistake_in_it_is_told_by_its_own_line(tmp_path: Path, here: Here) -> None:
+    here(STAND_IN)
+    made = build(handed_in(tmp_path, DOUBLES, PROGRAM.replace("values[k]", "valeus[k]")))
+    assert (made.ok, made.waits_for) == (False, "")
+    assert made.diagnostics.startswith("module.ispc:4: error:") and "valeus" in made.diagnostics
+
+
+def test_an_ispc_that_compiles_nothing_is_the_machines_fault(tmp_path: Path, here: Here) -> None:
+    here(STAND_IN.replace("exec g++", "echo 'cannot load libLLVM.so'; exit 1; exec g++"))
+    made = build(handed_in(tmp_path, DOUBLES, PROGRAM), sandbox=sandbox.choose())
+    assert (made.ok, made.waits_for) == (False, "ispc"), made.diagnostics
+    assert "no points are lost" in made.diagnostics
+
+
+def test_an_ispc_out_of_the_sandboxs_reach_is_the_machines_fault(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Where compilers run under a user of their own (tier C, as root) and nobody else may enter ispc's folder."""
+    program = tmp_path / "bin" / "ispc"
+    program.parent.mkdir()
+    program.write_text(STAND_IN)
+    program.chmod(0o700)
+    tmp_path.chmod(0o700)
+    monkeypatch.setenv("PATH", f"{program.parent}:{os.environ['PATH']}")
+    box = sandbox.choose("C" if os.geteuid() == 0 else None)
+    made = build(handed_in(tmp_path / "in", DOUBLES, PROGRAM), sandbox=box)
+    assert made.waits_for == "ispc" if box.tier == "C" else made.ok, made.diagnostics
+
+
+def test_it_is_compiled_in_the_sandbox(tmp_path: Path, here: Here) -> None:
+    """The strongest tier of this machine: ispc is in sight there, and files of others are not."""
+    secret = tmp_path / "secret.h"
+    secret.write_text("int secret;\n")
+    here(STAND_IN)
+    box = sandbox.choose()
+    made = build(handed_in(tmp_path / "right", DOUBLES, PROGRAM), sandbox=box)
+    assert made.ok and call(loaded(made), "f", 3.5) == 7.0, made.diagnostics
+    made = build(handed_in(tmp_path / "reads", DOUBLES, f'#include "{secret}"\n{PROGRAM}'), sandbox=box)
+    assert not made.ok or not box.locks
+
+
+def test_an_endless_ispc_file_ends_with_the_builds_time(tmp_path: Path, here: Here) -> None:
+    here(STAND_IN.replace("exec g++", "sleep 1000; exec g++"))
+    made = build(handed_in(tmp_path, DOUBLES, PROGRAM), timeout_s=1)
+    assert (made.ok, made.waits_for) == (False, "") and "was stopped after" in made.diagnostics
+
+
+def test_the_object_is_kept_under_both_files_and_the_compilers_version(tmp_path: Path, here: Here) -> None:
+    def key(second: str) -> str:
+        return build(handed_in(tmp_path, DOUBLES, second)).key
+
+    here(STAND_IN)
+    made: list[Build] = [build(handed_in(tmp_path, DOUBLES, PROGRAM)) for _ in range(2)]
+    assert made[1].cached and made[0].key == made[1].key
+    keys = [made[0].key, key(PROGRAM + "// more\n")]
+    here(STAND_IN.replace("1.22.0", "1.23.0"))
+    keys.append(key(PROGRAM))
+    here(BROKEN)
+    keys.append(key(PROGRAM))
+    assert len(set(keys)) == len(keys)
+
+
+# ---- what is known of a file and a machine
+
+
+@pytest.mark.parametrize(
+    ("text", "empty"),
+    [
+        (b"", True), (b"\n \t\v\f\r", True), (b"//", True), (b"// a\n/* b */\n//", True), (b"/**/", True),
+        (b"\xef\xbb\xbf// a", True), (b"/* a", False), (b"/", False), (b"/*/", False), (b"x", False),
+        (b"// a\nint i;", False), (b"/* a */ int i;", False), (b"#include <x>", False), (b"\x00", False),
+        (b" " * ispc.LONGEST_EMPTY_BYTES, True), (b" " * (ispc.LONGEST_EMPTY_BYTES + 1), False),
+    ],
+)  # fmt: skip
+def test_empty_is_white_space_and_whole_comments(text: bytes, empty: bool) -> None:
+    assert ispc.is_empty(text) is empty
+
+
+@pytest.mark.parametrize("unit", [b"/*", b"/**/", b"//\n", b" ", b"/ ", b"*/", b"//", b"/*/", b"\n/"])
+def test_looking_for_emptiness_is_linear(unit: bytes) -> None:
+    text = unit * (ispc.LONGEST_EMPTY_BYTES // len(unit))
+    started = time.monotonic()
+    ispc.is_empty(text)
+    assert time.monotonic() - started < 20
+
+
+def test_gangs_of_eight_on_every_processor() -> None:
+    assert ispc.target_of("x86_64", ispc.AVX2_FLAGS | {"avx512f"}) == ("x86-64", "avx2-i32x8")
+    assert ispc.target_of("AMD64", frozenset({"avx", "sse4_1"})) == ("x86-64", "sse4-i32x8")
+    assert ispc.target_of("x86_64", ispc.AVX2_FLAGS - {"fma"}) == ("x86-64", "sse4-i32x8")
+    assert ispc.target_of("aarch64", frozenset()) == ("aarch64", "neon-i32x8")
+
+
+def test_what_is_seen_of_the_machine_is_ispc_and_not_a_home(tmp_path: Path) -> None:
+    home = tmp_path / "home"
+    for name in ("bin", "lib", "share/ispc", "thesis"):
+        (home / name).mkdir(parents=True)
+    known = ispc.Compiler(str(home / "bin" / "ispc"), 0, 0, "", "x86-64", "avx2-i32x8")
+    assert set(known.files()) == {home / "bin" / "ispc", home / "lib", home / "share" / "ispc"}
+
+
+def test_who_will_wait_is_known_before_the_build(tmp_path: Path, here: Here) -> None:
+    sources = {
+        "waits": handed_in(tmp_path / "waits", DOUBLES, PROGRAM),
+        "empty": handed_in(tmp_path / "empty", DOUBLES, "// later\n"),
+        "alone": handed_in(tmp_path / "alone", DOUBLES),
+        "leftover": handed_in(tmp_path / "leftover", one_function("return t;"), PROGRAM),
+        "gone": tmp_path / "gone" / "module.cpp",
+    }
+    here(BROKEN)
+    assert [name for name, source in sources.items() if ispc.waits_for(source) == "ispc"] == ["waits"]
+    here(STAND_IN)
+    assert not any(map(ispc.waits_for, sources.values()))
