@@ -5,6 +5,9 @@ from the user's files. It imports torch once and then does what it is told over 
 is handed its pipe ends and a fresh folder, limits and locks itself, and only then turns to the student's object;
 `reap` waits for one, kills what it left and removes its folder. When the judge is gone, so are all of them.
 
+What a runner writes to the descriptors 1 and 2 counts as its kernel's words. Python's and torch's own (warnings, logged
+errors) are no kernel's: `sys.stderr` has a descriptor of its own, which leads nowhere in a runner.
+
 Each message is one JSON object. Imports nothing of the kit: the two files that it needs are named at its start.
 """
 
@@ -13,6 +16,7 @@ from __future__ import annotations
 import contextlib
 import ctypes
 import gc
+import importlib
 import importlib.util
 import json
 import os
@@ -25,6 +29,8 @@ import warnings
 from pathlib import Path
 from typing import Any
 
+#: What torch imports when it is first used. In a runner the way to its files may be closed by then.
+LATE_MODULES = ("torch.autograd.profiler", "torch.profiler", "torch.profiler._cupti_monitor")
 PR_SET_PDEATHSIG, PR_SET_CHILD_SUBREAPER = 1, 36
 SWEEP_WITHIN_S = 10.0
 
@@ -35,15 +41,11 @@ def serve(control: socket.socket, runner: Any, lock: Any, folder: str) -> None:
     set_process_option(PR_SET_CHILD_SUBREAPER, 1)
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     gc.disable()  # A tenth of the import, and a collection in a fork would copy every page.
-    sys.modules["numpy"] = None  # type: ignore[assignment]  # No runner needs it, and torch does without.
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        import torch
-        import torch.autograd.profiler
+    torch_version = import_torch()
     gc.freeze()
     gc.enable()
 
-    answer(control, {"ready": torch.__version__})
+    answer(control, {"ready": torch_version})
     while True:
         request, fds = next_request(control)
         if request is None:
@@ -61,6 +63,19 @@ def serve(control: socket.socket, runner: Any, lock: Any, folder: str) -> None:
     if folder:
         remove(folder)  # a judge that was killed could not
     os._exit(0)  # tearing torch down takes longer than many a run
+
+
+def import_torch() -> str:
+    """Import all that a runner uses of torch, now; returns its version."""
+    sys.modules["numpy"] = None  # type: ignore[assignment]  # No runner needs it, and torch does without.
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        import torch
+
+        for name in LATE_MODULES:
+            with contextlib.suppress(ImportError):  # not every torch has them all
+                importlib.import_module(name)
+    return torch.__version__
 
 
 def next_request(control: socket.socket) -> tuple[dict[str, Any] | None, list[int]]:
@@ -108,10 +123,11 @@ def become_runner(
     set_process_option(PR_SET_PDEATHSIG, signal.SIGKILL)
     signal.signal(signal.SIGINT, signal.SIG_DFL)
     signal.signal(signal.SIGPIPE, signal.SIG_DFL)
-    null = os.open(os.devnull, os.O_RDONLY)
+    null = os.open(os.devnull, os.O_RDWR)
     os.dup2(null, 0)
     os.dup2(output_fd, 1)
     os.dup2(output_fd, 2)
+    os.dup2(null, sys.stderr.fileno())
     os.chdir(spec["scratch"])
     # Both spellings: torch and the student's object may share one OpenMP runtime or have one each.
     os.environ["OMP_NUM_THREADS"] = str(spec["threads"])
@@ -207,6 +223,8 @@ def load_file(path: str) -> Any:
 def main() -> None:
     """nursery.py SOCKET RUNNER LOCK FOLDER: the judge's socket as a number, where runner.py and lock.py are, and the
     folder of its runners, "" if that ends with its namespace."""
+    # Before anything keeps the old one, as handlers of logging do.
+    sys.stderr = sys.__stderr__ = os.fdopen(os.dup(2), "w", buffering=1, errors="backslashreplace")
     runner, lock = (load_file(path) for path in sys.argv[2:4])
     serve(socket.socket(fileno=int(sys.argv[1])), runner, lock, sys.argv[4])
 
