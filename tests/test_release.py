@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import json
 import os
 import platform
 import random
@@ -140,6 +141,58 @@ def test_the_autograder_holds_what_grades(kit: contents.Kit, tmp_path: Path) -> 
     found = imports.modules(tmp_path)
     lost = [each for each in imports.missing(tmp_path, found) if not each.late]
     assert not lost, lost
+
+
+def laid_out(kit: contents.Kit, root: Path, python: str | None) -> Path:
+    """Gradescope's folders, with the autograder in source/ and, for its .venv, this script as Python."""
+    unpack(packed(contents.autograder(kit)), root / "source")
+    (root / "submission").mkdir()
+    if python is not None:
+        (root / "source" / ".venv" / "bin").mkdir(parents=True)
+        (root / "source" / ".venv" / "bin" / "python").write_text(python)
+        (root / "source" / ".venv" / "bin" / "python").chmod(0o755)
+    return root
+
+
+@pytest.mark.parametrize(
+    ("python", "word"),
+    [
+        (None, ".venv has no Python"),
+        ("#!/bin/sh\necho 'ModuleNotFoundError: no module named yaml' >&2\nexit 1\n", "ModuleNotFoundError"),
+        ("#!/no/such/interpreter\n", ".venv/bin/python"),
+    ],
+    ids=["no environment", "an empty one", "a broken one"],
+)
+@pytest.mark.parametrize("before", ["nothing", "a folder", "a link"])
+def test_an_autograder_that_cannot_start_leaves_a_result_that_says_so(
+    kit: contents.Kit, tmp_path: Path, python: str | None, word: str, before: str
+) -> None:
+    root = laid_out(kit, tmp_path / "autograder", python)
+    if before != "nothing":
+        (root / "results").mkdir()
+    if before == "a folder":
+        (root / "results" / "results.json").mkdir()
+    if before == "a link":
+        (tmp_path / "elsewhere").write_text("untouched")
+        (root / "results" / "results.json").symlink_to(tmp_path / "elsewhere")
+    ended = subprocess.run([root / "source" / "run_autograder", root], capture_output=True, text=True)
+    assert ended.returncode != 0 and word in ended.stderr
+    found = json.loads((root / "results" / "results.json").read_text())
+    assert found["score"] == 0 and "not your code's fault" in found["output"]
+    seen = [test for test in found["tests"] if test["visibility"] == "visible"]
+    staffs = [test for test in found["tests"] if test["visibility"] == "hidden"]
+    assert [test["max_score"] for test in seen] == [93] and ".venv" not in seen[0]["output"]
+    assert "setup.sh" in staffs[0]["output"] and "build log" in staffs[0]["output"]
+    if before == "a link":
+        assert (tmp_path / "elsewhere").read_text() == "untouched"
+
+
+def test_what_the_kit_finds_takes_the_place_of_that_result(kit: contents.Kit, tmp_path: Path) -> None:
+    script = '#!/bin/sh\necho \'{"score": 7}\' > ../results/results.json\necho "$@" > ../asked\n'
+    root = laid_out(kit, tmp_path, script)
+    subprocess.run([root / "source" / "run_autograder", root], check=True)
+    assert json.loads((root / "results" / "results.json").read_text()) == {"score": 7}
+    assert (root / "asked").read_text().split() == ["-m", "grader", "gradescope", str(root)]
 
 
 # ---- the search

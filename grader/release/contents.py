@@ -6,6 +6,7 @@ listed, and stops that search.
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
@@ -17,6 +18,7 @@ from grader.errors import UsageError
 from grader.regions import strip_solution
 from grader.release import imports
 from grader.release.archive import File, Files
+from grader.report import gradescope
 from module_ref_stub import library
 
 #: The name that the command lines look for: in an archive any assignment bears it.
@@ -55,6 +57,12 @@ DATA = {
     "grader.study": ("grader/study/native/*",),
     "textgen": ("textgen/data/*",),
 }
+#: For the staff, where a submission meets an autograder that is not whole.
+NOT_STARTED = (
+    "The autograder could not be started. Most likely there is no source/.venv with the packages of the kit, because "
+    "setup.sh did not end well: look at the image's build log, and build the image again. What run_autograder printed "
+    "says more."
+)
 #: Compiled at the student's, if their sources may be read; these show the loops of the solution.
 STAFF_SOURCES = ("grader/study/native/cachesim.cpp",)
 DOCUMENTS = ("LICENSE", "docs/demo.md")
@@ -182,6 +190,7 @@ def autograder(kit: Kit) -> dict[str, File]:
     rooms = imports.closure(kit.root, wanted)
     files = _sources(kit.root, {name for name in rooms if not within(name, ("grader.release",))})
     files |= _texts(TEMPLATES / "autograder", {"source": kit.assignment.source})
+    files["not_started.json"] = File(_not_started(kit.assignment), origin="results.json without the kit")
     for path in (*kit.reference_sources, *sorted((kit.root / "tests" / "threats").glob("*.py"))):
         files[path.relative_to(kit.root).as_posix()] = _file(path)
     files[f"configs/{CONFIG}"] = _file(kit.public)
@@ -190,6 +199,13 @@ def autograder(kit: Kit) -> dict[str, File]:
     files[kit.assignment.source] = _file(kit.master)
     files["LICENSE"] = _file(kit.root / "LICENSE")
     return files
+
+
+def _not_started(assignment: Assignment) -> bytes:
+    """The results.json that run_autograder leaves where nothing of the kit can be run."""
+    points = sum(part.points for part in assignment.parts)
+    found = gradescope.kit_fault(NOT_STARTED, seconds=0.0, max_points=points)
+    return json.dumps(found, indent=1, allow_nan=False).encode() + b"\n"
 
 
 # ---- both
