@@ -1,0 +1,307 @@
+"""What the machine lacks is not the student's fault: open points, never a 0, from the verdict to every report."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+from classrows import PARTS, assignment, part, result
+from conftest import ROOT, insert_at_start, keeping
+from ispc_stand_in import BROKEN, INCLUDE, PROGRAM, STAND_IN, USES_IT, on_the_path
+
+from grader import gradebook, ledger, waiting
+from grader.report import classbook, feedback, result_json, terminal
+from grader.report import gradescope as gradescope_report
+from grader.report.classbook import Row
+from grader.results import (
+    EXIT_KIT,
+    EXIT_PASS,
+    EXIT_SUBMISSION,
+    Diagnosis,
+    PartResult,
+    SubmissionResult,
+    exit_code,
+)
+from grader.score import part_points, score
+
+SMALL = ROOT / "tests" / "classes" / "small.yaml"
+LACKING = "This machine has no ispc that runs."
+
+
+# ---- one submission, on paper
+
+
+def unjudged(part_id: str, title: str, points: float) -> PartResult:
+    told = Diagnosis("machine_lacks", LACKING)
+    return PartResult(part_id, title, "unjudged", 0.0, points, diagnosis=told, waits_for="ispc")
+
+
+def all_unjudged() -> SubmissionResult:
+    return result(tuple(unjudged(*known) for known in PARTS))
+
+
+def row_of(found: SubmissionResult, **manual: float) -> Row:
+    return Row("bob", "Bob", "", found, score(assignment(), found, manual), None)
+
+
+def test_its_points_are_open_and_no_part_of_a_grade() -> None:
+    scored = score(assignment(), all_unjudged())
+    ids = tuple(known[0] for known in PARTS)
+    assert scored.waiting == ids and scored.pending == (*ids, "writeup")
+    assert all("no ispc" in line.reason and "open" in line.reason for line in scored.lines if line.id in ids)
+    for known in assignment().parts:
+        assert part_points(known, "unjudged")[0] == 0 and "open" in part_points(known, "unjudged")[1]
+
+
+def test_points_by_hand_settle_it() -> None:
+    scored = score(assignment(), all_unjudged(), {"part1": 8.0})
+    assert "part1" not in scored.waiting and "part1" not in scored.pending
+    assert next(line for line in scored.lines if line.id == "part1").points == 8.0
+    row = row_of(all_unjudged(), part1=0.0)
+    assert row.part_points("part1") == 0.0 and row.part_points("part2") is None and row.total is None
+    row = row_of(all_unjudged(), **{known[0]: known[2] for known in PARTS})
+    assert row.total == 93.0 and not row.waiting
+
+
+@pytest.mark.parametrize(
+    ("verdicts", "code"),
+    [
+        ((), EXIT_PASS), (("pass", "pass"), EXIT_PASS), (("pass", "unjudged"), EXIT_KIT), (("unjudged",), EXIT_KIT),
+        (("unjudged", "wrong"), EXIT_SUBMISSION), (("pass", "slow"), EXIT_SUBMISSION),
+    ],
+)  # fmt: skip
+def test_exit_codes(verdicts: Sequence[str], code: int) -> None:
+    assert exit_code(PartResult("p", "", verdict, 0, 1) for verdict in verdicts) == code  # type: ignore[arg-type]
+
+
+def test_it_survives_result_json(tmp_path: Path) -> None:
+    result_json.write(all_unjudged(), tmp_path / "result.json")
+    values = json.loads((tmp_path / "result.json").read_text())
+    assert {part["waits_for"] for part in values["parts"]} == {"ispc"} and values["schema_version"] == 1
+    assert result_json.read(tmp_path / "result.json") == all_unjudged()
+    for part_values in values["parts"]:
+        del part_values["waits_for"]  # as an earlier kit wrote it
+    (tmp_path / "result.json").write_text(json.dumps(values))
+    assert result_json.read(tmp_path / "result.json").parts[0].waits_for == ""
+
+
+def test_no_report_shows_a_0(tmp_path: Path) -> None:
+    """One waits for everything, one for a single part, one for nothing."""
+    mixed = result((part(*PARTS[2]), unjudged(*PARTS[3])))
+    rows = [row_of(all_unjudged()), Row("ann", "Ann", "", mixed, score(assignment(), mixed), None)]
+    whole = result(tuple(part(*known) for known in PARTS))
+    rows.append(Row("zoe", "Zoe", "", whole, score(assignment(), whole), None))
+    assert not classbook.write(tmp_path, assignment(), rows)
+    text = (tmp_path / "grades.csv").read_text(encoding="utf-8-sig")
+    bob, ann, zoe = csv.DictReader(io.StringIO(text))
+    assert (
+        {bob[name] for name, _, _ in PARTS} == {""}
+        and bob["total"] == ""
+        and bob["part1_verdict"] == "unjudged"
+    )
+    assert bob["pending"].split() == [*(name for name, _, _ in PARTS), "writeup"]
+    assert (ann["part1"], ann["part2"], ann["total"]) == ("10", "", "") and "part2" in ann["pending"].split()
+    assert zoe["total"] == "93" and zoe["pending"] == "writeup"
+    page = (tmp_path / "report.html").read_text()
+    assert "for want of ispc" in page and "not judged yet" in page and "not final" in page
+    assert page.count('class="c-unjudged"') >= 7
+    told = (tmp_path / "bob" / "feedback.txt").read_text()
+    assert "not your fault" in told and "has no ispc" in told and "not judged  open of 10 points" in told
+    assert (
+        "Total" in told and "open of 100" in told and " 0 of" not in told.replace("0 of 6 parts passed", "")
+    )
+    assert LACKING in told and "not judged" not in (tmp_path / "zoe" / "feedback.txt").read_text()
+
+
+def test_a_terminal_says_that_the_points_are_open(tmp_path: Path) -> None:
+    stream = io.StringIO()
+    screen = terminal.Terminal(stream)
+    for one in all_unjudged().parts:
+        screen.say(screen.verdict_block(one))
+    screen.scoreboard(all_unjudged())
+    screen.say(gradebook.score_text(score(assignment(), all_unjudged())))
+    told = stream.getvalue()
+    assert "NOT JUDGED  open of 10 points" in told and told.count(LACKING) == 1 and "as above" in told
+    assert "not judged" in told and "open / 10" in told and "0 / 93, not final" in told
+    assert "total: open of 100" in told and "0 of 10" not in told
+
+
+def test_gradescope_is_told_that_its_0_is_no_grade() -> None:
+    found = gradescope_report.results(
+        assignment(), all_unjudged(), score(assignment(), all_unjudged()), seconds=1.0
+    )
+    assert found["output"].startswith("Not judged yet: 4Dread") and "not your fault" in found["output"]
+    assert "graded by people: writeup." in found["output"]
+    for test in found["tests"]:
+        assert "this 0 is no grade" in test["name"] and "not judged" in test["output"]
+    mixed = result((part(*PARTS[2]), unjudged(*PARTS[3])))
+    found = gradescope_report.results(assignment(), mixed, score(assignment(), mixed), seconds=1.0)
+    names = [test["name"] for test in found["tests"] if test["visibility"] == "visible"]
+    assert ["no grade" in name for name in names] == [False, True]
+
+
+def test_feedback_knows_what_is_lacked_even_of_an_earlier_kits_record() -> None:
+    nameless = result((PartResult("part1", "Naive", "unjudged", 0.0, 10.0),))
+    assert "lacks what it takes" in feedback.not_judged(nameless, ("part1",))
+
+
+# ---- who waits, and until when
+
+
+def test_waiting_is_over_when_all_of_it_is_here(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setattr(waiting, "CHECKS", {"ispc": lambda: True, "gpu": lambda: False})
+    monkeypatch.setenv("PATH", str(tmp_path))
+    assert waiting.is_over("") == waiting.is_over("gpu") == waiting.is_over("gpu ispc") == ""
+    assert waiting.is_over("ispc") == "ispc is here now" and waiting.is_over("nvcc") == ""
+    (tmp_path / "nvcc").write_text("#!/bin/sh\n")
+    (tmp_path / "nvcc").chmod(0o755)
+    assert waiting.is_over("ispc nvcc") == "ispc and nvcc is here now"
+
+
+def test_lines_name_how_many_what_for_and_what_to_do() -> None:
+    waits = {**{f"s{k}": "ispc" for k in range(7)}, "x": "nvcc"}
+    first, second = waiting.lines(waits, "go on")
+    assert first.startswith("7 cannot be judged without ispc") and "s0, s1, s2, s3, s4 and 2 more" in first
+    assert "https://ispc.github.io" in first and "open" in first and first.endswith("then go on")
+    assert second.startswith("1 cannot be judged without nvcc, their points are open: x;")
+
+
+def test_a_record_of_an_earlier_kit_waits_for_nothing(tmp_path: Path) -> None:
+    prints = {"source": "1", "assignment": "2", "kit": "3", "settings": "4"}
+    old = {
+        "kind": "result",
+        "submission_id": "a",
+        "fingerprints": prints,
+        "at": "",
+        "seconds": {},
+        "attempt": 1,
+    }
+    (tmp_path / ledger.LEDGER).write_text(json.dumps(old) + "\n")
+    assert ledger.read(tmp_path).records["a"].waits_for == ""
+
+
+# ---- a class, and a student's own run
+
+
+@dataclass(frozen=True)
+class Class:
+    folder: Path
+    out: Path
+
+    def run(self, path: str, *more: str) -> tuple[int, str]:
+        """Exit code and what was said, with this PATH."""
+        command = [sys.executable, "-m", "grader", "run", self.folder, "--out", self.out, "--config", SMALL]
+        ended = subprocess.run(
+            [*map(str, command), "--seed", "149", "--no-time", "--trust", *more],
+            cwd=ROOT,
+            env={**os.environ, "PATH": path, "PYTHONPATH": str(ROOT)},
+            capture_output=True,
+            text=True,
+            timeout=600,
+        )
+        return ended.returncode, ended.stdout + ended.stderr
+
+    def grades(self) -> dict[str, dict[str, str]]:
+        text = (self.out / "grades.csv").read_text(encoding="utf-8-sig")
+        return {row["id"]: row for row in csv.DictReader(io.StringIO(text))}
+
+    def records(self) -> dict[str, ledger.Record]:
+        return dict(ledger.read(self.out).records)
+
+
+@pytest.fixture(scope="module")
+def paths() -> Iterator[tuple[str, str]]:
+    """PATHs without an ispc that runs, and with one."""
+    with on_the_path(BROKEN) as without, on_the_path(STAND_IN) as with_ispc:
+        yield without, with_ispc
+
+
+@pytest.fixture(scope="module")
+def submissions(master: str) -> dict[str, dict[str, str]]:
+    plain = keeping(master, "myNaiveAttention", "myFusedAttention")
+    uses = INCLUDE + insert_at_start(plain, "myNaiveAttention", USES_IT)
+    return {
+        "plain": {"module.cpp": plain},
+        "uses": {"module.cpp": uses, "module.ispc": PROGRAM},
+        "wrong": {"module.cpp": uses, "module.ispc": PROGRAM.replace("*= by", "+= by")},
+        "empty": {"module.cpp": INCLUDE + plain, "module.ispc": "// later\n"},
+        "alone": {"module.cpp": uses},
+        "leftover": {"module.cpp": plain, "module.ispc": PROGRAM},
+    }
+
+
+def test_a_class_waits_for_ispc_and_goes_on_when_it_is_there(
+    submissions: dict[str, dict[str, str]], paths: tuple[str, str], tmp_path: Path
+) -> None:
+    here = Class(tmp_path / "class", tmp_path / "out")
+    for name, files in submissions.items():
+        (here.folder / name).mkdir(parents=True)
+        for file, text in files.items():
+            (here.folder / name / file).write_text(text)
+    without, with_ispc = paths
+
+    code, said = here.run(without)
+    assert code == EXIT_KIT, said
+    waits = "2 cannot be judged without ispc, their points are open: uses, wrong"
+    before, _, after = said.partition("[1/6]")
+    assert waits in before and waits in after and "4 of 6 graded" in after
+    assert "--resume" in after.rpartition(waits)[2] and "points are open until there is ispc" in after
+    verdicts = {name: set(record.verdicts.values()) for name, record in here.records().items()}
+    assert verdicts == {
+        "plain": {"pass"}, "uses": {"unjudged"}, "wrong": {"unjudged"}, "empty": {"pass"},
+        "alone": {"compile_error"}, "leftover": {"pass"},
+    }  # fmt: skip
+    grades = here.grades()
+    for name in ("uses", "wrong"):
+        assert grades[name]["total"] == grades[name]["part1"] == grades[name]["part3"] == ""
+        assert grades[name]["pending"] == "part1 part3" and grades[name]["trouble"] == ""
+    assert grades["alone"]["total"] == "0" and grades["plain"]["total"] == "30"
+
+    code, said = here.run(without, "--resume")
+    assert code == EXIT_KIT and waits in said.partition("of 6 graded")[0] and "[1/" not in said, said
+
+    code, said = here.run(with_ispc, "--resume")
+    assert code == EXIT_PASS, said
+    assert "2 are graded again (ispc is here now): uses, wrong" in said and "[2/2]" in said
+    assert "cannot be judged" not in said and "6 of 6 graded" in said
+    grades = here.grades()
+    assert grades["uses"]["total"] == "30" and grades["uses"]["pending"] == ""
+    assert (grades["wrong"]["part1"], grades["wrong"]["part1_verdict"]) == ("0", "wrong")
+    kept = json.loads((here.out / "uses" / ledger.RESULT).read_text())
+    assert "stand-in" in kept["toolchain"]["ispc"] and (here.out / "uses" / "module.ispc").is_file()
+    assert "ispc" not in json.loads((here.out / "plain" / ledger.RESULT).read_text())["toolchain"]
+
+    code, said = here.run(without, "--resume")
+    assert code == EXIT_PASS and "6 were finished before" in said, "what was judged stays judged"
+
+
+def test_a_students_own_run_ends_with_3_and_says_what_to_install(
+    submissions: dict[str, dict[str, str]], paths: tuple[str, str], tmp_path: Path
+) -> None:
+    for file, text in submissions["uses"].items():
+        (tmp_path / file).write_text(text)
+    for path, code in zip(paths, (EXIT_KIT, EXIT_PASS), strict=True):
+        for command in (
+            ["gpt149.py", "all", "--no-time", "--config", str(SMALL), "--module", str(tmp_path)],
+            ["-m", "grader", "one", str(tmp_path), "--no-time", "--trust", "--config", str(SMALL)],
+        ):
+            ended = subprocess.run(
+                [sys.executable, *command],
+                cwd=ROOT,
+                env={**os.environ, "PATH": path, "PYTHONPATH": str(ROOT)},
+                capture_output=True,
+                text=True,
+                timeout=300,
+            )
+            assert ended.returncode == code, ended.stdout + ended.stderr
+            if code == EXIT_KIT:
+                assert "NOT JUDGED  open of 10 points" in ended.stdout
+                assert "no points" in ended.stdout and "ispc.github.io" in ended.stdout
