@@ -24,6 +24,7 @@ from classrows import (
     score,
     the_class,
 )
+from ispc_stand_in import BROKEN, INCLUDE, PROGRAM, on_the_path
 
 from grader import gradescope
 from grader.errors import UsageError
@@ -277,6 +278,20 @@ def test_a_forged_results_json_gains_nothing(tmp_path: Path, master: str) -> Non
     assert visible[0]["max_score"] == 1.5
     assert stat.S_IMODE(os.stat(root / "results").st_mode) == mode
     assert sorted(path.name for path in (root / "results").iterdir()) == ["results.json"]
+
+
+def test_what_the_container_lacks_is_no_grade_and_no_pass(
+    tmp_path: Path, master: str, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    root = container(tmp_path, INCLUDE + master)
+    (root / "submission" / "module.ispc").write_text(PROGRAM)
+    with on_the_path(BROKEN) as path:
+        monkeypatch.setenv("PATH", path)
+        assert gradescope.main(root) == 3
+    found = results_of(root)
+    assert found["score"] == 0 and "kit_fault" not in found
+    assert found["output"].startswith("Not judged yet") and "not your fault" in found["output"]
+    assert "this container has no ispc" in capfd.readouterr().err
 
 
 # ---- lateness
