@@ -41,7 +41,7 @@ ASSIGNMENT_KEYS = Keys(
     ("schema_version", "id", "title", "source", "defaults", "inputs", "limits", "parts"),
     ("extends", "maxima", "cases", "manual", "late", "seed", "hidden_cases"),
 )
-LIMITS_KEYS = Keys("limits", ("build_s", "call_s", "memory_gib"))
+LIMITS_KEYS = Keys("limits", ("build_s", "call_s", "memory_gib"), ("object_mib",))
 CASE_KEYS = Keys("a case", ("name", "distribution", "seed"), ("shape", "weight"))
 PART_KEYS = Keys(
     "a part",
@@ -116,6 +116,7 @@ class RunLimits:
     build_s: float
     call_s: float
     memory_gib: float
+    object_mib: float = 8.0
 
 
 @dataclass(frozen=True)

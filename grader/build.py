@@ -13,13 +13,15 @@ builds of the same source do the work twice and agree. There are no locks.
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import os
 import re
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import Literal
 
 from grader import diagnostics, ispc, lightpath, objectcache
 from grader.errors import KitError, UsageError
@@ -40,6 +42,10 @@ LIGHT_HEADER, PRECOMPILED = "gpt149_light.h", "gpt149_light.h.gch"
 SHIM = Path(__file__).resolve().parent / "shim"
 COMPILER_MEMORY_BYTES = 4 * GIB
 COMPILER_OUTPUT_BYTES = 256 << 10
+MIB = 1 << 20
+OBJECT_BYTES, SANITIZED_SIZE = 8 * MIB, 8
+"""An object's size, and how many times as large it may be with sanitizers and debug information. The master's has 0.09
+MiB, with sanitizers 2.1."""
 #: The precompiled header is the kit's own work and is not charged to the student's limit.
 HEADER_TIMEOUT_S = 600.0
 #: Errors after the first few are its echoes, and each one costs time and pages once torch's templates are in it.
@@ -60,6 +66,10 @@ RUNGS = ("light", "tensors", "full")
 RUNG_MACROS = {"light": ("-DAT_PER_OPERATOR_HEADERS",), "tensors": ("-DGPT149_TENSORS_ONLY",), "full": ()}
 #: The compiler sees no other environment: CPATH or GCC_EXEC_PREFIX would change objects behind the cache's back.
 ENVIRONMENT = ("PATH", "LIBRARY_PATH", "LD_LIBRARY_PATH", "SDKROOT", "DEVELOPER_DIR")
+
+
+#: What takes the time: the kit's own headers, a compiler, or the judge, which reads the source or a compiler's words.
+BuildStep = Literal["headers", "building", "inspection"]
 
 
 @dataclass(frozen=True)
@@ -92,24 +102,30 @@ def build(
     sanitize: bool = False,
     cache: Path | None = None,
     timeout_s: float = 120,
+    object_bytes: int = OBJECT_BYTES,
     sandbox: Sandbox = OPEN,
+    tell: Callable[[BuildStep], None] = lambda step: None,
 ) -> Build:
     """Compile and link `source` (and a module.ispc beside it), or find the finished object in the cache.
 
     `flags` come after the published ones and so override them; `defines` are macros, as `-D NAME=VALUE`. `sanitize`
     builds with AddressSanitizer, UBSan and checked vectors in place of optimisation. `timeout_s` is wall-clock time
-    for all compilers of the student's code together. In a `sandbox` they see a copy of the source, the headers and one
-    folder for their output, nothing else; the kit's own headers are precompiled outside of it. A faulty source gives a
-    Build with `ok` False, never an exception. Raises UsageError when `source` cannot be read or a macro's name is none,
-    KitError when the machine has no compiler or its torch no headers.
+    for all compilers of the student's code together; an object of more than `object_bytes` (with sanitizers,
+    SANITIZED_SIZE times as many) is refused. `tell` hears of each step as it begins. In a `sandbox` compilers see a
+    copy of the source, the headers and one folder for their output, nothing else; the kit's own headers are precompiled
+    outside of it. A faulty source gives a Build with `ok` False, never an exception. Raises UsageError when `source`
+    cannot be read or a macro's name is none, KitError when the machine has no compiler or its torch no headers.
     """
     started = time.monotonic()
     recipe = _recipe(source, flags, defines or {}, sanitize)
-    work = _Work(recipe, cache or cache_root(), timeout_s, sandbox)
-    path, message = work.find(), ""
+    limit_bytes = object_bytes * (SANITIZED_SIZE if sanitize else 1)
+    work = _Work(recipe, cache or cache_root(), timeout_s, limit_bytes, sandbox, tell)
+    path = work.find()
     cached = path is not None
     if path is None:
         path, message = work.compile()
+    else:
+        message = work.too_large(work.entry(path))
     return Build(
         ok=not message,
         object_path=None if message else work.entry(path),
@@ -131,7 +147,8 @@ def precompile(*, flags: Sequence[str] = (), sanitize: bool = False, cache: Path
     Returns the CPU seconds spent, 0.0 when it was there. A header that does not compile with this torch is no error:
     builds then take the full path.
     """
-    work = _Work(Recipe(toolchain(), b"", None, tuple(flags), (), sanitize), cache or cache_root(), 0.0)
+    recipe = Recipe(toolchain(), b"", None, tuple(flags), (), sanitize)
+    work = _Work(recipe, cache or cache_root(), 0.0, 0)
     work.light_header()
     return work.cpu_s
 
@@ -254,7 +271,9 @@ class _Work:
     recipe: Recipe
     cache: Path
     timeout_s: float
+    object_bytes: int
     sandbox: Sandbox = OPEN
+    tell: Callable[[BuildStep], None] = lambda step: None
     cpu_s: float = 0.0
     waits_for: str = ""
     key: str = field(init=False)
@@ -323,12 +342,25 @@ class _Work:
             path = "light" if rung == "light" else "full"
             if failure is not None:
                 return path, self.explain(failure)
+            if message := self.too_large(room.folder / "module.so"):
+                return path, message
             objectcache.publish(compiling.taken(room.folder / "module.so", place), self.entry(path))
             objectcache.prune(self.cache)
             return path, ""
 
+    def too_large(self, made: Path) -> str:
+        """Why an object is refused for its size, or "". What is not there is another's affair."""
+        with contextlib.suppress(FileNotFoundError):
+            if (size := made.lstat().st_size) > self.object_bytes:
+                return (
+                    f"the compiled file has {size / MIB:.1f} MiB; it may have {self.object_bytes / MIB:g} MiB\n"
+                    "hint: look for huge arrays with values in the source, and fill them while the program runs"
+                )
+        return ""
+
     def rungs(self, header: Path | None) -> list[str]:
         """The RUNGS worth trying for this source, `header` being the precompiled one, if it can be had."""
+        self.tell("inspection")
         python = lightpath.needs_python(self.recipe.text.decode(errors="replace"))
         return [rung for rung in RUNGS if (rung != "light" or header) and (rung != "tensors" or not python)]
 
@@ -351,6 +383,7 @@ class _Work:
     def attempt_with(
         self, linker: str | None, rung: str, room: compiling.Room, deadline: float
     ) -> Finished | None:
+        self.tell("building")
         tools, recipe = self.recipe.tools, self.recipe
         objects = [ispc.OBJECT] if (room.folder / ispc.OBJECT).exists() else []
         finished = self.run(
@@ -380,10 +413,12 @@ class _Work:
         """Whether a higher rung could make a source compile that failed on this one."""
         if rung == "full" or failure.timed_out or diagnostics.ran_out_of_memory(failure):
             return False
+        self.tell("inspection")
         source, output = (text.decode(errors="replace") for text in (self.recipe.text, failure.output))
         return not lightpath.is_final(source, output, self.full_names, all_of_aten=rung == "tensors")
 
     def explain(self, failure: Finished) -> str:
+        self.tell("inspection")
         texts = {
             "module.cpp": self.recipe.text,
             ispc.SOURCE: self.recipe.ispc_file.text if self.recipe.ispc_file else b"",
@@ -432,6 +467,7 @@ class _Work:
         """
         entry = self.cache / "headers" / self.recipe.header_key()
         if not objectcache.touch(entry):
+            self.tell("headers")
             with objectcache.workplace(self.cache) as place:
                 made = place / "header"
                 made.mkdir()
@@ -444,12 +480,14 @@ class _Work:
                 if finished.returncode != 0:
                     (made / PRECOMPILED).unlink(missing_ok=True)
                 objectcache.publish(made, entry)
+            self.tell("building")
         return entry if (entry / PRECOMPILED).is_file() else None
 
     def full_names(self) -> frozenset[str]:
         """Every word in the text of the real headers, macros' names and their values included."""
         entry = self.cache / "headers" / f"{self.recipe.header_key()}.names"
         if not objectcache.touch(entry):
+            self.tell("headers")
             with objectcache.workplace(self.cache) as place:
                 flags = self.recipe.compile_flags("full")
                 text = place / "full.ii"
@@ -458,6 +496,7 @@ class _Work:
                 words = set(re.findall(rb"[A-Za-z_]\w*", text.read_bytes())) if text.exists() else set()
                 (place / "names").write_bytes(b"\n".join(sorted(words)))
                 objectcache.publish(place / "names", entry)
+            self.tell("inspection")
         return frozenset(entry.read_text().split("\n"))
 
 

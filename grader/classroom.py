@@ -18,8 +18,8 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import TextIO
 
-from grader import fingerprints, gradebook, ledger, sandbox, submission, waiting
-from grader.assignment import Assignment, load
+from grader import fingerprints, gradebook, inspection, ledger, sandbox, submission, waiting
+from grader.assignment import Assignment, RunLimits, load
 from grader.build import HEADER_TIMEOUT_S
 from grader.commandline import EXIT_INTERRUPTED
 from grader.errors import UsageError
@@ -36,6 +36,9 @@ from grader.worker import Settings
 
 CALLS_OF_A_STEP = 200
 """No step of the work makes more calls than this: two measurements of 24 rounds of four."""
+INSPECTION_SILENCE_S = inspection.TIMEOUT_S + 10
+SLACK_S = 60.0
+"""For what a step does besides, on a busy machine."""
 #: What a results folder holds besides a folder for each submission.
 RESERVED = {"grades.csv", "report.html", "similar.html", ledger.LEDGER, ledger.LOCK, gradebook.MANUAL}
 
@@ -242,14 +245,27 @@ def executor_for(
         sandbox=asdict(box),
         slot=str(slot),
     )
-    limits = assignment.limits
     return LocalExecutor(
         settings,
         scratch,
         workers=wanted.workers,
-        silence_s=HEADER_TIMEOUT_S + limits.build_s + CALLS_OF_A_STEP * limits.call_s,
+        silence_s=silence_limits(assignment.limits),
         **({"command": command} if command else {}),
     )
+
+
+def silence_limits(limits: RunLimits) -> dict[str, float | None]:
+    """How long a worker may say nothing in each kind of its phases. Where it reads what a stranger wrote, seconds: one
+    that is stuck there costs its own submission the verdict, and the others half a minute."""
+    calls_s = CALLS_OF_A_STEP * limits.call_s + SLACK_S
+    return {
+        "waiting": None,  # for others to finish
+        "headers": HEADER_TIMEOUT_S + SLACK_S,
+        "building": limits.build_s + SLACK_S,
+        "inspection": INSPECTION_SILENCE_S,
+        "results": calls_s,
+        "timing": calls_s,
+    }
 
 
 # ---- after

@@ -10,6 +10,7 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
+from grader.cpptext import renames_lines
 from grader.harmless import harmless
 from grader.hints import hint_for
 from grader.sandbox import Finished
@@ -17,9 +18,12 @@ from grader.sandbox import Finished
 MAX_LINES = 15
 MAX_COLUMNS = 110
 MAX_MESSAGE = 300
-LOCATION = re.compile(r"^(?P<file>[^\s:][^:]*):(?P<line>\d+):(?:(?P<column>\d+):)?\s+(?P<text>.*)$")
-UNDEFINED = re.compile(
-    r"undefined reference to [`'](?P<name>.+?)'|(?:^\s+\"(?P<apple>[^\"]+)\", referenced from)"
+LONGEST_LINE = 8192
+"""Characters of a line of the compiler's that are looked at; a source or a #line directive can make it print any."""
+LOCATION = re.compile(r"^(?P<file>[^\s:][^:]*):(?P<line>\d{1,9}):(?:(?P<column>\d{1,9}):)?\s+(?P<text>.*)$")
+UNDEFINED, UNDEFINED_APPLE = (
+    re.compile(r"undefined reference to [`']"),
+    re.compile(r"\s+\"([^\"]+)\", referenced from"),
 )
 #: Left to the interpreter when an object is linked.
 PYTHON_SYMBOL = re.compile(r"_?Py[A-Z_]|_Py")
@@ -28,7 +32,14 @@ BINDING_HEADER = "gpt149_abi.h"
 MISPLACED = re.compile(
     r"expected identifier before '\{'|before 'namespace'|namespaces? |block scope|not allowed here"
 )
-OUT_OF_MEMORY = ("out of memory", "virtual memory exhausted", "Cannot allocate memory", "std::bad_alloc")
+#: The whole of a line that a compiler, assembler or linker says at its end, in none of which a place is named.
+OUT_OF_MEMORY = re.compile(
+    r"^(?:[\w./+-]+: )?(?:fatal: |LLVM ERROR: |fatal error: )?(?:out of memory(?: allocating \d+ bytes.*)?"
+    r"|(?:virtual )?memory exhausted(?:: Cannot allocate memory)?|.*: Cannot allocate memory"
+    r"|final link failed: (?:memory exhausted|Cannot allocate memory)"
+    r"|\s*what\(\):  ?std::bad_alloc|terminate called after throwing an instance of 'std::bad_alloc')\s*$"
+)
+PLACED_ERROR = re.compile(r":\d+: (?:fatal )?error: ")
 
 
 @dataclass(frozen=True)
@@ -44,15 +55,32 @@ class Message:
 
 
 def ran_out_of_memory(finished: Finished) -> bool:
-    return finished.returncode != 0 and any(mark.encode() in finished.output for mark in OUT_OF_MEMORY)
+    """Whether a program said so of itself. What a source makes the compiler say (#error) has a place before it."""
+    if finished.returncode == 0:
+        return False
+    lines = _lines(finished.output.decode(errors="replace"))
+    return any(map(OUT_OF_MEMORY.match, lines)) and not any(map(PLACED_ERROR.search, lines))
+
+
+def _lines(output: str) -> list[str]:
+    return [line[:LONGEST_LINE] for line in output.splitlines()]
+
+
+def undefined_name(line: str) -> str:
+    """The function that a linker misses, by its line on it; "" for any other line."""
+    if opened := UNDEFINED.search(line):
+        end = line.find("'", opened.end() + 1)
+        return line[opened.end() : end] if end > 0 else ""
+    apple = UNDEFINED_APPLE.match(line)
+    return apple[1] if apple else ""
 
 
 def missing_symbols(output: str) -> list[str]:
     """The linker's lines on functions that exist nowhere, once each; Python's own are the interpreter's to bring."""
     found: dict[str, str] = {}
-    for line in output.splitlines():
-        match = UNDEFINED.search(line)
-        if match and not PYTHON_SYMBOL.match(name := match["name"] or match["apple"]):
+    for line in _lines(output):
+        name = undefined_name(line)
+        if name and not PYTHON_SYMBOL.match(name):
             found.setdefault(name, line)
     return list(found.values())
 
@@ -65,10 +93,10 @@ def errors(output: str, names: tuple[str, ...]) -> list[Message]:
     """
     found: list[Message] = []
     pending: tuple[str, int, int] | None = None
-    for line in output.splitlines():
+    for line in _lines(output):
         match = LOCATION.match(line)
         if match is None:
-            if included := re.search(r"(?:^In file included from|^\s+from) ([^\s:]+):(\d+)", line):
+            if included := re.search(r"(?:^In file included from|^\s+from) ([^\s:]+):(\d{1,9})", line):
                 pending = (included[1], int(included[2]), 0) if included[1] in names else pending
             continue
         place = (match["file"], int(match["line"]), int(match["column"] or 0))
@@ -102,13 +130,20 @@ def explain(finished: Finished, sources: Mapping[str, str], *, timeout_s: float)
             "hint: look for huge constant arrays, and for templates or macros that expand without end",
         ]
     elif found := errors(output, tuple(sources)):
-        lines = _error_lines(found, sources)
+        lines = _error_lines(_placed(found, sources), sources)
     elif missing := missing_symbols(output):
         lines = _link_lines(missing)
     else:
         lines = ["the compiler failed without an error message; the end of what it said:"]
         lines += [line for line in output.splitlines() if line.strip()][-8:]
-    return "\n".join(harmless(line)[:MAX_MESSAGE] for line in lines[:MAX_LINES])
+    return "\n".join(harmless(line[:MAX_MESSAGE]) for line in lines[:MAX_LINES])
+
+
+def _placed(found: list[Message], sources: Mapping[str, str]) -> list[Message]:
+    """The errors where the compiler saw them; in no line at all where the file itself names its lines."""
+    if not any(map(renames_lines, sources.values())):
+        return found
+    return [replace(item, file=next(iter(sources)), line=0, column=0, via="") for item in found]
 
 
 def _error_lines(found: list[Message], sources: Mapping[str, str]) -> list[str]:
@@ -119,6 +154,8 @@ def _error_lines(found: list[Message], sources: Mapping[str, str]) -> list[str]:
         first = replace(first, text=stands if MISPLACED.search(first.text) else first.text, via="")
     text = simplify(first.text)
     where = f"{first.file}:{first.line}" if first.file in sources else first.file.rpartition("/")[2]
+    if first.file in sources and not first.line:
+        where = f"{first.file}: a #line directive hides where"
     lines = [f"{where}: error: {text}", *_excerpt(first, sources.get(first.file, ""))]
     if first.via and first.file in sources:
         lines.append(
@@ -151,7 +188,7 @@ def _excerpt(message: Message, source: str) -> list[str]:
 
 
 def _link_lines(missing: list[str]) -> list[str]:
-    names = [match["name"] or match["apple"] for line in missing if (match := UNDEFINED.search(line))]
+    names = [name for line in missing if (name := undefined_name(line))]
     lines = [f"undefined function: {simplify(name)}" for name in names[:5]]
     if any("ISPC" in name for name in names):
         lines.append("hint: ISPC's tasks (launch, sync) have no runtime here: use 'foreach' without tasks")
@@ -178,6 +215,7 @@ TYPE_NAMES = (
 
 def simplify(text: str) -> str:
     """A message with the longest of its template noise collapsed: type names as people write them."""
+    text = text[:LONGEST_LINE]
     for pattern, replacement in TYPE_NAMES:
         text = pattern.sub(replacement, text)
     text = re.sub(r" \[with [^\]]*\]|; [\w:]+ = [^;\]']+", "", text)

@@ -20,10 +20,10 @@ T = TypeVar("T")
 LARGEST_BYTES = 64 << 20
 """Of an object that is read at all. What the assignment allows is less (`grader.build`)."""
 LONGEST_NAME = 4096
-"""Bytes of a symbol that are kept. Names may share their ends in the file, so that all of them together can be as long
-as the square of its size; the longest that a kernel wants from torch has some hundred."""
-MOST_WANTED = 20_000
-"""Symbols from elsewhere; a kernel has some hundred."""
+"""Bytes of a symbol that are kept; torch's longest have 600."""
+MOST_WANTED, MOST_NAMES_BYTES = 20_000, 2 << 20
+"""Symbols from elsewhere and their names together; a kernel has some hundred, of 30 KB. Names may share their ends in
+the file, so that together they can be as long as the square of its size."""
 MOST_SEGMENTS = 256
 
 _SHT_NULL, _SHT_DYNAMIC, _SHT_NOBITS, _SHT_DYNSYM, _SHT_VERSYM = 0, 6, 8, 11, 0x6FFFFFFF
@@ -219,15 +219,16 @@ def _tables(sections: list[_Section], dynamic: _Dynamic) -> tuple[_Section, _Sec
 
 
 def _wanted(symbols: bytes, names: bytes, versions: bytes) -> Iterator[Wanted]:
-    count = 0
+    count = names_bytes = 0
     for k, (name, _, _, section, _, _) in enumerate(_SYMBOL.iter_unpack(symbols)):
         if section != _UNDEFINED_SECTION or name == 0:
             continue
-        count += 1
-        if count > MOST_WANTED:
-            raise NotReadable(f"over {MOST_WANTED} symbols from elsewhere")
         version = struct.unpack_from("<H", versions, 2 * k)[0] & 0x7FFF if versions else 0
-        yield Wanted(_text(names, name), version >= _FIRST_VERSION)
+        wanted = Wanted(_text(names, name), version >= _FIRST_VERSION)
+        count, names_bytes = count + 1, names_bytes + len(wanted.name)
+        if count > MOST_WANTED or names_bytes > MOST_NAMES_BYTES:
+            raise NotReadable("more symbols from elsewhere than any kernel needs")
+        yield wanted
 
 
 def _only(found: list[T], what: str) -> T:

@@ -19,8 +19,8 @@ from pathlib import Path
 from grader import binding, integrity, ispc, machine
 from grader.assignment import Assignment, Part
 from grader.bench import Bench, Options
-from grader.build import Build, build
-from grader.events import BuildStarted, Built, Listener, PartDone, PartStarted
+from grader.build import build
+from grader.events import BuildStarted, Built, Listener, PartDone, PartStarted, StepStarted
 from grader.judge import Judged
 from grader.results import Flag, PartResult, SubmissionResult
 from grader.sandbox import OPEN, Sandbox, view
@@ -61,9 +61,14 @@ def evaluate(
             defines=options.defines,
             sanitize=options.sanitize,
             timeout_s=assignment.limits.build_s,
+            object_bytes=int(assignment.limits.object_mib * (1 << 20)),
             sandbox=sandbox,
+            tell=lambda step: listener(StepStarted(step)),
         )
         listener(Built(built))
+        # Before the first part, so that each of them can ask for it again without a wait.
+        listener(StepStarted("inspection"))
+        of_object = () if options.sanitize else integrity.inspect_object(built)
         if options.sanitize:
             # AddressSanitizer has to be in the process before anything else: a zygote of its own.
             from grader import sanitize
@@ -82,7 +87,7 @@ def evaluate(
         toolchain={**describe_toolchain(), **ispc.describe(source)},
         sandbox=zygote.sandbox.describe(),
         parts=results,
-        flags=_flags(built, results, options),
+        flags=_flags(of_object, results),
         points=sum(result.points for result in results),
         max_points=sum(result.max_points for result in results),
     )
@@ -102,9 +107,8 @@ def import_torch() -> None:
     gc.enable()
 
 
-def _flags(built: Build, results: Iterable[PartResult], options: Options) -> tuple[Flag, ...]:
+def _flags(of_object: Iterable[Flag], results: Iterable[PartResult]) -> tuple[Flag, ...]:
     """What the object itself gives away, which no part alone is to blame for, then the parts' own flags."""
-    of_object = () if options.sanitize else integrity.inspect_object(built)
     return tuple(dict.fromkeys([*of_object, *(flag for result in results for flag in result.flags)]))
 
 

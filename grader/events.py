@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from grader.assignment import Part
-from grader.build import Build
+from grader.build import Build, BuildStep
 from grader.results import CaseResult, Diagnosis, PartResult, ProfileRow, Verdict
 
 JUDGED_THROUGH = "judged_through_"
@@ -17,6 +17,14 @@ JUDGED_THROUGH = "judged_through_"
 @dataclass(frozen=True)
 class BuildStarted:
     source: Path
+
+
+@dataclass(frozen=True)
+class StepStarted:
+    """Before the first part: "headers" (the kit's own are compiled), "building" (the compiler has the file) or
+    "inspection" (the judge reads the source, what the compiler said of it, or the object)."""
+
+    step: BuildStep
 
 
 @dataclass(frozen=True)
@@ -58,5 +66,5 @@ class PartDone:
     result: PartResult
 
 
-Event = BuildStarted | Built | PartStarted | Corrected | Profiled | PartDone
+Event = BuildStarted | StepStarted | Built | PartStarted | Corrected | Profiled | PartDone
 Listener = Callable[[Event], None]

@@ -3,7 +3,8 @@
 `submit` queues a job; `results` tells what happens until nothing is left to do. A job ends in `Done` or `Failed`;
 what to do about a failure is the classroom's affair. `LocalExecutor` keeps worker processes (`grader.worker`), each
 with torch imported once, and gives them one job at a time. A worker that dies fails its job and is replaced; one that
-says nothing for longer than any step of the work may take is killed, which comes to the same.
+says nothing for longer than the phase that it is in may take is killed, which comes to the same. Each kind of phase has
+a limit of its own, so that a file which takes the judge's time where seconds are enough does not get an hour of it.
 """
 
 from __future__ import annotations
@@ -94,6 +95,7 @@ class _Worker:
     job: Job | None = None
     ready: bool = False
     unread: bytes = b""
+    phase: str = ""
     silent_until: float | None = None
 
     @property
@@ -107,7 +109,8 @@ class _Worker:
 
 
 class LocalExecutor:
-    """Workers on this machine. `silence_s`: the longest step of the work; `command` starts a worker."""
+    """Workers on this machine. `silence_s`: by the kind of phase, how long a worker may say nothing, `None` for any
+    time; a kind that is not among them has the longest. `command` starts a worker."""
 
     def __init__(
         self,
@@ -115,7 +118,7 @@ class LocalExecutor:
         scratch: Path,
         *,
         workers: int,
-        silence_s: float,
+        silence_s: Mapping[str, float | None],
         command: Sequence[str] = (sys.executable, "-m", "grader.worker"),
     ) -> None:
         self._settings, self._scratch, self._command = settings, scratch, list(command)
@@ -165,7 +168,7 @@ class LocalExecutor:
             if worker is None:
                 return
             worker.job = self._queue.popleft()
-            self._heard_of(worker)
+            self._heard_of(worker, "")
             job = {"submission_id": worker.job.submission_id, "source": str(worker.job.source)}
             self._tell(worker, json.dumps(job))
 
@@ -200,10 +203,16 @@ class LocalExecutor:
             worker.process.stdin.write(line.encode() + b"\n")
             worker.process.stdin.flush()
 
-    def _heard_of(self, worker: _Worker, *, may_wait: bool = False) -> None:
-        """Begin its silence anew. Waiting for others to finish may take any time."""
-        allowed_s = self._silence_s if worker.ready else START_WITHIN_S
-        worker.silent_until = None if may_wait or worker.job is None else time.monotonic() + allowed_s
+    def _heard_of(self, worker: _Worker, kind: str) -> None:
+        """Begin its silence anew, in a phase of this kind."""
+        longest_s = max(
+            (limit_s for limit_s in self._silence_s.values() if limit_s is not None), default=None
+        )
+        allowed_s = self._silence_s.get(kind, longest_s) if worker.ready else START_WITHIN_S
+        worker.phase = kind
+        worker.silent_until = (
+            None if allowed_s is None or worker.job is None else time.monotonic() + allowed_s
+        )
 
     def _read(self, worker: _Worker) -> Iterator[Happening]:
         assert worker.process.stdout is not None
@@ -229,14 +238,14 @@ class LocalExecutor:
                 yield Done(job.submission_id, message["done"], message["unfit"], message["seconds"])
             else:
                 yield Failed(job.submission_id, message["failed"])
-        self._heard_of(worker, may_wait="waiting" in str(message.get("phase", "")))
+        self._heard_of(worker, message.get("kind", ""))
 
     def _died(self, worker: _Worker) -> Iterator[Happening]:
         was_silent = worker.silent_until is not None and time.monotonic() > worker.silent_until
         said = worker.log
         code = self._bury(worker)
         how = signal.Signals(-code).name if -code in set(signal.Signals) else f"exit code {code}"
-        why = "it was stuck" if was_silent else how
+        why = f"it was stuck in {worker.phase}" if was_silent and worker.phase else how
         if worker.ready:
             if worker.job is not None:
                 yield Failed(worker.job.submission_id, f"the worker that graded it died ({why})", True)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import difflib
 import re
+from collections import Counter
 from collections.abc import Callable
 
 #: The arguments of the published accessors.
@@ -29,6 +30,8 @@ HEADERS = {
 STD_NAMES = frozenset(
     {"vector", "string", "cout", "cerr", "endl", "min", "max", "pair", "accumulate", "fill", "swap"}
 )
+LEAST_LIKENESS, LONGEST_WORD, MOST_COMPARED = 0.75, 60, 100
+"""For a misspelt name: how like it another must be (0 to 1), how long both may be, and how many are compared."""
 Hint = Callable[[re.Match[str], int, str], str]
 
 
@@ -52,16 +55,33 @@ def _undeclared(match: re.Match[str], line: int, source: str) -> str:
         return f"{name} comes from {HEADERS[name]}: add '#include {HEADERS[name]}' at the top."
     if name in STD_NAMES:
         return f"write std::{name}."
-    words = set(re.findall(r"[A-Za-z_]\w{1,}", re.sub(r"//.*", "", source))) | set(ACCESSORS)
-    uses = {word for word in words if word != name and len(re.findall(rf"\b{word}\b", source)) > 1} | set(
-        ACCESSORS
-    )
-    near = difflib.get_close_matches(name, sorted(uses), n=1, cutoff=0.75)
+    near = _nearest(name, source)
     if near:
-        return f"did you mean '{near[0]}'? Upper and lower case count."
+        return f"did you mean '{near}'? Upper and lower case count."
     return (
         f"'{name}' is not declared here: look for a misspelling, or a declaration in another block or below."
     )
+
+
+def _nearest(name: str, source: str) -> str:
+    """The word most like `name` among those that the source uses more than once, and the accessors; "" for none.
+
+    Comparing two words takes the square of their length. So a few are compared: those with the most letters in common.
+    """
+    if len(name) > LONGEST_WORD:
+        return ""
+    counts = Counter(re.findall(r"\w+", source))
+    words = set(re.findall(r"[A-Za-z_]\w{1,}", re.sub(r"//.*", "", source)))
+    used = {word for word in words if counts[word] > 1 and len(word) <= LONGEST_WORD}
+    used = (used - {name}) | set(ACCESSORS)
+    letters, common = Counter(name), {}
+    for word in used:
+        # What difflib calls the quick ratio: an upper bound of the ratio itself.
+        shared = sum(min(count, word.count(letter)) for letter, count in letters.items())
+        if 2 * shared >= LEAST_LIKENESS * (len(name) + len(word)):
+            common[word] = shared / (len(name) + len(word))
+    closest = sorted(common, key=lambda word: (-common[word], word))[:MOST_COMPARED]
+    return next(iter(difflib.get_close_matches(name, sorted(closest), n=1, cutoff=LEAST_LIKENESS)), "")
 
 
 def _call(match: re.Match[str], line: int, source: str) -> str:

@@ -1,7 +1,7 @@
 """Signs that a right answer in good time was not earned, as flags for people (`grader.results.Flag`).
 
 Theory of operation. Three witnesses, none of them inside the runner's power over itself: the built object, whose
-undefined symbols say what it calls (`grader.elf`, `grader.symbols`); the runner's process as the judge sees it from
+undefined symbols say what it calls (`grader.inspection`); the runner's process as the judge sees it from
 outside (`grader.watch`); and the measured times. The profiler's list of operators comes out of the runner, so it can
 only accuse, never clear. "rejected" is kept for what has no innocent reading: the reference or a foreign library
 loaded by a kernel that calls the loader, work while the process was stopped, a time that no machine could reach.
@@ -15,12 +15,13 @@ import hashlib
 import os
 import platform
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from statistics import median
 from typing import TYPE_CHECKING
 
-from grader import elf, symbols
+from grader import elf, inspection, symbols
+from grader.inspection import LONGEST_NAME, listed
 from grader.results import Flag, ProfileRow, Timing
 from grader.runner import tensor_bytes
 from grader.watch import Evidence
@@ -30,23 +31,6 @@ if TYPE_CHECKING:
 
     from grader.build import Build
 
-#: What the file calls, by the categories of `grader.symbols`: the flag's code and what a person is told.
-_CALLS = {
-    "torch": ("torch_operators", "the file calls functions of torch that compute"),
-    "hiding": ("hides_operators", "the file looks at or switches off torch's records of its operators"),
-    "loader": ("calls_the_loader", "the file looks for functions of other libraries while it runs"),
-    "process": ("starts_processes", "the file starts other processes"),
-    "outside": ("reaches_outside", "the file reaches for other processes or for the system itself"),
-    "cores": ("chooses_cores", "the file chooses the cores or the priority of its threads"),
-    "network": ("network", "the file opens network connections"),
-    "python": ("runs_python", "the file runs Python code"),
-}
-_MOST_NAMES = 6
-
-#: Texts with which a kernel that calls the loader names what it loads.
-_LOADED_NAMES = re.compile(
-    rb"cblas_\w+|\b[sd]gemm\w*|lib(?:mkl|openblas|cblas|blas|blis|dnnl|torch|gpt149_ref)\w*|gpt149_ref\w*|_ZN2at\w+"
-)
 #: Files of the C, C++, OpenMP and sanitizer runtimes, and what they and torch's profiler load by themselves.
 _RUNTIME = re.compile(
     r"(?:ld-|ld64)|lib(?:c|m|mvec|gcc_s|stdc\+\+|gomp|omp|iomp5|atomic|pthread|dl|rt|util|resolv|nsl|quadmath"
@@ -69,7 +53,10 @@ _MORE_CORES_FACTOR, _MORE_CORES_MS = 1.25, 2.0
 
 
 def inspect_object(build: Build) -> tuple[Flag, ...]:
-    """What the built object wants from elsewhere that no kernel needs. No flags where there is no ELF object."""
+    """What the built object wants from elsewhere that no kernel needs. No flags where there is no ELF object.
+
+    Read by a child process, in bounded time; see `grader.inspection`.
+    """
     if build.object_path is None or not build.object_path.is_file() or not elf.is_elf(build.object_path):
         return ()
     return _flags_of_object(build.object_path)
@@ -77,41 +64,8 @@ def inspect_object(build: Build) -> tuple[Flag, ...]:
 
 @functools.lru_cache(maxsize=64)
 def _flags_of_object(path: Path) -> tuple[Flag, ...]:
-    try:
-        content = elf.read(path)
-    except elf.NotReadable as error:
-        return (Flag("unreadable_object", f"the built object cannot be inspected: {error}", "review"),)
-    found = _wanted_by_category(content)
-    flags = []
-    for category, names in found.items():
-        code, told = _CALLS[category]
-        flags.append(Flag(code, f"{told}: {_listed(names)}", "review"))
-    if "loader" in found and (loaded := _LOADED_NAMES.findall(content.data)):
-        texts = [text.decode(errors="replace") for text in loaded]
-        message = f"the file loads {_listed(texts)} with {_listed(found['loader'])}"
-        flags.append(Flag("loads_a_library", message, "rejected"))
-    return tuple(flags)
-
-
-def _wanted_by_category(content: elf.SharedObject) -> dict[str, list[str]]:
-    versions = any(wanted.versioned for wanted in content.wanted)
-    found: dict[str, list[str]] = {}
-    for wanted in content.wanted:
-        category = symbols.category(wanted, versions=versions)
-        if category is not None:
-            found.setdefault(category, []).append(_for_people(wanted.name))
-    return found
-
-
-def _for_people(symbol: str) -> str:
-    name = symbols.qualified_name(symbol) if symbol.startswith("_Z") else symbol
-    return re.sub(r"\Aat::_ops::(\w+)::\w+\Z", r"at::\1", name)
-
-
-def _listed(names: Iterable[str]) -> str:
-    found = sorted(set(names))
-    more = f" and {len(found) - _MOST_NAMES} more" if len(found) > _MOST_NAMES else ""
-    return ", ".join(found[:_MOST_NAMES]) + more
+    # Asked for once per part; the path of a cached object holds the hash of all that went into it.
+    return inspection.inspect(path)
 
 
 # ---- the run
@@ -124,7 +78,7 @@ def operator_flags(rows: Sequence[ProfileRow]) -> tuple[Flag, ...]:
     ]
     if not ran:
         return ()
-    return (Flag("torch_operators", f"torch computed during the call: {_listed(ran)}", "review"),)
+    return (Flag("torch_operators", f"torch computed during the call: {listed(ran)}", "review"),)
 
 
 def evidence_flags(evidence: Evidence, build: Build) -> Iterator[Flag]:
@@ -154,8 +108,13 @@ def _library_flags(new_code: Sequence[str], build: Build) -> Iterator[Flag]:
         return
     deliberate = any(flag.code in ("calls_the_loader", "loads_a_library") for flag in inspect_object(build))
     proved = deliberate or any(_REFERENCE in os.path.basename(path) for path in foreign)
-    message = f"code of other libraries appeared in its process: {_listed(foreign)}"
+    message = f"code of other libraries appeared in its process: {listed(map(_end_of, foreign))}"
     yield Flag("loaded_a_library", message, "rejected" if proved else "review")
+
+
+def _end_of(path: str) -> str:
+    """Of a long path, the end says more."""
+    return path if len(path) <= LONGEST_NAME else f"...{path[3 - LONGEST_NAME :]}"
 
 
 def _is_foreign(path: str, own: set[str]) -> bool:

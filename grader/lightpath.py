@@ -16,6 +16,9 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 
+from grader.cpptext import without_comments
+from grader.diagnostics import LONGEST_LINE, undefined_name
+
 #: Names after `torch::`, `at::` or `c10::` that gpt149_light.h declares completely. Only speed depends on this list.
 TORCH_NAMES = frozenset(
     {
@@ -88,11 +91,11 @@ HEADERS = frozenset(
     }
 )
 
-COMMENT_OR_STRING = re.compile(r"//[^\n]*|/\*.*?\*/|\"(?:\\.|[^\"\\\n])*\"|'(?:\\.|[^'\\\n])+'", re.DOTALL)
 QUALIFIED = re.compile(r"\b(torch|at|c10|caffe2|py|pybind11)\s*::\s*(\w+)")
 FOREIGN_MACRO = re.compile(r"\b(?:TORCH|AT|C10|PYBIND11|CAFFE2|PY)_\w+")
 INCLUDE = re.compile(
-    r"^\s*#\s*include\s*[<\"]((?:torch|ATen|c10|caffe2|pybind11)/[^>\"]+|Python\.h)[>\"]", re.MULTILINE
+    r"^[ \t]*#[ \t]*include[ \t]*[<\"]((?:torch|ATen|c10|caffe2|pybind11)/[^>\"\n]+|Python\.h)[>\"]",
+    re.MULTILINE,
 )
 #: What a compiler says of a word that it does not know, or not in this place.
 UNKNOWN = re.compile(
@@ -100,9 +103,8 @@ UNKNOWN = re.compile(
     r"no matching|not a class|not a template|incomplete type|no match for|no type named"
 )
 MISSING_FILE = re.compile(r"No such file|file not found")
-ERROR = re.compile(r"^\S+?:\d+:(?:\d+:)?\s+(?:fatal )?error: (.*)$", re.MULTILINE)
-ASSEMBLER = re.compile(r"^\S+\.s:.*\berror:", re.MULTILINE | re.IGNORECASE)
-UNDEFINED = re.compile(r"undefined reference to [`'](.*)'")
+ERROR = re.compile(r"^\S+?:\d+:(?:\d+:)?[ \t]+(?:fatal )?error: (.*)$", re.MULTILINE)
+ASSEMBLER = re.compile(r"\S+?\.s:", re.IGNORECASE)
 #: In a demangled name of torch's.
 TORCH_SYMBOL = re.compile(r"\b(?:at|c10|torch|caffe2|pybind11)::|\bPy[A-Z_]")
 
@@ -115,16 +117,19 @@ def is_final(
     `all_of_aten` says that the file was compiled against torch/types.h: then names of tensor functions were all there.
     `full_names` gives every word of the real headers; it is costly and called only when all else is settled.
     """
-    code = COMMENT_OR_STRING.sub(" ", source)
+    code = without_comments(source)
     if not all_of_aten and not _spells_only_light_names(code):
         return False
     if not set(FOREIGN_MACRO.findall(code)) <= MACROS or not set(INCLUDE.findall(source)) <= HEADERS:
         return False
-    first = ERROR.search(output)
+    lines = [line[:LONGEST_LINE] for line in output.split("\n")]
+    first = next(filter(None, map(ERROR.match, lines)), None)
     if first is None:
-        if ASSEMBLER.search(output):
+        if any(map(_is_of_assembler, lines)):
             return True
-        undefined = UNDEFINED.findall(output)
+        undefined = [
+            name for line in lines if "undefined reference" in line and (name := undefined_name(line))
+        ]
         return bool(undefined) and not any(TORCH_SYMBOL.search(name) for name in undefined)
     message = first[1]
     if not UNKNOWN.search(message) or MISSING_FILE.search(message):
@@ -136,9 +141,15 @@ def is_final(
 
 def needs_python(source: str) -> bool:
     """Whether the file names Python objects or pybind11's, which only torch/extension.h declares."""
-    code = COMMENT_OR_STRING.sub(" ", source)
+    code = without_comments(source)
     spelt = {name for space, name in QUALIFIED.findall(code) if space in ("py", "pybind11")}
     return not spelt <= PYBIND_NAMES or re.search(r"\bPy(?:Object|[A-Z][A-Za-z]*_)\w*", code) is not None
+
+
+def _is_of_assembler(line: str) -> bool:
+    """Whether it is an error of the assembler's, in a file that the compiler made."""
+    place = ASSEMBLER.match(line)
+    return place is not None and re.search(r"(?i)\berror:", line[place.end() :]) is not None
 
 
 def _spells_only_light_names(code: str) -> bool:

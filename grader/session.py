@@ -33,6 +33,8 @@ LOAD_TIMEOUT_S = 5.0
 PIPE_BYTES = 1 << 20
 #: Times and bytes of a profile stay below it, and are exact as float64.
 LARGEST_FIGURE = 1 << 53
+#: Of what a runner says: characters of a message and of a function's name or signature, functions, rows of a profile.
+LONGEST_WORDS, LONGEST_SIGNATURE, MOST_FUNCTIONS, MOST_PROFILE_ROWS = 1000, 200, 1000, 1000
 #: How often a long call's working directory is looked at.
 SCRATCH_LOOK_S = 0.25
 
@@ -192,7 +194,7 @@ class Session:
         try:
             timeout_s = timeout_s or self.call_timeout_s
             reply, payload, wall_s, cpu_s = self._exchange(buffers, timeout_s, limit_bytes)
-            call = self._understand(reply, payload, request, wall_s, cpu_s)
+            call = understood(reply, payload, request, wall_s, cpu_s)
             if call.status != "ok":
                 self._kept_header = None
         except RunnerDied as end:
@@ -234,12 +236,12 @@ class Session:
             self.death = self._bury(end)
             return
         if header.get("status") == "load_error":
-            self.load_error = harmless(str(header.get("message", "")))
+            self.load_error = _words(header.get("message"))
             return
         try:
-            self.functions = {harmless(str(name)): harmless(str(code)) for name, code in header["functions"]}
-        except (KeyError, TypeError, ValueError):
-            self.death = self._bury(RunnerDied(nonsense="greeting"))
+            self.functions = offered(header)
+        except RunnerDied as nonsense:
+            self.death = self._bury(nonsense)
 
     def _exchange(
         self, buffers: list[memoryview], timeout_s: float, limit_bytes: int
@@ -324,39 +326,6 @@ class Session:
             ):
                 self._capture_some(selector)
 
-    def _understand(
-        self, header: dict[str, Any], payload: bytearray, request: Request, wall_s: float, cpu_s: float | None
-    ) -> Call:
-        """Turn a reply into a Call, trusting nothing in it beyond its own sizes."""
-        import torch
-
-        if header.get("status") == "exception":
-            return Call("exception", wall_s, cpu_s, message=harmless(str(header.get("message", "")))[:1000])
-        try:
-            kind, dtype = (
-                int(header["kind"]),
-                DTYPE_NAMES.get(int(header["dtype"]), f"type {header['dtype']}"),
-            )
-            shape = tuple(int(size) for size in header["shape"])
-            if len(shape) > 8 or any(not 0 <= size < 1 << 31 for size in shape):
-                raise ValueError(f"shape {shape}")
-            rows = tuple(_profile_row(row) for row in header.get("profile", []))
-            profiled_wall_s = _figure(header["profiled_wall_s"]) if "profiled_wall_s" in header else None
-        except (KeyError, TypeError, ValueError, IndexError, OverflowError) as error:
-            raise RunnerDied(nonsense="reply header") from error
-        element_type = getattr(torch, dtype, None)
-        output, used = None, 0
-        if kind in (1, 2, 3) and isinstance(element_type, torch.dtype) and not header.get("withheld"):
-            used = math.prod(shape) * element_type.itemsize
-            if 0 < used <= len(payload):
-                output = torch.frombuffer(payload, dtype=element_type, count=math.prod(shape)).reshape(shape)
-        echoes = _split_echoes(payload, used, request.inputs)
-        changed = tuple(k for k, echo in enumerate(echoes) if not _same_bytes(echo, request.inputs[k]))
-        return Call(
-            "ok", wall_s, cpu_s, KIND_NAMES.get(kind, "?"), dtype, shape, output,
-            changed_inputs=changed, echoes=echoes, profile=rows, profiled_wall_s=profiled_wall_s,
-        )  # fmt: skip
-
     # ---- the runner's process
 
     def _bury(self, end: RunnerDied) -> Call:
@@ -423,16 +392,83 @@ def _wait_for_exit(pid: int, timeout_s: float = 1.0) -> None:
         time.sleep(0.001)
 
 
+def offered(header: Mapping[str, Any]) -> dict[str, str]:
+    """The functions that a greeting offers, and their signatures' codes. Raises RunnerDied for what is no greeting.
+
+    A name that is longer than any that an assignment asks for is left out.
+    """
+    functions = header.get("functions")
+    if not isinstance(functions, list) or len(functions) > MOST_FUNCTIONS:
+        raise RunnerDied(nonsense="greeting")
+    found = {}
+    for item in functions:
+        if not (isinstance(item, list) and len(item) == 2 and all(isinstance(text, str) for text in item)):
+            raise RunnerDied(nonsense="greeting")
+        name, code = item
+        if max(len(name), len(code)) <= LONGEST_SIGNATURE:
+            found[harmless(name)] = harmless(code)
+    return found
+
+
+def understood(
+    header: Mapping[str, Any], payload: bytearray, request: Request, wall_s: float, cpu_s: float | None
+) -> Call:
+    """Turn a reply into a Call, trusting nothing in it beyond its own sizes. Raises RunnerDied for what is no reply."""
+    import torch
+
+    if header.get("status") == "exception":
+        return Call("exception", wall_s, cpu_s, message=_words(header.get("message")))
+    try:
+        # Numbers before they are anything else: what a text says would be told to people.
+        kind, type_code = _whole(header["kind"]), _whole(header["dtype"])
+        shape = tuple(_whole(size) for size in _listed(header["shape"], 8))
+        rows = tuple(_profile_row(row) for row in _listed(header.get("profile", []), MOST_PROFILE_ROWS))
+        profiled_wall_s = _figure(header["profiled_wall_s"]) if "profiled_wall_s" in header else None
+    except (KeyError, TypeError, ValueError, IndexError, OverflowError) as error:
+        raise RunnerDied(nonsense="reply header") from error
+    dtype = DTYPE_NAMES.get(type_code, f"type {type_code}")
+    element_type = getattr(torch, dtype, None)
+    output, used = None, 0
+    if kind in (1, 2, 3) and isinstance(element_type, torch.dtype) and not header.get("withheld"):
+        used = math.prod(shape) * element_type.itemsize
+        if 0 < used <= len(payload):
+            output = torch.frombuffer(payload, dtype=element_type, count=math.prod(shape)).reshape(shape)
+    echoes = _split_echoes(payload, used, request.inputs)
+    changed = tuple(k for k, echo in enumerate(echoes) if not _same_bytes(echo, request.inputs[k]))
+    return Call(
+        "ok", wall_s, cpu_s, KIND_NAMES.get(kind, "?"), dtype, shape, output,
+        changed_inputs=changed, echoes=echoes, profile=rows, profiled_wall_s=profiled_wall_s,
+    )  # fmt: skip
+
+
+def _words(value: Any) -> str:
+    """What a runner says in words. Anything but a text is none: turning a deep list into one may overflow the stack."""
+    return harmless(value[:LONGEST_WORDS]) if isinstance(value, str) else ""
+
+
+def _whole(value: Any) -> int:
+    """A size or a code. Raises ValueError for what is none: a bool, a text, a fraction, a number out of range."""
+    if type(value) is not int or not 0 <= value < 1 << 31:
+        raise ValueError("no size")
+    return value
+
+
+def _listed(value: Any, most: int) -> list[Any]:
+    if not isinstance(value, list) or len(value) > most:
+        raise ValueError("no list, or one that is too long")
+    return value
+
+
 def _profile_row(fields: Any) -> ProfileRow:
     """A row of the profiler's table. Raises an error of `_figure`'s, IndexError or KeyError for anything else."""
     self_us, total_us, count, net_bytes, own_bytes = (_figure(fields[k]) for k in range(1, 6))
-    return ProfileRow(
-        harmless(str(fields[0]))[:60], self_us, total_us, int(count), int(net_bytes), int(own_bytes)
-    )
+    return ProfileRow(_words(fields[0])[:60], self_us, total_us, int(count), int(net_bytes), int(own_bytes))
 
 
 def _figure(value: Any) -> float:
     """A number that any report can show. Raises ValueError, TypeError or OverflowError for what is none."""
+    if type(value) not in (int, float):
+        raise TypeError("no number")
     number = float(value)
     if not abs(number) < LARGEST_FIGURE:
         raise ValueError(f"{number} is no figure of a profile")

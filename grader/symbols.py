@@ -30,6 +30,9 @@ PLAIN_OPERATORS = frozenset(_PLAIN.split())
 """`max`, `abs`, `sub` and the like are how people compare two outputs while they look for a bug. What adds up over
 an index (sum, mean, matmul) or takes an exponential is not among them, and attention cannot do without."""
 
+LONGEST_OPERATOR = 200
+"""Letters of a name, overload included; torch's longest has 67."""
+
 #: Operators that plain ones call, as the profiler shows them.
 _INNER_OPERATORS = frozenset(
     {
@@ -141,6 +144,8 @@ def _of_cxx(name: str) -> str | None:
 def is_plain_operator(name: str) -> bool:
     """Whether an operator is harmless by its name, with its overload or without ("fill__Scalar", "aten::fill_")."""
     name = name.removeprefix("aten::").partition(".")[0]
+    if len(name) > LONGEST_OPERATOR:
+        return False
     while name:
         if name in PLAIN_OPERATORS or name.lstrip("_") in PLAIN_OPERATORS or name in _INNER_OPERATORS:
             return True
@@ -149,38 +154,46 @@ def is_plain_operator(name: str) -> bool:
     return False
 
 
+_PREFIX = re.compile(r"_Z(?:T[VTIS]|GV|GTt)?")
+_QUALIFIERS = re.compile(r"N[rVKRO]*")
+_LENGTH = re.compile(r"L?(\d{1,9})(?!\d)")
+"""More digits than these are no length of a name that anybody has."""
+_DIGITS = re.compile(r"\d+")
+
+
 def qualified_name(mangled: str) -> str:
     """The namespaces, classes and name of a C++ symbol, without template arguments and parameters.
 
     Follows <nested-name> and <unscoped-name> of the Itanium C++ ABI (5.1.2) as far as the names go: enough to say to
-    whom a function belongs. "" when there is none (operators, guards).
+    whom a function belongs. "" when there is none (operators, guards). Linear in the symbol's length.
     """
-    rest = re.sub(r"\A_Z(?:T[VTIS]|GV|GTt)?", "", mangled)
-    nested = rest.startswith("N")
-    rest = re.sub(r"\AN[rVKRO]*", "", rest)
+    prefix = _PREFIX.match(mangled)
+    at = prefix.end() if prefix else 0
+    qualifiers = _QUALIFIERS.match(mangled, at)
+    nested = qualifiers is not None
+    at = qualifiers.end() if qualifiers else at
     names = []
-    if rest.startswith("St"):
-        names, rest = ["std"], rest[2:]
-    elif re.match(r"S[absiod]", rest):
+    if mangled.startswith("St", at):
+        names, at = ["std"], at + 2
+    elif mangled[at : at + 1] == "S" and mangled[at + 1 : at + 2] in tuple("absiod"):
         return "std::string"
-    while length := re.match(r"L?(\d+)", rest):
-        start, size = length.end(), int(length[1])
-        names.append(rest[start : start + size])
-        rest = rest[start + size :]
+    while length := _LENGTH.match(mangled, at):
+        at = length.end() + int(length[1])
+        names.append(mangled[length.end() : at])
         if not nested:
             break
-        if rest.startswith("I"):
-            rest = _after_template_arguments(rest)
+        if mangled.startswith("I", at):
+            at = _after_template_arguments(mangled, at)
     return "::".join(names)
 
 
-def _after_template_arguments(text: str) -> str:
-    """What follows one balanced `I...E`. Names inside are skipped by their lengths; other letters that open a group
-    (N, X, L, J, I) close with E as well."""
-    depth, at = 0, 0
+def _after_template_arguments(text: str, at: int) -> int:
+    """Where one balanced `I...E` that begins at `at` ends. Names inside are skipped by their lengths; other letters
+    that open a group (N, X, L, J, I) close with E as well."""
+    depth = 0
     while at < len(text):
-        if length := re.match(r"\d+", text[at:]):
-            at += length.end() + int(length[0])
+        if digits := _DIGITS.match(text, at):
+            at = digits.end() + int(digits[0]) if len(digits[0]) < 10 else len(text)
             continue
         letter = text[at]
         if letter == "L":
@@ -192,4 +205,4 @@ def _after_template_arguments(text: str) -> str:
         at += 2 if letter == "S" else 1
         if depth == 0:
             break
-    return text[at:]
+    return at

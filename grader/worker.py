@@ -26,7 +26,7 @@ from grader.assignment import Assignment, load
 from grader.bench import Options
 from grader.errors import KitError, UsageError
 from grader.evaluate import evaluate, import_torch
-from grader.events import BuildStarted, Event, PartStarted
+from grader.events import BuildStarted, Event, PartStarted, StepStarted
 from grader.report import result_json
 from grader.results import PartResult, SubmissionResult
 from grader.sandbox import Sandbox
@@ -143,13 +143,15 @@ class Worker:
     def hear(self, event: Event) -> None:
         if isinstance(event, BuildStarted):
             self.enter("building")
+        elif isinstance(event, StepStarted):
+            self.enter(event.step)
         elif isinstance(event, PartStarted):
             self.part_id = event.part.id
             self.enter("results", self.part_id)
 
     def enter(self, kind: str, part_id: str = "") -> None:
         self.clock.enter(kind)
-        self.say({"phase": f"{part_id}: {kind}" if part_id else kind})
+        self.say({"phase": f"{part_id}: {kind}" if part_id else kind, "kind": kind})
 
     @contextmanager
     def alone(self) -> Iterator[None]:
