@@ -32,11 +32,13 @@ STD_NAMES = frozenset(
 )
 LEAST_LIKENESS, LONGEST_WORD, MOST_COMPARED = 0.75, 60, 100
 """For a misspelt name: how like it another must be (0 to 1), how long both may be, and how many are compared."""
+LONGEST_MESSAGE = 1000
 Hint = Callable[[re.Match[str], int, str], str]
 
 
 def hint_for(message: str, line: int, source: str) -> str:
     """One or two sentences on the error `message` at `line` of `source`, or "" when there is nothing useful to add."""
+    message = message[:LONGEST_MESSAGE]
     for pattern, advise in HINTS:
         match = re.search(pattern, message)
         if match and (advice := advise(match, line, source)):

@@ -30,6 +30,9 @@ ASAN_OPTIONS = {
 }
 UBSAN_OPTIONS = {"print_stacktrace": "1", "halt_on_error": "1", "color": "never"}
 MAX_FRAMES = 8
+LONGEST_LINE, LONGEST_ROW = 2000, 160
+"""Characters of a line of a report that are looked at, which the kernel may have printed itself, and of a line of the
+source that are shown."""
 
 
 @dataclass(frozen=True)
@@ -86,7 +89,7 @@ def _runtime(tools: Toolchain) -> Path:
 # ---- reading a report
 
 FRAME = re.compile(
-    r"^\s*#\d+ 0x[0-9a-f]+ (?:in (?P<function>.+?) )?(?P<file>[^\s()]+):(?P<line>\d+)(?::\d+)?\s*$",
+    r"^[ \t]*#\d+ 0x[0-9a-f]+ (?:in (?P<function>.+?) )?(?P<file>[^\s()]+):(?P<line>\d+)(?::\d+)?\s*$",
     re.MULTILINE,
 )
 ASAN = re.compile(r"ERROR: AddressSanitizer: (?P<kind>[\w-]+)")
@@ -128,6 +131,7 @@ def report(output: str, source: Path) -> SanitizerReport | None:
 
     `source` is the student's file, whose lines the frames quote; it was compiled under the name module.cpp.
     """
+    output = "\n".join(line[:LONGEST_LINE] for line in output.split("\n"))
     rows = source.read_text(errors="replace").split("\n")
     undefined, asan = UBSAN.search(output), ASAN.search(output)
     if undefined is not None and (asan is None or undefined.start() < asan.start()):
@@ -178,7 +182,7 @@ def _is_student_file(name: str) -> bool:
 
 
 def _frame(line: int, function: str, rows: list[str]) -> Frame:
-    text = rows[line - 1].strip() if 1 <= line <= len(rows) else ""
+    text = rows[line - 1].strip()[:LONGEST_ROW] if 1 <= line <= len(rows) else ""
     return Frame(line, text, re.sub(r"\(.*|\._omp_fn.*", "", function))
 
 

@@ -1,9 +1,15 @@
-"""`result.json`, schema_version 1: the whole of a result, for other programs and for reports made later."""
+"""`result.json`, schema_version 1: the whole of a result, for other programs and for reports made later.
+
+It has at most LARGEST_BYTES. A result that would need more has its texts cut: all to the same length, the longest of
+TEXT_LIMITS with which the file fits. A text that was cut ends in "... N more characters". Numbers are never left out;
+the kit alone decides how many there are.
+"""
 
 from __future__ import annotations
 
 import json
 import math
+import re
 import types
 from collections.abc import Mapping
 from dataclasses import MISSING, asdict, fields, is_dataclass
@@ -14,12 +20,45 @@ from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
 from grader.errors import UsageError
 from grader.results import SubmissionResult
 
+LARGEST_BYTES = 1 << 20
+#: Characters of each text, tried in turn. What a kernel printed is the longest that an honest result holds (64 KiB).
+TEXT_LIMITS = (1 << 16, 1 << 14, 1 << 12, 1 << 10, 256, 80)
+
 
 def to_dict(result: SubmissionResult) -> dict[str, Any]:
-    """The result as plain values, with the submission's identity as one object. Non-finite numbers become null."""
+    """The result as plain values that fit into a file, with the submission's identity as one object. Non-finite numbers
+    become null."""
     values = asdict(result)
     submission = {"id": values.pop("submission_id"), "sha256": values.pop("sha256")}
-    return _finite({"schema_version": values.pop("schema_version"), "submission": submission, **values})
+    whole = _finite({"schema_version": values.pop("schema_version"), "submission": submission, **values})
+    for limit in TEXT_LIMITS:
+        if len(_text(whole)) <= LARGEST_BYTES:
+            break
+        whole = _cut(whole, limit)
+    return whole
+
+
+def _text(values: Mapping[str, Any]) -> str:
+    # ASCII, as json writes it: characters are bytes.
+    return json.dumps(values, indent=2, allow_nan=False) + "\n"
+
+
+def _cut(value: Any, limit: int) -> Any:
+    """The value with no text in it longer than `limit` characters; a text that was cut says by how much."""
+    if isinstance(value, dict):
+        return {key: _cut(item, limit) for key, item in value.items()}
+    if isinstance(value, list):
+        return [_cut(item, limit) for item in value]
+    if not isinstance(value, str) or len(value) <= limit:
+        return value
+    # Cut before: what it says of itself is brought up to date.
+    cut = _CUT.search(value, max(0, len(value) - 40))
+    kept, more = (value[: cut.start()], int(cut[1])) if cut else (value, 0)
+    short = kept[: limit - 40]
+    return f"{short}... {more + len(kept) - len(short)} more characters"
+
+
+_CUT = re.compile(r"\.\.\. (\d{1,12}) more characters\Z")
 
 
 def write(result: SubmissionResult, path: Path) -> None:
@@ -27,7 +66,7 @@ def write(result: SubmissionResult, path: Path) -> None:
 
     Raises UsageError when the place cannot be written to.
     """
-    text = json.dumps(to_dict(result), indent=2, allow_nan=False) + "\n"
+    text = _text(to_dict(result))
     place = path.resolve()
     partial = place.with_name(place.name + ".partial")
     try:

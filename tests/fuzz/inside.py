@@ -1,0 +1,315 @@
+"""The readers of what comes back from a submission: source, compiler's words, object, symbols, replies, results.
+
+python tests/fuzz/inside.py [INPUTS [SEED]]     a table of inputs and seconds per megabyte for each of them
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import struct
+import sys
+import tempfile
+from collections.abc import Callable
+from functools import cache
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[2]
+if __name__ == "__main__":
+    sys.path[:0] = [str(ROOT), str(ROOT / "tests")]
+
+import torch  # noqa: E402
+
+from fuzz.mutating import SEED, Reader, report  # noqa: E402
+from grader import cpptext, diagnostics, elf, hints, inspection, lightpath, sanitize, session, symbols  # noqa: E402
+from grader.elf import Wanted  # noqa: E402
+from grader.frames import FRAME, Incoming, RunnerDied  # noqa: E402
+from grader.report import result_json  # noqa: E402
+from grader.results import Diagnosis, Flag, PartResult, SubmissionResult  # noqa: E402
+from grader.sandbox import Finished, run_limited  # noqa: E402
+from grader.session import Request  # noqa: E402
+
+SOURCE = (ROOT / "tests" / "sources" / "published_style.cpp").read_bytes()
+LITERALS = (
+    b'#line 7 "x.cpp"\n/* a */ auto s = R"x(py::object)x"; char c = \'"\'; int n = 1\'000; // torch::zeros\n'
+)
+COMPILER = b"""\
+In file included from module.cpp:3:
+/usr/include/c++/12/vector:64:10: error: no matching function for call to 'std::vector<int, std::allocator<int> >::x'
+module.cpp:14:5: error: 'twoDimRaed' was not declared in this scope; did you mean 'twoDimRead'?
+   14 |     twoDimRaed(a, b);
+      |     ^~~~~~~~~~
+module.cpp:20:1: error: expected '}' at end of input [with T = std::map<int, std::pair<int, float> >; U = int]
+/tmp/module.s:9: Error: no such instruction: `movk'
+ld: module.cpp:(.text+0x9): undefined reference to `helper(float*, int)'
+cc1plus: out of memory allocating 65536 bytes after a total of 1 bytes
+"""
+SANITIZER = b"""\
+/usr/include/c++/12/bits/stl_vector.h:1123: T& vector<T>::operator[](size_type): Assertion '__n < this->size()' failed.
+module.cpp:9:3: runtime error: index 8 out of bounds for type 'float [8]'
+==1==ERROR: AddressSanitizer: heap-buffer-overflow on address 0x1
+READ of size 4 at 0x602000000014 thread T0
+    #0 0x7f00 in kernel(at::Tensor, int) /tmp/module.cpp:12:9
+    #1 0x7f01 in main main.cpp:3
+0x602000000014 is located 0 bytes to the right of 4-byte region [0x602000000010,0x602000000014)
+"""
+MANGLED = (
+    b"_ZN2at4_ops13fill__Scalar4callERNS_6TensorERKN3c106ScalarE",
+    b"_ZNK2at10TensorBase8data_ptrIfEEPT_v",
+    b"_ZN3fooIN1a1bEJLi3EfEE3barEv",
+    b"_ZNSt7__cxx1119basic_ostringstreamIcSt11char_traitsIcESaIcEEC1Ev",
+    b"cblas_sgemm",
+    b"dlsym",
+)
+GREETING = {"status": "loaded", "functions": [["attention", "T(TTTii)"], ["four_d_read", "f(Viiiiiii)"]]}
+REPLY = {
+    "status": "ok",
+    "kind": 2,
+    "dtype": 6,
+    "shape": [2, 3],
+    "number": 0,
+    "profile": [["aten::zeros", 1.5, 2, 3, 64, 64]],
+    "profiled_wall_s": 0.25,
+}
+THROWN = {"status": "exception", "message": "out_of_range"}
+
+
+def framed(header: object, payload: bytes = b"") -> bytes:
+    text = json.dumps(header).encode()
+    return FRAME.pack(len(text), len(payload)) + text + payload
+
+
+def deep(header: dict[str, object]) -> dict[str, object]:
+    """The header with a deep list for each of its texts and numbers: as deep as a reader of JSON may still go."""
+    nested: object = 0
+    for _ in range(800):
+        nested = [nested]
+    return {"status": header["status"], **{key: nested for key in header if key != "status"}}
+
+
+# ---- readers
+
+
+def read_source(data: bytes) -> None:
+    text = data.decode(errors="replace")
+    lightpath.needs_python(text)
+    cpptext.renames_lines(text)
+
+
+def read_words(data: bytes) -> None:
+    """What a compiler said of a source, all the way to what a student is told."""
+    finished, output = Finished(1, data, 1.0, 1.0, False), data.decode(errors="replace")
+    source = SOURCE.decode()
+    lightpath.is_final(source, output, frozenset)
+    diagnostics.missing_symbols(output)
+    told = diagnostics.explain(finished, {"module.cpp": source}, timeout_s=1.0)
+    assert told and len(told) <= 15 * (diagnostics.MAX_MESSAGE + 1)
+
+
+def read_hint(data: bytes) -> None:
+    """A source in which the first name is undeclared."""
+    text = data.decode(errors="replace")
+    name = next((word for word in text.split() if word.isidentifier()), "x")
+    hints.hint_for(f"'{name}' was not declared in this scope", 1, text)
+    hints.hint_for("too few arguments to function 'void twoDimRead(int)'", 1, text)
+
+
+@cache
+def sanitized_source() -> Path:
+    path = Path(tempfile.mkdtemp(prefix="gpt149-fuzz-")) / "module.cpp"
+    path.write_bytes(SOURCE)
+    return path
+
+
+def read_sanitizer(data: bytes) -> None:
+    sanitize.report(session.harmless(data.decode(errors="replace")), sanitized_source())
+
+
+def read_object(data: bytes) -> None:
+    flags = inspection.flags_of(elf.parse(data))
+    assert all(len(flag.message) < 1000 for flag in flags)
+
+
+def read_symbol(data: bytes) -> None:
+    name = data.decode(errors="replace")
+    symbols.qualified_name(name)
+    symbols.is_plain_operator(name)
+    symbols.category(Wanted(name, versioned=False), versions=True)
+
+
+REQUEST = Request("attention", [], [torch.ones(2)], (2, 3))
+
+
+def read_reply(data: bytes) -> None:
+    """A frame as it comes through a pipe, as a greeting and as the reply to a call."""
+    incoming = Incoming(1 << 20)
+    fd = os.memfd_create("reply")
+    try:
+        os.write(fd, data)
+        os.lseek(fd, 0, os.SEEK_SET)
+        while not incoming.complete:
+            incoming.read_some(fd)
+    finally:
+        os.close(fd)
+    if incoming.header.get("status") == "loaded":
+        session.offered(incoming.header)
+        return
+    call = session.understood(incoming.header, incoming.payload, REQUEST, 1.0, 1.0)
+    assert len(call.message) <= session.LONGEST_WORDS and len(call.dtype) < 30
+
+
+def read_result(data: bytes) -> None:
+    """Texts of a submission's in a result: its file stays within its bound, and reads back."""
+    text = data.decode(errors="replace")
+    part = PartResult("p", "t", "crash", 0.0, 1.0, diagnosis=Diagnosis("x", text), output=text)
+    result = SubmissionResult("a", "b", "c", {}, {}, {}, (part,) * 8, flags=(Flag("code", text, "review"),))
+    values = result_json.to_dict(result)
+    assert len(json.dumps(values, indent=2)) < result_json.LARGEST_BYTES
+    result_json.from_dict(values)
+
+
+@cache
+def objects() -> tuple[bytes, ...]:
+    """Small shared objects: one that calls the loader and names what it loads, one that wants torch's operators."""
+    texts = (
+        'extern void *dlsym(void *, const char *); void *run(void) { return dlsym(0, "cblas_sgemm"); }',
+        'extern int w(void) __asm__("_ZN2at4_ops6matmul4callERKNS_6TensorES4_"); int run(void) { return w(); }',
+    )
+    made = []
+    with tempfile.TemporaryDirectory() as folder:
+        for text in texts:
+            (Path(folder) / "a.c").write_text(text)
+            command = ["cc", "-shared", "-fPIC", "-Os", "-w", "-Wl,-z,noseparate-code", "-o", "a.so", "a.c"]
+            done = run_limited(command, cwd=Path(folder), timeout_s=60)
+            assert done.returncode == 0, done.output
+            made.append((Path(folder) / "a.so").read_bytes())
+    return tuple(made)
+
+
+def many_sections(size: int) -> bytes:
+    """An object with as many empty sections as fit, their number where ELF keeps it when there are many."""
+    image = bytearray(objects()[0])
+    (table,) = struct.unpack_from("<Q", image, 40)
+    count = struct.unpack_from("<H", image, 60)[0]
+    headers = image[table : table + 64 * count]
+    more = max(0, size - len(image) - len(headers)) // 64
+    struct.pack_into("<Q", headers, 32, count + more)
+    struct.pack_into("<Q", image, 40, len(image))
+    struct.pack_into("<H", image, 60, 0)
+    empty = struct.pack("<IIQQQQIIQQ", 0, 1, 2, 0, 0, 0, 0, 0, 1, 0)
+    return bytes(image + headers + empty * more)
+
+
+def filled(head: bytes, middle: bytes, tail: bytes = b"") -> Callable[[int], bytes]:
+    """A pattern: the head, as many repeats as make up the size, the tail."""
+    return lambda size: head + middle * ((size - len(head) - len(tail)) // len(middle)) + tail
+
+
+def readers() -> list[Reader]:
+    return [
+        Reader(
+            "source",
+            read_source,
+            (SOURCE[:6000], LITERALS),
+            words=(b"/*", b"*/", b'R"(', b'R"x(', b')x"', b'"', b"'", b"\\\n", b"#include <torch/", b"py::"),
+            patterns={
+                "/*a in a raw string": filled(b'auto s = R"(', b"/*a", b')";'),
+                "/*a": filled(b"", b"/*a"),
+                'raw string marks': filled(b"", b'R"ab('),
+                'escaped quotes': filled(b'"', b'\\"', b"\n"),
+                "open quotes": filled(b"", b"'\n"),
+                "empty lines": filled(b"", b"\n"),
+                "includes without end": filled(b"", b"#include <torch/\n"),
+                "one word": filled(b"", b"Py"),
+                "spaces": filled(b"torch", b" "),
+            },
+        ),
+        Reader(
+            "compiler's words",
+            read_words,
+            (COMPILER, COMPILER[:300], b"module.cpp:1:1: error: x\n"),
+            words=(b"module.cpp:", b": error: ", b"undefined reference to `", b"'", b"<", b" [with ", b".s:"),
+            patterns={
+                "nested templates": lambda n: b"module.cpp:1:1: error: " + b"<" * (n // 2) + b">" * (n // 2),
+                "assembler's places": filled(b"", b"a.s:"),
+                "undefined without an end": filled(b"", b"undefined reference to `"),
+                "[with": filled(b"module.cpp:1:1: error: ", b" [with "),
+                "places": filled(b"", b"a:1:"),
+                "digits": filled(b"module.cpp:", b"9", b":1: error: x"),
+                "empty lines": filled(b"module.cpp:1:", b"\n"),
+                "errors": filled(b"", b"module.cpp:1:1: error: x\n"),
+            },
+        ),
+        Reader(
+            "hints",
+            read_hint,
+            (SOURCE[:6000], b"twoDimRaed(a, b); twoDimRead(c)\n"),
+            patterns={
+                "undeclared words": lambda n: b"".join(b"a%xz = b%xz + a%xz;\n" % (k, k, k) for k in range(n // 20)),
+                "words alike": lambda n: b"".join(2 * (b"ab" * 20 + b"%d " % k) for k in range(n // 92)),
+                "one word": filled(b"", b"a"),
+                "an open call": filled(b"twoDimRead(", b"(,"),
+            },
+        ),
+        Reader(
+            "sanitizers' reports",
+            read_sanitizer,
+            (SANITIZER, SANITIZER[250:]),
+            words=(b"    #1 0x1 in ", b"module.cpp:1", b": Assertion '", b"' failed.", b"runtime error: "),
+            patterns={
+                "empty lines": filled(b"module.cpp:9:3: runtime error: x\n", b"\n"),
+                "assertions": filled(b"", b"/a:1: ", b"\nERROR: AddressSanitizer: ABRT"),
+                "frames": filled(b"module.cpp:9:3: runtime error: x\n    #1 0x1 in ", b"a :1"),
+            },
+        ),
+        Reader(
+            "object",
+            read_object,
+            objects(),
+            allowed=(elf.NotReadable,),
+            words=(b"cblas_", b"_ZN", b"\x0b\x00\x00\x00", b"\xff\xff\xff\x6f", b"\x7fELF\x02\x01"),
+            patterns={
+                "many sections": many_sections,
+                "a long name": lambda n: objects()[0].replace(b"cblas_sgemm\0", b"cblas_sgemm") + b"cblas_" + b"a" * n,
+            },
+        ),
+        Reader(
+            "symbol",
+            read_symbol,
+            MANGLED,
+            words=(b"_ZN", b"I", b"E", b"J", b"L", b"S_", b"2at4_ops", b"99999"),
+            patterns={
+                "template arguments": filled(b"_ZN1aI", b"x"),
+                "digits": filled(b"_ZN", b"9"),
+                "digits in arguments": filled(b"_ZN1aI", b"9"),
+                "short names": filled(b"_ZN", b"1a"),
+                "groups": filled(b"_ZN1a", b"I"),
+                "templates": filled(b"_ZN", b"1aIE"),
+                "underlines": filled(b"aten::", b"_"),
+                "letters of BLAS": filled(b"", b"s", b"gemm!"),
+            },
+        ),
+        Reader(
+            "reply",
+            read_reply,
+            (framed(REPLY, bytes(32)), framed(GREETING), framed(THROWN), framed(deep(THROWN)), framed(deep(REPLY))),
+            allowed=(RunnerDied,),
+            words=(b'"kind": ', b'"dtype": "', b"null", b"[[", b"1e999", b"NaN", b'"shape": [', b"true", b"-1"),
+            patterns={
+                "nested": lambda n: FRAME.pack(n, 0) + filled(b"", b"[")(n),
+                "functions": lambda n: framed({"status": "loaded", "functions": [["f" * n, "T"]]}),
+                "a message": lambda n: framed({"status": "exception", "message": "\x1b" * n}),
+            },
+        ),
+        Reader(
+            "result.json",
+            read_result,
+            (b"aten::matmul\n", b"[1] \x1b[2J", SANITIZER),
+            patterns={"output": filled(b"", "é".encode()), "controls": filled(b"", b"\x00")},
+        ),
+    ]  # fmt: skip
+
+
+if __name__ == "__main__":
+    inputs, seed = (*map(int, sys.argv[1:3]), *(1500, SEED)[len(sys.argv[1:3]) :])
+    sys.exit(report(readers(), inputs, seed))
