@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 from building import HEAD, PUBLISHED, call, loaded, one_function, write
 
-from grader import lightpath
-from grader.build import Build, build
+from grader import cpptext, lightpath
+from grader.build import Build, build, precompile
 from grader.runner import CallFailed, StudentObject
 
 #: One of every parameter and result that the interface knows, and some that it does not.
@@ -216,3 +216,34 @@ def test_undefined_functions_of_torch_are_left_to_the_full_path() -> None:
     lines = "ld: x.o: undefined reference to `{}'\n"
     for name, final in (("helper(float)", True), ("c10::List<at::Tensor>::List()", False)):
         assert lightpath.is_final(one_function("return t;"), lines.format(name), frozenset) is final
+
+
+@pytest.mark.parametrize(
+    ("source", "code"),
+    [
+        ("a /* b */ c // d\ne", "a   c  \ne"),
+        ('f("/*", \'"\', u8"\\"//", L\'\\\'\') g', "f( ,  ,  ,  ) g"),
+        ('R"(/* " )" h; FOOR"(" i', "  h; FOOR  i"),
+        ('R"ab()" )ab" j', "  j"),
+        ("1'000'000 + 0x'a k'l", "1'000'000 + 0x'a k "),
+        ("m /* never closed", "m  "),
+        ('n "never closed\no', "n  \no"),
+        ('p R"(never closed', "p  "),
+        ("// goes on \\\nq\nr", " \nr"),
+    ],
+)
+def test_code_is_told_from_comments_and_literals(source: str, code: str) -> None:
+    assert cpptext.without_comments(source) == code
+
+
+def test_an_object_has_a_largest_size(tmp_path: Path) -> None:
+    precompile()
+    source = write(tmp_path, one_function("  return t * table[1];", "char table[3 << 20] = {1, 2};"))
+    assert build(source).ok
+    # Found in the cache, and still too large for another assignment.
+    for text in ("", "// compiled anew\n"):
+        source.write_text(source.read_text() + text)
+        made = build(source, object_bytes=2 << 20)
+        assert not made.ok and made.object_path is None
+        assert "MiB; it may have 2 MiB" in made.diagnostics and "hint:" in made.diagnostics
+    assert build(source, object_bytes=2 << 20, sanitize=True).ok

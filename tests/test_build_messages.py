@@ -140,3 +140,47 @@ def test_type_names_are_written_as_people_do() -> None:
     text = "cannot convert 'std::vector<float, std::allocator<float> >' to 'std::__cxx11::basic_string<char>'"
     assert diagnostics.simplify(text) == "cannot convert 'std::vector<float>' to 'std::string'"
     assert hint_for("something new", 1, "") == ""
+
+
+def test_a_text_of_the_source_is_not_the_compilers_memory(tmp_path: Path) -> None:
+    precompile()
+    for text in (
+        "#error out of memory\n",
+        '#line 1 "cc1plus"\n#error out of memory\n',
+        '#include <cstdio>\nstatic_assert(false, "\\ncc1plus: out of memory allocating 1 bytes");\n',
+    ):
+        made = build(write(tmp_path, text))
+        assert "4 GB" not in made.diagnostics and "out of memory" in made.diagnostics
+
+
+@pytest.mark.parametrize(
+    "said",
+    [
+        "virtual memory exhausted: Cannot allocate memory",
+        "/usr/bin/ld: final link failed: Cannot allocate memory",
+        "LLVM ERROR: out of memory",
+        "terminate called after throwing an instance of 'std::bad_alloc'",
+    ],
+)
+def test_what_programs_say_when_memory_is_short(said: str) -> None:
+    assert "4 GB" in diagnostics.explain(_failed(f"{said}\n"), {"module.cpp": ""}, timeout_s=7)
+
+
+def test_a_file_cannot_choose_the_place_of_its_errors() -> None:
+    source = '  # /* */ line 7 "/home/alice/module.cpp"\nint x = y;\n'
+    told = diagnostics.explain(
+        _failed("/home/alice/module.cpp:7:9: error: 'y' was not declared in this scope\n"),
+        {"module.cpp": source},
+        timeout_s=1,
+    )
+    assert "alice" not in told and "module.cpp: a #line directive hides where: error: 'y'" in told
+    quoted = 'const char *s = R"(\n#line 7 "x"\n)"; // \\\n#line 8\nint x = y;\n'
+    told = diagnostics.explain(_failed("module.cpp:5:9: error: no\n"), {"module.cpp": quoted}, timeout_s=1)
+    assert "module.cpp:5: error: no" in told
+
+
+def test_a_near_name_is_found_among_very_many() -> None:
+    words = "".join(f"  word{k}x = word{k}y + word{k}x + word{k}y;\n" for k in range(20_000))
+    source = f"void f() {{\n  float accumulator; accumulater = accumulator;\n{words}}}\n"
+    told = hint_for("'accumulater' was not declared in this scope", 2, source)
+    assert told == "did you mean 'accumulator'? Upper and lower case count."

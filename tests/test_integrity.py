@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from grader import elf, integrity, symbols
+from grader import elf, inspection, integrity, symbols
 from grader.build import Build
 from grader.elf import Wanted
 from grader.results import ProfileRow, Timing
@@ -308,3 +308,91 @@ def test_objects_are_read_as_binutils_reads_them(tmp_path: Path) -> None:
         and Wanted("other", versioned=False) in content.wanted
     )
     assert any(name.startswith("libc.so") for name in content.needed)
+
+
+def test_an_object_of_many_sections_is_read_to_the_end(tmp_path: Path) -> None:
+    """From 65,280 sections on the header's own count reads 0, and a reader that believes it sees no symbol at all."""
+    many = '.altmacro\\n.macro named n\\n.section .s\\\\n,\\"a\\"\\n.byte 1\\n.endm\\n.set k,0\\n'
+    many += ".rept 65400\\nnamed %k\\n.set k,k+1\\n.endr\\n.text\\n"
+    text = f'__asm__("{many}"); extern void *dlsym(void *, const char *); void *run(void) {{ return dlsym(0, "x"); }}'
+    made = object_of(tmp_path, text)
+    assert made.object_path is not None
+    (count,) = struct.unpack_from("<H", made.object_path.read_bytes(), 60)
+    assert count == 0
+    assert [flag.code for flag in integrity.inspect_object(made)] == ["calls_the_loader"]
+
+
+def changed(image: bytes, kind: int, field: int, value: int) -> bytes:
+    """The object with a field of its first section of this kind replaced: an offset in the section's header."""
+    made = bytearray(image)
+    (table,), count = struct.unpack_from("<Q", image, 40), image[60]
+    header = next(
+        at
+        for at in range(table, table + 64 * count, 64)
+        if struct.unpack_from("<I", image, at + 4)[0] == kind
+    )
+    struct.pack_into("<Q", made, header + field, value)
+    return bytes(made)
+
+
+@pytest.mark.parametrize(
+    ("kind", "field", "value", "why"),
+    [
+        (11, 16, 0, "not the tables that are loaded"),
+        (0x6FFFFFFF, 16, 8, "not the tables that are loaded"),
+        (11, 32, 1 << 40, "beyond the end|overlap"),
+        (6, 4, 1, "no dynamic section"),
+    ],
+)
+def test_an_object_that_is_not_wholly_understood_is_an_error(
+    tmp_path: Path, kind: int, field: int, value: int, why: str
+) -> None:
+    """Sections can be named, typed and made at will; what counts is what the loader goes by."""
+    whole = object_of(
+        tmp_path, 'extern int puts(const char *); int run(void) { return puts("x"); }'
+    ).object_path
+    assert whole is not None and elf.read(whole).wanted
+    with pytest.raises(elf.NotReadable, match=why):
+        elf.parse(changed(whole.read_bytes(), kind, field, value))
+
+
+def test_names_in_flags_are_short_and_harmless(tmp_path: Path) -> None:
+    long = "cblas_" + "a" * 100_000
+    loads = f'extern void *dlsym(void *, const char *); void *run(void) {{ return dlsym(0, "{long}"); }}'
+    flags = integrity.inspect_object(object_of(tmp_path, loads))
+    assert {flag.code for flag in flags} == {"calls_the_loader", "loads_a_library"}
+    assert all(len(flag.message) < 200 for flag in flags)
+    assert any(f"{long[:77]}..." in flag.message for flag in flags)
+    rows = [row("aten::" + "x\x1b" * 500)]
+    assert "\x1b" not in integrity.operator_flags(rows)[0].message
+    seen = Evidence(new_code=("/tmp/" + "d" * 4000 + "/libopenblas.so",))
+    (flag,) = integrity.evidence_flags(seen, build_of(tmp_path / "absent.so"))
+    assert len(flag.message) < 200 and "libopenblas.so" in flag.message
+
+
+@pytest.mark.parametrize(
+    ("mangled", "name"),
+    [
+        ("_ZN" + "7" * 5000, ""),
+        ("_ZN1a" + "9" * 400 + "b", "a"),
+        ("_ZN1aI" + "9" * 5000 + "E1bE", "a"),
+        ("_ZN1aI" + "x" * 100_000 + "E1bEv", "a::b"),
+    ],
+)
+def test_lengths_in_a_symbol_that_nobody_has(mangled: str, name: str) -> None:
+    assert symbols.qualified_name(mangled) == name
+
+
+def test_a_reader_that_fails_or_hangs_is_a_flag_and_not_the_end(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    whole = object_of(tmp_path, "int one(void) { return 1; }").object_path
+    assert whole is not None
+    assert inspection.inspect(whole) == ()
+    (flag,) = inspection.inspect(whole, timeout_s=0.001)
+    assert (flag.code, flag.level) == ("unreadable_object", "review") and "more than 0.001 s" in flag.message
+    (flag,) = inspection.inspect(tmp_path / "absent.so")
+    assert flag.code == "unreadable_object" and "No such file" in flag.message
+    monkeypatch.setattr(inspection, "MEMORY_BYTES", 1 << 20)
+    (flag,) = inspection.inspect(whole)
+    assert flag.code == "unreadable_object"

@@ -8,6 +8,9 @@ from dataclasses import asdict
 from grader.results import PartResult, SubmissionResult
 from threats.threat import Threat
 
+LONGEST_FLAG = 1000
+"""Characters of a flag's message: a few names, each of them short."""
+
 
 def flag_codes(result: SubmissionResult, part: PartResult) -> set[str]:
     """The flags for people, the part's own and those of the file as a whole; not those of its other parts."""
@@ -35,6 +38,11 @@ def faults(threat: Threat, tier: str, result: SubmissionResult, part: PartResult
         found.append(f"earned {part.points} points with {part.verdict}")
     if part.verdict in ("slow", "wrong") and part.points >= part.max_points:
         found.append(f"earned all its points with {part.verdict}")
+    found += [
+        f"a flag of {len(flag.message)} characters: {flag.message[:80]}..."
+        for flag in (*result.flags, *part.flags)
+        if len(flag.message) > LONGEST_FLAG
+    ]
     told = json.dumps(asdict(part), default=str, ensure_ascii=False)
     found += [f"'{text}' is in the result" for text in end.silent if text in told]
     if end.says and end.says not in told:

@@ -1,8 +1,10 @@
-"""The attempts by row: A1 to B5 here, C and D in `threats.containment`, and the controls beside them."""
+"""The attempts by row: A1 to B5 here, C and D in `threats.containment`, E1, E4 and E5 in
+`threats.reading`, and the controls beside them."""
 
 from __future__ import annotations
 
 from threats.containment import CONTAINMENT
+from threats.reading import READING
 from threats.threat import End, Threat
 
 PASS, WRONG = End(("pass",)), End(("wrong",))
@@ -429,4 +431,4 @@ CLOCKS = [
     ),
 ]
 
-THREATS = [*BORROWED, *GUESSED, *CLOCKS, *CONTAINMENT]
+THREATS = [*BORROWED, *GUESSED, *CLOCKS, *CONTAINMENT, *READING]

@@ -1,0 +1,81 @@
+"""Rows E1, E4 and E5: what makes the judge read long, or misread. No sandbox answers it: the judge's readers do."""
+
+from __future__ import annotations
+
+from threats.threat import End, Threat
+
+HONEST = "attention(q, k, v, o, B * H, N, d);"
+#: Sections from here on are counted elsewhere than in the header of an object.
+SECTIONS = 65_400
+
+READING = [
+    Threat(
+        "E1",
+        "torch's matmul behind 65,400 sections",
+        End(("pass",), ("torch_operators", "unreadable_object")),
+        "O = QT.matmul(KT.transpose(2, 3)).softmax(-1).matmul(VT);",
+        alone=True,
+        top=f"""
+        asm(".altmacro\\n.macro named n\\n.section .s\\\\n,\\"a\\"\\n.byte 1\\n.endm\\n.set k,0\\n"
+            ".rept {SECTIONS}\\nnamed %k\\n.set k,k+1\\n.endr\\n.text\\n");
+        """,
+    ),
+    Threat(
+        "E4",
+        "the name of a library's function, 20 MB long",
+        End(("compile_error",), says="it may have 8 MiB"),
+        HONEST,
+        alone=True,
+        top='asm(".section .rodata\\n.ascii \\"cblas_\\"\\n.fill 20971520,1,97\\n.byte 0\\n.text\\n");\n',
+    ),
+    Threat(
+        "E4",
+        "the name of a library's function, 6 MB long, beside the loader",
+        End(("rejected",), ("loads_a_library",)),
+        HONEST + ' if (dlsym(nullptr, "mallinfo2") == nullptr) std::puts("none");',
+        alone=True,
+        top='asm(".section .rodata\\n.ascii \\"cblas_\\"\\n.fill 6000000,1,97\\n.byte 0\\n.text\\n");\n',
+    ),
+    Threat(
+        "E5",
+        "a symbol with a length of 5,000 digits",
+        End(("pass",)),
+        HONEST,
+        alone=True,
+        top=f'asm(".weak _ZN{"7" * 5000}\\n.data\\n.quad _ZN{"7" * 5000}\\n.text\\n");\n',
+    ),
+    Threat(
+        "E5",
+        "a symbol with a template argument of 500 KB",
+        End(("pass",)),
+        HONEST,
+        alone=True,
+        top=f'asm(".weak _ZN1aI{"x" * 500_000}\\n.data\\n.quad _ZN1aI{"x" * 500_000}\\n.text\\n");\n',
+    ),
+    Threat(
+        "E5",
+        "330,000 comments opened in a raw string",
+        End(("pass",)),
+        HONEST,
+        alone=True,
+        top=f'[[maybe_unused]] static const char *text = R"-({"/*a" * 330_000})-";\n',
+    ),
+    Threat(
+        "E5",
+        "6,000 undeclared words",
+        End(("compile_error",)),
+        source="void f() {\n" + "".join(f"  word{k}x = word{k}y + word{k}x;\n" for k in range(6_000)) + "}\n",
+    ),
+    Threat(
+        "E5",
+        "a place that the file itself has named",
+        End(("compile_error",), silent=("alice",), says="a #line directive hides where"),
+        source='#line 7 "alice/module.cpp"\n#error this is not my file\n',
+    ),
+    Threat(
+        "E5",
+        "an error in the words of the compiler that has no memory",
+        End(("compile_error",), silent=("4 GB",), says="out of memory"),
+        source="#error out of memory\n",
+    ),
+]
