@@ -22,7 +22,8 @@ from pathlib import Path
 import pytest
 from conftest import ROOT, insert_at_start, keeping
 
-from grader import ledger
+from grader import classroom, ledger
+from grader.assignment import RunLimits
 
 SMALL = ROOT / "tests" / "classes" / "small.yaml"
 ACTING = ROOT / "tests" / "classes" / "acting_worker.py"
@@ -32,6 +33,7 @@ from pathlib import Path
 from grader import classroom, fingerprints
 wanted = json.loads(sys.argv[1])
 paths = {key: Path(wanted.pop(key)) for key in ("submissions", "out", "config")}
+classroom.INSPECTION_SILENCE_S = wanted.pop("inspection_s", classroom.INSPECTION_SILENCE_S)
 only, command, kit = tuple(wanted.pop("only", ())), wanted.pop("command"), wanted.pop("kit")
 # Of the kit's own sources nothing may depend here: somebody may be working on them.
 fingerprints.of_kit = lambda: kit
@@ -276,6 +278,29 @@ def test_interrupted_class_leaves_valid_reports_and_says_how_to_go_on(
     code, said = acting.run()
     assert code == 0, said
     assert acting.graded() == ["ada", "bob"]
+
+
+def test_a_file_that_is_read_without_end_costs_only_its_own_verdict(acting: Class) -> None:
+    """Each kind of phase has its own limit: where a worker reads, seconds are enough, and nobody waits for hours."""
+    for name in ("ada", "eve", "zoe"):
+        acting.add(name)
+    acting.add("bob", "ponder")
+    code, said = acting.run(inspection_s=2.0)
+    assert code == 3, said
+    assert sorted(acting.graded()) == ["ada", "eve", "zoe"]
+    assert "3 of 4 graded" in said and "stuck in inspection" in acting.grades()["bob"]["trouble"]
+
+    acting.add("bob")
+    code, said = acting.run()
+    assert code == 0, said
+    assert sorted(acting.graded()) == ["ada", "bob", "eve", "zoe"]
+
+
+def test_reading_gets_seconds_where_a_measurement_gets_minutes() -> None:
+    limits = classroom.silence_limits(RunLimits(build_s=180, call_s=10, memory_gib=4))
+    assert limits["waiting"] is None
+    assert limits["inspection"] <= 60 and 180 < limits["building"] <= 300
+    assert limits["timing"] == limits["results"] > 200 * 10
 
 
 def test_judge_s_memory_does_not_grow_with_the_class(acting: Class) -> None:

@@ -1,8 +1,8 @@
 """A worker whose evaluator only acts: it does what comments in the submission say, so that a class takes a second.
 
-Directives, one per line: `// sleep S`, `// slow` (the parts with a time), `// wrong`, `// freeze`, `// hopeless` (a
-KitError), `// die N` and `// unfit N` (the first N times). What has been evaluated to the end is logged in the folder
-$ACTING_STATE. All but the evaluator is the real worker.
+Directives, one per line: `// sleep S`, `// slow` (the parts with a time), `// wrong`, `// freeze`, `// ponder` (an
+inspection without end), `// hopeless` (a KitError), `// die N` and `// unfit N` (the first N times). What has been
+evaluated to the end is logged in the folder $ACTING_STATE. All but the evaluator is the real worker.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from typing import Any
 
 from grader import score, worker
 from grader.errors import KitError
-from grader.events import BuildStarted, PartStarted
+from grader.events import BuildStarted, PartStarted, StepStarted
 from grader.results import PartResult, SubmissionResult, Timing
 
 STATE = Path(os.environ["ACTING_STATE"])
@@ -44,6 +44,9 @@ def act(
     text = source.read_text()
     told = {name: float(value or 0) for name, value in re.findall(r"// (\w+) ?([\d.]*)", text)}
     hear(BuildStarted(source))
+    if "ponder" in told:
+        hear(StepStarted("inspection"))
+        time.sleep(600)
     hear(PartStarted(parts[0], {}))
     time.sleep(told.get("sleep", 0.0))
     if happened_before("die", source) < told.get("die", 0):

@@ -1,0 +1,83 @@
+"""What a runner says is believed only as far as it is of the kind and size that was asked for."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+import torch
+
+from grader import session
+from grader.frames import RunnerDied
+from grader.report import result_json
+from grader.results import Diagnosis, Flag, PartResult, SubmissionResult
+from grader.session import Call, Request
+
+REQUEST = Request("attention", [], [torch.ones(2)], (2, 3))
+REPLY = {"status": "ok", "kind": 2, "dtype": 6, "shape": [2, 3]}
+
+
+def understood(**changed: Any) -> Call:
+    return session.understood({**REPLY, **changed}, bytearray(32), REQUEST, 1.0, 1.0)
+
+
+def test_a_reply_is_understood() -> None:
+    call = understood(profile=[["aten::zeros", 1, 2.5, 3, 64, 64]], profiled_wall_s=0.5)
+    assert (call.status, call.kind, call.dtype, call.shape) == ("ok", "a tensor", "float32", (2, 3))
+    assert call.output.shape == (2, 3) and call.changed_inputs == (0,)
+    assert (call.profile[0].name, call.profile[0].calls, call.profiled_wall_s) == ("aten::zeros", 3, 0.5)
+    assert understood(dtype=99).dtype == "type 99"
+
+
+@pytest.mark.parametrize(
+    "changed",
+    [
+        {"dtype": " 99 \n"},
+        {"dtype": "٩٩"},
+        {"dtype": 6.0},
+        {"dtype": True},
+        {"dtype": 10**400},
+        {"kind": "2"},
+        {"shape": "23"},
+        {"shape": {"2": 3}},
+        {"shape": [2.0, 3]},
+        {"shape": [2, -3]},
+        {"shape": [1] * 9},
+        {"profile": [["aten::zeros", "1", 2, 3, 4, 5]]},
+        {"profile": [["x", 1, 2, 3, 4, 5]] * 2000},
+        {"profile": {"x": 1}},
+        {"profiled_wall_s": float("nan")},
+    ],
+)
+def test_numbers_are_numbers_before_they_are_anything_else(changed: dict[str, Any]) -> None:
+    with pytest.raises(RunnerDied):
+        understood(**changed)
+
+
+def test_words_are_texts_and_bounded() -> None:
+    nested: Any = []
+    for _ in range(100_000):
+        nested = [nested]
+    assert understood(status="exception", message=nested).message == ""
+    assert understood(status="exception", message="\x1b" * 5000).message == "?" * 1000
+    assert session.offered({"functions": [["f", "T(T)"], ["g" * 1000, "T"]]}) == {"f": "T(T)"}
+    for nonsense in (None, {"f": "T"}, [["f"]], [["f", nested]], ["ab"], [["f", "T"]] * 5000):
+        with pytest.raises(RunnerDied):
+            session.offered({"functions": nonsense})
+
+
+def result(text: str) -> SubmissionResult:
+    part = PartResult("p", "t", "crash", 0.0, 1.0, diagnosis=Diagnosis("x", text), output=text)
+    return SubmissionResult("a", "b", "c", {}, {}, {}, (part,) * 6, flags=(Flag("code", text, "review"),))
+
+
+def test_a_result_file_has_a_largest_size_and_says_what_it_left_out() -> None:
+    honest = result("o" * 60_000)
+    assert result_json.from_dict(result_json.to_dict(honest)) == honest
+    for text in ("é" * 500_000, "\x00" * 300_000, "o" * 20_000_000):
+        values = result_json.to_dict(result(text))
+        assert len(json.dumps(values, indent=2)) <= result_json.LARGEST_BYTES
+        kept, _, left = values["parts"][0]["output"].partition("... ")
+        assert len(kept) > 50 and left == f"{len(text) - len(kept)} more characters"
+        assert result_json.from_dict(values).parts[0].output == f"{kept}... {left}"
