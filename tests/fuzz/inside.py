@@ -213,7 +213,7 @@ def readers() -> list[Reader]:
             (SOURCE[:6000], LITERALS),
             words=(b"/*", b"*/", b'R"(', b'R"x(', b')x"', b'"', b"'", b"\\\n", b"#include <torch/", b"py::"),
             patterns={
-                "/*a in a raw string": filled(b'auto s = R"(', b"/*a", b')";'),
+                "/*a in a raw string": filled(b'auto s = R"(\n', b"/*a", b')";'),
                 "/*a": filled(b"", b"/*a"),
                 'raw string marks': filled(b"", b'R"ab('),
                 'escaped quotes': filled(b'"', b'\\"', b"\n"),

@@ -58,7 +58,7 @@ READING = [
         End(("pass",)),
         HONEST,
         alone=True,
-        top=f'[[maybe_unused]] static const char *text = R"-({"/*a" * 330_000})-";\n',
+        top=f'[[maybe_unused]] static const char *text = R"-(\n{"/*a" * 330_000})-";\n',
     ),
     Threat(
         "E5",
