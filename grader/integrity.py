@@ -45,7 +45,7 @@ _FLOPS_PER_CYCLE, _FLOPS_PER_CYCLE_WITH_MATRIX_UNITS = 64, 2048
 _HIGHEST_HZ = 6e9
 """No core in sight is faster; a floor may be too low, never too high."""
 
-_MOST_FROZEN_CPU_S, _MOST_FROZEN_SHARE, _LEAST_RESTLESS = 0.01, 0.1, 3
+_MOST_FROZEN_CPU_S, _MOST_FROZEN_SHARE, _LEAST_RESTLESS, _LEAST_LATE = 0.01, 0.1, 3, 4
 _MORE_CORES_FACTOR, _MORE_CORES_MS = 1.25, 2.0
 
 
@@ -99,6 +99,16 @@ def evidence_flags(evidence: Evidence, build: Build) -> Iterator[Flag]:
     if evidence.extra_cpus:
         cores = ", ".join(str(cpu) for cpu in evidence.extra_cpus[:8])
         yield Flag("more_cores", f"a thread moved to cores that the call was not given: {cores}", "review")
+
+
+def late_flags(runners: Sequence[Evidence]) -> Iterator[Flag]:
+    """Work after most of the stops of all runners of a part: in one or two of them it is the system's slowness."""
+    # The first stop of each comes before any call.
+    late, stops = sum(one.late for one in runners), sum(max(0, one.stops - 1) for one in runners)
+    if late >= max(_LEAST_LATE, stops / 2):
+        yield Flag(
+            "works_while_stopped", f"its process went on working after {late} of {stops} stops", "rejected"
+        )
 
 
 def _library_flags(new_code: Sequence[str], build: Build) -> Iterator[Flag]:

@@ -137,6 +137,7 @@ class Judged:
         seen = [
             flag for s in self.sessions for flag in integrity.evidence_flags(s.evidence, self.bench.build)
         ]
+        seen += integrity.late_flags([s.evidence for s in self.sessions])
         rows = self.look.call.profile if self.look is not None else ()
         try:
             self.add_flags([*seen, *integrity.operator_flags(rows), *self.time_flags()])

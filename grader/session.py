@@ -277,14 +277,14 @@ class Session:
                         self._capture_some(selector)
         wall_s = time.perf_counter() - started
         cpu_ended = cpu_clock_s(self._pid)
+        cpu_s = cpu_ended - cpu_started if cpu_started is not None and cpu_ended is not None else None
         if self._freezes:
             self._freeze()
-            self._watch.stopped()
+            self._watch.stopped(cpu_s)
             self._refuse_excess()
         elif started > self._scratch_seen_s + SCRATCH_LOOK_S:
             self._scratch_seen_s = started
             self._refuse_excess()
-        cpu_s = cpu_ended - cpu_started if cpu_started is not None and cpu_ended is not None else None
         return incoming.header, incoming.payload, wall_s, cpu_s
 
     def _refuse_excess(self) -> None:

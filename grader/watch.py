@@ -17,6 +17,9 @@ from pathlib import Path
 #: A process that has this mapped is a zygote or was forked from one: what others have mapped is no measure.
 TORCH_LIBRARY = "libtorch_cpu"
 STOP_WITHIN_S = 0.05
+LATE_CPU_S, LATE_CPU_SHARE = 0.002, 0.02
+"""CPU time after a stop, at the least and as a share of the call's, that hearing of it may take: freeing what a large
+call used is such a share. Measured: 0.02 to 0.15 ms in the median, 3 ms at the most."""
 #: Of a runner's CPU time, what its other threads have to have used before it counts as parallel.
 SHARED_WORK = 0.2
 
@@ -25,7 +28,8 @@ SHARED_WORK = 0.2
 class Evidence:
     """What was seen of one runner. `new_code` are paths of code mapped since the fork, the student's object included;
     `frozen_cpu_s` is CPU time used while it was stopped, out of `frozen_wall_s`; `restless` counts the stops, out of
-    `stops`, after which it did not come to stand; `extra_cpus` are cores that one of its threads might use beyond those
+    `stops`, after which it did not come to stand, `late` those after which it used more CPU time than hearing of a stop
+    takes; `extra_cpus` are cores that one of its threads might use beyond those
     it was given; `children` is the number of its living child processes."""
 
     new_code: tuple[str, ...] = ()
@@ -33,6 +37,7 @@ class Evidence:
     frozen_wall_s: float = 0.0
     stops: int = 0
     restless: int = 0
+    late: int = 0
     extra_cpus: tuple[int, ...] = ()
     children: int = 0
 
@@ -49,18 +54,24 @@ class Watch:
         self._parents_code = _code_of(_parent(pid))
         self._stopped_at: tuple[float, float] | None = None
         self._frozen_cpu_s = self._frozen_wall_s = 0.0
-        self._stops = self._restless = 0
+        self._stops = self._restless = self._late = 0
         self.evidence = Evidence()
 
-    def stopped(self) -> None:
-        """The runner has just been told to stop. What it uses from here on counts as used while it was stopped, also
-        until its last thread has heard of it: one in a long system call works on, and that may be on purpose. Threads
-        that spin at the end of a parallel region, or wait for a core, need some microseconds to hear of it."""
-        cpu_s = self._cpu_clock_s(self._pid)
-        self._stopped_at = None if cpu_s is None else (cpu_s, time.monotonic())
+    def stopped(self, call_cpu_s: float | None = None) -> None:
+        """The runner has just been told to stop, after a call of so many CPU seconds.
+
+        Threads that spin at the end of a parallel region, wait for a core or give memory back need some time to hear of
+        it, and a virtual machine now and then takes milliseconds. One that works in long system calls does so on
+        purpose, in most of its stops, and slows whoever is called next.
+        """
+        told_s = self._cpu_clock_s(self._pid)
         self._stops += 1
         if not _stands_still(self._pid):
             self._restless += 1
+        cpu_s = self._cpu_clock_s(self._pid)
+        if told_s is not None and cpu_s is not None:
+            self._late += cpu_s - told_s > max(LATE_CPU_S, LATE_CPU_SHARE * (call_cpu_s or 0.0))
+        self._stopped_at = None if cpu_s is None else (cpu_s, time.monotonic())
 
     def shares_work(self) -> bool:
         """Whether threads besides the first have done a good part of the runner's work so far: torch keeps idle ones in
@@ -90,6 +101,7 @@ class Watch:
             frozen_wall_s=self._frozen_wall_s,
             stops=self._stops,
             restless=self._restless,
+            late=self._late,
             extra_cpus=tuple(sorted(_cpus_of(self._pid) - self._cpus)),
             children=_children_of(self._pid),
         )

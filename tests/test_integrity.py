@@ -246,6 +246,14 @@ def test_work_between_calls(tmp_path: Path) -> None:
     ]
 
 
+def test_work_after_most_stops_is_on_purpose_and_after_a_few_is_not() -> None:
+    slow_system = [Evidence(stops=5, late=1)] * 8
+    assert list(integrity.late_flags(slow_system)) == []
+    assert list(integrity.late_flags([Evidence(stops=4, late=3)])) == [], "too few to tell"
+    at_work = [Evidence(stops=5, late=4), Evidence(stops=5, late=2), Evidence(stops=1)]
+    assert [(f.code, f.level) for f in integrity.late_flags(at_work)] == [("works_while_stopped", "rejected")]
+
+
 def timing(cpu_ms: float, wall_ms: float) -> Timing:
     return Timing(
         10.0, cpu_ms, cpu_ms / 10, (1.0, 1.0), 0.98, 8, "cpu", 1.1, "pass", 1.0, True,

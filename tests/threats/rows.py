@@ -348,6 +348,7 @@ CLOCKS = [
         });
         (void) hidden;
         """,
+        timed=True,
     ),
     Threat(
         "B3",
