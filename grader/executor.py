@@ -13,7 +13,6 @@ import contextlib
 import json
 import os
 import selectors
-import shutil
 import signal
 import subprocess
 import sys
@@ -24,7 +23,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
 
-from grader import orphans
+from grader import orphans, removal
 from grader.errors import KitError
 from grader.worker import END_WITHIN_S, Settings
 
@@ -268,5 +267,5 @@ class LocalExecutor:
                 pipe.close()
         self._workers.remove(worker)
         orphans.sweep([*self._not_ours, *(other.process.pid for other in self._workers)])
-        shutil.rmtree(worker.place, ignore_errors=True)
+        removal.remove(worker.place)
         return code

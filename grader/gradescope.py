@@ -18,7 +18,6 @@ from __future__ import annotations
 import contextlib
 import json
 import os
-import shutil
 import signal
 import stat
 import subprocess
@@ -32,6 +31,7 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any
 
+from grader import removal
 from grader.assignment import Assignment
 from grader.commandline import Parser
 from grader.errors import KitError, UsageError
@@ -111,7 +111,7 @@ def _found_by_child(root: Path, limit_s: float, started: float) -> tuple[dict[st
     except Exception:
         why = traceback.format_exc()
     finally:
-        shutil.rmtree(private, ignore_errors=True)
+        removal.remove(private)
     print(f"grader: {why}", file=sys.stderr)
     return report.kit_fault(why, seconds=time.monotonic() - started), EXIT_KIT
 
@@ -176,7 +176,7 @@ def _write(results: Path, found: Mapping[str, Any]) -> None:
         os.fsync(file.fileno())
     os.chmod(partial, 0o644)
     if place.is_dir() and not place.is_symlink():
-        shutil.rmtree(place, ignore_errors=True)
+        removal.remove(place)
     os.replace(partial, place)
 
 

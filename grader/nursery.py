@@ -8,7 +8,7 @@ is handed its pipe ends and a fresh folder, limits and locks itself, and only th
 What a runner writes to the descriptors 1 and 2 counts as its kernel's words. Python's and torch's own (warnings, logged
 errors) are no kernel's: `sys.stderr` has a descriptor of its own, which leads nowhere in a runner.
 
-Each message is one JSON object. Imports nothing of the kit: the two files that it needs are named at its start.
+Each message is one JSON object. Imports nothing of the kit: the three files that it needs are named at its start.
 """
 
 from __future__ import annotations
@@ -20,7 +20,6 @@ import importlib
 import importlib.util
 import json
 import os
-import shutil
 import signal
 import socket
 import sys
@@ -35,7 +34,7 @@ PR_SET_PDEATHSIG, PR_SET_CHILD_SUBREAPER = 1, 36
 SWEEP_WITHIN_S = 10.0
 
 
-def serve(control: socket.socket, runner: Any, lock: Any, folder: str) -> None:
+def serve(control: socket.socket, runner: Any, lock: Any, removal: Any, folder: str) -> None:
     """Fork a runner for each `spawn`, reap and sweep up for each `reap`; when the judge ends, end all of them."""
     # No death signal for the zygote itself: when the judge is killed it reads the end of `control`, and still sweeps.
     set_process_option(PR_SET_CHILD_SUBREAPER, 1)
@@ -55,13 +54,13 @@ def serve(control: socket.socket, runner: Any, lock: Any, folder: str) -> None:
         else:
             _, status = os.waitpid(request["pid"], 0)
             sweep(request["living"])
-            remove(request["scratch"])
-            for folder in request["shared"]:
-                empty(folder, request["kept"])
+            removal.remove(request["scratch"])
+            for shared in request["shared"]:
+                removal.empty(shared, request["kept"])
             answer(control, {"status": status})
     sweep([])
     if folder:
-        remove(folder)  # a judge that was killed could not
+        removal.remove(folder)  # a judge that was killed could not
     os._exit(0)  # tearing torch down takes longer than many a run
 
 
@@ -185,32 +184,6 @@ def children(pid: int) -> list[int]:
     return found
 
 
-def remove(folder: str) -> None:
-    """Remove a runner's folder, whatever rights it has given to what is in it, if it has not done so itself."""
-    if os.path.islink(folder):
-        with contextlib.suppress(OSError):
-            os.unlink(folder)
-        return
-    with contextlib.suppress(OSError):
-        os.chmod(folder, 0o700)
-        for parent, folders, _ in os.walk(folder):
-            for name in folders:
-                path = os.path.join(parent, name)
-                if not os.path.islink(path):
-                    os.chmod(path, 0o700)
-    shutil.rmtree(folder, ignore_errors=True)
-
-
-def empty(folder: str, kept: list[str]) -> None:
-    """Remove all but `kept` from a folder that was made for this zygote and its runners."""
-    for entry in list(os.scandir(folder)):
-        if entry.path not in kept and entry.is_dir(follow_symlinks=False):
-            remove(entry.path)
-        elif entry.path not in kept:
-            with contextlib.suppress(OSError):
-                os.unlink(entry.path)
-
-
 def load_file(path: str) -> Any:
     """One of the kit's files, of which the inside of a sandbox has no package."""
     spec = importlib.util.spec_from_file_location(Path(path).stem, path)
@@ -221,12 +194,12 @@ def load_file(path: str) -> Any:
 
 
 def main() -> None:
-    """nursery.py SOCKET RUNNER LOCK FOLDER: the judge's socket as a number, where runner.py and lock.py are, and the
-    folder of its runners, "" if that ends with its namespace."""
+    """nursery.py SOCKET RUNNER LOCK REMOVAL FOLDER: the judge's socket as a number, where runner.py, lock.py and
+    removal.py are, and the folder of its runners, "" if that ends with its namespace."""
     # Before anything keeps the old one, as handlers of logging do.
     sys.stderr = sys.__stderr__ = os.fdopen(os.dup(2), "w", buffering=1, errors="backslashreplace")
-    runner, lock = (load_file(path) for path in sys.argv[2:4])
-    serve(socket.socket(fileno=int(sys.argv[1])), runner, lock, sys.argv[4])
+    runner, lock, removal = (load_file(path) for path in sys.argv[2:5])
+    serve(socket.socket(fileno=int(sys.argv[1])), runner, lock, removal, sys.argv[5])
 
 
 if __name__ == "__main__":

@@ -26,6 +26,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 import grader.nursery
+import grader.removal
 import grader.runner
 from grader.errors import KitError
 from grader.sandbox import INSIDE, LOCK, OPEN, Limits, Sandbox, leftovers, process_limit
@@ -34,7 +35,9 @@ from grader.watch import Watch
 
 START_TIMEOUT_S, ANSWER_TIMEOUT_S = 120.0, 30.0
 F_SETPIPE_SZ = 1031
-NURSERY, RUNNER = Path(grader.nursery.__file__), Path(grader.runner.__file__)
+NURSERY, RUNNER, REMOVAL = (
+    Path(module.__file__) for module in (grader.nursery, grader.runner, grader.removal)
+)
 ENVIRONMENT = {
     "PATH": "/usr/local/bin:/usr/bin:/bin",
     "LANG": "C.UTF-8",
@@ -84,6 +87,8 @@ class Zygote:
         for folder in (self._folder, self._objects, self._scratch):
             folder.mkdir(exist_ok=True)
             folder.chmod(0o711)
+        # Before the folder goes, which Python's own way would not survive if a runner has left it deep enough.
+        self._stack.callback(grader.removal.remove, self._scratch)
         self._start()
         self._processes = process_limit(sandbox.own_uid)
 
@@ -263,17 +268,16 @@ class Zygote:
         self._ready = False
 
     def _command(self, fd: int) -> list[str]:
-        files = [NURSERY, RUNNER, LOCK]
+        files = [NURSERY, RUNNER, LOCK, REMOVAL]
         places = {path: f"{INSIDE}/{path.name}" for path in files}
-        nursery, runner, lock = (places[path] if self.sandbox.bwrap else str(path) for path in files)
+        nursery, *others = (places[path] if self.sandbox.bwrap else str(path) for path in files)
         return self.sandbox.enclosed(
             [
                 sys.executable,
                 "-I",
                 nursery,
                 str(fd),
-                runner,
-                lock,
+                *others,
                 "" if self.sandbox.bwrap else str(self._scratch),
             ],
             places={**places, self._objects: f"{INSIDE}/objects"},

@@ -27,6 +27,7 @@ ROOMS: dict[str, tuple[str, ...]] = {
         "prebuilt",
         "seeds",
         "names",
+        "removal",
     ),
     "assignment": ("assignment", "yamlnode", "layers", "expressions", "rubric", "manual", "regions"),
     "submission": ("submission", "archive"),
@@ -62,7 +63,7 @@ ROOMS: dict[str, tuple[str, ...]] = {
     "command lines": ("gpt149", "__main__"),
 }
 #: The untrusted side: its files are handed to an interpreter that sees nothing else of the kit.
-ALONE = ("grader.runner", "grader.nursery", "grader.sandbox.lock")
+ALONE = ("grader.runner", "grader.nursery", "grader.sandbox.lock", "grader.removal")
 
 
 def room_of(module: str) -> str:

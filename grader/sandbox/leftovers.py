@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import os
-import shutil
 import signal
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
+from grader import removal
 from grader.sandbox.limits import Limits
 
 #: Where any user may write on a usual system; what else such folders hold is one level down.
@@ -26,25 +27,41 @@ class Scratch:
     def excess(self) -> str:
         """Why there is too much in it, or "". Looks at no more than one entry beyond what is allowed."""
         total_bytes = 0
-        for count, entry in enumerate(_entries(self.folder), 1):
-            with contextlib.suppress(OSError):
-                total_bytes += entry.stat(follow_symlinks=False).st_blocks * 512
-            if count > self.limits.scratch_files:
-                return f"it wrote more than {self.limits.scratch_files} files"
-            if total_bytes > self.limits.scratch_bytes:
-                return f"it wrote more than {self.limits.scratch_bytes >> 20} MiB of files"
+        try:
+            for count, entry in enumerate(_entries(self.folder), 1):
+                with contextlib.suppress(OSError):
+                    total_bytes += entry.stat(follow_symlinks=False).st_blocks * 512
+                if count > self.limits.scratch_files:
+                    return f"it wrote more than {self.limits.scratch_files} files"
+                if total_bytes > self.limits.scratch_bytes:
+                    return f"it wrote more than {self.limits.scratch_bytes >> 20} MiB of files"
+        except TooDeep:
+            return "it made folders too deep to look into"
         return ""
 
 
+class TooDeep(Exception):
+    """A folder whose path is longer than the system takes: what lies in it is not counted, so it is not allowed."""
+
+
 def _entries(folder: Path) -> Iterator[os.DirEntry[str]]:
+    """All that is in a folder, at any depth. Raises TooDeep."""
     pending = [str(folder)]
     while pending:
-        with contextlib.suppress(OSError), os.scandir(pending.pop()) as listing:
-            for entry in listing:
-                yield entry
-                with contextlib.suppress(OSError):
-                    if entry.is_dir(follow_symlinks=False):
-                        pending.append(entry.path)
+        for entry in _listed(pending.pop()):
+            yield entry
+            with contextlib.suppress(OSError):
+                if entry.is_dir(follow_symlinks=False):
+                    pending.append(entry.path)
+
+
+def _listed(folder: str) -> Iterator[os.DirEntry[str]]:
+    try:
+        with os.scandir(folder) as listing:
+            yield from listing
+    except OSError as error:
+        if error.errno == errno.ENAMETOOLONG:
+            raise TooDeep from error
 
 
 def remove_files_of(uids: range | None) -> None:
@@ -72,16 +89,36 @@ def _remove_owned(folder: str, uids: range) -> None:
             with contextlib.suppress(OSError):
                 if entry.stat(follow_symlinks=False).st_uid not in uids:
                     continue
-                if entry.is_dir(follow_symlinks=False):
-                    shutil.rmtree(entry.path, ignore_errors=True)
-                else:
-                    os.unlink(entry.path)
+                removal.remove(entry.path)
 
 
 def kill_dwellers(folder: Path) -> None:
     """Kill every process that works in a folder of ours: runners and their children whose parent is gone."""
     with contextlib.suppress(OSError):
+        top = os.stat(folder)
         for name in os.listdir("/proc"):
             with contextlib.suppress(OSError):
-                if name.isdigit() and Path(os.readlink(f"/proc/{name}/cwd")).is_relative_to(folder):
+                if name.isdigit() and _works_in(f"/proc/{name}/cwd", folder, top):
                     os.kill(int(name), signal.SIGKILL)
+
+
+def _works_in(cwd: str, folder: Path, top: os.stat_result) -> bool:
+    """Whether a process's working folder lies in `folder`, whose status is `top`. Raises OSError."""
+    try:
+        return Path(os.readlink(cwd)).is_relative_to(folder)
+    except OSError as error:
+        if error.errno != errno.ENAMETOOLONG:
+            raise
+    # Too deep for a path: step by step upwards, until the folder or the root.
+    here = os.open(cwd, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        while not os.path.samestat(os.fstat(here), top):
+            above = os.open("..", os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC, dir_fd=here)
+            below, here = here, above
+            is_root = os.path.samestat(os.fstat(below), os.fstat(above))
+            os.close(below)
+            if is_root:
+                return False
+        return True
+    finally:
+        os.close(here)
