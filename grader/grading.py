@@ -10,11 +10,14 @@ from datetime import datetime, timezone
 from types import FrameType
 from typing import Any, Literal
 
+from grader.assignment import Assignment
 from grader.errors import KitError
 from grader.executor import Done, Executor, Failed, Happening, Job, Phase
 from grader.fingerprints import Fingerprints
 from grader.ledger import Ledger, Record
+from grader.report import result_json
 from grader.report.progress import Progress
+from grader.results import Diagnosis, PartResult, SubmissionResult
 from grader.submission import Submission
 
 MOST_UNFIT, MOST_FAILED = 2, 1
@@ -38,8 +41,10 @@ Fault = Literal["", "submission", "kit"]
 class Grading:
     """The submissions of one run on their way to the ledger."""
 
-    def __init__(self, book: Ledger, progress: Progress, todo: Sequence[Planned]) -> None:
-        self.book, self.progress = book, progress
+    def __init__(
+        self, book: Ledger, progress: Progress, todo: Sequence[Planned], assignment: Assignment
+    ) -> None:
+        self.book, self.progress, self.assignment = book, progress, assignment
         self.planned = {item.submission.id: item for item in todo}
         self.jobs = {
             item.submission.id: Job(item.submission.id, item.submission.source)
@@ -52,10 +57,12 @@ class Grading:
         self.any_verdict = False
 
     def record_unreadable(self) -> None:
-        """What could not be unpacked or holds no source needs no worker: that is its verdict."""
+        """What could not be unpacked or holds no source needs no worker: that is its verdict, unless it was the kit that
+        had no room for it."""
         for name, item in self.planned.items():
             if name not in self.jobs:
-                self.finish(name, trouble=item.submission.error or "no source file", fault="submission")
+                why = item.submission.error or "no source file"
+                self.finish(name, trouble=why, fault=item.submission.fault or "submission")
 
     def drive(self, executor: Executor, interruption: Interruption) -> None:
         """Get every planned submission onto the ledger, unless interrupted. Raises KitError when that is hopeless."""
@@ -99,6 +106,8 @@ class Grading:
     def finish(self, name: str, done: Done | None = None, *, trouble: str = "", fault: Fault = "") -> None:
         """Put one on record, and only then show it."""
         item, result = self.planned[name], done.result if done else None
+        if fault == "submission":
+            result = result_json.to_dict(unreadable(self.assignment, name, trouble))
         record = Record(
             submission_id=name,
             fingerprints=item.fingerprints,
@@ -108,13 +117,23 @@ class Grading:
             trouble=trouble,
             fault=fault,
             reason=item.reason,
-            **(light(result) if result else {}),
+            **(light(done.result) if done else {}),
         )
         self.book.finish(record, result, item.submission.path)
         points = f"{record.points:g} of {record.max_points:g} points"
         if record.waits_for:
             points = f"points are open until there is {record.waits_for}"
         self.progress.finished(name, record.verdicts, points, trouble)
+
+
+def unreadable(assignment: Assignment, name: str, why: str) -> SubmissionResult:
+    """The result of what holds nothing that could be judged: every part is missing, and says why."""
+    parts = tuple(
+        PartResult(part.id, part.title, "missing", 0.0, part.points, diagnosis=Diagnosis("unreadable", why))
+        for part in assignment.select("all")
+    )
+    most = sum(part.max_points for part in parts)
+    return SubmissionResult(name, "", assignment.id, {}, {}, {}, parts, max_points=most)
 
 
 def light(result: Mapping[str, Any]) -> dict[str, Any]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import bz2
+import errno
 import lzma
 import tempfile
 import zlib
@@ -34,6 +35,10 @@ USUAL = "hand in a zip or a tar.gz"
 XZ_MEMORY_BYTES = 128 << 20
 #: Parallel packers write a stream per block, of 64 KiB and more; a stream of nothing costs time all the same.
 MAX_STREAMS = 10_000
+
+
+class NoRoom(KitError):
+    """The disk for temporary files is full: nothing is wrong with what was handed in, and others may still fit."""
 
 
 def is_archive_name(name: str) -> bool:
@@ -161,10 +166,11 @@ def _compressed_tar(
 def spool(pieces: Iterator[bytes], scratch: Path) -> BinaryIO:
     """Write pieces to an unnamed file under `scratch`: nothing of it outlives this process, however that ends.
 
-    Raises what the pieces raise, and KitError when the disk cannot take them.
+    Raises what the pieces raise, NoRoom when the disk is full, and KitError when it cannot be written to at all.
     """
     try:
-        file = tempfile.TemporaryFile(dir=scratch)  # noqa: SIM115
+        # Unbuffered: what could not be written would be tried again by closing, and fail with another error.
+        file = tempfile.TemporaryFile(dir=scratch, buffering=0)  # noqa: SIM115
     except OSError as error:
         raise KitError(f"cannot make a file in {scratch}: {error.strerror}") from error
     try:
@@ -177,11 +183,18 @@ def spool(pieces: Iterator[bytes], scratch: Path) -> BinaryIO:
 
 
 def _write(file: IO[bytes], piece: bytes, scratch: Path) -> None:
+    rest = memoryview(piece)
     try:
-        file.write(piece)
-        file.flush()
+        while rest:
+            rest = rest[file.write(rest) :]
     except OSError as error:
-        raise KitError(f"cannot write to {scratch}: {error.strerror}; make room and start again") from error
+        raise disk_error(error, scratch) from error
+
+
+def disk_error(error: OSError, folder: Path) -> KitError:
+    """What to raise for something of a submission that cannot be written to `folder`."""
+    kind = NoRoom if error.errno in (errno.ENOSPC, errno.EDQUOT) else KitError
+    return kind(f"cannot write to {folder}: {error.strerror}; make room, or set TMPDIR, and start again")
 
 
 def _decoded(file: BinaryIO, compression: _Compression) -> Iterator[bytes]:

@@ -18,16 +18,8 @@ PICTURE = Path("docs") / "rooms.svg"
 #: Each room and its modules; a package stands for all of it that is named nowhere else, and `grader.` is left out.
 ROOMS: dict[str, tuple[str, ...]] = {
     "basics": (
-        "errors",
-        "harmless",
-        "results",
-        "commandline",
-        "machine",
-        "orphans",
-        "prebuilt",
-        "seeds",
-        "names",
-        "removal",
+        *("errors", "harmless", "results", "commandline", "machine", "orphans", "prebuilt", "seeds", "names"),
+        *("removal", "plainfile", "typedjson"),
     ),
     "assignment": ("assignment", "yamlnode", "layers", "expressions", "rubric", "manual", "regions"),
     "submission": ("submission", "archive"),
@@ -51,7 +43,7 @@ ROOMS: dict[str, tuple[str, ...]] = {
     "report": ("report",),
     "classroom": (
         *("classroom", "grading", "executor", "worker", "slot", "ledger", "fingerprints", "gradebook"),
-        *("solo", "gradescope", "waiting"),
+        *("times", "byhand", "solo", "gradescope", "waiting"),
     ),
     "similar": ("similar", "tokens", "passages", "agreement", "report.similar_html"),
     "doctor": ("doctor",),

@@ -6,9 +6,9 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from grader import profile
+from grader import plainfile, profile
 from grader.assignment import Assignment
-from grader.report import student, wholefile, words
+from grader.report import student, words
 from grader.report.student import StudentView
 from grader.report.terminal import OPEN, case_line, field, printed_text, time_text
 from grader.results import Diagnosis, PartResult, Score, ScoreLine, SubmissionResult
@@ -20,9 +20,9 @@ RULE = "-" * 72
 
 
 def write(assignment: Assignment, row: Row, folder: Path) -> None:
-    """Write `folder/feedback.txt`. Raises OSError."""
-    folder.mkdir(parents=True, exist_ok=True)
-    wholefile.write(folder / "feedback.txt", [feedback(assignment, row)])
+    """Write `folder/feedback.txt`, in a folder that is no link. Raises OSError."""
+    with plainfile.folder(folder, make=True) as place:
+        plainfile.replace(place, "feedback.txt", [feedback(assignment, row).encode()])
 
 
 def feedback(assignment: Assignment, row: Row) -> str:

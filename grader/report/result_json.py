@@ -10,17 +10,19 @@ from __future__ import annotations
 import json
 import math
 import re
-import types
 from collections.abc import Mapping
-from dataclasses import MISSING, asdict, fields, is_dataclass
-from functools import cache
+from dataclasses import asdict
 from pathlib import Path
-from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
+from typing import Any
 
+from grader import plainfile, typedjson
 from grader.errors import UsageError
 from grader.results import SubmissionResult
 
 LARGEST_BYTES = 1 << 20
+"""Of a file that is written."""
+MOST_BYTES = 8 << 20
+"""Of a file that is read back: earlier kits wrote larger ones."""
 #: Characters of each text, tried in turn. What a kernel printed is the longest that an honest result holds (64 KiB).
 TEXT_LIMITS = (1 << 16, 1 << 14, 1 << 12, 1 << 10, 256, 80)
 
@@ -91,16 +93,19 @@ def _finite(value: Any) -> Any:
 # ---- reading back
 
 
-def read(path: Path) -> SubmissionResult:
-    """The result that `write` wrote. A number that was not finite comes back as NaN; keys of a later kit are ignored.
+def read(path: Path, *, inside: int | None = None) -> SubmissionResult:
+    """The result that `write` wrote, at `path` or under its name in the folder `inside` (a descriptor).
 
-    Raises UsageError, naming the file and the place in it, when it cannot be read or is no such result.
+    A number that was not finite comes back as NaN; keys of a later kit are ignored. Raises UsageError, naming the file
+    and the place in it, when it cannot be read or is no such result: a link, too large, too deep, of other types.
     """
     try:
-        values = json.loads(path.read_text(encoding="utf-8"))
+        data = plainfile.read(path if inside is None else path.name, MOST_BYTES, inside=inside)
     except OSError as error:
         raise UsageError(f"cannot read {path}: {error.strerror}") from error
-    except (ValueError, RecursionError) as error:
+    try:
+        values = typedjson.parse(data)
+    except ValueError as error:
         raise UsageError(f"{path} is not JSON ({error}); grade this submission again") from error
     try:
         return from_dict(values)
@@ -113,72 +118,9 @@ def from_dict(values: Any) -> SubmissionResult:
     if not isinstance(values, Mapping):
         raise ValueError("it should be an object")
     if values.get("schema_version") != 1:
-        raise ValueError(f"schema_version should be 1, not {values.get('schema_version')!r}")
+        raise ValueError(f"schema_version should be 1, not {str(values.get('schema_version'))[:40]!r}")
     submission = values.get("submission")
     if not isinstance(submission, Mapping):
         raise ValueError("submission should be an object")
     flat = {**values, "submission_id": submission.get("id"), "sha256": submission.get("sha256")}
-    return _record(SubmissionResult, flat, "")
-
-
-@cache
-def _hints(record: type) -> dict[str, Any]:
-    return get_type_hints(record)
-
-
-def _record(record: type, value: Any, place: str) -> Any:
-    if not isinstance(value, Mapping):
-        raise ValueError(f"{place} should be an object")
-    given: dict[str, Any] = {}
-    for item in fields(record):
-        if not item.init:
-            continue
-        here = f"{place}.{item.name}".lstrip(".")
-        if item.name in value:
-            given[item.name] = _typed(_hints(record)[item.name], value[item.name], here)
-        elif item.default is MISSING and item.default_factory is MISSING:
-            raise ValueError(f"{here} is missing")
-    return record(**given)
-
-
-def _typed(wanted: Any, value: Any, place: str) -> Any:
-    """`value` as the type that a record's field has."""
-    origin, choices = get_origin(wanted), get_args(wanted)
-    if is_dataclass(wanted):
-        return _record(wanted, value, place)  # type: ignore[arg-type]
-    if origin in (Union, types.UnionType):
-        rest = [choice for choice in choices if choice is not type(None)]
-        return None if value is None else _typed(rest[0], value, place)
-    if origin is Literal:
-        if value not in choices:
-            raise ValueError(f"{place} should be one of {', '.join(map(str, choices))}")
-        return value
-    if origin is tuple:
-        return _tuple(choices, value, place)
-    if origin is dict:
-        if not isinstance(value, dict):
-            raise ValueError(f"{place} should be an object")
-        return {key: _typed(choices[1], item, f"{place}.{key}") for key, item in value.items()}
-    return _scalar(wanted, value, place)
-
-
-def _tuple(choices: tuple[Any, ...], value: Any, place: str) -> tuple[Any, ...]:
-    if not isinstance(value, list):
-        raise ValueError(f"{place} should be a list")
-    kinds = [choices[0]] * len(value) if choices[-1] is Ellipsis else list(choices)
-    if len(kinds) != len(value):
-        raise ValueError(f"{place} should hold {len(kinds)} values")
-    return tuple(
-        _typed(kind, item, f"{place}[{k}]") for k, (kind, item) in enumerate(zip(kinds, value, strict=True))
-    )
-
-
-def _scalar(wanted: Any, value: Any, place: str) -> Any:
-    if wanted is float:
-        if value is None:
-            return math.nan  # written as null, since JSON has no infinities
-        if isinstance(value, (int, float)) and not isinstance(value, bool):
-            return float(value)
-    elif (wanted in (int, str, bool) and type(value) is wanted) or wanted is object:
-        return value
-    raise ValueError(f"{place} should be of the kind '{wanted.__name__}'")
+    return typedjson.record(SubmissionResult, flat)

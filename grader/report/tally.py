@@ -111,7 +111,8 @@ class Tally:
         if row.result is None:
             return
         self.perfect += all(part.verdict == "pass" for part in row.result.parts)
-        self._settings(row.result)
+        if row.result.sandbox:  # what could not be read was judged nowhere
+            self._settings(row.result)
         for part in row.result.parts:
             self._part(part, link)
         raised = list(flags_of(row.result))

@@ -6,15 +6,23 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime, timezone
-from typing import Any
 
 import yaml
 
 from grader.archive.records import shown
 from grader.errors import UsageError
+from grader.submission.moments import moment
 
 GRADESCOPE_METADATA = "submission_metadata.yml"
 MAX_METADATA_BYTES = 256 << 20
+#: Lists and mappings one in another: those that are looked into (document, submission, submitters, submitter), and all,
+#: since an export also tells what an autograder has answered.
+KEPT_DEPTH, MAX_DEPTH = 4, 64
+MAX_TEXT_CHARS = 200
+MAX_DIRECTIVES = 16
+_DIRECTIVE = re.compile(r"(?:^|[\r\n\x85\u2028\u2029])%")
+#: Of one group's members.
+MAX_GROUP = 64
 #: doejane_LATE_12345_67890_module-1.cpp: person, lateness, user, attachment, the name it was handed in under.
 _CANVAS = re.compile(
     r"(?P<person>[^_]+(?:_[^_]+)*?)(?P<late>_late)?_(?P<user>\d+)_(?P<file_id>\d+)_(?P<file>.+)", re.I
@@ -53,67 +61,142 @@ def canvas_name(name: str) -> CanvasName | None:
     return CanvasName(found["person"], found["user"], found["late"] is not None, found["file"])
 
 
-class _Loader(getattr(yaml, "CSafeLoader", yaml.SafeLoader)):  # type: ignore[misc]
-    """YAML's safe types; Gradescope's Ruby objects become what they are made of."""
-
-
-def _untagged(loader: yaml.SafeLoader, tag: str, node: yaml.Node) -> object:
-    if isinstance(node, yaml.MappingNode):
-        return loader.construct_mapping(node, deep=True)
-    if isinstance(node, yaml.SequenceNode):
-        return loader.construct_sequence(node, deep=True)
-    return node.value
-
-
-_Loader.add_multi_constructor("", _untagged)
+#: YAML's events are read without recursion, by libyaml where it is.
+_LOADER = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 
 
 def gradescope_entries(content: bytes, where: str) -> list[GradescopeEntry]:
-    """The submissions that a `submission_metadata.yml` lists, in its order. Raises UsageError if it cannot be read."""
+    """The submissions that a `submission_metadata.yml` lists, in its order. Raises UsageError if it cannot be read.
+
+    Tags, merge keys and kinds of scalars mean nothing here: a scalar is its text, a key the text that stands there.
+    """
     advice = "download the export again, or move this file away to grade the folders under their own names"
     try:
-        top = yaml.load(content, _Loader)
-    except (yaml.YAMLError, ValueError, RecursionError) as error:
+        top = _tree(content)
+    except _Strange as error:
+        raise UsageError(f"{where}:{error.line}: {error}: {advice}") from error
+    except (yaml.YAMLError, ValueError) as error:
         mark = getattr(error, "problem_mark", None)
         line = f":{mark.line + 1}" if mark else ""
         raise UsageError(f"{where}{line}: not valid YAML: {advice}") from error
-    if not isinstance(top, dict):
-        raise UsageError(f"{where}: lists no submissions: {advice}")
-    return [
-        GradescopeEntry(str(folder), _people(entry), _time(_get(entry, "created_at")))
-        for folder, entry in top.items()
+    listed = top if isinstance(top, dict) else {}
+    entries = [
+        GradescopeEntry(folder, _people(entry), _time(_get(entry, "created_at")))
+        for folder, entry in listed.items()
         if isinstance(entry, dict)
     ]
+    if not entries:
+        raise UsageError(f"{where}: lists no submissions: {advice}")
+    return entries
 
 
-def _get(mapping: Mapping[Any, Any], key: str) -> Any:
+class _Strange(Exception):
+    """YAML that no export holds, and the line on which it does."""
+
+    def __init__(self, message: str, line: int) -> None:
+        super().__init__(message)
+        self.line = line
+
+
+@dataclass
+class _Open:
+    """A list or mapping whose end has not been reached. `kept` is None where nothing in it is wanted."""
+
+    kept: dict[str, object] | list[object] | None
+    is_mapping: bool
+    key: str | None = None
+    at_key: bool = True
+
+    def add(self, value: object, key: str | None) -> bool:
+        """Take the next value, or key of a mapping (`key` is its text, if it is a scalar); whether it is a key."""
+        if not self.is_mapping:
+            if isinstance(self.kept, list):
+                self.kept.append(value)
+            return False
+        self.at_key = not self.at_key
+        if not self.at_key:
+            self.key = key
+            return True
+        if isinstance(self.kept, dict) and self.key is not None:
+            self.kept[self.key] = value
+        return False
+
+
+def _tree(content: bytes) -> object:
+    """The one document, as texts, lists and mappings; what no submission's record needs is left out.
+
+    An alias is the very object that it names, so nothing grows by it. Raises yaml.YAMLError, ValueError, _Strange.
+    """
+    stack = [_Open([], is_mapping=False)]
+    anchors: dict[str, object] = {}
+    documents = 0
+    text = content.decode("utf-8-sig")
+    if len(_DIRECTIVE.findall(text)) > MAX_DIRECTIVES:
+        raise _Strange(f"more than {MAX_DIRECTIVES} directives", 1)  # each is compared with all before it
+    for event in yaml.parse(text, Loader=_LOADER):
+        if isinstance(event, yaml.DocumentStartEvent):
+            documents += 1
+            if documents > 1:
+                raise _Strange("more than one document", event.start_mark.line + 1)
+        elif isinstance(event, yaml.CollectionEndEvent):
+            stack.pop()
+        elif isinstance(event, yaml.NodeEvent):
+            _take(event, stack, anchors)
+    return stack[0].kept[0] if stack[0].kept else None  # type: ignore[index]
+
+
+def _take(event: yaml.NodeEvent, stack: list[_Open], anchors: dict[str, object]) -> None:
+    """Put what an event begins or is into the innermost open list or mapping."""
+    outer = stack[-1]
+    if isinstance(event, yaml.AliasEvent):
+        outer.add(anchors.get(event.anchor), None)
+        return
+    if isinstance(event, yaml.ScalarEvent):
+        if outer.kept is None:
+            outer.add(None, None)
+            return
+        value: object = shown(event.value, MAX_TEXT_CHARS)
+        outer.add(value, event.value if len(event.value) <= MAX_TEXT_CHARS else None)
+    else:
+        if len(stack) > MAX_DEPTH:
+            raise _Strange(f"lists or mappings more than {MAX_DEPTH} deep", event.start_mark.line + 1)
+        is_mapping = isinstance(event, yaml.MappingStartEvent)
+        value = ({} if is_mapping else []) if _is_wanted(stack) else None
+        # As a key, a list or a mapping has no text, so that its value is left out.
+        outer.add(value, None)
+        stack.append(_Open(value, is_mapping))  # type: ignore[arg-type]
+    if event.anchor and value is not None:
+        anchors[event.anchor] = value
+
+
+def _is_wanted(stack: list[_Open]) -> bool:
+    """Whether the next list or mapping can hold something of a record: all of the upper levels, then submitters."""
+    outer = stack[-1]
+    if outer.kept is None or len(stack) > KEPT_DEPTH or (outer.is_mapping and outer.at_key):
+        return False
+    return len(stack) != 3 or outer.key in ("submitters", ":submitters")
+
+
+def _get(mapping: Mapping[str, object], key: str) -> object:
     """A value under a Ruby symbol, which YAML shows as `:key`, or under the plain key."""
     return mapping.get(f":{key}", mapping.get(key))
 
 
-def _people(entry: Mapping[Any, Any]) -> tuple[Person, ...]:
+def _people(entry: Mapping[str, object]) -> tuple[Person, ...]:
     listed = _get(entry, "submitters")
     return tuple(
         Person(*(_text(_get(item, key)) for key in ("name", "email", "sid")))
-        for item in (listed if isinstance(listed, list) else [])
+        for item in (listed[:MAX_GROUP] if isinstance(listed, list) else [])
         if isinstance(item, dict)
     )
 
 
 def _text(value: object) -> str:
-    # A list may hold itself through YAML's aliases: only what is plain is made into text.
-    return shown(str(value), 200) if isinstance(value, (str, int, float)) else ""
+    return value if isinstance(value, str) else ""
 
 
 def _time(value: object) -> datetime | None:
-    if isinstance(value, str):
-        text = (
-            re.sub(r"(\.\d{1,6})\d*", r"\1", value.strip()).replace(" UTC", "+00:00").replace("Z", "+00:00")
-        )
-        try:
-            value = datetime.fromisoformat(text)
-        except ValueError:
-            return None
-    if not isinstance(value, datetime):
+    at = moment(value) if isinstance(value, str) else None
+    if at is None:
         return None
-    return value.replace(tzinfo=timezone.utc) if value.tzinfo is None else value.astimezone(timezone.utc)
+    return at.replace(tzinfo=timezone.utc) if at.tzinfo is None else at.astimezone(timezone.utc)

@@ -4,19 +4,21 @@ from __future__ import annotations
 
 import hashlib
 import os
-import shutil
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
+from typing import Literal
 
+from grader import removal
+from grader.archive.opening import NoRoom, disk_error
 from grader.archive.records import Unreadable, shown
 from grader.errors import KitError, UsageError
 from grader.submission.ids import identify
 from grader.submission.nodes import STUDENT, DiskNode, bounded
 from grader.submission.roster import Unit, single, students
-from grader.submission.search import Names, chosen
+from grader.submission.search import Chosen, Names, chosen, modified_at
 
 MAX_SOURCE_BYTES = 1 << 20
 COMPANIONS = ("module.ispc",)
@@ -42,6 +44,10 @@ class Submission:
     marked_late: bool = False
     origin: str = ""
     sha256: str | None = None
+    fault: Literal["", "submission", "kit"] = ""
+    """Whose the `error` is: the kit's where there was no room to unpack it."""
+    modified_at: datetime | None = None
+    """When the file that was handed in was last changed (UTC), as the disk says; None inside an archive of all."""
 
 
 def find(
@@ -69,7 +75,10 @@ def find_one(
 ) -> Submission:
     """The one submission that `path` is, whatever it looks like: a file, a folder or an archive. Errors as `find`."""
     names = Names(source_name, tuple(companions))
-    return _taken([single(_root(path))], names, _private(scratch))[0]
+    one = _taken([single(_root(path))], names, _private(scratch))[0]
+    if one.fault == "kit":
+        raise KitError(f"{path}: {one.error}")
+    return one
 
 
 def _root(path: Path) -> DiskNode:
@@ -98,14 +107,18 @@ def _taken(units: Sequence[Unit], names: Names, scratch: Path) -> list[Submissio
 
 def _take(unit: Unit, unit_id: str, names: Names, scratch: Path) -> Submission:
     """One submission, copied or with the reason why not."""
-    folder, error, origin, sha256 = scratch / unit_id, None, "", None
+    folder, sha256, error, fault = scratch / unit_id, None, None, ""
+    taken = Chosen({}, "")
     try:
         with ExitStack() as stack:
-            files, origin = chosen(unit, names, STUDENT, scratch, stack)
-            sha256 = _copy(files, names, folder)
+            taken = chosen(unit, names, STUDENT, scratch, stack)
+            sha256 = _copy(taken.files, names, folder)
     except Unreadable as broken:
-        error = str(broken)
-        shutil.rmtree(folder, ignore_errors=True)
+        error, fault = str(broken), "submission"
+    except NoRoom as full:
+        error, fault = str(full), "kit"
+    if error:
+        removal.remove(folder)
     return Submission(
         id=unit_id,
         name=unit.name,
@@ -115,8 +128,10 @@ def _take(unit: Unit, unit_id: str, names: Names, scratch: Path) -> Submission:
         submitted_at=unit.submitted_at,
         emails=unit.emails,
         marked_late=unit.marked_late,
-        origin=origin,
+        origin=taken.origin,
         sha256=sha256 if not error else None,
+        fault=fault,  # type: ignore[arg-type]
+        modified_at=taken.modified_at or modified_at(unit),
     )
 
 
@@ -127,13 +142,12 @@ def _copy(files: dict[str, Iterator[bytes]], names: Names, folder: Path) -> str:
     if not contents[names.source]:
         raise Unreadable(f"{names.source} is empty: hand it in again")
     try:
-        if folder.exists():
-            shutil.rmtree(folder)
+        removal.remove(folder)
         folder.mkdir(mode=0o700)
         for name, content in contents.items():
             _write(folder / name, content)
     except OSError as error:
-        raise KitError(f"cannot write to {folder}: {error.strerror}") from error
+        raise disk_error(error, folder) from error
     if len(contents) == 1:
         return hashlib.sha256(contents[names.source]).hexdigest()
     digests = [

@@ -5,9 +5,12 @@ from __future__ import annotations
 import hashlib
 import unicodedata
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
+from difflib import get_close_matches
 
 MAX_CHARS, MAX_BYTES = 48, 120
+#: How much alike (difflib's ratio) two names have to be for one to be a slip of the other.
+NEAR = 0.75
 #: Names that Windows keeps for devices, whatever comes after a dot.
 RESERVED = {"con", "prn", "aux", "nul"} | {f"{port}{k}" for port in ("com", "lpt") for k in range(10)}
 
@@ -43,6 +46,19 @@ def safe_name(title: str) -> str:
         name = name[:-1]
     name = name.rstrip("-_") or "submission"
     return name + "_" if name.casefold() in RESERVED else name
+
+
+def is_id(text: str) -> bool:
+    """Whether a text can be an id of `identify`: letters, digits, `-` and `_`, no longer than a file name may be."""
+    return bool(text) and all(char.isalnum() or char in "-_" for char in text) and len(text.encode()) <= 200
+
+
+def no_such_submission(wanted: str, known: Collection[str]) -> str:
+    """That nobody is called `wanted`, and who may have been meant: names that are much alike, and no others."""
+    short = wanted[:MAX_CHARS]
+    close = get_close_matches(short, known, 3, NEAR) if len(wanted) <= 2 * MAX_CHARS else []
+    hint = f"; did you mean {' or '.join(repr(name) for name in close)}?" if close else ""
+    return f"no submission is called '{short}'{hint}"
 
 
 def _clashes(ids: Sequence[str]) -> list[int]:

@@ -11,6 +11,7 @@ import os
 import stat
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from datetime import datetime, timezone
 from pathlib import Path
 from typing import BinaryIO, Protocol
 
@@ -53,6 +54,10 @@ class Node(Protocol):
 
     def pieces(self) -> Iterator[bytes]:
         """A file's content. Raises Unreadable."""
+        ...
+
+    def modified_at(self) -> datetime | None:
+        """When a file on disk was last changed, in UTC; None for all else."""
         ...
 
     def open(self, limits: Limits, scratch: Path) -> BinaryIO:
@@ -107,6 +112,13 @@ class DiskNode:
                     yield piece
             except OSError as error:
                 raise Unreadable(f"cannot be read: {error.strerror}") from error
+
+    def modified_at(self) -> datetime | None:
+        try:
+            with self._file() as file:
+                return datetime.fromtimestamp(os.fstat(file.fileno()).st_mtime, timezone.utc)
+        except (Unreadable, OSError, OverflowError, ValueError):
+            return None
 
     def open(self, limits: Limits, scratch: Path) -> BinaryIO:
         file = self._file()
@@ -179,6 +191,9 @@ class ArchiveNode:
         if self.kind != "file" or self.archive is None or self.member is None:
             raise Unreadable(f"is {KIND_TEXTS[self.kind]}: hand in the file itself")
         return self.archive.pieces(self.member)
+
+    def modified_at(self) -> datetime | None:
+        return None
 
     def open(self, limits: Limits, scratch: Path) -> BinaryIO:
         return spool(bounded(self.pieces(), limits.archive_bytes, "hand in the source alone"), scratch)

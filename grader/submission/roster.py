@@ -8,6 +8,7 @@ tables or notes of the staff: a file of another kind becomes a submission with a
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import replace
@@ -28,6 +29,8 @@ from grader.submission.search import MAX_DEPTH, Names, Unit, match, visible
 
 #: Folders around folders that an archiver or a course site adds.
 MAX_WRAPPERS = 3
+#: What Gradescope calls an export, and each submission in it.
+_EXPORT, _EXPORTED = re.compile(r"assignment_[0-9]+_export"), re.compile(r"submission_[0-9]+")
 #: What staff keep beside submissions.
 _STAFF_SUFFIXES = {".csv", ".yml", ".yaml", ".json", ".md", ".html", ".log", ".toml"}
 
@@ -63,9 +66,7 @@ def _divided(root: Node, names: Names, as_one: Unit | None, wrappers: int = 0) -
     nodes = _listed(root)
     if _holds_source(nodes, names):
         return [as_one or single(root)]
-    metadata = next(
-        (node for node in nodes if node.name == GRADESCOPE_METADATA and node.kind == "file"), None
-    )
+    metadata = _listing_of_export(root, nodes, is_inner=wrappers > 0)
     if metadata is not None:
         return _gradescope(metadata, [node for node in nodes if node is not metadata], names)
     if len(nodes) == 1 and nodes[0].kind == "folder" and wrappers < MAX_WRAPPERS:
@@ -75,6 +76,19 @@ def _divided(root: Node, names: Names, as_one: Unit | None, wrappers: int = 0) -
     if as_one is not None and len(nodes) == 1 and _is_plain_archive(nodes[0]):
         return [as_one]
     return _class(nodes, names)
+
+
+def _listing_of_export(folder: Node, nodes: Sequence[Node], *, is_inner: bool) -> Node | None:
+    """The file that makes a folder with these nodes Gradescope's export.
+
+    A student can hand in a file of that name: it counts beside an export's folders only, and in a folder that the TA
+    did not name only if that is called as exports are.
+    """
+    if is_inner and not _EXPORT.fullmatch(folder.name):
+        return None
+    if not any(node.kind == "folder" and _EXPORTED.fullmatch(node.name) for node in nodes):
+        return None
+    return next((node for node in nodes if node.name == GRADESCOPE_METADATA and node.kind == "file"), None)
 
 
 def _is_plain_archive(node: Node) -> bool:
@@ -98,7 +112,7 @@ def _is_one(folder: Node, names: Names) -> bool:
     level = [_listed_if_possible(folder)]
     if _holds_source(level[0], names):
         return True
-    if any(node.name == GRADESCOPE_METADATA for node in level[0]):
+    if _listing_of_export(folder, level[0], is_inner=True):
         return False
     count = seen = 0
     for _ in range(MAX_DEPTH):

@@ -49,6 +49,16 @@ class Unit:
 
 
 @dataclass(frozen=True)
+class Chosen:
+    """The contents to copy, by the assignment's names; where the source was found, for people; and when the file on
+    disk that it comes from was last changed (UTC), None inside an archive of the whole class."""
+
+    files: dict[str, Iterator[bytes]]
+    origin: str
+    modified_at: datetime | None = None
+
+
+@dataclass(frozen=True)
 class Match:
     """How near a name is to the wanted one: rank 0 exact, 1 in capitals, 2 numbered. `number` is 0 without one."""
 
@@ -93,8 +103,9 @@ class _Search:
 
     within: str = ""
     """The archives that were opened on the way, for `origin`."""
+    modified_at: datetime | None = None
 
-    def run(self, top: list[Node], nesting: int) -> tuple[dict[str, Iterator[bytes]], str]:
+    def run(self, top: list[Node], nesting: int) -> Chosen:
         level, seen = [_Folder("", visible(top))], 0
         archives: list[tuple[str, Node]] = []
         others: list[str] = []
@@ -129,7 +140,8 @@ class _Search:
             )
         return self.opened(node, f"{where}{node.name}", nesting - 1)
 
-    def opened(self, node: Node, place: str, nesting: int) -> tuple[dict[str, Iterator[bytes]], str]:
+    def opened(self, node: Node, place: str, nesting: int) -> Chosen:
+        self.modified_at = self.modified_at or node.modified_at()
         try:
             if node.trouble:
                 raise Unreadable(node.trouble)
@@ -164,7 +176,7 @@ class _Search:
             max(zip(found, attempts, strict=True), key=lambda pair: int(pair[1][2] or 0) if pair[1] else 0)[0]
         ]
 
-    def files(self, sources: list[tuple[_Folder, Node]]) -> tuple[dict[str, Iterator[bytes]], str]:
+    def files(self, sources: list[tuple[_Folder, Node]]) -> Chosen:
         """The chosen source and the companions beside it."""
         if len(sources) > 1:
             told = _listed([f"{folder.place}{node.name}" for folder, node in sources])
@@ -177,16 +189,12 @@ class _Search:
                 raise Unreadable(f"which {companion} is meant? It holds {_listed([n.name for n in beside])}")
             if beside:
                 files[companion] = _content(beside[0], companion)
-        return files, shown(f"{self.within}{folder.place}{node.name}", 300)
+        origin = shown(f"{self.within}{folder.place}{node.name}", 300)
+        return Chosen(files, origin, self.modified_at or node.modified_at())
 
 
-def chosen(
-    unit: Unit, names: Names, limits: Limits, scratch: Path, stack: ExitStack
-) -> tuple[dict[str, Iterator[bytes]], str]:
-    """The contents to copy, by the assignment's names, and where the source was found.
-
-    Archives that are opened on the way are closed with `stack`. Raises Unreadable.
-    """
+def chosen(unit: Unit, names: Names, limits: Limits, scratch: Path, stack: ExitStack) -> Chosen:
+    """What of a unit is to be copied. Archives that it opens are closed with `stack`. Raises Unreadable."""
     search = _Search(names, limits, scratch, stack, unit.numbered)
     if unit.trouble:
         raise Unreadable(unit.trouble)
@@ -199,7 +207,13 @@ def chosen(
         return search.run(_inside(node, "", limits), MAX_NESTING)
     if node.kind == "file" and is_archive_name(node.name):
         return search.opened(node, node.name, MAX_NESTING - 1)
-    return {names.source: _content(node, names.source)}, shown(node.name, 300)
+    return Chosen({names.source: _content(node, names.source)}, shown(node.name, 300), node.modified_at())
+
+
+def modified_at(unit: Unit) -> datetime | None:
+    """When what was handed in was last changed, if it is a file on disk: also of what cannot be read."""
+    files = [node for node in (unit.whole, *unit.nodes) if node is not None and node.kind == "file"]
+    return max((at for node in files if (at := node.modified_at())), default=None)
 
 
 def _inside(folder: Node, place: str, limits: Limits) -> list[Node]:
