@@ -62,9 +62,26 @@ def _class_commands(commands: Any) -> None:
     run.add_argument(
         "--again", action="store_true", help="with --resume: grade also what is finished and unchanged"
     )
+    run.add_argument(
+        "--regrade",
+        action="store_true",
+        help="with --resume: allow another --config, --seed or --no-time than before, which grades everybody again",
+    )
     run.add_argument("--only", metavar="ID", nargs="+", default=[], help="grade only these submissions")
     run.add_argument(
         "--jobs", metavar="n", help="submissions at a time (default: as many as there are cores)"
+    )
+    times = run.add_mutually_exclusive_group()
+    times.add_argument(
+        "--submitted",
+        metavar="FILE",
+        type=Path,
+        help="when each was handed in, for lateness: a CSV with id,time",
+    )
+    times.add_argument(
+        "--file-times",
+        action="store_true",
+        help="where nothing else tells, take a submission's file time for it",
     )
     _judging_options(run)
     _manual_option(run)
@@ -89,7 +106,7 @@ def _judging_options(parse: argparse.ArgumentParser) -> None:
         "--config",
         metavar="FILE",
         type=Path,
-        help="the assignment (default: configs/hidden/gpt149.yaml, else configs/gpt149.yaml)",
+        help="the assignment (default: configs/hidden/gpt149.yaml, else configs/gpt149.yaml; resumed, as before)",
     )
     parse.add_argument("--seed", metavar="n", help="make hidden and timed inputs repeatable")
     parse.add_argument("--no-time", action="store_true", help="results and memory only")
@@ -102,12 +119,14 @@ def _judging_options(parse: argparse.ArgumentParser) -> None:
 
 
 def _manual_option(parse: argparse.ArgumentParser) -> None:
-    parse.add_argument(
+    table = parse.add_mutually_exclusive_group()
+    table.add_argument(
         "--manual",
         metavar="FILE",
         type=Path,
-        help="points that people give (default: DIR/manual.csv, if it is there)",
+        help="points that people give (default: the table used last, else DIR/manual.csv)",
     )
+    table.add_argument("--no-manual", action="store_true", help="leave points that people give out")
 
 
 # ---- commands
@@ -123,22 +142,27 @@ def run(arguments: Sequence[str]) -> int:
 def run_class(given: argparse.Namespace, arguments: Sequence[str]) -> int:
     if given.again and not given.resume:
         raise UsageError("--again repeats what is finished: use it with --resume")
+    if given.regrade and not given.resume:
+        raise UsageError("--regrade replaces what is finished: use it with --resume")
     from grader import classroom
 
     return classroom.run(
         classroom.Wanted(
             submissions=given.submissions,
             out=given.out,
-            config=assignment_file(given.config),
+            config=given.config,
             workers=default_workers() if given.jobs is None else whole_number(given.jobs, "--jobs", 1, 1024),
             resume=given.resume,
             again=given.again,
+            regrade=given.regrade,
             only=tuple(given.only),
             seed=seed(given.seed),
             timing=not given.no_time,
             trust=given.trust,
             tier=given.tier,
-            manual=given.manual,
+            manual=manual_table(given),
+            submitted=given.submitted,
+            file_times=given.file_times,
             to_resume=to_resume(arguments),
         )
     )
@@ -146,7 +170,7 @@ def run_class(given: argparse.Namespace, arguments: Sequence[str]) -> int:
 
 def to_resume(arguments: Sequence[str]) -> str:
     """The command line that goes on with what is left, with all that this one asked for."""
-    kept = [item for item in arguments if item not in ("--resume", "--again")]
+    kept = [item for item in arguments if item not in ("--resume", "--again", "--regrade")]
     return shlex.join(["python", "-m", "grader", *kept, "--resume"])
 
 
@@ -167,13 +191,19 @@ def run_one(given: argparse.Namespace, _: Sequence[str]) -> int:
 def show(given: argparse.Namespace, _: Sequence[str]) -> int:
     from grader import gradebook
 
-    return gradebook.show(given.out, given.submission_id, given.manual)
+    return gradebook.show(given.out, given.submission_id, manual_table(given))
 
 
 def report(given: argparse.Namespace, _: Sequence[str]) -> int:
-    from grader import gradebook
+    from grader import gradebook, grading
 
-    return gradebook.report(given.out, given.manual)
+    return gradebook.report(given.out, manual_table(given), grading.now())
+
+
+def manual_table(given: argparse.Namespace) -> Path | None:
+    from grader import byhand
+
+    return byhand.NONE if given.no_manual else given.manual
 
 
 def seed(text: str | None) -> int | None:

@@ -9,7 +9,6 @@ reports are written at the end and when the judge is interrupted; after a `kill 
 
 from __future__ import annotations
 
-import secrets
 import sys
 from collections import Counter
 from collections.abc import Sequence
@@ -18,8 +17,19 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import TextIO
 
-from grader import fingerprints, gradebook, inspection, ledger, sandbox, submission, waiting
-from grader.assignment import Assignment, RunLimits, load
+from grader import (
+    byhand,
+    fingerprints,
+    gradebook,
+    inspection,
+    ledger,
+    plainfile,
+    resuming,
+    submission,
+    times,
+    waiting,
+)
+from grader.assignment import Assignment, RunLimits
 from grader.build import HEADER_TIMEOUT_S
 from grader.commandline import EXIT_INTERRUPTED
 from grader.errors import UsageError
@@ -30,8 +40,10 @@ from grader.ledger import Entry, History, Record, Run
 from grader.report import result_json
 from grader.report.progress import Progress, counted, shortened
 from grader.results import EXIT_KIT, EXIT_PASS
+from grader.resuming import FILE_TIMES
 from grader.sandbox import Sandbox
 from grader.submission import Submission
+from grader.submission.ids import no_such_submission
 from grader.worker import Settings
 
 CALLS_OF_A_STEP = 200
@@ -40,25 +52,32 @@ INSPECTION_SILENCE_S = inspection.TIMEOUT_S + 10
 SLACK_S = 60.0
 """For what a step does besides, on a busy machine."""
 #: What a results folder holds besides a folder for each submission.
-RESERVED = {"grades.csv", "report.html", "similar.html", ledger.LEDGER, ledger.LOCK, gradebook.MANUAL}
+RESERVED = {"grades.csv", "report.html", "similar.html", ledger.LEDGER, ledger.LOCK, byhand.MANUAL}
 
 
 @dataclass(frozen=True)
 class Wanted:
-    """What the command line asks for, and how it asks when it goes on with what is left."""
+    """What the command line asks for, and how it asks when it goes on with what is left.
+
+    What is None was not said: with `resume` it is as in the run before (`grader.resuming`), else it has its default.
+    `manual` may be byhand.NONE.
+    """
 
     submissions: Path
     out: Path
-    config: Path
     workers: int
+    config: Path | None = None
     resume: bool = False
     again: bool = False
+    regrade: bool = False
     only: tuple[str, ...] = ()
     seed: int | None = None
     timing: bool = True
     trust: bool = False
     tier: str | None = None
     manual: Path | None = None
+    submitted: Path | None = None
+    file_times: bool = False
     to_resume: str = "the same command and --resume"
 
 
@@ -67,8 +86,9 @@ def run(wanted: Wanted, stream: TextIO = sys.stdout, command: Sequence[str] = ()
 
     Raises UsageError for what the caller can mend, KitError when nothing can be graded on this machine.
     """
-    load(wanted.config, wanted.seed)  # its mistakes are told before anything is made
     refuse_mixing(wanted)
+    # Mistakes in the assignment, or in what is asked of an earlier run, are told before anything is made.
+    resuming.settle(wanted, ledger.read(wanted.out))
     with ledger.hold(wanted.out) as book, Interruption() as interruption:
         history = ledger.read(wanted.out)
         if history.records and not wanted.resume:
@@ -76,12 +96,14 @@ def run(wanted: Wanted, stream: TextIO = sys.stdout, command: Sequence[str] = ()
                 f"{wanted.out} holds {len(history.records)} results already: continue with --resume, "
                 "or choose another --out"
             )
-        box = sandbox.choose(wanted.tier, wanted.trust)
+        wanted, assignment, seed = resuming.settle(wanted, history)
+        box = resuming.sandbox_for(wanted, history, stream)
         box.protect(wanted.out, wanted.submissions)
-        assignment, seed = with_seed(wanted, history)
-        submissions = found(wanted, assignment, book.scratch)
+        submissions = timed(wanted, history, assignment, found(wanted, assignment, book.scratch))
         ids = [item.id for item in submissions]
-        by_hand = gradebook.read_manual(wanted.out, wanted.manual, assignment, ids)
+        refuse_places(wanted.out, ids)
+        by_hand = byhand.read(wanted.out, wanted.manual, history, assignment, ids)
+        assert wanted.config is not None
         start = Run(
             at=now(),
             config=str(wanted.config.resolve()),
@@ -92,16 +114,21 @@ def run(wanted: Wanted, stream: TextIO = sys.stdout, command: Sequence[str] = ()
             timing=wanted.timing,
             sandbox=box.tier,
             workers=wanted.workers,
+            manual=by_hand.source,
+            submitted=resuming.source_of_times(wanted, history),
         )
         todo = plan(wanted, start, submissions, history)
         tell(f"{len(submissions)} submissions, sandbox tier {box.tier}, seed {assignment.seed}", stream)
         tell_plan(wanted, submissions, todo, history, stream)
-        book.open_run(start, [entry_of(item) for item in submissions])
+        roster = [entry_of(item) for item in submissions]
+        if note := gradebook.untimed(assignment, roster):
+            tell(f"note: {note}", stream)
+        book.open_run(start, roster)
         executor = executor_for(wanted, start, assignment, box, book.scratch, command)
         with closing(executor), Progress(len(todo), stream) as progress:
-            Grading(book, progress, todo).drive(executor, interruption)
+            Grading(book, progress, todo, assignment).drive(executor, interruption)
         history = ledger.read(wanted.out)
-        for note in gradebook.write_reports(wanted.out, assignment, history, by_hand):
+        for note in gradebook.write_reports(book, assignment, history, by_hand, now()):
             tell(f"note: {note}", stream)
         return conclude(wanted, history, bool(interruption.asked), stream)
 
@@ -122,28 +149,44 @@ def found(wanted: Wanted, assignment: Assignment, scratch: Path) -> list[Submiss
     # Workers and runners under other users pass through to their own folders, and cannot list it.
     scratch.chmod(0o711)
     submissions = submission.find(wanted.submissions, assignment.source, scratch / "submissions")
-    taken = {item.id for item in submissions}
+    taken = {item.id.casefold() for item in submissions}
     for k, item in enumerate(submissions):
         if item.id.casefold() in RESERVED:
-            renamed = next(f"{item.id}-{n}" for n in range(2, 1 << 20) if f"{item.id}-{n}" not in taken)
+            renamed = next(
+                name for n in range(2, 1 << 20) if (name := f"{item.id}-{n}").casefold() not in taken
+            )
             submissions[k] = replace(item, id=renamed)
+    ids = [item.id for item in submissions]
     for name in wanted.only:
-        if name not in taken:
-            raise UsageError("--only: " + gradebook.no_such_submission(name, sorted(taken)))
+        if name not in ids:
+            raise UsageError("--only: " + no_such_submission(name, sorted(ids)))
     return submissions
 
 
-def with_seed(wanted: Wanted, history: History) -> tuple[Assignment, int | None]:
-    """The assignment, and the seed that takes the place of its own: the caller's, else that of the run which is
-    continued, else one drawn now if the assignment has none. With it, two runs judge on the same inputs."""
-    seed = wanted.seed
-    if seed is None and history.runs:
-        seed = history.runs[-1].seed
-    assignment = load(wanted.config, seed)
-    if assignment.seed is None:
-        seed = secrets.randbits(31)
-        assignment = load(wanted.config, seed)
-    return assignment, seed
+def refuse_places(out: Path, ids: Sequence[str]) -> None:
+    """What stands in the way of a file that will be written, told before anybody is graded: a link where somebody's
+    folder belongs would lead the files elsewhere. Raises UsageError."""
+    places = [(out / name, False) for name in ("grades.csv", "report.html")]
+    for name in ids:
+        places.append((out / name, True))
+        places += [(out / name / file, False) for file in (ledger.RESULT, "feedback.txt")]
+    for place, wants_folder in places:
+        if trouble := plainfile.trouble_with(place, wants_folder=wants_folder):
+            raise UsageError(f"cannot write {place}: {trouble}")
+
+
+def timed(
+    wanted: Wanted, history: History, assignment: Assignment, submissions: list[Submission]
+) -> list[Submission]:
+    """The submissions with the times that a table or their files give them, where either is asked for."""
+    source = resuming.source_of_times(wanted, history)
+    if source == FILE_TIMES:
+        return [replace(item, submitted_at=item.submitted_at or item.modified_at) for item in submissions]
+    if source is None:
+        return submissions
+    due = assignment.late.due if assignment.late else None
+    given = times.read_times(Path(source), [item.id for item in submissions], due.tzinfo if due else None)
+    return [replace(item, submitted_at=given.get(item.id, item.submitted_at)) for item in submissions]
 
 
 def plan(wanted: Wanted, start: Run, submissions: list[Submission], history: History) -> list[Planned]:
@@ -172,15 +215,16 @@ def out_of_date(wanted: Wanted, record: Record | None, prints: Fingerprints) -> 
         return ", ".join(changes)
     if is_here := waiting.is_over(record.waits_for):
         return is_here
-    if not record.fault and not is_readable(wanted.out / record.submission_id / ledger.RESULT):
+    if not is_readable(wanted.out / record.submission_id / ledger.RESULT):
         return f"its {ledger.RESULT} cannot be read"
     return "asked for" if wanted.again else ""
 
 
 def is_readable(result: Path) -> bool:
     try:
-        result_json.read(result)
-    except UsageError:
+        with plainfile.folder(result.parent) as place:
+            result_json.read(result, inside=place)
+    except (OSError, UsageError):
         return False
     return True
 

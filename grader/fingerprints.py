@@ -16,8 +16,9 @@ KIT_SUFFIXES = {".py", ".h", ".cpp", ".map"}
 #: Rooms that show, store or compare verdicts but cannot change one; all other sources of the kit count.
 TELLING_ROOMS = {
     "report", "archive", "doctor", "submission", "__main__.py", "agreement.py", "classroom.py", "executor.py",
-    "fingerprints.py", "gradebook.py", "grading.py", "gradescope.py", "ledger.py", "manual.py", "orphans.py",
-    "selftest.py", "similar.py", "slot.py", "solo.py", "tokens.py", "waiting.py",
+    "byhand.py", "fingerprints.py", "gradebook.py", "grading.py", "gradescope.py", "ledger.py", "manual.py",
+    "orphans.py", "plainfile.py", "removal.py", "resuming.py", "selftest.py", "similar.py", "slot.py", "solo.py",
+    "times.py", "tokens.py", "typedjson.py", "waiting.py",
 }  # fmt: skip
 
 

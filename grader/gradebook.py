@@ -5,43 +5,86 @@ Nothing is graded here. Results are read one at a time, so that a class of any s
 
 from __future__ import annotations
 
+import math
 import sys
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import datetime
-from difflib import get_close_matches
 from pathlib import Path
 from typing import TextIO
 
-from grader import ledger, manual, score
+from grader import byhand, ledger, plainfile, score
 from grader.assignment import Assignment, load
-from grader.errors import KitError, UsageError
+from grader.byhand import ByHand, Points
+from grader.errors import UsageError
 from grader.harmless import one_line
-from grader.ledger import Entry, History, Record
+from grader.ledger import Entry, History, Ledger, Record, Reported, Run
 from grader.report import classbook, result_json
 from grader.report.classbook import Row
+from grader.report.progress import shortened
 from grader.report.terminal import OPEN, Terminal
 from grader.results import Score, SubmissionResult
+from grader.submission.ids import no_such_submission
 
-MANUAL = "manual.csv"
 NOT_YET = "not graded yet"
-Manual = Mapping[str, Mapping[str, float]]
 
 
-def read_manual(folder: Path, given: Path | None, assignment: Assignment, ids: Collection[str]) -> Manual:
-    """Points that people give, by submission and item: from `given`, else from manual.csv in the folder if it is there.
+def write_reports(
+    book: Ledger, assignment: Assignment, history: History, by_hand: ByHand, at: str
+) -> tuple[str, ...]:
+    """grades.csv, report.html and the feedback files, for all who are on the roster; returns notes for the caller, such
+    as totals that are lower than in the reports before."""
+    totals: dict[str, float] = {}
+    written = classbook.write(
+        book.folder,
+        assignment,
+        _noting_totals(rows(book.folder, assignment, history, by_hand.points), totals),
+    )
+    book.reported(Reported(at, by_hand.source, totals))
+    notes = [by_hand.note, untimed(assignment, history.roster), *lowered(history, totals, by_hand), *written]
+    return tuple(filter(None, notes))
 
-    Raises UsageError with file and line for what is wrong in it, such as an id that is not among `ids`.
-    """
-    path = given or folder / MANUAL
-    return manual.read_manual(path, assignment, ids) if given or path.is_file() else {}
+
+def _noting_totals(found: Iterable[Row], totals: dict[str, float]) -> Iterator[Row]:
+    for row in found:
+        if row.total is not None and math.isfinite(row.total):
+            totals[row.submission_id] = row.total
+        yield row
 
 
-def write_reports(folder: Path, assignment: Assignment, history: History, points: Manual) -> tuple[str, ...]:
-    """grades.csv, report.html and the feedback files, for all who are on the roster; returns notes for the caller."""
-    return classbook.write(folder, assignment, rows(folder, assignment, history, points))
+def lowered(history: History, totals: Mapping[str, float], by_hand: ByHand) -> list[str]:
+    """That totals are lower than they were, whose, and whether another table of points by hand may be why."""
+    if history.reported is None:
+        return []
+    before, on_roster = history.reported, {entry.submission_id for entry in history.roster}
+    fallen = [
+        f"{name} {total:g} -> {f'{totals[name]:g}' if name in totals else 'none'}"
+        for name, total in before.totals.items()
+        if name in on_roster and totals.get(name, -math.inf) < total
+    ]
+    if not fallen:
+        return []
+    told = f"{len(fallen)} totals are LOWER than in the report of {before.at}: {shortened(fallen)}"
+    if before.manual != by_hand.source:
+        told += (
+            f"; points by hand came from {before.manual or 'no table'} then, "
+            f"and from {by_hand.source or 'no table'} now (--manual FILE)"
+        )
+    return [told]
 
 
-def rows(folder: Path, assignment: Assignment, history: History, points: Manual) -> Iterator[Row]:
+def untimed(assignment: Assignment, roster: Sequence[Entry]) -> str:
+    """That lateness is charged to nobody whose time is not known, if there is a due date; else ""."""
+    due = assignment.late.due if assignment.late else None
+    names = [entry.submission_id for entry in roster if entry.submitted_at is None]
+    if due is None or not names:
+        return ""
+    return (
+        f"{len(names)} of {len(roster)} submissions carry no time, so nobody of them is late (due {due.isoformat()}): "
+        f"{shortened(names)}; `run ... --resume --submitted FILE.csv` (id,time) or --file-times gives them one"
+    )
+
+
+def rows(folder: Path, assignment: Assignment, history: History, points: Points) -> Iterator[Row]:
     """One row for each on the roster, in its order, graded or not."""
     for entry in history.roster:
         result, trouble = result_of(folder, entry, history.records.get(entry.submission_id))
@@ -61,20 +104,24 @@ def rows(folder: Path, assignment: Assignment, history: History, points: Manual)
 def result_of(
     folder: Path, entry: Entry, record: Record | None
 ) -> tuple[SubmissionResult | None, str | None]:
-    """The result that counts, or why there is none."""
+    """The result that counts and, of one that could not be graded, why. No result: nobody has a verdict yet."""
     if record is None:
         return None, entry.error or NOT_YET
-    if record.trouble:
-        mine = record.fault == "submission"
-        return None, record.trouble if mine else f"not graded, by the kit's fault: {record.trouble}"
+    if record.fault == "kit":
+        return None, f"not graded, by the kit's fault: {record.trouble}"
+    path = folder / entry.submission_id / ledger.RESULT
     try:
-        return result_json.read(folder / entry.submission_id / ledger.RESULT), None
-    except (UsageError, KitError) as error:
-        return None, f"its result cannot be read ({error}); run again with --resume"
+        with plainfile.folder(path.parent) as place:
+            return result_json.read(path, inside=place), record.trouble or None
+    except OSError as error:
+        why: object = f"{path.parent}: {error.strerror}"
+    except UsageError as error:
+        why = error
+    return None, record.trouble or f"its result cannot be read ({why}); run again with --resume"
 
 
 def score_of(
-    assignment: Assignment, entry: Entry, result: SubmissionResult | None, points: Manual
+    assignment: Assignment, entry: Entry, result: SubmissionResult | None, points: Points
 ) -> Score | None:
     """Points by the rubric and by hand, less late days where the time of submission is known."""
     if result is None:
@@ -96,20 +143,35 @@ def open_book(folder: Path) -> tuple[Assignment, History]:
     history = ledger.read(folder)
     if not history.runs:
         raise UsageError(f"{folder} holds no {ledger.LEDGER}: name the folder that was --out of a run")
-    return load(Path(history.runs[-1].config), history.runs[-1].seed), history
+    return load(config_of(folder, history.runs[-1]), history.runs[-1].seed), history
+
+
+def config_of(folder: Path, run: Run) -> Path:
+    """The assignment that a run was judged by. Raises UsageError when it is not there any more."""
+    config = Path(run.config)
+    try:
+        there = config.is_file()
+    except (OSError, ValueError):
+        there = False
+    if not there:
+        raise UsageError(
+            f"{folder} was graded with {config}, which is not there any more: put it back, or name another with "
+            "`run ... --resume --config FILE`"
+        )
+    return config
 
 
 def ids_of(history: History) -> list[str]:
     return [entry.submission_id for entry in history.roster]
 
 
-def report(folder: Path, by_hand: Path | None, stream: TextIO = sys.stdout) -> int:
-    """Write the reports anew. Raises UsageError while a run holds the folder."""
-    assignment, history = open_book(folder)
-    points = read_manual(folder, by_hand, assignment, ids_of(history))
-    with ledger.hold(folder):
-        history = ledger.read(folder)
-        notes = write_reports(folder, assignment, history, points)
+def report(folder: Path, manual: Path | None, at: str, stream: TextIO = sys.stdout) -> int:
+    """Write the reports anew; `manual` as for `byhand.read`. Raises UsageError while a run holds the folder."""
+    open_book(folder)
+    with ledger.hold(folder) as book:
+        assignment, history = open_book(folder)
+        by_hand = byhand.read(folder, manual, history, assignment, ids_of(history))
+        notes = write_reports(book, assignment, history, by_hand, at)
     for note in notes:
         print(f"note: {note}", file=stream)
     stale = [r for r in history.records.values() if r.fingerprints.assignment != assignment.fingerprint]
@@ -123,7 +185,7 @@ def report(folder: Path, by_hand: Path | None, stream: TextIO = sys.stdout) -> i
     return 0
 
 
-def show(folder: Path, submission_id: str, by_hand: Path | None, stream: TextIO = sys.stdout) -> int:
+def show(folder: Path, submission_id: str, manual: Path | None, stream: TextIO = sys.stdout) -> int:
     """One student's result as the terminal report shows it. Raises UsageError when nobody is called so."""
     assignment, history = open_book(folder)
     entry = next((entry for entry in history.roster if entry.submission_id == submission_id), None)
@@ -133,17 +195,34 @@ def show(folder: Path, submission_id: str, by_hand: Path | None, stream: TextIO 
     terminal = Terminal(stream)
     known_as = f" ({one_line(entry.name)})" if entry.name != entry.submission_id else ""
     terminal.say(f"{entry.submission_id}{known_as}")
+    if trouble:
+        terminal.say(trouble)
+    by_hand = byhand.read(folder, manual, history, assignment, ids_of(history))
     if result is None:
-        terminal.say(trouble or "")
+        terminal.say(f"total: none yet; by hand: {sum(by_hand.points.get(submission_id, {}).values()):g}")
         return 0
-    for part in result.parts:
-        terminal.verdict(part)
-    terminal.scoreboard(result)
-    points = read_manual(folder, by_hand, assignment, ids_of(history))
-    scored = score_of(assignment, entry, result, points)
+    if not trouble:
+        for part in result.parts:
+            terminal.verdict(part)
+        terminal.scoreboard(result)
+    scored = score_of(assignment, entry, result, by_hand.points)
     if scored is not None:
         terminal.say(score_text(scored))
+    if scored is not None and assignment.late is not None:
+        terminal.say(lateness_text(assignment, entry, scored))
+    if by_hand.source:
+        terminal.say(f"points by hand: {folder / by_hand.source}")
     return 0
+
+
+def lateness_text(assignment: Assignment, entry: Entry, scored: Score) -> str:
+    at = submitted_at(entry)
+    if at is None:
+        return (
+            untimed(assignment, [entry]) and "handed in at a time that is not known: not charged for lateness"
+        )
+    days = f"{scored.late_days} late day{'' if scored.late_days == 1 else 's'}"
+    return f"handed in {at.isoformat()}: {days}, -{scored.penalty:g} points"
 
 
 def score_text(scored: Score) -> str:
@@ -159,10 +238,3 @@ def score_text(scored: Score) -> str:
     if scored.pending:
         lines.append(f"not final: {', '.join(scored.pending)}")
     return "\n" + "\n".join(lines)
-
-
-def no_such_submission(wanted: str, known: list[str]) -> str:
-    """The mistake and what may have been meant."""
-    close = get_close_matches(wanted, known, 3, 0.5)
-    hint = f"did you mean {' or '.join(close)}?" if close else f"there are {len(known)}, such as {known[:1]}"
-    return f"no submission is called '{wanted}': {hint}"

@@ -57,8 +57,10 @@ class Grading:
         self.any_verdict = False
 
     def record_unreadable(self) -> None:
-        """What could not be unpacked or holds no source needs no worker: that is its verdict, unless it was the kit that
-        had no room for it."""
+        """What could not be unpacked or holds no source needs no worker: that is its verdict.
+
+        Unless it was the kit that had no room for it.
+        """
         for name, item in self.planned.items():
             if name not in self.jobs:
                 why = item.submission.error or "no source file"

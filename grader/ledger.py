@@ -21,6 +21,7 @@ import contextlib
 import fcntl
 import json
 import os
+import secrets
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
@@ -275,10 +276,15 @@ def hold(folder: Path) -> Iterator[Ledger]:
             _clear_scratch(note.scratch)
         fd = _open_own(folder / LEDGER, os.O_RDWR | os.O_APPEND, 0o644)
         stack.callback(os.close, fd)
-        scratch = Path(tempfile.mkdtemp(prefix=SCRATCH_PREFIX))
-        stack.callback(removal.remove, scratch)
-        stack.enter_context(_claimed(scratch))
+        scratch = Path(tempfile.gettempdir(), SCRATCH_PREFIX + secrets.token_hex(8))
+        # Named before it is made: whoever dies in between leaves nothing that nobody knows of.
         _leave_note(lock, _Note(_identity(lock), str(scratch), os.getpid()))
+        stack.callback(removal.remove, scratch)
+        try:
+            scratch.mkdir(mode=0o700)
+        except OSError as error:
+            raise KitError(f"cannot make the folder {scratch}: {error.strerror}") from error
+        stack.enter_context(_claimed(scratch))
         _cut_torn_line(fd)
         with plainfile.folder(folder.resolve()) as descriptor:
             os.fsync(descriptor)

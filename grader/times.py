@@ -25,7 +25,9 @@ def read_times(path: Path, ids: Collection[str], zone: tzinfo | None) -> dict[st
     line, header = next(rows, (1, []))
     for column in ("id", "time"):
         if header.count(column) != 1:
-            raise UsageError(f"{path}:{line}: the first row should name the columns 'id' and 'time', each once")
+            raise UsageError(
+                f"{path}:{line}: the first row should name the columns 'id' and 'time', each once"
+            )
     times: dict[str, datetime] = {}
     for line, cells in rows:
         at = f"{path}:{line}"

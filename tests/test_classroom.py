@@ -139,7 +139,7 @@ def test_killed_judge_resumes_to_the_same_grades_and_grades_nothing_twice(
     assert code == 0, said
     expected = (acting.out / "grades.csv").read_bytes()
     totals = {name: row["total"] for name, row in acting.grades().items()}
-    assert totals == {"broken": ""} | {name: ("30", "18", "0")[k % 3] for k, name in enumerate(names)}
+    assert totals == {"broken": "0"} | {name: ("30", "18", "0")[k % 3] for k, name in enumerate(names)}
 
     moments = random.Random(149)
     kills = 0
@@ -401,7 +401,7 @@ def test_show_and_report_tell_of_a_graded_class_without_grading(real_class: Clas
     )
     assert shown.stdout.splitlines()[-1] == "total: 0 of 30"
     missed = grader("show", out, "evee")
-    assert missed.returncode == 2 and "did you mean eve" in missed.stderr
+    assert missed.returncode == 2 and "did you mean 'eve'?" in missed.stderr
 
     by_hand = tmp_path / "manual.csv"
     by_hand.write_text("id,part1,comment\neve,7.5,a good idea\n")
@@ -410,7 +410,14 @@ def test_show_and_report_tell_of_a_graded_class_without_grading(real_class: Clas
     assert told.returncode == 0, told.stderr
     rows = csv.DictReader(io.StringIO((out / "grades.csv").read_text(encoding="utf-8-sig")))
     assert {row["id"]: row["total"] for row in rows}["eve"] == "7.5"
-    assert (out / ledger.LEDGER).read_bytes() == records
+    kept, added = (out / ledger.LEDGER).read_bytes()[: len(records)], ledger.read(out)
+    assert kept == records, "a report grades nobody"
+    assert added.reported is not None and added.reported.totals["eve"] == 7.5
+    again = grader("report", out)
+    assert again.returncode == 0 and "LOWER" not in again.stdout, "points by hand are remembered"
+    without = grader("report", out, "--no-manual")
+    assert without.returncode == 0 and "1 totals are LOWER" in without.stdout
+    assert "eve 7.5 -> 0" in without.stdout and f"came from {by_hand}" in without.stdout
     by_hand.write_text("id,part1\nnobody,1\n")
     assert grader("report", out, "--manual", by_hand).returncode == 2
     assert grader("report", tmp_path).returncode == 2

@@ -43,7 +43,7 @@ ROOMS: dict[str, tuple[str, ...]] = {
     "report": ("report",),
     "classroom": (
         *("classroom", "grading", "executor", "worker", "slot", "ledger", "fingerprints", "gradebook"),
-        *("times", "byhand", "solo", "gradescope", "waiting"),
+        *("times", "byhand", "resuming", "solo", "gradescope", "waiting"),
     ),
     "similar": ("similar", "tokens", "passages", "agreement", "report.similar_html"),
     "doctor": ("doctor",),

@@ -234,7 +234,9 @@ NESTING = """
         for (int k = 0; k < {depth}; k++) if (mkdir(name.c_str(), 0700) != 0 || chdir(name.c_str()) != 0) break;
         """
 NESTED = [
-    Threat("E3", "3000 folders, one in another", End(("crash",)), HONEST + NESTING.format(length=1, depth=3000)),
+    Threat(
+        "E3", "3000 folders, one in another", End(("crash",)), HONEST + NESTING.format(length=1, depth=3000)
+    ),
     Threat(
         "E3",
         "30 folders whose path is too long to be looked into",
