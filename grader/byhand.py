@@ -19,7 +19,7 @@ from grader.ledger import History
 
 MANUAL = "manual.csv"
 NONE = Path("no table at all")
-"""In the place of a table: points by hand are left out, and this is remembered too."""
+"""In the place of a table: points by hand are left out, and a table from elsewhere is forgotten."""
 Points = Mapping[str, Mapping[str, float]]
 
 

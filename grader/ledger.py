@@ -259,36 +259,42 @@ def hold(folder: Path) -> Iterator[Ledger]:
     """
     with contextlib.ExitStack() as stack:
         try:
-            folder.mkdir(parents=True, exist_ok=True)
-            lock = _open_own(folder / LOCK, os.O_RDWR, 0o600)
-            stack.callback(os.close, lock)
+            book = _taken(folder, stack)
         except OSError as error:
             raise UsageError(f"cannot write in {folder}: {error.strerror}") from error
-        try:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError as error:
-            raise UsageError(
-                f"{folder} is in use by another run (process {_note(lock).pid or 'unknown'}): wait for it, "
-                "or choose another --out"
-            ) from error
-        note = _note(lock)
-        if note.lock == _identity(lock):
-            _clear_scratch(note.scratch)
-        fd = _open_own(folder / LEDGER, os.O_RDWR | os.O_APPEND, 0o644)
-        stack.callback(os.close, fd)
-        scratch = Path(tempfile.gettempdir(), SCRATCH_PREFIX + secrets.token_hex(8))
-        # Named before it is made: whoever dies in between leaves nothing that nobody knows of.
-        _leave_note(lock, _Note(_identity(lock), str(scratch), os.getpid()))
-        stack.callback(removal.remove, scratch)
-        try:
-            scratch.mkdir(mode=0o700)
-        except OSError as error:
-            raise KitError(f"cannot make the folder {scratch}: {error.strerror}") from error
-        stack.enter_context(_claimed(scratch))
-        _cut_torn_line(fd)
-        with plainfile.folder(folder.resolve()) as descriptor:
-            os.fsync(descriptor)
-        yield Ledger(folder, fd, scratch)
+        yield book
+
+
+def _taken(folder: Path, stack: contextlib.ExitStack) -> Ledger:
+    """The ledger, locked; `stack` gives everything back. Raises UsageError, KitError and OSError."""
+    folder.mkdir(parents=True, exist_ok=True)
+    lock = _open_own(folder / LOCK, os.O_RDWR, 0o600)
+    stack.callback(os.close, lock)
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError as error:
+        raise UsageError(
+            f"{folder} is in use by another run (process {_note(lock).pid or 'unknown'}): wait for it, "
+            "or choose another --out"
+        ) from error
+    note = _note(lock)
+    if note.lock == _identity(lock):
+        _clear_scratch(note.scratch)
+    fd = _open_own(folder / LEDGER, os.O_RDWR | os.O_APPEND, 0o644)
+    stack.callback(os.close, fd)
+    scratch = Path(tempfile.gettempdir(), SCRATCH_PREFIX + secrets.token_hex(8))
+    # Named before it is made: whoever dies in between leaves nothing that nobody knows of.
+    _leave_note(lock, _Note(_identity(lock), str(scratch), os.getpid()))
+    stack.callback(removal.remove, scratch)
+    try:
+        scratch.mkdir(mode=0o700)
+    except OSError as error:
+        raise KitError(f"cannot make the folder {scratch}: {error.strerror}") from error
+    stack.enter_context(_claimed(scratch))
+    _cut_torn_line(fd)
+    with plainfile.folder(folder.resolve()) as descriptor:
+        os.fsync(descriptor)
+    return Ledger(folder, fd, scratch)
 
 
 def _open_own(path: Path, flags: int, mode: int) -> int:

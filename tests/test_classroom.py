@@ -32,7 +32,8 @@ import json, resource, sys
 from pathlib import Path
 from grader import classroom, fingerprints
 wanted = json.loads(sys.argv[1])
-paths = {key: Path(wanted.pop(key)) for key in ("submissions", "out", "config")}
+named = ("submissions", "out", "config", "manual", "submitted")
+paths = {key: Path(path) for key in named if (path := wanted.pop(key, None)) is not None}
 classroom.INSPECTION_SILENCE_S = wanted.pop("inspection_s", classroom.INSPECTION_SILENCE_S)
 only, command, kit = tuple(wanted.pop("only", ())), wanted.pop("command"), wanted.pop("kit")
 # Of the kit's own sources nothing may depend here: somebody may be working on them.

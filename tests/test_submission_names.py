@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import os
+import subprocess
+import sys
 import unicodedata
 from datetime import datetime, timezone
 from pathlib import Path
 
 import pytest
+from conftest import ROOT
 from handing_in import SOURCE, found, put, sources, zipped
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
@@ -92,6 +95,64 @@ def test_yaml_that_names_itself_does_no_harm() -> None:
     [entry] = gradescope_entries(text.encode(), "metadata")
     assert [person.name for person in entry.people] == [""]
     assert entry.submitted_at is None
+
+
+STRANGE = (
+    b"[" * 100_000,
+    b"{a: " * 100_000,
+    b"- " * 100_000,
+    b"? " * 100_000,
+    b"s:\n" + b" [" * 100_000,
+    b"".join(b"%%TAG !a%d! tag:x\n" % k for k in range(20_000)) + b"---\ns: {}\n",
+    b"--- {s: {}}\n--- {}\n",
+)
+
+
+@pytest.mark.parametrize("content", STRANGE, ids=lambda content: f"{content[:8]!r}")
+def test_metadata_of_no_export_s_shape_is_told_and_recursed_into_by_nobody(content: bytes) -> None:
+    """In a process of its own, which a stack that overflows would end."""
+    program = (
+        "import sys; from grader.errors import UsageError; from grader.submission.exports import gradescope_entries\n"
+        "try:\n    gradescope_entries(sys.stdin.buffer.read(), 'metadata')\n"
+        "except UsageError as error:\n    print(error)\n"
+    )
+    ended = subprocess.run(
+        [sys.executable, "-c", program], input=content, capture_output=True, cwd=ROOT, timeout=60
+    )
+    assert ended.returncode == 0, ended.stderr
+    assert ended.stdout.startswith(b"metadata") and ended.stdout.count(b"\n") == 1
+
+
+def test_metadata_s_scalars_are_texts_and_merge_keys_are_keys() -> None:
+    laughs = "a: &a {x: 1}\n" + "".join(
+        f"b{k}: &b{k}\n  <<: [*{'a' if k == 0 else f'b{k - 1}'}, *{'a' if k == 0 else f'b{k - 1}'}]\n"
+        for k in range(60)
+    )
+    text = laughs + f"s:\n  :submitters:\n  - :name: yes\n    :sid: {'9' * 5000}\n    :email: 2001-01-01\n"
+    text += "  - &me\n    :name: 0x10\n  - *me\n  :created_at: 0001-01-01 00:00:00 +14:00\n"
+    *_, entry = gradescope_entries(text.encode(), "metadata")
+    named = [(person.name, person.email) for person in entry.people]
+    assert named == [("yes", "2001-01-01"), ("0x10", ""), ("0x10", "")]
+    assert len(entry.people[0].sid) <= 200
+    assert entry.submitted_at is None
+    group = "s:\n  :submitters: [" + "{name: x}, " * 10_000 + "]\n"
+    assert len(gradescope_entries(group.encode(), "metadata")[0].people) <= 64
+
+
+FORGED = b"submission_1:\n  :submitters:\n  - :name: Somebody Else\n  :created_at: 2020-01-01 00:00:00 Z\n"
+
+
+def test_a_student_s_own_file_is_not_the_class_s_metadata(tmp_path: Path, scratch: Path) -> None:
+    own = {
+        "hw/submission_metadata.yml": FORGED, "hw/submission_1/module.cpp": b"1", "hw/submission_metadata.yaml": b"",
+    }  # fmt: skip
+    put(tmp_path / "folder/mallory", own)
+    put(tmp_path / "beside/mallory", {"submission_metadata.yml": FORGED, "src/module.cpp": b"1"})
+    put(tmp_path, {"class/mallory.zip": zipped(own)})
+    for form in ("folder", "beside", "class"):
+        found_there = found(tmp_path / form, scratch / form)
+        assert [item.name for item in found_there.values()] == ["mallory"], form
+        assert all(item.submitted_at is None for item in found_there.values())
 
 
 def test_a_canvas_export(tmp_path: Path, scratch: Path) -> None:

@@ -1,8 +1,9 @@
 """A worker whose evaluator only acts: it does what comments in the submission say, so that a class takes a second.
 
 Directives, one per line: `// sleep S`, `// slow` (the parts with a time), `// wrong`, `// freeze`, `// ponder` (an
-inspection without end), `// hopeless` (a KitError), `// die N` and `// unfit N` (the first N times). What has been
-evaluated to the end is logged in the folder $ACTING_STATE. All but the evaluator is the real worker.
+inspection without end), `// hopeless` (a KitError), `// nest N` (so many folders, one in another, in the worker's
+place), `// die N` and `// unfit N` (the first N times). What has been evaluated to the end is logged in the folder
+$ACTING_STATE. All but the evaluator is the real worker.
 """
 
 from __future__ import annotations
@@ -38,6 +39,16 @@ def happened_before(what: str, source: Path) -> int:
     return tally.stat().st_size - 1
 
 
+def nest(place: Path, depth: int) -> None:
+    here = os.open(place, os.O_RDONLY)
+    for _ in range(depth):
+        os.mkdir("d", dir_fd=here)
+        below = os.open("d", os.O_RDONLY, dir_fd=here)
+        os.close(here)
+        here = below
+    os.close(here)
+
+
 def act(
     assignment: Any, source: Path, parts: Any, options: Any, hear: Any, *_: Any, exclusive: Any, **__: Any
 ) -> Any:
@@ -49,6 +60,10 @@ def act(
         time.sleep(600)
     hear(PartStarted(parts[0], {}))
     time.sleep(told.get("sleep", 0.0))
+    if "nest" in told:
+        again = happened_before("nest", source) or "freeze" in told
+        nest(Path(os.environ["TMPDIR"]), int(told["nest"]))
+        (STATE / ("nested-again" if again else "nested")).touch()
     if happened_before("die", source) < told.get("die", 0):
         os.kill(os.getpid(), signal.SIGKILL)
     if "hopeless" in told:

@@ -1,0 +1,401 @@
+"""A results folder, or a scratch folder, that somebody has prepared (THREATS E3 and E7): one line that names the file,
+nothing outside is touched, and nobody else is hurt."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+import pytest
+from conftest import ROOT
+from test_classroom import Class, acting, gone, grader
+from test_ledger import FINGERPRINTS, holding, record, some_run
+
+from grader import gradebook, ledger, plainfile, removal
+from grader.errors import KitError, UsageError
+from grader.ledger import Entry
+from grader.report import result_json
+from grader.sandbox.leftovers import Scratch
+from grader.sandbox.limits import Limits
+
+__all__ = ["acting"]
+
+#: Far more than the seconds that any of these takes, so that only one that hangs fails.
+SOON_S = 60
+
+
+def nest(top: Path, depth: int, name: str) -> None:
+    """Folders one in another, each with a file, by steps that no length of path stops."""
+    here = os.open(top, os.O_RDONLY)
+    for _ in range(depth):
+        os.mkdir(name, dir_fd=here)
+        os.close(os.open("file", os.O_CREAT | os.O_WRONLY, dir_fd=here))
+        below = os.open(name, os.O_RDONLY, dir_fd=here)
+        os.close(here)
+        here = below
+    os.close(here)
+
+
+# ---- folders one in another
+
+
+@pytest.mark.parametrize("name", ["d", "d" * 200])
+def test_folders_of_any_depth_are_removed(name: str, tmp_path: Path) -> None:
+    top = tmp_path / "top"
+    top.mkdir()
+    nest(top, 3000, name)
+    (top / "link").symlink_to(tmp_path)
+    removal.remove(top)
+    assert not top.exists() and tmp_path.is_dir()
+
+
+def test_removing_follows_no_link_and_minds_no_mode_and_no_name(tmp_path: Path) -> None:
+    (tmp_path / "kept").mkdir()
+    (tmp_path / "kept" / "file").write_text("kept")
+    top = tmp_path / "top"
+    # Names that are like those which folders get on their way up, in each place where they might be in the way.
+    for path in ("a/b/0/1/2", "0/1/a", "1", "2/3/0"):
+        (top / path).mkdir(parents=True)
+    (top / "3").write_text("a file")
+    (top / "a" / "b" / "link").symlink_to(tmp_path / "kept")
+    (top / "a" / "link").symlink_to(tmp_path / "kept" / "file")
+    os.mkfifo(top / "a" / "fifo")
+    for path in ("a/b/0/1", "a/b/0", "a/b", "a", "0", "."):
+        (top / path).chmod(0)
+    removal.remove(top)
+    assert not top.exists()
+    assert (tmp_path / "kept" / "file").read_text() == "kept"
+    removal.remove(tmp_path / "nothing")
+
+    for name in ("stays", "goes"):
+        nest(tmp_path / "kept", 3, name)
+    removal.empty(tmp_path / "kept", [str(tmp_path / "kept" / "stays")])
+    assert [path.name for path in (tmp_path / "kept").iterdir()] == ["stays"]
+
+
+def test_what_lies_too_deep_to_be_counted_is_too_much(tmp_path: Path) -> None:
+    scratch = Scratch(tmp_path, Limits())
+    nest(tmp_path, 400, "d")
+    assert scratch.excess() == "", "800 entries are allowed, however deep"
+    nest(tmp_path, 30, "d" * 200)
+    assert "too deep" in scratch.excess()
+    removal.empty(tmp_path)
+
+
+def test_class_goes_on_after_nested_folders_in_a_worker_s_place_also_resumed(acting: Class) -> None:
+    acting.add("ada")
+    acting.add("eve", "nest 3000", "die 1")
+    acting.add("zoe", "slow")
+    code, said = acting.run(workers=1)
+    assert code == 0, said
+    assert {name: row["total"] for name, row in acting.grades().items()} == {
+        "ada": "30", "eve": "30", "zoe": "18",
+    }  # fmt: skip
+
+    acting.add("eve", "nest 3000", "freeze", "slow")
+    judge = acting.start(workers=1)
+    while not (acting.state / "nested-again").exists():
+        assert judge.poll() is None, judge.communicate()
+        time.sleep(0.01)
+    judge.kill()
+    judge.communicate()
+    assert gone(acting.state)
+    acting.add("eve", "slow")
+    code, said = acting.run(workers=1)
+    assert code == 0, said
+    assert acting.grades()["eve"]["total"] == "18"
+    assert not [path for path in scratch_folders() if acting.out.name in path.name]
+
+
+def scratch_folders() -> set[Path]:
+    return set(Path(tempfile.gettempdir()).glob(f"{ledger.SCRATCH_PREFIX}*"))
+
+
+# ---- a copy of a folder that is in use
+
+
+def test_a_copied_folder_is_no_key_to_the_scratch_folder_of_the_live_one(tmp_path: Path) -> None:
+    script = (
+        "import sys, time; from pathlib import Path; from grader import ledger\n"
+        "with ledger.hold(Path(sys.argv[1])) as book:\n"
+        "    (book.scratch / 'file').write_text('x'); print(book.scratch, flush=True); time.sleep(60)\n"
+    )
+    live, copy = tmp_path / "live", tmp_path / "copy"
+    holder, said = holding(script, live)
+    scratch = Path(said)
+    shutil.copytree(live, copy)
+    with ledger.hold(copy) as book:
+        assert book.scratch != scratch
+        assert (scratch / "file").read_text() == "x", "the live run's scratch folder is gone"
+    # Neither does a note that is made to fit, while the owner of what it names lives.
+    forged = json.loads((live / ledger.LOCK).read_text())
+    status = (copy / ledger.LOCK).stat()
+    (copy / ledger.LOCK).write_text(json.dumps({**forged, "lock": f"{status.st_dev}:{status.st_ino}"}))
+    with ledger.hold(copy):
+        assert (scratch / "file").exists()
+    holder.kill()
+    holder.communicate()
+    with ledger.hold(live):
+        assert not scratch.exists()
+
+
+@pytest.mark.parametrize(
+    "note", [b"[" * 4000, b"null", b'{"scratch": 3}', b'{"scratch": "/"}', b"\xff" * 5000, b'{"pid": 1e999}']
+)
+def test_a_note_of_another_making_removes_nothing(note: bytes, tmp_path: Path) -> None:
+    (tmp_path / ledger.LOCK).write_bytes(note)
+    with ledger.hold(tmp_path) as book:
+        assert book.scratch.is_dir()
+    assert not book.scratch.exists()
+
+
+# ---- links, pipes and folders in the place of files
+
+
+@pytest.fixture
+def treasure(tmp_path: Path) -> Path:
+    """A file elsewhere that nothing may change."""
+    path = tmp_path / "elsewhere" / "treasure"
+    path.parent.mkdir()
+    path.write_text("mine")
+    return path
+
+
+@pytest.mark.parametrize("name", [ledger.LOCK, ledger.LEDGER])
+@pytest.mark.parametrize("how", ["link", "hard link", "dangling link", "pipe", "folder"])
+def test_ledger_and_lock_are_plain_files_of_their_own(
+    name: str, how: str, tmp_path: Path, treasure: Path
+) -> None:
+    out = tmp_path / "out"
+    out.mkdir()
+    place = out / name
+    match how:
+        case "link":
+            place.symlink_to(treasure)
+        case "hard link":
+            place.hardlink_to(treasure)
+        case "dangling link":
+            place.symlink_to(treasure.with_name("new"))
+        case "pipe":
+            os.mkfifo(place)
+        case "folder":
+            place.mkdir()
+    with pytest.raises(UsageError) as caught, ledger.hold(out):
+        pass
+    assert str(place) in str(caught.value) and "\n" not in str(caught.value)
+    if name == ledger.LEDGER and how != "hard link":
+        with pytest.raises(UsageError, match=str(place)):
+            ledger.read(out)
+    assert treasure.read_text() == "mine" and len(list(treasure.parent.iterdir())) == 1
+
+
+def test_a_student_s_bytes_go_nowhere_but_into_their_own_folder(tmp_path: Path, treasure: Path) -> None:
+    out, graded = tmp_path / "out", tmp_path / "graded"
+    graded.mkdir()
+    (graded / "module.cpp").write_text("the student's")
+    (out / "ada").mkdir(parents=True)
+    for name in ("module.cpp", "module.cpp.partial", ".module.cpp.partial", ledger.RESULT, "feedback.txt"):
+        (out / "ada" / name).symlink_to(treasure)
+    (out / "bob").symlink_to(treasure.parent)
+    with ledger.hold(out) as book:
+        book.finish(record("ada"), {"points": 1.0}, graded)
+        with pytest.raises(KitError, match=r"bob|link"):
+            book.finish(record("bob"), {"points": 1.0}, graded)
+    assert treasure.read_text() == "mine" and len(list(treasure.parent.iterdir())) == 1
+    assert (out / "ada" / "module.cpp").read_text() == "the student's"
+    assert not (out / "ada" / "module.cpp").is_symlink()
+
+
+@pytest.mark.parametrize(
+    ("name", "how"), [("ada", "link"), ("grades.csv", "folder"), ("ada/result.json", "folder")]
+)
+def test_what_stands_in_the_way_is_told_before_anybody_is_graded(
+    name: str, how: str, acting: Class, treasure: Path
+) -> None:
+    acting.add("ada")
+    acting.add("bob")
+    place = acting.out / name
+    place.parent.mkdir(parents=True)
+    place.symlink_to(treasure.parent) if how == "link" else place.mkdir()
+    code, said = acting.run()
+    assert code != 0 and f"UsageError: cannot write {place}: it is a {how}" in said
+    assert not acting.graded() and len(list(treasure.parent.iterdir())) == 1
+    place.unlink() if how == "link" else place.rmdir()
+    code, said = acting.run()
+    assert code == 0 and len(acting.graded()) == 2, said
+
+
+def test_a_planted_link_costs_its_owner_s_feedback_alone(acting: Class, treasure: Path) -> None:
+    for name in ("ada", "bob"):
+        acting.add(name)
+    code, said = acting.run()
+    assert code == 0, said
+    shutil.move(acting.out / "ada", acting.out / "moved")
+    (acting.out / "ada").symlink_to(treasure.parent)
+    (acting.out / "grades.csv").unlink()
+    (acting.out / "grades.csv").symlink_to(treasure)
+    told = grader("report", acting.out)
+    assert told.returncode == 0, told.stderr
+    assert "no feedback for 'ada': it is a link" in told.stdout
+    assert treasure.read_text() == "mine" and len(list(treasure.parent.iterdir())) == 1
+    grades = acting.grades()
+    assert grades["bob"]["total"] == "30"
+    assert "it is a link" in grades["ada"]["trouble"] and grades["ada"]["total"] == ""
+
+
+# ---- results and ledgers of another making
+
+DEEP = b"[" * 200_000
+
+
+def a_result() -> dict[str, object]:
+    part = {"id": "part1", "title": "T", "verdict": "pass", "points": 1, "max_points": 2}
+    return {
+        "schema_version": 1,
+        "submission": {"id": "ada", "sha256": ""},
+        "assignment": "small",
+        "parts": [part],
+        "machine": {},
+        "toolchain": {},
+        "sandbox": {},
+    }
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        DEEP,
+        b'{"a": ' * 100_000,
+        b'{"schema_version": ' + b"9" * 5000 + b"}",
+        b'{"schema_version": 1e999}',
+        b"\xff\xfe\x00",
+        b"",
+        b"null",
+        json.dumps({**a_result(), "points": 10**400}).encode(),
+        json.dumps({**a_result(), "machine": json.loads("[" * 900 + "]" * 900)}).encode(),
+        json.dumps({**a_result(), "parts": {"id": 3}}).encode(),
+        json.dumps({**a_result(), "flags": [{"code": []}]}).encode(),
+        b" " * (result_json.MOST_BYTES + 1),
+    ],
+    ids=lambda content: f"{content[:24]!r}, {len(content)} bytes",
+)
+def test_a_result_that_is_none_is_told_in_one_line(content: bytes, tmp_path: Path) -> None:
+    path = tmp_path / "ada" / ledger.RESULT
+    path.parent.mkdir()
+    path.write_bytes(json.dumps(a_result()).encode())
+    assert result_json.read(path).parts[0].points == 1
+    path.write_bytes(content)
+    with pytest.raises(UsageError) as caught:
+        result_json.read(path)
+    assert str(path) in str(caught.value) and "\n" not in str(caught.value) and len(str(caught.value)) < 500
+    assert gradebook.result_of(tmp_path, Entry("ada", "Ada"), record("ada"))[0] is None
+
+
+@pytest.mark.parametrize("how", ["pipe", "link", "device"])
+def test_a_result_that_is_no_file_is_not_waited_for(how: str, tmp_path: Path, treasure: Path) -> None:
+    path = tmp_path / "ada" / ledger.RESULT
+    path.parent.mkdir()
+    if how == "pipe":
+        os.mkfifo(path)
+    else:
+        path.symlink_to(treasure if how == "link" else "/dev/zero")
+    with pytest.raises(UsageError, match="cannot read"):
+        result_json.read(path)
+
+
+def line(item: object) -> bytes:
+    return json.dumps(item).encode()
+
+
+RESULT_LINE = {
+    "kind": "result",
+    "submission_id": "ada",
+    "at": "",
+    "seconds": {},
+    "attempt": 1,
+    "fingerprints": {"source": "", "assignment": "", "kit": "", "settings": ""},
+}
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        DEEP,
+        b"3",
+        b"[]",
+        line({"kind": "else"}),
+        line({**RESULT_LINE, "submission_id": "../../escape"}),
+        line({**RESULT_LINE, "submission_id": ["ada"]}),
+        line({**RESULT_LINE, "attempt": "many"}),
+        line({**RESULT_LINE, "seconds": [1]}),
+        line({**RESULT_LINE, "verdicts": {"part1": {}}}),
+        line({**RESULT_LINE, "fault": "nobody's"}),
+        line(RESULT_LINE)[:-1] + b', "points": ' + b"9" * 5000 + b"}",
+        line(RESULT_LINE)[:-1] + b', "points": Infinity}',
+        line({"kind": "roster", "submissions": 3}),
+        line({"kind": "roster", "submissions": [{"submission_id": "ada", "name": 3}]}),
+        line({"kind": "roster", "submissions": [{"submission_id": "a/b", "name": "x"}]}),
+        line({"kind": "roster", "submissions": [{"submission_id": "a", "name": "x", "submitted_at": "now"}]}),
+        line({"kind": "roster", "submissions": [{"submission_id": "a", "name": "x"}] * 2}),
+        line({"kind": "report", "at": "", "manual": 3, "totals": {}}),
+        b'{"kind": "' + b"x" * (ledger.MOST_LINE_BYTES + 1),
+    ],
+    ids=lambda content: f"{content[:70]!r}, {len(content)} bytes",
+)
+def test_a_ledger_s_line_of_another_making_is_told_with_its_place(content: bytes, tmp_path: Path) -> None:
+    with ledger.hold(tmp_path) as book:
+        book.open_run(some_run(), [Entry("ada", "Ada")])
+        book.finish(record("ada"), {})
+    with (tmp_path / ledger.LEDGER).open("ab") as file:
+        file.write(content + b"\n")
+    with pytest.raises(KitError, match=r"ledger\.jsonl:4: ") as caught:
+        ledger.read(tmp_path)
+    assert "\n" not in str(caught.value) and "remove it" in str(caught.value) and len(str(caught.value)) < 500
+
+
+def test_every_command_ends_soon_and_in_one_line_on_a_folder_of_pipes(acting: Class) -> None:
+    acting.add("ada")
+    code, said = acting.run()
+    assert code == 0, said
+    for name in ("ada/result.json", "ada/feedback.txt", "report.html", "manual.csv", "ledger.jsonl"):
+        path = acting.out / name
+        path.unlink(missing_ok=True)
+        os.mkfifo(path)
+        for command in (["show", str(acting.out), "ada"], ["report", str(acting.out)]):
+            ended = subprocess.run(
+                [sys.executable, "-m", "grader", *command],
+                capture_output=True,
+                text=True,
+                timeout=SOON_S,
+                cwd=ROOT,
+            )
+            assert ended.returncode in (0, 2, 3), (name, command, ended.stderr)
+            assert len(ended.stderr.splitlines()) <= 1 and "Traceback" not in ended.stderr
+            if ended.returncode:
+                assert path.name in ended.stderr
+
+
+def test_a_ledger_names_an_assignment_that_is_no_file(tmp_path: Path) -> None:
+    pipe = tmp_path / "pipe.yaml"
+    os.mkfifo(pipe)
+    for config in (str(pipe), "/dev/zero", str(tmp_path), "nul\0", str(tmp_path / "absent")):
+        out = tmp_path / f"out{len(config)}"
+        out.mkdir()
+        item = {"kind": "run", **vars(some_run()), "config": config}
+        (out / ledger.LEDGER).write_bytes(line(item) + b"\n")
+        with pytest.raises(UsageError, match="not there any more"):
+            gradebook.open_book(out)
+
+
+def test_a_plain_file_is_all_that_is_read(tmp_path: Path) -> None:
+    (tmp_path / "large").write_bytes(bytes(1001))
+    with pytest.raises(OSError, match="larger"):
+        plainfile.read(tmp_path / "large", 1000)
+    assert len(plainfile.read(tmp_path / "large", 1001)) == 1001
+    assert FINGERPRINTS.source == "s"
