@@ -195,15 +195,16 @@ def show(given: argparse.Namespace, _: Sequence[str]) -> int:
 
 
 def report(given: argparse.Namespace, _: Sequence[str]) -> int:
-    from grader import gradebook, grading
+    from grader import gradebook
 
-    return gradebook.report(given.out, manual_table(given), grading.now())
+    return gradebook.report(given.out, manual_table(given))
 
 
 def manual_table(given: argparse.Namespace) -> Path | None:
-    from grader import byhand
+    """The table of points by hand that is named, or gradebook's word for none at all."""
+    from grader import gradebook
 
-    return byhand.NONE if given.no_manual else given.manual
+    return gradebook.NO_TABLE if given.no_manual else given.manual
 
 
 def seed(text: str | None) -> int | None:

@@ -35,8 +35,8 @@ from grader.commandline import EXIT_INTERRUPTED
 from grader.errors import UsageError
 from grader.executor import LocalExecutor
 from grader.fingerprints import Fingerprints
-from grader.grading import Grading, Interruption, Planned, now
-from grader.ledger import Entry, History, Record, Run
+from grader.grading import Grading, Interruption, Planned
+from grader.ledger import Entry, History, Record, Run, now
 from grader.report import result_json
 from grader.report.progress import Progress, counted, shortened
 from grader.results import EXIT_KIT, EXIT_PASS
@@ -128,7 +128,7 @@ def run(wanted: Wanted, stream: TextIO = sys.stdout, command: Sequence[str] = ()
         with closing(executor), Progress(len(todo), stream) as progress:
             Grading(book, progress, todo, assignment).drive(executor, interruption)
         history = ledger.read(wanted.out)
-        for note in gradebook.write_reports(book, assignment, history, by_hand, now()):
+        for note in gradebook.write_reports(book, assignment, history, by_hand):
             tell(f"note: {note}", stream)
         return conclude(wanted, history, bool(interruption.asked), stream)
 

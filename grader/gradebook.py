@@ -26,11 +26,10 @@ from grader.results import Score, SubmissionResult
 from grader.submission.ids import no_such_submission
 
 NOT_YET = "not graded yet"
+NO_TABLE = byhand.NONE
 
 
-def write_reports(
-    book: Ledger, assignment: Assignment, history: History, by_hand: ByHand, at: str
-) -> tuple[str, ...]:
+def write_reports(book: Ledger, assignment: Assignment, history: History, by_hand: ByHand) -> tuple[str, ...]:
     """grades.csv, report.html and the feedback files, for all who are on the roster; returns notes for the caller, such
     as totals that are lower than in the reports before."""
     totals: dict[str, float] = {}
@@ -39,7 +38,7 @@ def write_reports(
         assignment,
         _noting_totals(rows(book.folder, assignment, history, by_hand.points), totals),
     )
-    book.reported(Reported(at, by_hand.source, totals))
+    book.reported(Reported(ledger.now(), by_hand.source, totals))
     notes = [by_hand.note, untimed(assignment, history.roster), *lowered(history, totals, by_hand), *written]
     return tuple(filter(None, notes))
 
@@ -165,13 +164,13 @@ def ids_of(history: History) -> list[str]:
     return [entry.submission_id for entry in history.roster]
 
 
-def report(folder: Path, manual: Path | None, at: str, stream: TextIO = sys.stdout) -> int:
+def report(folder: Path, manual: Path | None, stream: TextIO = sys.stdout) -> int:
     """Write the reports anew; `manual` as for `byhand.read`. Raises UsageError while a run holds the folder."""
     open_book(folder)
     with ledger.hold(folder) as book:
         assignment, history = open_book(folder)
         by_hand = byhand.read(folder, manual, history, assignment, ids_of(history))
-        notes = write_reports(book, assignment, history, by_hand, at)
+        notes = write_reports(book, assignment, history, by_hand)
     for note in notes:
         print(f"note: {note}", file=stream)
     stale = [r for r in history.records.values() if r.fingerprints.assignment != assignment.fingerprint]

@@ -6,7 +6,6 @@ import signal
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from datetime import datetime, timezone
 from types import FrameType
 from typing import Any, Literal
 
@@ -14,7 +13,7 @@ from grader.assignment import Assignment
 from grader.errors import KitError
 from grader.executor import Done, Executor, Failed, Happening, Job, Phase
 from grader.fingerprints import Fingerprints
-from grader.ledger import Ledger, Record
+from grader.ledger import Ledger, Record, now
 from grader.report import result_json
 from grader.report.progress import Progress
 from grader.results import Diagnosis, PartResult, SubmissionResult
@@ -171,8 +170,3 @@ class Interruption:
         self.asked += 1
         if self.asked > 1:
             raise KeyboardInterrupt
-
-
-def now() -> str:
-    """UTC, ISO 8601, to the second."""
-    return datetime.now(timezone.utc).isoformat(timespec="seconds")

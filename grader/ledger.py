@@ -25,7 +25,7 @@ import secrets
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
-from datetime import datetime
+from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any, Literal
 
@@ -200,6 +200,11 @@ def _require_id(name: str) -> None:
     """An id becomes a path: nobody else's text may."""
     if not is_id(name):
         raise ValueError(f"{name[:40]!r} is no submission's id")
+
+
+def now() -> str:
+    """UTC, ISO 8601, to the second."""
+    return datetime.now(timezone.utc).isoformat(timespec="seconds")
 
 
 # ---- writing
