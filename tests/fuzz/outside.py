@@ -361,7 +361,7 @@ READERS = (
         "locks",
         read_lock,
         [b'{"lock": "1:2", "scratch": "/tmp/gpt149-class-0", "pid": 1}'],
-        TOLD,
+        (),
         (b"gpt149-class-", b"/", b"null", b"../"),
         {"brackets": lambda size: b"[" * size},
     ),
