@@ -14,34 +14,25 @@ from datetime import datetime, timezone, tzinfo
 from pathlib import Path
 
 from grader.errors import UsageError
-from grader.manual import _rows as csv_rows
+from grader.manual import table
 from grader.submission.ids import no_such_submission
 from grader.submission.moments import moment
 
 
 def read_times(path: Path, ids: Collection[str], zone: tzinfo | None) -> dict[str, datetime]:
     """Times in UTC by submission id. `zone` is that of times which name none. Raises UsageError with file and line."""
-    rows = csv_rows(path)
-    line, header = next(rows, (1, []))
-    for column in ("id", "time"):
-        if header.count(column) != 1:
-            raise UsageError(
-                f"{path}:{line}: the first row should name the columns 'id' and 'time', each once"
-            )
+    columns, rows = table(path)
+    if "time" not in columns:
+        raise UsageError(f"{path}:1: the first row should name the columns 'id' and 'time'")
     times: dict[str, datetime] = {}
-    for line, cells in rows:
-        at = f"{path}:{line}"
-        if not any(cells):
-            continue
-        if len(cells) != len(header):
-            raise UsageError(f"{at}: {len(cells)} cells under {len(header)} columns")
-        name, text = cells[header.index("id")], cells[header.index("time")]
+    for line, row in rows:
+        at, name = f"{path}:{line}", row["id"]
         if name not in ids:
             raise UsageError(f"{at}: {no_such_submission(name, ids)}")
         if name in times:
             raise UsageError(f"{at}: '{name}' stands there twice")
-        if text:
-            times[name] = _in_utc(text, zone, at)
+        if row["time"]:
+            times[name] = _in_utc(row["time"], zone, at)
     return times
 
 

@@ -149,8 +149,8 @@ def test_file_times_count_where_they_are_asked_for(acting: Class) -> None:
     ("text", "reason"),
     [
         ("id,when\nada,2026-11-14\n", "columns 'id' and 'time'"),
-        ("id,time,id\n", "each once"),
-        ("", "columns 'id' and 'time'"),
+        ("id,time,id\n", "stands there twice"),
+        ("", "should name the columns"),
         ("id,time\nadda,2026-11-14 10:00\n", "no submission is called 'adda'; did you mean 'ada'?"),
         ("id,time\nnobody,2026-11-14 10:00\n", "no submission is called 'nobody'"),
         ("id,time\nada,yesterday\n", "a time should be like"),
