@@ -125,7 +125,7 @@ def test_a_terminal_says_that_the_points_are_open(tmp_path: Path) -> None:
     stream = io.StringIO()
     screen = terminal.Terminal(stream)
     for one in all_unjudged().parts:
-        screen.say(screen.verdict_block(one))
+        screen.verdict(one)
     screen.scoreboard(all_unjudged())
     screen.say(gradebook.score_text(score(assignment(), all_unjudged())))
     told = stream.getvalue()
