@@ -89,6 +89,11 @@ class Zygote:
             folder.chmod(0o711)
         # Before the folder goes, which Python's own way would not survive if a runner has left it deep enough.
         self._stack.callback(grader.removal.remove, self._scratch)
+        try:
+            sandbox.check_within_reach(self._folder)
+        except KitError:
+            self._stack.close()
+            raise
         self._start()
         self._processes = process_limit(sandbox.own_uid)
 

@@ -13,7 +13,6 @@ import random
 import signal
 import subprocess
 import sys
-import tempfile
 import time
 import zipfile
 from collections import Counter
@@ -51,8 +50,9 @@ class Class:
 
     def __init__(self, root: Path) -> None:
         self.folder, self.out, self.state = root / "class", root / "out", root / "state"
+        self.temporary = root / "temporary"
         self.config = root / "small.yaml"
-        for folder in (self.folder, self.state):
+        for folder in (self.folder, self.state, self.temporary):
             folder.mkdir()
         self.config.write_text(SMALL.read_text())
 
@@ -62,6 +62,8 @@ class Class:
         (self.folder / name / "module.cpp").write_text(f"{text}\nPYBIND11_MODULE\n")
 
     def start(self, **wanted: object) -> subprocess.Popen[str]:
+        # Real runners have user ids of their own, which may not enter a folder of pytest's.
+        place = {} if "command" in wanted else {"TMPDIR": str(self.temporary)}
         asked = {"workers": 2, "resume": True, "command": [str(ACTING)], "kit": "1", "tier": "D", **wanted}
         paths = {"submissions": str(self.folder), "out": str(self.out), "config": str(self.config)}
         return subprocess.Popen(
@@ -70,7 +72,12 @@ class Class:
             stderr=subprocess.PIPE,
             text=True,
             cwd=ROOT,
-            env={**os.environ, "PYTHONPATH": str(ROOT), "ACTING_STATE": str(self.state)},
+            env={
+                **os.environ,
+                "PYTHONPATH": str(ROOT),
+                "ACTING_STATE": str(self.state),
+                **place,
+            },
         )
 
     def run(self, **wanted: object) -> tuple[int, str]:
@@ -164,7 +171,7 @@ def test_killed_judge_resumes_to_the_same_grades_and_grades_nothing_twice(
     assert (acting.out / "grades.csv").read_bytes() == expected
     assert acting.recorded() == dict.fromkeys([*names, "broken"], 1), "graded twice"
     assert kills >= 5
-    assert not list(Path(tempfile.gettempdir()).glob("gpt149-class-*")), "a scratch folder is left"
+    assert not list(acting.temporary.iterdir()), "a scratch folder is left"
 
 
 # ---- what costs only itself

@@ -8,7 +8,6 @@ import os
 import shutil
 import subprocess
 import sys
-import tempfile
 import time
 from pathlib import Path
 
@@ -110,11 +109,7 @@ def test_class_goes_on_after_nested_folders_in_a_worker_s_place_also_resumed(act
     code, said = acting.run(workers=1)
     assert code == 0, said
     assert acting.grades()["eve"]["total"] == "18"
-    assert not [path for path in scratch_folders() if acting.out.name in path.name]
-
-
-def scratch_folders() -> set[Path]:
-    return set(Path(tempfile.gettempdir()).glob(f"{ledger.SCRATCH_PREFIX}*"))
+    assert not list(acting.temporary.iterdir())
 
 
 # ---- a copy of a folder that is in use

@@ -368,3 +368,21 @@ def test_what_a_link_points_to_is_seen_even_if_it_lies_elsewhere(tmp_path: Path)
     options = list(itertools.pairwise(line))
     assert ("--symlink", "usr/bin") in options
     assert ("--ro-bind", str(tmp_path / ".venv")) in options
+
+
+def test_a_temporary_folder_that_runners_cannot_enter_is_the_machines_fault(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nobody's object can be opened there: a whole class would not compile."""
+    closed, inside = tmp_path / "closed", tmp_path / "closed" / "temporary"
+    inside.mkdir(parents=True)
+    closed.chmod(0o700)
+    confined = replace(OPEN, own_uid=True)
+    with pytest.raises(KitError, match=r"closed is closed to the user ids .* set TMPDIR"):
+        confined.check_within_reach(inside)
+    OPEN.check_within_reach(inside)
+    if os.geteuid() == 0:
+        monkeypatch.setattr("tempfile.tempdir", str(inside))
+        with pytest.raises(KitError, match="set TMPDIR"):
+            Zygote(sandbox=confined)
+        assert not list(inside.iterdir())

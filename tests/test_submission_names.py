@@ -228,7 +228,9 @@ def test_names_become_ids(tmp_path: Path, scratch: Path) -> None:
         assert len(name.encode()) <= 200
         assert not set(name) & set("./\\ \n<>:\"'|?*=+@")
         submission.name.encode()
-        assert submission.name == one_line(submission.name, 1000), "a joiner may stay, nothing that moves a cursor"
+        assert submission.name == one_line(submission.name, 1000), (
+            "a joiner may stay, nothing that moves a cursor"
+        )
     again = found(tmp_path, scratch)
     assert {name: item.sha256 for name, item in again.items()} == {
         k: v.sha256 for k, v in submissions.items()

@@ -18,7 +18,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Literal
 
-from grader.errors import UsageError
+from grader.errors import KitError, UsageError
 from grader.sandbox import bubblewrap, lock, seccomp, uids, view
 from grader.sandbox.limits import Limits
 
@@ -138,6 +138,18 @@ class Sandbox:
         for path in paths:
             with contextlib.suppress(OSError):
                 path.chmod(stat.S_IMODE(path.stat().st_mode) & 0o700)
+
+    def check_within_reach(self, folder: Path) -> None:
+        """That user ids of their own can come to a folder for the runners. Raises KitError: what they cannot open would
+        else look like the student's fault."""
+        if not self.own_uid or self.bwrap:
+            return
+        for place in folder.resolve().parents:
+            if not place.stat().st_mode & stat.S_IXOTH:
+                raise KitError(
+                    f"{place} is closed to the user ids that run students' code, and {folder} lies in it: "
+                    "set TMPDIR to a folder that all may enter, such as /tmp"
+                )
 
     @contextlib.contextmanager
     def claimed_uids(self) -> Iterator[range | None]:
