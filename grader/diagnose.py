@@ -2,7 +2,7 @@
 
 Order of work, cheapest and surest first: no numbers at all (NaN, infinity); another answer on the second
 call; simple relations between the output and the right one (`relations`); suspected bugs whose prediction
-agrees with the output (`suspects`, `blocks`); the place of the wrong elements (`patterns`). A cause that
+agrees with the output (`suspects`); the place of the wrong elements (`patterns`). A cause that
 explains the values beats a place, and the place is told with it.
 """
 
@@ -14,14 +14,13 @@ from collections.abc import Iterable, Mapping, Sequence
 import torch
 from torch import Tensor
 
-from grader.blocks import block_suspects
 from grader.offsets import diagnose_read, diagnose_write
 from grader.oracle import Comparison, Expected
 from grader.patterns import EVERYWHERE, Place, find_place
 from grader.relations import find_relation, find_weak_relation
 from grader.results import Diagnosis
 from grader.scene import Scene, Suspect
-from grader.suspects import SUSPECTS
+from grader.suspects import all_suspects
 
 #: Codes that say where but not why; `most_telling` prefers any other.
 _FEWEST_PARTIAL = 8
@@ -216,7 +215,7 @@ def _find_suspect(
 
     probe, whole = scene(few), scene(many)
     partial: tuple[str, str] | None = None
-    for suspect in _all_suspects(probe):
+    for suspect in all_suspects(probe):
         if not _explains(suspect, probe, actual, tolerance, wrong):
             continue
         if not _explains(suspect, whole, actual, tolerance, wrong):
@@ -226,14 +225,6 @@ def _find_suspect(
         partial = partial or (suspect.code, suspect.words)
     # A few elements agree with some suspect by chance; only the right ones beside them would tell.
     return partial if int(wrong.sum()) >= _FEWEST_PARTIAL else None
-
-
-def _all_suspects(probe: Scene) -> Iterable[Suspect]:
-    # Flash before the general block suspects: with blocks of Bc some of them give the same output.
-    simple = [s for s in SUSPECTS if s.code != "low_precision"]
-    yield from simple
-    yield from block_suspects(probe)
-    yield from (s for s in SUSPECTS if s.code == "low_precision")
 
 
 def _window(wrong: Tensor, keys: int) -> slice:

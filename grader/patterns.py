@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from grader.blocks import in_words, likely_tiles
+from grader.suspects.blocks import in_words, likely_tiles
 
 AXES = ("batch", "head", "row", "column")
 

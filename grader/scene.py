@@ -84,16 +84,18 @@ class Suspect:
     predict: Callable[[Scene], Tensor | None]
 
 
-SUSPECTS: list[Suspect] = []
-
 Predictor = Callable[[Scene], "Tensor | None"]
 
 
-def suspect(code: str, words: str) -> Callable[[Predictor], Predictor]:
-    """Register a prediction. `words` tells a student what is wrong and what to look at, in one or two sentences."""
+def registering(suspects: list[Suspect]) -> Callable[[str, str], Callable[[Predictor], Predictor]]:
+    """A decorator that adds a prediction to `suspects`, with a code and words: what is wrong and what to look at, for a
+    student, in one or two sentences."""
 
-    def register(predict: Predictor) -> Predictor:
-        SUSPECTS.append(Suspect(code, words, predict))
-        return predict
+    def suspect(code: str, words: str) -> Callable[[Predictor], Predictor]:
+        def register(predict: Predictor) -> Predictor:
+            suspects.append(Suspect(code, words, predict))
+            return predict
 
-    return register
+        return register
+
+    return suspect

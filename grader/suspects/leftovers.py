@@ -1,0 +1,92 @@
+"""Suspected bugs of what earlier rounds of a loop left behind: sums and workspaces that are not cleared."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+
+import torch
+from torch import Tensor
+
+from grader.scene import Scene, Suspect, registering
+
+SUSPECTS: list[Suspect] = []
+suspect = registering(SUSPECTS)
+
+
+def _head_by_head(s: Scene, step: Callable[[Tensor, Tensor], tuple[Tensor, Tensor]]) -> Iterator[Tensor]:
+    """Outputs of heads worked off one after the other over a workspace (R, N) that is not cleared between
+    them.
+    `step(scores, left)` gives the weights and what the workspace holds afterwards."""
+    left = torch.zeros_like(s.scores[0])
+    for g in range(s.q.shape[0]):
+        weights, left = step(s.scores[g], left)
+        yield weights @ s.v[g]
+
+
+@suspect(
+    "stale_scores",
+    "Scores are added to what QK_t still holds from the head before: its weights. Only the first head starts from "
+    "zeros. Set each score (or clear QK_t) at the start of each (b, h).",
+)
+def scores_added_to_last_weights(s: Scene) -> Tensor | None:
+    def step(scores: Tensor, left: Tensor) -> tuple[Tensor, Tensor]:
+        weights = torch.softmax(scores + left, 1)
+        return weights, weights
+
+    return torch.stack(list(_head_by_head(s, step))) if s.first == 0 else None
+
+
+@suspect(
+    "stale_scores",
+    "Scores are added to those of the heads before. Set each score (or clear the workspace) for each (b, h).",
+)
+def scores_added_to_last_scores(s: Scene) -> Tensor | None:
+    return s.attend(s.scores.cumsum(0)) if s.first == 0 else None
+
+
+@suspect("stale_sum", "The score is not set back to zero for the next key: it goes on growing along the row.")
+def score_not_reset(s: Scene) -> Tensor:
+    return s.attend(s.scores.cumsum(2))
+
+
+@suspect("stale_sum", "The row sum is not set back to zero for the next row: it holds all rows before.")
+def row_sum_not_reset(s: Scene) -> Tensor | None:
+    every = s.all_weights
+    return None if every is None else s.weights @ s.v / every.sum(2).cumsum(1)[:, s.rows, None]
+
+
+@suspect("stale_sum", "The row sum is not set back to zero for the next row or head: it holds all before.")
+def row_sum_never_reset(s: Scene) -> Tensor | None:
+    every = s.all_weights
+    if every is None or s.first:
+        return None
+    sums = every.sum(2)
+    return s.weights @ s.v / sums.flatten().cumsum(0).reshape(sums.shape)[:, s.rows, None]
+
+
+@suspect(
+    "stale_sum",
+    "The output's value is not set back to zero for the next channel: it holds all channels before.",
+)
+def value_not_reset(s: Scene) -> Tensor:
+    return s.truth.cumsum(2)
+
+
+@suspect(
+    "stale_sum", "The output's value is not set back to zero for the next row: it holds all rows before."
+)
+def row_not_reset(s: Scene) -> Tensor:
+    return s.truth_all.cumsum(1)[:, s.rows]
+
+
+@suspect("stale_sum", "The output's value is never set back to zero: it holds all channels and rows before.")
+def value_never_reset(s: Scene) -> Tensor:
+    return s.truth_all.flatten(1).cumsum(1).reshape(s.truth_all.shape)[:, s.rows]
+
+
+@suspect(
+    "stale_l",
+    "The row sums L are not set back to zero for the next (b, h): they still hold those of the heads before.",
+)
+def l_not_reset(s: Scene) -> Tensor | None:
+    return s.weights @ s.v / s.row_sum.cumsum(0) if s.first == 0 else None
