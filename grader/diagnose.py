@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 
 import torch
 from torch import Tensor
@@ -46,8 +47,10 @@ def diagnose(
     actual: Tensor,
     comparison: Comparison,
     second: Tensor | None = None,
+    part_id: str = "part3",
 ) -> Diagnosis:
-    """Explain an output of the right shape that `comparison` found wrong.
+    """Explain an output of the right shape that `comparison` found wrong. `part_id` is the name of its part on the
+    command line.
 
     `oracle` is the name in `oracle.ORACLES`; an unknown one gets the place and the numbers. `second` is the
     output of a second call with the same inputs, where there was one.
@@ -63,7 +66,9 @@ def diagnose(
     if second is not None:
         found = _unsteady(expected.value, tolerance, actual, second.double().reshape(actual.shape), wrong)
         if found is not None:
-            return _report(*found, place, expected.value, actual, wrong)
+            told = _report(*found, place, expected.value, actual, wrong)
+            command = f"`python gpt149.py race {part_id}` names the variable and the line."
+            return replace(told, message=f"{told.message} {command}")
     if not torch.isfinite(actual).all():
         return _report(
             *_not_finite(inputs, actual),

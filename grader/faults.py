@@ -24,8 +24,8 @@ class Faulty(Exception):
         self.verdict, self.diagnosis, self.case, self.waits_for = verdict, diagnosis, case, waits_for
 
 
-def _faulty(verdict: Verdict, code: str, message: str) -> Faulty:
-    return Faulty(verdict, Diagnosis(code, message))
+def _faulty(verdict: Verdict, code: str, message: str, hidden: bool | None = None) -> Faulty:
+    return Faulty(verdict, Diagnosis(code, message, hidden=hidden))
 
 
 def fitting_output(
@@ -91,11 +91,17 @@ SIGNAL_HINTS = {
 SANITIZED = frozenset({"SIGSEGV", "SIGABRT", "SIGBUS", "SIGFPE", "SIGILL"})
 
 
-def call_fault(call: Call, part: Part, where: str) -> Faulty:
-    """Verdict and words for a call that gave no answer."""
+def call_fault(call: Call, part: Part, where: str, *, hidden: bool = False) -> Faulty:
+    """Verdict and words for a call that gave no answer. `where` names its input, and `hidden` says whether that is a
+    hidden case's: who tells a student asks the field, not the words."""
+    verdict, code, message = _no_answer(call, part, where)
+    return _faulty(verdict, code, message, hidden)
+
+
+def _no_answer(call: Call, part: Part, where: str) -> tuple[Verdict, str, str]:
     at = f"{part.function} on the input '{where}'"
     if call.status == "timeout":
-        return _faulty(
+        return (
             "timeout",
             "timeout",
             f"{at} did not end within {call.wall_s:.0f} s. Look for a loop whose counter or bound never lets it end "
@@ -103,24 +109,24 @@ def call_fault(call: Call, part: Part, where: str) -> Faulty:
         )
     if call.status == "exception":
         memory = " (it asked for more memory than a run may have)" if "bad_alloc" in call.message else ""
-        return _faulty("crash", "exception", f"{at} threw a C++ exception: {call.message}{memory}")
+        return ("crash", "exception", f"{at} threw a C++ exception: {call.message}{memory}")
     if call.status == "protocol":
-        return _faulty("crash", "protocol", f"{at}: the process sent back something that is no result.")
+        return ("crash", "protocol", f"{at}: the process sent back something that is no result.")
     if call.signal_name:
         hint = SIGNAL_HINTS.get(call.signal_name, "the process was ended by this signal")
         advice = " Run again with --sanitize to see the line." if call.signal_name in SANITIZED else ""
-        return _faulty(
+        return (
             "crash",
             call.signal_name.lower(),
             f"{at} crashed with {call.signal_name}: {hint}.{advice}",
         )
     if call.message.startswith("exit"):
-        return _faulty(
+        return (
             "crash",
             "exit",
             f"{at} ended the process ({call.message}) in place of returning. A kernel must return its result.",
         )
-    return _faulty("crash", "stopped", f"{at} was stopped: {call.message}.")
+    return ("crash", "stopped", f"{at} was stopped: {call.message}.")
 
 
 def sabotage() -> Faulty:

@@ -232,7 +232,7 @@ class Judged:
             delays=self.delays and not step.profile,
             **step.wanted(self.part, "STUDENT"),
         )
-        self.marker.refuse_broken(call, session, step.case.name)
+        self.marker.refuse_broken(call, session, step.case.name, hidden=step.case.hidden)
         result = self.marker.mark(step.case.name, shape, inputs, call, explain=not self.explained())
         if not result.ok and call.output is not None and not self.part.table:
             result = self.look_for_race(session, step.case, shape, inputs, call, result)

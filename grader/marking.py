@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 from grader import faults, integrity
@@ -62,22 +63,23 @@ class Marker:
         diagnosis = None
         if not comparison.ok and explain:
             diagnosis = diagnose.diagnose(
-                part.oracle, inputs, shape, expected, actual, comparison, second=second
+                part.oracle, inputs, shape, expected, actual, comparison, second=second, part_id=part.id
             )
         digest = None if comparison.ok else integrity.output_sha256(actual)
         return CaseResult(
             name, public_shape, comparison.ok, comparison.max_error, diagnosis, output_sha256=digest
         )
 
-    def refuse_broken(self, call: Call, session: Session, where: str) -> None:
-        """Raises Faulty, the part's verdict, for a call of the student's that gave no answer."""
+    def refuse_broken(self, call: Call, session: Session, where: str, *, hidden: bool = False) -> None:
+        """Raises Faulty, the part's verdict, for a call of the student's that gave no answer. `hidden`: on a hidden
+        case."""
         if call.status == "ok":
             return
         if self.bench.options.sanitize:
             found = faults.sanitizer_finding(session, self.bench.source)
             if found is not None:
-                raise faults.Faulty("crash", found)
-        raise faults.call_fault(call, self.part, where)
+                raise faults.Faulty("crash", replace(found, hidden=hidden))
+        raise faults.call_fault(call, self.part, where, hidden=hidden)
 
     def refuse_failed_reference(self, call: Call) -> None:
         """Raises KitError for a call of the reference that gave no answer; Faulty where the student's code ended it."""

@@ -55,6 +55,10 @@ def duration(us: float) -> str:
     return f"{us / 1e3:.3f}ms" if us >= 1e3 else f"{us:.3f}us"
 
 
+#: A peak of 0 bytes, in words: it is the growth of the process, and memory that earlier calls left to it was enough.
+NO_GROWTH = "none above that of earlier calls"
+
+
 def size(count: float) -> str:
     """Bytes for people: 512 B, 4.50 MB (of 1024 x 1024), negative when more was freed than taken."""
     for unit, scale in (("GB", 1 << 30), ("MB", 1 << 20), ("KB", 1 << 10)):

@@ -22,6 +22,8 @@ class Diagnosis:
 
     `code` is a stable machine name ("remainder_tile", "heads_copied", ...); `message` is one to three sentences for
     the student. Indices are (b, h, i, j) of the output; None where no single element is meant (a crash, say).
+    `hidden` says of a call that gave no answer whether its input was a hidden case's; None where no call is meant, and
+    in results of a kit that did not record it.
     """
 
     code: str
@@ -31,6 +33,7 @@ class Diagnosis:
     actual: float | None = None
     wrong_count: int | None = None
     total_count: int | None = None
+    hidden: bool | None = None
 
 
 @dataclass(frozen=True)

@@ -201,8 +201,9 @@ class Session:
             self.death = self._bury(end)
             return self.death
         if resident_before is not None:
-            peak = (self._status_bytes("VmHWM") or 0) - resident_before - sum(sizes)
-            call = replace(call, peak_bytes=max(0, peak))
+            highest = self._status_bytes("VmHWM")
+            if highest is not None:
+                call = replace(call, peak_bytes=max(0, highest - resident_before - sum(sizes)))
         return call
 
     def close(self) -> None:

@@ -12,6 +12,7 @@ from torch import Tensor
 from grader import diagnose
 from grader.cases import make_inputs
 from grader.oracle import ORACLES, compare
+from grader.report import student
 from grader.results import Diagnosis
 
 Inputs = dict[str, Tensor]
@@ -287,7 +288,10 @@ def test_a_second_call_that_differs_is_a_race() -> None:
     first = right(x)
     first[0, 0, 5] += 1
     second = right(x)
-    assert explain(x, RAGGED, first, second).code == "race"
+    found = explain(x, RAGGED, first, second)
+    assert found.code == "race"
+    assert found.message.endswith("`python gpt149.py race part3` names the variable and the line.")
+    assert "gpt149.py race part3" in student.numberless(found.message)
     assert explain(x, RAGGED, first, first.clone()).code != "race"
 
 

@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 from classrows import (
     ABSURD_NAMES,
+    NAMES,
     PARTS,
     SECRET_NAME,
     SECRET_NUMBER,
@@ -28,13 +29,22 @@ from classrows import (
 from hypothesis import given
 from hypothesis import strategies as st
 
+from grader import faults, profile
+from grader.assignment import Case
 from grader.errors import UsageError
-from grader.report import classbook, feedback, result_json, student, words
+from grader.report import classbook, feedback, result_json, student, terminal, words
 from grader.report.classbook import Row
 from grader.report.grades_csv import safe_text
-from grader.results import Diagnosis, Score, ScoreLine
+from grader.results import Diagnosis, Memory, Score, ScoreLine
+from grader.session import Call
 from grader.study import table
 from grader.writeup import sheet
+
+#: What the assignment has for each part of `cases`.
+KNOWN_CASES = (
+    *(Case(name, "random", 1) for name in NAMES),
+    Case(SECRET_NAME, "random", 2, hidden=True),
+)
 
 
 def read_grades(path: Path) -> list[dict[str, str]]:
@@ -227,11 +237,36 @@ def test_an_exception_thrown_after_a_hidden_case_keeps_its_text_to_itself() -> N
 
 
 def test_a_crash_on_a_hidden_case_names_no_case() -> None:
-    crash = Diagnosis("sigsegv", f"myKernel on the input '{SECRET_NAME}' crashed with SIGSEGV: 7919.")
+    crash = Diagnosis(
+        "sigsegv", f"myKernel on the input '{SECRET_NAME}' crashed with SIGSEGV: 7919.", hidden=True
+    )
     ended = replace(part(*PARTS[2]), verdict="crash", diagnosis=crash, cases=cases()[:-1])
-    view = student.view(ended, hidden_names=(SECRET_NAME,))
-    assert view.hidden_passed is False and view.note.startswith(student.HIDDEN_ENDED)
-    assert secrets_in("\n".join(text for _, text in feedback.paragraphs(view))) == []
+    # Also where the words do not name it (cut short, say), and in a result that does not record it.
+    wordless = replace(crash, message="myKernel crashed with SIGSEGV: 7919.")
+    older = replace(crash, hidden=None)
+    for diagnosis in (crash, wordless, older, replace(wordless, hidden=None)):
+        view = student.view(replace(ended, diagnosis=diagnosis), KNOWN_CASES)
+        assert view.hidden_passed is False and view.note.startswith(student.HIDDEN_ENDED)
+        text = "\n".join(text for _, text in feedback.paragraphs(view))
+        assert secrets_in(text) == [] and "7919" not in text
+
+
+def test_a_crash_on_a_public_case_that_quotes_a_hidden_name_is_told() -> None:
+    """An exception's text is the student's own: a hidden case's name in it does not make the call a hidden one."""
+    thrown = Diagnosis(
+        "exception", f"myKernel on the input 'random' threw a C++ exception: '{SECRET_NAME}'", hidden=False
+    )
+    ended = replace(part(*PARTS[2]), verdict="crash", diagnosis=thrown, cases=cases()[:1])
+    for diagnosis in (thrown, replace(thrown, hidden=None)):
+        view = student.view(replace(ended, diagnosis=diagnosis), KNOWN_CASES)
+        assert view.part.diagnosis == diagnosis and student.HIDDEN_ENDED not in view.note
+
+
+def test_a_hidden_crash_is_recorded_as_such() -> None:
+    call = Call("crash", signal_name="SIGSEGV")
+    for hidden in (False, True):
+        fault = faults.call_fault(call, assignment().part("part1"), "random", hidden=hidden)
+        assert fault.diagnosis.hidden is hidden
 
 
 def test_without_hidden_cases_everything_is_told() -> None:
@@ -258,6 +293,16 @@ def test_without_hidden_cases_everything_is_told() -> None:
 def test_numberless_keeps_the_sentences_that_are_ours(message: str, kept: str | None) -> None:
     found = student.numberless(message)
     assert found == kept if kept is not None else found.startswith("The inputs have") and "1e-7" not in found
+
+
+def test_a_peak_of_nothing_is_put_into_words() -> None:
+    """It is the growth of the process: 0 bytes says that earlier calls had left enough, not that none was used."""
+    told = terminal.memory_text(Memory(1024, 1024, 0, 4096))
+    assert "true peak of the call: none above that of earlier calls (reference 4096)" in told
+    assert "(reference" not in terminal.memory_text(Memory(1024, None, 2048, 0)).splitlines()[1]
+    assert words.peak(0) == profile.NO_GROWTH and words.peak(2048) == "2.00 KB" and words.peak(None) == "–"
+    unseen = replace(part(*PARTS[2]), memory=Memory(1024, 1024, 0, 4096))
+    assert "0 B" not in terminal.score_row(unseen)
 
 
 # ---- result.json

@@ -12,7 +12,7 @@ import torch
 from grader import binding, oracle
 from grader.assignment import load
 from grader.cases import make_inputs
-from grader.study import options, race, racereport
+from grader.study import options, race, racereport, raceruns
 from grader.study.standalone import build_program, ran
 from grader.toolchain import toolchain
 
@@ -95,6 +95,39 @@ def test_the_runtime_runs_openmp_as_it_should(function: str) -> None:
 def test_the_written_name_is_read_off_a_line(line: str, name: str) -> None:
     side = racereport.Access(True, (racereport.Frame(1, line, "f"),))
     assert racereport._written_name([side]) == name
+
+
+#: Wrong on every number of threads, and differently on each.
+WRONG_BY_THREADS = """
+#include <torch/extension.h>
+#include <omp.h>
+torch::Tensor myFusedAttention(torch::Tensor Q, torch::Tensor K, torch::Tensor V, torch::Tensor temp, int B, int H,
+                               int N, int d) {
+    torch::Tensor O = at::zeros({B, H, N, d}, at::kFloat);
+    O.data_ptr<float>()[0] = omp_get_max_threads();
+    return O;
+}
+PYBIND11_MODULE(TORCH_EXTENSION_NAME, m) { m.def("myFusedAttention", &myFusedAttention); }
+"""
+
+
+def test_repeated_runs_say_right_on_one_thread_only_after_a_look(tmp_path: Path) -> None:
+    source = tmp_path / "module.cpp"
+    source.write_text(WRONG_BY_THREADS)
+    finding = raceruns.compare(ASSIGNMENT, ASSIGNMENT.part("part3"), source, SHAPE, rounds=1, seed=1)
+    assert "is wrong on one thread already" in finding.trouble
+    assert "data race" not in finding.trouble
+
+
+def test_what_repeated_runs_show() -> None:
+    right, wrong = raceruns.Run(1, False, None), raceruns.Run(2, True, (0, 1, 2, 3))
+    assert raceruns.told([right, right, raceruns.Run(2, False, None)]) == ""
+    assert raceruns.told([right, raceruns.Run(2, True, None)]) == "", "within the error budget"
+    assert "right on one thread, first at (0, 1, 2, 3) on 2 threads: a data race" in raceruns.told(
+        [right, wrong]
+    )
+    sometimes = [right, raceruns.Run(1, True, (0, 0, 0, 0)), wrong]
+    assert "is wrong on one thread already in 1 of 2 runs" in raceruns.told(sometimes)
 
 
 def test_a_race_of_foreign_code_is_none() -> None:

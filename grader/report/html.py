@@ -143,6 +143,7 @@ def environment() -> Any:
         ratio=words.ratio,
         ms=words.milliseconds,
         size=words.size,
+        peak=words.peak,
         error=words.error,
         shape=words.shape,
         moment=words.moment,

@@ -14,7 +14,7 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from grader.assignment import Assignment
+from grader.assignment import Assignment, Case
 from grader.report import words
 from grader.results import CaseResult, Diagnosis, PartResult, SubmissionResult
 
@@ -53,10 +53,10 @@ class StudentView:
         return self.part.verdict == "pass" and self.hidden_passed is not False
 
 
-def view(part: PartResult, hidden_names: Sequence[str] = ()) -> StudentView:
-    """What the student may be told of this part. `hidden_names`: those of the hidden cases, reached or not."""
+def view(part: PartResult, cases: Sequence[Case] = ()) -> StudentView:
+    """What the student may be told of this part. `cases`: all that the assignment has for it, reached or not."""
     hidden = [case for case in part.cases if case.hidden]
-    if not hidden and not hidden_names:
+    if not hidden and not any(case.hidden for case in cases):
         return StudentView(part, None)
     first_hidden = next((k for k, case in enumerate(part.cases) if case.hidden), len(part.cases))
     public = tuple(
@@ -65,7 +65,7 @@ def view(part: PartResult, hidden_names: Sequence[str] = ()) -> StudentView:
         if not case.hidden
     )
     failed = any(not case.ok for case in hidden)
-    ended_hidden = _ended_on_hidden(part, first_hidden, hidden_names)
+    ended_hidden = _ended_on_hidden(part, cases)
     diagnosis = _diagnosis(part, public, first_hidden, ended_hidden)
     notes = [HIDDEN_FAILED] if failed else []
     if ended_hidden:
@@ -78,14 +78,9 @@ def view(part: PartResult, hidden_names: Sequence[str] = ()) -> StudentView:
 
 
 def views(assignment: Assignment, result: SubmissionResult) -> tuple[StudentView, ...]:
-    """Every part of a result, with the names of the hidden cases taken from the assignment."""
-    names = {part.id: hidden_names(assignment, part.id) for part in assignment.parts}
-    return tuple(view(part, names.get(part.id, ())) for part in result.parts)
-
-
-def hidden_names(assignment: Assignment, part_id: str) -> tuple[str, ...]:
-    parts = [part for part in assignment.parts if part.id == part_id]
-    return tuple(case.name for part in parts for case in part.cases if case.hidden)
+    """Every part of a result, with what the assignment has hidden."""
+    cases = {part.id: part.cases for part in assignment.parts}
+    return tuple(view(part, cases.get(part.id, ())) for part in result.parts)
 
 
 def numberless(message: str) -> str:
@@ -108,11 +103,15 @@ def _without_numbers(case: CaseResult) -> CaseResult:
     return replace(case, max_error=None, diagnosis=diagnosis, output_sha256=None)
 
 
-def _ended_on_hidden(part: PartResult, first_hidden: int, names: Sequence[str]) -> bool:
-    """Whether a call without an answer (a crash, a hang) was one on a hidden case: its message names the case."""
+def _ended_on_hidden(part: PartResult, cases: Sequence[Case]) -> bool:
+    """Whether a call without an answer (a crash, a hang) was one on a hidden case, as its diagnosis has recorded."""
     if part.verdict not in ("crash", "timeout") or part.diagnosis is None:
         return False
-    return any(f"'{name}'" in part.diagnosis.message for name in names)
+    if part.diagnosis.hidden is not None or part.diagnosis.code in BEFORE_INPUTS_CODES:
+        return bool(part.diagnosis.hidden)
+    # Not recorded, by an older kit: hidden cases come when all public ones have been answered.
+    answered = {case.name for case in part.cases}
+    return all(case.hidden or case.name in answered for case in cases)
 
 
 def _diagnosis(

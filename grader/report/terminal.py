@@ -184,7 +184,7 @@ def score_row(part: PartResult) -> tuple[str, ...]:
         VERDICT_WORDS[part.verdict].lower(),
         f"{part.time.ratio:.2f}" if part.time else "",
         f"{part.time.allowance:.2f}" if part.time and "not_graded" not in part.time.flags else "",
-        "" if peak_bytes is None else profile.size(peak_bytes),
+        profile.size(peak_bytes) if peak_bytes else "",
         f"{points_text(part)} / {part.max_points:g}",
     )
 
@@ -254,14 +254,17 @@ def time_text(time: Timing) -> str:
 
 
 def memory_text(memory: Memory) -> str:
-    def pair(mine: int | None, theirs: int | None) -> str:
+    def pair(mine: str | None, theirs: int | None) -> str:
         if mine is None:
             return "not measured on this system"
-        return f"{mine} bytes" + (f" (reference {theirs})" if theirs is not None else "")
+        return mine + (f" (reference {theirs})" if theirs is not None else "")
 
+    profiler_bytes, peak_bytes = memory.profiler_bytes, memory.peak_bytes
+    profiler = None if profiler_bytes is None else f"{profiler_bytes} bytes"
+    peak = None if peak_bytes is None else f"{peak_bytes} bytes" if peak_bytes else profile.NO_GROWTH
     return (
-        f"profiler: {pair(memory.profiler_bytes, memory.reference_profiler_bytes)}\n"
-        f"true peak of the call: {pair(memory.peak_bytes, memory.reference_peak_bytes)}"
+        f"profiler: {pair(profiler, memory.reference_profiler_bytes)}\n"
+        f"true peak of the call: {pair(peak, memory.reference_peak_bytes or None)}"
     )
 
 

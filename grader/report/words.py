@@ -96,6 +96,11 @@ def error(value: float | None) -> str:
     return "" if value is None or not math.isfinite(value) else f"{value:.2g}"
 
 
+def peak(count: int | None) -> str:
+    """The peak of a call in bytes, for people; a dash when there is none."""
+    return profile.NO_GROWTH if count == 0 else size(count)
+
+
 def shape(sizes: dict[str, int]) -> str:
     return " ".join(f"{name}={value}" for name, value in sizes.items())
 

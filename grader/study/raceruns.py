@@ -9,8 +9,9 @@ make it likelier to (`grader.runner.Delays`).
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -58,6 +59,16 @@ def compare(
     )
 
 
+@dataclass(frozen=True)
+class Run:
+    """One call. `differs`: it gave other bits than the first call; `wrong_at`: its first element beyond the error
+    budget, None if there is none."""
+
+    threads: int
+    differs: bool
+    wrong_at: tuple[int, ...] | None
+
+
 def _differences(
     bench: Bench,
     part: Part,
@@ -68,7 +79,7 @@ def _differences(
     rounds: int,
 ) -> str:
     """What differs between the runs, in words that follow the function's name; "" if nothing that matters."""
-    first, differing, wrong, example = None, 0, 0, ""
+    first, first_wrong_at, runs = None, None, []
     for count in threads:
         with bench.student(part, threads=count) as session:
             if (misfit := binding.mismatch(part, session.functions, bench.assignment.inputs)) is not None:
@@ -80,20 +91,32 @@ def _differences(
                 output, refused = faults.fitting_output(part, shape, inputs, call)
                 if output is None:
                     raise faults.Faulty("wrong", refused or faults.Diagnosis("wrong", "no tensor came back"))
-                first = output if first is None else first
-                if not bool((output == first).all()):
-                    differing += 1
-                    comparison = oracle.compare(expected, output)
-                    if not comparison.ok:
-                        wrong += 1
-                        where = tuple(comparison.wrong.nonzero()[0].tolist())
-                        example = example or f"first at {where} on {count} threads"
-    total = len(threads) * rounds
+                if first is None:
+                    first, first_wrong_at = output, _wrong_at(expected, output)
+                differs = not bool((output == first).all())
+                wrong_at = _wrong_at(expected, output) if differs else first_wrong_at
+                runs.append(Run(count, differs, wrong_at))
+    return told(runs)
+
+
+def _wrong_at(expected: oracle.Expected, output: Any) -> tuple[int, ...] | None:
+    comparison = oracle.compare(expected, output)
+    return None if comparison.ok else tuple(comparison.wrong.nonzero()[0].tolist())
+
+
+def told(runs: Sequence[Run]) -> str:
+    """What the runs show, in words that follow the function's name; "" if nothing that matters."""
+    wrong = [run for run in runs if run.wrong_at is not None]
+    alone = [run for run in runs if run.threads == 1]
+    wrong_alone = [run for run in wrong if run.threads == 1]
+    if wrong_alone:
+        often = "" if len(wrong_alone) == len(alone) else f" in {len(wrong_alone)} of {len(alone)} runs"
+        return f"is wrong on one thread already{often}: get that right first"
     if wrong:
-        return f"is wrong in {wrong} of {total} runs and right on one thread, {example}: a data race"
-    if not oracle.compare(expected, first).ok:
-        return "is wrong on one thread already: get that right first"
+        example = f"first at {wrong[0].wrong_at} on {wrong[0].threads} threads"
+        return f"is wrong in {len(wrong)} of {len(runs)} runs and right on one thread, {example}: a data race"
+    differing = sum(run.differs for run in runs)
     if differing:
         # Told, not judged.
-        print(f"{differing} of {total} runs differ in their last bits, as a sum over threads does")
+        print(f"{differing} of {len(runs)} runs differ in their last bits, as a sum over threads does")
     return ""
