@@ -9,22 +9,22 @@ explains the values beats a place, and the place is told with it.
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, fields, replace
 
 import torch
 from torch import Tensor
 
+from grader.fitting import fitting
 from grader.offsets import diagnose_read, diagnose_write
 from grader.oracle import Comparison, Expected
 from grader.patterns import EVERYWHERE, Place, find_place
 from grader.relations import find_relation, find_weak_relation
 from grader.results import Diagnosis
-from grader.scene import Scene, Suspect
-from grader.suspects import all_suspects
+from grader.scene import Suspect
 
 #: Codes that say where but not why; `most_telling` prefers any other.
-_FEWEST_PARTIAL = 8
 UNEXPLAINED = frozenset(
     {
         "wrong_values", "remainder_tile", "heads", "batches", "row_range", "column_range", "periodic_rows",
@@ -32,9 +32,9 @@ UNEXPLAINED = frozenset(
     }
 )  # fmt: skip
 
-#: Elements of the scores (G, R, N) that suspects are tried on, and the rows of the first look.
-_SCENE_SCORES = 1 << 17
-_PROBE_ROWS, _SCENE_ROWS = 3, 40
+#: Mistakes named in one message at most, and what stands between them.
+_MOST_NAMED = 3
+SAME_OUTPUT = "The same output comes of another mistake:"
 #: Largest exponent of float32's exp.
 _EXP_LIMIT = 88.0
 
@@ -48,9 +48,12 @@ def diagnose(
     comparison: Comparison,
     second: Tensor | None = None,
     part_id: str = "part3",
+    earlier: Sequence[Diagnosis] = (),
 ) -> Diagnosis:
-    """Explain an output of the right shape that `comparison` found wrong. `part_id` is the name of its part on the
-    command line.
+    """Explain an output of the right shape that `comparison` found wrong.
+
+    `part_id` is the name of its part on the command line. `earlier` are the diagnoses of other wrong outputs of the
+    same kernel: a mistake that explains these, too, is looked for first.
 
     `oracle` is the name in `oracle.ORACLES`; an unknown one gets the place and the numbers. `second` is the
     output of a second call with the same inputs, where there was one.
@@ -84,7 +87,12 @@ def diagnose(
     if ((actual - expected.value).abs() > 8 * tolerance).any():
         found = find_relation(expected.value, actual, tolerance, wrong)
         if found is None and oracle == "attention":
-            found = _find_suspect(inputs, shape, expected.value, tolerance, actual, wrong)
+            likely = _most_common(earlier)
+            suspects = fitting(inputs, shape, expected.value, tolerance, actual, wrong, likely)
+            if suspects:
+                first = suspects[0]
+                told = _report(first.code, first.words, place, expected.value, actual, wrong)
+                return Explained(**vars(told), suspects=tuple(suspects))
     found = found or find_weak_relation(expected.value, actual, tolerance, wrong)
     if found is not None and found[0] == "partly_not_written" and place.code:
         return _report(
@@ -92,6 +100,59 @@ def diagnose(
         )
     code, words = found or (place.code or "wrong_values", "")
     return _report(code, words, place, expected.value, actual, wrong)
+
+
+@dataclass(frozen=True)
+class Explained(Diagnosis):
+    """A diagnosis by suspects while its part is being judged: all that explain the output. `message` begins with the
+    words of the first."""
+
+    suspects: tuple[Suspect, ...] = ()
+
+    def left(self, counts: Mapping[str, int]) -> list[Suspect]:
+        """Those that explain most outputs, where `counts` holds how many, by name."""
+        outputs = [max(counts[name] for name in suspect.names) for suspect in self.suspects]
+        most = max(outputs)
+        return [suspect for suspect, count in zip(self.suspects, outputs, strict=True) if count == most]
+
+    def told(self, suspects: Sequence[Suspect]) -> Diagnosis:
+        """The same naming these suspects only, and no longer which there were."""
+        words = list(dict.fromkeys(suspect.words for suspect in suspects))[:_MOST_NAMED]
+        named = f" {SAME_OUTPUT} ".join(words)
+        message = named + self.message.removeprefix(self.suspects[0].words)
+        values = {item.name: getattr(self, item.name) for item in fields(Diagnosis)}
+        return Diagnosis(**{**values, "code": suspects[0].code, "message": message})
+
+
+def settled(diagnoses: Sequence[Diagnosis | None]) -> list[Diagnosis | None]:
+    """The diagnoses of a kernel's outputs, each with the suspects that explain most of these outputs: on one input
+    several mistakes give the same, and another input tells them apart. Where two or more are left, all are named."""
+    counts = _counts(diagnoses)
+    return [
+        diagnosis.told(diagnosis.left(counts)) if isinstance(diagnosis, Explained) else diagnosis
+        for diagnosis in diagnoses
+    ]
+
+
+def undecided(diagnoses: Sequence[Diagnosis | None]) -> bool:
+    """Whether several mistakes explain all these outputs that are explained, so that one more may tell them apart."""
+    counts = _counts(diagnoses)
+    explained = [diagnosis for diagnosis in diagnoses if isinstance(diagnosis, Explained)]
+    return bool(explained) and all(len(each.left(counts)) > 1 for each in explained)
+
+
+def _counts(diagnoses: Iterable[Diagnosis | None]) -> Counter[str]:
+    """How many of the outputs each suspect explains, by name."""
+    explained = [diagnosis for diagnosis in diagnoses if isinstance(diagnosis, Explained)]
+    return Counter(
+        name for each in explained for name in {name for suspect in each.suspects for name in suspect.names}
+    )
+
+
+def _most_common(diagnoses: Iterable[Diagnosis | None]) -> frozenset[str]:
+    counts = _counts(diagnoses)
+    most = max(counts.values(), default=0)
+    return frozenset(name for name, count in counts.items() if count == most)
 
 
 def most_telling(diagnoses: Sequence[Diagnosis]) -> Diagnosis:
@@ -196,79 +257,3 @@ def _largest_score(inputs: Mapping[str, Tensor]) -> float:
         for h in range(q.shape[1])
         for i in range(0, q.shape[2], step)
     )
-
-
-# ---- suspects
-
-
-def _find_suspect(
-    inputs: Mapping[str, Tensor],
-    shape: Mapping[str, int],
-    expected: Tensor,
-    tolerance: Tensor,
-    actual: Tensor,
-    wrong: Tensor,
-) -> tuple[str, str] | None:
-    """The first suspect that explains the whole output, else the first that explains its wrong elements."""
-    heads = _window(wrong, expected.shape[2])
-    wrong, tolerance, actual = (t.flatten(0, 1)[heads] for t in (wrong, tolerance, actual))
-    few, many = (_sample_rows(wrong, count) for count in (_PROBE_ROWS, _SCENE_ROWS))
-
-    def scene(rows: Tensor) -> Scene:
-        q, k, v = (inputs[name].flatten(0, 1)[heads].double() for name in "QKV")
-        return Scene(q, k, v, expected.flatten(0, 1)[heads], rows, heads.start, shape, inputs)
-
-    probe, whole = scene(few), scene(many)
-    partial: tuple[str, str] | None = None
-    for suspect in all_suspects(probe):
-        if not _explains(suspect, probe, actual, tolerance, wrong):
-            continue
-        if not _explains(suspect, whole, actual, tolerance, wrong):
-            continue
-        if _explains(suspect, whole, actual, tolerance, wrong, right_too=True):
-            return suspect.code, suspect.words
-        partial = partial or (suspect.code, suspect.words)
-    # A few elements agree with some suspect by chance; only the right ones beside them would tell.
-    return partial if int(wrong.sum()) >= _FEWEST_PARTIAL else None
-
-
-def _window(wrong: Tensor, keys: int) -> slice:
-    """Consecutive heads for the suspects: from the first on where the first wrong one is among them, for a
-    bug may
-    depend on the heads before; else from the one before the first wrong one."""
-    heads = wrong.flatten(0, 1).flatten(1).any(1)
-    count = max(2, min(8, _SCENE_SCORES // (keys * 8)))
-    first_wrong = int(heads.nonzero()[0])
-    start = 0 if first_wrong < count else first_wrong - 1
-    return slice(start, min(start + count, len(heads)))
-
-
-def _sample_rows(wrong: Tensor, count: int) -> Tensor:
-    """Rows to look at: the first wrong ones, then wrong and right ones spread over N. `wrong`: (G, N, d)."""
-    hit = wrong.any(2).any(0)
-    bad, good = hit.nonzero().flatten(), (~hit).nonzero().flatten()
-    spread = bad[torch.linspace(0, len(bad) - 1, min(count, len(bad))).long()]
-    others = good[torch.linspace(0, len(good) - 1, min(count // 4, len(good))).long()] if len(good) else good
-    return torch.cat([bad[:1], spread, others]).unique()
-
-
-def _explains(
-    suspect: Suspect, scene: Scene, actual: Tensor, tolerance: Tensor, wrong: Tensor, right_too: bool = False
-) -> bool:
-    """Whether the prediction agrees with the output at nearly all wrong elements of the scene's rows (with
-    `right_too`, at the right ones as well), and is far nearer to it than the expected output is."""
-    predicted = suspect.predict(scene)
-    if predicted is None:
-        return False
-    got, allowed, bad = (t[:, scene.rows] for t in (actual, tolerance, wrong))
-    miss, error = (got - predicted).abs(), (got - scene.truth).abs()
-    # A prediction far smaller than the right output must be met as closely in proportion, or zero would meet it.
-    scale = (
-        predicted.square().mean(2, keepdim=True).sqrt() / scene.truth.square().mean(2, keepdim=True).sqrt()
-    )
-    close = miss <= 8 * allowed * scale.clamp(max=1.0) + 1e-4 * torch.minimum(predicted.abs(), got.abs())
-    if not bad.any():
-        return False
-    if (close & (miss <= 0.25 * error))[bad].double().mean() < 0.97:
-        return False
-    return not right_too or bad.all() or bool(close[~bad].double().mean() > 0.97)

@@ -19,8 +19,9 @@ from grader.marking import Marker
 from grader.results import CaseResult, Diagnosis, Flag, Memory, PartResult, Standing, Timing, Verdict
 from grader.session import Call, Session
 
-MOST_DIAGNOSED, ENOUGH_AGREEING = 5, 3
-"""Wrong cases that are explained at most, and how many have to name the same bug to believe it at once."""
+MOST_DIAGNOSED, ENOUGH_AGREEING, MOST_UNDECIDED = 5, 3, 10
+"""Wrong cases that are explained at most, and how many have to name the same bug to believe it at once; cases up to
+which more are explained while two bugs fit all so far, which costs little, as these alone are tried first."""
 
 
 class Judged:
@@ -169,6 +170,19 @@ class Judged:
 
     def check_cases(self) -> None:
         """Every case in turn; a wrong one does not hide the others, a crash ends the part."""
+        try:
+            self.check_all_cases()
+        finally:
+            self.settle_diagnoses()
+        if self.verdict == "pass" and (told := [case for case in self.cases if case.diagnosis]):
+            from grader.diagnose import most_telling
+
+            # What a public case tells can be told to its student.
+            public = [case.diagnosis for case in told if not case.hidden]
+            self.verdict = "wrong"
+            self.diagnosis = most_telling(public or [case.diagnosis for case in told])
+
+    def check_all_cases(self) -> None:
         part = self.part
         session = self.student(threads=self.shape["threads"])
         with session:
@@ -187,13 +201,6 @@ class Judged:
         if hidden := looks.hidden_steps(part):
             with self.student(threads=self.shape["threads"]) as session:
                 self.call_cases(session, hidden)
-        if told := [case for case in self.cases if case.diagnosis]:
-            from grader.diagnose import most_telling
-
-            # What a public case tells can be told to its student.
-            public = [case.diagnosis for case in told if not case.hidden]
-            self.verdict = "wrong"
-            self.diagnosis = most_telling(public or [case.diagnosis for case in told])
 
     def call_cases(self, session: Session, steps: list[Step]) -> None:
         """Judge cases, and keep what some of these calls show besides (`grader.looks`)."""
@@ -233,9 +240,12 @@ class Judged:
             **step.wanted(self.part, "STUDENT"),
         )
         self.marker.refuse_broken(call, session, step.case.name, hidden=step.case.hidden)
-        result = self.marker.mark(step.case.name, shape, inputs, call, explain=not self.explained())
-        if not result.ok and call.output is not None and not self.part.table:
-            result = self.look_for_race(session, step.case, shape, inputs, call, result)
+        explain = not self.explained()
+        twice = call.output is not None and not self.part.table
+        # An explanation takes its time: where the call is to be made again, that comes first.
+        result = self.marker.mark(step.case.name, shape, inputs, call, explain=explain and not twice)
+        if not result.ok and twice:
+            result = self.look_for_race(session, step.case, shape, inputs, call, explain)
         return call, replace(result, hidden=step.case.hidden)
 
     def look_for_race(
@@ -245,20 +255,38 @@ class Judged:
         shape: dict[str, int],
         inputs: Mapping[str, Any],
         call: Call,
-        first: CaseResult,
+        explain: bool,
     ) -> CaseResult:
         """A wrong result that is different the next time has another cause than one that repeats."""
         again = session.call(binding.request(self.part, shape, inputs), delays=self.delays)
-        if again.output is None or again.output.shape != call.output.shape:
-            return first
+        comparable = again.output is not None and again.output.shape == call.output.shape
         return self.marker.mark(
-            case.name, shape, inputs, call, second=again.output, explain=not self.explained()
+            case.name,
+            shape,
+            inputs,
+            call,
+            second=again.output if comparable else None,
+            explain=explain,
+            earlier=[known.diagnosis for known in self.cases if known.diagnosis],
         )
+
+    def settle_diagnoses(self) -> None:
+        """Each case's diagnosis in the light of the others: of the public ones alone where a student may be told it."""
+        from grader.diagnose import settled
+
+        public = settled([None if case.hidden else case.diagnosis for case in self.cases])
+        every = settled([case.diagnosis for case in self.cases])
+        self.cases = [
+            replace(case, diagnosis=alone or together)
+            for case, alone, together in zip(self.cases, public, every, strict=True)
+        ]
 
     def explained(self) -> bool:
         """Whether the wrong cases so far have been explained often enough: each explanation takes its time."""
-        from grader.diagnose import UNEXPLAINED
+        from grader.diagnose import UNEXPLAINED, undecided
 
+        if len(self.cases) < MOST_UNDECIDED and undecided([case.diagnosis for case in self.cases]):
+            return False
         codes = [case.diagnosis.code for case in self.cases if case.diagnosis]
         named = [code for code in codes if code not in UNEXPLAINED]
         agreeing = max((named.count(code) for code in named), default=0)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -10,7 +10,7 @@ from grader import faults, integrity
 from grader.assignment import Case, Part
 from grader.bench import Bench
 from grader.errors import KitError
-from grader.results import CaseResult
+from grader.results import CaseResult, Diagnosis
 from grader.session import Call, Session
 
 
@@ -44,8 +44,13 @@ class Marker:
         *,
         second: Any = None,
         explain: bool = True,
+        earlier: Sequence[Diagnosis] | None = None,
     ) -> CaseResult:
-        """Right or wrong, and why if it is to be explained. `second` is the output of the same call made again."""
+        """Right or wrong, and why if it is to be explained. `second` is the output of the same call made again.
+
+        `earlier` are the diagnoses of other inputs, which `diagnose.settled` is to compare with this one; None for an
+        output by itself.
+        """
         from grader import diagnose, oracle
 
         part = self.part
@@ -63,8 +68,18 @@ class Marker:
         diagnosis = None
         if not comparison.ok and explain:
             diagnosis = diagnose.diagnose(
-                part.oracle, inputs, shape, expected, actual, comparison, second=second, part_id=part.id
+                part.oracle,
+                inputs,
+                shape,
+                expected,
+                actual,
+                comparison,
+                second=second,
+                part_id=part.id,
+                earlier=earlier or (),
             )
+            if earlier is None:
+                (diagnosis,) = diagnose.settled([diagnosis])
         digest = None if comparison.ok else integrity.output_sha256(actual)
         return CaseResult(
             name, public_shape, comparison.ok, comparison.max_error, diagnosis, output_sha256=digest

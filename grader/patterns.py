@@ -60,7 +60,8 @@ def _describe_axis(axis: int, hit: Tensor, shape: Mapping[str, int]) -> Place:
             return Place(
                 "remainder_tile",
                 f"only the {name}s from {first} on are wrong, those beyond the last full tile of {in_words(tiles)}: "
-                "the remainder tile is left out or has wrong loop bounds",
+                f"the remainder tile is left out ({'N' if axis == 2 else 'd'} / tile rounds down) or has wrong loop "
+                "bounds",
             )
         if count == 1:
             return Place(code, f"only the last {name} ({last}) is wrong: look at the loop's end")

@@ -70,18 +70,46 @@ class Scene:
         """The attention over these keys alone."""
         return self.attend(self.scores[:, :, keys], self.v[:, keys])
 
+    @cached_property
+    def all_sums(self) -> Tensor | None:
+        """The row sums of all rows, (G, N), where `all_weights` are to be had."""
+        return None if self.all_weights is None else self.all_weights.sum(2)
+
     def head_of(self, name: str, head: Callable[[int, int], tuple[int, int]]) -> Tensor:
         """Input `name` (G, N, d) as a kernel reads it that takes head `head(b, h)` for head (b, h)."""
         heads = self.shape["H"]
         source = [head(*divmod(self.first + g, heads)) for g in range(self.q.shape[0])]
         return torch.stack([self.inputs[name][b, h] for b, h in source]).double()
 
+    def scores_of(self, head: Callable[[int, int], tuple[int, int]]) -> Tensor:
+        """The scores (G, R, N) of a kernel that takes those of head `head(b, h)` for head (b, h)."""
+        return self.head_of("Q", head)[:, self.rows] @ self.head_of("K", head).mT
+
+    def up_to_here(self, heads: Tensor, *, of_batch: bool = False) -> Tensor | None:
+        """Sums of `heads` (G, ...) over each head and those before it, or those of its batch; None where the window of
+        heads does not show all of these."""
+        if self.first % self.shape["H"] if of_batch else self.first:
+            return None
+        sums = heads.cumsum(0)
+        if not of_batch:
+            return sums
+        begin = [g // self.shape["H"] * self.shape["H"] for g in range(len(heads))]
+        return sums - (sums - heads)[begin]
+
 
 @dataclass(frozen=True)
 class Suspect:
+    """A mistake and the output that it would give. A prediction is NaN where nothing can be said (memory beside a
+    tensor was read).
+
+    `names` tell it from every other mistake, also of the same code, and are the same for all inputs: one name, or one
+    for each tile length that gives this output.
+    """
+
     code: str
     words: str
     predict: Callable[[Scene], Tensor | None]
+    names: tuple[str, ...]
 
 
 Predictor = Callable[[Scene], "Tensor | None"]
@@ -93,7 +121,7 @@ def registering(suspects: list[Suspect]) -> Callable[[str, str], Callable[[Predi
 
     def suspect(code: str, words: str) -> Callable[[Predictor], Predictor]:
         def register(predict: Predictor) -> Predictor:
-            suspects.append(Suspect(code, words, predict))
+            suspects.append(Suspect(code, words, predict, (predict.__name__,)))
             return predict
 
         return register

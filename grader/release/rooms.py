@@ -31,7 +31,7 @@ ROOMS: dict[str, tuple[str, ...]] = {
     "reference": ("module_ref_stub",),
     "cases": ("cases", "oracle", "questions", "binding"),
     "diagnose": (
-        *("diagnose", "patterns", "suspects", "relations", "offsets", "scene"),
+        *("diagnose", "patterns", "suspects", "fitting", "relations", "offsets", "scene"),
         "faults",
     ),
     "measure": ("measure",),

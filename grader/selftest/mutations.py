@@ -33,13 +33,15 @@ Edit = tuple[str, str] | tuple[str, str, int]
 @dataclass(frozen=True)
 class Mutation:
     """`codes`: the diagnoses that name this bug; empty when none is expected to (it must be rejected all the same).
-    `body`: the solution as a whole, in place of edits."""
+    `says`: what the message must hold besides, to name this bug and no other with that code. `body`: the solution as a
+    whole, in place of edits."""
 
     name: str
     part: str
     edits: tuple[Edit, ...] = ()
     codes: tuple[str, ...] = ()
     body: str | None = None
+    says: str = ""
 
 
 def apply(source: str, mutations: Iterable[Mutation]) -> str:

@@ -16,12 +16,12 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from grader.scene import Scene, Suspect
-from grader.suspects import blocks, bounds, flash, formula, heads, leftovers, operands, precision
+from grader.suspects import blocks, bounds, flash, formula, heads, leftovers, operands, precision, strides
 
 
 def all_suspects(scene: Scene) -> Iterator[Suspect]:
     """Every suspect that applies to the scene, simpler ones first."""
-    for module in (formula, operands, heads, bounds, leftovers):
+    for module in (formula, operands, heads, bounds, leftovers, strides):
         yield from module.SUSPECTS
     # Flash before the general block suspects: with blocks of Bc some of them give the same output.
     yield from flash.suspects(scene)

@@ -78,7 +78,8 @@ _FLASH_BUGS: tuple[tuple[str, str, Update], ...] = (
     ("flash_o_twice", "the new value is added to O, which is already in it: assign it", _added),
     (
         "flash_l_not_carried",
-        "L is not carried on: store lnew in L, and read it as li in the next block",
+        "L is not carried on from one block of keys to the next: store lnew in L, read it as li in the next block, and "
+        "let L be set to zero before the loop over blocks, not inside",
         _not_carried,
     ),
     ("flash_l_not_carried", "L holds the sum of the last block alone: store lnew = li + lij", _only_last_lij),
@@ -95,40 +96,128 @@ _FLASH_BUGS: tuple[tuple[str, str, Update], ...] = (
 
 def suspects(s: Scene) -> Iterator[Suspect]:
     """Every suspect of this file that applies to the scene."""
-    block = s.shape.get("Bc", s.keys)
-    if not 0 < block < s.keys or s.keys / block > 256:
+    block = s.shape.get("Bc", 0)
+    if block < 1 or s.keys / block > 256:
         return
     for code, words, update in _FLASH_BUGS:
         yield Suspect(
             code,
             f"In the flash update, {words}{'' if words.endswith('?') else '.'}",
             lambda s, u=update: _replay(s, u),
+            (update.__name__,),
         )
     if s.keys % block:
-        yield Suspect(
-            "flash_stale_tail",
-            f"The last block has only {s.keys % block} of Bc = {block} keys, yet all rows of Kj and Vj are used: "
-            "what the block before left there is counted again.",
-            _stale_tail,
-        )
-        yield Suspect(
-            "flash_stale_tail",
-            f"The last block has only {s.keys % block} of Bc = {block} keys, yet the row sum adds up all of Pij's row: "
-            "what the block before left there is counted again.",
-            lambda s: s.weights @ s.v / _sum_with_stale_tail(s),
-        )
+        yield from _padded(s, block)
+    if s.shape.get("Br", 0) > 0:
+        yield from _rows_outside(s)
+
+
+# ---- a last block with fewer keys than its tile has places
+
+
+def _padded(s: Scene, block: int) -> Iterator[Suspect]:
+    places = f"The last block has only {s.keys % block} of Bc = {block} keys, yet"
+    yield Suspect(
+        "padded_keys",
+        f"{places} the row sum counts all Bc places: a padded key has a score of 0 and adds exp(0) = 1. Let its loop "
+        "end at the last key, or leave padded keys out of the sum.",
+        lambda s: s.weights @ s.v / (s.row_sum + block - s.keys % block),
+        ("padded keys in the sum",),
+    )
+    yield Suspect(
+        "flash_stale_tail",
+        f"{places} all rows of Kj and Vj are used: what the block before left there is counted again.",
+        _stale_tail,
+        ("stale rows of Kj and Vj",),
+    )
+    yield Suspect(
+        "flash_stale_tail",
+        f"{places} the row sum adds up all of Pij's row: what the block before left there is counted again.",
+        lambda s: s.weights @ s.v / (s.row_sum + s.weights[:, :, _stale_keys(s)].sum(2, keepdim=True)),
+        ("stale places of Pij",),
+    )
+    yield Suspect(
+        "flash_stale_tail",
+        f"{places} the row sum takes exp() of all of Sij's row: the scores that other rows and blocks left there are "
+        "counted as well.",
+        lambda s: s.weights @ s.v / (s.row_sum + _stale_scores(s).exp().sum(2, keepdim=True)),
+        ("stale places of Sij",),
+    )
 
 
 def _stale_keys(s: Scene) -> slice:
-    """The keys of the last full block whose places in the tile the remainder does not overwrite."""
+    """The keys of the last full block whose places in the tile the remainder does not overwrite; none where there is no
+    full block."""
     block, full = s.shape["Bc"], s.keys // s.shape["Bc"] * s.shape["Bc"]
-    return slice(full - block + s.keys % block, full)
+    return slice(full - block + s.keys % block, full) if full else slice(0, 0)
 
 
-def _sum_with_stale_tail(s: Scene) -> Tensor:
-    return s.row_sum + s.weights[:, :, _stale_keys(s)].sum(2, keepdim=True)
+def _untouched(s: Scene) -> int:
+    """Places of the tile that no block has written to: they are zeros as on entry."""
+    return max(0, s.shape["Bc"] - s.keys)
 
 
 def _stale_tail(s: Scene) -> Tensor:
     again = _stale_keys(s)
-    return (s.weights @ s.v + s.weights[:, :, again] @ s.v[:, again]) / _sum_with_stale_tail(s)
+    weights = s.weights[:, :, again]
+    sums = s.row_sum + weights.sum(2, keepdim=True) + _untouched(s)
+    return (s.weights @ s.v + weights @ s.v[:, again]) / sums
+
+
+def _stale_scores(s: Scene) -> Tensor:
+    """What stands behind the last keys in Sij (G, R, places): scores of the last full block of keys with the last row
+    that had the same place in a block of rows."""
+    tile = s.shape.get("Br", s.keys)
+    rows = s.rows % tile + (s.keys - 1 - s.rows % tile) // tile * tile
+    zeros = s.q.new_zeros(s.q.shape[0], len(s.rows), _untouched(s))
+    return torch.cat([s.q[:, rows] @ s.k[:, _stale_keys(s)].mT, zeros], 2)
+
+
+# ---- the other order of the loops: for each block of rows all blocks of keys, and one division at the end
+
+
+def _rows_outside(s: Scene) -> Iterator[Suspect]:
+    """Oi and Li add up over the blocks of keys, and have to be zero again for each block of rows."""
+    for names, o, li in (("Oi and Li are", True, True), ("Oi is", True, False), ("Li is", False, True)):
+        for since, told in (
+            ("head", "for each head only, not for each block of rows"),
+            ("batch", "for each batch only, not for each head and block of rows of its batch"),
+            ("all", "at the very beginning only, not for each head and block of rows"),
+        ):
+            yield Suspect(
+                "stale_sum",
+                f"{names} not set to zero where a new block of rows begins but {told}: rows get a share of those that "
+                "had their place in the tile before.",
+                lambda s, o=o, li=li, since=since: _kept_over_rows(s, o, li, since),
+                (f"{names} kept since {since}",),
+            )
+
+
+def _kept_over_rows(s: Scene, o: bool, li: bool, since: str) -> Tensor | None:
+    if s.all_sums is None:
+        return None
+    sums = s.all_sums.unsqueeze(2)
+    values, divisors = s.truth_all * sums, sums
+    if o:
+        values = _over_tiles(s, values, since)
+    if li:
+        divisors = _over_tiles(s, divisors, since)
+    if values is None or divisors is None:
+        return None
+    return (values / divisors)[:, s.rows]
+
+
+def _over_tiles(s: Scene, terms: Tensor, since: str) -> Tensor | None:
+    """Sums of `terms` (G, N, ...) over each row and those before it with the same place in a block of Br rows: of its
+    head, of its batch too, or of all heads."""
+    tile, rows = s.shape["Br"], terms.shape[1]
+    padded = torch.nn.functional.pad(terms, (0, 0, 0, -rows % tile))
+    by_tile = padded.unflatten(1, (-1, tile))
+    within = by_tile.cumsum(1)
+    if since != "head":
+        totals = within[:, -1]
+        before = s.up_to_here(totals, of_batch=since == "batch")
+        if before is None:
+            return None
+        within = within + (before - totals).unsqueeze(1)
+    return within.flatten(1, 2)[:, :rows]

@@ -38,6 +38,21 @@ def scores_added_to_last_weights(s: Scene) -> Tensor | None:
 
 @suspect(
     "stale_scores",
+    "Scores are added to what QK_t still holds from the head before of its batch: its weights. Only each batch starts "
+    "from zeros. Set each score (or clear QK_t) at the start of each (b, h).",
+)
+def scores_added_to_last_weights_of_batch(s: Scene) -> Tensor | None:
+    if s.first % s.shape["H"]:
+        return None
+    out, weights = [], torch.zeros_like(s.scores[0])
+    for g, scores in enumerate(s.scores):
+        weights = torch.softmax(scores if g % s.shape["H"] == 0 else scores + weights, 1)
+        out.append(weights @ s.v[g])
+    return torch.stack(out)
+
+
+@suspect(
+    "stale_scores",
     "Scores are added to those of the heads before. Set each score (or clear the workspace) for each (b, h).",
 )
 def scores_added_to_last_scores(s: Scene) -> Tensor | None:
@@ -66,6 +81,21 @@ def row_sum_never_reset(s: Scene) -> Tensor | None:
 
 @suspect(
     "stale_sum",
+    "The row sum is set back to zero for each batch only: it holds all rows and heads before of its batch.",
+)
+def row_sum_reset_for_each_batch(s: Scene) -> Tensor | None:
+    if s.all_sums is None:
+        return None
+    within = s.all_sums.cumsum(1)
+    before = s.up_to_here(within[:, -1], of_batch=True)
+    if before is None:
+        return None
+    sums = within + (before - within[:, -1]).unsqueeze(1)
+    return s.weights @ s.v / sums[:, s.rows, None]
+
+
+@suspect(
+    "stale_sum",
     "The output's value is not set back to zero for the next channel: it holds all channels before.",
 )
 def value_not_reset(s: Scene) -> Tensor:
@@ -89,4 +119,15 @@ def value_never_reset(s: Scene) -> Tensor:
     "The row sums L are not set back to zero for the next (b, h): they still hold those of the heads before.",
 )
 def l_not_reset(s: Scene) -> Tensor | None:
-    return s.weights @ s.v / s.row_sum.cumsum(0) if s.first == 0 else None
+    sums = s.up_to_here(s.row_sum)
+    return None if sums is None else s.weights @ s.v / sums
+
+
+@suspect(
+    "stale_l",
+    "The row sums L are set back to zero for each batch only, not for each head: they still hold those of the heads "
+    "before of its batch.",
+)
+def l_reset_for_each_batch(s: Scene) -> Tensor | None:
+    sums = s.up_to_here(s.row_sum, of_batch=True)
+    return None if sums is None else s.weights @ s.v / sums

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from wrong_flash import STORE_L, rows_outer
 from wrong_kernels import (
     HEADS,
     J_TILES,
@@ -9,7 +10,6 @@ from wrong_kernels import (
     PRAGMA,
     QK_T,
     SCORE,
-    STORE_L,
     THREAD_ROW,
 )
 
@@ -259,6 +259,7 @@ PART4 = [
     ),
     Mutation("p4 without tiles", "part4", body=using(WITH_POINTERS, "L")),
     Mutation("p4 online softmax", "part4", body=ONLINE),
+    Mutation("p4 rows outside, keys inside", "part4", body=rows_outer("ROWS", "ROWS")),
     Mutation(
         "p4 one key a block",
         "part4",

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from wrong_accessors import ACCESSORS
+from wrong_flash import FLASHED, ROWS_OUTER
+from wrong_nests import NESTS
 
 from grader.selftest.mutations import Mutation
 
@@ -172,6 +174,7 @@ FULL_I, FULL_J = (loop.replace(f"{v}0 < N", f"{v}0 + T <= N") for loop, v in ((I
 FULL_K = K_TILES.replace("k0 < d", "k0 + T <= d")
 LAST_I = f"            {I_TILES}\n                int iEnd = std::min(i0 + T, N);\n                {K_TILES}"
 LAST_J = f"                    {J_TILES}\n                        {J_END}\n                        for (int i"
+FIRST_J = f"                {J_TILES}\n                    {J_END}\n                    {K_TILES}"
 SCORE_K = (
     f"                    {K_TILES}\n                        {K_END}\n                        for (int i"
 )
@@ -189,6 +192,12 @@ BLOCKED = [
     ),
     Mutation(
         "p2 remainder keys in PV", "part2", ((LAST_J, LAST_J.replace(J_TILES, FULL_J)),), ("remainder_keys",)
+    ),
+    Mutation(
+        "p2 remainder keys in QK^T",
+        "part2",
+        ((FIRST_J, FIRST_J.replace(J_TILES, FULL_J)),),
+        ("remainder_keys",),
     ),
     Mutation(
         "p2 remainder channels",
@@ -340,107 +349,4 @@ FUSED = [
     Mutation("p3 whole numbers", "part3", ((SCORE, "int score = 0;"),)),
 ]
 
-FLASH = "float value = Li[i] * twoDimRead(Oi, i, k, d) + twoDimRead(PV, i, k, d);"
-FLASH_COLUMNS = "int columns = std::min(Bc, N - j0);"
-J_BLOCKS, I_BLOCKS = "for (int j0 = 0; j0 < N; j0 += Bc) {", "for (int i0 = 0; i0 < N; i0 += Br) {"
-STORE_L = "L[row] = Lnew[i];"
-LOAD_O = "twoDimWrite(Oi, i, k, d, fourDimRead(O, b, h, row, k, H, N, d));"
-ADD_L = "Lnew[i] = Li[i] + Lij[i];"
-FLASH_EXP = "std::exp(twoDimRead(Sij, i, j, Bc))"
-COLUMN_LOOP = "for (int j = 0; j < columns; j++) {"
-FLASH_SUM_LOOP = f"{COLUMN_LOOP}\n                            float weight"
-RESET_L = "std::fill(L.begin(), L.end(), 0.0f);"
-
-FLASHED = [
-    Mutation("p4 empty", "part4", body="", codes=("not_written",)),
-    Mutation(
-        "p4 O not rescaled", "part4", ((FLASH, FLASH.replace("Li[i] * ", "")),), ("flash_not_rescaled",)
-    ),
-    Mutation(
-        "p4 rescaled by lij", "part4", ((FLASH, FLASH.replace("Li[i]", "Lij[i]")),), ("flash_not_rescaled",)
-    ),
-    Mutation(
-        "p4 rescaled by lnew", "part4", ((FLASH, FLASH.replace("Li[i]", "Lnew[i]")),), ("flash_not_rescaled",)
-    ),
-    Mutation(
-        "p4 not divided",
-        "part4",
-        (("value / Lnew[i]", "value"),),
-        ("flash_not_divided", "not_normalised", "not_finite"),
-    ),
-    Mutation("p4 divided by lij", "part4", (("value / Lnew[i]", "value / Lij[i]"),), ("flash_not_divided",)),
-    Mutation("p4 l not stored", "part4", ((STORE_L, ""),), ("flash_l_not_carried",)),
-    Mutation("p4 lij stored", "part4", ((STORE_L, "L[row] = Lij[i];"),), ("flash_l_not_carried",)),
-    Mutation(
-        "p4 l not added",
-        "part4",
-        ((ADD_L, "Lnew[i] = Lij[i];"),),
-        ("flash_l_not_carried", "flash_not_divided"),
-    ),
-    Mutation("p4 O not loaded", "part4", ((LOAD_O, ""),), ("flash_not_rescaled",)),
-    Mutation("p4 L not reset", "part4", ((RESET_L, ""),), ("stale_l",)),
-    Mutation(
-        "p4 remainder keys",
-        "part4",
-        ((J_BLOCKS, J_BLOCKS.replace("j0 < N", "j0 + Bc <= N")),),
-        ("remainder_keys",),
-    ),
-    Mutation(
-        "p4 remainder rows",
-        "part4",
-        ((I_BLOCKS, I_BLOCKS.replace("i0 < N", "i0 + Br <= N")),),
-        ("remainder_tile",),
-    ),
-    Mutation(
-        "p4 first block of keys",
-        "part4",
-        ((J_BLOCKS, J_BLOCKS.replace("j0 < N", "j0 < std::min(N, Bc)")),),
-        ("first_block_only", "remainder_keys"),
-    ),
-    Mutation(
-        "p4 stale tail of Pij",
-        "part4",
-        ((FLASH_SUM_LOOP, FLASH_SUM_LOOP.replace("j < columns", "j < Bc")),),
-        ("flash_stale_tail", "not_normalised"),
-    ),
-    Mutation(
-        "p4 whole tile always",
-        "part4",
-        (
-            (COLUMN_LOOP, COLUMN_LOOP.replace("j < columns", "j < Bc"), 4),
-            (
-                "for (int j = 0; j < Bc; j++) {\n                    int column = j0 + j;",
-                f"{COLUMN_LOOP}\n                    int column = j0 + j;",
-            ),
-        ),
-        ("flash_stale_tail",),
-    ),
-    Mutation(
-        "p4 exp forgotten", "part4", ((FLASH_EXP, FLASH_EXP.replace("std::exp", "")),), ("exp_missing",)
-    ),
-    Mutation(
-        "p4 scaled",
-        "part4",
-        ((FLASH_EXP, "std::exp(twoDimRead(Sij, i, j, Bc) / std::sqrt((float)d))"),),
-        ("scaled",),
-    ),
-    Mutation(
-        "p4 h ignored",
-        "part4",
-        (
-            DECLARE_ZERO,
-            ("fourDimRead(Q, b, h,", "fourDimRead(Q, b, zero,"),
-            ("fourDimRead(K, b, h,", "fourDimRead(K, b, zero,"),
-            ("fourDimRead(V, b, h,", "fourDimRead(V, b, zero,"),
-        ),
-        ("heads_copied",),
-    ),
-    Mutation(
-        "p4 half weights",
-        "part4",
-        ((FLASH_EXP, f"static_cast<float>(c10::BFloat16({FLASH_EXP}))"),),
-        ("low_precision",),
-    ),
-]
-
-WRONG: list[Mutation] = [*UNFUSED, *BLOCKED, *FUSED, *FLASHED, *ACCESSORS]
+WRONG: list[Mutation] = [*UNFUSED, *BLOCKED, *FUSED, *NESTS, *FLASHED, *ROWS_OUTER, *ACCESSORS]

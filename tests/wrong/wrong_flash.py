@@ -1,0 +1,275 @@
+"""Wrong kernels of part 4: the flash update, its sums, its blocks of rows and of keys."""
+
+from __future__ import annotations
+
+from grader.selftest.mutations import Mutation
+
+HEADS = "for (int h = 0; h < H; h++) {"
+DECLARE_ZERO = (HEADS, "int zero = 0;\n        " + HEADS)
+FLASH = "float value = Li[i] * twoDimRead(Oi, i, k, d) + twoDimRead(PV, i, k, d);"
+FLASH_COLUMNS = "int columns = std::min(Bc, N - j0);"
+J_BLOCKS, I_BLOCKS = "for (int j0 = 0; j0 < N; j0 += Bc) {", "for (int i0 = 0; i0 < N; i0 += Br) {"
+STORE_L = "L[row] = Lnew[i];"
+LOAD_O = "twoDimWrite(Oi, i, k, d, fourDimRead(O, b, h, row, k, H, N, d));"
+ADD_L = "Lnew[i] = Li[i] + Lij[i];"
+FLASH_EXP = "std::exp(twoDimRead(Sij, i, j, Bc))"
+COLUMN_LOOP = "for (int j = 0; j < columns; j++) {"
+FLASH_SUM_LOOP = f"{COLUMN_LOOP}\n                            float weight"
+RESET_L = "std::fill(L.begin(), L.end(), 0.0f);"
+
+FLASHED = [
+    Mutation("p4 empty", "part4", body="", codes=("not_written",)),
+    Mutation(
+        "p4 O not rescaled", "part4", ((FLASH, FLASH.replace("Li[i] * ", "")),), ("flash_not_rescaled",)
+    ),
+    Mutation(
+        "p4 rescaled by lij", "part4", ((FLASH, FLASH.replace("Li[i]", "Lij[i]")),), ("flash_not_rescaled",)
+    ),
+    Mutation(
+        "p4 rescaled by lnew", "part4", ((FLASH, FLASH.replace("Li[i]", "Lnew[i]")),), ("flash_not_rescaled",)
+    ),
+    Mutation(
+        "p4 not divided",
+        "part4",
+        (("value / Lnew[i]", "value"),),
+        ("flash_not_divided", "not_normalised", "not_finite"),
+    ),
+    Mutation("p4 divided by lij", "part4", (("value / Lnew[i]", "value / Lij[i]"),), ("flash_not_divided",)),
+    Mutation("p4 l not stored", "part4", ((STORE_L, ""),), ("flash_l_not_carried",)),
+    Mutation("p4 lij stored", "part4", ((STORE_L, "L[row] = Lij[i];"),), ("flash_l_not_carried",)),
+    Mutation(
+        "p4 l not added",
+        "part4",
+        ((ADD_L, "Lnew[i] = Lij[i];"),),
+        ("flash_l_not_carried", "flash_not_divided"),
+    ),
+    Mutation("p4 O not loaded", "part4", ((LOAD_O, ""),), ("flash_not_rescaled",)),
+    Mutation("p4 L not reset", "part4", ((RESET_L, ""),), ("stale_l",)),
+    Mutation(
+        "p4 remainder keys",
+        "part4",
+        ((J_BLOCKS, J_BLOCKS.replace("j0 < N", "j0 + Bc <= N")),),
+        ("remainder_keys",),
+    ),
+    Mutation(
+        "p4 remainder rows",
+        "part4",
+        ((I_BLOCKS, I_BLOCKS.replace("i0 < N", "i0 + Br <= N")),),
+        ("remainder_tile",),
+    ),
+    Mutation(
+        "p4 first block of keys",
+        "part4",
+        ((J_BLOCKS, J_BLOCKS.replace("j0 < N", "j0 < std::min(N, Bc)")),),
+        ("first_block_only", "remainder_keys"),
+    ),
+    Mutation(
+        "p4 stale tail of Pij",
+        "part4",
+        ((FLASH_SUM_LOOP, FLASH_SUM_LOOP.replace("j < columns", "j < Bc")),),
+        ("flash_stale_tail", "not_normalised"),
+    ),
+    Mutation(
+        "p4 whole tile always",
+        "part4",
+        (
+            (COLUMN_LOOP, COLUMN_LOOP.replace("j < columns", "j < Bc"), 4),
+            (
+                "for (int j = 0; j < Bc; j++) {\n                    int column = j0 + j;",
+                f"{COLUMN_LOOP}\n                    int column = j0 + j;",
+            ),
+        ),
+        ("flash_stale_tail",),
+    ),
+    Mutation(
+        "p4 exp forgotten", "part4", ((FLASH_EXP, FLASH_EXP.replace("std::exp", "")),), ("exp_missing",)
+    ),
+    Mutation(
+        "p4 scaled",
+        "part4",
+        ((FLASH_EXP, "std::exp(twoDimRead(Sij, i, j, Bc) / std::sqrt((float)d))"),),
+        ("scaled",),
+    ),
+    Mutation(
+        "p4 h ignored",
+        "part4",
+        (
+            DECLARE_ZERO,
+            ("fourDimRead(Q, b, h,", "fourDimRead(Q, b, zero,"),
+            ("fourDimRead(K, b, h,", "fourDimRead(K, b, zero,"),
+            ("fourDimRead(V, b, h,", "fourDimRead(V, b, zero,"),
+        ),
+        ("heads_copied",),
+    ),
+    Mutation(
+        "p4 half weights",
+        "part4",
+        ((FLASH_EXP, f"static_cast<float>(c10::BFloat16({FLASH_EXP}))"),),
+        ("low_precision",),
+    ),
+]
+
+BATCHES = "for (int b = 0; b < B; b++) {"
+SUM_LOOP = "float rowSum = 0.0f;\n                        for (int j = 0; j < columns; j++) {"
+LOAD_LOOP = "for (int j = 0; j < columns; j++) {\n                    int column = j0 + j;"
+FLASHED += [
+    Mutation(
+        "p4 L reset for each batch",
+        "part4",
+        ((RESET_L, ""), (BATCHES, f"{BATCHES}\n        {RESET_L}")),
+        ("stale_l",),
+        says="of its batch",
+    ),
+    Mutation(
+        "p4 L reset for each key block",
+        "part4",
+        ((RESET_L, ""), (J_BLOCKS, f"{J_BLOCKS}\n{RESET_L}")),
+        ("flash_l_not_carried",),
+        says="set to zero",
+    ),
+    Mutation(
+        "p4 L reset for each row block",
+        "part4",
+        ((RESET_L, ""), (I_BLOCKS, f"{I_BLOCKS}\n{RESET_L}")),
+        ("flash_l_not_carried",),
+        says="set to zero",
+    ),
+    Mutation(
+        "p4 last key block kept",
+        "part4",
+        ((FLASH, "float value = twoDimRead(PV, i, k, d);"), ("value / Lnew[i]", "value / Lij[i]")),
+        ("flash_l_not_carried", "last_block_only"),
+        says="Only the last block of keys",
+    ),
+    Mutation(
+        "p4 padded keys counted",
+        "part4",
+        (
+            (COLUMN_LOOP, COLUMN_LOOP.replace("j < columns", "j < Bc"), 4),
+            (
+                "fourDimRead(K, b, h, column, k, H, N, d)",
+                "j < columns ? fourDimRead(K, b, h, column, k, H, N, d) : 0",
+            ),
+            (
+                "fourDimRead(V, b, h, column, k, H, N, d)",
+                "j < columns ? fourDimRead(V, b, h, column, k, H, N, d) : 0",
+            ),
+        ),
+        ("padded_keys",),
+        says="exp(0) = 1",
+    ),
+    Mutation(
+        "p4 padded scores counted",
+        "part4",
+        (
+            (SUM_LOOP, SUM_LOOP.replace("columns", "Bc")),
+            (FLASH_EXP, "std::exp(j < columns ? twoDimRead(Sij, i, j, Bc) : 0)"),
+        ),
+        ("padded_keys",),
+        says="exp(0) = 1",
+    ),
+    Mutation(
+        "p4 N / Br row blocks",
+        "part4",
+        ((I_BLOCKS, "for (int it = 0; it < N / Br; it++) {\nint i0 = it * Br;"),),
+        ("remainder_tile",),
+        says="rounds down",
+    ),
+    Mutation(
+        "p4 N / Bc key blocks",
+        "part4",
+        ((J_BLOCKS, "for (int jt = 0; jt < N / Bc; jt++) {\nint j0 = jt * Bc;"),),
+        ("remainder_keys",),
+        says="rounds down",
+    ),
+]
+
+#: The other order of the loops: for each block of queries all blocks of keys, with one division at the end. What is
+#: summed up begins at zero in the place RESET_ROWS.
+ROWS_OUTER_BODY = """
+    RESET_ALL
+    for (int b = 0; b < B; b++) {
+        RESET_BATCHES
+        for (int h = 0; h < H; h++) {
+            RESET_HEADS
+            for (int i0 = 0; i0 < N; i0 += Br) {
+                int rows = std::min(Br, N - i0);
+                RESET_ROWS
+                for (int j0 = 0; j0 < N; j0 += Bc) {
+                    int columns = std::min(Bc, N - j0);
+                    RESET_KEYS
+                    for (int i = 0; i < rows; i++) {
+                        int row = i0 + i;
+                        for (int j = 0; j < columns; j++) {
+                            int column = j0 + j;
+                            float score = 0;
+                            for (int k = 0; k < d; k++) {
+                                score += fourDimRead(Q, b, h, row, k, H, N, d) *
+                                         fourDimRead(K, b, h, column, k, H, N, d);
+                            }
+                            float weight = std::exp(score);
+                            Li[i] += weight;
+                            for (int k = 0; k < d; k++) {
+                                Oi[i * d + k] += weight * fourDimRead(V, b, h, column, k, H, N, d);
+                            }
+                        }
+                    }
+                }
+                for (int i = 0; i < rows; i++) {
+                    int row = i0 + i;
+                    for (int k = 0; k < d; k++) {
+                        fourDimWrite(O, b, h, row, k, H, N, d, Oi[i * d + k] / Li[i]);
+                    }
+                }
+            }
+        }
+    }"""
+PLACES = ("ALL", "BATCHES", "HEADS", "ROWS", "KEYS")
+
+
+def rows_outer(oi: str, li: str) -> str:
+    """The body with Oi set to zero at the place `oi` of PLACES, and Li at `li`."""
+    body = ROWS_OUTER_BODY
+    for place in PLACES:
+        resets = [
+            f"std::fill({t}.begin(), {t}.end(), 0.0f);" for t, at in (("Oi", oi), ("Li", li)) if at == place
+        ]
+        body = body.replace(f"RESET_{place}\n", " ".join(resets) + "\n")
+    return body
+
+
+_KEPT = {"ALL": "never", "BATCHES": "each batch", "HEADS": "each head"}
+ROWS_OUTER = [
+    Mutation(
+        f"p4 {names} reset {'for ' if at != 'ALL' else ''}{told}",
+        "part4",
+        codes=("stale_sum",),
+        says=says,
+        body=rows_outer(at if "Oi" in names else "ROWS", at if "Li" in names else "ROWS"),
+    )
+    for names, says in (("Oi and Li", "Oi and Li"), ("Oi", "Oi is not"), ("Li", "Li is not"))
+    for at, told in _KEPT.items()
+]
+ROWS_OUTER += [
+    Mutation(
+        "p4 Oi and Li reset for each key block",
+        "part4",
+        codes=("last_block_only", "flash_l_not_carried"),
+        says="set to zero",
+        body=rows_outer("KEYS", "KEYS"),
+    ),
+    Mutation(
+        "p4 Oi reset for each key block",
+        "part4",
+        codes=("block_overwritten", "flash_not_rescaled"),
+        says="Only the last block of keys",
+        body=rows_outer("KEYS", "ROWS"),
+    ),
+    Mutation(
+        "p4 Li reset for each key block",
+        "part4",
+        codes=("last_block_sum", "flash_l_not_carried"),
+        says="last block of keys",
+        body=rows_outer("ROWS", "KEYS"),
+    ),
+]

@@ -1,0 +1,239 @@
+"""Wrong loop nests of parts 1 to 3: scores, softmax and product in loops of their own, over a workspace of one head."""
+
+from __future__ import annotations
+
+from grader.selftest.mutations import Mutation
+
+SCORES = """
+    for (int i = 0; i < N; i++) {
+        for (int j = 0; j < N; j++) {
+            float score = START;
+            for (int k = 0; k < d; k++) {
+                score += fourDimRead(Q, b, h, i, k, H, N, d) * fourDimRead(K, b, h, j, k, H, N, d);
+            }
+            twoDimWrite(QK_t, i, j, N, score);
+        }
+    }"""
+SOFTMAX = """
+    for (int i = 0; i < N; i++) {
+        float sum = 0;
+        for (int j = 0; j < N; j++) sum += std::exp(twoDimRead(QK_t, i, j, N));
+        for (int j = 0; j < N; j++) twoDimWrite(QK_t, i, j, N, std::exp(twoDimRead(QK_t, i, j, N)) / sum);
+    }"""
+PRODUCT = """
+    for (int i = 0; i < N; i++) {
+        for (int k = 0; k < d; k++) {
+            float value = 0;
+            for (int j = 0; j < N; j++) value += twoDimRead(QK_t, i, j, N) * fourDimRead(V, b, h, j, k, H, N, d);
+            fourDimWrite(O, b, h, i, k, H, N, d, value);
+        }
+    }"""
+#: The same products in tiles.
+TILED_SCORES = """
+    for (int i0 = 0; i0 < N; i0 += TILE_SIZE)
+    for (int j0 = 0; j0 < N; j0 += TILE_SIZE)
+    for (int k0 = 0; k0 < d; k0 += TILE_SIZE)
+        for (int i = i0; i < std::min(i0 + TILE_SIZE, N); i++)
+        for (int j = j0; j < std::min(j0 + TILE_SIZE, N); j++) {
+            float score = k0 > 0 ? twoDimRead(QK_t, i, j, N) : START;
+            for (int k = k0; k < std::min(k0 + TILE_SIZE, d); k++) {
+                score += fourDimRead(Q, b, h, i, k, H, N, d) * fourDimRead(K, b, h, j, k, H, N, d);
+            }
+            twoDimWrite(QK_t, i, j, N, score);
+        }"""
+TILED_PRODUCT = """
+    for (int i0 = 0; i0 < N; i0 += TILE_SIZE)
+    for (int k0 = 0; k0 < d; k0 += TILE_SIZE)
+    for (int j0 = 0; j0 < N; j0 += TILE_SIZE)
+        for (int i = i0; i < std::min(i0 + TILE_SIZE, N); i++)
+        for (int k = k0; k < std::min(k0 + TILE_SIZE, d); k++) {
+            float value = fourDimRead(O, b, h, i, k, H, N, d);
+            for (int j = j0; j < std::min(j0 + TILE_SIZE, N); j++) {
+                value += twoDimRead(QK_t, i, j, N) * fourDimRead(V, b, h, j, k, H, N, d);
+            }
+            fourDimWrite(O, b, h, i, k, H, N, d, value);
+        }"""
+CLEAR = "\n    std::fill(QK_t.begin(), QK_t.end(), 0.0f);"
+
+
+def batches(body: str) -> str:
+    return f"\n    for (int b = 0; b < B; b++) {{{body}\n    }}"
+
+
+def heads(body: str) -> str:
+    return f"\n    for (int h = 0; h < H; h++) {{{body}\n    }}"
+
+
+def both(body: str) -> str:
+    return batches(heads(body))
+
+
+def first_only(body: str, condition: str) -> str:
+    return f"\n    if ({condition}) {{{body}\n    }}"
+
+
+def nests(part: str, scores: str, product: str) -> list[Mutation]:
+    """The mistakes that a workspace of one head makes possible, with the products of one of the parts."""
+    plain, added = scores.replace("START", "0"), scores.replace("START", "twoDimRead(QK_t, i, j, N)")
+    bodies = {
+        ("softmax after all heads", "other_heads_weights", "last head of all"): (
+            both(plain) + SOFTMAX + both(product)
+        ),
+        ("softmax after each batch", "other_heads_weights", "last head of its batch"): batches(
+            heads(plain) + SOFTMAX + heads(product)
+        ),
+        ("heads outside, batches inside", "other_heads_weights", "same head of the last batch"): heads(
+            batches(plain) + SOFTMAX + batches(product)
+        ),
+        ("softmax after the sum of all heads", "summed_heads", "scores of all heads"): (
+            both(added) + SOFTMAX + both(product)
+        ),
+        ("softmax after the sum of a batch", "summed_heads", "scores of all heads of its batch"): batches(
+            CLEAR + heads(added) + SOFTMAX + heads(product)
+        ),
+        ("three nests", "repeated_softmax", "once for each head"): both(plain)
+        + both(SOFTMAX)
+        + both(product),
+        ("softmax and product in a second nest", "repeated_softmax", "once more for each head"): (
+            both(plain) + both(SOFTMAX + product)
+        ),
+        ("sum of all heads, then a second nest", "repeated_softmax", "sum of all heads' scores"): (
+            both(added) + both(SOFTMAX + product)
+        ),
+        ("weights of the first head", "other_heads_weights", "first head of all"): both(
+            first_only(plain + SOFTMAX, "b == 0 && h == 0") + product
+        ),
+        ("weights of its batch's first head", "other_heads_weights", "first head of its batch"): both(
+            first_only(plain + SOFTMAX, "h == 0") + product
+        ),
+        ("weights of the first batch", "other_heads_weights", "batch 0"): both(
+            (plain + SOFTMAX).replace("(Q, b,", "(Q, zero,").replace("(K, b,", "(K, zero,") + product
+        ).replace("\n", "\n    int zero = 0;\n", 1),
+        ("product before the scores", "other_heads_weights", "head before"): both(product + plain + SOFTMAX),
+        ("scores after the product", "other_heads_weights", "head before"): both(SOFTMAX + product + plain),
+        ("weights of the head before", "other_heads_weights", "head before"): both(
+            "\n    int before = std::max(h - 1, 0);"
+            + (plain + SOFTMAX).replace("(Q, b, h,", "(Q, b, before,").replace("(K, b, h,", "(K, b, before,")
+            + product
+        ),
+        ("scores pile up in a batch", "stale_scores", "of its batch"): batches(
+            CLEAR + heads(added + SOFTMAX + product)
+        ),
+    }
+    return [
+        Mutation(f"{part[0]}{part[-1]} {name}", part, codes=(code,), says=says, body=body)
+        for (name, code, says), body in bodies.items()
+    ]
+
+
+ROW_SUM = "float rowSum = 0.0f;"
+BATCHES = "for (int b = 0; b < B; b++) {"
+READ_PV = "value += twoDimRead(QK_t, i, j, N)"
+WRITE_SCORE = "twoDimWrite(QK_t, i, j, N, score)"
+
+#: d and N exchanged: in the stride of the workspace, and in the strides of Q, K, V and O.
+STRIDES = [
+    Mutation(
+        f"{part[0]}{part[-1]} weights read with stride d",
+        part,
+        ((READ_PV, READ_PV.replace("j, N", "j, d")),),
+        ("wrong_stride",),
+        says="product with V",
+    )
+    for part in ("part1", "part2")
+]
+STRIDES += [
+    Mutation(
+        "p1 scores written with stride d",
+        "part1",
+        ((WRITE_SCORE, WRITE_SCORE.replace("N, s", "d, s")),),
+        ("wrong_stride",),
+        says="scores are written",
+    ),
+    Mutation(
+        "p1 stride d throughout",
+        "part1",
+        (("i, j, N", "i, j, d", 6),),
+        ("wrong_stride",),
+        says="everywhere",
+    ),
+    Mutation("p3 temp with stride d", "part3", (("row, j, N", "row, j, d", 4),), ("race",)),
+    *[
+        Mutation(
+            f"p1 strides of {name} exchanged",
+            "part1",
+            ((f"({name}, b, h, {index}, k, H, N, d", f"({name}, b, h, {index}, k, H, d, N"),),
+            ("wrong_stride", "sigsegv", "sigabrt"),
+        )
+        for name, index in (("Q", "i"), ("K", "j"), ("V", "j"), ("O", "i"))
+    ],
+]
+
+RESETS = [
+    Mutation(
+        f"{part[0]}{part[-1]} row sum reset for each batch",
+        part,
+        ((ROW_SUM, ""), (BATCHES, f"{BATCHES}\n        {ROW_SUM}")),
+        ("stale_sum",),
+        says="of its batch",
+    )
+    for part in ("part1", "part2")
+]
+
+#: N / T full tiles and no more: a whole-number division rounds down.
+COUNTED = [
+    Mutation(
+        f"p2 {size} / T tiles of {what}",
+        "part2",
+        (
+            (
+                f"for (int {v}0 = 0; {v}0 < {size}; {v}0 += T) {{",
+                f"for (int {v}t = 0; {v}t < {size} / T; {v}t++) {{\nint {v}0 = {v}t * T;",
+                2,
+            ),
+        ),
+        codes,
+        says="rounds down",
+    )
+    for what, v, size, codes in (
+        ("rows", "i", "N", ("remainder_tile",)),
+        ("keys", "j", "N", ("remainder_keys",)),
+        ("channels", "k", "d", ("remainder_channels", "remainder_tile")),
+    )
+]
+
+LAST_ROW = """
+    for (int b = 0; b < B; b++)
+    for (int h = 0; h < H; h++) {
+        int row = 0;
+        for (int i = 0; i < N; i++) {
+            float sum = 0;
+            for (int j = 0; j < N; j++) {
+                float score = 0;
+                for (int k = 0; k < d; k++) {
+                    score += fourDimRead(Q, b, h, i, k, H, N, d) * fourDimRead(K, b, h, j, k, H, N, d);
+                }
+                twoDimWrite(temp, row, j, N, std::exp(score));
+                sum += std::exp(score);
+            }
+            for (int j = 0; j < N; j++) twoDimWrite(temp, row, j, N, twoDimRead(temp, row, j, N) / sum);
+        }
+        for (int i = 0; i < N; i++) {
+            for (int k = 0; k < d; k++) {
+                float value = 0;
+                for (int j = 0; j < N; j++) value += twoDimRead(temp, row, j, N) * fourDimRead(V, b, h, j, k, H, N, d);
+                fourDimWrite(O, b, h, i, k, H, N, d, value);
+            }
+        }
+    }"""
+
+NESTS = [
+    *nests("part1", SCORES, PRODUCT),
+    *nests("part2", TILED_SCORES, TILED_PRODUCT),
+    Mutation(
+        "p3 product after all rows", "part3", codes=("other_rows_weights",), says="last row", body=LAST_ROW
+    ),
+    *STRIDES,
+    *RESETS,
+    *COUNTED,
+]
