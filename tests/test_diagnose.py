@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -11,9 +12,10 @@ from torch import Tensor
 
 from grader import diagnose
 from grader.cases import make_inputs
+from grader.judge import Judged
 from grader.oracle import ORACLES, compare
 from grader.report import student
-from grader.results import Diagnosis
+from grader.results import CaseResult, Diagnosis
 
 Inputs = dict[str, Tensor]
 RAGGED = {"B": 2, "H": 3, "N": 97, "d": 40, "Br": 16, "Bc": 24, "threads": 4}
@@ -306,6 +308,69 @@ def test_most_telling_prefers_a_cause_found_often() -> None:
     cause, rare = Diagnosis("scaled", "", wrong_count=5), Diagnosis("negated", "", wrong_count=50)
     assert diagnose.most_telling([place, rare, cause, cause]) is cause
     assert diagnose.most_telling([place]) is place
+
+
+def of_last_head(x: Inputs, *, of_batch: bool) -> Tensor:
+    """Softmax and product with V behind the loops over all heads, or over those of a batch."""
+    last = scores(x)[:, -1:] if of_batch else scores(x)[-1:, -1:]
+    return torch.softmax(last, 3).expand_as(scores(x)) @ x["V"]
+
+
+@pytest.mark.parametrize("of_batch", [False, True])
+def test_what_another_input_refutes_is_not_named(of_batch: bool) -> None:
+    """With one batch the two mistakes give the same output, with two they do not."""
+    one = make_inputs("random", ODD, 3)
+    two = make_inputs("random", RAGGED, 3)
+    told = "last head of its batch" if of_batch else "last head of all"
+    first = explain(one, ODD, of_last_head(one, of_batch=of_batch))
+    (alone,) = diagnose.settled([first])
+    assert "last head of all" in alone.message and "last head of its batch" in alone.message
+    assert diagnose.SAME_OUTPUT in alone.message and diagnose.undecided([first])
+    for order in (1, -1):
+        found = [first, explain(two, RAGGED, of_last_head(two, of_batch=of_batch))][::order]
+        assert not diagnose.undecided(found)
+        for diagnosis in diagnose.settled(found):
+            assert told in diagnosis.message and diagnose.SAME_OUTPUT not in diagnosis.message
+            assert type(diagnosis) is Diagnosis and diagnosis.code == "other_heads_weights"
+
+
+def test_a_hidden_input_decides_nothing_that_is_told_of_a_public_one() -> None:
+    one, two = make_inputs("random", ODD, 3), make_inputs("random", RAGGED, 3)
+    public = explain(one, ODD, of_last_head(one, of_batch=True))
+    hidden = explain(two, RAGGED, of_last_head(two, of_batch=True))
+    judged = SimpleNamespace(
+        cases=[
+            CaseResult("open", {}, False, 1.0, public),
+            CaseResult("secret", {}, False, 1.0, hidden, hidden=True),
+        ]
+    )
+    Judged.settle_diagnoses(judged)
+    assert diagnose.SAME_OUTPUT in judged.cases[0].diagnosis.message
+    assert diagnose.SAME_OUTPUT not in judged.cases[1].diagnosis.message
+
+
+def test_suspects_of_an_earlier_output_come_first() -> None:
+    """They are enough where they explain the next one as well, and are not insisted on where they do not."""
+    x = make_inputs("random", RAGGED, 3)
+    first = explain(x, RAGGED, of_last_head(x, of_batch=True))
+    for wrong in (of_last_head(x, of_batch=True), BUGS["negated scores"][1](x)):
+        expected = ORACLES["attention"].expected(x, RAGGED)
+        found = [
+            diagnose.diagnose(
+                "attention", x, RAGGED, expected, wrong, compare(expected, wrong), earlier=earlier
+            )
+            for earlier in ((), (first,))
+        ]
+        assert found[0].code == found[1].code and found[0].message == found[1].message
+
+
+def test_padded_keys_are_named_where_there_is_no_full_block_too() -> None:
+    for shape in (RAGGED, {**ODD, "Bc": 64}):
+        x = make_inputs("random", shape, 3)
+        weights = scores(x).exp()
+        padding = -shape["N"] % shape["Bc"]
+        found = explain(x, shape, weights @ x["V"] / (weights.sum(3, keepdim=True) + padding))
+        assert found.code == "padded_keys" and "exp(0) = 1" in found.message
 
 
 def test_diagnosing_a_large_output_costs_little() -> None:

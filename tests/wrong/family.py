@@ -7,16 +7,24 @@ from __future__ import annotations
 
 import sys
 import tempfile
-from collections.abc import Iterator, Sequence
-from dataclasses import replace
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from right_variants import RIGHT
+from torch import Tensor
 from wrong_kernels import WRONG
 
-from grader import assignment
-from grader.bench import Options
+from grader import assignment, binding
+from grader.assignment import Part
+from grader.bench import Bench, Options
+from grader.build import build
+from grader.diagnose import UNEXPLAINED
 from grader.evaluate import evaluate
+from grader.marking import Marker
+from grader.oracle import Expected
 from grader.results import PartResult
 from grader.selftest.mutations import Mutation, parts_of, side_by_side
 from grader.zygote import Zygote
@@ -49,6 +57,57 @@ def judge(
     ]
 
 
+@dataclass(frozen=True)
+class Answer:
+    """A right or wrong output of a kernel on one public input."""
+
+    inputs: Mapping[str, Tensor]
+    shape: Mapping[str, int]
+    expected: Expected
+    output: Tensor
+
+
+def answers(
+    group: tuple[Mutation, ...], zygote: Zygote, folder: Path
+) -> list[tuple[Mutation, dict[str, Answer]]]:
+    """What the attention kernels of a group return on each public input of a shape of its own, by its name, up to a
+    crash. (The others have no remainders and tell fewer mistakes apart.)"""
+    source = folder / "module.cpp"
+    source.write_text(side_by_side((ROOT / "module.cpp").read_text(), group))
+    course = assignment.load(ROOT / "configs" / "gpt149.yaml")
+    found = []
+    with ExitStack() as stack:
+        options = Options(shape=SHAPE, timing=False)
+        bench = Bench(course, source, options, lambda event: None, build(source), zygote, stack)
+        for mutation, part in zip(group, parts_of(course, group), strict=True):
+            if part.oracle == "attention":
+                found.append((mutation, _answers_of(bench, part)))
+    return found
+
+
+def _answers_of(bench: Bench, part: Part) -> dict[str, Answer]:
+    marker, found = Marker(bench, part), {}
+    with bench.student(part, threads=bench.shape["threads"]) as session:
+        for case in (case for case in part.cases if case.shape):
+            shape, inputs = marker.inputs_of(case)
+            call = session.call(binding.request(part, shape, inputs))
+            expected = marker.expected(inputs, shape)
+            if call.status != "ok":
+                break
+            if call.dtype == "float32" and call.shape == tuple(expected.value.shape):
+                found[case.name] = Answer(inputs, shape, expected, call.output.clone())
+    return found
+
+
+def standing(mutation: Mutation, result: PartResult) -> str:
+    """How well the diagnosis names the bug: "exactly", "half" (another code, or words that do not tell it from other
+    bugs with this code) or "not" (a place or numbers alone)."""
+    if result.diagnosis is None or result.diagnosis.code in UNEXPLAINED - set(mutation.codes):
+        return "not"
+    named = not mutation.codes or result.diagnosis.code in mutation.codes
+    return "exactly" if named and mutation.says in result.diagnosis.message else "half"
+
+
 def judge_all(mutations: Sequence[Mutation]) -> Iterator[tuple[Mutation, PartResult]]:
     with Zygote() as zygote, tempfile.TemporaryDirectory() as folder:
         for group in groups(mutations):
@@ -56,21 +115,24 @@ def judge_all(mutations: Sequence[Mutation]) -> Iterator[tuple[Mutation, PartRes
 
 
 def main() -> int:
-    named = rejected = 0
+    rejected, named = 0, Counter[str]()
     for mutation, result in judge_all(WRONG):
         code = result.diagnosis.code if result.diagnosis else "-"
-        hit = code in mutation.codes
         rejected += result.verdict != "pass"
-        named += hit
-        wanted = "" if hit else f"  (not {' or '.join(mutation.codes) or 'named'})"
-        print(f"{mutation.name:32} {result.verdict:8} {code}{wanted}", flush=True)
+        named[standing(mutation, result)] += 1
+        wanted = "" if code in mutation.codes else f"  (wanted: {' or '.join(mutation.codes) or 'nothing'})"
+        print(
+            f"{mutation.name:45} {result.verdict:8} {standing(mutation, result):8} {code}{wanted}", flush=True
+        )
     accepted = 0
     for mutation, result in judge_all(RIGHT):
         accepted += result.verdict == "pass"
         if result.verdict != "pass":
             print(f"{mutation.name:32} {result.verdict:8} {result.diagnosis}", flush=True)
     print(
-        f"wrong kernels rejected {rejected} of {len(WRONG)}, bug named {named}; "
+        f"wrong kernels rejected {rejected} of {len(WRONG)}, bug named exactly {named['exactly']}, "
+        f"half {named['half']}, "
+        f"not {named['not']}; "
         f"right ones accepted {accepted} of {len(RIGHT)}"
     )
     return 0 if rejected == len(WRONG) and accepted == len(RIGHT) else 1

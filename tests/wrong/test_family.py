@@ -2,16 +2,29 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 import pytest
-from family import groups, judge
+import torch
+from family import Answer, answers, groups, judge
 from right_variants import RIGHT
 from wrong_kernels import WRONG
 
+from grader import diagnose
+from grader.oracle import Comparison, Expected, compare
+from grader.results import Diagnosis
 from grader.selftest.mutations import Mutation, apply
 from grader.zygote import Zygote
+
+
+@pytest.fixture(scope="module", autouse=True)
+def one_thread() -> Iterator[None]:
+    """Small tensors gain nothing by threads, which wait for one another where tests run side by side."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(before)
 
 
 @pytest.fixture(scope="session")
@@ -34,6 +47,78 @@ def test_wrong_kernels_are_rejected_and_explained(
         assert not mutation.codes or result.diagnosis.code in mutation.codes, (
             f"{mutation.name}: {result.diagnosis}"
         )
+        assert mutation.says in result.diagnosis.message, f"{mutation.name}: {result.diagnosis}"
+
+
+@pytest.mark.parametrize("group", groups([m for m in WRONG if m.part.startswith("part")]), ids=group_name)
+def test_every_mistake_that_fits_all_outputs_is_named(
+    group: tuple[Mutation, ...], zygote: Zygote, tmp_path: Path
+) -> None:
+    """All suspects are tried on all outputs, each by itself: whichever of them explain all the outputs that any suspect
+    explains are in the message, in the words for the input that it is told from."""
+    for mutation, answered in answers(group, zygote, tmp_path):
+        compared = [(answer, compare(answer.expected, answer.output)) for answer in answered.values()]
+        wrong = [(answer, comparison) for answer, comparison in compared if not comparison.ok][:MOST_TRIED]
+        one_by_one = [explain(answer, comparison) for answer, comparison in wrong]
+        explained = [each for each in one_by_one if isinstance(each, diagnose.Explained)]
+        if "race" in mutation.codes or not explained:
+            continue
+        in_turn: list[Diagnosis] = []
+        for answer, comparison in wrong:
+            in_turn.append(explain(answer, comparison, in_turn))
+        names = [{name for suspect in each.suspects for name in suspect.names} for each in explained]
+        fit_all = set.intersection(*names)
+        for alone, told in zip(one_by_one, diagnose.settled(in_turn), strict=True):
+            if isinstance(alone, diagnose.Explained):
+                words = {s.words for s in alone.suspects if not fit_all.isdisjoint(s.names)}
+                assert sum(each in told.message for each in words) >= min(3, len(words)), mutation.name
+
+
+#: Wrong outputs of one kernel on which all suspects are tried; the first ones tell mistakes apart best.
+MOST_TRIED = 3
+
+
+def explain(answer: Answer, comparison: Comparison, earlier: Sequence[Diagnosis] = ()) -> Diagnosis:
+    return diagnose.diagnose(
+        "attention",
+        answer.inputs,
+        answer.shape,
+        answer.expected,
+        answer.output,
+        comparison,
+        earlier=earlier,
+    )
+
+
+def test_mistakes_with_the_same_outputs_are_named_together(zygote: Zygote, tmp_path: Path) -> None:
+    """Where two of the table cannot be told apart on any public input, the diagnosis of each names both."""
+    steady = [m for m in WRONG if m.part.startswith("part") and m.codes and "race" not in m.codes]
+    kernels = [each for group in groups(steady) for each in answers(group, zygote, tmp_path)]
+    pairs = [
+        (one, other)
+        for k, (one, answered) in enumerate(kernels)
+        for other, others in kernels[k + 1 :]
+        if one.says != other.says and alike(answered, others)
+    ]
+    assert len(pairs) >= 5, "the table holds some"
+    judged = {
+        mutation.name: result.diagnosis
+        for group in groups(list({m.name: m for pair in pairs for m in pair}.values()))
+        for mutation, result in judge(group, zygote, tmp_path)
+    }
+    for one, other in pairs:
+        for diagnosis in (judged[one.name], judged[other.name]):
+            assert one.says in diagnosis.message and other.says in diagnosis.message, (one.name, other.name)
+
+
+def alike(some: Mapping[str, Answer], others: Mapping[str, Answer]) -> bool:
+    """Whether two wrong kernels return the same, within the error budget, wherever either of them is wrong."""
+    names = some.keys() & others.keys()
+    pairs = [(some[name], others[name]) for name in names]
+    wrong = [pair for pair in pairs if not all(compare(a.expected, a.output).ok for a in pair)]
+    return bool(wrong) and all(
+        compare(Expected(a.output.double(), 2 * a.expected.tolerance), b.output).ok for a, b in wrong
+    )
 
 
 @pytest.mark.parametrize("group", groups(RIGHT), ids=group_name)
