@@ -23,6 +23,7 @@ from grader.patterns import EVERYWHERE, Place, find_place
 from grader.relations import find_relation, find_weak_relation
 from grader.results import Diagnosis
 from grader.scene import Suspect
+from grader.suspects import strides
 
 #: Codes that say where but not why; `most_telling` prefers any other.
 UNEXPLAINED = frozenset(
@@ -69,6 +70,15 @@ def diagnose(
     if second is not None:
         found = _unsteady(expected.value, tolerance, actual, second.double().reshape(actual.shape), wrong)
         if found is not None:
+            if wrong.dim() == 4 and oracle == "attention":
+                # What lies beside a tensor changes from call to call: who reads it has no race.
+                suspects = fitting(
+                    inputs, shape, expected.value, tolerance, actual, wrong, _most_common(earlier)
+                )
+                outside = tuple(suspect for suspect in suspects if suspect.code == strides.CODE)
+                if outside:
+                    told = _report(strides.CODE, outside[0].words, place, expected.value, actual, wrong)
+                    return Explained(**vars(told), suspects=outside)
             told = _report(*found, place, expected.value, actual, wrong)
             command = f"`python gpt149.py race {part_id}` names the variable and the line."
             return replace(told, message=f"{told.message} {command}")

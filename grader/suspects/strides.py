@@ -10,13 +10,15 @@ from grader.scene import Scene, Suspect, registering
 SUSPECTS: list[Suspect] = []
 suspect = registering(SUSPECTS)
 
+#: Of every suspect of this file.
+CODE = "wrong_stride"
 #: Rows that are replayed one after the other at most.
 _MOST_REPLAYED = 300
 _RIGHT = "A row of QK_t has N elements: element (i, j) lies at i * N + j."
 
 
 @suspect(
-    "wrong_stride",
+    CODE,
     f"The product with V reads the weights with stride d in the place of N, at i * d + j. {_RIGHT}",
 )
 def weights_read_with_stride_d(s: Scene) -> Tensor | None:
@@ -36,7 +38,7 @@ def _written(s: Scene, places: Tensor) -> tuple[Tensor, Tensor]:
     return (s.q[:, i] * s.k[:, j]).sum(3), has
 
 
-@suspect("wrong_stride", f"The scores are written with stride d in the place of N, at i * d + j. {_RIGHT}")
+@suspect(CODE, f"The scores are written with stride d in the place of N, at i * d + j. {_RIGHT}")
 def scores_written_with_stride_d(s: Scene) -> Tensor | None:
     if s.first or s.d >= s.keys:
         return None
@@ -50,7 +52,7 @@ def scores_written_with_stride_d(s: Scene) -> Tensor | None:
 
 
 @suspect(
-    "wrong_stride",
+    CODE,
     f"QK_t is read and written with stride d in the place of N everywhere, at i * d + j. {_RIGHT}",
 )
 def stride_d_everywhere(s: Scene) -> Tensor | None:
@@ -85,7 +87,7 @@ def _register_exchanged_sizes() -> None:
             f"{name} is read with d and N exchanged, at ((b * H + h) * d + j) * N + k, which leaves the tensor for the "
             "last heads. Its sizes are (H, N, d): element (b, h, j, k) lies at ((b * H + h) * N + j) * d + k."
         )
-        SUSPECTS.append(Suspect("wrong_stride", words, predict, (f"{name} with d and N exchanged",)))
+        SUSPECTS.append(Suspect(CODE, words, predict, (f"{name} with d and N exchanged",)))
 
 
 _register_exchanged_sizes()
