@@ -104,8 +104,11 @@ def standing(mutation: Mutation, result: PartResult) -> str:
     bugs with this code) or "not" (a place or numbers alone)."""
     if result.diagnosis is None or result.diagnosis.code in UNEXPLAINED - set(mutation.codes):
         return "not"
-    named = not mutation.codes or result.diagnosis.code in mutation.codes
-    return "exactly" if named and mutation.says in result.diagnosis.message else "half"
+    return (
+        "exactly"
+        if result.diagnosis.code in mutation.codes and mutation.says in result.diagnosis.message
+        else "half"
+    )
 
 
 def judge_all(mutations: Sequence[Mutation]) -> Iterator[tuple[Mutation, PartResult]]:
