@@ -5,7 +5,7 @@ TORCH ?= torch==2.13.0
 WORKERS ?= 2
 BIN := .venv/bin
 
-.PHONY: setup run test lint clean
+.PHONY: setup run test lint fuzz clean
 
 setup: .venv/ready
 
@@ -24,6 +24,12 @@ test: setup lint
 lint: setup
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
+
+# Some 28,000 mutated inputs for all that reads what strangers wrote, and seconds per megabyte.
+fuzz: setup
+	PYTHONPATH=.:tests $(BIN)/python -m fuzz.inside
+	PYTHONPATH=.:tests $(BIN)/python -m fuzz.outside
+	PYTHONPATH=.:tests $(BIN)/python -m fuzz.papers
 
 clean:
 	rm -rf .venv build dist *.egg-info

@@ -1,8 +1,8 @@
 """What makes times unsteady, or memory and disk short.
 
 Verdicts on time are paired with the reference and checked against themselves, so most of this costs certainty
-("undecided", "unfit"), not justice; it is told because it can be mended. Randomised addresses are not told: paired
-rounds in long-lived processes see them once for each process, and they are part of what containment relies on.
+("undecided", "unfit"), not justice; it is told because it can be mended. Randomised addresses are not told:
+each round has processes of its own, so they are noise that the interval covers, and containment relies on them.
 """
 
 from __future__ import annotations

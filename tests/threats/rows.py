@@ -211,8 +211,21 @@ GUESSED = [
     ),
     Threat(
         "A10",
-        "the last answer for the same address",
+        "the last answer for the same shape",
         WRONG,
+        f"""
+        static torch::Tensor last;
+        if (last.defined() && last.sizes() == O.sizes()) return last;
+        {HONEST}
+        last = O;
+        """,
+        timed=True,
+    ),
+    Threat(
+        "A10",
+        "the last answer for the same address",
+        # Right where no address comes again, as a process answers a few timed calls only: then all is computed.
+        End(("wrong", "pass")),
         f"""
         static std::map<float *, torch::Tensor> known;
         for (float *address : {{q, k, v}})

@@ -75,7 +75,7 @@ def test_every_mistake_that_fits_all_outputs_is_named(
 
 
 #: Wrong outputs of one kernel on which all suspects are tried; the first ones tell mistakes apart best.
-MOST_TRIED = 3
+MOST_TRIED = 2
 
 
 def explain(answer: Answer, comparison: Comparison, earlier: Sequence[Diagnosis] = ()) -> Diagnosis:
