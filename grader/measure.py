@@ -27,8 +27,12 @@ cannot add a false fail. A student just at the allowance passes this way with pr
 is so far above it that a round falls below by accident once in a hundred times, once in 10^6. "Slow" before the first
 look needs a ratio beyond doubt, and a measurement that would otherwise cost more than `budget_s`: four rounds or
 more, every one of them more than twice the allowance. This margin is a judgement, not a probability: single rounds of
-identical kernels on a noisy machine gave ratios of 0.78 to 1.28. After a look the measurement stops, undecided, when
-the next look would lie beyond the budget.
+identical kernels on a noisy machine gave ratios of 0.78 to 1.28. After a look
+the measurement stops, undecided, when the next look would lie beyond the budget.
+
+Futility. A measurement that can no longer end as "slow" ends: the last look forgives five rounds below the allowance
+(at 24), so with six of them the student passes whatever comes, and more rounds could only take the flag "undecided"
+away. This changes no verdict.
 
 Fitness. The two reference calls of every round are the same program on the same input, so their ratio
 (first over second) should be 1. The machine is unfit when the median of these ratios lies outside
@@ -346,14 +350,25 @@ def enough(rounds: Sequence[Round], policy: TimePolicy) -> bool:
     spent_s = sum(one.wall_s for one in rounds)
     over_budget = policy.budget_s is not None and n > 0 and spent_s / n * next_look > policy.budget_s
     if n in schedule:
-        return over_budget or _decide(rounds, policy, early=False)[0] is not None
+        return (
+            over_budget
+            or _decide(rounds, policy, early=False)[0] is not None
+            or not can_be_slow(rounds, policy)
+        )
     if EARLY_PASS_ROUNDS <= n < policy.min_rounds:
         verdict, view = _decide(rounds, policy, early=True)
         if verdict == "pass":
             # A few rounds prove no bias of the machine, but they may hint at one: then more of them.
             return is_fit(view.self_ratios(), policy)
         return verdict == "slow" and over_budget and n >= EARLY_SLOW_ROUNDS
-    return False
+    return n > policy.min_rounds and not can_be_slow(rounds, policy)
+
+
+def can_be_slow(rounds: Sequence[Round], policy: TimePolicy) -> bool:
+    """Whether rounds to come could still prove that the student is slow, by either clock."""
+    rank = interval_rank(policy.max_rounds, confidence_of(looks(policy)))
+    views = [view for view in _views(rounds, policy) if view is not None]
+    return any(sum(ratio < view.allowance for ratio in view.ratios()) < rank for view in views)
 
 
 def sequential(source: Iterable[Round], policy: TimePolicy) -> Timing:

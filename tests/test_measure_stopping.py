@@ -128,6 +128,16 @@ def test_an_undecided_student_gets_every_round() -> None:
     assert len(calls) == (4 + 2) * 24
 
 
+def test_a_measurement_ends_when_it_cannot_end_as_slow_any_more() -> None:
+    torn = [1.3, 1.0, 1.3, 1.0, 1.3, 1.0, 1.3, 1.0, 1.3, 1.0, 1.3, 1.0, *[1.3] * 12]
+    timing = sequential(rounds_of(torn), replace(CPU, budget_s=None))
+    assert (timing.rounds, timing.verdict, timing.flags) == (12, "pass", ("undecided",))
+    # With five below the allowance the last look may still find it slow.
+    torn[11] = 1.3
+    timing = sequential(rounds_of(torn), replace(CPU, budget_s=None))
+    assert (timing.rounds, timing.verdict, timing.flags) == (24, "slow", ())
+
+
 def test_what_is_not_graded_is_measured_in_three_rounds() -> None:
     assert all(played(ratio, replace(CPU, graded=False))[0].rounds == 3 for ratio in (0.5, 1.1, 30.0))
 
@@ -186,3 +196,15 @@ def test_a_source_that_ends_gives_no_verdict() -> None:
 def test_a_policy_that_makes_no_sense_is_refused(wrong: dict[str, object]) -> None:
     with pytest.raises(ValueError):
         TimePolicy(**{"clock": "cpu", **wrong})
+
+
+def test_ending_early_for_that_changes_no_verdict(monkeypatch: pytest.MonkeyPatch) -> None:
+    rng = random.Random(17)
+    policy = replace(CPU, budget_s=None)
+    outcomes = [[rng.choice((1.0, 1.2, 1.2, 1.2)) for _ in range(24)] for _ in range(2000)]
+    shortened = [sequential(rounds_of(ratios), policy) for ratios in outcomes]
+    monkeypatch.setattr("grader.measure.can_be_slow", lambda rounds, policy: True)
+    whole = [sequential(rounds_of(ratios), policy) for ratios in outcomes]
+    assert [one.verdict for one in shortened] == [one.verdict for one in whole]
+    assert {one.verdict for one in whole} == {"pass", "slow"}
+    assert sum(one.rounds for one in shortened) < 0.9 * sum(one.rounds for one in whole)
