@@ -9,8 +9,10 @@ threads to the system. Both take turns, alone and beside processes that keep a c
 from __future__ import annotations
 
 import argparse
+import math
 import os
 import sys
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -40,6 +42,7 @@ def arguments() -> argparse.Namespace:
         "--one-pair", type=int, default=50, help="of them the other way as well (%(default)s)"
     )
     parser.add_argument("--neighbours", default="0,1,2", help="busy processes beside it (%(default)s)")
+    parser.add_argument("--within-s", type=float, default=math.inf, help="of each setting, fewer then (no limit)")
     parser.add_argument("--cores", type=int, help="use so many of the machine's cores (all)")
     return parser.parse_args()
 
@@ -104,8 +107,11 @@ def main() -> int:
         for neighbours in map(int, args.neighbours.split(",")):
             ours: list[Timing] = []
             others: list[Timing] = []
+            deadline = time.monotonic() + args.within_s
             with busy_neighbours(neighbours):
                 for number in range(args.verdicts):
+                    if time.monotonic() > deadline:
+                        break
                     ours.append(measure.compare(reference_twice(zygote, part, shape), POLICY))
                     if number * args.one_pair // args.verdicts >= len(others):
                         others.append(in_one_pair(zygote, part, shape))
