@@ -42,7 +42,9 @@ def arguments() -> argparse.Namespace:
         "--one-pair", type=int, default=50, help="of them the other way as well (%(default)s)"
     )
     parser.add_argument("--neighbours", default="0,1,2", help="busy processes beside it (%(default)s)")
-    parser.add_argument("--within-s", type=float, default=math.inf, help="of each setting, fewer then (no limit)")
+    parser.add_argument(
+        "--within-s", type=float, default=math.inf, help="of each setting, fewer then (no limit)"
+    )
     parser.add_argument("--cores", type=int, help="use so many of the machine's cores (all)")
     return parser.parse_args()
 

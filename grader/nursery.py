@@ -41,6 +41,8 @@ def serve(control: socket.socket, runner: Any, lock: Any, removal: Any, folder: 
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     gc.disable()  # A tenth of the import, and a collection in a fork would copy every page.
     torch_version = import_torch()
+    # Bubblewrap may have put the kit or Python itself below a folder that is emptied after each runner.
+    mounted = removal.mount_points()
     gc.freeze()
     gc.enable()
 
@@ -56,7 +58,7 @@ def serve(control: socket.socket, runner: Any, lock: Any, removal: Any, folder: 
             sweep(request["living"])
             removal.remove(request["scratch"])
             for shared in request["shared"]:
-                removal.empty(shared, request["kept"])
+                removal.empty(shared, [*request["kept"], *mounted])
             answer(control, {"status": status})
     sweep([])
     if folder:

@@ -30,12 +30,32 @@ def remove(path: str | os.PathLike[str]) -> None:
 
 
 def empty(folder: str | os.PathLike[str], kept: Collection[str] = ()) -> None:
-    """Remove all that is in a folder but what `kept` names by its path."""
+    """Remove all that is in a folder but what `kept` names by its path, and the folders on the way to that."""
     with contextlib.suppress(OSError), _closing(os.open(folder, _FOLDER)) as outer:
         for name in os.listdir(outer):
-            if os.path.join(folder, name) not in kept:
+            path = os.path.join(folder, name)
+            if any(keep.startswith(path + "/") for keep in kept):
+                empty(path, kept)
+            elif path not in kept:
                 with contextlib.suppress(OSError):
                     _remove_in(outer, name)
+
+
+def mount_points() -> list[str]:
+    """Where other file systems lie in this process's tree: what removes a folder must not enter them (Linux only)."""
+    try:
+        with open("/proc/self/mountinfo") as listing:
+            # The field is written with octal escapes for white space and the backslash.
+            return [
+                line.split()[4]
+                .encode("latin-1")
+                .decode("unicode_escape")
+                .encode("latin-1")
+                .decode(errors="replace")
+                for line in listing
+            ]
+    except OSError:
+        return []
 
 
 def _remove_in(outer: int, name: str) -> None:

@@ -78,6 +78,25 @@ def test_removing_follows_no_link_and_minds_no_mode_and_no_name(tmp_path: Path) 
     assert [path.name for path in (tmp_path / "kept").iterdir()] == ["stays"]
 
 
+def test_what_is_kept_is_kept_below_folders_that_are_emptied_and_left_as_they_are(tmp_path: Path) -> None:
+    (tmp_path / "way" / "mounted" / "inside").mkdir(parents=True)
+    (tmp_path / "way" / "file").touch()
+    (tmp_path / "way" / "mounted").chmod(0o555)
+    (tmp_path / "way to nowhere").mkdir()
+    removal.empty(tmp_path, [str(tmp_path / "way" / "mounted")])
+    assert [str(path.relative_to(tmp_path)) for path in sorted(tmp_path.rglob("*"))] == [
+        "way",
+        "way/mounted",
+        "way/mounted/inside",
+    ]
+    assert (tmp_path / "way" / "mounted").stat().st_mode & 0o777 == 0o555
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="other systems have no /proc")
+def test_mount_points_are_known() -> None:
+    assert {"/", "/proc"} <= set(removal.mount_points())
+
+
 def test_what_lies_too_deep_to_be_counted_is_too_much(tmp_path: Path) -> None:
     scratch = Scratch(tmp_path, Limits())
     nest(tmp_path, 400, "d")
