@@ -35,10 +35,10 @@ Futility. A measurement that can no longer end as "slow" ends: the last look for
 away. This changes no verdict.
 
 The faster calls have their say, too. What else runs on a machine only ever adds time, so "slow" also needs the
-student's faster calls to be beyond the allowance: the one that an eighth of the calls outdo, over the reference's. Noise
-that lasts longer than a round makes rounds agree that prove nothing: on virtual cores which share their hardware with
-strangers, medians of ten rounds of identical kernels went from 0.4 to 1.6. A kernel that is slow is slow in its faster
-calls as well.
+student's faster calls to be beyond the allowance: the one that an eighth of the calls outdo, over the reference's.
+Noise that lasts longer than a round makes rounds agree that prove nothing: on virtual cores which share their hardware
+with strangers, medians of ten rounds of identical kernels went from 0.4 to 1.6. A kernel that is slow is slow in its
+faster calls as well.
 
 Fitness. The two reference calls of every round are the same program on the same input, so their ratio
 (first over second) should be 1. The machine is unfit when the median of these ratios lies outside
