@@ -47,7 +47,8 @@ from grader.submission.ids import no_such_submission
 from grader.worker import Settings
 
 CALLS_OF_A_STEP = 200
-"""No step of the work makes more calls than this: two measurements of 24 rounds of four."""
+"""No step of the work makes more calls of the longest duration than this: two measurements, each of eight rounds of
+four calls and two to warm up, after which the measurement's own budget of time ends it, and the cases."""
 INSPECTION_SILENCE_S = inspection.TIMEOUT_S + 10
 SLACK_S = 60.0
 """For what a step does besides, on a busy machine."""
