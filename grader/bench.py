@@ -69,7 +69,13 @@ class Bench:
         return self.assignment.limits.call_s * stretch * (SANITIZER_SLOWDOWN if self.options.sanitize else 1)
 
     def student(
-        self, part: Part, *, threads: int, cpus: list[int] | None = None, freeze: bool = True
+        self,
+        part: Part,
+        *,
+        threads: int,
+        cpus: list[int] | None = None,
+        freeze: bool = True,
+        with_torch: bool = False,
     ) -> Session:
         """A fresh runner holding the student's object (or torch itself, for a part that is torch's). `freeze` as in
         `Zygote.spawn`."""
@@ -93,7 +99,7 @@ class Bench:
             )
         return session
 
-    def reference(self, *, threads: int, cpus: list[int] | None = None) -> Session:
+    def reference(self, *, threads: int, cpus: list[int] | None = None, with_torch: bool = False) -> Session:
         from module_ref_stub import library_path
 
         session = self.stack.enter_context(

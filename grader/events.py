@@ -8,7 +8,7 @@ from pathlib import Path
 
 from grader.assignment import Part
 from grader.build import Build, BuildStep
-from grader.results import CaseResult, Diagnosis, PartResult, ProfileRow, Verdict
+from grader.results import CaseResult, Diagnosis, PartResult, ProfileRow, Timing, Verdict
 
 JUDGED_THROUGH = "judged_through_"
 """Start of the flag of a part whose function is not bound; the id of the part that decided follows."""
@@ -40,12 +40,20 @@ class PartStarted:
 
 @dataclass(frozen=True)
 class Corrected:
-    """Correctness is known: before anything is profiled or timed."""
+    """Correctness is known: before anything is timed or profiled."""
 
     part: Part
     verdict: Verdict
     cases: tuple[CaseResult, ...]
     diagnosis: Diagnosis | None
+
+
+@dataclass(frozen=True)
+class Timed:
+    """The time is known."""
+
+    part: Part
+    time: Timing
 
 
 @dataclass(frozen=True)
@@ -66,5 +74,5 @@ class PartDone:
     result: PartResult
 
 
-Event = BuildStarted | StepStarted | Built | PartStarted | Corrected | Profiled | PartDone
+Event = BuildStarted | StepStarted | Built | PartStarted | Corrected | Timed | Profiled | PartDone
 Listener = Callable[[Event], None]

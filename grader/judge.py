@@ -1,4 +1,4 @@
-"""One part of one submission, judged: results on every case, memory beside the reference, time in paired rounds.
+"""One part of one submission, judged: results on every case, time in paired rounds, memory beside the reference.
 
 Every answer of the student's runner, also a timed or a profiled one, is held against the oracle. What settles the
 verdict at once (a crash, a hang, a missing function) is raised as `Faulty` wherever it shows.
@@ -13,8 +13,8 @@ from typing import Any
 from grader import binding, faults, integrity, looks, machine, memory, rounds, score
 from grader.assignment import Case, Part
 from grader.bench import Bench
-from grader.events import JUDGED_THROUGH, Corrected
-from grader.looks import Look, Step
+from grader.events import JUDGED_THROUGH, Corrected, Timed
+from grader.looks import Shown, Step
 from grader.marking import Marker
 from grader.results import CaseResult, Diagnosis, Flag, Memory, PartResult, Standing, Timing, Verdict
 from grader.session import Call, Session
@@ -43,7 +43,8 @@ class Judged:
         self.sessions: list[Session] = []
         self.looking = True
         self.delays = not bench.options.sanitize
-        self.look: Look | None = None
+        self.shown: Shown | None = None
+        self.profiled: Call | None = None
 
     def settle(self, fault: faults.Faulty) -> None:
         self.verdict, self.diagnosis, self.waits_for = fault.verdict, fault.diagnosis, fault.waits_for
@@ -102,8 +103,12 @@ class Judged:
         self.tell_correctness()
         if self.verdict in ("crash", "timeout", "missing") or options.sanitize:
             return
-        if self.look is not None:
-            self.memory = memory.beside_reference(self.marker, self.look)
+        self.measure_time()
+        # Last: only the familiar table needs torch, and no finding is to wait for it.
+        self.look_with_torch()
+
+    def measure_time(self) -> None:
+        bench, options = self.bench, self.bench.options
         rule = self.part.time
         if not options.timing or rule is None or self.verdict != "pass":
             return
@@ -116,13 +121,25 @@ class Judged:
                 if self.time.fit:
                     break
         self.time = rounds.settled(self.time, rule)
+        bench.tell(Timed(self.part, self.time))
         if rule.graded:
             self.flags += [Flag(code) for code in self.time.flags]
             self.verdict = "slow" if self.time.verdict == "slow" else self.verdict
 
-    def student(self, *, threads: int, cpus: list[int] | None = None) -> Session:
+    def look_with_torch(self) -> None:
+        """The familiar table, which only torch's profiler gives, and the memory beside the reference's."""
+        if self.shown is None:
+            return
+        threads = self.shape["threads"]
+        with self.student(threads=threads, with_torch=True) as student:
+            self.memory, self.profiled, unlike = memory.beside_reference(
+                self.marker, self.shown, student, lambda: self.student(threads=threads)
+            )
+        self.flags += unlike
+
+    def student(self, *, threads: int, cpus: list[int] | None = None, with_torch: bool = False) -> Session:
         """A fresh runner of the student's; what it does is remembered."""
-        self.sessions.append(self.bench.student(self.part, threads=threads, cpus=cpus))
+        self.sessions.append(self.bench.student(self.part, threads=threads, cpus=cpus, with_torch=with_torch))
         return self.sessions[-1]
 
     # ---- integrity
@@ -139,7 +156,7 @@ class Judged:
             flag for s in self.sessions for flag in integrity.evidence_flags(s.evidence, self.bench.build)
         ]
         seen += integrity.late_flags([s.evidence for s in self.sessions])
-        rows = self.look.call.profile if self.look is not None else ()
+        rows = self.profiled.profile if self.profiled is not None else ()
         try:
             self.add_flags([*seen, *integrity.operator_flags(rows), *self.time_flags()])
         except faults.Faulty as cheat:
@@ -213,8 +230,8 @@ class Judged:
                 results[step.case.name] = result
                 self.cases = [results[case.name] for case in self.part.cases if case.name in results]
             peak_bytes = call.peak_bytes if step.peak else peak_bytes
-            if step.profile:
-                self.look = Look(peak_bytes, call, shape, inputs, result.ok)
+            if step.shown:
+                self.shown = Shown(peak_bytes, call, shape, inputs, result.ok)
 
     def judge_by_stand_in(self) -> None:
         """The function is not bound, as in files for the published starter: a part that uses it decides."""
@@ -236,8 +253,8 @@ class Judged:
         call = session.call(
             binding.request(self.part, shape, inputs),
             echo_inputs=True,
-            delays=self.delays and not step.profile,
-            **step.wanted(self.part, "STUDENT"),
+            delays=self.delays,
+            measure_peak=step.peak,
         )
         self.marker.refuse_broken(call, session, step.case.name, hidden=step.case.hidden)
         explain = not self.explained()

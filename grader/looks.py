@@ -1,10 +1,11 @@
-"""In which order a part's cases are called, and which of these calls are also looked at: for memory and the table.
+"""In which order a part's cases are called, and what is looked at besides: memory, and the profiler's table.
 
 Hidden cases are called last, in a runner of their own: what the kernel said before is free of what it saw in them.
 
 Small inputs of their own shape come first: a crash shows soonest there, and they warm up code pages. The first call
 of the run's own shape is measured for its peak, since memory that an earlier one of that size left in the heap would
-hide it; the last one runs under the profiler. So looking costs no calls of its own, unless there is only one such case.
+hide it. The last one is the one whose call is shown: made once more under torch's profiler, after the verdict on
+results, as nothing but the familiar table hangs on it (`grader.memory`).
 """
 
 from __future__ import annotations
@@ -21,23 +22,16 @@ Side = Literal["REFERENCE", "STUDENT"]
 
 @dataclass(frozen=True)
 class Step:
-    """One call of a case: plain, or with what `Session.call` is to find out besides the answer."""
+    """One call of a case. `peak`: its memory is measured; `shown`: it is made again under the profiler."""
 
     case: Case
     peak: bool = False
-    profile: bool = False
-
-    def wanted(self, part: Part, side: Side) -> dict[str, Any]:
-        if self.peak:
-            return {"measure_peak": True}
-        if self.profile:
-            return {"profile_label": scope(part, side), "workspace_in_scope": part.workspace_in_scope}
-        return {}
+    shown: bool = False
 
 
 @dataclass(frozen=True)
-class Look:
-    """What one side showed: the peak of one call, and another call under the profiler with its inputs."""
+class Shown:
+    """The student's plain call that the profiled one is to repeat, and the peak of an earlier call in bytes."""
 
     peak_bytes: int | None
     call: Call
@@ -45,10 +39,16 @@ class Look:
     inputs: Mapping[str, Any]
     ok: bool
 
-    def profiler_bytes(self, part: Part, side: Side) -> int | None:
-        """Bytes of the part's own scope in the table, the familiar "mem usage"."""
-        rows = [row for row in self.call.profile if row.name == scope(part, side)[:60]]
-        return rows[0].cpu_bytes if rows else None
+
+def profiled(part: Part, side: Side) -> dict[str, Any]:
+    """What `Session.call` is told for a call under the profiler."""
+    return {"profile_label": scope(part, side), "workspace_in_scope": part.workspace_in_scope}
+
+
+def profiler_bytes(part: Part, side: Side, call: Call) -> int | None:
+    """Bytes of the part's own scope in the table of a profiled call, the familiar "mem usage"."""
+    rows = [row for row in call.profile if row.name == scope(part, side)[:60]]
+    return rows[0].cpu_bytes if rows else None
 
 
 def scope(part: Part, side: Side) -> str:
@@ -67,8 +67,9 @@ def steps(part: Part, *, look: bool) -> list[Step]:
     if not look:
         return [Step(case) for case in (*fixed, *sized)]
     first, *rest = sized
-    last = rest.pop() if rest else first
-    return [*map(Step, fixed), Step(first, peak=True), *map(Step, rest), Step(last, profile=True)]
+    if not rest:
+        return [*map(Step, fixed), Step(first, peak=True, shown=True)]
+    return [*map(Step, fixed), Step(first, peak=True), *map(Step, rest[:-1]), Step(rest[-1], shown=True)]
 
 
 def hidden_steps(part: Part) -> list[Step]:
@@ -76,8 +77,8 @@ def hidden_steps(part: Part) -> list[Step]:
 
 
 def reference_steps(part: Part) -> list[Step]:
-    """The same calls for the reference, so that its heap has the same past; but nothing that is only to be judged."""
-    return [step for step in steps(part, look=True) if step.peak or step.profile or step.case.shape]
+    """The calls up to the measured one for the reference, so that its heap has the same past as the student's."""
+    return [step for step in steps(part, look=True) if step.peak or step.case.shape]
 
 
 def smallest(part: Part) -> Case:

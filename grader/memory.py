@@ -1,64 +1,110 @@
-"""A part's memory and profiler table beside the reference's, each from the same calls."""
+"""A part's memory and profiler table beside the reference's, each from the same calls.
+
+The true peak comes from the calls that are judged. The table and its bytes are torch's, so they need a process that has
+torch: the shown call is made once more there, on both sides. What it answers decides no result, but a kernel that
+behaves otherwise under torch than where it was judged is one for people to look at.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from grader import binding, faults, looks
 from grader.errors import KitError
 from grader.events import Profiled
-from grader.looks import Look
+from grader.looks import Shown
 from grader.marking import Marker
-from grader.results import Memory
-from grader.session import Call
+from grader.results import Flag, Memory
+from grader.session import Call, Session
+
+SAME_FACTOR = 2.0
+"""A profiled output may be so many times as far from the judged one as another judged one is."""
 
 
-def beside_reference(marker: Marker, mine: Look) -> Memory:
-    """What was found of the student's on the way (`mine`), and what the reference shows in the same calls.
+def beside_reference(
+    marker: Marker, mine: Shown, student: Session, again: Callable[[], Session]
+) -> tuple[Memory, Call, list[Flag]]:
+    """What the table shows of both sides, the reference's first; the listener hears both.
 
-    The listener hears both tables, the reference's first. Raises KitError when the reference fails or is wrong.
+    `student` is a runner with torch that holds the student's object, `again` starts one like that which gave `mine`.
+    The Call is the student's profiled one. Raises KitError when the reference fails or is wrong, Faulty for a call of
+    the student's without an answer.
     """
-    part = marker.part
-    theirs = _reference(marker, mine) if part.reference else None
-    if theirs is not None:
-        _tell(marker, theirs, "REFERENCE")
-    _tell(marker, mine, "STUDENT")
-    return Memory(
-        mine.profiler_bytes(part, "STUDENT"),
-        theirs.profiler_bytes(part, "REFERENCE") if theirs else None,
+    part, bench = marker.part, marker.bench
+    theirs: Call | None = None
+    their_peak_bytes = None
+    if part.reference:
+        their_peak_bytes = _reference_peak(marker)
+        with bench.reference(threads=marker.shape["threads"], with_torch=True) as session:
+            theirs = _profiled(marker, mine, session, "REFERENCE")
+    own = _profiled(marker, mine, student, "STUDENT")
+    memory = Memory(
+        looks.profiler_bytes(part, "STUDENT", own),
+        looks.profiler_bytes(part, "REFERENCE", theirs) if theirs else None,
         mine.peak_bytes,
-        theirs.peak_bytes if theirs else None,
+        their_peak_bytes,
     )
+    return memory, own, _unlike(marker, mine, own, again)
 
 
-def _reference(marker: Marker, mine: Look) -> Look:
+def _reference_peak(marker: Marker) -> int | None:
     part, peak_bytes = marker.part, None
     with marker.bench.reference(threads=marker.shape["threads"]) as session:
         for step in looks.reference_steps(part):
-            # The profiled call has the student's inputs, whose expected values are at hand.
-            shape, inputs = (mine.shape, mine.inputs) if step.profile else marker.inputs_of(step.case)
+            shape, inputs = marker.inputs_of(step.case)
             request = binding.request(part, shape, inputs, reference=True)
-            call = session.call(request, echo_inputs=True, **step.wanted(part, "REFERENCE"))
+            call = session.call(request, echo_inputs=True, measure_peak=step.peak)
             marker.refuse_failed_reference(call)
             peak_bytes = call.peak_bytes if step.peak else peak_bytes
-    marked = marker.mark("profiled call", dict(shape), inputs, call)
-    if not marked.ok:
-        raise KitError(f"the reference is wrong on {part.id}: {marked.diagnosis}; please report this")
-    return Look(peak_bytes, call, shape, inputs, marked.ok)
+    return peak_bytes
 
 
-def _tell(marker: Marker, look: Look, side: looks.Side) -> None:
-    marker.bench.tell(
-        Profiled(
-            marker.part,
-            side,
-            look.ok,
-            look.call.profiled_wall_s or 0.0,
-            look.call.profile,
-            _example(marker, look.inputs, look.shape, look.call),
-        )
+def _profiled(marker: Marker, mine: Shown, session: Session, side: looks.Side) -> Call:
+    """The shown call under the profiler, after a small one that touches code and starts threads."""
+    part, is_reference = marker.part, side == "REFERENCE"
+    small_shape, small_inputs = marker.inputs_of(looks.smallest(part))
+    for shape, inputs, how in (
+        (small_shape, small_inputs, {}),
+        (mine.shape, mine.inputs, looks.profiled(part, side)),
+    ):
+        request = binding.request(part, shape, inputs, reference=is_reference)
+        call = session.call(request, echo_inputs=True, **how)
+        if is_reference:
+            marker.refuse_failed_reference(call)
+        else:
+            marker.refuse_broken(call, session, "profiled call")
+    ok = marker.mark("profiled call", dict(mine.shape), mine.inputs, call, explain=False).ok
+    if is_reference and not ok:
+        raise KitError(f"the reference is wrong on {part.id} under the profiler; please report this")
+    example = _example(marker, mine.inputs, mine.shape, call)
+    marker.bench.tell(Profiled(part, side, ok, call.profiled_wall_s or 0.0, call.profile, example))
+    return call
+
+
+def _unlike(marker: Marker, mine: Shown, own: Call, again: Callable[[], Session]) -> list[Flag]:
+    """A flag where the profiled output is further from the judged one than two judged ones are from each other."""
+    judged, shown = (
+        faults.fitting_output(marker.part, mine.shape, mine.inputs, call)[0] for call in (mine.call, own)
     )
+    if not mine.ok or judged is None or shown is None:
+        return []
+    apart = _distance(judged, shown)
+    if apart == 0.0:
+        return []
+    with again() as session:
+        second = session.call(binding.request(marker.part, mine.shape, mine.inputs), echo_inputs=True)
+    other, _ = faults.fitting_output(marker.part, mine.shape, mine.inputs, second)
+    if other is not None and apart <= SAME_FACTOR * _distance(judged, other):
+        return []
+    message = (
+        f"its output under torch's profiler differs by up to {apart:.3g} from the judged one of the same call"
+    )
+    return [Flag("differs_under_torch", message, "review")]
+
+
+def _distance(one: Any, other: Any) -> float:
+    return float(abs(one - other).max()) if one.shape == other.shape else float("inf")
 
 
 def _example(

@@ -21,6 +21,7 @@ from grader.events import (
     PartDone,
     PartStarted,
     Profiled,
+    Timed,
 )
 from grader.results import CaseResult, Memory, PartResult, SubmissionResult, Timing
 
@@ -58,6 +59,8 @@ class Terminal:
             self.say(f"\nRunning {name_of(event.part)} Test: {event.part.title}")
         elif isinstance(event, Corrected):
             self.say(correctness_line(event))
+        elif isinstance(event, Timed):
+            self.say(f"Time: {time_text(event.time).splitlines()[0]}")
         elif isinstance(event, Profiled):
             self.say(profiled_lines(event))
         elif isinstance(event, PartDone):

@@ -229,8 +229,10 @@ def _look(marker: Marker) -> tuple[int | None, int | None, int | None]:
     Raises Faulty for a call without an answer.
     """
     part = marker.part
-    with marker.bench.student(part, threads=marker.shape["threads"]) as session:
+    threads = marker.shape["threads"]
+    with marker.bench.student(part, threads=threads) as session:
         peak_bytes = _first_call(marker, session, reference=False).peak_bytes
+    with marker.bench.student(part, threads=threads, with_torch=True) as session:
         inputs = _inputs(marker.shape)
 
         def profiler_bytes(*, workspace_in_scope: bool) -> int | None:
@@ -240,7 +242,7 @@ def _look(marker: Marker) -> tuple[int | None, int | None, int | None]:
                 workspace_in_scope=workspace_in_scope,
             )
             marker.refuse_broken(call, session, "profiled call")
-            return looks.Look(None, call, marker.shape, inputs, True).profiler_bytes(part, "STUDENT")
+            return looks.profiler_bytes(part, "STUDENT", call)
 
         published = profiler_bytes(workspace_in_scope=part.workspace_in_scope)
         whole = published if part.workspace_in_scope else profiler_bytes(workspace_in_scope=True)
