@@ -68,8 +68,15 @@ class Runner:
 class Zygote:
     """An isolated interpreter that imports torch while the judge does something else, and then forks runners."""
 
-    def __init__(self, environment: Mapping[str, str] | None = None, sandbox: Sandbox = OPEN) -> None:
-        """Start it and return at once. `environment` adds to the scrubbed one (a sanitizer's preload)."""
+    def __init__(
+        self,
+        environment: Mapping[str, str] | None = None,
+        sandbox: Sandbox = OPEN,
+        *,
+        at_once: bool = True,
+    ) -> None:
+        """Start it and return at once; unless `at_once`, it is started by `start` or the first `spawn`. `environment`
+        adds to the scrubbed one (a sanitizer's preload)."""
         self.sandbox = sandbox
         self.sabotaged = False
         """Whether processes were lost that nothing but a student's code was in a position to end (tier D)."""
@@ -94,7 +101,9 @@ class Zygote:
         except KitError:
             self._stack.close()
             raise
-        self._start()
+        self._started = False
+        if at_once:
+            self.start()
         self._processes = process_limit(sandbox.own_uid)
 
     def __enter__(self) -> Zygote:
@@ -102,6 +111,12 @@ class Zygote:
 
     def __exit__(self, *_: object) -> None:
         self.close()
+
+    def start(self) -> None:
+        """Let it import torch from now on, unless it has begun."""
+        if not self._started:
+            self._started = True
+            self._start()
 
     # ---- runners
 
@@ -121,6 +136,7 @@ class Zygote:
 
         A zygote that a kernel has ended is started again. Raises KitError when there is none to be had.
         """
+        self.start()
         limits = limits or Limits()
         with self._lent(object_path) as path:
             spec = {
@@ -180,6 +196,11 @@ class Zygote:
 
     def close(self) -> None:
         """End it with all its runners, and remove what they wrote."""
+        if self._started:
+            self._end()
+        self._stack.close()
+
+    def _end(self) -> None:
         if not self._ready and not self.sandbox.bwrap:
             # Nothing was forked from it, so it has nothing to tidy up: nobody waits until it has imported torch.
             # Bubblewrap, were it killed, would leave it behind.
@@ -194,7 +215,6 @@ class Zygote:
             self._bury()
         if self._process.stderr:
             self._process.stderr.close()
-        self._stack.close()
 
     @contextlib.contextmanager
     def _lent(self, object_path: Path | str) -> Iterator[str]:
