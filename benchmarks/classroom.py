@@ -164,10 +164,10 @@ def split(count: int) -> None:
     from grader import sandbox
     from grader.assignment import load
     from grader.bench import Options
-    from grader.evaluate import evaluate, import_torch
+    from grader.evaluate import evaluate, import_numpy
     from grader.events import BuildStarted, Built, Event, PartDone
 
-    import_torch()
+    import_numpy()
     assignment, box = load(ROOT / "configs" / "gpt149.yaml"), sandbox.choose(None, True)
     wall: dict[str, list[float]] = {}
     cpu: dict[str, list[float]] = {}

@@ -115,7 +115,7 @@ def output_shape(part: Part, shape: Mapping[str, int]) -> tuple[int, ...]:
 def request(
     part: Part, shape: Mapping[str, int], inputs: Mapping[str, Any], *, reference: bool = False
 ) -> Request:
-    """What is sent for one call. `inputs` are named tensors; `reference` asks the reference's symbol instead."""
+    """What is sent for one call. `inputs` are named arrays; `reference` asks the reference's symbol instead."""
     if part.table:
         return _table_request(part, shape, inputs)
     names = [argument for argument in dict.fromkeys(part.arguments) if argument in inputs]
@@ -130,10 +130,10 @@ def request(
 
 
 def _table_request(part: Part, shape: Mapping[str, int], inputs: Mapping[str, Any]) -> Request:
-    import torch
+    from grader.arrays import np
 
-    columns = [inputs[name].double().reshape(inputs[name].shape[0], -1) for name in part.table]
-    rows = torch.cat(columns, dim=1).contiguous()
+    columns = [inputs[name].reshape(len(inputs[name]), -1) for name in part.table]
+    rows = np.concatenate(columns, 1, dtype=np.float64)
     arguments = [_argument(argument, shape, ["tensor"]) for argument in part.arguments]
     return Request(part.function, arguments, [inputs["tensor"], rows], (rows.shape[0],), op="table")
 

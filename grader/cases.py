@@ -19,13 +19,12 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping
 
-import torch
-from torch import Tensor
-
+from grader.arrays import Array, np
+from grader.draws import Draws
 from grader.errors import UsageError
 
 Shape = Mapping[str, int]
-Inputs = dict[str, Tensor]
+Inputs = dict[str, Array]
 
 MAX_ABS_SCORE = 60.0
 #: Standard deviation of Q.K in the random distributions: N = 1024 keys then spread over about 35.
@@ -33,7 +32,7 @@ SCORE_SD = 3.3
 #: Heads up to this N are rescaled exactly; larger ones have scores enough to be wide by themselves.
 _EXACT_SPREAD_N = 96
 
-_Maker = Callable[[Shape, torch.Generator], Inputs]
+_Maker = Callable[[Shape, Draws], Inputs]
 
 
 def make_inputs(distribution: str, shape: Shape, seed: int) -> Inputs:
@@ -50,8 +49,8 @@ def make_inputs(distribution: str, shape: Shape, seed: int) -> Inputs:
     missing = [key for key in "BHNd" if shape.get(key, 0) < 1]
     if missing:
         raise UsageError(f"a case's shape needs B, H, N and d of at least 1; check {', '.join(missing)}")
-    generator = torch.Generator().manual_seed(seed & 0x7FFF_FFFF_FFFF_FFFF)
-    return {name: value.contiguous() for name, value in maker(shape, generator).items()}
+    made = maker(shape, Draws(seed))
+    return {name: np.ascontiguousarray(value) for name, value in made.items()}
 
 
 def describe(distribution: str) -> str:
@@ -59,99 +58,94 @@ def describe(distribution: str) -> str:
     return (DISTRIBUTIONS[distribution].__doc__ or "").strip().splitlines()[0]
 
 
-def _ramp(shape: Shape, generator: torch.Generator) -> Inputs:
+def _ramp(shape: Shape, draws: Draws) -> Inputs:
     """The published ramp: the same small slope over row and column in every head, Q.K of rank 2.
 
     A re-creation from its description. It is weak on purpose: near-uniform softmax for small N, equal heads.
     """
     b, h, n, d = _sizes(shape)
-    rows = torch.arange(n, dtype=torch.float32).unsqueeze(1)
-    columns = torch.arange(d, dtype=torch.float32)
-    head = 2e-4 * rows + 1e-4 * columns
-    every_head = head.expand(b, h, n, d)
-    return {"Q": every_head.clone(), "K": every_head.clone(), "V": every_head.clone()}
+    rows = np.arange(n, dtype=np.float32)[:, None]
+    columns = np.arange(d, dtype=np.float32)
+    head = np.float32(2e-4) * rows + np.float32(1e-4) * columns
+    return {name: _expanded(head, (b, h, n, d)) for name in "QKV"}
 
 
-def _random(shape: Shape, generator: torch.Generator) -> Inputs:
+def _random(shape: Shape, draws: Draws) -> Inputs:
     """Independent uniform numbers in every batch and head, scores with a standard deviation of about 3."""
-    q, k = _random_qk(shape, generator, SCORE_SD)
-    return {"Q": q, "K": k, "V": _random_values(shape, generator)}
+    q, k = _random_qk(shape, draws, SCORE_SD)
+    return {"Q": q, "K": k, "V": _random_values(shape, draws)}
 
 
-def _onehot(shape: Shape, generator: torch.Generator) -> Inputs:
+def _onehot(shape: Shape, draws: Draws) -> Inputs:
     """Random Q and K; each row of V is a single 1, so the output shows the softmax weights themselves."""
-    b, h, n, d = _sizes(shape)
-    q, k = _random_qk(shape, generator, SCORE_SD)
+    q, k = _random_qk(shape, draws, SCORE_SD)
     # Every column is hit equally often, in an order of each head's own.
-    column = torch.argsort(torch.rand(b, h, n, generator=generator), dim=-1) % d
-    return {"Q": q, "K": k, "V": torch.zeros(b, h, n, d).scatter_(3, column.unsqueeze(3), 1.0)}
+    column = _orders(shape, draws) % shape["d"]
+    v = np.zeros(_sizes(shape), np.float32)
+    np.put_along_axis(v, column[..., None], 1.0, 3)
+    return {"Q": q, "K": k, "V": v}
 
 
-def _constant_rows(shape: Shape, generator: torch.Generator) -> Inputs:
+def _constant_rows(shape: Shape, draws: Draws) -> Inputs:
     """All keys of a head are equal, so that every row of the output is the mean of V's rows of that head.
 
     Scores are constant along a row but differ widely between rows: a row that is not normalised shows.
     """
     b, h, n, d = _sizes(shape)
-    key = _uniform((b, h, 1, d), generator, 1.0)
-    level = _uniform((b, h, n, 1), generator, 30.0)
-    q = level * key / key.square().sum(-1, keepdim=True)
-    return {"Q": q, "K": key.expand(b, h, n, d).clone(), "V": _random_values(shape, generator)}
+    key = _uniform((b, h, 1, d), draws, 1.0)
+    level = _uniform((b, h, n, 1), draws, 30.0)
+    q = level * key / _squares(key)
+    return {"Q": q, "K": _expanded(key, (b, h, n, d)), "V": _random_values(shape, draws)}
 
 
-def _permuted_keys(shape: Shape, generator: torch.Generator) -> Inputs:
+def _permuted_keys(shape: Shape, draws: Draws) -> Inputs:
     """Keys of smoothly rising weight, shuffled with their values: the order of the keys must not matter."""
-    inputs = _rising(shape, generator)
-    b, h, n, d = _sizes(shape)
-    order = torch.argsort(torch.rand(b, h, n, generator=generator), dim=-1).unsqueeze(3).expand(b, h, n, d)
-    return {"Q": inputs["Q"], "K": inputs["K"].gather(2, order), "V": inputs["V"].gather(2, order)}
+    inputs = _rising(shape, draws)
+    order = _orders(shape, draws)[..., None]
+    return {"Q": inputs["Q"], **{name: np.take_along_axis(inputs[name], order, 2) for name in "KV"}}
 
 
-def _rising(shape: Shape, generator: torch.Generator) -> Inputs:
+def _rising(shape: Shape, draws: Draws) -> Inputs:
     """Scores rise from the first key to the last in half of the rows and fall in the others.
 
     Each block of keys then changes the running sums of a blocked softmax by orders of magnitude.
     """
     b, h, n, d = _sizes(shape)
-    direction = torch.nn.functional.normalize(_uniform((b, h, 1, d), generator, 1.0), dim=-1)
-    position = torch.linspace(-1.0, 1.0, n).reshape(1, 1, n, 1) if n > 1 else torch.ones(1, 1, 1, 1)
-    sign = torch.randint(0, 2, (b, h, n, 1), generator=generator) * 2.0 - 1.0
-    steepness = 8.0 + 8.0 * torch.rand(b, h, n, 1, generator=generator)
+    direction = _normalized(_uniform((b, h, 1, d), draws, 1.0))
+    position = np.linspace(-1.0, 1.0, n, dtype=np.float32)[:, None] if n > 1 else np.float32(1.0)
+    sign = draws.below(2, (b, h, n, 1)).astype(np.float32) * 2 - 1
+    steepness = 8 + 8 * draws.uniform((b, h, n, 1))
     # Both parts of a score stay bounded: |slope| <= 16 and |noise| <= 4 * 2.
-    noise_q, noise_k = _bounded_noise(shape, generator, 4.0), _bounded_noise(shape, generator, 1.0)
+    noise_q, noise_k = _bounded_noise(shape, draws, 4.0), _bounded_noise(shape, draws, 1.0)
     q = sign * steepness * direction + noise_q
-    k = position * direction + noise_k / 4.0
-    return {"Q": q, "K": k, "V": _random_values(shape, generator)}
+    k = position * direction + noise_k / 4
+    return {"Q": q, "K": k, "V": _random_values(shape, draws)}
 
 
-def _dominant(shape: Shape, generator: torch.Generator) -> Inputs:
+def _dominant(shape: Shape, draws: Draws) -> Inputs:
     """Each row has one key, drawn at random, that takes nearly all of its weight."""
     b, h, n, d = _sizes(shape)
-    k = torch.nn.functional.normalize(_uniform((b, h, n, d), generator, 1.0), dim=-1)
-    chosen = torch.randint(0, n, (b, h, n, 1), generator=generator)
-    return {"Q": 30.0 * k.gather(2, chosen.expand(b, h, n, d)), "K": k, "V": _random_values(shape, generator)}
+    k = _normalized(_uniform((b, h, n, d), draws, 1.0))
+    chosen = draws.below(n, (b, h, n, 1))
+    return {"Q": 30 * np.take_along_axis(k, chosen, 2), "K": k, "V": _random_values(shape, draws)}
 
 
-def _offset(shape: Shape, generator: torch.Generator) -> Inputs:
+def _offset(shape: Shape, draws: Draws) -> Inputs:
     """Random scores around a large offset of each head's own, up to 40 above or below zero.
 
     The answer is that of the scores without their offset; float32 has fewer digits left for them.
     """
     b, h, n, d = _sizes(shape)
-    q, k = _random_qk({**shape, "d": max(d - 1, 1)}, generator, 2.0)
-    offset = (_uniform((b, h, 1, 1), generator, 1.0).sign() * 30.0) + _uniform((b, h, 1, 1), generator, 10.0)
-    common_q = (offset / 6.0).expand(b, h, n, 1)
-    common_k = 6.0 + _uniform((b, h, n, 1), generator, 0.5)
-    if d == 1:
-        return {"Q": common_q.clone(), "K": common_k, "V": _random_values(shape, generator)}
-    return {
-        "Q": torch.cat([common_q, q], dim=3),
-        "K": torch.cat([common_k, k], dim=3),
-        "V": _random_values(shape, generator),
-    }
+    q, k = _random_qk({**shape, "d": max(d - 1, 1)}, draws, 2.0)
+    offset = np.sign(_uniform((b, h, 1, 1), draws, 1.0)) * 30 + _uniform((b, h, 1, 1), draws, 10.0)
+    common_q = _expanded(offset / 6, (b, h, n, 1))
+    common_k = 6 + _uniform((b, h, n, 1), draws, 0.5)
+    if d > 1:
+        common_q, common_k = np.concatenate([common_q, q], 3), np.concatenate([common_k, k], 3)
+    return {"Q": common_q, "K": common_k, "V": _random_values(shape, draws)}
 
 
-def _indices(shape: Shape, generator: torch.Generator) -> Inputs:
+def _indices(shape: Shape, draws: Draws) -> Inputs:
     """Every index of a 4-D tensor, in random order, for the accessors.
 
     `tensor` float32 (B, H, N, d): the numbers 1 ... size shuffled, so that a value tells which offset was
@@ -159,56 +153,77 @@ def _indices(shape: Shape, generator: torch.Generator) -> Inputs:
     what a write test writes there, each distinct and none of them in `tensor`. The accessor's sizeX, sizeY
     and sizeZ are H, N and d.
     """
-    return _index_table(shape, generator, keep=1.0)
+    return _index_table(shape, draws, keep=1.0)
 
 
-def _some_indices(shape: Shape, generator: torch.Generator) -> Inputs:
+def _some_indices(shape: Shape, draws: Draws) -> Inputs:
     """Half of the indices of a 4-D tensor, in random order: a write must leave the others alone."""
-    return _index_table(shape, generator, keep=0.5)
+    return _index_table(shape, draws, keep=0.5)
 
 
-def _index_table(shape: Shape, generator: torch.Generator, keep: float) -> Inputs:
+def _index_table(shape: Shape, draws: Draws, keep: float) -> Inputs:
     sizes = _sizes(shape)
     count = math.prod(sizes)
-    offsets = torch.randperm(count, generator=generator)[: math.ceil(keep * count)]
-    return {
-        "tensor": (torch.randperm(count, generator=generator) + 1).to(torch.float32).reshape(sizes),
-        "index": torch.stack(torch.unravel_index(offsets, sizes), dim=1),
-        "values": (count + 1 + torch.randperm(count, generator=generator)[: len(offsets)]).to(torch.float32),
-    }
+    kept = math.ceil(keep * count)
+    offsets = draws.permutation(count, kept)
+    tensor = (draws.permutation(count) + 1).astype(np.float32).reshape(sizes)
+    values = (count + 1 + draws.permutation(count, kept)).astype(np.float32)
+    return {"tensor": tensor, "index": np.stack(np.unravel_index(offsets, sizes), 1), "values": values}
 
 
 def _sizes(shape: Shape) -> tuple[int, int, int, int]:
     return shape["B"], shape["H"], shape["N"], shape["d"]
 
 
-def _uniform(size: tuple[int, ...], generator: torch.Generator, bound: float) -> Tensor:
-    return torch.rand(size, generator=generator).mul_(2.0 * bound).sub_(bound)
+def _expanded(values: Array, size: tuple[int, ...]) -> Array:
+    return np.broadcast_to(values, size).copy()
 
 
-def _bounded_noise(shape: Shape, generator: torch.Generator, bound: float) -> Tensor:
+def _uniform(size: tuple[int, ...], draws: Draws, bound: float) -> Array:
+    return draws.uniform(size, -bound, bound)
+
+
+def _orders(shape: Shape, draws: Draws) -> Array:
+    """An order of each head's own: int64 (B, H, N), each row the numbers 0 ... N - 1."""
+    return np.argsort(draws.uniform((shape["B"], shape["H"], shape["N"])), -1, kind="stable")
+
+
+def _squares(rows: Array) -> Array:
+    """The sum of the squares of each row, one rounding away from the exact one on any machine: (..., 1)."""
+    return np.square(rows, dtype=np.float64).sum(-1, keepdims=True).astype(np.float32)
+
+
+def _normalized(rows: Array) -> Array:
+    """Rows of Euclidean norm 1; of zeros, zeros."""
+    norm = np.sqrt(np.square(rows, dtype=np.float64).sum(-1, keepdims=True)).astype(np.float32)
+    return rows / np.maximum(norm, np.float32(1e-12))
+
+
+def _bounded_noise(shape: Shape, draws: Draws, bound: float) -> Array:
     """Uniform rows (B, H, N, d) of Euclidean norm at most `bound`."""
-    return _uniform(_sizes(shape), generator, bound / math.sqrt(shape["d"]))
+    return _uniform(_sizes(shape), draws, bound / math.sqrt(shape["d"]))
 
 
-def _random_values(shape: Shape, generator: torch.Generator) -> Tensor:
+def _random_values(shape: Shape, draws: Draws) -> Array:
     """V: uniform in [-1, 1] around a centre of each head's own, so that averages are not near zero either."""
     b, h, n, d = _sizes(shape)
-    return _uniform((b, h, n, d), generator, 1.0) + _uniform((b, h, 1, d), generator, 0.5)
+    return _uniform((b, h, n, d), draws, 1.0) + _uniform((b, h, 1, d), draws, 0.5)
 
 
-def _random_qk(shape: Shape, generator: torch.Generator, score_sd: float) -> tuple[Tensor, Tensor]:
+def _random_qk(shape: Shape, draws: Draws, score_sd: float) -> tuple[Array, Array]:
     """Q and K of uniform entries; no score passes 60, and they spread over at least 10 where N > 1."""
     b, h, n, d = _sizes(shape)
     # A product of two uniform numbers in [-a, a] has standard deviation a^2 / 3, and d of them add.
     bound = math.sqrt(3.0 * score_sd / math.sqrt(d))
-    q, k = _uniform((b, h, n, d), generator, bound), _uniform((b, h, n, d), generator, bound)
+    q, k = _uniform((b, h, n, d), draws, bound), _uniform((b, h, n, d), draws, bound)
     if 1 < n <= _EXACT_SPREAD_N:
-        scores = q @ k.transpose(2, 3)
-        low, high = scores.amin((2, 3), keepdim=True), scores.amax((2, 3), keepdim=True)
-        widen = (4.0 * score_sd / (high - low)).clamp(min=1.0)
-        limit = 0.75 * MAX_ABS_SCORE / torch.maximum(high.abs(), low.abs())
-        q = q * torch.minimum(widen, limit)
+        # In float64: the order in which a machine adds up the products then leaves no trace in the inputs.
+        scores = q.astype(np.float64) @ k.astype(np.float64).mT
+        low, high = scores.min((2, 3), keepdims=True), scores.max((2, 3), keepdims=True)
+        with np.errstate(divide="ignore"):
+            widen = np.maximum(4.0 * score_sd / (high - low), 1.0)
+        limit = 0.75 * MAX_ABS_SCORE / np.maximum(abs(high), abs(low))
+        q *= np.minimum(widen, limit).astype(np.float32)
     return q, k
 
 

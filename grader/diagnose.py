@@ -13,9 +13,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 
-import torch
-from torch import Tensor
-
+from grader.arrays import Array, first_of, np
 from grader.fitting import fitting
 from grader.offsets import diagnose_read, diagnose_write
 from grader.oracle import Comparison, Expected
@@ -40,14 +38,15 @@ SAME_OUTPUT = "The same output comes of another mistake:"
 _EXP_LIMIT = 88.0
 
 
+@np.errstate(all="ignore")
 def diagnose(
     oracle: str,
-    inputs: Mapping[str, Tensor],
+    inputs: Mapping[str, Array],
     shape: Mapping[str, int],
     expected: Expected,
-    actual: Tensor,
+    actual: Array,
     comparison: Comparison,
-    second: Tensor | None = None,
+    second: Array | None = None,
     part_id: str = "part3",
     earlier: Sequence[Diagnosis] = (),
 ) -> Diagnosis:
@@ -59,18 +58,20 @@ def diagnose(
     `oracle` is the name in `oracle.ORACLES`; an unknown one gets the place and the numbers. `second` is the
     output of a second call with the same inputs, where there was one.
     """
-    actual = actual.double().reshape(expected.value.shape)
+    actual = actual.astype(np.float64).reshape(expected.value.shape)
     wrong = comparison.wrong.reshape(expected.value.shape)
     if oracle == "read4d":
         return diagnose_read(inputs, shape, expected.value, actual, wrong)
     if oracle == "write4d":
         return diagnose_write(inputs, shape, expected.value, actual, wrong)
-    tolerance = torch.as_tensor(expected.tolerance, dtype=torch.float64).expand_as(expected.value)
-    place = find_place(wrong, shape) if wrong.dim() == 4 else EVERYWHERE
+    tolerance = np.broadcast_to(expected.tolerance, expected.value.shape)
+    place = find_place(wrong, shape) if wrong.ndim == 4 else EVERYWHERE
     if second is not None:
-        found = _unsteady(expected.value, tolerance, actual, second.double().reshape(actual.shape), wrong)
+        found = _unsteady(
+            expected.value, tolerance, actual, second.astype(np.float64).reshape(actual.shape), wrong
+        )
         if found is not None:
-            if wrong.dim() == 4 and oracle == "attention":
+            if wrong.ndim == 4 and oracle == "attention":
                 # What lies beside a tensor changes from call to call: who reads it has no race.
                 suspects = fitting(
                     inputs, shape, expected.value, tolerance, actual, wrong, _most_common(earlier)
@@ -82,19 +83,19 @@ def diagnose(
             told = _report(*found, place, expected.value, actual, wrong)
             command = f"`python gpt149.py race {part_id}` names the variable and the line."
             return replace(told, message=f"{told.message} {command}")
-    if not torch.isfinite(actual).all():
+    if not np.isfinite(actual).all():
         return _report(
             *_not_finite(inputs, actual),
-            _place_of(~torch.isfinite(actual), shape),
+            _place_of(~np.isfinite(actual), shape),
             expected.value,
             actual,
             wrong,
         )
-    if wrong.dim() != 4:
+    if wrong.ndim != 4:
         return _report("wrong_values", "", place, expected.value, actual, wrong)
     found = None
     # An error of a few tolerances fits many predictions about as well as the right answer does.
-    if ((actual - expected.value).abs() > 8 * tolerance).any():
+    if (abs(actual - expected.value) > 8 * tolerance).any():
         found = find_relation(expected.value, actual, tolerance, wrong)
         if found is None and oracle == "attention":
             likely = _most_common(earlier)
@@ -206,31 +207,29 @@ def inputs_overwritten(names: Iterable[str]) -> Diagnosis:
     )
 
 
-def _report(
-    code: str, words: str, place: Place, expected: Tensor, actual: Tensor, wrong: Tensor
-) -> Diagnosis:
-    first = tuple(wrong.nonzero()[0].tolist())
+def _report(code: str, words: str, place: Place, expected: Array, actual: Array, wrong: Array) -> Diagnosis:
+    first = first_of(wrong)
     at = ", ".join(f"{name}={i}" for name, i in zip("bhij", first, strict=False))
-    count, total = int(wrong.sum()), wrong.numel()
+    count, total = int(wrong.sum()), wrong.size
     numbers = f"expected {expected[first]:.6g}, got {actual[first]:.6g} at ({at}); "
     where = place.words or ("all elements are wrong" if count == total else "")
     amount = f"{count} of {total} elements are wrong" + (f": {place.words}" if place.words else "")
     if where and not place.words:
         amount = f"all {total} elements are wrong"
     message = f"{words} {numbers[0].upper()}{numbers[1:]}{amount}.".strip()
-    return Diagnosis(code, message, first, expected[first].item(), actual[first].item(), count, total)
+    return Diagnosis(code, message, first, float(expected[first]), float(actual[first]), count, total)
 
 
-def _place_of(mask: Tensor, shape: Mapping[str, int]) -> Place:
-    return find_place(mask, shape) if mask.dim() == 4 else EVERYWHERE
+def _place_of(mask: Array, shape: Mapping[str, int]) -> Place:
+    return find_place(mask, shape) if mask.ndim == 4 else EVERYWHERE
 
 
 def _unsteady(
-    expected: Tensor, tolerance: Tensor, actual: Tensor, second: Tensor, wrong: Tensor
+    expected: Array, tolerance: Array, actual: Array, second: Array, wrong: Array
 ) -> tuple[str, str] | None:
     """Two calls with the same inputs that differ by more than rounding."""
-    same = (actual - second).abs() <= 2 * tolerance
-    same |= ~torch.isfinite(actual) & ~torch.isfinite(second)
+    same = abs(actual - second) <= 2 * tolerance
+    same |= ~np.isfinite(actual) & ~np.isfinite(second)
     if same.all():
         return None
     return "race", (
@@ -240,9 +239,9 @@ def _unsteady(
     )
 
 
-def _not_finite(inputs: Mapping[str, Tensor], actual: Tensor) -> tuple[str, str]:
-    bad = ~torch.isfinite(actual)
-    amount = "every element" if bad.all() else f"{int(bad.sum())} of {bad.numel()} elements"
+def _not_finite(inputs: Mapping[str, Array], actual: Array) -> tuple[str, str]:
+    bad = ~np.isfinite(actual)
+    amount = "every element" if bad.all() else f"{int(bad.sum())} of {bad.size} elements"
     largest = _largest_score(inputs)
     if largest > _EXP_LIMIT:
         return "overflow", (
@@ -256,13 +255,13 @@ def _not_finite(inputs: Mapping[str, Tensor], actual: Tensor) -> tuple[str, str]
     )
 
 
-def _largest_score(inputs: Mapping[str, Tensor]) -> float:
+def _largest_score(inputs: Mapping[str, Array]) -> float:
     if "Q" not in inputs or "K" not in inputs:
         return math.nan
     q, k = inputs["Q"], inputs["K"]
     step = max(1, (1 << 20) // k.shape[2])
     return max(
-        (q[b, h, i : i + step] @ k[b, h].T).abs().max().item()
+        float(abs(q[b, h, i : i + step] @ k[b, h].T).max())
         for b in range(q.shape[0])
         for h in range(q.shape[1])
         for i in range(0, q.shape[2], step)

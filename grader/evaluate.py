@@ -8,10 +8,7 @@ is made, so that a terminal can show correctness long before the timing is done.
 
 from __future__ import annotations
 
-import gc
 import hashlib
-import sys
-import warnings
 from collections.abc import Callable, Iterable
 from contextlib import AbstractContextManager, ExitStack, nullcontext
 from pathlib import Path
@@ -22,6 +19,7 @@ from grader.bench import Bench, Options
 from grader.build import build
 from grader.events import BuildStarted, Built, Listener, PartDone, PartStarted, StepStarted
 from grader.judge import Judged
+from grader.names import INPUTS_VERSION
 from grader.results import Flag, PartResult, SubmissionResult
 from grader.sandbox import OPEN, Sandbox, view
 from grader.toolchain import cache_root
@@ -53,7 +51,7 @@ def evaluate(
     sandbox.protect(*view.secrets(), cache_root())
     with ExitStack() as stack:
         if zygote is None and not options.sanitize:
-            # Before the build and before the judge's own import of torch: it imports torch meanwhile.
+            # Before the build: it imports torch meanwhile.
             zygote = stack.enter_context(Zygote(sandbox=sandbox))
         listener(BuildStarted(source))
         built = build(
@@ -75,7 +73,7 @@ def evaluate(
 
             zygote = stack.enter_context(Zygote(sanitize.environment(built), sandbox))
         assert zygote is not None
-        import_torch()
+        import_numpy()
 
         bench = Bench(assignment, source, options, listener, built, zygote, stack, exclusive)
         results = tuple(_judge(bench, part) for part in parts)
@@ -90,21 +88,13 @@ def evaluate(
         flags=_flags(of_object, results),
         points=sum(result.points for result in results),
         max_points=sum(result.max_points for result in results),
+        inputs_version=INPUTS_VERSION,
     )
 
 
-def import_torch() -> None:
-    """Import torch now, beside the zygote's own import, and not after it."""
-    if "torch" in sys.modules:
-        return  # freezing again would keep the garbage of every submission that a worker has judged
-    # Hundreds of modules make a lot of objects and no garbage: looking for some takes a tenth of the import.
-    gc.disable()
-    with warnings.catch_warnings():
-        # Without NumPy, which the kit does not need, torch warns of its absence at each start.
-        warnings.filterwarnings("ignore", message="Failed to initialize NumPy")
-        import torch  # noqa: F401
-    gc.freeze()
-    gc.enable()
+def import_numpy() -> None:
+    """Import NumPy and all that computes with it now, beside the zygote's import of torch, and not after it."""
+    from grader import diagnose, questions  # noqa: F401
 
 
 def _flags(of_object: Iterable[Flag], results: Iterable[PartResult]) -> tuple[Flag, ...]:

@@ -6,9 +6,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 
-import torch
-from torch import Tensor
-
+from grader.arrays import Array, np
 from grader.scene import Scene, Suspect
 from grader.suspects import all_suspects
 
@@ -26,57 +24,57 @@ class Sight:
     """What an output shows in the rows of a scene: the values, how far each may be off, which are wrong; (G, R, d)."""
 
     scene: Scene
-    got: Tensor
-    allowed: Tensor
-    bad: Tensor
+    got: Array
+    allowed: Array
+    bad: Array
 
     @cached_property
-    def _bad_at(self) -> Tensor:
-        return self.bad.flatten().nonzero().flatten()
+    def _bad_at(self) -> Array:
+        return np.flatnonzero(self.bad)
 
     @cached_property
-    def _got_bad(self) -> Tensor:
-        return self.got.flatten()[self._bad_at]
+    def _got_bad(self) -> Array:
+        return self.got.reshape(-1)[self._bad_at]
 
     @cached_property
-    def _nearer(self) -> Tensor:
+    def _nearer(self) -> Array:
         """How near a prediction must be to be far nearer than the expected output, at the wrong elements."""
-        return 0.25 * (self._got_bad - self.scene.truth.flatten()[self._bad_at]).abs()
+        return 0.25 * abs(self._got_bad - self.scene.truth.reshape(-1)[self._bad_at])
 
     @cached_property
-    def _size(self) -> Tensor:
-        return self.scene.truth.square().mean(2, keepdim=True).sqrt()
+    def _size(self) -> Array:
+        return _root_mean_square(self.scene.truth)
 
-    def agrees(self, predicted: Tensor) -> tuple[bool, bool]:
+    def agrees(self, predicted: Array) -> tuple[bool, bool]:
         """Whether a prediction agrees with nearly all wrong elements, and with nearly all right ones as well."""
         if not len(self._bad_at):
             return False, False
-        predicted_bad = predicted.flatten()[self._bad_at]
-        miss = (self._got_bad - predicted_bad).abs()
-        unknown = predicted_bad.isnan()
+        predicted_bad = predicted.reshape(-1)[self._bad_at]
+        miss = abs(self._got_bad - predicted_bad)
+        unknown = np.isnan(predicted_bad)
         near = miss <= self._nearer
         if int((near | unknown).sum()) < _AGREEING * len(miss):
             return False, False
         if int(unknown.sum()) > (1 - _KNOWN) * len(miss):
             return False, False
         # A prediction far smaller than the right output must be met as closely in proportion, or zero would meet it.
-        scale = (predicted.square().mean(2, keepdim=True).sqrt() / self._size).clamp(max=1.0)
-        slack = 8 * self.allowed * scale + 1e-4 * torch.minimum(predicted.abs(), self.got.abs())
-        close = (self.got - predicted).abs() <= slack
-        known = ~predicted.isnan()
-        if close.flatten()[self._bad_at][~unknown].logical_and(near[~unknown]).double().mean() < _AGREEING:
+        scale = np.minimum(_root_mean_square(predicted) / self._size, 1.0)
+        slack = 8 * self.allowed * scale + 1e-4 * np.minimum(abs(predicted), abs(self.got))
+        close = abs(self.got - predicted) <= slack
+        known = ~np.isnan(predicted)
+        if (close.reshape(-1)[self._bad_at] & near)[~unknown].mean() < _AGREEING:
             return False, False
         others = known & ~self.bad
-        return True, not others.any() or bool(close[others].double().mean() > _AGREEING)
+        return True, not others.any() or bool(close[others].mean() > _AGREEING)
 
 
 def fitting(
-    inputs: Mapping[str, Tensor],
+    inputs: Mapping[str, Array],
     shape: Mapping[str, int],
-    expected: Tensor,
-    tolerance: Tensor,
-    actual: Tensor,
-    wrong: Tensor,
+    expected: Array,
+    tolerance: Array,
+    actual: Array,
+    wrong: Array,
     likely: frozenset[str] = frozenset(),
 ) -> list[Suspect]:
     """All suspects that explain the whole output, else those that explain its wrong elements; simpler ones first.
@@ -85,12 +83,12 @@ def fitting(
     them explain the whole output, no others are tried.
     """
     heads = _window(wrong, expected.shape[2])
-    enough = int(wrong.flatten(0, 1)[heads].sum()) >= _FEWEST_PARTIAL
-    wrong, tolerance, actual = (t.flatten(0, 1)[heads] for t in (wrong, tolerance, actual))
-    q, k, v = (inputs[name].flatten(0, 1)[heads].double() for name in "QKV")
+    enough = int(_heads(wrong)[heads].sum()) >= _FEWEST_PARTIAL
+    wrong, tolerance, actual = (_heads(t)[heads] for t in (wrong, tolerance, actual))
+    q, k, v = (_heads(inputs[name])[heads].astype(np.float64) for name in "QKV")
 
-    def sight(rows: Tensor) -> Sight:
-        scene = Scene(q, k, v, expected.flatten(0, 1)[heads], rows, heads.start, shape, inputs)
+    def sight(rows: Array) -> Sight:
+        scene = Scene(q, k, v, _heads(expected)[heads], rows, heads.start, shape, inputs)
         return Sight(scene, actual[:, rows], tolerance[:, rows], wrong[:, rows])
 
     probe, whole = (sight(_sample_rows(wrong, count)) for count in (_PROBE_ROWS, _SCENE_ROWS))
@@ -120,20 +118,34 @@ def _tried(suspects: Iterable[Suspect], probe: Sight, whole: Sight) -> tuple[lis
     return full, partial
 
 
-def _window(wrong: Tensor, keys: int) -> slice:
+def _window(wrong: Array, keys: int) -> slice:
     """Consecutive heads for the suspects: from the first on where the first wrong one is among them, for a bug may
     depend on the heads before; else from the one before the first wrong one."""
-    heads = wrong.flatten(0, 1).flatten(1).any(1)
+    heads = _heads(wrong).any((1, 2))
     count = max(2, min(8, _SCENE_SCORES // (keys * 8)))
-    first_wrong = int(heads.nonzero()[0])
+    first_wrong = int(heads.argmax())
     start = 0 if first_wrong < count else first_wrong - 1
     return slice(start, min(start + count, len(heads)))
 
 
-def _sample_rows(wrong: Tensor, count: int) -> Tensor:
+def _sample_rows(wrong: Array, count: int) -> Array:
     """Rows to look at: the first wrong ones, then wrong and right ones spread over N. `wrong`: (G, N, d)."""
     hit = wrong.any(2).any(0)
-    bad, good = hit.nonzero().flatten(), (~hit).nonzero().flatten()
-    spread = bad[torch.linspace(0, len(bad) - 1, min(count, len(bad))).long()]
-    others = good[torch.linspace(0, len(good) - 1, min(count // 4, len(good))).long()] if len(good) else good
-    return torch.cat([bad[:1], spread, others]).unique()
+    bad, good = np.flatnonzero(hit), np.flatnonzero(~hit)
+    return np.unique(np.concatenate([bad[:1], _spread(bad, count), _spread(good, count // 4)]))
+
+
+def _spread(rows: Array, count: int) -> Array:
+    """At most `count` of these row numbers, from the first to the last at equal distances."""
+    if not len(rows):
+        return rows
+    return rows[np.linspace(0, len(rows) - 1, min(count, len(rows))).astype(np.int64)]
+
+
+def _heads(values: Array) -> Array:
+    """(B, H, N, d) as (B * H, N, d)."""
+    return values.reshape(-1, *values.shape[2:])
+
+
+def _root_mean_square(rows: Array) -> Array:
+    return np.sqrt(np.square(rows).mean(2, keepdims=True))

@@ -14,6 +14,7 @@ from grader.errors import KitError
 from grader.executor import Done, Executor, Failed, Happening, Job, Phase
 from grader.fingerprints import Fingerprints
 from grader.ledger import Ledger, Record, now
+from grader.names import INPUTS_VERSION
 from grader.report import result_json
 from grader.report.progress import Progress
 from grader.results import Diagnosis, PartResult, SubmissionResult
@@ -134,7 +135,9 @@ def unreadable(assignment: Assignment, name: str, why: str) -> SubmissionResult:
         for part in assignment.select("all")
     )
     most = sum(part.max_points for part in parts)
-    return SubmissionResult(name, "", assignment.id, {}, {}, {}, parts, max_points=most)
+    return SubmissionResult(
+        name, "", assignment.id, {}, {}, {}, parts, max_points=most, inputs_version=INPUTS_VERSION
+    )
 
 
 def light(result: Mapping[str, Any]) -> dict[str, Any]:

@@ -8,9 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 
-import torch
-from torch import Tensor
-
+from grader.arrays import Array, first_of, np
 from grader.oracle import flat_offsets
 from grader.results import Diagnosis
 
@@ -63,17 +61,17 @@ FORMULAS: tuple[tuple[str, str, Strides], ...] = (
 
 
 def diagnose_read(
-    inputs: Mapping[str, Tensor], shape: Mapping[str, int], expected: Tensor, actual: Tensor, wrong: Tensor
+    inputs: Mapping[str, Array], shape: Mapping[str, int], expected: Array, actual: Array, wrong: Array
 ) -> Diagnosis:
     """`expected` and `actual`: (M,), one number for each row of the index table."""
-    first = int(wrong.nonzero()[0])
+    (first,) = first_of(wrong)
     index = tuple(inputs["index"][first].tolist())
     if not actual.any():
         code, why = "not_written", "Every read returns 0: fourDimRead is not written yet."
     else:
-        flat = inputs["tensor"].reshape(-1).double()
+        flat = inputs["tensor"].reshape(-1).astype(np.float64)
         code, why = _explain(inputs, shape, wrong, lambda offsets, rows: flat[offsets] == actual[rows])
-        where = (flat == actual[first]).nonzero().flatten()
+        where = np.flatnonzero(flat == actual[first])
         if len(where) == 1 and code == "wrong_offset":
             right = flat_offsets(inputs["index"], shape)[first]
             why = f"It read offset {where[0]} where {right} is right. {why}"
@@ -83,16 +81,16 @@ def diagnose_read(
 
 
 def diagnose_write(
-    inputs: Mapping[str, Tensor], shape: Mapping[str, int], expected: Tensor, actual: Tensor, wrong: Tensor
+    inputs: Mapping[str, Array], shape: Mapping[str, int], expected: Array, actual: Array, wrong: Array
 ) -> Diagnosis:
     """`expected` and `actual`: the whole tensor after all writes, any shape of B * H * N * d elements."""
-    before, after = inputs["tensor"].reshape(-1).double(), actual.reshape(-1)
+    before, after = inputs["tensor"].reshape(-1).astype(np.float64), actual.reshape(-1)
     flat_wrong, wanted = wrong.reshape(-1), expected.reshape(-1)
-    at = int(flat_wrong.nonzero()[0])
-    index = tuple(int(i) for i in torch.unravel_index(torch.tensor(at), inputs["tensor"].shape))
-    named = torch.zeros(len(before), dtype=torch.bool)
+    (at,) = first_of(flat_wrong)
+    index = tuple(int(i) for i in np.unravel_index(at, inputs["tensor"].shape))
+    named = np.zeros(len(before), bool)
     named[flat_offsets(inputs["index"], shape)] = True
-    if torch.equal(before, after):
+    if np.array_equal(before, after):
         code, why = (
             "not_written",
             "Nothing was written: fourDimWrite is not written yet, or it changes a copy of the tensor.",
@@ -110,18 +108,18 @@ def diagnose_write(
 
 
 def _explain(
-    inputs: Mapping[str, Tensor],
+    inputs: Mapping[str, Array],
     shape: Mapping[str, int],
-    wrong: Tensor,
-    holds: Callable[[Tensor, Tensor], Tensor],
+    wrong: Array,
+    holds: Callable[[Array, Array], Array],
 ) -> tuple[str, str]:
     """The first formula for which `holds(offsets, rows)` wherever its offset lies within the tensor, at the
     wrong
     rows at least; a formula that mostly leaves the tensor explains nothing."""
-    size = inputs["tensor"].numel()
+    size = inputs["tensor"].size
     for code, words, strides in FORMULAS:
         offsets = _offsets(strides, inputs["index"], shape)
-        inside = ((offsets >= 0) & (offsets < size)).nonzero().flatten()
+        inside = np.flatnonzero((offsets >= 0) & (offsets < size))
         if len(inside) < max(1, len(offsets) // 4) or not wrong[inside].any():
             continue
         if holds(offsets[inside], inside).all():
@@ -130,24 +128,24 @@ def _explain(
 
 
 def _explain_writes(
-    inputs: Mapping[str, Tensor], shape: Mapping[str, int], before: Tensor, after: Tensor
+    inputs: Mapping[str, Array], shape: Mapping[str, int], before: Array, after: Array
 ) -> tuple[str, str]:
     for code, words, strides in FORMULAS:
         offsets = _offsets(strides, inputs["index"], shape)
         inside = (offsets >= 0) & (offsets < len(before))
-        replayed = before.clone()
+        replayed = before.copy()
         for offset, value in zip(offsets[inside].tolist(), inputs["values"][inside].tolist(), strict=True):
             replayed[offset] = value
-        if torch.equal(replayed, after):
+        if np.array_equal(replayed, after):
             return code, f"{words}. The offset is {RIGHT}."
-    if not torch.isin(after, torch.cat([before, inputs["values"].double()])).all():
+    if not np.isin(after, np.concatenate([before, inputs["values"]])).all():
         return "wrong_value", "Other values than `val` are stored."
     return "wrong_offset", f"The offset is {RIGHT}: the last index is contiguous."
 
 
-def _offsets(strides: Strides, index: Tensor, shape: Mapping[str, int]) -> Tensor:
+def _offsets(strides: Strides, index: Array, shape: Mapping[str, int]) -> Array:
     *factors, constant = strides(shape["H"], shape["N"], shape["d"], shape["B"])
-    return index @ torch.tensor(factors) + constant
+    return index @ np.array(factors) + constant
 
 
 def _report(
@@ -155,17 +153,17 @@ def _report(
     code: str,
     why: str,
     index: tuple[int, ...],
-    expected: Tensor,
-    actual: Tensor,
-    wrong: Tensor,
-    inputs: Mapping[str, Tensor],
+    expected: Array,
+    actual: Array,
+    wrong: Array,
+    inputs: Mapping[str, Array],
     shape: Mapping[str, int],
 ) -> Diagnosis:
     at = ", ".join(f"{letter}={i}" for letter, i in zip("xyzb", index, strict=True))
     sizes = tuple(shape[key] for key in "BHNd")
-    count, total = int(wrong.sum()), wrong.numel()
+    count, total = int(wrong.sum()), wrong.size
     message = (
         f"{why} Element ({at}) of a tensor of shape {sizes}: expected {expected:g}, got {actual:g}; "
         f"{count} of {total} elements are wrong."
     )
-    return Diagnosis(code, message, index, expected.item(), actual.item(), count, total)
+    return Diagnosis(code, message, index, float(expected), float(actual), count, total)

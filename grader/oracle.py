@@ -25,15 +25,16 @@ costs ten times that, to bfloat16 seventy times.
 from __future__ import annotations
 
 import math
+import os
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Protocol
 
-import torch
-from torch import Tensor
+from grader import machine
+from grader.arrays import Array, np
 
 Shape = Mapping[str, int]
-Inputs = Mapping[str, Tensor]
+Inputs = Mapping[str, Array]
 
 #: Unit roundoff of float32: the largest relative error of one correctly rounded operation.
 UNIT_ROUNDOFF = 2.0**-24
@@ -43,26 +44,31 @@ CONSTANT = 40.0
 PER_KEY = 2.5
 PER_SCORE = 5.0
 
-#: Scores held at once (8 MiB): bounds the memory of a large N.
-_CHUNK_SCORES = 1 << 20
+#: Scores that a thread holds at once: 512 KiB, so that they stay in its core's cache from the product with K to that
+#: with V.
+_CHUNK_SCORES = 1 << 16
+#: Scores of a call for which other threads are started; below it takes a few milliseconds.
+_SHARED_SCORES = 1 << 20
+#: More threads than this wait for each other's Python.
+_MOST_THREADS = 8
 
 
 @dataclass(frozen=True)
 class Expected:
     """What a kernel should return: `value` float64, and the largest |actual - value| accepted per element."""
 
-    value: Tensor
-    tolerance: Tensor | float
+    value: Array
+    tolerance: Array | float
 
 
 @dataclass(frozen=True)
 class Comparison:
-    """`wrong` is a bool tensor of the output's shape. `max_error` is max |actual - expected|, inf when an
+    """`wrong` is a bool array of the output's shape. `max_error` is max |actual - expected|, inf when an
     element is not finite. `budget_used` is the largest error as a fraction of what its element is allowed."""
 
     ok: bool
     max_error: float
-    wrong: Tensor
+    wrong: Array
     budget_used: float = 0.0
 
 
@@ -77,33 +83,87 @@ class Attention:
         """The whole output, float64 (B, H, N, d)."""
         return self._for_queries(inputs, inputs["Q"])
 
-    def expected_rows(self, inputs: Inputs, shape: Shape, rows: Tensor) -> Expected:
+    def expected_rows(self, inputs: Inputs, shape: Shape, rows: Array) -> Expected:
         """Only rows `rows` (int64, R of them, each below N) of every batch and head: float64 (B, H, R, d)."""
-        return self._for_queries(inputs, inputs["Q"].index_select(2, rows))
+        return self._for_queries(inputs, inputs["Q"][:, :, rows])
 
     def flops(self, shape: Shape) -> int:
         """Operations of the two matrix products: what no way of computing it exactly can leave out."""
         return 4 * shape["B"] * shape["H"] * shape["N"] ** 2 * shape["d"]
 
-    def _for_queries(self, inputs: Inputs, queries: Tensor) -> Expected:
-        q, k, v = queries.double(), inputs["K"].double(), inputs["V"].double()
-        keys, d = k.shape[2], k.shape[3]
-        k_transposed, v_and_size = k.transpose(2, 3), torch.cat([v, v.abs()], dim=3)
-        rows_at_once = max(1, _CHUNK_SCORES // max(1, k.shape[0] * k.shape[1] * keys))
-        parts = [
-            torch.softmax(chunk @ k_transposed, dim=3) @ v_and_size for chunk in q.split(rows_at_once, dim=2)
-        ]
-        value, size = torch.cat(parts, dim=2).split(d, dim=3)
-        score_bound = q.norm(dim=3) * k.norm(dim=3).amax(2, keepdim=True)
+    def _for_queries(self, inputs: Inputs, queries: Array) -> Expected:
+        q, k, v = (np.asarray(each, np.float64) for each in (queries, inputs["K"], inputs["V"]))
+        keys, d = k.shape[2:]
+        both = _weighted(q, k, np.concatenate([v, abs(v)], 3))
+        score_bound = _norms(q) * _norms(k).max(2, keepdims=True)
         growth = CONSTANT + PER_KEY * keys + PER_SCORE * math.sqrt(d) * score_bound
-        return Expected(value, ABSOLUTE + UNIT_ROUNDOFF * size * growth.unsqueeze(3))
+        return Expected(both[..., :d], ABSOLUTE + UNIT_ROUNDOFF * both[..., d:] * growth[..., None])
+
+
+def _norms(rows: Array) -> Array:
+    return np.sqrt(np.square(rows).sum(-1))
+
+
+def _weighted(q: Array, k: Array, values: Array) -> Array:
+    """softmax(Q K^T) times `values`: float64 (B, H, R, D) of q (B, H, R, d), k (B, H, N, d), values (B, H, N, D).
+
+    Where there is much to do, threads share it: NumPy computes without holding Python's lock.
+    """
+    b, h, rows, d = q.shape
+    keys, width = values.shape[2:]
+    q, k_transposed, values = (
+        q.reshape(b * h, rows, d),
+        k.reshape(b * h, keys, d).mT,
+        values.reshape(b * h, keys, width),
+    )
+    out = np.empty((b * h, rows, width))
+    chunks = iter(_chunks(b * h, rows, keys))
+
+    def work() -> None:
+        # An input may be anything that a distribution makes; what is no number shows in the output.
+        with np.errstate(all="ignore"):
+            for heads, some in chunks:
+                scores = q[heads, some] @ k_transposed[heads]
+                scores -= scores.max(2, keepdims=True)
+                np.exp(scores, out=scores)
+                np.matmul(scores, values[heads], out=out[heads, some])
+                out[heads, some] /= scores.sum(2, keepdims=True)
+
+    threads = _threads() if b * h * rows * keys >= _SHARED_SCORES else 1
+    if threads == 1:
+        work()
+    else:
+        from concurrent.futures import ThreadPoolExecutor
+
+        with ThreadPoolExecutor(threads) as pool:
+            for done in [pool.submit(work) for _ in range(threads)]:
+                done.result()
+    return out.reshape(b, h, rows, width)
+
+
+def _chunks(heads: int, rows: int, keys: int) -> list[tuple[slice, slice]]:
+    """Heads and rows of pieces of work of at most `_CHUNK_SCORES` scores, one row at the least."""
+    some_heads = max(1, _CHUNK_SCORES // max(1, rows * keys))
+    some_rows = max(1, _CHUNK_SCORES // max(1, keys))
+    return [
+        (slice(g, g + some_heads), slice(i, i + some_rows))
+        for g in range(0, heads, some_heads)
+        for i in range(0, rows, some_rows)
+    ]
+
+
+def _threads() -> int:
+    """As many as a worker of a class is told to use, else as there are cores."""
+    told = os.environ.get("OMP_NUM_THREADS", "")
+    cores = int(told) if told.isdecimal() else len(machine.usable_cpus()) or os.cpu_count() or 1
+    return max(1, min(cores, _MOST_THREADS))
 
 
 class Read4D:
     """What fourDimRead returns for each row of `index`: float64 (M,), exact."""
 
     def expected(self, inputs: Inputs, shape: Shape) -> Expected:
-        flat = inputs["tensor"].reshape(-1).double()
+        flat = inputs["tensor"].reshape(-1).astype(np.float64)
         return Expected(flat[flat_offsets(inputs["index"], shape)], 0.0)
 
 
@@ -114,8 +174,8 @@ class Write4D:
     """
 
     def expected(self, inputs: Inputs, shape: Shape) -> Expected:
-        after = inputs["tensor"].double().reshape(-1).clone()
-        after[flat_offsets(inputs["index"], shape)] = inputs["values"].double()
+        after = inputs["tensor"].reshape(-1).astype(np.float64)
+        after[flat_offsets(inputs["index"], shape)] = inputs["values"]
         return Expected(after.reshape(inputs["tensor"].shape), 0.0)
 
 
@@ -126,26 +186,29 @@ ORACLES: dict[str, Attention | Read4D | Write4D] = {
 }
 
 
-def flat_offsets(index: Tensor, shape: Shape) -> Tensor:
+def flat_offsets(index: Array, shape: Shape) -> Array:
     """Row-major offsets int64 (M,) of the rows (x, y, z, b) of `index`, in a tensor of shape (B, H, N, d).
 
     The published convention: x * sizeX sizeY sizeZ + y * sizeY sizeZ + z * sizeZ + b, with sizes H, N and d.
     """
-    x, y, z, b = index.unbind(1)
+    x, y, z, b = index.T
     return ((x * shape["H"] + y) * shape["N"] + z) * shape["d"] + b
 
 
-def compare(expected: Expected, actual: Tensor) -> Comparison:
+def compare(expected: Expected, actual: Array) -> Comparison:
     """Compare an output of the right shape, of any floating type. An element that is not finite is wrong."""
-    error = (actual.double() - expected.value).abs_()
-    right = error <= expected.tolerance
-    if error.numel() == 0:
-        return Comparison(True, 0.0, ~right, 0.0)
-    max_error = error.max().item()
-    allowed = torch.as_tensor(expected.tolerance, dtype=torch.float64).clamp(min=1e-300)
+    with np.errstate(all="ignore"):
+        error = np.subtract(actual, expected.value, dtype=np.float64)
+        np.abs(error, out=error)
+        right = error <= expected.tolerance
+        if error.size == 0:
+            return Comparison(True, 0.0, ~right, 0.0)
+        max_error = float(error.max())
+        error /= np.maximum(expected.tolerance, 1e-300)
+        budget_used = float(error.max())
     return Comparison(
         ok=bool(right.all()),
         max_error=max_error if math.isfinite(max_error) else math.inf,
-        wrong=right.logical_not_(),
-        budget_used=torch.nan_to_num((error / allowed).max(), nan=math.inf, posinf=math.inf).item(),
+        wrong=np.logical_not(right, out=right),
+        budget_used=budget_used if math.isfinite(budget_used) else math.inf,
     )

@@ -5,9 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-import torch
-from torch import Tensor
-
+from grader.arrays import Array, np
 from grader.suspects.blocks import in_words, likely_tiles
 
 AXES = ("batch", "head", "row", "column")
@@ -24,12 +22,12 @@ class Place:
 EVERYWHERE = Place("", "")
 
 
-def find_place(wrong: Tensor, shape: Mapping[str, int]) -> Place:
+def find_place(wrong: Array, shape: Mapping[str, int]) -> Place:
     """The simplest description of a bool mask (B, H, N, d): for each axis, which indices are affected."""
-    if wrong.float().mean() > 0.995:
+    if wrong.mean() > 0.995:
         return EVERYWHERE
-    touched = [wrong.any(dim=[a for a in range(4) if a != axis]) for axis in range(4)]
-    box = torch.ones_like(wrong)
+    touched = [wrong.any(axis=tuple(a for a in range(4) if a != axis)) for axis in range(4)]
+    box = np.ones_like(wrong)
     for axis, hit in enumerate(touched):
         box &= hit.reshape([-1 if a == axis else 1 for a in range(4)])
     # Values that happen to be right are common; a shape that is half empty explains nothing.
@@ -43,10 +41,10 @@ def find_place(wrong: Tensor, shape: Mapping[str, int]) -> Place:
     return Place(found[0].code, "; ".join(place.words for place in found))
 
 
-def _describe_axis(axis: int, hit: Tensor, shape: Mapping[str, int]) -> Place:
+def _describe_axis(axis: int, hit: Array, shape: Mapping[str, int]) -> Place:
     """`hit`: bool (size of the axis), not all true."""
     name, size = AXES[axis], len(hit)
-    indices = hit.nonzero().flatten().tolist()
+    indices = np.flatnonzero(hit).tolist()
     first, last, count = indices[0], indices[-1], len(indices)
     code = {"batch": "batches", "head": "heads", "row": "row_range", "column": "column_range"}[name]
     if axis < 2:

@@ -20,7 +20,7 @@ LARGEST_KEPT_ELEMENTS = 1 << 18
 
 
 class Question(dict[str, Any]):
-    """Input tensors by name, which remember the expected values. Nobody may write to either."""
+    """Input arrays by name, which remember the expected values. Nobody may write to either."""
 
     def __init__(self, inputs: Mapping[str, Any], shape: Mapping[str, int]) -> None:
         super().__init__(inputs)

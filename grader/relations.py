@@ -8,8 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-import torch
-from torch import Tensor
+from grader.arrays import Array, np
 
 #: (code, words) of what was found.
 Finding = tuple[str, str]
@@ -19,7 +18,7 @@ Finding = tuple[str, str]
 _ROUNDING = 0.02
 
 
-def find_relation(expected: Tensor, actual: Tensor, tolerance: Tensor, wrong: Tensor) -> Finding | None:
+def find_relation(expected: Array, actual: Array, tolerance: Array, wrong: Array) -> Finding | None:
     """The first relation that explains the output. All float64 of one shape, finite; `wrong` bool."""
     slack = 8 * tolerance
     for relation in (
@@ -36,20 +35,20 @@ def find_relation(expected: Tensor, actual: Tensor, tolerance: Tensor, wrong: Te
     return None
 
 
-def find_weak_relation(expected: Tensor, actual: Tensor, tolerance: Tensor, wrong: Tensor) -> Finding | None:
+def find_weak_relation(expected: Array, actual: Array, tolerance: Array, wrong: Array) -> Finding | None:
     """Relations so general that they are worth saying only when no suspect explains the output."""
     return _row_factors(expected, actual, tolerance, wrong) or _imprecise(expected, actual, tolerance, wrong)
 
 
-def agrees(wanted: Tensor, got: Tensor, slack: Tensor, wrong: Tensor) -> bool:
+def agrees(wanted: Array, got: Array, slack: Array, wrong: Array) -> bool:
     """Whether nearly all elements of `got` are the wanted ones, those that are wrong as the output stands too."""
-    close = (got - wanted).abs() <= slack
+    close = abs(got - wanted) <= slack
     if not wrong.any():
         return False
-    return bool(close.double().mean() > 0.97) and bool(close[wrong].double().mean() > 0.97)
+    return bool(close.mean() > 0.97) and bool(close[wrong].mean() > 0.97)
 
 
-def _not_written(expected: Tensor, actual: Tensor, slack: Tensor, wrong: Tensor) -> Finding | None:
+def _not_written(expected: Array, actual: Array, slack: Array, wrong: Array) -> Finding | None:
     if actual.any():
         return None
     return (
@@ -58,7 +57,7 @@ def _not_written(expected: Tensor, actual: Tensor, slack: Tensor, wrong: Tensor)
     )
 
 
-def _partly_not_written(expected: Tensor, actual: Tensor, slack: Tensor, wrong: Tensor) -> Finding | None:
+def _partly_not_written(expected: Array, actual: Array, slack: Array, wrong: Array) -> Finding | None:
     if actual[wrong].any():
         return None
     return (
@@ -67,16 +66,16 @@ def _partly_not_written(expected: Tensor, actual: Tensor, slack: Tensor, wrong: 
     )
 
 
-def _another_layout(expected: Tensor, actual: Tensor, slack: Tensor, wrong: Tensor) -> Finding | None:
+def _another_layout(expected: Array, actual: Array, slack: Array, wrong: Array) -> Finding | None:
     b, h, n, d = expected.shape
-    layouts: list[tuple[str, Callable[[Tensor], Tensor]]] = [
-        ("(B, N, H, d)", lambda t: t.reshape(b, n, h, d).transpose(1, 2)),
-        ("(B, H, d, N)", lambda t: t.reshape(b, h, d, n).transpose(2, 3)),
-        ("(H, B, N, d)", lambda t: t.reshape(h, b, n, d).transpose(0, 1)),
-        ("(B, N, d, H)", lambda t: t.reshape(b, n, d, h).permute(0, 3, 1, 2)),
+    layouts: list[tuple[str, Callable[[Array], Array]]] = [
+        ("(B, N, H, d)", lambda t: t.reshape(b, n, h, d).swapaxes(1, 2)),
+        ("(B, H, d, N)", lambda t: t.reshape(b, h, d, n).swapaxes(2, 3)),
+        ("(H, B, N, d)", lambda t: t.reshape(h, b, n, d).swapaxes(0, 1)),
+        ("(B, N, d, H)", lambda t: t.reshape(b, n, d, h).transpose(0, 3, 1, 2)),
     ]
     for name, arranged in layouts:
-        if not torch.equal(arranged(actual), actual) and agrees(
+        if not np.array_equal(arranged(actual), actual) and agrees(
             expected, arranged(actual), slack, arranged(wrong)
         ):
             return "wrong_layout", (
@@ -86,30 +85,28 @@ def _another_layout(expected: Tensor, actual: Tensor, slack: Tensor, wrong: Tens
     return None
 
 
-def _moved(expected: Tensor, actual: Tensor, slack: Tensor, wrong: Tensor) -> Finding | None:
+def _moved(expected: Array, actual: Array, slack: Array, wrong: Array) -> Finding | None:
     for axis, name in ((2, "row"), (3, "column")):
         size = expected.shape[axis]
         if size < 3:
             continue
         for step in (1, -1):
-            inner = (0, size - 1) if step == 1 else (1, size - 1)
-            source = expected.narrow(axis, *inner)
-            target = actual.narrow(axis, 1 - inner[0], size - 1)
-            there = wrong.narrow(axis, 1 - inner[0], size - 1)
-            if agrees(source, target, slack.narrow(axis, *inner), there):
+            source, target = (slice(0, -1), slice(1, None))[::step]
+            before, after = ((slice(None),) * axis + (which,) for which in (source, target))
+            if agrees(expected[before], actual[after], slack[before], wrong[after]):
                 neighbour = "the one before" if step == 1 else "the next one"
                 return "shifted", (
                     f"Each {name} of the output holds what belongs into {neighbour}: an index is off by one."
                 )
-        if agrees(expected.flip(axis), actual, slack.flip(axis), wrong):
+        if agrees(np.flip(expected, axis), actual, np.flip(slack, axis), wrong):
             return "shifted", f"The {name}s of the output are in reverse order."
     return None
 
 
-def _copied_heads(expected: Tensor, actual: Tensor, slack: Tensor, wrong: Tensor) -> Finding | None:
+def _copied_heads(expected: Array, actual: Array, slack: Array, wrong: Array) -> Finding | None:
     """Each head of the output is the expected output of some head, but not all of its own."""
     b, h = expected.shape[:2]
-    heads, got, allowed, bad = (t.flatten(0, 1) for t in (expected, actual, slack, wrong))
+    heads, got, allowed, bad = (t.reshape(b * h, *t.shape[2:]) for t in (expected, actual, slack, wrong))
     count = b * h
     if count == 1 or count > 32:
         return None
@@ -141,8 +138,8 @@ def _copied_heads(expected: Tensor, actual: Tensor, slack: Tensor, wrong: Tensor
     return "heads_copied", f"Heads (b, h) hold the results of others: {', '.join(pairs[:3])}."
 
 
-def _constant_factor(expected: Tensor, actual: Tensor, slack: Tensor, wrong: Tensor) -> Finding | None:
-    factor = ((actual * expected).sum() / expected.square().sum()).item()
+def _constant_factor(expected: Array, actual: Array, slack: Array, wrong: Array) -> Finding | None:
+    factor = float((actual * expected).sum() / np.square(expected).sum())
     if abs(factor - 1) < 1e-3 or abs(factor) < 1e-6:
         return None
     if not agrees(expected * factor, actual, slack * abs(factor), wrong):
@@ -156,31 +153,29 @@ def _constant_factor(expected: Tensor, actual: Tensor, slack: Tensor, wrong: Ten
     return "constant_factor", f"{words} times what it should be."
 
 
-def _row_factors(expected: Tensor, actual: Tensor, tolerance: Tensor, wrong: Tensor) -> Finding | None:
+def _row_factors(expected: Array, actual: Array, tolerance: Array, wrong: Array) -> Finding | None:
     """Each row is a multiple of what it should be: its weights do not sum to one."""
     if expected.shape[3] < 3:
         return None
-    factor = (actual * expected).sum(3, keepdim=True) / expected.square().sum(3, keepdim=True).clamp(
-        min=1e-30
-    )
-    slack = 8 * tolerance * factor.abs().clamp(min=1) + 1e-5 * actual.abs()
-    fits = (actual - factor * expected).abs() <= slack
-    if fits[wrong].double().mean() < 0.97:
+    size = np.maximum(np.square(expected).sum(3, keepdims=True), 1e-30)
+    factor = (actual * expected).sum(3, keepdims=True) / size
+    slack = 8 * tolerance * np.maximum(abs(factor), 1) + 1e-5 * abs(actual)
+    fits = abs(actual - factor * expected) <= slack
+    if fits[wrong].mean() < 0.97:
         return None
     affected = factor.squeeze(3)[wrong.any(3)]
-    if (affected - 1).abs().median() < _ROUNDING:
+    if np.quantile(abs(affected - 1), 0.5, method="lower") < _ROUNDING:
         return None
-    low, high = affected.min().item(), affected.max().item()
+    low, high = affected.min(), affected.max()
     return "not_normalised", (
         f"The rows of the softmax do not sum to 1: rows of the output are {low:.4g} to {high:.4g} times what they "
         "should be. Look at the sum that each row is divided by, and at where it starts from zero."
     )
 
 
-def _imprecise(expected: Tensor, actual: Tensor, tolerance: Tensor, wrong: Tensor) -> Finding | None:
-    size = expected.abs().mean()
-    error = (actual - expected).abs()
-    if error.max() > _ROUNDING * max(size.item(), expected.abs().max().item()):
+def _imprecise(expected: Array, actual: Array, tolerance: Array, wrong: Array) -> Finding | None:
+    error = abs(actual - expected)
+    if error.max() > _ROUNDING * abs(expected).max():
         return None
     return "low_precision", (
         f"The values are close, with errors up to {error.max():.1e}, but float32 arithmetic gets within "

@@ -164,6 +164,8 @@ class SubmissionResult:
     flags: tuple[Flag, ...] = ()
     points: float = 0.0
     max_points: float = 0.0
+    inputs_version: int = 1
+    """`grader.names.INPUTS_VERSION` when it was judged; results of before that have none and are of version 1."""
     schema_version: int = field(default=1, init=False)
 
 

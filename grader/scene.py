@@ -6,8 +6,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 
-import torch
-from torch import Tensor
+from grader.arrays import Array, np, softmax
 
 
 @dataclass(frozen=True)
@@ -16,14 +15,14 @@ class Scene:
     H.
     `truth_all`: their expected output. `rows`: int64 (R,), where predictions are wanted."""
 
-    q: Tensor
-    k: Tensor
-    v: Tensor
-    truth_all: Tensor
-    rows: Tensor
+    q: Array
+    k: Array
+    v: Array
+    truth_all: Array
+    rows: Array
     first: int
     shape: Mapping[str, int]
-    inputs: Mapping[str, Tensor]
+    inputs: Mapping[str, Array]
 
     @property
     def keys(self) -> int:
@@ -34,58 +33,58 @@ class Scene:
         return self.k.shape[2]
 
     @cached_property
-    def scores(self) -> Tensor:
+    def scores(self) -> Array:
         """Q K^T of the sampled rows, (G, R, N)."""
         return self.q[:, self.rows] @ self.k.mT
 
     @cached_property
-    def weights(self) -> Tensor:
+    def weights(self) -> Array:
         """exp(scores): not normalised, (G, R, N)."""
-        return self.scores.exp()
+        return np.exp(self.scores)
 
     @cached_property
-    def row_sum(self) -> Tensor:
-        return self.weights.sum(2, keepdim=True)
+    def row_sum(self) -> Array:
+        return self.weights.sum(2, keepdims=True)
 
     @cached_property
-    def probabilities(self) -> Tensor:
+    def probabilities(self) -> Array:
         return self.weights / self.row_sum
 
     @cached_property
-    def truth(self) -> Tensor:
+    def truth(self) -> Array:
         return self.truth_all[:, self.rows]
 
     @cached_property
-    def all_weights(self) -> Tensor | None:
+    def all_weights(self) -> Array | None:
         """exp(Q K^T) of all rows, (G, N, N), where that is small enough to be worth it."""
         if self.q.shape[0] * self.keys**2 > 1 << 23:
             return None
-        return (self.q @ self.k.mT).exp()
+        return np.exp(self.q @ self.k.mT)
 
-    def attend(self, scores: Tensor, v: Tensor | None = None) -> Tensor:
+    def attend(self, scores: Array, v: Array | None = None) -> Array:
         """softmax(scores) V."""
-        return torch.softmax(scores, 2) @ (self.v if v is None else v)
+        return softmax(scores, 2) @ (self.v if v is None else v)
 
-    def some_keys(self, keys: slice) -> Tensor:
+    def some_keys(self, keys: slice) -> Array:
         """The attention over these keys alone."""
         return self.attend(self.scores[:, :, keys], self.v[:, keys])
 
     @cached_property
-    def all_sums(self) -> Tensor | None:
+    def all_sums(self) -> Array | None:
         """The row sums of all rows, (G, N), where `all_weights` are to be had."""
         return None if self.all_weights is None else self.all_weights.sum(2)
 
-    def head_of(self, name: str, head: Callable[[int, int], tuple[int, int]]) -> Tensor:
+    def head_of(self, name: str, head: Callable[[int, int], tuple[int, int]]) -> Array:
         """Input `name` (G, N, d) as a kernel reads it that takes head `head(b, h)` for head (b, h)."""
         heads = self.shape["H"]
         source = [head(*divmod(self.first + g, heads)) for g in range(self.q.shape[0])]
-        return torch.stack([self.inputs[name][b, h] for b, h in source]).double()
+        return np.stack([self.inputs[name][b, h] for b, h in source], dtype=np.float64)
 
-    def scores_of(self, head: Callable[[int, int], tuple[int, int]]) -> Tensor:
+    def scores_of(self, head: Callable[[int, int], tuple[int, int]]) -> Array:
         """The scores (G, R, N) of a kernel that takes those of head `head(b, h)` for head (b, h)."""
         return self.head_of("Q", head)[:, self.rows] @ self.head_of("K", head).mT
 
-    def up_to_here(self, heads: Tensor, *, of_batch: bool = False) -> Tensor | None:
+    def up_to_here(self, heads: Array, *, of_batch: bool = False) -> Array | None:
         """Sums of `heads` (G, ...) over each head and those before it, or those of its batch; None where the window of
         heads does not show all of these."""
         if self.first % self.shape["H"] if of_batch else self.first:
@@ -108,11 +107,11 @@ class Suspect:
 
     code: str
     words: str
-    predict: Callable[[Scene], Tensor | None]
+    predict: Callable[[Scene], Array | None]
     names: tuple[str, ...]
 
 
-Predictor = Callable[[Scene], "Tensor | None"]
+Predictor = Callable[[Scene], "Array | None"]
 
 
 def registering(suspects: list[Suspect]) -> Callable[[str, str], Callable[[Predictor], Predictor]]:

@@ -58,9 +58,10 @@ class Call:
     """What one request came to.
 
     `status`: "ok", "exception" (the function threw; `message`), "crash" (`signal_name` or `message` say how),
-    "timeout", or "protocol" (the reply made no sense). `output` is a contiguous tensor in the judge's own memory, None
-    when the function returned no tensor or one whose bytes were withheld for their size. `changed_inputs` are the
-    positions of inputs that came back different, known only when the echo was asked for.
+    "timeout", or "protocol" (the reply made no sense). `output` is a contiguous NumPy array in the judge's own memory,
+    None when the function returned no tensor, one of a type that NumPy lacks, or one whose bytes were withheld for
+    their size. `changed_inputs` are the positions of inputs that came back different, known only when the echo was
+    asked for.
     """
 
     status: Literal["ok", "exception", "crash", "timeout", "protocol"]
@@ -81,7 +82,7 @@ class Call:
 
 @dataclass(frozen=True)
 class Request:
-    """One call: the function, its arguments in order and the input tensors that they refer to.
+    """One call: the function, its arguments in order and the inputs, NumPy arrays, that they refer to.
 
     An argument is {"input": k}, {"zeros": [n, ...]}, {"value": x} or, in a table, {"column": k}.
     """
@@ -167,15 +168,17 @@ class Session:
         """
         if self.death is not None:
             return self.death
-        sizes = [tensor.numel() * tensor.element_size() for tensor in request.inputs]
+        # Late: NumPy is imported beside the zygote's torch, and not by those who only read what a session is.
+        from grader.arrays import array_bytes, np
+
+        inputs = [np.ascontiguousarray(array) for array in request.inputs]
+        input_bytes = sum(array.nbytes for array in inputs)
         wanted_bytes = 8 * math.prod(request.output_shape)
         header = {
             "op": request.op,
             "function": request.function,
             "arguments": list(request.arguments),
-            "inputs": [
-                {"shape": list(t.shape), "dtype": str(t.dtype).removeprefix("torch.")} for t in request.inputs
-            ],
+            "inputs": [{"shape": list(array.shape), "dtype": array.dtype.name} for array in inputs],
             "output_shape": list(request.output_shape),
             "keywords": dict(request.keywords),
             "echo_inputs": echo_inputs,
@@ -187,9 +190,8 @@ class Session:
             "keep": not (self._freezes or profile_label),
         }
         text = self._encoded(header)
-        limit_bytes = header["max_output_bytes"] + sum(sizes)
-        buffers = [memoryview(FRAME.pack(len(text), sum(sizes)) + text)]
-        buffers += [grader.runner.tensor_bytes(tensor.contiguous()) for tensor in request.inputs]
+        limit_bytes = header["max_output_bytes"] + input_bytes
+        buffers = [memoryview(FRAME.pack(len(text), input_bytes) + text), *map(array_bytes, inputs)]
         resident_before = self._reset_peak() if measure_peak else None
         try:
             timeout_s = timeout_s or self.call_timeout_s
@@ -203,7 +205,7 @@ class Session:
         if resident_before is not None:
             highest = self._status_bytes("VmHWM")
             if highest is not None:
-                call = replace(call, peak_bytes=max(0, highest - resident_before - sum(sizes)))
+                call = replace(call, peak_bytes=max(0, highest - resident_before - input_bytes))
         return call
 
     def close(self) -> None:
@@ -415,7 +417,7 @@ def understood(
     header: Mapping[str, Any], payload: bytearray, request: Request, wall_s: float, cpu_s: float | None
 ) -> Call:
     """Turn a reply into a Call, trusting nothing in it beyond its own sizes. Raises RunnerDied for what is no reply."""
-    import torch
+    from grader.arrays import as_array, item_bytes
 
     if header.get("status") == "exception":
         return Call("exception", wall_s, cpu_s, message=_words(header.get("message")))
@@ -428,12 +430,12 @@ def understood(
     except (KeyError, TypeError, ValueError, IndexError, OverflowError) as error:
         raise RunnerDied(nonsense="reply header") from error
     dtype = DTYPE_NAMES.get(type_code, f"type {type_code}")
-    element_type = getattr(torch, dtype, None)
+    element_bytes = item_bytes(dtype)
     output, used = None, 0
-    if kind in (1, 2, 3) and isinstance(element_type, torch.dtype) and not header.get("withheld"):
-        used = math.prod(shape) * element_type.itemsize
+    if kind in (1, 2, 3) and element_bytes is not None and not header.get("withheld"):
+        used = math.prod(shape) * element_bytes
         if 0 < used <= len(payload):
-            output = torch.frombuffer(payload, dtype=element_type, count=math.prod(shape)).reshape(shape)
+            output = as_array(payload, dtype, shape)
     echoes = _split_echoes(payload, used, request.inputs)
     changed = tuple(k for k, echo in enumerate(echoes) if not _same_bytes(echo, request.inputs[k]))
     return Call(
@@ -477,21 +479,18 @@ def _figure(value: Any) -> float:
 
 
 def _split_echoes(payload: bytearray, start: int, inputs: Sequence[Any]) -> tuple[Any, ...]:
-    import torch
+    from grader.arrays import as_array
 
     echoes = []
-    for tensor in inputs:
-        size = tensor.numel() * tensor.element_size()
-        if size == 0 or start + size > len(payload):
+    for array in inputs:
+        if array.nbytes == 0 or start + array.nbytes > len(payload):
             break
-        echoes.append(
-            torch.frombuffer(payload, dtype=tensor.dtype, offset=start, count=tensor.numel()).reshape(
-                tensor.shape
-            )
-        )
-        start += size
+        echoes.append(as_array(payload, array.dtype.name, array.shape, start))
+        start += array.nbytes
     return tuple(echoes)
 
 
 def _same_bytes(a: Any, b: Any) -> bool:
-    return grader.runner.tensor_bytes(a.contiguous()) == grader.runner.tensor_bytes(b.contiguous())
+    from grader.arrays import array_bytes, np
+
+    return array_bytes(np.ascontiguousarray(a)) == array_bytes(np.ascontiguousarray(b))

@@ -1,4 +1,4 @@
-"""A worker: a trusted process that imports torch once, keeps one zygote and grades one submission after the other.
+"""A worker: a trusted process that imports NumPy once, keeps one zygote and grades one submission after the other.
 
 Theory of operation. The executor starts `python -m grader.worker` and writes JSON lines to its standard input: first
 the settings, then one job at a time. The worker answers in JSON lines: {"ready"}, {"phase"} as a submission goes
@@ -25,7 +25,7 @@ from grader import orphans
 from grader.assignment import Assignment, load
 from grader.bench import Options
 from grader.errors import KitError, UsageError
-from grader.evaluate import evaluate, import_torch
+from grader.evaluate import evaluate, import_numpy
 from grader.events import BuildStarted, Event, PartStarted, StepStarted
 from grader.report import result_json
 from grader.results import PartResult, SubmissionResult
@@ -176,7 +176,7 @@ def serve(requests: BinaryIO, say: Callable[[Mapping[str, Any]], None]) -> None:
         raise UsageError(f"{settings.config} changed while it was in use; run again with --resume")
     worker = Worker(settings, assignment, say)
     try:
-        import_torch()
+        import_numpy()
         say({"ready": os.getpid()})
         for line in requests:
             job = json.loads(line)

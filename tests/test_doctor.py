@@ -218,6 +218,8 @@ def test_tools_that_work(made_up: Callable[..., Host]) -> None:
             "warn",
             "does not work with NumPy 2.0.0",
         ),
+        ({"import torch": Ran(0, '{"torch": "2.9.0", "numpy": null, "trouble": ""}')}, "fail", "NumPy 2"),
+        ({"import torch": Ran(0, '{"torch": "2.9.0", "numpy": "1.26.4", "trouble": ""}')}, "fail", "found: 1.26.4"),
         ({"ispc --version": Ran(127, "libtinfo.so.5: cannot open shared object file")}, "warn", "libtinfo.so.5"),
     ],
 )  # fmt: skip

@@ -14,9 +14,9 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-import torch
 from conftest import ROOT
 
+from grader.arrays import np
 from grader.errors import KitError, UsageError
 from grader.sandbox import OPEN, Limits, Sandbox, bubblewrap, choose, compiling, run_limited, tiers, view
 from grader.session import Call, Request, Session
@@ -67,7 +67,7 @@ class Kennel:
 
 
 def call(session: Session, deed: str, number: float = 0, timeout_s: float = 20.0) -> Call:
-    rows = torch.full((1, 1), float(number), dtype=torch.float64)
+    rows = np.full((1, 1), float(number))
     return session.call(Request(deed, [{"column": 0}], [rows], (1,), op="table"), timeout_s=timeout_s)
 
 
@@ -129,7 +129,9 @@ def test_profiler_and_peak_memory_are_what_they_are_outside(
 
 
 def figures(kennel: Kennel) -> tuple[int, int]:
-    request = Request("torch.softmax", [{"input": 0}, {"value": 1}], [torch.zeros(256, 256)], (256, 256))
+    request = Request(
+        "torch.softmax", [{"input": 0}, {"value": 1}], [np.zeros((256, 256), np.float32)], (256, 256)
+    )
     with kennel.zygote.spawn("torch", "", threads=1) as session:
         profiled = session.call(request, profile_label="softmax", measure_peak=True)
         assert profiled.status == "ok", (profiled, session.printed)
@@ -235,7 +237,7 @@ def test_a_kernel_that_ends_or_stops_its_parent_is_at_fault(library: Path) -> No
 
 def test_a_kernel_that_ends_the_reference_is_at_fault(kennels: dict[str, Kennel]) -> None:
     kennel = kennels["D"]
-    softmax = Request("torch.softmax", [{"input": 0}, {"value": 1}], [torch.zeros(4, 4)], (4, 4))
+    softmax = Request("torch.softmax", [{"input": 0}, {"value": 1}], [np.zeros((4, 4), np.float32)], (4, 4))
     with kennel.zygote.spawn("torch", "", threads=1) as reference, kennel.runner() as student:
         assert reference.call(softmax).status == "ok" and not kennel.zygote.sabotaged
         assert call(student, "kills", reference._pid).status == "ok"

@@ -14,6 +14,7 @@ from conftest import ROOT
 from torch import Tensor
 
 from grader import assignment
+from grader.arrays import np
 from grader.session import Request
 from grader.zygote import Zygote
 from module_ref_stub import library_path
@@ -243,12 +244,12 @@ def test_scores_further_apart_than_float_can_tell_are_asked_for_at_once(
 
 def test_a_kept_call_has_fresh_inputs_and_zeros(zygote: Zygote) -> None:
     """What makes a token cheap: the runner repeats a call in the memory of the one before."""
-    add = Request("torch.add", [{"input": 0}, {"zeros": [2]}], [torch.ones(2)])
-    fill = Request("torch.Tensor.add_", [{"zeros": [2]}, {"input": 0}], [torch.ones(2)])
+    add = Request("torch.add", [{"input": 0}, {"zeros": [2]}], [np.ones(2, np.float32)])
+    fill = Request("torch.Tensor.add_", [{"zeros": [2]}, {"input": 0}], [np.ones(2, np.float32)])
     with zygote.spawn("torch", "", threads=1, freeze=False) as session:
         for request in (add, fill):
             for value in (1.0, 2.0, 3.0):
-                call = session.call(replace(request, inputs=[torch.full((2,), value)]))
+                call = session.call(replace(request, inputs=[np.full(2, value, np.float32)]))
                 assert call.status == "ok", call
                 assert call.output.tolist() == [value, value]
 

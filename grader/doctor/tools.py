@@ -34,7 +34,7 @@ int main() {
     std::printf("%d threads %.0f\\n", seen, sums[3]);
 }
 """
-#: What a process that has imported torch says of itself. NumPy is asked for by the conversion that would use it.
+#: What a process that has imported torch says of itself. NumPy is asked for by the conversion that uses it.
 TORCH_PROBE = """
 import json, warnings
 warnings.simplefilter("ignore")
@@ -144,15 +144,24 @@ def _torch(host: Host) -> Iterator[Finding]:
             "pip install --force-reinstall torch",
         )
         return
-    if said["trouble"]:
+    version = said["numpy"] or "none"
+    if not said["numpy"] or int(version.partition(".")[0]) < 2:
+        yield Finding(
+            "fail",
+            f"NumPy 2 is missing (found: {version})",
+            "nothing can be judged",
+            "pip install 'numpy>=2'",
+        )
+    elif said["trouble"]:
         yield Finding(
             "warn",
-            f"torch {said['torch']} does not work with NumPy {said['numpy']}: {said['trouble']}",
-            "the kit needs no NumPy, but torch prints warnings, and a student's script may fail",
-            "pip install 'numpy<2' for a torch older than 2.3, else pip install --upgrade numpy",
+            f"torch {said['torch']} does not work with NumPy {version}: {said['trouble']}",
+            "judging uses each without the other, but a model cannot speak through the kernel (--inference), and a "
+            "student's script may fail",
+            "pip install --upgrade torch",
         )
     else:
-        yield Finding("ok", f"torch {said['torch']}, NumPy {said['numpy'] or 'not installed (not needed)'}")
+        yield Finding("ok", f"torch {said['torch']}, NumPy {version}")
 
 
 def _reference(host: Host) -> Iterator[Finding]:

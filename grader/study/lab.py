@@ -212,9 +212,9 @@ class Lab:
 def laboratory(settings: Settings) -> Iterator[Lab]:
     """A laboratory for one command; every runner of it is gone at the end."""
     with ExitStack() as stack:
-        # Before torch is imported here: it imports torch meanwhile.
+        # Before NumPy is imported here: it imports torch meanwhile.
         zygote = stack.enter_context(Zygote())
-        evaluate.import_torch()
+        evaluate.import_numpy()
         yield Lab(settings, zygote, stack.enter_context(ExitStack()))
 
 

@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from grader import binding, faults, oracle
+from grader.arrays import first_of
 from grader.assignment import Assignment, Part
 from grader.bench import Bench, Options
 from grader.build import build
@@ -101,7 +102,7 @@ def _differences(
 
 def _wrong_at(expected: oracle.Expected, output: Any) -> tuple[int, ...] | None:
     comparison = oracle.compare(expected, output)
-    return None if comparison.ok else tuple(comparison.wrong.nonzero()[0].tolist())
+    return None if comparison.ok else first_of(comparison.wrong)
 
 
 def told(runs: Sequence[Run]) -> str:

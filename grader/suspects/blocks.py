@@ -8,9 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
 
-import torch
-from torch import Tensor
-
+from grader.arrays import Array, np, softmax
 from grader.scene import Scene, Suspect
 
 #: Tile lengths that people use; the assignment's own Br and Bc are tried as well.
@@ -84,7 +82,7 @@ def _remainders(s: Scene) -> Iterator[Suspect]:
         yield Suspect(
             "remainder_keys",
             f"{where} are left out of the row sum (they are in the product with V). {hint}",
-            lambda s, c=cut: s.weights @ s.v / s.weights[:, :, :c].sum(2, keepdim=True),
+            lambda s, c=cut: s.weights @ s.v / s.weights[:, :, :c].sum(2, keepdims=True),
             _beyond("remainder of keys not in the sum", s, cut, n),
         )
         held = "what QK_t holds for them (0, or weights of the head before) counts as one"
@@ -92,7 +90,7 @@ def _remainders(s: Scene) -> Iterator[Suspect]:
         yield Suspect(
             "remainder_keys",
             no_scores,
-            lambda s, c=cut: s.attend(s.scores.masked_fill(torch.arange(s.keys) >= c, 0.0)),
+            lambda s, c=cut: s.attend(np.where(np.arange(s.keys) < c, s.scores, 0.0)),
             _beyond("remainder of keys without scores", s, cut, n),
         )
         yield Suspect(
@@ -111,7 +109,7 @@ def _remainders(s: Scene) -> Iterator[Suspect]:
         which = f"The {d - cut} channels from {cut} on, those beyond the last full tile of {in_words(tiles)},"
         hint = "Let the loop over tiles reach d (d / tile rounds down), and the last tile's bounds end there."
 
-        def scores(s: Scene, c: int = cut) -> Tensor:
+        def scores(s: Scene, c: int = cut) -> Array:
             return s.q[:, s.rows, :c] @ s.k[:, :, :c].mT
 
         yield Suspect(
@@ -123,21 +121,21 @@ def _remainders(s: Scene) -> Iterator[Suspect]:
         yield Suspect(
             "remainder_channels",
             f"{which} are left out of Q K^T and of the output. {hint}",
-            lambda s, c=cut, scores=scores: s.attend(scores(s)) * (torch.arange(s.d) < c),
+            lambda s, c=cut, scores=scores: s.attend(scores(s)) * (np.arange(s.d) < c),
             _beyond("remainder of channels left out of both", s, cut, d),
         )
 
 
-def _stale_remainder(s: Scene, cut: int, in_product: bool) -> Tensor | None:
+def _stale_remainder(s: Scene, cut: int, in_product: bool) -> Array | None:
     """Keys from `cut` on have the weights that the head before left in the place of scores, the first head zeros."""
     if s.first:
         return None
-    out, left = [], torch.zeros_like(s.scores[0, :, cut:])
+    out, left = [], np.zeros_like(s.scores[0, :, cut:])
     for g, scores in enumerate(s.scores):
-        weights = torch.softmax(torch.cat([scores[:, :cut], left], 1), 1)
+        weights = softmax(np.concatenate([scores[:, :cut], left], 1), 1)
         left = weights[:, cut:]
         out.append(weights @ s.v[g] if in_product else weights[:, :cut] @ s.v[g, :cut])
-    return torch.stack(out)
+    return np.stack(out)
 
 
 def _single_blocks(s: Scene) -> Iterator[Suspect]:
@@ -162,7 +160,7 @@ def _single_blocks(s: Scene) -> Iterator[Suspect]:
             "last_block_sum",
             f"Each row is divided by the sum of its last block of keys alone, from {start} on (blocks of {t}): is the "
             "row sum set to zero, or overwritten, inside the loop over blocks?",
-            lambda s, c=start: s.weights @ s.v / s.weights[:, :, c:].sum(2, keepdim=True),
+            lambda s, c=start: s.weights @ s.v / s.weights[:, :, c:].sum(2, keepdims=True),
             _last("last block in the sum", s, start, n),
         )
     # A length of the assignment's is another one on each input, a usual one is the same on all.

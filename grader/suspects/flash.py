@@ -4,65 +4,63 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 
-import torch
-from torch import Tensor
-
+from grader.arrays import Array, np
 from grader.scene import Scene, Suspect
 
 #: (O, li, lij, PV) of a block -> (O, li of the next block)
-Update = Callable[[Tensor, Tensor, Tensor, Tensor], "tuple[Tensor, Tensor]"]
+Update = Callable[[Array, Array, Array, Array], "tuple[Array, Array]"]
 
 
-def _replay(s: Scene, update: Update) -> Tensor:
+def _replay(s: Scene, update: Update) -> Array:
     """The output after all blocks of Bc keys, each worked in by `update`."""
-    out, li, block = torch.zeros_like(s.truth), torch.zeros_like(s.row_sum), s.shape["Bc"]
+    out, li, block = np.zeros_like(s.truth), np.zeros_like(s.row_sum), s.shape["Bc"]
     for start in range(0, s.keys, block):
         weights = s.weights[:, :, start : start + block]
-        out, li = update(out, li, weights.sum(2, keepdim=True), weights @ s.v[:, start : start + block])
+        out, li = update(out, li, weights.sum(2, keepdims=True), weights @ s.v[:, start : start + block])
     return out
 
 
-def _not_rescaled(o: Tensor, li: Tensor, lij: Tensor, pv: Tensor) -> tuple[Tensor, Tensor]:
+def _not_rescaled(o: Array, li: Array, lij: Array, pv: Array) -> tuple[Array, Array]:
     return (o + pv) / (li + lij), li + lij
 
 
-def _added(o: Tensor, li: Tensor, lij: Tensor, pv: Tensor) -> tuple[Tensor, Tensor]:
+def _added(o: Array, li: Array, lij: Array, pv: Array) -> tuple[Array, Array]:
     return o + (li * o + pv) / (li + lij), li + lij
 
 
-def _not_carried(o: Tensor, li: Tensor, lij: Tensor, pv: Tensor) -> tuple[Tensor, Tensor]:
+def _not_carried(o: Array, li: Array, lij: Array, pv: Array) -> tuple[Array, Array]:
     return pv / lij, li
 
 
-def _o_not_loaded(o: Tensor, li: Tensor, lij: Tensor, pv: Tensor) -> tuple[Tensor, Tensor]:
+def _o_not_loaded(o: Array, li: Array, lij: Array, pv: Array) -> tuple[Array, Array]:
     return pv / (li + lij), li + lij
 
 
-def _never_divided(o: Tensor, li: Tensor, lij: Tensor, pv: Tensor) -> tuple[Tensor, Tensor]:
+def _never_divided(o: Array, li: Array, lij: Array, pv: Array) -> tuple[Array, Array]:
     return li * o + pv, li + lij
 
 
-def _divided_by_lij(o: Tensor, li: Tensor, lij: Tensor, pv: Tensor) -> tuple[Tensor, Tensor]:
+def _divided_by_lij(o: Array, li: Array, lij: Array, pv: Array) -> tuple[Array, Array]:
     return (li * o + pv) / lij, li + lij
 
 
-def _divided_by_li(o: Tensor, li: Tensor, lij: Tensor, pv: Tensor) -> tuple[Tensor, Tensor]:
-    return (li * o + pv) / torch.where(li > 0, li, lij), li + lij
+def _divided_by_li(o: Array, li: Array, lij: Array, pv: Array) -> tuple[Array, Array]:
+    return (li * o + pv) / np.where(li > 0, li, lij), li + lij
 
 
-def _lnew_for_li(o: Tensor, li: Tensor, lij: Tensor, pv: Tensor) -> tuple[Tensor, Tensor]:
+def _lnew_for_li(o: Array, li: Array, lij: Array, pv: Array) -> tuple[Array, Array]:
     return o + pv / (li + lij), li + lij
 
 
-def _only_last_lij(o: Tensor, li: Tensor, lij: Tensor, pv: Tensor) -> tuple[Tensor, Tensor]:
+def _only_last_lij(o: Array, li: Array, lij: Array, pv: Array) -> tuple[Array, Array]:
     return (li * o + pv) / (li + lij), lij
 
 
-def _l_forgotten(o: Tensor, li: Tensor, lij: Tensor, pv: Tensor) -> tuple[Tensor, Tensor]:
+def _l_forgotten(o: Array, li: Array, lij: Array, pv: Array) -> tuple[Array, Array]:
     return (li * o + pv) / lij, lij
 
 
-def _l_product(o: Tensor, li: Tensor, lij: Tensor, pv: Tensor) -> tuple[Tensor, Tensor]:
+def _l_product(o: Array, li: Array, lij: Array, pv: Array) -> tuple[Array, Array]:
     return (lij * o + pv) / (li + lij), li + lij
 
 
@@ -133,14 +131,14 @@ def _padded(s: Scene, block: int) -> Iterator[Suspect]:
     yield Suspect(
         "flash_stale_tail",
         f"{places} the row sum adds up all of Pij's row: what the block before left there is counted again.",
-        lambda s: s.weights @ s.v / (s.row_sum + s.weights[:, :, _stale_keys(s)].sum(2, keepdim=True)),
+        lambda s: s.weights @ s.v / (s.row_sum + s.weights[:, :, _stale_keys(s)].sum(2, keepdims=True)),
         ("stale places of Pij",),
     )
     yield Suspect(
         "flash_stale_tail",
         f"{places} the row sum takes exp() of all of Sij's row: the scores that other rows and blocks left there are "
         "counted as well.",
-        lambda s: s.weights @ s.v / (s.row_sum + _stale_scores(s).exp().sum(2, keepdim=True)),
+        lambda s: s.weights @ s.v / (s.row_sum + np.exp(_stale_scores(s)).sum(2, keepdims=True)),
         ("stale places of Sij",),
     )
 
@@ -157,20 +155,20 @@ def _untouched(s: Scene) -> int:
     return max(0, s.shape["Bc"] - s.keys)
 
 
-def _stale_tail(s: Scene) -> Tensor:
+def _stale_tail(s: Scene) -> Array:
     again = _stale_keys(s)
     weights = s.weights[:, :, again]
-    sums = s.row_sum + weights.sum(2, keepdim=True) + _untouched(s)
+    sums = s.row_sum + weights.sum(2, keepdims=True) + _untouched(s)
     return (s.weights @ s.v + weights @ s.v[:, again]) / sums
 
 
-def _stale_scores(s: Scene) -> Tensor:
+def _stale_scores(s: Scene) -> Array:
     """What stands behind the last keys in Sij (G, R, places): scores of the last full block of keys with the last row
     that had the same place in a block of rows."""
     tile = s.shape.get("Br", s.keys)
     rows = s.rows % tile + (s.keys - 1 - s.rows % tile) // tile * tile
-    zeros = s.q.new_zeros(s.q.shape[0], len(s.rows), _untouched(s))
-    return torch.cat([s.q[:, rows] @ s.k[:, _stale_keys(s)].mT, zeros], 2)
+    zeros = np.zeros((len(s.q), len(s.rows), _untouched(s)))
+    return np.concatenate([s.q[:, rows] @ s.k[:, _stale_keys(s)].mT, zeros], 2)
 
 
 # ---- the other order of the loops: for each block of rows all blocks of keys, and one division at the end
@@ -193,10 +191,10 @@ def _rows_outside(s: Scene) -> Iterator[Suspect]:
             )
 
 
-def _kept_over_rows(s: Scene, o: bool, li: bool, since: str) -> Tensor | None:
+def _kept_over_rows(s: Scene, o: bool, li: bool, since: str) -> Array | None:
     if s.all_sums is None:
         return None
-    sums = s.all_sums.unsqueeze(2)
+    sums = s.all_sums[:, :, None]
     values, divisors = s.truth_all * sums, sums
     if o:
         values = _over_tiles(s, values, since)
@@ -207,17 +205,17 @@ def _kept_over_rows(s: Scene, o: bool, li: bool, since: str) -> Tensor | None:
     return (values / divisors)[:, s.rows]
 
 
-def _over_tiles(s: Scene, terms: Tensor, since: str) -> Tensor | None:
+def _over_tiles(s: Scene, terms: Array, since: str) -> Array | None:
     """Sums of `terms` (G, N, ...) over each row and those before it with the same place in a block of Br rows: of its
     head, of its batch too, or of all heads."""
     tile, rows = s.shape["Br"], terms.shape[1]
-    padded = torch.nn.functional.pad(terms, (0, 0, 0, -rows % tile))
-    by_tile = padded.unflatten(1, (-1, tile))
+    padded = np.pad(terms, ((0, 0), (0, -rows % tile), (0, 0)))
+    by_tile = padded.reshape(len(terms), -1, tile, terms.shape[2])
     within = by_tile.cumsum(1)
     if since != "head":
         totals = within[:, -1]
         before = s.up_to_here(totals, of_batch=since == "batch")
         if before is None:
             return None
-        within = within + (before - totals).unsqueeze(1)
-    return within.flatten(1, 2)[:, :rows]
+        within = within + (before - totals)[:, None]
+    return within.reshape(padded.shape)[:, :rows]

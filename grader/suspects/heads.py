@@ -4,9 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-import torch
-from torch import Tensor
-
+from grader.arrays import Array, np, softmax
 from grader.scene import Scene, Suspect, registering
 
 SUSPECTS: list[Suspect] = []
@@ -39,7 +37,7 @@ def _register_ignored_heads() -> None:
 
             def predict(
                 s: Scene, name: str = name, head: Callable[[int, int], tuple[int, int]] = head
-            ) -> Tensor:
+            ) -> Array:
                 read = {"Q": s.q, "K": s.k, "V": s.v, name: s.head_of(name, head)}
                 return s.attend(read["Q"][:, s.rows] @ read["K"].mT, read["V"])
 
@@ -62,7 +60,7 @@ def _last(s: Scene) -> tuple[int, int]:
 
 
 #: Where a kernel takes its scores from: words, and the scores (G, R, N) or (1, R, N), the same for all heads.
-SOURCES: dict[str, tuple[str, Callable[[Scene], Tensor]]] = {
+SOURCES: dict[str, tuple[str, Callable[[Scene], Array]]] = {
     "last": ("the weights of the last head of all", lambda s: s.scores_of(lambda b, h: _last(s))),
     "last of batch": (
         "the weights of the last head of its batch",
@@ -88,7 +86,7 @@ SOURCES: dict[str, tuple[str, Callable[[Scene], Tensor]]] = {
 def _register_other_weights() -> None:
     for name, (source, scores) in SOURCES.items():
 
-        def predict(s: Scene, scores: Callable[[Scene], Tensor] = scores) -> Tensor:
+        def predict(s: Scene, scores: Callable[[Scene], Array] = scores) -> Array:
             return s.attend(scores(s))
 
         words = f"Every head's V is multiplied by {source}. {ONE_HEAD}"
@@ -98,7 +96,7 @@ def _register_other_weights() -> None:
 _register_other_weights()
 
 
-def _of_head_before(s: Scene) -> Tensor:
+def _of_head_before(s: Scene) -> Array:
     """The output with the weights of the head before in memory order; the first head's is to be set."""
     heads = s.shape["H"]
     return s.attend(s.scores_of(lambda b, h: divmod(max(b * heads + h - 1, 0), heads)))
@@ -109,7 +107,7 @@ def _of_head_before(s: Scene) -> Tensor:
     "Every head's V is multiplied by the weights of the head before, and the first one's by zeros: the product with V "
     "comes before the scores and the softmax of its own head.",
 )
-def product_before_scores(s: Scene) -> Tensor:
+def product_before_scores(s: Scene) -> Array:
     out = _of_head_before(s)
     if s.first == 0:
         out[0] = 0
@@ -121,7 +119,7 @@ def product_before_scores(s: Scene) -> Tensor:
     "Every head's V is multiplied by the weights of the head before, and the first one's by equal weights: softmax and "
     "product with V come before the scores of their own head.",
 )
-def softmax_and_product_before_scores(s: Scene) -> Tensor:
+def softmax_and_product_before_scores(s: Scene) -> Array:
     out = _of_head_before(s)
     if s.first == 0:
         out[0] = s.v[0].mean(0)
@@ -133,7 +131,7 @@ def softmax_and_product_before_scores(s: Scene) -> Tensor:
     f"The scores of all heads are added up before one softmax, whose weights every head gets. {ONE_HEAD} Set each "
     "score (or clear the workspace) for each of them.",
 )
-def scores_of_all_heads_added(s: Scene) -> Tensor:
+def scores_of_all_heads_added(s: Scene) -> Array:
     return s.attend(_summed_scores(s))
 
 
@@ -142,17 +140,18 @@ def scores_of_all_heads_added(s: Scene) -> Tensor:
     f"The scores of all heads of its batch are added up before one softmax, whose weights each of them gets. "
     f"{ONE_HEAD} Set each score (or clear the workspace) for each of them.",
 )
-def scores_of_batch_added(s: Scene) -> Tensor:
+def scores_of_batch_added(s: Scene) -> Array:
     return s.attend(_summed_scores(s, of_batch=True))
 
 
-def _summed_scores(s: Scene, of_batch: bool = False) -> Tensor:
+def _summed_scores(s: Scene, of_batch: bool = False) -> Array:
     """The scores of the sampled rows, added up over all heads, (1, R, N), or over those of each head's batch."""
-    q, k = s.inputs["Q"][:, :, s.rows].double(), s.inputs["K"].double()
+    q, k = (s.inputs["Q"][:, :, s.rows], s.inputs["K"])
     # Side by side, the channels of all heads make one product.
-    by_batch = q.transpose(1, 2).flatten(2) @ k.transpose(1, 2).flatten(2).mT
+    q, k = (each.swapaxes(1, 2).reshape(len(each), each.shape[2], -1).astype(np.float64) for each in (q, k))
+    by_batch = q @ k.mT
     if not of_batch:
-        return by_batch.sum(0, keepdim=True)
+        return by_batch.sum(0, keepdims=True)
     return by_batch[[(s.first + g) // s.shape["H"] for g in range(s.q.shape[0])]]
 
 
@@ -160,25 +159,25 @@ def _summed_scores(s: Scene, of_batch: bool = False) -> Tensor:
 _MOST_TIMES = 12
 
 
-def _softmax_times(scores: Tensor, times: int) -> Tensor:
+def _softmax_times(scores: Array, times: int) -> Array:
     for _ in range(min(times, _MOST_TIMES)):
-        scores = torch.softmax(scores, 2)
+        scores = softmax(scores, 2)
     return scores
 
 
 def _register_repeated_softmax() -> None:
-    sources: dict[str, tuple[str, Callable[[Scene], Tensor]]] = {
+    sources: dict[str, tuple[str, Callable[[Scene], Array]]] = {
         "last": ("the last head's scores", SOURCES["last"][1]),
         "sum": ("the sum of all heads' scores", _summed_scores),
     }
     for name, (source, scores) in sources.items():
 
-        def in_all(s: Scene, scores: Callable[[Scene], Tensor] = scores) -> Tensor:
+        def in_all(s: Scene, scores: Callable[[Scene], Array] = scores) -> Array:
             return _softmax_times(scores(s), s.shape["B"] * s.shape["H"]) @ s.v
 
-        def one_more_each(s: Scene, scores: Callable[[Scene], Tensor] = scores) -> Tensor:
-            weights = scores(s).expand(len(s.v), -1, -1)
-            return torch.cat(
+        def one_more_each(s: Scene, scores: Callable[[Scene], Array] = scores) -> Array:
+            weights = np.broadcast_to(scores(s), (len(s.v), len(s.rows), s.keys))
+            return np.concatenate(
                 [_softmax_times(weights[g : g + 1], s.first + g + 1) @ s.v[g] for g in range(len(s.v))]
             )
 
@@ -204,13 +203,13 @@ _register_repeated_softmax()
     "Every row has the weights of the last row of its head: temp holds one row at a time, so scores, softmax and "
     "product with V belong into the same pass of the loop over rows.",
 )
-def last_rows_weights(s: Scene) -> Tensor:
-    return s.truth_all[:, -1:].expand_as(s.truth)
+def last_rows_weights(s: Scene) -> Array:
+    return np.broadcast_to(s.truth_all[:, -1:], s.truth.shape)
 
 
 @suspect(
     "other_rows_weights",
     "Every row has the weights of the first row of its head: are scores and softmax computed again for each row?",
 )
-def first_rows_weights(s: Scene) -> Tensor:
-    return s.truth_all[:, :1].expand_as(s.truth)
+def first_rows_weights(s: Scene) -> Array:
+    return np.broadcast_to(s.truth_all[:, :1], s.truth.shape)

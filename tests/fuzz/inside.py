@@ -18,10 +18,10 @@ ROOT = Path(__file__).resolve().parents[2]
 if __name__ == "__main__":
     sys.path[:0] = [str(ROOT), str(ROOT / "tests")]
 
-import torch  # noqa: E402
 
 from fuzz.mutating import SEED, Reader, report  # noqa: E402
 from grader import cpptext, diagnostics, elf, hints, inspection, lightpath, sanitize, session, symbols  # noqa: E402
+from grader.arrays import np  # noqa: E402
 from grader.elf import Wanted  # noqa: E402
 from grader.frames import FRAME, Incoming, RunnerDied  # noqa: E402
 from grader.report import result_json  # noqa: E402
@@ -137,7 +137,7 @@ def read_symbol(data: bytes) -> None:
     symbols.category(Wanted(name, versioned=False), versions=True)
 
 
-REQUEST = Request("attention", [], [torch.ones(2)], (2, 3))
+REQUEST = Request("attention", [], [np.ones(2, np.float32)], (2, 3))
 
 
 def read_reply(data: bytes) -> None:

@@ -14,10 +14,10 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from right_variants import RIGHT
-from torch import Tensor
 from wrong_kernels import WRONG
 
 from grader import assignment, binding
+from grader.arrays import Array
 from grader.assignment import Part
 from grader.bench import Bench, Options
 from grader.build import build
@@ -61,10 +61,10 @@ def judge(
 class Answer:
     """A right or wrong output of a kernel on one public input."""
 
-    inputs: Mapping[str, Tensor]
+    inputs: Mapping[str, Array]
     shape: Mapping[str, int]
     expected: Expected
-    output: Tensor
+    output: Array
 
 
 def answers(
@@ -95,7 +95,7 @@ def _answers_of(bench: Bench, part: Part) -> dict[str, Answer]:
             if call.status != "ok":
                 break
             if call.dtype == "float32" and call.shape == tuple(expected.value.shape):
-                found[case.name] = Answer(inputs, shape, expected, call.output.clone())
+                found[case.name] = Answer(inputs, shape, expected, call.output.copy())
     return found
 
 

@@ -6,7 +6,6 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 import pytest
-import torch
 from family import Answer, answers, groups, judge
 from right_variants import RIGHT
 from wrong_kernels import WRONG
@@ -16,15 +15,6 @@ from grader.oracle import Comparison, Expected, compare
 from grader.results import Diagnosis
 from grader.selftest.mutations import Mutation, apply
 from grader.zygote import Zygote
-
-
-@pytest.fixture(scope="module", autouse=True)
-def one_thread() -> Iterator[None]:
-    """Small tensors gain nothing by threads, which wait for one another where tests run side by side."""
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(before)
 
 
 @pytest.fixture(scope="session")
@@ -117,7 +107,7 @@ def alike(some: Mapping[str, Answer], others: Mapping[str, Answer]) -> bool:
     pairs = [(some[name], others[name]) for name in names]
     wrong = [pair for pair in pairs if not all(compare(a.expected, a.output).ok for a in pair)]
     return bool(wrong) and all(
-        compare(Expected(a.output.double(), 2 * a.expected.tolerance), b.output).ok for a, b in wrong
+        compare(Expected(a.output.astype(float), 2 * a.expected.tolerance), b.output).ok for a, b in wrong
     )
 
 
