@@ -1,10 +1,11 @@
-"""What a shared object says about itself: the functions it wants from elsewhere, the libraries it names, its texts.
+"""What an object says about itself: the functions it wants from elsewhere, the libraries it names, its texts.
 
 A small reader of ELF files (System V gABI, chapters 4 and 5; symbol versions as in the Linux Standard Base), so that
 nothing depends on binutils. Objects come from a compiler that worked on untrusted text, which may name sections, give
 them any type and make as many of them as it likes. So the symbols are those that the loader will use: the ones that the
 dynamic segment points to. The section table only says how many there are, and has to agree with that segment; sections
-must not overlap. An object that is damaged or not wholly understood is an error, in time linear in its size.
+must not overlap. Before it is linked, an object has no segments: its one table of symbols is what the linker will use.
+An object that is damaged or not wholly understood is an error, in time linear in its size.
 """
 
 from __future__ import annotations
@@ -26,7 +27,8 @@ MOST_WANTED, MOST_NAMES_BYTES = 20_000, 2 << 20
 the file, so that together they can be as long as the square of its size."""
 MOST_SEGMENTS = 256
 
-_SHT_NULL, _SHT_DYNAMIC, _SHT_NOBITS, _SHT_DYNSYM, _SHT_VERSYM = 0, 6, 8, 11, 0x6FFFFFFF
+_SHT_NULL, _SHT_SYMTAB, _SHT_DYNAMIC, _SHT_NOBITS, _SHT_DYNSYM, _SHT_VERSYM = 0, 2, 6, 8, 11, 0x6FFFFFFF
+_RELOCATABLE = 1
 _ALLOCATED, _EXECUTABLE = 2, 4
 _PT_LOAD, _PT_DYNAMIC = 1, 2
 _DT_NULL, _DT_NEEDED, _DT_STRTAB, _DT_SYMTAB, _DT_STRSZ, _DT_VERSYM = 0, 1, 5, 6, 10, 0x6FFFFFF0
@@ -117,6 +119,8 @@ def parse(image: bytes) -> SharedObject:
 def _parse(image: bytes) -> SharedObject:
     if image[:6] != b"\x7fELF\x02\x01":
         raise NotReadable("not an ELF object of 64 bits, little endian")
+    if struct.unpack_from("<H", image, 16)[0] == _RELOCATABLE:
+        return _parse_relocatable(image)
     segments = _segments(image)
     sections = _sections(image)
     dynamic = _dynamic(image, segments)
@@ -131,14 +135,25 @@ def _parse(image: bytes) -> SharedObject:
             )
         ),
         needed=tuple(_text(names, offset) for offset in dynamic.needed),
-        data=b"\0".join(
-            image[one.offset : one.offset + one.size]
-            for one in sections
-            if one.kind not in (_SHT_NULL, _SHT_NOBITS)
-            and one.flags & _ALLOCATED
-            and not one.flags & _EXECUTABLE
-            and one is not strings
-        ),
+        data=_texts(image, [one for one in sections if one is not strings]),
+    )
+
+
+def _parse_relocatable(image: bytes) -> SharedObject:
+    """As the compiler made it: symbols have no versions, and no library is named."""
+    sections = _sections(image)
+    symbols = _only([one for one in sections if one.kind == _SHT_SYMTAB], "table of symbols")
+    strings = sections[symbols.link]
+    names, table = (image[one.offset : one.offset + one.size] for one in (strings, symbols))
+    return SharedObject(tuple(_wanted(table, names, b"")), (), _texts(image, sections))
+
+
+def _texts(image: bytes, sections: list[_Section]) -> bytes:
+    """What is loaded and no code."""
+    return b"\0".join(
+        image[one.offset : one.offset + one.size]
+        for one in sections
+        if one.kind not in (_SHT_NULL, _SHT_NOBITS) and one.flags & _ALLOCATED and not one.flags & _EXECUTABLE
     )
 
 
