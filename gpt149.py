@@ -102,12 +102,11 @@ def run(arguments: list[str]) -> int:
     given = parser().parse_args(arguments)
     if demo.wanted(given):
         return demo.run(given, source_file, macros(given.defines))
-    # Torch and the evaluator are imported only now, so that --help and a slip of the finger are answered at once.
+    # The evaluator is imported only now, so that --help and a slip of the finger are answered at once.
     from grader.zygote import Zygote
 
-    # First of all the process that the runners are forked from: it imports torch while we do everything else. A
-    # sanitizer needs one of its own.
-    with contextlib.nullcontext() if given.sanitize else Zygote() as zygote:
+    # It imports torch once it is needed: for the profiler's table. A sanitizer needs one of its own.
+    with contextlib.nullcontext() if given.sanitize else Zygote(at_once=False) as zygote:
         return judge(given, zygote)
 
 

@@ -39,7 +39,7 @@ CALLED_AGAIN = ("timed call", "profiled call")
 ASSIGNMENT_KEYS = Keys(
     "the assignment",
     ("schema_version", "id", "title", "source", "defaults", "inputs", "limits", "parts"),
-    ("extends", "maxima", "cases", "manual", "late", "seed", "hidden_cases"),
+    ("extends", "maxima", "cases", "manual", "late", "seed", "hidden_cases", "torch_runner", "profiler_table"),
 )
 LIMITS_KEYS = Keys("limits", ("build_s", "call_s", "memory_gib"), ("object_mib",))
 CASE_KEYS = Keys("a case", ("name", "distribution", "seed"), ("shape", "weight"))
@@ -119,6 +119,12 @@ class RunLimits:
     object_mib: float = 8.0
 
 
+TorchRunner = Literal["never", "needed", "always"]
+"""Which files may be judged in a process that has torch, with flags for people to look at, as they use more of it than
+tensors: none, those that need Python, pybind11 or what kernels are not given, or also those that call torch's own work.
+What is not allowed does not compile."""
+
+
 @dataclass(frozen=True)
 class Assignment:
     id: str
@@ -136,6 +142,9 @@ class Assignment:
     """Makes the inputs of timed calls repeatable, and the hidden cases that have no seed of their own."""
     fingerprint: str = ""
     """sha256 of every file it was read from, and of the seed where the caller gave one."""
+    torch_runner: TorchRunner = "needed"
+    profiler_table: bool = False
+    """Whether results of a class have torch's own figures of memory and its operators, which takes a second each."""
 
     def commands(self) -> list[str]:
         """What a student may type, in order, each once."""
@@ -210,6 +219,10 @@ class _Reader:
             parts=tuple(parts.values()),
             path=path,
             manual=rubric.read_manual_items(top["manual"], set(parts)) if "manual" in top else (),
+            torch_runner=top["torch_runner"].choice("torch_runner", get_args(TorchRunner))  # type: ignore[arg-type]
+            if "torch_runner" in top
+            else "needed",
+            profiler_table="profiler_table" in top and top["profiler_table"].truth("profiler_table"),
             late=rubric.read_late(top["late"]) if "late" in top else None,
             seed=self.seed,
             fingerprint=fingerprint,

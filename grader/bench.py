@@ -12,6 +12,8 @@ from grader.assignment import Assignment, Part
 from grader.build import Build
 from grader.errors import KitError
 from grader.events import Listener
+from grader.nativebuild import NativeBuild, reference_program
+from grader.nativehost import NativeHost
 from grader.results import Diagnosis
 from grader.session import Session
 from grader.zygote import Zygote
@@ -43,11 +45,16 @@ class Bench:
     source: Path
     options: Options
     tell: Listener
-    build: Build
+    build: Build | NativeBuild
+    """What decides: a program of its own, or an object for a process with torch."""
     zygote: Zygote
     stack: ExitStack
     exclusive: Callable[[], AbstractContextManager[object]] = nullcontext
     """Gives the machine to this submission alone, for as long as something is measured on it."""
+    host: NativeHost | None = None
+    """Starts programs of `build`'s kind; None where all is judged in processes with torch."""
+    with_torch: Callable[[], Build] | None = None
+    """Builds the object for a process with torch, where `build` is none."""
 
     @property
     def shape(self) -> dict[str, int]:
@@ -77,20 +84,20 @@ class Bench:
         freeze: bool = True,
         with_torch: bool = False,
     ) -> Session:
-        """A fresh runner holding the student's object (or torch itself, for a part that is torch's). `freeze` as in
-        `Zygote.spawn`."""
-        kind = "torch" if part.is_torch else "student"
-        session = self.stack.enter_context(
-            self.zygote.spawn(
-                kind,
-                self.build.object_path or "",
-                threads=threads,
-                cpus=cpus,
-                limits=self.limits,
-                call_timeout_s=self.call_timeout_s(self.shape),
-                freeze=freeze,
+        """A fresh runner holding the student's code, as it is judged or `with_torch` (or torch itself, for a part that
+        is torch's). `freeze` as in `Zygote.spawn`. Raises Faulty where it cannot be loaded."""
+        how = {"threads": threads, "cpus": cpus, "limits": self.limits, "freeze": freeze}
+        how["call_timeout_s"] = self.call_timeout_s(self.shape)
+        if self.host is None or with_torch or part.is_torch:
+            session = self.zygote.spawn(
+                "torch" if part.is_torch else "student",
+                "" if part.is_torch else self.torch_object() or "",
+                **how,  # type: ignore[arg-type]
             )
-        )
+        else:
+            assert isinstance(self.build, NativeBuild) and self.build.program is not None
+            session = self.host.spawn(self.build.program, **how)  # type: ignore[arg-type]
+        self.stack.enter_context(session)
         if session.death is not None:
             raise faults.loading_fault(session.death)
         if session.load_error is not None:
@@ -99,18 +106,23 @@ class Bench:
             )
         return session
 
-    def reference(self, *, threads: int, cpus: list[int] | None = None, with_torch: bool = False) -> Session:
+    def torch_object(self) -> Path | None:
+        """The object for a process with torch; None where there is none to be had."""
+        built = self.with_torch() if self.with_torch is not None else self.build
+        return built.object_path
+
+    def reference(
+        self, *, threads: int, cpus: list[int] | None = None, with_torch: bool = False
+    ) -> Session:
+        """A fresh runner holding the reference, of the same kind as the student's. Raises KitError."""
         from module_ref_stub import library_path
 
-        session = self.stack.enter_context(
-            self.zygote.spawn(
-                "raw",
-                library_path(),
-                threads=threads,
-                cpus=cpus,
-                call_timeout_s=self.call_timeout_s(self.shape),
-            )
-        )
+        how = {"threads": threads, "cpus": cpus, "call_timeout_s": self.call_timeout_s(self.shape)}
+        if self.host is None or with_torch:
+            session = self.zygote.spawn("raw", library_path(), **how)  # type: ignore[arg-type]
+        else:
+            session = self.host.spawn(reference_program(), **how)  # type: ignore[arg-type]
+        self.stack.enter_context(session)
         if session.death is not None or session.load_error is not None:
-            raise KitError(f"the reference library cannot be loaded: {session.load_error or session.death}")
+            raise KitError(f"the reference cannot be loaded: {session.load_error or session.death}")
         return session

@@ -16,9 +16,10 @@ from pathlib import Path
 from grader import binding, integrity, ispc, machine
 from grader.assignment import Assignment, Part
 from grader.bench import Bench, Options
-from grader.build import build
 from grader.events import BuildStarted, Built, Listener, PartDone, PartStarted, StepStarted
 from grader.judge import Judged
+from grader.making import make
+from grader.nativehost import NativeHost
 from grader.names import INPUTS_VERSION
 from grader.results import Flag, PartResult, SubmissionResult
 from grader.sandbox import OPEN, Sandbox, view
@@ -50,32 +51,27 @@ def evaluate(
         binding.refuse_oversize(part, shape, assignment.inputs, assignment.limits.memory_gib)
     sandbox.protect(*view.secrets(), cache_root())
     with ExitStack() as stack:
-        if zygote is None and not options.sanitize:
-            # Before the build: it imports torch meanwhile.
-            zygote = stack.enter_context(Zygote(sandbox=sandbox))
         listener(BuildStarted(source))
-        built = build(
-            source,
-            defines=options.defines,
-            sanitize=options.sanitize,
-            timeout_s=assignment.limits.build_s,
-            object_bytes=int(assignment.limits.object_mib * (1 << 20)),
-            sandbox=sandbox,
-            tell=lambda step: listener(StepStarted(step)),
+        made = make(
+            assignment, source, options, sandbox=sandbox, tell=lambda step: listener(StepStarted(step))
         )
-        listener(Built(built))
+        listener(Built(made.judged))
         # Before the first part, so that each of them can ask for it again without a wait.
         listener(StepStarted("inspection"))
-        of_object = () if options.sanitize else integrity.inspect_object(built)
+        of_object = made.flags if options.sanitize else (*made.flags, *integrity.inspect_object(made.judged))
         if options.sanitize:
             # AddressSanitizer has to be in the process before anything else: a zygote of its own.
             from grader import sanitize
 
-            zygote = stack.enter_context(Zygote(sanitize.environment(built), sandbox))
-        assert zygote is not None
+            zygote = stack.enter_context(Zygote(sanitize.environment(made.with_torch()), sandbox))
+        elif zygote is None:
+            zygote = stack.enter_context(Zygote(sandbox=sandbox, at_once=False))
+        host = stack.enter_context(NativeHost(sandbox)) if made.native else None
         import_numpy()
 
-        bench = Bench(assignment, source, options, listener, built, zygote, stack, exclusive)
+        bench = Bench(
+            assignment, source, options, listener, made.judged, zygote, stack, exclusive, host, made.with_torch
+        )
         results = tuple(_judge(bench, part) for part in parts)
     return SubmissionResult(
         submission_id=source.stem,
@@ -93,7 +89,7 @@ def evaluate(
 
 
 def import_numpy() -> None:
-    """Import NumPy and all that computes with it now, beside the zygote's import of torch, and not after it."""
+    """Import NumPy and all that computes with it."""
     from grader import diagnose, questions  # noqa: F401
 
 

@@ -130,7 +130,11 @@ class Judged:
         """The familiar table, which only torch's profiler gives, and the memory beside the reference's."""
         if self.shown is None:
             return
-        threads = self.shape["threads"]
+        bench, threads = self.bench, self.shape["threads"]
+        bench.zygote.start()  # It imports torch while the object is built.
+        if not self.part.is_torch and bench.torch_object() is None:
+            self.flags.append(Flag("no_torch_build", "it compiles by itself, but not with torch", "review"))
+            return
         with self.student(threads=threads, with_torch=True) as student:
             self.memory, self.profiled, unlike = memory.beside_reference(
                 self.marker, self.shown, student, lambda: self.student(threads=threads)

@@ -55,7 +55,9 @@ class Settings:
 
 def options(assignment: Assignment, timing: bool) -> Options:
     """How a submission of a class is evaluated, alone or among others: a time that earns nothing is not taken."""
-    return Options(seed=assignment.seed, timing=timing, time_ungraded=False)
+    return Options(
+        seed=assignment.seed, timing=timing, time_ungraded=False, profile=assignment.profiler_table
+    )
 
 
 def bounded(result: SubmissionResult, submission_id: str) -> SubmissionResult:
@@ -165,7 +167,7 @@ class Worker:
         self.enter("results", self.part_id)
 
     def _new_zygote(self) -> Zygote:
-        return Zygote(sandbox=self.box)
+        return Zygote(sandbox=self.box, at_once=False)
 
 
 def serve(requests: BinaryIO, say: Callable[[Mapping[str, Any]], None]) -> None:

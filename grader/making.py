@@ -1,0 +1,72 @@
+"""What one source file is made into: the program that is judged, and the object for a process with torch.
+
+A file is judged in a process that has nothing but the file and a stand-in for torch's tensors (`grader.nativebuild`).
+Torch itself is only asked for the familiar table, with an object that is built when it is wanted. A file that uses more
+of torch than tensors is not judged that way: whether it is judged by torch's runner, with a flag, or is at fault, the
+assignment says (`torch_runner`).
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from grader import nativebuild
+from grader.assignment import Assignment, TorchRunner
+from grader.bench import Options
+from grader.build import Build, BuildStep, build
+from grader.nativebuild import NativeBuild
+from grader.results import Flag
+from grader.sandbox import Sandbox
+from grader.standin import Refusal
+
+
+@dataclass(frozen=True)
+class Made:
+    """`judged` is what decides; `with_torch` builds the object for a process with torch, once. `native` says that
+    `judged` is a program of its own. `flags` are about the file as a whole."""
+
+    judged: Build | NativeBuild
+    with_torch: Callable[[], Build]
+    native: bool
+    flags: tuple[Flag, ...] = ()
+
+
+def make(
+    assignment: Assignment,
+    source: Path,
+    options: Options,
+    *,
+    sandbox: Sandbox,
+    tell: Callable[[BuildStep], None],
+) -> Made:
+    """Build a source file as it is to be judged. Raises UsageError and KitError as `grader.build.build`."""
+    limits = assignment.limits
+    how = {
+        "defines": options.defines,
+        "timeout_s": limits.build_s,
+        "object_bytes": int(limits.object_mib * (1 << 20)),
+        "sandbox": sandbox,
+        "tell": tell,
+    }
+
+    @functools.cache
+    def with_torch() -> Build:
+        return build(source, sanitize=options.sanitize, **how)  # type: ignore[arg-type]
+
+    if options.sanitize:
+        return Made(with_torch(), with_torch, native=False)
+    native = nativebuild.build(source, **how)  # type: ignore[arg-type]
+    refusal = native.refusal
+    if native.ok or refusal is None:
+        return Made(native, with_torch, native=True)
+    if not _allowed(refusal, assignment.torch_runner):
+        return Made(replace(native, diagnostics=refusal.text), with_torch, native=True)
+    flag = Flag("torch_runner", f"judged in a process with torch, since {refusal.text}", "review")
+    return Made(with_torch(), with_torch, native=False, flags=(flag,))
+
+
+def _allowed(refusal: Refusal, rule: TorchRunner) -> bool:
+    return rule == "always" or (rule == "needed" and refusal.kind != "work")
