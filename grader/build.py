@@ -13,23 +13,31 @@ builds of the same source do the work twice and agree. There are no locks.
 
 from __future__ import annotations
 
-import contextlib
-import hashlib
-import os
+import functools
 import re
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Literal
 
 from grader import diagnostics, ispc, lightpath, objectcache
-from grader.errors import KitError, UsageError
-from grader.harmless import one_line
-from grader.sandbox import GIB, OPEN, Finished, Sandbox, compiling, run_limited
-from grader.sandbox.view import programs_folders
+from grader.compilers import (
+    HEADER_TIMEOUT_S,
+    MIB,
+    SHIM,
+    BuildStep,
+    Compilers,
+    Source,
+    contents_of,
+    define_flags,
+    diagnostic_flags,
+    digest,
+    named,
+    read_source,
+    use_header,
+)
+from grader.sandbox import OPEN, Finished, Sandbox, compiling
 from grader.toolchain import (
-    Toolchain,
     cache_root,
     default_flags,
     libomp_prefix,
@@ -39,17 +47,9 @@ from grader.toolchain import (
 )
 
 LIGHT_HEADER, PRECOMPILED = "gpt149_light.h", "gpt149_light.h.gch"
-SHIM = Path(__file__).resolve().parent / "shim"
-COMPILER_MEMORY_BYTES = 4 * GIB
-COMPILER_OUTPUT_BYTES = 256 << 10
-MIB = 1 << 20
 OBJECT_BYTES, SANITIZED_SIZE = 8 * MIB, 8
 """An object's size, and how many times as large it may be with sanitizers and debug information. The master's has 0.09
 MiB, with sanitizers 2.1."""
-#: The precompiled header is the kit's own work and is not charged to the student's limit.
-HEADER_TIMEOUT_S = 600.0
-#: Errors after the first few are its echoes, and each one costs time and pages once torch's templates are in it.
-MAX_ERRORS = 5
 SANITIZE_FLAGS = (
     "-O1",
     "-g",
@@ -64,12 +64,6 @@ SANITIZE_FLAGS = (
 #: From the quickest to the one that knows every header; the middle one also belongs to the full path.
 RUNGS = ("light", "tensors", "full")
 RUNG_MACROS = {"light": ("-DAT_PER_OPERATOR_HEADERS",), "tensors": ("-DGPT149_TENSORS_ONLY",), "full": ()}
-#: The compiler sees no other environment: CPATH or GCC_EXEC_PREFIX would change objects behind the cache's back.
-ENVIRONMENT = ("PATH", "LIBRARY_PATH", "LD_LIBRARY_PATH", "SDKROOT", "DEVELOPER_DIR")
-
-
-#: What takes the time: the kit's own headers, a compiler, or the judge, which reads the source or a compiler's words.
-BuildStep = Literal["headers", "building", "inspection"]
 
 
 @dataclass(frozen=True)
@@ -131,9 +125,8 @@ def build(
         object_path=None if message else work.entry(path),
         path=path,
         cached=cached,
-        # The compiler knows the file by one name, so that equal sources share an object; the student knows another.
-        diagnostics=re.sub(r"\Amodule\.cpp(?=:)", lambda _: one_line(source.name), message),
-        notes=_notes(recipe),
+        diagnostics=named(message, source),
+        notes=recipe.notes(),
         wall_s=time.monotonic() - started,
         cpu_s=work.cpu_s,
         key=work.key,
@@ -157,23 +150,18 @@ def precompile(*, flags: Sequence[str] = (), sanitize: bool = False, cache: Path
 
 
 @dataclass(frozen=True)
-class Recipe:
-    """Everything that decides what an object is. `ispc_file` is the module.ispc beside the source."""
+class Recipe(Source):
+    """Everything that decides what an object is."""
 
-    tools: Toolchain
-    text: bytes
-    ispc_file: ispc.IspcFile | None
-    flags: tuple[str, ...]
-    defines: tuple[str, ...]
     sanitize: bool
 
     def key(self) -> str:
-        return _digest(repr(self).encode(), *_shim_contents())
+        return digest(repr(self).encode(), *_shim_contents())
 
     def header_key(self) -> str:
         """A precompiled header serves all sources with the same flags. clang also insists on the same macros."""
         macros = self.defines if self.tools.family == "clang" else ()
-        return _digest(repr((self.tools, self.flags, macros, self.sanitize)).encode(), *_shim_contents())
+        return digest(repr((self.tools, self.flags, macros, self.sanitize)).encode(), *_shim_contents())
 
     def compile_flags(self, path: str) -> tuple[str, ...]:
         """Flags of the compiler proper on one of RUNGS, up to but without the source."""
@@ -190,7 +178,7 @@ class Recipe:
             *default_flags(tools.machine),
             *openmp,
             *("-fPIC", "-fvisibility=hidden", "-w"),
-            *_diagnostic_flags(tools),
+            *diagnostic_flags(tools),
             *("-DTORCH_EXTENSION_NAME=gpt149_module", *abi),
             *RUNG_MACROS[path],
             *self.flags,
@@ -211,75 +199,29 @@ class Recipe:
 def _recipe(source: Path, flags: Sequence[str], defines: Mapping[str, str], sanitize: bool) -> Recipe:
     return Recipe(
         tools=toolchain(),
-        text=_read(source),
+        text=read_source(source),
         ispc_file=ispc.beside(source),
         flags=tuple(flags),
-        defines=_define_flags(defines),
+        defines=define_flags(defines),
         sanitize=sanitize,
     )
 
 
-def _read(source: Path) -> bytes:
-    try:
-        return source.read_bytes()
-    except OSError as error:
-        raise UsageError(f"cannot read {source}: {error.strerror}") from error
-
-
-def _define_flags(defines: Mapping[str, str]) -> tuple[str, ...]:
-    for name in defines:
-        if not re.fullmatch(r"[A-Za-z_]\w*", name):
-            raise UsageError(f"-D {name}: a macro's name is letters, digits and underscores")
-    return tuple(f"-D{name}={value}" for name, value in sorted(defines.items()))
-
-
-def _diagnostic_flags(tools: Toolchain) -> tuple[str, ...]:
-    """Plain text with byte columns, whatever the terminal; `grader.diagnostics` reads it."""
-    limit = f"-ferror-limit={MAX_ERRORS}" if tools.family == "clang" else f"-fmax-errors={MAX_ERRORS}"
-    columns = ("-fdiagnostics-column-unit=byte",) if tools.family == "gcc" and tools.major >= 11 else ()
-    return ("-fdiagnostics-color=never", limit, *columns)
-
-
 def _shim_contents() -> list[bytes]:
-    files = sorted(path for path in SHIM.rglob("*") if path.is_file())
-    return [item for path in files for item in (str(path.relative_to(SHIM)).encode(), path.read_bytes())]
-
-
-def _digest(*parts: bytes) -> str:
-    digest = hashlib.sha256()
-    for part in parts:
-        digest.update(len(part).to_bytes(8, "little") + part)
-    return digest.hexdigest()[:32]
-
-
-def _notes(recipe: Recipe) -> tuple[str, ...]:
-    notes = []
-    if recipe.ispc_file is not None and recipe.ispc_file.cannot_be_compiled:
-        notes.append(ispc.LEFT_OUT)
-    if b"PYBIND11_MODULE" not in recipe.text:
-        notes.append("the file has no PYBIND11_MODULE, so it offers no function")
-    return tuple(notes)
+    return contents_of(SHIM)
 
 
 # ---- doing it
 
 
-@dataclass
-class _Work:
-    """One build on its way. `cpu_s` adds up the compilers' CPU time; `waits_for` as in `Build`."""
+class _Work(Compilers):
+    """One build on its way."""
 
-    recipe: Recipe
-    cache: Path
-    timeout_s: float
-    object_bytes: int
-    sandbox: Sandbox = OPEN
-    tell: Callable[[BuildStep], None] = lambda step: None
-    cpu_s: float = 0.0
-    waits_for: str = ""
-    key: str = field(init=False)
+    source: Recipe
 
-    def __post_init__(self) -> None:
-        self.key = self.recipe.key()
+    @functools.cached_property
+    def key(self) -> str:
+        return self.source.key()
 
     def entry(self, path: str) -> Path:
         return self.cache / "objects" / f"{self.key}.{path}.so"
@@ -287,40 +229,12 @@ class _Work:
     def find(self) -> str | None:
         return next((path for path in ("light", "full") if objectcache.touch(self.entry(path))), None)
 
-    def run(
-        self, command: Sequence[str], cwd: Path, timeout_s: float, room: compiling.Room | None = None
-    ) -> Finished:
-        """Run a compiler; in a `room` (and so in the sandbox) if it reads what a student wrote."""
-        environment = {name: os.environ[name] for name in ENVIRONMENT if name in os.environ}
-        finished = run_limited(
-            command,
-            cwd=cwd,
-            timeout_s=max(0.0, timeout_s),
-            memory_bytes=COMPILER_MEMORY_BYTES,
-            output_bytes=COMPILER_OUTPUT_BYTES,
-            env={**environment, "LC_ALL": "C", "TMPDIR": str(cwd)},
-            sandbox=OPEN if room is None else self.sandbox,
-            read=() if room is None else (*room.read, SHIM, *self.compilers_files(command[0])),
-            uid=None if room is None else room.uid,
-        )
-        self.cpu_s += finished.cpu_s
-        return finished
-
-    def compilers_files(self, program: str) -> tuple[Path, ...]:
-        known = self.recipe.ispc_file.compiler if self.recipe.ispc_file else None
-        return known.files() if known and program == known.path else programs_folders(program)
-
     def compile(self) -> tuple[str, str]:
         """Try the light path, then the full one; returns the path that decided and its message, "" for success."""
-        if ispc.must_wait(self.recipe.text, self.recipe.ispc_file):
-            self.waits_for = ispc.TOOL
+        if self.must_wait():
             return "light", ispc.LACKING
         path, message = self.compile_all()
-        if message and self.recipe.ispc_file is not None and self.recipe.ispc_file.cannot_be_compiled:
-            # Functions of module.ispc may be what it lacks, and nobody can tell here.
-            self.waits_for = ispc.TOOL
-            message = f"{ispc.LACKING}\nWithout it the compiler says:\n{message}"
-        return path, message
+        return path, self.may_lack_ispc(message)
 
     def compile_all(self) -> tuple[str, str]:
         """As `compile`, with what there is on this machine."""
@@ -331,7 +245,7 @@ class _Work:
             compiling.room(self.sandbox, place, header) as room,
         ):
             # Nothing but the files that the assignment names lies in the compiler's directory.
-            (room.folder / "module.cpp").write_bytes(self.recipe.text)
+            (room.folder / "module.cpp").write_bytes(self.source.text)
             message = self.compile_ispc(room, deadline)
             if message:
                 return "light", message
@@ -348,20 +262,10 @@ class _Work:
             objectcache.prune(self.cache)
             return path, ""
 
-    def too_large(self, made: Path) -> str:
-        """Why an object is refused for its size, or "". What is not there is another's affair."""
-        with contextlib.suppress(FileNotFoundError):
-            if (size := made.lstat().st_size) > self.object_bytes:
-                return (
-                    f"the compiled file has {size / MIB:.1f} MiB; it may have {self.object_bytes / MIB:g} MiB\n"
-                    "hint: look for huge arrays with values in the source, and fill them while the program runs"
-                )
-        return ""
-
     def rungs(self, header: Path | None) -> list[str]:
         """The RUNGS worth trying for this source, `header` being the precompiled one, if it can be had."""
         self.tell("inspection")
-        python = lightpath.needs_python(self.recipe.text.decode(errors="replace"))
+        python = lightpath.needs_python(self.source.text.decode(errors="replace"))
         return [rung for rung in RUNGS if (rung != "light" or header) and (rung != "tensors" or not python)]
 
     def attempt(self, rung: str, room: compiling.Room, deadline: float) -> Finished | None:
@@ -370,7 +274,7 @@ class _Work:
         The quick linker does not find libstdc++ where the compiler has it in an unusual place. What it misses is
         missing only when the compiler's own linker misses it too; where that one does not, it is used from then on.
         """
-        quick, distrusted = self.recipe.tools.linker, self.cache / "linkers" / self.recipe.header_key()
+        quick, distrusted = self.source.tools.linker, self.cache / "linkers" / self.source.header_key()
         if quick is not None and not distrusted.exists():
             failure = self.attempt_with(quick, rung, room, deadline)
             if failure is None or failure.timed_out or b"undefined" not in failure.output:
@@ -384,13 +288,13 @@ class _Work:
         self, linker: str | None, rung: str, room: compiling.Room, deadline: float
     ) -> Finished | None:
         self.tell("building")
-        tools, recipe = self.recipe.tools, self.recipe
+        tools, recipe = self.source.tools, self.source
         objects = [ispc.OBJECT] if (room.folder / ispc.OBJECT).exists() else []
         finished = self.run(
             [
                 str(tools.compiler),
                 *(
-                    _use_header(tools, room.header)
+                    use_header(tools, room.header, LIGHT_HEADER)
                     if rung == "light" and room.header
                     else ("-include", "gpt149_full.h")
                 ),
@@ -414,65 +318,22 @@ class _Work:
         if rung == "full" or failure.timed_out or diagnostics.ran_out_of_memory(failure):
             return False
         self.tell("inspection")
-        source, output = (text.decode(errors="replace") for text in (self.recipe.text, failure.output))
+        source, output = (text.decode(errors="replace") for text in (self.source.text, failure.output))
         return not lightpath.is_final(source, output, self.full_names, all_of_aten=rung == "tensors")
-
-    def explain(self, failure: Finished) -> str:
-        self.tell("inspection")
-        texts = {
-            "module.cpp": self.recipe.text,
-            ispc.SOURCE: self.recipe.ispc_file.text if self.recipe.ispc_file else b"",
-        }
-        sources = {name: text.decode(errors="replace") for name, text in texts.items()}
-        return diagnostics.explain(failure, sources, timeout_s=self.timeout_s)
-
-    def compile_ispc(self, room: compiling.Room, deadline: float) -> str:
-        """Make the header and the object of module.ispc, if there is one that can be compiled; a message or ""."""
-        handed_in = self.recipe.ispc_file
-        if handed_in is not None and handed_in.is_empty:
-            (room.folder / ispc.HEADER).write_bytes(ispc.EMPTY_HEADER)
-            return ""
-        if handed_in is None or handed_in.compiler is None:
-            return ""
-        timeout_s = deadline - time.monotonic()
-        finished = self.run_ispc(handed_in.compiler, handed_in.text, room, timeout_s)
-        if finished is not None and finished.returncode == 0 and not finished.timed_out:
-            return ""
-        if finished is None or (not finished.timed_out and not self.ispc_runs(handed_in.compiler)):
-            self.waits_for = ispc.TOOL
-            return ispc.DOES_NOT_RUN
-        return self.explain(finished)
-
-    def run_ispc(
-        self, compiler: ispc.Compiler, text: bytes, room: compiling.Room, timeout_s: float
-    ) -> Finished | None:
-        """Have it compile this text in a room; None when the sandbox does not let it start."""
-        (room.folder / ispc.SOURCE).write_bytes(text)
-        try:
-            command = compiler.command(ispc.SOURCE, self.recipe.defines)
-            return self.run(command, room.folder, timeout_s, room)
-        except KitError:
-            return None
-
-    def ispc_runs(self, compiler: ispc.Compiler) -> bool:
-        """Whether it compiles a file of the kit's own in this sandbox."""
-        with objectcache.workplace(self.cache) as place, compiling.room(self.sandbox, place, None) as room:
-            finished = self.run_ispc(compiler, ispc.PROBE, room, ispc.PROBE_TIMEOUT_S)
-            return finished is not None and finished.returncode == 0 and not finished.timed_out
 
     def light_header(self) -> Path | None:
         """The directory of the precompiled header, made if need be; None when it does not compile with this torch.
 
         That is remembered too, as an empty directory.
         """
-        entry = self.cache / "headers" / self.recipe.header_key()
+        entry = self.cache / "headers" / self.source.header_key()
         if not objectcache.touch(entry):
             self.tell("headers")
             with objectcache.workplace(self.cache) as place:
                 made = place / "header"
                 made.mkdir()
-                command = [str(self.recipe.tools.compiler), *self.recipe.compile_flags("light")]
-                command += self.recipe.defines if self.recipe.tools.family == "clang" else ()
+                command = [str(self.source.tools.compiler), *self.source.compile_flags("light")]
+                command += self.source.defines if self.source.tools.family == "clang" else ()
                 command += ["-x", "c++-header", str(SHIM / LIGHT_HEADER), "-o", str(made / PRECOMPILED)]
                 finished = self.run(command, place, HEADER_TIMEOUT_S)
                 if finished.timed_out or finished.returncode < 0:
@@ -485,24 +346,16 @@ class _Work:
 
     def full_names(self) -> frozenset[str]:
         """Every word in the text of the real headers, macros' names and their values included."""
-        entry = self.cache / "headers" / f"{self.recipe.header_key()}.names"
+        entry = self.cache / "headers" / f"{self.source.header_key()}.names"
         if not objectcache.touch(entry):
             self.tell("headers")
             with objectcache.workplace(self.cache) as place:
-                flags = self.recipe.compile_flags("full")
+                flags = self.source.compile_flags("full")
                 text = place / "full.ii"
-                command = [str(self.recipe.tools.compiler), *flags, "-E", "-dD", "-P", "-x", "c++"]
+                command = [str(self.source.tools.compiler), *flags, "-E", "-dD", "-P", "-x", "c++"]
                 self.run([*command, str(SHIM / "gpt149_full.h"), "-o", str(text)], place, HEADER_TIMEOUT_S)
                 words = set(re.findall(rb"[A-Za-z_]\w*", text.read_bytes())) if text.exists() else set()
                 (place / "names").write_bytes(b"\n".join(sorted(words)))
                 objectcache.publish(place / "names", entry)
             self.tell("inspection")
         return frozenset(entry.read_text().split("\n"))
-
-
-def _use_header(tools: Toolchain, header: Path) -> tuple[str, ...]:
-    if tools.family == "clang":
-        return ("-include-pch", str(header / PRECOMPILED))
-    # gcc looks for NAME.gch in each directory of the include path before it looks for NAME: should the entry have been
-    # pruned a moment ago, it finds the header itself in the shim.
-    return (f"-I{header}", "-include", LIGHT_HEADER)

@@ -30,8 +30,8 @@ from grader import (
     waiting,
 )
 from grader.assignment import Assignment, RunLimits
-from grader.build import HEADER_TIMEOUT_S
 from grader.commandline import EXIT_INTERRUPTED
+from grader.compilers import HEADER_TIMEOUT_S
 from grader.errors import UsageError
 from grader.executor import LocalExecutor
 from grader.fingerprints import Fingerprints

@@ -7,7 +7,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from grader.assignment import Part
-from grader.build import Build, BuildStep
+from grader.build import Build
+from grader.compilers import BuildStep
 from grader.results import CaseResult, Diagnosis, PartResult, ProfileRow, Timing, Verdict
 
 JUDGED_THROUGH = "judged_through_"

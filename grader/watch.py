@@ -10,7 +10,7 @@ from __future__ import annotations
 import contextlib
 import os
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -27,10 +27,10 @@ SHARED_WORK = 0.2
 @dataclass(frozen=True)
 class Evidence:
     """What was seen of one runner. `new_code` are paths of code mapped since the fork, the student's object included;
-    `frozen_cpu_s` is CPU time used while it was stopped, out of `frozen_wall_s`; `restless` counts the stops, out of
-    `stops`, after which it did not come to stand, `late` those after which it used more CPU time than hearing of a stop
-    takes; `extra_cpus` are cores that one of its threads might use beyond those
-    it was given; `children` is the number of its living child processes."""
+    in a native runner, of all code but its program's. `frozen_cpu_s` is CPU time used while it was stopped, out of
+    `frozen_wall_s`; `restless` counts the stops, out of `stops`, after which it did not come to stand, `late` those
+    after which it used more CPU time than hearing of a stop takes; `extra_cpus` are cores that one of its threads might
+    use beyond those it was given; `children` is the number of its living child processes."""
 
     new_code: tuple[str, ...] = ()
     frozen_cpu_s: float = 0.0
@@ -46,12 +46,17 @@ class Watch:
     """Looks at one runner: when it is stopped, before it goes on, and a last time before it is ended."""
 
     def __init__(
-        self, pid: int, cpus: Sequence[int] | None, cpu_clock_s: Callable[[int], float | None]
+        self,
+        pid: int,
+        cpus: Sequence[int] | None,
+        cpu_clock_s: Callable[[int], float | None],
+        own_code: Collection[str] | None = None,
     ) -> None:
-        """`cpus` are the cores that the runner was given, None for all of the judge's."""
+        """`cpus` are the cores that the runner was given, None for all of the judge's. `own_code` are the files that it
+        may have mapped as code: its program; None for what the zygote has that it was forked from."""
         self._pid, self._cpu_clock_s = pid, cpu_clock_s
         self._cpus = frozenset(cpus if cpus is not None else _own_cpus())
-        self._parents_code = _code_of(_parent(pid))
+        self._known_code = frozenset(own_code) if own_code is not None else _torchs_code(_parent(pid))
         self._stopped_at: tuple[float, float] | None = None
         self._frozen_cpu_s = self._frozen_wall_s = 0.0
         self._stops = self._restless = self._late = 0
@@ -93,10 +98,9 @@ class Watch:
     def ending(self) -> None:
         """The runner, alive and stopped, will be ended: look at it as a whole."""
         self.resuming()
-        code = _code_of(self._pid)
-        known = any(TORCH_LIBRARY in path for path in self._parents_code)
+        known = self._known_code
         self.evidence = Evidence(
-            new_code=tuple(sorted(code - self._parents_code)) if known else (),
+            new_code=tuple(sorted(_code_of(self._pid) - known)) if known is not None else (),
             frozen_cpu_s=self._frozen_cpu_s,
             frozen_wall_s=self._frozen_wall_s,
             stops=self._stops,
@@ -139,6 +143,12 @@ def _parent(pid: int) -> int:
     return 0
 
 
+def _torchs_code(pid: int) -> frozenset[str] | None:
+    """The code that a zygote has mapped; None for a process that is none, or cannot be seen."""
+    found = _code_of(pid)
+    return found if any(TORCH_LIBRARY in path for path in found) else None
+
+
 def _code_of(pid: int) -> frozenset[str]:
     """Paths of all files of which a process has mapped code; empty when it cannot be seen."""
     found = set()
@@ -147,7 +157,8 @@ def _code_of(pid: int) -> frozenset[str]:
             fields = line.split(maxsplit=5)
             # [vdso] and the like are no files.
             if len(fields) == 6 and "x" in fields[1] and fields[5].startswith("/"):
-                found.add(fields[5])
+                # A program that has left the cache meanwhile is the same one.
+                found.add(fields[5].removesuffix(" (deleted)"))
     return frozenset(found)
 
 

@@ -8,7 +8,6 @@ for as long as it takes to load it, and in a sandbox a user id and a lock of its
 from __future__ import annotations
 
 import contextlib
-import fcntl
 import itertools
 import json
 import os
@@ -28,13 +27,13 @@ from typing import Any, Literal
 import grader.nursery
 import grader.removal
 import grader.runner
+from grader.ends import OWN_FAULTS, Pipes, how_it_ended
 from grader.errors import KitError
 from grader.sandbox import INSIDE, LOCK, OPEN, Limits, Sandbox, leftovers, process_limit
-from grader.session import PIPE_BYTES, Call, Session, cpu_clock_s, has_ended
+from grader.session import Call, Session, cpu_clock_s, has_ended
 from grader.watch import Watch
 
 START_TIMEOUT_S, ANSWER_TIMEOUT_S = 120.0, 30.0
-F_SETPIPE_SZ = 1031
 NURSERY, RUNNER, REMOVAL = (
     Path(module.__file__) for module in (grader.nursery, grader.runner, grader.removal)
 )
@@ -46,8 +45,6 @@ ENVIRONMENT = {
     # A torch with CUDA in it would look for a card, and complain in the student's output that it may not.
     "CUDA_VISIBLE_DEVICES": "",
 }
-#: Signals that a process brings upon itself; any other one was sent to it.
-OWN_FAULTS = frozenset({"SIGSEGV", "SIGBUS", "SIGFPE", "SIGILL", "SIGABRT", "SIGSYS", "SIGXCPU", "SIGXFSZ"})
 
 
 class Lost(Exception):
@@ -177,7 +174,7 @@ class Zygote:
             "kept": [other.scratch for other in self._living.values()],
         }
         try:
-            ended = _how_it_ended(int(self._ask(request)[0]["status"]))
+            ended = how_it_ended(int(self._ask(request)[0]["status"]))
             if not self.sandbox.hides_files:
                 leftovers.remove_files_of(self._uids)
         except Lost as error:
@@ -250,27 +247,18 @@ class Zygote:
     def _fork(self, spec: Mapping[str, Any]) -> tuple[Runner, tuple[int, int, int]]:
         """The runner, and the judge's ends of its pipes: requests, replies, output. Raises Lost."""
         self._wait_ready()
-        request_read, request_write = os.pipe()
-        reply_read, reply_write = os.pipe()
-        output_read, output_write = os.pipe()
-        ours, theirs = (request_write, reply_read, output_read), (request_read, reply_write, output_write)
-        for fd in ours:
-            os.set_blocking(fd, False)
-            with contextlib.suppress(OSError):
-                fcntl.fcntl(fd, F_SETPIPE_SZ, PIPE_BYTES)
+        pipes = Pipes.made()
         try:
-            answer, sender = self._ask(spec, theirs)
+            answer, sender = self._ask(spec, pipes.theirs)
         except Lost:
-            for fd in ours:
-                os.close(fd)
+            pipes.close_ours()
             raise
         finally:
-            for fd in theirs:
-                os.close(fd)
+            pipes.close_theirs()
         if "pid" not in answer:
             raise KitError(f"no runner could be started: {answer.get('error')}")
         runner = Runner(sender or answer["pid"], answer["pid"], spec["kind"], spec["scratch"])
-        return runner, ours
+        return runner, pipes.ours
 
     # ---- the process
 
@@ -362,11 +350,3 @@ class Zygote:
 
 #: struct ucred: pid, uid, gid.
 _CREDENTIALS = struct.Struct("=iII")
-
-
-def _how_it_ended(status: int) -> Call:
-    if os.WIFSIGNALED(status):
-        number = os.WTERMSIG(status)
-        known = number in set(signal.Signals)
-        return Call("crash", signal_name=signal.Signals(number).name if known else str(number))
-    return Call("crash", message=f"exit({os.WEXITSTATUS(status)})")

@@ -221,3 +221,20 @@ def sources_digest(recipe: Recipe) -> str:
     for path in paths:
         digest.update(path.read_bytes() + b"\0")
     return digest.hexdigest()
+
+
+def native_program() -> Path:
+    """The reference as a program of the native runner (grader/inside/reference.cpp), from the cache where it is known.
+
+    Raises KitError when it cannot be built, as in a handout, which has no sources of it.
+    """
+    from grader import nativebuild
+
+    if not has_sources(REFERENCE):
+        raise KitError("this copy of the kit has no sources of the reference")
+    tools = toolchain()
+    openmp, _ = openmp_flags(tools.system, tools.family, libomp_prefix())
+    key = _key(REFERENCE, tools.machine, str(tools.compiler), tools.compiler_version)
+    return nativebuild.reference_program(
+        lambda folder: compile_commands(tools.machine, str(tools.compiler), openmp, folder), key
+    )

@@ -25,9 +25,12 @@ ROOMS: dict[str, tuple[str, ...]] = {
     "submission": ("submission", "archive"),
     "toolchain": ("toolchain",),
     "sandbox": ("sandbox",),
-    "build": ("build", "ispc", "lightpath", "objectcache", "cpptext", "diagnostics", "hints", "sanitize"),
+    "build": (
+        *("build", "compilers", "nativebuild", "ispc", "lightpath", "objectcache", "cpptext", "diagnostics"),
+        *("hints", "sanitize", "study.standin"),
+    ),
     "runner": ("runner", "nursery"),
-    "session": ("session", "zygote", "frames", "watch", "placement"),
+    "session": ("session", "zygote", "nativehost", "ends", "frames", "watch", "placement"),
     "reference": ("module_ref_stub",),
     "cases": ("cases", "oracle", "questions", "binding"),
     "diagnose": (

@@ -76,10 +76,28 @@ clone 56 220, clone3 435 435, kill 62 129, tgkill 234 131, prctl 157 167, prlimi
 ioctl 16 29, socket 41 198
 """
 SECCOMP = "seccomp 317 277"
+#: All that a native runner does (inside/runner.cpp): it reads and writes what it holds open, and computes. Nothing here
+#: names a file. What its C library asks about the machine beyond this (the number of cores in /sys, its own path in
+#: /proc, whether its output is a terminal) answers EPERM, and it does without.
+NATIVE_ALLOWED = """
+read 0 63, write 1 64, readv 19 65, writev 20 66, close 3 57, fstat 5 80, munmap 11 215, mprotect 10 226,
+mremap 25 216, madvise 28 233, brk 12 214, futex 202 98, rseq 334 293, set_robust_list 273 99,
+set_tid_address 218 96, arch_prctl 158 -, getpid 39 172, gettid 186 178, sched_yield 24 124,
+sched_getaffinity 204 123, getcpu 309 168, rt_sigaction 13 134, rt_sigprocmask 14 135, rt_sigreturn 15 139,
+sigaltstack 131 132, timer_settime 223 110, nanosleep 35 101, clock_nanosleep 230 115, clock_gettime 228 113,
+clock_getres 229 114, gettimeofday 96 169, time 201 -, times 100 153, getrusage 98 165, getrandom 318 278,
+restart_syscall 219 128, exit 60 93, exit_group 231 94
+"""
+STARTS_DYNAMIC = """
+open 2 -, openat 257 56, stat 4 -, newfstatat 262 79, access 21 -, pread64 17 67, lseek 8 62, readlink 89 -,
+getdents64 217 61
+"""
+NATIVE_BY_ARGUMENT = "mmap 9 222, timer_create 222 107"
+NETWORK = "socket 41 198, socketpair 53 199, connect 42 203, bind 49 200"
 #: The highest number that this table was made with (Linux 6.1).
 LAST_KNOWN = 450
 
-CLONE_THREAD = 0x00010000
+CLONE_THREAD, MAP_ANONYMOUS = 0x00010000, 0x20
 #: NEWNS, NEWCGROUP, NEWUTS, NEWIPC, NEWUSER, NEWPID, NEWNET.
 CLONE_NEW_NAMESPACES = 0x7E020000
 #: PR_SET_NAME, PR_GET_NAME, PR_SET_VMA, PR_CAPBSET_READ, PR_GET_SECCOMP, PR_GET_DUMPABLE.
@@ -112,11 +130,14 @@ MACHINES |= {"amd64": MACHINES["x86_64"], "arm64": MACHINES["aarch64"]}
 
 @dataclass(frozen=True)
 class Filter:
-    """A filter program. At `pid_places`, byte offsets in `program`, the locked process writes its own id (u32)."""
+    """A filter program. At `pid_places`, byte offsets in `program`, the locked process writes its own id (u32). At
+    `token_places` it writes the low and the high half of a random number (u32 each) that lets it, and nobody who does
+    not know the number, make its one execveat."""
 
     program: bytes
     pid_places: tuple[int, ...]
     call_number: int
+    token_places: tuple[int, ...] = ()
 
 
 def numbers(table: str, machine: Machine) -> dict[str, int]:
@@ -151,6 +172,40 @@ def runner_filter(machine_name: str) -> Filter | None:
 
 
 @functools.cache
+def native_filter(machine_name: str, opens_libraries: bool = False) -> Filter | None:
+    """Threads, memory, clocks and open pipes: no file by name, no process, nothing beyond; None for a machine without a
+    table.
+
+    It is put on by the program that becomes the runner (inside/launch.cpp). Its one execveat passes a random number as
+    a sixth argument, of which the call itself knows nothing: no code in the runner can guess it. With `opens_libraries`
+    a program may do what a dynamic one does to start: open files and map them.
+    """
+    machine = MACHINES.get(machine_name.lower())
+    if machine is None:
+        return None
+    program = _Program(machine)
+    special = numbers(f"{BY_ARGUMENT}, {NATIVE_BY_ARGUMENT}", machine)
+    starts = numbers(STARTS_PROCESSES, machine)
+    program.returns(numbers(NATIVE_ALLOWED, machine).values(), ALLOW)
+    if opens_libraries:
+        program.returns([special["mmap"], *numbers(STARTS_DYNAMIC, machine).values()], ALLOW)
+    else:
+        program.by_bits(special["mmap"], MAP_ANONYMOUS, found=ALLOW, otherwise=_EPERM, argument=3)
+    program.returns([special["clone3"]], ERRNO | errno.ENOSYS)
+    program.by_bits(special["clone"], CLONE_THREAD, found=ALLOW, otherwise=KILL)
+    program.by_own_pid(special["kill"], otherwise=KILL)
+    program.by_own_pid(special["tgkill"], otherwise=KILL)
+    program.by_values(special["prlimit64"], 0, (0,), found=ALLOW, otherwise=_EPERM)
+    # Without settings of its own a timer sends SIGALRM and nothing else (inside/delays.h): no SIGCONT to a runner that
+    # the judge has stopped.
+    program.by_wide_value(special["timer_create"], 1, found=ALLOW, otherwise=_EPERM)
+    program.token_places += program.by_wide_value(starts.pop("execveat"), 5, found=ALLOW, otherwise=KILL)
+    program.returns(starts.values(), KILL)
+    program.returns(numbers(f"{REACHES_OUT}, {NETWORK}", machine).values(), KILL)
+    return program.finish(_EPERM)
+
+
+@functools.cache
 def compiler_filter(machine_name: str) -> Filter | None:
     """Programs and their children, but no network, no other's memory, no new session, no new namespace."""
     machine = MACHINES.get(machine_name.lower())
@@ -175,6 +230,7 @@ class _Program:
         self.machine = machine
         self.code: list[bytes] = []
         self.pid_places: list[int] = []
+        self.token_places: list[int] = []
         # A call of another instruction set (i386 on x86-64) has other numbers.
         self.add(_LOAD, _MACHINE)
         self.add(_EQUAL, machine.audit, 1, 0)
@@ -196,9 +252,9 @@ class _Program:
                 self.add(_AT_LEAST, last + 1, 1, 0)
             self.add(_RETURN, verdict)
 
-    def by_bits(self, call: int, bits: int, *, found: int, otherwise: int) -> None:
+    def by_bits(self, call: int, bits: int, *, found: int, otherwise: int, argument: int = 0) -> None:
         self.add(_EQUAL, call, 0, 4)
-        self.add(_LOAD, _ARGUMENTS)
+        self.add(_LOAD, _ARGUMENTS + 8 * argument)
         self.add(_ANY_BIT, bits, 0, 1)
         self.add(_RETURN, found)
         self.add(_RETURN, otherwise)
@@ -213,6 +269,18 @@ class _Program:
             self.add(_RETURN, found)
         self.add(_RETURN, otherwise)
 
+    def by_wide_value(self, call: int, argument: int, *, found: int, otherwise: int) -> list[int]:
+        """By all 64 bits of an argument: zero, or the halves that are written to the two places, the low one first."""
+        self.add(_EQUAL, call, 0, 6)
+        places = []
+        for half, distance in ((0, 3), (4, 1)):
+            self.add(_LOAD, _ARGUMENTS + 8 * argument + half)
+            places.append(len(self.code) * struct.calcsize("=HBBI") + struct.calcsize("=HBB"))
+            self.add(_EQUAL, 0, 0, distance)
+        self.add(_RETURN, found)
+        self.add(_RETURN, otherwise)
+        return places
+
     def by_own_pid(self, call: int, *, otherwise: int) -> None:
         """Allow a call whose first argument is the locked process's own id, which it fills in itself."""
         value_offset = struct.calcsize("=HBB")
@@ -224,7 +292,7 @@ class _Program:
         self.add(_RETURN, ERRNO | errno.ENOSYS)
         self.add(_RETURN, verdict)
         call_number = numbers(SECCOMP, self.machine)["seccomp"]
-        return Filter(b"".join(self.code), tuple(self.pid_places), call_number)
+        return Filter(b"".join(self.code), tuple(self.pid_places), call_number, tuple(self.token_places))
 
 
 def _runs(values: Iterable[int]) -> Iterator[tuple[int, int]]:

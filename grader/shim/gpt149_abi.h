@@ -22,30 +22,9 @@
 #include <utility>
 #include <vector>
 
-#define GPT149_EXPORT extern "C" __attribute__((visibility("default"), used))
+#include "gpt149_c_abi.h"
 
-extern "C" {
-struct Gpt149Tensor {
-  void *data;
-  int64_t ndim;
-  const int64_t *sizes;
-  int32_t dtype;  // number of the c10::ScalarType
-};
-struct Gpt149Vector {
-  float *data;
-  int64_t size;
-};
-struct Gpt149Result {
-  int32_t kind;  // gpt149::Kind
-  int32_t dtype;
-  double number;
-  void *data;
-  int64_t ndim;
-  int64_t sizes[8];
-  void *owner;
-  char error[1024];
-};
-}
+#define GPT149_EXPORT extern "C" __attribute__((visibility("default"), used))
 
 namespace gpt149 {
 

@@ -24,7 +24,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from grader import objectcache
-from grader.build import COMPILER_MEMORY_BYTES, COMPILER_OUTPUT_BYTES, ENVIRONMENT, SHIM
+from grader.compilers import COMPILER_MEMORY_BYTES, COMPILER_OUTPUT_BYTES, ENVIRONMENT, SHIM
 from grader.errors import KitError
 from grader.harmless import one_line
 from grader.sandbox import GIB, Finished, run_limited

@@ -1,0 +1,24 @@
+// What a program offers to its runner. A student's object has these by way of shim/gpt149_abi.h, the reference by way
+// of reference.cpp. Signatures are those of gpt149_abi.h; the result code 'O' says that the function returns nothing
+// and writes to one more tensor than it has parameters, which the runner lays out.
+#ifndef GPT149_INSIDE_PROGRAM_H
+#define GPT149_INSIDE_PROGRAM_H
+
+#include "gpt149_c_abi.h"
+
+extern "C" {
+int32_t gpt149_count(void);
+const char *gpt149_name(int32_t);
+const char *gpt149_signature(int32_t);
+int32_t gpt149_call(int32_t, void *const *, Gpt149Result *);
+void gpt149_release(Gpt149Result *);
+}
+
+namespace gpt149_inside {
+
+// As gpt149::Kind.
+enum Kind : int32_t { kVoid, kNumber, kTensor, kVector, kUndefined };
+
+}  // namespace gpt149_inside
+
+#endif

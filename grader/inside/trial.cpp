@@ -1,0 +1,23 @@
+// Whether this machine's compiler makes programs of the wanted kind that work: threads of OpenMP's, and exceptions. A
+// runner around this offers a function less for each that works.
+#include <stdexcept>
+
+#include "program.h"
+
+extern "C" {
+int32_t gpt149_count(void) {
+  int threads = 0, caught = 0;
+#pragma omp parallel num_threads(2) reduction(+ : threads)
+  threads += 1;
+  try {
+    if (threads > 0) throw std::runtime_error("thrown");
+  } catch (const std::exception &) {
+    caught = 1;
+  }
+  return threads == 2 && caught == 1 ? 0 : 1;
+}
+const char *gpt149_name(int32_t) { return "trial failed"; }
+const char *gpt149_signature(int32_t) { return "v()"; }
+int32_t gpt149_call(int32_t, void *const *, Gpt149Result *) { return 1; }
+void gpt149_release(Gpt149Result *) {}
+}
