@@ -56,6 +56,11 @@ print(json.dumps(told))
 SCALED = Mutation(
     "scaled", "part1", (("QK_t, i, j, N, score)", "QK_t, i, j, N, score / std::sqrt((float)d))"),)
 )
+SWAPPED = Mutation(
+    "swapped",
+    "4Dread",
+    (("((x * sizeX + y) * sizeY + z) * sizeZ + b", "((x * sizeX + z) * sizeY + y) * sizeZ + b"),),
+)
 TYPED = Mutation(
     "another type", "part1", (("return fillTensor(OTensor, O);", "return OTensor.to(at::kBFloat16);"),)
 )
@@ -86,7 +91,7 @@ def test_right_and_wrong_results_are_judged_and_explained_without_torch(master: 
     told = judged(
         {
             "right": small,
-            "scaled": apply(small, [SCALED]),
+            "scaled": apply(small, [SCALED, SWAPPED]),
             "typed": apply(small, [TYPED]),
             "timed": small,
         },
@@ -95,7 +100,9 @@ def test_right_and_wrong_results_are_judged_and_explained_without_torch(master: 
     parts = {name: result["parts"] for name, result in told.items()}
     assert [part["verdict"] for part in parts["right"]] == ["pass"] * 3
     assert parts["timed"][0]["time"]["rounds"] and parts["timed"][0]["verdict"] in ("pass", "slow")
-    assert [part["verdict"] for part in parts["scaled"]] == ["pass", "pass", "wrong"]
+    assert [part["verdict"] for part in parts["scaled"]] == ["wrong", "pass", "wrong"]
+    swapped = parts["scaled"][0]["diagnosis"]
+    assert swapped["code"] == "swapped_indices" and "y and z are swapped" in swapped["message"]
     scaled = parts["scaled"][2]["diagnosis"]
     assert scaled["code"] == "scaled" and "divided by sqrt(d)" in scaled["message"]
     assert any(case["output_sha256"] for case in parts["scaled"][2]["cases"])
