@@ -97,7 +97,7 @@ class Attention:
         both = _weighted(q, k, np.concatenate([v, abs(v)], 3))
         score_bound = _norms(q) * _norms(k).max(2, keepdims=True)
         growth = CONSTANT + PER_KEY * keys + PER_SCORE * math.sqrt(d) * score_bound
-        return Expected(both[..., :d], ABSOLUTE + UNIT_ROUNDOFF * both[..., d:] * growth[..., None])
+        return Expected(both[..., :d].copy(), ABSOLUTE + UNIT_ROUNDOFF * both[..., d:] * growth[..., None])
 
 
 def _norms(rows: Array) -> Array:
