@@ -111,11 +111,8 @@ def _weighted(q: Array, k: Array, values: Array) -> Array:
     """
     b, h, rows, d = q.shape
     keys, width = values.shape[2:]
-    q, k_transposed, values = (
-        q.reshape(b * h, rows, d),
-        k.reshape(b * h, keys, d).mT,
-        values.reshape(b * h, keys, width),
-    )
+    q, k_transposed = q.reshape(b * h, rows, d), k.reshape(b * h, keys, d).mT
+    values = values.reshape(b * h, keys, width)
     out = np.empty((b * h, rows, width))
     chunks = iter(_chunks(b * h, rows, keys))
 
