@@ -117,7 +117,7 @@ def main(name: str, run: Callable[[list[str]], int]) -> NoReturn:
     with contextlib.suppress(OSError):
         sys.stdout.flush()
         sys.stderr.flush()
-    # Tearing torch down takes as long as several timed calls and changes nothing.
+    # Taking apart what a command has imported (torch in the demo) takes time and changes nothing.
     os._exit(code)
 
 

@@ -2,7 +2,7 @@
 
 `submit` queues a job; `results` tells what happens until nothing is left to do. A job ends in `Done` or `Failed`;
 what to do about a failure is the classroom's affair. `LocalExecutor` keeps worker processes (`grader.worker`), each
-with torch imported once, and gives them one job at a time. A worker that dies fails its job and is replaced; one that
+with NumPy imported once, and gives them one job at a time. A worker that dies fails its job and is replaced; one that
 says nothing for longer than the phase that it is in may take is killed, which comes to the same. Each kind of phase has
 a limit of its own, so that a file which takes the judge's time where seconds are enough does not get an hour of it.
 """

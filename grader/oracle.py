@@ -97,7 +97,7 @@ class Attention:
         both = _weighted(q, k, np.concatenate([v, abs(v)], 3))
         score_bound = _norms(q) * _norms(k).max(2, keepdims=True)
         growth = CONSTANT + PER_KEY * keys + PER_SCORE * math.sqrt(d) * score_bound
-        return Expected(both[..., :d], ABSOLUTE + UNIT_ROUNDOFF * both[..., d:] * growth[..., None])
+        return Expected(both[..., :d].copy(), ABSOLUTE + UNIT_ROUNDOFF * both[..., d:] * growth[..., None])
 
 
 def _norms(rows: Array) -> Array:
@@ -111,11 +111,8 @@ def _weighted(q: Array, k: Array, values: Array) -> Array:
     """
     b, h, rows, d = q.shape
     keys, width = values.shape[2:]
-    q, k_transposed, values = (
-        q.reshape(b * h, rows, d),
-        k.reshape(b * h, keys, d).mT,
-        values.reshape(b * h, keys, width),
-    )
+    q, k_transposed = q.reshape(b * h, rows, d), k.reshape(b * h, keys, d).mT
+    values = values.reshape(b * h, keys, width)
     out = np.empty((b * h, rows, width))
     chunks = iter(_chunks(b * h, rows, keys))
 

@@ -171,7 +171,7 @@ class Session:
         # Late: NumPy is imported beside the zygote's torch, and not by those who only read what a session is.
         from grader.arrays import array_bytes, np
 
-        inputs = [np.ascontiguousarray(array) for array in request.inputs]
+        inputs = [np.asarray(array, order="C") for array in request.inputs]
         input_bytes = sum(array.nbytes for array in inputs)
         wanted_bytes = 8 * math.prod(request.output_shape)
         header = {
@@ -493,4 +493,6 @@ def _split_echoes(payload: bytearray, start: int, inputs: Sequence[Any]) -> tupl
 def _same_bytes(a: Any, b: Any) -> bool:
     from grader.arrays import array_bytes, np
 
-    return array_bytes(np.ascontiguousarray(a)) == array_bytes(np.ascontiguousarray(b))
+    # Python compares views one byte after the other: 0.9 ms for half a megabyte, where this takes 0.03 ms.
+    both = [np.frombuffer(array_bytes(np.ascontiguousarray(each)), np.uint8) for each in (a, b)]
+    return np.array_equal(*both)

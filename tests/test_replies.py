@@ -31,6 +31,22 @@ def test_a_reply_is_understood() -> None:
 
 
 @pytest.mark.parametrize(
+    ("code", "element_bytes", "known"), [(15, 2, False), (0, 1, True), (5, 2, True), (7, 8, True)]
+)
+def test_inputs_are_found_behind_an_output_of_any_type(code: int, element_bytes: int, known: bool) -> None:
+    """Also behind one that NumPy lacks (bfloat16), and behind one of an odd number of bytes."""
+    sent = [np.array([1.5, 2.5], np.float32), np.arange(3)]
+    for spoilt in (False, True):
+        payload = bytearray(5 * element_bytes) + b"".join(each.tobytes() for each in sent)
+        payload[-1] ^= spoilt
+        request = Request("attention", [], sent, (2, 3))
+        call = session.understood({**REPLY, "dtype": code, "shape": [5]}, payload, request, 1.0, 1.0)
+        assert call.shape == (5,) and (call.output is not None) == known
+        assert call.changed_inputs == ((1,) if spoilt else ())
+        assert call.echoes[0].tolist() == [1.5, 2.5] and len(call.echoes) == 2
+
+
+@pytest.mark.parametrize(
     "changed",
     [
         {"dtype": " 99 \n"},

@@ -19,7 +19,7 @@ PICTURE = Path("docs") / "rooms.svg"
 ROOMS: dict[str, tuple[str, ...]] = {
     "basics": (
         *("errors", "harmless", "results", "commandline", "machine", "orphans", "prebuilt", "seeds", "names"),
-        *("removal", "plainfile", "typedjson"),
+        *("removal", "plainfile", "typedjson", "arrays"),
     ),
     "assignment": ("assignment", "yamlnode", "layers", "expressions", "rubric", "manual", "regions"),
     "submission": ("submission", "archive"),
@@ -32,7 +32,7 @@ ROOMS: dict[str, tuple[str, ...]] = {
     "runner": ("runner", "nursery"),
     "session": ("session", "zygote", "nativehost", "ends", "frames", "watch", "placement"),
     "reference": ("module_ref_stub",),
-    "cases": ("cases", "oracle", "questions", "binding"),
+    "cases": ("cases", "draws", "oracle", "questions", "binding"),
     "diagnose": (
         *("diagnose", "patterns", "suspects", "fitting", "relations", "offsets", "scene"),
         "faults",

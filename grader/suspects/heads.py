@@ -146,9 +146,11 @@ def scores_of_batch_added(s: Scene) -> Array:
 
 def _summed_scores(s: Scene, of_batch: bool = False) -> Array:
     """The scores of the sampled rows, added up over all heads, (1, R, N), or over those of each head's batch."""
-    q, k = (s.inputs["Q"][:, :, s.rows], s.inputs["K"])
     # Side by side, the channels of all heads make one product.
-    q, k = (each.swapaxes(1, 2).reshape(len(each), each.shape[2], -1).astype(np.float64) for each in (q, k))
+    q, k = (
+        each.swapaxes(1, 2).reshape(len(each), each.shape[2], -1).astype(np.float64)
+        for each in (s.inputs["Q"][:, :, s.rows], s.inputs["K"])
+    )
     by_batch = q @ k.mT
     if not of_batch:
         return by_batch.sum(0, keepdims=True)
