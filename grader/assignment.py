@@ -10,7 +10,7 @@ import hashlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Literal
+from typing import Literal, get_args
 
 from grader import layers, rubric
 from grader.errors import UsageError
@@ -39,7 +39,17 @@ CALLED_AGAIN = ("timed call", "profiled call")
 ASSIGNMENT_KEYS = Keys(
     "the assignment",
     ("schema_version", "id", "title", "source", "defaults", "inputs", "limits", "parts"),
-    ("extends", "maxima", "cases", "manual", "late", "seed", "hidden_cases", "torch_runner", "profiler_table"),
+    (
+        "extends",
+        "maxima",
+        "cases",
+        "manual",
+        "late",
+        "seed",
+        "hidden_cases",
+        "torch_runner",
+        "profiler_table",
+    ),
 )
 LIMITS_KEYS = Keys("limits", ("build_s", "call_s", "memory_gib"), ("object_mib",))
 CASE_KEYS = Keys("a case", ("name", "distribution", "seed"), ("shape", "weight"))

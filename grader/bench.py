@@ -12,7 +12,7 @@ from grader.assignment import Assignment, Part
 from grader.build import Build
 from grader.errors import KitError
 from grader.events import Listener
-from grader.nativebuild import NativeBuild, reference_program
+from grader.nativebuild import NativeBuild
 from grader.nativehost import NativeHost
 from grader.results import Diagnosis
 from grader.session import Session
@@ -111,17 +111,15 @@ class Bench:
         built = self.with_torch() if self.with_torch is not None else self.build
         return built.object_path
 
-    def reference(
-        self, *, threads: int, cpus: list[int] | None = None, with_torch: bool = False
-    ) -> Session:
+    def reference(self, *, threads: int, cpus: list[int] | None = None, with_torch: bool = False) -> Session:
         """A fresh runner holding the reference, of the same kind as the student's. Raises KitError."""
-        from module_ref_stub import library_path
+        from module_ref_stub import library
 
         how = {"threads": threads, "cpus": cpus, "call_timeout_s": self.call_timeout_s(self.shape)}
         if self.host is None or with_torch:
-            session = self.zygote.spawn("raw", library_path(), **how)  # type: ignore[arg-type]
+            session = self.zygote.spawn("raw", library.library_path(), **how)  # type: ignore[arg-type]
         else:
-            session = self.host.spawn(reference_program(), **how)  # type: ignore[arg-type]
+            session = self.host.spawn(library.native_program(), **how)  # type: ignore[arg-type]
         self.stack.enter_context(session)
         if session.death is not None or session.load_error is not None:
             raise KitError(f"the reference cannot be loaded: {session.load_error or session.death}")

@@ -19,8 +19,8 @@ from grader.bench import Bench, Options
 from grader.events import BuildStarted, Built, Listener, PartDone, PartStarted, StepStarted
 from grader.judge import Judged
 from grader.making import make
-from grader.nativehost import NativeHost
 from grader.names import INPUTS_VERSION
+from grader.nativehost import NativeHost
 from grader.results import Flag, PartResult, SubmissionResult
 from grader.sandbox import OPEN, Sandbox, view
 from grader.toolchain import cache_root
@@ -70,7 +70,16 @@ def evaluate(
         import_numpy()
 
         bench = Bench(
-            assignment, source, options, listener, made.judged, zygote, stack, exclusive, host, made.with_torch
+            assignment,
+            source,
+            options,
+            listener,
+            made.judged,
+            zygote,
+            stack,
+            exclusive,
+            host,
+            made.with_torch,
         )
         results = tuple(_judge(bench, part) for part in parts)
     return SubmissionResult(
