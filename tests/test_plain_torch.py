@@ -12,9 +12,9 @@ import torch
 from conftest import ROOT
 from torch.utils.cpp_extension import include_paths
 
+from grader import standin
 from grader.build import build
 from grader.session import Request
-from grader.study import standin
 from grader.study.standalone import Kit, build_program, ran
 
 EXPRESSIONS = ROOT / "tests" / "sources" / "tensor_expressions.cpp"

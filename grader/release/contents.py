@@ -53,6 +53,7 @@ STAFF_ROOMS = (
 #: Files that are no Python, by the module that reads them.
 DATA = {
     "grader.build": ("grader/shim/**/*",),
+    "grader.standin": ("grader/inside/plain/*",),
     "grader.report.html": ("grader/report/templates/*",),
     "grader.study": ("grader/study/native/*",),
     "textgen": ("textgen/data/*",),

@@ -2,10 +2,10 @@
 
 Theory of operation. ThreadSanitizer must own a process from its start and valgrind runs everything fifty times slower:
 neither gets on with an interpreter that has loaded torch. So the unchanged module.cpp is compiled against a stand-in
-for torch's tensors (native/plain_torch.h), behind the same C interface as in a runner, and linked with a `main` that
-calls one function on inputs from a file (native/driver.cpp). A file that uses more of torch than the stand-in knows
-does not compile; `grader.study.standin` says which line of it does that, and the caller falls back to what works on the
-usual object.
+for torch's tensors (`grader.standin`), behind the same C interface as in a runner, and linked with a `main` that calls
+one function on inputs from a file (native/driver.cpp). A file that uses more of torch than the stand-in knows does not
+compile; `grader.standin` says which line of it does that, and the caller falls back to what works on the usual
+object.
 
 The program is untrusted: it runs as a process of its own under limits of time, memory and output, with an empty
 environment, as every student's own run does. Nothing that it prints is believed but what the tool around it reports.
@@ -23,14 +23,13 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from grader import objectcache
+from grader import objectcache, standin
 from grader.build import COMPILER_MEMORY_BYTES, COMPILER_OUTPUT_BYTES, ENVIRONMENT, SHIM
 from grader.errors import KitError
 from grader.harmless import one_line
 from grader.runner import tensor_bytes
 from grader.sandbox import GIB, Finished, run_limited
 from grader.session import Request
-from grader.study import standin
 from grader.toolchain import Toolchain, cache_root, default_flags, libomp_prefix, openmp_flags, toolchain
 
 NATIVE = Path(__file__).resolve().parent / "native"
@@ -61,7 +60,7 @@ def build_program(source: Path, kit: Kit, defines: Mapping[str, str] | None = No
     tools, text = toolchain(), source.read_bytes()
     macros = tuple(f"-D{name}={value}" for name, value in sorted((defines or {}).items()))
     digest = hashlib.sha256(repr((tools, kit, macros, standin.HEADERS)).encode() + b"\0" + text)
-    for path in (*sorted(NATIVE.glob("*.*")), *sorted(SHIM.glob("*.h"))):
+    for path in (*sorted(NATIVE.glob("*.*")), *sorted(standin.PLAIN.glob("*")), *sorted(SHIM.glob("*.h"))):
         digest.update(b"\0" + path.read_bytes())
     entry = cache_root() / "objects" / f"{digest.hexdigest()[:32]}.program"
     if not objectcache.touch(entry):
@@ -82,7 +81,7 @@ def _compile_all(tools: Toolchain, kit: Kit, macros: Sequence[str], place: Path,
             *common,
             *compile_openmp,
             *("-fdiagnostics-color=never", "-DTORCH_EXTENSION_NAME=gpt149_module"),
-            *("-include", str(NATIVE / "plain_torch.h"), "-Iinclude", f"-I{SHIM}"),
+            *("-include", str(standin.PLAIN / "plain_torch.h"), "-Iinclude", f"-I{SHIM}"),
             *kit.flags,
             *macros,
             *("-c", "module.cpp", "-o", "module.o"),

@@ -1,5 +1,5 @@
-"""The stand-in for torch (native/plain_torch.h) from outside: which headers it takes the place of, and what to say of a
-file that needs more of torch than it has.
+"""The stand-in for torch (inside/plain/plain_torch.h) from outside: which headers it takes the place of, and what to
+say of a file that needs more of torch than it has.
 
 What would be the assignment's own work is absent on purpose: a study looks at kernels which do that work themselves.
 """
@@ -33,6 +33,7 @@ HEADERS = (
     ),
     *(f"c10/util/{name}.h" for name in ("ArrayRef", "Exception")),
 )
+PLAIN = Path(__file__).resolve().parent / "inside" / "plain"
 EMPTY = "// Empty on purpose: plain_torch.h has already been included in front of everything.\n"
 
 #: What computes on whole tensors, so that nothing would be left to the kernel.
