@@ -190,7 +190,7 @@ class Recipe:
             *default_flags(tools.machine),
             *openmp,
             *("-fPIC", "-fvisibility=hidden", "-w"),
-            *_diagnostic_flags(tools),
+            *diagnostic_flags(tools),
             *("-DTORCH_EXTENSION_NAME=gpt149_module", *abi),
             *RUNG_MACROS[path],
             *self.flags,
@@ -233,7 +233,7 @@ def _define_flags(defines: Mapping[str, str]) -> tuple[str, ...]:
     return tuple(f"-D{name}={value}" for name, value in sorted(defines.items()))
 
 
-def _diagnostic_flags(tools: Toolchain) -> tuple[str, ...]:
+def diagnostic_flags(tools: Toolchain) -> tuple[str, ...]:
     """Plain text with byte columns, whatever the terminal; `grader.diagnostics` reads it."""
     limit = f"-ferror-limit={MAX_ERRORS}" if tools.family == "clang" else f"-fmax-errors={MAX_ERRORS}"
     columns = ("-fdiagnostics-column-unit=byte",) if tools.family == "gcc" and tools.major >= 11 else ()

@@ -30,7 +30,7 @@ from grader.harmless import one_line
 from grader.runner import tensor_bytes
 from grader.sandbox import GIB, Finished, run_limited
 from grader.session import Request
-from grader.toolchain import Toolchain, cache_root, default_flags, libomp_prefix, openmp_flags, toolchain
+from grader.toolchain import cache_root, default_flags, libomp_prefix, openmp_flags, toolchain
 
 NATIVE = Path(__file__).resolve().parent / "native"
 COMPILE_TIMEOUT_S = 180.0
@@ -66,31 +66,23 @@ def build_program(source: Path, kit: Kit, defines: Mapping[str, str] | None = No
     if not objectcache.touch(entry):
         with objectcache.workplace(cache_root()) as place:
             (place / "module.cpp").write_bytes(text)
-            standin.write_headers(place / "include")
-            _compile_all(tools, kit, macros, place, source.name)
+            prepared = standin.prepare(kit.flags, macros)
+            _compile_all(prepared, kit, macros, place, source.name)
             objectcache.publish(place / "program", entry)
             objectcache.prune(cache_root())
     return entry
 
 
-def _compile_all(tools: Toolchain, kit: Kit, macros: Sequence[str], place: Path, name: str) -> None:
-    compile_openmp, link_openmp = openmp_flags(tools.system, tools.family, libomp_prefix())
-    common = (str(tools.compiler), f"-std={tools.cxx_standard}", *default_flags(tools.machine), "-w")
-    finished = _run_compiler(
-        [
-            *common,
-            *compile_openmp,
-            *("-fdiagnostics-color=never", "-DTORCH_EXTENSION_NAME=gpt149_module"),
-            *("-include", str(standin.PLAIN / "plain_torch.h"), "-Iinclude", f"-I{SHIM}"),
-            *kit.flags,
-            *macros,
-            *("-c", "module.cpp", "-o", "module.o"),
-        ],
-        place,
-    )
+def _compile_all(prepared: standin.Prepared, kit: Kit, macros: Sequence[str], place: Path, name: str) -> None:
+    tools = prepared.tools
+    finished = _run_compiler([*prepared.command(), *macros, "-c", "module.cpp", "-o", "module.o"], place)
     if finished.returncode != 0:
-        refused = standin.refusal(finished.output.decode(errors="replace"), name)
-        raise Unsuitable(refused or f"it does not compile without torch: {_first_error(finished)}")
+        source = (place / "module.cpp").read_text(errors="replace")
+        refused = standin.refusal(finished.output.decode(errors="replace"), name, source)
+        raise Unsuitable(
+            refused.text if refused else f"it does not compile without torch: {_first_error(finished)}"
+        )
+    common = (str(tools.compiler), f"-std={tools.cxx_standard}", *default_flags(tools.machine), "-w")
     ours = ["driver.cpp", *([kit.runtime] if kit.runtime else [])]
     for own in ours:
         finished = _run_compiler(
@@ -98,7 +90,8 @@ def _compile_all(tools: Toolchain, kit: Kit, macros: Sequence[str], place: Path,
         )
         if finished.returncode != 0:
             raise KitError(f"{tools.compiler} cannot compile {own} of the kit: {_first_error(finished)}")
-    objects = ["module.o", *(f"{Path(own).stem}.o" for own in ours)]
+    objects = ["module.o", *(f"{Path(own).stem}.o" for own in ours), *map(str, prepared.objects)]
+    _, link_openmp = openmp_flags(tools.system, tools.family, libomp_prefix())
     openmp = () if kit.runtime else link_openmp
     finished = _run_compiler(
         [str(tools.compiler), *objects, *kit.link_flags, *openmp, "-pthread", "-o", "program"], place

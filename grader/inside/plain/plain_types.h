@@ -2,12 +2,15 @@
 #ifndef GPT149_PLAIN_TYPES_H
 #define GPT149_PLAIN_TYPES_H
 
+#include <algorithm>
+#include <array>
 #include <cstdint>
+#include <exception>
 #include <initializer_list>
+#include <iterator>
 #include <optional>
 #include <ostream>
 #include <sstream>
-#include <stdexcept>
 #include <string>
 #include <type_traits>
 #include <vector>
@@ -17,9 +20,16 @@ namespace c10 {
 using std::nullopt;
 using std::optional;
 
-struct Error : std::runtime_error {
-  using std::runtime_error::runtime_error;
-  const char *what_without_backtrace() const { return what(); }
+class Error : public std::exception {
+ public:
+  explicit Error(std::string text);
+  ~Error() override;
+  const char *what() const noexcept override;
+  const char *what_without_backtrace() const noexcept { return what(); }
+  const std::string &msg() const { return text_; }
+
+ private:
+  std::string text_;
 };
 struct IndexError : Error {
   using Error::Error;
@@ -27,13 +37,23 @@ struct IndexError : Error {
 struct ValueError : Error {
   using Error::Error;
 };
+struct TypeError : Error {
+  using Error::Error;
+};
+struct NotImplementedError : Error {
+  using Error::Error;
+};
 
 // The arguments one after the other, as text. Cold, as most of it is never printed and takes long to optimise.
 template <class... A>
 [[gnu::cold, gnu::noinline]] std::string str(const A &...parts) {
-  std::ostringstream text;
-  (text << ... << parts);
-  return text.str();
+  if constexpr (sizeof...(A) == 0) {
+    return {};
+  } else {
+    std::ostringstream text;
+    (text << ... << parts);
+    return text.str();
+  }
 }
 
 // ---- element types
@@ -51,84 +71,117 @@ constexpr ScalarType scalar_type_of() {
   else if constexpr (std::is_same_v<T, float>) return ScalarType::Float;
   else if constexpr (std::is_same_v<T, double>) return ScalarType::Double;
   else {
-    static_assert(std::is_same_v<T, bool>, "the stand-in for torch has no tensors of this type");
+    static_assert(std::is_same_v<T, bool>, "kernels are given no tensors of this type");
     return ScalarType::Bool;
   }
 }
 
-inline int64_t width_of(ScalarType type) {
-  switch (type) {
-    case ScalarType::Byte:
-    case ScalarType::Char:
-    case ScalarType::Bool: return 1;
-    case ScalarType::Short: return 2;
-    case ScalarType::Int:
-    case ScalarType::Float: return 4;
-    case ScalarType::Long:
-    case ScalarType::Double: return 8;
-  }
-  throw Error("the stand-in for torch has no tensors of such elements");
-}
-
-inline const char *name_of(ScalarType type) {
-  switch (type) {
-    case ScalarType::Byte: return "Byte";
-    case ScalarType::Char: return "Char";
-    case ScalarType::Short: return "Short";
-    case ScalarType::Int: return "Int";
-    case ScalarType::Long: return "Long";
-    case ScalarType::Float: return "Float";
-    case ScalarType::Double: return "Double";
-    case ScalarType::Bool: return "Bool";
-  }
-  return "Undefined";
-}
-
-inline std::ostream &operator<<(std::ostream &out, ScalarType type) { return out << name_of(type); }
+int64_t width_of(ScalarType type);
+inline size_t elementSize(ScalarType type) { return static_cast<size_t>(width_of(type)); }
+const char *toString(ScalarType type);
+std::ostream &operator<<(std::ostream &out, ScalarType type);
 inline bool isFloatingType(ScalarType type) { return type == ScalarType::Float || type == ScalarType::Double; }
+inline bool isIntegralType(ScalarType type, bool with_bool) {
+  return !isFloatingType(type) && (with_bool || type != ScalarType::Bool);
+}
+
+// An element type as Tensor::dtype() gives it: it has C++'s name.
+class TypeMeta {
+ public:
+  constexpr TypeMeta(ScalarType type) : type_(type) {}
+  template <class T>
+  static constexpr TypeMeta Make() { return scalar_type_of<T>(); }
+  template <class T>
+  constexpr bool Match() const { return type_ == scalar_type_of<T>(); }
+  constexpr ScalarType toScalarType() const { return type_; }
+  size_t itemsize() const { return elementSize(type_); }
+  const char *name() const;
+
+ private:
+  ScalarType type_;
+};
+constexpr bool operator==(TypeMeta a, TypeMeta b) { return a.toScalarType() == b.toScalarType(); }
+constexpr bool operator!=(TypeMeta a, TypeMeta b) { return !(a == b); }
+inline ScalarType typeMetaToScalarType(TypeMeta type) { return type.toScalarType(); }
+std::ostream &operator<<(std::ostream &out, TypeMeta type);
+
+enum class MemoryFormat : int8_t { Contiguous, Preserve };
 
 // ---- sizes
 
-// Holds its elements, where torch's own only points to them.
+// Points to elements that somebody else holds, as torch's own.
 template <class T>
 class ArrayRef {
  public:
-  ArrayRef() = default;
-  ArrayRef(const T *first, size_t count) : values_(first, first + count) {}
-  ArrayRef(std::initializer_list<T> values) : values_(values) {}
-  ArrayRef(std::vector<T> values) : values_(std::move(values)) {}
-  ArrayRef(const T &only) : values_{only} {}
-  size_t size() const { return values_.size(); }
-  bool empty() const { return values_.empty(); }
-  const T &operator[](size_t k) const { return values_[k]; }
+  using value_type = T;
+  using iterator = const T *;
+  using const_iterator = const T *;
+  using size_type = size_t;
+
+  constexpr ArrayRef() = default;
+  constexpr ArrayRef(const T &only) : first_(&only), count_(1) {}
+  constexpr ArrayRef(const T *first, size_t count) : first_(first), count_(count) {}
+  constexpr ArrayRef(const T *first, const T *last) : first_(first), count_(static_cast<size_t>(last - first)) {}
+  ArrayRef(const std::vector<T> &values) : first_(values.data()), count_(values.size()) {}
+  template <size_t N>
+  constexpr ArrayRef(const std::array<T, N> &values) : first_(values.data()), count_(N) {}
+  template <size_t N>
+  constexpr ArrayRef(const T (&values)[N]) : first_(values), count_(N) {}
+  constexpr ArrayRef(const std::initializer_list<T> &values)
+      : first_(values.begin() == values.end() ? nullptr : values.begin()), count_(values.size()) {}
+  constexpr size_t size() const { return count_; }
+  constexpr bool empty() const { return count_ == 0; }
+  constexpr const T &operator[](size_t k) const { return first_[k]; }
   const T &at(size_t k) const {
-    if (k >= size()) throw Error(str("ArrayRef: invalid index ", k, " of ", size()));
-    return values_[k];
+    if (k >= count_) no_such(k);
+    return first_[k];
   }
   const T &front() const { return at(0); }
-  const T &back() const { return at(size() - 1); }
-  const T *data() const { return values_.data(); }
-  const T *begin() const { return values_.data(); }
-  const T *end() const { return values_.data() + values_.size(); }
-  std::vector<T> vec() const { return values_; }
-  bool equals(const ArrayRef &other) const { return values_ == other.values_; }
+  const T &back() const { return at(count_ - 1); }
+  constexpr const T *data() const { return first_; }
+  constexpr const T *begin() const { return first_; }
+  constexpr const T *end() const { return first_ + count_; }
+  constexpr const T *cbegin() const { return begin(); }
+  constexpr const T *cend() const { return end(); }
+  constexpr std::reverse_iterator<const T *> rbegin() const { return std::reverse_iterator<const T *>(end()); }
+  constexpr std::reverse_iterator<const T *> rend() const { return std::reverse_iterator<const T *>(begin()); }
+  std::vector<T> vec() const { return std::vector<T>(begin(), end()); }
+  bool equals(ArrayRef other) const { return std::equal(begin(), end(), other.begin(), other.end()); }
+  ArrayRef slice(size_t from, size_t count) const {
+    if (from + count > count_) no_such(from + count);
+    return {first_ + from, count};
+  }
+  ArrayRef slice(size_t from) const { return slice(from, count_ - from); }
 
  private:
-  std::vector<T> values_;
+  [[noreturn, gnu::cold, gnu::noinline]] void no_such(size_t k) const {
+    throw Error(str("ArrayRef: invalid index Index = ", k, "; Length = ", count_));
+  }
+  const T *first_ = nullptr;
+  size_t count_ = 0;
 };
 using IntArrayRef = ArrayRef<int64_t>;
 
 template <class T>
-bool operator==(const ArrayRef<T> &a, const ArrayRef<T> &b) { return a.equals(b); }
+bool operator==(ArrayRef<T> a, ArrayRef<T> b) { return a.equals(b); }
 template <class T>
-bool operator!=(const ArrayRef<T> &a, const ArrayRef<T> &b) { return !a.equals(b); }
+bool operator!=(ArrayRef<T> a, ArrayRef<T> b) { return !a.equals(b); }
+template <class T>
+bool operator==(const std::vector<T> &a, ArrayRef<T> b) { return ArrayRef<T>(a).equals(b); }
+template <class T>
+bool operator!=(const std::vector<T> &a, ArrayRef<T> b) { return !ArrayRef<T>(a).equals(b); }
+template <class T>
+bool operator==(ArrayRef<T> a, const std::vector<T> &b) { return a.equals(ArrayRef<T>(b)); }
+template <class T>
+bool operator!=(ArrayRef<T> a, const std::vector<T> &b) { return !a.equals(ArrayRef<T>(b)); }
 
 template <class T>
-std::ostream &operator<<(std::ostream &out, const ArrayRef<T> &values) {
+std::ostream &operator<<(std::ostream &out, ArrayRef<T> values) {
   out << '[';
   for (size_t k = 0; k < values.size(); k++) out << (k > 0 ? ", " : "") << values[k];
   return out << ']';
 }
+extern template std::ostream &operator<< <int64_t>(std::ostream &, ArrayRef<int64_t>);
 
 // ---- where a tensor lies, and how it is asked for
 
@@ -139,34 +192,55 @@ inline constexpr Layout kStrided = Layout::Strided;
 
 // Main memory: there is no other here.
 struct Device {
-  Device(DeviceType type = kCPU) {
-    if (type != kCPU) throw Error("the stand-in for torch has tensors in main memory only");
+  Device(DeviceType type = kCPU, int8_t = -1) {
+    if (type != kCPU) fail_device();
   }
+  Device(const std::string &name) {
+    if (name != "cpu") fail_device();
+  }
+  Device(const char *name) : Device(std::string(name)) {}
   DeviceType type() const { return kCPU; }
   bool is_cpu() const { return true; }
   bool is_cuda() const { return false; }
+  int8_t index() const { return -1; }
+  bool has_index() const { return false; }
+  std::string str() const { return "cpu"; }
+
+ private:
+  [[noreturn]] static void fail_device();
 };
-inline bool operator==(const Device &a, const Device &b) { return a.type() == b.type(); }
-inline bool operator!=(const Device &a, const Device &b) { return !(a == b); }
-inline std::ostream &operator<<(std::ostream &out, const Device &) { return out << "cpu"; }
+inline bool operator==(const Device &, const Device &) { return true; }
+inline bool operator!=(const Device &, const Device &) { return false; }
+std::ostream &operator<<(std::ostream &out, const Device &device);
 
 class TensorOptions {
  public:
   TensorOptions() = default;
   TensorOptions(ScalarType type) : type_(type) {}
+  TensorOptions(TypeMeta type) : type_(type.toScalarType()) {}
   TensorOptions(Device) {}
   TensorOptions(DeviceType type) { (void)Device(type); }
+  TensorOptions(Layout) {}
+  TensorOptions(MemoryFormat) {}
   TensorOptions dtype(ScalarType type) const {
     TensorOptions changed = *this;
     changed.type_ = type;
     return changed;
   }
+  TensorOptions dtype(TypeMeta type) const { return dtype(type.toScalarType()); }
   template <class T>
   TensorOptions dtype() const { return dtype(scalar_type_of<T>()); }
-  TensorOptions device(Device) const { return *this; }
+  TensorOptions device(optional<Device>) const { return *this; }
+  TensorOptions device(DeviceType type, int8_t = -1) const { return device(Device(type)); }
   TensorOptions layout(Layout) const { return *this; }
-  TensorOptions requires_grad(bool = true) const { return *this; }
+  TensorOptions memory_format(MemoryFormat) const { return *this; }
+  TensorOptions pinned_memory(bool = false) const { return *this; }
+  TensorOptions requires_grad(bool) const { return *this; }
   bool has_dtype() const { return type_.has_value(); }
+  TypeMeta dtype() const { return type(); }
+  Device device() const { return {}; }
+  Layout layout() const { return kStrided; }
+  bool requires_grad() const { return false; }
   ScalarType type() const { return type_.value_or(ScalarType::Float); }
 
  private:
@@ -180,6 +254,7 @@ class Scalar {
   template <class T, class = std::enable_if_t<std::is_arithmetic_v<T>>>
   Scalar(T value)
       : is_floating_(std::is_floating_point_v<T>),
+        is_bool_(std::is_same_v<T, bool>),
         real_(static_cast<double>(value)),
         whole_(static_cast<int64_t>(value)) {}
   template <class T>
@@ -188,61 +263,60 @@ class Scalar {
   double toDouble() const { return to<double>(); }
   int toInt() const { return to<int>(); }
   int64_t toLong() const { return to<int64_t>(); }
+  bool toBool() const { return to<bool>(); }
   bool isFloatingPoint() const { return is_floating_; }
+  bool isIntegral(bool with_bool) const { return !is_floating_ && (with_bool || !is_bool_); }
+  bool isBoolean() const { return is_bool_; }
+  ScalarType type() const {
+    return is_floating_ ? ScalarType::Double : is_bool_ ? ScalarType::Bool : ScalarType::Long;
+  }
 
  private:
-  bool is_floating_;
+  bool is_floating_, is_bool_;
   double real_;
   int64_t whole_;
 };
-inline std::ostream &operator<<(std::ostream &out, const Scalar &number) {
-  return number.isFloatingPoint() ? out << number.toDouble() : out << number.toLong();
-}
+std::ostream &operator<<(std::ostream &out, const Scalar &number);
 
 // An element of this type, and back.
-[[gnu::noinline]] inline Scalar number_at(const char *place, ScalarType type) {
-  switch (type) {
-    case ScalarType::Byte: return *reinterpret_cast<const uint8_t *>(place);
-    case ScalarType::Char: return *reinterpret_cast<const int8_t *>(place);
-    case ScalarType::Short: return *reinterpret_cast<const int16_t *>(place);
-    case ScalarType::Int: return *reinterpret_cast<const int32_t *>(place);
-    case ScalarType::Long: return *reinterpret_cast<const int64_t *>(place);
-    case ScalarType::Float: return *reinterpret_cast<const float *>(place);
-    case ScalarType::Double: return *reinterpret_cast<const double *>(place);
-    case ScalarType::Bool: return *reinterpret_cast<const bool *>(place);
-  }
-  return 0;
-}
-[[gnu::noinline]] inline void put_number(char *place, ScalarType type, const Scalar &number) {
-  switch (type) {
-    case ScalarType::Byte: *reinterpret_cast<uint8_t *>(place) = number.to<uint8_t>(); break;
-    case ScalarType::Char: *reinterpret_cast<int8_t *>(place) = number.to<int8_t>(); break;
-    case ScalarType::Short: *reinterpret_cast<int16_t *>(place) = number.to<int16_t>(); break;
-    case ScalarType::Int: *reinterpret_cast<int32_t *>(place) = number.to<int32_t>(); break;
-    case ScalarType::Long: *reinterpret_cast<int64_t *>(place) = number.to<int64_t>(); break;
-    case ScalarType::Float: *reinterpret_cast<float *>(place) = number.to<float>(); break;
-    case ScalarType::Double: *reinterpret_cast<double *>(place) = number.to<double>(); break;
-    case ScalarType::Bool: *reinterpret_cast<bool *>(place) = number.to<bool>(); break;
-  }
-}
+Scalar number_at(const char *place, ScalarType type);
+void put_number(char *place, ScalarType type, const Scalar &number);
+
+// What is thrown where a condition does not hold; an empty `said` names the condition.
+[[noreturn]] void fail_check(const char *condition, const std::string &said);
+[[noreturn]] void fail_index(const char *condition, const std::string &said);
+[[noreturn]] void fail_value(const char *condition, const std::string &said);
+[[noreturn]] void fail_type(const char *condition, const std::string &said);
+[[noreturn]] void fail_not_implemented(const char *condition, const std::string &said);
+[[noreturn]] void fail_assert(const char *condition, const char *file, int line, const std::string &said);
+void warn(const std::string &said);
 
 }  // namespace c10
 
-// What is said when a condition does not hold: the arguments, if there are any.
-#define GPT149_REQUIRE(error, condition, ...)                                     \
+#define GPT149_REQUIRE(fail, condition, ...)                                      \
   do {                                                                            \
-    if (!(condition)) {                                                           \
-      std::string said = c10::str(__VA_ARGS__);                                   \
-      throw error(said.empty() ? "Expected " #condition " to be true, but got false." : said); \
-    }                                                                             \
+    if (__builtin_expect(!(condition), 0)) fail(#condition, c10::str(__VA_ARGS__)); \
   } while (false)
-#define TORCH_CHECK(condition, ...) GPT149_REQUIRE(c10::Error, condition, ##__VA_ARGS__)
-#define TORCH_CHECK_INDEX(condition, ...) GPT149_REQUIRE(c10::IndexError, condition, ##__VA_ARGS__)
-#define TORCH_CHECK_VALUE(condition, ...) GPT149_REQUIRE(c10::ValueError, condition, ##__VA_ARGS__)
-#define TORCH_INTERNAL_ASSERT(condition, ...) GPT149_REQUIRE(c10::Error, condition, ##__VA_ARGS__)
-#define AT_ASSERT(condition) GPT149_REQUIRE(c10::Error, condition)
-#define AT_ASSERTM(condition, ...) GPT149_REQUIRE(c10::Error, condition, ##__VA_ARGS__)
-#define AT_ERROR(...) GPT149_REQUIRE(c10::Error, false, ##__VA_ARGS__)
-#define TORCH_WARN(...) (void)(std::cerr << "Warning: " << c10::str(__VA_ARGS__) << '\n')
+#define TORCH_CHECK(condition, ...) GPT149_REQUIRE(c10::fail_check, condition, ##__VA_ARGS__)
+#define TORCH_CHECK_INDEX(condition, ...) GPT149_REQUIRE(c10::fail_index, condition, ##__VA_ARGS__)
+#define TORCH_CHECK_VALUE(condition, ...) GPT149_REQUIRE(c10::fail_value, condition, ##__VA_ARGS__)
+#define TORCH_CHECK_TYPE(condition, ...) GPT149_REQUIRE(c10::fail_type, condition, ##__VA_ARGS__)
+#define TORCH_CHECK_NOT_IMPLEMENTED(condition, ...) \
+  GPT149_REQUIRE(c10::fail_not_implemented, condition, ##__VA_ARGS__)
+#define TORCH_INTERNAL_ASSERT(condition, ...)                                                               \
+  do {                                                                                                      \
+    if (__builtin_expect(!(condition), 0))                                                                  \
+      c10::fail_assert(#condition, __FILE__, __LINE__, c10::str(__VA_ARGS__));                              \
+  } while (false)
+#define TORCH_INTERNAL_ASSERT_DEBUG_ONLY(condition, ...) \
+  while (false) TORCH_INTERNAL_ASSERT(condition, ##__VA_ARGS__)
+#define AT_ASSERT(condition) TORCH_INTERNAL_ASSERT(condition)
+#define AT_ASSERTM(condition, ...) TORCH_INTERNAL_ASSERT(condition, ##__VA_ARGS__)
+#define AT_ERROR(...) c10::fail_check("false", c10::str(__VA_ARGS__))
+#define TORCH_WARN(...) c10::warn(c10::str(__VA_ARGS__))
+#define TORCH_WARN_ONCE(...)                                                  \
+  do {                                                                        \
+    [[maybe_unused]] static const bool is_told = (TORCH_WARN(__VA_ARGS__), true); \
+  } while (false)
 
 #endif
