@@ -39,7 +39,10 @@ Tensor full(IntArrayRef sizes, const Scalar &value, TensorOptions options) {
   return empty(sizes, options.has_dtype() || value.isFloatingPoint() ? options : options.dtype(value.type()))
       .fill_(value);
 }
-Tensor zeros(IntArrayRef sizes, TensorOptions options) { return empty(sizes, options).zero_(); }
+Tensor zeros(IntArrayRef sizes, TensorOptions options) {
+  for (int64_t size : sizes) TORCH_CHECK(size >= 0, "zeros: Dimension size must be non-negative.");
+  return empty(sizes, options).zero_();
+}
 Tensor ones(IntArrayRef sizes, TensorOptions options) { return empty(sizes, options).fill_(1); }
 Tensor full_like(const Tensor &other, const Scalar &value, TensorOptions options) {
   return empty_like(other, options).fill_(value);

@@ -37,9 +37,10 @@ Tensor randn(IntArrayRef sizes, TensorOptions options = {});
 Tensor rand_like(const Tensor &other, TensorOptions options = {});
 Tensor randn_like(const Tensor &other, TensorOptions options = {});
 
-// Elements of a C++ array, as they are.
+// Elements of a C++ array, as they are, in one dimension.
 template <class T>
 Tensor tensor(ArrayRef<T> values, TensorOptions options = {}) {
+  if constexpr (std::is_same_v<T, bool>) c10::fail_not_implemented("", "\"tensor_cpu\" not implemented for 'Bool'");
   const Tensor made = empty({static_cast<int64_t>(values.size())}, options.has_dtype() ? options : c10::scalar_type_of<T>());
   for (size_t k = 0; k < values.size(); k++)
     c10::put_number(static_cast<char *>(made.data_ptr()) + static_cast<int64_t>(k) * made.element_size(),
@@ -56,7 +57,7 @@ Tensor tensor(const std::vector<T> &values, TensorOptions options = {}) {
 }
 template <class T, class = std::enable_if_t<std::is_arithmetic_v<T>>>
 Tensor tensor(T value, TensorOptions options = {}) {
-  return tensor(ArrayRef<T>(value), options).select(0, 0);
+  return tensor(ArrayRef<T>(value), options);
 }
 
 }  // namespace at

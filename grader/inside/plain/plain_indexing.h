@@ -17,16 +17,13 @@ inline constexpr EllipsisIndexType Ellipsis{};
 // From start to before stop; None is the beginning or the end, negative numbers count from the end.
 class Slice {
  public:
-  Slice(std::optional<int64_t> start = None, std::optional<int64_t> stop = None, std::optional<int64_t> step = None)
-      : start_(start), stop_(stop), step_(step.value_or(1)) {
-    if (step_ <= 0) fail_step(step_);
-  }
+  Slice(std::optional<int64_t> start = None, std::optional<int64_t> stop = None,
+        std::optional<int64_t> step = None);
   std::optional<int64_t> start() const { return start_; }
   std::optional<int64_t> stop() const { return stop_; }
   int64_t step() const { return step_; }
 
  private:
-  [[noreturn]] static void fail_step(int64_t step);
   std::optional<int64_t> start_, stop_;
   int64_t step_;
 };

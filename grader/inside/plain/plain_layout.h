@@ -128,21 +128,22 @@ inline Extents completed(Extents wanted, int64_t count) {
       TORCH_CHECK(open < 0, "only one dimension can be inferred");
       open = static_cast<int64_t>(k);
     } else {
-      TORCH_CHECK(wanted[k] >= 0, "invalid shape dimension ", wanted[k]);
+      TORCH_CHECK(wanted[k] >= 0, "invalid shape dimension ", wanted[k], " at index ", k, " of shape ",
+                  c10::IntArrayRef(wanted));
       product *= wanted[k];
     }
   }
+  TORCH_CHECK(open < 0 || product > 0 || count > 0, "cannot reshape tensor of 0 elements into shape ",
+              c10::IntArrayRef(wanted), " because the unspecified dimension size -1 can be any value and is ambiguous");
   const bool fits = open < 0 ? product == count : product > 0 && count % product == 0;
   TORCH_CHECK(fits, "shape '", c10::IntArrayRef(wanted), "' is invalid for input of size ", count);
   if (open >= 0) wanted[static_cast<size_t>(open)] = count / product;
   return wanted;
 }
 
-// The sizes that repeating along what is missing or one gives: `wanted` with -1 replaced by what is there.
+// The sizes that repeating along what is missing or one gives: `wanted`, at least as many, with -1
+// replaced by what is there.
 inline Extents sizes_when_repeated(const Extents &sizes, const Extents &wanted) {
-  TORCH_CHECK(sizes.size() <= wanted.size(), "expand(", c10::IntArrayRef(sizes), ", size=", c10::IntArrayRef(wanted),
-              "): the number of sizes provided (", wanted.size(),
-              ") must be greater or equal to the number of dimensions in the tensor (", sizes.size(), ")");
   Extents made = wanted;
   const size_t missing = wanted.size() - sizes.size();
   for (size_t k = wanted.size(); k-- > 0;) {
@@ -157,6 +158,21 @@ inline Extents sizes_when_repeated(const Extents &sizes, const Extents &wanted) 
                 ".  Target sizes: ", c10::IntArrayRef(wanted), ".  Tensor sizes: ", c10::IntArrayRef(sizes));
   }
   return made;
+}
+
+// Whether something of sizes `from` can be repeated into `to`, in the words of torch's copy_.
+inline void check_repeats(const Extents &to, const Extents &from) {
+  Extents both(std::max(to.size(), from.size()));
+  for (size_t k = both.size(); k-- > 0;) {
+    const size_t later = both.size() - k;
+    const int64_t a = later <= to.size() ? to[to.size() - later] : 1;
+    const int64_t b = later <= from.size() ? from[from.size() - later] : 1;
+    TORCH_CHECK(a == b || a == 1 || b == 1, "The size of tensor a (", a, ") must match the size of tensor b (", b,
+                ") at non-singleton dimension ", k);
+    both[k] = a == 1 ? b : a;
+  }
+  TORCH_CHECK(both == to, "output with shape ", c10::IntArrayRef(to), " doesn't match the broadcast shape ",
+              c10::IntArrayRef(both));
 }
 
 // And the strides: no step along what is repeated.

@@ -3,6 +3,9 @@
 
 #include <algorithm>
 #include <cmath>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
 #include <iomanip>
 #include <iostream>
 
@@ -59,19 +62,31 @@ Shown format_for(std::ostream &out, const double *first, int64_t count) {
   return {1, high == 0 ? 7 : static_cast<int>(high) + 6};
 }
 
-void print_scale(std::ostream &out, double scale) {
-  const Format kept(out);
-  out << std::defaultfloat << scale << " *\n";
+// As few digits as tell this number from all others; with an exponent below 1e-4 and from 1e16 on.
+std::string shortest(double number) {
+  char text[40];
+  for (int digits = 1; digits <= 17; digits++) {
+    std::snprintf(text, sizeof text, "%.*e", digits - 1, number);
+    if (!std::isfinite(number) || std::strtod(text, nullptr) == number) {
+      const char *mark = std::strchr(text, 'e');
+      const int exponent = mark != nullptr ? std::atoi(mark + 1) : 0;
+      if (mark != nullptr && -4 <= exponent && exponent < 16)
+        std::snprintf(text, sizeof text, "%.*f", std::max(0, digits - 1 - exponent), number);
+      break;
+    }
+  }
+  return text;
 }
+
+void print_scale(std::ostream &out, double scale) { out << shortest(scale) << " *\n"; }
 
 void print_matrix(std::ostream &out, const Tensor &matrix, int64_t line_width, int indent) {
   const std::string margin(static_cast<size_t>(indent), ' ');
   const double *first = matrix.const_data_ptr<double>();
   const int64_t rows = matrix.size(0), columns = matrix.size(1);
   const Shown shown = format_for(out, first, matrix.numel());
-  // Where not one column fits torch prints no end of nothing.
+  // Where not one column fits torch prints nothing without end.
   const int64_t in_a_line = std::max<int64_t>(1, (line_width - indent) / (shown.width + 1));
-  out << margin;
   for (int64_t from = 0; from < columns; from += in_a_line) {
     const int64_t to = std::min(from + in_a_line, columns);
     if (in_a_line < columns) {
@@ -116,7 +131,7 @@ std::ostream &print(std::ostream &out, const Tensor &tensor, int64_t line_width)
   const Tensor values = tensor.to(ScalarType::Double).contiguous();
   const double *first = values.const_data_ptr<double>();
   if (values.dim() == 0) {
-    out << std::defaultfloat << *first << '\n';
+    out << shortest(*first) << '\n';
   } else if (values.numel() > 0 && values.dim() == 1) {
     const Shown shown = format_for(out, first, values.numel());
     if (shown.scale != 1) print_scale(out, shown.scale);

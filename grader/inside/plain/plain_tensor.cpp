@@ -18,6 +18,7 @@ Tensor::Body::Body(gpt149::Owner<gpt149::Memory> held, char *first, Extents exte
       sizes(std::move(extents)),
       strides(std::move(steps)),
       count(gpt149::count_of(sizes)),
+      reachable(count > 0 ? first : nullptr),
       type(of),
       is_row_major(gpt149::is_row_major(sizes, strides)) {}
 Tensor::Body::~Body() = default;
@@ -26,7 +27,7 @@ Tensor::Tensor(gpt149::Owner<gpt149::Memory> memory, char *data, Extents sizes, 
     : body_(new Body(std::move(memory), data, std::move(sizes), std::move(strides), type)) {}
 
 void Tensor::fail_undefined() const {
-  throw c10::Error("the tensor is undefined: it was never given a value");
+  throw c10::Error("Expected a proper Tensor but got None (or an undefined Tensor in C++) for argument #0 'self'");
 }
 void Tensor::fail_dimension(int64_t counted_from_start) const {
   const int64_t count = dim(), named = counted_from_start < 0 ? counted_from_start - count : counted_from_start;
@@ -42,6 +43,12 @@ void Tensor::fail_packed() const {
 }
 void Tensor::fail_type(ScalarType wanted) const {
   throw c10::Error(c10::str("expected scalar type ", wanted, " but found ", body().type));
+}
+
+void Tensor::fail_memory() const { throw c10::Error("Cannot access data pointer of Tensor that doesn't have storage"); }
+IntArrayRef Tensor::sizes_of_none() {
+  static constexpr int64_t kNothing = 0;
+  return kNothing;
 }
 
 int64_t Tensor::storage_offset() const { return (body().data - body().memory->first()) / element_size(); }
@@ -88,6 +95,8 @@ Tensor Tensor::slice(int64_t dimension, std::optional<int64_t> start, std::optio
   const int64_t from = bounded(start.value_or(0)), to = std::max(from, bounded(stop.value_or(size)));
   sizes[k] = to > from ? (to - from - 1) / step + 1 : 0;
   strides[k] = static_cast<int64_t>(static_cast<uint64_t>(strides[k]) * static_cast<uint64_t>(step));
+  TORCH_CHECK(strides[k] >= 0, "as_strided: Negative strides are not supported at the moment, got strides: ",
+              IntArrayRef(strides));
   return seen_as(std::move(sizes), std::move(strides), from * body().strides[k]);
 }
 
@@ -153,6 +162,9 @@ Tensor Tensor::squeeze(int64_t dimension) const {
 }
 
 Tensor Tensor::expand(IntArrayRef wanted, bool) const {
+  TORCH_CHECK(static_cast<size_t>(dim()) <= wanted.size(), "expand(", toString(), '{', sizes(), "}, size=", wanted,
+              "): the number of sizes provided (", wanted.size(),
+              ") must be greater or equal to the number of dimensions in the tensor (", dim(), ')');
   return seen_as(gpt149::sizes_when_repeated(body().sizes, wanted.vec()),
                  gpt149::strides_when_repeated(body().sizes, body().strides, wanted.vec()), 0);
 }
@@ -183,6 +195,12 @@ Tensor Tensor::flatten(int64_t first, int64_t last) const {
 Tensor Tensor::unflatten(int64_t dimension, IntArrayRef wanted) const {
   const size_t k = wrapped(dimension, body().sizes.size());
   TORCH_CHECK(!wanted.empty(), "unflatten: sizes must be non-empty");
+  int64_t product = 1;
+  for (int64_t size : wanted) product *= size;
+  const bool is_open = std::count(wanted.begin(), wanted.end(), -1) == 1;
+  TORCH_CHECK(is_open ? product != 0 && size(dimension) % product == 0 : product == size(dimension),
+              "unflatten: Provided sizes ", wanted, " don't multiply up to the size of dim ", k, " (", size(dimension),
+              ") in the input tensor");
   const Extents inner = gpt149::completed(wanted.vec(), size(dimension));
   Extents sizes = body().sizes;
   const auto at = sizes.erase(sizes.begin() + static_cast<std::ptrdiff_t>(k));
@@ -238,10 +256,9 @@ std::vector<Tensor> Tensor::chunk(int64_t count, int64_t dimension) const {
 // ---- indices
 
 namespace indexing {
-void Slice::fail_step(int64_t step) {
-  TORCH_CHECK_VALUE(step != 0, "slice step cannot be zero");
-  TORCH_CHECK_VALUE(step > 0, "step must be greater than zero");
-  throw c10::ValueError("step must be greater than zero");
+Slice::Slice(std::optional<int64_t> start, std::optional<int64_t> stop, std::optional<int64_t> step)
+    : start_(start), stop_(stop), step_(step.value_or(1)) {
+  TORCH_CHECK_VALUE(step_ != 0, "slice step cannot be zero");
 }
 TensorIndex::TensorIndex(const char *text) : kind(kEllipsis) {
   TORCH_CHECK_VALUE(std::strcmp(text, "...") == 0, "Expected \"...\" to represent an ellipsis index, but got \"", text,
@@ -249,22 +266,34 @@ TensorIndex::TensorIndex(const char *text) : kind(kEllipsis) {
 }
 }  // namespace indexing
 
+static Tensor sliced(const Tensor &tensor, int64_t dimension, const indexing::Slice &slice) {
+  TORCH_CHECK_VALUE(slice.step() > 0, "step must be greater than zero");
+  return tensor.slice(dimension, slice.start(), slice.stop(), slice.step());
+}
+// `place` is the index's own in the list, for the message.
+static Tensor selected(const Tensor &tensor, int64_t dimension, int64_t index, std::ptrdiff_t place) {
+  TORCH_CHECK_INDEX(index != 0 || dimension != 0 || tensor.dim() > 0, "invalid index of a 0-dim tensor. Use "
+                    "`tensor.item()` in Python or `tensor.item<T>()` in C++ to convert a 0-dim tensor to a number");
+  const int64_t size = tensor.dim() > 0 ? tensor.size(dimension) : 0;
+  TORCH_CHECK_INDEX(-size <= index && index < size, "index ", index, " is out of bounds for dimension ", place,
+                    " with size ", size);
+  return tensor.select(dimension, index);
+}
+
 // One index after the other, each on the dimension that the ones before have left.
 Tensor Tensor::index(ArrayRef<indexing::TensorIndex> indices) const {
   using indexing::TensorIndex;
+  TORCH_CHECK(!indices.empty(), "Passing an empty index list to Tensor::index() is not valid syntax");
   int64_t named = 0;
   for (const TensorIndex &each : indices)
     named += each.kind == TensorIndex::kNumber || each.kind == TensorIndex::kSlice;
-  TORCH_CHECK_INDEX(!indices.empty(), "Passing an empty index list to Tensor::index() is not valid syntax");
-  TORCH_CHECK_INDEX(named <= dim(), "too many indices for tensor of dimension ", dim());
+  TORCH_CHECK_INDEX(named <= dim() || indices.size() == 1, "too many indices for tensor of dimension ", dim());
   Tensor found = alias();
   int64_t dimension = 0;
   for (const TensorIndex &each : indices) {
     switch (each.kind) {
-      case TensorIndex::kNumber: found = found.select(dimension, each.number); break;
-      case TensorIndex::kSlice:
-        found = found.slice(dimension++, each.slice.start(), each.slice.stop(), each.slice.step());
-        break;
+      case TensorIndex::kNumber: found = selected(found, dimension, each.number, &each - indices.begin()); break;
+      case TensorIndex::kSlice: found = sliced(found, dimension++, each.slice); break;
       case TensorIndex::kNewDimension: found = found.unsqueeze(dimension++); break;
       case TensorIndex::kEllipsis: dimension += dim() - named; break;
     }
@@ -274,9 +303,10 @@ Tensor Tensor::index(ArrayRef<indexing::TensorIndex> indices) const {
 
 // Leading dimensions of one element count as none, as in NumPy.
 Tensor &Tensor::index_put_(ArrayRef<indexing::TensorIndex> indices, const Tensor &values) const {
+  const Tensor chosen = index(indices);
   Tensor fitting = values;
   while (fitting.dim() > 0 && fitting.size(0) == 1) fitting = fitting.select(0, 0);
-  index(indices).copy_(fitting);
+  chosen.copy_(fitting.expand(chosen.sizes()));
   return mutable_self();
 }
 Tensor &Tensor::index_put_(ArrayRef<indexing::TensorIndex> indices, const Scalar &value) const {
@@ -308,6 +338,7 @@ static void copy_bytes(int64_t width, char *to, const char *from, int64_t count,
 Tensor &Tensor::fill_(const Scalar &value) const {
   const int64_t width = element_size();
   char element[8];
+  c10::check_fits(body().type, value);
   c10::put_number(element, body().type, value);
   gpt149::for_each_row(body().sizes, body().strides, body().strides,
                        [&](int64_t place, int64_t, int64_t count, int64_t step, int64_t) {
@@ -327,6 +358,7 @@ Tensor &Tensor::zero_() const {
 }
 Tensor &Tensor::copy_(const Tensor &other, bool) const {
   const Body &to = body(), &from = other.body();
+  gpt149::check_repeats(to.sizes, from.sizes);
   const Extents steps = gpt149::strides_when_repeated(from.sizes, from.strides, to.sizes);
   const bool is_same_type = to.type == from.type;
   const int64_t to_width = element_size(), from_width = other.element_size();

@@ -39,13 +39,13 @@ class Tensor {
   // ---- shape and type
 
   bool defined() const { return static_cast<bool>(body_); }
-  int64_t dim() const { return static_cast<int64_t>(body().sizes.size()); }
+  int64_t dim() const { return static_cast<int64_t>(sizes().size()); }
   int64_t ndimension() const { return dim(); }
-  IntArrayRef sizes() const { return body().sizes; }
+  IntArrayRef sizes() const { return body_ ? IntArrayRef(body_->sizes) : sizes_of_none(); }
   IntArrayRef strides() const { return body().strides; }
-  int64_t size(int64_t k) const { return body().sizes[existing(k)]; }
+  int64_t size(int64_t k) const { return sizes()[existing(k)]; }
   int64_t stride(int64_t k) const { return body().strides[existing(k)]; }
-  int64_t numel() const { return body().count; }
+  int64_t numel() const { return body_ ? body_->count : 0; }
   int64_t storage_offset() const;
   int64_t element_size() const { return c10::width_of(body().type); }
   int64_t itemsize() const { return element_size(); }
@@ -72,14 +72,17 @@ class Tensor {
 
   // ---- elements
 
-  void *data_ptr() const { return body_ ? body_->data : nullptr; }
+  void *data_ptr() const {
+    if (!body_) fail_memory();
+    return body_->reachable;
+  }
   void *mutable_data_ptr() const { return data_ptr(); }
   const void *const_data_ptr() const { return data_ptr(); }
   template <class T>
   T *data_ptr() const {
     const ScalarType wanted = c10::scalar_type_of<std::remove_const_t<T>>();
     if (wanted != body().type) fail_type(wanted);
-    return reinterpret_cast<T *>(body().data);
+    return reinterpret_cast<T *>(body().reachable);
   }
   template <class T>
   T *data() const { return data_ptr<T>(); }
@@ -196,6 +199,7 @@ class Tensor {
     char *const data;
     const Extents sizes, strides;
     const int64_t count;
+    char *const reachable;  // none where there are no elements, as in torch
     const ScalarType type;
     const bool is_row_major;
   };
@@ -205,7 +209,7 @@ class Tensor {
     return *body_.get();
   }
   size_t existing(int64_t dimension) const {
-    const auto count = static_cast<int64_t>(body().sizes.size());
+    const int64_t count = dim();
     if (dimension < 0) dimension += count;
     if (dimension < 0 || dimension >= count) fail_dimension(dimension);
     return static_cast<size_t>(dimension);
@@ -213,7 +217,9 @@ class Tensor {
   [[noreturn]] void fail_undefined() const;
   [[noreturn]] void fail_dimension(int64_t counted_from_start) const;
   [[noreturn]] void fail_dimensions(size_t expected) const;
+  [[noreturn]] void fail_memory() const;
   [[noreturn]] void fail_packed() const;
+  static IntArrayRef sizes_of_none();
   [[noreturn]] void fail_type(ScalarType wanted) const;
   Tensor &mutable_self() const { return const_cast<Tensor &>(*this); }
   Tensor seen_as(Extents sizes, Extents strides, int64_t offset) const;

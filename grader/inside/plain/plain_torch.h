@@ -87,6 +87,48 @@ inline constexpr auto kInt32 = at::kInt;
 inline constexpr auto kInt64 = at::kLong;
 inline constexpr auto kFloat32 = at::kFloat;
 inline constexpr auto kFloat64 = at::kDouble;
+
+// Unlike at::tensor's, the elements are those of Python: int64 for whole numbers, float for the others. Lists may lie in
+// lists.
+template <class T>
+at::TensorOptions gpt149_pythons(at::TensorOptions options) {
+  constexpr bool is_whole = std::is_same_v<T, int32_t> || std::is_same_v<T, int64_t>;
+  if (options.has_dtype()) return options;
+  return options.dtype(is_whole ? at::kLong : std::is_floating_point_v<T> ? at::kFloat : c10::scalar_type_of<T>());
+}
+template <class T, class = std::enable_if_t<std::is_arithmetic_v<T>>>
+at::Tensor tensor(T value, at::TensorOptions options = {}) {
+  return at::scalar_tensor(value, gpt149_pythons<T>(options));
+}
+template <class T>
+at::Tensor tensor(at::ArrayRef<T> values, at::TensorOptions options = {}) {
+  if constexpr (std::is_same_v<T, bool>) {
+    const std::vector<uint8_t> bytes(values.begin(), values.end());
+    return at::tensor(at::ArrayRef<uint8_t>(bytes), gpt149_pythons<T>(options));
+  } else {
+    return at::tensor(values, gpt149_pythons<T>(options));
+  }
+}
+template <class T>
+at::Tensor tensor(const std::vector<T> &values, at::TensorOptions options = {}) {
+  return tensor(at::ArrayRef<T>(values), options);
+}
+template <class T, class = std::enable_if_t<std::is_arithmetic_v<T>>>
+at::Tensor tensor(std::initializer_list<T> values, at::TensorOptions options = {}) {
+  return tensor(at::ArrayRef<T>(values), options);
+}
+template <class T>
+at::Tensor tensor(std::initializer_list<std::initializer_list<T>> rows, at::TensorOptions options = {}) {
+  std::vector<T> values;
+  for (const auto &row : rows) {
+    TORCH_CHECK(row.size() == rows.begin()->size(), "Expected all sub-lists to have sizes: ", rows.begin()->size(),
+                " (e.g. ", at::ArrayRef<T>(*rows.begin()), "), but got sub-list ", at::ArrayRef<T>(row), " with sizes: ",
+                row.size());
+    values.insert(values.end(), row.begin(), row.end());
+  }
+  const auto count = static_cast<int64_t>(rows.size());
+  return tensor(values, options).reshape({count, static_cast<int64_t>(values.size()) / (count > 0 ? count : 1)});
+}
 }  // namespace torch
 
 #define GPT149_CASE(TYPE, CPP, ...)  \

@@ -1,7 +1,10 @@
 // Errors, names and single numbers: what of plain_types.h is cold.
 #include "plain_types.h"
 
+#include <cmath>
 #include <iostream>
+#include <limits>
+#include <stdexcept>
 
 namespace c10 {
 
@@ -94,15 +97,59 @@ Scalar number_at(const char *place, ScalarType type) {
 }
 void put_number(char *place, ScalarType type, const Scalar &number) {
   switch (type) {
-    case ScalarType::Byte: *reinterpret_cast<uint8_t *>(place) = number.to<uint8_t>(); break;
-    case ScalarType::Char: *reinterpret_cast<int8_t *>(place) = number.to<int8_t>(); break;
-    case ScalarType::Short: *reinterpret_cast<int16_t *>(place) = number.to<int16_t>(); break;
-    case ScalarType::Int: *reinterpret_cast<int32_t *>(place) = number.to<int32_t>(); break;
-    case ScalarType::Long: *reinterpret_cast<int64_t *>(place) = number.to<int64_t>(); break;
-    case ScalarType::Float: *reinterpret_cast<float *>(place) = number.to<float>(); break;
-    case ScalarType::Double: *reinterpret_cast<double *>(place) = number.to<double>(); break;
-    case ScalarType::Bool: *reinterpret_cast<bool *>(place) = number.to<bool>(); break;
+    case ScalarType::Byte: *reinterpret_cast<uint8_t *>(place) = number.as<uint8_t>(); break;
+    case ScalarType::Char: *reinterpret_cast<int8_t *>(place) = number.as<int8_t>(); break;
+    case ScalarType::Short: *reinterpret_cast<int16_t *>(place) = number.as<int16_t>(); break;
+    case ScalarType::Int: *reinterpret_cast<int32_t *>(place) = number.as<int32_t>(); break;
+    case ScalarType::Long: *reinterpret_cast<int64_t *>(place) = number.as<int64_t>(); break;
+    case ScalarType::Float: *reinterpret_cast<float *>(place) = number.as<float>(); break;
+    case ScalarType::Double: *reinterpret_cast<double *>(place) = number.as<double>(); break;
+    case ScalarType::Bool: *reinterpret_cast<bool *>(place) = number.as<bool>(); break;
   }
+}
+
+
+namespace {
+template <class T>
+bool fits(const Scalar &number) {
+  using Limits = std::numeric_limits<T>;
+  if (std::is_same_v<T, bool>) return true;
+  if (!number.isFloatingPoint()) {
+    const int64_t whole = number.as<int64_t>();
+    if (std::is_floating_point_v<T> || sizeof(T) == 8) return true;
+    // What has no sign takes negative numbers too, as they wrap around.
+    const auto most = static_cast<int64_t>(Limits::max());
+    return whole <= most && whole >= (std::is_signed_v<T> ? static_cast<int64_t>(Limits::lowest()) : -most);
+  }
+  const double real = number.as<double>();
+  if (std::is_floating_point_v<T>)
+    return !std::isfinite(real) || std::fabs(real) <= static_cast<double>(Limits::max());
+  const auto most = static_cast<double>(Limits::max());
+  const bool is_small = sizeof(T) == 8 ? real < most : real <= most;
+  return is_small && real >= (std::is_signed_v<T> ? static_cast<double>(Limits::lowest()) : -most);
+}
+}  // namespace
+
+void check_fits(ScalarType type, const Scalar &number) {
+  bool is_fit = true;
+  switch (type) {
+    case ScalarType::Byte: is_fit = fits<uint8_t>(number); break;
+    case ScalarType::Char: is_fit = fits<int8_t>(number); break;
+    case ScalarType::Short: is_fit = fits<int16_t>(number); break;
+    case ScalarType::Int: is_fit = fits<int32_t>(number); break;
+    case ScalarType::Long: is_fit = fits<int64_t>(number); break;
+    case ScalarType::Float: is_fit = fits<float>(number); break;
+    case ScalarType::Double:
+    case ScalarType::Bool: break;
+  }
+  if (is_fit) return;
+  const char *name = type == ScalarType::Byte    ? "uint8_t"
+                     : type == ScalarType::Char  ? "int8_t"
+                     : type == ScalarType::Short ? "int16_t"
+                     : type == ScalarType::Int   ? "int"
+                     : type == ScalarType::Long  ? "int64_t"
+                                                 : "float";
+  throw std::runtime_error(str("value cannot be converted to type ", name, " without overflow"));
 }
 
 }  // namespace c10

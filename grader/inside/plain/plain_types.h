@@ -249,6 +249,10 @@ class TensorOptions {
 
 // ---- one number
 
+class Scalar;
+// Throws std::runtime_error, as torch does, where an element of this type cannot hold a number even roughly.
+void check_fits(ScalarType type, const Scalar &number);
+
 class Scalar {
  public:
   template <class T, class = std::enable_if_t<std::is_arithmetic_v<T>>>
@@ -258,7 +262,13 @@ class Scalar {
         real_(static_cast<double>(value)),
         whole_(static_cast<int64_t>(value)) {}
   template <class T>
-  T to() const { return is_floating_ ? static_cast<T>(real_) : static_cast<T>(whole_); }
+  T to() const {
+    check_fits(scalar_type_of<T>(), *this);
+    return as<T>();
+  }
+  // Whatever C++ makes of it.
+  template <class T>
+  T as() const { return is_floating_ ? static_cast<T>(real_) : static_cast<T>(whole_); }
   float toFloat() const { return to<float>(); }
   double toDouble() const { return to<double>(); }
   int toInt() const { return to<int>(); }
