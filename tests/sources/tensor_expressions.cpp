@@ -573,7 +573,7 @@ static void elements() {
     EFFECT(auto a = m.accessor<float, 2>(); for (int r = 0; r < 6; r++) a[r][1] += a[r][3])
     EFFECT(auto turned = m.t(); auto a = turned.accessor<float, 2>(); a[1][2] = -1)
     EFFECT(at::Tensor row = m.index({Slice(2, 3), Slice(1, None)}); auto a = row.accessor<float, 2>(); a[0][1] = -1)
-    EFFECT(auto a = m.accessor<float, 2>(); auto second = a[1]; m = v; second[0] = 3)
+    EFFECT(at::Tensor held = m; auto a = held.accessor<float, 2>(); auto second = a[1]; m = v; second[0] = 3)
     EFFECT(TORCH_CHECK(m.dim() == 2, "not a matrix"))
     EFFECT(TORCH_CHECK(m.dim() == 3, "not a cube but ", m.dim()))
     EFFECT(TORCH_CHECK(m.dim() == 3))

@@ -259,8 +259,8 @@ class Scalar {
   Scalar(T value)
       : is_floating_(std::is_floating_point_v<T>),
         is_bool_(std::is_same_v<T, bool>),
-        real_(static_cast<double>(value)),
-        whole_(static_cast<int64_t>(value)) {}
+        real_(std::is_floating_point_v<T> ? static_cast<double>(value) : 0),
+        whole_(whole_part(value)) {}
   template <class T>
   T to() const {
     check_fits(scalar_type_of<T>(), *this);
@@ -282,6 +282,11 @@ class Scalar {
   }
 
  private:
+  template <class T>
+  static int64_t whole_part(T value) {
+    if constexpr (std::is_floating_point_v<T>) return 0;
+    else return static_cast<int64_t>(value);
+  }
   bool is_floating_, is_bool_;
   double real_;
   int64_t whole_;
