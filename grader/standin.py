@@ -90,15 +90,15 @@ WORK = re.compile(
 ABSENT = re.compile(
     r"\b(?P<gcc_class>at::Tensor|TensorOptions|gpt149::Module)'(?: \{aka [^}]*\})?"
     r" has no member named '(?P<gcc_member>\w+)'"
-    r"|'(?P<gcc_name>\w+)' is not a member of '(?P<gcc_namespace>(?:at|torch|c10|pybind11)(?:::\w+)*)'"
-    r"|'(?P<gcc_used>\w+)' has not been declared in '(?P<gcc_using>(?:at|torch|c10|pybind11)(?:::\w+)*)'"
-    r"|'(?P<gcc_type>\w+)' in namespace '(?P<gcc_within>(?:at|torch|c10|pybind11)(?:::\w+)*)' does not name"
+    r"|'(?P<gcc_name>\w+)' is not a member of '(?P<gcc_namespace>(?:at|torch|c10|pybind11|py)(?:::\w+)*)'"
+    r"|'(?P<gcc_used>\w+)' has not been declared in '(?P<gcc_using>(?:at|torch|c10|pybind11|py)(?:::\w+)*)'"
+    r"|'(?P<gcc_type>\w+)' in namespace '(?P<gcc_within>(?:at|torch|c10|pybind11|py)(?:::\w+)*)' does not name"
     r"|'(?P<gcc_space>(?:at|torch|c10|pybind11|py)::[\w:]+)' has not been declared"
     r"|'(?P<gcc_whole>\w+)' is not a namespace-name"
     r"|no match for '(?P<gcc_operator>operator[^']+)' \(operand types? (?:are|is) [^\n]*\bat::Tensor"
     r"|no matching function for call to '(?P<gcc_function>\w+)\([^\n]*\bat::Tensor"
     r"|no member named '(?P<clang_member>\w+)' in (?:namespace )?"
-    r"'(?P<clang_space>at|torch|c10|pybind11|gpt149::Module)\b(?P<clang_class>::Tensor)?"
+    r"'(?P<clang_space>at|torch|c10|pybind11|py|gpt149::Module)\b(?P<clang_class>::Tensor)?"
     r"|invalid operands to binary expression \([^\n]*(?P<clang_operator>)\bat::Tensor"
 )
 UNDECLARED = re.compile(

@@ -194,7 +194,7 @@ def test_cachegrind_counts_its_lines(name: str, tmp_path: Path) -> None:
         ("auto P = QTensor.data_ptr<at::Half>();", "uses torch's at::Half, which kernels are not given"),
         ("auto P = QTensor.data_ptr<char>();", "uses tensors of a type that kernels are not given"),
         ("auto P = QTensor.index({KTensor});", "indexes by a tensor or a bool, which kernels are not given"),
-        ("py::dict P;", "uses pybind11::dict: there is no Python where kernels run"),
+        ("py::dict P;", "uses py::dict: there is no Python where kernels run"),
         ("PyErr_Clear();", "uses PyErr_Clear: there is no Python where kernels run"),
     ],
 )
