@@ -27,7 +27,7 @@ ROOMS: dict[str, tuple[str, ...]] = {
     "sandbox": ("sandbox",),
     "build": (
         *("build", "compilers", "nativebuild", "ispc", "lightpath", "objectcache", "cpptext", "diagnostics"),
-        *("hints", "sanitize", "study.standin"),
+        *("hints", "sanitize", "standin"),
     ),
     "runner": ("runner", "nursery"),
     "session": ("session", "zygote", "nativehost", "ends", "frames", "watch", "placement"),
