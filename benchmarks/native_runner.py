@@ -2,10 +2,9 @@
 
     python benchmarks/native_runner.py [--rounds 21] [--tier B] [--only start,calls,kernels,compile]
 
-Kernels are the master's. A round calls both runners once, the one that is first changing from round to round; ratios are
-native over torch within a round, and what is printed are medians with quartiles. Both runners are stopped (SIGSTOP)
-between calls and pinned to the same cores. Serial parts are compared by CPU time, as they are judged; the OpenMP part
-by wall time.
+Kernels are the master's. A round calls both runners once, the one that is first changing from round to round; ratios
+are native over torch within a round, and what is printed are medians with quartiles. Both runners are stopped (SIGSTOP)
+between calls. Serial parts are judged by CPU time, the OpenMP part by wall time.
 """
 
 from __future__ import annotations

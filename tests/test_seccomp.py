@@ -65,11 +65,8 @@ def machine(request: pytest.FixtureRequest) -> str:
 
 
 def call(machine: str, name: str) -> int:
-    return next(
-        found[name]
-        for table in (*TABLES, *NATIVE_TABLES)
-        if name in (found := numbers(table, MACHINES[machine]))
-    )
+    tables = (numbers(table, MACHINES[machine]) for table in (*TABLES, *NATIVE_TABLES))
+    return next(found[name] for found in tables if name in found)
 
 
 #: What each may do and what not: a call, its arguments, and the kernel's answer.
