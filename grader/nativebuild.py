@@ -43,7 +43,7 @@ from grader.compilers import (
 )
 from grader.errors import KitError
 from grader.sandbox import OPEN, Finished, Sandbox, compiling, run_limited
-from grader.study import standin
+from grader.study.standin import HEADERS, refusal, write_headers
 from grader.toolchain import (
     Toolchain,
     cache_root,
@@ -54,7 +54,7 @@ from grader.toolchain import (
 )
 
 INSIDE = Path(__file__).resolve().parent / "inside"
-STANDIN = Path(standin.__file__).resolve().parent / "native"
+STANDIN = Path(__file__).resolve().parent / "study" / "native"
 HEADER = "plain_torch.h"
 OBJECT, PROGRAM, RUNNER, LAUNCH = "module.o", "program", "runner.o", "launch"
 #: Ways to link a program, the best one first. None of the libraries is found by name once it is static.
@@ -189,7 +189,7 @@ class Recipe(Source):
 
 
 def _kits_text() -> list[bytes]:
-    return [*contents_of(SHIM, STANDIN, INSIDE), repr((standin.HEADERS, LINKAGES)).encode()]
+    return [*contents_of(SHIM, STANDIN, INSIDE), repr((HEADERS, LINKAGES)).encode()]
 
 
 # ---- the kit's own objects
@@ -329,7 +329,7 @@ class _Work(Compilers):
             compiling.room(self.sandbox, place, header) as room,
         ):
             (room.folder / "module.cpp").write_bytes(self.source.text)
-            standin.write_headers(room.folder / "include")
+            write_headers(room.folder / "include")
             shutil.copyfile(known.runner, room.folder / RUNNER)
             if message := self.compile_ispc(room, deadline):
                 return self.may_lack_ispc(message), None
@@ -342,7 +342,7 @@ class _Work(Compilers):
             )
             if finished.returncode != 0 or finished.timed_out:
                 self.tell("inspection")
-                refused = standin.refusal(finished.output.decode(errors="replace"), name)
+                refused = refusal(finished.output.decode(errors="replace"), name)
                 return self.may_lack_ispc(self.explain(finished)), refused
             if message := self.too_large(room.folder / OBJECT):
                 return message, None
@@ -377,7 +377,7 @@ class _Work(Compilers):
             with objectcache.workplace(self.cache) as place:
                 made = place / "header"
                 made.mkdir()
-                standin.write_headers(place / "include")
+                write_headers(place / "include")
                 command = [str(self.source.tools.compiler), *self.source.compile_flags()]
                 command += self.source.defines if self.source.tools.family == "clang" else ()
                 command += ["-x", "c++-header", str(STANDIN / HEADER), "-o", str(made / f"{HEADER}.gch")]
