@@ -21,6 +21,7 @@ from grader.compilers import BuildStep
 from grader.nativebuild import NativeBuild
 from grader.results import Flag
 from grader.sandbox import Sandbox
+from grader.standin import Refusal
 
 
 @dataclass(frozen=True)
@@ -63,10 +64,10 @@ def make(
     if native.ok or refusal is None:
         return Made(native, with_torch, native=True)
     if not _allowed(refusal, assignment.torch_runner):
-        return Made(replace(native, diagnostics=refusal), with_torch, native=True)
-    flag = Flag("torch_runner", f"judged in a process with torch, since {refusal}", "review")
+        return Made(replace(native, diagnostics=refusal.text), with_torch, native=True)
+    flag = Flag("torch_runner", f"judged in a process with torch, since {refusal.text}", "review")
     return Made(with_torch(), with_torch, native=False, flags=(flag,))
 
 
-def _allowed(refusal: str, rule: TorchRunner) -> bool:
-    return rule == "always" or (rule == "needed" and "calls torch" not in refusal)
+def _allowed(refusal: Refusal, rule: TorchRunner) -> bool:
+    return rule == "always" or (rule == "needed" and refusal.kind != "work")

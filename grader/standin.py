@@ -15,6 +15,7 @@ import os
 import re
 import time
 from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
@@ -212,14 +213,14 @@ def prepare(flags: Sequence[str] = (), macros: Sequence[str] = (), cache: Path |
             made = place / "plain"
             write_headers(made / "include")
             deadline = time.monotonic() + HEADER_TIMEOUT_S
-            header = ("-x", "c++-header", str(PLAIN / HEADER), "-o", str(made / PRECOMPILED))
-            cpu_s = _compile((str(tools.compiler), *wanted, *header), place, deadline)
+            compiler = (str(tools.compiler), *wanted)
+            commands = [(*compiler, "-x", "c++-header", str(PLAIN / HEADER), "-o", str(made / PRECOMPILED))]
             # Without that header, which also holds the student's side of the C interface.
-            for source in sources():
-                output = str(made / f"{source.stem}.o")
-                cpu_s += _compile(
-                    (str(tools.compiler), *wanted, "-c", str(source), "-o", output), place, deadline
-                )
+            commands += [
+                (*compiler, "-c", str(source), "-o", str(made / f"{source.stem}.o")) for source in sources()
+            ]
+            with ThreadPoolExecutor(os.cpu_count() or 1) as pool:
+                cpu_s = sum(pool.map(lambda command: _compile(command, place, deadline), commands))
             objectcache.publish(made, entry)
             objectcache.prune(root)
     return Prepared(tools, wanted, entry, cpu_s)
