@@ -78,10 +78,10 @@ class Bench:
         print(f"forked from a zygote that has imported torch {spread(up['forked'], 1e3)}")
 
     def calls(self) -> None:
-        import torch
+        from grader.arrays import np
 
         shared, program = self.built(ECHO)
-        inputs = [torch.randn(1, 4, 1024, 32) for _ in range(3)]
+        inputs = [np.ones((1, 4, 1024, 32), np.float32) for _ in range(3)]
         request = Request("f", [{"input": k} for k in range(3)], inputs, (1, 4, 1024, 32))
         for freeze in (True, False):
             with (

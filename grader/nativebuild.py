@@ -3,8 +3,8 @@
 Theory of operation. The unchanged file is compiled with the published flags against the stand-in for torch's tensors
 (`grader.standin`), which is precompiled once for each set of flags. The object is linked with the stand-in's own, the
 runner (inside/runner.cpp), the C++ library and OpenMP into one static program, or one with those libraries alone beside
-it where the machine's compiler cannot make it static. Both steps take one start of the compiler's sandbox. The kit's own
-objects, and what kind of program this compiler can make, are found out once and kept in the cache.
+it where the machine's compiler cannot make it static. Both steps take one start of the compiler's sandbox. The kit's
+own objects, and what kind of program this compiler can make, are found out once and kept in the cache.
 
 The reference is a program of the same kind around its own kernels (inside/reference.cpp): the same runner, the same
 libraries and flags of the linker.

@@ -9,6 +9,7 @@ import pytest
 from building import HEAD, one_function, write
 
 from grader import nativebuild
+from grader.arrays import np
 from grader.nativehost import NativeHost
 from grader.sandbox import choose
 from grader.session import Request
@@ -17,12 +18,10 @@ WORKS = one_function("return t;")
 
 
 def call(host: NativeHost, program: Path | None) -> list[float]:
-    import torch
-
     assert program is not None
     with host.spawn(program, threads=1) as session:
         assert session.death is None, session.death
-        request = Request("f", [{"input": 0}, {"value": 3}], [torch.tensor([1.0, 2.0])], (2,))
+        request = Request("f", [{"input": 0}, {"value": 3}], [np.array([1.0, 2.0], np.float32)], (2,))
         answer = session.call(request)
     assert answer.status == "ok", answer
     return answer.output.tolist()
@@ -55,15 +54,15 @@ def test_macros_and_flags_are_taken(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("body", "line"),
     [
-        ("return at::matmul(t, t);", "module.cpp:3 calls torch's matmul"),
-        ("\nreturn t.softmax(-1);", "module.cpp:4 calls torch's softmax"),
+        ("return at::matmul(t, t);", "module.cpp:3 calls at::matmul"),
+        ("\nreturn t.softmax(-1);", "module.cpp:4 calls Tensor::softmax"),
         ("return torch::fft::fft(t);", "module.cpp:3 uses torch's"),
     ],
 )
 def test_what_is_torchs_own_work_is_refused_by_name_and_line(tmp_path: Path, body: str, line: str) -> None:
     made = nativebuild.build(write(tmp_path, one_function(body)))
     assert not made.ok and made.program is None and made.diagnostics
-    assert made.refused is not None and made.refused.startswith(line)
+    assert made.refused is not None and made.refused.text.startswith(line)
 
 
 def test_a_students_error_is_explained_and_not_refused(tmp_path: Path) -> None:

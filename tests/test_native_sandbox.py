@@ -16,6 +16,7 @@ from building import HEAD
 from conftest import ROOT
 from native_programs import program
 
+from grader.arrays import np
 from grader.errors import KitError, UsageError
 from grader.nativehost import NativeHost
 from grader.sandbox import Limits, Sandbox, choose
@@ -175,9 +176,9 @@ def probe(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def request(function: str, *values: int) -> Request:
-    import torch
-
-    return Request(function, [{"input": 0}, *({"value": value} for value in values)], [torch.ones(3)], (3,))
+    return Request(
+        function, [{"input": 0}, *({"value": value} for value in values)], [np.ones(3, np.float32)], (3,)
+    )
 
 
 def test_nothing_is_found(host: NativeHost, probe: Path) -> None:
@@ -243,11 +244,11 @@ sys.path[:0] = [{root!r}]
 from grader.nativehost import NativeHost
 from grader.sandbox import choose
 from grader.session import Request
-import torch
+from grader.arrays import np
 host = NativeHost(choose({tier!r}, trust=True))
 session = host.spawn(Path({probe!r}), threads=2)
 print(session.pid, *(each.init for each in host._living.values()), flush=True)
-session.call(Request("hangs", [{{"input": 0}}], [torch.ones(3)], (3,)), timeout_s=60)
+session.call(Request("hangs", [{{"input": 0}}], [np.ones(3, np.float32)], (3,)), timeout_s=60)
 """
 
 

@@ -42,7 +42,7 @@ ROOMS: dict[str, tuple[str, ...]] = {
     "integrity": ("integrity", "inspection", "elf", "symbols"),
     "score": ("score",),
     "ladder": ("ladder", "yardsticks"),
-    "judge": ("judge", "bench", "events", "evaluate", "marking", "memory", "rounds"),
+    "judge": ("judge", "bench", "events", "evaluate", "making", "marking", "memory", "rounds"),
     "report": ("report",),
     "classroom": (
         *("classroom", "grading", "executor", "worker", "slot", "ledger", "fingerprints", "gradebook"),
