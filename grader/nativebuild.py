@@ -172,7 +172,8 @@ class Recipe(Source):
     def header_key(self) -> str:
         """A precompiled header serves all sources with the same flags. clang also insists on the same macros."""
         macros = self.defines if self.tools.family == "clang" else ()
-        return digest(b"native", repr((self.tools, self.flags, macros)).encode(), *_kits_text())
+        texts = contents_of(SHIM, STANDIN)
+        return digest(b"native", repr((self.tools, self.flags, macros)).encode(), *texts)
 
     def compile_flags(self) -> tuple[str, ...]:
         """Flags of the compiler proper, up to but without the header and the source. Those that decide what code is
