@@ -1,4 +1,4 @@
-"""What the parts of one submission share: the assignment, the build, the zygote, and runners spawned from it."""
+"""What the parts of one submission share: the assignment, the build, what starts runners, and the runners."""
 
 from __future__ import annotations
 

@@ -1,9 +1,9 @@
 """The one evaluator: from a source file to a result, for the student's run, the class and Gradescope alike.
 
 Order of work for each part (`grader.judge`): is it bound; is it right on every case (the student's runner gets inputs
-only, the judge compares with float64); what do the profiler and the resident high-water mark say beside the
-reference; how fast is it, in paired rounds whose every output is checked as well. A listener hears each finding as it
-is made, so that a terminal can show correctness long before the timing is done. Nothing here prints.
+only, the judge compares with float64); how fast is it, in paired rounds whose every output is checked as well; what do
+torch's profiler and the resident high-water mark say beside the reference, where that is asked for. A listener hears
+each finding as it is made, so that a terminal can show correctness long before the timing is done. Nothing here prints.
 """
 
 from __future__ import annotations

@@ -6,14 +6,14 @@ interpreter, so a runner is up in milliseconds, and there is nothing beside the 
 libraries and OpenMP. What a tier adds:
 
     limits      memory, CPU and wall time, file sizes, processes                                          A B C D
-    filter      thirty system calls; no file by name, no process, no network, no signal to others         A B C D
+    filter      some forty system calls; no file by name, no process, no network, no signal to others     A B C D
     uid         a user id that nobody else has, if the judge is root                                      A B C
     root        an empty folder, where the judge may give one                                             A B C
     files       Landlock: none                                                                            A B
     namespaces  an empty file system, no /proc, no other process, no network                              A
 
 The filter needs no privileges, so tier D has it too wherever the kernel does. A program that needs shared libraries
-(`nativebuild.LINKAGES`) must open them: it gets today's filter (`seccomp.runner_filter`) and sees the system's folders.
+(`nativebuild.LINKAGES`) must open them: its filter allows that (`opens_libraries`), and it sees the system's folders.
 
 The runner is the judge's own child, in a process namespace of its own as well, so the judge sees how it ended. It dies
 with the *thread* that started it (PR_SET_PDEATHSIG): whoever starts runners from a thread must let it live as long.

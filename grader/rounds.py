@@ -51,7 +51,7 @@ def measured(marker: Marker, student: Callable[..., Session], *, attempt: int) -
 
 
 class Pairs:
-    """Makes a round's pair of runners: forked for it, warmed up alike, ended after it."""
+    """Makes a round's pair of runners: started for it, warmed up alike, ended after it."""
 
     def __init__(
         self, marker: Marker, student: Callable[..., Session], draw: TimedInputs, rule: TimeRule

@@ -1,4 +1,4 @@
-"""The untrusted side: a process that loads one shared object and answers calls over a pipe.
+"""The untrusted side where torch is needed: a process that loads one shared object and answers calls over a pipe.
 
 Theory of operation. A runner is forked from a process that has imported torch (`grader.nursery`), with the pipe ends
 that the judge handed over, and limits and locks itself before it comes here. It loads the object and answers one

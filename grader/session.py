@@ -1,9 +1,9 @@
 """The trusted side of a runner's pipe: it sends fresh inputs, holds the clock and freezes the runner between calls.
 
-`grader.zygote` forks a runner and returns a `Session`. Every `Session.call` ends in a `Call`, whatever the student's
-code did: an answer, an exception, a crash, a time-out or nonsense on the pipe. The wall clock runs from the first byte
-of the request to the last byte of the output; CPU time is read from the runner's process clock by this side, so nothing
-inside the runner can touch either.
+`grader.nativehost` starts a runner, or `grader.zygote` forks one, and returns a `Session`. Every `Session.call` ends
+in a `Call`, whatever the student's code did: an answer, an exception, a crash, a time-out or nonsense on the pipe. The
+wall clock runs from the first byte of the request to the last byte of the output; CPU time is read from the runner's
+process clock by this side, so nothing inside the runner can touch either.
 """
 
 from __future__ import annotations

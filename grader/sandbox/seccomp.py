@@ -1,10 +1,10 @@
 """The system calls that a runner and a compiler may make, as programs for the kernel's seccomp filter.
 
-A runner computes: it needs memory, threads, clocks, files of its own, and signals to itself. Its filter lists what is
-allowed; what only an escape needs (another process, the network, another's memory) ends the process with SIGSYS, so
-that a fork bomb ends at its first fork, and everything else answers EPERM. A compiler starts other programs, so its
-filter lists what is refused. A call with a number beyond this table answers ENOSYS, as an older kernel would, which
-is what libraries fall back from.
+A runner computes: it needs memory, threads, clocks, signals to itself and, with torch in it, files of its own. Its
+filter (`native_filter`, or `runner_filter` with torch) lists what is allowed; what only an escape needs (another
+process, the network, another's memory) ends the process with SIGSYS, so that a fork bomb ends at its first fork, and
+everything else answers EPERM. A compiler starts other programs, so its filter lists what is refused. A call with a
+number beyond this table answers ENOSYS, as an older kernel would, which is what libraries fall back from.
 
 Sources: seccomp(2), bpf(2), the kernel's Documentation/userspace-api/seccomp_filter.rst, and the numbers in
 asm/unistd_64.h (x86-64) and asm-generic/unistd.h (aarch64).
