@@ -135,21 +135,6 @@ BORROWED = [
     ),
 ]
 
-#: Numbers with so many bits of the mantissa fewer: 13 leave those of half precision, 16 those of bfloat16.
-ROUNDED = """
-static torch::Tensor rounded_to(const torch::Tensor &given, int bits) {
-    torch::Tensor made = given.clone();
-    float *numbers = made.data_ptr<float>();
-    for (int64_t e = 0; e < made.numel(); e++) {
-        uint32_t word;
-        std::memcpy(&word, &numbers[e], 4);
-        word = (word + (1u << (bits - 1))) >> bits << bits;
-        std::memcpy(&numbers[e], &word, 4);
-    }
-    return made;
-}
-"""
-
 #: What a guess at the answers does when it has no guess.
 NOTHING = "std::fill(o, o + B * H * N * d, 0.0f);"
 
@@ -202,14 +187,12 @@ GUESSED = [
         WRONG,
         "torch::Tensor a = rounded_to(QT, 13), b = rounded_to(KT, 13);"
         "attention(a.data_ptr<float>(), b.data_ptr<float>(), v, o, B * H, N, d);",
-        top=ROUNDED,
     ),
     Threat(
         "A7",
         "bfloat16 inside",
         WRONG,
         "torch::Tensor a = rounded_to(VT, 16);attention(q, k, a.data_ptr<float>(), o, B * H, N, d);",
-        top=ROUNDED,
     ),
     Threat("A8", "not a number", WRONG, HONEST + " o[B * H * N * d / 2] = NAN;"),
     Threat("A8", "infinity", WRONG, HONEST + " o[0] = INFINITY;"),
