@@ -19,7 +19,7 @@ PICTURE = Path("docs") / "rooms.svg"
 ROOMS: dict[str, tuple[str, ...]] = {
     "basics": (
         *("errors", "harmless", "results", "commandline", "machine", "orphans", "prebuilt", "seeds", "names"),
-        *("removal", "plainfile", "typedjson", "arrays"),
+        *("removal", "plainfile", "procfs", "typedjson", "arrays"),
     ),
     "assignment": ("assignment", "yamlnode", "layers", "expressions", "rubric", "manual", "regions"),
     "submission": ("submission", "archive"),
