@@ -52,8 +52,6 @@ four calls and two to warm up, after which the measurement's own budget of time 
 INSPECTION_SILENCE_S = inspection.TIMEOUT_S + 10
 SLACK_S = 60.0
 """For what a step does besides, on a busy machine."""
-#: What a results folder holds besides a folder for each submission.
-RESERVED = {"grades.csv", "report.html", "similar.html", ledger.LEDGER, ledger.LOCK, byhand.MANUAL}
 
 
 @dataclass(frozen=True)
@@ -150,13 +148,6 @@ def found(wanted: Wanted, assignment: Assignment, scratch: Path) -> list[Submiss
     # Workers and runners under other users pass through to their own folders, and cannot list it.
     scratch.chmod(0o711)
     submissions = submission.find(wanted.submissions, assignment.source, scratch / "submissions")
-    taken = {item.id.casefold() for item in submissions}
-    for k, item in enumerate(submissions):
-        if item.id.casefold() in RESERVED:
-            renamed = next(
-                name for n in range(2, 1 << 20) if (name := f"{item.id}-{n}").casefold() not in taken
-            )
-            submissions[k] = replace(item, id=renamed)
     ids = [item.id for item in submissions]
     for name in wanted.only:
         if name not in ids:
