@@ -54,7 +54,7 @@ class Bench:
     host: NativeHost | None = None
     """Starts programs of `build`'s kind; None where all is judged in processes with torch."""
     with_torch: Callable[[], Build] | None = None
-    """Builds the object for a process with torch, where `build` is none."""
+    """Builds the object for a process with torch, where `build` is none; after the first time it is known."""
 
     @property
     def shape(self) -> dict[str, int]:
@@ -91,7 +91,7 @@ class Bench:
         if self.host is None or with_torch or part.is_torch:
             session = self.zygote.spawn(
                 "torch" if part.is_torch else "student",
-                "" if part.is_torch else self.torch_object() or "",
+                "" if part.is_torch else self.torch_build().object_path or "",
                 **how,  # type: ignore[arg-type]
             )
         else:
@@ -106,10 +106,9 @@ class Bench:
             )
         return session
 
-    def torch_object(self) -> Path | None:
-        """The object for a process with torch; None where there is none to be had."""
-        built = self.with_torch() if self.with_torch is not None else self.build
-        return built.object_path
+    def torch_build(self) -> Build | NativeBuild:
+        """What a process with torch is given, built if need be."""
+        return self.with_torch() if self.with_torch is not None else self.build
 
     def reference(self, *, threads: int, cpus: list[int] | None = None, with_torch: bool = False) -> Session:
         """A fresh runner holding the reference, of the same kind as the student's. Raises KitError."""

@@ -73,7 +73,8 @@ def loading_fault(death: Call) -> Faulty:
 
 SIGNAL_HINTS = {
     "SIGSEGV": "a read or write outside an array, or a local array or recursion too large for the stack (use a "
-    "std::vector). Check the order of indices and the loop bounds of remainder tiles",
+    "std::vector). Check the order of indices and the loop bounds of remainder tiles, and whether a file is open: "
+    "kernels have none",
     "SIGABRT": "abort() was called: a failed assertion, an exception thrown inside an OpenMP region, or a heap that an "
     "out-of-bounds write has damaged",
     "SIGBUS": "a read or write outside an array",

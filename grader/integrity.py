@@ -28,6 +28,7 @@ from grader.watch import Evidence
 if TYPE_CHECKING:
     from grader.arrays import Array
     from grader.build import Build
+    from grader.nativebuild import NativeBuild
 
 #: Files of the C, C++, OpenMP and sanitizer runtimes, and what they and torch's profiler load by themselves.
 _RUNTIME = re.compile(
@@ -50,7 +51,7 @@ _MORE_CORES_FACTOR, _MORE_CORES_MS = 1.25, 2.0
 # ---- the object
 
 
-def inspect_object(build: Build) -> tuple[Flag, ...]:
+def inspect_object(build: Build | NativeBuild) -> tuple[Flag, ...]:
     """What the built object wants from elsewhere that no kernel needs. No flags where there is no ELF object.
 
     Read by a child process, in bounded time; see `grader.inspection`.
@@ -79,9 +80,9 @@ def operator_flags(rows: Sequence[ProfileRow]) -> tuple[Flag, ...]:
     return (Flag("torch_operators", f"torch computed during the call: {listed(ran)}", "review"),)
 
 
-def evidence_flags(evidence: Evidence, build: Build) -> Iterator[Flag]:
-    """What one runner did beyond its answers."""
-    yield from _library_flags(evidence.new_code, build)
+def evidence_flags(evidence: Evidence, *builds: Build | NativeBuild) -> Iterator[Flag]:
+    """What one runner did beyond its answers. `builds` are what it may have been given to load."""
+    yield from _library_flags(evidence.new_code, builds)
     if evidence.unseen:
         message = f"its process could not be looked at as a whole: {evidence.unseen}"
         yield Flag("hides_from_view", message, "review")
@@ -112,12 +113,16 @@ def late_flags(runners: Sequence[Evidence]) -> Iterator[Flag]:
         )
 
 
-def _library_flags(new_code: Sequence[str], build: Build) -> Iterator[Flag]:
-    own = {build.object_path.name} if build.object_path else set()
+def _library_flags(new_code: Sequence[str], builds: Sequence[Build | NativeBuild]) -> Iterator[Flag]:
+    own = {build.object_path.name for build in builds if build.object_path}
     foreign = [path for path in new_code if _is_foreign(path, own)]
     if not foreign:
         return
-    deliberate = any(flag.code in ("calls_the_loader", "loads_a_library") for flag in inspect_object(build))
+    deliberate = any(
+        flag.code in ("calls_the_loader", "loads_a_library")
+        for build in builds
+        for flag in inspect_object(build)
+    )
     proved = deliberate or any(_REFERENCE in os.path.basename(path) for path in foreign)
     message = f"code of other libraries appeared in its process: {listed(map(_end_of, foreign))}"
     yield Flag("loaded_a_library", message, "rejected" if proved else "review")

@@ -41,6 +41,8 @@ class Judged:
         self.printed = ""
         self.correctness_told = False
         self.sessions: list[Session] = []
+        self.builds = [bench.build]
+        """What its runners were given."""
         self.looking = True
         self.delays = not bench.options.sanitize
         self.shown: Shown | None = None
@@ -132,7 +134,9 @@ class Judged:
             return
         bench, threads = self.bench, self.shape["threads"]
         bench.zygote.start()  # It imports torch while the object is built.
-        if not self.part.is_torch and bench.torch_object() is None:
+        if not self.part.is_torch:
+            self.builds.append(bench.torch_build())
+        if self.builds[-1].object_path is None:
             self.flags.append(Flag("no_torch_build", "it compiles by itself, but not with torch", "review"))
             return
         with self.student(threads=threads, with_torch=True) as student:
@@ -156,9 +160,7 @@ class Judged:
         """What the runs showed besides answers; a proved cheat outweighs any other verdict."""
         if self.is_trusted() or not self.bench.build.ok:
             return
-        seen = [
-            flag for s in self.sessions for flag in integrity.evidence_flags(s.evidence, self.bench.build)
-        ]
+        seen = [flag for s in self.sessions for flag in integrity.evidence_flags(s.evidence, *self.builds)]
         seen += integrity.late_flags([s.evidence for s in self.sessions])
         rows = self.profiled.profile if self.profiled is not None else ()
         try:

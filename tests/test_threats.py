@@ -37,6 +37,7 @@ FULL = {TIERS[0].tier, next(one.tier for one in TIERS if one.bwrap is None)}
 CONFINED = [row for row in THREATS if row.row >= "C" or row.open_end is not None]
 
 
+SETTLE_S = 5.0
 JUDGE_CPU_S = 60.0
 """What the judge itself may take for one file: over ten times what it does take."""
 

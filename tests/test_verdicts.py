@@ -104,10 +104,10 @@ FAULTS = [
         "static std::string line(1023, 'x'); for (static int i = 0; i < 1 << 20; i++) std::puts(line.c_str());",
     ),
     Fault(
-        "a file of its own",
+        "a file of its own, which it cannot have",
         "pass",
         "",
-        'std::FILE *notes = std::fopen("debug.txt", "w"); std::fputs("here", notes); std::fclose(notes);',
+        'if (std::FILE *notes = std::fopen("debug.txt", "w")) std::fclose(notes); else std::puts("no file");',
     ),
 ]  # fmt: skip
 
