@@ -35,7 +35,7 @@ def read_manual(
 ) -> dict[str, dict[str, float]]:
     """Points by submission id and item.
 
-    With `assignment`, items and their ranges are checked against it; with `ids`, every row that gives points must belong
+    With `assignment`, items and their ranges are checked against it. With `ids`, each row that gives points must belong
     to one of them, and rows of others that give none are left out. Raises UsageError with file and line.
     """
     most = None
