@@ -188,6 +188,13 @@ def diagnostic_flags(tools: Toolchain) -> tuple[str, ...]:
     return ("-fdiagnostics-color=never", limit, *columns)
 
 
+def clock_flags() -> tuple[str, ...]:
+    """The compiler's clock stands still: a source whose text is a matter of the second would be another file each time,
+    and an object in the cache one of them. Without `-w` compilers warn of it."""
+    fixed = {"DATE": "Jan  1 1970", "TIME": "00:00:00", "TIMESTAMP": "Thu Jan  1 00:00:00 1970"}
+    return ("-Wno-builtin-macro-redefined", *(f'-D__{name}__="{value}"' for name, value in fixed.items()))
+
+
 def use_header(tools: Toolchain, folder: Path, name: str) -> tuple[str, ...]:
     """Flags that put a header in front of the source, precompiled in `folder` as NAME.gch."""
     if tools.family == "clang":

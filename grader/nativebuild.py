@@ -33,6 +33,7 @@ from grader.compilers import (
     BuildStep,
     Compilers,
     Source,
+    clock_flags,
     contents_of,
     define_flags,
     diagnostic_flags,
@@ -182,6 +183,7 @@ class Recipe(Source):
             *_openmp(self.tools)[0],
             *("-fPIE", "-fvisibility=hidden", "-w"),
             *diagnostic_flags(self.tools),
+            *clock_flags(),
             "-DTORCH_EXTENSION_NAME=gpt149_module",
             *self.flags,
             *("-Iinclude", f"-I{STANDIN}", f"-I{SHIM}"),
@@ -189,7 +191,7 @@ class Recipe(Source):
 
 
 def _kits_text() -> list[bytes]:
-    return [*contents_of(SHIM, STANDIN, INSIDE), repr((standin.HEADERS, LINKAGES)).encode()]
+    return [*contents_of(SHIM, STANDIN, INSIDE), repr((standin.HEADERS, LINKAGES, clock_flags())).encode()]
 
 
 # ---- the kit's own objects
