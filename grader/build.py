@@ -283,8 +283,8 @@ class _Work(Compilers):
         """Compile and link on one of RUNGS; None for success.
 
         The quick linker does not find libstdc++ where the compiler has it in an unusual place. What it misses is
-        missing only when the compiler's own linker misses it too. Where it misses as much for a source of the kit's own,
-        it is not used from then on: what a student's file does may be a matter of when it is compiled.
+        missing only when the compiler's own linker misses it too. Where it misses as much for a source of the kit's
+        own, it is not used from then on: what a student's file does may be a matter of when it is compiled.
         """
         quick, distrusted = self.source.tools.linker, self.cache / "linkers" / self.source.header_key()
         if quick is not None and not distrusted.exists():

@@ -8,11 +8,11 @@ import os
 import re
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Literal
 
-from grader import diagnostics, ispc, objectcache
+from grader import diagnostics, ispc, objectcache, placemark
 from grader.errors import KitError, UsageError
 from grader.harmless import one_line
 from grader.sandbox import GIB, OPEN, Finished, Sandbox, compiling, run_limited
@@ -77,6 +77,9 @@ class Compilers:
     ) -> Finished:
         """Run a compiler; in a `room` (and so in the sandbox) if it reads what a student wrote."""
         environment = {name: os.environ[name] for name in ENVIRONMENT if name in os.environ}
+        mark = placemark.drawn() if any(placemark.FLAG in word for word in command) else ""
+        if mark:
+            environment["GCC_COLORS"] = placemark.colors(mark)
         finished = run_limited(
             command,
             cwd=cwd,
@@ -89,7 +92,7 @@ class Compilers:
             uid=None if room is None else room.uid,
         )
         self.cpu_s += finished.cpu_s
-        return finished
+        return replace(finished, output=placemark.plain(finished.output, mark)) if mark else finished
 
     def compilers_files(self, program: str) -> tuple[Path, ...]:
         known = self.source.ispc_file.compiler if self.source.ispc_file else None
@@ -182,10 +185,10 @@ def define_flags(defines: Mapping[str, str]) -> tuple[str, ...]:
 
 
 def diagnostic_flags(tools: Toolchain) -> tuple[str, ...]:
-    """Plain text with byte columns, whatever the terminal; `grader.diagnostics` reads it."""
+    """Text with byte columns, whatever the terminal; `grader.diagnostics` reads what `placemark` leaves of it."""
     limit = f"-ferror-limit={MAX_ERRORS}" if tools.family == "clang" else f"-fmax-errors={MAX_ERRORS}"
     columns = ("-fdiagnostics-column-unit=byte",) if tools.family == "gcc" and tools.major >= 11 else ()
-    return ("-fdiagnostics-color=never", limit, *columns)
+    return (placemark.FLAG if tools.family == "gcc" else "-fdiagnostics-color=never", limit, *columns)
 
 
 def clock_flags() -> tuple[str, ...]:

@@ -27,6 +27,7 @@ ROOMS: dict[str, tuple[str, ...]] = {
     "sandbox": ("sandbox",),
     "build": (
         *("build", "compilers", "nativebuild", "ispc", "lightpath", "objectcache", "cpptext", "diagnostics"),
+        "placemark",
         *("hints", "sanitize", "study.standin"),
     ),
     "runner": ("runner", "nursery"),
