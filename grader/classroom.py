@@ -120,15 +120,17 @@ def run(wanted: Wanted, stream: TextIO = sys.stdout, command: Sequence[str] = ()
         tell(f"{len(submissions)} submissions, sandbox tier {box.tier}, seed {assignment.seed}", stream)
         tell_plan(wanted, submissions, todo, history, stream)
         roster = [entry_of(item) for item in submissions]
-        if note := gradebook.untimed(assignment, roster):
-            tell(f"note: {note}", stream)
+        untimed = gradebook.untimed(assignment, roster)
+        if untimed:
+            tell(f"note: {untimed}", stream)
         book.open_run(start, roster)
         executor = executor_for(wanted, start, assignment, box, book.scratch, command)
         with closing(executor), Progress(len(todo), stream) as progress:
             Grading(book, progress, todo, assignment).drive(executor, interruption)
         history = ledger.read(wanted.out)
         for note in gradebook.write_reports(book, assignment, history, by_hand):
-            tell(f"note: {note}", stream)
+            if note != untimed:
+                tell(f"note: {note}", stream)
         return conclude(wanted, history, bool(interruption.asked), stream)
 
 

@@ -6,6 +6,7 @@ from __future__ import annotations
 import io
 import json
 import os
+import re
 import sys
 from collections import Counter
 from datetime import datetime, timezone
@@ -110,6 +111,7 @@ def test_submissions_without_a_time_are_counted_and_a_table_gives_them_one(
     code, said = acting.run()
     assert code == 0, said
     assert "3 of 3 submissions carry no time" in said and "ada, bob, eve" in said and "--submitted" in said
+    assert said.count("carry no time") == 1
     assert "3 of 3 submissions carry no time" in grader("report", acting.out).stdout
 
     table = tmp_path / "times.csv"
@@ -247,6 +249,20 @@ def test_what_cannot_be_read_has_a_result_and_a_total(acting: Class) -> None:
     (acting.out / "broken" / ledger.RESULT).unlink()
     code, said = acting.run()
     assert code == 0 and (acting.out / "broken" / ledger.RESULT).exists()
+
+
+def test_a_table_of_times_prints_no_line_of_its_own(tmp_path: Path) -> None:
+    table = tmp_path / "times.csv"
+    for row in (
+        '"eve\n12 of 12 graded\x1b[2K",2026-01-01',
+        '"a\nb",',
+        '"a\nb",\n"a\nb",',
+        'ada,"2\n12 of 12"',
+    ):
+        table.write_text(f"id,time\n{row}\n")
+        with pytest.raises(UsageError) as caught:
+            times.read_times(table, ["ada", *(["a\nb"] if row.count("b") == 2 else [])], None)
+        assert not re.search("[\x00-\x1f]", str(caught.value)), str(caught.value)
 
 
 def test_only_names_that_are_near_are_offered() -> None:
