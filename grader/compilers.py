@@ -77,8 +77,10 @@ class Compilers:
     ) -> Finished:
         """Run a compiler; in a `room` (and so in the sandbox) if it reads what a student wrote."""
         environment = {name: os.environ[name] for name in ENVIRONMENT if name in os.environ}
-        mark = placemark.drawn() if any(placemark.FLAG in word for word in command) else ""
-        if mark:
+        mark = ""
+        if self.source.tools.family == "gcc" and any(placemark.PLAIN in word for word in command):
+            mark = placemark.drawn()
+            command = [word.replace(placemark.PLAIN, placemark.MARKED) for word in command]
             environment["GCC_COLORS"] = placemark.colors(mark)
         finished = run_limited(
             command,
@@ -185,10 +187,10 @@ def define_flags(defines: Mapping[str, str]) -> tuple[str, ...]:
 
 
 def diagnostic_flags(tools: Toolchain) -> tuple[str, ...]:
-    """Text with byte columns, whatever the terminal; `grader.diagnostics` reads what `placemark` leaves of it."""
+    """Plain text with byte columns, whatever the terminal; `grader.diagnostics` reads it."""
     limit = f"-ferror-limit={MAX_ERRORS}" if tools.family == "clang" else f"-fmax-errors={MAX_ERRORS}"
     columns = ("-fdiagnostics-column-unit=byte",) if tools.family == "gcc" and tools.major >= 11 else ()
-    return (placemark.FLAG if tools.family == "gcc" else "-fdiagnostics-color=never", limit, *columns)
+    return (placemark.PLAIN, limit, *columns)
 
 
 def clock_flags() -> tuple[str, ...]:

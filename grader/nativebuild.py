@@ -1,10 +1,10 @@
 """From a student's module.cpp to a program without Python and torch: the native runner around the student's object.
 
 Theory of operation. The unchanged file is compiled with the published flags against the stand-in for torch's tensors
-(`grader.study.standin`), whose header is precompiled once for each set of flags. The object is linked with the runner
-(inside/runner.cpp), the C++ library and OpenMP into one static program, or one with those libraries alone beside it
-where the machine's compiler cannot make it static. Both steps take one start of the compiler's sandbox. The kit's own
-objects, and what kind of program this compiler can make, are found out once and kept in the cache.
+(`grader.standin`), which is precompiled once for each set of flags. The object is linked with the stand-in's own, the
+runner (inside/runner.cpp), the C++ library and OpenMP into one static program, or one with those libraries alone beside
+it where the machine's compiler cannot make it static. Both steps take one start of the compiler's sandbox. The kit's
+own objects, and what kind of program this compiler can make, are found out once and kept in the cache.
 
 The reference is a program of the same kind around its own kernels (inside/reference.cpp): the same runner, the same
 libraries and flags of the linker.
@@ -18,17 +18,16 @@ import shutil
 import time
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 
-from grader import ispc, objectcache
+from grader import ispc, objectcache, standin
 from grader.build import OBJECT_BYTES
 from grader.compilers import (
     COMPILER_MEMORY_BYTES,
     COMPILER_OUTPUT_BYTES,
     ENVIRONMENT,
-    HEADER_TIMEOUT_S,
     SHIM,
     BuildStep,
     Compilers,
@@ -36,27 +35,22 @@ from grader.compilers import (
     clock_flags,
     contents_of,
     define_flags,
-    diagnostic_flags,
     digest,
     named,
     read_source,
-    use_header,
 )
 from grader.errors import KitError
 from grader.sandbox import OPEN, Finished, Sandbox, compiling, run_limited
-from grader.study import standin
+from grader.standin import Prepared, Refusal, refusal
 from grader.toolchain import (
     Toolchain,
     cache_root,
-    default_flags,
     libomp_prefix,
     openmp_flags,
     toolchain,
 )
 
 INSIDE = Path(__file__).resolve().parent / "inside"
-STANDIN = Path(standin.__file__).resolve().parent / "native"
-HEADER = "plain_torch.h"
 OBJECT, PROGRAM, RUNNER, LAUNCH = "module.o", "program", "runner.o", "launch"
 #: Ways to link a program, the best one first. None of the libraries is found by name once it is static.
 LINKAGES = {
@@ -65,6 +59,8 @@ LINKAGES = {
     "dynamic": ("-pie", "-static-libstdc++", "-static-libgcc"),
 }
 KIT_TIMEOUT_S = 120.0
+#: Flags of everything that is linked into a program, besides those that decide what code is made (`grader.standin`).
+OWN_FLAGS = ("-fPIE", "-fvisibility=hidden")
 
 
 @dataclass(frozen=True)
@@ -72,8 +68,8 @@ class NativeBuild:
     """What became of one source. `program` and `object_path` (the student's object, for who inspects it) are None
     unless `ok`; `diagnostics` is "" if `ok`.
 
-    `refused` is one line about a file that compiles with torch and not without, as far as one can tell: what it uses of
-    torch that the stand-in lacks. The other fields are those of `grader.build.Build`. `linkage` is one of LINKAGES.
+    `refused` is about a file that compiles with torch and not without, as far as one can tell: what it uses of torch
+    that the stand-in lacks. The other fields are those of `grader.build.Build`. `linkage` is one of LINKAGES.
     """
 
     ok: bool
@@ -82,7 +78,7 @@ class NativeBuild:
     linkage: str
     cached: bool
     diagnostics: str
-    refused: str | None
+    refused: Refusal | None
     notes: tuple[str, ...]
     wall_s: float
     cpu_s: float
@@ -112,7 +108,7 @@ def build(
     recipe = Recipe(
         tools, read_source(source), ispc.beside(source), tuple(flags), define_flags(defines or {})
     )
-    work = _Work(recipe, cache, timeout_s, object_bytes, sandbox, tell, (SHIM, STANDIN, INSIDE))
+    work = _Work(recipe, cache, timeout_s, object_bytes, sandbox, tell, (SHIM, standin.PLAIN, INSIDE))
     cached = objectcache.touch(work.entry)
     message, refused = ("", None) if cached else work.compile(source.name)
     message = message or work.too_large(work.entry / OBJECT)
@@ -133,23 +129,16 @@ def build(
 
 
 def precompile(*, flags: Sequence[str] = (), cache: Path | None = None) -> float:
-    """Make the stand-in's precompiled header for these flags, and the kit's objects, ahead of the first build.
+    """Make the stand-in and the kit's objects for these flags ahead of the first build.
 
-    Returns the CPU seconds that the header took, 0.0 when it was there. Raises KitError when the kit's own sources
+    Returns the CPU seconds that the stand-in took, 0.0 when it was there. Raises KitError when the kit's own sources
     cannot be compiled.
     """
-    recipe = Recipe(toolchain(), b"", None, tuple(flags), ())
-    work = _Work(recipe, cache or cache_root(), 0.0, 0)
-    kit(work.cache)
-    work.header()
-    return work.cpu_s
+    kit(cache or cache_root())
+    return standin.prepare((*OWN_FLAGS, *flags), cache=cache).cpu_s
 
 
 # ---- what is compiled, and how
-
-
-def _common(tools: Toolchain) -> tuple[str, ...]:
-    return (f"-std={tools.cxx_standard}", *default_flags(tools.machine))
 
 
 def _openmp(tools: Toolchain) -> tuple[tuple[str, ...], tuple[str, ...]]:
@@ -170,28 +159,12 @@ class Recipe(Source):
     def key(self) -> str:
         return digest(repr(self).encode(), *_kits_text())
 
-    def header_key(self) -> str:
-        """A precompiled header serves all sources with the same flags. clang also insists on the same macros."""
-        macros = self.defines if self.tools.family == "clang" else ()
-        return digest(b"native", repr((self.tools, self.flags, macros)).encode(), *_kits_text())
-
-    def compile_flags(self) -> tuple[str, ...]:
-        """Flags of the compiler proper, up to but without the header and the source. Those that decide what code is
-        made are the ones of `grader.build`."""
-        return (
-            *_common(self.tools),
-            *_openmp(self.tools)[0],
-            *("-fPIE", "-fvisibility=hidden", "-w"),
-            *diagnostic_flags(self.tools),
-            *clock_flags(),
-            "-DTORCH_EXTENSION_NAME=gpt149_module",
-            *self.flags,
-            *("-Iinclude", f"-I{STANDIN}", f"-I{SHIM}"),
-        )
-
 
 def _kits_text() -> list[bytes]:
-    return [*contents_of(SHIM, STANDIN, INSIDE), repr((standin.HEADERS, LINKAGES, clock_flags())).encode()]
+    return [
+        *contents_of(SHIM, standin.PLAIN, INSIDE),
+        repr((standin.HEADERS, LINKAGES, clock_flags())).encode(),
+    ]
 
 
 # ---- the kit's own objects
@@ -319,32 +292,35 @@ class _Work(Compilers):
     def entry(self) -> Path:
         return self.cache / "objects" / f"{self.source.key()}.native"
 
-    def compile(self, name: str) -> tuple[str, str | None]:
-        """What the compilers say of the file, "" for success, and what is to be said of it without torch (`refused`);
-        `name` is its name for the student."""
+    def compile(self, name: str) -> tuple[str, Refusal | None]:
+        """What the compilers say of the file, "" for success, and what it asks of torch in vain; `name` is its name for
+        the student."""
         if self.must_wait():
             return ispc.LACKING, None
-        known, header = kit(self.cache), self.header()
+        self.tell("headers")
+        known = kit(self.cache)
+        prepared = standin.prepare((*OWN_FLAGS, *self.source.flags), self.source.defines, self.cache)
+        self.cpu_s += prepared.cpu_s
         deadline = time.monotonic() + self.timeout_s
         with (
             objectcache.workplace(self.cache) as place,
-            compiling.room(self.sandbox, place, header) as room,
+            compiling.room(self.sandbox, place, prepared.folder) as room,
         ):
             (room.folder / "module.cpp").write_bytes(self.source.text)
-            standin.write_headers(room.folder / "include")
             shutil.copyfile(known.runner, room.folder / RUNNER)
             if message := self.compile_ispc(room, deadline):
                 return self.may_lack_ispc(message), None
             self.tell("building")
             finished = self.run(
-                ["/bin/sh", "-c", self.script(known, room)],
+                ["/bin/sh", "-c", self.script(known, prepared, room)],
                 room.folder,
                 deadline - time.monotonic(),
                 room,
             )
             if finished.returncode != 0 or finished.timed_out:
                 self.tell("inspection")
-                refused = standin.refusal(finished.output.decode(errors="replace"), name)
+                text = self.source.text.decode(errors="replace")
+                refused = refusal(finished.output.decode(errors="replace"), name, text)
                 return self.may_lack_ispc(self.explain(finished)), refused
             if message := self.too_large(room.folder / OBJECT):
                 return message, None
@@ -356,36 +332,12 @@ class _Work(Compilers):
             objectcache.prune(self.cache)
         return "", None
 
-    def script(self, known: Kit, room: compiling.Room) -> str:
+    def script(self, known: Kit, prepared: Prepared, room: compiling.Room) -> str:
         """Compile, then link: a sandbox takes longer to start than either needs to find its files."""
-        tools = self.source.tools
+        assert room.header is not None
+        seen = replace(prepared, folder=room.header)
+        compiled = [*seen.command(), *self.source.defines, "-c", "module.cpp", "-o", OBJECT]
         others = [ispc.OBJECT] if (room.folder / ispc.OBJECT).exists() else []
-        header = room.header if room.header is not None else STANDIN
-        compiled = [
-            str(tools.compiler),
-            *use_header(tools, header, HEADER),
-            *self.source.compile_flags(),
-            *self.source.defines,
-            *("-c", "module.cpp", "-o", OBJECT),
-        ]
-        linked = _link(tools, known.linkage, [OBJECT, *others, RUNNER], PROGRAM)
+        objects = [OBJECT, *others, *map(str, seen.objects), RUNNER]
+        linked = _link(self.source.tools, known.linkage, objects, PROGRAM)
         return f"{shlex.join(compiled)} && exec {shlex.join(linked)}"
-
-    def header(self) -> Path:
-        """The folder of the precompiled header, made if need be. Raises KitError when it does not compile."""
-        entry = self.cache / "headers" / self.source.header_key()
-        if not objectcache.touch(entry):
-            self.tell("headers")
-            with objectcache.workplace(self.cache) as place:
-                made = place / "header"
-                made.mkdir()
-                standin.write_headers(place / "include")
-                command = [str(self.source.tools.compiler), *self.source.compile_flags()]
-                command += self.source.defines if self.source.tools.family == "clang" else ()
-                command += ["-x", "c++-header", str(STANDIN / HEADER), "-o", str(made / f"{HEADER}.gch")]
-                finished = self.run(command, place, HEADER_TIMEOUT_S)
-                if finished.returncode != 0 or finished.timed_out:
-                    said = finished.output.decode(errors="replace").strip()[:300]
-                    raise KitError(f"{command[0]} cannot compile the stand-in for torch: {said}")
-                objectcache.publish(made, entry)
-        return entry

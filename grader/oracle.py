@@ -92,16 +92,19 @@ class Attention:
         return 4 * shape["B"] * shape["H"] * shape["N"] ** 2 * shape["d"]
 
     def _for_queries(self, inputs: Inputs, queries: Array) -> Expected:
-        q, k, v = (np.asarray(each, np.float64) for each in (queries, inputs["K"], inputs["V"]))
+        q, k, v = queries.astype(np.float64), inputs["K"].astype(np.float64), inputs["V"]
         keys, d = k.shape[2:]
-        both = _weighted(q, k, np.concatenate([v, abs(v)], 3))
+        v_and_size = np.empty((*v.shape[:3], 2 * d))
+        v_and_size[..., :d] = v
+        np.abs(v, out=v_and_size[..., d:])
+        both = _weighted(q, k, v_and_size)
         score_bound = _norms(q) * _norms(k).max(2, keepdims=True)
         growth = CONSTANT + PER_KEY * keys + PER_SCORE * math.sqrt(d) * score_bound
         return Expected(both[..., :d].copy(), ABSOLUTE + UNIT_ROUNDOFF * both[..., d:] * growth[..., None])
 
 
 def _norms(rows: Array) -> Array:
-    return np.sqrt(np.square(rows).sum(-1))
+    return np.sqrt(np.einsum("...k,...k->...", rows, rows))
 
 
 def _weighted(q: Array, k: Array, values: Array) -> Array:

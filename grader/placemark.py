@@ -10,8 +10,8 @@ from __future__ import annotations
 import re
 import secrets
 
-#: Asks gcc for colours.
-FLAG = "-fdiagnostics-color=always"
+#: What a compiler is asked for without marks, and in its place for them.
+PLAIN, MARKED = "-fdiagnostics-color=never", "-fdiagnostics-color=always"
 _COLOUR = re.compile(rb"\x1b\[[0-9;]*m(?:\x1b\[K)?|\x1b\[K")
 #: The beginning of a line that says where something is; `grader.diagnostics` takes no other for one.
 _PLACE = re.compile(rb"[^\s:][^:]*:\d+:")

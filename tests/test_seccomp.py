@@ -9,10 +9,19 @@ from collections.abc import Callable
 import pytest
 
 from grader.sandbox import seccomp
-from grader.sandbox.seccomp import ALLOW, ERRNO, KILL, MACHINES, compiler_filter, numbers, runner_filter
+from grader.sandbox.seccomp import (
+    ALLOW,
+    ERRNO,
+    KILL,
+    MACHINES,
+    compiler_filter,
+    native_filter,
+    numbers,
+    runner_filter,
+)
 
 EPERM, ENOSYS = ERRNO | errno.EPERM, ERRNO | errno.ENOSYS
-OWN_PID = 4711
+OWN_PID, TOKEN = 4711, 0x0123_4567_89AB_CDEF
 CLONE_VM, CLONE_VFORK, NEW_USER = 0x100, 0x4000, 0x10000000
 TABLES = (
     seccomp.ALLOWED,
@@ -21,6 +30,8 @@ TABLES = (
     seccomp.REFUSED,
     seccomp.BY_ARGUMENT,
 )
+#: What only the filter of native runners knows.
+NATIVE_TABLES = (seccomp.NATIVE_ALLOWED, seccomp.NATIVE_BY_ARGUMENT, seccomp.NETWORK, seccomp.STARTS_DYNAMIC)
 SETOWN, GETFL, TCGETS, TIOCSTI = 8, 3, 0x5401, 0x5412
 
 
@@ -29,6 +40,8 @@ def verdict(program: seccomp.Filter, machine: str, number: int, *arguments: int)
     code = bytearray(program.program)
     for place in program.pid_places:
         struct.pack_into("=I", code, place, OWN_PID)
+    for place, half in zip(program.token_places, (TOKEN & 0xFFFFFFFF, TOKEN >> 32), strict=False):
+        struct.pack_into("=I", code, place, half)
     audit = MACHINES[machine].audit if machine in MACHINES else 0x40000003  # i386
     data = struct.pack("=IIQ6Q", number, audit, 0, *arguments, *[0] * (6 - len(arguments)))
     accumulator, counter = 0, 0
@@ -52,7 +65,8 @@ def machine(request: pytest.FixtureRequest) -> str:
 
 
 def call(machine: str, name: str) -> int:
-    return next(found[name] for table in TABLES if name in (found := numbers(table, MACHINES[machine])))
+    tables = (numbers(table, MACHINES[machine]) for table in (*TABLES, *NATIVE_TABLES))
+    return next(found[name] for found in tables if name in found)
 
 
 #: What each may do and what not: a call, its arguments, and the kernel's answer.
@@ -82,6 +96,41 @@ RUNNER = [
     ("memfd_create", (), EPERM),
     ("perf_event_open", (), EPERM),
 ]
+AT_EMPTY_PATH, MAP_PRIVATE, ANONYMOUS = 0x1000, 0x2, 0x20
+NATIVE = [
+    ("read", (), ALLOW),
+    ("futex", (), ALLOW),
+    ("openat", (), EPERM),
+    ("getdents64", (), EPERM),
+    ("readlinkat", (), EPERM),
+    ("unlinkat", (), EPERM),
+    ("memfd_create", (), EPERM),
+    ("mmap", (0, 4096, 3, MAP_PRIVATE | ANONYMOUS), ALLOW),
+    ("mmap", (0, 4096, 3, MAP_PRIVATE, 5), EPERM),
+    ("execve", (), KILL),
+    ("execveat", (5, 0, 0, 0, AT_EMPTY_PATH), KILL),
+    ("execveat", (5, 0, 0, 0, AT_EMPTY_PATH, TOKEN), ALLOW),
+    ("execveat", (5, 0, 0, 0, AT_EMPTY_PATH, TOKEN & 0xFFFFFFFF), KILL),
+    ("execveat", (5, 0, 0, 0, AT_EMPTY_PATH, TOKEN ^ 1), KILL),
+    ("socket", (1, 1, 0), KILL),
+    ("socketpair", (), KILL),
+    ("connect", (), KILL),
+    ("clone3", (), ENOSYS),
+    ("clone", (CLONE_VM | seccomp.CLONE_THREAD,), ALLOW),
+    ("clone", (CLONE_VM | CLONE_VFORK,), KILL),
+    ("kill", (OWN_PID, 9), ALLOW),
+    ("kill", (OWN_PID + 1, 9), KILL),
+    ("tgkill", (OWN_PID, 5, 6), ALLOW),
+    ("tgkill", (1, 1, 9), KILL),
+    ("timer_create", (1, 0), ALLOW),
+    ("timer_create", (1, 0x7F00_0000_0000), EPERM),
+    ("timer_create", (1, 0x1000), EPERM),
+    ("prlimit64", (0, 9), ALLOW),
+    ("prlimit64", (1, 9), EPERM),
+    ("prctl", (1, 0), EPERM),
+    ("ptrace", (), KILL),
+    ("setsid", (), KILL),
+]
 COMPILER = [
     ("execve", (), ALLOW),
     ("clone", (CLONE_VM | CLONE_VFORK,), ALLOW),
@@ -95,7 +144,9 @@ COMPILER = [
 
 @pytest.mark.parametrize(
     ("built", "name", "arguments", "expected"),
-    [(runner_filter, *row) for row in RUNNER] + [(compiler_filter, *row) for row in COMPILER],
+    [(runner_filter, *row) for row in RUNNER]
+    + [(native_filter, *row) for row in NATIVE]
+    + [(compiler_filter, *row) for row in COMPILER],
 )
 def test_runner_may_compute_and_compiler_start_its_parts_and_no_more(
     machine: str,
@@ -110,7 +161,7 @@ def test_runner_may_compute_and_compiler_start_its_parts_and_no_more(
 
 
 def test_other_instruction_sets_and_later_calls_are_no_way_out(machine: str) -> None:
-    for program in (runner_filter(machine), compiler_filter(machine)):
+    for program in (runner_filter(machine), native_filter(machine), compiler_filter(machine)):
         assert program is not None
         assert verdict(program, "i386", 11) == KILL  # execve there, munmap on x86-64
         assert verdict(program, machine, 0x40000000 | 59) == KILL  # execve of the x32 set
@@ -120,7 +171,24 @@ def test_other_instruction_sets_and_later_calls_are_no_way_out(machine: str) -> 
 def test_every_call_has_one_verdict(machine: str) -> None:
     listed = [number for table in TABLES for number in numbers(table, MACHINES[machine]).values()]
     assert len(listed) == len(set(listed))
+    # A call has the same number in whatever table it stands.
+    known = {}
+    for table in (*TABLES, *NATIVE_TABLES):
+        for name, number in numbers(table, MACHINES[machine]).items():
+            assert known.setdefault(name, number) == number, name
+    assert len(known) == len(set(known.values()))
+
+
+def test_a_dynamic_program_may_open_its_libraries_and_no_more(machine: str) -> None:
+    program = native_filter(machine, opens_libraries=True)
+    assert program is not None
+    assert verdict(program, machine, call(machine, "openat")) == ALLOW
+    assert verdict(program, machine, call(machine, "mmap"), 0, 4096, 5, MAP_PRIVATE, 3) == ALLOW
+    for name in ("execve", "socket", "ptrace"):
+        assert verdict(program, machine, call(machine, name)) == KILL
+    assert verdict(program, machine, call(machine, "unlinkat")) == EPERM
 
 
 def test_a_machine_without_a_table_has_no_filter() -> None:
+    assert native_filter("riscv64") is None
     assert runner_filter("riscv64") is None

@@ -91,7 +91,8 @@ def test_right_and_wrong_results_are_judged_and_explained_without_torch(master: 
     told = judged(
         {
             "right": small,
-            "scaled": apply(small, [SCALED, SWAPPED]),
+            "scaled": apply(small, [SCALED]),
+            "swapped": apply(small, [SWAPPED]),
             "typed": apply(small, [TYPED]),
             "timed": small,
         },
@@ -100,8 +101,9 @@ def test_right_and_wrong_results_are_judged_and_explained_without_torch(master: 
     parts = {name: result["parts"] for name, result in told.items()}
     assert [part["verdict"] for part in parts["right"]] == ["pass"] * 3
     assert parts["timed"][0]["time"]["rounds"] and parts["timed"][0]["verdict"] in ("pass", "slow")
-    assert [part["verdict"] for part in parts["scaled"]] == ["wrong", "pass", "wrong"]
-    swapped = parts["scaled"][0]["diagnosis"]
+    assert [part["verdict"] for part in parts["scaled"]] == ["pass", "pass", "wrong"]
+    assert parts["swapped"][0]["verdict"] == "wrong"
+    swapped = parts["swapped"][0]["diagnosis"]
     assert swapped["code"] == "swapped_indices" and "y and z are swapped" in swapped["message"]
     scaled = parts["scaled"][2]["diagnosis"]
     assert scaled["code"] == "scaled" and "divided by sqrt(d)" in scaled["message"]

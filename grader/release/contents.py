@@ -53,7 +53,8 @@ STAFF_ROOMS = (
 #: Files that are no Python, by the module that reads them.
 DATA = {
     "grader.build": ("grader/shim/**/*",),
-    "grader.nativebuild": ("grader/inside/*", "grader/study/native/plain_*"),
+    "grader.nativebuild": ("grader/inside/*",),
+    "grader.standin": ("grader/inside/plain/*",),
     "grader.report.html": ("grader/report/templates/*",),
     "grader.study": ("grader/study/native/*",),
     "textgen": ("textgen/data/*",),

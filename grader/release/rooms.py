@@ -27,8 +27,7 @@ ROOMS: dict[str, tuple[str, ...]] = {
     "sandbox": ("sandbox",),
     "build": (
         *("build", "compilers", "nativebuild", "ispc", "lightpath", "objectcache", "cpptext", "diagnostics"),
-        "placemark",
-        *("hints", "sanitize", "study.standin"),
+        *("placemark", "hints", "sanitize", "standin"),
     ),
     "runner": ("runner", "nursery"),
     "session": ("session", "zygote", "nativehost", "ends", "frames", "watch", "placement"),
@@ -43,7 +42,7 @@ ROOMS: dict[str, tuple[str, ...]] = {
     "integrity": ("integrity", "inspection", "elf", "symbols"),
     "score": ("score",),
     "ladder": ("ladder", "yardsticks"),
-    "judge": ("judge", "bench", "events", "evaluate", "marking", "memory", "rounds"),
+    "judge": ("judge", "bench", "events", "evaluate", "making", "marking", "memory", "rounds"),
     "report": ("report",),
     "classroom": (
         *("classroom", "grading", "executor", "worker", "slot", "ledger", "fingerprints", "gradebook"),

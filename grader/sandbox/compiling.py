@@ -48,13 +48,11 @@ def room(sandbox: Sandbox, place: Path, header: Path | None) -> Iterator[Room]:
         os.chown(folder, block[0], block[0])
         if header is not None:
             known = Path(outer, "header")
-            known.mkdir()
-            for item in header.iterdir():
-                _second_name(item, known / item.name)
+            shutil.copytree(header, known, copy_function=_second_name)
         yield Room(folder, known, (), block[0])
 
 
-def _second_name(item: Path, name: Path) -> None:
+def _second_name(item: str, name: str) -> None:
     try:
         os.link(item, name)
     except OSError:

@@ -2,10 +2,10 @@
 
 Theory of operation. ThreadSanitizer must own a process from its start and valgrind runs everything fifty times slower:
 neither gets on with an interpreter that has loaded torch. So the unchanged module.cpp is compiled against a stand-in
-for torch's tensors (native/plain_torch.h), behind the same C interface as in a runner, and linked with a `main` that
-calls one function on inputs from a file (native/driver.cpp). A file that uses more of torch than the stand-in knows
-does not compile; `grader.study.standin` says which line of it does that, and the caller falls back to what works on the
-usual object.
+for torch's tensors (`grader.standin`), behind the same C interface as in a runner, and linked with a `main` that calls
+one function on inputs from a file (native/driver.cpp). A file that uses more of torch than the stand-in knows does not
+compile; `grader.standin` says which line of it does that, and the caller falls back to what works on the usual
+object.
 
 The program is untrusted: it runs as a process of its own under limits of time, memory and output, with an empty
 environment, as every student's own run does. Nothing that it prints is believed but what the tool around it reports.
@@ -23,14 +23,13 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from grader import objectcache
+from grader import objectcache, standin
 from grader.compilers import COMPILER_MEMORY_BYTES, COMPILER_OUTPUT_BYTES, ENVIRONMENT, SHIM
 from grader.errors import KitError
 from grader.harmless import one_line
 from grader.sandbox import GIB, Finished, run_limited
 from grader.session import Request
-from grader.study import standin
-from grader.toolchain import Toolchain, cache_root, default_flags, libomp_prefix, openmp_flags, toolchain
+from grader.toolchain import cache_root, default_flags, libomp_prefix, openmp_flags, toolchain
 
 NATIVE = Path(__file__).resolve().parent / "native"
 COMPILE_TIMEOUT_S = 180.0
@@ -60,37 +59,29 @@ def build_program(source: Path, kit: Kit, defines: Mapping[str, str] | None = No
     tools, text = toolchain(), source.read_bytes()
     macros = tuple(f"-D{name}={value}" for name, value in sorted((defines or {}).items()))
     digest = hashlib.sha256(repr((tools, kit, macros, standin.HEADERS)).encode() + b"\0" + text)
-    for path in (*sorted(NATIVE.glob("*.*")), *sorted(SHIM.glob("*.h"))):
+    for path in (*sorted(NATIVE.glob("*.*")), *sorted(standin.PLAIN.glob("*")), *sorted(SHIM.glob("*.h"))):
         digest.update(b"\0" + path.read_bytes())
     entry = cache_root() / "objects" / f"{digest.hexdigest()[:32]}.program"
     if not objectcache.touch(entry):
         with objectcache.workplace(cache_root()) as place:
             (place / "module.cpp").write_bytes(text)
-            standin.write_headers(place / "include")
-            _compile_all(tools, kit, macros, place, source.name)
+            prepared = standin.prepare(kit.flags, macros)
+            _compile_all(prepared, kit, macros, place, source.name)
             objectcache.publish(place / "program", entry)
             objectcache.prune(cache_root())
     return entry
 
 
-def _compile_all(tools: Toolchain, kit: Kit, macros: Sequence[str], place: Path, name: str) -> None:
-    compile_openmp, link_openmp = openmp_flags(tools.system, tools.family, libomp_prefix())
-    common = (str(tools.compiler), f"-std={tools.cxx_standard}", *default_flags(tools.machine), "-w")
-    finished = _run_compiler(
-        [
-            *common,
-            *compile_openmp,
-            *("-fdiagnostics-color=never", "-DTORCH_EXTENSION_NAME=gpt149_module"),
-            *("-include", str(NATIVE / "plain_torch.h"), "-Iinclude", f"-I{SHIM}"),
-            *kit.flags,
-            *macros,
-            *("-c", "module.cpp", "-o", "module.o"),
-        ],
-        place,
-    )
+def _compile_all(prepared: standin.Prepared, kit: Kit, macros: Sequence[str], place: Path, name: str) -> None:
+    tools = prepared.tools
+    finished = _run_compiler([*prepared.command(), *macros, "-c", "module.cpp", "-o", "module.o"], place)
     if finished.returncode != 0:
-        refused = standin.refusal(finished.output.decode(errors="replace"), name)
-        raise Unsuitable(refused or f"it does not compile without torch: {_first_error(finished)}")
+        source = (place / "module.cpp").read_text(errors="replace")
+        refused = standin.refusal(finished.output.decode(errors="replace"), name, source)
+        raise Unsuitable(
+            refused.text if refused else f"it does not compile without torch: {_first_error(finished)}"
+        )
+    common = (str(tools.compiler), f"-std={tools.cxx_standard}", *default_flags(tools.machine), "-w")
     ours = ["driver.cpp", *([kit.runtime] if kit.runtime else [])]
     for own in ours:
         finished = _run_compiler(
@@ -98,7 +89,8 @@ def _compile_all(tools: Toolchain, kit: Kit, macros: Sequence[str], place: Path,
         )
         if finished.returncode != 0:
             raise KitError(f"{tools.compiler} cannot compile {own} of the kit: {_first_error(finished)}")
-    objects = ["module.o", *(f"{Path(own).stem}.o" for own in ours)]
+    objects = ["module.o", *(f"{Path(own).stem}.o" for own in ours), *map(str, prepared.objects)]
+    _, link_openmp = openmp_flags(tools.system, tools.family, libomp_prefix())
     openmp = () if kit.runtime else link_openmp
     finished = _run_compiler(
         [str(tools.compiler), *objects, *kit.link_flags, *openmp, "-pthread", "-o", "program"], place
@@ -123,7 +115,8 @@ def _first_error(finished: Finished) -> str:
     if finished.timed_out:
         return f"no result within {COMPILE_TIMEOUT_S:.0f} s"
     lines = [line.strip() for line in finished.output.decode(errors="replace").splitlines() if line.strip()]
-    chosen = next((line for line in lines if "error:" in line or "undefined reference" in line), "")
+    telling = ("error:", "undefined reference", "multiple definition")
+    chosen = next((line for line in lines if any(word in line for word in telling)), "")
     return one_line(chosen or (lines[-1] if lines else "no message"), 200)
 
 

@@ -180,26 +180,28 @@ def test_cachegrind_counts_its_lines(name: str, tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("statement", "told"),
     [
+        ("at::Tensor P = QTensor.matmul(KTensor);", "calls Tensor::matmul: that is torch's own work;"),
+        ("at::Tensor P = at::softmax(QTensor, -1);", "calls at::softmax: that is torch's own work;"),
+        ("at::Tensor P = QTensor * KTensor;", "calls operator*: that is torch's own work;"),
+        ("QTensor.exp_();", "calls Tensor::exp_: that is torch's own work;"),
+        ("at::Tensor P = std::exp(QTensor);", "calls exp: that is torch's own work;"),
         (
-            "at::Tensor P = QTensor.matmul(KTensor);",
-            "calls torch's matmul: a study cannot run it, as the kernel is",
+            "auto P = torch::nn::functional::softmax(QTensor, 1);",
+            "calls torch::nn: that is torch's own work;",
         ),
-        (
-            "at::Tensor P = at::softmax(QTensor, -1);",
-            "calls torch's softmax: a study cannot run it, as the kernel",
-        ),
-        ("at::Tensor P = QTensor * KTensor;", "calls torch's operator*: a study cannot run it"),
-        ("QTensor.exp_();", "calls torch's exp_: a study cannot run it"),
-        ("at::Tensor P = std::exp(QTensor);", "calls torch's exp: a study cannot run it"),
-        ("auto P = QTensor.fft();", "uses torch's fft, which the study's stand-in for torch does not have"),
-        ("auto P = torch::jit::load(name);", "uses torch's torch::jit, which the study's stand-in"),
-        ("auto P = QTensor.index({KTensor});", "indexes by a tensor or a bool, which the study's stand-in"),
+        ("auto P = QTensor.fft();", "uses torch's Tensor::fft, which kernels are not given"),
+        ("auto P = torch::jit::load(name);", "uses torch's torch::jit, which kernels are not given"),
+        ("auto P = QTensor.data_ptr<at::Half>();", "uses torch's at::Half, which kernels are not given"),
+        ("auto P = QTensor.data_ptr<char>();", "uses tensors of a type that kernels are not given"),
+        ("auto P = QTensor.index({KTensor});", "indexes by a tensor or a bool, which kernels are not given"),
+        ("py::dict P;", "uses py::dict: there is no Python where kernels run"),
+        ("PyErr_Clear();", "uses PyErr_Clear: there is no Python where kernels run"),
     ],
 )
 def test_a_file_that_needs_more_of_torch_is_told_its_line(statement: str, told: str, tmp_path: Path) -> None:
     text = published.Written(body=f"    {statement}\n{published.VECTORS}{published.RETURN}").text
     with pytest.raises(Unsuitable) as caught:
-        build_program(written(tmp_path, text), Kit(flags=("-O0", "-fsyntax-only")))
+        build_program(written(tmp_path, text), Kit(flags=("-O0", "-g1")))
     assert str(caught.value).startswith(f"mine.cpp:{line_of(text, statement)} {told}")
     assert "\n" not in str(caught.value) and len(str(caught.value)) < 160
 
@@ -210,5 +212,5 @@ def test_cachegrind_says_which_call_it_cannot_run(tmp_path: Path) -> None:
     line = ["cache", "part3", "-N", "8", "-d", "4", "--cache", "1K", "--cachegrind"]
     with pytest.raises(UsageError) as caught:
         gpt149.run([*line, "--module", str(source), "--out", str(tmp_path)])
-    said = f"mine.cpp:{line_of(source.read_text(), 'matmul')} calls torch's matmul"
+    said = f"mine.cpp:{line_of(source.read_text(), 'matmul')} calls Tensor::matmul"
     assert f"--cachegrind cannot run {source}: {said}" in str(caught.value)

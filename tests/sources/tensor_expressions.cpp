@@ -4,11 +4,18 @@
 //          with and from which byte on, and its elements
 //   EFFECT statements, after which all of the tensors below are shown
 //   TEXT   what an expression prints
-// An exception is shown by its class.
+// An exception is shown by its class and, where the words are torch's for everybody to read, its first line. Elements are
+// shown in hexadecimal, as no digit of theirs may be another.
 #include <ATen/ATen.h>
+#include <ATen/Dispatch.h>
+#include <ATen/ops/full_like.h>
+#include <ATen/ops/scalar_tensor.h>
+#include <ATen/ops/tensor.h>
 #include <torch/extension.h>
 
+#include <cmath>
 #include <iostream>
+#include <limits>
 #include <sstream>
 #include <vector>
 
@@ -26,6 +33,8 @@ struct Tensors {
     int i = 1;
     int64_t n = 2;
 };
+
+static const double kInfinite = std::numeric_limits<double>::infinity(), kNone = std::nan("");
 
 static std::vector<at::Tensor> all_of(const Tensors &x) { return {x.t, x.m, x.v, x.s, x.e, x.c}; }
 
@@ -54,8 +63,14 @@ static void show(std::ostream &out, const at::Tensor &tensor, const Tensors &x) 
     }
     const char *own = reinterpret_cast<const char *>(x.values.data());
     if (tensor.data_ptr() == own) out << " in values";
-    out << ':';
+    out << ':' << std::hexfloat;
     show_elements(out, tensor);
+    out << std::defaultfloat;
+}
+
+static std::string first_line(const c10::Error &error) {
+    const std::string text = error.what_without_backtrace();
+    return text.substr(0, text.find('\n'));
 }
 
 // The line of what `body` prints, or the class of what it throws.
@@ -65,12 +80,16 @@ static void line_of(const char *kind, const char *text, const Body &body) {
     try {
         Tensors tensors;
         body(said, tensors);
-    } catch (const c10::IndexError &) {
-        said.str("throws IndexError");
-    } catch (const c10::ValueError &) {
-        said.str("throws ValueError");
-    } catch (const c10::Error &) {
-        said.str("throws Error");
+    } catch (const c10::IndexError &error) {
+        said.str("throws IndexError: " + first_line(error));
+    } catch (const c10::ValueError &error) {
+        said.str("throws ValueError: " + first_line(error));
+    } catch (const c10::TypeError &error) {
+        said.str("throws TypeError: " + first_line(error));
+    } catch (const c10::NotImplementedError &error) {
+        said.str("throws NotImplementedError: " + first_line(error));
+    } catch (const c10::Error &error) {
+        said.str("throws Error: " + first_line(error));
     } catch (const std::exception &) {
         said.str("throws something else");
     }
@@ -170,6 +189,32 @@ static void indexing() {
     EFFECT(m.index_put_({Slice(0, 2)}, at::ones({3})))
     EFFECT(m.index({0}) = m.index({1}))
     EFFECT(at::Tensor row = m.index({0}); row = m.index({1}); row.fill_(5))
+    VALUE(m.index({Slice(2, None, -1)}))
+    VALUE(m.index({Slice(None, None, -2), 0}))
+    EFFECT(Slice turned(5, 0, -1); m[0].fill_(7))
+    VALUE(m.index({Slice(-3, -1, 2)}))
+    VALUE(m.index({Slice(-1, -3)}))
+    VALUE(m.index({Slice(5, 100, 3)}))
+    VALUE(m.index({Slice(None, -100)}))
+    VALUE(m.index({Slice(-100, None, 5)}))
+    VALUE(m.index({Slice(0, std::numeric_limits<int64_t>::max())}))
+    VALUE(m.index({Slice(std::numeric_limits<int64_t>::min(), 2)}))
+    VALUE(m.index({Slice(0, 6, std::numeric_limits<int64_t>::max())}))
+    VALUE(m.index(std::vector<at::indexing::TensorIndex>{}))
+    VALUE(s.index({1}))
+    VALUE(s.index({0, 0}))
+    VALUE(m.index({None, Slice(), None, 9}))
+    VALUE(t.index({0, Ellipsis, -6}))
+    VALUE(t.index({Ellipsis, 3, 0}))
+    VALUE(t.index({"...", Ellipsis, 1}))
+    VALUE(m.t().index({Slice(1, 3), Slice(None, None, 2)}))
+    VALUE(m.index({Slice(1, 3)}).index({Slice(1, None)}).index({0, Slice(2, 4)}))
+    EFFECT(m.index_put_({9}, 1))
+    EFFECT(m.index_put_({Ellipsis, 1}, 2))
+    EFFECT(m.index_put_({Slice(), Slice(0, 2)}, m.index({Slice(), Slice(2, 4)})))
+    EFFECT(m.index_put_({0}, at::full({2, 4}, 1.f)))
+    EFFECT(m.index({Slice(0, 3)}).index({Slice(1, None)}).index({0}).fill_(-0.0))
+    EFFECT(t.index({0, 1, 2}).copy_(v.slice(0, 1, 6)))
 }
 
 static void views() {
@@ -271,6 +316,70 @@ static void views() {
     EFFECT(m.t().zero_())
     EFFECT(at::Tensor other = m; other = v; other.zero_())
     EFFECT(at::Tensor other = m; other.zero_())
+    VALUE(m.narrow(0, 0, 7))
+    VALUE(m.narrow(2, 0, 1))
+    VALUE(s.narrow(0, 0, 1))
+    VALUE(m.slice(0, 2, 1))
+    VALUE(m.slice(0, -1, -100))
+    VALUE(m.slice(0, 0, 6, -1))
+    VALUE(m.slice(0, 100, 200))
+    VALUE(t.slice(3, 1, 5, 3).slice(0, 1).select(1, -1))
+    VALUE(m.unsqueeze(-4))
+    VALUE(m.unsqueeze(-3))
+    VALUE(m.permute({-1, 0}))
+    VALUE(m.permute({0, 2}))
+    VALUE(s.permute({}))
+    VALUE(m.expand({2, 6, 4}))
+    VALUE(m.expand({-1, 6, 4}))
+    VALUE(m.expand({4}))
+    VALUE(s.expand({2, 3}))
+    VALUE(c.expand({6, 0}))
+    VALUE(m.expand({6, -2}))
+    VALUE(c.expand_as(m))
+    VALUE(m.view_as(m.t().contiguous()))
+    VALUE(m.reshape_as(t))
+    VALUE(t.unflatten(3, {5, 1}))
+    VALUE(t.unflatten(2, {2, -1}))
+    VALUE(t.unflatten(1, {2, 2}))
+    VALUE(t.swapaxes(0, 2))
+    VALUE(m.diagonal())
+    VALUE(m.diagonal(1))
+    VALUE(m.diagonal(-2))
+    VALUE(m.diagonal(9))
+    VALUE(t.diagonal(0, 1, 3))
+    VALUE(m.diagonal(0, 1, 1))
+    VALUE(m.as_strided({2, 3}, {1, 4}))
+    VALUE(m.as_strided({2, 3}, {1, 4}, 5))
+    VALUE(m[2].as_strided({2}, {3}))
+    VALUE(m.as_strided({2}, {1, 1}))
+    VALUE(m.as_strided({2}, {-1}))
+    VALUE(m.unbind()[2])
+    VALUE(m.unbind(1)[3])
+    VALUE(t.split(2, 2)[1])
+    VALUE(v.split(3)[2])
+    VALUE(v.split(0)[0])
+    VALUE(v.split(-1)[0])
+    VALUE(v.chunk(3)[1])
+    VALUE(v.chunk(0)[0])
+    VALUE(e.chunk(2, 1)[1])
+    TEXT(v.split(3).size() << v.chunk(5).size() << m.unbind(1).size() << e.split(2, 1).size())
+    VALUE(m.alias())
+    VALUE(m.contiguous().view({2, 12}).t().reshape({4, 6}))
+    VALUE(at::zeros({1, 3, 1}).squeeze())
+    VALUE(at::zeros({1, 3, 1}).squeeze(1))
+    VALUE(at::zeros({1, 1}).squeeze().unsqueeze(0))
+    VALUE(at::zeros({2, 1, 3}).transpose(0, 1).view({6}))
+    VALUE(e.transpose(0, 1))
+    VALUE(e.reshape({-1}))
+    VALUE(e.reshape({2, -1}))
+    EFFECT(c.expand({6, 3}).select(1, 2).fill_(4))
+    EFFECT(m.diagonal().fill_(-1))
+    EFFECT(m.unbind(1)[0].zero_())
+    EFFECT(auto row = m[0]; auto again = row; again[1] = 77; row = m[1])
+    EFFECT(m[0][0] = m[1][1])
+    EFFECT(m[0] = 3)
+    EFFECT(m.t()[0] = v.slice(0, 0, 6))
+    EFFECT(m.view({2, 12})[1].slice(0, 3, 9, 2).fill_(-3))
 }
 
 static void copies() {
@@ -311,6 +420,49 @@ static void copies() {
     EFFECT(v.fill_(1.5))
     EFFECT(v.to(at::kFloat).fill_(2))
     EFFECT(v.to(at::kDouble).fill_(2))
+    VALUE(m.clone(at::MemoryFormat::Contiguous))
+    VALUE(m.t().clone(at::MemoryFormat::Contiguous))
+    VALUE(m.t().contiguous(at::MemoryFormat::Contiguous))
+    VALUE(m.to(at::kFloat, false, true))
+    VALUE(m.to(m.options().dtype(at::kDouble)))
+    VALUE(m.to(at::full({1}, 1)))
+    VALUE(m.type_as(at::full({1}, 1)))
+    VALUE(m.toType(at::kShort))
+    VALUE(at::full({3}, -2.75).to(at::kInt))
+    VALUE(at::full({3}, -2.75).to(at::kChar))
+    VALUE(at::full({3}, 300).to(at::kByte))
+    VALUE(at::full({2}, 0.5).to(at::kBool))
+    VALUE(at::full({2}, 16777217).to(at::kFloat))
+    VALUE(at::full({2}, 0.1, at::kDouble).to(at::kFloat))
+    VALUE(at::full({2}, 0.1).to(at::kDouble))
+    VALUE(at::full({2}, kInfinite).to(at::kDouble))
+    VALUE(at::full({2}, -0.0))
+    VALUE(at::full({2}, 1e-42))
+    VALUE(at::full({2}, 1e300).to(at::kFloat))
+    VALUE(m.new_ones({2}))
+    VALUE(m.new_full({2}, 1.5))
+    VALUE(m.new_empty({0, 3}))
+    VALUE(m.new_zeros({2}, at::kInt))
+    VALUE(at::full_like(m.t(), 3))
+    VALUE(at::full_like(v, 2.5, at::kLong))
+    VALUE(at::empty_like(m.slice(1, 0, 2), at::kInt).fill_(7))
+    VALUE(at::zeros_like(c.expand({6, 3})))
+    VALUE(at::zeros_like(t.permute({3, 1, 0, 2}), at::kDouble))
+    EFFECT(m.copy_(t))
+    EFFECT(m.copy_(s.unsqueeze(0)))
+    EFFECT(c.copy_(m))
+    EFFECT(v.copy_(at::arange(7, at::kDouble)))
+    EFFECT(m.slice(1, 0, 2).copy_(m.slice(1, 2, 4)))
+    EFFECT(m.t().slice(0, 1, 3).zero_())
+    EFFECT(e.copy_(at::zeros({3, 0, 1})))
+    EFFECT(v.fill_(s))
+    EFFECT(v.fill_(v))
+    EFFECT(v.fill_(kNone).slice(0, 2, 4).fill_(-kInfinite))
+    EFFECT(t.transpose(1, 3).copy_(t.clone().transpose(1, 3)))
+    EFFECT(auto other = t.transpose(0, 3).contiguous(); t.view(-1).copy_(other.view(-1)))
+    EFFECT(at::Tensor none; none.zero_())
+    EFFECT(m.clone()[1] = 3)
+    EFFECT(auto held = m.clone(); m = held; m[0].zero_())
 }
 
 static void factories() {
@@ -341,6 +493,48 @@ static void factories() {
     EFFECT(torch::from_blob(values.data(), {4, 6}).clone().fill_(7))
     EFFECT(bool ended = false; { at::Tensor held = torch::from_blob(values.data(), {4}, [&](void *) { ended = true; });
            at::Tensor row = held[1]; held = at::Tensor(); row.fill_(ended ? 1 : 2); } values[0] = ended ? 3 : 4)
+    VALUE(at::empty({2, -3}))
+    VALUE(at::ones({-2}))
+    VALUE(at::full({2, -1}, 1.0))
+    VALUE(at::full({2}, true))
+    VALUE(at::full({2}, 1.5, at::kInt))
+    VALUE(at::ones({2}, at::kBool))
+    VALUE(at::ones({2}, at::kByte))
+    VALUE(at::ones({2, 0}, at::kShort))
+    VALUE(at::zeros({2}, at::dtype(at::kDouble).device(at::kCPU)))
+    VALUE(at::zeros({2}, at::device(at::kCPU).dtype(at::kChar)))
+    VALUE(at::zeros({2}, m.dtype()))
+    VALUE(at::zeros(m.sizes(), m.options()))
+    VALUE(at::zeros(std::vector<int64_t>{2, 2}))
+    VALUE(at::zeros({2}, at::TensorOptions(at::kInt)))
+    VALUE(at::arange(0.0, 1.0, 0.25, at::kDouble))
+    VALUE(at::arange(0, 1, 0.3))
+    VALUE(at::arange(1, 1))
+    VALUE(at::arange(3, at::kInt))
+    VALUE(at::arange(2.5))
+    VALUE(at::arange(0, 5, 0))
+    VALUE(at::arange(-3))
+    VALUE(at::scalar_tensor(2.5))
+    VALUE(at::tensor({1.5f, -2.5f}))
+    VALUE(at::tensor({1, 2, 3}))
+    VALUE(at::tensor(std::vector<float>{1.5f, 2.f}))
+    VALUE(at::tensor(values).slice(0, 0, 2))
+    VALUE(at::tensor(2.5f))
+    VALUE(at::tensor({1.5, 2.5}, at::kFloat))
+    VALUE(at::tensor({1, 2}, at::dtype(at::kDouble)))
+    VALUE(at::tensor({true, false}))
+    VALUE(torch::from_blob(values.data(), {2, 2}, {1, 6}).t())
+    VALUE(torch::from_blob(values.data(), {3}).slice(0, 1).clone())
+    VALUE(torch::from_blob(values.data() + 4, {2, 3}, at::kFloat))
+    VALUE(torch::from_blob(values.data(), {}, at::kFloat))
+    VALUE(torch::from_blob(values.data(), {0}))
+    VALUE(torch::from_blob(values.data(), {2, 1, 3}).squeeze(1).contiguous())
+    EFFECT(torch::from_blob(values.data(), {4, 6}).select(1, 0).copy_(v.slice(0, 0, 4)))
+    EFFECT(at::Tensor held = torch::from_blob(values.data(), {24}); std::memcpy(held.data_ptr(), v.data_ptr(), 28))
+    VALUE(at::full({2}, 300, at::kByte))
+    VALUE(at::full({2}, -1, at::kByte))
+    VALUE(at::full({2}, 1e10, at::kInt))
+    EFFECT(at::zeros({2}, at::kInt).fill_(kNone))
 }
 
 static void elements() {
@@ -379,7 +573,7 @@ static void elements() {
     EFFECT(auto a = m.accessor<float, 2>(); for (int r = 0; r < 6; r++) a[r][1] += a[r][3])
     EFFECT(auto turned = m.t(); auto a = turned.accessor<float, 2>(); a[1][2] = -1)
     EFFECT(at::Tensor row = m.index({Slice(2, 3), Slice(1, None)}); auto a = row.accessor<float, 2>(); a[0][1] = -1)
-    EFFECT(auto a = m.accessor<float, 2>(); auto second = a[1]; m = v; second[0] = 3)
+    EFFECT(at::Tensor held = m; auto a = held.accessor<float, 2>(); auto second = a[1]; m = v; second[0] = 3)
     EFFECT(TORCH_CHECK(m.dim() == 2, "not a matrix"))
     EFFECT(TORCH_CHECK(m.dim() == 3, "not a cube but ", m.dim()))
     EFFECT(TORCH_CHECK(m.dim() == 3))
@@ -388,6 +582,62 @@ static void elements() {
     EFFECT(at::parallel_for(3, 3, 1, [&](int64_t, int64_t) { m.zero_(); }))
     TEXT(at::parallel_reduce(0, 100, 1, 0, [](int64_t from, int64_t to, int s) { return s + 3 * int(to - from); },
                              [](int a, int b) { return a + b; }))
+    TEXT(m.is_contiguous() << m.t().is_contiguous() << e.is_contiguous() << s.is_contiguous() << c.t().is_contiguous())
+    TEXT(m.slice(0, 0, 1).is_contiguous() << m.slice(1, 0, 1).is_contiguous() << m.slice(0, 1, 3).is_contiguous())
+    TEXT(m.t().is_non_overlapping_and_dense() << m.slice(1, 0, 2).is_non_overlapping_and_dense())
+    TEXT(m.stride(2))
+    TEXT(m.size(-3))
+    TEXT(m.stride(-2) << m.t().stride(0) << c.stride(1) << e.stride(0))
+    TEXT(m.dtype() << at::arange(2).dtype() << m.dtype().name() << m.dtype().itemsize())
+    TEXT((m.dtype() == at::kFloat) << (m.dtype() != at::kDouble) << (m.options().dtype() == m.dtype()))
+    TEXT(m.options().has_dtype() << m.options().device() << (m.options().layout() == at::kStrided))
+    TEXT(at::elementSize(at::kDouble) << at::toString(at::kLong) << at::isFloatingType(at::kInt) << at::kBool << at::kByte)
+    TEXT(at::isIntegralType(at::kBool, false) << at::isIntegralType(at::kBool, true) << m.is_floating_point())
+    TEXT(m.sizes().vec().size() << m.sizes().front() << m.sizes().back() << m.sizes().at(1) << m.sizes().empty())
+    TEXT(m.sizes().at(2))
+    TEXT(m.sizes().slice(1) << t.sizes().slice(1, 2) << (m.sizes() == std::vector<int64_t>{6, 4}))
+    TEXT(m.sizes().equals({6, 4}) << (m.sizes() != at::IntArrayRef({6, 5})))
+    TEXT(at::IntArrayRef(std::vector<int64_t>{1, 2, 3}))
+    TEXT(m.is_alias_of(m[1]) << m.is_alias_of(v) << m.use_count() << m.view(-1).is_alias_of(m))
+    TEXT(m[1][2].item().isFloatingPoint() << at::arange(3)[2].item().isIntegral(false) << s.item().toInt())
+    TEXT(m[1][2].item() << at::arange(3)[2].item() << s.item())
+    TEXT(at::Scalar(2.5).to<int>() << at::Scalar(3).toDouble() << at::Scalar(true).toBool() << at::Scalar(7))
+    TEXT(at::full({1}, -1.75).item<int64_t>() << at::full({1}, 3).item<float>() << at::full({}, true).item<bool>())
+    TEXT(t.select(0, 0).item<float>())
+    TEXT((m.accessor<float, 2>().size(0)) << (m.packed_accessor64<float, 2>().size(1)))
+    TEXT((s.data_ptr<float>()[0]))
+    TEXT((m.t().data_ptr<float>() == m.data_ptr<float>()) << (m[2].data_ptr<float>() - m.data_ptr<float>()))
+    TEXT((at::Tensor().data_ptr() == nullptr))
+    TEXT(at::Tensor().toString())
+    TEXT(at::Tensor().numel())
+    TEXT(at::Tensor().sizes())
+    EFFECT(auto p = m.packed_accessor32<float, 2>(); p[2][1] = p[3][1] + p.size(1) + p.stride(0))
+    EFFECT(auto p = t.packed_accessor64<float, 4>(); at::TensorAccessor<float, 3> inner = p[1]; inner[0][1][2] = -8)
+    EFFECT(auto p = m.packed_accessor32<float, 3>())
+    EFFECT(auto a = m.accessor<int, 2>())
+    EFFECT(auto a = v.accessor<float, 1>(); for (int64_t k = 0; k < a.size(0); k++) a[k] *= a[k])
+    EFFECT(TORCH_CHECK_INDEX(i == 2, "index ", i, " of ", m.sizes()))
+    EFFECT(TORCH_CHECK_VALUE(i == 2, "a value"))
+    EFFECT(TORCH_CHECK_TYPE(m.scalar_type() == at::kInt, "a type: ", m.scalar_type()))
+    EFFECT(TORCH_CHECK_NOT_IMPLEMENTED(i == 2, "not yet"))
+    EFFECT(TORCH_CHECK(m.size(0) == n, "first\nsecond"))
+    EFFECT(AT_ERROR("always ", 7))
+    EFFECT(at::parallel_for(0, 24, 5, [&](int64_t from, int64_t to) { for (auto k = from; k < to; k++) m.data_ptr<float>()[k] = float(k * k); }))
+    EFFECT(at::parallel_for(2, 6, 100, [&](int64_t from, int64_t to) { m[from].fill_(float(to)); }))
+    EFFECT(at::parallel_for(5, 2, 1, [&](int64_t, int64_t) { m.zero_(); }))
+    TEXT(at::in_parallel_region() << at::get_thread_num() << (at::get_num_threads() >= 1) << at::divup(7, 3))
+    TEXT(AT_DISPATCH_FLOATING_TYPES(m.scalar_type(), "f", [&] { return float(m.data_ptr<scalar_t>()[5]) + sizeof(scalar_t); }))
+    TEXT(AT_DISPATCH_FLOATING_TYPES(at::kLong, "f", [&] { return sizeof(scalar_t); }))
+    TEXT(AT_DISPATCH_ALL_TYPES(at::kShort, "g", [&] { return sizeof(scalar_t); }))
+    TEXT(at::Tensor().dim())
+    TEXT(at::Tensor().size(0))
+    TEXT(at::full({}, 3e9).item<int>())
+    TEXT(at::full({}, kNone).item<int>())
+    TEXT(at::Scalar(300).to<uint8_t>() + 0)
+    TEXT(at::Scalar(-3).to<uint8_t>() + 0)
+    TEXT(at::Scalar(1e300).toFloat())
+    TEXT(at::Scalar(kInfinite).toFloat())
+    TEXT(e.data_ptr<float>() << e.data_ptr())
 }
 
 static void printing() {
@@ -404,6 +654,53 @@ static void printing() {
     TEXT(at::arange(4).view({2, 2}))
     TEXT(m.index({Slice(1, 3), Slice(1, None)}))
     TEXT(at::Tensor())
+    TEXT(at::full({3}, 0.001))
+    TEXT(at::full({2, 3}, 123456.5))
+    TEXT(at::tensor({0.001f, 1000.5f}))
+    TEXT(at::tensor({1e-12f, 1.f, 1e12f}))
+    TEXT(at::tensor({1e-12f, 1e-12f}))
+    TEXT(at::tensor({1e10f, 2.f}))
+    TEXT(at::tensor({99999.5f, 1.25f}))
+    TEXT(at::tensor({123456.5f, 100000.25f}).view({2, 1}))
+    TEXT(at::tensor({0.25f, 0.125f, -0.5f}))
+    TEXT(at::tensor({-100.25f, 3.5f}))
+    TEXT(at::full({2}, kInfinite))
+    TEXT(at::full({2, 2}, kNone))
+    TEXT(at::tensor({1.5f, static_cast<float>(kInfinite), static_cast<float>(kNone)}))
+    TEXT(at::tensor({0.f, 0.f}))
+    TEXT(at::tensor({-0.f, 0.5f}))
+    TEXT(at::arange(60, at::kFloat).view({2, 30}))
+    TEXT(at::full({2, 20}, 0.25))
+    TEXT(at::full({1, 20}, 123456.75))
+    TEXT(at::full({2, 2, 12}, 0.003))
+    TEXT(at::full({2, 2, 2}, 123456.75))
+    TEXT(at::zeros({2, 0, 3}))
+    TEXT(at::zeros({2, 0}))
+    TEXT(at::zeros({0}))
+    TEXT(at::ones({2}, at::kBool))
+    TEXT(at::ones({2, 2}, at::kByte))
+    TEXT(at::arange(3, at::kInt))
+    TEXT(at::arange(3, at::kDouble))
+    TEXT(at::full({}, 7))
+    TEXT(at::full({}, 0.1))
+    TEXT(at::full({}, 1e-9))
+    TEXT(at::full({}, 123456789))
+    TEXT(m.t())
+    TEXT(t.permute({3, 2, 1, 0}).slice(0, 0, 1))
+    TEXT(std::hex << 255 << m.slice(0, 0, 1) << 255)
+    TEXT(std::fixed << m.slice(0, 0, 1) << 0.5 << at::full({}, 0.25))
+    TEXT(at::full({}, 1e16, at::kDouble))
+    TEXT(at::full({}, 123456789012345678.0, at::kDouble))
+    TEXT(at::full({}, 0.0001, at::kDouble))
+    TEXT(at::full({}, -0.00001234, at::kDouble))
+    TEXT(at::full({}, kInfinite))
+    TEXT(at::full({}, kNone))
+    TEXT(at::full({}, true))
+    TEXT(at::full({2}, 12345678.5, at::kDouble))
+    TEXT(at::full({2}, 1e-5))
+    TEXT(at::full({2}, 1.5e20, at::kDouble))
+    TEXT(at::full({2}, 1.5e-200, at::kDouble))
+    TEXT(at::tensor({1.5e-200, 2.0}))
 }
 
 // Prints everything, and gives how many threads there may be.

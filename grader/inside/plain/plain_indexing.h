@@ -3,8 +3,6 @@
 #ifndef GPT149_PLAIN_INDEXING_H
 #define GPT149_PLAIN_INDEXING_H
 
-#include <cstring>
-
 #include "plain_types.h"
 
 namespace at {
@@ -19,10 +17,8 @@ inline constexpr EllipsisIndexType Ellipsis{};
 // From start to before stop; None is the beginning or the end, negative numbers count from the end.
 class Slice {
  public:
-  Slice(std::optional<int64_t> start = None, std::optional<int64_t> stop = None, std::optional<int64_t> step = None)
-      : start_(start), stop_(stop), step_(step.value_or(1)) {
-    TORCH_CHECK_VALUE(step_ > 0, "step must be greater than zero");
-  }
+  Slice(std::optional<int64_t> start = None, std::optional<int64_t> stop = None,
+        std::optional<int64_t> step = None);
   std::optional<int64_t> start() const { return start_; }
   std::optional<int64_t> stop() const { return stop_; }
   int64_t step() const { return step_; }
@@ -38,9 +34,7 @@ struct TensorIndex {
 
   TensorIndex(std::nullopt_t) : kind(kNewDimension) {}
   TensorIndex(EllipsisIndexType) : kind(kEllipsis) {}
-  TensorIndex(const char *text) : kind(kEllipsis) {
-    TORCH_CHECK_VALUE(std::strcmp(text, "...") == 0, "an index that is text is \"...\", not \"", text, "\"");
-  }
+  TensorIndex(const char *text);
   TensorIndex(int64_t number) : kind(kNumber), number(number) {}
   TensorIndex(int number) : kind(kNumber), number(number) {}
   TensorIndex(Slice slice) : kind(kSlice), slice(slice) {}

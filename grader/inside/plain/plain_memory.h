@@ -3,9 +3,7 @@
 #define GPT149_PLAIN_MEMORY_H
 
 #include <atomic>
-#include <cstdlib>
 #include <functional>
-#include <new>
 #include <utility>
 
 #include "plain_types.h"
@@ -20,13 +18,9 @@ class Counted {
   Counted() = default;
   Counted(const Counted &) = delete;
   Counted &operator=(const Counted &) = delete;
-  virtual ~Counted() = default;
+  virtual ~Counted();
   void keep() { owners_.fetch_add(1, std::memory_order_relaxed); }
-  void let_go() {
-    if (owners_.fetch_sub(1, std::memory_order_release) != 1) return;
-    owners_.load(std::memory_order_acquire);
-    delete this;
-  }
+  void let_go();
   int64_t owners() const { return owners_.load(std::memory_order_relaxed); }
 
  private:
@@ -61,19 +55,12 @@ class Owner {
 // Bytes, and how they are given back: not at all if they are somebody else's.
 class Memory : public Counted {
  public:
-  Memory(void *first, std::function<void(void *)> give_back)
-      : first_(static_cast<char *>(first)), give_back_(std::move(give_back)) {}
-  ~Memory() override {
-    if (give_back_) give_back_(first_);
-  }
+  Memory(void *first, std::function<void(void *)> give_back);
+  ~Memory() override;
   char *first() const { return first_; }
 
   // Begins on a cache line, as torch's own; ends with its last byte, so that AddressSanitizer sees what lies beyond.
-  static Owner<Memory> allocate(size_t bytes) {
-    void *first = nullptr;
-    if (posix_memalign(&first, 64, bytes > 0 ? bytes : 1) != 0) throw std::bad_alloc();
-    return Owner<Memory>(new Memory(first, [](void *p) { std::free(p); }));
-  }
+  static Owner<Memory> allocate(size_t bytes);
 
  private:
   char *first_;

@@ -1,10 +1,14 @@
-// Sizes and strides, counted in elements: what torch does with them, without a tensor around them.
+// Sizes and strides, counted in elements: what torch does with them, without a tensor around them. For the stand-in's own
+// sources.
 #ifndef GPT149_PLAIN_LAYOUT_H
 #define GPT149_PLAIN_LAYOUT_H
 
 #include <algorithm>
+#include <functional>
 #include <numeric>
+#include <optional>
 #include <utility>
+#include <vector>
 
 #include "plain_types.h"
 
@@ -124,40 +128,74 @@ inline Extents completed(Extents wanted, int64_t count) {
       TORCH_CHECK(open < 0, "only one dimension can be inferred");
       open = static_cast<int64_t>(k);
     } else {
-      TORCH_CHECK(wanted[k] >= 0, "invalid shape dimension ", wanted[k]);
+      TORCH_CHECK(wanted[k] >= 0, "invalid shape dimension ", wanted[k], " at index ", k, " of shape ",
+                  c10::IntArrayRef(wanted));
       product *= wanted[k];
     }
   }
+  TORCH_CHECK(open < 0 || product > 0 || count > 0, "cannot reshape tensor of 0 elements into shape ",
+              c10::IntArrayRef(wanted), " because the unspecified dimension size -1 can be any value and is ambiguous");
   const bool fits = open < 0 ? product == count : product > 0 && count % product == 0;
   TORCH_CHECK(fits, "shape '", c10::IntArrayRef(wanted), "' is invalid for input of size ", count);
   if (open >= 0) wanted[static_cast<size_t>(open)] = count / product;
   return wanted;
 }
 
-// The strides with which something of these sizes is seen in the wanted ones, repeated along what it lacks.
-inline Extents strides_when_repeated(const Extents &sizes, const Extents &strides, const Extents &wanted) {
-  TORCH_CHECK(sizes.size() <= wanted.size(), "sizes ", c10::IntArrayRef(sizes), " do not fit into ",
-              c10::IntArrayRef(wanted));
-  Extents made(wanted.size(), 0);
+// The sizes that repeating along what is missing or one gives: `wanted`, at least as many, with -1
+// replaced by what is there.
+inline Extents sizes_when_repeated(const Extents &sizes, const Extents &wanted) {
+  Extents made = wanted;
   const size_t missing = wanted.size() - sizes.size();
-  for (size_t k = 0; k < sizes.size(); k++) {
-    const bool is_same = sizes[k] == wanted[missing + k];
-    TORCH_CHECK(is_same || sizes[k] == 1, "sizes ", c10::IntArrayRef(sizes), " do not fit into ",
-                c10::IntArrayRef(wanted));
-    made[missing + k] = is_same ? strides[k] : 0;
+  for (size_t k = wanted.size(); k-- > 0;) {
+    if (made[k] == -1) {
+      TORCH_CHECK(k >= missing, "The expanded size of the tensor (-1) isn't allowed in a leading, non-existing dimension ",
+                  k);
+      made[k] = sizes[k - missing];
+    }
+    if (k < missing) continue;
+    TORCH_CHECK(sizes[k - missing] == made[k] || sizes[k - missing] == 1, "The expanded size of the tensor (", made[k],
+                ") must match the existing size (", sizes[k - missing], ") at non-singleton dimension ", k,
+                ".  Target sizes: ", c10::IntArrayRef(wanted), ".  Tensor sizes: ", c10::IntArrayRef(sizes));
   }
   return made;
 }
 
-// Calls body(a, b) for every element in row-major order, with its place by the one strides and by the other.
+// Whether something of sizes `from` can be repeated into `to`, in the words of torch's copy_.
+inline void check_repeats(const Extents &to, const Extents &from) {
+  Extents both(std::max(to.size(), from.size()));
+  for (size_t k = both.size(); k-- > 0;) {
+    const size_t later = both.size() - k;
+    const int64_t a = later <= to.size() ? to[to.size() - later] : 1;
+    const int64_t b = later <= from.size() ? from[from.size() - later] : 1;
+    TORCH_CHECK(a == b || a == 1 || b == 1, "The size of tensor a (", a, ") must match the size of tensor b (", b,
+                ") at non-singleton dimension ", k);
+    both[k] = a == 1 ? b : a;
+  }
+  TORCH_CHECK(both == to, "output with shape ", c10::IntArrayRef(to), " doesn't match the broadcast shape ",
+              c10::IntArrayRef(both));
+}
+
+// And the strides: no step along what is repeated.
+inline Extents strides_when_repeated(const Extents &sizes, const Extents &strides, const Extents &wanted) {
+  const Extents made = sizes_when_repeated(sizes, wanted);
+  Extents steps(wanted.size(), 0);
+  const size_t missing = wanted.size() - sizes.size();
+  for (size_t k = missing; k < wanted.size(); k++) steps[k] = sizes[k - missing] == made[k] ? strides[k - missing] : 0;
+  return steps;
+}
+
+// Calls body(a, b, count, step_a, step_b) for every row along the last dimension, in row-major order: where it begins by
+// the one strides and by the other, how many elements it has and how far apart they are.
 template <class F>
-void for_each_place(const Extents &sizes, const Extents &strides_a, const Extents &strides_b, const F &body) {
+void for_each_row(const Extents &sizes, const Extents &strides_a, const Extents &strides_b, const F &body) {
   if (count_of(sizes) == 0) return;
-  Extents at(sizes.size(), 0);
+  if (sizes.empty()) return body(0, 0, 1, 0, 0);
+  const size_t last = sizes.size() - 1;
+  Extents at(last, 0);
   int64_t a = 0, b = 0;
   for (;;) {
-    body(a, b);
-    size_t k = sizes.size();
+    body(a, b, sizes[last], strides_a[last], strides_b[last]);
+    size_t k = last;
     for (; k > 0 && at[k - 1] + 1 == sizes[k - 1]; k--) {
       a -= strides_a[k - 1] * at[k - 1];
       b -= strides_b[k - 1] * at[k - 1];

@@ -1,0 +1,364 @@
+"""The native runner says of every call what the one with Python and torch says, and has nothing beside it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from building import HEAD, write
+from conftest import ROOT
+from native_programs import Both, program
+
+from grader import assignment, binding, nativebuild
+from grader.arrays import np
+from grader.cases import make_inputs
+from grader.nativehost import NativeHost
+from grader.session import Call, Request, Session
+from grader.zygote import Zygote
+from module_ref_stub import library
+
+#: One function for each thing that a call can come to.
+FUNCTIONS = (
+    HEAD
+    + r"""
+#include <cstdio>
+#include <cstdlib>
+#include <stdexcept>
+#include <string>
+#include <unistd.h>
+torch::Tensor twice(torch::Tensor t, torch::Tensor space, int n, double factor) {
+  float *out = space.data_ptr<float>();
+  for (int k = 0; k < n; k++) out[k] += t.data_ptr<float>()[k] * factor;
+  std::printf("twice of %d\n", n);
+  return space;
+}
+torch::Tensor in_place(torch::Tensor t, int n) {
+  t.data_ptr<float>()[n] = -1;
+  return t;
+}
+torch::Tensor in_double(torch::Tensor t) {
+  torch::Tensor made = torch::zeros({2, 3}, torch::kDouble);
+  made.data_ptr<double>()[5] = t.data_ptr<double>()[0];
+  return made;
+}
+torch::Tensor whole_numbers(torch::Tensor t) { return torch::zeros({t.size(0), 2}, torch::kInt64); }
+torch::Tensor other_way(torch::Tensor t) { return t.transpose(0, 1); }
+torch::Tensor nothing_in_it(torch::Tensor t) { return torch::zeros({0, 4}); }
+torch::Tensor undefined(torch::Tensor t) { return torch::Tensor(); }
+torch::Tensor large(torch::Tensor t) { return torch::zeros({1 << 20}); }
+std::vector<float> list_of(std::vector<float> values, int n) {
+  values.resize(n, 7.0f);
+  return values;
+}
+void change(std::vector<float> &values, int n) { values[n] = 42; }
+float number(torch::Tensor t, float x, bool sign) { return sign ? -x : x; }
+float element(std::vector<float> &tensor, int x, int y, int size) { return tensor[x * size + y]; }
+void put(std::vector<float> &tensor, int x, int y, int size, float value) { tensor[x * size + y] = value; }
+float throws_of_row(std::vector<float> &tensor, int x, int y, int size) { throw std::out_of_range("row"); }
+torch::Tensor throws(torch::Tensor t, int kind) {
+  if (kind == 0) throw std::runtime_error("the first line \xff\xe2\x82\"\\\x01\nthe second line");
+  if (kind == 1) throw 3;
+  if (kind == 2) throw std::runtime_error(std::string(3000, 'x'));
+  if (kind == 3) TORCH_CHECK(t.dim() == 7, "seven dimensions, not ", t.dim());
+  std::vector<int> few(3);
+  return torch::full({1}, (float)few.at(kind));
+}
+torch::Tensor ends(torch::Tensor t, int kind) {
+  std::printf("last words\n");
+  std::fflush(stdout);
+  if (kind == 0) std::abort();
+  if (kind == 1) *(volatile int *)8 = 1;
+  if (kind == 2) std::exit(3);
+  if (kind == 3) _exit(4);
+  if (kind == 4) for (;;) asm volatile("");
+  volatile int zero = 0;
+  return torch::full({1}, (float)(7 / zero));
+}
+struct Unknown {};
+torch::Tensor takes_unknown(torch::Tensor t, Unknown *u) { return t; }
+PYBIND11_MODULE(TORCH_EXTENSION_NAME, m) {
+  m.def("twice", &twice); m.def("in_place", &in_place); m.def("in_double", &in_double);
+  m.def("whole_numbers", &whole_numbers); m.def("other_way", &other_way);
+  m.def("nothing_in_it", &nothing_in_it); m.def("undefined", &undefined); m.def("large", &large);
+  m.def("list_of", &list_of); m.def("change", &change); m.def("number", &number);
+  m.def("element", &element); m.def("put", &put); m.def("throws_of_row", &throws_of_row);
+  m.def("throws", &throws); m.def("ends", &ends);
+}
+"""
+)
+#: What the judge measures of a call, and no two runners agree on.
+MEASURED = {"wall_s": 0.0, "cpu_s": None, "peak_bytes": None}
+
+
+@pytest.fixture(scope="module")
+def zygote() -> Iterator[Zygote]:
+    with Zygote() as started:
+        yield started
+
+
+@pytest.fixture(scope="module")
+def host() -> Iterator[NativeHost]:
+    with NativeHost() as started:
+        yield started
+
+
+@pytest.fixture(scope="module")
+def both(zygote: Zygote, host: NativeHost, tmp_path_factory: pytest.TempPathFactory) -> Both:
+    return Both(zygote, host, write(tmp_path_factory.mktemp("functions"), FUNCTIONS))
+
+
+@pytest.fixture(scope="module")
+def master_build() -> nativebuild.NativeBuild:
+    made = nativebuild.build(ROOT / "module.cpp")
+    assert made.ok, made.diagnostics
+    return made
+
+
+def plain(call: Call) -> Call:
+    """A call without what is measured, and with its tensors as lists."""
+    return replace(
+        call,
+        **MEASURED,
+        output=None if call.output is None else (call.output.tolist(), str(call.output.dtype)),
+        echoes=tuple(echo.tolist() for echo in call.echoes),
+    )
+
+
+def same(
+    both: Both, *requests: Request, freeze: bool = True, timeout_s: float = 20, **options: bool
+) -> list[Call]:
+    """What both kinds of runner answer to the same requests, after it was found to be equal."""
+    answers, printed = [], []
+    for session in both.sessions(freeze=freeze, call_timeout_s=timeout_s):
+        with session:
+            answers.append([plain(session.call(request, **options)) for request in requests])
+        printed.append(session.printed)
+    assert answers[0] == answers[1] and printed[0] == printed[1]
+    return answers[1]
+
+
+def floats(*shape: int) -> object:
+    return np.arange(1, 1 + np.prod(shape), dtype=np.float32).reshape(shape)
+
+
+def tensors(
+    function: str, *more: object, shape: tuple[int, ...] = (2, 3), output: tuple[int, ...] = (2, 3)
+) -> Request:
+    arguments = [{"input": 0}, *({"value": value} for value in more)]
+    return Request(function, arguments, [floats(*shape)], output)
+
+
+TWICE = Request("twice", [{"input": 0}, {"zeros": [2, 3]}, {"value": 6}, {"value": 2.5}], [None], (2, 3))
+
+
+def twice() -> Request:
+    return replace(TWICE, inputs=[floats(2, 3)])
+
+
+def test_the_greeting_names_functions_and_signatures(both: Both) -> None:
+    python, native = (session.functions for session in both.sessions())
+    assert native == python
+    assert native["twice"] == "T(TTid)" and native["put"] == "v(Wiiif)" and native["number"] == "f(Tfb)"
+
+
+@pytest.mark.parametrize("freeze", [True, False])
+def test_calls_one_after_another(both: Both, freeze: bool) -> None:
+    """Not frozen, the second call is the kept one once more: its workspace has to be zero again."""
+    calls = same(both, twice(), twice(), tensors("in_place", 4), twice(), twice(), freeze=freeze)
+    assert [call.status for call in calls] == ["ok"] * 5
+    assert (
+        calls[0].output
+        == calls[1].output
+        == calls[4].output
+        == ([[2.5, 5.0, 7.5], [10.0, 12.5, 15.0]], "float32")
+    )
+
+
+@pytest.mark.parametrize(
+    ("request_", "kind"),
+    [
+        (tensors("other_way"), "a tensor"),
+        (tensors("whole_numbers"), "a tensor"),
+        (tensors("nothing_in_it"), "a tensor"),
+        (tensors("undefined"), "an undefined tensor"),
+        (tensors("number", 2.5, 1), "a number"),
+        (tensors("list_of", 9), "a std::vector<float>"),
+        (tensors("list_of", 0), "a std::vector<float>"),
+        (tensors("change", 3), "nothing"),
+    ],
+    ids=lambda value: value.function if isinstance(value, Request) else "",
+)
+def test_what_a_function_returns(both: Both, request_: Request, kind: str) -> None:
+    (call,) = same(both, request_, echo_inputs=True)
+    assert (call.status, call.kind) == ("ok", kind)
+    assert call.changed_inputs == ((0,) if request_.function == "change" else ())
+
+
+def test_changed_inputs_come_back(both: Both) -> None:
+    (call,) = same(both, tensors("in_place", 4), echo_inputs=True)
+    assert call.changed_inputs == (0,) and call.echoes[0] == [[1.0, 2.0, 3.0], [4.0, -1.0, 6.0]]
+
+
+def test_doubles_come_and_go(both: Both) -> None:
+    request = Request("in_double", [{"input": 0}], [np.full((2,), 0.1)], (2, 3))
+    (call,) = same(both, request)
+    assert call.dtype == "float64" and call.output[0][1][2] == 0.1
+
+
+def test_more_bytes_than_were_asked_for_are_withheld(both: Both) -> None:
+    first, second = same(both, tensors("large"), twice())
+    assert first.shape == (1 << 20,) and first.output is None and second.status == "ok"
+
+
+def test_a_table_is_called_row_by_row(both: Both) -> None:
+    tensor = floats(3, 4)
+    rows = np.array([[0, 0, 5.5], [2, 3, -1], [1, 2, 0.25], [2, 3, 8]])
+    columns = [{"input": 0}, {"column": 0}, {"column": 1}, {"value": 4}]
+    read = Request("element", columns, [tensor, rows], (4,), op="table")
+    write_ = Request("put", [*columns, {"column": 2}], [tensor, rows], (4,), op="table")
+    fails = replace(read, function="throws_of_row")
+    numbers, written, failed, after = same(both, read, write_, fails, read, echo_inputs=True)
+    assert numbers.output[0] == [1.0, 12.0, 7.0, 12.0] and not numbers.changed_inputs
+    assert written.changed_inputs == (0,) and written.echoes[0][2][3] == 8.0
+    assert (failed.status, failed.message, after.status) == ("exception", "row", "ok")
+
+
+def test_exceptions_are_told_by_their_first_line(both: Both) -> None:
+    calls = same(both, *(tensors("throws", kind) for kind in range(5)), tensors("nothing_in_it", 1), twice())
+    assert [call.status for call in calls] == ["exception"] * 6 + ["ok"]
+    assert "the first line" in calls[0].message and "second" not in calls[0].message
+    assert "seven dimensions, not 2" in calls[3].message
+    assert calls[5].message == "nothing_in_it takes 1 arguments, not 2"
+
+
+@pytest.mark.parametrize("kind", range(6))
+def test_ends_of_a_process(both: Both, kind: int) -> None:
+    first, second = same(both, tensors("ends", kind), twice(), timeout_s=2)
+    expected = ("SIGABRT", "SIGSEGV", "exit(3)", "exit(4)", "timeout", "SIGFPE")[kind]
+    assert expected in (first.signal_name, first.message, first.status)
+    assert second == first
+
+
+def test_static_initialisers_run_before_the_greeting(host: NativeHost, tmp_path: Path) -> None:
+    begins = "#include <cstdio>\n#include <cstdlib>\n#include <unistd.h>\nstatic int begun = [] {{ {} return 1; }}();\n"
+    ends = {
+        "std::abort();": "SIGABRT",
+        "_exit(0);": "exit(0)",
+        "*(volatile int *)8 = 1;": "SIGSEGV",
+        'std::puts("{\\"status\\"}"); std::fflush(stdout); std::exit(9);': "exit(9)",
+        'if (write(4, "\\5\\0\\0\\0\\0\\0\\0\\0\\0\\0\\0\\0hello", 17)) _exit(0);': "reply header",
+        'for (;;) asm volatile("");': "timeout",
+    }
+    for statement, expected in ends.items():
+        made = program(
+            tmp_path, HEAD + begins.format(statement) + "PYBIND11_MODULE(TORCH_EXTENSION_NAME, m) {}\n"
+        )
+        with host.spawn(made, threads=1, call_timeout_s=0.5) as session:
+            assert session.death is not None
+            assert expected in (session.death.signal_name, session.death.message, session.death.status), (
+                statement
+            )
+
+
+def test_a_file_with_names_of_the_programs_own(host: NativeHost, tmp_path: Path) -> None:
+    """A main, and namespaces and types with everyday names, are the student's own affair."""
+    text = (
+        HEAD
+        + "int main() { return 3; }\nint count = 5, name = 1, served = 2;\nstruct Reader { int x = 7; };\n"
+        + "torch::Tensor f(torch::Tensor t) { return torch::full({1}, (float)(Reader().x + count + main())); }\n"
+        + 'PYBIND11_MODULE(TORCH_EXTENSION_NAME, m) { m.def("f", &f); }\n'
+    )
+    with host.spawn(program(tmp_path, text), threads=1) as session:
+        assert session.call(tensors("f", output=(1,))).output.tolist() == [15.0]
+
+
+def test_threads_and_cores_are_those_that_were_given(host: NativeHost, tmp_path: Path) -> None:
+    text = (
+        HEAD
+        + "#include <omp.h>\n#include <sched.h>\n"
+        + "torch::Tensor f(torch::Tensor t) { auto made = torch::zeros({2}); float *out = made.data_ptr<float>();\n"
+        + "#pragma omp parallel\n{\n#pragma omp single\nout[0] = omp_get_num_threads();\n}\n"
+        + "cpu_set_t cores; sched_getaffinity(0, sizeof cores, &cores); out[1] = CPU_COUNT(&cores); return made; }\n"
+        + 'PYBIND11_MODULE(TORCH_EXTENSION_NAME, m) { m.def("f", &f); }\n'
+    )
+    made = program(tmp_path, text)
+    for threads in (1, 8):
+        with host.spawn(made, threads=threads, cpus=[0]) as session:
+            assert session.call(tensors("f", output=(2,))).output.tolist() == [threads, 1.0]
+            session.close()
+            assert not session.evidence.extra_cpus
+
+
+@pytest.mark.parametrize(
+    ("part", "threads"), [("part1", 1), ("part2", 1), ("part3", 1), ("part3", 8), ("part4", 1)]
+)
+def test_the_master_and_the_reference_give_the_same_bits(
+    zygote: Zygote, host: NativeHost, master_build: nativebuild.NativeBuild, part: str, threads: int
+) -> None:
+    from grader.build import build
+
+    course = assignment.load(ROOT / "configs" / "gpt149.yaml")
+    asked, shape = course.part(part), {**course.defaults, "N": 67, "d": 24, "threads": threads}
+    inputs = make_inputs("random", shape, 3)
+    torch_build = build(ROOT / "module.cpp")
+    assert master_build.program is not None and torch_build.object_path is not None
+
+    def output(session: Session, reference: bool) -> object:
+        with session:
+            call = session.call(binding.request(asked, shape, inputs, reference=reference))
+        assert call.status == "ok", call
+        return call.output.tolist()
+
+    python = zygote.spawn("student", torch_build.object_path, threads=threads)
+    assert output(host.spawn(master_build.program, threads=threads), False) == output(python, False)
+    python = zygote.spawn("raw", library.library_path(), threads=threads)
+    assert output(host.spawn(library.native_program(), threads=threads), True) == output(python, True)
+
+
+def test_peak_memory_is_what_the_kernel_needed(host: NativeHost, tmp_path: Path) -> None:
+    text = (
+        HEAD
+        + "torch::Tensor f(torch::Tensor t) { std::vector<float> space(10 << 20, 1.0f);\n"
+        + "return torch::full({1}, space[(int)t.data_ptr<float>()[0]]); }\n"
+        + 'PYBIND11_MODULE(TORCH_EXTENSION_NAME, m) { m.def("f", &f); }\n'
+    )
+    with host.spawn(program(tmp_path, text), threads=1) as session:
+        for _ in range(2):
+            peak_bytes = session.call(
+                tensors("f", shape=(64, 1024), output=(1,)), measure_peak=True
+            ).peak_bytes
+            assert peak_bytes is not None and 39 << 20 < peak_bytes < 42 << 20
+
+
+def test_a_race_shows_under_delays(host: NativeHost, master: str, tmp_path: Path) -> None:
+    """On one core, where each thread may finish its share within one time slice."""
+    from test_delays import ONE_ROW_FOR_ALL, N
+
+    from grader import oracle
+    from grader.selftest.mutations import apply
+
+    course = assignment.load(ROOT / "configs" / "gpt149.yaml")
+    part, shape = course.part("part3"), {**course.defaults, "N": N}
+    inputs = make_inputs("random", shape, 1)
+    expected = oracle.ORACLES[part.oracle].expected(inputs, shape)
+    request = binding.request(part, shape, inputs)
+    wrong = {}
+    for name, source in (("racy", apply(master, [ONE_ROW_FOR_ALL])), ("right", master)):
+        folder = tmp_path / name
+        folder.mkdir()
+        with host.spawn(program(folder, source), threads=8, cpus=[0], call_timeout_s=60) as session:
+            session.call(request)  # the first call shows that threads share the work
+            calls = [session.call(request, delays=True) for _ in range(30)]
+        assert {call.status for call in calls} == {"ok"}
+        wrong[name] = sum(not oracle.compare(expected, call.output).ok for call in calls)
+    assert wrong["right"] == 0 and wrong["racy"] > 7
+
+
+def test_nothing_but_the_program_is_mapped(both: Both, tmp_path: Path) -> None:
+    session = both.native()
+    with session:
+        session.call(twice())
+    assert session.evidence.new_code == () and session.evidence.children == 0 and session.evidence.stops == 2
+    assert session.evidence.frozen_cpu_s < 0.001

@@ -1,0 +1,272 @@
+"""What code in a native runner finds around it, in every tier: nothing. It tries, and says what it saw."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from building import HEAD
+from conftest import ROOT
+from native_programs import program
+
+from grader.arrays import np
+from grader.errors import KitError, UsageError
+from grader.nativehost import NativeHost
+from grader.sandbox import Limits, Sandbox, choose
+from grader.session import Request
+
+pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="only Linux has these sandboxes")
+
+PROBE = (
+    HEAD
+    + r"""
+#include <cerrno>
+#include <csignal>
+#include <cstdio>
+#include <cstring>
+#include <dlfcn.h>
+#include <dirent.h>
+#include <fcntl.h>
+#include <link.h>
+#include <sched.h>
+#include <sys/mman.h>
+#include <sys/prctl.h>
+#include <sys/ptrace.h>
+#include <sys/resource.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/syscall.h>
+#include <sys/wait.h>
+#include <unistd.h>
+extern char **environ;
+extern "C" {
+#define WEAK __attribute__((weak)) void
+WEAK Py_Initialize(); WEAK PyRun_SimpleString(); WEAK PyEval_GetBuiltins(); WEAK cblas_sgemm(); WEAK sgemm_();
+WEAK mkl_serv_get_version(); WEAK THPVariable_Wrap(); WEAK gpt149_ref_fused(); WEAK dnnl_sgemm();
+}
+static void saw(const char *what, const char *where, bool found) {
+  std::printf("%s %s: %s\n", found ? "SAW" : "no", what, where);
+}
+static void look_at_files() {
+  for (const char *path : {"/", ".", "..", "/proc", "/proc/self", "/proc/self/maps", "/proc/self/exe",
+                           "/proc/1/environ", "/dev/null", "/dev/shm", "/tmp", "/etc/passwd", "/lib", "/usr/lib",
+                           "/sys/devices/system/cpu"}) {
+    saw("open", path, open(path, O_RDONLY) >= 0);
+    saw("openat", path, openat(AT_FDCWD, path, O_PATH) >= 0);
+    saw("list", path, opendir(path) != nullptr);
+    struct stat about;
+    saw("stat", path, stat(path, &about) == 0);
+    char target[100];
+    saw("readlink", path, readlink(path, target, sizeof target) > 0);
+  }
+  saw("create", "/tmp/x", open("/tmp/x", O_CREAT | O_WRONLY, 0600) >= 0);
+  saw("create", "x", open("x", O_CREAT | O_WRONLY, 0600) >= 0);
+  saw("mkdir", "x", mkdir("x", 0700) == 0);
+  saw("chdir", "/", chdir("/") == 0);
+  saw("memory file", "", syscall(SYS_memfd_create, "x", 0) >= 0);
+  for (int fd = 0; fd < 256; fd++) {
+    struct stat about;
+    if (syscall(SYS_fstat, fd, &about) == 0) std::printf("open descriptor %d\n", fd);
+    if (mmap(nullptr, 4096, PROT_READ, MAP_PRIVATE, fd, 0) != MAP_FAILED) std::printf("SAW mapped %d\n", fd);
+  }
+}
+static int names(dl_phdr_info *info, size_t, void *) {
+  std::printf("library '%s'\n", info->dlpi_name);
+  return 0;
+}
+static void look_for_libraries() {
+  dl_iterate_phdr(names, nullptr);
+  for (const char *name : {"libc.so.6", "libtorch_cpu.so", "libpython3.so", "libcblas.so.3", "libm.so.6"})
+    saw("dlopen", name, dlopen(name, RTLD_NOW) != nullptr);
+  void (*known[])() = {Py_Initialize, PyRun_SimpleString, PyEval_GetBuiltins, cblas_sgemm, sgemm_,
+                       mkl_serv_get_version, THPVariable_Wrap, gpt149_ref_fused, dnnl_sgemm};
+  for (auto function : known) saw("linked", "", function != nullptr);
+  for (char **entry = environ; *entry != nullptr; entry++) std::printf("environment %s\n", *entry);
+}
+static void look_for_power() {
+  cpu_set_t all;
+  std::memset(&all, 255, sizeof all);
+  saw("cores", "", sched_setaffinity(0, sizeof all, &all) == 0);
+  saw("death signal", "", prctl(PR_SET_PDEATHSIG, 0) == 0);
+  sigevent event = {};
+  event.sigev_notify = SIGEV_SIGNAL;
+  event.sigev_signo = SIGCONT;
+  int timer;
+  saw("a timer that continues it", "", syscall(SYS_timer_create, CLOCK_MONOTONIC, &event, &timer) == 0);
+  rlimit more = {RLIM_INFINITY, RLIM_INFINITY};
+  saw("more memory", "", setrlimit(RLIMIT_AS, &more) == 0);
+  saw("priority", "", setpriority(PRIO_PROCESS, 0, -10) == 0);
+  saw("other user", "", setuid(1) == 0);
+  saw("perf", "", syscall(SYS_perf_event_open, nullptr, 0, -1, -1, 0) >= 0);
+  saw("io_uring", "", syscall(SYS_io_uring_setup, 1, nullptr) >= 0);
+}
+torch::Tensor look(torch::Tensor t) {
+  look_at_files();
+  look_for_libraries();
+  return t;
+}
+torch::Tensor power(torch::Tensor t) {
+  look_for_power();
+  return t;
+}
+torch::Tensor reach(torch::Tensor t, int how) {
+  char *none[] = {nullptr};
+  if (how == 0) execve("/bin/true", none, none);
+  if (how == 1) syscall(SYS_execveat, 0, "", none, none, 0x1000, 0);
+  if (how == 2) fork();
+  if (how == 3) syscall(SYS_clone, SIGCHLD, 0, 0, 0, 0);
+  if (how == 4) socket(AF_INET, SOCK_STREAM, 0);
+  if (how == 5) socket(AF_UNIX, SOCK_STREAM, 0);
+  if (how == 6) ptrace(PTRACE_TRACEME, 0, 0, 0);
+  if (how == 7) kill(getpid() == 1 ? 2 : 1, SIGKILL);
+  if (how == 8) kill(-1, SIGCONT);
+  if (how == 9) syscall(SYS_process_vm_readv, 1, nullptr, 0, nullptr, 0, 0);
+  if (how == 10) unshare(CLONE_NEWUSER);
+  if (how == 11) setsid();
+  if (how == 12) syscall(SYS_pidfd_open, 1, 0);
+  if (how == 13) syscall(SYS_open_tree, AT_FDCWD, "/", 0);
+  return t;
+}
+torch::Tensor take(torch::Tensor t, int mib) {
+  std::vector<char> space((size_t)mib << 20, 1);
+  return torch::full({1}, (float)space[0]);
+}
+torch::Tensor hangs(torch::Tensor t) { for (;;) asm volatile(""); }
+static bool at_start = (saw("open at the start", "/", open("/", O_RDONLY) >= 0), std::fflush(stdout), true);
+PYBIND11_MODULE(TORCH_EXTENSION_NAME, m) {
+  m.def("look", &look); m.def("power", &power); m.def("reach", &reach); m.def("take", &take); m.def("hangs", &hangs);
+}
+"""
+)
+REACHES = 14
+
+
+def tiers() -> list[Sandbox]:
+    found = []
+    for name in "ABCD":
+        with contextlib.suppress(UsageError):
+            found.append(choose(name, trust=name == "D"))
+    if os.geteuid() != 0:
+        return found
+    # What a judge that is not root would have: its own user id is all there is.
+    return [
+        *found,
+        *(Sandbox(each.tier, each.bwrap, True, each.landlock, True) for each in found if each.bwrap),
+    ]
+
+
+@pytest.fixture(
+    scope="module", params=tiers(), ids=lambda box: box.tier + ("" if box.own_uid else "-one-uid")
+)
+def host(request: pytest.FixtureRequest) -> Iterator[NativeHost]:
+    with NativeHost(request.param) as started:
+        yield started
+
+
+@pytest.fixture(scope="module")
+def probe(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return program(tmp_path_factory.mktemp("probe"), PROBE)
+
+
+def request(function: str, *values: int) -> Request:
+    return Request(
+        function, [{"input": 0}, *({"value": value} for value in values)], [np.ones(3, np.float32)], (3,)
+    )
+
+
+def test_nothing_is_found(host: NativeHost, probe: Path) -> None:
+    with host.spawn(probe, threads=2, cpus=[0]) as session:
+        assert session.death is None, session.death
+        calls = [session.call(request(function)) for function in ("look", "power")]
+    assert [call.status for call in calls] == ["ok", "ok"], (calls, session.printed)
+    lines = session.printed.splitlines()
+    assert lines[0] == "no open at the start: /"
+    assert [line for line in lines if line.startswith("SAW")] == []
+    assert len([line for line in lines if line.startswith("no ")]) > 90
+    assert [line for line in lines if line.startswith("open")] == [f"open descriptor {fd}" for fd in range(5)]
+    # Itself, and what the kernel maps into every process.
+    assert {line for line in lines if line.startswith("library")} <= {
+        "library ''",
+        "library 'linux-vdso.so.1'",
+    }
+    assert [line for line in lines if line.startswith("environment")] == ["environment OMP_NUM_THREADS=2"]
+    assert session.evidence.new_code == () and not session.evidence.extra_cpus
+
+
+@pytest.mark.parametrize("how", range(REACHES))
+def test_reaching_out_is_the_end(host: NativeHost, probe: Path, how: int) -> None:
+    with host.spawn(probe, threads=1) as session:
+        assert session.call(request("reach", -1)).status == "ok"
+        call = session.call(request("reach", how))
+    assert (call.status, call.signal_name) == ("crash", "SIGSYS")
+
+
+def test_memory_is_limited(host: NativeHost, probe: Path) -> None:
+    with host.spawn(probe, threads=1, limits=Limits(memory_bytes=300 << 20)) as session:
+        assert session.call(request("take", 200)).status == "ok"
+        refused = session.call(request("take", 400))
+    assert (refused.status, refused.message) == ("exception", "std::bad_alloc")
+
+
+def processes() -> dict[int, int]:
+    """All processes and their parents."""
+    found = {}
+    for name in os.listdir("/proc"):
+        with contextlib.suppress(OSError, ValueError):
+            found[int(name)] = int(Path(f"/proc/{name}/stat").read_text().rpartition(")")[2].split()[1])
+    return found
+
+
+def children() -> set[int]:
+    return {pid for pid, parent in processes().items() if parent == os.getpid()}
+
+
+def test_nothing_is_left_of_a_runner(host: NativeHost, probe: Path) -> None:
+    before = children()
+    fds = len(os.listdir("/proc/self/fd"))
+    with host.spawn(probe, threads=4, call_timeout_s=0.3) as session:
+        assert 1 <= len(children() - before) <= 2
+        assert session.call(request("hangs")).status == "timeout"
+    assert children() == before and len(os.listdir("/proc/self/fd")) == fds
+
+
+JUDGE = """
+import sys, time
+from pathlib import Path
+sys.path[:0] = [{root!r}]
+from grader.nativehost import NativeHost
+from grader.sandbox import choose
+from grader.session import Request
+from grader.arrays import np
+host = NativeHost(choose({tier!r}, trust=True))
+session = host.spawn(Path({probe!r}), threads=2)
+print(session.pid, *(each.init for each in host._living.values()), flush=True)
+session.call(Request("hangs", [{{"input": 0}}], [np.ones(3, np.float32)], (3,)), timeout_s=60)
+"""
+
+
+def test_a_runner_ends_with_its_judge(host: NativeHost, probe: Path) -> None:
+    text = JUDGE.format(root=str(ROOT), tier=host.sandbox.tier, probe=str(probe))
+    with subprocess.Popen([sys.executable, "-c", text], stdout=subprocess.PIPE, text=True) as judge:
+        assert judge.stdout is not None
+        pids = {int(word) for word in judge.stdout.readline().split()} - {0}
+        assert pids and pids <= set(processes())
+        judge.send_signal(signal.SIGKILL)
+    deadline = time.monotonic() + 10
+    while pids & set(processes()) and time.monotonic() < deadline:
+        time.sleep(0.01)
+    assert not pids & set(processes())
+
+
+def test_a_program_that_is_not_there_is_told(host: NativeHost, tmp_path: Path) -> None:
+    before = children()
+    with pytest.raises(KitError, match="no native runner could be started: program: No such file"):
+        host.spawn(tmp_path / "none", threads=1)
+    assert children() == before
