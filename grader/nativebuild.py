@@ -32,6 +32,7 @@ from grader.compilers import (
     BuildStep,
     Compilers,
     Source,
+    clock_flags,
     contents_of,
     define_flags,
     digest,
@@ -166,7 +167,10 @@ class Recipe(Source):
 
 
 def _kits_text() -> list[bytes]:
-    return [*contents_of(SHIM, standin.PLAIN, INSIDE), repr((standin.HEADERS, LINKAGES)).encode()]
+    return [
+        *contents_of(SHIM, standin.PLAIN, INSIDE),
+        repr((standin.HEADERS, LINKAGES, clock_flags())).encode(),
+    ]
 
 
 # ---- the kit's own objects

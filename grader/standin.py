@@ -27,6 +27,7 @@ from grader.compilers import (
     ENVIRONMENT,
     HEADER_TIMEOUT_S,
     SHIM,
+    clock_flags,
     diagnostic_flags,
 )
 from grader.errors import KitError
@@ -189,6 +190,7 @@ def compile_flags(tools: Toolchain, flags: Sequence[str] = ()) -> tuple[str, ...
         *openmp,
         "-w",
         *diagnostic_flags(tools),
+        *clock_flags(),
         "-DTORCH_EXTENSION_NAME=gpt149_module",
         *flags,
         f"-I{PLAIN}",
