@@ -28,6 +28,7 @@ from grader.compilers import (
     BuildStep,
     Compilers,
     Source,
+    clock_flags,
     contents_of,
     define_flags,
     diagnostic_flags,
@@ -61,6 +62,15 @@ SANITIZE_FLAGS = (
     "-fno-sanitize-recover=undefined",
     "-D_GLIBCXX_ASSERTIONS",
 )
+LINKER_PROBE = """
+#include <iostream>
+#include <stdexcept>
+#include <string>
+extern "C" void probe(int n) {
+    std::cout << n << std::endl;
+    throw std::runtime_error(std::to_string(n));
+}
+"""
 #: From the quickest to the one that knows every header; the middle one also belongs to the full path.
 RUNGS = ("light", "tensors", "full")
 RUNG_MACROS = {"light": ("-DAT_PER_OPERATOR_HEADERS",), "tensors": ("-DGPT149_TENSORS_ONLY",), "full": ()}
@@ -179,6 +189,7 @@ class Recipe(Source):
             *openmp,
             *("-fPIC", "-fvisibility=hidden", "-w"),
             *diagnostic_flags(tools),
+            *clock_flags(),
             *("-DTORCH_EXTENSION_NAME=gpt149_module", *abi),
             *RUNG_MACROS[path],
             *self.flags,
@@ -208,7 +219,7 @@ def _recipe(source: Path, flags: Sequence[str], defines: Mapping[str, str], sani
 
 
 def _shim_contents() -> list[bytes]:
-    return contents_of(SHIM)
+    return [*contents_of(SHIM), repr(clock_flags()).encode()]
 
 
 # ---- doing it
@@ -272,7 +283,8 @@ class _Work(Compilers):
         """Compile and link on one of RUNGS; None for success.
 
         The quick linker does not find libstdc++ where the compiler has it in an unusual place. What it misses is
-        missing only when the compiler's own linker misses it too; where that one does not, it is used from then on.
+        missing only when the compiler's own linker misses it too. Where it misses as much for a source of the kit's
+        own, it is not used from then on: what a student's file does may be a matter of when it is compiled.
         """
         quick, distrusted = self.source.tools.linker, self.cache / "linkers" / self.source.header_key()
         if quick is not None and not distrusted.exists():
@@ -280,9 +292,20 @@ class _Work(Compilers):
             if failure is None or failure.timed_out or b"undefined" not in failure.output:
                 return failure
         failure = self.attempt_with(None, rung, room, deadline)
-        if failure is None and quick is not None:
+        if failure is None and quick is not None and not distrusted.exists() and not self.can_link(quick):
             distrusted.mkdir(parents=True, exist_ok=True)
         return failure
+
+    def can_link(self, linker: str) -> bool:
+        """Whether this linker makes an object of a file of the kit's own that needs the C++ library."""
+        self.tell("headers")
+        with objectcache.workplace(self.cache) as place:
+            (place / "probe.cpp").write_text(LINKER_PROBE)
+            command = [str(self.source.tools.compiler), *self.source.compile_flags("light")]
+            command += ["-shared", "-o", "probe.so", "probe.cpp", *self.source.link_flags("light", linker)]
+            finished = self.run(command, place, HEADER_TIMEOUT_S)
+        self.tell("building")
+        return finished.returncode == 0
 
     def attempt_with(
         self, linker: str | None, rung: str, room: compiling.Room, deadline: float

@@ -52,8 +52,6 @@ four calls and two to warm up, after which the measurement's own budget of time 
 INSPECTION_SILENCE_S = inspection.TIMEOUT_S + 10
 SLACK_S = 60.0
 """For what a step does besides, on a busy machine."""
-#: What a results folder holds besides a folder for each submission.
-RESERVED = {"grades.csv", "report.html", "similar.html", ledger.LEDGER, ledger.LOCK, byhand.MANUAL}
 
 
 @dataclass(frozen=True)
@@ -122,15 +120,17 @@ def run(wanted: Wanted, stream: TextIO = sys.stdout, command: Sequence[str] = ()
         tell(f"{len(submissions)} submissions, sandbox tier {box.tier}, seed {assignment.seed}", stream)
         tell_plan(wanted, submissions, todo, history, stream)
         roster = [entry_of(item) for item in submissions]
-        if note := gradebook.untimed(assignment, roster):
-            tell(f"note: {note}", stream)
+        untimed = gradebook.untimed(assignment, roster)
+        if untimed:
+            tell(f"note: {untimed}", stream)
         book.open_run(start, roster)
         executor = executor_for(wanted, start, assignment, box, book.scratch, command)
         with closing(executor), Progress(len(todo), stream) as progress:
             Grading(book, progress, todo, assignment).drive(executor, interruption)
         history = ledger.read(wanted.out)
         for note in gradebook.write_reports(book, assignment, history, by_hand):
-            tell(f"note: {note}", stream)
+            if note != untimed:
+                tell(f"note: {note}", stream)
         return conclude(wanted, history, bool(interruption.asked), stream)
 
 
@@ -150,13 +150,6 @@ def found(wanted: Wanted, assignment: Assignment, scratch: Path) -> list[Submiss
     # Workers and runners under other users pass through to their own folders, and cannot list it.
     scratch.chmod(0o711)
     submissions = submission.find(wanted.submissions, assignment.source, scratch / "submissions")
-    taken = {item.id.casefold() for item in submissions}
-    for k, item in enumerate(submissions):
-        if item.id.casefold() in RESERVED:
-            renamed = next(
-                name for n in range(2, 1 << 20) if (name := f"{item.id}-{n}").casefold() not in taken
-            )
-            submissions[k] = replace(item, id=renamed)
     ids = [item.id for item in submissions]
     for name in wanted.only:
         if name not in ids:

@@ -8,11 +8,11 @@ import os
 import re
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Literal
 
-from grader import diagnostics, ispc, objectcache
+from grader import diagnostics, ispc, objectcache, placemark
 from grader.errors import KitError, UsageError
 from grader.harmless import one_line
 from grader.sandbox import GIB, OPEN, Finished, Sandbox, compiling, run_limited
@@ -77,6 +77,11 @@ class Compilers:
     ) -> Finished:
         """Run a compiler; in a `room` (and so in the sandbox) if it reads what a student wrote."""
         environment = {name: os.environ[name] for name in ENVIRONMENT if name in os.environ}
+        mark = ""
+        if self.source.tools.family == "gcc" and any(placemark.PLAIN in word for word in command):
+            mark = placemark.drawn()
+            command = [word.replace(placemark.PLAIN, placemark.MARKED) for word in command]
+            environment["GCC_COLORS"] = placemark.colors(mark)
         finished = run_limited(
             command,
             cwd=cwd,
@@ -89,7 +94,7 @@ class Compilers:
             uid=None if room is None else room.uid,
         )
         self.cpu_s += finished.cpu_s
-        return finished
+        return replace(finished, output=placemark.plain(finished.output, mark)) if mark else finished
 
     def compilers_files(self, program: str) -> tuple[Path, ...]:
         known = self.source.ispc_file.compiler if self.source.ispc_file else None
@@ -185,7 +190,14 @@ def diagnostic_flags(tools: Toolchain) -> tuple[str, ...]:
     """Plain text with byte columns, whatever the terminal; `grader.diagnostics` reads it."""
     limit = f"-ferror-limit={MAX_ERRORS}" if tools.family == "clang" else f"-fmax-errors={MAX_ERRORS}"
     columns = ("-fdiagnostics-column-unit=byte",) if tools.family == "gcc" and tools.major >= 11 else ()
-    return ("-fdiagnostics-color=never", limit, *columns)
+    return (placemark.PLAIN, limit, *columns)
+
+
+def clock_flags() -> tuple[str, ...]:
+    """The compiler's clock stands still: a source whose text is a matter of the second would be another file each time,
+    and an object in the cache one of them. Without `-w` compilers warn of it."""
+    fixed = {"DATE": "Jan  1 1970", "TIME": "00:00:00", "TIMESTAMP": "Thu Jan  1 00:00:00 1970"}
+    return ("-Wno-builtin-macro-redefined", *(f'-D__{name}__="{value}"' for name, value in fixed.items()))
 
 
 def use_header(tools: Toolchain, folder: Path, name: str) -> tuple[str, ...]:

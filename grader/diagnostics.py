@@ -39,7 +39,11 @@ OUT_OF_MEMORY = re.compile(
     r"|final link failed: (?:memory exhausted|Cannot allocate memory)"
     r"|\s*what\(\):  ?std::bad_alloc|terminate called after throwing an instance of 'std::bad_alloc')\s*$"
 )
-PLACED_ERROR = re.compile(r":\d+: (?:fatal )?error: ")
+#: What no program says that has run out of memory: an error with its place (the assembler writes "Error"), and what a
+#: linker says once it has read all there is.
+PLACED_ERROR = re.compile(
+    r":\d+: (?:fatal )?error: |undefined reference to |multiple definition of ", re.IGNORECASE
+)
 
 
 @dataclass(frozen=True)

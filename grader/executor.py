@@ -12,6 +12,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import resource
 import selectors
 import signal
 import subprocess
@@ -23,7 +24,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
 
-from grader import orphans, removal
+from grader import orphans, procfs, removal
 from grader.errors import KitError
 from grader.worker import END_WITHIN_S, Settings
 
@@ -31,6 +32,9 @@ TICK_S = 0.5
 START_WITHIN_S = 300.0
 MOST_FAILED_STARTS = 3
 LOG_TAIL_BYTES = 4096
+MOST_WORKER_BYTES = 8 << 30
+"""Resident memory of one worker, its runners and compilers apart: it holds inputs, outputs and NumPy, tens of times
+less. What made it grow beyond that costs its own submission the verdict, and not the machine's memory."""
 ROOT = Path(__file__).resolve().parent.parent
 
 
@@ -96,6 +100,7 @@ class _Worker:
     unread: bytes = b""
     phase: str = ""
     silent_until: float | None = None
+    outgrown: bool = False
 
     @property
     def log(self) -> str:
@@ -109,7 +114,8 @@ class _Worker:
 
 class LocalExecutor:
     """Workers on this machine. `silence_s`: by the kind of phase, how long a worker may say nothing, `None` for any
-    time; a kind that is not among them has the longest. `command` starts a worker."""
+    time; a kind that is not among them has the longest. `command` starts a worker, which may have `most_bytes` resident
+    (Linux only)."""
 
     def __init__(
         self,
@@ -119,9 +125,10 @@ class LocalExecutor:
         workers: int,
         silence_s: Mapping[str, float | None],
         command: Sequence[str] = (sys.executable, "-m", "grader.worker"),
+        most_bytes: int = MOST_WORKER_BYTES,
     ) -> None:
         self._settings, self._scratch, self._command = settings, scratch, list(command)
-        self._most, self._silence_s = workers, silence_s
+        self._most, self._silence_s, self._most_bytes = workers, silence_s, most_bytes
         self._queue: deque[Job] = deque()
         self._workers: list[_Worker] = []
         self._started = self._failed_starts = 0
@@ -142,7 +149,9 @@ class LocalExecutor:
             for key, _ in self._selector.select(TICK_S):
                 yield from self._read(key.data)
             for worker in self._workers:
-                if worker.silent_until is not None and time.monotonic() > worker.silent_until:
+                worker.outgrown = worker.outgrown or _resident_bytes(worker.process.pid) > self._most_bytes
+                is_silent = worker.silent_until is not None and time.monotonic() > worker.silent_until
+                if is_silent or worker.outgrown:
                     worker.process.kill()
             yield None
 
@@ -245,6 +254,7 @@ class LocalExecutor:
         code = self._bury(worker)
         how = signal.Signals(-code).name if -code in set(signal.Signals) else f"exit code {code}"
         why = f"it was stuck in {worker.phase}" if was_silent and worker.phase else how
+        why = f"it needed more than {self._most_bytes >> 20} MiB of memory" if worker.outgrown else why
         if worker.ready:
             if worker.job is not None:
                 yield Failed(worker.job.submission_id, f"the worker that graded it died ({why})", True)
@@ -269,3 +279,10 @@ class LocalExecutor:
         orphans.sweep([*self._not_ours, *(other.process.pid for other in self._workers)])
         removal.remove(worker.place)
         return code
+
+
+def _resident_bytes(pid: int) -> int:
+    """What a process has in memory; 0 where the system does not tell."""
+    with contextlib.suppress(OSError, ValueError, IndexError):
+        return int(procfs.text(f"/proc/{pid}/statm").split()[1]) * resource.getpagesize()
+    return 0

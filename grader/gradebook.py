@@ -12,7 +12,7 @@ from datetime import datetime
 from pathlib import Path
 from typing import TextIO
 
-from grader import byhand, ledger, plainfile, score
+from grader import byhand, layers, ledger, plainfile, score
 from grader.assignment import Assignment, load
 from grader.byhand import ByHand, Points
 from grader.errors import UsageError
@@ -142,19 +142,35 @@ def open_book(folder: Path) -> tuple[Assignment, History]:
     history = ledger.read(folder)
     if not history.runs:
         raise UsageError(f"{folder} holds no {ledger.LEDGER}: name the folder that was --out of a run")
-    return load(config_of(folder, history.runs[-1]), history.runs[-1].seed), history
+    run = history.runs[-1]
+    return load_recorded(folder, config_of(folder, run), run.seed), history
+
+
+def load_recorded(folder: Path, config: Path, seed: int | None) -> Assignment:
+    """The assignment that a ledger names. Whoever wrote the ledger may have named any file: what is in it is told only
+    where it is an assignment. Raises UsageError."""
+    try:
+        return load(config, seed)
+    except UsageError as error:
+        if layers.are_assignments(config):
+            raise
+        raise UsageError(
+            f"{folder} was graded with {config}, which is no assignment: put that back, or name another with "
+            "`run ... --resume --config FILE`"
+        ) from error
 
 
 def config_of(folder: Path, run: Run) -> Path:
-    """The assignment that a run was judged by. Raises UsageError when it is not there any more."""
+    """The assignment that a run was judged by. Raises UsageError when it is not there any more, or no file."""
     config = Path(run.config)
     try:
-        there = config.is_file()
+        there, is_file = config.exists(), config.is_file()
     except (OSError, ValueError):
-        there = False
-    if not there:
+        there = is_file = False
+    if not is_file:
+        what = "is a folder, a pipe or a device and no file" if there else "is not there any more"
         raise UsageError(
-            f"{folder} was graded with {config}, which is not there any more: put it back, or name another with "
+            f"{folder} was graded with {one_line(str(config))}, which {what}: put it back, or name another with "
             "`run ... --resume --config FILE`"
         )
     return config

@@ -83,6 +83,9 @@ def operator_flags(rows: Sequence[ProfileRow]) -> tuple[Flag, ...]:
 def evidence_flags(evidence: Evidence, *builds: Build | NativeBuild) -> Iterator[Flag]:
     """What one runner did beyond its answers. `builds` are what it may have been given to load."""
     yield from _library_flags(evidence.new_code, builds)
+    if evidence.unseen:
+        message = f"its process could not be looked at as a whole: {evidence.unseen}"
+        yield Flag("hides_from_view", message, "review")
     working_s = evidence.frozen_cpu_s
     if working_s > max(_MOST_FROZEN_CPU_S, _MOST_FROZEN_SHARE * evidence.frozen_wall_s):
         message = f"its process used {1e3 * working_s:.0f} ms of CPU time between calls, while it was stopped"

@@ -6,6 +6,7 @@ A file with `extends` holds what differs: its lists and single values replace th
 
 from __future__ import annotations
 
+import errno
 import hashlib
 import os
 from dataclasses import dataclass
@@ -14,7 +15,7 @@ from pathlib import Path
 import yaml
 
 from grader.errors import UsageError
-from grader.yamlnode import Node, compose
+from grader.yamlnode import MOST_BYTES, Node, compose
 
 DEEPEST = 8
 STAFF_KEYS = ("seed", "hidden_cases")
@@ -38,9 +39,36 @@ def read(path: Path) -> Layered:
     return Layered(root, tuple(files), digest.hexdigest())
 
 
+def are_assignments(path: Path) -> bool:
+    """Whether a file, and each that it extends, is YAML that says of itself that it is an assignment."""
+    seen: set[Path] = set()
+    while path not in seen and len(seen) < DEEPEST:
+        seen.add(path)
+        try:
+            entries = compose(_content(path), path).entries("the assignment")
+            if "extends" not in entries:
+                return "schema_version" in entries and "parts" in entries
+            path = _below(path, entries["extends"][1])
+        except (OSError, ValueError, UsageError):
+            return False
+    return True
+
+
+def _below(path: Path, link: Node) -> Path:
+    return Path(os.path.normpath(path.parent / link.text("extends", wanted="the path of a file")))
+
+
+def _content(path: Path) -> bytes:
+    """What a file holds, as far as it matters. Raises OSError, also for a pipe or a device."""
+    if path.exists() and not path.is_file() and not path.is_dir():
+        raise OSError(errno.EINVAL, "a pipe or a device, and no file")
+    with path.open("rb") as file:
+        return file.read(MOST_BYTES + 1)
+
+
 def _read(path: Path, reached: Node | None, files: list[Path], digest: hashlib._Hash) -> Node:
     try:
-        data = path.read_bytes()
+        data = _content(path)
     except (OSError, ValueError) as error:
         reason = getattr(error, "strerror", None) or error
         if reached is not None:
@@ -55,7 +83,7 @@ def _read(path: Path, reached: Node | None, files: list[Path], digest: hashlib._
         _refuse_staff_keys(root)
         return root
     _, link = entries["extends"]
-    below = Path(os.path.normpath(path.parent / link.text("extends", wanted="the path of a file")))
+    below = _below(path, link)
     if below.resolve() in {file.resolve() for file in files}:
         raise link.fail(f"extends: {below} extends this file in turn")
     if len(files) >= DEEPEST:

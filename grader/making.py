@@ -13,7 +13,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from grader import nativebuild
+from grader import integrity, nativebuild
 from grader.assignment import Assignment, TorchRunner
 from grader.bench import Options
 from grader.build import Build, build
@@ -65,8 +65,19 @@ def make(
         return Made(native, with_torch, native=True)
     if not _allowed(refusal, assignment.torch_runner):
         return Made(replace(native, diagnostics=refusal.text), with_torch, native=True)
+    built = with_torch()
+    if assignment.torch_runner == "needed" and (borrowed := _borrowed(built)):
+        return Made(
+            replace(built, ok=False, object_path=None, diagnostics=borrowed), with_torch, native=False
+        )
     flag = Flag("torch_runner", f"judged in a process with torch, since {refusal.text}", "review")
-    return Made(with_torch(), with_torch, native=False, flags=(flag,))
+    return Made(built, with_torch, native=False, flags=(flag,))
+
+
+def _borrowed(built: Build) -> str:
+    """Which work of torch's the object calls, where something else was the first that the stand-in lacks; or ""."""
+    called = [flag.message for flag in integrity.inspect_object(built) if flag.code == "torch_operators"]
+    return f"{called[0]}; the assignment gives you tensors, not operators" if called else ""
 
 
 def _allowed(refusal: Refusal, rule: TorchRunner) -> bool:

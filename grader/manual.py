@@ -35,8 +35,8 @@ def read_manual(
 ) -> dict[str, dict[str, float]]:
     """Points by submission id and item.
 
-    With `assignment`, items and their ranges are checked against it; with `ids`, every row must belong to one of them.
-    Raises UsageError with file and line.
+    With `assignment`, items and their ranges are checked against it. With `ids`, each row that gives points must belong
+    to one of them, and rows of others that give none are left out. Raises UsageError with file and line.
     """
     most = None
     if assignment is not None:
@@ -54,16 +54,19 @@ def read_manual(
             raise UsageError(
                 f"{at}: '{one_line(submission_id)}' already stands in line {lines[submission_id]}"
             )
-        if ids is not None and submission_id not in ids:
-            raise UsageError(
-                f"{at}: no submission is called '{one_line(submission_id)}'{_near(submission_id, ids)}"
-            )
-        lines[submission_id] = line
-        given[submission_id] = {
+        points = {
             item: _points(text, item, most, at)
             for item, text in row.items()
             if text and item != "id" and item not in DESCRIPTIVE_COLUMNS
         }
+        lines[submission_id] = line
+        if ids is not None and submission_id not in ids:
+            if not points:
+                continue
+            raise UsageError(
+                f"{at}: no submission is called '{one_line(submission_id)}'{_near(submission_id, ids)}"
+            )
+        given[submission_id] = points
     return given
 
 

@@ -32,6 +32,7 @@ from grader.compilers import (
     BuildStep,
     Compilers,
     Source,
+    clock_flags,
     contents_of,
     define_flags,
     digest,
@@ -40,6 +41,7 @@ from grader.compilers import (
 )
 from grader.errors import KitError
 from grader.sandbox import OPEN, Finished, Sandbox, compiling, run_limited
+from grader.sandbox.view import programs_folders
 from grader.standin import Prepared, Refusal, refusal
 from grader.toolchain import (
     Toolchain,
@@ -107,7 +109,7 @@ def build(
     recipe = Recipe(
         tools, read_source(source), ispc.beside(source), tuple(flags), define_flags(defines or {})
     )
-    work = _Work(recipe, cache, timeout_s, object_bytes, sandbox, tell, (SHIM, standin.PLAIN, INSIDE))
+    work = _Work(recipe, cache, timeout_s, object_bytes, sandbox, tell, _visible(tools))
     cached = objectcache.touch(work.entry)
     message, refused = ("", None) if cached else work.compile(source.name)
     message = message or work.too_large(work.entry / OBJECT)
@@ -125,6 +127,11 @@ def build(
         key=recipe.key(),
         waits_for=work.waits_for,
     )
+
+
+def _visible(tools: Toolchain) -> tuple[Path, ...]:
+    """What a compiler sees in the sandbox. The shell that starts it lies elsewhere than its own programs."""
+    return (SHIM, standin.PLAIN, INSIDE, *programs_folders(str(tools.compiler)))
 
 
 def precompile(*, flags: Sequence[str] = (), cache: Path | None = None) -> float:
@@ -160,7 +167,10 @@ class Recipe(Source):
 
 
 def _kits_text() -> list[bytes]:
-    return [*contents_of(SHIM, standin.PLAIN, INSIDE), repr((standin.HEADERS, LINKAGES)).encode()]
+    return [
+        *contents_of(SHIM, standin.PLAIN, INSIDE),
+        repr((standin.HEADERS, LINKAGES, clock_flags())).encode(),
+    ]
 
 
 # ---- the kit's own objects

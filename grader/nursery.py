@@ -18,6 +18,7 @@ import ctypes
 import gc
 import importlib
 import importlib.util
+import itertools
 import json
 import os
 import signal
@@ -32,6 +33,8 @@ from typing import Any
 LATE_MODULES = ("torch.autograd.profiler", "torch.profiler", "torch.profiler._cupti_monitor")
 PR_SET_PDEATHSIG, PR_SET_CHILD_SUBREAPER = 1, 36
 SWEEP_WITHIN_S = 10.0
+MOST_AT_ONCE, LISTING_BYTES = 10_000, 64 << 10
+"""Processes or threads that are looked at before the next ones are; bytes of a list of them."""
 
 
 def serve(control: socket.socket, runner: Any, lock: Any, removal: Any, folder: str) -> None:
@@ -171,18 +174,25 @@ def sweep(living: list[int]) -> None:
 
 
 def descendants(pids: list[int]) -> list[int]:
+    """These and what descends from them, MOST_AT_ONCE at the most: `sweep` asks again for the rest."""
     found = list(pids)
     for pid in found:  # grows on the way
+        if len(found) >= MOST_AT_ONCE:
+            break
         found += children(pid)
     return found
 
 
 def children(pid: int) -> list[int]:
+    """A process's children, by whichever of its threads; of very many, the first ones."""
     found: list[int] = []
-    with contextlib.suppress(OSError):
-        for task in os.listdir(f"/proc/{pid}/task"):
-            with open(f"/proc/{pid}/task/{task}/children") as listing:
-                found += [int(child) for child in listing.read().split()]
+    with contextlib.suppress(OSError), os.scandir(f"/proc/{pid}/task") as tasks:
+        for task in itertools.islice(tasks, MOST_AT_ONCE):
+            with contextlib.suppress(OSError), open(f"{task.path}/children", "rb") as listing:
+                # What stands before the last blank is whole numbers.
+                found += map(int, listing.read(LISTING_BYTES).rpartition(b" ")[0].split())
+            if len(found) >= MOST_AT_ONCE:
+                break
     return found
 
 

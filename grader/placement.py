@@ -19,7 +19,9 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from grader import procfs
 from grader.machine import usable_cpus
+from grader.procfs import Excess
 
 if TYPE_CHECKING:
     from grader.measure import Sample
@@ -79,12 +81,11 @@ def core_order() -> list[int]:
 
 
 def _thread_times_s(pid: int) -> dict[int, float]:
-    """CPU seconds of each living thread by its number, the oldest first; empty where the system does not tell."""
+    """CPU seconds of each living thread by its number, the oldest first; empty where the system does not tell, or for
+    more threads than are looked at."""
     times: dict[int, float] = {}
-    with contextlib.suppress(OSError):
-        for task in sorted(os.listdir(f"/proc/{pid}/task"), key=int):
-            with contextlib.suppress(OSError, ValueError, IndexError):
-                times[int(task)] = (
-                    int(Path(f"/proc/{pid}/task/{task}/schedstat").read_text().split()[0]) / 1e9
-                )
-    return times
+    excess = Excess()
+    for task in procfs.threads(pid, excess):
+        with contextlib.suppress(OSError, ValueError, IndexError):
+            times[task] = int(procfs.text(f"/proc/{pid}/task/{task}/schedstat").split()[0]) / 1e9
+    return {} if excess.what else times

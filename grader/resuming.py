@@ -33,14 +33,15 @@ def settle(wanted: Wanted, history: History) -> tuple[Wanted, Assignment, int | 
     Raises UsageError for a change that would put verdicts out of date, unless wanted.regrade.
     """
     before = history.runs[-1] if history.runs and wanted.resume else None
-    config = wanted.config
+    config, is_recorded = wanted.config, False
     if config is None:
         config = gradebook.config_of(wanted.out, before) if before else assignment_file(None)
+        is_recorded = before is not None
     seed = wanted.seed if wanted.seed is not None or before is None else before.seed
     timing = wanted.timing
     if before is not None and not wanted.regrade:
         timing = timing and before.timing
-    assignment = load(config, seed)
+    assignment = gradebook.load_recorded(wanted.out, config, seed) if is_recorded else load(config, seed)
     if before is not None and history.records and not wanted.regrade:
         _refuse_changes(wanted, before, config, timing)
     if assignment.seed is None:

@@ -22,6 +22,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 import grader.runner
+from grader import procfs
 from grader.frames import FRAME, Incoming, RunnerDied
 from grader.harmless import harmless
 from grader.results import ProfileRow
@@ -364,7 +365,7 @@ class Session:
 
     def _status_bytes(self, field_name: str) -> int | None:
         with contextlib.suppress(OSError, ValueError, IndexError):
-            for line in Path(f"/proc/{self._pid}/status").read_text().splitlines():
+            for line in procfs.text(f"/proc/{self._pid}/status").splitlines():
                 if line.startswith(field_name + ":"):
                     return int(line.split()[1]) * 1024
         return None
@@ -383,7 +384,7 @@ def cpu_clock_s(pid: int) -> float | None:
 def has_ended(pid: int) -> bool:
     """Whether a child of the zygote's is dead and only waits to be reaped. False where the system does not tell."""
     try:
-        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] in "ZX"
+        return procfs.text(f"/proc/{pid}/stat").rpartition(")")[2].split()[0] in "ZX"
     except (OSError, IndexError):
         return False
 

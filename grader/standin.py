@@ -27,6 +27,7 @@ from grader.compilers import (
     ENVIRONMENT,
     HEADER_TIMEOUT_S,
     SHIM,
+    clock_flags,
     diagnostic_flags,
 )
 from grader.errors import KitError
@@ -189,6 +190,7 @@ def compile_flags(tools: Toolchain, flags: Sequence[str] = ()) -> tuple[str, ...
         *openmp,
         "-w",
         *diagnostic_flags(tools),
+        *clock_flags(),
         "-DTORCH_EXTENSION_NAME=gpt149_module",
         *flags,
         f"-I{PLAIN}",
@@ -275,6 +277,13 @@ def _refused(error: str, line: int, source: str) -> tuple[str, Kind, str] | None
         name = header["name"][:MOST_NAME]
         if PYTHON_HEADER.fullmatch(name):
             return name, "python", f"includes {name}: there is no Python where kernels run"
+        operator = name.removeprefix("ATen/ops/").removesuffix(".h")
+        if operator != name and WORK.fullmatch(operator):
+            return (
+                name,
+                "work",
+                f"includes {name}: that is torch's own work, and the assignment gives you tensors",
+            )
         is_torchs = name.startswith(("torch/", "ATen/", "c10/", "caffe2/"))
         return (name, "absent", f"includes {name}, which kernels are not given") if is_torchs else None
     if TENSOR_INDEX.search(error):

@@ -14,6 +14,7 @@ from datetime import datetime, timezone, tzinfo
 from pathlib import Path
 
 from grader.errors import UsageError
+from grader.harmless import one_line
 from grader.manual import table
 from grader.submission.ids import no_such_submission
 from grader.submission.moments import moment
@@ -30,7 +31,7 @@ def read_times(path: Path, ids: Collection[str], zone: tzinfo | None) -> dict[st
         if name not in ids:
             raise UsageError(f"{at}: {no_such_submission(name, ids)}")
         if name in times:
-            raise UsageError(f"{at}: '{name}' stands there twice")
+            raise UsageError(f"{at}: '{one_line(name)}' stands there twice")
         if row["time"]:
             times[name] = _in_utc(row["time"], zone, at)
     return times
@@ -41,5 +42,5 @@ def _in_utc(text: str, zone: tzinfo | None, at: str) -> datetime:
     if found is not None and found.tzinfo is None:
         found = found.replace(tzinfo=zone) if zone else None
     if found is None:
-        raise UsageError(f"{at}: a time should be like 2026-11-14T23:59:00-08:00, not '{text[:40]}'")
+        raise UsageError(f"{at}: a time should be like 2026-11-14T23:59:00-08:00, not '{one_line(text, 40)}'")
     return found.astimezone(timezone.utc)

@@ -11,8 +11,10 @@ import contextlib
 import os
 import time
 from collections.abc import Callable, Collection, Sequence
-from dataclasses import dataclass
-from pathlib import Path
+from dataclasses import dataclass, replace
+
+from grader import procfs
+from grader.procfs import Excess
 
 #: A process that has this mapped is a zygote or was forked from one: what others have mapped is no measure.
 TORCH_LIBRARY = "libtorch_cpu"
@@ -30,7 +32,8 @@ class Evidence:
     in a native runner, of all code but its program's. `frozen_cpu_s` is CPU time used while it was stopped, out of
     `frozen_wall_s`; `restless` counts the stops, out of `stops`, after which it did not come to stand, `late` those
     after which it used more CPU time than hearing of a stop takes; `extra_cpus` are cores that one of its threads might
-    use beyond those it was given; `children` is the number of its living child processes."""
+    use beyond those it was given; `children` is the number of its living child processes. `unseen` says what there was
+    too much of to look at all of it (`grader.procfs`), "" as a rule."""
 
     new_code: tuple[str, ...] = ()
     frozen_cpu_s: float = 0.0
@@ -40,6 +43,7 @@ class Evidence:
     late: int = 0
     extra_cpus: tuple[int, ...] = ()
     children: int = 0
+    unseen: str = ""
 
 
 class Watch:
@@ -60,6 +64,7 @@ class Watch:
         self._stopped_at: tuple[float, float] | None = None
         self._frozen_cpu_s = self._frozen_wall_s = 0.0
         self._stops = self._restless = self._late = 0
+        self._excess = Excess()
         self.evidence = Evidence()
 
     def stopped(self, call_cpu_s: float | None = None) -> None:
@@ -71,7 +76,7 @@ class Watch:
         """
         told_s = self._cpu_clock_s(self._pid)
         self._stops += 1
-        if not _stands_still(self._pid):
+        if not _stands_still(self._pid, self._excess):
             self._restless += 1
         cpu_s = self._cpu_clock_s(self._pid)
         if told_s is not None and cpu_s is not None:
@@ -82,7 +87,7 @@ class Watch:
         """Whether threads besides the first have done a good part of the runner's work so far: torch keeps idle ones in
         every runner. True where the system does not tell."""
         with contextlib.suppress(OSError, ValueError, IndexError):
-            first_s = int(Path(f"/proc/{self._pid}/schedstat").read_text().split()[0]) / 1e9
+            first_s = int(procfs.text(f"/proc/{self._pid}/schedstat").split()[0]) / 1e9
             if (cpu_s := self._cpu_clock_s(self._pid)) is not None:
                 return cpu_s - first_s >= SHARED_WORK * cpu_s
         return True
@@ -98,24 +103,25 @@ class Watch:
     def ending(self) -> None:
         """The runner, alive and stopped, will be ended: look at it as a whole."""
         self.resuming()
-        known = self._known_code
+        known, excess = self._known_code, self._excess
         self.evidence = Evidence(
-            new_code=tuple(sorted(_code_of(self._pid) - known)) if known is not None else (),
+            new_code=tuple(sorted(_code_of(self._pid, excess) - known)) if known is not None else (),
             frozen_cpu_s=self._frozen_cpu_s,
             frozen_wall_s=self._frozen_wall_s,
             stops=self._stops,
             restless=self._restless,
             late=self._late,
-            extra_cpus=tuple(sorted(_cpus_of(self._pid) - self._cpus)),
-            children=_children_of(self._pid),
+            extra_cpus=tuple(sorted(_cpus_of(self._pid, excess) - self._cpus)),
+            children=_children_of(self._pid, excess),
         )
+        self.evidence = replace(self.evidence, unseen=excess.what)
 
 
-def _stands_still(pid: int) -> bool:
+def _stands_still(pid: int, excess: Excess) -> bool:
     """Wait until every thread is stopped; False when that takes too long. What cannot be seen stands still."""
     deadline = time.monotonic() + STOP_WITHIN_S
     while True:
-        states = _thread_states(pid)
+        states = _thread_states(pid, excess)
         if states <= set("TtZX"):
             return True
         if time.monotonic() > deadline:
@@ -123,13 +129,12 @@ def _stands_still(pid: int) -> bool:
         time.sleep(0.0002)
 
 
-def _thread_states(pid: int) -> set[str]:
+def _thread_states(pid: int, excess: Excess) -> set[str]:
     """The letters of proc(5): R running, S sleeping, T and t stopped, Z and X ended."""
     states: set[str] = set()
-    with contextlib.suppress(OSError):
-        for task in os.listdir(f"/proc/{pid}/task"):
-            with contextlib.suppress(OSError, IndexError):
-                states.add(Path(f"/proc/{pid}/task/{task}/stat").read_text().rpartition(")")[2].split()[0])
+    for task in procfs.threads(pid, excess):
+        with contextlib.suppress(OSError, IndexError):
+            states.add(procfs.text(f"/proc/{pid}/task/{task}/stat").rpartition(")")[2].split()[0])
     return states
 
 
@@ -139,21 +144,21 @@ def _own_cpus() -> set[int]:
 
 def _parent(pid: int) -> int:
     with contextlib.suppress(OSError, ValueError, IndexError):
-        return int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1])
+        return int(procfs.text(f"/proc/{pid}/stat").rpartition(")")[2].split()[1])
     return 0
 
 
 def _torchs_code(pid: int) -> frozenset[str] | None:
     """The code that a zygote has mapped; None for a process that is none, or cannot be seen."""
-    found = _code_of(pid)
+    found = _code_of(pid, Excess())
     return found if any(TORCH_LIBRARY in path for path in found) else None
 
 
-def _code_of(pid: int) -> frozenset[str]:
+def _code_of(pid: int, excess: Excess) -> frozenset[str]:
     """Paths of all files of which a process has mapped code; empty when it cannot be seen."""
     found = set()
     with contextlib.suppress(OSError):
-        for line in Path(f"/proc/{pid}/maps").read_text(errors="replace").splitlines():
+        for line in procfs.lines(f"/proc/{pid}/maps", excess):
             fields = line.split(maxsplit=5)
             # [vdso] and the like are no files.
             if len(fields) == 6 and "x" in fields[1] and fields[5].startswith("/"):
@@ -162,21 +167,19 @@ def _code_of(pid: int) -> frozenset[str]:
     return frozenset(found)
 
 
-def _cpus_of(pid: int) -> set[int]:
+def _cpus_of(pid: int, excess: Excess) -> set[int]:
     """Cores that any thread of a process may use."""
     found: set[int] = set()
-    with contextlib.suppress(OSError):
-        for task in os.listdir(f"/proc/{pid}/task"):
-            # A thread may end between the listing and the question.
-            with contextlib.suppress(OSError):
-                found |= os.sched_getaffinity(int(task))
+    for task in procfs.threads(pid, excess):
+        # A thread may end between the listing and the question.
+        with contextlib.suppress(OSError):
+            found |= os.sched_getaffinity(task)
     return found
 
 
-def _children_of(pid: int) -> int:
+def _children_of(pid: int, excess: Excess) -> int:
     count = 0
-    with contextlib.suppress(OSError):
-        for task in os.listdir(f"/proc/{pid}/task"):
-            with contextlib.suppress(OSError):
-                count += len(Path(f"/proc/{pid}/task/{task}/children").read_text().split())
+    for task in procfs.threads(pid, excess):
+        with contextlib.suppress(OSError):
+            count += len(procfs.text(f"/proc/{pid}/task/{task}/children").split())
     return count

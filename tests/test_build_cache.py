@@ -15,8 +15,10 @@ import pytest
 from building import PUBLISHED, one_function, write
 from conftest import ROOT
 
-from grader import objectcache, toolchain
+from grader import build as building_room
+from grader import nativebuild, objectcache, toolchain
 from grader.build import build, precompile
+from grader.sandbox import Finished
 
 
 def test_an_unchanged_source_compiles_nothing(tmp_path: Path) -> None:
@@ -128,3 +130,45 @@ def test_pruning_at_once_from_many_threads(tmp_path: Path) -> None:
     with ThreadPoolExecutor(8) as pool:
         list(pool.map(lambda _: objectcache.prune(tmp_path, max_entries=10, min_age_s=-1), range(16)))
     assert len(list((tmp_path / "objects").iterdir())) == 10
+
+
+QUICK_TOOLS_ONLY = pytest.mark.skipif(toolchain.toolchain().linker is None, reason="no quick linker here")
+
+
+@QUICK_TOOLS_ONLY
+def test_only_the_kit_s_own_probe_makes_a_linker_distrusted(
+    tmp_path: Path, warm_cache: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A file that calls an undefined function in every other second of its compilation decides nothing for others."""
+    real = building_room._Work.attempt_with
+
+    def at_an_odd_second(self: object, linker: str | None, *rest: object) -> Finished | None:
+        undefined = Finished(1, b"module.cpp: undefined reference to `undefined()'", 0.0, 0.0, False)
+        return undefined if linker else real(self, linker, *rest)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(building_room._Work, "attempt_with", at_an_odd_second)
+    markers = warm_cache / "linkers"
+    before = sorted(markers.iterdir()) if markers.exists() else []
+    assert build(write(tmp_path, one_function("return t; // odd")), cache=warm_cache).ok
+    assert (sorted(markers.iterdir()) if markers.exists() else []) == before
+    # Where the linker misses the C++ library itself, it is left alone from then on.
+    monkeypatch.setattr(building_room, "LINKER_PROBE", 'void gone(); extern "C" void probe() { gone(); }\n')
+    assert build(write(tmp_path, one_function("return t; // odd again")), cache=warm_cache).ok
+    made = [marker for marker in markers.iterdir() if marker not in before]
+    assert len(made) == 1
+    made[0].rmdir()
+
+
+CLOCK = """
+constexpr bool same(const char* a, const char* b) { return *a == *b && (!*a || same(a + 1, b + 1)); }
+static_assert(same(__DATE__, "Jan  1 1970") && same(__TIME__, "00:00:00"), "date");
+static_assert(same(__TIMESTAMP__, "Thu Jan  1 00:00:00 1970"), "timestamp");
+"""
+
+
+def test_the_compiler_s_clock_stands_still(tmp_path: Path, warm_cache: Path) -> None:
+    source = write(tmp_path, one_function("return t;", CLOCK))
+    light = build(source, cache=warm_cache)
+    assert light.ok and light.path == "light", light.diagnostics
+    native = nativebuild.build(source, cache=warm_cache)
+    assert native.ok, native.diagnostics

@@ -8,10 +8,11 @@ from pathlib import Path
 import pytest
 from building import one_function, write
 
-from grader import diagnostics
+from grader import cpptext, diagnostics, nativebuild
 from grader.build import build, precompile
 from grader.hints import hint_for
-from grader.sandbox import Finished
+from grader.sandbox import Finished, choose
+from grader.toolchain import toolchain
 
 
 @pytest.mark.parametrize(
@@ -151,6 +152,60 @@ def test_a_text_of_the_source_is_not_the_compilers_memory(tmp_path: Path) -> Non
     ):
         made = build(write(tmp_path, text))
         assert "4 GB" not in made.diagnostics and "out of memory" in made.diagnostics
+    for text, told in (
+        ('void f() { asm(".print \\"out of memory\\""); asm(".error \\"mine\\""); }\n', "error: mine"),
+        ('void g();\nvoid f() { asm(".print \\"out of memory\\""); g(); }\n', "undefined function: g()"),
+    ):
+        made = nativebuild.build(write(tmp_path, text))
+        assert "4 GB" not in made.diagnostics and told in made.diagnostics
+
+
+FORGED = "\\nmodule.cpp:1:1: error: forged\\n"
+COLOURED = (
+    "\\n\\033[01m\\033[Kmodule.cpp:1:1:\\033[m\\033[K error: forged\\nIn file included from module.cpp:1:\\n"
+)
+
+
+@pytest.mark.skipif(toolchain().family != "gcc", reason="other compilers have no colours of one's choice")
+@pytest.mark.parametrize("said", [FORGED, COLOURED, "\\nmodule.cpp:1: Error: forged\\n"])
+def test_only_the_compiler_s_own_lines_are_errors(said: str, tmp_path: Path) -> None:
+    """Line ends in a source's strings make lines that look like errors; no object comes of either file."""
+    message = f'int a;\n#pragma message "{said}"\n'
+    made = nativebuild.build(write(tmp_path, f"{message}int b = unknown;\n"), sandbox=choose(None, True))
+    assert made.diagnostics.startswith("module.cpp:3: error: 'unknown' was not declared"), made.diagnostics
+    assert "forged" not in made.diagnostics and "int b = unknown;" in made.diagnostics
+    asserted = f'int a;\nstatic_assert(false, "{said}");\n'
+    made = nativebuild.build(write(tmp_path, asserted))
+    assert made.diagnostics.startswith("module.cpp:2: error: static assertion failed"), made.diagnostics
+    if "Error" not in said:
+        made = nativebuild.build(write(tmp_path, f"{message}void gone();\nvoid f() {{ gone(); }}\n"))
+        assert made.diagnostics.startswith("undefined function: gone()"), made.diagnostics
+
+
+def test_the_way_to_an_error_in_a_header_is_the_compiler_s_own(tmp_path: Path) -> None:
+    text = "#include <algorithm>\n#include <vector>\nstruct S {};\nvoid f(std::vector<S> v) {\n"
+    made = nativebuild.build(write(tmp_path, text + "  std::sort(v.begin(), v.end());\n}\n"))
+    assert made.diagnostics.startswith("module.cpp:5: error: ") and "noticed inside" in made.diagnostics
+    made = nativebuild.build(write(tmp_path, 'void f() {\n  asm("bogus %rax");\n}\n'))
+    assert made.diagnostics.startswith("module.cpp:2: error: ") and "bogus" in made.diagnostics
+
+
+@pytest.mark.parametrize(
+    ("source", "renames"),
+    [
+        # In a raw string no line is joined: this one ends in its second line, and opens no comment.
+        ('const char*s = R"a( )a\\\n" /* )a";\n#line 5 "/x/y.yaml"\n#error forged // */\n', True),
+        ('const char*s = R"a( )a\\\n" )a";\n#li\\\nne 5\n', True),
+        ('const char*s = R"a( )a\\\n"\n#line 5\n)a";\n', False),
+        ('const char*s = R"a(\n#line 5\n)a"; // \\\n#line 6\n', False),
+        ('const char*s = R"a(\\\n\\ \n)a"; \\\n\n#line 6\n', True),
+        # Compilers need not agree on what this is.
+        ('const char*s = R\\\n"a(b)a";\n', True),
+        ('const char*s = R"a(no end\\\n#line 5\n', False),
+    ],
+)
+def test_lines_are_joined_where_the_compiler_joins_them(source: str, renames: bool) -> None:
+    assert cpptext.renames_lines(source) is renames
 
 
 @pytest.mark.parametrize(

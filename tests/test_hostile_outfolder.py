@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -16,10 +17,12 @@ from conftest import ROOT
 from test_classroom import Class, acting, gone, grader
 from test_ledger import FINGERPRINTS, holding, record, some_run
 
-from grader import gradebook, ledger, plainfile, removal
+from grader import gradebook, ledger, plainfile, removal, resuming
+from grader.assignment import load
+from grader.classroom import Wanted
 from grader.errors import KitError, UsageError
 from grader.ledger import Entry
-from grader.report import result_json
+from grader.report import classbook, result_json
 from grader.sandbox.leftovers import Scratch
 from grader.sandbox.limits import Limits
 
@@ -398,13 +401,57 @@ def test_every_command_ends_soon_and_in_one_line_on_a_folder_of_pipes(acting: Cl
 def test_a_ledger_names_an_assignment_that_is_no_file(tmp_path: Path) -> None:
     pipe = tmp_path / "pipe.yaml"
     os.mkfifo(pipe)
-    for config in (str(pipe), "/dev/zero", str(tmp_path), "nul\0", str(tmp_path / "absent")):
-        out = tmp_path / f"out{len(config)}"
-        out.mkdir()
-        item = {"kind": "run", **vars(some_run()), "config": config}
-        (out / ledger.LEDGER).write_bytes(line(item) + b"\n")
-        with pytest.raises(UsageError, match="not there any more"):
-            gradebook.open_book(out)
+    for config, why in {
+        str(pipe): "is a folder, a pipe or a device",
+        "/dev/zero": "is a folder, a pipe or a device",
+        str(tmp_path): "is a folder, a pipe or a device",
+        "nul\0": "is not there any more",
+        str(tmp_path / "absent"): "is not there any more",
+    }.items():
+        with pytest.raises(UsageError, match=f"which {why}"):
+            gradebook.open_book(graded_with(config, tmp_path / f"out{len(config)}"))
+    # Nor is one waited for, or read without end, that an assignment extends.
+    for below in ("pipe.yaml", "/dev/zero"):
+        (tmp_path / "own.yaml").write_text(f"extends: {below}\n")
+        with pytest.raises(UsageError, match="a pipe or a device"):
+            load(tmp_path / "own.yaml")
+
+
+def graded_with(config: str, out: Path) -> Path:
+    """A results folder whose ledger names this file."""
+    out.mkdir()
+    item = {"kind": "run", **vars(some_run()), "config": config}
+    (out / ledger.LEDGER).write_bytes(line(item) + b"\n")
+    return out
+
+
+def test_a_ledger_makes_nobody_print_another_s_file(tmp_path: Path) -> None:
+    secret = tmp_path / "shadow"
+    secret.write_text("admin:$6$salt$hash:19000:0:99999:7:::\n")
+    for k, text in enumerate((None, f"extends: {secret}\n", "token: 0123\n", "schema_version: 1\n")):
+        config = secret if text is None else tmp_path / f"{k}.yaml"
+        config.write_text(text or secret.read_text())
+        out = graded_with(str(config), tmp_path / f"out{k}")
+        for told in (lambda out=out: gradebook.open_book(out), lambda out=out: resumed(out)):
+            with pytest.raises(UsageError, match="no assignment: put that back") as caught:
+                told()
+            assert not re.search(r"admin|hash|token|schema", str(caught.value)), caught.value
+    # Mistakes in what is an assignment are told as ever.
+    mistaken = tmp_path / "mistaken.yaml"
+    mistaken.write_text((ROOT / "configs" / "gpt149.yaml").read_text() + "lates: 1\n")
+    with pytest.raises(UsageError, match="unknown key 'lates'"):
+        gradebook.open_book(graded_with(str(mistaken), tmp_path / "mistakes"))
+
+
+def resumed(out: Path) -> None:
+    resuming.settle(Wanted(out, out, 1, resume=True), ledger.read(out))
+
+
+@pytest.mark.parametrize("name", ["grades.csv", "report.html"])
+def test_a_report_that_cannot_be_written_is_told_by_its_name(name: str, tmp_path: Path) -> None:
+    (tmp_path / name).mkdir()
+    with pytest.raises(UsageError, match=rf"^cannot write \S*/{name}: it is a folder: remove it"):
+        classbook.write(tmp_path, load(ROOT / "configs" / "gpt149.yaml"), [])
 
 
 def test_a_plain_file_is_all_that_is_read(tmp_path: Path) -> None:

@@ -272,6 +272,10 @@ def test_points_by_hand_are_read_by_id_and_item(tmp_path: Path) -> None:
         "Zoë K.": {"writeup": 7.0, "part1_extra": 3.0, "part2": 0.0},
     }
     assert read_manual(path)["ada"] == {"writeup": 6.5}
+    path.write_text("id,writeup,comment\nada,6.5,\nREADME,,write-up: empty\n")
+    assert read_manual(path, PUBLIC, {"ada"}) == {"ada": {"writeup": 6.5}}, (
+        "a row without points costs nobody"
+    )
 
 
 @pytest.mark.parametrize(
@@ -332,7 +336,7 @@ HOSTILE = "\x1b]0;owned\x07\x1b[2K\x9b\u202e"
         ("id" + "," * 2_000_000 + "\n", 1, "columns; more than 1000 cannot be items"),
         ("id," + ",".join(f"c{k}" for k in range(300_000)), 1, "columns; more than 1000 cannot be items"),
         ("id\n" + "\n" * 200_000, 100_002, "more than 100000 rows"),
-        ("id\n" * 200_000, 2, "no submission is called 'id'"),
+        ("id\n" * 200_000, 3, "'id' already stands in line 2"),
     ],
     ids=lambda value: "" if isinstance(value, str) and len(value) > 80 else None,
 )
@@ -358,7 +362,7 @@ def test_a_pipe_is_no_table(tmp_path: Path) -> None:
 
 def test_a_far_name_is_no_suggestion(tmp_path: Path) -> None:
     path = tmp_path / "manual.csv"
-    path.write_text("id\nnobody\n")
+    path.write_text("id,writeup\nnobody,7\n")
     with pytest.raises(UsageError, match=r"no submission is called 'nobody'$"):
         read_manual(path, ids=["good"])
 

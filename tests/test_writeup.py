@@ -16,7 +16,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from grader import manual, writeup
+from grader import manual, submission, writeup
 from grader.assignment import load
 from grader.errors import KitError, UsageError
 from grader.writeup import checking, exporting, key, regions, sheet, staff
@@ -309,7 +309,8 @@ def test_ids_are_those_of_the_class(handed_in: Path, tmp_path: Path, monkeypatch
     table = tmp_path / "manual.csv"
     with pytest.raises(UsageError, match=r"no submission in .* is called 'bob'"):
         sheet.update(table, {"bob": ("bob", "")}, "writeup", tmp_path)
-    sheet.update(table, {"ada": ("ada", "")}, "writeup", tmp_path)
+    told = sheet.update(table, {"ada": ("ada", ""), "README": ("README", "")}, "writeup", tmp_path)
+    assert "note: 1 write-ups are of nobody in" in told and "no row: README" in told
     assert table.read_text().splitlines() == [
         "id,name,writeup,comment",
         "ada,Ada,,",
@@ -318,6 +319,83 @@ def test_ids_are_those_of_the_class(handed_in: Path, tmp_path: Path, monkeypatch
     monkeypatch.setattr(ledger, "read", lambda folder: ledger.History())
     with pytest.raises(UsageError, match="holds no class"):
         sheet.update(table, {}, "writeup", tmp_path)
+
+
+def ids_of_both(folder: Path, scratch: Path) -> tuple[list[str], list[str], list[str]]:
+    """What a run calls the submissions of a folder, what the write-ups are called, and which of those are there."""
+    graded = [item.id for item in submission.find(folder, "module.cpp", scratch)]
+    found = staff.collect([folder], checking.template(writeup.TEMPLATE), staff.source_of_class(None))
+    return graded, [each.id for each in found], [each.id for each in found if each.state is not None]
+
+
+def test_a_run_and_the_write_ups_agree_on_ids(tmp_path: Path) -> None:
+    """In every form in which a class arrives; the staff's own files, and others' names, make nobody else of anyone."""
+    kernel, text = "int main() {}\n", TEMPLATE
+    forms: dict[str, tuple[dict[str, str], list[str]]] = {
+        "folders": (
+            {
+                "README.md": "of the staff\n",
+                "ada/module.cpp": kernel,
+                "ada/writeup.md": text,
+                "ada/notes.md": text,
+                "lock/module.cpp": kernel,
+                "lock/writeup.md": text,
+                "zoe/module.cpp": kernel,
+            },
+            ["ada", "lock_"],
+        ),
+        "a_template_of_the_staff": (
+            {"writeup.md": text, "ada/module.cpp": kernel, "bob/module.cpp": kernel, "bob/writeup.md": text},
+            ["bob"],
+        ),
+        "files": (
+            {"ada.cpp": kernel, "ada.md": text, "bob.cpp": kernel, "bob.md": text, "README.md": "staff\n"},
+            ["ada", "bob"],
+        ),
+        "files_that_clash": (
+            {"Ada.cpp": kernel, "Ada.md": text, "ada.cpp": kernel, "ada.md": text, "ada.ispc": "\n"},
+            ["Ada-%", "ada-%"],
+        ),
+        "one_in_a_folder": (
+            {"ada/module.cpp": kernel, "ada/writeup.md": text, "ada/README.md": text},
+            ["ada"],
+        ),
+        "canvas": (
+            {
+                "doejane_1_2_module.cpp": kernel,
+                "doejane_1_3_writeup.md": text,
+                "royj_LATE_4_5_module.cpp": kernel,
+            },
+            ["doejane_1"],
+        ),
+    }
+    for form, (files, there) in forms.items():
+        folder = tmp_path / form
+        for name, content in files.items():
+            (folder / name).parent.mkdir(parents=True, exist_ok=True)
+            (folder / name).write_text(content)
+        graded, known, read = ids_of_both(folder, tmp_path / f"{form}.scratch")
+        assert known == graded, form
+        assert [re.sub("-[0-9a-f]{6}$", "-%", name) for name in read] == there, form
+        # Write-ups that were handed in apart from the sources are the same people's.
+        alone = tmp_path / f"{form}-alone"
+        for name, content in files.items():
+            if name.endswith(".md") and "README" not in name and (form == "canvas" or name != "writeup.md"):
+                (alone / name).parent.mkdir(parents=True, exist_ok=True)
+                (alone / name).write_text(content)
+        found = staff.collect([alone], checking.template(writeup.TEMPLATE), "module.cpp")
+        assert [each.id for each in found] == read, form
+        several = [alone / name for name in files if (alone / name).is_file()]
+        if form.startswith("files"):
+            found = staff.collect(several, checking.template(writeup.TEMPLATE), "module.cpp")
+            assert sorted(each.id for each in found) == read, form
+
+
+def test_names_of_a_results_folder_are_nobody_s(tmp_path: Path) -> None:
+    from grader import byhand, ledger
+
+    held = ["grades.csv", "report.html", "similar.html", ledger.LEDGER, ledger.LOCK, byhand.MANUAL]
+    assert not {submission.ids.safe_name(name.upper()).casefold() for name in held} & set(held)
 
 
 def test_a_key_is_read_with_its_lines(tmp_path: Path) -> None:

@@ -19,7 +19,7 @@ PICTURE = Path("docs") / "rooms.svg"
 ROOMS: dict[str, tuple[str, ...]] = {
     "basics": (
         *("errors", "harmless", "results", "commandline", "machine", "orphans", "prebuilt", "seeds", "names"),
-        *("removal", "plainfile", "typedjson", "arrays"),
+        *("removal", "plainfile", "procfs", "typedjson", "arrays"),
     ),
     "assignment": ("assignment", "yamlnode", "layers", "expressions", "rubric", "manual", "regions"),
     "submission": ("submission", "archive"),
@@ -27,7 +27,7 @@ ROOMS: dict[str, tuple[str, ...]] = {
     "sandbox": ("sandbox",),
     "build": (
         *("build", "compilers", "nativebuild", "ispc", "lightpath", "objectcache", "cpptext", "diagnostics"),
-        *("hints", "sanitize", "standin"),
+        *("placemark", "hints", "sanitize", "standin"),
     ),
     "runner": ("runner", "nursery"),
     "session": ("session", "zygote", "nativehost", "ends", "frames", "watch", "placement"),

@@ -6,12 +6,13 @@ the memory of one submission. Each file is written whole or not at all.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from contextlib import ExitStack
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
 
+from grader import plainfile
 from grader.assignment import Assignment
 from grader.errors import UsageError
 from grader.results import Score, SubmissionResult
@@ -89,12 +90,20 @@ def write(
                 if report:
                     report.add(row)
                 notes += _give_feedback(assignment, row, out_dir)
-            grades.write(out_dir / "grades.csv")
+            _put(grades.write, out_dir / "grades.csv")
             if report:
-                report.write(out_dir / "report.html")
+                _put(report.write, out_dir / "report.html")
     except OSError as error:
         raise UsageError(f"cannot write the reports in {out_dir}: {error.strerror or error}") from error
     return tuple(notes)
+
+
+def _put(write: Callable[[Path], None], path: Path) -> None:
+    try:
+        write(path)
+    except OSError as error:
+        why = plainfile.trouble_with(path, wants_folder=False) or error.strerror or error
+        raise UsageError(f"cannot write {path}: {why}") from error
 
 
 def _give_feedback(assignment: Assignment, row: Row, out_dir: Path) -> list[str]:

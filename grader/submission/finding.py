@@ -55,19 +55,25 @@ def find(
     source_name: str,
     scratch: Path,
     companions: Sequence[str] = COMPANIONS,
+    *,
+    of_class: str = "",
 ) -> list[Submission]:
     """Every submission in `path`, copied into folders of `scratch`, in the order of their ids.
 
+    `of_class` is the class's own source where `source_name` is something else that is handed in, such as a write-up:
+    who is a student, and under which id, is then as it is for the sources, also where these are not there.
+
     Raises UsageError when `path` is not there or holds no submission, KitError when `scratch` cannot be written.
     """
+    names = Names(source_name, tuple(companions), Names(of_class, COMPANIONS) if of_class else None)
     with ExitStack() as stack:
-        units = students(_root(path), Names(source_name, tuple(companions)), _private(scratch), stack)
+        units = students(_root(path), names, _private(scratch), stack)
         if not units:
             raise UsageError(
                 f"{path} holds no submission: name a {source_name}, a folder or an archive that holds one, "
                 "or a folder or an archive of these, one per student"
             )
-        return _taken(units, Names(source_name, tuple(companions)), scratch)
+        return _taken(units, names, scratch)
 
 
 def find_one(

@@ -8,11 +8,14 @@ from collections import defaultdict
 from collections.abc import Collection, Sequence
 from difflib import get_close_matches
 
+from grader.harmless import one_line
+
 MAX_CHARS, MAX_BYTES = 48, 120
 #: How much alike (difflib's ratio) two names have to be for one to be a slip of the other.
 NEAR = 0.75
-#: Names that Windows keeps for devices, whatever comes after a dot.
-RESERVED = {"con", "prn", "aux", "nul"} | {f"{port}{k}" for port in ("com", "lpt") for k in range(10)}
+#: Names that Windows keeps for devices, whatever comes after a dot; and the one that a results folder keeps for itself
+#: and that has none.
+RESERVED = {"con", "prn", "aux", "nul", "lock"} | {f"{port}{k}" for port in ("com", "lpt") for k in range(10)}
 
 
 def identify(titled: Sequence[tuple[str, str]]) -> list[str]:
@@ -58,7 +61,7 @@ def no_such_submission(wanted: str, known: Collection[str]) -> str:
     short = wanted[:MAX_CHARS]
     close = get_close_matches(short, known, 3, NEAR) if len(wanted) <= 2 * MAX_CHARS else []
     hint = f"; did you mean {' or '.join(repr(name) for name in close)}?" if close else ""
-    return f"no submission is called '{short}'{hint}"
+    return f"no submission is called '{one_line(short)}'{hint}"
 
 
 def _clashes(ids: Sequence[str]) -> list[int]:

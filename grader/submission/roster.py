@@ -103,8 +103,19 @@ def _listed(folder: Node) -> list[Node]:
 
 
 def _holds_source(nodes: Sequence[Node], names: Names) -> bool:
-    fits = [match(node.name, names.source) for node in nodes if node.kind != "folder"]
+    if names.of_class is not None and not _holds_source(nodes, names.of_class):
+        # A write-up beside folders or sources of students is one of the staff's.
+        return not _holds_students(nodes, names.of_class) and _holds_source(nodes, Names(names.source))
+    fits = [match(node.name, names.dividing.source) for node in nodes if node.kind != "folder"]
     return any(fit is not None and fit.rank < 2 for fit in fits)
+
+
+def _holds_students(nodes: Sequence[Node], names: Names) -> bool:
+    """Whether anything lies there that is a submission, or may hold one."""
+    return any(
+        node.kind == "folder" or is_archive_name(node.name) or _suffix(node.name) == _suffix(names.source)
+        for node in nodes
+    )
 
 
 def _is_one(folder: Node, names: Names) -> bool:
@@ -114,19 +125,18 @@ def _is_one(folder: Node, names: Names) -> bool:
         return True
     if _listing_of_export(folder, level[0], is_inner=True):
         return False
-    count = seen = 0
+    count = others = seen = 0
     for _ in range(MAX_DEPTH):
         nodes = [node for inside in level for node in inside]
-        count += sum(
-            is_archive_name(node.name) or _suffix(node.name) == _suffix(names.source)
-            for node in nodes
-            if node.kind != "folder"
-        )
+        suffixes = [_suffix(node.name) for node in nodes if node.kind != "folder"]
+        count += suffixes.count(_suffix(names.dividing.source))
+        count += sum(is_archive_name(node.name) for node in nodes if node.kind != "folder")
+        others += suffixes.count(_suffix(names.source))
         seen += len(nodes)
         if count > 1 or seen > CLASS.members:
             return False
         level = [_listed_if_possible(node) for node in nodes if node.kind == "folder"]
-    return True
+    return (count or others) <= 1
 
 
 def _listed_if_possible(folder: Node) -> list[Node]:
@@ -140,11 +150,20 @@ def _listed_if_possible(folder: Node) -> list[Node]:
 # ---- one entry per student
 
 
-def _class(nodes: Sequence[Node], names: Names) -> list[Unit]:
+def _class(nodes: Sequence[Node], names: Names, *, beside_others: bool = False) -> list[Unit]:
+    """The submissions among these nodes; `beside_others` says that there are more elsewhere.
+
+    Where write-ups are wanted and nothing but files of their kind is there, they are the students'; else they belong to
+    the sources beside them, or to the staff.
+    """
     units: list[Unit] = []
     canvas: dict[str, Unit] = {}
+    dividing = names.dividing
     beside = {node.name: node for node in nodes}
-    stems = {PurePosixPath(node.name).stem for node in nodes if _suffix(node.name) == _suffix(names.source)}
+    stems = {
+        PurePosixPath(node.name).stem for node in nodes if _suffix(node.name) == _suffix(dividing.source)
+    }
+    alone = names.of_class is not None and not beside_others and not _holds_students(nodes, names.of_class)
     for node in nodes:
         sent = canvas_name(node.name) if node.kind != "folder" else None
         suffix = _suffix(node.name)
@@ -158,9 +177,13 @@ def _class(nodes: Sequence[Node], names: Names) -> list[Unit]:
             )
         elif node.kind == "folder" or (node.kind == "file" and is_archive_name(node.name)):
             units.append(single(node))
-        elif suffix == _suffix(names.source):
+        elif suffix == _suffix(dividing.source):
             units.append(_named_for_student(node, beside, names))
-        elif _is_companion(node, stems, names) or (node.kind == "file" and suffix in _STAFF_SUFFIXES):
+        elif alone and suffix == _suffix(names.source):
+            # Under the key of the source that it belongs to.
+            key = PurePosixPath(node.name).stem + _suffix(dividing.source)
+            units.append(replace(single(node), key=key))
+        elif _is_companion(node, stems, dividing) or (node.kind == "file" and suffix in _STAFF_SUFFIXES):
             continue
         else:
             what = KIND_TEXTS[node.kind] if node.kind != "file" else "none of these"
@@ -173,13 +196,16 @@ def _class(nodes: Sequence[Node], names: Names) -> list[Unit]:
 
 
 def _named_for_student(node: Node, beside: Mapping[str, Node], names: Names) -> Unit:
-    """`alice.cpp`, with `alice.ispc` as its companion `module.ispc`."""
+    """`alice.cpp`, with `alice.ispc` as its companion `module.ispc`; or what else is wanted of alice."""
     unit, stem = single(node), PurePosixPath(node.name).stem
+    wanted = names.companions if names.of_class is None else (names.source, *names.companions)
     files = [
         replace(beside[stem + _suffix(name)], name=name)  # type: ignore[type-var]
-        for name in names.companions
+        for name in wanted
         if stem + _suffix(name) in beside
     ]
+    if names.of_class is not None:
+        return replace(unit, whole=None, nodes=tuple(files))
     if not files:
         return unit
     return replace(unit, whole=None, nodes=(replace(node, name=names.source), *files))  # type: ignore[type-var]
@@ -206,7 +232,7 @@ def _gradescope(metadata: Node, others: Sequence[Node], names: Names) -> list[Un
     entries = gradescope_entries(content, GRADESCOPE_METADATA)
     found = {node.name: node for node in others}
     units = [_of_entry(entry, found.pop(entry.folder, None)) for entry in entries]
-    return units + _class(list(found.values()), names)
+    return units + _class(list(found.values()), names, beside_others=True)
 
 
 def _of_entry(entry: GradescopeEntry, node: Node | None) -> Unit:

@@ -22,10 +22,16 @@ _JUNK = {"__macosx", "thumbs.db", "desktop.ini", "ehthumbs.db", "$recycle.bin"}
 
 @dataclass(frozen=True)
 class Names:
-    """What the assignment asks for."""
+    """What is looked for in each submission. `of_class` is what the class is divided by where that is something else:
+    whoever looks for the write-ups beside the sources finds the same students under the same ids."""
 
     source: str
     companions: tuple[str, ...] = ()
+    of_class: Names | None = None
+
+    @property
+    def dividing(self) -> Names:
+        return self.of_class or self
 
 
 @dataclass(frozen=True)

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import contextlib
 import tempfile
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from grader import submission
-from grader.errors import UsageError
+from grader import gradebook, submission
+from grader.assignment import load
+from grader.commandline import PUBLIC_CONFIG
+from grader.errors import KitError, UsageError
 from grader.harmless import harmless, one_line
 from grader.report import wholefile
 from grader.results import EXIT_PASS
@@ -58,7 +61,7 @@ def run(wanted: Wanted) -> int:
     """List the write-ups, and write the reading copy and the table of points. Raises UsageError and KitError."""
     template = checking.template(TEMPLATE)
     questions = _key(wanted.key)
-    found = collect(wanted.paths, template)
+    found = collect(wanted.paths, template, source_of_class(wanted.results))
     width = max(len(each.id) for each in found)
     for each in found:
         print(f"{each.id:{width}}  {each.remark or 'complete'}")
@@ -78,16 +81,24 @@ def run(wanted: Wanted) -> int:
     return EXIT_PASS
 
 
-def collect(paths: Sequence[Path], template: tuple[Region, ...]) -> list[Writeup]:
-    """The write-ups in files, or in a folder or an archive of a class, under the ids that grades.csv has."""
+def source_of_class(results: Path | None) -> str:
+    """The file that the class handed in to be graded: its ids are given by that."""
+    with contextlib.suppress(UsageError, KitError):
+        return gradebook.open_book(results)[0].source if results else load(PUBLIC_CONFIG).source
+    return load(PUBLIC_CONFIG).source
+
+
+def collect(paths: Sequence[Path], template: tuple[Region, ...], source: str) -> list[Writeup]:
+    """The write-ups in files, or in a folder or an archive of a class, under the ids that grades.csv has. `source` is
+    the file that the class is graded by."""
     if len(paths) == 1 and (paths[0].is_dir() or paths[0].suffix != ".md"):
         with tempfile.TemporaryDirectory(prefix="gpt149-writeups-") as scratch:
-            handed_in = submission.find(paths[0], NAME, Path(scratch), companions=())
+            handed_in = submission.find(paths[0], NAME, Path(scratch), (), of_class=source)
             return [
                 _opened(each.id, each.name, each.source, each.error or f"no {NAME}", template)
                 for each in handed_in
             ]
-    titles = [(_title(path), str(path)) for path in paths]
+    titles = [_titled(path, source) for path in paths]
     ids = submission.ids.identify(titles)
     return [
         _opened(name, title, path, "", template)
@@ -95,9 +106,12 @@ def collect(paths: Sequence[Path], template: tuple[Region, ...]) -> list[Writeup
     ]
 
 
-def _title(path: Path) -> str:
-    """Whose a file is: a file of the usual name lies in a folder that bears the student's."""
-    return path.absolute().parent.name if path.name == NAME else path.stem
+def _titled(path: Path, source: str) -> tuple[str, str]:
+    """Whose a file is, and the key of that student's source: a file of the usual name lies in a folder that bears the
+    student's, any other bears it itself."""
+    if path.name == NAME:
+        return (path.absolute().parent.name,) * 2
+    return path.stem, path.stem + Path(source).suffix
 
 
 def _opened(name: str, title: str, path: Path | None, trouble: str, template: tuple[Region, ...]) -> Writeup:

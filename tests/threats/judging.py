@@ -35,7 +35,7 @@ def places(folder: Path) -> dict[str, str]:
         "reference": str(library_path()),
         "symbol": "gpt149_ref_naive",
         "secret": str(secret),
-        "marker": f"gpt149-threat-{folder.name}",
+        "marker": f"gpt149-threat-{folder.parent.name}-{folder.name}",
     }
 
 

@@ -1,4 +1,4 @@
-"""Rows E1, E4 and E5: what makes the judge read long, or misread. No sandbox answers it: the judge's readers do."""
+"""Rows E1, E2, E4 and E5: what makes the judge read long, or misread. No sandbox answers it: the judge's readers do."""
 
 from __future__ import annotations
 
@@ -12,13 +12,30 @@ READING = [
     Threat(
         "E1",
         "torch's matmul behind 65,400 sections",
-        End(("pass",), ("torch_operators", "unreadable_object")),
+        End(("compile_error",), says="torch's own work"),
         "O = QT.matmul(KT.transpose(2, 3)).softmax(-1).matmul(VT);",
         alone=True,
         top=f"""
         asm(".altmacro\\n.macro named n\\n.section .s\\\\n,\\"a\\"\\n.byte 1\\n.endm\\n.set k,0\\n"
             ".rept {SECTIONS}\\nnamed %k\\n.set k,k+1\\n.endr\\n.text\\n");
         """,
+    ),
+    Threat(
+        "E2",
+        "Python by a name that nobody lists",
+        End(("compile_error",), says="PyEval_GetBuiltins"),
+        HONEST + ' if (PyEval_GetBuiltins() == nullptr) std::puts("none");',
+        alone=True,
+        top='extern "C" void *PyEval_GetBuiltins();\n',
+    ),
+    Threat(
+        "E2",
+        "Python by pybind11, which brings the runner that has it",
+        # Nothing can be said of it there but that a person has to look.
+        End(("pass",), ("torch_runner",)),
+        HONEST + ' py::gil_scoped_acquire own; py::module_::import("torch");',
+        alone=True,
+        top="namespace py = pybind11;\n",
     ),
     Threat(
         "E4",

@@ -8,7 +8,8 @@ from dataclasses import dataclass
 from threats.threat import Threat
 
 #: A body sees `O` (a tensor of zeros, what the kernel returns), `QT KT VT`, the floats behind them as `o q k v`, and
-#: `B H N d`. `attention` is a right kernel, `attention_of` the same for one head, `burn_ms` uses CPU time.
+#: `B H N d`. `attention` is a right kernel, `attention_of` the same for one head,
+#: `rounded_to` takes precision away, `burn_ms` uses CPU time.
 PRELUDE = """
 #include <torch/extension.h>
 
@@ -53,6 +54,19 @@ static void attention_of(const float *q, const float *k, const float *v, float *
 static void attention(const float *q, const float *k, const float *v, float *o, int heads, int N, int d) {
     for (int p = 0; p < heads; p++)
         attention_of(q + p * N * d, k + p * N * d, v + p * N * d, o + p * N * d, N, d);
+}
+
+// Numbers with so many bits of the mantissa fewer: 13 leave those of half precision, 16 those of bfloat16.
+[[maybe_unused]] static torch::Tensor rounded_to(const torch::Tensor &given, int bits) {
+    torch::Tensor made = given.clone();
+    float *numbers = made.data_ptr<float>();
+    for (int64_t e = 0; e < made.numel(); e++) {
+        uint32_t word;
+        std::memcpy(&word, &numbers[e], 4);
+        word = (word + (1u << (bits - 1))) >> bits << bits;
+        std::memcpy(&numbers[e], &word, 4);
+    }
+    return made;
 }
 
 [[maybe_unused]] static void burn_ms(double ms) {

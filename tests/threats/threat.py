@@ -27,8 +27,8 @@ class Threat:
     `body` are the statements of a kernel (see `threats.sources.PRELUDE` for the names it has), `top` stands before all
     functions, `source` replaces the whole file. `{name}` of `judging.places` (the reference library, a secret file, a
     name for leftovers) is filled in. It is judged as `part` of the assignment is; `timed` rows are measured as well.
-    `open_end` is the end in tier D, which only limits time and memory. `files` lie beside module.cpp. `calls` names
-    what functions it calls that no kernel needs: such rows share files only among themselves, since an object is
+    `open_end` is the end in tier D, where a compiler sees the judge's files. `files` lie beside module.cpp. `calls`
+    names what functions it calls that no kernel needs: such rows share files only among themselves, since an object is
     flagged as a whole. `alone` rows share with none.
     """
 

@@ -1,0 +1,174 @@
+"""What a stranger's process makes the system tell of it costs the judge no more than a limit, and is flagged beyond."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from grader import integrity, nursery, placement, procfs
+from grader.build import Build
+from grader.executor import Failed, Job, LocalExecutor
+from grader.session import cpu_clock_s
+from grader.watch import Evidence, Watch
+from grader.worker import Settings
+
+pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="/proc is Linux's")
+
+#: Maps one file of a path of some 5000 characters so many times, with and without code, and waits.
+MAPS = """
+import ctypes, os, sys
+libc = ctypes.CDLL(None, use_errno=True)
+libc.mmap.restype = ctypes.c_void_p
+libc.mmap.argtypes = [ctypes.c_void_p, ctypes.c_size_t, *[ctypes.c_int] * 3, ctypes.c_long]
+os.chdir(sys.argv[1])
+for _ in range(20):
+    os.mkdir("m" * 250)
+    os.chdir("m" * 250)
+fd = os.open("code.so", os.O_RDWR | os.O_CREAT)
+os.ftruncate(fd, 8192)
+for k in range(int(sys.argv[2])):
+    assert libc.mmap(None, 4096, 1 + 4 * (k % 2), 2, fd, 4096 * (k % 2)) not in (None, 1 << 64 - 1)
+print("ready", flush=True)
+sys.stdin.read()
+"""
+
+
+@contextmanager
+def mapping(folder: Path, count: int) -> Iterator[int]:
+    with subprocess.Popen(
+        [sys.executable, "-c", MAPS, str(folder), str(count)], stdin=subprocess.PIPE, stdout=subprocess.PIPE
+    ) as process:
+        try:
+            assert process.stdout is not None and process.stdout.readline() == b"ready\n"
+            yield process.pid
+        finally:
+            process.kill()
+
+
+@pytest.fixture
+def read_bytes(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """The sizes of all that `grader.procfs` reads."""
+    sizes: list[int] = []
+
+    def counting(descriptor: int, most: int) -> bytes:
+        piece = real(descriptor, most)
+        sizes.append(len(piece))
+        return piece
+
+    real = os.read
+    monkeypatch.setattr(procfs.os, "read", counting)
+    return sizes
+
+
+def seen_of(pid: int, own_code: tuple[str, ...] = ()) -> Evidence:
+    watch = Watch(pid, None, cpu_clock_s, own_code)
+    watch.ending()
+    return watch.evidence
+
+
+def flags_of(evidence: Evidence) -> list[tuple[str, str]]:
+    build = Build(True, None, "light", False, "", (), 0.0, 0.0, "")
+    return [(flag.code, flag.level) for flag in integrity.evidence_flags(evidence, build)]
+
+
+def test_a_process_that_maps_long_paths_is_read_up_to_a_limit_and_flagged(
+    tmp_path: Path, read_bytes: list[int]
+) -> None:
+    with mapping(tmp_path, 3000) as pid:
+        evidence = seen_of(pid)
+    assert procfs.MOST_BYTES // 2 < sum(read_bytes) < procfs.MOST_BYTES + (64 << 10)
+    assert "maps" in evidence.unseen
+    assert ("hides_from_view", "review") in flags_of(evidence)
+
+
+def test_a_process_that_maps_a_few_is_seen_whole(tmp_path: Path, read_bytes: list[int]) -> None:
+    with mapping(tmp_path, 8) as pid:
+        evidence = seen_of(pid)
+    assert evidence.unseen == ""
+    # Longer than any path that a system call takes, and told to its end.
+    assert any(path.endswith("m/code.so") for path in evidence.new_code)
+    assert "hides_from_view" not in dict(flags_of(evidence))
+
+
+def test_lines_are_cut_in_pieces_of_any_size(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    listing = tmp_path / "maps"
+    listing.write_bytes(b"one\n\n" + b"x" * 5000 + b"\nlast")
+    for piece_bytes in (1, 7, 4096, 1 << 20):
+        monkeypatch.setattr(procfs, "PIECE_BYTES", piece_bytes)
+        monkeypatch.setattr(procfs, "LONGEST_LINE", 100)
+        excess = procfs.Excess()
+        assert list(procfs.lines(str(listing), excess)) == ["one", "", "x" * 100, "last"]
+        assert excess.what == ""
+        assert list(procfs.lines(str(listing), excess, 3)) == ["one"]
+        assert "maps" in excess.what
+
+
+def test_of_very_many_threads_the_first_ones_are_looked_at(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(procfs, "MOST_THREADS", 5)
+    ended = threading.Event()
+    others = [threading.Thread(target=ended.wait) for _ in range(10)]
+    for each in others:
+        each.start()
+    try:
+        excess = procfs.Excess()
+        assert len(procfs.threads(os.getpid(), excess)) == 5
+        assert excess.what == "more than 5 threads"
+        assert seen_of(os.getpid()).unseen == "more than 5 threads"
+        assert placement._thread_times_s(os.getpid()) == {}
+    finally:
+        ended.set()
+        for each in others:
+            each.join()
+
+
+def test_the_nursery_takes_a_list_of_children_in_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
+    started = [subprocess.Popen(["sleep", "60"]) for _ in range(6)]
+    try:
+        monkeypatch.setattr(nursery, "LISTING_BYTES", 20)
+        found = nursery.children(os.getpid())
+        # A number that the limit cuts in two would be another process's.
+        assert 0 < len(found) < 6 and set(found) <= {each.pid for each in started}
+        monkeypatch.setattr(nursery, "MOST_AT_ONCE", 2)
+        assert nursery.descendants([started[0].pid, started[1].pid]) == [started[0].pid, started[1].pid]
+    finally:
+        for each in started:
+            each.send_signal(signal.SIGKILL)
+            each.wait()
+
+
+GROWING = """
+import sys, time
+sys.stdin.readline()
+print('{"ready": 1}', flush=True)
+sys.stdin.readline()
+held = bytearray(300 << 20)
+held[::4096] = b"x" * len(held[::4096])
+time.sleep(600)
+"""
+
+
+def test_a_worker_that_grows_beyond_its_bound_is_ended(tmp_path: Path) -> None:
+    executor = LocalExecutor(
+        Settings("", "", 0, True, {}, ""),
+        tmp_path,
+        workers=1,
+        silence_s={"": 300.0},
+        command=(sys.executable, "-c", GROWING),
+        most_bytes=200 << 20,
+    )
+    try:
+        executor.submit(Job("ada", tmp_path / "module.cpp"))
+        told = [happening for happening in executor.results() if happening is not None]
+    finally:
+        executor.close()
+    assert told == [
+        Failed("ada", "the worker that graded it died (it needed more than 200 MiB of memory)", True)
+    ]
