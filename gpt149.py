@@ -65,6 +65,9 @@ def parser() -> Parser:
         help="find out-of-bounds accesses: checked build, results only, slow",
     )
     parse.add_argument("--no-time", action="store_true", help="results and memory only: an answer sooner")
+    parse.add_argument(
+        "--no-table", action="store_true", help="without torch's table, the only thing that waits for torch"
+    )
     parse.add_argument("--seed", metavar="n", help="make the inputs of timed calls repeatable")
     parse.add_argument("--json", metavar="FILE", type=Path, help="also write the result for other programs")
     parse.add_argument(
@@ -137,6 +140,7 @@ def judge(given: argparse.Namespace, zygote: Zygote | None) -> int:
         seed,
         timing=not given.no_time,
         time_budget_s=TIME_BUDGET_S,
+        profile=not given.no_table,
         sanitize=given.sanitize,
     )
     result = evaluate(assignment, source, assignment.select(given.test), options, terminal, zygote)

@@ -14,7 +14,7 @@ from grader.errors import KitError
 from grader.events import Listener
 from grader.nativebuild import NativeBuild
 from grader.nativehost import NativeHost
-from grader.results import Diagnosis
+from grader.results import Diagnosis, Flag
 from grader.session import Session
 from grader.zygote import Zygote
 
@@ -55,6 +55,8 @@ class Bench:
     """Starts programs of `build`'s kind; None where all is judged in processes with torch."""
     with_torch: Callable[[], Build] | None = None
     """Builds the object for a process with torch, where `build` is none; after the first time it is known."""
+    object_flags: Callable[[], tuple[Flag, ...]] = tuple
+    """What the built object gives away (`grader.integrity.inspect_object`), once that is known."""
 
     @property
     def shape(self) -> dict[str, int]:

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable, Iterable
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager, ExitStack, nullcontext
 from pathlib import Path
 
@@ -56,9 +57,10 @@ def evaluate(
             assignment, source, options, sandbox=sandbox, tell=lambda step: listener(StepStarted(step))
         )
         listener(Built(made.judged))
-        # Before the first part, so that each of them can ask for it again without a wait.
+        # The object is read beside the first calls: it is the compiler's work on untrusted text, so a child reads it.
         listener(StepStarted("inspection"))
-        of_object = made.flags if options.sanitize else (*made.flags, *integrity.inspect_object(made.judged))
+        reader = stack.enter_context(ThreadPoolExecutor(1))
+        inspected = reader.submit(integrity.inspect_object, made.judged)
         if options.sanitize:
             # AddressSanitizer has to be in the process before anything else: a zygote of its own.
             from grader import sanitize
@@ -80,8 +82,10 @@ def evaluate(
             exclusive,
             host,
             made.with_torch,
+            inspected.result,
         )
         results = tuple(_judge(bench, part) for part in parts)
+        of_object = made.flags if options.sanitize else (*made.flags, *inspected.result())
     return SubmissionResult(
         submission_id=source.stem,
         sha256=hashlib.sha256(source.read_bytes()).hexdigest(),

@@ -99,15 +99,19 @@ class Judged:
         bench, options = self.bench, self.bench.options
         if not self.part.is_torch and not bench.build.ok:
             raise faults.build_fault(bench.build)
-        if not self.is_trusted():
-            self.add_flags(flag for flag in integrity.inspect_object(bench.build) if flag.level == "rejected")
         self.check_cases()
+        self.add_flags(self.proofs_in_object())
         self.tell_correctness()
         if self.verdict in ("crash", "timeout", "missing") or options.sanitize:
             return
         self.measure_time()
-        # Last: only the familiar table needs torch, and no finding is to wait for it.
-        self.look_with_torch()
+        if self.shown is None:
+            return
+        if options.profile:
+            # Last: only the familiar table needs torch, and no finding is to wait for it.
+            self.look_with_torch(self.shown)
+        else:
+            self.memory = memory.peaks(self.marker, self.shown)
 
     def measure_time(self) -> None:
         bench, options = self.bench, self.bench.options
@@ -128,20 +132,19 @@ class Judged:
             self.flags += [Flag(code) for code in self.time.flags]
             self.verdict = "slow" if self.time.verdict == "slow" else self.verdict
 
-    def look_with_torch(self) -> None:
+    def look_with_torch(self, shown: Shown) -> None:
         """The familiar table, which only torch's profiler gives, and the memory beside the reference's."""
-        if self.shown is None:
-            return
         bench, threads = self.bench, self.shape["threads"]
         bench.zygote.start()  # It imports torch while the object is built.
         if not self.part.is_torch:
             self.builds.append(bench.torch_build())
         if self.builds[-1].object_path is None:
             self.flags.append(Flag("no_torch_build", "it compiles by itself, but not with torch", "review"))
+            self.memory = memory.peaks(self.marker, shown)
             return
         with self.student(threads=threads, with_torch=True) as student:
             self.memory, self.profiled, unlike = memory.beside_reference(
-                self.marker, self.shown, student, lambda: self.student(threads=threads)
+                self.marker, shown, student, lambda: self.student(threads=threads)
             )
         self.flags += unlike
 
@@ -164,9 +167,16 @@ class Judged:
         seen += integrity.late_flags([s.evidence for s in self.sessions])
         rows = self.profiled.profile if self.profiled is not None else ()
         try:
-            self.add_flags([*seen, *integrity.operator_flags(rows), *self.time_flags()])
+            found = [*self.proofs_in_object(), *seen, *integrity.operator_flags(rows), *self.time_flags()]
+            self.add_flags(found)
         except faults.Faulty as cheat:
             self.settle(cheat)
+
+    def proofs_in_object(self) -> Iterable[Flag]:
+        """What the object alone proves. It is looked at while the first cases are called."""
+        if self.is_trusted():
+            return ()
+        return [flag for flag in self.bench.object_flags() if flag.level == "rejected"]
 
     def time_flags(self) -> Iterable[Flag]:
         from grader import oracle
@@ -215,7 +225,7 @@ class Judged:
                     self.judge_by_stand_in()
                     return
                 raise faults.Faulty("missing", unbound)
-            look = self.looking and self.bench.options.profile and not self.bench.options.sanitize
+            look = self.looking and not self.bench.options.sanitize
             try:
                 self.call_cases(session, looks.steps(part, look=look))
             finally:

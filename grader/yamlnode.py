@@ -8,6 +8,7 @@ in base 8, 16 or 60, `no` where text is meant, not-a-number.
 from __future__ import annotations
 
 import difflib
+import io
 import math
 import re
 from collections.abc import Sequence
@@ -20,6 +21,8 @@ import yaml
 from grader.errors import UsageError
 
 MOST_BYTES = 1 << 20
+MOST_INDENTED, MOST_OPENED = 200, 400
+"""Columns of indentation, and lists and mappings that begin within a line: up to which libyaml reads, by recursion."""
 _TAG = "tag:yaml.org,2002:"
 _WHOLE = re.compile(r"-?(0|[1-9]\d{0,18})")
 _NUMBER = re.compile(r"-?(0|[1-9]\d{0,18})?(\.\d{0,18})?([eE][-+]?\d{1,2})?")
@@ -208,6 +211,8 @@ def compose(data: bytes, path: Path) -> Node:
         text = data.decode("utf-8-sig")
     except UnicodeDecodeError as error:
         raise UsageError(f"cannot read the assignment {path}: not UTF-8 text") from error
+    if (root := _composed_fast(text, path)) is not None:
+        return Node(root)
     try:
         loader = yaml.SafeLoader(text)
         loader.name = str(path)  # What every mark of this document names as its file.
@@ -224,6 +229,30 @@ def compose(data: bytes, path: Path) -> Node:
     if root is None:
         raise UsageError(f"{path}: the file is empty")
     return Node(root)
+
+
+class _Named(io.StringIO):
+    """A text that libyaml's marks name as a file."""
+
+    name = ""
+
+
+def _composed_fast(text: str, path: Path) -> yaml.Node | None:
+    """What libyaml makes of a text that is nested no deeper than its own stack stands; None where PyYAML's Python has
+    to say what is wrong, or libyaml is not there."""
+    depth = text.count("[") + text.count("{") + text.count("- ") + text.count("? ")
+    deepest = max((len(line) - len(line.lstrip(" ")) for line in text.splitlines()), default=0)
+    if not yaml.__with_libyaml__ or deepest > MOST_INDENTED or depth > MOST_OPENED:
+        return None
+    stream = _Named(text)
+    stream.name = str(path)
+    loader = yaml.CSafeLoader(stream)
+    try:
+        return loader.get_single_node()
+    except (yaml.YAMLError, RecursionError, ValueError):
+        return None
+    finally:
+        loader.dispose()
 
 
 def _broken(error: yaml.MarkedYAMLError, path: Path, text: str) -> str:

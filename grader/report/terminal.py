@@ -265,10 +265,8 @@ def memory_text(memory: Memory) -> str:
     profiler_bytes, peak_bytes = memory.profiler_bytes, memory.peak_bytes
     profiler = None if profiler_bytes is None else f"{profiler_bytes} bytes"
     peak = None if peak_bytes is None else f"{peak_bytes} bytes" if peak_bytes else profile.NO_GROWTH
-    return (
-        f"profiler: {pair(profiler, memory.reference_profiler_bytes)}\n"
-        f"true peak of the call: {pair(peak, memory.reference_peak_bytes or None)}"
-    )
+    lines = [f"profiler: {pair(profiler, memory.reference_profiler_bytes)}"] if profiler else []
+    return "\n".join([*lines, f"true peak of the call: {pair(peak, memory.reference_peak_bytes or None)}"])
 
 
 def printed_text(output: str, lines: int = 40) -> str:
