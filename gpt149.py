@@ -129,14 +129,21 @@ def judge(given: argparse.Namespace, zygote: Zygote | None) -> int:
     from grader.evaluate import evaluate
     from grader.report import result_json
     from grader.report.terminal import Terminal
+    from grader.toolchain import ABSENT, torch_version
 
     terminal = Terminal()
+    has_torch = torch_version() != ABSENT
+    if not has_torch:
+        terminal.say(
+            "This Python has no torch: results and times are judged, and there is no profiler table.\n"
+        )
     options = Options(
         shape,
         macros(given.defines),
         seed,
         timing=not given.no_time,
         time_budget_s=TIME_BUDGET_S,
+        profile=has_torch,
         sanitize=given.sanitize,
     )
     result = evaluate(assignment, source, assignment.select(given.test), options, terminal, zygote)

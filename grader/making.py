@@ -18,10 +18,12 @@ from grader.assignment import Assignment, TorchRunner
 from grader.bench import Options
 from grader.build import Build, build
 from grader.compilers import BuildStep
+from grader.errors import KitError
 from grader.nativebuild import NativeBuild
 from grader.results import Flag
 from grader.sandbox import Sandbox
 from grader.standin import Refusal
+from grader.toolchain import ABSENT, torch_version
 
 
 @dataclass(frozen=True)
@@ -43,7 +45,11 @@ def make(
     sandbox: Sandbox,
     tell: Callable[[BuildStep], None],
 ) -> Made:
-    """Build a source file as it is to be judged. Raises UsageError and KitError as `grader.build.build`."""
+    """Build a source file as it is to be judged.
+
+    Raises UsageError and KitError as `grader.build.build`, and KitError where only torch's runner may judge the file
+    and this Python has no torch.
+    """
     limits = assignment.limits
     how = {
         "defines": options.defines,
@@ -65,6 +71,11 @@ def make(
         return Made(native, with_torch, native=True)
     if not _allowed(refusal, assignment.torch_runner):
         return Made(replace(native, diagnostics=refusal.text), with_torch, native=True)
+    if torch_version() == ABSENT:
+        raise KitError(
+            f"{refusal.text}: only a process with torch could judge it, and this Python has no torch; install "
+            "torch, or have the assignment say 'torch_runner: never'"
+        )
     flag = Flag("torch_runner", f"judged in a process with torch, since {refusal.text}", "review")
     return Made(with_torch(), with_torch, native=False, flags=(flag,))
 
