@@ -132,20 +132,27 @@ def judge(given: argparse.Namespace, zygote: Zygote | None) -> int:
     from grader.evaluate import evaluate
     from grader.report import result_json
     from grader.report.terminal import Terminal
+    from grader.toolchain import ABSENT, torch_version
 
     terminal = Terminal()
+    has_torch = torch_version() != ABSENT
+    if not has_torch:
+        terminal.say(
+            "This Python has no torch: results and times are judged, and there is no profiler table.\n"
+        )
     options = Options(
         shape,
         macros(given.defines),
         seed,
         timing=not given.no_time,
         time_budget_s=TIME_BUDGET_S,
-        profile=not given.no_table,
+        profile=has_torch and not given.no_table,
         sanitize=given.sanitize,
     )
     result = evaluate(assignment, source, assignment.select(given.test), options, terminal, zygote)
     if len(result.parts) > 1:
         terminal.scoreboard(result)
+    terminal.say("\n".join(f"Note: {flag.message}" for flag in result.flags if flag.code == "torch_runner"))
     terminal.say(ladder.hint(assignment, result, commandline.size_options(shape)))
     if given.json:
         result_json.write(result, given.json)

@@ -27,8 +27,8 @@ from verdicts import busy_neighbours
 from grader import measure, placement
 from grader.assignment import Part, load
 from grader.doctor.steady import reference_twice
+from grader.nativehost import NativeHost
 from grader.results import Timing
-from grader.zygote import Zygote
 
 POLICY = measure.TimePolicy("wall", allowance_ratio=1.10, allowance_ms=0.0)
 
@@ -49,7 +49,7 @@ def arguments() -> argparse.Namespace:
     return parser.parse_args()
 
 
-def in_one_pair(zygote: Zygote, part: Part, shape: dict[str, int]) -> Timing:
+def in_one_pair(host: NativeHost, part: Part, shape: dict[str, int]) -> Timing:
     """A verdict whose rounds share one pair of processes, with no thread pinned."""
 
     @contextmanager
@@ -58,7 +58,7 @@ def in_one_pair(zygote: Zygote, part: Part, shape: dict[str, int]) -> Timing:
 
     cores, placement.core_order = placement.core_order, list
     try:
-        with reference_twice(zygote, part, shape)() as calls:
+        with reference_twice(host, part, shape)() as calls:
             return measure.compare(same, POLICY)
     finally:
         placement.core_order = cores
@@ -105,7 +105,7 @@ def main() -> int:
     part = assignment.part("part3")
     shape = {**assignment.defaults, "N": args.N, "threads": args.threads}
     rows, false = [], 0
-    with Zygote() as zygote:
+    with NativeHost() as host:
         for neighbours in map(int, args.neighbours.split(",")):
             ours: list[Timing] = []
             others: list[Timing] = []
@@ -114,9 +114,9 @@ def main() -> int:
                 for number in range(args.verdicts):
                     if time.monotonic() > deadline:
                         break
-                    ours.append(measure.compare(reference_twice(zygote, part, shape), POLICY))
+                    ours.append(measure.compare(reference_twice(host, part, shape), POLICY))
                     if number * args.one_pair // args.verdicts >= len(others):
-                        others.append(in_one_pair(zygote, part, shape))
+                        others.append(in_one_pair(host, part, shape))
             false += sum(timing.verdict == "slow" for timing in ours)
             rows += [row("fresh pairs", neighbours, ours)]
             rows += [row("one pair", neighbours, others)] if others else []

@@ -39,12 +39,14 @@ from grader.compilers import (
 )
 from grader.sandbox import OPEN, Finished, Sandbox, compiling
 from grader.toolchain import (
+    TorchFiles,
     cache_root,
     default_flags,
     libomp_prefix,
     linker_flags,
     openmp_flags,
     toolchain,
+    torch_files,
 )
 
 LIGHT_HEADER, PRECOMPILED = "gpt149_light.h", "gpt149_light.h.gch"
@@ -118,7 +120,8 @@ def build(
     SANITIZED_SIZE times as many) is refused. `tell` hears of each step as it begins. In a `sandbox` compilers see a
     copy of the source, the headers and one folder for their output, nothing else; the kit's own headers are precompiled
     outside of it. A faulty source gives a Build with `ok` False, never an exception. Raises UsageError when `source`
-    cannot be read or a macro's name is none, KitError when the machine has no compiler or its torch no headers.
+    cannot be read or a macro's name is none, KitError when the machine has no compiler, no torch, or
+    a torch without headers.
     """
     started = time.monotonic()
     recipe = _recipe(source, flags, defines or {}, sanitize)
@@ -150,7 +153,7 @@ def precompile(*, flags: Sequence[str] = (), sanitize: bool = False, cache: Path
     Returns the CPU seconds spent, 0.0 when it was there. A header that does not compile with this torch is no error:
     builds then take the full path.
     """
-    recipe = Recipe(toolchain(), b"", None, tuple(flags), (), sanitize)
+    recipe = Recipe(toolchain(), b"", None, tuple(flags), (), sanitize, torch_files())
     work = _Work(recipe, cache or cache_root(), 0.0, 0)
     work.light_header()
     return work.cpu_s
@@ -164,6 +167,7 @@ class Recipe(Source):
     """Everything that decides what an object is."""
 
     sanitize: bool
+    torch: TorchFiles
 
     def key(self) -> str:
         return digest(repr(self).encode(), *_shim_contents())
@@ -171,18 +175,20 @@ class Recipe(Source):
     def header_key(self) -> str:
         """A precompiled header serves all sources with the same flags. clang also insists on the same macros."""
         macros = self.defines if self.tools.family == "clang" else ()
-        return digest(repr((self.tools, self.flags, macros, self.sanitize)).encode(), *_shim_contents())
+        return digest(
+            repr((self.tools, self.torch, self.flags, macros, self.sanitize)).encode(), *_shim_contents()
+        )
 
     def compile_flags(self, path: str) -> tuple[str, ...]:
         """Flags of the compiler proper on one of RUNGS, up to but without the source."""
-        tools = self.tools
+        tools, torch = self.tools, self.torch
         openmp, _ = openmp_flags(tools.system, tools.family, libomp_prefix())
         includes = [] if path == "full" else [f"-I{SHIM / path}"]
-        if path == "full" and tools.python_include_dir is not None:
-            includes += ["-isystem", str(tools.python_include_dir)]
-        for directory in tools.include_dirs:
+        if path == "full" and torch.python_include_dir is not None:
+            includes += ["-isystem", str(torch.python_include_dir)]
+        for directory in torch.include_dirs:
             includes += ["-isystem", str(directory)]
-        abi = () if tools.cxx11_abi is None else (f"-D_GLIBCXX_USE_CXX11_ABI={tools.cxx11_abi}",)
+        abi = () if torch.cxx11_abi is None else (f"-D_GLIBCXX_USE_CXX11_ABI={torch.cxx11_abi}",)
         return (
             f"-std={tools.cxx_standard}",
             *default_flags(tools.machine),
@@ -204,7 +210,7 @@ class Recipe(Source):
         libraries = ("-lc10", "-ltorch_cpu", *(("-ltorch_python",) if path == "full" else ()))
         chosen = linker_flags(tools.system, linker, SHIM, allow_undefined=path == "full")
         # A shared object leaves the sanitizers' own functions to the runtime that is preloaded.
-        return (*chosen, f"-L{tools.library_dir}", *libraries, *openmp)
+        return (*chosen, f"-L{self.torch.library_dir}", *libraries, *openmp)
 
 
 def _recipe(source: Path, flags: Sequence[str], defines: Mapping[str, str], sanitize: bool) -> Recipe:
@@ -215,6 +221,7 @@ def _recipe(source: Path, flags: Sequence[str], defines: Mapping[str, str], sani
         flags=tuple(flags),
         defines=define_flags(defines),
         sanitize=sanitize,
+        torch=torch_files(),
     )
 
 

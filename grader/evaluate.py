@@ -60,7 +60,7 @@ def evaluate(
         # The object is read beside the first calls: it is the compiler's work on untrusted text, so a child reads it.
         listener(StepStarted("inspection"))
         reader = stack.enter_context(ThreadPoolExecutor(1))
-        inspected = reader.submit(integrity.inspect_object, made.judged)
+        inspected = reader.submit(lambda: () if options.sanitize else integrity.inspect_object(made.judged))
         if options.sanitize:
             # AddressSanitizer has to be in the process before anything else: a zygote of its own.
             from grader import sanitize
@@ -85,14 +85,17 @@ def evaluate(
             inspected.result,
         )
         results = tuple(_judge(bench, part) for part in parts)
-        of_object = made.flags if options.sanitize else (*made.flags, *inspected.result())
+        of_object = (*made.flags, *inspected.result())
+        confined = zygote.sandbox.describe()
+        if host is not None:
+            confined["applied"] = list(host.applied)
     return SubmissionResult(
         submission_id=source.stem,
         sha256=hashlib.sha256(source.read_bytes()).hexdigest(),
         assignment=assignment.id,
         machine=machine.describe(),
         toolchain={**describe_toolchain(), **ispc.describe(source)},
-        sandbox=zygote.sandbox.describe(),
+        sandbox=confined,
         parts=results,
         flags=_flags(of_object, results),
         points=sum(result.points for result in results),

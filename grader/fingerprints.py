@@ -7,8 +7,9 @@ import platform
 from collections.abc import Iterable
 from dataclasses import asdict, dataclass
 from functools import cache
-from importlib import metadata
 from pathlib import Path
+
+from grader import toolchain
 
 KIT = Path(__file__).resolve().parent
 REFERENCE = KIT.parent / "module_ref_stub"
@@ -48,7 +49,7 @@ def of_kit() -> str:
     """The sources that reach verdicts, the reference's and the versions of what they run on."""
     paths = [path for root in (KIT, REFERENCE) for path in root.rglob("*") if path.suffix in KIT_SUFFIXES]
     deciding = [path for path in paths if not (TELLING_ROOMS & set(path.relative_to(KIT.parent).parts[1:]))]
-    versions = f"python {platform.python_version()} torch {metadata.version('torch')}"
+    versions = f"python {platform.python_version()} torch {toolchain.torch_version()}"
     return _digest(
         [
             versions.encode(),

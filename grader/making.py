@@ -22,6 +22,7 @@ from grader.nativebuild import NativeBuild
 from grader.results import Flag
 from grader.sandbox import Sandbox
 from grader.standin import Refusal
+from grader.toolchain import ABSENT, TORCH, torch_version
 
 
 @dataclass(frozen=True)
@@ -43,7 +44,11 @@ def make(
     sandbox: Sandbox,
     tell: Callable[[BuildStep], None],
 ) -> Made:
-    """Build a source file as it is to be judged. Raises UsageError and KitError as `grader.build.build`."""
+    """Build a source file as it is to be judged.
+
+    Raises UsageError and KitError as `grader.build.build`, and KitError where only torch's runner may judge the file
+    and this Python has no torch.
+    """
     limits = assignment.limits
     how = {
         "defines": options.defines,
@@ -65,6 +70,10 @@ def make(
         return Made(native, with_torch, native=True)
     if not _allowed(refusal, assignment.torch_runner):
         return Made(replace(native, diagnostics=refusal.text), with_torch, native=True)
+    if torch_version() == ABSENT:
+        # What the machine lacks is not the student's fault: its points stay open until there is a torch.
+        words = f"{refusal.text}. Only a process with torch can judge that, and this machine has none"
+        return Made(replace(native, diagnostics=words, waits_for=TORCH), with_torch, native=True)
     built = with_torch()
     if assignment.torch_runner == "needed" and (borrowed := _borrowed(built)):
         return Made(

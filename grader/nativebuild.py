@@ -17,7 +17,6 @@ import shlex
 import shutil
 import time
 from collections.abc import Callable, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
@@ -253,15 +252,11 @@ def _make(command: Sequence[str], place: Path) -> None:
         raise KitError(f"{command[0]} cannot build the native runner: {first.strip()[:300]}")
 
 
-def reference_program(
-    commands: Callable[[Path], tuple[Sequence[Sequence[str]], Sequence[str]]],
-    key: str,
-    cache: Path | None = None,
-) -> Path:
+def reference_program(kernels: Callable[[], Path], key: str, cache: Path | None = None) -> Path:
     """The reference as a program of its own, from the cache where it is known.
 
-    `commands` gives, for a folder, the commands that compile its kernels there and the objects that they make; `key`
-    names all that they depend on. Raises KitError when one of them fails.
+    `kernels` gives the object of its kernels, `key` names all that this object depends on. Raises KitError when the
+    program cannot be compiled or linked, and what `kernels` raises.
     """
     cache, tools = cache or cache_root(), toolchain()
     known = kit(cache)
@@ -269,7 +264,6 @@ def reference_program(
     if objectcache.touch(entry):
         return entry
     with objectcache.workplace(cache) as place:
-        compile_all, objects = commands(place)
         adapter = [
             str(tools.compiler),
             f"-std={tools.cxx_standard}",
@@ -278,10 +272,9 @@ def reference_program(
             f"-I{INSIDE}",
             f"-I{SHIM}",
         ]
-        adapter += ["-c", str(INSIDE / "reference.cpp"), "-o", "reference.o"]
-        with ThreadPoolExecutor(max_workers=os.cpu_count() or 1) as pool:
-            list(pool.map(lambda command: _make(command, place), [adapter, *reversed(compile_all)]))
-        _make(_link(tools, known.linkage, ["reference.o", *objects, str(known.runner)], PROGRAM), place)
+        _make([*adapter, "-c", str(INSIDE / "reference.cpp"), "-o", "reference.o"], place)
+        objects = ["reference.o", str(kernels()), str(known.runner)]
+        _make(_link(tools, known.linkage, objects, PROGRAM), place)
         objectcache.publish(place / PROGRAM, entry)
     return entry
 

@@ -1,4 +1,4 @@
-"""Programs and libraries that a handout holds compiled, since their sources would give the solution away.
+"""Programs and objects that a handout holds compiled, since their sources would give the solution away.
 
 They lie in a folder `prebuilt` beside the code that uses them, one file for each platform.
 """
@@ -15,7 +15,7 @@ _MACHINES = {"amd64": "x86_64", "arm64": "aarch64"}
 
 
 def name(stem: str, system: str, machine: str) -> str:
-    """The file name for a platform, from `platform.system()` and `platform.machine()`. Libraries end in .so."""
+    """The file name for a platform, from `platform.system()` and `platform.machine()`. What is linked ends in .o."""
     machine = machine.lower()
     return f"{stem}-{system.lower()}-{_MACHINES.get(machine, machine)}{_suffix(stem)}"
 
@@ -38,4 +38,4 @@ def path(folder: Path, stem: str, what: str, system: str = "", machine: str = ""
 
 
 def _suffix(stem: str) -> str:
-    return ".so" if stem.startswith("lib") else ""
+    return ".o" if stem.startswith("lib") else ""

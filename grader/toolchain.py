@@ -1,4 +1,4 @@
-"""Which compiler and which torch a build uses, found without importing torch.
+"""Which compiler builds use, and which torch those that need one: found without importing torch, and without any.
 
 Everything that differs between platforms is decided by pure functions (`default_flags`, `openmp_flags`,
 `linker_flags`) of a system and a machine name, so that each platform is tested on any other.
@@ -21,30 +21,45 @@ from pathlib import Path
 from grader.errors import KitError
 
 X86 = frozenset({"x86_64", "amd64"})
+#: What is compiled for where no torch says which standard its headers need.
+DEFAULT_STANDARD = "c++17"
+#: What is recorded as the version of a torch that is not there.
+ABSENT = "absent"
+TORCH = "torch"
+"""What a submission waits for that only a process with torch can judge."""
 
 
 @dataclass(frozen=True)
 class Toolchain:
-    """A C++ compiler and the torch that it compiles against.
+    """A C++ compiler and how it is asked to compile.
 
-    `family` is "gcc" or "clang"; `cxx_standard` is the one that this torch's own extension builder asks for;
-    `cxx11_abi` is torch's `_GLIBCXX_USE_CXX11_ABI`, None where its packaging does not say. `python_include_dir` is
-    None when Python's development headers are absent: the real torch/extension.h then cannot be compiled.
+    `family` is "gcc" or "clang"; `cxx_standard` is the one that the extension builder of this Python's torch asks for,
+    so that a file means the same with torch and without, and DEFAULT_STANDARD where there is no torch.
     """
 
     compiler: Path
     compiler_version: str
     family: str
     major: int
-    torch_version: str
-    include_dirs: tuple[Path, ...]
-    library_dir: Path
     cxx_standard: str
-    cxx11_abi: int | None
-    python_include_dir: Path | None
     system: str
     machine: str
     linker: str | None
+
+
+@dataclass(frozen=True)
+class TorchFiles:
+    """What an object for a process with torch is compiled against and linked to.
+
+    `cxx11_abi` is torch's `_GLIBCXX_USE_CXX11_ABI`, None where its packaging does not say. `python_include_dir` is None
+    when Python's development headers are absent: the real torch/extension.h then cannot be compiled.
+    """
+
+    version: str
+    include_dirs: tuple[Path, ...]
+    library_dir: Path
+    cxx11_abi: int | None
+    python_include_dir: Path | None
 
 
 def default_flags(machine: str | None = None) -> tuple[str, ...]:
@@ -115,21 +130,13 @@ def _toolchain_for(compiler_name: str, search_path: str | None) -> Toolchain:
     version = _compiler_version(compiler)
     family = "clang" if "clang" in version else "gcc"
     major = re.search(r"(\d+)\.\d+", version)
-    torch_root = _torch_root()
-    builder = (torch_root / "utils" / "cpp_extension.py").read_text(errors="replace")
-    standards = re.findall(r"-std=c\+\+(\d\d)\b", builder)
     gold = shutil.which("ld.gold", path=search_path)
     return Toolchain(
         compiler=Path(compiler),
         compiler_version=version,
         family=family,
         major=int(major.group(1)) if major else 0,
-        torch_version=_torch_version(torch_root),
-        include_dirs=_torch_include_dirs(torch_root),
-        library_dir=torch_root / "lib",
-        cxx_standard=f"c++{max(standards, key=int)}" if standards else "c++17",
-        cxx11_abi=_cxx11_abi(torch_root),
-        python_include_dir=_python_include_dir(),
+        cxx_standard=_cxx_standard(_torch_root()),
         system=platform.system(),
         machine=platform.machine(),
         # GNU's gold reads libtorch_cpu's symbols in a quarter of the time of GNU's default linker.
@@ -138,12 +145,30 @@ def _toolchain_for(compiler_name: str, search_path: str | None) -> Toolchain:
 
 
 def toolchain() -> Toolchain:
-    """The compiler named by $CXX (else g++, on macOS c++) and the torch of this interpreter.
-
-    Raises KitError when there is no compiler, no torch, or a torch without C++ headers.
-    """
+    """The compiler named by $CXX (else g++, on macOS c++). Raises KitError when there is none that runs."""
     fallback = "c++" if platform.system() == "Darwin" else "g++"
     return _toolchain_for(os.environ.get("CXX") or fallback, os.environ.get("PATH"))
+
+
+@functools.cache
+def torch_files() -> TorchFiles:
+    """The torch of this interpreter. Raises KitError when there is none, or one without C++ headers."""
+    root = _torch_root()
+    if root is None:
+        raise KitError("this Python has no torch: run 'make setup', or 'pip install torch'")
+    return TorchFiles(
+        version=_torch_version(root),
+        include_dirs=_torch_include_dirs(root),
+        library_dir=root / "lib",
+        cxx11_abi=_cxx11_abi(root),
+        python_include_dir=_python_include_dir(),
+    )
+
+
+def torch_version() -> str:
+    """The version of this interpreter's torch, ABSENT where there is none."""
+    root = _torch_root()
+    return ABSENT if root is None else _torch_version(root)
 
 
 def describe() -> dict[str, object]:
@@ -151,7 +176,7 @@ def describe() -> dict[str, object]:
     found = toolchain()
     return {
         "compiler": found.compiler_version,
-        "torch": found.torch_version,
+        "torch": torch_version(),
         "python": platform.python_version(),
         "cxx_standard": found.cxx_standard,
         "flags": [*default_flags(found.machine), "-fopenmp"],
@@ -179,11 +204,20 @@ def _compiler_version(compiler: str) -> str:
     return lines[0].strip()
 
 
-def _torch_root() -> Path:
+def _torch_root() -> Path | None:
+    """The folder of this interpreter's torch, None without one."""
     spec = importlib.util.find_spec("torch")
     if spec is None or not spec.submodule_search_locations:
-        raise KitError("this Python has no torch: run 'make setup', or 'pip install torch'")
+        return None
     return Path(next(iter(spec.submodule_search_locations)))
+
+
+def _cxx_standard(torch_root: Path | None) -> str:
+    builder = torch_root / "utils" / "cpp_extension.py" if torch_root is not None else None
+    if builder is None or not builder.is_file():
+        return DEFAULT_STANDARD
+    standards = re.findall(r"-std=c\+\+(\d\d)\b", builder.read_text(errors="replace"))
+    return f"c++{max(standards, key=int)}" if standards else DEFAULT_STANDARD
 
 
 def _torch_version(torch_root: Path) -> str:

@@ -12,10 +12,14 @@ from collections.abc import Callable, Iterable, Mapping
 from grader import ispc
 from grader.report.progress import shortened
 from grader.submission import Submission
+from grader.toolchain import ABSENT, TORCH, torch_version
 
 #: How to tell that a program is there, where being on the PATH is not enough.
-CHECKS: Mapping[str, Callable[[], bool]] = {ispc.TOOL: lambda: ispc.compiler() is not None}
-WHERE_FROM = {ispc.TOOL: f" ({ispc.WHERE_FROM})"}
+CHECKS: Mapping[str, Callable[[], bool]] = {
+    ispc.TOOL: lambda: ispc.compiler() is not None,
+    TORCH: lambda: torch_version() != ABSENT,
+}
+REMEDIES = {ispc.TOOL: f"put ispc on the PATH ({ispc.WHERE_FROM})", TORCH: "install torch beside the kit"}
 
 
 def is_over(waits_for: str) -> str:
@@ -38,7 +42,7 @@ def lines(waits: Mapping[str, str], remedy: str) -> list[str]:
     """One line for each thing that somebody waits for: how many, what for, and what to do, `remedy` at last."""
     return [
         f"{len(names)} cannot be judged without {tool}, their points are open: {shortened(names)}; "
-        f"put {tool} on the PATH{WHERE_FROM.get(tool, '')}, then {remedy}"
+        f"{REMEDIES.get(tool, f'put {tool} on the PATH')}, then {remedy}"
         for tool, names in by_tool(waits).items()
     ]
 

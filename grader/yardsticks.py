@@ -96,10 +96,8 @@ def keep(part: Part, shape: Mapping[str, int], known: Yardsticks) -> None:
 
 def _place(part: Part, shape: Mapping[str, int]) -> Path:
     """The file for a part's reference, a shape, this machine and these libraries."""
-    from importlib import metadata
-
     from grader import machine
-    from grader.toolchain import cache_root
+    from grader.toolchain import cache_root, torch_version
     from module_ref_stub import library
 
     facts = machine.describe()
@@ -108,7 +106,7 @@ def _place(part: Part, shape: Mapping[str, int]) -> Path:
         facts["cores"],
         part.reference,
         _threads(part, shape),
-        metadata.version("torch"),
+        torch_version(),
     ]
     what += [f"{name}={shape[name]}" for name in sorted(shape) if name != "threads"]
     what += [library.sources_digest(recipe) for recipe in (library.REFERENCE, library.EXPERT)]

@@ -1,8 +1,9 @@
-"""The reference library and the expert library: built once for each machine and compiler, and kept in the kit's cache;
-in a handout, which has no sources of them, the prebuilt one of the platform.
+"""The reference and the expert kernels: compiled once for each machine and compiler into one object each, and kept in
+the kit's cache; in a handout, which has no sources of them, the prebuilt object of the platform.
 
-No torch and no Python header is involved: one library serves every torch and every Python. The kernels are compiled
-once for each instruction set level into one library, which picks a level when it is first called. The two are built
+The object is linked where it is used, into a library for processes with torch and, the reference, into a program of the
+native runner. No torch and no Python header is involved: one object serves every torch and every Python. The kernels
+are compiled once for each instruction set level, and a level is picked when they are first called. The two are built
 apart, so that nobody who only wants to be judged waits for the expert's templates.
 """
 
@@ -13,7 +14,7 @@ import hashlib
 import itertools
 import os
 import tempfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
@@ -21,22 +22,24 @@ from pathlib import Path
 from grader import prebuilt
 from grader.errors import KitError
 from grader.sandbox import run_limited
-from grader.toolchain import X86, cache_root, libomp_prefix, openmp_flags, toolchain
+from grader.toolchain import X86, Toolchain, cache_root, libomp_prefix, openmp_flags, toolchain
 
 SOURCE_DIR = Path(__file__).resolve().parent
-#: Where a handout holds its libraries, one for each platform.
+#: Where a handout holds its objects, one of each kind for each platform.
 PREBUILT = SOURCE_DIR / "prebuilt"
 COMPILE_TIMEOUT_S = 120.0
 
 COMMON_FLAGS = ("-std=c++17", "-O3", "-fPIC", "-fvisibility=hidden")
+#: One object out of many. The names that only its parts know are left out: they would tell how the source is laid out.
+JOIN_FLAGS = ("-r", "-nostdlib", "-Wl,-x")
 _AVX2 = ("-mavx2", "-mfma", "-mprefer-vector-width=256")
 _AVX512 = ("-mavx512f", "-mavx512vl", "-mavx512bw", "-mavx512dq")
 
 
 @dataclass(frozen=True)
 class Recipe:
-    """One of the libraries. `dispatch` is compiled once, each of `leveled` once for each instruction set level, with
-    the macro beside it naming the table to define: its value is the prefix and the level."""
+    """What one of the objects is made of. `dispatch` is compiled once, each of `leveled` once for each instruction set
+    level, with the macro beside it naming the table to define: its value is the prefix and the level."""
 
     stem: str
     what: str
@@ -87,7 +90,7 @@ RECIPES = (REFERENCE, EXPERT)
 
 
 def level_flags(machine: str, recipe: Recipe = REFERENCE) -> Mapping[str, Sequence[str]]:
-    """Compiler flags of each level that the library holds on an architecture (`platform.machine()` name)."""
+    """Compiler flags of each level that the object holds on an architecture (`platform.machine()` name)."""
     if machine.lower() in X86:
         return {"baseline": (), "avx2": recipe.avx2, "avx512": recipe.avx512}
     return {"baseline": ()}
@@ -113,7 +116,7 @@ def library_path() -> Path:
 
     Builds may run side by side: each works in a folder of its own and renames its result into place. Raises KitError
     when there is no compiler, the compiler fails or the cache cannot be written, and in a handout when it holds no
-    library for this platform.
+    object for this platform.
     """
     return _path(REFERENCE)
 
@@ -125,69 +128,78 @@ def expert_path() -> Path:
 
 
 def _path(recipe: Recipe) -> Path:
-    if not has_sources(recipe):
-        return prebuilt.path(PREBUILT, recipe.stem, f"{recipe.what} library")
     tools = toolchain()
-    openmp = openmp_flags(tools.system, tools.family, libomp_prefix())
-    cache = cache_root() / "reference"
-    key = _key(recipe, tools.machine, str(tools.compiler), tools.compiler_version)
-    library = cache / f"{recipe.stem}-{key}.so"
-    if library.exists():
+    _, link_flags = openmp_flags(tools.system, tools.family, libomp_prefix())
+
+    def link(folder: Path) -> Path:
+        library = folder / "library.so"
+        command = [str(tools.compiler), "-shared", str(object_path(recipe)), *link_flags, "-o", str(library)]
+        _run(command, folder, recipe.what)
         return library
-    try:
-        cache.mkdir(parents=True, exist_ok=True)
-        with tempfile.TemporaryDirectory(prefix="build-", dir=cache) as directory:
-            built = _build_library(recipe, Path(directory), tools.machine, str(tools.compiler), *openmp)
-            os.replace(built, library)
-    except OSError as error:
-        raise KitError(
-            f"cannot write the cache {cache}: {error.strerror}; point GPT149_CACHE elsewhere"
-        ) from error
-    return library
+
+    return _kept(f"{recipe.stem}-{_key(recipe, tools)}.so", link)
+
+
+def object_path(recipe: Recipe = REFERENCE) -> Path:
+    """All of a recipe's kernels as one object, in a handout the prebuilt one. Errors as of `library_path`."""
+    if not has_sources(recipe):
+        return prebuilt.path(PREBUILT, recipe.stem, f"compiled {recipe.what}")
+    tools = toolchain()
+    compile_flags, _ = openmp_flags(tools.system, tools.family, libomp_prefix())
+
+    def compile_all(folder: Path) -> Path:
+        return _build_object(recipe, folder, tools.machine, str(tools.compiler), compile_flags)
+
+    return _kept(f"{recipe.stem}-{_key(recipe, tools)}.o", compile_all)
+
+
+def _kept(name: str, make: Callable[[Path], Path]) -> Path:
+    """A file of the cache; where it is not there, what `make` leaves in the folder that it is given."""
+    cache = cache_root() / "reference"
+    if not (cache / name).exists():
+        try:
+            cache.mkdir(parents=True, exist_ok=True)
+            with tempfile.TemporaryDirectory(prefix="build-", dir=cache) as folder:
+                os.replace(make(Path(folder)), cache / name)
+        except OSError as error:
+            raise KitError(
+                f"cannot write the cache {cache}: {error.strerror}; point GPT149_CACHE elsewhere"
+            ) from error
+    return cache / name
 
 
 def has_sources(recipe: Recipe = REFERENCE) -> bool:
-    """Whether this copy of the kit can compile a library: a handout cannot."""
+    """Whether this copy of the kit can compile the kernels: a handout cannot."""
     return all((SOURCE_DIR / name).is_file() for name in recipe.sources)
 
 
 def build_prebuilt(
     folder: Path, system: str, machine: str, compiler: str, recipe: Recipe = REFERENCE
 ) -> Path:
-    """Build the library of a platform into `folder`, the same bytes each time: for a handout.
+    """Build the object of a platform into `folder`, the same bytes each time: for a handout.
 
     `compiler` has to make code for that platform. Raises KitError when it fails.
     """
-    compile_flags, link_flags = openmp_flags(
-        system, "clang" if system == "Darwin" else "gcc", libomp_prefix()
-    )
-    # Names of temporary objects stay out of it, and so does whatever else tells how the source was laid out.
-    bare = () if system == "Darwin" else ("-s", "-Wl,--build-id=none")
+    family = "clang" if system == "Darwin" else "gcc"
+    compile_flags, _ = openmp_flags(system, family, libomp_prefix())
+    made = folder / prebuilt.name(recipe.stem, system, machine)
     with tempfile.TemporaryDirectory(prefix="gpt149-prebuilt-") as directory:
-        built = _build_library(
-            recipe, Path(directory), machine, compiler, compile_flags, (*link_flags, *bare)
-        )
-        library = folder / prebuilt.name(recipe.stem, system, machine)
-        library.write_bytes(built.read_bytes())
-    return library
+        built = _build_object(recipe, Path(directory), machine, compiler, compile_flags)
+        made.write_bytes(built.read_bytes())
+    return made
 
 
-def _build_library(
-    recipe: Recipe,
-    directory: Path,
-    machine: str,
-    compiler: str,
-    compile_flags: Sequence[str],
-    link_flags: Sequence[str],
+def _build_object(
+    recipe: Recipe, directory: Path, machine: str, compiler: str, compile_flags: Sequence[str]
 ) -> Path:
-    """Compile and link the library inside `directory`, the levels in parallel. Raises KitError with the first error."""
+    """Compile inside `directory`, the levels in parallel, and join. Raises KitError with the first error."""
     commands, objects = compile_commands(machine, compiler, compile_flags, directory, recipe)
     with ThreadPoolExecutor(max_workers=min(len(commands), os.cpu_count() or 1)) as pool:
         # The last ones, for AVX-512, take longest.
         list(pool.map(lambda command: _run(command, directory, recipe.what), reversed(commands)))
-    library = directory / "library.so"
-    _run([compiler, "-shared", *objects, *link_flags, "-o", str(library)], directory, recipe.what)
-    return library
+    joined = directory / "joined.o"
+    _run([compiler, *JOIN_FLAGS, *objects, "-o", str(joined)], directory, recipe.what)
+    return joined
 
 
 def _run(command: Sequence[str], directory: Path, what: str) -> None:
@@ -202,21 +214,22 @@ def _run(command: Sequence[str], directory: Path, what: str) -> None:
         )
 
 
-def _key(recipe: Recipe, machine: str, compiler: str, compiler_version: str) -> str:
-    """Names everything that the library's contents depend on. OpenMP's flags follow from the compiler."""
+def _key(recipe: Recipe, tools: Toolchain) -> str:
+    """Names everything that the kernels depend on. OpenMP's flags follow from the compiler."""
     digest = hashlib.sha256()
-    flags = [*COMMON_FLAGS, *recipe.flags, *itertools.chain(*level_flags(machine, recipe).values())]
-    for text in (machine, compiler, compiler_version, *flags):
+    levels = itertools.chain(*level_flags(tools.machine, recipe).values())
+    flags = [*COMMON_FLAGS, *recipe.flags, *JOIN_FLAGS, *levels]
+    for text in (tools.machine, str(tools.compiler), tools.compiler_version, *flags):
         digest.update(text.encode() + b"\0")
     digest.update(sources_digest(recipe).encode())
     return digest.hexdigest()[:24]
 
 
 def sources_digest(recipe: Recipe) -> str:
-    """Names what a library is made from: its sources, in a handout the prebuilt library (KitError without one)."""
+    """Names what is compiled: the sources, in a handout the prebuilt object (KitError without one)."""
     paths = [SOURCE_DIR / name for name in recipe.sources]
     if not has_sources(recipe):
-        paths = [prebuilt.path(PREBUILT, recipe.stem, f"{recipe.what} library")]
+        paths = [object_path(recipe)]
     digest = hashlib.sha256()
     for path in paths:
         digest.update(path.read_bytes() + b"\0")
@@ -226,15 +239,8 @@ def sources_digest(recipe: Recipe) -> str:
 def native_program() -> Path:
     """The reference as a program of the native runner (grader/inside/reference.cpp), from the cache where it is known.
 
-    Raises KitError when it cannot be built, as in a handout, which has no sources of it.
+    Errors as of `library_path`.
     """
     from grader import nativebuild
 
-    if not has_sources(REFERENCE):
-        raise KitError("this copy of the kit has no sources of the reference")
-    tools = toolchain()
-    openmp, _ = openmp_flags(tools.system, tools.family, libomp_prefix())
-    key = _key(REFERENCE, tools.machine, str(tools.compiler), tools.compiler_version)
-    return nativebuild.reference_program(
-        lambda folder: compile_commands(tools.machine, str(tools.compiler), openmp, folder), key
-    )
+    return nativebuild.reference_program(object_path, _key(REFERENCE, toolchain()))

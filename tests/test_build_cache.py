@@ -33,10 +33,13 @@ def test_key_covers_what_decides_the_object(tmp_path: Path, monkeypatch: pytest.
     from grader import build as module
 
     source = write(tmp_path, one_function("return t;"))
-    tools = toolchain.toolchain()
+    tools, torch = toolchain.toolchain(), toolchain.torch_files()
     keys = [module._recipe(source, *variant).key() for variant in VARIANTS]
-    for changed in (replace(tools, torch_version="0"), replace(tools, compiler_version="0")):
-        monkeypatch.setattr(module, "toolchain", lambda changed=changed: changed)
+    for name, changed in (
+        ("torch_files", replace(torch, version="0")),
+        ("toolchain", replace(tools, compiler_version="0")),
+    ):
+        monkeypatch.setattr(module, name, lambda changed=changed: changed)
         keys.append(module._recipe(source, (), {}, False).key())
     monkeypatch.setattr(module, "_shim_contents", lambda: [b"other shim"])
     keys.append(module._recipe(source, (), {}, False).key())

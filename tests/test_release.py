@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import io
 import json
 import os
@@ -18,18 +19,22 @@ import pytest
 
 from grader import __main__ as command_line
 from grader import prebuilt, study
+from grader.arrays import np
 from grader.assignment import load
 from grader.doctor import Host, tools
 from grader.errors import KitError, UsageError
+from grader.nativehost import NativeHost
 from grader.regions import strip_solution
 from grader.release import contents, imports, making, proofs, search, stripping
 from grader.release.archive import File, packed, unpack
+from grader.session import Request
+from grader.toolchain import toolchain
 from module_ref_stub import library
 
 ROOT = Path(__file__).resolve().parent.parent
 CONFIG = ROOT / "configs" / "hidden" / "gpt149.yaml"
 LIBRARY = prebuilt.name(library.STEM, platform.system(), platform.machine())
-PATH = f"{making.LIBRARIES}/{LIBRARY}"
+PATH = f"{making.OBJECTS}/{LIBRARY}"
 
 
 @pytest.fixture(scope="module")
@@ -39,7 +44,7 @@ def kit() -> contents.Kit:
 
 @pytest.fixture(scope="module")
 def handout(kit: contents.Kit) -> dict[str, File]:
-    return contents.handout(kit, {PATH: b"\x7fELF a library"})
+    return contents.handout(kit, {PATH: b"\x7fELF an object"})
 
 
 @pytest.fixture(scope="module")
@@ -68,19 +73,18 @@ def test_an_archive_depends_on_its_files_alone(tmp_path: Path, monkeypatch: pyte
         packed({"../out": File(b"")})
 
 
-def test_a_prebuilt_library_has_the_same_bytes_each_time(
+def test_a_prebuilt_object_has_the_same_bytes_each_time(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Unoptimised, and one level alone: what differs between two builds would differ here as well."""
+    """Unoptimised, and one level alone: what differs between two builds would differ here as well. No name of the
+    source's own is left in it."""
     monkeypatch.setattr(library, "COMMON_FLAGS", ("-std=c++17", "-O0", "-fPIC"))
     folders = (tmp_path / "here", tmp_path / "or" / "there")
     for folder in folders:
         folder.mkdir(parents=True)
-    from grader.toolchain import toolchain
-
     made = [library.build_prebuilt(each, "Linux", "other", str(toolchain().compiler)) for each in folders]
     assert made[0].read_bytes() == made[1].read_bytes()
-    assert b"kernels.cpp" not in made[0].read_bytes()
+    assert b"kernels.cpp" not in made[0].read_bytes() and b"blockedScores" not in made[0].read_bytes()
 
 
 # ---- what a handout holds
@@ -354,43 +358,62 @@ def test_what_cannot_be_released(tmp_path: Path) -> None:
         contents.kit(ROOT, CONFIG, starter)
     with pytest.raises(UsageError, match="no such file"):
         contents.kit(ROOT, CONFIG, tmp_path / "nowhere.cpp")
-    for folder in (tmp_path / "nowhere.so", tmp_path / f"{library.STEM}-darwin-aarch64.so"):
+    for name in ("nowhere.o", f"{library.STEM}-darwin-aarch64.o", f"{library.STEM}-linux-x86_64.so"):
         with pytest.raises(UsageError, match="--reference"):
-            making.given_libraries((folder,))
+            making.given_objects((tmp_path / name,))
 
 
 # ---- the reference in a handout
 
 
-def test_a_handout_finds_its_library_by_platform(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_handout_finds_its_object_by_platform(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(library, "SOURCE_DIR", tmp_path)
     monkeypatch.setattr(library, "PREBUILT", tmp_path / "prebuilt")
-    find = library.library_path.__wrapped__
+    find = library.object_path
     with pytest.raises(
-        KitError, match=r"no reference library for .* \(it has none\): use a machine of the course"
+        KitError, match=r"no compiled reference for .* \(it has none\): use a machine of the course"
     ):
         find()
     (tmp_path / "prebuilt").mkdir()
-    (tmp_path / "prebuilt" / LIBRARY).write_bytes(b"no library")
+    (tmp_path / "prebuilt" / LIBRARY).write_bytes(b"no object")
     assert find() == tmp_path / "prebuilt" / LIBRARY
     with pytest.raises(
-        KitError, match=r"for Darwin on arm64 .*, or ask the staff for libgpt149_ref-darwin-aarch64.so"
+        KitError, match=r"for Darwin on arm64 .*, or ask the staff for libgpt149_ref-darwin-aarch64.o"
     ):
-        prebuilt.path(tmp_path / "prebuilt", library.STEM, "reference library", "Darwin", "arm64")
+        prebuilt.path(tmp_path / "prebuilt", library.STEM, "compiled reference", "Darwin", "arm64")
     assert prebuilt.name("x", "Linux", "AMD64") == prebuilt.name("x", "Linux", "x86_64")
 
 
-def test_the_doctor_tries_a_handouts_library(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_handout_links_its_object_and_the_doctor_tries_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Into a library for torch, and into a program of the native runner."""
     assert not list(tools._reference(Host(scratch=tmp_path))), "a checkout compiles it"
-    monkeypatch.setattr(library, "has_sources", lambda: False)
-    monkeypatch.setattr(
-        library, "library_path", lambda: prebuilt.path(tmp_path, library.STEM, "reference library")
-    )
+    monkeypatch.setattr(library, "COMMON_FLAGS", ("-std=c++17", "-O0", "-fPIC", "-fvisibility=hidden"))
+    made = library.build_prebuilt(tmp_path, platform.system(), platform.machine(), str(toolchain().compiler))
+    content = made.read_bytes()
+    made.unlink()
+    monkeypatch.setattr(library, "has_sources", lambda recipe=library.REFERENCE: False)
+    monkeypatch.setattr(library, "PREBUILT", tmp_path)
+    monkeypatch.setattr(library, "library_path", library.library_path.__wrapped__)
     (lost,) = tools._reference(Host(scratch=tmp_path))
-    assert lost.level == "fail" and "no reference library" in lost.what and "ask the staff" in lost.remedy
-    (tmp_path / LIBRARY).write_bytes(b"no library")
+    assert lost.level == "fail" and "no compiled reference" in lost.what and "ask the staff" in lost.remedy
+    made.write_bytes(b"no object")
     (broken,) = tools._reference(Host(scratch=tmp_path))
-    assert broken.level == "fail" and "does not load" in broken.what
+    assert broken.level == "fail" and "cannot build the reference" in broken.what
+    made.write_bytes(content)
+    (found,) = tools._reference(Host(scratch=tmp_path))
+    assert found.level == "ok", found
+    symbols = ctypes.CDLL(str(library.library_path()))
+    assert symbols.gpt149_ref_naive and not hasattr(symbols, "gpt149_kernels_baseline")
+    ones = np.ones((1, 1, 2, 1), np.float32)
+    arguments = [*({"input": k} for k in range(3)), {"input": 3}, *({"value": n} for n in (1, 1, 2, 1))]
+    request = Request(
+        "gpt149_ref_naive", arguments, [ones, ones, 2 * ones, np.zeros((2, 2), np.float32)], ones.shape
+    )
+    with NativeHost() as host, host.spawn(library.native_program(), threads=1) as session:
+        assert session.death is None
+        assert session.call(request).output.ravel().tolist() == [2.0, 2.0]
 
 
 def test_the_staffs_command_line_knows_what_it_has(monkeypatch: pytest.MonkeyPatch) -> None:

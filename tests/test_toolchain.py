@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -72,4 +73,15 @@ def test_building_imports_no_torch() -> None:
     )
     told = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True)
     assert told.stdout.strip() == "False"
-    assert toolchain.describe()["torch"] == toolchain.toolchain().torch_version
+    assert toolchain.describe()["torch"] == toolchain.torch_files().version == toolchain.torch_version()
+
+
+def test_a_python_without_torch_has_a_compiler_all_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The standard that torch asks for decides what is compiled; without torch it is the kit's own."""
+    with_torch = toolchain._toolchain_for.__wrapped__("g++", None)
+    monkeypatch.setattr(toolchain, "_torch_root", lambda: None)
+    assert toolchain.describe()["torch"] == toolchain.ABSENT
+    without = toolchain._toolchain_for.__wrapped__("g++", None)
+    assert without == replace(with_torch, cxx_standard="c++17")
+    with pytest.raises(KitError, match="no torch: run 'make setup'"):
+        toolchain.torch_files.__wrapped__()

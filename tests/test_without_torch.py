@@ -1,4 +1,5 @@
-"""The judge's own process never imports torch: not for inputs, oracle, comparison, diagnosis or timing."""
+"""The judge's own process never imports torch, and judges where there is none: inputs, oracle, compiling, comparison,
+diagnosis, timing."""
 
 from __future__ import annotations
 
@@ -31,6 +32,28 @@ class Refusal(importlib.abc.MetaPathFinder, importlib.abc.Loader):
 
 sys.meta_path.insert(0, Refusal())
 """
+#: A Python without torch, both for an import and for who asks where it lies. Processes that it starts have one.
+HIDES_TORCH = """
+import importlib.metadata, importlib.util, sys
+
+class Absence:
+    def find_spec(self, name, path=None, target=None):
+        if name.partition(".")[0] == "torch":
+            raise ModuleNotFoundError(f"No module named {name!r}", name=name)
+
+looked_up, version_of = importlib.util.find_spec, importlib.metadata.version
+
+def find_spec(name, package=None):
+    return None if name.partition(".")[0] == "torch" else looked_up(name, package)
+
+def version(name):
+    if name == "torch":
+        raise importlib.metadata.PackageNotFoundError(name)
+    return version_of(name)
+
+sys.meta_path.insert(0, Absence())
+importlib.util.find_spec, importlib.metadata.version = find_spec, version
+"""
 JUDGE = """
 import json
 from pathlib import Path
@@ -46,7 +69,8 @@ told = {}
 with Zygote() as zygote:
     for name, path in json.loads(sys.argv[1]).items():
         timed = name == "timed"
-        options = Options(shape=shape, timing=timed, profile=timed, time_budget_s=2.0)
+        table = timed and sys.argv[2] == "table"
+        options = Options(shape=shape, timing=timed, profile=table, time_budget_s=2.0)
         parts = tuple(course.part(part) for part in ("4Dread", "4Dwrite", "part1"))
         result = evaluate(course, Path(path), parts[2:] if timed else parts, options, zygote=zygote)
         told[name] = result_json.to_dict(result)
@@ -66,24 +90,30 @@ TYPED = Mutation(
 )
 
 
-def judged(sources: dict[str, str], folder: Path) -> dict[str, Any]:
-    """The results of these sources, by name, from a process that refuses torch."""
-    places = {}
-    for name, text in sources.items():
-        place = folder / name / "module.cpp"
-        place.parent.mkdir()
-        place.write_text(text)
-        places[name] = str(place)
+def run(script: str, *arguments: str, code: int = 0) -> str:
+    """What a Python says that runs this script."""
     ended = subprocess.run(
-        [sys.executable, "-c", REFUSES_TORCH + JUDGE, json.dumps(places)],
+        [sys.executable, "-c", script, *arguments],
         cwd=ROOT,
         env={**os.environ, "PYTHONPATH": str(ROOT)},
         capture_output=True,
         text=True,
         timeout=300,
     )
-    assert ended.returncode == 0, ended.stderr
-    return json.loads(ended.stdout.splitlines()[-1])
+    assert ended.returncode == code, ended.stdout + ended.stderr
+    return ended.stdout
+
+
+def judged(sources: dict[str, str], folder: Path, *, torch: str, table: bool) -> dict[str, Any]:
+    """The results of these sources, by name, from a process that does without torch as the script `torch` says."""
+    places = {}
+    for name, text in sources.items():
+        place = folder / name / "module.cpp"
+        place.parent.mkdir()
+        place.write_text(text)
+        places[name] = str(place)
+    said = run(torch + JUDGE, json.dumps(places), "table" if table else "no table")
+    return json.loads(said.splitlines()[-1])
 
 
 def test_right_and_wrong_results_are_judged_and_explained_without_torch(master: str, tmp_path: Path) -> None:
@@ -97,6 +127,8 @@ def test_right_and_wrong_results_are_judged_and_explained_without_torch(master: 
             "timed": small,
         },
         tmp_path,
+        torch=REFUSES_TORCH,
+        table=True,
     )
     parts = {name: result["parts"] for name, result in told.items()}
     assert [part["verdict"] for part in parts["right"]] == ["pass"] * 3
@@ -111,3 +143,40 @@ def test_right_and_wrong_results_are_judged_and_explained_without_torch(master: 
     typed = parts["typed"][2]["diagnosis"]
     assert typed["code"] == "wrong_dtype" and "It returned a tensor of bfloat16" in typed["message"]
     assert told["right"]["inputs_version"] == 2
+
+
+def test_a_python_without_torch_judges(master: str, tmp_path: Path) -> None:
+    small = keeping(master, "myNaiveAttention")
+    sources = {"right": small, "scaled": apply(small, [SCALED]), "timed": small}
+    told = judged(sources, tmp_path, torch=HIDES_TORCH, table=False)
+    assert [part["verdict"] for part in told["right"]["parts"]] == ["pass"] * 3
+    assert [part["verdict"] for part in told["scaled"]["parts"]] == ["pass", "pass", "wrong"]
+    assert told["scaled"]["parts"][2]["diagnosis"]["code"] == "scaled"
+    assert told["timed"]["parts"][0]["time"]["rounds"]
+    for result in told.values():
+        assert result["toolchain"]["torch"] == "absent" and result["toolchain"]["cxx_standard"] == "c++17"
+
+
+COMMAND_LINE = "\nimport runpy; sys.argv[0] = 'gpt149.py'; runpy.run_path('gpt149.py', run_name='__main__')"
+
+
+def test_a_student_without_torch_is_told_what_is_not_there(master: str, tmp_path: Path) -> None:
+    source = tmp_path / "module.cpp"
+    source.write_text(keeping(master, "myNaiveAttention"))
+    asked = ["part1", "-N", "64", "--no-time", "--module", str(source)]
+    told = run(HIDES_TORCH + COMMAND_LINE, *asked)
+    assert "no torch" in told and "PASS" in told and "STUDENT - " not in told
+    source.write_text(source.read_text() + "\nstatic PyObject *nothing = nullptr;\n")
+    ended = subprocess.run(
+        [sys.executable, "-c", HIDES_TORCH + COMMAND_LINE, *asked], cwd=ROOT, capture_output=True, text=True
+    )
+    assert ended.returncode == 3 and "torch_runner: never" in ended.stderr, ended.stderr
+
+
+def test_the_doctor_warns_where_there_is_no_torch() -> None:
+    script = """
+from grader.doctor import Host, tools
+found = [each for each in tools.findings(Host()) if "torch" in each.what]
+print([(each.level, each.what) for each in found])
+"""
+    assert run(HIDES_TORCH + script).strip() == "[('warn', 'this Python has no torch (optional)')]"

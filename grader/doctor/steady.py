@@ -11,9 +11,9 @@ from grader import machine, measure, placement
 from grader.assignment import Assignment, Part, load
 from grader.doctor.host import Finding
 from grader.errors import KitError
+from grader.nativehost import NativeHost
 from grader.results import Timing
 from grader.session import Session
-from grader.zygote import Zygote
 
 SIZE = 512
 """Rows: a call takes tens of milliseconds, as in a graded run, and the whole check a few seconds."""
@@ -27,13 +27,13 @@ def findings(config: Path) -> list[Finding]:
     assignment = load(config)
     found = []
     try:
-        with Zygote() as zygote:
+        with NativeHost() as host:
             for clock in ("cpu", "wall"):
                 part = next(
                     (p for p in assignment.parts if p.time and p.time.clock == clock and p.reference), None
                 )
                 if part is not None:
-                    found.append(judged(_against_itself(zygote, assignment, part), clock, part.title))
+                    found.append(judged(_against_itself(host, assignment, part), clock, part.title))
     except KitError as error:
         found.append(Finding("fail", f"the reference cannot be timed: {error}", "no time can be judged", ""))
     return found
@@ -61,24 +61,24 @@ def judged(timing: Timing, clock: str, title: str) -> Finding:
     return Finding("ok", told)
 
 
-def _against_itself(zygote: Zygote, assignment: Assignment, part: Part) -> Timing:
+def _against_itself(host: NativeHost, assignment: Assignment, part: Part) -> Timing:
     rule = part.time
     assert rule is not None
     shape = {**assignment.defaults, "N": min(SIZE, assignment.defaults["N"])}
     policy = measure.TimePolicy(
         clock=rule.clock, allowance_ratio=rule.allowance_ratio, allowance_ms=0, budget_s=BUDGET_S
     )
-    return measure.compare(reference_twice(zygote, part, shape), policy)
+    return measure.compare(reference_twice(host, part, shape), policy)
 
 
-def reference_twice(zygote: Zygote, part: Part, shape: Mapping[str, int]) -> measure.Pairs:
+def reference_twice(host: NativeHost, part: Part, shape: Mapping[str, int]) -> measure.Pairs:
     """Pairs of runners that both hold a part's reference, with the threads, cores and placement of a graded timing.
 
     A call of theirs raises KitError when the reference fails.
     """
     from grader import binding
     from grader.cases import make_inputs
-    from module_ref_stub import library_path
+    from module_ref_stub.library import native_program
 
     rule = part.time
     assert rule is not None
@@ -95,7 +95,7 @@ def reference_twice(zygote: Zygote, part: Part, shape: Mapping[str, int]) -> mea
     def pair() -> Iterator[tuple[Callable[[], measure.Sample], Callable[[], measure.Sample]]]:
         with ExitStack() as stack:
             sides = [
-                stack.enter_context(zygote.spawn("raw", library_path(), threads=threads, cpus=cpus))
+                stack.enter_context(host.spawn(native_program(), threads=threads, cpus=cpus))
                 for _ in range(2)
             ]
             for side in sides:

@@ -34,15 +34,19 @@ int main() {
     std::printf("%d threads %.0f\\n", seen, sums[3]);
 }
 """
+WITHOUT_TORCH = (
+    "results and times are judged; but there is no profiler table, no part of torch's own (part0), no --sanitize, no "
+    "demo and no frontier, and files that need more of torch than tensors are not judged"
+)
+NUMPY_PROBE = "import numpy; print(numpy.__version__)"
 #: What a process that has imported torch says of itself. NumPy is asked for by the conversion that uses it.
 TORCH_PROBE = """
 import json, warnings
 warnings.simplefilter("ignore")
 import torch
-said = {"torch": torch.__version__, "numpy": None, "trouble": ""}
+said = {"torch": torch.__version__, "trouble": ""}
 try:
     import numpy
-    said["numpy"] = numpy.__version__
     torch.zeros(1).numpy()
 except ModuleNotFoundError:
     pass
@@ -53,7 +57,7 @@ print(json.dumps(said))
 
 
 def findings(host: Host) -> Iterator[Finding]:
-    """Compiler, headers, OpenMP, torch, NumPy and the optional things. Takes as long as torch's import."""
+    """Compiler, OpenMP, NumPy, torch and the optional things. Takes as long as torch's import."""
     try:
         tools = toolchain.toolchain()
     except KitError as error:
@@ -61,23 +65,13 @@ def findings(host: Host) -> Iterator[Finding]:
         yield Finding("fail", what, "nothing can be built", remedy)
         tools = None
     if tools is not None:
-        yield Finding("ok", f"{tools.compiler_version}; headers of torch {tools.torch_version}")
-        yield from _python_headers(tools)
+        yield Finding("ok", f"{tools.compiler_version}, for {tools.cxx_standard}")
         yield _compiles(host, tools)
+    yield _numpy(host)
     yield from _torch(host)
     yield from _reference(host)
     yield from _ispc(host)
     yield from _optional(host)
-
-
-def _python_headers(tools: toolchain.Toolchain) -> Iterator[Finding]:
-    if tools.python_include_dir is None:
-        yield Finding(
-            "warn",
-            "no Python.h",
-            "nearly every submission builds without it, but one that uses pybind11 in unusual ways does not",
-            "apt install python3-dev",
-        )
 
 
 def _compiles(host: Host, tools: toolchain.Toolchain) -> Finding:
@@ -131,47 +125,71 @@ def _explained(output: str) -> Finding:
     )
 
 
+def _numpy(host: Host) -> Finding:
+    ran = host.run([sys.executable, "-c", NUMPY_PROBE])
+    version = ran.output.strip() if ran.returncode == 0 else ""
+    major = version.partition(".")[0]
+    if major.isdigit() and int(major) >= 2:
+        return Finding("ok", f"NumPy {version}")
+    return Finding(
+        "fail",
+        f"NumPy 2 is missing (found: {version or 'none'})",
+        "nothing can be judged",
+        "pip install 'numpy>=2'",
+    )
+
+
 def _torch(host: Host) -> Iterator[Finding]:
+    """Torch and what is compiled against it: judging needs neither."""
+    if not host.has_module("torch"):
+        yield Finding("warn", "this Python has no torch (optional)", WITHOUT_TORCH, "pip install torch")
+        return
+    try:
+        files = toolchain.torch_files()
+    except KitError as error:
+        what, _, remedy = str(error).partition(": ")
+        yield Finding("warn", what, WITHOUT_TORCH, remedy)
+        return
+    if files.python_include_dir is None:
+        yield Finding(
+            "warn",
+            "no Python.h",
+            "nearly every submission builds without it, but one that uses pybind11 in unusual ways does not",
+            "apt install python3-dev",
+        )
     ran = host.run([sys.executable, "-c", TORCH_PROBE])
     try:
         said = json.loads(ran.output.strip().splitlines()[-1])
     except (ValueError, IndexError):
         told = (ran.output.strip().splitlines() or [f"status {ran.returncode}"])[-1]
         yield Finding(
-            "fail",
+            "warn",
             f"torch cannot be imported: {told}",
-            "nothing can be judged",
+            WITHOUT_TORCH,
             "pip install --force-reinstall torch",
         )
         return
-    version = said["numpy"] or "none"
-    if not said["numpy"] or int(version.partition(".")[0]) < 2:
-        yield Finding(
-            "fail",
-            f"NumPy 2 is missing (found: {version})",
-            "nothing can be judged",
-            "pip install 'numpy>=2'",
-        )
-    elif said["trouble"]:
+    if said["trouble"]:
         yield Finding(
             "warn",
-            f"torch {said['torch']} does not work with NumPy {version}: {said['trouble']}",
+            f"torch {said['torch']} does not work with this NumPy: {said['trouble']}",
             "judging uses each without the other, but a model cannot speak through the kernel (--inference), and a "
             "student's script may fail",
             "pip install --upgrade torch",
         )
     else:
-        yield Finding("ok", f"torch {said['torch']}, NumPy {version}")
+        yield Finding("ok", f"torch {said['torch']}, with its headers")
 
 
 def _reference(host: Host) -> Iterator[Finding]:
-    """Of a handout, which cannot compile it: whether the reference library is there for this platform, and loads."""
+    """Of a handout, which cannot compile it: whether the reference is there for this platform, links and loads."""
     from module_ref_stub import library
 
     if library.has_sources():
         return
     try:
         path = library.library_path()
+        library.native_program()
     except KitError as error:
         what, _, remedy = str(error).partition(": ")
         yield Finding("fail", what, "no part with a reference can be judged", remedy)
@@ -180,13 +198,13 @@ def _reference(host: Host) -> Iterator[Finding]:
     if loaded.returncode != 0:
         told = (loaded.output.strip().splitlines() or [f"status {loaded.returncode}"])[-1]
         yield Finding(
-            "fail",
+            "warn",
             f"the reference library does not load: {told}",
-            "no part can be timed",
+            "there is no profiler table of the reference",
             "apt install libgomp1, or use a machine of the course",
         )
     else:
-        yield Finding("ok", f"the reference library for this platform loads ({path.name})")
+        yield Finding("ok", "the reference for this platform links and loads")
 
 
 def _ispc(host: Host) -> Iterator[Finding]:

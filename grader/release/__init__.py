@@ -42,7 +42,7 @@ def main(arguments: Sequence[str]) -> int:
         type=Path,
         nargs="+",
         default=[],
-        help="reference libraries of other platforms, made there by `python -m module_ref_stub FOLDER`",
+        help="compiled references of other platforms, made there by `python -m module_ref_stub FOLDER`",
     )
     given = parse.parse_args(arguments)
 

@@ -137,7 +137,7 @@ def kit(
 
 
 def handout(kit: Kit, compiled: Mapping[str, bytes]) -> dict[str, File]:
-    """The files of handout.zip. `compiled` are libraries and programs by their path in it."""
+    """The files of handout.zip. `compiled` are objects and programs by their path in it."""
     rooms = student_rooms(kit.root)
     files = _sources(kit.root, rooms)
     files |= _texts(TEMPLATES / "handout", _words(kit, compiled))
@@ -146,7 +146,8 @@ def handout(kit: Kit, compiled: Mapping[str, bytes]) -> dict[str, File]:
     files = {path: file for path, file in files.items() if path not in STAFF_SOURCES}
     files[f"configs/{CONFIG}"] = _file(kit.public)
     files[kit.assignment.source] = File(kit.starter.encode(), origin=str(kit.master))
-    files |= {path: File(content, executable=True, origin=path) for path, content in compiled.items()}
+    for path, content in compiled.items():
+        files[path] = File(content, executable=not path.endswith(".o"), origin=path)
     return files
 
 
@@ -171,7 +172,7 @@ def _words(kit: Kit, compiled: Mapping[str, bytes]) -> dict[str, str]:
     stem = f"{library.STEM}-"
     names = [PurePosixPath(path).name for path in compiled]
     platforms = sorted(
-        name.removeprefix(stem).removesuffix(".so").replace("-", " on ", 1)
+        name.removeprefix(stem).removesuffix(".o").replace("-", " on ", 1)
         for name in names
         if name.startswith(stem)
     )

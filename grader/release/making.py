@@ -17,8 +17,8 @@ from grader.study import helpers
 from module_ref_stub import library
 
 #: Where a handout holds what is compiled.
-LIBRARIES, PROGRAMS = "module_ref_stub/prebuilt", "grader/study/native/prebuilt"
-#: Compilers that make libraries for other platforms on this one, where they are installed.
+OBJECTS, PROGRAMS = "module_ref_stub/prebuilt", "grader/study/native/prebuilt"
+#: Compilers that make objects for other platforms on this one, where they are installed.
 CROSS_COMPILERS = {
     ("Linux", "aarch64"): "aarch64-linux-gnu-g++",
     ("Linux", "x86_64"): "x86_64-linux-gnu-g++",
@@ -26,7 +26,7 @@ CROSS_COMPILERS = {
 
 
 def release(kit: Kit, out: Path, references: Sequence[Path], say: Callable[[str], None]) -> tuple[Path, Path]:
-    """Write both archives into `out`, or nothing. `references` are further prebuilt libraries.
+    """Write both archives into `out`, or nothing. `references` are further prebuilt objects.
 
     Raises UsageError, in one line, for the first thing that is not as it must be, and KitError where this machine
     cannot build or judge.
@@ -66,24 +66,25 @@ def prebuilt(scratch: Path, given: Sequence[Path], say: Callable[[str], None]) -
     for place, compiler in compilers.items():
         for recipe in library.RECIPES:
             path = library.build_prebuilt(folder, *place, compiler, recipe)
-            made[f"{LIBRARIES}/{path.name}"] = path.read_bytes()
+            made[f"{OBJECTS}/{path.name}"] = path.read_bytes()
         for source in contents.STAFF_SOURCES:
             path = helpers.build_prebuilt(folder, *place, compiler, Path(source).stem)
             made[f"{PROGRAMS}/{path.name}"] = path.read_bytes()
-    made |= given_libraries(given)
+    made |= given_objects(given)
     say(f"compiled: {', '.join(sorted(Path(path).name for path in made))}")
     return made
 
 
-def given_libraries(given: Sequence[Path]) -> dict[str, bytes]:
-    """Libraries that were made on other machines, by path. Raises UsageError for a name that is none of them."""
+def given_objects(given: Sequence[Path]) -> dict[str, bytes]:
+    """Objects that were made on other machines, by path. Raises UsageError for a name that is none of them."""
     for path in given:
-        if not path.name.startswith(tuple(f"{recipe.stem}-" for recipe in library.RECIPES)):
+        stems = tuple(f"{recipe.stem}-" for recipe in library.RECIPES)
+        if not (path.name.startswith(stems) and path.suffix == ".o"):
             raise UsageError(
-                f"--reference {path}: a library is called as `python -m module_ref_stub` calls it"
+                f"--reference {path}: an object is called as `python -m module_ref_stub` calls it"
             )
     try:
-        return {f"{LIBRARIES}/{path.name}": path.read_bytes() for path in given}
+        return {f"{OBJECTS}/{path.name}": path.read_bytes() for path in given}
     except OSError as error:
         raise UsageError(f"--reference: cannot read {error.filename}: {error.strerror}") from error
 

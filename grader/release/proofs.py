@@ -22,6 +22,8 @@ from grader.release.archive import unpack
 from grader.release.contents import STAFF_ROOMS, within
 
 TIMEOUT_S = 900.0
+#: Rows of the call that is timed in the handout: the default ones would take longer and prove no more.
+TIMED_ROWS = 256
 #: What a part that nobody has begun is told.
 NOT_WRITTEN = "not written yet"
 
@@ -82,19 +84,25 @@ class Bench:
 def handout(bench: Bench, archive: bytes, *, run_here: bool = True) -> None:
     """The handout resolves its imports; its starter compiles and earns nothing, and the solution in its place all.
 
-    `run_here` is False when it holds no reference library for this machine: then nothing of it can be run.
+    `run_here` is False when it holds no reference for this machine: then nothing of it can be run.
     """
     folder = _unpacked(bench, archive, "handout")
     imports_resolve(folder)
     bench.say("every import of the handout's command lines resolves inside it")
     if not run_here:
-        bench.say("NOT RUN: this machine's reference library is not in the handout")
+        bench.say("NOT RUN: this machine's reference is not in the handout")
         return
     earns_nothing(_judged(bench, folder), "the starter in the handout")
     bench.say("the starter compiles, earns 0 on every part and is told 'not written yet'")
     (folder / bench.assignment.source).write_text(bench.solution, encoding="utf-8")
     earns_all(_judged(bench, folder), "the solution in the handout")
     bench.say("the solution in its place is right on every part")
+    for part in bench.assignment.parts:
+        if part.time is not None and part.time.graded and part.points > 0:
+            rows = min(TIMED_ROWS, bench.assignment.defaults["N"])
+            asked = (part.command, "-N", str(rows))
+            earns_all(_judged(bench, folder, *asked), f"the solution in the handout, `{' '.join(asked)}`,")
+            bench.say(f"and as fast as the compiled reference: python gpt149.py {' '.join(asked)}")
 
 
 def imports_resolve(folder: Path) -> None:
@@ -127,13 +135,14 @@ def earns_all(parts: Mapping[str, Mapping[str, Any]], whose: str) -> None:
             )
 
 
-def _judged(bench: Bench, folder: Path) -> dict[str, dict[str, Any]]:
-    """Every part as the student's own command line judges it; without times, which decide nothing there."""
+def _judged(bench: Bench, folder: Path, *asked: str) -> dict[str, dict[str, Any]]:
+    """Parts as the student's own command line judges them: by default every one, without times."""
+    asked = asked or ("all", "--no-time")
     found = bench.folder / "result.json"
     found.unlink(missing_ok=True)
-    said = bench.run(["gpt149.py", "all", "--no-time", "--json", str(found)], folder, accept=(0, 1))
+    said = bench.run(["gpt149.py", *asked, "--json", str(found)], folder, accept=(0, 1))
     if not found.is_file():
-        raise Unproved(f"`python gpt149.py all` left no result in {folder.name}: {_last(said)}")
+        raise Unproved(f"`python gpt149.py {asked[0]}` left no result in {folder.name}: {_last(said)}")
     return {part["id"]: part for part in json.loads(found.read_text(encoding="utf-8"))["parts"]}
 
 
