@@ -171,7 +171,7 @@ def test_a_student_without_torch_is_told_what_is_not_there(master: str, tmp_path
         [sys.executable, "-c", HIDES_TORCH + COMMAND_LINE, *asked], cwd=ROOT, capture_output=True, text=True
     )
     told = " ".join(ended.stdout.split())
-        assert ended.returncode == 3 and "this machine has no torch" in told, ended.stdout + ended.stderr
+    assert ended.returncode == 3 and "this machine has no torch" in told, ended.stdout + ended.stderr
 
 
 def test_the_doctor_warns_where_there_is_no_torch() -> None:
