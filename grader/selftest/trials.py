@@ -81,7 +81,7 @@ def trials(assignment: Assignment, box: Sandbox, folder: Path, *, every: bool = 
             f"{MASTER} is a starter: the self-test needs the master source, with the staff's solution"
         )
     with ExitStack() as stack:
-        bench = Bench(assignment, box, stack.enter_context(Zygote(sandbox=box)), folder)
+        bench = Bench(assignment, box, stack.enter_context(Zygote(sandbox=box, at_once=False)), folder)
         yield from controls(bench, master)
         yield from wrong_kernels(bench, master)
         yield from threats(bench, every=every)
