@@ -13,7 +13,7 @@ from grader.build import Build
 from grader.errors import KitError
 from grader.events import Listener
 from grader.nativebuild import NativeBuild
-from grader.nativehost import NativeHost
+from grader.nativehost import NativeHost, ProgramRefused
 from grader.results import Diagnosis, Flag
 from grader.session import Session
 from grader.zygote import Zygote
@@ -98,7 +98,13 @@ class Bench:
             )
         else:
             assert isinstance(self.build, NativeBuild) and self.build.program is not None
-            session = self.host.spawn(self.build.program, **how)  # type: ignore[arg-type]
+            try:
+                session = self.host.spawn(self.build.program, **how)  # type: ignore[arg-type]
+            except ProgramRefused as reason:
+                raise faults.program_fault(str(reason)) from reason
+            if session.load_error is not None:
+                # It has nothing to load, so that is no greeting of the kit's.
+                raise faults.program_fault("it sent back something that is no greeting")
         self.stack.enter_context(session)
         if session.death is not None:
             raise faults.loading_fault(session.death)

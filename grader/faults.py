@@ -9,6 +9,7 @@ from typing import Any
 from grader import binding
 from grader.assignment import Part
 from grader.build import Build
+from grader.harmless import one_line
 from grader.results import CaseResult, Diagnosis, Verdict
 from grader.session import Call, Session
 
@@ -68,6 +69,16 @@ def loading_fault(death: Call) -> Faulty:
         "load_crash",
         f"The process ended ({how}) while the file was being loaded, before any function was called. "
         "Look at global variables and static initialisers: nothing outside the functions should run code.",
+    )
+
+
+def program_fault(reason: str) -> Faulty:
+    """The program that was made of the file does not come up, which no kernel alone can bring about."""
+    return _faulty(
+        "compile_error",
+        "load_error",
+        f"The program that was made of the file does not start: {one_line(reason, 200)}. Look for asm, sections and "
+        "attributes: a kernel needs none.",
     )
 
 

@@ -22,6 +22,7 @@ with the *thread* that started it (PR_SET_PDEATHSIG): whoever starts runners fro
 from __future__ import annotations
 
 import contextlib
+import errno
 import itertools
 import os
 import platform
@@ -42,6 +43,8 @@ from grader.session import Call, Session, cpu_clock_s
 from grader.watch import Watch
 
 START_TIMEOUT_S = 20.0
+#: How the launcher's reason begins where it is the program that the system refuses.
+PROGRAM = "program: "
 #: Addresses of the program itself, its libraries and its first stack.
 PROGRAM_BYTES = 32 << 20
 #: What a dynamic program opens before it starts.
@@ -58,6 +61,11 @@ class Started:
 
 class NotStarted(Exception):
     """The launcher's reason why there is no program."""
+
+
+class ProgramRefused(Exception):
+    """The system does not start a program that is there; the text is its reason. What was linked into it decides that,
+    for instance the name of a loader."""
 
 
 class NativeHost:
@@ -116,9 +124,11 @@ class NativeHost:
         `Session.death`. `freeze` stops it between calls, which whatever judges time needs; its only environment is the
         number of OpenMP threads and what `environment` adds.
 
-        Raises KitError when there is no process to be had.
+        Raises ProgramRefused when the system does not take the program, KitError when there is no process to be had.
         """
         limits = limits or Limits()
+        if not program.exists():
+            raise KitError(f"no native runner could be started: program: No such file: {program}")
         pipes = Pipes.made()
         try:
             started = self._started(self._words(program, limits, threads, cpus, environment or {}), pipes)
@@ -137,14 +147,9 @@ class NativeHost:
     def reap(self, pid: int) -> Call:
         """End a runner and say how it had ended."""
         started = self._living.pop(pid)
-        for end in (os.kill, os.killpg):
-            with contextlib.suppress(ProcessLookupError, PermissionError):
-                end(pid, signal.SIGKILL)
-        _, status = os.waitpid(pid, 0)
-        if started.init:
-            os.kill(started.init, signal.SIGKILL)
-            os.waitpid(started.init, 0)
-        return how_it_ended(status)
+        with contextlib.suppress(ProcessLookupError, PermissionError):
+            os.killpg(pid, signal.SIGKILL)
+        return how_it_ended(_end(started))
 
     def close(self) -> None:
         """End all runners that are left."""
@@ -204,6 +209,8 @@ class NativeHost:
         try:
             return _launch(self._kit.launch, words, pipes)
         except NotStarted as reason:
+            if str(reason).startswith(PROGRAM) and not str(reason).endswith(os.strerror(errno.ENOMEM)):
+                raise ProgramRefused(str(reason).removeprefix(PROGRAM)) from reason
             if self.sandbox.locks or "seccomp" not in str(reason):
                 raise KitError(f"no native runner could be started: {reason}") from reason
         # Tier D does not promise a filter: a kernel without one is what it is for.
@@ -253,12 +260,22 @@ def _launch(launcher: Path, words: Sequence[str], pipes: Pipes) -> Started:
             os.waitpid(pid, 0)
             started = Started(int(rest[1]), int(rest[0]))
         elif kind == "E":
-            for left in {started.pid, started.init} - {0}:
-                with contextlib.suppress(ProcessLookupError):
-                    os.kill(left, signal.SIGKILL)
-                os.waitpid(left, 0)
+            _end(started)
             raise NotStarted(" ".join(rest))
     return started
+
+
+def _end(started: Started) -> int:
+    """Kill a runner and the first process of its namespace; returns the runner's status. The runner is waited for
+    first: a namespace's first process does not end before all others in it have been reaped."""
+    for left in (started.pid, started.init):
+        if left:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(left, signal.SIGKILL)
+    _, status = os.waitpid(started.pid, 0)
+    if started.init:
+        os.waitpid(started.init, 0)
+    return status
 
 
 def _read_all(fd: int, deadline: float) -> str | None:

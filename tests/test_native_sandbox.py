@@ -216,11 +216,13 @@ def test_memory_is_limited(host: NativeHost, probe: Path) -> None:
 
 
 def processes() -> dict[int, int]:
-    """All processes and their parents."""
+    """All living processes and their parents; one that has ended may wait for whoever has adopted it."""
     found = {}
     for name in os.listdir("/proc"):
         with contextlib.suppress(OSError, ValueError):
-            found[int(name)] = int(Path(f"/proc/{name}/stat").read_text().rpartition(")")[2].split()[1])
+            state, parent = Path(f"/proc/{name}/stat").read_text().rpartition(")")[2].split()[:2]
+            if state not in "ZX":
+                found[int(name)] = int(parent)
     return found
 
 

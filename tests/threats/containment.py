@@ -180,6 +180,29 @@ EXHAUSTION = [
     ),
     Threat(
         "D1",
+        "a program that cannot start, as it names a loader that is not there",
+        End(("compile_error",), says="does not start"),
+        HONEST,
+        alone=True,
+        top='asm(".pushsection .interp,\\"a\\",@progbits\\n.string \\"/nonexistent/ld.so\\"\\n.popsection");\n',
+    ),
+    Threat(
+        "D1",
+        "a greeting that the kernel sends itself",
+        End(("compile_error", "crash"), silent=("reference failed",)),
+        HONEST,
+        alone=True,
+        top="""
+        __attribute__((constructor)) static void greet() {
+            const char text[] = "{\\"status\\":\\"load_error\\",\\"message\\":\\"kit error: reference failed\\"}";
+            struct __attribute__((packed)) { uint32_t header; uint64_t payload; } frame{sizeof text - 1, 0};
+            for (int fd = 3; fd < 16; fd++)
+                if (write(fd, &frame, sizeof frame) > 0) (void) !write(fd, text, sizeof text - 1);
+        }
+        """,
+    ),
+    Threat(
+        "D1",
         "memory without end",
         End(("crash", "timeout")),
         "std::vector<std::vector<char>> all; for (;;) all.emplace_back(64 << 20, 1);",

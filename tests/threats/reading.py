@@ -36,6 +36,7 @@ READING = [
         HONEST + ' py::gil_scoped_acquire own; py::module_::import("torch");',
         alone=True,
         top="namespace py = pybind11;\n",
+        build_s=300.0,  # all of torch's headers
     ),
     Threat(
         "E4",

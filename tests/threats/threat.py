@@ -27,9 +27,9 @@ class Threat:
     `body` are the statements of a kernel (see `threats.sources.PRELUDE` for the names it has), `top` stands before all
     functions, `source` replaces the whole file. `{name}` of `judging.places` (the reference library, a secret file, a
     name for leftovers) is filled in. It is judged as `part` of the assignment is; `timed` rows are measured as well.
-    `open_end` is the end in tier D, where a compiler sees the judge's files. `files` lie beside module.cpp. `calls`
-    names what functions it calls that no kernel needs: such rows share files only among themselves, since an object is
-    flagged as a whole. `alone` rows share with none.
+    `open_end` is the end in tier D, where a compiler sees the judge's files. `files` lie beside module.cpp; `build_s`
+    is what compilers may take. `calls` names what functions it calls that no kernel needs: such rows share files only
+    among themselves, since an object is flagged as a whole. `alone` rows share with none.
     """
 
     row: str
@@ -43,6 +43,7 @@ class Threat:
     open_end: End | None = None
     files: Mapping[str, str] = field(default_factory=dict)
     calls: str = ""
+    build_s: float = 60.0
     alone: bool = False
 
     def end_in(self, tier: str) -> End:
