@@ -169,6 +169,19 @@ class Compilers:
             return finished is not None and finished.returncode == 0 and not finished.timed_out
 
 
+def run_limited_compiler(command: Sequence[str], place: Path, timeout_s: float) -> Finished:
+    """Run a compiler in `place` under the limits of all of them, in no sandbox: for the kit's own sources."""
+    environment = {name: os.environ[name] for name in ENVIRONMENT if name in os.environ}
+    return run_limited(
+        command,
+        cwd=place,
+        timeout_s=max(0.0, timeout_s),
+        memory_bytes=COMPILER_MEMORY_BYTES,
+        output_bytes=COMPILER_OUTPUT_BYTES,
+        env={**environment, "LC_ALL": "C", "TMPDIR": str(place)},
+    )
+
+
 # ---- flags and words
 
 

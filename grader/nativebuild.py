@@ -24,9 +24,6 @@ from pathlib import Path
 from grader import ispc, objectcache, standin
 from grader.build import OBJECT_BYTES
 from grader.compilers import (
-    COMPILER_MEMORY_BYTES,
-    COMPILER_OUTPUT_BYTES,
-    ENVIRONMENT,
     SHIM,
     BuildStep,
     Compilers,
@@ -37,9 +34,10 @@ from grader.compilers import (
     digest,
     named,
     read_source,
+    run_limited_compiler,
 )
 from grader.errors import KitError
-from grader.sandbox import OPEN, Finished, Sandbox, compiling, run_limited
+from grader.sandbox import OPEN, Finished, Sandbox, compiling
 from grader.sandbox.view import programs_folders
 from grader.standin import Prepared, Refusal, refusal
 from grader.toolchain import (
@@ -232,15 +230,7 @@ def _works(tools: Toolchain, linkage: str, place: Path) -> bool:
 
 
 def _limited(command: Sequence[str], place: Path) -> Finished:
-    environment = {name: os.environ[name] for name in ENVIRONMENT if name in os.environ}
-    return run_limited(
-        command,
-        cwd=place,
-        timeout_s=KIT_TIMEOUT_S,
-        memory_bytes=COMPILER_MEMORY_BYTES,
-        output_bytes=COMPILER_OUTPUT_BYTES,
-        env={**environment, "LC_ALL": "C", "TMPDIR": str(place)},
-    )
+    return run_limited_compiler(command, place, KIT_TIMEOUT_S)
 
 
 def _make(command: Sequence[str], place: Path) -> None:

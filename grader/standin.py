@@ -22,17 +22,14 @@ from typing import Literal
 
 from grader import diagnostics, objectcache
 from grader.compilers import (
-    COMPILER_MEMORY_BYTES,
-    COMPILER_OUTPUT_BYTES,
-    ENVIRONMENT,
     HEADER_TIMEOUT_S,
     SHIM,
     clock_flags,
     diagnostic_flags,
+    run_limited_compiler,
 )
 from grader.errors import KitError
 from grader.harmless import one_line
-from grader.sandbox import run_limited
 from grader.toolchain import Toolchain, cache_root, default_flags, libomp_prefix, openmp_flags, toolchain
 
 PLAIN = Path(__file__).resolve().parent / "inside" / "plain"
@@ -230,15 +227,7 @@ def prepare(flags: Sequence[str] = (), macros: Sequence[str] = (), cache: Path |
 
 def _compile(command: Sequence[str], place: Path, deadline: float) -> float:
     """Have the kit's own source compiled; returns the CPU seconds."""
-    environment = {name: os.environ[name] for name in ENVIRONMENT if name in os.environ}
-    finished = run_limited(
-        command,
-        cwd=place,
-        timeout_s=max(0.0, deadline - time.monotonic()),
-        memory_bytes=COMPILER_MEMORY_BYTES,
-        output_bytes=COMPILER_OUTPUT_BYTES,
-        env={**environment, "LC_ALL": "C", "TMPDIR": str(place)},
-    )
+    finished = run_limited_compiler(command, place, deadline - time.monotonic())
     if finished.returncode != 0 or finished.timed_out:
         said = one_line(finished.output.decode(errors="replace"), 300)
         raise KitError(f"{command[0]} cannot compile the kit's stand-in for torch's tensors: {said}")

@@ -15,7 +15,6 @@ from __future__ import annotations
 
 import hashlib
 import math
-import os
 import resource
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
@@ -24,7 +23,10 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from grader import objectcache, standin
-from grader.compilers import COMPILER_MEMORY_BYTES, COMPILER_OUTPUT_BYTES, ENVIRONMENT, SHIM
+from grader.compilers import (
+    SHIM,
+    run_limited_compiler,
+)
 from grader.errors import KitError
 from grader.harmless import one_line
 from grader.sandbox import GIB, Finished, run_limited
@@ -100,15 +102,7 @@ def _compile_all(prepared: standin.Prepared, kit: Kit, macros: Sequence[str], pl
 
 
 def _run_compiler(command: Sequence[str], place: Path) -> Finished:
-    environment = {name: os.environ[name] for name in ENVIRONMENT if name in os.environ}
-    return run_limited(
-        command,
-        cwd=place,
-        timeout_s=COMPILE_TIMEOUT_S,
-        memory_bytes=COMPILER_MEMORY_BYTES,
-        output_bytes=COMPILER_OUTPUT_BYTES,
-        env={**environment, "LC_ALL": "C", "TMPDIR": str(place)},
-    )
+    return run_limited_compiler(command, place, COMPILE_TIMEOUT_S)
 
 
 def _first_error(finished: Finished) -> str:
