@@ -26,6 +26,8 @@ from grader.results import Score, SubmissionResult
 from grader.submission.ids import no_such_submission
 
 NOT_YET = "not graded yet"
+LONGEST_PATH = 4096
+"""Characters of a path within a message: Linux opens none that is longer."""
 NO_TABLE = byhand.NONE
 
 
@@ -170,8 +172,8 @@ def config_of(folder: Path, run: Run) -> Path:
     if not is_file:
         what = "is a folder, a pipe or a device and no file" if there else "is not there any more"
         raise UsageError(
-            f"{folder} was graded with {one_line(str(config))}, which {what}: put it back, or name another with "
-            "`run ... --resume --config FILE`"
+            f"{folder} was graded with {one_line(str(config), LONGEST_PATH)}, which {what}: put it back, or name "
+            "another with `run ... --resume --config FILE`"
         )
     return config
 

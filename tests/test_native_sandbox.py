@@ -216,13 +216,18 @@ def test_memory_is_limited(host: NativeHost, probe: Path) -> None:
 
 
 def processes() -> dict[int, int]:
-    """All living processes and their parents; one that has ended may wait for whoever has adopted it."""
+    """All living processes and their parents.
+
+    One that has ended has no memory any more. It may still be listed, until whoever has adopted it reaps it, and so is
+    the first process of a namespace, which waits (asleep, no zombie) until all others of its namespace are reaped.
+    """
     found = {}
     for name in os.listdir("/proc"):
         with contextlib.suppress(OSError, ValueError):
-            state, parent = Path(f"/proc/{name}/stat").read_text().rpartition(")")[2].split()[:2]
-            if state not in "ZX":
-                found[int(name)] = int(parent)
+            fields = Path(f"/proc/{name}/stat").read_text().rpartition(")")[2].split()
+            parent, virtual_bytes = int(fields[1]), int(fields[20])
+            if virtual_bytes > 0:
+                found[int(name)] = parent
     return found
 
 
