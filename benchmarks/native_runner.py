@@ -24,10 +24,11 @@ from trials import ROOT
 sys.path.insert(0, str(ROOT))
 
 from grader import assignment, binding, build, nativebuild
+from grader.calls import Request
 from grader.cases import make_inputs
 from grader.nativehost import NativeHost
 from grader.sandbox import choose
-from grader.session import Request, Session
+from grader.session import Session
 from grader.zygote import Zygote
 
 #: Gives back its first input: what is left is the protocol and the copies of 1.5 MB in and 0.5 MB out.

@@ -25,11 +25,12 @@ from wrong_kernels import WRONG  # noqa: E402
 
 from grader import assignment, binding, machine, oracle  # noqa: E402
 from grader.build import build  # noqa: E402
+from grader.calls import Request  # noqa: E402
 from grader.cases import make_inputs  # noqa: E402
 from grader.oracle import Expected  # noqa: E402
 from grader.sandbox.tiers import choose  # noqa: E402
 from grader.selftest.mutations import apply  # noqa: E402
-from grader.session import Request, Session  # noqa: E402
+from grader.session import Session  # noqa: E402
 from grader.zygote import Zygote  # noqa: E402
 
 RIGHT = "right"

@@ -7,9 +7,9 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from grader.assignment import Part, call_of, evaluate_int
+from grader.calls import Request
 from grader.errors import UsageError
 from grader.results import Diagnosis
-from grader.session import Request
 
 #: What the bindings' signature codes (grader/shim) are called in C++.
 CODE_NAMES = {

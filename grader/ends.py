@@ -8,7 +8,8 @@ import os
 import signal
 from dataclasses import dataclass
 
-from grader.session import PIPE_BYTES, Call
+from grader.calls import Call
+from grader.session import PIPE_BYTES
 
 F_SETPIPE_SZ = 1031
 #: Signals that a process brings upon itself; any other one was sent to it.

@@ -9,9 +9,10 @@ from typing import Any
 from grader import binding
 from grader.assignment import Part
 from grader.build import Build
+from grader.calls import Call
 from grader.harmless import one_line
 from grader.results import CaseResult, Diagnosis, Verdict
-from grader.session import Call, Session
+from grader.session import Session
 
 
 class Faulty(Exception):

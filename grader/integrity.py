@@ -44,7 +44,8 @@ _FLOPS_PER_CYCLE, _FLOPS_PER_CYCLE_WITH_MATRIX_UNITS = 64, 2048
 _HIGHEST_HZ = 6e9
 """No core in sight is faster; a floor may be too low, never too high."""
 
-_MOST_FROZEN_CPU_S, _MOST_FROZEN_SHARE, _LEAST_RESTLESS, _LEAST_LATE, _LATE_SHARE = 0.01, 0.1, 3, 4, 1 / 6
+_MOST_FROZEN_CPU_S, _MOST_FROZEN_SHARE = 0.01, 0.1
+_LEAST_RESTLESS, _LEAST_LATE, _LEAST_VERY_LATE = 3, 4, 3
 _MORE_CORES_FACTOR, _MORE_CORES_MS = 1.25, 2.0
 
 
@@ -104,14 +105,16 @@ def evidence_flags(evidence: Evidence, *builds: Build | NativeBuild) -> Iterator
 
 
 def late_flags(runners: Sequence[Evidence]) -> Iterator[Flag]:
-    """Work after many of the stops of all runners of a part: in one or two of them it is the system's slowness.
+    """Work after the stops of all runners of a part: a little of it after most of them, or much after some.
 
-    A hidden thread that shares its cores with other work is not always within a system call when the stop comes:
-    beside three busy processes on two cores it was late after a third of the stops, honest kernels after none of 4404.
+    A little, up to a time slice of the scheduler's, is often the system's slowness: beside two compilers on two cores,
+    after up to a fifth of the stops of an honest kernel. Much is somebody's long system call, but such a thread is not
+    always within one when the stop comes.
     """
     # The first stop of each comes before any call.
-    late, stops = sum(one.late for one in runners), sum(max(0, one.stops - 1) for one in runners)
-    if late >= max(_LEAST_LATE, _LATE_SHARE * stops):
+    late, very_late = sum(one.late for one in runners), sum(one.very_late for one in runners)
+    stops = sum(max(0, one.stops - 1) for one in runners)
+    if late >= max(_LEAST_LATE, stops / 2) or very_late >= max(_LEAST_VERY_LATE, stops / 12):
         yield Flag(
             "works_while_stopped", f"its process went on working after {late} of {stops} stops", "rejected"
         )

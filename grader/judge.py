@@ -13,11 +13,12 @@ from typing import Any
 from grader import binding, faults, integrity, looks, machine, memory, rounds, score
 from grader.assignment import Case, Part
 from grader.bench import Bench
+from grader.calls import Call
 from grader.events import JUDGED_THROUGH, Corrected, Timed
 from grader.looks import Shown, Step
 from grader.marking import Marker
 from grader.results import CaseResult, Diagnosis, Flag, Memory, PartResult, Standing, Timing, Verdict
-from grader.session import Call, Session
+from grader.session import Session
 
 MOST_DIAGNOSED, ENOUGH_AGREEING, MOST_UNDECIDED = 5, 3, 10
 """Wrong cases that are explained at most, and how many have to name the same bug to believe it at once; cases up to

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from grader.assignment import Case, Part
-from grader.session import Call
+from grader.calls import Call
 
 Side = Literal["REFERENCE", "STUDENT"]
 

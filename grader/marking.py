@@ -9,9 +9,10 @@ from typing import Any
 from grader import faults, integrity
 from grader.assignment import Case, Part
 from grader.bench import Bench
+from grader.calls import Call
 from grader.errors import KitError
 from grader.results import CaseResult, Diagnosis
-from grader.session import Call, Session
+from grader.session import Session
 
 
 class Marker:

@@ -12,12 +12,13 @@ from dataclasses import replace
 from typing import Any
 
 from grader import binding, faults, looks
+from grader.calls import Call
 from grader.errors import KitError
 from grader.events import Profiled
 from grader.looks import Shown
 from grader.marking import Marker
 from grader.results import Flag, Memory
-from grader.session import Call, Session
+from grader.session import Session
 
 SAME_FACTOR = 2.0
 """A profiled output may be so many times as far from the judged one as another judged one is."""

@@ -148,11 +148,23 @@ def _openmp(tools: Toolchain) -> tuple[tuple[str, ...], tuple[str, ...]]:
     return openmp_flags(tools.system, tools.family, libomp_prefix())
 
 
+def main_flags(tools: Toolchain) -> tuple[str, ...]:
+    """Of the linker: a main in the student's file is none that anybody calls (inside/runner.cpp)."""
+    return () if tools.system == "Darwin" else ("-Wl,--wrap=main",)
+
+
 def _link(tools: Toolchain, linkage: str, objects: Sequence[str], program: str) -> list[str]:
-    # A main in the student's file is none that anybody calls (inside/runner.cpp).
-    wrapped = () if tools.system == "Darwin" else ("-Wl,--wrap=main",)
     how = () if tools.system == "Darwin" else LINKAGES[linkage]
-    return [str(tools.compiler), *how, *wrapped, *objects, *_openmp(tools)[1], "-pthread", "-o", program]
+    return [
+        str(tools.compiler),
+        *how,
+        *main_flags(tools),
+        *objects,
+        *_openmp(tools)[1],
+        "-pthread",
+        "-o",
+        program,
+    ]
 
 
 @dataclass(frozen=True)

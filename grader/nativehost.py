@@ -36,10 +36,11 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from grader import nativebuild
+from grader.calls import Call
 from grader.ends import Pipes, how_it_ended
 from grader.errors import KitError
 from grader.sandbox import OPEN, Limits, Sandbox, leftovers, process_limit, seccomp
-from grader.session import Call, Session, cpu_clock_s
+from grader.session import Session, cpu_clock_s
 from grader.watch import Watch
 
 START_TIMEOUT_S = 20.0

@@ -21,7 +21,9 @@ TORCH_LIBRARY = "libtorch_cpu"
 STOP_WITHIN_S = 0.05
 LATE_CPU_S, LATE_CPU_SHARE = 0.002, 0.02
 """CPU time after a stop, at the least and as a share of the call's, that hearing of it may take: freeing what a large
-call used is such a share. Measured: 0.02 to 0.15 ms in the median, 3 ms at the most."""
+call used is such a share. Measured: 0.02 to 0.15 ms in the median, beside other work up to 3.9 ms, which is a time
+slice of the scheduler's."""
+VERY_LATE_FACTOR = 4
 #: Of a runner's CPU time, what its other threads have to have used before it counts as parallel.
 SHARED_WORK = 0.2
 
@@ -31,9 +33,10 @@ class Evidence:
     """What was seen of one runner. `new_code` are paths of code mapped since the fork, the student's object included;
     in a native runner, of all code but its program's. `frozen_cpu_s` is CPU time used while it was stopped, out of
     `frozen_wall_s`; `restless` counts the stops, out of `stops`, after which it did not come to stand, `late` those
-    after which it used more CPU time than hearing of a stop takes; `extra_cpus` are cores that one of its threads might
-    use beyond those it was given; `children` is the number of its living child processes. `unseen` says what there was
-    too much of to look at all of it (`grader.procfs`), "" as a rule."""
+    after which it used more CPU time than hearing of a stop takes, `very_late` those after which it used far more.
+    `extra_cpus` are cores that one of its threads might use beyond those it was given; `children` is the number of its
+    living child processes. `unseen` says what there was too much of to look at all of it (`grader.procfs`), "" as a
+    rule."""
 
     new_code: tuple[str, ...] = ()
     frozen_cpu_s: float = 0.0
@@ -41,6 +44,7 @@ class Evidence:
     stops: int = 0
     restless: int = 0
     late: int = 0
+    very_late: int = 0
     extra_cpus: tuple[int, ...] = ()
     children: int = 0
     unseen: str = ""
@@ -63,7 +67,7 @@ class Watch:
         self._known_code = frozenset(own_code) if own_code is not None else _torchs_code(_parent(pid))
         self._stopped_at: tuple[float, float] | None = None
         self._frozen_cpu_s = self._frozen_wall_s = 0.0
-        self._stops = self._restless = self._late = 0
+        self._stops = self._restless = self._late = self._very_late = 0
         self._excess = Excess()
         self.evidence = Evidence()
 
@@ -80,7 +84,9 @@ class Watch:
             self._restless += 1
         cpu_s = self._cpu_clock_s(self._pid)
         if told_s is not None and cpu_s is not None:
-            self._late += cpu_s - told_s > max(LATE_CPU_S, LATE_CPU_SHARE * (call_cpu_s or 0.0))
+            allowed_s = max(LATE_CPU_S, LATE_CPU_SHARE * (call_cpu_s or 0.0))
+            self._late += cpu_s - told_s > allowed_s
+            self._very_late += cpu_s - told_s > VERY_LATE_FACTOR * allowed_s
         self._stopped_at = None if cpu_s is None else (cpu_s, time.monotonic())
 
     def shares_work(self) -> bool:
@@ -111,6 +117,7 @@ class Watch:
             stops=self._stops,
             restless=self._restless,
             late=self._late,
+            very_late=self._very_late,
             extra_cpus=tuple(sorted(_cpus_of(self._pid, excess) - self._cpus)),
             children=_children_of(self._pid, excess),
         )

@@ -198,7 +198,7 @@ def _conclude(rounds: list[dict[str, float]], part: Part, shape: Mapping[str, in
 def _request(
     function: str, inputs: Mapping[str, Any], shape: Mapping[str, int], *workspace: Mapping[str, Any]
 ) -> Any:
-    from grader.session import Request
+    from grader.calls import Request
 
     sizes = tuple(shape[name] for name in ("B", "H", "N", "d"))
     arguments = [*({"input": k} for k in range(3)), *workspace, *({"value": size} for size in sizes)]
@@ -223,7 +223,7 @@ def _checker(part: Part, inputs: Mapping[str, Any], shape: Mapping[str, int]) ->
 
 
 def _peak_flops(session: Session) -> float:
-    from grader.session import Request
+    from grader.calls import Request
 
     answer = _answer(session, Request("gpt149_expert_peak", [{"value": PEAK_THOUSANDS}], [], (1,)))
     return float(answer.output[0]) / answer.wall_s

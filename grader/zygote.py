@@ -27,10 +27,11 @@ from typing import Any, Literal
 import grader.nursery
 import grader.removal
 import grader.runner
+from grader.calls import Call
 from grader.ends import OWN_FAULTS, Pipes, how_it_ended
 from grader.errors import KitError
 from grader.sandbox import INSIDE, LOCK, OPEN, Limits, Sandbox, leftovers, process_limit
-from grader.session import Call, Session, cpu_clock_s, has_ended
+from grader.session import Session, cpu_clock_s, has_ended
 from grader.watch import Watch
 
 START_TIMEOUT_S, ANSWER_TIMEOUT_S = 120.0, 30.0

@@ -11,9 +11,9 @@ import torch
 from conftest import ROOT
 
 from grader.arrays import array_bytes, as_array, item_bytes, np
+from grader.calls import DTYPE_NAMES
 from grader.cases import make_inputs
 from grader.draws import Draws
-from grader.session import DTYPE_NAMES
 
 SEEDS = (0, 1, 149, 2**32 - 1, 2**40 + 17, 2**60 - 1)
 

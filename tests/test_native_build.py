@@ -10,9 +10,9 @@ from building import HEAD, one_function, write
 
 from grader import nativebuild
 from grader.arrays import np
+from grader.calls import Request
 from grader.nativehost import NativeHost
 from grader.sandbox import choose
-from grader.session import Request
 
 WORKS = one_function("return t;")
 

@@ -13,9 +13,10 @@ from native_programs import Both, program
 
 from grader import assignment, binding, nativebuild
 from grader.arrays import np
+from grader.calls import Call, Request
 from grader.cases import make_inputs
 from grader.nativehost import NativeHost
-from grader.session import Call, Request, Session
+from grader.session import Session
 from grader.zygote import Zygote
 from module_ref_stub import library
 

@@ -17,10 +17,10 @@ from conftest import ROOT
 from native_programs import program
 
 from grader.arrays import np
+from grader.calls import Request
 from grader.errors import KitError, UsageError
 from grader.nativehost import NativeHost
 from grader.sandbox import Limits, Sandbox, choose
-from grader.session import Request
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="only Linux has these sandboxes")
 
@@ -250,7 +250,7 @@ from pathlib import Path
 sys.path[:0] = [{root!r}]
 from grader.nativehost import NativeHost
 from grader.sandbox import choose
-from grader.session import Request
+from grader.calls import Request
 from grader.arrays import np
 host = NativeHost(choose({tier!r}, trust=True))
 session = host.spawn(Path({probe!r}), threads=2)

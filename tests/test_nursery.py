@@ -10,7 +10,8 @@ from building import HEAD, write
 
 from grader.arrays import np
 from grader.build import build
-from grader.session import Request, Session
+from grader.calls import Request
+from grader.session import Session
 from grader.zygote import Zygote
 
 #: A kernel that has the interpreter beside it say things, as torch does, and tell what it has imported.

@@ -15,7 +15,7 @@ from torch.utils.cpp_extension import include_paths
 from grader import sanitize, standin
 from grader.arrays import np
 from grader.build import SANITIZE_FLAGS, build
-from grader.session import Request
+from grader.calls import Request
 from grader.study.standalone import UNLIMITED, Kit, build_program, ran
 
 EXPRESSIONS = ROOT / "tests" / "sources" / "tensor_expressions.cpp"

@@ -21,13 +21,13 @@ from grader import __main__ as command_line
 from grader import prebuilt, study
 from grader.arrays import np
 from grader.assignment import load
+from grader.calls import Request
 from grader.doctor import Host, tools
 from grader.errors import KitError, UsageError
 from grader.nativehost import NativeHost
 from grader.regions import strip_solution
 from grader.release import contents, imports, making, proofs, search, stripping
 from grader.release.archive import File, packed, unpack
-from grader.session import Request
 from grader.toolchain import toolchain
 from module_ref_stub import library
 

@@ -7,19 +7,19 @@ from typing import Any
 
 import pytest
 
-from grader import session
+from grader import calls
 from grader.arrays import np
+from grader.calls import Call, Request
 from grader.frames import RunnerDied
 from grader.report import result_json
 from grader.results import Diagnosis, Flag, PartResult, SubmissionResult
-from grader.session import Call, Request
 
 REQUEST = Request("attention", [], [np.ones(2, np.float32)], (2, 3))
 REPLY = {"status": "ok", "kind": 2, "dtype": 6, "shape": [2, 3]}
 
 
 def understood(**changed: Any) -> Call:
-    return session.understood({**REPLY, **changed}, bytearray(32), REQUEST, 1.0, 1.0)
+    return calls.understood({**REPLY, **changed}, bytearray(32), REQUEST, 1.0, 1.0)
 
 
 def test_a_reply_is_understood() -> None:
@@ -40,7 +40,7 @@ def test_inputs_are_found_behind_an_output_of_any_type(code: int, element_bytes:
         payload = bytearray(5 * element_bytes) + b"".join(each.tobytes() for each in sent)
         payload[-1] ^= spoilt
         request = Request("attention", [], sent, (2, 3))
-        call = session.understood({**REPLY, "dtype": code, "shape": [5]}, payload, request, 1.0, 1.0)
+        call = calls.understood({**REPLY, "dtype": code, "shape": [5]}, payload, request, 1.0, 1.0)
         assert call.shape == (5,) and (call.output is not None) == known
         assert call.changed_inputs == ((1,) if spoilt else ())
         assert call.echoes[0].tolist() == [1.5, 2.5] and len(call.echoes) == 2
@@ -77,10 +77,10 @@ def test_words_are_texts_and_bounded() -> None:
         nested = [nested]
     assert understood(status="exception", message=nested).message == ""
     assert understood(status="exception", message="\x1b" * 5000).message == "?" * 1000
-    assert session.offered({"functions": [["f", "T(T)"], ["g" * 1000, "T"]]}) == {"f": "T(T)"}
+    assert calls.offered({"functions": [["f", "T(T)"], ["g" * 1000, "T"]]}) == {"f": "T(T)"}
     for nonsense in (None, {"f": "T"}, [["f"]], [["f", nested]], ["ab"], [["f", "T"]] * 5000):
         with pytest.raises(RunnerDied):
-            session.offered({"functions": nonsense})
+            calls.offered({"functions": nonsense})
 
 
 def result(text: str) -> SubmissionResult:

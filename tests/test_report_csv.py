@@ -31,12 +31,12 @@ from hypothesis import strategies as st
 
 from grader import faults, profile
 from grader.assignment import Case
+from grader.calls import Call
 from grader.errors import UsageError
 from grader.report import classbook, feedback, result_json, student, terminal, words
 from grader.report.classbook import Row
 from grader.report.grades_csv import safe_text
 from grader.results import Diagnosis, Memory, Score, ScoreLine
-from grader.session import Call
 from grader.study import table
 from grader.writeup import sheet
 

@@ -17,9 +17,10 @@ import pytest
 from conftest import ROOT
 
 from grader.arrays import np
+from grader.calls import Call, Request
 from grader.errors import KitError, UsageError
 from grader.sandbox import OPEN, Limits, Sandbox, bubblewrap, choose, compiling, run_limited, tiers, view
-from grader.session import Call, Request, Session
+from grader.session import Session
 from grader.toolchain import toolchain
 from grader.zygote import Zygote
 

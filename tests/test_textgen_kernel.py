@@ -15,7 +15,7 @@ from torch import Tensor
 
 from grader import assignment
 from grader.arrays import np
-from grader.session import Request
+from grader.calls import Request
 from grader.zygote import Zygote
 from module_ref_stub import library_path
 from textgen import checkpoint, chunks

@@ -21,7 +21,8 @@ from torch import Tensor
 from grader import binding, faults
 from grader.arrays import Array
 from grader.assignment import Part
-from grader.session import Request, Session
+from grader.calls import Request
+from grader.session import Session
 from textgen.chunks import Chunks
 
 AGREEMENT_LIMIT = 1e-4

@@ -30,7 +30,17 @@ ROOMS: dict[str, tuple[str, ...]] = {
         *("placemark", "hints", "sanitize", "standin"),
     ),
     "runner": ("runner", "nursery"),
-    "session": ("session", "zygote", "nativehost", "ends", "frames", "watch", "placement"),
+    "session": (
+        "session",
+        "calls",
+        "stopping",
+        "zygote",
+        "nativehost",
+        "ends",
+        "frames",
+        "watch",
+        "placement",
+    ),
     "reference": ("module_ref_stub",),
     "cases": ("cases", "draws", "oracle", "questions", "binding"),
     "diagnose": (

@@ -83,17 +83,24 @@ def count(
         *(f"--D1={model.size_bytes},{ways},{model.line_bytes}", "-q"),
     ]
     misses = []
-    for calls in (1, 0):
+    for prepared_only in (False, True):
         with ran(
-            built, request, calls=calls, prefix=prefix, timeout_s=TIMEOUT_S, memory_bytes=8 << 30
+            built,
+            request,
+            without_the_call=prepared_only,
+            prefix=prefix,
+            timeout_s=TIMEOUT_S,
+            memory_bytes=8 << 30,
         ) as run:
             file = run.folder / "counts"
             if run.finished.timed_out:
                 raise UsageError(
                     f"cachegrind did not end within {TIMEOUT_S:.0f} s: choose a smaller -N or -d"
                 )
-            if run.finished.returncode != 0 or not file.is_file():
-                said = (run.output.strip().splitlines() or ["no message"])[-1]
+            if run.call is None or run.call.status != "ok" or not file.is_file():
+                said = (
+                    run.call.message if run.call else (run.output.strip().splitlines() or ["no message"])[-1]
+                )
                 raise UsageError(f"{part.function} fails under cachegrind: {said[:200]}")
             misses.append(data_misses(file.read_text(errors="replace")))
     return max(0, misses[0] - misses[1])

@@ -16,9 +16,10 @@ from typing import Any
 
 from grader import binding, faults, looks
 from grader.assignment import Part, call_of, evaluate_int
+from grader.calls import Call
 from grader.marking import Marker
 from grader.results import EXIT_PASS, EXIT_SUBMISSION
-from grader.session import Call, Session
+from grader.session import Session
 from grader.study import options, outcome
 from grader.study.figure import Figure, Plot, Series
 from grader.study.lab import Lab, Recipe, Variant, laboratory, tell, words

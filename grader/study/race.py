@@ -30,8 +30,6 @@ from grader.study import options, outcome, racereport
 from grader.study.figure import Figure
 from grader.study.racereport import Race
 from grader.study.standalone import (
-    DRIVER_EXCEPTION,
-    DRIVER_MISSING,
     UNLIMITED,
     Kit,
     Ran,
@@ -49,7 +47,7 @@ TIMEOUT_S = 60.0
 #: Without optimisation every access happens in the line that it is written in.
 KIT = Kit(
     flags=("-O0", "-g1", "-fsanitize=thread", "-fno-omit-frame-pointer", "-fno-optimize-sibling-calls"),
-    link_flags=("-fsanitize=thread",),
+    link_flags=("-fsanitize=thread", "-Wl,--wrap=_exit"),
     runtime="openmp_tsan.cpp",
 )
 TSAN_OPTIONS = "exitcode=0:color=never:report_signal_unsafe=0:report_thread_leaks=0:history_size=5"
@@ -227,11 +225,8 @@ def _trouble(run: Ran) -> str:
     finished = run.finished
     if finished.timed_out:
         return f"did not end within {TIMEOUT_S:.0f} s, and no race was seen until then"
-    said = next((line for line in run.output.splitlines() if line.startswith("driver: ")), "")
-    if finished.returncode == DRIVER_MISSING:
-        return f"cannot be called: {said.removeprefix('driver: ')}"
-    if finished.returncode == DRIVER_EXCEPTION:
-        return f"threw an exception: {said.removeprefix('driver: ')[:200]}"
-    if finished.returncode != 0:
+    if run.call is not None and run.call.status == "exception":
+        return f"cannot be called, or threw an exception: {run.call.message[:200]}"
+    if finished.returncode != 0 or run.call is None:
         return "crashed before a race could be seen: look for the fault with --sanitize first"
     return ""

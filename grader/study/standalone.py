@@ -2,10 +2,9 @@
 
 Theory of operation. ThreadSanitizer must own a process from its start and valgrind runs everything fifty times slower:
 neither gets on with an interpreter that has loaded torch. So the unchanged module.cpp is compiled against a stand-in
-for torch's tensors (`grader.standin`), behind the same C interface as in a runner, and linked with a `main` that calls
-one function on inputs from a file (native/driver.cpp). A file that uses more of torch than the stand-in knows does not
-compile; `grader.standin` says which line of it does that, and the caller falls back to what works on the usual
-object.
+for torch's tensors (`grader.standin`) and linked with the native runner (inside/runner.cpp), whose requests and replies
+are files here. A file that uses more of torch than the stand-in knows does not compile; `grader.standin` says which
+line of it does that, and the caller falls back to what works on the usual object.
 
 The program is untrusted: it runs as a process of its own under limits of time, memory and output, with an empty
 environment, as every student's own run does. Nothing that it prints is believed but what the tool around it reports.
@@ -14,7 +13,9 @@ environment, as every student's own run does. Nothing that it prints is believed
 from __future__ import annotations
 
 import hashlib
+import json
 import math
+import os
 import resource
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
@@ -22,21 +23,20 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from grader import objectcache, standin
+from grader import nativebuild, objectcache, plainfile, standin
+from grader.calls import Call, Request, offered, understood
 from grader.compilers import (
     SHIM,
     run_limited_compiler,
 )
 from grader.errors import KitError
+from grader.frames import FRAME, Incoming, RunnerDied
 from grader.harmless import one_line
 from grader.sandbox import GIB, Finished, run_limited
-from grader.session import Request
 from grader.toolchain import cache_root, default_flags, libomp_prefix, openmp_flags, toolchain
 
 NATIVE = Path(__file__).resolve().parent / "native"
 COMPILE_TIMEOUT_S = 180.0
-#: Exit codes of native/driver.cpp.
-DRIVER_MISSING, DRIVER_EXCEPTION = 3, 4
 
 
 class Unsuitable(Exception):
@@ -60,7 +60,9 @@ def build_program(source: Path, kit: Kit, defines: Mapping[str, str] | None = No
     """
     tools, text = toolchain(), source.read_bytes()
     macros = tuple(f"-D{name}={value}" for name, value in sorted((defines or {}).items()))
-    digest = hashlib.sha256(repr((tools, kit, macros, standin.HEADERS)).encode() + b"\0" + text)
+    runner = nativebuild.kit().runner
+    decisive = repr((tools, kit, macros, standin.HEADERS, str(runner)))
+    digest = hashlib.sha256(decisive.encode() + b"\0" + text)
     for path in (*sorted(NATIVE.glob("*.*")), *sorted(standin.PLAIN.glob("*")), *sorted(SHIM.glob("*.h"))):
         digest.update(b"\0" + path.read_bytes())
     entry = cache_root() / "objects" / f"{digest.hexdigest()[:32]}.program"
@@ -68,13 +70,15 @@ def build_program(source: Path, kit: Kit, defines: Mapping[str, str] | None = No
         with objectcache.workplace(cache_root()) as place:
             (place / "module.cpp").write_bytes(text)
             prepared = standin.prepare(kit.flags, macros)
-            _compile_all(prepared, kit, macros, place, source.name)
+            _compile_all(prepared, kit, macros, runner, place, source.name)
             objectcache.publish(place / "program", entry)
             objectcache.prune(cache_root())
     return entry
 
 
-def _compile_all(prepared: standin.Prepared, kit: Kit, macros: Sequence[str], place: Path, name: str) -> None:
+def _compile_all(
+    prepared: standin.Prepared, kit: Kit, macros: Sequence[str], runner: Path, place: Path, name: str
+) -> None:
     tools = prepared.tools
     finished = _run_compiler([*prepared.command(), *macros, "-c", "module.cpp", "-o", "module.o"], place)
     if finished.returncode != 0:
@@ -83,19 +87,24 @@ def _compile_all(prepared: standin.Prepared, kit: Kit, macros: Sequence[str], pl
         raise Unsuitable(
             refused.text if refused else f"it does not compile without torch: {_first_error(finished)}"
         )
-    common = (str(tools.compiler), f"-std={tools.cxx_standard}", *default_flags(tools.machine), "-w")
-    ours = ["driver.cpp", *([kit.runtime] if kit.runtime else [])]
-    for own in ours:
-        finished = _run_compiler(
-            [*common, "-g1", "-c", str(NATIVE / own), "-o", f"{Path(own).stem}.o"], place
-        )
+    objects = ["module.o", str(runner), *map(str, prepared.objects)]
+    if kit.runtime:
+        flags = (f"-std={tools.cxx_standard}", *default_flags(tools.machine), "-w", "-g1")
+        compiled = [str(tools.compiler), *flags, "-c", str(NATIVE / kit.runtime), "-o", "runtime.o"]
+        finished = _run_compiler(compiled, place)
         if finished.returncode != 0:
-            raise KitError(f"{tools.compiler} cannot compile {own} of the kit: {_first_error(finished)}")
-    objects = ["module.o", *(f"{Path(own).stem}.o" for own in ours), *map(str, prepared.objects)]
+            raise KitError(
+                f"{tools.compiler} cannot compile {kit.runtime} of the kit: {_first_error(finished)}"
+            )
+        objects.append("runtime.o")
     _, link_openmp = openmp_flags(tools.system, tools.family, libomp_prefix())
     openmp = () if kit.runtime else link_openmp
     finished = _run_compiler(
-        [str(tools.compiler), *objects, *kit.link_flags, *openmp, "-pthread", "-o", "program"], place
+        [
+            *(str(tools.compiler), *nativebuild.main_flags(tools), *objects),
+            *(*kit.link_flags, *openmp, "-pthread", "-o", "program"),
+        ],
+        place,
     )
     if finished.returncode != 0:
         raise Unsuitable(f"it does not link without torch: {_first_error(finished)}")
@@ -116,14 +125,19 @@ def _first_error(finished: Finished) -> str:
 
 # ---- running it
 
+#: The runner's descriptors (inside/pipes.h) are files: it ends where the requests do.
+_FROM_FILES = ("/bin/sh", "-c", 'exec "$@" 3<requests 4>replies', "sh")
+_REPLY_BYTES = 1 << 20
+
 
 @dataclass(frozen=True)
 class Ran:
-    """One run. `output` is what the program and the tool around it printed; `values` the bytes of the result."""
+    """One run. `output` is what the program and the tool around it printed; `call` what became of the request, None
+    where the program ended before it answered."""
 
     finished: Finished
     output: str
-    values: bytes
+    call: Call | None
     folder: Path
 
 
@@ -132,23 +146,30 @@ def ran(
     program: Path,
     request: Request,
     *,
-    calls: int = 1,
+    without_the_call: bool = False,
     prefix: Sequence[str] = (),
     environment: Mapping[str, str] | None = None,
     threads: int = 1,
     timeout_s: float = 120.0,
     memory_bytes: int = 4 * GIB,
 ) -> Iterator[Ran]:
-    """Call the function that `request` names, `calls` times, behind `prefix` (a tool's command line). What the tool
-    wrote lies in `Ran.folder` for as long as the context lasts."""
+    """Call the function that `request` names behind `prefix` (a tool's command line); `without_the_call`, only get all
+    ready for it. What the tool wrote lies in `Ran.folder` for as long as the context lasts."""
+    most_bytes = _REPLY_BYTES + 4 * math.prod(request.output_shape)
+    header = {
+        **request.described(request.inputs),
+        "max_output_bytes": most_bytes,
+        "without_the_call": without_the_call,
+    }
+    text = json.dumps(header).encode()
     with tempfile.TemporaryDirectory(prefix="gpt149-study-", ignore_cleanup_errors=True) as name:
         folder = Path(name)
-        (folder / "plan").write_text(_plan(request, calls))
-        with (folder / "inputs").open("wb") as inputs:
+        with (folder / "requests").open("wb") as requests:
+            requests.write(FRAME.pack(len(text), sum(array.nbytes for array in request.inputs)) + text)
             for array in request.inputs:
-                inputs.write(array.tobytes())
+                requests.write(array.tobytes())
         finished = run_limited(
-            [*prefix, str(program), "plan", "inputs", "output"],
+            [*_FROM_FILES, *prefix, str(program)],
             cwd=folder,
             timeout_s=timeout_s,
             memory_bytes=memory_bytes,
@@ -159,26 +180,32 @@ def ran(
                 **(environment or {}),
             },
         )
-        result = folder / "output"
-        values = b""
-        if result.is_file() and not result.is_symlink():
-            with result.open("rb") as file:
-                values = file.read(4 * math.prod(request.output_shape))
-        yield Ran(finished, finished.output.decode(errors="replace"), values, folder)
+        call = _answer(folder / "replies", request, most_bytes)
+        yield Ran(finished, finished.output.decode(errors="replace"), call, folder)
+
+
+def _answer(replies: Path, request: Request, most_bytes: int) -> Call | None:
+    """The reply after the greeting."""
+    try:
+        descriptor = plainfile.open_file(replies)
+    except OSError:
+        return None
+    try:
+        offered(_frame(descriptor, 0).header)
+        answer = _frame(descriptor, most_bytes)
+        return understood(answer.header, answer.payload, request, 0.0, None)
+    except (OSError, RunnerDied):
+        return None
+    finally:
+        os.close(descriptor)
+
+
+def _frame(fd: int, most_bytes: int) -> Incoming:
+    incoming = Incoming(most_bytes)
+    while not incoming.complete:
+        incoming.read_some(fd)
+    return incoming
 
 
 #: For tools that reserve terabytes of addresses.
 UNLIMITED = resource.RLIM_INFINITY
-
-
-def _plan(request: Request, calls: int) -> str:
-    lines = [f"{request.function} {calls}"]
-    for argument in request.arguments:
-        if "input" in argument:
-            sizes = list(request.inputs[argument["input"]].shape)
-            lines.append(f"tensor {len(sizes)} {' '.join(map(str, sizes))}")
-        elif "zeros" in argument:
-            lines.append(f"zeros {len(argument['zeros'])} {' '.join(map(str, argument['zeros']))}")
-        else:
-            lines.append(f"number {int(argument['value'])}")
-    return "\n".join(lines) + "\n"

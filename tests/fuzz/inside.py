@@ -20,14 +20,15 @@ if __name__ == "__main__":
 
 
 from fuzz.mutating import SEED, Reader, report  # noqa: E402
-from grader import cpptext, diagnostics, elf, hints, inspection, lightpath, sanitize, session, symbols  # noqa: E402
+from grader import calls, cpptext, diagnostics, elf, hints, inspection, lightpath, sanitize, symbols  # noqa: E402
 from grader.arrays import np  # noqa: E402
+from grader.calls import Request  # noqa: E402
 from grader.elf import Wanted  # noqa: E402
 from grader.frames import FRAME, Incoming, RunnerDied  # noqa: E402
+from grader.harmless import harmless  # noqa: E402
 from grader.report import result_json  # noqa: E402
 from grader.results import Diagnosis, Flag, PartResult, SubmissionResult  # noqa: E402
 from grader.sandbox import Finished, run_limited  # noqa: E402
-from grader.session import Request  # noqa: E402
 
 SOURCE = (ROOT / "tests" / "sources" / "published_style.cpp").read_bytes()
 LITERALS = (
@@ -122,7 +123,7 @@ def sanitized_source() -> Path:
 
 
 def read_sanitizer(data: bytes) -> None:
-    sanitize.report(session.harmless(data.decode(errors="replace")), sanitized_source())
+    sanitize.report(harmless(data.decode(errors="replace")), sanitized_source())
 
 
 def read_object(data: bytes) -> None:
@@ -152,10 +153,10 @@ def read_reply(data: bytes) -> None:
     finally:
         os.close(fd)
     if incoming.header.get("status") == "loaded":
-        session.offered(incoming.header)
+        calls.offered(incoming.header)
         return
-    call = session.understood(incoming.header, incoming.payload, REQUEST, 1.0, 1.0)
-    assert len(call.message) <= session.LONGEST_WORDS and len(call.dtype) < 30
+    call = calls.understood(incoming.header, incoming.payload, REQUEST, 1.0, 1.0)
+    assert len(call.message) <= calls.LONGEST_WORDS and len(call.dtype) < 30
 
 
 def read_result(data: bytes) -> None:
