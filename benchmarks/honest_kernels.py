@@ -32,13 +32,14 @@ from verdicts import attempt, busy_neighbours, percent, policy_of
 from grader import binding, machine
 from grader.assignment import Assignment, Part, load
 from grader.bench import Bench, Options
-from grader.build import build
 from grader.cases import make_inputs
 from grader.marking import Marker
 from grader.measure import Round, judge, play
+from grader.nativebuild import build
+from grader.nativehost import NativeHost
 from grader.rounds import Pairs, TimedInputs
 from grader.zygote import Zygote
-from module_ref_stub import library_path
+from module_ref_stub.library import native_program
 
 WANTED_PERCENT = 99.0
 
@@ -67,7 +68,7 @@ class Recorded:
 
 
 def record(
-    assignment: Assignment, folder: Path, zygote: Zygote, args: argparse.Namespace
+    assignment: Assignment, folder: Path, host: NativeHost, args: argparse.Namespace
 ) -> Iterator[Recorded]:
     """Every style in every part; the styles take turns, a few rounds each, so that all meet the same machine."""
     styles = STYLES[: args.styles]
@@ -75,7 +76,7 @@ def record(
         for part in (assignment.part(name) for name in args.parts.split(",")):
             with busy_neighbours(neighbours), ExitStack() as stack:
                 playing = [
-                    rounds_of(assignment, part, style, folder, zygote, stack, args.N) for style in styles
+                    rounds_of(assignment, part, style, folder, host, stack, args.N) for style in styles
                 ]
                 found: list[list[Round]] = [[] for _ in styles]
                 while len(found[0]) < args.rounds:
@@ -91,7 +92,7 @@ def rounds_of(
     part: Part,
     style: Style,
     folder: Path,
-    zygote: Zygote,
+    host: NativeHost,
     stack: ExitStack,
     N: int,
 ) -> Iterator[Round]:
@@ -103,7 +104,8 @@ def rounds_of(
     made = build(path)
     if not made.ok:
         sys.exit(f"{style.name} does not compile:\n{made.diagnostics}")
-    bench = Bench(assignment, path, Options({"N": N}), lambda event: None, made, zygote, stack)
+    idle = Zygote(at_once=False)
+    bench = Bench(assignment, path, Options({"N": N}), lambda event: None, made, idle, stack, host=host)
     marker = Marker(bench, part)
     draw = TimedInputs(marker, random.getrandbits(60))
     assert part.time is not None
@@ -134,13 +136,13 @@ def row(recorded: Recorded, verdicts: int, seed: int) -> tuple[list[str], float]
     return cells, passed
 
 
-def serial_ratios(assignment: Assignment, zygote: Zygote, N: int, rounds: int = 9) -> str:
+def serial_ratios(assignment: Assignment, host: NativeHost, N: int, rounds: int = 9) -> str:
     """CPU time of each part's reference over part 1's, on one thread; medians of interleaved calls."""
     parts = [assignment.part(f"part{k}") for k in (1, 2, 3, 4)]
     shape = {**assignment.defaults, "N": N}
     inputs = make_inputs("random", shape, 1)
     found: list[list[float]] = []
-    with zygote.spawn("raw", library_path(), threads=1, cpus=machine.timing_cpus(1)) as session:
+    with host.spawn(native_program(), threads=1, cpus=machine.timing_cpus(1)) as session:
         for _ in range(rounds + 1):
             calls = [session.call(binding.request(part, shape, inputs, reference=True)) for part in parts]
             found.append([call.cpu_s or call.wall_s for call in calls])
@@ -157,12 +159,12 @@ def main() -> int:
         os.sched_setaffinity(0, sorted(os.sched_getaffinity(0))[: args.cores])
     assignment = load(ROOT / "configs" / "gpt149.yaml")
     rows, rates = [], []
-    with tempfile.TemporaryDirectory() as folder, Zygote() as zygote:
-        for recorded in record(assignment, Path(folder), zygote, args):
+    with tempfile.TemporaryDirectory() as folder, NativeHost() as host:
+        for recorded in record(assignment, Path(folder), host, args):
             cells, passed = row(recorded, args.verdicts, args.seed)
             rows.append(cells)
             rates.append(passed)
-        serial = serial_ratios(assignment, zygote, args.N)
+        serial = serial_ratios(assignment, host, args.N)
     print(f"{args.verdicts} resampled verdicts of each kernel, from {args.rounds} recorded rounds")
     print(table(rows, HEADER))
     print(f"\nserial: {serial}")

@@ -9,7 +9,7 @@ assignment says (`torch_runner`).
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -20,7 +20,7 @@ from grader.build import Build, build
 from grader.compilers import BuildStep
 from grader.nativebuild import NativeBuild
 from grader.results import Flag
-from grader.sandbox import Sandbox
+from grader.sandbox import OPEN, Sandbox
 from grader.standin import Refusal
 from grader.toolchain import ABSENT, TORCH, torch_version
 
@@ -41,16 +41,18 @@ def make(
     source: Path,
     options: Options,
     *,
-    sandbox: Sandbox,
-    tell: Callable[[BuildStep], None],
+    flags: Sequence[str] = (),
+    sandbox: Sandbox = OPEN,
+    tell: Callable[[BuildStep], None] = lambda step: None,
 ) -> Made:
-    """Build a source file as it is to be judged.
+    """Build a source file as it is to be judged; `flags` stand behind the kit's own.
 
     Raises UsageError and KitError as `grader.build.build`, and KitError where only torch's runner may judge the file
     and this Python has no torch.
     """
     limits = assignment.limits
     how = {
+        "flags": flags,
         "defines": options.defines,
         "timeout_s": limits.build_s,
         "object_bytes": int(limits.object_mib * (1 << 20)),

@@ -21,12 +21,13 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field, replace
 
-from grader import binding, evaluate, faults, harmless, machine
+from grader import binding, faults, harmless, machine
 from grader.assignment import Part
 from grader.bench import Bench, Options
-from grader.build import Build, build
 from grader.errors import KitError
+from grader.making import Made, make
 from grader.measure import Sample
+from grader.nativehost import NativeHost
 from grader.results import Diagnosis
 from grader.session import Session
 from grader.study.options import Settings
@@ -74,10 +75,10 @@ class Outcome:
 class Lab:
     """One source under study. Made by `laboratory`, which ends its processes."""
 
-    def __init__(self, settings: Settings, zygote: Zygote, stack: ExitStack) -> None:
-        self.settings, self.zygote, self.stack = settings, zygote, stack
+    def __init__(self, settings: Settings, host: NativeHost, zygote: Zygote, stack: ExitStack) -> None:
+        self.settings, self.host, self.zygote, self.stack = settings, host, zygote, stack
         self.assignment = settings.assignment
-        self._builds: dict[Recipe, Build] = {}
+        self._builds: dict[Recipe, Made] = {}
         self._troubles: dict[tuple[str, Recipe], str] = {}
         self._sessions: dict[tuple[object, ...], Session] = {}
         self._seed = secrets.randbits(60) if settings.seed is None else settings.seed
@@ -95,32 +96,31 @@ class Lab:
         with ThreadPoolExecutor(max(1, len(machine.usable_cpus()))) as pool:
             self._builds.update(zip(wanted[1:], pool.map(self._build, wanted[1:]), strict=True))
 
-    def built(self, recipe: Recipe) -> Build:
-        """The source, built so; the object may be missing (`Build.ok`). KitError for want of a compiler for it."""
+    def made(self, recipe: Recipe) -> Made:
+        """The source, built so; it may not be (`Build.ok`). KitError for want of a compiler for it."""
         self.prepare([recipe])
         return self._builds[recipe]
 
-    def _build(self, recipe: Recipe) -> Build:
-        built = build(
-            self.settings.source,
-            flags=recipe.flags,
-            defines=dict(recipe.defines),
-            timeout_s=self.assignment.limits.build_s,
-        )
-        if built.waits_for:
-            raise KitError(first_line(built.diagnostics))
-        return built
+    def _build(self, recipe: Recipe) -> Made:
+        options = Options(defines=dict(recipe.defines))
+        made = make(self.assignment, self.settings.source, options, flags=recipe.flags)
+        if made.judged.waits_for:
+            raise KitError(first_line(made.judged.diagnostics))
+        return made
 
     def bench(self, variant: Variant) -> Bench:
         """The bench of the evaluator, with this variant's build and sizes."""
+        made = self.made(variant.recipe)
         return Bench(
             self.assignment,
             self.settings.source,
             Options(variant.shape, dict(variant.recipe.defines), self.settings.seed, profile=False),
             lambda event: None,
-            self.built(variant.recipe),
+            made.judged,
             self.zygote,
             self.stack,
+            host=self.host if made.native else None,
+            with_torch=made.with_torch,
         )
 
     # ---- right or wrong
@@ -212,10 +212,10 @@ class Lab:
 def laboratory(settings: Settings) -> Iterator[Lab]:
     """A laboratory for one command; every runner of it is gone at the end."""
     with ExitStack() as stack:
-        # Before NumPy is imported here: it imports torch meanwhile.
-        zygote = stack.enter_context(Zygote())
-        evaluate.import_numpy()
-        yield Lab(settings, zygote, stack.enter_context(ExitStack()))
+        # Started where torch itself is the subject, or what the student's file needs.
+        zygote = stack.enter_context(Zygote(at_once=False))
+        host = stack.enter_context(NativeHost())
+        yield Lab(settings, host, zygote, stack.enter_context(ExitStack()))
 
 
 def steadied(part: Part, call: Callable[[], Sample]) -> Callable[[], Sample]:

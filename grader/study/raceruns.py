@@ -19,8 +19,9 @@ from grader import binding, faults, oracle
 from grader.arrays import first_of
 from grader.assignment import Assignment, Part
 from grader.bench import Bench, Options
-from grader.build import build
 from grader.cases import make_inputs
+from grader.making import make
+from grader.nativehost import NativeHost
 from grader.study.race import Finding
 from grader.zygote import Zygote
 
@@ -39,9 +40,12 @@ def compare(
     expected = oracle.ORACLES[part.oracle].expected(inputs, sizes)
     trouble = ""
     with ExitStack() as stack:
-        zygote = stack.enter_context(Zygote())
+        options, made = Options(shape=sizes), make(assignment, source, Options())
         bench = Bench(
-            assignment, source, Options(shape=sizes), lambda event: None, build(source), zygote, stack
+            *(assignment, source, options, lambda event: None, made.judged),
+            *(stack.enter_context(Zygote(at_once=False)), stack),
+            host=stack.enter_context(NativeHost()) if made.native else None,
+            with_torch=made.with_torch,
         )
         if not bench.build.ok:
             trouble = f"does not compile: {bench.build.diagnostics.splitlines()[0]}"

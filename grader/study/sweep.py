@@ -125,7 +125,9 @@ def measure_tiles(lab: Lab, part: Part, tiles: Sequence[int], macro: str = MACRO
     settings, shape = lab.settings, lab.settings.sizes
     recipes = [Recipe(((macro, str(tile)),)) for tile in tiles]
     lab.prepare(recipes)
-    objects = [path.read_bytes() for recipe in recipes if (path := lab.built(recipe).object_path) is not None]
+    objects = [
+        path.read_bytes() for recipe in recipes if (path := lab.made(recipe).judged.object_path) is not None
+    ]
     refuse_unchanged(macro, settings.source, objects)
     students = [Variant(str(tile), part, shape, recipe) for tile, recipe in zip(tiles, recipes, strict=True)]
     variants = [replace(students[0], label="reference", reference=True), *students]

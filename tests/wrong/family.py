@@ -20,10 +20,11 @@ from grader import assignment, binding
 from grader.arrays import Array
 from grader.assignment import Part
 from grader.bench import Bench, Options
-from grader.build import build
 from grader.diagnose import UNEXPLAINED
 from grader.evaluate import evaluate
+from grader.making import make
 from grader.marking import Marker
+from grader.nativehost import NativeHost
 from grader.oracle import Expected
 from grader.results import PartResult
 from grader.selftest.mutations import Mutation, parts_of, side_by_side
@@ -78,7 +79,11 @@ def answers(
     found = []
     with ExitStack() as stack:
         options = Options(shape=SHAPE, timing=False)
-        bench = Bench(course, source, options, lambda event: None, build(source), zygote, stack)
+        made, host = make(course, source, options), stack.enter_context(NativeHost())
+        bench = Bench(
+            *(course, source, options, lambda event: None, made.judged, zygote, stack),
+            host=host if made.native else None,
+        )
         for mutation, part in zip(group, parts_of(course, group), strict=True):
             if part.oracle == "attention":
                 found.append((mutation, _answers_of(bench, part)))
