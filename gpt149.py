@@ -10,14 +10,15 @@ from difflib import get_close_matches
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from grader import commandline, study
-from grader.commandline import Parser, source_file, whole_number
-from grader.errors import UsageError
-from grader.results import exit_code
+from grader import study
+from grader.base import commandline
+from grader.base.commandline import Parser, source_file, whole_number
+from grader.base.errors import UsageError
+from grader.base.results import exit_code
 from textgen import demo
 
 if TYPE_CHECKING:
-    from grader.zygote import Zygote
+    from grader.run.zygote import Zygote
 
 HERE = Path(__file__).resolve().parent
 #: A student waits at the screen: an undecided measurement ends sooner than in the class.
@@ -106,7 +107,7 @@ def run(arguments: list[str]) -> int:
     if demo.wanted(given):
         return demo.run(given, source_file, macros(given.defines))
     # The evaluator is imported only now, so that --help and a slip of the finger are answered at once.
-    from grader.zygote import Zygote
+    from grader.run.zygote import Zygote
 
     # It imports torch once it is needed: for the profiler's table. A sanitizer needs one of its own.
     with contextlib.nullcontext() if given.sanitize else Zygote(at_once=False) as zygote:
@@ -114,7 +115,7 @@ def run(arguments: list[str]) -> int:
 
 
 def judge(given: argparse.Namespace, zygote: Zygote | None) -> int:
-    from grader.assignment import load
+    from grader.assignment.assignment import load
 
     assignment = load(given.config)
     if given.test not in (*assignment.commands(), "all"):
@@ -127,12 +128,12 @@ def judge(given: argparse.Namespace, zygote: Zygote | None) -> int:
     if given.json and not given.json.absolute().parent.is_dir():
         raise UsageError(f"--json: no such folder: {given.json.absolute().parent}")
 
-    from grader import ladder
-    from grader.bench import Options
-    from grader.evaluate import evaluate
+    from grader.build.toolchain import ABSENT, torch_version
+    from grader.judge import ladder
+    from grader.judge.bench import Options
+    from grader.judge.evaluate import evaluate
     from grader.report import result_json
     from grader.report.terminal import Terminal
-    from grader.toolchain import ABSENT, torch_version
 
     terminal = Terminal()
     has_torch = torch_version() != ABSENT

@@ -162,10 +162,10 @@ class FamilyCpu:
 def split(count: int) -> None:
     """Phases by the evaluator's own events: what is timed begins where it asks to be alone."""
     from grader import sandbox
-    from grader.assignment import load
-    from grader.bench import Options
-    from grader.evaluate import evaluate, import_numpy
-    from grader.events import BuildStarted, Built, Event, PartDone
+    from grader.assignment.assignment import load
+    from grader.judge.bench import Options
+    from grader.judge.evaluate import evaluate, import_numpy
+    from grader.judge.events import BuildStarted, Built, Event, PartDone
 
     import_numpy()
     assignment, box = load(ROOT / "configs" / "gpt149.yaml"), sandbox.choose(None, True)

@@ -25,7 +25,7 @@ def main() -> int:
     argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     ).parse_args()
-    from grader.toolchain import toolchain
+    from grader.build.toolchain import toolchain
     from module_ref_stub import expert, library
 
     tools = toolchain()

@@ -2,7 +2,8 @@
 
 Recording. For each kernel and part a number of rounds as in a graded measurement: fresh inputs, a fresh pair of
 runners for each round, pinned, stopped between calls; alone and beside processes that keep a core busy each.
-Resampling: a verdict is drawn by playing recorded rounds to the rule of grader.measure, as benchmarks/verdicts.py does.
+Resampling: a verdict is drawn by playing recorded rounds to the rule of grader.judge.timing.measure, as
+benchmarks/verdicts.py does.
 
 "serial" is the CPU time of a part's reference on one thread over that of part 1, in interleaved calls.
 """
@@ -29,16 +30,17 @@ sys.path.insert(0, str(ROOT / "tests"))
 from honest.styles import STYLES, Style, source
 from verdicts import attempt, busy_neighbours, percent, policy_of
 
-from grader import binding, machine
-from grader.assignment import Assignment, Part, load
-from grader.bench import Bench, Options
-from grader.cases import make_inputs
-from grader.marking import Marker
-from grader.measure import Round, judge, play
-from grader.nativebuild import build
-from grader.nativehost import NativeHost
-from grader.rounds import Pairs, TimedInputs
-from grader.zygote import Zygote
+from grader.assignment.assignment import Assignment, Part, load
+from grader.base import machine
+from grader.build.nativebuild import build
+from grader.judge import binding
+from grader.judge.bench import Bench, Options
+from grader.judge.cases import make_inputs
+from grader.judge.marking import Marker
+from grader.judge.timing.measure import Round, judge, play
+from grader.judge.timing.rounds import Pairs, TimedInputs
+from grader.run.nativehost import NativeHost
+from grader.run.zygote import Zygote
 from module_ref_stub.library import native_program
 
 WANTED_PERCENT = 99.0

@@ -29,7 +29,7 @@ from honest.styles import STYLES, source
 from threats import THREATS
 from threats.sources import PRELUDE
 
-from grader import ledger
+from grader.staff.classroom import ledger
 
 SUBMISSIONS = 40
 LARGEST_RATIO, LARGEST_OUT_BYTES = 1.3, 60 << 20

@@ -26,7 +26,7 @@ sys.path[:0] = [str(ROOT), str(ROOT / "tests")]
 from handing_in import zipped  # noqa: E402
 from test_class_of_sixty import SMALL, kinds, tarred  # noqa: E402
 
-from grader import ledger  # noqa: E402
+from grader.staff.classroom import ledger  # noqa: E402
 
 SEED = "149"
 

@@ -23,13 +23,15 @@ from trials import ROOT
 
 sys.path.insert(0, str(ROOT))
 
-from grader import assignment, binding, build, nativebuild
-from grader.calls import Request
-from grader.cases import make_inputs
-from grader.nativehost import NativeHost
+from grader.assignment import assignment
+from grader.build import build, nativebuild
+from grader.judge import binding
+from grader.judge.cases import make_inputs
+from grader.run.calls import Request
+from grader.run.nativehost import NativeHost
+from grader.run.session import Session
+from grader.run.zygote import Zygote
 from grader.sandbox import choose
-from grader.session import Session
-from grader.zygote import Zygote
 
 #: Gives back its first input: what is left is the protocol and the copies of 1.5 MB in and 0.5 MB out.
 ECHO = """#include <torch/extension.h>
@@ -79,7 +81,7 @@ class Bench:
         print(f"forked from a zygote that has imported torch {spread(up['forked'], 1e3)}")
 
     def calls(self) -> None:
-        from grader.arrays import np
+        from grader.base.arrays import np
 
         shared, program = self.built(ECHO)
         inputs = [np.ones((1, 4, 1024, 32), np.float32) for _ in range(3)]

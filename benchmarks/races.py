@@ -1,4 +1,4 @@
-"""How often the judge's calls see a race, with and without the delays that it injects (grader.runner.Delays).
+"""How often the judge's calls see a race, with and without the delays that it injects (grader.run.runner.Delays).
 
 Two planted races, a row of `temp` and a row sum that all threads share, are called in turn without and with delays, on
 one core and on two, alone and beside busy processes. What is counted: calls whose output is wrong, out of all; the
@@ -23,15 +23,17 @@ sys.path[:0] = [str(ROOT), str(ROOT / "tests" / "wrong")]
 
 from wrong_kernels import WRONG  # noqa: E402
 
-from grader import assignment, binding, machine, oracle  # noqa: E402
-from grader.build import build  # noqa: E402
-from grader.calls import Request  # noqa: E402
-from grader.cases import make_inputs  # noqa: E402
-from grader.oracle import Expected  # noqa: E402
+from grader.assignment import assignment  # noqa: E402
+from grader.base import machine  # noqa: E402
+from grader.build.build import build  # noqa: E402
+from grader.judge import binding, oracle  # noqa: E402
+from grader.judge.cases import make_inputs  # noqa: E402
+from grader.judge.oracle import Expected  # noqa: E402
+from grader.run.calls import Request  # noqa: E402
+from grader.run.session import Session  # noqa: E402
+from grader.run.zygote import Zygote  # noqa: E402
 from grader.sandbox.tiers import choose  # noqa: E402
-from grader.selftest.mutations import apply  # noqa: E402
-from grader.session import Session  # noqa: E402
-from grader.zygote import Zygote  # noqa: E402
+from grader.staff.selftest.mutations import apply  # noqa: E402
 
 RIGHT = "right"
 RACES = ("p3 one row of temp for all", "p3 row sum shared")

@@ -24,11 +24,12 @@ sys.path.insert(0, str(ROOT))
 
 from verdicts import busy_neighbours
 
-from grader import measure, placement
-from grader.assignment import Part, load
+from grader.assignment.assignment import Part, load
+from grader.base.results import Timing
 from grader.doctor.steady import reference_twice
-from grader.nativehost import NativeHost
-from grader.results import Timing
+from grader.judge.timing import measure
+from grader.run import placement
+from grader.run.nativehost import NativeHost
 
 POLICY = measure.TimePolicy("wall", allowance_ratio=1.10, allowance_ms=0.0)
 

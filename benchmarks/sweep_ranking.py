@@ -28,12 +28,12 @@ from pathlib import Path
 import verdicts
 from trials import ROOT, table
 
-from grader import machine
-from grader.assignment import Part, load
-from grader.measure import Sample
+from grader.assignment.assignment import Part, load
+from grader.base import machine
+from grader.judge.timing.measure import Sample
+from grader.run.zygote import Zygote
 from grader.study.comparison import Comparison, compared
 from grader.study.lab import Outcome, Variant, one_round, steadied
-from grader.zygote import Zygote
 
 FACTORS = (1.0, 1.3, 1.69)
 BY_HAND = 4

@@ -27,10 +27,10 @@ sys.path.insert(0, str(ROOT))
 
 import torch  # noqa: E402
 
-from grader import assignment  # noqa: E402
-from grader.bench import Bench, Options  # noqa: E402
-from grader.build import build  # noqa: E402
-from grader.zygote import Zygote  # noqa: E402
+from grader.assignment import assignment  # noqa: E402
+from grader.build.build import build  # noqa: E402
+from grader.judge.bench import Bench, Options  # noqa: E402
+from grader.run.zygote import Zygote  # noqa: E402
 from textgen import checkpoint  # noqa: E402
 from textgen.decode import Decoder  # noqa: E402
 from textgen.demo import DEFAULT_CHUNK, DEFAULT_WINDOW, TILE  # noqa: E402

@@ -5,7 +5,7 @@ runners for each round, pinned, stopped between calls, calls in A B B A rounds).
 object, then one that does a given share of additional work of the same kind; on a quiet machine and beside one and two
 processes that keep a core busy. Whatever else runs on the machine meanwhile is part of the record.
 
-Resampling. A verdict is drawn by playing the recorded rounds to the sequential rule of grader.measure in
+Resampling. A verdict is drawn by playing the recorded rounds to the sequential rule of grader.judge.timing.measure in
 blocks of four consecutive rounds from random even places (a moving-block bootstrap: neighbouring rounds
 stay together, so noise that lasts longer than a round is kept, and so is the alternation A B B A, B A A B).
 The published rule gets one call of each side from one random round, the reference first, and fails a
@@ -38,13 +38,15 @@ from trials import ROOT, table
 
 sys.path.insert(0, str(ROOT))
 
-from grader import binding, machine, placement
-from grader.assignment import Part, load
-from grader.build import build
-from grader.measure import Pairs, Round, Sample, TimePolicy, judge, play, sequential
-from grader.results import Timing
-from grader.session import Session
-from grader.zygote import Zygote
+from grader.assignment.assignment import Part, load
+from grader.base import machine
+from grader.base.results import Timing
+from grader.build.build import build
+from grader.judge import binding
+from grader.judge.timing.measure import Pairs, Round, Sample, TimePolicy, judge, play, sequential
+from grader.run import placement
+from grader.run.session import Session
+from grader.run.zygote import Zygote
 
 BLOCK_ROUNDS = 4
 PUBLISHED_ALLOWANCE_S = 0.015
@@ -128,7 +130,7 @@ def built(source: Path) -> Path:
 
 def caller(session: Session, part: Part, shape: dict[str, int]) -> Callable[[], Sample]:
     """A callable that makes one timed call on fresh inputs, as the recorder wants it."""
-    from grader.cases import make_inputs
+    from grader.judge.cases import make_inputs
 
     def call() -> Sample:
         inputs = make_inputs("random", shape, random.getrandbits(32))

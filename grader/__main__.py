@@ -10,22 +10,12 @@ from importlib.machinery import PathFinder
 from pathlib import Path
 from typing import Any
 
-from grader import commandline
-from grader.commandline import Parser, assignment_file, whole_number
-from grader.errors import UsageError
+from grader.base import commandline
+from grader.base.commandline import Parser, assignment_file, whole_number
+from grader.base.errors import UsageError
 
 #: A worker with its runners and a compiler needs this much; more workers than fit would push each other into swap.
 WORKER_BYTES = 2 << 30
-
-#: Commands of other rooms, which read their own arguments: `main(arguments) -> exit code` of this module.
-FORWARDED = {
-    "similar": ("grader.similar", "pairs of submissions that are alike"),
-    "doctor": ("grader.doctor", "what weakens containment or timings on this machine, and what to do"),
-    "selftest": ("grader.selftest", "whether this machine's verdicts can be trusted today"),
-    "gradescope": ("grader.gradescope", "grade in Gradescope's container"),
-    "writeup": ("grader.writeup", "what of a write-up is still empty; for the staff, what there is to read"),
-    "release": ("grader.release", "the students' handout and Gradescope's autograder, proved"),
-}
 
 
 def has_room(module: str) -> bool:
@@ -33,7 +23,22 @@ def has_room(module: str) -> bool:
 
     Looked for beside this file only: an environment in which another copy is installed would lend it that one's.
     """
-    return PathFinder.find_spec(module, [str(Path(__file__).resolve().parent)]) is not None
+    folder = Path(__file__).resolve().parent.joinpath(*module.split(".")[1:-1])
+    return PathFinder.find_spec(module, [str(folder)]) is not None
+
+
+#: Commands of other rooms, which read their own arguments: `main(arguments) -> exit code` of this module.
+FORWARDED = {
+    "similar": ("grader.staff.similarity.similar", "pairs of submissions that are alike"),
+    "doctor": ("grader.doctor", "what weakens containment or timings on this machine, and what to do"),
+    "selftest": ("grader.staff.selftest", "whether this machine's verdicts can be trusted today"),
+    "gradescope": ("grader.staff.classroom.gradescope", "grade in Gradescope's container"),
+    "writeup": (
+        "grader.staff.writeups" if has_room("grader.staff.writeups") else "grader.study.writeup",
+        "what of a write-up is still empty; for the staff, what there is to read",
+    ),
+    "release": ("grader.staff.release", "the students' handout and Gradescope's autograder, proved"),
+}
 
 
 def parser() -> Parser:
@@ -44,7 +49,7 @@ def parser() -> Parser:
         "3 a fault of the kit or machine (of `run`: somebody got no verdict), 130 interrupted.",
     )
     commands = parse.add_subparsers(dest="command", metavar="COMMAND", required=True, parser_class=Parser)
-    if has_room("grader.classroom"):
+    if has_room("grader.staff.classroom.classroom"):
         _class_commands(commands)
     for name, (module, what) in FORWARDED.items():
         if has_room(module):
@@ -144,7 +149,7 @@ def run_class(given: argparse.Namespace, arguments: Sequence[str]) -> int:
         raise UsageError("--again repeats what is finished: use it with --resume")
     if given.regrade and not given.resume:
         raise UsageError("--regrade replaces what is finished: use it with --resume")
-    from grader import classroom
+    from grader.staff.classroom import classroom
 
     return classroom.run(
         classroom.Wanted(
@@ -175,7 +180,7 @@ def to_resume(arguments: Sequence[str]) -> str:
 
 
 def run_one(given: argparse.Namespace, _: Sequence[str]) -> int:
-    from grader import solo
+    from grader.staff.classroom import solo
 
     return solo.run(
         given.path,
@@ -189,33 +194,33 @@ def run_one(given: argparse.Namespace, _: Sequence[str]) -> int:
 
 
 def show(given: argparse.Namespace, _: Sequence[str]) -> int:
-    from grader import gradebook
+    from grader.staff.classroom import gradebook
 
     return gradebook.show(given.out, given.submission_id, manual_table(given))
 
 
 def report(given: argparse.Namespace, _: Sequence[str]) -> int:
-    from grader import gradebook
+    from grader.staff.classroom import gradebook
 
     return gradebook.report(given.out, manual_table(given))
 
 
 def manual_table(given: argparse.Namespace) -> Path | None:
     """The table of points by hand that is named, or gradebook's word for none at all."""
-    from grader import gradebook
+    from grader.staff.classroom import gradebook
 
     return gradebook.NO_TABLE if given.no_manual else given.manual
 
 
 def seed(text: str | None) -> int | None:
-    from grader.assignment import LARGEST_SEED
+    from grader.assignment.assignment import LARGEST_SEED
 
     return None if text is None else whole_number(text, "--seed", 0, LARGEST_SEED)
 
 
 def default_workers() -> int:
     """One for each core, as far as they fit into memory."""
-    from grader import machine
+    from grader.base import machine
 
     facts = machine.describe()
     fitting = int(str(facts.get("memory_bytes", WORKER_BYTES << 10))) // WORKER_BYTES

@@ -20,17 +20,14 @@ import math
 from collections.abc import Mapping, Sequence
 from datetime import datetime
 
-from grader.assignment import Assignment, LateRule, Part
-from grader.manual import read_manual
-from grader.results import CaseResult, PartResult, Score, ScoreLine, SubmissionResult, Timing, Verdict
-
-__all__ = ["lateness_s", "part_points", "read_manual", "score"]
+from grader.assignment.assignment import Assignment, LateRule, Part
+from grader.base.results import CaseResult, PartResult, Score, ScoreLine, SubmissionResult, Timing, Verdict
 
 DAY_S = 86_400.0
 CALLED_AGAIN_WEIGHT = 1.0
 """Weight of a call that was wrong although its like had been right: as one more public case."""
 UNSTEADY = "race"
-"""Diagnosis of a result that the same call does not repeat (`grader.diagnose`)."""
+"""Diagnosis of a result that the same call does not repeat (`grader.judge.diagnosis.diagnose`)."""
 REASONS = {
     "crash": "crashed",
     "timeout": "did not end",

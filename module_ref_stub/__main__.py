@@ -8,10 +8,10 @@ from __future__ import annotations
 import platform
 from pathlib import Path
 
-from grader import commandline
-from grader.commandline import Parser
-from grader.errors import UsageError
-from grader.results import EXIT_PASS
+from grader.base import commandline
+from grader.base.commandline import Parser
+from grader.base.errors import UsageError
+from grader.base.results import EXIT_PASS
 from module_ref_stub.library import RECIPES, build_prebuilt, has_sources, library_path
 
 
@@ -28,7 +28,7 @@ def run(arguments: list[str]) -> int:
         raise UsageError(f"no such folder: {folder}")
     if not has_sources():
         raise UsageError("this copy of the kit is a handout: it does not hold the reference's sources")
-    from grader.toolchain import toolchain
+    from grader.build.toolchain import toolchain
 
     compiler = str(toolchain().compiler)
     for recipe in RECIPES:

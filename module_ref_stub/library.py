@@ -19,10 +19,10 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 
-from grader import prebuilt
-from grader.errors import KitError
+from grader.base import prebuilt
+from grader.base.errors import KitError
+from grader.build.toolchain import X86, Toolchain, cache_root, libomp_prefix, openmp_flags, toolchain
 from grader.sandbox import run_limited
-from grader.toolchain import X86, Toolchain, cache_root, libomp_prefix, openmp_flags, toolchain
 
 SOURCE_DIR = Path(__file__).resolve().parent
 #: Where a handout holds its objects, one of each kind for each platform.
@@ -237,10 +237,11 @@ def sources_digest(recipe: Recipe) -> str:
 
 
 def native_program() -> Path:
-    """The reference as a program of the native runner (grader/inside/reference.cpp), from the cache where it is known.
+    """The reference as a program of the native runner (grader/run/inside/reference.cpp), from the cache where it is
+    known.
 
     Errors as of `library_path`.
     """
-    from grader import nativebuild
+    from grader.build import nativebuild
 
     return nativebuild.reference_program(object_path, _key(REFERENCE, toolchain()))

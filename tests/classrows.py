@@ -13,9 +13,8 @@ from datetime import datetime, timedelta, timezone
 from functools import cache
 from pathlib import Path
 
-from grader.assignment import Assignment, load
-from grader.report.classbook import Row
-from grader.results import (
+from grader.assignment.assignment import Assignment, load
+from grader.base.results import (
     CaseResult,
     Diagnosis,
     Flag,
@@ -27,6 +26,7 @@ from grader.results import (
     Timing,
     Verdict,
 )
+from grader.report.classbook import Row
 
 ROOT = Path(__file__).resolve().parent.parent
 SHAPE = {"B": 1, "H": 4, "N": 1024, "d": 32, "Br": 256, "Bc": 256}

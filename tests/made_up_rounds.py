@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import nullcontext
 from math import exp
 
-from grader.measure import (
+from grader.judge.timing.measure import (
     Pairs,
     Round,
     Sample,

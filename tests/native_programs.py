@@ -8,11 +8,11 @@ from typing import Any
 
 from building import write
 
-from grader import nativebuild
-from grader.build import build
-from grader.nativehost import NativeHost
-from grader.session import Session
-from grader.zygote import Zygote
+from grader.build import nativebuild
+from grader.build.build import build
+from grader.run.nativehost import NativeHost
+from grader.run.session import Session
+from grader.run.zygote import Zygote
 
 
 def program(folder: Path, text: str, **options: Any) -> Path:

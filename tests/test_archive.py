@@ -20,7 +20,16 @@ from forgery import Entry, zip_bytes
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from grader.archive import MIB, PIECE_BYTES, Limits, Unreadable, archive_stem, open_archive, shown, size_text
+from grader.submission.archive import (
+    MIB,
+    PIECE_BYTES,
+    Limits,
+    Unreadable,
+    archive_stem,
+    open_archive,
+    shown,
+    size_text,
+)
 
 LIMITS = Limits(members=50, unpacked_bytes=4 * MIB, archive_bytes=4 * MIB, ratio=250, ratio_from_bytes=MIB)
 BOUNDED = settings(

@@ -12,11 +12,11 @@ from types import SimpleNamespace
 import pytest
 from conftest import ROOT
 
-from grader import names
-from grader.assignment import SCHEMA, evaluate_int, load
-from grader.errors import UsageError
-from grader.rubric import ManualItem, TimeBand
-from grader.seeds import derive
+from grader.assignment import names
+from grader.assignment.assignment import SCHEMA, evaluate_int, load
+from grader.assignment.rubric import ManualItem, TimeBand
+from grader.base.errors import UsageError
+from grader.base.seeds import derive
 
 CONFIG = ROOT / "configs" / "gpt149.yaml"
 STAFF = ROOT / "configs" / "hidden" / "gpt149.yaml"
@@ -145,7 +145,7 @@ class Deaf:
 
 def timed_inputs(seed: int, calls: int) -> list[list[float]]:
     """First numbers of the inputs of so many timed calls."""
-    from grader.rounds import TimedInputs
+    from grader.judge.timing.rounds import TimedInputs
 
     marker = SimpleNamespace(
         part=load(CONFIG).part("part1"), shape={"B": 1, "H": 1, "N": 8, "d": 4, "threads": 1}
@@ -223,8 +223,8 @@ def test_documented_examples_hold_every_key_and_are_read(tmp_path: Path) -> None
 
 
 def test_names_are_those_of_the_evaluator() -> None:
-    from grader.cases import DISTRIBUTIONS
-    from grader.oracle import ORACLES
+    from grader.judge.cases import DISTRIBUTIONS
+    from grader.judge.oracle import ORACLES
 
     assert set(names.DISTRIBUTIONS) == set(DISTRIBUTIONS)
     assert set(names.DISTRIBUTIONS_OF) == set(ORACLES)

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 from conftest import ROOT
 
-from grader.assignment import load
-from grader.errors import UsageError
+from grader.assignment.assignment import load
+from grader.base.errors import UsageError
 
 CONFIG = ROOT / "configs" / "gpt149.yaml"
 

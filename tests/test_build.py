@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 from building import HEAD, PUBLISHED, call, loaded, one_function, write
 
-from grader import cpptext, lightpath
-from grader.build import Build, build, precompile
-from grader.runner import CallFailed, StudentObject
+from grader.build import cpptext, lightpath
+from grader.build.build import Build, build, precompile
+from grader.run.runner import CallFailed, StudentObject
 
 #: One of every parameter and result that the interface knows, and some that it does not.
 SIGNATURES = (

@@ -15,9 +15,10 @@ import pytest
 from building import PUBLISHED, one_function, write
 from conftest import ROOT
 
-from grader import build as building_room
-from grader import nativebuild, objectcache, toolchain
-from grader.build import build, precompile
+from grader.base import objectcache
+from grader.build import build as building_room
+from grader.build import nativebuild, toolchain
+from grader.build.build import build, precompile
 from grader.sandbox import Finished
 
 
@@ -30,7 +31,7 @@ def test_an_unchanged_source_compiles_nothing(tmp_path: Path) -> None:
 
 
 def test_key_covers_what_decides_the_object(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from grader import build as module
+    from grader.build import build as module
 
     source = write(tmp_path, one_function("return t;"))
     tools, torch = toolchain.toolchain(), toolchain.torch_files()
@@ -60,7 +61,7 @@ BUILD_ONCE = """
 import sys
 from pathlib import Path
 sys.path.insert(0, sys.argv[1])
-from grader.build import build
+from grader.build.build import build
 made = build(Path(sys.argv[2]), cache=Path(sys.argv[3]))
 print(made.ok, made.cached, made.object_path, flush=True)
 """

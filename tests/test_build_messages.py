@@ -8,11 +8,11 @@ from pathlib import Path
 import pytest
 from building import one_function, write
 
-from grader import cpptext, diagnostics, nativebuild
-from grader.build import build, precompile
-from grader.hints import hint_for
+from grader.build import cpptext, diagnostics, nativebuild
+from grader.build.build import build, precompile
+from grader.build.hints import hint_for
+from grader.build.toolchain import toolchain
 from grader.sandbox import Finished, choose
-from grader.toolchain import toolchain
 
 
 @pytest.mark.parametrize(

@@ -17,9 +17,9 @@ from conftest import insert_at_start, keeping
 from forgery import quoted_overlap
 from handing_in import zipped
 
-from grader import ledger
-from grader.build import precompile
-from grader.regions import strip_solution
+from grader.assignment.regions import strip_solution
+from grader.build.build import precompile
+from grader.staff.classroom import ledger
 
 ROOT = Path(__file__).resolve().parent.parent
 SMALL = ROOT / "tests" / "classes" / "small.yaml"

@@ -21,15 +21,15 @@ from pathlib import Path
 import pytest
 from conftest import ROOT, insert_at_start, keeping
 
-from grader import classroom, ledger
-from grader.assignment import RunLimits
+from grader.assignment.assignment import RunLimits
+from grader.staff.classroom import classroom, ledger
 
 SMALL = ROOT / "tests" / "classes" / "small.yaml"
 ACTING = ROOT / "tests" / "classes" / "acting_worker.py"
 JUDGE = """
 import json, resource, sys
 from pathlib import Path
-from grader import classroom, fingerprints
+from grader.staff.classroom import classroom, fingerprints
 wanted = json.loads(sys.argv[1])
 named = ("submissions", "out", "config", "manual", "submitted")
 paths = {key: Path(path) for key in named if (path := wanted.pop(key, None)) is not None}
@@ -351,7 +351,7 @@ def is_running(process: Path) -> bool:
         return False
 
 
-REAL = {"command": ["-m", "grader.worker"], "tier": None}
+REAL = {"command": ["-m", "grader.staff.classroom.worker"], "tier": None}
 
 
 @pytest.fixture(scope="module")
@@ -468,7 +468,7 @@ def test_help_and_mistakes_need_no_torch() -> None:
     )
     assert traced.returncode == 0
     assert all(command in traced.stdout for command in ("run", "one", "show", "report", "similar", "doctor"))
-    assert "grader.errors" in traced.stderr and "torch" not in traced.stderr
+    assert "grader.base.errors" in traced.stderr and "torch" not in traced.stderr
     for arguments in (
         ["run"],
         ["frob"],

@@ -9,13 +9,15 @@ from pathlib import Path
 import pytest
 from conftest import keeping
 
-from grader import assignment, binding, machine, oracle
-from grader.build import build
-from grader.cases import make_inputs
+from grader.assignment import assignment
+from grader.base import machine
+from grader.build.build import build
+from grader.judge import binding, oracle
+from grader.judge.cases import make_inputs
+from grader.run.session import Session
+from grader.run.zygote import Zygote
 from grader.sandbox.tiers import choose
-from grader.selftest.mutations import Mutation, apply
-from grader.session import Session
-from grader.zygote import Zygote
+from grader.staff.selftest.mutations import Mutation, apply
 
 ROOT = Path(__file__).resolve().parent.parent
 #: Some milliseconds of work in all: about one for each of the eight threads.

@@ -10,13 +10,14 @@ import pytest
 import torch
 from torch import Tensor
 
-from grader import cases, diagnose
-from grader.arrays import Array
-from grader.judge import Judged
-from grader.oracle import ORACLES, Comparison, Expected
-from grader.oracle import compare as compare_arrays
+from grader.base.arrays import Array
+from grader.base.results import CaseResult, Diagnosis
+from grader.judge import cases
+from grader.judge.diagnosis import diagnose
+from grader.judge.judge import Judged
+from grader.judge.oracle import ORACLES, Comparison, Expected
+from grader.judge.oracle import compare as compare_arrays
 from grader.report import student
-from grader.results import CaseResult, Diagnosis
 
 Inputs = dict[str, Tensor]
 RAGGED = {"B": 2, "H": 3, "N": 97, "d": 40, "Br": 16, "Bc": 24, "threads": 4}

@@ -10,11 +10,12 @@ from pathlib import Path
 
 import pytest
 
-from grader import doctor, toolchain
+from grader import doctor
+from grader.base.errors import KitError
+from grader.base.results import Timing
+from grader.build import toolchain
 from grader.doctor import containment, steady, timing, tools
 from grader.doctor.host import Finding, Host, Ran
-from grader.errors import KitError
-from grader.results import Timing
 
 GIB = 1 << 30
 #: A machine with nothing to find fault with.

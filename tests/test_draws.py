@@ -10,10 +10,10 @@ import pytest
 import torch
 from conftest import ROOT
 
-from grader.arrays import array_bytes, as_array, item_bytes, np
-from grader.calls import DTYPE_NAMES
-from grader.cases import make_inputs
-from grader.draws import Draws
+from grader.base.arrays import array_bytes, as_array, item_bytes, np
+from grader.judge.cases import make_inputs
+from grader.judge.draws import Draws
+from grader.run.calls import DTYPE_NAMES
 
 SEEDS = (0, 1, 149, 2**32 - 1, 2**40 + 17, 2**60 - 1)
 
@@ -63,7 +63,7 @@ def test_the_types_of_the_protocol() -> None:
 
 def test_numpys_blas_starts_no_threads_and_leaves_the_environment() -> None:
     program = (
-        "import os, sys\nbefore = dict(os.environ)\nfrom grader.arrays import np\n"
+        "import os, sys\nbefore = dict(os.environ)\nfrom grader.base.arrays import np\n"
         "a = np.ones((700, 700)); a @ a\n"
         "assert dict(os.environ) == before\n"
         "assert not os.path.isdir('/proc/self/task') or len(os.listdir('/proc/self/task')) == 1\n"

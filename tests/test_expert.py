@@ -13,9 +13,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from rounding import LEAST_UNITS, exact_and_budget
 
-from grader import toolchain
-from grader.cases import make_inputs
-from grader.oracle import ORACLES, compare
+from grader.build import toolchain
+from grader.judge.cases import make_inputs
+from grader.judge.oracle import ORACLES, compare
 from module_ref_stub import expert
 from module_ref_stub import library as ref_library
 

@@ -10,17 +10,17 @@ from pathlib import Path
 
 import pytest
 
-from grader import ladder, yardsticks
-from grader.assignment import Assignment, load
-from grader.commandline import size_options
-from grader.errors import KitError, UsageError
-from grader.frontier import main
+from grader.assignment.assignment import Assignment, load
+from grader.base.commandline import size_options
+from grader.base.errors import KitError, UsageError
+from grader.base.results import PartResult, SubmissionResult, Timing
+from grader.judge import ladder, yardsticks
+from grader.judge.yardsticks import Yardsticks
 from grader.report import result_json
 from grader.report.classbook import Row
 from grader.report.html import Report
-from grader.results import PartResult, SubmissionResult, Timing
-from grader.yardsticks import Yardsticks
-from grader.zygote import Zygote
+from grader.run.zygote import Zygote
+from grader.study.frontier import main
 from module_ref_stub import library
 
 CONFIG = Path(__file__).resolve().parent.parent / "configs" / "gpt149.yaml"
@@ -39,7 +39,7 @@ def assignment() -> Assignment:
 
 @pytest.fixture
 def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    monkeypatch.setattr("grader.toolchain.cache_root", lambda: tmp_path)
+    monkeypatch.setattr("grader.build.toolchain.cache_root", lambda: tmp_path)
     return tmp_path
 
 

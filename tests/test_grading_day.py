@@ -19,10 +19,10 @@ from conftest import ROOT
 from handing_in import SOURCE, put, zipped
 from test_classroom import ACTING, Class, acting, grader
 
-from grader import classroom, ledger, times
-from grader.archive import opening
-from grader.errors import KitError, UsageError
+from grader.base.errors import KitError, UsageError
+from grader.staff.classroom import classroom, ledger, times
 from grader.submission import find, find_one
+from grader.submission.archive import opening
 from grader.submission.ids import no_such_submission
 from grader.submission.moments import moment
 

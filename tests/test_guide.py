@@ -9,9 +9,10 @@ from typing import Any
 
 import pytest
 
-from grader import assignment, cases, names, oracle
-from grader.arrays import np
-from grader.draws import Draws
+from grader.assignment import assignment, names
+from grader.base.arrays import np
+from grader.judge import cases, oracle
+from grader.judge.draws import Draws
 
 ROOT = Path(__file__).resolve().parent.parent
 GUIDE = (ROOT / "docs" / "ta-guide.md").read_text()

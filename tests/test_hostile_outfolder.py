@@ -17,14 +17,15 @@ from conftest import ROOT
 from test_classroom import Class, acting, gone, grader
 from test_ledger import FINGERPRINTS, holding, record, some_run
 
-from grader import gradebook, ledger, plainfile, removal, resuming
-from grader.assignment import load
-from grader.classroom import Wanted
-from grader.errors import KitError, UsageError
-from grader.ledger import Entry
+from grader.assignment.assignment import load
+from grader.base import plainfile, removal
+from grader.base.errors import KitError, UsageError
 from grader.report import classbook, result_json
 from grader.sandbox.leftovers import Scratch
 from grader.sandbox.limits import Limits
+from grader.staff.classroom import gradebook, ledger, resuming
+from grader.staff.classroom.classroom import Wanted
+from grader.staff.classroom.ledger import Entry
 
 __all__ = ["acting"]
 

@@ -1,4 +1,4 @@
-"""What each witness of `grader.integrity` says by itself: symbols, texts, loaded code, times."""
+"""What each witness of `grader.judge.integrity.integrity` says by itself: symbols, texts, loaded code, times."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from pathlib import Path
 import pytest
 import torch
 
-from grader import elf, inspection, integrity, symbols
-from grader.arrays import np
-from grader.build import Build
-from grader.elf import Wanted
-from grader.results import ProfileRow, Timing
-from grader.watch import Evidence
+from grader.base.arrays import np
+from grader.base.results import ProfileRow, Timing
+from grader.build.build import Build
+from grader.judge.integrity import elf, inspection, integrity, symbols
+from grader.judge.integrity.elf import Wanted
+from grader.run.watch import Evidence
 
 COMPUTING = {
     "_ZN2at4_ops6matmul4callERKNS_6TensorES4_": "torch",

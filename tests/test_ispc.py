@@ -12,8 +12,9 @@ import pytest
 from building import BINDING, HEAD, call, loaded, one_function, write
 from ispc_stand_in import BROKEN, INCLUDE, PROGRAM, STAND_IN, VERSION, on_the_path
 
-from grader import ispc, sandbox
-from grader.build import Build, build
+from grader import sandbox
+from grader.build import ispc
+from grader.build.build import Build, build
 
 DOUBLES = HEAD + INCLUDE + "float f(float x) { ispc::scaled(&x, 1, 2.0f); return x; }\n" + BINDING
 

@@ -14,13 +14,13 @@ from pathlib import Path
 import pytest
 from conftest import ROOT
 
-from grader import ledger
 from grader.__main__ import to_resume
-from grader.errors import KitError, UsageError
-from grader.fingerprints import Fingerprints
-from grader.ledger import Entry, Record, Run
+from grader.base.errors import KitError, UsageError
 from grader.report.progress import Progress, duration
-from grader.slot import Slot
+from grader.staff.classroom import ledger
+from grader.staff.classroom.fingerprints import Fingerprints
+from grader.staff.classroom.ledger import Entry, Record, Run
+from grader.staff.classroom.slot import Slot
 
 # ---- the ledger
 
@@ -146,7 +146,7 @@ def test_timing_is_alone_and_is_not_starved_by_those_who_share(tmp_path: Path) -
 
 def test_killed_process_gives_the_machine_back(tmp_path: Path) -> None:
     script = (
-        "import sys, time; from pathlib import Path; from grader.slot import Slot\n"
+        "import sys, time; from pathlib import Path; from grader.staff.classroom.slot import Slot\n"
         "slot = Slot(Path(sys.argv[1]))\n"
         "with slot.shared(), slot.exclusive():\n    print('alone', flush=True); time.sleep(60)\n"
     )

@@ -1,4 +1,4 @@
-"""grader.measure: what it decides on given rounds: times, the machine's fitness, clocks. No clock is read."""
+"""The verdict on time, on given rounds: times, the machine's fitness, clocks. No clock is read."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from made_up_rounds import CPU, WALL, one_pair, rounds_of, steady
 
-from grader.measure import (
+from grader.judge.timing.measure import (
     Round,
     Sample,
     TimePolicy,

@@ -1,4 +1,4 @@
-"""grader.measure: its intervals and error rates, exactly and on made-up noise. No clock is read."""
+"""grader.judge.timing.measure: its intervals and error rates, exactly and on made-up noise. No clock is read."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from made_up_rounds import CPU, bursty, noisy_rounds, quiet
 
-from grader.measure import (
+from grader.judge.timing.measure import (
     confidence_of,
     coverage,
     false_fail_chance,

@@ -1,4 +1,4 @@
-"""grader.measure: the order of calls, and when a measurement ends early or late. No clock is read."""
+"""grader.judge.timing.measure: the order of calls, and when a measurement ends early or late. No clock is read."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from math import exp
 import pytest
 from made_up_rounds import CPU, noisy_rounds, rounds_of, steady
 
-from grader.measure import (
+from grader.judge.timing.measure import (
     Round,
     Sample,
     TimePolicy,
@@ -216,7 +216,7 @@ def test_ending_early_for_that_changes_no_verdict(monkeypatch: pytest.MonkeyPatc
     policy = replace(CPU, budget_s=None)
     outcomes = [[rng.choice((1.0, 1.2, 1.2, 1.2)) for _ in range(24)] for _ in range(2000)]
     shortened = [sequential(rounds_of(ratios), policy) for ratios in outcomes]
-    monkeypatch.setattr("grader.measure.can_be_slow", lambda rounds, policy: True)
+    monkeypatch.setattr("grader.judge.timing.measure.can_be_slow", lambda rounds, policy: True)
     whole = [sequential(rounds_of(ratios), policy) for ratios in outcomes]
     assert [one.verdict for one in shortened] == [one.verdict for one in whole]
     assert {one.verdict for one in whole} == {"pass", "slow"}

@@ -8,10 +8,10 @@ from pathlib import Path
 import pytest
 from building import HEAD, one_function, write
 
-from grader import nativebuild
-from grader.arrays import np
-from grader.calls import Request
-from grader.nativehost import NativeHost
+from grader.base.arrays import np
+from grader.build import nativebuild
+from grader.run.calls import Request
+from grader.run.nativehost import NativeHost
 from grader.sandbox import choose
 
 WORKS = one_function("return t;")

@@ -11,13 +11,15 @@ from building import HEAD, write
 from conftest import ROOT
 from native_programs import Both, program
 
-from grader import assignment, binding, nativebuild
-from grader.arrays import np
-from grader.calls import Call, Request
-from grader.cases import make_inputs
-from grader.nativehost import NativeHost
-from grader.session import Session
-from grader.zygote import Zygote
+from grader.assignment import assignment
+from grader.base.arrays import np
+from grader.build import nativebuild
+from grader.judge import binding
+from grader.judge.cases import make_inputs
+from grader.run.calls import Call, Request
+from grader.run.nativehost import NativeHost
+from grader.run.session import Session
+from grader.run.zygote import Zygote
 from module_ref_stub import library
 
 #: One function for each thing that a call can come to.
@@ -298,7 +300,7 @@ def test_threads_and_cores_are_those_that_were_given(host: NativeHost, tmp_path:
 def test_the_master_and_the_reference_give_the_same_bits(
     zygote: Zygote, host: NativeHost, master_build: nativebuild.NativeBuild, part: str, threads: int
 ) -> None:
-    from grader.build import build
+    from grader.build.build import build
 
     course = assignment.load(ROOT / "configs" / "gpt149.yaml")
     asked, shape = course.part(part), {**course.defaults, "N": 67, "d": 24, "threads": threads}
@@ -337,8 +339,8 @@ def test_a_race_shows_under_delays(host: NativeHost, master: str, tmp_path: Path
     """On one core, where each thread may finish its share within one time slice."""
     from test_delays import ONE_ROW_FOR_ALL, N
 
-    from grader import oracle
-    from grader.selftest.mutations import apply
+    from grader.judge import oracle
+    from grader.staff.selftest.mutations import apply
 
     course = assignment.load(ROOT / "configs" / "gpt149.yaml")
     part, shape = course.part("part3"), {**course.defaults, "N": N}

@@ -16,10 +16,10 @@ from building import HEAD
 from conftest import ROOT
 from native_programs import program
 
-from grader.arrays import np
-from grader.calls import Request
-from grader.errors import KitError, UsageError
-from grader.nativehost import NativeHost
+from grader.base.arrays import np
+from grader.base.errors import KitError, UsageError
+from grader.run.calls import Request
+from grader.run.nativehost import NativeHost
 from grader.sandbox import Limits, Sandbox, choose
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="only Linux has these sandboxes")
@@ -248,10 +248,10 @@ JUDGE = """
 import sys, time
 from pathlib import Path
 sys.path[:0] = [{root!r}]
-from grader.nativehost import NativeHost
+from grader.run.nativehost import NativeHost
 from grader.sandbox import choose
-from grader.calls import Request
-from grader.arrays import np
+from grader.run.calls import Request
+from grader.base.arrays import np
 host = NativeHost(choose({tier!r}, trust=True))
 session = host.spawn(Path({probe!r}), threads=2)
 print(session.pid, *(each.init for each in host._living.values()), flush=True)

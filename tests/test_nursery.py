@@ -8,11 +8,11 @@ from pathlib import Path
 import pytest
 from building import HEAD, write
 
-from grader.arrays import np
-from grader.build import build
-from grader.calls import Request
-from grader.session import Session
-from grader.zygote import Zygote
+from grader.base.arrays import np
+from grader.build.build import build
+from grader.run.calls import Request
+from grader.run.session import Session
+from grader.run.zygote import Zygote
 
 #: A kernel that has the interpreter beside it say things, as torch does, and tell what it has imported.
 SPEAKS = (
@@ -83,8 +83,8 @@ def test_what_python_says_by_itself_is_not_the_kernels(runner: Session) -> None:
 
 def test_a_nursery_that_cannot_start_says_why(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """Its own tracebacks still reach the judge."""
-    from grader import zygote as module
-    from grader.errors import KitError
+    from grader.base.errors import KitError
+    from grader.run import zygote as module
 
     broken = tmp_path / "nursery.py"
     text = module.NURSERY.read_text()

@@ -8,12 +8,12 @@ import pytest
 import torch
 from torch import Tensor
 
-from grader import cases
-from grader.arrays import np
-from grader.cases import ATTENTION_DISTRIBUTIONS, DISTRIBUTIONS, MAX_ABS_SCORE, describe
-from grader.errors import UsageError
-from grader.oracle import ORACLES, Attention, Comparison, Expected, flat_offsets
-from grader.oracle import compare as compare_arrays
+from grader.base.arrays import np
+from grader.base.errors import UsageError
+from grader.judge import cases
+from grader.judge.cases import ATTENTION_DISTRIBUTIONS, DISTRIBUTIONS, MAX_ABS_SCORE, describe
+from grader.judge.oracle import ORACLES, Attention, Comparison, Expected, flat_offsets
+from grader.judge.oracle import compare as compare_arrays
 
 Inputs = dict[str, Tensor]
 GRADED = ("random", "onehot", "permuted_keys", "rising")

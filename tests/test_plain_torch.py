@@ -12,10 +12,10 @@ import pytest
 from conftest import ROOT
 from torch.utils.cpp_extension import include_paths
 
-from grader import sanitize, standin
-from grader.arrays import np
-from grader.build import SANITIZE_FLAGS, build
-from grader.calls import Request
+from grader.base.arrays import np
+from grader.build import sanitize, standin
+from grader.build.build import SANITIZE_FLAGS, build
+from grader.run.calls import Request
 from grader.study.standalone import UNLIMITED, Kit, build_program, ran
 
 EXPRESSIONS = ROOT / "tests" / "sources" / "tensor_expressions.cpp"
@@ -23,7 +23,7 @@ CALL = """
 import sys
 sys.path.insert(0, sys.argv[1])
 import torch
-from grader.runner import StudentObject
+from grader.run.runner import StudentObject
 StudentObject(sys.argv[2]).prepare("expressions", [torch.zeros(1)])()
 """
 

@@ -14,11 +14,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from grader import harmless
-from grader.release import imports, rooms
+from grader.base import harmless
+from grader.base.results import PartResult
 from grader.report.progress import Progress
 from grader.report.terminal import Terminal
-from grader.results import PartResult
+from grader.staff.release import imports, rooms
 from grader.study import lab
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -90,8 +90,8 @@ def test_whatever_a_command_line_prints_is_harmless() -> None:
     """stdout, stderr, an error's text, a traceback's, a warning's and argparse's."""
     program = f"""
 import sys, warnings
-from grader import commandline
-from grader.errors import UsageError
+from grader.base import commandline
+from grader.base.errors import UsageError
 HOSTILE = {HOSTILE!r}
 def run(arguments):
     print(HOSTILE); sys.stdout.write(HOSTILE); sys.stdout.writelines([HOSTILE]); print(HOSTILE, file=sys.stderr)
@@ -117,7 +117,7 @@ def test_nobody_is_told_anything_behind_the_printer() -> None:
     student code (`rooms.ALONE`) writes to pipes, which are read as a stranger's."""
     behind = re.compile(r"__std(out|err)__|std(out|err)\.buffer|os\.write\([12],|_beneath")
     for name, path in imports.modules(ROOT).items():
-        if name in ("grader.harmless", *rooms.ALONE):
+        if name in ("grader.base.harmless", *rooms.ALONE):
             continue
         source = path.read_text()
         assert not behind.search(source), name

@@ -13,12 +13,14 @@ from pathlib import Path
 
 import pytest
 
-from grader import integrity, nursery, placement, procfs
-from grader.build import Build
-from grader.executor import Failed, Job, LocalExecutor
-from grader.session import cpu_clock_s
-from grader.watch import Evidence, Watch
-from grader.worker import Settings
+from grader.base import procfs
+from grader.build.build import Build
+from grader.judge.integrity import integrity
+from grader.run import nursery, placement
+from grader.run.session import cpu_clock_s
+from grader.run.watch import Evidence, Watch
+from grader.staff.classroom.executor import Failed, Job, LocalExecutor
+from grader.staff.classroom.worker import Settings
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="/proc is Linux's")
 
@@ -55,7 +57,7 @@ def mapping(folder: Path, count: int) -> Iterator[int]:
 
 @pytest.fixture
 def read_bytes(monkeypatch: pytest.MonkeyPatch) -> list[int]:
-    """The sizes of all that `grader.procfs` reads."""
+    """The sizes of all that `grader.base.procfs` reads."""
     sizes: list[int] = []
 
     def counting(descriptor: int, most: int) -> bytes:

@@ -17,12 +17,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import module_ref_stub as reference
-from grader import toolchain
-from grader.arrays import Array, np
-from grader.cases import make_inputs
-from grader.errors import KitError, UsageError
-from grader.oracle import ORACLES, compare
-from grader.regions import strip_solution
+from grader.assignment.regions import strip_solution
+from grader.base.arrays import Array, np
+from grader.base.errors import KitError, UsageError
+from grader.build import toolchain
+from grader.judge.cases import make_inputs
+from grader.judge.oracle import ORACLES, compare
 from module_ref_stub import library as ref_library
 
 KERNELS = ("naive", "blocked", "fused", "flash")

@@ -18,17 +18,18 @@ from pathlib import Path
 import pytest
 
 from grader import __main__ as command_line
-from grader import prebuilt, study
-from grader.arrays import np
-from grader.assignment import load
-from grader.calls import Request
+from grader import study
+from grader.assignment.assignment import load
+from grader.assignment.regions import strip_solution
+from grader.base import prebuilt
+from grader.base.arrays import np
+from grader.base.errors import KitError, UsageError
+from grader.build.toolchain import toolchain
 from grader.doctor import Host, tools
-from grader.errors import KitError, UsageError
-from grader.nativehost import NativeHost
-from grader.regions import strip_solution
-from grader.release import contents, imports, making, proofs, search, stripping
-from grader.release.archive import File, packed, unpack
-from grader.toolchain import toolchain
+from grader.run.calls import Request
+from grader.run.nativehost import NativeHost
+from grader.staff.release import contents, imports, making, proofs, search, stripping
+from grader.staff.release.archive import File, packed, unpack
 from module_ref_stub import library
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -111,7 +112,7 @@ def test_every_import_of_the_handout_resolves_inside_it(handout: dict[str, File]
     }
     assert needed <= listed, "the handout's requirements.txt lacks one"
     (tmp_path / "grader" / "oracle.py").unlink()
-    with pytest.raises(proofs.Unproved, match=r"imports grader.oracle, which is not in it"):
+    with pytest.raises(proofs.Unproved, match=r"imports grader.judge.oracle, which is not in it"):
         proofs.imports_resolve(tmp_path)
 
 

@@ -14,10 +14,11 @@ from pathlib import Path
 
 import pytest
 
-from grader import prebuilt, sandbox
-from grader.errors import UsageError
-from grader.release import contents, making, proofs
-from grader.release.archive import File, packed, unpack
+from grader import sandbox
+from grader.base import prebuilt
+from grader.base.errors import UsageError
+from grader.staff.release import contents, making, proofs
+from grader.staff.release.archive import File, packed, unpack
 from module_ref_stub import library
 
 ROOT = Path(__file__).resolve().parent.parent

@@ -7,12 +7,12 @@ from typing import Any
 
 import pytest
 
-from grader import calls
-from grader.arrays import np
-from grader.calls import Call, Request
-from grader.frames import RunnerDied
+from grader.base.arrays import np
+from grader.base.results import Diagnosis, Flag, PartResult, SubmissionResult
 from grader.report import result_json
-from grader.results import Diagnosis, Flag, PartResult, SubmissionResult
+from grader.run import calls
+from grader.run.calls import Call, Request
+from grader.run.frames import RunnerDied
 
 REQUEST = Request("attention", [], [np.ones(2, np.float32)], (2, 3))
 REPLY = {"status": "ok", "kind": 2, "dtype": 6, "shape": [2, 3]}

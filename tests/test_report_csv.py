@@ -29,16 +29,16 @@ from classrows import (
 from hypothesis import given
 from hypothesis import strategies as st
 
-from grader import faults, profile
-from grader.assignment import Case
-from grader.calls import Call
-from grader.errors import UsageError
-from grader.report import classbook, feedback, result_json, student, terminal, words
+from grader.assignment.assignment import Case
+from grader.base.errors import UsageError
+from grader.base.results import Diagnosis, Memory, Score, ScoreLine
+from grader.judge import faults
+from grader.report import classbook, feedback, profile, result_json, student, terminal, words
 from grader.report.classbook import Row
 from grader.report.grades_csv import safe_text
-from grader.results import Diagnosis, Memory, Score, ScoreLine
+from grader.run.calls import Call
+from grader.staff.writeups import sheet
 from grader.study import table
-from grader.writeup import sheet
 
 #: What the assignment has for each part of `cases`.
 KNOWN_CASES = (

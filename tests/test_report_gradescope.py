@@ -26,10 +26,10 @@ from classrows import (
 )
 from ispc_stand_in import BROKEN, INCLUDE, PROGRAM, on_the_path
 
-from grader import gradescope
-from grader.errors import UsageError
+from grader.base.errors import UsageError
+from grader.base.results import Flag, ScoreLine
 from grader.report import gradescope as report
-from grader.results import Flag, ScoreLine
+from grader.staff.classroom import gradescope
 
 VISIBILITIES = {"hidden", "after_due_date", "after_published", "visible"}
 TOP_KEYS = {

@@ -16,13 +16,13 @@ from pathlib import Path
 import pytest
 from conftest import ROOT
 
-from grader.arrays import np
-from grader.calls import Call, Request
-from grader.errors import KitError, UsageError
+from grader.base.arrays import np
+from grader.base.errors import KitError, UsageError
+from grader.build.toolchain import toolchain
+from grader.run.calls import Call, Request
+from grader.run.session import Session
+from grader.run.zygote import Zygote
 from grader.sandbox import OPEN, Limits, Sandbox, bubblewrap, choose, compiling, run_limited, tiers, view
-from grader.session import Session
-from grader.toolchain import toolchain
-from grader.zygote import Zygote
 
 DEEDS = ROOT / "tests" / "confinement" / "deeds.cpp"
 FORGED = [Path(folder, "forged-by-a-kernel") for folder in ("/tmp", "/var/tmp", "/dev/shm")]

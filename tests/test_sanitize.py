@@ -11,8 +11,8 @@ import pytest
 from building import HEAD, write
 from conftest import ROOT
 
-from grader import sanitize
-from grader.build import build
+from grader.build import sanitize
+from grader.build.build import build
 
 FAULTY = (
     HEAD
@@ -57,7 +57,7 @@ CALL_EACH = """
 import os, sys
 sys.path.insert(0, sys.argv[1])
 import torch
-from grader.runner import CallFailed, StudentObject
+from grader.run.runner import CallFailed, StudentObject
 loaded = StudentObject(sys.argv[2])
 for name in loaded.names:
     child = os.fork()

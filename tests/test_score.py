@@ -11,11 +11,12 @@ from pathlib import Path
 import pytest
 from conftest import ROOT
 
-from grader.assignment import Assignment, Case, Part, TimeBand, load
-from grader.errors import UsageError
-from grader.results import CaseResult, Diagnosis, PartResult, SubmissionResult, Timing
-from grader.rubric import LateRule
-from grader.score import late_days, lateness_s, part_points, read_manual, score
+from grader.assignment.assignment import Assignment, Case, Part, TimeBand, load
+from grader.assignment.rubric import LateRule
+from grader.base.errors import UsageError
+from grader.base.results import CaseResult, Diagnosis, PartResult, SubmissionResult, Timing
+from grader.score import late_days, lateness_s, part_points, score
+from grader.staff.classroom.manual import read_manual
 
 PUBLIC = load(ROOT / "configs" / "gpt149.yaml")
 STAFF = load(ROOT / "configs" / "hidden" / "gpt149.yaml")

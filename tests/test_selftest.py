@@ -8,14 +8,16 @@ from pathlib import Path
 
 import pytest
 
-from grader import assignment, sandbox, selftest
-from grader.errors import UsageError
-from grader.regions import strip_solution
-from grader.results import Diagnosis, Flag, PartResult, SubmissionResult, Timing
-from grader.selftest import cases, trials
-from grader.selftest.mutations import Mutation, apply
-from grader.selftest.trials import Trial
-from grader.zygote import Zygote
+from grader import sandbox
+from grader.assignment import assignment
+from grader.assignment.regions import strip_solution
+from grader.base.errors import UsageError
+from grader.base.results import Diagnosis, Flag, PartResult, SubmissionResult, Timing
+from grader.run.zygote import Zygote
+from grader.staff import selftest
+from grader.staff.selftest import cases, trials
+from grader.staff.selftest.mutations import Mutation, apply
+from grader.staff.selftest.trials import Trial
 
 CONFIG = Path(__file__).resolve().parents[1] / "configs" / "gpt149.yaml"
 

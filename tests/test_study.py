@@ -14,11 +14,11 @@ from conftest import ROOT
 
 import gpt149
 from grader import study
-from grader.assignment import Part, load
-from grader.errors import KitError, UsageError
-from grader.faults import Faulty
-from grader.measure import Sample
-from grader.results import Diagnosis
+from grader.assignment.assignment import Part, load
+from grader.base.errors import KitError, UsageError
+from grader.base.results import Diagnosis
+from grader.judge.faults import Faulty
+from grader.judge.timing.measure import Sample
 from grader.study import figure, memory, options, outcome, plaintext, sweep, together
 from grader.study.comparison import compared
 from grader.study.figure import HeatMap, Plot, Series
@@ -26,7 +26,7 @@ from grader.study.lab import Outcome, Variant, one_round
 from grader.study.scaling import exponents
 from grader.study.table import Table, shown
 from grader.study.threads import Threads, amdahl, core_share, serial_share
-from grader.writeup import regions
+from grader.study.writeup import regions
 
 TABLE = Table(
     "sweep-part2",

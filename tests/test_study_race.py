@@ -8,12 +8,12 @@ from pathlib import Path
 
 import pytest
 
-from grader import binding, oracle
-from grader.assignment import load
-from grader.cases import make_inputs
+from grader.assignment.assignment import load
+from grader.build.toolchain import toolchain
+from grader.judge import binding, oracle
+from grader.judge.cases import make_inputs
 from grader.study import options, race, racereport, raceruns
 from grader.study.standalone import build_program, ran
-from grader.toolchain import toolchain
 
 KERNELS = Path(__file__).parent / "races" / "kernels.cpp"
 TEXT = KERNELS.read_text()

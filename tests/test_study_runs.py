@@ -10,7 +10,7 @@ from conftest import insert_at_start
 
 import gpt149
 from grader.study import table
-from grader.writeup import regions
+from grader.study.writeup import regions
 
 WRONG_AT_4 = "if (TILE_SIZE == 4) return at::zeros({B, H, N, d}, at::kFloat);"
 

@@ -12,8 +12,8 @@ from pathlib import Path
 
 import pytest
 
-from grader import prebuilt
-from grader.errors import UsageError
+from grader.base import prebuilt
+from grader.base.errors import UsageError
 from grader.study import cache, cachegrind, facts, helpers, traffic
 from grader.study.traffic import Model, Shape, Traffic
 

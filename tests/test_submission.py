@@ -15,7 +15,7 @@ import pytest
 from forgery import Entry, zip_bytes
 from handing_in import SOURCE, found, put, sources, zipped
 
-from grader.errors import KitError, UsageError
+from grader.base.errors import KitError, UsageError
 from grader.submission import MAX_SOURCE_BYTES, find, find_one, finding
 
 

@@ -15,8 +15,8 @@ from handing_in import SOURCE, found, put, sources, zipped
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from grader.errors import UsageError
-from grader.harmless import one_line
+from grader.base.errors import UsageError
+from grader.base.harmless import one_line
 from grader.submission import find
 from grader.submission.exports import canvas_name, gradescope_entries
 from grader.submission.ids import identify, safe_name
@@ -113,7 +113,8 @@ STRANGE = (
 def test_metadata_of_no_export_s_shape_is_told_and_recursed_into_by_nobody(content: bytes) -> None:
     """In a process of its own, which a stack that overflows would end."""
     program = (
-        "import sys; from grader.errors import UsageError; from grader.submission.exports import gradescope_entries\n"
+        "import sys; from grader.base.errors import UsageError\n"
+        "from grader.submission.exports import gradescope_entries\n"
         "try:\n    gradescope_entries(sys.stdin.buffer.read(), 'metadata')\n"
         "except UsageError as error:\n    print(error)\n"
     )

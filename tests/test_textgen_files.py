@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from grader.errors import UsageError
+from grader.base.errors import UsageError
 from textgen import checkpoint, corpus, tensorfile, tokenizer
 from textgen.model import GPT, Config
 

@@ -13,10 +13,10 @@ import torch
 from conftest import ROOT
 from torch import Tensor
 
-from grader import assignment
-from grader.arrays import np
-from grader.calls import Request
-from grader.zygote import Zygote
+from grader.assignment import assignment
+from grader.base.arrays import np
+from grader.run.calls import Request
+from grader.run.zygote import Zygote
 from module_ref_stub import library_path
 from textgen import checkpoint, chunks
 from textgen.decode import Decoder

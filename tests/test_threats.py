@@ -12,12 +12,13 @@ import pytest
 from conftest import ROOT
 from threats import CONTROLS, THREATS, Submission, faults, judge, places, submissions
 
-from grader import assignment, sandbox
-from grader.bench import Options
-from grader.errors import UsageError
-from grader.evaluate import evaluate
+from grader import sandbox
+from grader.assignment import assignment
+from grader.base.errors import UsageError
+from grader.judge.bench import Options
+from grader.judge.evaluate import evaluate
+from grader.run.zygote import Zygote
 from grader.sandbox import Sandbox
-from grader.zygote import Zygote
 
 #: Where a kernel may try to leave something behind.
 PUBLIC_FOLDERS = (Path("/dev/shm"), Path("/tmp"), Path("/var/tmp"))

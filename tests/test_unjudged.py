@@ -17,11 +17,7 @@ from classrows import PARTS, assignment, part, result
 from conftest import ROOT, insert_at_start, keeping
 from ispc_stand_in import BROKEN, INCLUDE, PROGRAM, STAND_IN, USES_IT, on_the_path
 
-from grader import gradebook, ledger, waiting
-from grader.report import classbook, feedback, result_json, terminal
-from grader.report import gradescope as gradescope_report
-from grader.report.classbook import Row
-from grader.results import (
+from grader.base.results import (
     EXIT_KIT,
     EXIT_PASS,
     EXIT_SUBMISSION,
@@ -30,7 +26,11 @@ from grader.results import (
     SubmissionResult,
     exit_code,
 )
+from grader.report import classbook, feedback, result_json, terminal
+from grader.report import gradescope as gradescope_report
+from grader.report.classbook import Row
 from grader.score import part_points, score
+from grader.staff.classroom import gradebook, ledger, waiting
 
 SMALL = ROOT / "tests" / "classes" / "small.yaml"
 LACKING = "This machine has no ispc that runs."

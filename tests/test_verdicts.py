@@ -17,7 +17,7 @@ from pathlib import Path
 import pytest
 from conftest import ROOT, insert_at_start
 
-from grader.regions import strip_solution
+from grader.assignment.regions import strip_solution
 from grader.report import result_json
 
 SMALL = ("-N", "64", "-B", "2", "-br", "16", "-bc", "24", "--no-time")

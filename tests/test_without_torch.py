@@ -12,7 +12,7 @@ from typing import Any
 
 from conftest import ROOT, keeping
 
-from grader.selftest.mutations import Mutation, apply
+from grader.staff.selftest.mutations import Mutation, apply
 
 #: Says where torch lies, for whoever compiles against its headers, and refuses to run any of it.
 REFUSES_TORCH = """
@@ -57,11 +57,11 @@ importlib.util.find_spec, importlib.metadata.version = find_spec, version
 JUDGE = """
 import json
 from pathlib import Path
-from grader import assignment
-from grader.bench import Options
-from grader.evaluate import evaluate
+from grader.assignment import assignment
+from grader.judge.bench import Options
+from grader.judge.evaluate import evaluate
 from grader.report import result_json
-from grader.zygote import Zygote
+from grader.run.zygote import Zygote
 
 course = assignment.load(Path("configs/gpt149.yaml"))
 shape = {"N": 64, "Br": 16, "Bc": 24, "threads": 2}

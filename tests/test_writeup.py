@@ -16,11 +16,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from grader import manual, submission, writeup
-from grader.assignment import load
-from grader.errors import KitError, UsageError
-from grader.writeup import checking, exporting, key, regions, sheet, staff
-from grader.writeup.regions import TABLES, answers, fill, tables
+from grader import submission
+from grader.assignment.assignment import load
+from grader.base.errors import KitError, UsageError
+from grader.staff import writeups
+from grader.staff.classroom import manual
+from grader.staff.writeups import key, sheet, staff
+from grader.study.writeup import TEMPLATE as TEMPLATE_PATH
+from grader.study.writeup import checking, exporting, regions
+from grader.study.writeup.regions import TABLES, answers, fill, tables
 
 ROOT = Path(__file__).resolve().parent.parent
 TEMPLATE = (ROOT / "writeup_template.md").read_text()
@@ -163,23 +167,23 @@ def test_comments_end_where_they_end() -> None:
 def test_a_student_is_told_what_is_empty(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     mine = tmp_path / "writeup.md"
     mine.write_text(TEMPLATE)
-    assert writeup.main([str(mine)]) == 1
+    assert writeups.main([str(mine)]) == 1
     told = capsys.readouterr().out
     assert "EMPTY" in told and "empty (optional)" in told and "python gpt149.py study --writeup" in told
     mine.write_text(answered())
-    assert writeup.main([str(mine)]) == 0
+    assert writeups.main([str(mine)]) == 0
     assert "nothing is empty" in capsys.readouterr().out
     mine.write_text(answered().replace("<!-- answer: layout -->\n", "").replace("<!-- end -->", "", 0))
     with pytest.raises(UsageError, match=r"writeup.md: line \d+: <!-- end -->, but no region is open"):
-        writeup.main([str(mine)])
+        writeups.main([str(mine)])
     mine.write_text("# mine\n")
-    assert writeup.main([str(mine)]) == 1
+    assert writeups.main([str(mine)]) == 1
     assert "GONE: write the lines <!-- answer: layout -->" in capsys.readouterr().out
     with pytest.raises(UsageError, match=r"no such file: .*writeup.md; begin with `cp"):
-        writeup.main([str(tmp_path / "nowhere" / "writeup.md")])
+        writeups.main([str(tmp_path / "nowhere" / "writeup.md")])
     mine.write_bytes(b"\xff\xfe")
     with pytest.raises(UsageError, match="not UTF-8"):
-        writeup.main([str(mine)])
+        writeups.main([str(mine)])
 
 
 def test_what_the_template_says_is_no_answer() -> None:
@@ -227,7 +231,7 @@ def test_a_class_is_read_question_by_question(
     handed_in: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     reading, table = tmp_path / "reading.md", tmp_path / "manual.csv"
-    assert writeup.main([str(handed_in), "--read", str(reading), "--sheet", str(table)]) == 0
+    assert writeups.main([str(handed_in), "--read", str(reading), "--sheet", str(table)]) == 0
     told = capsys.readouterr().out
     assert "3 write-ups, 1 complete" in told and "eve  writeup.md: line 1: <!-- end -->" in told
     text = reading.read_text()
@@ -276,10 +280,10 @@ def test_a_hostile_write_up_moves_no_cursor_and_costs_its_reader_nothing(tmp_pat
 def test_a_pipe_is_no_write_up(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "writeup.md")
     with pytest.raises(UsageError, match="is no file"):
-        writeup.main([str(tmp_path / "writeup.md")])
+        writeups.main([str(tmp_path / "writeup.md")])
     (tmp_path / "long.md").write_bytes(b"a" * (checking.MOST_BYTES + 1))
     with pytest.raises(UsageError, match="larger than 4 MiB"):
-        writeup.main([str(tmp_path / "long.md")])
+        writeups.main([str(tmp_path / "long.md")])
 
 
 def test_points_and_remarks_by_hand_stay(handed_in: Path, tmp_path: Path) -> None:
@@ -302,7 +306,7 @@ def test_points_and_remarks_by_hand_stay(handed_in: Path, tmp_path: Path) -> Non
 
 
 def test_ids_are_those_of_the_class(handed_in: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from grader import ledger
+    from grader.staff.classroom import ledger
 
     roster = [ledger.Entry("ada", "Ada"), ledger.Entry("zoe", "Zoe Z")]
     monkeypatch.setattr(ledger, "read", lambda folder: ledger.History(roster=tuple(roster)))
@@ -324,7 +328,7 @@ def test_ids_are_those_of_the_class(handed_in: Path, tmp_path: Path, monkeypatch
 def ids_of_both(folder: Path, scratch: Path) -> tuple[list[str], list[str], list[str]]:
     """What a run calls the submissions of a folder, what the write-ups are called, and which of those are there."""
     graded = [item.id for item in submission.find(folder, "module.cpp", scratch)]
-    found = staff.collect([folder], checking.template(writeup.TEMPLATE), staff.source_of_class(None))
+    found = staff.collect([folder], checking.template(TEMPLATE_PATH), staff.source_of_class(None))
     return graded, [each.id for each in found], [each.id for each in found if each.state is not None]
 
 
@@ -383,16 +387,16 @@ def test_a_run_and_the_write_ups_agree_on_ids(tmp_path: Path) -> None:
             if name.endswith(".md") and "README" not in name and (form == "canvas" or name != "writeup.md"):
                 (alone / name).parent.mkdir(parents=True, exist_ok=True)
                 (alone / name).write_text(content)
-        found = staff.collect([alone], checking.template(writeup.TEMPLATE), "module.cpp")
+        found = staff.collect([alone], checking.template(TEMPLATE_PATH), "module.cpp")
         assert [each.id for each in found] == read, form
         several = [alone / name for name in files if (alone / name).is_file()]
         if form.startswith("files"):
-            found = staff.collect(several, checking.template(writeup.TEMPLATE), "module.cpp")
+            found = staff.collect(several, checking.template(TEMPLATE_PATH), "module.cpp")
             assert sorted(each.id for each in found) == read, form
 
 
 def test_names_of_a_results_folder_are_nobody_s(tmp_path: Path) -> None:
-    from grader import byhand, ledger
+    from grader.staff.classroom import byhand, ledger
 
     held = ["grades.csv", "report.html", "similar.html", ledger.LEDGER, ledger.LOCK, byhand.MANUAL]
     assert not {submission.ids.safe_name(name.upper()).casefold() for name in held} & set(held)

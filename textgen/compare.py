@@ -11,11 +11,11 @@ from typing import TYPE_CHECKING
 
 import torch
 
-from grader import faults
-from grader.assignment import Part
-from grader.bench import Bench
-from grader.errors import UsageError
-from grader.results import EXIT_PASS, EXIT_SUBMISSION
+from grader.assignment.assignment import Part
+from grader.base.errors import UsageError
+from grader.base.results import EXIT_PASS, EXIT_SUBMISSION
+from grader.judge import faults
+from grader.judge.bench import Bench
 from textgen.decode import Decoder
 from textgen.generate import Tally
 from textgen.kernel import Broken, StudentKernel

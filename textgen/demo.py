@@ -15,15 +15,15 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from grader.errors import KitError, UsageError
-from grader.results import EXIT_PASS, EXIT_SUBMISSION
+from grader.base.errors import KitError, UsageError
+from grader.base.results import EXIT_PASS, EXIT_SUBMISSION
 
 if TYPE_CHECKING:
     from torch import Tensor
 
-    from grader.assignment import Assignment, Part
-    from grader.bench import Bench
-    from grader.zygote import Zygote
+    from grader.assignment.assignment import Assignment, Part
+    from grader.judge.bench import Bench
+    from grader.run.zygote import Zygote
     from textgen.checkpoint import Loaded
     from textgen.generate import Tally
     from textgen.kernel import Prefill, StudentKernel
@@ -194,11 +194,11 @@ def run(
     `find_source` turns --module and the assignment's file name into the file to build. Raises UsageError, KitError.
     """
     wish = read_wish(given)
-    from grader.zygote import Zygote
+    from grader.run.zygote import Zygote
 
     # First of all the process that the runner is forked from: it imports torch while we do the same.
     with Zygote() as zygote, ExitStack() as stack:
-        from grader import assignment
+        from grader.assignment import assignment
 
         course = assignment.load(given.config)
         parts = _parts(course, given.test)
@@ -252,9 +252,10 @@ class Stage:
 
     def build(self, source: Path, shape: Mapping[str, int], defines: Mapping[str, str]) -> Bench | None:
         """Compile; None, with the compiler's words on the screen, when the source does not. Raises KitError."""
-        from grader import events, machine
-        from grader.bench import Bench, Options
-        from grader.build import build
+        from grader.base import machine
+        from grader.build.build import build
+        from grader.judge import events
+        from grader.judge.bench import Bench, Options
         from grader.report.terminal import Terminal
 
         terminal = Terminal()
@@ -305,7 +306,7 @@ class Stage:
 
     def kernel(self, bench: Bench, part: Part) -> StudentKernel:
         """A runner with the part's function in it. Raises Faulty when it cannot be called, UsageError for sizes."""
-        from grader import binding, faults
+        from grader.judge import binding, faults
         from textgen.kernel import StudentKernel
 
         config = self.loaded.model.config
@@ -342,7 +343,7 @@ class Stage:
 
 def speak(stage: Stage, bench: Bench, part: Part) -> int:
     """One part's text, streamed, and what there is to say about it."""
-    from grader import faults
+    from grader.judge import faults
     from textgen.tokenizer import TextStream
 
     try:

@@ -18,11 +18,11 @@ from typing import Any, Literal, Protocol
 import torch
 from torch import Tensor
 
-from grader import binding, faults
-from grader.arrays import Array
-from grader.assignment import Part
-from grader.calls import Request
-from grader.session import Session
+from grader.assignment.assignment import Part
+from grader.base.arrays import Array
+from grader.judge import binding, faults
+from grader.run.calls import Request
+from grader.run.session import Session
 from textgen.chunks import Chunks
 
 AGREEMENT_LIMIT = 1e-4

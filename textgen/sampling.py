@@ -11,7 +11,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from grader.seeds import derive
+from grader.base.seeds import derive
 
 
 @dataclass(frozen=True)

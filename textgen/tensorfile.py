@@ -14,7 +14,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from grader.errors import UsageError
+from grader.base.errors import UsageError
 
 if TYPE_CHECKING:
     from torch import Tensor

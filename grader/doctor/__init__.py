@@ -8,9 +8,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
-from grader.commandline import Parser
+from grader.base.commandline import Parser
+from grader.base.results import EXIT_KIT, EXIT_PASS
 from grader.doctor.host import Finding, Host
-from grader.results import EXIT_KIT, EXIT_PASS
 
 __all__ = ["Finding", "Host", "findings", "main"]
 
@@ -43,7 +43,7 @@ def sections(
 
 
 def _threads(config: Path) -> int:
-    from grader.assignment import load
+    from grader.assignment.assignment import load
 
     return load(config).defaults.get("threads", 1)
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from grader.base.errors import UsageError
 from grader.doctor.host import Finding, Host
-from grader.errors import UsageError
 
 #: What a tier leaves open, in words.
 _OPEN = {

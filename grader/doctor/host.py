@@ -13,8 +13,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal
 
-from grader import machine
-from grader.toolchain import cache_root
+from grader.base import machine
+from grader.build.toolchain import cache_root
 
 Level = Literal["ok", "warn", "fail"]
 RUN_TIMEOUT_S = 60.0

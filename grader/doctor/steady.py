@@ -7,13 +7,15 @@ from contextlib import ExitStack, contextmanager
 from functools import partial
 from pathlib import Path
 
-from grader import machine, measure, placement
-from grader.assignment import Assignment, Part, load
+from grader.assignment.assignment import Assignment, Part, load
+from grader.base import machine
+from grader.base.errors import KitError
+from grader.base.results import Timing
 from grader.doctor.host import Finding
-from grader.errors import KitError
-from grader.nativehost import NativeHost
-from grader.results import Timing
-from grader.session import Session
+from grader.judge.timing import measure
+from grader.run import placement
+from grader.run.nativehost import NativeHost
+from grader.run.session import Session
 
 SIZE = 512
 """Rows: a call takes tens of milliseconds, as in a graded run, and the whole check a few seconds."""
@@ -76,8 +78,8 @@ def reference_twice(host: NativeHost, part: Part, shape: Mapping[str, int]) -> m
 
     A call of theirs raises KitError when the reference fails.
     """
-    from grader import binding
-    from grader.cases import make_inputs
+    from grader.judge import binding
+    from grader.judge.cases import make_inputs
     from module_ref_stub.library import native_program
 
     rule = part.time

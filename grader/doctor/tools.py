@@ -8,9 +8,9 @@ import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
-from grader import ispc, toolchain
+from grader.base.errors import KitError
+from grader.build import ispc, toolchain
 from grader.doctor.host import Finding, Host
-from grader.errors import KitError
 
 #: (module or program, what is missing without it, how to get it).
 MODULES = (

@@ -12,10 +12,10 @@ from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
 
-from grader import plainfile
-from grader.assignment import Assignment
-from grader.errors import UsageError
-from grader.results import Score, SubmissionResult
+from grader.assignment.assignment import Assignment
+from grader.base import plainfile
+from grader.base.errors import UsageError
+from grader.base.results import Score, SubmissionResult
 
 
 @dataclass(frozen=True)

@@ -6,12 +6,12 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from grader import plainfile, profile
-from grader.assignment import Assignment
-from grader.report import student, words
+from grader.assignment.assignment import Assignment
+from grader.base import plainfile
+from grader.base.results import Diagnosis, PartResult, Score, ScoreLine, SubmissionResult
+from grader.report import profile, student, words
 from grader.report.student import StudentView
 from grader.report.terminal import OPEN, case_line, field, printed_text, time_text
-from grader.results import Diagnosis, PartResult, Score, ScoreLine, SubmissionResult
 
 if TYPE_CHECKING:
     from grader.report.classbook import Row

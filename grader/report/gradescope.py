@@ -19,11 +19,11 @@ import math
 from collections.abc import Sequence
 from typing import Any, Literal
 
-from grader.assignment import Assignment
+from grader.assignment.assignment import Assignment
+from grader.base.results import CaseResult, PartResult, Score, SubmissionResult
 from grader.report import feedback, student, words
 from grader.report.student import StudentView
 from grader.report.tally import flags_of
-from grader.results import CaseResult, PartResult, Score, SubmissionResult
 
 Visibility = Literal["hidden", "after_due_date", "after_published", "visible"]
 

@@ -20,12 +20,12 @@ from pathlib import Path
 from statistics import median
 from typing import TYPE_CHECKING, Any
 
-from grader import ladder
-from grader.assignment import Assignment
+from grader.assignment.assignment import Assignment
+from grader.base.results import PartResult
+from grader.judge import ladder
 from grader.report import charts, wholefile, words
 from grader.report.tally import Link, Tally, flags_of, sandbox_words
 from grader.report.terminal import VERDICT_WORDS
-from grader.results import PartResult
 
 if TYPE_CHECKING:
     from grader.report.classbook import Row

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, TextIO
 
-from grader.harmless import guarded, harmless, unguarded
+from grader.base.harmless import guarded, harmless, unguarded
 
 if TYPE_CHECKING:
     from rich.console import Console, ConsoleOptions, RenderableType

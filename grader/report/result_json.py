@@ -15,9 +15,9 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from grader import plainfile, typedjson
-from grader.errors import UsageError
-from grader.results import SubmissionResult
+from grader.base import plainfile, typedjson
+from grader.base.errors import UsageError
+from grader.base.results import SubmissionResult
 
 LARGEST_BYTES = 1 << 20
 """Of a file that is written."""

@@ -14,9 +14,9 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from grader.assignment import Assignment, Case
+from grader.assignment.assignment import Assignment, Case
+from grader.base.results import CaseResult, Diagnosis, PartResult, SubmissionResult
 from grader.report import words
-from grader.results import CaseResult, Diagnosis, PartResult, SubmissionResult
 
 #: Verdicts that are known before the kernel has seen any input.
 BEFORE_INPUTS = ("compile_error", "missing", "unjudged")

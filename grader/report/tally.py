@@ -8,11 +8,11 @@ from dataclasses import dataclass, field
 from statistics import median
 from typing import TYPE_CHECKING
 
-from grader import ladder
-from grader.assignment import Assignment
+from grader.assignment.assignment import Assignment
+from grader.base.results import Flag, PartResult, SubmissionResult
+from grader.judge import ladder
 from grader.report import student, words
 from grader.report.charts import Dot
-from grader.results import Flag, PartResult, SubmissionResult
 
 if TYPE_CHECKING:
     from grader.report.classbook import Row

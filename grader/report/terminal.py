@@ -10,9 +10,11 @@ import sys
 import textwrap
 from typing import TextIO
 
-from grader import harmless, ladder, profile
-from grader.assignment import Part
-from grader.events import (
+from grader.assignment.assignment import Part
+from grader.base import harmless
+from grader.base.results import CaseResult, Memory, PartResult, SubmissionResult, Timing
+from grader.judge import ladder
+from grader.judge.events import (
     JUDGED_THROUGH,
     BuildStarted,
     Built,
@@ -23,7 +25,7 @@ from grader.events import (
     Profiled,
     Timed,
 )
-from grader.results import CaseResult, Memory, PartResult, SubmissionResult, Timing
+from grader.report import profile
 
 WIDTH = 100
 
@@ -43,7 +45,7 @@ OPEN = "open"
 
 
 class Terminal:
-    """A listener of `grader.evaluate` that prints as findings come in."""
+    """A listener of `grader.judge.evaluate` that prints as findings come in."""
 
     def __init__(self, stream: TextIO | None = None) -> None:
         self.stream = harmless.guarded(stream or sys.stdout)

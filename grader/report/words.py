@@ -12,10 +12,10 @@ import re
 import unicodedata
 from datetime import datetime
 
-from grader import profile
-from grader.harmless import harmless
+from grader.base.harmless import harmless
+from grader.base.results import Verdict
+from grader.report import profile
 from grader.report.terminal import VERDICT_WORDS
-from grader.results import Verdict
 
 #: A mark beside the colour of each verdict, for those who do not see the colour.
 VERDICT_MARKS: dict[str, str] = {

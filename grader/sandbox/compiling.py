@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from grader.errors import KitError
+from grader.base.errors import KitError
 from grader.sandbox.tiers import Sandbox
 
 

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from grader import removal
+from grader.base import removal
 from grader.sandbox.limits import Limits
 
 #: Where any user may write on a usual system; what else such folders hold is one level down.

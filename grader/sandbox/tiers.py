@@ -18,7 +18,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Literal
 
-from grader.errors import KitError, UsageError
+from grader.base.errors import KitError, UsageError
 from grader.sandbox import bubblewrap, lock, seccomp, uids, view
 from grader.sandbox.limits import Limits
 

@@ -10,9 +10,9 @@ import argparse
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from grader.commandline import whole_number
-from grader.errors import UsageError
-from grader.results import EXIT_PASS
+from grader.base.commandline import whole_number
+from grader.base.errors import UsageError
+from grader.base.results import EXIT_PASS
 from grader.study import cachegrind, facts, helpers, options, outcome, traffic
 from grader.study.figure import Figure, Plot, Series
 from grader.study.table import Cell, Table

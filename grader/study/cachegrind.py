@@ -12,9 +12,9 @@ import shutil
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from grader import binding
-from grader.assignment import Part
-from grader.errors import KitError, UsageError
+from grader.assignment.assignment import Part
+from grader.base.errors import KitError, UsageError
+from grader.judge import binding
 from grader.study.lab import tell
 from grader.study.options import Settings
 from grader.study.standalone import Kit, Unsuitable, build_program, ran
@@ -63,7 +63,7 @@ def count(
     settings: Settings,
 ) -> int:
     """Lines fetched by one call. Raises UsageError where the file is no such program or the kernel fails in it."""
-    from grader.cases import make_inputs
+    from grader.judge.cases import make_inputs
 
     try:
         built = build_program(settings.source, KIT, {"TILE_SIZE": str(shape.tile)})

@@ -6,8 +6,8 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from math import sqrt
 
-from grader import measure
-from grader.measure import Clock, Estimate
+from grader.judge.timing import measure
+from grader.judge.timing.measure import Clock, Estimate
 from grader.study.figure import Series
 from grader.study.lab import WALL_TRIES, Outcome, Variant, by_wall_clock
 from grader.study.table import Cell

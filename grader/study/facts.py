@@ -16,7 +16,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from grader import machine
+from grader.base import machine
 from grader.study import helpers
 
 PROBE_TIMEOUT_S = 60.0

@@ -1,6 +1,6 @@
 """The kit's own small programs (native/cachesim.cpp, native/probe.cpp): compiled on first use, kept in the cache.
 
-The simulator's source shows the loops of the solution: a handout holds it compiled (`grader.prebuilt`).
+The simulator's source shows the loops of the solution: a handout holds it compiled (`grader.base.prebuilt`).
 """
 
 from __future__ import annotations
@@ -12,11 +12,11 @@ import shutil
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from grader import objectcache, prebuilt
-from grader.errors import KitError, UsageError
+from grader.base import objectcache, prebuilt
+from grader.base.errors import KitError, UsageError
+from grader.build.toolchain import cache_root, toolchain
 from grader.sandbox import run_limited
 from grader.study.standalone import NATIVE
-from grader.toolchain import cache_root, toolchain
 
 PREBUILT = NATIVE / "prebuilt"
 FLAGS = ("-std=c++17", "-O3", "-pthread")

@@ -3,8 +3,8 @@
 Theory of operation. What is compared is timed side by side, never one after the other: in each round every variant is
 called twice, in an order and then in its reverse (A B C C B A, the next round B C A A C B), so that a drift of the
 machine falls on all of them alike. The ratio of two variants in one round is that of the geometric means of their two
-calls; over the rounds its median and order-statistic interval are `grader.measure`'s. A busy neighbour makes every time
-longer and leaves the ratios; a variant that was measured once, at a bad moment, has no such protection
+calls; over the rounds its median and order-statistic interval are `grader.judge.timing.measure`'s. A busy neighbour
+makes every time longer and leaves the ratios; a variant that was measured once, at a bad moment, has no such protection
 (`benchmarks/sweep_ranking.py` measures the difference). An OpenMP part is as late as its unluckiest thread: where the
 wall clock counts, a call is the best of three in a row.
 
@@ -21,17 +21,18 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field, replace
 
-from grader import binding, faults, harmless, machine
-from grader.assignment import Part
-from grader.bench import Bench, Options
-from grader.errors import KitError
-from grader.making import Made, make
-from grader.measure import Sample
-from grader.nativehost import NativeHost
-from grader.results import Diagnosis
-from grader.session import Session
+from grader.assignment.assignment import Part
+from grader.base import harmless, machine
+from grader.base.errors import KitError
+from grader.base.results import Diagnosis
+from grader.judge import binding, faults
+from grader.judge.bench import Bench, Options
+from grader.judge.making import Made, make
+from grader.judge.timing.measure import Sample
+from grader.run.nativehost import NativeHost
+from grader.run.session import Session
+from grader.run.zygote import Zygote
 from grader.study.options import Settings
-from grader.zygote import Zygote
 
 #: Calls in a row of which the fastest counts, where the wall clock decides.
 WALL_TRIES = 3
@@ -135,7 +136,7 @@ class Lab:
         return self._troubles[key]
 
     def _judged(self, variant: Variant) -> str:
-        from grader.judge import Judged
+        from grader.judge.judge import Judged
 
         # No larger than the assignment's own sizes: every timed answer is checked at its own.
         defaults = self.assignment.defaults
@@ -182,9 +183,9 @@ class Lab:
         return [Outcome(one, tuple(calls.get(k, ())), troubles[k]) for k, one in enumerate(variants)]
 
     def _caller(self, variant: Variant, number: int) -> Callable[[], Sample]:
-        from grader.marking import Marker
-        from grader.rounds import TimedInputs
-        from grader.seeds import derive
+        from grader.base.seeds import derive
+        from grader.judge.marking import Marker
+        from grader.judge.timing.rounds import TimedInputs
 
         inputs = TimedInputs(Marker(self.bench(variant), variant.part), derive(self._seed, "study", number))
         return steadied(

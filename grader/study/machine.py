@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from grader import machine as host
-from grader.results import EXIT_PASS
+from grader.base import machine as host
+from grader.base.results import EXIT_PASS
 from grader.study import facts, options, outcome
 from grader.study.facts import Machine, Speed
 from grader.study.figure import Figure, Plot, Series

@@ -14,12 +14,12 @@ from math import prod
 from statistics import median
 from typing import Any
 
-from grader import binding, faults, looks
-from grader.assignment import Part, call_of, evaluate_int
-from grader.calls import Call
-from grader.marking import Marker
-from grader.results import EXIT_PASS, EXIT_SUBMISSION
-from grader.session import Session
+from grader.assignment.assignment import Part, call_of, evaluate_int
+from grader.base.results import EXIT_PASS, EXIT_SUBMISSION
+from grader.judge import binding, faults, looks
+from grader.judge.marking import Marker
+from grader.run.calls import Call
+from grader.run.session import Session
 from grader.study import options, outcome
 from grader.study.figure import Figure, Plot, Series
 from grader.study.lab import Lab, Recipe, Variant, laboratory, tell, words
@@ -214,7 +214,7 @@ def _row(lab: Lab, part: Part, shape: dict[str, int]) -> Row:
 
 
 def _inputs(shape: Mapping[str, int]) -> Mapping[str, Any]:
-    from grader.cases import make_inputs
+    from grader.judge.cases import make_inputs
 
     return make_inputs("random", shape, 1)
 

@@ -9,11 +9,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from grader.commandline import Parser, source_file, whole_number
-from grader.errors import UsageError
+from grader.base.commandline import Parser, source_file, whole_number
+from grader.base.errors import UsageError
 
 if TYPE_CHECKING:
-    from grader.assignment import Assignment, Part
+    from grader.assignment.assignment import Assignment, Part
 
 PUBLIC_CONFIG = Path(__file__).resolve().parents[2] / "configs" / "gpt149.yaml"
 DEFAULT_OUT = Path("study")
@@ -88,7 +88,7 @@ def parser(command: str, description: str, *, lists: tuple[str, ...] = ()) -> Pa
 
 def settings(given: argparse.Namespace, *, lists: tuple[str, ...] = ()) -> Settings:
     """Check the common options. Raises UsageError, in one line, for what cannot be."""
-    from grader.assignment import load
+    from grader.assignment.assignment import load
 
     assignment = load(given.config)
     shape = {
@@ -129,8 +129,8 @@ def numbers(text: str, flag: str, low: int, high: int) -> tuple[int, ...]:
 
 def about(shape: Mapping[str, int], *more: str) -> str:
     """The line below a figure's title: machine, date, sizes, compiler flags, and what else matters."""
-    from grader import machine
-    from grader.toolchain import default_flags, toolchain
+    from grader.base import machine
+    from grader.build.toolchain import default_flags, toolchain
 
     facts = machine.describe()
     sizes = " ".join(f"{name}={shape[name]}" for name in ("B", "H", "N", "d") if name in shape)

@@ -7,13 +7,13 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Protocol
 
-from grader.errors import KitError, UsageError
+from grader.base.errors import KitError, UsageError
 from grader.report import wholefile
 from grader.study import figure as figures
 from grader.study.figure import Figure
 from grader.study.options import Settings
 from grader.study.table import Table
-from grader.writeup import regions
+from grader.study.writeup import regions
 
 
 class Finding(Protocol):

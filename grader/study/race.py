@@ -22,10 +22,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from grader import binding
-from grader.assignment import Assignment, Part
-from grader.errors import UsageError
-from grader.results import EXIT_PASS, EXIT_SUBMISSION
+from grader.assignment.assignment import Assignment, Part
+from grader.base.errors import UsageError
+from grader.base.results import EXIT_PASS, EXIT_SUBMISSION
+from grader.build.toolchain import Toolchain, toolchain
+from grader.judge import binding
 from grader.study import options, outcome, racereport
 from grader.study.figure import Figure
 from grader.study.racereport import Race
@@ -38,7 +39,6 @@ from grader.study.standalone import (
     ran,
 )
 from grader.study.table import Cell, Table
-from grader.toolchain import Toolchain, toolchain
 
 #: More rows than threads, several heads, and nothing a multiple of anything: small, as a watched access costs fifty.
 SIZES = {"B": 2, "H": 2, "N": 29, "d": 6, "Br": 8, "Bc": 5}
@@ -159,7 +159,7 @@ def measure(
 
 def watch(part: Part, source: Path, shape: Mapping[str, int], *, seed: int = 0) -> Finding:
     """One call under ThreadSanitizer. Raises Unsuitable where there is no such program of this file."""
-    from grader.cases import make_inputs
+    from grader.judge.cases import make_inputs
 
     tools = toolchain()
     if not has_thread_sanitizer(tools):

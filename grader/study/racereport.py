@@ -6,8 +6,8 @@ import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from grader.harmless import harmless
-from grader.sanitize import Frame
+from grader.base.harmless import harmless
+from grader.build.sanitize import Frame
 
 STUDENT_FILE = "module.cpp"
 MOST_RACES = 8

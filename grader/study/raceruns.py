@@ -2,8 +2,8 @@
 
 A right kernel whose rows are shared out gives the same bits on any number of threads. One that sums over threads
 (`reduction`) adds in another order each time and may differ in the last bits: so a difference within the error budget
-of `grader.oracle` is told and not counted as a race. A race that did not happen is not seen; delays at random moments
-make it likelier to (`grader.runner.Delays`).
+of `grader.judge.oracle` is told and not counted as a race. A race that did not happen is not seen; delays at random
+moments make it likelier to (`grader.run.runner.Delays`).
 """
 
 from __future__ import annotations
@@ -15,15 +15,15 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from grader import binding, faults, oracle
-from grader.arrays import first_of
-from grader.assignment import Assignment, Part
-from grader.bench import Bench, Options
-from grader.cases import make_inputs
-from grader.making import make
-from grader.nativehost import NativeHost
+from grader.assignment.assignment import Assignment, Part
+from grader.base.arrays import first_of
+from grader.judge import binding, faults, oracle
+from grader.judge.bench import Bench, Options
+from grader.judge.cases import make_inputs
+from grader.judge.making import make
+from grader.run.nativehost import NativeHost
+from grader.run.zygote import Zygote
 from grader.study.race import Finding
-from grader.zygote import Zygote
 
 #: More threads than cores make them interrupt each other.
 THREADS = (1, 2, 3, 4, 8, 16)

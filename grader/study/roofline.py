@@ -2,7 +2,7 @@
 
 A kernel that does I operations for each byte it moves can do no more than the smaller of the peak and I times the
 bandwidth. Both are measured here (`grader.study.facts`), for one thread and for all cores. The operations of every
-kernel are those that attention needs (`grader.oracle`), 4 N^2 d a head besides the exponentials, so that a kernel
+kernel are those that attention needs (`grader.judge.oracle`), 4 N^2 d a head besides the exponentials, so that a kernel
 gains nothing by doing more. The bytes are counted twice: those that no kernel can do without (Q, K and V read once, O
 written once), and those that the part's loops move by the simulator (`grader.study.traffic`), one head after the other
 through a cache as large as this machine's last. The figure uses the latter; PyTorch's own loops are unknown, so it
@@ -14,9 +14,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from grader.assignment import Part
-from grader.measure import Clock, Estimate
-from grader.results import EXIT_PASS, EXIT_SUBMISSION
+from grader.assignment.assignment import Part
+from grader.base.results import EXIT_PASS, EXIT_SUBMISSION
+from grader.judge.timing.measure import Clock, Estimate
 from grader.study import facts, helpers, options, outcome, traffic
 from grader.study.comparison import Line, bounds, compared
 from grader.study.facts import Machine, Speed
@@ -185,7 +185,7 @@ def _points(label: str, points: Sequence[Point]) -> Series:
 
 def measure(lab: Lab, parts: Sequence[Part]) -> Roofline:
     """Measure the machine, simulate the parts' traffic and time everything in turn."""
-    from grader import oracle
+    from grader.judge import oracle
 
     sizes = lab.settings.sizes
     machine = facts.describe()

@@ -2,9 +2,9 @@
 
 Theory of operation. ThreadSanitizer must own a process from its start and valgrind runs everything fifty times slower:
 neither gets on with an interpreter that has loaded torch. So the unchanged module.cpp is compiled against a stand-in
-for torch's tensors (`grader.standin`) and linked with the native runner (inside/runner.cpp), whose requests and replies
-are files here. A file that uses more of torch than the stand-in knows does not compile; `grader.standin` says which
-line of it does that, and the caller falls back to what works on the usual object.
+for torch's tensors (`grader.build.standin`) and linked with the native runner (inside/runner.cpp), whose requests and
+replies are files here. A file that uses more of torch than the stand-in knows does not compile; `grader.build.standin`
+says which line of it does that, and the caller falls back to what works on the usual object.
 
 The program is untrusted: it runs as a process of its own under limits of time, memory and output, with an empty
 environment, as every student's own run does. Nothing that it prints is believed but what the tool around it reports.
@@ -23,17 +23,18 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from grader import nativebuild, objectcache, plainfile, standin
-from grader.calls import Call, Request, offered, understood
-from grader.compilers import (
+from grader.base import objectcache, plainfile
+from grader.base.errors import KitError
+from grader.base.harmless import one_line
+from grader.build import nativebuild, standin
+from grader.build.compilers import (
     SHIM,
     run_limited_compiler,
 )
-from grader.errors import KitError
-from grader.frames import FRAME, Incoming, RunnerDied
-from grader.harmless import one_line
+from grader.build.toolchain import cache_root, default_flags, libomp_prefix, openmp_flags, toolchain
+from grader.run.calls import Call, Request, offered, understood
+from grader.run.frames import FRAME, Incoming, RunnerDied
 from grader.sandbox import GIB, Finished, run_limited
-from grader.toolchain import cache_root, default_flags, libomp_prefix, openmp_flags, toolchain
 
 NATIVE = Path(__file__).resolve().parent / "native"
 COMPILE_TIMEOUT_S = 180.0

@@ -8,9 +8,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from grader.assignment import Part
-from grader.errors import UsageError
-from grader.results import EXIT_PASS, EXIT_SUBMISSION
+from grader.assignment.assignment import Part
+from grader.base.errors import UsageError
+from grader.base.results import EXIT_PASS, EXIT_SUBMISSION
 from grader.study import options, outcome, scaling
 from grader.study.comparison import TIME_COLUMNS, Comparison, clock_label, compared, curve, time_cells
 from grader.study.figure import Figure, HeatMap, Plot, Series

@@ -14,11 +14,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from statistics import median
 
-from grader import machine, toolchain
-from grader.assignment import Part
-from grader.errors import UsageError
-from grader.measure import CORE_SHARE_LIMIT, Estimate, median_estimate
-from grader.results import EXIT_PASS, EXIT_SUBMISSION
+from grader.assignment.assignment import Part
+from grader.base import machine
+from grader.base.errors import UsageError
+from grader.base.results import EXIT_PASS, EXIT_SUBMISSION
+from grader.build import toolchain
+from grader.judge.timing.measure import CORE_SHARE_LIMIT, Estimate, median_estimate
 from grader.study import options, outcome
 from grader.study.comparison import Comparison, Line, bounds, compared, over
 from grader.study.figure import Figure, Plot, Series

@@ -11,10 +11,10 @@ import sys
 from dataclasses import dataclass
 
 from grader import study
-from grader.errors import KitError, UsageError
-from grader.results import EXIT_KIT, EXIT_PASS, EXIT_SUBMISSION
+from grader.base.errors import KitError, UsageError
+from grader.base.results import EXIT_KIT, EXIT_PASS, EXIT_SUBMISSION
 from grader.study import options, outcome
-from grader.writeup import regions
+from grader.study.writeup import regions
 
 
 @dataclass(frozen=True)

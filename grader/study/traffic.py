@@ -21,7 +21,7 @@ from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 
-from grader import machine
+from grader.base import machine
 from grader.study import helpers
 
 SIMULATION_TIMEOUT_S = 600.0

@@ -9,8 +9,8 @@ from datetime import datetime, timezone
 
 import yaml
 
-from grader.archive.records import shown
-from grader.errors import UsageError
+from grader.base.errors import UsageError
+from grader.submission.archive.records import shown
 from grader.submission.moments import moment
 
 GRADESCOPE_METADATA = "submission_metadata.yml"

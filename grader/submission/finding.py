@@ -11,10 +11,10 @@ from datetime import datetime
 from pathlib import Path
 from typing import Literal
 
-from grader import removal
-from grader.archive.opening import NoRoom, disk_error
-from grader.archive.records import Unreadable, shown
-from grader.errors import KitError, UsageError
+from grader.base import removal
+from grader.base.errors import KitError, UsageError
+from grader.submission.archive.opening import NoRoom, disk_error
+from grader.submission.archive.records import Unreadable, shown
 from grader.submission.ids import identify
 from grader.submission.nodes import STUDENT, DiskNode, bounded
 from grader.submission.roster import Unit, single, students

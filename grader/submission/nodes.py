@@ -15,8 +15,8 @@ from datetime import datetime, timezone
 from pathlib import Path
 from typing import BinaryIO, Protocol
 
-from grader.archive.opening import open_archive, spool
-from grader.archive.records import (
+from grader.submission.archive.opening import open_archive, spool
+from grader.submission.archive.records import (
     MIB,
     PIECE_BYTES,
     Archive,

@@ -14,9 +14,9 @@ from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path, PurePosixPath
 
-from grader.archive.opening import archive_stem, is_archive_name
-from grader.archive.records import Unreadable, shown
-from grader.errors import UsageError
+from grader.base.errors import UsageError
+from grader.submission.archive.opening import archive_stem, is_archive_name
+from grader.submission.archive.records import Unreadable, shown
 from grader.submission.exports import (
     GRADESCOPE_METADATA,
     MAX_METADATA_BYTES,

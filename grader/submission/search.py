@@ -9,8 +9,8 @@ from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path, PurePosixPath
 
-from grader.archive.opening import is_archive_name
-from grader.archive.records import Limits, Unreadable, shown
+from grader.submission.archive.opening import is_archive_name
+from grader.submission.archive.records import Limits, Unreadable, shown
 from grader.submission.nodes import KIND_TEXTS, Node, unpacked
 
 MAX_DEPTH = 8

@@ -17,10 +17,11 @@ from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any
 
-from grader import score, worker
-from grader.errors import KitError
-from grader.events import BuildStarted, PartStarted, StepStarted
-from grader.results import PartResult, SubmissionResult, Timing
+from grader import score
+from grader.base.errors import KitError
+from grader.base.results import PartResult, SubmissionResult, Timing
+from grader.judge.events import BuildStarted, PartStarted, StepStarted
+from grader.staff.classroom import worker
 
 STATE = Path(os.environ["ACTING_STATE"])
 

@@ -20,14 +20,16 @@ if __name__ == "__main__":
 
 
 from fuzz.mutating import SEED, Reader, report  # noqa: E402
-from grader import calls, cpptext, diagnostics, elf, hints, inspection, lightpath, sanitize, symbols  # noqa: E402
-from grader.arrays import np  # noqa: E402
-from grader.calls import Request  # noqa: E402
-from grader.elf import Wanted  # noqa: E402
-from grader.frames import FRAME, Incoming, RunnerDied  # noqa: E402
-from grader.harmless import harmless  # noqa: E402
+from grader.base.arrays import np  # noqa: E402
+from grader.base.harmless import harmless  # noqa: E402
+from grader.base.results import Diagnosis, Flag, PartResult, SubmissionResult  # noqa: E402
+from grader.build import cpptext, diagnostics, hints, lightpath, sanitize  # noqa: E402
+from grader.judge.integrity import elf, inspection, symbols  # noqa: E402
+from grader.judge.integrity.elf import Wanted  # noqa: E402
 from grader.report import result_json  # noqa: E402
-from grader.results import Diagnosis, Flag, PartResult, SubmissionResult  # noqa: E402
+from grader.run import calls  # noqa: E402
+from grader.run.calls import Request  # noqa: E402
+from grader.run.frames import FRAME, Incoming, RunnerDied  # noqa: E402
 from grader.sandbox import Finished, run_limited  # noqa: E402
 
 SOURCE = (ROOT / "tests" / "sources" / "published_style.cpp").read_bytes()

@@ -20,17 +20,17 @@ sys.path[:0] = [str(ROOT), str(ROOT / "tests")]
 
 from fuzz import mutating  # noqa: E402
 from fuzz.mutating import Reader  # noqa: E402
-from grader import ledger, times  # noqa: E402
-from grader.archive import Limits, Unreadable, open_archive  # noqa: E402
-from grader.archive.records import MIB  # noqa: E402
-from grader.assignment import load  # noqa: E402
-from grader.errors import KitError, UsageError  # noqa: E402
-from grader.fingerprints import Fingerprints  # noqa: E402
-from grader.ledger import Entry, Record, Reported, Run  # noqa: E402
+from grader.assignment.assignment import load  # noqa: E402
+from grader.base.errors import KitError, UsageError  # noqa: E402
+from grader.base.results import CaseResult, Diagnosis, Flag, Memory, PartResult, SubmissionResult, Timing  # noqa: E402
 from grader.report import classbook, feedback, result_json  # noqa: E402
 from grader.report.classbook import Row  # noqa: E402
-from grader.results import CaseResult, Diagnosis, Flag, Memory, PartResult, SubmissionResult, Timing  # noqa: E402
+from grader.staff.classroom import ledger, times  # noqa: E402
+from grader.staff.classroom.fingerprints import Fingerprints  # noqa: E402
+from grader.staff.classroom.ledger import Entry, Record, Reported, Run  # noqa: E402
 from grader.submission import find  # noqa: E402
+from grader.submission.archive import Limits, Unreadable, open_archive  # noqa: E402
+from grader.submission.archive.records import MIB  # noqa: E402
 from grader.submission.exports import canvas_name, gradescope_entries  # noqa: E402
 
 COUNT = 1000

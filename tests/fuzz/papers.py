@@ -18,15 +18,16 @@ from pathlib import Path
 
 from fuzz import mutating
 from fuzz.mutating import Reader
-from grader import agreement, manual, passages, similar
-from grader.assignment import load
-from grader.errors import UsageError
-from grader.harmless import harmless
-from grader.regions import strip_solution
-from grader.report import similar_html
+from grader.assignment.assignment import load
+from grader.assignment.regions import strip_solution
+from grader.base.errors import UsageError
+from grader.base.harmless import harmless
 from grader.report.grades_csv import csv_line, safe_text
-from grader.tokens import tokens
-from grader.writeup import checking, regions, sheet, staff
+from grader.staff.classroom import manual
+from grader.staff.similarity import agreement, passages, similar, similar_html
+from grader.staff.similarity.tokens import tokens
+from grader.staff.writeups import sheet, staff
+from grader.study.writeup import checking, regions
 
 ROOT = Path(__file__).resolve().parents[2]
 MASTER = (ROOT / "module.cpp").read_text()

@@ -14,12 +14,13 @@ import pytest
 from conftest import ROOT
 from styles import STYLES, Style, source
 
-from grader import binding, machine
-from grader.assignment import Assignment, load
-from grader.bench import Options
-from grader.cases import make_inputs
-from grader.evaluate import evaluate
-from grader.zygote import Zygote
+from grader.assignment.assignment import Assignment, load
+from grader.base import machine
+from grader.judge import binding
+from grader.judge.bench import Options
+from grader.judge.cases import make_inputs
+from grader.judge.evaluate import evaluate
+from grader.run.zygote import Zygote
 from module_ref_stub import library_path
 
 PARTS = ("4Dread", "part1", "part2", "part3", "part4")

@@ -14,8 +14,8 @@ from pathlib import Path
 from authors import bodies, submission
 from copies import EFFORTS, copied, reordered
 
-from grader import similar
-from grader.regions import strip_solution
+from grader.assignment.regions import strip_solution
+from grader.staff.similarity import similar
 
 ROOT = Path(__file__).resolve().parents[2]
 #: How much was copied: which of the six bodies; the others are the copier's own.

@@ -14,11 +14,10 @@ from authors import bodies, submission
 from copies import copied
 from labelled import likenesses, make
 
-from grader import agreement, similar
-from grader.errors import UsageError
-from grader.regions import strip_solution
-from grader.report import similar_html
-from grader.tokens import functions, tokens
+from grader.assignment.regions import strip_solution
+from grader.base.errors import UsageError
+from grader.staff.similarity import agreement, similar, similar_html
+from grader.staff.similarity.tokens import functions, tokens
 
 TEXT = """
 #include <vector>

@@ -12,14 +12,15 @@ import published
 import pytest
 
 import gpt149
-from grader import binding, oracle, sanitize
-from grader.assignment import load
-from grader.build import SANITIZE_FLAGS
-from grader.cases import make_inputs
-from grader.errors import UsageError
+from grader.assignment.assignment import load
+from grader.base.errors import UsageError
+from grader.build import sanitize
+from grader.build.build import SANITIZE_FLAGS
+from grader.build.toolchain import toolchain
+from grader.judge import binding, oracle
+from grader.judge.cases import make_inputs
 from grader.study import options, race
 from grader.study.standalone import UNLIMITED, Kit, Ran, Unsuitable, build_program, ran
-from grader.toolchain import toolchain
 
 ASSIGNMENT = load(options.PUBLIC_CONFIG)
 PART = ASSIGNMENT.part("part3")

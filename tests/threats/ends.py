@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from dataclasses import asdict
 
-from grader.results import PartResult, SubmissionResult
+from grader.base.results import PartResult, SubmissionResult
 from threats.threat import Threat
 
 LONGEST_FLAG = 1000

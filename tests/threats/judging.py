@@ -6,11 +6,11 @@ from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 
-from grader import assignment
-from grader.bench import Options
-from grader.evaluate import evaluate
-from grader.results import SubmissionResult
-from grader.zygote import Zygote
+from grader.assignment import assignment
+from grader.base.results import SubmissionResult
+from grader.judge.bench import Options
+from grader.judge.evaluate import evaluate
+from grader.run.zygote import Zygote
 from threats.sources import Submission, function
 
 ROOT = Path(__file__).resolve().parents[2]

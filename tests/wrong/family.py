@@ -16,19 +16,20 @@ from pathlib import Path
 from right_variants import RIGHT
 from wrong_kernels import WRONG
 
-from grader import assignment, binding
-from grader.arrays import Array
-from grader.assignment import Part
-from grader.bench import Bench, Options
-from grader.diagnose import UNEXPLAINED
-from grader.evaluate import evaluate
-from grader.making import make
-from grader.marking import Marker
-from grader.nativehost import NativeHost
-from grader.oracle import Expected
-from grader.results import PartResult
-from grader.selftest.mutations import Mutation, parts_of, side_by_side
-from grader.zygote import Zygote
+from grader.assignment import assignment
+from grader.assignment.assignment import Part
+from grader.base.arrays import Array
+from grader.base.results import PartResult
+from grader.judge import binding
+from grader.judge.bench import Bench, Options
+from grader.judge.diagnosis.diagnose import UNEXPLAINED
+from grader.judge.evaluate import evaluate
+from grader.judge.making import make
+from grader.judge.marking import Marker
+from grader.judge.oracle import Expected
+from grader.run.nativehost import NativeHost
+from grader.run.zygote import Zygote
+from grader.staff.selftest.mutations import Mutation, parts_of, side_by_side
 
 ROOT = Path(__file__).resolve().parents[2]
 #: Small enough for a hundred kernels in minutes; the assignment's other cases keep their own shapes.

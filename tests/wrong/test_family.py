@@ -10,11 +10,11 @@ from family import Answer, answers, groups, judge
 from right_variants import RIGHT
 from wrong_kernels import WRONG
 
-from grader import diagnose
-from grader.oracle import Comparison, Expected, compare
-from grader.results import Diagnosis
-from grader.selftest.mutations import Mutation, apply
-from grader.zygote import Zygote
+from grader.base.results import Diagnosis
+from grader.judge.diagnosis import diagnose
+from grader.judge.oracle import Comparison, Expected, compare
+from grader.run.zygote import Zygote
+from grader.staff.selftest.mutations import Mutation, apply
 
 
 @pytest.fixture(scope="session")

@@ -1,0 +1,58 @@
+"""Whole-number expressions over the sizes of a run, as an assignment's arguments and dimensions are written."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Mapping
+from functools import lru_cache
+
+from grader.base.errors import UsageError
+
+LONGEST = 200
+"""Characters of an expression: enough for any dimension, and too few to exhaust the parser's stack."""
+
+
+def evaluate_int(expression: str, shape: Mapping[str, int]) -> int:
+    """An integer expression of names, + - * // and parentheses. Raises UsageError naming the expression."""
+    if len(expression) > LONGEST:
+        raise UsageError(f"'{expression[:40]}...' is longer than {LONGEST} characters")
+    try:
+        return _value(_parsed(expression), shape)
+    except (SyntaxError, KeyError, ZeroDivisionError, TypeError, ValueError) as error:
+        reason = error.msg if isinstance(error, SyntaxError) else error
+        raise UsageError(
+            f"cannot evaluate '{expression}' ({reason}); known names: {', '.join(shape)}"
+        ) from error
+
+
+@lru_cache(maxsize=512)
+def _parsed(expression: str) -> ast.expr:
+    """An assignment has few expressions, and a run evaluates them for each call."""
+    return ast.parse(expression.strip(), mode="eval").body
+
+
+def _value(node: ast.expr, shape: Mapping[str, int]) -> int:
+    if isinstance(node, ast.Constant) and type(node.value) is int:
+        return node.value
+    if isinstance(node, ast.Name):
+        return shape[node.id]
+    if isinstance(node, ast.BinOp):
+        left, right = _value(node.left, shape), _value(node.right, shape)
+        match node.op:
+            case ast.Add():
+                return left + right
+            case ast.Sub():
+                return left - right
+            case ast.Mult():
+                return left * right
+            case ast.FloorDiv():
+                return left // right
+    raise TypeError("only names, whole numbers, + - * // and parentheses")
+
+
+def call_of(expression: str, name: str) -> list[str] | None:
+    """The arguments of `name(...)`, or None when the expression is something else: call_of("zeros(N, 2)", "zeros")."""
+    text = expression.strip()
+    if not (text.startswith(name + "(") and text.endswith(")")):
+        return None
+    return [item.strip() for item in text[len(name) + 1 : -1].split(",")]

@@ -1,0 +1,80 @@
+"""Solution regions of a master source: what the staff see and the students do not.
+
+A master holds lines that consist of nothing but one of these markers (and white space):
+
+    // BEGIN SOLUTION      lines of the staff's solution, left out of the starter
+    // END SOLUTION
+    // BEGIN STARTER       lines of the starter, each commented out so that the master compiles without them
+    // END STARTER
+
+Regions neither nest nor overlap. That one master gives the handout is the idea of nbgrader and otter.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+
+from grader.base.errors import UsageError
+
+_MARKER = re.compile(r"\s*//\s*(BEGIN|END)\s+(SOLUTION|STARTER)\s*")
+_MARKER_LIKE = re.compile(r"//\s*(BEGIN|END)[\s_-]+(SOLUTION|STARTER)", re.IGNORECASE)
+_COMMENTED = re.compile(r"(\s*)//(?: (.*)|)")
+
+
+def strip_solution(text: str) -> str:
+    """The starter made from a master source: solutions gone, starter lines uncommented, markers gone.
+
+    An uncommented line loses one `// ` and keeps its indentation; a bare `//` becomes an empty line. A text
+    without markers comes back unchanged. Raises UsageError, naming the line, for a marker without a partner,
+    inside another region or on a line with code, and for a starter line that is not a comment.
+    """
+    starter: list[str] = []
+    for number, line, region in lines(text):
+        if region is None:
+            starter.append(line)
+        elif region == "STARTER":
+            starter.append(_uncomment(line, number))
+    return "".join(starter)
+
+
+def lines(text: str) -> Iterator[tuple[int, str, str | None]]:
+    """(number, line, region) of each line that is no marker; the region is "SOLUTION", "STARTER" or None.
+
+    Raises what `strip_solution` does.
+    """
+    region: str | None = None
+    opened_at = 0
+    for number, line in enumerate(text.splitlines(keepends=True), start=1):
+        marker = _MARKER.fullmatch(line)
+        if marker is None:
+            if _MARKER_LIKE.search(line):
+                raise UsageError(
+                    f"line {number}: a marker stands alone on its line, in capitals: {line.strip()}"
+                )
+            yield number, line, region
+            continue
+        edge, kind = marker.groups()
+        if edge == "BEGIN":
+            if region is not None:
+                raise UsageError(f"line {number}: BEGIN {kind} inside the region of line {opened_at}")
+            region, opened_at = kind, number
+        elif region != kind:
+            where = "no region is open" if region is None else f"the region of line {opened_at} is {region}"
+            raise UsageError(f"line {number}: END {kind}, but {where}")
+        else:
+            region = None
+    if region is not None:
+        raise UsageError(f"line {opened_at}: BEGIN {region} has no END {region}")
+
+
+def _uncomment(line: str, number: int) -> str:
+    body = line.rstrip("\r\n")
+    ending = line[len(body) :]
+    if not body.strip():
+        return line
+    commented = _COMMENTED.fullmatch(body)
+    if commented is None:
+        raise UsageError(f"line {number}: a starter line must be commented out with '// ': {body.strip()}")
+    indent, code = commented.groups()
+    return (indent + code if code else "") + ending

@@ -1,0 +1,124 @@
+"""How an assignment pays: bands of time, points that people give, lateness. Records, and their reading from YAML."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Literal
+
+from grader.assignment.yamlnode import Keys, Node
+
+ID_PATTERN, ID_WORDS = r"[A-Za-z0-9][A-Za-z0-9_.-]{0,63}", "letters, digits, _ . and -"
+DESCRIPTIVE_COLUMNS = ("name", "email", "comment")
+"""Columns of a table of points that are there for its reader; nobody's item may be called so."""
+_RESERVED = ("id", "all", "total", *DESCRIPTIVE_COLUMNS)
+
+TIME_BAND_KEYS = Keys("a time band", ("share",), ("up_to",))
+MANUAL_KEYS = Keys("a manual item", ("id", "title", "points"), ("extra",))
+LATE_KEYS = Keys("late", ("per_day",), ("due", "grace_minutes", "cap_days", "after_cap"))
+PER_DAY_KEYS = Keys("per_day", (), ("share", "points"))
+
+
+@dataclass(frozen=True)
+class TimeBand:
+    """A right but slow kernel earns `share` of its points while its time ratio is at most `up_to`; None: any ratio."""
+
+    up_to: float | None
+    share: float
+
+
+@dataclass(frozen=True)
+class ManualItem:
+    """Points that a person gives, from 0 to `points`. `extra` ones do not count among the points to be had."""
+
+    id: str
+    title: str
+    points: float
+    extra: bool = False
+
+
+@dataclass(frozen=True)
+class LateRule:
+    """What lateness costs. A day is charged as soon as it starts; the first one starts when the grace ends.
+
+    One of `share_per_day` (of what was earned) and `points_per_day` is set. After `cap_days` the penalty stays as it is
+    ("max_penalty") or takes everything ("zero"). Without `due` nothing is late but what Gradescope says is.
+    """
+
+    due: datetime | None
+    grace_s: float
+    share_per_day: float | None
+    points_per_day: float | None
+    cap_days: int | None
+    after_cap: Literal["zero", "max_penalty"] | None
+
+
+def read_id(node: Node, what: str) -> str:
+    value = node.text(what, ID_PATTERN, f"an id of {ID_WORDS}")
+    if value in _RESERVED:
+        raise node.fail(f"{what} cannot be '{value}': that word is taken")
+    return value
+
+
+def read_time_bands(node: Node, allowance_ratio: float) -> tuple[TimeBand, ...]:
+    """Bands from fast to slow. Raises UsageError where one can never be reached or pays more than a faster one."""
+    bands: list[TimeBand] = []
+    entries = node.items("time_bands", 50)
+    for entry in entries:
+        keys = entry.mapping(TIME_BAND_KEYS)
+        share = keys["share"].number("share", 0.0, 1.0)
+        up_to = keys["up_to"].number("up_to", 1.0) if "up_to" in keys else None
+        if up_to is not None and up_to <= allowance_ratio:
+            raise keys["up_to"].fail(
+                f"up_to {up_to:g} is never reached: a ratio up to {allowance_ratio:g} earns all points"
+            )
+        if bands and bands[-1].up_to is None:
+            raise entry.fail("no band may follow one without 'up_to', which holds for any ratio")
+        if bands and up_to is not None and up_to <= (bands[-1].up_to or 0):
+            raise keys["up_to"].fail(f"bands go from fast to slow: up_to {up_to:g} after {bands[-1].up_to:g}")
+        if bands and share > bands[-1].share:
+            raise keys["share"].fail(
+                f"a slower band would earn more: share {share:g} after {bands[-1].share:g}"
+            )
+        bands.append(TimeBand(up_to, share))
+    if not bands:
+        raise node.fail("time_bands needs at least one band")
+    return tuple(bands)
+
+
+def read_manual_items(node: Node, taken: set[str]) -> tuple[ManualItem, ...]:
+    """Items in order; `taken` are the ids of the parts, which share their name space with them."""
+    items: list[ManualItem] = []
+    for entry in node.items("manual"):
+        keys = entry.mapping(MANUAL_KEYS)
+        item_id = read_id(keys["id"], "id of a manual item")
+        if item_id in taken or any(item.id == item_id for item in items):
+            raise keys["id"].fail(f"two parts or manual items are called '{item_id}'")
+        points = keys["points"].number("points", 0.0, 10_000)
+        if points == 0:
+            raise keys["points"].fail(f"{item_id}: an item of 0 points cannot be given")
+        extra = keys["extra"].truth("extra") if "extra" in keys else False
+        items.append(ManualItem(item_id, keys["title"].text("title"), points, extra))
+    return tuple(items)
+
+
+def read_late(node: Node) -> LateRule:
+    keys = node.mapping(LATE_KEYS)
+    per_day = keys["per_day"].mapping(PER_DAY_KEYS)
+    if len(per_day) != 1:
+        raise keys["per_day"].fail("per_day takes either 'share' (of what was earned) or 'points'")
+    if ("cap_days" in keys) != ("after_cap" in keys):
+        given = keys.get("cap_days") or keys["after_cap"]
+        raise given.fail("cap_days and after_cap (zero or max_penalty) are given together")
+    return LateRule(
+        due=keys["due"].moment("due") if "due" in keys else None,
+        grace_s=60.0 * keys["grace_minutes"].number("grace_minutes", 0, 527_040)
+        if "grace_minutes" in keys
+        else 0.0,
+        share_per_day=per_day["share"].number("share", 0.0, 1.0) if "share" in per_day else None,
+        points_per_day=per_day["points"].number("points", 0.0, 10_000) if "points" in per_day else None,
+        cap_days=keys["cap_days"].whole("cap_days", 1, 366) if "cap_days" in keys else None,
+        after_cap=keys["after_cap"].choice("after_cap", ("zero", "max_penalty"))  # type: ignore[arg-type]
+        if "after_cap" in keys
+        else None,
+    )

@@ -1,0 +1,126 @@
+"""What the kit's two command lines share: one-line errors, numbers within bounds, exit codes. Imports no torch."""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import os
+import sys
+import traceback
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import NoReturn
+
+from grader.base.errors import KitError, UsageError
+from grader.base.harmless import guard_standard_streams
+from grader.base.results import EXIT_KIT, EXIT_USAGE
+
+ROOT = Path(__file__).resolve().parents[2]
+PUBLIC_CONFIG = ROOT / "configs" / "gpt149.yaml"
+HIDDEN_CONFIG = ROOT / "configs" / "hidden" / "gpt149.yaml"
+EXIT_INTERRUPTED = 130
+EXIT_NO_READER = 141
+LONGEST_MESSAGE = 4000
+"""Characters of an error that are told: it may quote what a stranger wrote."""
+
+
+class Parser(argparse.ArgumentParser):
+    """An argument parser whose error is one line in place of a usage dump."""
+
+    def error(self, message: str) -> NoReturn:
+        raise UsageError(f"{message} ({self.prog} --help lists what there is)")
+
+
+#: The sizes of a run: option, name in the assignment, what it is (and its value in the course's assignment).
+SIZES = (
+    ("-N", "N", "rows of Q, K and V (1024)"),
+    ("-B", "B", "batches (1)"),
+    ("-H", "H", "heads (4)"),
+    ("-d", "d", "columns of Q, K and V (32)"),
+    ("-br", "Br", "rows of a Q tile in part 4 (256)"),
+    ("-bc", "Bc", "rows of a K and V tile in part 4 (256)"),
+    ("--threads", "threads", "OpenMP threads (8)"),
+)
+LARGEST_SIZE = 1 << 20
+
+
+def add_sizes(parse: argparse.ArgumentParser) -> None:
+    """Give `parse` an option for each of SIZES."""
+    sizes = parse.add_argument_group("shape (defaults: the assignment's)")
+    for flag, name, what in SIZES:
+        sizes.add_argument(flag, dest=name, metavar="n", help=what)
+
+
+def sizes(given: argparse.Namespace, maxima: Mapping[str, int]) -> dict[str, int]:
+    """The sizes that were given, by name. Raises UsageError for one above its maximum."""
+    return {
+        name: whole_number(text, flag, 1, maxima.get(name, LARGEST_SIZE))
+        for flag, name, _ in SIZES
+        if (text := getattr(given, name)) is not None
+    }
+
+
+def size_options(chosen: Mapping[str, int]) -> list[str]:
+    """The options that choose these sizes."""
+    return [word for flag, name, _ in SIZES if name in chosen for word in (flag, str(chosen[name]))]
+
+
+def whole_number(text: str, flag: str, low: int, high: int) -> int:
+    """`text` as a number from `low` to `high`; UsageError names `flag` and the bounds."""
+    if not (text.isascii() and text.isdecimal()) or not low <= int(text) <= high:
+        raise UsageError(f"{flag} takes a whole number from {low} to {high}, not '{text}'")
+    return int(text)
+
+
+def assignment_file(given: Path | None) -> Path:
+    """What the staff grades with: as given, else with the hidden cases where they are, else the public file."""
+    return given or (HIDDEN_CONFIG if HIDDEN_CONFIG.is_file() else PUBLIC_CONFIG)
+
+
+def source_file(given: Path | None, name: str) -> Path:
+    """The file to judge: as given, else `name` in the working directory, else in the kit's. Raises UsageError."""
+    path = given or (Path(name) if Path(name).exists() else ROOT / name)
+    if given and path.is_dir():
+        path /= name
+    if not path.is_file():
+        raise UsageError(f"no such file: {path} (name it with --module PATH)")
+    return path
+
+
+def main(name: str, run: Callable[[list[str]], int]) -> NoReturn:
+    """Call `run` with the process's arguments, tell its errors after `name`, and end with its exit code."""
+    for stream in (sys.stdout, sys.stderr):
+        if stream is None:
+            os._exit(EXIT_USAGE)  # closed by the caller: there is nobody to tell
+    guard_standard_streams()
+    try:
+        code = run(sys.argv[1:])
+    except UsageError as error:
+        print(f"{name}: {_bounded(error)}", file=sys.stderr)
+        code = EXIT_USAGE
+    except KitError as error:
+        print(f"{name}: {_bounded(error)}", file=sys.stderr)
+        code = EXIT_KIT
+    except KeyboardInterrupt:
+        print(f"\n{name}: interrupted", file=sys.stderr)
+        code = EXIT_INTERRUPTED
+    except OSError as error:
+        # The reader left (| head) or the disk is full: no verdict was delivered, so no exit code of one either.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
+        if not isinstance(error, BrokenPipeError):
+            print(f"{name}: {error}", file=sys.stderr)
+        code = EXIT_NO_READER if isinstance(error, BrokenPipeError) else EXIT_KIT
+    except Exception:
+        traceback.print_exc()
+        print(f"{name}: this is a fault of the kit: please report it with the lines above", file=sys.stderr)
+        code = EXIT_KIT
+    with contextlib.suppress(OSError):
+        sys.stdout.flush()
+        sys.stderr.flush()
+    # Taking apart what a command has imported (torch in the demo) takes time and changes nothing.
+    os._exit(code)
+
+
+def _bounded(error: Exception) -> str:
+    text = str(error)
+    return text if len(text) <= LONGEST_MESSAGE else f"{text[:LONGEST_MESSAGE]} ... (cut here)"

@@ -1,0 +1,346 @@
+"""From a student's module.cpp to a program without Python and torch: the native runner around the student's object.
+
+Theory of operation. The unchanged file is compiled with the published flags against the stand-in for torch's tensors
+(`grader.build.standin`), which is precompiled once for each set of flags. The object is linked with the stand-in's own,
+the runner (inside/runner.cpp), the C++ library and OpenMP into one static program, or one with those libraries alone
+beside it where the machine's compiler cannot make it static. Both steps take one start of the compiler's sandbox. The
+kit's own objects, and what kind of program this compiler can make, are found out once and kept in the cache.
+
+The reference is a program of the same kind around its own kernels (inside/reference.cpp): the same runner, the same
+libraries and flags of the linker.
+"""
+
+from __future__ import annotations
+
+import os
+import shlex
+import shutil
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from pathlib import Path
+
+from grader.base import objectcache
+from grader.base.errors import KitError
+from grader.build import ispc, standin
+from grader.build.build import OBJECT_BYTES
+from grader.build.compilers import (
+    SHIM,
+    BuildStep,
+    Compilers,
+    Source,
+    clock_flags,
+    contents_of,
+    define_flags,
+    digest,
+    named,
+    read_source,
+    run_limited_compiler,
+)
+from grader.build.standin import Prepared, Refusal, refusal
+from grader.build.toolchain import (
+    Toolchain,
+    cache_root,
+    libomp_prefix,
+    openmp_flags,
+    toolchain,
+)
+from grader.sandbox import OPEN, Finished, Sandbox, compiling
+from grader.sandbox.view import programs_folders
+
+INSIDE = Path(__file__).resolve().parents[1] / "run" / "inside"
+OBJECT, PROGRAM, RUNNER, LAUNCH = "module.o", "program", "runner.o", "launch"
+#: Ways to link a program, the best one first. None of the libraries is found by name once it is static.
+LINKAGES = {
+    "static-pie": ("-static-pie",),
+    "static": ("-static",),
+    "dynamic": ("-pie", "-static-libstdc++", "-static-libgcc"),
+}
+KIT_TIMEOUT_S = 120.0
+#: Flags of everything that is linked into a program, besides those that decide what code is made
+#: (`grader.build.standin`).
+OWN_FLAGS = ("-fPIE", "-fvisibility=hidden")
+
+
+@dataclass(frozen=True)
+class NativeBuild:
+    """What became of one source. `program` and `object_path` (the student's object, for who inspects it) are None
+    unless `ok`; `diagnostics` is "" if `ok`.
+
+    `refused` is about a file that compiles with torch and not without, as far as one can tell: what it uses of torch
+    that the stand-in lacks. The other fields are those of `grader.build.build.Build`. `linkage` is one of LINKAGES.
+    """
+
+    ok: bool
+    program: Path | None
+    object_path: Path | None
+    linkage: str
+    cached: bool
+    diagnostics: str
+    refused: Refusal | None
+    notes: tuple[str, ...]
+    wall_s: float
+    cpu_s: float
+    key: str
+    waits_for: str = ""
+
+
+def build(
+    source: Path,
+    *,
+    flags: Sequence[str] = (),
+    defines: Mapping[str, str] | None = None,
+    cache: Path | None = None,
+    timeout_s: float = 120,
+    object_bytes: int = OBJECT_BYTES,
+    sandbox: Sandbox = OPEN,
+    tell: Callable[[BuildStep], None] = lambda step: None,
+) -> NativeBuild:
+    """Compile and link `source` (and a module.ispc beside it) without torch, or find the program in the cache.
+
+    Parameters and errors are those of `grader.build.build.build`. A faulty source, or one that needs more of torch than
+    there is, gives a NativeBuild with `ok` False, never an exception.
+    """
+    started = time.monotonic()
+    cache = cache or cache_root()
+    tools = toolchain()
+    recipe = Recipe(
+        tools, read_source(source), ispc.beside(source), tuple(flags), define_flags(defines or {})
+    )
+    work = _Work(recipe, cache, timeout_s, object_bytes, sandbox, tell, _visible(tools))
+    cached = objectcache.touch(work.entry)
+    message, refused = ("", None) if cached else work.compile(source.name)
+    message = message or work.too_large(work.entry / OBJECT)
+    return NativeBuild(
+        ok=not message,
+        program=None if message else work.entry / PROGRAM,
+        object_path=None if message else work.entry / OBJECT,
+        linkage=kit(cache).linkage,
+        cached=cached,
+        diagnostics=named(message, source),
+        refused=refused,
+        notes=recipe.notes(),
+        wall_s=time.monotonic() - started,
+        cpu_s=work.cpu_s,
+        key=recipe.key(),
+        waits_for=work.waits_for,
+    )
+
+
+def _visible(tools: Toolchain) -> tuple[Path, ...]:
+    """What a compiler sees in the sandbox. The shell that starts it lies elsewhere than its own programs."""
+    return (SHIM, standin.PLAIN, INSIDE, *programs_folders(str(tools.compiler)))
+
+
+def precompile(*, flags: Sequence[str] = (), cache: Path | None = None) -> float:
+    """Make the stand-in and the kit's objects for these flags ahead of the first build.
+
+    Returns the CPU seconds that the stand-in took, 0.0 when it was there. Raises KitError when the kit's own sources
+    cannot be compiled.
+    """
+    kit(cache or cache_root())
+    return standin.prepare((*OWN_FLAGS, *flags), cache=cache).cpu_s
+
+
+# ---- what is compiled, and how
+
+
+def _openmp(tools: Toolchain) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    return openmp_flags(tools.system, tools.family, libomp_prefix())
+
+
+def main_flags(tools: Toolchain) -> tuple[str, ...]:
+    """Of the linker: a main in the student's file is none that anybody calls (inside/runner.cpp)."""
+    return () if tools.system == "Darwin" else ("-Wl,--wrap=main",)
+
+
+def _link(tools: Toolchain, linkage: str, objects: Sequence[str], program: str) -> list[str]:
+    how = () if tools.system == "Darwin" else LINKAGES[linkage]
+    return [
+        str(tools.compiler),
+        *how,
+        *main_flags(tools),
+        *objects,
+        *_openmp(tools)[1],
+        "-pthread",
+        "-o",
+        program,
+    ]
+
+
+@dataclass(frozen=True)
+class Recipe(Source):
+    """Everything that decides what a program is."""
+
+    def key(self) -> str:
+        return digest(repr(self).encode(), *_kits_text())
+
+
+def _kits_text() -> list[bytes]:
+    return [
+        *contents_of(SHIM, standin.PLAIN, INSIDE),
+        repr((standin.HEADERS, LINKAGES, clock_flags())).encode(),
+    ]
+
+
+# ---- the kit's own objects
+
+
+@dataclass(frozen=True)
+class Kit:
+    """What the kit adds to every program: the runner's object, how programs are linked here, and the launcher."""
+
+    folder: Path
+    linkage: str
+
+    @property
+    def runner(self) -> Path:
+        return self.folder / RUNNER
+
+    @property
+    def launch(self) -> Path:
+        """The program that locks itself and becomes a runner (inside/launch.cpp)."""
+        return self.folder / LAUNCH
+
+
+def kit(cache: Path | None = None) -> Kit:
+    """The kit's objects, made once for each compiler. Raises KitError when that fails."""
+    cache, tools = cache or cache_root(), toolchain()
+    entry = cache / "objects" / f"{digest(repr(tools).encode(), *contents_of(INSIDE, SHIM))}.kit"
+    if not objectcache.touch(entry):
+        with objectcache.workplace(cache) as place:
+            _make_kit(tools, place)
+            objectcache.publish(place, entry)
+    return Kit(entry, (entry / "linkage").read_text())
+
+
+def _make_kit(tools: Toolchain, place: Path) -> None:
+    compiler, openmp = str(tools.compiler), _openmp(tools)[0]
+    ours = (f"-std={tools.cxx_standard}", "-O2", "-fPIE", f"-I{INSIDE}", f"-I{SHIM}", "-c")
+    for name, flags in ((RUNNER, ()), ("trial.o", openmp)):
+        source = INSIDE / f"{Path(name).stem}.cpp"
+        _make([compiler, *ours, *flags, str(source), "-o", name], place)
+    linkage = next((each for each in LINKAGES if _works(tools, each, place)), None)
+    if linkage is None:
+        _make(_link(tools, "dynamic", [RUNNER, "trial.o"], "trial"), place)
+        raise KitError("programs that this compiler makes do not start; try `python -m grader doctor`")
+    (place / "linkage").write_text(linkage)
+    static = ("-static",) if linkage.startswith("static") else ()
+    launch = [str(INSIDE / "launch.cpp"), "-o", LAUNCH]
+    _make([compiler, f"-std={tools.cxx_standard}", "-O2", *static, *launch], place)
+
+
+def _works(tools: Toolchain, linkage: str, place: Path) -> bool:
+    """Whether a program of this kind can be linked and does what inside/trial.cpp asks of it."""
+    if tools.system == "Darwin" and linkage != "dynamic":
+        return False
+    linked = _limited(_link(tools, linkage, [RUNNER, "trial.o"], "trial"), place)
+    if linked.returncode != 0:
+        return False
+    # Its replies go where its errors go; requests there are none.
+    ran = _limited(["/bin/sh", "-c", "exec ./trial 3</dev/null 4>&1"], place)
+    return ran.returncode == 0 and b'"functions": []' in ran.output
+
+
+def _limited(command: Sequence[str], place: Path) -> Finished:
+    return run_limited_compiler(command, place, KIT_TIMEOUT_S)
+
+
+def _make(command: Sequence[str], place: Path) -> None:
+    """Compile or link something of the kit's. Raises KitError with the first error."""
+    finished = _limited(command, place)
+    if finished.returncode != 0 or finished.timed_out:
+        lines = finished.output.decode(errors="replace").splitlines() or ["no message"]
+        first = next((line for line in lines if "error" in line or "undefined" in line), lines[-1])
+        raise KitError(f"{command[0]} cannot build the native runner: {first.strip()[:300]}")
+
+
+def reference_program(kernels: Callable[[], Path], key: str, cache: Path | None = None) -> Path:
+    """The reference as a program of its own, from the cache where it is known.
+
+    `kernels` gives the object of its kernels, `key` names all that this object depends on. Raises KitError when the
+    program cannot be compiled or linked, and what `kernels` raises.
+    """
+    cache, tools = cache or cache_root(), toolchain()
+    known = kit(cache)
+    entry = cache / "objects" / f"{digest(b'reference', key.encode(), known.folder.name.encode())}.program"
+    if objectcache.touch(entry):
+        return entry
+    with objectcache.workplace(cache) as place:
+        adapter = [
+            str(tools.compiler),
+            f"-std={tools.cxx_standard}",
+            "-O2",
+            "-fPIE",
+            f"-I{INSIDE}",
+            f"-I{SHIM}",
+        ]
+        _make([*adapter, "-c", str(INSIDE / "reference.cpp"), "-o", "reference.o"], place)
+        objects = ["reference.o", str(kernels()), str(known.runner)]
+        _make(_link(tools, known.linkage, objects, PROGRAM), place)
+        objectcache.publish(place / PROGRAM, entry)
+    return entry
+
+
+# ---- doing it
+
+
+class _Work(Compilers):
+    """One build on its way."""
+
+    source: Recipe
+
+    @cached_property
+    def entry(self) -> Path:
+        return self.cache / "objects" / f"{self.source.key()}.native"
+
+    def compile(self, name: str) -> tuple[str, Refusal | None]:
+        """What the compilers say of the file, "" for success, and what it asks of torch in vain; `name` is its name for
+        the student."""
+        if self.must_wait():
+            return ispc.LACKING, None
+        self.tell("headers")
+        known = kit(self.cache)
+        prepared = standin.prepare((*OWN_FLAGS, *self.source.flags), self.source.defines, self.cache)
+        self.cpu_s += prepared.cpu_s
+        deadline = time.monotonic() + self.timeout_s
+        with (
+            objectcache.workplace(self.cache) as place,
+            compiling.room(self.sandbox, place, prepared.folder) as room,
+        ):
+            (room.folder / "module.cpp").write_bytes(self.source.text)
+            shutil.copyfile(known.runner, room.folder / RUNNER)
+            if message := self.compile_ispc(room, deadline):
+                return self.may_lack_ispc(message), None
+            self.tell("building")
+            finished = self.run(
+                ["/bin/sh", "-c", self.script(known, prepared, room)],
+                room.folder,
+                deadline - time.monotonic(),
+                room,
+            )
+            if finished.returncode != 0 or finished.timed_out:
+                self.tell("inspection")
+                text = self.source.text.decode(errors="replace")
+                refused = refusal(finished.output.decode(errors="replace"), name, text)
+                return self.may_lack_ispc(self.explain(finished)), refused
+            if message := self.too_large(room.folder / OBJECT):
+                return message, None
+            made = place / "made"
+            made.mkdir()
+            for file in (OBJECT, PROGRAM):
+                os.rename(compiling.taken(room.folder / file, place), made / file)
+            objectcache.publish(made, self.entry)
+            objectcache.prune(self.cache)
+        return "", None
+
+    def script(self, known: Kit, prepared: Prepared, room: compiling.Room) -> str:
+        """Compile, then link: a sandbox takes longer to start than either needs to find its files."""
+        assert room.header is not None
+        seen = replace(prepared, folder=room.header)
+        compiled = [*seen.command(), *self.source.defines, "-c", "module.cpp", "-o", OBJECT]
+        others = [ispc.OBJECT] if (room.folder / ispc.OBJECT).exists() else []
+        objects = [OBJECT, *others, *map(str, seen.objects), RUNNER]
+        linked = _link(self.source.tools, known.linkage, objects, PROGRAM)
+        return f"{shlex.join(compiled)} && exec {shlex.join(linked)}"

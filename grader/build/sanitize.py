@@ -1,0 +1,193 @@
+"""Running an object built with sanitizers inside an ordinary Python with torch, and reading what they report.
+
+AddressSanitizer must be loaded before everything else in the process, so the runner is started with `environment`.
+torch takes its tensors' memory from posix_memalign, which AddressSanitizer then serves with red zones on both sides: an
+access beyond a tensor's last element is found as long as the tensor owns its memory alone and is no view into a larger
+one.
+"""
+
+from __future__ import annotations
+
+import functools
+import re
+import subprocess
+from dataclasses import dataclass
+from pathlib import Path
+
+from grader.base.errors import KitError
+from grader.build.toolchain import Toolchain, toolchain
+
+#: handle_abort: the checked containers of libstdc++ end in abort(). Python never frees what it holds at exit: no leaks.
+ASAN_OPTIONS = {
+    "detect_leaks": "0",
+    "handle_abort": "1",
+    "halt_on_error": "1",
+    "abort_on_error": "0",
+    "allocator_may_return_null": "1",
+    "detect_odr_violation": "0",
+    "color": "never",
+    "exitcode": "99",
+}
+UBSAN_OPTIONS = {"print_stacktrace": "1", "halt_on_error": "1", "color": "never"}
+MAX_FRAMES = 8
+LONGEST_LINE, LONGEST_ROW = 2000, 160
+"""Characters of a line of a report that are looked at, which the kernel may have printed itself, and of a line of the
+source that are shown."""
+
+
+@dataclass(frozen=True)
+class Frame:
+    """One line of the student's file on the way to the fault."""
+
+    line: int
+    text: str
+    function: str
+
+
+@dataclass(frozen=True)
+class SanitizerReport:
+    """One fault. `kind` is AddressSanitizer's name and the access ("heap-buffer-overflow write"), "vector index",
+    or "undefined behaviour"; `message` says it in words; `frames` are innermost first."""
+
+    kind: str
+    message: str
+    frames: tuple[Frame, ...]
+
+
+def environment(build: object = None) -> dict[str, str]:
+    """What to add to the environment of a Python process that will load an object built with `sanitize=True`.
+
+    `build` may name the object; all are served alike. Raises KitError when the compiler brings no AddressSanitizer.
+    """
+    tools = toolchain()
+    preload = "DYLD_INSERT_LIBRARIES" if tools.system == "Darwin" else "LD_PRELOAD"
+    return {
+        preload: str(_runtime(tools)),
+        "ASAN_OPTIONS": ":".join(f"{name}={value}" for name, value in ASAN_OPTIONS.items()),
+        "UBSAN_OPTIONS": ":".join(f"{name}={value}" for name, value in UBSAN_OPTIONS.items()),
+    }
+
+
+@functools.lru_cache(maxsize=4)
+def _runtime(tools: Toolchain) -> Path:
+    """The shared library of AddressSanitizer that belongs to the compiler."""
+    names = ["libasan.so"]
+    if tools.family == "clang":
+        suffix = "osx_dynamic.dylib" if tools.system == "Darwin" else f"{tools.machine}.so"
+        names = [f"libclang_rt.asan_{suffix}", f"libclang_rt.asan-{suffix}", "libclang_rt.asan.so"]
+    for name in names:
+        command = [str(tools.compiler), f"-print-file-name={name}"]
+        answer = subprocess.run(command, capture_output=True, text=True, timeout=20).stdout.strip()
+        # A compiler that does not have the file answers with its bare name.
+        if Path(answer).is_absolute() and Path(answer).exists():
+            return Path(answer).resolve()
+    raise KitError(
+        "this compiler has no AddressSanitizer: on Debian and Ubuntu install g++ with its libasan package"
+    )
+
+
+# ---- reading a report
+
+FRAME = re.compile(
+    r"^[ \t]*#\d+ 0x[0-9a-f]+ (?:in (?P<function>.+?) )?(?P<file>[^\s()]+):(?P<line>\d+)(?::\d+)?\s*$",
+    re.MULTILINE,
+)
+ASAN = re.compile(r"ERROR: AddressSanitizer: (?P<kind>[\w-]+)")
+ACCESS = re.compile(r"^(?P<access>READ|WRITE) of size (?P<size>\d+)", re.MULTILINE)
+REGION = re.compile(
+    r"is located (?P<offset>\d+) bytes (?P<side>to the right of|to the left of|after|before|inside(?: of)?) "
+    r"(?P<size>\d+)-byte region"
+)
+CAUSE = re.compile(r"caused by a (?P<access>READ|WRITE) memory access")
+UBSAN = re.compile(r"^(?P<file>[^\s:]+):(?P<line>\d+):\d+: runtime error: (?P<text>.*)$", re.MULTILINE)
+CHECKED = re.compile(
+    r"^.*?/(?P<header>[\w.]+):\d+: (?P<function>.*): Assertion '(?P<assertion>.*)' failed\.$", re.MULTILINE
+)
+CHECKS = {
+    "__n < this->size()": "an index is out of range of its std::vector: operator[] was called with an index below 0 or "
+    "not below its size",
+    "!this->empty()": "an element of an empty container was taken",
+}
+FAULTS = {
+    "heap-buffer-overflow": "memory beyond the end (or before the start) of an array was {access}",
+    "heap-use-after-free": "memory was {access} after it was freed: a pointer into a tensor or vector that is gone",
+    "stack-buffer-overflow": "memory beyond a local array was {access}",
+    "stack-use-after-return": "a local variable was {access} after its function had returned",
+    "stack-use-after-scope": "a local variable was {access} after the end of its block",
+    "global-buffer-overflow": "memory beyond a global array was {access}",
+    "stack-overflow": "the stack overflowed: an endless recursion, or a local array that is too large",
+    "attempting double-free": "memory was freed twice",
+    "double-free": "memory was freed twice",
+    "SEGV": "an address that belongs to nothing was {access}: a null or wild pointer, or an index far out of range",
+    "FPE": "an integer was divided by zero",
+    "ABRT": "the program called abort (an exception that nobody caught, or a failed assertion)",
+    "allocation-size-too-big": "an absurd amount of memory was asked for: look for a negative size",
+    "container-overflow": "an element between a vector's size and its capacity was {access}",
+}
+
+
+def report(output: str, source: Path) -> SanitizerReport | None:
+    """The first fault that the sanitizers describe in a process's `output`, or None when there is none.
+
+    `source` is the student's file, whose lines the frames quote; it was compiled under the name module.cpp.
+    """
+    output = "\n".join(line[:LONGEST_LINE] for line in output.split("\n"))
+    rows = source.read_text(errors="replace").split("\n")
+    undefined, asan = UBSAN.search(output), ASAN.search(output)
+    if undefined is not None and (asan is None or undefined.start() < asan.start()):
+        text = output[undefined.start() :]
+        frames = _frames(text, rows)
+        if not frames and _is_student_file(undefined["file"]):
+            frames = (_frame(int(undefined["line"]), "", rows),)
+        return SanitizerReport(
+            "undefined behaviour", f"undefined behaviour: {undefined['text'][:200]}", frames
+        )
+    if asan is None:
+        return None
+    text = output[asan.start() :]
+    checked = CHECKED.search(output[: asan.start()])
+    # The stack of the fault comes first, before those of the allocation and of the threads.
+    stack = re.split(r"\n\s*\n", text, maxsplit=1)[0]
+    frames = _frames(stack, rows)
+    if checked is not None and asan["kind"] == "ABRT":
+        said = CHECKS.get(
+            checked["assertion"], f"a check of the standard library failed: {checked['assertion'][:120]}"
+        )
+        return SanitizerReport(
+            "vector index" if "__n <" in checked["assertion"] else "failed check", f"{said}.", frames
+        )
+    access = ACCESS.search(text) or CAUSE.search(text)
+    word = access["access"].lower() if access else ""
+    message = FAULTS.get(asan["kind"], f"{asan['kind']}: memory was {{access}} that must not be")
+    message = message.format(access={"read": "read", "write": "written"}.get(word, "touched"))
+    return SanitizerReport(f"{asan['kind']} {word}".strip(), f"{message}{_extent(text)}.", frames)
+
+
+def _extent(text: str) -> str:
+    """How far off an access was and how large the array is, counted in floats where that comes out even."""
+    region = REGION.search(text)
+    if region is None:
+        return ""
+    offset, size = int(region["offset"]), int(region["size"])
+    unit, per = ("floats", 4) if size % 4 == 0 and offset % 4 == 0 else ("bytes", 1)
+    if region["side"].startswith("inside"):
+        return f" (at {unit[:-1]} {offset // per} of an array of {size // per})"
+    if region["side"] in ("to the left of", "before"):
+        return f" ({offset // per} {unit} before an array of {size // per})"
+    return f" (index {(size + offset) // per} of an array of {size // per} {unit})"
+
+
+def _is_student_file(name: str) -> bool:
+    return name.rpartition("/")[2] == "module.cpp"
+
+
+def _frame(line: int, function: str, rows: list[str]) -> Frame:
+    text = rows[line - 1].strip()[:LONGEST_ROW] if 1 <= line <= len(rows) else ""
+    return Frame(line, text, re.sub(r"\(.*|\._omp_fn.*", "", function))
+
+
+def _frames(stack: str, rows: list[str]) -> tuple[Frame, ...]:
+    """The student's own lines of a stack, without the registration that called the kernel."""
+    own = [match for match in FRAME.finditer(stack) if _is_student_file(match["file"])]
+    frames = [_frame(int(match["line"]), match["function"] or "", rows) for match in own]
+    return tuple(dict.fromkeys(frames))[:MAX_FRAMES]

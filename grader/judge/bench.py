@@ -1,0 +1,134 @@
+"""What the parts of one submission share: the assignment, the build, what starts runners, and the runners."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager, ExitStack, nullcontext
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from grader import sandbox
+from grader.assignment.assignment import Assignment, Part
+from grader.base.errors import KitError
+from grader.base.results import Diagnosis, Flag
+from grader.build.build import Build
+from grader.build.nativebuild import NativeBuild
+from grader.judge import faults
+from grader.judge.events import Listener
+from grader.run.nativehost import NativeHost, ProgramRefused
+from grader.run.session import Session
+from grader.run.zygote import Zygote
+
+SANITIZER_SLOWDOWN = 20
+
+
+@dataclass(frozen=True)
+class Options:
+    """What one run may vary. `shape` overrides the assignment's defaults; `seed` makes timed inputs repeatable (by
+    default each run draws its own); `time_ungraded` times parts whose time earns nothing, too; `time_budget_s` bounds
+    the timed calls of a part as `grader.judge.timing.measure` says."""
+
+    shape: Mapping[str, int] = field(default_factory=dict)
+    defines: Mapping[str, str] = field(default_factory=dict)
+    seed: int | None = None
+    timing: bool = True
+    time_ungraded: bool = True
+    time_budget_s: float = 60.0
+    profile: bool = True
+    sanitize: bool = False
+
+
+@dataclass(frozen=True)
+class Bench:
+    """One submission on the bench. Runners that it spawns are ended with `stack`, if not before."""
+
+    assignment: Assignment
+    source: Path
+    options: Options
+    tell: Listener
+    build: Build | NativeBuild
+    """What decides: a program of its own, or an object for a process with torch."""
+    zygote: Zygote
+    stack: ExitStack
+    exclusive: Callable[[], AbstractContextManager[object]] = nullcontext
+    """Gives the machine to this submission alone, for as long as something is measured on it."""
+    host: NativeHost | None = None
+    """Starts programs of `build`'s kind; None where all is judged in processes with torch."""
+    with_torch: Callable[[], Build] | None = None
+    """Builds the object for a process with torch, where `build` is none; after the first time it is known."""
+    object_flags: Callable[[], tuple[Flag, ...]] = tuple
+    """What the built object gives away (`grader.judge.integrity.integrity.inspect_object`), once that is known."""
+
+    @property
+    def shape(self) -> dict[str, int]:
+        """The run's sizes by name: the assignment's defaults under the command line's."""
+        return {**self.assignment.defaults, **self.options.shape}
+
+    @property
+    def limits(self) -> sandbox.Limits:
+        memory_bytes = int(self.assignment.limits.memory_gib * sandbox.GIB)
+        return sandbox.Limits(memory_bytes=None if self.options.sanitize else memory_bytes)
+
+    def call_timeout_s(self, shape: Mapping[str, int]) -> float:
+        """The assignment's limit, stretched with the work of larger shapes than its defaults."""
+
+        def work(sizes: Mapping[str, int]) -> int:
+            return sizes["B"] * sizes["H"] * sizes["N"] ** 2 * sizes["d"]
+
+        stretch = max(1.0, work(shape) / work(self.assignment.defaults))
+        return self.assignment.limits.call_s * stretch * (SANITIZER_SLOWDOWN if self.options.sanitize else 1)
+
+    def student(
+        self,
+        part: Part,
+        *,
+        threads: int,
+        cpus: list[int] | None = None,
+        freeze: bool = True,
+        with_torch: bool = False,
+    ) -> Session:
+        """A fresh runner holding the student's code, as it is judged or `with_torch` (or torch itself, for a part that
+        is torch's). `freeze` as in `Zygote.spawn`. Raises Faulty where it cannot be loaded."""
+        how = {"threads": threads, "cpus": cpus, "limits": self.limits, "freeze": freeze}
+        how["call_timeout_s"] = self.call_timeout_s(self.shape)
+        if self.host is None or with_torch or part.is_torch:
+            session = self.zygote.spawn(
+                "torch" if part.is_torch else "student",
+                "" if part.is_torch else self.torch_build().object_path or "",
+                **how,  # type: ignore[arg-type]
+            )
+        else:
+            assert isinstance(self.build, NativeBuild) and self.build.program is not None
+            try:
+                session = self.host.spawn(self.build.program, **how)  # type: ignore[arg-type]
+            except ProgramRefused as reason:
+                raise faults.program_fault(str(reason)) from reason
+            if session.load_error is not None:
+                # It has nothing to load, so that is no greeting of the kit's.
+                raise faults.program_fault("it sent back something that is no greeting")
+        self.stack.enter_context(session)
+        if session.death is not None:
+            raise faults.loading_fault(session.death)
+        if session.load_error is not None:
+            raise faults.Faulty(
+                "compile_error", Diagnosis("load_error", f"the object cannot be loaded: {session.load_error}")
+            )
+        return session
+
+    def torch_build(self) -> Build | NativeBuild:
+        """What a process with torch is given, built if need be."""
+        return self.with_torch() if self.with_torch is not None else self.build
+
+    def reference(self, *, threads: int, cpus: list[int] | None = None, with_torch: bool = False) -> Session:
+        """A fresh runner holding the reference, of the same kind as the student's. Raises KitError."""
+        from module_ref_stub import library
+
+        how = {"threads": threads, "cpus": cpus, "call_timeout_s": self.call_timeout_s(self.shape)}
+        if self.host is None or with_torch:
+            session = self.zygote.spawn("raw", library.library_path(), **how)  # type: ignore[arg-type]
+        else:
+            session = self.host.spawn(library.native_program(), **how)  # type: ignore[arg-type]
+        self.stack.enter_context(session)
+        if session.death is not None or session.load_error is not None:
+            raise KitError(f"the reference cannot be loaded: {session.load_error or session.death}")
+        return session

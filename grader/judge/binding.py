@@ -1,0 +1,148 @@
+"""From a part of the assignment to a call: does the student's function fit, and what is sent to it for one shape."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from grader.assignment.assignment import Part, call_of, evaluate_int
+from grader.base.errors import UsageError
+from grader.base.results import Diagnosis
+from grader.run.calls import Request
+
+#: What the bindings' signature codes (grader/shim) are called in C++.
+CODE_NAMES = {
+    "T": "torch::Tensor",
+    "i": "int",
+    "l": "int64_t",
+    "f": "float",
+    "d": "double",
+    "b": "bool",
+    "V": "std::vector<float>",
+    "W": "std::vector<float> &",
+    "v": "void",
+    "?": "another type",
+}
+RETURN_CODES = {"tensor": "T", "number": "fd", "nothing": "v"}
+
+
+def accepted_codes(part: Part, inputs: Mapping[str, Any]) -> list[str]:
+    """For each argument the signature codes that will do."""
+    return [_accepted(argument, part, inputs) for argument in part.arguments]
+
+
+def _accepted(argument: str, part: Part, inputs: Mapping[str, Any]) -> str:
+    if argument in inputs or call_of(argument, "zeros") is not None:
+        return "T"
+    if argument == "tensor":
+        # An accessor that stores has to be given the vector itself, not a copy.
+        return "W" if part.returns == "nothing" else "VW"
+    if (column := call_of(argument, "column")) is not None:
+        # The columns of the index table are whole numbers; what follows them is a value to store.
+        return "il" if int(column[0]) < 4 else "fd"
+    return "il"
+
+
+def mismatch(part: Part, functions: Mapping[str, str], inputs: Mapping[str, Any]) -> Diagnosis | None:
+    """None when the part's function is bound and takes what it will be given; else what to put right."""
+    if part.is_torch:
+        return None
+    expected = prototype(part, inputs)
+    signature = functions.get(part.function)
+    if signature is None:
+        near = [name for name in functions if name.lower() == part.function.lower()]
+        hint = f" There is {near[0]}: mind upper and lower case." if near else ""
+        return Diagnosis(
+            "not_bound",
+            f"{part.function} is not bound in PYBIND11_MODULE at the end of the file.{hint} "
+            f'Add m.def("{part.function}", &{part.function}); it is called as\n{expected}',
+        )
+    returned, _, codes = signature.rstrip(")").partition("(")
+    wanted = accepted_codes(part, inputs)
+    faults = []
+    if returned not in RETURN_CODES[part.returns]:
+        faults.append(f"it returns {CODE_NAMES.get(returned, returned)}")
+    if len(codes) != len(wanted):
+        faults.append(f"it takes {len(codes)} arguments where {len(wanted)} are passed")
+    else:
+        faults += [
+            f"argument {k + 1} is {CODE_NAMES.get(code, code)}, not {CODE_NAMES[accepted[0]]}"
+            for k, (code, accepted) in enumerate(zip(codes, wanted, strict=True))
+            if code not in accepted
+        ]
+    if not faults:
+        return None
+    return Diagnosis(
+        "signature", f"{part.function} cannot be called: {'; '.join(faults)}. It should be\n{expected}"
+    )
+
+
+def prototype(part: Part, inputs: Mapping[str, Any]) -> str:
+    """The C++ declaration that the part's function should have."""
+    if part.prototype:
+        return part.prototype
+    types = [CODE_NAMES[accepted[0]] for accepted in accepted_codes(part, inputs)]
+    declared = ", ".join(f"{kind} {name}" for kind, name in zip(types, part.arguments, strict=True))
+    return f"{CODE_NAMES[RETURN_CODES[part.returns][0]]} {part.function}({declared})"
+
+
+def refuse_oversize(
+    part: Part, shape: Mapping[str, int], dims: Mapping[str, Sequence[str]], memory_gib: float
+) -> None:
+    """Raise UsageError for a shape whose tensors an int cannot index or the runner's memory cannot hold.
+
+    `dims` are the dimensions of the named inputs. A kernel may hold each tensor twice: as given and as a vector.
+    """
+    zeros = [dims_of for argument in part.arguments if (dims_of := call_of(argument, "zeros")) is not None]
+    tensors = [
+        [evaluate_int(dim, shape) for dim in names] for names in (*dims.values(), *zeros, part.output_dims)
+    ]
+    elements = [math.prod(sizes) for sizes in tensors]
+    need_gib = 2 * 4 * sum(elements) / (1 << 30)
+    if max(elements) >= 1 << 31 or need_gib > memory_gib:
+        sizes = " ".join(f"{name}={size}" for name, size in shape.items())
+        raise UsageError(
+            f"{part.id} with {sizes} needs about {need_gib:.1f} GiB of the {memory_gib:g} GiB a runner may have; "
+            "choose smaller sizes"
+        )
+
+
+def output_shape(part: Part, shape: Mapping[str, int]) -> tuple[int, ...]:
+    return tuple(evaluate_int(dim, shape) for dim in part.output_dims)
+
+
+def request(
+    part: Part, shape: Mapping[str, int], inputs: Mapping[str, Any], *, reference: bool = False
+) -> Request:
+    """What is sent for one call. `inputs` are named arrays; `reference` asks the reference's symbol instead."""
+    if part.table:
+        return _table_request(part, shape, inputs)
+    names = [argument for argument in dict.fromkeys(part.arguments) if argument in inputs]
+    arguments = [_argument(argument, shape, names) for argument in part.arguments]
+    return Request(
+        function=part.reference if reference and part.reference else part.function,
+        arguments=arguments,
+        inputs=[inputs[name] for name in names],
+        output_shape=output_shape(part, shape),
+        keywords=part.keywords,
+    )
+
+
+def _table_request(part: Part, shape: Mapping[str, int], inputs: Mapping[str, Any]) -> Request:
+    from grader.base.arrays import np
+
+    columns = [inputs[name].reshape(len(inputs[name]), -1) for name in part.table]
+    rows = np.concatenate(columns, 1, dtype=np.float64)
+    arguments = [_argument(argument, shape, ["tensor"]) for argument in part.arguments]
+    return Request(part.function, arguments, [inputs["tensor"], rows], (rows.shape[0],), op="table")
+
+
+def _argument(argument: str, shape: Mapping[str, int], names: list[str]) -> dict[str, Any]:
+    if argument in names:
+        return {"input": names.index(argument)}
+    if (column := call_of(argument, "column")) is not None:
+        return {"column": int(column[0])}
+    if (dims := call_of(argument, "zeros")) is not None:
+        return {"zeros": [evaluate_int(dim, shape) for dim in dims]}
+    return {"value": evaluate_int(argument, shape)}

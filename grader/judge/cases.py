@@ -1,0 +1,242 @@
+"""Inputs of a test case, made from distribution, shape and seed alone: the same three give the same bits.
+
+What graded inputs must be, and why:
+
+- independent for each batch and head, so that one head computed and copied is wrong;
+- |Q.K| <= 60, because course-style softmax takes exp(Q.K) in float32 without subtracting the row's maximum
+  and float32's exp overflows at 88.7; N terms of exp(60) still sum far below float32's largest number;
+- spread: max - min of Q.K in each head is at least 10 where N > 1, so that a uniform softmax, or 1 + x in
+  place of exp(x), is far off;
+- outputs of order one, so that the error budget is about relative accuracy and zeros can never pass.
+
+"random", "onehot", "permuted_keys" and "rising" are all of that. "constant_rows", "dominant" and "offset" are
+probes: each gives up the spread for one thing that it shows well, so none of them may stand alone. The
+published inputs have only the bound on |Q.K|; they live on as "ramp" because students know their numbers.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+
+from grader.base.arrays import Array, np
+from grader.base.errors import UsageError
+from grader.judge.draws import Draws
+
+Shape = Mapping[str, int]
+Inputs = dict[str, Array]
+
+MAX_ABS_SCORE = 60.0
+#: Standard deviation of Q.K in the random distributions: N = 1024 keys then spread over about 35.
+SCORE_SD = 3.3
+#: Heads up to this N are rescaled exactly; larger ones have scores enough to be wide by themselves.
+_EXACT_SPREAD_N = 96
+
+_Maker = Callable[[Shape, Draws], Inputs]
+
+
+def make_inputs(distribution: str, shape: Shape, seed: int) -> Inputs:
+    """The inputs of one case, by name.
+
+    Attention distributions give float32 Q, K and V of shape (B, H, N, d), contiguous. "indices" and
+    "some_indices" give what the accessors are tried on: see `_indices`. `shape` needs B, H, N and d, each at
+    least 1; other keys (Br, Bc, threads) do not matter here.
+    Raises UsageError for an unknown distribution or a shape without these.
+    """
+    maker = DISTRIBUTIONS.get(distribution)
+    if maker is None:
+        raise UsageError(f"unknown distribution '{distribution}'; choose one of {', '.join(DISTRIBUTIONS)}")
+    missing = [key for key in "BHNd" if shape.get(key, 0) < 1]
+    if missing:
+        raise UsageError(f"a case's shape needs B, H, N and d of at least 1; check {', '.join(missing)}")
+    made = maker(shape, Draws(seed))
+    return {name: np.ascontiguousarray(value) for name, value in made.items()}
+
+
+def describe(distribution: str) -> str:
+    """One line for people about a distribution: the first line of its maker's docstring."""
+    return (DISTRIBUTIONS[distribution].__doc__ or "").strip().splitlines()[0]
+
+
+def _ramp(shape: Shape, draws: Draws) -> Inputs:
+    """The published ramp: the same small slope over row and column in every head, Q.K of rank 2.
+
+    A re-creation from its description. It is weak on purpose: near-uniform softmax for small N, equal heads.
+    """
+    b, h, n, d = _sizes(shape)
+    rows = np.arange(n, dtype=np.float32)[:, None]
+    columns = np.arange(d, dtype=np.float32)
+    head = np.float32(2e-4) * rows + np.float32(1e-4) * columns
+    return {name: _expanded(head, (b, h, n, d)) for name in "QKV"}
+
+
+def _random(shape: Shape, draws: Draws) -> Inputs:
+    """Independent uniform numbers in every batch and head, scores with a standard deviation of about 3."""
+    q, k = _random_qk(shape, draws, SCORE_SD)
+    return {"Q": q, "K": k, "V": _random_values(shape, draws)}
+
+
+def _onehot(shape: Shape, draws: Draws) -> Inputs:
+    """Random Q and K; each row of V is a single 1, so the output shows the softmax weights themselves."""
+    q, k = _random_qk(shape, draws, SCORE_SD)
+    # Every column is hit equally often, in an order of each head's own.
+    column = _orders(shape, draws) % shape["d"]
+    v = np.zeros(_sizes(shape), np.float32)
+    np.put_along_axis(v, column[..., None], 1.0, 3)
+    return {"Q": q, "K": k, "V": v}
+
+
+def _constant_rows(shape: Shape, draws: Draws) -> Inputs:
+    """All keys of a head are equal, so that every row of the output is the mean of V's rows of that head.
+
+    Scores are constant along a row but differ widely between rows: a row that is not normalised shows.
+    """
+    b, h, n, d = _sizes(shape)
+    key = _uniform((b, h, 1, d), draws, 1.0)
+    level = _uniform((b, h, n, 1), draws, 30.0)
+    q = level * key / _squares(key)
+    return {"Q": q, "K": _expanded(key, (b, h, n, d)), "V": _random_values(shape, draws)}
+
+
+def _permuted_keys(shape: Shape, draws: Draws) -> Inputs:
+    """Keys of smoothly rising weight, shuffled with their values: the order of the keys must not matter."""
+    inputs = _rising(shape, draws)
+    order = _orders(shape, draws)[..., None]
+    return {"Q": inputs["Q"], **{name: np.take_along_axis(inputs[name], order, 2) for name in "KV"}}
+
+
+def _rising(shape: Shape, draws: Draws) -> Inputs:
+    """Scores rise from the first key to the last in half of the rows and fall in the others.
+
+    Each block of keys then changes the running sums of a blocked softmax by orders of magnitude.
+    """
+    b, h, n, d = _sizes(shape)
+    direction = _normalized(_uniform((b, h, 1, d), draws, 1.0))
+    position = np.linspace(-1.0, 1.0, n, dtype=np.float32)[:, None] if n > 1 else np.float32(1.0)
+    sign = draws.below(2, (b, h, n, 1)).astype(np.float32) * 2 - 1
+    steepness = 8 + 8 * draws.uniform((b, h, n, 1))
+    # Both parts of a score stay bounded: |slope| <= 16 and |noise| <= 4 * 2.
+    noise_q, noise_k = _bounded_noise(shape, draws, 4.0), _bounded_noise(shape, draws, 1.0)
+    q = sign * steepness * direction + noise_q
+    k = position * direction + noise_k / 4
+    return {"Q": q, "K": k, "V": _random_values(shape, draws)}
+
+
+def _dominant(shape: Shape, draws: Draws) -> Inputs:
+    """Each row has one key, drawn at random, that takes nearly all of its weight."""
+    b, h, n, d = _sizes(shape)
+    k = _normalized(_uniform((b, h, n, d), draws, 1.0))
+    chosen = draws.below(n, (b, h, n, 1))
+    return {"Q": 30 * np.take_along_axis(k, chosen, 2), "K": k, "V": _random_values(shape, draws)}
+
+
+def _offset(shape: Shape, draws: Draws) -> Inputs:
+    """Random scores around a large offset of each head's own, up to 40 above or below zero.
+
+    The answer is that of the scores without their offset; float32 has fewer digits left for them.
+    """
+    b, h, n, d = _sizes(shape)
+    q, k = _random_qk({**shape, "d": max(d - 1, 1)}, draws, 2.0)
+    offset = np.sign(_uniform((b, h, 1, 1), draws, 1.0)) * 30 + _uniform((b, h, 1, 1), draws, 10.0)
+    common_q = _expanded(offset / 6, (b, h, n, 1))
+    common_k = 6 + _uniform((b, h, n, 1), draws, 0.5)
+    if d > 1:
+        common_q, common_k = np.concatenate([common_q, q], 3), np.concatenate([common_k, k], 3)
+    return {"Q": common_q, "K": common_k, "V": _random_values(shape, draws)}
+
+
+def _indices(shape: Shape, draws: Draws) -> Inputs:
+    """Every index of a 4-D tensor, in random order, for the accessors.
+
+    `tensor` float32 (B, H, N, d): the numbers 1 ... size shuffled, so that a value tells which offset was
+    read. `index` int64 (M, 4): rows (x, y, z, b) into the four dimensions in order. `values` float32 (M,):
+    what a write test writes there, each distinct and none of them in `tensor`. The accessor's sizeX, sizeY
+    and sizeZ are H, N and d.
+    """
+    return _index_table(shape, draws, keep=1.0)
+
+
+def _some_indices(shape: Shape, draws: Draws) -> Inputs:
+    """Half of the indices of a 4-D tensor, in random order: a write must leave the others alone."""
+    return _index_table(shape, draws, keep=0.5)
+
+
+def _index_table(shape: Shape, draws: Draws, keep: float) -> Inputs:
+    sizes = _sizes(shape)
+    count = math.prod(sizes)
+    kept = math.ceil(keep * count)
+    offsets = draws.permutation(count, kept)
+    tensor = (draws.permutation(count) + 1).astype(np.float32).reshape(sizes)
+    values = (count + 1 + draws.permutation(count, kept)).astype(np.float32)
+    return {"tensor": tensor, "index": np.stack(np.unravel_index(offsets, sizes), 1), "values": values}
+
+
+def _sizes(shape: Shape) -> tuple[int, int, int, int]:
+    return shape["B"], shape["H"], shape["N"], shape["d"]
+
+
+def _expanded(values: Array, size: tuple[int, ...]) -> Array:
+    return np.broadcast_to(values, size).copy()
+
+
+def _uniform(size: tuple[int, ...], draws: Draws, bound: float) -> Array:
+    return draws.uniform(size, -bound, bound)
+
+
+def _orders(shape: Shape, draws: Draws) -> Array:
+    """An order of each head's own: int64 (B, H, N), each row the numbers 0 ... N - 1."""
+    return np.argsort(draws.uniform((shape["B"], shape["H"], shape["N"])), -1, kind="stable")
+
+
+def _squares(rows: Array) -> Array:
+    """The sum of the squares of each row, one rounding away from the exact one on any machine: (..., 1)."""
+    return np.square(rows, dtype=np.float64).sum(-1, keepdims=True).astype(np.float32)
+
+
+def _normalized(rows: Array) -> Array:
+    """Rows of Euclidean norm 1; of zeros, zeros."""
+    norm = np.sqrt(np.square(rows, dtype=np.float64).sum(-1, keepdims=True)).astype(np.float32)
+    return rows / np.maximum(norm, np.float32(1e-12))
+
+
+def _bounded_noise(shape: Shape, draws: Draws, bound: float) -> Array:
+    """Uniform rows (B, H, N, d) of Euclidean norm at most `bound`."""
+    return _uniform(_sizes(shape), draws, bound / math.sqrt(shape["d"]))
+
+
+def _random_values(shape: Shape, draws: Draws) -> Array:
+    """V: uniform in [-1, 1] around a centre of each head's own, so that averages are not near zero either."""
+    b, h, n, d = _sizes(shape)
+    return _uniform((b, h, n, d), draws, 1.0) + _uniform((b, h, 1, d), draws, 0.5)
+
+
+def _random_qk(shape: Shape, draws: Draws, score_sd: float) -> tuple[Array, Array]:
+    """Q and K of uniform entries; no score passes 60, and they spread over at least 10 where N > 1."""
+    b, h, n, d = _sizes(shape)
+    # A product of two uniform numbers in [-a, a] has standard deviation a^2 / 3, and d of them add.
+    bound = math.sqrt(3.0 * score_sd / math.sqrt(d))
+    q, k = _uniform((b, h, n, d), draws, bound), _uniform((b, h, n, d), draws, bound)
+    if 1 < n <= _EXACT_SPREAD_N:
+        # In float64: the order in which a machine adds up the products then leaves no trace in the inputs.
+        scores = q.astype(np.float64) @ k.astype(np.float64).mT
+        low, high = scores.min((2, 3), keepdims=True), scores.max((2, 3), keepdims=True)
+        with np.errstate(divide="ignore"):
+            widen = np.maximum(4.0 * score_sd / (high - low), 1.0)
+        limit = 0.75 * MAX_ABS_SCORE / np.maximum(abs(high), abs(low))
+        q *= np.minimum(widen, limit).astype(np.float32)
+    return q, k
+
+
+DISTRIBUTIONS: dict[str, _Maker] = {
+    "ramp": _ramp,
+    "random": _random,
+    "onehot": _onehot,
+    "constant_rows": _constant_rows,
+    "permuted_keys": _permuted_keys,
+    "rising": _rising,
+    "dominant": _dominant,
+    "offset": _offset,
+    "indices": _indices,
+    "some_indices": _some_indices,
+}
+ATTENTION_DISTRIBUTIONS = tuple(name for name in DISTRIBUTIONS if not name.endswith("indices"))

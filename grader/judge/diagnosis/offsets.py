@@ -1,0 +1,169 @@
+"""Why a 4-D accessor is wrong: which offset did it use, and which formula gives those offsets?
+
+The tensors of these cases hold every value once, so that a value names the offset it was read from or
+written to.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+
+from grader.base.arrays import Array, first_of, np
+from grader.base.results import Diagnosis
+from grader.judge.oracle import flat_offsets
+
+#: (sizeX, sizeY, sizeZ, length of the first dimension) -> what x, y, z, b and 1 are multiplied by.
+Strides = Callable[[int, int, int, int], "tuple[int, ...]"]
+
+RIGHT = "((x * sizeX + y) * sizeY + z) * sizeZ + b"
+
+#: Formulas that people write, and what is wrong with each. All are linear, so their strides say everything.
+FORMULAS: tuple[tuple[str, str, Strides], ...] = (
+    ("swapped_indices", "x and y are swapped", lambda X, Y, Z, W: (Y * Z, X * Y * Z, Z, 1, 0)),
+    ("swapped_indices", "x and z are swapped", lambda X, Y, Z, W: (Z, Y * Z, X * Y * Z, 1, 0)),
+    ("swapped_indices", "x and b are swapped", lambda X, Y, Z, W: (1, Y * Z, Z, X * Y * Z, 0)),
+    ("swapped_indices", "y and z are swapped", lambda X, Y, Z, W: (X * Y * Z, Z, Y * Z, 1, 0)),
+    ("swapped_indices", "y and b are swapped", lambda X, Y, Z, W: (X * Y * Z, 1, Z, Y * Z, 0)),
+    ("swapped_indices", "z and b are swapped", lambda X, Y, Z, W: (X * Y * Z, Y * Z, 1, Z, 0)),
+    ("wrong_strides", "The order of the indices is reversed", lambda X, Y, Z, W: (1, X, X * Y, X * Y * Z, 0)),
+    ("wrong_strides", "The order of the indices is reversed", lambda X, Y, Z, W: (1, W, W * X, W * X * Y, 0)),
+    ("wrong_strides", "sizeX and sizeY are swapped", lambda X, Y, Z, W: (X * Y * Z, X * Z, Z, 1, 0)),
+    ("wrong_strides", "sizeX and sizeZ are swapped", lambda X, Y, Z, W: (X * Y * Z, X * Y, X, 1, 0)),
+    ("wrong_strides", "sizeY and sizeZ are swapped", lambda X, Y, Z, W: (X * Y * Z, Y * Z, Y, 1, 0)),
+    (
+        "wrong_strides",
+        "sizeY is where sizeX belongs and so on",
+        lambda X, Y, Z, W: (W * X * Y, X * Y, Y, 1, 0),
+    ),
+    ("missing_factor", "The stride of x lacks the factor sizeX", lambda X, Y, Z, W: (Y * Z, Y * Z, Z, 1, 0)),
+    ("missing_factor", "The stride of x lacks the factor sizeY", lambda X, Y, Z, W: (X * Z, Y * Z, Z, 1, 0)),
+    ("missing_factor", "The stride of x lacks the factor sizeZ", lambda X, Y, Z, W: (X * Y, Y * Z, Z, 1, 0)),
+    ("missing_factor", "The stride of y lacks the factor sizeY", lambda X, Y, Z, W: (X * Y * Z, Z, Z, 1, 0)),
+    ("missing_factor", "The stride of y lacks the factor sizeZ", lambda X, Y, Z, W: (X * Y * Z, Y, Z, 1, 0)),
+    (
+        "missing_factor",
+        "The stride of z lacks the factor sizeZ",
+        lambda X, Y, Z, W: (X * Y * Z, Y * Z, 1, 1, 0),
+    ),
+    (
+        "missing_factor",
+        "Each stride has one size in place of the product",
+        lambda X, Y, Z, W: (X, Y, Z, 1, 0),
+    ),
+    ("missing_term", "x is not used", lambda X, Y, Z, W: (0, Y * Z, Z, 1, 0)),
+    ("missing_term", "y is not used", lambda X, Y, Z, W: (X * Y * Z, 0, Z, 1, 0)),
+    ("missing_term", "z is not used", lambda X, Y, Z, W: (X * Y * Z, Y * Z, 0, 1, 0)),
+    ("missing_term", "b is not used", lambda X, Y, Z, W: (X * Y * Z, Y * Z, Z, 0, 0)),
+    ("missing_term", "The indices are not used", lambda X, Y, Z, W: (0, 0, 0, 0, 0)),
+    ("off_by_one", "The offset is one too large", lambda X, Y, Z, W: (X * Y * Z, Y * Z, Z, 1, 1)),
+    ("off_by_one", "The offset is one too small", lambda X, Y, Z, W: (X * Y * Z, Y * Z, Z, 1, -1)),
+)
+
+
+def diagnose_read(
+    inputs: Mapping[str, Array], shape: Mapping[str, int], expected: Array, actual: Array, wrong: Array
+) -> Diagnosis:
+    """`expected` and `actual`: (M,), one number for each row of the index table."""
+    (first,) = first_of(wrong)
+    index = tuple(inputs["index"][first].tolist())
+    if not actual.any():
+        code, why = "not_written", "Every read returns 0: fourDimRead is not written yet."
+    else:
+        flat = inputs["tensor"].reshape(-1).astype(np.float64)
+        code, why = _explain(inputs, shape, wrong, lambda offsets, rows: flat[offsets] == actual[rows])
+        where = np.flatnonzero(flat == actual[first])
+        if len(where) == 1 and code == "wrong_offset":
+            right = flat_offsets(inputs["index"], shape)[first]
+            why = f"It read offset {where[0]} where {right} is right. {why}"
+        elif code == "wrong_offset":
+            why = f"The value is nowhere in the tensor, so the read was outside of it. {why}"
+    return _report("fourDimRead", code, why, index, expected[first], actual[first], wrong, inputs, shape)
+
+
+def diagnose_write(
+    inputs: Mapping[str, Array], shape: Mapping[str, int], expected: Array, actual: Array, wrong: Array
+) -> Diagnosis:
+    """`expected` and `actual`: the whole tensor after all writes, any shape of B * H * N * d elements."""
+    before, after = inputs["tensor"].reshape(-1).astype(np.float64), actual.reshape(-1)
+    flat_wrong, wanted = wrong.reshape(-1), expected.reshape(-1)
+    (at,) = first_of(flat_wrong)
+    index = tuple(int(i) for i in np.unravel_index(at, inputs["tensor"].shape))
+    named = np.zeros(len(before), bool)
+    named[flat_offsets(inputs["index"], shape)] = True
+    if np.array_equal(before, after):
+        code, why = (
+            "not_written",
+            "Nothing was written: fourDimWrite is not written yet, or it changes a copy of the tensor.",
+        )
+    elif not (flat_wrong & named).any():
+        code, why = "extra_write", "The right places are written, but other elements are changed as well."
+    elif flat_wrong.sum() <= len(inputs["index"]) // 4:
+        code, why = (
+            "extra_write",
+            "Most places are written right, but a few are changed again by other writes.",
+        )
+    else:
+        code, why = _explain_writes(inputs, shape, before, after)
+    return _report("fourDimWrite", code, why, index, wanted[at], after[at], flat_wrong, inputs, shape)
+
+
+def _explain(
+    inputs: Mapping[str, Array],
+    shape: Mapping[str, int],
+    wrong: Array,
+    holds: Callable[[Array, Array], Array],
+) -> tuple[str, str]:
+    """The first formula for which `holds(offsets, rows)` wherever its offset lies within the tensor, at the
+    wrong
+    rows at least; a formula that mostly leaves the tensor explains nothing."""
+    size = inputs["tensor"].size
+    for code, words, strides in FORMULAS:
+        offsets = _offsets(strides, inputs["index"], shape)
+        inside = np.flatnonzero((offsets >= 0) & (offsets < size))
+        if len(inside) < max(1, len(offsets) // 4) or not wrong[inside].any():
+            continue
+        if holds(offsets[inside], inside).all():
+            return code, f"{words}. The offset is {RIGHT}."
+    return "wrong_offset", f"The offset is {RIGHT}: the last index is contiguous."
+
+
+def _explain_writes(
+    inputs: Mapping[str, Array], shape: Mapping[str, int], before: Array, after: Array
+) -> tuple[str, str]:
+    for code, words, strides in FORMULAS:
+        offsets = _offsets(strides, inputs["index"], shape)
+        inside = (offsets >= 0) & (offsets < len(before))
+        replayed = before.copy()
+        for offset, value in zip(offsets[inside].tolist(), inputs["values"][inside].tolist(), strict=True):
+            replayed[offset] = value
+        if np.array_equal(replayed, after):
+            return code, f"{words}. The offset is {RIGHT}."
+    if not np.isin(after, np.concatenate([before, inputs["values"]])).all():
+        return "wrong_value", "Other values than `val` are stored."
+    return "wrong_offset", f"The offset is {RIGHT}: the last index is contiguous."
+
+
+def _offsets(strides: Strides, index: Array, shape: Mapping[str, int]) -> Array:
+    *factors, constant = strides(shape["H"], shape["N"], shape["d"], shape["B"])
+    return index @ np.array(factors) + constant
+
+
+def _report(
+    name: str,
+    code: str,
+    why: str,
+    index: tuple[int, ...],
+    expected: Array,
+    actual: Array,
+    wrong: Array,
+    inputs: Mapping[str, Array],
+    shape: Mapping[str, int],
+) -> Diagnosis:
+    at = ", ".join(f"{letter}={i}" for letter, i in zip("xyzb", index, strict=True))
+    sizes = tuple(shape[key] for key in "BHNd")
+    count, total = int(wrong.sum()), wrong.size
+    message = (
+        f"{why} Element ({at}) of a tensor of shape {sizes}: expected {expected:g}, got {actual:g}; "
+        f"{count} of {total} elements are wrong."
+    )
+    return Diagnosis(code, message, index, float(expected), float(actual), count, total)

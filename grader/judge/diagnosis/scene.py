@@ -1,0 +1,128 @@
+"""What a suspected bug of an attention kernel is, and the inputs that it predicts a wrong output from."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from functools import cached_property
+
+from grader.base.arrays import Array, np, softmax
+
+
+@dataclass(frozen=True)
+class Scene:
+    """Inputs of a wrong output, float64. `q`, `k`, `v`: (G, N, d), heads `first` ... `first + G - 1` of B *
+    H.
+    `truth_all`: their expected output. `rows`: int64 (R,), where predictions are wanted."""
+
+    q: Array
+    k: Array
+    v: Array
+    truth_all: Array
+    rows: Array
+    first: int
+    shape: Mapping[str, int]
+    inputs: Mapping[str, Array]
+
+    @property
+    def keys(self) -> int:
+        return self.k.shape[1]
+
+    @property
+    def d(self) -> int:
+        return self.k.shape[2]
+
+    @cached_property
+    def scores(self) -> Array:
+        """Q K^T of the sampled rows, (G, R, N)."""
+        return self.q[:, self.rows] @ self.k.mT
+
+    @cached_property
+    def weights(self) -> Array:
+        """exp(scores): not normalised, (G, R, N)."""
+        return np.exp(self.scores)
+
+    @cached_property
+    def row_sum(self) -> Array:
+        return self.weights.sum(2, keepdims=True)
+
+    @cached_property
+    def probabilities(self) -> Array:
+        return self.weights / self.row_sum
+
+    @cached_property
+    def truth(self) -> Array:
+        return self.truth_all[:, self.rows]
+
+    @cached_property
+    def all_weights(self) -> Array | None:
+        """exp(Q K^T) of all rows, (G, N, N), where that is small enough to be worth it."""
+        if self.q.shape[0] * self.keys**2 > 1 << 23:
+            return None
+        return np.exp(self.q @ self.k.mT)
+
+    def attend(self, scores: Array, v: Array | None = None) -> Array:
+        """softmax(scores) V."""
+        return softmax(scores, 2) @ (self.v if v is None else v)
+
+    def some_keys(self, keys: slice) -> Array:
+        """The attention over these keys alone."""
+        return self.attend(self.scores[:, :, keys], self.v[:, keys])
+
+    @cached_property
+    def all_sums(self) -> Array | None:
+        """The row sums of all rows, (G, N), where `all_weights` are to be had."""
+        return None if self.all_weights is None else self.all_weights.sum(2)
+
+    def head_of(self, name: str, head: Callable[[int, int], tuple[int, int]]) -> Array:
+        """Input `name` (G, N, d) as a kernel reads it that takes head `head(b, h)` for head (b, h)."""
+        heads = self.shape["H"]
+        source = [head(*divmod(self.first + g, heads)) for g in range(self.q.shape[0])]
+        return np.stack([self.inputs[name][b, h] for b, h in source], dtype=np.float64)
+
+    def scores_of(self, head: Callable[[int, int], tuple[int, int]]) -> Array:
+        """The scores (G, R, N) of a kernel that takes those of head `head(b, h)` for head (b, h)."""
+        return self.head_of("Q", head)[:, self.rows] @ self.head_of("K", head).mT
+
+    def up_to_here(self, heads: Array, *, of_batch: bool = False) -> Array | None:
+        """Sums of `heads` (G, ...) over each head and those before it, or those of its batch; None where the window of
+        heads does not show all of these."""
+        if self.first % self.shape["H"] if of_batch else self.first:
+            return None
+        sums = heads.cumsum(0)
+        if not of_batch:
+            return sums
+        begin = [g // self.shape["H"] * self.shape["H"] for g in range(len(heads))]
+        return sums - (sums - heads)[begin]
+
+
+@dataclass(frozen=True)
+class Suspect:
+    """A mistake and the output that it would give. A prediction is NaN where nothing can be said (memory beside a
+    tensor was read).
+
+    `names` tell it from every other mistake, also of the same code, and are the same for all inputs: one name, or one
+    for each tile length that gives this output.
+    """
+
+    code: str
+    words: str
+    predict: Callable[[Scene], Array | None]
+    names: tuple[str, ...]
+
+
+Predictor = Callable[[Scene], "Array | None"]
+
+
+def registering(suspects: list[Suspect]) -> Callable[[str, str], Callable[[Predictor], Predictor]]:
+    """A decorator that adds a prediction to `suspects`, with a code and words: what is wrong and what to look at, for a
+    student, in one or two sentences."""
+
+    def suspect(code: str, words: str) -> Callable[[Predictor], Predictor]:
+        def register(predict: Predictor) -> Predictor:
+            suspects.append(Suspect(code, words, predict, (predict.__name__,)))
+            return predict
+
+        return register
+
+    return suspect

@@ -1,0 +1,203 @@
+"""Suspected bugs of a block length: remainders that are dropped, blocks that overwrite one another or stay alone.
+
+A student's tile size is not known, so all usual ones are tried; different ones that cut at the same place
+give one prediction, whose words name the likely lengths.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+
+from grader.base.arrays import Array, np, softmax
+from grader.judge.diagnosis.scene import Scene, Suspect
+
+#: Tile lengths that people use; the assignment's own Br and Bc are tried as well.
+USUAL_TILES = (*range(2, 65), 80, 96, 100, 112, 120, 128, 192, 256, 512)
+
+
+def suspects(s: Scene) -> Iterator[Suspect]:
+    """Every suspect of this file that applies to the scene, simpler ones first."""
+    yield from _remainders(s)
+    yield from _single_blocks(s)
+
+
+def likely_tiles(cut: int, size: int, shape_tiles: Iterable[int] = (), limit: int = 4) -> list[int]:
+    """Tile lengths whose last full tile of `size` ends at `cut`, likeliest first: the assignment's own block
+    lengths, then powers of two from 16 up and down, then the others."""
+    fits = [t for t in dict.fromkeys((*shape_tiles, *USUAL_TILES)) if t > 1 and size // t * t == cut]
+    usual = [*shape_tiles, 16, 32, 8, 64, 4, 128, 256, 512, 2]
+    return sorted(fits, key=lambda t: (usual.index(t) if t in usual else len(usual), t))[:limit]
+
+
+def in_words(tiles: list[int]) -> str:
+    return " or ".join(str(tile) for tile in tiles)
+
+
+def _tiles(s: Scene) -> tuple[int, ...]:
+    return tuple(s.shape[key] for key in ("Bc", "Br") if key in s.shape)
+
+
+def _cuts(s: Scene, size: int) -> list[tuple[int, list[int]]]:
+    """Where full tiles may end, with a remainder behind: (cut, likely tiles), likeliest first."""
+    cuts = {size // t * t for t in (*_tiles(s), *USUAL_TILES)} - {size}
+    found = [(cut, likely_tiles(cut, size, _tiles(s))) for cut in cuts]
+    order = [*_tiles(s), 16, 32, 8, 64, 4]
+    return sorted(
+        found, key=lambda item: min((order.index(t) for t in item[1] if t in order), default=len(order))
+    )
+
+
+def _named(what: str, s: Scene, fits: Callable[[int], bool]) -> tuple[str, ...]:
+    """A name for each tile length that `fits`. The assignment's own, others on each input, go by their names."""
+    own = [key for key in ("Bc", "Br") if fits(s.shape.get(key, 0))]
+    return tuple(f"{what}, tiles of {tile}" for tile in (*own, *filter(fits, USUAL_TILES)))
+
+
+def _beyond(what: str, s: Scene, cut: int, size: int) -> tuple[str, ...]:
+    return _named(what, s, lambda tile: tile > 0 and size // tile * tile == cut)
+
+
+def _last(what: str, s: Scene, start: int, size: int) -> tuple[str, ...]:
+    return _named(what, s, lambda tile: 0 < tile < size and (size - 1) // tile * tile == start)
+
+
+def _remainders(s: Scene) -> Iterator[Suspect]:
+    n, d = s.keys, s.d
+    # Without any full tile there is nothing else: no scores at all, say, which simpler suspects name.
+    for cut, tiles in ((cut, tiles) for cut, tiles in _cuts(s, n) if cut):
+        where = f"The {n - cut} keys from {cut} on, those beyond the last full tile of {in_words(tiles)},"
+        hint = "Let the loop over tiles reach N (N / tile rounds down), and the last tile's bounds end there."
+        yield Suspect(
+            "remainder_keys",
+            f"{where} are left out of the product with V (they are in the row sum). {hint}",
+            lambda s, c=cut: s.probabilities[:, :, :c] @ s.v[:, :c],
+            _beyond("remainder of keys not in the product", s, cut, n),
+        )
+        yield Suspect(
+            "remainder_keys",
+            f"{where} are left out. {hint}",
+            lambda s, c=cut: s.some_keys(slice(0, c)),
+            _beyond("remainder of keys left out", s, cut, n),
+        )
+        yield Suspect(
+            "remainder_keys",
+            f"{where} are left out of the row sum (they are in the product with V). {hint}",
+            lambda s, c=cut: s.weights @ s.v / s.weights[:, :, :c].sum(2, keepdims=True),
+            _beyond("remainder of keys not in the sum", s, cut, n),
+        )
+        held = "what QK_t holds for them (0, or weights of the head before) counts as one"
+        no_scores = f"{where} get no score, as Q K^T is not computed for them: {held}. {hint}"
+        yield Suspect(
+            "remainder_keys",
+            no_scores,
+            lambda s, c=cut: s.attend(np.where(np.arange(s.keys) < c, s.scores, 0.0)),
+            _beyond("remainder of keys without scores", s, cut, n),
+        )
+        yield Suspect(
+            "remainder_keys",
+            no_scores,
+            lambda s, c=cut: _stale_remainder(s, c, in_product=True),
+            _beyond("remainder of keys stale", s, cut, n),
+        )
+        yield Suspect(
+            "remainder_keys",
+            f"{where} are left out of both products, yet the row sum counts them: {held}. {hint}",
+            lambda s, c=cut: _stale_remainder(s, c, in_product=False),
+            _beyond("remainder of keys in the sum alone", s, cut, n),
+        )
+    for cut, tiles in ((cut, tiles) for cut, tiles in _cuts(s, d) if cut):
+        which = f"The {d - cut} channels from {cut} on, those beyond the last full tile of {in_words(tiles)},"
+        hint = "Let the loop over tiles reach d (d / tile rounds down), and the last tile's bounds end there."
+
+        def scores(s: Scene, c: int = cut) -> Array:
+            return s.q[:, s.rows, :c] @ s.k[:, :, :c].mT
+
+        yield Suspect(
+            "remainder_channels",
+            f"{which} are left out of Q K^T. {hint}",
+            lambda s, scores=scores: s.attend(scores(s)),
+            _beyond("remainder of channels left out", s, cut, d),
+        )
+        yield Suspect(
+            "remainder_channels",
+            f"{which} are left out of Q K^T and of the output. {hint}",
+            lambda s, c=cut, scores=scores: s.attend(scores(s)) * (np.arange(s.d) < c),
+            _beyond("remainder of channels left out of both", s, cut, d),
+        )
+
+
+def _stale_remainder(s: Scene, cut: int, in_product: bool) -> Array | None:
+    """Keys from `cut` on have the weights that the head before left in the place of scores, the first head zeros."""
+    if s.first:
+        return None
+    out, left = [], np.zeros_like(s.scores[0, :, cut:])
+    for g, scores in enumerate(s.scores):
+        weights = softmax(np.concatenate([scores[:, :cut], left], 1), 1)
+        left = weights[:, cut:]
+        out.append(weights @ s.v[g] if in_product else weights[:, :cut] @ s.v[g, :cut])
+    return np.stack(out)
+
+
+def _single_blocks(s: Scene) -> Iterator[Suspect]:
+    n, d = s.keys, s.d
+    lasts = {(n - 1) // t * t: t for t in (*USUAL_TILES, *reversed(_tiles(s))) if t < n}
+    for start, t in lasts.items():
+        yield Suspect(
+            "block_overwritten",
+            f"Only the last block of keys, from {start} on (blocks of {t}), is in the product with V: each block "
+            "overwrites the sum of those before in place of adding to it.",
+            lambda s, c=start: s.probabilities[:, :, c:] @ s.v[:, c:],
+            _last("last block in the product", s, start, n),
+        )
+        yield Suspect(
+            "last_block_only",
+            f"Only the last block of keys, from {start} on (blocks of {t}), is used: is what is summed up over the "
+            "blocks set to zero, or overwritten, inside the loop over them?",
+            lambda s, c=start: s.some_keys(slice(c, None)),
+            _last("last block alone", s, start, n),
+        )
+        yield Suspect(
+            "last_block_sum",
+            f"Each row is divided by the sum of its last block of keys alone, from {start} on (blocks of {t}): is the "
+            "row sum set to zero, or overwritten, inside the loop over blocks?",
+            lambda s, c=start: s.weights @ s.v / s.weights[:, :, c:].sum(2, keepdims=True),
+            _last("last block in the sum", s, start, n),
+        )
+    # A length of the assignment's is another one on each input, a usual one is the same on all.
+    named = {f"{key} of the shape": s.shape[key] for key in ("Bc", "Br") if key in s.shape}
+    for which, t in (*named.items(), *((str(t), t) for t in USUAL_TILES)):
+        if t >= n:
+            continue
+        yield Suspect(
+            "first_block_only",
+            f"Only the first {t} keys are used.",
+            lambda s, c=t: s.some_keys(slice(0, c)),
+            (f"first {which} alone",),
+        )
+        yield Suspect(
+            "first_block_only",
+            f"Only the first {t} keys are in the product with V.",
+            lambda s, c=t: s.probabilities[:, :, :c] @ s.v[:, :c],
+            (f"first {which} in the product",),
+        )
+        yield Suspect(
+            "first_block_missing",
+            f"The first {t} keys are left out.",
+            lambda s, c=t: s.some_keys(slice(c, None)),
+            (f"first {which} left out",),
+        )
+    for start, t in {(d - 1) // t * t: t for t in USUAL_TILES if t < d}.items():
+        yield Suspect(
+            "block_overwritten",
+            f"The scores hold the products of the last channels only, from {start} on (tiles of {t}): each tile of d "
+            "overwrites the score in place of adding to it.",
+            lambda s, c=start: s.attend(s.q[:, s.rows, c:] @ s.k[:, :, c:].mT),
+            _last("last tile of channels", s, start, d),
+        )
+    for t in (t for t in USUAL_TILES if t < d):
+        yield Suspect(
+            "channels_missing",
+            f"Only the first {t} channels are used in Q K^T.",
+            lambda s, c=t: s.attend(s.q[:, s.rows, :c] @ s.k[:, :, :c].mT),
+            (f"first {t} channels",),
+        )

@@ -1,0 +1,221 @@
+"""Suspected bugs of part 4: the published flash update, O = (li O + PV) / lnew, replayed with one step changed."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+
+from grader.base.arrays import Array, np
+from grader.judge.diagnosis.scene import Scene, Suspect
+
+#: (O, li, lij, PV) of a block -> (O, li of the next block)
+Update = Callable[[Array, Array, Array, Array], "tuple[Array, Array]"]
+
+
+def _replay(s: Scene, update: Update) -> Array:
+    """The output after all blocks of Bc keys, each worked in by `update`."""
+    out, li, block = np.zeros_like(s.truth), np.zeros_like(s.row_sum), s.shape["Bc"]
+    for start in range(0, s.keys, block):
+        weights = s.weights[:, :, start : start + block]
+        out, li = update(out, li, weights.sum(2, keepdims=True), weights @ s.v[:, start : start + block])
+    return out
+
+
+def _not_rescaled(o: Array, li: Array, lij: Array, pv: Array) -> tuple[Array, Array]:
+    return (o + pv) / (li + lij), li + lij
+
+
+def _added(o: Array, li: Array, lij: Array, pv: Array) -> tuple[Array, Array]:
+    return o + (li * o + pv) / (li + lij), li + lij
+
+
+def _not_carried(o: Array, li: Array, lij: Array, pv: Array) -> tuple[Array, Array]:
+    return pv / lij, li
+
+
+def _o_not_loaded(o: Array, li: Array, lij: Array, pv: Array) -> tuple[Array, Array]:
+    return pv / (li + lij), li + lij
+
+
+def _never_divided(o: Array, li: Array, lij: Array, pv: Array) -> tuple[Array, Array]:
+    return li * o + pv, li + lij
+
+
+def _divided_by_lij(o: Array, li: Array, lij: Array, pv: Array) -> tuple[Array, Array]:
+    return (li * o + pv) / lij, li + lij
+
+
+def _divided_by_li(o: Array, li: Array, lij: Array, pv: Array) -> tuple[Array, Array]:
+    return (li * o + pv) / np.where(li > 0, li, lij), li + lij
+
+
+def _lnew_for_li(o: Array, li: Array, lij: Array, pv: Array) -> tuple[Array, Array]:
+    return o + pv / (li + lij), li + lij
+
+
+def _only_last_lij(o: Array, li: Array, lij: Array, pv: Array) -> tuple[Array, Array]:
+    return (li * o + pv) / (li + lij), lij
+
+
+def _l_forgotten(o: Array, li: Array, lij: Array, pv: Array) -> tuple[Array, Array]:
+    return (li * o + pv) / lij, lij
+
+
+def _l_product(o: Array, li: Array, lij: Array, pv: Array) -> tuple[Array, Array]:
+    return (lij * o + pv) / (li + lij), li + lij
+
+
+_FLASH_BUGS: tuple[tuple[str, str, Update], ...] = (
+    (
+        "flash_not_rescaled",
+        "the old O counts too little: is it read back, and multiplied by li before PV is added?",
+        _not_rescaled,
+    ),
+    ("flash_not_rescaled", "PV / lnew is added to the old O without rescaling it by li / lnew", _lnew_for_li),
+    ("flash_not_rescaled", "the old O is multiplied by lij, not by li", _l_product),
+    ("flash_l_not_carried", "lnew is lij alone, the sum of one block: it is li + lij", _l_forgotten),
+    ("flash_o_twice", "the new value is added to O, which is already in it: assign it", _added),
+    (
+        "flash_l_not_carried",
+        "L is not carried on from one block of keys to the next: store lnew in L, read it as li in the next block, and "
+        "let L be set to zero before the loop over blocks, not inside",
+        _not_carried,
+    ),
+    ("flash_l_not_carried", "L holds the sum of the last block alone: store lnew = li + lij", _only_last_lij),
+    ("flash_not_rescaled", "the old O is not carried on: read Oi from O before each update", _o_not_loaded),
+    ("flash_not_divided", "the division by lnew is missing", _never_divided),
+    (
+        "flash_not_divided",
+        "the division is by lij, the sum of one block, not by lnew = li + lij",
+        _divided_by_lij,
+    ),
+    ("flash_not_divided", "the division is by li, the old sum, not by lnew = li + lij", _divided_by_li),
+)
+
+
+def suspects(s: Scene) -> Iterator[Suspect]:
+    """Every suspect of this file that applies to the scene."""
+    block = s.shape.get("Bc", 0)
+    if block < 1 or s.keys / block > 256:
+        return
+    for code, words, update in _FLASH_BUGS:
+        yield Suspect(
+            code,
+            f"In the flash update, {words}{'' if words.endswith('?') else '.'}",
+            lambda s, u=update: _replay(s, u),
+            (update.__name__,),
+        )
+    if s.keys % block:
+        yield from _padded(s, block)
+    if s.shape.get("Br", 0) > 0:
+        yield from _rows_outside(s)
+
+
+# ---- a last block with fewer keys than its tile has places
+
+
+def _padded(s: Scene, block: int) -> Iterator[Suspect]:
+    places = f"The last block has only {s.keys % block} of Bc = {block} keys, yet"
+    yield Suspect(
+        "padded_keys",
+        f"{places} the row sum counts all Bc places: a padded key has a score of 0 and adds exp(0) = 1. Let its loop "
+        "end at the last key, or leave padded keys out of the sum.",
+        lambda s: s.weights @ s.v / (s.row_sum + block - s.keys % block),
+        ("padded keys in the sum",),
+    )
+    yield Suspect(
+        "flash_stale_tail",
+        f"{places} all rows of Kj and Vj are used: what the block before left there is counted again.",
+        _stale_tail,
+        ("stale rows of Kj and Vj",),
+    )
+    yield Suspect(
+        "flash_stale_tail",
+        f"{places} the row sum adds up all of Pij's row: what the block before left there is counted again.",
+        lambda s: s.weights @ s.v / (s.row_sum + s.weights[:, :, _stale_keys(s)].sum(2, keepdims=True)),
+        ("stale places of Pij",),
+    )
+    yield Suspect(
+        "flash_stale_tail",
+        f"{places} the row sum takes exp() of all of Sij's row: the scores that other rows and blocks left there are "
+        "counted as well.",
+        lambda s: s.weights @ s.v / (s.row_sum + np.exp(_stale_scores(s)).sum(2, keepdims=True)),
+        ("stale places of Sij",),
+    )
+
+
+def _stale_keys(s: Scene) -> slice:
+    """The keys of the last full block whose places in the tile the remainder does not overwrite; none where there is no
+    full block."""
+    block, full = s.shape["Bc"], s.keys // s.shape["Bc"] * s.shape["Bc"]
+    return slice(full - block + s.keys % block, full) if full else slice(0, 0)
+
+
+def _untouched(s: Scene) -> int:
+    """Places of the tile that no block has written to: they are zeros as on entry."""
+    return max(0, s.shape["Bc"] - s.keys)
+
+
+def _stale_tail(s: Scene) -> Array:
+    again = _stale_keys(s)
+    weights = s.weights[:, :, again]
+    sums = s.row_sum + weights.sum(2, keepdims=True) + _untouched(s)
+    return (s.weights @ s.v + weights @ s.v[:, again]) / sums
+
+
+def _stale_scores(s: Scene) -> Array:
+    """What stands behind the last keys in Sij (G, R, places): scores of the last full block of keys with the last row
+    that had the same place in a block of rows."""
+    tile = s.shape.get("Br", s.keys)
+    rows = s.rows % tile + (s.keys - 1 - s.rows % tile) // tile * tile
+    zeros = np.zeros((len(s.q), len(s.rows), _untouched(s)))
+    return np.concatenate([s.q[:, rows] @ s.k[:, _stale_keys(s)].mT, zeros], 2)
+
+
+# ---- the other order of the loops: for each block of rows all blocks of keys, and one division at the end
+
+
+def _rows_outside(s: Scene) -> Iterator[Suspect]:
+    """Oi and Li add up over the blocks of keys, and have to be zero again for each block of rows."""
+    for names, o, li in (("Oi and Li are", True, True), ("Oi is", True, False), ("Li is", False, True)):
+        for since, told in (
+            ("head", "for each head only, not for each block of rows"),
+            ("batch", "for each batch only, not for each head and block of rows of its batch"),
+            ("all", "at the very beginning only, not for each head and block of rows"),
+        ):
+            yield Suspect(
+                "stale_sum",
+                f"{names} not set to zero where a new block of rows begins but {told}: rows get a share of those that "
+                "had their place in the tile before.",
+                lambda s, o=o, li=li, since=since: _kept_over_rows(s, o, li, since),
+                (f"{names} kept since {since}",),
+            )
+
+
+def _kept_over_rows(s: Scene, o: bool, li: bool, since: str) -> Array | None:
+    if s.all_sums is None:
+        return None
+    sums = s.all_sums[:, :, None]
+    values, divisors = s.truth_all * sums, sums
+    if o:
+        values = _over_tiles(s, values, since)
+    if li:
+        divisors = _over_tiles(s, divisors, since)
+    if values is None or divisors is None:
+        return None
+    return (values / divisors)[:, s.rows]
+
+
+def _over_tiles(s: Scene, terms: Array, since: str) -> Array | None:
+    """Sums of `terms` (G, N, ...) over each row and those before it with the same place in a block of Br rows: of its
+    head, of its batch too, or of all heads."""
+    tile, rows = s.shape["Br"], terms.shape[1]
+    padded = np.pad(terms, ((0, 0), (0, -rows % tile), (0, 0)))
+    by_tile = padded.reshape(len(terms), -1, tile, terms.shape[2])
+    within = by_tile.cumsum(1)
+    if since != "head":
+        totals = within[:, -1]
+        before = s.up_to_here(totals, of_batch=since == "batch")
+        if before is None:
+            return None
+        within = within + (before - totals)[:, None]
+    return within.reshape(padded.shape)[:, :rows]

@@ -1,0 +1,126 @@
+"""The one evaluator: from a source file to a result, for the student's run, the class and Gradescope alike.
+
+Order of work for each part (`grader.judge.judge`): is it bound; is it right on every case (the student's runner gets
+inputs only, the judge compares with float64); how fast is it, in paired rounds whose every output is checked as well;
+what do torch's profiler and the resident high-water mark say beside the reference, where that is asked for. A listener
+hears each finding as it is made, so that a terminal can show correctness long before the timing is done. Nothing here
+prints.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Iterable
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import AbstractContextManager, ExitStack, nullcontext
+from pathlib import Path
+
+from grader.assignment.assignment import Assignment, Part
+from grader.assignment.names import INPUTS_VERSION
+from grader.base import machine
+from grader.base.results import Flag, PartResult, SubmissionResult
+from grader.build import ispc
+from grader.build.toolchain import cache_root
+from grader.build.toolchain import describe as describe_toolchain
+from grader.judge import binding
+from grader.judge.bench import Bench, Options
+from grader.judge.events import BuildStarted, Built, Listener, PartDone, PartStarted, StepStarted
+from grader.judge.integrity import integrity
+from grader.judge.judge import Judged
+from grader.judge.making import make
+from grader.run.nativehost import NativeHost
+from grader.run.zygote import Zygote
+from grader.sandbox import OPEN, Sandbox, view
+
+
+def evaluate(
+    assignment: Assignment,
+    source: Path,
+    parts: tuple[Part, ...],
+    options: Options,
+    listener: Listener = lambda event: None,
+    zygote: Zygote | None = None,
+    exclusive: Callable[[], AbstractContextManager[object]] = nullcontext,
+    sandbox: Sandbox | None = None,
+) -> SubmissionResult:
+    """Build one source file and judge these parts of it, in order.
+
+    `zygote` may be shared by many evaluations; without one each has its own. `exclusive()` is entered around whatever
+    is timed, so that many evaluations on one machine can take turns. `sandbox` confines compiler and runners; without
+    one they have the zygote's, or limits alone. Raises KitError when the machine or the kit cannot judge at all,
+    UsageError for a source that cannot be read or sizes that are too large; never for what the submission does.
+    """
+    sandbox = sandbox or (zygote.sandbox if zygote else OPEN)
+    shape = {**assignment.defaults, **options.shape}
+    for part in parts:
+        binding.refuse_oversize(part, shape, assignment.inputs, assignment.limits.memory_gib)
+    sandbox.protect(*view.secrets(), cache_root())
+    with ExitStack() as stack:
+        listener(BuildStarted(source))
+        made = make(
+            assignment, source, options, sandbox=sandbox, tell=lambda step: listener(StepStarted(step))
+        )
+        listener(Built(made.judged))
+        # The object is read beside the first calls: it is the compiler's work on untrusted text, so a child reads it.
+        listener(StepStarted("inspection"))
+        reader = stack.enter_context(ThreadPoolExecutor(1))
+        inspected = reader.submit(lambda: () if options.sanitize else integrity.inspect_object(made.judged))
+        if options.sanitize:
+            # AddressSanitizer has to be in the process before anything else: a zygote of its own.
+            from grader.build import sanitize
+
+            zygote = stack.enter_context(Zygote(sanitize.environment(made.with_torch()), sandbox))
+        elif zygote is None:
+            zygote = stack.enter_context(Zygote(sandbox=sandbox, at_once=False))
+        host = stack.enter_context(NativeHost(sandbox)) if made.native else None
+        import_numpy()
+
+        bench = Bench(
+            assignment,
+            source,
+            options,
+            listener,
+            made.judged,
+            zygote,
+            stack,
+            exclusive,
+            host,
+            made.with_torch,
+            inspected.result,
+        )
+        results = tuple(_judge(bench, part) for part in parts)
+        of_object = (*made.flags, *inspected.result())
+        confined = zygote.sandbox.describe()
+        if host is not None:
+            confined["applied"] = list(host.applied)
+    return SubmissionResult(
+        submission_id=source.stem,
+        sha256=hashlib.sha256(source.read_bytes()).hexdigest(),
+        assignment=assignment.id,
+        machine=machine.describe(),
+        toolchain={**describe_toolchain(), **ispc.describe(source)},
+        sandbox=confined,
+        parts=results,
+        flags=_flags(of_object, results),
+        points=sum(result.points for result in results),
+        max_points=sum(result.max_points for result in results),
+        inputs_version=INPUTS_VERSION,
+    )
+
+
+def import_numpy() -> None:
+    """Import NumPy and all that computes with it."""
+    from grader.judge import questions  # noqa: F401
+    from grader.judge.diagnosis import diagnose  # noqa: F401
+
+
+def _flags(of_object: Iterable[Flag], results: Iterable[PartResult]) -> tuple[Flag, ...]:
+    """What the object itself gives away, which no part alone is to blame for, then the parts' own flags."""
+    return tuple(dict.fromkeys([*of_object, *(flag for result in results for flag in result.flags)]))
+
+
+def _judge(bench: Bench, part: Part) -> PartResult:
+    bench.tell(PartStarted(part, bench.shape))
+    result = Judged(bench, part).run()
+    bench.tell(PartDone(result))
+    return result

@@ -1,0 +1,79 @@
+"""What a listener of the evaluator hears, in this order, while a submission is being judged."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from grader.assignment.assignment import Part
+from grader.base.results import CaseResult, Diagnosis, PartResult, ProfileRow, Timing, Verdict
+from grader.build.build import Build
+from grader.build.compilers import BuildStep
+
+JUDGED_THROUGH = "judged_through_"
+"""Start of the flag of a part whose function is not bound; the id of the part that decided follows."""
+
+
+@dataclass(frozen=True)
+class BuildStarted:
+    source: Path
+
+
+@dataclass(frozen=True)
+class StepStarted:
+    """Before the first part: "headers" (the kit's own are compiled), "building" (the compiler has the file) or
+    "inspection" (the judge reads the source, what the compiler said of it, or the object)."""
+
+    step: BuildStep
+
+
+@dataclass(frozen=True)
+class Built:
+    build: Build
+
+
+@dataclass(frozen=True)
+class PartStarted:
+    part: Part
+    shape: Mapping[str, int]
+
+
+@dataclass(frozen=True)
+class Corrected:
+    """Correctness is known: before anything is timed or profiled."""
+
+    part: Part
+    verdict: Verdict
+    cases: tuple[CaseResult, ...]
+    diagnosis: Diagnosis | None
+
+
+@dataclass(frozen=True)
+class Timed:
+    """The time is known."""
+
+    part: Part
+    time: Timing
+
+
+@dataclass(frozen=True)
+class Profiled:
+    """One call under the profiler. `side` is REFERENCE or STUDENT; `ok` says whether its output was right."""
+
+    part: Part
+    side: str
+    ok: bool
+    wall_s: float
+    rows: tuple[ProfileRow, ...]
+    example: tuple[tuple[int, ...], float, float] | None = None
+    """For an accessor: an index, the expected and the actual value."""
+
+
+@dataclass(frozen=True)
+class PartDone:
+    result: PartResult
+
+
+Event = BuildStarted | StepStarted | Built | PartStarted | Corrected | Timed | Profiled | PartDone
+Listener = Callable[[Event], None]

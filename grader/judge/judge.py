@@ -1,0 +1,331 @@
+"""One part of one submission, judged: results on every case, time in paired rounds, memory beside the reference.
+
+Every answer of the student's runner, also a timed or a profiled one, is held against the oracle. What settles the
+verdict at once (a crash, a hang, a missing function) is raised as `Faulty` wherever it shows.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
+from typing import Any
+
+from grader import score
+from grader.assignment.assignment import Case, Part
+from grader.base import machine
+from grader.base.results import CaseResult, Diagnosis, Flag, Memory, PartResult, Standing, Timing, Verdict
+from grader.judge import binding, faults, looks, memory
+from grader.judge.bench import Bench
+from grader.judge.events import JUDGED_THROUGH, Corrected, Timed
+from grader.judge.integrity import integrity
+from grader.judge.looks import Shown, Step
+from grader.judge.marking import Marker
+from grader.judge.timing import rounds
+from grader.run.calls import Call
+from grader.run.session import Session
+
+MOST_DIAGNOSED, ENOUGH_AGREEING, MOST_UNDECIDED = 5, 3, 10
+"""Wrong cases that are explained at most, and how many have to name the same bug to believe it at once; cases up to
+which more are explained while two bugs fit all so far, which costs little, as these alone are tried first."""
+
+
+class Judged:
+    """One part of one submission while it is being judged."""
+
+    def __init__(self, bench: Bench, part: Part) -> None:
+        self.bench, self.part = bench, part
+        self.shape = bench.shape
+        self.marker = Marker(bench, part)
+        self.verdict: Verdict = "pass"
+        self.cases: list[CaseResult] = []
+        self.diagnosis: Diagnosis | None = None
+        self.waits_for = ""
+        self.time: Timing | None = None
+        self.memory: Memory | None = None
+        self.flags: list[Flag] = []
+        self.printed = ""
+        self.correctness_told = False
+        self.sessions: list[Session] = []
+        self.builds = [bench.build]
+        """What its runners were given."""
+        self.looking = True
+        self.delays = not bench.options.sanitize
+        self.shown: Shown | None = None
+        self.profiled: Call | None = None
+
+    def settle(self, fault: faults.Faulty) -> None:
+        self.verdict, self.diagnosis, self.waits_for = fault.verdict, fault.diagnosis, fault.waits_for
+        if fault.case is not None:
+            self.cases.append(fault.case)
+        self.tell_correctness()
+
+    def tell_correctness(self) -> None:
+        if not self.correctness_told:
+            self.correctness_told = True
+            self.bench.tell(Corrected(self.part, self.verdict, tuple(self.cases), self.diagnosis))
+
+    def result(self) -> PartResult:
+        part = self.part
+        return PartResult(
+            id=part.id,
+            title=part.title,
+            verdict=self.verdict,
+            points=score.part_points(part, self.verdict, self.cases, self.time)[0],
+            max_points=part.points,
+            cases=tuple(self.cases),
+            time=self.time,
+            memory=self.memory,
+            diagnosis=self.diagnosis,
+            flags=tuple(self.flags),
+            output=self.printed,
+            frontier=self.standing(),
+            waits_for=self.waits_for,
+        )
+
+    def standing(self) -> Standing | None:
+        """Its place among other kernels, where `gpt149.py frontier` has measured these on this machine."""
+        from grader.judge import ladder, yardsticks
+
+        if self.time is None or not self.time.fit or self.verdict not in ("pass", "slow"):
+            return None
+        known = yardsticks.kept(self.part, self.shape)
+        return ladder.stand(self.time.ratio, known) if known else None
+
+    def run(self) -> PartResult:
+        """Judge it; whatever the submission did, this ends in a result."""
+        try:
+            self.judge()
+        except faults.Faulty as fault:
+            self.settle(fault)
+        self.look_for_cheats()
+        return self.result()
+
+    def judge(self) -> None:
+        bench, options = self.bench, self.bench.options
+        if not self.part.is_torch and not bench.build.ok:
+            raise faults.build_fault(bench.build)
+        self.check_cases()
+        self.add_flags(self.proofs_in_object())
+        self.tell_correctness()
+        if self.verdict in ("crash", "timeout", "missing") or options.sanitize:
+            return
+        self.measure_time()
+        if self.shown is None:
+            return
+        if options.profile:
+            # Last: only the familiar table needs torch, and no finding is to wait for it.
+            self.look_with_torch(self.shown)
+        else:
+            self.memory = memory.peaks(self.marker, self.shown)
+
+    def measure_time(self) -> None:
+        bench, options = self.bench, self.bench.options
+        rule = self.part.time
+        if not options.timing or rule is None or self.verdict != "pass":
+            return
+        if not rule.graded and not options.time_ungraded:
+            return
+        with bench.exclusive():
+            for attempt in (1, 2):
+                # Twice where the machine is unfit, in processes of their own: what made it unfit may have passed.
+                self.time = rounds.measured(self.marker, self.student, attempt=attempt)
+                if self.time.fit:
+                    break
+        self.time = rounds.settled(self.time, rule)
+        bench.tell(Timed(self.part, self.time))
+        if rule.graded:
+            self.flags += [Flag(code) for code in self.time.flags]
+            self.verdict = "slow" if self.time.verdict == "slow" else self.verdict
+
+    def look_with_torch(self, shown: Shown) -> None:
+        """The familiar table, which only torch's profiler gives, and the memory beside the reference's."""
+        bench, threads = self.bench, self.shape["threads"]
+        bench.zygote.start()  # It imports torch while the object is built.
+        if not self.part.is_torch:
+            self.builds.append(bench.torch_build())
+        if self.builds[-1].object_path is None:
+            self.flags.append(Flag("no_torch_build", "it compiles by itself, but not with torch", "review"))
+            self.memory = memory.peaks(self.marker, shown)
+            return
+        with self.student(threads=threads, with_torch=True) as student:
+            self.memory, self.profiled, unlike = memory.beside_reference(
+                self.marker, shown, student, lambda: self.student(threads=threads)
+            )
+        self.flags += unlike
+
+    def student(self, *, threads: int, cpus: list[int] | None = None, with_torch: bool = False) -> Session:
+        """A fresh runner of the student's; what it does is remembered."""
+        self.sessions.append(self.bench.student(self.part, threads=threads, cpus=cpus, with_torch=with_torch))
+        return self.sessions[-1]
+
+    # ---- integrity
+
+    def is_trusted(self) -> bool:
+        """Whether nothing of the student's runs here, or not as it would be judged."""
+        return self.part.is_torch or self.bench.options.sanitize
+
+    def look_for_cheats(self) -> None:
+        """What the runs showed besides answers; a proved cheat outweighs any other verdict."""
+        if self.is_trusted() or not self.bench.build.ok:
+            return
+        seen = [flag for s in self.sessions for flag in integrity.evidence_flags(s.evidence, *self.builds)]
+        seen += integrity.late_flags([s.evidence for s in self.sessions])
+        rows = self.profiled.profile if self.profiled is not None else ()
+        try:
+            found = [*self.proofs_in_object(), *seen, *integrity.operator_flags(rows), *self.time_flags()]
+            self.add_flags(found)
+        except faults.Faulty as cheat:
+            self.settle(cheat)
+
+    def proofs_in_object(self) -> Iterable[Flag]:
+        """What the object alone proves. It is looked at while the first cases are called."""
+        if self.is_trusted():
+            return ()
+        return [flag for flag in self.bench.object_flags() if flag.level == "rejected"]
+
+    def time_flags(self) -> Iterable[Flag]:
+        from grader.judge import oracle
+
+        if self.time is None or self.part.time is None:
+            return ()
+        return integrity.time_flags(
+            self.time,
+            flops=oracle.ORACLES[self.part.oracle].flops(self.shape),  # type: ignore[union-attr]
+            threads=self.part.time.threads or self.shape["threads"],
+            cores=len(machine.usable_cpus()),
+        )
+
+    def add_flags(self, flags: Iterable[Flag]) -> None:
+        """One flag of each kind is enough. Raises Faulty for a proved cheat."""
+        for flag in flags:
+            if (flag.code, flag.level) not in {(known.code, known.level) for known in self.flags}:
+                self.flags.append(flag)
+        for flag in self.flags:
+            if flag.level == "rejected":
+                raise faults.Faulty("rejected", Diagnosis(flag.code, flag.message))
+
+    # ---- results
+
+    def check_cases(self) -> None:
+        """Every case in turn; a wrong one does not hide the others, a crash ends the part."""
+        try:
+            self.check_all_cases()
+        finally:
+            self.settle_diagnoses()
+        if self.verdict == "pass" and (told := [case for case in self.cases if case.diagnosis]):
+            from grader.judge.diagnosis.diagnose import most_telling
+
+            # What a public case tells can be told to its student.
+            public = [case.diagnosis for case in told if not case.hidden]
+            self.verdict = "wrong"
+            self.diagnosis = most_telling(public or [case.diagnosis for case in told])
+
+    def check_all_cases(self) -> None:
+        part = self.part
+        session = self.student(threads=self.shape["threads"])
+        with session:
+            unbound = binding.mismatch(part, session.functions, self.bench.assignment.inputs)
+            if unbound is not None:
+                if part.stands_in and unbound.code == "not_bound":
+                    self.judge_by_stand_in()
+                    return
+                raise faults.Faulty("missing", unbound)
+            look = self.looking and not self.bench.options.sanitize
+            try:
+                self.call_cases(session, looks.steps(part, look=look))
+            finally:
+                session.close()
+                self.printed = session.printed
+        if hidden := looks.hidden_steps(part):
+            with self.student(threads=self.shape["threads"]) as session:
+                self.call_cases(session, hidden)
+
+    def call_cases(self, session: Session, steps: list[Step]) -> None:
+        """Judge cases, and keep what some of these calls show besides (`grader.judge.looks`)."""
+        results = {case.name: case for case in self.cases}
+        peak_bytes = None
+        for step in steps:
+            shape, inputs = self.marker.inputs_of(step.case)
+            call, result = self.check_case(session, step, shape, inputs)
+            if step.case.name not in results or not result.ok:
+                results[step.case.name] = result
+                self.cases = [results[case.name] for case in self.part.cases if case.name in results]
+            peak_bytes = call.peak_bytes if step.peak else peak_bytes
+            if step.shown:
+                self.shown = Shown(peak_bytes, call, shape, inputs, result.ok)
+
+    def judge_by_stand_in(self) -> None:
+        """The function is not bound, as in files for the published starter: a part that uses it decides."""
+        stand_in = Judged(self.bench, self.bench.assignment.part(self.part.stands_in or ""))
+        stand_in.looking, stand_in.sessions = False, self.sessions
+        stand_in.check_cases()
+        self.cases, self.verdict = stand_in.cases, stand_in.verdict
+        self.flags.append(Flag(JUDGED_THROUGH + stand_in.part.id))
+        if stand_in.verdict != "pass":
+            self.diagnosis = Diagnosis(
+                "not_bound",
+                f"{self.part.function} is not bound, so it counts through {stand_in.part.id}, which is not right yet. "
+                f'Bind it with m.def("{self.part.function}", &{self.part.function}) to have it checked by itself.',
+            )
+
+    def check_case(
+        self, session: Session, step: Step, shape: dict[str, int], inputs: Mapping[str, Any]
+    ) -> tuple[Call, CaseResult]:
+        call = session.call(
+            binding.request(self.part, shape, inputs),
+            echo_inputs=True,
+            delays=self.delays,
+            measure_peak=step.peak,
+        )
+        self.marker.refuse_broken(call, session, step.case.name, hidden=step.case.hidden)
+        explain = not self.explained()
+        twice = call.output is not None and not self.part.table
+        # An explanation takes its time: where the call is to be made again, that comes first.
+        result = self.marker.mark(step.case.name, shape, inputs, call, explain=explain and not twice)
+        if not result.ok and twice:
+            result = self.look_for_race(session, step.case, shape, inputs, call, explain)
+        return call, replace(result, hidden=step.case.hidden)
+
+    def look_for_race(
+        self,
+        session: Session,
+        case: Case,
+        shape: dict[str, int],
+        inputs: Mapping[str, Any],
+        call: Call,
+        explain: bool,
+    ) -> CaseResult:
+        """A wrong result that is different the next time has another cause than one that repeats."""
+        again = session.call(binding.request(self.part, shape, inputs), delays=self.delays)
+        comparable = again.output is not None and again.output.shape == call.output.shape
+        return self.marker.mark(
+            case.name,
+            shape,
+            inputs,
+            call,
+            second=again.output if comparable else None,
+            explain=explain,
+            earlier=[known.diagnosis for known in self.cases if known.diagnosis],
+        )
+
+    def settle_diagnoses(self) -> None:
+        """Each case's diagnosis in the light of the others: of the public ones alone where a student may be told it."""
+        from grader.judge.diagnosis.diagnose import settled
+
+        public = settled([None if case.hidden else case.diagnosis for case in self.cases])
+        every = settled([case.diagnosis for case in self.cases])
+        self.cases = [
+            replace(case, diagnosis=alone or together)
+            for case, alone, together in zip(self.cases, public, every, strict=True)
+        ]
+
+    def explained(self) -> bool:
+        """Whether the wrong cases so far have been explained often enough: each explanation takes its time."""
+        from grader.judge.diagnosis.diagnose import UNEXPLAINED, undecided
+
+        if len(self.cases) < MOST_UNDECIDED and undecided([case.diagnosis for case in self.cases]):
+            return False
+        codes = [case.diagnosis.code for case in self.cases if case.diagnosis]
+        named = [code for code in codes if code not in UNEXPLAINED]
+        agreeing = max((named.count(code) for code in named), default=0)
+        return len(codes) >= MOST_DIAGNOSED or agreeing >= ENOUGH_AGREEING

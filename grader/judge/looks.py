@@ -1,0 +1,86 @@
+"""In which order a part's cases are called, and what is looked at besides: memory, and the profiler's table.
+
+Hidden cases are called last, in a runner of their own: what the kernel said before is free of what it saw in them.
+
+Small inputs of their own shape come first: a crash shows soonest there, and they warm up code pages. The first call
+of the run's own shape is measured for its peak, since memory that an earlier one of that size left in the heap would
+hide it. The last one is the one whose call is shown: made once more under torch's profiler, after the verdict on
+results, as nothing but the familiar table hangs on it (`grader.judge.memory`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from grader.assignment.assignment import Case, Part
+from grader.run.calls import Call
+
+Side = Literal["REFERENCE", "STUDENT"]
+
+
+@dataclass(frozen=True)
+class Step:
+    """One call of a case. `peak`: its memory is measured; `shown`: it is made again under the profiler."""
+
+    case: Case
+    peak: bool = False
+    shown: bool = False
+
+
+@dataclass(frozen=True)
+class Shown:
+    """The student's plain call that the profiled one is to repeat, and the peak of an earlier call in bytes."""
+
+    peak_bytes: int | None
+    call: Call
+    shape: Mapping[str, int]
+    inputs: Mapping[str, Any]
+    ok: bool
+
+
+def profiled(part: Part, side: Side) -> dict[str, Any]:
+    """What `Session.call` is told for a call under the profiler."""
+    return {"profile_label": scope(part, side), "workspace_in_scope": part.workspace_in_scope}
+
+
+def profiler_bytes(part: Part, side: Side, call: Call) -> int | None:
+    """Bytes of the part's own scope in the table of a profiled call, the familiar "mem usage"."""
+    rows = [row for row in call.profile if row.name == scope(part, side)[:60]]
+    return rows[0].cpu_bytes if rows else None
+
+
+def scope(part: Part, side: Side) -> str:
+    return f"{side} - {part.label}"
+
+
+def steps(part: Part, *, look: bool) -> list[Step]:
+    """All calls of a part's public cases, in order."""
+    public = [case for case in part.cases if not case.hidden]
+    sized = [case for case in public if not case.shape]
+    fixed = [case for case in public if case.shape]
+    if not sized:
+        fixed, sized = fixed[:-2], fixed[-2:]
+    # Among those of one size random data first: the published ramp is what the table of the published kit shows.
+    sized.sort(key=lambda case: case.distribution != "random")
+    if not look:
+        return [Step(case) for case in (*fixed, *sized)]
+    first, *rest = sized
+    if not rest:
+        return [*map(Step, fixed), Step(first, peak=True, shown=True)]
+    return [*map(Step, fixed), Step(first, peak=True), *map(Step, rest[:-1]), Step(rest[-1], shown=True)]
+
+
+def hidden_steps(part: Part) -> list[Step]:
+    return [Step(case) for case in part.cases if case.hidden]
+
+
+def reference_steps(part: Part) -> list[Step]:
+    """The calls up to the measured one for the reference, so that its heap has the same past as the student's."""
+    return [step for step in steps(part, look=True) if step.peak or step.case.shape]
+
+
+def smallest(part: Part) -> Case:
+    public = [case for case in part.cases if not case.hidden]
+    return min(public, key=lambda case: case.shape.get("N", 1 << 30))

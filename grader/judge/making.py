@@ -1,0 +1,96 @@
+"""What one source file is made into: the program that is judged, and the object for a process with torch.
+
+A file is judged in a process that has nothing but the file and a stand-in for torch's tensors
+(`grader.build.nativebuild`). Torch itself is only asked for the familiar table, with an object that is built when it is
+wanted. A file that uses more of torch than tensors is not judged that way: whether it is judged by torch's runner, with
+a flag, or is at fault, the assignment says (`torch_runner`).
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from grader.assignment.assignment import Assignment, TorchRunner
+from grader.base.results import Flag
+from grader.build import nativebuild
+from grader.build.build import Build, build
+from grader.build.compilers import BuildStep
+from grader.build.nativebuild import NativeBuild
+from grader.build.standin import Refusal
+from grader.build.toolchain import ABSENT, TORCH, torch_version
+from grader.judge.bench import Options
+from grader.judge.integrity import integrity
+from grader.sandbox import OPEN, Sandbox
+
+
+@dataclass(frozen=True)
+class Made:
+    """`judged` is what decides; `with_torch` builds the object for a process with torch, once. `native` says that
+    `judged` is a program of its own. `flags` are about the file as a whole."""
+
+    judged: Build | NativeBuild
+    with_torch: Callable[[], Build]
+    native: bool
+    flags: tuple[Flag, ...] = ()
+
+
+def make(
+    assignment: Assignment,
+    source: Path,
+    options: Options,
+    *,
+    flags: Sequence[str] = (),
+    sandbox: Sandbox = OPEN,
+    tell: Callable[[BuildStep], None] = lambda step: None,
+) -> Made:
+    """Build a source file as it is to be judged; `flags` stand behind the kit's own.
+
+    Raises UsageError and KitError as `grader.build.build.build`, and KitError where only torch's runner may judge the
+    file and this Python has no torch.
+    """
+    limits = assignment.limits
+    how = {
+        "flags": flags,
+        "defines": options.defines,
+        "timeout_s": limits.build_s,
+        "object_bytes": int(limits.object_mib * (1 << 20)),
+        "sandbox": sandbox,
+        "tell": tell,
+    }
+
+    @functools.cache
+    def with_torch() -> Build:
+        return build(source, sanitize=options.sanitize, **how)  # type: ignore[arg-type]
+
+    if options.sanitize:
+        return Made(with_torch(), with_torch, native=False)
+    native = nativebuild.build(source, **how)  # type: ignore[arg-type]
+    refusal = native.refused
+    if native.ok or refusal is None:
+        return Made(native, with_torch, native=True)
+    if not _allowed(refusal, assignment.torch_runner):
+        return Made(replace(native, diagnostics=refusal.text), with_torch, native=True)
+    if torch_version() == ABSENT:
+        # What the machine lacks is not the student's fault: its points stay open until there is a torch.
+        words = f"{refusal.text}. Only a process with torch can judge that, and this machine has none"
+        return Made(replace(native, diagnostics=words, waits_for=TORCH), with_torch, native=True)
+    built = with_torch()
+    if assignment.torch_runner == "needed" and (borrowed := _borrowed(built)):
+        return Made(
+            replace(built, ok=False, object_path=None, diagnostics=borrowed), with_torch, native=False
+        )
+    flag = Flag("torch_runner", f"judged in a process with torch, since {refusal.text}", "review")
+    return Made(built, with_torch, native=False, flags=(flag,))
+
+
+def _borrowed(built: Build) -> str:
+    """Which work of torch's the object calls, where something else was the first that the stand-in lacks; or ""."""
+    called = [flag.message for flag in integrity.inspect_object(built) if flag.code == "torch_operators"]
+    return f"{called[0]}; the assignment gives you tensors, not operators" if called else ""
+
+
+def _allowed(refusal: Refusal, rule: TorchRunner) -> bool:
+    return rule == "always" or (rule == "needed" and refusal.kind != "work")

@@ -1,0 +1,138 @@
+"""A part's memory and profiler table beside the reference's, each from the same calls.
+
+The true peak comes from the calls that are judged. The table and its bytes are torch's, so they need a process that has
+torch: the shown call is made once more there, on both sides. What it answers decides no result, but a kernel that
+behaves otherwise under torch than where it was judged is one for people to look at.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from typing import Any
+
+from grader.base.errors import KitError
+from grader.base.results import Flag, Memory
+from grader.judge import binding, faults, looks
+from grader.judge.events import Profiled
+from grader.judge.looks import Shown
+from grader.judge.marking import Marker
+from grader.run.calls import Call
+from grader.run.session import Session
+
+SAME_FACTOR = 2.0
+"""A profiled output may be so many times as far from the judged one as another judged one is."""
+
+
+def beside_reference(
+    marker: Marker, mine: Shown, student: Session, again: Callable[[], Session]
+) -> tuple[Memory, Call, list[Flag]]:
+    """What the table shows of both sides, the reference's first; the listener hears both.
+
+    `student` is a runner with torch that holds the student's object, `again` starts one like that which gave `mine`.
+    The Call is the student's profiled one. Raises KitError when the reference fails or is wrong, Faulty for a call of
+    the student's without an answer.
+    """
+    part, bench = marker.part, marker.bench
+    theirs: Call | None = None
+    if part.reference:
+        with bench.reference(threads=marker.shape["threads"], with_torch=True) as session:
+            theirs = _profiled(marker, mine, session, "REFERENCE")
+    own = _profiled(marker, mine, student, "STUDENT")
+    memory = replace(
+        peaks(marker, mine),
+        profiler_bytes=looks.profiler_bytes(part, "STUDENT", own),
+        reference_profiler_bytes=looks.profiler_bytes(part, "REFERENCE", theirs) if theirs else None,
+    )
+    return memory, own, _unlike(marker, mine, own, again)
+
+
+def peaks(marker: Marker, mine: Shown) -> Memory:
+    """The true peaks of both sides alone. Raises KitError when the reference fails."""
+    peak_bytes = _reference_peak(marker) if marker.part.reference else None
+    return Memory(None, None, mine.peak_bytes, peak_bytes)
+
+
+def _reference_peak(marker: Marker) -> int | None:
+    """The reference's, measured once by this process for each shape: it is the same program for everybody."""
+    key = (marker.bench.host is None, marker.part.reference, *sorted(marker.shape.items()))
+    if key not in _KNOWN_PEAKS:
+        _KNOWN_PEAKS[key] = _measured_peak(marker)
+    return _KNOWN_PEAKS[key]
+
+
+_KNOWN_PEAKS: dict[tuple[Any, ...], int | None] = {}
+
+
+def _measured_peak(marker: Marker) -> int | None:
+    part, peak_bytes = marker.part, None
+    with marker.bench.reference(threads=marker.shape["threads"]) as session:
+        for step in looks.reference_steps(part):
+            shape, inputs = marker.inputs_of(step.case)
+            request = binding.request(part, shape, inputs, reference=True)
+            call = session.call(request, echo_inputs=True, measure_peak=step.peak)
+            marker.refuse_failed_reference(call)
+            peak_bytes = call.peak_bytes if step.peak else peak_bytes
+    return peak_bytes
+
+
+def _profiled(marker: Marker, mine: Shown, session: Session, side: looks.Side) -> Call:
+    """The shown call under the profiler, after a small one that touches code and starts threads."""
+    part, is_reference = marker.part, side == "REFERENCE"
+    small_shape, small_inputs = marker.inputs_of(looks.smallest(part))
+    for shape, inputs, how in (
+        (small_shape, small_inputs, {}),
+        (mine.shape, mine.inputs, looks.profiled(part, side)),
+    ):
+        request = binding.request(part, shape, inputs, reference=is_reference)
+        call = session.call(request, echo_inputs=True, **how)
+        if is_reference:
+            marker.refuse_failed_reference(call)
+        else:
+            marker.refuse_broken(call, session, "profiled call")
+    ok = marker.mark("profiled call", dict(mine.shape), mine.inputs, call, explain=False).ok
+    if is_reference and not ok:
+        raise KitError(f"the reference is wrong on {part.id} under the profiler; please report this")
+    example = _example(marker, mine.inputs, mine.shape, call)
+    marker.bench.tell(Profiled(part, side, ok, call.profiled_wall_s or 0.0, call.profile, example))
+    return call
+
+
+def _unlike(marker: Marker, mine: Shown, own: Call, again: Callable[[], Session]) -> list[Flag]:
+    """A flag where the profiled output is further from the judged one than two judged ones are from each other."""
+    judged, shown = (
+        faults.fitting_output(marker.part, mine.shape, mine.inputs, call)[0] for call in (mine.call, own)
+    )
+    if not mine.ok or judged is None or shown is None:
+        return []
+    apart = _distance(judged, shown)
+    if apart == 0.0:
+        return []
+    with again() as session:
+        second = session.call(binding.request(marker.part, mine.shape, mine.inputs), echo_inputs=True)
+    other, _ = faults.fitting_output(marker.part, mine.shape, mine.inputs, second)
+    if other is not None and apart <= SAME_FACTOR * _distance(judged, other):
+        return []
+    message = (
+        f"its output under torch's profiler differs by up to {apart:.3g} from the judged one of the same call"
+    )
+    return [Flag("differs_under_torch", message, "review")]
+
+
+def _distance(one: Any, other: Any) -> float:
+    return float(abs(one - other).max()) if one.shape == other.shape else float("inf")
+
+
+def _example(
+    marker: Marker, inputs: Mapping[str, Any], shape: Mapping[str, int], call: Call
+) -> tuple[tuple[int, ...], float, float] | None:
+    """One index of an accessor with its expected and actual value, as the published check prints it."""
+    if not marker.part.table:
+        return None
+    actual, _ = faults.fitting_output(marker.part, shape, inputs, call)
+    if actual is None:
+        return None
+    index = tuple(int(i) for i in inputs["index"][0])
+    expected = marker.expected(inputs, shape).value
+    place = (0,) if marker.part.returns == "number" else index
+    return index, float(expected[place]), float(actual[place])

@@ -1,0 +1,1 @@
+"""The verdict on time: rounds of fresh processes, ratios and the rule that decides."""

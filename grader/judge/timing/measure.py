@@ -1,0 +1,423 @@
+"""The verdict on time: student against reference, in paired rounds and with an interval.
+
+Theory of operation. A round is four calls, A B B A or B A A B in turn (A the reference, B the student), so
+that a drift of the machine falls on both sides alike. Its ratio is the geometric mean of the two student
+times over that of the two reference times. Each round has two processes of its own, one for each side: what
+favours one process for its whole life (the cores that its threads were put on, the pages that it got) is then
+noise between rounds, which the interval covers, and not a bias that all rounds share; "slow" needs many
+processes that agree.
+
+The statistic is the median of the round ratios and its 98 % order-statistic interval: the number of rounds below
+the true median is binomial(n, 1/2) whatever the noise looks like, so the interval is exact and assumes only that
+rounds are independent. FAIL needs the lower bound above the allowance (and more, see "The faster calls"), PASS the
+upper bound below it; what is neither after the last round passes with the flag "undecided".
+
+Looking at the interval after every round and stopping at the first favourable one would inflate the error:
+a student exactly at the allowance would fail 1.95 % of the time over 8..24 rounds, and not at most 1 %. We
+look only at 8, 12, 18 and 24 rounds (`looks`), which brings the whole procedure to 0.99 %; for limits that
+need more looks the interval's confidence is raised until it holds (`confidence_of`). Both figures are
+exact, not simulated (`false_fail_chance`), for any distribution of the noise. Noise that outlasts a round
+makes rounds dependent, which no formula covers: resampled from recordings of a crowded two-core machine, a
+student just at the allowance failed 0 to 7 % of the time and an identical kernel never
+(benchmarks/verdicts.py).
+
+Early ends. A pass may come after three to seven rounds, when every one of them lies below the allowance (and below
+the ceiling, see "Clocks"), or after six or seven, when all but one do: an error there favours the student, so it
+cannot add a false fail. A student just at the allowance passes this way with probability 11/64; one whose true ratio
+is so far above it that a round falls below by accident once in a hundred times, once in 10^6. "Slow" before the first
+look needs a ratio beyond doubt, and a measurement that would otherwise cost more than `budget_s`: four rounds or
+more, every one of them more than twice the allowance. This margin is a judgement, not a probability: single rounds of
+identical kernels on a noisy machine gave ratios of 0.78 to 1.28. After a look
+the measurement stops, undecided, when the next look would lie beyond the budget.
+
+Futility. A measurement that can no longer end as "slow" ends: the last look forgives five rounds below the allowance
+(at 24), so with six of them the student passes whatever comes, and more rounds could only take the flag "undecided"
+away. This changes no verdict.
+
+The faster calls have their say, too. What else runs on a machine only ever adds time, so "slow" also needs the
+student's faster calls to be beyond the allowance: the one that an eighth of the calls outdo, over the reference's.
+Noise that lasts longer than a round makes rounds agree that prove nothing: on virtual cores which share their hardware
+with strangers, medians of ten rounds of identical kernels went from 0.4 to 1.6. A kernel that is slow is slow in its
+faster calls as well.
+
+Fitness. The two reference calls of every round are the same program on the same input, so their ratio
+(first over second) should be 1. The machine is unfit when the median of these ratios lies outside
+0.95..1.05 *and* their 98 % interval excludes 1: the first condition ignores a bias too small to matter, the
+second ignores one or a few noisy rounds, and a bias that every round shares is seen however quiet it is.
+Noise without bias does not make a machine unfit; it widens the interval of the verdict, which then is
+"undecided".
+
+Clocks. A serial part is decided by CPU time, which leaves out the waiting for a busy neighbour; wall time
+is a wide ceiling that catches a kernel which sleeps or works where its CPU clock does not look, and it
+counts only while the reference's own wall time shows that it got its core. An OpenMP part is decided by
+wall time, with CPU time recorded.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
+from functools import cache
+from itertools import count
+from math import ceil, comb, sqrt
+from statistics import median
+from typing import Literal
+
+from grader.base.results import Timing
+
+Clock = Literal["cpu", "wall"]
+
+CONFIDENCE = 0.98
+LOOK_GROWTH = 1.5
+"""Each look comes after this many times the rounds of the look before: 8, 12, 18, 24."""
+LEAST_ROUNDS = 7
+"""With fewer rounds not even smallest..largest covers the median with 98 %."""
+EARLY_PASS_ROUNDS, EARLY_SLOW_ROUNDS = 3, 4
+EARLY_OUTLIER_ROUNDS = 6
+"""With so many rounds an early pass forgives one of them."""
+DOUBT_MARGIN = 2.0
+FAST_SHARE = 1 / 8
+"""The share of a side's calls that may be faster than the one which stands for its faster calls."""
+CORE_SHARE_LIMIT = 1.25
+"""A reference whose wall time exceeds its CPU time by more than this did not have its core to itself."""
+SHORTEST_S = 1e-9
+"""Times below the resolution of the clock count as this, so that a ratio always exists."""
+
+
+@dataclass(frozen=True)
+class Sample:
+    """One call: wall seconds by the judge's clock and, where it can be read, CPU seconds of the runner."""
+
+    wall_s: float
+    cpu_s: float | None
+
+
+@dataclass(frozen=True)
+class TimePolicy:
+    """How one part is timed.
+
+    The allowed ratio student / reference is `max(allowance_ratio, 1 + allowance_ms / reference_ms)`.
+    `wall_ceiling` times that is the ratio of wall times that not even a serial part may exceed. `budget_s`
+    bounds the wall time of the measured calls as the module's text says; None means no bound. Where nothing hangs on
+    the time (`graded` False), as few rounds as an early pass needs are enough to report it.
+    """
+
+    clock: Clock
+    allowance_ratio: float = 1.10
+    allowance_ms: float = 15.0
+    min_rounds: int = 8
+    max_rounds: int = 24
+    wall_ceiling: float = 2.0
+    fit_low: float = 0.95
+    fit_high: float = 1.05
+    budget_s: float | None = 60.0
+    graded: bool = True
+
+    def __post_init__(self) -> None:
+        if self.clock not in ("cpu", "wall"):
+            raise ValueError(f"clock is {self.clock!r}, not 'cpu' or 'wall'")
+        if not LEAST_ROUNDS <= self.min_rounds <= self.max_rounds:
+            raise ValueError(
+                f"rounds {self.min_rounds}..{self.max_rounds}: need {LEAST_ROUNDS} <= min <= max"
+            )
+        if self.allowance_ratio < 1 or self.allowance_ms < 0 or self.wall_ceiling < 1:
+            raise ValueError("an allowance below the reference itself cannot be met")
+        if not 0 < self.fit_low <= 1 <= self.fit_high:
+            raise ValueError(f"fitness bounds {self.fit_low}..{self.fit_high} must enclose 1")
+
+
+@dataclass(frozen=True)
+class Round:
+    """Two calls of each side, each pair in the order of the calls."""
+
+    reference: tuple[Sample, Sample]
+    student: tuple[Sample, Sample]
+
+    @property
+    def wall_s(self) -> float:
+        """Wall seconds of the four calls together."""
+        return sum(sample.wall_s for sample in (*self.reference, *self.student))
+
+
+@dataclass(frozen=True)
+class Estimate:
+    """A median and its order-statistic interval."""
+
+    middle: float
+    low: float
+    high: float
+
+
+# --- statistics: pure functions of numbers
+
+
+def interval_rank(n: int, confidence: float = CONFIDENCE) -> int:
+    """The largest k such that the k-th smallest and k-th largest of n values hold the median between them.
+
+    With probability `confidence` or more, exactly: they miss it with 2 P(Bin(n, 1/2) < k). At least 1, so
+    for n too small for the confidence (n < 7 at 98 %) the interval is smallest..largest and covers less
+    than asked; see `coverage`.
+    """
+    missed, k = 0, 0
+    while k < n:
+        missed += comb(n, k)
+        if 2 * missed > (1 - confidence) * 2**n:
+            break
+        k += 1
+    return max(k, 1)
+
+
+def coverage(n: int, rank: int) -> float:
+    """The probability that the `rank`-th smallest and `rank`-th largest of n values enclose the median."""
+    return 1 - 2 * sum(comb(n, below) for below in range(rank)) / 2**n
+
+
+def median_estimate(values: Sequence[float], confidence: float = CONFIDENCE) -> Estimate:
+    """Median and order-statistic interval of at least one value."""
+    ordered = sorted(values)
+    rank = interval_rank(len(ordered), confidence)
+    return Estimate(median(ordered), ordered[rank - 1], ordered[-rank])
+
+
+def looks(policy: TimePolicy) -> tuple[int, ...]:
+    """The numbers of rounds after which the interval is looked at; ends with `max_rounds`."""
+    rounds = [policy.min_rounds]
+    while rounds[-1] < policy.max_rounds:
+        rounds.append(min(ceil(rounds[-1] * LOOK_GROWTH), policy.max_rounds))
+    return tuple(rounds)
+
+
+def false_fail_chance(schedule: Sequence[int], confidence: float) -> float:
+    """The exact probability that a student just at the allowance is called slow at one of these looks.
+
+    Only the number of rounds below the allowance matters, so the measurement is a fair walk that ends at
+    the first decisive look. By symmetry also the probability that such a student is called clearly fast.
+    """
+    alive, slow, n = {0: 1.0}, 0.0, 0
+    for look in schedule:
+        for _ in range(look - n):
+            alive = {b: (alive.get(b, 0.0) + alive.get(b - 1, 0.0)) / 2 for b in range(max(alive) + 2)}
+        n, rank = look, interval_rank(look, confidence)
+        slow += sum(p for below, p in alive.items() if below < rank)
+        alive = {below: p for below, p in alive.items() if rank <= below <= look - rank}
+    return slow
+
+
+@cache
+def confidence_of(schedule: tuple[int, ...]) -> float:
+    """The confidence to ask of each look's interval so that all looks together err within CONFIDENCE.
+
+    Just CONFIDENCE for 8..24 rounds; more for schedules with more looks.
+    """
+    confidence, error_per_side = CONFIDENCE, (1 - CONFIDENCE) / 2
+    while false_fail_chance(schedule, confidence) > error_per_side:
+        confidence = 1 - 0.9 * (1 - confidence)
+    return confidence
+
+
+# --- the verdict: pure functions of rounds
+
+
+@dataclass(frozen=True)
+class _View:
+    """The rounds as one clock shows them; `allowance` is the allowed ratio by this clock."""
+
+    clock: Clock
+    allowance: float
+    confidence: float
+    reference_s: tuple[float, ...]
+    student_s: tuple[float, ...]
+
+    def ratios(self) -> list[float]:
+        """One ratio student / reference per round."""
+        a, b = self.reference_s, self.student_s
+        return [sqrt(b[i] * b[i + 1]) / sqrt(a[i] * a[i + 1]) for i in range(0, len(a), 2)]
+
+    def self_ratios(self) -> list[float]:
+        """One ratio per round of the reference's first call to its second."""
+        a = self.reference_s
+        return [a[i] / a[i + 1] for i in range(0, len(a), 2)]
+
+    def fast_ratio(self) -> float:
+        """The student's faster calls over the reference's (see "The faster calls")."""
+        return _fast_s(self.student_s) / _fast_s(self.reference_s)
+
+    def estimate(self) -> Estimate:
+        """The median of the ratios and its interval."""
+        return median_estimate(self.ratios(), self.confidence)
+
+    def verdict(self, *, early: bool) -> Literal["pass", "slow"] | None:
+        """What the ratios prove: by their interval or, `early`, by the single rounds (see "Early ends")."""
+        if early:
+            ordered = sorted(self.ratios())
+            low, high = ordered[0] / DOUBT_MARGIN, ordered[-2 if len(ordered) >= EARLY_OUTLIER_ROUNDS else -1]
+        else:
+            estimate = self.estimate()
+            low, high = estimate.low, estimate.high
+        if low > self.allowance:
+            return "slow" if self.fast_ratio() > self.allowance else None
+        return "pass" if high < self.allowance else None
+
+
+def _seconds(rounds: Sequence[Round], side: str, clock: Clock) -> tuple[float, ...]:
+    samples = [sample for one in rounds for sample in getattr(one, side)]
+    return tuple(max(s.wall_s if clock == "wall" else s.cpu_s or 0.0, SHORTEST_S) for s in samples)
+
+
+def _view(rounds: Sequence[Round], policy: TimePolicy, clock: Clock, ceiling: float = 1.0) -> _View:
+    reference_s, student_s = (_seconds(rounds, side, clock) for side in ("reference", "student"))
+    allowance = max(policy.allowance_ratio, 1 + policy.allowance_ms / (1e3 * median(reference_s)))
+    return _View(clock, ceiling * allowance, confidence_of(looks(policy)), reference_s, student_s)
+
+
+def _fast_s(calls_s: Sequence[float]) -> float:
+    return sorted(calls_s)[int(FAST_SHARE * len(calls_s))]
+
+
+def _has_cpu(rounds: Sequence[Round]) -> bool:
+    return all(sample.cpu_s is not None for one in rounds for sample in (*one.reference, *one.student))
+
+
+def _had_its_core(rounds: Sequence[Round]) -> bool:
+    wall_s, cpu_s = _seconds(rounds, "reference", "wall"), _seconds(rounds, "reference", "cpu")
+    return median(w / c for w, c in zip(wall_s, cpu_s, strict=True)) <= CORE_SHARE_LIMIT
+
+
+def _views(rounds: Sequence[Round], policy: TimePolicy) -> tuple[_View, _View | None]:
+    """The deciding clock, and the wall-time ceiling where there is one to hold."""
+    if policy.clock == "wall" or not _has_cpu(rounds):
+        return _view(rounds, policy, "wall"), None
+    ceiling = _view(rounds, policy, "wall", policy.wall_ceiling) if _had_its_core(rounds) else None
+    return _view(rounds, policy, "cpu"), ceiling
+
+
+def _decide(
+    rounds: Sequence[Round], policy: TimePolicy, *, early: bool
+) -> tuple[Literal["pass", "slow"] | None, _View]:
+    """The verdict as far as it is proved, and the clock that decided it."""
+    main, ceiling = _views(rounds, policy)
+    verdict = main.verdict(early=early)
+    limit = ceiling.verdict(early=early) if ceiling is not None else "pass"
+    if verdict != "slow" and limit == "slow":
+        return "slow", ceiling or main
+    if early and verdict == "pass" and limit is None:
+        return None, main
+    return verdict, main
+
+
+def is_fit(self_ratios: Sequence[float], policy: TimePolicy) -> bool:
+    """Whether the reference agrees with itself (see "Fitness" above), from one ratio per round."""
+    own = median_estimate(self_ratios)
+    biased = not own.low <= 1 <= own.high
+    return not (biased and not policy.fit_low <= own.middle <= policy.fit_high)
+
+
+def judge(rounds: Sequence[Round], policy: TimePolicy) -> Timing:
+    """The verdict on recorded rounds, at least one, as if the measurement had ended with the last of them.
+
+    Fewer than `min_rounds` are judged as the module's text says under "Early ends". Flags: "undecided" (the
+    interval holds the allowance), "machine_unfit", "no_cpu_clock" (CPU time was wanted and some call had none:
+    wall time decides), "wall_ceiling" (a serial part within its CPU allowance, but slow by the wall clock). An unfit
+    machine never gives "slow": run it again.
+    """
+    if not rounds:
+        raise ValueError("no verdict without a round")
+    proved, view = _decide(rounds, policy, early=len(rounds) < policy.min_rounds)
+    estimate = view.estimate()
+    fit = is_fit(view.self_ratios(), policy)
+    flags = {
+        "undecided": proved is None,
+        "machine_unfit": not fit,
+        "no_cpu_clock": policy.clock == "cpu" and not _has_cpu(rounds),
+        "wall_ceiling": policy.clock == "cpu" and view.clock == "wall" and _has_cpu(rounds),
+    }
+    recorded = {
+        f"{side}_{clock}_ms": tuple(1e3 * s for s in _seconds(rounds, side, clock))
+        for side in ("reference", "student")
+        for clock in ("wall", "cpu")
+        if clock == "wall" or _has_cpu(rounds)
+    }
+    return Timing(
+        reference_ms=1e3 * median(view.reference_s),
+        student_ms=1e3 * median(view.student_s),
+        ratio=estimate.middle,
+        ratio_interval=(estimate.low, estimate.high),
+        ratio_confidence=min(
+            view.confidence, coverage(len(rounds), interval_rank(len(rounds), view.confidence))
+        ),
+        rounds=len(rounds),
+        clock=view.clock,
+        allowance=view.allowance,
+        verdict="slow" if proved == "slow" and fit else "pass",
+        self_ratio=median(view.self_ratios()),
+        fit=fit,
+        flags=tuple(name for name, is_set in flags.items() if is_set),
+        **recorded,
+    )
+
+
+def enough(rounds: Sequence[Round], policy: TimePolicy) -> bool:
+    """Whether to stop here: decided at a look or early, out of rounds or out of budget."""
+    n, schedule = len(rounds), looks(policy)
+    if n >= (policy.max_rounds if policy.graded else EARLY_PASS_ROUNDS):
+        return True
+    next_look = next(look for look in schedule if look > n)
+    spent_s = sum(one.wall_s for one in rounds)
+    over_budget = policy.budget_s is not None and n > 0 and spent_s / n * next_look > policy.budget_s
+    if n in schedule:
+        return (
+            over_budget
+            or _decide(rounds, policy, early=False)[0] is not None
+            or not can_be_slow(rounds, policy)
+        )
+    if EARLY_PASS_ROUNDS <= n < policy.min_rounds:
+        verdict, view = _decide(rounds, policy, early=True)
+        if verdict == "pass":
+            # A few rounds prove no bias of the machine, but they may hint at one: then more of them.
+            return is_fit(view.self_ratios(), policy)
+        return verdict == "slow" and over_budget and n >= EARLY_SLOW_ROUNDS
+    return n > policy.min_rounds and not can_be_slow(rounds, policy)
+
+
+def can_be_slow(rounds: Sequence[Round], policy: TimePolicy) -> bool:
+    """Whether rounds to come could still prove that the student is slow, by either clock."""
+    rank = interval_rank(policy.max_rounds, confidence_of(looks(policy)))
+    views = [view for view in _views(rounds, policy) if view is not None]
+    return any(sum(ratio < view.allowance for ratio in view.ratios()) < rank for view in views)
+
+
+def sequential(source: Iterable[Round], policy: TimePolicy) -> Timing:
+    """Take rounds from `source` until there are enough, and judge them; ValueError when it ends first."""
+    rounds: list[Round] = []
+    for one in source:
+        rounds.append(one)
+        if enough(rounds, policy):
+            return judge(rounds, policy)
+    raise ValueError(f"the source ended after {len(rounds)} rounds, with no verdict")
+
+
+# --- sampling: the only part that runs anything
+
+
+Pairs = Callable[[], AbstractContextManager[tuple[Callable[[], Sample], Callable[[], Sample]]]]
+"""Enters a round's own pair of processes, warmed up; gives what makes one call of the reference and of the student."""
+
+
+def play(pairs: Pairs) -> Iterator[Round]:
+    """Rounds without end, each with a pair of its own: A B B A, B A A B, A B B A, ..."""
+    for i in count():
+        with pairs() as (reference, student):
+            if i % 2 == 0:
+                a1, b1, b2, a2 = reference(), student(), student(), reference()
+            else:
+                b1, a1, a2, b2 = student(), reference(), reference(), student()
+        yield Round((a1, a2), (b1, b2))
+
+
+def compare(pairs: Pairs, policy: TimePolicy) -> Timing:
+    """Time a student against the reference in as many rounds as it takes.
+
+    What a call raises (a crash, a timeout) ends the measurement and is the caller's to judge.
+    """
+    return sequential(play(pairs), policy)

@@ -1,0 +1,150 @@
+"""Timed rounds of one part: fresh inputs for each call, and a check of each output on rows drawn afterwards."""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+from grader.assignment.assignment import TimeRule
+from grader.base import machine
+from grader.base.errors import KitError
+from grader.base.results import Diagnosis, Timing
+from grader.base.seeds import derive
+from grader.judge import binding, faults, looks
+from grader.judge.marking import Marker
+from grader.run import placement
+from grader.run.session import Session
+
+if TYPE_CHECKING:
+    from grader.judge.timing.measure import Sample
+
+FULL_WARM_UP_S = 0.05
+"""A reference whose calls take longer than this is warmed up by a small call, and the student's kernel beside it."""
+SAMPLED_ROWS, SAMPLED_REFERENCE_ROWS = 24, 4
+"""Rows of each timed output that are compared with the oracle: drawn after the kernel has answered."""
+
+
+def measured(marker: Marker, student: Callable[..., Session], *, attempt: int) -> Timing:
+    """Paired rounds on fresh inputs, each in a fresh pair of runners with a timed call's threads and cores.
+
+    `student(threads=, cpus=)` starts a runner of the student's; each `attempt` (1, 2) draws other inputs. Raises Faulty
+    when the student's kernel breaks or answers wrongly, KitError when the reference does.
+    """
+    from grader.judge.timing import measure
+
+    rule, options = marker.part.time, marker.bench.options
+    assert rule is not None
+    policy = measure.TimePolicy(
+        clock=rule.clock,
+        allowance_ratio=rule.allowance_ratio,
+        allowance_ms=rule.allowance_ms,
+        budget_s=options.time_budget_s,
+        graded=rule.graded,
+    )
+    seed = marker.bench.assignment.seed if options.seed is None else options.seed
+    draw = TimedInputs(
+        marker, derive(secrets.randbits(60) if seed is None else seed, marker.part.id, attempt)
+    )
+    return measure.compare(Pairs(marker, student, draw, rule), policy)
+
+
+class Pairs:
+    """Makes a round's pair of runners: started for it, warmed up alike, ended after it."""
+
+    def __init__(
+        self, marker: Marker, student: Callable[..., Session], draw: TimedInputs, rule: TimeRule
+    ) -> None:
+        self.marker, self.student, self.draw, self.rule = marker, student, draw, rule
+        self.longest_s = 0.0
+        """Wall seconds of the reference's slowest call at the run's own sizes so far."""
+
+    @contextmanager
+    def __call__(self) -> Iterator[tuple[Callable[[], Sample], Callable[[], Sample]]]:
+        marker, by_wall = self.marker, self.rule.clock == "wall"
+        threads = self.rule.threads or marker.shape["threads"]
+        cpus = machine.timing_cpus(self.rule.threads)
+        with (
+            marker.bench.reference(threads=threads, cpus=cpus) as theirs,
+            self.student(threads=threads, cpus=cpus) as mine,
+        ):
+            if by_wall or self.longest_s < FULL_WARM_UP_S:
+                # Threads, memory and code: in a short call they are a good part of its time.
+                sample = placement.warm_up(theirs, partial(self.reference_call, theirs), pin=by_wall)
+                self.longest_s = max(self.longest_s, sample.wall_s)
+                placement.warm_up(mine, partial(self.student_call, mine), pin=by_wall)
+            else:
+                self.small_calls(theirs, mine)
+            yield partial(self.reference_call, theirs), partial(self.student_call, mine)
+
+    def reference_call(self, session: Session) -> Sample:
+        return self.draw.sample(session, is_reference=True)
+
+    def student_call(self, session: Session) -> Sample:
+        return self.draw.sample(session, is_reference=False)
+
+    def small_calls(self, theirs: Session, mine: Session) -> None:
+        """A call of each at the smallest sizes: the code pages are touched."""
+        marker = self.marker
+        shape, inputs = marker.inputs_of(looks.smallest(marker.part))
+        marker.refuse_failed_reference(
+            theirs.call(binding.request(marker.part, shape, inputs, reference=True))
+        )
+        marker.refuse_broken(mine.call(binding.request(marker.part, shape, inputs)), mine, "warm-up")
+
+
+def settled(time: Timing, rule: TimeRule) -> Timing:
+    """What a measurement means under the part's rule: no verdict where the part's time is not graded."""
+    if rule.graded:
+        return time
+    # Nothing was to be decided, so nothing is undecided.
+    flags = [flag for flag in time.flags if flag != "undecided"]
+    return replace(time, verdict="pass", flags=(*flags, "not_graded"))
+
+
+class TimedInputs:
+    """Fresh inputs for every timed call, and the check of every timed output on rows the kernel cannot foresee."""
+
+    def __init__(self, marker: Marker, seed: int) -> None:
+        self.marker, self.seed = marker, seed
+        self.calls = 0
+
+    def sample(self, session: Session, *, is_reference: bool) -> Sample:
+        """One timed call of either side. Raises Faulty when the student's output is wrong or missing."""
+        from grader.assignment.names import timed_distribution
+        from grader.judge.cases import make_inputs
+        from grader.judge.timing.measure import Sample
+
+        marker, part, shape = self.marker, self.marker.part, self.marker.shape
+        self.calls += 1
+        inputs = make_inputs(timed_distribution(part.oracle), shape, derive(self.seed, "inputs", self.calls))
+        call = session.call(binding.request(part, shape, inputs, reference=is_reference))
+        if is_reference:
+            marker.refuse_failed_reference(call)
+        marker.refuse_broken(call, session, "timed call")
+        actual, misfit = faults.fitting_output(part, shape, inputs, call)
+        if actual is None:
+            raise faults.Faulty("wrong", misfit or Diagnosis("wrong", "wrong in a timed call"))
+        if self.is_right(inputs, actual, SAMPLED_REFERENCE_ROWS if is_reference else SAMPLED_ROWS):
+            return Sample(call.wall_s, call.cpu_s)
+        if is_reference:
+            raise KitError(
+                f"the reference gave a wrong result on {part.id} while it was timed; please report this"
+            )
+        marked = marker.mark("timed call", shape, inputs, call)
+        told = marked.diagnosis or Diagnosis("wrong", "wrong in a timed call, right before")
+        raise faults.Faulty("wrong", told, marked)
+
+    def is_right(self, inputs: Any, actual: Any, sampled_rows: int) -> bool:
+        """Whether the output `actual` (B, H, N, d) is finite, and right on so many rows that are drawn only now."""
+        from grader.base.arrays import np
+        from grader.judge import oracle
+        from grader.judge.draws import Draws
+
+        part, shape = self.marker.part, self.marker.shape
+        rows = Draws(derive(self.seed, "rows", self.calls)).permutation(shape["N"], sampled_rows)
+        expected = oracle.ORACLES[part.oracle].expected_rows(inputs, shape, rows)  # type: ignore[union-attr]
+        return oracle.compare(expected, actual[:, :, rows]).ok and bool(np.isfinite(actual).all())

@@ -1,0 +1,91 @@
+"""On which core each thread of a timed OpenMP call runs: chosen by the judge, in the same way for both sides.
+
+Left to the system, the threads of a short parallel region pile up. They are woken in a chain, each mostly where it or
+its waker ran last; a core without work fetches some only after a while, and the region is over by then. On which cores
+they lie stays the same from call to call, so a process may be slow or fast for its whole life: identical kernels of 2
+to 3 ms, 8 threads on 2 cores, took 2.4 to 10.2 ms (medians of one process each). Pinned, one thread to a core in turn,
+they took 2.1 to 4.0 ms in the same minutes. Stopping a runner between its calls is not the cause: without it they pile
+up alike.
+
+Only threads that work are pinned, since torch keeps idle ones in every process, and only where the same threads work in
+every call: whoever starts threads of his own in each call would have them all inherit one core.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from grader.base import procfs
+from grader.base.machine import usable_cpus
+from grader.base.procfs import Excess
+
+if TYPE_CHECKING:
+    from grader.judge.timing.measure import Sample
+    from grader.run.session import Session
+
+IDLE_SHARE = 0.1
+"""A thread that used less than this share of the busiest one's CPU time is idle. Threads that have ended may have used
+this share of the process's time."""
+SHORT_CALL_S, SETTLING_CALLS = 0.02, 3
+"""A call shorter than this still feels that its threads were moved: it is made so many more times."""
+
+
+def warm_up(session: Session, call: Callable[[], Sample], *, pin: bool) -> Sample:
+    """Make a first call, so that threads start and memory is touched; `pin` the threads that worked in it.
+
+    Returns the last call's sample, raises what `call` does.
+    """
+    before = _thread_times_s(session.pid)
+    process_before = session.cpu_clock_s()
+    sample = call()
+    process_after = session.cpu_clock_s()
+    if pin and process_before is not None and process_after is not None:
+        _pin(session.pid, before, process_after - process_before)
+        for _ in range(SETTLING_CALLS if sample.wall_s < SHORT_CALL_S else 0):
+            sample = call()
+    return sample
+
+
+def _pin(pid: int, before: Mapping[int, float], process_s: float) -> None:
+    """Pin each thread whose CPU time has grown since `before` to a core, the first one to the first core and so on.
+
+    `process_s` is what the whole process used meanwhile, ended threads included.
+    """
+    used = {thread: after - before.get(thread, 0.0) for thread, after in _thread_times_s(pid).items()}
+    if not used or process_s - sum(used.values()) > IDLE_SHARE * process_s:
+        return
+    cores = core_order()
+    working = [thread for thread in sorted(used) if used[thread] > IDLE_SHARE * max(used.values())]
+    for k, thread in enumerate(working if len(working) > 1 and len(cores) > 1 else ()):
+        with contextlib.suppress(OSError):  # ended, or another user's: then it stays where the system puts it
+            os.sched_setaffinity(thread, {cores[k % len(cores)]})
+
+
+def core_order() -> list[int]:
+    """The cores this process may use, one hardware thread of each physical core before the second ones."""
+    taken: dict[str, int] = {}
+    ranked = []
+    for cpu in usable_cpus():
+        place = Path(f"/sys/devices/system/cpu/cpu{cpu}/topology/thread_siblings_list")
+        try:
+            siblings = place.read_text().strip()
+        except OSError:
+            siblings = str(cpu)
+        ranked.append((taken.setdefault(siblings, 0), cpu))
+        taken[siblings] += 1
+    return [cpu for _, cpu in sorted(ranked)]
+
+
+def _thread_times_s(pid: int) -> dict[int, float]:
+    """CPU seconds of each living thread by its number, the oldest first; empty where the system does not tell, or for
+    more threads than are looked at."""
+    times: dict[int, float] = {}
+    excess = Excess()
+    for task in procfs.threads(pid, excess):
+        with contextlib.suppress(OSError, ValueError, IndexError):
+            times[task] = int(procfs.text(f"/proc/{pid}/task/{task}/schedstat").split()[0]) / 1e9
+    return {} if excess.what else times

@@ -1,0 +1,332 @@
+"""The trusted side of a runner's pipe: it sends fresh inputs, holds the clock and freezes the runner between calls.
+
+`grader.run.nativehost` starts a runner, or `grader.run.zygote` forks one, and returns a `Session`. Every `Session.call`
+ends in a `Call`, whatever the student's code did: an answer, an exception, a crash, a time-out or nonsense on the pipe.
+The wall clock runs from the first byte of the request to the last byte of the output; CPU time is read from the
+runner's process clock by this side, so nothing inside the runner can touch either.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import math
+import os
+import selectors
+import signal
+import sys
+import time
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import grader.run.runner
+from grader.base import procfs
+from grader.base.harmless import harmless
+from grader.run.calls import Call, Request, offered, understood, words
+from grader.run.frames import FRAME, Incoming, RunnerDied
+from grader.run.stopping import stop_threads
+from grader.run.watch import Evidence, Watch
+from grader.sandbox.leftovers import Scratch
+
+OUTPUT_LIMIT_BYTES = 64 << 10
+LOAD_TIMEOUT_S = 5.0
+PIPE_BYTES = 1 << 20
+#: How often a long call's working directory is looked at.
+SCRATCH_LOOK_S = 0.25
+
+
+class Session:
+    """One runner with one object loaded. Not reusable after a crash or time-out: `death` then says what happened."""
+
+    def __init__(
+        self,
+        reap: Callable[[int], Call],
+        pid: int,
+        pipes: tuple[int, int, int],
+        call_timeout_s: float,
+        watch: Watch,
+        scratch: Scratch,
+        freeze: bool = True,
+    ) -> None:
+        """`pipes` are our ends of the runner's: requests, replies, what it prints. `reap` kills it and says how it
+        had ended. `freeze` stops it between calls; where no time is judged, that only takes time."""
+        self._reap, self._pid, self._scratch = reap, pid, scratch
+        self._request_fd, self._reply_fd, self._output_fd = pipes
+        self._open_fds = list(pipes)
+        self._output_open = True
+        self._captured = bytearray()
+        self.output_total_bytes = 0
+        self.call_timeout_s = call_timeout_s
+        self._watch, self._freezes = watch, freeze
+        self._kept_header: dict[str, Any] | None = None
+        self._scratch_seen_s = 0.0
+        self.death: Call | None = None
+        self.functions: dict[str, str] = {}
+        self.load_error: str | None = None
+        self._greet()
+
+    def __enter__(self) -> Session:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    @property
+    def pid(self) -> int:
+        """The runner's process."""
+        return self._pid
+
+    def cpu_clock_s(self) -> float | None:
+        """CPU seconds of the runner so far; None where the system does not tell."""
+        return cpu_clock_s(self._pid)
+
+    @property
+    def printed(self) -> str:
+        """What the object wrote to stdout and stderr so far: the first 64 KiB, control characters made visible."""
+        return harmless(self._captured.decode(errors="replace"))
+
+    @property
+    def evidence(self) -> Evidence:
+        """What was seen of the runner from outside; complete once the session has been closed."""
+        return self._watch.evidence
+
+    def call(
+        self,
+        request: Request,
+        *,
+        echo_inputs: bool = False,
+        profile_label: str | None = None,
+        workspace_in_scope: bool = True,
+        measure_peak: bool = False,
+        delays: bool = False,
+        timeout_s: float | None = None,
+    ) -> Call:
+        """Send one request and wait for its reply, at most `timeout_s` (the session's own limit by default).
+
+        `delays` holds up the runner's threads at random moments if they have shared work so far, so that a race shows;
+        what the call then takes is no time to judge by.
+        """
+        if self.death is not None:
+            return self.death
+        # Late: NumPy is imported beside the zygote's torch, and not by those who only read what a session is.
+        from grader.base.arrays import array_bytes, np
+
+        inputs = [np.asarray(array, order="C") for array in request.inputs]
+        input_bytes = sum(array.nbytes for array in inputs)
+        wanted_bytes = 8 * math.prod(request.output_shape)
+        header = {
+            **request.described(inputs),
+            "echo_inputs": echo_inputs,
+            "profile": profile_label,
+            "workspace_in_scope": workspace_in_scope,
+            # A wrong shape needs no bytes; a wrong dtype may take twice the bytes.
+            "max_output_bytes": max(wanted_bytes, 1 << 20),
+            "delays": delays and self._watch.shares_work(),
+            "keep": not (self._freezes or profile_label),
+        }
+        text = self._encoded(header)
+        limit_bytes = header["max_output_bytes"] + input_bytes
+        buffers = [memoryview(FRAME.pack(len(text), input_bytes) + text), *map(array_bytes, inputs)]
+        resident_before = self._reset_peak() if measure_peak else None
+        try:
+            timeout_s = timeout_s or self.call_timeout_s
+            reply, payload, wall_s, cpu_s = self._exchange(buffers, timeout_s, limit_bytes)
+            call = understood(reply, payload, request, wall_s, cpu_s)
+            if call.status != "ok":
+                self._kept_header = None
+        except RunnerDied as end:
+            self.death = self._bury(end)
+            return self.death
+        if resident_before is not None:
+            highest = self._status_bytes("VmHWM")
+            if highest is not None:
+                call = replace(call, peak_bytes=max(0, highest - resident_before - input_bytes))
+        return call
+
+    def close(self) -> None:
+        """End the runner (with the output it still holds drained) and everything it started."""
+        if self.death is None:
+            self._watch.ending()
+            self._resume()
+            os.close(self._request_fd)
+            self._open_fds.remove(self._request_fd)
+            self._drain_until_closed(time.monotonic() + 1.0)
+            self.death = Call("crash", message="the session was closed")
+            self._reap(self._pid)
+        for fd in self._open_fds:
+            os.close(fd)
+        self._open_fds = []
+
+    # ---- one exchange
+
+    def _encoded(self, header: dict[str, Any]) -> bytes:
+        """Empty for the kept call once more (grader/run/runner.py): where no time is judged, all may be laid out."""
+        if header == self._kept_header:
+            return b""
+        self._kept_header = header if header["keep"] and header["op"] == "call" else None
+        return json.dumps(header).encode()
+
+    def _greet(self) -> None:
+        try:
+            # Loading includes leaving: exit(0) in an initialiser takes torch down, which is no endless loop.
+            header, _, _, _ = self._exchange([], max(self.call_timeout_s, LOAD_TIMEOUT_S), 0)
+        except RunnerDied as end:
+            self.death = self._bury(end)
+            return
+        if header.get("status") == "load_error":
+            self.load_error = words(header.get("message"))
+            return
+        try:
+            self.functions = offered(header)
+        except RunnerDied as nonsense:
+            self.death = self._bury(nonsense)
+
+    def _exchange(
+        self, buffers: list[memoryview], timeout_s: float, limit_bytes: int
+    ) -> tuple[dict[str, Any], bytearray, float, float | None]:
+        """Write the request, read a reply of at most `limit_bytes`; wall and CPU seconds to the output's last byte."""
+        if self._freezes:
+            self._watch.resuming()
+            self._resume()
+        cpu_started = cpu_clock_s(self._pid)
+        started = time.perf_counter()
+        deadline = time.monotonic() + timeout_s
+        with selectors.PollSelector() as selector:
+            if buffers and self._send_some(buffers):
+                selector.register(self._request_fd, selectors.EVENT_WRITE)
+            selector.register(self._reply_fd, selectors.EVENT_READ)
+            if self._output_open:
+                selector.register(self._output_fd, selectors.EVENT_READ)
+            incoming = Incoming(limit_bytes)
+            while not incoming.complete:
+                remaining_s = deadline - time.monotonic()
+                if remaining_s <= 0:
+                    raise RunnerDied(timed_out=True)
+                events = selector.select(min(remaining_s, SCRATCH_LOOK_S))
+                if not events:
+                    self._refuse_excess()
+                for key, _ in events:
+                    if key.fd == self._request_fd:
+                        if not self._send_some(buffers):
+                            selector.unregister(self._request_fd)
+                    elif key.fd == self._reply_fd:
+                        incoming.read_some(self._reply_fd)
+                    else:
+                        self._capture_some(selector)
+        wall_s = time.perf_counter() - started
+        cpu_ended = cpu_clock_s(self._pid)
+        cpu_s = cpu_ended - cpu_started if cpu_started is not None and cpu_ended is not None else None
+        if self._freezes:
+            self._freeze()
+            self._watch.stopped(cpu_s)
+            self._refuse_excess()
+        elif started > self._scratch_seen_s + SCRATCH_LOOK_S:
+            self._scratch_seen_s = started
+            self._refuse_excess()
+        return incoming.header, incoming.payload, wall_s, cpu_s
+
+    def _refuse_excess(self) -> None:
+        if excess := self._scratch.excess():
+            raise RunnerDied(excess=excess)
+
+    def _send_some(self, buffers: list[memoryview]) -> bool:
+        """Whether there is more to send."""
+        try:
+            # All at once: each write of its own would wake the runner for a part of the request.
+            written = os.writev(self._request_fd, buffers)
+        except BlockingIOError:
+            return True
+        except BrokenPipeError:
+            return False
+        grader.run.runner.drop(buffers, written)
+        return bool(buffers)
+
+    def _capture_some(self, selector: selectors.BaseSelector | None) -> None:
+        try:
+            chunk = os.read(self._output_fd, PIPE_BYTES)
+        except BlockingIOError:
+            return
+        if not chunk:
+            self._output_open = False
+            if selector:
+                selector.unregister(self._output_fd)
+        self.output_total_bytes += len(chunk)
+        self._captured += chunk[: max(0, OUTPUT_LIMIT_BYTES - len(self._captured))]
+
+    def _drain_until_closed(self, deadline: float) -> None:
+        with selectors.DefaultSelector() as selector:
+            if self._output_open:
+                selector.register(self._output_fd, selectors.EVENT_READ)
+            while (
+                self._output_open
+                and (remaining_s := deadline - time.monotonic()) > 0
+                and selector.select(remaining_s)
+            ):
+                self._capture_some(selector)
+
+    # ---- the runner's process
+
+    def _bury(self, end: RunnerDied) -> Call:
+        if not end.timed_out:
+            self._resume()
+            self._drain_until_closed(time.monotonic() + 0.2)
+            if not end.nonsense and not end.excess:
+                _wait_for_exit(self._pid)
+        ended = self._reap(self._pid)
+        if end.timed_out:
+            return Call("timeout", wall_s=self.call_timeout_s)
+        if end.nonsense:
+            return Call("protocol", message=end.nonsense)
+        if end.excess:
+            return Call("crash", message=end.excess)
+        return ended
+
+    def _resume(self) -> None:
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(self._pid, signal.SIGCONT)
+
+    def _freeze(self) -> None:
+        with contextlib.suppress(ProcessLookupError):
+            stop_threads(self._pid)
+
+    def _reset_peak(self) -> int | None:
+        """Reset the resident high-water mark of the stopped runner; returns its resident bytes (Linux only)."""
+        try:
+            Path(f"/proc/{self._pid}/clear_refs").write_text("5")
+        except OSError:
+            return None
+        return self._status_bytes("VmRSS")
+
+    def _status_bytes(self, field_name: str) -> int | None:
+        with contextlib.suppress(OSError, ValueError, IndexError):
+            for line in procfs.text(f"/proc/{self._pid}/status").splitlines():
+                if line.startswith(field_name + ":"):
+                    return int(line.split()[1]) * 1024
+        return None
+
+
+def cpu_clock_s(pid: int) -> float | None:
+    """CPU seconds of a whole process from its own clock (Linux: CPUCLOCK_SCHED of the thread group); None elsewhere."""
+    if sys.platform != "linux":
+        return None
+    try:
+        return time.clock_gettime((~pid << 3) | 2)
+    except OSError:
+        return None
+
+
+def has_ended(pid: int) -> bool:
+    """Whether a child of the zygote's is dead and only waits to be reaped. False where the system does not tell."""
+    try:
+        return procfs.text(f"/proc/{pid}/stat").rpartition(")")[2].split()[0] in "ZX"
+    except (OSError, IndexError):
+        return False
+
+
+def _wait_for_exit(pid: int, timeout_s: float = 1.0) -> None:
+    """Let a process that closed its pipe finish dying by itself, so that its own signal is seen and not our SIGKILL."""
+    deadline = time.monotonic() + timeout_s
+    while time.monotonic() < deadline and os.path.exists(f"/proc/{pid}") and not has_ended(pid):
+        time.sleep(0.001)

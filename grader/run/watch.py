@@ -1,0 +1,192 @@
+"""What the judge sees of a runner from outside: nothing here asks the runner, so nothing in it can lie.
+
+Linux tells it in /proc: which files a process has mapped as code, which cores its threads may use, whether it has
+children; and its CPU clock stands still while it is stopped. Where the system does not tell (macOS, a sandbox that
+hides the process), there is no evidence and so no suspicion.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import time
+from collections.abc import Callable, Collection, Sequence
+from dataclasses import dataclass, replace
+
+from grader.base import procfs
+from grader.base.procfs import Excess
+
+#: A process that has this mapped is a zygote or was forked from one: what others have mapped is no measure.
+TORCH_LIBRARY = "libtorch_cpu"
+STOP_WITHIN_S = 0.05
+LATE_CPU_S, LATE_CPU_SHARE = 0.002, 0.02
+"""CPU time after a stop, at the least and as a share of the call's, that hearing of it may take: freeing what a large
+call used is such a share. Measured: 0.02 to 0.15 ms in the median, beside other work up to 3.9 ms, which is a time
+slice of the scheduler's."""
+VERY_LATE_FACTOR = 4
+#: Of a runner's CPU time, what its other threads have to have used before it counts as parallel.
+SHARED_WORK = 0.2
+
+
+@dataclass(frozen=True)
+class Evidence:
+    """What was seen of one runner. `new_code` are paths of code mapped since the fork, the student's object included;
+    in a native runner, of all code but its program's. `frozen_cpu_s` is CPU time used while it was stopped, out of
+    `frozen_wall_s`; `restless` counts the stops, out of `stops`, after which it did not come to stand, `late` those
+    after which it used more CPU time than hearing of a stop takes, `very_late` those after which it used far more.
+    `extra_cpus` are cores that one of its threads might use beyond those it was given; `children` is the number of its
+    living child processes. `unseen` says what there was too much of to look at all of it (`grader.base.procfs`), "" as
+    a rule."""
+
+    new_code: tuple[str, ...] = ()
+    frozen_cpu_s: float = 0.0
+    frozen_wall_s: float = 0.0
+    stops: int = 0
+    restless: int = 0
+    late: int = 0
+    very_late: int = 0
+    extra_cpus: tuple[int, ...] = ()
+    children: int = 0
+    unseen: str = ""
+
+
+class Watch:
+    """Looks at one runner: when it is stopped, before it goes on, and a last time before it is ended."""
+
+    def __init__(
+        self,
+        pid: int,
+        cpus: Sequence[int] | None,
+        cpu_clock_s: Callable[[int], float | None],
+        own_code: Collection[str] | None = None,
+    ) -> None:
+        """`cpus` are the cores that the runner was given, None for all of the judge's. `own_code` are the files that it
+        may have mapped as code: its program; None for what the zygote has that it was forked from."""
+        self._pid, self._cpu_clock_s = pid, cpu_clock_s
+        self._cpus = frozenset(cpus if cpus is not None else _own_cpus())
+        self._known_code = frozenset(own_code) if own_code is not None else _torchs_code(_parent(pid))
+        self._stopped_at: tuple[float, float] | None = None
+        self._frozen_cpu_s = self._frozen_wall_s = 0.0
+        self._stops = self._restless = self._late = self._very_late = 0
+        self._excess = Excess()
+        self.evidence = Evidence()
+
+    def stopped(self, call_cpu_s: float | None = None) -> None:
+        """The runner has just been told to stop, after a call of so many CPU seconds.
+
+        Threads that spin at the end of a parallel region, wait for a core or give memory back need some time to hear of
+        it, and a virtual machine now and then takes milliseconds. One that works in long system calls does so on
+        purpose, in most of its stops, and slows whoever is called next.
+        """
+        told_s = self._cpu_clock_s(self._pid)
+        self._stops += 1
+        if not _stands_still(self._pid, self._excess):
+            self._restless += 1
+        cpu_s = self._cpu_clock_s(self._pid)
+        if told_s is not None and cpu_s is not None:
+            allowed_s = max(LATE_CPU_S, LATE_CPU_SHARE * (call_cpu_s or 0.0))
+            self._late += cpu_s - told_s > allowed_s
+            self._very_late += cpu_s - told_s > VERY_LATE_FACTOR * allowed_s
+        self._stopped_at = None if cpu_s is None else (cpu_s, time.monotonic())
+
+    def shares_work(self) -> bool:
+        """Whether threads besides the first have done a good part of the runner's work so far: torch keeps idle ones in
+        every runner. True where the system does not tell."""
+        with contextlib.suppress(OSError, ValueError, IndexError):
+            first_s = int(procfs.text(f"/proc/{self._pid}/schedstat").split()[0]) / 1e9
+            if (cpu_s := self._cpu_clock_s(self._pid)) is not None:
+                return cpu_s - first_s >= SHARED_WORK * cpu_s
+        return True
+
+    def resuming(self) -> None:
+        """The runner goes on after this."""
+        cpu_s = self._cpu_clock_s(self._pid)
+        if self._stopped_at is not None and cpu_s is not None:
+            self._frozen_cpu_s += cpu_s - self._stopped_at[0]
+            self._frozen_wall_s += time.monotonic() - self._stopped_at[1]
+        self._stopped_at = None
+
+    def ending(self) -> None:
+        """The runner, alive and stopped, will be ended: look at it as a whole."""
+        self.resuming()
+        known, excess = self._known_code, self._excess
+        self.evidence = Evidence(
+            new_code=tuple(sorted(_code_of(self._pid, excess) - known)) if known is not None else (),
+            frozen_cpu_s=self._frozen_cpu_s,
+            frozen_wall_s=self._frozen_wall_s,
+            stops=self._stops,
+            restless=self._restless,
+            late=self._late,
+            very_late=self._very_late,
+            extra_cpus=tuple(sorted(_cpus_of(self._pid, excess) - self._cpus)),
+            children=_children_of(self._pid, excess),
+        )
+        self.evidence = replace(self.evidence, unseen=excess.what)
+
+
+def _stands_still(pid: int, excess: Excess) -> bool:
+    """Wait until every thread is stopped; False when that takes too long. What cannot be seen stands still."""
+    deadline = time.monotonic() + STOP_WITHIN_S
+    while True:
+        states = _thread_states(pid, excess)
+        if states <= set("TtZX"):
+            return True
+        if time.monotonic() > deadline:
+            return False
+        time.sleep(0.0002)
+
+
+def _thread_states(pid: int, excess: Excess) -> set[str]:
+    """The letters of proc(5): R running, S sleeping, T and t stopped, Z and X ended."""
+    states: set[str] = set()
+    for task in procfs.threads(pid, excess):
+        with contextlib.suppress(OSError, IndexError):
+            states.add(procfs.text(f"/proc/{pid}/task/{task}/stat").rpartition(")")[2].split()[0])
+    return states
+
+
+def _own_cpus() -> set[int]:
+    return os.sched_getaffinity(0) if hasattr(os, "sched_getaffinity") else set()
+
+
+def _parent(pid: int) -> int:
+    with contextlib.suppress(OSError, ValueError, IndexError):
+        return int(procfs.text(f"/proc/{pid}/stat").rpartition(")")[2].split()[1])
+    return 0
+
+
+def _torchs_code(pid: int) -> frozenset[str] | None:
+    """The code that a zygote has mapped; None for a process that is none, or cannot be seen."""
+    found = _code_of(pid, Excess())
+    return found if any(TORCH_LIBRARY in path for path in found) else None
+
+
+def _code_of(pid: int, excess: Excess) -> frozenset[str]:
+    """Paths of all files of which a process has mapped code; empty when it cannot be seen."""
+    found = set()
+    with contextlib.suppress(OSError):
+        for line in procfs.lines(f"/proc/{pid}/maps", excess):
+            fields = line.split(maxsplit=5)
+            # [vdso] and the like are no files.
+            if len(fields) == 6 and "x" in fields[1] and fields[5].startswith("/"):
+                # A program that has left the cache meanwhile is the same one.
+                found.add(fields[5].removesuffix(" (deleted)"))
+    return frozenset(found)
+
+
+def _cpus_of(pid: int, excess: Excess) -> set[int]:
+    """Cores that any thread of a process may use."""
+    found: set[int] = set()
+    for task in procfs.threads(pid, excess):
+        # A thread may end between the listing and the question.
+        with contextlib.suppress(OSError):
+            found |= os.sched_getaffinity(task)
+    return found
+
+
+def _children_of(pid: int, excess: Excess) -> int:
+    count = 0
+    for task in procfs.threads(pid, excess):
+        with contextlib.suppress(OSError):
+            count += len(procfs.text(f"/proc/{pid}/task/{task}/children").split())
+    return count

@@ -1,0 +1,353 @@
+"""The judge's end of the process that runners are forked from, and what each of them is given to live with.
+
+A `Zygote` is one interpreter with torch imported (`grader.run.nursery`), inside the sandbox if there is one;
+`Zygote.spawn` forks a runner from it in milliseconds and returns a `Session`. Each runner gets a fresh folder to work
+in, its object for as long as it takes to load it, and in a sandbox a user id and a lock of its own.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+import json
+import os
+import secrets
+import shutil
+import signal
+import socket
+import struct
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+import grader.base.removal
+import grader.run.nursery
+import grader.run.runner
+from grader.base.errors import KitError
+from grader.run.calls import Call
+from grader.run.ends import OWN_FAULTS, Pipes, how_it_ended
+from grader.run.session import Session, cpu_clock_s, has_ended
+from grader.run.watch import Watch
+from grader.sandbox import INSIDE, LOCK, OPEN, Limits, Sandbox, leftovers, process_limit
+
+START_TIMEOUT_S, ANSWER_TIMEOUT_S = 120.0, 30.0
+NURSERY, RUNNER, REMOVAL = (
+    Path(module.__file__) for module in (grader.run.nursery, grader.run.runner, grader.base.removal)
+)
+ENVIRONMENT = {
+    "PATH": "/usr/local/bin:/usr/bin:/bin",
+    "LANG": "C.UTF-8",
+    "HOME": "/nonexistent",
+    "KINETO_LOG_LEVEL": "99",
+    # A torch with CUDA in it would look for a card, and complain in the student's output that it may not.
+    "CUDA_VISIBLE_DEVICES": "",
+}
+
+
+class Lost(Exception):
+    """The process that runners are forked from is gone, or no longer answers."""
+
+
+@dataclass(frozen=True)
+class Runner:
+    """One runner as the judge knows it. `inside_pid` is its number for the zygote, which may live among other numbers;
+    `scratch` is its folder as the zygote names it."""
+
+    pid: int
+    inside_pid: int
+    kind: str
+    scratch: str
+
+
+class Zygote:
+    """An isolated interpreter that imports torch while the judge does something else, and then forks runners."""
+
+    def __init__(
+        self,
+        environment: Mapping[str, str] | None = None,
+        sandbox: Sandbox = OPEN,
+        *,
+        at_once: bool = True,
+    ) -> None:
+        """Start it and return at once; unless `at_once`, it is started by `start` or the first `spawn`. `environment`
+        adds to the scrubbed one (a sanitizer's preload)."""
+        self.sandbox = sandbox
+        self.sabotaged = False
+        """Whether processes were lost that nothing but a student's code was in a position to end (tier D)."""
+        self._environment = {**ENVIRONMENT, **(environment or {})}
+        self._living: dict[int, Runner] = {}
+        self._numbers = itertools.count()
+        self._stack = contextlib.ExitStack()
+        self._uids = self._stack.enter_context(sandbox.claimed_uids())
+        self._folder = Path(
+            self._stack.enter_context(
+                tempfile.TemporaryDirectory(prefix="gpt149-", ignore_cleanup_errors=True)
+            )
+        )
+        self._objects, self._scratch = self._folder / "objects", self._folder / "scratch"
+        for folder in (self._folder, self._objects, self._scratch):
+            folder.mkdir(exist_ok=True)
+            folder.chmod(0o711)
+        # Before the folder goes, which Python's own way would not survive if a runner has left it deep enough.
+        self._stack.callback(grader.base.removal.remove, self._scratch)
+        try:
+            sandbox.check_within_reach(self._folder)
+        except KitError:
+            self._stack.close()
+            raise
+        self._started = False
+        if at_once:
+            self.start()
+        self._processes = process_limit(sandbox.own_uid)
+
+    def __enter__(self) -> Zygote:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def start(self) -> None:
+        """Let it import torch from now on, unless it has begun."""
+        if not self._started:
+            self._started = True
+            self._start()
+
+    # ---- runners
+
+    def spawn(
+        self,
+        kind: Literal["student", "raw", "torch"],
+        object_path: Path | str,
+        *,
+        threads: int,
+        cpus: Sequence[int] | None = None,
+        limits: Limits | None = None,
+        call_timeout_s: float = 20.0,
+        freeze: bool = True,
+    ) -> Session:
+        """Fork a runner and let it load the object. The session may be dead on arrival: see `Session.death`.
+        `freeze` stops it between calls, which whatever judges time needs.
+
+        A zygote that a kernel has ended is started again. Raises KitError when there is none to be had.
+        """
+        self.start()
+        limits = limits or Limits()
+        with self._lent(object_path) as path:
+            spec = {
+                "op": "spawn",
+                "kind": kind,
+                "object": path,
+                "threads": threads,
+                "cpus": list(cpus) if cpus else None,
+                "limits": {**asdict(limits), "processes": self._processes},
+                **self._quarters(path),
+            }
+            try:
+                runner, pipes = self._fork(spec)
+            except Lost:
+                self._bury()
+                self._start()
+                try:
+                    runner, pipes = self._fork(spec)
+                except Lost as error:
+                    raise KitError(f"the runners' parent process does not start: {error}") from error
+            self._living[runner.pid] = runner
+            watch = Watch(runner.pid, cpus, cpu_clock_s)
+            scratch = leftovers.Scratch(self._seen_from_outside(runner), limits)
+            return Session(self.reap, runner.pid, pipes, call_timeout_s, watch, scratch, freeze)
+
+    def reap(self, pid: int) -> Call:
+        """Kill a runner with all it started and left, and say how it had ended."""
+        runner = self._living.pop(pid)
+        was_killed = has_ended(pid)
+        with contextlib.suppress(ProcessLookupError, PermissionError):
+            os.killpg(pid, signal.SIGKILL)
+        request = {
+            "op": "reap",
+            "pid": runner.inside_pid,
+            "living": [other.inside_pid for other in self._living.values()],
+            "scratch": runner.scratch,
+            "shared": ["/tmp", "/dev/shm"] if self.sandbox.bwrap else [],
+            "kept": [other.scratch for other in self._living.values()],
+        }
+        try:
+            ended = how_it_ended(int(self._ask(request)[0]["status"]))
+            if not self.sandbox.hides_files:
+                leftovers.remove_files_of(self._uids)
+        except Lost as error:
+            kinds = {runner.kind, *(other.kind for other in self._living.values())}
+            if self.sandbox.locks or "student" not in kinds:
+                raise KitError(
+                    f"the process that starts runners was lost ({error}); run the command again"
+                ) from error
+            self.sabotaged = True
+            self._bury()
+            return Call("crash", message="the process that it was started from was ended with it")
+        was_killed &= bool(ended.signal_name) and ended.signal_name not in OWN_FAULTS
+        if was_killed and runner.kind != "student" and not self.sandbox.locks:
+            self.sabotaged |= any(other.kind == "student" for other in self._living.values())
+        return ended
+
+    def close(self) -> None:
+        """End it with all its runners, and remove what they wrote."""
+        if self._started:
+            self._end()
+        self._stack.close()
+
+    def _end(self) -> None:
+        if not self._ready and not self.sandbox.bwrap:
+            # Nothing was forked from it, so it has nothing to tidy up: nobody waits until it has imported torch.
+            # Bubblewrap, were it killed, would leave it behind.
+            self._process.kill()
+        self._control.close()
+        for pid in self._living:
+            with contextlib.suppress(ProcessLookupError, PermissionError):
+                os.killpg(pid, signal.SIGKILL)
+        try:
+            self._process.wait(timeout=5)
+        except subprocess.TimeoutExpired:
+            self._bury()
+        if self._process.stderr:
+            self._process.stderr.close()
+
+    @contextlib.contextmanager
+    def _lent(self, object_path: Path | str) -> Iterator[str]:
+        """The object under a name that a sandboxed runner can open, and that nobody can once it is loaded."""
+        if not self.sandbox.locks or not str(object_path):
+            yield str(object_path)
+            return
+        folder = self._objects / secrets.token_hex(8)
+        folder.mkdir()
+        folder.chmod(0o711)
+        try:
+            copy = shutil.copyfile(object_path, folder / Path(object_path).name)
+            copy.chmod(0o444)
+            inside = Path(INSIDE, "objects") if self.sandbox.bwrap else self._objects
+            yield str(inside / folder.name / copy.name)
+        finally:
+            shutil.rmtree(folder, ignore_errors=True)
+
+    def _quarters(self, object_path: str) -> dict[str, Any]:
+        """The next runner's folder, user and lock."""
+        number = next(self._numbers)
+        root = "/tmp" if self.sandbox.bwrap else str(self._scratch)
+        scratch = f"{root}/{number}"
+        uid = None if self._uids is None else self._uids[number % len(self._uids)]
+        lock = self.sandbox.runner_lock(uid, [object_path] if object_path else [], [scratch])
+        return {"scratch": scratch, "uid": uid, "lock": lock}
+
+    def _seen_from_outside(self, runner: Runner) -> Path:
+        if self.sandbox.bwrap:
+            return Path(f"/proc/{runner.pid}/root{runner.scratch}")
+        return Path(runner.scratch)
+
+    def _fork(self, spec: Mapping[str, Any]) -> tuple[Runner, tuple[int, int, int]]:
+        """The runner, and the judge's ends of its pipes: requests, replies, output. Raises Lost."""
+        self._wait_ready()
+        pipes = Pipes.made()
+        try:
+            answer, sender = self._ask(spec, pipes.theirs)
+        except Lost:
+            pipes.close_ours()
+            raise
+        finally:
+            pipes.close_theirs()
+        if "pid" not in answer:
+            raise KitError(f"no runner could be started: {answer.get('error')}")
+        runner = Runner(sender or answer["pid"], answer["pid"], spec["kind"], spec["scratch"])
+        return runner, pipes.ours
+
+    # ---- the process
+
+    def _start(self) -> None:
+        ours, theirs = socket.socketpair()
+        if hasattr(socket, "SO_PASSCRED"):
+            # The kernel then tells with each message who sent it, by the number that we know the sender by.
+            ours.setsockopt(socket.SOL_SOCKET, socket.SO_PASSCRED, 1)
+        with theirs:
+            self._process = subprocess.Popen(
+                self._command(theirs.fileno()),
+                env=self._environment,
+                pass_fds=[theirs.fileno()],
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.DEVNULL,
+                stderr=subprocess.PIPE,
+                start_new_session=True,
+            )
+        self._control = ours
+        self._ready = False
+
+    def _command(self, fd: int) -> list[str]:
+        files = [NURSERY, RUNNER, LOCK, REMOVAL]
+        places = {path: f"{INSIDE}/{path.name}" for path in files}
+        nursery, *others = (places[path] if self.sandbox.bwrap else str(path) for path in files)
+        return self.sandbox.enclosed(
+            [
+                sys.executable,
+                "-I",
+                nursery,
+                str(fd),
+                *others,
+                "" if self.sandbox.bwrap else str(self._scratch),
+            ],
+            places={**places, self._objects: f"{INSIDE}/objects"},
+        )
+
+    def _wait_ready(self) -> None:
+        if self._ready:
+            return
+        self._control.settimeout(START_TIMEOUT_S)
+        try:
+            self._receive()
+        except (OSError, ValueError) as error:
+            self._process.kill()
+            said = self._process.stderr.read().decode(errors="replace") if self._process.stderr else ""
+            last = said.strip().splitlines()[-1:] or ["it ended without a word"]
+            raise KitError(f"the runner process could not import torch: {last[0]}") from error
+        self._control.settimeout(ANSWER_TIMEOUT_S)
+        self._ready = True
+
+    def _ask(self, message: Mapping[str, Any], fds: Sequence[int] = ()) -> tuple[dict[str, Any], int | None]:
+        """The answer to one message, and who gave it. Raises Lost."""
+        try:
+            # In tier D a kernel can stop its parent. bwrap, where it is the process, does not mind.
+            self._process.send_signal(signal.SIGCONT)
+            line = json.dumps(message).encode() + b"\n"
+            sent = socket.send_fds(self._control, [line], fds)
+            self._control.sendall(line[sent:])
+            return self._receive()
+        except (OSError, ValueError) as error:
+            raise Lost(str(error)) from error
+
+    def _receive(self) -> tuple[dict[str, Any], int | None]:
+        line, sender = b"", None
+        while not line.endswith(b"\n"):
+            chunk, ancillary, _, _ = self._control.recvmsg(4096, socket.CMSG_SPACE(_CREDENTIALS.size))
+            if not chunk:
+                raise ValueError("it closed its socket")
+            line += chunk
+            for level, kind, data in ancillary:
+                if level == socket.SOL_SOCKET and kind == getattr(socket, "SCM_CREDENTIALS", None):
+                    sender = _CREDENTIALS.unpack(data)[0]
+        return json.loads(line), sender
+
+    def _bury(self) -> None:
+        """What is left of a zygote that was ended: nothing of it and its runners may go on."""
+        # First: at the end of its socket it would tidy up what the next one needs.
+        self._process.kill()
+        self._process.wait()
+        self._control.close()
+        if self._process.stderr:
+            self._process.stderr.close()
+        for pid in self._living:
+            with contextlib.suppress(ProcessLookupError, PermissionError):
+                os.killpg(pid, signal.SIGKILL)
+        leftovers.kill_dwellers(self._scratch)
+
+
+#: struct ucred: pid, uid, gid.
+_CREDENTIALS = struct.Struct("=iII")

@@ -1,0 +1,87 @@
+"""Points by hand: which table they come from, remembered in the results folder so that no later report loses them.
+
+The table is the one that the command line names, else the one that was used last (the ledger knows), else
+`DIR/manual.csv` where there is one. A table inside the folder is remembered by its name there, so that a folder may be
+moved; any other by its whole path.
+"""
+
+from __future__ import annotations
+
+import stat
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from grader.assignment.assignment import Assignment
+from grader.base.errors import UsageError
+from grader.staff.classroom import manual
+from grader.staff.classroom.ledger import History
+
+MANUAL = "manual.csv"
+NONE = Path("no table at all")
+"""In the place of a table: points by hand are left out, and a table from elsewhere is forgotten."""
+Points = Mapping[str, Mapping[str, float]]
+
+
+@dataclass(frozen=True)
+class ByHand:
+    """Points by submission and item. `source` is the table as the ledger remembers it, None without one; `note` what a
+    person should know of the choice, or ""."""
+
+    points: Points = field(default_factory=dict)
+    source: str | None = None
+    note: str = ""
+
+
+def read(
+    folder: Path, given: Path | None, history: History, assignment: Assignment, ids: Collection[str]
+) -> ByHand:
+    """The points by hand for the results in `folder`. `given` is the table that the caller names, or NONE.
+
+    Raises UsageError for what is wrong in the table, and for a remembered one that is not there any more.
+    """
+    if given == NONE:
+        return ByHand()
+    own = folder / MANUAL
+    path, note = given, ""
+    if path is None and history.manual is not None:
+        path = folder / history.manual
+        _require_there(path)
+        if path != own and own.exists():
+            note = f"points by hand come from {path}, as in the last report; {own} is not read"
+    if path is None and _is_there(own):
+        path = own
+    if path is None:
+        return ByHand()
+    return ByHand(manual.read_manual(path, assignment, ids), _remembered(path, folder), note)
+
+
+def _is_there(own: Path) -> bool:
+    """Whether the folder holds a table of its own. Nobody named it, so it has to be a plain file."""
+    try:
+        mode = own.lstat().st_mode
+    except OSError:
+        return False
+    if not stat.S_ISREG(mode):
+        raise UsageError(f"{own} is no plain file: name the table of points by hand with --manual FILE")
+    return True
+
+
+def _require_there(path: Path) -> None:
+    try:
+        there = path.is_file()
+    except (OSError, ValueError):
+        there = False
+    if not there:
+        raise UsageError(
+            f"points by hand came from {path}, which is not there any more: name their table with --manual FILE, "
+            "or leave them out with --no-manual"
+        )
+
+
+def _remembered(path: Path, folder: Path) -> str | None:
+    # What a shell offers as a pipe is gone with the command.
+    if not path.is_file():
+        return None
+    place, home = path.resolve(), folder.resolve()
+    return str(place.relative_to(home) if place.is_relative_to(home) else place)

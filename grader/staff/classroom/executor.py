@@ -1,0 +1,289 @@
+"""Where submissions are graded: a seam of two calls, and the implementation on this machine.
+
+`submit` queues a job; `results` tells what happens until nothing is left to do. A job ends in `Done` or `Failed`;
+what to do about a failure is the classroom's affair. `LocalExecutor` keeps worker processes
+(`grader.staff.classroom.worker`), each with NumPy imported once, and gives them one job at a time. A worker that dies
+fails its job and is replaced; one that says nothing for longer than the phase that it is in may take is killed, which
+comes to the same. Each kind of phase has a limit of its own, so that a file which takes the judge's time where seconds
+are enough does not get an hour of it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import resource
+import selectors
+import signal
+import subprocess
+import sys
+import time
+from collections import deque
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Protocol
+
+from grader.base import orphans, procfs, removal
+from grader.base.errors import KitError
+from grader.staff.classroom.worker import END_WITHIN_S, Settings
+
+TICK_S = 0.5
+START_WITHIN_S = 300.0
+MOST_FAILED_STARTS = 3
+LOG_TAIL_BYTES = 4096
+MOST_WORKER_BYTES = 8 << 30
+"""Resident memory of one worker, its runners and compilers apart: it holds inputs, outputs and NumPy, tens of times
+less. What made it grow beyond that costs its own submission the verdict, and not the machine's memory."""
+ROOT = Path(__file__).resolve().parents[3]
+
+
+@dataclass(frozen=True)
+class Job:
+    submission_id: str
+    source: Path
+
+
+@dataclass(frozen=True)
+class Phase:
+    """A submission that is being graded has come this far."""
+
+    submission_id: str
+    text: str
+
+
+@dataclass(frozen=True)
+class Done:
+    """A verdict: `result` is what result.json holds; `unfit` that a time in it comes from an unsteady machine;
+    `seconds` the wall time by kind of phase (waiting, building, results, timing)."""
+
+    submission_id: str
+    result: Mapping[str, Any]
+    unfit: bool
+    seconds: Mapping[str, float]
+
+
+@dataclass(frozen=True)
+class Failed:
+    """No verdict, and not by the submission's fault as far as anyone can tell. `died`: its worker did."""
+
+    submission_id: str
+    why: str
+    died: bool = False
+
+
+Happening = Phase | Done | Failed
+
+
+class Executor(Protocol):
+    """Somewhere to grade. Jobs are taken up in the order of `submit`, which may be called while `results` runs."""
+
+    def submit(self, job: Job) -> None: ...
+
+    def results(self) -> Iterator[Happening | None]:
+        """What happens, as it happens, with None now and then in between; ends when every job has."""
+        ...
+
+    def close(self) -> None:
+        """End everything at once, finished or not."""
+        ...
+
+
+@dataclass
+class _Worker:
+    """The judge's side of one worker process."""
+
+    process: subprocess.Popen[bytes]
+    place: Path
+    job: Job | None = None
+    ready: bool = False
+    unread: bytes = b""
+    phase: str = ""
+    silent_until: float | None = None
+    outgrown: bool = False
+
+    @property
+    def log(self) -> str:
+        """The last line that it wrote to its standard error."""
+        with contextlib.suppress(OSError), (self.place / "log").open("rb") as file:
+            file.seek(max(0, file.seek(0, os.SEEK_END) - LOG_TAIL_BYTES))
+            lines = file.read().decode(errors="replace").split("\n")
+            return next((line.strip() for line in reversed(lines) if line.strip()), "")
+        return ""
+
+
+class LocalExecutor:
+    """Workers on this machine. `silence_s`: by the kind of phase, how long a worker may say nothing, `None` for any
+    time; a kind that is not among them has the longest. `command` starts a worker, which may have `most_bytes` resident
+    (Linux only)."""
+
+    def __init__(
+        self,
+        settings: Settings,
+        scratch: Path,
+        *,
+        workers: int,
+        silence_s: Mapping[str, float | None],
+        command: Sequence[str] = (sys.executable, "-m", "grader.staff.classroom.worker"),
+        most_bytes: int = MOST_WORKER_BYTES,
+    ) -> None:
+        self._settings, self._scratch, self._command = settings, scratch, list(command)
+        self._most, self._silence_s, self._most_bytes = workers, silence_s, most_bytes
+        self._queue: deque[Job] = deque()
+        self._workers: list[_Worker] = []
+        self._started = self._failed_starts = 0
+        self._selector = selectors.DefaultSelector()
+        # What a dead worker leaves (its zygote, a compiler) becomes our child, and is swept up.
+        orphans.adopt()
+        self._not_ours = orphans.children()
+
+    def submit(self, job: Job) -> None:
+        self._queue.append(job)
+
+    def results(self) -> Iterator[Happening | None]:
+        """See `Executor`. Raises KitError when workers die before they have begun to work, time and again."""
+        while True:
+            self._assign()
+            if not self._queue and not any(worker.job for worker in self._workers):
+                return
+            for key, _ in self._selector.select(TICK_S):
+                yield from self._read(key.data)
+            for worker in self._workers:
+                worker.outgrown = worker.outgrown or _resident_bytes(worker.process.pid) > self._most_bytes
+                is_silent = worker.silent_until is not None and time.monotonic() > worker.silent_until
+                if is_silent or worker.outgrown:
+                    worker.process.kill()
+            yield None
+
+    def close(self) -> None:
+        for worker in self._workers:
+            worker.process.terminate()
+        deadline = time.monotonic() + END_WITHIN_S + 1
+        for worker in list(self._workers):
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                worker.process.wait(max(0.0, deadline - time.monotonic()))
+            self._bury(worker)
+        self._selector.close()
+
+    # ---- workers
+
+    def _assign(self) -> None:
+        """Give jobs to idle workers, and start more while there are jobs for them."""
+        while self._queue:
+            worker = next((w for w in self._workers if w.job is None), None)
+            if worker is None and len(self._workers) < self._most:
+                worker = self._start()
+            if worker is None:
+                return
+            worker.job = self._queue.popleft()
+            self._heard_of(worker, "")
+            job = {"submission_id": worker.job.submission_id, "source": str(worker.job.source)}
+            self._tell(worker, json.dumps(job))
+
+    def _start(self) -> _Worker:
+        place = self._scratch / f"worker-{self._started}"
+        self._started += 1
+        # Runners work below it, perhaps under a user of their own.
+        place.mkdir(mode=0o711)
+        threads = max(1, (os.cpu_count() or 1) // self._most)
+        with (place / "log").open("wb") as log:
+            process = subprocess.Popen(
+                [*self._command, str(os.getpid())],
+                cwd=ROOT,
+                env={**os.environ, "TMPDIR": str(place), "OMP_NUM_THREADS": str(threads)},
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=log,
+                # A Ctrl-C at the terminal is for the judge, which ends its workers in order.
+                start_new_session=True,
+            )
+        assert process.stdout is not None
+        os.set_blocking(process.stdout.fileno(), False)
+        worker = _Worker(process, place)
+        self._workers.append(worker)
+        self._selector.register(process.stdout, selectors.EVENT_READ, worker)
+        self._tell(worker, self._settings.to_json())
+        return worker
+
+    def _tell(self, worker: _Worker, line: str) -> None:
+        assert worker.process.stdin is not None
+        with contextlib.suppress(BrokenPipeError):  # dead: the end of its output says so
+            worker.process.stdin.write(line.encode() + b"\n")
+            worker.process.stdin.flush()
+
+    def _heard_of(self, worker: _Worker, kind: str) -> None:
+        """Begin its silence anew, in a phase of this kind."""
+        longest_s = max(
+            (limit_s for limit_s in self._silence_s.values() if limit_s is not None), default=None
+        )
+        allowed_s = self._silence_s.get(kind, longest_s) if worker.ready else START_WITHIN_S
+        worker.phase = kind
+        worker.silent_until = (
+            None if allowed_s is None or worker.job is None else time.monotonic() + allowed_s
+        )
+
+    def _read(self, worker: _Worker) -> Iterator[Happening]:
+        assert worker.process.stdout is not None
+        chunk = worker.process.stdout.read(1 << 20)
+        if chunk is None:
+            return
+        if not chunk:
+            yield from self._died(worker)
+            return
+        *lines, worker.unread = (worker.unread + chunk).split(b"\n")
+        for line in lines:
+            yield from self._understand(worker, json.loads(line))
+
+    def _understand(self, worker: _Worker, message: Mapping[str, Any]) -> Iterator[Happening]:
+        job = worker.job
+        if "ready" in message:
+            worker.ready, self._failed_starts = True, 0
+        elif job is not None and "phase" in message:
+            yield Phase(job.submission_id, message["phase"])
+        elif job is not None:
+            worker.job = None
+            if "done" in message:
+                yield Done(job.submission_id, message["done"], message["unfit"], message["seconds"])
+            else:
+                yield Failed(job.submission_id, message["failed"])
+        self._heard_of(worker, message.get("kind", ""))
+
+    def _died(self, worker: _Worker) -> Iterator[Happening]:
+        was_silent = worker.silent_until is not None and time.monotonic() > worker.silent_until
+        said = worker.log
+        code = self._bury(worker)
+        how = signal.Signals(-code).name if -code in set(signal.Signals) else f"exit code {code}"
+        why = f"it was stuck in {worker.phase}" if was_silent and worker.phase else how
+        why = f"it needed more than {self._most_bytes >> 20} MiB of memory" if worker.outgrown else why
+        if worker.ready:
+            if worker.job is not None:
+                yield Failed(worker.job.submission_id, f"the worker that graded it died ({why})", True)
+            return
+        if worker.job is not None:
+            self._queue.appendleft(worker.job)
+        self._failed_starts += 1
+        if self._failed_starts >= MOST_FAILED_STARTS:
+            raise KitError(f"workers cannot start ({why}): {said or 'they say nothing'}")
+
+    def _bury(self, worker: _Worker) -> int:
+        """Take away a worker with all that it started or wrote; returns how it ended."""
+        process = worker.process
+        assert process.stdin is not None and process.stdout is not None
+        self._selector.unregister(process.stdout)
+        process.kill()
+        code = process.wait()
+        for pipe in (process.stdin, process.stdout):
+            with contextlib.suppress(OSError):
+                pipe.close()
+        self._workers.remove(worker)
+        orphans.sweep([*self._not_ours, *(other.process.pid for other in self._workers)])
+        removal.remove(worker.place)
+        return code
+
+
+def _resident_bytes(pid: int) -> int:
+    """What a process has in memory; 0 where the system does not tell."""
+    with contextlib.suppress(OSError, ValueError, IndexError):
+        return int(procfs.text(f"/proc/{pid}/statm").split()[1]) * resource.getpagesize()
+    return 0

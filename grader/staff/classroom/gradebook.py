@@ -1,0 +1,260 @@
+"""From a ledger to what people read: rows for the reports, and one student's result on the terminal.
+
+Nothing is graded here. Results are read one at a time, so that a class of any size needs the memory of one.
+"""
+
+from __future__ import annotations
+
+import math
+import sys
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from datetime import datetime
+from pathlib import Path
+from typing import TextIO
+
+from grader import score
+from grader.assignment import layers
+from grader.assignment.assignment import Assignment, load
+from grader.base import plainfile
+from grader.base.errors import UsageError
+from grader.base.harmless import one_line
+from grader.base.results import Score, SubmissionResult
+from grader.report import classbook, result_json
+from grader.report.classbook import Row
+from grader.report.progress import shortened
+from grader.report.terminal import OPEN, Terminal
+from grader.staff.classroom import byhand, ledger
+from grader.staff.classroom.byhand import ByHand, Points
+from grader.staff.classroom.ledger import Entry, History, Ledger, Record, Reported, Run
+from grader.submission.ids import no_such_submission
+
+NOT_YET = "not graded yet"
+LONGEST_PATH = 4096
+"""Characters of a path within a message: Linux opens none that is longer."""
+NO_TABLE = byhand.NONE
+
+
+def write_reports(book: Ledger, assignment: Assignment, history: History, by_hand: ByHand) -> tuple[str, ...]:
+    """grades.csv, report.html and the feedback files, for all who are on the roster; returns notes for the caller, such
+    as totals that are lower than in the reports before."""
+    totals: dict[str, float] = {}
+    written = classbook.write(
+        book.folder,
+        assignment,
+        _noting_totals(rows(book.folder, assignment, history, by_hand.points), totals),
+    )
+    book.reported(Reported(ledger.now(), by_hand.source, totals))
+    notes = [by_hand.note, untimed(assignment, history.roster), *lowered(history, totals, by_hand), *written]
+    return tuple(filter(None, notes))
+
+
+def _noting_totals(found: Iterable[Row], totals: dict[str, float]) -> Iterator[Row]:
+    for row in found:
+        if row.total is not None and math.isfinite(row.total):
+            totals[row.submission_id] = row.total
+        yield row
+
+
+def lowered(history: History, totals: Mapping[str, float], by_hand: ByHand) -> list[str]:
+    """That totals are lower than they were, whose, and whether another table of points by hand may be why."""
+    if history.reported is None:
+        return []
+    before, on_roster = history.reported, {entry.submission_id for entry in history.roster}
+    fallen = [
+        f"{name} {total:g} -> {f'{totals[name]:g}' if name in totals else 'none'}"
+        for name, total in before.totals.items()
+        if name in on_roster and totals.get(name, -math.inf) < total
+    ]
+    if not fallen:
+        return []
+    told = f"{len(fallen)} totals are LOWER than in the report of {before.at}: {shortened(fallen)}"
+    if before.manual != by_hand.source:
+        told += (
+            f"; points by hand came from {before.manual or 'no table'} then, "
+            f"and from {by_hand.source or 'no table'} now (--manual FILE)"
+        )
+    return [told]
+
+
+def untimed(assignment: Assignment, roster: Sequence[Entry]) -> str:
+    """That lateness is charged to nobody whose time is not known, if there is a due date; else ""."""
+    due = assignment.late.due if assignment.late else None
+    names = [entry.submission_id for entry in roster if entry.submitted_at is None]
+    if due is None or not names:
+        return ""
+    return (
+        f"{len(names)} of {len(roster)} submissions carry no time, so nobody of them is late (due {due.isoformat()}): "
+        f"{shortened(names)}; `run ... --resume --submitted FILE.csv` (id,time) or --file-times gives them one"
+    )
+
+
+def rows(folder: Path, assignment: Assignment, history: History, points: Points) -> Iterator[Row]:
+    """One row for each on the roster, in its order, graded or not."""
+    for entry in history.roster:
+        result, trouble = result_of(folder, entry, history.records.get(entry.submission_id))
+        scored = score_of(assignment, entry, result, points)
+        yield Row(
+            submission_id=entry.submission_id,
+            name=entry.name,
+            email=", ".join(entry.emails),
+            result=result,
+            score=scored,
+            trouble=trouble,
+            submitted_at=submitted_at(entry),
+            late_days=scored.late_days if scored else 0,
+        )
+
+
+def result_of(
+    folder: Path, entry: Entry, record: Record | None
+) -> tuple[SubmissionResult | None, str | None]:
+    """The result that counts and, of one that could not be graded, why. No result: nobody has a verdict yet."""
+    if record is None:
+        return None, entry.error or NOT_YET
+    if record.fault == "kit":
+        return None, f"not graded, by the kit's fault: {record.trouble}"
+    path = folder / entry.submission_id / ledger.RESULT
+    try:
+        with plainfile.folder(path.parent) as place:
+            return result_json.read(path, inside=place), record.trouble or None
+    except OSError as error:
+        why: object = f"{path.parent}: {error.strerror}"
+    except UsageError as error:
+        why = error
+    return None, record.trouble or f"its result cannot be read ({why}); run again with --resume"
+
+
+def score_of(
+    assignment: Assignment, entry: Entry, result: SubmissionResult | None, points: Points
+) -> Score | None:
+    """Points by the rubric and by hand, less late days where the time of submission is known."""
+    if result is None:
+        return None
+    at = submitted_at(entry)
+    late_s = score.lateness_s(assignment, at) if at else None
+    return score.score(assignment, result, points.get(entry.submission_id), late_s)
+
+
+def submitted_at(entry: Entry) -> datetime | None:
+    return datetime.fromisoformat(entry.submitted_at) if entry.submitted_at else None
+
+
+# ---- report DIR, show DIR ID
+
+
+def open_book(folder: Path) -> tuple[Assignment, History]:
+    """A class that was graded in this folder, with the assignment as it is now. Raises UsageError if there is none."""
+    history = ledger.read(folder)
+    if not history.runs:
+        raise UsageError(f"{folder} holds no {ledger.LEDGER}: name the folder that was --out of a run")
+    run = history.runs[-1]
+    return load_recorded(folder, config_of(folder, run), run.seed), history
+
+
+def load_recorded(folder: Path, config: Path, seed: int | None) -> Assignment:
+    """The assignment that a ledger names. Whoever wrote the ledger may have named any file: what is in it is told only
+    where it is an assignment. Raises UsageError."""
+    try:
+        return load(config, seed)
+    except UsageError as error:
+        if layers.are_assignments(config):
+            raise
+        raise UsageError(
+            f"{folder} was graded with {config}, which is no assignment: put that back, or name another with "
+            "`run ... --resume --config FILE`"
+        ) from error
+
+
+def config_of(folder: Path, run: Run) -> Path:
+    """The assignment that a run was judged by. Raises UsageError when it is not there any more, or no file."""
+    config = Path(run.config)
+    try:
+        there, is_file = config.exists(), config.is_file()
+    except (OSError, ValueError):
+        there = is_file = False
+    if not is_file:
+        what = "is a folder, a pipe or a device and no file" if there else "is not there any more"
+        raise UsageError(
+            f"{folder} was graded with {one_line(str(config), LONGEST_PATH)}, which {what}: put it back, or name "
+            "another with `run ... --resume --config FILE`"
+        )
+    return config
+
+
+def ids_of(history: History) -> list[str]:
+    return [entry.submission_id for entry in history.roster]
+
+
+def report(folder: Path, manual: Path | None, stream: TextIO = sys.stdout) -> int:
+    """Write the reports anew; `manual` as for `byhand.read`. Raises UsageError while a run holds the folder."""
+    open_book(folder)
+    with ledger.hold(folder) as book:
+        assignment, history = open_book(folder)
+        by_hand = byhand.read(folder, manual, history, assignment, ids_of(history))
+        notes = write_reports(book, assignment, history, by_hand)
+    for note in notes:
+        print(f"note: {note}", file=stream)
+    stale = [r for r in history.records.values() if r.fingerprints.assignment != assignment.fingerprint]
+    if stale:
+        print(
+            f"note: {len(stale)} results are of {assignment.path} as it was before its last change; "
+            "`run ... --resume` grades them again",
+            file=stream,
+        )
+    print(f"wrote {folder / 'grades.csv'} and {folder / 'report.html'}", file=stream)
+    return 0
+
+
+def show(folder: Path, submission_id: str, manual: Path | None, stream: TextIO = sys.stdout) -> int:
+    """One student's result as the terminal report shows it. Raises UsageError when nobody is called so."""
+    assignment, history = open_book(folder)
+    entry = next((entry for entry in history.roster if entry.submission_id == submission_id), None)
+    if entry is None:
+        raise UsageError(no_such_submission(submission_id, ids_of(history)))
+    result, trouble = result_of(folder, entry, history.records.get(submission_id))
+    terminal = Terminal(stream)
+    known_as = f" ({one_line(entry.name)})" if entry.name != entry.submission_id else ""
+    terminal.say(f"{entry.submission_id}{known_as}")
+    if trouble:
+        terminal.say(trouble)
+    by_hand = byhand.read(folder, manual, history, assignment, ids_of(history))
+    if result is None:
+        terminal.say(f"total: none yet; by hand: {sum(by_hand.points.get(submission_id, {}).values()):g}")
+        return 0
+    if not trouble:
+        for part in result.parts:
+            terminal.verdict(part)
+        terminal.scoreboard(result)
+    scored = score_of(assignment, entry, result, by_hand.points)
+    if scored is not None:
+        terminal.say(score_text(scored))
+    if scored is not None and assignment.late is not None:
+        terminal.say(lateness_text(assignment, entry, scored))
+    if by_hand.source:
+        terminal.say(f"points by hand: {folder / by_hand.source}")
+    return 0
+
+
+def lateness_text(assignment: Assignment, entry: Entry, scored: Score) -> str:
+    at = submitted_at(entry)
+    if at is None:
+        return (
+            untimed(assignment, [entry]) and "handed in at a time that is not known: not charged for lateness"
+        )
+    days = f"{scored.late_days} late day{'' if scored.late_days == 1 else 's'}"
+    return f"handed in {at.isoformat()}: {days}, -{scored.penalty:g} points"
+
+
+def score_text(scored: Score) -> str:
+    """What the rubric makes of the verdicts: late days, points by hand, the total."""
+    lines = []
+    for line in scored.lines:
+        points = OPEN if line.id in scored.waiting else f"{line.points:g}"
+        lines.append(f"{line.title}: {points} of {line.max_points:g}; {line.reason}")
+    if scored.penalty:
+        lines.append(f"{scored.late_days} late days: -{scored.penalty:g}")
+    total = OPEN if scored.waiting else f"{scored.total:g}"
+    lines.append(f"total: {total} of {scored.max_points:g}")
+    if scored.pending:
+        lines.append(f"not final: {', '.join(scored.pending)}")
+    return "\n" + "\n".join(lines)

@@ -1,0 +1,175 @@
+"""The submissions of one run on their way from an executor to the ledger, and what is done when one fails."""
+
+from __future__ import annotations
+
+import signal
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from types import FrameType
+from typing import Any, Literal
+
+from grader.assignment.assignment import Assignment
+from grader.assignment.names import INPUTS_VERSION
+from grader.base.errors import KitError
+from grader.base.results import Diagnosis, PartResult, SubmissionResult
+from grader.report import result_json
+from grader.report.progress import Progress
+from grader.staff.classroom.executor import Done, Executor, Failed, Happening, Job, Phase
+from grader.staff.classroom.fingerprints import Fingerprints
+from grader.staff.classroom.ledger import Ledger, Record, now
+from grader.submission import Submission
+
+MOST_UNFIT, MOST_FAILED = 2, 1
+"""How often a submission goes back into the queue: after an unsteady machine, after a failure of the kit."""
+MOST_ALIKE = 3
+"""Submissions that may fail in the same words, with no verdict yet, before the machine is to blame for it."""
+
+
+@dataclass(frozen=True)
+class Planned:
+    """One submission to grade, and why if it was graded before."""
+
+    submission: Submission
+    fingerprints: Fingerprints
+    reason: str
+
+
+Fault = Literal["", "submission", "kit"]
+
+
+class Grading:
+    """The submissions of one run on their way to the ledger."""
+
+    def __init__(
+        self, book: Ledger, progress: Progress, todo: Sequence[Planned], assignment: Assignment
+    ) -> None:
+        self.book, self.progress, self.assignment = book, progress, assignment
+        self.planned = {item.submission.id: item for item in todo}
+        self.jobs = {
+            item.submission.id: Job(item.submission.id, item.submission.source)
+            for item in todo
+            if item.submission.source is not None
+        }
+        self.unfit: Counter[str] = Counter()
+        self.failed: Counter[str] = Counter()
+        self.faults: Counter[str] = Counter()
+        self.any_verdict = False
+
+    def record_unreadable(self) -> None:
+        """What could not be unpacked or holds no source needs no worker: that is its verdict.
+
+        Unless it was the kit that had no room for it.
+        """
+        for name, item in self.planned.items():
+            if name not in self.jobs:
+                why = item.submission.error or "no source file"
+                self.finish(name, trouble=why, fault=item.submission.fault or "submission")
+
+    def drive(self, executor: Executor, interruption: Interruption) -> None:
+        """Get every planned submission onto the ledger, unless interrupted. Raises KitError when that is hopeless."""
+        self.record_unreadable()
+        for job in self.jobs.values():
+            executor.submit(job)
+        for happening in executor.results():
+            if happening is not None:
+                self.take(happening, executor)
+            if interruption.asked:
+                return
+
+    def take(self, happening: Happening, executor: Executor) -> None:
+        name = happening.submission_id
+        if isinstance(happening, Phase):
+            self.progress.phase(name, happening.text)
+        elif isinstance(happening, Failed):
+            self.failed[name] += 1
+            if self.failed[name] <= MOST_FAILED:
+                self.progress.again(name, happening.why)
+                executor.submit(self.jobs[name])
+            else:
+                self.finish(name, trouble=happening.why, fault="kit")
+                self.give_up_if_hopeless(happening)
+        elif happening.unfit and self.unfit[name] < MOST_UNFIT:
+            self.unfit[name] += 1
+            self.progress.again(name, "the machine was too unsteady to time it")
+            executor.submit(self.jobs[name])
+        else:
+            self.finish(name, happening)
+            self.any_verdict = True
+
+    def give_up_if_hopeless(self, failed: Failed) -> None:
+        """A missing compiler fails three hundred submissions alike; a submission that kills workers only itself."""
+        self.faults[failed.why] += not failed.died
+        if not self.any_verdict and self.faults[failed.why] >= MOST_ALIKE:
+            raise KitError(
+                f"nothing can be graded here: {failed.why}; `python -m grader doctor` may know more"
+            )
+
+    def finish(self, name: str, done: Done | None = None, *, trouble: str = "", fault: Fault = "") -> None:
+        """Put one on record, and only then show it."""
+        item, result = self.planned[name], done.result if done else None
+        if fault == "submission":
+            result = result_json.to_dict(unreadable(self.assignment, name, trouble))
+        record = Record(
+            submission_id=name,
+            fingerprints=item.fingerprints,
+            at=now(),
+            seconds=done.seconds if done else {},
+            attempt=1 + self.unfit[name] + min(self.failed[name], MOST_FAILED),
+            trouble=trouble,
+            fault=fault,
+            reason=item.reason,
+            **(light(done.result) if done else {}),
+        )
+        self.book.finish(record, result, item.submission.path)
+        points = f"{record.points:g} of {record.max_points:g} points"
+        if record.waits_for:
+            points = f"points are open until there is {record.waits_for}"
+        self.progress.finished(name, record.verdicts, points, trouble)
+
+
+def unreadable(assignment: Assignment, name: str, why: str) -> SubmissionResult:
+    """The result of what holds nothing that could be judged: every part is missing, and says why."""
+    parts = tuple(
+        PartResult(part.id, part.title, "missing", 0.0, part.points, diagnosis=Diagnosis("unreadable", why))
+        for part in assignment.select("all")
+    )
+    most = sum(part.max_points for part in parts)
+    return SubmissionResult(
+        name, "", assignment.id, {}, {}, {}, parts, max_points=most, inputs_version=INPUTS_VERSION
+    )
+
+
+def light(result: Mapping[str, Any]) -> dict[str, Any]:
+    """What a ledger's line holds of a result."""
+    return {
+        "sha256": result["submission"]["sha256"],
+        "verdicts": {part["id"]: part["verdict"] for part in result["parts"]},
+        "points": result["points"],
+        "max_points": result["max_points"],
+        "waits_for": " ".join(sorted({part["waits_for"] for part in result["parts"]} - {""})),
+    }
+
+
+class Interruption:
+    """Ctrl-C, a hang-up or a polite kill: the first is remembered and heeded at the next tick, another one is obeyed
+    at once."""
+
+    SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+
+    def __init__(self) -> None:
+        self.asked = 0
+        self._before: list[Any] = []
+
+    def __enter__(self) -> Interruption:
+        self._before = [signal.signal(number, self._hear) for number in self.SIGNALS]
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for number, handler in zip(self.SIGNALS, self._before, strict=True):
+            signal.signal(number, handler)
+
+    def _hear(self, _number: int, _frame: FrameType | None) -> None:
+        self.asked += 1
+        if self.asked > 1:
+            raise KeyboardInterrupt

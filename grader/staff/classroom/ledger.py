@@ -1,0 +1,371 @@
+"""The record of a class: an append-only file of JSON lines that survives the death of its writer at any moment.
+
+Theory of operation. `DIR/ledger.jsonl` holds four kinds of lines: `run` (one per start of the judge: assignment, seed,
+sandbox tier), `roster` (who handed in), `result` (one finished submission, light) and `report` (the totals that were
+written, and where points by hand came from). What counts as finished is what has a `result` line, and the last one of
+a submission counts. A line is written in one go and synced to the disk *after* the submission's `result.json`, which
+appears by rename; so a judge killed in between has at worst written a result that nobody counts. A line that was torn
+by such a death is the last one: readers ignore it, and the next writer cuts it off.
+
+Whoever writes holds `DIR/lock` (flock), which the kernel releases when its holder dies. The holder's note in it names
+its scratch folder and the lock file itself (device and inode), so that the lock of a copied folder is known for a copy:
+what its note names is another's. The scratch folder is locked too while its owner lives.
+
+Somebody else may have prepared the folder: no link in it is followed, and lines are read within limits of size, depth
+and type (`plainfile`, `typedjson`).
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import json
+import os
+import secrets
+import tempfile
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from datetime import datetime, timezone
+from pathlib import Path
+from typing import Any, Literal
+
+from grader.base import plainfile, removal, typedjson
+from grader.base.errors import KitError, UsageError
+from grader.staff.classroom.fingerprints import Fingerprints
+from grader.submission.ids import is_id
+
+LEDGER, LOCK, RESULT = "ledger.jsonl", "lock", "result.json"
+SCHEMA_VERSION = 1
+SCRATCH_PREFIX = "gpt149-class-"
+MOST_LINE_BYTES = 16 << 20
+"""The roster of fifty thousand."""
+MOST_BYTES = 512 << 20
+
+
+@dataclass(frozen=True)
+class Run:
+    """One start of the judge in this folder. `config` is the assignment's file and `seed` what took the place of its
+    own, if anything did; `at` and all times are UTC, ISO 8601. `manual` is the table of points by hand that was named,
+    `submitted` the table of times (or FILE_TIMES)."""
+
+    at: str
+    config: str
+    assignment: str
+    assignment_fingerprint: str
+    kit: str
+    seed: int | None
+    timing: bool
+    sandbox: str
+    workers: int
+    manual: str | None = None
+    submitted: str | None = None
+    schema_version: int = SCHEMA_VERSION
+
+
+@dataclass(frozen=True)
+class Entry:
+    """One who handed in. `marked_late`: the platform says so, not by how much. `error`: why nothing can be graded."""
+
+    submission_id: str
+    name: str
+    emails: tuple[str, ...] = ()
+    submitted_at: str | None = None
+    marked_late: bool = False
+    error: str | None = None
+
+
+@dataclass(frozen=True)
+class Record:
+    """One finished submission. `seconds` are wall time by kind of phase, `verdicts` by part id; points are the
+    evaluator's, before late days and hand-given ones. `trouble` says why there is no result; `fault` whose it is: the
+    kit's is no verdict and is tried again. `waits_for`: what the machine lacked, names with blanks between them."""
+
+    submission_id: str
+    fingerprints: Fingerprints
+    at: str
+    seconds: Mapping[str, float]
+    attempt: int
+    sha256: str = ""
+    verdicts: Mapping[str, str] = field(default_factory=dict)
+    points: float = 0.0
+    max_points: float = 0.0
+    trouble: str = ""
+    fault: Literal["", "submission", "kit"] = ""
+    reason: str = ""
+    """Why it was graded again, if it was."""
+    waits_for: str = ""
+
+
+@dataclass(frozen=True)
+class Reported:
+    """The reports that were last written: the totals by submission, and the table of points by hand that is in them."""
+
+    at: str
+    manual: str | None
+    totals: Mapping[str, float] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class History:
+    """What a ledger says: the runs in order, the latest roster, the last record of each submission, the last reports.
+    `manual` is the table of points by hand that was used last, by a run or a report."""
+
+    runs: tuple[Run, ...] = ()
+    roster: tuple[Entry, ...] = ()
+    records: Mapping[str, Record] = field(default_factory=dict)
+    reported: Reported | None = None
+    manual: str | None = None
+
+
+def read(folder: Path) -> History:
+    """The history in this folder; empty when there is none yet. Raises KitError for a line that nobody wrote so, and
+    UsageError for a file that cannot be read."""
+    path = folder / LEDGER
+    runs: list[Run] = []
+    roster: tuple[Entry, ...] = ()
+    records: dict[str, Record] = {}
+    reported: Reported | None = None
+    manual: str | None = None
+    for number, line in _lines(path):
+        item = _item(line, f"{path}:{number}")
+        if isinstance(item, Run):
+            runs.append(item)
+            manual = item.manual or manual
+        elif isinstance(item, Record):
+            records[item.submission_id] = item
+        elif isinstance(item, Reported):
+            reported, manual = item, item.manual
+        else:
+            roster = item
+    if runs and runs[-1].schema_version != SCHEMA_VERSION:
+        raise KitError(f"{path} was written by another version of the kit; choose another --out")
+    return History(tuple(runs), roster, records, reported, manual)
+
+
+def _lines(path: Path) -> Iterator[tuple[int, bytes]]:
+    """Each whole line with its number. After the last newline stands what its writer did not live to end."""
+    try:
+        with os.fdopen(plainfile.open_file(path), "rb") as file:
+            if os.fstat(file.fileno()).st_size > MOST_BYTES:
+                raise KitError(f"{path}: larger than {MOST_BYTES >> 20} MiB: no ledger; choose another --out")
+            number = 0
+            while (line := file.readline(MOST_LINE_BYTES + 1)).endswith(b"\n"):
+                number += 1
+                yield number, line
+            if len(line) > MOST_LINE_BYTES:
+                raise KitError(
+                    f"{path}:{number + 1}: longer than {MOST_LINE_BYTES >> 20} MiB: not a line of a ledger; remove it"
+                )
+    except FileNotFoundError:
+        return
+    except OSError as error:
+        raise UsageError(f"cannot read {path}: {error.strerror}") from error
+
+
+def _item(line: bytes, place: str) -> Run | Record | Reported | tuple[Entry, ...]:
+    try:
+        item = typedjson.parse(line)
+        kind = item.get("kind") if isinstance(item, dict) else None
+        if kind == "run":
+            return typedjson.record(Run, item)
+        if kind == "roster":
+            return _roster(item.get("submissions"))
+        if kind == "report":
+            return typedjson.record(Reported, item)
+        if kind != "result":
+            raise ValueError("of no kind that is known")
+        record = typedjson.record(Record, item)
+        _require_id(record.submission_id)
+        return record
+    except ValueError as error:
+        raise KitError(
+            f"{place}: not a line of a ledger ({error}); remove it to grade that submission again"
+        ) from error
+
+
+def _roster(listed: object) -> tuple[Entry, ...]:
+    if not isinstance(listed, list):
+        raise ValueError("submissions should be a list")
+    roster = tuple(typedjson.record(Entry, entry, f"submissions[{k}]") for k, entry in enumerate(listed))
+    for entry in roster:
+        _require_id(entry.submission_id)
+        if entry.submitted_at is not None:
+            datetime.fromisoformat(entry.submitted_at)
+    if len({entry.submission_id for entry in roster}) < len(roster):
+        raise ValueError("an id stands there twice")
+    return roster
+
+
+def _require_id(name: str) -> None:
+    """An id becomes a path: nobody else's text may."""
+    if not is_id(name):
+        raise ValueError(f"{name[:40]!r} is no submission's id")
+
+
+def now() -> str:
+    """UTC, ISO 8601, to the second."""
+    return datetime.now(timezone.utc).isoformat(timespec="seconds")
+
+
+# ---- writing
+
+
+class Ledger:
+    """The one writer of a folder; made by `hold`. All of its methods raise KitError when the disk takes no more."""
+
+    def __init__(self, folder: Path, fd: int, scratch: Path) -> None:
+        self.folder, self.scratch = folder, scratch
+        self._fd = fd
+
+    def open_run(self, run: Run, roster: Sequence[Entry]) -> None:
+        with self._told():
+            self._append({"kind": "run", **asdict(run)})
+            self._append({"kind": "roster", "submissions": [asdict(entry) for entry in roster]})
+
+    def finish(self, record: Record, result: Mapping[str, Any] | None, graded: Path | None = None) -> None:
+        """Keep a result: first its own file beside a copy of what was `graded`, then the line that makes it count."""
+        with self._told():
+            if result is not None:
+                place = self.folder / record.submission_id
+                with plainfile.folder(place, make=True) as descriptor:
+                    for path in sorted(graded.iterdir()) if graded else ():
+                        plainfile.replace(descriptor, path.name, [path.read_bytes()])
+                    text = json.dumps(result, indent=2, allow_nan=False)
+                    plainfile.replace(descriptor, RESULT, [text.encode(), b"\n"])
+            self._append({"kind": "result", **asdict(record)})
+
+    def reported(self, reported: Reported) -> None:
+        """Remember what the reports say that were just written."""
+        with self._told():
+            self._append({"kind": "report", **asdict(reported)})
+
+    @contextlib.contextmanager
+    def _told(self) -> Iterator[None]:
+        try:
+            yield
+        except OSError as error:
+            raise KitError(
+                f"cannot write in {self.folder}: {error.strerror}; what is finished is kept: go on with --resume"
+            ) from error
+
+    def _append(self, item: Mapping[str, Any]) -> None:
+        data = memoryview(json.dumps(item, allow_nan=False).encode() + b"\n")
+        while data:
+            data = data[os.write(self._fd, data) :]
+        os.fsync(self._fd)
+
+
+@contextlib.contextmanager
+def hold(folder: Path) -> Iterator[Ledger]:
+    """Be the one writer of `folder`, which is made if need be, with a scratch folder of one's own.
+
+    What a killed holder left is cleared away first: its torn last line and its scratch folder. Raises UsageError when
+    another process holds it or it cannot be written.
+    """
+    with contextlib.ExitStack() as stack:
+        try:
+            book = _taken(folder, stack)
+        except OSError as error:
+            raise UsageError(f"cannot write in {folder}: {error.strerror}") from error
+        yield book
+
+
+def _taken(folder: Path, stack: contextlib.ExitStack) -> Ledger:
+    """The ledger, locked; `stack` gives everything back. Raises UsageError, KitError and OSError."""
+    folder.mkdir(parents=True, exist_ok=True)
+    lock = _open_own(folder / LOCK, os.O_RDWR, 0o600)
+    stack.callback(os.close, lock)
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError as error:
+        raise UsageError(
+            f"{folder} is in use by another run (process {_note(lock).pid or 'unknown'}): wait for it, "
+            "or choose another --out"
+        ) from error
+    note = _note(lock)
+    if note.lock == _identity(lock):
+        _clear_scratch(note.scratch)
+    fd = _open_own(folder / LEDGER, os.O_RDWR | os.O_APPEND, 0o644)
+    stack.callback(os.close, fd)
+    scratch = Path(tempfile.gettempdir(), SCRATCH_PREFIX + secrets.token_hex(8))
+    # Named before it is made: whoever dies in between leaves nothing that nobody knows of.
+    _leave_note(lock, _Note(_identity(lock), str(scratch), os.getpid()))
+    stack.callback(removal.remove, scratch)
+    try:
+        scratch.mkdir(mode=0o700)
+    except OSError as error:
+        raise KitError(f"cannot make the folder {scratch}: {error.strerror}") from error
+    stack.enter_context(_claimed(scratch))
+    _cut_torn_line(fd)
+    with plainfile.folder(folder.resolve()) as descriptor:
+        os.fsync(descriptor)
+    return Ledger(folder, fd, scratch)
+
+
+def _open_own(path: Path, flags: int, mode: int) -> int:
+    """A file of the ledger's own, made if need be. Raises UsageError for anything else under its name."""
+    try:
+        return plainfile.open_file(path, flags | os.O_CREAT, mode=mode)
+    except OSError as error:
+        raise UsageError(f"cannot write {path}: {error.strerror}") from error
+
+
+def _cut_torn_line(fd: int) -> None:
+    whole = size = os.fstat(fd).st_size
+    while whole > 0:
+        start = max(0, whole - (1 << 20))
+        end = os.pread(fd, whole - start, start).rfind(b"\n")
+        whole = start + end + 1
+        if end >= 0:
+            break
+    if whole < size:
+        os.ftruncate(fd, whole)
+
+
+# ---- the lock's note, and the scratch folder that it names
+
+
+@dataclass(frozen=True)
+class _Note:
+    """What a holder writes into the lock file. `lock` is the file itself, as `_identity` names it."""
+
+    lock: str = ""
+    scratch: str = ""
+    pid: int = 0
+
+
+def _note(lock: int) -> _Note:
+    """What the last holder wrote; empty when it was killed while it did, or when that is none of the kit's."""
+    try:
+        return typedjson.record(_Note, typedjson.parse(os.pread(lock, 4096, 0)))
+    except ValueError:
+        return _Note()
+
+
+def _leave_note(lock: int, note: _Note) -> None:
+    os.ftruncate(lock, 0)
+    os.pwrite(lock, json.dumps(asdict(note)).encode(), 0)
+
+
+def _identity(lock: int) -> str:
+    """What no copy of the file shares with it."""
+    status = os.fstat(lock)
+    return f"{status.st_dev}:{status.st_ino}"
+
+
+@contextlib.contextmanager
+def _claimed(scratch: Path) -> Iterator[None]:
+    """Hold the scratch folder itself, so that nobody takes it for a dead one's."""
+    with plainfile.folder(scratch) as descriptor:
+        fcntl.flock(descriptor, fcntl.LOCK_SH)
+        yield
+
+
+def _clear_scratch(path: str) -> None:
+    """Remove a scratch folder that a killed holder left; nothing but what this room makes, and none that is in use."""
+    if not Path(path).name.startswith(SCRATCH_PREFIX):
+        return
+    with contextlib.suppress(OSError, ValueError), plainfile.folder(Path(path)) as descriptor:
+        if os.fstat(descriptor).st_uid == os.geteuid():
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            removal.remove(path)

@@ -1,0 +1,103 @@
+"""What a resumed run takes over from the one before: assignment, seed, timing, sandbox tier and the source of times.
+
+A verdict depends on the first three, so that `--resume` without them must not put three hundred verdicts out of date by
+forgetting what was asked for. What is said anew and differs needs --regrade. The tier is kept where the machine still
+has it; --trust is a decision for each run and is never remembered.
+"""
+
+from __future__ import annotations
+
+import secrets
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, TextIO
+
+from grader import sandbox
+from grader.assignment.assignment import Assignment, load
+from grader.base.commandline import assignment_file
+from grader.base.errors import UsageError
+from grader.sandbox import Sandbox
+from grader.staff.classroom import gradebook
+from grader.staff.classroom.ledger import History, Run
+
+if TYPE_CHECKING:
+    from grader.staff.classroom.classroom import Wanted
+
+FILE_TIMES = "file times"
+"""In the place of a table of times: when the files on disk were last changed."""
+
+
+def settle(wanted: Wanted, history: History) -> tuple[Wanted, Assignment, int | None]:
+    """What is wanted with nothing left open, the assignment, and the seed that takes the place of its own: the
+    caller's, else that of the run which is continued, else one drawn now if the assignment has none.
+
+    Raises UsageError for a change that would put verdicts out of date, unless wanted.regrade.
+    """
+    before = history.runs[-1] if history.runs and wanted.resume else None
+    config, is_recorded = wanted.config, False
+    if config is None:
+        config = gradebook.config_of(wanted.out, before) if before else assignment_file(None)
+        is_recorded = before is not None
+    seed = wanted.seed if wanted.seed is not None or before is None else before.seed
+    timing = wanted.timing
+    if before is not None and not wanted.regrade:
+        timing = timing and before.timing
+    assignment = gradebook.load_recorded(wanted.out, config, seed) if is_recorded else load(config, seed)
+    if before is not None and history.records and not wanted.regrade:
+        _refuse_changes(wanted, before, config, timing)
+    if assignment.seed is None:
+        seed = secrets.randbits(31)
+        assignment = load(config, seed)
+    return replace(wanted, config=config, timing=timing), assignment, seed
+
+
+def _refuse_changes(wanted: Wanted, before: Run, config: Path, timing: bool) -> None:
+    changes = []
+    if str(config.resolve()) != before.config and not _is_same(config, before):
+        changes.append(f"--config {config} in place of {before.config}")
+    if wanted.seed is not None and wanted.seed != before.seed:
+        changes.append(
+            f"--seed {wanted.seed} in place of {'its own' if before.seed is None else before.seed}"
+        )
+    if timing != before.timing:
+        changes.append("--no-time, where times were taken")
+    if changes:
+        raise UsageError(
+            f"{wanted.out} was graded otherwise, and {' and '.join(changes)} puts its verdicts out of date: "
+            "leave it out to go on as before, or add --regrade"
+        )
+
+
+def _is_same(config: Path, before: Run) -> bool:
+    """Whether another file is the same assignment: moved, say."""
+    return load(config, before.seed).fingerprint == before.assignment_fingerprint
+
+
+def sandbox_for(wanted: Wanted, history: History, stream: TextIO) -> Sandbox:
+    """The sandbox that is asked for, else the tier of the run that is continued, else the strongest there is."""
+    before = history.runs[-1].sandbox if history.runs and wanted.resume else None
+    if wanted.tier is not None or before is None:
+        return sandbox.choose(wanted.tier, wanted.trust)
+    try:
+        return sandbox.choose(before, wanted.trust)
+    except UsageError as error:
+        box = sandbox.choose(None, wanted.trust)
+        print(
+            f"note: sandbox tier {box.tier} in place of {before} as before: {error}", file=stream, flush=True
+        )
+        return box
+
+
+def source_of_times(wanted: Wanted, history: History) -> str | None:
+    """Where times of submission come from besides the export: a table's path, FILE_TIMES, or None."""
+    if wanted.submitted is not None:
+        return str(wanted.submitted.resolve())
+    if wanted.file_times:
+        return FILE_TIMES
+    before = history.runs[-1].submitted if history.runs and wanted.resume else None
+    if before not in (None, FILE_TIMES) and not Path(before).is_file():
+        raise UsageError(
+            f"times of submission came from {before}, which is not there any more: name it with --submitted FILE, "
+            "or use --file-times"
+        )
+    return before

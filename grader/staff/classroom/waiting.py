@@ -1,0 +1,55 @@
+"""Submissions that a class run cannot judge, because the machine lacks a program: who waits, for what, and until when.
+
+Such a submission is on record with the verdict `unjudged`, and its points are open. It is judged as soon as a run on a
+machine that has the program goes on with the class.
+"""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable, Iterable, Mapping
+
+from grader.build import ispc
+from grader.build.toolchain import ABSENT, TORCH, torch_version
+from grader.report.progress import shortened
+from grader.submission import Submission
+
+#: How to tell that a program is there, where being on the PATH is not enough.
+CHECKS: Mapping[str, Callable[[], bool]] = {
+    ispc.TOOL: lambda: ispc.compiler() is not None,
+    TORCH: lambda: torch_version() != ABSENT,
+}
+REMEDIES = {ispc.TOOL: f"put ispc on the PATH ({ispc.WHERE_FROM})", TORCH: "install torch beside the kit"}
+
+
+def is_over(waits_for: str) -> str:
+    """Why an unjudged submission can be judged now: what it waited for is here. "" while anything of it is not."""
+    tools = waits_for.split()
+    return f"{' and '.join(tools)} is here now" if tools and all(map(is_here, tools)) else ""
+
+
+def is_here(tool: str) -> bool:
+    return CHECKS.get(tool, lambda: shutil.which(tool) is not None)()
+
+
+def expected(submissions: Iterable[Submission]) -> dict[str, str]:
+    """What submissions that are to be graded will wait for, by their ids, as far as can be told before."""
+    found = {item.id: ispc.waits_for(item.source) for item in submissions if item.source is not None}
+    return {name: tool for name, tool in found.items() if tool}
+
+
+def lines(waits: Mapping[str, str], remedy: str) -> list[str]:
+    """One line for each thing that somebody waits for: how many, what for, and what to do, `remedy` at last."""
+    return [
+        f"{len(names)} cannot be judged without {tool}, their points are open: {shortened(names)}; "
+        f"{REMEDIES.get(tool, f'put {tool} on the PATH')}, then {remedy}"
+        for tool, names in by_tool(waits).items()
+    ]
+
+
+def by_tool(waits: Mapping[str, str]) -> dict[str, list[str]]:
+    """The ids of those who wait, by what they wait for."""
+    found: dict[str, list[str]] = {}
+    for name, tool in waits.items():
+        found.setdefault(tool, []).append(name)
+    return found

@@ -1,0 +1,227 @@
+"""A worker: a trusted process that imports NumPy once, keeps one zygote and grades one submission after the other.
+
+Theory of operation. The executor starts `python -m grader.staff.classroom.worker` and writes JSON lines to its standard
+input: first the settings, then one job at a time. The worker answers in JSON lines: {"ready"}, {"phase"} as a
+submission goes along, and then {"done": ...} or {"failed": why}. It ends when its input does. It is sent SIGTERM by the
+kernel when the judge dies, so that it never outlives the judge for long: a worker without a judge would grade for
+nobody and disturb the timings of the next run.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import signal
+import sys
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import Any, BinaryIO
+
+from grader.assignment.assignment import Assignment, load
+from grader.base import orphans
+from grader.base.errors import KitError, UsageError
+from grader.base.results import PartResult, SubmissionResult
+from grader.judge.bench import Options
+from grader.judge.evaluate import evaluate, import_numpy
+from grader.judge.events import BuildStarted, Event, PartStarted, StepStarted
+from grader.report import result_json
+from grader.run.zygote import Zygote
+from grader.sandbox import Sandbox
+from grader.staff.classroom.slot import Slot
+
+OUTPUT_KEPT_BYTES = 4 << 10
+"""Of what a part's kernel printed, in a class's result files: three hundred floods would fill a disk."""
+END_WITHIN_S = 3
+
+
+@dataclass(frozen=True)
+class Settings:
+    """What all workers of a run have in common. `sandbox` is the judge's choice, as plain values."""
+
+    config: str
+    assignment_fingerprint: str
+    seed: int | None
+    timing: bool
+    sandbox: Mapping[str, Any]
+    slot: str
+
+    def to_json(self) -> str:
+        return json.dumps(asdict(self))
+
+
+def options(assignment: Assignment, timing: bool) -> Options:
+    """How a submission of a class is evaluated, alone or among others: a time that earns nothing is not taken."""
+    return Options(
+        seed=assignment.seed, timing=timing, time_ungraded=False, profile=assignment.profiler_table
+    )
+
+
+def bounded(result: SubmissionResult, submission_id: str) -> SubmissionResult:
+    """The result under the submission's own name, with what its kernels printed cut short."""
+    return replace(
+        result, submission_id=submission_id, parts=tuple(_with_short_output(part) for part in result.parts)
+    )
+
+
+def _with_short_output(part: PartResult) -> PartResult:
+    text = part.output.encode(errors="replace")
+    if len(text) <= OUTPUT_KEPT_BYTES:
+        return part
+    kept = text[:OUTPUT_KEPT_BYTES].decode(errors="ignore")
+    return replace(part, output=f"{kept}\n... {len(text) - OUTPUT_KEPT_BYTES} more bytes")
+
+
+def is_unfit(result: SubmissionResult) -> bool:
+    """Whether the machine was too unsteady for a time that counts."""
+    return any(
+        part.time and not part.time.fit and "not_graded" not in part.time.flags for part in result.parts
+    )
+
+
+class PhaseClock:
+    """Wall seconds that a submission spent in each kind of phase."""
+
+    def __init__(self) -> None:
+        self._kind, self._since_s = "", time.monotonic()
+        self._spent_s: dict[str, float] = {}
+
+    def enter(self, kind: str) -> None:
+        now_s = time.monotonic()
+        if self._kind:
+            self._spent_s[self._kind] = self._spent_s.get(self._kind, 0.0) + now_s - self._since_s
+        self._kind, self._since_s = kind, now_s
+
+    def spent_s(self) -> dict[str, float]:
+        self.enter("")
+        return {kind: round(spent_s, 3) for kind, spent_s in self._spent_s.items()}
+
+
+class Worker:
+    """Grades what it is told, and tells how far it is."""
+
+    def __init__(
+        self, settings: Settings, assignment: Assignment, say: Callable[[Mapping[str, Any]], None]
+    ) -> None:
+        self.settings, self.assignment, self.say = settings, assignment, say
+        self.slot = Slot(Path(settings.slot))
+        self.box = Sandbox(**settings.sandbox)
+        self.zygote = self._new_zygote()
+        self.part_id = ""
+        self.clock = PhaseClock()
+
+    def grade(self, submission_id: str, source: Path) -> None:
+        self.clock = PhaseClock()
+        self.enter("waiting")
+        try:
+            with self.slot.shared():
+                result = evaluate(
+                    self.assignment,
+                    source,
+                    self.assignment.select("all"),
+                    options(self.assignment, self.settings.timing),
+                    self.hear,
+                    self.zygote,
+                    exclusive=self.alone,
+                    sandbox=self.box,
+                )
+        except (KitError, UsageError, OSError) as error:
+            # Whatever it was, the next submission shall not meet the same zygote.
+            self.zygote.close()
+            self.zygote = self._new_zygote()
+            self.say({"failed": str(error)})
+            return
+        self.say(
+            {
+                "done": result_json.to_dict(bounded(result, submission_id)),
+                "unfit": is_unfit(result),
+                "seconds": self.clock.spent_s(),
+            }
+        )
+
+    def hear(self, event: Event) -> None:
+        if isinstance(event, BuildStarted):
+            self.enter("building")
+        elif isinstance(event, StepStarted):
+            self.enter(event.step)
+        elif isinstance(event, PartStarted):
+            self.part_id = event.part.id
+            self.enter("results", self.part_id)
+
+    def enter(self, kind: str, part_id: str = "") -> None:
+        self.clock.enter(kind)
+        self.say({"phase": f"{part_id}: {kind}" if part_id else kind, "kind": kind})
+
+    @contextmanager
+    def alone(self) -> Iterator[None]:
+        self.enter("waiting", self.part_id)
+        with self.slot.exclusive():
+            self.enter("timing", self.part_id)
+            try:
+                yield
+            finally:
+                self.enter("waiting", self.part_id)
+        self.enter("results", self.part_id)
+
+    def _new_zygote(self) -> Zygote:
+        return Zygote(sandbox=self.box, at_once=False)
+
+
+def serve(requests: BinaryIO, say: Callable[[Mapping[str, Any]], None]) -> None:
+    """Read the settings, then jobs until there are no more."""
+    settings = Settings(**json.loads(requests.readline()))
+    assignment = load(Path(settings.config), settings.seed)
+    if assignment.fingerprint != settings.assignment_fingerprint:
+        raise UsageError(f"{settings.config} changed while it was in use; run again with --resume")
+    worker = Worker(settings, assignment, say)
+    try:
+        import_numpy()
+        say({"ready": os.getpid()})
+        for line in requests:
+            job = json.loads(line)
+            worker.grade(job["submission_id"], Path(job["source"]))
+    finally:
+        worker.zygote.close()
+
+
+def _end(_signal: int, _frame: object) -> None:
+    # Leaving in order ends compilers and runners; whatever hangs on the way out is cut short.
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    signal.signal(signal.SIGALRM, signal.SIG_DFL)
+    signal.alarm(END_WITHIN_S)
+    raise SystemExit(0)
+
+
+def main() -> None:
+    signal.signal(signal.SIGTERM, _end)
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    orphans.end_with_parent(signal.SIGTERM)
+    if os.getppid() != int(sys.argv[1]):
+        return  # the judge died before it could be told
+    # The pipes move out of the way: nothing that is printed by accident ends up among the answers, and no child
+    # holds them open.
+    requests, answers = os.fdopen(os.dup(0), "rb"), os.fdopen(os.dup(1), "wb")
+    os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
+    os.dup2(2, 1)
+
+    def say(message: Mapping[str, Any]) -> None:
+        answers.write(json.dumps(message, allow_nan=False).encode() + b"\n")
+        answers.flush()
+
+    try:
+        serve(requests, say)
+    except (KitError, UsageError) as error:
+        print(error, file=sys.stderr, flush=True)
+        os._exit(3)
+    except (BrokenPipeError, SystemExit):
+        pass
+    with contextlib.suppress(OSError):
+        sys.stderr.flush()
+    os._exit(0)
+
+
+if __name__ == "__main__":
+    main()

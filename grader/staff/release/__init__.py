@@ -1,0 +1,53 @@
+"""One master, everything else generated: the students' handout and Gradescope's autograder, proved before written.
+
+Theory of operation. `contents` collects the files of both archives from a checkout; `search` looks in the handout for
+every line and number that is the staff's; `proofs` unpacks both archives into empty folders and has the starter and
+the solution judged there. Only then are the archives written, both or none. Their bytes follow from the files alone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from grader.base.results import EXIT_PASS
+
+ROOT = Path(__file__).resolve().parents[3]
+HANDOUT, AUTOGRADER = "handout.zip", "autograder.zip"
+
+
+def main(arguments: Sequence[str]) -> int:
+    """`python -m grader release --out DIR`. Raises UsageError for what is wrong with the master or its release."""
+    from grader.base.commandline import Parser
+
+    parse = Parser(prog="python -m grader release", description=(__doc__ or "").splitlines()[0])
+    parse.add_argument("--out", metavar="DIR", type=Path, required=True, help="where the archives go")
+    parse.add_argument(
+        "--config",
+        metavar="FILE",
+        type=Path,
+        default=ROOT / "configs" / "hidden" / "gpt149.yaml",
+        help="the staff's file of the assignment (configs/hidden/gpt149.yaml)",
+    )
+    parse.add_argument(
+        "--master", metavar="FILE", type=Path, help="the source with the solution (the assignment's source)"
+    )
+    parse.add_argument("--text", metavar="FILE", type=Path, help="the assignment's text (docs/handout.md)")
+    parse.add_argument(
+        "--writeup", metavar="FILE", type=Path, help="the write-up's template (writeup_template.md)"
+    )
+    parse.add_argument(
+        "--reference",
+        metavar="FILE",
+        type=Path,
+        nargs="+",
+        default=[],
+        help="compiled references of other platforms, made there by `python -m module_ref_stub FOLDER`",
+    )
+    given = parse.parse_args(arguments)
+
+    from grader.staff.release import contents, making
+
+    kit = contents.kit(ROOT, given.config, given.master, given.text, given.writeup)
+    making.release(kit, given.out, given.reference, print)
+    return EXIT_PASS

@@ -1,0 +1,228 @@
+"""What goes into the two archives: a handout of what a student needs, an autograder of all that grades.
+
+The rooms of a handout are not listed but found: whatever its command lines import. What only the staff may have is
+listed, and stops that search.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path, PurePosixPath
+
+from grader.assignment import layers
+from grader.assignment.assignment import Assignment, load
+from grader.assignment.regions import strip_solution
+from grader.base.errors import UsageError
+from grader.report import gradescope
+from grader.staff.release import imports
+from grader.staff.release.archive import File, Files
+from module_ref_stub import library
+
+#: The name that the command lines look for: in an archive any assignment bears it.
+CONFIG = "gpt149.yaml"
+_EXTENDS = re.compile(rb"^extends:.*$", re.MULTILINE)
+TEMPLATES = Path(__file__).resolve().parent / "templates"
+#: Modules that a handout begins with; packages stand for all that is in them.
+STUDENT_ROOMS = ("gpt149", "grader.__main__", "grader.doctor", "grader.study", "module_ref_stub", "textgen")
+#: Rooms that no handout holds. `grader.__main__` knows them by name, and does without those that are not there.
+STAFF_ROOMS = ("grader.staff", "grader.submission")
+#: Files that are no Python, by the module that reads them.
+DATA = {
+    "grader.build.build": ("grader/build/shim/**/*",),
+    "grader.build.nativebuild": ("grader/run/inside/*",),
+    "grader.build.standin": ("grader/run/inside/plain/*",),
+    "grader.report.html": ("grader/report/templates/*",),
+    "grader.study": ("grader/study/native/*",),
+    "textgen": ("textgen/data/*",),
+}
+#: For the staff, where a submission meets an autograder that is not whole.
+NOT_STARTED = (
+    "The autograder could not be started. Most likely there is no source/.venv with the packages of the kit, because "
+    "setup.sh did not end well: look at the image's build log, and build the image again. What run_autograder printed "
+    "says more."
+)
+#: Compiled at the student's, if their sources may be read; these show the loops of the solution.
+STAFF_SOURCES = ("grader/study/native/cachesim.cpp",)
+DOCUMENTS = ("LICENSE", "docs/demo.md")
+#: What can be built of the reference, and read by nobody who is handed the rest.
+SOURCE_SUFFIXES = (".c", ".cc", ".cpp", ".h", ".hpp", ".ispc", ".s")
+
+
+@dataclass(frozen=True)
+class Kit:
+    """A checkout that a release is made from: `config` is the staff's file, `public` the one that it extends."""
+
+    root: Path
+    config: Path
+    public: Path
+    assignment: Assignment
+    master: Path
+    text: Path
+    writeup: Path
+
+    @property
+    def solution(self) -> str:
+        return self.master.read_text(encoding="utf-8")
+
+    @property
+    def starter(self) -> str:
+        return strip_solution(self.solution)
+
+    @property
+    def reference_sources(self) -> list[Path]:
+        """Sources of the reference and of whatever else stands beside it."""
+        folder = self.root / "module_ref_stub"
+        return sorted(path for path in folder.rglob("*") if path.suffix in SOURCE_SUFFIXES)
+
+
+def kit(
+    root: Path,
+    config: Path,
+    master: Path | None = None,
+    text: Path | None = None,
+    writeup: Path | None = None,
+) -> Kit:
+    """The kit in a checkout. Raises UsageError when the config hides nothing, or the master has no solution."""
+    assignment = load(config)
+    files = layers.read(config).files
+    if len(files) < 2:
+        raise UsageError(
+            f"{config}: a release needs the staff's file, which extends the one that students get"
+        )
+    found = Kit(
+        root,
+        config,
+        files[-1],
+        assignment,
+        master or root / assignment.source,
+        text or root / "docs" / "handout.md",
+        writeup or root / "writeup_template.md",
+    )
+    for path in (found.master, found.text, found.writeup):
+        if not path.is_file():
+            raise UsageError(f"no such file: {path}")
+    try:
+        if found.starter == found.solution:
+            raise UsageError("it has no '// BEGIN SOLUTION': it is a starter, and not the master")
+    except UsageError as error:
+        raise UsageError(f"{found.master}: {error}") from error
+    return found
+
+
+# ---- the handout
+
+
+def handout(kit: Kit, compiled: Mapping[str, bytes]) -> dict[str, File]:
+    """The files of handout.zip. `compiled` are objects and programs by their path in it."""
+    rooms = student_rooms(kit.root)
+    files = _sources(kit.root, rooms)
+    files |= _texts(TEMPLATES / "handout", _words(kit, compiled))
+    files |= {name: _file(kit.root / name) for name in DOCUMENTS if (kit.root / name).is_file()}
+    files |= {"docs/handout.md": _file(kit.text), "writeup_template.md": _file(kit.writeup)}
+    files = {path: file for path, file in files.items() if path not in STAFF_SOURCES}
+    files[f"configs/{CONFIG}"] = _file(kit.public)
+    files[kit.assignment.source] = File(kit.starter.encode(), origin=str(kit.master))
+    for path, content in compiled.items():
+        files[path] = File(content, executable=not path.endswith(".o"), origin=path)
+    return files
+
+
+def student_rooms(root: Path) -> set[str]:
+    """The modules of a handout: what its command lines import, up to the rooms of the staff."""
+    known = imports.modules(root)
+    wanted = [name for name in known if within(name, STUDENT_ROOMS)]
+    return {name for name in imports.closure(root, wanted, stop=STAFF_ROOMS) if not within(name, STAFF_ROOMS)}
+
+
+def within(name: str, rooms: Iterable[str]) -> bool:
+    """Whether a module is one of these rooms, or lies in one."""
+    return any(name == room or name.startswith(f"{room}.") for room in rooms)
+
+
+def _words(kit: Kit, compiled: Mapping[str, bytes]) -> dict[str, str]:
+    """What the templates leave open."""
+    titles: dict[str, list[str]] = {}
+    for part in kit.assignment.parts:
+        titles.setdefault(part.command, []).append(part.title)
+    listed = [f"    python gpt149.py {name:12}{', '.join(parts)}" for name, parts in titles.items()]
+    stem = f"{library.STEM}-"
+    names = [PurePosixPath(path).name for path in compiled]
+    platforms = sorted(
+        name.removeprefix(stem).removesuffix(".o").replace("-", " on ", 1)
+        for name in names
+        if name.startswith(stem)
+    )
+    return {
+        "title": kit.assignment.title,
+        "source": kit.assignment.source,
+        "commands": "\n".join(listed),
+        "platforms": ", ".join(platforms),
+    }
+
+
+# ---- the autograder
+
+
+def autograder(kit: Kit) -> dict[str, File]:
+    """The files of autograder.zip: everything that grades, the self-test's threats with it."""
+    wanted = [name for name in imports.modules(kit.root) if within(name, ("grader", "module_ref_stub"))]
+    rooms = imports.closure(kit.root, wanted)
+    files = _sources(kit.root, {name for name in rooms if not within(name, ("grader.staff.release",))})
+    files |= _texts(TEMPLATES / "autograder", {"source": kit.assignment.source})
+    files["not_started.json"] = File(_not_started(kit.assignment), origin="results.json without the kit")
+    for path in (*kit.reference_sources, *sorted((kit.root / "tests" / "threats").glob("*.py"))):
+        files[path.relative_to(kit.root).as_posix()] = _file(path)
+    files[f"configs/{CONFIG}"] = _file(kit.public)
+    above = _EXTENDS.sub(f"extends: ../{CONFIG}".encode(), kit.config.read_bytes())
+    files[f"configs/hidden/{CONFIG}"] = File(above, origin=str(kit.config))
+    files[kit.assignment.source] = _file(kit.master)
+    files["LICENSE"] = _file(kit.root / "LICENSE")
+    return files
+
+
+def _not_started(assignment: Assignment) -> bytes:
+    """The results.json that run_autograder leaves where nothing of the kit can be run."""
+    points = sum(part.points for part in assignment.parts)
+    found = gradescope.kit_fault(NOT_STARTED, seconds=0.0, max_points=points)
+    return json.dumps(found, indent=1, allow_nan=False).encode() + b"\n"
+
+
+# ---- both
+
+
+def _sources(root: Path, rooms: Iterable[str]) -> dict[str, File]:
+    """Modules and the data that they read."""
+    known = imports.modules(root)
+    rooms = set(rooms)
+    paths = [known[name] for name in rooms]
+    for room, patterns in DATA.items():
+        if room in rooms:
+            paths += [path for pattern in patterns for path in root.glob(pattern) if _is_data(path)]
+    return {path.relative_to(root).as_posix(): _file(path) for path in paths}
+
+
+def _is_data(path: Path) -> bool:
+    return path.is_file() and path.suffix not in (".py", ".pyc") and not path.name.startswith(".")
+
+
+def _texts(folder: Path, words: Mapping[str, str]) -> dict[str, File]:
+    """The templates in a folder with their words put in."""
+    files = {}
+    for path in folder.iterdir():
+        text = path.read_text(encoding="utf-8")
+        for word, value in words.items():
+            text = text.replace(f"{{{word}}}", value)
+        files[path.name] = File(text.encode(), executable=text.startswith("#!"), origin=str(path))
+    return files
+
+
+def _file(path: Path) -> File:
+    content = path.read_bytes()
+    return File(content, executable=path.name == f"{imports.SCRIPT}.py", origin=str(path))
+
+
+def total_bytes(files: Files) -> int:
+    return sum(len(file.content) for file in files.values())

@@ -1,0 +1,106 @@
+"""A release from beginning to end: collect, search, prove, write."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import shutil
+import tempfile
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+
+from grader.base.errors import KitError, UsageError
+from grader.staff.release import AUTOGRADER, HANDOUT, contents, proofs, search
+from grader.staff.release.archive import packed
+from grader.staff.release.contents import Kit
+from grader.study import helpers
+from module_ref_stub import library
+
+#: Where a handout holds what is compiled.
+OBJECTS, PROGRAMS = "module_ref_stub/prebuilt", "grader/study/native/prebuilt"
+#: Compilers that make objects for other platforms on this one, where they are installed.
+CROSS_COMPILERS = {
+    ("Linux", "aarch64"): "aarch64-linux-gnu-g++",
+    ("Linux", "x86_64"): "x86_64-linux-gnu-g++",
+}
+
+
+def release(kit: Kit, out: Path, references: Sequence[Path], say: Callable[[str], None]) -> tuple[Path, Path]:
+    """Write both archives into `out`, or nothing. `references` are further prebuilt objects.
+
+    Raises UsageError, in one line, for the first thing that is not as it must be, and KitError where this machine
+    cannot build or judge.
+    """
+    with tempfile.TemporaryDirectory(prefix="gpt149-release-", ignore_cleanup_errors=True) as folder:
+        scratch = Path(folder)
+        # What is wrong with a text is told before anything is compiled.
+        search.refuse(contents.handout(kit, {}), kit)
+        handout = contents.handout(kit, prebuilt(scratch, references, say))
+        search.refuse(handout, kit)
+        say(f"no line of the staff's, no hidden seed and no source of the reference in {len(handout)} files")
+        made = {HANDOUT: packed(handout), AUTOGRADER: packed(contents.autograder(kit))}
+        bench = proofs.Bench(kit.assignment, kit.starter, kit.solution, scratch / "proofs", say)
+        bench.folder.mkdir()
+        try:
+            proofs.handout(bench, made[HANDOUT])
+            proofs.autograder(bench, made[AUTOGRADER])
+        except proofs.Unproved as error:
+            raise UsageError(f"nothing was written: {error}") from error
+        return _write(out, made, say)
+
+
+def prebuilt(scratch: Path, given: Sequence[Path], say: Callable[[str], None]) -> dict[str, bytes]:
+    """What a handout holds compiled, by path: for this platform, for others that a cross compiler serves, and given."""
+    from grader.build.toolchain import toolchain
+
+    tools = toolchain()
+    compilers = {
+        (system, machine): compiler
+        for (system, machine), compiler in CROSS_COMPILERS.items()
+        if system == tools.system and shutil.which(compiler)
+    }
+    compilers[tools.system, tools.machine] = str(tools.compiler)
+    folder = scratch / "prebuilt"
+    folder.mkdir()
+    made = {}
+    for place, compiler in compilers.items():
+        for recipe in library.RECIPES:
+            path = library.build_prebuilt(folder, *place, compiler, recipe)
+            made[f"{OBJECTS}/{path.name}"] = path.read_bytes()
+        for source in contents.STAFF_SOURCES:
+            path = helpers.build_prebuilt(folder, *place, compiler, Path(source).stem)
+            made[f"{PROGRAMS}/{path.name}"] = path.read_bytes()
+    made |= given_objects(given)
+    say(f"compiled: {', '.join(sorted(Path(path).name for path in made))}")
+    return made
+
+
+def given_objects(given: Sequence[Path]) -> dict[str, bytes]:
+    """Objects that were made on other machines, by path. Raises UsageError for a name that is none of them."""
+    for path in given:
+        stems = tuple(f"{recipe.stem}-" for recipe in library.RECIPES)
+        if not (path.name.startswith(stems) and path.suffix == ".o"):
+            raise UsageError(
+                f"--reference {path}: an object is called as `python -m module_ref_stub` calls it"
+            )
+    try:
+        return {f"{OBJECTS}/{path.name}": path.read_bytes() for path in given}
+    except OSError as error:
+        raise UsageError(f"--reference: cannot read {error.filename}: {error.strerror}") from error
+
+
+def _write(out: Path, made: Mapping[str, bytes], say: Callable[[str], None]) -> tuple[Path, Path]:
+    """Both archives under their names, each in one step."""
+    try:
+        out.mkdir(parents=True, exist_ok=True)
+        for name, data in made.items():
+            partial = out / f".{name}.partial"
+            partial.write_bytes(data)
+            partial.chmod(0o644)
+            os.replace(partial, out / name)
+            say(f"wrote {out / name}  {len(data)} bytes  sha256 {hashlib.sha256(data).hexdigest()[:16]}")
+    except OSError as error:
+        raise KitError(
+            f"cannot write into {out}: {error.strerror}; name another folder with --out"
+        ) from error
+    return out / HANDOUT, out / AUTOGRADER

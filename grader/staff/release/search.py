@@ -1,0 +1,69 @@
+"""The search of a handout for what it must not give away."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from grader.base.errors import UsageError
+from grader.staff.release import stripping
+from grader.staff.release.archive import Files
+from grader.staff.release.contents import SOURCE_SUFFIXES, STAFF_SOURCES, Kit
+from grader.staff.release.stripping import Secret
+
+#: Where a handout may hold C++: its starter, and the headers and drivers that the kit compiles with.
+_KITS_OWN = ("grader/",)
+
+
+def secrets(kit: Kit) -> list[Secret]:
+    """Every line and number that the staff keeps: solution, reference, hidden cases and seeds, keys."""
+    found = stripping.of_master(kit.solution, kit.master.name)
+    for path in kit.reference_sources:
+        text = path.read_text(encoding="utf-8")
+        found += stripping.of_source(text, path.relative_to(kit.root).as_posix())
+    for path in sorted(kit.config.parent.iterdir()):
+        if path.is_file():
+            found += stripping.of_staff_text(path.read_text(encoding="utf-8"), path.name)
+    return found + stripping.of_assignment(kit.assignment)
+
+
+def leaks(files: Files, secrets: Iterable[Secret]) -> list[str]:
+    """Each file that holds a secret, with the first one that it holds."""
+    secrets = list(secrets)
+    found = []
+    for path, file in sorted(files.items()):
+        whole, compact = file.content, stripping.compact(file.content)
+        for secret in secrets:
+            if secret.needle in (compact if secret.compact else whole):
+                found.append(f"{path}{_line(whole, secret)} holds {secret.what}")
+                break
+    return found
+
+
+def strangers(files: Files, kit: Kit) -> list[str]:
+    """Files that no handout holds, whatever is in them."""
+    found = []
+    for path in sorted(files):
+        source = path.endswith(SOURCE_SUFFIXES) and path != kit.assignment.source
+        if "hidden" in path.split("/") or path.startswith("tests/") or path in STAFF_SOURCES:
+            found.append(f"{path} is for the staff")
+        elif source and not path.startswith(_KITS_OWN):
+            found.append(f"{path} is a source that is not the starter")
+    return found
+
+
+def refuse(files: Files, kit: Kit) -> None:
+    """Raises UsageError, in one line, when the handout gives something away."""
+    found = strangers(files, kit) + leaks(files, secrets(kit))
+    if found:
+        more = f" (and {len(found) - 1} more)" if len(found) > 1 else ""
+        raise UsageError(f"nothing was written, for the handout would give away a secret: {found[0]}{more}")
+
+
+def _line(content: bytes, secret: Secret) -> str:
+    """ ":12" where the needle stands in one line."""
+    if not secret.compact:
+        return ""
+    for number, line in enumerate(content.splitlines(), 1):
+        if secret.needle in stripping.compact(line):
+            return f":{number}"
+    return ""

@@ -1,0 +1,101 @@
+"""What of a master is secret, line by line, and what of the hidden file is.
+
+A line counts as a secret when it says enough to be nobody's by chance: at least LEAST_CHARACTERS without white space,
+no comment, no preprocessor directive (the assignment's text quotes the pragma on purpose), no head of a plain loop, and
+not given to students outside of the marked regions.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+
+from grader.assignment import regions
+from grader.assignment.assignment import Assignment
+
+LEAST_CHARACTERS = 16
+LEAST_OF_SOURCE = 40
+#: Smaller numbers stand in any text by chance; seeds that are drawn as `docs/assignment-format.md` says have 18 digits.
+LEAST_SEED = 1 << 24
+LEAST_NAME = 6
+_PLAIN_LOOP = re.compile(rb"for\((int|size_t)(\w+)=0;\2<\w+;(\2\+\+|\+\+\2)\)\{?")
+_SPACE = re.compile(rb"\s+")
+
+
+@dataclass(frozen=True)
+class Secret:
+    """Bytes that no file of a handout may hold. A `compact` needle is one without white space, and so is what it is
+    searched in; `what` names it to the staff."""
+
+    what: str
+    needle: bytes
+    compact: bool = True
+
+
+def compact(data: bytes) -> bytes:
+    return _SPACE.sub(b"", data)
+
+
+def of_master(text: str, name: str) -> list[Secret]:
+    """The solution's lines, less those that the starter's given text holds as well."""
+    marked = list(regions.lines(text))
+    numbered = [(number, line) for number, line, region in marked if region == "SOLUTION"]
+    given = compact("".join(line for _, line, region in marked if region is None).encode())
+    return list(_telling(numbered, f"the solution, {name}", given, comment="//"))
+
+
+def of_source(text: str, name: str) -> list[Secret]:
+    """A source that is not handed out, such as the reference's, in pieces of one or two lines.
+
+    Much of it is how anybody writes C++, so a piece has to be LEAST_OF_SOURCE characters long.
+    """
+    lines = [compact(_code(line, "//").encode()) for line in text.splitlines()]
+    pieces = dict(enumerate(lines, 1))
+    found = []
+    for number, line in pieces.items():
+        after = pieces.get(number + 1, b"")
+        for piece in (line, line + after if line and after else b""):
+            if len(piece) >= LEAST_OF_SOURCE:
+                found.append(Secret(f"the reference, {name}:{number}", piece))
+                break
+    return found
+
+
+def of_staff_text(text: str, name: str) -> list[Secret]:
+    """All lines of a text for the staff: hidden cases, the key to the write-up."""
+    return list(_telling(enumerate(text.splitlines(), 1), f"what is for the staff, {name}", b"", comment="#"))
+
+
+def of_assignment(assignment: Assignment) -> list[Secret]:
+    """The hidden seed in each form that it could be written in, and the names of hidden cases."""
+    secrets = []
+    seeds = [assignment.seed] if assignment.seed is not None else []
+    seeds += [case.seed for part in assignment.parts for case in part.cases if case.hidden]
+    for seed in dict.fromkeys(seed for seed in seeds if seed >= LEAST_SEED):
+        forms = (str(seed), f"{seed:x}", f"{seed:X}")
+        secrets += [Secret("a hidden seed", form.encode()) for form in dict.fromkeys(forms)]
+        secrets += [
+            Secret("a hidden seed, in binary", seed.to_bytes(8, order), compact=False)
+            for order in ("little", "big")
+        ]
+    cases = [case for part in assignment.parts for case in part.cases]
+    names = {case.name for case in cases if case.hidden and len(case.name) >= LEAST_NAME}
+    names -= {case.name for case in cases if not case.hidden}
+    secrets += [
+        Secret(f"the name of the hidden case '{name}'", name.encode(), compact=False)
+        for name in sorted(names)
+    ]
+    return secrets
+
+
+def _telling(lines: Iterable[tuple[int, str]], what: str, given: bytes, *, comment: str) -> Iterator[Secret]:
+    for number, line in lines:
+        needle = compact(_code(line, comment).encode())
+        if len(needle) >= LEAST_CHARACTERS and needle not in given and not _PLAIN_LOOP.fullmatch(needle):
+            yield Secret(f"{what}:{number}", needle)
+
+
+def _code(line: str, comment: str) -> str:
+    """The line without its comment; nothing of a directive."""
+    return "" if line.lstrip().startswith("#") else line.split(comment)[0]

@@ -1,0 +1,62 @@
+"""Kernels of which it is known what must become of them: the master, the starter, and the master with one named bug.
+
+One bug of each kind that the published check accepts or a student is likely to make; the tests have a larger family.
+"""
+
+from __future__ import annotations
+
+from grader.staff.selftest.mutations import Mutation
+
+_OFFSET = "((x * sizeX + y) * sizeY + z) * sizeZ + b"
+_HEADS = "for (int h = 0; h < H; h++) {"
+_RETURN = "return fillTensor(OTensor, O);"
+_COPY_HEAD_0 = """for (int b = 0; b < B; b++)
+        for (int h = 1; h < H; h++)
+            for (int e = 0; e < N * d; e++) O[(b * H + h) * N * d + e] = O[b * H * N * d + e];
+    """
+
+
+def _in_half_precision() -> tuple[tuple[str, str], ...]:
+    """Inputs cut to the eleven bits of a float16, by Dekker's splitting."""
+    given = [f"std::vector<float> {t} = formatTensor({t}Tensor);" for t in "QKV"]
+    return tuple(
+        (line, f"{line}\n    for (float &x : {t}) {{ volatile float c = x * 8193.0f; x = c - (c - x); }}")
+        for t, line in zip("QKV", given, strict=True)
+    )
+
+
+WRONG = (
+    Mutation("reads with two sizes swapped", "4Dread", ((_OFFSET, _OFFSET.replace("sizeX + y", "sizeZ + y")),)),
+    Mutation("writes something else as well", "4Dwrite", (("    // END", "    tensor[0] = val;\n    // END"),)),
+    Mutation(
+        "one head copied",
+        "part1",
+        ((_HEADS, "for (int h = 0; h < 1; h++) {"), (_RETURN, _COPY_HEAD_0 + _RETURN)),
+    ),
+    Mutation("1 + x for exp(x)", "part1", (("std::exp(", "1.0f + ("),)),
+    Mutation("all keys weighted alike", "part1", (("std::exp(", "std::exp(0 * "),)),
+    Mutation(
+        "whole tiles only", "part2", (("i0 = 0; i0 < N", "i0 = 0; i0 + T <= N", 2),)
+    ),
+    Mutation("half precision", "part2", _in_half_precision()),
+    Mutation("not divided by the sum", "part2", (("/ rowSum", ""),)),
+    Mutation("threads share a row", "part3", (("int row = omp_get_thread_num();", "int row = 0;"),)),
+    Mutation("wrong by a thousandth", "part3", (("/ rowSum", "/ rowSum * 1.001f"),)),
+    Mutation("nothing written", "part3", body=""),
+    Mutation("old sums kept for the next head", "part4", (("std::fill(L.begin(), L.end(), 0.0f);", ""),)),
+    Mutation("earlier blocks not rescaled", "part4", (("value = Li[i] * ", "value = "),)),
+    Mutation("last block of keys left out", "part4", (("j0 = 0; j0 < N", "j0 = 0; j0 + Bc <= N"),)),
+)  # fmt: skip
+
+#: Right, and clearly too slow: as much again for each weight.
+SLOW = Mutation(
+    "twice the work",
+    "part1",
+    (
+        (
+            "    // BEGIN SOLUTION",
+            "    // BEGIN SOLUTION\n    volatile float idle = 0;\n"
+            "    for (long e = 0; e < 100L * N * N; e++) idle = idle + 1;",
+        ),
+    ),
+)

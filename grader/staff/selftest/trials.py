@@ -1,0 +1,192 @@
+"""The trials of a self-test, group by group: each judges something whose end is known, by the path of a class."""
+
+from __future__ import annotations
+
+import importlib
+import sys
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from grader.assignment.assignment import Assignment, Part
+from grader.assignment.regions import strip_solution
+from grader.base.errors import UsageError
+from grader.base.results import SubmissionResult
+from grader.judge.bench import Options
+from grader.judge.evaluate import evaluate
+from grader.run.zygote import Zygote
+from grader.sandbox import Sandbox
+from grader.staff.selftest import cases
+from grader.staff.selftest.mutations import Mutation, apply, parts_of, side_by_side
+
+ROOT = Path(__file__).resolve().parents[3]
+MASTER = ROOT / "module.cpp"
+#: Where the threats lie in a full checkout; a copy without them cannot try them.
+THREATS = ROOT / "tests"
+SHAPE = {"N": 256, "Br": 64, "Bc": 64}
+"""For kernels whose time does not matter: small enough for a self-test in two minutes."""
+TIME_BUDGET_S = 10.0
+"""For the calls of one timed part."""
+#: Flags of a measurement that tell of the machine, in words.
+NOT_STEADY = {
+    "machine_unfit": "the reference does not agree with itself",
+    "undecided": "the machine is too unsteady to tell whether it is within the allowance",
+}
+
+
+@dataclass(frozen=True)
+class Trial:
+    """One trial that was made: `faults` say what was not as it must be, none if all was well."""
+
+    group: str
+    name: str
+    faults: tuple[str, ...]
+    seconds: float
+
+
+@dataclass(frozen=True)
+class Bench:
+    """What all trials share."""
+
+    assignment: Assignment
+    box: Sandbox
+    zygote: Zygote
+    folder: Path
+
+    def judge(self, text: str, parts: Sequence[Part], *, timing: bool) -> SubmissionResult:
+        """Judge a source text in the sandbox, in full size if it is timed."""
+        source = self.folder / "module.cpp"
+        source.write_text(text, encoding="utf-8")
+        options = Options(
+            shape={} if timing else SHAPE, timing=timing, profile=False, time_budget_s=TIME_BUDGET_S
+        )
+        return evaluate(self.assignment, source, tuple(parts), options, zygote=self.zygote, sandbox=self.box)
+
+    @property
+    def graded(self) -> list[Part]:
+        return [part for part in self.assignment.parts if not part.is_torch]
+
+
+def trials(assignment: Assignment, box: Sandbox, folder: Path, *, every: bool = False) -> Iterator[Trial]:
+    """All trials, as they end. `every` threat, or one for each row. Raises UsageError without the master source."""
+    try:
+        master = MASTER.read_text(encoding="utf-8")
+    except OSError as error:
+        raise UsageError(f"cannot read {MASTER}: {error.strerror}") from error
+    if "BEGIN SOLUTION" not in master:
+        raise UsageError(
+            f"{MASTER} is a starter: the self-test needs the master source, with the staff's solution"
+        )
+    with ExitStack() as stack:
+        bench = Bench(assignment, box, stack.enter_context(Zygote(sandbox=box, at_once=False)), folder)
+        yield from controls(bench, master)
+        yield from wrong_kernels(bench, master)
+        yield from threats(bench, every=every)
+
+
+# ---- controls, and with them the times
+
+
+def controls(bench: Bench, master: str) -> Iterator[Trial]:
+    """The master passes, the starter earns nothing, and a slow kernel is found slow."""
+    started = time.monotonic()
+    result = bench.judge(master, bench.graded, timing=True)
+    took = time.monotonic() - started
+    yield Trial("right kernels", "the master passes", tuple(master_faults(result)), took)
+    yield Trial("times", "the master is in time", tuple(time_faults(result)), 0.0)
+
+    started = time.monotonic()
+    result = bench.judge(apply(master, [cases.SLOW]), [bench.assignment.part(cases.SLOW.part)], timing=True)
+    yield Trial("times", cases.SLOW.name, tuple(slow_faults(result)), time.monotonic() - started)
+
+    started = time.monotonic()
+    result = bench.judge(strip_solution(master), bench.graded, timing=False)
+    faults = [f"{part.id} earned {part.points:g} points" for part in result.parts if part.points]
+    faults += [f"{part.id} passed" for part in result.parts if part.verdict == "pass"]
+    yield Trial("wrong kernels", "the starter earns nothing", tuple(faults), time.monotonic() - started)
+
+
+def master_faults(result: SubmissionResult) -> Iterator[str]:
+    """Verdicts other than a pass (of which "slow" is the clock's affair) and flags for people."""
+    for part in result.parts:
+        if part.verdict not in ("pass", "slow"):
+            yield f"{part.id} is {part.verdict}: {part.diagnosis.message if part.diagnosis else 'no word why'}"
+    yield from (f"flagged: {flag.message or flag.code}" for flag in result.flags if flag.level != "note")
+
+
+def time_faults(result: SubmissionResult) -> Iterator[str]:
+    """What the timed parts of a kernel that is as fast as the reference say of the machine."""
+    for part in result.parts:
+        if part.verdict == "slow":
+            yield f"{part.id} is called slow, and it is as fast as the reference"
+        if part.time is not None:
+            yield from (f"{part.id}: {why}" for flag, why in NOT_STEADY.items() if flag in part.time.flags)
+
+
+def slow_faults(result: SubmissionResult) -> Iterator[str]:
+    (part,) = result.parts
+    if part.verdict != "slow":
+        ratio = f" at {part.time.ratio:.2f} times the reference" if part.time else ""
+        yield f"it is {part.verdict}{ratio}"
+
+
+# ---- wrong kernels
+
+
+def wrong_kernels(bench: Bench, master: str) -> Iterator[Trial]:
+    """Each of the named bugs is found."""
+    started = time.monotonic()
+    source = side_by_side(master, cases.WRONG)
+    result = bench.judge(source, parts_of(bench.assignment, cases.WRONG), timing=False)
+    took = (time.monotonic() - started) / len(cases.WRONG)
+    for bug, part in zip(cases.WRONG, result.parts, strict=True):
+        faults = () if part.verdict in ("wrong", "crash") else (f"it is {part.verdict}",)
+        yield Trial("wrong kernels", named(bug), faults, took)
+
+
+def named(bug: Mutation) -> str:
+    return f"{bug.part}: {bug.name}"
+
+
+# ---- threats
+
+
+def threats(bench: Bench, *, every: bool) -> Iterator[Trial]:
+    """Each threat ends as its row says, its controls too. Nothing where this copy of the kit has no rows."""
+    table = _table()
+    if table is None:
+        return
+    places = table.places(bench.folder)
+    wanted = table.submissions([*table.CONTROLS, *table.THREATS])
+    for number, submission in enumerate(wanted if every else one_for_each_row(wanted)):
+        started = time.monotonic()
+        result = table.judge(
+            submission, bench.folder / f"threat{number}", places, bench.zygote, sandbox=bench.box
+        )
+        took = (time.monotonic() - started) / len(result.parts)
+        for part in result.parts:
+            threat = submission.threats[part.id]
+            faults = tuple(table.faults(threat, bench.box.tier, result, part))
+            yield Trial("threats", f"{threat.row or 'control'} {threat.name}", faults, took)
+
+
+def one_for_each_row(submissions: Sequence[Any]) -> list[Any]:
+    """As few of the files as hold every row at least once, the fullest first, in their own order."""
+    missing = {threat.row for submission in submissions for threat in submission.threats.values()}
+    chosen: list[int] = []
+    while missing:
+        gains = [len(missing & {threat.row for threat in each.threats.values()}) for each in submissions]
+        chosen.append(gains.index(max(gains)))
+        missing -= {threat.row for threat in submissions[chosen[-1]].threats.values()}
+    return [submissions[at] for at in sorted(chosen)]
+
+
+def _table() -> Any | None:
+    if not (THREATS / "threats" / "__init__.py").is_file():
+        return None
+    if str(THREATS) not in sys.path:
+        sys.path.insert(0, str(THREATS))
+    return importlib.import_module("threats")

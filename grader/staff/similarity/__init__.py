@@ -1,0 +1,1 @@
+"""Which submissions share more than an assignment explains."""

@@ -1,0 +1,172 @@
+"""Fingerprints of texts as tokens, and the passages that two texts have in common. Linear in the texts' length.
+
+Hashes of all runs of GRAM tokens are thinned out by winnowing (Schleimer, Wilkerson and Aiken, "Winnowing: local
+algorithms for document fingerprinting", SIGMOD 2003): of each WINDOW consecutive hashes the smallest is kept, so that
+any run of GRAM + WINDOW - 1 equal tokens in two texts leaves a common fingerprint, wherever it stands in them.
+"""
+
+from __future__ import annotations
+
+import zlib
+from collections import defaultdict
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from functools import lru_cache
+from itertools import pairwise
+
+from grader.staff.similarity.tokens import Tokens
+
+GRAM, WINDOW = 16, 6
+LEAST_REGION = 12
+"""Tokens of the shortest region that is shown."""
+MOST_PLACES = 8
+"""Places of one fingerprint in each text at which regions begin to be looked for: a text may repeat itself."""
+MOST_STEPS = 32
+"""Tokens, for each token of both texts, that are held against one another before no more regions are looked for."""
+
+_MASK = (1 << 64) - 1
+_BASE = 0x9E3779B97F4A7C15
+
+
+@dataclass(frozen=True)
+class Region:
+    """A run of equal tokens: characters `left[0]` to `left[1]` of one text, the same of the other."""
+
+    left: tuple[int, int]
+    right: tuple[int, int]
+    tokens: int
+
+
+@lru_cache(1 << 16)
+def _number(code: str) -> int:
+    return zlib.crc32(code.encode("utf-8", "surrogatepass")) + 1
+
+
+def grams(codes: Iterable[str], size: int = GRAM) -> list[int]:
+    """A 64-bit hash of each run of `size` codes, by position. Empty for shorter sequences."""
+    numbers = [_number(code) for code in codes]
+    oldest = pow(_BASE, size, 1 << 64)
+    value, hashes = 0, []
+    for at, number in enumerate(numbers):
+        value = value * _BASE + number
+        if at >= size:
+            value -= numbers[at - size] * oldest
+        value &= _MASK
+        if at >= size - 1:
+            # The low bits of a polynomial hash are poor: fold the high ones in before hashes are compared.
+            hashes.append(((value ^ (value >> 31)) * _BASE) & _MASK)
+    return hashes
+
+
+def winnow(hashes: list[int], window: int = WINDOW) -> dict[int, list[int]]:
+    """The smallest hash of each window: {hash: its positions that were chosen}. Empty for no hashes.
+
+    Among equals the one that is chosen stays until the window has left it, which keeps few of a text's repetitions.
+    """
+    chosen: dict[int, list[int]] = defaultdict(list)
+    last = -1
+    for end in range(min(window, len(hashes)), len(hashes) + 1) if hashes else ():
+        start = max(0, end - window)
+        if last < start:
+            smallest = min(hashes[start:end])
+            last = end - 1 - hashes[start:end][::-1].index(smallest)
+        elif hashes[end - 1] < hashes[last]:
+            last = end - 1
+        else:
+            continue
+        chosen[hashes[last]].append(last)
+    return dict(chosen)
+
+
+def own_tokens(tokens: Tokens, starter: frozenset[int]) -> int:
+    """How many tokens lie in no run of the starter's."""
+    return len(tokens.codes) - sum(_covered(grams(tokens.codes), starter, len(tokens.codes)))
+
+
+def regions(
+    left: Tokens, right: Tokens, starter: frozenset[int], common: frozenset[int]
+) -> tuple[Region, ...]:
+    """The regions that two texts share, in the order of the left one; none overlaps another on either side.
+
+    Each lies around a common fingerprint that is neither the starter's nor in `common`; the longest are taken first,
+    and what is taken is not taken again.
+    """
+    hashes_left, hashes_right = grams(left.codes), grams(right.codes)
+    chosen = {
+        value: positions
+        for value, positions in winnow(hashes_left).items()
+        if value not in starter and value not in common
+    }
+    taken_left = _covered(hashes_left, starter, len(left.codes))
+    taken_right = _covered(hashes_right, starter, len(right.codes))
+    found: list[tuple[int, int, int]] = []
+    for length, a, b in sorted(_runs(left.codes, right.codes, chosen, hashes_right), reverse=True):
+        free = [k for k in range(length) if not (taken_left[a + k] or taken_right[b + k])]
+        for start, end in _stretches(free):
+            n = end - start
+            if n >= LEAST_REGION:
+                taken_left[a + start : a + end] = taken_right[b + start : b + end] = b"\1" * n
+                found.append((a + start, b + start, n))
+    return tuple(
+        Region((left.starts[a], left.ends[a + n - 1]), (right.starts[b], right.ends[b + n - 1]), n)
+        for a, b, n in sorted(found)
+    )
+
+
+def _runs(
+    left: tuple[str, ...], right: tuple[str, ...], chosen: Mapping[int, list[int]], hashes_right: list[int]
+) -> list[tuple[int, int, int]]:
+    """The longest runs of equal codes around common fingerprints: (length, its start on each side).
+
+    A run is found once, although each of its fingerprints leads to it: all of them have one distance between their
+    places in the two texts. Texts that repeat themselves without end have few such distances, since only the first
+    MOST_PLACES of a fingerprint are tried; MOST_STEPS bounds what is left of such cases.
+    """
+    places: dict[int, list[int]] = defaultdict(list)
+    for at, value in enumerate(hashes_right):
+        if value in chosen and len(places[value]) < MOST_PLACES:
+            places[value].append(at)
+    by_distance: dict[int, list[int]] = defaultdict(list)
+    for value, at_right in places.items():
+        for a in chosen[value][:MOST_PLACES]:
+            for b in at_right:
+                by_distance[b - a].append(a)
+    steps = MOST_STEPS * (len(left) + len(right))
+    runs = []
+    # Where most fingerprints agree the longest runs are: they come first, in case that steps run out.
+    for distance in sorted(by_distance, key=lambda one: (-len(by_distance[one]), one)):
+        end = 0
+        for a in sorted(by_distance[distance]):
+            if a < end or steps < 0:
+                continue
+            length, start = _run(left, right, a, a + distance)
+            end = start + length
+            steps -= length + 1
+            runs.append((length, start, start + distance))
+    return runs
+
+
+def _covered(hashes: list[int], known: frozenset[int], count: int) -> bytearray:
+    """A flag for each of `count` tokens: whether it lies in a run of known ones."""
+    covered = bytearray(count)
+    for at, value in enumerate(hashes):
+        if value in known:
+            covered[at : at + GRAM] = b"\1" * GRAM
+    return covered
+
+
+def _stretches(numbers: list[int]) -> list[tuple[int, int]]:
+    """Rising numbers as (first, last + 1) of each stretch without a gap."""
+    cuts = [0, *(k for k in range(1, len(numbers)) if numbers[k] != numbers[k - 1] + 1), len(numbers)]
+    return [(numbers[a], numbers[b - 1] + 1) for a, b in pairwise(cuts) if a < b]
+
+
+def _run(left: tuple[str, ...], right: tuple[str, ...], a: int, b: int) -> tuple[int, int]:
+    """The longest run of equal codes through positions a and b: (length, its start on the left)."""
+    back = 0
+    while back < min(a, b) and left[a - back - 1] == right[b - back - 1]:
+        back += 1
+    ahead = 0
+    while a + ahead < len(left) and b + ahead < len(right) and left[a + ahead] == right[b + ahead]:
+        ahead += 1
+    return back + ahead, a - back

@@ -1,0 +1,174 @@
+"""For those who grade: the write-ups of a class, question by question beside the key, and the table of their points."""
+
+from __future__ import annotations
+
+import contextlib
+import tempfile
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from grader import submission
+from grader.assignment.assignment import load
+from grader.base.commandline import PUBLIC_CONFIG
+from grader.base.errors import KitError, UsageError
+from grader.base.harmless import harmless, one_line
+from grader.base.results import EXIT_PASS
+from grader.report import wholefile
+from grader.staff.classroom import gradebook
+from grader.staff.writeups import key, sheet
+from grader.staff.writeups.key import Question
+from grader.study.writeup import NAME, TEMPLATE, checking, exporting
+from grader.study.writeup.checking import State
+from grader.study.writeup.regions import Region
+
+LONGEST_ANSWER = 20_000
+"""Characters of one answer in the reading copy: some ten pages."""
+LONGEST_REMARK = 300
+DEFAULT_KEY = Path(__file__).resolve().parents[3] / "configs" / "hidden" / "writeup_key.yaml"
+
+
+@dataclass(frozen=True)
+class Wanted:
+    """The command line: what to look at, and what to write."""
+
+    paths: tuple[Path, ...]
+    read: Path | None
+    sheet: Path | None
+    results: Path | None
+    key: Path | None
+    item: str
+    export: str | None
+
+
+@dataclass(frozen=True)
+class Writeup:
+    """One student's. `state` is None where it cannot be read, and `trouble` says why."""
+
+    id: str
+    name: str
+    state: State | None
+    trouble: str = ""
+
+    @property
+    def remark(self) -> str:
+        """What its reader should know before reading."""
+        if self.state is None:
+            return self.trouble
+        empty = [place.name for place in self.state.missing]
+        return one_line(f"empty: {', '.join(empty)}", LONGEST_REMARK) if empty else ""
+
+
+def run(wanted: Wanted) -> int:
+    """List the write-ups, and write the reading copy and the table of points. Raises UsageError and KitError."""
+    template = checking.template(TEMPLATE)
+    questions = _key(wanted.key)
+    found = collect(wanted.paths, template, source_of_class(wanted.results))
+    width = max(len(each.id) for each in found)
+    for each in found:
+        print(f"{each.id:{width}}  {each.remark or 'complete'}")
+    whole = sum(not each.remark for each in found)
+    print(f"{len(found)} write-ups, {whole} complete")
+    if wanted.read:
+        wholefile.write(wanted.read, [reading(found, questions, template)])
+        print(f"wrote {wanted.read}: all answers, question by question")
+        if wanted.export:
+            print(exporting.export(wanted.read, wanted.export))
+    elif wanted.export:
+        raise UsageError("--export of several write-ups exports what --read FILE writes: name that, too")
+    table = wanted.sheet or (wanted.results / "manual.csv" if wanted.results else None)
+    if table:
+        remarks = {each.id: (each.name, each.remark) for each in found}
+        print(sheet.update(table, remarks, wanted.item, wanted.results))
+    return EXIT_PASS
+
+
+def source_of_class(results: Path | None) -> str:
+    """The file that the class handed in to be graded: its ids are given by that."""
+    with contextlib.suppress(UsageError, KitError):
+        return gradebook.open_book(results)[0].source if results else load(PUBLIC_CONFIG).source
+    return load(PUBLIC_CONFIG).source
+
+
+def collect(paths: Sequence[Path], template: tuple[Region, ...], source: str) -> list[Writeup]:
+    """The write-ups in files, or in a folder or an archive of a class, under the ids that grades.csv has. `source` is
+    the file that the class is graded by."""
+    if len(paths) == 1 and (paths[0].is_dir() or paths[0].suffix != ".md"):
+        with tempfile.TemporaryDirectory(prefix="gpt149-writeups-") as scratch:
+            handed_in = submission.find(paths[0], NAME, Path(scratch), (), of_class=source)
+            return [
+                _opened(each.id, each.name, each.source, each.error or f"no {NAME}", template)
+                for each in handed_in
+            ]
+    titles = [_titled(path, source) for path in paths]
+    ids = submission.ids.identify(titles)
+    return [
+        _opened(name, title, path, "", template)
+        for name, (title, _), path in zip(ids, titles, paths, strict=True)
+    ]
+
+
+def _titled(path: Path, source: str) -> tuple[str, str]:
+    """Whose a file is, and the key of that student's source: a file of the usual name lies in a folder that bears the
+    student's, any other bears it itself."""
+    if path.name == NAME:
+        return (path.absolute().parent.name,) * 2
+    return path.stem, path.stem + Path(source).suffix
+
+
+def _opened(name: str, title: str, path: Path | None, trouble: str, template: tuple[Region, ...]) -> Writeup:
+    if path is None:
+        return Writeup(name, title, None, trouble)
+    try:
+        return Writeup(name, title, checking.state_of(checking.text_of(path), path.name, template))
+    except UsageError as error:
+        return Writeup(name, title, None, one_line(str(error), LONGEST_REMARK))
+
+
+def reading(found: Sequence[Writeup], questions: Sequence[Question], template: tuple[Region, ...]) -> str:
+    """Every question with what a right answer says, then every student's answer, quoted: a Markdown text."""
+    by_name = {question.answer: question for question in questions}
+    names = [region.name for region in template if region.kind == "answer"]
+    names += [question.answer for question in questions if question.answer not in names]
+    lines = ["# Write-ups, question by question", ""]
+    lines += [f"- {_plain(each.id)}: {_plain(each.remark)}" for each in found if each.remark]
+    for name in names:
+        lines += ["", *_asked(name, by_name.get(name))]
+        for each in found:
+            text = each.state.texts.get(name, "") if each.state else ""
+            if text:
+                lines += ["", f"**{_plain(each.id)}**", "", *_quoted(text)]
+    return "\n".join(lines) + "\n"
+
+
+def _asked(name: str, question: Question | None) -> Iterator[str]:
+    """A question's heading, and what the key says of it."""
+    if question is None:
+        yield f"## {name}"
+        return
+    yield f"## {question.title} ({question.points:g} points)"
+    for heading, items in (("Right", question.expect), ("Beware", question.beware)):
+        if items:
+            yield ""
+            yield from (f"- {heading}: {item}" for item in items)
+    if question.numbers:
+        yield f"- Figures: {', '.join(question.numbers)}"
+
+
+def _quoted(text: str) -> Iterator[str]:
+    """A student's Markdown as a quotation, so that nothing in it ends the quotation."""
+    yield from (f"> {line}".rstrip() for line in harmless(text[:LONGEST_ANSWER]).splitlines())
+    if len(text) > LONGEST_ANSWER:
+        yield "> ... (cut here: the rest is in the write-up)"
+
+
+def _plain(text: str) -> str:
+    """A name or remark as one line of text that is no Markdown."""
+    line = " ".join(harmless(text).split())
+    return "".join(f"\\{c}" if c in "\\`*_{}[]<>#|!" else c for c in line)
+
+
+def _key(given: Path | None) -> tuple[Question, ...]:
+    if given is None and not DEFAULT_KEY.is_file():
+        return ()
+    return key.read(given or DEFAULT_KEY)

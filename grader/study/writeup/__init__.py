@@ -1,0 +1,61 @@
+"""The write-up as its student has it: what is still empty, and its export.
+
+A write-up is a Markdown text with marked regions (`regions`), made from writeup_template.md; `checking` says what is
+missing. Laying a class's answers side by side is the staff's (`grader.staff.writeups`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from grader.base.commandline import Parser
+from grader.base.errors import UsageError
+from grader.base.results import EXIT_PASS, EXIT_SUBMISSION
+
+NAME = "writeup.md"
+TEMPLATE = Path(__file__).resolve().parents[3] / "writeup_template.md"
+FORMATS = ("html", "pdf")
+
+
+def main(arguments: Sequence[str]) -> int:
+    """`python -m grader writeup`: exit code 0 when nothing is empty, 1 when something is."""
+    given = parser("a write-up").parse_args(arguments)
+    return check_all(given.paths, given.export)
+
+
+def check_all(paths: Sequence[Path], export: str | None) -> int:
+    """Say what of each is still empty; the exit code. Raises UsageError where one is not there or cannot be read."""
+    refuse_absent(paths)
+    complete = [check(path, export) for path in paths]
+    return EXIT_PASS if all(complete) else EXIT_SUBMISSION
+
+
+def check(path: Path, export: str | None) -> bool:
+    """Say what of one write-up is still empty, and export it if asked to; whether nothing is.
+
+    Raises UsageError where it cannot be read, or its markers are broken.
+    """
+    from grader.study.writeup import checking, exporting
+
+    state = checking.state_of(checking.text_of(path), str(path), checking.template(TEMPLATE))
+    print("\n".join(checking.told(path, state)))
+    if export:
+        print(exporting.export(path, export))
+    return not state.missing
+
+
+def parser(what: str) -> Parser:
+    """The command line; `what` says what its files are."""
+    parse = Parser(prog="python -m grader writeup", description="The write-up: what of it is still empty.")
+    parse.add_argument("paths", metavar="FILE", type=Path, nargs="+", help=what)
+    parse.add_argument("--export", choices=FORMATS, help="also write it as this beside the file, with pandoc")
+    return parse
+
+
+def refuse_absent(paths: Sequence[Path]) -> None:
+    """Raises UsageError for a path that is not there."""
+    for path in paths:
+        if not path.exists():
+            hint = f"; begin with `cp {TEMPLATE.name} {path}`" if path.name == NAME else ""
+            raise UsageError(f"no such file: {path}{hint}")

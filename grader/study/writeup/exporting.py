@@ -1,0 +1,43 @@
+"""A write-up as HTML or PDF, where pandoc is installed."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+from pathlib import Path
+
+from grader.base.errors import KitError
+from grader.base.harmless import one_line
+
+TIMEOUT_S = 120.0
+#: GitHub's Markdown, less raw HTML: what a stranger wrote runs nothing in its reader's browser.
+FROM = "gfm-raw_html"
+
+
+def export(path: Path, kind: str) -> str:
+    """Write `path` as "html" or "pdf" beside itself; returns a line that says where, or why there is none.
+
+    Raises KitError when pandoc is there and fails.
+    """
+    program = shutil.which("pandoc")
+    if program is None:
+        return f"no {kind.upper()}: pandoc is not installed (apt install pandoc), but the text is complete without"
+    target = path.with_suffix(f".{kind}")
+    title = path.stem.replace("_", " ")
+    command = [program, f"--from={FROM}", "--standalone", f"--metadata=pagetitle:{title}", "--output"]
+    try:
+        ended = subprocess.run(
+            [*command, str(target.absolute()), str(path.absolute())],
+            cwd=path.absolute().parent,
+            capture_output=True,
+            text=True,
+            errors="replace",
+            timeout=TIMEOUT_S,
+        )
+    except subprocess.TimeoutExpired as error:
+        raise KitError(f"pandoc did not end within {TIMEOUT_S:.0f} s on {path}") from error
+    if ended.returncode != 0:
+        first = one_line((ended.stderr.strip().splitlines() or ["no word why"])[0], 300)
+        hint = "; a PDF needs LaTeX as well: try --export html" if kind == "pdf" else ""
+        raise KitError(f"pandoc cannot export {path}: {first}{hint}")
+    return f"wrote {target}"
