@@ -14,11 +14,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from grader.base import harmless
+from grader.base import harmless, imports
 from grader.base.results import PartResult
 from grader.report.progress import Progress
 from grader.report.terminal import Terminal
-from grader.staff.release import imports, rooms
+from grader.staff.release import rooms
 from grader.study import lab
 
 ROOT = Path(__file__).resolve().parent.parent

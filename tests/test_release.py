@@ -21,14 +21,14 @@ from grader import __main__ as command_line
 from grader import study
 from grader.assignment.assignment import load
 from grader.assignment.regions import strip_solution
-from grader.base import prebuilt
+from grader.base import imports, prebuilt
 from grader.base.arrays import np
 from grader.base.errors import KitError, UsageError
 from grader.build.toolchain import toolchain
 from grader.doctor import Host, tools
 from grader.run.calls import Request
 from grader.run.nativehost import NativeHost
-from grader.staff.release import contents, imports, making, proofs, search, stripping
+from grader.staff.release import contents, making, proofs, search, stripping
 from grader.staff.release.archive import File, packed, unpack
 from module_ref_stub import library
 

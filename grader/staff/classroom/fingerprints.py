@@ -9,18 +9,20 @@ from dataclasses import asdict, dataclass
 from functools import cache
 from pathlib import Path
 
+from grader.base import imports
 from grader.build import toolchain
 
-KIT = Path(__file__).resolve().parents[2]
-REFERENCE = KIT.parent / "module_ref_stub"
-KIT_SUFFIXES = {".py", ".h", ".cpp", ".map"}
-#: Rooms that show, store or compare verdicts but cannot change one; all other sources of the kit count.
-TELLING_ROOMS = {
-    "report", "archive", "doctor", "submission", "__main__.py", "agreement.py", "classroom.py", "executor.py",
-    "byhand.py", "fingerprints.py", "gradebook.py", "grading.py", "gradescope.py", "ledger.py", "manual.py",
-    "orphans.py", "plainfile.py", "removal.py", "resuming.py", "selftest.py", "similar.py", "slot.py", "solo.py",
-    "times.py", "tokens.py", "typedjson.py", "waiting.py",
-}  # fmt: skip
+ROOT = Path(__file__).resolve().parents[3]
+#: Modules that a verdict begins with. All that they import decides it too; what shows or keeps verdicts does not.
+DECIDING = (
+    *("grader.judge.evaluate", "grader.judge.integrity.inspection", "grader.staff.classroom.worker"),
+    *("grader.run.nursery", "grader.run.runner", "grader.sandbox.lock", "module_ref_stub.library"),
+)
+#: What imports no further: the worker's own line to its judge.
+TELLING = ("grader.staff", "grader.report")
+#: Folders of sources that are no Python: what is compiled beside a submission, and the reference.
+COMPILED = ("grader/build/shim", "grader/run/inside", "module_ref_stub")
+COMPILED_SUFFIXES = {".h", ".cpp", ".map"}
 
 
 @dataclass(frozen=True)
@@ -44,19 +46,27 @@ def of_text(text: str) -> str:
     return _digest([text.encode(errors="surrogateescape")])
 
 
+def deciding(root: Path = ROOT) -> list[Path]:
+    """The kit's sources that can change a verdict, found by what the judging path imports."""
+    known = imports.modules(root)
+    judging = imports.closure(root, DECIDING, stop=TELLING)
+    found = [known[name] for name in judging if name in DECIDING or not name.startswith(TELLING)]
+    for folder in COMPILED:
+        found += [path for path in (root / folder).rglob("*") if path.suffix in COMPILED_SUFFIXES]
+    return sorted(found)
+
+
 @cache
 def of_kit() -> str:
     """The sources that reach verdicts, the reference's and the versions of what they run on."""
-    paths = [path for root in (KIT, REFERENCE) for path in root.rglob("*") if path.suffix in KIT_SUFFIXES]
-    deciding = [path for path in paths if not (TELLING_ROOMS & set(path.relative_to(KIT.parent).parts[1:]))]
     versions = f"python {platform.python_version()} torch {toolchain.torch_version()}"
     return _digest(
         [
             versions.encode(),
             *(
                 item
-                for path in sorted(deciding)
-                for item in (str(path.relative_to(KIT.parent)).encode(), path.read_bytes())
+                for path in deciding()
+                for item in (path.relative_to(ROOT).as_posix().encode(), path.read_bytes())
             ),
         ]
     )

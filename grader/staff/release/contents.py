@@ -15,9 +15,9 @@ from pathlib import Path, PurePosixPath
 from grader.assignment import layers
 from grader.assignment.assignment import Assignment, load
 from grader.assignment.regions import strip_solution
+from grader.base import imports
 from grader.base.errors import UsageError
 from grader.report import gradescope
-from grader.staff.release import imports
 from grader.staff.release.archive import File, Files
 from module_ref_stub import library
 

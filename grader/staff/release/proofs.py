@@ -16,8 +16,8 @@ from pathlib import Path
 from typing import Any
 
 from grader.assignment.assignment import Assignment
+from grader.base import imports
 from grader.base.errors import UsageError
-from grader.staff.release import imports
 from grader.staff.release.archive import unpack
 from grader.staff.release.contents import STAFF_ROOMS, within
 

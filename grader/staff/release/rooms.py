@@ -11,8 +11,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 from pathlib import Path
 
-from grader.staff.release import imports
-from grader.staff.release.imports import Import
+from grader.base import imports
+from grader.base.imports import Import
 
 PICTURE = Path("docs") / "rooms.svg"
 #: Folders beside `grader/` and command lines, as rooms of their own.
