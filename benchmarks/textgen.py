@@ -33,9 +33,10 @@ from grader.judge.bench import Bench, Options  # noqa: E402
 from grader.run.zygote import Zygote  # noqa: E402
 from textgen import checkpoint  # noqa: E402
 from textgen.decode import Decoder  # noqa: E402
-from textgen.demo import DEFAULT_CHUNK, DEFAULT_WINDOW, TILE  # noqa: E402
+from textgen.demo import DEFAULT_CHUNK  # noqa: E402
 from textgen.kernel import StudentKernel  # noqa: E402
 from textgen.model import GPT  # noqa: E402
+from textgen.stage import DEFAULT_WINDOW, TILE  # noqa: E402
 
 TARGET = 2.0
 TOKENS = 4

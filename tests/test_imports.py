@@ -44,6 +44,16 @@ def test_an_import_upward_is_found() -> None:
     assert rooms.room_of("grader.staff.similarity.similar_html") == "staff"
 
 
+def test_no_module_imports_itself_by_way_of_others(graph: list[Import]) -> None:
+    assert imports.circle(graph) == set()
+
+    def edges(text: str) -> list[Import]:
+        return [Import(*pair.split(">"), 1, late=True, typing=False) for pair in text.split()]
+
+    assert imports.circle(edges("a>b b>c c>b c>d a>d")) == {"b", "c"}
+    assert imports.circle(edges("a>b b>c p.m>p p>q")) == set()
+
+
 def test_the_picture_shows_what_the_sources_say(graph: list[Import]) -> None:
     """`python -m grader.staff.release.rooms` draws it anew."""
     drawn = (ROOT / rooms.PICTURE).read_text()

@@ -19,11 +19,12 @@ from grader.judge.bench import Bench
 from textgen.decode import Decoder
 from textgen.generate import Tally
 from textgen.kernel import Broken, StudentKernel
+from textgen.stage import fault_lines
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from textgen.demo import Stage
+    from textgen.stage import Stage
 
 CONTEXTS = (16, 32, 64, 128, 256, 512, 1024)
 ROUNDS = 3
@@ -56,8 +57,6 @@ def run(stage: Stage, bench: Bench, parts: Sequence[Part]) -> int:
 
 
 def speak(stage: Stage, bench: Bench, part: Part) -> Speaker:
-    from textgen.demo import fault_lines
-
     print(f"{part.id} ({part.title}) ...", end=" ", flush=True)
     try:
         kernel = stage.kernel(bench, part)

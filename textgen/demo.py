@@ -6,37 +6,27 @@ Importing this file is cheap: torch and all that needs it come in only when some
 from __future__ import annotations
 
 import argparse
-import gc
-import os
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from grader.base.errors import KitError, UsageError
+from grader.base.errors import UsageError
 from grader.base.results import EXIT_PASS, EXIT_SUBMISSION
+from textgen.stage import DEFAULT_WINDOW, Stage, Wish, fault_lines
 
 if TYPE_CHECKING:
-    from torch import Tensor
-
     from grader.assignment.assignment import Assignment, Part
     from grader.judge.bench import Bench
-    from grader.run.zygote import Zygote
-    from textgen.checkpoint import Loaded
     from textgen.generate import Tally
-    from textgen.kernel import Prefill, StudentKernel
 
 MODELS = {"shakes128": 128, "shakes256": 256, "shakes1024": 1024, "shakes2048": 2048}
 """Names as in the published kit, and how long a text is, in tokens, its prompt included."""
 DEFAULT_PROMPT = "ACT 1, SCENE 1."
-DEFAULT_WINDOW = 256
 DEFAULT_CHUNK = 7
 """Keys that are not cut up, measured: shorter chunks hold more copies of the newest key, longer ones more equal rows.
 With that copy a chunk is two tiles."""
-TILE = 8
-"""Br and Bc unless -br and -bc say otherwise: a chunk should still be several tiles, and N begins at 1."""
 MOST_SAMPLES, LARGEST_WINDOW = 64, 4096
 #: Options of the judged run that say nothing to a text: its sizes come from the model and its length.
 NOT_HERE = {
@@ -111,24 +101,6 @@ def wanted(given: argparse.Namespace) -> bool:
             flag = "-m" if name == "length" else "--" + name.replace("_", "-")
             raise UsageError(f"{flag} belongs to --inference (python gpt149.py part4 --inference {flag} ...)")
     return False
-
-
-@dataclass(frozen=True)
-class Wish:
-    """The command line, read and checked as far as that goes without a model."""
-
-    prompts: tuple[str, ...]
-    length: int
-    seed: int
-    temperature: float
-    top_k: int
-    window: int | None
-    chunk: int
-    prefill: Prefill
-    checkpoint: Path | None
-    vocabulary: Path | None
-    figure: Path | None
-    trust: bool
 
 
 def read_wish(given: argparse.Namespace) -> Wish:
@@ -219,16 +191,6 @@ def run(
         return speak(stage, bench, parts[0])
 
 
-def _import_torch() -> None:
-    """Import torch now, as fast as it can be."""
-    # Hundreds of modules make a lot of objects and no garbage: looking for some takes a tenth of the import.
-    gc.disable()
-    import torch  # noqa: F401
-
-    gc.freeze()
-    gc.enable()
-
-
 def _parts(course: Assignment, test: str) -> tuple[Part, ...]:
     able = tuple(part for part in course.parts if part.oracle == "attention")
     if test == "compare":
@@ -239,106 +201,6 @@ def _parts(course: Assignment, test: str) -> tuple[Part, ...]:
             f"'{test}' is no attention that could talk: choose {', '.join(p.command for p in able)}"
         )
     return chosen
-
-
-class Stage:
-    """What is needed before a kernel can talk: the build, the model, the prompt in tokens."""
-
-    def __init__(self, course: Assignment, wish: Wish, zygote: Zygote, stack: ExitStack) -> None:
-        self.course, self.wish, self.zygote, self.stack = course, wish, zygote, stack
-        self.loaded: Loaded
-        self.prompt: Tensor
-        self.window = 0
-
-    def build(self, source: Path, shape: Mapping[str, int], defines: Mapping[str, str]) -> Bench | None:
-        """Compile; None, with the compiler's words on the screen, when the source does not. Raises KitError."""
-        from grader.base import machine
-        from grader.build.build import build
-        from grader.judge import events
-        from grader.judge.bench import Bench, Options
-        from grader.report.terminal import Terminal
-
-        terminal = Terminal()
-        terminal(events.BuildStarted(source))
-        built = build(source, defines=defines, timeout_s=self.course.limits.build_s)
-        terminal(events.Built(built))
-        if built.waits_for:
-            raise KitError(built.diagnostics)
-        if not built.ok:
-            print(built.diagnostics)
-            return None
-        # More threads than cores spin against one another at each of the thousand small calls.
-        threads = min(self.course.defaults["threads"], len(machine.usable_cpus()) or os.cpu_count() or 1)
-        small = {"threads": threads, **{name: TILE for name in ("Br", "Bc") if name in self.course.defaults}}
-        options = Options(shape={**small, **shape}, defines=defines)
-        return Bench(self.course, source, options, terminal, built, self.zygote, self.stack)
-
-    def load(self) -> None:
-        """Torch, the model and the prompt. Raises UsageError for a checkpoint or prompts that will not do."""
-        _import_torch()
-        import torch
-
-        from textgen import checkpoint
-
-        wish = self.wish
-        self.loaded = checkpoint.load(wish.checkpoint or checkpoint.PLAYS, wish.vocabulary)
-        config = self.loaded.model.config
-        if sum(parameter.numel() for parameter in self.loaded.model.parameters()) < 10_000_000:
-            torch.set_num_threads(1)  # sharing out a matrix this small takes longer than multiplying it
-        learned = config.positions == "learned"
-        self.window = wish.window or (config.block_size if learned else DEFAULT_WINDOW)
-        if learned and wish.length > config.block_size:
-            raise UsageError(
-                f"{self.loaded.name} knows {config.block_size} positions: {wish.length} tokens of text are too many"
-            )
-        rows = [self.loaded.words.encode(prompt) for prompt in wish.prompts]
-        lengths = sorted({len(row) for row in rows})
-        if len(lengths) > 1:
-            raise UsageError(
-                f"the prompts are {' and '.join(map(str, lengths))} tokens long; "
-                "texts side by side have to begin equally long"
-            )
-        if lengths[0] >= wish.length:
-            raise UsageError(
-                f"the prompt is {lengths[0]} tokens long and the whole text only {wish.length}: take a longer -m"
-            )
-        self.prompt = torch.tensor(rows)
-
-    def kernel(self, bench: Bench, part: Part) -> StudentKernel:
-        """A runner with the part's function in it. Raises Faulty when it cannot be called, UsageError for sizes."""
-        from grader.judge import binding, faults
-        from textgen.kernel import StudentKernel
-
-        config = self.loaded.model.config
-        sizes = {
-            "B": len(self.prompt),
-            "H": config.n_head,
-            "N": min(self.window, self.wish.length),
-            "d": config.head_size + 1,  # of chunks; their N is smaller than one call's on the whole window
-        }
-        if self.wish.prefill == "mask":
-            sizes["d"] += self.prompt.shape[1]
-        bench = replace(bench, options=replace(bench.options, shape={**bench.options.shape, **sizes}))
-        binding.refuse_oversize(part, bench.shape, self.course.inputs, self.course.limits.memory_gib)
-        # No time is judged here, and stopping the runner after each call takes as long as a small call.
-        session = bench.student(part, threads=bench.shape["threads"], freeze=False)
-        unfit = binding.mismatch(part, session.functions, self.course.inputs)
-        if unfit is not None:
-            raise faults.Faulty("missing", unfit)
-        shape = {name: bench.shape[name] for name in self.course.defaults}
-        return StudentKernel(session, part, shape, self.window, self.wish.prefill, self.wish.chunk)
-
-    def generate(
-        self, kernel: StudentKernel, tell: Callable[[list[int]], None] = lambda tokens: None
-    ) -> Tally:
-        from textgen.generate import generate
-        from textgen.sampling import Sampler
-
-        wish = self.wish
-        sampler = Sampler(len(self.prompt), wish.seed, wish.temperature, wish.top_k)
-        return generate(
-            self.loaded, kernel, self.prompt, wish.length, sampler, self.window, tell, trust=wish.trust
-        )
 
 
 def speak(stage: Stage, bench: Bench, part: Part) -> int:
@@ -401,29 +263,4 @@ def account(tally: Tally, stage: Stage, part: Part) -> Sequence[str]:
         )
         return lines
     lines += fault_lines(tally, stage, part)
-    return lines
-
-
-def fault_lines(tally: Tally, stage: Stage, part: Part) -> Sequence[str]:
-    """Where the kernel left PyTorch, and what can be done."""
-    fault = tally.fault
-    assert fault is not None
-    place = fault.where(len(tally.tokens))
-    row = tally.tokens[fault.sample or 0].tolist()
-    word = (
-        f" ({stage.loaded.words.decode(row[fault.token : fault.token + 1])!r})"
-        if fault.token < len(row)
-        else ""
-    )
-    if fault.broken:
-        return [f"{part.id} broke at {place}: {fault.message}"]
-    lines = [f"{part.id} left causal PyTorch at {place}{word}, counted from 0: {fault.message}"]
-    if tally.largest_score > 80:
-        lines.append(
-            f"(a score reached {tally.largest_score:.0f}; exp() of float overflows at 88: subtract the row's maximum)"
-        )
-    if not stage.wish.trust:
-        lines.append(
-            f"The text up to there is right. `gpt149.py {part.id}` looks for the bug; --trust-my-kernel babbles on."
-        )
     return lines

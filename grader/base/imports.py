@@ -71,6 +71,34 @@ def closure(root: Path, wanted: Iterable[str], stop: Collection[str] = ()) -> se
     return reached
 
 
+def circle(found: Iterable[Import]) -> set[str]:
+    """Modules that import one another, now or later, and those between them; empty where all stand in an order.
+
+    A package that is imported from within itself is no circle. By removing what imports nothing that is left (Kahn).
+    """
+    left: dict[str, set[str]] = {}
+    for each in found:
+        left.setdefault(each.importer, set())
+        if not (each.typing or f"{each.importer}.".startswith(f"{each.imported}.")):
+            left[each.importer].add(each.imported)
+    return set(_without_ends(_reversed(_without_ends(left))))
+
+
+def _without_ends(graph: Mapping[str, set[str]]) -> dict[str, set[str]]:
+    left = {name: set(targets) for name, targets in graph.items()}
+    while ends := {name for name, targets in left.items() if not targets & left.keys()}:
+        left = {name: targets for name, targets in left.items() if name not in ends}
+    return left
+
+
+def _reversed(graph: Mapping[str, set[str]]) -> dict[str, set[str]]:
+    turned: dict[str, set[str]] = {name: set() for name in graph}
+    for name, targets in graph.items():
+        for target in targets & graph.keys():
+            turned[target].add(name)
+    return turned
+
+
 def missing(root: Path, within: Iterable[str]) -> list[Import]:
     """Imports of these modules that nothing under `root` answers."""
     known = modules(root)

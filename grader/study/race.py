@@ -19,7 +19,6 @@ import subprocess
 import sys
 import time
 from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import Path
 
 from grader.assignment.assignment import Assignment, Part
@@ -27,9 +26,8 @@ from grader.base.errors import UsageError
 from grader.base.results import EXIT_PASS, EXIT_SUBMISSION
 from grader.build.toolchain import Toolchain, toolchain
 from grader.judge import binding
-from grader.study import options, outcome, racereport
-from grader.study.figure import Figure
-from grader.study.racereport import Race
+from grader.study import options, outcome, racereport, raceruns
+from grader.study.racereport import Finding
 from grader.study.standalone import (
     UNLIMITED,
     Kit,
@@ -38,7 +36,6 @@ from grader.study.standalone import (
     build_program,
     ran,
 )
-from grader.study.table import Cell, Table
 
 #: More rows than threads, several heads, and nothing a multiple of anything: small, as a watched access costs fifty.
 SIZES = {"B": 2, "H": 2, "N": 29, "d": 6, "Br": 8, "Bc": 5}
@@ -52,60 +49,6 @@ KIT = Kit(
 )
 TSAN_OPTIONS = "exitcode=0:color=never:report_signal_unsafe=0:report_thread_leaks=0:history_size=5"
 REGIONS = "openmp: regions "
-
-
-@dataclass(frozen=True)
-class Finding:
-    """What was found in one part. `trouble` says how the program ended if not well; `regions` is how many parallel
-    regions with more than one thread it entered. `method` says how it was looked for."""
-
-    part: Part
-    source: Path
-    shape: Mapping[str, int]
-    method: str
-    races: tuple[Race, ...] = ()
-    trouble: str = ""
-    regions: int | None = None
-    wall_s: float = 0.0
-
-    def table(self) -> Table:
-        rows: list[tuple[Cell, ...]] = []
-        for race in self.races[: racereport.MOST_RACES]:
-            told = [access.told for access in (race.before, race.now)]
-            cells = [cell for frame in told for cell in ((frame.line, frame.text) if frame else (None, None))]
-            rows.append((race.variable or race.place, race.kind, *cells))
-        if not rows:
-            rows.append(("none", "no data race found" if self.is_clean else self.trouble, *[None] * 4))
-        return Table(
-            name="race",
-            title=f"Data races in {self.part.function}",
-            columns=("variable", "what", "line", "source", "other line", "other source"),
-            rows=tuple(rows),
-            caption=self.summary(),
-        )
-
-    def figures(self) -> tuple[Figure, ...]:
-        return ()
-
-    def summary(self) -> str:
-        """The verdict in one sentence, and what it rests on."""
-        sizes = " ".join(f"{name}={self.shape[name]}" for name in ("B", "H", "N", "d", "threads"))
-        how = f"({self.method}, {sizes}, {self.wall_s:.1f} s)"
-        if self.races:
-            count = "1 data race" if len(self.races) == 1 else f"{len(self.races)} data races"
-            return f"{self.part.function} has {count} {how}."
-        if self.trouble:
-            return f"{self.part.function} {self.trouble} {how}."
-        if self.regions == 0:
-            return (
-                f"No data race in {self.part.function}, but it entered no parallel region with more than one thread: "
-                f"is there a #pragma omp parallel? {how}"
-            )
-        return f"No data race in {self.part.function} {how}."
-
-    @property
-    def is_clean(self) -> bool:
-        return not self.races and not self.trouble
 
 
 def main(arguments: list[str]) -> int:
@@ -145,8 +88,6 @@ def measure(
     repeat: bool = False,
 ) -> Finding:
     """Watch one call of the part's function, or compare many where it cannot be watched."""
-    from grader.study import raceruns
-
     if not repeat:
         try:
             return watch(part, source, shape, seed=settings.seed or 0)

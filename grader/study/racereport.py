@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 
+from grader.assignment.assignment import Part
 from grader.base.harmless import harmless
 from grader.build.sanitize import Frame
+from grader.study.figure import Figure
+from grader.study.table import Cell, Table
 
 STUDENT_FILE = "module.cpp"
 MOST_RACES = 8
@@ -189,3 +193,57 @@ def _advice(race: Race) -> str:
         "Declare it inside the parallel region (or name it in private(...)); a sum over threads needs "
         "reduction(+: ...)."
     )
+
+
+@dataclass(frozen=True)
+class Finding:
+    """What was found in one part. `trouble` says how the program ended if not well; `regions` is how many parallel
+    regions with more than one thread it entered. `method` says how it was looked for."""
+
+    part: Part
+    source: Path
+    shape: Mapping[str, int]
+    method: str
+    races: tuple[Race, ...] = ()
+    trouble: str = ""
+    regions: int | None = None
+    wall_s: float = 0.0
+
+    def table(self) -> Table:
+        rows: list[tuple[Cell, ...]] = []
+        for race in self.races[:MOST_RACES]:
+            told = [access.told for access in (race.before, race.now)]
+            cells = [cell for frame in told for cell in ((frame.line, frame.text) if frame else (None, None))]
+            rows.append((race.variable or race.place, race.kind, *cells))
+        if not rows:
+            rows.append(("none", "no data race found" if self.is_clean else self.trouble, *[None] * 4))
+        return Table(
+            name="race",
+            title=f"Data races in {self.part.function}",
+            columns=("variable", "what", "line", "source", "other line", "other source"),
+            rows=tuple(rows),
+            caption=self.summary(),
+        )
+
+    def figures(self) -> tuple[Figure, ...]:
+        return ()
+
+    def summary(self) -> str:
+        """The verdict in one sentence, and what it rests on."""
+        sizes = " ".join(f"{name}={self.shape[name]}" for name in ("B", "H", "N", "d", "threads"))
+        how = f"({self.method}, {sizes}, {self.wall_s:.1f} s)"
+        if self.races:
+            count = "1 data race" if len(self.races) == 1 else f"{len(self.races)} data races"
+            return f"{self.part.function} has {count} {how}."
+        if self.trouble:
+            return f"{self.part.function} {self.trouble} {how}."
+        if self.regions == 0:
+            return (
+                f"No data race in {self.part.function}, but it entered no parallel region with more than one thread: "
+                f"is there a #pragma omp parallel? {how}"
+            )
+        return f"No data race in {self.part.function} {how}."
+
+    @property
+    def is_clean(self) -> bool:
+        return not self.races and not self.trouble

@@ -23,7 +23,7 @@ from grader.judge.cases import make_inputs
 from grader.judge.making import make
 from grader.run.nativehost import NativeHost
 from grader.run.zygote import Zygote
-from grader.study.race import Finding
+from grader.study.racereport import Finding
 
 #: More threads than cores make them interrupt each other.
 THREADS = (1, 2, 3, 4, 8, 16)

@@ -17,6 +17,7 @@ from labelled import likenesses, make
 from grader.assignment.regions import strip_solution
 from grader.base.errors import UsageError
 from grader.staff.similarity import agreement, similar, similar_html
+from grader.staff.similarity.pairs import Pair
 from grader.staff.similarity.tokens import functions, tokens
 
 TEXT = """
@@ -138,7 +139,7 @@ def test_texts_that_repeat_themselves_take_time_in_proportion(pattern: Callable[
         texts = {"a": pattern(count), "b": "int odd;" + pattern(count)}
         started = time.process_time()
         found = similar.compare(texts, "")
-        found.regions(similar.Pair("a", "b", 1.0, 1.0))
+        found.regions(Pair("a", "b", 1.0, 1.0))
         return time.process_time() - started
 
     small, large = (min(cpu_s(count) for _ in range(3)) for count in (2000, 16_000))
@@ -149,7 +150,7 @@ def test_the_longest_text_is_cut_and_told() -> None:
     found = similar.compare({"a": ";" * (1 << 20), "b": ";" * (1 << 20), "c": "/**/" * (1 << 19)}, "")
     assert found.cut == ("a", "b", "c"), "by tokens, and by characters"
     assert any("only the first 50000 tokens" in note and "a, b, c" in note for note in similar.notes(found))
-    sum(region.tokens for region in found.regions(similar.Pair("a", "b", 1.0, 1.0)))
+    sum(region.tokens for region in found.regions(Pair("a", "b", 1.0, 1.0)))
 
 
 def test_regions_are_equal_runs_that_do_not_overlap(master: str) -> None:

@@ -17,7 +17,6 @@ from __future__ import annotations
 import math
 from collections import defaultdict
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass
 from glob import escape as glob_escape
 from itertools import combinations
 from pathlib import Path
@@ -29,7 +28,8 @@ from grader.base.errors import UsageError
 from grader.base.harmless import one_line
 from grader.base.results import EXIT_PASS
 from grader.staff.similarity import agreement
-from grader.staff.similarity.passages import GRAM, WINDOW, Region, grams, own_tokens, regions, winnow
+from grader.staff.similarity.pairs import Pair, Similarity
+from grader.staff.similarity.passages import GRAM, WINDOW, grams, own_tokens, winnow
 from grader.staff.similarity.tokens import MOST_TOKENS, functions, tokens
 
 COMMON_SHARE = 0.5
@@ -44,41 +44,6 @@ LEAST_OWN_TOKENS = GRAM + WINDOW - 1
 """Whoever adds fewer than these to the starter leaves no certain fingerprint: an unchanged starter, or nearly one."""
 
 MASTER = Path(__file__).resolve().parents[3] / "module.cpp"
-
-
-@dataclass(frozen=True)
-class Pair:
-    """Two submissions, `left` < `right`. `likeness` is 0 to 1; `shared` is the weight of common fingerprints."""
-
-    left: str
-    right: str
-    likeness: float
-    shared: float
-
-
-@dataclass(frozen=True)
-class Similarity:
-    """All pairs with anything in common, the most alike first, and what is needed to show their regions.
-
-    `starters` have less than LEAST_OWN_TOKENS beside the starter. `bare` have more, but weigh less than LEAST_WEIGHT:
-    what they have is what half of the class has. Of both no two are a pair. Of `cut` only the beginning was compared.
-    """
-
-    pairs: tuple[Pair, ...]
-    texts: Mapping[str, str]
-    given: frozenset[str]
-    starter: frozenset[int]
-    """Hashes of all runs of the starter, which belong to no region."""
-    common: frozenset[int]
-    """Fingerprints that are common in the class: no region is found by them alone."""
-    starters: tuple[str, ...] = ()
-    bare: tuple[str, ...] = ()
-    cut: tuple[str, ...] = ()
-
-    def regions(self, pair: Pair) -> tuple[Region, ...]:
-        """The regions that the two texts share, in the order of the left one; none overlaps another on either side."""
-        left, right = (tokens(self.texts[name], self.given) for name in (pair.left, pair.right))
-        return regions(left, right, self.starter, self.common)
 
 
 def compare(sources: Mapping[str, str], starter: str) -> Similarity:

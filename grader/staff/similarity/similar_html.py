@@ -14,7 +14,8 @@ from grader.base.errors import UsageError
 from grader.base.harmless import harmless
 from grader.report import wholefile
 from grader.staff.similarity.agreement import Group
-from grader.staff.similarity.similar import Pair, Region, Similarity
+from grader.staff.similarity.pairs import Pair, Similarity
+from grader.staff.similarity.passages import Region
 
 LONGEST_SHOWN = 200_000
 """Characters of one text in a page."""
