@@ -307,7 +307,7 @@ def test_the_whole_of_it_runs_here_without_torch_in_its_process() -> None:
         "assert 'torch' not in sys.modules; sys.exit(code)"
     )
     ended = subprocess.run(
-        [sys.executable, "-c", script], capture_output=True, text=True, cwd=doctor.CONFIG.parents[1]
+        [sys.executable, "-c", script], capture_output=True, text=True, cwd=doctor.PUBLIC_CONFIG.parents[1]
     )
     assert ended.returncode in (0, 3), ended.stderr
     assert "sandbox" in ended.stdout and "must be mended" in ended.stdout and not ended.stderr

@@ -19,10 +19,10 @@ from hypothesis import strategies as st
 from grader import submission
 from grader.assignment.assignment import load
 from grader.base.errors import KitError, UsageError
+from grader.base.places import WRITEUP_TEMPLATE
 from grader.staff import writeups
 from grader.staff.classroom import manual
 from grader.staff.writeups import key, sheet, staff
-from grader.study.writeup import TEMPLATE as TEMPLATE_PATH
 from grader.study.writeup import checking, exporting, regions
 from grader.study.writeup.regions import TABLES, answers, fill, tables
 
@@ -105,7 +105,7 @@ def test_comments_are_no_answer() -> None:
 
 def test_template_key_and_studies_speak_of_the_same_things() -> None:
     asked = answers(TEMPLATE)
-    questions = key.read(staff.DEFAULT_KEY)
+    questions = key.read(staff.WRITEUP_KEY)
     assert set(asked) - {question.answer for question in questions} == {"name", *checking.OPTIONAL}
     worth = {item.id: item.points for item in load(ROOT / "configs" / "gpt149.yaml").manual}
     assert sum(question.points for question in questions) == worth["writeup"]
@@ -328,7 +328,7 @@ def test_ids_are_those_of_the_class(handed_in: Path, tmp_path: Path, monkeypatch
 def ids_of_both(folder: Path, scratch: Path) -> tuple[list[str], list[str], list[str]]:
     """What a run calls the submissions of a folder, what the write-ups are called, and which of those are there."""
     graded = [item.id for item in submission.find(folder, "module.cpp", scratch)]
-    found = staff.collect([folder], checking.template(TEMPLATE_PATH), staff.source_of_class(None))
+    found = staff.collect([folder], checking.template(WRITEUP_TEMPLATE), staff.source_of_class(None))
     return graded, [each.id for each in found], [each.id for each in found if each.state is not None]
 
 
@@ -387,11 +387,11 @@ def test_a_run_and_the_write_ups_agree_on_ids(tmp_path: Path) -> None:
             if name.endswith(".md") and "README" not in name and (form == "canvas" or name != "writeup.md"):
                 (alone / name).parent.mkdir(parents=True, exist_ok=True)
                 (alone / name).write_text(content)
-        found = staff.collect([alone], checking.template(TEMPLATE_PATH), "module.cpp")
+        found = staff.collect([alone], checking.template(WRITEUP_TEMPLATE), "module.cpp")
         assert [each.id for each in found] == read, form
         several = [alone / name for name in files if (alone / name).is_file()]
         if form.startswith("files"):
-            found = staff.collect(several, checking.template(TEMPLATE_PATH), "module.cpp")
+            found = staff.collect(several, checking.template(WRITEUP_TEMPLATE), "module.cpp")
             assert sorted(each.id for each in found) == read, form
 
 

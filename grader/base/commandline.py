@@ -13,11 +13,9 @@ from typing import NoReturn
 
 from grader.base.errors import KitError, UsageError
 from grader.base.harmless import guard_standard_streams
+from grader.base.places import HIDDEN_CONFIG, PUBLIC_CONFIG, ROOT
 from grader.base.results import EXIT_KIT, EXIT_USAGE
 
-ROOT = Path(__file__).resolve().parents[2]
-PUBLIC_CONFIG = ROOT / "configs" / "gpt149.yaml"
-HIDDEN_CONFIG = ROOT / "configs" / "hidden" / "gpt149.yaml"
 EXIT_INTERRUPTED = 130
 EXIT_NO_READER = 141
 LONGEST_MESSAGE = 4000

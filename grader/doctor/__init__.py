@@ -9,12 +9,12 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 from grader.base.commandline import Parser
+from grader.base.places import PUBLIC_CONFIG
 from grader.base.results import EXIT_KIT, EXIT_PASS
 from grader.doctor.host import Finding, Host
 
 __all__ = ["Finding", "Host", "findings", "main"]
 
-CONFIG = Path(__file__).resolve().parents[2] / "configs" / "gpt149.yaml"
 MARKS = {"ok": "ok  ", "warn": "WARN", "fail": "FAIL"}
 SECTIONS = ("tools", "containment", "timing", "steadiness")
 
@@ -28,7 +28,7 @@ def findings(host: Host | None = None, *, steadiness: bool = True) -> tuple[Find
 
 
 def sections(
-    host: Host | None, *, steadiness: bool, config: Path = CONFIG
+    host: Host | None, *, steadiness: bool, config: Path = PUBLIC_CONFIG
 ) -> Iterator[tuple[str, Iterable[Finding]]]:
     """(heading, its findings), each found as it is asked for."""
     from grader.doctor import containment, steady, timing, tools
@@ -52,7 +52,7 @@ def main(arguments: list[str]) -> int:
     """`python -m grader doctor`: exit code 0 when nothing fails (warnings do not), else 3."""
     parse = Parser(prog="python -m grader doctor", description=(__doc__ or "").splitlines()[0])
     parse.add_argument("--quick", action="store_true", help="leave out the reference against itself")
-    parse.add_argument("--config", metavar="FILE", type=Path, default=CONFIG, help="the assignment")
+    parse.add_argument("--config", metavar="FILE", type=Path, default=PUBLIC_CONFIG, help="the assignment")
     given = parse.parse_args(arguments)
     counts = {"ok": 0, "warn": 0, "fail": 0}
     for heading, found in sections(None, steadiness=not given.quick, config=given.config):

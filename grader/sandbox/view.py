@@ -9,7 +9,8 @@ import sys
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
-KIT = Path(__file__).resolve().parent.parent.parent
+from grader.base.places import ROOT
+
 #: Packages of ours, wherever they are installed: how a submission is checked is none of its business.
 KIT_PACKAGES = ("grader", "module_ref_stub", "textgen")
 SYSTEM = ("/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32")
@@ -56,14 +57,14 @@ def torch_file() -> str:
 
 def kit_paths() -> tuple[Path, ...]:
     """Where this kit lies: its packages, and the checkout around them if it is one."""
-    packages = [KIT / name for name in KIT_PACKAGES]
-    checkout = [path for path in KIT.iterdir() if path.name in ("configs", "tests", "docs", "build", ".git")]
+    packages = [ROOT / name for name in KIT_PACKAGES]
+    checkout = [path for path in ROOT.iterdir() if path.name in ("configs", "tests", "docs", "build", ".git")]
     return tuple(path for path in (*packages, *checkout) if path.exists())
 
 
 def secrets() -> tuple[Path, ...]:
     """What of the kit a submission could profit from reading."""
-    return tuple(path for path in (KIT / "configs" / "hidden", KIT / "module_ref_stub") if path.exists())
+    return tuple(path for path in (ROOT / "configs" / "hidden", ROOT / "module_ref_stub") if path.exists())
 
 
 def outermost(paths: Iterable[Path]) -> list[Path]:

@@ -12,9 +12,9 @@ from pathlib import Path
 from grader.base import commandline
 from grader.base.commandline import Parser, source_file, whole_number
 from grader.base.errors import UsageError
+from grader.base.places import PUBLIC_CONFIG
 from grader.base.results import EXIT_PASS, EXIT_SUBMISSION
 
-PUBLIC_CONFIG = Path(__file__).resolve().parents[2] / "configs" / "gpt149.yaml"
 TIME_BUDGET_S = 15.0
 MOST_ROUNDS = 1000
 

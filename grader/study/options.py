@@ -11,11 +11,11 @@ from typing import TYPE_CHECKING
 
 from grader.base.commandline import Parser, source_file, whole_number
 from grader.base.errors import UsageError
+from grader.base.places import PUBLIC_CONFIG
 
 if TYPE_CHECKING:
     from grader.assignment.assignment import Assignment, Part
 
-PUBLIC_CONFIG = Path(__file__).resolve().parents[2] / "configs" / "gpt149.yaml"
 DEFAULT_OUT = Path("study")
 DEFAULT_ROUNDS, MOST_ROUNDS = 8, 1000
 SIZES = ("N", "B", "H", "d", "threads")

@@ -16,6 +16,7 @@ from collections.abc import Iterable
 from dataclasses import asdict
 from pathlib import Path
 
+from grader.base.places import ROOT
 from grader.base.results import Flag
 from grader.judge.integrity import elf, symbols
 from grader.sandbox import GIB, run_limited
@@ -24,7 +25,6 @@ TIMEOUT_S = 20.0
 """Wall-clock time for one object. An honest one takes 0.1 s, the worst that `elf` lets through about three."""
 MEMORY_BYTES = GIB
 OUTPUT_BYTES = 64 << 10
-ROOT = Path(__file__).resolve().parents[3]
 
 #: What the file calls, by the categories of `grader.judge.integrity.symbols`: the flag's code and what a person is
 #: told.

@@ -27,6 +27,7 @@ from typing import Any, Protocol
 
 from grader.base import orphans, procfs, removal
 from grader.base.errors import KitError
+from grader.base.places import ROOT
 from grader.staff.classroom.worker import END_WITHIN_S, Settings
 
 TICK_S = 0.5
@@ -36,7 +37,6 @@ LOG_TAIL_BYTES = 4096
 MOST_WORKER_BYTES = 8 << 30
 """Resident memory of one worker, its runners and compilers apart: it holds inputs, outputs and NumPy, tens of times
 less. What made it grow beyond that costs its own submission the verdict, and not the machine's memory."""
-ROOT = Path(__file__).resolve().parents[3]
 
 
 @dataclass(frozen=True)

@@ -10,9 +10,9 @@ from functools import cache
 from pathlib import Path
 
 from grader.base import imports
+from grader.base.places import ROOT
 from grader.build import toolchain
 
-ROOT = Path(__file__).resolve().parents[3]
 #: Modules that a verdict begins with. All that they import decides it too; what shows or keeps verdicts does not.
 DECIDING = (
     *("grader.judge.evaluate", "grader.judge.integrity.inspection", "grader.staff.classroom.worker"),

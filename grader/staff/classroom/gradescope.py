@@ -35,11 +35,11 @@ from grader.assignment.assignment import Assignment
 from grader.base import removal
 from grader.base.commandline import Parser
 from grader.base.errors import KitError, UsageError
+from grader.base.places import ROOT
 from grader.base.results import EXIT_KIT, EXIT_PASS
 from grader.report import gradescope as report
 
 AUTOGRADER = Path("/autograder")
-KIT = Path(__file__).resolve().parents[3]
 CONFIG = Path("configs") / "gpt149.yaml"
 HIDDEN_CONFIG = Path("configs") / "hidden" / "gpt149.yaml"
 #: Gradescope stops a container after ten minutes unless the staff allows more; this leaves room to say so.
@@ -118,10 +118,10 @@ def _found_by_child(root: Path, limit_s: float, started: float) -> tuple[dict[st
 
 def _run(command: Sequence[str], limit_s: float) -> str:
     """Run the child in a process group of its own; "" when it ended well, else what happened to it."""
-    paths = [str(KIT), *filter(None, [os.environ.get("PYTHONPATH")])]
+    paths = [str(ROOT), *filter(None, [os.environ.get("PYTHONPATH")])]
     child = subprocess.Popen(
         command,
-        cwd=KIT,
+        cwd=ROOT,
         env={**os.environ, "PYTHONPATH": os.pathsep.join(paths)},
         stdin=subprocess.DEVNULL,
         start_new_session=True,
@@ -250,11 +250,11 @@ def _assignment(root: Path) -> Assignment:
     """The assignment of the kit in `root/source`, else of this very kit; with the hidden cases where they are."""
     from grader.assignment.assignment import load
 
-    for kit in (root / "source", KIT):
+    for kit in (root / "source", ROOT):
         for config in (kit / HIDDEN_CONFIG, kit / CONFIG):
             if config.is_file():
                 return load(config)
-    raise KitError(f"there is no {CONFIG} in {root / 'source'} or {KIT}")
+    raise KitError(f"there is no {CONFIG} in {root / 'source'} or {ROOT}")
 
 
 def read_metadata(path: Path) -> Metadata:

@@ -10,9 +10,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
+from grader.base.places import ROOT
 from grader.base.results import EXIT_PASS
 
-ROOT = Path(__file__).resolve().parents[3]
 HANDOUT, AUTOGRADER = "handout.zip", "autograder.zip"
 
 

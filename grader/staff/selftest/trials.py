@@ -14,6 +14,7 @@ from typing import Any
 from grader.assignment.assignment import Assignment, Part
 from grader.assignment.regions import strip_solution
 from grader.base.errors import UsageError
+from grader.base.places import MASTER, ROOT
 from grader.base.results import SubmissionResult
 from grader.judge.bench import Options
 from grader.judge.evaluate import evaluate
@@ -22,8 +23,6 @@ from grader.sandbox import Sandbox
 from grader.staff.selftest import cases
 from grader.staff.selftest.mutations import Mutation, apply, parts_of, side_by_side
 
-ROOT = Path(__file__).resolve().parents[3]
-MASTER = ROOT / "module.cpp"
 #: Where the threats lie in a full checkout; a copy without them cannot try them.
 THREATS = ROOT / "tests"
 SHAPE = {"N": 256, "Br": 64, "Bc": 64}

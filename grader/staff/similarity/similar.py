@@ -26,6 +26,7 @@ from grader.assignment.regions import strip_solution
 from grader.base.commandline import Parser
 from grader.base.errors import UsageError
 from grader.base.harmless import one_line
+from grader.base.places import MASTER
 from grader.base.results import EXIT_PASS
 from grader.staff.similarity import agreement
 from grader.staff.similarity.pairs import Pair, Similarity
@@ -42,8 +43,6 @@ LONGEST_TEXT = 1 << 20
 """Characters of one submission that are looked at."""
 LEAST_OWN_TOKENS = GRAM + WINDOW - 1
 """Whoever adds fewer than these to the starter leaves no certain fingerprint: an unchanged starter, or nearly one."""
-
-MASTER = Path(__file__).resolve().parents[3] / "module.cpp"
 
 
 def compare(sources: Mapping[str, str], starter: str) -> Similarity:

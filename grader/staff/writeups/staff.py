@@ -10,22 +10,21 @@ from pathlib import Path
 
 from grader import submission
 from grader.assignment.assignment import load
-from grader.base.commandline import PUBLIC_CONFIG
 from grader.base.errors import KitError, UsageError
 from grader.base.harmless import harmless, one_line
+from grader.base.places import PUBLIC_CONFIG, WRITEUP_KEY, WRITEUP_TEMPLATE
 from grader.base.results import EXIT_PASS
 from grader.report import wholefile
 from grader.staff.classroom import gradebook
 from grader.staff.writeups import key, sheet
 from grader.staff.writeups.key import Question
-from grader.study.writeup import NAME, TEMPLATE, checking, exporting
+from grader.study.writeup import NAME, checking, exporting
 from grader.study.writeup.checking import State
 from grader.study.writeup.regions import Region
 
 LONGEST_ANSWER = 20_000
 """Characters of one answer in the reading copy: some ten pages."""
 LONGEST_REMARK = 300
-DEFAULT_KEY = Path(__file__).resolve().parents[3] / "configs" / "hidden" / "writeup_key.yaml"
 
 
 @dataclass(frozen=True)
@@ -61,7 +60,7 @@ class Writeup:
 
 def run(wanted: Wanted) -> int:
     """List the write-ups, and write the reading copy and the table of points. Raises UsageError and KitError."""
-    template = checking.template(TEMPLATE)
+    template = checking.template(WRITEUP_TEMPLATE)
     questions = _key(wanted.key)
     found = collect(wanted.paths, template, source_of_class(wanted.results))
     width = max(len(each.id) for each in found)
@@ -169,6 +168,6 @@ def _plain(text: str) -> str:
 
 
 def _key(given: Path | None) -> tuple[Question, ...]:
-    if given is None and not DEFAULT_KEY.is_file():
+    if given is None and not WRITEUP_KEY.is_file():
         return ()
-    return key.read(given or DEFAULT_KEY)
+    return key.read(given or WRITEUP_KEY)

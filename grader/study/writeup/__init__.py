@@ -11,10 +11,10 @@ from pathlib import Path
 
 from grader.base.commandline import Parser
 from grader.base.errors import UsageError
+from grader.base.places import WRITEUP_TEMPLATE
 from grader.base.results import EXIT_PASS, EXIT_SUBMISSION
 
 NAME = "writeup.md"
-TEMPLATE = Path(__file__).resolve().parents[3] / "writeup_template.md"
 FORMATS = ("html", "pdf")
 
 
@@ -38,7 +38,7 @@ def check(path: Path, export: str | None) -> bool:
     """
     from grader.study.writeup import checking, exporting
 
-    state = checking.state_of(checking.text_of(path), str(path), checking.template(TEMPLATE))
+    state = checking.state_of(checking.text_of(path), str(path), checking.template(WRITEUP_TEMPLATE))
     print("\n".join(checking.told(path, state)))
     if export:
         print(exporting.export(path, export))
@@ -57,5 +57,5 @@ def refuse_absent(paths: Sequence[Path]) -> None:
     """Raises UsageError for a path that is not there."""
     for path in paths:
         if not path.exists():
-            hint = f"; begin with `cp {TEMPLATE.name} {path}`" if path.name == NAME else ""
+            hint = f"; begin with `cp {WRITEUP_TEMPLATE.name} {path}`" if path.name == NAME else ""
             raise UsageError(f"no such file: {path}{hint}")

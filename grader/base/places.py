@@ -1,0 +1,14 @@
+"""Where things lie in this copy of the kit: what a command takes when it is told nothing else."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[2]
+PUBLIC_CONFIG = ROOT / "configs" / "gpt149.yaml"
+#: For the staff; a handout has neither.
+HIDDEN_CONFIG = ROOT / "configs" / "hidden" / "gpt149.yaml"
+WRITEUP_KEY = ROOT / "configs" / "hidden" / "writeup_key.yaml"
+WRITEUP_TEMPLATE = ROOT / "writeup_template.md"
+MASTER = ROOT / "module.cpp"
+"""The master source: in a handout, the starter."""
