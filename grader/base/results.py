@@ -148,6 +148,8 @@ class PartResult:
     """What the kernel printed, bounded and made harmless for a terminal."""
     frontier: Standing | None = None
     """None where the time was not measured, or the other kernels were not on this machine (`grader.study.frontier`)."""
+    judged_through: str = ""
+    """Of a part whose function is not bound: the id of the part that uses it and decided."""
     waits_for: str = ""
     """Of an `unjudged` part: the program or device that the machine lacks ("ispc")."""
 

@@ -11,9 +11,6 @@ from grader.base.results import CaseResult, Diagnosis, PartResult, ProfileRow, T
 from grader.build.build import Build
 from grader.build.compilers import BuildStep
 
-JUDGED_THROUGH = "judged_through_"
-"""Start of the flag of a part whose function is not bound; the id of the part that decided follows."""
-
 
 @dataclass(frozen=True)
 class BuildStarted:

@@ -133,7 +133,7 @@ def _no_answer(call: Call, part: Part, where: str) -> tuple[Verdict, str, str]:
             call.signal_name.lower(),
             f"{at} crashed with {call.signal_name}: {hint}.{advice}",
         )
-    if call.message.startswith("exit"):
+    if call.exit_code is not None:
         return (
             "crash",
             "exit",

@@ -16,7 +16,7 @@ from grader.base import machine
 from grader.base.results import CaseResult, Diagnosis, Flag, Memory, PartResult, Standing, Timing, Verdict
 from grader.judge import binding, faults, looks, memory
 from grader.judge.bench import Bench
-from grader.judge.events import JUDGED_THROUGH, Corrected, Timed
+from grader.judge.events import Corrected, Timed
 from grader.judge.integrity import integrity
 from grader.judge.looks import Shown, Step
 from grader.judge.marking import Marker
@@ -39,7 +39,7 @@ class Judged:
         self.verdict: Verdict = "pass"
         self.cases: list[CaseResult] = []
         self.diagnosis: Diagnosis | None = None
-        self.waits_for = ""
+        self.judged_through = self.waits_for = ""
         self.time: Timing | None = None
         self.memory: Memory | None = None
         self.flags: list[Flag] = []
@@ -79,6 +79,7 @@ class Judged:
             flags=tuple(self.flags),
             output=self.printed,
             frontier=self.standing(),
+            judged_through=self.judged_through,
             waits_for=self.waits_for,
         )
 
@@ -260,7 +261,8 @@ class Judged:
         stand_in.looking, stand_in.sessions = False, self.sessions
         stand_in.check_cases()
         self.cases, self.verdict = stand_in.cases, stand_in.verdict
-        self.flags.append(Flag(JUDGED_THROUGH + stand_in.part.id))
+        self.judged_through = stand_in.part.id
+        self.flags.append(Flag(f"judged_through_{stand_in.part.id}"))
         if stand_in.verdict != "pass":
             self.diagnosis = Diagnosis(
                 "not_bound",

@@ -15,7 +15,6 @@ from grader.base import harmless
 from grader.base.results import CaseResult, Memory, PartResult, SubmissionResult, Timing
 from grader.judge import ladder
 from grader.judge.events import (
-    JUDGED_THROUGH,
     BuildStarted,
     Built,
     Corrected,
@@ -213,12 +212,7 @@ def results_text(result: PartResult) -> str:
     total = len(result.cases)
     if result.verdict in ("pass", "slow"):
         worst = max((case.max_error or 0.0 for case in result.cases), default=0.0)
-        stand_ins = [
-            flag.code.removeprefix(JUDGED_THROUGH)
-            for flag in result.flags
-            if flag.code.startswith(JUDGED_THROUGH)
-        ]
-        through = f"; not bound, so judged through {stand_ins[0]}" if stand_ins else ""
+        through = f"; not bound, so judged through {result.judged_through}" if result.judged_through else ""
         return f"right on {total} of {total} inputs, largest error {worst:.1e}{through}"
     if result.verdict != "wrong" or not wrong:
         return result.diagnosis.message if result.diagnosis else ""

@@ -38,8 +38,8 @@ KIND_NAMES = {0: "nothing", 1: "a number", 2: "a tensor", 3: "a std::vector<floa
 class Call:
     """What one request came to.
 
-    `status`: "ok", "exception" (the function threw; `message`), "crash" (`signal_name` or `message` say how),
-    "timeout", or "protocol" (the reply made no sense). `output` is a contiguous NumPy array in the judge's own memory,
+    `status`: "ok", "exception" (the function threw; `message`), "crash" (`signal_name`, `exit_code` or `message` say
+    how), "timeout", or "protocol" (the reply made no sense). `output` is a contiguous NumPy array in the judge's own memory,
     None when the function returned no tensor, one of a type that NumPy lacks, or one whose bytes were withheld for
     their size. `changed_inputs` are the positions of inputs that came back different, known only when the echo was
     asked for.
@@ -54,6 +54,7 @@ class Call:
     output: Any = None
     message: str = ""
     signal_name: str = ""
+    exit_code: int | None = None
     changed_inputs: tuple[int, ...] = ()
     echoes: tuple[Any, ...] = ()
     profile: tuple[ProfileRow, ...] = ()

@@ -50,4 +50,5 @@ def how_it_ended(status: int) -> Call:
         number = os.WTERMSIG(status)
         known = number in set(signal.Signals)
         return Call("crash", signal_name=signal.Signals(number).name if known else str(number))
-    return Call("crash", message=f"exit({os.WEXITSTATUS(status)})")
+    code = os.WEXITSTATUS(status)
+    return Call("crash", message=f"exit({code})", exit_code=code)
