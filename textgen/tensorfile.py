@@ -14,6 +14,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from grader.base import wholefile
 from grader.base.errors import UsageError
 
 if TYPE_CHECKING:
@@ -29,7 +30,7 @@ NAMES = {dtype: name for name, dtype in DTYPES.items()}
 
 
 def write(path: Path, tensors: Mapping[str, Tensor], metadata: Mapping[str, str]) -> None:
-    """Write tensors, largest element first so that each is aligned, under a temporary name that is then renamed."""
+    """Write tensors, largest element first so that each is aligned."""
     import torch
 
     header: dict[str, Any] = {METADATA: dict(metadata)}
@@ -42,9 +43,7 @@ def write(path: Path, tensors: Mapping[str, Tensor], metadata: Mapping[str, str]
         end += len(raw)
     text = json.dumps(header, separators=(",", ":")).encode()
     text += b" " * (-len(text) % 8)
-    unfinished = path.with_name(path.name + ".part")
-    unfinished.write_bytes(len(text).to_bytes(8, "little") + text + b"".join(blobs))
-    os.replace(unfinished, path)
+    wholefile.write_bytes(path, [len(text).to_bytes(8, "little"), text, *blobs])
 
 
 def read(path: Path) -> tuple[dict[str, Tensor], dict[str, str]]:

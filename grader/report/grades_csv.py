@@ -19,7 +19,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from grader.assignment.assignment import Assignment
-from grader.report import wholefile, words
+from grader.base import wholefile
+from grader.report import words
 
 if TYPE_CHECKING:
     from grader.report.classbook import Row

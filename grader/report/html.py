@@ -21,9 +21,10 @@ from statistics import median
 from typing import TYPE_CHECKING, Any
 
 from grader.assignment.assignment import Assignment
+from grader.base import wholefile
 from grader.base.results import PartResult
 from grader.judge import ladder
-from grader.report import charts, wholefile, words
+from grader.report import charts, words
 from grader.report.tally import Link, Tally, flags_of, sandbox_words
 from grader.report.terminal import VERDICT_WORDS
 

@@ -32,7 +32,7 @@ from pathlib import Path
 from typing import Any
 
 from grader.assignment.assignment import Assignment
-from grader.base import removal
+from grader.base import removal, wholefile
 from grader.base.commandline import Parser
 from grader.base.errors import KitError, UsageError
 from grader.base.places import ROOT
@@ -169,15 +169,9 @@ def _write(results: Path, found: Mapping[str, Any]) -> None:
     """results.json in one step. Whatever stood under its name, a link or a folder too, is replaced, not followed."""
     place = results / "results.json"
     text = json.dumps(found, indent=1, allow_nan=False) + "\n"
-    handle, partial = tempfile.mkstemp(prefix=".results.", dir=results)
-    with open(handle, "w", encoding="utf-8") as file:
-        file.write(text)
-        file.flush()
-        os.fsync(file.fileno())
-    os.chmod(partial, 0o644)
     if place.is_dir() and not place.is_symlink():
         removal.remove(place)
-    os.replace(partial, place)
+    wholefile.write_bytes(place, [text.encode()], mode=0o644)
 
 
 # ---- the child: judges

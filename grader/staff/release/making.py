@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import hashlib
-import os
 import shutil
 import tempfile
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
+from grader.base import wholefile
 from grader.base.errors import KitError, UsageError
 from grader.staff.release import AUTOGRADER, HANDOUT, contents, proofs, search
 from grader.staff.release.archive import packed
@@ -94,10 +94,7 @@ def _write(out: Path, made: Mapping[str, bytes], say: Callable[[str], None]) -> 
     try:
         out.mkdir(parents=True, exist_ok=True)
         for name, data in made.items():
-            partial = out / f".{name}.partial"
-            partial.write_bytes(data)
-            partial.chmod(0o644)
-            os.replace(partial, out / name)
+            wholefile.write_bytes(out / name, [data], mode=0o644)
             say(f"wrote {out / name}  {len(data)} bytes  sha256 {hashlib.sha256(data).hexdigest()[:16]}")
     except OSError as error:
         raise KitError(

@@ -10,11 +10,11 @@ from pathlib import Path
 
 from grader import submission
 from grader.assignment.assignment import load
+from grader.base import wholefile
 from grader.base.errors import KitError, UsageError
 from grader.base.harmless import harmless, one_line
 from grader.base.places import PUBLIC_CONFIG, WRITEUP_KEY, WRITEUP_TEMPLATE
 from grader.base.results import EXIT_PASS
-from grader.report import wholefile
 from grader.staff.classroom import gradebook
 from grader.staff.writeups import key, sheet
 from grader.staff.writeups.key import Question
