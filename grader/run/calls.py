@@ -40,8 +40,8 @@ class Call:
 
     `status`: "ok", "exception" (the function threw; `message`), "crash" (`signal_name`, `exit_code` or `message` say
     how), "timeout", or "protocol" (the reply made no sense). `output` is a contiguous NumPy array in the judge's own
-    memory, None when the function returned no tensor, one of a type that NumPy lacks, or one whose bytes were withheld for
-    their size. `changed_inputs` are the positions of inputs that came back different, known only when the echo was
+    memory, None when the function returned no tensor, one of a type that NumPy lacks, or one whose bytes were withheld
+    for their size. `changed_inputs` are the positions of inputs that came back different, known only when the echo was
     asked for.
     """
 
