@@ -78,7 +78,7 @@ def faults(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, dict[str, st
     assert (made.ok, made.path) == (True, "light"), made.diagnostics
     told = subprocess.run(
         [sys.executable, "-c", CALL_EACH, str(ROOT), str(made.object_path)],
-        env={**os.environ, **sanitize.environment(made)},
+        env={**os.environ, **sanitize.environment()},
         capture_output=True,
         text=True,
     ).stdout

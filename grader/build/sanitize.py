@@ -54,10 +54,10 @@ class SanitizerReport:
     frames: tuple[Frame, ...]
 
 
-def environment(build: object = None) -> dict[str, str]:
+def environment() -> dict[str, str]:
     """What to add to the environment of a Python process that will load an object built with `sanitize=True`.
 
-    `build` may name the object; all are served alike. Raises KitError when the compiler brings no AddressSanitizer.
+    Raises KitError when the compiler brings no AddressSanitizer.
     """
     tools = toolchain()
     preload = "DYLD_INSERT_LIBRARIES" if tools.system == "Darwin" else "LD_PRELOAD"

@@ -16,7 +16,6 @@ from grader.doctor.host import Finding, Host
 __all__ = ["Finding", "Host", "findings", "main"]
 
 MARKS = {"ok": "ok  ", "warn": "WARN", "fail": "FAIL"}
-SECTIONS = ("tools", "containment", "timing", "steadiness")
 
 
 def findings(host: Host | None = None, *, steadiness: bool = True) -> tuple[Finding, ...]:

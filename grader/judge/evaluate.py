@@ -69,7 +69,7 @@ def evaluate(
             # AddressSanitizer has to be in the process before anything else: a zygote of its own.
             from grader.build import sanitize
 
-            zygote = stack.enter_context(Zygote(sanitize.environment(made.with_torch()), sandbox))
+            zygote = stack.enter_context(Zygote(sanitize.environment(), sandbox))
         elif zygote is None:
             zygote = stack.enter_context(Zygote(sandbox=sandbox, at_once=False))
         host = stack.enter_context(NativeHost(sandbox)) if made.native else None

@@ -28,7 +28,6 @@ import math
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Protocol
 
 from grader.base import machine
 from grader.base.arrays import Array, np
@@ -70,10 +69,6 @@ class Comparison:
     max_error: float
     wrong: Array
     budget_used: float = 0.0
-
-
-class Oracle(Protocol):
-    def expected(self, inputs: Inputs, shape: Shape) -> Expected: ...
 
 
 class Attention:
