@@ -113,9 +113,8 @@ def _explain(
     wrong: Array,
     holds: Callable[[Array, Array], Array],
 ) -> tuple[str, str]:
-    """The first formula for which `holds(offsets, rows)` wherever its offset lies within the tensor, at the
-    wrong
-    rows at least; a formula that mostly leaves the tensor explains nothing."""
+    """The first formula for which `holds(offsets, rows)` wherever its offset lies within the tensor, at the wrong rows
+    at least; a formula that mostly leaves the tensor explains nothing."""
     size = inputs["tensor"].size
     for code, words, strides in FORMULAS:
         offsets = _offsets(strides, inputs["index"], shape)

@@ -11,8 +11,7 @@ from grader.base.arrays import Array, np, softmax
 
 @dataclass(frozen=True)
 class Scene:
-    """Inputs of a wrong output, float64. `q`, `k`, `v`: (G, N, d), heads `first` ... `first + G - 1` of B *
-    H.
+    """Inputs of a wrong output, float64. `q`, `k`, `v`: (G, N, d), heads `first` ... `first + G - 1` of B * H.
     `truth_all`: their expected output. `rows`: int64 (R,), where predictions are wanted."""
 
     q: Array

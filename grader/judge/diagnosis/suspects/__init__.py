@@ -1,5 +1,4 @@
-"""Suspected bugs of an attention kernel: each is a small function from inputs to the output such a kernel
-would give.
+"""Suspected bugs of an attention kernel: each is a small function from inputs to the output such a kernel would give.
 
 When an output is wrong, the suspects are tried in the order of `all_suspects` (`grader.judge.diagnosis.fitting`). Those
 whose prediction agrees with what the kernel returned explain it, and those that no other input refutes name the bug,
