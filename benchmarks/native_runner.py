@@ -51,7 +51,7 @@ def timed(action: Callable[[], Any]) -> tuple[float, Any]:
     return time.perf_counter() - started, result
 
 
-class Bench:
+class Measured:
     def __init__(self, tier: str, rounds: int, folder: Path) -> None:
         self.box, self.rounds, self.folder = choose(tier, trust=tier == "D"), rounds, folder
         self.stack = contextlib.ExitStack()
@@ -152,7 +152,7 @@ def main() -> None:
     parser.add_argument("--only", default="start,calls,kernels,compile")
     options = parser.parse_args()
     with tempfile.TemporaryDirectory(prefix="gpt149-bench-") as folder:
-        bench = Bench(options.tier, options.rounds, Path(folder))
+        bench = Measured(options.tier, options.rounds, Path(folder))
         with bench.stack:
             for name in options.only.split(","):
                 getattr(bench, name)()

@@ -152,7 +152,7 @@ def run_class(given: argparse.Namespace, arguments: Sequence[str]) -> int:
     from grader.staff.classroom import classroom
 
     return classroom.run(
-        classroom.Wanted(
+        classroom.RunOptions(
             submissions=given.submissions,
             out=given.out,
             config=given.config,

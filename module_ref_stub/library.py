@@ -37,7 +37,7 @@ _AVX512 = ("-mavx512f", "-mavx512vl", "-mavx512bw", "-mavx512dq")
 
 
 @dataclass(frozen=True)
-class Recipe:
+class ReferenceRecipe:
     """What one of the objects is made of. `dispatch` is compiled once, each of `leveled` once for each instruction set
     level, with the macro beside it naming the table to define: its value is the prefix and the level."""
 
@@ -55,7 +55,7 @@ class Recipe:
         return (*self.headers, *(source for source, _, _ in self.leveled), self.dispatch)
 
 
-REFERENCE = Recipe(
+REFERENCE = ReferenceRecipe(
     stem="libgpt149_ref",
     what="reference",
     dispatch="dispatch.cpp",
@@ -72,7 +72,7 @@ REFERENCE = Recipe(
 #: What the reference's file name begins with in a handout.
 STEM = REFERENCE.stem
 
-EXPERT = Recipe(
+EXPERT = ReferenceRecipe(
     stem="libgpt149_expert",
     what="expert",
     dispatch="expert.cpp",
@@ -89,7 +89,7 @@ EXPERT = Recipe(
 RECIPES = (REFERENCE, EXPERT)
 
 
-def level_flags(machine: str, recipe: Recipe = REFERENCE) -> Mapping[str, Sequence[str]]:
+def level_flags(machine: str, recipe: ReferenceRecipe = REFERENCE) -> Mapping[str, Sequence[str]]:
     """Compiler flags of each level that the object holds on an architecture (`platform.machine()` name)."""
     if machine.lower() in X86:
         return {"baseline": (), "avx2": recipe.avx2, "avx512": recipe.avx512}
@@ -97,7 +97,7 @@ def level_flags(machine: str, recipe: Recipe = REFERENCE) -> Mapping[str, Sequen
 
 
 def compile_commands(
-    machine: str, compiler: str, openmp: Sequence[str], directory: Path, recipe: Recipe = REFERENCE
+    machine: str, compiler: str, openmp: Sequence[str], directory: Path, recipe: ReferenceRecipe = REFERENCE
 ) -> tuple[list[list[str]], list[str]]:
     """Commands that compile the objects into `directory`, none needing another's result, and the objects they make."""
     common = [compiler, *COMMON_FLAGS, *recipe.flags, *openmp, "-c"]
@@ -127,7 +127,7 @@ def expert_path() -> Path:
     return _path(EXPERT)
 
 
-def _path(recipe: Recipe) -> Path:
+def _path(recipe: ReferenceRecipe) -> Path:
     tools = toolchain()
     _, link_flags = openmp_flags(tools.system, tools.family, libomp_prefix())
 
@@ -140,7 +140,7 @@ def _path(recipe: Recipe) -> Path:
     return _kept(f"{recipe.stem}-{_key(recipe, tools)}.so", link)
 
 
-def object_path(recipe: Recipe = REFERENCE) -> Path:
+def object_path(recipe: ReferenceRecipe = REFERENCE) -> Path:
     """All of a recipe's kernels as one object, in a handout the prebuilt one. Errors as of `library_path`."""
     if not has_sources(recipe):
         return prebuilt.path(PREBUILT, recipe.stem, f"compiled {recipe.what}")
@@ -168,13 +168,13 @@ def _kept(name: str, make: Callable[[Path], Path]) -> Path:
     return cache / name
 
 
-def has_sources(recipe: Recipe = REFERENCE) -> bool:
+def has_sources(recipe: ReferenceRecipe = REFERENCE) -> bool:
     """Whether this copy of the kit can compile the kernels: a handout cannot."""
     return all((SOURCE_DIR / name).is_file() for name in recipe.sources)
 
 
 def build_prebuilt(
-    folder: Path, system: str, machine: str, compiler: str, recipe: Recipe = REFERENCE
+    folder: Path, system: str, machine: str, compiler: str, recipe: ReferenceRecipe = REFERENCE
 ) -> Path:
     """Build the object of a platform into `folder`, the same bytes each time: for a handout.
 
@@ -190,7 +190,7 @@ def build_prebuilt(
 
 
 def _build_object(
-    recipe: Recipe, directory: Path, machine: str, compiler: str, compile_flags: Sequence[str]
+    recipe: ReferenceRecipe, directory: Path, machine: str, compiler: str, compile_flags: Sequence[str]
 ) -> Path:
     """Compile inside `directory`, the levels in parallel, and join. Raises KitError with the first error."""
     commands, objects = compile_commands(machine, compiler, compile_flags, directory, recipe)
@@ -214,7 +214,7 @@ def _run(command: Sequence[str], directory: Path, what: str) -> None:
         )
 
 
-def _key(recipe: Recipe, tools: Toolchain) -> str:
+def _key(recipe: ReferenceRecipe, tools: Toolchain) -> str:
     """Names everything that the kernels depend on. OpenMP's flags follow from the compiler."""
     digest = hashlib.sha256()
     levels = itertools.chain(*level_flags(tools.machine, recipe).values())
@@ -225,7 +225,7 @@ def _key(recipe: Recipe, tools: Toolchain) -> str:
     return digest.hexdigest()[:24]
 
 
-def sources_digest(recipe: Recipe) -> str:
+def sources_digest(recipe: ReferenceRecipe) -> str:
     """Names what is compiled: the sources, in a handout the prebuilt object (KitError without one)."""
     paths = [SOURCE_DIR / name for name in recipe.sources]
     if not has_sources(recipe):

@@ -23,7 +23,7 @@ from hypothesis import strategies as st
 from grader.submission.archive import (
     MIB,
     PIECE_BYTES,
-    Limits,
+    ArchiveLimits,
     Unreadable,
     archive_stem,
     open_archive,
@@ -31,7 +31,9 @@ from grader.submission.archive import (
     size_text,
 )
 
-LIMITS = Limits(members=50, unpacked_bytes=4 * MIB, archive_bytes=4 * MIB, ratio=250, ratio_from_bytes=MIB)
+LIMITS = ArchiveLimits(
+    members=50, unpacked_bytes=4 * MIB, archive_bytes=4 * MIB, ratio=250, ratio_from_bytes=MIB
+)
 BOUNDED = settings(
     max_examples=60,
     deadline=None,
@@ -49,7 +51,7 @@ TREES = st.dictionaries(
 )
 
 
-def read(content: bytes, scratch: Path, limits: Limits = LIMITS) -> dict[str, bytes]:
+def read(content: bytes, scratch: Path, limits: ArchiveLimits = LIMITS) -> dict[str, bytes]:
     """Every file in an archive, by its name."""
     archive = open_archive(io.BytesIO(content), limits, scratch)
     try:
@@ -62,7 +64,7 @@ def read(content: bytes, scratch: Path, limits: Limits = LIMITS) -> dict[str, by
         archive.close()
 
 
-def refusal(content: bytes, scratch: Path, limits: Limits = LIMITS) -> str:
+def refusal(content: bytes, scratch: Path, limits: ArchiveLimits = LIMITS) -> str:
     with pytest.raises(Unreadable) as caught:
         read(content, scratch, limits)
     assert "\n" not in str(caught.value)

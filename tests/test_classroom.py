@@ -37,7 +37,7 @@ classroom.INSPECTION_SILENCE_S = wanted.pop("inspection_s", classroom.INSPECTION
 only, command, kit = tuple(wanted.pop("only", ())), wanted.pop("command"), wanted.pop("kit")
 # Of the kit's own sources nothing may depend here: somebody may be working on them.
 fingerprints.of_kit = lambda: kit
-asked = classroom.Wanted(**paths, only=only, trust=True, **wanted)
+asked = classroom.RunOptions(**paths, only=only, trust=True, **wanted)
 code = classroom.run(asked, command=[sys.executable, *command])
 assert "torch" not in sys.modules
 print("peak KiB", resource.getrusage(resource.RUSAGE_SELF).ru_maxrss, file=sys.stderr)

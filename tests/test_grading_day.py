@@ -296,7 +296,7 @@ def test_a_full_disk_costs_one_archive_and_nobody_else(
     put(acting.folder, {**packed, "zoe.zip": zipped({"module.cpp": SOURCE})})
     for name, value in {"ACTING_STATE": str(acting.state), "PYTHONPATH": str(ROOT)}.items():
         monkeypatch.setenv(name, value)
-    wanted = classroom.Wanted(
+    wanted = classroom.RunOptions(
         acting.folder, acting.out, workers=1, config=acting.config, resume=True, trust=True, tier="D"
     )
 

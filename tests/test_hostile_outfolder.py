@@ -24,7 +24,7 @@ from grader.report import classbook, result_json
 from grader.sandbox.leftovers import Scratch
 from grader.sandbox.limits import Limits
 from grader.staff.classroom import gradebook, ledger, resuming
-from grader.staff.classroom.classroom import Wanted
+from grader.staff.classroom.classroom import RunOptions
 from grader.staff.classroom.ledger import Entry
 
 __all__ = ["acting"]
@@ -445,7 +445,7 @@ def test_a_ledger_makes_nobody_print_another_s_file(tmp_path: Path) -> None:
 
 
 def resumed(out: Path) -> None:
-    resuming.settle(Wanted(out, out, 1, resume=True), ledger.read(out))
+    resuming.settle(RunOptions(out, out, 1, resume=True), ledger.read(out))
 
 
 @pytest.mark.parametrize("name", ["grades.csv", "report.html"])

@@ -17,7 +17,7 @@ from grader.base.arrays import np
 from grader.base.results import ProfileRow, Timing
 from grader.build.build import Build
 from grader.judge.integrity import elf, inspection, integrity, symbols
-from grader.judge.integrity.elf import Wanted
+from grader.judge.integrity.elf import UndefinedSymbol
 from grader.run.watch import Evidence
 
 COMPUTING = {
@@ -66,12 +66,12 @@ PLAIN = _PLAIN.split()
 
 @pytest.mark.parametrize("name", COMPUTING)
 def test_what_computes_in_the_student_s_place_has_a_category(name: str) -> None:
-    assert symbols.category(Wanted(name, versioned=False), versions=True) == COMPUTING[name]
+    assert symbols.category(UndefinedSymbol(name, versioned=False), versions=True) == COMPUTING[name]
 
 
 @pytest.mark.parametrize("name", PLAIN)
 def test_what_any_kernel_may_use_has_none(name: str) -> None:
-    assert symbols.category(Wanted(name, versioned=False), versions=True) is None
+    assert symbols.category(UndefinedSymbol(name, versioned=False), versions=True) is None
 
 
 @pytest.mark.parametrize(
@@ -79,7 +79,7 @@ def test_what_any_kernel_may_use_has_none(name: str) -> None:
     [("dlsym", "loader"), ("dladdr1", "loader"), ("fork", "process"), ("socket", "network"), ("expf", None)],
 )
 def test_the_c_library_s_names(name: str, category: str | None) -> None:
-    assert symbols.category(Wanted(name, versioned=True), versions=True) == category
+    assert symbols.category(UndefinedSymbol(name, versioned=True), versions=True) == category
 
 
 def test_names_are_read_as_the_compiler_wrote_them() -> None:
@@ -327,8 +327,8 @@ def test_objects_are_read_as_binutils_reads_them(tmp_path: Path) -> None:
     assert made.object_path is not None
     content = elf.read(made.object_path)
     assert (
-        Wanted("puts", versioned=True) in content.wanted
-        and Wanted("other", versioned=False) in content.wanted
+        UndefinedSymbol("puts", versioned=True) in content.wanted
+        and UndefinedSymbol("other", versioned=False) in content.wanted
     )
     assert any(name.startswith("libc.so") for name in content.needed)
 

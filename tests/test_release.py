@@ -291,9 +291,9 @@ def test_what_starter_and_solution_must_earn() -> None:
         proofs.earns_all({"part1": judged("slow", 5.0)}, "the solution")
 
 
-def a_bench(kit: contents.Kit, folder: Path) -> proofs.Bench:
+def a_bench(kit: contents.Kit, folder: Path) -> proofs.ProofSetup:
     folder.mkdir()
-    return proofs.Bench(kit.assignment, "starter", "solution", folder)
+    return proofs.ProofSetup(kit.assignment, "starter", "solution", folder)
 
 
 def fake_judge(**points: float) -> dict[str, File]:

@@ -50,7 +50,7 @@ def test_a_handout_judges_with_the_object_that_it_holds(kit: contents.Kit, tmp_p
         path for path in files if path.startswith("module_ref_stub/") and path.endswith((".cpp", ".h"))
     ]
     said: list[str] = []
-    bench = proofs.Bench(kit.assignment, kit.starter, kit.solution, tmp_path / "bench", said.append)
+    bench = proofs.ProofSetup(kit.assignment, kit.starter, kit.solution, tmp_path / "bench", said.append)
     bench.folder.mkdir()
     proofs.handout(bench, packed(files))
     assert said[-1].endswith("with -N 256: part1, part2, part3")

@@ -88,15 +88,15 @@ def test_a_starter_is_no_master(tmp_path: Path, master: str, monkeypatch: pytest
 
 
 @pytest.fixture
-def bench(tmp_path: Path) -> Iterator[trials.Bench]:
+def bench(tmp_path: Path) -> Iterator[trials.TrialSetup]:
     course = assignment.load(CONFIG)
     course = replace(course, parts=tuple(replace(each, cases=each.cases[:3]) for each in course.parts))
     with Zygote() as zygote:
-        yield trials.Bench(course, sandbox.OPEN, zygote, tmp_path)
+        yield trials.TrialSetup(course, sandbox.OPEN, zygote, tmp_path)
 
 
 def test_a_judge_that_misses_a_bug_is_found_out(
-    bench: trials.Bench, master: str, monkeypatch: pytest.MonkeyPatch
+    bench: trials.TrialSetup, master: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Two bugs are judged for real; the second is none, so a judge that passes it looks as one that misses it."""
     no_bug = Mutation("no bug at all", "part2", (("/ rowSum", "* (1.0f / rowSum)"),))

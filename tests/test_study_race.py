@@ -25,7 +25,7 @@ needs_tsan = pytest.mark.skipif(
 )
 
 
-def watched(function: str) -> racereport.Finding:
+def watched(function: str) -> racereport.RaceResult:
     return race.watch(replace(ASSIGNMENT.part("part3"), function=function), KERNELS, SHAPE, seed=1)
 
 

@@ -27,7 +27,7 @@ def test_training_is_reproducible_and_learns(tmp_path: Path, capsys: pytest.Capt
     for mine, theirs in zip(loaded.model.parameters(), again.model.parameters(), strict=True):
         assert torch.equal(mine, theirs)
     assert len(first) == len(second)
-    material = train.gather(train.Recipe(corpus_chars=20_000, vocab_size=300), None)
+    material = train.gather(train.Training(corpus_chars=20_000, vocab_size=300), None)
     untrained = train.GPT(loaded.model.config)
     untrained.initialise()
     assert train.loss_per_char(loaded.model, material, 500) < 0.8 * train.loss_per_char(

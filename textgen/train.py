@@ -30,7 +30,7 @@ SHORTEST_CORPUS_CHARS = 5_000
 
 
 @dataclass(frozen=True)
-class Recipe:
+class Training:
     """Everything that decides the weights. Lengths in tokens unless they say otherwise."""
 
     corpus_chars: int = 12_000_000
@@ -63,7 +63,7 @@ class Material:
     held_out_tokens: Tensor
 
 
-def gather(recipe: Recipe, file: Path | None) -> Material:
+def gather(recipe: Training, file: Path | None) -> Material:
     """Write the corpus, or read the user's own and hold its last twentieth out. Raises UsageError for a useless one."""
     if file is None:
         training = corpus.write(recipe.corpus_chars, recipe.seed)
@@ -118,7 +118,7 @@ def loss_per_char(model: GPT, material: Material, most_tokens: int | None = None
     return nats / chars
 
 
-def batch_of(tokens: Tensor, recipe: Recipe, generator: torch.Generator) -> tuple[Tensor, Tensor]:
+def batch_of(tokens: Tensor, recipe: Training, generator: torch.Generator) -> tuple[Tensor, Tensor]:
     """Random stretches and the same one token later, (batch, block_size) each."""
     first = torch.randint(len(tokens) - recipe.block_size, (recipe.batch,), generator=generator)
     rows = first[:, None] + torch.arange(recipe.block_size + 1)
@@ -126,7 +126,7 @@ def batch_of(tokens: Tensor, recipe: Recipe, generator: torch.Generator) -> tupl
     return stretch[:, :-1], stretch[:, 1:]
 
 
-def share_of_rate(recipe: Recipe, step: int) -> float:
+def share_of_rate(recipe: Training, step: int) -> float:
     """Of the learning rates: linear warm-up, then half a cosine."""
     if step < recipe.warmup_steps:
         return (step + 1) / recipe.warmup_steps
@@ -134,7 +134,7 @@ def share_of_rate(recipe: Recipe, step: int) -> float:
     return recipe.last_share + (1.0 - recipe.last_share) * 0.5 * (1.0 + math.cos(math.pi * done))
 
 
-def train(recipe: Recipe, material: Material, every: int = 100) -> GPT:
+def train(recipe: Training, material: Material, every: int = 100) -> GPT:
     """Train a model, printing the loss against the floor and a line of what it says by now."""
     torch.manual_seed(recipe.seed)
     config = Config(len(material.words), recipe.block_size, recipe.n_layer, recipe.n_head, recipe.n_embd)
@@ -161,7 +161,7 @@ def train(recipe: Recipe, material: Material, every: int = 100) -> GPT:
     return model.eval()
 
 
-def optimizers_of(model: GPT, recipe: Recipe) -> list[torch.optim.Optimizer]:
+def optimizers_of(model: GPT, recipe: Training) -> list[torch.optim.Optimizer]:
     """Muon for the matrices of the layers, AdamW for embeddings and vectors."""
     inner = [p for p in model.blocks.parameters() if p.dim() == 2]
     outer = [p for p in model.parameters() if p.dim() == 2 and all(p is not q for q in inner)]
@@ -193,7 +193,7 @@ def sample(model: GPT, material: Material, length: int = 24) -> str:
     return material.words.decode(tokens[0, 32:].tolist())
 
 
-def save(folder: Path, recipe: Recipe, model: GPT, material: Material, facts: dict[str, Any]) -> None:
+def save(folder: Path, recipe: Training, model: GPT, material: Material, facts: dict[str, Any]) -> None:
     """plays.safetensors in float16 and plays.tiktoken."""
     folder.mkdir(parents=True, exist_ok=True)
     (folder / "plays.tiktoken").write_bytes(tokenizer.rank_lines(material.words.tokens))
@@ -228,7 +228,7 @@ def options() -> argparse.ArgumentParser:
         ("corpus-chars", int, "characters of plays"), ("n-layer", int, "layers"), ("n-head", int, "heads"),
         ("n-embd", int, "channels"), ("block-size", int, "tokens of context"),
     ):  # fmt: skip
-        default = getattr(Recipe, name.replace("-", "_"))
+        default = getattr(Training, name.replace("-", "_"))
         parser.add_argument(f"--{name}", type=kind, default=default, metavar="n", help=f"{what} ({default})")
     return parser
 
@@ -238,7 +238,7 @@ def main(arguments: list[str]) -> int:
     folder, file = given.pop("out"), given.pop("corpus")
     torch.set_num_threads(1)  # the model is small, and one thread rounds the same way every time
     try:
-        recipe = Recipe(**given)
+        recipe = Training(**given)
         material = gather(recipe, file)
     except UsageError as error:
         print(f"textgen.train: {error}", file=sys.stderr)

@@ -154,7 +154,7 @@ def precompile(*, flags: Sequence[str] = (), sanitize: bool = False, cache: Path
     Returns the CPU seconds spent, 0.0 when it was there. A header that does not compile with this torch is no error:
     builds then take the full path.
     """
-    recipe = Recipe(toolchain(), b"", None, tuple(flags), (), sanitize, torch_files())
+    recipe = TorchRecipe(toolchain(), b"", None, tuple(flags), (), sanitize, torch_files())
     work = _Work(recipe, cache or cache_root(), 0.0, 0)
     work.light_header()
     return work.cpu_s
@@ -164,7 +164,7 @@ def precompile(*, flags: Sequence[str] = (), sanitize: bool = False, cache: Path
 
 
 @dataclass(frozen=True)
-class Recipe(Source):
+class TorchRecipe(Source):
     """Everything that decides what an object is."""
 
     sanitize: bool
@@ -214,8 +214,8 @@ class Recipe(Source):
         return (*chosen, f"-L{self.torch.library_dir}", *libraries, *openmp)
 
 
-def _recipe(source: Path, flags: Sequence[str], defines: Mapping[str, str], sanitize: bool) -> Recipe:
-    return Recipe(
+def _recipe(source: Path, flags: Sequence[str], defines: Mapping[str, str], sanitize: bool) -> TorchRecipe:
+    return TorchRecipe(
         tools=toolchain(),
         text=read_source(source),
         ispc_file=ispc.beside(source),
@@ -236,7 +236,7 @@ def _shim_contents() -> list[bytes]:
 class _Work(Compilers):
     """One build on its way."""
 
-    source: Recipe
+    source: TorchRecipe
 
     @functools.cached_property
     def key(self) -> str:

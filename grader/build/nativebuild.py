@@ -105,7 +105,7 @@ def build(
     started = time.monotonic()
     cache = cache or cache_root()
     tools = toolchain()
-    recipe = Recipe(
+    recipe = NativeRecipe(
         tools, read_source(source), ispc.beside(source), tuple(flags), define_flags(defines or {})
     )
     work = _Work(recipe, cache, timeout_s, object_bytes, sandbox, tell, _visible(tools))
@@ -170,7 +170,7 @@ def _link(tools: Toolchain, linkage: str, objects: Sequence[str], program: str) 
 
 
 @dataclass(frozen=True)
-class Recipe(Source):
+class NativeRecipe(Source):
     """Everything that decides what a program is."""
 
     def key(self) -> str:
@@ -289,7 +289,7 @@ def reference_program(kernels: Callable[[], Path], key: str, cache: Path | None 
 class _Work(Compilers):
     """One build on its way."""
 
-    source: Recipe
+    source: NativeRecipe
 
     @cached_property
     def entry(self) -> Path:

@@ -31,9 +31,9 @@ class Marker:
 
     def expected(self, inputs: Mapping[str, Any], shape: Mapping[str, int]) -> Any:
         from grader.judge import oracle
-        from grader.judge.questions import Question
+        from grader.judge.questions import CaseInputs
 
-        if isinstance(inputs, Question):
+        if isinstance(inputs, CaseInputs):
             return inputs.expected(self.part.oracle)
         return oracle.ORACLES[self.part.oracle].expected(inputs, shape)  # type: ignore[arg-type]
 

@@ -19,7 +19,7 @@ LARGEST_KEPT_ELEMENTS = 1 << 18
 """Of one tensor: with its expected values a case of this size takes 8 MB."""
 
 
-class Question(dict[str, Any]):
+class CaseInputs(dict[str, Any]):
     """Input arrays by name, which remember the expected values. Nobody may write to either."""
 
     def __init__(self, inputs: Mapping[str, Any], shape: Mapping[str, int]) -> None:
@@ -33,15 +33,15 @@ class Question(dict[str, Any]):
         return self._expected[oracle]
 
 
-def question(case: Case, shape: Mapping[str, int]) -> Question:
+def question(case: Case, shape: Mapping[str, int]) -> CaseInputs:
     """The inputs of a case in this shape (which holds the case's own sizes already)."""
     sizes = tuple(sorted(shape.items()))
     small = shape["B"] * shape["H"] * shape["N"] * shape["d"] <= LARGEST_KEPT_ELEMENTS
     return (_kept if small else _made)(case.distribution, sizes, case.seed)
 
 
-def _made(distribution: str, sizes: tuple[tuple[str, int], ...], seed: int) -> Question:
-    return Question(make_inputs(distribution, dict(sizes), seed), dict(sizes))
+def _made(distribution: str, sizes: tuple[tuple[str, int], ...], seed: int) -> CaseInputs:
+    return CaseInputs(make_inputs(distribution, dict(sizes), seed), dict(sizes))
 
 
 _kept = functools.lru_cache(maxsize=KEPT)(_made)

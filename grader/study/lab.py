@@ -39,7 +39,7 @@ WALL_TRIES = 3
 
 
 @dataclass(frozen=True)
-class Recipe:
+class BuildFlags:
     """How the source is built: macros, and flags behind the kit's own."""
 
     defines: tuple[tuple[str, str], ...] = ()
@@ -54,7 +54,7 @@ class Variant:
     label: str
     part: Part
     shape: Mapping[str, int]
-    recipe: Recipe = field(default_factory=Recipe)
+    recipe: BuildFlags = field(default_factory=BuildFlags)
     reference: bool = False
 
     @property
@@ -79,14 +79,14 @@ class Lab:
     def __init__(self, settings: Settings, host: NativeHost, zygote: Zygote, stack: ExitStack) -> None:
         self.settings, self.host, self.zygote, self.stack = settings, host, zygote, stack
         self.assignment = settings.assignment
-        self._builds: dict[Recipe, Made] = {}
-        self._troubles: dict[tuple[str, Recipe], str] = {}
+        self._builds: dict[BuildFlags, Made] = {}
+        self._troubles: dict[tuple[str, BuildFlags], str] = {}
         self._sessions: dict[tuple[object, ...], Session] = {}
         self._seed = secrets.randbits(60) if settings.seed is None else settings.seed
 
     # ---- builds
 
-    def prepare(self, recipes: Sequence[Recipe]) -> None:
+    def prepare(self, recipes: Sequence[BuildFlags]) -> None:
         """Build all of these, as many at a time as there are cores."""
         wanted = [recipe for recipe in dict.fromkeys(recipes) if recipe not in self._builds]
         if not wanted:
@@ -97,12 +97,12 @@ class Lab:
         with ThreadPoolExecutor(max(1, len(machine.usable_cpus()))) as pool:
             self._builds.update(zip(wanted[1:], pool.map(self._build, wanted[1:]), strict=True))
 
-    def made(self, recipe: Recipe) -> Made:
+    def made(self, recipe: BuildFlags) -> Made:
         """The source, built so; it may not be (`Build.ok`). KitError for want of a compiler for it."""
         self.prepare([recipe])
         return self._builds[recipe]
 
-    def _build(self, recipe: Recipe) -> Made:
+    def _build(self, recipe: BuildFlags) -> Made:
         options = Options(defines=dict(recipe.defines))
         made = make(self.assignment, self.settings.source, options, flags=recipe.flags)
         if made.judged.waits_for:

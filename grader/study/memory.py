@@ -22,7 +22,7 @@ from grader.run.calls import Call
 from grader.run.session import Session
 from grader.study import options, outcome
 from grader.study.figure import Figure, Plot, Series
-from grader.study.lab import Lab, Recipe, Variant, laboratory, tell, words
+from grader.study.lab import BuildFlags, Lab, Variant, laboratory, tell, words
 from grader.study.table import Cell, Table
 
 SIZES = "256,512,1024,2048"
@@ -177,7 +177,7 @@ def output_bytes(part: Part, shape: Mapping[str, int]) -> int:
 
 def measure(lab: Lab, parts: Sequence[Part], sizes: Sequence[int]) -> MemoryStudy:
     """Look at every part at every N. Raises KitError when the reference fails."""
-    lab.prepare([Recipe()])
+    lab.prepare([BuildFlags()])
     rows = [_row(lab, part, {**lab.settings.sizes, "N": n}) for part in parts for n in sizes]
     shape = {name: size for name, size in lab.settings.sizes.items() if name != "N"}
     more = [f"{name}={shape[name]}" for name in ("Br", "Bc", "threads") if name in shape]

@@ -16,7 +16,7 @@ from grader.study.table import Table
 from grader.study.writeup import regions
 
 
-class Finding(Protocol):
+class StudyResult(Protocol):
     """What a command's `measure` gives: numbers, and two pure functions of them."""
 
     def table(self) -> Table: ...
@@ -36,7 +36,7 @@ def prepare(settings: Settings, *names: str) -> None:
     settings.out.mkdir(parents=True, exist_ok=True)
 
 
-def deliver(finding: Finding, settings: Settings) -> None:
+def deliver(finding: StudyResult, settings: Settings) -> None:
     """Print the table (and, if asked to, the figures), write the files, and fill the write-up's table.
 
     Without matplotlib everything but the PNG is there, and a line says what is missing. Raises UsageError where the

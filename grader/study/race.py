@@ -27,7 +27,7 @@ from grader.base.results import EXIT_PASS, EXIT_SUBMISSION
 from grader.build.toolchain import Toolchain, toolchain
 from grader.judge import binding
 from grader.study import options, outcome, racereport, raceruns
-from grader.study.racereport import Finding
+from grader.study.racereport import RaceResult
 from grader.study.standalone import (
     UNLIMITED,
     Kit,
@@ -72,7 +72,7 @@ def main(arguments: list[str]) -> int:
     return EXIT_PASS if finding.is_clean else EXIT_SUBMISSION
 
 
-def tell(finding: Finding) -> None:
+def tell(finding: RaceResult) -> None:
     for race in finding.races[: racereport.MOST_RACES]:
         print()
         print("\n".join(racereport.words(race, finding.source.name)))
@@ -86,7 +86,7 @@ def measure(
     settings: options.Settings,
     *,
     repeat: bool = False,
-) -> Finding:
+) -> RaceResult:
     """Watch one call of the part's function, or compare many where it cannot be watched."""
     if not repeat:
         try:
@@ -98,7 +98,7 @@ def measure(
     return raceruns.compare(assignment, part, source, shape, rounds=settings.rounds, seed=settings.seed or 0)
 
 
-def watch(part: Part, source: Path, shape: Mapping[str, int], *, seed: int = 0) -> Finding:
+def watch(part: Part, source: Path, shape: Mapping[str, int], *, seed: int = 0) -> RaceResult:
     """One call under ThreadSanitizer. Raises Unsuitable where there is no such program of this file."""
     from grader.judge.cases import make_inputs
 
@@ -128,7 +128,7 @@ def watch(part: Part, source: Path, shape: Mapping[str, int], *, seed: int = 0) 
         raise Unsuitable("its memory does not fit beside this kernel's random addresses")
     text = source.read_text(errors="replace")
     found = racereport.races(run.output, text)
-    return Finding(
+    return RaceResult(
         part=part,
         source=source,
         shape=shape,

@@ -196,7 +196,7 @@ def _advice(race: Race) -> str:
 
 
 @dataclass(frozen=True)
-class Finding:
+class RaceResult:
     """What was found in one part. `trouble` says how the program ended if not well; `regions` is how many parallel
     regions with more than one thread it entered. `method` says how it was looked for."""
 

@@ -23,7 +23,7 @@ from grader.judge.cases import make_inputs
 from grader.judge.making import make
 from grader.run.nativehost import NativeHost
 from grader.run.zygote import Zygote
-from grader.study.racereport import Finding
+from grader.study.racereport import RaceResult
 
 #: More threads than cores make them interrupt each other.
 THREADS = (1, 2, 3, 4, 8, 16)
@@ -31,7 +31,7 @@ THREADS = (1, 2, 3, 4, 8, 16)
 
 def compare(
     assignment: Assignment, part: Part, source: Path, shape: Mapping[str, int], *, rounds: int, seed: int
-) -> Finding:
+) -> RaceResult:
     """Call the function `rounds` times on each number of THREADS, always on the same inputs."""
     started = time.monotonic()
     threads = tuple(count for count in THREADS if count <= max(shape["threads"], max(THREADS)))
@@ -54,7 +54,7 @@ def compare(
                 trouble = _differences(bench, part, sizes, inputs, expected, threads, rounds)
             except faults.Faulty as fault:
                 trouble = f"gave no answer: {fault.diagnosis.message}"
-    return Finding(
+    return RaceResult(
         part=part,
         source=source,
         shape=sizes,

@@ -14,7 +14,7 @@ from grader.base.results import EXIT_PASS, EXIT_SUBMISSION
 from grader.study import options, outcome, scaling
 from grader.study.comparison import TIME_COLUMNS, Comparison, clock_label, compared, curve, time_cells
 from grader.study.figure import Figure, HeatMap, Plot, Series
-from grader.study.lab import Lab, Recipe, Variant, laboratory
+from grader.study.lab import BuildFlags, Lab, Variant, laboratory
 from grader.study.memory import workspace_bytes
 from grader.study.options import Settings
 from grader.study.table import Table
@@ -123,7 +123,7 @@ class BlockSweep:
 def measure_tiles(lab: Lab, part: Part, tiles: Sequence[int], macro: str = MACRO) -> TileSweep:
     """Rebuild with each tile and time them all in turn. Raises UsageError where the macro changes nothing."""
     settings, shape = lab.settings, lab.settings.sizes
-    recipes = [Recipe(((macro, str(tile)),)) for tile in tiles]
+    recipes = [BuildFlags(((macro, str(tile)),)) for tile in tiles]
     lab.prepare(recipes)
     objects = [
         path.read_bytes() for recipe in recipes if (path := lab.made(recipe).judged.object_path) is not None

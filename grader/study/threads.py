@@ -23,7 +23,7 @@ from grader.judge.timing.measure import CORE_SHARE_LIMIT, Estimate, median_estim
 from grader.study import options, outcome
 from grader.study.comparison import Comparison, Line, bounds, compared, over
 from grader.study.figure import Figure, Plot, Series
-from grader.study.lab import Lab, Outcome, Recipe, Variant, laboratory
+from grader.study.lab import BuildFlags, Lab, Outcome, Variant, laboratory
 from grader.study.table import Cell, Table, shown
 
 COUNTS = "1,2,4,8"
@@ -158,7 +158,7 @@ def measure(lab: Lab, part: Part, counts: Sequence[int]) -> Threads:
     variants = [Variant(str(count), part, {**shape, "threads": count}) for count in counts]
     off = toolchain.openmp_off_flags()
     if off is not None:
-        variants.append(Variant("OpenMP off", part, {**shape, "threads": 1}, Recipe(flags=off)))
+        variants.append(Variant("OpenMP off", part, {**shape, "threads": 1}, BuildFlags(flags=off)))
     outcomes = lab.timed(variants, lab.settings.rounds)
     comparison = compared(outcomes, rivals=())
     one = comparison.lines[0]

@@ -20,8 +20,8 @@ from grader.submission.archive.records import (
     MIB,
     PIECE_BYTES,
     Archive,
+    ArchiveLimits,
     Kind,
-    Limits,
     Member,
     Unreadable,
     shown,
@@ -29,9 +29,9 @@ from grader.submission.archive.records import (
 )
 
 #: What one student may hand in. Unpacked bytes count all members, since a tar.gz has to be unpacked to be read.
-STUDENT = Limits(members=20_000, unpacked_bytes=256 * MIB, archive_bytes=256 * MIB)
+STUDENT = ArchiveLimits(members=20_000, unpacked_bytes=256 * MIB, archive_bytes=256 * MIB)
 #: What the TA may hand over in one archive: a class.
-CLASS = Limits(members=200_000, unpacked_bytes=4096 * MIB, archive_bytes=8192 * MIB)
+CLASS = ArchiveLimits(members=200_000, unpacked_bytes=4096 * MIB, archive_bytes=8192 * MIB)
 _OPEN = os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW
 
 
@@ -60,7 +60,7 @@ class Node(Protocol):
         """When a file on disk was last changed, in UTC; None for all else."""
         ...
 
-    def open(self, limits: Limits, scratch: Path) -> BinaryIO:
+    def open(self, limits: ArchiveLimits, scratch: Path) -> BinaryIO:
         """A file for random access, at most `limits.archive_bytes` large. Raises Unreadable."""
         ...
 
@@ -120,7 +120,7 @@ class DiskNode:
         except (Unreadable, OSError, OverflowError, ValueError):
             return None
 
-    def open(self, limits: Limits, scratch: Path) -> BinaryIO:
+    def open(self, limits: ArchiveLimits, scratch: Path) -> BinaryIO:
         file = self._file()
         if os.fstat(file.fileno()).st_size > limits.archive_bytes:
             file.close()
@@ -195,7 +195,7 @@ class ArchiveNode:
     def modified_at(self) -> datetime | None:
         return None
 
-    def open(self, limits: Limits, scratch: Path) -> BinaryIO:
+    def open(self, limits: ArchiveLimits, scratch: Path) -> BinaryIO:
         return spool(bounded(self.pieces(), limits.archive_bytes, "hand in the source alone"), scratch)
 
 
@@ -209,7 +209,7 @@ def bounded(pieces: Iterator[bytes], limit_bytes: int, remedy: str) -> Iterator[
         yield piece
 
 
-def unpacked(file: BinaryIO, limits: Limits, scratch: Path) -> tuple[Archive, ArchiveNode]:
+def unpacked(file: BinaryIO, limits: ArchiveLimits, scratch: Path) -> tuple[Archive, ArchiveNode]:
     """An archive and the tree of its names. The caller closes the archive, and with it the file. Raises Unreadable."""
     try:
         archive = open_archive(file, limits, scratch)
@@ -223,7 +223,7 @@ def unpacked(file: BinaryIO, limits: Limits, scratch: Path) -> tuple[Archive, Ar
         raise
 
 
-def _tree(archive: Archive, limits: Limits) -> ArchiveNode:
+def _tree(archive: Archive, limits: ArchiveLimits) -> ArchiveNode:
     root, count = ArchiveNode(""), 0
     for member in archive.members:
         line = [root]

@@ -10,7 +10,7 @@ from datetime import datetime
 from pathlib import Path, PurePosixPath
 
 from grader.submission.archive.opening import is_archive_name
-from grader.submission.archive.records import Limits, Unreadable, shown
+from grader.submission.archive.records import ArchiveLimits, Unreadable, shown
 from grader.submission.nodes import KIND_TEXTS, Node, unpacked
 
 MAX_DEPTH = 8
@@ -101,7 +101,7 @@ class _Folder:
 @dataclass
 class _Search:
     names: Names
-    limits: Limits
+    limits: ArchiveLimits
     scratch: Path
     stack: ExitStack
     latest: bool
@@ -199,7 +199,7 @@ class _Search:
         return Chosen(files, origin, self.modified_at or node.modified_at())
 
 
-def chosen(unit: Unit, names: Names, limits: Limits, scratch: Path, stack: ExitStack) -> Chosen:
+def chosen(unit: Unit, names: Names, limits: ArchiveLimits, scratch: Path, stack: ExitStack) -> Chosen:
     """What of a unit is to be copied. Archives that it opens are closed with `stack`. Raises Unreadable."""
     search = _Search(names, limits, scratch, stack, unit.numbered)
     if unit.trouble:
@@ -222,7 +222,7 @@ def modified_at(unit: Unit) -> datetime | None:
     return max((at for node in files if (at := node.modified_at())), default=None)
 
 
-def _inside(folder: Node, place: str, limits: Limits) -> list[Node]:
+def _inside(folder: Node, place: str, limits: ArchiveLimits) -> list[Node]:
     try:
         return folder.children(limits.members)
     except Unreadable as error:

@@ -25,7 +25,7 @@ from grader.base.harmless import harmless  # noqa: E402
 from grader.base.results import Diagnosis, Flag, PartResult, SubmissionResult  # noqa: E402
 from grader.build import cpptext, diagnostics, hints, lightpath, sanitize  # noqa: E402
 from grader.judge.integrity import elf, inspection, symbols  # noqa: E402
-from grader.judge.integrity.elf import Wanted  # noqa: E402
+from grader.judge.integrity.elf import UndefinedSymbol  # noqa: E402
 from grader.report import result_json  # noqa: E402
 from grader.run import calls  # noqa: E402
 from grader.run.calls import Request  # noqa: E402
@@ -137,7 +137,7 @@ def read_symbol(data: bytes) -> None:
     name = data.decode(errors="replace")
     symbols.qualified_name(name)
     symbols.is_plain_operator(name)
-    symbols.category(Wanted(name, versioned=False), versions=True)
+    symbols.category(UndefinedSymbol(name, versioned=False), versions=True)
 
 
 REQUEST = Request("attention", [], [np.ones(2, np.float32)], (2, 3))

@@ -29,12 +29,12 @@ from grader.staff.classroom import ledger, times  # noqa: E402
 from grader.staff.classroom.fingerprints import Fingerprints  # noqa: E402
 from grader.staff.classroom.ledger import Entry, Record, Reported, Run  # noqa: E402
 from grader.submission import find  # noqa: E402
-from grader.submission.archive import Limits, Unreadable, open_archive  # noqa: E402
+from grader.submission.archive import ArchiveLimits, Unreadable, open_archive  # noqa: E402
 from grader.submission.archive.records import MIB  # noqa: E402
 from grader.submission.exports import canvas_name, gradescope_entries  # noqa: E402
 
 COUNT = 1000
-LIMITS = Limits(members=2000, unpacked_bytes=16 * MIB, archive_bytes=16 * MIB)
+LIMITS = ArchiveLimits(members=2000, unpacked_bytes=16 * MIB, archive_bytes=16 * MIB)
 SOURCE = b"int main() { return 0; }\n" * 40
 SCRATCH = Path(tempfile.gettempdir())
 

@@ -11,14 +11,14 @@ from collections.abc import Callable
 from grader.base.arrays import Array, np
 
 #: (code, words) of what was found.
-Finding = tuple[str, str]
+Relation = tuple[str, str]
 
 #: Errors this small everywhere look like rounding, not like another formula. Half precision gives 1e-3 to
 #: 1e-2.
 _ROUNDING = 0.02
 
 
-def find_relation(expected: Array, actual: Array, tolerance: Array, wrong: Array) -> Finding | None:
+def find_relation(expected: Array, actual: Array, tolerance: Array, wrong: Array) -> Relation | None:
     """The first relation that explains the output. All float64 of one shape, finite; `wrong` bool."""
     slack = 8 * tolerance
     for relation in (
@@ -35,7 +35,7 @@ def find_relation(expected: Array, actual: Array, tolerance: Array, wrong: Array
     return None
 
 
-def find_weak_relation(expected: Array, actual: Array, tolerance: Array, wrong: Array) -> Finding | None:
+def find_weak_relation(expected: Array, actual: Array, tolerance: Array, wrong: Array) -> Relation | None:
     """Relations so general that they are worth saying only when no suspect explains the output."""
     return _row_factors(expected, actual, tolerance, wrong) or _imprecise(expected, actual, tolerance, wrong)
 
@@ -48,7 +48,7 @@ def agrees(wanted: Array, got: Array, slack: Array, wrong: Array) -> bool:
     return bool(close.mean() > 0.97) and bool(close[wrong].mean() > 0.97)
 
 
-def _not_written(expected: Array, actual: Array, slack: Array, wrong: Array) -> Finding | None:
+def _not_written(expected: Array, actual: Array, slack: Array, wrong: Array) -> Relation | None:
     if actual.any():
         return None
     return (
@@ -57,7 +57,7 @@ def _not_written(expected: Array, actual: Array, slack: Array, wrong: Array) -> 
     )
 
 
-def _partly_not_written(expected: Array, actual: Array, slack: Array, wrong: Array) -> Finding | None:
+def _partly_not_written(expected: Array, actual: Array, slack: Array, wrong: Array) -> Relation | None:
     if actual[wrong].any():
         return None
     return (
@@ -66,7 +66,7 @@ def _partly_not_written(expected: Array, actual: Array, slack: Array, wrong: Arr
     )
 
 
-def _another_layout(expected: Array, actual: Array, slack: Array, wrong: Array) -> Finding | None:
+def _another_layout(expected: Array, actual: Array, slack: Array, wrong: Array) -> Relation | None:
     b, h, n, d = expected.shape
     layouts: list[tuple[str, Callable[[Array], Array]]] = [
         ("(B, N, H, d)", lambda t: t.reshape(b, n, h, d).swapaxes(1, 2)),
@@ -85,7 +85,7 @@ def _another_layout(expected: Array, actual: Array, slack: Array, wrong: Array) 
     return None
 
 
-def _moved(expected: Array, actual: Array, slack: Array, wrong: Array) -> Finding | None:
+def _moved(expected: Array, actual: Array, slack: Array, wrong: Array) -> Relation | None:
     for axis, name in ((2, "row"), (3, "column")):
         size = expected.shape[axis]
         if size < 3:
@@ -103,7 +103,7 @@ def _moved(expected: Array, actual: Array, slack: Array, wrong: Array) -> Findin
     return None
 
 
-def _copied_heads(expected: Array, actual: Array, slack: Array, wrong: Array) -> Finding | None:
+def _copied_heads(expected: Array, actual: Array, slack: Array, wrong: Array) -> Relation | None:
     """Each head of the output is the expected output of some head, but not all of its own."""
     b, h = expected.shape[:2]
     heads, got, allowed, bad = (t.reshape(b * h, *t.shape[2:]) for t in (expected, actual, slack, wrong))
@@ -138,7 +138,7 @@ def _copied_heads(expected: Array, actual: Array, slack: Array, wrong: Array) ->
     return "heads_copied", f"Heads (b, h) hold the results of others: {', '.join(pairs[:3])}."
 
 
-def _constant_factor(expected: Array, actual: Array, slack: Array, wrong: Array) -> Finding | None:
+def _constant_factor(expected: Array, actual: Array, slack: Array, wrong: Array) -> Relation | None:
     factor = float((actual * expected).sum() / np.square(expected).sum())
     if abs(factor - 1) < 1e-3 or abs(factor) < 1e-6:
         return None
@@ -153,7 +153,7 @@ def _constant_factor(expected: Array, actual: Array, slack: Array, wrong: Array)
     return "constant_factor", f"{words} times what it should be."
 
 
-def _row_factors(expected: Array, actual: Array, tolerance: Array, wrong: Array) -> Finding | None:
+def _row_factors(expected: Array, actual: Array, tolerance: Array, wrong: Array) -> Relation | None:
     """Each row is a multiple of what it should be: its weights do not sum to one."""
     if expected.shape[3] < 3:
         return None
@@ -173,7 +173,7 @@ def _row_factors(expected: Array, actual: Array, tolerance: Array, wrong: Array)
     )
 
 
-def _imprecise(expected: Array, actual: Array, tolerance: Array, wrong: Array) -> Finding | None:
+def _imprecise(expected: Array, actual: Array, tolerance: Array, wrong: Array) -> Relation | None:
     error = abs(actual - expected)
     if error.max() > _ROUNDING * abs(expected).max():
         return None

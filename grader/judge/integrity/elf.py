@@ -47,7 +47,7 @@ class NotReadable(ValueError):
 
 
 @dataclass(frozen=True)
-class Wanted:
+class UndefinedSymbol:
     """A symbol that the object expects others to define, its name cut at LONGEST_NAME bytes. The C and C++ libraries
     give their symbols versions."""
 
@@ -60,7 +60,7 @@ class SharedObject:
     """`wanted` in the order of the symbol table; `needed` are names of libraries; `data` are the bytes of all
     sections that are loaded and are neither code nor the names of symbols."""
 
-    wanted: tuple[Wanted, ...]
+    wanted: tuple[UndefinedSymbol, ...]
     needed: tuple[str, ...]
     data: bytes
 
@@ -233,13 +233,13 @@ def _tables(sections: list[_Section], dynamic: _Dynamic) -> tuple[_Section, _Sec
     return symbols, strings, versions[0] if versions else None
 
 
-def _wanted(symbols: bytes, names: bytes, versions: bytes) -> Iterator[Wanted]:
+def _wanted(symbols: bytes, names: bytes, versions: bytes) -> Iterator[UndefinedSymbol]:
     count = names_bytes = 0
     for k, (name, _, _, section, _, _) in enumerate(_SYMBOL.iter_unpack(symbols)):
         if section != _UNDEFINED_SECTION or name == 0:
             continue
         version = struct.unpack_from("<H", versions, 2 * k)[0] & 0x7FFF if versions else 0
-        wanted = Wanted(_text(names, name), version >= _FIRST_VERSION)
+        wanted = UndefinedSymbol(_text(names, name), version >= _FIRST_VERSION)
         count, names_bytes = count + 1, names_bytes + len(wanted.name)
         if count > MOST_WANTED or names_bytes > MOST_NAMES_BYTES:
             raise NotReadable("more symbols from elsewhere than any kernel needs")

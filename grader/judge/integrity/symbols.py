@@ -12,7 +12,7 @@ import ctypes
 import functools
 import re
 
-from grader.judge.integrity.elf import Wanted
+from grader.judge.integrity.elf import UndefinedSymbol
 
 #: Operators of torch that make, view, copy, fill, look at or compare tensors. None of them does the assignment's work.
 _PLAIN = """
@@ -103,7 +103,7 @@ _BLAS = re.compile(
 )
 
 
-def category(symbol: Wanted, *, versions: bool) -> str | None:
+def category(symbol: UndefinedSymbol, *, versions: bool) -> str | None:
     """One of "torch", "hiding", "loader", "process", "outside", "cores", "network" and "python"; None for what any
     kernel may use.
 

@@ -48,7 +48,7 @@ SLACK_S = 60.0
 
 
 @dataclass(frozen=True)
-class Wanted:
+class RunOptions:
     """What the command line asks for, and how it asks when it goes on with what is left.
 
     What is None was not said: with `resume` it is as in the run before (`grader.staff.classroom.resuming`), else it has
@@ -73,7 +73,7 @@ class Wanted:
     to_resume: str = "the same command and --resume"
 
 
-def run(wanted: Wanted, stream: TextIO = sys.stdout, command: Sequence[str] = ()) -> int:
+def run(wanted: RunOptions, stream: TextIO = sys.stdout, command: Sequence[str] = ()) -> int:
     """Grade a class; returns the exit code. `command` starts another kind of worker.
 
     Raises UsageError for what the caller can mend, KitError when nothing can be graded on this machine.
@@ -130,7 +130,7 @@ def run(wanted: Wanted, stream: TextIO = sys.stdout, command: Sequence[str] = ()
 # ---- before
 
 
-def refuse_mixing(wanted: Wanted) -> None:
+def refuse_mixing(wanted: RunOptions) -> None:
     """Results among submissions would be submissions the next time, and lie in the students' own folders."""
     if wanted.out.resolve().is_relative_to(wanted.submissions.resolve()):
         raise UsageError(
@@ -138,7 +138,7 @@ def refuse_mixing(wanted: Wanted) -> None:
         )
 
 
-def found(wanted: Wanted, assignment: Assignment, scratch: Path) -> list[Submission]:
+def found(wanted: RunOptions, assignment: Assignment, scratch: Path) -> list[Submission]:
     """All submissions, in a private place. Raises UsageError when there are none, or not those that --only names."""
     # Workers and runners under other users pass through to their own folders, and cannot list it.
     scratch.chmod(0o711)
@@ -163,7 +163,7 @@ def refuse_places(out: Path, ids: Sequence[str]) -> None:
 
 
 def timed(
-    wanted: Wanted, history: History, assignment: Assignment, submissions: list[Submission]
+    wanted: RunOptions, history: History, assignment: Assignment, submissions: list[Submission]
 ) -> list[Submission]:
     """The submissions with the times that a table or their files give them, where either is asked for."""
     source = resuming.source_of_times(wanted, history)
@@ -176,7 +176,7 @@ def timed(
     return [replace(item, submitted_at=given.get(item.id, item.submitted_at)) for item in submissions]
 
 
-def plan(wanted: Wanted, start: Run, submissions: list[Submission], history: History) -> list[Planned]:
+def plan(wanted: RunOptions, start: Run, submissions: list[Submission], history: History) -> list[Planned]:
     """What has to be graded now, in the order of the submissions."""
     settings = fingerprints.of_text(f"timing {start.timing}")
     planned = []
@@ -192,7 +192,7 @@ def plan(wanted: Wanted, start: Run, submissions: list[Submission], history: His
     return planned
 
 
-def out_of_date(wanted: Wanted, record: Record | None, prints: Fingerprints) -> str:
+def out_of_date(wanted: RunOptions, record: Record | None, prints: Fingerprints) -> str:
     """Why a finished submission has to be graded again; empty when it has not, or was never finished."""
     if record is None:
         return ""
@@ -232,7 +232,7 @@ def tell(text: str, stream: TextIO) -> None:
 
 
 def tell_plan(
-    wanted: Wanted, submissions: list[Submission], todo: list[Planned], history: History, stream: TextIO
+    wanted: RunOptions, submissions: list[Submission], todo: list[Planned], history: History, stream: TextIO
 ) -> None:
     """Say what was finished before, and why some of it is graded again."""
     finished = sum(item.id in history.records for item in submissions)
@@ -263,7 +263,12 @@ def tell_plan(
 
 
 def executor_for(
-    wanted: Wanted, start: Run, assignment: Assignment, box: Sandbox, scratch: Path, command: Sequence[str]
+    wanted: RunOptions,
+    start: Run,
+    assignment: Assignment,
+    box: Sandbox,
+    scratch: Path,
+    command: Sequence[str],
 ) -> LocalExecutor:
     """Workers on this machine, none of them started yet."""
     slot = scratch / "slot"
@@ -302,7 +307,7 @@ def silence_limits(limits: RunLimits) -> dict[str, float | None]:
 # ---- after
 
 
-def conclude(wanted: Wanted, history: History, interrupted: bool, stream: TextIO) -> int:
+def conclude(wanted: RunOptions, history: History, interrupted: bool, stream: TextIO) -> int:
     """The last lines and the exit code: 0 when everybody who was to be graded has a verdict."""
     asked = [e.submission_id for e in history.roster if not wanted.only or e.submission_id in wanted.only]
     records = [history.records[name] for name in asked if name in history.records]

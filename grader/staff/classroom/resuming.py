@@ -21,13 +21,13 @@ from grader.staff.classroom import gradebook
 from grader.staff.classroom.ledger import History, Run
 
 if TYPE_CHECKING:
-    from grader.staff.classroom.classroom import Wanted
+    from grader.staff.classroom.classroom import RunOptions
 
 FILE_TIMES = "file times"
 """In the place of a table of times: when the files on disk were last changed."""
 
 
-def settle(wanted: Wanted, history: History) -> tuple[Wanted, Assignment, int | None]:
+def settle(wanted: RunOptions, history: History) -> tuple[RunOptions, Assignment, int | None]:
     """What is wanted with nothing left open, the assignment, and the seed that takes the place of its own: the
     caller's, else that of the run which is continued, else one drawn now if the assignment has none.
 
@@ -51,7 +51,7 @@ def settle(wanted: Wanted, history: History) -> tuple[Wanted, Assignment, int | 
     return replace(wanted, config=config, timing=timing), assignment, seed
 
 
-def _refuse_changes(wanted: Wanted, before: Run, config: Path, timing: bool) -> None:
+def _refuse_changes(wanted: RunOptions, before: Run, config: Path, timing: bool) -> None:
     changes = []
     if str(config.resolve()) != before.config and not _is_same(config, before):
         changes.append(f"--config {config} in place of {before.config}")
@@ -73,7 +73,7 @@ def _is_same(config: Path, before: Run) -> bool:
     return load(config, before.seed).fingerprint == before.assignment_fingerprint
 
 
-def sandbox_for(wanted: Wanted, history: History, stream: TextIO) -> Sandbox:
+def sandbox_for(wanted: RunOptions, history: History, stream: TextIO) -> Sandbox:
     """The sandbox that is asked for, else the tier of the run that is continued, else the strongest there is."""
     before = history.runs[-1].sandbox if history.runs and wanted.resume else None
     if wanted.tier is not None or before is None:
@@ -88,7 +88,7 @@ def sandbox_for(wanted: Wanted, history: History, stream: TextIO) -> Sandbox:
         return box
 
 
-def source_of_times(wanted: Wanted, history: History) -> str | None:
+def source_of_times(wanted: RunOptions, history: History) -> str | None:
     """Where times of submission come from besides the export: a table's path, FILE_TIMES, or None."""
     if wanted.submitted is not None:
         return str(wanted.submitted.resolve())

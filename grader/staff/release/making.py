@@ -39,7 +39,7 @@ def release(kit: Kit, out: Path, references: Sequence[Path], say: Callable[[str]
         search.refuse(handout, kit)
         say(f"no line of the staff's, no hidden seed and no source of the reference in {len(handout)} files")
         made = {HANDOUT: packed(handout), AUTOGRADER: packed(contents.autograder(kit))}
-        bench = proofs.Bench(kit.assignment, kit.starter, kit.solution, scratch / "proofs", say)
+        bench = proofs.ProofSetup(kit.assignment, kit.starter, kit.solution, scratch / "proofs", say)
         bench.folder.mkdir()
         try:
             proofs.handout(bench, made[HANDOUT])

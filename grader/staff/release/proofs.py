@@ -33,7 +33,7 @@ class Unproved(UsageError):
 
 
 @dataclass(frozen=True)
-class Bench:
+class ProofSetup:
     """Where proofs are made: `folder` is empty at first; `say` hears each proof as it holds."""
 
     assignment: Assignment
@@ -81,7 +81,7 @@ class Bench:
 # ---- the handout
 
 
-def handout(bench: Bench, archive: bytes, *, run_here: bool = True) -> None:
+def handout(bench: ProofSetup, archive: bytes, *, run_here: bool = True) -> None:
     """The handout resolves its imports; its starter compiles and earns nothing, and the solution in its place all.
 
     `run_here` is False when it holds no reference for this machine: then nothing of it can be run.
@@ -136,7 +136,7 @@ def earns_all(parts: Mapping[str, Mapping[str, Any]], whose: str) -> None:
             )
 
 
-def _judged(bench: Bench, folder: Path, *asked: str) -> dict[str, dict[str, Any]]:
+def _judged(bench: ProofSetup, folder: Path, *asked: str) -> dict[str, dict[str, Any]]:
     """Parts as the student's own command line judges them: by default every one, without times."""
     asked = asked or ("all", "--no-time")
     found = bench.folder / "result.json"
@@ -159,7 +159,7 @@ def _why(part: Mapping[str, Any]) -> str:
 # ---- the autograder
 
 
-def autograder(bench: Bench, archive: bytes) -> None:
+def autograder(bench: ProofSetup, archive: bytes) -> None:
     """In Gradescope's layout, the starter gets 0 of the autograder and the solution everything, times included."""
     root = bench.folder / "autograder"
     _unpacked(bench, archive, "autograder/source")
@@ -188,7 +188,7 @@ def _lost(scored: Mapping[str, Any]) -> str:
     return str(scored.get("output", "")).strip().splitlines()[0] if scored.get("output") else "no word why"
 
 
-def _unpacked(bench: Bench, archive: bytes, name: str) -> Path:
+def _unpacked(bench: ProofSetup, archive: bytes, name: str) -> Path:
     folder = bench.folder / name
     folder.mkdir(parents=True)
     unpack(archive, folder)

@@ -47,7 +47,7 @@ class Trial:
 
 
 @dataclass(frozen=True)
-class Bench:
+class TrialSetup:
     """What all trials share."""
 
     assignment: Assignment
@@ -80,7 +80,7 @@ def trials(assignment: Assignment, box: Sandbox, folder: Path, *, every: bool = 
             f"{MASTER} is a starter: the self-test needs the master source, with the staff's solution"
         )
     with ExitStack() as stack:
-        bench = Bench(assignment, box, stack.enter_context(Zygote(sandbox=box, at_once=False)), folder)
+        bench = TrialSetup(assignment, box, stack.enter_context(Zygote(sandbox=box, at_once=False)), folder)
         yield from controls(bench, master)
         yield from wrong_kernels(bench, master)
         yield from threats(bench, every=every)
@@ -89,7 +89,7 @@ def trials(assignment: Assignment, box: Sandbox, folder: Path, *, every: bool = 
 # ---- controls, and with them the times
 
 
-def controls(bench: Bench, master: str) -> Iterator[Trial]:
+def controls(bench: TrialSetup, master: str) -> Iterator[Trial]:
     """The master passes, the starter earns nothing, and a slow kernel is found slow."""
     started = time.monotonic()
     result = bench.judge(master, bench.graded, timing=True)
@@ -135,7 +135,7 @@ def slow_faults(result: SubmissionResult) -> Iterator[str]:
 # ---- wrong kernels
 
 
-def wrong_kernels(bench: Bench, master: str) -> Iterator[Trial]:
+def wrong_kernels(bench: TrialSetup, master: str) -> Iterator[Trial]:
     """Each of the named bugs is found."""
     started = time.monotonic()
     source = side_by_side(master, cases.WRONG)
@@ -153,7 +153,7 @@ def named(bug: Mutation) -> str:
 # ---- threats
 
 
-def threats(bench: Bench, *, every: bool) -> Iterator[Trial]:
+def threats(bench: TrialSetup, *, every: bool) -> Iterator[Trial]:
     """Each threat ends as its row says, its controls too. Nothing where this copy of the kit has no rows."""
     table = _table()
     if table is None:

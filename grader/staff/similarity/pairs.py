@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from grader.staff.similarity.passages import Region, regions
+from grader.staff.similarity.passages import SharedRegion, regions
 from grader.staff.similarity.tokens import tokens
 
 
@@ -38,7 +38,7 @@ class Similarity:
     bare: tuple[str, ...] = ()
     cut: tuple[str, ...] = ()
 
-    def regions(self, pair: Pair) -> tuple[Region, ...]:
+    def regions(self, pair: Pair) -> tuple[SharedRegion, ...]:
         """The regions that the two texts share, in the order of the left one; none overlaps another on either side."""
         left, right = (tokens(self.texts[name], self.given) for name in (pair.left, pair.right))
         return regions(left, right, self.starter, self.common)

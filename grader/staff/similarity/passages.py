@@ -29,7 +29,7 @@ _BASE = 0x9E3779B97F4A7C15
 
 
 @dataclass(frozen=True)
-class Region:
+class SharedRegion:
     """A run of equal tokens: characters `left[0]` to `left[1]` of one text, the same of the other."""
 
     left: tuple[int, int]
@@ -85,7 +85,7 @@ def own_tokens(tokens: Tokens, starter: frozenset[int]) -> int:
 
 def regions(
     left: Tokens, right: Tokens, starter: frozenset[int], common: frozenset[int]
-) -> tuple[Region, ...]:
+) -> tuple[SharedRegion, ...]:
     """The regions that two texts share, in the order of the left one; none overlaps another on either side.
 
     Each lies around a common fingerprint that is neither the starter's nor in `common`; the longest are taken first,
@@ -108,7 +108,7 @@ def regions(
                 taken_left[a + start : a + end] = taken_right[b + start : b + end] = b"\1" * n
                 found.append((a + start, b + start, n))
     return tuple(
-        Region((left.starts[a], left.ends[a + n - 1]), (right.starts[b], right.ends[b + n - 1]), n)
+        SharedRegion((left.starts[a], left.ends[a + n - 1]), (right.starts[b], right.ends[b + n - 1]), n)
         for a, b, n in sorted(found)
     )
 

@@ -15,7 +15,7 @@ from grader.base.errors import UsageError
 from grader.base.harmless import harmless
 from grader.staff.similarity.agreement import Group
 from grader.staff.similarity.pairs import Pair, Similarity
-from grader.staff.similarity.passages import Region
+from grader.staff.similarity.passages import SharedRegion
 
 LONGEST_SHOWN = 200_000
 """Characters of one text in a page."""
@@ -111,7 +111,7 @@ def _group_table(groups: Sequence[Group]) -> Iterator[str]:
     yield "</table></div>\n"
 
 
-def _pair_table(shown: Sequence[Pair], regions: Sequence[tuple[Region, ...]]) -> Iterator[str]:
+def _pair_table(shown: Sequence[Pair], regions: Sequence[tuple[SharedRegion, ...]]) -> Iterator[str]:
     yield "<h2>Pairs, the most alike first</h2>\n"
     if not shown:
         yield "<p>No two submissions have text of their own in common.</p>\n"
@@ -131,7 +131,7 @@ def _pair_table(shown: Sequence[Pair], regions: Sequence[tuple[Region, ...]]) ->
 
 
 def _side_by_side(
-    similarity: Similarity, pair: Pair, regions: Sequence[Region], number: int
+    similarity: Similarity, pair: Pair, regions: Sequence[SharedRegion], number: int
 ) -> Iterator[str]:
     numbered = list(enumerate(regions, start=1))
     yield (
@@ -148,7 +148,7 @@ def _side_by_side(
     yield "</div>\n"
 
 
-def _span(region: Region, side: str) -> tuple[int, int]:
+def _span(region: SharedRegion, side: str) -> tuple[int, int]:
     return region.left if side == "left" else region.right
 
 

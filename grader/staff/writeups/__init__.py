@@ -23,7 +23,7 @@ def main(arguments: Sequence[str]) -> int:
     from grader.staff.writeups import staff
 
     return staff.run(
-        staff.Wanted(
+        staff.WriteupOptions(
             *(tuple(given.paths), given.read, given.sheet, given.results, given.key, given.item, given.export)
         )
     )

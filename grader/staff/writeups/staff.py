@@ -28,7 +28,7 @@ LONGEST_REMARK = 300
 
 
 @dataclass(frozen=True)
-class Wanted:
+class WriteupOptions:
     """The command line: what to look at, and what to write."""
 
     paths: tuple[Path, ...]
@@ -58,7 +58,7 @@ class Writeup:
         return one_line(f"empty: {', '.join(empty)}", LONGEST_REMARK) if empty else ""
 
 
-def run(wanted: Wanted) -> int:
+def run(wanted: WriteupOptions) -> int:
     """List the write-ups, and write the reading copy and the table of points. Raises UsageError and KitError."""
     template = checking.template(WRITEUP_TEMPLATE)
     questions = _key(wanted.key)

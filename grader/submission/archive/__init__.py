@@ -4,7 +4,7 @@ Theory of operation. A reader lists an archive (`Member`: the parts of a name, w
 content of one member as pieces of at most 64 KiB. It writes nothing: whoever wants a member decides where it goes and
 under which name, so that `../../.bashrc`, a device or a symbolic link has no path to travel on. Names are kept as they
 stand and only ever compared; a name that tries to lead outside is marked with its `trouble`. No header is believed:
-bytes are counted as they come out, and every count has a limit (`Limits`). Python's own zipfile and tarfile read
+bytes are counted as they come out, and every count has a limit (`ArchiveLimits`). Python's own zipfile and tarfile read
 listings of any size into memory, and headers have been found that send them round in circles.
 
 Formats: zip (stored and deflated, zip64) and tar, plain or compressed with gzip, bzip2 or xz.
@@ -15,8 +15,8 @@ from grader.submission.archive.records import (
     MIB,
     PIECE_BYTES,
     Archive,
+    ArchiveLimits,
     Kind,
-    Limits,
     Member,
     Unreadable,
     shown,
@@ -27,8 +27,8 @@ __all__ = [
     "MIB",
     "PIECE_BYTES",
     "Archive",
+    "ArchiveLimits",
     "Kind",
-    "Limits",
     "Member",
     "Unreadable",
     "archive_stem",

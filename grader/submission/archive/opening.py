@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import IO, BinaryIO, Protocol
 
 from grader.base.errors import KitError
-from grader.submission.archive.records import PIECE_BYTES, Archive, Limits, Unreadable, size_text
+from grader.submission.archive.records import PIECE_BYTES, Archive, ArchiveLimits, Unreadable, size_text
 from grader.submission.archive.tar import BLOCK_BYTES, TarArchive, is_tar_header
 from grader.submission.archive.zip import ZipArchive, is_zip
 
@@ -52,7 +52,7 @@ def archive_stem(name: str) -> str:
     return name
 
 
-def open_archive(file: BinaryIO, limits: Limits, scratch: Path) -> Archive:
+def open_archive(file: BinaryIO, limits: ArchiveLimits, scratch: Path) -> Archive:
     """List an archive by what it holds, whatever its name says.
 
     `file` is seekable and is closed with the archive. A compressed tar is unpacked once, within `limits`, into an
@@ -142,7 +142,7 @@ def _decoder(head: bytes) -> _Compression | None:
 
 
 def _compressed_tar(
-    file: BinaryIO, size_bytes: int, compression: _Compression, limits: Limits, scratch: Path
+    file: BinaryIO, size_bytes: int, compression: _Compression, limits: ArchiveLimits, scratch: Path
 ) -> TarArchive:
     def within_limits() -> Iterator[bytes]:
         total_bytes = 0

@@ -24,7 +24,7 @@ class Unreadable(Exception):
 
 
 @dataclass(frozen=True)
-class Limits:
+class ArchiveLimits:
     """What an archive may cost. Ratio: unpacked to packed bytes, looked at once `ratio_from_bytes` came out."""
 
     members: int

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import BinaryIO
 
-from grader.submission.archive.records import PIECE_BYTES, Kind, Limits, Member, Unreadable, split_name
+from grader.submission.archive.records import PIECE_BYTES, ArchiveLimits, Kind, Member, Unreadable, split_name
 
 BLOCK_BYTES = 512
 #: The longest name or list of attributes that one header may bring.
@@ -33,7 +33,7 @@ def is_tar_header(block: bytes) -> bool:
 
 
 class TarArchive:
-    def __init__(self, file: BinaryIO, size_bytes: int, limits: Limits) -> None:
+    def __init__(self, file: BinaryIO, size_bytes: int, limits: ArchiveLimits) -> None:
         """List the archive; `size_bytes` is the file's. Raises Unreadable."""
         self._file, self._size_bytes = file, size_bytes
         try:
@@ -44,7 +44,7 @@ class TarArchive:
     def close(self) -> None:
         self._file.close()
 
-    def _entries(self, limits: Limits) -> Iterator[Member]:
+    def _entries(self, limits: ArchiveLimits) -> Iterator[Member]:
         at, count = 0, 0
         long_name: bytes | None = None
         long_size: int | None = None

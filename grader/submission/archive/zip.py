@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from itertools import pairwise
 from typing import BinaryIO, NamedTuple
 
-from grader.submission.archive.records import PIECE_BYTES, Kind, Limits, Member, Unreadable, split_name
+from grader.submission.archive.records import PIECE_BYTES, ArchiveLimits, Kind, Member, Unreadable, split_name
 
 _END = struct.Struct("<4s4H2LH")
 _END64 = struct.Struct("<4sQ2H2L4Q")
@@ -49,7 +49,7 @@ def is_zip(head: bytes) -> bool:
 
 
 class ZipArchive:
-    def __init__(self, file: BinaryIO, size_bytes: int, limits: Limits) -> None:
+    def __init__(self, file: BinaryIO, size_bytes: int, limits: ArchiveLimits) -> None:
         """List the archive. Raises Unreadable."""
         self._file, self._size_bytes = file, size_bytes
         try:
@@ -110,7 +110,7 @@ class ZipArchive:
                 return disk, first_disk, size_bytes, listing_offset, place
         raise Unreadable(DAMAGED)
 
-    def _entries(self, listing: _Listing, limits: Limits) -> Iterator[Member]:
+    def _entries(self, listing: _Listing, limits: ArchiveLimits) -> Iterator[Member]:
         self._file.seek(listing.start)
         remaining, count = listing.size_bytes, 0
         while remaining > 0:
