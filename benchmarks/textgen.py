@@ -36,7 +36,7 @@ from textgen.decode import Decoder  # noqa: E402
 from textgen.demo import DEFAULT_CHUNK  # noqa: E402
 from textgen.kernel import StudentKernel  # noqa: E402
 from textgen.model import GPT  # noqa: E402
-from textgen.stage import DEFAULT_WINDOW, TILE  # noqa: E402
+from textgen.textsetup import DEFAULT_WINDOW, TILE  # noqa: E402
 
 TARGET = 2.0
 TOKENS = 4

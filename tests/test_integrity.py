@@ -233,13 +233,13 @@ def test_code_that_a_kernel_loaded_itself_is_proof(tmp_path: Path) -> None:
 
 def test_work_between_calls(tmp_path: Path) -> None:
     build = build_of(tmp_path / "kernel.so")
-    quiet = Evidence(frozen_cpu_s=0.002, frozen_wall_s=0.01, stops=20, restless=2)
+    quiet = Evidence(frozen_cpu_s=0.002, frozen_wall_s=0.01, stops=20, unstopped=2)
     assert list(integrity.evidence_flags(quiet, build)) == []
     busy = Evidence(frozen_cpu_s=0.3, frozen_wall_s=0.4, stops=20)
     assert [(f.code, f.level) for f in integrity.evidence_flags(busy, build)] == [
         ("works_while_stopped", "rejected")
     ]
-    slow_to_stop = Evidence(stops=20, restless=15)
+    slow_to_stop = Evidence(stops=20, unstopped=15)
     assert [f.level for f in integrity.evidence_flags(slow_to_stop, build)] == ["review"]
     assert [f.level for f in integrity.evidence_flags(replace(slow_to_stop, children=1), build)] == [
         "rejected",

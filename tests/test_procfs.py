@@ -16,7 +16,7 @@ import pytest
 from grader.base import procfs
 from grader.build.build import Build
 from grader.judge.integrity import integrity
-from grader.run import nursery, placement
+from grader.run import forkserver, placement
 from grader.run.session import cpu_clock_s
 from grader.run.watch import Evidence, Watch
 from grader.staff.classroom.executor import Failed, Job, LocalExecutor
@@ -132,15 +132,15 @@ def test_of_very_many_threads_the_first_ones_are_looked_at(monkeypatch: pytest.M
 
 
 def test_the_nursery_takes_a_list_of_children_in_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
-    others = nursery.children(os.getpid())  # of earlier tests, which nobody has waited for
+    others = forkserver.children(os.getpid())  # of earlier tests, which nobody has waited for
     started = [subprocess.Popen(["sleep", "60"]) for _ in range(6)]
     try:
-        monkeypatch.setattr(nursery, "LISTING_BYTES", 20)
-        found = nursery.children(os.getpid())
+        monkeypatch.setattr(forkserver, "LISTING_BYTES", 20)
+        found = forkserver.children(os.getpid())
         # A number that the limit cuts in two would be another process's.
         assert 0 < len(found) < 6 and set(found) <= {*others, *(each.pid for each in started)}
-        monkeypatch.setattr(nursery, "MOST_AT_ONCE", 2)
-        assert nursery.descendants([started[0].pid, started[1].pid]) == [started[0].pid, started[1].pid]
+        monkeypatch.setattr(forkserver, "MOST_AT_ONCE", 2)
+        assert forkserver.descendants([started[0].pid, started[1].pid]) == [started[0].pid, started[1].pid]
     finally:
         for each in started:
             each.send_signal(signal.SIGKILL)

@@ -19,12 +19,12 @@ from grader.judge.bench import Bench
 from textgen.decode import Decoder
 from textgen.generate import Tally
 from textgen.kernel import Broken, StudentKernel
-from textgen.stage import fault_lines
+from textgen.textsetup import fault_lines
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from textgen.stage import Stage
+    from textgen.textsetup import TextSetup
 
 CONTEXTS = (16, 32, 64, 128, 256, 512, 1024)
 ROUNDS = 3
@@ -41,41 +41,41 @@ class Speaker:
     trouble: str = ""
 
 
-def run(stage: Stage, bench: Bench, parts: Sequence[Part]) -> int:
+def run(setup: TextSetup, bench: Bench, parts: Sequence[Part]) -> int:
     """Print texts and speeds; with --figure, measure and draw the curve as well. Returns the exit code."""
-    if stage.wish.figure and stage.wish.figure.is_dir():
-        raise UsageError(f"--figure takes a file, and {stage.wish.figure} is a folder")
-    if stage.wish.figure and not stage.wish.figure.absolute().parent.is_dir():
-        raise UsageError(f"--figure: no such folder: {stage.wish.figure.absolute().parent}")
-    speakers = [speak(stage, bench, part) for part in parts]
-    print("\n" + "\n".join(texts(speakers, stage)))
+    if setup.options.figure and setup.options.figure.is_dir():
+        raise UsageError(f"--figure takes a file, and {setup.options.figure} is a folder")
+    if setup.options.figure and not setup.options.figure.absolute().parent.is_dir():
+        raise UsageError(f"--figure: no such folder: {setup.options.figure.absolute().parent}")
+    speakers = [speak(setup, bench, part) for part in parts]
+    print("\n" + "\n".join(texts(speakers, setup)))
     print("\n" + "\n".join(table(speakers)))
-    if stage.wish.figure:
+    if setup.options.figure:
         able = [speaker.part for speaker in speakers if speaker.tally and not speaker.trouble]
-        draw(stage, bench, able)
+        draw(setup, bench, able)
     return EXIT_PASS if not any(speaker.trouble for speaker in speakers) else EXIT_SUBMISSION
 
 
-def speak(stage: Stage, bench: Bench, part: Part) -> Speaker:
+def speak(setup: TextSetup, bench: Bench, part: Part) -> Speaker:
     print(f"{part.id} ({part.title}) ...", end=" ", flush=True)
     try:
-        kernel = stage.kernel(bench, part)
+        kernel = setup.kernel(bench, part)
     except faults.Faulty as fault:
         print("cannot talk")
         return Speaker(part, None, fault.diagnosis.message)
     with kernel.session:
-        tally = stage.generate(kernel)
+        tally = setup.generate(kernel)
     print(f"{tally.new_tokens} tokens, {tally.decode_s:.2f} s")
-    trouble = " ".join(fault_lines(tally, stage, part)) if tally.fault else ""
+    trouble = " ".join(fault_lines(tally, setup, part)) if tally.fault else ""
     return Speaker(part, tally, trouble)
 
 
-def texts(speakers: Sequence[Speaker], stage: Stage) -> list[str]:
+def texts(speakers: Sequence[Speaker], setup: TextSetup) -> list[str]:
     """Each different text once, with the names of those who said it."""
     said: dict[str, list[str]] = {}
     for speaker in speakers:
         if speaker.tally:
-            text = "\n".join(stage.loaded.words.decode(row) for row in speaker.tally.tokens.tolist())
+            text = "\n".join(setup.loaded.words.decode(row) for row in speaker.tally.tokens.tolist())
             said.setdefault(text, []).append(speaker.part.id)
     lines = []
     for text, names in said.items():
@@ -103,29 +103,29 @@ def table(speakers: Sequence[Speaker]) -> list[str]:
 # ---- speed over the length of the context
 
 
-def draw(stage: Stage, bench: Bench, parts: Sequence[Part]) -> None:
+def draw(setup: TextSetup, bench: Bench, parts: Sequence[Part]) -> None:
     from textgen import figure
 
     print("\ntokens/s over the context, all parts in turn:")
-    curves = measure(stage, bench, parts)
+    curves = measure(setup, bench, parts)
     longest = max(len(curve) for curve in curves.values())
     print(f"{'':8}" + "".join(f"{n:>8}" for n in CONTEXTS[:longest]))
     for name, curve in curves.items():
         print(f"{name:8}" + "".join(f"{speed:8.0f}" for speed in curve))
-    assert stage.wish.figure is not None
+    assert setup.options.figure is not None
     titles = {part.id: part.title for part in parts}
-    stage.wish.figure.write_text(
+    setup.options.figure.write_text(
         figure.speeds(CONTEXTS, {titles[name]: curve for name, curve in curves.items()})
     )
-    print(f"drawn to {stage.wish.figure}")
+    print(f"drawn to {setup.options.figure}")
 
 
-def measure(stage: Stage, bench: Bench, parts: Sequence[Part]) -> dict[str, list[float]]:
+def measure(setup: TextSetup, bench: Bench, parts: Sequence[Part]) -> dict[str, list[float]]:
     """Tokens/s of one text by part at each of CONTEXTS: the median of rounds in which the parts take turns."""
     curves: dict[str, list[float]] = {part.id: [] for part in parts}
-    with _kernels(stage, bench, parts) as kernels:
+    with _kernels(setup, bench, parts) as kernels:
         for context in CONTEXTS:
-            decoders = {part_id: _filled(stage, kernel, context) for part_id, kernel in kernels.items()}
+            decoders = {part_id: _filled(setup, kernel, context) for part_id, kernel in kernels.items()}
             seconds: dict[str, list[float]] = {part_id: [] for part_id in decoders}
             for _ in range(ROUNDS):
                 for part_id, decoder in decoders.items():
@@ -138,8 +138,8 @@ def measure(stage: Stage, bench: Bench, parts: Sequence[Part]) -> dict[str, list
 
 
 @contextmanager
-def _kernels(stage: Stage, bench: Bench, parts: Sequence[Part]) -> Iterator[dict[str, StudentKernel]]:
-    kernels = {part.id: stage.kernel(bench, part) for part in parts}
+def _kernels(setup: TextSetup, bench: Bench, parts: Sequence[Part]) -> Iterator[dict[str, StudentKernel]]:
+    kernels = {part.id: setup.kernel(bench, part) for part in parts}
     for kernel in kernels.values():
         # The picture is of the kernel's own cost over N, so nothing is cut up.
         kernel.window, kernel.chunk = CONTEXTS[-1], 0
@@ -148,9 +148,9 @@ def _kernels(stage: Stage, bench: Bench, parts: Sequence[Part]) -> Iterator[dict
         kernel.session.close()
 
 
-def _filled(stage: Stage, kernel: StudentKernel, context: int) -> Decoder:
+def _filled(setup: TextSetup, kernel: StudentKernel, context: int) -> Decoder:
     """A decoder in the middle of a text: what the keys hold does not matter to the time."""
-    model = stage.loaded.model
+    model = setup.loaded.model
     decoder = Decoder(model, kernel, 1, context + 1, CONTEXTS[-1])
     decoder.fill(torch.Generator().manual_seed(1), context - 1)
     return decoder

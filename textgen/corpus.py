@@ -4,7 +4,7 @@ Nothing is downloaded and nothing quoted. Because each choice is drawn from know
 content is known as well: the sum of -log p over all choices bounds what any model can reach, so that a training loss
 has a floor to be read against. (It is a bound from above: two ways to the same words count as two.)
 
-What a model has to carry from line to line: who is on stage, who is spoken of and as what, who asked what, the thing
+What a model has to carry from line to line: who is on setup, who is spoken of and as what, who asked what, the thing
 that the scene is about, and that the high-born speak verse and the low-born prose.
 """
 

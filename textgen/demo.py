@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 from grader.base.errors import UsageError
 from grader.base.results import EXIT_PASS, EXIT_SUBMISSION
-from textgen.stage import DEFAULT_WINDOW, Stage, Wish, fault_lines
+from textgen.textsetup import DEFAULT_WINDOW, TextOptions, TextSetup, fault_lines
 
 if TYPE_CHECKING:
     from grader.assignment.assignment import Assignment, Part
@@ -103,7 +103,7 @@ def wanted(given: argparse.Namespace) -> bool:
     return False
 
 
-def read_wish(given: argparse.Namespace) -> Wish:
+def read_options(given: argparse.Namespace) -> TextOptions:
     """Raises UsageError, in one line, for whatever makes no sense."""
     for name, flag in NOT_HERE.items():
         if getattr(given, name):
@@ -124,7 +124,7 @@ def read_wish(given: argparse.Namespace) -> Wish:
     prefill = given.prefill or "prefix"
     if prefill not in ("prefix", "mask"):
         raise UsageError(f"--prefill takes prefix or mask, not '{prefill}'")
-    return Wish(
+    return TextOptions(
         prompts=tuple(prompts) if len(prompts) > 1 else tuple(prompts) * samples,
         length=MODELS[name],
         seed=1 if given.seed is None else _whole(given.seed, "--seed", 0, (1 << 60) - 1),
@@ -165,7 +165,7 @@ def run(
 
     `find_source` turns --module and the assignment's file name into the file to build. Raises UsageError, KitError.
     """
-    wish = read_wish(given)
+    options = read_options(given)
     from grader.run.zygote import Zygote
 
     # First of all the process that the runner is forked from: it imports torch while we do the same.
@@ -179,16 +179,16 @@ def run(
             for name, flag in (("Br", "-br"), ("Bc", "-bc"), ("threads", "--threads"))
             if getattr(given, name) is not None
         }
-        stage = Stage(course, wish, zygote, stack)
-        bench = stage.build(find_source(given.module, course.source), shape, defines)
+        setup = TextSetup(course, options, zygote, stack)
+        bench = setup.build(find_source(given.module, course.source), shape, defines)
         if bench is None:
             return EXIT_SUBMISSION
-        stage.load()
+        setup.load()
         if given.test == "compare":
             from textgen import compare
 
-            return compare.run(stage, bench, parts)
-        return speak(stage, bench, parts[0])
+            return compare.run(setup, bench, parts)
+        return speak(setup, bench, parts[0])
 
 
 def _parts(course: Assignment, test: str) -> tuple[Part, ...]:
@@ -203,25 +203,25 @@ def _parts(course: Assignment, test: str) -> tuple[Part, ...]:
     return chosen
 
 
-def speak(stage: Stage, bench: Bench, part: Part) -> int:
+def speak(setup: TextSetup, bench: Bench, part: Part) -> int:
     """One part's text, streamed, and what there is to say about it."""
     from grader.judge import faults
     from textgen.tokenizer import TextStream
 
     try:
-        kernel = stage.kernel(bench, part)
+        kernel = setup.kernel(bench, part)
     except faults.Faulty as fault:
         print(f"\n{part.id} cannot talk: {fault.diagnosis.message}")
         return EXIT_SUBMISSION
-    print(f"{part.id}: {part.title}, attention of {describe(stage)}\n")
-    stream = TextStream(stage.loaded.words)
-    _put(stage.wish.prompts[0])
-    tally = stage.generate(kernel, lambda tokens: _put(stream.push(tokens[0])))
+    print(f"{part.id}: {part.title}, attention of {describe(setup)}\n")
+    stream = TextStream(setup.loaded.words)
+    _put(setup.options.prompts[0])
+    tally = setup.generate(kernel, lambda tokens: _put(stream.push(tokens[0])))
     _put(stream.finish() + "\n")
     kernel.session.close()
     for k, row in enumerate(tally.tokens[1:].tolist(), 2):
-        print(f"\n-- text {k} --\n{stage.loaded.words.decode(row)}")
-    print("\n" + "\n".join(account(tally, stage, part)))
+        print(f"\n-- text {k} --\n{setup.loaded.words.decode(row)}")
+    print("\n" + "\n".join(account(tally, setup, part)))
     if kernel.session.printed:
         from grader.report.terminal import printed_text
 
@@ -234,15 +234,15 @@ def _put(text: str) -> None:
     sys.stdout.flush()
 
 
-def describe(stage: Stage) -> str:
-    config = stage.loaded.model.config
+def describe(setup: TextSetup) -> str:
+    config = setup.loaded.model.config
     return (
-        f"{stage.loaded.name}: {config.n_layer} layers, {config.n_head} heads, d = {config.head_size}, "
-        f"{stage.wish.length} tokens of text, window {stage.window}"
+        f"{setup.loaded.name}: {config.n_layer} layers, {config.n_head} heads, d = {config.head_size}, "
+        f"{setup.options.length} tokens of text, window {setup.window}"
     )
 
 
-def account(tally: Tally, stage: Stage, part: Part) -> Sequence[str]:
+def account(tally: Tally, setup: TextSetup, part: Part) -> Sequence[str]:
     """Speed, where the time went, and whether it was right."""
     lines = []
     if tally.new_tokens and tally.decode_s:
@@ -262,5 +262,5 @@ def account(tally: Tally, stage: Stage, part: Part) -> Sequence[str]:
             + (f", {tally.near_ties} near ties" if tally.near_ties else "")
         )
         return lines
-    lines += fault_lines(tally, stage, part)
+    lines += fault_lines(tally, setup, part)
     return lines

@@ -5,7 +5,7 @@ beside it. So no path has more than two parts, three descriptors are open at mos
 folders one in another cost what as many side by side do. `shutil.rmtree` and `os.walk` call themselves once per level
 before Python 3.13, and paths end at 4096 bytes. Links are removed, never followed.
 
-Imports nothing of the kit: the process beside a stranger's code (`grader.run.nursery`) uses this file too.
+Imports nothing of the kit: the process beside a stranger's code (`grader.run.forkserver`) uses this file too.
 """
 
 from __future__ import annotations

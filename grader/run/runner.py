@@ -1,6 +1,6 @@
 """The untrusted side where torch is needed: a process that loads one shared object and answers calls over a pipe.
 
-Theory of operation. A runner is forked from a process that has imported torch (`grader.run.nursery`), with the pipe
+Theory of operation. A runner is forked from a process that has imported torch (`grader.run.forkserver`), with the pipe
 ends that the judge handed over, and limits and locks itself before it comes here. It loads the object and answers one
 request with one reply until its pipe closes. The judge stops it (SIGSTOP) between calls. Nothing that a runner says is
 believed beyond the bytes of its output, so this file needs no defence against the code it loads; it only has to be
@@ -15,7 +15,7 @@ header, the payload. The first frame, from the runner, lists the functions that 
 
 A request without a header is the last call once more, with other bytes in its inputs; that call had to say "keep".
 
-Imports nothing of the kit: this file, the nursery and the lock are all of it that a sandbox has to hold.
+Imports nothing of the kit: this file, the forkserver and the lock are all of it that a sandbox has to hold.
 """
 
 from __future__ import annotations

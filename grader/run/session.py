@@ -137,7 +137,7 @@ class Session:
             if call.status != "ok":
                 self._kept_header = None
         except RunnerDied as end:
-            self.death = self._bury(end)
+            self.death = self._end(end)
             return self.death
         if resident_before is not None:
             highest = self._status_bytes("VmHWM")
@@ -173,7 +173,7 @@ class Session:
             # Loading includes leaving: exit(0) in an initialiser takes torch down, which is no endless loop.
             header, _, _, _ = self._exchange([], max(self.call_timeout_s, LOAD_TIMEOUT_S), 0)
         except RunnerDied as end:
-            self.death = self._bury(end)
+            self.death = self._end(end)
             return
         if header.get("status") == "load_error":
             self.load_error = words(header.get("message"))
@@ -181,7 +181,7 @@ class Session:
         try:
             self.functions = offered(header)
         except RunnerDied as nonsense:
-            self.death = self._bury(nonsense)
+            self.death = self._end(nonsense)
 
     def _exchange(
         self, buffers: list[memoryview], timeout_s: float, limit_bytes: int
@@ -268,7 +268,7 @@ class Session:
 
     # ---- the runner's process
 
-    def _bury(self, end: RunnerDied) -> Call:
+    def _end(self, end: RunnerDied) -> Call:
         if not end.timed_out:
             self._resume()
             self._drain_until_closed(time.monotonic() + 0.2)

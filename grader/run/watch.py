@@ -32,7 +32,7 @@ SHARED_WORK = 0.2
 class Evidence:
     """What was seen of one runner. `new_code` are paths of code mapped since the fork, the student's object included;
     in a native runner, of all code but its program's. `frozen_cpu_s` is CPU time used while it was stopped, out of
-    `frozen_wall_s`; `restless` counts the stops, out of `stops`, after which it did not come to stand, `late` those
+    `frozen_wall_s`; `unstopped` counts the stops, out of `stops`, after which it did not come to stand, `late` those
     after which it used more CPU time than hearing of a stop takes, `very_late` those after which it used far more.
     `extra_cpus` are cores that one of its threads might use beyond those it was given; `children` is the number of its
     living child processes. `unseen` says what there was too much of to look at all of it (`grader.base.procfs`), "" as
@@ -42,7 +42,7 @@ class Evidence:
     frozen_cpu_s: float = 0.0
     frozen_wall_s: float = 0.0
     stops: int = 0
-    restless: int = 0
+    unstopped: int = 0
     late: int = 0
     very_late: int = 0
     extra_cpus: tuple[int, ...] = ()
@@ -115,7 +115,7 @@ class Watch:
             frozen_cpu_s=self._frozen_cpu_s,
             frozen_wall_s=self._frozen_wall_s,
             stops=self._stops,
-            restless=self._restless,
+            unstopped=self._restless,
             late=self._late,
             very_late=self._very_late,
             extra_cpus=tuple(sorted(_cpus_of(self._pid, excess) - self._cpus)),

@@ -1,6 +1,6 @@
 """The judge's end of the process that runners are forked from, and what each of them is given to live with.
 
-A `Zygote` is one interpreter with torch imported (`grader.run.nursery`), inside the sandbox if there is one;
+A `Zygote` is one interpreter with torch imported (`grader.run.forkserver`), inside the sandbox if there is one;
 `Zygote.spawn` forks a runner from it in milliseconds and returns a `Session`. Each runner gets a fresh folder to work
 in, its object for as long as it takes to load it, and in a sandbox a user id and a lock of its own.
 """
@@ -25,7 +25,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 import grader.base.removal
-import grader.run.nursery
+import grader.run.forkserver
 import grader.run.runner
 from grader.base.errors import KitError
 from grader.run.calls import Call
@@ -36,7 +36,7 @@ from grader.sandbox import INSIDE, LOCK, OPEN, Limits, Sandbox, leftovers, proce
 
 START_TIMEOUT_S, ANSWER_TIMEOUT_S = 120.0, 30.0
 NURSERY, RUNNER, REMOVAL = (
-    Path(module.__file__) for module in (grader.run.nursery, grader.run.runner, grader.base.removal)
+    Path(module.__file__) for module in (grader.run.forkserver, grader.run.runner, grader.base.removal)
 )
 ENVIRONMENT = {
     "PATH": "/usr/local/bin:/usr/bin:/bin",
@@ -144,12 +144,12 @@ class Zygote:
                 "threads": threads,
                 "cpus": list(cpus) if cpus else None,
                 "limits": {**asdict(limits), "processes": self._processes},
-                **self._quarters(path),
+                **self._surroundings(path),
             }
             try:
                 runner, pipes = self._fork(spec)
             except Lost:
-                self._bury()
+                self._end()
                 self._start()
                 try:
                     runner, pipes = self._fork(spec)
@@ -185,7 +185,7 @@ class Zygote:
                     f"the process that starts runners was lost ({error}); run the command again"
                 ) from error
             self.sabotaged = True
-            self._bury()
+            self._end()
             return Call("crash", message="the process that it was started from was ended with it")
         was_killed &= bool(ended.signal_name) and ended.signal_name not in OWN_FAULTS
         if was_killed and runner.kind != "student" and not self.sandbox.locks:
@@ -210,7 +210,7 @@ class Zygote:
         try:
             self._process.wait(timeout=5)
         except subprocess.TimeoutExpired:
-            self._bury()
+            self._end()
         if self._process.stderr:
             self._process.stderr.close()
 
@@ -231,7 +231,7 @@ class Zygote:
         finally:
             shutil.rmtree(folder, ignore_errors=True)
 
-    def _quarters(self, object_path: str) -> dict[str, Any]:
+    def _surroundings(self, object_path: str) -> dict[str, Any]:
         """The next runner's folder, user and lock."""
         number = next(self._numbers)
         root = "/tmp" if self.sandbox.bwrap else str(self._scratch)
@@ -284,12 +284,12 @@ class Zygote:
     def _command(self, fd: int) -> list[str]:
         files = [NURSERY, RUNNER, LOCK, REMOVAL]
         places = {path: f"{INSIDE}/{path.name}" for path in files}
-        nursery, *others = (places[path] if self.sandbox.bwrap else str(path) for path in files)
+        forkserver, *others = (places[path] if self.sandbox.bwrap else str(path) for path in files)
         return self.sandbox.enclosed(
             [
                 sys.executable,
                 "-I",
-                nursery,
+                forkserver,
                 str(fd),
                 *others,
                 "" if self.sandbox.bwrap else str(self._scratch),
@@ -335,7 +335,7 @@ class Zygote:
                     sender = _CREDENTIALS.unpack(data)[0]
         return json.loads(line), sender
 
-    def _bury(self) -> None:
+    def _end(self) -> None:
         """What is left of a zygote that was ended: nothing of it and its runners may go on."""
         # First: at the end of its socket it would tidy up what the next one needs.
         self._process.kill()
@@ -346,7 +346,7 @@ class Zygote:
         for pid in self._living:
             with contextlib.suppress(ProcessLookupError, PermissionError):
                 os.killpg(pid, signal.SIGKILL)
-        leftovers.kill_dwellers(self._scratch)
+        leftovers.kill_processes_in(self._scratch)
 
 
 #: struct ucred: pid, uid, gid.

@@ -17,12 +17,12 @@ the compiler; it then sees the submission's text, the headers and an empty folde
 Native runners lock themselves before they become the student's program: `grader.run.nativehost` says what each tier
 adds there. They have a filter in tier D, too. What is said here of runners is about those with torch.
 
-These are forked by a zygote (`grader.run.nursery`), which has imported torch and holds no student code. In tier A all
-of it lives in namespaces from its start; the filter, the uid and Landlock are put on by each runner after the fork and
-before the student's object is loaded, by the same `lock.py`. That order is what makes a runner cheap: Python and torch
-start once and freely, and what is locked is a process that has nothing left to do but to compute. The zygote keeps its
-own uid (or, where there is just one, is protected by the filter and Landlock), so a kernel cannot reach it. The judge
-watches a runner from outside by its id, which the kernel translates between the namespaces.
+These are forked by a zygote (`grader.run.forkserver`), which has imported torch and holds no student code. In tier A
+all of it lives in namespaces from its start; the filter, the uid and Landlock are put on by each runner after the fork
+and before the student's object is loaded, by the same `lock.py`. That order is what makes a runner cheap: Python and
+torch start once and freely, and what is locked is a process that has nothing left to do but to compute. The zygote
+keeps its own uid (or, where there is just one, is protected by the filter and Landlock), so a kernel cannot reach it.
+The judge watches a runner from outside by its id, which the kernel translates between the namespaces.
 
 What a runner leaves behind dies with it: its folder is made for it alone and removed, a tier A zygote takes its whole
 file system along, and processes can only be left behind in tier D, where the zygote hunts them down.

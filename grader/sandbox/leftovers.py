@@ -92,7 +92,7 @@ def _remove_owned(folder: str, uids: range) -> None:
                 removal.remove(entry.path)
 
 
-def kill_dwellers(folder: Path) -> None:
+def kill_processes_in(folder: Path) -> None:
     """Kill every process that works in a folder of ours: runners and their children whose parent is gone."""
     with contextlib.suppress(OSError):
         top = os.stat(folder)

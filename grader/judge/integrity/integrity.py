@@ -45,7 +45,7 @@ _HIGHEST_HZ = 6e9
 """No core in sight is faster; a floor may be too low, never too high."""
 
 _MOST_FROZEN_CPU_S, _MOST_FROZEN_SHARE = 0.01, 0.1
-_LEAST_RESTLESS, _LEAST_LATE, _LEAST_VERY_LATE = 3, 4, 3
+_LEAST_UNSTOPPED, _LEAST_LATE, _LEAST_VERY_LATE = 3, 4, 3
 _MORE_CORES_FACTOR, _MORE_CORES_MS = 1.25, 2.0
 
 
@@ -91,9 +91,9 @@ def evidence_flags(evidence: Evidence, *builds: Build | NativeBuild) -> Iterator
     if working_s > max(_MOST_FROZEN_CPU_S, _MOST_FROZEN_SHARE * evidence.frozen_wall_s):
         message = f"its process used {1e3 * working_s:.0f} ms of CPU time between calls, while it was stopped"
         yield Flag("works_while_stopped", message, "rejected")
-    if evidence.restless >= max(_LEAST_RESTLESS, evidence.stops / 2):
+    if evidence.unstopped >= max(_LEAST_UNSTOPPED, evidence.stops / 2):
         # Only another process can wake it; a machine under great load may be slow to stop it.
-        message = f"its process did not come to stand after {evidence.restless} of {evidence.stops} stops"
+        message = f"its process did not come to stand after {evidence.unstopped} of {evidence.stops} stops"
         yield Flag("works_while_stopped", message, "rejected" if evidence.children else "review")
     if evidence.children:
         yield Flag(

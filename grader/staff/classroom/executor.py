@@ -73,7 +73,7 @@ class Failed:
     died: bool = False
 
 
-Happening = Phase | Done | Failed
+Event = Phase | Done | Failed
 
 
 class Executor(Protocol):
@@ -81,7 +81,7 @@ class Executor(Protocol):
 
     def submit(self, job: Job) -> None: ...
 
-    def results(self) -> Iterator[Happening | None]:
+    def results(self) -> Iterator[Event | None]:
         """What happens, as it happens, with None now and then in between; ends when every job has."""
         ...
 
@@ -141,7 +141,7 @@ class LocalExecutor:
     def submit(self, job: Job) -> None:
         self._queue.append(job)
 
-    def results(self) -> Iterator[Happening | None]:
+    def results(self) -> Iterator[Event | None]:
         """See `Executor`. Raises KitError when workers die before they have begun to work, time and again."""
         while True:
             self._assign()
@@ -163,7 +163,7 @@ class LocalExecutor:
         for worker in list(self._workers):
             with contextlib.suppress(subprocess.TimeoutExpired):
                 worker.process.wait(max(0.0, deadline - time.monotonic()))
-            self._bury(worker)
+            self._end(worker)
         self._selector.close()
 
     # ---- workers
@@ -223,7 +223,7 @@ class LocalExecutor:
             None if allowed_s is None or worker.job is None else time.monotonic() + allowed_s
         )
 
-    def _read(self, worker: _Worker) -> Iterator[Happening]:
+    def _read(self, worker: _Worker) -> Iterator[Event]:
         assert worker.process.stdout is not None
         chunk = worker.process.stdout.read(1 << 20)
         if chunk is None:
@@ -235,7 +235,7 @@ class LocalExecutor:
         for line in lines:
             yield from self._understand(worker, json.loads(line))
 
-    def _understand(self, worker: _Worker, message: Mapping[str, Any]) -> Iterator[Happening]:
+    def _understand(self, worker: _Worker, message: Mapping[str, Any]) -> Iterator[Event]:
         job = worker.job
         if "ready" in message:
             worker.ready, self._failed_starts = True, 0
@@ -249,10 +249,10 @@ class LocalExecutor:
                 yield Failed(job.submission_id, message["failed"])
         self._heard_of(worker, message.get("kind", ""))
 
-    def _died(self, worker: _Worker) -> Iterator[Happening]:
+    def _died(self, worker: _Worker) -> Iterator[Event]:
         was_silent = worker.silent_until is not None and time.monotonic() > worker.silent_until
         said = worker.log
-        code = self._bury(worker)
+        code = self._end(worker)
         how = signal.Signals(-code).name if -code in set(signal.Signals) else f"exit code {code}"
         why = f"it was stuck in {worker.phase}" if was_silent and worker.phase else how
         why = f"it needed more than {self._most_bytes >> 20} MiB of memory" if worker.outgrown else why
@@ -266,7 +266,7 @@ class LocalExecutor:
         if self._failed_starts >= MOST_FAILED_STARTS:
             raise KitError(f"workers cannot start ({why}): {said or 'they say nothing'}")
 
-    def _bury(self, worker: _Worker) -> int:
+    def _end(self, worker: _Worker) -> int:
         """Take away a worker with all that it started or wrote; returns how it ended."""
         process = worker.process
         assert process.stdin is not None and process.stdout is not None

@@ -15,7 +15,7 @@ from grader.base.errors import KitError
 from grader.base.results import Diagnosis, PartResult, SubmissionResult
 from grader.report import result_json
 from grader.report.progress import Progress
-from grader.staff.classroom.executor import Done, Executor, Failed, Happening, Job, Phase
+from grader.staff.classroom.executor import Done, Event, Executor, Failed, Job, Phase
 from grader.staff.classroom.fingerprints import Fingerprints
 from grader.staff.classroom.ledger import Ledger, Record, now
 from grader.submission import Submission
@@ -71,30 +71,30 @@ class Grading:
         self.record_unreadable()
         for job in self.jobs.values():
             executor.submit(job)
-        for happening in executor.results():
-            if happening is not None:
-                self.take(happening, executor)
+        for event in executor.results():
+            if event is not None:
+                self.take(event, executor)
             if interruption.asked:
                 return
 
-    def take(self, happening: Happening, executor: Executor) -> None:
-        name = happening.submission_id
-        if isinstance(happening, Phase):
-            self.progress.phase(name, happening.text)
-        elif isinstance(happening, Failed):
+    def take(self, event: Event, executor: Executor) -> None:
+        name = event.submission_id
+        if isinstance(event, Phase):
+            self.progress.phase(name, event.text)
+        elif isinstance(event, Failed):
             self.failed[name] += 1
             if self.failed[name] <= MOST_FAILED:
-                self.progress.again(name, happening.why)
+                self.progress.again(name, event.why)
                 executor.submit(self.jobs[name])
             else:
-                self.finish(name, trouble=happening.why, fault="kit")
-                self.give_up_if_hopeless(happening)
-        elif happening.unfit and self.unfit[name] < MOST_UNFIT:
+                self.finish(name, trouble=event.why, fault="kit")
+                self.give_up_if_hopeless(event)
+        elif event.unfit and self.unfit[name] < MOST_UNFIT:
             self.unfit[name] += 1
             self.progress.again(name, "the machine was too unsteady to time it")
             executor.submit(self.jobs[name])
         else:
-            self.finish(name, happening)
+            self.finish(name, event)
             self.any_verdict = True
 
     def give_up_if_hopeless(self, failed: Failed) -> None:

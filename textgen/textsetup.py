@@ -28,7 +28,7 @@ TILE = 8
 
 
 @dataclass(frozen=True)
-class Wish:
+class TextOptions:
     """The command line, read and checked as far as that goes without a model."""
 
     prompts: tuple[str, ...]
@@ -55,11 +55,11 @@ def _import_torch() -> None:
     gc.enable()
 
 
-class Stage:
+class TextSetup:
     """What is needed before a kernel can talk: the build, the model, the prompt in tokens."""
 
-    def __init__(self, course: Assignment, wish: Wish, zygote: Zygote, stack: ExitStack) -> None:
-        self.course, self.wish, self.zygote, self.stack = course, wish, zygote, stack
+    def __init__(self, course: Assignment, options: TextOptions, zygote: Zygote, stack: ExitStack) -> None:
+        self.course, self.options, self.zygote, self.stack = course, options, zygote, stack
         self.loaded: Loaded
         self.prompt: Tensor
         self.window = 0
@@ -94,27 +94,27 @@ class Stage:
 
         from textgen import checkpoint
 
-        wish = self.wish
-        self.loaded = checkpoint.load(wish.checkpoint or checkpoint.PLAYS, wish.vocabulary)
+        options = self.options
+        self.loaded = checkpoint.load(options.checkpoint or checkpoint.PLAYS, options.vocabulary)
         config = self.loaded.model.config
         if sum(parameter.numel() for parameter in self.loaded.model.parameters()) < 10_000_000:
             torch.set_num_threads(1)  # sharing out a matrix this small takes longer than multiplying it
         learned = config.positions == "learned"
-        self.window = wish.window or (config.block_size if learned else DEFAULT_WINDOW)
-        if learned and wish.length > config.block_size:
+        self.window = options.window or (config.block_size if learned else DEFAULT_WINDOW)
+        if learned and options.length > config.block_size:
             raise UsageError(
-                f"{self.loaded.name} knows {config.block_size} positions: {wish.length} tokens of text are too many"
+                f"{self.loaded.name} knows {config.block_size} positions: {options.length} tokens of text are too many"
             )
-        rows = [self.loaded.words.encode(prompt) for prompt in wish.prompts]
+        rows = [self.loaded.words.encode(prompt) for prompt in options.prompts]
         lengths = sorted({len(row) for row in rows})
         if len(lengths) > 1:
             raise UsageError(
                 f"the prompts are {' and '.join(map(str, lengths))} tokens long; "
                 "texts side by side have to begin equally long"
             )
-        if lengths[0] >= wish.length:
+        if lengths[0] >= options.length:
             raise UsageError(
-                f"the prompt is {lengths[0]} tokens long and the whole text only {wish.length}: take a longer -m"
+                f"the prompt is {lengths[0]} tokens long and the whole text only {options.length}: take a longer -m"
             )
         self.prompt = torch.tensor(rows)
 
@@ -127,10 +127,10 @@ class Stage:
         sizes = {
             "B": len(self.prompt),
             "H": config.n_head,
-            "N": min(self.window, self.wish.length),
+            "N": min(self.window, self.options.length),
             "d": config.head_size + 1,  # of chunks; their N is smaller than one call's on the whole window
         }
-        if self.wish.prefill == "mask":
+        if self.options.prefill == "mask":
             sizes["d"] += self.prompt.shape[1]
         bench = replace(bench, options=replace(bench.options, shape={**bench.options.shape, **sizes}))
         binding.refuse_oversize(part, bench.shape, self.course.inputs, self.course.limits.memory_gib)
@@ -140,7 +140,7 @@ class Stage:
         if unfit is not None:
             raise faults.Faulty("missing", unfit)
         shape = {name: bench.shape[name] for name in self.course.defaults}
-        return StudentKernel(session, part, shape, self.window, self.wish.prefill, self.wish.chunk)
+        return StudentKernel(session, part, shape, self.window, self.options.prefill, self.options.chunk)
 
     def generate(
         self, kernel: StudentKernel, tell: Callable[[list[int]], None] = lambda tokens: None
@@ -148,21 +148,21 @@ class Stage:
         from textgen.generate import generate
         from textgen.sampling import Sampler
 
-        wish = self.wish
-        sampler = Sampler(len(self.prompt), wish.seed, wish.temperature, wish.top_k)
+        options = self.options
+        sampler = Sampler(len(self.prompt), options.seed, options.temperature, options.top_k)
         return generate(
-            self.loaded, kernel, self.prompt, wish.length, sampler, self.window, tell, trust=wish.trust
+            self.loaded, kernel, self.prompt, options.length, sampler, self.window, tell, trust=options.trust
         )
 
 
-def fault_lines(tally: Tally, stage: Stage, part: Part) -> Sequence[str]:
+def fault_lines(tally: Tally, setup: TextSetup, part: Part) -> Sequence[str]:
     """Where the kernel left PyTorch, and what can be done."""
     fault = tally.fault
     assert fault is not None
     place = fault.where(len(tally.tokens))
     row = tally.tokens[fault.sample or 0].tolist()
     word = (
-        f" ({stage.loaded.words.decode(row[fault.token : fault.token + 1])!r})"
+        f" ({setup.loaded.words.decode(row[fault.token : fault.token + 1])!r})"
         if fault.token < len(row)
         else ""
     )
@@ -173,7 +173,7 @@ def fault_lines(tally: Tally, stage: Stage, part: Part) -> Sequence[str]:
         lines.append(
             f"(a score reached {tally.largest_score:.0f}; exp() of float overflows at 88: subtract the row's maximum)"
         )
-    if not stage.wish.trust:
+    if not setup.options.trust:
         lines.append(
             f"The text up to there is right. `gpt149.py {part.id}` looks for the bug; --trust-my-kernel babbles on."
         )

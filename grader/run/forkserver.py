@@ -206,7 +206,7 @@ def load_file(path: str) -> Any:
 
 
 def main() -> None:
-    """nursery.py SOCKET RUNNER LOCK REMOVAL FOLDER: the judge's socket as a number, where runner.py, lock.py and
+    """forkserver.py SOCKET RUNNER LOCK REMOVAL FOLDER: the judge's socket as a number, where runner.py, lock.py and
     removal.py are, and the folder of its runners, "" if that ends with its namespace."""
     # Before anything keeps the old one, as handlers of logging do.
     sys.stderr = sys.__stderr__ = os.fdopen(os.dup(2), "w", buffering=1, errors="backslashreplace")

@@ -86,7 +86,7 @@ def test_a_nursery_that_cannot_start_says_why(monkeypatch: pytest.MonkeyPatch, t
     from grader.base.errors import KitError
     from grader.run import zygote as module
 
-    broken = tmp_path / "nursery.py"
+    broken = tmp_path / "forkserver.py"
     text = module.NURSERY.read_text()
     broken.write_text(
         text.replace("        import torch\n", "        import torch_that_is_not_there as torch\n", 1)
