@@ -24,6 +24,7 @@ test: setup lint
 lint: setup
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
+	$(BIN)/mypy
 
 # Some 28,000 mutated inputs for all that reads what strangers wrote, and seconds per megabyte.
 fuzz: setup

@@ -87,10 +87,10 @@ def test_a_nursery_that_cannot_start_says_why(monkeypatch: pytest.MonkeyPatch, t
     from grader.run import zygote as module
 
     broken = tmp_path / "forkserver.py"
-    text = module.NURSERY.read_text()
+    text = module.FORK_SERVER.read_text()
     broken.write_text(
         text.replace("        import torch\n", "        import torch_that_is_not_there as torch\n", 1)
     )
-    monkeypatch.setattr(module, "NURSERY", broken)
+    monkeypatch.setattr(module, "FORK_SERVER", broken)
     with Zygote() as started, pytest.raises(KitError, match="torch_that_is_not_there"):
         started.spawn("torch", "", threads=1)

@@ -73,7 +73,7 @@ def as_array(payload: bytearray, name: str, shape: tuple[int, ...], start: int =
 
 def array_bytes(array: Array) -> memoryview:
     """The memory of a C-contiguous array as bytes, without a copy."""
-    return memoryview(array.reshape(-1).view(np.uint8)) if array.size else memoryview(b"")
+    return array.reshape(-1).view(np.uint8).data if array.size else memoryview(b"")
 
 
 def first_of(mask: Array) -> tuple[int, ...]:

@@ -12,7 +12,7 @@ import io
 import sys
 import unicodedata
 from collections.abc import Iterable
-from typing import TextIO
+from typing import TextIO, cast
 
 MARK = "?"
 """What stands for each harmful character: one column wide, in every encoding."""
@@ -102,7 +102,7 @@ class HarmlessStream(io.TextIOBase):
 
 def guarded(stream: TextIO) -> TextIO:
     """The stream behind a HarmlessStream, unless it is one."""
-    return stream if isinstance(stream, HarmlessStream) else HarmlessStream(stream)
+    return stream if isinstance(stream, HarmlessStream) else cast(TextIO, HarmlessStream(stream))
 
 
 def unguarded(stream: TextIO) -> TextIO:

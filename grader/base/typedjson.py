@@ -77,7 +77,7 @@ def record(kind: type[T], value: Any, place: str = "") -> T:
             continue
         here = f"{place}.{item.name}".lstrip(".")
         if item.name in value:
-            given[item.name] = _typed(_hints(kind)[item.name], value[item.name], here)
+            given[item.name] = _typed(_hints(cast(Any, kind))[item.name], value[item.name], here)
         elif item.default is MISSING and item.default_factory is MISSING:
             raise ValueError(f"{here} is missing")
     return kind(**given)

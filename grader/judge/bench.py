@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager, ExitStack, nullcontext
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 from grader import sandbox
 from grader.assignment.assignment import Assignment, Part
@@ -89,18 +90,23 @@ class Bench:
     ) -> Session:
         """A fresh runner holding the student's code, as it is judged or `with_torch` (or torch itself, for a part that
         is torch's). `freeze` as in `Zygote.spawn`. Raises Faulty where it cannot be loaded."""
-        how = {"threads": threads, "cpus": cpus, "limits": self.limits, "freeze": freeze}
-        how["call_timeout_s"] = self.call_timeout_s(self.shape)
+        how: dict[str, Any] = {
+            "threads": threads,
+            "cpus": cpus,
+            "limits": self.limits,
+            "freeze": freeze,
+            "call_timeout_s": self.call_timeout_s(self.shape),
+        }
         if self.host is None or with_torch or part.is_torch:
             session = self.zygote.spawn(
                 "torch" if part.is_torch else "student",
                 "" if part.is_torch else self.torch_build().object_path or "",
-                **how,  # type: ignore[arg-type]
+                **how,
             )
         else:
             assert isinstance(self.build, NativeBuild) and self.build.program is not None
             try:
-                session = self.host.spawn(self.build.program, **how)  # type: ignore[arg-type]
+                session = self.host.spawn(self.build.program, **how)
             except ProgramRefused as reason:
                 raise faults.program_fault(str(reason)) from reason
             if session.load_error is not None:
@@ -123,11 +129,15 @@ class Bench:
         """A fresh runner holding the reference, of the same kind as the student's. Raises KitError."""
         from module_ref_stub import library
 
-        how = {"threads": threads, "cpus": cpus, "call_timeout_s": self.call_timeout_s(self.shape)}
+        how: dict[str, Any] = {
+            "threads": threads,
+            "cpus": cpus,
+            "call_timeout_s": self.call_timeout_s(self.shape),
+        }
         if self.host is None or with_torch:
-            session = self.zygote.spawn("raw", library.library_path(), **how)  # type: ignore[arg-type]
+            session = self.zygote.spawn("raw", library.library_path(), **how)
         else:
-            session = self.host.spawn(library.native_program(), **how)  # type: ignore[arg-type]
+            session = self.host.spawn(library.native_program(), **how)
         self.stack.enter_context(session)
         if session.death is not None or session.load_error is not None:
             raise KitError(f"the reference cannot be loaded: {session.load_error or session.death}")

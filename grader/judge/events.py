@@ -10,6 +10,7 @@ from grader.assignment.assignment import Part
 from grader.base.results import CaseResult, Diagnosis, PartResult, ProfileRow, Timing, Verdict
 from grader.build.build import Build
 from grader.build.compilers import BuildStep
+from grader.build.nativebuild import NativeBuild
 
 
 @dataclass(frozen=True)
@@ -27,7 +28,7 @@ class StepStarted:
 
 @dataclass(frozen=True)
 class Built:
-    build: Build
+    build: Build | NativeBuild
 
 
 @dataclass(frozen=True)

@@ -10,6 +10,7 @@ from grader.assignment.assignment import Part
 from grader.base.harmless import one_line
 from grader.base.results import CaseResult, Diagnosis, Verdict
 from grader.build.build import Build
+from grader.build.nativebuild import NativeBuild
 from grader.judge import binding
 from grader.run.calls import Call
 from grader.run.session import Session
@@ -48,7 +49,7 @@ def fitting_output(
     return call.output, None
 
 
-def build_fault(build: Build) -> Faulty:
+def build_fault(build: Build | NativeBuild) -> Faulty:
     """There is no object: by the source's fault, or since this machine lacks a program that makes one of it."""
     if build.waits_for:
         diagnosis = Diagnosis("machine_lacks", build.diagnostics)

@@ -127,12 +127,11 @@ class Judged:
         if not rule.graded and not options.time_ungraded:
             return
         with bench.exclusive():
-            for attempt in (1, 2):
-                # Twice where the machine is unfit, in processes of their own: what made it unfit may have passed.
-                self.time = rounds.measured(self.marker, self.student, attempt=attempt)
-                if self.time.fit:
-                    break
-        self.time = rounds.settled(self.time, rule)
+            measured = rounds.measured(self.marker, self.student, attempt=1)
+            if not measured.fit:
+                # Once more, in processes of their own: what made the machine unfit may have passed.
+                measured = rounds.measured(self.marker, self.student, attempt=2)
+        self.time = rounds.settled(measured, rule)
         bench.tell(Timed(self.part, self.time))
         if rule.graded:
             self.flags += [Flag(code) for code in self.time.flags]
@@ -213,13 +212,14 @@ class Judged:
             self.check_all_cases()
         finally:
             self.settle_diagnoses()
-        if self.verdict == "pass" and (told := [case for case in self.cases if case.diagnosis]):
+        told = [(case.hidden, case.diagnosis) for case in self.cases if case.diagnosis]
+        if self.verdict == "pass" and told:
             from grader.judge.diagnosis.diagnose import most_telling
 
             # What a public case tells can be told to its student.
-            public = [case.diagnosis for case in told if not case.hidden]
+            public = [diagnosis for hidden, diagnosis in told if not hidden]
             self.verdict = "wrong"
-            self.diagnosis = most_telling(public or [case.diagnosis for case in told])
+            self.diagnosis = most_telling(public or [diagnosis for _, diagnosis in told])
 
     def check_all_cases(self) -> None:
         part = self.part

@@ -35,7 +35,7 @@ class Marker:
 
         if isinstance(inputs, CaseInputs):
             return inputs.expected(self.part.oracle)
-        return oracle.ORACLES[self.part.oracle].expected(inputs, shape)  # type: ignore[arg-type]
+        return oracle.ORACLES[self.part.oracle].expected(inputs, shape)
 
     def mark(
         self,

@@ -24,7 +24,8 @@ class CaseInputs(dict[str, Any]):
 
     def __init__(self, inputs: Mapping[str, Any], shape: Mapping[str, int]) -> None:
         super().__init__(inputs)
-        self._shape, self._expected = shape, {}
+        self._shape = shape
+        self._expected: dict[str, Expected] = {}
 
     def expected(self, oracle: str) -> Expected:
         """Expected values by the oracle of that name."""

@@ -209,7 +209,8 @@ def main() -> None:
     """forkserver.py SOCKET RUNNER LOCK REMOVAL FOLDER: the judge's socket as a number, where runner.py, lock.py and
     removal.py are, and the folder of its runners, "" if that ends with its namespace."""
     # Before anything keeps the old one, as handlers of logging do.
-    sys.stderr = sys.__stderr__ = os.fdopen(os.dup(2), "w", buffering=1, errors="backslashreplace")
+    sys.stderr = os.fdopen(os.dup(2), "w", buffering=1, errors="backslashreplace")
+    sys.__stderr__ = sys.stderr  # type: ignore[misc]  # typeshed calls it final; handlers keep it
     runner, lock, removal = (load_file(path) for path in sys.argv[2:5])
     serve(socket.socket(fileno=int(sys.argv[1])), runner, lock, removal, sys.argv[5])
 

@@ -154,9 +154,9 @@ def _abi_cell(code: str, value: Any) -> Any:
         cell.keep = (value, sizes)
         return cell
     if code in "VW":
-        cell = AbiVector(value.data_ptr(), value.numel())
-        cell.keep = value
-        return cell
+        vector = AbiVector(value.data_ptr(), value.numel())
+        vector.keep = value
+        return vector
     return ctypes.c_double(value) if code in "fd" else ctypes.c_int64(value)
 
 

@@ -35,8 +35,8 @@ from grader.run.watch import Watch
 from grader.sandbox import INSIDE, LOCK, OPEN, Limits, Sandbox, leftovers, process_limit
 
 START_TIMEOUT_S, ANSWER_TIMEOUT_S = 120.0, 30.0
-NURSERY, RUNNER, REMOVAL = (
-    Path(module.__file__) for module in (grader.run.forkserver, grader.run.runner, grader.base.removal)
+FORK_SERVER, RUNNER, REMOVAL = (
+    Path(module.__file__ or "") for module in (grader.run.forkserver, grader.run.runner, grader.base.removal)
 )
 ENVIRONMENT = {
     "PATH": "/usr/local/bin:/usr/bin:/bin",
@@ -149,7 +149,7 @@ class Zygote:
             try:
                 runner, pipes = self._fork(spec)
             except Lost:
-                self._end()
+                self._clear_up()
                 self._start()
                 try:
                     runner, pipes = self._fork(spec)
@@ -185,7 +185,7 @@ class Zygote:
                     f"the process that starts runners was lost ({error}); run the command again"
                 ) from error
             self.sabotaged = True
-            self._end()
+            self._clear_up()
             return Call("crash", message="the process that it was started from was ended with it")
         was_killed &= bool(ended.signal_name) and ended.signal_name not in OWN_FAULTS
         if was_killed and runner.kind != "student" and not self.sandbox.locks:
@@ -210,7 +210,7 @@ class Zygote:
         try:
             self._process.wait(timeout=5)
         except subprocess.TimeoutExpired:
-            self._end()
+            self._clear_up()
         if self._process.stderr:
             self._process.stderr.close()
 
@@ -282,7 +282,7 @@ class Zygote:
         self._ready = False
 
     def _command(self, fd: int) -> list[str]:
-        files = [NURSERY, RUNNER, LOCK, REMOVAL]
+        files = [FORK_SERVER, RUNNER, LOCK, REMOVAL]
         places = {path: f"{INSIDE}/{path.name}" for path in files}
         forkserver, *others = (places[path] if self.sandbox.bwrap else str(path) for path in files)
         return self.sandbox.enclosed(
@@ -335,7 +335,7 @@ class Zygote:
                     sender = _CREDENTIALS.unpack(data)[0]
         return json.loads(line), sender
 
-    def _end(self) -> None:
+    def _clear_up(self) -> None:
         """What is left of a zygote that was ended: nothing of it and its runners may go on."""
         # First: at the end of its socket it would tidy up what the next one needs.
         self._process.kill()

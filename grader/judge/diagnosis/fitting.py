@@ -104,7 +104,8 @@ def fitting(
 
 def _tried(suspects: Iterable[Suspect], probe: Sight, whole: Sight) -> tuple[list[Suspect], list[Suspect]]:
     """Those that explain all, and those that explain what is wrong and not what is right."""
-    full, partial = [], []
+    full: list[Suspect] = []
+    partial: list[Suspect] = []
     for suspect in suspects:
         predicted = suspect.predict(probe.scene)
         if predicted is None or not probe.agrees(predicted)[0]:
@@ -121,7 +122,7 @@ def _tried(suspects: Iterable[Suspect], probe: Sight, whole: Sight) -> tuple[lis
 def _window(wrong: Array, keys: int) -> slice:
     """Consecutive heads for the suspects: from the first on where the first wrong one is among them, for a bug may
     depend on the heads before; else from the one before the first wrong one."""
-    heads = _heads(wrong).any((1, 2))
+    heads = np.asarray(_heads(wrong).any((1, 2)))
     count = max(2, min(8, _SCENE_SCORES // (keys * 8)))
     first_wrong = int(heads.argmax())
     start = 0 if first_wrong < count else first_wrong - 1

@@ -26,7 +26,7 @@ def find_place(wrong: Array, shape: Mapping[str, int]) -> Place:
     """The simplest description of a bool mask (B, H, N, d): for each axis, which indices are affected."""
     if wrong.mean() > 0.995:
         return EVERYWHERE
-    touched = [wrong.any(axis=tuple(a for a in range(4) if a != axis)) for axis in range(4)]
+    touched = [np.asarray(wrong.any(axis=tuple(a for a in range(4) if a != axis))) for axis in range(4)]
     box = np.ones_like(wrong)
     for axis, hit in enumerate(touched):
         box &= hit.reshape([-1 if a == axis else 1 for a in range(4)])

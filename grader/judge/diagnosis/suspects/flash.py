@@ -195,11 +195,8 @@ def _kept_over_rows(s: Scene, o: bool, li: bool, since: str) -> Array | None:
     if s.all_sums is None:
         return None
     sums = s.all_sums[:, :, None]
-    values, divisors = s.truth_all * sums, sums
-    if o:
-        values = _over_tiles(s, values, since)
-    if li:
-        divisors = _over_tiles(s, divisors, since)
+    values = _over_tiles(s, s.truth_all * sums, since) if o else s.truth_all * sums
+    divisors = _over_tiles(s, sums, since) if li else sums
     if values is None or divisors is None:
         return None
     return (values / divisors)[:, s.rows]
