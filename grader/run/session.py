@@ -27,7 +27,7 @@ from grader.base.harmless import harmless
 from grader.run.calls import Call, Request, offered, understood, words
 from grader.run.frames import FRAME, Incoming, RunnerDied
 from grader.run.stopping import stop_threads
-from grader.run.watch import Evidence, Watch
+from grader.run.watch import TICK_S, Evidence, Watch
 from grader.sandbox.leftovers import Scratch
 
 OUTPUT_LIMIT_BYTES = 64 << 10
@@ -220,7 +220,10 @@ class Session:
         cpu_s = cpu_ended - cpu_started if cpu_started is not None and cpu_ended is not None else None
         if self._freezes:
             self._freeze()
-            self._watch.stopped(cpu_s)
+            stood_s = self._watch.stopped(cpu_s)
+            if cpu_s is not None and cpu_started is not None and stood_s is not None:
+                # The clock of a thread that still ran at the last byte was behind, by a tick at most.
+                cpu_s = min(stood_s - cpu_started, cpu_s + TICK_S)
             self._refuse_excess()
         elif started > self._scratch_seen_s + SCRATCH_LOOK_S:
             self._scratch_seen_s = started

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import sys
 import time
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, replace
@@ -21,9 +22,11 @@ TORCH_LIBRARY = "libtorch_cpu"
 STOP_WITHIN_S = 0.05
 LATE_CPU_S, LATE_CPU_SHARE = 0.002, 0.02
 """CPU time after a stop, at the least and as a share of the call's, that hearing of it may take: freeing what a large
-call used is such a share. Measured: 0.02 to 0.15 ms in the median, beside other work up to 3.9 ms, which is a time
-slice of the scheduler's."""
-VERY_LATE_FACTOR = 4
+call used is such a share. Measured: 0.02 to 0.15 ms in the median."""
+_CLOCK_MONOTONIC_COARSE = 6
+TICK_S = time.clock_getres(_CLOCK_MONOTONIC_COARSE) if sys.platform == "linux" else 0.0
+"""How far the CPU clock of another process may be behind for each of its threads that is running: the scheduler adds up
+at its ticks (4 ms at 250 Hz) and whenever a thread leaves its core. What is stopped has an exact clock."""
 #: Of a runner's CPU time, what its other threads have to have used before it counts as parallel.
 SHARED_WORK = 0.2
 
@@ -33,10 +36,9 @@ class Evidence:
     """What was seen of one runner. `new_code` are paths of code mapped since the fork, the student's object included;
     in a native runner, of all code but its program's. `frozen_cpu_s` is CPU time used while it was stopped, out of
     `frozen_wall_s`; `unstopped` counts the stops, out of `stops`, after which it did not come to stand, `late` those
-    after which it used more CPU time than hearing of a stop takes, `very_late` those after which it used far more.
-    `extra_cpus` are cores that one of its threads might use beyond those it was given; `children` is the number of its
-    living child processes. `unseen` says what there was too much of to look at all of it (`grader.base.procfs`), "" as
-    a rule."""
+    after which it used more CPU time than hearing of a stop takes. `extra_cpus` are cores that one of its threads might
+    use beyond those it was given; `children` is the number of its living child processes. `unseen` says what there was
+    too much of to look at all of it (`grader.base.procfs`), "" as a rule."""
 
     new_code: tuple[str, ...] = ()
     frozen_cpu_s: float = 0.0
@@ -44,7 +46,6 @@ class Evidence:
     stops: int = 0
     unstopped: int = 0
     late: int = 0
-    very_late: int = 0
     extra_cpus: tuple[int, ...] = ()
     children: int = 0
     unseen: str = ""
@@ -67,27 +68,29 @@ class Watch:
         self._known_code = frozenset(own_code) if own_code is not None else _torchs_code(_parent(pid))
         self._stopped_at: tuple[float, float] | None = None
         self._frozen_cpu_s = self._frozen_wall_s = 0.0
-        self._stops = self._restless = self._late = self._very_late = 0
+        self._stops = self._unstopped = self._late = self._very_late = 0
         self._excess = Excess()
         self.evidence = Evidence()
 
-    def stopped(self, call_cpu_s: float | None = None) -> None:
-        """The runner has just been told to stop, after a call of so many CPU seconds.
+    def stopped(self, call_cpu_s: float | None = None) -> float | None:
+        """The runner has just been told to stop, after a call of so many CPU seconds. Returns its CPU clock when it
+        stands, None where it does not, or the system does not tell.
 
         Threads that spin at the end of a parallel region, wait for a core or give memory back need some time to hear of
-        it, and a virtual machine now and then takes milliseconds. One that works in long system calls does so on
-        purpose, in most of its stops, and slows whoever is called next.
+        it. One that works in long system calls does so on purpose, in many of its stops, and slows whoever is called
+        next.
         """
         told_s = self._cpu_clock_s(self._pid)
         self._stops += 1
-        if not _stands_still(self._pid, self._excess):
-            self._restless += 1
+        stands, threads = _stands_still(self._pid, self._excess)
+        self._unstopped += not stands
         cpu_s = self._cpu_clock_s(self._pid)
         if told_s is not None and cpu_s is not None:
-            allowed_s = max(LATE_CPU_S, LATE_CPU_SHARE * (call_cpu_s or 0.0))
+            running = min(threads, len(self._cpus))
+            allowed_s = max(LATE_CPU_S, LATE_CPU_SHARE * (call_cpu_s or 0.0)) + TICK_S * running
             self._late += cpu_s - told_s > allowed_s
-            self._very_late += cpu_s - told_s > VERY_LATE_FACTOR * allowed_s
         self._stopped_at = None if cpu_s is None else (cpu_s, time.monotonic())
+        return cpu_s if stands else None
 
     def shares_work(self) -> bool:
         """Whether threads besides the first have done a good part of the runner's work so far: torch keeps idle ones in
@@ -115,33 +118,33 @@ class Watch:
             frozen_cpu_s=self._frozen_cpu_s,
             frozen_wall_s=self._frozen_wall_s,
             stops=self._stops,
-            unstopped=self._restless,
+            unstopped=self._unstopped,
             late=self._late,
-            very_late=self._very_late,
             extra_cpus=tuple(sorted(_cpus_of(self._pid, excess) - self._cpus)),
             children=_children_of(self._pid, excess),
         )
         self.evidence = replace(self.evidence, unseen=excess.what)
 
 
-def _stands_still(pid: int, excess: Excess) -> bool:
-    """Wait until every thread is stopped; False when that takes too long. What cannot be seen stands still."""
+def _stands_still(pid: int, excess: Excess) -> tuple[bool, int]:
+    """Wait until every thread is stopped: whether that came about soon enough, and how many threads there are. What
+    cannot be seen stands still."""
     deadline = time.monotonic() + STOP_WITHIN_S
     while True:
         states = _thread_states(pid, excess)
-        if states <= set("TtZX"):
-            return True
+        if set(states) <= set("TtZX"):
+            return True, len(states)
         if time.monotonic() > deadline:
-            return False
+            return False, len(states)
         time.sleep(0.0002)
 
 
-def _thread_states(pid: int, excess: Excess) -> set[str]:
-    """The letters of proc(5): R running, S sleeping, T and t stopped, Z and X ended."""
-    states: set[str] = set()
+def _thread_states(pid: int, excess: Excess) -> list[str]:
+    """A letter of proc(5) for each thread: R running, S sleeping, T and t stopped, Z and X ended."""
+    states: list[str] = []
     for task in procfs.threads(pid, excess):
         with contextlib.suppress(OSError, IndexError):
-            states.add(procfs.text(f"/proc/{pid}/task/{task}/stat").rpartition(")")[2].split()[0])
+            states.append(procfs.text(f"/proc/{pid}/task/{task}/stat").rpartition(")")[2].split()[0])
     return states
 
 

@@ -45,7 +45,7 @@ _HIGHEST_HZ = 6e9
 """No core in sight is faster; a floor may be too low, never too high."""
 
 _MOST_FROZEN_CPU_S, _MOST_FROZEN_SHARE = 0.01, 0.1
-_LEAST_UNSTOPPED, _LEAST_LATE, _LEAST_VERY_LATE = 3, 4, 3
+_LEAST_UNSTOPPED, _LEAST_LATE = 3, 4
 _MORE_CORES_FACTOR, _MORE_CORES_MS = 1.25, 2.0
 
 
@@ -105,16 +105,14 @@ def evidence_flags(evidence: Evidence, *builds: Build | NativeBuild) -> Iterator
 
 
 def late_flags(runners: Sequence[Evidence]) -> Iterator[Flag]:
-    """Work after the stops of all runners of a part: a little of it after most of them, or much after some.
+    """Work after many of the stops of all runners of a part: in one or two of them it is the system's slowness.
 
-    A little, up to a time slice of the scheduler's, is often the system's slowness: beside two compilers on two cores,
-    after up to a fifth of the stops of an honest kernel. Much is somebody's long system call, but such a thread is not
-    always within one when the stop comes.
+    Beside other work a hidden thread is not always within a system call when the stop comes: with three busy processes
+    on two cores, a third of the stops were late.
     """
     # The first stop of each comes before any call.
-    late, very_late = sum(one.late for one in runners), sum(one.very_late for one in runners)
-    stops = sum(max(0, one.stops - 1) for one in runners)
-    if late >= max(_LEAST_LATE, stops / 2) or very_late >= max(_LEAST_VERY_LATE, stops / 12):
+    late, stops = sum(one.late for one in runners), sum(max(0, one.stops - 1) for one in runners)
+    if late >= max(_LEAST_LATE, stops / 6):
         yield Flag(
             "works_while_stopped", f"its process went on working after {late} of {stops} stops", "rejected"
         )
