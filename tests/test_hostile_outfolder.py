@@ -140,7 +140,7 @@ def test_class_goes_on_after_nested_folders_in_a_worker_s_place_also_resumed(act
 
 def test_a_copied_folder_is_no_key_to_the_scratch_folder_of_the_live_one(tmp_path: Path) -> None:
     script = (
-        "import sys, time; from pathlib import Path; from grader import ledger\n"
+        "import sys, time; from pathlib import Path; from grader.staff.classroom import ledger\n"
         "with ledger.hold(Path(sys.argv[1])) as book:\n"
         "    (book.scratch / 'file').write_text('x'); print(book.scratch, flush=True); time.sleep(60)\n"
     )

@@ -90,7 +90,7 @@ def test_torn_last_line_is_ignored_and_cut_off_and_any_other_is_told(tmp_path: P
 
 def test_one_writer_at_a_time_and_a_dead_one_leaves_no_lock_and_no_scratch(tmp_path: Path) -> None:
     script = (
-        "import sys, time; from pathlib import Path; from grader import ledger\n"
+        "import sys, time; from pathlib import Path; from grader.staff.classroom import ledger\n"
         "with ledger.hold(Path(sys.argv[1])) as book:\n"
         "    (book.scratch / 'file').write_text('x'); print(book.scratch, flush=True); time.sleep(60)\n"
     )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import importlib
 import io
 import json
 import os
@@ -111,7 +112,7 @@ def test_every_import_of_the_handout_resolves_inside_it(handout: dict[str, File]
         *re.findall(r"^\w+", handout["requirements.txt"].content.decode(), re.M),
     }
     assert needed <= listed, "the handout's requirements.txt lacks one"
-    (tmp_path / "grader" / "oracle.py").unlink()
+    (tmp_path / "grader" / "judge" / "oracle.py").unlink()
     with pytest.raises(proofs.Unproved, match=r"imports grader.judge.oracle, which is not in it"):
         proofs.imports_resolve(tmp_path)
 
@@ -133,6 +134,15 @@ def test_a_handout_has_what_students_need_and_no_commands_of_the_staff(
     )
     assert "doctor" in ended.stdout and "writeup" in ended.stdout
     assert not any(f"\n    {name}" in ended.stdout for name in ("run", "similar", "release", "selftest"))
+
+
+def test_what_the_autograder_s_setup_calls_is_there() -> None:
+    """It runs in a container that no test builds; an import that no module answers would show there alone."""
+    text = (contents.TEMPLATES / "autograder" / "setup.sh").read_text()
+    calls = re.findall(r"-c 'from ([\w.]+) import (\w+); \2\.(\w+)\(\)'", text)
+    assert len(calls) == text.count("bin/python -c ") == 3
+    for package, module, function in calls:
+        assert callable(getattr(importlib.import_module(f"{package}.{module}"), function))
 
 
 def test_the_autograder_holds_what_grades(kit: contents.Kit, tmp_path: Path) -> None:

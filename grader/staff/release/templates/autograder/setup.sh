@@ -24,9 +24,9 @@ chmod 0600 {source}
 
 # Once for all submissions: the reference, the kit's own programs and the precompiled headers.
 .venv/bin/python -c 'from module_ref_stub import library; library.native_program()'
-.venv/bin/python -c 'from grader import nativebuild; nativebuild.precompile()'
+.venv/bin/python -c 'from grader.build import nativebuild; nativebuild.precompile()'
 if test -n "$TORCH"; then
     .venv/bin/python -m module_ref_stub
-    .venv/bin/python -c 'from grader import build; build.precompile()'
+    .venv/bin/python -c 'from grader.build import build; build.precompile()'
 fi
 .venv/bin/python -m grader doctor --quick || echo "setup.sh: the doctor's word above is worth reading" >&2
