@@ -115,7 +115,7 @@ def run(arguments: list[str]) -> int:
 
 
 def judge(given: argparse.Namespace, zygote: Zygote | None) -> int:
-    from grader.assignment.assignment import load
+    from grader.assignment.loading import load
 
     assignment = load(given.config)
     if given.test not in (*assignment.commands(), "all"):

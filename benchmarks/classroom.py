@@ -162,7 +162,7 @@ class FamilyCpu:
 def split(count: int) -> None:
     """Phases by the evaluator's own events: what is timed begins where it asks to be alone."""
     from grader import sandbox
-    from grader.assignment.assignment import load
+    from grader.assignment.loading import load
     from grader.judge.bench import Options
     from grader.judge.evaluate import evaluate, import_numpy
     from grader.judge.events import BuildStarted, Built, Event, PartDone

@@ -30,7 +30,8 @@ sys.path.insert(0, str(ROOT / "tests"))
 from honest.styles import STYLES, Style, source
 from verdicts import attempt, busy_neighbours, percent, policy_of
 
-from grader.assignment.assignment import Assignment, Part, load
+from grader.assignment.loading import load
+from grader.assignment.records import Assignment, Part
 from grader.base import machine
 from grader.build.nativebuild import build
 from grader.judge import binding

@@ -23,7 +23,7 @@ from trials import ROOT
 
 sys.path.insert(0, str(ROOT))
 
-from grader.assignment import assignment
+from grader.assignment import loading
 from grader.build import build, nativebuild
 from grader.judge import binding
 from grader.judge.cases import make_inputs
@@ -111,7 +111,7 @@ class Measured:
 
     def kernels(self) -> None:
         shared, program = self.built((ROOT / "module.cpp").read_text())
-        course = assignment.load(ROOT / "configs" / "gpt149.yaml")
+        course = loading.load(ROOT / "configs" / "gpt149.yaml")
         for name, threads in (("part1", 1), ("part2", 1), ("part3", 1), ("part3", 8), ("part4", 1)):
             part, shape = course.part(name), {**course.defaults, "threads": threads}
             request = binding.request(part, shape, make_inputs("random", shape, 1))

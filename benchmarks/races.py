@@ -23,7 +23,7 @@ sys.path[:0] = [str(ROOT), str(ROOT / "tests" / "wrong")]
 
 from wrong_kernels import WRONG  # noqa: E402
 
-from grader.assignment import assignment  # noqa: E402
+from grader.assignment import loading  # noqa: E402
 from grader.base import machine  # noqa: E402
 from grader.build.build import build  # noqa: E402
 from grader.judge import binding, oracle  # noqa: E402
@@ -83,7 +83,7 @@ def main() -> int:
     parser.add_argument("--calls", type=int, default=50, help="calls of each kind (default 50)")
     parser.add_argument("-N", type=int, nargs="+", default=[256, 1024])
     options = parser.parse_args()
-    course = assignment.load(ROOT / "configs" / "gpt149.yaml")
+    course = loading.load(ROOT / "configs" / "gpt149.yaml")
     part = course.part("part3")
     rows, ok = [], True
     with tempfile.TemporaryDirectory() as folder, Zygote(sandbox=choose()) as zygote:

@@ -24,7 +24,8 @@ sys.path.insert(0, str(ROOT))
 
 from verdicts import busy_neighbours
 
-from grader.assignment.assignment import Part, load
+from grader.assignment.loading import load
+from grader.assignment.records import Part
 from grader.base.results import Timing
 from grader.doctor.steady import reference_twice
 from grader.judge.timing import measure

@@ -28,7 +28,8 @@ from pathlib import Path
 import verdicts
 from trials import ROOT, table
 
-from grader.assignment.assignment import Part, load
+from grader.assignment.loading import load
+from grader.assignment.records import Part
 from grader.base import machine
 from grader.judge.timing.measure import Sample
 from grader.run.zygote import Zygote

@@ -27,7 +27,7 @@ sys.path.insert(0, str(ROOT))
 
 import torch  # noqa: E402
 
-from grader.assignment import assignment  # noqa: E402
+from grader.assignment import loading  # noqa: E402
 from grader.build.build import build  # noqa: E402
 from grader.judge.bench import Bench, Options  # noqa: E402
 from grader.run.zygote import Zygote  # noqa: E402
@@ -144,7 +144,7 @@ def measure(
 def main() -> int:
     args = arguments()
     lengths = [int(text) for text in args.lengths.split(",")]
-    course = assignment.load(ROOT / "configs" / "gpt149.yaml")
+    course = loading.load(ROOT / "configs" / "gpt149.yaml")
     part = course.part(args.part)
     model = checkpoint.load().model
     torch.set_num_threads(1)

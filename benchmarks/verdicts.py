@@ -38,7 +38,8 @@ from trials import ROOT, table
 
 sys.path.insert(0, str(ROOT))
 
-from grader.assignment.assignment import Part, load
+from grader.assignment.loading import load
+from grader.assignment.records import Part
 from grader.base import machine
 from grader.base.results import Timing
 from grader.build.build import build

@@ -213,7 +213,7 @@ def manual_table(given: argparse.Namespace) -> Path | None:
 
 
 def seed(text: str | None) -> int | None:
-    from grader.assignment.assignment import LARGEST_SEED
+    from grader.assignment.loading import LARGEST_SEED
 
     return None if text is None else whole_number(text, "--seed", 0, LARGEST_SEED)
 

@@ -20,7 +20,8 @@ import math
 from collections.abc import Mapping, Sequence
 from datetime import datetime
 
-from grader.assignment.assignment import Assignment, LateRule, Part
+from grader.assignment.records import Assignment, Part
+from grader.assignment.rubric import LateRule
 from grader.base.results import CaseResult, PartResult, Score, ScoreLine, SubmissionResult, Timing, Verdict
 
 DAY_S = 86_400.0

@@ -13,7 +13,8 @@ from datetime import datetime, timedelta, timezone
 from functools import cache
 from pathlib import Path
 
-from grader.assignment.assignment import Assignment, load
+from grader.assignment.loading import load
+from grader.assignment.records import Assignment
 from grader.base.results import (
     CaseResult,
     Diagnosis,

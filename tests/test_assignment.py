@@ -13,7 +13,8 @@ import pytest
 from conftest import ROOT
 
 from grader.assignment import names
-from grader.assignment.assignment import SCHEMA, evaluate_int, load
+from grader.assignment.expressions import evaluate_int
+from grader.assignment.loading import SCHEMA, load
 from grader.assignment.rubric import ManualItem, TimeBand
 from grader.base.errors import UsageError
 from grader.base.seeds import derive

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from conftest import ROOT
 
-from grader.assignment.assignment import load
+from grader.assignment.loading import load
 from grader.base.errors import UsageError
 
 CONFIG = ROOT / "configs" / "gpt149.yaml"

@@ -21,7 +21,7 @@ from pathlib import Path
 import pytest
 from conftest import ROOT, insert_at_start, keeping
 
-from grader.assignment.assignment import RunLimits
+from grader.assignment.records import RunLimits
 from grader.staff.classroom import classroom, ledger
 
 SMALL = ROOT / "tests" / "classes" / "small.yaml"

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from conftest import keeping
 
-from grader.assignment import assignment
+from grader.assignment import loading
 from grader.base import machine
 from grader.build.build import build
 from grader.judge import binding, oracle
@@ -34,7 +34,7 @@ class Kernel:
     """One of the master's kernels, built from this source, and what it is to answer to random inputs."""
 
     def __init__(self, source: str, part: str, folder: Path) -> None:
-        course = assignment.load(ROOT / "configs" / "gpt149.yaml")
+        course = loading.load(ROOT / "configs" / "gpt149.yaml")
         self.part = course.part(part)
         self.shape = {**course.defaults, "N": N}
         self.inputs = make_inputs("random", self.shape, 1)

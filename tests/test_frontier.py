@@ -10,7 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from grader.assignment.assignment import Assignment, load
+from grader.assignment.loading import load
+from grader.assignment.records import Assignment
 from grader.base.commandline import size_options
 from grader.base.errors import KitError, UsageError
 from grader.base.results import PartResult, SubmissionResult, Timing

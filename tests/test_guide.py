@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from grader.assignment import assignment, names
+from grader.assignment import loading, names
 from grader.base.arrays import np
 from grader.judge import cases, oracle
 from grader.judge.draws import Draws
@@ -53,8 +53,8 @@ def test_the_assignment_is_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
     public = tmp_path / "softmax.yaml"
     public.write_text(text)
     monkeypatch.setitem(names.DISTRIBUTIONS_OF, "softmax", ("wide_rows",))
-    monkeypatch.setattr(assignment, "DISTRIBUTIONS", (*names.DISTRIBUTIONS, "wide_rows"))
-    (part,) = assignment.load(public).parts
+    monkeypatch.setattr(loading, "DISTRIBUTIONS", (*names.DISTRIBUTIONS, "wide_rows"))
+    (part,) = loading.load(public).parts
     assert part.function == "mySoftmax" and len(part.cases) == 3
     assert names.timed_distribution("softmax") == "wide_rows"
     assert names.timed_distribution("attention") == "random"

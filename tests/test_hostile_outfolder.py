@@ -17,7 +17,7 @@ from conftest import ROOT
 from test_classroom import Class, acting, gone, grader
 from test_ledger import FINGERPRINTS, holding, record, some_run
 
-from grader.assignment.assignment import load
+from grader.assignment.loading import load
 from grader.base import plainfile, removal
 from grader.base.errors import KitError, UsageError
 from grader.report import classbook, result_json

@@ -11,7 +11,7 @@ from building import HEAD, write
 from conftest import ROOT
 from native_programs import Both, program
 
-from grader.assignment import assignment
+from grader.assignment import loading
 from grader.base.arrays import np
 from grader.build import nativebuild
 from grader.judge import binding
@@ -302,7 +302,7 @@ def test_the_master_and_the_reference_give_the_same_bits(
 ) -> None:
     from grader.build.build import build
 
-    course = assignment.load(ROOT / "configs" / "gpt149.yaml")
+    course = loading.load(ROOT / "configs" / "gpt149.yaml")
     asked, shape = course.part(part), {**course.defaults, "N": 67, "d": 24, "threads": threads}
     inputs = make_inputs("random", shape, 3)
     torch_build = build(ROOT / "module.cpp")
@@ -342,7 +342,7 @@ def test_a_race_shows_under_delays(host: NativeHost, master: str, tmp_path: Path
     from grader.judge import oracle
     from grader.staff.selftest.mutations import apply
 
-    course = assignment.load(ROOT / "configs" / "gpt149.yaml")
+    course = loading.load(ROOT / "configs" / "gpt149.yaml")
     part, shape = course.part("part3"), {**course.defaults, "N": N}
     inputs = make_inputs("random", shape, 1)
     expected = oracle.ORACLES[part.oracle].expected(inputs, shape)

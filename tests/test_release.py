@@ -20,7 +20,7 @@ import pytest
 
 from grader import __main__ as command_line
 from grader import study
-from grader.assignment.assignment import load
+from grader.assignment.loading import load
 from grader.assignment.regions import strip_solution
 from grader.base import imports, prebuilt
 from grader.base.arrays import np

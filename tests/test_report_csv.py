@@ -29,7 +29,7 @@ from classrows import (
 from hypothesis import given
 from hypothesis import strategies as st
 
-from grader.assignment.assignment import Case
+from grader.assignment.records import Case
 from grader.base.errors import UsageError
 from grader.base.results import Diagnosis, Memory, Score, ScoreLine
 from grader.judge import faults

@@ -11,8 +11,9 @@ from pathlib import Path
 import pytest
 from conftest import ROOT
 
-from grader.assignment.assignment import Assignment, Case, Part, TimeBand, load
-from grader.assignment.rubric import LateRule
+from grader.assignment.loading import load
+from grader.assignment.records import Assignment, Case, Part
+from grader.assignment.rubric import LateRule, TimeBand
 from grader.base.errors import UsageError
 from grader.base.results import CaseResult, Diagnosis, PartResult, SubmissionResult, Timing
 from grader.score import late_days, lateness_s, part_points, score

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from grader import sandbox
-from grader.assignment import assignment
+from grader.assignment import loading
 from grader.assignment.regions import strip_solution
 from grader.base.errors import UsageError
 from grader.base.results import Diagnosis, Flag, PartResult, SubmissionResult, Timing
@@ -35,7 +35,7 @@ def result(*parts: PartResult, flags: tuple[Flag, ...] = ()) -> SubmissionResult
 def test_every_case_fits_the_master_and_every_part_has_one(master: str) -> None:
     assert all(apply(master, [bug]) != apply(master, []) for bug in cases.WRONG)
     assert apply(master, [cases.SLOW]) != apply(master, [])
-    parts = {each.id for each in assignment.load(CONFIG).parts if not each.is_torch}
+    parts = {each.id for each in loading.load(CONFIG).parts if not each.is_torch}
     assert {bug.part for bug in cases.WRONG} == parts
 
 
@@ -84,12 +84,12 @@ def test_a_starter_is_no_master(tmp_path: Path, master: str, monkeypatch: pytest
     (tmp_path / "module.cpp").write_text(strip_solution(master))
     monkeypatch.setattr(trials, "MASTER", tmp_path / "module.cpp")
     with pytest.raises(UsageError, match="needs the master"):
-        next(trials.trials(assignment.load(CONFIG), sandbox.OPEN, tmp_path))
+        next(trials.trials(loading.load(CONFIG), sandbox.OPEN, tmp_path))
 
 
 @pytest.fixture
 def bench(tmp_path: Path) -> Iterator[trials.TrialSetup]:
-    course = assignment.load(CONFIG)
+    course = loading.load(CONFIG)
     course = replace(course, parts=tuple(replace(each, cases=each.cases[:3]) for each in course.parts))
     with Zygote() as zygote:
         yield trials.TrialSetup(course, sandbox.OPEN, zygote, tmp_path)

@@ -14,7 +14,8 @@ from conftest import ROOT
 
 import gpt149
 from grader import study
-from grader.assignment.assignment import Part, load
+from grader.assignment.loading import load
+from grader.assignment.records import Part
 from grader.base.errors import KitError, UsageError
 from grader.base.results import Diagnosis
 from grader.judge.faults import Faulty

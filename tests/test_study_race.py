@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from grader.assignment.assignment import load
+from grader.assignment.loading import load
 from grader.build.toolchain import toolchain
 from grader.judge import binding, oracle
 from grader.judge.cases import make_inputs

@@ -13,7 +13,7 @@ import torch
 from conftest import ROOT
 from torch import Tensor
 
-from grader.assignment import assignment
+from grader.assignment import loading
 from grader.base.arrays import np
 from grader.run.calls import Request
 from grader.run.zygote import Zygote
@@ -26,7 +26,7 @@ from textgen.kernel import Prefill, StudentKernel, TorchAttention
 from textgen.model import GPT, Config
 from textgen.sampling import Sampler
 
-COURSE = assignment.load(ROOT / "configs" / "gpt149.yaml")
+COURSE = loading.load(ROOT / "configs" / "gpt149.yaml")
 SHAPE = {**COURSE.defaults, "threads": 2, "Br": 24, "Bc": 40}
 OPENING = "ACT 3, SCENE 2. Tower, midnight.\n\n[Enter BAKER and ABBESS with the mirror.]\n\nBAKER:\n" * 3
 

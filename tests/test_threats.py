@@ -13,7 +13,7 @@ from conftest import ROOT
 from threats import CONTROLS, THREATS, Submission, faults, judge, places, submissions
 
 from grader import sandbox
-from grader.assignment import assignment
+from grader.assignment import loading
 from grader.base.errors import UsageError
 from grader.judge.bench import Options
 from grader.judge.evaluate import evaluate
@@ -131,7 +131,7 @@ def descendants() -> frozenset[int]:
 @pytest.mark.parametrize("source", ["module.cpp", "tests/sources/published_style.cpp"])
 def test_honest_files_are_never_flagged(source: str) -> None:
     """Measured and profiled in the strongest tier, the commonest way to be judged."""
-    course = assignment.load(ROOT / "configs" / "gpt149.yaml")
+    course = loading.load(ROOT / "configs" / "gpt149.yaml")
     parts = tuple(part for part in course.parts if part.function and part.id not in ("part2", "part4"))
     options = Options(shape={"N": 128, "Br": 32, "Bc": 32}, seed=149)
     with Zygote(sandbox=TIERS[0]) as zygote:

@@ -57,13 +57,13 @@ importlib.util.find_spec, importlib.metadata.version = find_spec, version
 JUDGE = """
 import json
 from pathlib import Path
-from grader.assignment import assignment
+from grader.assignment import loading
 from grader.judge.bench import Options
 from grader.judge.evaluate import evaluate
 from grader.report import result_json
 from grader.run.zygote import Zygote
 
-course = assignment.load(Path("configs/gpt149.yaml"))
+course = loading.load(Path("configs/gpt149.yaml"))
 shape = {"N": 64, "Br": 16, "Bc": 24, "threads": 2}
 told = {}
 with Zygote() as zygote:

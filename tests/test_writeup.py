@@ -17,7 +17,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from grader import submission
-from grader.assignment.assignment import load
+from grader.assignment.loading import load
 from grader.base.errors import KitError, UsageError
 from grader.base.places import WRITEUP_TEMPLATE
 from grader.staff import writeups

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 import torch
 
-from grader.assignment.assignment import Part
+from grader.assignment.records import Part
 from grader.base.errors import UsageError
 from grader.base.results import EXIT_PASS, EXIT_SUBMISSION
 from grader.judge import faults

@@ -17,7 +17,7 @@ from grader.base.results import EXIT_PASS, EXIT_SUBMISSION
 from textgen.textsetup import DEFAULT_WINDOW, TextOptions, TextSetup, fault_lines
 
 if TYPE_CHECKING:
-    from grader.assignment.assignment import Assignment, Part
+    from grader.assignment.records import Assignment, Part
     from grader.judge.bench import Bench
     from textgen.generate import Tally
 
@@ -170,9 +170,9 @@ def run(
 
     # First of all the process that the runner is forked from: it imports torch while we do the same.
     with Zygote() as zygote, ExitStack() as stack:
-        from grader.assignment import assignment
+        from grader.assignment import loading
 
-        course = assignment.load(given.config)
+        course = loading.load(given.config)
         parts = _parts(course, given.test)
         shape = {
             name: _whole(getattr(given, name), flag, 1, course.maxima.get(name, 1 << 20))

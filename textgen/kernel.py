@@ -18,7 +18,7 @@ from typing import Any, Literal, Protocol
 import torch
 from torch import Tensor
 
-from grader.assignment.assignment import Part
+from grader.assignment.records import Part
 from grader.base.arrays import Array
 from grader.judge import binding, faults
 from grader.run.calls import Request

@@ -15,7 +15,7 @@ from grader.base.errors import KitError, UsageError
 if TYPE_CHECKING:
     from torch import Tensor
 
-    from grader.assignment.assignment import Assignment, Part
+    from grader.assignment.records import Assignment, Part
     from grader.judge.bench import Bench
     from grader.run.zygote import Zygote
     from textgen.checkpoint import Loaded

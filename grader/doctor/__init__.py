@@ -42,7 +42,7 @@ def sections(
 
 
 def _threads(config: Path) -> int:
-    from grader.assignment.assignment import load
+    from grader.assignment.loading import load
 
     return load(config).defaults.get("threads", 1)
 

@@ -7,7 +7,8 @@ from contextlib import ExitStack, contextmanager
 from functools import partial
 from pathlib import Path
 
-from grader.assignment.assignment import Assignment, Part, load
+from grader.assignment.loading import load
+from grader.assignment.records import Assignment, Part
 from grader.base import machine
 from grader.base.errors import KitError
 from grader.base.results import Timing

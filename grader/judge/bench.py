@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from grader import sandbox
-from grader.assignment.assignment import Assignment, Part
+from grader.assignment.records import Assignment, Part
 from grader.base.errors import KitError
 from grader.base.results import Diagnosis, Flag
 from grader.build.build import Build

@@ -6,7 +6,8 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from grader.assignment.assignment import Part, call_of, evaluate_int
+from grader.assignment.expressions import call_of, evaluate_int
+from grader.assignment.records import Part
 from grader.base.errors import UsageError
 from grader.base.results import Diagnosis
 from grader.run.calls import Request

@@ -15,8 +15,8 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager, ExitStack, nullcontext
 from pathlib import Path
 
-from grader.assignment.assignment import Assignment, Part
 from grader.assignment.names import INPUTS_VERSION
+from grader.assignment.records import Assignment, Part
 from grader.base import machine
 from grader.base.results import Flag, PartResult, SubmissionResult
 from grader.build import ispc

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from grader.assignment.assignment import Part
+from grader.assignment.records import Part
 from grader.base.results import CaseResult, Diagnosis, PartResult, ProfileRow, Timing, Verdict
 from grader.build.build import Build
 from grader.build.compilers import BuildStep

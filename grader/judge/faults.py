@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from grader.assignment.assignment import Part
+from grader.assignment.records import Part
 from grader.base.harmless import one_line
 from grader.base.results import CaseResult, Diagnosis, Verdict
 from grader.build.build import Build

@@ -11,7 +11,7 @@ from dataclasses import replace
 from typing import Any
 
 from grader import score
-from grader.assignment.assignment import Case, Part
+from grader.assignment.records import Case, Part
 from grader.base import machine
 from grader.base.results import CaseResult, Diagnosis, Flag, Memory, PartResult, Standing, Timing, Verdict
 from grader.judge import binding, faults, looks, memory

@@ -13,7 +13,7 @@ from grader.base.results import Standing, SubmissionResult
 from grader.judge.yardsticks import RUNGS, Yardsticks, applies, measurable
 
 if TYPE_CHECKING:
-    from grader.assignment.assignment import Assignment
+    from grader.assignment.records import Assignment
 
 #: What a rung is called in a line.
 WORDS = {

@@ -14,7 +14,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from grader.assignment.assignment import Case, Part
+from grader.assignment.records import Case, Part
 from grader.run.calls import Call
 
 Side = Literal["REFERENCE", "STUDENT"]

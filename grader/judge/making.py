@@ -13,7 +13,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from grader.assignment.assignment import Assignment, TorchRunner
+from grader.assignment.records import Assignment, TorchRunner
 from grader.base.results import Flag
 from grader.build import nativebuild
 from grader.build.build import Build, build

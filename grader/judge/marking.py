@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from grader.assignment.assignment import Case, Part
+from grader.assignment.records import Case, Part
 from grader.base.errors import KitError
 from grader.base.results import CaseResult, Diagnosis
 from grader.judge import faults

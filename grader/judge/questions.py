@@ -10,7 +10,7 @@ import functools
 from collections.abc import Mapping
 from typing import Any
 
-from grader.assignment.assignment import Case
+from grader.assignment.records import Case
 from grader.judge.cases import make_inputs
 from grader.judge.oracle import ORACLES, Expected
 

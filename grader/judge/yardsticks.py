@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any
 from grader.base.errors import KitError, UsageError
 
 if TYPE_CHECKING:
-    from grader.assignment.assignment import Assignment, Part
+    from grader.assignment.records import Assignment, Part
     from grader.run.session import Session
     from grader.run.zygote import Zygote
 

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
 
-from grader.assignment.assignment import Assignment
+from grader.assignment.records import Assignment
 from grader.base import plainfile
 from grader.base.errors import UsageError
 from grader.base.results import Score, SubmissionResult

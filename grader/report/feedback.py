@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from grader.assignment.assignment import Assignment
+from grader.assignment.records import Assignment
 from grader.base import plainfile
 from grader.base.results import Diagnosis, PartResult, Score, ScoreLine, SubmissionResult
 from grader.report import profile, student, words

@@ -18,7 +18,7 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from grader.assignment.assignment import Assignment
+from grader.assignment.records import Assignment
 from grader.base import wholefile
 from grader.report import words
 

@@ -19,7 +19,7 @@ import math
 from collections.abc import Sequence
 from typing import Any, Literal
 
-from grader.assignment.assignment import Assignment
+from grader.assignment.records import Assignment
 from grader.base.results import CaseResult, PartResult, Score, SubmissionResult
 from grader.report import feedback, student, words
 from grader.report.student import StudentView

@@ -20,7 +20,7 @@ from pathlib import Path
 from statistics import median
 from typing import TYPE_CHECKING, Any
 
-from grader.assignment.assignment import Assignment
+from grader.assignment.records import Assignment
 from grader.base import wholefile
 from grader.base.results import PartResult
 from grader.judge import ladder

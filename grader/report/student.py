@@ -14,7 +14,7 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from grader.assignment.assignment import Assignment, Case
+from grader.assignment.records import Assignment, Case
 from grader.base.results import CaseResult, Diagnosis, PartResult, SubmissionResult
 from grader.report import words
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from statistics import median
 from typing import TYPE_CHECKING
 
-from grader.assignment.assignment import Assignment
+from grader.assignment.records import Assignment
 from grader.base.results import Flag, PartResult, SubmissionResult
 from grader.judge import ladder
 from grader.report import student, words

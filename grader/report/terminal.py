@@ -10,7 +10,7 @@ import sys
 import textwrap
 from typing import TextIO
 
-from grader.assignment.assignment import Part
+from grader.assignment.records import Part
 from grader.base import harmless
 from grader.base.results import CaseResult, Memory, PartResult, SubmissionResult, Timing
 from grader.judge import ladder

@@ -12,7 +12,7 @@ import shutil
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from grader.assignment.assignment import Part
+from grader.assignment.records import Part
 from grader.base.errors import KitError, UsageError
 from grader.judge import binding
 from grader.study.lab import tell

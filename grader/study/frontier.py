@@ -39,7 +39,7 @@ def parser() -> Parser:
 
 def main(arguments: list[str]) -> int:
     """Measure and print; exit codes as everywhere. Raises UsageError and KitError."""
-    from grader.assignment.assignment import load
+    from grader.assignment.loading import load
     from grader.judge import yardsticks
 
     given = parser().parse_args(arguments)

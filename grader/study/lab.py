@@ -21,7 +21,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field, replace
 
-from grader.assignment.assignment import Part
+from grader.assignment.records import Part
 from grader.base import harmless, machine
 from grader.base.errors import KitError
 from grader.base.results import Diagnosis

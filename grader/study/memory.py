@@ -14,7 +14,8 @@ from math import prod
 from statistics import median
 from typing import Any
 
-from grader.assignment.assignment import Part, call_of, evaluate_int
+from grader.assignment.expressions import call_of, evaluate_int
+from grader.assignment.records import Part
 from grader.base.results import EXIT_PASS, EXIT_SUBMISSION
 from grader.judge import binding, faults, looks
 from grader.judge.marking import Marker

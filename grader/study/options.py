@@ -14,7 +14,7 @@ from grader.base.errors import UsageError
 from grader.base.places import PUBLIC_CONFIG
 
 if TYPE_CHECKING:
-    from grader.assignment.assignment import Assignment, Part
+    from grader.assignment.records import Assignment, Part
 
 DEFAULT_OUT = Path("study")
 DEFAULT_ROUNDS, MOST_ROUNDS = 8, 1000
@@ -88,7 +88,7 @@ def parser(command: str, description: str, *, lists: tuple[str, ...] = ()) -> Pa
 
 def settings(given: argparse.Namespace, *, lists: tuple[str, ...] = ()) -> Settings:
     """Check the common options. Raises UsageError, in one line, for what cannot be."""
-    from grader.assignment.assignment import load
+    from grader.assignment.loading import load
 
     assignment = load(given.config)
     shape = {

@@ -21,7 +21,7 @@ import time
 from collections.abc import Mapping
 from pathlib import Path
 
-from grader.assignment.assignment import Assignment, Part
+from grader.assignment.records import Assignment, Part
 from grader.base.errors import UsageError
 from grader.base.results import EXIT_PASS, EXIT_SUBMISSION
 from grader.build.toolchain import Toolchain, toolchain

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from grader.assignment.assignment import Part
+from grader.assignment.records import Part
 from grader.base.harmless import harmless
 from grader.build.sanitize import Frame
 from grader.study.figure import Figure

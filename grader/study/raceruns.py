@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from grader.assignment.assignment import Assignment, Part
+from grader.assignment.records import Assignment, Part
 from grader.base.arrays import first_of
 from grader.judge import binding, faults, oracle
 from grader.judge.bench import Bench, Options

@@ -14,7 +14,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from grader.assignment.assignment import Part
+from grader.assignment.records import Part
 from grader.base.results import EXIT_PASS, EXIT_SUBMISSION
 from grader.judge.timing.measure import Clock, Estimate
 from grader.study import facts, helpers, options, outcome, traffic

@@ -6,7 +6,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from grader.assignment.assignment import Part
+from grader.assignment.records import Part
 from grader.judge.timing.measure import Estimate, median_estimate
 from grader.study import options
 from grader.study.comparison import Comparison, bounds, clock_label, compared, curve, over

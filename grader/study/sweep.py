@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from grader.assignment.assignment import Part
+from grader.assignment.records import Part
 from grader.base.errors import UsageError
 from grader.base.results import EXIT_PASS, EXIT_SUBMISSION
 from grader.study import options, outcome, scaling

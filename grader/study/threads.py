@@ -14,7 +14,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from statistics import median
 
-from grader.assignment.assignment import Part
+from grader.assignment.records import Part
 from grader.base import machine
 from grader.base.errors import UsageError
 from grader.base.results import EXIT_PASS, EXIT_SUBMISSION

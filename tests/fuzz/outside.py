@@ -20,7 +20,7 @@ sys.path[:0] = [str(ROOT), str(ROOT / "tests")]
 
 from fuzz import mutating  # noqa: E402
 from fuzz.mutating import Reader  # noqa: E402
-from grader.assignment.assignment import load  # noqa: E402
+from grader.assignment.loading import load  # noqa: E402
 from grader.base.errors import KitError, UsageError  # noqa: E402
 from grader.base.results import CaseResult, Diagnosis, Flag, Memory, PartResult, SubmissionResult, Timing  # noqa: E402
 from grader.report import classbook, feedback, result_json  # noqa: E402

@@ -18,7 +18,7 @@ from pathlib import Path
 
 from fuzz import mutating
 from fuzz.mutating import Reader
-from grader.assignment.assignment import load
+from grader.assignment.loading import load
 from grader.assignment.regions import strip_solution
 from grader.base.errors import UsageError
 from grader.base.harmless import harmless

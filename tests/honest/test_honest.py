@@ -14,7 +14,8 @@ import pytest
 from conftest import ROOT
 from styles import STYLES, Style, source
 
-from grader.assignment.assignment import Assignment, load
+from grader.assignment.loading import load
+from grader.assignment.records import Assignment
 from grader.base import machine
 from grader.judge import binding
 from grader.judge.bench import Options

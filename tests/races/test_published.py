@@ -12,7 +12,7 @@ import published
 import pytest
 
 import gpt149
-from grader.assignment.assignment import load
+from grader.assignment.loading import load
 from grader.base.errors import UsageError
 from grader.build import sanitize
 from grader.build.build import SANITIZE_FLAGS

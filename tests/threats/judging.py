@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 
-from grader.assignment import assignment
+from grader.assignment import loading
 from grader.base.results import SubmissionResult
 from grader.judge.bench import Options
 from grader.judge.evaluate import evaluate
@@ -59,7 +59,7 @@ def judge(
     for name, text in first.files.items():
         (folder / name).parent.mkdir(parents=True, exist_ok=True)
         (folder / name).write_text(text)
-    course = assignment.load(ROOT / "configs" / "gpt149.yaml")
+    course = loading.load(ROOT / "configs" / "gpt149.yaml")
     course = replace(
         course, limits=replace(course.limits, call_s=CALL_S, build_s=first.build_s, memory_gib=MEMORY_GIB)
     )

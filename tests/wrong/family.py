@@ -16,8 +16,8 @@ from pathlib import Path
 from right_variants import RIGHT
 from wrong_kernels import WRONG
 
-from grader.assignment import assignment
-from grader.assignment.assignment import Part
+from grader.assignment import loading
+from grader.assignment.records import Part
 from grader.base.arrays import Array
 from grader.base.results import PartResult
 from grader.judge import binding
@@ -50,7 +50,7 @@ def judge(
     whole are given to each of its parts."""
     source = folder / "module.cpp"
     source.write_text(side_by_side((ROOT / "module.cpp").read_text(), group))
-    course = assignment.load(ROOT / "configs" / "gpt149.yaml")
+    course = loading.load(ROOT / "configs" / "gpt149.yaml")
     options = Options(shape=SHAPE, timing=False, profile=profile)
     result = evaluate(course, source, parts_of(course, group), options, zygote=zygote)
     return [
@@ -76,7 +76,7 @@ def answers(
     crash. (The others have no remainders and tell fewer mistakes apart.)"""
     source = folder / "module.cpp"
     source.write_text(side_by_side((ROOT / "module.cpp").read_text(), group))
-    course = assignment.load(ROOT / "configs" / "gpt149.yaml")
+    course = loading.load(ROOT / "configs" / "gpt149.yaml")
     found = []
     with ExitStack() as stack:
         options = Options(shape=SHAPE, timing=False)

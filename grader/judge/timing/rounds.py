@@ -9,7 +9,7 @@ from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from grader.assignment.assignment import TimeRule
+from grader.assignment.records import TimeRule
 from grader.base import machine
 from grader.base.errors import KitError
 from grader.base.results import Diagnosis, Timing

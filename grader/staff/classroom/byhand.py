@@ -12,7 +12,7 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from grader.assignment.assignment import Assignment
+from grader.assignment.records import Assignment
 from grader.base.errors import UsageError
 from grader.staff.classroom import manual
 from grader.staff.classroom.ledger import History

@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import TextIO
 
 from grader import submission
-from grader.assignment.assignment import Assignment, RunLimits
+from grader.assignment.records import Assignment, RunLimits
 from grader.base import plainfile
 from grader.base.commandline import EXIT_INTERRUPTED
 from grader.base.errors import UsageError

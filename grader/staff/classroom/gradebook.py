@@ -14,7 +14,8 @@ from typing import TextIO
 
 from grader import score
 from grader.assignment import layers
-from grader.assignment.assignment import Assignment, load
+from grader.assignment.loading import load
+from grader.assignment.records import Assignment
 from grader.base import plainfile
 from grader.base.errors import UsageError
 from grader.base.harmless import one_line

@@ -31,7 +31,7 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any
 
-from grader.assignment.assignment import Assignment
+from grader.assignment.records import Assignment
 from grader.base import removal, wholefile
 from grader.base.commandline import Parser
 from grader.base.errors import KitError, UsageError
@@ -242,7 +242,7 @@ def _evaluate(assignment: Assignment, source: Path) -> Any:
 
 def _assignment(root: Path) -> Assignment:
     """The assignment of the kit in `root/source`, else of this very kit; with the hidden cases where they are."""
-    from grader.assignment.assignment import load
+    from grader.assignment.loading import load
 
     for kit in (root / "source", ROOT):
         for config in (kit / HIDDEN_CONFIG, kit / CONFIG):

@@ -9,8 +9,8 @@ from dataclasses import dataclass
 from types import FrameType
 from typing import Any, Literal
 
-from grader.assignment.assignment import Assignment
 from grader.assignment.names import INPUTS_VERSION
+from grader.assignment.records import Assignment
 from grader.base.errors import KitError
 from grader.base.results import Diagnosis, PartResult, SubmissionResult
 from grader.report import result_json

@@ -17,7 +17,7 @@ import re
 from collections.abc import Collection, Iterable, Iterator
 from pathlib import Path
 
-from grader.assignment.assignment import Assignment
+from grader.assignment.records import Assignment
 from grader.assignment.rubric import DESCRIPTIVE_COLUMNS
 from grader.base.errors import UsageError
 from grader.base.harmless import one_line

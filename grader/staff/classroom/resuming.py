@@ -13,7 +13,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, TextIO
 
 from grader import sandbox
-from grader.assignment.assignment import Assignment, load
+from grader.assignment.loading import load
+from grader.assignment.records import Assignment
 from grader.base.commandline import assignment_file
 from grader.base.errors import UsageError
 from grader.sandbox import Sandbox

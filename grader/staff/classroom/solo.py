@@ -6,7 +6,7 @@ import tempfile
 from pathlib import Path
 
 from grader import sandbox, score, submission
-from grader.assignment.assignment import load
+from grader.assignment.loading import load
 from grader.base.errors import UsageError
 from grader.base.results import EXIT_SUBMISSION, exit_code
 from grader.judge.evaluate import evaluate

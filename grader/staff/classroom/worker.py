@@ -21,7 +21,8 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any, BinaryIO
 
-from grader.assignment.assignment import Assignment, load
+from grader.assignment.loading import load
+from grader.assignment.records import Assignment
 from grader.base import orphans
 from grader.base.errors import KitError, UsageError
 from grader.base.results import PartResult, SubmissionResult

@@ -13,7 +13,8 @@ from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 
 from grader.assignment import layers
-from grader.assignment.assignment import Assignment, load
+from grader.assignment.loading import load
+from grader.assignment.records import Assignment
 from grader.assignment.regions import strip_solution
 from grader.base import imports
 from grader.base.errors import UsageError

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from grader.assignment.assignment import Assignment
+from grader.assignment.records import Assignment
 from grader.base import imports
 from grader.base.errors import UsageError
 from grader.staff.release.archive import unpack

@@ -12,7 +12,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 from grader.assignment import regions
-from grader.assignment.assignment import Assignment
+from grader.assignment.records import Assignment
 
 LEAST_CHARACTERS = 16
 LEAST_OF_SOURCE = 40

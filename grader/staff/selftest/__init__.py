@@ -37,7 +37,7 @@ def main(arguments: list[str]) -> int:
     given = parse.parse_args(arguments)
 
     from grader import sandbox
-    from grader.assignment.assignment import load
+    from grader.assignment.loading import load
     from grader.base import commandline
     from grader.staff.selftest import trials
 

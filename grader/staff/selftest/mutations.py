@@ -10,7 +10,7 @@ import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
-from grader.assignment.assignment import Assignment, Part
+from grader.assignment.records import Assignment, Part
 
 FUNCTIONS = {
     "4Dread": "inline float fourDimRead(",

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from grader.assignment.assignment import Assignment, Part
+from grader.assignment.records import Assignment, Part
 from grader.assignment.regions import strip_solution
 from grader.base.errors import UsageError
 from grader.base.places import MASTER, ROOT

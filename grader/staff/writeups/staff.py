@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from grader import submission
-from grader.assignment.assignment import load
+from grader.assignment.loading import load
 from grader.base import wholefile
 from grader.base.errors import KitError, UsageError
 from grader.base.harmless import harmless, one_line

@@ -8,25 +8,17 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Literal, get_args
+from typing import Any, get_args
 
 from grader.assignment import layers, rubric
 from grader.assignment.expressions import call_of, evaluate_int
 from grader.assignment.names import DISTRIBUTIONS, DISTRIBUTIONS_OF
-from grader.assignment.rubric import LateRule, ManualItem, TimeBand
+from grader.assignment.records import Assignment, Case, Part, Returns, RunLimits, Shape, TimeRule, TorchRunner
+from grader.assignment.rubric import TimeBand
 from grader.assignment.yamlnode import Keys, Node
 from grader.base.errors import UsageError
 from grader.base.seeds import derive
-
-__all__ = [
-    "Assignment", "Case", "LateRule", "ManualItem", "Part", "RunLimits", "TimeBand", "TimeRule",
-    "call_of", "evaluate_int", "load",
-]  # fmt: skip
-
-Shape = dict[str, int]
-Returns = Literal["tensor", "number", "nothing"]
 
 LARGEST_SEED = (1 << 63) - 1
 SIZES = ("B", "H", "N", "d", "threads")
@@ -66,108 +58,6 @@ SCHEMA = (
     ASSIGNMENT_KEYS, LIMITS_KEYS, CASE_KEYS, PART_KEYS, TIME_KEYS, rubric.TIME_BAND_KEYS, rubric.MANUAL_KEYS,
     rubric.LATE_KEYS, rubric.PER_DAY_KEYS,
 )  # fmt: skip
-
-
-@dataclass(frozen=True)
-class Case:
-    """One input: `shape` holds only what differs from the run's shape.
-
-    `weight` is its share in the credit for a wrong part, beside the other cases'. `hidden` cases are the staff's.
-    """
-
-    name: str
-    distribution: str
-    seed: int
-    shape: Mapping[str, int] = field(default_factory=dict)
-    weight: float = 1.0
-    hidden: bool = False
-
-
-@dataclass(frozen=True)
-class TimeRule:
-    clock: Literal["cpu", "wall"]
-    threads: int | None
-    """Threads of a timed call; None means as many as the run's `threads`."""
-    allowance_ratio: float = 1.10
-    allowance_ms: float = 15.0
-    graded: bool = True
-
-
-@dataclass(frozen=True)
-class Part:
-    id: str
-    command: str
-    title: str
-    label: str
-    function: str
-    arguments: tuple[str, ...]
-    returns: Returns
-    output_dims: tuple[str, ...]
-    oracle: str
-    points: float
-    points_if_slow: float
-    cases: tuple[Case, ...]
-    """The public cases and, in a staff file, the hidden ones behind them."""
-    time_bands: tuple[TimeBand, ...] = ()
-    case_credit: float = 0.0
-    """Share of the points that a wrong part could at most still earn; see `grader.score`."""
-    prototype: str = ""
-    keywords: Mapping[str, Any] = field(default_factory=dict)
-    is_torch: bool = False
-    table: tuple[str, ...] = ()
-    reference: str | None = None
-    workspace_in_scope: bool = True
-    stands_in: str | None = None
-    time: TimeRule | None = None
-
-
-@dataclass(frozen=True)
-class RunLimits:
-    build_s: float
-    call_s: float
-    memory_gib: float
-    object_mib: float = 8.0
-
-
-TorchRunner = Literal["never", "needed", "always"]
-"""Which files may be judged in a process that has torch, with flags for people to look at, as they use more of it than
-tensors: none, those that need Python, pybind11 or what kernels are not given, or also those that call torch's own work.
-What is not allowed does not compile."""
-
-
-@dataclass(frozen=True)
-class Assignment:
-    id: str
-    title: str
-    source: str
-    defaults: Mapping[str, int]
-    maxima: Mapping[str, int]
-    inputs: Mapping[str, tuple[str, ...]]
-    limits: RunLimits
-    parts: tuple[Part, ...]
-    path: Path
-    manual: tuple[ManualItem, ...] = ()
-    late: LateRule | None = None
-    seed: int | None = None
-    """Makes the inputs of timed calls repeatable, and the hidden cases that have no seed of their own."""
-    fingerprint: str = ""
-    """sha256 of every file it was read from, and of the seed where the caller gave one."""
-    torch_runner: TorchRunner = "needed"
-    profiler_table: bool = False
-    """Whether results of a class have torch's own figures of memory and its operators, which takes a second each."""
-
-    def commands(self) -> list[str]:
-        """What a student may type, in order, each once."""
-        return list(dict.fromkeys(part.command for part in self.parts))
-
-    def select(self, command: str) -> tuple[Part, ...]:
-        """The parts of one command; `all` gives every part that earns points."""
-        if command == "all":
-            return tuple(part for part in self.parts if part.points > 0)
-        return tuple(part for part in self.parts if part.command == command)
-
-    def part(self, part_id: str) -> Part:
-        return next(part for part in self.parts if part.id == part_id)
 
 
 def load(path: Path, seed: int | None = None) -> Assignment:
