@@ -7,12 +7,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import nullcontext
 from math import exp
 
-from grader.judge.timing.measure import (
-    Pairs,
-    Round,
-    Sample,
-    TimePolicy,
-)
+from grader.judge.timing.measure import Pairs, Round, Sample, TimePolicy
 
 CPU = TimePolicy("cpu", allowance_ms=0.0)
 WALL = TimePolicy("wall", allowance_ms=0.0)

@@ -9,15 +9,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from made_up_rounds import CPU, WALL, one_pair, rounds_of, steady
 
-from grader.judge.timing.measure import (
-    Round,
-    Sample,
-    TimePolicy,
-    compare,
-    enough,
-    is_fit,
-    judge,
-)
+from grader.judge.timing.measure import Round, Sample, TimePolicy, compare, enough, is_fit, judge
 
 # --- decisions on given rounds
 

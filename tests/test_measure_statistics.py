@@ -12,15 +12,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 from made_up_rounds import CPU, bursty, noisy_rounds, quiet
 
-from grader.judge.timing.measure import (
+from grader.judge.timing.intervals import (
     confidence_of,
     coverage,
     false_fail_chance,
     interval_rank,
-    looks,
     median_estimate,
-    sequential,
 )
+from grader.judge.timing.measure import looks, sequential
 
 # --- the interval
 

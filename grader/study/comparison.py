@@ -6,8 +6,9 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from math import sqrt
 
-from grader.judge.timing import measure
-from grader.judge.timing.measure import Clock, Estimate
+from grader.judge.timing import intervals, measure
+from grader.judge.timing.intervals import Estimate
+from grader.judge.timing.measure import Clock
 from grader.study.figure import Series
 from grader.study.lab import WALL_TRIES, Outcome, Variant, by_wall_clock
 from grader.study.table import Cell
@@ -80,14 +81,14 @@ def compared(outcomes: Sequence[Outcome], base: int = 0, rivals: Sequence[int] |
     times = {k: round_times_ms(outcomes[k], clock) for k in timed}
     rounds = len(times[base])
     running = [k for k in (range(len(outcomes)) if rivals is None else rivals) if k in times]
-    fastest = min(running, key=lambda k: measure.median_estimate(times[k]).middle, default=None)
+    fastest = min(running, key=lambda k: intervals.median_estimate(times[k]).middle, default=None)
 
     def line(k: int, one: Outcome) -> Line:
         if k not in times:
             return Line(one.variant, None, None, trouble=one.trouble)
         return Line(
             one.variant,
-            measure.median_estimate(times[k]),
+            intervals.median_estimate(times[k]),
             over(times[k], times[base]),
             times[k],
             over(times[k], times[fastest]) if fastest is not None and k in running and k != fastest else None,
@@ -98,7 +99,7 @@ def compared(outcomes: Sequence[Outcome], base: int = 0, rivals: Sequence[int] |
     return Comparison(
         clock,
         rounds,
-        measure.coverage(rounds, measure.interval_rank(rounds)),
+        intervals.coverage(rounds, intervals.interval_rank(rounds)),
         measure.is_fit(own, measure.TimePolicy(clock)),
         tuple(line(k, one) for k, one in enumerate(outcomes)),
     )
@@ -124,7 +125,7 @@ def round_times_ms(outcome: Outcome, clock: Clock) -> tuple[float, ...]:
 
 def over(these: Sequence[float], those: Sequence[float]) -> Estimate:
     """The median ratio of two variants' times, round by round, with its interval."""
-    return measure.median_estimate([a / b for a, b in zip(these, those, strict=True)])
+    return intervals.median_estimate([a / b for a, b in zip(these, those, strict=True)])
 
 
 # ---- how tables and figures show them

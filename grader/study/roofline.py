@@ -16,7 +16,8 @@ from dataclasses import dataclass
 
 from grader.assignment.records import Part
 from grader.base.results import EXIT_PASS, EXIT_SUBMISSION
-from grader.judge.timing.measure import Clock, Estimate
+from grader.judge.timing.intervals import Estimate
+from grader.judge.timing.measure import Clock
 from grader.study import facts, helpers, options, outcome, traffic
 from grader.study.comparison import Line, bounds, compared
 from grader.study.facts import Machine, Speed

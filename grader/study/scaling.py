@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from grader.assignment.records import Part
-from grader.judge.timing.measure import Estimate, median_estimate
+from grader.judge.timing.intervals import Estimate, median_estimate
 from grader.study import options
 from grader.study.comparison import Comparison, bounds, clock_label, compared, curve, over
 from grader.study.figure import Figure, Plot, Series

@@ -19,7 +19,8 @@ from grader.base import machine
 from grader.base.errors import UsageError
 from grader.base.results import EXIT_PASS, EXIT_SUBMISSION
 from grader.build import toolchain
-from grader.judge.timing.measure import CORE_SHARE_LIMIT, Estimate, median_estimate
+from grader.judge.timing.intervals import Estimate, median_estimate
+from grader.judge.timing.measure import CORE_SHARE_LIMIT
 from grader.study import options, outcome
 from grader.study.comparison import Comparison, Line, bounds, compared, over
 from grader.study.figure import Figure, Plot, Series

@@ -58,17 +58,22 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
-from functools import cache
 from itertools import count
-from math import ceil, comb, sqrt
+from math import ceil, sqrt
 from statistics import median
 from typing import Literal
 
 from grader.base.results import Timing
+from grader.judge.timing.intervals import (
+    Estimate,
+    confidence_of,
+    coverage,
+    interval_rank,
+    median_estimate,
+)
 
 Clock = Literal["cpu", "wall"]
 
-CONFIDENCE = 0.98
 LOOK_GROWTH = 1.5
 """Each look comes after this many times the rounds of the look before: 8, 12, 18, 24."""
 LEAST_ROUNDS = 7
@@ -140,80 +145,12 @@ class Round:
         return sum(sample.wall_s for sample in (*self.reference, *self.student))
 
 
-@dataclass(frozen=True)
-class Estimate:
-    """A median and its order-statistic interval."""
-
-    middle: float
-    low: float
-    high: float
-
-
-# --- statistics: pure functions of numbers
-
-
-def interval_rank(n: int, confidence: float = CONFIDENCE) -> int:
-    """The largest k such that the k-th smallest and k-th largest of n values hold the median between them.
-
-    With probability `confidence` or more, exactly: they miss it with 2 P(Bin(n, 1/2) < k). At least 1, so
-    for n too small for the confidence (n < 7 at 98 %) the interval is smallest..largest and covers less
-    than asked; see `coverage`.
-    """
-    missed, k = 0, 0
-    while k < n:
-        missed += comb(n, k)
-        if 2 * missed > (1 - confidence) * 2**n:
-            break
-        k += 1
-    return max(k, 1)
-
-
-def coverage(n: int, rank: int) -> float:
-    """The probability that the `rank`-th smallest and `rank`-th largest of n values enclose the median."""
-    return 1 - 2 * sum(comb(n, below) for below in range(rank)) / 2**n
-
-
-def median_estimate(values: Sequence[float], confidence: float = CONFIDENCE) -> Estimate:
-    """Median and order-statistic interval of at least one value."""
-    ordered = sorted(values)
-    rank = interval_rank(len(ordered), confidence)
-    return Estimate(median(ordered), ordered[rank - 1], ordered[-rank])
-
-
 def looks(policy: TimePolicy) -> tuple[int, ...]:
     """The numbers of rounds after which the interval is looked at; ends with `max_rounds`."""
     rounds = [policy.min_rounds]
     while rounds[-1] < policy.max_rounds:
         rounds.append(min(ceil(rounds[-1] * LOOK_GROWTH), policy.max_rounds))
     return tuple(rounds)
-
-
-def false_fail_chance(schedule: Sequence[int], confidence: float) -> float:
-    """The exact probability that a student just at the allowance is called slow at one of these looks.
-
-    Only the number of rounds below the allowance matters, so the measurement is a fair walk that ends at
-    the first decisive look. By symmetry also the probability that such a student is called clearly fast.
-    """
-    alive, slow, n = {0: 1.0}, 0.0, 0
-    for look in schedule:
-        for _ in range(look - n):
-            alive = {b: (alive.get(b, 0.0) + alive.get(b - 1, 0.0)) / 2 for b in range(max(alive) + 2)}
-        n, rank = look, interval_rank(look, confidence)
-        slow += sum(p for below, p in alive.items() if below < rank)
-        alive = {below: p for below, p in alive.items() if rank <= below <= look - rank}
-    return slow
-
-
-@cache
-def confidence_of(schedule: tuple[int, ...]) -> float:
-    """The confidence to ask of each look's interval so that all looks together err within CONFIDENCE.
-
-    Just CONFIDENCE for 8..24 rounds; more for schedules with more looks.
-    """
-    confidence, error_per_side = CONFIDENCE, (1 - CONFIDENCE) / 2
-    while false_fail_chance(schedule, confidence) > error_per_side:
-        confidence = 1 - 0.9 * (1 - confidence)
-    return confidence
 
 
 # --- the verdict: pure functions of rounds
