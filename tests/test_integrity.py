@@ -247,8 +247,8 @@ def test_work_between_calls(tmp_path: Path) -> None:
     ]
 
 
-def test_work_after_most_stops_is_on_purpose_and_after_a_few_is_not() -> None:
-    slow_system = [Evidence(stops=5, late=1)] * 8
+def test_work_after_many_stops_is_on_purpose_and_after_a_few_is_not() -> None:
+    slow_system = [Evidence(stops=9, late=1)] * 8
     assert list(integrity.late_flags(slow_system)) == []
     assert list(integrity.late_flags([Evidence(stops=4, late=3)])) == [], "too few to tell"
     at_work = [Evidence(stops=5, late=4), Evidence(stops=5, late=2), Evidence(stops=1)]
