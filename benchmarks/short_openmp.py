@@ -26,10 +26,10 @@ from verdicts import busy_neighbours
 
 from grader.assignment.loading import load
 from grader.assignment.records import Part
+from grader.base import machine
 from grader.base.results import Timing
 from grader.doctor.steady import reference_twice
 from grader.judge.timing import measure
-from grader.run import placement
 from grader.run.nativehost import NativeHost
 
 POLICY = measure.TimePolicy("wall", allowance_ratio=1.10, allowance_ms=0.0)
@@ -58,12 +58,12 @@ def in_one_pair(host: NativeHost, part: Part, shape: dict[str, int]) -> Timing:
     def same() -> Iterator[tuple[Callable[[], measure.Sample], Callable[[], measure.Sample]]]:
         yield calls
 
-    cores, placement.core_order = placement.core_order, list
+    cores, machine.core_order = machine.core_order, list
     try:
         with reference_twice(host, part, shape)() as calls:
             return measure.compare(same, POLICY)
     finally:
-        placement.core_order = cores
+        machine.core_order = cores
 
 
 def row(way: str, neighbours: int, timings: list[Timing]) -> list[str]:

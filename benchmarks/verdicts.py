@@ -148,7 +148,8 @@ def caller(session: Session, part: Part, shape: dict[str, int]) -> Callable[[], 
 def pairs(zygote: Zygote, paths: tuple[Path, Path], part: Part, shape: dict[str, int]) -> Pairs:
     """Runners of two objects for each round, as a graded measurement has them."""
     rule = part.time
-    threads, cpus = rule.threads or shape["threads"], machine.timing_cpus(rule.threads)
+    threads, cpus = rule.threads or shape["threads"], machine.timing_cpus(rule.threads, rule.cores)
+    cores = cpus or machine.core_order() if rule.clock == "wall" else ()
 
     @contextlib.contextmanager
     def pair() -> Iterator[tuple[Callable[[], Sample], Callable[[], Sample]]]:
@@ -157,7 +158,7 @@ def pairs(zygote: Zygote, paths: tuple[Path, Path], part: Part, shape: dict[str,
             for path in paths:
                 session = stack.enter_context(zygote.spawn("student", path, threads=threads, cpus=cpus))
                 sides.append(caller(session, part, shape))
-                placement.warm_up(session, sides[-1], pin=rule.clock == "wall")
+                placement.warm_up(session, sides[-1], pin_to=cores)
             yield sides[0], sides[1]
 
     return pair

@@ -53,7 +53,7 @@ PART_KEYS = Keys(
         "hidden_cases", "workspace_in_scope", "stands_in", "time", "time_bands", "points_if_slow", "case_credit",
     ),
 )  # fmt: skip
-TIME_KEYS = Keys("time", ("clock", "threads"), ("allowance_ratio", "allowance_ms", "graded"))
+TIME_KEYS = Keys("time", ("clock", "threads"), ("cores", "allowance_ratio", "allowance_ms", "graded"))
 SCHEMA = (
     ASSIGNMENT_KEYS, LIMITS_KEYS, CASE_KEYS, PART_KEYS, TIME_KEYS, rubric.TIME_BAND_KEYS, rubric.MANUAL_KEYS,
     rubric.LATE_KEYS, rubric.PER_DAY_KEYS,
@@ -351,6 +351,7 @@ def _time(node: Node) -> TimeRule:
     return TimeRule(
         clock=keys["clock"].choice("clock", ("cpu", "wall")),  # type: ignore[arg-type]
         threads=None if all_threads else keys["threads"].whole("threads (a number or all)", 1, 4096),
+        cores=keys["cores"].whole("cores", 1, 4096) if "cores" in keys else None,
         allowance_ratio=keys["allowance_ratio"].number("allowance_ratio", 1.0, 1000.0)
         if "allowance_ratio" in keys
         else 1.10,

@@ -36,6 +36,8 @@ class TimeRule:
     clock: Literal["cpu", "wall"]
     threads: int | None
     """Threads of a timed call; None means as many as the run's `threads`."""
+    cores: int | None
+    """A timed call of either side may use so many cores; None means all of the machine's."""
     allowance_ratio: float = 1.10
     allowance_ms: float = 15.0
     graded: bool = True

@@ -27,15 +27,32 @@ def usable_cpus() -> list[int]:
     return sorted(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else []
 
 
-def timing_cpus(threads: int | None) -> list[int] | None:
-    """Cores for a timed runner: the last `threads` of ours for a serial part, so that the judge keeps the others.
+def timing_cpus(threads: int | None, cores: int | None = None) -> list[int] | None:
+    """Cores for a timed runner of so many `threads` that may use so many `cores`; None of either means all.
 
-    None (no pinning) for a part that uses all of them, or where pinning is not to be had.
+    A serial part gets the last of ours, so that the judge keeps the others. None (no limit) for a part that uses all of
+    them, or where the system cannot limit it.
     """
-    cpus = usable_cpus()
-    if threads is None or len(cpus) <= threads:
+    most = min((n for n in (threads, cores) if n is not None), default=None)
+    order = core_order()
+    if most is None or len(order) <= most:
         return None
-    return cpus[-threads:]
+    return order[:most] if threads is None else usable_cpus()[-most:]
+
+
+def core_order() -> list[int]:
+    """The cores this process may use, one hardware thread of each physical core before the second ones."""
+    taken: dict[str, int] = {}
+    ranked = []
+    for cpu in usable_cpus():
+        place = Path(f"/sys/devices/system/cpu/cpu{cpu}/topology/thread_siblings_list")
+        try:
+            siblings = place.read_text().strip()
+        except OSError:
+            siblings = str(cpu)
+        ranked.append((taken.setdefault(siblings, 0), cpu))
+        taken[siblings] += 1
+    return [cpu for _, cpu in sorted(ranked)]
 
 
 def _processor() -> str:

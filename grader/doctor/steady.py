@@ -85,7 +85,8 @@ def reference_twice(host: NativeHost, part: Part, shape: Mapping[str, int]) -> m
 
     rule = part.time
     assert rule is not None
-    threads, cpus = rule.threads or shape["threads"], machine.timing_cpus(rule.threads)
+    threads, cpus = rule.threads or shape["threads"], machine.timing_cpus(rule.threads, rule.cores)
+    cores = cpus or machine.core_order() if rule.clock == "wall" else ()
     request = binding.request(part, shape, make_inputs("random", shape, 1), reference=True)
 
     def sample(session: Session) -> measure.Sample:
@@ -102,7 +103,7 @@ def reference_twice(host: NativeHost, part: Part, shape: Mapping[str, int]) -> m
                 for _ in range(2)
             ]
             for side in sides:
-                placement.warm_up(side, partial(sample, side), pin=rule.clock == "wall")
+                placement.warm_up(side, partial(sample, side), pin_to=cores)
             yield partial(sample, sides[0]), partial(sample, sides[1])
 
     return pair

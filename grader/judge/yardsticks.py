@@ -101,11 +101,13 @@ def _place(part: Part, shape: Mapping[str, int]) -> Path:
     from module_ref_stub import library
 
     facts = machine.describe()
+    assert part.time is not None
     what = [
         facts["processor"],
         facts["cores"],
         part.reference,
         _threads(part, shape),
+        machine.timing_cpus(part.time.threads, part.time.cores),
         torch_version(),
     ]
     what += [f"{name}={shape[name]}" for name in sorted(shape) if name != "threads"]
@@ -135,9 +137,9 @@ def measure(
     from grader.judge.cases import make_inputs
     from module_ref_stub import library
 
-    threads = _threads(part, shape)
-    cores = max(1, min(threads, len(machine.usable_cpus()) or os.cpu_count() or 1))
-    cpus = machine.timing_cpus(part.time.threads if part.time else None)
+    assert part.time is not None
+    threads, cpus = _threads(part, shape), machine.timing_cpus(part.time.threads, part.time.cores)
+    cores = max(1, min(threads, len(cpus or machine.usable_cpus()) or os.cpu_count() or 1))
     inputs = make_inputs("random", shape, 1)
     check = _checker(part, inputs, shape)
     naive = next(each for each in assignment.parts if applies(each))

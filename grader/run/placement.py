@@ -15,12 +15,10 @@ from __future__ import annotations
 
 import contextlib
 import os
-from collections.abc import Callable, Mapping
-from pathlib import Path
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from grader.base import procfs
-from grader.base.machine import usable_cpus
 from grader.base.procfs import Excess
 
 if TYPE_CHECKING:
@@ -34,8 +32,9 @@ SHORT_CALL_S, SETTLING_CALLS = 0.02, 3
 """A call shorter than this still feels that its threads were moved: it is made so many more times."""
 
 
-def warm_up(session: Session, call: Callable[[], Sample], *, pin: bool) -> Sample:
-    """Make a first call, so that threads start and memory is touched; `pin` the threads that worked in it.
+def warm_up(session: Session, call: Callable[[], Sample], *, pin_to: Sequence[int] = ()) -> Sample:
+    """Make a first call, so that threads start and memory is touched; pin the threads that worked in it to the cores
+    `pin_to`, the first one to the first core and so on. Without cores nothing is pinned.
 
     Returns the last call's sample, raises what `call` does.
     """
@@ -43,41 +42,25 @@ def warm_up(session: Session, call: Callable[[], Sample], *, pin: bool) -> Sampl
     process_before = session.cpu_clock_s()
     sample = call()
     process_after = session.cpu_clock_s()
-    if pin and process_before is not None and process_after is not None:
-        _pin(session.pid, before, process_after - process_before)
+    if len(pin_to) > 1 and process_before is not None and process_after is not None:
+        _pin(session.pid, pin_to, before, process_after - process_before)
         for _ in range(SETTLING_CALLS if sample.wall_s < SHORT_CALL_S else 0):
             sample = call()
     return sample
 
 
-def _pin(pid: int, before: Mapping[int, float], process_s: float) -> None:
-    """Pin each thread whose CPU time has grown since `before` to a core, the first one to the first core and so on.
+def _pin(pid: int, cores: Sequence[int], before: Mapping[int, float], process_s: float) -> None:
+    """Pin each thread whose CPU time has grown since `before` to one of the `cores`, in turn.
 
     `process_s` is what the whole process used meanwhile, ended threads included.
     """
     used = {thread: after - before.get(thread, 0.0) for thread, after in _thread_times_s(pid).items()}
     if not used or process_s - sum(used.values()) > IDLE_SHARE * process_s:
         return
-    cores = core_order()
     working = [thread for thread in sorted(used) if used[thread] > IDLE_SHARE * max(used.values())]
-    for k, thread in enumerate(working if len(working) > 1 and len(cores) > 1 else ()):
+    for k, thread in enumerate(working if len(working) > 1 else ()):
         with contextlib.suppress(OSError):  # ended, or another user's: then it stays where the system puts it
             os.sched_setaffinity(thread, {cores[k % len(cores)]})
-
-
-def core_order() -> list[int]:
-    """The cores this process may use, one hardware thread of each physical core before the second ones."""
-    taken: dict[str, int] = {}
-    ranked = []
-    for cpu in usable_cpus():
-        place = Path(f"/sys/devices/system/cpu/cpu{cpu}/topology/thread_siblings_list")
-        try:
-            siblings = place.read_text().strip()
-        except OSError:
-            siblings = str(cpu)
-        ranked.append((taken.setdefault(siblings, 0), cpu))
-        taken[siblings] += 1
-    return [cpu for _, cpu in sorted(ranked)]
 
 
 def _thread_times_s(pid: int) -> dict[int, float]:

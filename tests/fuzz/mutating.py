@@ -9,6 +9,7 @@ pattern.
 
 from __future__ import annotations
 
+import gc
 import random
 import resource
 import signal
@@ -160,9 +161,14 @@ def growth(reader: Reader, pattern: str, size: int = PATTERN_BYTES) -> Reading:
     time grows much faster than the size."""
     make = reader.patterns[pattern]
     small, large = make(size), make(4 * size)
-    # The faster of three: what interrupts a reading only makes it longer.
-    first = min((_read(reader, small, pattern) for _ in range(3)), key=lambda one: one.seconds)
-    second = min((_read(reader, large, pattern) for _ in range(3)), key=lambda one: one.seconds)
+    # The collector would go through all objects of a whole test run in the middle of a reading.
+    gc.disable()
+    try:
+        # The faster of three: what interrupts a reading only makes it longer.
+        first = min((_read(reader, small, pattern) for _ in range(3)), key=lambda one: one.seconds)
+        second = min((_read(reader, large, pattern) for _ in range(3)), key=lambda one: one.seconds)
+    finally:
+        gc.enable()
     if second.seconds > MOST_GROWTH * first.seconds + NOISE_S:
         raise AssertionError(
             f"{reader.name}: {pattern}: {first.seconds:.3f} s for {len(small)} bytes, "

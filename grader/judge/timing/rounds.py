@@ -66,16 +66,17 @@ class Pairs:
     def __call__(self) -> Iterator[tuple[Callable[[], Sample], Callable[[], Sample]]]:
         marker, by_wall = self.marker, self.rule.clock == "wall"
         threads = self.rule.threads or marker.shape["threads"]
-        cpus = machine.timing_cpus(self.rule.threads)
+        cpus = machine.timing_cpus(self.rule.threads, self.rule.cores)
+        cores = cpus or machine.core_order() if by_wall else ()
         with (
             marker.bench.reference(threads=threads, cpus=cpus) as theirs,
             self.student(threads=threads, cpus=cpus) as mine,
         ):
             if by_wall or self.longest_s < FULL_WARM_UP_S:
                 # Threads, memory and code: in a short call they are a good part of its time.
-                sample = placement.warm_up(theirs, partial(self.reference_call, theirs), pin=by_wall)
+                sample = placement.warm_up(theirs, partial(self.reference_call, theirs), pin_to=cores)
                 self.longest_s = max(self.longest_s, sample.wall_s)
-                placement.warm_up(mine, partial(self.student_call, mine), pin=by_wall)
+                placement.warm_up(mine, partial(self.student_call, mine), pin_to=cores)
             else:
                 self.small_calls(theirs, mine)
             yield partial(self.reference_call, theirs), partial(self.student_call, mine)

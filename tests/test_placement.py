@@ -1,0 +1,73 @@
+"""On which cores a timed call runs."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import os
+
+import pytest
+
+from grader.assignment.loading import load
+from grader.base import machine
+from grader.base.places import PUBLIC_CONFIG
+from grader.doctor import steady
+from grader.run import placement
+from grader.run.nativehost import NativeHost
+
+CORES = machine.usable_cpus()
+
+
+@pytest.fixture
+def four_cores_of_two_threads(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Hardware threads 0 and 4 share a core, 1 and 5, and so on."""
+    monkeypatch.setattr(machine, "usable_cpus", lambda: list(range(8)))
+    monkeypatch.setattr(
+        machine.Path, "read_text", lambda path: f"{(n := int(path.parts[-3][3:])) % 4},{n % 4 + 4}"
+    )
+
+
+@pytest.mark.usefixtures("four_cores_of_two_threads")
+@pytest.mark.parametrize(
+    ("threads", "cores", "expected"),
+    [
+        (None, None, None),
+        (None, 8, None),
+        (None, 4, [0, 1, 2, 3]),
+        (None, 6, [0, 1, 2, 3, 4, 5]),
+        (1, None, [7]),
+        (2, 1, [7]),
+        (2, 6, [6, 7]),
+        (16, 16, None),
+    ],
+)
+def test_a_limit_of_cores_takes_whole_ones_first(
+    threads: int | None, cores: int | None, expected: list[int] | None
+) -> None:
+    assert machine.timing_cpus(threads, cores) == expected
+
+
+@pytest.mark.skipif(len(CORES) < 2, reason="a limit of cores means nothing on one core")
+@pytest.mark.parametrize("cores", [1, None])
+def test_a_timed_call_keeps_to_its_cores(cores: int | None, monkeypatch: pytest.MonkeyPatch) -> None:
+    """`cores` in an assignment holds for every thread of both sides, from before the first call."""
+    assignment = load(PUBLIC_CONFIG)
+    part = assignment.part("part3")
+    assert part.time is not None
+    part = dataclasses.replace(part, time=dataclasses.replace(part.time, cores=cores))
+    allowed: list[set[int]] = []
+    warm_up = placement.warm_up
+
+    def looked_at(session: object, call: object, **options: object) -> object:
+        sample = warm_up(session, call, **options)  # type: ignore[arg-type]
+        for thread in os.listdir(f"/proc/{session.pid}/task"):  # type: ignore[attr-defined]
+            with contextlib.suppress(OSError):
+                allowed.append(os.sched_getaffinity(int(thread)))
+        return sample
+
+    monkeypatch.setattr(placement, "warm_up", looked_at)
+    with NativeHost() as host, steady.reference_twice(host, part, {**assignment.defaults, "N": 256})():
+        pass
+    used = set.union(*allowed)
+    assert len(allowed) > 2
+    assert used == set(CORES if cores is None else machine.core_order()[:1])
