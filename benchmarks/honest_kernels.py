@@ -36,12 +36,12 @@ from grader.base import machine
 from grader.build.nativebuild import build
 from grader.judge import binding
 from grader.judge.bench import Bench, Options
-from grader.judge.cases import make_inputs
 from grader.judge.marking import Marker
 from grader.judge.timing.measure import Round, judge, play
 from grader.judge.timing.rounds import Pairs, TimedInputs
 from grader.run.nativehost import NativeHost
 from grader.run.zygote import Zygote
+from labs.attention.cases import make_inputs
 from module_ref_stub.library import native_program
 
 WANTED_PERCENT = 99.0

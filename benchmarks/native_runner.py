@@ -26,12 +26,12 @@ sys.path.insert(0, str(ROOT))
 from grader.assignment import loading
 from grader.build import build, nativebuild
 from grader.judge import binding
-from grader.judge.cases import make_inputs
 from grader.run.calls import Request
 from grader.run.nativehost import NativeHost
 from grader.run.session import Session
 from grader.run.zygote import Zygote
 from grader.sandbox import choose
+from labs.attention.cases import make_inputs
 
 #: Gives back its first input: what is left is the protocol and the copies of 1.5 MB in and 0.5 MB out.
 ECHO = """#include <torch/extension.h>

@@ -26,14 +26,15 @@ from wrong_kernels import WRONG  # noqa: E402
 from grader.assignment import loading  # noqa: E402
 from grader.base import machine  # noqa: E402
 from grader.build.build import build  # noqa: E402
-from grader.judge import binding, oracle  # noqa: E402
-from grader.judge.cases import make_inputs  # noqa: E402
-from grader.judge.oracle import Expected  # noqa: E402
+from grader.judge import binding, comparison  # noqa: E402
+from grader.judge.comparison import Expected  # noqa: E402
 from grader.run.calls import Request  # noqa: E402
 from grader.run.session import Session  # noqa: E402
 from grader.run.zygote import Zygote  # noqa: E402
 from grader.sandbox.tiers import choose  # noqa: E402
 from grader.staff.selftest.mutations import apply  # noqa: E402
+from labs.attention import oracle  # noqa: E402
+from labs.attention.cases import make_inputs  # noqa: E402
 
 RIGHT = "right"
 RACES = ("p3 one row of temp for all", "p3 row sum shared")
@@ -59,7 +60,7 @@ def counted(session: Session, request: Request, expected: Expected, calls: int) 
     for _ in range(calls):
         for delays in (False, True):
             call = session.call(request, delays=delays)
-            wrong[delays] += not oracle.compare(expected, call.output).ok
+            wrong[delays] += not comparison.compare(expected, call.output).ok
             cpu_s[delays].append(call.cpu_s)
     return *wrong, statistics.median(after / before for before, after in zip(*cpu_s, strict=True))
 

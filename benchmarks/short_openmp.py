@@ -15,7 +15,6 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from pathlib import Path
 from statistics import median, quantiles
 
 from trials import ROOT, table
@@ -32,6 +31,7 @@ from grader.doctor.steady import reference_twice
 from grader.judge.timing import measure
 from grader.run.nativehost import NativeHost
 
+ASSIGNMENT = load(ROOT / "configs" / "gpt149.yaml")
 POLICY = measure.TimePolicy("wall", allowance_ratio=1.10, allowance_ms=0.0)
 
 
@@ -60,7 +60,7 @@ def in_one_pair(host: NativeHost, part: Part, shape: dict[str, int]) -> Timing:
 
     cores, machine.core_order = machine.core_order, list
     try:
-        with reference_twice(host, part, shape)() as calls:
+        with reference_twice(host, ASSIGNMENT, part, shape)() as calls:
             return measure.compare(same, POLICY)
     finally:
         machine.core_order = cores
@@ -103,7 +103,7 @@ def main() -> int:
     args = arguments()
     if args.cores:
         os.sched_setaffinity(0, sorted(os.sched_getaffinity(0))[: args.cores])
-    assignment = load(Path(ROOT) / "configs" / "gpt149.yaml")
+    assignment = ASSIGNMENT
     part = assignment.part("part3")
     shape = {**assignment.defaults, "N": args.N, "threads": args.threads}
     rows, false = [], 0
@@ -116,7 +116,7 @@ def main() -> int:
                 for number in range(args.verdicts):
                     if time.monotonic() > deadline:
                         break
-                    ours.append(measure.compare(reference_twice(host, part, shape), POLICY))
+                    ours.append(measure.compare(reference_twice(host, ASSIGNMENT, part, shape), POLICY))
                     if number * args.one_pair // args.verdicts >= len(others):
                         others.append(in_one_pair(host, part, shape))
             false += sum(timing.verdict == "slow" for timing in ours)

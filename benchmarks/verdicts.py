@@ -131,7 +131,7 @@ def built(source: Path) -> Path:
 
 def caller(session: Session, part: Part, shape: dict[str, int]) -> Callable[[], Sample]:
     """A callable that makes one timed call on fresh inputs, as the recorder wants it."""
-    from grader.judge.cases import make_inputs
+    from labs.attention.cases import make_inputs
 
     def call() -> Sample:
         inputs = make_inputs("random", shape, random.getrandbits(32))

@@ -18,6 +18,7 @@ from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Literal
 
 from grader.base import prebuilt
 from grader.base.errors import KitError
@@ -234,6 +235,19 @@ def sources_digest(recipe: ReferenceRecipe) -> str:
     for path in paths:
         digest.update(path.read_bytes() + b"\0")
     return digest.hexdigest()
+
+
+class _Kernels:
+    """The reference for the engine: `grader.judge.reference.Reference`."""
+
+    def program(self) -> Path:
+        return native_program()
+
+    def for_torch(self) -> tuple[Literal["raw"], Path]:
+        return "raw", library_path()
+
+
+KERNELS = _Kernels()
 
 
 def native_program() -> Path:

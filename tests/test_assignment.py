@@ -12,7 +12,7 @@ from types import SimpleNamespace
 import pytest
 from conftest import ROOT
 
-from grader.assignment import names
+from grader.assignment import labs
 from grader.assignment.expressions import evaluate_int
 from grader.assignment.loading import SCHEMA, load
 from grader.assignment.rubric import ManualItem, TimeBand
@@ -85,7 +85,7 @@ def test_hidden_cases_go_with_the_cases_they_stand_beside() -> None:
     hidden = {part.id: [case.name for case in part.cases if case.hidden] for part in staff.parts}
     assert hidden["part1"] == hidden["part4"] != hidden["4Dread"] == hidden["4Dwrite"]
     for part in staff.parts:
-        assert {case.distribution for case in part.cases} <= set(names.DISTRIBUTIONS_OF[part.oracle])
+        assert {case.distribution for case in part.cases} <= set(staff.lab.oracles[part.oracle].distributions)
 
 
 def test_seed_draws_hidden_cases_and_is_part_of_the_fingerprint() -> None:
@@ -148,8 +148,11 @@ def timed_inputs(seed: int, calls: int) -> list[list[float]]:
     """First numbers of the inputs of so many timed calls."""
     from grader.judge.timing.rounds import TimedInputs
 
+    assignment = load(CONFIG)
     marker = SimpleNamespace(
-        part=load(CONFIG).part("part1"), shape={"B": 1, "H": 1, "N": 8, "d": 4, "threads": 1}
+        bench=SimpleNamespace(assignment=assignment),
+        part=assignment.part("part1"),
+        shape={"B": 1, "H": 1, "N": 8, "d": 4, "threads": 1},
     )
     draw = TimedInputs(marker, seed)  # type: ignore[arg-type]
     drawn = []
@@ -224,11 +227,12 @@ def test_documented_examples_hold_every_key_and_are_read(tmp_path: Path) -> None
 
 
 def test_names_are_those_of_the_evaluator() -> None:
-    from grader.judge.cases import DISTRIBUTIONS
-    from grader.judge.oracle import ORACLES
+    from labs.attention.cases import DISTRIBUTIONS
+    from labs.attention.oracle import ORACLES
 
-    assert set(names.DISTRIBUTIONS) == set(DISTRIBUTIONS)
-    assert set(names.DISTRIBUTIONS_OF) == set(ORACLES)
+    known = labs.load(labs.find("attention")).oracles
+    assert {name for facts in known.values() for name in facts.distributions} == set(DISTRIBUTIONS)
+    assert set(known) == set(ORACLES)
 
 
 def test_points_if_slow_still_pays(tmp_path: Path) -> None:

@@ -12,12 +12,13 @@ from conftest import keeping
 from grader.assignment import loading
 from grader.base import machine
 from grader.build.build import build
-from grader.judge import binding, oracle
-from grader.judge.cases import make_inputs
+from grader.judge import binding, comparison
 from grader.run.session import Session
 from grader.run.zygote import Zygote
 from grader.sandbox.tiers import choose
 from grader.staff.selftest.mutations import Mutation, apply
+from labs.attention import oracle
+from labs.attention.cases import make_inputs
 
 ROOT = Path(__file__).resolve().parent.parent
 #: Some milliseconds of work in all: about one for each of the eight threads.
@@ -53,7 +54,7 @@ class Kernel:
     def is_right(self, session: Session, *, delays: bool) -> bool:
         call = session.call(binding.request(self.part, self.shape, self.inputs), delays=delays)
         assert call.status == "ok", call
-        return bool(oracle.compare(self.expected, call.output).ok)
+        return bool(comparison.compare(self.expected, call.output).ok)
 
 
 @pytest.fixture(scope="module")

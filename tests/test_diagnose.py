@@ -12,12 +12,13 @@ from torch import Tensor
 
 from grader.base.arrays import Array
 from grader.base.results import CaseResult, Diagnosis
-from grader.judge import cases
+from grader.judge.comparison import Comparison, Expected
+from grader.judge.comparison import compare as compare_arrays
 from grader.judge.diagnosis import diagnose
 from grader.judge.judge import Judged
-from grader.judge.oracle import ORACLES, Comparison, Expected
-from grader.judge.oracle import compare as compare_arrays
 from grader.report import student
+from labs.attention import cases
+from labs.attention.oracle import ORACLES
 
 Inputs = dict[str, Tensor]
 RAGGED = {"B": 2, "H": 3, "N": 97, "d": 40, "Br": 16, "Bc": 24, "threads": 4}
@@ -60,7 +61,7 @@ def diagnosed(
     assert not comparison.ok
     again = None if second is None else second.numpy()
     return diagnose.diagnose(
-        oracle, arrays(x), shape, expected, actual.numpy(), comparison, again, earlier=earlier
+        ORACLES[oracle], arrays(x), shape, expected, actual.numpy(), comparison, again, earlier=earlier
     )
 
 
@@ -420,10 +421,13 @@ def test_diagnosing_a_large_output_costs_little() -> None:
 
 
 def test_wrong_type_says_what_came_back() -> None:
-    assert diagnose.wrong_type("a tensor", "float32", (2, 3), (1, 2, 3, 4)).code == "wrong_shape"
-    assert diagnose.wrong_type("a tensor", "float64", (1, 2, 3, 4), (1, 2, 3, 4)).code == "wrong_dtype"
-    assert diagnose.wrong_type("nothing", None, None, (1, 2, 3, 4)).code == "wrong_type"
-    assert "Q, K" in diagnose.inputs_overwritten(["Q", "K"]).message
+    assert diagnose.wrong_type("a tensor", "float32", (2, 3), (1, 2, 3, 4), "BHNd").code == "wrong_shape"
+    assert (
+        diagnose.wrong_type("a tensor", "float64", (1, 2, 3, 4), (1, 2, 3, 4), "BHNd").code == "wrong_dtype"
+    )
+    assert diagnose.wrong_type("nothing", None, None, (1, 2, 3, 4), "BHNd").code == "wrong_type"
+    told = diagnose.inputs_overwritten(["Q", "K"], ["Q", "K", "V"], "O").message
+    assert "its input Q, K." in told and "Write to O" in told and "needs Q, K and V." in told
 
 
 # ---- accessors

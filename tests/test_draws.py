@@ -11,9 +11,9 @@ import torch
 from conftest import ROOT
 
 from grader.base.arrays import array_bytes, as_array, item_bytes, np
-from grader.judge.cases import make_inputs
 from grader.judge.draws import Draws
 from grader.run.calls import DTYPE_NAMES
+from labs.attention.cases import make_inputs
 
 SEEDS = (0, 1, 149, 2**32 - 1, 2**40 + 17, 2**60 - 1)
 

@@ -14,8 +14,9 @@ from hypothesis import strategies as st
 from rounding import LEAST_UNITS, exact_and_budget
 
 from grader.build import toolchain
-from grader.judge.cases import make_inputs
-from grader.judge.oracle import ORACLES, compare
+from grader.judge.comparison import compare
+from labs.attention.cases import make_inputs
+from labs.attention.oracle import ORACLES
 from module_ref_stub import expert
 from module_ref_stub import library as ref_library
 

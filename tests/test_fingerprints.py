@@ -17,7 +17,7 @@ def names() -> set[str]:
 def test_what_judges_decides() -> None:
     assert {
         "grader/judge/timing/measure.py",
-        "grader/judge/diagnosis/suspects/blocks.py",
+        "labs/attention/suspects/blocks.py",
         "grader/judge/integrity/symbols.py",
         "grader/sandbox/seccomp.py",
         "grader/run/inside/runner.cpp",

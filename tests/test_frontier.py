@@ -180,14 +180,15 @@ def round_of(nothing: float, expert: float) -> dict[str, float]:
 
 
 def test_what_is_too_short_to_time_is_refused(assignment: Assignment) -> None:
-    part, shape = assignment.part("part4"), {**SHAPE, "N": 2000, "d": 32}
-    limit = 4.0 * 2 * 2000**2 * 32 / 1e11
-    known = yardsticks._conclude([round_of(0.001, 1.25 * limit)] * 3, part, shape, 1)
+    shape = {**SHAPE, "N": 2000, "d": 32}
+    flops = 4 * 2 * 2000**2 * 32
+    limit = flops / 1e11
+    known = yardsticks._conclude([round_of(0.001, 1.25 * limit)] * 3, flops, shape, 1)
     assert known.peak_against_reference / known.against_reference["expert"] == pytest.approx(0.8)
     with pytest.raises(UsageError, match="N = 2000 is too small"):
-        yardsticks._conclude([round_of(10 * limit, 1.25 * limit)] * 3, part, shape, 1)
+        yardsticks._conclude([round_of(10 * limit, 1.25 * limit)] * 3, flops, shape, 1)
     with pytest.raises(KitError, match="faster than multiply-adds"):
-        yardsticks._conclude([round_of(0.001, 0.9 * limit)] * 3, part, shape, 1)
+        yardsticks._conclude([round_of(0.001, 0.9 * limit)] * 3, flops, shape, 1)
 
 
 def test_a_part_without_a_frontier_is_refused() -> None:

@@ -15,11 +15,11 @@ from grader.assignment import loading
 from grader.base.arrays import np
 from grader.build import nativebuild
 from grader.judge import binding
-from grader.judge.cases import make_inputs
 from grader.run.calls import Call, Request
 from grader.run.nativehost import NativeHost
 from grader.run.session import Session
 from grader.run.zygote import Zygote
+from labs.attention.cases import make_inputs
 from module_ref_stub import library
 
 #: One function for each thing that a call can come to.
@@ -339,8 +339,9 @@ def test_a_race_shows_under_delays(host: NativeHost, master: str, tmp_path: Path
     """On one core, where each thread may finish its share within one time slice."""
     from test_delays import ONE_ROW_FOR_ALL, N
 
-    from grader.judge import oracle
+    from grader.judge import comparison
     from grader.staff.selftest.mutations import apply
+    from labs.attention import oracle
 
     course = loading.load(ROOT / "configs" / "gpt149.yaml")
     part, shape = course.part("part3"), {**course.defaults, "N": N}
@@ -355,7 +356,7 @@ def test_a_race_shows_under_delays(host: NativeHost, master: str, tmp_path: Path
             session.call(request)  # the first call shows that threads share the work
             calls = [session.call(request, delays=True) for _ in range(30)]
         assert {call.status for call in calls} == {"ok"}
-        wrong[name] = sum(not oracle.compare(expected, call.output).ok for call in calls)
+        wrong[name] = sum(not comparison.compare(expected, call.output).ok for call in calls)
     assert wrong["right"] == 0 and wrong["racy"] > 7
 
 

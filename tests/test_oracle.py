@@ -10,10 +10,12 @@ from torch import Tensor
 
 from grader.base.arrays import np
 from grader.base.errors import UsageError
-from grader.judge import cases
-from grader.judge.cases import ATTENTION_DISTRIBUTIONS, DISTRIBUTIONS, MAX_ABS_SCORE, describe
-from grader.judge.oracle import ORACLES, Attention, Comparison, Expected, flat_offsets
-from grader.judge.oracle import compare as compare_arrays
+from grader.judge.comparison import Comparison, Expected
+from grader.judge.comparison import compare as compare_arrays
+from labs.attention import cases
+from labs.attention.cases import ATTENTION_DISTRIBUTIONS, DISTRIBUTIONS, MAX_ABS_SCORE, describe
+from labs.attention.offsets import flat_offsets
+from labs.attention.oracle import ORACLES, Attention
 
 Inputs = dict[str, Tensor]
 GRADED = ("random", "onehot", "permuted_keys", "rising")
@@ -142,7 +144,7 @@ def test_rows_are_those_of_the_whole() -> None:
     shape = {"B": 2, "H": 3, "N": 97, "d": 40}
     x = cases.make_inputs("random", shape, 2)
     whole, rows = Attention().expected(x, shape), np.array([96, 0, 31])
-    some = Attention().expected_rows(x, shape, rows)
+    some = Attention().expected_rows(x, rows)
     assert np.allclose(some.value, whole.value[:, :, rows], rtol=1e-12, atol=0)
     assert np.allclose(some.tolerance, np.asarray(whole.tolerance)[:, :, rows], rtol=1e-9)
 

@@ -66,7 +66,10 @@ def test_a_timed_call_keeps_to_its_cores(cores: int | None, monkeypatch: pytest.
         return sample
 
     monkeypatch.setattr(placement, "warm_up", looked_at)
-    with NativeHost() as host, steady.reference_twice(host, part, {**assignment.defaults, "N": 256})():
+    with (
+        NativeHost() as host,
+        steady.reference_twice(host, assignment, part, {**assignment.defaults, "N": 256})(),
+    ):
         pass
     used = set.union(*allowed)
     assert len(allowed) > 2

@@ -21,8 +21,9 @@ from grader.assignment.regions import strip_solution
 from grader.base.arrays import Array, np
 from grader.base.errors import KitError, UsageError
 from grader.build import toolchain
-from grader.judge.cases import make_inputs
-from grader.judge.oracle import ORACLES, compare
+from grader.judge.comparison import compare
+from labs.attention.cases import make_inputs
+from labs.attention.oracle import ORACLES
 from module_ref_stub import library as ref_library
 
 KERNELS = ("naive", "blocked", "fused", "flash")

@@ -10,10 +10,11 @@ import pytest
 
 from grader.assignment.loading import load
 from grader.build.toolchain import toolchain
-from grader.judge import binding, oracle
-from grader.judge.cases import make_inputs
+from grader.judge import binding, comparison
 from grader.study import options, race, racereport, raceruns
 from grader.study.standalone import build_program, ran
+from labs.attention import oracle
+from labs.attention.cases import make_inputs
 
 KERNELS = Path(__file__).parent / "races" / "kernels.cpp"
 TEXT = KERNELS.read_text()
@@ -26,7 +27,9 @@ needs_tsan = pytest.mark.skipif(
 
 
 def watched(function: str) -> racereport.RaceResult:
-    return race.watch(replace(ASSIGNMENT.part("part3"), function=function), KERNELS, SHAPE, seed=1)
+    return race.watch(
+        ASSIGNMENT, replace(ASSIGNMENT.part("part3"), function=function), KERNELS, SHAPE, seed=1
+    )
 
 
 def planted_line(function: str) -> int:
@@ -75,7 +78,7 @@ def test_the_runtime_runs_openmp_as_it_should(function: str) -> None:
     with ran(program, request, threads=race.THREADS, memory_bytes=race.UNLIMITED) as run:
         assert run.call is not None and run.call.status == "ok", run.output
     output = run.call.output
-    assert oracle.compare(oracle.ORACLES["attention"].expected(inputs, SHAPE), output).ok
+    assert comparison.compare(oracle.ORACLES["attention"].expected(inputs, SHAPE), output).ok
 
 
 @pytest.mark.parametrize(

@@ -1,7 +1,8 @@
 """One assignment, read from YAML: which functions exist, how they are called, judged and paid.
 
-The engine knows no attention: all that is particular to an assignment stands in its file. `docs/assignment-format.md`
-says what each key means; `SCHEMA` below is what is accepted, and a test holds the two together.
+What is particular to an assignment stands in its file and in its lab (`grader.assignment.labs`).
+`docs/assignment-format.md` says what each key means; `SCHEMA` below is what is accepted, and a test holds the two
+together.
 """
 
 from __future__ import annotations
@@ -11,9 +12,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, get_args
 
-from grader.assignment import layers, rubric
+from grader.assignment import labs, layers, rubric
 from grader.assignment.expressions import call_of, evaluate_int
-from grader.assignment.names import DISTRIBUTIONS, DISTRIBUTIONS_OF
 from grader.assignment.records import Assignment, Case, Part, Returns, RunLimits, Shape, TimeRule, TorchRunner
 from grader.assignment.rubric import TimeBand
 from grader.assignment.yamlnode import Keys, Node
@@ -21,8 +21,8 @@ from grader.base.errors import UsageError
 from grader.base.seeds import derive
 
 LARGEST_SEED = (1 << 63) - 1
-SIZES = ("B", "H", "N", "d", "threads")
-"""Names that every assignment's defaults have to hold, because the evaluator itself uses them."""
+THREADS = "threads"
+"""A size that every assignment has, because the evaluator itself uses it."""
 LONGEST_LABEL = 48
 """The profiler cuts names at 60 characters, and "REFERENCE - " stands before the label."""
 CALLED_AGAIN = ("timed call", "profiled call")
@@ -33,6 +33,7 @@ ASSIGNMENT_KEYS = Keys(
     ("schema_version", "id", "title", "source", "defaults", "inputs", "limits", "parts"),
     (
         "extends",
+        "lab",
         "maxima",
         "cases",
         "manual",
@@ -69,13 +70,13 @@ def load(path: Path, seed: int | None = None) -> Assignment:
     fingerprint = document.sha256
     if seed is not None:
         fingerprint = hashlib.sha256(f"{fingerprint} {seed}".encode()).hexdigest()
-    return _Reader(document.root, seed).assignment(path, fingerprint)
+    return _Reader(document.root, seed, document.files).assignment(path, fingerprint)
 
 
 class _Reader:
     """Reads one merged document; what all parts share is read first and kept."""
 
-    def __init__(self, root: Node, seed: int | None) -> None:
+    def __init__(self, root: Node, seed: int | None, files: Sequence[Path]) -> None:
         anchors = [key for key in root.entries("the assignment") if key.endswith("_cases")]
         self.top = top = root.mapping(ASSIGNMENT_KEYS, anchors)
         if top["schema_version"].whole("schema_version") != 1:
@@ -84,9 +85,10 @@ class _Reader:
         if seed is None and "seed" in top:
             self.seed = top["seed"].whole("seed", 0, LARGEST_SEED)
         self.defaults = _sizes(top["defaults"], "defaults")
-        for name in SIZES:
-            if name not in self.defaults:
-                raise top["defaults"].fail(f"defaults lacks '{name}': the evaluator needs {', '.join(SIZES)}")
+        if THREADS not in self.defaults:
+            raise top["defaults"].fail(f"defaults lacks '{THREADS}', which the evaluator needs")
+        self.lab_folder = self._lab_folder(files)
+        self.oracles = labs.load(self.lab_folder).oracles
         self.maxima = self._maxima()
         self.inputs = {
             name: self.dims(node, f"input {name}")
@@ -95,9 +97,10 @@ class _Reader:
 
     def assignment(self, path: Path, fingerprint: str) -> Assignment:
         top = self.top
+        known = tuple(dict.fromkeys(name for facts in self.oracles.values() for name in facts.distributions))
         for key in ("cases", "hidden_cases"):
             for node in top[key].items(key) if key in top else ():
-                self.case(node, DISTRIBUTIONS, key == "hidden_cases")
+                self.case(node, known, key == "hidden_cases")
         parts: dict[str, Part] = {}
         nodes = top["parts"].items("parts")
         for node in nodes:
@@ -118,6 +121,7 @@ class _Reader:
             limits=RunLimits(**{key: node.number(key, 0.1, 86_400) for key, node in limits.items()}),
             parts=tuple(parts.values()),
             path=path,
+            lab_folder=self.lab_folder,
             manual=rubric.read_manual_items(top["manual"], set(parts)) if "manual" in top else (),
             torch_runner=top["torch_runner"].choice("torch_runner", get_args(TorchRunner))  # type: ignore[arg-type]
             if "torch_runner" in top
@@ -127,6 +131,15 @@ class _Reader:
             seed=self.seed,
             fingerprint=fingerprint,
         )
+
+    def _lab_folder(self, files: Sequence[Path]) -> Path:
+        if "lab" not in self.top:
+            return labs.find(labs.main())
+        node = self.top["lab"]
+        try:
+            return labs.find(node.text("lab", r"[A-Za-z_]\w*", "the name of a lab's folder"), files)
+        except UsageError as error:
+            raise node.fail(str(error)) from error
 
     def _maxima(self) -> Shape:
         if "maxima" not in self.top:
@@ -192,12 +205,15 @@ class _Reader:
             raise keys["id"].fail(f"two parts are called '{part_id}'")
         if ("function" in keys) == ("torch_function" in keys):
             raise node.fail(f"part {part_id} needs either 'function' or 'torch_function'")
-        oracle = keys["oracle"].choice("oracle", tuple(DISTRIBUTIONS_OF))
+        oracle = keys["oracle"].choice("oracle", tuple(self.oracles))
         table = (
             tuple(item.text("table", r"\w+", "the name of an input") for item in keys["table"].items("table"))
             if "table" in keys
             else ()
         )
+        columns = self.oracles[oracle].columns if table else ""
+        if table and not columns:
+            raise keys["table"].fail(f"the oracle '{oracle}' is not for a table: its lab tells no columns")
         returns, dims = self.returns(keys["returns"])
         if (returns == "tensor") == bool(table):
             raise keys["returns"].fail(
@@ -212,12 +228,13 @@ class _Reader:
             label=keys["label"].text(
                 "label", rf".{{1,{LONGEST_LABEL}}}", f"text of at most {LONGEST_LABEL} characters"
             ),
-            arguments=self.arguments(keys["arguments"], table),
+            arguments=self.arguments(keys["arguments"], columns),
             returns=returns,
             output_dims=dims,
             oracle=oracle,
-            cases=self.cases(keys, node, DISTRIBUTIONS_OF[oracle]),
+            cases=self.cases(keys, node, self.oracles[oracle].distributions),
             table=table,
+            columns=columns,
             reference=keys["reference"].text(
                 "reference", r"[A-Za-z_]\w*", "a symbol of the reference library"
             )
@@ -237,21 +254,24 @@ class _Reader:
             return node.choice("returns (or a list of dimensions)", ("number", "nothing")), ()  # type: ignore[return-value]
         return "tensor", self.dims(node, "returns")
 
-    def arguments(self, node: Node, table: Sequence[str]) -> tuple[str, ...]:
-        names = {*self.inputs, "tensor"} if table else set(self.inputs)
+    def arguments(self, node: Node, columns: str) -> tuple[str, ...]:
+        names = {*self.inputs, "tensor"} if columns else set(self.inputs)
         items = node.items("arguments", 100)
         if not items:
             raise node.fail("arguments should name at least one argument")
-        return tuple(self.argument(item, names, bool(table)) for item in items)
+        return tuple(self.argument(item, names, columns) for item in items)
 
-    def argument(self, node: Node, inputs: set[str], has_table: bool) -> str:
+    def argument(self, node: Node, inputs: set[str], columns: str) -> str:
         text = node.expression("an argument")
         if text in inputs:
             return text
         column = call_of(text, "column")
         if column is not None:
-            if not has_table or len(column) != 1 or not (column[0].isascii() and column[0].isdigit()):
-                raise node.fail(f"{node.shown()}: column(k) takes one whole number and needs the key 'table'")
+            known = [str(k) for k in range(len(columns))]
+            if len(column) != 1 or column[0] not in known:
+                raise node.fail(
+                    f"{node.shown()}: column(k) takes one whole number below {len(columns)} and needs the key 'table'"
+                )
             return text
         dims = call_of(text, "zeros")
         self.evaluate(node, f"argument {node.shown()}", [text] if dims is None else dims, 1 if dims else None)

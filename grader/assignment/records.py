@@ -8,9 +8,13 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
+from grader.assignment import labs
 from grader.assignment.rubric import LateRule, ManualItem, TimeBand
+
+if TYPE_CHECKING:
+    from grader.base.arrays import Array
 
 Shape = dict[str, int]
 Returns = Literal["tensor", "number", "nothing"]
@@ -65,6 +69,8 @@ class Part:
     keywords: Mapping[str, Any] = field(default_factory=dict)
     is_torch: bool = False
     table: tuple[str, ...] = ()
+    columns: str = ""
+    """The kind of each column of the table: see `grader.assignment.labs.OracleFacts`."""
     reference: str | None = None
     workspace_in_scope: bool = True
     stands_in: str | None = None
@@ -96,6 +102,7 @@ class Assignment:
     limits: RunLimits
     parts: tuple[Part, ...]
     path: Path
+    lab_folder: Path
     manual: tuple[ManualItem, ...] = ()
     late: LateRule | None = None
     seed: int | None = None
@@ -105,6 +112,15 @@ class Assignment:
     torch_runner: TorchRunner = "needed"
     profiler_table: bool = False
     """Whether results of a class have torch's own figures of memory and its operators, which takes a second each."""
+
+    @property
+    def lab(self) -> labs.Lab:
+        """What this assignment is about. Raises UsageError when it cannot be imported."""
+        return labs.load(self.lab_folder)
+
+    def typical_inputs(self, part: Part, shape: Mapping[str, int], seed: int) -> dict[str, Array]:
+        """Inputs of the kind that a part is timed on."""
+        return self.lab.make_inputs(self.lab.oracles[part.oracle].timed, shape, seed)
 
     def commands(self) -> list[str]:
         """What a student may type, in order, each once."""

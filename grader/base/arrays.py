@@ -3,8 +3,7 @@
 Every module that computes takes `np` from here and not from NumPy itself: the BLAS library reads how many threads to
 start when it is loaded. Threads of its own would go on spinning for milliseconds after a product, beside a kernel that
 is being timed, and a process that has threads cannot safely be forked. Where several threads pay, the judge starts them
-itself and waits for their end (`grader.judge.oracle`). Only what NumPy starts in a process that had imported it before
-is out of reach.
+itself and waits for their end. Only what NumPy starts in a process that had imported it before is out of reach.
 """
 
 from __future__ import annotations

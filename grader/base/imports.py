@@ -11,7 +11,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-PACKAGES = ("grader", "module_ref_stub", "textgen")
+PACKAGES = ("grader", "labs", "module_ref_stub", "textgen")
 SCRIPT = "gpt149"
 
 

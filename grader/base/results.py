@@ -167,7 +167,7 @@ class SubmissionResult:
     points: float = 0.0
     max_points: float = 0.0
     inputs_version: int = 1
-    """`INPUTS_VERSION` (`grader.assignment.names`) when it was judged; results of before have none: version 1."""
+    """`inputs_version` of the lab when it was judged; results of before have none: version 1."""
     schema_version: int = field(default=1, init=False)
 
 

@@ -18,7 +18,6 @@ from grader.run import placement
 from grader.run.nativehost import NativeHost
 from grader.run.session import Session
 
-SIZE = 512
 """Rows: a call takes tens of milliseconds, as in a graded run, and the whole check a few seconds."""
 BUDGET_S = 6.0
 APART = 0.05
@@ -67,27 +66,28 @@ def judged(timing: Timing, clock: str, title: str) -> Finding:
 def _against_itself(host: NativeHost, assignment: Assignment, part: Part) -> Timing:
     rule = part.time
     assert rule is not None
-    shape = {**assignment.defaults, "N": min(SIZE, assignment.defaults["N"])}
     policy = measure.TimePolicy(
         clock=rule.clock, allowance_ratio=rule.allowance_ratio, allowance_ms=0, budget_s=BUDGET_S
     )
-    return measure.compare(reference_twice(host, part, shape), policy)
+    return measure.compare(reference_twice(host, assignment, part, assignment.defaults), policy)
 
 
-def reference_twice(host: NativeHost, part: Part, shape: Mapping[str, int]) -> measure.Pairs:
+def reference_twice(
+    host: NativeHost, assignment: Assignment, part: Part, shape: Mapping[str, int]
+) -> measure.Pairs:
     """Pairs of runners that both hold a part's reference, with the threads, cores and placement of a graded timing.
 
     A call of theirs raises KitError when the reference fails.
     """
     from grader.judge import binding
-    from grader.judge.cases import make_inputs
-    from module_ref_stub.library import native_program
 
     rule = part.time
     assert rule is not None
     threads, cpus = rule.threads or shape["threads"], machine.timing_cpus(rule.threads, rule.cores)
     cores = cpus or machine.core_order() if rule.clock == "wall" else ()
-    request = binding.request(part, shape, make_inputs("random", shape, 1), reference=True)
+    request = binding.request(part, shape, assignment.typical_inputs(part, shape, 1), reference=True)
+
+    program = assignment.lab.reference().program()
 
     def sample(session: Session) -> measure.Sample:
         call = session.call(request)
@@ -98,10 +98,7 @@ def reference_twice(host: NativeHost, part: Part, shape: Mapping[str, int]) -> m
     @contextmanager
     def pair() -> Iterator[tuple[Callable[[], measure.Sample], Callable[[], measure.Sample]]]:
         with ExitStack() as stack:
-            sides = [
-                stack.enter_context(host.spawn(native_program(), threads=threads, cpus=cpus))
-                for _ in range(2)
-            ]
+            sides = [stack.enter_context(host.spawn(program, threads=threads, cpus=cpus)) for _ in range(2)]
             for side in sides:
                 placement.warm_up(side, partial(sample, side), pin_to=cores)
             yield partial(sample, sides[0]), partial(sample, sides[1])

@@ -14,7 +14,7 @@ from grader.base.errors import KitError
 from grader.base.results import Diagnosis, Flag
 from grader.build.build import Build
 from grader.build.nativebuild import NativeBuild
-from grader.judge import faults
+from grader.judge import binding, faults
 from grader.judge.events import Listener
 from grader.run.nativehost import NativeHost, ProgramRefused
 from grader.run.session import Session
@@ -73,11 +73,19 @@ class Bench:
     def call_timeout_s(self, shape: Mapping[str, int]) -> float:
         """The assignment's limit, stretched with the work of larger shapes than its defaults."""
 
-        def work(sizes: Mapping[str, int]) -> int:
-            return sizes["B"] * sizes["H"] * sizes["N"] ** 2 * sizes["d"]
-
-        stretch = max(1.0, work(shape) / work(self.assignment.defaults))
+        stretch = max((self.growth(part, shape) for part in self.assignment.parts), default=1.0)
         return self.assignment.limits.call_s * stretch * (SANITIZER_SLOWDOWN if self.options.sanitize else 1)
+
+    def growth(self, part: Part, shape: Mapping[str, int]) -> float:
+        """How many times as much a part has to do in this shape as in the assignment's own; at least 1."""
+        defaults = self.assignment.defaults
+        oracle = self.assignment.lab.oracle(part.oracle)
+        usual, now = oracle.flops(defaults), oracle.flops(shape)
+        if not usual:
+            usual, now = (
+                binding.elements(part, self.assignment.inputs, sizes) for sizes in (defaults, shape)
+            )
+        return max(1.0, now / max(1, usual))
 
     def student(
         self,
@@ -127,17 +135,16 @@ class Bench:
 
     def reference(self, *, threads: int, cpus: list[int] | None = None, with_torch: bool = False) -> Session:
         """A fresh runner holding the reference, of the same kind as the student's. Raises KitError."""
-        from module_ref_stub import library
-
+        kernels = self.assignment.lab.reference()
         how: dict[str, Any] = {
             "threads": threads,
             "cpus": cpus,
             "call_timeout_s": self.call_timeout_s(self.shape),
         }
         if self.host is None or with_torch:
-            session = self.zygote.spawn("raw", library.library_path(), **how)
+            session = self.zygote.spawn(*kernels.for_torch(), **how)
         else:
-            session = self.host.spawn(library.native_program(), **how)
+            session = self.host.spawn(kernels.program(), **how)
         self.stack.enter_context(session)
         if session.death is not None or session.load_error is not None:
             raise KitError(f"the reference cannot be loaded: {session.load_error or session.death}")

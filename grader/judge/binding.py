@@ -25,6 +25,8 @@ CODE_NAMES = {
     "v": "void",
     "?": "another type",
 }
+#: A column of whole numbers, and one of others.
+CODES_OF_COLUMN = {"i": "il", "f": "fd"}
 RETURN_CODES = {"tensor": "T", "number": "fd", "nothing": "v"}
 
 
@@ -40,8 +42,7 @@ def _accepted(argument: str, part: Part, inputs: Mapping[str, Any]) -> str:
         # An accessor that stores has to be given the vector itself, not a copy.
         return "W" if part.returns == "nothing" else "VW"
     if (column := call_of(argument, "column")) is not None:
-        # The columns of the index table are whole numbers; what follows them is a value to store.
-        return "il" if int(column[0]) < 4 else "fd"
+        return CODES_OF_COLUMN[part.columns[int(column[0])]]
     return "il"
 
 
@@ -95,11 +96,8 @@ def refuse_oversize(
 
     `dims` are the dimensions of the named inputs. A kernel may hold each tensor twice: as given and as a vector.
     """
-    zeros = [dims_of for argument in part.arguments if (dims_of := call_of(argument, "zeros")) is not None]
-    tensors = [
-        [evaluate_int(dim, shape) for dim in names] for names in (*dims.values(), *zeros, part.output_dims)
-    ]
-    elements = [math.prod(sizes) for sizes in tensors]
+    sizes_of = _tensors(part, shape, dims)
+    elements = [math.prod(sizes) for sizes in sizes_of]
     need_gib = 2 * 4 * sum(elements) / (1 << 30)
     if max(elements) >= 1 << 31 or need_gib > memory_gib:
         sizes = " ".join(f"{name}={size}" for name, size in shape.items())
@@ -107,6 +105,19 @@ def refuse_oversize(
             f"{part.id} with {sizes} needs about {need_gib:.1f} GiB of the {memory_gib:g} GiB a runner may have; "
             "choose smaller sizes"
         )
+
+
+def elements(part: Part, dims: Mapping[str, Sequence[str]], shape: Mapping[str, int]) -> int:
+    """Elements of all tensors of a call."""
+    return sum(math.prod(sizes) for sizes in _tensors(part, shape, dims))
+
+
+def _tensors(part: Part, shape: Mapping[str, int], dims: Mapping[str, Sequence[str]]) -> list[list[int]]:
+    """The shapes of the named inputs, the workspace and the output."""
+    zeros = [dims_of for argument in part.arguments if (dims_of := call_of(argument, "zeros")) is not None]
+    return [
+        [evaluate_int(dim, shape) for dim in names] for names in (*dims.values(), *zeros, part.output_dims)
+    ]
 
 
 def output_shape(part: Part, shape: Mapping[str, int]) -> tuple[int, ...]:

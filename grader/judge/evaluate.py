@@ -15,7 +15,6 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager, ExitStack, nullcontext
 from pathlib import Path
 
-from grader.assignment.names import INPUTS_VERSION
 from grader.assignment.records import Assignment, Part
 from grader.base import machine
 from grader.base.results import Flag, PartResult, SubmissionResult
@@ -73,7 +72,7 @@ def evaluate(
         elif zygote is None:
             zygote = stack.enter_context(Zygote(sandbox=sandbox, at_once=False))
         host = stack.enter_context(NativeHost(sandbox)) if made.native else None
-        import_numpy()
+        import_numpy(assignment)
 
         bench = Bench(
             assignment,
@@ -104,14 +103,17 @@ def evaluate(
         flags=_flags(of_object, results),
         points=sum(result.points for result in results),
         max_points=sum(result.max_points for result in results),
-        inputs_version=INPUTS_VERSION,
+        inputs_version=assignment.lab.inputs_version,
     )
 
 
-def import_numpy() -> None:
+def import_numpy(assignment: Assignment) -> None:
     """Import NumPy and all that computes with it."""
     from grader.judge import questions  # noqa: F401
     from grader.judge.diagnosis import diagnose  # noqa: F401
+
+    for part in assignment.parts:
+        assignment.lab.oracle(part.oracle)
 
 
 def _flags(of_object: Iterable[Flag], results: Iterable[PartResult]) -> tuple[Flag, ...]:

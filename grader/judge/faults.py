@@ -43,9 +43,9 @@ def fitting_output(
         return call.output, None
     wanted = binding.output_shape(part, shape)
     if call.kind != "a tensor":
-        return None, diagnose.wrong_type(call.kind, None, None, wanted)
+        return None, diagnose.wrong_type(call.kind, None, None, wanted, part.output_dims)
     if call.dtype != "float32" or call.shape != wanted or call.output is None:
-        return None, diagnose.wrong_type(call.kind, call.dtype, call.shape, wanted)
+        return None, diagnose.wrong_type(call.kind, call.dtype, call.shape, wanted, part.output_dims)
     return call.output, None
 
 

@@ -184,13 +184,11 @@ class Judged:
         return [flag for flag in self.bench.object_flags() if flag.level == "rejected"]
 
     def time_flags(self) -> Iterable[Flag]:
-        from grader.judge import oracle
-
         if self.time is None or self.part.time is None:
             return ()
         return integrity.time_flags(
             self.time,
-            flops=oracle.ORACLES[self.part.oracle].flops(self.shape),  # type: ignore[union-attr]
+            flops=self.marker.oracle.flops(self.shape),
             threads=self.part.time.threads or self.shape["threads"],
             cores=len(machine.usable_cpus()),
         )

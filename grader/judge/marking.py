@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from grader.assignment.records import Case, Part
 from grader.base.errors import KitError
@@ -15,27 +16,34 @@ from grader.judge.integrity import integrity
 from grader.run.calls import Call
 from grader.run.session import Session
 
+if TYPE_CHECKING:
+    from grader.judge.oracle import Oracle
+
 
 class Marker:
     """Marks the answers to one part of one submission, the reference's as well as the student's. It remembers none."""
 
     def __init__(self, bench: Bench, part: Part) -> None:
         self.bench, self.part, self.shape = bench, part, bench.shape
+        self.lab = bench.assignment.lab
+
+    @functools.cached_property
+    def oracle(self) -> Oracle:
+        return self.lab.oracle(self.part.oracle)
 
     def inputs_of(self, case: Case) -> tuple[dict[str, int], Mapping[str, Any]]:
         """A case's sizes, by name, and its inputs."""
         from grader.judge.questions import question
 
         shape = {**self.shape, **case.shape}
-        return shape, question(case, shape)
+        return shape, question(self.lab, case, shape)
 
     def expected(self, inputs: Mapping[str, Any], shape: Mapping[str, int]) -> Any:
-        from grader.judge import oracle
         from grader.judge.questions import CaseInputs
 
         if isinstance(inputs, CaseInputs):
             return inputs.expected(self.part.oracle)
-        return oracle.ORACLES[self.part.oracle].expected(inputs, shape)
+        return self.oracle.expected(inputs, shape)
 
     def mark(
         self,
@@ -53,7 +61,7 @@ class Marker:
         `earlier` are the diagnoses of other inputs, which `diagnose.settled` is to compare with this one; None for an
         output by itself.
         """
-        from grader.judge import oracle
+        from grader.judge.comparison import compare
         from grader.judge.diagnosis import diagnose
 
         part = self.part
@@ -65,13 +73,14 @@ class Marker:
             # Told before a wrong output, which it may well explain.
             names = ["tensor"] if part.table else [a for a in dict.fromkeys(part.arguments) if a in inputs]
             changed = [names[k] for k in call.changed_inputs if k < len(names)]
-            return CaseResult(name, public_shape, False, None, diagnose.inputs_overwritten(changed))
+            overwritten = diagnose.inputs_overwritten(changed, names, self.oracle.output)
+            return CaseResult(name, public_shape, False, None, overwritten)
         expected = self.expected(inputs, shape)
-        comparison = oracle.compare(expected, actual)
+        comparison = compare(expected, actual)
         diagnosis = None
         if not comparison.ok and explain:
             diagnosis = diagnose.diagnose(
-                part.oracle,
+                self.oracle,
                 inputs,
                 shape,
                 expected,

@@ -1,209 +1,82 @@
-"""Expected values in float64, how far a float32 kernel may be from them, and the comparison itself.
+"""What the engine asks of a lab's oracle: expected values in float64, and what it knows of wrong ones.
 
-Theory of the error budget. For one head, O[i, c] = sum_j P[i, j] V[j, c] with P = softmax(Q K^T). Every way
-of computing it in float32 (u = 2^-24) makes three kinds of error, and none of them is proportional to |O|:
-
-- A score is a sum of d products; its rounding error is up to d u |q||k| and typically sqrt(d) u |q||k|. An
-  error e in a score is a relative error e in its weight exp(score), and so is the rounding of score -
-  maximum.
-- A sum over N keys rounds N times. Errors of random sign grow as sqrt(N), but equal addends round the same
-  way for thousands of steps, so the growth may be linear. The published flash update also rounds O in each
-  block.
-- A constant number of roundings: exp, products, the division.
-
-Relative errors of the weights and of the products P V change O[i, c] by at most that much of A[i, c] = sum_j
-P[i, j] |V[j, c]|. Where values of both signs cancel, |O| is far smaller than A and no float32 kernel keeps
-its relative accuracy; where they do not, A = |O|. So the budget scales with A:
-
-    tolerance = ABSOLUTE + u A (CONSTANT + PER_KEY N + PER_SCORE sqrt(d) |q_i| max_j |k_j|)
-
-The factors are those of honest kernels, measured, with ten times to spare (`tests/test_oracle.py` repeats the
-measurement). On random inputs at N = 1024, d = 32 the budget is 1.9e-4 A; rounding the inputs to float16
-costs ten times that, to bfloat16 seventy times.
+Only `expected` must be written. The rest makes verdicts quicker (`sample`), cheats and hangs easier to see (`flops`)
+and diagnoses better (all else).
 """
 
 from __future__ import annotations
 
-import math
-import os
+from abc import ABC, abstractmethod
 from collections.abc import Mapping
-from dataclasses import dataclass
+from typing import Any
 
-from grader.base import machine
-from grader.base.arrays import Array, np
+from grader.base.arrays import Array
+from grader.base.results import Diagnosis
+from grader.judge.comparison import Comparison, Expected
+from grader.judge.diagnosis import fitting
+from grader.judge.diagnosis import relations as simple
+from grader.judge.diagnosis.deviation import Axis, Deviation
+from grader.judge.diagnosis.suspect import Suspect
+from grader.judge.draws import Draws
 
 Shape = Mapping[str, int]
 Inputs = Mapping[str, Array]
 
-#: Unit roundoff of float32: the largest relative error of one correctly rounded operation.
-UNIT_ROUNDOFF = 2.0**-24
 
-ABSOLUTE = 1e-7
-CONSTANT = 40.0
-PER_KEY = 2.5
-PER_SCORE = 5.0
+class Oracle(ABC):
+    """What one function of a lab should return, and how to explain that it does not."""
 
-#: Scores that a thread holds at once: 512 KiB, so that they stay in its core's cache from the product with K to that
-#: with V.
-_CHUNK_SCORES = 1 << 16
-#: Scores of a call for which other threads are started; below it takes a few milliseconds.
-_SHARED_SCORES = 1 << 20
-#: More threads than this wait for each other's Python.
-_MOST_THREADS = 8
+    axes: tuple[Axis, ...] = ()
+    """What the axes of the output are called, one for each; () for the usual names."""
+    tiles: tuple[str, ...] = ()
+    """Sizes of the assignment that are lengths of tiles."""
+    output = "the output"
+    """What the output is called in words."""
+    relations: tuple[simple.Relation, ...] = (
+        *(simple.not_written, simple.partly_not_written, simple.transposed, simple.moved),
+        simple.constant_factor,
+    )
+    """What is tried first, in this order: see `grader.judge.diagnosis.relations`."""
+    weak_relations: tuple[simple.Relation, ...] = (simple.imprecise,)
+    """So general that they are worth saying only when no suspect explains the output."""
+    outside_codes: frozenset[str] = frozenset()
+    """Codes of suspects that read beside a tensor: what they read changes from call to call without a race."""
+    mistakes: tuple[Suspect, ...] = ()
+    """Suspects whose `predict` takes a `fitting.Situation` and gives the whole output, simpler ones first."""
+    race_advice = (
+        "Do threads share a variable or a row of the workspace (declare it inside the parallel loop)? Is memory read "
+        "before it is written, or does something stay behind from the call before (a static or global variable)?"
+    )
 
-
-@dataclass(frozen=True)
-class Expected:
-    """What a kernel should return: `value` float64, and the largest |actual - value| accepted per element."""
-
-    value: Array
-    tolerance: Array | float
-
-
-@dataclass(frozen=True)
-class Comparison:
-    """`wrong` is a bool array of the output's shape. `max_error` is max |actual - expected|, inf when an
-    element is not finite. `budget_used` is the largest error as a fraction of what its element is allowed."""
-
-    ok: bool
-    max_error: float
-    wrong: Array
-    budget_used: float = 0.0
-
-
-class Attention:
-    """softmax(Q K^T) V for each batch and head; no scaling by 1/sqrt(d), no mask. Q, K, V: (B, H, N, d)."""
-
+    @abstractmethod
     def expected(self, inputs: Inputs, shape: Shape) -> Expected:
-        """The whole output, float64 (B, H, N, d)."""
-        return self._for_queries(inputs, inputs["Q"])
+        """The whole output in float64, and how far a kernel in the assignment's precision may be from it."""
 
-    def expected_rows(self, inputs: Inputs, shape: Shape, rows: Array) -> Expected:
-        """Only rows `rows` (int64, R of them, each below N) of every batch and head: float64 (B, H, R, d)."""
-        return self._for_queries(inputs, inputs["Q"][:, :, rows])
+    def sample(self, inputs: Inputs, shape: Shape, draws: Draws, rows: int) -> tuple[Any, Expected]:
+        """An index into the output that `draws` chose, of about so many rows, and what is expected there."""
+        return (), self.expected(inputs, shape)
 
     def flops(self, shape: Shape) -> int:
-        """Operations of the two matrix products: what no way of computing it exactly can leave out."""
-        return 4 * shape["B"] * shape["H"] * shape["N"] ** 2 * shape["d"]
+        """Operations that no way of computing it exactly can leave out; 0 where nothing is known."""
+        return 0
 
-    def _for_queries(self, inputs: Inputs, queries: Array) -> Expected:
-        q, k, v = queries.astype(np.float64), inputs["K"].astype(np.float64), inputs["V"]
-        keys, d = k.shape[2:]
-        v_and_size = np.empty((*v.shape[:3], 2 * d))
-        v_and_size[..., :d] = v
-        np.abs(v, out=v_and_size[..., d:])
-        both = _weighted(q, k, v_and_size)
-        score_bound = _norms(q) * _norms(k).max(2, keepdims=True)
-        growth = CONSTANT + PER_KEY * keys + PER_SCORE * math.sqrt(d) * score_bound
-        return Expected(both[..., :d].copy(), ABSOLUTE + UNIT_ROUNDOFF * both[..., d:] * growth[..., None])
+    def diagnose(
+        self, inputs: Inputs, shape: Shape, expected: Expected, actual: Array, comparison: Comparison
+    ) -> Diagnosis | None:
+        """A diagnosis in place of the usual one; None for the usual one."""
+        return None
 
+    def suspects(self, seen: Deviation, likely: frozenset[str]) -> list[Suspect]:
+        """All suspects that explain the whole output, else those that explain its wrong elements; simpler ones first.
 
-def _norms(rows: Array) -> Array:
-    return np.sqrt(np.einsum("...k,...k->...", rows, rows))
+        `likely` names suspects that other outputs of the kernel have shown: where some of them explain the whole
+        output, no others need be tried.
+        """
+        return fitting.fitting(self.mistakes, seen, likely)
 
-
-def _weighted(q: Array, k: Array, values: Array) -> Array:
-    """softmax(Q K^T) times `values`: float64 (B, H, R, D) of q (B, H, R, d), k (B, H, N, d), values (B, H, N, D).
-
-    Where there is much to do, threads share it: NumPy computes without holding Python's lock.
-    """
-    b, h, rows, d = q.shape
-    keys, width = values.shape[2:]
-    q, k_transposed = q.reshape(b * h, rows, d), k.reshape(b * h, keys, d).mT
-    values = values.reshape(b * h, keys, width)
-    out = np.empty((b * h, rows, width))
-    chunks = iter(_chunks(b * h, rows, keys))
-
-    def work() -> None:
-        # An input may be anything that a distribution makes; what is no number shows in the output.
-        with np.errstate(all="ignore"):
-            for heads, some in chunks:
-                scores = q[heads, some] @ k_transposed[heads]
-                scores -= scores.max(2, keepdims=True)
-                np.exp(scores, out=scores)
-                np.matmul(scores, values[heads], out=out[heads, some])
-                out[heads, some] /= scores.sum(2, keepdims=True)
-
-    threads = _threads() if b * h * rows * keys >= _SHARED_SCORES else 1
-    if threads == 1:
-        work()
-    else:
-        from concurrent.futures import ThreadPoolExecutor
-
-        with ThreadPoolExecutor(threads) as pool:
-            for done in [pool.submit(work) for _ in range(threads)]:
-                done.result()
-    return out.reshape(b, h, rows, width)
-
-
-def _chunks(heads: int, rows: int, keys: int) -> list[tuple[slice, slice]]:
-    """Heads and rows of pieces of work of at most `_CHUNK_SCORES` scores, one row at the least."""
-    some_heads = max(1, _CHUNK_SCORES // max(1, rows * keys))
-    some_rows = max(1, _CHUNK_SCORES // max(1, keys))
-    return [
-        (slice(g, g + some_heads), slice(i, i + some_rows))
-        for g in range(0, heads, some_heads)
-        for i in range(0, rows, some_rows)
-    ]
-
-
-def _threads() -> int:
-    """As many as a worker of a class is told to use, else as there are cores."""
-    told = os.environ.get("OMP_NUM_THREADS", "")
-    cores = int(told) if told.isdecimal() else len(machine.usable_cpus()) or os.cpu_count() or 1
-    return max(1, min(cores, _MOST_THREADS))
-
-
-class Read4D:
-    """What fourDimRead returns for each row of `index`: float64 (M,), exact."""
-
-    def expected(self, inputs: Inputs, shape: Shape) -> Expected:
-        flat = inputs["tensor"].reshape(-1).astype(np.float64)
-        return Expected(flat[flat_offsets(inputs["index"], shape)], 0.0)
-
-
-class Write4D:
-    """The whole tensor after writing `values[m]` at each row of `index`: float64 (B, H, N, d), exact.
-
-    A write to a wrong or to an additional place shows: elements that no index names must keep their value.
-    """
-
-    def expected(self, inputs: Inputs, shape: Shape) -> Expected:
-        after = inputs["tensor"].reshape(-1).astype(np.float64)
-        after[flat_offsets(inputs["index"], shape)] = inputs["values"]
-        return Expected(after.reshape(inputs["tensor"].shape), 0.0)
-
-
-ORACLES: dict[str, Attention | Read4D | Write4D] = {
-    "attention": Attention(),
-    "read4d": Read4D(),
-    "write4d": Write4D(),
-}
-
-
-def flat_offsets(index: Array, shape: Shape) -> Array:
-    """Row-major offsets int64 (M,) of the rows (x, y, z, b) of `index`, in a tensor of shape (B, H, N, d).
-
-    The published convention: x * sizeX sizeY sizeZ + y * sizeY sizeZ + z * sizeZ + b, with sizes H, N and d.
-    """
-    x, y, z, b = index.T
-    return ((x * shape["H"] + y) * shape["N"] + z) * shape["d"] + b
-
-
-def compare(expected: Expected, actual: Array) -> Comparison:
-    """Compare an output of the right shape, of any floating type. An element that is not finite is wrong."""
-    with np.errstate(all="ignore"):
-        error = np.subtract(actual, expected.value, dtype=np.float64)
-        np.abs(error, out=error)
-        right = error <= expected.tolerance
-        if error.size == 0:
-            return Comparison(True, 0.0, ~right, 0.0)
-        max_error = float(error.max())
-        error /= np.maximum(expected.tolerance, 1e-300)
-        budget_used = float(error.max())
-    return Comparison(
-        ok=bool(right.all()),
-        max_error=max_error if math.isfinite(max_error) else math.inf,
-        wrong=np.logical_not(right, out=right),
-        budget_used=budget_used if math.isfinite(budget_used) else math.inf,
-    )
+    def not_finite(self, seen: Deviation, amount: str) -> tuple[str, str]:
+        """A code and words for an output in which `amount` is NaN or infinite."""
+        return "not_finite", (
+            f"NaN or infinity in {amount}. Is something divided by a sum that is still 0, or is memory read that was "
+            "never written?"
+        )

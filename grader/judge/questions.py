@@ -6,43 +6,50 @@ afresh for each and never come here.
 
 from __future__ import annotations
 
-import functools
+from collections import OrderedDict
 from collections.abc import Mapping
 from typing import Any
 
+from grader.assignment.labs import Lab
 from grader.assignment.records import Case
-from grader.judge.cases import make_inputs
-from grader.judge.oracle import ORACLES, Expected
+from grader.judge.comparison import Expected
 
 KEPT = 32
-LARGEST_KEPT_ELEMENTS = 1 << 18
-"""Of one tensor: with its expected values a case of this size takes 8 MB."""
+LARGEST_KEPT_ELEMENTS = 1 << 20
+"""Of all inputs of a case: with its expected values one of this size takes some 10 MB."""
 
 
 class CaseInputs(dict[str, Any]):
     """Input arrays by name, which remember the expected values. Nobody may write to either."""
 
-    def __init__(self, inputs: Mapping[str, Any], shape: Mapping[str, int]) -> None:
+    def __init__(self, lab: Lab, inputs: Mapping[str, Any], shape: Mapping[str, int]) -> None:
         super().__init__(inputs)
-        self._shape = shape
+        self._lab, self._shape = lab, shape
         self._expected: dict[str, Expected] = {}
 
     def expected(self, oracle: str) -> Expected:
         """Expected values by the oracle of that name."""
         if oracle not in self._expected:
-            self._expected[oracle] = ORACLES[oracle].expected(self, self._shape)
+            self._expected[oracle] = self._lab.oracle(oracle).expected(self, self._shape)
         return self._expected[oracle]
 
+    @property
+    def elements(self) -> int:
+        return sum(int(array.size) for array in self.values())
 
-def question(case: Case, shape: Mapping[str, int]) -> CaseInputs:
+
+_kept: OrderedDict[tuple[object, ...], CaseInputs] = OrderedDict()
+
+
+def question(lab: Lab, case: Case, shape: Mapping[str, int]) -> CaseInputs:
     """The inputs of a case in this shape (which holds the case's own sizes already)."""
-    sizes = tuple(sorted(shape.items()))
-    small = shape["B"] * shape["H"] * shape["N"] * shape["d"] <= LARGEST_KEPT_ELEMENTS
-    return (_kept if small else _made)(case.distribution, sizes, case.seed)
-
-
-def _made(distribution: str, sizes: tuple[tuple[str, int], ...], seed: int) -> CaseInputs:
-    return CaseInputs(make_inputs(distribution, dict(sizes), seed), dict(sizes))
-
-
-_kept = functools.lru_cache(maxsize=KEPT)(_made)
+    key = (id(lab), case.distribution, case.seed, *sorted(shape.items()))
+    if key in _kept:
+        _kept.move_to_end(key)
+        return _kept[key]
+    made = CaseInputs(lab, lab.make_inputs(case.distribution, shape, case.seed), dict(shape))
+    if made.elements <= LARGEST_KEPT_ELEMENTS:
+        _kept[key] = made
+        while len(_kept) > KEPT:
+            _kept.popitem(last=False)
+    return made

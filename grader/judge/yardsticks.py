@@ -21,6 +21,7 @@ from grader.base.errors import KitError, UsageError
 
 if TYPE_CHECKING:
     from grader.assignment.records import Assignment, Part
+    from grader.judge.oracle import Oracle
     from grader.run.session import Session
     from grader.run.zygote import Zygote
 
@@ -134,14 +135,14 @@ def measure(
     """
     from grader.base import machine
     from grader.judge import binding
-    from grader.judge.cases import make_inputs
     from module_ref_stub import library
 
     assert part.time is not None
     threads, cpus = _threads(part, shape), machine.timing_cpus(part.time.threads, part.time.cores)
     cores = max(1, min(threads, len(cpus or machine.usable_cpus()) or os.cpu_count() or 1))
-    inputs = make_inputs("random", shape, 1)
-    check = _checker(part, inputs, shape)
+    inputs = assignment.typical_inputs(part, shape, 1)
+    oracle = assignment.lab.oracle(part.oracle)
+    check = _checker(oracle, inputs, shape)
     naive = next(each for each in assignment.parts if applies(each))
     with ExitStack() as stack:
 
@@ -170,14 +171,11 @@ def measure(
         for k in range(rounds + 1):
             order = list(calls) if k % 2 else list(reversed(calls))
             found.append({name: calls[name]() for name in order})
-    return _conclude(found[1:], part, shape, cores)
+    return _conclude(found[1:], oracle.flops(shape), shape, cores)
 
 
-def _conclude(rounds: list[dict[str, float]], part: Part, shape: Mapping[str, int], cores: int) -> Yardsticks:
+def _conclude(rounds: list[dict[str, float]], flops: int, shape: Mapping[str, int], cores: int) -> Yardsticks:
     """Ratios within each round, and their medians. Raises UsageError and KitError where these mean nothing."""
-    from grader.judge.oracle import ORACLES
-
-    flops = ORACLES[part.oracle].flops(shape)  # type: ignore[union-attr]
     # The fastest calls of each: a busy machine adds to a call, and says nothing of whether the size is too small.
     fastest = {name: min(one[name] for one in rounds) for name in (*RUNGS, "nothing")}
     if min(fastest[rung] for rung in RUNGS) < (1 + SHORTEST_SHARE) * fastest["nothing"]:
@@ -208,17 +206,16 @@ def _request(
     return Request(function, arguments, [inputs[name] for name in ("Q", "K", "V")], sizes)
 
 
-def _checker(part: Part, inputs: Mapping[str, Any], shape: Mapping[str, int]) -> Callable[..., float]:
+def _checker(oracle: Oracle, inputs: Mapping[str, Any], shape: Mapping[str, int]) -> Callable[..., float]:
     """A function that calls, checks some rows of the answer, and gives the call's wall seconds."""
-    from grader.judge import oracle
+    from grader.judge.comparison import compare
     from grader.judge.draws import Draws
 
-    rows = Draws(2).permutation(shape["N"], CHECKED_ROWS)
-    expected = oracle.ORACLES[part.oracle].expected_rows(inputs, shape, rows)  # type: ignore[union-attr]
+    at, expected = oracle.sample(inputs, shape, Draws(2), CHECKED_ROWS)
 
     def call(session: Session, request: Any, *, right: bool = True) -> float:
         answer = _answer(session, request)
-        if right and not oracle.compare(expected, answer.output[:, :, rows]).ok:
+        if right and not compare(expected, answer.output[at]).ok:
             raise KitError(f"{request.function} gave a wrong result; please report this")
         return answer.wall_s
 

@@ -63,15 +63,15 @@ def count(
     settings: Settings,
 ) -> int:
     """Lines fetched by one call. Raises UsageError where the file is no such program or the kernel fails in it."""
-    from grader.judge.cases import make_inputs
-
     try:
         built = build_program(settings.source, KIT, {"TILE_SIZE": str(shape.tile)})
     except Unsuitable as why:
         raise UsageError(f"--cachegrind cannot run {settings.source}: {why}") from why
     sizes = {**settings.sizes, "B": 1, "H": 1, "threads": 1}
     sizes |= {"N": shape.N, "d": shape.d, "Br": shape.Br, "Bc": shape.Bc}
-    request = binding.request(part, sizes, make_inputs("random", sizes, settings.seed or 0))
+    request = binding.request(
+        part, sizes, settings.assignment.typical_inputs(part, sizes, settings.seed or 0)
+    )
     ways = model.ways or model.size_bytes // model.line_bytes
     sets = model.size_bytes // (ways * model.line_bytes)
     if ways > MOST_WAYS or sets & (sets - 1) or sets * ways * model.line_bytes != model.size_bytes:

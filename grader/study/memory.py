@@ -12,7 +12,6 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from math import prod
 from statistics import median
-from typing import Any
 
 from grader.assignment.expressions import call_of, evaluate_int
 from grader.assignment.records import Part
@@ -214,12 +213,6 @@ def _row(lab: Lab, part: Part, shape: dict[str, int]) -> Row:
     )
 
 
-def _inputs(shape: Mapping[str, int]) -> Mapping[str, Any]:
-    from grader.judge.cases import make_inputs
-
-    return make_inputs("random", shape, 1)
-
-
 def _median(values: Iterable[int | None]) -> int | None:
     known = [value for value in values if value is not None]
     return round(median(known)) if known else None
@@ -235,7 +228,7 @@ def _look(marker: Marker) -> tuple[int | None, int | None, int | None]:
     with marker.bench.student(part, threads=threads) as session:
         peak_bytes = _first_call(marker, session, reference=False).peak_bytes
     with marker.bench.student(part, threads=threads, with_torch=True) as session:
-        inputs = _inputs(marker.shape)
+        inputs = marker.bench.assignment.typical_inputs(marker.part, marker.shape, 1)
 
         def profiler_bytes(*, workspace_in_scope: bool) -> int | None:
             call = session.call(
@@ -259,7 +252,7 @@ def _reference_peak(marker: Marker) -> int | None:
 def _first_call(marker: Marker, session: Session, *, reference: bool) -> Call:
     """The first call of this size, measured for its peak, after a small one that touches the code's own pages."""
     small_shape, small_inputs = marker.inputs_of(looks.smallest(marker.part))
-    sized = _inputs(marker.shape)
+    sized = marker.bench.assignment.typical_inputs(marker.part, marker.shape, 1)
     for shape, inputs, measured in ((small_shape, small_inputs, False), (marker.shape, sized, True)):
         request = binding.request(marker.part, shape, inputs, reference=reference)
         call = session.call(request, measure_peak=measured)

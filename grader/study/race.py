@@ -90,7 +90,7 @@ def measure(
     """Watch one call of the part's function, or compare many where it cannot be watched."""
     if not repeat:
         try:
-            return watch(part, source, shape, seed=settings.seed or 0)
+            return watch(assignment, part, source, shape, seed=settings.seed or 0)
         except Unsuitable as why:
             print(
                 f"ThreadSanitizer cannot watch it ({why}); comparing repeated runs instead", file=sys.stderr
@@ -98,10 +98,10 @@ def measure(
     return raceruns.compare(assignment, part, source, shape, rounds=settings.rounds, seed=settings.seed or 0)
 
 
-def watch(part: Part, source: Path, shape: Mapping[str, int], *, seed: int = 0) -> RaceResult:
+def watch(
+    assignment: Assignment, part: Part, source: Path, shape: Mapping[str, int], *, seed: int = 0
+) -> RaceResult:
     """One call under ThreadSanitizer. Raises Unsuitable where there is no such program of this file."""
-    from grader.judge.cases import make_inputs
-
     tools = toolchain()
     if not has_thread_sanitizer(tools):
         raise Unsuitable(
@@ -109,7 +109,7 @@ def watch(part: Part, source: Path, shape: Mapping[str, int], *, seed: int = 0) 
         )
     started = time.monotonic()
     program = build_program(source, KIT)
-    request = binding.request(part, shape, make_inputs("random", shape, seed))
+    request = binding.request(part, shape, assignment.typical_inputs(part, shape, seed))
     for prefix in ((), _without_randomised_addresses()):
         with ran(
             program,

@@ -2,7 +2,7 @@
 
 A right kernel whose rows are shared out gives the same bits on any number of threads. One that sums over threads
 (`reduction`) adds in another order each time and may differ in the last bits: so a difference within the error budget
-of `grader.judge.oracle` is told and not counted as a race. A race that did not happen is not seen; delays at random
+of the oracle is told and not counted as a race. A race that did not happen is not seen; delays at random
 moments make it likelier to (`grader.run.runner.Delays`).
 """
 
@@ -17,9 +17,10 @@ from typing import Any
 
 from grader.assignment.records import Assignment, Part
 from grader.base.arrays import first_of
-from grader.judge import binding, faults, oracle
+from grader.judge import binding, faults
 from grader.judge.bench import Bench, Options
-from grader.judge.cases import make_inputs
+from grader.judge.comparison import Expected
+from grader.judge.comparison import compare as compare_arrays
 from grader.judge.making import make
 from grader.run.nativehost import NativeHost
 from grader.run.zygote import Zygote
@@ -36,8 +37,8 @@ def compare(
     started = time.monotonic()
     threads = tuple(count for count in THREADS if count <= max(shape["threads"], max(THREADS)))
     sizes = {**shape, "threads": max(threads)}
-    inputs = make_inputs("random", sizes, seed)
-    expected = oracle.ORACLES[part.oracle].expected(inputs, sizes)
+    inputs = assignment.typical_inputs(part, sizes, seed)
+    expected = assignment.lab.oracle(part.oracle).expected(inputs, sizes)
     trouble = ""
     with ExitStack() as stack:
         options, made = Options(shape=sizes), make(assignment, source, Options())
@@ -79,7 +80,7 @@ def _differences(
     part: Part,
     shape: Mapping[str, int],
     inputs: Mapping[str, Any],
-    expected: oracle.Expected,
+    expected: Expected,
     threads: tuple[int, ...],
     rounds: int,
 ) -> str:
@@ -104,8 +105,8 @@ def _differences(
     return told(runs)
 
 
-def _wrong_at(expected: oracle.Expected, output: Any) -> tuple[int, ...] | None:
-    comparison = oracle.compare(expected, output)
+def _wrong_at(expected: Expected, output: Any) -> tuple[int, ...] | None:
+    comparison = compare_arrays(expected, output)
     return None if comparison.ok else first_of(comparison.wrong)
 
 

@@ -2,7 +2,7 @@
 
 A kernel that does I operations for each byte it moves can do no more than the smaller of the peak and I times the
 bandwidth. Both are measured here (`grader.study.facts`), for one thread and for all cores. The operations of every
-kernel are those that attention needs (`grader.judge.oracle`), 4 N^2 d a head besides the exponentials, so that a kernel
+kernel are those that attention needs, 4 N^2 d a head besides the exponentials, so that a kernel
 gains nothing by doing more. The bytes are counted twice: those that no kernel can do without (Q, K and V read once, O
 written once), and those that the part's loops move by the simulator (`grader.study.traffic`), one head after the other
 through a cache as large as this machine's last. The figure uses the latter; PyTorch's own loops are unknown, so it
@@ -186,8 +186,6 @@ def _points(label: str, points: Sequence[Point]) -> Series:
 
 def measure(lab: Lab, parts: Sequence[Part]) -> Roofline:
     """Measure the machine, simulate the parts' traffic and time everything in turn."""
-    from grader.judge import oracle
-
     sizes = lab.settings.sizes
     machine = facts.describe()
     tell("Measuring peak and bandwidth")
@@ -217,7 +215,7 @@ def measure(lab: Lab, parts: Sequence[Part]) -> Roofline:
                 variant.threads,
                 alone.clock,
                 alone.lines[0],
-                float(oracle.ORACLES[variant.part.oracle].flops(sizes)),  # type: ignore[union-attr]
+                float(lab.assignment.lab.oracle(variant.part.oracle).flops(sizes)),
                 float(heads * traffic.compulsory_bytes(one_head, model.line_bytes)),
                 None if moved is None else float(heads * moved.lines * model.line_bytes),
             )

@@ -91,5 +91,5 @@ def act(
 
 
 if __name__ == "__main__":
-    worker.evaluate, worker.Zygote, worker.import_numpy = act, NoZygote, lambda: None  # type: ignore[assignment]
+    worker.evaluate, worker.Zygote, worker.import_numpy = act, NoZygote, lambda assignment: None  # type: ignore[assignment]
     worker.main()

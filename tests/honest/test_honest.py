@@ -19,9 +19,9 @@ from grader.assignment.records import Assignment
 from grader.base import machine
 from grader.judge import binding
 from grader.judge.bench import Options
-from grader.judge.cases import make_inputs
 from grader.judge.evaluate import evaluate
 from grader.run.zygote import Zygote
+from labs.attention.cases import make_inputs
 from module_ref_stub import library_path
 
 PARTS = ("4Dread", "part1", "part2", "part3", "part4")

@@ -17,10 +17,11 @@ from grader.base.errors import UsageError
 from grader.build import sanitize
 from grader.build.build import SANITIZE_FLAGS
 from grader.build.toolchain import toolchain
-from grader.judge import binding, oracle
-from grader.judge.cases import make_inputs
+from grader.judge import binding, comparison
 from grader.study import options, race
 from grader.study.standalone import UNLIMITED, Kit, Ran, Unsuitable, build_program, ran
+from labs.attention import oracle
+from labs.attention.cases import make_inputs
 
 ASSIGNMENT = load(options.PUBLIC_CONFIG)
 PART = ASSIGNMENT.part("part3")
@@ -84,10 +85,10 @@ def test_race_names_the_variable_and_the_line(tmp_path: Path, capsys: pytest.Cap
 @needs_tsan
 def test_views_of_temp_are_its_own_memory(tmp_path: Path) -> None:
     """Each thread in its row of temp is right; all in row 0 is a race, though every view is another tensor."""
-    apart = race.watch(PART, written(tmp_path, published.ROWS_OF_TEMP.text), SHAPE)
+    apart = race.watch(ASSIGNMENT, PART, written(tmp_path, published.ROWS_OF_TEMP.text), SHAPE)
     assert apart.is_clean and apart.regions
     text = published.ONE_ROW_OF_TEMP.text
-    together = race.watch(PART, written(tmp_path, text), SHAPE)
+    together = race.watch(ASSIGNMENT, PART, written(tmp_path, text), SHAPE)
     assert "row" in {found.variable for found in together.races}
     assert any(line_of(text, "row[j] = expf(") in found.lines for found in together.races)
 
@@ -109,12 +110,12 @@ BESIDE_VIEWS = """
 @needs_tsan
 def test_taking_views_of_one_tensor_orders_no_threads(tmp_path: Path) -> None:
     kernel = published.Written("", headers="#include <unistd.h>", body=BESIDE_VIEWS, bindings="")
-    finding = race.watch(PART, written(tmp_path, kernel.text), SHAPE)
+    finding = race.watch(ASSIGNMENT, PART, written(tmp_path, kernel.text), SHAPE)
     lines = tuple(line_of(kernel.text, f"shared[0] = {value};") for value in (1, 2))
     assert [found.lines for found in finding.races] == [lines]
 
 
-def sanitized(source: Path, function: str, threads: int) -> tuple[Ran, oracle.Comparison | None]:
+def sanitized(source: Path, function: str, threads: int) -> tuple[Ran, comparison.Comparison | None]:
     """One call in a program with sanitizers, and its result beside the right one, None if there is none."""
     shape = {**SHAPE, "threads": threads}
     inputs = make_inputs("random", shape, 3)
@@ -129,7 +130,7 @@ def sanitized(source: Path, function: str, threads: int) -> tuple[Ran, oracle.Co
         pass
     if run.call is None or run.call.output is None:
         return run, None
-    return run, oracle.compare(oracle.ORACLES[PART.oracle].expected(inputs, shape), run.call.output)
+    return run, comparison.compare(oracle.ORACLES[PART.oracle].expected(inputs, shape), run.call.output)
 
 
 @pytest.fixture(scope="module")

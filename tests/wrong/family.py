@@ -22,11 +22,11 @@ from grader.base.arrays import Array
 from grader.base.results import PartResult
 from grader.judge import binding
 from grader.judge.bench import Bench, Options
+from grader.judge.comparison import Expected
 from grader.judge.diagnosis.diagnose import UNEXPLAINED
 from grader.judge.evaluate import evaluate
 from grader.judge.making import make
 from grader.judge.marking import Marker
-from grader.judge.oracle import Expected
 from grader.run.nativehost import NativeHost
 from grader.run.zygote import Zygote
 from grader.staff.selftest.mutations import Mutation, parts_of, side_by_side

@@ -11,10 +11,11 @@ from right_variants import RIGHT
 from wrong_kernels import WRONG
 
 from grader.base.results import Diagnosis
+from grader.judge.comparison import Comparison, Expected, compare
 from grader.judge.diagnosis import diagnose
-from grader.judge.oracle import Comparison, Expected, compare
 from grader.run.zygote import Zygote
 from grader.staff.selftest.mutations import Mutation, apply
+from labs.attention.oracle import ORACLES
 
 
 @pytest.fixture(scope="session")
@@ -70,7 +71,7 @@ MOST_TRIED = 2
 
 def explain(answer: Answer, comparison: Comparison, earlier: Sequence[Diagnosis] = ()) -> Diagnosis:
     return diagnose.diagnose(
-        "attention",
+        ORACLES["attention"],
         answer.inputs,
         answer.shape,
         answer.expected,

@@ -8,20 +8,18 @@ explains the values beats a place, and the place is told with it.
 
 from __future__ import annotations
 
-import math
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 
 from grader.base.arrays import Array, first_of, np
 from grader.base.results import Diagnosis
-from grader.judge.diagnosis.fitting import fitting
-from grader.judge.diagnosis.offsets import diagnose_read, diagnose_write
+from grader.judge.comparison import Comparison, Expected
+from grader.judge.diagnosis.deviation import Deviation, usual_axes
 from grader.judge.diagnosis.patterns import EVERYWHERE, Place, find_place
-from grader.judge.diagnosis.relations import find_relation, find_weak_relation
-from grader.judge.diagnosis.scene import Suspect
-from grader.judge.diagnosis.suspects import strides
-from grader.judge.oracle import Comparison, Expected
+from grader.judge.diagnosis.relations import first_found
+from grader.judge.diagnosis.suspect import Suspect
+from grader.judge.oracle import Oracle
 
 #: Codes that say where but not why; `most_telling` prefers any other.
 UNEXPLAINED = frozenset(
@@ -34,13 +32,11 @@ UNEXPLAINED = frozenset(
 #: Mistakes named in one message at most, and what stands between them.
 _MOST_NAMED = 3
 SAME_OUTPUT = "The same output comes of another mistake:"
-#: Largest exponent of float32's exp.
-_EXP_LIMIT = 88.0
 
 
 @np.errstate(all="ignore")
 def diagnose(
-    oracle: str,
+    oracle: Oracle,
     inputs: Mapping[str, Array],
     shape: Mapping[str, int],
     expected: Expected,
@@ -53,64 +49,66 @@ def diagnose(
     """Explain an output of the right shape that `comparison` found wrong.
 
     `part_id` is the name of its part on the command line. `earlier` are the diagnoses of other wrong outputs of the
-    same kernel: a mistake that explains these, too, is looked for first.
-
-    `oracle` is the name in `oracle.ORACLES`; an unknown one gets the place and the numbers. `second` is the
-    output of a second call with the same inputs, where there was one.
+    same kernel: a mistake that explains these, too, is looked for first. `second` is the output of a second call with
+    the same inputs, where there was one.
     """
-    actual = actual.astype(np.float64).reshape(expected.value.shape)
-    wrong = comparison.wrong.reshape(expected.value.shape)
-    if oracle == "read4d":
-        return diagnose_read(inputs, shape, expected.value, actual, wrong)
-    if oracle == "write4d":
-        return diagnose_write(inputs, shape, expected.value, actual, wrong)
-    tolerance = np.broadcast_to(expected.tolerance, expected.value.shape)
-    place = find_place(wrong, shape) if wrong.ndim == 4 else EVERYWHERE
-    if second is not None:
-        found = _unsteady(
-            expected.value, tolerance, actual, second.astype(np.float64).reshape(actual.shape), wrong
-        )
-        if found is not None:
-            if wrong.ndim == 4 and oracle == "attention":
-                # What lies beside a tensor changes from call to call: who reads it has no race.
-                suspects = fitting(
-                    inputs, shape, expected.value, tolerance, actual, wrong, _most_common(earlier)
-                )
-                outside = tuple(suspect for suspect in suspects if suspect.code == strides.CODE)
-                if outside:
-                    told = _report(strides.CODE, outside[0].words, place, expected.value, actual, wrong)
-                    return Explained(**vars(told), suspects=outside)
-            told = _report(*found, place, expected.value, actual, wrong)
-            command = f"`python gpt149.py race {part_id}` names the variable and the line."
-            return replace(told, message=f"{told.message} {command}")
-    if not np.isfinite(actual).all():
-        return _report(
-            *_not_finite(inputs, actual),
-            _place_of(~np.isfinite(actual), shape),
-            expected.value,
-            actual,
-            wrong,
-        )
-    if wrong.ndim != 4:
-        return _report("wrong_values", "", place, expected.value, actual, wrong)
+    own = oracle.diagnose(inputs, shape, expected, actual, comparison)
+    if own is not None:
+        return own
+    value = expected.value
+    axes = oracle.axes if len(oracle.axes) == value.ndim else usual_axes(value.ndim)
+    seen = Deviation(
+        value,
+        actual.astype(np.float64).reshape(value.shape),
+        np.broadcast_to(expected.tolerance, value.shape),
+        comparison.wrong.reshape(value.shape),
+        shape,
+        inputs,
+        axes,
+        oracle.tiles,
+        oracle.output,
+    )
+    place = _place_of(seen.wrong, seen)
+    if second is not None and _differs(seen, second.astype(np.float64).reshape(value.shape)):
+        return _unsteady(oracle, seen, place, part_id, earlier)
+    if not seen.finite():
+        bad = ~np.isfinite(seen.actual)
+        amount = "every element" if bad.all() else f"{int(bad.sum())} of {bad.size} elements"
+        return _report(*oracle.not_finite(seen, amount), _place_of(bad, seen), seen)
     found = None
     # An error of a few tolerances fits many predictions about as well as the right answer does.
-    if (abs(actual - expected.value) > 8 * tolerance).any():
-        found = find_relation(expected.value, actual, tolerance, wrong)
-        if found is None and oracle == "attention":
-            likely = _most_common(earlier)
-            suspects = fitting(inputs, shape, expected.value, tolerance, actual, wrong, likely)
+    if (abs(seen.actual - value) > 8 * seen.tolerance).any():
+        found = first_found(oracle.relations, seen)
+        if found is None:
+            suspects = oracle.suspects(seen, _most_common(earlier))
             if suspects:
-                first = suspects[0]
-                told = _report(first.code, first.words, place, expected.value, actual, wrong)
+                told = _report(suspects[0].code, suspects[0].words, place, seen)
                 return Explained(**vars(told), suspects=tuple(suspects))
-    found = found or find_weak_relation(expected.value, actual, tolerance, wrong)
+    found = found or first_found(oracle.weak_relations, seen)
     if found is not None and found[0] == "partly_not_written" and place.code:
-        return _report(
-            place.code, "", Place(place.code, f"{place.words}; they are all 0"), expected.value, actual, wrong
-        )
+        return _report(place.code, "", Place(place.code, f"{place.words}; they are all 0"), seen)
     code, words = found or (place.code or "wrong_values", "")
-    return _report(code, words, place, expected.value, actual, wrong)
+    return _report(code, words, place, seen)
+
+
+def _unsteady(
+    oracle: Oracle, seen: Deviation, place: Place, part_id: str, earlier: Sequence[Diagnosis]
+) -> Diagnosis:
+    """Two calls with the same inputs differ by more than rounding."""
+    if oracle.outside_codes:
+        # What lies beside a tensor changes from call to call: who reads it has no race.
+        outside = [
+            suspect
+            for suspect in oracle.suspects(seen, _most_common(earlier))
+            if suspect.code in oracle.outside_codes
+        ]
+        if outside:
+            told = _report(outside[0].code, outside[0].words, place, seen)
+            return Explained(**vars(told), suspects=tuple(outside))
+    words = f"A second call with the same inputs gives another result. {oracle.race_advice}"
+    told = _report("race", words, place, seen)
+    command = f"`python gpt149.py race {part_id}` names the variable and the line."
+    return replace(told, message=f"{told.message} {command}")
 
 
 @dataclass(frozen=True)
@@ -183,14 +181,17 @@ def most_telling(diagnoses: Sequence[Diagnosis]) -> Diagnosis:
     return max(diagnoses, key=rank)
 
 
-def wrong_type(kind: str, dtype: str | None, shape: Sequence[int] | None, wanted: Sequence[int]) -> Diagnosis:
-    """The call returned something else than a float32 tensor of shape `wanted`."""
+def wrong_type(
+    kind: str, dtype: str | None, shape: Sequence[int] | None, wanted: Sequence[int], dims: Sequence[str]
+) -> Diagnosis:
+    """The call returned something else than a float32 tensor of shape `wanted`, whose dimensions are called `dims`."""
+    made = f"at::zeros({{{', '.join(dims)}}}, at::kFloat)"
     if shape is not None and dtype == "float32" and tuple(shape) != tuple(wanted):
         code, what = "wrong_shape", f"a tensor of shape {tuple(shape)}"
-        hint = "Return a tensor made with at::zeros({B, H, N, d}, at::kFloat)."
+        hint = f"Return a tensor made with {made}."
     elif shape is not None and dtype is not None:
         code, what = "wrong_dtype", f"a tensor of {dtype}"
-        hint = "Make the output with at::zeros({B, H, N, d}, at::kFloat)."
+        hint = f"Make the output with {made}."
     else:
         code, what, hint = "wrong_type", kind, "Is there a return statement with the output tensor?"
     return Diagnosis(
@@ -198,71 +199,34 @@ def wrong_type(kind: str, dtype: str | None, shape: Sequence[int] | None, wanted
     )
 
 
-def inputs_overwritten(names: Iterable[str]) -> Diagnosis:
-    """The output is right, but these inputs are not what they were before the call."""
-    listed = ", ".join(names)
+def inputs_overwritten(changed: Iterable[str], inputs: Sequence[str], output: str) -> Diagnosis:
+    """The `output` is right, but these of the `inputs` are not what they were before the call."""
+    needed = " and ".join(filter(None, [", ".join(inputs[:-1]), inputs[-1]]))
     return Diagnosis(
         "inputs_overwritten",
-        f"The call changed its input {listed}. Write to O and the workspace only: the caller still needs Q, K and V.",
+        f"The call changed its input {', '.join(changed)}. Write to {output} and the workspace only: the caller still "
+        f"needs {needed}.",
     )
 
 
-def _report(code: str, words: str, place: Place, expected: Array, actual: Array, wrong: Array) -> Diagnosis:
-    first = first_of(wrong)
-    at = ", ".join(f"{name}={i}" for name, i in zip("bhij", first, strict=False))
-    count, total = int(wrong.sum()), wrong.size
-    numbers = f"expected {expected[first]:.6g}, got {actual[first]:.6g} at ({at}); "
-    where = place.words or ("all elements are wrong" if count == total else "")
+def _report(code: str, words: str, place: Place, seen: Deviation) -> Diagnosis:
+    first = first_of(seen.wrong)
+    expected, actual = float(seen.expected[first]), float(seen.actual[first])
+    at = ", ".join(f"{axis.letter}={i}" for axis, i in zip(seen.axes, first, strict=True))
+    count, total = int(seen.wrong.sum()), seen.wrong.size
+    numbers = f"Expected {expected:.6g}, got {actual:.6g} at ({at}); "
     amount = f"{count} of {total} elements are wrong" + (f": {place.words}" if place.words else "")
-    if where and not place.words:
+    if count == total and not place.words:
         amount = f"all {total} elements are wrong"
-    message = f"{words} {numbers[0].upper()}{numbers[1:]}{amount}.".strip()
-    return Diagnosis(code, message, first, float(expected[first]), float(actual[first]), count, total)
+    message = f"{words} {numbers}{amount}.".strip()
+    return Diagnosis(code, message, first, expected, actual, count, total)
 
 
-def _place_of(mask: Array, shape: Mapping[str, int]) -> Place:
-    return find_place(mask, shape) if mask.ndim == 4 else EVERYWHERE
+def _place_of(mask: Array, seen: Deviation) -> Place:
+    return find_place(mask, seen.axes, seen.sizes, seen.tile_lengths) if mask.ndim else EVERYWHERE
 
 
-def _unsteady(
-    expected: Array, tolerance: Array, actual: Array, second: Array, wrong: Array
-) -> tuple[str, str] | None:
-    """Two calls with the same inputs that differ by more than rounding."""
-    same = abs(actual - second) <= 2 * tolerance
-    same |= ~np.isfinite(actual) & ~np.isfinite(second)
-    if same.all():
-        return None
-    return "race", (
-        "A second call with the same inputs gives another result. Do threads share a variable or a workspace row "
-        "(declare it inside the parallel loop; use row omp_get_thread_num() of temp)? Is memory read before it is "
-        "written, or does something stay behind from the call before (a static or global variable)?"
-    )
-
-
-def _not_finite(inputs: Mapping[str, Array], actual: Array) -> tuple[str, str]:
-    bad = ~np.isfinite(actual)
-    amount = "every element" if bad.all() else f"{int(bad.sum())} of {bad.size} elements"
-    largest = _largest_score(inputs)
-    if largest > _EXP_LIMIT:
-        return "overflow", (
-            f"NaN or infinity in {amount}. Scores go up to {largest:.0f} here, and exp() of more than {_EXP_LIMIT:.0f} "
-            "is infinite in float32: subtract the row's maximum first."
-        )
-    return "not_finite", (
-        f"NaN or infinity in {amount}. Scores are at most {largest:.0f} here, so exp() of a right score is finite. "
-        "Is a row divided by a sum that is still 0, is a score added to something that was left behind, or is memory "
-        "read that was never written?"
-    )
-
-
-def _largest_score(inputs: Mapping[str, Array]) -> float:
-    if "Q" not in inputs or "K" not in inputs:
-        return math.nan
-    q, k = inputs["Q"], inputs["K"]
-    step = max(1, (1 << 20) // k.shape[2])
-    return max(
-        float(abs(q[b, h, i : i + step] @ k[b, h].T).max())
-        for b in range(q.shape[0])
-        for h in range(q.shape[1])
-        for i in range(0, q.shape[2], step)
-    )
+def _differs(seen: Deviation, second: Array) -> bool:
+    same = abs(seen.actual - second) <= 2 * seen.tolerance
+    same |= ~np.isfinite(seen.actual) & ~np.isfinite(second)
+    return not bool(same.all())

@@ -1,152 +1,58 @@
-"""Which suspected bugs explain a wrong output: their predictions held against it, first on few rows, then on more."""
+"""Which suspected bugs explain a wrong output: predictions of the whole output, held against it."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from functools import cached_property
 
 from grader.base.arrays import Array, np
-from grader.judge.diagnosis.scene import Scene, Suspect
-from grader.judge.diagnosis.suspects import all_suspects
+from grader.judge.diagnosis.deviation import Deviation
+from grader.judge.diagnosis.suspect import Suspect
 
-#: Elements of the scores (G, R, N) that suspects are tried on, and the rows of the first look.
-_SCENE_SCORES = 1 << 17
-_PROBE_ROWS, _SCENE_ROWS = 3, 40
-#: Wrong elements below which a suspect must agree with the right ones beside them, too: some suspect always fits a few.
-_FEWEST_PARTIAL = 8
 #: Shares of the elements that a prediction must agree with, and that it must say something of.
-_AGREEING, _KNOWN = 0.97, 0.25
+AGREEING, KNOWN = 0.97, 0.25
+#: Wrong elements below which a suspect must agree with the right ones beside them, too: some suspect always fits a few.
+FEWEST_PARTIAL = 8
 
 
 @dataclass(frozen=True)
-class Sight:
-    """What an output shows in the rows of a scene: the values, how far each may be off, which are wrong; (G, R, d)."""
+class Situation:
+    """What a prediction is made from: the inputs as float64, the sizes, the right output."""
 
-    scene: Scene
-    got: Array
-    allowed: Array
-    bad: Array
-
-    @cached_property
-    def _bad_at(self) -> Array:
-        return np.flatnonzero(self.bad)
-
-    @cached_property
-    def _got_bad(self) -> Array:
-        return self.got.reshape(-1)[self._bad_at]
-
-    @cached_property
-    def _nearer(self) -> Array:
-        """How near a prediction must be to be far nearer than the expected output, at the wrong elements."""
-        return 0.25 * abs(self._got_bad - self.scene.truth.reshape(-1)[self._bad_at])
-
-    @cached_property
-    def _size(self) -> Array:
-        return _root_mean_square(self.scene.truth)
-
-    def agrees(self, predicted: Array) -> tuple[bool, bool]:
-        """Whether a prediction agrees with nearly all wrong elements, and with nearly all right ones as well."""
-        if not len(self._bad_at):
-            return False, False
-        predicted_bad = predicted.reshape(-1)[self._bad_at]
-        miss = abs(self._got_bad - predicted_bad)
-        unknown = np.isnan(predicted_bad)
-        near = miss <= self._nearer
-        if int((near | unknown).sum()) < _AGREEING * len(miss):
-            return False, False
-        if int(unknown.sum()) > (1 - _KNOWN) * len(miss):
-            return False, False
-        # A prediction far smaller than the right output must be met as closely in proportion, or zero would meet it.
-        scale = np.minimum(_root_mean_square(predicted) / self._size, 1.0)
-        slack = 8 * self.allowed * scale + 1e-4 * np.minimum(abs(predicted), abs(self.got))
-        close = abs(self.got - predicted) <= slack
-        known = ~np.isnan(predicted)
-        if (close.reshape(-1)[self._bad_at] & near)[~unknown].mean() < _AGREEING:
-            return False, False
-        others = known & ~self.bad
-        return True, not others.any() or bool(close[others].mean() > _AGREEING)
+    inputs: Mapping[str, Array]
+    sizes: Mapping[str, int]
+    expected: Array
 
 
-def fitting(
-    inputs: Mapping[str, Array],
-    shape: Mapping[str, int],
-    expected: Array,
-    tolerance: Array,
-    actual: Array,
-    wrong: Array,
-    likely: frozenset[str] = frozenset(),
-) -> list[Suspect]:
-    """All suspects that explain the whole output, else those that explain its wrong elements; simpler ones first.
-
-    All tensors are (B, H, N, d). `likely` names suspects that other outputs of the kernel have shown: where some of
-    them explain the whole output, no others are tried.
-    """
-    heads = _window(wrong, expected.shape[2])
-    enough = int(_heads(wrong)[heads].sum()) >= _FEWEST_PARTIAL
-    wrong, tolerance, actual = (_heads(t)[heads] for t in (wrong, tolerance, actual))
-    q, k, v = (_heads(inputs[name])[heads].astype(np.float64) for name in "QKV")
-
-    def sight(rows: Array) -> Sight:
-        scene = Scene(q, k, v, _heads(expected)[heads], rows, heads.start, shape, inputs)
-        return Sight(scene, actual[:, rows], tolerance[:, rows], wrong[:, rows])
-
-    probe, whole = (sight(_sample_rows(wrong, count)) for count in (_PROBE_ROWS, _SCENE_ROWS))
-    suspects = list(all_suspects(probe.scene))
-    full, partial = _tried(
-        (suspect for suspect in suspects if not likely.isdisjoint(suspect.names)), probe, whole
-    )
-    if full:
-        return full
-    full, more = _tried((suspect for suspect in suspects if likely.isdisjoint(suspect.names)), probe, whole)
-    return full or ([*partial, *more] if enough else [])
-
-
-def _tried(suspects: Iterable[Suspect], probe: Sight, whole: Sight) -> tuple[list[Suspect], list[Suspect]]:
-    """Those that explain all, and those that explain what is wrong and not what is right."""
+def fitting(suspects: Iterable[Suspect], seen: Deviation, likely: frozenset[str]) -> list[Suspect]:
+    """As of `grader.judge.oracle.Oracle.suspects`."""
+    inputs = {name: t.astype(np.float64) if t.dtype.kind == "f" else t for name, t in seen.inputs.items()}
+    situation = Situation(inputs, seen.sizes, seen.expected)
     full: list[Suspect] = []
     partial: list[Suspect] = []
-    for suspect in suspects:
-        predicted = suspect.predict(probe.scene)
-        if predicted is None or not probe.agrees(predicted)[0]:
-            continue
-        predicted = suspect.predict(whole.scene)
+    # Those that other outputs have shown come first; sorting is stable.
+    for suspect in sorted(suspects, key=lambda suspect: likely.isdisjoint(suspect.names)):
+        if full and likely.isdisjoint(suspect.names) and not likely.isdisjoint(full[0].names):
+            break
+        predicted = suspect.predict(situation)
         if predicted is None:
             continue
-        explains_wrong, explains_right = whole.agrees(predicted)
+        explains_wrong, explains_right = agreement(seen, np.broadcast_to(predicted, seen.expected.shape))
         if explains_wrong:
             (full if explains_right else partial).append(suspect)
-    return full, partial
+    return full or (partial if int(seen.wrong.sum()) >= FEWEST_PARTIAL else [])
 
 
-def _window(wrong: Array, keys: int) -> slice:
-    """Consecutive heads for the suspects: from the first on where the first wrong one is among them, for a bug may
-    depend on the heads before; else from the one before the first wrong one."""
-    heads = np.asarray(_heads(wrong).any((1, 2)))
-    count = max(2, min(8, _SCENE_SCORES // (keys * 8)))
-    first_wrong = int(heads.argmax())
-    start = 0 if first_wrong < count else first_wrong - 1
-    return slice(start, min(start + count, len(heads)))
-
-
-def _sample_rows(wrong: Array, count: int) -> Array:
-    """Rows to look at: the first wrong ones, then wrong and right ones spread over N. `wrong`: (G, N, d)."""
-    hit = wrong.any(2).any(0)
-    bad, good = np.flatnonzero(hit), np.flatnonzero(~hit)
-    return np.unique(np.concatenate([bad[:1], _spread(bad, count), _spread(good, count // 4)]))
-
-
-def _spread(rows: Array, count: int) -> Array:
-    """At most `count` of these row numbers, from the first to the last at equal distances."""
-    if not len(rows):
-        return rows
-    return rows[np.linspace(0, len(rows) - 1, min(count, len(rows))).astype(np.int64)]
-
-
-def _heads(values: Array) -> Array:
-    """(B, H, N, d) as (B * H, N, d)."""
-    return values.reshape(-1, *values.shape[2:])
-
-
-def _root_mean_square(rows: Array) -> Array:
-    return np.sqrt(np.square(rows).mean(2, keepdims=True))
+def agreement(seen: Deviation, predicted: Array) -> tuple[bool, bool]:
+    """Whether a prediction agrees with nearly all wrong elements, and with nearly all right ones as well."""
+    known, wrong = ~np.isnan(predicted), seen.wrong
+    if int((known & wrong).sum()) < KNOWN * int(wrong.sum()):
+        return False, False
+    miss = abs(seen.actual - predicted)
+    close = miss <= seen.slack + 1e-4 * np.minimum(abs(predicted), abs(seen.actual))
+    # It must be far nearer to the output than the right answer is.
+    close_to_wrong = (close & (miss <= 0.25 * abs(seen.actual - seen.expected)))[known & wrong]
+    if close_to_wrong.mean() < AGREEING:
+        return False, False
+    others = known & ~wrong
+    return True, not others.any() or bool(close[others].mean() > AGREEING)

@@ -1,14 +1,27 @@
-"""Where an output is wrong, in words: the shape that the wrong elements form in (B, H, N, d)."""
+"""Where an output is wrong, in words: the shape that the wrong elements form along its axes."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from grader.base.arrays import Array, np
-from grader.judge.diagnosis.suspects.blocks import in_words, likely_tiles
+from grader.judge.diagnosis.deviation import Axis
 
-AXES = ("batch", "head", "row", "column")
+#: Tile lengths that people use.
+USUAL_TILES = (*range(2, 65), 80, 96, 100, 112, 120, 128, 192, 256, 512)
+
+
+def likely_tiles(cut: int, size: int, own_tiles: Iterable[int] = (), limit: int = 4) -> list[int]:
+    """Tile lengths whose last full tile of `size` ends at `cut`, likeliest first: the assignment's own block
+    lengths, then powers of two from 16 up and down, then the others."""
+    fits = [t for t in dict.fromkeys((*own_tiles, *USUAL_TILES)) if t > 1 and size // t * t == cut]
+    usual = [*own_tiles, 16, 32, 8, 64, 4, 128, 256, 512, 2]
+    return sorted(fits, key=lambda t: (usual.index(t) if t in usual else len(usual), t))[:limit]
+
+
+def in_words(tiles: list[int]) -> str:
+    return " or ".join(str(tile) for tile in tiles)
 
 
 @dataclass(frozen=True)
@@ -22,83 +35,99 @@ class Place:
 EVERYWHERE = Place("", "")
 
 
-def find_place(wrong: Array, shape: Mapping[str, int]) -> Place:
-    """The simplest description of a bool mask (B, H, N, d): for each axis, which indices are affected."""
+def find_place(
+    wrong: Array, axes: Sequence[Axis], shape: Mapping[str, int], tiles: Sequence[int] = ()
+) -> Place:
+    """The simplest description of a bool mask: for each of its axes, which indices are affected. `shape` is the call's
+    sizes by name, `tiles` lengths of tiles that the assignment itself has."""
     if wrong.mean() > 0.995:
         return EVERYWHERE
-    touched = [np.asarray(wrong.any(axis=tuple(a for a in range(4) if a != axis))) for axis in range(4)]
+    every = range(wrong.ndim)
+    touched = [np.asarray(wrong.any(axis=tuple(a for a in every if a != axis))) for axis in every]
     box = np.ones_like(wrong)
     for axis, hit in enumerate(touched):
-        box &= hit.reshape([-1 if a == axis else 1 for a in range(4)])
+        box &= hit.reshape([-1 if a == axis else 1 for a in every])
     # Values that happen to be right are common; a shape that is half empty explains nothing.
     if wrong.sum() < 0.5 * box.sum():
-        return Place("", "")
-    found = [_describe_axis(axis, hit, shape) for axis, hit in enumerate(touched) if not hit.all()]
-    found.sort(key=lambda place: ("remainder_tile", "heads", "batches").index(place.code) if place.code in
-               ("remainder_tile", "heads", "batches") else 3)  # fmt: skip
+        return EVERYWHERE
+    described = _Describing(axes, shape, tiles)
+    found = [(described.axis(axis, hit), axis) for axis, hit in enumerate(touched) if not hit.all()]
     if not found:
         return EVERYWHERE
-    return Place(found[0].code, "; ".join(place.words for place in found))
+    # A remainder says most, then the axes that are listed, the last of these first.
+    found.sort(key=lambda item: (item[0].code != "remainder_tile", not axes[item[1]].listed,
+                                 -item[1] if axes[item[1]].listed else item[1]))  # fmt: skip
+    return Place(found[0][0].code, "; ".join(place.words for place, _ in found))
 
 
-def _describe_axis(axis: int, hit: Array, shape: Mapping[str, int]) -> Place:
-    """`hit`: bool (size of the axis), not all true."""
-    name, size = AXES[axis], len(hit)
-    indices = np.flatnonzero(hit).tolist()
-    first, last, count = indices[0], indices[-1], len(indices)
-    code = {"batch": "batches", "head": "heads", "row": "row_range", "column": "column_range"}[name]
-    if axis < 2:
-        if count == size - 1 and not hit[0]:
-            return Place(code, f"every {name} but {name} 0 is wrong")
-        return Place(code, f"only {_list(name, indices)} wrong")
-    contiguous = count == last - first + 1
-    if contiguous and last == size - 1:
-        tiles = likely_tiles(first, size, [shape[key] for key in ("Br", "Bc") if key in shape])
-        if tiles and (axis == 2 or size - first < size):
-            return Place(
-                "remainder_tile",
-                f"only the {name}s from {first} on are wrong, those beyond the last full tile of {in_words(tiles)}: "
-                f"the remainder tile is left out ({'N' if axis == 2 else 'd'} / tile rounds down) or has wrong loop "
-                "bounds",
-            )
+class _Describing:
+    """Words for the indices that are wrong along an axis."""
+
+    def __init__(self, axes: Sequence[Axis], shape: Mapping[str, int], tiles: Sequence[int]) -> None:
+        self.axes, self.shape, self.tiles = axes, shape, tiles
+
+    def axis(self, axis: int, hit: Array) -> Place:
+        """`hit`: bool (size of the axis), not all true."""
+        of, size = self.axes[axis], len(hit)
+        name, indices = of.name, np.flatnonzero(hit).tolist()
+        first, last, count = indices[0], indices[-1], len(indices)
+        if of.listed:
+            code = of.plural.replace(" ", "_")
+            if count == size - 1 and not hit[0]:
+                return Place(code, f"every {name} but {name} 0 is wrong")
+            return Place(code, f"only {_list(of, indices)} wrong")
+        code = f"{name}_range"
+        contiguous = count == last - first + 1
+        if contiguous and last == size - 1:
+            tiles = likely_tiles(first, size, self.tiles)
+            if tiles:
+                return Place(
+                    "remainder_tile",
+                    f"only the {name}s from {first} on are wrong, those beyond the last full tile of "
+                    f"{in_words(tiles)}: the remainder tile is left out ({of.size or 'the size'} / tile rounds down) "
+                    "or has wrong loop bounds",
+                )
+            if count == 1:
+                return Place(code, f"only the last {name} ({last}) is wrong: look at the loop's end")
+            return Place(code, f"only the {name}s from {first} to the end ({last}) are wrong")
         if count == 1:
-            return Place(code, f"only the last {name} ({last}) is wrong: look at the loop's end")
-        return Place(code, f"only the {name}s from {first} to the end ({last}) are wrong")
-    if count == 1:
+            return Place(
+                code, f"only {name} {first} is wrong" + (": look at the loop's start" if first == 0 else "")
+            )
+        if contiguous:
+            share = self.share_of_thread(axis, first, count, size)
+            return Place(code, f"only the {name}s {first} to {last} are wrong{share}")
+        step = _period(indices)
+        if step is not None:
+            period, rest = step
+            if period == 2:
+                return Place(
+                    f"periodic_{name}s", f"only the {'odd' if rest[0] else 'even'} {name}s are wrong"
+                )
+            which = ", ".join(str(r) for r in rest[:4]) + (" ..." if len(rest) > 4 else "")
+            return Place(
+                f"periodic_{name}s",
+                f"the wrong {name}s repeat every {period}: those at {which} of each {period}",
+            )
         return Place(
-            code, f"only {name} {first} is wrong" + (": look at the loop's start" if first == 0 else "")
+            code, f"{count} of {size} {name}s are wrong, the first ones {', '.join(map(str, indices[:4]))}"
         )
-    if contiguous:
-        return Place(
-            code, f"only the {name}s {first} to {last} are wrong{_chunk(axis, first, count, size, shape)}"
-        )
-    step = _period(indices)
-    if step is not None:
-        period, rest = step
-        if period == 2:
-            return Place(f"periodic_{name}s", f"only the {'odd' if rest[0] else 'even'} {name}s are wrong")
-        which = ", ".join(str(r) for r in rest[:4]) + (" ..." if len(rest) > 4 else "")
-        return Place(
-            f"periodic_{name}s", f"the wrong {name}s repeat every {period}: those at {which} of each {period}"
-        )
-    return Place(
-        code, f"{count} of {size} {name}s are wrong, the first ones {', '.join(map(str, indices[:4]))}"
-    )
+
+    def share_of_thread(self, axis: int, first: int, count: int, size: int) -> str:
+        """A remark when a range is what one thread of a static schedule gets; columns are not shared out."""
+        threads = self.shape.get("threads", 1)
+        chunk = -(-size // max(1, threads))
+        shared_out = len(self.axes) == 1 or axis < len(self.axes) - 1
+        if shared_out and threads > 1 and count == chunk and first % chunk == 0:
+            return f", the share of one of {threads} threads"
+        return ""
 
 
-def _list(name: str, indices: Sequence[int]) -> str:
+def _list(axis: Axis, indices: Sequence[int]) -> str:
     if len(indices) == 1:
-        return f"{name} {indices[0]} is"
+        return f"{axis.name} {indices[0]} is"
     shown = ", ".join(map(str, indices[:6])) + (" ..." if len(indices) > 6 else "")
-    return f"{name}{'es' if name == 'batch' else 's'} {shown} are"
-
-
-def _chunk(axis: int, first: int, count: int, size: int, shape: Mapping[str, int]) -> str:
-    """A remark when a range of rows is what one thread of a static schedule gets."""
-    chunk = -(-size // max(1, shape.get("threads", 1)))
-    if axis == 2 and shape.get("threads", 1) > 1 and count == chunk and first % chunk == 0:
-        return f", the share of one of {shape['threads']} threads"
-    return ""
+    return f"{axis.plural} {shown} are"
 
 
 def _period(indices: Sequence[int]) -> tuple[int, list[int]] | None:

@@ -115,13 +115,12 @@ class TimedInputs:
 
     def sample(self, session: Session, *, is_reference: bool) -> Sample:
         """One timed call of either side. Raises Faulty when the student's output is wrong or missing."""
-        from grader.assignment.names import timed_distribution
-        from grader.judge.cases import make_inputs
         from grader.judge.timing.measure import Sample
 
         marker, part, shape = self.marker, self.marker.part, self.marker.shape
         self.calls += 1
-        inputs = make_inputs(timed_distribution(part.oracle), shape, derive(self.seed, "inputs", self.calls))
+        seed = derive(self.seed, "inputs", self.calls)
+        inputs = marker.bench.assignment.typical_inputs(part, shape, seed)
         call = session.call(binding.request(part, shape, inputs, reference=is_reference))
         if is_reference:
             marker.refuse_failed_reference(call)
@@ -140,12 +139,11 @@ class TimedInputs:
         raise faults.Faulty("wrong", told, marked)
 
     def is_right(self, inputs: Any, actual: Any, sampled_rows: int) -> bool:
-        """Whether the output `actual` (B, H, N, d) is finite, and right on so many rows that are drawn only now."""
+        """Whether the output `actual` is finite, and right on about so many rows that are drawn only now."""
         from grader.base.arrays import np
-        from grader.judge import oracle
+        from grader.judge.comparison import compare
         from grader.judge.draws import Draws
 
-        part, shape = self.marker.part, self.marker.shape
-        rows = Draws(derive(self.seed, "rows", self.calls)).permutation(shape["N"], sampled_rows)
-        expected = oracle.ORACLES[part.oracle].expected_rows(inputs, shape, rows)  # type: ignore[union-attr]
-        return oracle.compare(expected, actual[:, :, rows]).ok and bool(np.isfinite(actual).all())
+        draws = Draws(derive(self.seed, "rows", self.calls))
+        at, expected = self.marker.oracle.sample(inputs, self.marker.shape, draws, sampled_rows)
+        return compare(expected, actual[at]).ok and bool(np.isfinite(actual).all())

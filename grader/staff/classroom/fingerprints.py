@@ -9,6 +9,7 @@ from dataclasses import asdict, dataclass
 from functools import cache
 from pathlib import Path
 
+from grader.assignment import labs
 from grader.base import imports
 from grader.base.places import ROOT
 from grader.build import toolchain
@@ -17,6 +18,8 @@ from grader.build import toolchain
 DECIDING = (
     *("grader.judge.evaluate", "grader.judge.integrity.inspection", "grader.staff.classroom.worker"),
     *("grader.run.forkserver", "grader.run.runner", "grader.sandbox.lock", "module_ref_stub.library"),
+    # Loaded by name: each lab's own imports follow.
+    *(f"{labs.PACKAGE}.{name}" for name in labs.known()),
 )
 #: What imports no further: the worker's own line to its judge.
 TELLING = ("grader.staff", "grader.report")

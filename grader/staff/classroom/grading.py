@@ -9,7 +9,6 @@ from dataclasses import dataclass
 from types import FrameType
 from typing import Any, Literal
 
-from grader.assignment.names import INPUTS_VERSION
 from grader.assignment.records import Assignment
 from grader.base.errors import KitError
 from grader.base.results import Diagnosis, PartResult, SubmissionResult
@@ -136,7 +135,15 @@ def unreadable(assignment: Assignment, name: str, why: str) -> SubmissionResult:
     )
     most = sum(part.max_points for part in parts)
     return SubmissionResult(
-        name, "", assignment.id, {}, {}, {}, parts, max_points=most, inputs_version=INPUTS_VERSION
+        name,
+        "",
+        assignment.id,
+        {},
+        {},
+        {},
+        parts,
+        max_points=most,
+        inputs_version=assignment.lab.inputs_version,
     )
 
 

@@ -179,7 +179,7 @@ def serve(requests: BinaryIO, say: Callable[[Mapping[str, Any]], None]) -> None:
         raise UsageError(f"{settings.config} changed while it was in use; run again with --resume")
     worker = Worker(settings, assignment, say)
     try:
-        import_numpy()
+        import_numpy(assignment)
         say({"ready": os.getpid()})
         for line in requests:
             job = json.loads(line)

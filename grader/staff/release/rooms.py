@@ -19,12 +19,13 @@ PICTURE = Path("docs") / "rooms.svg"
 BESIDE = {
     "module_ref_stub": "reference",
     "textgen": "textgen",
+    "labs": "labs",
     "gpt149": "command lines",
     "grader.__main__": "command lines",
 }
 ORDER = (
     *("base", "assignment", "submission", "sandbox", "build", "run", "reference", "score", "judge", "report"),
-    *("study", "textgen", "doctor", "staff", "command lines"),
+    *("study", "labs", "textgen", "doctor", "staff", "command lines"),
 )
 #: The untrusted side: its files are handed to an interpreter that sees nothing else of the kit.
 ALONE = ("grader.run.runner", "grader.run.forkserver", "grader.sandbox.lock", "grader.base.removal")

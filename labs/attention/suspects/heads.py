@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from grader.base.arrays import Array, np, softmax
-from grader.judge.diagnosis.scene import Scene, Suspect, registering
+from grader.judge.diagnosis.suspect import Suspect, registering
+from labs.attention.scene import Scene
 
 SUSPECTS: list[Suspect] = []
 suspect = registering(SUSPECTS)

@@ -1,6 +1,6 @@
 """Suspected bugs of an attention kernel: each is a small function from inputs to the output such a kernel would give.
 
-When an output is wrong, the suspects are tried in the order of `all_suspects` (`grader.judge.diagnosis.fitting`). Those
+When an output is wrong, the suspects are tried in the order of `all_suspects` (`labs.attention.fitting`). Those
 whose prediction agrees with what the kernel returned explain it, and those that no other input refutes name the bug,
 together where they are several. To add one, write a function with `@suspect(code,
 words)`, in the module of this package that it is about, that gives its prediction, float64 (G, R, d), or
@@ -15,8 +15,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from grader.judge.diagnosis.scene import Scene, Suspect
-from grader.judge.diagnosis.suspects import (
+from grader.judge.diagnosis.suspect import Suspect
+from labs.attention.scene import Scene
+from labs.attention.suspects import (
     blocks,
     bounds,
     flash,

@@ -6,31 +6,18 @@ give one prediction, whose words name the likely lengths.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 
 from grader.base.arrays import Array, np, softmax
-from grader.judge.diagnosis.scene import Scene, Suspect
-
-#: Tile lengths that people use; the assignment's own Br and Bc are tried as well.
-USUAL_TILES = (*range(2, 65), 80, 96, 100, 112, 120, 128, 192, 256, 512)
+from grader.judge.diagnosis.patterns import USUAL_TILES, in_words, likely_tiles
+from grader.judge.diagnosis.suspect import Suspect
+from labs.attention.scene import Scene
 
 
 def suspects(s: Scene) -> Iterator[Suspect]:
     """Every suspect of this file that applies to the scene, simpler ones first."""
     yield from _remainders(s)
     yield from _single_blocks(s)
-
-
-def likely_tiles(cut: int, size: int, shape_tiles: Iterable[int] = (), limit: int = 4) -> list[int]:
-    """Tile lengths whose last full tile of `size` ends at `cut`, likeliest first: the assignment's own block
-    lengths, then powers of two from 16 up and down, then the others."""
-    fits = [t for t in dict.fromkeys((*shape_tiles, *USUAL_TILES)) if t > 1 and size // t * t == cut]
-    usual = [*shape_tiles, 16, 32, 8, 64, 4, 128, 256, 512, 2]
-    return sorted(fits, key=lambda t: (usual.index(t) if t in usual else len(usual), t))[:limit]
-
-
-def in_words(tiles: list[int]) -> str:
-    return " or ".join(str(tile) for tile in tiles)
 
 
 def _tiles(s: Scene) -> tuple[int, ...]:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from grader.base.arrays import Array, np, softmax
-from grader.judge.diagnosis.scene import Scene, Suspect, registering
+from grader.judge.diagnosis.suspect import Suspect, registering
+from labs.attention.scene import Scene
 
 SUSPECTS: list[Suspect] = []
 suspect = registering(SUSPECTS)

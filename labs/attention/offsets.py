@@ -10,7 +10,6 @@ from collections.abc import Callable, Mapping
 
 from grader.base.arrays import Array, first_of, np
 from grader.base.results import Diagnosis
-from grader.judge.oracle import flat_offsets
 
 #: (sizeX, sizeY, sizeZ, length of the first dimension) -> what x, y, z, b and 1 are multiplied by.
 Strides = Callable[[int, int, int, int], "tuple[int, ...]"]
@@ -166,3 +165,12 @@ def _report(
         f"{count} of {total} elements are wrong."
     )
     return Diagnosis(code, message, index, float(expected), float(actual), count, total)
+
+
+def flat_offsets(index: Array, shape: Mapping[str, int]) -> Array:
+    """Row-major offsets int64 (M,) of the rows (x, y, z, b) of `index`, in a tensor of shape (B, H, N, d).
+
+    The published convention: x * sizeX sizeY sizeZ + y * sizeY sizeZ + z * sizeZ + b, with sizes H, N and d.
+    """
+    x, y, z, b = index.T
+    return ((x * shape["H"] + y) * shape["N"] + z) * shape["d"] + b

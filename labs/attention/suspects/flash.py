@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 
 from grader.base.arrays import Array, np
-from grader.judge.diagnosis.scene import Scene, Suspect
+from grader.judge.diagnosis.suspect import Suspect
+from labs.attention.scene import Scene
 
 #: (O, li, lij, PV) of a block -> (O, li of the next block)
 Update = Callable[[Array, Array, Array, Array], "tuple[Array, Array]"]

@@ -1,4 +1,4 @@
-"""What a suspected bug of an attention kernel is, and the inputs that it predicts a wrong output from."""
+"""The inputs that a suspected bug of an attention kernel predicts a wrong output from."""
 
 from __future__ import annotations
 
@@ -93,35 +93,3 @@ class Scene:
             return sums
         begin = [g // self.shape["H"] * self.shape["H"] for g in range(len(heads))]
         return sums - (sums - heads)[begin]
-
-
-@dataclass(frozen=True)
-class Suspect:
-    """A mistake and the output that it would give. A prediction is NaN where nothing can be said (memory beside a
-    tensor was read).
-
-    `names` tell it from every other mistake, also of the same code, and are the same for all inputs: one name, or one
-    for each tile length that gives this output.
-    """
-
-    code: str
-    words: str
-    predict: Callable[[Scene], Array | None]
-    names: tuple[str, ...]
-
-
-Predictor = Callable[[Scene], "Array | None"]
-
-
-def registering(suspects: list[Suspect]) -> Callable[[str, str], Callable[[Predictor], Predictor]]:
-    """A decorator that adds a prediction to `suspects`, with a code and words: what is wrong and what to look at, for a
-    student, in one or two sentences."""
-
-    def suspect(code: str, words: str) -> Callable[[Predictor], Predictor]:
-        def register(predict: Predictor) -> Predictor:
-            suspects.append(Suspect(code, words, predict, (predict.__name__,)))
-            return predict
-
-        return register
-
-    return suspect

@@ -1,0 +1,49 @@
+"""Expected values in float64 with what a kernel may be off by, and an output held against them."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+from grader.base.arrays import Array, np
+
+#: Unit roundoff of float32: the largest relative error of one correctly rounded operation.
+UNIT_ROUNDOFF = 2.0**-24
+
+
+@dataclass(frozen=True)
+class Expected:
+    """What a kernel should return: `value` float64, and the largest |actual - value| accepted per element."""
+
+    value: Array
+    tolerance: Array | float
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """`wrong` is a bool array of the output's shape. `max_error` is max |actual - expected|, inf when an
+    element is not finite. `budget_used` is the largest error as a fraction of what its element is allowed."""
+
+    ok: bool
+    max_error: float
+    wrong: Array
+    budget_used: float = 0.0
+
+
+def compare(expected: Expected, actual: Array) -> Comparison:
+    """Compare an output of the right shape, of any floating type. An element that is not finite is wrong."""
+    with np.errstate(all="ignore"):
+        error = np.subtract(actual, expected.value, dtype=np.float64)
+        np.abs(error, out=error)
+        right = error <= expected.tolerance
+        if error.size == 0:
+            return Comparison(True, 0.0, ~right, 0.0)
+        max_error = float(error.max())
+        error /= np.maximum(expected.tolerance, 1e-300)
+        budget_used = float(error.max())
+    return Comparison(
+        ok=bool(right.all()),
+        max_error=max_error if math.isfinite(max_error) else math.inf,
+        wrong=np.logical_not(right, out=right),
+        budget_used=budget_used if math.isfinite(budget_used) else math.inf,
+    )

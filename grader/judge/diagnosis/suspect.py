@@ -1,0 +1,41 @@
+"""Suspected bugs: what each says, and the output that it would give."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from grader.base.arrays import Array
+
+
+@dataclass(frozen=True)
+class Suspect:
+    """A mistake and the output that it would give. A prediction is NaN where nothing can be said (memory beside a
+    tensor was read), None where the mistake does not apply.
+
+    `names` tell it from every other mistake, also of the same code, and are the same for all inputs: one name, or one
+    for each tile length that gives this output. What `predict` takes is its lab's choice.
+    """
+
+    code: str
+    words: str
+    predict: Callable[[Any], Array | None]
+    names: tuple[str, ...]
+
+
+Predictor = Callable[[Any], "Array | None"]
+
+
+def registering(suspects: list[Suspect]) -> Callable[[str, str], Callable[[Predictor], Predictor]]:
+    """A decorator that adds a prediction to `suspects`, with a code and words: what is wrong and what to look at, for a
+    student, in one or two sentences."""
+
+    def suspect(code: str, words: str) -> Callable[[Predictor], Predictor]:
+        def register(predict: Predictor) -> Predictor:
+            suspects.append(Suspect(code, words, predict, (predict.__name__,)))
+            return predict
+
+        return register
+
+    return suspect

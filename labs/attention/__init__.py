@@ -1,0 +1,58 @@
+"""The kit's main assignment: softmax(Q K^T) V in four steps, and two accessors of a 4-D tensor.
+
+Q, K, V and O are (B, H, N, d): batches, heads, rows, columns.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, ClassVar
+
+from grader.assignment.labs import Lab, OracleFacts
+
+if TYPE_CHECKING:
+    from grader.base.arrays import Array
+    from grader.judge.oracle import Oracle
+    from grader.judge.reference import Reference
+
+_ATTENTION = (
+    "ramp", "random", "onehot", "constant_rows", "permuted_keys", "rising", "dominant", "offset",
+)  # fmt: skip
+_ACCESSOR = ("indices", "some_indices")
+
+
+class _Attention(Lab):
+    #: Version 1 was torch's arithmetic. Version 2 draws the same numbers; what is computed from them (rows brought to a
+    #: norm, heads rescaled, see `labs.attention.cases`) may differ in its last bit.
+    inputs_version = 2
+    oracles: ClassVar = {
+        "attention": OracleFacts(_ATTENTION),
+        "read4d": OracleFacts(_ACCESSOR, columns="iiii"),
+        "write4d": OracleFacts(_ACCESSOR, columns="iiiif"),
+    }
+    options: ClassVar = {
+        "N": ("-N", "rows of Q, K and V"),
+        "B": ("-B", "batches"),
+        "H": ("-H", "heads"),
+        "d": ("-d", "columns of Q, K and V"),
+        "Br": ("-br", "rows of a Q tile in part 4"),
+        "Bc": ("-bc", "rows of a K and V tile in part 4"),
+    }
+
+    def oracle(self, name: str) -> Oracle:
+        from labs.attention.oracle import ORACLES
+
+        return ORACLES[name]
+
+    def make_inputs(self, distribution: str, shape: Mapping[str, int], seed: int) -> dict[str, Array]:
+        from labs.attention.cases import make_inputs
+
+        return make_inputs(distribution, shape, seed)
+
+    def reference(self) -> Reference:
+        from module_ref_stub.library import KERNELS
+
+        return KERNELS
+
+
+LAB = _Attention()

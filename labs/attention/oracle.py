@@ -1,0 +1,236 @@
+"""Expected values in float64, how far a float32 kernel may be from them, and the comparison itself.
+
+Theory of the error budget. For one head, O[i, c] = sum_j P[i, j] V[j, c] with P = softmax(Q K^T). Every way
+of computing it in float32 (u = 2^-24) makes three kinds of error, and none of them is proportional to |O|:
+
+- A score is a sum of d products; its rounding error is up to d u |q||k| and typically sqrt(d) u |q||k|. An
+  error e in a score is a relative error e in its weight exp(score), and so is the rounding of score -
+  maximum.
+- A sum over N keys rounds N times. Errors of random sign grow as sqrt(N), but equal addends round the same
+  way for thousands of steps, so the growth may be linear. The published flash update also rounds O in each
+  block.
+- A constant number of roundings: exp, products, the division.
+
+Relative errors of the weights and of the products P V change O[i, c] by at most that much of A[i, c] = sum_j
+P[i, j] |V[j, c]|. Where values of both signs cancel, |O| is far smaller than A and no float32 kernel keeps
+its relative accuracy; where they do not, A = |O|. So the budget scales with A:
+
+    tolerance = ABSOLUTE + u A (CONSTANT + PER_KEY N + PER_SCORE sqrt(d) |q_i| max_j |k_j|)
+
+The factors are those of honest kernels, measured, with ten times to spare (`tests/test_oracle.py` repeats the
+measurement). On random inputs at N = 1024, d = 32 the budget is 1.9e-4 A; rounding the inputs to float16
+costs ten times that, to bfloat16 seventy times.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+from collections.abc import Mapping
+from typing import Any
+
+from grader.base import machine
+from grader.base.arrays import Array, np
+from grader.base.results import Diagnosis
+from grader.judge.comparison import UNIT_ROUNDOFF, Comparison, Expected
+from grader.judge.diagnosis import relations as simple
+from grader.judge.diagnosis.deviation import Axis, Deviation
+from grader.judge.diagnosis.suspect import Suspect
+from grader.judge.draws import Draws
+from grader.judge.oracle import Oracle
+from labs.attention import offsets
+from labs.attention.fitting import fitting
+from labs.attention.relations import another_layout, copied_heads, row_factors
+from labs.attention.suspects import strides
+
+Shape = Mapping[str, int]
+Inputs = Mapping[str, Array]
+
+ABSOLUTE = 1e-7
+CONSTANT = 40.0
+PER_KEY = 2.5
+PER_SCORE = 5.0
+#: Largest exponent of float32's exp.
+EXP_LIMIT = 88.0
+
+#: Scores that a thread holds at once: 512 KiB, so that they stay in its core's cache from the product with K to that
+#: with V.
+_CHUNK_SCORES = 1 << 16
+#: Scores of a call for which other threads are started; below it takes a few milliseconds.
+_SHARED_SCORES = 1 << 20
+#: More threads than this wait for each other's Python.
+_MOST_THREADS = 8
+
+
+class Attention(Oracle):
+    """softmax(Q K^T) V for each batch and head; no scaling by 1/sqrt(d), no mask. Q, K, V: (B, H, N, d)."""
+
+    axes = (
+        Axis("batch", "batches", "b", "B", listed=True),
+        Axis("head", "heads", "h", "H", listed=True),
+        Axis("row", "rows", "i", "N"),
+        Axis("column", "columns", "j", "d"),
+    )
+    tiles = ("Br", "Bc")
+    output = "O"
+    relations = (
+        *(simple.not_written, simple.partly_not_written, another_layout, simple.moved),
+        *(copied_heads, simple.constant_factor),
+    )
+    weak_relations = (row_factors, simple.imprecise)
+    outside_codes = frozenset({strides.CODE})
+    race_advice = (
+        "Do threads share a variable or a workspace row (declare it inside the parallel loop; use row "
+        "omp_get_thread_num() of temp)? Is memory read before it is written, or does something stay behind from the "
+        "call before (a static or global variable)?"
+    )
+
+    def expected(self, inputs: Inputs, shape: Shape) -> Expected:
+        """The whole output, float64 (B, H, N, d)."""
+        return self._for_queries(inputs, inputs["Q"])
+
+    def sample(self, inputs: Inputs, shape: Shape, draws: Draws, rows: int) -> tuple[Any, Expected]:
+        """The same rows of every batch and head."""
+        chosen = draws.permutation(shape["N"], rows)
+        return (slice(None), slice(None), chosen), self.expected_rows(inputs, chosen)
+
+    def expected_rows(self, inputs: Inputs, rows: Array) -> Expected:
+        """Only rows `rows` (int64, R of them, each below N) of every batch and head: float64 (B, H, R, d)."""
+        return self._for_queries(inputs, inputs["Q"][:, :, rows])
+
+    def suspects(self, seen: Deviation, likely: frozenset[str]) -> list[Suspect]:
+        return fitting(seen, likely)
+
+    def not_finite(self, seen: Deviation, amount: str) -> tuple[str, str]:
+        largest = _largest_score(seen.inputs)
+        if largest > EXP_LIMIT:
+            return "overflow", (
+                f"NaN or infinity in {amount}. Scores go up to {largest:.0f} here, and exp() of more than "
+                f"{EXP_LIMIT:.0f} is infinite in float32: subtract the row's maximum first."
+            )
+        return "not_finite", (
+            f"NaN or infinity in {amount}. Scores are at most {largest:.0f} here, so exp() of a right score is finite. "
+            "Is a row divided by a sum that is still 0, is a score added to something that was left behind, or is "
+            "memory read that was never written?"
+        )
+
+    def flops(self, shape: Shape) -> int:
+        """Operations of the two matrix products: what no way of computing it exactly can leave out."""
+        return 4 * shape["B"] * shape["H"] * shape["N"] ** 2 * shape["d"]
+
+    def _for_queries(self, inputs: Inputs, queries: Array) -> Expected:
+        q, k, v = queries.astype(np.float64), inputs["K"].astype(np.float64), inputs["V"]
+        keys, d = k.shape[2:]
+        v_and_size = np.empty((*v.shape[:3], 2 * d))
+        v_and_size[..., :d] = v
+        np.abs(v, out=v_and_size[..., d:])
+        both = _weighted(q, k, v_and_size)
+        score_bound = _norms(q) * _norms(k).max(2, keepdims=True)
+        growth = CONSTANT + PER_KEY * keys + PER_SCORE * math.sqrt(d) * score_bound
+        return Expected(both[..., :d].copy(), ABSOLUTE + UNIT_ROUNDOFF * both[..., d:] * growth[..., None])
+
+
+def _largest_score(inputs: Inputs) -> float:
+    q, k = inputs["Q"], inputs["K"]
+    step = max(1, (1 << 20) // k.shape[2])
+    return max(
+        float(abs(q[b, h, i : i + step] @ k[b, h].T).max())
+        for b in range(q.shape[0])
+        for h in range(q.shape[1])
+        for i in range(0, q.shape[2], step)
+    )
+
+
+def _norms(rows: Array) -> Array:
+    return np.sqrt(np.einsum("...k,...k->...", rows, rows))
+
+
+def _weighted(q: Array, k: Array, values: Array) -> Array:
+    """softmax(Q K^T) times `values`: float64 (B, H, R, D) of q (B, H, R, d), k (B, H, N, d), values (B, H, N, D).
+
+    Where there is much to do, threads share it: NumPy computes without holding Python's lock.
+    """
+    b, h, rows, d = q.shape
+    keys, width = values.shape[2:]
+    q, k_transposed = q.reshape(b * h, rows, d), k.reshape(b * h, keys, d).mT
+    values = values.reshape(b * h, keys, width)
+    out = np.empty((b * h, rows, width))
+    chunks = iter(_chunks(b * h, rows, keys))
+
+    def work() -> None:
+        # An input may be anything that a distribution makes; what is no number shows in the output.
+        with np.errstate(all="ignore"):
+            for heads, some in chunks:
+                scores = q[heads, some] @ k_transposed[heads]
+                scores -= scores.max(2, keepdims=True)
+                np.exp(scores, out=scores)
+                np.matmul(scores, values[heads], out=out[heads, some])
+                out[heads, some] /= scores.sum(2, keepdims=True)
+
+    threads = _threads() if b * h * rows * keys >= _SHARED_SCORES else 1
+    if threads == 1:
+        work()
+    else:
+        from concurrent.futures import ThreadPoolExecutor
+
+        with ThreadPoolExecutor(threads) as pool:
+            for done in [pool.submit(work) for _ in range(threads)]:
+                done.result()
+    return out.reshape(b, h, rows, width)
+
+
+def _chunks(heads: int, rows: int, keys: int) -> list[tuple[slice, slice]]:
+    """Heads and rows of pieces of work of at most `_CHUNK_SCORES` scores, one row at the least."""
+    some_heads = max(1, _CHUNK_SCORES // max(1, rows * keys))
+    some_rows = max(1, _CHUNK_SCORES // max(1, keys))
+    return [
+        (slice(g, g + some_heads), slice(i, i + some_rows))
+        for g in range(0, heads, some_heads)
+        for i in range(0, rows, some_rows)
+    ]
+
+
+def _threads() -> int:
+    """As many as a worker of a class is told to use, else as there are cores."""
+    told = os.environ.get("OMP_NUM_THREADS", "")
+    cores = int(told) if told.isdecimal() else len(machine.usable_cpus()) or os.cpu_count() or 1
+    return max(1, min(cores, _MOST_THREADS))
+
+
+class Read4D(Oracle):
+    """What fourDimRead returns for each row of `index`: float64 (M,), exact."""
+
+    def expected(self, inputs: Inputs, shape: Shape) -> Expected:
+        flat = inputs["tensor"].reshape(-1).astype(np.float64)
+        return Expected(flat[offsets.flat_offsets(inputs["index"], shape)], 0.0)
+
+    def diagnose(
+        self, inputs: Inputs, shape: Shape, expected: Expected, actual: Array, comparison: Comparison
+    ) -> Diagnosis:
+        actual, wrong = (t.reshape(expected.value.shape) for t in (actual, comparison.wrong))
+        return offsets.diagnose_read(inputs, shape, expected.value, actual.astype(np.float64), wrong)
+
+
+class Write4D(Oracle):
+    """The whole tensor after writing `values[m]` at each row of `index`: float64 (B, H, N, d), exact.
+
+    A write to a wrong or to an additional place shows: elements that no index names must keep their value.
+    """
+
+    def expected(self, inputs: Inputs, shape: Shape) -> Expected:
+        after = inputs["tensor"].reshape(-1).astype(np.float64)
+        after[offsets.flat_offsets(inputs["index"], shape)] = inputs["values"]
+        return Expected(after.reshape(inputs["tensor"].shape), 0.0)
+
+    def diagnose(
+        self, inputs: Inputs, shape: Shape, expected: Expected, actual: Array, comparison: Comparison
+    ) -> Diagnosis:
+        actual, wrong = (t.reshape(expected.value.shape) for t in (actual, comparison.wrong))
+        return offsets.diagnose_write(inputs, shape, expected.value, actual.astype(np.float64), wrong)
+
+
+ORACLES: dict[str, Oracle] = {
+    "attention": Attention(),
+    "read4d": Read4D(),
+    "write4d": Write4D(),
+}
