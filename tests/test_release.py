@@ -113,7 +113,7 @@ def test_every_import_of_the_handout_resolves_inside_it(handout: dict[str, File]
     }
     assert needed <= listed, "the handout's requirements.txt lacks one"
     (tmp_path / "grader" / "judge" / "oracle.py").unlink()
-    with pytest.raises(proofs.Unproved, match=r"imports grader.judge.comparison, which is not in it"):
+    with pytest.raises(proofs.Unproved, match=r"imports grader.judge.oracle, which is not in it"):
         proofs.imports_resolve(tmp_path)
 
 
