@@ -11,19 +11,21 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from grader import study
+from grader.assignment.options import chosen_options
 from grader.base import commandline
-from grader.base.commandline import Parser, source_file, whole_number
+from grader.base.commandline import Parser, SizeOption, source_file, whole_number
 from grader.base.errors import UsageError
+from grader.base.places import PUBLIC_CONFIG
 from grader.base.results import exit_code
 from textgen import demo
 
 if TYPE_CHECKING:
     from grader.run.zygote import Zygote
 
-HERE = Path(__file__).resolve().parent
 #: A student waits at the screen: an undecided measurement ends sooner than in the class.
 TIME_BUDGET_S = 15.0
 TESTS = ("4Daccess", "part0", "part1", "part2", "part3", "part4", "all")
+LAB = "lab"
 #: Commands that read their own arguments, and what they show. All but the frontier are `grader.study`'s.
 FORWARDED = {
     **{name: what for name, (_, what) in study.COMMANDS.items()},
@@ -36,7 +38,7 @@ EPILOG = (
 )
 
 
-def parser() -> Parser:
+def parser(options: list[SizeOption]) -> Parser:
     parse = Parser(
         prog="gpt149.py",
         description="Compile module.cpp and judge its kernels: results, time and memory beside the reference.",
@@ -46,9 +48,10 @@ def parser() -> Parser:
     parse.add_argument(
         "test",
         metavar="TEST",
-        help=f"one of {', '.join(TESTS)}; or compare: one text by all parts; or a study, see below",
+        help=f"one of {', '.join(TESTS)}; or compare: one text by all parts; or a study, see "
+        "below; or lab NAME TEST: another lab's",
     )
-    commandline.add_sizes(parse)
+    commandline.add_sizes(parse, options)
     parse.add_argument(
         "--module", metavar="PATH", type=Path, help="the file to judge, or its folder (module.cpp)"
     )
@@ -75,7 +78,7 @@ def parser() -> Parser:
         "--config",
         metavar="FILE",
         type=Path,
-        default=HERE / "configs" / "gpt149.yaml",
+        default=PUBLIC_CONFIG,
         help="another assignment",
     )
     demo.add_options(parse)
@@ -92,6 +95,28 @@ def macros(given: list[str]) -> dict[str, str]:
     return pairs
 
 
+def run_lab(arguments: list[str]) -> int:
+    """`lab` lists the labs; `lab NAME TEST ...` is `TEST ...` with the assignment of that lab."""
+    from grader.assignment import labs
+
+    early = Parser(prog="gpt149.py lab", add_help=False)
+    early.add_argument("--labs", type=Path)
+    given, rest = early.parse_known_args(arguments)
+    if not rest or rest[0] in ("-h", "--help"):
+        print("python gpt149.py lab NAME TEST [options]     (--labs DIR: look for NAME in DIR)\n")
+        for folder in labs.folders(given.labs):
+            print(f"  {folder.name:12} {labs.title(folder)}")
+        return 0
+    config = labs.assignment_file(labs.named(rest[0], given.labs))
+    if len(rest) == 1:
+        from grader.assignment.loading import load
+
+        raise UsageError(
+            f"lab {rest[0]} needs a test: {', '.join([*load(config).commands(), 'all'])}, or a study"
+        )
+    return run([rest[1], "--config", str(config), *rest[2:]])
+
+
 def run(arguments: list[str]) -> int:
     if arguments and arguments[0] in study.COMMANDS:
         return study.main(arguments[0], arguments[1:])
@@ -103,7 +128,9 @@ def run(arguments: list[str]) -> int:
         and (meant := get_close_matches(arguments[0], FORWARDED, 1, 0.8))
     ):
         raise UsageError(f"no command '{arguments[0]}': {meant[0]}? (gpt149.py --help lists what there is)")
-    given = parser().parse_args(arguments)
+    if arguments[:1] == [LAB]:
+        return run_lab(arguments[1:])
+    given = parser(chosen_options(arguments)).parse_args(arguments)
     if demo.wanted(given):
         return demo.run(given, source_file, macros(given.defines))
     # The evaluator is imported only now, so that --help and a slip of the finger are answered at once.
@@ -120,9 +147,9 @@ def judge(given: argparse.Namespace, zygote: Zygote | None) -> int:
     assignment = load(given.config)
     if given.test not in (*assignment.commands(), "all"):
         raise UsageError(f"no test '{given.test}': choose {', '.join([*assignment.commands(), 'all'])}")
-    shape = commandline.sizes(given, assignment.maxima)
+    shape = commandline.sizes(given, assignment.size_options, assignment.minima, assignment.maxima)
     seed = None if given.seed is None else whole_number(given.seed, "--seed", 0, (1 << 60) - 1)
-    source = source_file(given.module, assignment.source)
+    source = source_file(given.module, assignment.source, assignment.path.parent)
     if given.json and given.json.is_dir():
         raise UsageError(f"--json takes a file, and {given.json} is a folder")
     if given.json and not given.json.absolute().parent.is_dir():
@@ -154,7 +181,7 @@ def judge(given: argparse.Namespace, zygote: Zygote | None) -> int:
     if len(result.parts) > 1:
         terminal.scoreboard(result)
     terminal.say("\n".join(f"Note: {flag.message}" for flag in result.flags if flag.code == "torch_runner"))
-    terminal.say(ladder.hint(assignment, result, commandline.size_options(shape)))
+    terminal.say(ladder.hint(assignment, result, commandline.size_options(shape, assignment.size_options)))
     if given.json:
         result_json.write(result, given.json)
     return exit_code(result.parts)

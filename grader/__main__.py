@@ -10,6 +10,7 @@ from importlib.machinery import PathFinder
 from pathlib import Path
 from typing import Any
 
+from grader.assignment.options import lab_as_config
 from grader.base import commandline
 from grader.base.commandline import Parser, assignment_file, whole_number
 from grader.base.errors import UsageError
@@ -37,6 +38,7 @@ FORWARDED = {
         "grader.staff.writeups" if has_room("grader.staff.writeups") else "grader.study.writeup",
         "what of a write-up is still empty; for the staff, what there is to read",
     ),
+    "new": ("grader.staff.newlab", "a lab of your own that passes at once"),
     "release": ("grader.staff.release", "the students' handout and Gradescope's autograder, proved"),
 }
 
@@ -46,7 +48,8 @@ def parser() -> Parser:
         prog="python -m grader",
         description="Grade a class: one evaluator, in a sandbox, on record.",
         epilog="Exit codes: 0 done (of `one`: all passed), 1 a fault of the submission, 2 wrong usage, "
-        "3 a fault of the kit or machine (of `run`: somebody got no verdict), 130 interrupted.",
+        "3 a fault of the kit or machine (of `run`: somebody got no verdict), 130 interrupted. "
+        "Each command takes --lab NAME in place of --config FILE, and --labs DIR to look for NAME in DIR.",
     )
     commands = parse.add_subparsers(dest="command", metavar="COMMAND", required=True, parser_class=Parser)
     if has_room("grader.staff.classroom.classroom"):
@@ -138,6 +141,8 @@ def _manual_option(parse: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: Sequence[str]) -> int:
+    if arguments and arguments[0] != "new":
+        arguments = lab_as_config(arguments)
     if arguments and arguments[0] in FORWARDED and has_room(FORWARDED[arguments[0]][0]):
         return importlib.import_module(FORWARDED[arguments[0]][0]).main(list(arguments[1:]))
     given = parser().parse_args(arguments)

@@ -22,6 +22,8 @@ from typing import Literal
 
 from grader.base import prebuilt
 from grader.base.errors import KitError
+from grader.build.nativebuild import JOIN_FLAGS
+from grader.build.reference import Platform
 from grader.build.toolchain import X86, Toolchain, cache_root, libomp_prefix, openmp_flags, toolchain
 from grader.sandbox import run_limited
 
@@ -29,10 +31,10 @@ SOURCE_DIR = Path(__file__).resolve().parent
 #: Where a handout holds its objects, one of each kind for each platform.
 PREBUILT = SOURCE_DIR / "prebuilt"
 COMPILE_TIMEOUT_S = 120.0
+#: What can be built of the reference, and read by nobody who is handed the rest.
+SOURCE_SUFFIXES = (".c", ".cc", ".cpp", ".h", ".hpp", ".ispc", ".s")
 
 COMMON_FLAGS = ("-std=c++17", "-O3", "-fPIC", "-fvisibility=hidden")
-#: One object out of many. The names that only its parts know are left out: they would tell how the source is laid out.
-JOIN_FLAGS = ("-r", "-nostdlib", "-Wl,-x")
 _AVX2 = ("-mavx2", "-mfma", "-mprefer-vector-width=256")
 _AVX512 = ("-mavx512f", "-mavx512vl", "-mavx512bw", "-mavx512dq")
 
@@ -238,13 +240,24 @@ def sources_digest(recipe: ReferenceRecipe) -> str:
 
 
 class _Kernels:
-    """The reference for the engine: `grader.judge.reference.Reference`."""
+    """The reference for the engine: `grader.build.reference.Reference`."""
 
     def program(self) -> Path:
         return native_program()
 
     def for_torch(self) -> tuple[Literal["raw"], Path]:
         return "raw", library_path()
+
+    def sources(self) -> list[Path]:
+        return sorted(path for path in SOURCE_DIR.rglob("*") if path.suffix in SOURCE_SUFFIXES)
+
+    def compiled(self, folder: Path, compilers: Mapping[Platform, str]) -> dict[str, Path]:
+        made = [
+            build_prebuilt(folder, *place, compiler, recipe)
+            for place, compiler in compilers.items()
+            for recipe in RECIPES
+        ]
+        return {f"{SOURCE_DIR.name}/{PREBUILT.name}/{path.name}": path for path in made}
 
 
 KERNELS = _Kernels()

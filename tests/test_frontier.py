@@ -141,7 +141,7 @@ def test_a_hint_only_where_a_place_is_missing(
 
     timed = PartResult("part3", "Fused", "pass", 1, 1, time=timing(1.0))
     assert "`python gpt149.py frontier part3`" in of(timed)
-    chosen = size_options({"Bc": 64, "N": 256})
+    chosen = size_options({"Bc": 64, "N": 256}, assignment.size_options)
     assert "`python gpt149.py frontier part3 -N 256 -bc 64`" in of(timed, sizes=chosen), (
         "another shape would not do"
     )

@@ -9,15 +9,16 @@ from pathlib import Path
 import pytest
 
 from grader import sandbox
-from grader.assignment import loading
+from grader.assignment import labs, loading
 from grader.assignment.regions import strip_solution
 from grader.base.errors import UsageError
 from grader.base.results import Diagnosis, Flag, PartResult, SubmissionResult, Timing
 from grader.run.zygote import Zygote
 from grader.staff import selftest
-from grader.staff.selftest import cases, trials
+from grader.staff.selftest import trials
 from grader.staff.selftest.mutations import Mutation, apply
 from grader.staff.selftest.trials import Trial
+from labs.attention import kernels as cases
 
 CONFIG = Path(__file__).resolve().parents[1] / "configs" / "gpt149.yaml"
 
@@ -82,7 +83,7 @@ def test_the_conclusion_is_told_group_by_group(
 
 def test_a_starter_is_no_master(tmp_path: Path, master: str, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "module.cpp").write_text(strip_solution(master))
-    monkeypatch.setattr(trials, "MASTER", tmp_path / "module.cpp")
+    monkeypatch.setattr(labs, "master", lambda folder, source: tmp_path / source)
     with pytest.raises(UsageError, match="needs the master"):
         next(trials.trials(loading.load(CONFIG), sandbox.OPEN, tmp_path))
 

@@ -20,7 +20,7 @@ KERNELS = Path(__file__).parent / "races" / "kernels.cpp"
 TEXT = KERNELS.read_text()
 RIGHT = re.findall(r"m\.def\(\"(right\w+)\"", TEXT)
 ASSIGNMENT = load(options.PUBLIC_CONFIG)
-SHAPE = {**ASSIGNMENT.defaults, **race.SIZES, "threads": race.THREADS}
+SHAPE = {**ASSIGNMENT.defaults, **ASSIGNMENT.lab.watched_sizes, "threads": race.THREADS}
 needs_tsan = pytest.mark.skipif(
     not race.has_thread_sanitizer(toolchain()), reason="only gcc on Linux has the ThreadSanitizer that fits"
 )

@@ -17,13 +17,14 @@ from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING, ClassVar
 
+from grader.base.commandline import SizeOption
 from grader.base.errors import UsageError
-from grader.base.places import ROOT
+from grader.base.places import HIDDEN_CONFIG, PUBLIC_CONFIG, ROOT
 
 if TYPE_CHECKING:
     from grader.base.arrays import Array
+    from grader.build.reference import Reference
     from grader.judge.oracle import Oracle
-    from grader.judge.reference import Reference
 
 LABS = ROOT / "labs"
 PACKAGE = "labs"
@@ -53,6 +54,9 @@ class Lab(ABC):
     """Options of the command line by the size that they set: the flag, and what the size is. A size that is missing
     here has a flag of its own name."""
 
+    watched_sizes: ClassVar[Mapping[str, int]] = {}
+    """Sizes of a call under ThreadSanitizer, which makes each access slow; {} for those of a part's largest case."""
+
     @abstractmethod
     def oracle(self, name: str) -> Oracle:
         """One of `oracles`."""
@@ -61,9 +65,49 @@ class Lab(ABC):
     def make_inputs(self, distribution: str, shape: Mapping[str, int], seed: int) -> dict[str, Array]:
         """Contiguous inputs by name; the same three give the same bits. Raises UsageError for sizes that it lacks."""
 
-    @abstractmethod
     def reference(self) -> Reference:
-        """The kernels that a student's are measured against."""
+        """The kernels that a student's are measured against: by default `reference.cpp` of the lab's folder, which is
+        written as a student's file is, and has a function for each name that a part's `reference` gives."""
+        from grader.build.labreference import SourceReference
+
+        return SourceReference(self.folder)
+
+    def kernels(self) -> ModuleType | None:
+        """The module `kernels` of the lab's package, which only the staff have: kernels whose verdict is known."""
+        name = f"{type(self).__module__}.kernels"
+        return importlib.import_module(name) if (self.folder / "kernels.py").is_file() else None
+
+    @property
+    def folder(self) -> Path:
+        """The folder of the lab's package."""
+        module = sys.modules[type(self).__module__]
+        assert module.__file__ is not None
+        return Path(module.__file__).resolve().parent
+
+
+def size_options(lab: Lab, names: Iterable[str] = ()) -> list[SizeOption]:
+    """The command line's options for sizes of these names; by default for those that the lab has options for."""
+    found = []
+    for name in dict.fromkeys((*lab.options, *names, "threads")):
+        usual = (f"--{name}" if len(name) > 1 else f"-{name}", "OpenMP threads" if name == "threads" else "")
+        flag, what = lab.options.get(name, usual)
+        found.append(SizeOption(flag, name, what))
+    return [option for option in found if not names or option.name in set(names)]
+
+
+def assignment_file(folder: Path, staff: bool = False) -> Path:
+    """The assignment that lies in a lab's folder; for the `staff` with the hidden cases, where they are.
+
+    The main lab's is the kit's own. Raises UsageError where there is none.
+    """
+    public, hidden = folder / "assignment.yaml", folder / "hidden" / "assignment.yaml"
+    if folder == LABS / main():
+        public, hidden = PUBLIC_CONFIG, HIDDEN_CONFIG
+    if staff and hidden.is_file():
+        return hidden
+    if not public.is_file():
+        raise UsageError(f"the lab {folder.name} has no {public}")
+    return public
 
 
 def find(name: str, beside: Iterable[Path] = ()) -> Path:
@@ -72,15 +116,43 @@ def find(name: str, beside: Iterable[Path] = ()) -> Path:
         for folder in file.absolute().parents[:2]:
             if folder.name == name and (folder / "__init__.py").is_file():
                 return folder
-    if (LABS / name / "__init__.py").is_file():
-        return LABS / name
-    raise UsageError(f"no lab '{name}': {LABS} holds {', '.join(known()) or 'none'}")
+    return named(name)
 
 
 def known() -> list[str]:
     """The kit's own labs, the main one first."""
-    names = [path.parent.name for path in sorted(LABS.glob("*/__init__.py"))]
-    return sorted(names, key=lambda name: name != main())
+    return [folder.name for folder in folders()]
+
+
+def folders(elsewhere: Path | None = None) -> list[Path]:
+    """The kit's labs, the main one first, and those of a folder `elsewhere`."""
+    own = sorted(LABS.glob("*/__init__.py"), key=lambda path: (path.parent.name != main(), path))
+    others = sorted(elsewhere.glob("*/__init__.py")) if elsewhere else []
+    return [path.parent for path in (*own, *others)]
+
+
+def named(name: str, elsewhere: Path | None = None) -> Path:
+    """The folder of a lab, in `elsewhere` or the kit's. Raises UsageError, with near names, where there is none."""
+    there = {folder.name: folder.absolute() for folder in folders(elsewhere)}
+    if name in there:
+        return there[name]
+    from difflib import get_close_matches
+
+    near = get_close_matches(name, there, 1, 0.6)
+    raise UsageError(f"no lab '{name}'{f': {near[0]}?' if near else ''} (there are {', '.join(there)})")
+
+
+def master(folder: Path, source: str) -> Path:
+    """The master source of a lab: in its folder, or the kit's where that has none."""
+    return folder / source if (folder / source).is_file() else ROOT / source
+
+
+def title(folder: Path) -> str:
+    """The first line of what a lab says of itself, without running it."""
+    import ast
+
+    tree = ast.parse((folder / "__init__.py").read_text(encoding="utf-8"))
+    return (ast.get_docstring(tree) or "").partition("\n")[0]
 
 
 def main() -> str:

@@ -8,7 +8,7 @@ together.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, get_args
 
@@ -34,6 +34,7 @@ ASSIGNMENT_KEYS = Keys(
     (
         "extends",
         "lab",
+        "minima",
         "maxima",
         "cases",
         "manual",
@@ -84,7 +85,12 @@ class _Reader:
         self.seed = seed
         if seed is None and "seed" in top:
             self.seed = top["seed"].whole("seed", 0, LARGEST_SEED)
-        self.defaults = _sizes(top["defaults"], "defaults")
+        self.minima = _sizes(top["minima"], "minima", lambda name: 0) if "minima" in top else {}
+        self.defaults = self.sizes(top["defaults"], "defaults")
+        for name in self.minima.keys() - self.defaults.keys():
+            raise top["minima"].fail(
+                f"minima: '{name}' is not among the defaults ({', '.join(self.defaults)})"
+            )
         if THREADS not in self.defaults:
             raise top["defaults"].fail(f"defaults lacks '{THREADS}', which the evaluator needs")
         self.lab_folder = self._lab_folder(files)
@@ -116,6 +122,7 @@ class _Reader:
             title=top["title"].text("title"),
             source=top["source"].text("source", r"\w[\w.+-]*", "the name of one file, without a folder"),
             defaults=self.defaults,
+            minima=self.minima,
             maxima=self.maxima,
             inputs=self.inputs,
             limits=RunLimits(**{key: node.number(key, 0.1, 86_400) for key, node in limits.items()}),
@@ -141,11 +148,15 @@ class _Reader:
         except UsageError as error:
             raise node.fail(str(error)) from error
 
+    def sizes(self, node: Node, what: str) -> Shape:
+        """Sizes by name, each at least its minimum, which is 1 where `minima` has none."""
+        return _sizes(node, what, lambda name: self.minima.get(name, 1))
+
     def _maxima(self) -> Shape:
         if "maxima" not in self.top:
             return {}
         node = self.top["maxima"]
-        maxima = _sizes(node, "maxima")
+        maxima = self.sizes(node, "maxima")
         for name, most in maxima.items():
             if name not in self.defaults:
                 raise node.fail(f"maxima: '{name}' is not among the defaults ({', '.join(self.defaults)})")
@@ -161,7 +172,7 @@ class _Reader:
         if name in CALLED_AGAIN:
             raise keys["name"].fail(f"a case cannot be called '{name}': the judge uses that name")
         distribution = keys["distribution"].choice("distribution", distributions)
-        shape = _sizes(keys["shape"], "shape") if "shape" in keys else {}
+        shape = self.sizes(keys["shape"], "shape") if "shape" in keys else {}
         for size, value in shape.items():
             if size not in self.defaults:
                 raise keys["shape"].fail(
@@ -299,9 +310,9 @@ _SEEDED_CASE_KEYS = Keys(CASE_KEYS.what, ("name", "distribution"), ("seed", "sha
 """Of a hidden case in a file with a seed."""
 
 
-def _sizes(node: Node, what: str) -> Shape:
+def _sizes(node: Node, what: str, low: Callable[[str], int]) -> Shape:
     return {
-        key: value.whole(f"{what}: {key}", 1)
+        key: value.whole(f"{what}: {key}", low(key))
         for key, (at_key, value) in node.entries(what).items()
         if at_key.text(what, r"[A-Za-z_]\w*", "names of sizes")
     }

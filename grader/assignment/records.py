@@ -15,6 +15,7 @@ from grader.assignment.rubric import LateRule, ManualItem, TimeBand
 
 if TYPE_CHECKING:
     from grader.base.arrays import Array
+    from grader.base.commandline import SizeOption
 
 Shape = dict[str, int]
 Returns = Literal["tensor", "number", "nothing"]
@@ -97,6 +98,7 @@ class Assignment:
     title: str
     source: str
     defaults: Mapping[str, int]
+    minima: Mapping[str, int]
     maxima: Mapping[str, int]
     inputs: Mapping[str, tuple[str, ...]]
     limits: RunLimits
@@ -117,6 +119,11 @@ class Assignment:
     def lab(self) -> labs.Lab:
         """What this assignment is about. Raises UsageError when it cannot be imported."""
         return labs.load(self.lab_folder)
+
+    @property
+    def size_options(self) -> list[SizeOption]:
+        """The command line's options for its sizes."""
+        return labs.size_options(self.lab, self.defaults)
 
     def typical_inputs(self, part: Part, shape: Mapping[str, int], seed: int) -> dict[str, Array]:
         """Inputs of the kind that a part is timed on."""

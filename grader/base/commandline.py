@@ -7,7 +7,8 @@ import contextlib
 import os
 import sys
 import traceback
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import NoReturn
 
@@ -29,38 +30,49 @@ class Parser(argparse.ArgumentParser):
         raise UsageError(f"{message} ({self.prog} --help lists what there is)")
 
 
-#: The sizes of a run: option, name in the assignment, what it is (and its value in the course's assignment).
-SIZES = (
-    ("-N", "N", "rows of Q, K and V (1024)"),
-    ("-B", "B", "batches (1)"),
-    ("-H", "H", "heads (4)"),
-    ("-d", "d", "columns of Q, K and V (32)"),
-    ("-br", "Br", "rows of a Q tile in part 4 (256)"),
-    ("-bc", "Bc", "rows of a K and V tile in part 4 (256)"),
-    ("--threads", "threads", "OpenMP threads (8)"),
-)
+@dataclass(frozen=True)
+class SizeOption:
+    """The option of one size of a run: `-N n` for the size N, and what it is."""
+
+    flag: str
+    name: str
+    what: str = ""
+
+
 LARGEST_SIZE = 1 << 20
 
 
-def add_sizes(parse: argparse.ArgumentParser) -> None:
-    """Give `parse` an option for each of SIZES."""
+def add_sizes(parse: argparse.ArgumentParser, options: Iterable[SizeOption]) -> None:
+    """Give `parse` an option for each size."""
     sizes = parse.add_argument_group("shape (defaults: the assignment's)")
-    for flag, name, what in SIZES:
-        sizes.add_argument(flag, dest=name, metavar="n", help=what)
+    for option in options:
+        sizes.add_argument(option.flag, dest=f"size_{option.name}", metavar="n", help=option.what)
 
 
-def sizes(given: argparse.Namespace, maxima: Mapping[str, int]) -> dict[str, int]:
-    """The sizes that were given, by name. Raises UsageError for one above its maximum."""
+def sizes(
+    given: argparse.Namespace,
+    options: Iterable[SizeOption],
+    minima: Mapping[str, int],
+    maxima: Mapping[str, int],
+) -> dict[str, int]:
+    """The sizes that were given, by name. Raises UsageError for one out of its bounds."""
     return {
-        name: whole_number(text, flag, 1, maxima.get(name, LARGEST_SIZE))
-        for flag, name, _ in SIZES
-        if (text := getattr(given, name)) is not None
+        option.name: whole_number(
+            text, option.flag, minima.get(option.name, 1), maxima.get(option.name, LARGEST_SIZE)
+        )
+        for option in options
+        if (text := getattr(given, f"size_{option.name}", None)) is not None
     }
 
 
-def size_options(chosen: Mapping[str, int]) -> list[str]:
+def size_options(chosen: Mapping[str, int], options: Iterable[SizeOption]) -> list[str]:
     """The options that choose these sizes."""
-    return [word for flag, name, _ in SIZES if name in chosen for word in (flag, str(chosen[name]))]
+    return [
+        word
+        for option in options
+        if option.name in chosen
+        for word in (option.flag, str(chosen[option.name]))
+    ]
 
 
 def whole_number(text: str, flag: str, low: int, high: int) -> int:
@@ -75,9 +87,13 @@ def assignment_file(given: Path | None) -> Path:
     return given or (HIDDEN_CONFIG if HIDDEN_CONFIG.is_file() else PUBLIC_CONFIG)
 
 
-def source_file(given: Path | None, name: str) -> Path:
-    """The file to judge: as given, else `name` in the working directory, else in the kit's. Raises UsageError."""
-    path = given or (Path(name) if Path(name).exists() else ROOT / name)
+def source_file(given: Path | None, name: str, beside: Path = ROOT) -> Path:
+    """The file to judge: as given, else `name` in the working directory, in the folder `beside` or in the kit's.
+
+    Raises UsageError where there is none.
+    """
+    places = (Path(), beside, ROOT)
+    path = given or next((place / name for place in places if (place / name).exists()), ROOT / name)
     if given and path.is_dir():
         path /= name
     if not path.is_file():

@@ -61,6 +61,8 @@ KIT_TIMEOUT_S = 120.0
 #: Flags of everything that is linked into a program, besides those that decide what code is made
 #: (`grader.build.standin`).
 OWN_FLAGS = ("-fPIE", "-fvisibility=hidden")
+#: One object out of many. The names that only its parts know are left out: they would tell how a source is laid out.
+JOIN_FLAGS = ("-r", "-nostdlib", "-Wl,-x")
 
 
 @dataclass(frozen=True)
@@ -280,6 +282,31 @@ def reference_program(kernels: Callable[[], Path], key: str, cache: Path | None 
         objects = ["reference.o", str(kernels()), str(known.runner)]
         _make(_link(tools, known.linkage, objects, PROGRAM), place)
         objectcache.publish(place / PROGRAM, entry)
+    return entry
+
+
+def joined(kernels: Path, made: Path) -> None:
+    """An object without the names that only it knows. Raises KitError when the compiler cannot do it."""
+    tools = toolchain()
+    with objectcache.workplace(cache_root()) as place:
+        _make([str(tools.compiler), *JOIN_FLAGS, str(kernels), "-o", "joined.o"], place)
+        made.write_bytes((place / "joined.o").read_bytes())
+
+
+def linked(kernels: Path, cache: Path | None = None) -> Path:
+    """A program of an object that was compiled as a student's file is, from the cache where it is known.
+
+    Raises KitError when it cannot be linked.
+    """
+    cache, tools = cache or cache_root(), toolchain()
+    known = kit(cache)
+    prepared = standin.prepare(OWN_FLAGS, (), cache)
+    entry = cache / "objects" / f"{digest(kernels.read_bytes(), known.folder.name.encode())}.program"
+    if not objectcache.touch(entry):
+        with objectcache.workplace(cache) as place:
+            objects = [str(kernels), *map(str, prepared.objects), str(known.runner)]
+            _make(_link(tools, known.linkage, objects, PROGRAM), place)
+            objectcache.publish(place / PROGRAM, entry)
     return entry
 
 

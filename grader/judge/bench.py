@@ -141,10 +141,14 @@ class Bench:
             "cpus": cpus,
             "call_timeout_s": self.call_timeout_s(self.shape),
         }
-        if self.host is None or with_torch:
-            session = self.zygote.spawn(*kernels.for_torch(), **how)
-        else:
+        if self.host is not None and not with_torch:
             session = self.host.spawn(kernels.program(), **how)
+        elif (found := kernels.for_torch()) is not None:
+            session = self.zygote.spawn(*found, **how)
+        else:
+            raise KitError(
+                "this copy of the kit has no reference for a process with torch: judge without the table"
+            )
         self.stack.enter_context(session)
         if session.death is not None or session.load_error is not None:
             raise KitError(f"the reference cannot be loaded: {session.load_error or session.death}")

@@ -35,7 +35,7 @@ def beside_reference(
     """
     part, bench = marker.part, marker.bench
     theirs: Call | None = None
-    if part.reference:
+    if part.reference and bench.assignment.lab.reference().for_torch() is not None:
         with bench.reference(threads=marker.shape["threads"], with_torch=True) as session:
             theirs = _profiled(marker, mine, session, "REFERENCE")
     own = _profiled(marker, mine, student, "STUDENT")
@@ -55,7 +55,12 @@ def peaks(marker: Marker, mine: Shown) -> Memory:
 
 def _reference_peak(marker: Marker) -> int | None:
     """The reference's, measured once by this process for each shape: it is the same program for everybody."""
-    key = (marker.bench.host is None, marker.part.reference, *sorted(marker.shape.items()))
+    key = (
+        marker.bench.host is None,
+        marker.bench.assignment.lab_folder,
+        marker.part.reference,
+        *sorted(marker.shape.items()),
+    )
     if key not in _KNOWN_PEAKS:
         _KNOWN_PEAKS[key] = _measured_peak(marker)
     return _KNOWN_PEAKS[key]

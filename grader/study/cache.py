@@ -141,7 +141,7 @@ def measure(
 def main(arguments: list[str]) -> int:
     """`python gpt149.py cache PART... ...`."""
     parse = options.parser(
-        "cache", "Cache lines that the parts' loops move, simulated over the size of the cache."
+        arguments, "cache", "Cache lines that the parts' loops move, simulated over the size of the cache."
     )
     parse.add_argument(
         "kernels", metavar="PART", nargs="*", default=[], help=f"of {', '.join(KERNELS)} (part1 part2)"
@@ -164,7 +164,7 @@ def main(arguments: list[str]) -> int:
         help="also count the student's own kernels, with valgrind; whole ones, so implies --whole. Slow",
     )
     given = parse.parse_args(arguments)
-    settings = options.settings(given, lists=("N", "d"))
+    settings = options.settings(given)
     kernels = tuple(dict.fromkeys(given.kernels)) or PARTS
     if unknown := [name for name in kernels if name not in KERNELS]:
         raise UsageError(f"no part '{unknown[0]}' to simulate: choose {', '.join(KERNELS)}")
@@ -202,7 +202,7 @@ def sides(given: argparse.Namespace, settings: options.Settings) -> list[tuple[i
     chosen = {
         name: whole_number(text, f"-{name}", 1, LARGEST_SIDE)
         for name in ("N", "d")
-        if (text := getattr(given, name)) is not None
+        if (text := getattr(given, f"size_{name}")) is not None
     }
     sizes = {**settings.sizes, **chosen}
     own = (sizes["N"], sizes["d"])

@@ -9,6 +9,7 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
+from grader.assignment.options import chosen_options
 from grader.base import commandline
 from grader.base.commandline import Parser, source_file, whole_number
 from grader.base.errors import UsageError
@@ -19,14 +20,14 @@ TIME_BUDGET_S = 15.0
 MOST_ROUNDS = 1000
 
 
-def parser() -> Parser:
+def parser(arguments: list[str]) -> Parser:
     parse = Parser(
         prog="gpt149.py frontier",
         description="Your kernel between the naive one, the reference, the best kernels known here, and the machine.",
         epilog="What it measures of the others is kept: later verdicts of this machine and shape show their place.",
     )
     parse.add_argument("part", metavar="PART", help="part1 to part4")
-    commandline.add_sizes(parse)
+    commandline.add_sizes(parse, chosen_options(arguments))
     parse.add_argument(
         "--module", metavar="PATH", type=Path, help="the file to judge, or its folder (module.cpp)"
     )
@@ -42,14 +43,14 @@ def main(arguments: list[str]) -> int:
     from grader.assignment.loading import load
     from grader.judge import yardsticks
 
-    given = parser().parse_args(arguments)
+    given = parser(arguments).parse_args(arguments)
     assignment = load(given.config)
     parts = {part.id: part for part in assignment.parts if yardsticks.applies(part)}
     if given.part not in parts:
         raise UsageError(f"no part '{given.part}' with a frontier: choose {', '.join(parts)}")
     part = parts[given.part]
     rounds = whole_number(given.rounds, "--rounds", 1, MOST_ROUNDS)
-    chosen = commandline.sizes(given, assignment.maxima)
+    chosen = commandline.sizes(given, assignment.size_options, assignment.minima, assignment.maxima)
     source = source_file(given.module, assignment.source)
 
     from grader.judge import ladder

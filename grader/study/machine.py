@@ -139,7 +139,7 @@ def measure() -> MachineStudy:
 def main(arguments: list[str]) -> int:
     """`python gpt149.py machine ...`."""
     parse = options.parser(
-        "machine", "Caches, cores, SIMD level, and peak FLOP/s and bandwidth as measured here."
+        arguments, "machine", "Caches, cores, SIMD level, and peak FLOP/s and bandwidth as measured here."
     )
     settings = options.settings(parse.parse_args(arguments))
     outcome.prepare(settings, "machine")

@@ -269,13 +269,14 @@ def _first_call(marker: Marker, session: Session, *, reference: bool) -> Call:
 def main(arguments: list[str]) -> int:
     """`python gpt149.py memory [PART ...]`; returns 1 when a part was wrong."""
     parse = options.parser(
+        arguments,
         "memory",
         "What the profiler counts, what a call truly takes and what the formula gives, for some N.",
         lists=("N",),
     )
     parse.add_argument("parts", metavar="PART", nargs="*", help="part1 ... part4 (default: all)")
     given = parse.parse_args(arguments)
-    settings = options.settings(given, lists=("N",))
+    settings = options.settings(given)
     names = given.parts or [part.id for part in settings.assignment.parts if part.reference]
     parts = [options.part(settings, name) for name in names]
     sizes = options.numbers(given.N or SIZES, "-N", 1, settings.assignment.maxima.get("N", 1 << 20))

@@ -9,7 +9,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from grader.base.commandline import Parser, source_file, whole_number
+from grader.assignment.options import chosen_options
+from grader.base.commandline import Parser, sizes, source_file, whole_number
 from grader.base.errors import UsageError
 from grader.base.places import PUBLIC_CONFIG
 
@@ -18,7 +19,6 @@ if TYPE_CHECKING:
 
 DEFAULT_OUT = Path("study")
 DEFAULT_ROUNDS, MOST_ROUNDS = 8, 1000
-SIZES = ("N", "B", "H", "d", "threads")
 LARGEST_SEED = (1 << 60) - 1
 
 
@@ -45,15 +45,10 @@ class Settings:
         return {**self.assignment.defaults, **self.shape}
 
 
-def flag(size: str) -> str:
-    """The option that gives a size: -N, --threads."""
-    return f"--{size}" if len(size) > 1 else f"-{size}"
-
-
-def parser(command: str, description: str, *, lists: tuple[str, ...] = ()) -> Parser:
+def parser(arguments: list[str], command: str, description: str, *, lists: tuple[str, ...] = ()) -> Parser:
     """The parser of `python gpt149.py COMMAND` with all common options; the caller adds its own.
 
-    Sizes named in `lists` (of SIZES) are this command's variable: the caller reads them with `numbers`.
+    Sizes named in `lists` are this command's variable: the caller reads them with `numbers`.
     """
     parse = Parser(prog=f"gpt149.py {command}", description=description)
     files = parse.add_argument_group("files")
@@ -72,12 +67,14 @@ def parser(command: str, description: str, *, lists: tuple[str, ...] = ()) -> Pa
     files.add_argument(
         "--config", metavar="FILE", type=Path, default=PUBLIC_CONFIG, help="another assignment"
     )
-    sizes = parse.add_argument_group("shape (defaults: the assignment's)")
-    for name in SIZES:
-        if name in lists:
-            sizes.add_argument(flag(name), dest=name, metavar="n,n,...", help="what is varied")
+    group = parse.add_argument_group("shape (defaults: the assignment's)")
+    for option in chosen_options(arguments):
+        if option.name in lists:
+            group.add_argument(
+                option.flag, dest=option.name, metavar="n,n,...", help=f"what is varied: {option.what}"
+            )
         else:
-            sizes.add_argument(flag(name), dest=name, metavar="n")
+            group.add_argument(option.flag, dest=f"size_{option.name}", metavar="n", help=option.what)
     parse.add_argument(
         "--rounds", metavar="n", default=str(DEFAULT_ROUNDS), help="how often each is measured (%(default)s)"
     )
@@ -86,16 +83,12 @@ def parser(command: str, description: str, *, lists: tuple[str, ...] = ()) -> Pa
     return parse
 
 
-def settings(given: argparse.Namespace, *, lists: tuple[str, ...] = ()) -> Settings:
+def settings(given: argparse.Namespace) -> Settings:
     """Check the common options. Raises UsageError, in one line, for what cannot be."""
     from grader.assignment.loading import load
 
     assignment = load(given.config)
-    shape = {
-        name: whole_number(text, flag(name), 1, assignment.maxima.get(name, 1 << 20))
-        for name in SIZES
-        if name not in lists and (text := getattr(given, name)) is not None
-    }
+    shape = sizes(given, assignment.size_options, assignment.minima, assignment.maxima)
     if given.out.exists() and not given.out.is_dir():
         raise UsageError(f"--out takes a folder, and {given.out} is a file")
     if given.writeup is not None and not given.writeup.is_file():
@@ -104,7 +97,7 @@ def settings(given: argparse.Namespace, *, lists: tuple[str, ...] = ()) -> Setti
         )
     return Settings(
         assignment=assignment,
-        source=source_file(given.module, assignment.source),
+        source=source_file(given.module, assignment.source, assignment.path.parent),
         out=given.out,
         shape=shape,
         rounds=whole_number(given.rounds, "--rounds", 1, MOST_ROUNDS),
@@ -122,6 +115,14 @@ def part(settings: Settings, part_id: str) -> Part:
     return studied[part_id]
 
 
+def shared_part(assignment: Assignment) -> str:
+    """The first part that is timed on several threads. Raises UsageError where there is none."""
+    for part in assignment.parts:
+        if part.time is not None and part.time.threads != 1 and part.reference:
+            return part.id
+    raise UsageError("no part of this assignment is timed on several threads: name one")
+
+
 def numbers(text: str, flag: str, low: int, high: int) -> tuple[int, ...]:
     """A list like "2,4,8" as numbers from `low` to `high`, in order of size, each once. Raises UsageError."""
     return tuple(sorted({whole_number(item.strip(), flag, low, high) for item in text.split(",")}))
@@ -133,13 +134,13 @@ def about(shape: Mapping[str, int], *more: str) -> str:
     from grader.build.toolchain import default_flags, toolchain
 
     facts = machine.describe()
-    sizes = " ".join(f"{name}={shape[name]}" for name in ("B", "H", "N", "d") if name in shape)
+    told = " ".join(f"{name}={size}" for name, size in shape.items())
     flags = " ".join([*default_flags(toolchain().machine), "-fopenmp"])
     return " · ".join(
         [
             f"{facts['processor']}, {facts['cores']} cores",
             datetime.date.today().isoformat(),
-            *([sizes] if sizes else []),
+            *([told] if told else []),
             flags,
             *more,
         ]

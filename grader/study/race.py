@@ -14,6 +14,7 @@ bit (`grader.study.raceruns`): that shows races which happen, not those which ma
 from __future__ import annotations
 
 import functools
+import math
 import shutil
 import subprocess
 import sys
@@ -37,8 +38,6 @@ from grader.study.standalone import (
     ran,
 )
 
-#: More rows than threads, several heads, and nothing a multiple of anything: small, as a watched access costs fifty.
-SIZES = {"B": 2, "H": 2, "N": 29, "d": 6, "Br": 8, "Bc": 5}
 THREADS = 4
 TIMEOUT_S = 60.0
 #: Without optimisation every access happens in the line that it is written in.
@@ -52,8 +51,8 @@ REGIONS = "openmp: regions "
 
 
 def main(arguments: list[str]) -> int:
-    parse = options.parser("race", "Find data races in a part that uses OpenMP.")
-    parse.add_argument("part", nargs="?", default="part3", help="which part (%(default)s)")
+    parse = options.parser(arguments, "race", "Find data races in a part that uses OpenMP.")
+    parse.add_argument("part", nargs="?", help="which part (the first that is timed on several threads)")
     parse.add_argument(
         "--repeat",
         action="store_true",
@@ -61,8 +60,8 @@ def main(arguments: list[str]) -> int:
     )
     given = parse.parse_args(arguments)
     settings = options.settings(given)
-    part = options.part(settings, given.part)
-    shape = {**settings.assignment.defaults, **SIZES, "threads": THREADS, **settings.shape}
+    part = options.part(settings, given.part or options.shared_part(settings.assignment))
+    shape = {**watched_sizes(settings.assignment, part), **settings.shape}
     if shape["threads"] < 2:
         raise UsageError("--threads: a race takes two; choose 2 or more")
     outcome.prepare(settings, "race")
@@ -70,6 +69,13 @@ def main(arguments: list[str]) -> int:
     tell(finding)
     outcome.deliver(finding, settings)
     return EXIT_PASS if finding.is_clean else EXIT_SUBMISSION
+
+
+def watched_sizes(assignment: Assignment, part: Part) -> dict[str, int]:
+    """Small ones, as a watched access costs fifty: the lab's for that end, else those of the part's largest case."""
+    fixed = [case.shape for case in part.cases if case.shape and not case.hidden]
+    largest = max(fixed, key=lambda shape: math.prod(shape.values()), default={})
+    return {**assignment.defaults, **(assignment.lab.watched_sizes or largest), "threads": THREADS}
 
 
 def tell(finding: RaceResult) -> None:

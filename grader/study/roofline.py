@@ -230,7 +230,7 @@ def measure(lab: Lab, parts: Sequence[Part]) -> Roofline:
 def main(arguments: list[str]) -> int:
     """`python gpt149.py roofline ...`; returns 1 when a part was wrong."""
     parse = options.parser(
-        "roofline", "Every part, the reference and PyTorch on this machine's measured roofline."
+        arguments, "roofline", "Every part, the reference and PyTorch on this machine's measured roofline."
     )
     settings = options.settings(parse.parse_args(arguments))
     assignment = settings.assignment

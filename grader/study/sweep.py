@@ -173,6 +173,7 @@ def measure(
 def main(arguments: list[str]) -> int:
     """`python gpt149.py sweep PART ...`; returns 1 when some variant was wrong."""
     parse = options.parser(
+        arguments,
         "sweep",
         "Time a part over its tile (part2 --tile), its two tiles (part4 --br --bc) or the number of rows (part3 -N).",
         lists=("N",),
@@ -183,7 +184,7 @@ def main(arguments: list[str]) -> int:
     parse.add_argument("--br", metavar="n,n,...", help=f"rows of a Q tile (part4: {BLOCKS})")
     parse.add_argument("--bc", metavar="n,n,...", help=f"rows of a K and V tile (part4: {BLOCKS})")
     given = parse.parse_args(arguments)
-    plan = planned(given, options.settings(given, lists=("N",)))
+    plan = planned(given, options.settings(given))
     outcome.prepare(plan.settings, plan.name)
     with laboratory(plan.settings) as lab:
         finding = measure(

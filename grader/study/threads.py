@@ -195,20 +195,19 @@ def core_share(outcome: Outcome) -> float | None:
 def main(arguments: list[str]) -> int:
     """`python gpt149.py threads PART ...`; returns 1 when the part was wrong with some number of threads."""
     parse = options.parser(
+        arguments,
         "threads",
         "Speed-up and efficiency of an OpenMP part over its number of threads, and the same with OpenMP off.",
         lists=("threads",),
     )
     parse.add_argument(
-        "part", metavar="PART", nargs="?", default="part3", help="the OpenMP part (%(default)s)"
+        "part", metavar="PART", nargs="?", help="the OpenMP part (the first that is timed on several threads)"
     )
     given = parse.parse_args(arguments)
-    settings = options.settings(given, lists=("threads",))
-    part = options.part(settings, given.part)
+    settings = options.settings(given)
+    part = options.part(settings, given.part or options.shared_part(settings.assignment))
     if part.time is not None and part.time.threads is not None:
-        raise UsageError(
-            f"{part.id} is judged with {part.time.threads} thread: threads is for OpenMP parts, as part3"
-        )
+        raise UsageError(f"{part.id} is judged with {part.time.threads} thread: threads is for OpenMP parts")
     counts = options.numbers(given.threads or COUNTS, "--threads", 1, settings.assignment.maxima["threads"])
     outcome.prepare(settings, f"threads-{part.id}")
     with laboratory(settings) as lab:

@@ -11,6 +11,7 @@ import sys
 from dataclasses import dataclass
 
 from grader import study
+from grader.assignment.options import chosen_options
 from grader.base.errors import KitError, UsageError
 from grader.base.results import EXIT_KIT, EXIT_PASS, EXIT_SUBMISSION
 from grader.study import options, outcome
@@ -46,8 +47,9 @@ STEPS = (
 )
 
 
-def parser() -> argparse.ArgumentParser:
+def parser(arguments: list[str]) -> argparse.ArgumentParser:
     parse = options.parser(
+        arguments,
         "study",
         "All studies in a row, and the write-up's tables from them: minutes, or a first look with --quick.",
     )
@@ -60,7 +62,7 @@ def parser() -> argparse.ArgumentParser:
 
 def main(arguments: list[str]) -> int:
     """`python gpt149.py study ...`; returns 1 when a part was wrong somewhere, 3 when a study could not be made."""
-    given = parser().parse_args(arguments)
+    given = parser(arguments).parse_args(arguments)
     settings = options.settings(given)
     steps = chosen(given.only)
     places = set(regions.tables(outcome.read(settings.writeup))) if settings.writeup else set()
@@ -98,9 +100,9 @@ def common(given: argparse.Namespace, *, fills: bool) -> list[str]:
     """The options that every study is given, as they were written."""
     rounds = QUICK_ROUNDS if given.quick and given.rounds == str(options.DEFAULT_ROUNDS) else given.rounds
     line = ["--out", str(given.out), "--config", str(given.config), "--rounds", rounds]
-    for name in options.SIZES:
-        if (value := getattr(given, name)) is not None:
-            line += [options.flag(name), value]
+    for option in chosen_options(["--config", str(given.config)]):
+        if (value := getattr(given, f"size_{option.name}")) is not None:
+            line += [option.flag, value]
     for name, value in (("--module", given.module), ("--seed", given.seed)):
         line += [name, str(value)] if value is not None else []
     return [*line, *(["--show"] if given.show else []), *(["--writeup", str(given.writeup)] if fills else [])]

@@ -12,8 +12,8 @@ from grader.assignment.labs import Lab, OracleFacts
 
 if TYPE_CHECKING:
     from grader.base.arrays import Array
+    from grader.build.reference import Reference
     from grader.judge.oracle import Oracle
-    from grader.judge.reference import Reference
 
 _ATTENTION = (
     "ramp", "random", "onehot", "constant_rows", "permuted_keys", "rising", "dominant", "offset",
@@ -31,13 +31,16 @@ class _Attention(Lab):
         "write4d": OracleFacts(_ACCESSOR, columns="iiiif"),
     }
     options: ClassVar = {
-        "N": ("-N", "rows of Q, K and V"),
-        "B": ("-B", "batches"),
-        "H": ("-H", "heads"),
-        "d": ("-d", "columns of Q, K and V"),
-        "Br": ("-br", "rows of a Q tile in part 4"),
-        "Bc": ("-bc", "rows of a K and V tile in part 4"),
+        "N": ("-N", "rows of Q, K and V (1024)"),
+        "B": ("-B", "batches (1)"),
+        "H": ("-H", "heads (4)"),
+        "d": ("-d", "columns of Q, K and V (32)"),
+        "Br": ("-br", "rows of a Q tile in part 4 (256)"),
+        "Bc": ("-bc", "rows of a K and V tile in part 4 (256)"),
     }
+
+    #: More rows than threads, several heads, and nothing a multiple of anything.
+    watched_sizes: ClassVar = {"B": 2, "H": 2, "N": 29, "d": 6, "Br": 8, "Bc": 5}
 
     def oracle(self, name: str) -> Oracle:
         from labs.attention.oracle import ORACLES

@@ -25,7 +25,7 @@ from labs.attention.cases import make_inputs
 
 ASSIGNMENT = load(options.PUBLIC_CONFIG)
 PART = ASSIGNMENT.part("part3")
-SHAPE = {**ASSIGNMENT.defaults, **race.SIZES, "threads": race.THREADS}
+SHAPE = {**ASSIGNMENT.defaults, **ASSIGNMENT.lab.watched_sizes, "threads": race.THREADS}
 RIGHT = [name for name in published.SOURCES if name != "race"]
 SANITIZED = Kit(
     # Not optimised, which is not what is asked here and takes three times as long.

@@ -53,6 +53,16 @@ def apply(source: str, mutations: Iterable[Mutation]) -> str:
     return source
 
 
+def edited(source: str, mutation: Mutation) -> str:
+    """The source with one mutation made: in its part's function where that is known here, else anywhere.
+
+    Raises ValueError where a text does not occur.
+    """
+    if FUNCTIONS.get(mutation.part, BINDINGS * 2) in source:
+        return apply(source, [mutation])
+    return _mutated(_STARTER.sub("", source), mutation)
+
+
 def side_by_side(source: str, mutations: Sequence[Mutation]) -> str:
     """One source with a function `variant(k)` for the k-th mutation, since each compile costs a second of its own.
 

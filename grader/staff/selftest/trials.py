@@ -11,22 +11,20 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from grader.assignment import labs
 from grader.assignment.records import Assignment, Part
 from grader.assignment.regions import strip_solution
 from grader.base.errors import UsageError
-from grader.base.places import MASTER, ROOT
-from grader.base.results import SubmissionResult
+from grader.base.places import ROOT
+from grader.base.results import PartResult, SubmissionResult
 from grader.judge.bench import Options
 from grader.judge.evaluate import evaluate
 from grader.run.zygote import Zygote
 from grader.sandbox import Sandbox
-from grader.staff.selftest import cases
-from grader.staff.selftest.mutations import Mutation, apply, parts_of, side_by_side
+from grader.staff.selftest.mutations import Mutation, edited, parts_of, side_by_side
 
 #: Where the threats lie in a full checkout; a copy without them cannot try them.
 THREATS = ROOT / "tests"
-SHAPE = {"N": 256, "Br": 64, "Bc": 64}
-"""For kernels whose time does not matter: small enough for a self-test in two minutes."""
 TIME_BUDGET_S = 10.0
 """For the calls of one timed part."""
 #: Flags of a measurement that tell of the machine, in words.
@@ -54,13 +52,19 @@ class TrialSetup:
     box: Sandbox
     zygote: Zygote
     folder: Path
+    kernels: Any
+    """The lab's module of kernels whose end is known: WRONG and SLOW, and SIDE_BY_SIDE and SHAPE where it has them.
+    None where it has none."""
 
     def judge(self, text: str, parts: Sequence[Part], *, timing: bool) -> SubmissionResult:
         """Judge a source text in the sandbox, in full size if it is timed."""
-        source = self.folder / "module.cpp"
+        source = self.folder / self.assignment.source
         source.write_text(text, encoding="utf-8")
         options = Options(
-            shape={} if timing else SHAPE, timing=timing, profile=False, time_budget_s=TIME_BUDGET_S
+            shape={} if timing else getattr(self.kernels, "SHAPE", {}),
+            timing=timing,
+            profile=False,
+            time_budget_s=TIME_BUDGET_S,
         )
         return evaluate(self.assignment, source, tuple(parts), options, zygote=self.zygote, sandbox=self.box)
 
@@ -71,16 +75,18 @@ class TrialSetup:
 
 def trials(assignment: Assignment, box: Sandbox, folder: Path, *, every: bool = False) -> Iterator[Trial]:
     """All trials, as they end. `every` threat, or one for each row. Raises UsageError without the master source."""
+    path = labs.master(assignment.lab_folder, assignment.source)
     try:
-        master = MASTER.read_text(encoding="utf-8")
+        master = path.read_text(encoding="utf-8")
     except OSError as error:
-        raise UsageError(f"cannot read {MASTER}: {error.strerror}") from error
+        raise UsageError(f"cannot read {path}: {error.strerror}") from error
     if "BEGIN SOLUTION" not in master:
         raise UsageError(
-            f"{MASTER} is a starter: the self-test needs the master source, with the staff's solution"
+            f"{path} is a starter: the self-test needs the master source, with the staff's solution"
         )
     with ExitStack() as stack:
-        bench = TrialSetup(assignment, box, stack.enter_context(Zygote(sandbox=box, at_once=False)), folder)
+        zygote = stack.enter_context(Zygote(sandbox=box, at_once=False))
+        bench = TrialSetup(assignment, box, zygote, folder, assignment.lab.kernels())
         yield from controls(bench, master)
         yield from wrong_kernels(bench, master)
         yield from threats(bench, every=every)
@@ -97,9 +103,10 @@ def controls(bench: TrialSetup, master: str) -> Iterator[Trial]:
     yield Trial("right kernels", "the master passes", tuple(master_faults(result)), took)
     yield Trial("times", "the master is in time", tuple(time_faults(result)), 0.0)
 
-    started = time.monotonic()
-    result = bench.judge(apply(master, [cases.SLOW]), [bench.assignment.part(cases.SLOW.part)], timing=True)
-    yield Trial("times", cases.SLOW.name, tuple(slow_faults(result)), time.monotonic() - started)
+    if bench.kernels is not None:
+        slow, started = bench.kernels.SLOW, time.monotonic()
+        result = bench.judge(edited(master, slow), [bench.assignment.part(slow.part)], timing=True)
+        yield Trial("times", slow.name, tuple(slow_faults(result)), time.monotonic() - started)
 
     started = time.monotonic()
     result = bench.judge(strip_solution(master), bench.graded, timing=False)
@@ -137,13 +144,26 @@ def slow_faults(result: SubmissionResult) -> Iterator[str]:
 
 def wrong_kernels(bench: TrialSetup, master: str) -> Iterator[Trial]:
     """Each of the named bugs is found."""
-    started = time.monotonic()
-    source = side_by_side(master, cases.WRONG)
-    result = bench.judge(source, parts_of(bench.assignment, cases.WRONG), timing=False)
-    took = (time.monotonic() - started) / len(cases.WRONG)
-    for bug, part in zip(cases.WRONG, result.parts, strict=True):
-        faults = () if part.verdict in ("wrong", "crash") else (f"it is {part.verdict}",)
-        yield Trial("wrong kernels", named(bug), faults, took)
+    wrong: Sequence[Mutation] = bench.kernels.WRONG if bench.kernels is not None else ()
+    if getattr(bench.kernels, "SIDE_BY_SIDE", False):
+        files = [(side_by_side(master, wrong), parts_of(bench.assignment, wrong), wrong)]
+    else:
+        files = [(edited(master, bug), (bench.assignment.part(bug.part),), (bug,)) for bug in wrong]
+    for source, parts, bugs in files:
+        started = time.monotonic()
+        result = bench.judge(source, parts, timing=False)
+        took = (time.monotonic() - started) / len(bugs)
+        for bug, part in zip(bugs, result.parts, strict=True):
+            yield Trial("wrong kernels", named(bug), tuple(wrong_faults(bug, part)), took)
+
+
+def wrong_faults(bug: Mutation, part: PartResult) -> Iterator[str]:
+    """A wrong kernel must be found, and by the name that its row gives."""
+    code = part.diagnosis.code if part.diagnosis else "nothing"
+    if part.verdict not in ("wrong", "crash"):
+        yield f"it is {part.verdict}"
+    elif bug.codes and code not in bug.codes:
+        yield f"it is told {code}, not {' or '.join(bug.codes)}"
 
 
 def named(bug: Mutation) -> str:

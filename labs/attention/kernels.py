@@ -7,6 +7,11 @@ from __future__ import annotations
 
 from grader.staff.selftest.mutations import Mutation
 
+#: Small enough for a self-test in two minutes.
+SHAPE = {"N": 256, "Br": 64, "Bc": 64}
+#: All wrong ones fit into one file, which compiles once.
+SIDE_BY_SIDE = True
+
 _OFFSET = "((x * sizeX + y) * sizeY + z) * sizeZ + b"
 _HEADS = "for (int h = 0; h < H; h++) {"
 _RETURN = "return fillTensor(OTensor, O);"

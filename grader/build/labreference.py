@@ -1,0 +1,70 @@
+"""A reference that is written as a student's file is: `reference.cpp` in a lab's folder, built as the student's is.
+
+A handout holds its object in place of its source.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Literal
+
+from grader.base import prebuilt
+from grader.base.errors import KitError
+from grader.base.places import ROOT
+from grader.build import build, nativebuild
+from grader.build.reference import Platform
+from grader.build.toolchain import toolchain
+
+SOURCE, PREBUILT, STEM = "reference.cpp", "prebuilt", "libreference"
+
+
+class SourceReference:
+    """The reference of a lab in `folder`. `grader.build.reference.Reference` describes its methods."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder, self.source = folder, folder / SOURCE
+
+    @functools.cached_property
+    def _native(self) -> nativebuild.NativeBuild:
+        made = nativebuild.build(self.source)
+        if not made.ok:
+            raise KitError(
+                f"the reference {self.source} does not compile: {made.diagnostics.splitlines()[0]}"
+            )
+        return made
+
+    def program(self) -> Path:
+        if self.source.is_file():
+            made = self._native.program
+            assert made is not None
+            return made
+        return nativebuild.linked(prebuilt.path(self.folder / PREBUILT, STEM, "compiled reference"))
+
+    def for_torch(self) -> tuple[Literal["student"], Path] | None:
+        if not self.source.is_file():
+            return None
+        made = build.build(self.source)
+        if made.object_path is None:
+            raise KitError(
+                f"the reference {self.source} does not compile with torch: {made.diagnostics.splitlines()[0]}"
+            )
+        return "student", made.object_path
+
+    def sources(self) -> list[Path]:
+        return [self.source] if self.source.is_file() else []
+
+    def compiled(self, folder: Path, compilers: Mapping[Platform, str]) -> dict[str, Path]:
+        """For this platform alone: an object of another one is made there."""
+        tools, found = toolchain(), self._native.object_path
+        assert found is not None
+        made = folder / prebuilt.name(STEM, tools.system, tools.machine)
+        # Its own names would tell how the source is laid out.
+        nativebuild.joined(found, made)
+        place = (
+            self.folder.relative_to(ROOT)
+            if self.folder.is_relative_to(ROOT)
+            else Path("labs", self.folder.name)
+        )
+        return {(place / PREBUILT / made.name).as_posix(): made}

@@ -1,0 +1,57 @@
+"""`python -m grader new NAME`: a lab that passes at once, to be changed into one's own (docs/labs.md)."""
+
+from __future__ import annotations
+
+import secrets
+from pathlib import Path
+
+from grader.assignment.labs import LABS
+from grader.base.commandline import Parser
+from grader.base.errors import KitError, UsageError
+from grader.base.results import EXIT_PASS
+
+TEMPLATE = Path(__file__).resolve().parent / "template"
+MARK, SUFFIX = "@LAB@", ".txt"
+"""What stands for the name in the template, and what its files end in, so that nothing takes them for the kit's own."""
+
+
+def main(arguments: list[str]) -> int:
+    """Write the lab. Raises UsageError for a name that is none, or one that is taken."""
+    parse = Parser(
+        prog="python -m grader new", description="Make a lab that passes at once: a vector addition."
+    )
+    parse.add_argument("name", metavar="NAME", help="what it is called: a name of Python's, in small letters")
+    parse.add_argument(
+        "--labs",
+        metavar="DIR",
+        type=Path,
+        default=LABS,
+        help="the folder that it goes into (the kit's labs/)",
+    )
+    given = parse.parse_args(arguments)
+    folder = write(given.name, given.labs)
+    elsewhere = "" if folder.parent == LABS else f" --labs {given.labs}"
+    print(f"made {folder}\n")
+    print(f"  python gpt149.py lab{elsewhere} {given.name} all        judge its master")
+    print(f"  python -m pytest {folder / f'test_{given.name}.py'}        its kernels end as they must")
+    print(f"  python -m grader release --lab {given.name}{elsewhere} --out DIR    handout and autograder")
+    return EXIT_PASS
+
+
+def write(name: str, labs: Path) -> Path:
+    """Make the lab `name` in the folder `labs`. Raises UsageError, KitError where nothing can be written."""
+    if not (name.isidentifier() and name.isascii() and name.islower()):
+        raise UsageError(f"'{name}' is no name for a lab: small letters, digits and _, a letter first")
+    folder = labs.absolute() / name
+    if folder.exists():
+        raise UsageError(f"{folder} is there already")
+    try:
+        for path in sorted(TEMPLATE.rglob(f"*{SUFFIX}")):
+            there = path.relative_to(TEMPLATE).as_posix().removesuffix(SUFFIX).replace(MARK, name)
+            text = path.read_text(encoding="utf-8").replace(MARK, name)
+            text = text.replace("SEED", str(secrets.randbits(62)))
+            (folder / there).parent.mkdir(parents=True, exist_ok=True)
+            (folder / there).write_text(text, encoding="utf-8")
+    except OSError as error:
+        raise KitError(f"cannot write {folder}: {error.strerror}") from error
+    return folder

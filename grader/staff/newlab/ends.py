@@ -1,0 +1,65 @@
+"""How each known kernel of a lab must end: what the test that a new lab comes with asks."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from grader.assignment import labs
+from grader.assignment.loading import load
+from grader.assignment.regions import strip_solution
+from grader.base.results import PartResult
+from grader.judge.bench import Options
+from grader.judge.evaluate import evaluate
+from grader.staff.selftest.mutations import Mutation, edited
+
+TIME_BUDGET_S = 10.0
+
+
+@dataclass(frozen=True)
+class Ending:
+    """One kernel of a lab, and the verdict that it must get: on one part, or on all that earn points."""
+
+    folder: Path
+    name: str
+    verdict: str
+    edit: Mutation | None = None
+
+    def __str__(self) -> str:
+        return self.name
+
+    def faults(self, scratch: Path) -> list[str]:
+        """What is not as it must be, when the kernel is judged in the folder `scratch`."""
+        assignment = load(labs.assignment_file(self.folder, staff=True))
+        text = labs.master(self.folder, assignment.source).read_text(encoding="utf-8")
+        if self.edit is not None:
+            text = edited(text, self.edit)
+        elif self.verdict == "wrong":
+            text = strip_solution(text)
+        source = scratch / assignment.source
+        source.write_text(text, encoding="utf-8")
+        parts = assignment.select("all") if self.edit is None else (assignment.part(self.edit.part),)
+        timing = self.verdict in ("pass", "slow")
+        options = Options(timing=timing, profile=False, time_budget_s=TIME_BUDGET_S)
+        result = evaluate(assignment, source, parts, options)
+        return [fault for part in result.parts if (fault := self._fault(part))]
+
+    def _fault(self, part: PartResult) -> str:
+        code = part.diagnosis.code if part.diagnosis else ""
+        why = f": {part.diagnosis.message}" if part.diagnosis else ""
+        if part.verdict != self.verdict:
+            return f"{part.id} is {part.verdict} and must be {self.verdict}{why}"
+        if self.edit is not None and self.edit.codes and code not in self.edit.codes:
+            return f"{part.id} is told {code} and must be told {' or '.join(self.edit.codes)}{why}"
+        return ""
+
+
+def all_of(folder: Path) -> list[Ending]:
+    """Every known kernel of the lab in this folder. Raises UsageError for what is no lab."""
+    folder = folder.resolve()
+    found = [Ending(folder, "the master passes", "pass"), Ending(folder, "the starter is wrong", "wrong")]
+    kernels = labs.load(folder).kernels()
+    if kernels is not None:
+        found += [Ending(folder, f"{edit.part}: {edit.name}", "wrong", edit) for edit in kernels.WRONG]
+        found.append(Ending(folder, f"{kernels.SLOW.part}: {kernels.SLOW.name}", "slow", kernels.SLOW))
+    return found
