@@ -32,9 +32,9 @@ from grader.run.calls import Request  # noqa: E402
 from grader.run.session import Session  # noqa: E402
 from grader.run.zygote import Zygote  # noqa: E402
 from grader.sandbox.tiers import choose  # noqa: E402
-from grader.staff.selftest.mutations import apply  # noqa: E402
 from labs.attention import oracle  # noqa: E402
 from labs.attention.cases import make_inputs  # noqa: E402
+from labs.attention.mutations import apply  # noqa: E402
 
 RIGHT = "right"
 RACES = ("p3 one row of temp for all", "p3 row sum shared")

@@ -23,7 +23,7 @@ from typing import Literal
 from grader.base import prebuilt
 from grader.base.errors import KitError
 from grader.build.nativebuild import JOIN_FLAGS
-from grader.build.reference import Platform
+from grader.build.reference import SOURCE_SUFFIXES, Platform
 from grader.build.toolchain import X86, Toolchain, cache_root, libomp_prefix, openmp_flags, toolchain
 from grader.sandbox import run_limited
 
@@ -31,8 +31,6 @@ SOURCE_DIR = Path(__file__).resolve().parent
 #: Where a handout holds its objects, one of each kind for each platform.
 PREBUILT = SOURCE_DIR / "prebuilt"
 COMPILE_TIMEOUT_S = 120.0
-#: What can be built of the reference, and read by nobody who is handed the rest.
-SOURCE_SUFFIXES = (".c", ".cc", ".cpp", ".h", ".hpp", ".ispc", ".s")
 
 COMMON_FLAGS = ("-std=c++17", "-O3", "-fPIC", "-fvisibility=hidden")
 _AVX2 = ("-mavx2", "-mfma", "-mprefer-vector-width=256")

@@ -10,15 +10,16 @@ import pytest
 from conftest import keeping
 
 from grader.assignment import loading
+from grader.assignment.mutations import Mutation
 from grader.base import machine
 from grader.build.build import build
 from grader.judge import binding, comparison
 from grader.run.session import Session
 from grader.run.zygote import Zygote
 from grader.sandbox.tiers import choose
-from grader.staff.selftest.mutations import Mutation, apply
 from labs.attention import oracle
 from labs.attention.cases import make_inputs
+from labs.attention.mutations import apply
 
 ROOT = Path(__file__).resolve().parent.parent
 #: Some milliseconds of work in all: about one for each of the eight threads.

@@ -340,8 +340,8 @@ def test_a_race_shows_under_delays(host: NativeHost, master: str, tmp_path: Path
     from test_delays import ONE_ROW_FOR_ALL, N
 
     from grader.judge import comparison
-    from grader.staff.selftest.mutations import apply
     from labs.attention import oracle
+    from labs.attention.mutations import apply
 
     course = loading.load(ROOT / "configs" / "gpt149.yaml")
     part, shape = course.part("part3"), {**course.defaults, "N": N}

@@ -36,7 +36,8 @@ from module_ref_stub import library
 ROOT = Path(__file__).resolve().parent.parent
 CONFIG = ROOT / "configs" / "hidden" / "gpt149.yaml"
 LIBRARY = prebuilt.name(library.STEM, platform.system(), platform.machine())
-PATH = f"{making.OBJECTS}/{LIBRARY}"
+OBJECTS = "module_ref_stub/prebuilt"
+PATH = f"{OBJECTS}/{LIBRARY}"
 
 
 @pytest.fixture(scope="module")
@@ -371,7 +372,7 @@ def test_what_cannot_be_released(tmp_path: Path) -> None:
         contents.kit(ROOT, CONFIG, tmp_path / "nowhere.cpp")
     for name in ("nowhere.o", f"{library.STEM}-darwin-aarch64.o", f"{library.STEM}-linux-x86_64.so"):
         with pytest.raises(UsageError, match="--reference"):
-            making.given_objects((tmp_path / name,))
+            making.given_objects((tmp_path / name,), [PATH])
 
 
 # ---- the reference in a handout

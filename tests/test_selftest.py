@@ -10,15 +10,16 @@ import pytest
 
 from grader import sandbox
 from grader.assignment import labs, loading
+from grader.assignment.mutations import Mutation
 from grader.assignment.regions import strip_solution
 from grader.base.errors import UsageError
 from grader.base.results import Diagnosis, Flag, PartResult, SubmissionResult, Timing
 from grader.run.zygote import Zygote
 from grader.staff import selftest
 from grader.staff.selftest import trials
-from grader.staff.selftest.mutations import Mutation, apply
 from grader.staff.selftest.trials import Trial
 from labs.attention import kernels as cases
+from labs.attention.mutations import apply
 
 CONFIG = Path(__file__).resolve().parents[1] / "configs" / "gpt149.yaml"
 
@@ -93,7 +94,7 @@ def bench(tmp_path: Path) -> Iterator[trials.TrialSetup]:
     course = loading.load(CONFIG)
     course = replace(course, parts=tuple(replace(each, cases=each.cases[:3]) for each in course.parts))
     with Zygote() as zygote:
-        yield trials.TrialSetup(course, sandbox.OPEN, zygote, tmp_path)
+        yield trials.TrialSetup(course, sandbox.OPEN, zygote, tmp_path, cases)
 
 
 def test_a_judge_that_misses_a_bug_is_found_out(

@@ -12,7 +12,8 @@ from typing import Any
 
 from conftest import ROOT, keeping
 
-from grader.staff.selftest.mutations import Mutation, apply
+from grader.assignment.mutations import Mutation
+from labs.attention.mutations import apply
 
 #: Says where torch lies, for whoever compiles against its headers, and refuses to run any of it.
 REFUSES_TORCH = """

@@ -54,6 +54,8 @@ class Lab(ABC):
     """Options of the command line by the size that they set: the flag, and what the size is. A size that is missing
     here has a flag of its own name."""
 
+    claim = "result == expected result"
+    """What the table of a call under torch's profiler says to be true or false."""
     watched_sizes: ClassVar[Mapping[str, int]] = {}
     """Sizes of a call under ThreadSanitizer, which makes each access slow; {} for those of a part's largest case."""
 
@@ -65,12 +67,9 @@ class Lab(ABC):
     def make_inputs(self, distribution: str, shape: Mapping[str, int], seed: int) -> dict[str, Array]:
         """Contiguous inputs by name; the same three give the same bits. Raises UsageError for sizes that it lacks."""
 
+    @abstractmethod
     def reference(self) -> Reference:
-        """The kernels that a student's are measured against: by default `reference.cpp` of the lab's folder, which is
-        written as a student's file is, and has a function for each name that a part's `reference` gives."""
-        from grader.build.labreference import SourceReference
-
-        return SourceReference(self.folder)
+        """The kernels that a student's are measured against: those of `grader.build.labreference`, or its own."""
 
     def kernels(self) -> ModuleType | None:
         """The module `kernels` of the lab's package, which only the staff have: kernels whose verdict is known."""

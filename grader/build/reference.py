@@ -6,6 +6,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Literal, Protocol
 
+#: What can be built of a reference, and read by nobody who is handed the rest.
+SOURCE_SUFFIXES = (".c", ".cc", ".cpp", ".h", ".hpp", ".ispc", ".s")
 Platform = tuple[str, str]
 """What `platform.system()` and `platform.machine()` call it."""
 

@@ -99,7 +99,8 @@ def _profiled(marker: Marker, mine: Shown, session: Session, side: looks.Side) -
     if is_reference and not ok:
         raise KitError(f"the reference is wrong on {part.id} under the profiler; please report this")
     example = _example(marker, mine.inputs, mine.shape, call)
-    marker.bench.tell(Profiled(part, side, ok, call.profiled_wall_s or 0.0, call.profile, example))
+    seconds, claim = call.profiled_wall_s or 0.0, marker.lab.claim
+    marker.bench.tell(Profiled(part, side, ok, claim, seconds, call.profile, example))
     return call
 
 

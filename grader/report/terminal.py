@@ -163,7 +163,7 @@ def profiled_lines(event: Profiled) -> str:
             f"Result: {actual:g}",
         ]
     else:
-        lines.append(f"manual attention == pytorch attention {event.ok}")
+        lines.append(f"{event.claim} {event.ok}")
         if not event.ok:
             lines.append("YOUR ATTENTION PRODUCED INCORRECT RESULTS")
     lines.append(f"Manual Execution Time:  {event.wall_s:.4f}\n")

@@ -39,6 +39,7 @@ class _Attention(Lab):
         "Bc": ("-bc", "rows of a K and V tile in part 4 (256)"),
     }
 
+    claim = "manual attention == pytorch attention"
     #: More rows than threads, several heads, and nothing a multiple of anything.
     watched_sizes: ClassVar = {"B": 2, "H": 2, "N": 29, "d": 6, "Br": 8, "Bc": 5}
 

@@ -5,12 +5,15 @@ One bug of each kind that the published check accepts or a student is likely to 
 
 from __future__ import annotations
 
-from grader.staff.selftest.mutations import Mutation
+from grader.assignment.mutations import Mutation
+from grader.assignment.records import Assignment, Part
+from labs.attention import mutations
+from labs.attention.mutations import edited
+
+__all__ = ["SHAPE", "SLOW", "WRONG", "edited", "side_by_side"]
 
 #: Small enough for a self-test in two minutes.
 SHAPE = {"N": 256, "Br": 64, "Bc": 64}
-#: All wrong ones fit into one file, which compiles once.
-SIDE_BY_SIDE = True
 
 _OFFSET = "((x * sizeX + y) * sizeY + z) * sizeZ + b"
 _HEADS = "for (int h = 0; h < H; h++) {"
@@ -65,3 +68,8 @@ SLOW = Mutation(
         ),
     ),
 )
+
+
+def side_by_side(assignment: Assignment, master: str) -> tuple[str, tuple[Part, ...]]:
+    """All wrong ones in one file, which compiles once, and a part for each."""
+    return mutations.side_by_side(master, WRONG), mutations.parts_of(assignment, WRONG)

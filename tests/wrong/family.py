@@ -17,6 +17,7 @@ from right_variants import RIGHT
 from wrong_kernels import WRONG
 
 from grader.assignment import loading
+from grader.assignment.mutations import Mutation
 from grader.assignment.records import Part
 from grader.base.arrays import Array
 from grader.base.results import PartResult
@@ -29,7 +30,7 @@ from grader.judge.making import make
 from grader.judge.marking import Marker
 from grader.run.nativehost import NativeHost
 from grader.run.zygote import Zygote
-from grader.staff.selftest.mutations import Mutation, parts_of, side_by_side
+from labs.attention.mutations import parts_of, side_by_side
 
 ROOT = Path(__file__).resolve().parents[2]
 #: Small enough for a hundred kernels in minutes; the assignment's other cases keep their own shapes.

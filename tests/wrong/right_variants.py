@@ -13,7 +13,7 @@ from wrong_kernels import (
     THREAD_ROW,
 )
 
-from grader.staff.selftest.mutations import Mutation
+from grader.assignment.mutations import Mutation
 
 ALLOCATE = "torch::Tensor OTensor = at::zeros({B, H, N, d}, at::kFloat);"
 FORMAT_O = "std::vector<float> O = formatTensor(OTensor);"

@@ -10,11 +10,12 @@ from family import Answer, answers, groups, judge
 from right_variants import RIGHT
 from wrong_kernels import WRONG
 
+from grader.assignment.mutations import Mutation
 from grader.base.results import Diagnosis
 from grader.judge.comparison import Comparison, Expected, compare
 from grader.judge.diagnosis import diagnose
 from grader.run.zygote import Zygote
-from grader.staff.selftest.mutations import Mutation, apply
+from labs.attention.mutations import apply
 from labs.attention.oracle import ORACLES
 
 

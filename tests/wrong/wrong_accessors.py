@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from grader.staff.selftest.mutations import Mutation
+from grader.assignment.mutations import Mutation
 
 OFFSET = "((x * sizeX + y) * sizeY + z) * sizeZ + b"
 

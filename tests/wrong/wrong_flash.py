@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from grader.staff.selftest.mutations import Mutation
+from grader.assignment.mutations import Mutation
 
 HEADS = "for (int h = 0; h < H; h++) {"
 DECLARE_ZERO = (HEADS, "int zero = 0;\n        " + HEADS)

@@ -6,7 +6,7 @@ from wrong_accessors import ACCESSORS
 from wrong_flash import FLASHED, ROWS_OUTER
 from wrong_nests import NESTS
 
-from grader.staff.selftest.mutations import Mutation
+from grader.assignment.mutations import Mutation
 
 # What the mutations replace, by the names of the master's variables.
 READ_Q = "fourDimRead(Q, b, h, i, k, H, N, d)"

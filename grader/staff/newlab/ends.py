@@ -7,11 +7,11 @@ from pathlib import Path
 
 from grader.assignment import labs
 from grader.assignment.loading import load
+from grader.assignment.mutations import Mutation, edited
 from grader.assignment.regions import strip_solution
 from grader.base.results import PartResult
 from grader.judge.bench import Options
 from grader.judge.evaluate import evaluate
-from grader.staff.selftest.mutations import Mutation, edited
 
 TIME_BUDGET_S = 10.0
 
@@ -33,7 +33,7 @@ class Ending:
         assignment = load(labs.assignment_file(self.folder, staff=True))
         text = labs.master(self.folder, assignment.source).read_text(encoding="utf-8")
         if self.edit is not None:
-            text = edited(text, self.edit)
+            text = getattr(labs.load(self.folder).kernels(), "edited", edited)(text, self.edit)
         elif self.verdict == "wrong":
             text = strip_solution(text)
         source = scratch / assignment.source

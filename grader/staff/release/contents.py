@@ -12,7 +12,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 
-from grader.assignment import layers
+from grader.assignment import labs, layers
 from grader.assignment.loading import load
 from grader.assignment.records import Assignment
 from grader.assignment.regions import strip_solution
@@ -20,14 +20,13 @@ from grader.base import imports
 from grader.base.errors import UsageError
 from grader.report import gradescope
 from grader.staff.release.archive import File, Files
-from module_ref_stub import library
 
 #: The name that the command lines look for: in an archive any assignment bears it.
 CONFIG = "gpt149.yaml"
 _EXTENDS = re.compile(rb"^extends:.*$", re.MULTILINE)
 TEMPLATES = Path(__file__).resolve().parent / "templates"
 #: Modules that a handout begins with; packages stand for all that is in them.
-STUDENT_ROOMS = ("gpt149", "grader.__main__", "grader.doctor", "grader.study", "module_ref_stub", "textgen")
+STUDENT_ROOMS = ("gpt149", "grader.__main__", "grader.doctor", "grader.study", "textgen")
 #: Rooms that no handout holds. `grader.__main__` knows them by name, and does without those that are not there.
 STAFF_ROOMS = ("grader.staff", "grader.submission")
 #: Files that are no Python, by the module that reads them.
@@ -48,8 +47,6 @@ NOT_STARTED = (
 #: Compiled at the student's, if their sources may be read; these show the loops of the solution.
 STAFF_SOURCES = ("grader/study/native/cachesim.cpp",)
 DOCUMENTS = ("LICENSE", "docs/demo.md")
-#: What can be built of the reference, and read by nobody who is handed the rest.
-SOURCE_SUFFIXES = (".c", ".cc", ".cpp", ".h", ".hpp", ".ispc", ".s")
 
 
 @dataclass(frozen=True)
@@ -62,7 +59,7 @@ class Kit:
     assignment: Assignment
     master: Path
     text: Path
-    writeup: Path
+    writeup: Path | None
 
     @property
     def solution(self) -> str:
@@ -75,8 +72,17 @@ class Kit:
     @property
     def reference_sources(self) -> list[Path]:
         """Sources of the reference and of whatever else stands beside it."""
-        folder = self.root / "module_ref_stub"
-        return sorted(path for path in folder.rglob("*") if path.suffix in SOURCE_SUFFIXES)
+        return self.assignment.lab.reference().sources()
+
+    @property
+    def lab(self) -> Path:
+        """The folder of the assignment's lab."""
+        return self.assignment.lab_folder
+
+    @property
+    def elsewhere(self) -> Path | None:
+        """The folder of a lab that is not one of the kit's."""
+        return None if self.lab.parent == labs.LABS else self.lab
 
 
 def kit(
@@ -98,12 +104,12 @@ def kit(
         config,
         files[-1],
         assignment,
-        master or root / assignment.source,
-        text or root / "docs" / "handout.md",
-        writeup or root / "writeup_template.md",
+        master or labs.master(assignment.lab_folder, assignment.source),
+        text or _first(assignment.lab_folder / "handout.md", root / "docs" / "handout.md"),
+        writeup or _writeup(root, assignment),
     )
     for path in (found.master, found.text, found.writeup):
-        if not path.is_file():
+        if path is not None and not path.is_file():
             raise UsageError(f"no such file: {path}")
     try:
         if found.starter == found.solution:
@@ -113,16 +119,31 @@ def kit(
     return found
 
 
+def _first(*paths: Path) -> Path:
+    """The first of these that is there, else the last."""
+    return next((path for path in paths if path.is_file()), paths[-1])
+
+
+def _writeup(root: Path, assignment: Assignment) -> Path | None:
+    """The write-up's template: the lab's own, the kit's for its main lab, or none."""
+    own = assignment.lab_folder / "writeup_template.md"
+    if own.is_file():
+        return own
+    return root / "writeup_template.md" if assignment.lab_folder.name == labs.main() else None
+
+
 # ---- the handout
 
 
 def handout(kit: Kit, compiled: Mapping[str, bytes]) -> dict[str, File]:
     """The files of handout.zip. `compiled` are objects and programs by their path in it."""
-    rooms = student_rooms(kit.root)
-    files = _sources(kit.root, rooms)
+    rooms = student_rooms(kit.root, [f"{labs.PACKAGE}.{kit.lab.name}"])
+    files = _sources(kit.root, rooms) | _lab_sources(kit, staff=False)
     files |= _texts(TEMPLATES / "handout", _words(kit, compiled))
     files |= {name: _file(kit.root / name) for name in DOCUMENTS if (kit.root / name).is_file()}
-    files |= {"docs/handout.md": _file(kit.text), "writeup_template.md": _file(kit.writeup)}
+    files["docs/handout.md"] = _file(kit.text)
+    if kit.writeup is not None:
+        files["writeup_template.md"] = _file(kit.writeup)
     files = {path: file for path, file in files.items() if path not in STAFF_SOURCES}
     files[f"configs/{CONFIG}"] = _file(kit.public)
     files[kit.assignment.source] = File(kit.starter.encode(), origin=str(kit.master))
@@ -131,10 +152,10 @@ def handout(kit: Kit, compiled: Mapping[str, bytes]) -> dict[str, File]:
     return files
 
 
-def student_rooms(root: Path) -> set[str]:
-    """The modules of a handout: what its command lines import, up to the rooms of the staff."""
+def student_rooms(root: Path, chosen: Iterable[str] = ()) -> set[str]:
+    """The modules of a handout: what its command lines and the `chosen` labs import, up to the rooms of the staff."""
     known = imports.modules(root)
-    wanted = [name for name in known if within(name, STUDENT_ROOMS)]
+    wanted = [name for name in known if within(name, STUDENT_ROOMS)] + [*chosen]
     return {name for name in imports.closure(root, wanted, stop=STAFF_ROOMS) if not within(name, STAFF_ROOMS)}
 
 
@@ -143,19 +164,38 @@ def within(name: str, rooms: Iterable[str]) -> bool:
     return any(name == room or name.startswith(f"{room}.") for room in rooms)
 
 
+def _lab_sources(kit: Kit, *, staff: bool) -> dict[str, File]:
+    """The files of a lab that lies outside of the kit, in the place of the kit's own labs.
+
+    Of its Python students get what its package imports; nothing of it that is for the `staff`.
+    """
+    if kit.elsewhere is None:
+        return {}
+    paths = list(kit.elsewhere.glob("*.py"))
+    if not staff:
+        wanted, names = ["__init__"], {path.stem: path for path in paths}
+        paths = []
+        while wanted:
+            name = wanted.pop()
+            if name in names:
+                path = names.pop(name)
+                paths.append(path)
+                wanted += re.findall(
+                    rf"{labs.PACKAGE}\.{kit.lab.name}\.(\w+)", path.read_text(encoding="utf-8")
+                )
+    place = f"{labs.PACKAGE}/{kit.lab.name}"
+    files = {f"{place}/{path.name}": _file(path) for path in paths}
+    return {**files, f"{labs.PACKAGE}/__init__.py": _file(labs.LABS / "__init__.py")}
+
+
 def _words(kit: Kit, compiled: Mapping[str, bytes]) -> dict[str, str]:
     """What the templates leave open."""
     titles: dict[str, list[str]] = {}
     for part in kit.assignment.parts:
         titles.setdefault(part.command, []).append(part.title)
     listed = [f"    python gpt149.py {name:12}{', '.join(parts)}" for name, parts in titles.items()]
-    stem = f"{library.STEM}-"
-    names = [PurePosixPath(path).name for path in compiled]
-    platforms = sorted(
-        name.removeprefix(stem).removesuffix(".o").replace("-", " on ", 1)
-        for name in names
-        if name.startswith(stem)
-    )
+    names = [PurePosixPath(path).name for path in compiled if path.endswith(".o")]
+    platforms = sorted({name.removesuffix(".o").partition("-")[2].replace("-", " on ", 1) for name in names})
     return {
         "title": kit.assignment.title,
         "source": kit.assignment.source,
@@ -169,13 +209,21 @@ def _words(kit: Kit, compiled: Mapping[str, bytes]) -> dict[str, str]:
 
 def autograder(kit: Kit) -> dict[str, File]:
     """The files of autograder.zip: everything that grades, the self-test's threats with it."""
-    wanted = [name for name in imports.modules(kit.root) if within(name, ("grader", "module_ref_stub"))]
+    wanted = [name for name in imports.modules(kit.root) if within(name, ("grader",))]
+    wanted += [
+        name for name in imports.modules(kit.root) if within(name, (f"{labs.PACKAGE}.{kit.lab.name}",))
+    ]
     rooms = imports.closure(kit.root, wanted)
     files = _sources(kit.root, {name for name in rooms if not within(name, ("grader.staff.release",))})
+    files |= _lab_sources(kit, staff=True)
     files |= _texts(TEMPLATES / "autograder", {"source": kit.assignment.source})
     files["not_started.json"] = File(_not_started(kit.assignment), origin="results.json without the kit")
     for path in (*kit.reference_sources, *sorted((kit.root / "tests" / "threats").glob("*.py"))):
-        files[path.relative_to(kit.root).as_posix()] = _file(path)
+        where = kit.root if path.is_relative_to(kit.root) else kit.lab.parent.parent
+        place = (
+            path.relative_to(where) if kit.elsewhere is None else Path(labs.PACKAGE, kit.lab.name, path.name)
+        )
+        files[place.as_posix()] = _file(path)
     files[f"configs/{CONFIG}"] = _file(kit.public)
     above = _EXTENDS.sub(f"extends: ../{CONFIG}".encode(), kit.config.read_bytes())
     files[f"configs/hidden/{CONFIG}"] = File(above, origin=str(kit.config))

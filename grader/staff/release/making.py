@@ -5,8 +5,8 @@ from __future__ import annotations
 import hashlib
 import shutil
 import tempfile
-from collections.abc import Callable, Mapping, Sequence
-from pathlib import Path
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from pathlib import Path, PurePosixPath
 
 from grader.base import wholefile
 from grader.base.errors import KitError, UsageError
@@ -14,10 +14,9 @@ from grader.staff.release import AUTOGRADER, HANDOUT, contents, proofs, search
 from grader.staff.release.archive import packed
 from grader.staff.release.contents import Kit
 from grader.study import helpers
-from module_ref_stub import library
 
 #: Where a handout holds what is compiled.
-OBJECTS, PROGRAMS = "module_ref_stub/prebuilt", "grader/study/native/prebuilt"
+PROGRAMS = "grader/study/native/prebuilt"
 #: Compilers that make objects for other platforms on this one, where they are installed.
 CROSS_COMPILERS = {
     ("Linux", "aarch64"): "aarch64-linux-gnu-g++",
@@ -35,7 +34,7 @@ def release(kit: Kit, out: Path, references: Sequence[Path], say: Callable[[str]
         scratch = Path(folder)
         # What is wrong with a text is told before anything is compiled.
         search.refuse(contents.handout(kit, {}), kit)
-        handout = contents.handout(kit, prebuilt(scratch, references, say))
+        handout = contents.handout(kit, prebuilt(kit, scratch, references, say))
         search.refuse(handout, kit)
         say(f"no line of the staff's, no hidden seed and no source of the reference in {len(handout)} files")
         made = {HANDOUT: packed(handout), AUTOGRADER: packed(contents.autograder(kit))}
@@ -49,7 +48,7 @@ def release(kit: Kit, out: Path, references: Sequence[Path], say: Callable[[str]
         return _write(out, made, say)
 
 
-def prebuilt(scratch: Path, given: Sequence[Path], say: Callable[[str], None]) -> dict[str, bytes]:
+def prebuilt(kit: Kit, scratch: Path, given: Sequence[Path], say: Callable[[str], None]) -> dict[str, bytes]:
     """What a handout holds compiled, by path: for this platform, for others that a cross compiler serves, and given."""
     from grader.build.toolchain import toolchain
 
@@ -62,29 +61,28 @@ def prebuilt(scratch: Path, given: Sequence[Path], say: Callable[[str], None]) -
     compilers[tools.system, tools.machine] = str(tools.compiler)
     folder = scratch / "prebuilt"
     folder.mkdir()
-    made = {}
+    objects = kit.assignment.lab.reference().compiled(folder, compilers)
+    made = {path: file.read_bytes() for path, file in objects.items()}
     for place, compiler in compilers.items():
-        for recipe in library.RECIPES:
-            path = library.build_prebuilt(folder, *place, compiler, recipe)
-            made[f"{OBJECTS}/{path.name}"] = path.read_bytes()
         for source in contents.STAFF_SOURCES:
             path = helpers.build_prebuilt(folder, *place, compiler, Path(source).stem)
             made[f"{PROGRAMS}/{path.name}"] = path.read_bytes()
-    made |= given_objects(given)
+    made |= given_objects(given, objects)
     say(f"compiled: {', '.join(sorted(Path(path).name for path in made))}")
     return made
 
 
-def given_objects(given: Sequence[Path]) -> dict[str, bytes]:
-    """Objects that were made on other machines, by path. Raises UsageError for a name that is none of them."""
+def given_objects(given: Sequence[Path], own: Iterable[str]) -> dict[str, bytes]:
+    """Objects that were made on other machines, by path: each lies beside those of our `own`, and is called alike.
+
+    Raises UsageError for a name that is none of them.
+    """
+    places = {PurePosixPath(path).name.partition("-")[0]: PurePosixPath(path).parent for path in own}
     for path in given:
-        stems = tuple(f"{recipe.stem}-" for recipe in library.RECIPES)
-        if not (path.name.startswith(stems) and path.suffix == ".o"):
-            raise UsageError(
-                f"--reference {path}: an object is called as `python -m module_ref_stub` calls it"
-            )
+        if path.name.partition("-")[0] not in places or path.suffix != ".o" or "-" not in path.name:
+            raise UsageError(f"--reference {path}: an object is called as the release calls its own")
     try:
-        return {f"{OBJECTS}/{path.name}": path.read_bytes() for path in given}
+        return {str(places[path.name.partition("-")[0]] / path.name): path.read_bytes() for path in given}
     except OSError as error:
         raise UsageError(f"--reference: cannot read {error.filename}: {error.strerror}") from error
 

@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from grader.base.errors import UsageError
+from grader.build.reference import SOURCE_SUFFIXES
 from grader.staff.release import stripping
 from grader.staff.release.archive import Files
-from grader.staff.release.contents import SOURCE_SUFFIXES, STAFF_SOURCES, Kit
+from grader.staff.release.contents import STAFF_SOURCES, Kit
 from grader.staff.release.stripping import Secret
 
 #: Where a handout may hold C++: its starter, and the headers and drivers that the kit compiles with.
@@ -19,7 +20,7 @@ def secrets(kit: Kit) -> list[Secret]:
     found = stripping.of_master(kit.solution, kit.master.name)
     for path in kit.reference_sources:
         text = path.read_text(encoding="utf-8")
-        found += stripping.of_source(text, path.relative_to(kit.root).as_posix())
+        found += stripping.of_source(text, "/".join(path.parts[-2:]))
     for path in sorted(kit.config.parent.iterdir()):
         if path.is_file():
             found += stripping.of_staff_text(path.read_text(encoding="utf-8"), path.name)

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from grader.assignment import labs
+from grader.assignment.mutations import Mutation, edited
 from grader.assignment.records import Assignment, Part
 from grader.assignment.regions import strip_solution
 from grader.base.errors import UsageError
@@ -21,7 +22,6 @@ from grader.judge.bench import Options
 from grader.judge.evaluate import evaluate
 from grader.run.zygote import Zygote
 from grader.sandbox import Sandbox
-from grader.staff.selftest.mutations import Mutation, edited, parts_of, side_by_side
 
 #: Where the threats lie in a full checkout; a copy without them cannot try them.
 THREATS = ROOT / "tests"
@@ -53,8 +53,12 @@ class TrialSetup:
     zygote: Zygote
     folder: Path
     kernels: Any
-    """The lab's module of kernels whose end is known: WRONG and SLOW, and SIDE_BY_SIDE and SHAPE where it has them.
-    None where it has none."""
+    """The lab's module of kernels whose end is known, None where it has none. It holds WRONG and SLOW, and may have a
+    SHAPE for what is not timed, an `edited(source, mutation)` of its own, and a function `side_by_side(assignment,
+    source)`: one file of all wrong ones, and its parts."""
+
+    def edited(self, master: str, mutation: Mutation) -> str:
+        return str(getattr(self.kernels, "edited", edited)(master, mutation))
 
     def judge(self, text: str, parts: Sequence[Part], *, timing: bool) -> SubmissionResult:
         """Judge a source text in the sandbox, in full size if it is timed."""
@@ -105,7 +109,7 @@ def controls(bench: TrialSetup, master: str) -> Iterator[Trial]:
 
     if bench.kernels is not None:
         slow, started = bench.kernels.SLOW, time.monotonic()
-        result = bench.judge(edited(master, slow), [bench.assignment.part(slow.part)], timing=True)
+        result = bench.judge(bench.edited(master, slow), [bench.assignment.part(slow.part)], timing=True)
         yield Trial("times", slow.name, tuple(slow_faults(result)), time.monotonic() - started)
 
     started = time.monotonic()
@@ -145,10 +149,9 @@ def slow_faults(result: SubmissionResult) -> Iterator[str]:
 def wrong_kernels(bench: TrialSetup, master: str) -> Iterator[Trial]:
     """Each of the named bugs is found."""
     wrong: Sequence[Mutation] = bench.kernels.WRONG if bench.kernels is not None else ()
-    if getattr(bench.kernels, "SIDE_BY_SIDE", False):
-        files = [(side_by_side(master, wrong), parts_of(bench.assignment, wrong), wrong)]
-    else:
-        files = [(edited(master, bug), (bench.assignment.part(bug.part),), (bug,)) for bug in wrong]
+    files = [(bench.edited(master, bug), (bench.assignment.part(bug.part),), (bug,)) for bug in wrong]
+    if hasattr(bench.kernels, "side_by_side"):
+        files = [(*bench.kernels.side_by_side(bench.assignment, master), wrong)]
     for source, parts, bugs in files:
         started = time.monotonic()
         result = bench.judge(source, parts, timing=False)
