@@ -6,7 +6,10 @@ import contextlib
 import json
 import os
 import struct
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from grader.run.payloads import Payloads
 
 #: Header length (u32) and payload length (u64), little endian; the header is JSON. See grader/run/runner.py.
 FRAME = struct.Struct("<IQ")
@@ -22,10 +25,11 @@ class RunnerDied(Exception):
 
 
 class Incoming:
-    """A reply frame as it arrives. A payload of more than `limit_bytes` is none that was asked for."""
+    """A reply frame as it arrives. A payload of more than `limit_bytes` is none that was asked for; it is in
+    `memory`, or follows on the pipe."""
 
-    def __init__(self, limit_bytes: int) -> None:
-        self._limit_bytes = limit_bytes
+    def __init__(self, limit_bytes: int, memory: Payloads | None = None) -> None:
+        self._limit_bytes, self._memory = limit_bytes, memory
         self.header: dict[str, Any] = {}
         self.payload = bytearray()
         self.complete = False
@@ -73,4 +77,8 @@ class Incoming:
         if not isinstance(self.header, dict):
             raise RunnerDied(nonsense="reply header")
         self.payload = bytearray(payload_bytes)
+        if self._memory is not None:
+            if not self._memory.take(self.payload):
+                raise RunnerDied(nonsense="reply payload")
+            self._filled = payload_bytes
         self._body = memoryview(self.payload)

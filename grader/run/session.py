@@ -26,6 +26,7 @@ from grader.base import procfs
 from grader.base.harmless import harmless
 from grader.run.calls import Call, Request, offered, understood, words
 from grader.run.frames import FRAME, Incoming, RunnerDied
+from grader.run.payloads import IN_MEMORY, Payloads
 from grader.run.stopping import stop_threads
 from grader.run.watch import TICK_S, Evidence, Watch
 from grader.sandbox.leftovers import Scratch
@@ -49,10 +50,13 @@ class Session:
         watch: Watch,
         scratch: Scratch,
         freeze: bool = True,
+        memory: Payloads | None = None,
     ) -> None:
         """`pipes` are our ends of the runner's: requests, replies, what it prints. `reap` kills it and says how it
-        had ended. `freeze` stops it between calls; where no time is judged, that only takes time."""
+        had ended. `freeze` stops it between calls; where no time is judged, that only takes time. `memory` is what the
+        runner holds open besides; the session closes it."""
         self._reap, self._pid, self._scratch = reap, pid, scratch
+        self._memory = memory
         self._request_fd, self._reply_fd, self._output_fd = pipes
         self._open_fds = list(pipes)
         self._output_open = True
@@ -128,11 +132,12 @@ class Session:
         }
         text = self._encoded(header)
         limit_bytes = header["max_output_bytes"] + input_bytes
-        buffers = [memoryview(FRAME.pack(len(text), input_bytes) + text), *map(array_bytes, inputs)]
         resident_before = self._reset_peak() if measure_peak else None
         try:
             timeout_s = timeout_s or self.call_timeout_s
-            reply, payload, wall_s, cpu_s = self._exchange(buffers, timeout_s, limit_bytes)
+            reply, payload, wall_s, cpu_s = self._exchange(
+                text, [*map(array_bytes, inputs)], timeout_s, limit_bytes
+            )
             call = understood(reply, payload, request, wall_s, cpu_s)
             if call.status != "ok":
                 self._kept_header = None
@@ -158,6 +163,9 @@ class Session:
         for fd in self._open_fds:
             os.close(fd)
         self._open_fds = []
+        if self._memory is not None:
+            self._memory.close()
+            self._memory = None
 
     # ---- one exchange
 
@@ -171,7 +179,7 @@ class Session:
     def _greet(self) -> None:
         try:
             # Loading includes leaving: exit(0) in an initialiser takes torch down, which is no endless loop.
-            header, _, _, _ = self._exchange([], max(self.call_timeout_s, LOAD_TIMEOUT_S), 0)
+            header, _, _, _ = self._exchange(None, [], max(self.call_timeout_s, LOAD_TIMEOUT_S), 0)
         except RunnerDied as end:
             self.death = self._end(end)
             return
@@ -184,22 +192,24 @@ class Session:
             self.death = self._end(nonsense)
 
     def _exchange(
-        self, buffers: list[memoryview], timeout_s: float, limit_bytes: int
+        self, text: bytes | None, inputs: list[memoryview], timeout_s: float, limit_bytes: int
     ) -> tuple[dict[str, Any], bytearray, float, float | None]:
-        """Write the request, read a reply of at most `limit_bytes`; wall and CPU seconds to the output's last byte."""
+        """Write the request, if there is one, and read a reply of at most `limit_bytes`; wall and CPU seconds to the
+        output's last byte."""
         if self._freezes:
             self._watch.resuming()
             self._resume()
         cpu_started = cpu_clock_s(self._pid)
         started = time.perf_counter()
         deadline = time.monotonic() + timeout_s
+        buffers, memory = self._laid_out(text, inputs, limit_bytes)
         with selectors.PollSelector() as selector:
             if buffers and self._send_some(buffers):
                 selector.register(self._request_fd, selectors.EVENT_WRITE)
             selector.register(self._reply_fd, selectors.EVENT_READ)
             if self._output_open:
                 selector.register(self._output_fd, selectors.EVENT_READ)
-            incoming = Incoming(limit_bytes)
+            incoming = Incoming(limit_bytes, memory)
             while not incoming.complete:
                 remaining_s = deadline - time.monotonic()
                 if remaining_s <= 0:
@@ -233,6 +243,17 @@ class Session:
     def _refuse_excess(self) -> None:
         if excess := self._scratch.excess():
             raise RunnerDied(excess=excess)
+
+    def _laid_out(
+        self, text: bytes | None, inputs: list[memoryview], limit_bytes: int
+    ) -> tuple[list[memoryview], Payloads | None]:
+        """What is to be sent through the pipe, and the memory where the inputs are if they and any answer fit."""
+        if text is None:
+            return [], None
+        memory, input_bytes = self._memory, sum(map(len, inputs))
+        if memory is not None and limit_bytes <= memory.size and memory.put(inputs):
+            return [memoryview(FRAME.pack(len(text), input_bytes | IN_MEMORY) + text)], memory
+        return [memoryview(FRAME.pack(len(text), input_bytes) + text), *inputs], None
 
     def _send_some(self, buffers: list[memoryview]) -> bool:
         """Whether there is more to send."""
