@@ -2,8 +2,9 @@
 
 `grader.run.nativehost` starts a runner, or `grader.run.zygote` forks one, and returns a `Session`. Every `Session.call`
 ends in a `Call`, whatever the student's code did: an answer, an exception, a crash, a time-out or nonsense on the pipe.
-The wall clock runs from the first byte of the request to the last byte of the output; CPU time is read from the
-runner's process clock by this side, so nothing inside the runner can touch either.
+The wall clock runs from the first moment at which anything in the runner could see the request to the last byte of the
+output in the judge's own memory; CPU time is read from the runner's process clock by this side, so nothing inside the
+runner can touch either.
 """
 
 from __future__ import annotations
@@ -57,6 +58,7 @@ class Session:
         runner holds open besides; the session closes it."""
         self._reap, self._pid, self._scratch = reap, pid, scratch
         self._memory = memory
+        self._stands = False
         self._request_fd, self._reply_fd, self._output_fd = pipes
         self._open_fds = list(pipes)
         self._output_open = True
@@ -196,13 +198,16 @@ class Session:
     ) -> tuple[dict[str, Any], bytearray, float, float | None]:
         """Write the request, if there is one, and read a reply of at most `limit_bytes`; wall and CPU seconds to the
         output's last byte."""
+        # What stands still reads no memory: the clocks need not run while it is filled, but from before it goes on.
+        ready = self._laid_out(text, inputs, limit_bytes) if self._stands else None
         if self._freezes:
             self._watch.resuming()
-            self._resume()
         cpu_started = cpu_clock_s(self._pid)
         started = time.perf_counter()
+        if self._freezes:
+            self._resume()
         deadline = time.monotonic() + timeout_s
-        buffers, memory = self._laid_out(text, inputs, limit_bytes)
+        buffers, memory = ready or self._laid_out(text, inputs, limit_bytes)
         with selectors.PollSelector() as selector:
             if buffers and self._send_some(buffers):
                 selector.register(self._request_fd, selectors.EVENT_WRITE)
@@ -231,6 +236,7 @@ class Session:
         if self._freezes:
             self._freeze()
             stood_s = self._watch.stopped(cpu_s)
+            self._stands = stood_s is not None
             if cpu_s is not None and cpu_started is not None and stood_s is not None:
                 # The clock of a thread that still ran at the last byte was behind, by a tick at most.
                 cpu_s = min(stood_s - cpu_started, cpu_s + TICK_S)
