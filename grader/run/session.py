@@ -133,14 +133,15 @@ class Session:
             "keep": not (self._freezes or profile_label),
         }
         text = self._encoded(header)
-        limit_bytes = header["max_output_bytes"] + input_bytes
+        incoming = Incoming(
+            header["max_output_bytes"] + input_bytes,
+            likely_bytes=wanted_bytes // 2 + (input_bytes if echo_inputs else 0),
+        )
         resident_before = self._reset_peak() if measure_peak else None
         try:
             timeout_s = timeout_s or self.call_timeout_s
-            reply, payload, wall_s, cpu_s = self._exchange(
-                text, [*map(array_bytes, inputs)], timeout_s, limit_bytes
-            )
-            call = understood(reply, payload, request, wall_s, cpu_s)
+            wall_s, cpu_s = self._exchange(text, [*map(array_bytes, inputs)], timeout_s, incoming)
+            call = understood(incoming.header, incoming.payload, request, wall_s, cpu_s)
             if call.status != "ok":
                 self._kept_header = None
         except RunnerDied as end:
@@ -181,25 +182,24 @@ class Session:
     def _greet(self) -> None:
         try:
             # Loading includes leaving: exit(0) in an initialiser takes torch down, which is no endless loop.
-            header, _, _, _ = self._exchange(None, [], max(self.call_timeout_s, LOAD_TIMEOUT_S), 0)
+            self._exchange(None, [], max(self.call_timeout_s, LOAD_TIMEOUT_S), incoming := Incoming(0))
         except RunnerDied as end:
             self.death = self._end(end)
             return
-        if header.get("status") == "load_error":
-            self.load_error = words(header.get("message"))
+        if incoming.header.get("status") == "load_error":
+            self.load_error = words(incoming.header.get("message"))
             return
         try:
-            self.functions = offered(header)
+            self.functions = offered(incoming.header)
         except RunnerDied as nonsense:
             self.death = self._end(nonsense)
 
     def _exchange(
-        self, text: bytes | None, inputs: list[memoryview], timeout_s: float, limit_bytes: int
-    ) -> tuple[dict[str, Any], bytearray, float, float | None]:
-        """Write the request, if there is one, and read a reply of at most `limit_bytes`; wall and CPU seconds to the
-        output's last byte."""
+        self, text: bytes | None, inputs: list[memoryview], timeout_s: float, incoming: Incoming
+    ) -> tuple[float, float | None]:
+        """Write the request, if there is one, and read its reply; wall and CPU seconds to the output's last byte."""
         # What stands still reads no memory: the clocks need not run while it is filled, but from before it goes on.
-        ready = self._laid_out(text, inputs, limit_bytes) if self._stands else None
+        ready = self._laid_out(text, inputs, incoming.limit_bytes) if self._stands else None
         if self._freezes:
             self._watch.resuming()
         cpu_started = cpu_clock_s(self._pid)
@@ -207,14 +207,13 @@ class Session:
         if self._freezes:
             self._resume()
         deadline = time.monotonic() + timeout_s
-        buffers, memory = ready or self._laid_out(text, inputs, limit_bytes)
+        buffers, incoming.memory = ready or self._laid_out(text, inputs, incoming.limit_bytes)
         with selectors.PollSelector() as selector:
             if buffers and self._send_some(buffers):
                 selector.register(self._request_fd, selectors.EVENT_WRITE)
             selector.register(self._reply_fd, selectors.EVENT_READ)
             if self._output_open:
                 selector.register(self._output_fd, selectors.EVENT_READ)
-            incoming = Incoming(limit_bytes, memory)
             while not incoming.complete:
                 remaining_s = deadline - time.monotonic()
                 if remaining_s <= 0:
@@ -244,7 +243,7 @@ class Session:
         elif started > self._scratch_seen_s + SCRATCH_LOOK_S:
             self._scratch_seen_s = started
             self._refuse_excess()
-        return incoming.header, incoming.payload, wall_s, cpu_s
+        return wall_s, cpu_s
 
     def _refuse_excess(self) -> None:
         if excess := self._scratch.excess():
