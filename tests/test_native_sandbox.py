@@ -71,10 +71,17 @@ static void look_at_files() {
   saw("mkdir", "x", mkdir("x", 0700) == 0);
   saw("chdir", "/", chdir("/") == 0);
   saw("memory file", "", syscall(SYS_memfd_create, "x", 0) >= 0);
+  saw("less payload memory", "", ftruncate(5, 0) == 0);
+  saw("more payload memory", "", ftruncate(5, 1L << 30) == 0 || pwrite(5, "x", 1, 48L << 20) == 1);
+  saw("sealed payload memory", "", fcntl(5, F_ADD_SEALS, F_SEAL_WRITE) == 0);
+  saw("hole in the payload memory", "", fallocate(5, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, 0, 4096) == 0);
   for (int fd = 0; fd < 256; fd++) {
     struct stat about;
     if (syscall(SYS_fstat, fd, &about) == 0) std::printf("open descriptor %d\n", fd);
-    if (mmap(nullptr, 4096, PROT_READ, MAP_PRIVATE, fd, 0) != MAP_FAILED) std::printf("SAW mapped %d\n", fd);
+    for (int how : {MAP_PRIVATE, MAP_SHARED})
+      if (mmap(nullptr, 4096, PROT_READ, how, fd, 0) != MAP_FAILED) std::printf("SAW mapped %d\n", fd);
+    char byte;
+    if (pread(fd, &byte, 1, 0) >= 0 && fd != 5) std::printf("SAW read from %d\n", fd);
   }
 }
 static int names(dl_phdr_info *info, size_t, void *) {
@@ -190,7 +197,7 @@ def test_nothing_is_found(host: NativeHost, probe: Path) -> None:
     assert lines[0] == "no open at the start: /"
     assert [line for line in lines if line.startswith("SAW")] == []
     assert len([line for line in lines if line.startswith("no ")]) > 90
-    assert [line for line in lines if line.startswith("open")] == [f"open descriptor {fd}" for fd in range(5)]
+    assert [line for line in lines if line.startswith("open")] == [f"open descriptor {fd}" for fd in range(6)]
     # Itself, and what the kernel maps into every process.
     assert {line for line in lines if line.startswith("library")} <= {
         "library ''",

@@ -96,7 +96,7 @@ RUNNER = [
     ("memfd_create", (), EPERM),
     ("perf_event_open", (), EPERM),
 ]
-AT_EMPTY_PATH, MAP_PRIVATE, ANONYMOUS = 0x1000, 0x2, 0x20
+AT_EMPTY_PATH, MAP_SHARED, MAP_PRIVATE, ANONYMOUS = 0x1000, 0x1, 0x2, 0x20
 NATIVE = [
     ("read", (), ALLOW),
     ("futex", (), ALLOW),
@@ -107,6 +107,9 @@ NATIVE = [
     ("memfd_create", (), EPERM),
     ("mmap", (0, 4096, 3, MAP_PRIVATE | ANONYMOUS), ALLOW),
     ("mmap", (0, 4096, 3, MAP_PRIVATE, 5), EPERM),
+    ("mmap", (0, 4096, 3, MAP_SHARED, 5), EPERM),
+    *((name, (fd,), ALLOW if fd == 5 else EPERM) for name in ("pread64", "pwrite64") for fd in range(7)),
+    ("ftruncate", (5, 0), EPERM),
     ("execve", (), KILL),
     ("execveat", (5, 0, 0, 0, AT_EMPTY_PATH), KILL),
     ("execveat", (5, 0, 0, 0, AT_EMPTY_PATH, TOKEN), ALLOW),

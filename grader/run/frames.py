@@ -6,7 +6,10 @@ import contextlib
 import json
 import os
 import struct
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from grader.run.payloads import Payloads
 
 #: Header length (u32) and payload length (u64), little endian; the header is JSON. See grader/run/runner.py.
 FRAME = struct.Struct("<IQ")
@@ -22,10 +25,17 @@ class RunnerDied(Exception):
 
 
 class Incoming:
-    """A reply frame as it arrives. A payload of more than `limit_bytes` is none that was asked for."""
+    """A reply frame as it arrives. A payload of more than `limit_bytes` is none that was asked for; it is in
+    `memory`, or follows on the pipe.
 
-    def __init__(self, limit_bytes: int) -> None:
-        self._limit_bytes = limit_bytes
+    `likely_bytes` is how long the payload will be if all goes well. That much is laid out at once, every page of it:
+    while a clock runs, it would take longer to get half a megabyte from the system than to fill it.
+    """
+
+    def __init__(self, limit_bytes: int, likely_bytes: int = 0) -> None:
+        self.limit_bytes = limit_bytes
+        self.memory: Payloads | None = None
+        self._likely = bytearray(b"\0") * likely_bytes
         self.header: dict[str, Any] = {}
         self.payload = bytearray()
         self.complete = False
@@ -62,7 +72,7 @@ class Incoming:
         if len(self._head) < FRAME.size:
             return
         header_bytes, payload_bytes = FRAME.unpack_from(self._head)
-        if not 0 < header_bytes <= HEADER_LIMIT_BYTES or payload_bytes > self._limit_bytes:
+        if not 0 < header_bytes <= HEADER_LIMIT_BYTES or payload_bytes > self.limit_bytes:
             raise RunnerDied(nonsense="reply frame")
         if len(self._head) < FRAME.size + header_bytes:
             return
@@ -72,5 +82,9 @@ class Incoming:
             raise RunnerDied(nonsense="reply header") from error
         if not isinstance(self.header, dict):
             raise RunnerDied(nonsense="reply header")
-        self.payload = bytearray(payload_bytes)
+        self.payload = self._likely if len(self._likely) == payload_bytes else bytearray(payload_bytes)
+        if self.memory is not None:
+            if not self.memory.take(self.payload):
+                raise RunnerDied(nonsense="reply payload")
+            self._filled = payload_bytes
         self._body = memoryview(self.payload)

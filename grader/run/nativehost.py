@@ -39,6 +39,7 @@ from grader.base.errors import KitError
 from grader.build import nativebuild
 from grader.run.calls import Call
 from grader.run.ends import Pipes, how_it_ended
+from grader.run.payloads import LARGEST_BYTES, Payloads
 from grader.run.session import Session, cpu_clock_s
 from grader.run.watch import Watch
 from grader.sandbox import OPEN, Limits, Sandbox, leftovers, process_limit, seccomp
@@ -131,10 +132,15 @@ class NativeHost:
         if not program.exists():
             raise KitError(f"no native runner could be started: program: No such file: {program}")
         pipes = Pipes.made()
+        # No larger than a file may be: the runner's end would be SIGXFSZ.
+        memory = Payloads.made(min(LARGEST_BYTES, limits.file_bytes or LARGEST_BYTES))
         try:
-            started = self._started(self._words(program, limits, threads, cpus, environment or {}), pipes)
+            words = self._words(program, limits, threads, cpus, environment or {})
+            started = self._started(words, pipes, memory)
         except BaseException:
             pipes.close_ours()
+            if memory is not None:
+                memory.close()
             raise
         finally:
             pipes.close_theirs()
@@ -143,7 +149,7 @@ class NativeHost:
         scratch = leftovers.Scratch(Path(self._root), limits)
         own_code = [os.path.realpath(program)] if self._is_static else None
         watch = Watch(started.pid, cpus, cpu_clock_s, own_code)
-        return Session(self.reap, started.pid, pipes.ours, call_timeout_s, watch, scratch, freeze)
+        return Session(self.reap, started.pid, pipes.ours, call_timeout_s, watch, scratch, freeze, memory)
 
     def reap(self, pid: int) -> Call:
         """End a runner and say how it had ended."""
@@ -206,9 +212,9 @@ class NativeHost:
             words.append("token=" + ",".join(map(str, self._filter.token_places)))
         return words
 
-    def _started(self, words: list[str], pipes: Pipes) -> Started:
+    def _started(self, words: list[str], pipes: Pipes, memory: Payloads | None) -> Started:
         try:
-            return _launch(self._kit.launch, words, pipes)
+            return _launch(self._kit.launch, words, pipes, memory)
         except NotStarted as reason:
             if str(reason).startswith(PROGRAM) and not str(reason).endswith(os.strerror(errno.ENOMEM)):
                 raise ProgramRefused(str(reason).removeprefix(PROGRAM)) from reason
@@ -217,14 +223,13 @@ class NativeHost:
         # Tier D does not promise a filter: a kernel without one is what it is for.
         self._filter = None
         try:
-            return _launch(
-                self._kit.launch, [word for word in words if not word.startswith("filter=")], pipes
-            )
+            words = [word for word in words if not word.startswith("filter=")]
+            return _launch(self._kit.launch, words, pipes, memory)
         except NotStarted as reason:
             raise KitError(f"no native runner could be started: {reason}") from reason
 
 
-def _launch(launcher: Path, words: Sequence[str], pipes: Pipes) -> Started:
+def _launch(launcher: Path, words: Sequence[str], pipes: Pipes, memory: Payloads | None) -> Started:
     """Start the launcher and wait until it has become the program. Raises NotStarted."""
     status_read, status_write = os.pipe()
     try:
@@ -238,6 +243,8 @@ def _launch(launcher: Path, words: Sequence[str], pipes: Pipes) -> Started:
                 "input": null,
                 "status": status_write,
             }
+            if memory is not None:
+                fds["payloads"] = memory.fd
             pid = os.posix_spawn(
                 str(launcher),
                 [str(launcher), *words, *(f"{name}={fd}" for name, fd in fds.items())],

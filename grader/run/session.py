@@ -2,8 +2,9 @@
 
 `grader.run.nativehost` starts a runner, or `grader.run.zygote` forks one, and returns a `Session`. Every `Session.call`
 ends in a `Call`, whatever the student's code did: an answer, an exception, a crash, a time-out or nonsense on the pipe.
-The wall clock runs from the first byte of the request to the last byte of the output; CPU time is read from the
-runner's process clock by this side, so nothing inside the runner can touch either.
+The wall clock runs from the first moment at which anything in the runner could see the request to the last byte of the
+output in the judge's own memory; CPU time is read from the runner's process clock by this side, so nothing inside the
+runner can touch either.
 """
 
 from __future__ import annotations
@@ -26,6 +27,7 @@ from grader.base import procfs
 from grader.base.harmless import harmless
 from grader.run.calls import Call, Request, offered, understood, words
 from grader.run.frames import FRAME, Incoming, RunnerDied
+from grader.run.payloads import IN_MEMORY, Payloads
 from grader.run.stopping import stop_threads
 from grader.run.watch import TICK_S, Evidence, Watch
 from grader.sandbox.leftovers import Scratch
@@ -49,10 +51,14 @@ class Session:
         watch: Watch,
         scratch: Scratch,
         freeze: bool = True,
+        memory: Payloads | None = None,
     ) -> None:
         """`pipes` are our ends of the runner's: requests, replies, what it prints. `reap` kills it and says how it
-        had ended. `freeze` stops it between calls; where no time is judged, that only takes time."""
+        had ended. `freeze` stops it between calls; where no time is judged, that only takes time. `memory` is what the
+        runner holds open besides; the session closes it."""
         self._reap, self._pid, self._scratch = reap, pid, scratch
+        self._memory = memory
+        self._stands = False
         self._request_fd, self._reply_fd, self._output_fd = pipes
         self._open_fds = list(pipes)
         self._output_open = True
@@ -127,13 +133,15 @@ class Session:
             "keep": not (self._freezes or profile_label),
         }
         text = self._encoded(header)
-        limit_bytes = header["max_output_bytes"] + input_bytes
-        buffers = [memoryview(FRAME.pack(len(text), input_bytes) + text), *map(array_bytes, inputs)]
+        incoming = Incoming(
+            header["max_output_bytes"] + input_bytes,
+            likely_bytes=wanted_bytes // 2 + (input_bytes if echo_inputs else 0),
+        )
         resident_before = self._reset_peak() if measure_peak else None
         try:
             timeout_s = timeout_s or self.call_timeout_s
-            reply, payload, wall_s, cpu_s = self._exchange(buffers, timeout_s, limit_bytes)
-            call = understood(reply, payload, request, wall_s, cpu_s)
+            wall_s, cpu_s = self._exchange(text, [*map(array_bytes, inputs)], timeout_s, incoming)
+            call = understood(incoming.header, incoming.payload, request, wall_s, cpu_s)
             if call.status != "ok":
                 self._kept_header = None
         except RunnerDied as end:
@@ -158,6 +166,9 @@ class Session:
         for fd in self._open_fds:
             os.close(fd)
         self._open_fds = []
+        if self._memory is not None:
+            self._memory.close()
+            self._memory = None
 
     # ---- one exchange
 
@@ -171,35 +182,38 @@ class Session:
     def _greet(self) -> None:
         try:
             # Loading includes leaving: exit(0) in an initialiser takes torch down, which is no endless loop.
-            header, _, _, _ = self._exchange([], max(self.call_timeout_s, LOAD_TIMEOUT_S), 0)
+            self._exchange(None, [], max(self.call_timeout_s, LOAD_TIMEOUT_S), incoming := Incoming(0))
         except RunnerDied as end:
             self.death = self._end(end)
             return
-        if header.get("status") == "load_error":
-            self.load_error = words(header.get("message"))
+        if incoming.header.get("status") == "load_error":
+            self.load_error = words(incoming.header.get("message"))
             return
         try:
-            self.functions = offered(header)
+            self.functions = offered(incoming.header)
         except RunnerDied as nonsense:
             self.death = self._end(nonsense)
 
     def _exchange(
-        self, buffers: list[memoryview], timeout_s: float, limit_bytes: int
-    ) -> tuple[dict[str, Any], bytearray, float, float | None]:
-        """Write the request, read a reply of at most `limit_bytes`; wall and CPU seconds to the output's last byte."""
+        self, text: bytes | None, inputs: list[memoryview], timeout_s: float, incoming: Incoming
+    ) -> tuple[float, float | None]:
+        """Write the request, if there is one, and read its reply; wall and CPU seconds to the output's last byte."""
+        # What stands still reads no memory: the clocks need not run while it is filled, but from before it goes on.
+        ready = self._laid_out(text, inputs, incoming.limit_bytes) if self._stands else None
         if self._freezes:
             self._watch.resuming()
-            self._resume()
         cpu_started = cpu_clock_s(self._pid)
         started = time.perf_counter()
+        if self._freezes:
+            self._resume()
         deadline = time.monotonic() + timeout_s
+        buffers, incoming.memory = ready or self._laid_out(text, inputs, incoming.limit_bytes)
         with selectors.PollSelector() as selector:
             if buffers and self._send_some(buffers):
                 selector.register(self._request_fd, selectors.EVENT_WRITE)
             selector.register(self._reply_fd, selectors.EVENT_READ)
             if self._output_open:
                 selector.register(self._output_fd, selectors.EVENT_READ)
-            incoming = Incoming(limit_bytes)
             while not incoming.complete:
                 remaining_s = deadline - time.monotonic()
                 if remaining_s <= 0:
@@ -221,6 +235,7 @@ class Session:
         if self._freezes:
             self._freeze()
             stood_s = self._watch.stopped(cpu_s)
+            self._stands = stood_s is not None
             if cpu_s is not None and cpu_started is not None and stood_s is not None:
                 # The clock of a thread that still ran at the last byte was behind, by a tick at most.
                 cpu_s = min(stood_s - cpu_started, cpu_s + TICK_S)
@@ -228,11 +243,22 @@ class Session:
         elif started > self._scratch_seen_s + SCRATCH_LOOK_S:
             self._scratch_seen_s = started
             self._refuse_excess()
-        return incoming.header, incoming.payload, wall_s, cpu_s
+        return wall_s, cpu_s
 
     def _refuse_excess(self) -> None:
         if excess := self._scratch.excess():
             raise RunnerDied(excess=excess)
+
+    def _laid_out(
+        self, text: bytes | None, inputs: list[memoryview], limit_bytes: int
+    ) -> tuple[list[memoryview], Payloads | None]:
+        """What is to be sent through the pipe, and the memory where the inputs are if they and any answer fit."""
+        if text is None:
+            return [], None
+        memory, input_bytes = self._memory, sum(map(len, inputs))
+        if memory is not None and limit_bytes <= memory.size and memory.put(inputs):
+            return [memoryview(FRAME.pack(len(text), input_bytes | IN_MEMORY) + text)], memory
+        return [memoryview(FRAME.pack(len(text), input_bytes) + text), *inputs], None
 
     def _send_some(self, buffers: list[memoryview]) -> bool:
         """Whether there is more to send."""

@@ -92,7 +92,7 @@ STARTS_DYNAMIC = """
 open 2 -, openat 257 56, stat 4 -, newfstatat 262 79, access 21 -, pread64 17 67, lseek 8 62, readlink 89 -,
 getdents64 217 61
 """
-NATIVE_BY_ARGUMENT = "mmap 9 222, timer_create 222 107"
+NATIVE_BY_ARGUMENT = "mmap 9 222, timer_create 222 107, pread64 17 67, pwrite64 18 68"
 NETWORK = "socket 41 198, socketpair 53 199, connect 42 203, bind 49 200"
 #: The highest number that this table was made with (Linux 6.1).
 LAST_KNOWN = 450
@@ -102,6 +102,8 @@ CLONE_THREAD, MAP_ANONYMOUS = 0x00010000, 0x20
 CLONE_NEW_NAMESPACES = 0x7E020000
 #: PR_SET_NAME, PR_GET_NAME, PR_SET_VMA, PR_CAPBSET_READ, PR_GET_SECCOMP, PR_GET_DUMPABLE.
 PRCTLS = (15, 16, 0x53564D41, 23, 21, 3)
+#: A native runner's descriptor of the memory for its inputs and outputs (inside/pipes.h).
+PAYLOADS_FD = 5
 #: F_SETOWN, F_SETSIG, F_SETOWN_EX, F_SETLEASE and F_NOTIFY send signals, F_SETOWN to whom one likes.
 REFUSED_FCNTLS = (8, 10, 15, 1024, 1026)
 #: TCGETS, TIOCGWINSZ, FIONREAD, FIONBIO, FIONCLEX, FIOCLEX: what the C library asks of a file.
@@ -191,6 +193,8 @@ def native_filter(machine_name: str, opens_libraries: bool = False) -> Filter | 
         program.returns([special["mmap"], *numbers(STARTS_DYNAMIC, machine).values()], ALLOW)
     else:
         program.by_bits(special["mmap"], MAP_ANONYMOUS, found=ALLOW, otherwise=_EPERM, argument=3)
+    for name in ("pread64", "pwrite64"):
+        program.by_values(special[name], 0, (PAYLOADS_FD,), found=ALLOW, otherwise=_EPERM)
     program.returns([special["clone3"]], ERRNO | errno.ENOSYS)
     program.by_bits(special["clone"], CLONE_THREAD, found=ALLOW, otherwise=KILL)
     program.by_own_pid(special["kill"], otherwise=KILL)

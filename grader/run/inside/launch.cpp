@@ -8,6 +8,7 @@
 // step that fails is left out. Nothing here allocates memory or prints.
 //
 //   program=PATH  request=FD reply=FD output=FD input=FD  environment=NAME=VALUE (any number)
+//   payloads=FD   memory that the judge holds open too, if there is any
 //   status=FD     closed by the start of the program; gets "P INIT RUNNER" first where the two are processes of the
 //                 judge's that it does not know, and "E reason" if there will be no program
 //   memory= file= files= cpu_s= processes=   limits, 0 for none;  cpus=0,1,...
@@ -41,7 +42,7 @@
 
 namespace {
 
-constexpr int kMostWords = 64, kLastFd = 4, kOwnFds = 40, kMostFds = 1024, kMostInstructions = 4096;
+constexpr int kMostWords = 64, kLastFd = 5, kOwnFds = 40, kMostFds = 1024, kMostInstructions = 4096;
 char **words;
 int status_fd = -1;
 
@@ -97,19 +98,20 @@ void limit_all() {
   limit(RLIMIT_AS, number_of("memory"));
 }
 
-// 0 input, 1 and 2 what is printed, 3 requests, 4 replies; the rest closes when the program starts.
+// 0 input, 1 and 2 what is printed, 3 requests, 4 replies, 5 payloads; the rest closes when the program starts.
 void take_descriptors() {
-  const char *const names[] = {"input", "output", "output", "request", "reply"};
+  const char *const names[] = {"input", "output", "output", "request", "reply", "payloads"};
+  const int last = *text_of("payloads") != '\0' ? kLastFd : kLastFd - 1;
   int held[kLastFd + 1];
   // Out of the way first: each may have the number of another.
-  for (int k = 0; k <= kLastFd; k++)
+  for (int k = 0; k <= last; k++)
     held[k] = static_cast<int>(check(fcntl(static_cast<int>(number_of(names[k])), F_DUPFD, kOwnFds), "descriptors"));
-  for (int k = 0; k <= kLastFd; k++) check(dup2(held[k], k), "descriptors");
+  for (int k = 0; k <= last; k++) check(dup2(held[k], k), "descriptors");
 #if defined(SYS_close_range)
   constexpr unsigned kAtStart = 4;
-  if (syscall(SYS_close_range, kLastFd + 1, ~0u, kAtStart) == 0) return;
+  if (syscall(SYS_close_range, last + 1, ~0u, kAtStart) == 0) return;
 #endif
-  for (int fd = kLastFd + 1; fd < kMostFds; fd++) fcntl(fd, F_SETFD, FD_CLOEXEC);
+  for (int fd = last + 1; fd < kMostFds; fd++) fcntl(fd, F_SETFD, FD_CLOEXEC);
 }
 
 void plain_signals() {

@@ -1,5 +1,6 @@
 // Frames over the judge's two pipes: header length (u32) and payload length (u64), little endian, a JSON header, the
-// payload. As in grader/run/runner.py.
+// payload. As in grader/run/runner.py; but the judge may have put a request's payload into memory that it holds open too,
+// and then that of the answer is expected there (grader/run/payloads.py).
 #ifndef GPT149_INSIDE_PIPES_H
 #define GPT149_INSIDE_PIPES_H
 
@@ -14,8 +15,9 @@
 
 namespace gpt149_inside {
 
-constexpr int kRequests = 3, kReplies = 4;
+constexpr int kRequests = 3, kReplies = 4, kPayloads = 5;
 constexpr size_t kFrame = 12;
+constexpr uint64_t kInMemory = uint64_t{1} << 63;
 
 inline void drop(std::vector<iovec> &parts, size_t count) {
   size_t whole = 0;
@@ -43,8 +45,29 @@ inline bool read_exactly(std::vector<iovec> parts) {
   return move_all(std::move(parts), [](iovec *first, int count) { return readv(kRequests, first, count); });
 }
 
+// All parts to or from the beginning of the memory: `move` is pread or pwrite.
+template <class Move>
+bool move_in_memory(const std::vector<iovec> &parts, Move move) {
+  off_t at = 0;
+  for (auto &part : parts) {
+    auto *data = static_cast<char *>(part.iov_base);
+    for (size_t done = 0; done < part.iov_len;) {
+      const ssize_t count = move(kPayloads, data + done, part.iov_len - done, at);
+      if (count == 0 || (count < 0 && errno != EINTR)) return false;
+      if (count < 0) continue;
+      done += static_cast<size_t>(count);
+      at += count;
+    }
+  }
+  return true;
+}
+
+inline bool read_payload(const std::vector<iovec> &parts, bool in_memory) {
+  return in_memory ? move_in_memory(parts, pread) : read_exactly(parts);
+}
+
 // At once where the pipe has room: the reader wakes up for each write.
-inline void reply(const std::string &header, const std::vector<iovec> &payload) {
+inline void reply(const std::string &header, const std::vector<iovec> &payload, bool in_memory) {
   uint64_t bytes = 0;
   for (auto &part : payload) bytes += part.iov_len;
   const auto length = static_cast<uint32_t>(header.size());
@@ -52,7 +75,8 @@ inline void reply(const std::string &header, const std::vector<iovec> &payload) 
   std::memcpy(frame, &length, 4);
   std::memcpy(frame + 4, &bytes, 8);
   std::vector<iovec> parts = {{frame, kFrame}, {const_cast<char *>(header.data()), header.size()}};
-  parts.insert(parts.end(), payload.begin(), payload.end());
+  if (!in_memory) parts.insert(parts.end(), payload.begin(), payload.end());
+  else if (!move_in_memory(payload, pwrite)) _exit(0);
   if (!move_all(std::move(parts), [](iovec *first, int count) { return writev(kReplies, first, count); })) _exit(0);
 }
 

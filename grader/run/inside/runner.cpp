@@ -228,14 +228,17 @@ class Served {
     std::string functions;
     for (int32_t k = 0; k < gpt149_count(); k++)
       functions += (k > 0 ? ", [" : "[") + quoted(gpt149_name(k)) + ", " + quoted(gpt149_signature(k)) + "]";
-    reply("{\"status\": \"loaded\", \"functions\": [" + functions + "]}", {});
+    reply("{\"status\": \"loaded\", \"functions\": [" + functions + "]}", {}, false);
   }
 
   void serve() {
     char frame[kFrame];
     while (read_exactly({{frame, kFrame}})) {
       uint32_t length = 0;
+      uint64_t payload = 0;
       std::memcpy(&length, frame, 4);
+      std::memcpy(&payload, frame + 4, 8);
+      in_memory_ = (payload & kInMemory) != 0;
       std::string text(length, '\0');
       if (!read_exactly({{&text[0], length}})) return;
       try {
@@ -250,7 +253,7 @@ class Served {
           else call(request, std::move(inputs));
         }
       } catch (const Failed &failure) {
-        reply("{\"status\": \"exception\", \"message\": " + quoted(failure.message.c_str()) + "}", {});
+        reply("{\"status\": \"exception\", \"message\": " + quoted(failure.message.c_str()) + "}", {}, in_memory_);
       }
       // The student's printf must be in the capture even if the runner is killed at its next call.
       std::fflush(nullptr);
@@ -265,12 +268,12 @@ class Served {
     bool echoes, delays;
   };
 
-  static Arrays read_inputs(const Json &specs) {
+  Arrays read_inputs(const Json &specs) {
     Arrays inputs;
     for (auto &spec : specs.items)
       inputs.push_back(
           std::make_shared<Array>(spec.find("shape")->whole_numbers(), number_of(spec.find("dtype")->text)));
-    if (!read_exactly(parts_of(inputs))) _exit(0);
+    if (!read_payload(parts_of(inputs), in_memory_)) _exit(0);
     return inputs;
   }
 
@@ -283,19 +286,19 @@ class Served {
     made->delays = request.is_true("delays");
     Call &kept = *made;
     // For who wants to know what all but the call costs (grader/study/cachegrind.py).
-    if (request.is_true("without_the_call")) return reply(answered(kVoid, 0, {}), {});
+    if (request.is_true("without_the_call")) return reply(answered(kVoid, 0, {}), {}, in_memory_);
     if (request.is_true("keep")) keep_ = std::move(made);
     answer(kept);
   }
 
   void call_again() {
     if (keep_ == nullptr) throw Failed{"there is no call to repeat"};
-    if (!read_exactly(parts_of(keep_->inputs))) _exit(0);
+    if (!read_payload(parts_of(keep_->inputs), in_memory_)) _exit(0);
     keep_->invocation->clear_workspace();
     answer(*keep_);
   }
 
-  static void answer(Call &call) {
+  void answer(Call &call) {
     const Gpt149Result *result = nullptr;
     {
       Delays delays(call.delays);
@@ -306,13 +309,13 @@ class Served {
     std::vector<iovec> payload = {output};
     if (call.echoes)
       for (auto &part : parts_of(call.inputs)) payload.push_back(part);
-    reply(header, payload);
+    reply(header, payload, in_memory_);
     call.invocation->release();
   }
 
   // An accessor, called for each row of the last input, a float64 table whose columns are scalar arguments. The vector
   // argument is one buffer throughout, so what one row writes the next may read; it is returned after the numbers.
-  static void table(const Json &request, Arrays inputs) {
+  void table(const Json &request, Arrays inputs) {
     const std::shared_ptr<Array> rows = inputs.back();
     inputs.pop_back();
     Invocation invocation(request, inputs);
@@ -325,10 +328,11 @@ class Served {
     }
     std::vector<iovec> payload = {numbers.part()};
     for (auto &part : parts_of(inputs)) payload.push_back(part);
-    reply(answered(kNumber, 7, {count}), payload);
+    reply(answered(kNumber, 7, {count}), payload, in_memory_);
   }
 
   std::unique_ptr<Call> keep_;
+  bool in_memory_ = false;
 };
 
 }  // namespace gpt149_inside
