@@ -59,6 +59,9 @@ class Lab(ABC):
     watched_sizes: ClassVar[Mapping[str, int]] = {}
     """Sizes of a call under ThreadSanitizer, which makes each access slow; {} for those of a part's largest case."""
 
+    proof_sizes: ClassVar[Mapping[str, int]] = {}
+    """Sizes at which a release proves that its solution is in time, where the assignment's own take long."""
+
     @abstractmethod
     def oracle(self, name: str) -> Oracle:
         """One of `oracles`."""
@@ -84,14 +87,14 @@ class Lab(ABC):
         return Path(module.__file__).resolve().parent
 
 
-def size_options(lab: Lab, names: Iterable[str] = ()) -> list[SizeOption]:
-    """The command line's options for sizes of these names; by default for those that the lab has options for."""
-    found = []
-    for name in dict.fromkeys((*lab.options, *names, "threads")):
+def size_options(lab: Lab, names: Iterable[str]) -> list[SizeOption]:
+    """The command line's options for sizes of these names, and for the threads."""
+    found, wanted = [], {*names, "threads"}
+    for name in dict.fromkeys((*(name for name in lab.options if name in wanted), *names, "threads")):
         usual = (f"--{name}" if len(name) > 1 else f"-{name}", "OpenMP threads" if name == "threads" else "")
         flag, what = lab.options.get(name, usual)
         found.append(SizeOption(flag, name, what))
-    return [option for option in found if not names or option.name in set(names)]
+    return found
 
 
 def assignment_file(folder: Path, staff: bool = False) -> Path:

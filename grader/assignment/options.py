@@ -7,6 +7,7 @@ from pathlib import Path
 
 from grader.assignment import labs
 from grader.base.commandline import Parser, SizeOption
+from grader.base.places import PUBLIC_CONFIG
 
 
 def chosen_options(arguments: list[str]) -> list[SizeOption]:
@@ -14,12 +15,12 @@ def chosen_options(arguments: list[str]) -> list[SizeOption]:
     early = Parser(add_help=False)
     early.add_argument("--config", type=Path)
     config = early.parse_known_args(arguments)[0].config
-    if config is None:
-        return labs.size_options(labs.load(labs.find(labs.main())))
-    # Reading YAML takes time, and --help should not.
+    if config is None and (options := labs.load(labs.find(labs.main())).options):
+        # Reading YAML takes time, and --help should not.
+        return labs.size_options(labs.load(labs.find(labs.main())), options)
     from grader.assignment.loading import load
 
-    return load(config).size_options
+    return load(config or PUBLIC_CONFIG).size_options
 
 
 def lab_as_config(arguments: Sequence[str]) -> list[str]:

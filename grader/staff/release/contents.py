@@ -137,8 +137,9 @@ def _writeup(root: Path, assignment: Assignment) -> Path | None:
 
 def handout(kit: Kit, compiled: Mapping[str, bytes]) -> dict[str, File]:
     """The files of handout.zip. `compiled` are objects and programs by their path in it."""
-    rooms = student_rooms(kit.root, [f"{labs.PACKAGE}.{kit.lab.name}"])
-    files = _sources(kit.root, rooms) | _lab_sources(kit, staff=False)
+    lab = _lab_modules(kit, staff=False)
+    rooms = student_rooms(kit.root, [f"{labs.PACKAGE}.{kit.lab.name}", *_asked_of_kit(kit, lab)])
+    files = _sources(kit.root, rooms) | _lab_sources(kit, lab)
     files |= _texts(TEMPLATES / "handout", _words(kit, compiled))
     files |= {name: _file(kit.root / name) for name in DOCUMENTS if (kit.root / name).is_file()}
     files["docs/handout.md"] = _file(kit.text)
@@ -164,28 +165,41 @@ def within(name: str, rooms: Iterable[str]) -> bool:
     return any(name == room or name.startswith(f"{room}.") for room in rooms)
 
 
-def _lab_sources(kit: Kit, *, staff: bool) -> dict[str, File]:
-    """The files of a lab that lies outside of the kit, in the place of the kit's own labs.
+def _lab_modules(kit: Kit, *, staff: bool) -> dict[str, Path]:
+    """The modules of a lab that lies outside of the kit, by the name that they are imported under; {} for another's.
 
-    Of its Python students get what its package imports; nothing of it that is for the `staff`.
+    Students get what its package imports, now or later, and nothing of it that is for the `staff`.
     """
     if kit.elsewhere is None:
         return {}
-    paths = list(kit.elsewhere.glob("*.py"))
-    if not staff:
-        wanted, names = ["__init__"], {path.stem: path for path in paths}
-        paths = []
-        while wanted:
-            name = wanted.pop()
-            if name in names:
-                path = names.pop(name)
-                paths.append(path)
-                wanted += re.findall(
-                    rf"{labs.PACKAGE}\.{kit.lab.name}\.(\w+)", path.read_text(encoding="utf-8")
-                )
-    place = f"{labs.PACKAGE}/{kit.lab.name}"
-    files = {f"{place}/{path.name}": _file(path) for path in paths}
-    return {**files, f"{labs.PACKAGE}/__init__.py": _file(labs.LABS / "__init__.py")}
+    package = f"{labs.PACKAGE}.{kit.lab.name}"
+    there = {f"{package}.{path.stem}": path for path in kit.elsewhere.glob("*.py") if path.stem != "__init__"}
+    there[package] = kit.elsewhere / "__init__.py"
+    if staff:
+        return there
+    found: dict[str, Path] = {}
+    pending = [package]
+    while pending:
+        name = pending.pop()
+        if name in there and name not in found:
+            found[name] = there[name]
+            pending += [each.imported for each in imports.imports(name, there[name], there)]
+    return found
+
+
+def _asked_of_kit(kit: Kit, modules: Mapping[str, Path]) -> list[str]:
+    """The kit's modules that a lab outside of it imports, and the package that it lies in."""
+    known = imports.modules(kit.root)
+    asked = [each.imported for name, path in modules.items() for each in imports.imports(name, path, known)]
+    return [name for name in asked if name in known] + [labs.PACKAGE] * bool(modules)
+
+
+def _lab_sources(kit: Kit, modules: Mapping[str, Path]) -> dict[str, File]:
+    """These modules in the place of the kit's own labs, and the assignment's lab as the main one of its archive."""
+    files = {f"{labs.PACKAGE}/{kit.lab.name}/{path.name}": _file(path) for path in modules.values()}
+    package = kit.root / labs.PACKAGE / "__init__.py"
+    text = package.read_text(encoding="utf-8").replace(f'"{labs.main()}"', f'"{kit.lab.name}"')
+    return {**files, f"{labs.PACKAGE}/__init__.py": File(text.encode(), origin=str(package))}
 
 
 def _words(kit: Kit, compiled: Mapping[str, bytes]) -> dict[str, str]:
@@ -213,16 +227,17 @@ def autograder(kit: Kit) -> dict[str, File]:
     wanted += [
         name for name in imports.modules(kit.root) if within(name, (f"{labs.PACKAGE}.{kit.lab.name}",))
     ]
-    rooms = imports.closure(kit.root, wanted)
+    lab = _lab_modules(kit, staff=True)
+    rooms = imports.closure(kit.root, [*wanted, *_asked_of_kit(kit, lab)])
     files = _sources(kit.root, {name for name in rooms if not within(name, ("grader.staff.release",))})
-    files |= _lab_sources(kit, staff=True)
+    files |= _lab_sources(kit, lab)
     files |= _texts(TEMPLATES / "autograder", {"source": kit.assignment.source})
     files["not_started.json"] = File(_not_started(kit.assignment), origin="results.json without the kit")
-    for path in (*kit.reference_sources, *sorted((kit.root / "tests" / "threats").glob("*.py"))):
-        where = kit.root if path.is_relative_to(kit.root) else kit.lab.parent.parent
-        place = (
-            path.relative_to(where) if kit.elsewhere is None else Path(labs.PACKAGE, kit.lab.name, path.name)
-        )
+    for path in sorted((kit.root / "tests" / "threats").glob("*.py")):
+        files[path.relative_to(kit.root).as_posix()] = _file(path)
+    for path in kit.reference_sources:
+        own = kit.elsewhere is not None and path.is_relative_to(kit.elsewhere)
+        place = Path(labs.PACKAGE, kit.lab.name, path.name) if own else path.relative_to(kit.root)
         files[place.as_posix()] = _file(path)
     files[f"configs/{CONFIG}"] = _file(kit.public)
     above = _EXTENDS.sub(f"extends: ../{CONFIG}".encode(), kit.config.read_bytes())

@@ -17,13 +17,12 @@ from typing import Any
 
 from grader.assignment.records import Assignment
 from grader.base import imports
+from grader.base.commandline import size_options
 from grader.base.errors import UsageError
 from grader.staff.release.archive import unpack
 from grader.staff.release.contents import STAFF_ROOMS, within
 
 TIMEOUT_S = 900.0
-#: Rows of the call that is timed in the handout: the default ones would take longer and prove no more.
-TIMED_ROWS = 256
 #: What a part that nobody has begun is told.
 NOT_WRITTEN = "not written yet"
 
@@ -99,11 +98,18 @@ def handout(bench: ProofSetup, archive: bytes, *, run_here: bool = True) -> None
     bench.say("the solution in its place is right on every part")
     timed = [part for part in bench.assignment.parts if part.time and part.time.graded and part.points > 0]
     commands = list(dict.fromkeys(part.command for part in timed))
-    rows = min(TIMED_ROWS, bench.assignment.defaults["N"])
+    chosen = {
+        name: min(size, bench.assignment.defaults[name])
+        for name, size in bench.assignment.lab.proof_sizes.items()
+    }
+    sizes = size_options(chosen, bench.assignment.size_options)
     for command in commands:
-        earns_all(_judged(bench, folder, command, "-N", str(rows)), "the solution in the handout, timed,")
+        earns_all(_judged(bench, folder, command, *sizes), "the solution in the handout, timed,")
     if commands:
-        bench.say(f"and fast enough beside the compiled reference, with -N {rows}: {', '.join(commands)}")
+        what = " ".join(
+            ["and fast enough beside the compiled reference", *(["with", *sizes] if sizes else [])]
+        )
+        bench.say(f"{what}: {', '.join(commands)}")
 
 
 def imports_resolve(folder: Path) -> None:

@@ -18,9 +18,12 @@ _KITS_OWN = ("grader/",)
 def secrets(kit: Kit) -> list[Secret]:
     """Every line and number that the staff keeps: solution, reference, hidden cases and seeds, keys."""
     found = stripping.of_master(kit.solution, kit.master.name)
+    # A reference that is written as a student's file is begins with what the starter gives everybody.
+    given = kit.starter.encode(), stripping.compact(kit.starter.encode())
     for path in kit.reference_sources:
         text = path.read_text(encoding="utf-8")
-        found += stripping.of_source(text, "/".join(path.parts[-2:]))
+        of_path = stripping.of_source(text, "/".join(path.parts[-2:]))
+        found += [secret for secret in of_path if secret.needle not in given[secret.compact]]
     for path in sorted(kit.config.parent.iterdir()):
         if path.is_file():
             found += stripping.of_staff_text(path.read_text(encoding="utf-8"), path.name)
