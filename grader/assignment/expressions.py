@@ -56,3 +56,16 @@ def call_of(expression: str, name: str) -> list[str] | None:
     if not (text.startswith(name + "(") and text.endswith(")")):
         return None
     return [item.strip() for item in text[len(name) + 1 : -1].split(",")]
+
+
+def is_number(text: str) -> bool:
+    """Whether a text is a number that Python writes so: 0.5, 1e-3."""
+    try:
+        return isinstance(ast.literal_eval(text), int | float)
+    except (ValueError, SyntaxError):
+        return False
+
+
+def evaluate_float(text: str, shape: Mapping[str, int]) -> float:
+    """A number, or an expression as of `evaluate_int`."""
+    return float(ast.literal_eval(text)) if is_number(text) else float(evaluate_int(text, shape))

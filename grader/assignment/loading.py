@@ -13,8 +13,18 @@ from pathlib import Path
 from typing import Any, get_args
 
 from grader.assignment import labs, layers, rubric
-from grader.assignment.expressions import call_of, evaluate_int
-from grader.assignment.records import Assignment, Case, Part, Returns, RunLimits, Shape, TimeRule, TorchRunner
+from grader.assignment.expressions import call_of, evaluate_int, is_number
+from grader.assignment.records import (
+    Assignment,
+    Case,
+    Output,
+    Part,
+    Returns,
+    RunLimits,
+    Shape,
+    TimeRule,
+    TorchRunner,
+)
 from grader.assignment.rubric import TimeBand
 from grader.assignment.yamlnode import Keys, Node
 from grader.base.errors import UsageError
@@ -53,12 +63,16 @@ PART_KEYS = Keys(
     (
         "command", "function", "torch_function", "keywords", "prototype", "table", "reference", "cases",
         "hidden_cases", "workspace_in_scope", "stands_in", "time", "time_bands", "points_if_slow", "case_credit",
+        "outputs", "dtype",
     ),
 )  # fmt: skip
 TIME_KEYS = Keys("time", ("clock", "threads"), ("cores", "allowance_ratio", "allowance_ms", "graded"))
+OUTPUT_KEYS = Keys("an output", ("dims",), ("dtype",))
+#: Of tensors that are returned or written, the usual one first.
+DTYPES = ("float32", "float64", "int32", "int64")
 SCHEMA = (
-    ASSIGNMENT_KEYS, LIMITS_KEYS, CASE_KEYS, PART_KEYS, TIME_KEYS, rubric.TIME_BAND_KEYS, rubric.MANUAL_KEYS,
-    rubric.LATE_KEYS, rubric.PER_DAY_KEYS,
+    ASSIGNMENT_KEYS, LIMITS_KEYS, CASE_KEYS, PART_KEYS, OUTPUT_KEYS, TIME_KEYS,
+    rubric.TIME_BAND_KEYS, rubric.MANUAL_KEYS, rubric.LATE_KEYS, rubric.PER_DAY_KEYS,
 )  # fmt: skip
 
 
@@ -226,9 +240,13 @@ class _Reader:
         if table and not columns:
             raise keys["table"].fail(f"the oracle '{oracle}' is not for a table: its lab tells no columns")
         returns, dims = self.returns(keys["returns"])
-        if (returns == "tensor") == bool(table):
+        outputs = self.outputs(keys["outputs"]) if "outputs" in keys else {}
+        if table and (returns == "tensor" or outputs):
+            raise keys["returns"].fail(f"part {part_id}: a table's function returns 'number' or 'nothing'")
+        if returns != "tensor" and not table and not (returns == "nothing" and outputs):
             raise keys["returns"].fail(
-                f"part {part_id}: 'number' and 'nothing' are returned once for each row of a 'table', and only then"
+                f"part {part_id}: 'number' and 'nothing' are returned once for each row of a 'table', and 'nothing' "
+                "by a function with 'outputs'"
             )
         time = _time(keys["time"]) if "time" in keys else None
         if time and "reference" not in keys:
@@ -239,13 +257,15 @@ class _Reader:
             label=keys["label"].text(
                 "label", rf".{{1,{LONGEST_LABEL}}}", f"text of at most {LONGEST_LABEL} characters"
             ),
-            arguments=self.arguments(keys["arguments"], columns),
+            arguments=self.arguments(keys["arguments"], columns, outputs),
             returns=returns,
             output_dims=dims,
             oracle=oracle,
             cases=self.cases(keys, node, self.oracles[oracle].distributions),
             table=table,
             columns=columns,
+            outputs=outputs,
+            dtype=keys["dtype"].choice("dtype", DTYPES) if "dtype" in keys else DTYPES[0],
             reference=keys["reference"].text(
                 "reference", r"[A-Za-z_]\w*", "a symbol of the reference library"
             )
@@ -265,12 +285,28 @@ class _Reader:
             return node.choice("returns (or a list of dimensions)", ("number", "nothing")), ()  # type: ignore[return-value]
         return "tensor", self.dims(node, "returns")
 
-    def arguments(self, node: Node, columns: str) -> tuple[str, ...]:
-        names = {*self.inputs, "tensor"} if columns else set(self.inputs)
+    def arguments(self, node: Node, columns: str, outputs: Mapping[str, Output]) -> tuple[str, ...]:
+        names = {*self.inputs, "tensor"} if columns else {*self.inputs, *outputs}
         items = node.items("arguments", 100)
         if not items:
             raise node.fail("arguments should name at least one argument")
-        return tuple(self.argument(item, names, columns) for item in items)
+        found = tuple(self.argument(item, names, columns) for item in items)
+        for name in outputs.keys() - set(found):
+            raise node.fail(f"arguments lack the output '{name}'")
+        return found
+
+    def outputs(self, node: Node) -> dict[str, Output]:
+        """Tensors that are written, by name: a list of dimensions, or a mapping of `dims` and `dtype`."""
+        found = {}
+        for name, (at_name, value) in node.entries("outputs").items():
+            at_name.text("outputs", r"[A-Za-z_]\w*", "names of outputs")
+            if value.is_mapping():
+                keys = value.mapping(OUTPUT_KEYS)
+                dtype = keys["dtype"].choice("dtype", DTYPES) if "dtype" in keys else DTYPES[0]
+                found[name] = Output(self.dims(keys["dims"], f"output {name}"), dtype)
+            else:
+                found[name] = Output(self.dims(value, f"output {name}"))
+        return found
 
     def argument(self, node: Node, inputs: set[str], columns: str) -> str:
         text = node.expression("an argument")
@@ -283,6 +319,10 @@ class _Reader:
                 raise node.fail(
                     f"{node.shown()}: column(k) takes one whole number below {len(columns)} and needs the key 'table'"
                 )
+            return text
+        if (number := call_of(text, "float")) is not None:
+            if len(number) != 1 or not is_number(number[0]):
+                self.evaluate(node, f"argument {node.shown()}", number[:1] or [""], None)
             return text
         dims = call_of(text, "zeros")
         self.evaluate(node, f"argument {node.shown()}", [text] if dims is None else dims, 1 if dims else None)

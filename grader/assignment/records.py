@@ -49,6 +49,14 @@ class TimeRule:
 
 
 @dataclass(frozen=True)
+class Output:
+    """A tensor that a function is given to write into."""
+
+    dims: tuple[str, ...]
+    dtype: str = "float32"
+
+
+@dataclass(frozen=True)
 class Part:
     id: str
     command: str
@@ -58,6 +66,7 @@ class Part:
     arguments: tuple[str, ...]
     returns: Returns
     output_dims: tuple[str, ...]
+    """Dimensions of what is returned; () where no tensor is."""
     oracle: str
     points: float
     points_if_slow: float
@@ -69,6 +78,10 @@ class Part:
     prototype: str = ""
     keywords: Mapping[str, Any] = field(default_factory=dict)
     is_torch: bool = False
+    dtype: str = "float32"
+    """Of the tensor that is returned."""
+    outputs: Mapping[str, Output] = field(default_factory=dict)
+    """Arguments that are written: some may be inputs as well, which the function changes in place."""
     table: tuple[str, ...] = ()
     columns: str = ""
     """The kind of each column of the table: see `grader.assignment.labs.OracleFacts`."""

@@ -6,7 +6,7 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from grader.assignment.expressions import call_of, evaluate_int
+from grader.assignment.expressions import call_of, evaluate_float, evaluate_int
 from grader.assignment.records import Part
 from grader.base.errors import UsageError
 from grader.base.results import Diagnosis
@@ -36,14 +36,14 @@ def accepted_codes(part: Part, inputs: Mapping[str, Any]) -> list[str]:
 
 
 def _accepted(argument: str, part: Part, inputs: Mapping[str, Any]) -> str:
-    if argument in inputs or call_of(argument, "zeros") is not None:
+    if argument in inputs or argument in part.outputs or call_of(argument, "zeros") is not None:
         return "T"
     if argument == "tensor":
         # An accessor that stores has to be given the vector itself, not a copy.
         return "W" if part.returns == "nothing" else "VW"
     if (column := call_of(argument, "column")) is not None:
         return CODES_OF_COLUMN[part.columns[int(column[0])]]
-    return "il"
+    return "fd" if call_of(argument, "float") is not None else "il"
 
 
 def mismatch(part: Part, functions: Mapping[str, str], inputs: Mapping[str, Any]) -> Diagnosis | None:
@@ -85,7 +85,8 @@ def prototype(part: Part, inputs: Mapping[str, Any]) -> str:
     if part.prototype:
         return part.prototype
     types = [CODE_NAMES[accepted[0]] for accepted in accepted_codes(part, inputs)]
-    declared = ", ".join(f"{kind} {name}" for kind, name in zip(types, part.arguments, strict=True))
+    names = [name if name.isidentifier() else f"argument{k + 1}" for k, name in enumerate(part.arguments)]
+    declared = ", ".join(f"{kind} {name}" for kind, name in zip(types, names, strict=True))
     return f"{CODE_NAMES[RETURN_CODES[part.returns][0]]} {part.function}({declared})"
 
 
@@ -115,9 +116,9 @@ def elements(part: Part, dims: Mapping[str, Sequence[str]], shape: Mapping[str, 
 def _tensors(part: Part, shape: Mapping[str, int], dims: Mapping[str, Sequence[str]]) -> list[list[int]]:
     """The shapes of the named inputs, the workspace and the output."""
     zeros = [dims_of for argument in part.arguments if (dims_of := call_of(argument, "zeros")) is not None]
-    return [
-        [evaluate_int(dim, shape) for dim in names] for names in (*dims.values(), *zeros, part.output_dims)
-    ]
+    written = [output.dims for name, output in part.outputs.items() if name not in dims]
+    every = (*dims.values(), *zeros, *written, part.output_dims)
+    return [[evaluate_int(dim, shape) for dim in names] for names in every]
 
 
 def output_shape(part: Part, shape: Mapping[str, int]) -> tuple[int, ...]:
@@ -130,15 +131,38 @@ def request(
     """What is sent for one call. `inputs` are named arrays; `reference` asks the reference's symbol instead."""
     if part.table:
         return _table_request(part, shape, inputs)
-    names = [argument for argument in dict.fromkeys(part.arguments) if argument in inputs]
+    names = tensor_names(part, inputs)
+    given = {**inputs, **{name: _to_write(part, name, shape) for name in names if name not in inputs}}
     arguments = [_argument(argument, shape, names) for argument in part.arguments]
     return Request(
         function=part.reference if reference and part.reference else part.function,
         arguments=arguments,
-        inputs=[inputs[name] for name in names],
+        inputs=[given[name] for name in names],
         output_shape=output_shape(part, shape),
         keywords=part.keywords,
+        echo=bool(part.outputs),
     )
+
+
+def tensor_names(part: Part, inputs: Mapping[str, Any]) -> list[str]:
+    """The tensors that a call of the part is sent, in order: inputs, and outputs to be written."""
+    return [name for name in dict.fromkeys(part.arguments) if name in inputs or name in part.outputs]
+
+
+def unwritten(sizes: tuple[int, ...], dtype: str) -> Any:
+    """A tensor whose elements say that nobody has written them: a NaN of its own, or the smallest number."""
+    from grader.base.arrays import np
+
+    kind = np.dtype(dtype)
+    if kind.kind == "f":
+        bits = {4: 0x7FC14914, 8: 0x7FF8149149149149}[kind.itemsize]
+        return np.full(sizes, bits, f"u{kind.itemsize}").view(kind)
+    return np.full(sizes, np.iinfo(kind).min, kind)
+
+
+def _to_write(part: Part, name: str, shape: Mapping[str, int]) -> Any:
+    output = part.outputs[name]
+    return unwritten(tuple(evaluate_int(dim, shape) for dim in output.dims), output.dtype)
 
 
 def _table_request(part: Part, shape: Mapping[str, int], inputs: Mapping[str, Any]) -> Request:
@@ -157,4 +181,6 @@ def _argument(argument: str, shape: Mapping[str, int], names: list[str]) -> dict
         return {"column": int(column[0])}
     if (dims := call_of(argument, "zeros")) is not None:
         return {"zeros": [evaluate_int(dim, shape) for dim in dims]}
+    if (number := call_of(argument, "float")) is not None:
+        return {"value": evaluate_float(number[0], shape)}
     return {"value": evaluate_int(argument, shape)}

@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
 
 from grader.assignment.records import Part
 from grader.base.harmless import one_line
 from grader.base.results import CaseResult, Diagnosis, Verdict
 from grader.build.build import Build
 from grader.build.nativebuild import NativeBuild
-from grader.judge import binding
 from grader.run.calls import Call
 from grader.run.session import Session
 
@@ -29,24 +26,6 @@ class Faulty(Exception):
 
 def _faulty(verdict: Verdict, code: str, message: str, hidden: bool | None = None) -> Faulty:
     return Faulty(verdict, Diagnosis(code, message, hidden=hidden))
-
-
-def fitting_output(
-    part: Part, shape: Mapping[str, int], inputs: Mapping[str, Any], call: Call
-) -> tuple[Any, Diagnosis | None]:
-    """The output as the oracle sees it, or None and why it has the wrong type or shape."""
-    from grader.judge.diagnosis import diagnose
-
-    if part.returns == "nothing":
-        return call.echoes[0], None
-    if part.returns == "number":
-        return call.output, None
-    wanted = binding.output_shape(part, shape)
-    if call.kind != "a tensor":
-        return None, diagnose.wrong_type(call.kind, None, None, wanted, part.output_dims)
-    if call.dtype != "float32" or call.shape != wanted or call.output is None:
-        return None, diagnose.wrong_type(call.kind, call.dtype, call.shape, wanted, part.output_dims)
-    return call.output, None
 
 
 def build_fault(build: Build | NativeBuild) -> Faulty:

@@ -15,6 +15,7 @@ from grader.assignment.records import Case, Part
 from grader.base import machine
 from grader.base.results import CaseResult, Diagnosis, Flag, Memory, PartResult, Standing, Timing, Verdict
 from grader.judge import binding, faults, looks, memory
+from grader.judge.answers import answers
 from grader.judge.bench import Bench
 from grader.judge.events import Corrected, Timed
 from grader.judge.integrity import integrity
@@ -279,7 +280,8 @@ class Judged:
         )
         self.marker.refuse_broken(call, session, step.case.name, hidden=step.case.hidden)
         explain = not self.explained()
-        twice = call.output is not None and not self.part.table
+        found, _ = answers(self.part, shape, inputs, call)
+        twice = found is not None and not self.part.table
         # An explanation takes its time: where the call is to be made again, that comes first.
         result = self.marker.mark(step.case.name, shape, inputs, call, explain=explain and not twice)
         if not result.ok and twice:
@@ -297,13 +299,13 @@ class Judged:
     ) -> CaseResult:
         """A wrong result that is different the next time has another cause than one that repeats."""
         again = session.call(binding.request(self.part, shape, inputs), delays=self.delays)
-        comparable = again.output is not None and again.output.shape == call.output.shape
+        second, _ = answers(self.part, shape, inputs, again)
         return self.marker.mark(
             case.name,
             shape,
             inputs,
             call,
-            second=again.output if comparable else None,
+            second=second,
             explain=explain,
             earlier=[known.diagnosis for known in self.cases if known.diagnosis],
         )

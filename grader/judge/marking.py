@@ -10,13 +10,15 @@ from typing import TYPE_CHECKING, Any
 from grader.assignment.records import Case, Part
 from grader.base.errors import KitError
 from grader.base.results import CaseResult, Diagnosis
-from grader.judge import faults
+from grader.judge import binding, faults
+from grader.judge.answers import answers, expectations
 from grader.judge.bench import Bench
 from grader.judge.integrity import integrity
 from grader.run.calls import Call
 from grader.run.session import Session
 
 if TYPE_CHECKING:
+    from grader.judge.comparison import Expected
     from grader.judge.oracle import Oracle
 
 
@@ -38,12 +40,13 @@ class Marker:
         shape = {**self.shape, **case.shape}
         return shape, question(self.lab, case, shape)
 
-    def expected(self, inputs: Mapping[str, Any], shape: Mapping[str, int]) -> Any:
+    def expected(self, inputs: Mapping[str, Any], shape: Mapping[str, int]) -> dict[str, Expected]:
+        """What the part's answers should be, by name."""
         from grader.judge.questions import CaseInputs
 
         if isinstance(inputs, CaseInputs):
-            return inputs.expected(self.part.oracle)
-        return self.oracle.expected(inputs, shape)
+            return expectations(self.part, inputs.expected(self.part.oracle))
+        return expectations(self.part, self.oracle.expected(inputs, shape))
 
     def mark(
         self,
@@ -56,7 +59,7 @@ class Marker:
         explain: bool = True,
         earlier: Sequence[Diagnosis] | None = None,
     ) -> CaseResult:
-        """Right or wrong, and why if it is to be explained. `second` is the output of the same call made again.
+        """Right or wrong, and why if it is to be explained. `second` are the answers of the same call made again.
 
         `earlier` are the diagnoses of other inputs, which `diagnose.settled` is to compare with this one; None for an
         output by itself.
@@ -66,36 +69,47 @@ class Marker:
 
         part = self.part
         public_shape = {key: value for key, value in shape.items() if key != "threads"}
-        actual, misfit = faults.fitting_output(part, shape, inputs, call)
-        if actual is None:
+        found, misfit = answers(part, shape, inputs, call)
+        if found is None:
             return CaseResult(name, public_shape, False, None, misfit)
-        if call.changed_inputs and part.returns != "nothing":
+        changed = self._overwritten(inputs, call)
+        if changed is not None:
             # Told before a wrong output, which it may well explain.
-            names = ["tensor"] if part.table else [a for a in dict.fromkeys(part.arguments) if a in inputs]
-            changed = [names[k] for k in call.changed_inputs if k < len(names)]
-            overwritten = diagnose.inputs_overwritten(changed, names, self.oracle.output)
-            return CaseResult(name, public_shape, False, None, overwritten)
+            return CaseResult(name, public_shape, False, None, changed)
         expected = self.expected(inputs, shape)
-        comparison = compare(expected, actual)
+        comparisons = {answer: compare(expected[answer], actual) for answer, actual in found.items()}
+        wrong = [answer for answer, comparison in comparisons.items() if not comparison.ok]
         diagnosis = None
-        if not comparison.ok and explain:
+        if wrong and explain:
             diagnosis = diagnose.diagnose(
                 self.oracle,
                 inputs,
                 shape,
-                expected,
-                actual,
-                comparison,
-                second=second,
+                expected[wrong[0]],
+                found[wrong[0]],
+                comparisons[wrong[0]],
+                second=second[wrong[0]] if second else None,
                 part_id=part.id,
                 earlier=earlier or (),
+                name=wrong[0],
             )
             if earlier is None:
                 (diagnosis,) = diagnose.settled([diagnosis])
-        digest = None if comparison.ok else integrity.output_sha256(actual)
-        return CaseResult(
-            name, public_shape, comparison.ok, comparison.max_error, diagnosis, output_sha256=digest
-        )
+        digest = integrity.output_sha256(found[wrong[0]]) if wrong else None
+        largest = max(comparison.max_error for comparison in comparisons.values())
+        return CaseResult(name, public_shape, not wrong, largest, diagnosis, output_sha256=digest)
+
+    def _overwritten(self, inputs: Mapping[str, Any], call: Call) -> Diagnosis | None:
+        """A diagnosis where the call changed an input that is no output."""
+        from grader.judge.diagnosis import diagnose
+
+        part = self.part
+        if not call.changed_inputs or (part.table and part.returns == "nothing"):
+            return None
+        names = ["tensor"] if part.table else binding.tensor_names(part, inputs)
+        kept = [name for name in names if name not in part.outputs]
+        changed = [names[k] for k in call.changed_inputs if k < len(names) and names[k] in kept]
+        return diagnose.inputs_overwritten(changed, kept, self.oracle.output) if changed else None
 
     def refuse_broken(self, call: Call, session: Session, where: str, *, hidden: bool = False) -> None:
         """Raises Faulty, the part's verdict, for a call of the student's that gave no answer. `hidden`: on a hidden

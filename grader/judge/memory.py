@@ -7,13 +7,15 @@ behaves otherwise under torch than where it was judged is one for people to look
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any
 
 from grader.base.errors import KitError
 from grader.base.results import Flag, Memory
-from grader.judge import binding, faults, looks
+from grader.judge import binding, looks
+from grader.judge.answers import RESULT, answers
 from grader.judge.events import Profiled
 from grader.judge.looks import Shown
 from grader.judge.marking import Marker
@@ -106,9 +108,7 @@ def _profiled(marker: Marker, mine: Shown, session: Session, side: looks.Side) -
 
 def _unlike(marker: Marker, mine: Shown, own: Call, again: Callable[[], Session]) -> list[Flag]:
     """A flag where the profiled output is further from the judged one than two judged ones are from each other."""
-    judged, shown = (
-        faults.fitting_output(marker.part, mine.shape, mine.inputs, call)[0] for call in (mine.call, own)
-    )
+    judged, shown = (answers(marker.part, mine.shape, mine.inputs, call)[0] for call in (mine.call, own))
     if not mine.ok or judged is None or shown is None:
         return []
     apart = _distance(judged, shown)
@@ -116,7 +116,7 @@ def _unlike(marker: Marker, mine: Shown, own: Call, again: Callable[[], Session]
         return []
     with again() as session:
         second = session.call(binding.request(marker.part, mine.shape, mine.inputs), echo_inputs=True)
-    other, _ = faults.fitting_output(marker.part, mine.shape, mine.inputs, second)
+    other, _ = answers(marker.part, mine.shape, mine.inputs, second)
     if other is not None and apart <= SAME_FACTOR * _distance(judged, other):
         return []
     message = (
@@ -125,8 +125,14 @@ def _unlike(marker: Marker, mine: Shown, own: Call, again: Callable[[], Session]
     return [Flag("differs_under_torch", message, "review")]
 
 
-def _distance(one: Any, other: Any) -> float:
-    return float(abs(one - other).max()) if one.shape == other.shape else float("inf")
+def _distance(one: Mapping[str, Any], other: Mapping[str, Any]) -> float:
+    """The largest difference of two calls' answers."""
+    return max(
+        float(abs(one[name] - other[name]).max(initial=0))
+        if one[name].shape == other[name].shape
+        else math.inf
+        for name in one
+    )
 
 
 def _example(
@@ -135,10 +141,11 @@ def _example(
     """One index of an accessor with its expected and actual value, as the published check prints it."""
     if not marker.part.table:
         return None
-    actual, _ = faults.fitting_output(marker.part, shape, inputs, call)
-    if actual is None:
+    found, _ = answers(marker.part, shape, inputs, call)
+    if found is None:
         return None
+    actual = found[RESULT]
     index = tuple(int(i) for i in inputs["index"][0])
-    expected = marker.expected(inputs, shape).value
+    expected = marker.expected(inputs, shape)[RESULT].value
     place = (0,) if marker.part.returns == "number" else index
     return index, float(expected[place]), float(actual[place])

@@ -49,10 +49,15 @@ class Oracle(ABC):
     )
 
     @abstractmethod
-    def expected(self, inputs: Inputs, shape: Shape) -> Expected:
-        """The whole output in float64, and how far a kernel in the assignment's precision may be from it."""
+    def expected(self, inputs: Inputs, shape: Shape) -> Expected | Mapping[str, Expected]:
+        """The whole output in float64, and how far a kernel in the assignment's precision may be from it.
 
-    def sample(self, inputs: Inputs, shape: Shape, draws: Draws, rows: int) -> tuple[Any, Expected]:
+        By name where a part has several `outputs`; what is returned besides them has the name "".
+        """
+
+    def sample(
+        self, inputs: Inputs, shape: Shape, draws: Draws, rows: int
+    ) -> tuple[Any, Expected | Mapping[str, Expected]]:
         """An index into the output that `draws` chose, of about so many rows, and what is expected there."""
         return (), self.expected(inputs, shape)
 

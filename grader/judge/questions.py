@@ -25,9 +25,9 @@ class CaseInputs(dict[str, Any]):
     def __init__(self, lab: Lab, inputs: Mapping[str, Any], shape: Mapping[str, int]) -> None:
         super().__init__(inputs)
         self._lab, self._shape = lab, shape
-        self._expected: dict[str, Expected] = {}
+        self._expected: dict[str, Expected | Mapping[str, Expected]] = {}
 
-    def expected(self, oracle: str) -> Expected:
+    def expected(self, oracle: str) -> Expected | Mapping[str, Expected]:
         """Expected values by the oracle of that name."""
         if oracle not in self._expected:
             self._expected[oracle] = self._lab.oracle(oracle).expected(self, self._shape)

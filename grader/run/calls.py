@@ -75,6 +75,8 @@ class Request:
     output_shape: tuple[int, ...] = ()
     keywords: Mapping[str, Any] = field(default_factory=dict)
     op: Literal["call", "table"] = "call"
+    echo: bool = False
+    """Whether the inputs are asked for as they are after the call, since some of them are its outputs."""
 
     def described(self, inputs: Sequence[Any]) -> dict[str, Any]:
         """The fields of a request's header that say what is called; `inputs` are those that follow it, as arrays."""

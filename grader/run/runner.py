@@ -439,7 +439,7 @@ def _describe(result: AbiResult) -> tuple[dict[str, Any], memoryview]:
     elements = 1
     for size in shape:
         elements *= size
-    width = {4: 8, 6: 4, 7: 8}.get(result.dtype, 0)
+    width = {3: 4, 4: 8, 6: 4, 7: 8}.get(result.dtype, 0)
     return header, memory_at(result.data, elements * width)
 
 

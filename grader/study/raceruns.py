@@ -18,6 +18,7 @@ from typing import Any
 from grader.assignment.records import Assignment, Part
 from grader.base.arrays import first_of
 from grader.judge import binding, faults
+from grader.judge.answers import answers, expectations
 from grader.judge.bench import Bench, Options
 from grader.judge.comparison import Expected
 from grader.judge.comparison import compare as compare_arrays
@@ -38,7 +39,7 @@ def compare(
     threads = tuple(count for count in THREADS if count <= max(shape["threads"], max(THREADS)))
     sizes = {**shape, "threads": max(threads)}
     inputs = assignment.typical_inputs(part, sizes, seed)
-    expected = assignment.lab.oracle(part.oracle).expected(inputs, sizes)
+    expected = expectations(part, assignment.lab.oracle(part.oracle).expected(inputs, sizes))
     trouble = ""
     with ExitStack() as stack:
         options, made = Options(shape=sizes), make(assignment, source, Options())
@@ -80,7 +81,7 @@ def _differences(
     part: Part,
     shape: Mapping[str, int],
     inputs: Mapping[str, Any],
-    expected: Expected,
+    expected: Mapping[str, Expected],
     threads: tuple[int, ...],
     rounds: int,
 ) -> str:
@@ -94,20 +95,23 @@ def _differences(
                 call = session.call(binding.request(part, shape, inputs), delays=True)
                 if call.status != "ok":
                     raise faults.call_fault(call, part, f"{count} threads")
-                output, refused = faults.fitting_output(part, shape, inputs, call)
+                output, refused = answers(part, shape, inputs, call)
                 if output is None:
                     raise faults.Faulty("wrong", refused or faults.Diagnosis("wrong", "no tensor came back"))
                 if first is None:
                     first, first_wrong_at = output, _wrong_at(expected, output)
-                differs = not bool((output == first).all())
+                differs = not all(bool((output[name] == first[name]).all()) for name in output)
                 wrong_at = _wrong_at(expected, output) if differs else first_wrong_at
                 runs.append(Run(count, differs, wrong_at))
     return told(runs)
 
 
-def _wrong_at(expected: Expected, output: Any) -> tuple[int, ...] | None:
-    comparison = compare_arrays(expected, output)
-    return None if comparison.ok else first_of(comparison.wrong)
+def _wrong_at(expected: Mapping[str, Expected], found: Mapping[str, Any]) -> tuple[int, ...] | None:
+    for name, output in found.items():
+        comparison = compare_arrays(expected[name], output)
+        if not comparison.ok:
+            return first_of(comparison.wrong)
+    return None
 
 
 def told(runs: Sequence[Run]) -> str:

@@ -31,6 +31,8 @@ UNEXPLAINED = frozenset(
 
 #: Mistakes named in one message at most, and what stands between them.
 _MOST_NAMED = 3
+#: What C++ calls the types that an assignment may ask for.
+SCALAR_TYPES = {"float32": "at::kFloat", "float64": "at::kDouble", "int32": "at::kInt", "int64": "at::kLong"}
 SAME_OUTPUT = "The same output comes of another mistake:"
 
 
@@ -45,12 +47,13 @@ def diagnose(
     second: Array | None = None,
     part_id: str = "part3",
     earlier: Sequence[Diagnosis] = (),
+    name: str = "",
 ) -> Diagnosis:
     """Explain an output of the right shape that `comparison` found wrong.
 
     `part_id` is the name of its part on the command line. `earlier` are the diagnoses of other wrong outputs of the
     same kernel: a mistake that explains these, too, is looked for first. `second` is the output of a second call with
-    the same inputs, where there was one.
+    the same inputs, where there was one. `name` is that of one output among several.
     """
     own = oracle.diagnose(inputs, shape, expected, actual, comparison)
     if own is not None:
@@ -66,7 +69,7 @@ def diagnose(
         inputs,
         axes,
         oracle.tiles,
-        oracle.output,
+        name or oracle.output,
     )
     place = _place_of(seen.wrong, seen)
     if second is not None and _differs(seen, second.astype(np.float64).reshape(value.shape)):
@@ -182,11 +185,17 @@ def most_telling(diagnoses: Sequence[Diagnosis]) -> Diagnosis:
 
 
 def wrong_type(
-    kind: str, dtype: str | None, shape: Sequence[int] | None, wanted: Sequence[int], dims: Sequence[str]
+    kind: str,
+    dtype: str | None,
+    shape: Sequence[int] | None,
+    wanted: Sequence[int],
+    dims: Sequence[str],
+    wanted_dtype: str = "float32",
 ) -> Diagnosis:
-    """The call returned something else than a float32 tensor of shape `wanted`, whose dimensions are called `dims`."""
-    made = f"at::zeros({{{', '.join(dims)}}}, at::kFloat)"
-    if shape is not None and dtype == "float32" and tuple(shape) != tuple(wanted):
+    """The call returned something else than a tensor of `wanted_dtype` and shape `wanted`, with dimensions called
+    `dims`."""
+    made = f"at::zeros({{{', '.join(dims)}}}, {SCALAR_TYPES[wanted_dtype]})"
+    if shape is not None and dtype == wanted_dtype and tuple(shape) != tuple(wanted):
         code, what = "wrong_shape", f"a tensor of shape {tuple(shape)}"
         hint = f"Return a tensor made with {made}."
     elif shape is not None and dtype is not None:
@@ -195,7 +204,13 @@ def wrong_type(
     else:
         code, what, hint = "wrong_type", kind, "Is there a return statement with the output tensor?"
     return Diagnosis(
-        code, f"It returned {what}; expected is a float32 tensor of shape {tuple(wanted)}. {hint}"
+        code, f"It returned {what}; expected is a {wanted_dtype} tensor of shape {tuple(wanted)}. {hint}"
+    )
+
+
+def not_written(name: str) -> Diagnosis:
+    return Diagnosis(
+        "not_written", f"{name} still holds what it held before the call: the part is not written yet."
     )
 
 

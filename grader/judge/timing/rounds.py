@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import secrets
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
@@ -15,6 +15,7 @@ from grader.base.errors import KitError
 from grader.base.results import Diagnosis, Timing
 from grader.base.seeds import derive
 from grader.judge import binding, faults, looks
+from grader.judge.answers import answers, expectations
 from grader.judge.marking import Marker
 from grader.run import placement
 from grader.run.session import Session
@@ -125,10 +126,10 @@ class TimedInputs:
         if is_reference:
             marker.refuse_failed_reference(call)
         marker.refuse_broken(call, session, "timed call")
-        actual, misfit = faults.fitting_output(part, shape, inputs, call)
-        if actual is None:
+        found, misfit = answers(part, shape, inputs, call)
+        if found is None:
             raise faults.Faulty("wrong", misfit or Diagnosis("wrong", "wrong in a timed call"))
-        if self.is_right(inputs, actual, SAMPLED_REFERENCE_ROWS if is_reference else SAMPLED_ROWS):
+        if self.is_right(inputs, found, SAMPLED_REFERENCE_ROWS if is_reference else SAMPLED_ROWS):
             return Sample(call.wall_s, call.cpu_s)
         if is_reference:
             raise KitError(
@@ -138,12 +139,16 @@ class TimedInputs:
         told = marked.diagnosis or Diagnosis("wrong", "wrong in a timed call, right before")
         raise faults.Faulty("wrong", told, marked)
 
-    def is_right(self, inputs: Any, actual: Any, sampled_rows: int) -> bool:
-        """Whether the output `actual` is finite, and right on about so many rows that are drawn only now."""
+    def is_right(self, inputs: Any, found: Mapping[str, Any], sampled_rows: int) -> bool:
+        """Whether the answers are finite, and right on about so many rows that are drawn only now."""
         from grader.base.arrays import np
         from grader.judge.comparison import compare
         from grader.judge.draws import Draws
 
         draws = Draws(derive(self.seed, "rows", self.calls))
         at, expected = self.marker.oracle.sample(inputs, self.marker.shape, draws, sampled_rows)
-        return compare(expected, actual[at]).ok and bool(np.isfinite(actual).all())
+        wanted = expectations(self.marker.part, expected)
+        return all(
+            compare(wanted[name], actual[at]).ok and bool(np.isfinite(actual).all())
+            for name, actual in found.items()
+        )

@@ -31,9 +31,11 @@ struct Failed {
 
 // ---- memory
 
-size_t width_of(int64_t dtype) { return dtype == 6 ? 4 : dtype == 4 || dtype == 7 ? 8 : 0; }
+size_t width_of(int64_t dtype) { return dtype == 6 || dtype == 3 ? 4 : dtype == 4 || dtype == 7 ? 8 : 0; }
 
-int32_t number_of(const std::string &dtype) { return dtype == "float64" ? 7 : dtype == "int64" ? 4 : 6; }
+int32_t number_of(const std::string &dtype) {
+  return dtype == "float64" ? 7 : dtype == "int64" ? 4 : dtype == "int32" ? 3 : 6;
+}
 
 // What has been freed stays for the next call. A process with torch in it comes to do the same after some calls, as the
 // C library learns from what is freed and the heap's end is never free; here it would give back and fetch 2,000 pages at

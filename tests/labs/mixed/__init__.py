@@ -1,0 +1,38 @@
+"""A lab unlike attention: matrices (R, C), outputs of one, two and three dimensions, several at once, in place, whole
+numbers, floats, a size that may be 0."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, ClassVar
+
+from grader.assignment.labs import Lab, OracleFacts
+
+if TYPE_CHECKING:
+    from grader.base.arrays import Array
+    from grader.build.reference import Reference
+    from grader.judge.oracle import Oracle
+
+
+class _Mixed(Lab):
+    oracles: ClassVar = {
+        name: OracleFacts(("random", "steps")) for name in ("softmax", "moments", "scale", "outer", "counts")
+    }
+
+    def oracle(self, name: str) -> Oracle:
+        from labs.mixed.oracle import ORACLES
+
+        return ORACLES[name]
+
+    def make_inputs(self, distribution: str, shape: Mapping[str, int], seed: int) -> dict[str, Array]:
+        from labs.mixed.oracle import make_inputs
+
+        return make_inputs(distribution, shape, seed)
+
+    def reference(self) -> Reference:
+        from grader.build.labreference import SourceReference
+
+        return SourceReference(self.folder)
+
+
+LAB = _Mixed()
