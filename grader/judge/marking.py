@@ -64,6 +64,7 @@ class Marker:
         `earlier` are the diagnoses of other inputs, which `diagnose.settled` is to compare with this one; None for an
         output by itself.
         """
+        from grader.base.arrays import np
         from grader.judge.comparison import compare
         from grader.judge.diagnosis import diagnose
 
@@ -80,7 +81,9 @@ class Marker:
         comparisons = {answer: compare(expected[answer], actual) for answer, actual in found.items()}
         wrong = [answer for answer, comparison in comparisons.items() if not comparison.ok]
         diagnosis = None
-        if wrong and explain:
+        if wrong and wrong[0] in inputs and np.array_equal(found[wrong[0]], inputs[wrong[0]]):
+            diagnosis = diagnose.not_written(wrong[0])
+        elif wrong and explain:
             diagnosis = diagnose.diagnose(
                 self.oracle,
                 inputs,

@@ -231,6 +231,8 @@ def _report(code: str, words: str, place: Place, seen: Deviation) -> Diagnosis:
     count, total = int(seen.wrong.sum()), seen.wrong.size
     numbers = f"Expected {expected:.6g}, got {actual:.6g} at ({at}); "
     amount = f"{count} of {total} elements are wrong" + (f": {place.words}" if place.words else "")
+    if place.words.startswith(amount.partition(":")[0]):
+        amount = place.words
     if count == total and not place.words:
         amount = f"all {total} elements are wrong"
     message = f"{words} {numbers}{amount}.".strip()

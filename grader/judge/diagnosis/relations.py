@@ -92,7 +92,11 @@ def constant_factor(seen: Deviation) -> Found | None:
     if not seen.agrees(expected * factor, actual, seen.slack * abs(factor)):
         return None
     names: dict[float, str] = {}
-    for size in dict.fromkeys(axis.size for axis in seen.axes if axis.size and not axis.listed):
+    own = [axis.size for axis in seen.axes if axis.size and not axis.listed]
+    # Of an output whose axes nobody has named, any size may be the one that was forgotten.
+    for size in dict.fromkeys(
+        own or [name for name in seen.sizes if name != "threads" and seen.sizes[name] > 2]
+    ):
         n = seen.sizes[size]
         names |= {n: size, 1 / n: f"1/{size}", n**0.5: f"sqrt({size})", n**-0.5: f"1/sqrt({size})"}
     near = [name for value, name in names.items() if abs(factor / value - 1) < 1e-3]

@@ -1,0 +1,142 @@
+"""Labs that are not the kit's main one: a new one as it is made, and one with shapes and outputs of every kind."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import zipfile
+from pathlib import Path
+
+import pytest
+
+from grader.assignment import labs
+from grader.assignment.loading import load
+from grader.base.errors import UsageError
+from grader.base.places import ROOT
+from grader.staff import newlab
+from grader.staff.newlab import ends
+from grader.staff.newlab.ends import Ending
+from grader.staff.release import contents, making
+
+MIXED = ROOT / "tests" / "labs"
+STUDENT = ("gpt149.py", "lab", "--labs", str(MIXED), "mixed")
+
+
+def run(*arguments: object, folder: Path = ROOT, accept: tuple[int, ...] = (0,)) -> str:
+    """What one of the kit's command lines says, in a process of its own."""
+    ended = subprocess.run(
+        [sys.executable, *map(str, arguments)],
+        cwd=folder,
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        timeout=300,
+    )
+    assert ended.returncode in accept, f"{ended.returncode}: {ended.stdout[-2000:]}{ended.stderr[-2000:]}"
+    return ended.stdout + ended.stderr
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A lab that `grader new` has just made, in a folder outside of the kit."""
+    return newlab.write("vadd", tmp_path_factory.mktemp("labs"))
+
+
+@pytest.mark.parametrize("ending", ends.all_of(MIXED / "mixed"), ids=str)
+def test_a_lab_of_every_kind_is_judged(ending: Ending, tmp_path: Path) -> None:
+    assert ending.faults(tmp_path) == []
+
+
+def test_a_new_lab_holds_its_own_test(made: Path) -> None:
+    """Its master passes, its wrong kernels are wrong by name, its slow one is slow: its own test says so."""
+    said = run("-m", "pytest", "-q", "-p", "no:cacheprovider", made / f"test_{made.name}.py")
+    assert f"{len(ends.all_of(made))} passed" in said
+
+
+def test_a_new_lab_has_a_name_of_its_own(made: Path) -> None:
+    for name in ("Vadd", "v-add", "1st", "", made.name):
+        with pytest.raises(UsageError):
+            newlab.write(name, made.parent)
+
+
+def test_labs_are_listed_and_found(made: Path) -> None:
+    listed = run("gpt149.py", "lab", "--labs", made.parent)
+    assert "attention" in listed and "vadd: Z = X + Y" in listed
+    assert "mixed" in run(*STUDENT, "nothing", accept=(2,))
+    assert "vadd?" in run("gpt149.py", "lab", "--labs", made.parent, "vad", "all", accept=(2,))
+    assert "needs a test: softmax, moments" in run(*STUDENT, accept=(2,))
+    # One that a file lies in, though the kit has none of that name.
+    assert load(made / "hidden" / "assignment.yaml").lab_folder == made
+
+
+def test_sizes_are_the_labs_own() -> None:
+    text = run(*STUDENT, "--help")
+    assert "-R" in text and "--pad" in text and "-N" not in text and "Q tile" not in text
+    assert "unrecognized arguments: -N" in run(*STUDENT, "counts", "-N", "64", accept=(2,))
+    assert "from 0 to 10" in run(*STUDENT, "outer", "--pad", "11", accept=(2,))
+    assert "PASS" in run(*STUDENT, "outer", "-R", "8", "-C", "9", "--pad", "0", "--no-table")
+
+
+def test_studies_know_no_attention(tmp_path: Path) -> None:
+    assert "speed-up" in run(
+        *STUDENT, "threads", "softmax", "--threads", "1,2", "--rounds", "2", "--out", tmp_path
+    )
+    assert "moments" in run(*STUDENT, "race", "moments", "--out", tmp_path)
+    assert "no part" in run(*STUDENT, "race", "nothing", "--out", tmp_path, accept=(2,))
+
+
+def test_a_class_of_another_lab(tmp_path: Path) -> None:
+    """run, show, report and similar: two of five parts wrong in one file, by names of the lab's."""
+    master = (MIXED / "mixed" / "mixed.cpp").read_text()
+    wrong = master.replace("sum += std::exp", "sum = std::exp").replace("= sum / C", "= sum")
+    for name, text in (("ada", master), ("bob", wrong)):
+        (tmp_path / "in" / name).mkdir(parents=True)
+        (tmp_path / "in" / name / "mixed.cpp").write_text(text)
+    chosen = ("--lab", "mixed", "--labs", MIXED)
+    run("-m", "grader", "run", tmp_path / "in", "--out", tmp_path / "out", *chosen, "--no-time", "--trust")
+    ada, bob = (
+        json.loads((tmp_path / "out" / "submissions" / name / "result.json").read_text())
+        if (tmp_path / "out" / "submissions").is_dir()
+        else json.loads((tmp_path / "out" / name / "result.json").read_text())
+        for name in ("ada", "bob")
+    )
+    assert ada["points"] == 35 and bob["points"] == 15
+    assert {part["id"]: part["verdict"] for part in bob["parts"]}["moments"] == "wrong"
+    assert "35" in run("-m", "grader", "show", tmp_path / "out", "ada")
+    run("-m", "grader", "report", tmp_path / "out")
+    run("-m", "grader", "similar", tmp_path / "in", "--source", "mixed.cpp", accept=(0, 1))
+
+
+def test_a_lab_tries_its_own_kernels(made: Path) -> None:
+    said = run("-m", "grader", "selftest", "--lab", "vadd", "--labs", made.parent, "--trust", accept=(0, 3))
+    assert (
+        "trusted      that right work passes" in said
+        and "trusted      that wrong work is found: 5 of 5" in said
+    )
+
+
+def test_a_release_holds_the_lab_and_none_of_the_staffs(made: Path, tmp_path: Path) -> None:
+    kit = contents.kit(ROOT, made / "hidden" / "assignment.yaml")
+    out = tmp_path / "out"
+    making.release(kit, out, (), lambda line: None)
+    names = set(zipfile.ZipFile(out / "handout.zip").namelist())
+    assert {"vadd.cpp", "labs/vadd/__init__.py", "labs/vadd/oracle.py", "docs/handout.md"} <= names
+    assert not [name for name in names if "kernels.py" in name or "attention" in name or "hidden" in name]
+    assert not [name for name in names if name.endswith("reference.cpp") and "labs/" in name]
+    assert [name for name in names if name.startswith("labs/vadd/prebuilt/libreference-")]
+    graders = set(zipfile.ZipFile(out / "autograder.zip").namelist())
+    assert {"labs/vadd/reference.cpp", "labs/vadd/kernels.py", "configs/hidden/gpt149.yaml"} <= graders
+
+
+def test_an_assignment_of_no_lab_is_told(tmp_path: Path) -> None:
+    path = tmp_path / "assignment.yaml"
+    path.write_text((MIXED / "mixed" / "assignment.yaml").read_text())
+    with pytest.raises(UsageError, match=r"assignment.yaml:\d+: no lab 'mixed'"):
+        load(path)
+    (tmp_path / "broken").mkdir()
+    (tmp_path / "broken" / "__init__.py").write_text("import nowhere_at_all\n")
+    with pytest.raises(UsageError, match="broken cannot be imported: ModuleNotFoundError"):
+        labs.load(tmp_path / "broken")
