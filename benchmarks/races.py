@@ -25,7 +25,7 @@ from wrong_kernels import WRONG  # noqa: E402
 
 from grader.assignment import loading  # noqa: E402
 from grader.base import machine  # noqa: E402
-from grader.build.build import build  # noqa: E402
+from grader.build.torchbuild import build  # noqa: E402
 from grader.judge import binding, oracle  # noqa: E402
 from grader.judge.cases import make_inputs  # noqa: E402
 from grader.judge.oracle import Expected  # noqa: E402

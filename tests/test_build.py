@@ -10,7 +10,7 @@ import pytest
 from building import HEAD, PUBLISHED, call, loaded, one_function, write
 
 from grader.build import cpptext, lightpath
-from grader.build.build import Build, build, precompile
+from grader.build.torchbuild import Build, build, precompile
 from grader.run.runner import CallFailed, StudentObject
 
 #: One of every parameter and result that the interface knows, and some that it does not.

@@ -11,7 +11,7 @@ from conftest import keeping
 
 from grader.assignment import loading
 from grader.base import machine
-from grader.build.build import build
+from grader.build.torchbuild import build
 from grader.judge import binding, oracle
 from grader.judge.cases import make_inputs
 from grader.run.session import Session

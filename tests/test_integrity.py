@@ -1,4 +1,4 @@
-"""What each witness of `grader.judge.integrity.integrity` says by itself: symbols, texts, loaded code, times."""
+"""What each witness of `grader.judge.integrity.flags` says by itself: symbols, texts, loaded code, times."""
 
 from __future__ import annotations
 
@@ -15,8 +15,9 @@ import torch
 
 from grader.base.arrays import np
 from grader.base.results import ProfileRow, Timing
-from grader.build.build import Build
-from grader.judge.integrity import elf, inspection, integrity, symbols
+from grader.build.torchbuild import Build
+from grader.judge.integrity import elf, inspection, symbols
+from grader.judge.integrity import flags as integrity
 from grader.judge.integrity.elf import UndefinedSymbol
 from grader.run.watch import Evidence
 

@@ -14,7 +14,7 @@ from ispc_stand_in import BROKEN, INCLUDE, PROGRAM, STAND_IN, VERSION, on_the_pa
 
 from grader import sandbox
 from grader.build import ispc
-from grader.build.build import Build, build
+from grader.build.torchbuild import Build, build
 
 DOUBLES = HEAD + INCLUDE + "float f(float x) { ispc::scaled(&x, 1, 2.0f); return x; }\n" + BINDING
 

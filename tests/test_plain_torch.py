@@ -14,7 +14,7 @@ from torch.utils.cpp_extension import include_paths
 
 from grader.base.arrays import np
 from grader.build import sanitize, standin
-from grader.build.build import SANITIZE_FLAGS, build
+from grader.build.torchbuild import SANITIZE_FLAGS, build
 from grader.run.calls import Request
 from grader.study.standalone import UNLIMITED, Kit, build_program, ran
 

@@ -14,8 +14,8 @@ from pathlib import Path
 import pytest
 
 from grader.base import procfs
-from grader.build.build import Build
-from grader.judge.integrity import integrity
+from grader.build.torchbuild import Build
+from grader.judge.integrity import flags as integrity
 from grader.run import forkserver, placement
 from grader.run.session import cpu_clock_s
 from grader.run.watch import Evidence, Watch

@@ -12,7 +12,7 @@ from building import HEAD, write
 from conftest import ROOT
 
 from grader.build import sanitize
-from grader.build.build import build
+from grader.build.torchbuild import build
 
 FAULTY = (
     HEAD

@@ -57,7 +57,8 @@ class Source:
 
 @dataclass
 class Compilers:
-    """Compilers at work on one source. `cpu_s` adds up their CPU time; `waits_for` as in `grader.build.build.Build`.
+    """Compilers at work on one source. `cpu_s` adds up their CPU time; `waits_for` as in
+    `grader.build.torchbuild.Build`.
 
     `timeout_s` is for all that compile the student's code; a file of more than `object_bytes` is refused; `visible` is
     what compilers see in the sandbox besides the system and what their room lets them.

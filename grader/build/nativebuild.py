@@ -24,7 +24,6 @@ from pathlib import Path
 from grader.base import objectcache
 from grader.base.errors import KitError
 from grader.build import ispc, standin
-from grader.build.build import OBJECT_BYTES
 from grader.build.compilers import (
     SHIM,
     BuildStep,
@@ -46,6 +45,7 @@ from grader.build.toolchain import (
     openmp_flags,
     toolchain,
 )
+from grader.build.torchbuild import OBJECT_BYTES
 from grader.sandbox import OPEN, Finished, Sandbox, compiling
 from grader.sandbox.view import programs_folders
 
@@ -69,7 +69,7 @@ class NativeBuild:
     unless `ok`; `diagnostics` is "" if `ok`.
 
     `refused` is about a file that compiles with torch and not without, as far as one can tell: what it uses of torch
-    that the stand-in lacks. The other fields are those of `grader.build.build.Build`. `linkage` is one of LINKAGES.
+    that the stand-in lacks. `linkage` is one of LINKAGES. The other fields are as in `grader.build.torchbuild.Build`.
     """
 
     ok: bool
@@ -99,8 +99,8 @@ def build(
 ) -> NativeBuild:
     """Compile and link `source` (and a module.ispc beside it) without torch, or find the program in the cache.
 
-    Parameters and errors are those of `grader.build.build.build`. A faulty source, or one that needs more of torch than
-    there is, gives a NativeBuild with `ok` False, never an exception.
+    Parameters and errors are those of `grader.build.torchbuild.build`. A faulty source, or one that needs more of torch
+    than there is, gives a NativeBuild with `ok` False, never an exception.
     """
     started = time.monotonic()
     cache = cache or cache_root()

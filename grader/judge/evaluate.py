@@ -25,7 +25,7 @@ from grader.build.toolchain import describe as describe_toolchain
 from grader.judge import binding
 from grader.judge.bench import Bench, Options
 from grader.judge.events import BuildStarted, Built, Listener, PartDone, PartStarted, StepStarted
-from grader.judge.integrity import integrity
+from grader.judge.integrity import flags as integrity
 from grader.judge.judge import Judged
 from grader.judge.making import make
 from grader.run.nativehost import NativeHost

@@ -9,8 +9,8 @@ from typing import Any
 from grader.assignment.records import Part
 from grader.base.harmless import one_line
 from grader.base.results import CaseResult, Diagnosis, Verdict
-from grader.build.build import Build
 from grader.build.nativebuild import NativeBuild
+from grader.build.torchbuild import Build
 from grader.judge import binding
 from grader.run.calls import Call
 from grader.run.session import Session

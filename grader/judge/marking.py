@@ -11,7 +11,7 @@ from grader.base.errors import KitError
 from grader.base.results import CaseResult, Diagnosis
 from grader.judge import faults
 from grader.judge.bench import Bench
-from grader.judge.integrity import integrity
+from grader.judge.integrity import flags as integrity
 from grader.run.calls import Call
 from grader.run.session import Session
 
