@@ -7,7 +7,7 @@ from pathlib import Path
 
 from conftest import ROOT
 
-from grader.build.torchbuild import Build
+from grader.build.records import Build
 from grader.run.runner import StudentObject
 
 PUBLISHED = ROOT / "tests" / "sources" / "published_style.cpp"

@@ -15,7 +15,7 @@ import torch
 
 from grader.base.arrays import np
 from grader.base.results import ProfileRow, Timing
-from grader.build.torchbuild import Build
+from grader.build.records import Build
 from grader.judge.integrity import elf, inspection, symbols
 from grader.judge.integrity import flags as integrity
 from grader.judge.integrity.elf import UndefinedSymbol
@@ -103,7 +103,9 @@ def test_names_are_read_as_the_compiler_wrote_them() -> None:
 
 
 def build_of(path: Path) -> Build:
-    return Build(True, path, "light", False, "", (), 0.0, 0.0, "key")
+    return Build(
+        ok=True, object_path=path, cached=False, diagnostics="", notes=(), wall_s=0.0, cpu_s=0.0, key="key"
+    )
 
 
 def object_of(folder: Path, text: str) -> Build:

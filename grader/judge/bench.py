@@ -13,7 +13,7 @@ from grader.assignment.records import Assignment, Part
 from grader.base.errors import KitError
 from grader.base.results import Diagnosis, Flag
 from grader.build.nativebuild import NativeBuild
-from grader.build.torchbuild import Build
+from grader.build.records import Build
 from grader.judge import faults
 from grader.judge.events import Listener
 from grader.run.nativehost import NativeHost, ProgramRefused

@@ -10,7 +10,7 @@ from grader.assignment.records import Part
 from grader.base.harmless import one_line
 from grader.base.results import CaseResult, Diagnosis, Verdict
 from grader.build.nativebuild import NativeBuild
-from grader.build.torchbuild import Build
+from grader.build.records import Build
 from grader.judge import binding
 from grader.run.calls import Call
 from grader.run.session import Session

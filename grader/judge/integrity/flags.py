@@ -28,7 +28,7 @@ from grader.run.watch import Evidence
 if TYPE_CHECKING:
     from grader.base.arrays import Array
     from grader.build.nativebuild import NativeBuild
-    from grader.build.torchbuild import Build
+    from grader.build.records import Build
 
 #: Files of the C, C++, OpenMP and sanitizer runtimes, and what they and torch's profiler load by themselves.
 _RUNTIME = re.compile(
