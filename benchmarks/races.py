@@ -1,4 +1,4 @@
-"""How often the judge's calls see a race, with and without the delays that it injects (grader.run.runner.Delays).
+"""How often the judge's calls see a race, with and without the delays that it injects (grader.run.delays).
 
 Two planted races, a row of `temp` and a row sum that all threads share, are called in turn without and with delays, on
 one core and on two, alone and beside busy processes. What is counted: calls whose output is wrong, out of all; the

@@ -11,7 +11,7 @@ from building import HEAD, PUBLISHED, call, loaded, one_function, write
 
 from grader.build import cpptext, lightpath
 from grader.build.torchbuild import TorchBuild, build, precompile
-from grader.run.runner import CallFailed, StudentObject
+from grader.run.loaded import CallFailed, StudentObject
 
 #: One of every parameter and result that the interface knows, and some that it does not.
 SIGNATURES = (

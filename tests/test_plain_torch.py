@@ -23,7 +23,7 @@ CALL = """
 import sys
 sys.path.insert(0, sys.argv[1])
 import torch
-from grader.run.runner import StudentObject
+from grader.run.loaded import StudentObject
 StudentObject(sys.argv[2]).prepare("expressions", [torch.zeros(1)])()
 """
 

@@ -57,7 +57,7 @@ CALL_EACH = """
 import os, sys
 sys.path.insert(0, sys.argv[1])
 import torch
-from grader.run.runner import CallFailed, StudentObject
+from grader.run.loaded import CallFailed, StudentObject
 loaded = StudentObject(sys.argv[2])
 for name in loaded.names:
     child = os.fork()
