@@ -18,6 +18,7 @@ from grader.assignment.records import Assignment, Case, Part, Returns, RunLimits
 from grader.assignment.rubric import TimeBand
 from grader.assignment.yamlnode import Keys, Node
 from grader.base.errors import UsageError
+from grader.base.quantities import whole
 from grader.base.seeds import derive
 
 LARGEST_SEED = (1 << 63) - 1
@@ -250,7 +251,7 @@ class _Reader:
             return text
         column = call_of(text, "column")
         if column is not None:
-            if not has_table or len(column) != 1 or not (column[0].isascii() and column[0].isdigit()):
+            if not has_table or len(column) != 1 or whole(column[0]) is None:
                 raise node.fail(f"{node.shown()}: column(k) takes one whole number and needs the key 'table'")
             return text
         dims = call_of(text, "zeros")

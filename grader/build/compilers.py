@@ -15,8 +15,9 @@ from pathlib import Path
 from grader.base import objectcache
 from grader.base.errors import KitError, UsageError
 from grader.base.harmless import one_line
+from grader.base.quantities import size_text
 from grader.build import diagnostics, ispc, placemark
-from grader.build.records import MIB, BuildOptions
+from grader.build.records import BuildOptions
 from grader.build.toolchain import Toolchain, cache_root
 from grader.sandbox import GIB, OPEN, Finished, compiling, run_limited
 from grader.sandbox.view import programs_folders
@@ -118,7 +119,7 @@ class Compilers:
         with contextlib.suppress(FileNotFoundError):
             if (size := made.lstat().st_size) > self.options.object_bytes:
                 return (
-                    f"the compiled file has {size / MIB:.1f} MiB; it may have {self.options.object_bytes / MIB:g} MiB\n"
+                    f"the compiled file has {size_text(size)}; it may have {size_text(self.options.object_bytes)}\n"
                     "hint: look for huge arrays with values in the source, and fill them while the program runs"
                 )
         return ""

@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
+from grader.base.quantities import MIB
 from grader.sandbox import OPEN, Sandbox
 
-MIB = 1 << 20
 OBJECT_BYTES = 8 * MIB
 """An object's size. The master's has 0.09 MiB, with sanitizers 2.1."""
 
