@@ -108,7 +108,7 @@ def build(source: Path, **options: Any) -> NativeBuild:
         notes=recipe.notes(),
         wall_s=time.monotonic() - started,
         cpu_s=work.cpu_s,
-        key=recipe.key(),
+        key=work.key,
         waits_for=work.waits_for,
     )
 
@@ -277,8 +277,12 @@ class _Work(Compilers):
     source: NativeRecipe
 
     @cached_property
+    def key(self) -> str:
+        return self.source.key()
+
+    @property
     def entry(self) -> Path:
-        return self.cache / "objects" / f"{self.source.key()}.native"
+        return self.cache / "objects" / f"{self.key}.native"
 
     def compile(self, name: str) -> tuple[str, Refusal | None]:
         """What the compilers say of the file, "" for success, and what it asks of torch in vain; `name` is its name for

@@ -73,7 +73,8 @@ def evaluate(
         elif zygote is None:
             zygote = stack.enter_context(Zygote(sandbox=sandbox, at_once=False))
         host = stack.enter_context(NativeHost(sandbox)) if made.native else None
-        import_numpy()
+        if made.judged.ok or any(part.is_torch for part in parts):
+            import_numpy()  # a file that does not compile has its verdict without
 
         bench = Bench(
             assignment,
