@@ -17,6 +17,7 @@ import shlex
 import shutil
 import time
 from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
@@ -124,8 +125,16 @@ def precompile(*, flags: Sequence[str] = (), cache: Path | None = None) -> float
     Returns the CPU seconds that the stand-in took, 0.0 when it was there. Raises KitError when the kit's own sources
     cannot be compiled.
     """
-    kit(cache or cache_root())
-    return standin.prepare((*OWN_FLAGS, *flags), cache=cache).cpu_s
+    return _made_ahead((*OWN_FLAGS, *flags), (), cache)[1].cpu_s
+
+
+def _made_ahead(flags: tuple[str, ...], macros: tuple[str, ...], cache: Path | None) -> tuple[Kit, Prepared]:
+    """All that no student's file decides, from the cache or made side by side: one after the other takes a fifth
+    longer."""
+    with ThreadPoolExecutor(1) as beside:
+        known = beside.submit(kit, cache)
+        prepared = standin.prepare(flags, macros, cache)
+        return known.result(), prepared
 
 
 # ---- what is compiled, and how
@@ -290,8 +299,8 @@ class _Work(Compilers):
         if self.must_wait():
             return ispc.LACKING, None
         self.options.tell("headers")
-        known = kit(self.cache)
-        prepared = standin.prepare((*OWN_FLAGS, *self.source.flags), self.source.defines, self.cache)
+        flags = (*OWN_FLAGS, *self.source.flags)
+        known, prepared = _made_ahead(flags, self.source.defines, self.cache)
         self.cpu_s += prepared.cpu_s
         deadline = time.monotonic() + self.options.timeout_s
         with (
