@@ -1,4 +1,4 @@
-"""What compiling costs: grader.build.build against torch.utils.cpp_extension.load on the same source, in turn.
+"""What compiling costs: grader.build.torchbuild against torch.utils.cpp_extension.load on the same source, in turn.
 
 CPU seconds of the whole build, its compilers included, without the imports before it. Each trial compiles a
 text that no cache has seen (the source and a comment of its own), both sides the very same. "header warm" is
@@ -22,7 +22,7 @@ OURS = """
 import json, os, resource, sys, time
 from pathlib import Path
 sys.path.insert(0, {root!r})
-from grader.build.build import build
+from grader.build.torchbuild import build
 def cpu_s():
     return sum(sum(resource.getrusage(who)[:2]) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN))
 started, started_cpu = time.perf_counter(), cpu_s()

@@ -24,7 +24,7 @@ from trials import ROOT
 sys.path.insert(0, str(ROOT))
 
 from grader.assignment import loading
-from grader.build import build, nativebuild
+from grader.build import nativebuild, torchbuild
 from grader.judge import binding
 from grader.run.calls import Request
 from grader.run.nativehost import NativeHost
@@ -61,7 +61,7 @@ class Measured:
     def built(self, text: str) -> tuple[Path, Path]:
         source = self.folder / "module.cpp"
         source.write_text(text)
-        with_torch, native = build.build(source), nativebuild.build(source)
+        with_torch, native = torchbuild.build(source), nativebuild.build(source)
         if with_torch.object_path is None or native.program is None:
             raise SystemExit(with_torch.diagnostics or native.diagnostics)
         return with_torch.object_path, native.program
@@ -129,13 +129,13 @@ class Measured:
     def compile(self) -> None:
         text = (ROOT / "module.cpp").read_text()
         nativebuild.precompile()
-        build.precompile()
+        torchbuild.precompile()
         figures: dict[str, list[tuple[float, float]]] = {"torch": [], "native": []}
         for k in range(max(3, self.rounds // 3)):
             source = self.folder / "module.cpp"
             source.write_text(f"{text}// {time.time_ns()} {k}\n")
             for kind, made in (
-                ("torch", build.build(source, sandbox=self.box)),
+                ("torch", torchbuild.build(source, sandbox=self.box)),
                 ("native", nativebuild.build(source, sandbox=self.box)),
             ):
                 figures[kind].append((made.wall_s, made.cpu_s))

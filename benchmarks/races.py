@@ -1,4 +1,4 @@
-"""How often the judge's calls see a race, with and without the delays that it injects (grader.run.runner.Delays).
+"""How often the judge's calls see a race, with and without the delays that it injects (grader.run.delays).
 
 Two planted races, a row of `temp` and a row sum that all threads share, are called in turn without and with delays, on
 one core and on two, alone and beside busy processes. What is counted: calls whose output is wrong, out of all; the
@@ -25,7 +25,7 @@ from wrong_kernels import WRONG  # noqa: E402
 
 from grader.assignment import loading  # noqa: E402
 from grader.base import machine  # noqa: E402
-from grader.build.build import build  # noqa: E402
+from grader.build.torchbuild import build  # noqa: E402
 from grader.judge import binding, comparison  # noqa: E402
 from grader.judge.comparison import Expected  # noqa: E402
 from grader.run.calls import Request  # noqa: E402

@@ -42,7 +42,7 @@ from grader.assignment.loading import load
 from grader.assignment.records import Part
 from grader.base import machine
 from grader.base.results import Timing
-from grader.build.build import build
+from grader.build.torchbuild import build
 from grader.judge import binding
 from grader.judge.timing.measure import Pairs, Round, Sample, TimePolicy, judge, play, sequential
 from grader.run import placement

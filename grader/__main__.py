@@ -30,7 +30,7 @@ def has_room(module: str) -> bool:
 
 #: Commands of other rooms, which read their own arguments: `main(arguments) -> exit code` of this module.
 FORWARDED = {
-    "similar": ("grader.staff.similarity.similar", "pairs of submissions that are alike"),
+    "similar": ("grader.staff.similarity.likeness", "pairs of submissions that are alike"),
     "doctor": ("grader.doctor", "what weakens containment or timings on this machine, and what to do"),
     "selftest": ("grader.staff.selftest", "whether this machine's verdicts can be trusted today"),
     "gradescope": ("grader.staff.classroom.gradescope", "grade in Gradescope's container"),
@@ -52,7 +52,7 @@ def parser() -> Parser:
         "Each command takes --lab NAME in place of --config FILE, and --labs DIR to look for NAME in DIR.",
     )
     commands = parse.add_subparsers(dest="command", metavar="COMMAND", required=True, parser_class=Parser)
-    if has_room("grader.staff.classroom.classroom"):
+    if has_room("grader.staff.classroom.running"):
         _class_commands(commands)
     for name, (module, what) in FORWARDED.items():
         if has_room(module):
@@ -154,10 +154,10 @@ def run_class(given: argparse.Namespace, arguments: Sequence[str]) -> int:
         raise UsageError("--again repeats what is finished: use it with --resume")
     if given.regrade and not given.resume:
         raise UsageError("--regrade replaces what is finished: use it with --resume")
-    from grader.staff.classroom import classroom
+    from grader.staff.classroom import running
 
-    return classroom.run(
-        classroom.RunOptions(
+    return running.run(
+        running.RunOptions(
             submissions=given.submissions,
             out=given.out,
             config=given.config,

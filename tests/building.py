@@ -7,8 +7,8 @@ from pathlib import Path
 
 from conftest import ROOT
 
-from grader.build.build import Build
-from grader.run.runner import StudentObject
+from grader.build.records import Build
+from grader.run.loaded import StudentObject
 
 PUBLISHED = ROOT / "tests" / "sources" / "published_style.cpp"
 HEAD = "#include <torch/extension.h>\n"

@@ -9,7 +9,7 @@ from typing import Any
 from building import write
 
 from grader.build import nativebuild
-from grader.build.build import build
+from grader.build.torchbuild import build
 from grader.run.nativehost import NativeHost
 from grader.run.session import Session
 from grader.run.zygote import Zygote

@@ -10,8 +10,8 @@ import pytest
 from building import HEAD, PUBLISHED, call, loaded, one_function, write
 
 from grader.build import cpptext, lightpath
-from grader.build.build import Build, build, precompile
-from grader.run.runner import CallFailed, StudentObject
+from grader.build.torchbuild import TorchBuild, build, precompile
+from grader.run.loaded import CallFailed, StudentObject
 
 #: One of every parameter and result that the interface knows, and some that it does not.
 SIGNATURES = (
@@ -162,14 +162,14 @@ def test_a_file_without_bindings_loads_and_offers_nothing(tmp_path: Path) -> Non
 
 
 @pytest.fixture(scope="module")
-def beyond_light(tmp_path_factory: pytest.TempPathFactory) -> Build:
+def beyond_light(tmp_path_factory: pytest.TempPathFactory) -> TorchBuild:
     """A file that uses more of torch than the light header declares."""
     text = one_function("return torch::matmul(t, t) * n;", "#include <torch/torch.h>\n")
     text = text.replace("m.def(", 'm.def("g", [](int a) { return a; }, py::arg("a")); m.def(')
     return build(write(tmp_path_factory.mktemp("full"), text), timeout_s=600)
 
 
-def test_full_path_takes_over_without_a_word(beyond_light: Build) -> None:
+def test_full_path_takes_over_without_a_word(beyond_light: TorchBuild) -> None:
     assert (beyond_light.ok, beyond_light.path, beyond_light.diagnostics) == (True, "full", ""), beyond_light
     assert beyond_light.notes == ()
     built = loaded(beyond_light)

@@ -16,9 +16,8 @@ from building import PUBLISHED, one_function, write
 from conftest import ROOT
 
 from grader.base import objectcache
-from grader.build import build as building_room
-from grader.build import nativebuild, toolchain
-from grader.build.build import build, precompile
+from grader.build import nativebuild, toolchain, torchbuild
+from grader.build.torchbuild import build, precompile
 from grader.sandbox import Finished
 
 
@@ -31,21 +30,19 @@ def test_an_unchanged_source_compiles_nothing(tmp_path: Path) -> None:
 
 
 def test_key_covers_what_decides_the_object(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from grader.build import build as module
-
     source = write(tmp_path, one_function("return t;"))
     tools, torch = toolchain.toolchain(), toolchain.torch_files()
-    keys = [module._recipe(source, *variant).key() for variant in VARIANTS]
+    keys = [torchbuild._recipe(source, *variant).key() for variant in VARIANTS]
     for name, changed in (
         ("torch_files", replace(torch, version="0")),
         ("toolchain", replace(tools, compiler_version="0")),
     ):
-        monkeypatch.setattr(module, name, lambda changed=changed: changed)
-        keys.append(module._recipe(source, (), {}, False).key())
-    monkeypatch.setattr(module, "_shim_contents", lambda: [b"other shim"])
-    keys.append(module._recipe(source, (), {}, False).key())
+        monkeypatch.setattr(torchbuild, name, lambda changed=changed: changed)
+        keys.append(torchbuild._recipe(source, (), {}, False).key())
+    monkeypatch.setattr(torchbuild, "_shim_contents", lambda: [b"other shim"])
+    keys.append(torchbuild._recipe(source, (), {}, False).key())
     (tmp_path / "module.ispc").write_text("")
-    keys.append(module._recipe(source, (), {}, False).key())
+    keys.append(torchbuild._recipe(source, (), {}, False).key())
     assert len(set(keys)) == len(keys)
 
 
@@ -61,7 +58,7 @@ BUILD_ONCE = """
 import sys
 from pathlib import Path
 sys.path.insert(0, sys.argv[1])
-from grader.build.build import build
+from grader.build.torchbuild import build
 made = build(Path(sys.argv[2]), cache=Path(sys.argv[3]))
 print(made.ok, made.cached, made.object_path, flush=True)
 """
@@ -144,19 +141,19 @@ def test_only_the_kit_s_own_probe_makes_a_linker_distrusted(
     tmp_path: Path, warm_cache: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A file that calls an undefined function in every other second of its compilation decides nothing for others."""
-    real = building_room._Work.attempt_with
+    real = torchbuild._Work.attempt_with
 
     def at_an_odd_second(self: object, linker: str | None, *rest: object) -> Finished | None:
         undefined = Finished(1, b"module.cpp: undefined reference to `undefined()'", 0.0, 0.0, False)
         return undefined if linker else real(self, linker, *rest)  # type: ignore[arg-type]
 
-    monkeypatch.setattr(building_room._Work, "attempt_with", at_an_odd_second)
+    monkeypatch.setattr(torchbuild._Work, "attempt_with", at_an_odd_second)
     markers = warm_cache / "linkers"
     before = sorted(markers.iterdir()) if markers.exists() else []
     assert build(write(tmp_path, one_function("return t; // odd")), cache=warm_cache).ok
     assert (sorted(markers.iterdir()) if markers.exists() else []) == before
     # Where the linker misses the C++ library itself, it is left alone from then on.
-    monkeypatch.setattr(building_room, "LINKER_PROBE", 'void gone(); extern "C" void probe() { gone(); }\n')
+    monkeypatch.setattr(torchbuild, "LINKER_PROBE", 'void gone(); extern "C" void probe() { gone(); }\n')
     assert build(write(tmp_path, one_function("return t; // odd again")), cache=warm_cache).ok
     made = [marker for marker in markers.iterdir() if marker not in before]
     assert len(made) == 1

@@ -9,9 +9,9 @@ import pytest
 from building import one_function, write
 
 from grader.build import cpptext, diagnostics, nativebuild
-from grader.build.build import build, precompile
 from grader.build.hints import hint_for
 from grader.build.toolchain import toolchain
+from grader.build.torchbuild import build, precompile
 from grader.sandbox import Finished, choose
 
 

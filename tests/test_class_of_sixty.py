@@ -18,7 +18,7 @@ from forgery import quoted_overlap
 from handing_in import zipped
 
 from grader.assignment.regions import strip_solution
-from grader.build.build import precompile
+from grader.build.torchbuild import precompile
 from grader.staff.classroom import ledger
 
 ROOT = Path(__file__).resolve().parent.parent

@@ -22,23 +22,23 @@ import pytest
 from conftest import ROOT, insert_at_start, keeping
 
 from grader.assignment.records import RunLimits
-from grader.staff.classroom import classroom, ledger
+from grader.staff.classroom import ledger, running
 
 SMALL = ROOT / "tests" / "classes" / "small.yaml"
 ACTING = ROOT / "tests" / "classes" / "acting_worker.py"
 JUDGE = """
 import json, resource, sys
 from pathlib import Path
-from grader.staff.classroom import classroom, fingerprints
+from grader.staff.classroom import fingerprints, running
 wanted = json.loads(sys.argv[1])
 named = ("submissions", "out", "config", "manual", "submitted")
 paths = {key: Path(path) for key in named if (path := wanted.pop(key, None)) is not None}
-classroom.INSPECTION_SILENCE_S = wanted.pop("inspection_s", classroom.INSPECTION_SILENCE_S)
+running.INSPECTION_SILENCE_S = wanted.pop("inspection_s", running.INSPECTION_SILENCE_S)
 only, command, kit = tuple(wanted.pop("only", ())), wanted.pop("command"), wanted.pop("kit")
 # Of the kit's own sources nothing may depend here: somebody may be working on them.
 fingerprints.of_kit = lambda: kit
-asked = classroom.RunOptions(**paths, only=only, trust=True, **wanted)
-code = classroom.run(asked, command=[sys.executable, *command])
+asked = running.RunOptions(**paths, only=only, trust=True, **wanted)
+code = running.run(asked, command=[sys.executable, *command])
 assert "torch" not in sys.modules
 print("peak KiB", resource.getrusage(resource.RUSAGE_SELF).ru_maxrss, file=sys.stderr)
 sys.exit(code)
@@ -305,7 +305,7 @@ def test_a_file_that_is_read_without_end_costs_only_its_own_verdict(acting: Clas
 
 
 def test_reading_gets_seconds_where_a_measurement_gets_minutes() -> None:
-    limits = classroom.silence_limits(RunLimits(build_s=180, call_s=10, memory_gib=4))
+    limits = running.silence_limits(RunLimits(build_s=180, call_s=10, memory_gib=4))
     assert limits["waiting"] is None
     assert limits["inspection"] <= 60 and 180 < limits["building"] <= 300
     assert limits["timing"] == limits["results"] > 200 * 10

@@ -12,7 +12,7 @@ from conftest import keeping
 from grader.assignment import loading
 from grader.assignment.mutations import Mutation
 from grader.base import machine
-from grader.build.build import build
+from grader.build.torchbuild import build
 from grader.judge import binding, comparison
 from grader.run.session import Session
 from grader.run.zygote import Zygote

@@ -9,7 +9,7 @@ import pytest
 from building import HEAD, write
 
 from grader.base.arrays import np
-from grader.build.build import build
+from grader.build.torchbuild import build
 from grader.run.calls import Request
 from grader.run.session import Session
 from grader.run.zygote import Zygote

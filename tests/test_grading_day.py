@@ -20,7 +20,7 @@ from handing_in import SOURCE, put, zipped
 from test_classroom import ACTING, Class, acting, grader
 
 from grader.base.errors import KitError, UsageError
-from grader.staff.classroom import classroom, ledger, times
+from grader.staff.classroom import ledger, running, times
 from grader.submission import find, find_one
 from grader.submission.archive import opening
 from grader.submission.ids import no_such_submission
@@ -296,7 +296,7 @@ def test_a_full_disk_costs_one_archive_and_nobody_else(
     put(acting.folder, {**packed, "zoe.zip": zipped({"module.cpp": SOURCE})})
     for name, value in {"ACTING_STATE": str(acting.state), "PYTHONPATH": str(ROOT)}.items():
         monkeypatch.setenv(name, value)
-    wanted = classroom.RunOptions(
+    wanted = running.RunOptions(
         acting.folder, acting.out, workers=1, config=acting.config, resume=True, trust=True, tier="D"
     )
 
@@ -312,11 +312,11 @@ def test_a_full_disk_costs_one_archive_and_nobody_else(
 
     with monkeypatch.context() as small:
         small.setattr("grader.submission.nodes.open_archive", opened_with(full, small))
-        assert classroom.run(wanted, io.StringIO(), [sys.executable, str(ACTING)]) == 3
+        assert running.run(wanted, io.StringIO(), [sys.executable, str(ACTING)]) == 3
     assert totals(acting) == {"ada": "30", "big": "", "zoe": "30"}
     assert "the kit's fault" in acting.grades()["big"]["trouble"]
     said = io.StringIO()
-    assert classroom.run(wanted, said, [sys.executable, str(ACTING)]) == 0
+    assert running.run(wanted, said, [sys.executable, str(ACTING)]) == 0
     assert totals(acting)["big"] == "30" and "the kit failed last time" in said.getvalue()
 
 

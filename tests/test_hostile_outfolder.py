@@ -24,8 +24,8 @@ from grader.report import classbook, result_json
 from grader.sandbox.leftovers import Scratch
 from grader.sandbox.limits import Limits
 from grader.staff.classroom import gradebook, ledger, resuming
-from grader.staff.classroom.classroom import RunOptions
 from grader.staff.classroom.ledger import Entry
+from grader.staff.classroom.running import RunOptions
 
 __all__ = ["acting"]
 

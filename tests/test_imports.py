@@ -136,6 +136,15 @@ def test_the_rooms_of_the_design_are_those_of_the_rules() -> None:
     ) <= 14
 
 
+def test_no_file_is_longer_than_a_reader_holds_in_mind() -> None:
+    """400 lines at the most: a longer one has parts that want names of their own."""
+    kinds = {".py", ".cpp", ".h"}
+    files = [path for path in (ROOT / "grader").rglob("*") if path.suffix in kinds and path.is_file()]
+    lines = {path.relative_to(ROOT).as_posix(): path.read_bytes().count(b"\n") for path in files}
+    assert len(lines) > 200
+    assert not {name: count for name, count in lines.items() if count > 400}
+
+
 def test_every_room_says_what_it_knows(graph: list[Import]) -> None:
     for name, path in imports.modules(ROOT).items():
         if path.name == "__init__.py" and path.parent.name != "textgen":

@@ -1,4 +1,4 @@
-"""What each witness of `grader.judge.integrity.integrity` says by itself: symbols, texts, loaded code, times."""
+"""What each witness of `grader.judge.integrity.flags` says by itself: symbols, texts, loaded code, times."""
 
 from __future__ import annotations
 
@@ -15,8 +15,9 @@ import torch
 
 from grader.base.arrays import np
 from grader.base.results import ProfileRow, Timing
-from grader.build.build import Build
-from grader.judge.integrity import elf, inspection, integrity, symbols
+from grader.build.records import Build
+from grader.judge.integrity import elf, inspection, symbols
+from grader.judge.integrity import flags as integrity
 from grader.judge.integrity.elf import UndefinedSymbol
 from grader.run.watch import Evidence
 
@@ -102,7 +103,9 @@ def test_names_are_read_as_the_compiler_wrote_them() -> None:
 
 
 def build_of(path: Path) -> Build:
-    return Build(True, path, "light", False, "", (), 0.0, 0.0, "key")
+    return Build(
+        ok=True, object_path=path, cached=False, diagnostics="", notes=(), wall_s=0.0, cpu_s=0.0, key="key"
+    )
 
 
 def object_of(folder: Path, text: str) -> Build:

@@ -14,7 +14,7 @@ from ispc_stand_in import BROKEN, INCLUDE, PROGRAM, STAND_IN, VERSION, on_the_pa
 
 from grader import sandbox
 from grader.build import ispc
-from grader.build.build import Build, build
+from grader.build.torchbuild import TorchBuild, build
 
 DOUBLES = HEAD + INCLUDE + "float f(float x) { ispc::scaled(&x, 1, 2.0f); return x; }\n" + BINDING
 
@@ -147,7 +147,7 @@ def test_the_object_is_kept_under_both_files_and_the_compilers_version(tmp_path:
         return build(handed_in(tmp_path, DOUBLES, second)).key
 
     here(STAND_IN)
-    made: list[Build] = [build(handed_in(tmp_path, DOUBLES, PROGRAM)) for _ in range(2)]
+    made: list[TorchBuild] = [build(handed_in(tmp_path, DOUBLES, PROGRAM)) for _ in range(2)]
     assert made[1].cached and made[0].key == made[1].key
     keys = [made[0].key, key(PROGRAM + "// more\n")]
     here(STAND_IN.replace("1.22.0", "1.23.0"))

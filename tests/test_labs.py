@@ -65,7 +65,7 @@ def test_a_new_lab_has_a_name_of_its_own(made: Path) -> None:
 def test_labs_are_listed_and_found(made: Path) -> None:
     listed = run("gpt149.py", "lab", "--labs", made.parent)
     assert "attention" in listed and "vadd: Z = X + Y" in listed
-    assert "mixed" in run(*STUDENT, "nothing", accept=(2,))
+    assert "choose softmax, moments" in run(*STUDENT, "nothing", accept=(2,))
     assert "vadd?" in run("gpt149.py", "lab", "--labs", made.parent, "vad", "all", accept=(2,))
     assert "needs a test: softmax, moments" in run(*STUDENT, accept=(2,))
     # One that a file lies in, though the kit has none of that name.

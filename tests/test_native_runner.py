@@ -300,7 +300,7 @@ def test_threads_and_cores_are_those_that_were_given(host: NativeHost, tmp_path:
 def test_the_master_and_the_reference_give_the_same_bits(
     zygote: Zygote, host: NativeHost, master_build: nativebuild.NativeBuild, part: str, threads: int
 ) -> None:
-    from grader.build.build import build
+    from grader.build.torchbuild import build
 
     course = loading.load(ROOT / "configs" / "gpt149.yaml")
     asked, shape = course.part(part), {**course.defaults, "N": 67, "d": 24, "threads": threads}

@@ -14,7 +14,7 @@ from torch.utils.cpp_extension import include_paths
 
 from grader.base.arrays import np
 from grader.build import sanitize, standin
-from grader.build.build import SANITIZE_FLAGS, build
+from grader.build.torchbuild import SANITIZE_FLAGS, build
 from grader.run.calls import Request
 from grader.study.standalone import UNLIMITED, Kit, build_program, ran
 
@@ -23,7 +23,7 @@ CALL = """
 import sys
 sys.path.insert(0, sys.argv[1])
 import torch
-from grader.run.runner import StudentObject
+from grader.run.loaded import StudentObject
 StudentObject(sys.argv[2]).prepare("expressions", [torch.zeros(1)])()
 """
 

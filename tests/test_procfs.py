@@ -14,8 +14,8 @@ from pathlib import Path
 import pytest
 
 from grader.base import procfs
-from grader.build.build import Build
-from grader.judge.integrity import integrity
+from grader.build.records import Build
+from grader.judge.integrity import flags as integrity
 from grader.run import forkserver, placement
 from grader.run.session import cpu_clock_s
 from grader.run.watch import Evidence, Watch
@@ -77,7 +77,9 @@ def seen_of(pid: int, own_code: tuple[str, ...] = ()) -> Evidence:
 
 
 def flags_of(evidence: Evidence) -> list[tuple[str, str]]:
-    build = Build(True, None, "light", False, "", (), 0.0, 0.0, "")
+    build = Build(
+        ok=True, object_path=None, cached=False, diagnostics="", notes=(), wall_s=0.0, cpu_s=0.0, key=""
+    )
     return [(flag.code, flag.level) for flag in integrity.evidence_flags(evidence, build)]
 
 

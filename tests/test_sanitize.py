@@ -12,7 +12,7 @@ from building import HEAD, write
 from conftest import ROOT
 
 from grader.build import sanitize
-from grader.build.build import build
+from grader.build.torchbuild import build
 
 FAULTY = (
     HEAD
@@ -57,7 +57,7 @@ CALL_EACH = """
 import os, sys
 sys.path.insert(0, sys.argv[1])
 import torch
-from grader.run.runner import CallFailed, StudentObject
+from grader.run.loaded import CallFailed, StudentObject
 loaded = StudentObject(sys.argv[2])
 for name in loaded.names:
     child = os.fork()

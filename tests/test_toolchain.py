@@ -13,7 +13,7 @@ from conftest import ROOT
 
 from grader.base.errors import KitError, UsageError
 from grader.build import toolchain
-from grader.build.build import build
+from grader.build.torchbuild import build
 
 
 @pytest.mark.parametrize(
@@ -69,8 +69,8 @@ def test_bad_requests(tmp_path: Path) -> None:
 
 def test_building_imports_no_torch() -> None:
     code = (
-        "import sys, grader.build.build, grader.build.sanitize; "
-        "grader.build.build.toolchain(); print('torch' in sys.modules)"
+        "import sys, grader.build.torchbuild, grader.build.sanitize; "
+        "grader.build.torchbuild.toolchain(); print('torch' in sys.modules)"
     )
     told = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True)
     assert told.stdout.strip() == "False"

@@ -67,7 +67,7 @@ class TextSetup:
     def build(self, source: Path, shape: Mapping[str, int], defines: Mapping[str, str]) -> Bench | None:
         """Compile; None, with the compiler's words on the screen, when the source does not. Raises KitError."""
         from grader.base import machine
-        from grader.build.build import build
+        from grader.build.torchbuild import build
         from grader.judge import events
         from grader.judge.bench import Bench, Options
         from grader.report.terminal import Terminal

@@ -19,6 +19,7 @@ from pathlib import Path
 import yaml
 
 from grader.base.errors import UsageError
+from grader.base.quantities import size_text
 
 MOST_BYTES = 1 << 20
 MOST_INDENTED, MOST_OPENED = 200, 400
@@ -206,7 +207,7 @@ class Node:
 def compose(data: bytes, path: Path) -> Node:
     """The one document of a file's bytes. Raises UsageError, with the line where YAML itself is broken."""
     if len(data) > MOST_BYTES:
-        raise UsageError(f"{path}: larger than {MOST_BYTES >> 20} MiB: this is no assignment")
+        raise UsageError(f"{path}: larger than {size_text(MOST_BYTES)}: this is no assignment")
     try:
         text = data.decode("utf-8-sig")
     except UnicodeDecodeError as error:

@@ -15,6 +15,7 @@ from typing import NoReturn
 from grader.base.errors import KitError, UsageError
 from grader.base.harmless import guard_standard_streams
 from grader.base.places import HIDDEN_CONFIG, PUBLIC_CONFIG, ROOT
+from grader.base.quantities import whole
 from grader.base.results import EXIT_KIT, EXIT_USAGE
 
 EXIT_INTERRUPTED = 130
@@ -77,9 +78,10 @@ def size_options(chosen: Mapping[str, int], options: Iterable[SizeOption]) -> li
 
 def whole_number(text: str, flag: str, low: int, high: int) -> int:
     """`text` as a number from `low` to `high`; UsageError names `flag` and the bounds."""
-    if not (text.isascii() and text.isdecimal()) or not low <= int(text) <= high:
+    number = whole(text)
+    if number is None or not low <= number <= high:
         raise UsageError(f"{flag} takes a whole number from {low} to {high}, not '{text}'")
-    return int(text)
+    return number
 
 
 def assignment_file(given: Path | None) -> Path:

@@ -11,7 +11,7 @@ from __future__ import annotations
 import io
 import sys
 import unicodedata
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import TextIO, cast
 
 MARK = "?"
@@ -57,10 +57,17 @@ def harmless(text: str, mark: str = MARK) -> str:
     return text.replace("\r\n", "\n").translate(_REPLACEMENTS[mark])
 
 
-def one_line(text: str, most: int = 80) -> str:
-    """A stranger's name or value within a message: one harmless line of at most `most` characters."""
-    kept = " ".join(harmless(text[: 4 * most]).split())
-    return kept if len(kept) <= most and len(text) <= 4 * most else kept[: most - 1] + "…"
+def one_line(text: str, most: int = 80, clean: Callable[[str], str] = harmless) -> str:
+    """A stranger's name or value within a message: one harmless line of at most `most` characters, which `clean` makes
+    so."""
+    # Cleaning costs time per character, and a text can be long: cut first, with room for what is removed.
+    kept = " ".join(clean(text[: 4 * most]).split())
+    if len(kept) <= most and len(text) <= 4 * most:
+        return kept
+    kept = kept[: most - 1]
+    while kept and unicodedata.combining(kept[-1]):
+        kept = kept[:-1]
+    return kept + "…"
 
 
 class HarmlessStream(io.TextIOBase):

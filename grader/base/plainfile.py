@@ -14,6 +14,8 @@ import stat
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
+from grader.base.quantities import size_text
+
 _FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 #: A pipe in the file's place would be waited for.
 _FILE = os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
@@ -68,7 +70,7 @@ def read(path: Path | str, most_bytes: int, *, inside: int | None = None) -> byt
     with os.fdopen(open_file(path, inside=inside), "rb") as file:
         content = file.read(most_bytes + 1)
     if len(content) > most_bytes:
-        raise OSError(errno.EFBIG, f"it is larger than {most_bytes >> 20} MiB")
+        raise OSError(errno.EFBIG, f"it is larger than {size_text(most_bytes)}")
     return content
 
 

@@ -13,6 +13,8 @@ import os
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+from grader.base.quantities import size_text
+
 MOST_BYTES = 4 << 20
 """Of one file. A runner with torch in it has 60 KiB of mappings, a native one 3 KiB."""
 LONGEST_LINE = 16 << 10
@@ -53,7 +55,7 @@ def lines(path: str, excess: Excess, most_bytes: int = MOST_BYTES) -> Iterator[s
                 yield kept.decode(errors="replace")
                 kept = other[:LONGEST_LINE]
         if read_bytes > most_bytes:
-            excess.what = f"more than {most_bytes >> 10} KiB in {os.path.basename(path)}"
+            excess.what = f"more than {size_text(most_bytes)} in {os.path.basename(path)}"
         elif kept:
             yield kept.decode(errors="replace")
     finally:

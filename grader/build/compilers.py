@@ -7,32 +7,30 @@ import hashlib
 import os
 import re
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from pathlib import Path
-from typing import Literal
 
 from grader.base import objectcache
 from grader.base.errors import KitError, UsageError
 from grader.base.harmless import one_line
+from grader.base.quantities import size_text
 from grader.build import diagnostics, ispc, placemark
-from grader.build.toolchain import Toolchain
-from grader.sandbox import GIB, OPEN, Finished, Sandbox, compiling, run_limited
+from grader.build.records import BuildOptions
+from grader.build.toolchain import Toolchain, cache_root
+from grader.sandbox import GIB, OPEN, Finished, compiling, run_limited
 from grader.sandbox.view import programs_folders
 
 SHIM = Path(__file__).resolve().parent / "shim"
 COMPILER_MEMORY_BYTES = 4 * GIB
 COMPILER_OUTPUT_BYTES = 256 << 10
-MIB = 1 << 20
 #: The precompiled header is the kit's own work and is not charged to the student's limit.
 HEADER_TIMEOUT_S = 600.0
 #: Errors after the first few are its echoes, and each one costs time and pages once torch's templates are in it.
 MAX_ERRORS = 5
 #: The compiler sees no other environment: CPATH or GCC_EXEC_PREFIX would change objects behind the cache's back.
 ENVIRONMENT = ("PATH", "LIBRARY_PATH", "LD_LIBRARY_PATH", "SDKROOT", "DEVELOPER_DIR")
-
-#: What takes the time: the kit's own headers, a compiler, or the judge, which reads the source or a compiler's words.
-BuildStep = Literal["headers", "building", "inspection"]
 
 
 @dataclass(frozen=True)
@@ -57,21 +55,21 @@ class Source:
 
 @dataclass
 class Compilers:
-    """Compilers at work on one source. `cpu_s` adds up their CPU time; `waits_for` as in `grader.build.build.Build`.
+    """Compilers at work on one source. `cpu_s` adds up their CPU time; `waits_for` as in
+    `grader.build.records.Build`.
 
-    `timeout_s` is for all that compile the student's code; a file of more than `object_bytes` is refused; `visible` is
-    what compilers see in the sandbox besides the system and what their room lets them.
+    `visible` is what they see in the sandbox besides the system and what their room lets them.
     """
 
     source: Source
-    cache: Path
-    timeout_s: float
-    object_bytes: int
-    sandbox: Sandbox = OPEN
-    tell: Callable[[BuildStep], None] = lambda step: None
+    options: BuildOptions
     visible: tuple[Path, ...] = (SHIM,)
     cpu_s: float = field(default=0.0, init=False)
     waits_for: str = field(default="", init=False)
+
+    @cached_property
+    def cache(self) -> Path:
+        return self.options.cache or cache_root()
 
     def run(
         self, command: Sequence[str], cwd: Path, timeout_s: float, room: compiling.Room | None = None
@@ -90,7 +88,7 @@ class Compilers:
             memory_bytes=COMPILER_MEMORY_BYTES,
             output_bytes=COMPILER_OUTPUT_BYTES,
             env={**environment, "LC_ALL": "C", "TMPDIR": str(cwd)},
-            sandbox=OPEN if room is None else self.sandbox,
+            sandbox=OPEN if room is None else self.options.sandbox,
             read=() if room is None else (*room.read, *self.visible, *self.compilers_files(command[0])),
             uid=None if room is None else room.uid,
         )
@@ -119,21 +117,21 @@ class Compilers:
     def too_large(self, made: Path) -> str:
         """Why an object is refused for its size, or "". What is not there is another's affair."""
         with contextlib.suppress(FileNotFoundError):
-            if (size := made.lstat().st_size) > self.object_bytes:
+            if (size := made.lstat().st_size) > self.options.object_bytes:
                 return (
-                    f"the compiled file has {size / MIB:.1f} MiB; it may have {self.object_bytes / MIB:g} MiB\n"
+                    f"the compiled file has {size_text(size)}; it may have {size_text(self.options.object_bytes)}\n"
                     "hint: look for huge arrays with values in the source, and fill them while the program runs"
                 )
         return ""
 
     def explain(self, failure: Finished) -> str:
-        self.tell("inspection")
+        self.options.tell("inspection")
         texts = {
             "module.cpp": self.source.text,
             ispc.SOURCE: self.source.ispc_file.text if self.source.ispc_file else b"",
         }
         sources = {name: text.decode(errors="replace") for name, text in texts.items()}
-        return diagnostics.explain(failure, sources, timeout_s=self.timeout_s)
+        return diagnostics.explain(failure, sources, timeout_s=self.options.timeout_s)
 
     def compile_ispc(self, room: compiling.Room, deadline: float) -> str:
         """Make the header and the object of module.ispc, if there is one that can be compiled; a message or ""."""
@@ -165,7 +163,10 @@ class Compilers:
 
     def ispc_runs(self, compiler: ispc.Compiler) -> bool:
         """Whether it compiles a file of the kit's own in this sandbox."""
-        with objectcache.workplace(self.cache) as place, compiling.room(self.sandbox, place, None) as room:
+        with (
+            objectcache.workplace(self.cache) as place,
+            compiling.room(self.options.sandbox, place, None) as room,
+        ):
             finished = self.run_ispc(compiler, ispc.PROBE, room, ispc.PROBE_TIMEOUT_S)
             return finished is not None and finished.returncode == 0 and not finished.timed_out
 

@@ -1,9 +1,9 @@
 """module.ispc, a second file that a submission may hold: when it has to be compiled, and by which command.
 
-`grader.build.build` compiles it in the same sandbox as module.cpp, before it: `ispc` makes the header module_ispc.h,
-which module.cpp includes, and an object that is linked to it. Nothing here parses a student's file: the judge only
-looks whether it holds anything but white space and comments. One that does not gets an empty header from the kit, since
-ispc refuses an empty file.
+`grader.build.torchbuild` compiles it in the same sandbox as module.cpp, before it: `ispc` makes the header
+module_ispc.h, which module.cpp includes, and an object that is linked to it. Nothing here parses a student's file: the
+judge only looks whether it holds anything but white space and comments. One that does not gets an empty header from the
+kit, since ispc refuses an empty file.
 
 A machine without `ispc` cannot judge such a submission. That is not its author's fault: the verdict is `unjudged`.
 """

@@ -13,7 +13,7 @@ from typing import Literal
 from grader.base import prebuilt
 from grader.base.errors import KitError
 from grader.base.places import ROOT
-from grader.build import build, nativebuild
+from grader.build import nativebuild, torchbuild
 from grader.build.reference import Platform
 from grader.build.toolchain import toolchain
 
@@ -45,7 +45,7 @@ class SourceReference:
     def for_torch(self) -> tuple[Literal["student"], Path] | None:
         if not self.source.is_file():
             return None
-        made = build.build(self.source)
+        made = torchbuild.build(self.source)
         if made.object_path is None:
             raise KitError(
                 f"the reference {self.source} does not compile with torch: {made.diagnostics.splitlines()[0]}"

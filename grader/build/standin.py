@@ -22,8 +22,7 @@ from typing import Literal
 
 from grader.base import objectcache
 from grader.base.errors import KitError
-from grader.base.harmless import one_line
-from grader.build import diagnostics
+from grader.base.harmless import harmless, one_line
 from grader.build.compilers import (
     HEADER_TIMEOUT_S,
     SHIM,
@@ -265,7 +264,7 @@ def refusal(output: str, file_name: str, source: str = "") -> Refusal | None:
     if found is None:
         return None
     name, kind, reason = found
-    return Refusal(int(line), name, kind, f"{diagnostics.harmless(file_name)}:{int(line)} {reason}")
+    return Refusal(int(line), name, kind, f"{harmless(file_name)}:{int(line)} {reason}")
 
 
 def _refused(error: str, line: int, source: str) -> tuple[str, Kind, str] | None:

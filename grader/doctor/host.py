@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Literal
 
 from grader.base import machine
+from grader.base.quantities import whole
 from grader.build.toolchain import cache_root
 
 Level = Literal["ok", "warn", "fail"]
@@ -115,6 +116,6 @@ class Host:
         for line in (self.read(path) or "").splitlines():
             name, _, rest = line.partition(":")
             words = rest.split()
-            if words and words[0].isdigit():
-                found[name.strip()] = int(words[0])
+            if words and (number := whole(words[0])) is not None:
+                found[name.strip()] = number
         return found

@@ -11,9 +11,9 @@ import time
 from collections.abc import Callable, Iterator
 from pathlib import PurePosixPath
 
+from grader.base.quantities import GIB, size_text, whole
 from grader.doctor.host import Finding, Host
 
-GIB = 1 << 30
 LOAD_PER_CORE = 0.25
 LEAST_MEMORY_BYTES, LEAST_SHM_BYTES, LEAST_DISK_BYTES = 6 * GIB, 64 << 20, 4 * GIB
 """A compiler may use 4 GB; a run keeps objects in the cache and small files in scratch."""
@@ -82,8 +82,8 @@ def _shares(host: Host) -> Iterator[float]:
             inside = str(above).strip("/")
             if not controllers:
                 words = (host.read(f"/sys/fs/cgroup/{inside}/cpu.max") or "").split()
-                if len(words) == 2 and words[0].isdigit():
-                    yield int(words[0]) / int(words[1])
+                if len(words) == 2 and (quota := whole(words[0])) is not None and (period := whole(words[1])):
+                    yield quota / period
                 continue
             for root in ("cpu,cpuacct", "cpu"):
                 quota = host.number(f"/sys/fs/cgroup/{root}/{inside}/cpu.cfs_quota_us")
@@ -157,7 +157,7 @@ def _swap(host: Host) -> Finding | None:
     return _either(
         used_kb <= 0,
         "no swap in use",
-        f"{used_kb / 1024:.0f} MB of swap in use",
+        f"{size_text(used_kb * 1024)} of swap in use",
         "what was swapped out has to be read back in the middle of a timed call, and counts past memory limits",
         "swapoff -a, or more memory",
     )
@@ -186,12 +186,12 @@ def _memory(host: Host) -> Finding | None:
         if (value := host.number(path)) is not None
     ]
     usable = min([available_kb * 1024, *limits])
-    told = f"{usable / GIB:.1f} GB of memory available"
+    told = f"{size_text(usable)} of memory available"
     return _either(
         usable >= LEAST_MEMORY_BYTES,
         told,
         told,
-        "a compiler may need 1.6 GB and a runner its limit of 4 GB: with less, honest submissions can be killed",
+        "a compiler may need 1.6 GiB and a runner its limit of 4 GiB: with less, honest submissions can be killed",
         "close what else runs, or grade with --jobs 1 on a larger machine",
     )
 
@@ -200,7 +200,7 @@ def _shared_memory(host: Host) -> Finding | None:
     free = host.free_bytes(host.root / "dev/shm")
     if free is None or not (host.root / "dev/shm").is_dir():
         return None
-    told = f"{free / (1 << 20):.0f} MB free in /dev/shm"
+    told = f"{size_text(free)} free in /dev/shm"
     return _either(
         free >= LEAST_SHM_BYTES,
         told,
@@ -248,8 +248,8 @@ def _disks(host: Host) -> Iterator[Finding]:
             continue
         yield _either(
             free >= LEAST_DISK_BYTES,
-            f"{free / GIB:.0f} GB free for {what}",
-            f"{free / GIB:.1f} GB free for {what} ({place})",
-            "a class of 300 needs a few GB of objects, and a full disk stops the run",
+            f"{size_text(free)} free for {what}",
+            f"{size_text(free)} free for {what} ({place})",
+            "a class of 300 needs a few GiB of objects, and a full disk stops the run",
             "make room, or set TMPDIR and GPT149_CACHE to a larger disk",
         )

@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from grader.base.errors import KitError
+from grader.base.quantities import whole
 from grader.build import ispc, toolchain
 from grader.doctor.host import Finding, Host
 
@@ -129,7 +130,7 @@ def _numpy(host: Host) -> Finding:
     ran = host.run([sys.executable, "-c", NUMPY_PROBE])
     version = ran.output.strip() if ran.returncode == 0 else ""
     major = version.partition(".")[0]
-    if major.isdigit() and int(major) >= 2:
+    if (whole(major) or 0) >= 2:
         return Finding("ok", f"NumPy {version}")
     return Finding(
         "fail",

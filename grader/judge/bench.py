@@ -12,8 +12,8 @@ from grader import sandbox
 from grader.assignment.records import Assignment, Part
 from grader.base.errors import KitError
 from grader.base.results import Diagnosis, Flag
-from grader.build.build import Build
 from grader.build.nativebuild import NativeBuild
+from grader.build.records import Build
 from grader.judge import binding, faults
 from grader.judge.events import Listener
 from grader.run.nativehost import NativeHost, ProgramRefused
@@ -58,7 +58,7 @@ class Bench:
     with_torch: Callable[[], Build] | None = None
     """Builds the object for a process with torch, where `build` is none; after the first time it is known."""
     object_flags: Callable[[], tuple[Flag, ...]] = tuple
-    """What the built object gives away (`grader.judge.integrity.integrity.inspect_object`), once that is known."""
+    """What the built object gives away (`grader.judge.integrity.flags.inspect_object`), once that is known."""
 
     @property
     def shape(self) -> dict[str, int]:

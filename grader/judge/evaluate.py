@@ -24,7 +24,7 @@ from grader.build.toolchain import describe as describe_toolchain
 from grader.judge import binding
 from grader.judge.bench import Bench, Options
 from grader.judge.events import BuildStarted, Built, Listener, PartDone, PartStarted, StepStarted
-from grader.judge.integrity import integrity
+from grader.judge.integrity import flags as integrity
 from grader.judge.judge import Judged
 from grader.judge.making import make
 from grader.run.nativehost import NativeHost
@@ -72,7 +72,8 @@ def evaluate(
         elif zygote is None:
             zygote = stack.enter_context(Zygote(sandbox=sandbox, at_once=False))
         host = stack.enter_context(NativeHost(sandbox)) if made.native else None
-        import_numpy(assignment)
+        if made.judged.ok or any(part.is_torch for part in parts):
+            import_numpy(assignment)  # a file that does not compile has its verdict without
 
         bench = Bench(
             assignment,

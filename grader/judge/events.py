@@ -8,9 +8,8 @@ from pathlib import Path
 
 from grader.assignment.records import Part
 from grader.base.results import CaseResult, Diagnosis, PartResult, ProfileRow, Timing, Verdict
-from grader.build.build import Build
-from grader.build.compilers import BuildStep
 from grader.build.nativebuild import NativeBuild
+from grader.build.records import Build, BuildStep
 
 
 @dataclass(frozen=True)

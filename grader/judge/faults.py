@@ -7,8 +7,8 @@ from pathlib import Path
 from grader.assignment.records import Part
 from grader.base.harmless import one_line
 from grader.base.results import CaseResult, Diagnosis, Verdict
-from grader.build.build import Build
 from grader.build.nativebuild import NativeBuild
+from grader.build.records import Build
 from grader.run.calls import Call
 from grader.run.session import Session
 

@@ -18,7 +18,7 @@ from grader.judge import binding, faults, looks, memory
 from grader.judge.answers import answers
 from grader.judge.bench import Bench
 from grader.judge.events import Corrected, Timed
-from grader.judge.integrity import integrity
+from grader.judge.integrity import flags as integrity
 from grader.judge.looks import Shown, Step
 from grader.judge.marking import Marker
 from grader.judge.timing import rounds

@@ -16,13 +16,13 @@ from pathlib import Path
 from grader.assignment.records import Assignment, TorchRunner
 from grader.base.results import Flag
 from grader.build import nativebuild
-from grader.build.build import Build, build
-from grader.build.compilers import BuildStep
 from grader.build.nativebuild import NativeBuild
+from grader.build.records import Build, BuildStep
 from grader.build.standin import Refusal
 from grader.build.toolchain import ABSENT, TORCH, torch_version
+from grader.build.torchbuild import build
 from grader.judge.bench import Options
-from grader.judge.integrity import integrity
+from grader.judge.integrity import flags as integrity
 from grader.sandbox import OPEN, Sandbox
 
 
@@ -48,8 +48,8 @@ def make(
 ) -> Made:
     """Build a source file as it is to be judged; `flags` stand behind the kit's own.
 
-    Raises UsageError and KitError as `grader.build.build.build`, and KitError where only torch's runner may judge the
-    file and this Python has no torch.
+    Raises UsageError and KitError as `grader.build.torchbuild.build`, and KitError where only torch's runner may judge
+    the file and this Python has no torch.
     """
     limits = assignment.limits
     how = {
@@ -63,11 +63,11 @@ def make(
 
     @functools.cache
     def with_torch() -> Build:
-        return build(source, sanitize=options.sanitize, **how)  # type: ignore[arg-type]
+        return build(source, sanitize=options.sanitize, **how)
 
     if options.sanitize:
         return Made(with_torch(), with_torch, native=False)
-    native = nativebuild.build(source, **how)  # type: ignore[arg-type]
+    native = nativebuild.build(source, **how)
     refusal = native.refused
     if native.ok or refusal is None:
         return Made(native, with_torch, native=True)

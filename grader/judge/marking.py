@@ -13,7 +13,7 @@ from grader.base.results import CaseResult, Diagnosis
 from grader.judge import binding, faults
 from grader.judge.answers import answers, expectations
 from grader.judge.bench import Bench
-from grader.judge.integrity import integrity
+from grader.judge.integrity import flags as integrity
 from grader.run.calls import Call
 from grader.run.session import Session
 

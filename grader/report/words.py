@@ -9,10 +9,9 @@ from __future__ import annotations
 
 import math
 import re
-import unicodedata
 from datetime import datetime
 
-from grader.base.harmless import harmless
+from grader.base.harmless import harmless, one_line
 from grader.base.results import Verdict
 from grader.report import profile
 from grader.report.terminal import VERDICT_WORDS
@@ -54,13 +53,7 @@ def block(text: str, limit: int = 4000, lines: int = 200) -> str:
 
 def line(text: str, limit: int = 200) -> str:
     """One line of a stranger's text: as `block`, with white space run together."""
-    kept = " ".join(_clean(text[: 4 * limit]).split())
-    if len(kept) <= limit and len(text) <= 4 * limit:
-        return kept
-    kept = kept[: limit - 1]
-    while kept and unicodedata.combining(kept[-1]):
-        kept = kept[:-1]
-    return kept + "…"
+    return one_line(text, limit, _clean)
 
 
 def _clean(text: str) -> str:

@@ -8,7 +8,7 @@ is handed its pipe ends and a fresh folder, limits and locks itself, and only th
 What a runner writes to the descriptors 1 and 2 counts as its kernel's words. Python's and torch's own (warnings, logged
 errors) are no kernel's: `sys.stderr` has a descriptor of its own, which leads nowhere in a runner.
 
-Each message is one JSON object. Imports nothing of the kit: the three files that it needs are named at its start.
+Each message is one JSON object. Imports nothing of the kit: the files that it needs are named at its start.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ import sys
 import time
 import warnings
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 #: What torch imports when it is first used. In a runner the way to its files may be closed by then.
 LATE_MODULES = ("torch.autograd.profiler", "torch.profiler", "torch.profiler._cupti_monitor")
@@ -37,13 +37,23 @@ MOST_AT_ONCE, LISTING_BYTES = 10_000, 64 << 10
 """Processes or threads that are looked at before the next ones are; bytes of a list of them."""
 
 
-def serve(control: socket.socket, runner: Any, lock: Any, removal: Any, folder: str) -> None:
+class Files(NamedTuple):
+    """The kit's files that are used here, as modules, in the order in which they are named at the start."""
+
+    runner: Any
+    loaded: Any
+    delays: Any
+    lock: Any
+    removal: Any
+
+
+def serve(control: socket.socket, files: Files, folder: str) -> None:
     """Fork a runner for each `spawn`, reap and sweep up for each `reap`; when the judge ends, end all of them."""
     # No death signal for the zygote itself: when the judge is killed it reads the end of `control`, and still sweeps.
     set_process_option(PR_SET_CHILD_SUBREAPER, 1)
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     gc.disable()  # A tenth of the import, and a collection in a fork would copy every page.
-    torch_version = import_torch()
+    torch_version, removal = import_torch(), files.removal
     # Bubblewrap may have put the kit or Python itself below a folder that is emptied after each runner.
     mounted = removal.mount_points()
     gc.freeze()
@@ -55,7 +65,7 @@ def serve(control: socket.socket, runner: Any, lock: Any, removal: Any, folder: 
         if request is None:
             break
         if request["op"] == "spawn":
-            spawn(control, request, runner, lock, fds)
+            spawn(control, request, files, fds)
         else:
             _, status = os.waitpid(request["pid"], 0)
             sweep(request["living"])
@@ -95,7 +105,7 @@ def answer(control: socket.socket, message: dict[str, Any]) -> None:
     control.sendall(json.dumps(message).encode() + b"\n")
 
 
-def spawn(control: socket.socket, request: dict[str, Any], runner: Any, lock: Any, fds: list[int]) -> None:
+def spawn(control: socket.socket, request: dict[str, Any], files: Files, fds: list[int]) -> None:
     """Fork a runner with a fresh folder to work in."""
     try:
         os.mkdir(request["scratch"], 0o700)
@@ -110,7 +120,7 @@ def spawn(control: socket.socket, request: dict[str, Any], runner: Any, lock: An
             # The kernel tells the judge who sent this: in a process namespace the two know it by different numbers.
             answer(control, {"pid": os.getpid()})
             control.close()
-            become_runner(request, runner, lock, *fds)
+            become_runner(request, files, *fds)
         except BaseException as error:
             os.write(2, f"the runner could not start: {error}\n".encode())
         finally:
@@ -119,9 +129,7 @@ def spawn(control: socket.socket, request: dict[str, Any], runner: Any, lock: An
         os.close(fd)
 
 
-def become_runner(
-    spec: dict[str, Any], runner: Any, lock: Any, request_fd: int, reply_fd: int, output_fd: int
-) -> None:
+def become_runner(spec: dict[str, Any], files: Files, request_fd: int, reply_fd: int, output_fd: int) -> None:
     """Everything between the fork and the first request. Never returns."""
     os.setsid()
     set_process_option(PR_SET_PDEATHSIG, signal.SIGKILL)
@@ -140,12 +148,12 @@ def become_runner(
     torch.set_num_threads(spec["threads"])
     if spec["cpus"] and hasattr(os, "sched_setaffinity"):
         os.sched_setaffinity(0, spec["cpus"])
-    delays = runner.Delays()
-    lock.limit(spec["limits"])
+    delays = files.delays.Delays()
+    files.lock.limit(spec["limits"])
     if spec["lock"] is not None:
         # All that was imported and opened before stays; the student's object is the first thing to be loaded after.
-        lock.enter(spec["lock"])
-    runner.run(spec["kind"], spec["object"], request_fd, reply_fd, delays)
+        files.lock.enter(spec["lock"])
+    files.runner.run(files.loaded, spec["kind"], spec["object"], request_fd, reply_fd, delays)
     os._exit(0)
 
 
@@ -206,13 +214,13 @@ def load_file(path: str) -> Any:
 
 
 def main() -> None:
-    """forkserver.py SOCKET RUNNER LOCK REMOVAL FOLDER: the judge's socket as a number, where runner.py, lock.py and
-    removal.py are, and the folder of its runners, "" if that ends with its namespace."""
+    """forkserver.py SOCKET FILE ... FOLDER: the judge's socket as a number, where the Files are, and the folder of its
+    runners, "" if that ends with its namespace."""
     # Before anything keeps the old one, as handlers of logging do.
     sys.stderr = os.fdopen(os.dup(2), "w", buffering=1, errors="backslashreplace")
     sys.__stderr__ = sys.stderr  # type: ignore[misc]  # typeshed calls it final; handlers keep it
-    runner, lock, removal = (load_file(path) for path in sys.argv[2:5])
-    serve(socket.socket(fileno=int(sys.argv[1])), runner, lock, removal, sys.argv[5])
+    _, control, *paths, folder = sys.argv
+    serve(socket.socket(fileno=int(control)), Files(*map(load_file, paths)), folder)
 
 
 if __name__ == "__main__":

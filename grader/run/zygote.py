@@ -25,7 +25,9 @@ from pathlib import Path
 from typing import Any, Literal
 
 import grader.base.removal
+import grader.run.delays
 import grader.run.forkserver
+import grader.run.loaded
 import grader.run.runner
 from grader.base.errors import KitError
 from grader.run.calls import Call
@@ -35,8 +37,16 @@ from grader.run.watch import Watch
 from grader.sandbox import INSIDE, LOCK, OPEN, Limits, Sandbox, leftovers, process_limit
 
 START_TIMEOUT_S, ANSWER_TIMEOUT_S = 120.0, 30.0
-FORK_SERVER, RUNNER, REMOVAL = (
-    Path(module.__file__ or "") for module in (grader.run.forkserver, grader.run.runner, grader.base.removal)
+#: What the zygote needs of the kit, in the order of `forkserver.Files`.
+FORK_SERVER, RUNNER, LOADED, DELAYS, REMOVAL = (
+    Path(module.__file__ or "")
+    for module in (
+        grader.run.forkserver,
+        grader.run.runner,
+        grader.run.loaded,
+        grader.run.delays,
+        grader.base.removal,
+    )
 )
 ENVIRONMENT = {
     "PATH": "/usr/local/bin:/usr/bin:/bin",
@@ -282,7 +292,7 @@ class Zygote:
         self._ready = False
 
     def _command(self, fd: int) -> list[str]:
-        files = [FORK_SERVER, RUNNER, LOCK, REMOVAL]
+        files = [FORK_SERVER, RUNNER, LOADED, DELAYS, LOCK, REMOVAL]
         places = {path: f"{INSIDE}/{path.name}" for path in files}
         forkserver, *others = (places[path] if self.sandbox.bwrap else str(path) for path in files)
         return self.sandbox.enclosed(

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from grader.base import removal
+from grader.base.quantities import size_text
 from grader.sandbox.limits import Limits
 
 #: Where any user may write on a usual system; what else such folders hold is one level down.
@@ -34,7 +35,7 @@ class Scratch:
                 if count > self.limits.scratch_files:
                     return f"it wrote more than {self.limits.scratch_files} files"
                 if total_bytes > self.limits.scratch_bytes:
-                    return f"it wrote more than {self.limits.scratch_bytes >> 20} MiB of files"
+                    return f"it wrote more than {size_text(self.limits.scratch_bytes)} of files"
         except TooDeep:
             return "it made folders too deep to look into"
         return ""

@@ -17,6 +17,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from grader.base import machine
+from grader.base.quantities import whole
 from grader.study import helpers
 
 PROBE_TIMEOUT_S = 60.0
@@ -121,7 +122,7 @@ def _linux_caches() -> tuple[Cache, ...]:
         if facts["type"] == "Instruction":
             continue
         size = helpers.byte_sizes(facts["size"], "size")[0]
-        ways = int(facts["ways_of_associativity"]) if facts["ways_of_associativity"].isdecimal() else 0
+        ways = whole(facts["ways_of_associativity"])
         found.append(Cache(f"L{facts['level']}", size, ways or None, _count(facts["shared_cpu_list"])))
     return tuple(sorted(found, key=lambda cache: cache.name))
 
@@ -154,4 +155,4 @@ def _sysctl(key: str) -> int:
         answer = subprocess.run(["sysctl", "-n", key], capture_output=True, text=True, timeout=5).stdout
     except (OSError, subprocess.TimeoutExpired):
         return 0
-    return int(answer) if answer.strip().isdecimal() else 0
+    return whole(answer.strip()) or 0

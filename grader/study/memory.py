@@ -15,6 +15,7 @@ from statistics import median
 
 from grader.assignment.expressions import call_of, evaluate_int
 from grader.assignment.records import Part
+from grader.base.quantities import MIB
 from grader.base.results import EXIT_PASS, EXIT_SUBMISSION
 from grader.judge import binding, faults, looks
 from grader.judge.marking import Marker
@@ -27,7 +28,6 @@ from grader.study.table import Cell, Table
 
 SIZES = "256,512,1024,2048"
 FLOAT_BYTES = 4
-MIB = 1 << 20
 FRESH_RUNNERS = 3
 """Peaks are medians over so many runners: pages that a library touches for the first time may fall into one of them."""
 COLUMNS = (

@@ -24,6 +24,7 @@ from pathlib import Path
 
 from grader.assignment.records import Assignment, Part
 from grader.base.errors import UsageError
+from grader.base.quantities import whole
 from grader.base.results import EXIT_PASS, EXIT_SUBMISSION
 from grader.build.toolchain import Toolchain, toolchain
 from grader.judge import binding
@@ -164,7 +165,7 @@ def _without_randomised_addresses() -> tuple[str, ...]:
 def _regions(output: str) -> int | None:
     _, found, rest = output.rpartition(REGIONS)
     number = rest.split("\n", 1)[0]
-    return int(number) if found and number.isdecimal() else None
+    return whole(number) if found else None
 
 
 def _trouble(run: Ran) -> str:

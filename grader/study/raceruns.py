@@ -3,7 +3,7 @@
 A right kernel whose rows are shared out gives the same bits on any number of threads. One that sums over threads
 (`reduction`) adds in another order each time and may differ in the last bits: so a difference within the error budget
 of the oracle is told and not counted as a race. A race that did not happen is not seen; delays at random
-moments make it likelier to (`grader.run.runner.Delays`).
+moments make it likelier to (`grader.run.delays`).
 """
 
 from __future__ import annotations

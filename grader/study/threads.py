@@ -17,6 +17,7 @@ from statistics import median
 from grader.assignment.records import Part
 from grader.base import machine
 from grader.base.errors import UsageError
+from grader.base.quantities import whole
 from grader.base.results import EXIT_PASS, EXIT_SUBMISSION
 from grader.build import toolchain
 from grader.judge.timing.intervals import Estimate, median_estimate
@@ -63,7 +64,7 @@ class Threads:
         )
 
     def _row(self, name: str, line: Line, speedup: Estimate | None) -> tuple[Cell, ...]:
-        count = int(name) if name.isdecimal() else None
+        count = whole(name)
         efficiency = speedup.middle / count if speedup and count else None
         crowded = f"more threads than the {self.cores} cores" if count and count > self.cores else ""
         return (name, *bounds(line.time_ms), *bounds(speedup), efficiency, line.trouble or crowded)

@@ -15,9 +15,9 @@ from datetime import datetime, timezone
 from pathlib import Path
 from typing import BinaryIO, Protocol
 
+from grader.base.quantities import MIB, size_text
 from grader.submission.archive.opening import open_archive, spool
 from grader.submission.archive.records import (
-    MIB,
     PIECE_BYTES,
     Archive,
     ArchiveLimits,
@@ -25,7 +25,6 @@ from grader.submission.archive.records import (
     Member,
     Unreadable,
     shown,
-    size_text,
 )
 
 #: What one student may hand in. Unpacked bytes count all members, since a tar.gz has to be unpacked to be read.

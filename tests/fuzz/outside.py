@@ -22,6 +22,7 @@ from fuzz import mutating  # noqa: E402
 from fuzz.mutating import Reader  # noqa: E402
 from grader.assignment.loading import load  # noqa: E402
 from grader.base.errors import KitError, UsageError  # noqa: E402
+from grader.base.quantities import MIB  # noqa: E402
 from grader.base.results import CaseResult, Diagnosis, Flag, Memory, PartResult, SubmissionResult, Timing  # noqa: E402
 from grader.report import classbook, feedback, result_json  # noqa: E402
 from grader.report.classbook import Row  # noqa: E402
@@ -30,7 +31,6 @@ from grader.staff.classroom.fingerprints import Fingerprints  # noqa: E402
 from grader.staff.classroom.ledger import Entry, Record, Reported, Run  # noqa: E402
 from grader.submission import find  # noqa: E402
 from grader.submission.archive import ArchiveLimits, Unreadable, open_archive  # noqa: E402
-from grader.submission.archive.records import MIB  # noqa: E402
 from grader.submission.exports import canvas_name, gradescope_entries  # noqa: E402
 
 COUNT = 1000

@@ -24,7 +24,7 @@ from grader.base.errors import UsageError
 from grader.base.harmless import harmless
 from grader.report.grades_csv import csv_line, safe_text
 from grader.staff.classroom import manual
-from grader.staff.similarity import agreement, passages, similar, similar_html
+from grader.staff.similarity import agreement, likeness, passages, similar_html
 from grader.staff.similarity.tokens import tokens
 from grader.staff.writeups import sheet, staff
 from grader.study.writeup import checking, regions
@@ -172,10 +172,10 @@ CELL_PATTERNS: dict[str, Callable[[int], bytes]] = {
 def compare_sources(data: bytes) -> None:
     """As `similar` does for a class: every pair's regions, on a page."""
     text = data.decode(errors="replace")
-    found = similar.compare(
+    found = likeness.compare(
         {"ada": text, "bob": "int odd;\n" + text, "cyd": MASTER, "dan": "int x;"}, STARTER
     )
-    page = "".join(similar_html.page(found, found.pairs, (), similar.notes(found)))
+    page = "".join(similar_html.page(found, found.pairs, (), likeness.notes(found)))
     assert "<script" not in page and not any(char in page for char in OBEYED)
     for pair in found.pairs:
         assert 0 <= pair.likeness <= 1

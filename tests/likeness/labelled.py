@@ -15,7 +15,7 @@ from authors import bodies, submission
 from copies import EFFORTS, copied, reordered
 
 from grader.assignment.regions import strip_solution
-from grader.staff.similarity import similar
+from grader.staff.similarity import likeness
 
 ROOT = Path(__file__).resolve().parents[2]
 #: How much was copied: which of the six bodies; the others are the copier's own.
@@ -54,7 +54,9 @@ def make(
 
 def likenesses(labelled: LabelledClass) -> tuple[dict[tuple[str, str], float], list[float]]:
     """({copied pair: likeness}, likenesses of all independent pairs, the largest first)."""
-    found = {(p.left, p.right): p.likeness for p in similar.compare(labelled.sources, labelled.starter).pairs}
+    found = {
+        (p.left, p.right): p.likeness for p in likeness.compare(labelled.sources, labelled.starter).pairs
+    }
     copied_pairs = {pair: found.pop(pair, 0.0) for pair in labelled.copies}
     total = len(labelled.sources) * (len(labelled.sources) - 1) // 2 - len(copied_pairs)
     independent = sorted(found.values(), reverse=True)

@@ -16,7 +16,7 @@ from labelled import likenesses, make
 
 from grader.assignment.regions import strip_solution
 from grader.base.errors import UsageError
-from grader.staff.similarity import agreement, similar, similar_html
+from grader.staff.similarity import agreement, likeness, similar_html
 from grader.staff.similarity.pairs import Pair
 from grader.staff.similarity.tokens import functions, tokens
 
@@ -60,12 +60,12 @@ def test_functions_of_the_starter(master: str) -> None:
 
 
 def test_winnowing_finds_every_run_that_is_long_enough() -> None:
-    run = [f"w{k}" for k in range(similar.GRAM + similar.WINDOW - 1)]
+    run = [f"w{k}" for k in range(likeness.GRAM + likeness.WINDOW - 1)]
     one = [f"a{k}" for k in range(50)] + run + ["b"] * 30
     other = ["c"] * 7 + run + [f"d{k}" for k in range(90)]
-    shared = set(similar.winnow(similar.grams(one))) & set(similar.winnow(similar.grams(other)))
+    shared = set(likeness.winnow(likeness.grams(one))) & set(likeness.winnow(likeness.grams(other)))
     assert shared
-    assert not set(similar.grams(one[:50])) & set(similar.grams(other[-90:]))
+    assert not set(likeness.grams(one[:50])) & set(likeness.grams(other[-90:]))
 
 
 def test_whole_copies_stand_above_independent_work() -> None:
@@ -84,7 +84,7 @@ def test_whole_copies_stand_above_independent_work() -> None:
 
 def test_the_starter_counts_nothing(master: str) -> None:
     starter = strip_solution(master)
-    found = similar.compare({"a": starter, "b": starter, "c": submission(master, bodies(1))}, starter)
+    found = likeness.compare({"a": starter, "b": starter, "c": submission(master, bodies(1))}, starter)
     assert found.pairs == ()
 
 
@@ -94,8 +94,8 @@ def test_what_half_of_the_class_has_counts_nothing(master: str) -> None:
     own = [bodies(200 + k) for k in range(24)]
     shared = {f"s{k:02}": submission(master, [*parts[:5], given_away]) for k, parts in enumerate(own)}
     alone = dict(list(shared.items())[:2])
-    in_class = {(p.left, p.right): p for p in similar.compare(shared, starter).pairs}["s00", "s01"]
-    (by_themselves,) = similar.compare(alone, starter).pairs
+    in_class = {(p.left, p.right): p for p in likeness.compare(shared, starter).pairs}["s00", "s01"]
+    (by_themselves,) = likeness.compare(alone, starter).pairs
     assert in_class.shared < by_themselves.shared / 2
 
 
@@ -109,10 +109,10 @@ def test_a_file_with_hardly_a_token_ends_nothing_for_the_others(master: str) -> 
         "fifteen": ";" * 15,
         "sixteen": ";" * 16,
     }
-    found = similar.compare(sources, strip_solution(master))
+    found = likeness.compare(sources, strip_solution(master))
     assert [(pair.left, pair.right) for pair in found.pairs] == [("a", "b")]
     assert {"empty", "short", "fifteen", "sixteen"} == {*found.starters, *found.bare}
-    assert similar.winnow([]) == {} and similar.winnow(similar.grams(["a"] * 15)) == {}
+    assert likeness.winnow([]) == {} and likeness.winnow(likeness.grams(["a"] * 15)) == {}
 
 
 def words_without_end(tokens_wanted: int) -> str:
@@ -138,7 +138,7 @@ def test_texts_that_repeat_themselves_take_time_in_proportion(pattern: Callable[
     def cpu_s(count: int) -> float:
         texts = {"a": pattern(count), "b": "int odd;" + pattern(count)}
         started = time.process_time()
-        found = similar.compare(texts, "")
+        found = likeness.compare(texts, "")
         found.regions(Pair("a", "b", 1.0, 1.0))
         return time.process_time() - started
 
@@ -147,9 +147,9 @@ def test_texts_that_repeat_themselves_take_time_in_proportion(pattern: Callable[
 
 
 def test_the_longest_text_is_cut_and_told() -> None:
-    found = similar.compare({"a": ";" * (1 << 20), "b": ";" * (1 << 20), "c": "/**/" * (1 << 19)}, "")
+    found = likeness.compare({"a": ";" * (1 << 20), "b": ";" * (1 << 20), "c": "/**/" * (1 << 19)}, "")
     assert found.cut == ("a", "b", "c"), "by tokens, and by characters"
-    assert any("only the first 50000 tokens" in note and "a, b, c" in note for note in similar.notes(found))
+    assert any("only the first 50000 tokens" in note and "a, b, c" in note for note in likeness.notes(found))
     sum(region.tokens for region in found.regions(Pair("a", "b", 1.0, 1.0)))
 
 
@@ -157,7 +157,7 @@ def test_regions_are_equal_runs_that_do_not_overlap(master: str) -> None:
     starter = strip_solution(master)
     left, right = bodies(11), bodies(12)
     right[5] = copied(left[5], "reworked", 1)
-    found = similar.compare({"l": submission(master, left), "r": submission(master, right)}, starter)
+    found = likeness.compare({"l": submission(master, left), "r": submission(master, right)}, starter)
     regions = found.regions(found.pairs[0])
     assert sum(region.tokens for region in regions) > 150
     for side in ("left", "right"):
@@ -236,7 +236,7 @@ def test_two_who_share_each_input_with_others_are_found() -> None:
 def test_the_page_escapes_everything(master: str) -> None:
     evil = "<script>alert(1)</script>"
     text = submission(master, bodies(1)).replace("int b = 0", f"/* {evil} \x1b[31m \u202e */ int b = 0")
-    found = similar.compare({evil: text, "other": text}, strip_solution(master))
+    found = likeness.compare({evil: text, "other": text}, strip_solution(master))
     group = agreement.Group(evil, (evil, "other"), (evil,), True, evil)
     page = "".join(similar_html.page(found, found.pairs, [group]))
     assert "<script" not in page and "&lt;script&gt;" in page
@@ -255,11 +255,11 @@ def test_the_command_on_a_class_run_and_on_submissions(
             (folder / name / "module.cpp").write_text(submission(master, bodies(seed)))
         (out / name / "result.json").write_text(json.dumps(wrong) if name != "carl" else "{broken")
     monkeypatch.chdir(tmp_path)
-    assert similar.main([str(out)]) == 0
+    assert likeness.main([str(out)]) == 0
     told = capsys.readouterr().out
     assert "wrong alike on 2 hidden inputs of part2: anna, bert" in told
     assert "100.0%  anna  bert" in told and (out / "similar.html").is_file()
-    assert similar.main([str(handed_in), "--top", "1"]) == 0
+    assert likeness.main([str(handed_in), "--top", "1"]) == 0
     told = capsys.readouterr().out
     assert "100.0%  anna  bert" in told and "carl" not in told
     assert (tmp_path / "similar.html").is_file() and not (handed_in / "similar.html").exists()
@@ -287,10 +287,10 @@ def test_unchanged_starters_are_told_as_such_and_are_no_pair(
     other_starter: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(other_starter)
-    assert similar.main(["handed in"]) == 0
+    assert likeness.main(["handed in"]) == 0
     told = capsys.readouterr().out
     assert "100.0%  ann  bob" in told and "--starter FILE" in told
-    assert similar.main(["handed in", "--starter", "starter.cpp"]) == 0
+    assert likeness.main(["handed in", "--starter", "starter.cpp"]) == 0
     told = capsys.readouterr().out
     assert "the starter, unchanged or nearly: ann, bob, cyd\n" in told
     assert "what starter.cpp holds counts nothing\n" in told
@@ -298,7 +298,7 @@ def test_unchanged_starters_are_told_as_such_and_are_no_pair(
     assert pairs[0] == ["eve", "fay"] and not [pair for pair in pairs if {*pair} & {"ann", "bob", "cyd"}]
     assert "the starter, unchanged or nearly: ann, bob, cyd" in (other_starter / "similar.html").read_text()
     assert (
-        similar.main(["handed in", "--starter", "starter.cpp", "--starter", "handed in/eve/module.cpp"]) == 0
+        likeness.main(["handed in", "--starter", "starter.cpp", "--starter", "handed in/eve/module.cpp"]) == 0
     )
     assert "unchanged or nearly: ann, bob, cyd, eve, fay\n" in capsys.readouterr().out
 
@@ -310,7 +310,7 @@ def test_by_their_results_starters_are_known_without_a_starter(
     for folder in out.iterdir():
         code = "not_written" if folder.name in ("ann", "bob", "cyd") else "k_transposed"
         (folder / "result.json").write_text(json.dumps(result(("h", "aa", True), code=code)))
-    assert similar.main([str(out)]) == 0
+    assert likeness.main([str(out)]) == 0
     told = capsys.readouterr().out
     assert "no part is written, by their results, so that no two of them are a pair: ann, bob, cyd" in told
     assert "%  ann  bob" not in told and "%  eve  fay" in told
@@ -319,9 +319,11 @@ def test_by_their_results_starters_are_known_without_a_starter(
 def test_those_with_what_half_of_the_class_has_are_no_pair(master: str) -> None:
     sources = {f"s{k:02}": submission(master, bodies(8)) for k in range(12)}
     sources |= {f"t{k:02}": submission(master, bodies(300 + k)) for k in range(4)}
-    found = similar.compare(sources, strip_solution(master))
+    found = likeness.compare(sources, strip_solution(master))
     assert found.starters == () and set(found.bare) == {name for name in sources if name[0] == "s"}
-    assert any("hardly any text of their own" in note and "s00, s01" in note for note in similar.notes(found))
+    assert any(
+        "hardly any text of their own" in note and "s00, s01" in note for note in likeness.notes(found)
+    )
 
 
 def test_results_that_were_tampered_with_say_nothing(tmp_path: Path, master: str) -> None:
@@ -347,7 +349,7 @@ def test_results_that_were_tampered_with_say_nothing(tmp_path: Path, master: str
     outputs = agreement.read(tmp_path)
     assert {name for name, found in outputs.items() if found} == {"ann", "bob"}
     assert agreement.not_written(tmp_path) == frozenset()
-    assert similar.main([str(tmp_path)]) == 0
+    assert likeness.main([str(tmp_path)]) == 0
 
 
 def test_groups_are_found_among_many_that_share_single_cases() -> None:
@@ -366,8 +368,8 @@ def test_mistakes_are_told_in_a_line(tmp_path: Path) -> None:
     (tmp_path / "out" / "anna").mkdir(parents=True)
     (tmp_path / "out" / "anna" / "result.json").write_text("{}")
     with pytest.raises(UsageError, match="--submissions"):
-        similar.main([str(tmp_path / "out")])
+        likeness.main([str(tmp_path / "out")])
     with pytest.raises(UsageError, match="nowhere"):
-        similar.main([str(tmp_path / "nowhere")])
+        likeness.main([str(tmp_path / "nowhere")])
     with pytest.raises(UsageError, match="--top"):
-        similar.main([str(tmp_path), "--top", "0"])
+        likeness.main([str(tmp_path), "--top", "0"])

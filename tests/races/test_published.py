@@ -15,8 +15,8 @@ import gpt149
 from grader.assignment.loading import load
 from grader.base.errors import UsageError
 from grader.build import sanitize
-from grader.build.build import SANITIZE_FLAGS
 from grader.build.toolchain import toolchain
+from grader.build.torchbuild import SANITIZE_FLAGS
 from grader.judge import binding, comparison
 from grader.study import options, race
 from grader.study.standalone import UNLIMITED, Kit, Ran, Unsuitable, build_program, ran

@@ -19,7 +19,7 @@ from typing import TypeVar
 T = TypeVar("T")
 
 LARGEST_BYTES = 64 << 20
-"""Of an object that is read at all. What the assignment allows is less (`grader.build.build`)."""
+"""Of an object that is read at all. What the assignment allows is less (`grader.build.torchbuild`)."""
 LONGEST_NAME = 4096
 """Bytes of a symbol that are kept; torch's longest have 600."""
 MOST_WANTED, MOST_NAMES_BYTES = 20_000, 2 << 20

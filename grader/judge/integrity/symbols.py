@@ -1,5 +1,5 @@
 """What a function that a kernel wants from elsewhere is for, told by its symbol: the lists behind
-`grader.judge.integrity.integrity`.
+`grader.judge.integrity.flags`.
 
 A kernel of one's own needs memory, tensors to read and write, mathematics of the C library and threads. Everything that
 computes with torch in place of the student, or reaches out of the kernel, has a category here; all else has none.

@@ -1,4 +1,4 @@
-// Holds up whichever thread is running, again and again during a call: grader/run/runner.py's Delays says why. The timer
+// Holds up whichever thread is running, again and again during a call: grader/run/delays.py says why. The timer
 // has no settings of its own (the third argument's place is empty), so all that it can send is SIGALRM: the filter of
 // system calls lets no other timer be made.
 #ifndef GPT149_INSIDE_DELAYS_H

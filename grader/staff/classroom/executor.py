@@ -28,6 +28,7 @@ from typing import Any, Protocol
 from grader.base import orphans, procfs, removal
 from grader.base.errors import KitError
 from grader.base.places import ROOT
+from grader.base.quantities import size_text
 from grader.staff.classroom.worker import END_WITHIN_S, Settings
 
 TICK_S = 0.5
@@ -255,7 +256,7 @@ class LocalExecutor:
         code = self._end(worker)
         how = signal.Signals(-code).name if -code in set(signal.Signals) else f"exit code {code}"
         why = f"it was stuck in {worker.phase}" if was_silent and worker.phase else how
-        why = f"it needed more than {self._most_bytes >> 20} MiB of memory" if worker.outgrown else why
+        why = f"it needed more than {size_text(self._most_bytes)} of memory" if worker.outgrown else why
         if worker.ready:
             if worker.job is not None:
                 yield Failed(worker.job.submission_id, f"the worker that graded it died ({why})", True)

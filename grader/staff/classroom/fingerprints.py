@@ -17,7 +17,8 @@ from grader.build import toolchain
 #: Modules that a verdict begins with. All that they import decides it too; what shows or keeps verdicts does not.
 DECIDING = (
     *("grader.judge.evaluate", "grader.judge.integrity.inspection", "grader.staff.classroom.worker"),
-    *("grader.run.forkserver", "grader.run.runner", "grader.sandbox.lock", "module_ref_stub.library"),
+    *("grader.run.forkserver", "grader.run.runner", "grader.run.loaded", "grader.run.delays"),
+    *("grader.sandbox.lock", "module_ref_stub.library"),
     # Loaded by name: each lab's own imports follow.
     *(f"{labs.PACKAGE}.{name}" for name in labs.known()),
 )

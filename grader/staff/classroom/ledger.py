@@ -31,6 +31,7 @@ from typing import Any, Literal
 
 from grader.base import plainfile, removal, typedjson
 from grader.base.errors import KitError, UsageError
+from grader.base.quantities import size_text
 from grader.staff.classroom.fingerprints import Fingerprints
 from grader.submission.ids import is_id
 
@@ -147,14 +148,16 @@ def _lines(path: Path) -> Iterator[tuple[int, bytes]]:
     try:
         with os.fdopen(plainfile.open_file(path), "rb") as file:
             if os.fstat(file.fileno()).st_size > MOST_BYTES:
-                raise KitError(f"{path}: larger than {MOST_BYTES >> 20} MiB: no ledger; choose another --out")
+                raise KitError(
+                    f"{path}: larger than {size_text(MOST_BYTES)}: no ledger; choose another --out"
+                )
             number = 0
             while (line := file.readline(MOST_LINE_BYTES + 1)).endswith(b"\n"):
                 number += 1
                 yield number, line
             if len(line) > MOST_LINE_BYTES:
                 raise KitError(
-                    f"{path}:{number + 1}: longer than {MOST_LINE_BYTES >> 20} MiB: not a line of a ledger; remove it"
+                    f"{path}:{number + 1}: longer than {size_text(MOST_LINE_BYTES)}: not a line of a ledger; remove it"
                 )
     except FileNotFoundError:
         return

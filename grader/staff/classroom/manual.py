@@ -21,6 +21,7 @@ from grader.assignment.records import Assignment
 from grader.assignment.rubric import DESCRIPTIVE_COLUMNS
 from grader.base.errors import UsageError
 from grader.base.harmless import one_line
+from grader.base.quantities import size_text
 
 MOST_BYTES, MOST_ROWS, MOST_COLUMNS = 16 << 20, 100_000, 1000
 LONGEST_CELL = 20_000
@@ -104,7 +105,7 @@ def _rows(path: Path) -> Iterator[tuple[int, list[str]]]:
     except (OSError, ValueError) as error:
         raise UsageError(f"cannot read {path}: {getattr(error, 'strerror', None) or error}") from error
     if len(data) > MOST_BYTES:
-        raise UsageError(f"{path}: larger than {MOST_BYTES >> 20} MiB: this is no table of points")
+        raise UsageError(f"{path}: larger than {size_text(MOST_BYTES)}: this is no table of points")
     try:
         text = data.decode("utf-8-sig")
     except UnicodeDecodeError as error:

@@ -31,7 +31,7 @@ STUDENT_ROOMS = ("gpt149", "grader.__main__", "grader.doctor", "grader.study", "
 STAFF_ROOMS = ("grader.staff", "grader.submission")
 #: Files that are no Python, by the module that reads them.
 DATA = {
-    "grader.build.build": ("grader/build/shim/**/*",),
+    "grader.build.torchbuild": ("grader/build/shim/**/*",),
     "grader.build.nativebuild": ("grader/run/inside/*",),
     "grader.build.standin": ("grader/run/inside/plain/*",),
     "grader.report.html": ("grader/report/templates/*",),

@@ -28,7 +28,10 @@ ORDER = (
     *("study", "labs", "textgen", "doctor", "staff", "command lines"),
 )
 #: The untrusted side: its files are handed to an interpreter that sees nothing else of the kit.
-ALONE = ("grader.run.runner", "grader.run.forkserver", "grader.sandbox.lock", "grader.base.removal")
+ALONE = (
+    *("grader.run.runner", "grader.run.loaded", "grader.run.delays", "grader.run.forkserver"),
+    *("grader.sandbox.lock", "grader.base.removal"),
+)
 
 
 def room_of(module: str) -> str:

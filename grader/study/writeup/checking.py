@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from grader.base.errors import UsageError
+from grader.base.quantities import size_text
 from grader.study.writeup.regions import Region, regions
 
 MOST_BYTES = 4 << 20
@@ -57,7 +58,7 @@ def text_of(path: Path) -> str:
             data = file.read(MOST_BYTES + 1)
         if len(data) > MOST_BYTES:
             raise UsageError(
-                f"{path}: larger than {MOST_BYTES >> 20} MiB: pictures belong in files of their own"
+                f"{path}: larger than {size_text(MOST_BYTES)}: pictures belong in files of their own"
             )
         return data.decode("utf-8-sig")
     except OSError as error:

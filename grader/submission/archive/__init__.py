@@ -12,7 +12,6 @@ Formats: zip (stored and deflated, zip64) and tar, plain or compressed with gzip
 
 from grader.submission.archive.opening import archive_stem, is_archive_name, open_archive, spool
 from grader.submission.archive.records import (
-    MIB,
     PIECE_BYTES,
     Archive,
     ArchiveLimits,
@@ -20,11 +19,9 @@ from grader.submission.archive.records import (
     Member,
     Unreadable,
     shown,
-    size_text,
 )
 
 __all__ = [
-    "MIB",
     "PIECE_BYTES",
     "Archive",
     "ArchiveLimits",
@@ -35,6 +32,5 @@ __all__ = [
     "is_archive_name",
     "open_archive",
     "shown",
-    "size_text",
     "spool",
 ]

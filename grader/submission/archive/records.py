@@ -8,12 +8,12 @@ from dataclasses import dataclass
 from typing import Literal, NamedTuple, Protocol
 
 from grader.base.harmless import harmless
+from grader.base.quantities import MIB, size_text
 
 Kind = Literal["file", "folder", "link", "special"]
 
 #: Content is handed on in pieces of at most this size.
 PIECE_BYTES = 64 << 10
-MIB = 1 << 20
 #: Far above what a person would make, far below what would hurt.
 MAX_NAME_BYTES = 1024
 MAX_NAME_PARTS = 32
@@ -108,13 +108,3 @@ def shown(name: str, limit: int = 80) -> str:
 def _escaped(name: str) -> bool:
     """Whether every lone surrogate in the name stands for a byte that was not UTF-8."""
     return all(0xDC80 <= ord(char) <= 0xDCFF for char in name if 0xD800 <= ord(char) <= 0xDFFF)
-
-
-def size_text(size_bytes: int) -> str:
-    """10240 -> "10 KiB", for people."""
-    size = float(size_bytes)
-    for unit in ("bytes", "KiB", "MiB", "GiB"):
-        if size < 1024 or unit == "GiB":
-            break
-        size /= 1024
-    return f"{size:.3g} {unit}" if size < 1000 else f"{size:.0f} {unit}"

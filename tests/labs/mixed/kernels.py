@@ -4,39 +4,70 @@ from __future__ import annotations
 
 from grader.assignment.mutations import Mutation
 
+SUMS = "        for (int c = 0; c < C; c++) sum += std::exp(x[r * C + c]);\n"
+ROWS = "    for (int r = 0; r < R; r++) {\n        float sum = 0;\n" + SUMS
+COLUMN = "for (int k = 0; k < R; k++) sum += std::exp(x[k * C + c]);"
+
 WRONG = (
     Mutation("sum not kept", "softmax", (("sum += std::exp", "sum = std::exp"),)),
     Mutation(
         "sums of columns",
         "softmax",
         (
+            (SUMS, ""),
             (
-                "for (int c = 0; c < C; c++) sum += std::exp(x[r * C + c]);\n        for (int c = 0; c < C; c++) o",
-                "for (int c = 0; c < C; c++) sum = 0, [&] { for (int k = 0; k < R; k++) sum += std::exp(x[k * C + c]); }"
-                "(),\n            o",
+                "for (int c = 0; c < C; c++) o",
+                f"for (int c = 0; c < C; c++) sum = 0, [&] {{ {COLUMN} }}(), o",
             ),
         ),
         ("wrong_axis",),
     ),
-    Mutation("rows exchanged with columns", "softmax", (("o[r * C + c] = ", "o[c * R + r] = "),), ("wrong_layout",)),
-    Mutation("one row forgotten", "softmax", (("r < R; r++) {\n        float sum = 0;\n        for (int c = 0; c < C; c++) sum += std", "r < R - 1; r++) {\n        float sum = 0;\n        for (int c = 0; c < C; c++) sum += std"),), ("row_range",)),
+    Mutation(
+        "rows exchanged with columns", "softmax", (("o[r * C + c] = ", "o[c * R + r] = "),), ("wrong_layout",)
+    ),
+    Mutation("one row forgotten", "softmax", ((ROWS, ROWS.replace("r < R", "r < R - 1")),), ("row_range",)),
     Mutation("mean is the sum", "moments", (("= sum / C", "= sum"),), ("constant_factor",)),
-    Mutation("mean never written", "moments", (("        mean.data_ptr<float>()[r] = sum / C;\n", ""),), ("not_written",)),
-    Mutation("counts not begun at 0", "moments", (("    for (int k = 0; k < 5; k++) counted[k] = 0;\n", ""),)),
+    Mutation(
+        "mean never written",
+        "moments",
+        (("        mean.data_ptr<float>()[r] = sum / C;\n", ""),),
+        ("not_written",),
+    ),
+    Mutation(
+        "counts not begun at 0", "moments", (("    for (int k = 0; k < 5; k++) counted[k] = 0;\n", ""),)
+    ),
     Mutation("one label counted", "moments", (("counted[label[r]]++", "counted[0]++"),)),
-    Mutation("an input overwritten", "moments", (("counted[label[r]]++", "counted[label[r]]++, X.data_ptr<float>()[0] = 0"),), ("inputs_overwritten",)),
-    Mutation("not in place", "scale", (("x[r * C + c] *= factor", "factor * x[r * C + c]"),), ("not_written",)),
+    Mutation(
+        "an input overwritten",
+        "moments",
+        (("counted[label[r]]++", "counted[label[r]]++, X.data_ptr<float>()[0] = 0"),),
+        ("inputs_overwritten",),
+    ),
+    Mutation(
+        "not in place", "scale", (("x[r * C + c] *= factor", "factor * x[r * C + c]"),), ("not_written",)
+    ),
     Mutation("factor forgotten", "scale", (("*= factor *", "*="),), ("constant_factor",)),
     Mutation("padding forgotten in the stride", "outer", (("(r * (C + pad) + c)", "(r * C + c)"),)),
     Mutation("place forgotten", "counts", ((" + places.data_ptr<int>()[r]", ""),)),
-    Mutation("whole numbers as floats", "counts", (("at::zeros({R}, at::kLong)", "at::zeros({R}, at::kFloat)"), ("O.data_ptr<int64_t>()", "O.data_ptr<float>()")), ("wrong_dtype",)),
-)  # fmt: skip
+    Mutation(
+        "whole numbers as floats",
+        "counts",
+        (
+            ("at::zeros({R}, at::kLong)", "at::zeros({R}, at::kFloat)"),
+            ("O.data_ptr<int64_t>()", "O.data_ptr<float>()"),
+        ),
+        ("wrong_dtype",),
+    ),
+)
 
 SLOW = Mutation(
     "a hundred times",
     "softmax",
-    (("        float sum = 0;\n        for (int c = 0; c < C; c++) sum += std",
-      "        float sum = 0;\n        volatile float idle = 0;\n"
-      "        for (int c = 0; c < 100 * C; c++) idle = idle + std::exp(x[r * C]);\n"
-      "        for (int c = 0; c < C; c++) sum += std"),),
-)  # fmt: skip
+    (
+        (
+            SUMS,
+            "        volatile float idle = 0;\n"
+            "        for (int c = 0; c < 100 * C; c++) idle = idle + std::exp(x[r * C]);\n" + SUMS,
+        ),
+    ),
+)

@@ -27,6 +27,6 @@ chmod 0600 {source}
 .venv/bin/python -c 'from grader.build import nativebuild; nativebuild.precompile()'
 if test -n "$TORCH"; then
     .venv/bin/python -m module_ref_stub
-    .venv/bin/python -c 'from grader.build import build; build.precompile()'
+    .venv/bin/python -c 'from grader.build import torchbuild; torchbuild.precompile()'
 fi
 .venv/bin/python -m grader doctor --quick || echo "setup.sh: the doctor's word above is worth reading" >&2

@@ -27,6 +27,7 @@ from grader.base.commandline import Parser
 from grader.base.errors import UsageError
 from grader.base.harmless import one_line
 from grader.base.places import MASTER
+from grader.base.quantities import size_text
 from grader.base.results import EXIT_PASS
 from grader.staff.similarity import agreement
 from grader.staff.similarity.pairs import Pair, Similarity
@@ -175,7 +176,7 @@ def notes(similarity: Similarity, not_written: Collection[str] = ()) -> list[str
         "no part is written, by their results, so that no two of them are a pair": sorted(
             set(not_written) & set(similarity.texts) - {*similarity.starters, *similarity.bare}
         ),
-        f"too long, so that only the first {MOST_TOKENS} tokens or {LONGEST_TEXT >> 20} MiB were compared: "
+        f"too long, so that only the first {MOST_TOKENS} tokens or {size_text(LONGEST_TEXT)} were compared: "
         "look at it yourself": similarity.cut,
     }
     return [f"{what}: {', '.join(map(one_line, names))}" for what, names in told.items() if names]

@@ -27,8 +27,8 @@ from grader.run.watch import Evidence
 
 if TYPE_CHECKING:
     from grader.base.arrays import Array
-    from grader.build.build import Build
     from grader.build.nativebuild import NativeBuild
+    from grader.build.records import Build
 
 #: Files of the C, C++, OpenMP and sanitizer runtimes, and what they and torch's profiler load by themselves.
 _RUNTIME = re.compile(

@@ -16,17 +16,16 @@ from __future__ import annotations
 import functools
 import re
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 from grader.base import objectcache
 from grader.build import diagnostics, ispc, lightpath
 from grader.build.compilers import (
     HEADER_TIMEOUT_S,
-    MIB,
     SHIM,
-    BuildStep,
     Compilers,
     Source,
     clock_flags,
@@ -38,9 +37,9 @@ from grader.build.compilers import (
     read_source,
     use_header,
 )
+from grader.build.records import Build, BuildOptions
 from grader.build.toolchain import (
     TorchFiles,
-    cache_root,
     default_flags,
     libomp_prefix,
     linker_flags,
@@ -48,12 +47,11 @@ from grader.build.toolchain import (
     toolchain,
     torch_files,
 )
-from grader.sandbox import OPEN, Finished, Sandbox, compiling
+from grader.sandbox import Finished, compiling
 
 LIGHT_HEADER, PRECOMPILED = "gpt149_light.h", "gpt149_light.h.gch"
-OBJECT_BYTES, SANITIZED_SIZE = 8 * MIB, 8
-"""An object's size, and how many times as large it may be with sanitizers and debug information. The master's has 0.09
-MiB, with sanitizers 2.1."""
+SANITIZED_SIZE = 8
+"""How many times as large an object may be with sanitizers and debug information."""
 SANITIZE_FLAGS = (
     "-O1",
     "-g",
@@ -79,62 +77,34 @@ RUNGS = ("light", "tensors", "full")
 RUNG_MACROS = {"light": ("-DAT_PER_OPERATOR_HEADERS",), "tensors": ("-DGPT149_TENSORS_ONLY",), "full": ()}
 
 
-@dataclass(frozen=True)
-class Build:
-    """What became of one source. `object_path` is None unless `ok`; `diagnostics` is "" if `ok`.
+@dataclass(frozen=True, kw_only=True)
+class TorchBuild(Build):
+    """`path` is "light" or "full"."""
 
-    `path` is "light" or "full"; `cached` says that nothing was compiled. `notes` are for the student, also after a
-    build that worked. `wall_s` is the whole call, `cpu_s` the CPU time of all compilers that it started. `key` is the
-    object's content hash. `waits_for` names a program that this machine lacks ("ispc"): then the source is not to
-    blame, `diagnostics` says what to install, and "" stands there in all other cases.
-    """
-
-    ok: bool
-    object_path: Path | None
     path: str
-    cached: bool
-    diagnostics: str
-    notes: tuple[str, ...]
-    wall_s: float
-    cpu_s: float
-    key: str
-    waits_for: str = ""
 
 
-def build(
-    source: Path,
-    *,
-    flags: Sequence[str] = (),
-    defines: Mapping[str, str] | None = None,
-    sanitize: bool = False,
-    cache: Path | None = None,
-    timeout_s: float = 120,
-    object_bytes: int = OBJECT_BYTES,
-    sandbox: Sandbox = OPEN,
-    tell: Callable[[BuildStep], None] = lambda step: None,
-) -> Build:
+def build(source: Path, *, sanitize: bool = False, **options: Any) -> TorchBuild:
     """Compile and link `source` (and a module.ispc beside it), or find the finished object in the cache.
 
-    `flags` come after the published ones and so override them; `defines` are macros, as `-D NAME=VALUE`. `sanitize`
-    builds with AddressSanitizer, UBSan and checked vectors in place of optimisation. `timeout_s` is wall-clock time
-    for all compilers of the student's code together; an object of more than `object_bytes` (with sanitizers,
-    SANITIZED_SIZE times as many) is refused. `tell` hears of each step as it begins. In a `sandbox` compilers see a
-    copy of the source, the headers and one folder for their output, nothing else; the kit's own headers are precompiled
-    outside of it. A faulty source gives a Build with `ok` False, never an exception. Raises UsageError when `source`
-    cannot be read or a macro's name is none, KitError when the machine has no compiler, no torch, or
-    a torch without headers.
+    `options` are fields of BuildOptions. `sanitize` builds with AddressSanitizer, UBSan and checked vectors in place of
+    optimisation, and allows an object SANITIZED_SIZE times as large. A faulty source gives a build with `ok` False,
+    never an exception. Raises UsageError when `source` cannot be read or a macro's name is none, KitError when the
+    machine has no compiler, no torch, or a torch without headers.
     """
     started = time.monotonic()
-    recipe = _recipe(source, flags, defines or {}, sanitize)
-    limit_bytes = object_bytes * (SANITIZED_SIZE if sanitize else 1)
-    work = _Work(recipe, cache or cache_root(), timeout_s, limit_bytes, sandbox, tell)
+    wanted = BuildOptions(**options)
+    recipe = _recipe(source, wanted.flags, wanted.defines or {}, sanitize)
+    if sanitize:
+        wanted = replace(wanted, object_bytes=wanted.object_bytes * SANITIZED_SIZE)
+    work = _Work(recipe, wanted)
     path = work.find()
     cached = path is not None
     if path is None:
         path, message = work.compile()
     else:
         message = work.too_large(work.entry(path))
-    return Build(
+    return TorchBuild(
         ok=not message,
         object_path=None if message else work.entry(path),
         path=path,
@@ -155,7 +125,7 @@ def precompile(*, flags: Sequence[str] = (), sanitize: bool = False, cache: Path
     builds then take the full path.
     """
     recipe = TorchRecipe(toolchain(), b"", None, tuple(flags), (), sanitize, torch_files())
-    work = _Work(recipe, cache or cache_root(), 0.0, 0)
+    work = _Work(recipe, BuildOptions(cache=cache))
     work.light_header()
     return work.cpu_s
 
@@ -258,10 +228,10 @@ class _Work(Compilers):
     def compile_all(self) -> tuple[str, str]:
         """As `compile`, with what there is on this machine."""
         header = self.light_header()
-        deadline = time.monotonic() + self.timeout_s
+        deadline = time.monotonic() + self.options.timeout_s
         with (
             objectcache.workplace(self.cache) as place,
-            compiling.room(self.sandbox, place, header) as room,
+            compiling.room(self.options.sandbox, place, header) as room,
         ):
             # Nothing but the files that the assignment names lies in the compiler's directory.
             (room.folder / "module.cpp").write_bytes(self.source.text)
@@ -283,7 +253,7 @@ class _Work(Compilers):
 
     def rungs(self, header: Path | None) -> list[str]:
         """The RUNGS worth trying for this source, `header` being the precompiled one, if it can be had."""
-        self.tell("inspection")
+        self.options.tell("inspection")
         python = lightpath.needs_python(self.source.text.decode(errors="replace"))
         return [rung for rung in RUNGS if (rung != "light" or header) and (rung != "tensors" or not python)]
 
@@ -306,19 +276,19 @@ class _Work(Compilers):
 
     def can_link(self, linker: str) -> bool:
         """Whether this linker makes an object of a file of the kit's own that needs the C++ library."""
-        self.tell("headers")
+        self.options.tell("headers")
         with objectcache.workplace(self.cache) as place:
             (place / "probe.cpp").write_text(LINKER_PROBE)
             command = [str(self.source.tools.compiler), *self.source.compile_flags("light")]
             command += ["-shared", "-o", "probe.so", "probe.cpp", *self.source.link_flags("light", linker)]
             finished = self.run(command, place, HEADER_TIMEOUT_S)
-        self.tell("building")
+        self.options.tell("building")
         return finished.returncode == 0
 
     def attempt_with(
         self, linker: str | None, rung: str, room: compiling.Room, deadline: float
     ) -> Finished | None:
-        self.tell("building")
+        self.options.tell("building")
         tools, recipe = self.source.tools, self.source
         objects = [ispc.OBJECT] if (room.folder / ispc.OBJECT).exists() else []
         finished = self.run(
@@ -348,7 +318,7 @@ class _Work(Compilers):
         """Whether a higher rung could make a source compile that failed on this one."""
         if rung == "full" or failure.timed_out or diagnostics.ran_out_of_memory(failure):
             return False
-        self.tell("inspection")
+        self.options.tell("inspection")
         source, output = (text.decode(errors="replace") for text in (self.source.text, failure.output))
         return not lightpath.is_final(source, output, self.full_names, all_of_aten=rung == "tensors")
 
@@ -359,7 +329,7 @@ class _Work(Compilers):
         """
         entry = self.cache / "headers" / self.source.header_key()
         if not objectcache.touch(entry):
-            self.tell("headers")
+            self.options.tell("headers")
             with objectcache.workplace(self.cache) as place:
                 made = place / "header"
                 made.mkdir()
@@ -372,14 +342,14 @@ class _Work(Compilers):
                 if finished.returncode != 0:
                     (made / PRECOMPILED).unlink(missing_ok=True)
                 objectcache.publish(made, entry)
-            self.tell("building")
+            self.options.tell("building")
         return entry if (entry / PRECOMPILED).is_file() else None
 
     def full_names(self) -> frozenset[str]:
         """Every word in the text of the real headers, macros' names and their values included."""
         entry = self.cache / "headers" / f"{self.source.header_key()}.names"
         if not objectcache.touch(entry):
-            self.tell("headers")
+            self.options.tell("headers")
             with objectcache.workplace(self.cache) as place:
                 flags = self.source.compile_flags("full")
                 text = place / "full.ii"
@@ -388,5 +358,5 @@ class _Work(Compilers):
                 words = set(re.findall(rb"[A-Za-z_]\w*", text.read_bytes())) if text.exists() else set()
                 (place / "names").write_bytes(b"\n".join(sorted(words)))
                 objectcache.publish(place / "names", entry)
-            self.tell("inspection")
+            self.options.tell("inspection")
         return frozenset(entry.read_text().split("\n"))
