@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from grader.assignment.yamlnode import Keys, Node
+
+if TYPE_CHECKING:
+    from grader.assignment.records import TimeRule
 
 ID_PATTERN, ID_WORDS = r"[A-Za-z0-9][A-Za-z0-9_.-]{0,63}", "letters, digits, _ . and -"
 DESCRIPTIVE_COLUMNS = ("name", "email", "comment")
@@ -122,3 +126,32 @@ def read_late(node: Node) -> LateRule:
         if "after_cap" in keys
         else None,
     )
+
+
+def read_payment(keys: Mapping[str, Node], part_id: str, time: TimeRule | None) -> dict[str, Any]:
+    """Points and partial credit. A right kernel, however slow, may not earn less than a wrong one could."""
+    points = keys["points"].number("points", 0.0, 10_000)
+    for key in ("time_bands", "points_if_slow"):
+        if key in keys and not (time and time.graded):
+            raise keys[key].fail(f"part {part_id} has {key} but no time that is graded")
+    if "time_bands" in keys and "points_if_slow" in keys:
+        raise keys["points_if_slow"].fail(
+            f"part {part_id} has time_bands and points_if_slow: a last band without 'up_to' says the same"
+        )
+    if_slow = (
+        keys["points_if_slow"].number("points_if_slow", 0.0, 10_000) if "points_if_slow" in keys else 0.0
+    )
+    if if_slow > points:
+        raise keys["points_if_slow"].fail(f"points_if_slow ({if_slow:g}) is more than points ({points:g})")
+    bands: tuple[TimeBand, ...] = ()
+    if "time_bands" in keys and time:
+        bands = read_time_bands(keys["time_bands"], time.allowance_ratio)
+    credit = keys["case_credit"].number("case_credit", 0.0, 1.0) if "case_credit" in keys else 0.0
+    slowest = bands[-1].share if bands and bands[-1].up_to is None else 0.0
+    slowest = slowest if bands else if_slow / points if points else 0.0
+    if time and time.graded and credit > slowest:
+        raise keys["case_credit"].fail(
+            f"part {part_id}: a right kernel, however slow, would earn {slowest:g} of the points and a wrong one up "
+            f"to {credit:g}; end time_bands with a band without 'up_to' that has at least that share"
+        )
+    return {"points": points, "points_if_slow": if_slow, "time_bands": bands, "case_credit": credit}

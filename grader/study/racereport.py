@@ -230,7 +230,7 @@ class RaceResult:
 
     def summary(self) -> str:
         """The verdict in one sentence, and what it rests on."""
-        sizes = " ".join(f"{name}={self.shape[name]}" for name in ("B", "H", "N", "d", "threads"))
+        sizes = " ".join(f"{name}={self.shape[name]}" for name in self.shape)
         how = f"({self.method}, {sizes}, {self.wall_s:.1f} s)"
         if self.races:
             count = "1 data race" if len(self.races) == 1 else f"{len(self.races)} data races"
