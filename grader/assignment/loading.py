@@ -220,8 +220,6 @@ class _Reader:
             raise part.fail("the part has no cases: nothing would be judged")
         return tuple(found.values())
 
-    # ---- parts
-
     def part(self, node: Node, taken: set[str]) -> Part:
         keys = node.mapping(PART_KEYS)
         part_id = rubric.read_id(keys["id"], "id of a part")
@@ -290,8 +288,8 @@ class _Reader:
         if not items:
             raise node.fail("arguments should name at least one argument")
         found = tuple(self.argument(item, names, columns) for item in items)
-        for name in outputs.keys() - set(found):
-            raise node.fail(f"arguments lack the output '{name}'")
+        if lacking := outputs.keys() - set(found):
+            raise node.fail(f"arguments lack the output '{min(lacking)}'")
         return found
 
     def outputs(self, node: Node) -> dict[str, Output]:

@@ -80,7 +80,8 @@ class _Describing:
         contiguous = count == last - first + 1
         if contiguous and last == size - 1:
             tiles = likely_tiles(first, size, self.tiles)
-            if tiles:
+            # One row of an assignment without tiles is rather a loop that ends too soon.
+            if tiles and (count > 1 or self.tiles):
                 return Place(
                     "remainder_tile",
                     f"only the {name}s from {first} on are wrong, those beyond the last full tile of "
