@@ -195,10 +195,7 @@ def documented_keys() -> dict[str, dict[str, bool]]:
 
 def test_every_accepted_key_is_documented_and_every_documented_key_is_accepted() -> None:
     documented = documented_keys()
-    sections = {
-        keys.what.removeprefix("a ").removeprefix("an ").removeprefix("the ").capitalize(): keys
-        for keys in SCHEMA
-    }
+    sections = {re.sub(r"^(an?|the) ", "", keys.what).capitalize(): keys for keys in SCHEMA}
     assert {name: set(keys) for name, keys in documented.items()} == {
         name: set(keys.all) for name, keys in sections.items()
     }
