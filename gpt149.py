@@ -5,13 +5,12 @@ from __future__ import annotations
 
 import argparse
 import contextlib
-import importlib
 from difflib import get_close_matches
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from grader import study
-from grader.assignment.options import chosen_options
+from grader.assignment.options import chosen_lab, chosen_options
 from grader.base import commandline
 from grader.base.commandline import Parser, SizeOption, source_file, whole_number
 from grader.base.errors import UsageError
@@ -20,29 +19,24 @@ from grader.base.results import exit_code
 from textgen import demo
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from grader.run.zygote import Zygote
 
 #: A student waits at the screen: an undecided measurement ends sooner than in the class.
 TIME_BUDGET_S = 15.0
 TESTS = ("4Daccess", "part0", "part1", "part2", "part3", "part4", "all")
 LAB = "lab"
-#: Commands that read their own arguments, and what they show. All but the frontier are `grader.study`'s.
-FORWARDED = {
-    **{name: what for name, (_, what) in study.COMMANDS.items()},
-    "frontier": "your part 3 or 4 beside the best kernels known here",
-}
-EPILOG = (
-    "Studies, each with --help of its own:\n"
-    + "".join(f"  {name:9} {what}\n" for name, what in FORWARDED.items())
-    + "\nExit codes: 0 all passed, 1 a fault of the submission, 2 wrong usage, 3 a fault of the kit or machine."
-)
+EPILOG = """Studies, each with --help of its own:
+{studies}
+Exit codes: 0 all passed, 1 a fault of the submission, 2 wrong usage, 3 a fault of the kit or machine."""
 
 
-def parser(options: list[SizeOption]) -> Parser:
+def parser(options: list[SizeOption], studies: Mapping[str, tuple[str, str]]) -> Parser:
     parse = Parser(
         prog="gpt149.py",
         description="Compile module.cpp and judge its kernels: results, time and memory beside the reference.",
-        epilog=EPILOG,
+        epilog=EPILOG.format(studies="".join(f"  {name:9} {what}\n" for name, (_, what) in studies.items())),
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parse.add_argument(
@@ -118,19 +112,19 @@ def run_lab(arguments: list[str]) -> int:
 
 
 def run(arguments: list[str]) -> int:
-    if arguments and arguments[0] in study.COMMANDS:
-        return study.main(arguments[0], arguments[1:])
-    if arguments and arguments[0] in FORWARDED:
-        return importlib.import_module(f"grader.{arguments[0]}").main(arguments[1:])
+    if arguments[:1] == [LAB]:
+        return run_lab(arguments[1:])
+    lab = chosen_lab(arguments)
+    studies = study.commands(lab)
+    if arguments and arguments[0] in studies:
+        return study.main(lab, arguments[0], arguments[1:])
     if (
         arguments
         and "--config" not in arguments
-        and (meant := get_close_matches(arguments[0], FORWARDED, 1, 0.8))
+        and (meant := get_close_matches(arguments[0], studies, 1, 0.8))
     ):
         raise UsageError(f"no command '{arguments[0]}': {meant[0]}? (gpt149.py --help lists what there is)")
-    if arguments[:1] == [LAB]:
-        return run_lab(arguments[1:])
-    given = parser(chosen_options(arguments)).parse_args(arguments)
+    given = parser(chosen_options(arguments), studies).parse_args(arguments)
     if demo.wanted(given):
         return demo.run(given, source_file, macros(given.defines))
     # The evaluator is imported only now, so that --help and a slip of the finger are answered at once.
@@ -146,6 +140,11 @@ def judge(given: argparse.Namespace, zygote: Zygote | None) -> int:
 
     assignment = load(given.config)
     if given.test not in (*assignment.commands(), "all"):
+        if given.test in chosen_lab([]).studies:
+            raise UsageError(
+                f"the lab {assignment.lab_folder.name} has no study '{given.test}': "
+                f"choose {', '.join(study.commands(assignment.lab))}"
+            )
         raise UsageError(f"no test '{given.test}': choose {', '.join([*assignment.commands(), 'all'])}")
     shape = commandline.sizes(given, assignment.size_options, assignment.minima, assignment.maxima)
     seed = None if given.seed is None else whole_number(given.seed, "--seed", 0, (1 << 60) - 1)
@@ -156,13 +155,13 @@ def judge(given: argparse.Namespace, zygote: Zygote | None) -> int:
         raise UsageError(f"--json: no such folder: {given.json.absolute().parent}")
 
     from grader.build.toolchain import ABSENT, torch_version
-    from grader.judge import ladder
     from grader.judge.bench import Options
     from grader.judge.evaluate import evaluate
     from grader.report import result_json
     from grader.report.terminal import Terminal
 
-    terminal = Terminal()
+    ladder = assignment.lab.ladder()
+    terminal = Terminal(ladder=ladder)
     has_torch = torch_version() != ABSENT
     if not has_torch:
         terminal.say(
@@ -181,7 +180,10 @@ def judge(given: argparse.Namespace, zygote: Zygote | None) -> int:
     if len(result.parts) > 1:
         terminal.scoreboard(result)
     terminal.say("\n".join(f"Note: {flag.message}" for flag in result.flags if flag.code == "torch_runner"))
-    terminal.say(ladder.hint(assignment, result, commandline.size_options(shape, assignment.size_options)))
+    if ladder:
+        terminal.say(
+            ladder.hint(assignment, result, commandline.size_options(shape, assignment.size_options))
+        )
     if given.json:
         result_json.write(result, given.json)
     return exit_code(result.parts)

@@ -15,13 +15,13 @@ from grader.assignment.records import Assignment
 from grader.base.commandline import size_options
 from grader.base.errors import KitError, UsageError
 from grader.base.results import PartResult, SubmissionResult, Timing
-from grader.judge import ladder, yardsticks
-from grader.judge.yardsticks import Yardsticks
 from grader.report import result_json
 from grader.report.classbook import Row
 from grader.report.html import Report
 from grader.run.zygote import Zygote
-from grader.study.frontier import main
+from labs.attention import ladder, yardsticks
+from labs.attention.frontier import main
+from labs.attention.yardsticks import Yardsticks
 from module_ref_stub import library
 
 CONFIG = Path(__file__).resolve().parent.parent / "configs" / "gpt149.yaml"

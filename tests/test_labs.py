@@ -66,6 +66,7 @@ def test_labs_are_listed_and_found(made: Path) -> None:
     listed = run("gpt149.py", "lab", "--labs", made.parent)
     assert "attention" in listed and "vadd: Z = X + Y" in listed
     assert "choose softmax, moments" in run(*STUDENT, "nothing", accept=(2,))
+    assert "the lab mixed has no study 'frontier': choose" in run(*STUDENT, "frontier", accept=(2,))
     assert "vadd?" in run("gpt149.py", "lab", "--labs", made.parent, "vad", "all", accept=(2,))
     assert "needs a test: softmax, moments" in run(*STUDENT, accept=(2,))
     # One that a file lies in, though the kit has none of that name.

@@ -93,17 +93,16 @@ def test_a_prebuilt_object_has_the_same_bytes_each_time(
 # ---- what a handout holds
 
 
-def test_every_import_of_the_handout_resolves_inside_it(handout: dict[str, File], tmp_path: Path) -> None:
+def test_every_import_of_the_handout_resolves_inside_it(
+    handout: dict[str, File], kit: contents.Kit, tmp_path: Path
+) -> None:
     unpack(packed(handout), tmp_path)
     proofs.imports_resolve(tmp_path)
     rooms = set(imports.modules(tmp_path))
     assert not [name for name in rooms if contents.within(name, contents.STAFF_ROOMS)]
     # What command lines import by name, which no reading of imports finds.
-    import gpt149
-
     known = imports.modules(ROOT)
-    by_name = [f"grader.study.{module}" for module, _ in study.COMMANDS.values()]
-    by_name += [f"grader.{name}" for name in gpt149.FORWARDED if name not in study.COMMANDS]
+    by_name = [module for module, _ in study.commands(kit.assignment.lab).values()]
     assert {name for name in by_name if name in known} <= rooms
     needed = imports.third_party(tmp_path, rooms)
     listed = {

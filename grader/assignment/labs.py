@@ -11,18 +11,20 @@ import importlib
 import importlib.util
 import sys
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from types import ModuleType
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING, ClassVar, Protocol
 
 from grader.base.commandline import SizeOption
 from grader.base.errors import UsageError
 from grader.base.places import HIDDEN_CONFIG, PUBLIC_CONFIG, ROOT
 
 if TYPE_CHECKING:
+    from grader.assignment.records import Assignment, Part
     from grader.base.arrays import Array
+    from grader.base.results import Standing, SubmissionResult
     from grader.build.reference import Reference
     from grader.judge.oracle import Oracle
 
@@ -44,6 +46,25 @@ class OracleFacts:
         return "random" if "random" in self.distributions else self.distributions[0]
 
 
+class Ladder(Protocol):
+    """Other kernels that a part's are measured against, from the slowest to the machine's own limit; a module with
+    these functions will do."""
+
+    def standing(self, part: Part, shape: Mapping[str, int], ratio: float) -> Standing | None:
+        """The place of a kernel that takes `ratio` times as long as the part's reference, where the others were
+        measured on this machine before; None elsewhere. Never raises, measures nothing."""
+
+    def line(self, standing: Standing) -> str:
+        """A place in one line, for a verdict."""
+
+    def shares(self, standing: Standing) -> dict[str, float]:
+        """The other kernels' own shares of the peak, in per cent, by what they are called."""
+
+    def hint(self, assignment: Assignment, result: SubmissionResult, sizes: Sequence[str] = ()) -> str:
+        """What to type to have a result's timed parts on the ladder, "" where they are or cannot be. `sizes` are the
+        options that asked for the result's shape: another shape's ladder would not do."""
+
+
 class Lab(ABC):
     """What a lab's package offers as `LAB`."""
 
@@ -62,6 +83,10 @@ class Lab(ABC):
     proof_sizes: ClassVar[Mapping[str, int]] = {}
     """Sizes at which a release proves that its solution is in time, where the assignment's own take long."""
 
+    studies: ClassVar[Mapping[str, tuple[str, str]]] = {}
+    """Studies of its own beside the kit's (`grader.study.COMMANDS`), by command: the module to import, with `main`, and
+    what it shows."""
+
     @abstractmethod
     def oracle(self, name: str) -> Oracle:
         """One of `oracles`."""
@@ -73,6 +98,10 @@ class Lab(ABC):
     @abstractmethod
     def reference(self) -> Reference:
         """The kernels that a student's are measured against: those of `grader.build.labreference`, or its own."""
+
+    def ladder(self) -> Ladder | None:
+        """Kernels of known speed beside the reference, if the lab has any."""
+        return None
 
     def kernels(self) -> ModuleType | None:
         """The module `kernels` of the lab's package, which only the staff have: kernels whose verdict is known."""

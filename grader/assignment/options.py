@@ -12,15 +12,33 @@ from grader.base.places import PUBLIC_CONFIG
 
 def chosen_options(arguments: list[str]) -> list[SizeOption]:
     """Those of the assignment that `--config` names, else of the main lab. Raises UsageError for a bad assignment."""
-    early = Parser(add_help=False)
-    early.add_argument("--config", type=Path)
-    config = early.parse_known_args(arguments)[0].config
-    if config is None and (options := labs.load(labs.find(labs.main())).options):
+    config = _config(arguments)
+    if config is None and (options := _main_lab().options):
         # Reading YAML takes time, and --help should not.
-        return labs.size_options(labs.load(labs.find(labs.main())), options)
+        return labs.size_options(_main_lab(), options)
     from grader.assignment.loading import load
 
     return load(config or PUBLIC_CONFIG).size_options
+
+
+def chosen_lab(arguments: Sequence[str]) -> labs.Lab:
+    """That of the assignment that `--config` names, else the main one. Raises UsageError for a bad assignment."""
+    config = _config(arguments)
+    if config is None:
+        return _main_lab()
+    from grader.assignment.loading import load
+
+    return load(config).lab
+
+
+def _config(arguments: Sequence[str]) -> Path | None:
+    early = Parser(add_help=False)
+    early.add_argument("--config", type=Path)
+    return early.parse_known_args(arguments)[0].config
+
+
+def _main_lab() -> labs.Lab:
+    return labs.load(labs.find(labs.main()))
 
 
 def lab_as_config(arguments: Sequence[str]) -> list[str]:

@@ -147,7 +147,7 @@ class PartResult:
     output: str = ""
     """What the kernel printed, bounded and made harmless for a terminal."""
     frontier: Standing | None = None
-    """None where the time was not measured, or the other kernels were not on this machine (`grader.study.frontier`)."""
+    """None where the time was not measured, or the other kernels were not on this machine (`Lab.ladder`)."""
     judged_through: str = ""
     """Of a part whose function is not bound: the id of the part that uses it and decided."""
     waits_for: str = ""

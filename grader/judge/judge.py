@@ -85,13 +85,11 @@ class Judged:
         )
 
     def standing(self) -> Standing | None:
-        """Its place among other kernels, where `gpt149.py frontier` has measured these on this machine."""
-        from grader.judge import ladder, yardsticks
-
+        """Its place among other kernels, where the lab has some and they were measured on this machine."""
         if self.time is None or not self.time.fit or self.verdict not in ("pass", "slow"):
             return None
-        known = yardsticks.kept(self.part, self.shape)
-        return ladder.stand(self.time.ratio, known) if known else None
+        ladder = self.bench.assignment.lab.ladder()
+        return ladder.standing(self.part, self.shape, self.time.ratio) if ladder else None
 
     def run(self) -> PartResult:
         """Judge it; whatever the submission did, this ends in a result."""

@@ -23,12 +23,12 @@ from typing import TYPE_CHECKING, Any
 from grader.assignment.records import Assignment
 from grader.base import wholefile
 from grader.base.results import PartResult
-from grader.judge import ladder
 from grader.report import charts, words
 from grader.report.tally import Link, Tally, flags_of, sandbox_words
 from grader.report.terminal import VERDICT_WORDS
 
 if TYPE_CHECKING:
+    from grader.assignment.labs import Ladder
     from grader.report.classbook import Row
 
 TEMPLATES = Path(__file__).with_name("templates")
@@ -46,7 +46,7 @@ class Report:
     def __init__(self, assignment: Assignment, made_at: datetime) -> None:
         self.assignment, self.made_at = assignment, made_at
         self.tally = Tally(assignment)
-        self.pages = environment()
+        self.pages = environment(self.tally.ladder)
         self._rows = tempfile.TemporaryFile("w+", encoding="utf-8")  # noqa: SIM115
         self._sections = tempfile.TemporaryFile("w+", encoding="utf-8")  # noqa: SIM115
 
@@ -123,7 +123,7 @@ class Report:
         }
 
 
-def environment() -> Any:
+def environment(ladder: Ladder | None) -> Any:
     """The templates, with escaping on and every plain text cleaned on its way out."""
     from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
@@ -149,9 +149,9 @@ def environment() -> Any:
         shape=words.shape,
         moment=words.moment,
         plural=lambda count, one, many="": words.plural(count, one, many),
-        ladder=ladder.line,
         coded=lambda code: words.line(code, 80).replace("_", " "),
     )
+    pages.globals.update(ladder=ladder)
     pages.globals.update(marks=words.VERDICT_MARKS, verdicts=VERDICT_WORDS, interval=_interval, share=_share)
     return pages
 

@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING
 
 from grader.assignment.records import Assignment
 from grader.base.results import Flag, PartResult, SubmissionResult
-from grader.judge import ladder
 from grader.report import student, words
 from grader.report.charts import Dot
 
@@ -85,6 +84,7 @@ class Raised:
 
 class Tally:
     def __init__(self, assignment: Assignment) -> None:
+        self.ladder = assignment.lab.ladder()
         self.parts = {part.id: PartTally(part.id, part.title) for part in assignment.parts if part.points > 0}
         self.submissions = self.perfect = self.flagged = 0
         self.totals: list[float] = []
@@ -133,7 +133,8 @@ class Tally:
                 tally.allowances.append(time.allowance)
         if part.frontier is not None and part.frontier.peak_percent > 0:
             tally.places.append(Dot(part.frontier.peak_percent, False, link.anchor, link.name))
-            for word, share_percent in ladder.shares(part.frontier).items():
+            rungs = self.ladder.shares(part.frontier) if self.ladder else {}
+            for word, share_percent in rungs.items():
                 tally.rungs.setdefault(word, []).append(share_percent)
         self.notes.update({flag.code for flag in part.flags if flag.level == "note"})
         if part.diagnosis is not None and part.verdict != "unjudged":

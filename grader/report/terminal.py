@@ -8,12 +8,11 @@ from __future__ import annotations
 import re
 import sys
 import textwrap
-from typing import TextIO
+from typing import TYPE_CHECKING, TextIO
 
 from grader.assignment.records import Part
 from grader.base import harmless
 from grader.base.results import CaseResult, Memory, PartResult, SubmissionResult, Timing
-from grader.judge import ladder
 from grader.judge.events import (
     BuildStarted,
     Built,
@@ -25,6 +24,9 @@ from grader.judge.events import (
     Timed,
 )
 from grader.report import profile
+
+if TYPE_CHECKING:
+    from grader.assignment.labs import Ladder
 
 WIDTH = 100
 
@@ -46,9 +48,11 @@ OPEN = "open"
 class Terminal:
     """A listener of `grader.judge.evaluate` that prints as findings come in."""
 
-    def __init__(self, stream: TextIO | None = None) -> None:
+    def __init__(self, stream: TextIO | None = None, ladder: Ladder | None = None) -> None:
+        """`ladder`: the lab's, which words a kernel's place among others."""
         self.stream = harmless.guarded(stream or sys.stdout)
         self.colourful = self.stream.isatty()
+        self.ladder = ladder
         self.build_fault_shown = False
 
     def __call__(self, event: Event) -> None:
@@ -96,8 +100,8 @@ class Terminal:
         lines += field("results", "as above" if repeated else results_text(result))
         if result.time:
             lines += field("time", time_text(result.time))
-        if result.frontier:
-            lines += field("frontier", ladder.line(result.frontier))
+        if result.frontier and self.ladder:
+            lines += field("frontier", self.ladder.line(result.frontier))
         if result.memory:
             lines += field("memory", memory_text(result.memory))
         sanitized = result.diagnosis is not None and result.diagnosis.code == "sanitizer"

@@ -1,6 +1,7 @@
 """The study: what a write-up asks students to measure, measured by the kit (`python gpt149.py sweep part2`).
 
-A command is a module here with `main(arguments) -> exit code`, imported when it is called. It parses `arguments`,
+A command is a module with `main(arguments) -> exit code`, imported when it is called: one of these, which do for any
+lab, or one of a lab's own (`grader.assignment.labs.Lab.studies`). It parses `arguments`,
 calls its `measure(...)`, which gives a frozen record, and hands the record's table and figure to
 `grader.study.outcome`: onto the screen, into DIR as CSV and PNG, and into the write-up's tables.
 """
@@ -8,20 +9,30 @@ calls its `measure(...)`, which gives a frozen record, and hands the record's ta
 from __future__ import annotations
 
 import importlib
+from typing import TYPE_CHECKING
 
-#: Command: (its module in this package, what it shows).
+if TYPE_CHECKING:
+    from grader.assignment.labs import Lab
+
+#: Command: (its module, what it shows).
 COMMANDS = {
-    "sweep": ("sweep", "time over the tile of part 2, the tiles of part 4, or N"),
-    "threads": ("threads", "speed-up over the number of OpenMP threads, and with OpenMP off"),
-    "cache": ("cache", "cache-line traffic of the parts' loops, simulated"),
-    "roofline": ("roofline", "the parts and PyTorch on this machine's measured roofline"),
-    "memory": ("memory", "profiler bytes, true peak and formula, side by side"),
-    "race": ("race", "data races in the OpenMP part"),
-    "machine": ("machine", "what this machine is: caches, SIMD, measured peak and bandwidth"),
-    "study": ("together", "all of these, filled into the write-up's tables"),
+    "sweep": ("grader.study.sweep", "time over the tile of part 2, the tiles of part 4, or N"),
+    "threads": ("grader.study.threads", "speed-up over the number of OpenMP threads, and with OpenMP off"),
+    "cache": ("grader.study.cache", "cache-line traffic of the parts' loops, simulated"),
+    "roofline": ("grader.study.roofline", "the parts and PyTorch on this machine's measured roofline"),
+    "memory": ("grader.study.memory", "profiler bytes, true peak and formula, side by side"),
+    "race": ("grader.study.race", "data races in the OpenMP part"),
+    "machine": ("grader.study.machine", "what this machine is: caches, SIMD, measured peak and bandwidth"),
+    "study": ("grader.study.together", "all of these, filled into the write-up's tables"),
 }
 
 
-def main(command: str, arguments: list[str]) -> int:
-    """Run one of COMMANDS with its own arguments; returns the exit code. Raises UsageError for wrong arguments."""
-    return importlib.import_module(f"{__name__}.{COMMANDS[command][0]}").main(arguments)
+def commands(lab: Lab) -> dict[str, tuple[str, str]]:
+    """All studies that a lab has: the general ones and its own."""
+    return {**COMMANDS, **lab.studies}
+
+
+def main(lab: Lab, command: str, arguments: list[str]) -> int:
+    """Run one of a lab's `commands` with its own arguments; returns the exit code. Raises UsageError for wrong
+    arguments."""
+    return importlib.import_module(commands(lab)[command][0]).main(arguments)

@@ -74,7 +74,7 @@ def main(arguments: list[str]) -> int:
         if settings.writeup and step.table not in places:
             print(f"({settings.writeup} has no place for the table {step.table})")
         try:
-            code = study.main(step.command, line)
+            code = study.main(settings.assignment.lab, step.command, line)
         except (UsageError, KitError) as error:
             print(f"gpt149.py {step.command}: {error}", file=sys.stderr)
             failed.append(f"{step.table}: {error}")

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, ClassVar
 
-from grader.assignment.labs import Lab, OracleFacts
+from grader.assignment.labs import Lab, Ladder, OracleFacts
 
 if TYPE_CHECKING:
     from grader.base.arrays import Array
@@ -44,6 +44,10 @@ class _Attention(Lab):
     #: More rows than threads, several heads, and nothing a multiple of anything.
     watched_sizes: ClassVar = {"B": 2, "H": 2, "N": 29, "d": 6, "Br": 8, "Bc": 5}
 
+    studies: ClassVar = {
+        "frontier": ("labs.attention.frontier", "your part 3 or 4 beside the best kernels known here"),
+    }
+
     def oracle(self, name: str) -> Oracle:
         from labs.attention.oracle import ORACLES
 
@@ -58,6 +62,11 @@ class _Attention(Lab):
         from module_ref_stub.library import KERNELS
 
         return KERNELS
+
+    def ladder(self) -> Ladder:
+        from labs.attention import ladder
+
+        return ladder
 
 
 LAB = _Attention()

@@ -213,7 +213,7 @@ def show(folder: Path, submission_id: str, manual: Path | None, stream: TextIO =
     if entry is None:
         raise UsageError(no_such_submission(submission_id, ids_of(history)))
     result, trouble = result_of(folder, entry, history.records.get(submission_id))
-    terminal = Terminal(stream)
+    terminal = Terminal(stream, assignment.lab.ladder())
     known_as = f" ({one_line(entry.name)})" if entry.name != entry.submission_id else ""
     terminal.say(f"{entry.submission_id}{known_as}")
     if trouble:

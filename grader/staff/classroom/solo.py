@@ -36,7 +36,7 @@ def run(
     box = sandbox.choose(tier, trust)
     with tempfile.TemporaryDirectory(prefix="gpt149-one-", ignore_cleanup_errors=True) as scratch:
         only = submission.find_one(path, assignment.source, Path(scratch) / "submission")
-        terminal = Terminal()
+        terminal = Terminal(ladder=assignment.lab.ladder())
         if only.source is None:
             terminal.say(f"{path}: {only.error}")
             return EXIT_SUBMISSION

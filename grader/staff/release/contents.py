@@ -138,7 +138,8 @@ def _writeup(root: Path, assignment: Assignment) -> Path | None:
 def handout(kit: Kit, compiled: Mapping[str, bytes]) -> dict[str, File]:
     """The files of handout.zip. `compiled` are objects and programs by their path in it."""
     lab = _lab_modules(kit, staff=False)
-    rooms = student_rooms(kit.root, [f"{labs.PACKAGE}.{kit.lab.name}", *_asked_of_kit(kit, lab)])
+    by_name = [module for module, _ in kit.assignment.lab.studies.values()]
+    rooms = student_rooms(kit.root, [f"{labs.PACKAGE}.{kit.lab.name}", *by_name, *_asked_of_kit(kit, lab)])
     files = _sources(kit.root, rooms) | _lab_sources(kit, lab)
     files |= _texts(TEMPLATES / "handout", _words(kit, compiled))
     files |= {name: _file(kit.root / name) for name in DOCUMENTS if (kit.root / name).is_file()}
@@ -178,7 +179,8 @@ def _lab_modules(kit: Kit, *, staff: bool) -> dict[str, Path]:
     if staff:
         return there
     found: dict[str, Path] = {}
-    pending = [package]
+    # Its studies are imported by name, which no reading of imports finds.
+    pending = [package, *(module for module, _ in kit.assignment.lab.studies.values())]
     while pending:
         name = pending.pop()
         if name in there and name not in found:

@@ -41,7 +41,7 @@ def parser(arguments: list[str]) -> Parser:
 def main(arguments: list[str]) -> int:
     """Measure and print; exit codes as everywhere. Raises UsageError and KitError."""
     from grader.assignment.loading import load
-    from grader.judge import yardsticks
+    from labs.attention import yardsticks
 
     given = parser(arguments).parse_args(arguments)
     assignment = load(given.config)
@@ -53,10 +53,10 @@ def main(arguments: list[str]) -> int:
     chosen = commandline.sizes(given, assignment.size_options, assignment.minima, assignment.maxima)
     source = source_file(given.module, assignment.source)
 
-    from grader.judge import ladder
     from grader.judge.bench import Options
     from grader.judge.evaluate import evaluate
     from grader.run.zygote import Zygote
+    from labs.attention import ladder
 
     shape = {**assignment.defaults, **chosen}
     options = Options(chosen, time_budget_s=TIME_BUDGET_S, profile=False)

@@ -1,19 +1,19 @@
 """A kernel's place between the naive one, the reference, the best kernels known, and the machine's limit.
 
-From its time against the reference and what others take against that (`grader.judge.yardsticks`): pure functions of
-numbers.
+From its time against the reference and what others take against that (`labs.attention.yardsticks`). The module is a
+`grader.assignment.labs.Ladder`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from grader.base.results import Standing, SubmissionResult
-from grader.judge.yardsticks import RUNGS, Yardsticks, applies, measurable
+from labs.attention.yardsticks import RUNGS, Yardsticks, applies, kept, measurable
 
 if TYPE_CHECKING:
-    from grader.assignment.records import Assignment
+    from grader.assignment.records import Assignment, Part
 
 #: What a rung is called in a line.
 WORDS = {
@@ -32,35 +32,39 @@ def stand(ratio: float, known: Yardsticks) -> Standing:
     return Standing(**times, peak_percent=100 * known.peak_against_reference / ratio, cores=known.cores)
 
 
+def standing(part: Part, shape: Mapping[str, int], ratio: float) -> Standing | None:
+    """The place of a part's kernel, where `gpt149.py frontier` has measured the others on this machine."""
+    known = kept(part, shape)
+    return stand(ratio, known) if known else None
+
+
 #: The rungs of a line; the table has them all.
 TOLD = ("naive", "reference", "pytorch", "expert")
 
 
-def line(standing: Standing) -> str:
+def line(place: Standing) -> str:
     """`12.3× naive · 1.9× reference · 0.41× PyTorch · ...`: how many times as fast as each."""
-    parts = [f"{_times(getattr(standing, rung))}× {WORDS[rung]}" for rung in TOLD]
-    return " · ".join([*parts, f"{_percent(standing.peak_percent)} % of {_machine(standing.cores)} peak"])
+    parts = [f"{_times(getattr(place, rung))}× {WORDS[rung]}" for rung in TOLD]
+    return " · ".join([*parts, f"{_percent(place.peak_percent)} % of {_machine(place.cores)} peak"])
 
 
-def shares(standing: Standing) -> dict[str, float]:
+def shares(place: Standing) -> dict[str, float]:
     """The other kernels' own shares of the peak, in per cent, by what they are called."""
     return {
-        WORDS[rung]: standing.peak_percent / getattr(standing, rung)
-        for rung in RUNGS
-        if getattr(standing, rung) > 0
+        WORDS[rung]: place.peak_percent / getattr(place, rung) for rung in RUNGS if getattr(place, rung) > 0
     }
 
 
-def table(standing: Standing, name: str) -> str:
+def table(place: Standing, name: str) -> str:
     """All rungs, the fastest above, with the kernel called `name` among them."""
-    rows = [(getattr(standing, rung), WORDS[rung]) for rung in RUNGS]
+    rows = [(getattr(place, rung), WORDS[rung]) for rung in RUNGS]
     rows += [
         (1.0, f"{name}  <---"),
-        (standing.peak_percent / 100, f"nothing but {_machine(standing.cores)} multiply-adds"),
+        (place.peak_percent / 100, f"nothing but {_machine(place.cores)} multiply-adds"),
     ]
     lines = [f"{'time / yours':>12}  {'% of peak':>9}  kernel"]
     for times, word in sorted(rows):
-        lines.append(f"{_times(times):>12}  {_percent(standing.peak_percent / times):>9}  {word}")
+        lines.append(f"{_times(times):>12}  {_percent(place.peak_percent / times):>9}  {word}")
     return "\n".join(lines)
 
 
