@@ -34,7 +34,7 @@ from grader.base import machine
 from grader.judge.timing.measure import Sample
 from grader.run.zygote import Zygote
 from grader.study.comparison import Comparison, compared
-from grader.study.lab import Outcome, Variant, one_round, steadied
+from grader.study.laboratory import Outcome, Variant, one_round, steadied
 
 FACTORS = (1.0, 1.3, 1.69)
 BY_HAND = 4
@@ -64,7 +64,7 @@ def arguments() -> argparse.Namespace:
 
 
 def sweep(part: Part, callers: Callers, rounds: int) -> Comparison:
-    """Rounds and statistics as `Lab.timed` and the sweeps have them."""
+    """Rounds and statistics as `Laboratory.timed` and the sweeps have them."""
     pairs: dict[int, list[tuple[Sample, Sample]]] = {k: [] for k in callers}
     callers = {k: steadied(part, call) for k, call in callers.items()}
     for number in range(rounds):

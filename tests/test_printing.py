@@ -19,7 +19,7 @@ from grader.base.results import PartResult
 from grader.report.progress import Progress
 from grader.report.terminal import Terminal
 from grader.staff.release import rooms
-from grader.study import lab
+from grader.study import laboratory
 
 ROOT = Path(__file__).resolve().parent.parent
 #: A title set, a line erased and faked, the conceal attribute, C1 controls, DEL, a direction turned, a lone surrogate.
@@ -163,8 +163,8 @@ def test_the_live_table_shows_names_and_no_sequences_of_theirs(monkeypatch: pyte
 def test_the_line_that_is_written_over_goes_on_working(monkeypatch: pytest.MonkeyPatch) -> None:
     screen = Screen()
     monkeypatch.setattr(sys, "stderr", harmless.guarded(screen))
-    lab.tell(f"2 of 5 {HOSTILE}")
-    lab.tell("3 of 5")
+    laboratory.tell(f"2 of 5 {HOSTILE}")
+    laboratory.tell("3 of 5")
     written = screen.getvalue()
     assert written.count("\r\x1b[K") == 2 and written.endswith("\r\x1b[K3 of 5")
     assert not obeyed(written.replace("\r\x1b[K", ""))

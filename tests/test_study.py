@@ -15,19 +15,21 @@ from conftest import ROOT
 import gpt149
 from grader import study
 from grader.assignment.loading import load
+from grader.assignment.options import chosen_lab
 from grader.assignment.records import Part
 from grader.base.errors import KitError, UsageError
 from grader.base.results import Diagnosis
 from grader.judge.faults import Faulty
 from grader.judge.timing.measure import Sample
-from grader.study import figure, memory, options, outcome, plaintext, sweep, together
+from grader.study import figure, memory, options, outcome, plaintext, together
 from grader.study.comparison import compared
 from grader.study.figure import HeatMap, Plot, Series
-from grader.study.lab import Outcome, Variant, one_round
-from grader.study.scaling import exponents
+from grader.study.laboratory import Outcome, Variant, one_round
 from grader.study.table import Table, shown
 from grader.study.threads import Threads, amdahl, core_share, serial_share
 from grader.study.writeup import regions
+from labs.attention.studies import sweep
+from labs.attention.studies.scaling import exponents
 
 TABLE = Table(
     "sweep-part2",
@@ -315,7 +317,7 @@ def test_a_file_in_place_of_the_folder_is_refused(tmp_path: Path) -> None:
 
 
 def test_every_command_has_its_module_and_help(capsys: pytest.CaptureFixture[str]) -> None:
-    for command in study.COMMANDS:
+    for command in study.commands(chosen_lab([])):
         with pytest.raises(SystemExit) as ended:
             gpt149.run([command, "--help"])
         assert ended.value.code == 0
@@ -340,10 +342,11 @@ def test_lists_are_sorted_and_each_number_counts_once() -> None:
 
 
 def test_the_whole_study_asks_each_command_for_what_it_knows(tmp_path: Path) -> None:
-    given = together.parser().parse_args(["--quick", "-H", "2", "--out", str(tmp_path), "--seed", "5"])
-    for step in together.STEPS:
+    given = together.parser([]).parse_args(["--quick", "-H", "2", "--out", str(tmp_path), "--seed", "5"])
+    lab = chosen_lab([])
+    for step in lab.steps():
         line = [*together.common(given, fills=False), *step.arguments(is_quick=True)]
-        assert step.command in study.COMMANDS
+        assert step.command in study.commands(lab)
         assert line[line.index("-H") + 1] == "2"
         assert line[line.index("--rounds") + 1] == together.QUICK_ROUNDS
-    assert [step.table for step in together.chosen("race,memory")] == ["memory", "race"]
+    assert [step.table for step in together.chosen(lab.steps(), "race,memory")] == ["memory", "race"]

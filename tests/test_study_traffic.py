@@ -14,8 +14,9 @@ import pytest
 
 from grader.base import prebuilt
 from grader.base.errors import UsageError
-from grader.study import cache, cachegrind, facts, helpers, traffic
-from grader.study.traffic import Model, Shape, Traffic
+from grader.study import facts, helpers
+from labs.attention.studies import cache, cachegrind, traffic
+from labs.attention.studies.traffic import Model, Shape, Traffic
 
 KB = 1 << 10
 Access = tuple[str, int]
@@ -51,7 +52,7 @@ def naive(accesses: list[Access], lines: int, ways: int) -> Traffic:
 def played(accesses: list[Access], lines: int, ways: int) -> Traffic:
     """The same through the simulator, fed by hand. N = d = 16 makes memory enough for the indices used here."""
     command = [
-        str(helpers.program("cachesim")),
+        str(helpers.program(traffic.SIMULATOR)),
         "script",
         *["16", "16", "1", "16", "16"],
         str(64 * lines),
@@ -218,12 +219,12 @@ def test_cachegrind_agrees_in_the_trend(tmp_path: Path) -> None:
 def test_prebuilt_program_runs_also_where_unpacking_lost_its_mode(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(helpers, "NATIVE", tmp_path)
-    monkeypatch.setattr(helpers, "PREBUILT", tmp_path)
+    source = tmp_path / "cachesim.cpp"
+    (tmp_path / "prebuilt").mkdir()
     monkeypatch.setenv("GPT149_CACHE", str(tmp_path / "cache"))
-    handed_out = tmp_path / prebuilt.name("cachesim", platform.system(), platform.machine())
+    handed_out = tmp_path / "prebuilt" / prebuilt.name("cachesim", platform.system(), platform.machine())
     handed_out.write_text("#!/bin/sh\necho counted\n")
     handed_out.chmod(0o444)
-    assert helpers.output_of("cachesim", [], 60.0) == "counted\n"
+    assert helpers.output_of(source, [], 60.0) == "counted\n"
     handed_out.chmod(0o555)
-    assert helpers.program("cachesim") == handed_out
+    assert helpers.program(source) == handed_out

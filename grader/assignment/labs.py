@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from grader.base.results import Standing, SubmissionResult
     from grader.build.reference import Reference
     from grader.judge.oracle import Oracle
+    from grader.study.together import Step
 
 LABS = ROOT / "labs"
 PACKAGE = "labs"
@@ -87,6 +88,13 @@ class Lab(ABC):
     """Studies of its own beside the kit's (`grader.study.COMMANDS`), by command: the module to import, with `main`, and
     what it shows."""
 
+    programs: ClassVar[Sequence[str]] = ()
+    """Sources in its folder of programs that its studies run. A handout holds them compiled (`grader.study.helpers`),
+    for they show loops of the solution."""
+
+    growth: ClassVar[tuple[str, tuple[int, ...]]] = ("", ())
+    """The size over which memory is looked at, and values for it; without one the first, at its default."""
+
     @abstractmethod
     def oracle(self, name: str) -> Oracle:
         """One of `oracles`."""
@@ -98,6 +106,10 @@ class Lab(ABC):
     @abstractmethod
     def reference(self) -> Reference:
         """The kernels that a student's are measured against: those of `grader.build.labreference`, or its own."""
+
+    def steps(self) -> Sequence[Step]:
+        """What `study` makes in a row, in the write-up's order; () for the general studies."""
+        return ()
 
     def ladder(self) -> Ladder | None:
         """Kernels of known speed beside the reference, if the lab has any."""

@@ -1,4 +1,4 @@
-"""The study: what a write-up asks students to measure, measured by the kit (`python gpt149.py sweep part2`).
+"""The study: what a write-up asks students to measure, measured by the kit (`python gpt149.py threads part3`).
 
 A command is a module with `main(arguments) -> exit code`, imported when it is called: one of these, which do for any
 lab, or one of a lab's own (`grader.assignment.labs.Lab.studies`). It parses `arguments`,
@@ -16,10 +16,7 @@ if TYPE_CHECKING:
 
 #: Command: (its module, what it shows).
 COMMANDS = {
-    "sweep": ("grader.study.sweep", "time over the tile of part 2, the tiles of part 4, or N"),
     "threads": ("grader.study.threads", "speed-up over the number of OpenMP threads, and with OpenMP off"),
-    "cache": ("grader.study.cache", "cache-line traffic of the parts' loops, simulated"),
-    "roofline": ("grader.study.roofline", "the parts and PyTorch on this machine's measured roofline"),
     "memory": ("grader.study.memory", "profiler bytes, true peak and formula, side by side"),
     "race": ("grader.study.race", "data races in the OpenMP part"),
     "machine": ("grader.study.machine", "what this machine is: caches, SIMD, measured peak and bandwidth"),

@@ -10,7 +10,7 @@ from grader.judge.timing import intervals, measure
 from grader.judge.timing.intervals import Estimate
 from grader.judge.timing.measure import Clock
 from grader.study.figure import Series
-from grader.study.lab import WALL_TRIES, Outcome, Variant, by_wall_clock
+from grader.study.laboratory import WALL_TRIES, Outcome, Variant, by_wall_clock
 from grader.study.table import Cell
 
 TIME_COLUMNS = ("ms", "ms from", "ms to", "to reference", "ratio from", "ratio to", "note")
@@ -67,7 +67,8 @@ class Comparison:
 
 
 def compared(outcomes: Sequence[Outcome], base: int = 0, rivals: Sequence[int] | None = None) -> Comparison:
-    """Compare what `Lab.timed` gave. Ratios are to `outcomes[base]`, or to the first that was timed if it was not.
+    """Compare what `Laboratory.timed` gave. Ratios are to `outcomes[base]`, or to the first that was timed
+    if it was not.
 
     `rivals` are the places among which the fastest is looked for (all by default). All must have the same number of
     rounds; where none was timed at all, lines hold only their troubles.

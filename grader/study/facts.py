@@ -19,6 +19,7 @@ from pathlib import Path
 from grader.base import machine
 from grader.base.quantities import whole
 from grader.study import helpers
+from grader.study.standalone import NATIVE
 
 PROBE_TIMEOUT_S = 60.0
 DEFAULT_LINE_BYTES = 64
@@ -90,7 +91,9 @@ def describe() -> Machine:
 def measure() -> Speed:
     """Measure peak and bandwidth, in about a second; raises KitError where the probe cannot be built or run."""
     cores = len(machine.usable_cpus()) or os.cpu_count() or 1
-    return parse(helpers.output_of("probe", [cores, describe().last.size_bytes], PROBE_TIMEOUT_S), cores)
+    return parse(
+        helpers.output_of(NATIVE / "probe.cpp", [cores, describe().last.size_bytes], PROBE_TIMEOUT_S), cores
+    )
 
 
 def parse(text: str, cores: int) -> Speed:

@@ -1,6 +1,7 @@
-"""The kit's own small programs (native/cachesim.cpp, native/probe.cpp): compiled on first use, kept in the cache.
+"""Small programs of the kit's and of labs' own (native/probe.cpp): compiled on first use, kept in the cache.
 
-The simulator's source shows the loops of the solution: a handout holds it compiled (`grader.base.prebuilt`).
+One whose source shows loops of the solution a handout holds compiled, in `prebuilt` beside where the source was
+(`grader.base.prebuilt`).
 """
 
 from __future__ import annotations
@@ -16,23 +17,22 @@ from grader.base import objectcache, prebuilt
 from grader.base.errors import KitError, UsageError
 from grader.build.toolchain import cache_root, toolchain
 from grader.sandbox import run_limited
-from grader.study.standalone import NATIVE
 
-PREBUILT = NATIVE / "prebuilt"
+PREBUILT = "prebuilt"
 FLAGS = ("-std=c++17", "-O3", "-pthread")
 COMPILE_TIMEOUT_S = 120.0
 UNITS = {"": 1, "k": 1 << 10, "m": 1 << 20, "g": 1 << 30}
 LARGEST_BYTES = 1 << 32
 
 
-def program(name: str) -> Path:
-    """The program of native/NAME.cpp; in a handout without that source, the prebuilt one.
+def program(source: Path) -> Path:
+    """The program of a C++ source; in a handout without that source, the prebuilt one.
 
     Raises KitError where it cannot be compiled, the cache cannot be written, or nothing is prebuilt for this platform.
     """
-    source = NATIVE / f"{name}.cpp"
+    name = source.stem
     if not source.is_file():
-        return _executable(prebuilt.path(PREBUILT, name, f"{name} program"))
+        return _executable(prebuilt.path(source.parent / PREBUILT, name, f"{name} program"))
     tools = toolchain()
     recipe = repr((str(tools.compiler), tools.compiler_version, FLAGS)).encode()
     return _kept(recipe + source.read_bytes(), name, lambda made: _compile(str(tools.compiler), source, made))
@@ -61,11 +61,11 @@ def _kept(recipe: bytes, name: str, make: Callable[[Path], None]) -> Path:
     return entry
 
 
-def build_prebuilt(folder: Path, system: str, machine: str, compiler: str, name: str = "cachesim") -> Path:
+def build_prebuilt(folder: Path, system: str, machine: str, compiler: str, source: Path) -> Path:
     """Build the program of a platform into `folder`, for a handout. Raises KitError when `compiler` fails."""
-    made = folder / prebuilt.name(name, system, machine)
+    made = folder / prebuilt.name(source.stem, system, machine)
     bare = () if system == "Darwin" else ("-s", "-Wl,--build-id=none")
-    _compile(compiler, NATIVE / f"{name}.cpp", made, *bare)
+    _compile(compiler, source, made, *bare)
     return made
 
 
@@ -74,10 +74,10 @@ def _compile(compiler: str, source: Path, made: Path, *flags: str) -> None:
     _checked(command, made.parent, COMPILE_TIMEOUT_S, f"compile {source.name}")
 
 
-def output_of(name: str, arguments: Sequence[object], timeout_s: float) -> str:
+def output_of(source: Path, arguments: Sequence[object], timeout_s: float) -> str:
     """What the program prints. Raises KitError when it fails or takes longer than `timeout_s`."""
-    path = program(name)
-    return _checked([str(path), *map(str, arguments)], path.parent, timeout_s, f"run {name}")
+    path = program(source)
+    return _checked([str(path), *map(str, arguments)], path.parent, timeout_s, f"run {source.stem}")
 
 
 def _checked(command: Sequence[str], cwd: Path, timeout_s: float, what: str) -> str:

@@ -1,20 +1,23 @@
-"""`memory`: what the profiler says, what a call truly takes and what the formula gives, for all parts and some N.
+"""`memory`: what the profiler says, what a call truly takes and what the formula gives, for all parts over one size.
 
-The familiar "mem usage" counts the tensors that are made inside the profiled scope. What stands outside of it (the
-tiles of part 4, as published) or is not torch's (a std::vector) it does not see. The true peak is the growth of the
-process's resident high-water mark during the first call of that size in a fresh runner, less the inputs: nothing
-escapes it.
+The familiar "mem usage" counts the tensors that are made inside the profiled scope. What stands outside of it (a
+part's workspaces, where the assignment says so) or is not torch's (a std::vector) it does not see. The true peak is
+the growth of the process's resident high-water mark during the first call of that size in a fresh runner, less the
+inputs: nothing escapes it.
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from math import prod
 from statistics import median
 
 from grader.assignment.expressions import call_of, evaluate_int
+from grader.assignment.options import chosen_lab, chosen_options
 from grader.assignment.records import Part
+from grader.base.commandline import SizeOption
 from grader.base.quantities import MIB
 from grader.base.results import EXIT_PASS, EXIT_SUBMISSION
 from grader.judge import binding, faults, looks
@@ -23,16 +26,13 @@ from grader.run.calls import Call
 from grader.run.session import Session
 from grader.study import options, outcome
 from grader.study.figure import Figure, Plot, Series
-from grader.study.lab import BuildFlags, Lab, Variant, laboratory, tell, words
+from grader.study.laboratory import BuildFlags, Laboratory, Variant, set_up, tell, words
 from grader.study.table import Cell, Table
 
-SIZES = "256,512,1024,2048"
 FLOAT_BYTES = 4
 FRESH_RUNNERS = 3
 """Peaks are medians over so many runners: pages that a library touches for the first time may fall into one of them."""
 COLUMNS = (
-    "part",
-    "N",
     "formula (bytes)",
     "profiler (bytes)",
     "formula with workspaces",
@@ -45,11 +45,11 @@ COLUMNS = (
 
 @dataclass(frozen=True)
 class Row:
-    """One part at one N, in bytes. `formula` and `profiler` are those of the part's profiled scope; with `all_` before
-    them its workspaces stand inside the scope. None where a call gave no answer or the system tells no peak."""
+    """One part at one `size`, in bytes. `formula` and `profiler` are those of the part's profiled scope; with `all_`
+    before them its workspaces stand inside the scope. None where a call gave no answer or the system tells no peak."""
 
     part: Part
-    shape: Mapping[str, int]
+    size: int
     formula: int
     all_formula: int
     profiler: int | None = None
@@ -62,16 +62,18 @@ class Row:
 
 @dataclass(frozen=True)
 class MemoryStudy:
-    """All parts at all N, parts first."""
+    """All parts over all values of the size called `over`, parts first; `axis` says what that size is."""
 
     rows: tuple[Row, ...]
+    over: str
+    axis: str
     about: str
 
     def table(self) -> Table:
         rows: list[tuple[Cell, ...]] = [
             (
                 row.part.id,
-                row.shape["N"],
+                row.size,
                 row.formula,
                 row.profiler,
                 row.all_formula,
@@ -82,7 +84,8 @@ class MemoryStudy:
             )
             for row in self.rows
         ]
-        return Table("memory", "Memory of the parts", COLUMNS, tuple(rows), f"{self.about}. {self.how()}")
+        columns = ("part", self.over, *COLUMNS)
+        return Table("memory", "Memory of the parts", columns, tuple(rows), f"{self.about}. {self.how()}")
 
     def how(self) -> str:
         """What the columns are, and which workspaces the profiler does not see."""
@@ -94,19 +97,19 @@ class MemoryStudy:
             f"True peaks are medians of {FRESH_RUNNERS} fresh runners{spread}; they hold the std::vectors, too.",
         ]
         sentences += [
-            f"The workspaces of {row.part.id}, {row.all_formula - row.formula} bytes at N={self.largest}, are made "
-            "outside the profiled scope: its profiler bytes leave them out, its true peak does not."
+            f"The workspaces of {row.part.id}, {row.all_formula - row.formula} bytes at {self.over}={self.largest}, "
+            "are made outside the profiled scope: its profiler bytes leave them out, its true peak does not."
             for row in self.rows
-            if row.formula != row.all_formula and row.shape["N"] == self.largest
+            if row.formula != row.all_formula and row.size == self.largest
         ]
         return " ".join(sentences)
 
     @property
     def largest(self) -> int:
-        return max(row.shape["N"] for row in self.rows)
+        return max(row.size for row in self.rows)
 
     def figures(self) -> tuple[Figure, ...]:
-        rows = [row for row in self.rows if row.shape["N"] == self.largest]
+        rows = [row for row in self.rows if row.size == self.largest]
         shown = (
             ("profiler", "profiler"),
             ("profiler, with workspaces", "all_profiler"),
@@ -124,7 +127,7 @@ class MemoryStudy:
         return (
             Plot(
                 "memory",
-                f"Memory of the parts at N={self.largest}",
+                f"Memory of the parts at {self.over}={self.largest}",
                 self.about,
                 "",
                 "MiB",
@@ -132,15 +135,15 @@ class MemoryStudy:
                 x_names=tuple(row.part.id for row in rows),
             ),
             Plot(
-                "memory-over-n",
-                "True peak of a call over N",
+                f"memory-over-{self.over.lower()}",
+                f"True peak of a call over {self.over}",
                 self.about,
-                "N, rows of Q, K and V",
+                self.axis,
                 "MiB",
                 tuple(self._growth()),
                 log_x=True,
                 log_y=True,
-                x_ticks=tuple(sorted({float(row.shape["N"]) for row in self.rows})),
+                x_ticks=tuple(sorted({float(row.size) for row in self.rows})),
             ),
         )
 
@@ -151,7 +154,7 @@ class MemoryStudy:
             found.append(
                 Series(
                     name,
-                    tuple(float(row.shape["N"]) for row in rows),
+                    tuple(float(row.size) for row in rows),
                     tuple((row.peak or 0) / MIB for row in rows),
                 )
             )
@@ -175,23 +178,30 @@ def output_bytes(part: Part, shape: Mapping[str, int]) -> int:
 # ---- measuring
 
 
-def measure(lab: Lab, parts: Sequence[Part], sizes: Sequence[int]) -> MemoryStudy:
-    """Look at every part at every N. Raises KitError when the reference fails."""
-    lab.prepare([BuildFlags()])
-    rows = [_row(lab, part, {**lab.settings.sizes, "N": n}) for part in parts for n in sizes]
-    shape = {name: size for name, size in lab.settings.sizes.items() if name != "N"}
-    more = [f"{name}={shape[name]}" for name in ("Br", "Bc", "threads") if name in shape]
-    return MemoryStudy(tuple(rows), options.about(shape, " ".join(more)))
+def measure(
+    laboratory: Laboratory, parts: Sequence[Part], over: SizeOption, sizes: Sequence[int]
+) -> MemoryStudy:
+    """Look at every part at every size of `over`. Raises KitError when the reference fails."""
+    laboratory.prepare([BuildFlags()])
+    rows = [_row(laboratory, part, over.name, size) for part in parts for size in sizes]
+    shape = {name: size for name, size in laboratory.settings.sizes.items() if name != over.name}
+    what = re.sub(r" \([^()]*\)$", "", over.what)
+    return MemoryStudy(
+        tuple(rows), over.name, f"{over.name}, {what}" if what else over.name, options.about(shape)
+    )
 
 
-def _row(lab: Lab, part: Part, shape: dict[str, int]) -> Row:
-    tell(f"Memory of {part.id} at N={shape['N']}")
-    binding.refuse_oversize(part, shape, lab.assignment.inputs, lab.assignment.limits.memory_gib)
+def _row(laboratory: Laboratory, part: Part, over: str, size: int) -> Row:
+    tell(f"Memory of {part.id} at {over}={size}")
+    shape = {**laboratory.settings.sizes, over: size}
+    binding.refuse_oversize(
+        part, shape, laboratory.assignment.inputs, laboratory.assignment.limits.memory_gib
+    )
     variant = Variant(part.id, part, shape)
     output, workspaces = output_bytes(part, shape), workspace_bytes(part, shape)
-    row = Row(part, shape, output + (workspaces if part.workspace_in_scope else 0), output + workspaces)
-    trouble = lab.trouble(variant)
-    bench = lab.bench(variant)
+    row = Row(part, size, output + (workspaces if part.workspace_in_scope else 0), output + workspaces)
+    trouble = laboratory.trouble(variant)
+    bench = laboratory.bench(variant)
     marker = Marker(bench, part)
     theirs = [_reference_peak(marker) for _ in range(FRESH_RUNNERS)]
     row = replace(row, reference_peak=_median(theirs), trouble=trouble)
@@ -259,7 +269,9 @@ def _first_call(marker: Marker, session: Session, *, reference: bool) -> Call:
         if reference:
             marker.refuse_failed_reference(call)
         else:
-            marker.refuse_broken(call, session, f"random, N={shape['N']}")
+            marker.refuse_broken(
+                call, session, "call of " + " ".join(f"{name}={size}" for name, size in shape.items())
+            )
     return call
 
 
@@ -268,20 +280,27 @@ def _first_call(marker: Marker, session: Session, *, reference: bool) -> Call:
 
 def main(arguments: list[str]) -> int:
     """`python gpt149.py memory [PART ...]`; returns 1 when a part was wrong."""
+    lab, size_options = chosen_lab(arguments), chosen_options(arguments)
+    named, values = lab.growth
+    over = next((option for option in size_options if option.name == named), size_options[0])
     parse = options.parser(
         arguments,
         "memory",
-        "What the profiler counts, what a call truly takes and what the formula gives, for some N.",
-        lists=("N",),
+        "What the profiler counts, what a call truly takes and what the formula gives, over one size.",
+        lists=(over.name,),
     )
-    parse.add_argument("parts", metavar="PART", nargs="*", help="part1 ... part4 (default: all)")
+    parse.add_argument("parts", metavar="PART", nargs="*", help="the parts to look at (default: all)")
     given = parse.parse_args(arguments)
     settings = options.settings(given)
-    names = given.parts or [part.id for part in settings.assignment.parts if part.reference]
+    assignment = settings.assignment
+    names = given.parts or [part.id for part in assignment.parts if part.reference]
     parts = [options.part(settings, name) for name in names]
-    sizes = options.numbers(given.N or SIZES, "-N", 1, settings.assignment.maxima.get("N", 1 << 20))
+    usual = values if over.name == named else (assignment.defaults[over.name],)
+    listed = getattr(given, over.name) or ",".join(map(str, usual))
+    lowest, highest = assignment.minima.get(over.name, 1), assignment.maxima.get(over.name, 1 << 20)
+    sizes = options.numbers(listed, over.flag, lowest, highest)
     outcome.prepare(settings, "memory")
-    with laboratory(settings) as lab:
-        finding = measure(lab, parts, sizes)
+    with set_up(settings) as laboratory:
+        finding = measure(laboratory, parts, over, sizes)
     outcome.deliver(finding, settings)
     return EXIT_SUBMISSION if any(row.trouble for row in finding.rows) else EXIT_PASS

@@ -115,12 +115,20 @@ def part(settings: Settings, part_id: str) -> Part:
     return studied[part_id]
 
 
-def shared_part(assignment: Assignment) -> str:
-    """The first part that is timed on several threads. Raises UsageError where there is none."""
+def shared_part(assignment: Assignment) -> Part | None:
+    """The first part that is timed on several threads."""
     for part in assignment.parts:
         if part.time is not None and part.time.threads != 1 and part.reference:
-            return part.id
-    raise UsageError("no part of this assignment is timed on several threads: name one")
+            return part
+    return None
+
+
+def openmp_part(settings: Settings, part_id: str | None) -> Part:
+    """The part of that name, else the shared one. Raises UsageError where there is none."""
+    found = part(settings, part_id) if part_id else shared_part(settings.assignment)
+    if found is None:
+        raise UsageError("no part of this assignment is timed on several threads: name one")
+    return found
 
 
 def numbers(text: str, flag: str, low: int, high: int) -> tuple[int, ...]:

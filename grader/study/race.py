@@ -61,7 +61,7 @@ def main(arguments: list[str]) -> int:
     )
     given = parse.parse_args(arguments)
     settings = options.settings(given)
-    part = options.part(settings, given.part or options.shared_part(settings.assignment))
+    part = options.openmp_part(settings, given.part)
     shape = {**watched_sizes(settings.assignment, part), **settings.shape}
     if shape["threads"] < 2:
         raise UsageError("--threads: a race takes two; choose 2 or more")

@@ -25,7 +25,7 @@ from grader.judge.timing.measure import CORE_SHARE_LIMIT
 from grader.study import options, outcome
 from grader.study.comparison import Comparison, Line, bounds, compared, over
 from grader.study.figure import Figure, Plot, Series
-from grader.study.lab import BuildFlags, Lab, Outcome, Variant, laboratory
+from grader.study.laboratory import BuildFlags, Laboratory, Outcome, Variant, set_up
 from grader.study.table import Cell, Table, shown
 
 COUNTS = "1,2,4,8"
@@ -153,15 +153,15 @@ def _points(label: str, known: Sequence[tuple[int, Estimate]]) -> Series:
     )
 
 
-def measure(lab: Lab, part: Part, counts: Sequence[int]) -> Threads:
+def measure(laboratory: Laboratory, part: Part, counts: Sequence[int]) -> Threads:
     """Time the part with each number of threads, and with OpenMP off, all in turn. 1 is always among `counts`."""
     counts = tuple(sorted({1, *counts}))
-    shape = lab.settings.sizes
+    shape = laboratory.settings.sizes
     variants = [Variant(str(count), part, {**shape, "threads": count}) for count in counts]
     off = toolchain.openmp_off_flags()
     if off is not None:
         variants.append(Variant("OpenMP off", part, {**shape, "threads": 1}, BuildFlags(flags=off)))
-    outcomes = lab.timed(variants, lab.settings.rounds)
+    outcomes = laboratory.timed(variants, laboratory.settings.rounds)
     comparison = compared(outcomes, rivals=())
     one = comparison.lines[0]
     speedups = [over(one.round_ms, line.round_ms) if line.round_ms else None for line in comparison.lines]
@@ -206,12 +206,12 @@ def main(arguments: list[str]) -> int:
     )
     given = parse.parse_args(arguments)
     settings = options.settings(given)
-    part = options.part(settings, given.part or options.shared_part(settings.assignment))
+    part = options.openmp_part(settings, given.part)
     if part.time is not None and part.time.threads is not None:
         raise UsageError(f"{part.id} is judged with {part.time.threads} thread: threads is for OpenMP parts")
     counts = options.numbers(given.threads or COUNTS, "--threads", 1, settings.assignment.maxima["threads"])
     outcome.prepare(settings, f"threads-{part.id}")
-    with laboratory(settings) as lab:
-        finding = measure(lab, part, counts)
+    with set_up(settings) as laboratory:
+        finding = measure(laboratory, part, counts)
     outcome.deliver(finding, settings)
     return EXIT_SUBMISSION if any(line.trouble for line in finding.comparison.lines) else EXIT_PASS

@@ -1,6 +1,6 @@
 """`study`: every study in a row, into one folder and one write-up.
 
-What one study cannot do (a source without TILE_SIZE, say) does not keep the others from being made: it is told where it
+What one study cannot do (a part that is wrong, say) does not keep the others from being made: it is told where it
 happens, and once more at the end.
 """
 
@@ -8,7 +8,9 @@ from __future__ import annotations
 
 import argparse
 import sys
+from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from grader import study
 from grader.assignment.options import chosen_options
@@ -16,6 +18,9 @@ from grader.base.errors import KitError, UsageError
 from grader.base.results import EXIT_KIT, EXIT_PASS, EXIT_SUBMISSION
 from grader.study import options, outcome
 from grader.study.writeup import regions
+
+if TYPE_CHECKING:
+    from grader.assignment.records import Assignment
 
 
 @dataclass(frozen=True)
@@ -33,18 +38,6 @@ class Step:
 
 
 QUICK_ROUNDS = "5"
-#: In the order of the write-up.
-STEPS = (
-    Step("machine", "machine"),
-    Step("sweep-part2", "sweep", "part2", (), ("--tile", "4,16,64", "-N", "256")),
-    Step("cache", "cache"),
-    Step("roofline", "roofline", "", (), ("-N", "256")),
-    Step("memory", "memory", "", ("-N", "256,512,1024,2048"), ("-N", "128,256")),
-    Step("scaling-part3", "sweep", "part3", ("-N", "128,256,512,1024,2048"), ("-N", "64,128,256")),
-    Step("threads-part3", "threads", "part3", ("--threads", "1,2,4,8"), ("--threads", "1,2,4", "-N", "256")),
-    Step("race", "race", "part3"),
-    Step("sweep-part4", "sweep", "part4", (), ("--br", "16,64", "--bc", "16,64", "-N", "256")),
-)
 
 
 def parser(arguments: list[str]) -> argparse.ArgumentParser:
@@ -55,7 +48,7 @@ def parser(arguments: list[str]) -> argparse.ArgumentParser:
     )
     parse.add_argument("--quick", action="store_true", help="small sizes and few rounds: a first look")
     parse.add_argument(
-        "--only", metavar="TABLE,...", help=f"only these: {', '.join(step.table for step in STEPS)}"
+        "--only", metavar="TABLE,...", help="only these, by the names of their tables, as in machine,race"
     )
     return parse
 
@@ -64,7 +57,7 @@ def main(arguments: list[str]) -> int:
     """`python gpt149.py study ...`; returns 1 when a part was wrong somewhere, 3 when a study could not be made."""
     given = parser(arguments).parse_args(arguments)
     settings = options.settings(given)
-    steps = chosen(given.only)
+    steps = chosen(settings.assignment.lab.steps() or general(settings.assignment), given.only)
     places = set(regions.tables(outcome.read(settings.writeup))) if settings.writeup else set()
     worst, failed = EXIT_PASS, []
     for step in steps:
@@ -86,14 +79,23 @@ def main(arguments: list[str]) -> int:
     return worst
 
 
-def chosen(only: str | None) -> list[Step]:
-    """The studies to make, in the write-up's order. Raises UsageError for a name that is none."""
+def general(assignment: Assignment) -> list[Step]:
+    """What can be made of any assignment."""
+    shared = options.shared_part(assignment)
+    steps = [Step("machine", "machine"), Step("memory", "memory")]
+    if shared is not None:
+        steps += [Step(f"threads-{shared.id}", "threads", shared.id), Step("race", "race", shared.id)]
+    return steps
+
+
+def chosen(steps: Sequence[Step], only: str | None) -> list[Step]:
+    """Those of `steps` that are to be made, in their order. Raises UsageError for a name that is none."""
     if only is None:
-        return list(STEPS)
+        return list(steps)
     wanted = {name.strip() for name in only.split(",")}
-    if unknown := sorted(wanted - {step.table for step in STEPS}):
-        raise UsageError(f"--only: no study '{unknown[0]}': choose {', '.join(step.table for step in STEPS)}")
-    return [step for step in STEPS if step.table in wanted]
+    if unknown := sorted(wanted - {step.table for step in steps}):
+        raise UsageError(f"--only: no study '{unknown[0]}': choose {', '.join(step.table for step in steps)}")
+    return [step for step in steps if step.table in wanted]
 
 
 def common(given: argparse.Namespace, *, fills: bool) -> list[str]:

@@ -5,7 +5,7 @@ Q, K, V and O are (B, H, N, d): batches, heads, rows, columns.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, ClassVar
 
 from grader.assignment.labs import Lab, Ladder, OracleFacts
@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from grader.base.arrays import Array
     from grader.build.reference import Reference
     from grader.judge.oracle import Oracle
+    from grader.study.together import Step
 
 _ATTENTION = (
     "ramp", "random", "onehot", "constant_rows", "permuted_keys", "rising", "dominant", "offset",
@@ -45,8 +46,17 @@ class _Attention(Lab):
     watched_sizes: ClassVar = {"B": 2, "H": 2, "N": 29, "d": 6, "Br": 8, "Bc": 5}
 
     studies: ClassVar = {
+        "sweep": ("labs.attention.studies.sweep", "time over the tile of part 2, the tiles of part 4, or N"),
+        "cache": ("labs.attention.studies.cache", "cache-line traffic of the parts' loops, simulated"),
+        "roofline": (
+            "labs.attention.studies.roofline",
+            "the parts and PyTorch on this machine's measured roofline",
+        ),
         "frontier": ("labs.attention.frontier", "your part 3 or 4 beside the best kernels known here"),
     }
+
+    programs: ClassVar = ("studies/native/cachesim.cpp",)
+    growth: ClassVar = ("N", (256, 512, 1024, 2048))
 
     def oracle(self, name: str) -> Oracle:
         from labs.attention.oracle import ORACLES
@@ -62,6 +72,11 @@ class _Attention(Lab):
         from module_ref_stub.library import KERNELS
 
         return KERNELS
+
+    def steps(self) -> Sequence[Step]:
+        from labs.attention.studies.steps import STEPS
+
+        return STEPS
 
     def ladder(self) -> Ladder:
         from labs.attention import ladder

@@ -44,8 +44,6 @@ NOT_STARTED = (
     "setup.sh did not end well: look at the image's build log, and build the image again. What run_autograder printed "
     "says more."
 )
-#: Compiled at the student's, if their sources may be read; these show the loops of the solution.
-STAFF_SOURCES = ("grader/study/native/cachesim.cpp",)
 DOCUMENTS = ("LICENSE", "docs/demo.md")
 
 
@@ -73,6 +71,11 @@ class Kit:
     def reference_sources(self) -> list[Path]:
         """Sources of the reference and of whatever else stands beside it."""
         return self.assignment.lab.reference().sources()
+
+    @property
+    def program_sources(self) -> list[Path]:
+        """Sources of the programs of the lab's studies, which show loops of the solution."""
+        return [self.lab / name for name in self.assignment.lab.programs]
 
     @property
     def lab(self) -> Path:
@@ -146,7 +149,6 @@ def handout(kit: Kit, compiled: Mapping[str, bytes]) -> dict[str, File]:
     files["docs/handout.md"] = _file(kit.text)
     if kit.writeup is not None:
         files["writeup_template.md"] = _file(kit.writeup)
-    files = {path: file for path, file in files.items() if path not in STAFF_SOURCES}
     files[f"configs/{CONFIG}"] = _file(kit.public)
     files[kit.assignment.source] = File(kit.starter.encode(), origin=str(kit.master))
     for path, content in compiled.items():
@@ -174,8 +176,12 @@ def _lab_modules(kit: Kit, *, staff: bool) -> dict[str, Path]:
     if kit.elsewhere is None:
         return {}
     package = f"{labs.PACKAGE}.{kit.lab.name}"
-    there = {f"{package}.{path.stem}": path for path in kit.elsewhere.glob("*.py") if path.stem != "__init__"}
-    there[package] = kit.elsewhere / "__init__.py"
+    there = {
+        ".".join([package, *path.relative_to(kit.elsewhere).with_suffix("").parts]).removesuffix(
+            ".__init__"
+        ): path
+        for path in kit.elsewhere.rglob("*.py")
+    }
     if staff:
         return there
     found: dict[str, Path] = {}
@@ -186,6 +192,7 @@ def _lab_modules(kit: Kit, *, staff: bool) -> dict[str, Path]:
         if name in there and name not in found:
             found[name] = there[name]
             pending += [each.imported for each in imports.imports(name, there[name], there)]
+            pending.append(name.rpartition(".")[0])
     return found
 
 
@@ -198,7 +205,8 @@ def _asked_of_kit(kit: Kit, modules: Mapping[str, Path]) -> list[str]:
 
 def _lab_sources(kit: Kit, modules: Mapping[str, Path]) -> dict[str, File]:
     """These modules in the place of the kit's own labs, and the assignment's lab as the main one of its archive."""
-    files = {f"{labs.PACKAGE}/{kit.lab.name}/{path.name}": _file(path) for path in modules.values()}
+    own = Path(labs.PACKAGE, kit.lab.name)
+    files = {(own / path.relative_to(kit.lab)).as_posix(): _file(path) for path in modules.values()}
     package = kit.root / labs.PACKAGE / "__init__.py"
     text = package.read_text(encoding="utf-8").replace(f'"{labs.main()}"', f'"{kit.lab.name}"')
     return {**files, f"{labs.PACKAGE}/__init__.py": File(text.encode(), origin=str(package))}
@@ -237,9 +245,11 @@ def autograder(kit: Kit) -> dict[str, File]:
     files["not_started.json"] = File(_not_started(kit.assignment), origin="results.json without the kit")
     for path in sorted((kit.root / "tests" / "threats").glob("*.py")):
         files[path.relative_to(kit.root).as_posix()] = _file(path)
-    for path in kit.reference_sources:
+    for path in (*kit.reference_sources, *kit.program_sources):
         own = kit.elsewhere is not None and path.is_relative_to(kit.elsewhere)
-        place = Path(labs.PACKAGE, kit.lab.name, path.name) if own else path.relative_to(kit.root)
+        place = (
+            Path(labs.PACKAGE, kit.lab.name, path.relative_to(kit.lab)) if own else path.relative_to(kit.root)
+        )
         files[place.as_posix()] = _file(path)
     files[f"configs/{CONFIG}"] = _file(kit.public)
     above = _EXTENDS.sub(f"extends: ../{CONFIG}".encode(), kit.config.read_bytes())

@@ -8,6 +8,7 @@ import tempfile
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path, PurePosixPath
 
+from grader.assignment import labs
 from grader.base import wholefile
 from grader.base.errors import KitError, UsageError
 from grader.staff.release import AUTOGRADER, HANDOUT, contents, proofs, search
@@ -15,8 +16,6 @@ from grader.staff.release.archive import packed
 from grader.staff.release.contents import Kit
 from grader.study import helpers
 
-#: Where a handout holds what is compiled.
-PROGRAMS = "grader/study/native/prebuilt"
 #: Compilers that make objects for other platforms on this one, where they are installed.
 CROSS_COMPILERS = {
     ("Linux", "aarch64"): "aarch64-linux-gnu-g++",
@@ -64,9 +63,10 @@ def prebuilt(kit: Kit, scratch: Path, given: Sequence[Path], say: Callable[[str]
     objects = kit.assignment.lab.reference().compiled(folder, compilers)
     made = {path: file.read_bytes() for path, file in objects.items()}
     for place, compiler in compilers.items():
-        for source in contents.STAFF_SOURCES:
-            path = helpers.build_prebuilt(folder, *place, compiler, Path(source).stem)
-            made[f"{PROGRAMS}/{path.name}"] = path.read_bytes()
+        for source in kit.program_sources:
+            path = helpers.build_prebuilt(folder, *place, compiler, source)
+            held = Path(labs.PACKAGE, kit.lab.name, source.relative_to(kit.lab).parent, helpers.PREBUILT)
+            made[(held / path.name).as_posix()] = path.read_bytes()
     made |= given_objects(given, objects)
     say(f"compiled: {', '.join(sorted(Path(path).name for path in made))}")
     return made

@@ -8,7 +8,7 @@ from grader.base.errors import UsageError
 from grader.build.reference import SOURCE_SUFFIXES
 from grader.staff.release import stripping
 from grader.staff.release.archive import Files
-from grader.staff.release.contents import STAFF_SOURCES, Kit
+from grader.staff.release.contents import Kit
 from grader.staff.release.stripping import Secret
 
 #: Where a handout may hold C++: its starter, and the headers and drivers that the kit compiles with.
@@ -48,7 +48,7 @@ def strangers(files: Files, kit: Kit) -> list[str]:
     found = []
     for path in sorted(files):
         source = path.endswith(SOURCE_SUFFIXES) and path != kit.assignment.source
-        if "hidden" in path.split("/") or path.startswith("tests/") or path in STAFF_SOURCES:
+        if "hidden" in path.split("/") or path.startswith("tests/"):
             found.append(f"{path} is for the staff")
         elif source and not path.startswith(_KITS_OWN):
             found.append(f"{path} is a source that is not the starter")

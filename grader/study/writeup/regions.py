@@ -18,25 +18,11 @@ Everything here takes time linear in the text: a class's write-ups are read by a
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
 
 from grader.base.errors import UsageError
 from grader.base.harmless import one_line
-
-#: Names of the tables that the study commands fill in, and what each shows.
-TABLES: Mapping[str, str] = {
-    "sweep-part2": "time of part 2 for each tile size",
-    "sweep-part4": "time and workspace of part 4 for each pair of tile sizes",
-    "scaling-part3": "time of part 3 over N, and the exponent of its growth",
-    "threads-part3": "time of part 3 for each number of threads, and with OpenMP off",
-    "cache": "cache lines that parts 1 and 2 bring in",
-    "roofline": "work, traffic and attained speed of each part",
-    "memory": "memory of each part, by the profiler's figure and truly",
-    "race": "data races that were looked for in part 3",
-    "machine": "the machine that all this was measured on",
-}
 
 MOST_REGIONS = 200
 """The course's template has about thirty."""

@@ -11,7 +11,7 @@ from grader.judge.timing.intervals import Estimate, median_estimate
 from grader.study import options
 from grader.study.comparison import Comparison, bounds, clock_label, compared, curve, over
 from grader.study.figure import Figure, Plot, Series
-from grader.study.lab import Lab, Variant
+from grader.study.laboratory import Laboratory, Variant
 from grader.study.table import Cell, Table, shown
 
 SIZES = (128, 256, 512, 1024, 2048)
@@ -114,14 +114,14 @@ def exponents(sizes: Sequence[int], rounds: Sequence[Sequence[float]]) -> list[f
     return found
 
 
-def measure(lab: Lab, part: Part, sizes: Sequence[int]) -> Scaling:
+def measure(laboratory: Laboratory, part: Part, sizes: Sequence[int]) -> Scaling:
     """Time the part and its reference at all sizes in turn."""
-    shapes = [{**lab.settings.sizes, "N": n} for n in sizes]
+    shapes = [{**laboratory.settings.sizes, "N": n} for n in sizes]
     mine = [Variant(f"N={shape['N']}", part, shape) for shape in shapes]
     theirs = [Variant(f"reference, N={shape['N']}", part, shape, reference=True) for shape in shapes]
     # A size's two sides stand together, so that their ratio is that of neighbouring calls.
-    outcomes = lab.timed(
-        [one for pair in zip(mine, theirs, strict=True) for one in pair], lab.settings.rounds
+    outcomes = laboratory.timed(
+        [one for pair in zip(mine, theirs, strict=True) for one in pair], laboratory.settings.rounds
     )
     comparison, reference = compared(outcomes[0::2], rivals=()), compared(outcomes[1::2], rivals=())
     known = [(n, line.round_ms) for n, line in zip(sizes, comparison.lines, strict=True) if line.round_ms]
@@ -133,5 +133,5 @@ def measure(lab: Lab, part: Part, sizes: Sequence[int]) -> Scaling:
         over(one.round_ms, other.round_ms) if one.round_ms and other.round_ms else None
         for one, other in zip(comparison.lines, reference.lines, strict=True)
     ]
-    shape = {name: size for name, size in lab.settings.sizes.items() if name != "N"}
+    shape = {name: size for name, size in laboratory.settings.sizes.items() if name != "N"}
     return Scaling(part, tuple(sizes), comparison, reference, tuple(ratios), exponent, options.about(shape))

@@ -11,13 +11,14 @@ from pathlib import Path
 from grader.assignment.records import Part
 from grader.base.errors import UsageError
 from grader.base.results import EXIT_PASS, EXIT_SUBMISSION
-from grader.study import options, outcome, scaling
+from grader.study import options, outcome
 from grader.study.comparison import TIME_COLUMNS, Comparison, clock_label, compared, curve, time_cells
 from grader.study.figure import Figure, HeatMap, Plot, Series
-from grader.study.lab import BuildFlags, Lab, Variant, laboratory
+from grader.study.laboratory import BuildFlags, Laboratory, Variant, set_up
 from grader.study.memory import workspace_bytes
 from grader.study.options import Settings
 from grader.study.table import Table
+from labs.attention.studies import scaling
 
 TILES = "2,4,8,12,16,32,64"
 BLOCKS = "16,64,256"
@@ -120,18 +121,20 @@ class BlockSweep:
 # ---- measuring
 
 
-def measure_tiles(lab: Lab, part: Part, tiles: Sequence[int], macro: str = MACRO) -> TileSweep:
+def measure_tiles(laboratory: Laboratory, part: Part, tiles: Sequence[int], macro: str = MACRO) -> TileSweep:
     """Rebuild with each tile and time them all in turn. Raises UsageError where the macro changes nothing."""
-    settings, shape = lab.settings, lab.settings.sizes
+    settings, shape = laboratory.settings, laboratory.settings.sizes
     recipes = [BuildFlags(((macro, str(tile)),)) for tile in tiles]
-    lab.prepare(recipes)
+    laboratory.prepare(recipes)
     objects = [
-        path.read_bytes() for recipe in recipes if (path := lab.made(recipe).judged.object_path) is not None
+        path.read_bytes()
+        for recipe in recipes
+        if (path := laboratory.made(recipe).judged.object_path) is not None
     ]
     refuse_unchanged(macro, settings.source, objects)
     students = [Variant(str(tile), part, shape, recipe) for tile, recipe in zip(tiles, recipes, strict=True)]
     variants = [replace(students[0], label="reference", reference=True), *students]
-    outcomes = lab.timed(variants, settings.rounds)
+    outcomes = laboratory.timed(variants, settings.rounds)
     return TileSweep(
         part,
         macro,
@@ -141,19 +144,19 @@ def measure_tiles(lab: Lab, part: Part, tiles: Sequence[int], macro: str = MACRO
     )
 
 
-def measure_blocks(lab: Lab, part: Part, brs: Sequence[int], bcs: Sequence[int]) -> BlockSweep:
+def measure_blocks(laboratory: Laboratory, part: Part, brs: Sequence[int], bcs: Sequence[int]) -> BlockSweep:
     """Time every pair of tile sizes in turn, all with the same object."""
-    shape, pairs = lab.settings.sizes, [(br, bc) for br in brs for bc in bcs]
+    shape, pairs = laboratory.settings.sizes, [(br, bc) for br in brs for bc in bcs]
     students = [Variant(f"{br} x {bc}", part, {**shape, "Br": br, "Bc": bc}) for br, bc in pairs]
     variants = [Variant("reference", part, shape, reference=True), *students]
-    outcomes = lab.timed(variants, lab.settings.rounds)
+    outcomes = laboratory.timed(variants, laboratory.settings.rounds)
     return BlockSweep(
         part, tuple(pairs), compared(outcomes, rivals=range(1, len(variants))), options.about(shape)
     )
 
 
 def measure(
-    lab: Lab,
+    laboratory: Laboratory,
     part: Part,
     *,
     tiles: Sequence[int] = (),
@@ -163,8 +166,8 @@ def measure(
 ) -> TileSweep | BlockSweep | scaling.Scaling:
     """The sweep of one part over the one of `tiles`, `blocks` (Br, Bc) and `sizes` (N) that is given."""
     if tiles:
-        return measure_tiles(lab, part, tiles, macro)
-    return measure_blocks(lab, part, *blocks) if blocks else scaling.measure(lab, part, sizes)
+        return measure_tiles(laboratory, part, tiles, macro)
+    return measure_blocks(laboratory, part, *blocks) if blocks else scaling.measure(laboratory, part, sizes)
 
 
 # ---- command line
@@ -186,9 +189,9 @@ def main(arguments: list[str]) -> int:
     given = parse.parse_args(arguments)
     plan = planned(given, options.settings(given))
     outcome.prepare(plan.settings, plan.name)
-    with laboratory(plan.settings) as lab:
+    with set_up(plan.settings) as laboratory:
         finding = measure(
-            lab, plan.part, tiles=plan.tiles, blocks=plan.blocks, sizes=plan.sizes, macro=given.macro
+            laboratory, plan.part, tiles=plan.tiles, blocks=plan.blocks, sizes=plan.sizes, macro=given.macro
         )
     outcome.deliver(finding, plan.settings)
     return EXIT_SUBMISSION if any(line.trouble for line in finding.comparison.lines) else EXIT_PASS

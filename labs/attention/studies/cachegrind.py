@@ -15,13 +15,13 @@ from typing import TYPE_CHECKING
 from grader.assignment.records import Part
 from grader.base.errors import KitError, UsageError
 from grader.judge import binding
-from grader.study.lab import tell
+from grader.study.laboratory import tell
 from grader.study.options import Settings
 from grader.study.standalone import Kit, Unsuitable, build_program, ran
-from grader.study.traffic import Model, Shape
+from labs.attention.studies.traffic import Model, Shape
 
 if TYPE_CHECKING:
-    from grader.study.cache import CacheStudy, Walk
+    from labs.attention.studies.cache import CacheStudy, Walk
 
 KIT = Kit(flags=("-g1",))
 TIMEOUT_S = 900.0

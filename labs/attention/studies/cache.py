@@ -1,7 +1,7 @@
 """`cache`: how many lines the parts move between a cache and memory, over the size of that cache.
 
-The numbers are simulated (`grader.study.traffic`); with --cachegrind the student's own kernels are counted beside them
-(`grader.study.cachegrind`).
+The numbers are simulated (`labs.attention.studies.traffic`); with --cachegrind the student's own kernels are counted
+beside them (`labs.attention.studies.cachegrind`).
 """
 
 from __future__ import annotations
@@ -13,10 +13,11 @@ from dataclasses import dataclass, field, replace
 from grader.base.commandline import whole_number
 from grader.base.errors import UsageError
 from grader.base.results import EXIT_PASS
-from grader.study import cachegrind, facts, helpers, options, outcome, traffic
+from grader.study import facts, helpers, options, outcome
 from grader.study.figure import Figure, Plot, Series
 from grader.study.table import Cell, Table
-from grader.study.traffic import KERNELS, Model, Shape, Traffic
+from labs.attention.studies import cachegrind, traffic
+from labs.attention.studies.traffic import KERNELS, Model, Shape, Traffic
 
 PARTS = ("part1", "part2")
 LADDER = (16 << 10, 128 << 10, 512 << 10, 4 << 20)

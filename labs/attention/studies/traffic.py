@@ -20,10 +20,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from pathlib import Path
 
 from grader.base import machine
 from grader.study import helpers
 
+SIMULATOR = Path(__file__).resolve().parent / "native" / "cachesim.cpp"
 SIMULATION_TIMEOUT_S = 600.0
 FLOAT_BYTES = 4
 #: The walks of native/cachesim.cpp by name.
@@ -71,7 +73,7 @@ class Traffic:
 def simulate(kernel: str, shape: Shape, model: Model, *, scores_only: bool) -> Traffic:
     """Walk one of KERNELS, whole or its Q * transpose(K) alone. Raises KitError where the simulator does not build."""
     name = f"{kernel}-scores" if scores_only else kernel
-    text = helpers.output_of("cachesim", [name, *_arguments(shape, model)], SIMULATION_TIMEOUT_S)
+    text = helpers.output_of(SIMULATOR, [name, *_arguments(shape, model)], SIMULATION_TIMEOUT_S)
     return Traffic(*map(int, text.split()))
 
 
@@ -79,7 +81,7 @@ def simulate_all(
     walks: Sequence[tuple[str, Model, Shape]], *, scores_only: bool
 ) -> dict[tuple[str, Model, Shape], Traffic]:
     """Several walks, as many at a time as there are cores."""
-    helpers.program("cachesim")
+    helpers.program(SIMULATOR)
     with ThreadPoolExecutor(max(1, len(machine.usable_cpus()))) as pool:
         found = pool.map(lambda walk: simulate(walk[0], walk[2], walk[1], scores_only=scores_only), walks)
         return dict(zip(walks, found, strict=True))

@@ -2,11 +2,11 @@
 
 A kernel that does I operations for each byte it moves can do no more than the smaller of the peak and I times the
 bandwidth. Both are measured here (`grader.study.facts`), for one thread and for all cores. The operations of every
-kernel are those that attention needs, 4 N^2 d a head besides the exponentials, so that a kernel
-gains nothing by doing more. The bytes are counted twice: those that no kernel can do without (Q, K and V read once, O
-written once), and those that the part's loops move by the simulator (`grader.study.traffic`), one head after the other
-through a cache as large as this machine's last. The figure uses the latter; PyTorch's own loops are unknown, so it
-stands at the former.
+kernel are those that attention needs, 4 N^2 d a head besides the exponentials, so that a kernel gains nothing by doing
+more. The bytes are counted twice: those that no kernel can do without (Q, K and V read once, O written once), and those
+that the part's loops move by the simulator (`labs.attention.studies.traffic`), one head after the other through a cache
+as large as this machine's last. The figure uses the latter; PyTorch's own loops are unknown, so it stands at the
+former.
 """
 
 from __future__ import annotations
@@ -18,13 +18,14 @@ from grader.assignment.records import Part
 from grader.base.results import EXIT_PASS, EXIT_SUBMISSION
 from grader.judge.timing.intervals import Estimate
 from grader.judge.timing.measure import Clock
-from grader.study import facts, helpers, options, outcome, traffic
+from grader.study import facts, helpers, options, outcome
 from grader.study.comparison import Line, bounds, compared
 from grader.study.facts import Machine, Speed
 from grader.study.figure import Figure, Plot, Series
-from grader.study.lab import Lab, Variant, laboratory, tell
+from grader.study.laboratory import Laboratory, Variant, set_up, tell
 from grader.study.table import Cell, Table
-from grader.study.traffic import KERNELS, Model, Shape
+from labs.attention.studies import traffic
+from labs.attention.studies.traffic import KERNELS, Model, Shape
 
 TILE = 16
 COLUMNS = (
@@ -184,9 +185,9 @@ def _points(label: str, points: Sequence[Point]) -> Series:
     )
 
 
-def measure(lab: Lab, parts: Sequence[Part]) -> Roofline:
+def measure(laboratory: Laboratory, parts: Sequence[Part]) -> Roofline:
     """Measure the machine, simulate the parts' traffic and time everything in turn."""
-    sizes = lab.settings.sizes
+    sizes = laboratory.settings.sizes
     machine = facts.describe()
     tell("Measuring peak and bandwidth")
     speed = facts.measure()
@@ -203,7 +204,7 @@ def measure(lab: Lab, parts: Sequence[Part]) -> Roofline:
         if part.reference:
             variants.append(Variant(f"reference {part.id}", part, sizes, reference=True))
             names.append(f"reference {part.id}")
-    outcomes = lab.timed(variants, lab.settings.rounds)
+    outcomes = laboratory.timed(variants, laboratory.settings.rounds)
     points = []
     for name, variant, one in zip(names, variants, outcomes, strict=True):
         # Timed all in turn, and told each by the clock that its part is judged by.
@@ -215,7 +216,7 @@ def measure(lab: Lab, parts: Sequence[Part]) -> Roofline:
                 variant.threads,
                 alone.clock,
                 alone.lines[0],
-                float(lab.assignment.lab.oracle(variant.part.oracle).flops(sizes)),
+                float(laboratory.assignment.lab.oracle(variant.part.oracle).flops(sizes)),
                 float(heads * traffic.compulsory_bytes(one_head, model.line_bytes)),
                 None if moved is None else float(heads * moved.lines * model.line_bytes),
             )
@@ -223,7 +224,7 @@ def measure(lab: Lab, parts: Sequence[Part]) -> Roofline:
     level = speed.levels[-1]
     flag_level = "avx" if "avx" in speed.levels else level
     return Roofline(
-        tuple(points), machine, speed, level, flag_level, options.about(sizes), lab.settings.rounds
+        tuple(points), machine, speed, level, flag_level, options.about(sizes), laboratory.settings.rounds
     )
 
 
@@ -236,7 +237,7 @@ def main(arguments: list[str]) -> int:
     assignment = settings.assignment
     parts = [part for part in assignment.parts if part.reference or part.is_torch]
     outcome.prepare(settings, "roofline")
-    with laboratory(settings) as lab:
-        finding = measure(lab, parts)
+    with set_up(settings) as laboratory:
+        finding = measure(laboratory, parts)
     outcome.deliver(finding, settings)
     return EXIT_SUBMISSION if any(point.line.trouble for point in finding.points) else EXIT_PASS

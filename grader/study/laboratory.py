@@ -73,8 +73,8 @@ class Outcome:
     trouble: str = ""
 
 
-class Lab:
-    """One source under study. Made by `laboratory`, which ends its processes."""
+class Laboratory:
+    """One source under study. Made by `set_up`, which ends its processes."""
 
     def __init__(self, settings: Settings, host: NativeHost, zygote: Zygote, stack: ExitStack) -> None:
         self.settings, self.host, self.zygote, self.stack = settings, host, zygote, stack
@@ -210,13 +210,13 @@ class Lab:
 
 
 @contextmanager
-def laboratory(settings: Settings) -> Iterator[Lab]:
+def set_up(settings: Settings) -> Iterator[Laboratory]:
     """A laboratory for one command; every runner of it is gone at the end."""
     with ExitStack() as stack:
         # Started where torch itself is the subject, or what the student's file needs.
         zygote = stack.enter_context(Zygote(at_once=False))
         host = stack.enter_context(NativeHost())
-        yield Lab(settings, host, zygote, stack.enter_context(ExitStack()))
+        yield Laboratory(settings, host, zygote, stack.enter_context(ExitStack()))
 
 
 def steadied(part: Part, call: Callable[[], Sample]) -> Callable[[], Sample]:
