@@ -30,8 +30,7 @@ IDLE_SHARE = 0.1
 this share of the process's time."""
 SHORT_CALL_S, SETTLING_CALLS = 0.02, 3
 """A call shorter than this still feels that its threads were moved, or that memory was fresh in the first one: it is
-made so many more times. A sum of two vectors of 4 MB took 6 ms in a second call and 2 in a fifth, and its reference
-differed from itself by a quarter."""
+made so many more times."""
 
 
 def warm_up(session: Session, call: Callable[[], Sample], *, pin_to: Sequence[int] = ()) -> Sample:

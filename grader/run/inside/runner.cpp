@@ -17,6 +17,7 @@
 #include <malloc.h>
 #endif
 
+#include "plain/plain_aligned.h"
 #include "delays.h"
 #include "json.h"
 #include "pipes.h"
@@ -53,11 +54,11 @@ class Array {
  public:
   Array(std::vector<int64_t> shape, int32_t dtype) : shape_(std::move(shape)), dtype_(dtype) {
     for (int64_t size : shape_) elements_ *= size;
-    if (bytes() > 0 && posix_memalign(&data_, 64, bytes()) != 0) throw std::bad_alloc();
+    if (bytes() > 0) data_ = aligned(bytes(), &base_);
   }
   Array(const Array &) = delete;
   Array &operator=(const Array &) = delete;
-  ~Array() { std::free(data_); }
+  ~Array() { std::free(base_); }
   void clear() {
     if (bytes() > 0) std::memset(data_, 0, bytes());
   }
@@ -74,7 +75,7 @@ class Array {
   std::vector<int64_t> shape_;
   int32_t dtype_;
   int64_t elements_ = 1;
-  void *data_ = nullptr;
+  void *data_ = nullptr, *base_ = nullptr;
 };
 
 using Arrays = std::vector<std::shared_ptr<Array>>;

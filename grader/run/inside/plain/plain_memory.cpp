@@ -2,7 +2,8 @@
 #include "plain_memory.h"
 
 #include <cstdlib>
-#include <new>
+
+#include "plain_aligned.h"
 
 namespace gpt149 {
 
@@ -20,9 +21,9 @@ Memory::~Memory() {
 }
 
 Owner<Memory> Memory::allocate(size_t bytes) {
-  void *first = nullptr;
-  if (posix_memalign(&first, 64, bytes > 0 ? bytes : 1) != 0) throw std::bad_alloc();
-  return Owner<Memory>(new Memory(first, [](void *p) { std::free(p); }));
+  void *base = nullptr;
+  void *first = gpt149_inside::aligned(bytes, &base);
+  return Owner<Memory>(new Memory(first, [base](void *) { std::free(base); }));
 }
 
 }  // namespace gpt149
