@@ -106,7 +106,7 @@ def wanted(given: argparse.Namespace) -> bool:
 def read_options(given: argparse.Namespace) -> TextOptions:
     """Raises UsageError, in one line, for whatever makes no sense."""
     for name, flag in NOT_HERE.items():
-        if getattr(given, name):
+        if getattr(given, f"size_{name}", None) or getattr(given, name, None):
             raise UsageError(
                 f"{flag} does not go with text generation: sizes come from the model and the text"
             )

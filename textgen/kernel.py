@@ -21,6 +21,7 @@ from torch import Tensor
 from grader.assignment.records import Part
 from grader.base.arrays import Array
 from grader.judge import binding, faults
+from grader.judge.answers import RESULT, answers
 from grader.run.calls import Request
 from grader.run.session import Session
 from textgen.chunks import Chunks
@@ -185,7 +186,8 @@ class StudentKernel:
         if call.status != "ok":
             message = faults.call_fault(call, self.part, f"N={N} d={d}").diagnosis.message
         else:
-            output, misfit = faults.fitting_output(self.part, shape, inputs, call)
+            found, misfit = answers(self.part, shape, inputs, call)
+            output = found[RESULT] if found else None
             message = misfit.message if misfit else ""
         if output is None:
             raise Broken(Fault(message, token, layer, broken=True))

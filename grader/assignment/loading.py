@@ -239,7 +239,9 @@ class _Reader:
         returns, dims = self.returns(keys["returns"])
         outputs = self.outputs(keys["outputs"]) if "outputs" in keys else {}
         if table and (returns == "tensor" or outputs):
-            raise keys["returns"].fail(f"part {part_id}: a table's function returns 'number' or 'nothing'")
+            raise keys["returns"].fail(
+                f"part {part_id}: 'number' or 'nothing' is returned once for each row of a 'table'"
+            )
         if returns != "tensor" and not table and not (returns == "nothing" and outputs):
             raise keys["returns"].fail(
                 f"part {part_id}: 'number' and 'nothing' are returned once for each row of a 'table', and 'nothing' "

@@ -22,6 +22,7 @@ from grader.assignment.records import Part
 from grader.base.arrays import Array
 from grader.base.results import PartResult
 from grader.judge import binding
+from grader.judge.answers import RESULT
 from grader.judge.bench import Bench, Options
 from grader.judge.comparison import Expected
 from grader.judge.diagnosis.diagnose import UNEXPLAINED
@@ -98,7 +99,7 @@ def _answers_of(bench: Bench, part: Part) -> dict[str, Answer]:
         for case in (case for case in part.cases if case.shape):
             shape, inputs = marker.inputs_of(case)
             call = session.call(binding.request(part, shape, inputs))
-            expected = marker.expected(inputs, shape)
+            expected = marker.expected(inputs, shape)[RESULT]
             if call.status != "ok":
                 break
             if call.dtype == "float32" and call.shape == tuple(expected.value.shape):
