@@ -175,9 +175,9 @@ def run(
         course = loading.load(given.config)
         parts = _parts(course, given.test)
         shape = {
-            name: _whole(getattr(given, name), flag, 1, course.maxima.get(name, 1 << 20))
+            name: _whole(getattr(given, f"size_{name}"), flag, 1, course.maxima.get(name, 1 << 20))
             for name, flag in (("Br", "-br"), ("Bc", "-bc"), ("threads", "--threads"))
-            if getattr(given, name) is not None
+            if getattr(given, f"size_{name}", None) is not None
         }
         setup = TextSetup(course, options, zygote, stack)
         bench = setup.build(find_source(given.module, course.source), shape, defines)

@@ -41,19 +41,10 @@ ASSIGNMENT_KEYS = Keys(
     "the assignment",
     ("schema_version", "id", "title", "source", "defaults", "inputs", "limits", "parts"),
     (
-        "extends",
-        "lab",
-        "minima",
-        "maxima",
-        "cases",
-        "manual",
-        "late",
-        "seed",
-        "hidden_cases",
-        "torch_runner",
-        "profiler_table",
+        "extends", "lab", "minima", "maxima", "cases", "manual", "late", "seed",
+        "hidden_cases", "torch_runner", "profiler_table",
     ),
-)
+)  # fmt: skip
 LIMITS_KEYS = Keys("limits", ("build_s", "call_s", "memory_gib"), ("object_mib",))
 CASE_KEYS = Keys("a case", ("name", "distribution", "seed"), ("shape", "weight"))
 PART_KEYS = Keys(
