@@ -20,7 +20,12 @@ from grader.sandbox import Finished, choose
     [
         (one_function("  int a = 3\n  return t;"), 4, "expected ',' or ';'", "line above"),
         (one_function("  return t"), 3, "expected ';'", "semicolon"),
-        (one_function("  int i = 0;\n  twoDimRaed(i);\n  return t;"), 4, "not declared", "'twoDimRead'"),
+        (
+            one_function("  twoDimRaed(0);\n  return t;", "float twoDimRead(int x) { return x; }\n"),
+            4,
+            "not declared",
+            "'twoDimRead'",
+        ),
         (
             one_function("  return t * read(0, n);", "float read(int &x, int n) { return x + n; }\n"),
             4,
@@ -33,7 +38,7 @@ from grader.sandbox import Finished, choose
             ),
             4,
             "too few arguments",
-            "(tensor, x, y, sizeX)",
+            "twoDimRead(t, x, y)",
         ),
         (one_function("  return t;", "half(float x) { return x / 2; }\n"), 2, "", "needs its type"),
         (one_function("  return t;", "#include <attention.hpp>\n"), 2, "attention.hpp", "no such header"),

@@ -345,7 +345,7 @@ def test_unknown_bug_is_not_given_a_name() -> None:
 def test_most_telling_prefers_a_cause_found_often() -> None:
     place = Diagnosis("heads", "", wrong_count=10)
     cause, rare = Diagnosis("scaled", "", wrong_count=5), Diagnosis("negated", "", wrong_count=50)
-    assert diagnose.most_telling([place, rare, cause, cause]) is cause
+    assert diagnose.most_telling([place, rare, cause, cause], ORACLES["attention"].axes) is cause
     assert diagnose.most_telling([place]) is place
 
 

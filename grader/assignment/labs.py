@@ -78,6 +78,8 @@ class Lab(ABC):
 
     claim = "result == expected result"
     """What the table of a call under torch's profiler says to be true or false."""
+    denial = "YOUR RESULT IS INCORRECT"
+    """What stands below it where it is false."""
     watched_sizes: ClassVar[Mapping[str, int]] = {}
     """Sizes of a call under ThreadSanitizer, which makes each access slow; {} for those of a part's largest case."""
 

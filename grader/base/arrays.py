@@ -39,7 +39,7 @@ with _environment(dict.fromkeys(_THREADS, "1")):
 # it again takes longer than what is done in it: a thousandth of a second for inputs of 1.5 MB. This one is not touched.
 np.empty(31 << 20, np.uint8)
 
-__all__ = ["Array", "array_bytes", "as_array", "first_of", "item_bytes", "np", "softmax"]
+__all__ = ["Array", "array_bytes", "as_array", "first_of", "item_bytes", "np"]
 
 Array = np.ndarray[Any, Any]
 
@@ -78,10 +78,3 @@ def array_bytes(array: Array) -> memoryview:
 def first_of(mask: Array) -> tuple[int, ...]:
     """The indices of the first true element of a bool array that has one."""
     return tuple(int(i) for i in np.unravel_index(int(mask.argmax()), mask.shape))
-
-
-def softmax(scores: Array, axis: int) -> Array:
-    """exp(scores) over their sum along an axis, as torch's: a row of -inf alone is NaN. In float64."""
-    weights = np.exp(scores - scores.max(axis, keepdims=True))
-    weights /= weights.sum(axis, keepdims=True)
-    return weights

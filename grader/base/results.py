@@ -20,8 +20,8 @@ EXIT_PASS, EXIT_SUBMISSION, EXIT_USAGE, EXIT_KIT = 0, 1, 2, 3
 class Diagnosis:
     """Where an output is wrong and, as far as its pattern tells, why.
 
-    `code` is a stable machine name ("remainder_tile", "heads_copied", ...); `message` is one to three sentences for
-    the student. Indices are (b, h, i, j) of the output; None where no single element is meant (a crash, say).
+    `code` is a stable machine name ("row_range", "not_written", ...); `message` is one to three sentences for
+    the student. Indices are those of the output; None where no single element is meant (a crash, say).
     `hidden` says of a call that gave no answer whether its input was a hidden case's; None where no call is meant, and
     in results of a kit that did not record it.
     """

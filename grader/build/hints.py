@@ -7,14 +7,7 @@ import re
 from collections import Counter
 from collections.abc import Callable
 
-#: The arguments of the published accessors.
-ACCESSORS = {
-    "twoDimRead": "(tensor, x, y, sizeX)",
-    "twoDimWrite": "(tensor, x, y, sizeX, value)",
-    "fourDimRead": "(tensor, x, y, z, b, sizeX, sizeY, sizeZ)",
-    "fourDimWrite": "(tensor, x, y, z, b, sizeX, sizeY, sizeZ, value)",
-}
-#: Where names come from that the files of this assignment usually use.
+#: Where names come from that a first kernel usually uses.
 HEADERS = {
     "omp_get_thread_num": "<omp.h>",
     "omp_get_max_threads": "<omp.h>",
@@ -33,6 +26,9 @@ STD_NAMES = frozenset(
 LEAST_LIKENESS, LONGEST_WORD, MOST_COMPARED = 0.75, 60, 100
 """For a misspelt name: how like it another must be (0 to 1), how long both may be, and how many are compared."""
 LONGEST_MESSAGE = 1000
+#: A function that the source defines: its name and its parameters. Bounded, so that no source makes it slow.
+_DEFINED = re.compile(r"\b([A-Za-z_]\w{0,99})[ \t]{0,9}\(([^(){};]{0,600})\)\s{0,99}\{")
+_NO_FUNCTIONS = frozenset({"if", "while", "for", "switch", "catch"})
 Hint = Callable[[re.Match[str], int, str], str]
 
 
@@ -66,7 +62,7 @@ def _undeclared(match: re.Match[str], line: int, source: str) -> str:
 
 
 def _nearest(name: str, source: str) -> str:
-    """The word most like `name` among those that the source uses more than once, and the accessors; "" for none.
+    """The word most like `name` among those that the source uses more than once, and its functions; "" for none.
 
     Comparing two words takes the square of their length. So a few are compared: those with the most letters in common.
     """
@@ -75,7 +71,7 @@ def _nearest(name: str, source: str) -> str:
     counts = Counter(re.findall(r"\w+", source))
     words = set(re.findall(r"[A-Za-z_]\w{1,}", re.sub(r"//.*", "", source)))
     used = {word for word in words if counts[word] > 1 and len(word) <= LONGEST_WORD}
-    used = (used - {name}) | set(ACCESSORS)
+    used = (used | set(_functions(source))) - {name}
     letters, common = Counter(name), {}
     for word in used:
         # What difflib calls the quick ratio: an upper bound of the ratio itself.
@@ -89,16 +85,29 @@ def _nearest(name: str, source: str) -> str:
 def _call(match: re.Match[str], line: int, source: str) -> str:
     row = _row(source, line)
     name = match["name"]
-    if name in ACCESSORS and not _same_count(row, name):
-        return f"the arguments are {name}{ACCESSORS[name]}; count and order them."
+    wanted = _functions(source).get(name, [])
+    if wanted and not _same_count(row, name, len(wanted)):
+        return f"the arguments are {name}({', '.join(wanted)}); count and order them."
     return (
         "compare the number, the order and the types of the arguments with the function's declaration. "
         "A parameter 'int &x' takes only a variable: put constants and sums into one first, or write 'int x'."
     )
 
 
-def _same_count(row: str, name: str) -> bool:
-    """Whether the call in this row has as many arguments as the accessor, or goes on in the next row."""
+def _functions(source: str) -> dict[str, list[str]]:
+    """The parameters of each function that a source defines, by name; none where it may be called in several ways."""
+    found: dict[str, list[str]] = {}
+    for name, parameters in _DEFINED.findall(source):
+        if name not in _NO_FUNCTIONS and len(name) <= LONGEST_WORD:
+            several = name in found or "=" in parameters
+            plain = re.sub(r"<[^<>]{0,200}>", "", parameters)
+            words = [re.findall(r"\w+", one) for one in plain.split(",")]
+            found[name] = [] if several else [word[-1] for word in words if word]
+    return found
+
+
+def _same_count(row: str, name: str, wanted: int) -> bool:
+    """Whether the call in this row has so many arguments, or goes on in the next row."""
     start = row.find(name)
     opening = row.find("(", start)
     if start < 0 or opening < 0:
@@ -108,7 +117,7 @@ def _same_count(row: str, name: str) -> bool:
         depth += (character in "([{") - (character in ")]}")
         count += character == "," and depth == 1
         if depth == 0:
-            return count == ACCESSORS[name].count(",") + 1
+            return count == wanted
     return True
 
 

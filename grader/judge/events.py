@@ -57,12 +57,13 @@ class Timed:
 @dataclass(frozen=True)
 class Profiled:
     """One call under the profiler. `side` is REFERENCE or STUDENT; `ok` says whether its output was right, of which
-    `claim` are the words."""
+    `claim` are the words, and `denial` those below it where it was not."""
 
     part: Part
     side: str
     ok: bool
     claim: str
+    denial: str
     wall_s: float
     rows: tuple[ProfileRow, ...]
     example: tuple[tuple[int, ...], float, float] | None = None

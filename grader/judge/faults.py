@@ -65,12 +65,12 @@ def program_fault(reason: str) -> Faulty:
 
 SIGNAL_HINTS = {
     "SIGSEGV": "a read or write outside an array, or a local array or recursion too large for the stack (use a "
-    "std::vector). Check the order of indices and the loop bounds of remainder tiles, and whether a file is open: "
-    "kernels have none",
+    "std::vector). Check the order of indices and the bounds of loops over what is left at the end, and "
+    "whether a file is open: kernels have none",
     "SIGABRT": "abort() was called: a failed assertion, an exception thrown inside an OpenMP region, or a heap that an "
     "out-of-bounds write has damaged",
     "SIGBUS": "a read or write outside an array",
-    "SIGFPE": "a whole number was divided by zero (a tile size or count that became 0?)",
+    "SIGFPE": "a whole number was divided by zero (a size or count that became 0?)",
     "SIGILL": "the end of a function that should return a value was reached, or an instruction this CPU lacks",
     "SIGKILL": "the process was killed, most likely for using too much memory",
     "SIGXFSZ": "it wrote a file larger than allowed",

@@ -216,7 +216,9 @@ class Judged:
             # What a public case tells can be told to its student.
             public = [diagnosis for hidden, diagnosis in told if not hidden]
             self.verdict = "wrong"
-            self.diagnosis = most_telling(public or [diagnosis for _, diagnosis in told])
+            self.diagnosis = most_telling(
+                public or [diagnosis for _, diagnosis in told], self.marker.oracle.axes
+            )
 
     def check_all_cases(self) -> None:
         part = self.part
@@ -321,11 +323,12 @@ class Judged:
 
     def explained(self) -> bool:
         """Whether the wrong cases so far have been explained often enough: each explanation takes its time."""
-        from grader.judge.diagnosis.diagnose import UNEXPLAINED, undecided
+        from grader.judge.diagnosis.diagnose import undecided, unexplained
 
         if len(self.cases) < MOST_UNDECIDED and undecided([case.diagnosis for case in self.cases]):
             return False
         codes = [case.diagnosis.code for case in self.cases if case.diagnosis]
-        named = [code for code in codes if code not in UNEXPLAINED]
+        places = unexplained(self.marker.oracle.axes)
+        named = [code for code in codes if code not in places]
         agreeing = max((named.count(code) for code in named), default=0)
         return len(codes) >= MOST_DIAGNOSED or agreeing >= ENOUGH_AGREEING

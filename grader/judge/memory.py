@@ -101,8 +101,9 @@ def _profiled(marker: Marker, mine: Shown, session: Session, side: looks.Side) -
     if is_reference and not ok:
         raise KitError(f"the reference is wrong on {part.id} under the profiler; please report this")
     example = _example(marker, mine.inputs, mine.shape, call)
-    seconds, claim = call.profiled_wall_s or 0.0, marker.lab.claim
-    marker.bench.tell(Profiled(part, side, ok, claim, seconds, call.profile, example))
+    said = (marker.lab.claim, marker.lab.denial)
+    seconds = call.profiled_wall_s or 0.0
+    marker.bench.tell(Profiled(part, side, ok, *said, seconds, call.profile, example))
     return call
 
 

@@ -23,15 +23,15 @@ BEFORE_INPUTS = ("compile_error", "missing", "unjudged")
 BEFORE_INPUTS_CODES = ("load_error", "load_crash", "load_timeout", "not_bound")
 
 HIDDEN_FAILED = (
-    "At least one hidden test failed: an input that is not in the handout. Try shapes of your own: N that no tile "
-    "divides, N of 1, several batches and heads, a d that is no multiple of 16."
+    "At least one hidden test failed: an input that is not in the handout. Try shapes of your own: sizes of 1, "
+    "odd ones, sizes that are no multiple of 16 or of your blocks' lengths, and several of everything."
 )
 HIDDEN_ENDED = "It ended on a hidden test: an input that is not in the handout. Try shapes of your own."
 PRINTED_WITHHELD = (
     "(What it printed is not shown, because it also ran on hidden tests. Run gpt149.py to see it.)"
 )
 
-#: Numbers that a fixed sentence may hold ("head 0", "1 + x", "2^x"); any other may be of the kernel's choice.
+#: Numbers that a fixed sentence may hold ("row 0", "1 + x", "2^x"); any other may be of the kernel's choice.
 _FIXED_NUMBERS = {"0", "1", "2", "4"}
 
 

@@ -169,7 +169,7 @@ def profiled_lines(event: Profiled) -> str:
     else:
         lines.append(f"{event.claim} {event.ok}")
         if not event.ok:
-            lines.append("YOUR ATTENTION PRODUCED INCORRECT RESULTS")
+            lines.append(event.denial)
     lines.append(f"Manual Execution Time:  {event.wall_s:.4f}\n")
     lines.append(profile.table(event.rows))
     scope = next((row for row in event.rows if row.name == label[:60]), None)

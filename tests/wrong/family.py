@@ -25,15 +25,17 @@ from grader.judge import binding
 from grader.judge.answers import RESULT
 from grader.judge.bench import Bench, Options
 from grader.judge.comparison import Expected
-from grader.judge.diagnosis.diagnose import UNEXPLAINED
+from grader.judge.diagnosis.diagnose import unexplained
 from grader.judge.evaluate import evaluate
 from grader.judge.making import make
 from grader.judge.marking import Marker
 from grader.run.nativehost import NativeHost
 from grader.run.zygote import Zygote
 from labs.attention.mutations import parts_of, side_by_side
+from labs.attention.oracle import ORACLES
 
 ROOT = Path(__file__).resolve().parents[2]
+PLACES = unexplained(ORACLES["attention"].axes)
 #: Small enough for a hundred kernels in minutes; the assignment's other cases keep their own shapes.
 SHAPE = {"N": 256, "Br": 64, "Bc": 64}
 #: Few compiles, and still enough sources to keep parallel workers busy to the end.
@@ -110,7 +112,7 @@ def _answers_of(bench: Bench, part: Part) -> dict[str, Answer]:
 def standing(mutation: Mutation, result: PartResult) -> str:
     """How well the diagnosis names the bug: "exactly", "half" (another code, or words that do not tell it from other
     bugs with this code) or "not" (a place or numbers alone)."""
-    if result.diagnosis is None or result.diagnosis.code in UNEXPLAINED - set(mutation.codes):
+    if result.diagnosis is None or result.diagnosis.code in PLACES - set(mutation.codes):
         return "not"
     return (
         "exactly"

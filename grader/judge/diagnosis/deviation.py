@@ -13,7 +13,7 @@ from grader.base.arrays import Array, np
 class Axis:
     """One axis of an output: what an index along it is called, and which of the assignment's sizes is its length.
 
-    Indices of a `listed` axis have no order that matters (heads): they are told one by one, not as ranges.
+    Indices of a `listed` axis have no order that matters: they are told one by one, not as ranges.
     """
 
     name: str
@@ -21,6 +21,13 @@ class Axis:
     letter: str
     size: str = ""
     listed: bool = False
+
+    @property
+    def codes(self) -> tuple[str, ...]:
+        """Codes of diagnoses that say where along it an output is wrong, and not why."""
+        if self.listed:
+            return (self.plural.replace(" ", "_"),)
+        return (f"{self.name}_range", f"periodic_{self.name}s")
 
 
 _LAST = (Axis("row", "rows", "i"), Axis("column", "columns", "j"))

@@ -15,19 +15,16 @@ from dataclasses import dataclass, fields, replace
 from grader.base.arrays import Array, first_of, np
 from grader.base.results import Diagnosis
 from grader.judge.comparison import Comparison, Expected
-from grader.judge.diagnosis.deviation import Deviation, usual_axes
+from grader.judge.diagnosis.deviation import Axis, Deviation, usual_axes
 from grader.judge.diagnosis.patterns import EVERYWHERE, Place, find_place
 from grader.judge.diagnosis.relations import first_found
 from grader.judge.diagnosis.suspect import Suspect
 from grader.judge.oracle import Oracle
 
-#: Codes that say where but not why; `most_telling` prefers any other.
+#: Codes that say that an output is wrong but not why; those of places are the axes' own (`unexplained`).
 UNEXPLAINED = frozenset(
-    {
-        "wrong_values", "remainder_tile", "heads", "batches", "row_range", "column_range", "periodic_rows",
-        "periodic_columns", "partly_not_written", "wrong_offset", "not_finite", "low_precision",
-    }
-)  # fmt: skip
+    {"wrong_values", "remainder_tile", "partly_not_written", "wrong_offset", "not_finite", "low_precision"}
+)
 
 #: Mistakes named in one message at most, and what stands between them.
 _MOST_NAMED = 3
@@ -167,7 +164,13 @@ def _most_common(diagnoses: Iterable[Diagnosis | None]) -> frozenset[str]:
     return frozenset(name for name, count in counts.items() if count == most)
 
 
-def most_telling(diagnoses: Sequence[Diagnosis]) -> Diagnosis:
+def unexplained(axes: Sequence[Axis]) -> frozenset[str]:
+    """Codes of diagnoses that say where an output with these axes is wrong at most; any other says why."""
+    named = [*axes, *usual_axes(1), *usual_axes(8)]
+    return UNEXPLAINED | {code for axis in named for code in axis.codes}
+
+
+def most_telling(diagnoses: Sequence[Diagnosis], axes: Sequence[Axis] = ()) -> Diagnosis:
     """Of the diagnoses of several wrong cases, the one to show first. On small or special inputs several
     bugs look
     alike, so: an explained one before a mere place, then the code found most often, then the largest case."""
@@ -177,8 +180,10 @@ def most_telling(diagnoses: Sequence[Diagnosis]) -> Diagnosis:
     for diagnosis in diagnoses:
         counts[diagnosis.code] = counts.get(diagnosis.code, 0) + 1
 
+    places = unexplained(axes)
+
     def rank(diagnosis: Diagnosis) -> tuple[bool, int, int]:
-        explained = diagnosis.code not in UNEXPLAINED
+        explained = diagnosis.code not in places
         return explained, counts[diagnosis.code], diagnosis.wrong_count or 0
 
     return max(diagnoses, key=rank)

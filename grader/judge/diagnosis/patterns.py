@@ -72,11 +72,11 @@ class _Describing:
         name, indices = of.name, np.flatnonzero(hit).tolist()
         first, last, count = indices[0], indices[-1], len(indices)
         if of.listed:
-            code = of.plural.replace(" ", "_")
+            (code,) = of.codes
             if count == size - 1 and not hit[0]:
                 return Place(code, f"every {name} but {name} 0 is wrong")
             return Place(code, f"only {_list(of, indices)} wrong")
-        code = f"{name}_range"
+        code, periodic = of.codes
         contiguous = count == last - first + 1
         if contiguous and last == size - 1:
             tiles = likely_tiles(first, size, self.tiles)
@@ -102,12 +102,10 @@ class _Describing:
         if step is not None:
             period, rest = step
             if period == 2:
-                return Place(
-                    f"periodic_{name}s", f"only the {'odd' if rest[0] else 'even'} {name}s are wrong"
-                )
+                return Place(periodic, f"only the {'odd' if rest[0] else 'even'} {name}s are wrong")
             which = ", ".join(str(r) for r in rest[:4]) + (" ..." if len(rest) > 4 else "")
             return Place(
-                f"periodic_{name}s",
+                periodic,
                 f"the wrong {name}s repeat every {period}: those at {which} of each {period}",
             )
         return Place(

@@ -29,7 +29,7 @@ _PLAIN = """
 """
 PLAIN_OPERATORS = frozenset(_PLAIN.split())
 """`max`, `abs`, `sub` and the like are how people compare two outputs while they look for a bug. What adds up over
-an index (sum, mean, matmul) or takes an exponential is not among them, and attention cannot do without."""
+an index (sum, mean, matmul) or takes an exponential is not among them: it may be the kernel's own work."""
 
 LONGEST_OPERATOR = 200
 """Letters of a name, overload included; torch's longest has 67."""

@@ -1,10 +1,10 @@
 """The regions of a write-up: marked places in a Markdown text for answers and for measured tables.
 
-    <!-- answer: part2-tiles -->
+    <!-- answer: part3-threads -->
     What the student writes.
     <!-- end -->
 
-    <!-- table: sweep-part2 -->
+    <!-- table: threads-part3 -->
     What a study command has measured.
     <!-- end -->
 

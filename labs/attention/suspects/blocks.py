@@ -8,10 +8,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 
-from grader.base.arrays import Array, np, softmax
+from grader.base.arrays import Array, np
 from grader.judge.diagnosis.patterns import USUAL_TILES, in_words, likely_tiles
 from grader.judge.diagnosis.suspect import Suspect
 from labs.attention.scene import Scene
+from labs.attention.softmax import softmax
 
 
 def suspects(s: Scene) -> Iterator[Suspect]:

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from grader.base.arrays import Array, np, softmax
+from grader.base.arrays import Array, np
 from grader.judge.diagnosis.suspect import Suspect, registering
 from labs.attention.scene import Scene
+from labs.attention.softmax import softmax
 
 SUSPECTS: list[Suspect] = []
 suspect = registering(SUSPECTS)
