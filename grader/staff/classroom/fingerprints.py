@@ -22,8 +22,13 @@ DECIDING = (
     # Loaded by name: each lab's own imports follow.
     *(f"{labs.PACKAGE}.{name}" for name in labs.known()),
 )
-#: What imports no further: the worker's own line to its judge.
-TELLING = ("grader.staff", "grader.report")
+#: What imports no further: the worker's own line to its judge, and what a student measures.
+TELLING = (
+    "grader.staff",
+    "grader.report",
+    "grader.study",
+    *(f"{labs.PACKAGE}.{name}.studies" for name in labs.known()),
+)
 #: Folders of sources that are no Python: what is compiled beside a submission, and the reference.
 COMPILED = ("grader/build/shim", "grader/run/inside", "module_ref_stub")
 COMPILED_SUFFIXES = {".h", ".cpp", ".map"}
