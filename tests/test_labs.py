@@ -112,6 +112,24 @@ def test_a_class_of_another_lab(tmp_path: Path) -> None:
     run("-m", "grader", "similar", tmp_path / "in", "--source", "mixed.cpp", folder=tmp_path, accept=(0, 1))
 
 
+def test_an_edited_oracle_makes_verdicts_out_of_date(tmp_path: Path) -> None:
+    """A lab outside of the kit counts as its assignment does; its known kernels and its tests decide nothing."""
+    lab = newlab.write("edited", tmp_path)
+    before = load(lab / "assignment.yaml").fingerprint
+    for name, decides in (
+        ("kernels.py", False),
+        ("test_edited.py", False),
+        ("handout.md", False),
+        ("oracle.py", True),
+        ("reference.cpp", True),
+        ("__init__.py", True),
+    ):
+        text = (lab / name).read_text()
+        (lab / name).write_text(text + "\n")
+        assert (load(lab / "assignment.yaml").fingerprint != before) == decides, name
+        (lab / name).write_text(text)
+
+
 def test_a_lab_tries_its_own_kernels(
     made: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

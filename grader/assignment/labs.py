@@ -192,6 +192,12 @@ def master(folder: Path, source: str) -> Path:
     return folder / source if (folder / source).is_file() else ROOT / source
 
 
+def deciding(folder: Path) -> list[Path]:
+    """The files of a lab outside of the kit that can change a verdict: its modules, its reference, none of the tests."""
+    modules = [path for path in folder.rglob("*.py") if path.stem != "kernels" and "test_" not in path.name]
+    return sorted([*modules, *folder.glob("reference.*")])
+
+
 def title(folder: Path) -> str:
     """The first line of what a lab says of itself, without running it."""
     import ast

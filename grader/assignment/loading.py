@@ -72,10 +72,15 @@ def load(path: Path, seed: int | None = None) -> Assignment:
     Raises UsageError with file, line and key for whatever is wrong with it.
     """
     document = layers.read(path)
+    reader = _Reader(document.root, seed, document.files)
     fingerprint = document.sha256
+    if reader.lab_folder.parent != labs.LABS:
+        # The kit's own labs are part of the kit's fingerprint.
+        parts = [path.read_bytes() for path in labs.deciding(reader.lab_folder)]
+        fingerprint = hashlib.sha256(fingerprint.encode() + b"\0".join(parts)).hexdigest()
     if seed is not None:
         fingerprint = hashlib.sha256(f"{fingerprint} {seed}".encode()).hexdigest()
-    return _Reader(document.root, seed, document.files).assignment(path, fingerprint)
+    return reader.assignment(path, fingerprint)
 
 
 class _Reader:

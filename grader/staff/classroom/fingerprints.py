@@ -62,6 +62,7 @@ def deciding(root: Path = ROOT) -> list[Path]:
     found = [known[name] for name in judging if name in DECIDING or not name.startswith(TELLING)]
     for folder in COMPILED:
         found += [path for path in (root / folder).rglob("*") if path.suffix in COMPILED_SUFFIXES]
+    found += (root / labs.PACKAGE).glob("*/reference.cpp")
     return sorted(found)
 
 
