@@ -23,9 +23,7 @@ from grader.run.payloads import IN_MEMORY, LARGEST_BYTES, Payloads
 from grader.run.session import Session
 from grader.sandbox import Limits
 
-pytestmark = pytest.mark.skipif(
-    sys.platform != "linux", reason="memfd_create, which this is about, is a call of Linux alone"
-)
+pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="memfd_create is a call of Linux alone")
 
 #: `forges` answers by itself, without a payload, and never lets its runner answer.
 FUNCTIONS = (

@@ -193,7 +193,7 @@ def master(folder: Path, source: str) -> Path:
 
 
 def deciding(folder: Path) -> list[Path]:
-    """The files of a lab outside of the kit that can change a verdict: its modules, its reference, none of the tests."""
+    """What of a lab outside of the kit can change a verdict: its modules and its reference, none of the tests."""
     modules = [path for path in folder.rglob("*.py") if path.stem != "kernels" and "test_" not in path.name]
     return sorted([*modules, *folder.glob("reference.*")])
 
