@@ -154,6 +154,7 @@ def judge(given: argparse.Namespace, zygote: Zygote | None) -> int:
     if given.json and not given.json.absolute().parent.is_dir():
         raise UsageError(f"--json: no such folder: {given.json.absolute().parent}")
 
+    from grader import score
     from grader.build.toolchain import ABSENT, torch_version
     from grader.judge.bench import Options
     from grader.judge.evaluate import evaluate
@@ -177,15 +178,16 @@ def judge(given: argparse.Namespace, zygote: Zygote | None) -> int:
         sanitize=given.sanitize,
     )
     result = evaluate(assignment, source, assignment.select(given.test), options, terminal, zygote)
+    scored = score.score(assignment, result)
     if len(result.parts) > 1:
-        terminal.scoreboard(result)
+        terminal.scoreboard(result, scored)
     terminal.say("\n".join(f"Note: {flag.message}" for flag in result.flags if flag.code == "torch_runner"))
     if ladder:
         terminal.say(
             ladder.hint(assignment, result, commandline.size_options(shape, assignment.size_options))
         )
     if given.json:
-        result_json.write(result, given.json)
+        result_json.write(result, scored, given.json)
     return exit_code(result.parts)
 
 

@@ -119,6 +119,10 @@ def cases(
     return tuple(found) if hidden else tuple(found[:-1])
 
 
+#: Shares of a part's points, by verdict.
+EARNED = {"pass": 1.0, "slow": 0.5}
+
+
 def part(
     part_id: str,
     title: str,
@@ -131,10 +135,10 @@ def part(
     """One part with what a part of that verdict holds."""
     memory = Memory(557056, 557056, 3174400, 2990080)
     slow = verdict == "slow"
-    made = PartResult(part_id, title, verdict, 0.0, points)
+    made = PartResult(part_id, title, verdict, points)
     if verdict in ("pass", "slow"):
         time = timing(ratio, slow=slow, graded=part_id != "part4") if timed else None
-        return replace(made, points=points / 2 if slow else points, cases=cases(), time=time, memory=memory)
+        return replace(made, cases=cases(), time=time, memory=memory)
     if verdict == "wrong":
         code = sorted(WORDS)[int(ratio * 100) % len(WORDS)]
         wrong = cases(code)
@@ -160,7 +164,7 @@ def part(
 def hidden_failure(part_id: str = "part2", points: float = 20.0) -> PartResult:
     """Right on every public case, wrong on the hidden one."""
     found = cases(hidden_wrong=True)
-    return PartResult(part_id, "Blocked", "wrong", 0.0, points, cases=found, diagnosis=found[-1].diagnosis)
+    return PartResult(part_id, "Blocked", "wrong", points, cases=found, diagnosis=found[-1].diagnosis)
 
 
 def result(
@@ -175,7 +179,6 @@ def result(
         sandbox={"tier": "A", "applied": ["bubblewrap", "seccomp", "rlimits"]},
         parts=parts,
         flags=(*flags, *(flag for part in parts for flag in part.flags)),
-        points=sum(part.points for part in parts),
         max_points=sum(part.max_points for part in parts),
     )
 
@@ -183,7 +186,10 @@ def result(
 def score(
     found: SubmissionResult, late_days: int = 0, write_up: float | None = 5.0, extra: float = 0.0
 ) -> Score:
-    lines = [ScoreLine(part.id, part.title, part.points, part.max_points) for part in found.parts]
+    lines = [
+        ScoreLine(part.id, part.title, part.max_points * EARNED.get(part.verdict, 0.0), part.max_points)
+        for part in found.parts
+    ]
     lines.append(ScoreLine("writeup", "Write-up", write_up or 0.0, 7.0))
     lines.append(ScoreLine("part3_extra", "Extra credit, part 3", extra, 0.0))
     earned = sum(line.points for line in lines)
@@ -302,9 +308,7 @@ def absurd_rows() -> list[Row]:
             (*parts[:2], hostile, *parts[3:]), f"absurd_{k}", flags=(Flag("whole", "=1+1", "review"),)
         )
         rows.append(Row(f"absurd_{k}", name, "=a@b.c", found, score(found, write_up=None), None))
-    bare = PartResult(
-        "part1", "Naive Unfused Attention", "pass", 10.0, 10.0, memory=Memory(None, None, None, None)
-    )
+    bare = PartResult("part1", "Naive Unfused Attention", "pass", 10.0, memory=Memory(None, None, None, None))
     unsure = replace(bare, id="part2", time=replace(timing(math.nan), ratio_interval=(math.nan, math.nan)))
     rows.append(Row("bare", "", "", result((bare, unsure)), None, None))
     broken = "the archive is broken: it ends in the middle of module.cpp"

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from types import SimpleNamespace
 
 import pytest
 import torch
@@ -14,8 +13,8 @@ from grader.base.arrays import Array
 from grader.base.results import CaseResult, Diagnosis
 from grader.judge.comparison import Comparison, Expected
 from grader.judge.comparison import compare as compare_arrays
+from grader.judge.correctness import settled_together
 from grader.judge.diagnosis import diagnose
-from grader.judge.judge import Judged
 from grader.report import student
 from labs.attention import cases
 from labs.attention.oracle import ORACLES
@@ -377,15 +376,14 @@ def test_a_hidden_input_decides_nothing_that_is_told_of_a_public_one() -> None:
     one, two = make_inputs("random", ODD, 3), make_inputs("random", RAGGED, 3)
     public = explain(one, ODD, of_last_head(one, of_batch=True))
     hidden = explain(two, RAGGED, of_last_head(two, of_batch=True))
-    judged = SimpleNamespace(
-        cases=[
+    cases = settled_together(
+        [
             CaseResult("open", {}, False, 1.0, public),
             CaseResult("secret", {}, False, 1.0, hidden, hidden=True),
         ]
     )
-    Judged.settle_diagnoses(judged)
-    assert diagnose.SAME_OUTPUT in judged.cases[0].diagnosis.message
-    assert diagnose.SAME_OUTPUT not in judged.cases[1].diagnosis.message
+    assert diagnose.SAME_OUTPUT in cases[0].diagnosis.message
+    assert diagnose.SAME_OUTPUT not in cases[1].diagnosis.message
 
 
 def test_suspects_of_an_earlier_output_come_first() -> None:

@@ -24,7 +24,6 @@ def test_what_judges_decides() -> None:
         "grader/run/inside/plain/plain_tensor.h",
         "grader/run/runner.py",
         "grader/build/shim/gpt149_abi.h",
-        "grader/score.py",
         "module_ref_stub/kernels.cpp",
     } <= names()
     untrusted = {path for path in names() if path.startswith("grader/run/")}
@@ -33,7 +32,14 @@ def test_what_judges_decides() -> None:
 
 
 def test_what_shows_measures_or_keeps_verdicts_decides_none() -> None:
-    telling = ("grader/report/", "grader/study/", "grader/doctor/", "grader/submission/", "textgen/")
+    telling = (
+        "grader/score.py",
+        "grader/report/",
+        "grader/study/",
+        "grader/doctor/",
+        "grader/submission/",
+        "textgen/",
+    )
     assert not [name for name in names() if name.startswith(telling)]
     staffs = {name for name in names() if name.startswith("grader/staff/")}
     assert staffs == {"grader/staff/classroom/worker.py"}

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from grader import score
 from grader.assignment.loading import load
 from grader.assignment.records import Assignment
 from grader.base.commandline import size_options
@@ -106,9 +107,9 @@ def test_a_cache_that_cannot_be_written_is_named(assignment: Assignment, cache: 
 
 
 def test_result_json_holds_the_place_and_older_files_are_read(assignment: Assignment) -> None:
-    placed = PartResult("part4", "Flash", "pass", 1, 1, time=timing(0.5), frontier=ladder.stand(0.5, KNOWN))
+    placed = PartResult("part4", "Flash", "pass", 1, time=timing(0.5), frontier=ladder.stand(0.5, KNOWN))
     result = SubmissionResult("a", "0", assignment.id, {}, {}, {}, (placed,))
-    values = json.loads(json.dumps(result_json.to_dict(result)))
+    values = json.loads(json.dumps(result_json.to_dict(result, score.score(assignment, result))))
     assert result_json.from_dict(values) == result
     del values["parts"][0]["frontier"]
     assert result_json.from_dict(values).parts[0].frontier is None
@@ -117,7 +118,7 @@ def test_result_json_holds_the_place_and_older_files_are_read(assignment: Assign
 def test_the_class_report_draws_every_right_kernel(assignment: Assignment, tmp_path: Path) -> None:
     rows = []
     for name, ratio in (("ada", 0.5), ("grace", 2.0), ("alan", None)):
-        part = PartResult("part4", "Flash", "pass", 1, 1, time=timing(ratio or 1.0))
+        part = PartResult("part4", "Flash", "pass", 1, time=timing(ratio or 1.0))
         if ratio:
             part = dataclasses.replace(part, frontier=ladder.stand(ratio, KNOWN))
         result = SubmissionResult(name, "0", assignment.id, {}, {}, {}, (part,))
@@ -139,7 +140,7 @@ def test_a_hint_only_where_a_place_is_missing(
     def of(*parts: PartResult, sizes: Sequence[str] = ()) -> str:
         return ladder.hint(assignment, SubmissionResult("a", "0", assignment.id, {}, {}, {}, parts), sizes)
 
-    timed = PartResult("part3", "Fused", "pass", 1, 1, time=timing(1.0))
+    timed = PartResult("part3", "Fused", "pass", 1, time=timing(1.0))
     assert "`python gpt149.py frontier part3`" in of(timed)
     chosen = size_options({"Bc": 64, "N": 256}, assignment.size_options)
     assert "`python gpt149.py frontier part3 -N 256 -bc 64`" in of(timed, sizes=chosen), (
@@ -165,7 +166,7 @@ def measured(assignment: Assignment, shape: dict[str, int], attempts: int = 6) -
 
 
 def test_all_rungs_are_measured(assignment: Assignment) -> None:
-    known = measured(assignment, {**SHAPE, "N": 600, "d": 32})
+    known = measured(assignment, {**SHAPE, "N": 1200, "d": 32})
     assert set(known.against_reference) == set(yardsticks.RUNGS)
     assert known.against_reference["reference"] == 1.0
     assert known.against_reference["expert"] < 1.0

@@ -295,7 +295,7 @@ def a_result() -> dict[str, object]:
         b"\xff\xfe\x00",
         b"",
         b"null",
-        json.dumps({**a_result(), "points": 10**400}).encode(),
+        json.dumps({**a_result(), "max_points": 10**400}).encode(),
         json.dumps({**a_result(), "machine": json.loads("[" * 900 + "]" * 900)}).encode(),
         json.dumps({**a_result(), "parts": {"id": 3}}).encode(),
         json.dumps({**a_result(), "flags": [{"code": []}]}).encode(),
@@ -307,7 +307,7 @@ def test_a_result_that_is_none_is_told_in_one_line(content: bytes, tmp_path: Pat
     path = tmp_path / "ada" / ledger.RESULT
     path.parent.mkdir()
     path.write_bytes(json.dumps(a_result()).encode())
-    assert result_json.read(path).parts[0].points == 1
+    assert result_json.read(path).parts[0].max_points == 2
     path.write_bytes(content)
     with pytest.raises(UsageError) as caught:
         result_json.read(path)

@@ -131,14 +131,14 @@ def test_nobody_is_told_anything_behind_the_printer() -> None:
 
 
 def part(verdict: str) -> PartResult:
-    return PartResult("part1", f"Naive{HOSTILE}", verdict, 0.0, 10.0, output=HOSTILE)
+    return PartResult("part1", f"Naive{HOSTILE}", verdict, 10.0, output=HOSTILE)
 
 
 def test_verdicts_have_colours_on_a_terminal_and_nothing_else() -> None:
     screen, file = Screen(), io.StringIO()
     for verdict in ("pass", "slow", "wrong"):
-        Terminal(screen).verdict(part(verdict))
-        Terminal(file).verdict(part(verdict))
+        Terminal(screen).verdict(part(verdict), 0.0)
+        Terminal(file).verdict(part(verdict), 0.0)
     text = screen.getvalue()
     assert text.count("\x1b[1;32mPASS\x1b[0m") == 1 and text.count("\x1b[1;31mWRONG RESULT\x1b[0m") == 1
     assert OURS.sub("", text) == file.getvalue() and not obeyed(file.getvalue())

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from grader.base.arrays import np
-from grader.base.results import Diagnosis, Flag, PartResult, SubmissionResult
+from grader.base.results import Diagnosis, Flag, PartResult, Score, SubmissionResult
 from grader.report import result_json
 from grader.run import calls
 from grader.run.calls import Call, Request
@@ -83,16 +83,19 @@ def test_words_are_texts_and_bounded() -> None:
             calls.offered({"functions": nonsense})
 
 
+NO_SCORE = Score((), 0.0, 0, 0.0, 0.0, 0.0)
+
+
 def result(text: str) -> SubmissionResult:
-    part = PartResult("p", "t", "crash", 0.0, 1.0, diagnosis=Diagnosis("x", text), output=text)
+    part = PartResult("p", "t", "crash", 1.0, diagnosis=Diagnosis("x", text), output=text)
     return SubmissionResult("a", "b", "c", {}, {}, {}, (part,) * 6, flags=(Flag("code", text, "review"),))
 
 
 def test_a_result_file_has_a_largest_size_and_says_what_it_left_out() -> None:
     honest = result("o" * 60_000)
-    assert result_json.from_dict(result_json.to_dict(honest)) == honest
+    assert result_json.from_dict(result_json.to_dict(honest, NO_SCORE)) == honest
     for text in ("é" * 500_000, "\x00" * 300_000, "o" * 20_000_000):
-        values = result_json.to_dict(result(text))
+        values = result_json.to_dict(result(text), NO_SCORE)
         assert len(json.dumps(values, indent=2)) <= result_json.LARGEST_BYTES
         kept, _, left = values["parts"][0]["output"].partition("... ")
         assert len(kept) > 50 and left == f"{len(text) - len(kept)} more characters"

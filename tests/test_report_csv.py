@@ -302,7 +302,7 @@ def test_a_peak_of_nothing_is_put_into_words() -> None:
     assert "(reference" not in terminal.memory_text(Memory(1024, None, 2048, 0)).splitlines()[1]
     assert words.peak(0) == profile.NO_GROWTH and words.peak(2048) == "2.00 KB" and words.peak(None) == "–"
     unseen = replace(part(*PARTS[2]), memory=Memory(1024, 1024, 0, 4096))
-    assert "0 B" not in terminal.score_row(unseen)
+    assert "0 B" not in terminal.score_row(unseen, 0.0)
 
 
 # ---- result.json
@@ -312,16 +312,16 @@ def test_a_peak_of_nothing_is_put_into_words() -> None:
 def test_a_result_is_read_back_as_it_was(verdict: str, tmp_path: Path) -> None:
     parts = tuple(part(i, title, points, verdict) for i, title, points in PARTS)
     found = result((*parts, hidden_failure()))
-    result_json.write(found, tmp_path / "result.json")
+    result_json.write(found, score(found), tmp_path / "result.json")
     assert result_json.read(tmp_path / "result.json") == found
 
 
 def test_numbers_that_are_not_finite_come_back_as_nan(tmp_path: Path) -> None:
-    endless = replace(part("part1", "Naive", 10.0), points=math.inf)
-    endless = replace(endless, time=replace(endless.time, ratio_interval=(0.5, math.inf)))
-    result_json.write(result((endless,)), tmp_path / "result.json")
+    naive = part("part1", "Naive", 10.0)
+    endless = replace(naive, max_points=math.inf, time=replace(naive.time, ratio_interval=(0.5, math.inf)))
+    result_json.write(result((endless,)), score(result((naive,))), tmp_path / "result.json")
     found = result_json.read(tmp_path / "result.json").parts[0]
-    assert math.isnan(found.points) and found.time.ratio_interval[0] == 0.5
+    assert math.isnan(found.max_points) and found.time.ratio_interval[0] == 0.5
     assert math.isnan(found.time.ratio_interval[1])
 
 
@@ -338,7 +338,8 @@ def test_numbers_that_are_not_finite_come_back_as_nan(tmp_path: Path) -> None:
     ],
 )
 def test_a_damaged_result_is_told_with_its_place(change, told: str, tmp_path: Path) -> None:
-    values = result_json.to_dict(result((part("part1", "Naive", 10.0),)))
+    whole = result((part("part1", "Naive", 10.0),))
+    values = result_json.to_dict(whole, score(whole))
     change(values)
     (tmp_path / "result.json").write_text(json.dumps(values))
     with pytest.raises(UsageError, match=told):

@@ -162,7 +162,7 @@ def test_what_gave_no_results_earns_nothing(verdict: str) -> None:
 
 def submission(assignment: Assignment, verdicts: dict[str, str] | None = None) -> SubmissionResult:
     parts = tuple(
-        PartResult(part.id, part.title, (verdicts or {}).get(part.id, "pass"), 0.0, part.points)  # type: ignore[arg-type]
+        PartResult(part.id, part.title, (verdicts or {}).get(part.id, "pass"), part.points)  # type: ignore[arg-type]
         for part in assignment.parts
         if part.points > 0
     )

@@ -24,10 +24,10 @@ from labs.attention.mutations import apply
 CONFIG = Path(__file__).resolve().parents[1] / "configs" / "gpt149.yaml"
 
 
-def part(verdict: str, *flags: str, ratio: float = 1.0, points: float = 10.0) -> PartResult:
+def part(verdict: str, *flags: str, ratio: float = 1.0) -> PartResult:
     timing = Timing(10.0, 10.0 * ratio, ratio, (ratio, ratio), 0.98, 8, "cpu", 1.1, "pass", 1.0, True, flags)
     told = None if verdict == "pass" else Diagnosis("code", "its words")
-    return PartResult("part1", "Part", verdict, points, 10.0, time=timing, diagnosis=told)  # type: ignore[arg-type]
+    return PartResult("part1", "Part", verdict, 10.0, time=timing, diagnosis=told)  # type: ignore[arg-type]
 
 
 def result(*parts: PartResult, flags: tuple[Flag, ...] = ()) -> SubmissionResult:

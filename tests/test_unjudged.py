@@ -41,7 +41,7 @@ LACKING = "This machine has no ispc that runs."
 
 def unjudged(part_id: str, title: str, points: float) -> PartResult:
     told = Diagnosis("machine_lacks", LACKING)
-    return PartResult(part_id, title, "unjudged", 0.0, points, diagnosis=told, waits_for="ispc")
+    return PartResult(part_id, title, "unjudged", points, diagnosis=told, waits_for="ispc")
 
 
 def all_unjudged() -> SubmissionResult:
@@ -79,11 +79,12 @@ def test_points_by_hand_settle_it() -> None:
     ],
 )  # fmt: skip
 def test_exit_codes(verdicts: Sequence[str], code: int) -> None:
-    assert exit_code(PartResult("p", "", verdict, 0, 1) for verdict in verdicts) == code  # type: ignore[arg-type]
+    assert exit_code(PartResult("p", "", verdict, 1) for verdict in verdicts) == code  # type: ignore[arg-type]
 
 
 def test_it_survives_result_json(tmp_path: Path) -> None:
-    result_json.write(all_unjudged(), tmp_path / "result.json")
+    found = all_unjudged()
+    result_json.write(found, score(assignment(), found), tmp_path / "result.json")
     values = json.loads((tmp_path / "result.json").read_text())
     assert {part["waits_for"] for part in values["parts"]} == {"ispc"} and values["schema_version"] == 1
     assert result_json.read(tmp_path / "result.json") == all_unjudged()
@@ -125,9 +126,10 @@ def test_a_terminal_says_that_the_points_are_open(tmp_path: Path) -> None:
     stream = io.StringIO()
     screen = terminal.Terminal(stream)
     for one in all_unjudged().parts:
-        screen.verdict(one)
-    screen.scoreboard(all_unjudged())
-    screen.say(gradebook.score_text(score(assignment(), all_unjudged())))
+        screen.verdict(one, 0.0)
+    scored = score(assignment(), all_unjudged())
+    screen.scoreboard(all_unjudged(), scored)
+    screen.say(gradebook.score_text(scored))
     told = stream.getvalue()
     assert "NOT JUDGED  open of 10 points" in told and told.count(LACKING) == 1 and "as above" in told
     assert "not judged" in told and "open / 10" in told and "0 / 93, not final" in told
@@ -149,7 +151,7 @@ def test_gradescope_is_told_that_its_0_is_no_grade() -> None:
 
 
 def test_feedback_knows_what_is_lacked_even_of_an_earlier_kits_record() -> None:
-    nameless = result((PartResult("part1", "Naive", "unjudged", 0.0, 10.0),))
+    nameless = result((PartResult("part1", "Naive", "unjudged", 10.0),))
     assert "lacks what it takes" in feedback.not_judged(nameless, ("part1",))
 
 

@@ -17,6 +17,8 @@ from pathlib import Path
 import pytest
 from conftest import ROOT, insert_at_start
 
+from grader import score
+from grader.assignment import loading
 from grader.assignment.regions import strip_solution
 from grader.report import result_json
 
@@ -208,7 +210,8 @@ def test_result_file_replaces_no_device_and_no_link(tmp_path: Path) -> None:
     assert told["schema_version"] == 1
     assert run.returncode == 0 and pipe.is_fifo()
     link.symlink_to(kept)
-    result_json.write(result_json.from_dict(told), link)
+    read = result_json.from_dict(told)
+    result_json.write(read, score.score(loading.load(ROOT / "configs" / "gpt149.yaml"), read), link)
     assert link.is_symlink() and json.loads(kept.read_text())["points"] == 0
 
 

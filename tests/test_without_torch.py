@@ -63,6 +63,7 @@ from grader.judge.bench import Options
 from grader.judge.evaluate import evaluate
 from grader.report import result_json
 from grader.run.zygote import Zygote
+from grader.score import score
 
 course = loading.load(Path("configs/gpt149.yaml"))
 shape = {"N": 64, "Br": 16, "Bc": 24, "threads": 2}
@@ -74,7 +75,7 @@ with Zygote() as zygote:
         options = Options(shape=shape, timing=timed, profile=table, time_budget_s=2.0)
         parts = tuple(course.part(part) for part in ("4Dread", "4Dwrite", "part1"))
         result = evaluate(course, Path(path), parts[2:] if timed else parts, options, zygote=zygote)
-        told[name] = result_json.to_dict(result)
+        told[name] = result_json.to_dict(result, score(course, result))
 assert "torch" not in sys.modules
 print(json.dumps(told))
 """

@@ -134,10 +134,11 @@ class Standing:
 
 @dataclass(frozen=True)
 class PartResult:
+    """What was found out of one part. What it earns, the rubric says of it (`grader.score`)."""
+
     id: str
     title: str
     verdict: Verdict
-    points: float
     max_points: float
     cases: tuple[CaseResult, ...] = ()
     time: Timing | None = None
@@ -164,7 +165,6 @@ class SubmissionResult:
     sandbox: dict[str, object]
     parts: tuple[PartResult, ...]
     flags: tuple[Flag, ...] = ()
-    points: float = 0.0
     max_points: float = 0.0
     inputs_version: int = 1
     """`inputs_version` of the lab when it was judged; results of before have none: version 1."""

@@ -1,6 +1,6 @@
 """The one evaluator: from a source file to a result, for the student's run, the class and Gradescope alike.
 
-Order of work for each part (`grader.judge.judge`): is it bound; is it right on every case (the student's runner gets
+Order of work for each part (`grader.judge.part`): is it bound; is it right on every case (the student's runner gets
 inputs only, the judge compares with float64); how fast is it, in paired rounds whose every output is checked as well;
 what do torch's profiler and the resident high-water mark say beside the reference, where that is asked for. A listener
 hears each finding as it is made, so that a terminal can show correctness long before the timing is done. Nothing here
@@ -25,8 +25,8 @@ from grader.judge import binding
 from grader.judge.bench import Bench, Options
 from grader.judge.events import BuildStarted, Built, Listener, PartDone, PartStarted, StepStarted
 from grader.judge.integrity import flags as integrity
-from grader.judge.judge import Judged
 from grader.judge.making import make
+from grader.judge.part import PartJudge
 from grader.run.nativehost import NativeHost
 from grader.run.zygote import Zygote
 from grader.sandbox import OPEN, Sandbox, view
@@ -102,7 +102,6 @@ def evaluate(
         sandbox=confined,
         parts=results,
         flags=_flags(of_object, results),
-        points=sum(result.points for result in results),
         max_points=sum(result.max_points for result in results),
         inputs_version=assignment.lab.inputs_version,
     )
@@ -124,6 +123,6 @@ def _flags(of_object: Iterable[Flag], results: Iterable[PartResult]) -> tuple[Fl
 
 def _judge(bench: Bench, part: Part) -> PartResult:
     bench.tell(PartStarted(part, bench.shape))
-    result = Judged(bench, part).run()
-    bench.tell(PartDone(result))
+    result = PartJudge(bench, part).run()
+    bench.tell(PartDone(part, result))
     return result

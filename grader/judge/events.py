@@ -72,6 +72,7 @@ class Profiled:
 
 @dataclass(frozen=True)
 class PartDone:
+    part: Part
     result: PartResult
 
 

@@ -34,36 +34,22 @@ class Row:
     @property
     def total(self) -> float | None:
         """What counts in the end, or None when there is no grade (yet): while a part waits to be judged, none."""
-        if self.waiting:
-            return None
-        if self.score is not None:
-            return self.score.total
-        return None if self.result is None else self.result.points
+        return None if self.waiting or self.score is None else self.score.total
 
     @property
     def max_points(self) -> float | None:
-        if self.score is not None:
-            return self.score.max_points
-        return None if self.result is None else self.result.max_points
+        return None if self.score is None else self.score.max_points
 
     @property
     def waiting(self) -> tuple[str, ...]:
         """Parts that could not be judged, for want of something on the machine, and have no points by hand either."""
-        if self.score is not None:
-            return self.score.waiting
-        parts = self.result.parts if self.result else ()
-        return tuple(part.id for part in parts if part.verdict == "unjudged")
+        return self.score.waiting if self.score else ()
 
     def part_points(self, part_id: str) -> float | None:
-        """Points of one part: of the score where there is one, else what the judge gave. None while it waits."""
-        if part_id in self.waiting:
+        """Points of one part; None while it waits, and where nothing was judged."""
+        if self.score is None or part_id in self.waiting:
             return None
-        if self.score is not None:
-            for line in self.score.lines:
-                if line.id == part_id:
-                    return line.points
-        parts = self.result.parts if self.result else ()
-        return next((part.points for part in parts if part.id == part_id), None)
+        return next((line.points for line in self.score.lines if line.id == part_id), None)
 
 
 def write(

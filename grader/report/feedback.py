@@ -80,7 +80,7 @@ def part_lines(view: StudentView, line: ScoreLine | None, shown: set[str], *, wa
     """One part: the verdict, then labelled paragraphs. `shown` holds messages that stand above already; a part that
     `waits` to be judged has no points yet."""
     part = view.part
-    points, most = (line.points, line.max_points) if line else (part.points, part.max_points)
+    points, most = (line.points, line.max_points) if line else (0.0, part.max_points)
     worth = f"  {OPEN if waits else words.number(points)} of {words.number(most)} points" if most else ""
     head = f"{part.id}: {words.line(part.title)} "
     lines = [f"{head}{'.' * max(2, 56 - len(head))} {words.verdict_words(part.verdict)}{worth}"]

@@ -104,7 +104,7 @@ def _single(name: str, text: str, seconds: float, *, max_points: float) -> dict[
 
 def _part_test(view: StudentView, score: Score) -> dict[str, Any]:
     line = feedback.score_line(score, view.part.id)
-    points, most = (line.points, line.max_points) if line else (view.part.points, view.part.max_points)
+    points, most = (line.points, line.max_points) if line else (0.0, view.part.max_points)
     told = "\n".join(f"{name}: {text}" for name, text in feedback.paragraphs(view, line))
     mark = " (not judged yet, this 0 is no grade)" if view.part.id in score.waiting else ""
     return {

@@ -17,7 +17,7 @@ from typing import Any
 
 from grader.base import plainfile, typedjson
 from grader.base.errors import UsageError
-from grader.base.results import SubmissionResult
+from grader.base.results import Score, SubmissionResult
 
 LARGEST_BYTES = 1 << 20
 """Of a file that is written."""
@@ -27,10 +27,13 @@ MOST_BYTES = 8 << 20
 TEXT_LIMITS = (1 << 16, 1 << 14, 1 << 12, 1 << 10, 256, 80)
 
 
-def to_dict(result: SubmissionResult) -> dict[str, Any]:
-    """The result as plain values that fit into a file, with the submission's identity as one object. Non-finite numbers
-    become null."""
+def to_dict(result: SubmissionResult, score: Score) -> dict[str, Any]:
+    """The result as plain values that fit into a file, with the submission's identity as one object, and with what its
+    parts earn by the `score` without points by hand. Non-finite numbers become null."""
     values = asdict(result)
+    earned = {line.id: line.points for line in score.lines}
+    values["parts"] = [_with_points(part, earned.get(part["id"], 0.0)) for part in values["parts"]]
+    values = _with_points(values, score.earned)
     submission = {"id": values.pop("submission_id"), "sha256": values.pop("sha256")}
     whole = _finite({"schema_version": values.pop("schema_version"), "submission": submission, **values})
     for limit in TEXT_LIMITS:
@@ -38,6 +41,13 @@ def to_dict(result: SubmissionResult) -> dict[str, Any]:
             break
         whole = _cut(whole, limit)
     return whole
+
+
+def _with_points(values: Mapping[str, Any], points: float) -> dict[str, Any]:
+    """With `points` before `max_points`."""
+    at = list(values).index("max_points")
+    pairs = list(values.items())
+    return dict([*pairs[:at], ("points", points), *pairs[at:]])
 
 
 def _text(values: Mapping[str, Any]) -> str:
@@ -63,12 +73,12 @@ def _cut(value: Any, limit: int) -> Any:
 _CUT = re.compile(r"\.\.\. (\d{1,12}) more characters\Z")
 
 
-def write(result: SubmissionResult, path: Path) -> None:
+def write(result: SubmissionResult, score: Score, path: Path) -> None:
     """Write it: a file whole or not at all; anything else (a pipe, /dev/stdout) is written to, never replaced.
 
     Raises UsageError when the place cannot be written to.
     """
-    text = _text(to_dict(result))
+    text = _text(to_dict(result, score))
     place = path.resolve()
     partial = place.with_name(place.name + ".partial")
     try:
@@ -96,7 +106,8 @@ def _finite(value: Any) -> Any:
 def read(path: Path, *, inside: int | None = None) -> SubmissionResult:
     """The result that `write` wrote, at `path` or under its name in the folder `inside` (a descriptor).
 
-    A number that was not finite comes back as NaN; keys of a later kit are ignored. Raises UsageError, naming the file
+    A number that was not finite comes back as NaN; keys of a later kit are ignored, and so
+    are points: what counts is the rubric of the day. Raises UsageError, naming the file
     and the place in it, when it cannot be read or is no such result: a link, too large, too deep, of other types.
     """
     try:

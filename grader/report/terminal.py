@@ -5,14 +5,16 @@ The familiar lines are grepped by people's scripts; `Correctness:` comes before 
 
 from __future__ import annotations
 
+import math
 import re
 import sys
 import textwrap
 from typing import TYPE_CHECKING, TextIO
 
+from grader import score
 from grader.assignment.records import Part
 from grader.base import harmless
-from grader.base.results import CaseResult, Memory, PartResult, SubmissionResult, Timing
+from grader.base.results import CaseResult, Memory, PartResult, Score, SubmissionResult, Timing
 from grader.judge.events import (
     BuildStarted,
     Built,
@@ -69,7 +71,10 @@ class Terminal:
         elif isinstance(event, Profiled):
             self.say(profiled_lines(event))
         elif isinstance(event, PartDone):
-            self.verdict(event.result)
+            points, _ = score.part_points(
+                event.part, event.result.verdict, event.result.cases, event.result.time
+            )
+            self.verdict(event.result, points)
 
     def say(self, text: str, end: str = "\n") -> None:
         if text:
@@ -83,14 +88,16 @@ class Terminal:
         if self.colourful:
             harmless.control(self.stream, "plain")
 
-    def verdict(self, result: PartResult) -> None:
+    def verdict(self, result: PartResult, points: float) -> None:
         """A part's verdict with its points, and below it what was found."""
         colour = {"pass": "good", "slow": "warn", "unjudged": "warn"}.get(result.verdict, "bad")
-        points = f"  {points_text(result)} of {result.max_points:g} points" if result.max_points else ""
+        worth = (
+            f"  {points_text(result, points)} of {result.max_points:g} points" if result.max_points else ""
+        )
         head = f"{result.id}: {result.title} "
         self.say(f"\n{head}{'.' * max(2, 64 - len(head))}", end=" ")
         self.paint(VERDICT_WORDS[result.verdict], colour)
-        self.say("\n".join([points, *self._findings(result)]))
+        self.say("\n".join([worth, *self._findings(result)]))
 
     def _findings(self, result: PartResult) -> list[str]:
         lines = []
@@ -109,13 +116,14 @@ class Terminal:
             lines += field("printed", printed_text(result.output))
         return lines
 
-    def scoreboard(self, result: SubmissionResult) -> None:
-        """All parts in one table, with the total that this run would earn."""
+    def scoreboard(self, result: SubmissionResult, scored: Score) -> None:
+        """All parts in one table, with what they earn together."""
         rows = [("part", "verdict", "time / reference", "allowed", "peak memory", "points")]
-        rows += [score_row(part) for part in result.parts]
-        waits = any(part.verdict == "unjudged" for part in result.parts)
-        total = f"{result.points:g} / {result.max_points:g}" + (", not final" if waits else "")
-        rows.append(("total", "", "", "", "", total))
+        earned = {line.id: line.points for line in scored.lines}
+        rows += [score_row(part, earned.get(part.id, 0.0)) for part in result.parts]
+        total = math.fsum(earned.get(part.id, 0.0) for part in result.parts)
+        of_all = f"{total:g} / {result.max_points:g}" + (", not final" if scored.waiting else "")
+        rows.append(("total", "", "", "", "", of_all))
         widths = [max(len(row[k]) for row in rows) for k in range(6)]
         lines = [
             "  ".join(
@@ -185,7 +193,7 @@ def profiled_lines(event: Profiled) -> str:
 # ---- the scoreboard and the verdict block
 
 
-def score_row(part: PartResult) -> tuple[str, ...]:
+def score_row(part: PartResult, points: float) -> tuple[str, ...]:
     peak_bytes = part.memory.peak_bytes if part.memory else None
     return (
         f"{part.id}  {part.title}",
@@ -193,12 +201,12 @@ def score_row(part: PartResult) -> tuple[str, ...]:
         f"{part.time.ratio:.2f}" if part.time else "",
         f"{part.time.allowance:.2f}" if part.time and "not_graded" not in part.time.flags else "",
         profile.size(peak_bytes) if peak_bytes else "",
-        f"{points_text(part)} / {part.max_points:g}",
+        f"{points_text(part, points)} / {part.max_points:g}",
     )
 
 
-def points_text(part: PartResult) -> str:
-    return OPEN if part.verdict == "unjudged" else f"{part.points:g}"
+def points_text(part: PartResult, points: float) -> str:
+    return OPEN if part.verdict == "unjudged" else f"{points:g}"
 
 
 def field(name: str, text: str) -> list[str]:

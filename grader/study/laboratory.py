@@ -136,7 +136,7 @@ class Laboratory:
         return self._troubles[key]
 
     def _judged(self, variant: Variant) -> str:
-        from grader.judge.judge import Judged
+        from grader.judge.correctness import Correctness
 
         # No larger than the assignment's own sizes: every timed answer is checked at its own.
         defaults = self.assignment.defaults
@@ -144,12 +144,12 @@ class Laboratory:
         bench = self.bench(replace(variant, shape=shape))
         if not bench.build.ok:
             return f"does not compile: {first_line(bench.build.diagnostics)}"
-        judged = Judged(bench, variant.part)
+        results = Correctness(bench, variant.part, look=False)
         try:
-            judged.check_cases()
+            results.check()
         except faults.Faulty as fault:
             return words(fault.verdict, fault.diagnosis)
-        return "" if judged.verdict == "pass" else words(judged.verdict, judged.diagnosis)
+        return "" if results.verdict == "pass" else words(results.verdict, results.diagnosis)
 
     # ---- timing
 

@@ -22,7 +22,7 @@ if __name__ == "__main__":
 from fuzz.mutating import SEED, Reader, report  # noqa: E402
 from grader.base.arrays import np  # noqa: E402
 from grader.base.harmless import harmless  # noqa: E402
-from grader.base.results import Diagnosis, Flag, PartResult, SubmissionResult  # noqa: E402
+from grader.base.results import Diagnosis, Flag, PartResult, Score, SubmissionResult  # noqa: E402
 from grader.build import cpptext, diagnostics, hints, lightpath, sanitize  # noqa: E402
 from grader.judge.integrity import elf, inspection, symbols  # noqa: E402
 from grader.judge.integrity.elf import UndefinedSymbol  # noqa: E402
@@ -164,9 +164,9 @@ def read_reply(data: bytes) -> None:
 def read_result(data: bytes) -> None:
     """Texts of a submission's in a result: its file stays within its bound, and reads back."""
     text = data.decode(errors="replace")
-    part = PartResult("p", "t", "crash", 0.0, 1.0, diagnosis=Diagnosis("x", text), output=text)
+    part = PartResult("p", "t", "crash", 1.0, diagnosis=Diagnosis("x", text), output=text)
     result = SubmissionResult("a", "b", "c", {}, {}, {}, (part,) * 8, flags=(Flag("code", text, "review"),))
-    values = result_json.to_dict(result)
+    values = result_json.to_dict(result, Score((), 0.0, 0, 0.0, 0.0, 0.0))
     assert len(json.dumps(values, indent=2)) < result_json.LARGEST_BYTES
     result_json.from_dict(values)
 

@@ -20,6 +20,7 @@ sys.path[:0] = [str(ROOT), str(ROOT / "tests")]
 
 from fuzz import mutating  # noqa: E402
 from fuzz.mutating import Reader  # noqa: E402
+from grader import score  # noqa: E402
 from grader.assignment.loading import load  # noqa: E402
 from grader.base.errors import KitError, UsageError  # noqa: E402
 from grader.base.quantities import MIB  # noqa: E402
@@ -166,16 +167,14 @@ def a_result() -> bytes:
         CaseResult("x", {}, False, 0.4, found, True, "ab"),
     )
     parts = (
-        PartResult("part1", "Naive", "pass", 10.0, 10.0, cases, timing, Memory(1, 2, None, 4)),
-        PartResult(
-            "part3", "Fused", "wrong", 0.0, 20.0, cases, None, None, found, (Flag("odd", "?", "review"),)
-        ),
+        PartResult("part1", "Naive", "pass", 10.0, cases, timing, Memory(1, 2, None, 4)),
+        PartResult("part3", "Fused", "wrong", 20.0, cases, None, None, found, (Flag("odd", "?", "review"),)),
     )
     machine = {"system": "Linux", "processor": "P", "cores": 2}
     result = SubmissionResult(
         "ada", "00", "small", machine, {"torch": "2"}, {"tier": "A", "applied": []}, parts
     )
-    return json.dumps(result_json.to_dict(result)).encode()
+    return json.dumps(result_json.to_dict(result, score.score(ASSIGNMENT, result))).encode()
 
 
 def read_result(data: bytes) -> object:

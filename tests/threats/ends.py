@@ -5,7 +5,9 @@ from __future__ import annotations
 import json
 from dataclasses import asdict
 
+from grader import score
 from grader.base.results import PartResult, SubmissionResult
+from threats.judging import asked
 from threats.threat import Threat
 
 LONGEST_FLAG = 1000
@@ -34,9 +36,10 @@ def faults(threat: Threat, tier: str, result: SubmissionResult, part: PartResult
             f"flagged though nothing is wrong with it: {[str(flag) for flag in (*result.flags, *part.flags)]}"
         )
     # A wrong or slow one may earn part of its points by the cases that are right.
-    if part.points > (0 if part.verdict not in ("pass", "slow", "wrong") else part.max_points):
-        found.append(f"earned {part.points} points with {part.verdict}")
-    if part.verdict in ("slow", "wrong") and part.points >= part.max_points:
+    points, _ = score.part_points(asked(threat, part.id), part.verdict, part.cases, part.time)
+    if points > (0 if part.verdict not in ("pass", "slow", "wrong") else part.max_points):
+        found.append(f"earned {points} points with {part.verdict}")
+    if part.verdict in ("slow", "wrong") and points >= part.max_points:
         found.append(f"earned all its points with {part.verdict}")
     found += [
         f"a flag of {len(flag.message)} characters: {flag.message[:80]}..."

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 
 from grader.assignment import loading
+from grader.assignment.records import Assignment, Part
 from grader.base.results import SubmissionResult
 from grader.judge.bench import Options
 from grader.judge.evaluate import evaluate
 from grader.run.zygote import Zygote
 from threats.sources import Submission, function
+from threats.threat import Threat
 
 ROOT = Path(__file__).resolve().parents[2]
 SECRET = "SEEN-the-hidden-answers"
@@ -48,6 +51,17 @@ def filled(text: str, named: Mapping[str, str]) -> str:
     return text
 
 
+@functools.cache
+def course() -> Assignment:
+    return loading.load(ROOT / "configs" / "gpt149.yaml")
+
+
+def asked(threat: Threat, part_id: str) -> Part:
+    """The part that a threat attacks, under the id that it has in its file."""
+    part = course().part(threat.part)
+    return replace(part, id=part_id, function=function(part_id), cases=part.cases[:CASES])
+
+
 def judge(
     submission: Submission, folder: Path, named: Mapping[str, str], zygote: Zygote, **confinement: object
 ) -> SubmissionResult:
@@ -59,10 +73,7 @@ def judge(
     for name, text in first.files.items():
         (folder / name).parent.mkdir(parents=True, exist_ok=True)
         (folder / name).write_text(text)
-    course = loading.load(ROOT / "configs" / "gpt149.yaml")
-    course = replace(
-        course, limits=replace(course.limits, call_s=CALL_S, build_s=first.build_s, memory_gib=MEMORY_GIB)
-    )
+    limits = replace(course().limits, call_s=CALL_S, build_s=first.build_s, memory_gib=MEMORY_GIB)
     options = Options(
         shape=SHAPE,
         timing=first.timed,
@@ -70,10 +81,6 @@ def judge(
         seed=149,
         time_budget_s=TIME_BUDGET_S,
     )
-    parts = tuple(
-        replace(
-            part := course.part(threat.part), id=part_id, function=function(part_id), cases=part.cases[:CASES]
-        )
-        for part_id, threat in submission.threats.items()
-    )
-    return evaluate(course, source, parts, options, zygote=zygote, **confinement)  # type: ignore[arg-type]
+    parts = tuple(asked(threat, part_id) for part_id, threat in submission.threats.items())
+    limited = replace(course(), limits=limits)
+    return evaluate(limited, source, parts, options, zygote=zygote, **confinement)  # type: ignore[arg-type]

@@ -93,7 +93,7 @@ def rows(folder: Path, assignment: Assignment, history: History, points: Points)
     """One row for each on the roster, in its order, graded or not."""
     for entry in history.roster:
         result, trouble = result_of(folder, entry, history.records.get(entry.submission_id))
-        scored = score_of(assignment, entry, result, points)
+        scored = score_of(assignment, entry, result, points) if result else None
         yield Row(
             submission_id=entry.submission_id,
             name=entry.name,
@@ -125,12 +125,8 @@ def result_of(
     return None, record.trouble or f"its result cannot be read ({why}); run again with --resume"
 
 
-def score_of(
-    assignment: Assignment, entry: Entry, result: SubmissionResult | None, points: Points
-) -> Score | None:
+def score_of(assignment: Assignment, entry: Entry, result: SubmissionResult, points: Points) -> Score:
     """Points by the rubric and by hand, less late days where the time of submission is known."""
-    if result is None:
-        return None
     at = submitted_at(entry)
     late_s = score.lateness_s(assignment, at) if at else None
     return score.score(assignment, result, points.get(entry.submission_id), late_s)
@@ -222,14 +218,14 @@ def show(folder: Path, submission_id: str, manual: Path | None, stream: TextIO =
     if result is None:
         terminal.say(f"total: none yet; by hand: {sum(by_hand.points.get(submission_id, {}).values()):g}")
         return 0
-    if not trouble:
-        for part in result.parts:
-            terminal.verdict(part)
-        terminal.scoreboard(result)
     scored = score_of(assignment, entry, result, by_hand.points)
-    if scored is not None:
-        terminal.say(score_text(scored))
-    if scored is not None and assignment.late is not None:
+    if not trouble:
+        earned = {line.id: line.points for line in scored.lines}
+        for part in result.parts:
+            terminal.verdict(part, earned.get(part.id, 0.0))
+        terminal.scoreboard(result, scored)
+    terminal.say(score_text(scored))
+    if assignment.late is not None:
         terminal.say(lateness_text(assignment, entry, scored))
     if by_hand.source:
         terminal.say(f"points by hand: {folder / by_hand.source}")

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from types import FrameType
 from typing import Any, Literal
 
+from grader import score
 from grader.assignment.records import Assignment
 from grader.base.errors import KitError
 from grader.base.results import Diagnosis, PartResult, SubmissionResult
@@ -108,7 +109,8 @@ class Grading:
         """Put one on record, and only then show it."""
         item, result = self.planned[name], done.result if done else None
         if fault == "submission":
-            result = result_json.to_dict(unreadable(self.assignment, name, trouble))
+            nothing = unreadable(self.assignment, name, trouble)
+            result = result_json.to_dict(nothing, score.score(self.assignment, nothing))
         record = Record(
             submission_id=name,
             fingerprints=item.fingerprints,
@@ -130,7 +132,7 @@ class Grading:
 def unreadable(assignment: Assignment, name: str, why: str) -> SubmissionResult:
     """The result of what holds nothing that could be judged: every part is missing, and says why."""
     parts = tuple(
-        PartResult(part.id, part.title, "missing", 0.0, part.points, diagnosis=Diagnosis("unreadable", why))
+        PartResult(part.id, part.title, "missing", part.points, diagnosis=Diagnosis("unreadable", why))
         for part in assignment.select("all")
     )
     most = sum(part.max_points for part in parts)

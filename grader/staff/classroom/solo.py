@@ -49,8 +49,9 @@ def run(
             sandbox=box,
         )
     late_s = score.lateness_s(assignment, only.submitted_at) if only.submitted_at else None
-    terminal.scoreboard(result)
-    terminal.say(score_text(score.score(assignment, result, late_s=late_s)))
+    scored = score.score(assignment, result, late_s=late_s)
+    terminal.scoreboard(result, scored)
+    terminal.say(score_text(scored))
     if json_file:
-        result_json.write(bounded(result, only.id), json_file)
+        result_json.write(bounded(result, only.id), scored, json_file)
     return exit_code(result.parts)

@@ -21,6 +21,7 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any, BinaryIO
 
+from grader import score
 from grader.assignment.loading import load
 from grader.assignment.records import Assignment
 from grader.base import orphans
@@ -137,7 +138,9 @@ class Worker:
             return
         self.say(
             {
-                "done": result_json.to_dict(bounded(result, submission_id)),
+                "done": result_json.to_dict(
+                    bounded(result, submission_id), score.score(self.assignment, result)
+                ),
                 "unfit": is_unfit(result),
                 "seconds": self.clock.spent_s(),
             }

@@ -24,7 +24,7 @@ BESIDE = {
     "grader.__main__": "command lines",
 }
 ORDER = (
-    *("base", "assignment", "submission", "sandbox", "build", "run", "reference", "score", "judge", "report"),
+    *("base", "assignment", "submission", "sandbox", "build", "run", "reference", "judge", "score", "report"),
     *("study", "labs", "textgen", "doctor", "staff", "command lines"),
 )
 #: The untrusted side: its files are handed to an interpreter that sees nothing else of the kit.

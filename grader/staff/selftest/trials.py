@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from grader import score
 from grader.assignment import labs
 from grader.assignment.mutations import Mutation, edited
 from grader.assignment.records import Assignment, Part
@@ -114,7 +115,8 @@ def controls(bench: TrialSetup, master: str) -> Iterator[Trial]:
 
     started = time.monotonic()
     result = bench.judge(strip_solution(master), bench.graded, timing=False)
-    faults = [f"{part.id} earned {part.points:g} points" for part in result.parts if part.points]
+    earned = score.score(bench.assignment, result).lines
+    faults = [f"{line.id} earned {line.points:g} points" for line in earned if line.points]
     faults += [f"{part.id} passed" for part in result.parts if part.verdict == "pass"]
     yield Trial("wrong kernels", "the starter earns nothing", tuple(faults), time.monotonic() - started)
 

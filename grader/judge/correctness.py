@@ -1,0 +1,187 @@
+"""Whether a part is right: the student's answer on every case, and why it is wrong where it is.
+
+What settles the verdict at once (a crash, a hang, a function that is not there) is raised as `Faulty`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+from grader.assignment.records import Case, Part
+from grader.base.results import CaseResult, Diagnosis, Verdict
+from grader.judge import binding, faults, looks
+from grader.judge.answers import answers
+from grader.judge.bench import Bench
+from grader.judge.looks import Shown, Step
+from grader.judge.marking import Marker
+from grader.run.calls import Call
+from grader.run.session import Session
+
+MOST_DIAGNOSED, ENOUGH_AGREEING, MOST_UNDECIDED = 5, 3, 10
+"""Wrong cases that are explained at most, and how many have to name the same bug to believe it at once; cases up to
+which more are explained while two bugs fit all so far, which costs little, as these alone are tried first."""
+
+
+class Runners:
+    """Fresh runners of the student's code for one part; all of them are remembered, with what they did."""
+
+    def __init__(self, bench: Bench, part: Part, sessions: list[Session] | None = None) -> None:
+        self.bench, self.part = bench, part
+        self.sessions: list[Session] = [] if sessions is None else sessions
+
+    def fresh(self, *, threads: int, cpus: list[int] | None = None, with_torch: bool = False) -> Session:
+        """One more, as `Bench.student` makes it."""
+        self.sessions.append(self.bench.student(self.part, threads=threads, cpus=cpus, with_torch=with_torch))
+        return self.sessions[-1]
+
+
+class Correctness:
+    """One part of one submission, held against the oracle case by case.
+
+    `look`: keep what some of the calls show besides (`grader.judge.looks`), for the table and the memory.
+    """
+
+    def __init__(
+        self, bench: Bench, part: Part, runners: Runners | None = None, *, look: bool = True
+    ) -> None:
+        self.bench, self.part = bench, part
+        self.runners = runners or Runners(bench, part)
+        self.marker = Marker(bench, part)
+        self.looking = look and not bench.options.sanitize
+        self.delays = not bench.options.sanitize
+        self.verdict: Verdict = "pass"
+        self.cases: list[CaseResult] = []
+        self.diagnosis: Diagnosis | None = None
+        self.judged_through = ""
+        self.printed = ""
+        self.shown: Shown | None = None
+
+    def check(self) -> None:
+        """Every case in turn; a wrong one does not hide the others, a crash ends the part. Raises Faulty."""
+        try:
+            self.check_all_cases()
+        finally:
+            self.cases = settled_together(self.cases)
+        told = [(case.hidden, case.diagnosis) for case in self.cases if case.diagnosis]
+        if self.verdict == "pass" and told:
+            from grader.judge.diagnosis.diagnose import most_telling
+
+            # What a public case tells can be told to its student.
+            public = [diagnosis for hidden, diagnosis in told if not hidden]
+            self.verdict = "wrong"
+            self.diagnosis = most_telling(
+                public or [diagnosis for _, diagnosis in told], self.marker.oracle.axes
+            )
+
+    def check_all_cases(self) -> None:
+        part = self.part
+        session = self.runners.fresh(threads=self.bench.shape["threads"])
+        with session:
+            unbound = binding.mismatch(part, session.functions, self.bench.assignment.inputs)
+            if unbound is not None:
+                if part.stands_in and unbound.code == "not_bound":
+                    self.judge_by_stand_in()
+                    return
+                raise faults.Faulty("missing", unbound)
+            try:
+                self.call_cases(session, looks.steps(part, look=self.looking))
+            finally:
+                session.close()
+                self.printed = session.printed
+        if hidden := looks.hidden_steps(part):
+            with self.runners.fresh(threads=self.bench.shape["threads"]) as session:
+                self.call_cases(session, hidden)
+
+    def call_cases(self, session: Session, steps: list[Step]) -> None:
+        """Judge cases, and keep what some of these calls show besides (`grader.judge.looks`)."""
+        results = {case.name: case for case in self.cases}
+        peak_bytes = None
+        for step in steps:
+            shape, inputs = self.marker.inputs_of(step.case)
+            call, result = self.check_case(session, step, shape, inputs)
+            if step.case.name not in results or not result.ok:
+                results[step.case.name] = result
+                self.cases = [results[case.name] for case in self.part.cases if case.name in results]
+            peak_bytes = call.peak_bytes if step.peak else peak_bytes
+            if step.shown:
+                self.shown = Shown(peak_bytes, call, shape, inputs, result.ok)
+
+    def judge_by_stand_in(self) -> None:
+        """The function is not bound, as in files for the published starter: a part that uses it decides."""
+        part = self.bench.assignment.part(self.part.stands_in or "")
+        stand_in = Correctness(self.bench, part, Runners(self.bench, part, self.runners.sessions), look=False)
+        stand_in.check()
+        self.cases, self.verdict, self.judged_through = stand_in.cases, stand_in.verdict, part.id
+        if stand_in.verdict != "pass":
+            self.diagnosis = Diagnosis(
+                "not_bound",
+                f"{self.part.function} is not bound, so it counts through {part.id}, which is not right yet. "
+                f'Bind it with m.def("{self.part.function}", &{self.part.function}) to have it checked by itself.',
+            )
+
+    def check_case(
+        self, session: Session, step: Step, shape: dict[str, int], inputs: Mapping[str, Any]
+    ) -> tuple[Call, CaseResult]:
+        call = session.call(
+            binding.request(self.part, shape, inputs),
+            echo_inputs=True,
+            delays=self.delays,
+            measure_peak=step.peak,
+        )
+        self.marker.refuse_broken(call, session, step.case.name, hidden=step.case.hidden)
+        explain = not self.explained()
+        found, _ = answers(self.part, shape, inputs, call)
+        twice = found is not None and not self.part.table
+        # An explanation takes its time: where the call is to be made again, that comes first.
+        result = self.marker.mark(step.case.name, shape, inputs, call, explain=explain and not twice)
+        if not result.ok and twice:
+            result = self.look_for_race(session, step.case, shape, inputs, call, explain)
+        return call, replace(result, hidden=step.case.hidden)
+
+    def look_for_race(
+        self,
+        session: Session,
+        case: Case,
+        shape: dict[str, int],
+        inputs: Mapping[str, Any],
+        call: Call,
+        explain: bool,
+    ) -> CaseResult:
+        """A wrong result that is different the next time has another cause than one that repeats."""
+        again = session.call(binding.request(self.part, shape, inputs), delays=self.delays)
+        second, _ = answers(self.part, shape, inputs, again)
+        return self.marker.mark(
+            case.name,
+            shape,
+            inputs,
+            call,
+            second=second,
+            explain=explain,
+            earlier=[known.diagnosis for known in self.cases if known.diagnosis],
+        )
+
+    def explained(self) -> bool:
+        """Whether the wrong cases so far have been explained often enough: each explanation takes its time."""
+        from grader.judge.diagnosis.diagnose import undecided, unexplained
+
+        if len(self.cases) < MOST_UNDECIDED and undecided([case.diagnosis for case in self.cases]):
+            return False
+        codes = [case.diagnosis.code for case in self.cases if case.diagnosis]
+        places = unexplained(self.marker.oracle.axes)
+        named = [code for code in codes if code not in places]
+        agreeing = max((named.count(code) for code in named), default=0)
+        return len(codes) >= MOST_DIAGNOSED or agreeing >= ENOUGH_AGREEING
+
+
+def settled_together(cases: Sequence[CaseResult]) -> list[CaseResult]:
+    """Each case's diagnosis in the light of the others: of the public ones alone where a student may be told it."""
+    from grader.judge.diagnosis.diagnose import settled
+
+    public = settled([None if case.hidden else case.diagnosis for case in cases])
+    every = settled([case.diagnosis for case in cases])
+    return [
+        replace(case, diagnosis=alone or together)
+        for case, alone, together in zip(cases, public, every, strict=True)
+    ]

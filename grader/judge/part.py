@@ -1,0 +1,191 @@
+"""One part of one submission, judged: results on every case, time in paired rounds, memory beside the reference.
+
+Every answer of the student's runner, also a timed or a profiled one, is held against the oracle. What settles the
+verdict at once (a crash, a hang, a missing function) is raised as `Faulty` wherever it shows.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from grader.assignment.records import Part
+from grader.base import machine
+from grader.base.results import Diagnosis, Flag, Memory, PartResult, Standing, Timing, Verdict
+from grader.judge import faults, memory
+from grader.judge.bench import Bench
+from grader.judge.correctness import Correctness, Runners
+from grader.judge.events import Corrected, Timed
+from grader.judge.integrity import flags as integrity
+from grader.judge.looks import Shown
+from grader.judge.timing import rounds
+from grader.run.calls import Call
+
+
+class PartJudge:
+    """One part of one submission while it is being judged: its results, then its time, then its memory and flags."""
+
+    def __init__(self, bench: Bench, part: Part) -> None:
+        self.bench, self.part, self.shape = bench, part, bench.shape
+        self.runners = Runners(bench, part)
+        self.results = Correctness(bench, part, self.runners)
+        self.marker = self.results.marker
+        self.verdict: Verdict = "pass"
+        self.diagnosis: Diagnosis | None = None
+        self.waits_for = ""
+        self.time: Timing | None = None
+        self.memory: Memory | None = None
+        self.flags: list[Flag] = []
+        self.correctness_told = False
+        self.builds = [bench.build]
+        """What its runners were given."""
+        self.profiled: Call | None = None
+
+    def settle(self, fault: faults.Faulty) -> None:
+        self.verdict, self.diagnosis, self.waits_for = fault.verdict, fault.diagnosis, fault.waits_for
+        if fault.case is not None:
+            self.results.cases.append(fault.case)
+        self.tell_correctness()
+
+    def tell_correctness(self) -> None:
+        if not self.correctness_told:
+            self.correctness_told = True
+            self.bench.tell(Corrected(self.part, self.verdict, tuple(self.results.cases), self.diagnosis))
+
+    def result(self) -> PartResult:
+        part = self.part
+        return PartResult(
+            id=part.id,
+            title=part.title,
+            verdict=self.verdict,
+            max_points=part.points,
+            cases=tuple(self.results.cases),
+            time=self.time,
+            memory=self.memory,
+            diagnosis=self.diagnosis,
+            flags=tuple(self.flags),
+            output=self.results.printed,
+            frontier=self.standing(),
+            judged_through=self.results.judged_through,
+            waits_for=self.waits_for,
+        )
+
+    def standing(self) -> Standing | None:
+        """Its place among other kernels, where the lab has some and they were measured on this machine."""
+        if self.time is None or not self.time.fit or self.verdict not in ("pass", "slow"):
+            return None
+        ladder = self.bench.assignment.lab.ladder()
+        return ladder.standing(self.part, self.shape, self.time.ratio) if ladder else None
+
+    def run(self) -> PartResult:
+        """Judge it; whatever the submission did, this ends in a result."""
+        try:
+            self.judge()
+        except faults.Faulty as fault:
+            self.settle(fault)
+        self.look_for_cheats()
+        return self.result()
+
+    def judge(self) -> None:
+        bench, options = self.bench, self.bench.options
+        if not self.part.is_torch and not bench.build.ok:
+            raise faults.build_fault(bench.build)
+        self.check_results()
+        self.add_flags(self.proofs_in_object())
+        self.tell_correctness()
+        if self.verdict in ("crash", "timeout", "missing") or options.sanitize:
+            return
+        self.measure_time()
+        shown = self.results.shown
+        if shown is None:
+            return
+        if options.profile:
+            # Last: only the familiar table needs torch, and no finding is to wait for it.
+            self.look_with_torch(shown)
+        else:
+            self.memory = memory.peaks(self.marker, shown)
+
+    def check_results(self) -> None:
+        self.results.check()
+        self.verdict, self.diagnosis = self.results.verdict, self.results.diagnosis
+        if self.results.judged_through:
+            self.flags.append(Flag(f"judged_through_{self.results.judged_through}"))
+
+    def measure_time(self) -> None:
+        bench, options = self.bench, self.bench.options
+        rule = self.part.time
+        if not options.timing or rule is None or self.verdict != "pass":
+            return
+        if not rule.graded and not options.time_ungraded:
+            return
+        with bench.exclusive():
+            measured = rounds.measured(self.marker, self.runners.fresh, attempt=1)
+            if not measured.fit:
+                # Once more, in processes of their own: what made the machine unfit may have passed.
+                measured = rounds.measured(self.marker, self.runners.fresh, attempt=2)
+        self.time = rounds.settled(measured, rule)
+        bench.tell(Timed(self.part, self.time))
+        if rule.graded:
+            self.flags += [Flag(code) for code in self.time.flags]
+            self.verdict = "slow" if self.time.verdict == "slow" else self.verdict
+
+    def look_with_torch(self, shown: Shown) -> None:
+        """The familiar table, which only torch's profiler gives, and the memory beside the reference's."""
+        bench, threads = self.bench, self.shape["threads"]
+        bench.zygote.start()  # It imports torch while the object is built.
+        if not self.part.is_torch:
+            self.builds.append(bench.torch_build())
+        if self.builds[-1].object_path is None:
+            self.flags.append(Flag("no_torch_build", "it compiles by itself, but not with torch", "review"))
+            self.memory = memory.peaks(self.marker, shown)
+            return
+        with self.runners.fresh(threads=threads, with_torch=True) as student:
+            self.memory, self.profiled, unlike = memory.beside_reference(
+                self.marker, shown, student, lambda: self.runners.fresh(threads=threads)
+            )
+        self.flags += unlike
+
+    # ---- integrity
+
+    def is_trusted(self) -> bool:
+        """Whether nothing of the student's runs here, or not as it would be judged."""
+        return self.part.is_torch or self.bench.options.sanitize
+
+    def look_for_cheats(self) -> None:
+        """What the runs showed besides answers; a proved cheat outweighs any other verdict."""
+        if self.is_trusted() or not self.bench.build.ok:
+            return
+        seen = [
+            flag for s in self.runners.sessions for flag in integrity.evidence_flags(s.evidence, *self.builds)
+        ]
+        seen += integrity.late_flags([s.evidence for s in self.runners.sessions])
+        rows = self.profiled.profile if self.profiled is not None else ()
+        try:
+            found = [*self.proofs_in_object(), *seen, *integrity.operator_flags(rows), *self.time_flags()]
+            self.add_flags(found)
+        except faults.Faulty as cheat:
+            self.settle(cheat)
+
+    def proofs_in_object(self) -> Iterable[Flag]:
+        """What the object alone proves. It is looked at while the first cases are called."""
+        if self.is_trusted():
+            return ()
+        return [flag for flag in self.bench.object_flags() if flag.level == "rejected"]
+
+    def time_flags(self) -> Iterable[Flag]:
+        if self.time is None or self.part.time is None:
+            return ()
+        return integrity.time_flags(
+            self.time,
+            flops=self.marker.oracle.flops(self.shape),
+            threads=self.part.time.threads or self.shape["threads"],
+            cores=len(machine.usable_cpus()),
+        )
+
+    def add_flags(self, flags: Iterable[Flag]) -> None:
+        """One flag of each kind is enough. Raises Faulty for a proved cheat."""
+        for flag in flags:
+            if (flag.code, flag.level) not in {(known.code, known.level) for known in self.flags}:
+                self.flags.append(flag)
+        for flag in self.flags:
+            if flag.level == "rejected":
+                raise faults.Faulty("rejected", Diagnosis(flag.code, flag.message))
