@@ -130,7 +130,7 @@ def run(arguments: list[str]) -> int:
     # The evaluator is imported only now, so that --help and a slip of the finger are answered at once.
     from grader.run.zygote import Zygote
 
-    # It imports torch once it is needed: for the profiler's table. A sanitizer needs one of its own.
+    # It imports torch once it is needed: for the profiler's table. Under sanitizers that is another process.
     with contextlib.nullcontext() if given.sanitize else Zygote(at_once=False) as zygote:
         return judge(given, zygote)
 

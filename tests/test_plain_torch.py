@@ -14,7 +14,7 @@ from torch.utils.cpp_extension import include_paths
 
 from grader.base.arrays import np
 from grader.build import sanitize, standin
-from grader.build.torchbuild import SANITIZE_FLAGS, build
+from grader.build.torchbuild import build
 from grader.run.calls import Request
 from grader.study.standalone import UNLIMITED, Kit, build_program, ran
 
@@ -46,7 +46,7 @@ def with_torch() -> dict[tuple[str, str], str]:
 def with_the_stand_in() -> dict[tuple[str, str], str]:
     """With sanitizers, which are silent: they end the program where they are not."""
     kit = Kit(
-        flags=(*SANITIZE_FLAGS, "-O0", "-g1", "-fsanitize=float-cast-overflow"),
+        flags=(*sanitize.FLAGS, "-O0", "-g1", "-fsanitize=float-cast-overflow"),
         link_flags=("-fsanitize=address,undefined",),
     )
     options = {

@@ -11,8 +11,13 @@ import pytest
 from building import HEAD, write
 from conftest import ROOT
 
-from grader.build import sanitize
+from grader.base.arrays import np
+from grader.base.errors import KitError
+from grader.build import nativebuild, sanitize
 from grader.build.torchbuild import build
+from grader.run.calls import Request
+from grader.run.nativehost import NativeHost
+from grader.sandbox import Limits, choose
 
 FAULTY = (
     HEAD
@@ -52,6 +57,7 @@ PYBIND11_MODULE(TORCH_EXTENSION_NAME, m) {
 }
 """
 )
+NAMES = ("tensor_write", "input_read", "vector_read", "overflow", "fine")
 #: One process for all: each fault in a child of its own, so that torch is imported under the sanitizer only once.
 CALL_EACH = """
 import os, sys
@@ -71,9 +77,29 @@ for name in loaded.names:
 """
 
 
-@pytest.fixture(scope="module")
-def faults(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, dict[str, str]]:
+@pytest.fixture(scope="module", params=["native", "with torch"])
+def faults(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+) -> tuple[Path, dict[str, str]]:
     source = write(tmp_path_factory.mktemp("faulty"), FAULTY)
+    return source, natively(source) if request.param == "native" else with_torch(source)
+
+
+def natively(source: Path) -> dict[str, str]:
+    """What is printed by a runner of its own for each call."""
+    made = nativebuild.build(source, sanitize=True)
+    assert made.ok and made.program is not None, made.diagnostics
+    told = {}
+    with NativeHost(checks=sanitize.options()) as host:
+        for name in NAMES:
+            with host.spawn(made.program, threads=1, limits=Limits(memory_bytes=None)) as session:
+                arguments = [{"input": 0}, {"value": 100}]
+                call = session.call(Request(name, arguments, [np.ones(100, np.float32)]))
+            told[name] = session.printed + ("SURVIVED" if call.status == "ok" else "")
+    return told
+
+
+def with_torch(source: Path) -> dict[str, str]:
     made = build(source, sanitize=True)
     assert (made.ok, made.path) == (True, "light"), made.diagnostics
     told = subprocess.run(
@@ -82,7 +108,7 @@ def faults(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, dict[str, st
         capture_output=True,
         text=True,
     ).stdout
-    return source, {part.split("\n", 1)[0].strip(): part for part in told.split("CALL ")[1:]}
+    return {part.split("\n", 1)[0].strip(): part for part in told.split("CALL ")[1:]}
 
 
 @pytest.mark.parametrize(
@@ -104,6 +130,11 @@ def test_sanitizers_name_the_students_own_line(
     assert source.read_text().split("\n")[found.frames[0].line - 1].strip() == quoted[0]
     if "overflow " in kind:
         assert "index 100 of an array of 100 floats" in found.message
+
+
+def test_no_sandbox_is_given_to_a_program_that_reads_its_own_files() -> None:
+    with pytest.raises(KitError, match="no sandbox"):
+        NativeHost(choose("C"), checks=sanitize.options())
 
 
 def test_a_fault_free_call_has_no_report(faults: tuple[Path, dict[str, str]]) -> None:

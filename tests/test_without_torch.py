@@ -168,6 +168,8 @@ def test_a_student_without_torch_is_told_what_is_not_there(master: str, tmp_path
     asked = ["part1", "-N", "64", "--no-time", "--module", str(source)]
     told = run(HIDES_TORCH + COMMAND_LINE, *asked)
     assert "no torch" in told and "PASS" in told and "STUDENT - " not in told
+    checked = run(HIDES_TORCH + COMMAND_LINE, *asked, "--sanitize")
+    assert "PASS" in checked and "no torch" in checked
     source.write_text(source.read_text() + "\nstatic PyObject *nothing = nullptr;\n")
     ended = subprocess.run(
         [sys.executable, "-c", HIDES_TORCH + COMMAND_LINE, *asked], cwd=ROOT, capture_output=True, text=True

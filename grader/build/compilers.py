@@ -117,9 +117,9 @@ class Compilers:
     def too_large(self, made: Path) -> str:
         """Why an object is refused for its size, or "". What is not there is another's affair."""
         with contextlib.suppress(FileNotFoundError):
-            if (size := made.lstat().st_size) > self.options.object_bytes:
+            if (size := made.lstat().st_size) > self.options.largest_bytes:
                 return (
-                    f"the compiled file has {size_text(size)}; it may have {size_text(self.options.object_bytes)}\n"
+                    f"the compiled file has {size_text(size)}; it may have {size_text(self.options.largest_bytes)}\n"
                     "hint: look for huge arrays with values in the source, and fill them while the program runs"
                 )
         return ""

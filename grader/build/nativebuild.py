@@ -25,7 +25,7 @@ from typing import Any
 
 from grader.base import objectcache
 from grader.base.errors import KitError
-from grader.build import ispc, standin
+from grader.build import ispc, sanitize, standin
 from grader.build.compilers import (
     SHIM,
     Compilers,
@@ -58,6 +58,9 @@ LINKAGES = {
     "static": ("-static",),
     "dynamic": ("-pie", "-static-libstdc++", "-static-libgcc"),
 }
+#: A program that watches its own accesses needs the sanitizers' libraries, which are shared with gcc.
+SANITIZED = "sanitized"
+SANITIZED_LINK = ("-fsanitize=address,undefined",)
 KIT_TIMEOUT_S = 120.0
 #: Flags of everything that is linked into a program, besides those that decide what code is made
 #: (`grader.build.standin`).
@@ -68,7 +71,7 @@ JOIN_FLAGS = ("-r", "-nostdlib", "-Wl,-x")
 
 @dataclass(frozen=True, kw_only=True)
 class NativeBuild(Build):
-    """`program` is None unless `ok`. `linkage` is one of LINKAGES.
+    """`program` is None unless `ok`. `linkage` is one of LINKAGES, or SANITIZED.
 
     `refused` is about a file that compiles with torch and not without, as far as one can tell: what it uses of torch
     that the stand-in lacks.
@@ -93,7 +96,7 @@ def build(source: Path, **options: Any) -> NativeBuild:
         tools,
         read_source(source),
         ispc.beside(source),
-        tuple(wanted.flags),
+        (*(sanitize.FLAGS if wanted.sanitize else ()), *wanted.flags),
         define_flags(wanted.defines or {}),
     )
     work = _Work(recipe, wanted, _visible(tools))
@@ -104,7 +107,7 @@ def build(source: Path, **options: Any) -> NativeBuild:
         ok=not message,
         program=None if message else work.entry / PROGRAM,
         object_path=None if message else work.entry / OBJECT,
-        linkage=kit(work.cache).linkage,
+        linkage=work.linkage(kit(work.cache)),
         cached=cached,
         diagnostics=named(message, source),
         refused=refused,
@@ -152,7 +155,7 @@ def main_flags(tools: Toolchain) -> tuple[str, ...]:
 
 
 def _link(tools: Toolchain, linkage: str, objects: Sequence[str], program: str) -> list[str]:
-    how = () if tools.system == "Darwin" else LINKAGES[linkage]
+    how = SANITIZED_LINK if linkage == SANITIZED else () if tools.system == "Darwin" else LINKAGES[linkage]
     return [
         str(tools.compiler),
         *how,
@@ -320,6 +323,9 @@ class _Work(Compilers):
     def entry(self) -> Path:
         return self.cache / "objects" / f"{self.key}.native"
 
+    def linkage(self, known: Kit) -> str:
+        return SANITIZED if self.options.sanitize else known.linkage
+
     def compile(self, name: str) -> tuple[str, Refusal | None]:
         """What the compilers say of the file, "" for success, and what it asks of torch in vain; `name` is its name for
         the student."""
@@ -367,5 +373,5 @@ class _Work(Compilers):
         compiled = [*seen.command(), *self.source.defines, "-c", "module.cpp", "-o", OBJECT]
         others = [ispc.OBJECT] if (room.folder / ispc.OBJECT).exists() else []
         objects = [OBJECT, *others, *map(str, seen.objects), RUNNER]
-        linked = _link(self.source.tools, known.linkage, objects, PROGRAM)
+        linked = _link(self.source.tools, self.linkage(known), objects, PROGRAM)
         return f"{shlex.join(compiled)} && exec {shlex.join(linked)}"

@@ -13,6 +13,9 @@ from grader.sandbox import OPEN, Sandbox
 OBJECT_BYTES = 8 * MIB
 """An object's size. The master's has 0.09 MiB, with sanitizers 2.1."""
 
+SANITIZED_SIZE = 8
+"""How many times as large an object may be with sanitizers and debug information."""
+
 #: What takes the time: the kit's own headers, a compiler, or the judge, which reads the source or a compiler's words.
 BuildStep = Literal["headers", "building", "inspection"]
 
@@ -22,8 +25,9 @@ class BuildOptions:
     """`flags` come after the published ones and so override them; `defines` are macros, as `-D NAME=VALUE`. `cache` is
     the user's own where it is None. `timeout_s` is wall-clock time for all compilers of the student's code together; an
     object of more than `object_bytes` is refused. In a `sandbox` compilers see a copy of the source, the headers and
-    one folder for their output, nothing else; the kit's own headers are precompiled outside of it. `tell` hears of each
-    step as it begins."""
+    one folder for their output, nothing else; the kit's own headers are precompiled outside of it. `sanitize` builds
+    with AddressSanitizer, UBSan and checked vectors in place of optimisation, and lets the object be SANITIZED_SIZE
+    times as large. `tell` hears of each step as it begins."""
 
     flags: Sequence[str] = ()
     defines: Mapping[str, str] | None = None
@@ -31,7 +35,13 @@ class BuildOptions:
     timeout_s: float = 120
     object_bytes: int = OBJECT_BYTES
     sandbox: Sandbox = OPEN
+    sanitize: bool = False
     tell: Callable[[BuildStep], None] = lambda step: None
+
+    @property
+    def largest_bytes(self) -> int:
+        """Of the object."""
+        return self.object_bytes * (SANITIZED_SIZE if self.sanitize else 1)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -1,9 +1,9 @@
-"""Running an object built with sanitizers inside an ordinary Python with torch, and reading what they report.
+"""Building and running a student's file with sanitizers, and reading what they report.
 
-AddressSanitizer must be loaded before everything else in the process, so the runner is started with `environment`.
-torch takes its tensors' memory from posix_memalign, which AddressSanitizer then serves with red zones on both sides: an
-access beyond a tensor's last element is found as long as the tensor owns its memory alone and is no view into a larger
-one.
+A native runner is linked with them (`grader.build.nativebuild`) and reads `options` from its environment. In a process
+with torch AddressSanitizer must be loaded before everything else: that is started with `environment`. Tensors' memory
+comes from posix_memalign in both, which AddressSanitizer then serves with red zones on both sides: an access beyond a
+tensor's last element is found as long as the tensor owns its memory alone and is no view into a larger one.
 """
 
 from __future__ import annotations
@@ -17,6 +17,17 @@ from pathlib import Path
 from grader.base.errors import KitError
 from grader.build.toolchain import Toolchain, toolchain
 
+FLAGS = (
+    "-O1",
+    "-g",
+    "-fno-omit-frame-pointer",
+    "-fno-optimize-sibling-calls",
+    "-fsanitize=address,undefined",
+    # torch hides its type information, so a check of dynamic types would accuse the innocent.
+    "-fno-sanitize=vptr",
+    "-fno-sanitize-recover=undefined",
+    "-D_GLIBCXX_ASSERTIONS",
+)
 #: handle_abort: the checked containers of libstdc++ end in abort(). Python never frees what it holds at exit: no leaks.
 ASAN_OPTIONS = {
     "detect_leaks": "0",
@@ -54,18 +65,22 @@ class SanitizerReport:
     frames: tuple[Frame, ...]
 
 
+def options() -> dict[str, str]:
+    """The environment of a program that is linked with sanitizers."""
+    return {
+        "ASAN_OPTIONS": ":".join(f"{name}={value}" for name, value in ASAN_OPTIONS.items()),
+        "UBSAN_OPTIONS": ":".join(f"{name}={value}" for name, value in UBSAN_OPTIONS.items()),
+    }
+
+
 def environment() -> dict[str, str]:
-    """What to add to the environment of a Python process that will load an object built with `sanitize=True`.
+    """What to add to the environment of a Python process that will load an object built with `sanitize`.
 
     Raises KitError when the compiler brings no AddressSanitizer.
     """
     tools = toolchain()
     preload = "DYLD_INSERT_LIBRARIES" if tools.system == "Darwin" else "LD_PRELOAD"
-    return {
-        preload: str(_runtime(tools)),
-        "ASAN_OPTIONS": ":".join(f"{name}={value}" for name, value in ASAN_OPTIONS.items()),
-        "UBSAN_OPTIONS": ":".join(f"{name}={value}" for name, value in UBSAN_OPTIONS.items()),
-    }
+    return {preload: str(_runtime(tools)), **options()}
 
 
 @functools.lru_cache(maxsize=4)

@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import Any
 
 from grader.base import objectcache
-from grader.build import diagnostics, ispc, lightpath
+from grader.build import diagnostics, ispc, lightpath, sanitize
 from grader.build.compilers import (
     HEADER_TIMEOUT_S,
     SHIM,
@@ -50,19 +50,6 @@ from grader.build.toolchain import (
 from grader.sandbox import Finished, compiling
 
 LIGHT_HEADER, PRECOMPILED = "gpt149_light.h", "gpt149_light.h.gch"
-SANITIZED_SIZE = 8
-"""How many times as large an object may be with sanitizers and debug information."""
-SANITIZE_FLAGS = (
-    "-O1",
-    "-g",
-    "-fno-omit-frame-pointer",
-    "-fno-optimize-sibling-calls",
-    "-fsanitize=address,undefined",
-    # torch hides its type information, so a check of dynamic types would accuse the innocent.
-    "-fno-sanitize=vptr",
-    "-fno-sanitize-recover=undefined",
-    "-D_GLIBCXX_ASSERTIONS",
-)
 LINKER_PROBE = """
 #include <iostream>
 #include <stdexcept>
@@ -84,19 +71,16 @@ class TorchBuild(Build):
     path: str
 
 
-def build(source: Path, *, sanitize: bool = False, **options: Any) -> TorchBuild:
+def build(source: Path, **options: Any) -> TorchBuild:
     """Compile and link `source` (and a module.ispc beside it), or find the finished object in the cache.
 
-    `options` are fields of BuildOptions. `sanitize` builds with AddressSanitizer, UBSan and checked vectors in place of
-    optimisation, and allows an object SANITIZED_SIZE times as large. A faulty source gives a build with `ok` False,
-    never an exception. Raises UsageError when `source` cannot be read or a macro's name is none, KitError when the
-    machine has no compiler, no torch, or a torch without headers.
+    `options` are fields of BuildOptions. A faulty source gives a build with `ok` False, never an exception. Raises
+    UsageError when `source` cannot be read or a macro's name is none, KitError when the machine has no compiler, no
+    torch, or a torch without headers.
     """
     started = time.monotonic()
     wanted = BuildOptions(**options)
-    recipe = _recipe(source, wanted.flags, wanted.defines or {}, sanitize)
-    if sanitize:
-        wanted = replace(wanted, object_bytes=wanted.object_bytes * SANITIZED_SIZE)
+    recipe = _recipe(source, wanted.flags, wanted.defines or {}, wanted.sanitize)
     work = _Work(recipe, wanted)
     path = work.find()
     cached = path is not None
@@ -170,7 +154,7 @@ class TorchRecipe(Source):
             *("-DTORCH_EXTENSION_NAME=gpt149_module", *abi),
             *RUNG_MACROS[path],
             *self.flags,
-            *(SANITIZE_FLAGS if self.sanitize else ()),
+            *(sanitize.FLAGS if self.sanitize else ()),
             *includes,
             f"-I{SHIM}",
         )

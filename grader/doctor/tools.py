@@ -36,8 +36,8 @@ int main() {
 }
 """
 WITHOUT_TORCH = (
-    "results and times are judged; but there is no profiler table, no part of torch's own (part0), no --sanitize, no "
-    "demo and no frontier, and files that need more of torch than tensors are not judged"
+    "results and times are judged; but there is no profiler table, no part of torch's own (part0), no demo "
+    "and no frontier, and files that need more of torch than tensors are not judged"
 )
 NUMPY_PROBE = "import numpy; print(numpy.__version__)"
 #: What a process that has imported torch says of itself. NumPy is asked for by the conversion that uses it.

@@ -18,7 +18,7 @@ from pathlib import Path
 from grader.assignment.records import Assignment, Part
 from grader.base import machine
 from grader.base.results import Flag, PartResult, SubmissionResult
-from grader.build import ispc
+from grader.build import ispc, sanitize
 from grader.build.toolchain import cache_root
 from grader.build.toolchain import describe as describe_toolchain
 from grader.judge import binding
@@ -56,6 +56,8 @@ def evaluate(
     sandbox.protect(*view.secrets(), cache_root())
     with ExitStack() as stack:
         listener(BuildStarted(source))
+        # A compiler without sanitizers is no fault of the file's.
+        checked = sanitize.environment() if options.sanitize else None
         made = make(
             assignment, source, options, sandbox=sandbox, tell=lambda step: listener(StepStarted(step))
         )
@@ -64,14 +66,13 @@ def evaluate(
         listener(StepStarted("inspection"))
         reader = stack.enter_context(ThreadPoolExecutor(1))
         inspected = reader.submit(lambda: () if options.sanitize else integrity.inspect_object(made.judged))
-        if options.sanitize:
-            # AddressSanitizer has to be in the process before anything else: a zygote of its own.
-            from grader.build import sanitize
-
-            zygote = stack.enter_context(Zygote(sanitize.environment(), sandbox))
+        if checked is not None:
+            # In a process with torch AddressSanitizer has to be there before anything else: a zygote of its own.
+            zygote = stack.enter_context(Zygote(checked, sandbox, at_once=False))
         elif zygote is None:
             zygote = stack.enter_context(Zygote(sandbox=sandbox, at_once=False))
-        host = stack.enter_context(NativeHost(sandbox)) if made.native else None
+        checks = None if checked is None else sanitize.options()
+        host = stack.enter_context(NativeHost(sandbox, checks=checks)) if made.native else None
         if made.judged.ok or any(part.is_torch for part in parts):
             import_numpy(assignment)  # a file that does not compile has its verdict without
 

@@ -58,15 +58,14 @@ def make(
         "timeout_s": limits.build_s,
         "object_bytes": int(limits.object_mib * (1 << 20)),
         "sandbox": sandbox,
+        "sanitize": options.sanitize,
         "tell": tell,
     }
 
     @functools.cache
     def with_torch() -> Build:
-        return build(source, sanitize=options.sanitize, **how)
+        return build(source, **how)
 
-    if options.sanitize:
-        return Made(with_torch(), with_torch, native=False)
     native = nativebuild.build(source, **how)
     refusal = native.refused
     if native.ok or refusal is None:

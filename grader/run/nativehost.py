@@ -73,11 +73,19 @@ class ProgramRefused(Exception):
 class NativeHost:
     """Starts native runners in one sandbox, and ends them."""
 
-    def __init__(self, sandbox: Sandbox = OPEN, cache: Path | None = None) -> None:
-        """Raises KitError when the kit's own programs cannot be compiled, or the sandbox cannot be had for them."""
-        self.sandbox = sandbox
+    def __init__(
+        self, sandbox: Sandbox = OPEN, cache: Path | None = None, *, checks: Mapping[str, str] | None = None
+    ) -> None:
+        """`checks` is the environment of programs that are linked with sanitizers. These read their own files and what
+        the system says of them, so limits alone confine them, and no sandbox is given to them.
+
+        Raises KitError when the kit's own programs cannot be compiled, or the sandbox cannot be had for them.
+        """
+        if checks is not None and sandbox.locks:
+            raise KitError("programs with sanitizers run in no sandbox")
+        self.sandbox, self._checks = sandbox, checks
         self._kit = nativebuild.kit(cache)
-        self._is_static = self._kit.linkage.startswith("static")
+        self._is_static = checks is None and self._kit.linkage.startswith("static")
         if sandbox.bwrap and not (self._is_static or sandbox.landlock):
             raise KitError("without static libraries, tier A needs Landlock for native runners: try tier C")
         self._living: dict[int, Started] = {}
@@ -135,7 +143,9 @@ class NativeHost:
         # No larger than a file may be: the runner's end would be SIGXFSZ.
         memory = Payloads.made(min(LARGEST_BYTES, limits.file_bytes or LARGEST_BYTES))
         try:
-            words = self._words(program, limits, threads, cpus, environment or {})
+            words = self._words(
+                program, limits, threads, cpus, {**(self._checks or {}), **(environment or {})}
+            )
             started = self._started(words, pipes, memory)
         except BaseException:
             pipes.close_ours()
@@ -167,7 +177,11 @@ class NativeHost:
     # ---- starting one
 
     def _chosen_filter(self) -> seccomp.Filter | None:
-        if sys.platform != "linux" or (self.sandbox.locks and not self.sandbox.seccomp):
+        if (
+            sys.platform != "linux"
+            or self._checks is not None
+            or (self.sandbox.locks and not self.sandbox.seccomp)
+        ):
             return None
         return seccomp.native_filter(platform.machine(), opens_libraries=not self._is_static)
 

@@ -16,7 +16,6 @@ from grader.assignment.loading import load
 from grader.base.errors import UsageError
 from grader.build import sanitize
 from grader.build.toolchain import toolchain
-from grader.build.torchbuild import SANITIZE_FLAGS
 from grader.judge import binding, comparison
 from grader.study import options, race
 from grader.study.standalone import UNLIMITED, Kit, Ran, Unsuitable, build_program, ran
@@ -29,7 +28,7 @@ SHAPE = {**ASSIGNMENT.defaults, **ASSIGNMENT.lab.watched_sizes, "threads": race.
 RIGHT = [name for name in published.SOURCES if name != "race"]
 SANITIZED = Kit(
     # Not optimised, which is not what is asked here and takes three times as long.
-    flags=(*SANITIZE_FLAGS, "-O0", "-g1"),
+    flags=(*sanitize.FLAGS, "-O0", "-g1"),
     link_flags=("-fsanitize=address,undefined",),
 )
 needs_tsan = pytest.mark.skipif(
