@@ -33,7 +33,7 @@ FORWARDED = {
     "similar": ("grader.staff.similarity.likeness", "pairs of submissions that are alike"),
     "doctor": ("grader.doctor", "what weakens containment or timings on this machine, and what to do"),
     "selftest": ("grader.staff.selftest", "whether this machine's verdicts can be trusted today"),
-    "gradescope": ("grader.staff.classroom.gradescope", "grade in Gradescope's container"),
+    "gradescope": ("grader.staff.platforms.gradescope", "grade in Gradescope's container"),
     "writeup": (
         "grader.staff.writeups" if has_room("grader.staff.writeups") else "grader.study.writeup",
         "what of a write-up is still empty; for the staff, what there is to read",

@@ -29,7 +29,7 @@ from ispc_stand_in import BROKEN, INCLUDE, PROGRAM, on_the_path
 from grader.base.errors import UsageError
 from grader.base.results import Flag, ScoreLine
 from grader.report import gradescope as report
-from grader.staff.classroom import gradescope
+from grader.staff.platforms import gradescope
 
 VISIBILITIES = {"hidden", "after_due_date", "after_published", "visible"}
 TOP_KEYS = {

@@ -102,7 +102,7 @@ def _found_by_child(root: Path, limit_s: float, started: float) -> tuple[dict[st
     """What the child found, or a kit fault that says why it found nothing. Raises nothing."""
     private = Path(tempfile.mkdtemp(prefix="gpt149-gradescope-"))
     try:
-        command = [sys.executable, "-m", "grader.staff.classroom.gradescope", _CHILD, str(root), str(private)]
+        command = [sys.executable, "-m", "grader.staff.platforms.gradescope", _CHILD, str(root), str(private)]
         why = _run(command, limit_s)
         found = None if why else _read_found(private / _FOUND)
         if found is not None:
