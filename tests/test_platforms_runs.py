@@ -4,6 +4,7 @@ the releases for them. A hostile submission gains nothing in any."""
 from __future__ import annotations
 
 import base64
+import io
 import json
 import os
 import subprocess
@@ -22,6 +23,7 @@ from test_platforms_results import obeyed
 from test_report_gradescope import FORGING
 
 from grader.base.errors import UsageError
+from grader.staff import newlab
 from grader.staff.classroom import ledger
 from grader.staff.platforms import container, prairielearn
 from grader.staff.platforms import github as clones
@@ -342,6 +344,21 @@ def test_a_question_of_prairielearns_has_what_its_course_reads(
     assert products.IMAGE_KIT.rpartition("/")[0] in docker and "{" not in docker
     with pytest.raises(UsageError, match="prairielearn is there already: take it away"):
         making.release(kit, tmp_path / "a", (), lambda line: None, "prairielearn")
+
+
+def test_another_lab_has_a_question_and_a_workflow_of_its_own(tmp_path: Path) -> None:
+    lab = newlab.write("vadd", tmp_path)
+    other = contents.kit(ROOT, lab / "hidden" / "assignment.yaml")
+    made = products.PRODUCTS["prairielearn"].rest(other, b"").folders["prairielearn"]
+    assert b'file-names="vadd.cpp"' in made["questions/vadd/question.html"].content
+    assert (
+        json.loads(made["questions/vadd/info.json"].content)["externalGradingOptions"]["image"]
+        == "vadd-grader"
+    )
+    assert b"lab: vadd" in made["questions/vadd/tests/configs/gpt149.yaml"].content
+    with zipfile.ZipFile(io.BytesIO(made["image/autograder.zip"].content)) as archive:
+        assert {"labs/vadd/oracle.py", "vadd.cpp", "run_grader"} <= set(archive.namelist())
+    assert b"vadd.cpp" in products.PRODUCTS["github"].in_handout(other)[products.WORKFLOW].content
 
 
 def test_a_job_without_the_kit_is_not_gradable(kit: contents.Kit, tmp_path: Path) -> None:

@@ -51,16 +51,19 @@ class Enrolled:
 
 def find_roster(submissions: Path) -> Path | None:
     """The roster among the clones, if one is there. Raises UsageError where two are."""
-    found = [submissions / name for name in ROSTERS if (submissions / name).is_file()]
+    found = [path for name in ROSTERS if (path := submissions / name).is_file() and _is_roster(path)]
     if len(found) > 1:
         raise UsageError(f"which roster counts, {found[0]} or {found[1].name}? Take one of them away")
-    return found[0] if found and _is_roster(found[0]) else None
+    return found[0] if found else None
 
 
 def _is_roster(path: Path) -> bool:
     """Whether it is GitHub Classroom's; a course may call a table of its own so."""
-    with path.open("rb") as file:
-        return b"github_username" in file.readline(4096)
+    try:
+        with path.open("rb") as file:
+            return b"github_username" in file.readline(4096)
+    except OSError as error:
+        raise UsageError(f"cannot read {path}: {error.strerror}") from error
 
 
 def read_roster(path: Path) -> list[Enrolled]:
