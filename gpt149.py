@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+import os
 from difflib import get_close_matches
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -68,6 +69,9 @@ def parser(options: list[SizeOption], studies: Mapping[str, tuple[str, str]]) ->
     )
     parse.add_argument("--seed", metavar="n", help="make the inputs of timed calls repeatable")
     parse.add_argument("--json", metavar="FILE", type=Path, help="also write the result for other programs")
+    parse.add_argument(
+        "--github", action="store_true", help="in a workflow of GitHub: annotations, a summary and a result"
+    )
     parse.add_argument(
         "--config",
         metavar="FILE",
@@ -155,10 +159,11 @@ def judge(given: argparse.Namespace, zygote: Zygote | None) -> int:
         raise UsageError(f"--json: no such folder: {given.json.absolute().parent}")
 
     from grader import score
+    from grader.build import ispc
     from grader.build.toolchain import ABSENT, torch_version
     from grader.judge.bench import Options
     from grader.judge.evaluate import evaluate
-    from grader.report import result_json
+    from grader.report import github, result_json
     from grader.report.terminal import Terminal
 
     ladder = assignment.lab.ladder()
@@ -177,10 +182,17 @@ def judge(given: argparse.Namespace, zygote: Zygote | None) -> int:
         profile=has_torch and not given.no_table,
         sanitize=given.sanitize,
     )
-    result = evaluate(assignment, source, assignment.select(given.test), options, terminal, zygote)
-    scored = score.score(assignment, result)
-    if len(result.parts) > 1:
-        terminal.scoreboard(result, scored)
+    watch = github.Stopwatch(terminal)
+    with github.muted() if given.github else contextlib.nullcontext():
+        result = evaluate(assignment, source, assignment.select(given.test), options, watch, zygote)
+        scored = score.score(assignment, result)
+        if len(result.parts) > 1:
+            terminal.scoreboard(result, scored)
+    if given.github:
+        root = Path(os.environ.get("GITHUB_WORKSPACE") or ".")
+        files = {assignment.source: source, ispc.SOURCE: source.parent / ispc.SOURCE}
+        sources = github.sources(files, files, root)
+        github.publish(assignment, result, scored, sources, watch.seconds)
     terminal.say("\n".join(f"Note: {flag.message}" for flag in result.flags if flag.code == "torch_runner"))
     if ladder:
         terminal.say(

@@ -28,19 +28,24 @@ def has_room(module: str) -> bool:
     return PathFinder.find_spec(module, [str(folder)]) is not None
 
 
+CLASSROOM = "grader.staff.classroom.running"
 #: Commands of other rooms, which read their own arguments: `main(arguments) -> exit code` of this module.
 FORWARDED = {
     "similar": ("grader.staff.similarity.likeness", "pairs of submissions that are alike"),
     "doctor": ("grader.doctor", "what weakens containment or timings on this machine, and what to do"),
     "selftest": ("grader.staff.selftest", "whether this machine's verdicts can be trusted today"),
-    "gradescope": ("grader.staff.classroom.gradescope", "grade in Gradescope's container"),
+    "gradescope": ("grader.staff.platforms.gradescope", "grade in Gradescope's container"),
+    "prairielearn": ("grader.staff.platforms.prairielearn", "grade in PrairieLearn's container"),
+    "platforms": ("grader.staff.platforms", "where courses live: what each platform hands in and wants back"),
     "writeup": (
         "grader.staff.writeups" if has_room("grader.staff.writeups") else "grader.study.writeup",
         "what of a write-up is still empty; for the staff, what there is to read",
     ),
     "new": ("grader.staff.newlab", "a lab of your own that passes at once"),
-    "release": ("grader.staff.release", "the students' handout and Gradescope's autograder, proved"),
+    "release": ("grader.staff.release", "the students' handout and what a platform grades with, proved"),
 }
+#: Exports of gradebooks that `report` fills: an option each, whose it is, and what it is called there.
+EXPORTS = (("canvas", "Canvas", "gradebook export"), ("moodle", "Moodle", "offline grading worksheet"))
 
 
 def parser() -> Parser:
@@ -52,8 +57,10 @@ def parser() -> Parser:
         "Each command takes --lab NAME in place of --config FILE, and --labs DIR to look for NAME in DIR.",
     )
     commands = parse.add_subparsers(dest="command", metavar="COMMAND", required=True, parser_class=Parser)
-    if has_room("grader.staff.classroom.running"):
+    if has_room(CLASSROOM):
         _class_commands(commands)
+    else:
+        _one_command(commands)
     for name, (module, what) in FORWARDED.items():
         if has_room(module):
             commands.add_parser(name, help=what, add_help=False)
@@ -91,13 +98,16 @@ def _class_commands(commands: Any) -> None:
         action="store_true",
         help="where nothing else tells, take a submission's file time for it",
     )
+    times.add_argument(
+        "--commit-times",
+        action="store_true",
+        help="of a folder of git clones: take the time of each one's last commit",
+    )
     _judging_options(run)
+    _tier_options(run)
     _manual_option(run)
 
-    one = commands.add_parser("one", help="grade one submission, and show its result")
-    one.add_argument("path", metavar="PATH", type=Path, help="a source file, a folder or a zip of one")
-    one.add_argument("--json", metavar="FILE", type=Path, help="also write the result for other programs")
-    _judging_options(one)
+    _tier_options(_one_command(commands))
 
     show = commands.add_parser("show", help="one student's result, from the results of a class")
     show.add_argument("out", metavar="DIR", type=Path, help="the folder that was --out of a run")
@@ -107,6 +117,28 @@ def _class_commands(commands: Any) -> None:
     report = commands.add_parser("report", help="write grades.csv and report.html anew, without grading")
     report.add_argument("out", metavar="DIR", type=Path, help="the folder that was --out of a run")
     _manual_option(report)
+    for name, title, what in EXPORTS:
+        report.add_argument(
+            f"--{name}",
+            metavar="FILE",
+            type=Path,
+            help=f"{title}'s {what}: write it with the totals in DIR/{name}.csv",
+        )
+    report.add_argument(
+        "--column", metavar="NAME", help="the assignment's column in it, or its id (default: its title's)"
+    )
+
+
+def _one_command(commands: Any) -> argparse.ArgumentParser:
+    """`one`, which a handout has as well: there it judges as `gpt149.py all` does."""
+    one = commands.add_parser("one", help="judge one submission, and show its result")
+    one.add_argument("path", metavar="PATH", type=Path, help="a source file, a folder or a zip of one")
+    one.add_argument("--json", metavar="FILE", type=Path, help="also write the result for other programs")
+    one.add_argument(
+        "--github", action="store_true", help="in a workflow of GitHub: annotations, a summary and a result"
+    )
+    _judging_options(one)
+    return one
 
 
 def _judging_options(parse: argparse.ArgumentParser) -> None:
@@ -118,6 +150,9 @@ def _judging_options(parse: argparse.ArgumentParser) -> None:
     )
     parse.add_argument("--seed", metavar="n", help="make hidden and timed inputs repeatable")
     parse.add_argument("--no-time", action="store_true", help="results and memory only")
+
+
+def _tier_options(parse: argparse.ArgumentParser) -> None:
     parse.add_argument(
         "--tier", choices=("A", "B", "C", "D"), help="this sandbox, not the strongest there is"
     )
@@ -173,6 +208,7 @@ def run_class(given: argparse.Namespace, arguments: Sequence[str]) -> int:
             manual=manual_table(given),
             submitted=given.submitted,
             file_times=given.file_times,
+            commit_times=given.commit_times,
             to_resume=to_resume(arguments),
         )
     )
@@ -185,6 +221,13 @@ def to_resume(arguments: Sequence[str]) -> str:
 
 
 def run_one(given: argparse.Namespace, _: Sequence[str]) -> int:
+    if not has_room(CLASSROOM):
+        rest = [word for word in ("--github", "--no-time") if getattr(given, word[2:].replace("-", "_"))]
+        for name in ("json", "config", "seed"):
+            rest += [f"--{name}", str(value)] if (value := getattr(given, name)) is not None else []
+        # By its name: a reading of imports would take the student's command line for a part of the staff's.
+        students = importlib.import_module("gpt149")
+        return int(students.run(["all", "--no-table", "--module", str(given.path), *rest]))
     from grader.staff.classroom import solo
 
     return solo.run(
@@ -195,6 +238,7 @@ def run_one(given: argparse.Namespace, _: Sequence[str]) -> int:
         tier=given.tier,
         trust=given.trust,
         json_file=given.json,
+        for_github=given.github,
     )
 
 
@@ -207,7 +251,10 @@ def show(given: argparse.Namespace, _: Sequence[str]) -> int:
 def report(given: argparse.Namespace, _: Sequence[str]) -> int:
     from grader.staff.classroom import gradebook
 
-    return gradebook.report(given.out, manual_table(given))
+    exports = {name: getattr(given, name) for name, _, _ in EXPORTS if getattr(given, name) is not None}
+    if given.column is not None and not exports:
+        raise UsageError("--column is of an export: name it, with --canvas FILE")
+    return gradebook.report(given.out, manual_table(given), exports=exports, column=given.column)
 
 
 def manual_table(given: argparse.Namespace) -> Path | None:

@@ -11,7 +11,7 @@ from grader.staff import newlab
 from grader.staff.newlab import ends
 
 ROOT = Path(__file__).resolve().parent.parent
-GUIDES = {name: (ROOT / "docs" / name).read_text() for name in ("ta-guide.md", "labs.md")}
+GUIDES = {name: (ROOT / "docs" / name).read_text() for name in ("ta-guide.md", "labs.md", "platforms.md")}
 
 
 def blocks() -> dict[str, str]:

@@ -29,7 +29,7 @@ from ispc_stand_in import BROKEN, INCLUDE, PROGRAM, on_the_path
 from grader.base.errors import UsageError
 from grader.base.results import Flag, ScoreLine
 from grader.report import gradescope as report
-from grader.staff.classroom import gradescope
+from grader.staff.platforms import container, gradescope
 
 VISIBILITIES = {"hidden", "after_due_date", "after_published", "visible"}
 TOP_KEYS = {
@@ -149,7 +149,7 @@ def test_absurd_numbers_and_names_stay_valid() -> None:
 # ---- the container
 
 
-def container(folder: Path, source: str | None, config: str | None = None) -> Path:
+def laid_out(folder: Path, source: str | None, config: str | None = None) -> Path:
     """The layout of Gradescope's container; `config` replaces the assignment."""
     (folder / "submission").mkdir()
     (folder / "results").mkdir()
@@ -174,7 +174,7 @@ def results_of(root: Path) -> dict[str, Any]:
 
 
 def test_a_fault_of_the_kit_is_named_as_one_and_shows_no_traceback(tmp_path: Path) -> None:
-    root = container(tmp_path, "int x;", config="id: [broken")
+    root = laid_out(tmp_path, "int x;", config="id: [broken")
     assert gradescope.main(root) == 3
     found = results_of(root)
     assert found["score"] == 0.0 and "not your code's fault" in seen_by_student(found)
@@ -184,7 +184,7 @@ def test_a_fault_of_the_kit_is_named_as_one_and_shows_no_traceback(tmp_path: Pat
 
 
 def test_grading_that_does_not_end_is_a_fault_of_the_kit(tmp_path: Path) -> None:
-    root = container(tmp_path, "int x;")
+    root = laid_out(tmp_path, "int x;")
     assert gradescope.main(root, limit_s=0.01) == 3
     found = results_of(root)
     assert "not your code's fault" in seen_by_student(found) and "did not end" in json.dumps(found)
@@ -196,15 +196,15 @@ def test_an_exception_of_the_harness_itself_still_leaves_results(
     def broken(*_: object) -> str:
         raise RuntimeError("no more processes")
 
-    monkeypatch.setattr(gradescope, "_run", broken)
-    root = container(tmp_path, "int x;")
+    monkeypatch.setattr(container, "run", broken)
+    root = laid_out(tmp_path, "int x;")
     assert gradescope.main(root) == 3
     assert "Traceback" not in seen_by_student(results_of(root))
     assert "no more processes" in capfd.readouterr().err
 
 
 def test_nothing_handed_in_is_the_students_own_fault(tmp_path: Path) -> None:
-    root = container(tmp_path, None)
+    root = laid_out(tmp_path, None)
     (root / "submission" / "readme.txt").write_text("sorry")
     assert gradescope.main([str(root)]) == 0
     found = results_of(root)
@@ -230,7 +230,7 @@ def test_without_its_own_folder_nothing_is_made(
 
 
 def test_a_link_in_place_of_results_is_replaced_and_not_followed(tmp_path: Path) -> None:
-    root = container(tmp_path, None)
+    root = laid_out(tmp_path, None)
     target = tmp_path / "grades"
     target.write_text("precious")
     (root / "results" / "results.json").symlink_to(target)
@@ -240,7 +240,7 @@ def test_a_link_in_place_of_results_is_replaced_and_not_followed(tmp_path: Path)
 
 
 def test_a_folder_named_results_json_is_replaced(tmp_path: Path) -> None:
-    root = container(tmp_path, None)
+    root = laid_out(tmp_path, None)
     (root / "results" / "results.json" / "deep").mkdir(parents=True)
     gradescope.main(root, limit_s=0.01)
     results_of(root)
@@ -266,7 +266,7 @@ def test_a_forged_results_json_gains_nothing(tmp_path: Path, master: str) -> Non
     head, _, parts = config.partition("\nparts:\n")
     first = parts.partition("  - id: 4Dread")[2].partition("  - id: 4Dwrite")[0]
     config = f"{head}\nparts:\n  - id: 4Dread{first}"
-    root = container(tmp_path, None, config)
+    root = laid_out(tmp_path, None, config)
     place = root / "results" / "results.json"
     (root / "submission" / "module.cpp").write_text(FORGING.replace("RESULTS", str(place)) + master)
     (root / "submission" / "results.json").write_text('{"score": 1000}')
@@ -283,7 +283,7 @@ def test_a_forged_results_json_gains_nothing(tmp_path: Path, master: str) -> Non
 def test_what_the_container_lacks_is_no_grade_and_no_pass(
     tmp_path: Path, master: str, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    root = container(tmp_path, INCLUDE + master)
+    root = laid_out(tmp_path, INCLUDE + master)
     (root / "submission" / "module.ispc").write_text(PROGRAM)
     with on_the_path(BROKEN) as path:
         monkeypatch.setenv("PATH", path)

@@ -12,6 +12,8 @@ Verdict = Literal[
     "pass", "wrong", "slow", "crash", "timeout", "compile_error", "missing", "rejected", "unjudged"
 ]
 
+MAP_CELLS = 8
+"""Rows and columns of an error map."""
 #: The familiar exit codes of every command line of the kit.
 EXIT_PASS, EXIT_SUBMISSION, EXIT_USAGE, EXIT_KIT = 0, 1, 2, 3
 
@@ -55,6 +57,8 @@ class CaseResult:
 
     `hidden` cases are in no handout: reports for students show neither their shape nor their diagnosis' numbers.
     `output_sha256` is the digest of a wrong output, so that equal wrong outputs of two people can be found.
+    `error_map` says where of a wrong output elements are wrong: at most MAP_CELLS rows of as many digits, over the rows
+    and columns of the slice with the most wrong ones; 0 where none is wrong, 9 where nearly all are.
     """
 
     name: str
@@ -64,6 +68,7 @@ class CaseResult:
     diagnosis: Diagnosis | None = None
     hidden: bool = False
     output_sha256: str | None = None
+    error_map: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)

@@ -6,6 +6,7 @@ import math
 from dataclasses import dataclass
 
 from grader.base.arrays import Array, np
+from grader.base.results import MAP_CELLS
 
 #: Unit roundoff of float32: the largest relative error of one correctly rounded operation.
 UNIT_ROUNDOFF = 2.0**-24
@@ -47,3 +48,21 @@ def compare(expected: Expected, actual: Array) -> Comparison:
         wrong=np.logical_not(right, out=right),
         budget_used=budget_used if math.isfinite(budget_used) else math.inf,
     )
+
+
+def error_map(wrong: Array) -> tuple[str, ...]:
+    """`CaseResult.error_map` of a bool array of any shape; an output of one axis has one row. () where nothing is."""
+    if not wrong.any():
+        return ()
+    planes = wrong.reshape(-1, *wrong.shape[-2:]) if wrong.ndim >= 2 else wrong.reshape(1, 1, -1)
+    worst = planes[int(planes.sum(axis=(1, 2)).argmax())]
+    return tuple(
+        "".join(
+            str(math.ceil(9 * float(cell.mean()))) for cell in np.array_split(band, _cells(band, 1), axis=1)
+        )
+        for band in np.array_split(worst, _cells(worst, 0), axis=0)
+    )
+
+
+def _cells(plane: Array, axis: int) -> int:
+    return min(MAP_CELLS, plane.shape[axis])

@@ -65,7 +65,7 @@ class Marker:
         output by itself.
         """
         from grader.base.arrays import np
-        from grader.judge.comparison import compare
+        from grader.judge.comparison import compare, error_map
         from grader.judge.diagnosis import diagnose
 
         part = self.part
@@ -100,7 +100,10 @@ class Marker:
                 (diagnosis,) = diagnose.settled([diagnosis])
         digest = integrity.output_sha256(found[wrong[0]]) if wrong else None
         largest = max(comparison.max_error for comparison in comparisons.values())
-        return CaseResult(name, public_shape, not wrong, largest, diagnosis, output_sha256=digest)
+        where = error_map(comparisons[wrong[0]].wrong) if wrong else ()
+        return CaseResult(
+            name, public_shape, not wrong, largest, diagnosis, output_sha256=digest, error_map=where
+        )
 
     def _overwritten(self, inputs: Mapping[str, Any], call: Call) -> Diagnosis | None:
         """A diagnosis where the call changed an input that is no output."""

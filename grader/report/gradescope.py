@@ -209,4 +209,4 @@ def _bounded(text: str) -> str:
 
 
 def _finite(value: float) -> float:
-    return round(float(value), 4) if math.isfinite(value) else 0.0
+    return max(0.0, round(float(value), 4)) if math.isfinite(value) else 0.0

@@ -100,7 +100,7 @@ def numberless(message: str) -> str:
 
 def _without_numbers(case: CaseResult) -> CaseResult:
     diagnosis = case.diagnosis and Diagnosis(case.diagnosis.code, numberless(case.diagnosis.message))
-    return replace(case, max_error=None, diagnosis=diagnosis, output_sha256=None)
+    return replace(case, max_error=None, diagnosis=diagnosis, output_sha256=None, error_map=())
 
 
 def _ended_on_hidden(part: PartResult, cases: Sequence[Case]) -> bool:

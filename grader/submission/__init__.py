@@ -2,7 +2,8 @@
 
 Forms: a source file; a folder that holds one, perhaps a level or two down; an archive of that; a folder or an archive
 of any of these, one per student; a Gradescope export (`submission_metadata.yml` beside `submission_<id>` folders); a
-Canvas export (`doejane_LATE_12345_67890_module-1.cpp`); source files named for their students (`alice.cpp`).
+Canvas export (`doejane_LATE_12345_67890_module-1.cpp`); a Moodle download (`Ada Lovelace_123_assignsubmission_file_`
+folders); source files named for their students (`alice.cpp`).
 
 Only the files that the assignment names are copied, under the assignment's names, into `<scratch>/<id>/` (folders
 0700, files 0600): nothing else that a student packed ever touches the disk, and what is graded cannot change any more.

@@ -1,4 +1,4 @@
-"""Whose a submission is, as the course sites tell it: Gradescope's metadata file, Canvas' file names."""
+"""Whose a submission is, as the course sites tell it: Gradescope's metadata file, Canvas' and Moodle's file names."""
 
 from __future__ import annotations
 
@@ -28,6 +28,9 @@ _CANVAS = re.compile(
     r"(?P<person>[^_]+(?:_[^_]+)*?)(?P<late>_late)?_(?P<user>\d+)_(?P<file_id>\d+)_(?P<file>.+)", re.I
 )
 
+#: Ada Lovelace_123_assignsubmission_file_: person, the number of the participant in the worksheet.
+_MOODLE = re.compile(r"(?P<person>.+)_(?P<participant>\d{1,20})_assignsubmission_file_?")
+
 
 @dataclass(frozen=True)
 class Person:
@@ -45,6 +48,12 @@ class CanvasName:
 
 
 @dataclass(frozen=True)
+class MoodleName:
+    person: str
+    participant: str
+
+
+@dataclass(frozen=True)
 class GradescopeEntry:
     """One submission of an export: its folder, everyone of its group, when it was handed in (with a time zone)."""
 
@@ -59,6 +68,12 @@ def canvas_name(name: str) -> CanvasName | None:
     if found is None:
         return None
     return CanvasName(found["person"], found["user"], found["late"] is not None, found["file"])
+
+
+def moodle_name(name: str) -> MoodleName | None:
+    """What Moodle's name of a downloaded folder says, or None for a name of another making."""
+    found = _MOODLE.fullmatch(name)
+    return MoodleName(found["person"], found["participant"]) if found else None
 
 
 #: YAML's events are read without recursion, by libyaml where it is.

@@ -18,7 +18,7 @@ from grader.submission.archive.records import Unreadable, shown
 from grader.submission.ids import identify
 from grader.submission.nodes import STUDENT, DiskNode, bounded
 from grader.submission.roster import Unit, single, students
-from grader.submission.search import Chosen, Names, chosen, modified_at
+from grader.submission.search import Chosen, Names, chosen, disk_folder, modified_at
 
 MAX_SOURCE_BYTES = 1 << 20
 COMPANIONS = ("module.ispc",)
@@ -46,6 +46,10 @@ class Submission:
     sha256: str | None = None
     fault: Literal["", "submission", "kit"] = ""
     """Whose the `error` is: the kit's where there was no room to unpack it."""
+    identities: tuple[str, ...] = ()
+    """What platforms call who handed it in, besides `emails`: "sis:100234", "canvas:4711", "moodle:123"."""
+    folder: Path | None = None
+    """The folder on disk that was handed in as a whole, links in its path followed; None for any other form."""
     modified_at: datetime | None = None
     """When the file that was handed in was last changed (UTC), as the disk says; None inside an archive of all."""
 
@@ -137,6 +141,8 @@ def _take(unit: Unit, unit_id: str, names: Names, scratch: Path) -> Submission:
         origin=taken.origin,
         sha256=sha256 if not error else None,
         fault=fault,  # type: ignore[arg-type]
+        identities=unit.identities,
+        folder=disk_folder(unit),
         modified_at=taken.modified_at or modified_at(unit),
     )
 

@@ -23,6 +23,7 @@ from grader.submission.exports import (
     GradescopeEntry,
     canvas_name,
     gradescope_entries,
+    moodle_name,
 )
 from grader.submission.nodes import CLASS, KIND_TEXTS, DiskNode, Node, bounded, unpacked
 from grader.submission.search import MAX_DEPTH, Names, Unit, match, visible
@@ -169,11 +170,27 @@ def _class(nodes: Sequence[Node], names: Names, *, beside_others: bool = False) 
         suffix = _suffix(node.name)
         if sent is not None:
             title = f"{sent.person}_{sent.user}"
-            unit = canvas.get(title) or Unit(title, f"canvas {title}", shown(sent.person), numbered=True)
+            unit = canvas.get(title) or Unit(
+                title,
+                f"canvas {title}",
+                shown(sent.person),
+                numbered=True,
+                identities=(f"canvas:{sent.user}",),
+            )
             canvas[title] = replace(
                 unit,
                 nodes=(*unit.nodes, replace(node, name=sent.file)),  # type: ignore[type-var]
                 marked_late=unit.marked_late or sent.late,
+            )
+        elif node.kind == "folder" and (handed := moodle_name(node.name)) is not None:
+            title = f"{handed.person}_{handed.participant}"
+            units.append(
+                replace(
+                    single(node),
+                    title=title,
+                    name=shown(handed.person),
+                    identities=(f"moodle:{handed.participant}",),
+                )
             )
         elif node.kind == "folder" or (node.kind == "file" and is_archive_name(node.name)):
             units.append(single(node))
@@ -246,5 +263,6 @@ def _of_entry(entry: GradescopeEntry, node: Node | None) -> Unit:
         whole=node,
         trouble="" if node is not None else missing,
         emails=tuple(person.email for person in entry.people if person.email),
+        identities=tuple(f"sis:{person.sid}" for person in entry.people if person.sid),
         submitted_at=entry.submitted_at,
     )

@@ -11,7 +11,7 @@ from pathlib import Path, PurePosixPath
 
 from grader.submission.archive.opening import is_archive_name
 from grader.submission.archive.records import ArchiveLimits, Unreadable, shown
-from grader.submission.nodes import KIND_TEXTS, Node, unpacked
+from grader.submission.nodes import KIND_TEXTS, DiskNode, Node, unpacked
 
 MAX_DEPTH = 8
 #: An archive in an archive in an archive: what course sites and operating systems do to a careless student.
@@ -39,7 +39,7 @@ class Unit:
     """What one submission was handed in as: one node, or several that lie side by side (`nodes`).
 
     `title` and `key` make its id (`grader.submission.ids`). `numbered` says that a number in a name counts attempts.
-    `trouble` is why it cannot be graded, or "".
+    `trouble` is why it cannot be graded, or "". `identities`: as `Submission` has them.
     """
 
     title: str
@@ -52,6 +52,7 @@ class Unit:
     submitted_at: datetime | None = None
     marked_late: bool = False
     numbered: bool = False
+    identities: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -220,6 +221,14 @@ def modified_at(unit: Unit) -> datetime | None:
     """When what was handed in was last changed, if it is a file on disk: also of what cannot be read."""
     files = [node for node in (unit.whole, *unit.nodes) if node is not None and node.kind == "file"]
     return max((at for node in files if (at := node.modified_at())), default=None)
+
+
+def disk_folder(unit: Unit) -> Path | None:
+    """The folder on disk that a unit is as a whole, if it is one."""
+    node = unit.whole
+    if not isinstance(node, DiskNode) or node.kind != "folder":
+        return None
+    return node.base.joinpath(*node.steps)
 
 
 def _inside(folder: Node, place: str, limits: ArchiveLimits) -> list[Node]:

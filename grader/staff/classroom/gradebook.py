@@ -182,13 +182,31 @@ def ids_of(history: History) -> list[str]:
     return [entry.submission_id for entry in history.roster]
 
 
-def report(folder: Path, manual: Path | None, stream: TextIO = sys.stdout) -> int:
-    """Write the reports anew; `manual` as for `byhand.read`. Raises UsageError while a run holds the folder."""
+def report(
+    folder: Path,
+    manual: Path | None,
+    stream: TextIO = sys.stdout,
+    *,
+    exports: Mapping[str, Path] | None = None,
+    column: str | None = None,
+) -> int:
+    """Write the reports anew; `manual` as for `byhand.read`. `exports` are gradebooks to be filled, by the name of
+    their platform, and `column` the assignment's in them. Raises UsageError while a run holds the folder, and for an
+    export that cannot be filled: then nothing is written."""
+    from grader.staff.platforms import filling, table
+
     open_book(folder)
     with ledger.hold(folder) as book:
         assignment, history = open_book(folder)
         by_hand = byhand.read(folder, manual, history, assignment, ids_of(history))
+        filled = {}
+        if exports:
+            for name in exports:
+                filling.place_of(folder, name)  # told before anything is written
+            graded = rows(folder, assignment, history, by_hand.points)
+            filled = filling.filled(exports, table.gradebooks(), assignment, graded, history.roster, column)
         notes = write_reports(book, assignment, history, by_hand)
+        places = {name: filling.write(folder, name, found) for name, found in filled.items()}
     for note in notes:
         print(f"note: {note}", file=stream)
     stale = [r for r in history.records.values() if r.fingerprints.assignment != assignment.fingerprint]
@@ -199,6 +217,9 @@ def report(folder: Path, manual: Path | None, stream: TextIO = sys.stdout) -> in
             file=stream,
         )
     print(f"wrote {folder / 'grades.csv'} and {folder / 'report.html'}", file=stream)
+    for name, found in filled.items():
+        print("\n".join(f"{name}: {note}" for note in found.notes), file=stream)
+        print(f"wrote {places[name]}: {exports[name] if exports else ''} with the totals in it", file=stream)
     return 0
 
 

@@ -65,7 +65,8 @@ class Run:
 
 @dataclass(frozen=True)
 class Entry:
-    """One who handed in. `marked_late`: the platform says so, not by how much. `error`: why nothing can be graded."""
+    """One who handed in. `marked_late`: the platform says so, not by how much. `error`: why nothing can be graded.
+    `identities`: what platforms call them (`grader.staff.platforms.matching`)."""
 
     submission_id: str
     name: str
@@ -73,6 +74,7 @@ class Entry:
     submitted_at: str | None = None
     marked_late: bool = False
     error: str | None = None
+    identities: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)

@@ -26,6 +26,8 @@ if TYPE_CHECKING:
 
 FILE_TIMES = "file times"
 """In the place of a table of times: when the files on disk were last changed."""
+COMMIT_TIMES = "commit times"
+"""In its place: when the last commit of each clone was made."""
 
 
 def settle(wanted: RunOptions, history: History) -> tuple[RunOptions, Assignment, int | None]:
@@ -90,13 +92,15 @@ def sandbox_for(wanted: RunOptions, history: History, stream: TextIO) -> Sandbox
 
 
 def source_of_times(wanted: RunOptions, history: History) -> str | None:
-    """Where times of submission come from besides the export: a table's path, FILE_TIMES, or None."""
+    """Where times of submission come from besides the export: a table's path, FILE_TIMES, COMMIT_TIMES, or None."""
     if wanted.submitted is not None:
         return str(wanted.submitted.resolve())
     if wanted.file_times:
         return FILE_TIMES
+    if wanted.commit_times:
+        return COMMIT_TIMES
     before = history.runs[-1].submitted if history.runs and wanted.resume else None
-    if before not in (None, FILE_TIMES) and not Path(before).is_file():
+    if before not in (None, FILE_TIMES, COMMIT_TIMES) and not Path(before).is_file():
         raise UsageError(
             f"times of submission came from {before}, which is not there any more: name it with --submitted FILE, "
             "or use --file-times"

@@ -34,8 +34,9 @@ from grader.staff.classroom.executor import LocalExecutor
 from grader.staff.classroom.fingerprints import Fingerprints
 from grader.staff.classroom.grading import Grading, Interruption, Planned
 from grader.staff.classroom.ledger import Entry, History, Record, Run, now
-from grader.staff.classroom.resuming import FILE_TIMES
+from grader.staff.classroom.resuming import COMMIT_TIMES, FILE_TIMES
 from grader.staff.classroom.worker import Settings
+from grader.staff.platforms import github
 from grader.submission import Submission
 from grader.submission.ids import no_such_submission
 
@@ -70,6 +71,7 @@ class RunOptions:
     manual: Path | None = None
     submitted: Path | None = None
     file_times: bool = False
+    commit_times: bool = False
     to_resume: str = "the same command and --resume"
 
 
@@ -91,7 +93,12 @@ def run(wanted: RunOptions, stream: TextIO = sys.stdout, command: Sequence[str] 
         wanted, assignment, seed = resuming.settle(wanted, history)
         box = resuming.sandbox_for(wanted, history, stream)
         box.protect(wanted.out, wanted.submissions)
-        submissions = timed(wanted, history, assignment, found(wanted, assignment, book.scratch))
+        submissions = found(wanted, assignment, book.scratch)
+        roster_file = github.find_roster(wanted.submissions)
+        roster_notes: list[str] = []
+        if roster_file is not None:
+            submissions, roster_notes = github.named(submissions, github.read_roster(roster_file))
+        submissions = timed(wanted, history, assignment, submissions, book.scratch)
         ids = [item.id for item in submissions]
         refuse_places(wanted.out, ids)
         by_hand = byhand.read(wanted.out, wanted.manual, history, assignment, ids)
@@ -111,6 +118,8 @@ def run(wanted: RunOptions, stream: TextIO = sys.stdout, command: Sequence[str] 
         )
         todo = plan(wanted, start, submissions, history)
         tell(f"{len(submissions)} submissions, sandbox tier {box.tier}, seed {assignment.seed}", stream)
+        for note in roster_notes:
+            tell(f"note: {note}", stream)
         tell_plan(wanted, submissions, todo, history, stream)
         roster = [entry_of(item) for item in submissions]
         untimed = gradebook.untimed(assignment, roster)
@@ -163,12 +172,18 @@ def refuse_places(out: Path, ids: Sequence[str]) -> None:
 
 
 def timed(
-    wanted: RunOptions, history: History, assignment: Assignment, submissions: list[Submission]
+    wanted: RunOptions,
+    history: History,
+    assignment: Assignment,
+    submissions: list[Submission],
+    scratch: Path,
 ) -> list[Submission]:
-    """The submissions with the times that a table or their files give them, where either is asked for."""
+    """The submissions with the times that a table, their files or their commits give them, where one is asked for."""
     source = resuming.source_of_times(wanted, history)
     if source == FILE_TIMES:
         return [replace(item, submitted_at=item.submitted_at or item.modified_at) for item in submissions]
+    if source == COMMIT_TIMES:
+        return github.with_commit_times(submissions, scratch)
     if source is None:
         return submissions
     due = assignment.late.due if assignment.late else None
@@ -224,6 +239,7 @@ def entry_of(item: Submission) -> Entry:
         submitted_at=item.submitted_at.isoformat() if item.submitted_at else None,
         marked_late=item.marked_late,
         error=item.error,
+        identities=tuple(item.identities),
     )
 
 

@@ -1,19 +1,25 @@
-"""One submission graded by the same path as a class, with its result on the terminal."""
+"""One submission graded by the same path as a class, with its result on the terminal or as GitHub shows it."""
 
 from __future__ import annotations
 
+import os
 import tempfile
 from pathlib import Path
 
 from grader import sandbox, score, submission
 from grader.assignment.loading import load
+from grader.assignment.records import Assignment
 from grader.base.errors import UsageError
-from grader.base.results import EXIT_SUBMISSION, exit_code
+from grader.base.results import EXIT_SUBMISSION, Score, SubmissionResult, exit_code
 from grader.judge.evaluate import evaluate
-from grader.report import result_json
+from grader.report import feedback, github, result_json
+from grader.report.classbook import Row
+from grader.report.github import Sources, Stopwatch
 from grader.report.terminal import Terminal
 from grader.staff.classroom.gradebook import score_text
+from grader.staff.classroom.grading import unreadable
 from grader.staff.classroom.worker import bounded, options
+from grader.submission import COMPANIONS, Submission
 
 
 def run(
@@ -25,8 +31,10 @@ def run(
     tier: str | None,
     trust: bool,
     json_file: Path | None,
+    for_github: bool = False,
 ) -> int:
-    """Grade what `path` holds; returns the exit code.
+    """Grade what `path` holds; returns the exit code. `for_github`: what a step of a workflow prints may be read by the
+    student, so that nothing more is told than in feedback.txt.
 
     Raises UsageError when there is nothing at `path`, or the result cannot be written.
     """
@@ -37,21 +45,59 @@ def run(
     with tempfile.TemporaryDirectory(prefix="gpt149-one-", ignore_cleanup_errors=True) as scratch:
         only = submission.find_one(path, assignment.source, Path(scratch) / "submission")
         terminal = Terminal(ladder=assignment.lab.ladder())
-        if only.source is None:
+        watch = Stopwatch(None if for_github else terminal)
+        if only.source is None and not for_github:
             terminal.say(f"{path}: {only.error}")
             return EXIT_SUBMISSION
-        result = evaluate(
-            assignment,
-            only.source,
-            assignment.select("all"),
-            options(assignment, timing),
-            terminal,
-            sandbox=box,
-        )
+        sources = _sources(path, only, assignment)
+        if only.source is None:
+            result = unreadable(assignment, only.id, only.error or f"there is no {assignment.source} in it")
+        else:
+            result = evaluate(
+                assignment,
+                only.source,
+                assignment.select("all"),
+                options(assignment, timing),
+                watch,
+                sandbox=box,
+            )
     late_s = score.lateness_s(assignment, only.submitted_at) if only.submitted_at else None
     scored = score.score(assignment, result, late_s=late_s)
-    terminal.scoreboard(result, scored)
-    terminal.say(score_text(scored))
     if json_file:
         result_json.write(bounded(result, only.id), scored, json_file)
+    if for_github:
+        _publish(assignment, bounded(result, only.id), scored, only, sources, watch)
+    else:
+        terminal.scoreboard(result, scored)
+        terminal.say(score_text(scored))
     return exit_code(result.parts)
+
+
+def _publish(
+    assignment: Assignment,
+    result: SubmissionResult,
+    scored: Score,
+    only: Submission,
+    sources: Sources,
+    watch: Stopwatch,
+) -> None:
+    """The log as feedback.txt, and what GitHub takes."""
+    row = Row(only.id, only.name, "", result, scored, None)
+    with github.muted():
+        print(feedback.feedback(assignment, row))
+    github.publish(assignment, result, scored, sources, watch.seconds)
+
+
+def _sources(path: Path, only: Submission, assignment: Assignment) -> Sources:
+    """The student's files, and where they lie in the repository that GITHUB_WORKSPACE names, else in this folder."""
+    root = Path(os.environ.get("GITHUB_WORKSPACE") or ".")
+    given = path if path.is_file() else path / only.origin
+    found = given if only.origin and given.is_file() else root / assignment.source
+    names = (assignment.source, *COMPANIONS)
+    places = {name: found.parent / name for name in names} | {assignment.source: found}
+    files = (
+        {name: only.path / name for name in names}
+        if only.path
+        else {assignment.source: path / assignment.source}
+    )
+    return github.sources(files, places, root)

@@ -1,15 +1,18 @@
-"""One master, everything else generated: the students' handout and Gradescope's autograder, proved before written.
+"""One master, everything else generated: the students' handout and what a platform grades with, proved before written.
 
-Theory of operation. `contents` collects the files of both archives from a checkout; `search` looks in the handout for
-every line and number that is the staff's; `proofs` unpacks both archives into empty folders and has the starter and
-the solution judged there. Only then are the archives written, both or none. Their bytes follow from the files alone.
+Theory of operation. `contents` collects the files of handout and autograder from a checkout; `products` says what a
+platform gets; `search` looks in the handout for every line and number that is the staff's; `proofs` unpacks the
+archives into empty folders and has the starter and the solution judged there. Only then is anything written, all or
+nothing. The bytes follow from the files alone.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
+from grader.base.errors import UsageError
 from grader.base.places import ROOT
 from grader.base.results import EXIT_PASS
 
@@ -44,10 +47,27 @@ def main(arguments: Sequence[str]) -> int:
         default=[],
         help="compiled references of other platforms, made there by `python -m module_ref_stub FOLDER`",
     )
+    parse.add_argument(
+        "--platform",
+        metavar="NAME",
+        default="gradescope",
+        help="for which the release is (gradescope): github, prairielearn; see `python -m grader platforms`",
+    )
+    parse.add_argument(
+        "--image", metavar="NAME", default="", help="what PrairieLearn's image is called (ID-grader)"
+    )
     given = parse.parse_args(arguments)
 
-    from grader.staff.release import contents, making
+    from grader.staff.release import contents, making, products
 
+    if given.platform not in products.PRODUCTS:
+        raise UsageError(
+            f"--platform takes {', '.join(products.PRODUCTS)}, not '{given.platform}' "
+            "(a gradebook needs no release of its own: `python -m grader platforms`)"
+        )
     kit = contents.kit(ROOT, given.config, given.master, given.text, given.writeup)
-    making.release(kit, given.out, given.reference, print)
+    if given.image and products.PRODUCTS[given.platform].folder == "":
+        raise UsageError(f"--image is of a platform that takes one: {given.platform} has none")
+    kit = replace(kit, image=given.image)
+    making.release(kit, given.out, given.reference, print, given.platform)
     return EXIT_PASS

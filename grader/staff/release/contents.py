@@ -58,6 +58,8 @@ class Kit:
     master: Path
     text: Path
     writeup: Path | None
+    image: str = ""
+    """What the image of a platform's container is called, "" for the assignment's id and "-grader"."""
 
     @property
     def solution(self) -> str:
@@ -144,7 +146,7 @@ def handout(kit: Kit, compiled: Mapping[str, bytes]) -> dict[str, File]:
     by_name = [module for module, _ in kit.assignment.lab.studies.values()]
     rooms = student_rooms(kit.root, [f"{labs.PACKAGE}.{kit.lab.name}", *by_name, *_asked_of_kit(kit, lab)])
     files = _sources(kit.root, rooms) | _lab_sources(kit, lab)
-    files |= _texts(TEMPLATES / "handout", _words(kit, compiled))
+    files |= texts(TEMPLATES / "handout", _words(kit, compiled))
     files |= {name: _file(kit.root / name) for name in DOCUMENTS if (kit.root / name).is_file()}
     files["docs/handout.md"] = _file(kit.text)
     if kit.writeup is not None:
@@ -241,7 +243,7 @@ def autograder(kit: Kit) -> dict[str, File]:
     rooms = imports.closure(kit.root, [*wanted, *_asked_of_kit(kit, lab)])
     files = _sources(kit.root, {name for name in rooms if not within(name, ("grader.staff.release",))})
     files |= _lab_sources(kit, lab)
-    files |= _texts(TEMPLATES / "autograder", {"source": kit.assignment.source})
+    files |= texts(TEMPLATES / "autograder", {"source": kit.assignment.source})
     files["not_started.json"] = File(_not_started(kit.assignment), origin="results.json without the kit")
     for path in sorted((kit.root / "tests" / "threats").glob("*.py")):
         files[path.relative_to(kit.root).as_posix()] = _file(path)
@@ -251,12 +253,19 @@ def autograder(kit: Kit) -> dict[str, File]:
             Path(labs.PACKAGE, kit.lab.name, path.relative_to(kit.lab)) if own else path.relative_to(kit.root)
         )
         files[place.as_posix()] = _file(path)
-    files[f"configs/{CONFIG}"] = _file(kit.public)
-    above = _EXTENDS.sub(f"extends: ../{CONFIG}".encode(), kit.config.read_bytes())
-    files[f"configs/hidden/{CONFIG}"] = File(above, origin=str(kit.config))
+    files |= configs(kit)
     files[kit.assignment.source] = _file(kit.master)
     files["LICENSE"] = _file(kit.root / "LICENSE")
     return files
+
+
+def configs(kit: Kit) -> dict[str, File]:
+    """The assignment as a class is graded with it: the public file, and above it the staff's."""
+    above = _EXTENDS.sub(f"extends: ../{CONFIG}".encode(), kit.config.read_bytes())
+    return {
+        f"configs/{CONFIG}": _file(kit.public),
+        f"configs/hidden/{CONFIG}": File(above, origin=str(kit.config)),
+    }
 
 
 def _not_started(assignment: Assignment) -> bytes:
@@ -284,7 +293,7 @@ def _is_data(path: Path) -> bool:
     return path.is_file() and path.suffix not in (".py", ".pyc") and not path.name.startswith(".")
 
 
-def _texts(folder: Path, words: Mapping[str, str]) -> dict[str, File]:
+def texts(folder: Path, words: Mapping[str, str]) -> dict[str, File]:
     """The templates in a folder with their words put in."""
     files = {}
     for path in folder.iterdir():

@@ -5,15 +5,16 @@ from __future__ import annotations
 import hashlib
 import shutil
 import tempfile
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path, PurePosixPath
 
 from grader.assignment import labs
 from grader.base import wholefile
 from grader.base.errors import KitError, UsageError
-from grader.staff.release import AUTOGRADER, HANDOUT, contents, proofs, search
-from grader.staff.release.archive import packed
+from grader.staff.release import contents, products, proofs, search
+from grader.staff.release.archive import Files, packed
 from grader.staff.release.contents import Kit
+from grader.staff.release.products import Made
 from grader.study import helpers
 
 #: Compilers that make objects for other platforms on this one, where they are installed.
@@ -23,25 +24,34 @@ CROSS_COMPILERS = {
 }
 
 
-def release(kit: Kit, out: Path, references: Sequence[Path], say: Callable[[str], None]) -> tuple[Path, Path]:
-    """Write both archives into `out`, or nothing. `references` are further prebuilt objects.
+def release(
+    kit: Kit,
+    out: Path,
+    references: Sequence[Path],
+    say: Callable[[str], None],
+    platform: str = "gradescope",
+) -> tuple[Path, ...]:
+    """Write all that a platform's release has into `out`, or nothing. `references` are further prebuilt objects.
 
     Raises UsageError, in one line, for the first thing that is not as it must be, and KitError where this machine
     cannot build or judge.
     """
+    product = products.PRODUCTS[platform]
+    place = products.place(platform, out)
+    if place is not None and place.exists():
+        raise UsageError(f"{place} is there already: take it away, or name another folder with --out")
     with tempfile.TemporaryDirectory(prefix="gpt149-release-", ignore_cleanup_errors=True) as folder:
         scratch = Path(folder)
         # What is wrong with a text is told before anything is compiled.
-        search.refuse(contents.handout(kit, {}), kit)
-        handout = contents.handout(kit, prebuilt(kit, scratch, references, say))
+        search.refuse(contents.handout(kit, {}) | product.in_handout(kit), kit)
+        handout = contents.handout(kit, prebuilt(kit, scratch, references, say)) | product.in_handout(kit)
         search.refuse(handout, kit)
         say(f"no line of the staff's, no hidden seed and no source of the reference in {len(handout)} files")
-        made = {HANDOUT: packed(handout), AUTOGRADER: packed(contents.autograder(kit))}
+        made = product.rest(kit, packed(handout))
         bench = proofs.ProofSetup(kit.assignment, kit.starter, kit.solution, scratch / "proofs", say)
         bench.folder.mkdir()
         try:
-            proofs.handout(bench, made[HANDOUT])
-            proofs.autograder(bench, made[AUTOGRADER])
+            product.prove(bench, made)
         except proofs.Unproved as error:
             raise UsageError(f"nothing was written: {error}") from error
         return _write(out, made, say)
@@ -87,15 +97,29 @@ def given_objects(given: Sequence[Path], own: Iterable[str]) -> dict[str, bytes]
         raise UsageError(f"--reference: cannot read {error.filename}: {error.strerror}") from error
 
 
-def _write(out: Path, made: Mapping[str, bytes], say: Callable[[str], None]) -> tuple[Path, Path]:
-    """Both archives under their names, each in one step."""
+def _write(out: Path, made: Made, say: Callable[[str], None]) -> tuple[Path, ...]:
+    """Archives and folders under their names, each in one step."""
     try:
         out.mkdir(parents=True, exist_ok=True)
-        for name, data in made.items():
+        for name, files in made.folders.items():
+            with tempfile.TemporaryDirectory(prefix=f".{name}.", dir=out) as folder:
+                whole = Path(folder) / name
+                _write_files(whole, files)
+                whole.rename(out / name)
+            digest = hashlib.sha256(packed(files)).hexdigest()[:16]
+            say(f"wrote {out / name}/  {len(files)} files  sha256 {digest} as a zip")
+        for name, data in made.archives.items():
             wholefile.write_bytes(out / name, [data], mode=0o644)
             say(f"wrote {out / name}  {len(data)} bytes  sha256 {hashlib.sha256(data).hexdigest()[:16]}")
     except OSError as error:
         raise KitError(
             f"cannot write into {out}: {error.strerror}; name another folder with --out"
         ) from error
-    return out / HANDOUT, out / AUTOGRADER
+    return (*(out / name for name in made.folders), *(out / name for name in made.archives))
+
+
+def _write_files(folder: Path, files: Files) -> None:
+    for path, file in files.items():
+        (folder / path).parent.mkdir(parents=True, exist_ok=True)
+        (folder / path).write_bytes(file.content)
+        (folder / path).chmod(0o755 if file.executable else 0o644)

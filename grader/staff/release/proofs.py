@@ -55,15 +55,23 @@ class ProofSetup:
             "PYTHONDONTWRITEBYTECODE": "1",
         }
 
-    def run(self, arguments: list[str], folder: Path, *, accept: tuple[int, ...]) -> str:
-        """Run Python with these arguments in a folder. Raises Unproved for another exit code."""
+    def run(
+        self,
+        arguments: list[str],
+        folder: Path,
+        *,
+        accept: tuple[int, ...],
+        variables: Mapping[str, str] | None = None,
+    ) -> str:
+        """Run Python with these arguments in a folder, with further `variables` in its environment. Raises Unproved for
+        another exit code."""
         command = [sys.executable, *arguments]
         told = " ".join(["python", *arguments])
         try:
             ended = subprocess.run(
                 command,
                 cwd=folder,
-                env=self.environment(),
+                env={**self.environment(), **(variables or {})},
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.PIPE,
                 stderr=subprocess.STDOUT,
@@ -85,7 +93,7 @@ def handout(bench: ProofSetup, archive: bytes, *, run_here: bool = True) -> None
 
     `run_here` is False when it holds no reference for this machine: then nothing of it can be run.
     """
-    folder = _unpacked(bench, archive, "handout")
+    folder = unpacked(bench, archive, "handout")
     imports_resolve(folder)
     bench.say("every import of the handout's command lines resolves inside it")
     if not run_here:
@@ -168,7 +176,7 @@ def _why(part: Mapping[str, Any]) -> str:
 def autograder(bench: ProofSetup, archive: bytes) -> None:
     """In Gradescope's layout, the starter gets 0 of the autograder and the solution everything, times included."""
     root = bench.folder / "autograder"
-    _unpacked(bench, archive, "autograder/source")
+    unpacked(bench, archive, "autograder/source")
     for text, wanted, whose in ((bench.starter, 0.0, "starter"), (bench.solution, bench.points, "solution")):
         _hand_in(root, bench.assignment.source, text)
         bench.run(["-m", "grader", "gradescope", str(root)], root / "source", accept=(0,))
@@ -194,7 +202,7 @@ def _lost(scored: Mapping[str, Any]) -> str:
     return str(scored.get("output", "")).strip().splitlines()[0] if scored.get("output") else "no word why"
 
 
-def _unpacked(bench: ProofSetup, archive: bytes, name: str) -> Path:
+def unpacked(bench: ProofSetup, archive: bytes, name: str) -> Path:
     folder = bench.folder / name
     folder.mkdir(parents=True)
     unpack(archive, folder)

@@ -1,0 +1,53 @@
+"""Reports for programs of others, which take no more than so many bytes."""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+from collections.abc import Callable
+from typing import Any
+
+from grader.base.errors import KitError
+from grader.base.quantities import size_text
+from grader.report import words
+
+#: Characters of each text, tried in turn.
+TEXT_LIMITS = (6000, 3000, 1500, 700, 300, 120, 50, 20)
+#: What a runner of GitHub's obeys in the output of a step: two colons at the beginning of a line, and anywhere "##[".
+_COMMAND = re.compile(r"(?m)^([^\S\n]*):(?=:)|#(?=#\[)")
+
+
+def encoded(value: Any) -> bytes:
+    """JSON as it is written for others: ASCII, and no infinities."""
+    return json.dumps(value, indent=1, allow_nan=False).encode() + b"\n"
+
+
+def fitted(make: Callable[[int], dict[str, Any]], most_bytes: int) -> dict[str, Any]:
+    """What `make(characters)` gives, with the longest texts of TEXT_LIMITS with which it fits as JSON.
+
+    Raises KitError where it does not fit with the shortest.
+    """
+    for characters in TEXT_LIMITS:
+        made = make(characters)
+        if len(encoded(made)) <= most_bytes:
+            return made
+    raise KitError(f"the results need more than {size_text(most_bytes)}: the assignment has too many parts")
+
+
+def text(value: str, characters: int) -> str:
+    """Several lines of a stranger's text, harmless wherever it is shown or logged, cut at so many characters."""
+    return _COMMAND.sub(_apart, words.block(value, characters, lines=200))
+
+
+def name(value: str, characters: int = 150) -> str:
+    """One line of it."""
+    return _COMMAND.sub(_apart, words.line(value, max(8, min(150, characters))))
+
+
+def _apart(found: re.Match[str]) -> str:
+    return "# " if found[0] == "#" else f"{found[1]}: "
+
+
+def finite(value: float) -> float:
+    return round(float(value), 4) if math.isfinite(value) else 0.0

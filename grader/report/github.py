@@ -1,0 +1,298 @@
+"""A run as GitHub shows it: annotations on the student's own lines, a summary, and GitHub Classroom's result.
+
+Three forms, each a pure function of the records, and `publish`, which writes them where the runner of a workflow looks:
+
+- lines of the step's output, `::error file=module.cpp,line=52,title=...::...`. Within a message %, CR and LF are
+  escaped, within a property : and , as well. A runner shows MOST_ANNOTATIONS of a kind;
+- Markdown, in the file that GITHUB_STEP_SUMMARY names. What is not the kit's own stands in <pre>, with < and & escaped;
+- base64 of `{"version": 1, "status", "max_score", "tests": [...]}` as the output `result` (GITHUB_OUTPUT), which the
+  step classroom-resources/autograding-grading-reporter is given in a variable of its environment. So it has to be
+  shorter than such a variable may be (128 KiB on Linux).
+
+All else that is printed meanwhile stands between two lines with a word that nobody can guess: a runner obeys no command
+in between, whatever a kernel has printed. Hidden cases are told as in feedback.txt, and never more.
+"""
+
+from __future__ import annotations
+
+import base64
+import contextlib
+import os
+import re
+import secrets
+import sys
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from html import escape
+from pathlib import Path
+from typing import Any, TextIO
+
+from grader.assignment.records import Assignment
+from grader.base.errors import UsageError
+from grader.base.results import Score, SubmissionResult
+from grader.judge.events import Event, PartDone, PartStarted
+from grader.report import bounds, feedback, student, words
+from grader.report.student import StudentView
+
+MOST_ANNOTATIONS = 10
+LARGEST_RESULT_BYTES = 90_000
+"""Of the JSON: base64 makes four bytes of three."""
+LARGEST_SUMMARY_BYTES = 1 << 20
+MESSAGE_CHARACTERS = 1500
+LEVELS = {"pass": "notice", "slow": "warning", "unjudged": "warning"}
+STATUS = {"pass": "pass", "unjudged": "error"}
+#: Of a definition, not of a call; bounded, so that no source makes it slow.
+_PARAMETERS = re.compile(r"[ \t]{0,9}\([^(){};]{0,1000}\)\s{0,99}\{")
+
+
+@dataclass(frozen=True)
+class Sources:
+    """The student's files by the assignment's names for them, and where the repository has them."""
+
+    texts: Mapping[str, str]
+    paths: Mapping[str, str] = field(default_factory=dict)
+
+    def path(self, name: str) -> str:
+        return self.paths.get(name, name)
+
+
+@dataclass
+class Stopwatch:
+    """A listener that takes each part's seconds and hands every event on."""
+
+    listener: Any = None
+    seconds: dict[str, float] = field(default_factory=dict)
+    _since_s: float = 0.0
+
+    def __call__(self, event: Event) -> None:
+        if isinstance(event, PartStarted):
+            self._since_s = time.monotonic()
+        elif isinstance(event, PartDone):
+            self.seconds[event.result.id] = round(time.monotonic() - self._since_s, 3)
+        if self.listener is not None:
+            self.listener(event)
+
+
+@contextlib.contextmanager
+def muted(stream: TextIO | None = None) -> Iterator[None]:
+    """What is printed in between is shown, and no command in it is obeyed."""
+    stream = stream or sys.stdout
+    word = secrets.token_hex(16)
+    print(f"::stop-commands::{word}", file=stream, flush=True)
+    try:
+        yield
+    finally:
+        print(f"\n::{word}::", file=stream, flush=True)
+
+
+def publish(
+    assignment: Assignment,
+    result: SubmissionResult,
+    score: Score,
+    sources: Sources,
+    seconds: Mapping[str, float],
+    environment: Mapping[str, str] | None = None,
+    stream: TextIO | None = None,
+) -> None:
+    """Print the annotations, and append summary and result to the files that the environment names. Where it names
+    none, as outside of a workflow, one line says so. Raises UsageError for a file that cannot be written."""
+    environment = os.environ if environment is None else environment
+    stream = stream or sys.stdout
+    views = student.views(assignment, result)
+    for line in annotations(assignment, views, sources):
+        print(line, file=stream, flush=True)
+    written = {
+        "GITHUB_STEP_SUMMARY": summary(assignment, views, score),
+        "GITHUB_OUTPUT": f"result={encoded(autograding(assignment, views, score, sources, seconds))}\n",
+    }
+    for variable, text in written.items():
+        if not environment.get(variable):
+            print(f"note: {variable} names no file, so nothing was written there", file=stream, flush=True)
+            continue
+        try:
+            with open(environment[variable], "a", encoding="utf-8") as file:
+                file.write(text)
+        except OSError as error:
+            raise UsageError(f"{variable}: cannot write {environment[variable]}: {error.strerror}") from error
+
+
+# ---- annotations
+
+
+def annotations(assignment: Assignment, views: Sequence[StudentView], sources: Sources) -> list[str]:
+    """One command for each part that did not pass, on the line that its message names, else where its function begins.
+    Parts that say the same of the same line are told once; of one kind there are at most MOST_ANNOTATIONS."""
+    functions = {part.id: part.function for part in assignment.parts}
+    found: dict[tuple[str, str, int, str], list[str]] = {}
+    for view in views:
+        part = view.part
+        if view.all_passed:
+            continue
+        told = dict(feedback.paragraphs(view))
+        text = "\n".join(told[key] for key in ("results", "note", "time", "rejected") if key in told)
+        name, line = place(
+            part.diagnosis.message if part.diagnosis else "", functions.get(part.id) or "", sources
+        )
+        key = (LEVELS.get(part.verdict, "error"), name, line, bounds.text(text, MESSAGE_CHARACTERS))
+        found.setdefault(key, []).append(f"{part.id}: {words.verdict_words(part.verdict)}")
+    lines, counts = [], dict.fromkeys(("error", "warning", "notice"), 0)
+    for (level, name, line, text), titles in found.items():
+        counts[level] += 1
+        if counts[level] <= MOST_ANNOTATIONS:
+            title = bounds.name(", ".join(titles))
+            lines.append(command(level, text, file=sources.path(name), line=str(line), title=title))
+    return lines
+
+
+def place(message: str, function: str, sources: Sources) -> tuple[str, int]:
+    """The file and the line, from 1, that a message is about. Only files and lines that there are count, whoever wrote
+    the message."""
+    first = next(iter(sources.texts), "")
+    for name in sources.texts:
+        for found in re.finditer(rf"(?<![\w/.-]){re.escape(name)}:(\d{{1,7}})\b", message):
+            if 1 <= int(found[1]) <= sources.texts[name].count("\n") + 1:
+                return name, int(found[1])
+    if function:
+        text = sources.texts.get(first, "")
+        bound = None
+        for found in re.finditer(rf"\b{re.escape(function)}\b", text):
+            if _PARAMETERS.match(text, found.end()):
+                return first, text.count("\n", 0, found.start()) + 1
+            bound = bound or found
+        if bound is not None:
+            return first, text.count("\n", 0, bound.start()) + 1
+    return first, 1
+
+
+def command(name: str, message: str, **properties: str) -> str:
+    """A command of a workflow as one line."""
+    told = ",".join(f"{key}={_property(value)}" for key, value in properties.items())
+    return f"::{name} {told}::{_data(message)}"
+
+
+def _data(text: str) -> str:
+    return text.replace("%", "%25").replace("\r", "%0D").replace("\n", "%0A")
+
+
+def _property(text: str) -> str:
+    return _data(text).replace(":", "%3A").replace(",", "%2C")
+
+
+# ---- the summary
+
+
+def summary(assignment: Assignment, views: Sequence[StudentView], score: Score) -> str:
+    """Markdown: a table of the parts, then what is to be said of each that did not pass."""
+    for characters in bounds.TEXT_LIMITS:
+        text = _summary(assignment, views, score, characters)
+        if len(text.encode()) <= LARGEST_SUMMARY_BYTES:
+            break
+    return text
+
+
+def _summary(assignment: Assignment, views: Sequence[StudentView], score: Score, characters: int) -> str:
+    passed = sum(view.all_passed for view in views)
+    is_public = not any(case.hidden for part in assignment.parts for case in part.cases)
+    lines = [
+        f"## {_cell(assignment.title)}",
+        "",
+        f"{passed} of {words.plural(len(views), 'part')} passed."
+        + (" These are the public tests, and no grade." if is_public else ""),
+        "",
+        "| part | verdict | points |",
+        "|---|---|---|",
+    ]
+    for view in views:
+        part = view.part
+        points = f"{words.number(_points(score, part.id))} of {words.number(part.max_points)}"
+        points = points if part.max_points else ""
+        lines.append(
+            f"| {_cell(f'{part.id}: {part.title}')} | {words.verdict_words(part.verdict)} | {points} |"
+        )
+    for view in views:
+        if not view.all_passed:
+            told = "\n".join(f"{name}: {text}" for name, text in feedback.paragraphs(view))
+            block = escape(bounds.text(told, characters), quote=False)
+            lines += ["", f"### {_cell(view.part.id)}", "", f"<pre>{block}</pre>"]
+    return "\n".join([*lines, "", ""])
+
+
+def _cell(text: str) -> str:
+    """One line of text within Markdown, with nothing in it that Markdown or HTML would read."""
+    return re.sub(r"([\\`*_{}\[\]()#+!|~-])", r"\\\1", escape(bounds.name(text), quote=False))
+
+
+# ---- GitHub Classroom's result
+
+
+def autograding(
+    assignment: Assignment,
+    views: Sequence[StudentView],
+    score: Score,
+    sources: Sources,
+    seconds: Mapping[str, float],
+) -> dict[str, Any]:
+    """What the autograding reporter is given, as plain values. Raises KitError where it cannot be made to fit."""
+    commands = {part.id: part.command for part in assignment.parts}
+    functions = {part.id: part.function for part in assignment.parts}
+
+    def test(view: StudentView, characters: int) -> dict[str, Any]:
+        part = view.part
+        name, line = place(
+            part.diagnosis.message if part.diagnosis else "", functions.get(part.id) or "", sources
+        )
+        told = "\n".join(f"{name}: {text}" for name, text in feedback.paragraphs(view))
+        return {
+            "name": bounds.name(f"{part.id}: {part.title}", characters),
+            "status": "pass" if view.all_passed else STATUS.get(part.verdict, "fail"),
+            "score": max(0.0, bounds.finite(_points(score, part.id))),
+            "max_score": max(0.0, bounds.finite(part.max_points)),
+            "message": bounds.text(told, characters),
+            "test_code": f"python gpt149.py {commands.get(part.id, 'all')}",
+            "filename": sources.path(name),
+            "line_no": line,
+            "duration": bounds.finite(seconds.get(part.id, 0.0)),
+        }
+
+    def whole(characters: int) -> dict[str, Any]:
+        tests = [test(view, characters) for view in views]
+        states = {each["status"] for each in tests}
+        return {
+            "version": 1,
+            "status": "fail" if "fail" in states else "error" if "error" in states or not tests else "pass",
+            "max_score": bounds.finite(sum(each["max_score"] for each in tests)),
+            "tests": tests,
+        }
+
+    return bounds.fitted(whole, LARGEST_RESULT_BYTES)
+
+
+def _points(score: Score, part_id: str) -> float:
+    line = feedback.score_line(score, part_id)
+    return line.points if line else 0.0
+
+
+def encoded(value: Mapping[str, Any]) -> str:
+    """Base64 in one line."""
+    return base64.b64encode(bounds.encoded(value)).decode()
+
+
+def sources(files: Mapping[str, Path], places: Mapping[str, Path], root: Path) -> Sources:
+    """The texts of `files` by their names, the source first. `places` are where they lie in the repository at `root`;
+    what lies outside of it is called by its name."""
+    texts = {
+        name: path.read_text(encoding="utf-8", errors="replace") if path.is_file() else ""
+        for k, (name, path) in enumerate(files.items())
+        if k == 0 or path.is_file()
+    }
+    root = root.resolve()
+    inside = {name: path.resolve() for name, path in places.items()}
+    return Sources(
+        texts,
+        {
+            name: path.relative_to(root).as_posix()
+            for name, path in inside.items()
+            if path.is_relative_to(root)
+        },
+    )

@@ -1,0 +1,109 @@
+"""PrairieLearn's `results.json`: one test for each part, and the score as a share of the points to be had.
+
+What fails hidden cases alone is told as in feedback.txt, and never more. There is no place that only the staff sees:
+of flags, and of why the kit failed, nothing is said here. A submission that does not compile, or holds nothing to
+judge, is `gradable: false`, which costs its student no attempt; neither does a fault of the kit or of the machine, or a
+part that waits for a program which the container lacks. Points that people give are not PrairieLearn's grader's: the
+score is that of the parts.
+
+The format, as PrairieLearn reads it: `gradable`, `score` (0 to 1; mandatory unless `gradable` is false), `message`,
+`output`, `images` (`{label, url}`), `format_errors` (texts), `tests` (`name`, `description`, `points`, `max_points`,
+`message`, `output`, `images`); at most LARGEST_BYTES.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from grader.assignment.records import Assignment
+from grader.base.results import Score, SubmissionResult
+from grader.report import bounds, errormap, feedback, student, words
+from grader.report.gradescope import KIT_FAULT
+from grader.report.student import StudentView
+
+LARGEST_BYTES = 1_000_000
+NOT_STARTED = "The grader could not be started, and no attempt is lost. Tell the course staff."
+
+
+def results(
+    assignment: Assignment, result: SubmissionResult, score: Score, *, seconds: float
+) -> dict[str, Any]:
+    """The whole of results.json for a submission that was judged. `seconds` is not told: PrairieLearn takes it."""
+    views = student.views(assignment, result)
+    if score.waiting:
+        return ungradable(feedback.not_judged(result, score.waiting))
+    if views and all(view.part.verdict == "compile_error" for view in views):
+        told = next((view.part.diagnosis.message for view in views if view.part.diagnosis), "")
+        return ungradable(told or "it does not compile")
+    return bounds.fitted(lambda characters: _graded(views, score, characters), LARGEST_BYTES)
+
+
+def refused(assignment: Assignment, why: str, *, seconds: float) -> dict[str, Any]:
+    """For a submission that holds nothing to judge (no source file, a broken archive)."""
+    return ungradable(why)
+
+
+def kit_fault(details: str, *, seconds: float, max_points: float = 0.0) -> dict[str, Any]:
+    """When grading itself failed: no attempt is lost, and `details` are for the log alone."""
+    return ungradable(KIT_FAULT.replace(", and the 0 is no grade", ", and no attempt is lost"))
+
+
+def ungradable(why: str) -> dict[str, Any]:
+    return {"gradable": False, "format_errors": [bounds.text(why, 6000)]}
+
+
+# ---- pieces
+
+
+def _graded(views: tuple[StudentView, ...], score: Score, characters: int) -> dict[str, Any]:
+    tests = [_test(view, score, characters) for view in views if view.part.max_points > 0]
+    earned, most = (sum(test[key] for test in tests) for key in ("points", "max_points"))
+    # What late days take is taken from the whole; PrairieLearn's own rules come on top.
+    left = 1.0 - score.penalty / score.earned if score.earned > 0 else 1.0
+    share = bounds.finite(earned * left / most) if most > 0 else 0.0
+    return {
+        "gradable": True,
+        "score": min(1.0, max(0.0, share)),
+        "message": bounds.text(_summary(views, score), characters),
+        "output": "",
+        "images": [],
+        "tests": tests,
+    }
+
+
+def _test(view: StudentView, score: Score, characters: int) -> dict[str, Any]:
+    part = view.part
+    line = feedback.score_line(score, part.id)
+    points, most = (line.points, line.max_points) if line else (0.0, part.max_points)
+    told = "\n".join(f"{name}: {text}" for name, text in feedback.paragraphs(view, line))
+    return {
+        "name": bounds.name(f"{part.id}: {part.title}", characters),
+        "description": bounds.name(part.title, characters),
+        "points": max(0.0, bounds.finite(points)),
+        "max_points": max(0.0, bounds.finite(most)),
+        "message": words.verdict_words(part.verdict),
+        "output": bounds.text(told, characters),
+        "images": images(view),
+    }
+
+
+def images(view: StudentView) -> list[dict[str, str]]:
+    """The error map of the public case that the diagnosis was told from, else of the first one that is wrong."""
+    wrong = [case for case in view.part.cases if case.error_map]
+    case = next((case for case in wrong if case.diagnosis == view.part.diagnosis), next(iter(wrong), None))
+    if case is None:
+        return []
+    label = f"where '{words.line(case.name, 60)}' is wrong (rows down, columns across)"
+    url = errormap.data_url(case.error_map, label)
+    return [{"label": bounds.name(label), "url": url}] if url else []
+
+
+def _summary(views: tuple[StudentView, ...], score: Score) -> str:
+    passed = sum(view.all_passed for view in views)
+    lines = [f"{passed} of {words.plural(len(views), 'part')} passed."]
+    failed = [view.part.id for view in views if view.hidden_passed is False]
+    if failed:
+        lines.append(f"Hidden tests failed in: {', '.join(failed)}. Passing the public tests was not enough.")
+    if score.pending:
+        lines.append(f"Graded by people, and not in this score: {', '.join(score.pending)}.")
+    return "\n".join(lines)

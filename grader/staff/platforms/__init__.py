@@ -1,0 +1,31 @@
+"""Where courses live: what a platform hands in, what it wants back, and what a student may see there.
+
+`table` has a row for each platform. `container` grades in a container that a platform starts (`gradescope`,
+`prairielearn`), `gradebook` fills the export of a platform that keeps grades (`canvas`, `moodle`), `github` says whose
+a clone is. What a platform is shown of a result is rendered in `grader.report`; what a release writes for it is
+`grader.staff.release.products`'s.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from grader.base.commandline import Parser
+from grader.base.errors import UsageError
+from grader.base.results import EXIT_PASS
+
+
+def main(arguments: Sequence[str]) -> int:
+    """`python -m grader platforms [NAME]`: a line for each, or all about one."""
+    from grader.staff.platforms import table
+
+    parse = Parser(
+        prog="python -m grader platforms", description="Where courses live, a line for each platform."
+    )
+    parse.add_argument("name", metavar="NAME", nargs="?", help="all about this one")
+    given = parse.parse_args(arguments)
+    rows = {row.name: row for row in table.PLATFORMS}
+    if given.name is not None and given.name not in rows:
+        raise UsageError(f"no platform '{given.name}': there are {', '.join(rows)}")
+    print(table.whole(rows[given.name]) if given.name else "\n".join(map(table.line, rows.values())))
+    return EXIT_PASS

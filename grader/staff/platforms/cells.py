@@ -1,0 +1,137 @@
+"""A table of somebody else's (CSV) in which single cells are replaced and every other byte stays as it was.
+
+The `csv` module reads a table and writes another one: quotation marks, line ends and a byte order mark are lost on the
+way. Here each cell keeps the place at which it stands in the text, by the grammar of RFC 4180, so that what is not
+replaced is copied.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from grader.base.errors import UsageError
+from grader.base.harmless import one_line
+from grader.base.quantities import size_text
+
+MOST_BYTES, MOST_ROWS, MOST_COLUMNS, MOST_CELLS = 16 << 20, 100_000, 5000, 2_000_000
+LONGEST_CELL = 100_000
+"""Characters: a feedback comment in HTML."""
+_QUOTED = re.compile(r'"[^"]*(?:""[^"]*)*"')
+_PLAIN = re.compile(r"[^,\r\n]*")
+_LINE_END = re.compile(r"\r\n|\n|\r")
+
+
+@dataclass(frozen=True)
+class Cell:
+    """One cell: its text without the quotation marks around it, and where it stands (with them) in the whole."""
+
+    text: str
+    start: int
+    end: int
+    quoted: bool
+
+
+@dataclass(frozen=True)
+class Row:
+    """One row: the line on which it starts, from 1, and its cells."""
+
+    line: int
+    cells: tuple[Cell, ...]
+
+    def text(self, column: int) -> str:
+        """A cell's text without surrounding blanks; "" where the row ends before it."""
+        return self.cells[column].text.strip() if column < len(self.cells) else ""
+
+
+@dataclass(frozen=True)
+class Table:
+    """A whole table. `rows` holds no empty line."""
+
+    path: Path
+    text: str
+    rows: tuple[Row, ...]
+
+    def at(self, row: Row) -> str:
+        return f"{self.path}:{row.line}"
+
+    def replaced(self, values: Mapping[Cell, str]) -> bytes:
+        """The table with the texts of these cells replaced; a cell that was quoted stays so. Values hold no quotation
+        mark, comma or line end."""
+        pieces, at = [], 0
+        for cell in sorted(values, key=lambda cell: cell.start):
+            value = f'"{values[cell]}"' if cell.quoted else values[cell]
+            pieces += [self.text[at : cell.start], value]
+            at = cell.end
+        return "".join([*pieces, self.text[at:]]).encode()
+
+
+def read(path: Path) -> Table:
+    """The table at `path`. Raises UsageError with file and line for what is none."""
+    try:
+        if path.exists() and not path.is_file():
+            raise UsageError(f"cannot read {path}: not a file")
+        with path.open("rb") as file:
+            data = file.read(MOST_BYTES + 1)
+    except (OSError, ValueError) as error:
+        raise UsageError(f"cannot read {path}: {getattr(error, 'strerror', None) or error}") from error
+    if len(data) > MOST_BYTES:
+        raise UsageError(f"{path}: larger than {size_text(MOST_BYTES)}: this is no gradebook")
+    try:
+        text = data.decode("utf-8")
+    except UnicodeDecodeError as error:
+        line = data[: error.start].count(b"\n") + 1
+        raise UsageError(
+            f"{path}:{line}: not UTF-8 text; take the file as the platform exported it"
+        ) from error
+    return parse(path, text)
+
+
+def parse(path: Path, text: str) -> Table:
+    """The table of a text; a byte order mark belongs to no cell. Raises UsageError."""
+    rows: list[Row] = []
+    count = 0
+    at, line = (1, 1) if text.startswith("\ufeff") else (0, 1)
+    while at < len(text):
+        cells, start = [], at
+        while True:
+            cell = _cell(path, text, at, line)
+            cells.append(cell)
+            at = cell.end
+            if len(cells) > MOST_COLUMNS:
+                raise UsageError(f"{path}:{line}: more than {MOST_COLUMNS} columns: this is no gradebook")
+            if text[at : at + 1] != ",":
+                break
+            at += 1
+        if any(cell.text for cell in cells):
+            rows.append(Row(line, tuple(cells)))
+        count += len(cells)
+        if len(rows) > MOST_ROWS or count > MOST_CELLS:
+            raise UsageError(
+                f"{path}:{line}: more than {MOST_ROWS} rows or {MOST_CELLS} cells: this is no gradebook"
+            )
+        end = _LINE_END.match(text, at)
+        at = end.end() if end else at
+        line += len(_LINE_END.findall(text, start, at))
+    return Table(path, text, tuple(rows))
+
+
+def _cell(path: Path, text: str, at: int, line: int) -> Cell:
+    """The cell that begins at a place of the text."""
+    quoted = text[at : at + 1] == '"'
+    found = (_QUOTED if quoted else _PLAIN).match(text, at)
+    if found is None:
+        raise UsageError(f"{path}:{line}: not a row of CSV: a quotation mark is never closed")
+    if quoted and text[found.end() : found.end() + 1] not in ("", ",", "\r", "\n"):
+        after = one_line(text[found.end() : found.end() + 40], 20)
+        if text[found.end()] in ";\t":
+            raise UsageError(f"{path}:{line}: columns should be separated by commas")
+        raise UsageError(f"{path}:{line}: not a row of CSV: '{after}' after a closing quotation mark")
+    if found.end() - at > LONGEST_CELL:
+        raise UsageError(f"{path}:{line}: a cell of more than {LONGEST_CELL} characters")
+    content = found[0][1:-1].replace('""', '"') if quoted else found[0]
+    if "\0" in content:
+        raise UsageError(f"{path}:{line}: a NUL character: this is no gradebook")
+    return Cell(content, at, found.end(), quoted)

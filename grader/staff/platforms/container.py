@@ -1,0 +1,247 @@
+"""The harness in a platform's container: grades the one submission there and always leaves the results file.
+
+Theory of operation. The platform starts us, as root as a rule, with a folder that holds what was handed in. This
+process stays small and does no judging. It first leaves a results file that says that grading did not end, so that
+there is one even if the whole container is stopped; then it has a child process do the work within a time limit; then
+it writes what the child found, or why there is nothing.
+
+- The child hands its findings over in a folder that only this user may enter. Nothing is read back from the folder of
+  the results or of the submission, so a results file that the student hands in, or that the kernel writes, is at best
+  overwritten.
+- The results file is written last, in one step, to a name that is no link; its folder is closed to other users
+  meanwhile.
+- A student is never shown a traceback: that goes to standard error, which platforms show to the staff.
+- 0 points by a fault of ours, or for want of a program on this machine, are named as such, and the process ends with
+  exit code 3.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import signal
+import stat
+import subprocess
+import sys
+import tempfile
+import time
+import traceback
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from grader.assignment.records import Assignment
+from grader.base import removal, wholefile
+from grader.base.commandline import Parser
+from grader.base.errors import KitError, UsageError
+from grader.base.places import ROOT
+from grader.base.results import EXIT_KIT, EXIT_PASS, SubmissionResult
+from grader.staff.platforms.records import Container
+
+CONFIG = Path("configs") / "gpt149.yaml"
+HIDDEN_CONFIG = Path("configs") / "hidden" / "gpt149.yaml"
+CHILD = "--grade"
+"""The first argument of the child process, before the container's folder and the private one."""
+_FOUND = "found.json"
+_LARGEST_FOUND_BYTES = 4 << 20
+
+
+def main(container: Container, where: Path | Sequence[str], limit_s: float | None = None) -> int:
+    """Grade what lies in the folder `where` (or, from the command line, in the one that it names).
+
+    Returns 0 when there is a grade and 3 when the kit was at fault, which standard error then says too; the results
+    file is there in both cases. Raises UsageError when there is no such folder, and so no place to leave anything.
+    """
+    if not isinstance(where, Path):
+        if list(where[:1]) == [CHILD]:
+            return _grade_to_file(container, Path(where[1]), Path(where[2]))
+        where = _folder(container, where)
+    if not where.is_dir():
+        raise UsageError(
+            f"there is no folder {where}: name {container.title}'s {container.root}, or one laid out like it"
+        )
+    started = time.monotonic()
+    limit_s = _limit_s(container) if limit_s is None else limit_s
+    with _closed_to_others((where / container.results).parent) as folder:
+        place = folder / Path(container.results).name
+        did_not_end = "Grading did not end: was the container stopped?"
+        _write(place, container.renderer.kit_fault(did_not_end, seconds=0.0))
+        found, code = _found_by_child(container, where, limit_s, started)
+        _write(place, found)
+    return code
+
+
+def _folder(container: Container, arguments: Sequence[str]) -> Path:
+    command = container.module.rpartition(".")[2]
+    parse = Parser(
+        prog=f"python -m grader {command}",
+        description=f"Grade the submission in {container.title}'s container.",
+    )
+    parse.add_argument(
+        "root",
+        metavar="DIR",
+        type=Path,
+        nargs="?",
+        default=container.root,
+        help=f"in place of {container.root}",
+    )
+    return parse.parse_args(arguments).root
+
+
+# ---- this side: small, and always with an answer
+
+
+def _found_by_child(
+    container: Container, root: Path, limit_s: float, started: float
+) -> tuple[dict[str, Any], int]:
+    """What the child found, or a kit fault that says why it found nothing. Raises nothing."""
+    private = Path(tempfile.mkdtemp(prefix="gpt149-container-"))
+    try:
+        why = run([sys.executable, "-m", container.module, CHILD, str(root), str(private)], limit_s)
+        found = None if why else _read_found(private / _FOUND)
+        if found is not None:
+            return found, EXIT_KIT if found.pop("kit_fault", False) else EXIT_PASS
+        why = why or "the grading process left no findings"
+    except Exception:
+        why = traceback.format_exc()
+    finally:
+        removal.remove(private)
+    print(f"grader: {why}", file=sys.stderr)
+    return container.renderer.kit_fault(why, seconds=time.monotonic() - started), EXIT_KIT
+
+
+def run(command: Sequence[str], limit_s: float) -> str:
+    """Run the child in a process group of its own; "" when it ended well, else what happened to it."""
+    paths = [str(ROOT), *filter(None, [os.environ.get("PYTHONPATH")])]
+    child = subprocess.Popen(
+        command,
+        cwd=ROOT,
+        env={**os.environ, "PYTHONPATH": os.pathsep.join(paths)},
+        stdin=subprocess.DEVNULL,
+        start_new_session=True,
+    )
+    try:
+        code = child.wait(timeout=limit_s)
+    except subprocess.TimeoutExpired:
+        return f"grading did not end within {limit_s:.0f} s"
+    finally:
+        with contextlib.suppress(ProcessLookupError, PermissionError):
+            os.killpg(child.pid, signal.SIGKILL)
+        child.wait()
+    return "" if code == 0 else f"the grading process ended with code {code}"
+
+
+def _read_found(path: Path) -> dict[str, Any] | None:
+    if not path.is_file() or path.stat().st_size > _LARGEST_FOUND_BYTES:
+        return None
+    found = json.loads(path.read_text(encoding="utf-8"))
+    return found if isinstance(found, dict) else None
+
+
+def _limit_s(container: Container) -> float:
+    try:
+        return max(1.0, float(os.environ.get(container.limit_variable, container.limit_s)))
+    except ValueError:
+        return container.limit_s
+
+
+@contextlib.contextmanager
+def _closed_to_others(results: Path) -> Iterator[Path]:
+    """The results folder, made if need be, which no other user may enter until the last word is written."""
+    if results.is_symlink() or (results.exists() and not results.is_dir()):
+        results.unlink()
+    results.mkdir(parents=True, exist_ok=True)
+    mode = stat.S_IMODE(results.stat().st_mode)
+    results.chmod(0o700)
+    try:
+        yield results
+    finally:
+        results.chmod(mode)
+
+
+def _write(place: Path, found: Mapping[str, Any]) -> None:
+    """The results file in one step. Whatever stood under its name, a link or a folder, is replaced, not followed."""
+    text = json.dumps(found, indent=1, allow_nan=False) + "\n"
+    if place.is_dir() and not place.is_symlink():
+        removal.remove(place)
+    wholefile.write_bytes(place, [text.encode()], mode=0o644)
+
+
+# ---- the child: judges
+
+
+def _grade_to_file(container: Container, root: Path, private: Path) -> int:
+    """Grade, and leave the findings in the private folder; whatever goes wrong is a finding too."""
+    started = time.monotonic()
+    max_points = 0.0
+    try:
+        assignment = _assignment(container, root)
+        max_points = sum(part.points for part in assignment.parts)
+        found = grade(container, assignment, root, private / "scratch")
+    except (KitError, UsageError) as error:
+        print(f"grader: {error}", file=sys.stderr)
+        found = _fault(container, str(error), started, max_points)
+    except Exception:
+        traceback.print_exc()
+        found = _fault(container, traceback.format_exc(), started, max_points)
+    (private / _FOUND).write_text(json.dumps(found, allow_nan=False), encoding="utf-8")
+    return 0
+
+
+def _fault(container: Container, why: str, started: float, max_points: float) -> dict[str, Any]:
+    found = container.renderer.kit_fault(why, seconds=time.monotonic() - started, max_points=max_points)
+    return {**found, "kit_fault": True}
+
+
+def grade(container: Container, assignment: Assignment, root: Path, scratch: Path) -> dict[str, Any]:
+    """The results of the submission in `root`. Raises KitError or UsageError for what is not the student's fault."""
+    from grader import score, submission
+
+    started = time.monotonic()
+    handed_in = root / container.submission
+    if not handed_in.is_dir():
+        raise KitError(f"there is no folder {handed_in}: this is not {container.title}'s layout")
+    taken = submission.find_one(handed_in, assignment.source, scratch)
+    if taken.source is None:
+        why = taken.error or f"there is no {assignment.source} in it"
+        return container.renderer.refused(assignment, why, seconds=time.monotonic() - started)
+    result = _evaluate(container, root, assignment, taken.source)
+    scored = score.score(assignment, result, late_s=container.late_s(root, assignment))
+    found = container.renderer.results(assignment, result, scored, seconds=time.monotonic() - started)
+    if not scored.waiting:
+        return found
+    lacked = ", ".join(sorted({part.waits_for for part in result.parts} - {""}))
+    told = f"not judged, for this container has no {lacked}: install it in {container.image}"
+    print(f"grader: {told}", file=sys.stderr)
+    return {**found, "kit_fault": True}
+
+
+def _evaluate(container: Container, root: Path, assignment: Assignment, source: Path) -> SubmissionResult:
+    from grader import sandbox
+    from grader.judge.evaluate import evaluate
+    from grader.staff.classroom.worker import options
+
+    box = sandbox.choose()
+    box.protect(*(root / name / HIDDEN_CONFIG.parent for name in container.kits))
+    return evaluate(
+        assignment,
+        source,
+        assignment.select("all"),
+        options(assignment, timing=True),
+        sandbox=box,
+    )
+
+
+def _assignment(container: Container, root: Path) -> Assignment:
+    """The assignment of the kit in one of the container's folders, else of this very kit; with the hidden cases where
+    they are."""
+    from grader.assignment.loading import load
+
+    for kit in (*(root / name for name in container.kits), ROOT):
+        for config in (kit / HIDDEN_CONFIG, kit / CONFIG):
+            if config.is_file():
+                return load(config)
+    raise KitError(
+        f"there is no {CONFIG} in {', '.join(str(root / name) for name in container.kits)} or {ROOT}"
+    )

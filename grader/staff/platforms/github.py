@@ -1,0 +1,227 @@
+"""GitHub Classroom: a folder of clones, one for each student, and the `roster.csv` that says whose they are.
+
+Clones are called `ASSIGNMENT-USERNAME`. The roster has the columns `identifier` (whatever the course entered: an e-mail
+address, a number in the university's records), `github_username`, `github_id` and `name`. It is read where it lies
+among the clones, under one of ROSTERS.
+
+When something was handed in, its last commit says. Git is asked in a repository of our own that borrows the objects of
+the clone: nothing that lies in a clone, such as its configuration, is obeyed. Whoever commits chooses the date of a
+commit: GitHub itself knows when it was pushed, and a table of that (`--submitted`) is worth more.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import subprocess
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from datetime import datetime, timezone
+from pathlib import Path
+
+from grader.base import plainfile
+from grader.base.errors import UsageError
+from grader.base.harmless import one_line
+from grader.staff.platforms import cells, gradebook, matching
+from grader.submission import Submission
+from grader.submission.moments import FIRST_YEAR, LAST_YEAR
+
+ROSTERS = ("roster.csv", "classroom_roster.csv")
+COLUMNS = ("identifier", "github_username", "name")
+GIT_TIMEOUT_S = 20.0
+_LARGEST_REF_BYTES = 1 << 20
+_REF = re.compile(r"ref: (refs/[\w./-]{1,200})\n?")
+_OBJECT = re.compile(r"[0-9a-f]{40}|[0-9a-f]{64}")
+_COMMITTER = re.compile(rb"(?m)^committer .*> (?P<seconds>\d{1,12}) [-+]\d{4}$")
+
+
+@dataclass(frozen=True)
+class Enrolled:
+    """One row of the roster."""
+
+    identifier: str
+    username: str
+    name: str
+    at: str
+
+
+# ---- whose a clone is
+
+
+def find_roster(submissions: Path) -> Path | None:
+    """The roster among the clones, if one is there. Raises UsageError where two are."""
+    found = [path for name in ROSTERS if (path := submissions / name).is_file() and _is_roster(path)]
+    if len(found) > 1:
+        raise UsageError(f"which roster counts, {found[0]} or {found[1].name}? Take one of them away")
+    return found[0] if found else None
+
+
+def _is_roster(path: Path) -> bool:
+    """Whether it is GitHub Classroom's; a course may call a table of its own so."""
+    try:
+        with path.open("rb") as file:
+            return b"github_username" in file.readline(4096)
+    except OSError as error:
+        raise UsageError(f"cannot read {path}: {error.strerror}") from error
+
+
+def read_roster(path: Path) -> list[Enrolled]:
+    """Everybody of the roster; a row without a username has not joined yet. Raises UsageError with file and line."""
+    table = cells.read(path)
+    places = gradebook.columns(table, COLUMNS, "the roster of a GitHub Classroom")
+    people = [
+        Enrolled(*(row.text(places[name]) for name in COLUMNS), at=table.at(row)) for row in table.rows[1:]
+    ]
+    seen: dict[tuple[str, str], Enrolled] = {}
+    for person in people:
+        for kind in ("identifier", "username"):
+            told = str(getattr(person, kind))
+            value = told.casefold()
+            if value and (kind, value) in seen:
+                first = seen[kind, value].at
+                raise UsageError(
+                    f"{person.at}: two students with one {kind}: '{one_line(told)}' stands in {first} too"
+                )
+            seen[kind, value] = person
+    return people
+
+
+def named(
+    submissions: Sequence[Submission], roster: Sequence[Enrolled]
+) -> tuple[list[Submission], list[str]]:
+    """The submissions with the names and identities that the roster has for them, and lines on whoever is in one of the
+    two and not in the other. Ids stay the folders' names."""
+    joined = {person.username.casefold(): person for person in roster if person.username}
+    titles = {item.id: item.folder.name if item.folder else item.id for item in submissions}
+    prefix = _prefix([*titles.values()], joined)
+    found: dict[str, Enrolled] = {}
+    for item in submissions:
+        person = joined.get(titles[item.id].removeprefix(prefix).casefold())
+        if person is not None:
+            found[item.id] = person
+    told = [replace(item, **_known(found[item.id])) if item.id in found else item for item in submissions]
+    missing = [person for person in roster if person not in found.values()]
+    strangers = [item.id for item in submissions if item.id not in found]
+    notes = [
+        _note(
+            "on the roster without a repository here",
+            [
+                f"{p.identifier or p.name}{f' ({p.username})' if p.username else ' (not joined)'}"
+                for p in missing
+            ],
+        ),
+        _note("repositories of nobody on the roster, graded under their own names", strangers),
+    ]
+    return told, [note for note in notes if note]
+
+
+def _note(what: str, names: Sequence[str]) -> str:
+    return f"{what} ({len(names)}): {matching.shown(names)}" if names else ""
+
+
+def _known(person: Enrolled) -> dict[str, object]:
+    value = person.identifier
+    known = [f"sis:{value}", f"login:{value.casefold()}"] if value and "@" not in value else []
+    return {
+        "name": one_line(person.name or value or person.username),
+        "emails": (value,) if "@" in value else (),
+        "identities": (*known, f"github:{person.username.casefold()}"),
+    }
+
+
+def _prefix(titles: Sequence[str], joined: Mapping[str, Enrolled]) -> str:
+    """What all folders begin with before the username ("hw1-"): the beginning, up to a hyphen, after which most of the
+    rest are usernames; of two that fit equally well the longer one."""
+    first = min(titles, key=len, default="")
+    cuts = ["", *(first[: k + 1] for k, char in enumerate(first) if char == "-")]
+
+    def fitting(cut: str) -> int:
+        return sum(title.startswith(cut) and title.removeprefix(cut).casefold() in joined for title in titles)
+
+    return max(cuts, key=lambda cut: (fitting(cut), len(cut)))
+
+
+# ---- when it was handed in
+
+
+def with_commit_times(submissions: Sequence[Submission], scratch: Path) -> list[Submission]:
+    """The submissions with the time of each clone's last commit, where nothing else tells one. Raises UsageError where
+    there is no git, or no clone."""
+    git = shutil.which("git")
+    if git is None:
+        raise UsageError("--commit-times asks git, and there is none on this machine")
+    own = scratch / "commits.git"
+    _git(git, "init", "--quiet", "--bare", "--template=", str(own))
+    found = [
+        replace(item, submitted_at=item.submitted_at or _commit_time(git, own, item)) for item in submissions
+    ]
+    if not any(item.submitted_at for item in found):
+        raise UsageError(
+            "--commit-times: no submission is a folder with a commit in it: use --submitted FILE"
+        )
+    return found
+
+
+def _commit_time(git: str, own: Path, item: Submission) -> datetime | None:
+    """When the last commit of a clone was made, in UTC; None where it is no clone, or that cannot be read."""
+    if item.folder is None or not (commit := _last_commit(item.folder / ".git")):
+        return None
+    objects = str(item.folder / ".git" / "objects")
+    text = _git(git, f"--git-dir={own}", "cat-file", "commit", commit, GIT_OBJECT_DIRECTORY=objects)
+    written = _COMMITTER.search(text.partition(b"\n\n")[0])
+    if written is None:
+        return None
+    try:
+        moment = datetime.fromtimestamp(int(written["seconds"]), timezone.utc)
+    except (OverflowError, OSError, ValueError):
+        return None
+    return moment if FIRST_YEAR <= moment.year <= LAST_YEAR else None
+
+
+def _last_commit(folder: Path) -> str:
+    """The name of the commit that HEAD is at, "" where that is not to be found; no link is followed."""
+    at = _text(folder / "HEAD")
+    if _OBJECT.fullmatch(at.strip()):
+        return at.strip()
+    ref = _REF.fullmatch(at)
+    if ref is None or ".." in ref[1]:
+        return ""
+    loose = _text(folder.joinpath(*ref[1].split("/"))).strip()
+    packed = re.search(rf"(?m)^([0-9a-f]{{40,64}}) {re.escape(ref[1])}$", _text(folder / "packed-refs"))
+    found = loose or (packed[1] if packed else "")
+    return found if _OBJECT.fullmatch(found) else ""
+
+
+def _text(path: Path) -> str:
+    try:
+        with plainfile.folder(path.parent) as place:
+            return plainfile.read(path.name, _LARGEST_REF_BYTES, inside=place).decode("utf-8", "replace")
+    except OSError:
+        return ""
+
+
+def _git(git: str, *arguments: str, **variables: str) -> bytes:
+    """What git says, b"" where it fails. No configuration but the kit's is read, nothing is fetched."""
+    environment = {
+        "PATH": os.environ.get("PATH", ""),
+        "GIT_CONFIG_NOSYSTEM": "1",
+        "GIT_CONFIG_GLOBAL": os.devnull,
+        "GIT_NO_LAZY_FETCH": "1",
+        "GIT_NO_REPLACE_OBJECTS": "1",
+        "GIT_ALLOW_PROTOCOL": "",
+        "GIT_TERMINAL_PROMPT": "0",
+        **variables,
+    }
+    try:
+        ended = subprocess.run(
+            [git, *arguments],
+            env=environment,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+            timeout=GIT_TIMEOUT_S,
+        )
+    except (OSError, subprocess.TimeoutExpired):
+        return b""
+    return ended.stdout if ended.returncode == 0 else b""

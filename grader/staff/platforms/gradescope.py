@@ -1,0 +1,101 @@
+"""Gradescope: its container starts the kit in `/autograder`, which holds `source/` (this kit), `submission/`,
+`results/` and `submission_metadata.json`, with the times of submission and due date."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from pathlib import Path
+
+from grader.assignment.records import Assignment
+from grader.report import gradescope as renderer
+from grader.staff.platforms import container
+from grader.staff.platforms.records import Container
+
+AUTOGRADER = Path("/autograder")
+
+
+@dataclass(frozen=True)
+class Metadata:
+    """What submission_metadata.json tells of lateness. `due` is the latest that any of its users was given."""
+
+    submitted_at: datetime | None = None
+    due: datetime | None = None
+
+    @property
+    def late_s(self) -> float | None:
+        if self.submitted_at is None or self.due is None:
+            return None
+        return max(0.0, (self.submitted_at - self.due).total_seconds())
+
+
+def main(where: Path | Sequence[str] = AUTOGRADER, limit_s: float | None = None) -> int:
+    """`python -m grader gradescope`: as `container.main`."""
+    return container.main(CONTAINER, where, limit_s)
+
+
+def late_s(root: Path, assignment: Assignment) -> float | None:
+    """Seconds after Gradescope's due date, which knows of extensions; after the assignment's where it has none."""
+    from grader import score
+
+    metadata = read_metadata(root / "submission_metadata.json")
+    if metadata.late_s is None and metadata.submitted_at is not None:
+        return score.lateness_s(assignment, metadata.submitted_at)
+    return metadata.late_s
+
+
+def read_metadata(path: Path) -> Metadata:
+    """Times of submission and due date; what is missing or not as expected is None, for grading goes on without it.
+
+    A due date of a user's own (an extension) counts before the assignment's; of a group's, the latest.
+    """
+    try:
+        values = json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError, RecursionError):
+        return Metadata()
+    if not isinstance(values, dict):
+        return Metadata()
+    users = values.get("users")
+    own = [_due(user) for user in users if isinstance(user, dict)] if isinstance(users, list) else []
+    given = [due for due in own if due is not None] or [due for due in [_due(values)] if due is not None]
+    return Metadata(_moment(values.get("created_at")), max(given, default=None))
+
+
+def _due(values: Mapping[str, object]) -> datetime | None:
+    assignment = values.get("assignment")
+    return _moment(assignment.get("due_date")) if isinstance(assignment, dict) else None
+
+
+def _moment(text: object) -> datetime | None:
+    """An ISO time with its zone; None for anything else, since times without a zone cannot be compared."""
+    if not isinstance(text, str):
+        return None
+    with contextlib.suppress(ValueError):
+        # Python 3.10 does not read the "Z" that stands for Greenwich.
+        moment = datetime.fromisoformat(text.removesuffix("Z") + ("+00:00" if text.endswith("Z") else ""))
+        return moment if moment.tzinfo else None
+    return None
+
+
+CONTAINER = Container(
+    title="Gradescope",
+    module="grader.staff.platforms.gradescope",
+    root=AUTOGRADER,
+    submission="submission",
+    results="results/results.json",
+    kits=("source",),
+    renderer=renderer,
+    late_s=late_s,
+    # Gradescope stops a container after ten minutes unless the staff allows more; this leaves room to say so.
+    limit_s=570.0,
+    limit_variable="GPT149_GRADESCOPE_LIMIT_S",
+    image="setup.sh",
+)
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

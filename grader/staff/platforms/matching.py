@@ -1,0 +1,162 @@
+"""Which row of a platform's list is which submission of a class.
+
+A person has *identities*, texts of a kind and a value: `sis:100234` (the number in the university's records),
+`email:ada@example.edu`, `login:ada`, `canvas:4711`, `moodle:123`. Names are never compared: two students may share
+one. A row and a submission belong together when they share an identity. Where a class came as plain folders, nothing
+but a folder's name is known: it counts as an identity too (`folder:ada`), for rows that share no other.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+from grader.base.errors import UsageError
+from grader.base.harmless import one_line
+from grader.submission.ids import safe_name
+
+FOLDER = "folder"
+
+
+@dataclass(frozen=True)
+class Student:
+    """One submission of a class, as a gradebook is told of it. `total` is what counts in the end (late days and points
+    by hand in it), None where there is no grade (yet). `people` are how many handed it in together, at least 1."""
+
+    submission_id: str
+    name: str
+    identities: frozenset[str]
+    total: float | None
+    pending: tuple[str, ...] = ()
+    people: int = 1
+
+
+@dataclass(frozen=True)
+class Listed:
+    """One row of a platform's list. `at` is its place in the file, for messages."""
+
+    name: str
+    at: str
+    identities: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class Matched:
+    """`pairs` are the places in the two lists; the other two, in order, who is in one list and not in the other."""
+
+    pairs: tuple[tuple[int, int], ...]
+    only_listed: tuple[int, ...]
+    only_graded: tuple[int, ...]
+
+
+def identities(
+    submission_id: str, emails: Iterable[str], others: Iterable[str], *, fold: bool
+) -> frozenset[str]:
+    """What a submission is known by. `fold`: the platform takes capitals in an e-mail address for small letters."""
+    return frozenset(
+        [
+            *(email(address, fold=fold) for address in emails if address.strip()),
+            *others,
+            f"{FOLDER}:{submission_id}",
+        ]
+    )
+
+
+def email(address: str, *, fold: bool) -> str:
+    address = address.strip()
+    return f"email:{address.casefold() if fold else address}"
+
+
+def folder(value: str) -> str:
+    """What a folder of that name is called in a class."""
+    return f"{FOLDER}:{safe_name(value)}"
+
+
+def match(listed: Sequence[Listed], students: Sequence[Student]) -> Matched:
+    """Who is who. Several people of one submission (a group) may each have a row.
+
+    Raises UsageError, in one line, for whatever leaves a choice: an identity that two rows or two submissions share, a
+    row whose identities belong to two submissions, and more rows for a submission than people handed it in.
+    """
+    _refuse_equal_rows(listed)
+    holders: defaultdict[str, list[int]] = defaultdict(list)
+    for k, student in enumerate(students):
+        for identity in student.identities:
+            holders[identity].append(k)
+    found = {k: _holder(row, students, holders, weak=False) for k, row in enumerate(listed)}
+    pairs = {k: holder for k, holder in found.items() if holder is not None}
+    taken = set(pairs.values())
+    for k, row in enumerate(listed):
+        if k in pairs:
+            continue
+        holder = _holder(row, students, holders, weak=True)
+        if holder is not None and holder not in taken:
+            pairs[k] = holder
+    _refuse_crowds(pairs, listed, students)
+    return Matched(
+        tuple(sorted(pairs.items())),
+        tuple(k for k in range(len(listed)) if k not in pairs),
+        tuple(k for k in range(len(students)) if k not in set(pairs.values())),
+    )
+
+
+def _refuse_equal_rows(listed: Sequence[Listed]) -> None:
+    seen: dict[str, Listed] = {}
+    for row in listed:
+        for identity in row.identities:
+            if identity.startswith(f"{FOLDER}:"):
+                continue  # two addresses may make one name of a folder
+            if identity in seen and seen[identity] is not row:
+                raise UsageError(
+                    f"{row.at}: two students with one id: '{_value(identity)}' stands in {seen[identity].at} too"
+                )
+            seen[identity] = row
+
+
+def _holder(
+    row: Listed, students: Sequence[Student], holders: dict[str, list[int]], *, weak: bool
+) -> int | None:
+    """The submission of a row, by the names of folders (`weak`) or by all other identities."""
+    found: dict[int, str] = {}
+    for identity in row.identities:
+        if identity.startswith(f"{FOLDER}:") != weak:
+            continue
+        for k in holders.get(identity, ()):
+            found.setdefault(k, identity)
+    if len(found) > 1:
+        told = " and ".join(
+            f"{students[k].submission_id} (by '{_value(identity)}')"
+            for k, identity in list(found.items())[:2]
+        )
+        raise UsageError(f"{row.at}: '{one_line(row.name, 40)}' is two submissions: {told}")
+    return next(iter(found), None)
+
+
+def _refuse_crowds(pairs: dict[int, int], listed: Sequence[Listed], students: Sequence[Student]) -> None:
+    rows: defaultdict[int, list[int]] = defaultdict(list)
+    for k, found in pairs.items():
+        rows[found].append(k)
+    for found, places in rows.items():
+        if len(places) > students[found].people:
+            raise UsageError(
+                f"{listed[places[1]].at}: the submission {students[found].submission_id} belongs to "
+                f"{len(places)} rows ({', '.join(listed[k].at.rpartition(':')[2] for k in places[:4])}), and "
+                f"{students[found].people} handed it in"
+            )
+
+
+def differing_in_capitals(row: Listed, students: Iterable[Student]) -> str:
+    """The address of a submission that is a row's but for capitals, or ""; for platforms that compare them."""
+    own = {identity.casefold() for identity in row.identities if identity.startswith("email:")}
+    known = (identity for student in students for identity in student.identities)
+    return next((_value(each) for each in known if each.startswith("email:") and each.casefold() in own), "")
+
+
+def shown(names: Iterable[str]) -> str:
+    """All of them: a list of who is missing is of use only when it is whole."""
+    return ", ".join(one_line(name, 200) for name in names)
+
+
+def _value(identity: str) -> str:
+    return one_line(identity.partition(":")[2], 60)

@@ -1,0 +1,97 @@
+"""The one table of platforms: a row for each, of which commands, releases and tests take what they need."""
+
+from __future__ import annotations
+
+from grader.report.github import LARGEST_RESULT_BYTES
+from grader.report.prairielearn import LARGEST_BYTES
+from grader.staff.platforms import canvas, gradescope, moodle, prairielearn
+from grader.staff.platforms.gradebook import Gradebook
+from grader.staff.platforms.records import Limits, Platform
+
+AS_FEEDBACK = "as feedback.txt: public cases in full, of hidden ones that one failed"
+
+PLATFORMS = (
+    Platform(
+        name="gradescope",
+        title="Gradescope",
+        hands_in="submission/ in a container; an export of the class",
+        wants_back="results/results.json from its container",
+        matched_by="Gradescope itself",
+        shown=AS_FEEDBACK + "; hidden cases in full and flags in tests that only the staff sees",
+        limits=Limits(seconds=600, cpus="CPUs and memory as configured there"),
+        command="release --out DIST; inside: gradescope",
+        container=gradescope.CONTAINER,
+        release="handout.zip and autograder.zip",
+    ),
+    Platform(
+        name="github",
+        title="GitHub Classroom",
+        hands_in="a folder of clones with roster.csv; one checkout in a workflow",
+        wants_back="annotations, a summary, the autograding result",
+        matched_by="clone ASSIGNMENT-USERNAME, roster.csv's identifier",
+        shown=AS_FEEDBACK + "; the run in a student's repository has public cases alone and is no grade",
+        limits=Limits(bytes_back=LARGEST_RESULT_BYTES, cpus="those of the runner"),
+        command="release --platform github; one PATH --github; run CLONES --commit-times",
+        release="handout.zip with a workflow in it",
+    ),
+    Platform(
+        name="prairielearn",
+        title="PrairieLearn",
+        hands_in="student/ in a container, with the question's tests/",
+        wants_back="results/results.json from its container",
+        matched_by="PrairieLearn itself",
+        shown=AS_FEEDBACK + "; pictures of where public cases are wrong",
+        limits=Limits(
+            seconds=prairielearn.TIMEOUT_S, bytes_back=LARGEST_BYTES, cpus="CPUs as configured there"
+        ),
+        command="release --platform prairielearn; inside: prairielearn",
+        container=prairielearn.CONTAINER,
+        release="handout.zip and a folder with a question and its image",
+    ),
+    Platform(
+        name="canvas",
+        title="Canvas",
+        hands_in="a download of submissions; the gradebook's export",
+        wants_back="the gradebook's export with the totals in one column",
+        matched_by="SIS User ID, SIS Login ID (as an e-mail address), ID; else the folder's name",
+        shown="the total; feedback.txt is given by other means",
+        limits=Limits(),
+        command="report DIR --canvas EXPORT.csv",
+        gradebook=canvas.CANVAS,
+    ),
+    Platform(
+        name="moodle",
+        title="Moodle",
+        hands_in="a download of submissions; the offline grading worksheet",
+        wants_back="the offline grading worksheet with the totals in the column Grade",
+        matched_by="the participant's number, the e-mail address with its case; else the folder's name",
+        shown="the total; feedback.txt is given by other means",
+        limits=Limits(),
+        command="report DIR --moodle WORKSHEET.csv",
+        gradebook=moodle.MOODLE,
+    ),
+)
+
+
+def gradebooks() -> dict[str, Gradebook]:
+    """The gradebooks by the names of their platforms."""
+    return {row.name: row.gradebook for row in PLATFORMS if row.gradebook is not None}
+
+
+def line(row: Platform) -> str:
+    """A row in one line."""
+    return f"{row.name:13} {row.wants_back}: {row.command}"
+
+
+def whole(row: Platform) -> str:
+    """A row with all that it says."""
+    told = {
+        "hands in": row.hands_in,
+        "wants back": row.wants_back,
+        "ids": row.matched_by,
+        "students see": row.shown,
+        "limits": str(row.limits),
+        "commands": row.command,
+        "release": row.release or "none of its own: that of any other platform",
+    }
+    return "\n".join([row.title, *(f"  {name:13} {text}" for name, text in told.items())])

@@ -1,0 +1,465 @@
+"""Gradebooks of Canvas and Moodle: a class of twenty-five goes into each export and comes back, every other byte stays,
+and what is not the export of this class is refused in one line."""
+
+from __future__ import annotations
+
+import csv
+import io
+import random
+import re
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from classrows import ABSURD_NAMES, student
+from conftest import ROOT
+
+from grader import score as rubric
+from grader.assignment.loading import load
+from grader.base.errors import UsageError
+from grader.report import result_json
+from grader.staff.classroom import gradebook as classbook
+from grader.staff.classroom import ledger
+from grader.staff.classroom.fingerprints import Fingerprints
+from grader.staff.classroom.ledger import Entry, Record, Run
+from grader.staff.platforms import cells, gradebook, matching, table
+from grader.staff.platforms.gradebook import Asked
+from grader.staff.platforms.matching import Student
+
+TITLE = "Attention kernels on a multi-core CPU"
+CANVAS_HEADER = ["Student", "ID", "SIS User ID", "SIS Login ID", "Section", f"{TITLE} (4711)", "Final Score"]
+MOODLE_HEADER = [
+    *("Identifier", "Full name", "Email address", "Status", "Grade", "Maximum Grade", "Grade can be changed"),
+    *("Last modified (submission)", "Last modified (grade)", "Feedback comments"),
+]
+
+
+@pytest.fixture(scope="module")
+def graded(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The results of a class of 25, as a run leaves them: late ones, one that was never judged, points by hand."""
+    root = tmp_path_factory.mktemp("gradebooks")
+    config = root / "late.yaml"
+    config.write_text(
+        f"extends: {ROOT / 'configs' / 'gpt149.yaml'}\n"
+        "late: {due: 2025-11-03T13:00:00+00:00, per_day: {share: 0.1}}\n"
+    )
+    out, assignment, draw = root / "out", load(config), random.Random(25)
+    entries = []
+    with ledger.hold(out) as book:
+        for k in range(25):
+            row = student(k, draw)
+            known: dict[str, object] = {"emails": (f"Student{k}@example.edu",)}
+            if k % 5 == 1:
+                known = {"identities": (f"sis:{9000 + k}",)}
+            elif k % 5 == 2:
+                known = {"identities": (f"canvas:{500 + k}", f"moodle:{700 + k}")}
+            elif k % 5 == 3:
+                known = {}
+            name = f"login{k}" if k % 5 == 3 else row.submission_id
+            entries.append(
+                Entry(
+                    name, ABSURD_NAMES[k % 18], submitted_at=f"2025-11-0{3 + k % 3}T12:00:00+00:00", **known
+                )
+            )
+        fingerprints = Fingerprints("s", assignment.fingerprint, "k", "t")
+        started = Run(str(root), str(config), assignment.id, assignment.fingerprint, "k", None, True, "A", 1)
+        book.open_run(replace(started, at="2025-11-09T00:00:00+00:00"), entries)
+        draw = random.Random(25)
+        for k, entry in enumerate(entries):
+            row = student(k, draw)
+            assert row.result is not None
+            if k != 7:
+                found = result_json.to_dict(
+                    replace(row.result, submission_id=entry.submission_id),
+                    rubric.score(assignment, row.result),
+                )
+                book.finish(
+                    Record(entry.submission_id, fingerprints, "2025-11-09T00:00:00+00:00", {}, 1), found
+                )
+    table_of_points = "id,writeup\n" + "".join(
+        f"{entry.submission_id},{k % 8}\n" for k, entry in enumerate(entries[:20])
+    )
+    (out / "manual.csv").write_text(table_of_points)
+    return out
+
+
+def canvas(k: int) -> list[str]:
+    """Student k's row of Canvas. Some have numbers of SIS, some a login only."""
+    login = f"login{k}" if k % 5 == 3 else f"STUDENT{k}@example.edu"
+    return [
+        f"Last{k}, First",
+        str(500 + k),
+        str(9000 + k) if k % 2 or k % 5 == 1 else "",
+        login,
+        "A",
+        "",
+        "0",
+    ]
+
+
+def moodle(k: int) -> list[str]:
+    number = [f"{9000 + k}"] if k % 5 == 1 else [f"login{k}"] if k % 5 == 3 else [""]
+    return [
+        *(f"Participant {700 + k}", f"First Last{k}", f"Student{k}@example.edu", "Submitted for grading", ""),
+        *("100.00", "Yes", "-", "-", "keep <b>this</b>, please"),
+        *number,
+    ]
+
+
+def text_of(header: list[str], rows: list[list[str]]) -> str:
+    target = io.StringIO()
+    csv.writer(target, lineterminator="\r\n").writerows([header, *rows])
+    return target.getvalue()
+
+
+def canvas_export(students: int = 25, header: list[str] | None = None) -> str:
+    possible = ["    Points Possible", "", "", "", "", "100", "(read only)"]
+    return text_of(header or CANVAS_HEADER, [possible, *(canvas(k) for k in range(students))])
+
+
+def moodle_export(students: int = 25, header: list[str] | None = None) -> str:
+    return "\ufeff" + text_of(header or [*MOODLE_HEADER, "ID number"], [moodle(k) for k in range(students)])
+
+
+EXPORTS: dict[str, tuple[Callable[[], str], str]] = {
+    "canvas": (canvas_export, f"{TITLE} (4711)"),
+    "moodle": (moodle_export, "Grade"),
+}
+
+
+def report(out: Path, **exports: Path) -> str:
+    stream = io.StringIO()
+    column = exports.pop("column", None)
+    assert classbook.report(out, None, stream, exports=exports, column=column) == 0
+    return stream.getvalue()
+
+
+def by_id(out: Path) -> dict[str, dict[str, str]]:
+    text = (out / "grades.csv").read_text(encoding="utf-8-sig")
+    return {row["id"]: row for row in csv.DictReader(io.StringIO(text))}
+
+
+@pytest.mark.parametrize("platform", EXPORTS)
+def test_a_class_of_25_goes_in_and_comes_back(platform: str, graded: Path, tmp_path: Path) -> None:
+    make, column = EXPORTS[platform]
+    export = tmp_path / "export.csv"
+    export.write_bytes(make().encode())
+    said = report(graded, **{platform: export})
+    made = graded / f"{platform}.csv"
+    totals = [row["total"] for row in by_id(graded).values()]
+    assert (
+        sum(1 for total in totals if total) == 24
+        and sum(row["late_penalty"] != "0" for row in by_id(graded).values()) > 8
+    )
+    # By position: the roster's order is that of the export, however each of them is known.
+    roster = [entry.submission_id for entry in ledger.read(graded).roster]
+    wanted = [by_id(graded)[name]["total"] for name in roster]
+
+    def read(path: Path) -> list[dict[str, str]]:
+        rows = csv.DictReader(io.StringIO(path.read_text(encoding="utf-8-sig"), newline=""))
+        return [row for row in rows if next(iter(row.values())).strip() != "Points Possible"]
+
+    found, before = read(made), read(export)
+    assert [float(row[column]) if row[column] else None for row in found] == [
+        float(total) if total else None for total in wanted
+    ]
+    assert [{**row, column: ""} for row in found] == before
+    assert (
+        f"{platform}: grades filled in: 24; left" in said and "no grade yet, left as they were (1): " in said
+    )
+    assert "not final (5): " in said, "five have no points for the write-up"
+    # In again: nothing is to be done, and nothing is another byte.
+    first = made.read_bytes()
+    again = report(graded, **{platform: export})
+    assert made.read_bytes() == first and again.splitlines()[-1] == said.splitlines()[-1]
+    assert f"{platform}: grades filled in: 0; left as they were: 25" in report(graded, **{platform: made})
+    assert made.read_bytes() == first
+
+
+def test_a_regrade_says_what_it_replaces(graded: Path, tmp_path: Path) -> None:
+    export = tmp_path / "export.csv"
+    export.write_text(canvas_export().replace("A,,0", "A,17.5,0", 1))
+    said = report(graded, canvas=export)
+    assert re.search(r"another grade stood there and is replaced \(1\): Last0, First 17\.5 -> [\d.]+\n", said)
+
+
+def test_who_is_in_one_list_alone_is_listed(graded: Path, tmp_path: Path) -> None:
+    export = tmp_path / "export.csv"
+    export.write_text(
+        canvas_export(22).replace('"Last3, First",503,9003,login3', "\x1b[2J=1+1 Test,503,,elsewhere")
+    )
+    said = report(graded, canvas=export)
+    assert "submissions of nobody in export.csv (4): login3, " in said and "login23" in said
+    assert (
+        "in export.csv without a submission, left as they were (1): ?[2J=1+1 Test" in said
+        and "\x1b" not in said
+    )
+    kept = (graded / "canvas.csv").read_text().splitlines()[5]
+    assert kept == "\x1b[2J=1+1 Test,503,,elsewhere,A,,0"
+
+
+# ---- any table
+
+
+def pieces(
+    draw: random.Random, platform: str
+) -> tuple[list[str], list[int], list[Student], list[str | None]]:
+    """An export in pieces of text, which of them are cells to be filled, the class, and what is to stand there."""
+    ending, quoted = draw.choice(["\n", "\r\n", "\r"]), draw.random() < 0.5
+
+    def cell(text: str) -> str:
+        needs = re.search(r'[",\r\n]', text) or text.startswith('"')
+        return '"' + text.replace('"', '""') + '"' if needs or quoted or draw.random() < 0.2 else text
+
+    extra = [
+        draw.choice(["Quiz (1)", "Äß = 2 (22)", "Notes", "Final Score"]) + " " * k
+        for k in range(draw.randrange(3))
+    ]
+    header = (
+        [*CANVAS_HEADER[:6], *(name for name in extra if platform == "canvas")]
+        if platform == "canvas"
+        else MOODLE_HEADER
+    )
+    at = header.index(f"{TITLE} (4711)" if platform == "canvas" else "Grade")
+    rows: list[list[str]] = [header]
+    if platform == "canvas":
+        if draw.random() < 0.3:
+            rows.append(["", "", "", "", "", "Manual Posting", *extra])
+        rows.append(["    Points Possible", "", "", "", "", "100.00", *("(read only)" for _ in extra)])
+    first, students, values = len(rows), [], []
+    for k in range(draw.randrange(1, 12)):
+        name = draw.choice(ABSURD_NAMES).replace("\0", "").encode("utf-8", "replace").decode()
+        old = draw.choice(["", "", "12.5", "-", "0"])
+        if platform == "canvas":
+            rows.append([name, str(k), f"s{k}", f"u{k}@x.org", "=1+1,2", old, *(name for _ in extra)])
+        else:
+            rows.append([f"Participant {k}", name, f"U{k}@x.org", name, old, "100.00", "Yes", "-", "-", name])
+        total = draw.choice([None, 0.0, 12.5, 100.0, 33.333, draw.random() * 100])
+        if k and draw.random() < 0.2:
+            values.append(None)
+            continue
+        address = f"u{k}@x.org" if platform == "canvas" else f"U{k}@x.org"
+        known = matching.identities(f"f{k}", (address,), (), fold=platform == "canvas")
+        students.append(Student(f"f{k}", name, known, total))
+        same = total is not None and old in ("12.5", "0") and float(old) == round(total, 2)
+        values.append(None if total is None or same else f"{round(total, 2):.2f}".rstrip("0").rstrip("."))
+    draw.shuffle(students)
+    found, places = ["\ufeff"] if draw.random() < 0.5 else [""], []
+    for number, row in enumerate(rows):
+        for column, text in enumerate(row):
+            if number >= first and column == at:
+                places.append(len(found))
+            found += [cell(text), "," if column + 1 < len(row) else ending]
+    return found, places, students, values
+
+
+@pytest.mark.parametrize("platform", EXPORTS)
+def test_all_bytes_but_the_grades_stay(platform: str, tmp_path: Path) -> None:
+    draw, path = random.Random(77), tmp_path / "export.csv"
+    book = table.gradebooks()[platform]
+    for _ in range(300):
+        before, places, students, values = pieces(draw, platform)
+        path.write_bytes("".join(before).encode())
+        found = gradebook.fill(book, path, students, Asked(TITLE, 100.0))
+        after = list(before)
+        for place, value in zip(places, values, strict=True):
+            if value is not None:
+                after[place] = f'"{value}"' if before[place].startswith('"') else value
+        assert found.content.decode() == "".join(after)
+        assert not any("\n" in note or "\x1b" in note for note in found.notes)
+        path.write_bytes(found.content)
+        assert gradebook.fill(book, path, students, Asked(TITLE, 100.0)).content == found.content
+
+
+def test_cells_are_those_of_the_csv_module() -> None:
+    draw = random.Random(4180)
+    for _ in range(2000):
+        text = "".join(draw.choice('ab,"\n\r ') for _ in range(draw.randrange(30)))
+        try:
+            wanted = [row for row in csv.reader(io.StringIO(text, newline=""), strict=True) if any(row)]
+        except csv.Error:
+            wanted = None
+        try:
+            found = [[cell.text for cell in row.cells] for row in cells.parse(Path("t"), text).rows]
+        except UsageError:
+            found = None
+        assert found == wanted or wanted is None, text
+
+
+# ---- what is refused
+
+
+def moodle_with(old: str, new: str, count: int = -1) -> str:
+    return moodle_export().replace(old, new, count)
+
+
+def canvas_with(old: str, new: str, count: int = -1) -> str:
+    return canvas_export().replace(old, new, count)
+
+
+REFUSED: dict[str, tuple[str, str, str]] = {
+    "another course": (
+        "canvas",
+        canvas_with("example.edu", "other.edu")
+        .replace("login", "x")
+        .replace(",90", ",80")
+        .replace(",5", ",6"),
+        "none of the 25 submissions is of one of its 25 students: is it the export of another course",
+    ),
+    "another course's worksheet": (
+        "moodle",
+        moodle_with("example.edu", "other.edu")
+        .replace("Participant 7", "Participant 8")
+        .replace(",login", ",x")
+        .replace(",90", ",80"),
+        "is it the export of another course",
+    ),
+    "capitals": ("moodle", "", ""),
+    "one id": (
+        "canvas",
+        canvas_with("9003", "9001"),
+        ":6: two students with one id: '9001' stands in .*:4 too",
+    ),
+    "one address": (
+        "moodle",
+        moodle_with("Student4@", "Student5@"),
+        ":7: two students with one id: 'Student5@exam",
+    ),
+    "no column": ("canvas", canvas_with("SIS Login ID", "Login"), ":1: there is no column 'SIS Login ID'"),
+    "no column of Moodle's": (
+        "moodle",
+        moodle_with("Feedback comments", "Remarks"),
+        ":1: there is no column 'Feedback",
+    ),
+    "a column too many": (
+        "moodle",
+        moodle_with("ID number", "My notes"),
+        ":1: the column 'My notes' is none of Moodle",
+    ),
+    "a column twice": (
+        "canvas",
+        canvas_with("Section", "ID"),
+        ":1: the column 'ID' stands there twice|no column 'Sec",
+    ),
+    "closed": (
+        "canvas",
+        canvas_with(",100,", ",100 (read only),"),
+        ":2: 'Attention .* is the assignment closed",
+    ),
+    "a closed worksheet": (
+        "moodle",
+        moodle_with(",Yes,", ",No,"),
+        "no grade of it can be changed: is the assign",
+    ),
+    "no such assignment": (
+        "canvas",
+        canvas_with("Attention kernels", "Quiz"),
+        ":1: no column is called 'Attention",
+    ),
+    "two such assignments": (
+        "canvas",
+        canvas_with("Final Score", f"{TITLE} (4712)"),
+        ":1: several columns are called .*choose one with --column",
+    ),
+    "another maximum": (
+        "canvas",
+        canvas_with(",100,", ",50,"),
+        ":2: the assignment is out of 50 points there and out",
+    ),
+    "another maximum in Moodle": (
+        "moodle",
+        moodle_with("100.00", "10.00", 1),
+        ":2: the assignment is out of 10 poin",
+    ),
+    "no points possible": (
+        "canvas",
+        canvas_with("Points Possible", "x"),
+        "there is no row 'Points Possible'",
+    ),
+    "a short row": ("canvas", canvas_with("A,,0", "A", 1), ":3: 5 cells under 7 columns"),
+    "semicolons": ("canvas", canvas_with(",", ";"), "should be separated by commas"),
+    "nothing": ("moodle", "", "nothing is in it"),
+    "an open quotation": (
+        "canvas",
+        canvas_with('"Last3', '"""Last3').replace('First",503', "First,503"),
+        "CSV",
+    ),
+    "an identifier": (
+        "moodle",
+        moodle_with("Participant 701", "701"),
+        ":3: an identifier is like 'Participant 123'",
+    ),
+    "not UTF-8": ("canvas", "\udcff", "not UTF-8 text"),
+    "one submission of two": (
+        "canvas",
+        canvas_with(",,STUDENT0@", ",9001,STUDENT0@").replace("501,9001", "501,"),
+        "is two submissions",
+    ),
+}
+del REFUSED["capitals"]
+
+
+def written(out: Path) -> dict[Path, int]:
+    """When each file was written, but for the lock, which whoever holds the folder writes its name into."""
+    return {path: path.stat().st_mtime_ns for path in out.rglob("*") if path.name != "lock"}
+
+
+@pytest.mark.parametrize("case", REFUSED)
+def test_what_is_not_this_classs_export_is_refused_in_one_line(
+    case: str, graded: Path, tmp_path: Path
+) -> None:
+    platform, text, told = REFUSED[case]
+    export, before = tmp_path / "export.csv", written(graded)
+    export.write_bytes(text.encode("utf-8", "surrogateescape"))
+    with pytest.raises(UsageError) as refused:
+        report(graded, **{platform: export})
+    assert re.search(told, str(refused.value)) and "\n" not in str(refused.value)
+    assert written(graded) == before, "something was written"
+
+
+def test_moodle_compares_addresses_with_case_and_says_so(graded: Path, tmp_path: Path) -> None:
+    export = tmp_path / "export.csv"
+    export.write_text(moodle_with("Student0@", "student0@"))
+    assert "student0@example.edu differs in capitals, which Moodle compares)" in report(graded, moodle=export)
+
+
+def test_one_locked_grade_and_extra_credit_do_not_stop_the_others(tmp_path: Path) -> None:
+    path = tmp_path / "export.csv"
+    path.write_text(moodle_export(4).replace("Yes", "No", 1))
+    known = [
+        Student(f"f{k}", "x", matching.identities("f", (f"Student{k}@example.edu",), (), fold=False), total)
+        for k, total in enumerate((50.0, 104.0, 60.0))
+    ]
+    found = gradebook.fill(table.gradebooks()["moodle"], path, known, Asked(TITLE, 100.0))
+    grades = [row["Grade"] for row in csv.DictReader(io.StringIO(found.content.decode("utf-8-sig")))]
+    assert grades == ["", "100", "60", ""]
+    assert "cannot be changed and are left (1): First Last0 50 (its grade cannot be changed)" in found.notes
+    assert "above the maximum of 100, which is filled in (1): First Last1 104" in found.notes
+
+
+def test_a_group_gets_its_grade_in_every_row(tmp_path: Path) -> None:
+    path = tmp_path / "export.csv"
+    path.write_text(canvas_export(3))
+    emails = ("student0@example.edu", "student1@example.edu")
+    group = Student("g", "x", matching.identities("g", emails, (), fold=True), 80.0, people=2)
+    found = gradebook.fill(table.gradebooks()["canvas"], path, [group], Asked(TITLE, 100.0))
+    assert found.content.decode().count(",80,0") == 2
+    with pytest.raises(UsageError, match="belongs to 2 rows"):
+        gradebook.fill(table.gradebooks()["canvas"], path, [replace(group, people=1)], Asked(TITLE, 100.0))
+
+
+def test_a_link_in_place_of_the_file_is_replaced_and_not_followed(graded: Path, tmp_path: Path) -> None:
+    export, target = tmp_path / "export.csv", tmp_path / "precious"
+    export.write_text(canvas_export())
+    target.write_text("precious")
+    (graded / "canvas.csv").unlink(missing_ok=True)
+    (graded / "canvas.csv").symlink_to(target)
+    report(graded, canvas=export)
+    assert target.read_text() == "precious" and not (graded / "canvas.csv").is_symlink()
+
+
+def test_the_column_may_be_named_by_its_id(graded: Path, tmp_path: Path) -> None:
+    export = tmp_path / "export.csv"
+    export.write_text(canvas_with(TITLE, "Homework 4"))
+    assert "grades filled in: 24" in report(graded, canvas=export, column="4711")

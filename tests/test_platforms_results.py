@@ -1,0 +1,359 @@
+"""What platforms are shown of a result: valid by their schemas whatever the submission says, and never more than
+feedback.txt tells. Results are made up here, from seeds; nothing is compiled."""
+
+from __future__ import annotations
+
+import base64
+import io
+import json
+import math
+import random
+import re
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from classrows import (
+    ABSURD_NAMES,
+    PARTS,
+    SECRET_NAME,
+    SECRET_NUMBER,
+    VERDICTS,
+    assignment,
+    hidden_failure,
+    part,
+    result,
+    the_class,
+)
+from platform_schemas import MOST_BYTES, SCHEMAS, faults
+
+from grader import score as rubric
+from grader.base.arrays import np
+from grader.base.errors import KitError, UsageError
+from grader.base.results import CaseResult, Diagnosis, Flag, PartResult, Score, SubmissionResult
+from grader.judge.comparison import error_map
+from grader.report import bounds, errormap, feedback, github, gradescope, prairielearn, student
+from grader.report.github import Sources
+from grader.staff.platforms import table
+
+#: What a hostile kernel prints, or a hostile file is called.
+HOSTILE = (
+    *ABSURD_NAMES,
+    "::error file=grader.py,line=1::forged",
+    "  ::set-output name=result::forged",
+    "##[error]forged",
+    "</pre><script>alert(1)</script><pre>",
+    "![x](http://x/y.png) [click](javascript:alert(1)) @everyone | a | b |\n|---|",
+    "module.cpp:999999999: error: nowhere",
+    "module.cpp:2:1: error: \u2028\u202e\x1b[2J\ud800",
+    "../../etc/passwd:1: x",
+    '{"score": 1000}',
+)
+SOURCE = """#include <x>
+// myFusedAttention( is below
+void f(int a) {
+  myFusedAttention(a);
+}
+void myFusedAttention(int a) {
+}
+"""
+SOURCES = Sources({"module.cpp": SOURCE}, {"module.cpp": "hw1/module.cpp"})
+
+
+def some_text(draw: random.Random, most: int = 6) -> str:
+    pieces = [draw.choice(HOSTILE) for _ in range(draw.randint(0, most))]
+    pieces += [
+        chr(draw.choice([draw.randrange(0x20, 0x3000), draw.randrange(0x10000, 0x10FFFF)])) for _ in range(5)
+    ]
+    draw.shuffle(pieces)
+    return draw.choice(["\n", " ", "\r\n", ""]).join(pieces) * draw.choice([1, 1, 1, 400])
+
+
+def some_number(draw: random.Random) -> float:
+    return draw.choice([0.0, 1.0, 12.345678, 1e9, -3.0, math.nan, math.inf, -math.inf, draw.random() * 100])
+
+
+def some_result(draw: random.Random) -> tuple[SubmissionResult, Score]:
+    """A result of which nothing can be taken for granted but its types."""
+    parts = []
+    for k in range(draw.choice([1, 3, 7, 60])):
+        verdict = draw.choice((*VERDICTS, "unjudged"))
+        told = Diagnosis(draw.choice(["x", "race", "row_range"]), some_text(draw))
+        found = tuple(
+            CaseResult(
+                some_text(draw, 1),
+                {"N": draw.randrange(99)},
+                draw.random() < 0.5,
+                some_number(draw),
+                draw.choice([None, told]),
+                hidden=draw.random() < 0.3,
+                error_map=draw.choice([(), ("09", "90"), ("0", "09"), (some_text(draw),), ("9" * 8,) * 8]),
+            )
+            for _ in range(draw.randrange(4))
+        )
+        parts.append(
+            PartResult(
+                draw.choice([f"part{k}", PARTS[k % 6][0] + "x" * (k // 6), some_text(draw, 1)]) or "p",
+                some_text(draw),
+                verdict,
+                abs(some_number(draw)),
+                cases=found,
+                diagnosis=draw.choice([None, told]),
+                flags=(Flag(some_text(draw, 1), some_text(draw), "review"),) * draw.randrange(2),
+                output=some_text(draw),
+                waits_for="ispc" if verdict == "unjudged" else "",
+            )
+        )
+    unique = {each.id: each for each in parts}
+    made = replace(result((part(*PARTS[2]),)), parts=tuple(unique.values()))
+    return made, rubric.score(assignment(), made, late_s=draw.choice([None, 1e5]))
+
+
+Rendered = Callable[[SubmissionResult, Score], dict[str, Any]]
+
+
+def on_github(judged: SubmissionResult, scored: Score) -> dict[str, Any]:
+    views = student.views(assignment(), judged)
+    text = github.encoded(github.autograding(assignment(), views, scored, SOURCES, {"part1": 0.5}))
+    assert len(text) < 128 << 10 and "\n" not in text
+    return json.loads(base64.b64decode(text, validate=True))
+
+
+RENDERED: dict[str, Rendered] = {
+    "gradescope": lambda judged, scored: gradescope.results(assignment(), judged, scored, seconds=1.0),
+    "prairielearn": lambda judged, scored: prairielearn.results(assignment(), judged, scored, seconds=1.0),
+    "github": on_github,
+}
+
+
+def require_valid(platform: str, found: dict[str, Any]) -> None:
+    schema = SCHEMAS[platform]
+    if platform == "prairielearn" and found.get("gradable") is False:
+        schema = SCHEMAS["prairielearn ungradable"]
+    assert len(bounds.encoded(found)) <= MOST_BYTES[platform]
+    found = json.loads(json.dumps(found, allow_nan=False))
+    assert faults(found, schema) == []
+
+
+def test_the_table_has_a_renderer_or_a_gradebook_for_each_platform() -> None:
+    from grader.staff.release import products
+
+    rows = {row.name: row for row in table.PLATFORMS}
+    assert {*RENDERED, "canvas", "moodle"} == set(rows)
+    for name, row in rows.items():
+        assert (row.gradebook is None) == (name in RENDERED)
+        assert (name in products.PRODUCTS) == bool(row.release)
+        assert row.hands_in and row.wants_back and row.matched_by and row.shown and row.command
+        assert "\n" not in table.line(row) and len(table.line(row)) <= 160
+        if row.container is not None:
+            assert row.limits.seconds and row.container.limit_s < row.limits.seconds
+    assert rows["prairielearn"].limits.bytes_back == MOST_BYTES["prairielearn"]
+    assert rows["github"].limits.bytes_back * 4 / 3 < 128 << 10
+
+
+@pytest.mark.parametrize("platform", RENDERED)
+def test_whatever_a_result_holds_its_form_is_valid(platform: str) -> None:
+    draw = random.Random(2107)
+    for _ in range(40):
+        judged, scored = some_result(draw)
+        if platform == "gradescope" and len(judged.parts) > 20:
+            continue  # it has no limit of size
+        require_valid(platform, RENDERED[platform](judged, scored))
+
+
+@pytest.mark.parametrize("platform", RENDERED)
+def test_a_class_with_every_verdict_is_valid_and_tells_no_secret(platform: str) -> None:
+    for row in the_class(12):
+        if row.result is None:
+            continue
+        scored = row.score or rubric.score(assignment(), row.result)
+        found = RENDERED[platform](row.result, scored)
+        require_valid(platform, found)
+        if platform == "gradescope":
+            found = {**found, "tests": [test for test in found["tests"] if test["visibility"] == "visible"]}
+        told = json.dumps(found, ensure_ascii=False)
+        assert not [secret for secret in (SECRET_NAME, "7919", str(SECRET_NUMBER), "7907") if secret in told]
+
+
+def test_the_validator_itself_finds_faults() -> None:
+    right = on_github(result((part(*PARTS[2]),)), rubric.score(assignment(), result((part(*PARTS[2]),))))
+    assert faults(right, SCHEMAS["github"]) == []
+    assert faults({**right, "version": 2}, SCHEMAS["github"]) and faults({**right, "x": 1}, SCHEMAS["github"])
+    assert faults({**right, "tests": [{}]}, SCHEMAS["github"])
+    assert faults({**right, "version": True}, SCHEMAS["github"]), "true is not 1"
+    assert not any(map(SCHEMAS["github"]["tests"][0]["message"], ("a\n  ::warning::x", "a ##[x]", "\x1b[1m")))
+
+
+def test_results_that_cannot_fit_are_the_kits_fault() -> None:
+    many = replace(result((part(*PARTS[2]),)), parts=tuple(part(f"p{k}", "x", 1.0) for k in range(800)))
+    with pytest.raises(KitError, match="too many parts"):
+        on_github(many, rubric.score(assignment(), many))
+
+
+# ---- GitHub
+
+
+def obeyed(text: str) -> list[str]:
+    """The commands that a runner of GitHub's takes from the output of a step."""
+    found: list[str] = []
+    stopped = ""
+    for row in text.split("\n"):
+        if stopped:
+            stopped = "" if row.strip() == f"::{stopped}::" else stopped
+            continue
+        stop = re.match(r"\s*::stop-commands::(.+)", row)
+        stopped = stop[1].strip() if stop else ""
+        if not stop and (re.match(r"\s*::[\w-]+[ :]", row) or "##[" in row):
+            found.append(row)
+    return found
+
+
+def published(judged: SubmissionResult, scored: Score, folder: Path) -> tuple[str, str, dict[str, Any]]:
+    """What is printed, the summary, and the result, as the runner and the reporter read them."""
+    stream = io.StringIO()
+    files = {name: str(folder / name) for name in ("GITHUB_OUTPUT", "GITHUB_STEP_SUMMARY")}
+    with github.muted(stream):
+        print("\n".join(HOSTILE).encode("utf-8", "replace").decode(), file=stream)
+    github.publish(assignment(), judged, scored, SOURCES, {}, files, stream)
+    output = (folder / "GITHUB_OUTPUT").read_text(encoding="utf-8").splitlines()
+    assert len(output) == 1 and output[0].startswith("result=")
+    summary = (folder / "GITHUB_STEP_SUMMARY").read_text(encoding="utf-8")
+    for path in files.values():
+        Path(path).unlink()
+    return stream.getvalue(), summary, json.loads(base64.b64decode(output[0].removeprefix("result=")))
+
+
+def test_a_runner_obeys_the_annotations_alone(tmp_path: Path) -> None:
+    draw = random.Random(52)
+    for _ in range(25):
+        judged, scored = some_result(draw)
+        said, summary, found = published(judged, scored, tmp_path)
+        require_valid("github", found)
+        for row in obeyed(said):
+            told = re.fullmatch(
+                r"::(?:error|warning|notice) file=hw1/module\.cpp,line=(\d+),title=([^:,\r\n]*)::([^\r\n]*)",
+                row,
+            )
+            assert told, row
+            assert 1 <= int(told[1]) <= SOURCE.count("\n") + 1
+        for level in ("error", "warning", "notice"):
+            assert sum(row.startswith(f"::{level} ") for row in obeyed(said)) <= github.MOST_ANNOTATIONS
+        assert len(summary.encode()) <= 1 << 20
+        assert not re.search(r"<(?!pre>|/pre>)", summary), "markup that is not the kit's"
+        assert summary.count("<pre>") == summary.count("</pre>")
+        outside = re.sub(r"<pre>.*?</pre>", "", summary, flags=re.DOTALL)
+        assert not re.search(r"(?<!\\)!\[|(?<!\\)\]\(", outside)
+        assert outside.count("\n| ") == 1 + len(judged.parts)
+
+
+def test_annotations_stand_on_the_students_own_lines() -> None:
+    def told(made: PartResult) -> str:
+        (line,) = github.annotations(assignment(), student.views(assignment(), result((made,))), SOURCES)
+        return line
+
+    wrong = told(part(*PARTS[4], "wrong"))
+    assert wrong.startswith("::error file=hw1/module.cpp,line=6,title=part3%3A wrong result::"), (
+        "its definition"
+    )
+    assert "%0A" in wrong and "\n" not in wrong
+    assert "line=4," not in told(part(*PARTS[4], "crash"))
+    broken = replace(
+        part(*PARTS[4], "compile_error"), diagnosis=Diagnosis("x", "module.cpp:3: error: 100% wrong")
+    )
+    assert told(broken).endswith("::module.cpp:3: error: 100%25 wrong") and "line=3," in told(broken)
+    assert told(part(*PARTS[4], "slow", ratio=2.0)).startswith("::warning ")
+    assert "line=1," in told(part(*PARTS[5], "missing")), "a function that is not there"
+    assert (
+        github.annotations(assignment(), student.views(assignment(), result((part(*PARTS[4]),))), SOURCES)
+        == []
+    )
+    both = [replace(part(*PARTS[k], "compile_error")) for k in (2, 3, 4)]
+    lines = github.annotations(assignment(), student.views(assignment(), result(tuple(both))), Sources({}))
+    assert len(lines) == 1 and lines[0].count("does not compile") == 3
+
+
+def test_a_hidden_failure_is_told_as_in_the_feedback(tmp_path: Path) -> None:
+    judged = result((part(*PARTS[2]), hidden_failure()))
+    said, summary, found = published(judged, rubric.score(assignment(), judged), tmp_path)
+    assert found["status"] == "fail" and [test["status"] for test in found["tests"]] == ["pass", "fail"]
+    for text in (said.partition("::error file")[2], summary, json.dumps(found)):
+        assert "At least one hidden test failed" in text and SECRET_NAME not in text and "7919" not in text
+
+
+def test_outside_of_a_workflow_nothing_is_written_but_told(tmp_path: Path) -> None:
+    stream, judged = io.StringIO(), result((part(*PARTS[2]),))
+    scored = rubric.score(assignment(), judged)
+    github.publish(assignment(), judged, scored, SOURCES, {}, {}, stream)
+    assert stream.getvalue().count("names no file") == 2
+    with pytest.raises(UsageError, match="GITHUB_STEP_SUMMARY: cannot write"):
+        github.publish(assignment(), judged, scored, SOURCES, {}, {"GITHUB_STEP_SUMMARY": "/"}, stream)
+
+
+# ---- PrairieLearn
+
+
+def test_what_does_not_compile_costs_no_attempt() -> None:
+    broken = result(tuple(part(*each, "compile_error") for each in PARTS))
+    found = prairielearn.results(assignment(), broken, rubric.score(assignment(), broken), seconds=1.0)
+    assert found["gradable"] is False and "was not declared" in found["format_errors"][0]
+    mixed = result((part(*PARTS[2], "compile_error"), part(*PARTS[3])))
+    assert prairielearn.results(assignment(), mixed, rubric.score(assignment(), mixed), seconds=1.0)[
+        "gradable"
+    ]
+    waits = result((replace(part(*PARTS[2]), verdict="unjudged", waits_for="ispc"), part(*PARTS[3])))
+    found = prairielearn.results(assignment(), waits, rubric.score(assignment(), waits), seconds=1.0)
+    assert found["gradable"] is False and "has no ispc" in found["format_errors"][0]
+    for made in (
+        prairielearn.refused(assignment(), "x\x1b[2J", seconds=0),
+        prairielearn.kit_fault("S", seconds=0),
+    ):
+        assert faults(made, SCHEMAS["prairielearn ungradable"]) == []
+
+
+def test_the_score_is_the_share_of_the_parts_less_late_days() -> None:
+    half = result(tuple(part(*each, "slow") for each in PARTS))
+    scored = rubric.score(assignment(), half)
+    found = prairielearn.results(assignment(), half, scored, seconds=1.0)
+    parts = [line for line in scored.lines if line.id in {each.id for each in half.parts}]
+    assert found["score"] == pytest.approx(sum(line.points for line in parts) / 93, abs=1e-4)
+    late = replace(scored, penalty=scored.earned / 4, total=0.75 * scored.earned)
+    assert prairielearn.results(assignment(), half, late, seconds=1.0)["score"] == pytest.approx(
+        0.75 * found["score"], abs=1e-4
+    )
+    assert "writeup" in found["message"]
+
+
+def test_where_it_is_wrong_is_a_picture_of_public_cases_alone() -> None:
+    wrong = np.zeros((2, 3, 17, 9), bool)
+    wrong[1, 2, 16, :] = True
+    wrong[0, 0, 0, 0] = True
+    assert error_map(wrong) == (*("00000000",) * 7, "55555555")
+    assert error_map(np.ones(3, bool)) == ("999",) and error_map(np.zeros((4, 4), bool)) == ()
+    assert error_map(np.ones((1, 1), bool)) == ("9",)
+    made = part(*PARTS[3], "wrong")
+    mapped = tuple(replace(case, error_map=("09", "90")) if not case.ok else case for case in made.cases)
+    made = replace(made, cases=mapped)
+    (image,) = prairielearn.images(student.view(made))
+    picture = base64.b64decode(image["url"].partition(",")[2]).decode()
+    assert picture.count("<rect") == 1 + 4 and 'fill-opacity="1.00"' in picture
+    hidden = hidden_failure()
+    hidden = replace(
+        hidden, cases=tuple(replace(case, error_map=("9",)) for case in hidden.cases if case.hidden)
+    )
+    assert prairielearn.images(student.view(hidden)) == []
+    # After a hidden case a kernel could draw what it has seen.
+    turned = replace(made, cases=(*hidden.cases, *mapped))
+    assert prairielearn.images(student.view(turned)) == []
+    assert errormap.svg(("0x",), "t") == errormap.svg((), "t") == errormap.svg(("0", "00"), "t") == ""
+    assert "<b>" not in errormap.svg(("0",), "<b>")
+
+
+def test_feedback_and_platforms_say_the_same() -> None:
+    judged = result((part(*PARTS[3], "wrong"), hidden_failure("part3")))
+    for view in student.views(assignment(), judged):
+        told = "\n".join(f"{name}: {text}" for name, text in feedback.paragraphs(view))
+        for render in RENDERED.values():
+            outputs = json.dumps(render(judged, rubric.score(assignment(), judged)))
+            assert json.dumps(told.splitlines()[0])[1:-1] in outputs
