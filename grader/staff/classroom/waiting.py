@@ -48,8 +48,8 @@ def lines(waits: Mapping[str, str], remedy: str) -> list[str]:
 
 
 def by_tool(waits: Mapping[str, str]) -> dict[str, list[str]]:
-    """The ids of those who wait, by what they wait for."""
+    """The ids of those who wait, by what they wait for, in the order of the alphabet: jobs end in any."""
     found: dict[str, list[str]] = {}
-    for name, tool in waits.items():
+    for name, tool in sorted(waits.items()):
         found.setdefault(tool, []).append(name)
     return found
