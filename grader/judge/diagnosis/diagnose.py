@@ -72,7 +72,11 @@ def diagnose(
     if second is not None and _differs(seen, second.astype(np.float64).reshape(value.shape)):
         return _unsteady(oracle, seen, place, part_id, earlier)
     if not seen.finite():
-        bad = ~np.isfinite(seen.actual)
+        if oracle.explains_not_finite:
+            explained = _explained(oracle, seen, place, earlier)
+            if explained is not None:
+                return explained
+        bad = ~np.isfinite(seen.actual) & seen.wrong
         amount = "every element" if bad.all() else f"{int(bad.sum())} of {bad.size} elements"
         return _report(*oracle.not_finite(seen, amount), _place_of(bad, seen), seen)
     found = None
@@ -80,15 +84,25 @@ def diagnose(
     if (abs(seen.actual - value) > 8 * seen.tolerance).any():
         found = first_found(oracle.relations, seen)
         if found is None:
-            suspects = oracle.suspects(seen, _most_common(earlier))
-            if suspects:
-                told = _report(suspects[0].code, suspects[0].words, place, seen)
-                return Explained(**vars(told), suspects=tuple(suspects))
+            explained = _explained(oracle, seen, place, earlier)
+            if explained is not None:
+                return explained
     found = found or first_found(oracle.weak_relations, seen)
     if found is not None and found[0] == "partly_not_written" and place.code:
         return _report(place.code, "", Place(place.code, f"{place.words}; they are all 0"), seen)
     code, words = found or (place.code or "wrong_values", "")
     return _report(code, words, place, seen)
+
+
+def _explained(
+    oracle: Oracle, seen: Deviation, place: Place, earlier: Sequence[Diagnosis]
+) -> Explained | None:
+    """What the suspects say of an output."""
+    suspects = oracle.suspects(seen, _most_common(earlier))
+    if not suspects:
+        return None
+    told = _report(suspects[0].code, suspects[0].words, place, seen)
+    return Explained(**vars(told), suspects=tuple(suspects))
 
 
 def _unsteady(
