@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 #: What exp() of float32 can take as it is, and what it cannot.
 _SMALL = ("random", "equal", "dominant", "masked")
-_ANY = (*_SMALL, "offset", "large", "increasing", "decreasing", "tail", "tail_last")
+_ANY = (*_SMALL, "masked_far", "offset", "large", "increasing", "decreasing", "tail", "tail_last")
 
 
 class _Softmax(Lab):

@@ -16,6 +16,8 @@ LARGEST = 1e4
 """Logits lie within +-LARGEST, -inf aside."""
 JUMP = 150.0
 """More than exp() of float32 can take: it overflows from 88.7 on, and is 0 below -104."""
+OFFSETS = (9000.0, 60.0, 150.0, 600.0, 3000.0)
+"""From where exp() still has a value on both sides to where a maximum begun at -1000 is too large."""
 LEFT_BEHIND = (16.8, 17.2)
 """How far the tail lies below the maximum: exp() of it is less than half a unit in the last place of a float sum that
 is 1 or more, so that it adds nothing to such a sum."""
@@ -66,10 +68,20 @@ def _masked(draws: Draws, rows: int, columns: int) -> Array:
     return x
 
 
+def _masked_far(draws: Draws, rows: int, columns: int) -> Array:
+    """The same, and the first element of every fourth row is finite and far below the others."""
+    x = _masked(draws, rows, columns)
+    if columns > 1:
+        x[1::4, 0] = -JUMP
+    return x
+
+
 def _offset(draws: Draws, rows: int, columns: int) -> Array:
-    """Usual logits around a number of thousands, which is positive in even rows and negative in odd ones."""
-    far = draws.uniform((rows, 1), LARGEST / 2, LARGEST - 4)
+    """Usual logits around a number of OFFSETS, which is positive in even rows and negative in odd ones."""
+    at = np.arange(rows)
+    far = np.array(OFFSETS, np.float32)[at // 2 % len(OFFSETS), None]
     far[1::2] *= np.float32(-1)
+    far += draws.uniform((rows, 1), -8.0, 8.0)
     return far + draws.uniform((rows, columns), -4.0, 4.0)
 
 
@@ -89,8 +101,10 @@ def _decreasing(draws: Draws, rows: int, columns: int) -> Array:
 
 
 def _tail(draws: Draws, rows: int, columns: int) -> Array:
-    """The first element of each row is its maximum; none of the others alone counts beside it, all together do."""
+    """The first element of each row is its maximum, one in the middle comes near it. None of the others alone counts
+    beside them, all together do."""
     x = -draws.uniform((rows, columns), *LEFT_BEHIND)
+    x[:, columns // 2] = -0.5
     x[:, 0] = 0
     return x + np.floor(draws.uniform((rows, 1), -50.0, 50.0))
 
@@ -104,6 +118,7 @@ LOGITS: dict[str, Callable[[Draws, int, int], Array]] = {
     "equal": _equal,
     "dominant": _dominant,
     "masked": _masked,
+    "masked_far": _masked_far,
     "offset": _offset,
     "large": _large,
     "increasing": _increasing,

@@ -20,6 +20,7 @@ from grader.base.arrays import Array, np
 from grader.judge.comparison import UNIT_ROUNDOFF, Expected
 from grader.judge.diagnosis.deviation import Axis, Deviation
 from grader.judge.diagnosis.relations import (
+    ROUNDING,
     Found,
     constant_factor,
     imprecise,
@@ -35,6 +36,8 @@ from labs.softmax.scene import Scene, agreement, fitting, scene_of
 
 #: Units of the roundoff for all that does not grow, and per square root of C for a sum that keeps its tail.
 STEPS, PER_ROOT = 64, 8
+OUTPUTS = ("m", "l", "o")
+"""Of `merge`, in the order of the assignment."""
 DEEPEST = 110.0
 """exp() of anything further below the maximum is 0 in float32."""
 SMALLEST = 1e-36
@@ -85,6 +88,8 @@ def row_factors(seen: Deviation) -> Found | None:
     if not fits[seen.wrong].mean() > 0.97:
         return None
     wrong = factor[seen.wrong.any(1)]
+    if np.median(abs(wrong - 1)) < ROUNDING:
+        return None
     return "not_normalised", (
         f"The wrong rows are {wrong.min():.4g} to {wrong.max():.4g} times what they should be, so they do not sum to 1. "
         "Look at the sum that each row is divided by: where it starts, what it holds, when it is rescaled."
@@ -107,8 +112,8 @@ class Rows(Oracle):
     axes = (Axis("row", "rows", "i", "R"), Axis("column", "columns", "j", "C"))
     output = "O"
     explains_not_finite = True
-    relations = (all_zero, transposed, moved)
-    weak_relations = (partly_not_written, constant_factor, row_factors, imprecise)
+    relations = (all_zero, partly_not_written, transposed, moved)
+    weak_relations = (constant_factor, row_factors, imprecise)
 
     def __init__(self, mistakes: tuple[Suspect, ...], *, keeps_tail: bool) -> None:
         self.mistakes = mistakes
@@ -183,7 +188,10 @@ class Merge(Oracle):
         return 4 * shape["R"] * shape["d"]
 
     def suspects(self, seen: Deviation, likely: frozenset[str]) -> list[Suspect]:
-        return fitting(self.mistakes, seen.inputs, seen, likely)
+        # What is diagnosed is the first output that is wrong: a mistake that spoils one before it is another one.
+        value = merged(seen.inputs)
+        before = OUTPUTS[: OUTPUTS.index(seen.output)]
+        return fitting(self.mistakes, seen.inputs, seen, likely, {name: value[name] for name in before})
 
     def not_finite(self, seen: Deviation, amount: str) -> tuple[str, str]:
         return "not_finite", (

@@ -98,11 +98,15 @@ def scene_of(seen: Deviation) -> tuple[Scene, Deviation]:
 
 @np.errstate(all="ignore")
 def fitting(
-    suspects: Sequence[Suspect], scene: object, seen: Deviation, likely: frozenset[str]
+    suspects: Sequence[Suspect],
+    scene: object,
+    seen: Deviation,
+    likely: frozenset[str],
+    right: Mapping[str, Array] | None = None,
 ) -> list[Suspect]:
     """All suspects that explain the whole output, else those that explain its wrong elements; as of
-    `grader.judge.oracle.Oracle.suspects`, which says what `likely` is. Each gives the output of its mistake, or one for
-    each output's name."""
+    `grader.judge.oracle.Oracle.suspects`, which says what `likely` is. Each gives the output of its mistake, or several
+    by name: then those that are `right` have to be right."""
     full: list[Suspect] = []
     partial: list[Suspect] = []
     for suspect in sorted(suspects, key=lambda suspect: likely.isdisjoint(suspect.names)):
@@ -110,6 +114,11 @@ def fitting(
             break
         predicted = suspect.predict(scene)
         if isinstance(predicted, Mapping):
+            spoilt = right and any(
+                name in predicted and not _same(predicted[name], right[name]) for name in right
+            )
+            if spoilt:
+                continue
             predicted = predicted.get(seen.output)
         if predicted is None:
             continue
@@ -119,6 +128,10 @@ def fitting(
     return full or (partial if int(seen.wrong.sum()) >= FEWEST_PARTIAL else [])
 
 
+def _same(predicted: Array, right: Array) -> bool:
+    return bool(np.allclose(predicted, right, rtol=1e-3, atol=0))
+
+
 def agreement(seen: Deviation, predicted: Array, slack: Array | None = None) -> tuple[bool, bool]:
     """Whether a prediction agrees with nearly all wrong elements, and with nearly all right ones as well. What is no
     number must be met by the same."""
@@ -126,7 +139,9 @@ def agreement(seen: Deviation, predicted: Array, slack: Array | None = None) -> 
     slack = seen.slack if slack is None else slack
     same = (np.isnan(actual) & np.isnan(predicted)) | (actual == predicted)
     miss = abs(actual - predicted)
-    close = same | (miss <= slack + 1e-4 * np.minimum(abs(predicted), abs(actual)))
+    # A prediction far smaller than the right output must be met as closely in proportion, or zero would meet it.
+    scale = np.minimum(abs(predicted) / np.maximum(abs(seen.expected), 1e-300), 1.0)
+    close = same | (miss <= slack * scale + 1e-4 * np.minimum(abs(predicted), abs(actual)))
     # It must be far nearer to the output than the right answer is.
     near = same | (miss <= 0.25 * abs(actual - seen.expected))
     if not wrong.any() or (close & near)[wrong].mean() < AGREEING:

@@ -14,6 +14,7 @@ from dataclasses import dataclass, fields, replace
 
 from grader.base.arrays import Array, first_of, np
 from grader.base.results import Diagnosis
+from grader.judge import binding
 from grader.judge.comparison import Comparison, Expected
 from grader.judge.diagnosis.deviation import Axis, Deviation, usual_axes
 from grader.judge.diagnosis.patterns import EVERYWHERE, Place, find_place
@@ -71,6 +72,15 @@ def diagnose(
     place = _place_of(seen.wrong, seen)
     if second is not None and _differs(seen, second.astype(np.float64).reshape(value.shape)):
         return _unsteady(oracle, seen, place, part_id, earlier)
+    never = seen.wrong & _never_written(actual).reshape(value.shape)
+    if never.any() and np.array_equal(never, seen.wrong):
+        words = "they were never written" if never.ndim else "it was never written"
+        return _report(
+            place.code or "partly_not_written",
+            "",
+            Place(place.code, f"{place.words}; {words}".lstrip("; ")),
+            seen,
+        )
     if not seen.finite():
         if oracle.explains_not_finite:
             explained = _explained(oracle, seen, place, earlier)
@@ -256,6 +266,13 @@ def _report(code: str, words: str, place: Place, seen: Deviation) -> Diagnosis:
         amount = f"all {total} elements are wrong"
     message = f"{words} {numbers}{amount}.".strip()
     return Diagnosis(code, message, first, expected, actual, count, total)
+
+
+def _never_written(actual: Array) -> Array:
+    """Where an output holds what it was sent with."""
+    filled = binding.unwritten((1,), actual.dtype.name)
+    bits = f"u{actual.dtype.itemsize}"
+    return np.asarray(np.ascontiguousarray(actual).view(bits) == filled.view(bits)[0])
 
 
 def _place_of(mask: Array, seen: Deviation) -> Place:

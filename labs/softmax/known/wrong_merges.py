@@ -77,5 +77,4 @@ WRONG_MERGES = (
     Mutation("last row left out", "merge", (("i < R", "i < R - 1"),), ("element_range",)),
     Mutation("last column left out", "merge", (("k < d", "k < d - 1"),), ("column_range",)),
     Mutation("m not stored", "merge", (("        m[i] = most;\n", ""),), ("not_written",)),
-    Mutation("o of R columns", "merge", (("(size_t)i * d + k", "(size_t)i * R + k"),)),
 )  # fmt: skip

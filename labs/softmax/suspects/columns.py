@@ -14,10 +14,9 @@ WIDTHS = (2, 4, 8, 16, 32, 64)
 def suspects(columns: int, *, has_maximum: bool) -> list[Suspect]:
     """Those for rows of so many columns. Widths that leave out the same columns are one suspect."""
     cuts: dict[int, list[str]] = {}
-    if columns > 1:
-        cuts[columns - 1] = ["the last one"]
+    cuts[columns - 1] = ["the last one"]
     for width in WIDTHS:
-        if columns % width and columns > width:
+        if columns % width:
             cuts.setdefault(columns // width * width, []).append(str(width))
     kinds = (_KINDS[0], _KINDS[1], *(_KINDS[2:] if has_maximum else ()))
     return [
@@ -40,10 +39,15 @@ def _why(columns: int, names: list[str]) -> str:
     return ", or ".join(found)
 
 
+def _largest(x: Array) -> Array:
+    """The maximum of each row, that of no columns as a loop leaves it."""
+    return x.max(1, keepdims=True, initial=np.float32(-np.inf))
+
+
 def _left_out(cut: int) -> Callable[[Scene], Array]:
     def predict(s: Scene) -> Array:
         x = s.x[:, :cut]
-        weights = np.exp(x - x.max(1, keepdims=True))
+        weights = np.exp(x - _largest(x))
         found = np.zeros_like(s.x)
         found[:, :cut] = weights / total(weights)
         return found
@@ -56,7 +60,7 @@ def _sum_lacks(cut: int) -> Callable[[Scene], Array]:
 
 
 def _maximum_lacks(cut: int) -> Callable[[Scene], Array]:
-    return lambda s: shifted(s, s.x[:, :cut].max(1, keepdims=True))
+    return lambda s: shifted(s, _largest(s.x[:, :cut]))
 
 
 _KINDS: tuple[tuple[str, str, Callable[[int], Callable[[Scene], Array]]], ...] = (

@@ -99,8 +99,8 @@ MISTAKES += [
 @mistake(
     "maximum_misses_first", "The maximum leaves out the first element of the row: look at the loop's start."
 )
-def misses_first(s: Scene) -> Array | None:
-    return shifted(s, s.x[:, 1:].max(1, keepdims=True)) if s.columns > 1 else None
+def misses_first(s: Scene) -> Array:
+    return shifted(s, s.x[:, 1:].max(1, keepdims=True, initial=np.float32(-np.inf)))
 
 
 @mistake(
