@@ -90,7 +90,7 @@ def _large(draws: Draws, rows: int, columns: int) -> Array:
 
 
 def _increasing(draws: Draws, rows: int, columns: int) -> Array:
-    """In order of size, so that each element is a new maximum; the last one of odd rows leaves the others far behind."""
+    """In order of size, so that each element is a new maximum; in odd rows the last one leaves all others behind."""
     x = np.sort(_random(draws, rows, columns), 1)
     x[1::2, -1] += np.float32(JUMP)
     return x

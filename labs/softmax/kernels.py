@@ -13,7 +13,9 @@ from grader.assignment.mutations import Mutation
 from grader.assignment.records import Assignment, Part
 from labs.softmax.known.right import RIGHT
 from labs.softmax.known.wrong_merges import WRONG_MERGES
-from labs.softmax.known.wrong_rows import WRONG_ROWS
+from labs.softmax.known.wrong_naive import WRONG_NAIVE
+from labs.softmax.known.wrong_online import WRONG_ONLINE
+from labs.softmax.known.wrong_safe import WRONG_SAFE
 
 __all__ = ["RIGHT", "SHAPE", "SLOW", "WRONG", "edited", "side_by_side"]
 
@@ -25,7 +27,7 @@ FUNCTIONS = {
     "online": "onlineSoftmax",
     "merge": "mergeSoftmax",
 }
-WRONG = (*WRONG_ROWS, *WRONG_MERGES)
+WRONG = (*WRONG_NAIVE, *WRONG_SAFE, *WRONG_ONLINE, *WRONG_MERGES)
 
 SLOW = Mutation(
     "each exponential three times",
@@ -50,6 +52,5 @@ def side_by_side(
     assignment: Assignment, master: str, made: Sequence[Mutation]
 ) -> tuple[str, tuple[Part, ...]]:
     """Some of them in one file, which compiles once, and a part for each."""
-    return mutations.side_by_side(master, FUNCTIONS, made, tuple(FUNCTIONS)), mutations.parts_of(
-        assignment, made
-    )
+    source = mutations.side_by_side(master, FUNCTIONS, made, tuple(FUNCTIONS))
+    return source, mutations.parts_of(assignment, made)

@@ -52,8 +52,8 @@ def softmax(x: Array) -> Array:
 
 def merged(inputs: Inputs) -> dict[str, Array]:
     """The partial result of both sides: m, l (R) and o (R, d), float64. With a = l1 exp(m1 - m), b = l2 exp(m2 - m):
-    m = max(m1, m2), l = a + b, o = (a o1 + b o2) / l (Milakov and Gimelshein, Online normalizer calculation for softmax,
-    2018; Dao et al., FlashAttention, 2022). Both sides empty: -inf, 0 and 0."""
+    m = max(m1, m2), l = a + b, o = (a o1 + b o2) / l (Milakov and Gimelshein, Online normalizer calculation for
+    softmax, 2018; Dao et al., FlashAttention, 2022). Both sides empty: -inf, 0 and 0."""
     m1, l1, o1, m2, l2, o2 = (
         inputs[name].astype(np.float64) for name in ("m1", "l1", "o1", "m2", "l2", "o2")
     )
@@ -91,7 +91,8 @@ def row_factors(seen: Deviation) -> Found | None:
     if np.median(abs(wrong - 1)) < ROUNDING:
         return None
     return "not_normalised", (
-        f"The wrong rows are {wrong.min():.4g} to {wrong.max():.4g} times what they should be, so they do not sum to 1. "
+        f"The wrong rows are {wrong.min():.4g} to {wrong.max():.4g} times what they should be, so "
+        "they do not sum to 1. "
         "Look at the sum that each row is divided by: where it starts, what it holds, when it is rescaled."
     )
 
@@ -140,7 +141,8 @@ class Rows(Oracle):
 
     def not_finite(self, seen: Deviation, amount: str) -> tuple[str, str]:
         return "not_finite", (
-            f"NaN or infinity in {amount}. Does exp() overflow (above 88.7 in float), is something divided by a sum of 0, "
+            f"NaN or infinity in {amount}. Does exp() overflow (above 88.7 in float), is something "
+            "divided by a sum of 0, "
             "or is -inf taken from -inf?"
         )
 

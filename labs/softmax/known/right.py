@@ -17,10 +17,10 @@ from labs.softmax.known.texts import (
     START,
     UPDATE,
     WRITE,
+    J,
 )
 
 BACKWARDS = "(int j = C - 1; j >= 0; j--)"
-J = "(int j = 0; j < C; j++)"
 LOG2_E = "1.44269504f"
 
 _ACCESSORS = """
@@ -102,9 +102,14 @@ RIGHT = (
     Mutation(
         "kept, and divided late",
         "naive",
-        (("sum += std::exp(x[j])", "sum += o[j] = std::exp(x[j])"), ("o[j] = std::exp(x[j]) / sum", "o[j] /= sum")),
+        (
+            ("sum += std::exp(x[j])", "sum += o[j] = std::exp(x[j])"),
+            ("o[j] = std::exp(x[j]) / sum", "o[j] /= sum"),
+        ),
     ),
-    Mutation("multiplied by the inverse", "naive", ((NAIVE_WRITE, NAIVE_WRITE.replace("/ sum", "* (1.0f / sum)")),)),
+    Mutation(
+        "multiplied by the inverse", "naive", ((NAIVE_WRITE, NAIVE_WRITE.replace("/ sum", "* (1.0f / sum)")),)
+    ),
     Mutation("accessors and expf", "naive", body=_ACCESSORS),
     Mutation("backwards", "naive", ((J, BACKWARDS, 2),)),
     Mutation("exp2 of x log2(e)", "naive", (("std::exp(x[j])", f"std::exp2(x[j] * {LOG2_E})", 2),)),
@@ -112,32 +117,58 @@ RIGHT = (
         "four sums",
         "naive",
         (
-            (NAIVE_SUM, "        float sums[4] = {};\n" + NAIVE_SUM.replace("sum +=", "sums[j % 4] +=")
-                + "        sum = (sums[0] + sums[1]) + (sums[2] + sums[3]);\n"),
+            (
+                NAIVE_SUM,
+                "        float sums[4] = {};\n"
+                + NAIVE_SUM.replace("sum +=", "sums[j % 4] +=")
+                + "        sum = (sums[0] + sums[1]) + (sums[2] + sums[3]);\n",
+            ),
         ),
     ),
-    Mutation("sums in blocks", "safe", (("        double sum = 0.0;\n" + SAFE_SUM + "        const float total = (float)sum;\n", _BLOCK_SUMS),)),
+    Mutation(
+        "sums in blocks",
+        "safe",
+        (
+            (
+                "        double sum = 0.0;\n" + SAFE_SUM + "        const float total = (float)sum;\n",
+                _BLOCK_SUMS,
+            ),
+        ),
+    ),
     Mutation("compensated sum", "safe", (("        double sum = 0.0;\n" + SAFE_SUM, _COMPENSATED),)),
-    Mutation("largest element", "safe", ((MOST, "        const float most = *std::max_element(x, x + C);\n"),)),
+    Mutation(
+        "largest element", "safe", ((MOST, "        const float most = *std::max_element(x, x + C);\n"),)
+    ),
     Mutation("backwards", "safe", ((J, BACKWARDS, 3),)),
     Mutation(
         "exp2, scaled before",
         "safe",
-        ((MOST, MOST + f"        const float scaled = most * {LOG2_E};\n"), ("std::exp(x[j] - most)", f"std::exp2(x[j] * {LOG2_E} - scaled)", 2)),
+        (
+            (MOST, MOST + f"        const float scaled = most * {LOG2_E};\n"),
+            ("std::exp(x[j] - most)", f"std::exp2(x[j] * {LOG2_E} - scaled)", 2),
+        ),
     ),
     Mutation("OpenMP over rows", "safe", ((ROWS, "    #pragma omp parallel for\n" + ROWS),)),
     Mutation(
         "rows as vectors",
         "safe",
-        ((ROW, "        const std::vector<float> x(X + (size_t)i * C, X + (size_t)i * C + C);\n        float *o = O + (size_t)i * C;\n"),),
+        (
+            (
+                ROW,
+                "        const std::vector<float> x(X + (size_t)i * C, X + (size_t)i * C + C);\n"
+                "        float *o = O + (size_t)i * C;\n",
+            ),
+        ),
     ),
     Mutation("rescaled only where it grows", "online", ((SKIP + NOW + UPDATE + KEEP, _ONE_BRANCH),)),
     Mutation("a finite beginning", "online", ((START, START.replace("-INFINITY", "-1e30f")), (SKIP, ""))),
     Mutation("partial results of blocks, merged", "online", body=_PARTIAL_RESULTS),
     Mutation("backwards", "online", ((ONLINE_PASS, ONLINE_PASS.replace(J, BACKWARDS)),)),
-    Mutation("double throughout", "online", (("const float total = (float)sum", "const double total = sum"),)),
+    Mutation(
+        "double throughout", "online", (("const float total = (float)sum", "const double total = sum"),)
+    ),
     Mutation("written backwards", "online", ((WRITE, WRITE.replace(J, BACKWARDS)),)),
     Mutation("shares of the whole", "merge", body=_FACTORS),
     Mutation("one exponential", "merge", body=_ONE_EXPONENTIAL),
     Mutation("columns backwards", "merge", (("(int k = 0; k < d; k++)", "(int k = d - 1; k >= 0; k--)"),)),
-)  # fmt: skip
+)

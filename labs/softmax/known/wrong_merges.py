@@ -25,13 +25,19 @@ WRONG_MERGES = (
     Mutation(
         "factors upside down",
         "merge",
-        (("std::exp(m1[i] - most)", "std::exp(most - m1[i])"), ("std::exp(m2[i] - most)", "std::exp(most - m2[i])")),
+        (
+            ("std::exp(m1[i] - most)", "std::exp(most - m1[i])"),
+            ("std::exp(m2[i] - most)", "std::exp(most - m2[i])"),
+        ),
         ("rescaled_upside_down",),
     ),
     Mutation(
         "factors exchanged",
         "merge",
-        (("l1[i] * std::exp(m1[i]", "l1[i] * std::exp(m2[i]"), ("l2[i] * std::exp(m2[i]", "l2[i] * std::exp(m1[i]")),
+        (
+            ("l1[i] * std::exp(m1[i]", "l1[i] * std::exp(m2[i]"),
+            ("l2[i] * std::exp(m2[i]", "l2[i] * std::exp(m1[i]"),
+        ),
         ("factors_exchanged",),
     ),
     Mutation("powers of two", "merge", (("std::exp(", "std::exp2(", 2),), ("wrong_base",)),
@@ -55,7 +61,12 @@ WRONG_MERGES = (
     Mutation(
         "means taken for sums",
         "merge",
-        ((MEAN, "sum > 0.0f ? (std::exp(m1[i] - most) * o1[at] + std::exp(m2[i] - most) * o2[at]) / sum : 0.0f"),),
+        (
+            (
+                MEAN,
+                "sum > 0.0f ? (std::exp(m1[i] - most) * o1[at] + std::exp(m2[i] - most) * o2[at]) / sum : 0.0f",
+            ),
+        ),
         ("sums_forgotten_in_o",),
     ),
     Mutation(
@@ -77,4 +88,4 @@ WRONG_MERGES = (
     Mutation("last row left out", "merge", (("i < R", "i < R - 1"),), ("element_range",)),
     Mutation("last column left out", "merge", (("k < d", "k < d - 1"),), ("column_range",)),
     Mutation("m not stored", "merge", (("        m[i] = most;\n", ""),), ("not_written",)),
-)  # fmt: skip
+)

@@ -1,9 +1,9 @@
 """`traffic`: what the parts' loops load and store, and how many lines they move, beside the theory.
 
-Theory of operation. native/cachesim.cpp walks the loops of a part as the assignment describes them, and makes each access
-of theirs to X or O in a model of one cache: the line that was used longest ago leaves, a line that is stored to is
-fetched first, and written back when it leaves. `framework` is the same softmax as one kernel for each operation: maximum,
-difference, exp(), sum, quotient. `fused` is what all the parts could reach: the row stays on the chip.
+Theory of operation. native/cachesim.cpp walks the loops of a part as the assignment describes them, and makes each
+access of theirs to X or O in a model of one cache: the line that was used longest ago leaves, a line that is stored to
+is fetched first, and written back when it leaves. `framework` is the same softmax as one kernel for each operation:
+maximum, difference, exp(), sum, quotient. `fused` is what all the parts could reach: the row stays on the chip.
 
 In elements of a matrix of M rows and N columns:
 
@@ -140,9 +140,12 @@ class TrafficStudy:
         row, whole = self.columns * FLOAT_BYTES, self.rows * self.columns * FLOAT_BYTES
         return (
             f"{self.about}. Loads and stores are elements of tensors. Simulated: one level, {ways}, lines of "
-            f"{model.line_bytes} bytes, the least recently used out first; a line that is stored to is fetched before. A row "
-            f"has {helpers.size_text(row)} bytes, X {helpers.size_text(whole)}. A pass fetched is as many lines as X has. "
-            "framework: one kernel for each operation, 5 MN + 2 M loads and 3 MN + 2 M stores for M rows and N columns; "
+            f"{model.line_bytes} bytes, the least recently used out first; a line that is stored to "
+            "is fetched before. A row "
+            f"has {helpers.size_text(row)} bytes, X {helpers.size_text(whole)}. A pass fetched is as "
+            "many lines as X has. "
+            "framework: one kernel for each operation, 5 MN + 2 M loads and 3 MN + 2 M stores for M "
+            "rows and N columns; "
             "where 5 MN + M loads are published, one of the two vectors is left out. fused: the row stays on the chip."
         )
 

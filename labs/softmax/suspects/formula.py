@@ -41,7 +41,8 @@ def base_two(s: Scene) -> Array:
 
 @mistake(
     "wrong_base",
-    "log2(e) is multiplied in where exp() is taken, and not exp2(): the powers are of e^1.4427. exp2(x * log2(e)) is exp(x).",
+    "log2(e) is multiplied in where exp() is taken, and not exp2(): the powers are of e^1.4427. "
+    "exp2(x * log2(e)) is exp(x).",
 )
 def scaled_for_nothing(s: Scene) -> Array:
     return normalised(np.exp((s.x - s.most) * LOG2_E))
@@ -80,7 +81,8 @@ def turned_round(s: Scene) -> Array:
 
 @mistake(
     "reads_what_it_wrote",
-    "exp() is taken twice of each element: the last pass reads from O, where an earlier one has put exp(x - m) already, "
+    "exp() is taken twice of each element: the last pass reads from O, where an earlier one has put "
+    "exp(x - m) already, "
     "in the place of x.",
 )
 def exponential_of_output(s: Scene) -> Array:
@@ -97,7 +99,8 @@ def shifted_exponential_of_output(s: Scene) -> Array:
 
 @naive(
     "reads_what_it_wrote",
-    "exp() is taken twice of each element: the last pass reads from O, where an earlier one has put exp(x) already, in the "
+    "exp() is taken twice of each element: the last pass reads from O, where an earlier one has put "
+    "exp(x) already, in the "
     "place of x.",
 )
 def plain_exponential_of_output(s: Scene) -> Array:

@@ -19,7 +19,8 @@ def no_maximum(s: Scene) -> Array:
 
 @mistake(
     "maximum_of_matrix",
-    "The maximum is that of the whole matrix: a row far below it is 0 throughout, and its sum too. Begin anew in each row.",
+    "The maximum is that of the whole matrix: a row far below it is 0 throughout, and its sum too. "
+    "Begin anew in each row.",
 )
 def of_the_matrix(s: Scene) -> Array:
     return shifted(s, s.whole.max())

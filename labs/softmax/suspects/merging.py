@@ -157,7 +157,8 @@ def no_maximum(inputs: Inputs) -> Outputs:
 
 @mistake(
     "empty_sides",
-    "Where both sides are empty, m1 - m is -inf - -inf, and exp() of it NaN: nothing merged with nothing is m = -inf, l = 0, "
+    "Where both sides are empty, m1 - m is -inf - -inf, and exp() of it NaN: nothing merged with "
+    "nothing is m = -inf, l = 0, "
     "o = 0.",
 )
 def minus_infinity_less_itself(inputs: Inputs) -> Outputs:
@@ -179,7 +180,8 @@ def divided_by_nothing(inputs: Inputs) -> Outputs:
 
 @mistake(
     "empty_sides",
-    "Where one side is empty, the output is not the other side: a side with m = -inf and l = 0 counts nothing, and no more.",
+    "Where one side is empty, the output is not the other side: a side with m = -inf and l = 0 "
+    "counts nothing, and no more.",
 )
 def empty_where_one_is(inputs: Inputs) -> Outputs:
     s = Sides(inputs)
@@ -202,7 +204,8 @@ def _means(inputs: Inputs, o: Array) -> Outputs:
 
 @mistake(
     "not_normalised",
-    "o is not divided by the new sum: o1 and o2 are means, and a o1 + b o2 is one only when it is divided by l = a + b.",
+    "o is not divided by the new sum: o1 and o2 are means, and a o1 + b o2 is one only when it is "
+    "divided by l = a + b.",
 )
 def not_divided(inputs: Inputs) -> Outputs:
     s = Sides(inputs)
@@ -212,7 +215,8 @@ def not_divided(inputs: Inputs) -> Outputs:
 
 @mistake(
     "sums_forgotten_in_o",
-    "o takes o1 and o2 for sums and not for means: each counts l1 exp(m1 - m) or l2 exp(m2 - m) times, not exp(m1 - m) or "
+    "o takes o1 and o2 for sums and not for means: each counts l1 exp(m1 - m) or l2 exp(m2 - m) "
+    "times, not exp(m1 - m) or "
     "exp(m2 - m) alone, before the division by l.",
 )
 def taken_for_sums(inputs: Inputs) -> Outputs:

@@ -1,7 +1,7 @@
 """Mistakes of the pass that keeps a running maximum m and a running sum l.
 
-With m_j the maximum of the first j + 1 elements, l_j = l_{j-1} exp(m_{j-1} - m_j) + exp(x_j - m_j) is right. What a wrong
-recurrence gives is written down as a sum over j: exp(m_j - m_last) is what the steps behind j rescale by.
+With m_j the maximum of the first j + 1 elements, l_j = l_{j-1} exp(m_{j-1} - m_j) + exp(x_j - m_j) is right. What a
+wrong recurrence gives is written down as a sum over j: exp(m_j - m_last) is what the steps behind j rescale by.
 """
 
 from __future__ import annotations
@@ -26,7 +26,8 @@ def _later(s: Scene) -> Array:
 
 @mistake(
     "not_rescaled",
-    "The running sum is not rescaled: where the maximum grows from m to n, what was summed so far counts exp(m - n) times.",
+    "The running sum is not rescaled: where the maximum grows from m to n, what was summed so far "
+    "counts exp(m - n) times.",
 )
 def not_rescaled(s: Scene) -> Array:
     return s.weights / total(np.exp(s.x - s.running))
@@ -51,7 +52,8 @@ def new_term_rescaled(s: Scene) -> Array:
 
 @mistake(
     "rescaled_upside_down",
-    "The running sum is rescaled by exp(n - m), where the maximum grows from m to n: it is exp(m - n), which is below 1.",
+    "The running sum is rescaled by exp(n - m), where the maximum grows from m to n: it is exp(m - "
+    "n), which is below 1.",
 )
 def upside_down(s: Scene) -> Array:
     return s.weights / total(np.exp(s.x - s.running) * np.exp(s.most - s.running))
@@ -89,7 +91,8 @@ def written_in_first_pass(s: Scene) -> Array:
 
 @mistake(
     "empty_so_far",
-    "A row that begins with -inf is NaN: as long as the maximum is -inf, exp(-inf - -inf) is no number. Skip what is -inf, "
+    "A row that begins with -inf is NaN: as long as the maximum is -inf, exp(-inf - -inf) is no "
+    "number. Skip what is -inf, "
     "or begin with a maximum that is finite.",
 )
 def masked_beginning(s: Scene) -> Array:

@@ -92,7 +92,8 @@ def _losing(lanes: int, backwards: bool) -> Callable[[Scene], Array]:
 def _lanes(lanes: int) -> tuple[Suspect, ...]:
     held = "one float" if lanes == 1 else f"{lanes} floats"
     words = (
-        f"The sum of a row is held in {held} and loses what many small numbers amount to: once it is 1 or more, what is "
+        f"The sum of a row is held in {held} and loses what many small numbers amount to: once it is "
+        "1 or more, what is "
         "below 6e-8 changes nothing. Sum in double, or in blocks of some hundred numbers whose sums are then added."
     )
     return tuple(
