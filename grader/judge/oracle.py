@@ -41,6 +41,8 @@ class Oracle(ABC):
     """So general that they are worth saying only when no suspect explains the output."""
     outside_codes: frozenset[str] = frozenset()
     """Codes of suspects that read beside a tensor: what they read changes from call to call without a race."""
+    explains_not_finite = False
+    """Whether `suspects` predicts NaN and infinities, too: then it is asked about outputs that hold some."""
     mistakes: tuple[Suspect, ...] = ()
     """Suspects whose `predict` takes a `fitting.Situation` and gives the whole output, simpler ones first."""
     race_advice = (

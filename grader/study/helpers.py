@@ -1,4 +1,5 @@
-"""Small programs of the kit's and of labs' own (native/probe.cpp): compiled on first use, kept in the cache.
+"""Small programs of the kit's and of labs' own (native/probe.cpp): compiled on first use, kept in the cache. They may
+include the headers of native/.
 
 One whose source shows loops of the solution a handout holds compiled, in `prebuilt` beside where the source was
 (`grader.base.prebuilt`).
@@ -19,6 +20,7 @@ from grader.build.toolchain import cache_root, toolchain
 from grader.sandbox import run_limited
 
 PREBUILT = "prebuilt"
+NATIVE = Path(__file__).resolve().parent / "native"
 FLAGS = ("-std=c++17", "-O3", "-pthread")
 COMPILE_TIMEOUT_S = 120.0
 UNITS = {"": 1, "k": 1 << 10, "m": 1 << 20, "g": 1 << 30}
@@ -35,6 +37,7 @@ def program(source: Path) -> Path:
         return _executable(prebuilt.path(source.parent / PREBUILT, name, f"{name} program"))
     tools = toolchain()
     recipe = repr((str(tools.compiler), tools.compiler_version, FLAGS)).encode()
+    recipe += b"".join(header.read_bytes() for header in sorted(NATIVE.glob("*.h")))
     return _kept(recipe + source.read_bytes(), name, lambda made: _compile(str(tools.compiler), source, made))
 
 
@@ -70,7 +73,7 @@ def build_prebuilt(folder: Path, system: str, machine: str, compiler: str, sourc
 
 
 def _compile(compiler: str, source: Path, made: Path, *flags: str) -> None:
-    command = [compiler, *FLAGS, str(source), *flags, "-o", str(made)]
+    command = [compiler, *FLAGS, "-I", str(NATIVE), str(source), *flags, "-o", str(made)]
     _checked(command, made.parent, COMPILE_TIMEOUT_S, f"compile {source.name}")
 
 

@@ -171,7 +171,9 @@ def workspace_bytes(part: Part, shape: Mapping[str, int]) -> int:
 
 
 def output_bytes(part: Part, shape: Mapping[str, int]) -> int:
-    """Bytes of the part's result, float32."""
+    """Bytes of the part's result, float32; what it writes into arguments is its caller's."""
+    if part.returns != "tensor":
+        return 0
     return FLOAT_BYTES * prod(binding.output_shape(part, shape))
 
 

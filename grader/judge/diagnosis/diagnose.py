@@ -14,6 +14,7 @@ from dataclasses import dataclass, fields, replace
 
 from grader.base.arrays import Array, first_of, np
 from grader.base.results import Diagnosis
+from grader.judge import binding
 from grader.judge.comparison import Comparison, Expected
 from grader.judge.diagnosis.deviation import Axis, Deviation, usual_axes
 from grader.judge.diagnosis.patterns import EVERYWHERE, Place, find_place
@@ -71,8 +72,21 @@ def diagnose(
     place = _place_of(seen.wrong, seen)
     if second is not None and _differs(seen, second.astype(np.float64).reshape(value.shape)):
         return _unsteady(oracle, seen, place, part_id, earlier)
+    never = seen.wrong & _never_written(actual).reshape(value.shape)
+    if never.any() and np.array_equal(never, seen.wrong):
+        words = "they were never written" if never.ndim else "it was never written"
+        return _report(
+            place.code or "partly_not_written",
+            "",
+            Place(place.code, f"{place.words}; {words}".lstrip("; ")),
+            seen,
+        )
     if not seen.finite():
-        bad = ~np.isfinite(seen.actual)
+        if oracle.explains_not_finite:
+            explained = _explained(oracle, seen, place, earlier)
+            if explained is not None:
+                return explained
+        bad = ~np.isfinite(seen.actual) & seen.wrong
         amount = "every element" if bad.all() else f"{int(bad.sum())} of {bad.size} elements"
         return _report(*oracle.not_finite(seen, amount), _place_of(bad, seen), seen)
     found = None
@@ -80,15 +94,25 @@ def diagnose(
     if (abs(seen.actual - value) > 8 * seen.tolerance).any():
         found = first_found(oracle.relations, seen)
         if found is None:
-            suspects = oracle.suspects(seen, _most_common(earlier))
-            if suspects:
-                told = _report(suspects[0].code, suspects[0].words, place, seen)
-                return Explained(**vars(told), suspects=tuple(suspects))
+            explained = _explained(oracle, seen, place, earlier)
+            if explained is not None:
+                return explained
     found = found or first_found(oracle.weak_relations, seen)
     if found is not None and found[0] == "partly_not_written" and place.code:
         return _report(place.code, "", Place(place.code, f"{place.words}; they are all 0"), seen)
     code, words = found or (place.code or "wrong_values", "")
     return _report(code, words, place, seen)
+
+
+def _explained(
+    oracle: Oracle, seen: Deviation, place: Place, earlier: Sequence[Diagnosis]
+) -> Explained | None:
+    """What the suspects say of an output."""
+    suspects = oracle.suspects(seen, _most_common(earlier))
+    if not suspects:
+        return None
+    told = _report(suspects[0].code, suspects[0].words, place, seen)
+    return Explained(**vars(told), suspects=tuple(suspects))
 
 
 def _unsteady(
@@ -242,6 +266,13 @@ def _report(code: str, words: str, place: Place, seen: Deviation) -> Diagnosis:
         amount = f"all {total} elements are wrong"
     message = f"{words} {numbers}{amount}.".strip()
     return Diagnosis(code, message, first, expected, actual, count, total)
+
+
+def _never_written(actual: Array) -> Array:
+    """Where an output holds what it was sent with."""
+    filled = binding.unwritten((1,), actual.dtype.name)
+    bits = f"u{actual.dtype.itemsize}"
+    return np.asarray(np.ascontiguousarray(actual).view(bits) == filled.view(bits)[0])
 
 
 def _place_of(mask: Array, seen: Deviation) -> Place:

@@ -1,0 +1,102 @@
+// A model of one cache, for programs that walk the memory accesses of some loops and count the lines that come from
+// memory and go back to it.
+//
+// The cache replaces the line that was used longest ago (LRU), fetches a line that is written to (write-allocate) and
+// writes a changed line back when it leaves. With 0 ways it is fully associative: then only sizes count. Else the line's
+// address chooses one of capacity / ways sets.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <vector>
+
+namespace cachemodel {
+
+using Line = uint32_t;
+constexpr Line kNone = ~Line{0};
+
+class Cache {
+ public:
+  Cache(uint64_t lines_in_memory, uint64_t capacity, uint64_t ways)
+      : sets_(ways == 0 ? 1 : capacity / ways), ways_(ways == 0 ? capacity : ways),
+        nodes_(lines_in_memory), heads_(sets_, kNone), tails_(sets_, kNone), filled_(sets_, 0) {}
+
+  uint64_t accesses = 0, fetched = 0, written = 0;
+
+  void touch(Line line, bool write) {
+    accesses++;
+    const size_t set = sets_ == 1 ? 0 : line % sets_;
+    Node &node = nodes_[line];
+    node.dirty |= write;
+    if (heads_[set] == line) return;
+    if (node.cached) {
+      unlink(line, set);
+    } else {
+      fetched++;
+      node.cached = true;
+      if (filled_[set] == ways_) evict(set);
+      else filled_[set]++;
+    }
+    node.newer = kNone;
+    node.older = heads_[set];
+    if (heads_[set] != kNone) nodes_[heads_[set]].newer = line;
+    else tails_[set] = line;
+    heads_[set] = line;
+  }
+
+  // Whether two lines used in turn both stay: then going on with them changes nothing but the count.
+  bool keeps_two() const { return ways_ >= 2; }
+
+  void flush() {
+    for (Node &node : nodes_) written += node.cached && node.dirty;
+  }
+
+ private:
+  // Every line of memory has a place here, so that a list in order of use needs no search.
+  struct Node {
+    Line newer = kNone, older = kNone;
+    bool cached = false, dirty = false;
+  };
+
+  void unlink(Line line, size_t set) {
+    Node &node = nodes_[line];
+    nodes_[node.newer].older = node.older;  // it is not the newest: there is one
+    if (node.older != kNone) nodes_[node.older].newer = node.newer;
+    else tails_[set] = node.newer;
+  }
+
+  void evict(size_t set) {
+    const Line line = tails_[set];
+    Node &node = nodes_[line];
+    tails_[set] = node.newer;
+    if (node.newer != kNone) nodes_[node.newer].older = kNone;
+    else heads_[set] = kNone;
+    written += node.dirty;
+    node = Node{};
+  }
+
+  uint64_t sets_, ways_;
+  std::vector<Node> nodes_;
+  std::vector<Line> heads_, tails_;
+  std::vector<uint64_t> filled_;
+};
+
+// A matrix of floats somewhere in memory, beginning on a line of its own.
+struct Matrix {
+  Cache *cache;
+  uint64_t first;  // index of its first float in memory
+  int columns, per_line;
+  uint64_t place(int row, int column) const {
+    return first + static_cast<uint64_t>(row) * static_cast<uint64_t>(columns) + static_cast<uint64_t>(column);
+  }
+  Line line(int row, int column) const {
+    return static_cast<Line>(place(row, column) / static_cast<uint64_t>(per_line));
+  }
+  int left_in_line(int row, int column) const {
+    return per_line - static_cast<int>(place(row, column) % static_cast<uint64_t>(per_line));
+  }
+  void read(int row, int column) const { cache->touch(line(row, column), false); }
+  void write(int row, int column) const { cache->touch(line(row, column), true); }
+};
+
+}  // namespace cachemodel

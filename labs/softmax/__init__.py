@@ -1,0 +1,73 @@
+"""The softmax of each row of a matrix: naive, safe, online, and two partial results merged.
+
+X and O are (R, C): rows, columns. A partial result is a maximum m (R), a sum l (R) and a weighted mean o (R, d).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, ClassVar
+
+from grader.assignment.labs import Lab, OracleFacts
+
+if TYPE_CHECKING:
+    from grader.base.arrays import Array
+    from grader.build.reference import Reference
+    from grader.judge.oracle import Oracle
+    from grader.study.together import Step
+
+#: What exp() of float32 can take as it is, and what it cannot.
+_SMALL = ("random", "equal", "dominant", "masked")
+_ANY = (*_SMALL, "masked_far", "offset", "large", "increasing", "decreasing", "tail", "tail_last")
+
+
+class _Softmax(Lab):
+    oracles: ClassVar = {
+        "naive": OracleFacts(_SMALL),
+        "safe": OracleFacts(_ANY),
+        "online": OracleFacts(_ANY),
+        "merge": OracleFacts(("partials", "far", "empty", "same_maximum")),
+    }
+    options: ClassVar = {
+        "R": ("-R", "rows (1024)"),
+        "C": ("-C", "columns of X (2048)"),
+        "d": ("-d", "columns of a partial result's o (256)"),
+    }
+    claim = "your result == the float64 result"
+    denial = "YOUR SOFTMAX PRODUCED INCORRECT RESULTS"
+    proof_sizes: ClassVar = {"R": 256, "C": 1024}
+    #: Nothing a multiple of anything.
+    watched_sizes: ClassVar = {"R": 13, "C": 29, "d": 6}
+
+    studies: ClassVar = {
+        "traffic": (
+            "labs.softmax.studies.traffic",
+            "loads, stores and cache lines of the parts' loops, simulated",
+        ),
+        "accuracy": ("labs.softmax.studies.accuracy", "where your parts overflow, and how exact they are"),
+    }
+    programs: ClassVar = ("studies/native/cachesim.cpp",)
+    growth: ClassVar = ("C", (512, 1024, 2048, 4096))
+
+    def oracle(self, name: str) -> Oracle:
+        from labs.softmax.oracle import ORACLES
+
+        return ORACLES[name]
+
+    def make_inputs(self, distribution: str, shape: Mapping[str, int], seed: int) -> dict[str, Array]:
+        from labs.softmax.inputs import make_inputs
+
+        return make_inputs(distribution, shape, seed)
+
+    def reference(self) -> Reference:
+        from grader.build.labreference import SourceReference
+
+        return SourceReference(self.folder)
+
+    def steps(self) -> Sequence[Step]:
+        from labs.softmax.studies.steps import STEPS
+
+        return STEPS
+
+
+LAB = _Softmax()

@@ -1,0 +1,179 @@
+"""Inputs of the cases: logits X (R, C) of several kinds, and partial results (m, l, o) of two column blocks.
+
+All is float32. The same distribution, sizes and seed give the same bits.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+
+from grader.base.arrays import Array, np
+from grader.judge.draws import Draws
+
+Shape = Mapping[str, int]
+
+LARGEST = 1e4
+"""Logits lie within +-LARGEST, -inf aside."""
+JUMP = 150.0
+"""More than exp() of float32 can take: it overflows from 88.7 on, and is 0 below -104."""
+OFFSETS = (9000.0, 60.0, 150.0, 600.0, 3000.0)
+"""From where exp() still has a value on both sides to where a maximum begun at -1000 is too large."""
+LEFT_BEHIND = (16.8, 17.2)
+"""How far the tail lies below the maximum: exp() of it is less than half a unit in the last place of a float sum that
+is 1 or more, so that it adds nothing to such a sum."""
+
+
+def make_inputs(distribution: str, shape: Shape, seed: int) -> dict[str, Array]:
+    """X (R, C), or m1, l1, m2, l2 (R) and o1, o2 (R, d)."""
+    draws = Draws(seed)
+    if distribution in PARTIALS:
+        return _partial_results(PARTIALS[distribution], shape, draws)
+    x = LOGITS[distribution](draws, shape["R"], shape["C"])
+    return {"X": np.ascontiguousarray(x, np.float32)}
+
+
+# ---- logits: every row has numbers of its own, and at least one that is finite
+
+
+def _random(draws: Draws, rows: int, columns: int) -> Array:
+    """Usual logits: each row within +-6 of a middle of its own within +-2."""
+    middle = draws.uniform((rows, 1), -2.0, 2.0)
+    return draws.uniform((rows, columns), -6.0, 6.0) + middle
+
+
+def _equal(draws: Draws, rows: int, columns: int) -> Array:
+    """Each row one number, within +-20."""
+    return np.repeat(draws.uniform((rows, 1), -20.0, 20.0), columns, 1)
+
+
+def _dominant(draws: Draws, rows: int, columns: int) -> Array:
+    """One element of each row lies 25 above the others."""
+    x = draws.uniform((rows, columns), -4.0, 4.0)
+    x[np.arange(rows), draws.below(columns, (rows,))] += np.float32(25.0)
+    return x
+
+
+def _masked(draws: Draws, rows: int, columns: int) -> Array:
+    """Some elements are -inf: those at the beginning of a row, at its end, here and there, or all but one, in turn."""
+    x = _random(draws, rows, columns)
+    kept = draws.below(columns, (rows,))
+    here_and_there = draws.uniform((rows, columns)) < 0.4
+    at = np.arange(columns)
+    kinds = (at < columns // 3 + 1, here_and_there, at >= columns - columns // 2, at >= 0)
+    for i in range(rows):
+        kind = kinds[i % 4]
+        masked = kind[i] if kind.ndim == 2 else kind.copy()
+        masked[kept[i] if kind is not kinds[0] else columns - 1] = False
+        x[i, masked] = -np.inf
+    return x
+
+
+def _masked_far(draws: Draws, rows: int, columns: int) -> Array:
+    """The same, and the first element of every fourth row is finite and far below the others."""
+    x = _masked(draws, rows, columns)
+    if columns > 1:
+        x[1::4, 0] = -JUMP
+    return x
+
+
+def _offset(draws: Draws, rows: int, columns: int) -> Array:
+    """Usual logits around a number of OFFSETS, which is positive in even rows and negative in odd ones."""
+    at = np.arange(rows)
+    far = np.array(OFFSETS, np.float32)[at // 2 % len(OFFSETS), None]
+    far[1::2] *= np.float32(-1)
+    far += draws.uniform((rows, 1), -8.0, 8.0)
+    return far + draws.uniform((rows, columns), -4.0, 4.0)
+
+
+def _large(draws: Draws, rows: int, columns: int) -> Array:
+    return draws.uniform((rows, columns), -LARGEST, LARGEST)
+
+
+def _increasing(draws: Draws, rows: int, columns: int) -> Array:
+    """In order of size, so that each element is a new maximum; in odd rows the last one leaves all others behind."""
+    x = np.sort(_random(draws, rows, columns), 1)
+    x[1::2, -1] += np.float32(JUMP)
+    return x
+
+
+def _decreasing(draws: Draws, rows: int, columns: int) -> Array:
+    return _increasing(draws, rows, columns)[:, ::-1]
+
+
+def _tail(draws: Draws, rows: int, columns: int) -> Array:
+    """The first element of each row is its maximum, one in the middle comes near it. None of the others alone counts
+    beside them, all together do."""
+    x = -draws.uniform((rows, columns), *LEFT_BEHIND)
+    x[:, columns // 2] = -0.5
+    x[:, 0] = 0
+    return x + np.floor(draws.uniform((rows, 1), -50.0, 50.0))
+
+
+def _tail_last(draws: Draws, rows: int, columns: int) -> Array:
+    return _tail(draws, rows, columns)[:, ::-1]
+
+
+LOGITS: dict[str, Callable[[Draws, int, int], Array]] = {
+    "random": _random,
+    "equal": _equal,
+    "dominant": _dominant,
+    "masked": _masked,
+    "masked_far": _masked_far,
+    "offset": _offset,
+    "large": _large,
+    "increasing": _increasing,
+    "decreasing": _decreasing,
+    "tail": _tail,
+    "tail_last": _tail_last,
+}
+
+
+# ---- partial results
+
+
+def _partial_results(
+    maxima: Callable[[Draws, int], tuple[Array, Array]], shape: Shape, draws: Draws
+) -> dict[str, Array]:
+    """Sums are 1 to 100 and means within +-1 with the given maxima; a side whose maximum is -inf is empty, 0 and 0."""
+    rows, d = shape["R"], shape["d"]
+    found: dict[str, Array] = {}
+    for side, m in zip("12", maxima(draws, rows), strict=True):
+        empty = np.isneginf(m)
+        sums, means = draws.uniform((rows,), 1.0, 100.0), draws.uniform((rows, d), -1.0, 1.0)
+        sums[empty], means[empty] = 0, 0
+        found |= {f"m{side}": m.astype(np.float32), f"l{side}": sums, f"o{side}": means}
+    return found
+
+
+def _near(draws: Draws, rows: int) -> tuple[Array, Array]:
+    """Maxima within +-4, unlike ones."""
+    return draws.uniform((rows,), -4.0, 4.0), draws.uniform((rows,), -4.0, 4.0)
+
+
+def _far(draws: Draws, rows: int) -> tuple[Array, Array]:
+    """Maxima of thousands, positive and negative, near each other; in every third row one side leaves the other far
+    behind, the left one and the right one in turn."""
+    m1, difference = draws.uniform((rows,), -LARGEST, LARGEST), draws.uniform((rows,), -3.0, 3.0)
+    difference[::6], difference[3::6] = JUMP, -JUMP
+    return m1, m1 + difference
+
+
+def _empty(draws: Draws, rows: int) -> tuple[Array, Array]:
+    """The left side is empty, the right one, both, none, in turn."""
+    m1, m2 = _near(draws, rows)
+    m1[0::4], m2[1::4] = -np.inf, -np.inf
+    m1[2::4], m2[2::4] = -np.inf, -np.inf
+    return m1, m2
+
+
+def _same_maximum(draws: Draws, rows: int) -> tuple[Array, Array]:
+    m, _ = _near(draws, rows)
+    return m, m.copy()
+
+
+PARTIALS: dict[str, Callable[[Draws, int], tuple[Array, Array]]] = {
+    "partials": _near,
+    "far": _far,
+    "empty": _empty,
+    "same_maximum": _same_maximum,
+}

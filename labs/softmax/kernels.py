@@ -1,0 +1,56 @@
+"""Kernels of which it is known what must become of them: the master with named edits. For the staff, not handed out.
+
+`python -m grader selftest --lab softmax` judges them all, and so does tests/test_softmax.py. WRONG names for each the
+code that must be told, RIGHT are other ways of writing the same, which must pass in time too.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from grader.assignment import mutations
+from grader.assignment.mutations import Mutation
+from grader.assignment.records import Assignment, Part
+from labs.softmax.known.right import RIGHT
+from labs.softmax.known.wrong_merges import WRONG_MERGES
+from labs.softmax.known.wrong_naive import WRONG_NAIVE
+from labs.softmax.known.wrong_online import WRONG_ONLINE
+from labs.softmax.known.wrong_safe import WRONG_SAFE
+
+__all__ = ["RIGHT", "SHAPE", "SLOW", "WRONG", "edited", "side_by_side"]
+
+#: Sizes of what is not timed, where a case has none of its own.
+SHAPE = {"R": 64, "C": 96, "d": 24}
+FUNCTIONS = {
+    "naive": "naiveSoftmax",
+    "safe": "safeSoftmax",
+    "online": "onlineSoftmax",
+    "merge": "mergeSoftmax",
+}
+WRONG = (*WRONG_NAIVE, *WRONG_SAFE, *WRONG_ONLINE, *WRONG_MERGES)
+
+SLOW = Mutation(
+    "each exponential three times",
+    "naive",
+    (
+        (
+            "            sum += std::exp(x[j]);",
+            "            volatile float kept = 0.0f;\n"
+            "            for (int k = 0; k < 4; k++) kept = std::exp(x[j]);\n"
+            "            sum += kept;",
+        ),
+    ),
+)
+
+
+def edited(source: str, mutation: Mutation) -> str:
+    """The source with one mutation made in its part's function. Raises ValueError where a text does not occur."""
+    return mutations.applied(source, FUNCTIONS, [mutation])
+
+
+def side_by_side(
+    assignment: Assignment, master: str, made: Sequence[Mutation]
+) -> tuple[str, tuple[Part, ...]]:
+    """Some of them in one file, which compiles once, and a part for each."""
+    source = mutations.side_by_side(master, FUNCTIONS, made, tuple(FUNCTIONS))
+    return source, mutations.parts_of(assignment, made)

@@ -1,0 +1,212 @@
+"""What the functions of this lab should return, in float64, and how far float32 may be from it.
+
+The error budget, in units of the roundoff u = 2^-24, relative to each element, counts what an honest kernel rounds:
+
+- exp(x - m): the difference is off by u |x - m|, which is a relative error of exp(); |x - m| counts up to 110, beyond
+  which exp() is 0. Kernels that scale by log2(e) first, for exp2(), round x and m themselves: u |x| log2(e), u |m|
+  log2(e).
+- The sum of C numbers. A plain float sum may be off by u C (Higham, Accuracy and Stability of Numerical Algorithms,
+  section 4.2), and in `naive` that is allowed. From `safe` on the sum must not lose what C small numbers amount to: the
+  budget grows with sqrt(C), which a sum in double, by blocks, in pairs or compensated keeps, and a float sum of usual
+  logits too; only where one number is far larger than all others does a float sum miss it.
+- exp(), products and the division themselves: some units each.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from grader.base.arrays import Array, np
+from grader.judge.comparison import UNIT_ROUNDOFF, Expected
+from grader.judge.diagnosis.deviation import Axis, Deviation
+from grader.judge.diagnosis.relations import (
+    ROUNDING,
+    Found,
+    constant_factor,
+    imprecise,
+    moved,
+    partly_not_written,
+    transposed,
+)
+from grader.judge.diagnosis.suspect import Suspect
+from grader.judge.draws import Draws
+from grader.judge.oracle import Inputs, Oracle, Shape
+from labs.softmax import suspects
+from labs.softmax.scene import Scene, agreement, fitting, scene_of
+
+#: Units of the roundoff for all that does not grow, and per square root of C for a sum that keeps its tail.
+STEPS, PER_ROOT = 64, 8
+OUTPUTS = ("m", "l", "o")
+"""Of `merge`, in the order of the assignment."""
+DEEPEST = 110.0
+"""exp() of anything further below the maximum is 0 in float32."""
+SMALLEST = 1e-36
+"""Absolute error that is always allowed: float32 has fewer digits below 1.2e-38."""
+
+
+def softmax(x: Array) -> Array:
+    """The softmax of each row of x (R, C), float64; a row that is -inf throughout has none (NaN)."""
+    weights = np.exp(x - x.max(1, keepdims=True))
+    return weights / weights.sum(1, keepdims=True)
+
+
+def merged(inputs: Inputs) -> dict[str, Array]:
+    """The partial result of both sides: m, l (R) and o (R, d), float64. With a = l1 exp(m1 - m), b = l2 exp(m2 - m):
+    m = max(m1, m2), l = a + b, o = (a o1 + b o2) / l (Milakov and Gimelshein, Online normalizer calculation for
+    softmax, 2018; Dao et al., FlashAttention, 2022). Both sides empty: -inf, 0 and 0."""
+    m1, l1, o1, m2, l2, o2 = (
+        inputs[name].astype(np.float64) for name in ("m1", "l1", "o1", "m2", "l2", "o2")
+    )
+    m = np.maximum(m1, m2)
+    finite = np.where(np.isneginf(m), 0.0, m)
+    a, b = l1 * np.exp(m1 - finite), l2 * np.exp(m2 - finite)
+    both = a + b
+    o = (a[:, None] * o1 + b[:, None] * o2) / np.where(both > 0, both, 1.0)[:, None]
+    return {"m": m, "l": both, "o": o}
+
+
+def all_zero(seen: Deviation) -> Found | None:
+    """Every element is 0: as for any part, and what else gives zeros here."""
+    if seen.actual.any():
+        return None
+    return (
+        "not_written",
+        f"The output is all zeros: the part is not written yet, or its result is never stored in {seen.output}, or it "
+        "is divided by a sum that is infinite (exp(x - m) while m is still -inf?).",
+    )
+
+
+def row_factors(seen: Deviation) -> Found | None:
+    """Each row is a multiple of what it should be."""
+    expected, actual = seen.expected, seen.actual
+    if expected.ndim != 2 or expected.shape[1] < 3:
+        return None
+    factor = (actual * expected).sum(1, keepdims=True) / np.maximum(
+        np.square(expected).sum(1, keepdims=True), 1e-300
+    )
+    fits = abs(actual - factor * expected) <= seen.slack * np.maximum(abs(factor), 1) + 1e-5 * abs(actual)
+    if not fits[seen.wrong].mean() > 0.97:
+        return None
+    wrong = factor[seen.wrong.any(1)]
+    if np.median(abs(wrong - 1)) < ROUNDING:
+        return None
+    return "not_normalised", (
+        f"The wrong rows are {wrong.min():.4g} to {wrong.max():.4g} times what they should be, so "
+        "they do not sum to 1. "
+        "Look at the sum that each row is divided by: where it starts, what it holds, when it is rescaled."
+    )
+
+
+def lost_tail(seen: Deviation) -> Found | None:
+    """A float sum in several lanes loses less than in one, and still too much: an error of a few budgets."""
+    scene, cut = scene_of(seen)
+    for suspect in suspects.LANES:
+        predicted = suspect.predict(scene)
+        if predicted is not None and agreement(cut, predicted, cut.tolerance)[0]:
+            return suspect.code, suspect.words
+    return None
+
+
+class Rows(Oracle):
+    """The softmax of each row. `mistakes` are suspects that take a Scene."""
+
+    axes = (Axis("row", "rows", "i", "R"), Axis("column", "columns", "j", "C"))
+    output = "O"
+    explains_not_finite = True
+    relations = (all_zero, partly_not_written, transposed, moved)
+    weak_relations = (constant_factor, row_factors, imprecise)
+
+    def __init__(self, mistakes: tuple[Suspect, ...], *, keeps_tail: bool) -> None:
+        self.mistakes = mistakes
+        self.keeps_tail = keeps_tail
+        if keeps_tail:
+            self.weak_relations = (lost_tail, *self.weak_relations)
+
+    def expected(self, inputs: Inputs, shape: Shape) -> Expected:
+        return self._of(inputs["X"])
+
+    def sample(self, inputs: Inputs, shape: Shape, draws: Draws, rows: int) -> tuple[Array, Expected]:
+        chosen = draws.permutation(shape["R"], rows)
+        return chosen, self._of(inputs["X"][chosen])
+
+    def flops(self, shape: Shape) -> int:
+        """An exponential and an addition for each element, a division."""
+        return 3 * shape["R"] * shape["C"]
+
+    def suspects(self, seen: Deviation, likely: frozenset[str]) -> list[Suspect]:
+        scene, cut = scene_of(seen)
+        return fitting(
+            [*self.mistakes, *suspects.by_columns(scene.columns, self.mistakes)], scene, cut, likely
+        )
+
+    def not_finite(self, seen: Deviation, amount: str) -> tuple[str, str]:
+        return "not_finite", (
+            f"NaN or infinity in {amount}. Does exp() overflow (above 88.7 in float), is something "
+            "divided by a sum of 0, "
+            "or is -inf taken from -inf?"
+        )
+
+    def _of(self, logits: Array) -> Expected:
+        x = logits.astype(np.float64)
+        value, columns = softmax(x), x.shape[1]
+        depth = np.minimum(x.max(1, keepdims=True) - x, DEEPEST)
+        size = abs(np.where(np.isfinite(x), x, 0.0)).max(1, keepdims=True)
+        summed = PER_ROOT * columns**0.5 if self.keeps_tail else 2 * columns
+        return Expected(value, SMALLEST + UNIT_ROUNDOFF * value * (STEPS + summed + 4 * depth + 4 * size))
+
+
+class Merge(Oracle):
+    """m, l and o of two partial results together. Each of a handful of operations rounds once."""
+
+    output = "m, l and o"
+    explains_not_finite = True
+    relations = ()
+    weak_relations = (partly_not_written, imprecise)
+    mistakes = suspects.MERGE
+
+    def expected(self, inputs: Inputs, shape: Shape) -> Mapping[str, Expected]:
+        value = merged(inputs)
+        finite = np.where(np.isneginf(value["m"]), 0.0, value["m"])
+        # exp(m1 - m) where m1 and m are scaled first, and where the difference is.
+        apart = [
+            np.minimum(finite - np.where(np.isneginf(m), finite, m), DEEPEST)
+            for m in (inputs["m1"], inputs["m2"])
+        ]
+        steps = STEPS + 4 * abs(finite) + 4 * np.maximum(*apart)
+        largest = np.maximum(abs(inputs["o1"]), abs(inputs["o2"])).astype(np.float64)
+        return {
+            "m": Expected(value["m"], 0.0),
+            "l": Expected(value["l"], SMALLEST + UNIT_ROUNDOFF * steps * value["l"]),
+            "o": Expected(value["o"], SMALLEST + 2 * UNIT_ROUNDOFF * steps[:, None] * largest),
+        }
+
+    def sample(
+        self, inputs: Inputs, shape: Shape, draws: Draws, rows: int
+    ) -> tuple[Array, Mapping[str, Expected]]:
+        chosen = draws.permutation(shape["R"], rows)
+        return chosen, self.expected({name: array[chosen] for name, array in inputs.items()}, shape)
+
+    def flops(self, shape: Shape) -> int:
+        return 4 * shape["R"] * shape["d"]
+
+    def suspects(self, seen: Deviation, likely: frozenset[str]) -> list[Suspect]:
+        # What is diagnosed is the first output that is wrong: a mistake that spoils one before it is another one.
+        value = merged(seen.inputs)
+        before = OUTPUTS[: OUTPUTS.index(seen.output)]
+        return fitting(self.mistakes, seen.inputs, seen, likely, {name: value[name] for name in before})
+
+    def not_finite(self, seen: Deviation, amount: str) -> tuple[str, str]:
+        return "not_finite", (
+            f"NaN or infinity in {amount} of {seen.output}. Is -inf taken from -inf where both sides are empty, or "
+            "something divided by a sum of 0?"
+        )
+
+
+ORACLES: dict[str, Oracle] = {
+    "naive": Rows(suspects.NAIVE, keeps_tail=False),
+    "safe": Rows(suspects.SAFE, keeps_tail=True),
+    "online": Rows(suspects.ONLINE, keeps_tail=True),
+    "merge": Merge(),
+}
+
+__all__ = ["ORACLES", "Scene", "merged", "softmax"]

@@ -1,0 +1,149 @@
+"""What a suspected mistake predicts a wrong output from, and how well a prediction explains the output.
+
+Predictions are made in float32, as a student's kernel computes: where it overflows, they hold the same infinities and
+NaN, and these must be met as the numbers are.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+
+from grader.base.arrays import Array, np
+from grader.judge.diagnosis.deviation import Deviation
+from grader.judge.diagnosis.fitting import AGREEING, FEWEST_PARTIAL
+from grader.judge.diagnosis.suspect import Suspect
+
+#: Elements that suspects are tried on, and the least number of rows.
+MOST_ELEMENTS, FEWEST_ROWS = 1 << 17, 4
+
+
+@dataclass(frozen=True)
+class Scene:
+    """Logits of a wrong output, float32: `x` (K, C) are the rows `first` ... `first + K - 1` of `whole` (R, C)."""
+
+    x: Array
+    first: int
+    whole: Array
+
+    @property
+    def columns(self) -> int:
+        return self.x.shape[1]
+
+    @cached_property
+    def most(self) -> Array:
+        """The maximum of each row, (K, 1)."""
+        return self.x.max(1, keepdims=True)
+
+    @cached_property
+    def weights(self) -> Array:
+        """exp(x - maximum), (K, C)."""
+        return np.exp(self.x - self.most)
+
+    @cached_property
+    def plain(self) -> Array:
+        """exp(x), (K, C)."""
+        return np.exp(self.x)
+
+    @cached_property
+    def all_most(self) -> Array:
+        """The maximum of every row of the matrix, (R, 1)."""
+        return self.whole.max(1, keepdims=True)
+
+    @cached_property
+    def running(self) -> Array:
+        """The largest element of each row so far, (K, C)."""
+        return np.maximum.accumulate(self.x, 1)
+
+    def of_all(self, per_row: Array) -> Array:
+        """Of something (R, ...) the rows of the scene."""
+        return per_row[self.first : self.first + len(self.x)]
+
+
+def total(weights: Array) -> Array:
+    """The sum of each row as a float32, (K, 1), summed up exactly."""
+    return weights.sum(1, keepdims=True, dtype=np.float64).astype(np.float32)
+
+
+def normalised(weights: Array) -> Array:
+    """Weights over the sum of their row."""
+    return weights / total(weights)
+
+
+def shifted(scene: Scene, shift: Array | float) -> Array:
+    """The softmax with `shift` in the place of the row's maximum: right but for what overflows or underflows."""
+    return normalised(np.exp(scene.x - np.asarray(shift, np.float32)))
+
+
+# ---- fitting
+
+
+def scene_of(seen: Deviation) -> tuple[Scene, Deviation]:
+    """The rows that suspects are tried on, as many as are quick, and what the output shows there."""
+    whole = seen.inputs["X"]
+    count = max(FEWEST_ROWS, MOST_ELEMENTS // max(1, whole.shape[1]))
+    first_wrong = int(seen.wrong.any(1).argmax())
+    first = 0 if first_wrong < count else first_wrong - 1
+    rows = slice(first, first + count)
+    cut = replace(
+        seen,
+        expected=seen.expected[rows],
+        actual=seen.actual[rows],
+        tolerance=seen.tolerance[rows],
+        wrong=seen.wrong[rows],
+    )
+    return Scene(np.ascontiguousarray(whole[rows]), first, whole), cut
+
+
+@np.errstate(all="ignore")
+def fitting(
+    suspects: Sequence[Suspect],
+    scene: object,
+    seen: Deviation,
+    likely: frozenset[str],
+    right: Mapping[str, Array] | None = None,
+) -> list[Suspect]:
+    """All suspects that explain the whole output, else those that explain its wrong elements; as of
+    `grader.judge.oracle.Oracle.suspects`, which says what `likely` is. Each gives the output of its mistake, or several
+    by name: then those that are `right` have to be right."""
+    full: list[Suspect] = []
+    partial: list[Suspect] = []
+    for suspect in sorted(suspects, key=lambda suspect: likely.isdisjoint(suspect.names)):
+        if full and likely.isdisjoint(suspect.names) and not likely.isdisjoint(full[0].names):
+            break
+        predicted = suspect.predict(scene)
+        if isinstance(predicted, Mapping):
+            spoilt = right and any(
+                name in predicted and not _same(predicted[name], right[name]) for name in right
+            )
+            if spoilt:
+                continue
+            predicted = predicted.get(seen.output)
+        if predicted is None:
+            continue
+        explains_wrong, explains_right = agreement(seen, np.broadcast_to(predicted, seen.expected.shape))
+        if explains_wrong:
+            (full if explains_right else partial).append(suspect)
+    return full or (partial if int(seen.wrong.sum()) >= FEWEST_PARTIAL else [])
+
+
+def _same(predicted: Array, right: Array) -> bool:
+    return bool(np.allclose(predicted, right, rtol=1e-3, atol=0))
+
+
+def agreement(seen: Deviation, predicted: Array, slack: Array | None = None) -> tuple[bool, bool]:
+    """Whether a prediction agrees with nearly all wrong elements, and with nearly all right ones as well. What is no
+    number must be met by the same."""
+    actual, wrong = seen.actual, seen.wrong
+    slack = seen.slack if slack is None else slack
+    same = (np.isnan(actual) & np.isnan(predicted)) | (actual == predicted)
+    miss = abs(actual - predicted)
+    # A prediction far smaller than the right output must be met as closely in proportion, or zero would meet it.
+    scale = np.minimum(abs(predicted) / np.maximum(abs(seen.expected), 1e-300), 1.0)
+    close = same | (miss <= slack * scale + 1e-4 * np.minimum(abs(predicted), abs(actual)))
+    # It must be far nearer to the output than the right answer is.
+    near = same | (miss <= 0.25 * abs(actual - seen.expected))
+    if not wrong.any() or (close & near)[wrong].mean() < AGREEING:
+        return False, False
+    return True, bool(wrong.all()) or bool(close[~wrong].mean() > AGREEING)

@@ -1,0 +1,240 @@
+"""`accuracy`: where each of the student's parts overflows, and how far its results are from float64.
+
+Two sweeps. In the first, rows of usual logits lie around +size and -size, from 0 to ten thousand. In the second, the
+first element of a row leaves C - 2 others so far behind that none of them alone changes a float sum, while all together
+do. `merge` is given the partial results of both halves of the columns, as float32.
+
+An error is told in units in the last place of the float32 that is right: 0.5 is as exact as rounding allows. Of `merge`
+it is that of l, and that of o in units of the larger of |o1| and |o2|.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from grader.assignment.records import Part
+from grader.base.arrays import Array, np
+from grader.base.errors import UsageError
+from grader.base.results import EXIT_PASS, EXIT_SUBMISSION
+from grader.judge import binding, faults
+from grader.judge.answers import RESULT, answers
+from grader.judge.draws import Draws
+from grader.run.session import Session
+from grader.study import options, outcome
+from grader.study.figure import Figure, Plot, Series
+from grader.study.laboratory import BuildFlags, Laboratory, Variant, first_line, set_up, tell, words
+from grader.study.table import Cell, Table
+from labs.softmax.inputs import make_inputs
+from labs.softmax.oracle import merged, softmax
+
+SIZES = (0, 20, 40, 60, 80, 90, 110, 1000, 10_000)
+COLUMNS = (16, 256, 4096, 16_384, 65_536, 100_000)
+ROWS, USUAL_COLUMNS = 8, 1024
+SMALLEST = 1e-30
+"""Results below are left out: close to the smallest float32 the last place is coarse."""
+NO_NUMBER = "inf or NaN"
+MERGE = "merge"
+
+
+@dataclass(frozen=True)
+class Point:
+    """One part on one input: `error` in units in the last place, infinite where a result is no number; None without an
+    answer, and then `trouble` says why. `sweep` is "size" or "columns", `value` the place in it."""
+
+    part: str
+    sweep: str
+    value: int
+    error: float | None
+    trouble: str = ""
+
+    def cell(self) -> Cell:
+        if self.error is None:
+            return self.trouble or None
+        return self.error if np.isfinite(self.error) else NO_NUMBER
+
+
+@dataclass(frozen=True)
+class AccuracyStudy:
+    """All points, part by part within each input."""
+
+    points: tuple[Point, ...]
+    about: str
+
+    @property
+    def parts(self) -> tuple[str, ...]:
+        return tuple(dict.fromkeys(point.part for point in self.points))
+
+    def table(self) -> Table:
+        inputs = dict.fromkeys((point.sweep, point.value) for point in self.points)
+        rows = [(_input(*one), *(self._at(part, *one).cell() for part in self.parts)) for one in inputs]
+        return Table(
+            "accuracy",
+            "Largest error of each part, in units in the last place of float32",
+            ("input", *self.parts),
+            tuple(rows),
+            f"{self.about}. Against float64 on the same float32 inputs; 0.5 is what rounding alone "
+            "gives. Logits around "
+            f"+-size: {ROWS} rows of {USUAL_COLUMNS}, within 4 of it. A row with a tail: the first "
+            "element leaves all but "
+            "one of the others about 17 behind. merge is given both halves of the columns as partial results.",
+        )
+
+    def _at(self, part: str, sweep: str, value: int) -> Point:
+        return next(p for p in self.points if (p.part, p.sweep, p.value) == (part, sweep, value))
+
+    def figures(self) -> tuple[Figure, ...]:
+        return (
+            self._figure("size", "Error over the size of the logits", "logits around +-size (0 shown as 1)"),
+            self._figure("columns", "Error over the number of columns, rows with a tail", "columns"),
+        )
+
+    def _figure(self, sweep: str, title: str, x_label: str) -> Plot:
+        drawn = []
+        for part in self.parts:
+            points = [point for point in self.points if (point.part, point.sweep) == (part, sweep)]
+            known = [p for p in points if p.error is not None and np.isfinite(p.error)]
+            lost = [p.value for p in points if p.error is not None and not np.isfinite(p.error)]
+            label = f"{part} ({NO_NUMBER} from {min(lost)} on)" if lost else part
+            if known:
+                x = tuple(float(max(p.value, 1)) for p in known)
+                # A result that is right to the last bit has no place on a scale of powers.
+                drawn.append(Series(label, x, tuple(max(p.error or 0.0, 0.05) for p in known)))
+        name = "accuracy" if sweep == "size" else "accuracy-columns"
+        return Plot(
+            name, title, self.about, x_label, "units in the last place", tuple(drawn), log_x=True, log_y=True
+        )
+
+
+def _input(sweep: str, value: int) -> str:
+    return f"logits around +-{value}" if sweep == "size" else f"a tail, C={value}"
+
+
+# ---- inputs
+
+
+def logits_around(size: int, seed: int) -> Array:
+    """Usual logits around +size in even rows and -size in odd ones, float32 (ROWS, USUAL_COLUMNS)."""
+    x = Draws(seed).uniform((ROWS, USUAL_COLUMNS), -4.0, 4.0) + np.float32(size)
+    x[1::2] -= np.float32(2 * size)
+    return x
+
+
+def with_tail(columns: int, seed: int) -> Array:
+    """One row whose many small elements count together, float32 (1, columns)."""
+    return make_inputs("tail", {"R": 1, "C": columns}, seed)["X"]
+
+
+def halves(x: Array, seed: int) -> dict[str, Array]:
+    """The partial results of both halves of the columns, float32, with values (C, 1) of their own."""
+    values = Draws(seed).uniform((x.shape[1], 1), -1.0, 1.0).astype(np.float64)
+    found: dict[str, Array] = {}
+    cut = max(1, x.shape[1] // 2)
+    for side, part in (("1", slice(0, cut)), ("2", slice(cut, None))):
+        given = x[:, part].astype(np.float64)
+        m = given.max(1)
+        weights = np.exp(given - m[:, None])
+        sums = weights.sum(1)
+        found |= {
+            f"m{side}": m.astype(np.float32),
+            f"l{side}": sums.astype(np.float32),
+            f"o{side}": (weights @ values[part] / sums[:, None]).astype(np.float32),
+        }
+    return found
+
+
+# ---- errors
+
+
+def units_off(actual: Array, right: Array, scale: Array | None = None) -> float:
+    """The largest error in units in the last place of `scale`, by default of what is right; infinite where a result is
+    no number."""
+    if not np.isfinite(actual).all():
+        return float("inf")
+    scale = abs(right) if scale is None else scale
+    counted = scale >= SMALLEST
+    unit = np.spacing(np.maximum(scale, SMALLEST).astype(np.float32)).astype(np.float64)
+    errors = abs(actual.astype(np.float64) - right) / unit
+    return float(errors[counted].max(initial=0.0))
+
+
+def error_of(part: Part, inputs: dict[str, Array], found: dict[str, Array]) -> float:
+    """How far the answers of a part are from float64, in units in the last place."""
+    if part.oracle != MERGE:
+        return units_off(found[RESULT], softmax(inputs["X"].astype(np.float64)))
+    right = merged(inputs)
+    largest = np.maximum(abs(inputs["o1"]), abs(inputs["o2"])).astype(np.float64)
+    return max(
+        units_off(found["m"], right["m"]),
+        units_off(found["l"], right["l"]),
+        units_off(found["o"], right["o"], largest),
+    )
+
+
+# ---- measuring
+
+
+def measure(laboratory: Laboratory, sizes: Sequence[int], columns: Sequence[int], seed: int) -> AccuracyStudy:
+    """Call every part of the student's on every input, in the student's runner."""
+    laboratory.prepare([BuildFlags()])
+    inputs = [("size", size, logits_around(size, seed)) for size in sizes]
+    inputs += [("columns", count, with_tail(count, seed)) for count in columns]
+    parts = [part for part in laboratory.assignment.parts if not part.is_torch]
+    points = {part.id: list(_points(laboratory, part, inputs, seed)) for part in parts}
+    tell("")
+    return AccuracyStudy(tuple(p for part in parts for p in points[part.id]), options.about({}))
+
+
+def _points(
+    laboratory: Laboratory, part: Part, inputs: Sequence[tuple[str, int, Array]], seed: int
+) -> list[Point]:
+    found: list[Point] = []
+    session: Session | None = None
+    for sweep, value, x in inputs:
+        tell(f"{part.id}: {_input(sweep, value)}")
+        given = halves(x, seed + 1) if part.oracle == MERGE else {"X": x}
+        shape = {**laboratory.settings.sizes, "R": x.shape[0], "C": x.shape[1], "d": 1, "threads": 1}
+        try:
+            bench = laboratory.bench(Variant(part.id, part, shape))
+            if not bench.build.ok:
+                raise UsageError(f"it does not compile: {first_line(bench.build.diagnostics)}")
+            if session is None or session.death is not None:
+                session = bench.student(part, threads=1)
+            unbound = binding.mismatch(part, session.functions, laboratory.assignment.inputs)
+            if unbound is not None:
+                raise faults.Faulty("missing", unbound)
+            call = session.call(binding.request(part, shape, given), echo_inputs=True)
+            if call.status != "ok":
+                raise faults.call_fault(call, part, _input(sweep, value))
+        except faults.Faulty as fault:
+            found.append(Point(part.id, sweep, value, None, words(fault.verdict, fault.diagnosis)[:60]))
+            continue
+        answered, misfit = answers(part, shape, given, call)
+        if answered is None:
+            found.append(Point(part.id, sweep, value, None, misfit.code if misfit else "no answer"))
+        elif all(not answer.any() for answer in answered.values()):
+            found.append(Point(part.id, sweep, value, None, "all zeros"))
+        else:
+            found.append(Point(part.id, sweep, value, error_of(part, given, answered)))
+    return found
+
+
+def main(arguments: list[str]) -> int:
+    """`python gpt149.py lab softmax accuracy`; returns 1 when a part gave no answer somewhere."""
+    parse = options.parser(
+        arguments, "accuracy", "Where your parts overflow, and how far they are from float64."
+    )
+    parse.add_argument("--sizes", metavar="n,n,...", help=f"of the logits ({','.join(map(str, SIZES))})")
+    parse.add_argument(
+        "--columns", metavar="n,n,...", help=f"of rows with a tail ({','.join(map(str, COLUMNS))})"
+    )
+    given = parse.parse_args(arguments)
+    settings = options.settings(given)
+    most = settings.assignment.maxima["C"]
+    sizes = SIZES if given.sizes is None else options.numbers(given.sizes, "--sizes", 0, 10_000)
+    columns = COLUMNS if given.columns is None else options.numbers(given.columns, "--columns", 2, most)
+    outcome.prepare(settings, "accuracy")
+    with set_up(settings) as laboratory:
+        finding = measure(laboratory, sizes, columns, settings.seed or 1)
+    outcome.deliver(finding, settings)
+    return EXIT_SUBMISSION if any(point.error is None for point in finding.points) else EXIT_PASS

@@ -1,0 +1,208 @@
+"""`traffic`: what the parts' loops load and store, and how many lines they move, beside the theory.
+
+Theory of operation. native/cachesim.cpp walks the loops of a part as the assignment describes them, and makes each
+access of theirs to X or O in a model of one cache: the line that was used longest ago leaves, a line that is stored to
+is fetched first, and written back when it leaves. `framework` is the same softmax as one kernel for each operation:
+maximum, difference, exp(), sum, quotient. `fused` is what all the parts could reach: the row stays on the chip.
+
+In elements of a matrix of M rows and N columns:
+
+    framework   5 MN + 2 M loads, 3 MN + 2 M stores
+    naive       2 MN loads, MN stores       (the sum; the quotients)
+    safe        3 MN loads, MN stores       (the maximum; the sum; the quotients)
+    online      2 MN loads, MN stores       (maximum and sum; the quotients)
+    fused       MN loads, MN stores
+
+Of these, a cache that cannot hold a row sends every load to memory, and one that holds a row only the first of each
+element. A line of O is fetched before it is stored to, once more MN.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+
+from grader.base import machine
+from grader.base.commandline import whole_number
+from grader.base.errors import UsageError
+from grader.base.results import EXIT_PASS
+from grader.study import facts, helpers, options, outcome
+from grader.study.figure import Figure, Plot, Series
+from grader.study.table import Cell, Table
+
+SIMULATOR = Path(__file__).resolve().parent / "native" / "cachesim.cpp"
+SIMULATION_TIMEOUT_S = 600.0
+FLOAT_BYTES = 4
+#: The walks of native/cachesim.cpp.
+KERNELS = ("framework", "naive", "safe", "online", "fused")
+#: Rows of 32 KB: smaller and larger caches are at hand on any machine. All six matrices have 12 MB.
+USUAL = {"R": 64, "C": 8192}
+LADDER = (8 << 10, 256 << 10, 64 << 20)
+MOST_ACCESSES = 1 << 33
+
+
+@dataclass(frozen=True)
+class Model:
+    """The simulated cache; `ways` 0 is fully associative."""
+
+    size_bytes: int
+    ways: int = 0
+    line_bytes: int = 64
+
+
+@dataclass(frozen=True)
+class Traffic:
+    """Accesses to tensors in elements, and lines between cache and memory."""
+
+    loads: int
+    stores: int
+    fetched: int
+    written: int
+
+
+def simulate(kernel: str, rows: int, columns: int, model: Model) -> Traffic:
+    """Walk one of KERNELS. Raises KitError where the simulator does not build."""
+    arguments = [kernel, rows, columns, model.size_bytes, model.ways, model.line_bytes]
+    return Traffic(*map(int, helpers.output_of(SIMULATOR, arguments, SIMULATION_TIMEOUT_S).split()))
+
+
+def theory(kernel: str, rows: int, columns: int) -> tuple[int, int]:
+    """Loads and stores in elements, as in the module's text."""
+    all_of = rows * columns
+    if kernel == "framework":
+        return 5 * all_of + 2 * rows, 3 * all_of + 2 * rows
+    return {"naive": 2, "safe": 3, "online": 2, "fused": 1}[kernel] * all_of, all_of
+
+
+def passes(kernel: str, columns: int, model: Model) -> int | None:
+    """How often all of X is fetched, or as much: the lines of O that are stored to among it. None where the cache holds
+    about as much as a row, so that neither limit applies."""
+    row_bytes = columns * FLOAT_BYTES
+    loads = {"framework": 5, "naive": 2, "safe": 3, "online": 2, "fused": 1}[kernel]
+    if 2 * model.size_bytes <= row_bytes:
+        return loads + (3 if kernel == "framework" else 1)
+    if kernel != "framework" and model.size_bytes >= 4 * row_bytes:
+        return 2
+    return None
+
+
+@dataclass(frozen=True)
+class TrafficStudy:
+    """Traffic of all KERNELS in some caches, for one matrix (rows, columns)."""
+
+    rows: int
+    columns: int
+    models: tuple[Model, ...]
+    found: Mapping[tuple[str, Model], Traffic]
+    about: str
+
+    def table(self) -> Table:
+        columns = (
+            "cache",
+            "loops",
+            "loads",
+            "by theory",
+            "stores",
+            "by theory",
+            "lines fetched",
+            "lines written",
+        )
+        return Table(
+            "traffic",
+            f"Traffic of the softmax of each row, R={self.rows} C={self.columns}",
+            (*columns, "passes fetched", "by theory"),
+            tuple(self._row(kernel, model) for model in self.models for kernel in KERNELS),
+            self.caption(),
+        )
+
+    def _row(self, kernel: str, model: Model) -> tuple[Cell, ...]:
+        found, (loads, stores) = self.found[kernel, model], theory(kernel, self.rows, self.columns)
+        counted = (found.loads, loads, found.stores, stores, found.fetched, found.written)
+        expected = passes(kernel, self.columns, model)
+        return (
+            helpers.size_text(model.size_bytes),
+            kernel,
+            *counted,
+            self.passes_fetched(kernel, model),
+            expected,
+        )
+
+    def passes_fetched(self, kernel: str, model: Model) -> float:
+        """Lines fetched, as multiples of the lines of X."""
+        lines = self.rows * self.columns * FLOAT_BYTES / model.line_bytes
+        return self.found[kernel, model].fetched / lines
+
+    def caption(self) -> str:
+        model = self.models[0]
+        ways = "fully associative" if model.ways == 0 else f"of {model.ways} ways"
+        row, whole = self.columns * FLOAT_BYTES, self.rows * self.columns * FLOAT_BYTES
+        return (
+            f"{self.about}. Loads and stores are elements of tensors. Simulated: one level, {ways}, lines of "
+            f"{model.line_bytes} bytes, the least recently used out first; a line that is stored to "
+            "is fetched before. A row "
+            f"has {helpers.size_text(row)} bytes, X {helpers.size_text(whole)}. A pass fetched is as "
+            "many lines as X has. "
+            "framework: one kernel for each operation, 5 MN + 2 M loads and 3 MN + 2 M stores for M "
+            "rows and N columns; "
+            "where 5 MN + M loads are published, one of the two vectors is left out. fused: the row stays on the chip."
+        )
+
+    def figures(self) -> tuple[Figure, ...]:
+        sizes = tuple(model.size_bytes / 1024 for model in self.models)
+        return (
+            Plot(
+                "traffic",
+                f"How often X is fetched, R={self.rows} C={self.columns}",
+                f"{self.about} · simulated",
+                "size of the cache, KB",
+                "lines fetched / lines of X",
+                tuple(
+                    Series(kernel, sizes, tuple(self.passes_fetched(kernel, model) for model in self.models))
+                    for kernel in KERNELS
+                ),
+                log_x=True,
+                x_ticks=sizes,
+            ),
+        )
+
+
+def measure(rows: int, columns: int, models: Sequence[Model], about: str) -> TrafficStudy:
+    """Simulate every kernel in every cache. Raises KitError where the simulator cannot be built."""
+    helpers.program(SIMULATOR)
+    walks = [(kernel, model) for model in models for kernel in KERNELS]
+    with ThreadPoolExecutor(max(1, len(machine.usable_cpus()))) as pool:
+        found = pool.map(lambda walk: simulate(walk[0], rows, columns, walk[1]), walks)
+        return TrafficStudy(rows, columns, tuple(models), dict(zip(walks, found, strict=True)), about)
+
+
+def main(arguments: list[str]) -> int:
+    """`python gpt149.py lab softmax traffic ...`."""
+    parse = options.parser(
+        arguments,
+        "traffic",
+        "Loads, stores and cache lines of the parts' loops, simulated, beside the theory.",
+    )
+    parse.add_argument("--cache", metavar="SIZE,...", help="sizes of the cache, as 16K,512K (8K,256K,64M)")
+    parse.add_argument("--ways", metavar="n", default="0", help="associativity, 0 for full (%(default)s)")
+    given = parse.parse_args(arguments)
+    settings = options.settings(given)
+    sizes = {**USUAL, **{name: settings.shape[name] for name in USUAL if name in settings.shape}}
+    ways = whole_number(given.ways, "--ways", 0, 1 << 20)
+    line_bytes = facts.describe().line_bytes
+    chosen = LADDER if given.cache is None else helpers.byte_sizes(given.cache, "--cache")
+    if chosen[0] < (least := line_bytes * max(ways, 2)):
+        raise UsageError(
+            f"--cache: a cache of {max(ways, 2)} ways has at least {helpers.size_text(least)} bytes"
+        )
+    accesses = 20 * sizes["R"] * sizes["C"] * len(chosen)
+    if accesses > MOST_ACCESSES:
+        raise UsageError(f"this makes about {accesses:.1g} accesses: choose a smaller -R or -C")
+    outcome.prepare(settings, "traffic")
+    models = [Model(size, ways, line_bytes) for size in chosen]
+    outcome.deliver(measure(sizes["R"], sizes["C"], models, options.about({})), settings)
+    return EXIT_PASS
+
+
+__all__ = ["KERNELS", "Model", "Traffic", "TrafficStudy", "main", "measure", "passes", "simulate", "theory"]

@@ -1,0 +1,24 @@
+"""Suspected mistakes: each a small function from inputs to the output that a kernel with this mistake would give.
+
+Those of rows take a `labs.softmax.scene.Scene`, those of `merge` the inputs by name. To add one, write a function with
+`@mistake(code, words)` in the module that it is about, and put its name into the lists of the parts in which it can be
+made. Suspects that explain the same output are told together, simpler ones first.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from grader.judge.diagnosis.suspect import Suspect
+from labs.softmax.suspects import columns, formula, maximum, merging, online, sums
+
+MERGE = tuple(merging.MISTAKES)
+NAIVE = (*formula.MISTAKES, *formula.NAIVE, *sums.MISTAKES)
+SAFE = (*formula.MISTAKES, *maximum.MISTAKES, *sums.MISTAKES, *sums.LANES)
+ONLINE = (*formula.MISTAKES, *online.MISTAKES, *maximum.MISTAKES, *sums.MISTAKES, *sums.LANES)
+LANES = tuple(sums.LANES)
+
+
+def by_columns(count: int, mistakes: Iterable[Suspect]) -> list[Suspect]:
+    """Suspects that depend on the number of columns; those of the maximum where it is among the `mistakes`."""
+    return columns.suspects(count, has_maximum=any(each in maximum.MISTAKES for each in mistakes))

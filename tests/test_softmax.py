@@ -1,0 +1,235 @@
+"""The softmax lab: tables of wrong and right kernels, the oracle's error budget, studies, and what is handed out."""
+
+from __future__ import annotations
+
+import csv
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+
+from grader.assignment import labs
+from grader.assignment.loading import load
+from grader.assignment.mutations import Mutation
+from grader.assignment.records import Assignment
+from grader.assignment.regions import strip_solution
+from grader.base.arrays import Array, np
+from grader.base.places import ROOT
+from grader.base.results import PartResult
+from grader.judge.bench import Options
+from grader.judge.comparison import Expected, compare
+from grader.judge.evaluate import evaluate
+from grader.staff.release import contents
+from grader.staff.writeups import key
+from grader.study.writeup import regions
+from labs.softmax import kernels
+from labs.softmax.inputs import LOGITS, PARTIALS, make_inputs
+from labs.softmax.oracle import ORACLES, merged
+from labs.softmax.studies import accuracy, steps, traffic
+from labs.softmax.studies.traffic import KERNELS, Model
+
+LAB = ROOT / "labs" / "softmax"
+PARTS = ("naive", "safe", "online", "merge")
+#: Small enough for some twenty kernels in seconds; `grader selftest --lab softmax` times them in full size.
+TIMED = {"R": 256, "C": 1024, "d": 256}
+
+
+@pytest.fixture(scope="module")
+def assignment() -> Assignment:
+    return load(LAB / "hidden" / "assignment.yaml")
+
+
+@pytest.fixture(scope="module")
+def source() -> str:
+    return (LAB / "softmax.cpp").read_text()
+
+
+def judged(
+    assignment: Assignment, source: str, folder: Path, made: Sequence[Mutation], *, timing: bool
+) -> list[tuple[Mutation, PartResult]]:
+    text, parts = kernels.side_by_side(assignment, source, made)
+    (folder / "softmax.cpp").write_text(text)
+    shape = TIMED if timing else kernels.SHAPE
+    options = Options(shape=shape, timing=timing, profile=False, time_budget_s=1)
+    return list(zip(made, evaluate(assignment, folder / "softmax.cpp", parts, options).parts, strict=True))
+
+
+@pytest.mark.parametrize("part", PARTS)
+def test_wrong_kernels_are_rejected_by_name(
+    part: str, assignment: Assignment, source: str, tmp_path: Path
+) -> None:
+    wrong = [bug for bug in kernels.WRONG if bug.part == part]
+    for bug, result in judged(assignment, source, tmp_path, wrong, timing=False):
+        assert result.verdict == "wrong", bug.name
+        assert result.diagnosis is not None and result.diagnosis.code in bug.codes, (
+            bug.name,
+            result.diagnosis,
+        )
+        assert bug.says in result.diagnosis.message, (bug.name, result.diagnosis)
+
+
+@pytest.mark.parametrize("part", PARTS)
+def test_right_variants_pass_in_time(part: str, assignment: Assignment, source: str, tmp_path: Path) -> None:
+    right = [variant for variant in kernels.RIGHT if variant.part == part]
+    for variant, result in judged(assignment, source, tmp_path, right, timing=True):
+        assert result.verdict == "pass", (variant.name, result.diagnosis, result.time)
+        assert all(case.ok for case in result.cases) and len(result.cases) > 8, variant.name
+
+
+def test_the_tables_are_as_large_as_promised(source: str) -> None:
+    assert len(kernels.WRONG) >= 25 and len(kernels.RIGHT) >= 12
+    everything = [*kernels.WRONG, *kernels.RIGHT, kernels.SLOW]
+    assert len({(each.part, each.name) for each in everything}) == len(everything)
+    assert all(bug.codes for bug in kernels.WRONG)
+    assert all(kernels.edited(source, each) != source for each in everything)
+
+
+def test_the_master_passes_and_the_starter_is_not_written(
+    assignment: Assignment, source: str, tmp_path: Path
+) -> None:
+    options = Options(shape=kernels.SHAPE, timing=False, profile=False)
+    (tmp_path / "softmax.cpp").write_text(source)
+    master = evaluate(assignment, tmp_path / "softmax.cpp", assignment.parts, options)
+    assert [part.verdict for part in master.parts] == ["pass"] * 4 and master.points == 100
+    (tmp_path / "softmax.cpp").write_text(strip_solution(source))
+    starter = evaluate(assignment, tmp_path / "softmax.cpp", assignment.parts, options)
+    for part in starter.parts:
+        assert part.diagnosis is not None and part.diagnosis.code == "not_written", part
+        assert "not written yet" in part.diagnosis.message and part.points == 0
+
+
+def test_two_mistakes_with_the_same_output_are_both_named(
+    assignment: Assignment, source: str, tmp_path: Path
+) -> None:
+    (bug,) = (bug for bug in kernels.WRONG if bug.name == "divided by the largest")
+    ((_, result),) = judged(assignment, source, tmp_path, [bug], timing=False)
+    assert result.diagnosis is not None
+    assert "never divided" in result.diagnosis.message and "its largest exp(x)" in result.diagnosis.message
+
+
+# ---- inputs, oracle
+
+
+def float32_softmax(x: Array, sums: Array | None = None) -> Array:
+    """In float32, the sums given or added up by NumPy, in pairs."""
+    weights = np.exp(x - x.max(1, keepdims=True))
+    return weights / (weights.sum(1, keepdims=True, dtype=np.float32) if sums is None else sums)
+
+
+@pytest.mark.parametrize("distribution", LOGITS)
+@pytest.mark.parametrize("shape", [(1, 1), (3, 1), (7, 2), (9, 101), (2, 20_000)])
+def test_every_row_has_a_softmax_that_float32_reaches(distribution: str, shape: tuple[int, int]) -> None:
+    inputs = make_inputs(distribution, {"R": shape[0], "C": shape[1]}, 7)
+    x = inputs["X"]
+    assert x.dtype == np.float32 and x.shape == shape and not np.isnan(x).any() and not np.isposinf(x).any()
+    assert np.isfinite(x).any(1).all() and abs(x[np.isfinite(x)]).max() <= 10_000
+    found = compare(ORACLES["safe"].expected(inputs, {}), float32_softmax(x))  # type: ignore[arg-type]
+    assert found.ok and found.budget_used < 0.5
+    again = make_inputs(distribution, {"R": shape[0], "C": shape[1]}, 7)["X"]
+    assert np.array_equal(x, again)
+
+
+@pytest.mark.parametrize("distribution", ["tail", "tail_last"])
+def test_a_float_sum_of_a_tail_is_wrong_from_safe_on(distribution: str) -> None:
+    inputs = make_inputs(distribution, {"R": 2, "C": 100_000}, 3)
+    weights = np.exp(inputs["X"] - inputs["X"].max(1, keepdims=True))[
+        :, :: 1 if distribution == "tail" else -1
+    ]
+    plain = float32_softmax(inputs["X"], np.cumsum(weights, 1, dtype=np.float32)[:, -1:])
+    blocks = weights.reshape(2, 100, 1000)
+    in_blocks = np.cumsum(np.cumsum(blocks, 2, dtype=np.float32)[:, :, -1], 1, dtype=np.float32)[:, -1:]
+    for part, accepted in (("naive", True), ("safe", False), ("online", False)):
+        expected = ORACLES[part].expected(inputs, {})
+        assert isinstance(expected, Expected)
+        assert compare(expected, plain).ok == accepted, part
+        assert compare(expected, float32_softmax(inputs["X"], in_blocks)).ok, part
+
+
+@pytest.mark.parametrize("distribution", PARTIALS)
+def test_merged_halves_are_the_whole(distribution: str) -> None:
+    """The merge is associative and commutative, and an empty side changes nothing."""
+    shape = {"R": 13, "d": 3}
+    one, two = (make_inputs(distribution, shape, seed) for seed in (1, 2))
+
+    def merge(left: Sequence[Array], right: Sequence[Array]) -> list[Array]:
+        given = dict(zip(("m1", "l1", "o1", "m2", "l2", "o2"), (*left, *right), strict=True))
+        return list(merged(given).values())
+
+    a, b, c = ([given[f"{name}{side}"] for name in "mlo"] for given, side in ((one, 1), (one, 2), (two, 2)))
+    empty = [np.full(13, -np.inf), np.zeros(13), np.zeros((13, 3))]
+    for some, other in (
+        (merge(merge(a, b), c), merge(a, merge(b, c))),
+        (merge(a, b), merge(b, a)),
+        (merge(a, empty), a),
+        (merge(empty, empty), empty),
+    ):
+        assert all(np.allclose(x, y, rtol=1e-12, atol=1e-12) for x, y in zip(some, other, strict=True))
+
+
+def test_the_softmax_of_two_halves_is_that_of_the_row() -> None:
+    x = make_inputs("random", {"R": 5, "C": 40}, 4)["X"]
+    given = accuracy.halves(x, 9)
+    found = merged(given)
+    whole = x.astype(np.float64)
+    assert np.array_equal(found["m"], x.max(1))
+    assert np.allclose(found["l"], np.exp(whole - whole.max(1, keepdims=True)).sum(1), rtol=1e-6)
+
+
+# ---- studies, and what is handed out
+
+
+@pytest.mark.parametrize("kernel", KERNELS)
+def test_what_is_counted_is_what_the_theory_says(kernel: str) -> None:
+    rows, columns = 6, 4096
+    for size_bytes in (4 << 10, 128 << 10):
+        model = Model(size_bytes)
+        found = traffic.simulate(kernel, rows, columns, model)
+        assert (found.loads, found.stores) == traffic.theory(kernel, rows, columns)
+        expected = traffic.passes(kernel, columns, model)
+        if expected is not None:
+            assert abs(found.fetched / (rows * columns / 16) - expected) < 0.02
+
+
+def test_the_accuracy_study_finds_where_a_part_overflows(source: str, tmp_path: Path) -> None:
+    """In the master's naive part exp() overflows; in the file judged here the online part loses a tail, too."""
+    head, found, online = source.partition("torch::Tensor onlineSoftmax")
+    lossy = head + found + online.replace("double sum = 0.0", "float sum = 0.0f")
+    assert lossy != source
+    (tmp_path / "softmax.cpp").write_text(lossy)
+    (tmp_path / "writeup.md").write_text((LAB / "writeup_template.md").read_text())
+    arguments = ["--module", str(tmp_path / "softmax.cpp"), "--out", str(tmp_path / "out")]
+    arguments += ["--config", str(LAB / "assignment.yaml"), "--writeup", str(tmp_path / "writeup.md")]
+    assert accuracy.main([*arguments, "--sizes", "40,110", "--columns", "16,65536"]) == 0
+    rows = {row["input"]: row for row in csv.DictReader((tmp_path / "out" / "accuracy.csv").open())}
+    assert rows["logits around +-110"]["naive"] == accuracy.NO_NUMBER
+    assert float(rows["logits around +-40"]["naive"]) < 100
+    assert all(float(row["safe"]) < 8 and float(row["merge"]) < 8 for row in rows.values())
+    assert float(rows["a tail, C=65536"]["online"]) > 1000 > float(rows["a tail, C=16"]["online"])
+    assert "a tail, C=65536" in regions.tables((tmp_path / "writeup.md").read_text())["accuracy"]
+
+
+def test_every_table_and_question_has_a_place() -> None:
+    template = (LAB / "writeup_template.md").read_text()
+    assert {step.table for step in steps.STEPS} == set(regions.tables(template))
+    asked = set(regions.answers(template)) - {"name", "extra"}
+    assert {question.answer for question in key.read(LAB / "hidden" / "writeup_key.yaml")} == asked
+
+
+def test_a_handout_holds_the_lab_and_none_of_its_solutions() -> None:
+    kit = contents.kit(ROOT, LAB / "hidden" / "assignment.yaml")
+    names = set(contents.handout(kit, {}))
+    assert {"softmax.cpp", "labs/softmax/oracle.py", "labs/softmax/studies/accuracy.py"} <= names
+    assert {"docs/handout.md", "writeup_template.md", "grader/study/native/cachemodel.h"} <= names
+    secret = (
+        "kernels.py",
+        "labs/softmax/known",
+        "cachesim.cpp",
+        "softmax/reference.cpp",
+        "hidden",
+        "labs/attention",
+    )
+    assert not [name for name in names if any(word in name for word in secret)]
+    assert {"labs/softmax/known/right.py", "labs/softmax/studies/native/cachesim.cpp"} <= set(
+        contents.autograder(kit)
+    )
+    assert labs.title(LAB).startswith("The softmax of each row")
