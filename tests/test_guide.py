@@ -21,8 +21,8 @@ def blocks() -> dict[str, str]:
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """`grader new softmax`, then each file as the guide says; nothing of the engine is touched."""
-    made = newlab.write("softmax", tmp_path_factory.mktemp("labs"))
+    """`grader new rows`, then each file as the guide says; nothing of the engine is touched."""
+    made = newlab.write("rows", tmp_path_factory.mktemp("labs"))
     found = blocks()
     line = found.pop("__init__.py").strip()
     package = (made / "__init__.py").read_text()
@@ -30,7 +30,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     for name, text in found.items():
         assert (made / name).is_file(), name
         (made / name).write_text(text)
-    (made / "reference.cpp").write_text(re.sub(r" *// (BEGIN|END) .*\n", "", found["softmax.cpp"]))
+    (made / "reference.cpp").write_text(re.sub(r" *// (BEGIN|END) .*\n", "", found["rows.cpp"]))
     return made
 
 

@@ -58,7 +58,7 @@ def test_a_new_lab_holds_its_own_test(made: Path) -> None:
 
 
 def test_a_new_lab_has_a_name_of_its_own(made: Path) -> None:
-    for name in ("Vadd", "v-add", "1st", "", made.name):
+    for name in ("Vadd", "v-add", "1st", "", made.name, "softmax"):
         with pytest.raises(UsageError):
             newlab.write(name, made.parent)
 

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from grader import score
 from grader.assignment import labs
 from grader.assignment.loading import load
 from grader.assignment.mutations import Mutation
@@ -90,12 +91,14 @@ def test_the_master_passes_and_the_starter_is_not_written(
     options = Options(shape=kernels.SHAPE, timing=False, profile=False)
     (tmp_path / "softmax.cpp").write_text(source)
     master = evaluate(assignment, tmp_path / "softmax.cpp", assignment.parts, options)
-    assert [part.verdict for part in master.parts] == ["pass"] * 4 and master.points == 100
+    assert [part.verdict for part in master.parts] == ["pass"] * 4
+    assert score.score(assignment, master).earned == 100
     (tmp_path / "softmax.cpp").write_text(strip_solution(source))
     starter = evaluate(assignment, tmp_path / "softmax.cpp", assignment.parts, options)
     for part in starter.parts:
         assert part.diagnosis is not None and part.diagnosis.code == "not_written", part
-        assert "not written yet" in part.diagnosis.message and part.points == 0
+        assert "not written yet" in part.diagnosis.message
+    assert score.score(assignment, starter).earned == 0
 
 
 def test_two_mistakes_with_the_same_output_are_both_named(

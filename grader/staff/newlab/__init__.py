@@ -5,7 +5,7 @@ from __future__ import annotations
 import secrets
 from pathlib import Path
 
-from grader.assignment.labs import LABS
+from grader.assignment.labs import LABS, known
 from grader.base.commandline import Parser
 from grader.base.errors import KitError, UsageError
 from grader.base.results import EXIT_PASS
@@ -42,6 +42,8 @@ def write(name: str, labs: Path) -> Path:
     """Make the lab `name` in the folder `labs`. Raises UsageError, KitError where nothing can be written."""
     if not (name.isidentifier() and name.isascii() and name.islower()):
         raise UsageError(f"'{name}' is no name for a lab: small letters, digits and _, a letter first")
+    if name in known():
+        raise UsageError(f"the kit has a lab '{name}' of its own: take another name")
     folder = labs.absolute() / name
     if folder.exists():
         raise UsageError(f"{folder} is there already")
