@@ -213,8 +213,8 @@ def main() -> str:
 
 @functools.cache
 def load(folder: Path) -> Lab:
-    """The lab in a folder, imported as `labs.NAME` wherever it lies. Raises UsageError when that fails, and where another
-    lab of that name is in use."""
+    """The lab in a folder, imported as `labs.NAME` wherever it lies. Raises UsageError when that fails, and where
+    another lab of that name is in use."""
     name = f"{PACKAGE}.{folder.name}"
     if name in sys.modules and Path(sys.modules[name].__file__ or "").parent.resolve() != folder.resolve():
         # Its modules would be mixed with those of the other.
