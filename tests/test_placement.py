@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import mmap
 import os
+from types import SimpleNamespace
 
 import pytest
 
@@ -74,3 +76,39 @@ def test_a_timed_call_keeps_to_its_cores(cores: int | None, monkeypatch: pytest.
     used = set.union(*allowed)
     assert len(allowed) > 2
     assert used == set(CORES if cores is None else machine.core_order()[:1])
+
+
+@pytest.mark.parametrize(
+    ("wall_s", "pages", "calls"),
+    [
+        (0.001, [0] * 9, 4),
+        (0.03, [0, 2, 9], 1),
+        (0.03, [0, 2000, 2010], 2),
+        (0.03, [0, 2000, 4000, 6000, 8000, 10_000], 4),
+        (3.0, [0, 2000], 1),
+    ],
+    ids=["short", "settled", "fresh once", "always fresh", "fresh but long"],
+)
+def test_a_call_is_repeated_while_fresh_memory_is_felt(
+    wall_s: float, pages: list[int], calls: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    seen = iter(pages)
+    made: list[None] = []
+    monkeypatch.setattr(placement, "page_faults", lambda pid: next(seen))
+
+    def call() -> SimpleNamespace:
+        made.append(None)
+        return SimpleNamespace(wall_s=wall_s)
+
+    session = SimpleNamespace(pid=os.getpid(), cpu_clock_s=lambda: 0.0)
+    placement.warm_up(session, call)  # type: ignore[arg-type]
+    assert len(made) == calls
+
+
+def test_pages_that_are_touched_are_counted() -> None:
+    before = placement.page_faults(os.getpid())
+    touched = mmap.mmap(-1, 256 * mmap.PAGESIZE)
+    for place in range(0, len(touched), mmap.PAGESIZE):
+        touched[place] = 1
+    assert placement.page_faults(os.getpid()) - before >= 256
+    assert placement.page_faults(2**22 + 1) == 0
