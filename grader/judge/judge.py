@@ -216,29 +216,31 @@ class Judged:
             # What a public case tells can be told to its student.
             public = [diagnosis for hidden, diagnosis in told if not hidden]
             self.verdict = "wrong"
-            self.diagnosis = most_telling(
-                public or [diagnosis for _, diagnosis in told], self.marker.oracle.axes
-            )
+            found = most_telling(public or [diagnosis for _, diagnosis in told], self.marker.oracle.axes)
+            self.diagnosis = self.inquired(found) if public else found
 
     def check_all_cases(self) -> None:
-        part = self.part
-        session = self.student(threads=self.shape["threads"])
+        part, usual = self.part, self.shape["threads"]
+        session = self.student(threads=usual)
         with session:
-            unbound = binding.mismatch(part, session.functions, self.bench.assignment.inputs)
+            unbound = binding.mismatch(part, session.functions, part.inputs)
             if unbound is not None:
                 if part.stands_in and unbound.code == "not_bound":
                     self.judge_by_stand_in()
                     return
                 raise faults.Faulty("missing", unbound)
             look = self.looking and not self.bench.options.sanitize
+            public = looks.by_threads(looks.steps(part, look=look), usual)
             try:
-                self.call_cases(session, looks.steps(part, look=look))
+                self.call_cases(session, public.pop(usual))
             finally:
                 session.close()
                 self.printed = session.printed
-        if hidden := looks.hidden_steps(part):
-            with self.student(threads=self.shape["threads"]) as session:
-                self.call_cases(session, hidden)
+        hidden = looks.by_threads(looks.hidden_steps(part), usual)
+        for threads, steps in (*public.items(), *hidden.items()):
+            if steps:
+                with self.student(threads=threads) as session:
+                    self.call_cases(session, steps)
 
     def call_cases(self, session: Session, steps: list[Step]) -> None:
         """Judge cases, and keep what some of these calls show besides (`grader.judge.looks`)."""
@@ -309,6 +311,20 @@ class Judged:
             explain=explain,
             earlier=[known.diagnosis for known in self.cases if known.diagnosis],
         )
+
+    def inquired(self, told: Diagnosis) -> Diagnosis:
+        """A public case's diagnosis with what further calls of the submission say of it, if its oracle asks for any."""
+        from grader.judge.diagnosis import inquiry
+
+        (name,) = [case.name for case in self.cases if case.diagnosis is told][:1]
+        case = next(case for case in self.part.cases if case.name == name)
+        try:
+            with self.student(threads=self.shape["threads"]) as session:
+                sentence = inquiry.sentence(self.marker, case, session, told)
+        except faults.Faulty:
+            # Whatever becomes of a further call, the verdict is settled.
+            sentence = ""
+        return replace(told, message=f"{told.message} {sentence}".strip())
 
     def settle_diagnoses(self) -> None:
         """Each case's diagnosis in the light of the others: of the public ones alone where a student may be told it."""

@@ -194,9 +194,7 @@ def measure(
 def _row(laboratory: Laboratory, part: Part, over: str, size: int) -> Row:
     tell(f"Memory of {part.id} at {over}={size}")
     shape = {**laboratory.settings.sizes, over: size}
-    binding.refuse_oversize(
-        part, shape, laboratory.assignment.inputs, laboratory.assignment.limits.memory_gib
-    )
+    binding.refuse_oversize(part, shape, part.inputs, laboratory.assignment.limits.memory_gib)
     variant = Variant(part.id, part, shape)
     output, workspaces = output_bytes(part, shape), workspace_bytes(part, shape)
     row = Row(part, size, output + (workspaces if part.workspace_in_scope else 0), output + workspaces)

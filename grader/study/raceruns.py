@@ -89,7 +89,7 @@ def _differences(
     first, first_wrong_at, runs = None, None, []
     for count in threads:
         with bench.student(part, threads=count) as session:
-            if (misfit := binding.mismatch(part, session.functions, bench.assignment.inputs)) is not None:
+            if (misfit := binding.mismatch(part, session.functions, part.inputs)) is not None:
                 raise faults.Faulty("missing", misfit)
             for _ in range(rounds):
                 call = session.call(binding.request(part, shape, inputs), delays=True)
