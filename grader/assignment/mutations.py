@@ -7,10 +7,15 @@ no longer fits is an error, never a mutation that silently does nothing.
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from grader.assignment.records import Assignment, Part
 
 #: The starter's lines are comments in the master; without them a text is found in the solution alone.
 _STARTER = re.compile(r"^ *// BEGIN STARTER\n.*?// END STARTER\n", re.DOTALL | re.MULTILINE)
+
+_BINDINGS = "PYBIND11_MODULE"
 
 #: (text, its replacement) or (text, its replacement, how often the text occurs).
 Edit = tuple[str, str] | tuple[str, str, int]
@@ -33,6 +38,65 @@ class Mutation:
 def edited(source: str, mutation: Mutation) -> str:
     """The source with a mutation's edits made anywhere in it. Raises ValueError where a text does not occur."""
     return mutated(without_starter(source), mutation)
+
+
+def applied(source: str, functions: Mapping[str, str], mutations: Iterable[Mutation]) -> str:
+    """The source with mutations of different parts made, each within its part's function alone; `functions` are their
+    names by part. Raises ValueError where a text or a function does not occur."""
+    source = without_starter(source)
+    for mutation in mutations:
+        start, end = place(source, functions[mutation.part])
+        source = source[:start] + mutated(source[start:end], mutation) + source[end:]
+    return source
+
+
+def side_by_side(
+    source: str, functions: Mapping[str, str], mutations: Sequence[Mutation], dropped: Sequence[str] = ()
+) -> str:
+    """One source with a function `variant(k)` for the k-th mutation, since each compile costs a second of its own.
+
+    `dropped` are parts whose unchanged functions no other one calls: they are left out. Raises ValueError as `applied`.
+    """
+    source = without_starter(source)
+    variants, table = "", ""
+    for number, mutation in enumerate(mutations):
+        start, end = place(source, functions[mutation.part])
+        text = mutated(source[start:end], mutation)
+        variants += "\n" + text.replace(f" {functions[mutation.part]}(", f" {variant(number)}(", 1)
+        table += f'    m.def("{variant(number)}", &{variant(number)});\n'
+    for part in dropped:
+        start, end = place(source, functions[part])
+        source = source[:start] + source[end:]
+    given = source[: source.index(_BINDINGS)]
+    return f"{given}{variants}\n{_BINDINGS}(TORCH_EXTENSION_NAME, m) {{\n{table}}}\n"
+
+
+def variant(number: int) -> str:
+    """The name of a function, and of a part, in `side_by_side`."""
+    return f"variant{number}"
+
+
+def parts_of(assignment: Assignment, mutations: Sequence[Mutation]) -> tuple[Part, ...]:
+    """What to judge in a source that `side_by_side` made: a part for each mutation, in order."""
+    # A part judged through another one would be judged by a kernel that has a bug of its own.
+    return tuple(
+        replace(assignment.part(mutation.part), id=variant(number), function=variant(number), stands_in=None)
+        for number, mutation in enumerate(mutations)
+    )
+
+
+def functions_of(assignment: Assignment) -> dict[str, str]:
+    """The names of the functions that students write, by part."""
+    return {part.id: part.function for part in assignment.parts if part.function is not None}
+
+
+def place(source: str, function: str) -> tuple[int, int]:
+    """Where a function is defined: from the beginning of the line that declares it to the brace that closes it, alone
+    on its line. Raises ValueError where there is none."""
+    found = re.search(rf"^[A-Za-z][^\n;]* {re.escape(function)}\(", source, re.MULTILINE)
+    if found is None:
+        raise ValueError(f"no function {function}")
+    return found.start(), source.index("\n}\n", found.start()) + len("\n}\n")
 
 
 def without_starter(source: str) -> str:

@@ -5,6 +5,8 @@ One bug of each kind that the published check accepts or a student is likely to 
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from grader.assignment.mutations import Mutation
 from grader.assignment.records import Assignment, Part
 from labs.attention import mutations
@@ -70,6 +72,8 @@ SLOW = Mutation(
 )
 
 
-def side_by_side(assignment: Assignment, master: str) -> tuple[str, tuple[Part, ...]]:
-    """All wrong ones in one file, which compiles once, and a part for each."""
-    return mutations.side_by_side(master, WRONG), mutations.parts_of(assignment, WRONG)
+def side_by_side(
+    assignment: Assignment, master: str, made: Sequence[Mutation]
+) -> tuple[str, tuple[Part, ...]]:
+    """Some of them in one file, which compiles once, and a part for each."""
+    return mutations.side_by_side(master, made), mutations.parts_of(assignment, made)

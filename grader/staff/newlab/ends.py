@@ -66,6 +66,8 @@ def all_of(folder: Path) -> list[Ending]:
     found = [Ending(folder, "the master passes", "pass"), Ending(folder, "the starter is wrong", "wrong")]
     kernels = labs.load(folder).kernels()
     if kernels is not None:
+        right = getattr(kernels, "RIGHT", ())
+        found += [Ending(folder, f"{edit.part}: {edit.name}", "pass", edit) for edit in right]
         found += [Ending(folder, f"{edit.part}: {edit.name}", "wrong", edit) for edit in kernels.WRONG]
         found.append(Ending(folder, f"{kernels.SLOW.part}: {kernels.SLOW.name}", "slow", kernels.SLOW))
     return found

@@ -7,7 +7,7 @@ import sys
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -53,9 +53,9 @@ class TrialSetup:
     zygote: Zygote
     folder: Path
     kernels: Any
-    """The lab's module of kernels whose end is known, None where it has none. It holds WRONG and SLOW, and may have a
-    SHAPE for what is not timed, an `edited(source, mutation)` of its own, and a function `side_by_side(assignment,
-    source)`: one file of all wrong ones, and its parts."""
+    """The lab's module of kernels whose end is known, None where it has none. It holds WRONG and SLOW, and may have
+    RIGHT, a SHAPE for what is not timed, an `edited(source, mutation)` of its own, and a function
+    `side_by_side(assignment, source, mutations)`: one file of all these, and its parts."""
 
     def edited(self, master: str, mutation: Mutation) -> str:
         return str(getattr(self.kernels, "edited", edited)(master, mutation))
@@ -92,6 +92,7 @@ def trials(assignment: Assignment, box: Sandbox, folder: Path, *, every: bool = 
         zygote = stack.enter_context(Zygote(sandbox=box, at_once=False))
         bench = TrialSetup(assignment, box, zygote, folder, assignment.lab.kernels())
         yield from controls(bench, master)
+        yield from right_variants(bench, master)
         yield from wrong_kernels(bench, master)
         yield from threats(bench, every=every)
 
@@ -131,7 +132,7 @@ def time_faults(result: SubmissionResult) -> Iterator[str]:
     """What the timed parts of a kernel that is as fast as the reference say of the machine."""
     for part in result.parts:
         if part.verdict == "slow":
-            yield f"{part.id} is called slow, and it is as fast as the reference"
+            yield f"{part.id} is called slow, and it is about as fast as the reference"
         if part.time is not None:
             yield from (f"{part.id}: {why}" for flag, why in NOT_STEADY.items() if flag in part.time.flags)
 
@@ -143,21 +144,38 @@ def slow_faults(result: SubmissionResult) -> Iterator[str]:
         yield f"it is {part.verdict}{ratio}"
 
 
-# ---- wrong kernels
+# ---- right variants and wrong kernels
+
+
+def right_variants(bench: TrialSetup, master: str) -> Iterator[Trial]:
+    """Right work in other styles than the master's passes, in time too."""
+    for right, result, took in judged_each(bench, master, getattr(bench.kernels, "RIGHT", ()), timing=True):
+        yield Trial("right kernels", named(right), tuple(master_faults(result)), took)
+        yield Trial("times", named(right), tuple(time_faults(result)), 0.0)
 
 
 def wrong_kernels(bench: TrialSetup, master: str) -> Iterator[Trial]:
     """Each of the named bugs is found."""
-    wrong: Sequence[Mutation] = bench.kernels.WRONG if bench.kernels is not None else ()
-    files = [(bench.edited(master, bug), (bench.assignment.part(bug.part),), (bug,)) for bug in wrong]
-    if hasattr(bench.kernels, "side_by_side"):
-        files = [(*bench.kernels.side_by_side(bench.assignment, master), wrong)]
-    for source, parts, bugs in files:
+    for bug, result, took in judged_each(bench, master, getattr(bench.kernels, "WRONG", ()), timing=False):
+        yield Trial("wrong kernels", named(bug), tuple(wrong_faults(bug, *result.parts)), took)
+
+
+def judged_each(
+    bench: TrialSetup, master: str, made: Sequence[Mutation], *, timing: bool
+) -> Iterator[tuple[Mutation, SubmissionResult, float]]:
+    """What becomes of each of these, as the one part of its file, and the seconds that it took.
+
+    Where several share a file, its flags are said of each.
+    """
+    files = [(bench.edited(master, one), (bench.assignment.part(one.part),), (one,)) for one in made]
+    if made and hasattr(bench.kernels, "side_by_side"):
+        files = [(*bench.kernels.side_by_side(bench.assignment, master, made), tuple(made))]
+    for source, parts, mutations in files:
         started = time.monotonic()
-        result = bench.judge(source, parts, timing=False)
-        took = (time.monotonic() - started) / len(bugs)
-        for bug, part in zip(bugs, result.parts, strict=True):
-            yield Trial("wrong kernels", named(bug), tuple(wrong_faults(bug, part)), took)
+        result = bench.judge(source, parts, timing=timing)
+        took = (time.monotonic() - started) / len(mutations)
+        for mutation, part in zip(mutations, result.parts, strict=True):
+            yield mutation, replace(result, parts=(part,)), took
 
 
 def wrong_faults(bug: Mutation, part: PartResult) -> Iterator[str]:
