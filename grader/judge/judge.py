@@ -6,6 +6,7 @@ verdict at once (a crash, a hang, a missing function) is raised as `Faulty` wher
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from typing import Any
@@ -28,6 +29,9 @@ from grader.run.session import Session
 MOST_DIAGNOSED, ENOUGH_AGREEING, MOST_UNDECIDED = 5, 3, 10
 """Wrong cases that are explained at most, and how many have to name the same bug to believe it at once; cases up to
 which more are explained while two bugs fit all so far, which costs little, as these alone are tried first."""
+SHAKEN_S, MOST_SHAKEN = 0.1, 2
+"""Seconds for which threads that share work are held up at random moments before their results count as right: a race
+may well pass in one short call. And cases that are called again for it."""
 
 
 class Judged:
@@ -51,6 +55,8 @@ class Judged:
         """What its runners were given."""
         self.looking = True
         self.delays = not bench.options.sanitize
+        self.shaken_s = 0.0
+        """Of calls with delays, so far."""
         self.shown: Shown | None = None
         self.profiled: Call | None = None
 
@@ -232,7 +238,8 @@ class Judged:
             look = self.looking and not self.bench.options.sanitize
             public = looks.by_threads(looks.steps(part, look=look), usual)
             try:
-                self.call_cases(session, public.pop(usual))
+                self.call_cases(session, public[usual])
+                self.shake(session, public.pop(usual))
             finally:
                 session.close()
                 self.printed = session.printed
@@ -256,6 +263,19 @@ class Judged:
             if step.shown:
                 self.shown = Shown(peak_bytes, call, shape, inputs, result.ok)
 
+    def shake(self, session: Session, steps: list[Step]) -> None:
+        """Call the largest of these cases again and again, if the threads share work and were held up for a short time
+        only, and all is right so far."""
+        if not steps or not self.delays or not session.shares_work:
+            return
+        largest = sorted(
+            steps, key=lambda step: sum(x.size for x in self.marker.inputs_of(step.case)[1].values())
+        )
+        for step in itertools.cycle(largest[-MOST_SHAKEN:]):
+            if self.shaken_s >= SHAKEN_S or not all(case.ok for case in self.cases):
+                return
+            self.call_cases(session, [Step(step.case)])
+
     def judge_by_stand_in(self) -> None:
         """The function is not bound, as in files for the published starter: a part that uses it decides."""
         stand_in = Judged(self.bench, self.bench.assignment.part(self.part.stands_in or ""))
@@ -274,12 +294,15 @@ class Judged:
     def check_case(
         self, session: Session, step: Step, shape: dict[str, int], inputs: Mapping[str, Any]
     ) -> tuple[Call, CaseResult]:
+        again = any(case.name == step.case.name and case.ok for case in self.cases)
+        held_up = self.delays and session.shares_work
         call = session.call(
             binding.request(self.part, shape, inputs),
             echo_inputs=True,
             delays=self.delays,
             measure_peak=step.peak,
         )
+        self.shaken_s += call.wall_s * held_up
         self.marker.refuse_broken(call, session, step.case.name, hidden=step.case.hidden)
         explain = not self.explained()
         found, _ = answers(self.part, shape, inputs, call)
@@ -287,7 +310,7 @@ class Judged:
         # An explanation takes its time: where the call is to be made again, that comes first.
         result = self.marker.mark(step.case.name, shape, inputs, call, explain=explain and not twice)
         if not result.ok and twice:
-            result = self.look_for_race(session, step.case, shape, inputs, call, explain)
+            result = self.look_for_race(session, step.case, shape, inputs, call, explain, was_right=again)
         return call, replace(result, hidden=step.case.hidden)
 
     def look_for_race(
@@ -298,10 +321,16 @@ class Judged:
         inputs: Mapping[str, Any],
         call: Call,
         explain: bool,
+        *,
+        was_right: bool,
     ) -> CaseResult:
-        """A wrong result that is different the next time has another cause than one that repeats."""
-        again = session.call(binding.request(self.part, shape, inputs), delays=self.delays)
-        second, _ = answers(self.part, shape, inputs, again)
+        """A wrong result that is different the next time, or was right before, has another cause than one that
+        repeats."""
+        if was_right:
+            second: Any = {name: known.value for name, known in self.marker.expected(inputs, shape).items()}
+        else:
+            again = session.call(binding.request(self.part, shape, inputs), delays=self.delays)
+            second, _ = answers(self.part, shape, inputs, again)
         return self.marker.mark(
             case.name,
             shape,

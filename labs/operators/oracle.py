@@ -1,14 +1,17 @@
 """What each operator should return or add, in float64 with an error budget, and what is known of wrong results.
 
-An operator that is linear in each operand is a sum of products: a kernel in float32 may be off by one rounding for each
-term, of the sum of the terms' magnitudes, in whatever order it adds (Higham, Accuracy and Stability of Numerical
-Algorithms, 2002, section 3.1). A gradient that is added to counts what was there as one more term.
+An operator that is linear in each operand is a sum of products. In whatever order a float32 kernel adds n of them, it is
+off by n roundings of the sum of their magnitudes at most (Higham, Accuracy and Stability of Numerical Algorithms, 2002,
+section 3.1), and roundings that do not all go one way come to a multiple of sqrt(n) of them (Higham and Mary, A new
+approach to probabilistic rounding error analysis, 2019). Each rounding is relative to the sum so far. In an order that does
+not look at the numbers, of which most are drawn at random, it hardly goes beyond the whole sum by more than some times the
+root of the terms' squares. A gradient that is added to counts what was there as one more term.
 """
 
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 
 from grader.base.arrays import Array, np
 from grader.judge.comparison import UNIT_ROUNDOFF, Expected
@@ -18,7 +21,7 @@ from grader.judge.diagnosis.inquiry import Inquiry
 from grader.judge.diagnosis.suspect import Suspect
 from grader.judge.oracle import Inputs, Oracle, Shape
 from labs.operators import arithmetic, differences
-from labs.operators.suspects import elements, gradients, layers, losses, pictures, windows
+from labs.operators.suspects import elements, filters, gradients, layers, losses, pictures, windows
 
 Values = dict[str, Array]
 RESULT = ""
@@ -26,6 +29,10 @@ RESULT = ""
 _TINY = 1e-30
 #: Roundings beside those of the sum: of the products, and of what a kernel may keep in between.
 _MORE = 8
+#: Multiple of sqrt(n) that n roundings come to with a chance below 2 n exp(-32).
+_LAMBDA = 8
+#: How far sums of numbers drawn at random spread on their way, in roots of the sum of their squares.
+_SPREAD = 6
 #: What the axes of pictures and filters are called.
 _PICTURES = (
     Axis("image", "images", "n", listed=True),
@@ -63,15 +70,16 @@ class Operator(Oracle):
 
     def expected(self, inputs: Inputs, shape: Shape) -> Mapping[str, Expected]:
         x = in_double(inputs)
-        magnitudes = {name: abs(t) if t.dtype.kind == "f" else t for name, t in x.items()}
-        value, size, terms = self.values(x, shape), self.values(magnitudes, shape), self.terms(shape)
-        return {
-            name: Expected(
-                value[name] + x.get(name, 0.0),
-                _TINY + UNIT_ROUNDOFF * (terms[name] + _MORE) * (size[name] + magnitudes.get(name, 0.0)),
-            )
-            for name in value
-        }
+        value, terms = self._sums(x, shape), self.terms(shape)
+        magnitude, squares = self._sums(_each(np.abs, x), shape), self._sums(_each(np.square, x), shape)
+        found = {}
+        for name, sums in value.items():
+            largest = np.minimum(magnitude[name], abs(sums) + _SPREAD * np.sqrt(squares[name]))
+            found[name] = Expected(sums, _TINY + UNIT_ROUNDOFF * roundings(terms[name]) * largest)
+        return found
+
+    def _sums(self, x: Inputs, s: Shape) -> Values:
+        return {name: added + x.get(name, 0.0) for name, added in self.values(x, s).items()}
 
     def inquiry(
         self, inputs: Inputs, shape: Shape, expected: Mapping[str, Expected], actual: Mapping[str, Array]
@@ -82,6 +90,15 @@ class Operator(Oracle):
         return self.of.inquiry(
             inputs, expected, actual, lambda x: forward.values(in_double(x), shape)[RESULT]
         )
+
+
+def roundings(terms: int) -> float:
+    """By how many roundings a sum of so many terms may be off."""
+    return min(terms, _LAMBDA * terms**0.5) + _MORE
+
+
+def _each(function: Callable[[Array], Array], x: Inputs) -> Values:
+    return {name: function(t) if t.dtype.kind == "f" else t for name, t in x.items()}
 
 
 def in_double(inputs: Inputs) -> Values:
@@ -283,7 +300,7 @@ class Mse(Loss):
     def expected(self, inputs: Inputs, shape: Shape) -> Mapping[str, Expected]:
         value = self.values(in_double(inputs), shape)[RESULT]
         # A difference is rounded once, relative to itself.
-        return {RESULT: Expected(value, _TINY + UNIT_ROUNDOFF * (self.terms(shape)[RESULT] + _MORE) * value)}
+        return {RESULT: Expected(value, _TINY + UNIT_ROUNDOFF * roundings(self.terms(shape)[RESULT]) * value)}
 
 
 class MseBackward(Operator):
@@ -316,7 +333,7 @@ class CrossEntropy(Loss):
         # A row's loss is a difference of numbers as large as its logits, or a logarithm whose argument has the
         # relative error of the exponentials' arguments.
         size = 1 + 4 * float(abs(inputs["X"]).max()) + float(value[0])
-        return {RESULT: Expected(value, UNIT_ROUNDOFF * (self.terms(shape)[RESULT] + _MORE) * size)}
+        return {RESULT: Expected(value, UNIT_ROUNDOFF * roundings(self.terms(shape)[RESULT]) * size)}
 
 
 class CrossEntropyBackward(Loss):
@@ -367,7 +384,7 @@ ORACLES: dict[str, Operator] = {
     "linear": Linear("Y", layers.LINEAR),
     "linear_backward": LinearBackward(mistakes=layers.LINEAR_BACKWARD),
     "conv2d": Conv2d("Y", pictures.CONV2D),
-    "conv2d_backward": Conv2dBackward(mistakes=pictures.CONV2D_BACKWARD),
+    "conv2d_backward": Conv2dBackward(mistakes=filters.CONV2D_BACKWARD),
     "maxpool2d": Maxpool2d("Y", windows.MAXPOOL2D),
     "maxpool2d_backward": Maxpool2dBackward(mistakes=windows.MAXPOOL2D_BACKWARD),
     "mse": Mse("the loss", losses.MSE),

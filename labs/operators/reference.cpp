@@ -79,8 +79,8 @@ void linearBackward(torch::Tensor dY, torch::Tensor X, torch::Tensor W, torch::T
     }
 }
 
-// What the filters see at each place of image n: a row of taps for each place.
-static void im2col(const float *x, float *rows, int n, int C, int H, int Wd, int K, int stride, int pad, int OH,
+// What the filters see of image n: a row for each tap, a column for each place.
+static void im2col(const float *x, float *columns, int n, int C, int H, int Wd, int K, int stride, int pad, int OH,
                    int OW) {
     for (int oh = 0; oh < OH; oh++)
         for (int ow = 0; ow < OW; ow++)
@@ -89,7 +89,7 @@ static void im2col(const float *x, float *rows, int n, int C, int H, int Wd, int
                     for (int kw = 0; kw < K; kw++) {
                         const int ih = oh * stride + kh - pad, iw = ow * stride + kw - pad;
                         const bool inside = ih >= 0 && ih < H && iw >= 0 && iw < Wd;
-                        rows[(((oh * OW + ow) * C + c) * K + kh) * K + kw] =
+                        columns[((c * K + kh) * K + kw) * OH * OW + oh * OW + ow] =
                             inside ? x[((n * C + c) * H + ih) * Wd + iw] : 0;
                     }
 }
@@ -103,12 +103,12 @@ torch::Tensor conv2dForward(torch::Tensor X, torch::Tensor W, torch::Tensor b, i
     const int places = OH * OW, taps = C * K * K;
 #pragma omp parallel for
     for (int n = 0; n < N; n++) {
-        std::vector<float> rows(places * taps);
-        im2col(x, rows.data(), n, C, H, Wd, K, stride, pad, OH, OW);
+        std::vector<float> columns(taps * places);
+        im2col(x, columns.data(), n, C, H, Wd, K, stride, pad, OH, OW);
         for (int f = 0; f < F; f++)
             for (int p = 0; p < places; p++) {
                 float sum = bias[f];
-                for (int t = 0; t < taps; t++) sum += w[f * taps + t] * rows[p * taps + t];
+                for (int t = 0; t < taps; t++) sum += w[f * taps + t] * columns[t * places + p];
                 y[(n * F + f) * places + p] = sum;
             }
     }
@@ -121,10 +121,10 @@ void conv2dBackward(torch::Tensor dY, torch::Tensor X, torch::Tensor W, torch::T
     const float *gy = dY.data_ptr<float>(), *x = X.data_ptr<float>(), *w = W.data_ptr<float>();
     float *gx = dX.data_ptr<float>(), *gw = dW.data_ptr<float>(), *gb = db.data_ptr<float>();
     const int places = OH * OW, taps = C * K * K;
-    std::vector<float> rows(N * places * taps);
+    std::vector<float> columns(N * taps * places);
 #pragma omp parallel for
     for (int n = 0; n < N; n++) {
-        im2col(x, &rows[n * places * taps], n, C, H, Wd, K, stride, pad, OH, OW);
+        im2col(x, &columns[n * taps * places], n, C, H, Wd, K, stride, pad, OH, OW);
         for (int oh = 0; oh < OH; oh++)
             for (int ow = 0; ow < OW; ow++)
                 for (int t = 0; t < taps; t++) {
@@ -141,7 +141,7 @@ void conv2dBackward(torch::Tensor dY, torch::Tensor X, torch::Tensor W, torch::T
             float sum = 0;
             for (int n = 0; n < N; n++)
                 for (int p = 0; p < places; p++)
-                    sum += gy[(n * F + f) * places + p] * rows[(n * places + p) * taps + t];
+                    sum += gy[(n * F + f) * places + p] * columns[(n * taps + t) * places + p];
             gw[f * taps + t] += sum;
         }
         for (int n = 0; n < N; n++)

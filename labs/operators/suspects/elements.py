@@ -22,9 +22,9 @@ def _other_axis(b: Array, rows: int, columns: int) -> Array | None:
     return None
 
 
-def _beyond(values: Array, count: int) -> Array:
-    """`count` of the values from the first on; what lies behind the last one is not known."""
-    return np.concatenate([values, np.full(max(0, count - len(values)), np.nan)])[:count]
+def _beyond(values: Array, count: int, behind: float = np.nan) -> Array:
+    """`count` of the values from the first on, and what lies `behind` the last one: by default not known."""
+    return np.concatenate([values, np.full(max(0, count - len(values)), behind)])[:count]
 
 
 def _forward(mistakes: Mistakes, combine: Combine, other: Combine, name: str, other_name: str) -> None:
@@ -110,9 +110,9 @@ def _broadcast_gradients(mistakes: Mistakes, terms: Callable[[Situation], Array]
     def wrong_axis(s: Situation) -> Array | None:
         r, c, rows, columns = s.sizes["R"], s.sizes["C"], s.sizes["RB"], s.sizes["CB"]
         if (rows, columns) == (1, c) and r > 1 and c > 1:
-            return _beyond(terms(s).sum(1), c)[None, :]
+            return _beyond(terms(s).sum(1), c, 0.0)[None, :]
         if (rows, columns) == (r, 1) and r > 1 and c > 1:
-            return _beyond(terms(s).sum(0), r)[:, None]
+            return _beyond(terms(s).sum(0), r, 0.0)[:, None]
         return None
 
     @mistakes.adds(

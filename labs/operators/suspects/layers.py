@@ -272,7 +272,7 @@ def last_of_batch(s: Situation) -> Array | None:
 )
 def over_neurons(s: Situation) -> Array | None:
     sums, size = s.inputs["dY"].sum(1), s.sizes["O"]
-    return np.concatenate([sums, np.full(max(0, size - len(sums)), np.nan)])[:size] if size > 1 else None
+    return np.concatenate([sums, np.zeros(max(0, size - len(sums)))])[:size] if size > 1 else None
 
 
 @_LINEAR_BACKWARD.adds(

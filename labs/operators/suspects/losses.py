@@ -129,6 +129,14 @@ def _of_labels(s: Situation, logs: Array, shift: int = 0) -> Array | None:
     return -logs.ravel()[places].mean(keepdims=True) if inside.all() else None
 
 
+def _of_labels_around(s: Situation, shift: int) -> Array | None:
+    """The same where what leaves its row comes in on the other side."""
+    rows, classes = np.arange(s.sizes["batch"]), s.sizes["classes"]
+    if classes == 1:
+        return None
+    return -_logs(s)[rows, (s.inputs["labels"] + shift) % classes].mean(keepdims=True)
+
+
 def _logs(s: Situation) -> Array:
     return arithmetic.log_softmax(s.inputs["X"])
 
@@ -170,6 +178,20 @@ def label_behind(s: Situation) -> Array | None:
 )
 def label_before(s: Situation) -> Array | None:
     return _of_labels(s, _logs(s), -1)
+
+
+@_CROSS_ENTROPY.gives(
+    "label_off_by_one", "Each row's class is the one behind its label: labels count from 0."
+)
+def label_behind_or_first(s: Situation) -> Array | None:
+    return _of_labels_around(s, 1)
+
+
+@_CROSS_ENTROPY.gives(
+    "label_off_by_one", "Each row's class is the one before its label: labels count from 0."
+)
+def label_before_or_last(s: Situation) -> Array | None:
+    return _of_labels_around(s, -1)
 
 
 @_CROSS_ENTROPY.gives("label_ignored", "The class 0 is taken for every row's label.")
@@ -310,6 +332,24 @@ def hot_behind(s: Situation) -> Array:
 )
 def hot_before(s: Situation) -> Array:
     return (_chances(s) - _hot(s, -1)) / s.sizes["batch"]
+
+
+@_CROSS_ENTROPY_BACKWARD.adds(
+    "dX", "label_off_by_one", "1 is taken away behind the label: labels count from 0."
+)
+def hot_behind_in_row(s: Situation) -> Array:
+    hot = np.zeros_like(_hot(s))
+    hot[:, 1:] = _hot(s)[:, :-1]
+    return (_chances(s) - hot) / s.sizes["batch"]
+
+
+@_CROSS_ENTROPY_BACKWARD.adds(
+    "dX", "label_off_by_one", "1 is taken away before the label: labels count from 0."
+)
+def hot_before_in_row(s: Situation) -> Array:
+    hot = np.zeros_like(_hot(s))
+    hot[:, :-1] = _hot(s)[:, 1:]
+    return (_chances(s) - hot) / s.sizes["batch"]
 
 
 @_CROSS_ENTROPY_BACKWARD.adds(

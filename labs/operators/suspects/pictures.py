@@ -1,94 +1,13 @@
-"""Mistakes of convolution and of the maximum of windows."""
+"""Mistakes of a convolution's forward function."""
 
 from __future__ import annotations
-
-from collections.abc import Callable
-from dataclasses import replace
 
 from grader.base.arrays import Array, np
 from grader.judge.diagnosis.fitting import Situation
 from labs.operators import arithmetic
 from labs.operators.arithmetic import Taps
-from labs.operators.suspects.gradients import common, divided
 from labs.operators.suspects.registry import Mistakes
-
-#: Code, words and which numbers of the image the places and taps meet: None where that is no mistake.
-_TAPS: tuple[tuple[str, str, Callable[[Situation], Taps | None]], ...] = (
-    (
-        "padding_ignored",
-        "The border is left out: the image's row is oh * stride + kh - pad, and pad is not taken away (its column likewise).",
-        lambda s: arithmetic.taps(s.sizes, s.sizes["stride"], 0) if s.sizes["pad"] else None,
-    ),
-    (
-        "padding_off_by_one",
-        "The image is read one row and one column too early: the border counts as one wider than it is.",
-        lambda s: arithmetic.taps(s.sizes, s.sizes["stride"], s.sizes["pad"] + 1),
-    ),
-    (
-        "padding_off_by_one",
-        "The image is read one row and one column too late: the border counts as one narrower than it is.",
-        lambda s: arithmetic.taps(s.sizes, s.sizes["stride"], s.sizes["pad"] - 1),
-    ),
-    (
-        "stride_ignored",
-        "The image is read in steps of 1: place oh begins at row oh * stride - pad (its column likewise).",
-        lambda s: arithmetic.taps(s.sizes, 1, s.sizes["pad"]) if s.sizes["stride"] > 1 else None,
-    ),
-    (
-        "stride_of_border",
-        "The border is multiplied by the stride: the row is oh * stride + kh - pad, and not (oh - pad) * stride + kh.",
-        lambda s: (
-            arithmetic.taps(s.sizes, s.sizes["stride"], s.sizes["pad"] * s.sizes["stride"])
-            if s.sizes["stride"] > 1 and s.sizes["pad"]
-            else None
-        ),
-    ),
-    (
-        "kernel_flipped",
-        "The filter is turned by 180 degrees: W[kh, kw] meets the row oh * stride + kh - pad, not one counted from the end.",
-        lambda s: arithmetic.taps(s.sizes, s.sizes["stride"], s.sizes["pad"], flipped=True),
-    ),
-    (
-        "border_repeated",
-        "Beyond the image its outermost numbers are read; there are zeros.",
-        lambda s: _clamped(s) if s.sizes["pad"] else None,
-    ),
-)
-
-
-def _clamped(s: Situation) -> Taps:
-    usual = arithmetic.usual_taps(s.sizes)
-    return replace(
-        usual,
-        rows=np.clip(usual.rows, 0, s.sizes["height"] - 1),
-        columns=np.clip(usual.columns, 0, s.sizes["width"] - 1),
-    )
-
-
-#: Code, words and how the elements of W (F, C, K, K) are taken for one another.
-_WEIGHTS: tuple[tuple[str, str, Callable[[Array], Array]], ...] = (
-    (
-        "im2col_order",
-        "W and what the places see are in different orders: W's taps lie as (c, kh, kw), and the columns as (kh, kw, c). "
-        "Tap t is c * K * K + kh * K + kw.",
-        lambda w: w.reshape(len(w), *w.shape[2:], w.shape[1]).transpose(0, 3, 1, 2),
-    ),
-    (
-        "kernel_transposed",
-        "The filter's rows and columns are exchanged: kh belongs to the image's row, kw to its column.",
-        lambda w: w.swapaxes(2, 3),
-    ),
-    (
-        "filters_and_channels",
-        "W is read as (C, F, K, K): filter f begins at f * C * K * K.",
-        lambda w: w.reshape(w.shape[1], w.shape[0], *w.shape[2:]).swapaxes(0, 1),
-    ),
-    (
-        "one_filter",
-        "All filters are the first one: the index f of W is left out.",
-        lambda w: np.broadcast_to(w[:1], w.shape),
-    ),
-)
+from labs.operators.suspects.taps import TAPS, WEIGHTS
 
 
 def _with_bias(s: Situation, made: Array) -> Array:
@@ -214,203 +133,50 @@ def last_term(s: Situation) -> Array | None:
     return _conv(s, w=w)
 
 
-def _of_indices() -> None:
-    for number, (code, words, wrong_taps) in enumerate(_TAPS):
+def _edges() -> None:
+    every = slice(None)
+    places: dict[str, tuple[slice | int, ...]] = {
+        "first row": (every, every, 0),
+        "last row": (every, every, -1),
+        "first column": (every, every, every, 0),
+        "last column": (every, every, every, -1),
+    }
+    for edge, at in places.items():
 
-        def forward(s: Situation, wrong_taps=wrong_taps) -> Array | None:
+        def without_edge(s: Situation, at: tuple[slice | int, ...] = at) -> Array:
+            x = s.inputs["X"].copy()
+            x[at] = 0
+            return _with_bias(
+                s, arithmetic.convolved(x, s.inputs["W"], arithmetic.usual_taps(s.sizes))
+            )
+
+        without_edge.__name__ = f"without {edge}"
+        _CONV2D.gives(
+            "image_edge",
+            f"The {edge} of the image counts as border: from 0 to before H (and Wd) an index is inside.",
+        )(without_edge)
+
+
+_edges()
+
+
+def _of_tables() -> None:
+    for number, (code, words, wrong_taps) in enumerate(TAPS):
+
+        def by_taps(s: Situation, wrong_taps=wrong_taps) -> Array | None:
             t = wrong_taps(s)
             return None if t is None else _with_bias(s, _conv(s, t))
 
-        def filters(s: Situation, wrong_taps=wrong_taps) -> Array | None:
-            t = wrong_taps(s)
-            return None if t is None else arithmetic.filter_gradient(s.inputs["dY"], s.inputs["X"], t)
+        by_taps.__name__ = f"taps{number}"
+        _CONV2D.gives(code, words)(by_taps)
+    for number, (code, words, taken) in enumerate(WEIGHTS):
 
-        def image(s: Situation, wrong_taps=wrong_taps) -> Array | None:
-            t = wrong_taps(s)
-            size = (s.sizes["height"], s.sizes["width"])
-            return None if t is None else arithmetic.image_gradient(s.inputs["dY"], s.inputs["W"], t, *size)
-
-        for predict in (forward, filters, image):
-            predict.__name__ = f"taps{number}"
-        _CONV2D.gives(code, words)(forward)
-        _CONV2D_BACKWARD.adds("dW", code, words)(filters)
-        _CONV2D_BACKWARD.adds("dX", code, words)(image)
-    for number, (code, words, taken) in enumerate(_WEIGHTS):
-
-        def forward_by(s: Situation, taken=taken) -> Array:
+        def by_weights(s: Situation, taken=taken) -> Array:
             return _with_bias(s, _conv(s, w=taken(s.inputs["W"])))
 
-        def image_by(s: Situation, taken=taken) -> Array:
-            size = (s.sizes["height"], s.sizes["width"])
-            t = arithmetic.usual_taps(s.sizes)
-            return arithmetic.image_gradient(s.inputs["dY"], taken(s.inputs["W"]), t, *size)
-
-        def filters_by(s: Situation, taken=taken) -> Array:
-            right = arithmetic.filter_gradient(s.inputs["dY"], s.inputs["X"], arithmetic.usual_taps(s.sizes))
-            # Where an element is read from, its gradient is stored.
-            numbers = taken(np.arange(right.size).reshape(right.shape)).ravel()
-            return np.bincount(numbers, right.ravel(), right.size).reshape(right.shape)
-
-        for by in (forward_by, image_by, filters_by):
-            by.__name__ = f"weights{number}"
-        _CONV2D.gives(code, words)(forward_by)
-        _CONV2D_BACKWARD.adds("dX", code, words)(image_by)
-        _CONV2D_BACKWARD.adds("dW", code, words)(filters_by)
+        by_weights.__name__ = f"weights{number}"
+        _CONV2D.gives(code, words)(by_weights)
 
 
-_CONV2D_BACKWARD = Mistakes()
-common(_CONV2D_BACKWARD, "dX", "dW", "db")
-for _name in ("dW", "db", "dX"):
-    divided(_CONV2D_BACKWARD, _name, "images", "batch")
-_of_indices()
-
-
-def _filters(s: Situation, images: slice) -> Array:
-    t = arithmetic.usual_taps(s.sizes)
-    return arithmetic.filter_gradient(s.inputs["dY"][images], s.inputs["X"][images], t)
-
-
-_FIRST = "gets the gradient of the first image of the batch alone: add up those of all images."
-_LAST = "gets the gradient of the last image of the batch alone: add up those of all images."
-
-
-@_CONV2D_BACKWARD.adds("dW", "batch_not_summed", f"dW {_FIRST}")
-def filters_of_first(s: Situation) -> Array | None:
-    return _filters(s, slice(0, 1)) if s.sizes["images"] > 1 else None
-
-
-@_CONV2D_BACKWARD.adds("dW", "batch_not_summed", f"dW {_LAST}")
-def filters_of_last(s: Situation) -> Array | None:
-    return _filters(s, slice(-1, None)) if s.sizes["images"] > 1 else None
-
-
-@_CONV2D_BACKWARD.gives(
-    "batch_not_summed",
-    "dW holds the gradient of the last image alone: each replaces the one before (= for +=).",
-    "dW",
-)
-def filters_of_last_alone(s: Situation) -> Array | None:
-    return _filters(s, slice(-1, None)) if s.sizes["images"] > 1 else None
-
-
-@_CONV2D_BACKWARD.adds("db", "batch_not_summed", f"db {_FIRST}")
-def bias_of_first(s: Situation) -> Array | None:
-    return s.inputs["dY"][0].sum((1, 2)) if s.sizes["images"] > 1 else None
-
-
-@_CONV2D_BACKWARD.adds("db", "batch_not_summed", f"db {_LAST}")
-def bias_of_last(s: Situation) -> Array | None:
-    return s.inputs["dY"][-1].sum((1, 2)) if s.sizes["images"] > 1 else None
-
-
-@_CONV2D_BACKWARD.gives(
-    "batch_not_summed",
-    "db holds the gradient of the last image alone: each replaces the one before (= for +=).",
-    "db",
-)
-def bias_of_last_alone(s: Situation) -> Array | None:
-    return s.inputs["dY"][-1].sum((1, 2)) if s.sizes["images"] > 1 else None
-
-
-@_CONV2D_BACKWARD.adds(
-    "db", "places_not_summed", "db gets the gradient of one place of each image: add up those of all places."
-)
-def bias_of_first_place(s: Situation) -> Array | None:
-    dy = s.inputs["dY"]
-    return dy[:, :, 0, 0].sum(0) if dy.shape[2] * dy.shape[3] > 1 else None
-
-
-@_CONV2D_BACKWARD.adds(
-    "db",
-    "places_not_summed",
-    "db gets the gradient of the last place of each image: add up those of all places.",
-)
-def bias_of_last_place(s: Situation) -> Array | None:
-    dy = s.inputs["dY"]
-    return dy[:, :, -1, -1].sum(0) if dy.shape[2] * dy.shape[3] > 1 else None
-
-
-@_CONV2D_BACKWARD.adds(
-    "db", "gradient_mean", "db gets the mean over all places of the batch, and the sum is right."
-)
-def bias_of_mean(s: Situation) -> Array:
-    return s.inputs["dY"].mean((0, 2, 3))
-
-
-@_CONV2D_BACKWARD.adds(
-    "db",
-    "gradient_mean",
-    "db gets the sum over the batch of the mean over the places, and the sum of all is right.",
-)
-def bias_of_mean_place(s: Situation) -> Array:
-    return s.inputs["dY"].mean((2, 3)).sum(0)
-
-
-@_CONV2D_BACKWARD.adds(
-    "db", "bias_wrong_axis", "Each element of db gets the sum of all of dY: add up its own filter's."
-)
-def bias_of_all(s: Situation) -> Array | None:
-    return np.full(s.sizes["filters"], s.inputs["dY"].sum()) if s.sizes["filters"] > 1 else None
-
-
-@_CONV2D_BACKWARD.adds(
-    "dX",
-    "filters_not_summed",
-    "dX gets what the last filter made of it alone: add up what all filters make.",
-)
-def image_of_last_filter(s: Situation) -> Array | None:
-    w = s.inputs["W"].copy()
-    w[:-1] = 0
-    return _image(s, w) if len(w) > 1 else None
-
-
-@_CONV2D_BACKWARD.adds(
-    "dX",
-    "filters_not_summed",
-    "dX gets what the first filter made of it alone: add up what all filters make.",
-)
-def image_of_first_filter(s: Situation) -> Array | None:
-    w = s.inputs["W"].copy()
-    w[1:] = 0
-    return _image(s, w) if len(w) > 1 else None
-
-
-@_CONV2D_BACKWARD.gives(
-    "overlap_overwritten",
-    "Where places overlap, dX holds what the last one gave: each replaces what was there (= for +=).",
-    "dX",
-)
-def last_tap_alone(s: Situation) -> Array:
-    """Taps in order, each of which writes to all places that it saw."""
-    held, w, dy = s.inputs["dX"].copy(), s.inputs["W"], s.inputs["dY"]
-    t = arithmetic.usual_taps(s.sizes)
-    for kh, kw in np.ndindex(*w.shape[2:]):
-        one = np.zeros_like(w)
-        one[:, :, kh, kw] = w[:, :, kh, kw]
-        # Where this tap reads at all, and what it gives there.
-        seen = arithmetic.image_gradient(
-            np.ones_like(dy[:1, :1]), np.ones_like(one[:1, :1]) * (one[:1, :1] != 0), t, *held.shape[2:]
-        )
-        held = np.where(seen > 0, arithmetic.image_gradient(dy, one, t, *held.shape[2:]), held)
-    return held
-
-
-@_CONV2D_BACKWARD.adds(
-    "dX",
-    "channels_exchanged",
-    "All channels of dX get what belongs to the first one: the index c of W is left out.",
-)
-def first_channel_for_all(s: Situation) -> Array | None:
-    return (
-        _image(s, np.broadcast_to(s.inputs["W"][:, :1], s.inputs["W"].shape))
-        if s.sizes["channels"] > 1
-        else None
-    )
-
-
-def _image(s: Situation, w: Array) -> Array:
-    t = arithmetic.usual_taps(s.sizes)
-    return arithmetic.image_gradient(s.inputs["dY"], w, t, s.sizes["height"], s.sizes["width"])
-
-
-CONV2D, CONV2D_BACKWARD = _CONV2D.all, _CONV2D_BACKWARD.all
+_of_tables()
+CONV2D = _CONV2D.all
