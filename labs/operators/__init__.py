@@ -1,7 +1,7 @@
 """Operators of a neural network, forward and backward: element by element, matrix products, images, losses, SGD.
 
-Backward functions add to the gradients that they are given. A distribution is named by what the operands are, and by what
-their numbers are like where these are not uniform in [-2, 2] with gradients that hold something before the call.
+Backward functions add to the gradients that they are given. A distribution is named by what the operands are, and by
+what their numbers are like where these are not uniform in [-2, 2] with gradients that hold something before the call.
 """
 
 from __future__ import annotations
@@ -83,10 +83,10 @@ class _Operators(Lab):
     }
     #: Every loop over images, rows and taps is shared out by some kernel; nothing is a multiple of anything.
     watched_sizes: ClassVar = {
-        **{"R": 13, "C": 7, "RB": 1, "CB": 7, "n": 101, "M": 11, "K": 7, "N": 5, "batch": 11, "I": 7, "O": 5},
-        **{"classes": 5, "images": 5, "channels": 3, "height": 7, "width": 6, "filters": 4, "kernel": 3},
-        **{"stride": 1, "pad": 1, "maps": 5, "planes": 3, "rows": 9, "columns": 8, "side": 3, "step": 2},
-    }
+        "R": 13, "C": 7, "RB": 1, "CB": 7, "n": 101, "M": 11, "K": 7, "N": 5, "batch": 11, "I": 7, "O": 5,
+        "classes": 5, "images": 5, "channels": 3, "height": 7, "width": 6, "filters": 4, "kernel": 3,
+        "stride": 1, "pad": 1, "maps": 5, "planes": 3, "rows": 9, "columns": 8, "side": 3, "step": 2,
+    }  # fmt: skip
     growth: ClassVar = ("batch", (32, 64, 128, 256))
 
     def oracle(self, name: str) -> Oracle:

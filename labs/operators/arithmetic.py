@@ -1,7 +1,7 @@
 """The operators and their gradients in NumPy, in the type of what they are given: float64 for expected values.
 
-What a convolution reads is said by a `Taps`: the rows and columns of the image that each place and each row and column of
-the filter meet. Mistakes in indices are other taps (`labs.operators.suspects.images`).
+What a convolution reads is said by a `Taps`: the rows and columns of the image that each place and each row and column
+of the filter meet. Mistakes in indices are other taps (`labs.operators.suspects.images`).
 """
 
 from __future__ import annotations

@@ -2,8 +2,8 @@
 
 The loss L = sum of dO * forward(X), or forward(X) itself where it is a loss, has the slope (L(x + h) - L(x - h)) / 2h
 along one element x. Two calls of the student's forward function give it; it is held beside what their backward function
-added and what it should have added. Where forward is linear in x, or square, any h will do. Elsewhere h is smaller, and an
-element whose slope in float64 is not the right gradient (at a tie, at a corner) tells nothing.
+added and what it should have added. Where forward is linear in x, or square, any h will do. Elsewhere h is smaller, and
+an element whose slope in float64 is not the right gradient (at a tie, at a corner) tells nothing.
 """
 
 from __future__ import annotations

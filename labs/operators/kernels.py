@@ -1,7 +1,7 @@
 """Kernels of which it is known what must become of them: the master with one named edit. For the staff, not handed out.
 
-`python -m grader selftest --lab operators` judges them all. WRONG have the codes that name their mistake, RIGHT are other
-honest ways to write the same, which must pass in time too.
+`python -m grader selftest --lab operators` judges them all. WRONG have the codes that name their mistake, RIGHT are
+other honest ways to write the same, which must pass in time too.
 """
 
 from __future__ import annotations

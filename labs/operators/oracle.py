@@ -3,9 +3,9 @@
 An operator that is linear in each operand is a sum of products. In whatever order a float32 kernel adds n of them, it is
 off by n roundings of the sum of their magnitudes at most (Higham, Accuracy and Stability of Numerical Algorithms, 2002,
 section 3.1), and roundings that do not all go one way come to a multiple of sqrt(n) of them (Higham and Mary, A new
-approach to probabilistic rounding error analysis, 2019). Each rounding is relative to the sum so far. In an order that does
-not look at the numbers, of which most are drawn at random, it hardly goes beyond the whole sum by more than some times the
-root of the terms' squares. A gradient that is added to counts what was there as one more term.
+approach to probabilistic rounding error analysis, 2019). Each rounding is relative to the sum so far. In an order that
+does not look at the numbers, of which most are drawn at random, that hardly goes beyond the whole sum by more than some
+times the root of the terms' squares. A gradient that is added to counts what was there as one more term.
 """
 
 from __future__ import annotations
@@ -42,13 +42,18 @@ _PICTURES = (
 )
 
 
+def imprecise(seen: Deviation) -> simple.Found | None:
+    """Small errors in a few places only are a step that was left out there."""
+    return simple.imprecise(seen) if seen.wrong.mean() > 0.5 else None
+
+
 class Operator(Oracle):
     """An operator's forward function, or its backward function where `of` says how to find differences."""
 
     relations = (simple.not_written,)
     weak_relations = (
         *(simple.partly_not_written, simple.transposed, simple.moved),
-        *(simple.constant_factor, simple.imprecise),
+        *(simple.constant_factor, imprecise),
     )
     race_advice = (
         "Do several threads add to the same element? Share out what is written, not what is read, or give each thread "
@@ -279,10 +284,6 @@ class Maxpool2dBackward(Operator):
 
 
 class Loss(Operator):
-    """One number: any other is some factor times what it should be, so that is no explanation."""
-
-    weak_relations = (simple.imprecise,)
-
     def not_finite(self, seen: Deviation, amount: str) -> tuple[str, str]:
         return "not_finite", (
             f"NaN or infinity in {amount}. exp() of 89 is infinite as a float, and log() of 0 is too: take each row's "
@@ -338,7 +339,6 @@ class CrossEntropy(Loss):
 
 class CrossEntropyBackward(Loss):
     of = differences.Slopes("cross_entropy", {"dX": "X"}, "", step=0.25)
-    weak_relations = Operator.weak_relations
 
     def values(self, x: Inputs, s: Shape) -> Values:
         chances = np.exp(arithmetic.log_softmax(x["X"]))

@@ -24,17 +24,28 @@ _TAPS = """                    for (int c = 0; c < C; c++)
 """
 
 RIGHT = (
-    Mutation("directly", "conv2d", body=_CONV + """#pragma omp parallel for collapse(2)
+    Mutation(
+        "directly",
+        "conv2d",
+        body=_CONV
+        + """#pragma omp parallel for collapse(2)
     for (int n = 0; n < N; n++)
         for (int f = 0; f < F; f++)
             for (int oh = 0; oh < OH; oh++)
                 for (int ow = 0; ow < OW; ow++) {
                     float sum = bias[f];
-""" + _TAPS + """                                sum += w[((f * C + c) * K + kh) * K + kw] * x[((n * C + c) * H + ih) * Wd + iw];
+"""
+        + _TAPS
+        + """                                sum += w[((f * C + c) * K + kh) * K + kw] *
+                                       x[((n * C + c) * H + ih) * Wd + iw];
                             }
                     y[((n * F + f) * OH + oh) * OW + ow] = sum;
-                }"""),
-    Mutation("accessors", "conv2d", body="""    auto x = X.accessor<float, 4>(), w = W.accessor<float, 4>(), y = Y.accessor<float, 4>();
+                }""",
+    ),
+    Mutation(
+        "accessors",
+        "conv2d",
+        body="""    auto x = X.accessor<float, 4>(), w = W.accessor<float, 4>(), y = Y.accessor<float, 4>();
     auto bias = b.accessor<float, 1>();
 #pragma omp parallel for
     for (int n = 0; n < N; n++)
@@ -42,11 +53,22 @@ RIGHT = (
             for (int oh = 0; oh < OH; oh++)
                 for (int ow = 0; ow < OW; ow++) {
                     float sum = 0;
-""" + _TAPS + """                                sum += w[f][c][kh][kw] * x[n][c][ih][iw];
+                    for (int c = 0; c < C; c++) {
+                        auto filter = w[f][c], plane = x[n][c];
+                        for (int kh = 0; kh < K; kh++)
+                            for (int kw = 0; kw < K; kw++) {
+                                const int ih = oh * stride + kh - pad, iw = ow * stride + kw - pad;
+                                if (ih >= 0 && ih < H && iw >= 0 && iw < Wd) sum += filter[kh][kw] * plane[ih][iw];
                             }
+                    }
                     y[n][f][oh][ow] = sum + bias[f];
-                }"""),
-    Mutation("columns as (kh, kw, c) on both sides", "conv2d", body=_CONV + """    const int places = OH * OW, taps = C * K * K;
+                }""",
+    ),
+    Mutation(
+        "columns as (kh, kw, c) on both sides",
+        "conv2d",
+        body=_CONV
+        + """    const int places = OH * OW, taps = C * K * K;
     std::vector<float> weights(F * taps);
     for (int f = 0; f < F; f++)
         for (int c = 0; c < C; c++)
@@ -64,8 +86,13 @@ RIGHT = (
                 for (int t = 0; t < taps; t++) sum += weights[f * taps + t] * seen[t];
                 y[(n * F + f) * places + p] = sum;
             }
-        }"""),
-    Mutation("a copy with its border", "conv2d", body=_CONV + """    const int PH = H + 2 * pad, PW = Wd + 2 * pad;
+        }""",
+    ),
+    Mutation(
+        "a copy with its border",
+        "conv2d",
+        body=_CONV
+        + """    const int PH = H + 2 * pad, PW = Wd + 2 * pad;
 #pragma omp parallel for
     for (int n = 0; n < N; n++) {
         std::vector<float> framed(C * PH * PW, 0.0f);
@@ -84,8 +111,13 @@ RIGHT = (
                                        framed[(c * PH + oh * stride + kh) * PW + ow * stride + kw];
                     y[((n * F + f) * OH + oh) * OW + ow] = sum;
                 }
-    }"""),
-    Mutation("taps outside", "conv2d", body=_CONV + """#pragma omp parallel for
+    }""",
+    ),
+    Mutation(
+        "taps outside",
+        "conv2d",
+        body=_CONV
+        + """#pragma omp parallel for
     for (int n = 0; n < N; n++)
         for (int f = 0; f < F; f++) {
             float *out = y + (n * F + f) * OH * OW;
@@ -100,19 +132,37 @@ RIGHT = (
                                     out[oh * OW + ow] += w[((f * C + c) * K + kh) * K + kw] *
                                                          x[((n * C + c) * H + ih) * Wd + iw];
                             }
-        }"""),
-    Mutation("directly, on one thread", "conv2d_backward", body=_CONV_BACK + "    for (int n = 0; n < N; n++)\n" + _ALL + "                    gb[f] += out;\n" + _TAPS + """                                const int at = ((f * C + c) * K + kh) * K + kw;
+        }""",
+    ),
+    Mutation(
+        "directly, on one thread",
+        "conv2d_backward",
+        body=_CONV_BACK
+        + "    for (int n = 0; n < N; n++)\n"
+        + _ALL
+        + "                    gb[f] += out;\n"
+        + _TAPS
+        + """                                const int at = ((f * C + c) * K + kh) * K + kw;
                                 const int from = ((n * C + c) * H + ih) * Wd + iw;
                                 gw[at] += out * x[from];
                                 gx[from] += out * w[at];
                             }
-                }"""),
-    Mutation("a buffer for each thread", "conv2d_backward", body=_CONV_BACK + """#pragma omp parallel
+                }""",
+    ),
+    Mutation(
+        "a buffer for each thread",
+        "conv2d_backward",
+        body=_CONV_BACK
+        + """#pragma omp parallel
     {
         std::vector<float> own(F * C * K * K, 0.0f), biases(F, 0.0f);
 #pragma omp for
         for (int n = 0; n < N; n++) {
-""" + _ALL + "                    biases[f] += out;\n" + _TAPS + """                                const int at = ((f * C + c) * K + kh) * K + kw;
+"""
+        + _ALL
+        + "                    biases[f] += out;\n"
+        + _TAPS
+        + """                                const int at = ((f * C + c) * K + kh) * K + kw;
                                 const int from = ((n * C + c) * H + ih) * Wd + iw;
                                 own[at] += out * x[from];
                                 gx[from] += out * w[at];
@@ -124,23 +174,39 @@ RIGHT = (
             for (int e = 0; e < F * C * K * K; e++) gw[e] += own[e];
             for (int f = 0; f < F; f++) gb[f] += biases[f];
         }
-    }"""),
-    Mutation("a thread for each filter, then for each image", "conv2d_backward", body=_CONV_BACK + """#pragma omp parallel for
+    }""",
+    ),
+    Mutation(
+        "a thread for each filter, then for each image",
+        "conv2d_backward",
+        body=_CONV_BACK
+        + """#pragma omp parallel for
     for (int f = 0; f < F; f++)
         for (int n = 0; n < N; n++)
             for (int oh = 0; oh < OH; oh++)
                 for (int ow = 0; ow < OW; ow++) {
                     const float out = gy[((n * F + f) * OH + oh) * OW + ow];
                     gb[f] += out;
-""" + _TAPS + """                                gw[((f * C + c) * K + kh) * K + kw] += out * x[((n * C + c) * H + ih) * Wd + iw];
+"""
+        + _TAPS
+        + """                                gw[((f * C + c) * K + kh) * K + kw] +=
+                                    out * x[((n * C + c) * H + ih) * Wd + iw];
                             }
                 }
 #pragma omp parallel for
     for (int n = 0; n < N; n++)
-""" + _ALL + _TAPS + """                                gx[((n * C + c) * H + ih) * Wd + iw] += out * w[((f * C + c) * K + kh) * K + kw];
+"""
+        + _ALL
+        + _TAPS
+        + """                                gx[((n * C + c) * H + ih) * Wd + iw] +=
+                                    out * w[((f * C + c) * K + kh) * K + kw];
                             }
-                }"""),
-    Mutation("from minus infinity", "maxpool2d", body="""    const float *x = X.data_ptr<float>();
+                }""",
+    ),
+    Mutation(
+        "from minus infinity",
+        "maxpool2d",
+        body="""    const float *x = X.data_ptr<float>();
 #pragma omp parallel for collapse(2)
     for (int n = 0; n < N; n++)
         for (int c = 0; c < C; c++)
@@ -156,8 +222,12 @@ RIGHT = (
                             }
                     Y.data_ptr<float>()[((n * C + c) * OH + oh) * OW + ow] = most;
                     index.data_ptr<int64_t>()[((n * C + c) * OH + oh) * OW + ow] = where;
-                }"""),
-    Mutation("accessors, from the last on", "maxpool2d", body="""    auto x = X.accessor<float, 4>(), y = Y.accessor<float, 4>();
+                }""",
+    ),
+    Mutation(
+        "accessors, from the last on",
+        "maxpool2d",
+        body="""    auto x = X.accessor<float, 4>(), y = Y.accessor<float, 4>();
     auto at = index.accessor<int64_t, 4>();
 #pragma omp parallel for
     for (int n = 0; n < N; n++)
@@ -170,13 +240,18 @@ RIGHT = (
                             if (x[n][c][h][v] >= x[n][c][bh][bw]) bh = h, bw = v;
                     y[n][c][oh][ow] = x[n][c][bh][bw];
                     at[n][c][oh][ow] = bh * Wd + bw;
-                }"""),
-    Mutation("accessors", "maxpool2d_backward", body="""    auto gy = dY.accessor<float, 4>(), gx = dX.accessor<float, 4>();
+                }""",
+    ),
+    Mutation(
+        "accessors",
+        "maxpool2d_backward",
+        body="""    auto gy = dY.accessor<float, 4>(), gx = dX.accessor<float, 4>();
     auto at = index.accessor<int64_t, 4>();
 #pragma omp parallel for collapse(2)
     for (int n = 0; n < N; n++)
         for (int c = 0; c < C; c++)
             for (int oh = 0; oh < OH; oh++)
                 for (int ow = 0; ow < OW; ow++)
-                    gx[n][c][at[n][c][oh][ow] / Wd][at[n][c][oh][ow] % Wd] += gy[n][c][oh][ow];"""),
-)  # fmt: skip
+                    gx[n][c][at[n][c][oh][ow] / Wd][at[n][c][oh][ow] % Wd] += gy[n][c][oh][ow];""",
+    ),
+)

@@ -32,8 +32,8 @@ def _forward(mistakes: Mistakes, combine: Combine, other: Combine, name: str, ot
 
     @mistakes.gives(
         "broadcast_wrong_axis",
-        "B is read with the row's index where it has columns, or with the column's where it has rows. Of a B (1, C) each "
-        "row of A meets the same row, of (R, 1) each column the same column.",
+        "B is read with the row's index where it has columns, or with the column's where it has rows. Of a B (1, C) "
+        "each row of A meets the same row, of (R, 1) each column the same column.",
     )
     def wrong_axis(s: Situation) -> Array | None:
         b = _other_axis(s.inputs["B"], s.sizes["R"], s.sizes["C"])
@@ -86,8 +86,8 @@ def _broadcast_gradients(mistakes: Mistakes, terms: Callable[[Situation], Array]
         ]
 
     not_summed = (
-        "Each element of B was used for a whole row or column (or for all of A), and dB gets the gradient of a single one "
-        "of these uses. Add up all of them."
+        "Each element of B was used for a whole row or column (or for all of A), and dB gets the gradient of a single "
+        "one of these uses. Add up all of them."
     )
 
     @mistakes.adds("dB", "broadcast_not_summed", not_summed)

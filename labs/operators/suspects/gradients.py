@@ -13,8 +13,8 @@ def common(mistakes: Mistakes, *names: str) -> None:
 
         @mistakes.gives(
             "gradient_overwritten",
-            f"{name} holds this operator's gradient alone: it is written with = where += is needed. What other uses of the "
-            "operand had added is lost.",
+            f"{name} holds this operator's gradient alone: it is written with = where += is needed. What other uses of "
+            "the operand had added is lost.",
             name,
         )
         def overwritten(s: Situation) -> Array:
@@ -51,8 +51,8 @@ def divided(mistakes: Mistakes, name: str, size: str, what: str) -> None:
     @mistakes.adds(
         name,
         "gradient_mean",
-        f"{name} gets 1/{what} of its gradient: the mean over the {what} is taken where the sum is right. The loss is what "
-        "divides by the batch, once.",
+        f"{name} gets 1/{what} of its gradient: the mean over the {what} is taken where the sum is right. The loss is "
+        "what divides by the batch, once.",
     )
     def mean(s: Situation) -> Array | None:
         return added(s) / s.sizes[size] if s.sizes[size] > 1 else None

@@ -66,7 +66,8 @@ def _products(
 
     @register(
         "transposed_output",
-        f"The values of {output or 'the output'} are stored with rows and columns exchanged: check the index that is written.",
+        f"The values of {output or 'the output'} are stored with rows and columns exchanged: check the index that is "
+        "written.",
     )
     def output_transposed(x: Array, y: Array) -> Array:
         return stored_transposed(x @ y)

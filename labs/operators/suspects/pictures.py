@@ -146,9 +146,7 @@ def _edges() -> None:
         def without_edge(s: Situation, at: tuple[slice | int, ...] = at) -> Array:
             x = s.inputs["X"].copy()
             x[at] = 0
-            return _with_bias(
-                s, arithmetic.convolved(x, s.inputs["W"], arithmetic.usual_taps(s.sizes))
-            )
+            return _with_bias(s, arithmetic.convolved(x, s.inputs["W"], arithmetic.usual_taps(s.sizes)))
 
         without_edge.__name__ = f"without {edge}"
         _CONV2D.gives(

@@ -1,4 +1,4 @@
-"""Mistakes of a convolution in where it reads and which weight it takes: alike in the forward and backward functions."""
+"""Mistakes of a convolution in where it reads and which weight it takes, forward and backward alike."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from labs.operators.arithmetic import Taps
 TAPS: tuple[tuple[str, str, Callable[[Situation], Taps | None]], ...] = (
     (
         "padding_ignored",
-        "The border is left out: the image's row is oh * stride + kh - pad, and pad is not taken away (its column likewise).",
+        "The border is left out: the image's row is oh * stride + kh - pad, and pad is not taken away.",
         lambda s: arithmetic.taps(s.sizes, s.sizes["stride"], 0) if s.sizes["pad"] else None,
     ),
     (
@@ -43,7 +43,7 @@ TAPS: tuple[tuple[str, str, Callable[[Situation], Taps | None]], ...] = (
     ),
     (
         "kernel_flipped",
-        "The filter is turned by 180 degrees: W[kh, kw] meets the row oh * stride + kh - pad, not one counted from the end.",
+        "The filter is turned by 180 degrees: W[kh, kw] meets the row oh * stride + kh - pad.",
         lambda s: arithmetic.taps(s.sizes, s.sizes["stride"], s.sizes["pad"], flipped=True),
     ),
     (
@@ -67,8 +67,8 @@ def _clamped(s: Situation) -> Taps:
 WEIGHTS: tuple[tuple[str, str, Callable[[Array], Array]], ...] = (
     (
         "im2col_order",
-        "W and what the places see are in different orders: W's taps lie as (c, kh, kw), and the columns as (kh, kw, c). "
-        "Tap t is c * K * K + kh * K + kw.",
+        "W and what the places see are in different orders: W's taps lie as (c, kh, kw), and the columns as (kh, kw, "
+        "c). Tap t is c * K * K + kh * K + kw.",
         lambda w: w.reshape(len(w), *w.shape[2:], w.shape[1]).transpose(0, 3, 1, 2),
     ),
     (

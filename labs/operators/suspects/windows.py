@@ -173,7 +173,7 @@ def last_of_equal(s: Situation) -> Array:
 
 @_MAXPOOL2D.gives(
     "first_by_columns",
-    "Of several equal maxima index is the first one's by columns: row-major order goes along the rows, kh outside of kw.",
+    "Of several equal maxima index is the first one's by columns: row-major order has kh outside of kw.",
     "index",
 )
 def first_by_columns(s: Situation) -> Array:
@@ -198,8 +198,8 @@ def _flat(s: Situation) -> tuple[Array, Array]:
 
 @_MAXPOOL2D_BACKWARD.gives(
     "overlap_overwritten",
-    "dX holds the gradient of the last window alone wherever a maximum was: write += where windows may share it, and what "
-    "was there before stays.",
+    "dX holds the gradient of the last window alone wherever a maximum was: write += where windows may share it, and "
+    "what was there before stays.",
     "dX",
 )
 def written(s: Situation) -> Array:
