@@ -122,11 +122,15 @@ def _tensors(part: Part, shape: Mapping[str, int], dims: Mapping[str, Sequence[s
     return [[evaluate_int(dim, shape) for dim in names] for names in every]
 
 
-def used_sizes(part: Part, shape: Mapping[str, int]) -> dict[str, int]:
-    """Those sizes that the part's arguments and tensors are made with, of all that the assignment has."""
-    written = [dim for output in part.outputs.values() for dim in output.dims]
-    given = [dim for dims in part.inputs.values() for dim in dims]
-    named = set(re.findall(r"[A-Za-z_]\w*", " ".join((*part.arguments, *part.output_dims, *written, *given))))
+def used_sizes(shape: Mapping[str, int], *parts: Part) -> dict[str, int]:
+    """Those sizes that the arguments and tensors of these parts are made with, of all that the assignment has, and the
+    threads."""
+    named = {"threads"}
+    for part in parts:
+        written = [dim for output in part.outputs.values() for dim in output.dims]
+        given = [dim for dims in part.inputs.values() for dim in dims]
+        texts = " ".join((*part.arguments, *part.output_dims, *written, *given))
+        named.update(re.findall(r"[A-Za-z_]\w*", texts))
     return {name: size for name, size in shape.items() if name in named}
 
 

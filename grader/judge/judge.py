@@ -15,7 +15,7 @@ from grader import score
 from grader.assignment.records import Case, Part
 from grader.base import machine
 from grader.base.results import CaseResult, Diagnosis, Flag, Memory, PartResult, Standing, Timing, Verdict
-from grader.judge import binding, faults, looks, memory
+from grader.judge import binding, faults, inquiring, looks, memory
 from grader.judge.answers import answers
 from grader.judge.bench import Bench
 from grader.judge.events import Corrected, Timed
@@ -343,13 +343,11 @@ class Judged:
 
     def inquired(self, told: Diagnosis) -> Diagnosis:
         """A public case's diagnosis with what further calls of the submission say of it, if its oracle asks for any."""
-        from grader.judge.diagnosis import inquiry
-
         (name,) = [case.name for case in self.cases if case.diagnosis is told][:1]
         case = next(case for case in self.part.cases if case.name == name)
         try:
             with self.student(threads=self.shape["threads"]) as session:
-                sentence = inquiry.sentence(self.marker, case, session, told)
+                sentence = inquiring.sentence(self.marker, case, session, told)
         except faults.Faulty:
             # Whatever becomes of a further call, the verdict is settled.
             sentence = ""

@@ -69,7 +69,7 @@ class Marker:
         from grader.judge.diagnosis import diagnose
 
         part = self.part
-        public_shape = binding.used_sizes(part, shape)
+        public_shape = binding.used_sizes(shape, part)
         public_shape.pop("threads", None)
         found, misfit = answers(part, shape, inputs, call)
         if found is None:

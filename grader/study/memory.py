@@ -172,7 +172,8 @@ def workspace_bytes(part: Part, shape: Mapping[str, int]) -> int:
 
 def output_bytes(part: Part, shape: Mapping[str, int]) -> int:
     """Bytes of the part's result, float32."""
-    return FLOAT_BYTES * prod(binding.output_shape(part, shape))
+    sizes = binding.output_shape(part, shape)
+    return FLOAT_BYTES * prod(sizes) if sizes else 0
 
 
 # ---- measuring
@@ -186,9 +187,8 @@ def measure(
     rows = [_row(laboratory, part, over.name, size) for part in parts for size in sizes]
     shape = {name: size for name, size in laboratory.settings.sizes.items() if name != over.name}
     what = re.sub(r" \([^()]*\)$", "", over.what)
-    return MemoryStudy(
-        tuple(rows), over.name, f"{over.name}, {what}" if what else over.name, options.about(shape)
-    )
+    axis = f"{over.name}, {what}" if what else over.name
+    return MemoryStudy(tuple(rows), over.name, axis, options.about(binding.used_sizes(shape, *parts)))
 
 
 def _row(laboratory: Laboratory, part: Part, over: str, size: int) -> Row:

@@ -59,7 +59,7 @@ def compare(
     return RaceResult(
         part=part,
         source=source,
-        shape=sizes,
+        shape=binding.used_sizes(sizes, part),
         method=f"{rounds} runs on each of {', '.join(map(str, threads))} threads, compared bit by bit",
         trouble=trouble,
         wall_s=time.monotonic() - started,

@@ -6,7 +6,7 @@ what their numbers are like where these are not uniform in [-2, 2] with gradient
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, ClassVar
 
 from grader.assignment.labs import Lab, OracleFacts
@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from grader.base.arrays import Array
     from grader.build.reference import Reference
     from grader.judge.oracle import Oracle
+    from grader.study.together import Step
 
 
 def _facts(operands: str, *kinds: str) -> OracleFacts:
@@ -87,7 +88,8 @@ class _Operators(Lab):
         "classes": 5, "images": 5, "channels": 3, "height": 7, "width": 6, "filters": 4, "kernel": 3,
         "stride": 1, "pad": 1, "maps": 5, "planes": 3, "rows": 9, "columns": 8, "side": 3, "step": 2,
     }  # fmt: skip
-    growth: ClassVar = ("batch", (32, 64, 128, 256))
+    #: What a filter sees at a place grows with its square.
+    growth: ClassVar = ("kernel", (1, 3, 5, 7))
 
     def oracle(self, name: str) -> Oracle:
         from labs.operators.oracle import ORACLES
@@ -103,6 +105,17 @@ class _Operators(Lab):
         from grader.build.labreference import SourceReference
 
         return SourceReference(self.folder)
+
+    def steps(self) -> Sequence[Step]:
+        from grader.study.together import Step
+
+        threads = "linear_backward_threads"
+        return (
+            Step("machine", "machine"),
+            Step(f"threads-{threads}", "threads", threads, ("--threads", "1,2,4,8"), ("--threads", "1,2")),
+            Step("race", "race", "linear_backward"),
+            Step("memory", "memory", "conv2d", (), ("--kernel", "1,5")),
+        )
 
 
 LAB = _Operators()

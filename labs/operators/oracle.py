@@ -1,11 +1,11 @@
 """What each operator should return or add, in float64 with an error budget, and what is known of wrong results.
 
-An operator that is linear in each operand is a sum of products. In whatever order a float32 kernel adds n of them, it is
-off by n roundings of the sum of their magnitudes at most (Higham, Accuracy and Stability of Numerical Algorithms, 2002,
-section 3.1), and roundings that do not all go one way come to a multiple of sqrt(n) of them (Higham and Mary, A new
-approach to probabilistic rounding error analysis, 2019). Each rounding is relative to the sum so far. In an order that
-does not look at the numbers, of which most are drawn at random, that hardly goes beyond the whole sum by more than some
-times the root of the terms' squares. A gradient that is added to counts what was there as one more term.
+An operator that is linear in each operand is a sum of products. In whatever order a float32 kernel adds n of them, it
+is off by n roundings of the sum of their magnitudes at most (Higham, Accuracy and Stability of Numerical Algorithms,
+2002, section 3.1), and roundings that do not all go one way come to a multiple of sqrt(n) of them (Higham and Mary, A
+new approach to probabilistic rounding error analysis, 2019). Each rounding is relative to the sum so far. In an order
+that does not look at the numbers, of which most are drawn at random, that hardly goes beyond the whole sum by more
+than some times the root of the terms' squares. A gradient that is added to counts what was there as one more term.
 """
 
 from __future__ import annotations

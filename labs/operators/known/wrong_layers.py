@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from grader.assignment.mutations import Mutation
 
-_THREADS = "#pragma omp parallel for\n"
 _OF_B = "factor * b[k * N + j]"
 _STORE = "o[i * N + j] += factor"
 _DB_LOOPS = "    for (int k = 0; k < K; k++)\n        for (int i = 0; i < M; i++) {"
@@ -126,17 +125,6 @@ WRONG = (
         "batch shared out for dW",
         "linear_backward",
         ((_DW_LOOPS, "    for (int n = 0; n < N; n++)\n        for (int i = 0; i < I; i++) {"),),
-        ("race",),
-    ),
-    Mutation(
-        "batch shared out for db",
-        "linear_backward",
-        (
-            (
-                "    for (int n = 0; n < N; n++)\n        " + _TO_DB,
-                _THREADS + "    for (int n = 0; n < N; n++)\n        " + _TO_DB,
-            ),
-        ),
         ("race",),
     ),
     Mutation("dX written", "linear_backward", (("] += sum", "] = sum"),), ("gradient_overwritten",)),
