@@ -133,10 +133,10 @@ class TextSetup:
         if self.options.prefill == "mask":
             sizes["d"] += self.prompt.shape[1]
         bench = replace(bench, options=replace(bench.options, shape={**bench.options.shape, **sizes}))
-        binding.refuse_oversize(part, bench.shape, self.course.inputs, self.course.limits.memory_gib)
+        binding.refuse_oversize(part, bench.shape, part.inputs, self.course.limits.memory_gib)
         # No time is judged here, and stopping the runner after each call takes as long as a small call.
         session = bench.student(part, threads=bench.shape["threads"], freeze=False)
-        unfit = binding.mismatch(part, session.functions, self.course.inputs)
+        unfit = binding.mismatch(part, session.functions, part.inputs)
         if unfit is not None:
             raise faults.Faulty("missing", unfit)
         shape = {name: bench.shape[name] for name in self.course.defaults}

@@ -8,7 +8,7 @@ together.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, get_args
 
@@ -53,7 +53,7 @@ PART_KEYS = Keys(
     (
         "command", "function", "torch_function", "keywords", "prototype", "table", "reference", "cases",
         "hidden_cases", "workspace_in_scope", "stands_in", "time", "time_bands", "points_if_slow", "case_credit",
-        "outputs", "dtype",
+        "outputs", "dtype", "inputs",
     ),
 )  # fmt: skip
 TIME_KEYS = Keys("time", ("clock", "threads"), ("cores", "allowance_ratio", "allowance_ms", "graded"))
@@ -105,10 +105,7 @@ class _Reader:
         self.lab_folder = self._lab_folder(files)
         self.oracles = labs.load(self.lab_folder).oracles
         self.maxima = self._maxima()
-        self.inputs = {
-            name: self.dims(node, f"input {name}")
-            for name, (_, node) in top["inputs"].entries("inputs").items()
-        }
+        self.inputs = self.tensors(top["inputs"])
 
     def assignment(self, path: Path, fingerprint: str) -> Assignment:
         top = self.top
@@ -224,16 +221,16 @@ class _Reader:
         if ("function" in keys) == ("torch_function" in keys):
             raise node.fail(f"part {part_id} needs either 'function' or 'torch_function'")
         oracle = keys["oracle"].choice("oracle", tuple(self.oracles))
-        table = (
-            tuple(item.text("table", r"\w+", "the name of an input") for item in keys["table"].items("table"))
-            if "table" in keys
-            else ()
+        table = tuple(
+            item.text("table", r"\w+", "the name of an input")
+            for item in (keys["table"].items("table") if "table" in keys else ())
         )
         columns = self.oracles[oracle].columns if table else ""
         if table and not columns:
             raise keys["table"].fail(f"the oracle '{oracle}' is not for a table: its lab tells no columns")
         returns, dims = self.returns(keys["returns"])
         outputs = self.outputs(keys["outputs"]) if "outputs" in keys else {}
+        inputs = self.tensors(keys["inputs"]) if "inputs" in keys else self.inputs
         if table and (returns == "tensor" or outputs):
             raise keys["returns"].fail(
                 f"part {part_id}: 'number' or 'nothing' is returned once for each row of a 'table'"
@@ -252,13 +249,14 @@ class _Reader:
             label=keys["label"].text(
                 "label", rf".{{1,{LONGEST_LABEL}}}", f"text of at most {LONGEST_LABEL} characters"
             ),
-            arguments=self.arguments(keys["arguments"], columns, outputs),
+            arguments=self.arguments(keys["arguments"], columns, inputs, outputs),
             returns=returns,
             output_dims=dims,
             oracle=oracle,
             cases=self.cases(keys, node, self.oracles[oracle].distributions),
             table=table,
             columns=columns,
+            inputs=inputs,
             outputs=outputs,
             dtype=keys["dtype"].choice("dtype", DTYPES) if "dtype" in keys else DTYPES[0],
             reference=keys["reference"].text(
@@ -280,8 +278,13 @@ class _Reader:
             return node.choice("returns (or a list of dimensions)", ("number", "nothing")), ()  # type: ignore[return-value]
         return "tensor", self.dims(node, "returns")
 
-    def arguments(self, node: Node, columns: str, outputs: Mapping[str, Output]) -> tuple[str, ...]:
-        names = {*self.inputs, "tensor"} if columns else {*self.inputs, *outputs}
+    def tensors(self, node: Node) -> dict[str, tuple[str, ...]]:
+        return {name: self.dims(dims, f"input {name}") for name, (_, dims) in node.entries("inputs").items()}
+
+    def arguments(
+        self, node: Node, columns: str, inputs: Iterable[str], outputs: Mapping[str, Output]
+    ) -> tuple[str, ...]:
+        names = {*inputs, "tensor"} if columns else {*inputs, *outputs}
         items = node.items("arguments", 100)
         if not items:
             raise node.fail("arguments should name at least one argument")

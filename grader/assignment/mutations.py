@@ -64,6 +64,9 @@ def side_by_side(
         text = mutated(source[start:end], mutation)
         variants += "\n" + text.replace(f" {functions[mutation.part]}(", f" {variant(number)}(", 1)
         table += f'    m.def("{variant(number)}", &{variant(number)});\n'
+    # What is left stays bound, for oracles that ask for further calls.
+    kept = [function for part, function in functions.items() if part not in dropped]
+    table += "".join(f'    m.def("{name}", &{name});\n' for name in dict.fromkeys(kept))
     for part in dropped:
         start, end = place(source, functions[part])
         source = source[:start] + source[end:]

@@ -82,6 +82,8 @@ class Part:
     """Of the tensor that is returned."""
     outputs: Mapping[str, Output] = field(default_factory=dict)
     """Arguments that are written: some may be inputs as well, which the function changes in place."""
+    inputs: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    """The tensors that its arguments may name, with their dimensions: its own, else the assignment's."""
     table: tuple[str, ...] = ()
     columns: str = ""
     """The kind of each column of the table: see `grader.assignment.labs.OracleFacts`."""

@@ -82,9 +82,7 @@ class Bench:
         oracle = self.assignment.lab.oracle(part.oracle)
         usual, now = oracle.flops(defaults), oracle.flops(shape)
         if not usual:
-            usual, now = (
-                binding.elements(part, self.assignment.inputs, sizes) for sizes in (defaults, shape)
-            )
+            usual, now = (binding.elements(part, part.inputs, sizes) for sizes in (defaults, shape))
         return max(1.0, now / max(1, usual))
 
     def student(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -119,6 +120,18 @@ def _tensors(part: Part, shape: Mapping[str, int], dims: Mapping[str, Sequence[s
     written = [output.dims for name, output in part.outputs.items() if name not in dims]
     every = (*dims.values(), *zeros, *written, part.output_dims)
     return [[evaluate_int(dim, shape) for dim in names] for names in every]
+
+
+def used_sizes(shape: Mapping[str, int], *parts: Part) -> dict[str, int]:
+    """Those sizes that the arguments and tensors of these parts are made with, of all that the assignment has, and the
+    threads."""
+    named = {"threads"}
+    for part in parts:
+        written = [dim for output in part.outputs.values() for dim in output.dims]
+        given = [dim for dims in part.inputs.values() for dim in dims]
+        texts = " ".join((*part.arguments, *part.output_dims, *written, *given))
+        named.update(re.findall(r"[A-Za-z_]\w*", texts))
+    return {name: size for name, size in shape.items() if name in named}
 
 
 def output_shape(part: Part, shape: Mapping[str, int]) -> tuple[int, ...]:

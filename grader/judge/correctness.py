@@ -5,23 +5,28 @@ What settles the verdict at once (a crash, a hang, a function that is not there)
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
 from grader.assignment.records import Case, Part
 from grader.base.results import CaseResult, Diagnosis, Verdict
-from grader.judge import binding, faults, looks
+from grader.judge import binding, faults, inquiring, looks
 from grader.judge.answers import answers
 from grader.judge.bench import Bench
 from grader.judge.looks import Shown, Step
 from grader.judge.marking import Marker
+from grader.judge.oracle import Oracle
 from grader.run.calls import Call
 from grader.run.session import Session
 
 MOST_DIAGNOSED, ENOUGH_AGREEING, MOST_UNDECIDED = 5, 3, 10
 """Wrong cases that are explained at most, and how many have to name the same bug to believe it at once; cases up to
 which more are explained while two bugs fit all so far, which costs little, as these alone are tried first."""
+SHAKEN_S, MOST_SHAKEN, MOST_REPEATS = 0.1, 2, 200
+"""Seconds for which threads that share work are held up at random moments before their results count as right: a race
+may well pass in one short call. Cases that are called again for it, and calls at most."""
 
 
 class Runners:
@@ -51,6 +56,8 @@ class Correctness:
         self.marker = Marker(bench, part)
         self.looking = look and not bench.options.sanitize
         self.delays = not bench.options.sanitize
+        self.shaken_s = 0.0
+        """Of calls with delays, so far."""
         self.verdict: Verdict = "pass"
         self.cases: list[CaseResult] = []
         self.diagnosis: Diagnosis | None = None
@@ -71,28 +78,31 @@ class Correctness:
             # What a public case tells can be told to its student.
             public = [diagnosis for hidden, diagnosis in told if not hidden]
             self.verdict = "wrong"
-            self.diagnosis = most_telling(
-                public or [diagnosis for _, diagnosis in told], self.marker.oracle.axes
-            )
+            found = most_telling(public or [diagnosis for _, diagnosis in told], self.marker.oracle.axes)
+            self.diagnosis = self.inquired(found) if public else found
 
     def check_all_cases(self) -> None:
-        part = self.part
-        session = self.runners.fresh(threads=self.bench.shape["threads"])
+        part, usual = self.part, self.bench.shape["threads"]
+        session = self.runners.fresh(threads=usual)
         with session:
-            unbound = binding.mismatch(part, session.functions, self.bench.assignment.inputs)
+            unbound = binding.mismatch(part, session.functions, part.inputs)
             if unbound is not None:
                 if part.stands_in and unbound.code == "not_bound":
                     self.judge_by_stand_in()
                     return
                 raise faults.Faulty("missing", unbound)
+            public = looks.by_threads(looks.steps(part, look=self.looking), usual)
             try:
-                self.call_cases(session, looks.steps(part, look=self.looking))
+                self.call_cases(session, public[usual])
+                self.shake(session, public.pop(usual))
             finally:
                 session.close()
                 self.printed = session.printed
-        if hidden := looks.hidden_steps(part):
-            with self.runners.fresh(threads=self.bench.shape["threads"]) as session:
-                self.call_cases(session, hidden)
+        hidden = looks.by_threads(looks.hidden_steps(part), usual)
+        for threads, steps in (*public.items(), *hidden.items()):
+            if steps:
+                with self.runners.fresh(threads=threads) as session:
+                    self.call_cases(session, steps)
 
     def call_cases(self, session: Session, steps: list[Step]) -> None:
         """Judge cases, and keep what some of these calls show besides (`grader.judge.looks`)."""
@@ -107,6 +117,19 @@ class Correctness:
             peak_bytes = call.peak_bytes if step.peak else peak_bytes
             if step.shown:
                 self.shown = Shown(peak_bytes, call, shape, inputs, result.ok)
+
+    def shake(self, session: Session, steps: list[Step]) -> None:
+        """Call the largest of these cases again and again, if the threads share work and were held up for a short time
+        only, and all is right so far."""
+        if not steps or not self.delays or not session.shares_work:
+            return
+        largest = sorted(
+            steps, key=lambda step: sum(x.size for x in self.marker.inputs_of(step.case)[1].values())
+        )
+        for step in itertools.islice(itertools.cycle(largest[-MOST_SHAKEN:]), MOST_REPEATS):
+            if self.shaken_s >= SHAKEN_S or not all(case.ok for case in self.cases):
+                return
+            self.call_cases(session, [Step(step.case)])
 
     def judge_by_stand_in(self) -> None:
         """The function is not bound, as in files for the published starter: a part that uses it decides."""
@@ -124,12 +147,15 @@ class Correctness:
     def check_case(
         self, session: Session, step: Step, shape: dict[str, int], inputs: Mapping[str, Any]
     ) -> tuple[Call, CaseResult]:
+        again = any(case.name == step.case.name and case.ok for case in self.cases)
+        held_up = self.delays and session.shares_work
         call = session.call(
             binding.request(self.part, shape, inputs),
             echo_inputs=True,
             delays=self.delays,
             measure_peak=step.peak,
         )
+        self.shaken_s += call.wall_s * held_up
         self.marker.refuse_broken(call, session, step.case.name, hidden=step.case.hidden)
         explain = not self.explained()
         found, _ = answers(self.part, shape, inputs, call)
@@ -137,7 +163,7 @@ class Correctness:
         # An explanation takes its time: where the call is to be made again, that comes first.
         result = self.marker.mark(step.case.name, shape, inputs, call, explain=explain and not twice)
         if not result.ok and twice:
-            result = self.look_for_race(session, step.case, shape, inputs, call, explain)
+            result = self.look_for_race(session, step.case, shape, inputs, call, explain, was_right=again)
         return call, replace(result, hidden=step.case.hidden)
 
     def look_for_race(
@@ -148,10 +174,16 @@ class Correctness:
         inputs: Mapping[str, Any],
         call: Call,
         explain: bool,
+        *,
+        was_right: bool,
     ) -> CaseResult:
-        """A wrong result that is different the next time has another cause than one that repeats."""
-        again = session.call(binding.request(self.part, shape, inputs), delays=self.delays)
-        second, _ = answers(self.part, shape, inputs, again)
+        """A wrong result that is different the next time, or was right before, has another cause than one that
+        repeats."""
+        if was_right:
+            second: Any = {name: known.value for name, known in self.marker.expected(inputs, shape).items()}
+        else:
+            again = session.call(binding.request(self.part, shape, inputs), delays=self.delays)
+            second, _ = answers(self.part, shape, inputs, again)
         return self.marker.mark(
             case.name,
             shape,
@@ -161,6 +193,20 @@ class Correctness:
             explain=explain,
             earlier=[known.diagnosis for known in self.cases if known.diagnosis],
         )
+
+    def inquired(self, told: Diagnosis) -> Diagnosis:
+        """A public case's diagnosis with what further calls of the submission say of it, if its oracle asks for any."""
+        names = [case.name for case in self.cases if case.diagnosis is told]
+        case = next((case for case in self.part.cases if case.name in names), None)
+        if case is None or type(self.marker.oracle).inquiry is Oracle.inquiry:
+            return told
+        try:
+            with self.runners.fresh(threads=self.bench.shape["threads"]) as session:
+                sentence = inquiring.sentence(self.marker, case, session, told)
+        except faults.Faulty:
+            # Whatever becomes of a further call, the verdict is settled.
+            sentence = ""
+        return replace(told, message=f"{told.message} {sentence}".strip())
 
     def explained(self) -> bool:
         """Whether the wrong cases so far have been explained often enough: each explanation takes its time."""

@@ -52,7 +52,7 @@ def evaluate(
     sandbox = sandbox or (zygote.sandbox if zygote else OPEN)
     shape = {**assignment.defaults, **options.shape}
     for part in parts:
-        binding.refuse_oversize(part, shape, assignment.inputs, assignment.limits.memory_gib)
+        binding.refuse_oversize(part, shape, part.inputs, assignment.limits.memory_gib)
     sandbox.protect(*view.secrets(), cache_root())
     with ExitStack() as stack:
         listener(BuildStarted(source))

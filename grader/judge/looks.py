@@ -11,7 +11,7 @@ results, as nothing but the familiar table hangs on it (`grader.judge.memory`).
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -75,6 +75,15 @@ def steps(part: Part, *, look: bool) -> list[Step]:
 
 def hidden_steps(part: Part) -> list[Step]:
     return [Step(case) for case in part.cases if case.hidden]
+
+
+def by_threads(steps: Iterable[Step], usual: int) -> dict[int, list[Step]]:
+    """Steps by the number of threads that they are called on: a case's own, or the run's `usual` one, which is first.
+    A runner is told its number when it starts."""
+    found: dict[int, list[Step]] = {usual: []}
+    for step in steps:
+        found.setdefault(step.case.shape.get("threads", usual), []).append(step)
+    return found
 
 
 def reference_steps(part: Part) -> list[Step]:

@@ -69,7 +69,8 @@ class Marker:
         from grader.judge.diagnosis import diagnose
 
         part = self.part
-        public_shape = {key: value for key, value in shape.items() if key != "threads"}
+        public_shape = binding.used_sizes(shape, part)
+        public_shape.pop("threads", None)
         found, misfit = answers(part, shape, inputs, call)
         if found is None:
             return CaseResult(name, public_shape, False, None, misfit)

@@ -16,6 +16,7 @@ from grader.judge.comparison import Comparison, Expected
 from grader.judge.diagnosis import fitting
 from grader.judge.diagnosis import relations as simple
 from grader.judge.diagnosis.deviation import Axis, Deviation
+from grader.judge.diagnosis.inquiry import Inquiry
 from grader.judge.diagnosis.suspect import Suspect
 from grader.judge.draws import Draws
 
@@ -71,6 +72,13 @@ class Oracle(ABC):
         self, inputs: Inputs, shape: Shape, expected: Expected, actual: Array, comparison: Comparison
     ) -> Diagnosis | None:
         """A diagnosis in place of the usual one; None for the usual one."""
+        return None
+
+    def inquiry(
+        self, inputs: Inputs, shape: Shape, expected: Mapping[str, Expected], actual: Mapping[str, Array]
+    ) -> Inquiry | None:
+        """Further calls of the submission's functions that help to explain the wrong outputs `actual`, by name as
+        `expected`; None where none would."""
         return None
 
     def suspects(self, seen: Deviation, likely: frozenset[str]) -> list[Suspect]:

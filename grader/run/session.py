@@ -89,6 +89,11 @@ class Session:
         return cpu_clock_s(self._pid)
 
     @property
+    def shares_work(self) -> bool:
+        """Whether threads besides the first have had work so far, as `delays` ask."""
+        return self._watch.shares_work()
+
+    @property
     def printed(self) -> str:
         """What the object wrote to stdout and stderr so far: the first 64 KiB, control characters made visible."""
         return harmless(self._captured.decode(errors="replace"))
@@ -130,7 +135,7 @@ class Session:
             "workspace_in_scope": workspace_in_scope,
             # A wrong shape needs no bytes; a wrong dtype may take twice the bytes.
             "max_output_bytes": max(wanted_bytes, 1 << 20),
-            "delays": delays and self._watch.shares_work(),
+            "delays": delays and self.shares_work,
             "keep": not (self._freezes or profile_label),
         }
         text = self._encoded(header)

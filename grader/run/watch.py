@@ -66,6 +66,7 @@ class Watch:
         self._pid, self._cpu_clock_s = pid, cpu_clock_s
         self._cpus = frozenset(cpus if cpus is not None else _own_cpus())
         self._known_code = frozenset(own_code) if own_code is not None else _torchs_code(_parent(pid))
+        self._threads_are_the_kernels, self._threads = own_code is not None, 1
         self._stopped_at: tuple[float, float] | None = None
         self._frozen_cpu_s = self._frozen_wall_s = 0.0
         self._stops = self._unstopped = self._late = self._very_late = 0
@@ -83,6 +84,7 @@ class Watch:
         told_s = self._cpu_clock_s(self._pid)
         self._stops += 1
         stands, threads = _stands_still(self._pid, self._excess)
+        self._threads = threads
         self._unstopped += not stands
         cpu_s = self._cpu_clock_s(self._pid)
         if told_s is not None and cpu_s is not None:
@@ -93,8 +95,11 @@ class Watch:
         return cpu_s if stands else None
 
     def shares_work(self) -> bool:
-        """Whether threads besides the first have done a good part of the runner's work so far: torch keeps idle ones in
-        every runner. True where the system does not tell."""
+        """Whether threads besides the first have work so far. In a native runner the kernel alone makes any, so there
+        need only be one, however short the calls were. Torch keeps idle ones in every runner: there they have to have
+        done a good part of the runner's work. True where the system does not tell."""
+        if self._threads_are_the_kernels and self._threads > 1:
+            return True
         with contextlib.suppress(OSError, ValueError, IndexError):
             first_s = int(procfs.text(f"/proc/{self._pid}/schedstat").split()[0]) / 1e9
             if (cpu_s := self._cpu_clock_s(self._pid)) is not None:

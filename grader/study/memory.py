@@ -188,17 +188,14 @@ def measure(
     rows = [_row(laboratory, part, over.name, size) for part in parts for size in sizes]
     shape = {name: size for name, size in laboratory.settings.sizes.items() if name != over.name}
     what = re.sub(r" \([^()]*\)$", "", over.what)
-    return MemoryStudy(
-        tuple(rows), over.name, f"{over.name}, {what}" if what else over.name, options.about(shape)
-    )
+    axis = f"{over.name}, {what}" if what else over.name
+    return MemoryStudy(tuple(rows), over.name, axis, options.about(binding.used_sizes(shape, *parts)))
 
 
 def _row(laboratory: Laboratory, part: Part, over: str, size: int) -> Row:
     tell(f"Memory of {part.id} at {over}={size}")
     shape = {**laboratory.settings.sizes, over: size}
-    binding.refuse_oversize(
-        part, shape, laboratory.assignment.inputs, laboratory.assignment.limits.memory_gib
-    )
+    binding.refuse_oversize(part, shape, part.inputs, laboratory.assignment.limits.memory_gib)
     variant = Variant(part.id, part, shape)
     output, workspaces = output_bytes(part, shape), workspace_bytes(part, shape)
     row = Row(part, size, output + (workspaces if part.workspace_in_scope else 0), output + workspaces)

@@ -138,7 +138,7 @@ def watch(
     return RaceResult(
         part=part,
         source=source,
-        shape=shape,
+        shape=binding.used_sizes(shape, part),
         method="ThreadSanitizer",
         races=found,
         trouble="" if found else _trouble(run),

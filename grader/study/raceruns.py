@@ -59,7 +59,7 @@ def compare(
     return RaceResult(
         part=part,
         source=source,
-        shape=sizes,
+        shape=binding.used_sizes(sizes, part),
         method=f"{rounds} runs on each of {', '.join(map(str, threads))} threads, compared bit by bit",
         trouble=trouble,
         wall_s=time.monotonic() - started,
@@ -89,7 +89,7 @@ def _differences(
     first, first_wrong_at, runs = None, None, []
     for count in threads:
         with bench.student(part, threads=count) as session:
-            if (misfit := binding.mismatch(part, session.functions, bench.assignment.inputs)) is not None:
+            if (misfit := binding.mismatch(part, session.functions, part.inputs)) is not None:
                 raise faults.Faulty("missing", misfit)
             for _ in range(rounds):
                 call = session.call(binding.request(part, shape, inputs), delays=True)

@@ -20,6 +20,7 @@ from grader.base.errors import UsageError
 from grader.base.quantities import whole
 from grader.base.results import EXIT_PASS, EXIT_SUBMISSION
 from grader.build import toolchain
+from grader.judge import binding
 from grader.judge.timing.intervals import Estimate, median_estimate
 from grader.judge.timing.measure import CORE_SHARE_LIMIT
 from grader.study import options, outcome
@@ -183,7 +184,7 @@ def measure(laboratory: Laboratory, part: Part, counts: Sequence[int]) -> Thread
         tuple(speedups),
         serial,
         core_share(outcomes[0]),
-        options.about(shape),
+        options.about(binding.used_sizes(shape, part)),
     )
 
 

@@ -17,17 +17,19 @@ FEWEST_PARTIAL = 8
 
 @dataclass(frozen=True)
 class Situation:
-    """What a prediction is made from: the inputs as float64, the sizes, the right output."""
+    """What a prediction is made from: the inputs as float64, the sizes, the right output and its name (among several;
+    what the oracle calls its `output` where it is returned)."""
 
     inputs: Mapping[str, Array]
     sizes: Mapping[str, int]
     expected: Array
+    output: str = ""
 
 
 def fitting(suspects: Iterable[Suspect], seen: Deviation, likely: frozenset[str]) -> list[Suspect]:
     """As of `grader.judge.oracle.Oracle.suspects`."""
     inputs = {name: t.astype(np.float64) if t.dtype.kind == "f" else t for name, t in seen.inputs.items()}
-    situation = Situation(inputs, seen.sizes, seen.expected)
+    situation = Situation(inputs, seen.sizes, seen.expected, seen.output)
     full: list[Suspect] = []
     partial: list[Suspect] = []
     # Those that other outputs have shown come first; sorting is stable.

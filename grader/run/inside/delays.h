@@ -5,6 +5,7 @@
 #define GPT149_INSIDE_DELAYS_H
 
 #if defined(__linux__)
+#include <atomic>
 #include <cerrno>
 #include <csignal>
 #include <ctime>
@@ -21,7 +22,8 @@ class Delays {
     action.sa_handler = hold_up;
     action.sa_flags = SA_RESTART;
     sigaction(SIGALRM, &action, nullptr);
-    repeat(kEveryNs);
+    often_ = kOften;
+    repeat(kOftenNs);
     running_ = true;
   }
   ~Delays() {
@@ -32,10 +34,14 @@ class Delays {
 
  private:
   static constexpr long kEveryNs = 200000, kHeldUpNs = 27000;
+  // A call begins with delays in quick succession, since it may be over before the first of the others.
+  static constexpr long kOftenNs = 20000;
+  static constexpr int kOften = 200;
 
   // The kernel adds what it takes to wake a sleeper: 50 us and more.
   static void hold_up(int) {
     const int before = errno;
+    if (--often_ == 0) repeat(kEveryNs);
     const timespec held_up = {0, kHeldUpNs};
     nanosleep(&held_up, nullptr);
     errno = before;
@@ -53,6 +59,7 @@ class Delays {
 
   static inline bool tried_ = false, possible_ = false;
   static inline int timer_ = 0;
+  static inline std::atomic<int> often_{0};
   bool running_ = false;
 };
 

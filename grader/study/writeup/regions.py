@@ -28,7 +28,7 @@ MOST_REGIONS = 200
 """The course's template has about thirty."""
 LONGEST_NAME = 60
 _MARKER = re.compile(
-    rf"\s*<!--\s*(?:(answer|table)\s*:\s*([a-z0-9][a-z0-9-]{{0,{LONGEST_NAME - 1}}})|(end))\s*-->\s*"
+    rf"\s*<!--\s*(?:(answer|table)\s*:\s*([a-z0-9][a-z0-9_-]{{0,{LONGEST_NAME - 1}}})|(end))\s*-->\s*"
 )
 _MARKER_LIKE = re.compile(r"^[^\S\n]*<!--\s*((answer|table)\s*:|end\s*-->)", re.IGNORECASE | re.MULTILINE)
 _COMMENT_START, _COMMENT_END = "<!--", "-->"

@@ -1,0 +1,121 @@
+"""Operators of a neural network, forward and backward: element by element, matrix products, images, losses, SGD.
+
+Backward functions add to the gradients that they are given. A distribution is named by what the operands are, and by
+what their numbers are like where these are not uniform in [-2, 2] with gradients that hold something before the call.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, ClassVar
+
+from grader.assignment.labs import Lab, OracleFacts
+
+if TYPE_CHECKING:
+    from grader.base.arrays import Array
+    from grader.build.reference import Reference
+    from grader.judge.oracle import Oracle
+    from grader.study.together import Step
+
+
+def _facts(operands: str, *kinds: str) -> OracleFacts:
+    return OracleFacts((operands, *(f"{kind}_{operands}" for kind in kinds)))
+
+
+_OPERANDS = _facts("operands", "fresh", "equal", "negative")
+_SIGNALS = _facts("signals", "fresh", "sparse", "negative")
+_MATRICES = _facts("matrices", "fresh", "equal", "negative")
+_LAYERS = _facts("layers", "fresh", "equal", "negative")
+_IMAGES = _facts("images", "fresh", "equal", "negative")
+_MAPS = _facts("maps", "fresh", "tied", "equal", "negative")
+_TARGETS = _facts("targets", "fresh", "equal", "negative")
+_LOGITS = _facts("logits", "fresh", "equal", "negative", "large")
+
+
+class _Operators(Lab):
+    oracles: ClassVar = {
+        "add": _OPERANDS,
+        "add_backward": _OPERANDS,
+        "mul": _OPERANDS,
+        "mul_backward": _OPERANDS,
+        "relu": _SIGNALS,
+        "relu_backward": _SIGNALS,
+        "matmul": _MATRICES,
+        "matmul_backward": _MATRICES,
+        "linear": _LAYERS,
+        "linear_backward": _LAYERS,
+        "conv2d": _IMAGES,
+        "conv2d_backward": _IMAGES,
+        "maxpool2d": _MAPS,
+        "maxpool2d_backward": _MAPS,
+        "mse": _TARGETS,
+        "mse_backward": _TARGETS,
+        "cross_entropy": _LOGITS,
+        "cross_entropy_backward": _LOGITS,
+        "sgd": _facts("weights", "equal", "negative"),
+    }
+    options: ClassVar = {
+        "R": ("-R", "rows of A in add and mul"),
+        "C": ("-C", "columns of A in add and mul"),
+        "RB": ("--RB", "rows of B in add and mul: 1 or R"),
+        "CB": ("--CB", "columns of B in add and mul: 1 or C"),
+        "n": ("-n", "numbers in relu, mse and sgd"),
+        "M": ("-M", "rows of A in matmul"),
+        "K": ("-K", "columns of A in matmul"),
+        "N": ("-N", "columns of B in matmul"),
+        "batch": ("--batch", "rows of X in linear and cross_entropy"),
+        "I": ("-I", "columns of X in linear"),
+        "O": ("-O", "columns of Y in linear"),
+        "classes": ("--classes", "columns of X in cross_entropy"),
+        "images": ("--images", "images in conv2d"),
+        "channels": ("--channels", "their channels"),
+        "height": ("--height", "their rows"),
+        "width": ("--width", "their columns"),
+        "filters": ("--filters", "filters in conv2d"),
+        "kernel": ("--kernel", "their rows, and columns"),
+        "stride": ("--stride", "of conv2d"),
+        "pad": ("--pad", "of conv2d"),
+        "maps": ("--maps", "images in maxpool2d"),
+        "planes": ("--planes", "their channels"),
+        "rows": ("--rows", "their rows"),
+        "columns": ("--columns", "their columns"),
+        "side": ("--side", "rows, and columns, of a window in maxpool2d"),
+        "step": ("--step", "stride of maxpool2d"),
+    }
+    #: Every loop over images, rows and taps is shared out by some kernel; nothing is a multiple of anything.
+    watched_sizes: ClassVar = {
+        "R": 13, "C": 7, "RB": 1, "CB": 7, "n": 101, "M": 11, "K": 7, "N": 5, "batch": 11, "I": 7, "O": 5,
+        "classes": 5, "images": 5, "channels": 3, "height": 7, "width": 6, "filters": 4, "kernel": 3,
+        "stride": 1, "pad": 1, "maps": 5, "planes": 3, "rows": 9, "columns": 8, "side": 3, "step": 2,
+    }  # fmt: skip
+    #: What a filter sees at a place grows with its square.
+    growth: ClassVar = ("kernel", (1, 3, 5, 7))
+
+    def oracle(self, name: str) -> Oracle:
+        from labs.operators.oracle import ORACLES
+
+        return ORACLES[name]
+
+    def make_inputs(self, distribution: str, shape: Mapping[str, int], seed: int) -> dict[str, Array]:
+        from labs.operators.cases import make_inputs
+
+        return make_inputs(distribution, shape, seed)
+
+    def reference(self) -> Reference:
+        from grader.build.labreference import SourceReference
+
+        return SourceReference(self.folder)
+
+    def steps(self) -> Sequence[Step]:
+        from grader.study.together import Step
+
+        threads = "linear_backward_threads"
+        return (
+            Step("machine", "machine"),
+            Step(f"threads-{threads}", "threads", threads, ("--threads", "1,2,4,8"), ("--threads", "1,2")),
+            Step("race", "race", "linear_backward"),
+            Step("memory", "memory", "conv2d", (), ("--kernel", "1,5")),
+        )
+
+
+LAB = _Operators()

@@ -1,0 +1,129 @@
+"""The operators and their gradients in NumPy, in the type of what they are given: float64 for expected values.
+
+What a convolution reads is said by a `Taps`: the rows and columns of the image that each place and each row and column
+of the filter meet. Mistakes in indices are other taps (`labs.operators.suspects.images`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from grader.base.arrays import Array, np
+
+Shape = Mapping[str, int]
+
+
+def summed_to(x: Array, rows: int, columns: int) -> Array:
+    """A gradient (R, C) of what was broadcast from (rows, columns), which are 1 or as in x: all uses added up."""
+    x = x.sum(0, keepdims=True) if rows == 1 else x
+    return x.sum(1, keepdims=True) if columns == 1 else x
+
+
+# ---- convolution
+
+
+@dataclass(frozen=True)
+class Taps:
+    """`rows` int (OH, K) and `columns` int (OW, K): where in the image, from 0; what is outside of it reads as 0."""
+
+    rows: Array
+    columns: Array
+
+
+def usual_taps(s: Shape) -> Taps:
+    return taps(s, s["stride"], s["pad"])
+
+
+def taps(s: Shape, stride: int, pad: int, flipped: bool = False) -> Taps:
+    """The right number of places, in steps of `stride` from -`pad` on; `flipped` filters lie the other way round."""
+    along = np.arange(s["kernel"])
+    along = along[::-1] if flipped else along
+    height, width = out_size(s)
+    return Taps(
+        np.arange(height)[:, None] * stride + along - pad, np.arange(width)[:, None] * stride + along - pad
+    )
+
+
+def out_size(s: Shape) -> tuple[int, int]:
+    height, width = (
+        (s[name] + 2 * s["pad"] - s["kernel"]) // s["stride"] + 1 for name in ("height", "width")
+    )
+    return height, width
+
+
+def seen(x: Array, t: Taps) -> Array:
+    """What each place sees: (N, OH, OW, C, K, K)."""
+    height, width = x.shape[2:]
+    rows, columns = t.rows[:, None, :, None], t.columns[None, :, None, :]
+    inside = (rows >= 0) & (rows < height) & (columns >= 0) & (columns < width)
+    read = x[:, :, np.clip(rows, 0, height - 1), np.clip(columns, 0, width - 1)] * inside
+    return read.transpose(0, 2, 3, 1, 4, 5)
+
+
+def convolved(x: Array, w: Array, t: Taps) -> Array:
+    """(N, F, OH, OW), without a bias."""
+    return np.tensordot(seen(x, t), w, ([3, 4, 5], [1, 2, 3])).transpose(0, 3, 1, 2)
+
+
+def filter_gradient(dy: Array, x: Array, t: Taps) -> Array:
+    """(F, C, K, K): what each place saw, times dy (N, F, OH, OW) there."""
+    return np.tensordot(dy, seen(x, t), ([0, 2, 3], [0, 1, 2]))
+
+
+def image_gradient(dy: Array, w: Array, t: Taps, height: int, width: int) -> Array:
+    """(N, C, height, width): the filters times dy, added where each was read."""
+    given = np.tensordot(dy, w, ([1], [0])).transpose(0, 3, 1, 2, 4, 5)  # (N, C, OH, OW, K, K)
+    total = np.zeros((*given.shape[:2], height, width), dy.dtype)
+    for kh, kw in np.ndindex(*w.shape[2:]):
+        # One tap reads no element twice.
+        rows, columns = t.rows[:, kh], t.columns[:, kw]
+        down, right = (rows >= 0) & (rows < height), (columns >= 0) & (columns < width)
+        at = (slice(None), slice(None), rows[down][:, None], columns[right])
+        total[at] += given[:, :, down][:, :, :, right, kh, kw]
+    return total
+
+
+# ---- maximum of windows
+
+
+def pooling_windows(x: Array, s: Shape) -> Array:
+    """(N, C, OH, OW, side * side), each window in row-major order."""
+    windows = np.lib.stride_tricks.sliding_window_view(x, (s["side"], s["side"]), (2, 3))
+    chosen = windows[:, :, :: s["step"], :: s["step"]]
+    return chosen.reshape(*chosen.shape[:4], -1)
+
+
+def pooled(x: Array, s: Shape) -> tuple[Array, Array]:
+    """The maxima (N, C, OH, OW), and int64 where in its plane the first of each is."""
+    windows = pooling_windows(x, s)
+    first = windows.argmax(4)
+    return np.take_along_axis(windows, first[..., None], 4)[..., 0], place_in_plane(first, s)
+
+
+def place_in_plane(place_in_window: Array, s: Shape) -> Array:
+    """From a place in its window (N, C, OH, OW) to h * width + w in the plane."""
+    down, right = np.divmod(place_in_window, s["side"])
+    height, width = place_in_window.shape[2:]
+    rows = np.arange(height)[:, None] * s["step"] + down
+    return (rows * s["columns"] + np.arange(width) * s["step"] + right).astype(np.int64)
+
+
+def scattered(dy: Array, index: Array, shape: tuple[int, ...]) -> Array:
+    """dy (N, C, OH, OW) added to zeros of `shape` (N, C, H, W) where `index` says."""
+    planes, size = shape[0] * shape[1], shape[2] * shape[3]
+    flat = index.reshape(planes, -1) + np.arange(planes)[:, None] * size
+    return np.bincount(flat.ravel(), dy.ravel(), planes * size).reshape(shape)
+
+
+# ---- softmax
+
+
+def log_softmax(x: Array) -> Array:
+    """Of each row."""
+    below = x - x.max(1, keepdims=True)
+    return below - np.log(np.exp(below).sum(1, keepdims=True))
+
+
+def one_hot(labels: Array, classes: int) -> Array:
+    return (labels[:, None] == np.arange(classes)).astype(np.float64)

@@ -1,0 +1,76 @@
+"""Kernels of which it is known what must become of them: the master with one named edit. For the staff, not handed out.
+
+`python -m grader selftest --lab operators` judges them all. WRONG have the codes that name their mistake, RIGHT are
+other honest ways to write the same, which must pass in time too.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from grader.assignment import mutations
+from grader.assignment.mutations import Mutation
+from grader.assignment.records import Assignment, Part
+from labs.operators.known import (
+    right_layers,
+    right_pictures,
+    wrong_elements,
+    wrong_layers,
+    wrong_losses,
+    wrong_pictures,
+)
+
+WRONG: tuple[Mutation, ...] = (
+    *wrong_elements.WRONG,
+    *wrong_layers.WRONG,
+    *wrong_pictures.WRONG,
+    *wrong_losses.WRONG,
+)
+RIGHT: tuple[Mutation, ...] = (*right_layers.RIGHT, *right_pictures.RIGHT)
+
+SLOW = Mutation(
+    "thirty times",
+    "matmul",
+    (
+        (
+            "const float factor = a[i * K + k];",
+            "volatile float idle = 0;\n"
+            "            for (int e = 0; e < 30 * N; e++) idle = idle + 1;\n"
+            "            const float factor = a[i * K + k];",
+        ),
+    ),
+)
+
+_FUNCTIONS = {
+    "add": "addForward",
+    "add_backward": "addBackward",
+    "mul": "mulForward",
+    "mul_backward": "mulBackward",
+    "relu": "reluForward",
+    "relu_backward": "reluBackward",
+    "matmul": "matmulForward",
+    "matmul_backward": "matmulBackward",
+    "linear": "linearForward",
+    "linear_backward": "linearBackward",
+    "conv2d": "conv2dForward",
+    "conv2d_backward": "conv2dBackward",
+    "maxpool2d": "maxpool2dForward",
+    "maxpool2d_backward": "maxpool2dBackward",
+    "mse": "mseForward",
+    "mse_backward": "mseBackward",
+    "cross_entropy": "crossEntropyForward",
+    "cross_entropy_backward": "crossEntropyBackward",
+    "sgd": "sgdStep",
+}
+
+
+def edited(source: str, mutation: Mutation) -> str:
+    """The source with a mutation made in its part's function alone."""
+    return mutations.applied(source, _FUNCTIONS, [mutation])
+
+
+def side_by_side(
+    assignment: Assignment, master: str, made: Sequence[Mutation]
+) -> tuple[str, tuple[Part, ...]]:
+    """Some of them in one file, which compiles once, and a part for each."""
+    return mutations.side_by_side(master, _FUNCTIONS, made), mutations.parts_of(assignment, made)

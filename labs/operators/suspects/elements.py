@@ -1,0 +1,272 @@
+"""Mistakes of sums and products of elements with broadcast, and of ReLU."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from grader.base.arrays import Array, np
+from grader.judge.diagnosis.fitting import Situation
+from labs.operators import arithmetic
+from labs.operators.suspects.gradients import common
+from labs.operators.suspects.registry import Mistakes
+
+Combine = Callable[[Array, Array], Array]
+
+
+def _other_axis(b: Array, rows: int, columns: int) -> Array | None:
+    """B (R, 1) or (1, C) read with the index of the axis that it lacks; NaN beyond its end."""
+    if b.shape == (1, columns) and columns > 1 and rows > 1:
+        return _beyond(b.ravel(), rows)[:, None]
+    if b.shape == (rows, 1) and rows > 1 and columns > 1:
+        return _beyond(b.ravel(), columns)[None, :]
+    return None
+
+
+def _beyond(values: Array, count: int, behind: float = np.nan) -> Array:
+    """`count` of the values from the first on, and what lies `behind` the last one: by default not known."""
+    return np.concatenate([values, np.full(max(0, count - len(values)), behind)])[:count]
+
+
+def _forward(mistakes: Mistakes, combine: Combine, other: Combine, name: str, other_name: str) -> None:
+    """Those of O = `combine`(A, B)."""
+
+    @mistakes.gives(
+        "broadcast_wrong_axis",
+        "B is read with the row's index where it has columns, or with the column's where it has rows. Of a B (1, C) "
+        "each row of A meets the same row, of (R, 1) each column the same column.",
+    )
+    def wrong_axis(s: Situation) -> Array | None:
+        b = _other_axis(s.inputs["B"], s.sizes["R"], s.sizes["C"])
+        return None if b is None else combine(s.inputs["A"], b)
+
+    @mistakes.gives(
+        "broadcast_too_much",
+        "Only the first row of B is used: its row's index is left out where B has R rows.",
+    )
+    def first_row(s: Situation) -> Array:
+        return combine(s.inputs["A"], s.inputs["B"][:1])
+
+    @mistakes.gives(
+        "broadcast_too_much",
+        "Only the first column of B is used: its column's index is left out where B has C columns.",
+    )
+    def first_column(s: Situation) -> Array:
+        return combine(s.inputs["A"], s.inputs["B"][:, :1])
+
+    @mistakes.gives("broadcast_too_much", "Only the first number of B is used.")
+    def first_number(s: Situation) -> Array:
+        return combine(s.inputs["A"], s.inputs["B"][:1, :1])
+
+    @mistakes.gives("wrong_operator", f"The {other_name} is returned and not the {name}.")
+    def other_operator(s: Situation) -> Array:
+        return other(s.inputs["A"], s.inputs["B"])
+
+    @mistakes.gives("wrong_operator", "A - B is returned.")
+    def difference(s: Situation) -> Array:
+        return s.inputs["A"] - s.inputs["B"]
+
+    @mistakes.gives("operand_missing", "The output is a copy of A: B is left out.")
+    def only_a(s: Situation) -> Array:
+        return s.inputs["A"]
+
+    @mistakes.gives("operand_missing", "The output is B alone: A is left out.")
+    def only_b(s: Situation) -> Array:
+        return s.inputs["B"]
+
+
+def _broadcast_gradients(mistakes: Mistakes, terms: Callable[[Situation], Array]) -> None:
+    """Those of dB, where `terms` (R, C) are what each use of B's elements adds."""
+
+    def shared(s: Situation) -> bool:
+        return s.sizes["R"] * s.sizes["C"] > s.sizes["RB"] * s.sizes["CB"]
+
+    def cut(s: Situation, rows: slice, columns: slice) -> Array:
+        return terms(s)[
+            rows if s.sizes["RB"] == 1 else slice(None), columns if s.sizes["CB"] == 1 else slice(None)
+        ]
+
+    not_summed = (
+        "Each element of B was used for a whole row or column (or for all of A), and dB gets the gradient of a single "
+        "one of these uses. Add up all of them."
+    )
+
+    @mistakes.adds("dB", "broadcast_not_summed", not_summed)
+    def last_use(s: Situation) -> Array | None:
+        return cut(s, slice(-1, None), slice(-1, None)) if shared(s) else None
+
+    @mistakes.adds("dB", "broadcast_not_summed", not_summed)
+    def first_use(s: Situation) -> Array | None:
+        return cut(s, slice(0, 1), slice(0, 1)) if shared(s) else None
+
+    @mistakes.gives("broadcast_not_summed", not_summed, "dB")
+    def last_use_alone(s: Situation) -> Array | None:
+        return cut(s, slice(-1, None), slice(-1, None)) if shared(s) else None
+
+    @mistakes.adds(
+        "dB",
+        "broadcast_wrong_axis",
+        "The gradients are summed over the wrong axis: for a B (1, C) add up each column of them, for (R, 1) each row.",
+    )
+    def wrong_axis(s: Situation) -> Array | None:
+        r, c, rows, columns = s.sizes["R"], s.sizes["C"], s.sizes["RB"], s.sizes["CB"]
+        if (rows, columns) == (1, c) and r > 1 and c > 1:
+            return _beyond(terms(s).sum(1), c, 0.0)[None, :]
+        if (rows, columns) == (r, 1) and r > 1 and c > 1:
+            return _beyond(terms(s).sum(0), r, 0.0)[:, None]
+        return None
+
+    @mistakes.adds(
+        "dB",
+        "broadcast_mean",
+        "dB gets the mean of the gradients of its uses; their sum is right.",
+    )
+    def mean(s: Situation) -> Array | None:
+        uses = s.sizes["R"] * s.sizes["C"] // (s.sizes["RB"] * s.sizes["CB"])
+        return arithmetic.summed_to(terms(s), s.sizes["RB"], s.sizes["CB"]) / uses if uses > 1 else None
+
+
+def _all_of(s: Situation, x: Array) -> Array:
+    """A gradient of B from what each use adds."""
+    full = np.broadcast_to(x, (s.sizes["R"], s.sizes["C"]))
+    return arithmetic.summed_to(full, s.sizes["RB"], s.sizes["CB"])
+
+
+_ADD = Mistakes()
+_forward(_ADD, np.add, np.multiply, "sum", "product")
+ADD = _ADD.all
+
+_MUL = Mistakes()
+_forward(_MUL, np.multiply, np.add, "product", "sum")
+MUL = _MUL.all
+
+_ADD_BACKWARD = Mistakes()
+common(_ADD_BACKWARD, "dA", "dB")
+_broadcast_gradients(_ADD_BACKWARD, lambda s: s.inputs["dO"])
+
+
+@_ADD_BACKWARD.adds("dA", "upstream_ignored", "1 is added to each element of dA: dO is left out.")
+@_ADD_BACKWARD.adds("dB", "upstream_ignored", "dB gets the number of uses: dO is left out.")
+def ones(s: Situation) -> Array:
+    one = np.ones((1, 1))
+    return one if s.output == "dA" else _all_of(s, one)
+
+
+ADD_BACKWARD = _ADD_BACKWARD.all
+
+_MUL_BACKWARD = Mistakes()
+common(_MUL_BACKWARD, "dA", "dB")
+_broadcast_gradients(_MUL_BACKWARD, lambda s: s.inputs["dO"] * s.inputs["A"])
+
+
+@_MUL_BACKWARD.adds(
+    "dA", "operands_swapped", "dA gets dO * A: the gradient of A is dO times the OTHER operand, B."
+)
+@_MUL_BACKWARD.adds(
+    "dB", "operands_swapped", "dB gets dO * B: the gradient of B is dO times the OTHER operand, A."
+)
+def own_operand(s: Situation) -> Array:
+    return s.inputs["dO"] * s.inputs["A"] if s.output == "dA" else _all_of(s, s.inputs["dO"] * s.inputs["B"])
+
+
+@_MUL_BACKWARD.adds("dA", "operand_missing", "dA gets dO alone, as for a sum: multiply by B.")
+@_MUL_BACKWARD.adds("dB", "operand_missing", "dB gets dO alone, as for a sum: multiply by A.")
+def as_of_a_sum(s: Situation) -> Array:
+    return s.inputs["dO"] if s.output == "dA" else _all_of(s, s.inputs["dO"])
+
+
+@_MUL_BACKWARD.adds("dA", "upstream_ignored", "dA gets B alone: dO is left out.")
+@_MUL_BACKWARD.adds("dB", "upstream_ignored", "dB gets A alone: dO is left out.")
+def operand_alone(s: Situation) -> Array:
+    return s.inputs["B"] if s.output == "dA" else _all_of(s, s.inputs["A"])
+
+
+MUL_BACKWARD = _MUL_BACKWARD.all
+
+
+# ---- ReLU
+
+_RELU = Mistakes()
+
+
+@_RELU.gives(
+    "relu_sign",
+    "The negative numbers are kept and the positive ones are 0: the comparison is the wrong way round.",
+)
+def negatives_kept(s: Situation) -> Array:
+    return np.minimum(s.inputs["X"], 0)
+
+
+@_RELU.gives("relu_sign", "The output is |x|: negative numbers should become 0.")
+def absolute(s: Situation) -> Array:
+    return abs(s.inputs["X"])
+
+
+@_RELU.gives("relu_missing", "The output is a copy of X: negative numbers should become 0.")
+def copied(s: Situation) -> Array:
+    return s.inputs["X"]
+
+
+@_RELU.gives("relu_step", "The output is 1 where x is positive: that is the slope, and x is the value.")
+def step(s: Situation) -> Array:
+    return (s.inputs["X"] > 0).astype(np.float64)
+
+
+@_RELU.gives("relu_leaky", "Negative numbers give 0.01 * x, and should give 0.")
+def leaky(s: Situation) -> Array:
+    return np.where(s.inputs["X"] > 0, s.inputs["X"], 0.01 * s.inputs["X"])
+
+
+RELU = _RELU.all
+
+_RELU_BACKWARD = Mistakes()
+common(_RELU_BACKWARD, "dX")
+
+
+@_RELU_BACKWARD.adds(
+    "dX", "relu_at_zero", "The gradient at x = 0 is 0 here: compare with >, and not with >=."
+)
+def at_zero(s: Situation) -> Array:
+    return s.inputs["dO"] * (s.inputs["X"] >= 0)
+
+
+@_RELU_BACKWARD.adds(
+    "dX",
+    "relu_wrong_sign",
+    "dO goes through where dO is positive: it is the sign of X that decides, and not that of dO.",
+)
+def by_upstream(s: Situation) -> Array:
+    return np.maximum(s.inputs["dO"], 0)
+
+
+@_RELU_BACKWARD.adds(
+    "dX", "relu_wrong_sign", "dO goes through where x is negative: the comparison is the wrong way round."
+)
+def inverted(s: Situation) -> Array:
+    return s.inputs["dO"] * (s.inputs["X"] < 0)
+
+
+@_RELU_BACKWARD.adds(
+    "dX", "relu_wrong_sign", "dO goes through where dX is positive: it is the sign of X that decides."
+)
+def by_gradient(s: Situation) -> Array:
+    return s.inputs["dO"] * (s.inputs["dX"] > 0)
+
+
+@_RELU_BACKWARD.adds("dX", "relu_missing", "All of dO is added: where x is not positive, nothing may be.")
+def everywhere(s: Situation) -> Array:
+    return s.inputs["dO"]
+
+
+@_RELU_BACKWARD.adds("dX", "upstream_ignored", "1 is added where x is positive: dO is left out.")
+def slope_alone(s: Situation) -> Array:
+    return (s.inputs["X"] > 0).astype(np.float64)
+
+
+@_RELU_BACKWARD.adds(
+    "dX", "relu_value", "dO * relu(x) is added: the slope is 1 where x is positive, and not x."
+)
+def times_value(s: Situation) -> Array:
+    return s.inputs["dO"] * np.maximum(s.inputs["X"], 0)
+
+
+RELU_BACKWARD = _RELU_BACKWARD.all

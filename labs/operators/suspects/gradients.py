@@ -1,0 +1,104 @@
+"""Mistakes that any gradient can have, and those of the step that uses it."""
+
+from __future__ import annotations
+
+from grader.base.arrays import Array
+from grader.judge.diagnosis.fitting import Situation
+from labs.operators.suspects.registry import Mistakes, added
+
+
+def common(mistakes: Mistakes, *names: str) -> None:
+    """Those of a function that adds to these gradients."""
+    for name in names:
+
+        @mistakes.gives(
+            "gradient_overwritten",
+            f"{name} holds this operator's gradient alone: it is written with = where += is needed. What other uses of "
+            "the operand had added is lost.",
+            name,
+        )
+        def overwritten(s: Situation) -> Array:
+            return added(s)
+
+        @mistakes.adds(
+            name,
+            "gradient_negated",
+            f"The gradient is subtracted from {name}, or has the wrong sign.",
+        )
+        def negated(s: Situation) -> Array:
+            return -added(s)
+
+        @mistakes.adds(
+            name,
+            "gradient_added_twice",
+            f"{name} gets twice its gradient: it is added twice, or multiplied by 2.",
+        )
+        def doubled(s: Situation) -> Array:
+            return 2 * added(s)
+
+        @mistakes.gives(
+            "gradient_added_twice",
+            f"What {name} held before the call is counted twice: the sum begins with it and is then added to it.",
+            name,
+        )
+        def held_twice(s: Situation) -> Array:
+            return s.expected + s.inputs[s.output]
+
+
+def divided(mistakes: Mistakes, name: str, size: str, what: str) -> None:
+    """A mean over a `size` of the call where a sum is right."""
+
+    @mistakes.adds(
+        name,
+        "gradient_mean",
+        f"{name} gets 1/{what} of its gradient: the mean over the {what} is taken where the sum is right. The loss is "
+        "what divides by the batch, once.",
+    )
+    def mean(s: Situation) -> Array | None:
+        return added(s) / s.sizes[size] if s.sizes[size] > 1 else None
+
+
+_SGD = Mistakes()
+
+
+@_SGD.gives("step_uphill", "The step goes uphill: rate * G is added to P and has to be subtracted.")
+def uphill(s: Situation) -> Array:
+    return 2 * s.inputs["P"] - s.expected
+
+
+@_SGD.gives("rate_ignored", "P - G is stored: the rate is not used.")
+def without_rate(s: Situation) -> Array:
+    return s.inputs["P"] - s.inputs["G"]
+
+
+@_SGD.gives("rate_ignored", "The rate is multiplied in twice.")
+def rate_twice(s: Situation) -> Array:
+    return s.inputs["P"] + (s.expected - s.inputs["P"]) * _rate(s)
+
+
+@_SGD.gives(
+    "step_replaces", "P holds -rate * G alone: the step replaces the parameters in place of moving them."
+)
+def step_alone(s: Situation) -> Array:
+    return s.expected - s.inputs["P"]
+
+
+@_SGD.gives("rate_of_parameters", "The rate scales the parameters: P is (1 - rate) * P or rate * P less G.")
+def decayed(s: Situation) -> Array:
+    return s.inputs["P"] * _rate(s) - s.inputs["G"]
+
+
+@_SGD.gives("step_divided", "The step is divided by n: G is the whole gradient already.")
+def mean_step(s: Situation) -> Array | None:
+    n = s.sizes["n"]
+    return s.inputs["P"] + (s.expected - s.inputs["P"]) / n if n > 1 else None
+
+
+def _rate(s: Situation) -> float:
+    """The rate of the call, from the right result."""
+    change, gradient = s.inputs["P"] - s.expected, s.inputs["G"]
+    largest = abs(gradient).argmax()
+    return float(change[largest] / gradient[largest])
+
+
+SGD = _SGD.all

@@ -1,0 +1,299 @@
+"""Mistakes of matrix products and of a layer of neurons, which is one with a bias."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from grader.base.arrays import Array, np
+from grader.judge.diagnosis.fitting import Situation
+from labs.operators.suspects.gradients import common, divided
+from labs.operators.suspects.registry import Mistakes
+
+
+def other_layout(x: Array) -> Array:
+    """A matrix, or the transpose of one, whose memory is read at the index of the other of both."""
+    memory = x.ravel(order="K")
+    return memory.reshape(x.shape[::-1]).T if x.flags.c_contiguous else memory.reshape(x.shape)
+
+
+def stored_transposed(x: Array) -> Array:
+    """A matrix whose elements were stored at index j * rows + i."""
+    return x.T.reshape(x.shape)
+
+
+#: A product and what its operands are called: (left, right) of a Situation.
+Operands = Callable[[Situation], "tuple[Array, Array]"]
+
+
+def _products(
+    mistakes: Mistakes,
+    output: str,
+    left: str,
+    right: str,
+    operands: Operands,
+    sum_of: str,
+    more: Callable[[Situation], Array | float] = lambda s: 0.0,
+) -> None:
+    """Those of a product (rows, terms) x (terms, columns), which is added to `output`, or returned where that is "".
+
+    `left` and `right` are the operands' names, `sum_of` what the sum goes over; `more` is added to all elements.
+    """
+
+    def register(code: str, words: str) -> Callable[[Callable[[Array, Array], Array | None]], None]:
+        def noted(compute: Callable[[Array, Array], Array | None]) -> None:
+            def predict(s: Situation) -> Array | None:
+                made = compute(*operands(s))
+                return None if made is None else made + more(s)
+
+            predict.__name__ = compute.__name__
+            (mistakes.adds(output, code, words) if output else mistakes.gives(code, words))(predict)
+
+        return noted
+
+    @register("transposed_operand", f"{right} is read as if its rows and columns were exchanged.")
+    def right_transposed(x: Array, y: Array) -> Array:
+        return x @ other_layout(y)
+
+    @register("transposed_operand", f"{left} is read as if its rows and columns were exchanged.")
+    def left_transposed(x: Array, y: Array) -> Array:
+        return other_layout(x) @ y
+
+    @register(
+        "transposed_operand", f"{left} and {right} are both read as if rows and columns were exchanged."
+    )
+    def both_transposed(x: Array, y: Array) -> Array:
+        return other_layout(x) @ other_layout(y)
+
+    @register(
+        "transposed_output",
+        f"The values of {output or 'the output'} are stored with rows and columns exchanged: check the index that is "
+        "written.",
+    )
+    def output_transposed(x: Array, y: Array) -> Array:
+        return stored_transposed(x @ y)
+
+    @register("term_missing", f"The last term of each sum over {sum_of} is left out.")
+    def last_missing(x: Array, y: Array) -> Array | None:
+        return x[:, :-1] @ y[:-1] if len(y) > 1 else None
+
+    @register("term_missing", f"The first term of each sum over {sum_of} is left out.")
+    def first_missing(x: Array, y: Array) -> Array | None:
+        return x[:, 1:] @ y[1:] if len(y) > 1 else None
+
+    @register(
+        "not_summed",
+        f"Only the last term of the sum over {sum_of} is there: each one replaces the one before (= for +=).",
+    )
+    def last_term(x: Array, y: Array) -> Array | None:
+        return x[:, -1:] @ y[-1:] if len(y) > 1 else None
+
+    @register("not_summed", f"Only the first term of the sum over {sum_of} is there.")
+    def first_term(x: Array, y: Array) -> Array | None:
+        return x[:, :1] @ y[:1] if len(y) > 1 else None
+
+    @register(
+        "sum_carried_on", f"The sum over {sum_of} goes on from one element to the next: set it to 0 for each."
+    )
+    def carried(x: Array, y: Array) -> Array:
+        made = x @ y
+        return made.cumsum().reshape(made.shape)
+
+    @register(
+        "sum_carried_on",
+        f"The sum over {sum_of} goes on along each row of the result: set it to 0 for each element.",
+    )
+    def carried_in_row(x: Array, y: Array) -> Array:
+        return (x @ y).cumsum(1)
+
+    @register("operands_added", f"{left} and {right} are added where they should be multiplied.")
+    def added(x: Array, y: Array) -> Array:
+        return x.sum(1)[:, None] + y.sum(0)
+
+
+# ---- the matrix product
+
+_MATMUL = Mistakes()
+_products(_MATMUL, "", "A", "B", lambda s: (s.inputs["A"], s.inputs["B"]), "k")
+MATMUL = _MATMUL.all
+
+_MATMUL_BACKWARD = Mistakes()
+common(_MATMUL_BACKWARD, "dA", "dB")
+
+
+@_MATMUL_BACKWARD.gives(
+    "not_summed",
+    "dA holds the last term of the sum over j alone: each one replaces what was there (= for +=).",
+    "dA",
+)
+@_MATMUL_BACKWARD.gives(
+    "not_summed",
+    "dB holds the last term of the sum over i alone: each one replaces what was there (= for +=).",
+    "dB",
+)
+def last_product(s: Situation) -> Array:
+    do, a, b = (s.inputs[name] for name in ("dO", "A", "B"))
+    return do[:, -1:] @ b[:, -1:].T if s.output == "dA" else a[-1:].T @ do[-1:]
+
+
+@_MATMUL_BACKWARD.adds("dA", "wrong_operand", "dA gets dO transpose(A): the gradient of A is made with B.")
+@_MATMUL_BACKWARD.adds("dB", "wrong_operand", "dB gets transpose(B) dO: the gradient of B is made with A.")
+def own_operand(s: Situation) -> Array | None:
+    do, a, b = (s.inputs[name] for name in ("dO", "A", "B"))
+    if not do.shape == a.shape == b.shape:
+        return None
+    return do @ a.T if s.output == "dA" else b.T @ do
+
+
+@_MATMUL_BACKWARD.adds("dA", "gradients_swapped", "dA gets what belongs into dB, transpose(A) dO.")
+@_MATMUL_BACKWARD.adds("dB", "gradients_swapped", "dB gets what belongs into dA, dO transpose(B).")
+def swapped(s: Situation) -> Array | None:
+    do, a, b = (s.inputs[name] for name in ("dO", "A", "B"))
+    if a.shape != b.shape:
+        return None
+    return a.T @ do if s.output == "dA" else do @ b.T
+
+
+_products(_MATMUL_BACKWARD, "dA", "dO", "transpose(B)", lambda s: (s.inputs["dO"], s.inputs["B"].T), "j")
+_products(_MATMUL_BACKWARD, "dB", "transpose(A)", "dO", lambda s: (s.inputs["A"].T, s.inputs["dO"]), "i")
+MATMUL_BACKWARD = _MATMUL_BACKWARD.all
+
+# ---- the layer
+
+_LINEAR = Mistakes()
+
+
+def _product(s: Situation) -> Array:
+    return s.inputs["X"] @ s.inputs["W"]
+
+
+@_LINEAR.gives("bias_missing", "The bias is not added.")
+def without_bias(s: Situation) -> Array:
+    return _product(s)
+
+
+@_LINEAR.gives(
+    "bias_wrong_index", "The bias is added by the row of the batch: b[o] belongs to column o of Y."
+)
+def bias_of_row(s: Situation) -> Array | None:
+    b, rows = s.inputs["b"], s.sizes["batch"]
+    if rows < 2:
+        return None
+    known = np.concatenate([b, np.full(max(0, rows - len(b)), np.nan)])[:rows]
+    return _product(s) + known[:, None]
+
+
+@_LINEAR.gives("bias_wrong_index", "The first bias is added to all columns: b[o] belongs to column o of Y.")
+def first_bias(s: Situation) -> Array:
+    return _product(s) + s.inputs["b"][0]
+
+
+@_LINEAR.gives("bias_added_often", "The bias is added once for each term of the sum: add it once.")
+def bias_often(s: Situation) -> Array:
+    return _product(s) + s.sizes["I"] * s.inputs["b"]
+
+
+@_LINEAR.gives(
+    "bias_first_row", "The bias is added to the first row of Y alone: each row of the batch gets it."
+)
+def bias_once(s: Situation) -> Array:
+    made = _product(s)
+    made[0] += s.inputs["b"]
+    return made
+
+
+@_LINEAR.gives("bias_sign", "The bias is subtracted.")
+def bias_subtracted(s: Situation) -> Array:
+    return _product(s) - s.inputs["b"]
+
+
+@_LINEAR.gives("bias_alone", "The output is the bias alone: XW is missing.")
+def bias_alone(s: Situation) -> Array:
+    return np.broadcast_to(s.inputs["b"], s.expected.shape)
+
+
+_products(_LINEAR, "", "X", "W", lambda s: (s.inputs["X"], s.inputs["W"]), "i", lambda s: s.inputs["b"])
+LINEAR = _LINEAR.all
+
+_LINEAR_BACKWARD = Mistakes()
+common(_LINEAR_BACKWARD, "dX", "dW", "db")
+for _name in ("dX", "dW", "db"):
+    divided(_LINEAR_BACKWARD, _name, "batch", "batch")
+
+
+@_LINEAR_BACKWARD.gives(
+    "not_summed",
+    "dX holds the last term of the sum over o alone: each one replaces what was there (= for +=).",
+    "dX",
+)
+@_LINEAR_BACKWARD.gives(
+    "batch_not_summed",
+    "dW holds the gradient of the last row of the batch alone: each row replaces the one before (= for +=).",
+    "dW",
+)
+@_LINEAR_BACKWARD.gives(
+    "batch_not_summed",
+    "db holds the gradient of the last row of the batch alone: each row replaces the one before (= for +=).",
+    "db",
+)
+def last_alone(s: Situation) -> Array:
+    dy, x, w = (s.inputs[name] for name in ("dY", "X", "W"))
+    if s.output == "dX":
+        return dy[:, -1:] @ w[:, -1:].T
+    return x[-1:].T @ dy[-1:] if s.output == "dW" else dy[-1]
+
+
+@_LINEAR_BACKWARD.adds(
+    "dW",
+    "batch_not_summed",
+    "dW gets the gradient of the first row of the batch alone: add up those of all rows.",
+)
+@_LINEAR_BACKWARD.adds(
+    "db",
+    "batch_not_summed",
+    "db gets the gradient of the first row of the batch alone: add up those of all rows.",
+)
+def first_of_batch(s: Situation) -> Array | None:
+    dy, x = s.inputs["dY"], s.inputs["X"]
+    if len(dy) < 2:
+        return None
+    return x[:1].T @ dy[:1] if s.output == "dW" else dy[0]
+
+
+@_LINEAR_BACKWARD.adds(
+    "db",
+    "batch_not_summed",
+    "db gets the gradient of the last row of the batch alone: add up those of all rows.",
+)
+def last_of_batch(s: Situation) -> Array | None:
+    return s.inputs["dY"][-1] if s.sizes["batch"] > 1 else None
+
+
+@_LINEAR_BACKWARD.adds(
+    "db", "bias_wrong_axis", "db gets sums over the neurons: for each neuron add up the rows of the batch."
+)
+def over_neurons(s: Situation) -> Array | None:
+    sums, size = s.inputs["dY"].sum(1), s.sizes["O"]
+    return np.concatenate([sums, np.zeros(max(0, size - len(sums)))])[:size] if size > 1 else None
+
+
+@_LINEAR_BACKWARD.adds(
+    "db", "bias_wrong_axis", "Each element of db gets the sum of all of dY: add up its own column."
+)
+def over_all(s: Situation) -> Array | None:
+    return s.inputs["dY"].sum(keepdims=True)[0] if s.sizes["O"] > 1 else None
+
+
+@_LINEAR_BACKWARD.adds("dW", "gradients_swapped", "dW gets what belongs into dX, dY transpose(W).")
+@_LINEAR_BACKWARD.adds("dX", "gradients_swapped", "dX gets what belongs into dW, transpose(X) dY.")
+def dx_and_dw(s: Situation) -> Array | None:
+    dy, x, w = (s.inputs[name] for name in ("dY", "X", "W"))
+    if x.shape != w.shape:
+        return None
+    return dy @ w.T if s.output == "dW" else x.T @ dy
+
+
+_products(_LINEAR_BACKWARD, "dX", "dY", "transpose(W)", lambda s: (s.inputs["dY"], s.inputs["W"].T), "o")
+_products(
+    _LINEAR_BACKWARD, "dW", "transpose(X)", "dY", lambda s: (s.inputs["X"].T, s.inputs["dY"]), "the batch"
+)
+LINEAR_BACKWARD = _LINEAR_BACKWARD.all

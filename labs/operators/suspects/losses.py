@@ -1,0 +1,381 @@
+"""Mistakes of the two losses and of their gradients."""
+
+from __future__ import annotations
+
+from grader.base.arrays import Array, np
+from grader.judge.diagnosis.fitting import Situation
+from labs.operators import arithmetic
+from labs.operators.suspects.gradients import common
+from labs.operators.suspects.registry import Mistakes, added
+
+# ---- mean squared error
+
+_MSE = Mistakes()
+
+
+def _difference(s: Situation) -> Array:
+    return s.inputs["X"] - s.inputs["T"]
+
+
+@_MSE.gives("mean_missing", "The sum of the squares is returned: divide it by n.")
+def sum_of_squares(s: Situation) -> Array | None:
+    return s.expected * s.sizes["n"] if s.sizes["n"] > 1 else None
+
+
+@_MSE.gives("mean_twice", "The mean is taken twice: it is divided by n once.")
+def divided_twice(s: Situation) -> Array | None:
+    return s.expected / s.sizes["n"] if s.sizes["n"] > 1 else None
+
+
+@_MSE.gives("mean_of_others", "The sum is divided by n - 1, and by n is right.")
+def divided_by_fewer(s: Situation) -> Array | None:
+    n = s.sizes["n"]
+    return s.expected * n / (n - 1) if n > 1 else None
+
+
+@_MSE.gives("root_taken", "The square root of the mean is returned: the mean itself is right.")
+def root(s: Situation) -> Array:
+    return np.sqrt(s.expected)
+
+
+@_MSE.gives("half_of_loss", "Half of the mean is returned.")
+def half(s: Situation) -> Array:
+    return s.expected / 2
+
+
+@_MSE.gives("not_squared", "The mean of |X - T| is returned: square the differences.")
+def absolute(s: Situation) -> Array:
+    return abs(_difference(s)).mean(keepdims=True)
+
+
+@_MSE.gives("not_squared", "The mean of X - T is returned: square each difference.")
+def signed(s: Situation) -> Array:
+    return _difference(s).mean(keepdims=True)
+
+
+@_MSE.gives("squares_subtracted", "The mean of X^2 - T^2 is returned: square the difference.")
+def of_squares(s: Situation) -> Array:
+    return (np.square(s.inputs["X"]) - np.square(s.inputs["T"])).mean(keepdims=True)
+
+
+@_MSE.gives("target_ignored", "The mean of X^2 is returned: T is left out.")
+def without_target(s: Situation) -> Array:
+    return np.square(s.inputs["X"]).mean(keepdims=True)
+
+
+@_MSE.gives("term_missing", "The last number is left out.")
+def without_last(s: Situation) -> Array | None:
+    n = s.sizes["n"]
+    return np.square(_difference(s)[:-1]).sum(keepdims=True) / n if n > 1 else None
+
+
+MSE = _MSE.all
+
+_MSE_BACKWARD = Mistakes()
+
+
+@_MSE_BACKWARD.adds(
+    "dX", "gradient_negated", "The gradient has the wrong sign: it is 2 (X - T) / n, and not 2 (T - X) / n."
+)
+def negated(s: Situation) -> Array:
+    return -added(s)
+
+
+@_MSE_BACKWARD.adds("dX", "factor_missing", "The factor 2 is missing: the square's slope is 2 (X - T).")
+def without_factor(s: Situation) -> Array:
+    return added(s) / 2
+
+
+@_MSE_BACKWARD.adds(
+    "dX", "mean_missing", "The gradient of the sum is added: that of the mean is divided by n."
+)
+def of_sum(s: Situation) -> Array | None:
+    return added(s) * s.sizes["n"] if s.sizes["n"] > 1 else None
+
+
+@_MSE_BACKWARD.adds("dX", "mean_twice", "The mean is taken twice: the gradient is divided by n once.")
+def of_mean_twice(s: Situation) -> Array | None:
+    return added(s) / s.sizes["n"] if s.sizes["n"] > 1 else None
+
+
+@_MSE_BACKWARD.adds("dX", "target_ignored", "2 X / n is added: T is left out.")
+def of_x_alone(s: Situation) -> Array:
+    return 2 * s.inputs["X"] / s.sizes["n"]
+
+
+@_MSE_BACKWARD.adds(
+    "dX", "squared_again", "The squares of the differences are added: their slope is 2 (X - T)."
+)
+def of_squares_again(s: Situation) -> Array:
+    return np.square(_difference(s)) / s.sizes["n"]
+
+
+common(_MSE_BACKWARD, "dX")
+MSE_BACKWARD = _MSE_BACKWARD.all
+
+# ---- cross entropy
+
+_CROSS_ENTROPY = Mistakes()
+
+
+def _of_labels(s: Situation, logs: Array, shift: int = 0) -> Array | None:
+    """The mean of -logs at the labels, moved by `shift`; None where one would leave its row."""
+    labels = s.inputs["labels"] + shift
+    rows, classes = np.arange(s.sizes["batch"]), s.sizes["classes"]
+    if classes == 1:
+        return None
+    places = rows * classes + labels  # In memory the next row begins behind the last class.
+    inside = (places >= 0) & (places < logs.size)
+    return -logs.ravel()[places].mean(keepdims=True) if inside.all() else None
+
+
+def _of_labels_around(s: Situation, shift: int) -> Array | None:
+    """The same where what leaves its row comes in on the other side."""
+    rows, classes = np.arange(s.sizes["batch"]), s.sizes["classes"]
+    if classes == 1:
+        return None
+    return -_logs(s)[rows, (s.inputs["labels"] + shift) % classes].mean(keepdims=True)
+
+
+def _logs(s: Situation) -> Array:
+    return arithmetic.log_softmax(s.inputs["X"])
+
+
+@_CROSS_ENTROPY.gives("mean_missing", "The sum over the batch is returned: divide it by N.")
+def sum_of_losses(s: Situation) -> Array | None:
+    return s.expected * s.sizes["batch"] if s.sizes["batch"] > 1 else None
+
+
+@_CROSS_ENTROPY.gives("mean_twice", "The mean is taken twice: the sum is divided by N once.")
+def losses_divided_twice(s: Situation) -> Array | None:
+    return s.expected / s.sizes["batch"] if s.sizes["batch"] > 1 else None
+
+
+@_CROSS_ENTROPY.gives("mean_over_classes", "The sum is divided by N * C: the mean is over the batch alone.")
+def losses_over_classes(s: Situation) -> Array | None:
+    return s.expected / s.sizes["classes"] if s.sizes["classes"] > 1 else None
+
+
+@_CROSS_ENTROPY.gives("mean_over_classes", "The sum is divided by C: the mean is over the batch, N.")
+def divided_by_classes(s: Situation) -> Array:
+    return s.expected * s.sizes["batch"] / s.sizes["classes"]
+
+
+@_CROSS_ENTROPY.gives("loss_negated", "The loss has the wrong sign: it is -log(p).")
+def negated_loss(s: Situation) -> Array:
+    return -s.expected
+
+
+@_CROSS_ENTROPY.gives(
+    "label_off_by_one", "Each row's class is the one behind its label: labels count from 0."
+)
+def label_behind(s: Situation) -> Array | None:
+    return _of_labels(s, _logs(s), 1)
+
+
+@_CROSS_ENTROPY.gives(
+    "label_off_by_one", "Each row's class is the one before its label: labels count from 0."
+)
+def label_before(s: Situation) -> Array | None:
+    return _of_labels(s, _logs(s), -1)
+
+
+@_CROSS_ENTROPY.gives(
+    "label_off_by_one", "Each row's class is the one behind its label: labels count from 0."
+)
+def label_behind_or_first(s: Situation) -> Array | None:
+    return _of_labels_around(s, 1)
+
+
+@_CROSS_ENTROPY.gives(
+    "label_off_by_one", "Each row's class is the one before its label: labels count from 0."
+)
+def label_before_or_last(s: Situation) -> Array | None:
+    return _of_labels_around(s, -1)
+
+
+@_CROSS_ENTROPY.gives("label_ignored", "The class 0 is taken for every row's label.")
+def first_class(s: Situation) -> Array | None:
+    return -_logs(s)[:, 0].mean(keepdims=True) if s.sizes["classes"] > 1 else None
+
+
+@_CROSS_ENTROPY.gives("label_ignored", "The loss of the largest p is taken: that of the label is asked for.")
+def best_class(s: Situation) -> Array:
+    return -_logs(s).max(1).mean(keepdims=True)
+
+
+@_CROSS_ENTROPY.gives("log_missing", "The mean of 1 - p or of p is returned: the loss is -log(p).")
+def of_chance(s: Situation) -> Array:
+    rows = np.arange(s.sizes["batch"])
+    return np.exp(_logs(s))[rows, s.inputs["labels"]].mean(keepdims=True)
+
+
+@_CROSS_ENTROPY.gives("wrong_base", "The logarithm has the base 2: std::log is the natural one.")
+def base_two(s: Situation) -> Array:
+    return s.expected / np.log(2)
+
+
+@_CROSS_ENTROPY.gives("wrong_base", "The logarithm has the base 10: std::log is the natural one.")
+def base_ten(s: Situation) -> Array:
+    return s.expected / np.log(10)
+
+
+@_CROSS_ENTROPY.gives(
+    "maximum_not_taken_back",
+    "The maximum is taken away in the sum and not at the label: it is log(sum exp(x - most)) + most - x[label].",
+)
+def without_most(s: Situation) -> Array:
+    x, rows = s.inputs["X"], np.arange(s.sizes["batch"])
+    below = x - x.max(1, keepdims=True)
+    return (np.log(np.exp(below).sum(1)) - x[rows, s.inputs["labels"]]).mean(keepdims=True)
+
+
+@_CROSS_ENTROPY.gives(
+    "sum_missing", "The mean of -x[label] is returned: the logarithm of the sum is left out."
+)
+def logit_alone(s: Situation) -> Array:
+    rows = np.arange(s.sizes["batch"])
+    return -s.inputs["X"][rows, s.inputs["labels"]].mean(keepdims=True)
+
+
+@_CROSS_ENTROPY.gives("wrong_axis", "The softmax goes down the columns: each row has one of its own.")
+def down_columns(s: Situation) -> Array | None:
+    return _of_labels(s, arithmetic.log_softmax(s.inputs["X"].T).T) if s.sizes["batch"] > 1 else None
+
+
+CROSS_ENTROPY = _CROSS_ENTROPY.all
+
+_CROSS_ENTROPY_BACKWARD = Mistakes()
+
+
+def _chances(s: Situation) -> Array:
+    return np.exp(_logs(s))
+
+
+def _hot(s: Situation, shift: int = 0) -> Array:
+    """1 at each label, moved by `shift` in memory."""
+    batch, classes = s.sizes["batch"], s.sizes["classes"]
+    hot = np.zeros(batch * classes)
+    places = np.arange(batch) * classes + s.inputs["labels"] + shift
+    np.add.at(hot, places[(places >= 0) & (places < hot.size)], 1)
+    return hot.reshape(batch, classes)
+
+
+@_CROSS_ENTROPY_BACKWARD.adds("dX", "one_hot_missing", "p / N is added: at the label it is (p - 1) / N.")
+def chances_alone(s: Situation) -> Array:
+    return _chances(s) / s.sizes["batch"]
+
+
+@_CROSS_ENTROPY_BACKWARD.adds(
+    "dX", "softmax_missing", "-1 / N is added at the label and nothing elsewhere: p is left out."
+)
+def hot_alone(s: Situation) -> Array:
+    return -_hot(s) / s.sizes["batch"]
+
+
+@_CROSS_ENTROPY_BACKWARD.adds(
+    "dX", "softmax_missing", "(x - 1 at the label) / N is added: it is the softmax p and not x."
+)
+def logits_less_hot(s: Situation) -> Array:
+    return (s.inputs["X"] - _hot(s)) / s.sizes["batch"]
+
+
+@_CROSS_ENTROPY_BACKWARD.adds(
+    "dX", "mean_missing", "The gradient of the sum over the batch is added: divide it by N."
+)
+def of_sum_of_losses(s: Situation) -> Array | None:
+    return added(s) * s.sizes["batch"] if s.sizes["batch"] > 1 else None
+
+
+@_CROSS_ENTROPY_BACKWARD.adds(
+    "dX", "mean_missing", "p - 1 / N is added at the label, and p elsewhere: all of p - 1 is divided by N."
+)
+def half_divided(s: Situation) -> Array | None:
+    batch = s.sizes["batch"]
+    return _chances(s) - _hot(s) / batch if batch > 1 else None
+
+
+@_CROSS_ENTROPY_BACKWARD.adds(
+    "dX", "mean_missing", "p / N - 1 is added at the label: all of p - 1 is divided by N."
+)
+def hot_not_divided(s: Situation) -> Array | None:
+    batch = s.sizes["batch"]
+    return _chances(s) / batch - _hot(s) if batch > 1 else None
+
+
+@_CROSS_ENTROPY_BACKWARD.adds(
+    "dX", "mean_twice", "The mean is taken twice: the gradient is divided by N once."
+)
+def of_losses_divided_twice(s: Situation) -> Array | None:
+    return added(s) / s.sizes["batch"] if s.sizes["batch"] > 1 else None
+
+
+@_CROSS_ENTROPY_BACKWARD.adds("dX", "mean_over_classes", "The gradient is divided by N * C: divide it by N.")
+def of_losses_over_classes(s: Situation) -> Array | None:
+    return added(s) / s.sizes["classes"] if s.sizes["classes"] > 1 else None
+
+
+@_CROSS_ENTROPY_BACKWARD.adds("dX", "mean_over_classes", "The gradient is divided by C: divide it by N.")
+def of_losses_by_classes(s: Situation) -> Array:
+    return added(s) * s.sizes["batch"] / s.sizes["classes"]
+
+
+@_CROSS_ENTROPY_BACKWARD.adds(
+    "dX", "label_off_by_one", "1 is taken away behind the label: labels count from 0."
+)
+def hot_behind(s: Situation) -> Array:
+    return (_chances(s) - _hot(s, 1)) / s.sizes["batch"]
+
+
+@_CROSS_ENTROPY_BACKWARD.adds(
+    "dX", "label_off_by_one", "1 is taken away before the label: labels count from 0."
+)
+def hot_before(s: Situation) -> Array:
+    return (_chances(s) - _hot(s, -1)) / s.sizes["batch"]
+
+
+@_CROSS_ENTROPY_BACKWARD.adds(
+    "dX", "label_off_by_one", "1 is taken away behind the label: labels count from 0."
+)
+def hot_behind_in_row(s: Situation) -> Array:
+    hot = np.zeros_like(_hot(s))
+    hot[:, 1:] = _hot(s)[:, :-1]
+    return (_chances(s) - hot) / s.sizes["batch"]
+
+
+@_CROSS_ENTROPY_BACKWARD.adds(
+    "dX", "label_off_by_one", "1 is taken away before the label: labels count from 0."
+)
+def hot_before_in_row(s: Situation) -> Array:
+    hot = np.zeros_like(_hot(s))
+    hot[:, :-1] = _hot(s)[:, 1:]
+    return (_chances(s) - hot) / s.sizes["batch"]
+
+
+@_CROSS_ENTROPY_BACKWARD.adds(
+    "dX", "not_normalised", "exp(x - most) is used for p: divide it by the row's sum."
+)
+def not_normalised(s: Situation) -> Array:
+    x = s.inputs["X"]
+    return (np.exp(x - x.max(1, keepdims=True)) - _hot(s)) / s.sizes["batch"]
+
+
+@_CROSS_ENTROPY_BACKWARD.adds(
+    "dX", "wrong_axis", "The softmax goes down the columns: each row has one of its own."
+)
+def chances_down_columns(s: Situation) -> Array | None:
+    if s.sizes["batch"] == 1:
+        return None
+    down = np.exp(arithmetic.log_softmax(s.inputs["X"].T).T)
+    return (down - _hot(s)) / s.sizes["batch"]
+
+
+@_CROSS_ENTROPY_BACKWARD.adds(
+    "dX", "gradient_negated", "The gradient has the wrong sign: it is p - 1 at the label."
+)
+def gradient_negated(s: Situation) -> Array:
+    return -added(s)
+
+
+common(_CROSS_ENTROPY_BACKWARD, "dX")
+CROSS_ENTROPY_BACKWARD = _CROSS_ENTROPY_BACKWARD.all

@@ -1,0 +1,54 @@
+"""How mistakes are noted down: by the output that they are about, as that output or as what was added to a gradient."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from grader.base.arrays import Array
+from grader.judge.diagnosis.fitting import Situation
+from grader.judge.diagnosis.suspect import Suspect
+
+Predictor = Callable[[Situation], "Array | None"]
+
+
+class Mistakes:
+    """Suspects of one function, in the order in which they are tried."""
+
+    def __init__(self) -> None:
+        self._known: list[Suspect] = []
+
+    @property
+    def all(self) -> tuple[Suspect, ...]:
+        return tuple(self._known)
+
+    def gives(self, code: str, words: str, output: str = "") -> Callable[[Predictor], Predictor]:
+        """A decorator for what predicts an output: the one of that name, or what is returned."""
+
+        def register(predict: Predictor) -> Predictor:
+            def of_output(s: Situation) -> Array | None:
+                return predict(s) if not output or s.output == output else None
+
+            self._known.append(Suspect(code, words, of_output, (f"{predict.__name__} {output}",)))
+            return predict
+
+        return register
+
+    def adds(self, output: str, code: str, words: str) -> Callable[[Predictor], Predictor]:
+        """A decorator for what predicts the gradient that is added to an input of this name."""
+
+        def register(predict: Predictor) -> Predictor:
+            def held_and_more(s: Situation) -> Array | None:
+                if s.output != output:
+                    return None
+                added = predict(s)
+                return None if added is None else s.inputs[output] + added
+
+            self._known.append(Suspect(code, words, held_and_more, (f"{predict.__name__} {output}",)))
+            return predict
+
+        return register
+
+
+def added(s: Situation) -> Array:
+    """What should have been added to the gradient that is looked at."""
+    return s.expected - s.inputs[s.output]

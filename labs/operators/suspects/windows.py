@@ -1,0 +1,278 @@
+"""Mistakes of the maximum of windows and of its gradient."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from grader.base.arrays import Array, np
+from grader.judge.diagnosis.fitting import Situation
+from labs.operators import arithmetic
+from labs.operators.suspects.gradients import common
+from labs.operators.suspects.registry import Mistakes
+
+_MAXPOOL2D = Mistakes()
+
+
+def _sizes(s: Situation, **changed: int) -> Mapping[str, int]:
+    return {**s.sizes, **changed}
+
+
+@_MAXPOOL2D.gives(
+    "maximum_from_zero",
+    "The maximum begins at 0, so that windows of negative numbers give 0: begin with the window's first number.",
+    "Y",
+)
+def from_zero(s: Situation) -> Array:
+    return np.maximum(s.expected, 0)
+
+
+@_MAXPOOL2D.gives(
+    "minimum", "Each window gives its smallest number: the comparison is the wrong way round.", "Y"
+)
+def smallest(s: Situation) -> Array:
+    return arithmetic.pooling_windows(s.inputs["X"], s.sizes).min(4)
+
+
+@_MAXPOOL2D.gives(
+    "mean_of_window", "Each window gives the mean of its numbers, and the largest one is right.", "Y"
+)
+def mean(s: Situation) -> Array:
+    return arithmetic.pooling_windows(s.inputs["X"], s.sizes).mean(4)
+
+
+@_MAXPOOL2D.gives("first_of_window", "Each window gives its first number: the others are not looked at.", "Y")
+def first(s: Situation) -> Array:
+    return arithmetic.pooling_windows(s.inputs["X"], s.sizes)[..., 0]
+
+
+@_MAXPOOL2D.gives("last_of_window", "Each window gives its last number, whatever the others are.", "Y")
+def last(s: Situation) -> Array:
+    return arithmetic.pooling_windows(s.inputs["X"], s.sizes)[..., -1]
+
+
+@_MAXPOOL2D.gives("window_too_small", "The last row and column of each window are left out.", "Y")
+def smaller_window(s: Situation) -> Array | None:
+    k = s.sizes["side"]
+    if k == 1:
+        return None
+    windows = arithmetic.pooling_windows(s.inputs["X"], s.sizes)
+    return windows.reshape(*windows.shape[:4], k, k)[..., :-1, :-1].max((4, 5))
+
+
+def _stepped(s: Situation, step: int) -> Array | None:
+    """The right number of windows in other steps; NaN where one would go beyond the plane."""
+    if step == s.sizes["step"]:
+        return None
+    rows, columns = s.expected.shape[2:]
+    made = arithmetic.pooled(s.inputs["X"], _sizes(s, step=step))[0][:, :, :rows, :columns]
+    lacking = [(0, size - have) for size, have in zip(s.expected.shape, made.shape, strict=True)]
+    return np.pad(made, lacking, constant_values=np.nan)
+
+
+@_MAXPOOL2D.gives(
+    "stride_ignored", "The windows go on in steps of 1: window oh begins at row oh * stride.", "Y"
+)
+def steps_of_one(s: Situation) -> Array | None:
+    return _stepped(s, 1)
+
+
+@_MAXPOOL2D.gives(
+    "stride_is_window",
+    "The windows go on in steps of K: window oh begins at row oh * stride, and stride is not K.",
+    "Y",
+)
+def steps_of_window(s: Situation) -> Array | None:
+    return _stepped(s, s.sizes["side"])
+
+
+@_MAXPOOL2D.gives(
+    "plane_ignored", "All outputs are of the first plane: the indices n and c of X are left out.", "Y"
+)
+def first_plane(s: Situation) -> Array:
+    return np.broadcast_to(s.expected[:1, :1], s.expected.shape)
+
+
+def _in_window(s: Situation) -> Array:
+    return arithmetic.pooling_windows(s.inputs["X"], s.sizes).argmax(4)
+
+
+@_MAXPOOL2D.gives(
+    "index_in_window",
+    "index is kh * K + kw, the place in the window: store h * Wd + w, the place in the plane.",
+    "index",
+)
+def place_in_window(s: Situation) -> Array:
+    return _in_window(s)
+
+
+@_MAXPOOL2D.gives(
+    "index_in_tensor",
+    "index counts from the beginning of the tensor: store h * Wd + w, the place in its own plane.",
+    "index",
+)
+def place_in_tensor(s: Situation) -> Array:
+    n, c, h, w = (s.sizes[name] for name in ("maps", "planes", "rows", "columns"))
+    return s.expected + (np.arange(n * c) * h * w).reshape(n, c, 1, 1)
+
+
+@_MAXPOOL2D.gives(
+    "index_in_tensor", "index counts from the beginning of the image: store h * Wd + w, without c.", "index"
+)
+def place_in_image(s: Situation) -> Array:
+    size = s.sizes["rows"] * s.sizes["columns"]
+    return s.expected + (np.arange(s.sizes["planes"]) * size)[:, None, None]
+
+
+@_MAXPOOL2D.gives(
+    "index_transposed", "index is w * H + h: in row-major order the place is h * Wd + w.", "index"
+)
+def transposed(s: Situation) -> Array:
+    h, w = np.divmod(s.expected, s.sizes["columns"])
+    return w * s.sizes["rows"] + h
+
+
+@_MAXPOOL2D.gives("index_row_length", "index is h * H + w: a row of the plane has Wd numbers.", "index")
+def row_of_height(s: Situation) -> Array:
+    h, w = np.divmod(s.expected, s.sizes["columns"])
+    return h * s.sizes["rows"] + w
+
+
+@_MAXPOOL2D.gives("index_row_length", "index is h * OW + w: a row of the plane has Wd numbers.", "index")
+def row_of_output(s: Situation) -> Array:
+    h, w = np.divmod(s.expected, s.sizes["columns"])
+    return h * s.expected.shape[3] + w
+
+
+@_MAXPOOL2D.gives("index_row", "index is the row h alone: store h * Wd + w.", "index")
+def row_alone(s: Situation) -> Array:
+    return s.expected // s.sizes["columns"]
+
+
+@_MAXPOOL2D.gives("index_row", "index is the column w alone: store h * Wd + w.", "index")
+def column_alone(s: Situation) -> Array:
+    return s.expected % s.sizes["columns"]
+
+
+@_MAXPOOL2D.gives(
+    "index_of_output", "index is the place in the output, oh * OW + ow: store where the maximum was.", "index"
+)
+def place_in_output(s: Situation) -> Array:
+    places = s.expected.shape[2] * s.expected.shape[3]
+    return np.broadcast_to(np.arange(places).reshape(s.expected.shape[2:]), s.expected.shape)
+
+
+@_MAXPOOL2D.gives(
+    "last_of_equal",
+    "Of several equal maxima index is the last one's, and the first one's is right: compare with >.",
+    "index",
+)
+def last_of_equal(s: Situation) -> Array:
+    windows = arithmetic.pooling_windows(s.inputs["X"], s.sizes)
+    return arithmetic.place_in_plane(windows.shape[4] - 1 - windows[..., ::-1].argmax(4), s.sizes)
+
+
+@_MAXPOOL2D.gives(
+    "first_by_columns",
+    "Of several equal maxima index is the first one's by columns: row-major order has kh outside of kw.",
+    "index",
+)
+def first_by_columns(s: Situation) -> Array:
+    k = s.sizes["side"]
+    windows = arithmetic.pooling_windows(s.inputs["X"], s.sizes)
+    turned = windows.reshape(*windows.shape[:4], k, k).swapaxes(4, 5).reshape(windows.shape)
+    across, down = np.divmod(turned.argmax(4), k)
+    return arithmetic.place_in_plane(down * k + across, s.sizes)
+
+
+MAXPOOL2D = _MAXPOOL2D.all
+
+_MAXPOOL2D_BACKWARD = Mistakes()
+common(_MAXPOOL2D_BACKWARD, "dX")
+
+
+def _flat(s: Situation) -> tuple[Array, Array]:
+    """dY and the indices, a row for each plane."""
+    planes = s.sizes["maps"] * s.sizes["planes"]
+    return s.inputs["dY"].reshape(planes, -1), s.inputs["indices"].reshape(planes, -1)
+
+
+@_MAXPOOL2D_BACKWARD.gives(
+    "overlap_overwritten",
+    "dX holds the gradient of the last window alone wherever a maximum was: write += where windows may share it, and "
+    "what was there before stays.",
+    "dX",
+)
+def written(s: Situation) -> Array:
+    (dy, index), held = _flat(s), s.inputs["dX"].reshape(len(_flat(s)[0]), -1).copy()
+    for plane, (values, places) in enumerate(zip(dy, index, strict=True)):
+        held[plane, places] = values
+    return held.reshape(s.expected.shape)
+
+
+@_MAXPOOL2D_BACKWARD.adds(
+    "dX",
+    "plane_ignored",
+    "All gradients go into the first plane: the place counts from the beginning of its own plane.",
+)
+def into_first_plane(s: Situation) -> Array | None:
+    dy, index = _flat(s)
+    if len(dy) == 1:
+        return None
+    total = np.zeros(s.expected.size)
+    size = s.sizes["rows"] * s.sizes["columns"]
+    total[:size] = np.bincount(index.ravel(), dy.ravel(), size)
+    return total.reshape(s.expected.shape)
+
+
+@_MAXPOOL2D_BACKWARD.adds(
+    "dX", "whole_window", "Each number of a window gets the gradient; only the one that was the maximum does."
+)
+def whole_window(s: Situation) -> Array:
+    return _over_windows(s, np.ones(s.sizes["side"] ** 2))
+
+
+@_MAXPOOL2D_BACKWARD.adds(
+    "dX",
+    "whole_window",
+    "The gradient is shared out over the window, as that of a mean; the maximum alone gets it.",
+)
+def shared_out(s: Situation) -> Array:
+    return _over_windows(s, np.full(s.sizes["side"] ** 2, s.sizes["side"] ** -2.0))
+
+
+@_MAXPOOL2D_BACKWARD.adds(
+    "dX", "first_of_window", "The first number of each window gets the gradient: it goes to where index says."
+)
+def into_first(s: Situation) -> Array:
+    return _over_windows(s, np.eye(1, s.sizes["side"] ** 2)[0])
+
+
+def _over_windows(s: Situation, shares: Array) -> Array:
+    """dY times shares for each place of its window."""
+    total, dy = np.zeros(s.expected.shape), s.inputs["dY"]
+    for place, share in enumerate(shares):
+        if share:
+            index = arithmetic.place_in_plane(np.full(dy.shape, place), s.sizes)
+            total += arithmetic.scattered(share * dy, index, s.expected.shape)
+    return total
+
+
+@_MAXPOOL2D_BACKWARD.adds(
+    "dX",
+    "index_as_window",
+    "index is taken for the place in the window: it is the place in the plane already.",
+)
+def index_in_window(s: Situation) -> Array | None:
+    dy, indices = s.inputs["dY"], s.inputs["indices"]
+    rows = np.arange(dy.shape[2])[:, None] * s.sizes["step"] * s.sizes["columns"]
+    moved = indices + rows + np.arange(dy.shape[3]) * s.sizes["step"]
+    inside = moved < s.sizes["rows"] * s.sizes["columns"]
+    return arithmetic.scattered(dy * inside, moved * inside, s.expected.shape)
+
+
+@_MAXPOOL2D_BACKWARD.adds("dX", "upstream_ignored", "1 goes to each maximum: dY is left out.")
+def ones(s: Situation) -> Array:
+    return arithmetic.scattered(np.ones_like(s.inputs["dY"]), s.inputs["indices"], s.expected.shape)
+
+
+MAXPOOL2D_BACKWARD = _MAXPOOL2D_BACKWARD.all

@@ -1,0 +1,231 @@
+"""The lab of operators: its oracles beside PyTorch's gradients, its known kernels, and what a student's own forward
+function says of a gradient."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import torch
+from torch import Tensor
+
+from grader.assignment import labs
+from grader.assignment.loading import load
+from grader.assignment.mutations import Mutation
+from grader.assignment.regions import strip_solution
+from grader.base.errors import UsageError
+from grader.base.results import PartResult
+from grader.judge import looks
+from grader.judge.bench import Options
+from grader.judge.diagnosis.diagnose import SAME_OUTPUT
+from grader.judge.evaluate import evaluate
+from labs.operators import LAB, kernels
+from labs.operators.oracle import ORACLES, RESULT
+
+FOLDER = labs.named("operators")
+ASSIGNMENT = load(labs.assignment_file(FOLDER, staff=True))
+MASTER = labs.master(FOLDER, ASSIGNMENT.source).read_text(encoding="utf-8")
+IN_ONE_SOURCE = 30
+TIMED_TWICE = "_threads"
+
+
+def judge(text: str, parts: Sequence[str], folder: Path) -> dict[str, PartResult]:
+    """Results without times, by part."""
+    (folder / ASSIGNMENT.source).write_text(text, encoding="utf-8")
+    chosen = tuple(ASSIGNMENT.part(name) for name in parts)
+    options = Options(timing=False, profile=False)
+    result = evaluate(ASSIGNMENT, folder / ASSIGNMENT.source, chosen, options)
+    return {part.id: part for part in result.parts}
+
+
+def judged(made: Sequence[Mutation], folder: Path) -> list[tuple[Mutation, PartResult]]:
+    """Many kernels in one file."""
+    text, parts = kernels.side_by_side(ASSIGNMENT, MASTER, made)
+    (folder / ASSIGNMENT.source).write_text(text, encoding="utf-8")
+    options = Options(timing=False, profile=False)
+    result = evaluate(ASSIGNMENT, folder / ASSIGNMENT.source, parts, options)
+    return list(zip(made, result.parts, strict=True))
+
+
+def groups(made: Sequence[Mutation]) -> list[Sequence[Mutation]]:
+    return [made[at : at + IN_ONE_SOURCE] for at in range(0, len(made), IN_ONE_SOURCE)]
+
+
+def group_name(group: Sequence[Mutation]) -> str:
+    return f"{group[0].part} to {group[-1].part}"
+
+
+# ---- oracles
+
+
+def broadcast(combine: Callable[[Tensor, Tensor], Tensor]) -> Callable[[dict[str, Tensor]], Tensor]:
+    return lambda x: combine(x["A"], x["B"])
+
+
+def convolution(x: dict[str, Tensor]) -> Tensor:
+    return torch.nn.functional.conv2d(x["X"], x["W"], x["b"], SIZES["stride"], SIZES["pad"])
+
+
+def pooling(x: dict[str, Tensor]) -> Tensor:
+    return torch.nn.functional.max_pool2d(x["X"], SIZES["side"], SIZES["step"])
+
+
+SIZES = {
+    **ASSIGNMENT.defaults,
+    "R": 5,
+    "C": 7,
+    "RB": 1,
+    "CB": 7,
+    "n": 23,
+    "M": 5,
+    "K": 7,
+    "N": 3,
+    "batch": 6,
+    "I": 5,
+    "O": 4,
+    "classes": 5,
+    "images": 3,
+    "channels": 2,
+    "height": 9,
+    "width": 6,
+    "filters": 4,
+    "kernel": 3,
+    "stride": 2,
+    "pad": 1,
+    "maps": 2,
+    "planes": 3,
+    "rows": 9,
+    "columns": 7,
+    "side": 3,
+    "step": 2,
+}
+FORWARD: dict[str, Callable[[dict[str, Tensor]], Tensor]] = {
+    "add": broadcast(torch.add),
+    "mul": broadcast(torch.mul),
+    "relu": lambda x: x["X"].relu(),
+    "matmul": lambda x: x["A"] @ x["B"],
+    "linear": lambda x: x["X"] @ x["W"] + x["b"],
+    "conv2d": convolution,
+    "maxpool2d": pooling,
+    "mse": lambda x: torch.nn.functional.mse_loss(x["X"], x["T"]),
+    "cross_entropy": lambda x: torch.nn.functional.cross_entropy(x["X"], x["labels"]),
+}
+
+
+@pytest.mark.parametrize(
+    "name, distribution", [(name, kind) for name in FORWARD for kind in LAB.oracles[name].distributions]
+)
+def test_expected_values_and_gradients_are_pytorchs(name: str, distribution: str) -> None:
+    if name == "maxpool2d" and distribution in ("tied_maps", "equal_maps"):
+        # PyTorch does not promise which of several equal ones; the first is the tests' own affair below.
+        return
+    made = LAB.make_inputs(distribution, SIZES, 3)
+    x = {
+        key: torch.from_numpy(t).double() if t.dtype.kind == "f" else torch.from_numpy(t)
+        for key, t in made.items()
+    }
+    slopes = ORACLES[f"{name}_backward"].of
+    assert slopes is not None
+    for operand in slopes.operands.values():
+        x[operand].requires_grad_()
+    result = FORWARD[name](x)
+    result.backward(x[slopes.upstream] if slopes.upstream else None)
+    forward = ORACLES[name].expected(made, SIZES)[RESULT]
+    assert torch.allclose(torch.from_numpy(forward.value), result.detach().reshape(forward.value.shape), 1e-9)
+    for gradient, operand in slopes.operands.items():
+        expected = ORACLES[f"{name}_backward"].expected(made, SIZES)[gradient]
+        wanted = torch.from_numpy(made[gradient]).double() + x[operand].grad
+        assert torch.allclose(torch.from_numpy(expected.value), wanted, 1e-9, 1e-12), gradient
+
+
+def test_the_first_of_equal_maxima_is_expected() -> None:
+    made = LAB.make_inputs("equal_maps", SIZES, 1)
+    index = ORACLES["maxpool2d"].expected(made, SIZES)["index"].value
+    rows, columns = (torch.arange(index.shape[k]) * SIZES["step"] for k in (2, 3))
+    assert (torch.from_numpy(index) == rows[:, None] * SIZES["columns"] + columns).all()
+    assert (made["indices"] == index).all()
+
+
+def test_sizes_that_do_not_fit_are_refused() -> None:
+    with pytest.raises(UsageError, match="RB is 1 or R"):
+        LAB.make_inputs("operands", {**SIZES, "RB": 2}, 1)
+    with pytest.raises(UsageError, match="a window of 9 does not fit"):
+        LAB.make_inputs("maps", {**SIZES, "side": 9}, 1)
+
+
+# ---- known kernels
+
+
+@pytest.mark.parametrize("group", groups(kernels.WRONG), ids=group_name)
+def test_wrong_kernels_are_named(group: Sequence[Mutation], tmp_path: Path) -> None:
+    for mutation, result in judged(group, tmp_path):
+        told = f"{mutation.part}: {mutation.name}: {result.diagnosis}"
+        assert result.verdict == "wrong" and result.diagnosis is not None, told
+        assert result.diagnosis.code in mutation.codes and mutation.says in result.diagnosis.message, told
+
+
+def test_right_variants_pass(tmp_path: Path) -> None:
+    for mutation, result in judged(kernels.RIGHT, tmp_path):
+        assert result.verdict == "pass", f"{mutation.part}: {mutation.name}: {result.diagnosis}"
+
+
+def test_the_tables_are_as_large_as_promised() -> None:
+    assert len(kernels.WRONG) >= 45 and len(kernels.RIGHT) >= 25
+    assert {mutation.part for mutation in kernels.WRONG} == set(kernels._FUNCTIONS)
+    assert all(mutation.codes for mutation in kernels.WRONG)
+
+
+def test_the_starter_is_not_written_yet_anywhere(tmp_path: Path) -> None:
+    parts = [part.id for part in ASSIGNMENT.parts if not part.id.endswith(TIMED_TWICE)]
+    for name, result in judge(strip_solution(MASTER), parts, tmp_path).items():
+        assert result.diagnosis is not None and "not written yet" in result.diagnosis.message, name
+
+
+# ---- what a student's own forward function says
+
+
+def test_a_wrong_gradient_is_held_beside_the_students_own_forward(tmp_path: Path) -> None:
+    """A backward function that is wrong by itself, one that is right for a wrong forward function, both wrong in other
+    ways, and a forward function that cannot answer: the verdicts are the same, the sentences are not."""
+    text = MASTER
+    for old, new in (
+        ("gx[i] += 2 * (x[i] - t[i]) / n;", "gx[i] += (x[i] - t[i]) / n;"),
+        ("y[n * O + o] = bias[o];", "y[n * O + o] = 2 * bias[o];"),
+        ("gb[o] += gy[n * O + o];", "gb[o] += 2 * gy[n * O + o];"),
+        ("ga[at] += go[at] * b[other];", "ga[at] += 2 * go[at] * b[other];"),
+        ("a[i * C + j] * row[CB == 1 ? 0 : j]", "5 * a[i * C + j] * row[CB == 1 ? 0 : j]"),
+        ("if (x[i] > 0) gx[i] += go[i];", "gx[i] += go[i];"),
+        ("o[i] = x[i] > 0 ? x[i] : 0;", "if (n > 1) *(volatile int *)nullptr = 0;"),
+    ):
+        assert text.count(old) == 1, old
+        text = text.replace(old, new)
+    parts = ("mse_backward", "linear_backward", "mul_backward", "relu_backward")
+    found = judge(text, parts, tmp_path)
+    messages = [found[name].diagnosis.message for name in parts]  # type: ignore[union-attr]
+    assert "The factor 2 is missing" in messages[0] and "Your own mseForward says so too" in messages[0]
+    assert "It does agree with your own linearForward" in messages[1] and "db[" in messages[1]
+    assert "Look at the forward function as well" in messages[2] and "own mulForward" in messages[2]
+    assert "All of dO is added" in messages[3] and "reluForward" not in messages[3]
+    assert {found[name].verdict for name in parts} == {"wrong"}
+
+
+def test_indistinguishable_mistakes_are_named_together(tmp_path: Path) -> None:
+    """With a stride of 2 and a border of 1 as the only such input, two mistakes in the place are one."""
+    part = ASSIGNMENT.part("conv2d")
+    alike = next(case for case in part.cases if case.name == "a step of 2 and a border")
+    wrong = next(m for m in kernels.WRONG if m.name == "border times stride")
+    course = replace(ASSIGNMENT, parts=(replace(part, cases=(alike,)),))
+    (tmp_path / "operators.cpp").write_text(kernels.edited(MASTER, wrong), encoding="utf-8")
+    options = Options(timing=False, profile=False)
+    (result,) = evaluate(course, tmp_path / "operators.cpp", course.parts, options).parts
+    assert result.diagnosis is not None
+    assert SAME_OUTPUT in result.diagnosis.message and "multiplied by the stride" in result.diagnosis.message
+
+
+def test_cases_are_called_on_threads_of_their_own() -> None:
+    steps = looks.steps(ASSIGNMENT.part("linear_backward"), look=True)
+    grouped = looks.by_threads(steps, usual=8)
+    assert list(grouped) == [8, 1] and [step.case.name for step in grouped[1]] == ["one thread"]
+    assert sum(map(len, grouped.values())) == len(steps)
