@@ -40,8 +40,8 @@ def opened(assignment: Assignment, source: Path, wanted: dict[str, Operation]) -
     """Build the file; gives a function from a number of threads to operators in a fresh runner, and ends
     all runners.
 
-    Raises Unfit where the file does not compile, cannot be loaded or lacks one of the functions `wanted`; KitError where
-    the machine cannot build it.
+    Raises Unfit where the file does not compile, cannot be loaded or lacks one of the functions `wanted`; KitError
+    where the machine cannot build it.
     """
     made = make(assignment, source, Options())
     if made.judged.waits_for:
@@ -63,7 +63,7 @@ def opened(assignment: Assignment, source: Path, wanted: dict[str, Operation]) -
             host=host,
             with_torch=made.with_torch,
         )
-        part = assignment.parts[0]
+        part = next(part for part in assignment.parts if not part.is_torch)
 
         def start(threads: int) -> StudentOperators:
             try:

@@ -4,9 +4,6 @@ from __future__ import annotations
 
 import argparse
 import os
-import sys
-from collections.abc import Callable
-from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -22,7 +19,8 @@ if TYPE_CHECKING:
     from labs.operators.train.benches import Start
     from labs.operators.train.networks import Network
     from labs.operators.train.operations import StudentOperators
-    from labs.operators.train.training import Data, Epoch, Training, Wishes
+    from labs.operators.train.training import Epoch, Training
+    from labs.operators.train.wishes import Data, Wishes
 
 MODELS = ("mlp", "cnn")
 DEFAULT_IMAGES, FEWEST_IMAGES, MOST_IMAGES = 12_000, 120, 600_000
@@ -46,7 +44,11 @@ def parser() -> Parser:
         "--data", metavar="DIR", type=Path, help="MNIST's four files, also .gz (without it, digits are drawn)"
     )
     files.add_argument(
-        "--out", metavar="DIR", type=Path, default=options.DEFAULT_OUT, help="where CSV and PNG go (%(default)s/)"
+        "--out",
+        metavar="DIR",
+        type=Path,
+        default=options.DEFAULT_OUT,
+        help="where CSV and PNG go (%(default)s/)",
     )
     files.add_argument("--writeup", metavar="FILE", type=Path, help="also fill this write-up's tables")
     files.add_argument("--config", metavar="FILE", type=Path, default=PUBLIC_CONFIG, help=argparse.SUPPRESS)
@@ -60,7 +62,11 @@ def parser() -> Parser:
         ("--images", "n", f"digits drawn, a sixth of them held out ({DEFAULT_IMAGES})"),
         ("--lockstep", "n", f"steps in which every call is held against PyTorch ({DEFAULT_LOCKSTEP})"),
         ("--threads", "n,n,...", "OpenMP threads (1); with several, a table and figure of the speed-up, too"),
-        ("--rounds", "n", f"how often each number of threads is timed, twice a time ({options.DEFAULT_ROUNDS})"),
+        (
+            "--rounds",
+            "n",
+            f"how often each number of threads is timed, twice a time ({options.DEFAULT_ROUNDS})",
+        ),
     ):
         group.add_argument(flag, metavar=name, help=what)
     group.add_argument("--go-on", action="store_true", help="train on where an operator leaves PyTorch")
@@ -146,7 +152,9 @@ def _require_torch() -> None:
     from grader.build.toolchain import ABSENT, torch_version
 
     if torch_version() == ABSENT:
-        raise KitError("training goes side by side with PyTorch, and this Python has no torch: pip install torch")
+        raise KitError(
+            "training goes side by side with PyTorch, and this Python has no torch: pip install torch"
+        )
 
 
 class _Study:
@@ -172,6 +180,7 @@ def _study(study: _Study, models: tuple[str, ...], wishes: list[Wishes]) -> int:
     from labs.operators.train import benches
     from labs.operators.train.networks import NETWORKS
     from labs.operators.train.operations import Broken
+    from labs.operators.train.training import Stopped
 
     networks = [NETWORKS[model]() for model in models]
     wanted = {name: each for network in networks for name, each in network.operations().items()}
@@ -180,7 +189,7 @@ def _study(study: _Study, models: tuple[str, ...], wishes: list[Wishes]) -> int:
     try:
         with benches.opened(study.settings.assignment, study.settings.source, wanted) as start:
             return _trained(study, list(zip(networks, wishes, strict=True)), start)
-    except (Broken, benches.Unfit) as fault:
+    except (Broken, Stopped, benches.Unfit) as fault:
         print(fault)
         return EXIT_SUBMISSION
 
@@ -199,7 +208,7 @@ def _trained(study: _Study, pairs: list[tuple[Network, Wishes]], start: Start) -
         operators.session.close()
     drawn = study.plot or study.settings.show
     found = findings.Trainings(tuple(made), study.data.source, study.about, drawn)
-    deliver(study.settings, lambda settings: outcome.deliver(found, settings), study.plot)
+    outcome.deliver(found, study.settings)
     if drawn:
         _show_misread(study, made)
     if any(each.agreement.deviation is not None for each in made):
@@ -207,11 +216,6 @@ def _trained(study: _Study, pairs: list[tuple[Network, Wishes]], start: Start) -
     if len(study.asked) > 1:
         _scale(study, pairs, start)
     return EXIT_PASS
-
-
-def deliver(settings: Settings, give: Callable[[Settings], None], plot: bool) -> None:
-    """Deliver as `outcome.deliver` does, with an empty line before."""
-    give(settings)
 
 
 def _train(study: _Study, network: Network, wishes: Wishes, operators: StudentOperators) -> Training:

@@ -44,7 +44,9 @@ class Expected:
 
 def expected(made: Made) -> dict[str, Expected]:
     """What the call's answers should be, by their names."""
-    return _BY_FUNCTION[made.operation.function](made)
+    # A call is made inside of autograd's own forward or backward, where gradients are off.
+    with torch.enable_grad():
+        return _BY_FUNCTION[made.operation.function](made)
 
 
 def _rounded(value: Tensor, magnitude: Tensor, terms: int) -> Expected:

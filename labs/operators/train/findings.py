@@ -1,4 +1,4 @@
-"""What trainings came to, as the kit's studies deliver it: a table, figures of loss and accuracy, wrongly read digits."""
+"""What trainings came to, as the kit's studies deliver it: a table, figures, and the digits that were misread."""
 
 from __future__ import annotations
 
@@ -11,7 +11,8 @@ from grader.base.arrays import Array, np
 from grader.study import figure
 from grader.study.figure import Figure, Plot, Series
 from grader.study.table import Table
-from labs.operators.train.training import Data, Training
+from labs.operators.train.training import Training
+from labs.operators.train.wishes import Data
 
 COLUMNS = (
     "network",
@@ -69,16 +70,31 @@ class Trainings:
             loss.append(Series(f"{name}, yours", numbers, tuple(e.loss for e in each.epochs)))
             loss.append(Series(f"{name}, PyTorch", numbers, tuple(e.torch_loss for e in each.epochs)))
             right.append(Series(f"{name}, yours", numbers, tuple(100 * e.accuracy for e in each.epochs)))
-            right.append(Series(f"{name}, PyTorch", numbers, tuple(100 * e.torch_accuracy for e in each.epochs)))
+            right.append(
+                Series(f"{name}, PyTorch", numbers, tuple(100 * e.torch_accuracy for e in each.epochs))
+            )
         ticks = tuple(float(k + 1) for k in range(max(len(each.epochs) for each in trained)))
         ticks = ticks if len(ticks) <= 12 else ()
         return (
-            self._plot("train-loss", "Loss over epochs", "mean cross entropy of an epoch's steps", loss, ticks, log=True),
+            self._plot(
+                "train-loss",
+                "Loss over epochs",
+                "mean cross entropy of an epoch's steps",
+                loss,
+                ticks,
+                log=True,
+            ),
             self._plot("train-accuracy", "Held-out digits that are read rightly", "%", right, ticks),
         )
 
     def _plot(
-        self, name: str, title: str, unit: str, series: list[Series], ticks: tuple[float, ...], log: bool = False
+        self,
+        name: str,
+        title: str,
+        unit: str,
+        series: list[Series],
+        ticks: tuple[float, ...],
+        log: bool = False,
     ) -> Plot:
         return Plot(name, title, self.about, "epoch", unit, tuple(series), log_y=log, x_ticks=ticks)
 
@@ -88,7 +104,7 @@ class Trainings:
 
 @dataclass(frozen=True)
 class Misread:
-    """Images (n, 28, 28) that a network reads wrongly, what they are and what it said; `of` is how many it was shown."""
+    """Images (n, 28, 28) that a network reads wrongly, what they are and what it said, of `of` images."""
 
     network: str
     images: Array
@@ -111,8 +127,8 @@ def misread(training: Training, data: Data) -> Misread:
 
 
 def draw(wrong: Misread, about: str, path: Path) -> None:
-    """Write the first of them as PNG, each with what was said. Raises KitError, in one line, where matplotlib is missing;
-    OSError for the file."""
+    """Write the first of them as PNG, each with what was said. Raises KitError, in one line, where matplotlib is
+    missing; OSError for the file."""
     pyplot = figure.matplotlib_pyplot()
     frame, places = pyplot.subplots(DOWN, ACROSS, figsize=figure.SIZE_INCHES, layout="constrained")
     try:

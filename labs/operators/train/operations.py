@@ -94,7 +94,8 @@ def unfit(functions: Mapping[str, str], wanted: Mapping[str, Operation]) -> str:
     the first of `wanted` that is not there or takes something else; "" where all will do."""
     for name, operation in wanted.items():
         if name not in functions:
-            return f"{name} is not bound in PYBIND11_MODULE at the end of the file; it is called as {operation.prototype}"
+            place = "in PYBIND11_MODULE at the end of the file"
+            return f"{name} is not bound {place}; it is called as {operation.prototype}"
         returned, _, codes = functions[name].rstrip(")").partition("(")
         expected, _, accepted = operation.signature.rstrip(")").partition("(")
         # Whatever a function returns besides what it writes is not looked at.

@@ -26,7 +26,8 @@ from labs.operators.train.benches import Start
 from labs.operators.train.layers import StudentNetwork
 from labs.operators.train.networks import Network
 from labs.operators.train.operations import StudentOperators
-from labs.operators.train.training import MNIST_IMAGES, Batch, Data, Wishes, tensors
+from labs.operators.train.training import MNIST_IMAGES, Batch, tensors
+from labs.operators.train.wishes import Data, Wishes
 
 PUBLISHED_S = {1: 1200.0, 4: 390.0, 8: 260.0}
 """The published course's times of 10 epochs over MNIST by threads: its MLP 784-32-10, on a machine of its own."""
@@ -50,8 +51,8 @@ COLUMNS = (
 
 @dataclass(frozen=True)
 class Line:
-    """One number of threads: milliseconds of a step, speed-up over one thread, and how far the loss at the end lies from
-    that of one thread, relative to it. None where it was not measured."""
+    """One number of threads: milliseconds of a step, speed-up over one thread, and how far the loss at the end lies
+    from that of one thread, relative to it. None where it was not measured."""
 
     threads: int
     step_ms: Estimate | None
@@ -174,7 +175,12 @@ class _Turns:
     """One number of threads: its runner, its network, and how far it is in the batches."""
 
     def __init__(
-        self, operators: StudentOperators, threads: int, network: Network, wishes: Wishes, batches: Sequence[Batch]
+        self,
+        operators: StudentOperators,
+        threads: int,
+        network: Network,
+        wishes: Wishes,
+        batches: Sequence[Batch],
     ) -> None:
         self.operators, self.threads, self.batches, self.rate = operators, threads, batches, wishes.rate
         self.net = StudentNetwork(network, network.first_weights(wishes.seed), operators)

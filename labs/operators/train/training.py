@@ -22,31 +22,11 @@ from labs.operators.train.layers import StudentNetwork, TorchNetwork
 from labs.operators.train.lockstep import Agreement, Watch
 from labs.operators.train.networks import Network
 from labs.operators.train.operations import StudentOperators
+from labs.operators.train.wishes import Data, Wishes
 
 MEAN_INK, INK_SPREAD = 0.18, 0.30
 """Of pixels from 0 to 1, ours and MNIST's, about; what a network sees has mean 0 and deviation 1."""
 MNIST_IMAGES = 60_000
-
-
-@dataclass(frozen=True)
-class Data:
-    """What a network learns from, and what it is tested with."""
-
-    training: Digits
-    held_out: Digits
-    source: str
-
-
-@dataclass(frozen=True)
-class Wishes:
-    """How to train. `lockstep` is how many steps are watched; `goes_on` trains on behind a deviation."""
-
-    epochs: int
-    batch: int
-    rate: float
-    seed: int
-    lockstep: int
-    goes_on: bool = False
 
 
 @dataclass(frozen=True)
