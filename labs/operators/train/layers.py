@@ -144,11 +144,11 @@ class StudentNetwork:
 class TorchNetwork:
     """The same network by PyTorch in float32, from the same weights."""
 
-    def __init__(self, network: Network, weights: Array, rate: float) -> None:
+    def __init__(self, network: Network, weights: Array) -> None:
         self.network = network
         views = network.split(weights.copy())
         self.parameters = [torch.from_numpy(view).requires_grad_() for view in views]
-        self.optimizer = torch.optim.SGD(self.parameters, lr=rate)
+        self.optimizer = torch.optim.SGD(self.parameters)
 
     def forward(self, images: Tensor) -> Tensor:
         """Logits (n, classes) of images (n, 28, 28), float32."""
@@ -166,8 +166,9 @@ class TorchNetwork:
                 x = F.conv2d(x, w, b, layer.sizes["stride"], layer.sizes["pad"])
         return x
 
-    def step(self, images: Tensor, labels: Tensor) -> tuple[float, int]:
+    def step(self, images: Tensor, labels: Tensor, rate: float) -> tuple[float, int]:
         """As `StudentNetwork.step`."""
+        self.optimizer.param_groups[0]["lr"] = rate
         self.optimizer.zero_grad()
         logits = self.forward(images)
         loss = F.cross_entropy(logits, labels)

@@ -20,7 +20,7 @@ from grader.base.errors import UsageError
 from labs.operators.train.digits import Digits
 from labs.operators.train.layers import StudentNetwork, TorchNetwork
 from labs.operators.train.lockstep import Agreement, Watch
-from labs.operators.train.networks import Network
+from labs.operators.train.networks import WARM_UP_STEPS, Network
 from labs.operators.train.operations import StudentOperators
 from labs.operators.train.wishes import Data, Wishes
 
@@ -128,10 +128,10 @@ class Trainer:
         weights = network.first_weights(wishes.seed)
         self.operators = operators
         self.student = StudentNetwork(network, weights, operators)
-        self.torch = TorchNetwork(network, weights, wishes.rate)
+        self.torch = TorchNetwork(network, weights)
         self.watch = Watch(network)
         self.steps_per_epoch = len(data.training) // wishes.batch
-        self.steps = 0
+        self.steps = self.torch_steps = 0
         self._unwatched = (0, 0, 0.0, 0.0)
         torch.set_num_threads(threads)
 
@@ -195,7 +195,7 @@ class Trainer:
         call.told = self.watch if watched else None
         calls, call_s, told_s = call.calls, call.wall_s, call.told_s
         started = time.perf_counter()
-        loss, _ = self.student.step(images, labels, self.wishes.rate)
+        loss, _ = self.student.step(images, labels, self._rate(self.steps))
         wall_s = time.perf_counter() - started - (call.told_s - told_s)
         tally.add(loss, len(images), wall_s, watched=watched)
         if not watched:
@@ -212,8 +212,13 @@ class Trainer:
 
     def _torch_step(self, images: Tensor, labels: Tensor, tally: _Tally, *, watched: bool) -> None:
         started = time.perf_counter()
-        loss, _ = self.torch.step(images, labels)
+        loss, _ = self.torch.step(images, labels, self._rate(self.torch_steps))
+        self.torch_steps += 1
         tally.add(loss, len(images), time.perf_counter() - started, watched=watched)
+
+    def _rate(self, steps: int) -> float:
+        """That of the step behind so many."""
+        return self.wishes.rate * (self.network.warm_up if steps < WARM_UP_STEPS else 1.0)
 
     def _finite(self, loss: float, torch_loss: float) -> None:
         if math.isfinite(loss):
