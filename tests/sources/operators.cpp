@@ -1,6 +1,6 @@
-// The operators of a small network, forward and backward, as short as they can be: what tests of the training study
-// build and spoil. All tensors are float32 and contiguous, labels and indices int64; backward functions add to the
-// gradients that they are given.
+// The operators of a small network, forward and backward, as short as they can be, and wrong ones besides, under names
+// of their own: what tests of the training study call. All tensors are float32 and contiguous, labels and indices int64;
+// backward functions add to the gradients that they are given.
 #include <torch/extension.h>
 
 #include <algorithm>
@@ -175,6 +175,70 @@ void sgdStep(Tensor P, Tensor G, int n, float rate) {
     for (int i = 0; i < n; i++) of(P)[i] -= rate * of(G)[i];
 }
 
+// ---- wrong ones
+
+// dW as (O, I).
+void linearTransposed(Tensor dY, Tensor X, Tensor W, Tensor dX, Tensor dW, Tensor db, int N, int I, int O) {
+    Tensor right = at::zeros({I, O}, at::kFloat);
+    linearBackward(dY, X, W, dX, right, db, N, I, O);
+    for (int k = 0; k < I * O; k++) of(dW)[k % O * I + k / O] += of(right)[k];
+}
+
+// db of the last image alone.
+void linearLastBias(Tensor dY, Tensor X, Tensor W, Tensor dX, Tensor dW, Tensor db, int N, int I, int O) {
+    Tensor right = at::zeros({O}, at::kFloat);
+    linearBackward(dY, X, W, dX, dW, right, N, I, O);
+    for (int o = 0; o < O; o++) of(db)[o] += of(dY)[(N - 1) * O + o];
+}
+
+// Where the gradient is positive, and not where X is.
+void reluByGradient(Tensor dO, Tensor X, Tensor dX, int n) {
+    for (int i = 0; i < n; i++) of(dX)[i] += std::max(of(dO)[i], 0.0f);
+}
+
+// The weights of dX as they lie, and not turned round.
+void convUnturned(Tensor dY, Tensor X, Tensor W, Tensor dX, Tensor dW, Tensor db, int N, int C, int H, int Wd, int F,
+                  int K, int stride, int pad) {
+    Tensor turned = at::zeros({F, C, K, K}, at::kFloat), wasted = at::zeros({N, C, H, Wd}, at::kFloat);
+    for (int k = 0; k < F * C * K * K; k++) of(turned)[k] = of(W)[k / (K * K) * K * K + K * K - 1 - k % (K * K)];
+    conv2dBackward(dY, X, W, wasted, dW, db, N, C, H, Wd, F, K, stride, pad);
+    Tensor dW2 = at::zeros({F, C, K, K}, at::kFloat), db2 = at::zeros({F}, at::kFloat);
+    conv2dBackward(dY, X, turned, dX, dW2, db2, N, C, H, Wd, F, K, stride, pad);
+}
+
+static std::vector<float> pooled;
+
+Tensor poolAndKeep(Tensor X, Tensor index, int N, int C, int H, int Wd, int K, int stride) {
+    pooled.assign(of(X), of(X) + N * C * H * Wd);
+    return maxpool2dForward(X, index, N, C, H, Wd, K, stride);
+}
+
+// To each of several maxima.
+void poolAllTies(Tensor dY, Tensor index, Tensor dX, int N, int C, int H, int Wd, int K, int stride) {
+    const int OH = (H - K) / stride + 1, OW = (Wd - K) / stride + 1;
+    for (int p = 0; p < N * C * OH * OW; p++) {
+        const int plane = p / (OH * OW) * H * Wd;
+        const float most = pooled[plane + index.data_ptr<int64_t>()[p]];
+        for (int k = 0; k < K * K; k++) {
+            const int place = plane + (p / OW % OH * stride + k / K) * Wd + p % OW * stride + k % K;
+            if (pooled[place] == most) of(dX)[place] += of(dY)[p];
+        }
+    }
+}
+
+// The sum's gradient, and not the mean's.
+void lossOfSum(Tensor X, Tensor labels, Tensor dX, int N, int C) {
+    Tensor right = at::zeros({N, C}, at::kFloat);
+    crossEntropyBackward(X, labels, right, N, C);
+    for (int k = 0; k < N * C; k++) of(dX)[k] += N * of(right)[k];
+}
+
+void stepUpwards(Tensor P, Tensor G, int n, float rate) { sgdStep(P, G, n, -rate); }
+
+void stepBeyond(Tensor P, Tensor G, int n, float rate) { *reinterpret_cast<volatile float *>(8) = rate; }
+
+Tensor reluOfHalf(Tensor X, int n) { return reluForward(X, n / 2); }
+
 PYBIND11_MODULE(TORCH_EXTENSION_NAME, m) {
     m.def("reluForward", &reluForward);
     m.def("reluBackward", &reluBackward);
@@ -187,4 +251,14 @@ PYBIND11_MODULE(TORCH_EXTENSION_NAME, m) {
     m.def("crossEntropyForward", &crossEntropyForward);
     m.def("crossEntropyBackward", &crossEntropyBackward);
     m.def("sgdStep", &sgdStep);
+    m.def("linearTransposed", &linearTransposed);
+    m.def("linearLastBias", &linearLastBias);
+    m.def("reluByGradient", &reluByGradient);
+    m.def("convUnturned", &convUnturned);
+    m.def("poolAndKeep", &poolAndKeep);
+    m.def("poolAllTies", &poolAllTies);
+    m.def("lossOfSum", &lossOfSum);
+    m.def("stepUpwards", &stepUpwards);
+    m.def("stepBeyond", &stepBeyond);
+    m.def("reluOfHalf", &reluOfHalf);
 }

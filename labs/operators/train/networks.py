@@ -29,8 +29,8 @@ class Layer:
 
 @dataclass(frozen=True)
 class Network:
-    """`input` is the shape of one image; `epochs` and `rate` are what it learns well with, and `warm_up` is the share of
-    the rate in its first WARM_UP_STEPS.
+    """`input` is the shape of one image; `epochs` and `rate` are what it learns well with, and `warm_up` is the share
+    of the rate in its first WARM_UP_STEPS.
 
     Gradient descent doubles small differences every few steps while its rate is large for how steeply the loss is
     bent, as it mostly is in a convolution's first steps. With a fifth of the rate there, two trainings that only round
@@ -67,8 +67,8 @@ class Network:
         return {name: OPERATIONS[name] for name in names}
 
     def first_weights(self, seed: int) -> Array:
-        """float32 (count): W uniform with a variance of 2 over the numbers that go into an output (He and others, 2015),
-        that of the last layer LAST_GAIN / 3 over them; b is 0."""
+        """float32 (count): W uniform with a variance of 2 over the numbers that go into an output (He and others,
+        2015), that of the last layer LAST_GAIN / 3 over them; b is 0."""
         random = np.random.Generator(np.random.PCG64(seed))
         parts = []
         for layer in self.layers:

@@ -129,7 +129,7 @@ class Scaling:
             if curve.serial is not None
         ]
         told.append(
-            f"the published times ({', '.join(f'{t} threads {s:.0f} s' for t, s in PUBLISHED_S.items())}) "
+            f"the published times ({', '.join(f'{s:.0f}' for s in times)} s on {', '.join(map(str, counts))} threads) "
             f"with one of {shown(published)}"
         )
         text = "; ".join(told)
@@ -238,9 +238,14 @@ def measure(
             each.turns_s.append(each.steps_s(steps))
             told(2 * len(able) * number + k + 1, 2 * len(able) * rounds)
     lines = [_line(able, threads, steps) for threads in counts]
+    return Curve(network, wishes.batch, tuple(lines), serial(lines))
+
+
+def serial(lines: Sequence[Line]) -> float | None:
+    """The share s of Amdahl's law that fits the measured ones best, by least squares; None for fewer than two."""
     fitted = [(line.threads, 1 / line.speedup.middle) for line in lines if line.speedup is not None]
-    serial = serial_share(*zip(*fitted, strict=True)) if len(fitted) > 1 else None
-    return Curve(network, wishes.batch, tuple(lines), serial)
+    counts, times = [t for t, _ in fitted], [time for _, time in fitted]
+    return serial_share(counts, times) if len(fitted) > 1 else None
 
 
 def _line(able: Sequence[_Turns], threads: int, steps: int) -> Line:
