@@ -97,7 +97,8 @@ class Watch:
 
     def __call__(self, made: Made) -> None:
         """`StudentOperators.told`."""
-        if self.deviation is not None:
+        # What a function makes of numbers that are none is not its fault.
+        if self.deviation is not None or not all(np.isfinite(each).all() for each in made.tensors.values()):
             return
         self.calls += 1
         wanted = expected(made)
@@ -160,13 +161,14 @@ class Watch:
 
 
 def _shares(answer: Array, wanted: Expected) -> Array:
-    """Each element's error over its budget: infinite where it has to be exact and is not, or is no number."""
-    got = answer.reshape(wanted.value.shape)
-    error = np.abs(got.astype(np.float64) - wanted.value)
+    """Each element's error over its budget: infinite where it has to be exact and is not, or is no number; 0 where
+    what it should be is more than float32 holds."""
+    value = wanted.value
+    error = np.abs(answer.reshape(value.shape).astype(np.float64) - value)
     with np.errstate(divide="ignore", invalid="ignore"):
         share = np.where(error == 0, 0.0, error / np.broadcast_to(wanted.budget, error.shape))
-    share[np.isnan(error) & ~(np.isnan(got) & np.isnan(wanted.value))] = np.inf
-    share[np.isnan(share)] = 0.0
+    share[np.isnan(error)] = np.inf
+    share[~(np.abs(value) <= np.finfo(np.float32).max) | np.isinf(wanted.budget)] = 0.0
     return share.reshape(answer.shape)
 
 
