@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from grader.assignment.records import Assignment
 from grader.base.errors import KitError
@@ -14,8 +15,10 @@ from grader.judge.bench import Bench, Options
 from grader.judge.making import make
 from grader.run.nativehost import NativeHost
 from grader.run.zygote import Zygote
-from grader.sandbox import Limits
 from labs.operators.train.operations import Operation, StudentOperators, unfit
+
+if TYPE_CHECKING:
+    from grader.sandbox import Limits
 
 CPU_LIMIT_S = 1 << 20
 """Each call has its own limit, and there are many of them."""

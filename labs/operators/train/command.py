@@ -239,10 +239,11 @@ def _train(study: _Study, network: Network, wishes: Wishes, operators: StudentOp
 
 
 def _line(epoch: Epoch, wishes: Wishes) -> str:
+    mine, torchs = epoch.images_per_s, epoch.torch_images_per_s
+    speed = "" if mine is None or torchs is None else f", {mine:,.0f} images/s ({torchs:,.0f})"
     return (
         f"  epoch {epoch.number} of {wishes.epochs}: loss {epoch.loss:.4f} (PyTorch {epoch.torch_loss:.4f}), "
-        f"{100 * epoch.accuracy:.2f} % of held-out digits right ({100 * epoch.torch_accuracy:.2f} %), "
-        f"{epoch.images_per_s:,.0f} images/s ({epoch.torch_images_per_s:,.0f})"
+        f"{100 * epoch.accuracy:.2f} % of held-out digits right ({100 * epoch.torch_accuracy:.2f} %){speed}"
     )
 
 

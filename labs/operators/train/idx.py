@@ -27,7 +27,7 @@ GZIP_MAGIC = b"\x1f\x8b"
 class Header(NamedTuple):
     """What follows the magic number; rows and columns are 1 for labels."""
 
-    count: int
+    entries: int
     rows: int = 1
     columns: int = 1
 
@@ -90,13 +90,13 @@ def read(path: Path, magic: int) -> Array:
 
 def _content(path: Path, file: IO[bytes], magic: int) -> Array:
     header = _header(path, file, magic)
-    wanted = header.count * header.rows * header.columns
+    wanted = header.entries * header.rows * header.columns
     if wanted > MOST_BYTES:
         raise UsageError(
             f"{path}: its header claims {wanted / (1 << 20):,.0f} MiB; at most {MOST_BYTES >> 20} MiB are read"
         )
     if not wanted:
-        raise UsageError(f"{path}: it is empty: its header says {header.count} entries")
+        raise UsageError(f"{path}: it is empty: its header says {header.entries} entries")
     content = file.read(wanted)
     if len(content) < wanted:
         raise UsageError(f"{path}: cut short: {len(content)} bytes after the header, and it says {wanted}")

@@ -129,12 +129,10 @@ class StudentNetwork:
 
     def step(self, images: Tensor, labels: Tensor, rate: float) -> tuple[float, int]:
         """One step of gradient descent; returns the loss before it and how many images were read rightly."""
-        for parameter in self.parameters:
-            parameter.grad = None
         logits = self.forward(images)
         loss = _Loss.apply(logits, labels, self.call)
-        loss.backward()
-        gradient = np.concatenate([_array(each.grad).reshape(-1) for each in self.parameters])
+        gradients = torch.autograd.grad(loss, self.parameters)
+        gradient = np.concatenate([_array(each).reshape(-1) for each in gradients])
         tensors = {"P": self.weights, "G": gradient}
         answers = self.call(UPDATE, "sgdStep", tensors, {"n": len(gradient)}, real=rate)
         self.weights[:] = answers["P"]

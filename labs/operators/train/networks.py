@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 
 from grader.base.arrays import Array, np
@@ -152,4 +152,4 @@ def cnn(first: int = 8, second: int = 16) -> Network:
     return Network("cnn", title, (1, SIDE, SIDE), layers, epochs=8, rate=0.05, warm_up=0.2)
 
 
-NETWORKS = {"mlp": mlp, "cnn": cnn}
+NETWORKS: Mapping[str, Callable[[], Network]] = {"mlp": mlp, "cnn": cnn}

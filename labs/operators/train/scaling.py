@@ -124,7 +124,9 @@ class Scaling:
         counts, times = tuple(PUBLISHED_S), tuple(PUBLISHED_S.values())
         published = serial_share(counts, times)
         told = [
-            f"Amdahl's law fits {curve.network.name} with a serial share of {shown(curve.serial)}"
+            f"Amdahl's law fits {curve.network.name} with a serial share of {shown(max(0.0, curve.serial))}"
+            if curve.serial < 1
+            else f"{curve.network.name} was no faster on more threads than on one"
             for curve in self.curves
             if curve.serial is not None
         ]
@@ -152,7 +154,7 @@ class Scaling:
                     tuple(s.high for _, s in known),
                 )
             )
-            if curve.serial is not None:
+            if curve.serial is not None and curve.serial < 1:
                 model = tuple(amdahl(max(0.0, curve.serial), t) for t in counts)
                 series.append(Series(f"{curve.network.name}, Amdahl's law", axis, model, style="line"))
         published = tuple(PUBLISHED_S[1] / time for time in PUBLISHED_S.values())
@@ -182,7 +184,8 @@ class _Turns:
         wishes: Wishes,
         batches: Sequence[Batch],
     ) -> None:
-        self.operators, self.threads, self.batches, self.rate = operators, threads, batches, wishes.rate
+        self.operators, self.threads, self.batches = operators, threads, batches
+        self.rate = wishes.rate * network.warm_up  # small differences stay small
         self.net = StudentNetwork(network, network.first_weights(wishes.seed), operators)
         self.done = 0
         self.loss = math.nan

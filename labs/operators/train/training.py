@@ -32,15 +32,15 @@ MNIST_IMAGES = 60_000
 @dataclass(frozen=True)
 class Epoch:
     """What both networks came to: mean loss of the epoch's steps, share of held-out images that are read rightly, and
-    images a second. PyTorch's are None where it was not trained on."""
+    images a second, None where each step was watched."""
 
     number: int
     loss: float
     torch_loss: float
     accuracy: float
     torch_accuracy: float
-    images_per_s: float
-    torch_images_per_s: float
+    images_per_s: float | None
+    torch_images_per_s: float | None
 
 
 @dataclass(frozen=True)
@@ -68,39 +68,26 @@ class Stopped(Exception):
 
 
 @dataclass
-class Pace:
-    """Time of unwatched steps, and of watched ones where there are no others."""
+class _Tally:
+    """One network's steps of an epoch; images and seconds are those of unwatched steps."""
 
+    losses: list[float] = field(default_factory=list)
     images: int = 0
     wall_s: float = 0.0
-    watched: bool = True
 
-    def add(self, images: int, wall_s: float, *, watched: bool) -> None:
-        if self.watched and not watched:
-            self.images, self.wall_s, self.watched = 0, 0.0, False
-        if watched == self.watched:
+    def add(self, loss: float, images: int, wall_s: float, *, watched: bool) -> None:
+        self.losses.append(loss)
+        if not watched:
             self.images += images
             self.wall_s += wall_s
 
     @property
-    def images_per_s(self) -> float:
-        return self.images / self.wall_s if self.wall_s else 0.0
-
-
-@dataclass
-class _Tally:
-    """One network's steps of an epoch."""
-
-    losses: list[float] = field(default_factory=list)
-    pace: Pace = field(default_factory=Pace)
-
-    def add(self, loss: float, images: int, wall_s: float, *, watched: bool) -> None:
-        self.losses.append(loss)
-        self.pace.add(images, wall_s, watched=watched)
-
-    @property
     def loss(self) -> float:
         return math.fsum(self.losses) / max(1, len(self.losses))
+
+    @property
+    def images_per_s(self) -> float | None:
+        return self.images / self.wall_s if self.wall_s else None
 
 
 Batch = tuple[Tensor, Tensor]
@@ -152,8 +139,8 @@ class Trainer:
                     torchs.loss,
                     self._accuracy(self.student.forward),
                     self._accuracy(self.torch.forward),
-                    mine.pace.images_per_s,
-                    torchs.pace.images_per_s,
+                    mine.images_per_s,
+                    torchs.images_per_s,
                 )
             )
             epoch_ends(epochs[-1])
