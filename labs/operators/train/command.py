@@ -29,6 +29,8 @@ HELD_OUT_SHARE = 6
 DEFAULT_SEED, DEFAULT_BATCH, DEFAULT_LOCKSTEP = 1, 128, 200
 MOST_EPOCHS, MOST_BATCH, MOST_LOCKSTEP, MOST_THREADS = 1000, 4096, 1_000_000, 1024
 LARGEST_RATE = 100.0
+MOST_PRINTED = 20
+"""Lines that are shown of what the student's functions print."""
 
 
 def parser() -> Parser:
@@ -201,10 +203,9 @@ def _trained(study: _Study, pairs: list[tuple[Network, Wishes]], start: Start) -
     for network, wishes in pairs:
         operators = start(study.threads)
         made.append(_train(study, network, wishes, operators))
-        if operators.session.printed:
-            from grader.report.terminal import printed_text
-
-            print(f"your functions printed:\n{printed_text(operators.session.printed)}")
+        if printed := operators.session.printed.splitlines():
+            more = [f"... ({len(printed)} lines)"] if len(printed) > MOST_PRINTED else []
+            print("\n".join(["  your functions printed:", *printed[:MOST_PRINTED], *more]))
         operators.session.close()
     drawn = study.plot or study.settings.show
     found = findings.Trainings(tuple(made), study.data.source, study.about, drawn)

@@ -7,7 +7,6 @@ from types import TracebackType
 from typing import Any
 
 from grader.base.harmless import unguarded
-from grader.report.progress import Harmless
 
 
 class Progress:
@@ -52,9 +51,10 @@ class Progress:
             self._bar.update(self._task, completed=done, total=total)
 
     def say(self, line: str) -> None:
+        """One line, of the kit's own words."""
         if self._bar is not None and sys.stdout.isatty():
             from rich.text import Text
 
-            self._bar.console.print(Harmless(Text(line)))
+            self._bar.console.print(Text(line))
         else:
             print(line, flush=True)
