@@ -137,7 +137,7 @@ def test_training_goes_on_behind_a_deviation_if_asked_to(train: Train) -> None:
 
 
 def test_a_function_that_gives_no_answer_is_named(train: Train) -> None:
-    with pytest.raises(Broken, match=r"sgdStep on the input 'update .sgd.' crashed with SIGSEGV") as error:
+    with pytest.raises(Broken, match=r"step 1: sgdStep in update .sgd. crashed with SIGSEGV") as error:
         train(NETWORKS["mlp"](), sgdStep="stepBeyond")
     assert "\n" not in str(error.value)
     with pytest.raises(

@@ -76,6 +76,6 @@ def opened(assignment: Assignment, source: Path, wanted: dict[str, Operation]) -
                 raise Unfit(fault.diagnosis.message) from fault
             if why := unfit(session.functions, wanted):
                 raise Unfit(why)
-            return StudentOperators(session, part)
+            return StudentOperators(session)
 
         yield start

@@ -209,7 +209,8 @@ def _trained(study: _Study, pairs: list[tuple[Network, Wishes]], start: Start) -
         operators.session.close()
     drawn = study.plot or study.settings.show
     found = findings.Trainings(tuple(made), study.data.source, study.about, drawn)
-    outcome.deliver(found, study.settings)
+    if any(each.epochs for each in made):
+        outcome.deliver(found, study.settings)
     if drawn:
         _show_misread(study, made)
     if any(each.agreement.deviation is not None for each in made):

@@ -8,12 +8,11 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
-from grader.assignment.records import Part
 from grader.base.arrays import Array
-from grader.judge import faults
 from grader.judge.binding import CODE_NAMES
+from grader.judge.faults import SIGNAL_HINTS
 from grader.run.calls import Call, Request
 from grader.run.session import Session
 
@@ -138,11 +137,9 @@ class StudentOperators:
     """Calls the student's functions in one runner. `told` hears of each call that was answered, off the clock: `wall_s`
     is what the calls took, their pipe included."""
 
-    def __init__(self, session: Session, part: Part, told: Callable[[Made], None] | None = None) -> None:
-        """`part` is any of the assignment's: what is said of a call that fails is said in its words."""
+    def __init__(self, session: Session, told: Callable[[Made], None] | None = None) -> None:
         self.session, self.told = session, told
         self.calls, self.wall_s, self.told_s = 0, 0.0, 0.0
-        self._part = part
 
     def __call__(
         self,
@@ -171,12 +168,11 @@ class StudentOperators:
             self.told_s += time.perf_counter() - started
         return answers
 
-    def _answers(
-        self, place: Place, operation: Operation, shape: tuple[int, ...], call: Call
-    ) -> dict[str, Array]:
+    @staticmethod
+    def _answers(place: Place, operation: Operation, shape: tuple[int, ...], call: Call) -> dict[str, Array]:
+        at = f"{operation.function} in {place}"
         if call.status != "ok":
-            asked = replace(self._part, function=operation.function)
-            raise Broken(faults.call_fault(call, asked, str(place)).diagnosis.message)
+            raise Broken(f"{at} {_ended(call)}")
         found: dict[str, Array] = {}
         if operation.returns:
             if (
@@ -186,14 +182,27 @@ class StudentOperators:
                 or call.output is None
             ):
                 got = f"{call.dtype} {_shown(call.shape)}" if call.kind == "a tensor" else call.kind
-                raise Broken(f"{operation.function} in {place} returned {got}, not float32 {_shown(shape)}")
+                raise Broken(f"{at} returned {got}, not float32 {_shown(shape)}")
             found[RESULT] = call.output
         for name in operation.written:
-            place_of = operation.tensors.index(name)
-            if place_of >= len(call.echoes):
-                raise Broken(f"{operation.function} in {place}: the process sent {name} back incomplete")
-            found[name] = call.echoes[place_of]
+            if operation.tensors.index(name) >= len(call.echoes):
+                raise Broken(f"{at}: the process sent {name} back incomplete")
+            found[name] = call.echoes[operation.tensors.index(name)]
         return found
+
+
+def _ended(call: Call) -> str:
+    """What became of a call that gave no answer, in words behind the function's name."""
+    if call.status == "timeout":
+        return f"did not end within {call.wall_s:.0f} s"
+    if call.status == "exception":
+        return f"threw a C++ exception: {call.message}"
+    if call.signal_name:
+        hint = SIGNAL_HINTS.get(call.signal_name, "the process was ended by this signal")
+        return f"crashed with {call.signal_name}: {hint}"
+    if call.status == "protocol":
+        return "crashed: the process sent back something that is no result"
+    return f"ended the process ({call.message})"
 
 
 def _shown(shape: tuple[int, ...]) -> str:

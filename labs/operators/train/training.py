@@ -21,7 +21,7 @@ from labs.operators.train.digits import Digits
 from labs.operators.train.layers import StudentNetwork, TorchNetwork
 from labs.operators.train.lockstep import Agreement, Watch
 from labs.operators.train.networks import WARM_UP_STEPS, Network
-from labs.operators.train.operations import StudentOperators
+from labs.operators.train.operations import Broken, StudentOperators
 from labs.operators.train.wishes import Data, Wishes
 
 MEAN_INK, INK_SPREAD = 0.18, 0.30
@@ -182,7 +182,10 @@ class Trainer:
         call.told = self.watch if watched else None
         calls, call_s, told_s = call.calls, call.wall_s, call.told_s
         started = time.perf_counter()
-        loss, _ = self.student.step(images, labels, self._rate(self.steps))
+        try:
+            loss, _ = self.student.step(images, labels, self._rate(self.steps))
+        except Broken as fault:
+            raise Broken(f"step {self.steps + 1}: {fault}") from fault
         wall_s = time.perf_counter() - started - (call.told_s - told_s)
         tally.add(loss, len(images), wall_s, watched=watched)
         if not watched:
