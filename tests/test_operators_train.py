@@ -182,10 +182,10 @@ def test_amdahls_law_is_fitted_to_times() -> None:
     assert scaling.serial(lines) == pytest.approx(law)
     assert scaling.serial(lines[:1]) is None
     slower = scaling.Curve(NETWORKS["cnn"](), 128, (), 1.3)
-    assert (
-        "cnn was no faster on more threads than on one"
-        in scaling.Scaling((slower,), 2, 3, "", False).law().lower()
-    )
+    told = scaling.Scaling((slower,), 2, 3, "", False).law()
+    assert "Cnn was no faster on more threads than on one" in told and "of its core" not in told
+    busy = scaling.Scaling((replace(slower, core_share=0.5),), 2, 3, "", False)
+    assert "One thread had only 50 % of its core" in busy.law()
     curve = scaling.Curve(NETWORKS["mlp"](), 128, (*lines, scaling.Line(8, None, None)), law)
     found = scaling.Scaling((curve,), 4, 3, "here", True)
     # The published times by hand: sum of (1 - 1/t)(T(t)/T(1) - 1/t) over sum of (1 - 1/t)^2.

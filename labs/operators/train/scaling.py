@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from grader.base import machine
 from grader.base.arrays import np
 from grader.judge.timing.intervals import Estimate, median_estimate
-from grader.judge.timing.measure import Sample
+from grader.judge.timing.measure import CORE_SHARE_LIMIT, Sample
 from grader.run import placement
 from grader.study.figure import Figure, Plot, Series
 from grader.study.table import Cell, Table, shown
@@ -62,12 +62,14 @@ class Line:
 
 @dataclass(frozen=True)
 class Curve:
-    """One network over threads. `serial` is the share s of Amdahl's law, None without two counts."""
+    """One network over threads. `serial` is the share s of Amdahl's law, None without two counts. `core_share` is what
+    the one-threaded runner had of its core while it was called, CPU over wall time; None where that cannot be read."""
 
     network: Network
     batch: int
     lines: tuple[Line, ...]
     serial: float | None
+    core_share: float | None = None
 
 
 @dataclass(frozen=True)
@@ -135,7 +137,16 @@ class Scaling:
             f"with one of {shown(published)}"
         )
         text = "; ".join(told)
-        return text[0].upper() + text[1:] + "."
+        return f"{text[0].upper()}{text[1:]}.{self._doubt()}"
+
+    def _doubt(self) -> str:
+        shares = [curve.core_share for curve in self.curves if curve.core_share is not None]
+        if not shares or min(shares) * CORE_SHARE_LIMIT >= 1:
+            return ""
+        return (
+            f" One thread had only {100 * min(shares):.0f} % of its core: something else used the machine, and "
+            "speed-ups come out too small. Measure again when it is quiet."
+        )
 
     def figures(self) -> tuple[Figure, ...]:
         if not self.drawn:
@@ -191,15 +202,22 @@ class _Turns:
         self.loss = math.nan
         self.turns_s: list[float] = []
         """Seconds of each turn: two of a round follow each other."""
+        self.cpu_s, self.called_s = 0.0, 0.0
 
     def steps_s(self, count: int) -> float:
         """Seconds of so many steps."""
+        session = self.operators.session
+        cpu_s, called_s = session.cpu_clock_s(), self.operators.wall_s
         started = time.perf_counter()
         for _ in range(count):
             images, labels = self.batches[self.done % len(self.batches)]
             self.loss, _ = self.net.step(images, labels, self.rate)
             self.done += 1
-        return time.perf_counter() - started
+        wall_s = time.perf_counter() - started
+        if cpu_s is not None and (now_s := session.cpu_clock_s()) is not None:
+            self.cpu_s += now_s - cpu_s
+            self.called_s += self.operators.wall_s - called_s
+        return wall_s
 
     def settle(self) -> float:
         """First steps, the same number for all, in which each thread gets a core of its own; seconds of the last."""
@@ -241,7 +259,9 @@ def measure(
             each.turns_s.append(each.steps_s(steps))
             told(2 * len(able) * number + k + 1, 2 * len(able) * rounds)
     lines = [_line(able, threads, steps) for threads in counts]
-    return Curve(network, wishes.batch, tuple(lines), serial(lines))
+    alone = able[0]
+    share = alone.cpu_s / alone.called_s if alone.called_s else None
+    return Curve(network, wishes.batch, tuple(lines), serial(lines), share)
 
 
 def serial(lines: Sequence[Line]) -> float | None:
