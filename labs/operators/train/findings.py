@@ -63,40 +63,30 @@ class Trainings:
         trained = [each for each in self.made if each.epochs]
         if not (self.drawn and trained):
             return ()
-        loss, right = [], []
+        loss, wrong = [], []
         for each in trained:
             numbers = tuple(float(epoch.number) for epoch in each.epochs)
             name = each.network.name
             loss.append(Series(f"{name}, yours", numbers, tuple(e.loss for e in each.epochs)))
             loss.append(Series(f"{name}, PyTorch", numbers, tuple(e.torch_loss for e in each.epochs)))
-            right.append(Series(f"{name}, yours", numbers, tuple(100 * e.accuracy for e in each.epochs)))
-            right.append(
-                Series(f"{name}, PyTorch", numbers, tuple(100 * e.torch_accuracy for e in each.epochs))
-            )
+            wrong.append(Series(f"{name}, yours", numbers, tuple(_wrong(e.accuracy) for e in each.epochs)))
+            torchs = tuple(_wrong(e.torch_accuracy) for e in each.epochs)
+            wrong.append(Series(f"{name}, PyTorch", numbers, torchs))
         ticks = tuple(float(k + 1) for k in range(max(len(each.epochs) for each in trained)))
         ticks = ticks if len(ticks) <= 12 else ()
+        unit = "mean cross entropy of an epoch's steps"
         return (
-            self._plot(
-                "train-loss",
-                "Loss over epochs",
-                "mean cross entropy of an epoch's steps",
-                loss,
-                ticks,
-                log=True,
-            ),
-            self._plot("train-accuracy", "Held-out digits that are read rightly", "%", right, ticks),
+            self._plot("train-loss", "Loss over epochs", unit, loss, ticks),
+            self._plot("train-accuracy", "Held-out digits that are read wrongly", "%", wrong, ticks),
         )
 
-    def _plot(
-        self,
-        name: str,
-        title: str,
-        unit: str,
-        series: list[Series],
-        ticks: tuple[float, ...],
-        log: bool = False,
-    ) -> Plot:
-        return Plot(name, title, self.about, "epoch", unit, tuple(series), log_y=log, x_ticks=ticks)
+    def _plot(self, name: str, title: str, unit: str, series: list[Series], ticks: tuple[float, ...]) -> Plot:
+        return Plot(name, title, self.about, "epoch", unit, tuple(series), log_y=True, x_ticks=ticks)
+
+
+def _wrong(accuracy: float) -> float:
+    """Per cent that are read wrongly, as a logarithmic axis can show it."""
+    return max(0.01, 100 * (1 - accuracy))
 
 
 # ---- digits that were read wrongly

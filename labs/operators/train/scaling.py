@@ -126,18 +126,17 @@ class Scaling:
         counts, times = tuple(PUBLISHED_S), tuple(PUBLISHED_S.values())
         published = serial_share(counts, times)
         told = [
-            f"Amdahl's law fits {curve.network.name} with a serial share of {shown(max(0.0, curve.serial))}"
+            f"Amdahl's law fits {curve.network.name} with a serial share of {shown(max(0.0, curve.serial))}."
             if curve.serial < 1
-            else f"{curve.network.name} was no faster on more threads than on one"
+            else f"More threads did not make {curve.network.name} faster."
             for curve in self.curves
             if curve.serial is not None
         ]
         told.append(
-            f"the published times ({', '.join(f'{s:.0f}' for s in times)} s on {', '.join(map(str, counts))} threads) "
-            f"with one of {shown(published)}"
+            f"The published times ({', '.join(f'{s:.0f}' for s in times)} s on {', '.join(map(str, counts))} threads) "
+            f"fit with one of {shown(published)}."
         )
-        text = "; ".join(told)
-        return f"{text[0].upper()}{text[1:]}.{self._doubt()}"
+        return " ".join(told) + self._doubt()
 
     def _doubt(self) -> str:
         shares = [curve.core_share for curve in self.curves if curve.core_share is not None]
