@@ -183,9 +183,9 @@ def test_amdahls_law_is_fitted_to_times() -> None:
     assert scaling.serial(lines[:1]) is None
     slower = scaling.Curve(NETWORKS["cnn"](), 128, (), 1.3)
     told = scaling.Scaling((slower,), 2, 3, "", False).law()
-    assert "More threads did not make cnn faster." in told and "of its core" not in told
+    assert "More threads did not make cnn faster." in told and "of a core" not in told
     busy = scaling.Scaling((replace(slower, core_share=0.5),), 2, 3, "", False)
-    assert "One thread had only 50 % of its core" in busy.law()
+    assert "One thread and the judge had only 50 % of a core" in busy.law()
     curve = scaling.Curve(NETWORKS["mlp"](), 128, (*lines, scaling.Line(8, None, None)), law)
     found = scaling.Scaling((curve,), 4, 3, "here", True)
     # The published times by hand: sum of (1 - 1/t)(T(t)/T(1) - 1/t) over sum of (1 - 1/t)^2.

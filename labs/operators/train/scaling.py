@@ -62,8 +62,9 @@ class Line:
 
 @dataclass(frozen=True)
 class Curve:
-    """One network over threads. `serial` is the share s of Amdahl's law, None without two counts. `core_share` is what
-    the one-threaded runner had of its core while it was called, CPU over wall time; None where that cannot be read."""
+    """One network over threads. `serial` is the share s of Amdahl's law, None without two counts. `core_share` is the
+    CPU time of the one-threaded runner and of this process, which take turns, over wall time: 1 on a machine that does
+    nothing else; None where no CPU time can be read."""
 
     network: Network
     batch: int
@@ -143,8 +144,8 @@ class Scaling:
         if not shares or min(shares) * CORE_SHARE_LIMIT >= 1:
             return ""
         return (
-            f" One thread had only {100 * min(shares):.0f} % of its core: something else used the machine, and "
-            "speed-ups come out too small. Measure again when it is quiet."
+            f" One thread and the judge had only {100 * min(shares):.0f} % of a core: something else used the machine, "
+            "and speed-ups come out too small. Measure again when it is quiet."
         )
 
     def figures(self) -> tuple[Figure, ...]:
@@ -201,21 +202,21 @@ class _Turns:
         self.loss = math.nan
         self.turns_s: list[float] = []
         """Seconds of each turn: two of a round follow each other."""
-        self.cpu_s, self.called_s = 0.0, 0.0
+        self.busy_s = self.wall_s = 0.0
+        """CPU seconds of the runner and of this process, and the time in which they were used."""
 
     def steps_s(self, count: int) -> float:
         """Seconds of so many steps."""
         session = self.operators.session
-        cpu_s, called_s = session.cpu_clock_s(), self.operators.wall_s
-        started = time.perf_counter()
+        cpu_s, mine_s, started = session.cpu_clock_s(), time.process_time(), time.perf_counter()
         for _ in range(count):
             images, labels = self.batches[self.done % len(self.batches)]
             self.loss, _ = self.net.step(images, labels, self.rate)
             self.done += 1
-        wall_s = time.perf_counter() - started
+        wall_s, mine_s = time.perf_counter() - started, time.process_time() - mine_s
         if cpu_s is not None and (now_s := session.cpu_clock_s()) is not None:
-            self.cpu_s += now_s - cpu_s
-            self.called_s += self.operators.wall_s - called_s
+            self.busy_s += now_s - cpu_s + mine_s
+            self.wall_s += wall_s
         return wall_s
 
     def settle(self) -> float:
@@ -259,7 +260,7 @@ def measure(
             told(2 * len(able) * number + k + 1, 2 * len(able) * rounds)
     lines = [_line(able, threads, steps) for threads in counts]
     alone = able[0]
-    share = alone.cpu_s / alone.called_s if alone.called_s else None
+    share = alone.busy_s / alone.wall_s if alone.wall_s else None
     return Curve(network, wishes.batch, tuple(lines), serial(lines), share)
 
 
