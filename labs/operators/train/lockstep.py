@@ -19,6 +19,8 @@ from labs.operators.train.operations import RESULT, Made, Place
 LOSS_LIMIT = 1e-4
 """How far the two losses may lie apart, of the loss. Roundings differ, and what is learned from them grows with every
 step; measured over 200 steps: below 1e-5."""
+MOST_TOLD = 1e9
+"""A ratio to the budget beyond this says nothing but that the budget was nearly 0."""
 SAME_FACTOR = 1e-3
 """A spread of ratios, relative to their median, below which all elements are wrong by one factor."""
 
@@ -44,7 +46,7 @@ class Deviation:
     def line(self) -> str:
         """All of it, for people."""
         also = f" (and {', '.join(self.tensors[1:])})" if self.tensors[1:] else ""
-        beyond = f", {self.worst:.2g} times what float32 explains" if np.isfinite(self.worst) else ""
+        beyond = f", {self.worst:.2g} times what float32 explains" if self.worst < MOST_TOLD else ""
         text = (
             f"step {self.step}, {self.place}, {self.tensors[0]}{also}: {self.function} left PyTorch. "
             f"Element {_shown(self.index)} is {self.got:.6g}, PyTorch's is {self.wanted:.6g}; "
