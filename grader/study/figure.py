@@ -83,7 +83,7 @@ Figure = Plot | HeatMap
 
 def draw(figure: Figure, path: Path) -> None:
     """Write the figure as PNG. Raises KitError, in one line, where matplotlib is missing; OSError for the file."""
-    pyplot = _pyplot()
+    pyplot = matplotlib_pyplot()
     frame, axes = pyplot.subplots(figsize=SIZE_INCHES, layout="constrained")
     try:
         if isinstance(figure, HeatMap):
@@ -130,7 +130,8 @@ def brief(value: float) -> str:
     return f"{value:.4g}"
 
 
-def _pyplot() -> Any:
+def matplotlib_pyplot() -> Any:
+    """Matplotlib as figures are drawn with it, imported now: it takes a second. Raises KitError where it is missing."""
     try:
         import matplotlib
     except ImportError as error:

@@ -1,0 +1,81 @@
+"""From the student's file to a runner that answers calls for as long as training takes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from grader.assignment.records import Assignment
+from grader.base.errors import KitError
+from grader.judge import faults
+from grader.judge.bench import Bench, Options
+from grader.judge.making import make
+from grader.run.nativehost import NativeHost
+from grader.run.zygote import Zygote
+from labs.operators.train.operations import Operation, StudentOperators, unfit
+
+if TYPE_CHECKING:
+    from grader.sandbox import Limits
+
+CPU_LIMIT_S = 1 << 20
+"""Each call has its own limit, and there are many of them."""
+
+Start = Callable[[int], StudentOperators]
+
+
+class Unfit(Exception):
+    """The file cannot be trained with, by its own fault: what to tell."""
+
+
+class _LongBench(Bench):
+    """A bench for more calls than a judgement makes."""
+
+    @property
+    def limits(self) -> Limits:
+        return replace(super().limits, cpu_s=CPU_LIMIT_S)
+
+
+@contextmanager
+def opened(assignment: Assignment, source: Path, wanted: dict[str, Operation]) -> Iterator[Start]:
+    """Build the file; gives a function from a number of threads to operators in a fresh runner, and ends
+    all runners.
+
+    Raises Unfit where the file does not compile, cannot be loaded or lacks one of the functions `wanted`; KitError
+    where the machine cannot build it.
+    """
+    made = make(assignment, source, Options())
+    if made.judged.waits_for:
+        raise KitError(made.judged.diagnostics)
+    if not made.judged.ok:
+        raise Unfit(f"{source.name} does not compile:\n{made.judged.diagnostics}")
+    with ExitStack() as stack:
+        zygote = stack.enter_context(Zygote(at_once=False))
+        host = stack.enter_context(NativeHost()) if made.native else None
+        runners = stack.enter_context(ExitStack())
+        bench = _LongBench(
+            assignment,
+            source,
+            Options(profile=False),
+            lambda event: None,
+            made.judged,
+            zygote,
+            runners,
+            host=host,
+            with_torch=made.with_torch,
+        )
+        part = next(part for part in assignment.parts if not part.is_torch)
+
+        def start(threads: int) -> StudentOperators:
+            try:
+                # The runner is not stopped between calls: that would take as long as a small one.
+                session = bench.student(part, threads=threads, freeze=False)
+            except faults.Faulty as fault:
+                raise Unfit(fault.diagnosis.message) from fault
+            if why := unfit(session.functions, wanted):
+                raise Unfit(why)
+            return StudentOperators(session)
+
+        yield start

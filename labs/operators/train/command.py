@@ -1,0 +1,285 @@
+"""`python gpt149.py lab operators train`: options, the way from a student's file to a network that reads digits."""
+
+from __future__ import annotations
+
+import argparse
+import os
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from grader.base import machine
+from grader.base.commandline import Parser, whole_number
+from grader.base.errors import KitError, UsageError
+from grader.base.places import PUBLIC_CONFIG
+from grader.base.results import EXIT_PASS, EXIT_SUBMISSION
+from grader.study import options, outcome
+
+if TYPE_CHECKING:
+    from grader.study.options import Settings
+    from labs.operators.train.benches import Start
+    from labs.operators.train.networks import Network
+    from labs.operators.train.operations import StudentOperators
+    from labs.operators.train.training import Epoch, Training
+    from labs.operators.train.wishes import Data, Wishes
+
+MODELS = ("mlp", "cnn")
+DEFAULT_IMAGES, FEWEST_IMAGES, MOST_IMAGES = 12_000, 120, 600_000
+HELD_OUT_SHARE = 6
+"""One of so many drawn digits is held out."""
+DEFAULT_SEED, DEFAULT_BATCH, DEFAULT_LOCKSTEP = 1, 128, 200
+MOST_EPOCHS, MOST_BATCH, MOST_LOCKSTEP, MOST_THREADS = 1000, 4096, 1_000_000, 1024
+LARGEST_RATE = 100.0
+MOST_PRINTED = 20
+"""Lines that are shown of what the student's functions print."""
+
+
+def parser() -> Parser:
+    parse = Parser(
+        prog="gpt149.py lab operators train",
+        description="A network learns to read digits, every operator of it yours and in your runner, beside PyTorch's.",
+    )
+    files = parse.add_argument_group("files")
+    files.add_argument(
+        "--module", metavar="PATH", type=Path, help="the file to train with, or its folder (operators.cpp)"
+    )
+    files.add_argument(
+        "--data", metavar="DIR", type=Path, help="MNIST's four files, also .gz (without it, digits are drawn)"
+    )
+    files.add_argument(
+        "--out",
+        metavar="DIR",
+        type=Path,
+        default=options.DEFAULT_OUT,
+        help="where CSV and PNG go (%(default)s/)",
+    )
+    files.add_argument("--writeup", metavar="FILE", type=Path, help="also fill this write-up's tables")
+    files.add_argument("--config", metavar="FILE", type=Path, default=PUBLIC_CONFIG, help=argparse.SUPPRESS)
+    group = parse.add_argument_group("training")
+    for flag, name, what in (
+        ("--model", "mlp|cnn|both", "which network (both)"),
+        ("--epochs", "n", "times through all images (mlp 10, cnn 8)"),
+        ("--batch", "n", f"images in a step ({DEFAULT_BATCH})"),
+        ("--rate", "x", "of learning (mlp 0.2, cnn 0.05; a fifth of it in its first 200 steps)"),
+        ("--seed", "n", f"of digits, first weights and order ({DEFAULT_SEED})"),
+        ("--images", "n", f"digits drawn, a sixth of them held out ({DEFAULT_IMAGES})"),
+        ("--lockstep", "n", f"steps in which every call is held against PyTorch ({DEFAULT_LOCKSTEP})"),
+        ("--threads", "n,n,...", "OpenMP threads (1); with several, a table and figure of the speed-up, too"),
+        (
+            "--rounds",
+            "n",
+            f"how often each number of threads is timed, twice a time ({options.DEFAULT_ROUNDS})",
+        ),
+    ):
+        group.add_argument(flag, metavar=name, help=what)
+    group.add_argument("--go-on", action="store_true", help="train on where an operator leaves PyTorch")
+    shown = parse.add_argument_group("pictures")
+    shown.add_argument(
+        "--plot", action="store_true", help="draw loss, accuracy and the wrongly read digits as PNG"
+    )
+    shown.add_argument("--show", action="store_true", help="draw them in the terminal, in letters")
+    return parse
+
+
+def main(arguments: list[str]) -> int:
+    """Train and print; exit codes as everywhere. Raises UsageError and KitError."""
+    given = parser().parse_args(arguments)
+    models = _models(given.model)
+    wishes = [_wishes(given, model) for model in models]
+    rounds = _whole(given.rounds, "--rounds", options.DEFAULT_ROUNDS, 1, options.MOST_ROUNDS)
+    images = _whole(given.images, "--images", DEFAULT_IMAGES, FEWEST_IMAGES, MOST_IMAGES)
+    if given.data is not None and given.images is not None:
+        raise UsageError("--images is how many digits are drawn, and --data has its own")
+    asked = options.numbers(given.threads or "1", "--threads", 1, MOST_THREADS)
+    given.rounds, given.seed = str(rounds), None
+    settings = options.settings(given)
+    data = _data(given.data, images, wishes[0].seed)
+    names = ("train", "train-threads") if len(asked) > 1 else ("train",)
+    outcome.prepare(settings, *names)
+    _require_torch()
+    return _study(_Study(settings, given.plot, data, asked, rounds), models, wishes)
+
+
+def _models(text: str | None) -> tuple[str, ...]:
+    if text in (None, "both"):
+        return MODELS
+    if text not in MODELS:
+        raise UsageError(f"--model takes {', '.join(MODELS)} or both, not '{text}'")
+    return (text,)
+
+
+def _whole(text: str | None, flag: str, usual: int, low: int, high: int) -> int:
+    return usual if text is None else whole_number(text, flag, low, high)
+
+
+def _wishes(given: argparse.Namespace, model: str) -> Wishes:
+    from labs.operators.train.networks import NETWORKS
+    from labs.operators.train.wishes import Wishes
+
+    network = NETWORKS[model]()
+    return Wishes(
+        epochs=_whole(given.epochs, "--epochs", network.epochs, 1, MOST_EPOCHS),
+        batch=_whole(given.batch, "--batch", DEFAULT_BATCH, 1, MOST_BATCH),
+        rate=network.rate if given.rate is None else _rate(given.rate),
+        seed=_whole(given.seed, "--seed", DEFAULT_SEED, 0, options.LARGEST_SEED),
+        lockstep=_whole(given.lockstep, "--lockstep", DEFAULT_LOCKSTEP, 0, MOST_LOCKSTEP),
+        goes_on=given.go_on,
+    )
+
+
+def _rate(text: str) -> float:
+    try:
+        rate = float(text)
+    except ValueError:
+        rate = 0.0
+    if not 0.0 < rate <= LARGEST_RATE:
+        raise UsageError(f"--rate takes a number above 0, up to {LARGEST_RATE:g}, not '{text}'")
+    return rate
+
+
+def _data(folder: Path | None, images: int, seed: int) -> Data:
+    from labs.operators.train import digits, idx
+    from labs.operators.train.wishes import Data
+
+    if folder is not None:
+        training, held_out = idx.load(folder)
+        source = f"{len(training)} images of {folder.name or folder}, {len(held_out)} held out"
+        return Data(training, held_out, source)
+    held = images // HELD_OUT_SHARE
+    # Seeds of their own: no image of one part can be in the other.
+    training, held_out = digits.draw(images - held, 2 * seed), digits.draw(held, 2 * seed + 1)
+    return Data(training, held_out, f"{images - held} digits drawn with seed {seed}, {held} held out")
+
+
+def _require_torch() -> None:
+    from grader.build.toolchain import ABSENT, torch_version
+
+    if torch_version() == ABSENT:
+        raise KitError(
+            "training goes side by side with PyTorch, and this Python has no torch: pip install torch"
+        )
+
+
+class _Study:
+    """What all networks of one command share."""
+
+    def __init__(
+        self, settings: Settings, plot: bool, data: Data, asked: tuple[int, ...], rounds: int
+    ) -> None:
+        self.settings, self.plot, self.data, self.rounds = settings, plot, data, rounds
+        self.cores = len(machine.usable_cpus()) or os.cpu_count() or 1
+        self.asked = asked
+        self.threads = max((count for count in asked if count <= self.cores), default=self.cores)
+        self.about = options.about({})
+
+    def cap(self) -> str:
+        """One line about numbers of threads that there are no cores for; "" where there are."""
+        beyond = [str(count) for count in self.asked if count > self.cores]
+        cores = f"{self.cores} core{'s' if self.cores > 1 else ''}"
+        return f"This machine has {cores}: {' and '.join(beyond)} threads are left out" if beyond else ""
+
+
+def _study(study: _Study, models: tuple[str, ...], wishes: list[Wishes]) -> int:
+    from labs.operators.train import benches
+    from labs.operators.train.networks import NETWORKS
+    from labs.operators.train.operations import Broken
+    from labs.operators.train.training import Stopped
+
+    networks = [NETWORKS[model]() for model in models]
+    wanted = {name: each for network in networks for name, each in network.operations().items()}
+    if line := study.cap():
+        print(line)
+    try:
+        with benches.opened(study.settings.assignment, study.settings.source, wanted) as start:
+            return _trained(study, list(zip(networks, wishes, strict=True)), start)
+    except (Broken, Stopped, benches.Unfit) as fault:
+        print(fault)
+        return EXIT_SUBMISSION
+
+
+def _trained(study: _Study, pairs: list[tuple[Network, Wishes]], start: Start) -> int:
+    from labs.operators.train import findings
+
+    made = []
+    for network, wishes in pairs:
+        operators = start(study.threads)
+        made.append(_train(study, network, wishes, operators))
+        if printed := operators.session.printed.splitlines():
+            more = [f"... ({len(printed)} lines)"] if len(printed) > MOST_PRINTED else []
+            print("\n".join(["  your functions printed:", *printed[:MOST_PRINTED], *more]))
+        operators.session.close()
+    drawn = study.plot or study.settings.show
+    found = findings.Trainings(tuple(made), study.data.source, study.about, drawn)
+    if any(each.epochs for each in made):
+        outcome.deliver(found, study.settings)
+    if drawn:
+        _show_misread(study, made)
+    if any(each.agreement.deviation is not None for each in made):
+        return EXIT_SUBMISSION
+    if len(study.asked) > 1:
+        _scale(study, pairs, start)
+    return EXIT_PASS
+
+
+def _train(study: _Study, network: Network, wishes: Wishes, operators: StudentOperators) -> Training:
+    from labs.operators.train.progress import Progress
+    from labs.operators.train.training import Trainer
+
+    threads = f"{study.threads} thread{'s' if study.threads > 1 else ''}"
+    print(
+        f"\n{network.name}: {network.title}, {study.data.source}, batch {wishes.batch}, rate {wishes.rate:g}, {threads}"
+    )
+    with Progress(network.name) as progress:
+        trainer = Trainer(network, operators, study.data, wishes, study.threads, progress.step)
+        training = trainer.run(lambda epoch: progress.say(_line(epoch, wishes)))
+    print(f"  {training.agreement.line()}")
+    if training.calls_per_step:
+        print(
+            f"  {training.calls_per_step:.0f} calls a step take {100 * training.call_share:.0f} % of its time, "
+            "their pipe included"
+        )
+    return training
+
+
+def _line(epoch: Epoch, wishes: Wishes) -> str:
+    mine, torchs = epoch.images_per_s, epoch.torch_images_per_s
+    speed = "" if mine is None or torchs is None else f", {mine:,.0f} images/s ({torchs:,.0f})"
+    return (
+        f"  epoch {epoch.number} of {wishes.epochs}: loss {epoch.loss:.4f} (PyTorch {epoch.torch_loss:.4f}), "
+        f"{100 * epoch.accuracy:.2f} % of held-out digits right ({100 * epoch.torch_accuracy:.2f} %){speed}"
+    )
+
+
+def _show_misread(study: _Study, made: list[Training]) -> None:
+    from labs.operators.train import findings
+
+    for training in made:
+        if not training.epochs:
+            continue
+        wrong = findings.misread(training, study.data)
+        path = study.settings.out / f"train-misread-{training.network.name}.png"
+        lacking = not study.plot
+        if study.plot:
+            try:
+                findings.draw(wrong, study.about, path)
+                print(f"{wrong.title}: {path}")
+            except KitError:
+                lacking = True
+        if lacking or study.settings.show:
+            print(f"\n{findings.text(wrong)}")
+
+
+def _scale(study: _Study, pairs: list[tuple[Network, Wishes]], start: Start) -> None:
+    from labs.operators.train import scaling
+    from labs.operators.train.progress import Progress
+
+    curves = []
+    for network, wishes in pairs:
+        with Progress(f"{network.name}, threads") as progress:
+            curves.append(
+                scaling.measure(
+                    network, start, study.data, wishes, study.asked, study.cores, study.rounds, progress.step
+                )
+            )
+    drawn = study.plot or study.settings.show
+    found = scaling.Scaling(tuple(curves), study.cores, study.rounds, study.about, drawn)
+    outcome.deliver(found, study.settings)

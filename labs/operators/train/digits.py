@@ -1,0 +1,204 @@
+"""Digits drawn by the kit: 28 x 28 pixels, in MNIST's style and of any number, from a seed and nothing else.
+
+Theory of operation. Each digit has some shapes, a shape is one to three strokes, and a stroke is a chain of straight
+lines and arcs, along which points lie at equal distances. Every image draws a shape, bends it by a slow wave, and
+turns, shears, stretches and moves it. The ink at pixel (r, c) is the sum of a Gaussian of the distance to each point:
+
+    ink(r, c) = w * sum over p of exp(-(r - y_p)^2 / 2 s^2) exp(-(c - x_p)^2 / 2 s^2)
+
+which is a product of two matrices, (28, P) and (P, 28), for each image: no pixel looks at all strokes. With w = h / (s
+sqrt(2 pi)) for points at a distance h the sum is 1 on a straight line, however densely its points lie. Ink beyond full
+is cut off, as a pen's is; then come blots, gaps and noise.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from grader.base.arrays import Array, np
+
+SIDE = 28
+"""Pixels of an image's side."""
+CLASSES = 10
+POINTS = 72
+"""Points on all strokes of a digit."""
+BLOCK = 512
+"""Images that are drawn at a time: what they need stays in the cache."""
+#: How much images vary: standard deviations, or bounds "from, to".
+TURN_RADIANS, SHEAR, SHIFT_PIXELS, WAVE = 0.14, 0.18, 1.15, 0.04
+HEIGHT_PIXELS, WIDTH_SHARE, PEN_PIXELS = (15.5, 21.0), (0.6, 1.0), (0.65, 1.5)
+CONTRAST, NOISE, BLOTS = (0.75, 1.6), (0.0, 0.14), 0.5
+
+Line = tuple[tuple[float, float], ...]
+
+
+def arc(
+    x: float, y: float, rx: float, ry: float, start: float, end: float, corners: int = 24
+) -> tuple[tuple[float, float], ...]:
+    """Part of an ellipse around (x, y) as a chain of points; angles in degrees from the right, clockwise as y grows."""
+    angles = [math.radians(start + (end - start) * k / corners) for k in range(corners + 1)]
+    return tuple((x + rx * math.cos(a), y + ry * math.sin(a)) for a in angles)
+
+
+#: Shapes by digit, each a list of strokes, in a square from (0, 0) at the top left to (1, 1).
+SHAPES: tuple[tuple[tuple[Line, ...], ...], ...] = (
+    (  # 0
+        (arc(0.5, 0.5, 0.36, 0.5, 0, 360),),
+        (arc(0.5, 0.5, 0.5, 0.46, -80, 275),),
+    ),
+    (  # 1
+        (((0.5, 0.0), (0.5, 1.0)),),
+        (((0.28, 0.24), (0.54, 0.0), (0.54, 1.0)),),
+        (((0.3, 0.22), (0.52, 0.0), (0.52, 1.0)), ((0.22, 1.0), (0.82, 1.0))),
+    ),
+    (  # 2
+        ((*arc(0.48, 0.28, 0.4, 0.28, 190, 390), (0.1, 1.0), (0.95, 1.0)),),
+        ((*arc(0.45, 0.25, 0.42, 0.25, 200, 400), *arc(0.24, 0.86, 0.16, 0.13, 250, 20, 12), (0.98, 0.94)),),
+    ),
+    (  # 3
+        ((*arc(0.42, 0.26, 0.42, 0.26, 205, 440), *arc(0.42, 0.74, 0.5, 0.26, 280, 515)),),
+        (((0.08, 0.0), (0.88, 0.0), (0.42, 0.4), *arc(0.42, 0.7, 0.5, 0.3, 270, 510)),),
+    ),
+    (  # 4
+        (((0.62, 0.0), (0.05, 0.66), (0.98, 0.66)), ((0.68, 0.3), (0.68, 1.0))),
+        (((0.12, 0.0), (0.1, 0.5), (0.85, 0.5)), ((0.85, 0.0), (0.82, 1.0))),
+    ),
+    (  # 5
+        (((0.9, 0.0), (0.2, 0.0), (0.14, 0.44), *arc(0.44, 0.68, 0.46, 0.32, 230, 510)),),
+        (((0.16, 0.05), (0.14, 0.46), *arc(0.4, 0.7, 0.5, 0.3, 245, 500)), ((0.16, 0.03), (0.95, 0.0))),
+    ),
+    (  # 6
+        (
+            (
+                *arc(0.9, 0.62, 0.8, 0.62, 265, 180, 16),
+                *arc(0.5, 0.7, 0.4, 0.3, 180, -180),
+            ),
+        ),
+        (((0.62, 0.0), (0.22, 0.45), *arc(0.5, 0.7, 0.38, 0.3, 200, -170)),),
+    ),
+    (  # 7
+        (((0.05, 0.04), (0.92, 0.0), (0.4, 1.0)),),
+        (((0.08, 0.18), (0.1, 0.02), (0.95, 0.02), (0.52, 0.5), (0.42, 1.0)),),
+        (((0.05, 0.02), (0.92, 0.02), (0.36, 1.0)), ((0.28, 0.52), (0.88, 0.5))),
+    ),
+    (  # 8
+        (arc(0.5, 0.25, 0.33, 0.25, 0, 360), arc(0.5, 0.75, 0.42, 0.25, 0, 360)),
+        (
+            (
+                *arc(0.5, 0.24, 0.38, 0.24, -30, -250),
+                *arc(0.5, 0.76, 0.4, 0.24, -50, 200),
+                (0.42, 0.5),
+                (0.83, 0.12),
+            ),
+        ),
+    ),
+    (  # 9
+        (arc(0.48, 0.28, 0.38, 0.28, 0, 360), ((0.86, 0.28), (0.8, 1.0))),
+        ((*arc(0.5, 0.3, 0.38, 0.3, -10, -360), *arc(0.2, 0.45, 0.66, 0.55, 0, 100, 16)),),
+    ),
+)
+
+
+@dataclass(frozen=True)
+class Digits:
+    """Images (n, 28, 28), uint8, 255 is full ink; labels (n), int64."""
+
+    images: Array
+    labels: Array
+
+    def __len__(self) -> int:
+        return len(self.labels)
+
+
+def draw(count: int, seed: int) -> Digits:
+    """So many digits of a seed, as many of each as of any other, give or take one, in random order.
+
+    The same seed gives the same images; where another processor rounds exp() otherwise, a pixel may differ by 1.
+    """
+    random = np.random.Generator(np.random.PCG64(seed))
+    labels = random.permutation(np.arange(count) % CLASSES).astype(np.int64)
+    images = np.empty((count, SIDE, SIDE), np.uint8)
+    for start in range(0, count, BLOCK):
+        block = slice(start, start + BLOCK)
+        images[block] = _drawn(labels[block], random)
+    return Digits(images, labels)
+
+
+def _drawn(labels: Array, random: np.random.Generator) -> Array:
+    n = len(labels)
+    variants = (random.random(n) * _VARIANTS[labels]).astype(np.int64)
+    chosen = _FIRST[labels] + variants
+    x, y, gap = _placed(_PATHS[chosen], random)
+    pen = random.uniform(*PEN_PIXELS, (n, 1, 1)).astype(np.float32)
+    pixels = np.arange(SIDE, dtype=np.float32)
+    rows = _bells(pixels[:, None] - y[:, None, :], pen)  # (n, 28, P)
+    columns = _bells(pixels[:, None] - x[:, None, :], pen)
+    weight = gap[:, None, None] * _LENGTHS[chosen][:, None, None] / (pen * math.sqrt(2 * math.pi))
+    ink = (rows * weight) @ columns.transpose(0, 2, 1)
+    return _aged(ink * random.uniform(*CONTRAST, (n, 1, 1)).astype(np.float32), random)
+
+
+def _bells(distance: Array, pen: Array) -> Array:
+    return np.exp(distance * distance * (-0.5 / (pen * pen)), dtype=np.float32)
+
+
+def _placed(path: Array, random: np.random.Generator) -> tuple[Array, Array, Array]:
+    """Points (n, P, 2) of the unit square as columns and rows of an image, and the pixels that one length of the
+    square takes, on average over directions."""
+    n = len(path)
+    path = path - 0.5
+    wave = random.normal(0, WAVE, (n, 2, 1)).astype(np.float32)
+    phase = random.uniform(0, 2 * math.pi, (n, 2, 1)).astype(np.float32)
+    count = random.uniform(0.4, 1.2, (n, 2, 1)).astype(np.float32) * np.float32(2 * math.pi)
+    x = path[:, :, 0] + wave[:, 0] * np.sin(count[:, 0] * path[:, :, 1] + phase[:, 0])
+    y = path[:, :, 1] + wave[:, 1] * np.sin(count[:, 1] * path[:, :, 0] + phase[:, 1])
+    height = random.uniform(*HEIGHT_PIXELS, (n, 1)).astype(np.float32)
+    width = height * random.uniform(*WIDTH_SHARE, (n, 1)).astype(np.float32)
+    x, y = x * width, y * height
+    x = x + y * random.normal(0, SHEAR, (n, 1)).astype(np.float32)
+    turn = random.normal(0, TURN_RADIANS, (n, 1)).astype(np.float32)
+    x, y = x * np.cos(turn) - y * np.sin(turn), x * np.sin(turn) + y * np.cos(turn)
+    middle = np.float32((SIDE - 1) / 2) + random.normal(0, SHIFT_PIXELS, (n, 2, 1)).astype(np.float32)
+    return x + middle[:, 0], y + middle[:, 1], np.sqrt(height * width)[:, 0]
+
+
+def _aged(ink: Array, random: np.random.Generator) -> Array:
+    """What paper and scanner do: ink is cut off where it is full, some images get a blot or a gap, all get noise."""
+    n = len(ink)
+    pixels = np.arange(SIDE, dtype=np.float32)[:, None]
+    place = random.uniform(2, SIDE - 3, (n, 2, 1, 1)).astype(np.float32)
+    size = random.uniform(0.8, 2.0, (n, 1, 1)).astype(np.float32)
+    blot = _bells(pixels - place[:, 0], size) * _bells(pixels.T - place[:, 1], size)
+    kind = random.random((n, 1, 1))
+    blot *= np.where(kind < BLOTS / 2, 0.8, np.where(kind < BLOTS, -1.5, 0.0)).astype(np.float32)
+    ink = np.clip(ink, 0, 1) + blot
+    noise = random.uniform(*NOISE, (n, 1, 1)).astype(np.float32)
+    ink += noise * random.standard_normal(ink.shape, dtype=np.float32)
+    return (np.clip(ink, 0, 1) * 255).astype(np.uint8)
+
+
+# ---- the shapes, as points at equal distances
+
+
+def _paths(shape: Sequence[Line]) -> tuple[Array, float]:
+    """POINTS points on all strokes of a shape, in proportion to their lengths, and how far neighbours lie apart."""
+    lines = [np.array(stroke, np.float64) for stroke in shape]
+    steps = [np.hypot(*np.diff(line, axis=0).T) for line in lines]
+    total = sum(step.sum() for step in steps)
+    counts = [max(2, round(POINTS * step.sum() / total)) for step in steps]
+    counts[0] += POINTS - sum(counts)
+    found = []
+    for line, step, count in zip(lines, steps, counts, strict=True):
+        along = np.concatenate(([0.0], np.cumsum(step)))
+        places = (np.arange(count) + 0.5) * along[-1] / count
+        found.append(np.stack([np.interp(places, along, line[:, k]) for k in (0, 1)], axis=1))
+    return np.concatenate(found).astype(np.float32), total / POINTS
+
+
+_MADE = [_paths(shape) for digit in SHAPES for shape in digit]
+_PATHS = np.stack([points for points, _ in _MADE])  # (shapes, P, 2)
+_LENGTHS = np.array([gap for _, gap in _MADE], np.float32)
+_VARIANTS = np.array([len(digit) for digit in SHAPES])
+_FIRST = np.cumsum([0, *_VARIANTS[:-1]])

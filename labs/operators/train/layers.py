@@ -1,0 +1,179 @@
+"""The two networks that go side by side: the student's, each operator of it a call to the runner, and PyTorch's own.
+
+The student's layers are `torch.autograd.Function`s: PyTorch only remembers which of them follow each other, and calls
+their backward in reverse. What is computed, the update of the parameters included, is computed by the student's file.
+All parameters of a network lie in one array, so that a step takes one call of sgdStep.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from grader.base.arrays import Array, np
+from labs.operators.train.networks import LOSS, UPDATE, Layer, Network
+from labs.operators.train.operations import RESULT, Place, StudentOperators
+
+Context = Any
+
+
+def _array(tensor: Tensor) -> Array:
+    return tensor.detach().contiguous().numpy()
+
+
+class _Weighted(torch.autograd.Function):
+    """linear and conv2d: X, W and b in, one gradient for each out."""
+
+    @staticmethod
+    def forward(
+        ctx: Context, x: Tensor, w: Tensor, b: Tensor, call: StudentOperators, place: Place, layer: Layer
+    ) -> Tensor:
+        ctx.save_for_backward(x, w)
+        ctx.call, ctx.place, ctx.sizes, ctx.kind = call, place, {"N": len(x), **layer.sizes}, layer.kind
+        tensors = {"X": _array(x), "W": _array(w), "b": _array(b)}
+        answers = call(place, f"{layer.kind}Forward", tensors, ctx.sizes, (len(x), *layer.output))
+        return torch.from_numpy(answers[RESULT])
+
+    @staticmethod
+    def backward(ctx: Context, dy: Tensor) -> tuple[Tensor | None, ...]:
+        x, w = ctx.saved_tensors
+        given = {"dY": _array(dy), "X": _array(x), "W": _array(w)}
+        outputs = w.shape[1] if ctx.kind == "linear" else w.shape[0]
+        zeros = {"dX": _zeros(x.shape), "dW": _zeros(w.shape), "db": _zeros((outputs,))}
+        answers = ctx.call(ctx.place, f"{ctx.kind}Backward", {**given, **zeros}, ctx.sizes)
+        dx = torch.from_numpy(answers["dX"]) if ctx.needs_input_grad[0] else None
+        return dx, torch.from_numpy(answers["dW"]), torch.from_numpy(answers["db"]), None, None, None
+
+
+class _Relu(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Context, x: Tensor, call: StudentOperators, place: Place) -> Tensor:
+        ctx.save_for_backward(x)
+        ctx.call, ctx.place = call, place
+        n = x.numel()
+        answers = call(place, "reluForward", {"X": _array(x)}, {"n": n}, (n,))
+        return torch.from_numpy(answers[RESULT]).view(x.shape)
+
+    @staticmethod
+    def backward(ctx: Context, dy: Tensor) -> tuple[Tensor | None, ...]:
+        (x,) = ctx.saved_tensors
+        tensors = {"dO": _array(dy), "X": _array(x), "dX": _zeros(x.shape)}
+        answers = ctx.call(ctx.place, "reluBackward", tensors, {"n": x.numel()})
+        return torch.from_numpy(answers["dX"]), None, None
+
+
+class _Pool(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Context, x: Tensor, call: StudentOperators, place: Place, layer: Layer) -> Tensor:
+        ctx.call, ctx.place, ctx.sizes, ctx.shape = call, place, {"N": len(x), **layer.sizes}, x.shape
+        shape = (len(x), *layer.output)
+        tensors = {"X": _array(x), "index": np.full(shape, -1, np.int64)}
+        answers = call(place, "maxpool2dForward", tensors, ctx.sizes, shape)
+        ctx.index = answers["index"]
+        return torch.from_numpy(answers[RESULT])
+
+    @staticmethod
+    def backward(ctx: Context, dy: Tensor) -> tuple[Tensor | None, ...]:
+        tensors = {"dY": _array(dy), "index": ctx.index, "dX": _zeros(ctx.shape)}
+        answers = ctx.call(ctx.place, "maxpool2dBackward", tensors, ctx.sizes)
+        return torch.from_numpy(answers["dX"]), None, None, None
+
+
+class _Loss(torch.autograd.Function):
+    """The mean cross entropy; its gradient is asked for by itself, so none comes from behind."""
+
+    @staticmethod
+    def forward(ctx: Context, x: Tensor, labels: Tensor, call: StudentOperators) -> Tensor:
+        ctx.save_for_backward(x, labels)
+        ctx.call, ctx.sizes = call, {"N": len(x), "C": x.shape[1]}
+        tensors = {"X": _array(x), "labels": _array(labels)}
+        return torch.from_numpy(call(LOSS, "crossEntropyForward", tensors, ctx.sizes, (1,))[RESULT])
+
+    @staticmethod
+    def backward(ctx: Context, _one: Tensor) -> tuple[Tensor | None, ...]:
+        x, labels = ctx.saved_tensors
+        tensors = {"X": _array(x), "labels": _array(labels), "dX": _zeros(x.shape)}
+        answers = ctx.call(LOSS, "crossEntropyBackward", tensors, ctx.sizes)
+        return torch.from_numpy(answers["dX"]), None, None
+
+
+def _zeros(shape: tuple[int, ...]) -> Array:
+    """A gradient to which nothing has been added yet."""
+    return np.zeros(shape, np.float32)
+
+
+class StudentNetwork:
+    """A network with every operator the student's. Its methods raise `operations.Broken`."""
+
+    def __init__(self, network: Network, weights: Array, call: StudentOperators) -> None:
+        self.network, self.call = network, call
+        self.weights = weights.copy()
+        views = network.split(self.weights)
+        self.parameters = [torch.from_numpy(view).requires_grad_() for view in views]
+
+    def forward(self, images: Tensor) -> Tensor:
+        """Logits (n, classes) of images (n, 28, 28), float32."""
+        x, parameters = images.view(-1, *self.network.input), iter(self.parameters)
+        for place, layer in self.network.places():
+            if layer.kind == "relu":
+                x = _Relu.apply(x, self.call, place)
+            elif layer.kind == "maxpool2d":
+                x = _Pool.apply(x, self.call, place, layer)
+            else:
+                flat = x.flatten(1) if layer.kind == "linear" else x
+                x = _Weighted.apply(flat, next(parameters), next(parameters), self.call, place, layer)
+        return x
+
+    def step(self, images: Tensor, labels: Tensor, rate: float) -> tuple[float, int]:
+        """One step of gradient descent; returns the loss before it and how many images were read rightly."""
+        logits = self.forward(images)
+        loss = _Loss.apply(logits, labels, self.call)
+        gradients = torch.autograd.grad(loss, self.parameters)
+        gradient = np.concatenate([_array(each).reshape(-1) for each in gradients])
+        tensors = {"P": self.weights, "G": gradient}
+        answers = self.call(UPDATE, "sgdStep", tensors, {"n": len(gradient)}, real=rate)
+        self.weights[:] = answers["P"]
+        return float(loss.detach()), _right(logits, labels)
+
+
+class TorchNetwork:
+    """The same network by PyTorch in float32, from the same weights."""
+
+    def __init__(self, network: Network, weights: Array) -> None:
+        self.network = network
+        views = network.split(weights.copy())
+        self.parameters = [torch.from_numpy(view).requires_grad_() for view in views]
+        self.optimizer = torch.optim.SGD(self.parameters)
+
+    def forward(self, images: Tensor) -> Tensor:
+        """Logits (n, classes) of images (n, 28, 28), float32."""
+        x, parameters = images.view(-1, *self.network.input), iter(self.parameters)
+        for layer in self.network.layers:
+            if layer.kind == "relu":
+                x = F.relu(x)
+            elif layer.kind == "maxpool2d":
+                x = F.max_pool2d(x, layer.sizes["K"], layer.sizes["stride"])
+            elif layer.kind == "linear":
+                w, b = next(parameters), next(parameters)
+                x = torch.addmm(b, x.flatten(1), w)
+            else:
+                w, b = next(parameters), next(parameters)
+                x = F.conv2d(x, w, b, layer.sizes["stride"], layer.sizes["pad"])
+        return x
+
+    def step(self, images: Tensor, labels: Tensor, rate: float) -> tuple[float, int]:
+        """As `StudentNetwork.step`."""
+        self.optimizer.param_groups[0]["lr"] = rate
+        self.optimizer.zero_grad()
+        logits = self.forward(images)
+        loss = F.cross_entropy(logits, labels)
+        loss.backward()
+        self.optimizer.step()
+        return float(loss.detach()), _right(logits, labels)
+
+
+def _right(logits: Tensor, labels: Tensor) -> int:
+    return int((logits.detach().argmax(1) == labels).sum())

@@ -1,0 +1,191 @@
+"""The first steps of a training, watched: does each answer of the student's functions agree with PyTorch's?
+
+`Watch` hears of every call (`operations.Made`), in the order in which they are made, and computes it again from the
+same inputs (`expected`). The first answer that lies beyond its budget is a deviation, and names step, layer and tensor:
+all that came before it was right, so it is this function's. Beside that go the losses of the student's network and of
+PyTorch's own, which started from the same weights and sees the same batches.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from grader.base.arrays import Array, first_of, np
+from labs.operators.train.expected import Expected, expected
+from labs.operators.train.networks import LOSS, Network
+from labs.operators.train.operations import RESULT, Made, Place
+
+LOSS_LIMIT = 1e-4
+"""How far the two losses may lie apart, of the loss. Roundings differ, and what is learned from them grows with every
+step; measured over 200 steps: below 1e-5."""
+MOST_TOLD = 1e9
+"""A ratio to the budget beyond this says nothing but that the budget was nearly 0."""
+SAME_FACTOR = 1e-3
+"""A spread of ratios, relative to their median, below which all elements are wrong by one factor."""
+
+
+@dataclass(frozen=True)
+class Deviation:
+    """The first answer beyond its budget. `tensors` says which, all of this call's in words; the other fields are
+    about the first of them. `wrong` of `total` elements are beyond their budgets, `worst` times at the most; `factor`
+    is set where each element is that many times PyTorch's."""
+
+    step: int
+    place: Place
+    function: str
+    tensors: tuple[str, ...]
+    index: tuple[int, ...]
+    got: float
+    wanted: float
+    wrong: int
+    total: int
+    worst: float
+    factor: float | None
+
+    def line(self) -> str:
+        """All of it, for people."""
+        also = f" (and {', '.join(self.tensors[1:])})" if self.tensors[1:] else ""
+        beyond = f", {self.worst:.2g} times what float32 explains" if self.worst < MOST_TOLD else ""
+        text = (
+            f"step {self.step}, {self.place}, {self.tensors[0]}{also}: {self.function} left PyTorch. "
+            f"Element {_shown(self.index)} is {self.got:.6g}, PyTorch's is {self.wanted:.6g}; "
+            f"{self.wrong} of {self.total} elements are off{beyond}"
+        )
+        return f"{text}; each is {self.factor:.4g} times PyTorch's" if self.factor is not None else text
+
+
+@dataclass(frozen=True)
+class Agreement:
+    """What was seen in `steps` steps: calls that were compared; the largest share of its budget that an error took; how
+    far the losses lay apart at the most, relative to PyTorch's, and in which step (0: they were equal throughout)."""
+
+    steps: int
+    calls: int
+    largest_share: float
+    loss_apart: float
+    loss_step: int
+    deviation: Deviation | None = None
+
+    @property
+    def is_close(self) -> bool:
+        return self.deviation is None and self.loss_apart <= LOSS_LIMIT
+
+    def line(self) -> str:
+        """In a sentence or two."""
+        if self.deviation is not None:
+            return self.deviation.line()
+        rounding = f"at most {self.largest_share:.2g} of what rounding may take"
+        calls = f"all {self.calls} calls agree with PyTorch ({rounding})"
+        losses = f"losses lie within {self.loss_apart:.1e} of PyTorch's"
+        if self.is_close:
+            return f"{self.steps} steps in lockstep: {calls}, and {losses}"
+        return (
+            f"{self.steps} steps in lockstep: {calls}, but {losses}, beyond {LOSS_LIMIT:.0e}, first in step "
+            f"{self.loss_step}: roundings have grown; a smaller --rate keeps them down"
+        )
+
+
+class Watch:
+    """Compares calls and losses until the first deviation. `step` is that of the calls to come, from 1."""
+
+    def __init__(self, network: Network) -> None:
+        self.network = network
+        self.step = 1
+        self.deviation: Deviation | None = None
+        self.calls = 0
+        self.largest_share = 0.0
+        self.losses: list[tuple[float, float]] = []
+
+    def __call__(self, made: Made) -> None:
+        """`StudentOperators.told`."""
+        # What a function makes of numbers that are none is not its fault.
+        if self.deviation is not None or not all(np.isfinite(each).all() for each in made.tensors.values()):
+            return
+        self.calls += 1
+        wanted = expected(made)
+        wrong = {}
+        for name, answer in made.answers.items():
+            share = _shares(answer, wanted[name])
+            if not share.size:
+                continue
+            if (largest := float(share.max())) <= 1:
+                self.largest_share = max(self.largest_share, largest)
+            else:
+                wrong[name] = share
+        if wrong:
+            self.deviation = self._deviation(made, wanted, wrong)
+
+    def compared(self, loss: float, torch_loss: float) -> None:
+        """The losses of the step that has been made."""
+        self.losses.append((loss, torch_loss))
+        self.step += 1
+
+    def agreement(self) -> Agreement:
+        apart = [abs(mine - other) / max(abs(other), 1e-30) for mine, other in self.losses]
+        largest = max(apart, default=0.0)
+        first = next((k + 1 for k, each in enumerate(apart) if each > LOSS_LIMIT), 0)
+        step = first or (apart.index(largest) + 1 if largest else 0)
+        return Agreement(len(self.losses), self.calls, self.largest_share, largest, step, self.deviation)
+
+    def _deviation(self, made: Made, wanted: dict[str, Expected], wrong: dict[str, Array]) -> Deviation:
+        name, share = next(iter(wrong.items()))
+        beyond = share > 1
+        index = first_of(beyond)
+        got, value = made.answers[name], wanted[name].value
+        words = [self._words(made, each, first_of(wrong[each] > 1)) for each in wrong]
+        if name == "P":
+            index = self.network.owner(index[0])[2]
+        return Deviation(
+            self.step,
+            made.place,
+            made.operation.function,
+            tuple(words),
+            index,
+            float(got[first_of(beyond)]),
+            float(value[first_of(beyond)]),
+            int(beyond.sum()),
+            got.size,
+            float(share.max()),
+            _factor(got, value),
+        )
+
+    def _words(self, made: Made, name: str, index: tuple[int, ...]) -> str:
+        """What a tensor of a call is to people."""
+        if name == RESULT:
+            return "the loss" if made.place == LOSS else "forward output"
+        if name == "P":
+            place, parameter, _ = self.network.owner(index[0])
+            return f"parameter {parameter} of {place}"
+        if name == "index":
+            return "index of the maxima"
+        return "gradient of the logits" if made.place == LOSS else f"gradient of {name.removeprefix('d')}"
+
+
+def _shares(answer: Array, wanted: Expected) -> Array:
+    """Each element's error over its budget: infinite where it has to be exact and is not, or is no number; 0 where
+    what it should be is more than float32 holds."""
+    value = wanted.value
+    error = np.abs(answer.reshape(value.shape).astype(np.float64) - value)
+    with np.errstate(divide="ignore", invalid="ignore"):
+        share = np.where(error == 0, 0.0, error / np.broadcast_to(wanted.budget, error.shape))
+    share[np.isnan(error)] = np.inf
+    share[~(np.abs(value) <= np.finfo(np.float32).max) | np.isinf(wanted.budget)] = 0.0
+    return share.reshape(answer.shape)
+
+
+def _factor(got: Array, wanted: Array) -> float | None:
+    """The number that all elements of `got` are that many times those of `wanted`; None where there is none."""
+    flat, other = got.reshape(-1).astype(np.float64), wanted.reshape(-1).astype(np.float64)
+    large = np.abs(other) > 1e-3 * np.abs(other).max(initial=0.0)
+    if large.sum() < 2:
+        return None
+    ratios = flat[large] / other[large]
+    middle = float(np.median(ratios))
+    if not np.isfinite(ratios).all() or abs(middle - 1) < SAME_FACTOR:
+        return None
+    return middle if float(np.abs(ratios - middle).max()) <= SAME_FACTOR * abs(middle) else None
+
+
+def _shown(index: Sequence[int]) -> str:
+    return f"({', '.join(map(str, index))})"

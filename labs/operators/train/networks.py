@@ -1,0 +1,155 @@
+"""The networks that are trained, as data: their layers, sizes and first weights. No torch, no arithmetic of layers."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+
+from grader.base.arrays import Array, np
+from labs.operators.train.digits import CLASSES, SIDE
+from labs.operators.train.operations import OPERATIONS, Operation, Place
+
+WARM_UP_STEPS = 200
+LAST_GAIN = 0.01
+"""Of the last layer's first weights: the first logits are nearly equal, and the first steps no leaps."""
+LOSS, UPDATE = Place(0, "loss (cross entropy)"), Place(0, "update (sgd)")
+
+
+@dataclass(frozen=True)
+class Layer:
+    """`kind` begins the names of its two functions. `sizes` are their arguments without the batch's; `output` is the
+    shape that one image has behind it, `parameters` are the shapes of W and b where it has some."""
+
+    kind: str
+    output: tuple[int, ...]
+    sizes: Mapping[str, int] = field(default_factory=dict)
+    parameters: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Network:
+    """`input` is the shape of one image; `epochs` and `rate` are what it learns well with, and `warm_up` is the share
+    of the rate in its first WARM_UP_STEPS.
+
+    Gradient descent doubles small differences every few steps while its rate is large for how steeply the loss is
+    bent, as it mostly is in a convolution's first steps. With a fifth of the rate there, two trainings that only round
+    otherwise stay together: their losses lie 1e-6 apart after 200 steps in the place of 1e-2.
+    """
+
+    name: str
+    title: str
+    input: tuple[int, ...]
+    layers: tuple[Layer, ...]
+    epochs: int
+    rate: float
+    warm_up: float = 1.0
+
+    def places(self) -> Iterator[tuple[Place, Layer]]:
+        return ((Place(k + 1, layer.kind), layer) for k, layer in enumerate(self.layers))
+
+    def parameters(self) -> Iterator[tuple[Place, str, tuple[int, ...]]]:
+        """Where each parameter is, its name and shape, in the order in which they lie in memory one after the other."""
+        for place, layer in self.places():
+            for name, shape in layer.parameters.items():
+                yield place, name, shape
+
+    @property
+    def count(self) -> int:
+        """Numbers in all parameters."""
+        return sum(math.prod(shape) for _, _, shape in self.parameters())
+
+    def operations(self) -> dict[str, Operation]:
+        """The student's functions that training it calls, in the order of their first use."""
+        kinds = list(dict.fromkeys(layer.kind for layer in self.layers))
+        names = [f"{kind}Forward" for kind in kinds] + ["crossEntropyForward", "crossEntropyBackward"]
+        names += [f"{kind}Backward" for kind in reversed(kinds)] + ["sgdStep"]
+        return {name: OPERATIONS[name] for name in names}
+
+    def first_weights(self, seed: int) -> Array:
+        """float32 (count): W uniform with a variance of 2 over the numbers that go into an output (He and others,
+        2015), that of the last layer LAST_GAIN / 3 over them; b is 0."""
+        random = np.random.Generator(np.random.PCG64(seed))
+        parts = []
+        for layer in self.layers:
+            if layer.parameters:
+                shape = layer.parameters["W"]
+                fan_in = math.prod(shape) // layer.parameters["b"][0]
+                bound = math.sqrt((LAST_GAIN if layer is self.layers[-1] else 6) / fan_in)
+                parts += [random.uniform(-bound, bound, math.prod(shape)), np.zeros(layer.parameters["b"])]
+        return np.concatenate(parts).astype(np.float32)
+
+    def split(self, flat: Array) -> list[Array]:
+        """Views of the parameters in `flat`, in their shapes."""
+        found, start = [], 0
+        for _, _, shape in self.parameters():
+            end = start + math.prod(shape)
+            found.append(flat[start:end].reshape(shape))
+            start = end
+        return found
+
+    def owner(self, element: int) -> tuple[Place, str, tuple[int, ...]]:
+        """The parameter that the `element`-th of all numbers belongs to, and its index there."""
+        for place, name, shape in self.parameters():
+            size = math.prod(shape)
+            if element < size:
+                return place, name, tuple(int(k) for k in np.unravel_index(element, shape))
+            element -= size
+        raise IndexError(element)
+
+
+def linear(inputs: int, outputs: int) -> Layer:
+    sizes = {"I": inputs, "O": outputs}
+    return Layer("linear", (outputs,), sizes, {"W": (inputs, outputs), "b": (outputs,)})
+
+
+def conv2d(shape: tuple[int, ...], features: int, kernel: int, stride: int) -> Layer:
+    """Over images of `shape` (channels, height, width), padded so that a stride of 1 keeps their size."""
+    channels, height, width = shape
+    pad = kernel // 2
+    sizes = {
+        "C": channels,
+        "H": height,
+        "Wd": width,
+        "F": features,
+        "K": kernel,
+        "stride": stride,
+        "pad": pad,
+    }
+    weights = {"W": (features, channels, kernel, kernel), "b": (features,)}
+    output = tuple((size + 2 * pad - kernel) // stride + 1 for size in (height, width))
+    return Layer("conv2d", (features, *output), sizes, weights)
+
+
+def maxpool2d(shape: tuple[int, ...], kernel: int = 2) -> Layer:
+    """Of squares that lie side by side; a row or column that fills none is left out."""
+    channels, height, width = shape
+    sizes = {"C": channels, "H": height, "Wd": width, "K": kernel, "stride": kernel}
+    return Layer("maxpool2d", (channels, height // kernel, width // kernel), sizes)
+
+
+def relu(before: Layer) -> Layer:
+    return Layer("relu", before.output)
+
+
+def mlp(hidden: int = 32) -> Network:
+    """The published course's: 784-32-10."""
+    first = linear(SIDE * SIDE, hidden)
+    layers = (first, relu(first), linear(hidden, CLASSES))
+    return Network(
+        "mlp", f"MLP {SIDE * SIDE}-{hidden}-{CLASSES}", (SIDE * SIDE,), layers, epochs=10, rate=0.2
+    )
+
+
+def cnn(first: int = 8, second: int = 16) -> Network:
+    """Two convolutions, one of them with a stride, both with padding; the second maxpool2d leaves a row out."""
+    one = conv2d((1, SIDE, SIDE), first, kernel=5, stride=2)
+    half = maxpool2d(one.output)
+    two = conv2d(half.output, second, kernel=3, stride=1)
+    quarter = maxpool2d(two.output)
+    layers = (one, relu(one), half, two, relu(two), quarter, linear(math.prod(quarter.output), CLASSES))
+    title = f"CNN, {first} features of 5 x 5 and {second} of 3 x 3"
+    return Network("cnn", title, (1, SIDE, SIDE), layers, epochs=8, rate=0.05, warm_up=0.2)
+
+
+NETWORKS: Mapping[str, Callable[[], Network]] = {"mlp": mlp, "cnn": cnn}

@@ -1,0 +1,284 @@
+"""`--threads 1,2,4,8`: a training step over the number of OpenMP threads, and Amdahl's law fitted to it.
+
+Every number of threads has a runner of its own, which trains the same network from the same weights on the same
+batches. As in the other studies they take turns: in each round each makes some steps, and some more in the reverse
+order, and a speed-up is a ratio within a round. A step is timed whole, with the pipe and with what is not the student's
+in it: that part of it no number of threads makes shorter. The losses that the runners come to are compared, too: they
+differ by rounding, unless threads get into each other's way.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from grader.base import machine
+from grader.base.arrays import np
+from grader.judge.timing.intervals import Estimate, median_estimate
+from grader.judge.timing.measure import CORE_SHARE_LIMIT, Sample
+from grader.run import placement
+from grader.study.figure import Figure, Plot, Series
+from grader.study.table import Cell, Table, shown
+from grader.study.threads import amdahl, serial_share
+from labs.operators.train.benches import Start
+from labs.operators.train.layers import StudentNetwork
+from labs.operators.train.networks import Network
+from labs.operators.train.operations import StudentOperators
+from labs.operators.train.training import MNIST_IMAGES, Batch, tensors
+from labs.operators.train.wishes import Data, Wishes
+
+PUBLISHED_S = {1: 1200.0, 4: 390.0, 8: 260.0}
+"""The published course's times of 10 epochs over MNIST by threads: its MLP 784-32-10, on a machine of its own."""
+TURN_S, MOST_STEPS = 0.15, 50
+"""How long a turn should take at least, and the most steps in it."""
+COLUMNS = (
+    "network",
+    "threads",
+    "ms a step",
+    "from",
+    "to",
+    "s per 60,000 images",
+    "speed-up",
+    "speed-up from",
+    "speed-up to",
+    "efficiency",
+    "published speed-up",
+    "note",
+)
+
+
+@dataclass(frozen=True)
+class Line:
+    """One number of threads: milliseconds of a step, speed-up over one thread, and how far the loss at the end lies
+    from that of one thread, relative to it. None where it was not measured."""
+
+    threads: int
+    step_ms: Estimate | None
+    speedup: Estimate | None
+    loss_apart: float = 0.0
+
+
+@dataclass(frozen=True)
+class Curve:
+    """One network over threads. `serial` is the share s of Amdahl's law, None without two counts. `core_share` is the
+    CPU time of the one-threaded runner and of this process, which take turns, over wall time: 1 on a machine that does
+    nothing else; None where no CPU time can be read."""
+
+    network: Network
+    batch: int
+    lines: tuple[Line, ...]
+    serial: float | None
+    core_share: float | None = None
+
+
+@dataclass(frozen=True)
+class Scaling:
+    """All networks' curves; a `grader.study.outcome.StudyResult`."""
+
+    curves: tuple[Curve, ...]
+    cores: int
+    rounds: int
+    about: str
+    drawn: bool
+
+    def table(self) -> Table:
+        rows = [self._row(curve, line) for curve in self.curves for line in curve.lines]
+        return Table(
+            "train-threads",
+            "A training step over the number of threads",
+            COLUMNS,
+            tuple(rows),
+            f"{self.about}. Medians over {self.rounds} interleaved rounds, wall-clock time of whole steps, the pipe "
+            f"between judge and runner included. {self.law()}",
+        )
+
+    def _row(self, curve: Curve, line: Line) -> tuple[Cell, ...]:
+        time_ms, speedup = line.step_ms, line.speedup
+        published = PUBLISHED_S[1] / PUBLISHED_S[line.threads] if line.threads in PUBLISHED_S else None
+        if time_ms is None or speedup is None:
+            nothing = (None,) * 8
+            return (
+                curve.network.name,
+                line.threads,
+                *nothing[:4],
+                *nothing[:4],
+                published,
+                f"not measured: {self.cores} cores",
+            )
+        return (
+            curve.network.name,
+            line.threads,
+            time_ms.middle,
+            time_ms.low,
+            time_ms.high,
+            time_ms.middle / 1e3 * MNIST_IMAGES / curve.batch,
+            speedup.middle,
+            speedup.low,
+            speedup.high,
+            speedup.middle / line.threads,
+            published,
+            f"the loss differs by {line.loss_apart:.1e}" if line.loss_apart else "-",
+        )
+
+    def law(self) -> str:
+        """The fits in words, the published one beside them."""
+        counts, times = tuple(PUBLISHED_S), tuple(PUBLISHED_S.values())
+        published = serial_share(counts, times)
+        told = [
+            f"Amdahl's law fits {curve.network.name} with a serial share of {shown(max(0.0, curve.serial))}."
+            if curve.serial < 1
+            else f"More threads did not make {curve.network.name} faster."
+            for curve in self.curves
+            if curve.serial is not None
+        ]
+        told.append(
+            f"The published times ({', '.join(f'{s:.0f}' for s in times)} s on {', '.join(map(str, counts))} threads) "
+            f"fit with one of {shown(published)}."
+        )
+        return " ".join(told) + self._doubt()
+
+    def _doubt(self) -> str:
+        shares = [curve.core_share for curve in self.curves if curve.core_share is not None]
+        if not shares or min(shares) * CORE_SHARE_LIMIT >= 1:
+            return ""
+        return (
+            f" One thread and the judge had only {100 * min(shares):.0f} % of a core: something else used the machine, "
+            "and speed-ups come out too small. Measure again when it is quiet."
+        )
+
+    def figures(self) -> tuple[Figure, ...]:
+        if not self.drawn:
+            return ()
+        counts = sorted({line.threads for curve in self.curves for line in curve.lines} | {*PUBLISHED_S})
+        axis = tuple(float(count) for count in counts)
+        series = []
+        for curve in self.curves:
+            known = [(line.threads, line.speedup) for line in curve.lines if line.speedup is not None]
+            series.append(
+                Series(
+                    curve.network.name,
+                    tuple(float(t) for t, _ in known),
+                    tuple(s.middle for _, s in known),
+                    tuple(s.low for _, s in known),
+                    tuple(s.high for _, s in known),
+                )
+            )
+            if curve.serial is not None and curve.serial < 1:
+                model = tuple(amdahl(max(0.0, curve.serial), t) for t in counts)
+                series.append(Series(f"{curve.network.name}, Amdahl's law", axis, model, style="line"))
+        published = tuple(PUBLISHED_S[1] / time for time in PUBLISHED_S.values())
+        series.append(Series("published", tuple(float(t) for t in PUBLISHED_S), published))
+        return (
+            Plot(
+                "train-threads",
+                "Training: speed-up over threads",
+                self.about,
+                "OpenMP threads",
+                "speed-up over one thread",
+                tuple(series),
+                log_x=True,
+                x_ticks=axis,
+            ),
+        )
+
+
+class _Turns:
+    """One number of threads: its runner, its network, and how far it is in the batches."""
+
+    def __init__(
+        self,
+        operators: StudentOperators,
+        threads: int,
+        network: Network,
+        wishes: Wishes,
+        batches: Sequence[Batch],
+    ) -> None:
+        self.operators, self.threads, self.batches = operators, threads, batches
+        self.rate = wishes.rate * network.warm_up  # small differences stay small
+        self.net = StudentNetwork(network, network.first_weights(wishes.seed), operators)
+        self.done = 0
+        self.loss = math.nan
+        self.turns_s: list[float] = []
+        """Seconds of each turn: two of a round follow each other."""
+        self.busy_s = self.wall_s = 0.0
+        """CPU seconds of the runner and of this process, and the time in which they were used."""
+
+    def steps_s(self, count: int) -> float:
+        """Seconds of so many steps."""
+        session = self.operators.session
+        cpu_s, mine_s, started = session.cpu_clock_s(), time.process_time(), time.perf_counter()
+        for _ in range(count):
+            images, labels = self.batches[self.done % len(self.batches)]
+            self.loss, _ = self.net.step(images, labels, self.rate)
+            self.done += 1
+        wall_s, mine_s = time.perf_counter() - started, time.process_time() - mine_s
+        if cpu_s is not None and (now_s := session.cpu_clock_s()) is not None:
+            self.busy_s += now_s - cpu_s + mine_s
+            self.wall_s += wall_s
+        return wall_s
+
+    def settle(self) -> float:
+        """First steps, the same number for all, in which each thread gets a core of its own; seconds of the last."""
+        cores = machine.core_order()[: self.threads]
+        session = self.operators.session
+        placement.warm_up(session, lambda: Sample(self.steps_s(1), None), pin_to=cores)
+        self.steps_s(placement.SETTLING_CALLS + 1 - self.done)
+        return self.steps_s(1)
+
+    def rounds_s(self) -> list[float]:
+        """Seconds of a turn, one for each round: the geometric mean of its two."""
+        pairs = zip(self.turns_s[::2], self.turns_s[1::2], strict=True)
+        return [math.sqrt(one * other) for one, other in pairs]
+
+
+def measure(
+    network: Network,
+    start: Start,
+    data: Data,
+    wishes: Wishes,
+    counts: Sequence[int],
+    cores: int,
+    rounds: int,
+    told: Callable[[int, int], None] = lambda done, total: None,
+) -> Curve:
+    """Time the network's steps with each of `counts` that the machine has cores for, and with 1. `told` hears how many
+    turns of how many are over. Raises `operations.Broken`."""
+    counts = sorted({1, *counts})
+    order = np.random.Generator(np.random.PCG64(wishes.seed)).permutation(len(data.training))
+    some = min(MOST_STEPS, len(order) // wishes.batch)
+    batches = [tensors(data.training, order[k * wishes.batch : (k + 1) * wishes.batch]) for k in range(some)]
+    able = [_Turns(start(t), t, network, wishes, batches) for t in counts if t <= cores]
+    slowest_s = max(turns.settle() for turns in able)
+    steps = max(1, min(MOST_STEPS, math.ceil(TURN_S / slowest_s)))
+    for number in range(rounds):
+        first = number % len(able)
+        turns = able[first:] + able[:first]
+        for k, each in enumerate([*turns, *reversed(turns)]):
+            each.turns_s.append(each.steps_s(steps))
+            told(2 * len(able) * number + k + 1, 2 * len(able) * rounds)
+    lines = [_line(able, threads, steps) for threads in counts]
+    alone = able[0]
+    share = alone.busy_s / alone.wall_s if alone.wall_s else None
+    return Curve(network, wishes.batch, tuple(lines), serial(lines), share)
+
+
+def serial(lines: Sequence[Line]) -> float | None:
+    """The share s of Amdahl's law that fits the measured ones best, by least squares; None for fewer than two."""
+    fitted = [(line.threads, 1 / line.speedup.middle) for line in lines if line.speedup is not None]
+    counts, times = [t for t, _ in fitted], [time for _, time in fitted]
+    return serial_share(counts, times) if len(fitted) > 1 else None
+
+
+def _line(able: Sequence[_Turns], threads: int, steps: int) -> Line:
+    turns = next((each for each in able if each.threads == threads), None)
+    if turns is None:
+        return Line(threads, None, None)
+    one, mine = able[0].rounds_s(), turns.rounds_s()
+    return Line(
+        threads,
+        median_estimate([1e3 * turn_s / steps for turn_s in mine]),
+        median_estimate([alone_s / turn_s for alone_s, turn_s in zip(one, mine, strict=True)]),
+        abs(turns.loss - able[0].loss) / max(abs(able[0].loss), 1e-30),
+    )

@@ -1,0 +1,252 @@
+"""Training, epoch by epoch: the student's network and PyTorch's own, on the same batches from the same weights.
+
+The first steps go in lockstep, both networks one after the other in each step (`lockstep`). Thereafter the student's
+network makes the rest of an epoch's steps in a row, unwatched, and PyTorch's then makes the same: what is measured of
+one is not disturbed by threads of the other that still spin. Speeds are those of the unwatched steps.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+
+import torch
+from torch import Tensor
+
+from grader.base.arrays import Array, np
+from grader.base.errors import UsageError
+from labs.operators.train.digits import Digits
+from labs.operators.train.layers import StudentNetwork, TorchNetwork
+from labs.operators.train.lockstep import Agreement, Watch
+from labs.operators.train.networks import WARM_UP_STEPS, Network
+from labs.operators.train.operations import Broken, StudentOperators
+from labs.operators.train.wishes import Data, Wishes
+
+MEAN_INK, INK_SPREAD = 0.18, 0.30
+"""Of pixels from 0 to 1, ours and MNIST's, about; what a network sees has mean 0 and deviation 1."""
+MNIST_IMAGES = 60_000
+
+
+@dataclass(frozen=True)
+class Epoch:
+    """What both networks came to: mean loss of the epoch's steps, share of held-out images that are read rightly, and
+    images a second, None where each step was watched."""
+
+    number: int
+    loss: float
+    torch_loss: float
+    accuracy: float
+    torch_accuracy: float
+    images_per_s: float | None
+    torch_images_per_s: float | None
+
+
+@dataclass(frozen=True)
+class Training:
+    """What became of one network. `read` is what the student's network said at last of each held-out image; `calls`
+    and `call_s` are calls of the student's functions in unwatched steps and what these took, pipe included, of
+    `step_s` altogether."""
+
+    network: Network
+    wishes: Wishes
+    epochs: tuple[Epoch, ...]
+    agreement: Agreement
+    read: Array
+    calls_per_step: float
+    call_share: float
+    threads: int
+
+    @property
+    def accuracy(self) -> float:
+        return self.epochs[-1].accuracy if self.epochs else 0.0
+
+
+class Stopped(Exception):
+    """Training cannot go on by the student's fault: one line."""
+
+
+@dataclass
+class _Tally:
+    """One network's steps of an epoch; images and seconds are those of unwatched steps."""
+
+    losses: list[float] = field(default_factory=list)
+    images: int = 0
+    wall_s: float = 0.0
+
+    def add(self, loss: float, images: int, wall_s: float, *, watched: bool) -> None:
+        self.losses.append(loss)
+        if not watched:
+            self.images += images
+            self.wall_s += wall_s
+
+    @property
+    def loss(self) -> float:
+        return math.fsum(self.losses) / max(1, len(self.losses))
+
+    @property
+    def images_per_s(self) -> float | None:
+        return self.images / self.wall_s if self.wall_s else None
+
+
+Batch = tuple[Tensor, Tensor]
+
+
+class Trainer:
+    """Both networks, and the data. `told` hears after each step of the student's how many steps of how many have been
+    made in all."""
+
+    def __init__(
+        self,
+        network: Network,
+        operators: StudentOperators,
+        data: Data,
+        wishes: Wishes,
+        threads: int,
+        told: Callable[[int, int], None] = lambda done, total: None,
+    ) -> None:
+        """Raises UsageError for a batch that is larger than all there is."""
+        if wishes.batch > len(data.training):
+            raise UsageError(
+                f"--batch {wishes.batch} is more than the {len(data.training)} images to learn from"
+            )
+        self.network, self.data, self.wishes, self.threads, self.told = network, data, wishes, threads, told
+        weights = network.first_weights(wishes.seed)
+        self.operators = operators
+        self.student = StudentNetwork(network, weights, operators)
+        self.torch = TorchNetwork(network, weights)
+        self.watch = Watch(network)
+        self.steps_per_epoch = len(data.training) // wishes.batch
+        self.steps = self.torch_steps = 0
+        self._unwatched = (0, 0, 0.0, 0.0)
+        torch.set_num_threads(threads)
+
+    def run(self, epoch_ends: Callable[[Epoch], None] = lambda epoch: None) -> Training:
+        """All epochs; fewer where a deviation ends it. Raises `operations.Broken`, Stopped, and UsageError where the
+        numbers leave float32 in both networks."""
+        random = np.random.Generator(np.random.PCG64(self.wishes.seed + 1))
+        epochs: list[Epoch] = []
+        for number in range(1, self.wishes.epochs + 1):
+            order = random.permutation(len(self.data.training))
+            mine, torchs = _Tally(), _Tally()
+            if not self._epoch(order, mine, torchs):
+                break
+            epochs.append(
+                Epoch(
+                    number,
+                    mine.loss,
+                    torchs.loss,
+                    self._accuracy(self.student.forward),
+                    self._accuracy(self.torch.forward),
+                    mine.images_per_s,
+                    torchs.images_per_s,
+                )
+            )
+            epoch_ends(epochs[-1])
+        steps, calls, call_s, step_s = self._unwatched
+        return Training(
+            self.network,
+            self.wishes,
+            tuple(epochs),
+            self.watch.agreement(),
+            self._read(self.student.forward) if epochs else np.zeros(0, np.int64),
+            calls / max(1, steps),
+            call_s / step_s if step_s else 0.0,
+            self.threads,
+        )
+
+    # ---- one epoch
+
+    def _epoch(self, order: Array, mine: _Tally, torchs: _Tally) -> bool:
+        """Whether training may go on behind it."""
+        watched = max(0, min(self.wishes.lockstep - self.steps, self.steps_per_epoch))
+        for images, labels in self._batches(order, 0, watched):
+            self._student_step(images, labels, mine, watched=True)
+            if self.watch.deviation is not None and not self.wishes.goes_on:
+                return False
+            self._torch_step(images, labels, torchs, watched=True)
+            self.watch.compared(mine.losses[-1], torchs.losses[-1])
+            self._finite(mine.losses[-1], torchs.losses[-1])
+        for images, labels in self._batches(order, watched, self.steps_per_epoch):
+            self._student_step(images, labels, mine, watched=False)
+            if not math.isfinite(mine.losses[-1]):
+                break
+        for images, labels in self._batches(order, watched, len(mine.losses)):
+            self._torch_step(images, labels, torchs, watched=False)
+        self._finite(mine.losses[-1], torchs.losses[-1])
+        return True
+
+    def _student_step(self, images: Tensor, labels: Tensor, tally: _Tally, *, watched: bool) -> None:
+        call = self.operators
+        call.told = self.watch if watched else None
+        calls, call_s, told_s = call.calls, call.wall_s, call.told_s
+        started = time.perf_counter()
+        try:
+            loss, _ = self.student.step(images, labels, self._rate(self.steps))
+        except Broken as fault:
+            raise Broken(f"step {self.steps + 1}: {fault}") from fault
+        wall_s = time.perf_counter() - started - (call.told_s - told_s)
+        tally.add(loss, len(images), wall_s, watched=watched)
+        if not watched:
+            steps, all_calls, all_call_s, all_s = self._unwatched
+            self._unwatched = (
+                steps + 1,
+                all_calls + call.calls - calls,
+                all_call_s + call.wall_s - call_s,
+                all_s + wall_s,
+            )
+        call.told = None
+        self.steps += 1
+        self.told(self.steps, self.steps_per_epoch * self.wishes.epochs)
+
+    def _torch_step(self, images: Tensor, labels: Tensor, tally: _Tally, *, watched: bool) -> None:
+        started = time.perf_counter()
+        loss, _ = self.torch.step(images, labels, self._rate(self.torch_steps))
+        self.torch_steps += 1
+        tally.add(loss, len(images), time.perf_counter() - started, watched=watched)
+
+    def _rate(self, steps: int) -> float:
+        """That of the step behind so many."""
+        return self.wishes.rate * (self.network.warm_up if steps < WARM_UP_STEPS else 1.0)
+
+    def _finite(self, loss: float, torch_loss: float) -> None:
+        if math.isfinite(loss):
+            return
+        if not math.isfinite(torch_loss):
+            raise UsageError(
+                f"with --rate {self.wishes.rate:g} the numbers leave float32 by step {self.steps}, PyTorch's as well: "
+                "take a smaller rate"
+            )
+        raise Stopped(f"step {self.steps}: the loss is {loss}, PyTorch's is {torch_loss:.4g}")
+
+    # ---- images
+
+    def _batches(self, order: Array, start: int, end: int) -> Iterator[Batch]:
+        """Batches `start` to before `end` of an epoch. Images that do not fill a batch wait for another order: the step
+        of a few would be as large as that of many."""
+        size = self.wishes.batch
+        for k in range(start, end):
+            chosen = order[k * size : (k + 1) * size]
+            yield tensors(self.data.training, chosen)
+
+    def _read(self, forward: Callable[[Tensor], Tensor]) -> Array:
+        """What a network says of each held-out image."""
+        count, size = len(self.data.held_out), self.wishes.batch
+        found = []
+        with torch.no_grad():
+            for start in range(0, count, size):
+                images, _ = tensors(self.data.held_out, np.arange(start, min(start + size, count)))
+                found.append(forward(images).argmax(1).numpy())
+        return np.concatenate(found)
+
+    def _accuracy(self, forward: Callable[[Tensor], Tensor]) -> float:
+        return float((self._read(forward) == self.data.held_out.labels).mean())
+
+
+def tensors(digits: Digits, chosen: Array) -> Batch:
+    """Images (n, 28, 28), float32 with mean 0 and deviation 1, and labels."""
+    ink = digits.images[chosen].astype(np.float32)
+    ink *= np.float32(1 / (255 * INK_SPREAD))
+    ink -= np.float32(MEAN_INK / INK_SPREAD)
+    return torch.from_numpy(ink), torch.from_numpy(digits.labels[chosen])

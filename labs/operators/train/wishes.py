@@ -1,0 +1,28 @@
+"""What is to be trained on what, and how: checked, and known before torch is imported."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from labs.operators.train.digits import Digits
+
+
+@dataclass(frozen=True)
+class Data:
+    """What a network learns from, and what it is tested with; `source` says in words where both come from."""
+
+    training: Digits
+    held_out: Digits
+    source: str
+
+
+@dataclass(frozen=True)
+class Wishes:
+    """How to train. `lockstep` is how many steps are watched; `goes_on` trains on behind a deviation."""
+
+    epochs: int
+    batch: int
+    rate: float
+    seed: int
+    lockstep: int
+    goes_on: bool = False

@@ -1,0 +1,302 @@
+"""Networks on a student's operators: they stay beside PyTorch's and learn; wrong operators are told by their place."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from conftest import ROOT
+
+from grader.assignment import loading
+from grader.base.arrays import np
+from grader.base.errors import KitError, UsageError
+from grader.run.calls import Call, Request
+from grader.run.session import Session
+from labs.operators.train import benches, command, digits, findings, scaling
+from labs.operators.train.networks import NETWORKS, Network
+from labs.operators.train.operations import OPERATIONS, Broken, StudentOperators, unfit
+from labs.operators.train.training import Stopped, Trainer, Training
+from labs.operators.train.wishes import Data, Wishes
+
+SOURCE = ROOT / "tests" / "sources" / "operators.cpp"
+COURSE = loading.load(ROOT / "configs" / "gpt149.yaml")
+WISHES = Wishes(epochs=1, batch=16, rate=0.1, seed=1, lockstep=10**6)
+
+
+@pytest.fixture(scope="module")
+def start() -> Iterator[benches.Start]:
+    with benches.opened(COURSE, SOURCE, dict(OPERATIONS)) as found:
+        yield found
+
+
+@pytest.fixture(scope="module")
+def data() -> Data:
+    return Data(digits.draw(1600, 1), digits.draw(300, 2), "digits")
+
+
+class Renamed:
+    """A session in which other functions answer under the names of some."""
+
+    def __init__(self, session: Session, names: dict[str, str]) -> None:
+        self.session, self.names = session, names
+
+    def call(self, request: Request, **how: Any) -> Call:
+        name = self.names.get(request.function, request.function)
+        return self.session.call(replace(request, function=name), **how)
+
+
+Train = Callable[..., Training]
+
+
+@pytest.fixture
+def train(start: benches.Start, data: Data) -> Iterator[Train]:
+    """Train a network, with other functions of the file in the place of some."""
+    opened: list[StudentOperators] = []
+
+    def run(network: Network, wishes: Wishes = WISHES, images: int = 64, **names: str) -> Training:
+        operators = start(1)
+        opened.append(operators)
+        if names:
+            operators.session = Renamed(operators.session, names)  # type: ignore[assignment]
+        some = Data(
+            digits.Digits(data.training.images[:images], data.training.labels[:images]), data.held_out, ""
+        )
+        return Trainer(network, operators, some, wishes, threads=1).run()
+
+    yield run
+    for operators in opened:
+        session = operators.session
+        (session.session if isinstance(session, Renamed) else session).close()
+
+
+def test_the_mlp_learns_beside_pytorch(train: Train) -> None:
+    made = train(NETWORKS["mlp"](), replace(WISHES, epochs=4, lockstep=30), images=1600)
+    agreement, last = made.agreement, made.epochs[-1]
+    assert agreement.is_close and agreement.deviation is None and agreement.steps == 30
+    # Nine calls a step: three layers to and fro, the loss to and fro, one update.
+    assert agreement.calls == 9 * 30 and made.calls_per_step == 9
+    assert 0 < agreement.largest_share < 1 and 0 < agreement.loss_apart < 1e-5
+    assert last.loss < 0.5 * made.epochs[0].loss and last.accuracy > 0.75
+    assert abs(last.accuracy - last.torch_accuracy) < 0.05
+    assert len(made.read) == 300 and 0 < made.call_share <= 1
+    assert last.images_per_s and last.torch_images_per_s
+
+
+def test_the_cnn_stays_beside_pytorch(train: Train) -> None:
+    made = train(NETWORKS["cnn"](), images=400)
+    assert made.agreement.is_close and made.agreement.steps == 25 and made.agreement.calls == 17 * 25
+    # Each step was watched: there is no speed to tell.
+    assert made.epochs[0].images_per_s is None and made.calls_per_step == 0
+    assert "all 425 calls agree" in made.agreement.line()
+
+
+WRONG = [
+    ("mlp", {"linearBackward": "linearTransposed"}, "layer 3 (linear)", ("gradient of W",), None),
+    ("mlp", {"linearBackward": "linearLastBias"}, "layer 3 (linear)", ("gradient of b",), None),
+    ("mlp", {"reluBackward": "reluByGradient"}, "layer 2 (relu)", ("gradient of X",), None),
+    ("mlp", {"crossEntropyBackward": "lossOfSum"}, "loss (cross entropy)", ("gradient of the logits",), 16.0),
+    ("cnn", {"conv2dBackward": "convUnturned"}, "layer 4 (conv2d)", ("gradient of X",), None),
+    (
+        "cnn",
+        {"maxpool2dForward": "poolAndKeep", "maxpool2dBackward": "poolAllTies"},
+        "layer 6 (maxpool2d)",
+        ("gradient of X",),
+        None,
+    ),
+    ("mlp", {"sgdStep": "stepUpwards"}, "update (sgd)", ("parameter W of layer 1 (linear)",), None),
+]
+
+
+@pytest.mark.parametrize(("model", "names", "place", "tensors", "factor"), WRONG)
+def test_a_wrong_operator_is_named_by_step_layer_and_tensor(
+    train: Train,
+    model: str,
+    names: dict[str, str],
+    place: str,
+    tensors: tuple[str, ...],
+    factor: float | None,
+) -> None:
+    made = train(NETWORKS[model](), **names)
+    found = made.agreement.deviation
+    assert found is not None and not made.epochs
+    # A tie needs an image in which two of the largest are equal and above 0, which the first batch has.
+    assert (found.step, str(found.place), found.tensors) == (1, place, tensors)
+    assert found.function == [*names][-1]
+    assert found.factor == (pytest.approx(factor, rel=1e-3) if factor else None)
+    assert f"step 1, {place}, {tensors[0]}: {found.function} left PyTorch" in found.line()
+    assert "\n" not in found.line() and found.wrong <= found.total
+
+
+def test_training_goes_on_behind_a_deviation_if_asked_to(train: Train) -> None:
+    made = train(NETWORKS["mlp"](), replace(WISHES, goes_on=True), linearBackward="linearLastBias")
+    assert made.agreement.deviation is not None and made.agreement.deviation.step == 1
+    assert len(made.epochs) == 1
+
+
+def test_a_function_that_gives_no_answer_is_named(train: Train) -> None:
+    with pytest.raises(Broken, match=r"step 1: sgdStep in update .sgd. crashed with SIGSEGV") as error:
+        train(NETWORKS["mlp"](), sgdStep="stepBeyond")
+    assert "\n" not in str(error.value)
+    with pytest.raises(
+        Broken, match=r"reluForward in layer 2 .relu. returned float32 \(256\), not float32 \(512\)"
+    ):
+        train(NETWORKS["mlp"](), reluForward="reluOfHalf")
+
+
+def test_numbers_that_leave_float32_are_the_rates_fault_or_the_functions(train: Train) -> None:
+    with pytest.raises(UsageError, match=r"with --rate 1e\+30 .* PyTorch's as well"):
+        train(NETWORKS["cnn"](), replace(WISHES, rate=1e30))
+    with pytest.raises(Stopped, match="the loss is"):
+        train(NETWORKS["mlp"](), replace(WISHES, rate=2.0, epochs=40, lockstep=0), sgdStep="stepUpwards")
+
+
+def test_a_file_without_a_function_or_with_another_one_is_told() -> None:
+    there = {name: each.signature for name, each in OPERATIONS.items()}
+    wanted = NETWORKS["cnn"]().operations()
+    assert {*wanted} == {*OPERATIONS} and unfit(there, wanted) == ""
+    assert unfit({**there, "sgdStep": "v(TTld)", "conv2dBackward": "v(TTTTTTllllllll)"}, wanted) == ""
+    gone = {name: code for name, code in there.items() if name != "conv2dBackward"}
+    told = unfit(gone, wanted)
+    assert told.startswith("conv2dBackward is not bound") and "torch::Tensor db, int N, int C, int H" in told
+    assert unfit(gone, NETWORKS["mlp"]().operations()) == ""
+    for other in ("v(TTTiii)", "T(TTTii)", "T(TTTiif)"):
+        assert unfit({**there, "linearForward": other}, wanted).startswith(
+            "linearForward cannot be called; it should"
+        )
+
+
+# ---- threads
+
+
+def test_amdahls_law_is_fitted_to_times() -> None:
+    law = 0.2
+    lines = [
+        scaling.Line(
+            t, *[scaling.Estimate(x, x, x) for x in (8.0 * (law + (1 - law) / t), 1 / (law + (1 - law) / t))]
+        )
+        for t in (1, 2, 4)
+    ]
+    assert scaling.serial(lines) == pytest.approx(law)
+    assert scaling.serial(lines[:1]) is None
+    slower = scaling.Curve(NETWORKS["cnn"](), 128, (), 1.3)
+    told = scaling.Scaling((slower,), 2, 3, "", False).law()
+    assert "More threads did not make cnn faster." in told and "of a core" not in told
+    busy = scaling.Scaling((replace(slower, core_share=0.5),), 2, 3, "", False)
+    assert "One thread and the judge had only 50 % of a core" in busy.law()
+    curve = scaling.Curve(NETWORKS["mlp"](), 128, (*lines, scaling.Line(8, None, None)), law)
+    found = scaling.Scaling((curve,), 4, 3, "here", True)
+    # The published times by hand: sum of (1 - 1/t)(T(t)/T(1) - 1/t) over sum of (1 - 1/t)^2.
+    assert (
+        "fits mlp with a serial share of 0.2000" in found.law() and "fit with one of 0.1027." in found.law()
+    )
+    rows = found.table().rows
+    assert (
+        [row[1] for row in rows] == [1, 2, 4, 8]
+        and rows[3][-1] == "not measured: 4 cores"
+        and rows[3][2] is None
+    )
+    assert rows[0][5] == pytest.approx(8e-3 * 60_000 / 128) and rows[2][10] == pytest.approx(1200 / 390)
+    (figure,) = found.figures()
+    assert [one.label for one in figure.series] == ["mlp", "mlp, Amdahl's law", "published"]
+
+
+def test_numbers_of_threads_take_turns_on_the_same_batches(start: benches.Start, data: Data) -> None:
+    heard: list[tuple[int, int]] = []
+    curve = scaling.measure(
+        NETWORKS["mlp"](), start, data, WISHES, (2, 9), 2, 1, lambda done, total: heard.append((done, total))
+    )
+    assert [line.threads for line in curve.lines] == [1, 2, 9] and curve.lines[2].speedup is None
+    assert (
+        curve.lines[0].speedup is not None and curve.lines[0].speedup.middle == 1 and curve.serial is not None
+    )
+    # The loss of two threads is that of one up to rounding, since both made the same steps.
+    assert curve.lines[1].loss_apart < 1e-4 and heard == [(1, 4), (2, 4), (3, 4), (4, 4)]
+
+
+# ---- the command
+
+
+def run(tmp_path: Path, *arguments: str) -> int:
+    return command.main(["--module", str(SOURCE), "--out", str(tmp_path / "out"), *arguments])
+
+
+def test_the_command_trains_and_delivers(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    pytest.importorskip("matplotlib")
+    writeup = tmp_path / "writeup.md"
+    writeup.write_text("Loss:\n<!-- table: train -->\n<!-- end -->\n")
+    options = [
+        "--model",
+        "mlp",
+        "--images",
+        "900",
+        "--epochs",
+        "2",
+        "--batch",
+        "32",
+        "--lockstep",
+        "5",
+        "--plot",
+    ]
+    assert run(tmp_path, *options, "--show", "--threads", "64", "--writeup", str(writeup)) == 0
+    told = capsys.readouterr().out
+    assert (
+        "threads are left out" in told
+        and "epoch 2 of 2: loss" in told
+        and "5 steps in lockstep: all 45" in told
+    )
+    assert "held-out digits read wrongly" in told and " read as " in told
+    names = {path.name for path in (tmp_path / "out").iterdir()}
+    assert names == {"train.csv", "train-loss.png", "train-accuracy.png", "train-misread-mlp.png"}
+    assert "| mlp" in writeup.read_text()
+    assert len((tmp_path / "out" / "train.csv").read_text().splitlines()) == 3
+
+
+@pytest.mark.parametrize(
+    ("arguments", "told"),
+    [
+        ("--threads 0", "--threads takes a whole number from 1"),
+        ("--epochs 0", "--epochs takes a whole number from 1"),
+        ("--batch 0", "--batch takes a whole number from 1"),
+        ("--rate -1", "--rate takes a number above 0"),
+        ("--rate nan", "--rate takes a number above 0"),
+        ("--model rnn", "--model takes mlp, cnn or both, not 'rnn'"),
+        ("--images 5", "--images takes a whole number from 120"),
+        ("--data nowhere", "--data takes a folder"),
+        ("--data nowhere --images 500", "--images is how many digits are drawn"),
+        ("--model mlp --images 120 --batch 101", "--batch 101 is more than the 100 images"),
+        ("--writeup nowhere.md", "no such file"),
+    ],
+)
+def test_wrong_usage_is_told_in_one_line(tmp_path: Path, arguments: str, told: str) -> None:
+    with pytest.raises(UsageError) as error:
+        run(tmp_path, *arguments.split())
+    assert told in str(error.value) and "\n" not in str(error.value)
+
+
+def test_without_torch_there_is_one_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("grader.build.toolchain.torch_version", lambda: "absent")
+    with pytest.raises(KitError, match="this Python has no torch"):
+        run(tmp_path, "--images", "120")
+
+
+def test_a_file_without_a_function_ends_the_command(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    source = tmp_path / "operators.cpp"
+    source.write_text("#include <torch/extension.h>\nPYBIND11_MODULE(TORCH_EXTENSION_NAME, m) { (void)m; }\n")
+    assert command.main(["--module", str(source), "--out", str(tmp_path / "out"), "--images", "120"]) == 1
+    assert capsys.readouterr().out.startswith("linearForward is not bound")
+
+
+def test_wrongly_read_digits_are_shown_in_letters() -> None:
+    image = np.zeros((1, 28, 28), np.uint8)
+    image[0, 4:8, 3] = 255
+    wrong = findings.Misread("mlp", image, np.array([1]), np.array([7]), 10)
+    lines = findings.text(wrong).split("\n")
+    assert lines[0] == "mlp: 1 of 10 held-out digits read wrongly" and lines[2].startswith("1 read as 7")
+    assert [line.strip() for line in lines[3:]] == ["", "", "@", "@", *[""] * 10]
+    none = findings.Misread("mlp", image[:0], np.zeros(0, int), np.zeros(0, int), 10)
+    assert findings.text(none) == "mlp: 0 of 10 held-out digits read wrongly"
