@@ -82,6 +82,12 @@ class _Operators(Lab):
         "side": ("--side", "rows, and columns, of a window in maxpool2d"),
         "step": ("--step", "stride of maxpool2d"),
     }
+    studies: ClassVar = {
+        "train": (
+            "labs.operators.train.command",
+            "two networks learn to read digits on your operators, beside PyTorch's",
+        ),
+    }
     #: Every loop over images, rows and taps is shared out by some kernel; nothing is a multiple of anything.
     watched_sizes: ClassVar = {
         "R": 13, "C": 7, "RB": 1, "CB": 7, "n": 101, "M": 11, "K": 7, "N": 5, "batch": 11, "I": 7, "O": 5,
