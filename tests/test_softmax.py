@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from grader import __main__ as grading
 from grader import score
 from grader.assignment import labs
 from grader.assignment.loading import load
@@ -216,6 +217,27 @@ def test_every_table_and_question_has_a_place() -> None:
     assert {step.table for step in steps.STEPS} == set(regions.tables(template))
     asked = set(regions.answers(template)) - {"name", "extra"}
     assert {question.answer for question in key.read(LAB / "hidden" / "writeup_key.yaml")} == asked
+
+
+def test_write_ups_and_likeness_are_held_against_the_labs_own(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """`--lab softmax` tells its template, its key, its file and its starter."""
+    (tmp_path / "writeup.md").write_text((LAB / "writeup_template.md").read_text())
+    assert grading.run(["writeup", str(tmp_path / "writeup.md"), "--lab", "softmax"]) == 1
+    told = capsys.readouterr().out
+    assert "overflow" in told and "part3" not in told
+    read = tmp_path / "read.md"
+    assert (
+        grading.run(["writeup", str(tmp_path / "writeup.md"), "--lab", "softmax", "--read", str(read)]) == 0
+    )
+    assert "infinite above 88.7" in read.read_text()
+    for name in ("ada", "bob"):
+        (tmp_path / "in" / name).mkdir(parents=True)
+        (tmp_path / "in" / name / "softmax.cpp").write_text((LAB / "softmax.cpp").read_text())
+    page = ["--html", str(tmp_path / "similar.html")]
+    assert grading.run(["similar", str(tmp_path / "in"), "--lab", "softmax", *page]) == 0
+    assert "2 submissions compared; what" in capsys.readouterr().out
 
 
 def test_a_handout_holds_the_lab_and_none_of_its_solutions() -> None:

@@ -192,6 +192,11 @@ def master(folder: Path, source: str) -> Path:
     return folder / source if (folder / source).is_file() else ROOT / source
 
 
+def beside(folder: Path, name: str, usual: Path) -> Path:
+    """A file of a lab's own, or where the main lab has its: the write-up's template, its key."""
+    return folder / name if (folder / name).is_file() or folder != LABS / main() else usual
+
+
 def deciding(folder: Path) -> list[Path]:
     """What of a lab outside of the kit can change a verdict: its modules and its reference, none of the tests."""
     modules = [path for path in folder.rglob("*.py") if path.stem != "kernels" and "test_" not in path.name]

@@ -22,6 +22,8 @@ from itertools import combinations
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
+from grader.assignment import labs
+from grader.assignment.loading import load
 from grader.assignment.regions import strip_solution
 from grader.base.commandline import Parser
 from grader.base.errors import UsageError
@@ -126,7 +128,10 @@ def main(arguments: list[str]) -> int:
         help="what students were given, and counts nothing (the kit's module.cpp); again for a second one",
     )
     parse.add_argument(
-        "--source", metavar="NAME", default=MASTER.name, help="the file handed in (module.cpp)"
+        "--source", metavar="NAME", help="the file handed in (default: the assignment's, module.cpp)"
+    )
+    parse.add_argument(
+        "--config", metavar="FILE", type=Path, help="the assignment, for its file and its starter"
     )
     parse.add_argument("--top", metavar="n", type=int, default=20, help="pairs to show (20)")
     parse.add_argument(
@@ -136,11 +141,17 @@ def main(arguments: list[str]) -> int:
     if given.top < 1:
         raise UsageError(f"--top takes a number from 1 up, not {given.top}")
 
+    master = MASTER
+    if given.config is not None:
+        assignment = load(given.config)
+        master = labs.master(assignment.lab_folder, assignment.source)
     outputs = agreement.read(given.folder) if given.folder.is_dir() else {}
     sources = read_sources(
-        given.submissions or given.folder, given.source, bool(outputs) and not given.submissions
+        given.submissions or given.folder,
+        given.source or master.name,
+        bool(outputs) and not given.submissions,
     )
-    starters = given.starter or [MASTER]
+    starters = given.starter or [master]
     similarity = compare(sources, "\n".join(map(read_starter, starters)))
     groups = agreement.groups(outputs)
     not_written = agreement.not_written(given.folder) if outputs else frozenset()

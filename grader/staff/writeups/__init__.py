@@ -19,12 +19,13 @@ def main(arguments: Sequence[str]) -> int:
     writeup.refuse_absent(given.paths)
     staff_options = given.read or given.sheet or given.results or given.key
     if not (staff_options or len(given.paths) > 1 or given.paths[0].is_dir()):
-        return writeup.check_all(given.paths, given.export)
+        return writeup.check_all(given.paths, given.export, writeup.template_of(given.config))
     from grader.staff.writeups import staff
 
     return staff.run(
         staff.WriteupOptions(
-            *(tuple(given.paths), given.read, given.sheet, given.results, given.key, given.item, given.export)
+            *(tuple(given.paths), given.read, given.sheet, given.results, given.key, given.item),
+            *(given.export, given.config),
         )
     )
 

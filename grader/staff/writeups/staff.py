@@ -9,16 +9,17 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from grader import submission
+from grader.assignment import labs
 from grader.assignment.loading import load
 from grader.base import wholefile
 from grader.base.errors import KitError, UsageError
 from grader.base.harmless import harmless, one_line
-from grader.base.places import PUBLIC_CONFIG, WRITEUP_KEY, WRITEUP_TEMPLATE
+from grader.base.places import PUBLIC_CONFIG, WRITEUP_KEY
 from grader.base.results import EXIT_PASS
 from grader.staff.classroom import gradebook
 from grader.staff.writeups import key, sheet
 from grader.staff.writeups.key import Question
-from grader.study.writeup import NAME, checking, exporting
+from grader.study.writeup import NAME, checking, exporting, template_of
 from grader.study.writeup.checking import State
 from grader.study.writeup.regions import Region
 
@@ -38,6 +39,7 @@ class WriteupOptions:
     key: Path | None
     item: str
     export: str | None
+    config: Path | None = None
 
 
 @dataclass(frozen=True)
@@ -60,9 +62,9 @@ class Writeup:
 
 def run(wanted: WriteupOptions) -> int:
     """List the write-ups, and write the reading copy and the table of points. Raises UsageError and KitError."""
-    template = checking.template(WRITEUP_TEMPLATE)
-    questions = _key(wanted.key)
-    found = collect(wanted.paths, template, source_of_class(wanted.results))
+    template = checking.template(template_of(wanted.config))
+    questions = _key(wanted.key, wanted.config)
+    found = collect(wanted.paths, template, source_of_class(wanted.results, wanted.config))
     width = max(len(each.id) for each in found)
     for each in found:
         print(f"{each.id:{width}}  {each.remark or 'complete'}")
@@ -82,11 +84,12 @@ def run(wanted: WriteupOptions) -> int:
     return EXIT_PASS
 
 
-def source_of_class(results: Path | None) -> str:
+def source_of_class(results: Path | None, config: Path | None = None) -> str:
     """The file that the class handed in to be graded: its ids are given by that."""
+    usual = load(config or PUBLIC_CONFIG).source
     with contextlib.suppress(UsageError, KitError):
-        return gradebook.open_book(results)[0].source if results else load(PUBLIC_CONFIG).source
-    return load(PUBLIC_CONFIG).source
+        return gradebook.open_book(results)[0].source if results else usual
+    return usual
 
 
 def collect(paths: Sequence[Path], template: tuple[Region, ...], source: str) -> list[Writeup]:
@@ -167,7 +170,10 @@ def _plain(text: str) -> str:
     return "".join(f"\\{c}" if c in "\\`*_{}[]<>#|!" else c for c in line)
 
 
-def _key(given: Path | None) -> tuple[Question, ...]:
-    if given is None and not WRITEUP_KEY.is_file():
+def _key(given: Path | None, config: Path | None) -> tuple[Question, ...]:
+    usual = WRITEUP_KEY
+    if config is not None:
+        usual = labs.beside(load(config).lab_folder, f"hidden/{WRITEUP_KEY.name}", WRITEUP_KEY)
+    if given is None and not usual.is_file():
         return ()
-    return key.read(given or WRITEUP_KEY)
+    return key.read(given or usual)

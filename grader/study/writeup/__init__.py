@@ -21,24 +21,34 @@ FORMATS = ("html", "pdf")
 def main(arguments: Sequence[str]) -> int:
     """`python -m grader writeup`: exit code 0 when nothing is empty, 1 when something is."""
     given = parser("a write-up").parse_args(arguments)
-    return check_all(given.paths, given.export)
+    return check_all(given.paths, given.export, template_of(given.config))
 
 
-def check_all(paths: Sequence[Path], export: str | None) -> int:
+def template_of(config: Path | None) -> Path:
+    """The write-up's template of an assignment, by default of the kit's main one; it may not be there."""
+    if config is None:
+        return WRITEUP_TEMPLATE
+    from grader.assignment import labs
+    from grader.assignment.loading import load
+
+    return labs.beside(load(config).lab_folder, WRITEUP_TEMPLATE.name, WRITEUP_TEMPLATE)
+
+
+def check_all(paths: Sequence[Path], export: str | None, template: Path = WRITEUP_TEMPLATE) -> int:
     """Say what of each is still empty; the exit code. Raises UsageError where one is not there or cannot be read."""
     refuse_absent(paths)
-    complete = [check(path, export) for path in paths]
+    complete = [check(path, export, template) for path in paths]
     return EXIT_PASS if all(complete) else EXIT_SUBMISSION
 
 
-def check(path: Path, export: str | None) -> bool:
-    """Say what of one write-up is still empty, and export it if asked to; whether nothing is.
+def check(path: Path, export: str | None, template: Path) -> bool:
+    """Say what of one write-up is still empty, beside its `template`, and export it if asked to; whether nothing is.
 
     Raises UsageError where it cannot be read, or its markers are broken.
     """
     from grader.study.writeup import checking, exporting
 
-    state = checking.state_of(checking.text_of(path), str(path), checking.template(WRITEUP_TEMPLATE))
+    state = checking.state_of(checking.text_of(path), str(path), checking.template(template))
     print("\n".join(checking.told(path, state)))
     if export:
         print(exporting.export(path, export))
@@ -49,6 +59,7 @@ def parser(what: str) -> Parser:
     """The command line; `what` says what its files are."""
     parse = Parser(prog="python -m grader writeup", description="The write-up: what of it is still empty.")
     parse.add_argument("paths", metavar="FILE", type=Path, nargs="+", help=what)
+    parse.add_argument("--config", metavar="FILE", type=Path, help="the assignment that it is about")
     parse.add_argument("--export", choices=FORMATS, help="also write it as this beside the file, with pandoc")
     return parse
 
