@@ -33,6 +33,13 @@ class Harmless:
             yield segment if segment.control else segment._replace(text=harmless(segment.text))
 
 
+def console(stream: TextIO) -> Console:
+    """For rich on a guarded stream. Whatever is printed there goes beneath the guard: strangers' text as `Harmless`."""
+    from rich.console import Console
+
+    return Console(file=unguarded(stream))
+
+
 class Progress:
     """Told what happens; shows it. `total` counts the submissions to grade in this run."""
 
@@ -50,12 +57,11 @@ class Progress:
 
     def __enter__(self) -> Progress:
         if self.stream.isatty():
-            from rich.console import Console
             from rich.live import Live
 
             self.live = Live(
                 get_renderable=lambda: Harmless(self.table()),
-                console=Console(file=unguarded(self.stream)),
+                console=console(self.stream),
                 refresh_per_second=REFRESH_PER_S,
                 transient=True,
                 # What others print stays harmless: rich would let the colours in it through.

@@ -6,7 +6,7 @@ import sys
 from types import TracebackType
 from typing import Any
 
-from grader.base.harmless import unguarded
+from grader.report.progress import Harmless, console
 
 
 class Progress:
@@ -19,7 +19,6 @@ class Progress:
 
     def __enter__(self) -> Progress:
         if sys.stderr.isatty():
-            from rich.console import Console
             from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
             self._bar = Progress(
@@ -29,7 +28,7 @@ class Progress:
                 TextColumn("steps,"),
                 TimeRemainingColumn(),
                 TextColumn("left"),
-                console=Console(file=unguarded(sys.stderr)),
+                console=console(sys.stderr),
                 transient=True,
                 refresh_per_second=4,
                 redirect_stdout=False,
@@ -51,10 +50,10 @@ class Progress:
             self._bar.update(self._task, completed=done, total=total)
 
     def say(self, line: str) -> None:
-        """One line, of the kit's own words."""
+        """One line."""
         if self._bar is not None and sys.stdout.isatty():
             from rich.text import Text
 
-            self._bar.console.print(Text(line))
+            self._bar.console.print(Harmless(Text(line)))
         else:
             print(line, flush=True)
