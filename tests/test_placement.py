@@ -84,10 +84,11 @@ def test_a_timed_call_keeps_to_its_cores(cores: int | None, monkeypatch: pytest.
         (0.001, [0] * 9, 4),
         (0.03, [0, 2, 9], 1),
         (0.03, [0, 2000, 2010], 2),
-        (0.03, [0, 2000, 4000, 6000, 8000, 10_000], 4),
+        (0.03, [0, 4000, 6000, 6010], 3),
+        (0.03, [0, 2000, 4000, 6000, 8000], 2),
         (3.0, [0, 2000], 1),
     ],
-    ids=["short", "settled", "fresh once", "always fresh", "fresh but long"],
+    ids=["short", "settled", "fresh once", "fresh twice", "always fresh", "fresh but long"],
 )
 def test_a_call_is_repeated_while_fresh_memory_is_felt(
     wall_s: float, pages: list[int], calls: int, monkeypatch: pytest.MonkeyPatch

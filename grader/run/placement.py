@@ -14,6 +14,7 @@ every call: whoever starts threads of his own in each call would have them all i
 from __future__ import annotations
 
 import contextlib
+import math
 import os
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING
@@ -31,9 +32,10 @@ this share of the process's time."""
 SHORT_CALL_S, SETTLING_CALLS = 0.02, 3
 """A call shorter than this still feels that its threads were moved in the first one: it is made so many more times. So
 is a longer one, as long as memory that is fresh takes a good part of its time."""
-FAULT_S, FRESH_SHARE = 1.7e-6, 0.03
+FAULT_S, FRESH_SHARE, STEADY_SHARE = 1.7e-6, 0.03, 0.75
 """Seconds that a page costs when it is first touched (3.5 ms for the 8 MiB of an output), and the largest share of a
-call's time at which nothing is done about it. With more of it the second of two calls in a row is the faster one."""
+call's time at which nothing is done about it: with more, the second of two calls in a row is the faster one. And the
+share of the call before from which on it does not fall any more."""
 
 
 def warm_up(session: Session, call: Callable[[], Sample], *, pin_to: Sequence[int] = ()) -> Sample:
@@ -48,12 +50,15 @@ def warm_up(session: Session, call: Callable[[], Sample], *, pin_to: Sequence[in
     process_after = session.cpu_clock_s()
     if len(pin_to) > 1 and process_before is not None and process_after is not None:
         _pin(session.pid, pin_to, before, process_after - process_before)
+    earlier_s = math.inf
     for _ in range(SETTLING_CALLS):
         faults = page_faults(session.pid)
         fresh_s = (faults - faults_before) * FAULT_S
-        if sample.wall_s >= SHORT_CALL_S and fresh_s <= FRESH_SHARE * sample.wall_s:
+        # A kernel that asks for fresh memory in every call is as settled as it will be.
+        is_settled = fresh_s <= FRESH_SHARE * sample.wall_s or fresh_s > STEADY_SHARE * earlier_s
+        if sample.wall_s >= SHORT_CALL_S and is_settled:
             break
-        faults_before = faults
+        faults_before, earlier_s = faults, fresh_s
         sample = call()
     return sample
 
