@@ -16,7 +16,6 @@ from grader.base import commandline
 from grader.base.commandline import Parser, SizeOption, source_file, whole_number
 from grader.base.errors import UsageError
 from grader.base.places import PUBLIC_CONFIG
-from grader.base.results import exit_code
 from textgen import demo
 
 if TYPE_CHECKING:
@@ -159,6 +158,7 @@ def judge(given: argparse.Namespace, zygote: Zygote | None) -> int:
         raise UsageError(f"--json: no such folder: {given.json.absolute().parent}")
 
     from grader import score
+    from grader.base.results import exit_code
     from grader.build import ispc
     from grader.build.toolchain import ABSENT, torch_version
     from grader.judge.bench import Options

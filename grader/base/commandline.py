@@ -12,11 +12,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import NoReturn
 
-from grader.base.errors import KitError, UsageError
+from grader.base.errors import EXIT_KIT, EXIT_USAGE, KitError, UsageError
 from grader.base.harmless import guard_standard_streams
 from grader.base.places import HIDDEN_CONFIG, PUBLIC_CONFIG, ROOT
 from grader.base.quantities import whole
-from grader.base.results import EXIT_KIT, EXIT_USAGE
 
 EXIT_INTERRUPTED = 130
 EXIT_NO_READER = 141

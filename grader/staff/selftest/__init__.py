@@ -11,7 +11,7 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from grader.base.commandline import Parser
-from grader.base.results import EXIT_KIT, EXIT_PASS
+from grader.base.errors import EXIT_KIT, EXIT_PASS
 from grader.staff.selftest.trials import Trial
 
 #: Each group, and what depends on it.
