@@ -155,7 +155,7 @@ def test_the_autograder_holds_what_grades(kit: contents.Kit, tmp_path: Path) -> 
         assert b"{" not in files[script].content.replace(b"${", b"")
         subprocess.run(["bash", "-n", str(tmp_path / script)], check=True)
     assert load(tmp_path / "configs" / "hidden" / "gpt149.yaml").seed == kit.assignment.seed
-    assert (tmp_path / "tests" / "threats" / "rows.py").is_file() and (
+    assert (tmp_path / "labs/attention/threats/rows.py").is_file() and (
         tmp_path / "module_ref_stub/kernels.cpp"
     ).is_file()
     found = imports.modules(tmp_path)
@@ -271,7 +271,14 @@ def test_a_secret_is_found_wherever_it_is_put(
 
 
 @pytest.mark.parametrize(
-    "path", ["configs/hidden/gpt149.yaml", "module_ref_stub/kernels.cpp", "tests/threats/rows.py", "a.cpp"]
+    "path",
+    [
+        "configs/hidden/gpt149.yaml",
+        "module_ref_stub/kernels.cpp",
+        "labs/attention/threats/rows.py",
+        "labs/rows/kernels.py",
+        "a.cpp",
+    ],
 )
 def test_files_of_the_staff_are_strangers(kit: contents.Kit, path: str) -> None:
     assert search.strangers({path: File(b"")}, kit)

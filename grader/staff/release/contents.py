@@ -245,8 +245,6 @@ def autograder(kit: Kit) -> dict[str, File]:
     files |= _lab_sources(kit, lab)
     files |= texts(TEMPLATES / "autograder", {"source": kit.assignment.source})
     files["not_started.json"] = File(_not_started(kit.assignment), origin="results.json without the kit")
-    for path in sorted((kit.root / "tests" / "threats").glob("*.py")):
-        files[path.relative_to(kit.root).as_posix()] = _file(path)
     for path in (*kit.reference_sources, *kit.program_sources):
         own = kit.elsewhere is not None and path.is_relative_to(kit.elsewhere)
         place = (
