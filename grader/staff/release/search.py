@@ -43,16 +43,14 @@ def leaks(files: Files, secrets: Iterable[Secret]) -> list[str]:
     return found
 
 
-#: Names of files and folders, a lab's among them, that are for the staff wherever they lie.
-STAFFS = frozenset({"hidden", "kernels.py", "threats"})
-
-
 def strangers(files: Files, kit: Kit) -> list[str]:
     """Files that no handout holds, whatever is in them."""
     found = []
     for path in sorted(files):
         source = path.endswith(SOURCE_SUFFIXES) and path != kit.assignment.source
-        if not STAFFS.isdisjoint(path.split("/")) or path.startswith("tests/"):
+        folder, _, name = path.rpartition("/")
+        is_lab_table = folder.startswith("labs/") and (name == "kernels.py" or "threats" in folder.split("/"))
+        if "hidden" in path.split("/") or path.startswith("tests/") or is_lab_table:
             found.append(f"{path} is for the staff")
         elif source and not path.startswith(_KITS_OWN):
             found.append(f"{path} is a source that is not the starter")
