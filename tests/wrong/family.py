@@ -5,6 +5,7 @@ As a program, from the project's folder: `PYTHONPATH=. python tests/wrong/family
 
 from __future__ import annotations
 
+import functools
 import sys
 import tempfile
 from collections import Counter
@@ -24,7 +25,7 @@ from grader.base.results import PartResult
 from grader.judge import binding
 from grader.judge.answers import RESULT
 from grader.judge.bench import Bench, Options
-from grader.judge.comparison import Expected
+from grader.judge.comparison import Expected, compare
 from grader.judge.diagnosis.diagnose import unexplained
 from grader.judge.evaluate import evaluate
 from grader.judge.making import make
@@ -71,6 +72,10 @@ class Answer:
     shape: Mapping[str, int]
     expected: Expected
     output: Array
+
+    @functools.cached_property
+    def is_right(self) -> bool:
+        return compare(self.expected, self.output).ok
 
 
 def answers(
