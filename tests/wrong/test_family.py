@@ -102,7 +102,7 @@ def test_mistakes_with_the_same_outputs_are_named_together(zygote: Zygote, tmp_p
         mutation.name: result.diagnosis
         for group in groups(WRONG)
         if not paired.isdisjoint(mutation.name for mutation in group)
-        for mutation, result in judge(group, zygote, tmp_path)
+        for mutation, result in judge(group, zygote, tmp_path, only=paired)
     }
     for one, other in pairs:
         for diagnosis in (judged[one.name], judged[other.name]):
