@@ -21,6 +21,7 @@ from textgen import demo
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    from grader.base.results import Score, SubmissionResult
     from grader.run.zygote import Zygote
 
 #: A student waits at the screen: an undecided measurement ends sooner than in the class.
@@ -65,6 +66,11 @@ def parser(options: list[SizeOption], studies: Mapping[str, tuple[str, str]]) ->
     parse.add_argument("--no-time", action="store_true", help="results and memory only: an answer sooner")
     parse.add_argument(
         "--no-table", action="store_true", help="without torch's table, the only thing that waits for torch"
+    )
+    parse.add_argument(
+        "--watch",
+        action="store_true",
+        help="judge at each save, until Ctrl-C: in one warm process, without the table",
     )
     parse.add_argument("--seed", metavar="n", help="make the inputs of timed calls repeatable")
     parse.add_argument("--json", metavar="FILE", type=Path, help="also write the result for other programs")
@@ -134,7 +140,8 @@ def run(arguments: list[str]) -> int:
     from grader.run.zygote import Zygote
 
     # It imports torch once it is needed: for the profiler's table. Under sanitizers that is another process.
-    with contextlib.nullcontext() if given.sanitize else Zygote(at_once=False) as zygote:
+    own = given.sanitize or given.watch
+    with contextlib.nullcontext() if own else Zygote(at_once=False) as zygote:
         return judge(given, zygote)
 
 
@@ -151,11 +158,8 @@ def judge(given: argparse.Namespace, zygote: Zygote | None) -> int:
         raise UsageError(f"no test '{given.test}': choose {', '.join([*assignment.commands(), 'all'])}")
     shape = commandline.sizes(given, assignment.size_options, assignment.minima, assignment.maxima)
     seed = None if given.seed is None else whole_number(given.seed, "--seed", 0, (1 << 60) - 1)
-    source = source_file(given.module, assignment.source, assignment.path.parent)
-    if given.json and given.json.is_dir():
-        raise UsageError(f"--json takes a file, and {given.json} is a folder")
-    if given.json and not given.json.absolute().parent.is_dir():
-        raise UsageError(f"--json: no such folder: {given.json.absolute().parent}")
+    source = source_file(given.module, assignment.source, assignment.path.parent, must_exist=not given.watch)
+    refuse_outputs(given, source)
 
     from grader import score
     from grader.base.results import exit_code
@@ -179,12 +183,22 @@ def judge(given: argparse.Namespace, zygote: Zygote | None) -> int:
         seed,
         timing=not given.no_time,
         time_budget_s=TIME_BUDGET_S,
-        profile=has_torch and not given.no_table,
+        profile=has_torch and not given.no_table and not given.watch,
         sanitize=given.sanitize,
     )
+    parts = assignment.select(given.test)
+
+    def deliver(result: SubmissionResult, scored: Score) -> None:
+        if given.json:
+            result_json.write(result, scored, given.json)
+
+    if given.watch:
+        from grader.study.watching import loop
+
+        return loop.watch(loop.Wish(assignment, source, parts, options, deliver))
     watch = github.Stopwatch(terminal)
     with github.muted() if given.github else contextlib.nullcontext():
-        result = evaluate(assignment, source, assignment.select(given.test), options, watch, zygote)
+        result = evaluate(assignment, source, parts, options, watch, zygote)
         scored = score.score(assignment, result)
         if len(result.parts) > 1:
             terminal.scoreboard(result, scored)
@@ -198,9 +212,23 @@ def judge(given: argparse.Namespace, zygote: Zygote | None) -> int:
         terminal.say(
             ladder.hint(assignment, result, commandline.size_options(shape, assignment.size_options))
         )
-    if given.json:
-        result_json.write(result, scored, given.json)
+    deliver(result, scored)
     return exit_code(result.parts)
+
+
+def refuse_outputs(given: argparse.Namespace, source: Path) -> None:
+    """Raises UsageError for files that could not be written, or that nobody can mean."""
+    if given.watch and given.github:
+        raise UsageError("--watch is for a person at a terminal, and --github for a workflow: choose one")
+    for flag, path in (("--json", given.json),):
+        if path is None:
+            continue
+        if path.is_dir():
+            raise UsageError(f"{flag} takes a file, and {path} is a folder")
+        if not path.absolute().parent.is_dir():
+            raise UsageError(f"{flag}: no such folder: {path.absolute().parent}")
+        if path.resolve() == source.resolve():
+            raise UsageError(f"{flag} would overwrite {path}, which is what is judged")
 
 
 if __name__ == "__main__":
