@@ -152,7 +152,7 @@ def _spans(old: list[str], new: list[str]) -> list[tuple[int, int, int]]:
     if not old or not new or max(len(old), len(new)) > MOST_COMPARED:
         return [(0, len(new), len(old))]
     matched = SequenceMatcher(None, old, new, autojunk=False).get_opcodes()
-    return [(j, l - j, k - i) for tag, i, k, j, l in matched if tag != "equal"]
+    return [(j, m - j, k - i) for tag, i, k, j, m in matched if tag != "equal"]
 
 
 def _function(lines: list[str], at: int) -> str:
