@@ -6,6 +6,7 @@ from __future__ import annotations
 import argparse
 import contextlib
 import os
+from datetime import datetime
 from difflib import get_close_matches
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -74,6 +75,12 @@ def parser(options: list[SizeOption], studies: Mapping[str, tuple[str, str]]) ->
     )
     parse.add_argument("--seed", metavar="n", help="make the inputs of timed calls repeatable")
     parse.add_argument("--json", metavar="FILE", type=Path, help="also write the result for other programs")
+    parse.add_argument(
+        "--html",
+        metavar="FILE",
+        type=Path,
+        help="also write the verdict as a page: where it is wrong, times, ladder",
+    )
     parse.add_argument(
         "--github", action="store_true", help="in a workflow of GitHub: annotations, a summary and a result"
     )
@@ -167,7 +174,7 @@ def judge(given: argparse.Namespace, zygote: Zygote | None) -> int:
     from grader.build.toolchain import ABSENT, torch_version
     from grader.judge.bench import Options
     from grader.judge.evaluate import evaluate
-    from grader.report import github, result_json
+    from grader.report import github, page, result_json
     from grader.report.terminal import Terminal
 
     ladder = assignment.lab.ladder()
@@ -188,15 +195,21 @@ def judge(given: argparse.Namespace, zygote: Zygote | None) -> int:
     )
     parts = assignment.select(given.test)
 
+    pictures = page.Collector()
+
     def deliver(result: SubmissionResult, scored: Score) -> None:
         if given.json:
             result_json.write(result, scored, given.json)
+        if given.html:
+            page.write(given.html, assignment, result, scored, pictures, datetime.now())
 
     if given.watch:
         from grader.study.watching import loop
 
-        return loop.watch(loop.Wish(assignment, source, parts, options, deliver))
-    watch = github.Stopwatch(terminal)
+        observe = pictures if given.html else None
+        return loop.watch(loop.Wish(assignment, source, parts, options, deliver, observe))
+    pictures.listener = terminal
+    watch = github.Stopwatch(pictures if given.html else terminal)
     with github.muted() if given.github else contextlib.nullcontext():
         result = evaluate(assignment, source, parts, options, watch, zygote)
         scored = score.score(assignment, result)
@@ -218,9 +231,13 @@ def judge(given: argparse.Namespace, zygote: Zygote | None) -> int:
 
 def refuse_outputs(given: argparse.Namespace, source: Path) -> None:
     """Raises UsageError for files that could not be written, or that nobody can mean."""
+    from grader.report import html
+
     if given.watch and given.github:
         raise UsageError("--watch is for a person at a terminal, and --github for a workflow: choose one")
-    for flag, path in (("--json", given.json),):
+    if given.html and (missing := html.missing_library()):
+        raise UsageError(f"--html needs the package {missing}: `pip install {missing}`")
+    for flag, path in (("--json", given.json), ("--html", given.html)):
         if path is None:
             continue
         if path.is_dir():

@@ -48,13 +48,15 @@ class SameObject(Exception):
 
 @dataclass(frozen=True)
 class Wish:
-    """What is to be judged at each save; `deliver` hears of each verdict, for files that were asked for."""
+    """What is to be judged at each save. `deliver` hears of each verdict, for files that were asked for; `observe` of
+    each event, where what it keeps of them is to be delivered."""
 
     assignment: Assignment
     source: Path
     parts: tuple[Part, ...]
     options: Options
     deliver: Callable[[SubmissionResult, Score], None]
+    observe: Callable[[Event], None] | None = None
 
 
 def watch(wish: Wish) -> int:
@@ -189,13 +191,15 @@ class Loop:
         wish = self.wish
 
         def listen(event: Event) -> None:
+            self.screen(event)
             if isinstance(event, Built) and event.build.object_path is not None:
                 self._object_sha256 = hashlib.sha256(event.build.object_path.read_bytes()).hexdigest()
-                self.screen(event)
-                if not fresh and (known := self.history.of_object(self._object_sha256)):
+                known = None if fresh else self.history.of_object(self._object_sha256)
+                # What was observed is about the last verdict.
+                if known is not None and (wish.observe is None or known is self.history.last):
                     raise SameObject(known)
-                return
-            self.screen(event)
+            if wish.observe is not None:
+                wish.observe(event)
 
         if self._zygote is None and not wish.options.sanitize:
             # It imports torch once it is needed, and then has it.
