@@ -28,8 +28,9 @@ if TYPE_CHECKING:
 #: A student waits at the screen: an undecided measurement ends sooner than in the class.
 TIME_BUDGET_S = 15.0
 TESTS = ("4Daccess", "part0", "part1", "part2", "part3", "part4", "all")
-LAB = "lab"
-EPILOG = """Studies, each with --help of its own:
+LAB, DOCTOR = "lab", "doctor"
+EPILOG = """doctor says what this machine lacks, and tells your editor how module.cpp is compiled.
+Studies, each with --help of its own:
 {studies}
 Exit codes: 0 all passed, 1 a fault of the submission, 2 wrong usage, 3 a fault of the kit or machine."""
 
@@ -130,6 +131,10 @@ def run_lab(arguments: list[str]) -> int:
 def run(arguments: list[str]) -> int:
     if arguments[:1] == [LAB]:
         return run_lab(arguments[1:])
+    if arguments[:1] == [DOCTOR]:
+        from grader.doctor import students
+
+        return students.main(arguments[1:])
     lab = chosen_lab(arguments)
     studies = study.commands(lab)
     if arguments and arguments[0] in studies:

@@ -44,6 +44,8 @@ NOT_STARTED = (
     "setup.sh did not end well: look at the image's build log, and build the image again. What run_autograder printed "
     "says more."
 )
+#: For VS Code: the parts as tasks, and how the compiler's errors are read.
+EDITOR_TASKS = ".vscode/tasks.json"
 DOCUMENTS = ("LICENSE", "docs/demo.md")
 
 
@@ -147,6 +149,7 @@ def handout(kit: Kit, compiled: Mapping[str, bytes]) -> dict[str, File]:
     rooms = student_rooms(kit.root, [f"{labs.PACKAGE}.{kit.lab.name}", *by_name, *_asked_of_kit(kit, lab)])
     files = _sources(kit.root, rooms) | _lab_sources(kit, lab)
     files |= texts(TEMPLATES / "handout", _words(kit, compiled))
+    files[EDITOR_TASKS] = files.pop("tasks.json")
     files |= {name: _file(kit.root / name) for name in DOCUMENTS if (kit.root / name).is_file()}
     files["docs/handout.md"] = _file(kit.text)
     if kit.writeup is not None:
@@ -226,6 +229,7 @@ def _words(kit: Kit, compiled: Mapping[str, bytes]) -> dict[str, str]:
         "title": kit.assignment.title,
         "source": kit.assignment.source,
         "commands": "\n".join(listed),
+        "choices": json.dumps([*titles, "all"]),
         "platforms": ", ".join(platforms),
     }
 
