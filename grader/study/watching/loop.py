@@ -226,8 +226,11 @@ class Loop:
 
     def _record(self, one: Judged, saved_at: datetime | None = None) -> None:
         self.history.add(one, saved_at)
+        try:
+            self.wish.deliver(one.result, one.score)
+        except OSError as error:
+            self.screen.say(f"\nnot written: {error}")
         self.screen.lines()
-        self.wish.deliver(one.result, one.score)
 
     # ---- processes
 
