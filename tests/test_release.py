@@ -128,6 +128,15 @@ def test_a_handout_has_what_students_need_and_no_commands_of_the_staff(
     assert (
         b"{" not in handout["README.md"].content and b"python gpt149.py part4" in handout["README.md"].content
     )
+    # VS Code reads comments in it; nobody else has to.
+    text = handout[contents.EDITOR_TASKS].content.decode()
+    tasks = json.loads(re.sub(r"^ *//.*$", "", text, flags=re.MULTILINE))
+    judge, watch = tasks["tasks"][:2]
+    assert tasks["inputs"][0]["options"][-2:] == ["part4", "all"] and "--watch" in watch["args"]
+    pattern = re.compile(judge["problemMatcher"]["pattern"]["regexp"])
+    for line in ("  results  module.cpp:12: error: x", "           module.cpp:7:3: fatal error: x"):
+        assert (found := pattern.match(line)) and found[1] == "module.cpp" and found[5] == "x", line
+    assert not pattern.match("  results  right on 9 of 9 inputs, largest error: 3.5e-06")
     unpack(packed(handout), tmp_path)
     ended = subprocess.run(
         [sys.executable, "-m", "grader", "--help"], cwd=tmp_path, capture_output=True, text=True, check=True

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import shutil
 import subprocess
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, Literal
 
@@ -60,8 +60,9 @@ def commands(source: Path, headers: Headers, defines: Mapping[str, str]) -> list
 
 
 def _light(tools: Toolchain) -> list[str]:
-    folder = _included(tools, standin.write_headers)
-    return ["-include", str(standin.PLAIN / standin.HEADER), f"-I{folder}", f"-I{standin.PLAIN}", f"-I{SHIM}"]
+    # As headers of the system: what an editor would say of them is nothing to the student.
+    folders = (_included(tools, standin.write_headers), standin.PLAIN, SHIM)
+    return ["-include", standin.HEADER, *(word for folder in folders for word in ("-isystem", str(folder)))]
 
 
 def _full(tools: Toolchain) -> list[str]:
@@ -69,10 +70,14 @@ def _full(tools: Toolchain) -> list[str]:
     folders = [*torch.include_dirs, *filter(None, [torch.python_include_dir])]
     words = [word for folder in folders for word in ("-isystem", str(folder))]
     abi = () if torch.cxx11_abi is None else (f"-D_GLIBCXX_USE_CXX11_ABI={torch.cxx11_abi}",)
-    return [f"-I{_included(tools, lambda folder: None)}", *words, *abi]
+    return ["-isystem", str(_included(tools, _nothing)), *words, *abi]
 
 
-def _included(tools: Toolchain, fill: Any) -> Path:
+def _nothing(folder: Path) -> None:
+    """Torch's own headers lie where torch is."""
+
+
+def _included(tools: Toolchain, fill: Callable[[Path], None]) -> Path:
     """A folder of the cache with what `fill` puts there, and the compiler's omp.h."""
     made = digest(
         repr(tools).encode(), repr(standin.HEADERS).encode(), fill.__name__.encode(), *contents_of(SHIM)

@@ -24,8 +24,8 @@ from grader.report.picture import Picture
 
 __all__ = ["Collector", "missing_library", "write"]
 
-LEGEND = ("right", "wrong", "10 x", "100 x", "1000 x", "more", "no number")
-"""What a cell's level means, by how many times the error is what is allowed."""
+LEGEND = ("right", "to 10 x", "to 100 x", "to 1000 x", "to 10 000 x", "more", "no number")
+"""What a cell's level means: how many times what is allowed the error is."""
 
 
 @dataclass
@@ -125,13 +125,13 @@ def rounds(time: Timing) -> str:
         f'{escape(f"Times of {time.rounds} rounds, milliseconds")}">'
     ]
     parts += [
-        f'<path class="rule" d="M{left} {_n(y(tick))}H{right}"/>'
+        f'<path class="rule" d="M{left} {_n(y(tick))}h{right - left}"/>'
         f'<text x="{left - 5}" y="{_n(y(tick) + 4)}" text-anchor="end">{tick:g}</text>'
         for tick in _ticks(highest)
     ]
     if allowed:
         parts.append(
-            f'<path class="limit" d="M{left} {_n(y(allowed))}H{right}"/>'
+            f'<path class="limit" d="M{left} {_n(y(allowed))}h{right - left}"/>'
             f'<text class="strong" x="{right}" y="{_n(y(allowed) - 4)}" text-anchor="end">allowed</text>'
         )
     for side, calls in sides.items():
@@ -140,7 +140,7 @@ def rounds(time: Timing) -> str:
             parts.append(
                 f'<circle class="{side}" cx="{_n(x)}" cy="{_n(y(ms))}" r="3.6"><title>{ms:.3g} ms</title></circle>'
             )
-    parts.append(f'<path class="axis" d="M{left} {base}H{right}"/>')
+    parts.append(f'<path class="axis" d="M{left} {base}h{right - left}"/>')
     parts.append(f'<text x="{left}" y="{base + 15}">round 1</text>')
     parts.append(f'<text x="{right}" y="{base + 15}" text-anchor="end">{time.rounds}</text>')
     parts.append(f'<text x="{left - 5}" y="11" text-anchor="end">ms</text>')

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from html import escape
 
 from grader.judge.events import Deviated
+from grader.report import words
 
 MOST_CELLS = 64
 """Along either side of a picture."""
@@ -73,7 +74,7 @@ def reduced(event: Deviated) -> Picture:
         names, known = ["", *names], [None, *known]
     return Picture(
         case=event.case,
-        shape=tuple(event.shape.items()),
+        shape=tuple(item for item in event.shape.items() if item[0] != "threads"),
         place=", ".join(f"{name}={int(k)}" for name, k in zip(names, index, strict=False)),
         rows=rows,
         columns=columns,
@@ -108,9 +109,10 @@ def svg(picture: Picture) -> str:
     tall = max(LOWEST, min(HIGHEST, wide * picture.rows / picture.columns))
     if picture.columns < picture.rows:
         wide = max(wide * 0.45, min(wide, tall * picture.columns / picture.rows))
-    label = f"Where the output is wrong on {picture.case}"
+    label = words.line(f"Where the output is wrong on {picture.case}", 120)
+    height = _n(tall + _TOP + _BELOW)
     parts = [
-        f'<svg class="chart map" viewBox="0 0 {WIDTH} {_n(tall + _TOP + _BELOW)}" role="img" '
+        f'<svg class="chart map" shape-rendering="crispEdges" viewBox="0 0 {WIDTH} {height}" role="img" '
         f'aria-label="{escape(label)}">'
     ]
     row_edges, column_edges = _edges(picture.rows), _edges(picture.columns)
@@ -175,7 +177,9 @@ def _lines(block: Block | None, length: int, path: object) -> list[str]:
 
 def _text(x: float, y: float, text: str, anchor: str, kind: str = "") -> str:
     named = f' class="{kind}"' if kind else ""
-    return f'<text{named} x="{_n(x)}" y="{_n(y)}" text-anchor="{anchor}">{escape(text)}</text>'
+    return (
+        f'<text{named} x="{_n(x)}" y="{_n(y)}" text-anchor="{anchor}">{escape(words.line(text, 40))}</text>'
+    )
 
 
 def _n(value: float) -> str:
