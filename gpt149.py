@@ -147,6 +147,8 @@ def run(arguments: list[str]) -> int:
         raise UsageError(f"no command '{arguments[0]}': {meant[0]}? (gpt149.py --help lists what there is)")
     given = parser(chosen_options(arguments), studies).parse_args(arguments)
     if demo.wanted(given):
+        if given.watch or given.html:
+            raise UsageError("--watch and --html are about a verdict, and --inference gives none: choose one")
         return demo.run(given, source_file, macros(given.defines))
     # The evaluator is imported only now, so that --help and a slip of the finger are answered at once.
     from grader.run.zygote import Zygote
