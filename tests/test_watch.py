@@ -71,6 +71,8 @@ def test_what_changed_is_told_by_line_and_function(master: str) -> None:
     several = changed(master, master.replace("float score = 0.0f", "float score = 1.0f"))
     assert several.endswith("of myNaiveAttention, myFusedAttention ... (+3 -3)"), several
     assert changed("a\nb\n", "a\nb\nc\n") == "line 3 (+1 -0)"
+    assert changed("int f(\n  int a) {\n}\n", "int f(\n  int b) {\n}\n") == "line 2 of f (+1 -1)"
+    assert changed("int f() {\n}\n", "int f() {\n}\nint a;\n") == "line 3 (+1 -0)", "behind the function"
     assert changed("a\nb\n", "a\n") == "line 2 (+0 -1)"
     assert changed("", "x\n" * 50_000) == "changed"
 

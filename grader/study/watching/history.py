@@ -156,8 +156,10 @@ def _spans(old: list[str], new: list[str]) -> list[tuple[int, int, int]]:
 
 
 def _function(lines: list[str], at: int) -> str:
-    """The name in the last line up to this one that begins a definition; "" without one."""
-    for line in reversed(lines[: at + 1]):
-        if found := _DEFINITION.match(line[:LONGEST_LINE]):
+    """The name of the definition that this line belongs to; "" where it stands behind one, or there is none."""
+    for k in range(min(at, len(lines) - 1), -1, -1):
+        if found := _DEFINITION.match(lines[k][:LONGEST_LINE]):
             return one_line(found[1], 40)
+        if k < at and lines[k].startswith("}"):
+            return ""
     return ""
