@@ -134,7 +134,7 @@ class Loop:
         self._events.put(content)
         # What is gone may come back: the verdict on what was saved last goes on.
         if self._armed and content.source is not None and content != self._judging:
-            os.kill(os.getpid(), SAVED)
+            signal.pthread_kill(threading.main_thread().ident or 0, SAVED)
 
     def _read_keys(self) -> None:
         """Each line that is entered asks for a fresh verdict."""
