@@ -141,6 +141,7 @@ def latencies(master: str, saves: int, n: int) -> dict[str, list[float]]:
                 edit,
                 {
                     "correctness": lambda line: line.startswith("Correctness: right"),
+                    "time of a first round": lambda line: line.startswith("Time so far:"),
                     "time": lambda line: line.startswith("Time:"),
                     "verdict": history,
                 },

@@ -340,6 +340,7 @@ def test_a_session_from_the_first_save_to_ctrl_c(tmp_path: Path, master: str) ->
         told = save(right, "PASS 10 / 10")
         assert (
             told.index("Correctness: right")
+            < told.index("Time so far: ")
             < told.index("Time: ")
             < told.index("true peak")
             < told.index("PASS 10")

@@ -70,6 +70,16 @@ class Corrected:
 
 
 @dataclass(frozen=True)
+class RoundTimed:
+    """One more paired round has been timed, `rounds` by now; `ratio` is this one's, student over reference. No verdict:
+    that follows from all of them together."""
+
+    part: Part
+    rounds: int
+    ratio: float
+
+
+@dataclass(frozen=True)
 class Timed:
     """The time is known."""
 
@@ -99,5 +109,16 @@ class PartDone:
     result: PartResult
 
 
-Event = BuildStarted | StepStarted | Built | PartStarted | Deviated | Corrected | Timed | Profiled | PartDone
+Event = (
+    BuildStarted
+    | StepStarted
+    | Built
+    | PartStarted
+    | Deviated
+    | Corrected
+    | RoundTimed
+    | Timed
+    | Profiled
+    | PartDone
+)
 Listener = Callable[[Event], None]

@@ -16,6 +16,7 @@ from grader.base.results import Diagnosis, Timing
 from grader.base.seeds import derive
 from grader.judge import binding, faults, looks
 from grader.judge.answers import answers, expectations
+from grader.judge.events import RoundTimed
 from grader.judge.marking import Marker
 from grader.run import placement
 from grader.run.calls import Request
@@ -53,7 +54,13 @@ def measured(marker: Marker, student: Callable[..., Session], *, attempt: int) -
     draw = TimedInputs(
         marker, derive(secrets.randbits(60) if seed is None else seed, marker.part.id, attempt)
     )
-    return measure.compare(Pairs(marker, student, draw, rule), policy)
+
+    def told() -> Iterator[measure.Round]:
+        for count, one in enumerate(measure.play(Pairs(marker, student, draw, rule)), 1):
+            marker.bench.tell(RoundTimed(marker.part, count, measure.ratio_of(one, policy)))
+            yield one
+
+    return measure.sequential(told(), policy)
 
 
 class Pairs:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TextIO
 
 from grader.assignment.labs import Ladder
-from grader.judge.events import Event, Timed
+from grader.judge.events import Event, RoundTimed, Timed
 from grader.report.terminal import Terminal
 from grader.study.watching.history import History, Judged, beside_last_good
 
@@ -21,12 +21,11 @@ class Screen(Terminal):
 
     def __call__(self, event: Event) -> None:
         super().__call__(event)
-        if isinstance(event, Timed):
-            self.say(
-                beside_last_good(self.history.good.get(event.part.id), event.time)
-                .join(["      ", ""])
-                .rstrip()
-            )
+        if isinstance(event, RoundTimed) and event.rounds == 1:
+            self.say(f"Time so far: {event.ratio:.2f} x the reference, in the first round")
+        elif isinstance(event, Timed):
+            beside = beside_last_good(self.history.good.get(event.part.id), event.time)
+            self.say(f"      {beside}" if beside else "")
 
     def begin(self, clock: str, what: str) -> None:
         """A rule with the time of day, and why the file is judged."""
