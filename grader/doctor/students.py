@@ -8,9 +8,8 @@ from pathlib import Path
 
 from grader.base import wholefile
 from grader.base.commandline import Parser, source_file
-from grader.base.errors import KitError, UsageError
+from grader.base.errors import EXIT_KIT, EXIT_PASS, KitError, UsageError
 from grader.base.places import PUBLIC_CONFIG
-from grader.base.results import EXIT_KIT, EXIT_PASS
 from grader.build import editing
 from grader.doctor import steady, timing, tools
 from grader.doctor.host import Finding, Host

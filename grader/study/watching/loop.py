@@ -18,8 +18,8 @@ from types import FrameType
 from grader import score
 from grader.assignment.records import Assignment, Part
 from grader.base import orphans
-from grader.base.errors import KitError, UsageError
-from grader.base.results import EXIT_PASS, Score, SubmissionResult, exit_code
+from grader.base.errors import EXIT_PASS, KitError, UsageError
+from grader.base.results import Score, SubmissionResult, exit_code
 from grader.build import ispc
 from grader.judge.bench import Options
 from grader.judge.evaluate import evaluate, import_numpy
