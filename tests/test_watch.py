@@ -5,12 +5,13 @@ from __future__ import annotations
 import importlib.util
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
@@ -300,6 +301,23 @@ class Session:
             time.sleep(0.02)
         raise AssertionError(f"{words!r} was not printed:\n{''.join(self.said[since:])}")
 
+    def judged(self, words: str, since: int, within_s: float = 90) -> str:
+        """What was printed since then, once the last line of the newest history has these words."""
+        end = time.monotonic() + within_s
+        while time.monotonic() < end:
+            said = self.said[since:]
+            begun = max((k for k, line in enumerate(said) if line.startswith("-- ")), default=len(said))
+            rows = [line for line in said[begun:] if re.match(r"  \d\d:\d\d:\d\d  ", line)]
+            if rows and words in rows[-1]:
+                return "".join(said)
+            time.sleep(0.02)
+        raise AssertionError(f"no verdict {words!r}:\n{''.join(self.said[since:])}")
+
+    def save(self, source: Path, text: str, words: str) -> str:
+        since = len(self.said)
+        source.write_text(text)
+        return self.judged(words, since)
+
 
 def descendants(pid: int) -> set[int]:
     found: set[int] = set()
@@ -332,12 +350,7 @@ def test_a_session_from_the_first_save_to_ctrl_c(tmp_path: Path, master: str) ->
     with session(source, "part1", *options) as one:
         one.wait("is not there: it is judged as soon as it is saved", 0)
 
-        def save(text: str, words: str, write: Callable[[str], object] = source.write_text) -> str:
-            since = len(one.said)
-            write(text)
-            return one.wait(words, since)
-
-        told = save(right, "PASS 10 / 10")
+        told = one.save(source, right, "PASS 10 / 10")
         assert (
             told.index("Correctness: right")
             < told.index("Time so far: ")
@@ -347,25 +360,25 @@ def test_a_session_from_the_first_save_to_ctrl_c(tmp_path: Path, master: str) ->
         )
         assert json.loads(report.read_text())["parts"][0]["verdict"] == "pass"
         # A comment: answered from what is known, and the object is compared.
-        told = save(
-            right.replace("return fillTensor(", "/* O */ return fillTensor(", 1) + "// end\n", "equal object"
+        told = one.save(
+            source,
+            right.replace("return fillTensor(", "/* O */ return fillTensor(", 1) + "// end\n",
+            "equal object",
         )
         assert (
             "Only comments or layout changed" in told
             and "byte for byte" in told
             and "Correctness" not in told
         )
-        told = save(
-            right.replace("float rowSum = 0.0f;", "float rowSum = 0.0f", 1), "DOES NOT COMPILE 0 / 10"
+        told = one.save(
+            source, right.replace("float rowSum = 0.0f;", "float rowSum = 0.0f", 1), "DOES NOT COMPILE 0 / 10"
         )
         assert "module.cpp:" in told and "error: expected" in told
-
-        def by_rename(text: str) -> None:
-            (tmp_path / "new").write_text(text)
-            os.replace(tmp_path / "new", source)
-
         wrong = right.replace("rowSum += weight;", "rowSum += 2.0f * weight;", 1)
-        told = save(wrong, "WRONG RESULT 0 / 10", by_rename)
+        since = len(one.said)
+        (tmp_path / "new").write_text(wrong)
+        os.replace(tmp_path / "new", source)
+        told = one.judged("WRONG RESULT 0 / 10", since)
         assert "0.5 times" in told and "Where it is wrong" in page.read_text()
         # A hang is ended by the next save, and leaves no process.
         since = len(one.said)
@@ -373,11 +386,12 @@ def test_a_session_from_the_first_save_to_ctrl_c(tmp_path: Path, master: str) ->
         one.wait("Running Part 1", since)
         time.sleep(0.2)
         assert len(descendants(one.process.pid)) > 0
-        told = save(insert_at_start(right, "myNaiveAttention", "__builtin_trap();"), "CRASHED 0 / 10")
+        told = one.save(
+            source, insert_at_start(right, "myNaiveAttention", "__builtin_trap();"), "CRASHED 0 / 10"
+        )
         assert "Saved again: this run is ended." in told
-        # Back to what was right: the object is known.
-        told = save(right, "equal object")
-        assert "PASS 10 / 10" in told
+        # Back to what was right: the page shows pictures of the last verdict, so it is judged anew.
+        assert "Correctness: right" in one.save(source, right, "PASS 10 / 10")
         assert descendants(one.process.pid) == set()
         second = gpt149("part1", "--watch", "--module", str(source))
         assert second.returncode == 2 and f"process {one.process.pid}" in second.stderr
@@ -389,3 +403,20 @@ def test_a_session_from_the_first_save_to_ctrl_c(tmp_path: Path, master: str) ->
         assert one.process.wait(20) == 0, "the last verdict is a pass"
         assert "verdicts; the last: PASS 10 / 10" in one.said[-1]
         assert "Traceback" not in "".join(one.said)
+
+
+@pytest.mark.skipif(not importlib.util.find_spec("watchfiles"), reason="watchfiles is an extra")
+def test_going_back_to_an_earlier_version_is_answered_from_what_is_known(tmp_path: Path, master: str) -> None:
+    source = tmp_path / "module.cpp"
+    right = keeping(master, "myNaiveAttention")
+    wrong = right.replace("rowSum += weight;", "rowSum += 2.0f * weight;", 1)
+    source.write_text(right)
+    with session(source, "part1", "-N", "16", "--no-time") as one:
+        one.judged("PASS 10 / 10  first look", 0)
+        one.save(source, wrong, "WRONG RESULT 0 / 10")
+        told = one.save(source, right, "equal object")
+        assert "byte for byte" in told and "Correctness" not in told and "PASS 10 / 10  as " in told
+        told = one.save(source, wrong, "equal object")
+        assert "0.5 times" in told, "the diagnosis stands again"
+        one.process.send_signal(signal.SIGTERM)
+        assert one.process.wait(20) == 1, "as the last verdict"
