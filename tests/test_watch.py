@@ -110,6 +110,7 @@ def test_a_verdict_is_known_by_the_object_and_by_the_text() -> None:
     history.add(judged(1, "wrong", text="int b;", object_sha256="y"))
     assert history.of_object("x") is history.judged[0] and history.of_object("z") is None
     assert history.alike("int  b;") is history.last
+    assert history.alike("int b;", (b"x",)) is None, "a file beside it has changed"
     assert history.alike("int a;") is None, "only the last one is near enough to be told at once"
     before = history.good["part1"]
     history.add(history.judged[0], saved_at=NOON + timedelta(minutes=9))

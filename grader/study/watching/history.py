@@ -26,14 +26,15 @@ _DEFINITION = re.compile(r"^[A-Za-z_][\w:<>*&, ]{0,100} [*&]?(\w{1,60}) ?\([^;]*
 
 @dataclass(frozen=True)
 class Judged:
-    """One source that has a verdict, which was found `at` that time of day. `object_sha256` is "" where there is no
-    object."""
+    """One source that has a verdict, which was found `at` that time of day. `object_sha256` names all objects that came
+    of it, "" where there are none; `others` is what was compiled besides."""
 
     at: datetime
     text: str
     object_sha256: str
     result: SubmissionResult
     score: Score
+    others: tuple[bytes | None, ...] = ()
 
     @property
     def clock(self) -> str:
@@ -66,21 +67,26 @@ class History:
         """The last verdict on this very object."""
         return next((one for one in reversed(self.judged) if one.object_sha256 == sha256), None)
 
-    def alike(self, text: str) -> Judged | None:
+    def alike(self, text: str, others: tuple[bytes | None, ...] = ()) -> Judged | None:
         """The last verdict, where this text differs from its source in comments and layout alone."""
         last = self.last
-        return last if last is not None and without_layout(last.text) == without_layout(text) else None
+        if last is None or last.others != others or without_layout(last.text) != without_layout(text):
+            return None
+        return last
 
-    def change(self, text: str) -> str:
+    def change(self, text: str, others: tuple[bytes | None, ...] = ()) -> str:
         """What is different from the source of the last verdict."""
-        return changed(self.last.text, text) if self.last is not None else "first look"
+        if self.last is None:
+            return "first look"
+        beside = "; a file beside it changed" if self.last.others != others else ""
+        return changed(self.last.text, text) + beside
 
     def add(self, one: Judged, saved_at: datetime | None = None) -> None:
         """Remember a verdict, and its line. `saved_at` is given where it is one of before, on an equal object."""
         self.verdicts += 1
         words = [f"{saved_at or one.at:%H:%M:%S}  {summary(one)}"]
         words += [f"as {one.clock}, equal object"] if saved_at else self._ratios(one)
-        self.lines.append("  ".join([*words, self.change(one.text)]))
+        self.lines.append("  ".join([*words, self.change(one.text, one.others)]))
         self.judged.append(one)
         if saved_at is None:
             for part in one.result.parts:

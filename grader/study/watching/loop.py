@@ -159,8 +159,10 @@ class Loop:
 
     def _judge(self, content: Content, fresh: bool) -> None:
         clock = f"{datetime.now():%H:%M:%S}"
-        self.screen.begin(clock, "judged again" if fresh else self.history.change(content.text))
-        if not fresh and (alike := self.history.alike(content.text)):
+        self.screen.begin(
+            clock, "judged again" if fresh else self.history.change(content.text, content.files[1:])
+        )
+        if not fresh and (alike := self.history.alike(content.text, content.files[1:])):
             verdict = summary(alike)
             self.screen.say(
                 f"Only comments or layout changed since {alike.clock}: {verdict}, if the object is the same:"
@@ -193,7 +195,7 @@ class Loop:
         def listen(event: Event) -> None:
             self.screen(event)
             if isinstance(event, Built) and event.build.object_path is not None:
-                self._object_sha256 = hashlib.sha256(event.build.object_path.read_bytes()).hexdigest()
+                self._object_sha256 = self._digest(event.build.object_path)
                 known = None if fresh else self.history.of_object(self._object_sha256)
                 # What was observed is about the last verdict.
                 if known is not None and (wish.observe is None or known is self.history.last):
@@ -206,13 +208,22 @@ class Loop:
             self._zygote = Zygote(at_once=False)
         return evaluate(wish.assignment, wish.source, wish.parts, wish.options, listen, self._zygote)
 
+    def _digest(self, object_path: Path) -> str:
+        """Of the object, and of what is compiled and linked besides."""
+        found = hashlib.sha256(object_path.read_bytes())
+        for other in self._judging.files[1:] if self._judging is not None else ():
+            found.update(b"-" if other is None else b"+" + hashlib.sha256(other).digest())
+        return found.hexdigest()
+
     def _judged(self, content: Content, result: SubmissionResult) -> None:
         if result.sha256 != hashlib.sha256(content.source or b"").hexdigest():
             return  # it was saved before it was read: the save's own turn comes next
         scored = score.score(self.wish.assignment, result)
         if len(result.parts) > 1:
             self.screen.scoreboard(result, scored)
-        self._record(Judged(datetime.now(), content.text, self._object_sha256, result, scored))
+        self._record(
+            Judged(datetime.now(), content.text, self._object_sha256, result, scored, content.files[1:])
+        )
 
     def _same(self, content: Content, known: Judged) -> None:
         """The verdict on an object is the verdict on whatever gave it; its time is of then."""
