@@ -270,9 +270,9 @@ def main() -> int:
     if given.soak:
         return soak(master, given.soak, given.seed)
     found = latencies(master, given.saves, given.N)
-    print(f"{'seconds after the save':24}  median     least     most   of {given.saves}")
+    print(f"{'seconds after the save':28}  median     least     most   of {given.saves}")
     for what, seconds in found.items():
-        print(f"{what:24}  {median(seconds):6.2f}    {min(seconds):6.2f}   {max(seconds):6.2f}")
+        print(f"{what:28}  {median(seconds):6.2f}    {min(seconds):6.2f}   {max(seconds):6.2f}")
     if given.json:
         given.json.write_text(json.dumps(found, indent=1))
     return 0

@@ -250,6 +250,7 @@ def gpt149(*arguments: str, **how: object) -> subprocess.CompletedProcess[str]:
     return subprocess.run(command, capture_output=True, text=True, timeout=60, **how)
 
 
+@pytest.mark.skipif(not importlib.util.find_spec("watchfiles"), reason="watchfiles is an extra")
 def test_what_cannot_be_watched_is_told_in_one_line(tmp_path: Path) -> None:
     source = tmp_path / "module.cpp"
     source.write_text("")
