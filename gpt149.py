@@ -12,9 +12,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from grader import study
-from grader.assignment.options import chosen_lab, chosen_options
+from grader.assignment import labs
+from grader.assignment.options import chosen_lab, chosen_options, chosen_tests
 from grader.base import commandline
-from grader.base.commandline import Parser, SizeOption, source_file, whole_number
+from grader.base.commandline import Parser, source_file, whole_number
 from grader.base.errors import UsageError
 from grader.base.places import PUBLIC_CONFIG
 from textgen import demo
@@ -27,7 +28,6 @@ if TYPE_CHECKING:
 
 #: A student waits at the screen: an undecided measurement ends sooner than in the class.
 TIME_BUDGET_S = 15.0
-TESTS = ("4Daccess", "part0", "part1", "part2", "part3", "part4", "all")
 LAB, DOCTOR = "lab", "doctor"
 EPILOG = """doctor says what this machine lacks, and tells your editor how module.cpp is compiled.
 Studies, each with --help of its own:
@@ -35,22 +35,24 @@ Studies, each with --help of its own:
 Exit codes: 0 all passed, 1 a fault of the submission, 2 wrong usage, 3 a fault of the kit or machine."""
 
 
-def parser(options: list[SizeOption], studies: Mapping[str, tuple[str, str]]) -> Parser:
+def parser(arguments: list[str], studies: Mapping[str, tuple[str, str]], *, has_demo: bool) -> Parser:
+    """That of the assignment which the arguments name."""
+    tests, source = chosen_tests(arguments)
+    compare = "or compare: one text by all parts; " if has_demo else ""
     parse = Parser(
         prog="gpt149.py",
-        description="Compile module.cpp and judge its kernels: results, time and memory beside the reference.",
+        description=f"Compile {source} and judge its kernels: results, time and memory beside the reference.",
         epilog=EPILOG.format(studies="".join(f"  {name:9} {what}\n" for name, (_, what) in studies.items())),
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parse.add_argument(
         "test",
         metavar="TEST",
-        help=f"one of {', '.join(TESTS)}; or compare: one text by all parts; or a study, see "
-        "below; or lab NAME TEST: another lab's",
+        help=f"one of {', '.join(tests)}; {compare}or a study, see below; or lab NAME TEST: another lab's",
     )
-    commandline.add_sizes(parse, options)
+    commandline.add_sizes(parse, chosen_options(arguments))
     parse.add_argument(
-        "--module", metavar="PATH", type=Path, help="the file to judge, or its folder (module.cpp)"
+        "--module", metavar="PATH", type=Path, help=f"the file to judge, or its folder ({source})"
     )
     parse.add_argument(
         "-D",
@@ -92,7 +94,8 @@ def parser(options: list[SizeOption], studies: Mapping[str, tuple[str, str]]) ->
         default=PUBLIC_CONFIG,
         help="another assignment",
     )
-    demo.add_options(parse)
+    if has_demo:
+        demo.add_options(parse)
     return parse
 
 
@@ -108,8 +111,6 @@ def macros(given: list[str]) -> dict[str, str]:
 
 def run_lab(arguments: list[str]) -> int:
     """`lab` lists the labs; `lab NAME TEST ...` is `TEST ...` with the assignment of that lab."""
-    from grader.assignment import labs
-
     early = Parser(prog="gpt149.py lab", add_help=False)
     early.add_argument("--labs", type=Path)
     given, rest = early.parse_known_args(arguments)
@@ -145,8 +146,9 @@ def run(arguments: list[str]) -> int:
         and (meant := get_close_matches(arguments[0], studies, 1, 0.8))
     ):
         raise UsageError(f"no command '{arguments[0]}': {meant[0]}? (gpt149.py --help lists what there is)")
-    given = parser(chosen_options(arguments), studies).parse_args(arguments)
-    if demo.wanted(given):
+    has_demo = lab.folder.name == labs.main()
+    given = parser(arguments, studies, has_demo=has_demo).parse_args(arguments)
+    if has_demo and demo.wanted(given):
         if given.watch or given.html:
             raise UsageError("--watch and --html are about a verdict, and --inference gives none: choose one")
         return demo.run(given, source_file, macros(given.defines))

@@ -94,6 +94,9 @@ class Lab(ABC):
     """Sources in its folder of programs that its studies run. A handout holds them compiled (`grader.study.helpers`),
     for they show loops of the solution."""
 
+    tests: ClassVar[tuple[str, ...]] = ()
+    """What a command line may ask to be judged, where that is to be known before any YAML is read: the main lab's."""
+
     growth: ClassVar[tuple[str, tuple[int, ...]]] = ("", ())
     """The size over which memory is looked at, and values for it; without one the first, at its default."""
 
