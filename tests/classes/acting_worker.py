@@ -58,6 +58,9 @@ def act(
     if "ponder" in told:
         hear(StepStarted("inspection"))
         time.sleep(600)
+    called = " ".join(f"{part.id}:{','.join(case.name for case in part.cases)}" for part in parts)
+    with (STATE / "called").open("a") as log:
+        log.write(f"{source.parent.name} {called}\n")
     hear(PartStarted(parts[0], {}))
     time.sleep(told.get("sleep", 0.0))
     if "nest" in told:

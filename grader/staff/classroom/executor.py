@@ -29,6 +29,7 @@ from grader.base import orphans, procfs, removal
 from grader.base.errors import KitError
 from grader.base.places import ROOT
 from grader.base.quantities import size_text
+from grader.judge.again import Rest
 from grader.staff.classroom.worker import END_WITHIN_S, Settings
 
 TICK_S = 0.5
@@ -42,8 +43,17 @@ less. What made it grow beyond that costs its own submission the verdict, and no
 
 @dataclass(frozen=True)
 class Job:
+    """A submission to be judged; where only what is `left` of it is, beside the result.json at `before`."""
+
     submission_id: str
     source: Path
+    left: Rest | None = None
+    before: Path | None = None
+
+    def to_json(self) -> str:
+        """What a worker reads."""
+        rest = {"left": dict(self.left.parts), "before": str(self.before)} if self.left else {}
+        return json.dumps({"submission_id": self.submission_id, "source": str(self.source), **rest})
 
 
 @dataclass(frozen=True)
@@ -179,8 +189,7 @@ class LocalExecutor:
                 return
             worker.job = self._queue.popleft()
             self._heard_of(worker, "")
-            job = {"submission_id": worker.job.submission_id, "source": str(worker.job.source)}
-            self._tell(worker, json.dumps(job))
+            self._tell(worker, worker.job.to_json())
 
     def _start(self) -> _Worker:
         place = self._scratch / f"worker-{self._started}"

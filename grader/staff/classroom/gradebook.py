@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TextIO
 
 from grader import score
-from grader.assignment import layers
+from grader.assignment import layers, prints
 from grader.assignment.loading import load
 from grader.assignment.records import Assignment
 from grader.base import plainfile
@@ -26,7 +26,8 @@ from grader.report.progress import shortened
 from grader.report.terminal import OPEN, Terminal
 from grader.staff.classroom import byhand, ledger
 from grader.staff.classroom.byhand import ByHand, Points
-from grader.staff.classroom.ledger import Entry, History, Ledger, Record, Reported, Run
+from grader.staff.classroom.ledger import Ledger
+from grader.staff.classroom.recorded import Entry, History, Record, Reported, Run
 from grader.submission.ids import no_such_submission
 
 NOT_YET = "not graded yet"
@@ -209,7 +210,13 @@ def report(
         places = {name: filling.write(folder, name, found) for name, found in filled.items()}
     for note in notes:
         print(f"note: {note}", file=stream)
-    stale = [r for r in history.records.values() if r.fingerprints.assignment != assignment.fingerprint]
+    judging = prints.of_parts(assignment)
+    stale = [
+        record
+        for record in history.records.values()
+        if record.fingerprints.assignment != assignment.fingerprint
+        and history.judging(record.fingerprints.assignment) != judging
+    ]
     if stale:
         print(
             f"note: {len(stale)} results are of {assignment.path} as it was before its last change; "

@@ -6,6 +6,7 @@ import signal
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from types import FrameType
 from typing import Any, Literal
 
@@ -13,11 +14,13 @@ from grader import score
 from grader.assignment.records import Assignment
 from grader.base.errors import KitError
 from grader.base.results import Diagnosis, PartResult, SubmissionResult
+from grader.judge.again import Rest
 from grader.report import result_json
 from grader.report.progress import Progress
 from grader.staff.classroom.executor import Done, Event, Executor, Failed, Job, Phase
 from grader.staff.classroom.fingerprints import Fingerprints
-from grader.staff.classroom.ledger import Ledger, Record, now
+from grader.staff.classroom.ledger import Ledger, now
+from grader.staff.classroom.recorded import Record
 from grader.submission import Submission
 
 MOST_UNFIT, MOST_FAILED = 2, 1
@@ -28,11 +31,14 @@ MOST_ALIKE = 3
 
 @dataclass(frozen=True)
 class Planned:
-    """One submission to grade, and why if it was graded before."""
+    """One submission to grade, and why if it was graded before. `left` is what of it is to be judged where that is
+    not all, beside the result at `before`."""
 
     submission: Submission
     fingerprints: Fingerprints
     reason: str
+    left: Rest | None = None
+    before: Path | None = None
 
 
 Fault = Literal["", "submission", "kit"]
@@ -47,7 +53,7 @@ class Grading:
         self.book, self.progress, self.assignment = book, progress, assignment
         self.planned = {item.submission.id: item for item in todo}
         self.jobs = {
-            item.submission.id: Job(item.submission.id, item.submission.source)
+            item.submission.id: Job(item.submission.id, item.submission.source, item.left, item.before)
             for item in todo
             if item.submission.source is not None
         }

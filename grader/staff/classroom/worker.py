@@ -23,10 +23,11 @@ from typing import Any, BinaryIO
 
 from grader import score
 from grader.assignment.loading import load
-from grader.assignment.records import Assignment
+from grader.assignment.records import Assignment, Part
 from grader.base import orphans
 from grader.base.errors import KitError, UsageError
 from grader.base.results import PartResult, SubmissionResult
+from grader.judge.again import Rest, judge_rest
 from grader.judge.bench import Options
 from grader.judge.evaluate import evaluate, import_numpy
 from grader.judge.events import BuildStarted, Event, PartStarted, StepStarted
@@ -115,21 +116,28 @@ class Worker:
         self.part_id = ""
         self.clock = PhaseClock()
 
-    def grade(self, submission_id: str, source: Path) -> None:
+    def grade(self, submission_id: str, source: Path, left: Rest | None, before: Path | None) -> None:
         self.clock = PhaseClock()
         self.enter("waiting")
+
+        def judged(parts: tuple[Part, ...]) -> SubmissionResult:
+            return evaluate(
+                self.assignment,
+                source,
+                parts,
+                options(self.assignment, self.settings.timing),
+                self.hear,
+                self.zygote,
+                exclusive=self.alone,
+                sandbox=self.box,
+            )
+
         try:
             with self.slot.shared():
-                result = evaluate(
-                    self.assignment,
-                    source,
-                    self.assignment.select("all"),
-                    options(self.assignment, self.settings.timing),
-                    self.hear,
-                    self.zygote,
-                    exclusive=self.alone,
-                    sandbox=self.box,
-                )
+                if left is not None and before is not None:
+                    result = judge_rest(self.assignment, result_json.read(before), left, judged)
+                else:
+                    result = judged(self.assignment.select("all"))
         except (KitError, UsageError, OSError) as error:
             # Whatever it was, the next submission shall not meet the same zygote.
             self.zygote.close()
@@ -186,7 +194,11 @@ def serve(requests: BinaryIO, say: Callable[[Mapping[str, Any]], None]) -> None:
         say({"ready": os.getpid()})
         for line in requests:
             job = json.loads(line)
-            worker.grade(job["submission_id"], Path(job["source"]))
+            left = (
+                Rest({name: tuple(cases) for name, cases in job["left"].items()}) if "left" in job else None
+            )
+            before = Path(job["before"]) if left else None
+            worker.grade(job["submission_id"], Path(job["source"]), left, before)
     finally:
         worker.zygote.close()
 
