@@ -86,6 +86,11 @@ def _class_commands(commands: Any) -> None:
     run.add_argument(
         "--jobs", metavar="n", help="submissions at a time (default: as many as there are cores)"
     )
+    run.add_argument(
+        "--timings-alone",
+        action="store_true",
+        help="give every timing the machine to itself: slower, for machines whose cores disturb one another",
+    )
     times = run.add_mutually_exclusive_group()
     times.add_argument(
         "--submitted",
@@ -203,6 +208,7 @@ def run_class(given: argparse.Namespace, arguments: Sequence[str]) -> int:
             only=tuple(given.only),
             seed=seed(given.seed),
             timing=not given.no_time,
+            timings_alone=given.timings_alone,
             trust=given.trust,
             tier=given.tier,
             manual=manual_table(given),

@@ -74,7 +74,7 @@ def act(
     while "freeze" in told:
         time.sleep(1)
     unfit = happened_before("unfit", source) < told.get("unfit", 0)
-    alone: AbstractContextManager[Any] = exclusive()
+    alone: AbstractContextManager[Any] = exclusive(parts[-1])
     with alone, (STATE / "log").open("a") as log:
         log.write(f"{source.parent.name}\n")
     timing = Timing(1.0, 1.0, 1.0, (0.9, 1.1), 0.98, 8, "cpu", 1.1, "pass", 1.0, fit=not unfit)

@@ -32,11 +32,14 @@ SAMPLED_ROWS, SAMPLED_REFERENCE_ROWS = 24, 4
 """Rows of each timed output that are compared with the oracle: drawn after the kernel has answered."""
 
 
-def measured(marker: Marker, student: Callable[..., Session], *, attempt: int) -> Timing:
+def measured(
+    marker: Marker, student: Callable[..., Session], *, attempt: int, cpus: list[int] | None = None
+) -> Timing:
     """Paired rounds on fresh inputs, each in a fresh pair of runners with a timed call's threads and cores.
 
-    `student(threads=, cpus=)` starts a runner of the student's; each `attempt` (1, 2) draws other inputs. Raises Faulty
-    when the student's kernel breaks or answers wrongly, KitError when the reference does.
+    `student(threads=, cpus=)` starts a runner of the student's; each `attempt` (1, 2) draws other inputs; `cpus` are
+    the cores for the runners of both sides, by default those of the machine's own rule. Raises Faulty when the
+    student's kernel breaks or answers wrongly, KitError when the reference does.
     """
     from grader.judge.timing import measure
 
@@ -53,16 +56,21 @@ def measured(marker: Marker, student: Callable[..., Session], *, attempt: int) -
     draw = TimedInputs(
         marker, derive(secrets.randbits(60) if seed is None else seed, marker.part.id, attempt)
     )
-    return measure.compare(Pairs(marker, student, draw, rule), policy)
+    return measure.compare(Pairs(marker, student, draw, rule, cpus), policy)
 
 
 class Pairs:
     """Makes a round's pair of runners: started for it, warmed up alike, ended after it."""
 
     def __init__(
-        self, marker: Marker, student: Callable[..., Session], draw: TimedInputs, rule: TimeRule
+        self,
+        marker: Marker,
+        student: Callable[..., Session],
+        draw: TimedInputs,
+        rule: TimeRule,
+        cpus: list[int] | None = None,
     ) -> None:
-        self.marker, self.student, self.draw, self.rule = marker, student, draw, rule
+        self.marker, self.student, self.draw, self.rule, self.cpus = marker, student, draw, rule, cpus
         self.longest_s = 0.0
         """Wall seconds of the reference's slowest call at the run's own sizes so far."""
 
@@ -70,7 +78,7 @@ class Pairs:
     def __call__(self) -> Iterator[tuple[Callable[[], Sample], Callable[[], Sample]]]:
         marker, by_wall = self.marker, self.rule.clock == "wall"
         threads = self.rule.threads or marker.shape["threads"]
-        cpus = machine.timing_cpus(self.rule.threads, self.rule.cores)
+        cpus = self.cpus or machine.timing_cpus(self.rule.threads, self.rule.cores)
         cores = cpus or machine.core_order() if by_wall else ()
         with (
             marker.bench.reference(threads=threads, cpus=cpus) as theirs,

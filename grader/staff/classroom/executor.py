@@ -67,12 +67,15 @@ class Phase:
 @dataclass(frozen=True)
 class Done:
     """A verdict: `result` is what result.json holds; `unfit` that a time in it comes from an unsteady machine;
-    `seconds` the wall time by kind of phase (waiting, building, results, timing)."""
+    `seconds` the wall time by kind of phase (waiting, building, results, timing); `timings` what each timing had to
+    itself, and when, as `recorded.HeldTiming` has it; `machine` who judged it, in a cluster."""
 
     submission_id: str
     result: Mapping[str, Any]
     unfit: bool
     seconds: Mapping[str, float]
+    timings: tuple[Mapping[str, Any], ...] = ()
+    machine: str = ""
 
 
 @dataclass(frozen=True)
@@ -254,7 +257,8 @@ class LocalExecutor:
         elif job is not None:
             worker.job = None
             if "done" in message:
-                yield Done(job.submission_id, message["done"], message["unfit"], message["seconds"])
+                timings = tuple(message.get("timings", ()))
+                yield Done(job.submission_id, message["done"], message["unfit"], message["seconds"], timings)
             else:
                 yield Failed(job.submission_id, message["failed"])
         self._heard_of(worker, message.get("kind", ""))

@@ -12,6 +12,7 @@ from typing import Any, Literal
 
 from grader import score
 from grader.assignment.records import Assignment
+from grader.base import typedjson
 from grader.base.errors import KitError
 from grader.base.results import Diagnosis, PartResult, SubmissionResult
 from grader.judge.again import Rest
@@ -20,7 +21,7 @@ from grader.report.progress import Progress
 from grader.staff.classroom.executor import Done, Event, Executor, Failed, Job, Phase
 from grader.staff.classroom.fingerprints import Fingerprints
 from grader.staff.classroom.ledger import Ledger, now
-from grader.staff.classroom.recorded import Record
+from grader.staff.classroom.recorded import HeldTiming, Record
 from grader.submission import Submission
 
 MOST_UNFIT, MOST_FAILED = 2, 1
@@ -126,6 +127,8 @@ class Grading:
             trouble=trouble,
             fault=fault,
             reason=item.reason,
+            machine=done.machine if done else "",
+            timings=tuple(typedjson.record(HeldTiming, held) for held in done.timings) if done else (),
             **(light(done.result) if done else {}),
         )
         self.book.finish(record, result, item.submission.path)
@@ -163,6 +166,11 @@ def light(result: Mapping[str, Any]) -> dict[str, Any]:
         "points": result["points"],
         "max_points": result["max_points"],
         "waits_for": " ".join(sorted({part["waits_for"] for part in result["parts"]} - {""})),
+        "ratios": {
+            part["id"]: (part["time"]["ratio"], *part["time"]["ratio_interval"])
+            for part in result["parts"]
+            if part["time"] and part["verdict"] in ("pass", "slow")
+        },
     }
 
 

@@ -65,6 +65,7 @@ class RunOptions:
     only: tuple[str, ...] = ()
     seed: int | None = None
     timing: bool = True
+    timings_alone: bool = False
     trust: bool = False
     tier: str | None = None
     manual: Path | None = None
@@ -231,6 +232,7 @@ def executor_for(
         timing=start.timing,
         sandbox=asdict(box),
         slot=str(slot),
+        timings_alone=wanted.timings_alone,
     )
     return LocalExecutor(
         settings,

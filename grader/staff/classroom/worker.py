@@ -34,7 +34,7 @@ from grader.judge.events import BuildStarted, Event, PartStarted, StepStarted
 from grader.report import result_json
 from grader.run.zygote import Zygote
 from grader.sandbox import Sandbox
-from grader.staff.classroom.slot import Slot
+from grader.staff.classroom.slot import Slot, need_of
 
 OUTPUT_KEPT_BYTES = 4 << 10
 """Of what a part's kernel printed, in a class's result files: three hundred floods would fill a disk."""
@@ -51,6 +51,12 @@ class Settings:
     timing: bool
     sandbox: Mapping[str, Any]
     slot: str
+    timings_alone: bool = False
+    """Every timing has the machine to itself, whatever it needs."""
+    cores: tuple[int, ...] | None = None
+    """On which serial timings may run side by side; None for those of the machine's own rule."""
+    machine: str = ""
+    """What this machine is called in the ledger."""
 
     def to_json(self) -> str:
         return json.dumps(asdict(self))
@@ -110,14 +116,16 @@ class Worker:
         self, settings: Settings, assignment: Assignment, say: Callable[[Mapping[str, Any]], None]
     ) -> None:
         self.settings, self.assignment, self.say = settings, assignment, say
-        self.slot = Slot(Path(settings.slot))
+        self.slot = Slot(Path(settings.slot), settings.cores, alone=settings.timings_alone)
         self.box = Sandbox(**settings.sandbox)
         self.zygote = self._new_zygote()
         self.part_id = ""
         self.clock = PhaseClock()
+        self.timings: list[dict[str, Any]] = []
 
     def grade(self, submission_id: str, source: Path, left: Rest | None, before: Path | None) -> None:
         self.clock = PhaseClock()
+        self.timings = []
         self.enter("waiting")
 
         def judged(parts: tuple[Part, ...]) -> SubmissionResult:
@@ -151,6 +159,7 @@ class Worker:
                 ),
                 "unfit": is_unfit(result),
                 "seconds": self.clock.spent_s(),
+                "timings": self.timings,
             }
         )
 
@@ -168,13 +177,23 @@ class Worker:
         self.say({"phase": f"{part_id}: {kind}" if part_id else kind, "kind": kind})
 
     @contextmanager
-    def alone(self) -> Iterator[None]:
+    def alone(self, part: Part) -> Iterator[list[int] | None]:
         self.enter("waiting", self.part_id)
-        with self.slot.exclusive():
+        with self.slot.hold(need_of(part)) as held:
             self.enter("timing", self.part_id)
+            began_s = time.time()
             try:
-                yield
+                yield held.cpus
             finally:
+                self.timings.append(
+                    {
+                        "part": part.id,
+                        "machine": self.settings.machine,
+                        "resource": held.resource,
+                        "began_s": began_s,
+                        "ended_s": time.time(),
+                    }
+                )
                 self.enter("waiting", self.part_id)
         self.enter("results", self.part_id)
 
