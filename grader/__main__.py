@@ -91,6 +91,17 @@ def _class_commands(commands: Any) -> None:
         action="store_true",
         help="give every timing the machine to itself: slower, for machines whose cores disturb one another",
     )
+    run.add_argument(
+        "--cluster",
+        metavar="ADDRESS",
+        help="grade on the workers of a dask scheduler, tcp://HOST:PORT or tls://HOST:PORT, or local:N to try it",
+    )
+    run.add_argument(
+        "--calibration",
+        metavar="FILE",
+        type=Path,
+        help="what each machine of a cluster judges first (default: the assignment's master)",
+    )
     times = run.add_mutually_exclusive_group()
     times.add_argument(
         "--submitted",
@@ -209,6 +220,8 @@ def run_class(given: argparse.Namespace, arguments: Sequence[str]) -> int:
             seed=seed(given.seed),
             timing=not given.no_time,
             timings_alone=given.timings_alone,
+            cluster=given.cluster,
+            calibration=given.calibration,
             trust=given.trust,
             tier=given.tier,
             manual=manual_table(given),

@@ -64,7 +64,9 @@ def _side_by_side(host: Host) -> Finding:
     most = timings_at_once(len(host.cpus))
     if most == 0:
         return Finding("ok", "timings of a class have the machine to themselves, one at a time")
-    many = f"{most} serial timings run side by side, a core each" if most > 1 else "a serial timing has one core"
+    many = (
+        f"{most} serial timings run side by side, a core each" if most > 1 else "a serial timing has one core"
+    )
     return Finding("ok", f"{many}; timings of parts with threads have the machine to themselves")
 
 

@@ -2,8 +2,8 @@
 
 Directives, one per line: `// sleep S`, `// slow` (the parts with a time), `// wrong`, `// freeze`, `// ponder` (an
 inspection without end), `// hopeless` (a KitError), `// nest N` (so many folders, one in another, in the worker's
-place), `// die N` and `// unfit N` (the first N times). What has been evaluated to the end is logged in the folder
-$ACTING_STATE. All but the evaluator is the real worker.
+place), `// die N` and `// unfit N` (the first N times), `// fell N` (the dask worker above it, so often). What has
+been evaluated to the end is logged in the folder $ACTING_STATE. All but the evaluator is the real worker.
 """
 
 from __future__ import annotations
@@ -69,6 +69,10 @@ def act(
         (STATE / ("nested-again" if again else "nested")).touch()
     if happened_before("die", source) < told.get("die", 0):
         os.kill(os.getpid(), signal.SIGKILL)
+    if happened_before("fell", source) < told.get("fell", 0):
+        node = Path(f"/proc/{os.getppid()}/stat").read_text().rpartition(")")[2].split()
+        os.kill(int(node[1]), signal.SIGKILL)
+        time.sleep(600)
     if "hopeless" in told:
         raise KitError("there is no compiler")
     while "freeze" in told:

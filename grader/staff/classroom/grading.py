@@ -18,7 +18,15 @@ from grader.base.results import Diagnosis, PartResult, SubmissionResult
 from grader.judge.again import Rest
 from grader.report import result_json
 from grader.report.progress import Progress
-from grader.staff.classroom.executor import Done, Event, Executor, Failed, Job, Phase
+from grader.staff.classroom.executor import (
+    Done,
+    Event,
+    Executor,
+    Failed,
+    Job,
+    MachineMet,
+    Phase,
+)
 from grader.staff.classroom.fingerprints import Fingerprints
 from grader.staff.classroom.ledger import Ledger, now
 from grader.staff.classroom.recorded import HeldTiming, Record
@@ -85,12 +93,17 @@ class Grading:
                 return
 
     def take(self, event: Event, executor: Executor) -> None:
+        if isinstance(event, MachineMet):
+            if not event.lost:
+                self.book.met(event.machine)
+            self.progress.machine(event.machine.name, event.machine.refused, event.lost)
+            return
         name = event.submission_id
         if isinstance(event, Phase):
-            self.progress.phase(name, event.text)
+            self.progress.phase(name, event.text, event.machine)
         elif isinstance(event, Failed):
             self.failed[name] += 1
-            if self.failed[name] <= MOST_FAILED:
+            if self.failed[name] <= MOST_FAILED and not event.final:
                 self.progress.again(name, event.why)
                 executor.submit(self.jobs[name])
             else:
@@ -135,7 +148,7 @@ class Grading:
         points = f"{record.points:g} of {record.max_points:g} points"
         if record.waits_for:
             points = f"points are open until there is {record.waits_for}"
-        self.progress.finished(name, record.verdicts, points, trouble)
+        self.progress.finished(name, record.verdicts, points, trouble, record.machine)
 
 
 def unreadable(assignment: Assignment, name: str, why: str) -> SubmissionResult:

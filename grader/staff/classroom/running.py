@@ -16,10 +16,10 @@ from collections.abc import Sequence
 from contextlib import closing
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import TextIO
+from typing import TYPE_CHECKING, TextIO
 
 from grader import submission
-from grader.assignment import prints
+from grader.assignment import labs, prints
 from grader.assignment.records import Assignment, RunLimits
 from grader.base import plainfile
 from grader.base.commandline import EXIT_INTERRUPTED
@@ -38,6 +38,9 @@ from grader.staff.classroom.worker import Settings
 from grader.staff.platforms import github
 from grader.submission import Submission
 from grader.submission.ids import no_such_submission
+
+if TYPE_CHECKING:
+    from grader.staff.cluster.executor import ClusterExecutor
 
 CALLS_OF_A_STEP = 200
 """No step of the work makes more calls of the longest duration than this: two measurements, each of eight rounds of
@@ -72,6 +75,8 @@ class RunOptions:
     submitted: Path | None = None
     file_times: bool = False
     commit_times: bool = False
+    cluster: str | None = None
+    calibration: Path | None = None
     to_resume: str = "the same command and --resume"
 
 
@@ -81,6 +86,10 @@ def run(wanted: RunOptions, stream: TextIO = sys.stdout, command: Sequence[str] 
     Raises UsageError for what the caller can mend, KitError when nothing can be graded on this machine.
     """
     refuse_mixing(wanted)
+    if wanted.cluster is not None:
+        from grader.staff.cluster.address import parse
+
+        parse(wanted.cluster)
     # Mistakes in the assignment, or in what is asked of an earlier run, are told before anything is made.
     resuming.settle(wanted, ledger.read(wanted.out))
     with ledger.hold(wanted.out) as book, Interruption() as interruption:
@@ -132,6 +141,8 @@ def run(wanted: RunOptions, stream: TextIO = sys.stdout, command: Sequence[str] 
             book.finish_scored(plan.scored)
         executor = executor_for(wanted, start, assignment, box, book.scratch, command)
         with closing(executor), Progress(len(plan.todo), stream) as progress:
+            if wanted.cluster is not None and (page := getattr(executor, "dashboard", "")):
+                progress.say(f"dask shows what its workers do at {page}")
             Grading(book, progress, plan.todo, assignment).drive(executor, interruption)
         history = ledger.read(wanted.out)
         for note in gradebook.write_reports(book, assignment, history, by_hand):
@@ -221,8 +232,10 @@ def executor_for(
     box: Sandbox,
     scratch: Path,
     command: Sequence[str],
-) -> LocalExecutor:
-    """Workers on this machine, none of them started yet."""
+) -> LocalExecutor | ClusterExecutor:
+    """Workers on this machine, none of them started yet; or the machines of a cluster."""
+    if wanted.cluster is not None:
+        return cluster_for(wanted, start, assignment, scratch, command)
     slot = scratch / "slot"
     slot.mkdir(mode=0o700)
     settings = Settings(
@@ -240,6 +253,30 @@ def executor_for(
         workers=wanted.workers,
         silence_s=silence_limits(assignment.limits),
         **({"command": command} if command else {}),
+    )
+
+
+def cluster_for(
+    wanted: RunOptions, start: Run, assignment: Assignment, scratch: Path, command: Sequence[str]
+) -> ClusterExecutor:
+    """The machines of the cluster that is named. Raises UsageError where there is none."""
+    from grader.staff.cluster import proof
+    from grader.staff.cluster.address import parse
+    from grader.staff.cluster.executor import ClusterExecutor
+
+    kit = proof.kit_here(
+        Path(start.config),
+        assignment,
+        start.sandbox,
+        seed=start.seed,
+        timing=start.timing,
+        timings_alone=wanted.timings_alone,
+        trust=wanted.trust,
+    )
+    master = labs.master(assignment.lab_folder, assignment.source)
+    calibration = wanted.calibration or (master if master.is_file() else None)
+    return ClusterExecutor(
+        parse(wanted.cluster or ""), kit, scratch, calibration=calibration, command=command[1:]
     )
 
 
