@@ -227,7 +227,7 @@ def test_wrong_tls_is_one_line_either_way(tmp_path: Path) -> None:
         with pytest.raises(UsageError, match="TLS") as told:
             connect(address, security_of(tmp_path / "wrong"), 2.0)
         assert "\n" not in str(told.value) and "docs/cluster.md" in str(told.value)
-        with pytest.raises(UsageError, match="tcp://.*tls://") as told:
+        with pytest.raises(UsageError, match=r"tcp://.*tls://") as told:
             connect(address.replace("tls:", "tcp:"), None, 2.0)
         assert "\n" not in str(told.value)
     finally:

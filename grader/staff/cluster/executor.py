@@ -278,6 +278,9 @@ class ClusterExecutor:
             job = self._queue.popleft()
             alone = job.submission_id in self._suspects
             free = [node for node in self._nodes.values() if node.has_room(alone=alone)]
+            if not free and not alone and len(self._queue) > sum(node.most for node in self._nodes.values()):
+                # One waits at each machine, so that none of them waits for the judge; not so towards the end.
+                free = [node for node in self._nodes.values() if node.has_room(alone=alone, ahead=1)]
             if not free:
                 left.append(job)
                 if not alone:
@@ -375,6 +378,9 @@ class ClusterExecutor:
     def _blame(self, attempt: Attempt) -> Iterator[Event]:
         """Whoever was judged on a machine that was lost is judged again, alone; or blamed, if it was."""
         name = attempt.job.submission_id
+        if not attempt.phase:
+            self._requeue(attempt)  # it had not begun
+            return
         self._deaths[name] += attempt.alone
         if self._deaths[name] >= MOST_DEATHS:
             why = f"{self._deaths[name]} machines were lost while they judged it and nothing else"

@@ -29,7 +29,8 @@ class Attempt:
     node: Node
     alone: bool
     future: Any = None
-    phase: str = "waiting"
+    phase: str = ""
+    """"" until it is heard of: it waits for its machine to have room."""
     heard_s: float = field(default_factory=time.monotonic)
     began_s: float = field(default_factory=time.monotonic)
 
@@ -55,11 +56,12 @@ class Node:
     def is_idle(self) -> bool:
         return not self.attempts
 
-    def has_room(self, *, alone: bool) -> bool:
-        """Whether it may be given one more job: nothing else runs beside one that has to be alone."""
+    def has_room(self, *, alone: bool, ahead: int = 0) -> bool:
+        """Whether it may be given one more job, with so many `ahead` of the room it has: nothing else runs beside one
+        that has to be alone."""
         if self.state != "fit" or any(attempt.alone for attempt in self.attempts.values()):
             return False
-        return self.is_idle if alone else len(self.attempts) < self.most
+        return self.is_idle if alone else len(self.attempts) < self.most + ahead
 
     def may_judge(self) -> bool:
         """Whether it judges, or may yet prove that it can."""
