@@ -31,6 +31,7 @@ def has_room(module: str) -> bool:
 CLASSROOM = "grader.staff.classroom.running"
 #: Commands of other rooms, which read their own arguments: `main(arguments) -> exit code` of this module.
 FORWARDED = {
+    "board": ("grader.staff.board", "leaderboard of those who are right, by part"),
     "similar": ("grader.staff.similarity.likeness", "pairs of submissions that are alike"),
     "doctor": ("grader.doctor", "what weakens containment or timings on this machine, and what to do"),
     "selftest": ("grader.staff.selftest", "whether this machine's verdicts can be trusted today"),

@@ -22,6 +22,7 @@ from grader.base.harmless import one_line
 from grader.base.results import Score, SubmissionResult
 from grader.report import classbook, result_json
 from grader.report.classbook import Row
+from grader.report.machines import MachineRow
 from grader.report.progress import shortened
 from grader.report.terminal import OPEN, Terminal
 from grader.staff.classroom import byhand, ledger
@@ -44,6 +45,7 @@ def write_reports(book: Ledger, assignment: Assignment, history: History, by_han
         book.folder,
         assignment,
         _noting_totals(rows(book.folder, assignment, history, by_hand.points), totals),
+        machines=machines(history),
     )
     book.reported(Reported(ledger.now(), by_hand.source, totals))
     notes = [by_hand.note, untimed(assignment, history.roster), *lowered(history, totals, by_hand), *written]
@@ -104,7 +106,30 @@ def rows(folder: Path, assignment: Assignment, history: History, points: Points)
             trouble=trouble,
             submitted_at=submitted_at(entry),
             late_days=scored.late_days if scored else 0,
+            machine=machine_of(history, entry.submission_id),
         )
+
+
+def machine_of(history: History, submission_id: str) -> str:
+    """Which machine of a cluster judged it, "" for this one."""
+    record = history.records.get(submission_id)
+    return record.machine if record else ""
+
+
+def machines(history: History) -> list[MachineRow]:
+    """The machines of the clusters that judged this class, as they were met last."""
+    return [
+        MachineRow(
+            name=met.name,
+            host=met.host,
+            processor=met.processor,
+            cores=met.cores,
+            refused=met.refused,
+            notes=met.notes,
+            ratios=met.ratios,
+        )
+        for met in history.machines.values()
+    ]
 
 
 def result_of(

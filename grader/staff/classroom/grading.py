@@ -179,12 +179,23 @@ def light(result: Mapping[str, Any]) -> dict[str, Any]:
         "points": result["points"],
         "max_points": result["max_points"],
         "waits_for": " ".join(sorted({part["waits_for"] for part in result["parts"]} - {""})),
+        "flagged": _flagged(result),
         "ratios": {
             part["id"]: (part["time"]["ratio"], *part["time"]["ratio_interval"])
             for part in result["parts"]
             if part["time"] and part["verdict"] in ("pass", "slow")
         },
     }
+
+
+def _flagged(result: Mapping[str, Any]) -> tuple[str, ...]:
+    """The parts with a suspicion or a proof, by id."""
+    grave = {
+        part["id"]: [flag for flag in part["flags"] if flag["level"] != "note"] for part in result["parts"]
+    }
+    of_parts = [flag for flags in grave.values() for flag in flags]
+    of_file = any(flag["level"] != "note" and flag not in of_parts for flag in result["flags"])
+    return tuple(part_id for part_id, flags in grave.items() if flags or of_file)
 
 
 class Interruption:

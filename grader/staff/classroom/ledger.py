@@ -79,6 +79,15 @@ def read(folder: Path) -> History:
     return History(tuple(runs), roster, records, reported, manual, machines)
 
 
+def results(folder: Path) -> Iterator[Record]:
+    """Every result line in order, those that later ones replaced as well. Raises as `read`."""
+    path = folder / LEDGER
+    for number, line in _lines(path):
+        item = _item(line, f"{path}:{number}")
+        if isinstance(item, Record):
+            yield item
+
+
 def _lines(path: Path) -> Iterator[tuple[int, bytes]]:
     """Each whole line with its number. After the last newline stands what its writer did not live to end."""
     try:
