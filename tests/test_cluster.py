@@ -8,11 +8,12 @@ import socket
 import subprocess
 import sys
 import time
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from classes.clustered import overlaps
+from classes.clustered import overlaps, running
 from conftest import ROOT
 from test_classroom import SMALL, Class, gone
 
@@ -56,9 +57,11 @@ def clustered(
     while len(there.recorded()) < 2:
         assert judge.poll() is None, judge.communicate()
         time.sleep(0.02)
+    near = {pid: reach(pid) for node in running(there.state, "node") for pid in (node, *children(node))}
     judge.kill()
     judge.communicate()
     assert gone(there.state), "machines outlive their judge"
+    there.near = near  # type: ignore[attr-defined]
     finished = sorted(there.recorded())
     code, said = there.run(**how)
     assert code == 3, said
@@ -88,6 +91,32 @@ def test_the_ledger_says_who_judged_whom_and_that_no_two_held_one_thing(
     assert all(met.ratios["part3"] == (1.0, 0.9, 1.1) for met in history.machines.values() if not met.refused)
     timings, at_once = overlaps(there.out)
     assert timings >= 9 and at_once == 0
+
+
+def reach(pid: int) -> list[str]:
+    """What a process has open or in its environment by which it could speak to a scheduler."""
+    found = []
+    with suppress(OSError):
+        for place in Path(f"/proc/{pid}/fd").iterdir():
+            with suppress(OSError):
+                found.append(os.readlink(place))
+        found += Path(f"/proc/{pid}/environ").read_bytes().decode(errors="replace").split("\0")
+    return [one for one in found if one.startswith(("socket:", "DASK_"))]
+
+
+def children(pid: int) -> list[int]:
+    with suppress(OSError):
+        return [int(child) for child in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
+    return []
+
+
+def test_nothing_at_or_below_a_node_holds_a_way_to_the_scheduler(
+    clustered: tuple[Class, Class, str, list[str]],
+) -> None:
+    """The sandbox has no network in any tier with a filter or namespaces (tests/test_native_sandbox.py); and beside it
+    there is nothing that could be borrowed."""
+    near = clustered[1].near  # type: ignore[attr-defined]
+    assert len(near) >= 2 and not {pid: found for pid, found in near.items() if found}
 
 
 # ---- bad input, one line each

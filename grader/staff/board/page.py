@@ -18,6 +18,8 @@ from grader.staff.board.standings import Board, PartBoard, Place
 
 MOST_LINES = 60
 """Students in a chart of histories: more lines than that show nothing."""
+CLOSE = 1.25
+"""Ratios nearer to one another than this are not both named at an axis."""
 WIDTH, HEIGHT, MARGIN = 640, 240, 34
 STYLE = Path(__file__).with_name("board.css").read_text(encoding="utf-8")
 
@@ -93,7 +95,8 @@ def _chart(part: PartBoard, board: Board, called: Mapping[str, str]) -> str:
         f'<svg viewBox="0 0 {WIDTH} {HEIGHT}" role="img" aria-label="{_text(part.id)} over the runs: a line a student">'
     ]
     for ratio in sorted({min(ratios), 1.0, max(ratios)}):
-        if min(ratios) <= ratio <= max(ratios):
+        is_end = ratio in (min(ratios), max(ratios))
+        if is_end or min(ratios) * CLOSE < ratio < max(ratios) / CLOSE:
             _, y = at(0, ratio)
             lines.append(f'<line class="axis" x1="{MARGIN}" x2="{WIDTH - MARGIN}" y1="{y}" y2="{y}"/>')
             lines.append(f'<text x="2" y="{y + 4}">{ratio:.2f}</text>')
