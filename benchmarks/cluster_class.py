@@ -1,8 +1,8 @@
 """A real class by a scheduler and three machines that are processes here, against the same class on this machine.
 
-Sixty submissions as they arrive (tests/test_class_of_sixty.py: right, wrong, crashing, hanging, forged, unreadable), judged
-for real in the sandbox. Compared are verdicts and points of each; the ledger must show no two timings that held one thing
-at once.
+Sixty submissions as they arrive (tests/test_class_of_sixty.py: right, wrong, crashing, hanging, forged, unreadable),
+judged for real in the sandbox. Compared are verdicts and points of each; the ledger must show no two timings that held
+one thing at once.
 """
 
 from __future__ import annotations
