@@ -171,9 +171,9 @@ class Progress:
             Text(f"{self.done} of {self.total} done, {self.time_left()} left"),
         )
         table.add_row(Text(counted(self.verdicts) or "no verdict yet"), Text(self.troubles()))
-        for name, shown in sorted(self.machines.items()):
+        for name, shown in sorted(list(self.machines.items())):  # noqa: C414 - another thread adds to it
             table.add_row(_name(f"{name}:"), Text(shown.text()))
-            self.rows(table, [one for one, place in self.places.items() if place == name])
+            self.rows(table, [one for one, place in list(self.places.items()) if place == name])
         self.rows(table, [one for one in list(self.running) if one not in self.places])
         return table
 
