@@ -105,14 +105,18 @@ class Pairs:
         longer than its second."""
         marker = self.marker
         shape, inputs = marker.inputs_of(looks.smallest(marker.part))
-        shape, inputs = marker.inputs_of(looks.smallest(marker.part))
         marker.refuse_failed_reference(
             theirs.call(binding.request(marker.part, shape, inputs, reference=True))
         )
-        marker.refuse_broken(mine.call(binding.request(marker.part, shape, inputs)), mine, "warm-up")
+        self.small_call(mine, shape, inputs)
         reserved_bytes = min(MOST_RESERVED_BYTES, RESERVED_COPIES * self.draw.tensor_bytes)
         for session in (theirs, mine):
             session.call(Request("", (), (), op="reserve", reserved_bytes=reserved_bytes))
+
+    def small_call(self, mine: Session, shape: Mapping[str, int], inputs: Mapping[str, Any]) -> None:
+        """The student's part of `small_calls`."""
+        call = mine.call(binding.request(self.marker.part, shape, inputs))
+        self.marker.refuse_broken(call, mine, "warm-up")
 
 
 def settled(time: Timing, rule: TimeRule) -> Timing:
