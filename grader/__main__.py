@@ -31,6 +31,7 @@ def has_room(module: str) -> bool:
 CLASSROOM = "grader.staff.classroom.running"
 #: Commands of other rooms, which read their own arguments: `main(arguments) -> exit code` of this module.
 FORWARDED = {
+    "board": ("grader.staff.board", "leaderboard of those who are right, by part"),
     "similar": ("grader.staff.similarity.likeness", "pairs of submissions that are alike"),
     "doctor": ("grader.doctor", "what weakens containment or timings on this machine, and what to do"),
     "selftest": ("grader.staff.selftest", "whether this machine's verdicts can be trusted today"),
@@ -85,6 +86,22 @@ def _class_commands(commands: Any) -> None:
     run.add_argument("--only", metavar="ID", nargs="+", default=[], help="grade only these submissions")
     run.add_argument(
         "--jobs", metavar="n", help="submissions at a time (default: as many as there are cores)"
+    )
+    run.add_argument(
+        "--timings-alone",
+        action="store_true",
+        help="give every timing the machine to itself: slower, for machines whose cores disturb one another",
+    )
+    run.add_argument(
+        "--cluster",
+        metavar="ADDRESS",
+        help="grade on the workers of a dask scheduler, tcp://HOST:PORT or tls://HOST:PORT, or local:N to try it",
+    )
+    run.add_argument(
+        "--calibration",
+        metavar="FILE",
+        type=Path,
+        help="what each machine of a cluster judges first (default: the assignment's master)",
     )
     times = run.add_mutually_exclusive_group()
     times.add_argument(
@@ -203,6 +220,9 @@ def run_class(given: argparse.Namespace, arguments: Sequence[str]) -> int:
             only=tuple(given.only),
             seed=seed(given.seed),
             timing=not given.no_time,
+            timings_alone=given.timings_alone,
+            cluster=given.cluster,
+            calibration=given.calibration,
             trust=given.trust,
             tier=given.tier,
             manual=manual_table(given),

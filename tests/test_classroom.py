@@ -31,12 +31,15 @@ import json, resource, sys
 from pathlib import Path
 from grader.staff.classroom import fingerprints, running
 wanted = json.loads(sys.argv[1])
-named = ("submissions", "out", "config", "manual", "submitted")
+named = ("submissions", "out", "config", "manual", "submitted", "calibration")
 paths = {key: Path(path) for key in named if (path := wanted.pop(key, None)) is not None}
 running.INSPECTION_SILENCE_S = wanted.pop("inspection_s", running.INSPECTION_SILENCE_S)
+if "silent_s" in wanted:
+    from grader.staff.cluster import machines
+    machines.SILENT_S = wanted.pop("silent_s")
 only, command, kit = tuple(wanted.pop("only", ())), wanted.pop("command"), wanted.pop("kit")
 # Of the kit's own sources nothing may depend here: somebody may be working on them.
-fingerprints.of_kit = lambda: kit
+fingerprints.of_kit = (lambda: kit) if kit else fingerprints.of_kit
 asked = running.RunOptions(**paths, only=only, trust=True, **wanted)
 code = running.run(asked, command=[sys.executable, *command])
 assert "torch" not in sys.modules
@@ -74,7 +77,7 @@ class Class:
             cwd=ROOT,
             env={
                 **os.environ,
-                "PYTHONPATH": str(ROOT),
+                "PYTHONPATH": os.pathsep.join([str(ROOT), os.environ.get("PYTHONPATH", "")]),
                 "ACTING_STATE": str(self.state),
                 **place,
             },

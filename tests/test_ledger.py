@@ -15,12 +15,13 @@ import pytest
 from conftest import ROOT
 
 from grader.__main__ import to_resume
+from grader.assignment.loading import load
 from grader.base.errors import KitError, UsageError
 from grader.report.progress import Progress, duration
 from grader.staff.classroom import ledger
 from grader.staff.classroom.fingerprints import Fingerprints
 from grader.staff.classroom.ledger import Entry, Record, Run
-from grader.staff.classroom.slot import Slot
+from grader.staff.classroom.slot import Slot, need_of
 
 # ---- the ledger
 
@@ -164,6 +165,46 @@ def test_killed_process_gives_the_machine_back(tmp_path: Path) -> None:
     holder.kill()
     holder.communicate()
     assert entered.wait(10)
+
+
+def test_timings_on_cores_of_their_own_go_side_by_side_and_none_beside_one_of_the_machine(
+    tmp_path: Path,
+) -> None:
+    """Six workers, two cores that may be held; each times on a core and then on the machine."""
+    held: Counter[str] = Counter()
+    seen: list[dict[str, int]] = []
+    started = threading.Barrier(6)
+
+    def work() -> None:
+        slot = Slot(tmp_path, [3, 5])
+        started.wait()
+        for need in ("core", "machine", "core"):
+            with slot.shared(), slot.hold(need) as found:  # type: ignore[arg-type]
+                assert found.cpus == (None if need == "machine" else [int(found.resource.split()[1])])
+                held[found.resource] += 1
+                seen.append({name: count for name, count in held.items() if count})
+                time.sleep(0.02)
+                held[found.resource] -= 1
+
+    workers = [threading.Thread(target=work) for _ in range(6)]
+    for worker in workers:
+        worker.start()
+    for worker in workers:
+        worker.join()
+    assert len(seen) == 18 and all(max(one.values()) == 1 for one in seen), "two held one thing"
+    assert all(len(one) == 1 for one in seen if "machine" in one), "something beside a timing of the machine"
+    assert {"core 3": 1, "core 5": 1} in seen, "cores are held one after the other"
+    assert set().union(*seen) == {"core 3", "core 5", "machine"}
+
+
+def test_all_timings_hold_the_machine_where_that_is_asked_for_or_no_core_can_be_held(tmp_path: Path) -> None:
+    for slot in (Slot(tmp_path, [1], alone=True), Slot(tmp_path, [])):
+        with slot.shared(), slot.hold("core") as held:
+            assert (held.resource, held.cpus) == ("machine", None)
+    with Slot(tmp_path, []).hold("card") as held:
+        assert held.resource == "card 0"
+    small = load(ROOT / "configs" / "gpt149.yaml")
+    assert [need_of(small.part(name)) for name in ("part1", "part2", "part3")] == ["core", "core", "machine"]
 
 
 # ---- progress

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import platform
+from collections.abc import Sequence
 from pathlib import Path
 
 
@@ -38,6 +39,23 @@ def timing_cpus(threads: int | None, cores: int | None = None) -> list[int] | No
     if most is None or len(order) <= most:
         return None
     return order[:most] if threads is None else usable_cpus()[-most:]
+
+
+def timing_cores(cpus: Sequence[int] | None = None) -> list[int]:
+    """The cores on which serial timings may run side by side, of all that this process may use or of these, the last
+    first. The rest is for the judges of these timings and for whatever is built meanwhile; () where no core can be
+    held.
+
+    How many there are is measured (`benchmarks/side_by_side.py`, and docs/measurements.md has the table).
+    """
+    order = core_order() if cpus is None else list(cpus)
+    return list(reversed(order))[: timings_at_once(len(order))]
+
+
+def timings_at_once(cores: int) -> int:
+    """How many serial timings may run side by side on so many cores: half of them, as each has a judge beside it that
+    makes inputs and compares outputs meanwhile."""
+    return cores // 2
 
 
 def core_order() -> list[int]:

@@ -74,9 +74,9 @@ def read(path: Path | str, most_bytes: int, *, inside: int | None = None) -> byt
     return content
 
 
-def replace(inside: int, name: str, pieces: Iterable[bytes]) -> None:
-    """Put a file in place whole or not at all, and on the disk before this returns. Whatever had the name is replaced,
-    a link too; only a folder is in the way. Raises OSError."""
+def replace(inside: int, name: str, pieces: Iterable[bytes], *, sync: bool = True) -> None:
+    """Put a file in place whole or not at all, and on the disk before this returns, unless that is left to the caller
+    (`sync` False). Whatever had the name is replaced, a link too; only a folder is in the way. Raises OSError."""
     partial = f".{name}.partial"
     try:
         with contextlib.suppress(FileNotFoundError):
@@ -85,13 +85,15 @@ def replace(inside: int, name: str, pieces: Iterable[bytes]) -> None:
         with os.fdopen(descriptor, "wb") as file:
             file.writelines(pieces)
             file.flush()
-            os.fsync(file.fileno())
+            if sync:
+                os.fsync(file.fileno())
         os.replace(partial, name, src_dir_fd=inside, dst_dir_fd=inside)
     except BaseException:
         with contextlib.suppress(OSError):
             os.unlink(partial, dir_fd=inside)
         raise
-    os.fsync(inside)
+    if sync:
+        os.fsync(inside)
 
 
 def trouble_with(path: Path, *, wants_folder: bool) -> str:

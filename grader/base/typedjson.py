@@ -11,9 +11,9 @@ import json
 import math
 import re
 import types
-from collections.abc import Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import MISSING, fields, is_dataclass
-from functools import cache
+from functools import cache, partial
 from typing import Any, Literal, NoReturn, TypeVar, Union, cast, get_args, get_origin, get_type_hints
 
 MOST_DEPTH = 32
@@ -69,63 +69,126 @@ def _no_constant(name: str) -> NoReturn:
 
 def record(kind: type[T], value: Any, place: str = "") -> T:
     """`value` as a dataclass; keys that it does not have are ignored, as those of a later kit. Raises ValueError."""
-    if not isinstance(value, Mapping):
-        raise ValueError(f"{place or 'it'} should be an object")
-    given: dict[str, Any] = {}
-    for item in fields(cast(Any, kind)):
-        if not item.init:
-            continue
-        here = f"{place}.{item.name}".lstrip(".")
-        if item.name in value:
-            given[item.name] = _typed(_hints(cast(Any, kind))[item.name], value[item.name], here)
-        elif item.default is MISSING and item.default_factory is MISSING:
-            raise ValueError(f"{here} is missing")
-    return kind(**given)
+    try:
+        return cast(T, _reader(cast(Any, kind))(value))
+    except _Misfit as misfit:
+        at = f"{place}{misfit.path}".lstrip(".")
+        raise ValueError(f"{at or 'it'} {misfit.what}") from None
+
+
+Reader = Callable[[Any], Any]
+
+
+class _Misfit(Exception):
+    """A value that is not of its type. `path` leads to it: each reader that it passes puts its own step before."""
+
+    def __init__(self, what: str, path: str = "") -> None:
+        super().__init__(what)
+        self.what, self.path = what, path
 
 
 @cache
-def _hints(kind: type) -> dict[str, Any]:
-    return get_type_hints(kind)
-
-
-def _typed(wanted: Any, value: Any, place: str) -> Any:
-    """`value` as the type that a record's field has."""
+def _reader(wanted: Any) -> Reader:
+    """What makes a value of this type of one of JSON's. Made once for each type: results have thousands of values."""
     origin, choices = get_origin(wanted), get_args(wanted)
     if is_dataclass(wanted):
-        return record(cast(type, wanted), value, place)
+        return _record_reader(cast(type, wanted))
     if origin in (Union, types.UnionType):
-        rest = [choice for choice in choices if choice is not type(None)]
-        return None if value is None else _typed(rest[0], value, place)
+        read = _reader(next(choice for choice in choices if choice is not type(None)))
+        return lambda value: None if value is None else read(value)
     if origin is Literal:
-        if value not in choices:
-            raise ValueError(f"{place} should be one of {', '.join(map(str, choices))}")
-        return value
+        return partial(_one_of, choices)
+    if origin is tuple and choices[-1] is Ellipsis:
+        return partial(_list, _reader(choices[0]))
     if origin is tuple:
-        return _tuple(choices, value, place)
+        return partial(_row, tuple(map(_reader, choices)))
     if origin in (dict, Mapping):
-        if not isinstance(value, dict):
-            raise ValueError(f"{place} should be an object")
-        return {key: _typed(choices[1], item, f"{place}.{key[:40]}") for key, item in value.items()}
-    return _scalar(wanted, value, place)
-
-
-def _tuple(choices: tuple[Any, ...], value: Any, place: str) -> tuple[Any, ...]:
-    if not isinstance(value, list):
-        raise ValueError(f"{place} should be a list")
-    kinds = [choices[0]] * len(value) if choices[-1] is Ellipsis else list(choices)
-    if len(kinds) != len(value):
-        raise ValueError(f"{place} should hold {len(kinds)} values")
-    return tuple(
-        _typed(kind, item, f"{place}[{k}]") for k, (kind, item) in enumerate(zip(kinds, value, strict=True))
-    )
-
-
-def _scalar(wanted: Any, value: Any, place: str) -> Any:
+        return partial(_mapping, _reader(choices[1]))
     if wanted is float:
-        if value is None:
-            return math.nan  # written as null, since JSON has no infinities
-        if isinstance(value, (int, float)) and not isinstance(value, bool):
-            return float(value)
-    elif (wanted in (int, str, bool) and type(value) is wanted) or wanted is object:
+        return _float
+    return partial(_plain, wanted)
+
+
+def _record_reader(kind: type) -> Reader:
+    hints = get_type_hints(kind)
+    known = [item for item in fields(kind) if item.init]
+    readers = [(item.name, _reader(hints[item.name])) for item in known]
+    needed = {item.name for item in known if item.default is MISSING and item.default_factory is MISSING}
+
+    def read(value: Any) -> Any:
+        if not isinstance(value, Mapping):
+            raise _Misfit("should be an object")
+        given: dict[str, Any] = {}
+        for name, reader in readers:
+            if name in value:
+                try:
+                    given[name] = reader(value[name])
+                except _Misfit as misfit:
+                    misfit.path = f".{name}{misfit.path}"
+                    raise
+            elif name in needed:
+                raise _Misfit("is missing", f".{name}")
+        return kind(**given)
+
+    return read
+
+
+def _one_of(choices: tuple[Any, ...], value: Any) -> Any:
+    if value not in choices:
+        raise _Misfit(f"should be one of {', '.join(map(str, choices))}")
+    return value
+
+
+def _list(reader: Reader, value: Any) -> tuple[Any, ...]:
+    if not isinstance(value, list):
+        raise _Misfit("should be a list")
+    return tuple(_each((reader, item) for item in value))
+
+
+def _row(readers: tuple[Reader, ...], value: Any) -> tuple[Any, ...]:
+    if not isinstance(value, list):
+        raise _Misfit("should be a list")
+    if len(readers) != len(value):
+        raise _Misfit(f"should hold {len(readers)} values")
+    return tuple(_each(zip(readers, value, strict=True)))
+
+
+def _each(items: Iterable[tuple[Reader, Any]]) -> list[Any]:
+    found: list[Any] = []
+    try:
+        for reader, item in items:
+            found.append(reader(item))
+    except _Misfit as misfit:
+        misfit.path = f"[{len(found)}]{misfit.path}"
+        raise
+    return found
+
+
+def _mapping(reader: Reader, value: Any) -> dict[str, Any]:
+    if not isinstance(value, dict):
+        raise _Misfit("should be an object")
+    found = {}
+    key = ""
+    try:
+        for key, item in value.items():
+            found[key] = reader(item)
+    except _Misfit as misfit:
+        misfit.path = f".{key[:40]}{misfit.path}"
+        raise
+    return found
+
+
+def _float(value: Any) -> float:
+    if type(value) is float:
         return value
-    raise ValueError(f"{place} should be of the kind '{wanted.__name__}'")
+    if value is None:
+        return math.nan  # written as null, since JSON has no infinities
+    if type(value) is int:
+        return float(value)
+    raise _Misfit("should be of the kind 'float'")
+
+
+def _plain(wanted: Any, value: Any) -> Any:
+    if (wanted in (int, str, bool) and type(value) is wanted) or wanted is object:
+        return value
+    raise _Misfit(f"should be of the kind '{wanted.__name__}'")

@@ -11,6 +11,7 @@ import time
 from collections.abc import Callable, Iterator
 from pathlib import PurePosixPath
 
+from grader.base.machine import timings_at_once
 from grader.base.quantities import GIB, size_text, whole
 from grader.doctor.host import Finding, Host
 
@@ -24,6 +25,7 @@ WATCHED_S = 0.2
 def findings(host: Host, sleep: Callable[[float], None] = time.sleep) -> Iterator[Finding]:
     """Everything that /proc and /sys tell of steadiness and room. Takes `WATCHED_S` seconds on a virtual machine."""
     yield _cores(host)
+    yield _side_by_side(host)
     for look in (_quota, _smt, _governor, _boost, _load, _swap, _huge_pages, _memory, _shared_memory):
         found = look(host)
         if found is not None:
@@ -55,6 +57,17 @@ def _cores(host: Host) -> Finding:
         "spread is wider and scaling cannot be seen",
         f"a machine with {host.threads} cores, or fewer threads in the assignment's defaults",
     )
+
+
+def _side_by_side(host: Host) -> Finding:
+    """What a class's timings have to themselves (`machine.timings_at_once` says why)."""
+    most = timings_at_once(len(host.cpus))
+    if most == 0:
+        return Finding("ok", "timings of a class have the machine to themselves, one at a time")
+    many = (
+        f"{most} serial timings run side by side, a core each" if most > 1 else "a serial timing has one core"
+    )
+    return Finding("ok", f"{many}; timings of parts with threads have the machine to themselves")
 
 
 def _quota(host: Host) -> Finding | None:

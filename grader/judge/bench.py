@@ -21,6 +21,12 @@ from grader.run.session import Session
 from grader.run.zygote import Zygote
 
 SANITIZER_SLOWDOWN = 20
+Exclusive = Callable[[Part], AbstractContextManager["list[int] | None"]]
+
+
+def unshared(part: Part) -> AbstractContextManager[list[int] | None]:
+    """For a judge that is the only one on its machine."""
+    return nullcontext()
 
 
 @dataclass(frozen=True)
@@ -51,8 +57,9 @@ class Bench:
     """What decides: a program of its own, or an object for a process with torch."""
     zygote: Zygote
     stack: ExitStack
-    exclusive: Callable[[], AbstractContextManager[object]] = nullcontext
-    """Gives the machine to this submission alone, for as long as something is measured on it."""
+    exclusive: Exclusive = unshared
+    """Gives this submission what a timing of a part needs to itself, for as long as it is measured: the cores for its
+    runners, None for those that the machine's own rule names."""
     host: NativeHost | None = None
     """Starts programs of `build`'s kind; None where all is judged in processes with torch."""
     with_torch: Callable[[], Build] | None = None

@@ -8,7 +8,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from grader.assignment.records import Case, Part
 from grader.base.results import CaseResult, Diagnosis, Verdict
@@ -20,6 +20,9 @@ from grader.judge.marking import Marker
 from grader.judge.oracle import Oracle
 from grader.run.calls import Call
 from grader.run.session import Session
+
+if TYPE_CHECKING:
+    from grader.judge.diagnosis.deviation import Axis
 
 MOST_DIAGNOSED, ENOUGH_AGREEING, MOST_UNDECIDED = 5, 3, 10
 """Wrong cases that are explained at most, and how many have to name the same bug to believe it at once; cases up to
@@ -71,15 +74,11 @@ class Correctness:
             self.check_all_cases()
         finally:
             self.cases = settled_together(self.cases)
-        told = [(case.hidden, case.diagnosis) for case in self.cases if case.diagnosis]
-        if self.verdict == "pass" and told:
-            from grader.judge.diagnosis.diagnose import most_telling
-
-            # What a public case tells can be told to its student.
-            public = [diagnosis for hidden, diagnosis in told if not hidden]
+        found = concluded(self.cases, self.marker.oracle.axes)
+        if self.verdict == "pass" and found is not None:
             self.verdict = "wrong"
-            found = most_telling(public or [diagnosis for _, diagnosis in told], self.marker.oracle.axes)
-            self.diagnosis = self.inquired(found) if public else found
+            told_to_student = any(case.diagnosis and not case.hidden for case in self.cases)
+            self.diagnosis = self.inquired(found) if told_to_student else found
 
     def check_all_cases(self) -> None:
         part, usual = self.part, self.bench.shape["threads"]
@@ -219,6 +218,16 @@ class Correctness:
         named = [code for code in codes if code not in places]
         agreeing = max((named.count(code) for code in named), default=0)
         return len(codes) >= MOST_DIAGNOSED or agreeing >= ENOUGH_AGREEING
+
+
+def concluded(cases: Sequence[CaseResult], axes: Sequence[Axis]) -> Diagnosis | None:
+    """What the cases of a part tell of it: the public ones alone where any of them tells something, as their student
+    may be told it. None where all are right."""
+    from grader.judge.diagnosis.diagnose import most_telling
+
+    told = [(case.hidden, case.diagnosis) for case in cases if case.diagnosis]
+    public = [diagnosis for hidden, diagnosis in told if not hidden]
+    return most_telling(public or [diagnosis for _, diagnosis in told], axes) if told else None
 
 
 def settled_together(cases: Sequence[CaseResult]) -> list[CaseResult]:

@@ -10,9 +10,9 @@ prints.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import AbstractContextManager, ExitStack, nullcontext
+from contextlib import ExitStack
 from pathlib import Path
 
 from grader.assignment.records import Assignment, Part
@@ -23,7 +23,7 @@ from grader.build.compilers import read_source
 from grader.build.toolchain import cache_root
 from grader.build.toolchain import describe as describe_toolchain
 from grader.judge import binding
-from grader.judge.bench import Bench, Options
+from grader.judge.bench import Bench, Exclusive, Options, unshared
 from grader.judge.events import BuildStarted, Built, Listener, PartDone, PartStarted, StepStarted
 from grader.judge.integrity import flags as integrity
 from grader.judge.making import make
@@ -40,15 +40,16 @@ def evaluate(
     options: Options,
     listener: Listener = lambda event: None,
     zygote: Zygote | None = None,
-    exclusive: Callable[[], AbstractContextManager[object]] = nullcontext,
+    exclusive: Exclusive = unshared,
     sandbox: Sandbox | None = None,
 ) -> SubmissionResult:
     """Build one source file and judge these parts of it, in order.
 
-    `zygote` may be shared by many evaluations; without one each has its own. `exclusive()` is entered around whatever
-    is timed, so that many evaluations on one machine can take turns. `sandbox` confines compiler and runners; without
-    one they have the zygote's, or limits alone. Raises KitError when the machine or the kit cannot judge at all,
-    UsageError for a source that cannot be read or sizes that are too large; never for what the submission does.
+    `zygote` may be shared by many evaluations; without one each has its own. `exclusive(part)` is entered around
+    whatever is timed, so that many evaluations on one machine can take turns; it may name the cores for it. `sandbox`
+    confines compiler and runners; without one they have the zygote's, or limits alone. Raises KitError when the
+    machine or the kit cannot judge at all, UsageError for a source that cannot be read or sizes that are too large;
+    never for what the submission does.
     """
     sandbox = sandbox or (zygote.sandbox if zygote else OPEN)
     shape = {**assignment.defaults, **options.shape}

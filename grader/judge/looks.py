@@ -65,7 +65,7 @@ def steps(part: Part, *, look: bool) -> list[Step]:
         fixed, sized = fixed[:-2], fixed[-2:]
     # Among those of one size random data first: the published ramp is what the table of the published kit shows.
     sized.sort(key=lambda case: case.distribution != "random")
-    if not look:
+    if not look or not sized:
         return [Step(case) for case in (*fixed, *sized)]
     first, *rest = sized
     if not rest:

@@ -117,11 +117,11 @@ class PartJudge:
             return
         if not rule.graded and not options.time_ungraded:
             return
-        with bench.exclusive():
-            measured = rounds.measured(self.marker, self.runners.fresh, attempt=1)
+        with bench.exclusive(self.part) as cpus:
+            measured = rounds.measured(self.marker, self.runners.fresh, attempt=1, cpus=cpus)
             if not measured.fit:
                 # Once more, in processes of their own: what made the machine unfit may have passed.
-                measured = rounds.measured(self.marker, self.runners.fresh, attempt=2)
+                measured = rounds.measured(self.marker, self.runners.fresh, attempt=2, cpus=cpus)
         self.time = rounds.settled(measured, rule)
         bench.tell(Timed(self.part, self.time))
         if rule.graded:

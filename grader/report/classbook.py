@@ -6,7 +6,7 @@ the memory of one submission. Each file is written whole or not at all.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from datetime import datetime
@@ -16,6 +16,7 @@ from grader.assignment.records import Assignment
 from grader.base import plainfile
 from grader.base.errors import UsageError
 from grader.base.results import Score, SubmissionResult
+from grader.report.machines import MachineRow
 
 
 @dataclass(frozen=True)
@@ -30,6 +31,8 @@ class Row:
     trouble: str | None
     submitted_at: datetime | None = None
     late_days: int = 0
+    machine: str = ""
+    """Of a cluster: who judged it."""
 
     @property
     def total(self) -> float | None:
@@ -53,12 +56,17 @@ class Row:
 
 
 def write(
-    out_dir: Path, assignment: Assignment, rows: Iterable[Row], *, made_at: datetime | None = None
+    out_dir: Path,
+    assignment: Assignment,
+    rows: Iterable[Row],
+    *,
+    made_at: datetime | None = None,
+    machines: Sequence[MachineRow] = (),
 ) -> tuple[str, ...]:
     """Write all of a class's files below `out_dir`; returns lines for the person who asked, such as what is missing.
 
     A row's folder is `out_dir/<submission_id>`, made when it is not there. `made_at` is the date on the report (now).
-    Raises UsageError when a file cannot be written.
+    `machines` are those of a cluster. Raises UsageError when a file cannot be written.
     """
     from grader.report.grades_csv import GradesCsv
     from grader.report.html import Report, missing_library
@@ -70,7 +78,11 @@ def write(
     try:
         with ExitStack() as stack:
             grades = stack.enter_context(GradesCsv(assignment))
-            report = None if missing else stack.enter_context(Report(assignment, made_at or datetime.now()))
+            report = (
+                None
+                if missing
+                else stack.enter_context(Report(assignment, made_at or datetime.now(), machines))
+            )
             for row in rows:
                 grades.add(row)
                 if report:

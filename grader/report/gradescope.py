@@ -196,11 +196,17 @@ def _summary(result: SubmissionResult, views: Sequence[StudentView], score: Scor
 
 
 def _leaderboard(result: SubmissionResult) -> list[dict[str, Any]]:
-    """Time against the reference in the parts that passed: a figure that shows nobody's points."""
+    """Time against the reference in the parts that passed and carry no flag: a figure that shows nobody's points."""
+    of_parts = {flag for part in result.parts for flag in part.flags}
+    if any(flag.level != "note" for flag in result.flags if flag not in of_parts):
+        return []
     return [
         {"name": f"{part.id}: time / reference", "value": round(part.time.ratio, 3), "order": "asc"}
         for part in result.parts
-        if part.verdict == "pass" and part.time and math.isfinite(part.time.ratio)
+        if part.verdict == "pass"
+        and part.time
+        and math.isfinite(part.time.ratio)
+        and all(flag.level == "note" for flag in part.flags)
     ]
 
 

@@ -14,7 +14,7 @@ import base64
 import hashlib
 import importlib.util
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from datetime import datetime
 from pathlib import Path
 from statistics import median
@@ -24,7 +24,8 @@ from grader.assignment.records import Assignment
 from grader.base import wholefile
 from grader.base.results import PartResult
 from grader.report import charts, words
-from grader.report.tally import Link, Tally, flags_of, sandbox_words
+from grader.report.machines import APART, MachineRow, compared
+from grader.report.tally import Link, Links, Tally, flags_of, sandbox_words
 from grader.report.terminal import VERDICT_WORDS
 
 if TYPE_CHECKING:
@@ -43,8 +44,13 @@ def missing_library() -> str | None:
 class Report:
     """Takes rows one at a time; `write` then puts the page together."""
 
-    def __init__(self, assignment: Assignment, made_at: datetime) -> None:
+    def __init__(
+        self, assignment: Assignment, made_at: datetime, machines: Sequence[MachineRow] = ()
+    ) -> None:
         self.assignment, self.made_at = assignment, made_at
+        self.machines, self.spreads = compared(machines)
+        self.judged: dict[str, Links] = {}
+        """By machine, whom it judged."""
         self.tally = Tally(assignment)
         self.pages = environment(self.tally.ladder)
         self._rows = tempfile.TemporaryFile("w+", encoding="utf-8")  # noqa: SIM115
@@ -61,6 +67,8 @@ class Report:
         name = words.line(row.name or row.submission_id, 60)
         link = Link(f"s{self.tally.submissions + 1}", name)
         self.tally.add(row, link)
+        if row.machine:
+            self.judged.setdefault(row.machine, Links()).add(link)
         context = {
             "row": row,
             "link": link,
@@ -94,6 +102,10 @@ class Report:
             script=script,
             policy=policy(style, script),
             tally=tally,
+            machines=self.machines,
+            spreads=self.spreads,
+            judged=self.judged,
+            apart=APART,
             median=median(tally.totals) if tally.totals else None,
             histogram=Markup(charts.histogram(tally.totals, tally.max_points)),
             cards=self._cards(limits),

@@ -6,6 +6,7 @@ import sys
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, TextIO
 
@@ -15,6 +16,7 @@ if TYPE_CHECKING:
     from rich.console import Console, ConsoleOptions, RenderableType
     from rich.segment import Segment
     from rich.table import Table
+    from rich.text import Text
 
 REFRESH_PER_S = 4
 NAME_COLUMNS = 32
@@ -40,6 +42,23 @@ def console(stream: TextIO) -> Console:
     return Console(file=unguarded(stream))
 
 
+@dataclass
+class MachineShown:
+    """One machine of a cluster: what it has judged, and why it does not, if so."""
+
+    trouble: str = ""
+    submissions: int = 0
+    verdicts: Counter[str] = field(default_factory=Counter)
+
+    def count(self, verdicts: Mapping[str, str]) -> None:
+        self.submissions += 1
+        self.verdicts.update(verdicts.values())
+
+    def text(self) -> str:
+        told = f"{self.submissions} judged" + (f" ({counted(self.verdicts)})" if self.verdicts else "")
+        return f"{told}; {self.trouble}" if self.trouble else told
+
+
 class Progress:
     """Told what happens; shows it. `total` counts the submissions to grade in this run."""
 
@@ -53,6 +72,9 @@ class Progress:
         self.verdicts: Counter[str] = Counter()
         self.running: dict[str, tuple[str, float]] = {}
         """Phase and begin of every submission that is being graded."""
+        self.places: dict[str, str] = {}
+        """Of a cluster: on which machine each of them is."""
+        self.machines: dict[str, MachineShown] = {}
         self.live: Any = None
 
     def __enter__(self) -> Progress:
@@ -79,18 +101,35 @@ class Progress:
 
     # ---- what happens
 
-    def phase(self, submission_id: str, text: str) -> None:
+    def phase(self, submission_id: str, text: str, machine: str = "") -> None:
         _, begun_s = self.running.get(submission_id, ("", self.clock()))
         self.running[submission_id] = (text, begun_s)
+        if machine:
+            self.places[submission_id] = machine
+
+    def machine(self, name: str, refused: str, lost: str = "") -> None:
+        """One of a cluster proved itself, may not judge, or was lost."""
+        shown = self.machines.setdefault(name, MachineShown())
+        shown.trouble = f"lost: {lost}" if lost else refused
+        told = f"was lost: {lost}" if lost else f"may not judge: {refused}" if refused else "proved itself"
+        self.say(f"machine {name} {told}")
 
     def finished(
-        self, submission_id: str, verdicts: Mapping[str, str], points: str, trouble: str = ""
+        self,
+        submission_id: str,
+        verdicts: Mapping[str, str],
+        points: str,
+        trouble: str = "",
+        machine: str = "",
     ) -> None:
         """One more is done; `points` is shown as it is, and `trouble` in place of verdicts that are not there."""
         # What needed no grading (a broken archive) tells nothing about the pace.
         self.paced += submission_id in self.running
         begun_s = self.running.pop(submission_id, ("", self.clock()))[1]
         self.done += 1
+        self.places.pop(submission_id, None)
+        if machine:
+            self.machines.setdefault(machine, MachineShown()).count(verdicts)
         self.verdicts.update(verdicts.values())
         self.without_result += bool(trouble)
         said = trouble.splitlines()[0] if trouble else f"{counted(Counter(verdicts.values()))}; {points}"
@@ -101,6 +140,7 @@ class Progress:
     def again(self, submission_id: str, why: str) -> None:
         """It goes back into the queue."""
         self.running.pop(submission_id, None)
+        self.places.pop(submission_id, None)
         self.say(f"{submission_id}: {why}; it is graded once more")
 
     def say(self, line: str) -> None:
@@ -131,14 +171,30 @@ class Progress:
             Text(f"{self.done} of {self.total} done, {self.time_left()} left"),
         )
         table.add_row(Text(counted(self.verdicts) or "no verdict yet"), Text(self.troubles()))
-        for submission_id, (phase, begun_s) in list(self.running.items()):
-            name = Text(submission_id, no_wrap=True)
-            name.truncate(NAME_COLUMNS, overflow="ellipsis")
-            table.add_row(name, Text(f"{phase}, {self.clock() - begun_s:.0f} s"))
+        for name, shown in sorted(list(self.machines.items())):  # noqa: C414 - another thread adds to it
+            table.add_row(_name(f"{name}:"), Text(shown.text()))
+            self.rows(table, [one for one, place in list(self.places.items()) if place == name])
+        self.rows(table, [one for one in list(self.running) if one not in self.places])
         return table
+
+    def rows(self, table: Table, names: Sequence[str]) -> None:
+        """A row for each of these that is being graded."""
+        from rich.text import Text
+
+        for submission_id in names:
+            phase, begun_s = self.running.get(submission_id, ("waiting", self.clock()))
+            table.add_row(_name(submission_id), Text(f"{phase}, {self.clock() - begun_s:.0f} s"))
 
     def troubles(self) -> str:
         return f"{self.without_result} without a result" if self.without_result else ""
+
+
+def _name(text: str) -> Text:
+    from rich.text import Text
+
+    name = Text(text, no_wrap=True)
+    name.truncate(NAME_COLUMNS, overflow="ellipsis")
+    return name
 
 
 def counted(verdicts: Counter[str]) -> str:

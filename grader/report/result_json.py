@@ -30,17 +30,24 @@ TEXT_LIMITS = (1 << 16, 1 << 14, 1 << 12, 1 << 10, 256, 80)
 def to_dict(result: SubmissionResult, score: Score) -> dict[str, Any]:
     """The result as plain values that fit into a file, with the submission's identity as one object, and with what its
     parts earn by the `score` without points by hand. Non-finite numbers become null."""
+    return dumped(result, score)[0]
+
+
+def dumped(result: SubmissionResult, score: Score) -> tuple[dict[str, Any], str]:
+    """The same, and the text that a file has of it."""
     values = asdict(result)
     earned = {line.id: line.points for line in score.lines}
     values["parts"] = [_with_points(part, earned.get(part["id"], 0.0)) for part in values["parts"]]
     values = _with_points(values, score.earned)
     submission = {"id": values.pop("submission_id"), "sha256": values.pop("sha256")}
     whole = _finite({"schema_version": values.pop("schema_version"), "submission": submission, **values})
+    text = _text(whole)
     for limit in TEXT_LIMITS:
-        if len(_text(whole)) <= LARGEST_BYTES:
+        if len(text) <= LARGEST_BYTES:
             break
         whole = _cut(whole, limit)
-    return whole
+        text = _text(whole)
+    return whole, text
 
 
 def _with_points(values: Mapping[str, Any], points: float) -> dict[str, Any]:
@@ -78,7 +85,7 @@ def write(result: SubmissionResult, score: Score, path: Path) -> None:
 
     Raises UsageError when the place cannot be written to.
     """
-    text = _text(to_dict(result, score))
+    text = dumped(result, score)[1]
     place = path.resolve()
     partial = place.with_name(place.name + ".partial")
     try:

@@ -2,8 +2,8 @@
 
 Directives, one per line: `// sleep S`, `// slow` (the parts with a time), `// wrong`, `// freeze`, `// ponder` (an
 inspection without end), `// hopeless` (a KitError), `// nest N` (so many folders, one in another, in the worker's
-place), `// die N` and `// unfit N` (the first N times). What has been evaluated to the end is logged in the folder
-$ACTING_STATE. All but the evaluator is the real worker.
+place), `// die N` and `// unfit N` (the first N times), `// fell N` (the dask worker above it, so often). What has
+been evaluated to the end is logged in the folder $ACTING_STATE. All but the evaluator is the real worker.
 """
 
 from __future__ import annotations
@@ -58,6 +58,9 @@ def act(
     if "ponder" in told:
         hear(StepStarted("inspection"))
         time.sleep(600)
+    called = " ".join(f"{part.id}:{','.join(case.name for case in part.cases)}" for part in parts)
+    with (STATE / "called").open("a") as log:
+        log.write(f"{source.parent.name} {called}\n")
     hear(PartStarted(parts[0], {}))
     time.sleep(told.get("sleep", 0.0))
     if "nest" in told:
@@ -66,12 +69,16 @@ def act(
         (STATE / ("nested-again" if again else "nested")).touch()
     if happened_before("die", source) < told.get("die", 0):
         os.kill(os.getpid(), signal.SIGKILL)
+    if happened_before("fell", source) < told.get("fell", 0):
+        node = Path(f"/proc/{os.getppid()}/stat").read_text().rpartition(")")[2].split()
+        os.kill(int(node[1]), signal.SIGKILL)
+        time.sleep(600)
     if "hopeless" in told:
         raise KitError("there is no compiler")
     while "freeze" in told:
         time.sleep(1)
     unfit = happened_before("unfit", source) < told.get("unfit", 0)
-    alone: AbstractContextManager[Any] = exclusive()
+    alone: AbstractContextManager[Any] = exclusive(parts[-1])
     with alone, (STATE / "log").open("a") as log:
         log.write(f"{source.parent.name}\n")
     timing = Timing(1.0, 1.0, 1.0, (0.9, 1.1), 0.98, 8, "cpu", 1.1, "pass", 1.0, fit=not unfit)

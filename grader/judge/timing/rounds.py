@@ -33,11 +33,14 @@ SAMPLED_ROWS, SAMPLED_REFERENCE_ROWS = 24, 4
 """Rows of each timed output that are compared with the oracle: drawn after the kernel has answered."""
 
 
-def measured(marker: Marker, student: Callable[..., Session], *, attempt: int) -> Timing:
+def measured(
+    marker: Marker, student: Callable[..., Session], *, attempt: int, cpus: list[int] | None = None
+) -> Timing:
     """Paired rounds on fresh inputs, each in a fresh pair of runners with a timed call's threads and cores.
 
-    `student(threads=, cpus=)` starts a runner of the student's; each `attempt` (1, 2) draws other inputs. Raises Faulty
-    when the student's kernel breaks or answers wrongly, KitError when the reference does.
+    `student(threads=, cpus=)` starts a runner of the student's; each `attempt` (1, 2) draws other inputs; `cpus` are
+    the cores for the runners of both sides, by default those of the machine's own rule. Raises Faulty when the
+    student's kernel breaks or answers wrongly, KitError when the reference does.
     """
     from grader.judge.timing import measure
 
@@ -56,7 +59,7 @@ def measured(marker: Marker, student: Callable[..., Session], *, attempt: int) -
     )
 
     def told() -> Iterator[measure.Round]:
-        for count, one in enumerate(measure.play(Pairs(marker, student, draw, rule)), 1):
+        for count, one in enumerate(measure.play(Pairs(marker, student, draw, rule, cpus)), 1):
             marker.bench.tell(RoundTimed(marker.part, count, measure.ratio_of(one, policy)))
             yield one
 
@@ -67,9 +70,14 @@ class Pairs:
     """Makes a round's pair of runners: started for it, warmed up alike, ended after it."""
 
     def __init__(
-        self, marker: Marker, student: Callable[..., Session], draw: TimedInputs, rule: TimeRule
+        self,
+        marker: Marker,
+        student: Callable[..., Session],
+        draw: TimedInputs,
+        rule: TimeRule,
+        cpus: list[int] | None = None,
     ) -> None:
-        self.marker, self.student, self.draw, self.rule = marker, student, draw, rule
+        self.marker, self.student, self.draw, self.rule, self.cpus = marker, student, draw, rule, cpus
         self.longest_s = 0.0
         """Wall seconds of the reference's slowest call at the run's own sizes so far."""
 
@@ -77,7 +85,7 @@ class Pairs:
     def __call__(self) -> Iterator[tuple[Callable[[], Sample], Callable[[], Sample]]]:
         marker, by_wall = self.marker, self.rule.clock == "wall"
         threads = self.rule.threads or marker.shape["threads"]
-        cpus = machine.timing_cpus(self.rule.threads, self.rule.cores)
+        cpus = self.cpus or machine.timing_cpus(self.rule.threads, self.rule.cores)
         cores = cpus or machine.core_order() if by_wall else ()
         with (
             marker.bench.reference(threads=threads, cpus=cpus) as theirs,
@@ -104,14 +112,18 @@ class Pairs:
         longer than its second."""
         marker = self.marker
         shape, inputs = marker.inputs_of(looks.smallest(marker.part))
-        shape, inputs = marker.inputs_of(looks.smallest(marker.part))
         marker.refuse_failed_reference(
             theirs.call(binding.request(marker.part, shape, inputs, reference=True))
         )
-        marker.refuse_broken(mine.call(binding.request(marker.part, shape, inputs)), mine, "warm-up")
+        self.small_call(mine, shape, inputs)
         reserved_bytes = min(MOST_RESERVED_BYTES, RESERVED_COPIES * self.draw.tensor_bytes)
         for session in (theirs, mine):
             session.call(Request("", (), (), op="reserve", reserved_bytes=reserved_bytes))
+
+    def small_call(self, mine: Session, shape: Mapping[str, int], inputs: Mapping[str, Any]) -> None:
+        """The student's part of `small_calls`."""
+        call = mine.call(binding.request(self.marker.part, shape, inputs))
+        self.marker.refuse_broken(call, mine, "warm-up")
 
 
 def settled(time: Timing, rule: TimeRule) -> Timing:

@@ -29,6 +29,8 @@ from grader.base import orphans, procfs, removal
 from grader.base.errors import KitError
 from grader.base.places import ROOT
 from grader.base.quantities import size_text
+from grader.judge.again import Rest
+from grader.staff.classroom.recorded import Machine
 from grader.staff.classroom.worker import END_WITHIN_S, Settings
 
 TICK_S = 0.5
@@ -42,8 +44,20 @@ less. What made it grow beyond that costs its own submission the verdict, and no
 
 @dataclass(frozen=True)
 class Job:
+    """A submission to be judged; where only what is `left` of it is, beside the result.json at `before`."""
+
     submission_id: str
     source: Path
+    left: Rest | None = None
+    before: Path | None = None
+    known_as: str = ""
+    """What the result calls it, where that is not its id here."""
+
+    def to_json(self) -> str:
+        """What a worker reads."""
+        rest = {"left": dict(self.left.parts), "before": str(self.before)} if self.left else {}
+        name = self.known_as or self.submission_id
+        return json.dumps({"submission_id": name, "source": str(self.source), **rest})
 
 
 @dataclass(frozen=True)
@@ -52,29 +66,43 @@ class Phase:
 
     submission_id: str
     text: str
+    machine: str = ""
 
 
 @dataclass(frozen=True)
 class Done:
     """A verdict: `result` is what result.json holds; `unfit` that a time in it comes from an unsteady machine;
-    `seconds` the wall time by kind of phase (waiting, building, results, timing)."""
+    `seconds` the wall time by kind of phase (waiting, building, results, timing); `timings` what each timing had to
+    itself, and when, as `recorded.HeldTiming` has it; `machine` who judged it, in a cluster."""
 
     submission_id: str
     result: Mapping[str, Any]
     unfit: bool
     seconds: Mapping[str, float]
+    timings: tuple[Mapping[str, Any], ...] = ()
+    machine: str = ""
 
 
 @dataclass(frozen=True)
 class Failed:
-    """No verdict, and not by the submission's fault as far as anyone can tell. `died`: its worker did."""
+    """No verdict, and not by the submission's fault as far as anyone can tell. `died`: its worker did. `final`: it was
+    tried again already."""
 
     submission_id: str
     why: str
     died: bool = False
+    final: bool = False
 
 
-Event = Phase | Done | Failed
+@dataclass(frozen=True)
+class MachineMet:
+    """A machine of a cluster has proved itself, or was refused; or it was `lost`, which says why."""
+
+    machine: Machine
+    lost: str = ""
+
+
+Event = Phase | Done | Failed | MachineMet
 
 
 class Executor(Protocol):
@@ -149,13 +177,27 @@ class LocalExecutor:
             if not self._queue and not any(worker.job for worker in self._workers):
                 return
             for key, _ in self._selector.select(TICK_S):
-                yield from self._read(key.data)
+                if key.data is not None:
+                    yield from self._read(key.data)
             for worker in self._workers:
                 worker.outgrown = worker.outgrown or _resident_bytes(worker.process.pid) > self._most_bytes
                 is_silent = worker.silent_until is not None and time.monotonic() > worker.silent_until
                 if is_silent or worker.outgrown:
                     worker.process.kill()
             yield None
+
+    def wake_by(self, descriptor: int) -> None:
+        """Have `results` come round whenever there is something to read on a descriptor of the caller's."""
+        self._selector.register(descriptor, selectors.EVENT_READ, None)
+
+    def drop(self, submission_id: str) -> None:
+        """Forget a job, and end the worker that is at it: nothing more is heard of it."""
+        self._queue = deque(job for job in self._queue if job.submission_id != submission_id)
+        for worker in [
+            worker for worker in self._workers if worker.job and worker.job.submission_id == submission_id
+        ]:
+            worker.job = None
+            self._end(worker)
 
     def close(self) -> None:
         for worker in self._workers:
@@ -179,8 +221,7 @@ class LocalExecutor:
                 return
             worker.job = self._queue.popleft()
             self._heard_of(worker, "")
-            job = {"submission_id": worker.job.submission_id, "source": str(worker.job.source)}
-            self._tell(worker, json.dumps(job))
+            self._tell(worker, worker.job.to_json())
 
     def _start(self) -> _Worker:
         place = self._scratch / f"worker-{self._started}"
@@ -245,7 +286,8 @@ class LocalExecutor:
         elif job is not None:
             worker.job = None
             if "done" in message:
-                yield Done(job.submission_id, message["done"], message["unfit"], message["seconds"])
+                timings = tuple(message.get("timings", ()))
+                yield Done(job.submission_id, message["done"], message["unfit"], message["seconds"], timings)
             else:
                 yield Failed(job.submission_id, message["failed"])
         self._heard_of(worker, message.get("kind", ""))

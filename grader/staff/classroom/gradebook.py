@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TextIO
 
 from grader import score
-from grader.assignment import layers
+from grader.assignment import layers, prints
 from grader.assignment.loading import load
 from grader.assignment.records import Assignment
 from grader.base import plainfile
@@ -22,11 +22,13 @@ from grader.base.harmless import one_line
 from grader.base.results import Score, SubmissionResult
 from grader.report import classbook, result_json
 from grader.report.classbook import Row
+from grader.report.machines import MachineRow
 from grader.report.progress import shortened
 from grader.report.terminal import OPEN, Terminal
 from grader.staff.classroom import byhand, ledger
 from grader.staff.classroom.byhand import ByHand, Points
-from grader.staff.classroom.ledger import Entry, History, Ledger, Record, Reported, Run
+from grader.staff.classroom.ledger import Ledger
+from grader.staff.classroom.recorded import Entry, History, Record, Reported, Run
 from grader.submission.ids import no_such_submission
 
 NOT_YET = "not graded yet"
@@ -43,6 +45,7 @@ def write_reports(book: Ledger, assignment: Assignment, history: History, by_han
         book.folder,
         assignment,
         _noting_totals(rows(book.folder, assignment, history, by_hand.points), totals),
+        machines=machines(history),
     )
     book.reported(Reported(ledger.now(), by_hand.source, totals))
     notes = [by_hand.note, untimed(assignment, history.roster), *lowered(history, totals, by_hand), *written]
@@ -103,7 +106,30 @@ def rows(folder: Path, assignment: Assignment, history: History, points: Points)
             trouble=trouble,
             submitted_at=submitted_at(entry),
             late_days=scored.late_days if scored else 0,
+            machine=machine_of(history, entry.submission_id),
         )
+
+
+def machine_of(history: History, submission_id: str) -> str:
+    """Which machine of a cluster judged it, "" for this one."""
+    record = history.records.get(submission_id)
+    return record.machine if record else ""
+
+
+def machines(history: History) -> list[MachineRow]:
+    """The machines of the clusters that judged this class, as they were met last."""
+    return [
+        MachineRow(
+            name=met.name,
+            host=met.host,
+            processor=met.processor,
+            cores=met.cores,
+            refused=met.refused,
+            notes=met.notes,
+            ratios=met.ratios,
+        )
+        for met in history.machines.values()
+    ]
 
 
 def result_of(
@@ -209,7 +235,13 @@ def report(
         places = {name: filling.write(folder, name, found) for name, found in filled.items()}
     for note in notes:
         print(f"note: {note}", file=stream)
-    stale = [r for r in history.records.values() if r.fingerprints.assignment != assignment.fingerprint]
+    judging = prints.of_parts(assignment)
+    stale = [
+        record
+        for record in history.records.values()
+        if record.fingerprints.assignment != assignment.fingerprint
+        and history.judging(record.fingerprints.assignment) != judging
+    ]
     if stale:
         print(
             f"note: {len(stale)} results are of {assignment.path} as it was before its last change; "

@@ -6,18 +6,30 @@ import signal
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from types import FrameType
 from typing import Any, Literal
 
 from grader import score
 from grader.assignment.records import Assignment
+from grader.base import typedjson
 from grader.base.errors import KitError
 from grader.base.results import Diagnosis, PartResult, SubmissionResult
+from grader.judge.again import Rest
 from grader.report import result_json
 from grader.report.progress import Progress
-from grader.staff.classroom.executor import Done, Event, Executor, Failed, Job, Phase
+from grader.staff.classroom.executor import (
+    Done,
+    Event,
+    Executor,
+    Failed,
+    Job,
+    MachineMet,
+    Phase,
+)
 from grader.staff.classroom.fingerprints import Fingerprints
-from grader.staff.classroom.ledger import Ledger, Record, now
+from grader.staff.classroom.ledger import Ledger, now
+from grader.staff.classroom.recorded import HeldTiming, Record
 from grader.submission import Submission
 
 MOST_UNFIT, MOST_FAILED = 2, 1
@@ -28,11 +40,14 @@ MOST_ALIKE = 3
 
 @dataclass(frozen=True)
 class Planned:
-    """One submission to grade, and why if it was graded before."""
+    """One submission to grade, and why if it was graded before. `left` is what of it is to be judged where that is
+    not all, beside the result at `before`."""
 
     submission: Submission
     fingerprints: Fingerprints
     reason: str
+    left: Rest | None = None
+    before: Path | None = None
 
 
 Fault = Literal["", "submission", "kit"]
@@ -47,7 +62,7 @@ class Grading:
         self.book, self.progress, self.assignment = book, progress, assignment
         self.planned = {item.submission.id: item for item in todo}
         self.jobs = {
-            item.submission.id: Job(item.submission.id, item.submission.source)
+            item.submission.id: Job(item.submission.id, item.submission.source, item.left, item.before)
             for item in todo
             if item.submission.source is not None
         }
@@ -78,12 +93,17 @@ class Grading:
                 return
 
     def take(self, event: Event, executor: Executor) -> None:
+        if isinstance(event, MachineMet):
+            if not event.lost:
+                self.book.met(event.machine)
+            self.progress.machine(event.machine.name, event.machine.refused, event.lost)
+            return
         name = event.submission_id
         if isinstance(event, Phase):
-            self.progress.phase(name, event.text)
+            self.progress.phase(name, event.text, event.machine)
         elif isinstance(event, Failed):
             self.failed[name] += 1
-            if self.failed[name] <= MOST_FAILED:
+            if self.failed[name] <= MOST_FAILED and not event.final:
                 self.progress.again(name, event.why)
                 executor.submit(self.jobs[name])
             else:
@@ -120,13 +140,15 @@ class Grading:
             trouble=trouble,
             fault=fault,
             reason=item.reason,
+            machine=done.machine if done else "",
+            timings=tuple(typedjson.record(HeldTiming, held) for held in done.timings) if done else (),
             **(light(done.result) if done else {}),
         )
         self.book.finish(record, result, item.submission.path)
         points = f"{record.points:g} of {record.max_points:g} points"
         if record.waits_for:
             points = f"points are open until there is {record.waits_for}"
-        self.progress.finished(name, record.verdicts, points, trouble)
+        self.progress.finished(name, record.verdicts, points, trouble, record.machine)
 
 
 def unreadable(assignment: Assignment, name: str, why: str) -> SubmissionResult:
@@ -157,7 +179,23 @@ def light(result: Mapping[str, Any]) -> dict[str, Any]:
         "points": result["points"],
         "max_points": result["max_points"],
         "waits_for": " ".join(sorted({part["waits_for"] for part in result["parts"]} - {""})),
+        "flagged": _flagged(result),
+        "ratios": {
+            part["id"]: (part["time"]["ratio"], *part["time"]["ratio_interval"])
+            for part in result["parts"]
+            if part["time"] and part["verdict"] in ("pass", "slow")
+        },
     }
+
+
+def _flagged(result: Mapping[str, Any]) -> tuple[str, ...]:
+    """The parts with a suspicion or a proof, by id."""
+    grave = {
+        part["id"]: [flag for flag in part["flags"] if flag["level"] != "note"] for part in result["parts"]
+    }
+    of_parts = [flag for flags in grave.values() for flag in flags]
+    of_file = any(flag["level"] != "note" and flag not in of_parts for flag in result["flags"])
+    return tuple(part_id for part_id, flags in grave.items() if flags or of_file)
 
 
 class Interruption:

@@ -1,8 +1,9 @@
 """The record of a class: an append-only file of JSON lines that survives the death of its writer at any moment.
 
-Theory of operation. `DIR/ledger.jsonl` holds four kinds of lines: `run` (one per start of the judge: assignment, seed,
-sandbox tier), `roster` (who handed in), `result` (one finished submission, light) and `report` (the totals that were
-written, and where points by hand came from). What counts as finished is what has a `result` line, and the last one of
+Theory of operation. `DIR/ledger.jsonl` holds five kinds of lines (`recorded` has them as records): `run` (one per start
+of the judge: assignment, seed, sandbox tier), `roster` (who handed in), `result` (one finished submission, light),
+`machine` (of a cluster: what one proved) and `report` (the totals that were written, and where points by hand came
+from). What counts as finished is what has a `result` line, and the last one of
 a submission counts. A line is written in one go and synced to the disk *after* the submission's `result.json`, which
 appears by rename; so a judge killed in between has at worst written a result that nobody counts. A line that was torn
 by such a death is the last one: readers ignore it, and the next writer cuts it off.
@@ -23,101 +24,31 @@ import json
 import os
 import secrets
 import tempfile
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass
 from datetime import datetime, timezone
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 from grader.base import plainfile, removal, typedjson
 from grader.base.errors import KitError, UsageError
 from grader.base.quantities import size_text
-from grader.staff.classroom.fingerprints import Fingerprints
+from grader.staff.classroom.recorded import (
+    SCHEMA_VERSION,
+    Entry,
+    History,
+    Machine,
+    Record,
+    Reported,
+    Run,
+)
 from grader.submission.ids import is_id
 
 LEDGER, LOCK, RESULT = "ledger.jsonl", "lock", "result.json"
-SCHEMA_VERSION = 1
 SCRATCH_PREFIX = "gpt149-class-"
 MOST_LINE_BYTES = 16 << 20
 """The roster of fifty thousand."""
 MOST_BYTES = 512 << 20
-
-
-@dataclass(frozen=True)
-class Run:
-    """One start of the judge in this folder. `config` is the assignment's file and `seed` what took the place of its
-    own, if anything did; `at` and all times are UTC, ISO 8601. `manual` is the table of points by hand that was named,
-    `submitted` the table of times (or FILE_TIMES)."""
-
-    at: str
-    config: str
-    assignment: str
-    assignment_fingerprint: str
-    kit: str
-    seed: int | None
-    timing: bool
-    sandbox: str
-    workers: int
-    manual: str | None = None
-    submitted: str | None = None
-    schema_version: int = SCHEMA_VERSION
-
-
-@dataclass(frozen=True)
-class Entry:
-    """One who handed in. `marked_late`: the platform says so, not by how much. `error`: why nothing can be graded.
-    `identities`: what platforms call them (`grader.staff.platforms.matching`)."""
-
-    submission_id: str
-    name: str
-    emails: tuple[str, ...] = ()
-    submitted_at: str | None = None
-    marked_late: bool = False
-    error: str | None = None
-    identities: tuple[str, ...] = ()
-
-
-@dataclass(frozen=True)
-class Record:
-    """One finished submission. `seconds` are wall time by kind of phase, `verdicts` by part id; points are the
-    evaluator's, before late days and hand-given ones. `trouble` says why there is no result; `fault` whose it is: the
-    kit's is no verdict and is tried again. `waits_for`: what the machine lacked, names with blanks between them."""
-
-    submission_id: str
-    fingerprints: Fingerprints
-    at: str
-    seconds: Mapping[str, float]
-    attempt: int
-    sha256: str = ""
-    verdicts: Mapping[str, str] = field(default_factory=dict)
-    points: float = 0.0
-    max_points: float = 0.0
-    trouble: str = ""
-    fault: Literal["", "submission", "kit"] = ""
-    reason: str = ""
-    """Why it was graded again, if it was."""
-    waits_for: str = ""
-
-
-@dataclass(frozen=True)
-class Reported:
-    """The reports that were last written: the totals by submission, and the table of points by hand that is in them."""
-
-    at: str
-    manual: str | None
-    totals: Mapping[str, float] = field(default_factory=dict)
-
-
-@dataclass(frozen=True)
-class History:
-    """What a ledger says: the runs in order, the latest roster, the last record of each submission, the last reports.
-    `manual` is the table of points by hand that was used last, by a run or a report."""
-
-    runs: tuple[Run, ...] = ()
-    roster: tuple[Entry, ...] = ()
-    records: Mapping[str, Record] = field(default_factory=dict)
-    reported: Reported | None = None
-    manual: str | None = None
 
 
 def read(folder: Path) -> History:
@@ -127,6 +58,7 @@ def read(folder: Path) -> History:
     runs: list[Run] = []
     roster: tuple[Entry, ...] = ()
     records: dict[str, Record] = {}
+    machines: dict[str, Machine] = {}
     reported: Reported | None = None
     manual: str | None = None
     for number, line in _lines(path):
@@ -136,13 +68,24 @@ def read(folder: Path) -> History:
             manual = item.manual or manual
         elif isinstance(item, Record):
             records[item.submission_id] = item
+        elif isinstance(item, Machine):
+            machines[item.name] = item
         elif isinstance(item, Reported):
             reported, manual = item, item.manual
         else:
             roster = item
     if runs and runs[-1].schema_version != SCHEMA_VERSION:
         raise KitError(f"{path} was written by another version of the kit; choose another --out")
-    return History(tuple(runs), roster, records, reported, manual)
+    return History(tuple(runs), roster, records, reported, manual, machines)
+
+
+def results(folder: Path) -> Iterator[Record]:
+    """Every result line in order, those that later ones replaced as well. Raises as `read`."""
+    path = folder / LEDGER
+    for number, line in _lines(path):
+        item = _item(line, f"{path}:{number}")
+        if isinstance(item, Record):
+            yield item
 
 
 def _lines(path: Path) -> Iterator[tuple[int, bytes]]:
@@ -167,7 +110,7 @@ def _lines(path: Path) -> Iterator[tuple[int, bytes]]:
         raise UsageError(f"cannot read {path}: {error.strerror}") from error
 
 
-def _item(line: bytes, place: str) -> Run | Record | Reported | tuple[Entry, ...]:
+def _item(line: bytes, place: str) -> Run | Record | Reported | Machine | tuple[Entry, ...]:
     try:
         item = typedjson.parse(line)
         kind = item.get("kind") if isinstance(item, dict) else None
@@ -175,6 +118,8 @@ def _item(line: bytes, place: str) -> Run | Record | Reported | tuple[Entry, ...
             return typedjson.record(Run, item)
         if kind == "roster":
             return _roster(item.get("submissions"))
+        if kind == "machine":
+            return typedjson.record(Machine, item)
         if kind == "report":
             return typedjson.record(Reported, item)
         if kind != "result":
@@ -231,13 +176,31 @@ class Ledger:
         """Keep a result: first its own file beside a copy of what was `graded`, then the line that makes it count."""
         with self._told():
             if result is not None:
-                place = self.folder / record.submission_id
-                with plainfile.folder(place, make=True) as descriptor:
-                    for path in sorted(graded.iterdir()) if graded else ():
-                        plainfile.replace(descriptor, path.name, [path.read_bytes()])
-                    text = json.dumps(result, indent=2, allow_nan=False)
-                    plainfile.replace(descriptor, RESULT, [text.encode(), b"\n"])
+                text = json.dumps(result, indent=2, allow_nan=False) + "\n"
+                self._keep(record, text, graded)
             self._append({"kind": "result", **asdict(record)})
+
+    def finish_scored(self, scored: Iterable[tuple[Record, str]]) -> None:
+        """Keep results that earn other points than before, for which nothing was run, by the text of their result.json:
+        all of the files first, then all of the lines at once."""
+        lines = []
+        with self._told():
+            for record, text in scored:
+                self._keep(record, text, None, sync=False)
+                lines.append({"kind": "result", **asdict(record)})
+            os.sync()
+            self._append(*lines)
+
+    def _keep(self, record: Record, result: str, graded: Path | None, *, sync: bool = True) -> None:
+        with plainfile.folder(self.folder / record.submission_id, make=True) as descriptor:
+            for path in sorted(graded.iterdir()) if graded else ():
+                plainfile.replace(descriptor, path.name, [path.read_bytes()], sync=sync)
+            plainfile.replace(descriptor, RESULT, [result.encode()], sync=sync)
+
+    def met(self, machine: Machine) -> None:
+        """Remember what a machine of a cluster proved, or why it may not judge."""
+        with self._told():
+            self._append({"kind": "machine", **asdict(machine)})
 
     def reported(self, reported: Reported) -> None:
         """Remember what the reports say that were just written."""
@@ -253,8 +216,8 @@ class Ledger:
                 f"cannot write in {self.folder}: {error.strerror}; what is finished is kept: go on with --resume"
             ) from error
 
-    def _append(self, item: Mapping[str, Any]) -> None:
-        data = memoryview(json.dumps(item, allow_nan=False).encode() + b"\n")
+    def _append(self, *items: Mapping[str, Any]) -> None:
+        data = memoryview(b"".join(json.dumps(item, allow_nan=False).encode() + b"\n" for item in items))
         while data:
             data = data[os.write(self._fd, data) :]
         os.fsync(self._fd)

@@ -13,13 +13,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, TextIO
 
 from grader import sandbox
+from grader.assignment import prints
 from grader.assignment.loading import load
 from grader.assignment.records import Assignment
 from grader.base.commandline import assignment_file
 from grader.base.errors import UsageError
 from grader.sandbox import Sandbox
 from grader.staff.classroom import gradebook
-from grader.staff.classroom.ledger import History, Run
+from grader.staff.classroom.recorded import History, Run
 
 if TYPE_CHECKING:
     from grader.staff.classroom.running import RunOptions
@@ -72,8 +73,10 @@ def _refuse_changes(wanted: RunOptions, before: Run, config: Path, timing: bool)
 
 
 def _is_same(config: Path, before: Run) -> bool:
-    """Whether another file is the same assignment: moved, say."""
-    return load(config, before.seed).fingerprint == before.assignment_fingerprint
+    """Whether another file asks for the same verdicts: moved, say, or with other points."""
+    other = load(config, before.seed)
+    same = other.fingerprint == before.assignment_fingerprint
+    return same or (bool(before.judging) and prints.of_parts(other) == before.judging)
 
 
 def sandbox_for(wanted: RunOptions, history: History, stream: TextIO) -> Sandbox:

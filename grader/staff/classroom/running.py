@@ -16,28 +16,31 @@ from collections.abc import Sequence
 from contextlib import closing
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import TextIO
+from typing import TYPE_CHECKING, TextIO
 
 from grader import submission
+from grader.assignment import labs, prints
 from grader.assignment.records import Assignment, RunLimits
 from grader.base import plainfile
 from grader.base.commandline import EXIT_INTERRUPTED
 from grader.base.errors import EXIT_KIT, EXIT_PASS, UsageError
 from grader.build.compilers import HEADER_TIMEOUT_S
 from grader.judge.integrity import inspection
-from grader.report import result_json
 from grader.report.progress import Progress, counted, shortened
 from grader.sandbox import Sandbox
-from grader.staff.classroom import byhand, fingerprints, gradebook, ledger, resuming, times, waiting
+from grader.staff.classroom import byhand, fingerprints, gradebook, ledger, planning, resuming, times, waiting
 from grader.staff.classroom.executor import LocalExecutor
-from grader.staff.classroom.fingerprints import Fingerprints
-from grader.staff.classroom.grading import Grading, Interruption, Planned
-from grader.staff.classroom.ledger import Entry, History, Record, Run, now
+from grader.staff.classroom.grading import Grading, Interruption
+from grader.staff.classroom.ledger import now
+from grader.staff.classroom.recorded import Entry, History, Run
 from grader.staff.classroom.resuming import COMMIT_TIMES, FILE_TIMES
 from grader.staff.classroom.worker import Settings
 from grader.staff.platforms import github
 from grader.submission import Submission
 from grader.submission.ids import no_such_submission
+
+if TYPE_CHECKING:
+    from grader.staff.cluster.executor import ClusterExecutor
 
 CALLS_OF_A_STEP = 200
 """No step of the work makes more calls of the longest duration than this: two measurements, each of eight rounds of
@@ -65,12 +68,15 @@ class RunOptions:
     only: tuple[str, ...] = ()
     seed: int | None = None
     timing: bool = True
+    timings_alone: bool = False
     trust: bool = False
     tier: str | None = None
     manual: Path | None = None
     submitted: Path | None = None
     file_times: bool = False
     commit_times: bool = False
+    cluster: str | None = None
+    calibration: Path | None = None
     to_resume: str = "the same command and --resume"
 
 
@@ -80,6 +86,10 @@ def run(wanted: RunOptions, stream: TextIO = sys.stdout, command: Sequence[str] 
     Raises UsageError for what the caller can mend, KitError when nothing can be graded on this machine.
     """
     refuse_mixing(wanted)
+    if wanted.cluster is not None:
+        from grader.staff.cluster.address import parse
+
+        parse(wanted.cluster)
     # Mistakes in the assignment, or in what is asked of an earlier run, are told before anything is made.
     resuming.settle(wanted, ledger.read(wanted.out))
     with ledger.hold(wanted.out) as book, Interruption() as interruption:
@@ -114,20 +124,28 @@ def run(wanted: RunOptions, stream: TextIO = sys.stdout, command: Sequence[str] 
             workers=wanted.workers,
             manual=by_hand.source,
             submitted=resuming.source_of_times(wanted, history),
+            judging=prints.of_parts(assignment),
         )
-        todo = plan(wanted, start, submissions, history)
+        plan = planning.plan(wanted, start, assignment, submissions, history)
         tell(f"{len(submissions)} submissions, sandbox tier {box.tier}, seed {assignment.seed}", stream)
         for note in roster_notes:
             tell(f"note: {note}", stream)
-        tell_plan(wanted, submissions, todo, history, stream)
+        for line in planning.lines(wanted, submissions, plan, history):
+            tell(line, stream)
         roster = [entry_of(item) for item in submissions]
         untimed = gradebook.untimed(assignment, roster)
         if untimed:
             tell(f"note: {untimed}", stream)
         book.open_run(start, roster)
+        if plan.scored:
+            book.finish_scored(plan.scored)
+        if not any(item.submission.source for item in plan.todo):
+            wanted = replace(wanted, cluster=None)  # nobody is to be judged: no machine need be met
         executor = executor_for(wanted, start, assignment, box, book.scratch, command)
-        with closing(executor), Progress(len(todo), stream) as progress:
-            Grading(book, progress, todo, assignment).drive(executor, interruption)
+        with closing(executor), Progress(len(plan.todo), stream) as progress:
+            if wanted.cluster is not None and (page := getattr(executor, "dashboard", "")):
+                progress.say(f"dask shows what its workers do at {page}")
+            Grading(book, progress, plan.todo, assignment).drive(executor, interruption)
         history = ledger.read(wanted.out)
         for note in gradebook.write_reports(book, assignment, history, by_hand):
             if note != untimed:
@@ -190,46 +208,6 @@ def timed(
     return [replace(item, submitted_at=given.get(item.id, item.submitted_at)) for item in submissions]
 
 
-def plan(wanted: RunOptions, start: Run, submissions: list[Submission], history: History) -> list[Planned]:
-    """What has to be graded now, in the order of the submissions."""
-    settings = fingerprints.of_text(f"timing {start.timing}")
-    planned = []
-    for item in submissions:
-        if wanted.only and item.id not in wanted.only:
-            continue
-        source = item.sha256 or fingerprints.of_text(item.error or "")
-        prints = Fingerprints(source, start.assignment_fingerprint, start.kit, settings)
-        record = history.records.get(item.id)
-        reason = out_of_date(wanted, record, prints)
-        if record is None or reason:
-            planned.append(Planned(item, prints, reason))
-    return planned
-
-
-def out_of_date(wanted: RunOptions, record: Record | None, prints: Fingerprints) -> str:
-    """Why a finished submission has to be graded again; empty when it has not, or was never finished."""
-    if record is None:
-        return ""
-    if record.fault == "kit":
-        return "the kit failed last time"
-    if changes := record.fingerprints.changes(prints):
-        return ", ".join(changes)
-    if is_here := waiting.is_over(record.waits_for):
-        return is_here
-    if not is_readable(wanted.out / record.submission_id / ledger.RESULT):
-        return f"its {ledger.RESULT} cannot be read"
-    return "asked for" if wanted.again else ""
-
-
-def is_readable(result: Path) -> bool:
-    try:
-        with plainfile.folder(result.parent) as place:
-            result_json.read(result, inside=place)
-    except (OSError, UsageError):
-        return False
-    return True
-
-
 def entry_of(item: Submission) -> Entry:
     return Entry(
         submission_id=item.id,
@@ -246,34 +224,6 @@ def tell(text: str, stream: TextIO) -> None:
     print(text, file=stream, flush=True)
 
 
-def tell_plan(
-    wanted: RunOptions, submissions: list[Submission], todo: list[Planned], history: History, stream: TextIO
-) -> None:
-    """Say what was finished before, and why some of it is graded again."""
-    finished = sum(item.id in history.records for item in submissions)
-    again = [item for item in todo if item.reason]
-    lines = [f"{finished - len(again)} were finished before and stay as they are"] if finished else []
-    for reason in dict.fromkeys(item.reason for item in again):
-        names = [item.submission.id for item in again if item.reason == reason]
-        lines.append(f"{len(names)} are graded again ({reason}): {shortened(names)}")
-    gone = sorted(history.records.keys() - {item.id for item in submissions})
-    if gone:
-        lines.append(
-            f"{len(gone)} earlier results are of nobody in {wanted.submissions}: {shortened(gone)}; "
-            "they are kept, but not in the reports"
-        )
-    planned = [item.submission for item in todo]
-    left = {item.id for item in submissions} - {item.id for item in planned}
-    waits = {name: known.waits_for for name, known in history.records.items() if name in left}
-    waits = {name: tool for name, tool in waits.items() if tool} | waiting.expected(planned)
-    lines += waiting.lines(waits, "--resume judges them")
-    late = [item.id for item in submissions if item.marked_late]
-    if late:
-        lines.append(f"{len(late)} are marked late, but not by how much (no penalty): {shortened(late)}")
-    if lines:
-        tell("\n".join(lines), stream)
-
-
 # ---- during
 
 
@@ -284,8 +234,10 @@ def executor_for(
     box: Sandbox,
     scratch: Path,
     command: Sequence[str],
-) -> LocalExecutor:
-    """Workers on this machine, none of them started yet."""
+) -> LocalExecutor | ClusterExecutor:
+    """Workers on this machine, none of them started yet; or the machines of a cluster."""
+    if wanted.cluster is not None:
+        return cluster_for(wanted, start, assignment, scratch, command)
     slot = scratch / "slot"
     slot.mkdir(mode=0o700)
     settings = Settings(
@@ -295,6 +247,7 @@ def executor_for(
         timing=start.timing,
         sandbox=asdict(box),
         slot=str(slot),
+        timings_alone=wanted.timings_alone,
     )
     return LocalExecutor(
         settings,
@@ -302,6 +255,30 @@ def executor_for(
         workers=wanted.workers,
         silence_s=silence_limits(assignment.limits),
         **({"command": command} if command else {}),
+    )
+
+
+def cluster_for(
+    wanted: RunOptions, start: Run, assignment: Assignment, scratch: Path, command: Sequence[str]
+) -> ClusterExecutor:
+    """The machines of the cluster that is named. Raises UsageError where there is none."""
+    from grader.staff.cluster import proof
+    from grader.staff.cluster.address import parse
+    from grader.staff.cluster.executor import ClusterExecutor
+
+    kit = proof.kit_here(
+        Path(start.config),
+        assignment,
+        start.sandbox,
+        seed=start.seed,
+        timing=start.timing,
+        timings_alone=wanted.timings_alone,
+        trust=wanted.trust,
+    )
+    master = labs.master(assignment.lab_folder, assignment.source)
+    calibration = wanted.calibration or (master if master.is_file() else None)
+    return ClusterExecutor(
+        parse(wanted.cluster or ""), kit, scratch, calibration=calibration, command=command[1:]
     )
 
 

@@ -23,17 +23,18 @@ from typing import Any, BinaryIO
 
 from grader import score
 from grader.assignment.loading import load
-from grader.assignment.records import Assignment
+from grader.assignment.records import Assignment, Part
 from grader.base import orphans
 from grader.base.errors import KitError, UsageError
 from grader.base.results import PartResult, SubmissionResult
+from grader.judge.again import Rest, judge_rest
 from grader.judge.bench import Options
 from grader.judge.evaluate import evaluate, import_numpy
 from grader.judge.events import BuildStarted, Event, PartStarted, StepStarted
 from grader.report import result_json
 from grader.run.zygote import Zygote
 from grader.sandbox import Sandbox
-from grader.staff.classroom.slot import Slot
+from grader.staff.classroom.slot import Slot, need_of
 
 OUTPUT_KEPT_BYTES = 4 << 10
 """Of what a part's kernel printed, in a class's result files: three hundred floods would fill a disk."""
@@ -50,6 +51,12 @@ class Settings:
     timing: bool
     sandbox: Mapping[str, Any]
     slot: str
+    timings_alone: bool = False
+    """Every timing has the machine to itself, whatever it needs."""
+    cores: tuple[int, ...] | None = None
+    """On which serial timings may run side by side; None for those of the machine's own rule."""
+    machine: str = ""
+    """What this machine is called in the ledger."""
 
     def to_json(self) -> str:
         return json.dumps(asdict(self))
@@ -109,27 +116,36 @@ class Worker:
         self, settings: Settings, assignment: Assignment, say: Callable[[Mapping[str, Any]], None]
     ) -> None:
         self.settings, self.assignment, self.say = settings, assignment, say
-        self.slot = Slot(Path(settings.slot))
+        self.slot = Slot(Path(settings.slot), settings.cores, alone=settings.timings_alone)
         self.box = Sandbox(**settings.sandbox)
         self.zygote = self._new_zygote()
         self.part_id = ""
         self.clock = PhaseClock()
+        self.timings: list[dict[str, Any]] = []
 
-    def grade(self, submission_id: str, source: Path) -> None:
+    def grade(self, submission_id: str, source: Path, left: Rest | None, before: Path | None) -> None:
         self.clock = PhaseClock()
+        self.timings = []
         self.enter("waiting")
+
+        def judged(parts: tuple[Part, ...]) -> SubmissionResult:
+            return evaluate(
+                self.assignment,
+                source,
+                parts,
+                options(self.assignment, self.settings.timing),
+                self.hear,
+                self.zygote,
+                exclusive=self.alone,
+                sandbox=self.box,
+            )
+
         try:
             with self.slot.shared():
-                result = evaluate(
-                    self.assignment,
-                    source,
-                    self.assignment.select("all"),
-                    options(self.assignment, self.settings.timing),
-                    self.hear,
-                    self.zygote,
-                    exclusive=self.alone,
-                    sandbox=self.box,
-                )
+                if left is not None and before is not None:
+                    result = judge_rest(self.assignment, result_json.read(before), left, judged)
+                else:
+                    result = judged(self.assignment.select("all"))
         except (KitError, UsageError, OSError) as error:
             # Whatever it was, the next submission shall not meet the same zygote.
             self.zygote.close()
@@ -143,6 +159,7 @@ class Worker:
                 ),
                 "unfit": is_unfit(result),
                 "seconds": self.clock.spent_s(),
+                "timings": self.timings,
             }
         )
 
@@ -160,13 +177,23 @@ class Worker:
         self.say({"phase": f"{part_id}: {kind}" if part_id else kind, "kind": kind})
 
     @contextmanager
-    def alone(self) -> Iterator[None]:
+    def alone(self, part: Part) -> Iterator[list[int] | None]:
         self.enter("waiting", self.part_id)
-        with self.slot.exclusive():
+        with self.slot.hold(need_of(part)) as held:
             self.enter("timing", self.part_id)
+            began_s = time.time()
             try:
-                yield
+                yield held.cpus
             finally:
+                self.timings.append(
+                    {
+                        "part": part.id,
+                        "machine": self.settings.machine,
+                        "resource": held.resource,
+                        "began_s": began_s,
+                        "ended_s": time.time(),
+                    }
+                )
                 self.enter("waiting", self.part_id)
         self.enter("results", self.part_id)
 
@@ -186,7 +213,11 @@ def serve(requests: BinaryIO, say: Callable[[Mapping[str, Any]], None]) -> None:
         say({"ready": os.getpid()})
         for line in requests:
             job = json.loads(line)
-            worker.grade(job["submission_id"], Path(job["source"]))
+            left = (
+                Rest({name: tuple(cases) for name, cases in job["left"].items()}) if "left" in job else None
+            )
+            before = Path(job["before"]) if left else None
+            worker.grade(job["submission_id"], Path(job["source"]), left, before)
     finally:
         worker.zygote.close()
 

@@ -1,0 +1,78 @@
+"""What of an assignment decides the verdict on each part, as digests: how it is called, timed, and each of its cases.
+
+What an assignment pays is in none of them: points, bands of time, credit, weights, lateness and titles say what a
+verdict is worth, and change none. So a class is scored anew without running anything when only they differ, and only a
+new case is called when one was added (`grader.judge.again`).
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+from grader.assignment import labs
+from grader.assignment.records import Assignment, Case, Part
+
+#: Fields of a part that no verdict depends on, or that have a digest of their own.
+PAID = ("title", "points", "points_if_slow", "time_bands", "case_credit")
+APART = ("cases", "time", "command")
+
+
+@dataclass(frozen=True)
+class PartPrints:
+    """Digests of one part. `calling` is all that every call depends on, the assignment's sizes and limits and a lab
+    outside of the kit included; `timing` is "" where no time is taken; `cases` are by name. `through`: of the part
+    that judges this one where its function is not bound."""
+
+    calling: str
+    timing: str = ""
+    cases: Mapping[str, str] = field(default_factory=dict)
+    through: str = ""
+
+
+def of_parts(assignment: Assignment) -> dict[str, PartPrints]:
+    """The digests of each part that earns points, by its id."""
+    common = _common(assignment)
+    return {part.id: _of_part(assignment, part, common) for part in assignment.select("all")}
+
+
+def _of_part(assignment: Assignment, part: Part, common: str) -> PartPrints:
+    fields = {name: value for name, value in asdict(part).items() if name not in (*PAID, *APART)}
+    through = ""
+    if part.stands_in is not None:
+        other = _of_part(assignment, assignment.part(part.stands_in), common)
+        through = _digest(asdict(other))
+    return PartPrints(
+        calling=_digest([common, fields]),
+        timing=_digest([asdict(part.time), assignment.seed]) if part.time is not None else "",
+        cases={case.name: _of_case(case) for case in part.cases},
+        through=through,
+    )
+
+
+def _common(assignment: Assignment) -> str:
+    """What all parts share. The kit's own labs are part of the kit."""
+    lab = assignment.lab_folder
+    outside = [] if lab.parent == labs.LABS else [path.read_bytes().hex() for path in labs.deciding(lab)]
+    return _digest(
+        [
+            assignment.source,
+            dict(assignment.defaults),
+            asdict(assignment.limits),
+            assignment.torch_runner,
+            assignment.profiler_table,
+            lab.name,
+            outside,
+        ]
+    )
+
+
+def _of_case(case: Case) -> str:
+    return _digest([case.distribution, case.seed, dict(case.shape), case.hidden])
+
+
+def _digest(value: Any) -> str:
+    return hashlib.sha256(json.dumps(value, sort_keys=True).encode()).hexdigest()[:16]

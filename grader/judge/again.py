@@ -1,0 +1,164 @@
+"""A submission that was judged before: which of its verdicts are out of date, and those judged again.
+
+What is out of date is told by the digests of the assignment as it was and as it is (`grader.assignment.prints`), for
+the same source, kit and settings. A part whose calls or timing are described otherwise is judged whole. Where cases
+were added, these alone are called; whoever was right, and timed, keeps the time. A part that was settled by what no
+case can mend (it does not compile, crashed, was rejected) stays as it is, unless a case is gone on which that may have
+been.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+
+from grader.assignment.prints import PartPrints
+from grader.assignment.records import Assignment, Part
+from grader.base.results import CaseResult, Diagnosis, Flag, PartResult, SubmissionResult
+
+Evaluate = Callable[[tuple[Part, ...]], SubmissionResult]
+
+UNTOUCHED_BY_CASES = ("missing", "compile_error", "unjudged")
+"""Verdicts that no case has decided."""
+BROKEN_OFF = ("crash", "timeout", "rejected")
+"""Verdicts after which no further case is called."""
+
+
+@dataclass(frozen=True)
+class Rest:
+    """What is left to be judged: by the id of a part, the names of its cases that are to be called; () for the part as
+    a whole."""
+
+    parts: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+
+    def __bool__(self) -> bool:
+        return bool(self.parts)
+
+
+def rest(
+    before: Mapping[str, PartPrints], now: Mapping[str, PartPrints], result: SubmissionResult
+) -> Rest | None:
+    """What of a `result` under the digests `before` is to be judged under those of `now`; None for all of it."""
+    known = {part.id: part for part in result.parts}
+    found: dict[str, tuple[str, ...]] = {}
+    for part_id, prints in now.items():
+        if part_id not in before or part_id not in known:
+            found[part_id] = ()
+            continue
+        left = _left(before[part_id], prints, known[part_id])
+        if left is not None:
+            found[part_id] = left
+    return None if found and not any(found.values()) and len(found) == len(now) else Rest(found)
+
+
+def _left(before: PartPrints, now: PartPrints, known: PartResult) -> tuple[str, ...] | None:
+    """The cases of a part that are to be called, () for the part as a whole, None for nothing."""
+    if before.calling != now.calling or (known.judged_through and before.through != now.through):
+        return ()
+    if known.verdict in UNTOUCHED_BY_CASES:
+        return None
+    gone = {name for name, print_ in before.cases.items() if now.cases.get(name) != print_}
+    new = tuple(name for name, print_ in now.cases.items() if before.cases.get(name) != print_)
+    if known.verdict in BROKEN_OFF:
+        return () if gone else None
+    if known.judged_through:
+        return None  # its own cases were not called
+    if before.timing != now.timing and known.verdict != "wrong":
+        return ()
+    if known.verdict == "wrong" and gone:
+        left = [case for case in known.cases if not case.ok and case.name not in gone]
+        if not left:
+            return ()  # it may be right now, and is to be timed
+    return new or None
+
+
+def judge_rest(
+    assignment: Assignment, before: SubmissionResult, left: Rest, evaluate: Evaluate
+) -> SubmissionResult:
+    """The result with what is `left` judged by `evaluate`, which gets parts with the cases that are to be called."""
+    wanted = [_reduced(assignment.part(part_id), names) for part_id, names in left.parts.items()]
+    return joined(assignment, before, evaluate(tuple(wanted)) if wanted else None, left)
+
+
+def _reduced(part: Part, names: Sequence[str]) -> Part:
+    if not names:
+        return part
+    return replace(part, cases=tuple(case for case in part.cases if case.name in names), time=None)
+
+
+def joined(
+    assignment: Assignment, before: SubmissionResult, fresh: SubmissionResult | None, left: Rest
+) -> SubmissionResult:
+    """The result that counts now, of what was found before and what was judged anew."""
+    old = {part.id: part for part in before.parts}
+    new = {part.id: part for part in fresh.parts} if fresh else {}
+    parts = []
+    for part in assignment.select("all"):
+        if part.id in new and not left.parts[part.id]:
+            parts.append(new[part.id])
+        elif part.id in new:
+            parts.append(_both(assignment, part, _restated(part, old[part.id]), new[part.id]))
+        else:
+            parts.append(_restated(part, old[part.id]))
+    # The findings about the file as a whole are those that are no part's.
+    of_file = [flag for result in (before, fresh) if result for flag in _of_file(result)]
+    return replace(
+        before,
+        assignment=assignment.id,
+        parts=tuple(parts),
+        flags=tuple(dict.fromkeys([*of_file, *(flag for part in parts for flag in part.flags)])),
+        max_points=sum(part.max_points for part in parts),
+    )
+
+
+def _of_file(result: SubmissionResult) -> list[Flag]:
+    of_parts = {flag for part in result.parts for flag in part.flags}
+    return [flag for flag in result.flags if flag not in of_parts]
+
+
+def _restated(part: Part, known: PartResult) -> PartResult:
+    """A verdict as it was, under the part's title and points of today, without cases that are gone."""
+    there = {case.name: case.hidden for case in part.cases}
+    # What is no case of the assignment is a timed call; of a part that was judged through another, that one's cases.
+    kept = known.cases
+    if not known.judged_through:
+        kept = tuple(case for case in kept if case.name in there or case.name == "timed call")
+    return replace(known, title=part.title, max_points=part.points, cases=kept)
+
+
+def _both(assignment: Assignment, part: Part, known: PartResult, new: PartResult) -> PartResult:
+    """One part of which cases were judged before and others now. The new ones take the place of old ones by name."""
+    called = {case.name: case for case in new.cases}
+    by_name = {case.name: case for case in known.cases} | called
+    order = [case.name for case in part.cases if case.name in by_name]
+    cases = tuple(by_name[name] for name in (*order, *(name for name in by_name if name not in order)))
+    flags = tuple(dict.fromkeys([*known.flags, *new.flags]))
+    if new.verdict == "pass" and known.verdict != "wrong":
+        return replace(known, cases=cases, flags=flags)
+    if new.verdict in ("pass", "wrong"):
+        verdict, diagnosis = "wrong", _told(assignment, part, known, cases)
+    else:
+        verdict, diagnosis = new.verdict, new.diagnosis
+    timed = set(known.time.flags) if known.time and known.verdict != "wrong" else set()
+    return replace(
+        known,
+        verdict=verdict,  # type: ignore[arg-type]
+        diagnosis=diagnosis,
+        cases=cases,
+        flags=tuple(flag for flag in flags if flag.code not in timed),
+        time=None,
+        frontier=None,
+        waits_for=new.waits_for,
+    )
+
+
+def _told(
+    assignment: Assignment, part: Part, known: PartResult, cases: Sequence[CaseResult]
+) -> Diagnosis | None:
+    """Why it is wrong: as it was told before where a public case told it, else what all cases together tell."""
+    wrong_before = [case for case in known.cases if not case.ok]
+    if known.diagnosis and any(not case.hidden for case in wrong_before):
+        return known.diagnosis
+    from grader.judge.correctness import concluded
+
+    return concluded(cases, assignment.lab.oracle(part.oracle).axes)

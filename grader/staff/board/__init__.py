@@ -1,0 +1,70 @@
+"""`python -m grader board DIR ...`: who is how fast among those who are right, on one page, from ledgers alone.
+
+Results folders are named from the oldest run to the newest; within one, every result that its ledger has counts for the
+history, and the last of each student for the standings.
+"""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+from grader.base import wholefile
+from grader.base.commandline import Parser
+from grader.base.errors import UsageError
+from grader.staff.board import page
+from grader.staff.board.names import pseudonyms
+from grader.staff.board.standings import Board, board_of
+from grader.staff.classroom import gradebook
+
+PAGE, TABLE = "board.html", "pseudonyms.csv"
+
+
+def main(arguments: list[str]) -> int:
+    parse = Parser(prog="python -m grader board", description="Who is how fast among those who are right.")
+    parse.add_argument(
+        "folders",
+        metavar="DIR",
+        type=Path,
+        nargs="+",
+        help="folders that were --out of runs, the oldest first",
+    )
+    parse.add_argument("--names", action="store_true", help="show ids (default: pseudonyms)")
+    parse.add_argument("--out", metavar="FILE", type=Path, help=f"the page (default: {PAGE} in the last DIR)")
+    parse.add_argument("--json", metavar="FILE", type=Path, help="also Gradescope's leaderboard field, by id")
+    given = parse.parse_args(arguments)
+    last: Path = given.folders[-1]
+    assignment, _ = gradebook.open_book(last)
+    board = board_of(given.folders, assignment)
+    if not board.parts:
+        raise UsageError(
+            f"{last}: nobody was timed there, or all who were are wrong or flagged: there is no board"
+        )
+    called = {name: name for name in board.students}
+    if not given.names:
+        called = pseudonyms(last, board.students)
+    target = given.out or last / PAGE
+    try:
+        wholefile.write(target, page.page(assignment, board, called))
+        if given.json is not None:
+            wholefile.write(given.json, [json.dumps(fields(board), indent=1), "\n"])
+    except OSError as error:
+        raise UsageError(f"cannot write {error.filename or target}: {error.strerror}") from error
+    for part in board.parts:
+        first = part.places[0]
+        print(
+            f"{part.id}: {len(part.places)} right and unflagged; {called[first.student]} leads with {first.ratio:.2f} x"
+        )
+    told = "" if given.names else f"; who is who: {last / TABLE}"
+    print(f"wrote {target}{told}")
+    return 0
+
+
+def fields(board: Board) -> dict[str, list[dict[str, object]]]:
+    """What Gradescope takes as `leaderboard` of a submission's results, by student."""
+    found: dict[str, list[dict[str, object]]] = {}
+    for part in board.parts:
+        for place in part.places:
+            entry = {"name": f"{part.id}: time / reference", "value": round(place.ratio, 3), "order": "asc"}
+            found.setdefault(place.student, []).append(entry)
+    return found

@@ -1,0 +1,144 @@
+"""What a run has to do for each submission: nothing, score it anew, judge some of it again, or all of it.
+
+A verdict holds for fingerprints (`grader.staff.classroom.fingerprints`). Where its source, the kit and the settings are
+the same and only the assignment is another, the digests of its parts (`grader.assignment.prints`) say how much of it is
+out of date: a change of what verdicts are worth is arithmetic on the results that are on record, and runs nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from grader import score
+from grader.assignment.records import Assignment
+from grader.base import plainfile
+from grader.base.errors import UsageError
+from grader.base.results import SubmissionResult
+from grader.judge import again
+from grader.judge.again import Rest
+from grader.report import result_json
+from grader.report.progress import shortened
+from grader.staff.classroom import fingerprints, ledger, waiting
+from grader.staff.classroom.fingerprints import Fingerprints
+from grader.staff.classroom.grading import Planned, light
+from grader.staff.classroom.recorded import History, Record, Run
+from grader.submission import Submission
+
+if TYPE_CHECKING:
+    from grader.staff.classroom.running import RunOptions
+
+ASSIGNMENT_CHANGED = "assignment changed"
+WORTH_CHANGED = "what verdicts are worth changed"
+
+
+@dataclass(frozen=True)
+class Plan:
+    """`todo` is judged, in the order of the submissions; of `scored` the results are on record, and only the points
+    are not: the record and the text of its result.json as they will be."""
+
+    todo: list[Planned] = field(default_factory=list)
+    scored: list[tuple[Record, str]] = field(default_factory=list)
+
+
+def plan(
+    wanted: RunOptions,
+    start: Run,
+    assignment: Assignment,
+    submissions: Sequence[Submission],
+    history: History,
+) -> Plan:
+    """What has to be done now."""
+    settings = fingerprints.of_text(f"timing {start.timing}")
+    found = Plan()
+    for item in submissions:
+        if wanted.only and item.id not in wanted.only:
+            continue
+        source = item.sha256 or fingerprints.of_text(item.error or "")
+        prints = Fingerprints(source, start.assignment_fingerprint, start.kit, settings)
+        record = history.records.get(item.id)
+        reason = out_of_date(wanted, record, prints)
+        if record is not None and not reason:
+            continue
+        before = None
+        if reason == ASSIGNMENT_CHANGED and item.source is not None and not wanted.again:
+            before = _result(wanted.out / item.id / ledger.RESULT)
+        known = history.judging(record.fingerprints.assignment) if record and before else {}
+        left = again.rest(known, start.judging, before) if before and known else None
+        if record is None or before is None or left is None:
+            found.todo.append(Planned(item, prints, reason))
+        elif left:
+            place = wanted.out / item.id / ledger.RESULT
+            found.todo.append(Planned(item, prints, f"{reason}: {_cases_text(left)}", left, place))
+        else:
+            now = again.joined(assignment, before, None, left)
+            values, text = result_json.dumped(now, score.score(assignment, now))
+            scored = {"fingerprints": prints, "at": ledger.now(), "reason": WORTH_CHANGED, **light(values)}
+            found.scored.append((replace(record, **scored), text))
+    return found
+
+
+def _cases_text(left: Rest) -> str:
+    """'part2 whole', or the cases that are called: the same words for all who lack the same."""
+    named = dict.fromkeys(name for names in left.parts.values() for name in names)
+    whole = [part_id for part_id, names in left.parts.items() if not names]
+    told = [f"{', '.join(whole)} as a whole"] if whole else []
+    return "; ".join([*told, *([f"only the cases {', '.join(named)}"] if named else [])])
+
+
+def out_of_date(wanted: RunOptions, record: Record | None, prints: Fingerprints) -> str:
+    """Why a finished submission has to be graded again; empty when it has not, or was never finished."""
+    if record is None:
+        return ""
+    if record.fault == "kit":
+        return "the kit failed last time"
+    if changes := record.fingerprints.changes(prints):
+        return ", ".join(changes)
+    if is_here := waiting.is_over(record.waits_for):
+        return is_here
+    if _result(wanted.out / record.submission_id / ledger.RESULT) is None:
+        return f"its {ledger.RESULT} cannot be read"
+    return "asked for" if wanted.again else ""
+
+
+def _result(path: Path) -> SubmissionResult | None:
+    try:
+        with plainfile.folder(path.parent) as place:
+            return result_json.read(path, inside=place)
+    except (OSError, UsageError):
+        return None
+
+
+def lines(wanted: RunOptions, submissions: Sequence[Submission], plan: Plan, history: History) -> list[str]:
+    """What was finished before, what is scored anew, and why some of it is graded again."""
+    todo = plan.todo
+    finished = sum(item.id in history.records for item in submissions)
+    again = [item for item in todo if item.reason]
+    stay = finished - len(again) - len(plan.scored)
+    told = finished and (stay or not plan.scored)
+    lines = [f"{stay} were finished before and stay as they are"] if told else []
+    if plan.scored:
+        names = [record.submission_id for record, _ in plan.scored]
+        lines.append(
+            f"{len(names)} are scored anew, and nothing is run ({WORTH_CHANGED}): {shortened(names)}"
+        )
+    for reason in dict.fromkeys(item.reason for item in again):
+        names = [item.submission.id for item in again if item.reason == reason]
+        lines.append(f"{len(names)} are graded again ({reason}): {shortened(names)}")
+    gone = sorted(history.records.keys() - {item.id for item in submissions})
+    if gone:
+        lines.append(
+            f"{len(gone)} earlier results are of nobody in {wanted.submissions}: {shortened(gone)}; "
+            "they are kept, but not in the reports"
+        )
+    planned = [item.submission for item in todo]
+    left = {item.id for item in submissions} - {item.id for item in planned}
+    waits = {name: known.waits_for for name, known in history.records.items() if name in left}
+    waits = {name: tool for name, tool in waits.items() if tool} | waiting.expected(planned)
+    lines += waiting.lines(waits, "--resume judges them")
+    late = [item.id for item in submissions if item.marked_late]
+    if late:
+        lines.append(f"{len(late)} are marked late, but not by how much (no penalty): {shortened(late)}")
+    return lines

@@ -1,0 +1,102 @@
+"""What `--cluster` names: a scheduler that stands (tcp://HOST:PORT, tls://HOST:PORT), or local:N to try it here."""
+
+from __future__ import annotations
+
+import importlib.util
+import re
+import ssl
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from grader.base.errors import UsageError
+from grader.base.harmless import one_line
+
+if TYPE_CHECKING:
+    from distributed import Client
+
+MOST_LOCAL = 64
+CONNECT_S = 10.0
+_SCHEDULER = re.compile(r"(tcp|tls)://(\[[0-9A-Fa-f:]+\]|[A-Za-z0-9_.-]+):(\d{1,5})")
+
+
+@dataclass(frozen=True)
+class Address:
+    """`scheduler` is where one stands, "" where `machines` are to be started here."""
+
+    scheduler: str = ""
+    machines: int = 0
+
+
+def parse(text: str) -> Address:
+    """Raises UsageError for what is no address, and where dask.distributed is not installed."""
+    local = re.fullmatch(r"local:(\d{1,3})", text)
+    found = _SCHEDULER.fullmatch(text)
+    if local and 1 <= int(local[1]) <= MOST_LOCAL:
+        address = Address(machines=int(local[1]))
+    elif found and 0 < int(found[3]) < 1 << 16:
+        address = Address(scheduler=text)
+    else:
+        raise UsageError(
+            f"--cluster {one_line(text, 60)}: name a scheduler as tcp://HOST:8786 or tls://HOST:8786, "
+            f"or local:N for N machines (1 to {MOST_LOCAL}) that are made of this one"
+        )
+    if importlib.util.find_spec("distributed") is None:
+        raise UsageError(
+            "--cluster needs dask.distributed: pip install 'gpt149[cluster]' here and on each machine"
+        )
+    return address
+
+
+def connect(scheduler: str, security: Any = None, within_s: float = CONNECT_S) -> Client:
+    """A client of a scheduler; without `security` dask's own settings count (~/.config/dask, DASK_ in the environment).
+
+    Raises UsageError, in one line, where none answers or it is not spoken to so.
+    """
+    import logging
+
+    from distributed import Client
+
+    # What it logs of lost connections is told by the judge, in words of its own.
+    for name in list(logging.root.manager.loggerDict):
+        if name.partition(".")[0] in ("distributed", "tornado"):
+            logging.getLogger(name).setLevel(logging.CRITICAL + 1)
+    try:
+        return Client(
+            scheduler,
+            timeout=within_s,
+            security=security,
+            set_as_default=False,
+            name="gpt149",
+            direct_to_workers=False,
+        )
+    except (OSError, ValueError, TypeError, RuntimeError) as error:
+        raise UsageError(_why(scheduler, error)) from error
+
+
+def _why(scheduler: str, error: BaseException) -> str:
+    """What keeps a client from a scheduler. Dask tells it in texts and in causes."""
+    causes: list[BaseException] = []
+    cause: BaseException | None = error
+    while cause is not None and cause not in causes:
+        causes.append(cause)
+        cause = cause.__cause__ or cause.__context__
+    words = " ".join(str(each) for each in causes)
+    settings = "tls_ca_file, tls_client_cert and tls_client_key of dask's own settings (docs/cluster.md)"
+    if any(isinstance(each, ssl.SSLError) for each in causes) or "TLS" in words or "SSL" in words:
+        if scheduler.startswith("tls"):
+            return f"--cluster {scheduler}: TLS fails ({_short(causes)}): look at {settings}"
+        return f"--cluster {scheduler}: the scheduler speaks TLS: name it as tls://, with {settings}"
+    if scheduler.startswith("tls"):
+        return (
+            f"--cluster {scheduler}: no scheduler answers by TLS there within {CONNECT_S:g} s ({_short(causes)}): "
+            f"start it with --tls-ca-file, --tls-cert and --tls-key, and set {settings}"
+        )
+    return (
+        f"--cluster {scheduler}: no scheduler answers there within {CONNECT_S:g} s: start one with "
+        "`dask scheduler`, or name tls:// where it speaks TLS"
+    )
+
+
+def _short(causes: list[BaseException]) -> str:
+    told = next((each for each in causes if isinstance(each, ssl.SSLError)), causes[-1])
+    return one_line(f"{type(told).__name__}: {told}", 120)

@@ -1,0 +1,396 @@
+"""The classroom's `Executor` over the workers of a dask scheduler: see `grader.staff.cluster` for how it works.
+
+All that is known is changed by one thread, in `results`. What dask tells in threads of its own goes through a queue.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import queue
+import secrets
+import time
+from collections import Counter, deque
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+from grader.base.errors import KitError, UsageError
+from grader.base.harmless import one_line
+from grader.report.progress import shortened
+from grader.staff.classroom.executor import Done, Event, Failed, Job, MachineMet, Phase
+from grader.staff.classroom.grading import light
+from grader.staff.cluster import proof, tasks, travel
+from grader.staff.cluster.address import Address, connect
+from grader.staff.cluster.local import LocalMachines
+from grader.staff.cluster.machines import Attempt, Node, named, room_of
+from grader.staff.cluster.proof import Kit
+
+TICK_S = 0.5
+WORKERS_WITHIN_S = 60.0
+"""For the first worker to be there, or another one once all are gone: a batch system takes its time."""
+RECONNECT_S = 120.0
+MOST_DEATHS = 2
+"""Machines that a submission may lose while it alone runs there, before it is blamed."""
+MOST_UNSTEADY = 3
+"""Unsteady timings in a row after which a machine has to prove itself anew."""
+MOST_PROOFS = 5
+"""Times that a machine may be lost while it proves itself, before it is not asked any more."""
+CALIBRATION = "calibration"
+
+
+class ClusterExecutor:
+    """Jobs on many machines. `calibration` is the submission that each of them judges first, None for none; `command`
+    starts another kind of worker there, for tests."""
+
+    def __init__(
+        self,
+        address: Address,
+        kit: Kit,
+        scratch: Path,
+        *,
+        calibration: Path | None,
+        command: Sequence[str] = (),
+        workers_within_s: float = WORKERS_WITHIN_S,
+    ) -> None:
+        self._kit, self._calibration, self._command = kit, calibration, list(command)
+        self._workers_within_s = workers_within_s
+        self._run = secrets.token_hex(6)
+        self._topic = f"gpt149-{self._run}"
+        self._queue: deque[Job] = deque()
+        self._inbox: queue.SimpleQueue[Callable[[], Iterator[Event]]] = queue.SimpleQueue()
+        self._nodes: dict[str, Node] = {}
+        self._attempts: dict[str, Attempt] = {}
+        self._suspects: set[str] = set()
+        self._deaths: Counter[str] = Counter()
+        self._avoid: dict[str, str] = {}
+        """The machine that a submission should rather not go to again, by its id."""
+        self._slow_once: set[str] = set()
+        self._count = 0
+        self._lonely_since_s = time.monotonic()
+        self._local = LocalMachines(address.machines, scratch) if address.machines else None
+        self._scheduler = self._local.address if self._local else address.scheduler
+        self._security = self._local.security if self._local else None
+        try:
+            self._client = connect(self._scheduler, self._security)
+        except BaseException:
+            if self._local:
+                self._local.close()
+            raise
+        self._listen()
+
+    @property
+    def dashboard(self) -> str:
+        """Where dask shows what it does, "" where it shows nothing."""
+        with suppress(Exception):
+            return str(self._client.dashboard_link)
+        return ""
+
+    def submit(self, job: Job) -> None:
+        self._queue.append(job)
+
+    def results(self) -> Iterator[Event | None]:
+        """See `Executor`. Raises UsageError when no worker is there, KitError when none proves itself or all are
+        gone."""
+        while self._queue or any(
+            attempt.job.submission_id != CALIBRATION for attempt in self._attempts.values()
+        ):
+            yield from self._look_around()
+            self._assign()
+            with suppress(queue.Empty):
+                yield from self._inbox.get(timeout=TICK_S)()
+                while True:
+                    yield from self._inbox.get_nowait()()
+            yield None
+
+    def close(self) -> None:
+        for attempt in self._attempts.values():
+            with suppress(Exception):
+                attempt.future.cancel()
+        if self._client.status == "running":
+            with suppress(Exception):
+                self._client.run(tasks.close, self._run, wait=False)
+        with suppress(Exception):
+            self._client.close(timeout=5)
+        if self._local:
+            self._local.close()
+
+    # ---- the scheduler and its workers
+
+    def _listen(self) -> None:
+        self._client.subscribe_topic(self._topic, self._hear)
+
+    def _hear(self, event: Any) -> None:
+        message = event[1] if isinstance(event, (tuple, list)) else event
+        self._inbox.put(lambda: self._heard(message))
+
+    def _heard(self, message: Mapping[str, Any]) -> Iterator[Event]:
+        attempt = self._attempts.get(str(message.get("job")))
+        if attempt is None:
+            return
+        attempt.heard_s = time.monotonic()
+        if phase := str(message.get("phase") or ""):
+            attempt.phase = phase
+            if attempt.job.submission_id != CALIBRATION:
+                yield Phase(attempt.job.submission_id, phase, attempt.node.name)
+
+    def _look_around(self) -> Iterator[Event | None]:
+        """Who is there, who is gone, who is silent."""
+        if self._local:
+            self._local.tend()
+        if self._client.status != "running":
+            yield from self._reconnect()
+        there: Mapping[str, Any] = self._client.scheduler_info(n_workers=-1).get("workers", {})
+        for address in [address for address in self._nodes if address not in there]:
+            yield from self._lost(self._nodes.pop(address), "it is gone")
+        for node in [node for node in self._nodes.values() if node.is_silent()]:
+            yield from self._lost(node, "it says nothing any more")
+            node.state, node.future = "new", None  # it may come back, and proves itself then
+        for address, worker in there.items():
+            if address not in self._nodes:
+                most, why = room_of(worker)
+                taken = {node.name for node in self._nodes.values()}
+                self._nodes[address] = Node(address, named(address, worker, taken), most)
+                if why:
+                    yield from self._refuse(self._nodes[address], why)
+        for node in self._nodes.values():
+            if node.state == "new":
+                self._prove(node)
+        self._despair()
+
+    def _despair(self) -> None:
+        """Raises when there is nobody to wait for."""
+        if any(node.may_judge() for node in self._nodes.values()):
+            self._lonely_since_s = time.monotonic()
+        elif time.monotonic() - self._lonely_since_s > self._workers_within_s and not self._nodes:
+            if self._count:
+                raise KitError(
+                    "all machines of the cluster are gone; what is finished is kept: go on with --resume"
+                )
+            raise UsageError(
+                f"--cluster {self._scheduler}: the scheduler has no workers: start one on each machine with "
+                f"`dask worker {self._scheduler} --nthreads N --resources 'cores=N machine=1'`"
+            )
+        elif self._nodes and time.monotonic() - self._lonely_since_s > min(5.0, self._workers_within_s):
+            told = shortened(
+                [f"{node.name}: {node.why or 'it does not answer'}" for node in self._nodes.values()]
+            )
+            raise KitError(f"no machine of the cluster may judge: {one_line(told, 600)}")
+
+    def _reconnect(self) -> Iterator[Event | None]:
+        """The scheduler is gone: whoever was being judged goes back into the queue, nobody to blame."""
+        for node in self._nodes.values():
+            for attempt in node.attempts.values():
+                self._requeue(attempt)
+        self._nodes, self._attempts = {}, {}
+        with suppress(Exception):
+            self._client.close(timeout=1)
+        ends_s = time.monotonic() + RECONNECT_S
+        while True:
+            if self._local:
+                self._local.tend()
+            try:
+                self._client = connect(self._scheduler, self._security, 5.0)
+                break
+            except UsageError as error:
+                if time.monotonic() > ends_s:
+                    raise KitError(f"{error}; what is finished is kept: go on with --resume") from error
+            yield None
+        self._listen()
+        self._lonely_since_s = time.monotonic()
+
+    # ---- proof
+
+    def _start(self, node: Node) -> dict[str, Any]:
+        return {"kit": asdict(self._kit), "name": node.name, "workers": node.most, "command": self._command}
+
+    def _submit(self, node: Node, function: Callable[..., Any], *arguments: Any, **how: Any) -> Any:
+        """A task that this worker alone may run, once."""
+        return self._client.submit(
+            function,
+            self._run,
+            self._start(node),
+            *arguments,
+            workers=[node.address],
+            allow_other_workers=False,
+            pure=False,
+            retries=0,
+            **how,
+        )
+
+    def _prove(self, node: Node) -> None:
+        node.state, node.since_s = "proving", time.monotonic()
+        node.tries += 1
+        future = node.future = self._submit(node, tasks.prove, resources={"machine": 1})
+
+        def proved(done: Any) -> None:
+            found = travel.fetched(done)
+            self._inbox.put(lambda: self._proved(node, future, found))
+
+        future.add_done_callback(proved)
+
+    def _proved(self, node: Node, future: Any, found: Mapping[str, Any]) -> Iterator[Event]:
+        if node.future is not future or node.state != "proving":
+            return
+        if "lost" in found and node.tries < MOST_PROOFS:
+            node.state = "new"
+            return
+        node.facts = dict(found)
+        if found.get("refused") or found.get("lost"):
+            yield from self._refuse(node, str(found.get("refused") or found["lost"]))
+        elif self._calibration is not None:
+            node.state = "calibrating"
+            self._begin(node, Job(CALIBRATION, self._calibration), alone=False)
+        else:
+            yield from self._admit(node)
+
+    def _admit(self, node: Node) -> Iterator[Event]:
+        node.state, node.why, node.unsteady, node.tries = "fit", "", 0, 0
+        yield MachineMet(node.recorded())
+
+    def _refuse(self, node: Node, why: str) -> Iterator[Event]:
+        node.state, node.why = "refused", one_line(why, 300)
+        yield MachineMet(node.recorded())
+
+    def _calibrated(self, node: Node, found: Mapping[str, Any]) -> Iterator[Event]:
+        if "done" not in found:
+            yield from self._refuse(
+                node, f"it could not judge the calibration submission: {found.get('failed')}"
+            )
+            return
+        node.facts["ratios"] = light(found["done"])["ratios"]
+        why = proof.calibrated(found["done"], found["unfit"])
+        if found["unfit"] and not node.unsteady:
+            node.unsteady = 1
+            self._begin(node, Job(CALIBRATION, self._calibration or Path()), alone=False)
+        elif why:
+            yield from self._refuse(node, why)
+        else:
+            yield from self._admit(node)
+
+    # ---- jobs
+
+    def _assign(self) -> None:
+        """Give waiting jobs to machines with room, the emptiest first."""
+        left: deque[Job] = deque()
+        while self._queue:
+            job = self._queue.popleft()
+            alone = job.submission_id in self._suspects
+            free = [node for node in self._nodes.values() if node.has_room(alone=alone)]
+            if not free and not alone and len(self._queue) > sum(node.most for node in self._nodes.values()):
+                # One waits at each machine, so that none of them waits for the judge; not so towards the end.
+                free = [node for node in self._nodes.values() if node.has_room(alone=alone, ahead=1)]
+            if not free:
+                left.append(job)
+                if not alone:
+                    break
+                continue
+            others = [node for node in free if node.name != self._avoid.get(job.submission_id)]
+            node = min(others or free, key=lambda node: len(node.attempts) / node.most)
+            self._begin(node, job, alone=alone)
+        left.extend(self._queue)
+        self._queue = left
+
+    def _begin(self, node: Node, job: Job, *, alone: bool) -> None:
+        self._count += 1
+        request = travel.request(job, only_source=job.submission_id == CALIBRATION)
+        digest = hashlib.sha256(repr(sorted(request.items())).encode()).hexdigest()[:24]
+        # By its content, so that dask's own pages tell who is who; and by the attempt, for none is answered twice.
+        key = f"judge-{digest}-{self._run}-{self._count}"
+        attempt = Attempt(key, job, node, alone)
+        self._attempts[key] = node.attempts[key] = attempt
+        needs = {"cores": 1}
+        attempt.future = self._submit(
+            node, tasks.judge, {**request, "job": key}, self._topic, key=key, resources=needs
+        )
+
+        def ended(done: Any) -> None:
+            found = travel.fetched(done)
+            self._inbox.put(lambda: self._ended(key, found))
+
+        attempt.future.add_done_callback(ended)
+
+    def _ended(self, key: str, found: Mapping[str, Any]) -> Iterator[Event]:
+        attempt = self._attempts.pop(key, None)
+        if attempt is None:
+            return
+        node, job = attempt.node, attempt.job
+        node.attempts.pop(key, None)
+        if job.submission_id == CALIBRATION and "lost" in found:
+            node.state = "new"
+        elif job.submission_id == CALIBRATION:
+            yield from self._calibrated(node, found)
+        elif "lost" in found:
+            yield from self._blame(attempt)
+            if node.address in self._nodes and node.state == "fit":
+                node.state = "new"
+        elif "failed" in found:
+            self._avoid[job.submission_id] = node.name
+            yield Failed(job.submission_id, f"{found['failed']} (on {node.name})", bool(found.get("died")))
+        elif self._is_doubtful(node, job, found):
+            self._requeue(attempt)
+        else:
+            node.judged += 1
+            yield Done(
+                job.submission_id,
+                found["done"],
+                found["unfit"],
+                found["seconds"],
+                tuple(found.get("timings", ())),
+                node.name,
+            )
+
+    def _is_doubtful(self, node: Node, job: Job, found: Mapping[str, Any]) -> bool:
+        """Whether a verdict may be the machine's and not the submission's: then it goes elsewhere, if there is
+        another."""
+        result, name = found["done"], job.submission_id
+        self._avoid[name] = node.name
+        if result.get("toolchain", {}).get("compiler", self._kit.compiler) != self._kit.compiler:
+            node.state = "new"  # another compiler than it had: it says so itself, when it is asked
+            return True
+        node.unsteady = node.unsteady + 1 if found["unfit"] else 0
+        if node.unsteady >= MOST_UNSTEADY and self._calibration is not None:
+            node.state = "new"
+        timed_out = any(part["verdict"] == "timeout" for part in result["parts"])
+        others = [other for other in self._nodes.values() if other.state == "fit" and other is not node]
+        if timed_out and others and name not in self._slow_once:
+            # A machine that is slow, or was busy, makes honest kernels late: a second one confirms it.
+            self._slow_once.add(name)
+            return True
+        return False
+
+    # ---- losses
+
+    def _lost(self, node: Node, why: str) -> Iterator[Event]:
+        """A machine took its jobs with it."""
+        attempts = list(node.attempts.values())
+        node.attempts = {}
+        for attempt in attempts:
+            self._attempts.pop(attempt.key, None)
+            with suppress(Exception):
+                attempt.future.cancel()
+            if attempt.job.submission_id != CALIBRATION:
+                yield from self._blame(attempt)
+        node.why = why
+        yield MachineMet(node.recorded(), lost=why)
+
+    def _blame(self, attempt: Attempt) -> Iterator[Event]:
+        """Whoever was judged on a machine that was lost is judged again, alone; or blamed, if it was."""
+        name = attempt.job.submission_id
+        if not attempt.phase:
+            self._requeue(attempt)  # it had not begun
+            return
+        self._deaths[name] += attempt.alone
+        if self._deaths[name] >= MOST_DEATHS:
+            why = f"{self._deaths[name]} machines were lost while they judged it and nothing else"
+            yield Failed(name, why, died=True, final=True)
+            return
+        self._suspects.add(name)
+        self._avoid[name] = attempt.node.name
+        self._requeue(attempt)
+
+    def _requeue(self, attempt: Attempt) -> None:
+        self._attempts.pop(attempt.key, None)
+        if attempt.job.submission_id != CALIBRATION:
+            self._queue.appendleft(attempt.job)

@@ -1,0 +1,188 @@
+"""`--cluster local:N`: a scheduler and N machines that are processes here, to try a cluster with.
+
+The machines share this one's cores as far as they go: each has its own, and where there are fewer cores than machines,
+some share one. All of them take turns at what a timing holds, as nodes of one machine do (`node.slot_folder`). The
+scheduler listens on the loopback alone, and by TLS with a key of its own where there is an `openssl` to make one. What
+dies is started again, MOST_RESTARTS times in all.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from grader.base import machine, orphans
+from grader.base.errors import KitError
+from grader.base.places import ROOT
+
+START_WITHIN_S = 60.0
+END_WITHIN_S = 5.0
+MOST_RESTARTS = 50
+KEY_FILES = ("key.pem", "cert.pem")
+
+
+class LocalMachines:
+    """The processes; `address` is the scheduler's and `security` how it is spoken to (None: in the clear)."""
+
+    def __init__(self, count: int, scratch: Path) -> None:
+        self.count, self.place = count, scratch / "cluster"
+        self.place.mkdir(mode=0o700)
+        self.security = self._own_key()
+        self.restarts = 0
+        self.processes: dict[str, subprocess.Popen[bytes]] = {}
+        self.address = ""
+        self.tend()
+
+    def tend(self) -> None:
+        """Start what is not there. Raises KitError when that does not help."""
+        if not self._runs("scheduler"):
+            told = self.place / "address"
+            told.unlink(missing_ok=True)
+            port = self.address.rpartition(":")[2] or "0"
+            self._start("scheduler", "scheduler", port, str(told))
+            self.address = self._awaited(told)
+        for k in range(self.count):
+            name = f"machine-{k + 1}"
+            if not self._runs(name):
+                cores = ",".join(map(str, cores_of(k, self.count)))
+                self._start(name, "worker", self.address, name, cores)
+
+    def close(self) -> None:
+        for process in self.processes.values():
+            process.terminate()
+        ends_s = time.monotonic() + END_WITHIN_S
+        for process in self.processes.values():
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                process.wait(max(0.0, ends_s - time.monotonic()))
+            process.kill()
+            process.wait()
+
+    def _runs(self, name: str) -> bool:
+        return name in self.processes and self.processes[name].poll() is None
+
+    def _start(self, name: str, *arguments: str) -> None:
+        if name in self.processes:
+            self.restarts += 1
+            if self.restarts > MOST_RESTARTS:
+                raise KitError(f"{name} of the local cluster ended again and again: {self._said(name)}")
+        keys = str(self.place) if self.security is not None else "-"
+        with (self.place / f"{name}.log").open("ab") as log:
+            self.processes[name] = subprocess.Popen(
+                [sys.executable, "-m", "grader.staff.cluster.local", str(os.getpid()), keys, *arguments],
+                cwd=ROOT,
+                env={**os.environ, "OMP_NUM_THREADS": "1"},
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+                start_new_session=True,
+            )
+
+    def _awaited(self, told: Path) -> str:
+        ends_s = time.monotonic() + START_WITHIN_S
+        while time.monotonic() < ends_s and self._runs("scheduler"):
+            if told.exists():
+                return told.read_text()
+            time.sleep(0.05)
+        raise KitError(f"the scheduler of the local cluster does not start: {self._said('scheduler')}")
+
+    def _said(self, name: str) -> str:
+        lines = (self.place / f"{name}.log").read_text(errors="replace").strip().splitlines()
+        return lines[-1][:200] if lines else "it says nothing"
+
+    def _own_key(self) -> Any:
+        if shutil.which("openssl") is None:
+            return None
+        key, certificate = (self.place / name for name in KEY_FILES)
+        command = [
+            "openssl",
+            "req",
+            "-x509",
+            "-newkey",
+            "ec",
+            "-pkeyopt",
+            "ec_paramgen_curve:P-256",
+            "-nodes",
+        ]
+        command += ["-days", "30", "-subj", "/CN=gpt149", "-keyout", str(key), "-out", str(certificate)]
+        made = subprocess.run(command, capture_output=True, check=False)
+        return security_of(self.place) if made.returncode == 0 else None
+
+
+def security_of(folder: Path) -> Any:
+    """How the processes of a local cluster speak to one another: one key for all."""
+    from distributed.security import Security
+
+    key, certificate = (str(folder / name) for name in KEY_FILES)
+    roles = {f"tls_{role}_{what}": path for role in ("client", "scheduler", "worker")
+             for what, path in (("key", key), ("cert", certificate))}  # fmt: skip
+    return Security(tls_ca_file=certificate, require_encryption=True, **roles)
+
+
+def cores_of(k: int, count: int) -> list[int]:
+    """The cores of the k-th of so many machines: a share of this one's, or one that is shared."""
+    cores = machine.usable_cpus() or list(range(os.cpu_count() or 1))
+    return cores[k::count] or [cores[k % len(cores)]]
+
+
+# ---- in the processes
+
+
+async def scheduler(security: Any, port: str, told: str) -> None:
+    from distributed import Scheduler
+
+    protocol = "tls" if security is not None else "tcp"
+    async with Scheduler(
+        protocol=protocol,
+        host="127.0.0.1",
+        port=int(port),
+        security=security,
+        dashboard_address="127.0.0.1:0",
+    ) as found:
+        partial = Path(told + ".partial")
+        partial.write_text(found.address)
+        partial.rename(told)
+        await found.finished()
+
+
+async def worker(security: Any, address: str, name: str, cores: Sequence[int]) -> None:
+    from distributed import Worker
+
+    async with Worker(
+        address,
+        name=name,
+        nthreads=len(cores) + 1,
+        resources={"cores": len(cores), "machine": 1},
+        security=security,
+        dashboard=False,
+        host="127.0.0.1",
+    ) as found:
+        await found.finished()
+
+
+def main(arguments: Sequence[str]) -> None:
+    import asyncio
+
+    parent, keys, what, *rest = arguments
+    orphans.end_with_parent(signal.SIGTERM)
+    if os.getppid() != int(parent):
+        return  # the judge died before it could be told
+    security = None if keys == "-" else security_of(Path(keys))
+    if what == "scheduler":
+        asyncio.run(scheduler(security, *rest))
+        return
+    cores = [int(core) for core in rest[2].split(",")]
+    if hasattr(os, "sched_setaffinity"):
+        os.sched_setaffinity(0, cores)
+    asyncio.run(worker(security, rest[0], rest[1], cores))
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])

@@ -1,0 +1,109 @@
+"""What the judge knows of each machine of a cluster, and of each attempt to have a job judged on one."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+from grader.staff.classroom.executor import Job
+from grader.staff.classroom.ledger import now
+from grader.staff.classroom.recorded import Machine
+
+SILENT_S = 20.0
+"""A machine with jobs that says nothing for so long is taken to be gone: its tasks speak every two seconds."""
+
+PROVE_WITHIN_S = 600.0
+"""A machine that has not proved itself by then is not waited for: the first one makes its reference and its headers."""
+
+State = Literal["new", "proving", "calibrating", "fit", "refused"]
+
+
+@dataclass
+class Attempt:
+    """One job on one machine. Answers to an attempt that was given up count nothing."""
+
+    key: str
+    job: Job
+    node: Node
+    alone: bool
+    future: Any = None
+    phase: str = ""
+    """"" until it is heard of: it waits for its machine to have room."""
+    heard_s: float = field(default_factory=time.monotonic)
+    began_s: float = field(default_factory=time.monotonic)
+
+
+@dataclass
+class Node:
+    """A dask worker, by its address at the scheduler. `most` is how many jobs it takes at once."""
+
+    address: str
+    name: str
+    most: int
+    state: State = "new"
+    why: str = ""
+    attempts: dict[str, Attempt] = field(default_factory=dict)
+    facts: dict[str, Any] = field(default_factory=dict)
+    judged: int = 0
+    unsteady: int = 0
+    tries: int = 0
+    future: Any = None
+    since_s: float = field(default_factory=time.monotonic)
+
+    @property
+    def is_idle(self) -> bool:
+        return not self.attempts
+
+    def has_room(self, *, alone: bool, ahead: int = 0) -> bool:
+        """Whether it may be given one more job, with so many `ahead` of the room it has: nothing else runs beside one
+        that has to be alone."""
+        if self.state != "fit" or any(attempt.alone for attempt in self.attempts.values()):
+            return False
+        return self.is_idle if alone else len(self.attempts) < self.most + ahead
+
+    def may_judge(self) -> bool:
+        """Whether it judges, or may yet prove that it can."""
+        if self.state == "fit":
+            return True
+        return self.state != "refused" and time.monotonic() - self.since_s < PROVE_WITHIN_S
+
+    def is_silent(self) -> bool:
+        """Whether no attempt was heard of for too long."""
+        heard_s = [attempt.heard_s for attempt in self.attempts.values()]
+        return bool(heard_s) and time.monotonic() - max(heard_s) > SILENT_S
+
+    def recorded(self) -> Machine:
+        """For the ledger."""
+        facts = self.facts
+        return Machine(
+            name=self.name,
+            at=now(),
+            host=str(facts.get("host", "")),
+            processor=str(facts.get("processor", "")),
+            cores=int(facts.get("cores", 0)),
+            refused=self.why if self.state == "refused" else "",
+            notes=tuple(facts.get("notes", ())),
+            ratios=facts.get("ratios", {}),
+        )
+
+
+def named(address: str, worker: Mapping[str, Any], taken: set[str]) -> str:
+    """What people call a worker: its name at the scheduler, made one of a kind."""
+    told = str(worker.get("name") or address)
+    name = address.partition("://")[2] if told == address else told
+    count = 1
+    while name in taken:
+        count += 1
+        name = f"{told}-{count}"
+    return name[:64]
+
+
+def room_of(worker: Mapping[str, Any]) -> tuple[int, str]:
+    """How many jobs a worker takes at once, and why none, if so."""
+    resources = worker.get("resources") or {}
+    cores, threads = int(resources.get("cores", 0)), int(worker.get("nthreads", 1))
+    if cores < 1 or "machine" not in resources:
+        return 0, "it offers no cores: start it with --resources 'cores=N machine=1' --nthreads N"
+    return min(cores, threads), ""

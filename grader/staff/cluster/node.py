@@ -1,0 +1,232 @@
+"""A node: the process below a dask worker that judges what its machine is given, as the local executor does.
+
+    python -m grader.staff.cluster.node        speaks lines of JSON by its standard input and output
+
+First comes what the judge has (`start`: the kit, a name, how many at once), and the node answers with `facts`: what
+this machine is, and why it may not judge, if so. Then jobs come and go: {"job", "submission_id", "files", "left",
+"before"} in, {"job", "phase"} and {"job", "done"} or {"job", "failed", "died"} out; {"stop": job} ends one at once.
+The node ends with its input, and with its parent.
+"""
+
+from __future__ import annotations
+
+import base64
+import contextlib
+import json
+import os
+import selectors
+import signal
+import stat
+import sys
+import tempfile
+from collections import deque
+from collections.abc import Mapping
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+from grader import sandbox
+from grader.assignment.loading import load
+from grader.base import machine, orphans, removal
+from grader.base.errors import KitError, UsageError
+from grader.judge.again import Rest
+from grader.staff.classroom.executor import Done, Event, Failed, Job, LocalExecutor, Phase
+from grader.staff.classroom.running import silence_limits
+from grader.staff.classroom.worker import Settings
+from grader.staff.cluster import proof
+from grader.staff.cluster.proof import Kit
+from grader.submission.ids import is_id
+
+SLOTS = "gpt149-slots"
+FILES_MODE = 0o644
+IDLE_S = 900.0
+
+
+class Node:
+    """Jobs of one judge on one machine."""
+
+    def __init__(self, start: Mapping[str, Any], say: Any) -> None:
+        self.kit, self.name, self.say = Kit(**start["kit"]), str(start["name"]), say
+        self.workers = int(start["workers"])
+        self.command: list[str] = start["command"]
+        self.jobs: dict[str, str] = {}
+        """The judge's word for each job, by the local executor's."""
+        self.scratch = Path(tempfile.mkdtemp(prefix="gpt149-node-"))
+        self.scratch.chmod(0o711)
+        self.started = 0
+        self.executor: LocalExecutor | None = None
+
+    def facts(self, *, thorough: bool) -> dict[str, Any]:
+        """What this machine is, and why it may not judge."""
+        refused = proof.refusals(self.kit)
+        notes: list[str] = []
+        if not refused and thorough:
+            refused, notes = proof.complaints()
+        if not refused:
+            self.executor = self._executor()
+        return {"facts": {**proof.facts(self.name), "refused": "; ".join(refused), "notes": notes}}
+
+    def _executor(self) -> LocalExecutor:
+        kit = self.kit
+        config = proof.config_path(kit)
+        assignment = load(config, kit.seed)
+        settings = Settings(
+            config=str(config),
+            assignment_fingerprint=kit.assignment_fingerprint,
+            seed=kit.seed,
+            timing=kit.timing,
+            sandbox=asdict(sandbox.choose(kit.tier, kit.trust)),
+            slot=str(slot_folder()),
+            timings_alone=kit.timings_alone,
+            cores=tuple(machine.timing_cores()),
+            machine=proof.facts(self.name)["host"],
+        )
+        return LocalExecutor(
+            settings,
+            self.scratch,
+            workers=self.workers,
+            silence_s=silence_limits(assignment.limits),
+            **({"command": [sys.executable, *self.command]} if self.command else {}),
+        )
+
+    def take(self, request: Mapping[str, Any]) -> None:
+        """A job, or the end of one."""
+        if self.executor is None:
+            return
+        if "stop" in request:
+            for name, key in list(self.jobs.items()):
+                if key == request["stop"]:
+                    del self.jobs[name]
+                    self.executor.drop(name)
+            return
+        # Two jobs may be of one submission: of a judge that is gone, and of the one that went on.
+        name, known_as = f"{self.started}", str(request["submission_id"])
+        place = self.scratch / f"job-{name}" / (known_as if is_id(known_as) else "submission")
+        self.started += 1
+        place.mkdir(mode=0o755, parents=True)
+        for file, content in request["files"].items():
+            if Path(file).name == file:
+                (place / file).write_bytes(base64.b64decode(content))
+                (place / file).chmod(FILES_MODE)
+        left = before = None
+        if request.get("left"):
+            left = Rest({part: tuple(cases) for part, cases in request["left"].items()})
+            before = place / "result-before.json"
+            before.write_text(request["before"], encoding="utf-8")
+        self.jobs[name] = request["job"]
+        self.executor.submit(Job(name, place / request["source"], left, before, known_as))
+
+    def tell(self, event: Event) -> None:
+        key = self.jobs.get(event.submission_id)
+        if key is None:
+            return
+        if isinstance(event, Phase):
+            self.say({"job": key, "phase": event.text})
+            return
+        del self.jobs[event.submission_id]
+        removal.remove(self.scratch / f"job-{event.submission_id}")
+        if isinstance(event, Failed):
+            self.say({"job": key, "failed": event.why, "died": event.died})
+        elif isinstance(event, Done):
+            told = {"done": event.result, "unfit": event.unfit, "seconds": event.seconds}
+            self.say({"job": key, **told, "timings": list(event.timings)})
+
+    def close(self) -> None:
+        if self.executor is not None:
+            self.executor.close()
+        removal.remove(self.scratch)
+
+
+def slot_folder() -> Path:
+    """The locks of this machine: the same for all nodes of this user, whichever judge they work for."""
+    folder = Path(tempfile.gettempdir(), f"{SLOTS}-{os.getuid()}")
+    with contextlib.suppress(FileExistsError):
+        folder.mkdir(mode=0o700)
+    status = folder.lstat()
+    if not stat.S_ISDIR(status.st_mode) or status.st_uid != os.getuid():
+        raise KitError(f"{folder} is not this user's own: remove it")
+    return folder
+
+
+def serve() -> None:
+    """Read, judge and answer until the input ends."""
+    requests = Requests(0)
+    answers = os.fdopen(os.dup(1), "wb")
+    os.dup2(2, 1)
+
+    def say(message: Mapping[str, Any]) -> None:
+        answers.write(json.dumps(message, allow_nan=False).encode() + b"\n")
+        answers.flush()
+
+    node = Node(requests.wait(), say)
+    try:
+        say(node.facts(thorough=not node.command))
+        if node.executor is None:
+            return
+        os.set_blocking(0, False)
+        node.executor.wake_by(0)
+        while True:
+            for event in node.executor.results():
+                if event is not None:
+                    node.tell(event)
+                    continue
+                for request in requests.there():
+                    node.take(request)
+            node.take(requests.wait())
+    finally:
+        node.close()
+
+
+class Requests:
+    """Lines of JSON from a descriptor. Raises EOFError at its end."""
+
+    def __init__(self, descriptor: int) -> None:
+        self.descriptor, self._unread = descriptor, b""
+        self._lines: deque[bytes] = deque()
+
+    def there(self) -> list[dict[str, Any]]:
+        """All that have come."""
+        with contextlib.suppress(BlockingIOError):
+            self._read()
+        found = [json.loads(line) for line in self._lines]
+        self._lines.clear()
+        return found
+
+    def wait(self) -> dict[str, Any]:
+        """The next one. A node that nobody asks for anything ends: its judge may be gone."""
+        while not self._lines:
+            with selectors.DefaultSelector() as selector:
+                selector.register(self.descriptor, selectors.EVENT_READ)
+                if not selector.select(IDLE_S):
+                    raise EOFError
+            with contextlib.suppress(BlockingIOError):
+                self._read()
+        return dict(json.loads(self._lines.popleft()))
+
+    def _read(self) -> None:
+        chunk = os.read(self.descriptor, 1 << 20)
+        if not chunk:
+            raise EOFError
+        *lines, self._unread = (self._unread + chunk).split(b"\n")
+        self._lines += lines
+
+
+def _end(_signal: int, _frame: object) -> None:
+    raise SystemExit(0)
+
+
+def main() -> None:
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    signal.signal(signal.SIGTERM, _end)
+    orphans.end_with_parent(signal.SIGTERM)
+    try:
+        serve()
+    except (EOFError, BrokenPipeError):
+        pass
+    except (KitError, UsageError) as error:
+        print(error, file=sys.stderr, flush=True)
+        sys.exit(3)
+
+
+if __name__ == "__main__":
+    main()

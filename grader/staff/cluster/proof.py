@@ -1,0 +1,137 @@
+"""What a machine has to prove before it is given a submission: that a verdict of its would be one of the judge's.
+
+The judge says what it has (`Kit`); a node compares that with what it finds at its own place, and says in words what is
+different. Whether it times as it should is shown by the calibration submission, which each machine judges as any other.
+"""
+
+from __future__ import annotations
+
+import os
+import platform
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from grader import sandbox
+from grader.assignment.loading import load
+from grader.assignment.records import Assignment
+from grader.base import machine
+from grader.base.errors import KitError, UsageError
+from grader.base.harmless import one_line
+from grader.base.places import ROOT
+from grader.build import toolchain
+from grader.staff.classroom import fingerprints
+
+PARTS_NAMED = 4
+
+
+@dataclass(frozen=True)
+class Kit:
+    """What verdicts of one run come from. `config` is relative to the kit's folder where it lies in it."""
+
+    config: str
+    assignment_fingerprint: str
+    kit: str
+    python: str
+    torch: str
+    compiler: str
+    processor: str
+    tier: str
+    seed: int | None
+    timing: bool
+    timings_alone: bool
+    trust: bool
+
+
+def kit_here(config: Path, assignment: Assignment, tier: str, **settings: Any) -> Kit:
+    """The judge's own."""
+    place = config.resolve()
+    return Kit(
+        config=str(place.relative_to(ROOT) if place.is_relative_to(ROOT) else place),
+        assignment_fingerprint=assignment.fingerprint,
+        kit=fingerprints.of_kit(),
+        tier=tier,
+        **versions(),
+        **settings,
+    )
+
+
+def versions() -> dict[str, str]:
+    """What a submission is compiled and judged with on this machine. Raises KitError without a compiler."""
+    tools = toolchain.toolchain()
+    return {
+        "python": platform.python_version(),
+        "torch": toolchain.torch_version(),
+        "compiler": tools.compiler_version,
+        "processor": f"{tools.system} {tools.machine}",
+    }
+
+
+def config_path(kit: Kit) -> Path:
+    """Where the assignment should be on this machine."""
+    return ROOT / kit.config
+
+
+def facts(name: str) -> dict[str, Any]:
+    """This machine for the ledger."""
+    told = machine.describe()
+    return {
+        "name": name,
+        "host": platform.node(),
+        "processor": str(told["processor"]),
+        "cores": len(machine.usable_cpus()) or os.cpu_count() or 1,
+    }
+
+
+def refusals(kit: Kit) -> list[str]:
+    """Why verdicts of this machine would not be the judge's: one short phrase each; none if they would."""
+    found = []
+    try:
+        here = versions()
+    except KitError as error:
+        return [one_line(str(error), 200)]
+    for name, value in here.items():
+        wanted = asdict(kit)[name]
+        if value != wanted:
+            what = "system" if name == "processor" else name
+            found.append(f"another {what} ('{one_line(value, 60)}' there, '{one_line(wanted, 60)}' here)")
+    if fingerprints.of_kit() != kit.kit and here["python"] == kit.python and here["torch"] == kit.torch:
+        found.append("other sources of the kit")
+    try:
+        if load(config_path(kit), kit.seed).fingerprint != kit.assignment_fingerprint:
+            found.append(f"another {kit.config}")
+    except (UsageError, KitError) as error:
+        found.append(f"no assignment ({one_line(str(error), 120)})")
+    try:
+        sandbox.choose(kit.tier, kit.trust)
+    except (UsageError, KitError) as error:
+        found.append(f"no sandbox of tier {kit.tier} ({one_line(str(error), 120)})")
+    return found
+
+
+def complaints() -> tuple[list[str], list[str]]:
+    """What the doctor says of this machine: what must be mended, and what weakens its timings."""
+    from grader import doctor
+
+    found = doctor.findings(steadiness=False)
+    told = {
+        level: [one_line(each.what, 100) for each in found if each.level == level]
+        for level in ("fail", "warn")
+    }
+    return told["fail"], told["warn"]
+
+
+def calibrated(result: Mapping[str, Any], unfit: bool) -> str:
+    """Why a machine may not judge, by its verdict on the calibration submission; "" if it may."""
+    wrong = [f"{part['id']} '{part['verdict']}'" for part in result["parts"] if part["verdict"] != "pass"]
+    if wrong:
+        return f"it judged the calibration submission's {', '.join(wrong[:PARTS_NAMED])} where all pass"
+    if unfit:
+        apart = [
+            f"{part['id']} {part['time']['self_ratio']:.2f}"
+            for part in result["parts"]
+            if part["time"] and not part["time"]["fit"]
+        ]
+        return f"its reference differs from itself ({', '.join(apart[:PARTS_NAMED])}): too unsteady to time anything"
+    return ""

@@ -1,0 +1,188 @@
+"""What runs in a dask worker: it hands jobs to the node below it, and says how they go. It reads nothing of them.
+
+Dask pickles these functions by their names, so that a worker without the kit cannot be asked at all. What they take and
+return are plain values.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import queue
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Mapping
+from typing import Any
+
+from grader.base.places import ROOT
+
+ALIVE_S = 2.0
+"""How often a task says that it is there."""
+STALL_S = 6.0
+"""A task that could not run for so long was stopped, and its job with it: what was timed meanwhile is not believed."""
+CLOSE_WITHIN_S = 10.0
+LOG_LINES = 5
+
+
+class NodeProcess:
+    """The node of one judge below this dask worker."""
+
+    def __init__(self, start: Mapping[str, Any]) -> None:
+        self.inboxes: dict[str, queue.SimpleQueue[dict[str, Any]]] = {}
+        self.lock = threading.Lock()
+        self.ended = False
+        self.facts: dict[str, Any] | None = None
+        self._process: subprocess.Popen[bytes] | None = None
+        self._there = threading.Event()
+        # The node ends with the thread that started it: one that lives as long as there is something to read.
+        self._reader = threading.Thread(target=self._read, args=(dict(start),), daemon=True)
+        self._reader.start()
+
+    def wait_facts(self) -> dict[str, Any]:
+        """What the machine is, and why it may not judge."""
+        self._there.wait()
+        return self.facts or {"lost": "its node ended while it looked at the machine"}
+
+    def begin(self, request: Mapping[str, Any]) -> queue.SimpleQueue[dict[str, Any]]:
+        """Hand a job over; its messages come in the queue."""
+        inbox: queue.SimpleQueue[dict[str, Any]] = queue.SimpleQueue()
+        with self.lock:
+            self.inboxes[request["job"]] = inbox
+            lost = self.ended
+        if lost:
+            inbox.put(_LOST)
+        self._write(request)
+        return inbox
+
+    def forget(self, job: str) -> None:
+        with self.lock:
+            self.inboxes.pop(job, None)
+        self._write({"stop": job})
+
+    def close(self) -> None:
+        process = self._process
+        if process is None or process.stdin is None:
+            return
+        with contextlib.suppress(OSError):
+            process.stdin.close()
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            process.wait(CLOSE_WITHIN_S)
+        process.kill()
+
+    def _write(self, message: Mapping[str, Any]) -> None:
+        with self.lock, contextlib.suppress(OSError, ValueError):
+            assert self._process is not None and self._process.stdin is not None
+            self._process.stdin.write(json.dumps(message).encode() + b"\n")
+            self._process.stdin.flush()
+
+    def _read(self, start: dict[str, Any]) -> None:
+        self._process = process = subprocess.Popen(
+            [sys.executable, "-m", "grader.staff.cluster.node"],
+            cwd=ROOT,
+            env=_environment(),
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            start_new_session=True,
+        )
+        self._write(start)
+        assert process.stdout is not None and process.stderr is not None
+        said: list[bytes] = []
+        stderr = process.stderr
+        threading.Thread(target=lambda: [_keep(said, line) for line in stderr], daemon=True).start()
+        for line in process.stdout:
+            message = json.loads(line)
+            if "facts" in message:
+                self.facts = message["facts"]
+                self._there.set()
+                continue
+            with self.lock:
+                inbox = self.inboxes.get(message["job"])
+            if inbox is not None:
+                inbox.put(message)
+        process.wait()
+        if self.facts is None and said:
+            self.facts = {"refused": f"its node ended: {said[-1].decode(errors='replace').strip()[:200]}"}
+        self._there.set()
+        with self.lock:
+            self.ended = True
+            for inbox in self.inboxes.values():
+                inbox.put(_LOST)
+
+
+_LOST: dict[str, Any] = {"lost": "its node ended"}
+_nodes: dict[str, NodeProcess] = {}
+_lock = threading.Lock()
+
+
+def _keep(lines: list[bytes], line: bytes) -> None:
+    lines.append(line)
+    del lines[:-LOG_LINES]
+
+
+def _environment() -> dict[str, str]:
+    """Of a node: nothing of dask's, whose settings name keys."""
+    return {name: value for name, value in os.environ.items() if not name.startswith("DASK_")}
+
+
+def node_of(run: str, start: Mapping[str, Any]) -> NodeProcess:
+    """The node of one run of a judge, started if need be."""
+    with _lock:
+        node = _nodes.get(run)
+        if node is None or node.ended:
+            node = _nodes[run] = NodeProcess(start)
+        return node
+
+
+def prove(run: str, start: Mapping[str, Any]) -> dict[str, Any]:
+    """What this machine is, and why it may not judge."""
+    return node_of(run, start).wait_facts()
+
+
+def judge(run: str, start: Mapping[str, Any], request: Mapping[str, Any], topic: str) -> dict[str, Any]:
+    """Have a job judged; returns the node's last word on it. While it goes on its phases are told under `topic`."""
+    from distributed import get_worker
+
+    worker, job = get_worker(), request["job"]
+    key = worker.get_current_task()
+    node = node_of(run, start)
+    node.wait_facts()
+    inbox = node.begin(request)
+    ticked_s = told_s = time.monotonic()
+    stalled = False
+    try:
+        worker.log_event(topic, {"job": job, "phase": "waiting"})
+        while True:
+            try:
+                message = inbox.get(timeout=ALIVE_S / 2)
+            except queue.Empty:
+                message = {}
+            now_s = time.monotonic()
+            stalled = stalled or now_s - ticked_s > STALL_S
+            ticked_s = now_s
+            if message and "phase" not in message:
+                return {"lost": "it was stopped for a while"} if stalled else message
+            if not _is_wanted(worker, key):
+                return {"lost": "nobody waits for it"}
+            if message or now_s - told_s > ALIVE_S:
+                worker.log_event(topic, {"job": job, "phase": message.get("phase", "")})
+                told_s = now_s
+    finally:
+        node.forget(job)
+
+
+def _is_wanted(worker: Any, key: str) -> bool:
+    """Whether anybody waits for this task: dask cannot end one that runs."""
+    task = worker.state.tasks.get(key)
+    return task is not None and task.state in ("executing", "long-running")
+
+
+def close(run: str) -> None:
+    """End the node of a run."""
+    with _lock:
+        node = _nodes.pop(run, None)
+    if node is not None:
+        node.close()

@@ -1,0 +1,201 @@
+"""What of a verdict is out of date when the assignment changes: points cost nothing, a new case costs that case."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from conftest import insert_at_start, keeping
+from test_classroom import SMALL, Class
+
+from grader.assignment import prints
+from grader.assignment.loading import load
+from grader.assignment.prints import PartPrints
+from grader.base.results import CaseResult, Diagnosis, Flag, PartResult, SubmissionResult, Timing
+from grader.judge import again
+from grader.judge.again import Rest
+from grader.judge.bench import Options
+from grader.judge.evaluate import evaluate
+from grader.staff.classroom import ledger
+
+TIME = Timing(1.0, 1.0, 1.0, (0.9, 1.1), 0.98, 8, "cpu", 1.1, "pass", 1.0, fit=True, flags=("undecided",))
+
+
+def case(name: str, ok: bool = True) -> CaseResult:
+    return CaseResult(name, {}, ok, 0.0, None if ok else Diagnosis("places", "wrong there"))
+
+
+def result(verdict: str, *cases: CaseResult, **more: object) -> SubmissionResult:
+    part = PartResult("p", "P", verdict, 10.0, cases=cases, time=TIME, **more)  # type: ignore[arg-type]
+    return SubmissionResult("ada", "", "small", {}, {}, {}, (part,), max_points=10.0)
+
+
+OLD = PartPrints("calls", "times", {"a": "1", "b": "1"})
+
+
+@pytest.mark.parametrize(
+    ("now", "verdict", "left"),
+    [
+        (OLD, "pass", {}),
+        (replace(OLD, calling="other"), "pass", None),
+        (replace(OLD, timing="other"), "pass", None),
+        (replace(OLD, timing="other"), "wrong", {}),
+        (replace(OLD, cases={**OLD.cases, "c": "1"}), "pass", {"p": ("c",)}),
+        (replace(OLD, cases={**OLD.cases, "c": "1"}), "wrong", {"p": ("c",)}),
+        (replace(OLD, cases={**OLD.cases, "c": "1"}), "crash", {}),
+        (replace(OLD, cases={**OLD.cases, "b": "2"}), "slow", {"p": ("b",)}),
+        (replace(OLD, cases={"a": "1"}), "pass", {}),
+        (replace(OLD, cases={"a": "1"}), "wrong", None),
+        (replace(OLD, cases={"a": "1"}), "timeout", None),
+        (replace(OLD, cases={"a": "1"}), "compile_error", {}),
+    ],
+)
+def test_what_is_left_follows_from_what_changed(
+    now: PartPrints, verdict: str, left: dict[str, tuple[str, ...]] | None
+) -> None:
+    before = result(verdict, case("a"), case("b", verdict != "wrong"))
+    found = again.rest({"p": OLD}, {"p": now}, before)
+    assert found == (None if left is None else Rest(left))
+    # Beside a part that stays, one that is judged whole is no reason to judge all.
+    beside = again.rest({"p": OLD, "q": OLD}, {"p": now, "q": OLD}, two(before))
+    assert beside == Rest({"p": ()} if left is None else left)
+    assert again.rest({}, {"p": now}, before) is None
+
+
+def two(before: SubmissionResult) -> SubmissionResult:
+    other = replace(before.parts[0], id="q", verdict="pass", cases=(case("a"), case("b")))
+    return replace(before, parts=(*before.parts, other))
+
+
+def test_points_titles_and_weights_decide_no_verdict(tmp_path: Path) -> None:
+    text = SMALL.read_text()
+    changes = {
+        "points: 10": "points: 11",
+        "title: Fused Attention": "title: Fused",
+        "points_if_slow: 8": "points_if_slow: 2",
+        "seed: 2,": "seed: 2, weight: 7,",
+        "schema_version: 1": "schema_version: 1\nlate: {per_day: {points: 3}}",
+    }
+    for old, new in changes.items():
+        assert old in text
+        text = text.replace(old, new)
+    (tmp_path / "a.yaml").write_text(text)
+    before = prints.of_parts(load(SMALL))
+    assert prints.of_parts(load(tmp_path / "a.yaml")) == before
+    for old, new in {
+        "d: 8, Br": "d: 9, Br",
+        "call_s: 1,": "call_s: 2,",
+        "oracle: attention\n    points: 10": "",
+    }.items():
+        if new:
+            (tmp_path / "b.yaml").write_text(text.replace(old, new))
+            changed = prints.of_parts(load(tmp_path / "b.yaml"))
+            assert all(changed[name].calling != before[name].calling for name in before)
+    (tmp_path / "c.yaml").write_text(text.replace("seed: 1}", "seed: 5}"))
+    changed = prints.of_parts(load(tmp_path / "c.yaml"))
+    assert all(
+        changed[name].calling == before[name].calling
+        and {case for case in before[name].cases if changed[name].cases[case] != before[name].cases[case]}
+        == {"random"}
+        for name in before
+    )
+
+
+def test_a_case_that_is_wrong_takes_the_time_away_and_what_hung_on_it() -> None:
+    assignment = load(SMALL)
+    flags = (Flag("undecided"), Flag("odd", "look", "review"))
+    old = result("pass", case("random"), flags=flags)
+    old = replace(
+        old, parts=(replace(old.parts[0], id="part1"), replace(old.parts[0], id="part3")), flags=flags
+    )
+    wrong = replace(old.parts[1], verdict="wrong", cases=(case("ragged", False),), time=None, flags=())
+    right = replace(wrong, verdict="pass", cases=(case("ragged"),))
+    left = Rest({"part3": ("ragged",)})
+    kept = again.joined(assignment, old, replace(old, parts=(right,), flags=()), left)
+    assert kept.parts[1].time == TIME and [c.name for c in kept.parts[1].cases] == ["random", "ragged"]
+    assert kept.parts[0].max_points == 10 and kept.parts[1].max_points == 20 == kept.max_points - 10
+    found = again.joined(assignment, old, replace(old, parts=(wrong,), flags=()), left).parts[1]
+    assert (found.verdict, found.time, [flag.code for flag in found.flags]) == ("wrong", None, ["odd"])
+    crashed = replace(right, verdict="crash", cases=(), diagnosis=Diagnosis("crash", "it crashed"))
+    found = again.joined(assignment, old, replace(old, parts=(crashed,), flags=()), left).parts[1]
+    assert found.verdict == "crash" and found.diagnosis == crashed.diagnosis and found.time is None
+
+
+def test_judging_the_rest_ends_as_judging_all(master: str, tmp_path: Path) -> None:
+    """Of a real file: right on what is public, wrong on a hidden case that is added later."""
+    hidden = tmp_path / "hidden.yaml"
+    extra = "{name: many, distribution: random, seed: 9, shape: {B: 1, H: 3, N: 17, d: 4}}"
+    hidden.write_text(f"extends: {SMALL}\nseed: 3\nhidden_cases:\n  - {extra}\n")
+    public = tmp_path / "public.yaml"
+    public.write_text(f"extends: {SMALL}\nseed: 3\n")
+    source = tmp_path / "module.cpp"
+    source.write_text(
+        insert_at_start(
+            keeping(master, "myNaiveAttention", "myFusedAttention"), "myFusedAttention", "H -= H > 2;"
+        )
+    )
+    options = Options(profile=False, timing=False)
+    before_assignment, assignment = load(public), load(hidden)
+    before = evaluate(before_assignment, source, before_assignment.select("all"), options)
+    assert [part.verdict for part in before.parts] == ["pass", "pass"]
+    left = again.rest(prints.of_parts(before_assignment), prints.of_parts(assignment), before)
+    assert left == Rest({"part1": ("many",), "part3": ("many",)})
+    called = []
+
+    def judged(parts: tuple) -> SubmissionResult:
+        called.extend(case.name for part in parts for case in part.cases)
+        return evaluate(assignment, source, parts, options)
+
+    found = again.judge_rest(assignment, before, left, judged)
+    whole = evaluate(assignment, source, assignment.select("all"), options)
+    assert called == ["many", "many"]
+    assert [part.verdict for part in whole.parts] == ["pass", "wrong"]
+    for one, other in zip(found.parts, whole.parts, strict=True):
+        assert (one.verdict, one.cases, one.diagnosis, one.flags) == (
+            other.verdict, other.cases, other.diagnosis, other.flags,
+        )  # fmt: skip
+
+
+def test_a_changed_rubric_starts_no_worker_and_a_new_case_calls_nothing_else(tmp_path: Path) -> None:
+    acting = Class(tmp_path)
+    for name, directive in {"ada": "", "bob": "slow", "eve": "wrong"}.items():
+        acting.add(name, directive)
+    (acting.folder / "broken.zip").write_bytes(b"PK\3\4 no more than that")
+    code, said = acting.run(seed=1)
+    assert code == 0, said
+    cheaper = (
+        acting.config.read_text()
+        .replace("points_if_slow: 8", "points_if_slow: 3")
+        .replace("points: 10", "points: 40")
+    )
+    acting.config.write_text(
+        cheaper
+        + "late: {due: 2020-01-01T00:00:00Z, per_day: {points: 1}, cap_days: 2, after_cap: max_penalty}\n"
+    )
+    unstartable = ["-c", "import sys; sys.exit('a worker was started')"]
+    code, said = acting.run(command=unstartable, file_times=True)
+    assert code == 0, said
+    assert "3 are scored anew, and nothing is run" in said
+    assert {name: row["total"] for name, row in acting.grades().items()} == {
+        "ada": "58", "bob": "41", "eve": "0", "broken": "0",
+    }  # fmt: skip
+    stored = json.loads((acting.out / "bob" / ledger.RESULT).read_text())
+    assert [part["points"] for part in stored["parts"]] == [40, 3] and stored["max_points"] == 60
+    assert ledger.read(acting.out).records["bob"].points == 43
+    assert Counter(acting.graded()) == {"ada": 1, "bob": 1, "eve": 1}
+    code, said = acting.run(command=unstartable)
+    assert code == 0 and "4 were finished before and stay as they are" in said, said
+
+    more = "cases:\n  - {name: another, distribution: random, seed: 3}\n"
+    acting.config.write_text(acting.config.read_text().replace("cases:\n", more))
+    code, said = acting.run()
+    assert code == 0, said
+    assert "3 are graded again (assignment changed: only the cases another): ada, bob, eve" in said
+    called = (acting.state / "called").read_text().splitlines()
+    assert sorted(line.split()[0] for line in called if line.endswith("part1:another part3:another")) == [
+        "ada", "bob", "eve",
+    ]  # fmt: skip
+    assert Counter(acting.graded()) == {"ada": 2, "bob": 2, "eve": 2}
