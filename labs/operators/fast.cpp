@@ -279,12 +279,14 @@ void maxima(const float *from, float *y, int64_t *index, int Wd, int K, int stri
         for (int ow = 0; ow < OW; ow++) best[ow] = from[top + ow * step], where[ow] = top + ow * step;
         for (int tap = 1; tap < K * K; tap++) {
             const int place = top + tap / K * Wd + tap % K;
+            const float *seen = from + place;
+            // All four are read before one is chosen: a branch would keep vectors out.
 #pragma omp simd
             for (int ow = 0; ow < OW; ow++) {
-                const float value = from[place + ow * step];
-                const bool larger = value > best[ow];
-                best[ow] = larger ? value : best[ow];
-                where[ow] = larger ? place + ow * step : where[ow];
+                const float value = seen[ow * step], known = best[ow];
+                const int here = place + ow * step, there = where[ow];
+                best[ow] = value > known ? value : known;
+                where[ow] = value > known ? here : there;
             }
         }
         for (int ow = 0; ow < OW; ow++) index[(long)oh * OW + ow] = where[ow];

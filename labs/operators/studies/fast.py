@@ -17,7 +17,12 @@ LEVELS = {"avx2": _AVX2, "avx512": (*_AVX2, "-mavx512f", "-mprefer-vector-width=
 
 def kernels(folder: Path, level: str = "") -> SourceReference:
     """The kernels in the lab's folder for one of LEVELS; "" is the assignment's own flags."""
-    return SourceReference(folder, SOURCE, level=level, flags=LEVELS.get(level, ()))
+    return SourceReference(folder, SOURCE, level=level, flags=flags(level))
+
+
+def flags(level: str) -> tuple[str, ...]:
+    """What the compiler is told for one of LEVELS; nothing for ""."""
+    return LEVELS.get(level, ())
 
 
 def all_levels(folder: Path) -> tuple[SourceReference, ...]:

@@ -25,11 +25,13 @@ WHOLE = frozenset({"labels", "indices", "index"})
 
 @dataclass(frozen=True)
 class Work:
-    """`operations` as the module's text counts them; bytes that have to be read, and written."""
+    """`operations` as the module's text counts them; bytes that have to be read, and written. `in_place`: whatever is
+    written was read before, as of a gradient that is added to."""
 
     operations: int
     read_bytes: int
     written_bytes: int
+    in_place: bool = False
 
     @property
     def moved_bytes(self) -> int:
@@ -44,9 +46,10 @@ def work(part: Part, shape: Shape) -> Work:
         size *= LABEL_BYTES if name in WHOLE else FLOAT_BYTES
         read += size if name in part.inputs else 0
         written += size if name in part.outputs else 0
+    in_place = part.returns != "tensor" and all(name in part.inputs for name in part.outputs)
     if part.returns == "tensor":
         written += FLOAT_BYTES * math.prod(evaluate_int(dim, shape) for dim in part.output_dims)
-    return Work(OPERATIONS[part.oracle](shape), read, written)
+    return Work(OPERATIONS[part.oracle](shape), read, written, in_place)
 
 
 def _tensors(part: Part) -> dict[str, tuple[str, ...]]:

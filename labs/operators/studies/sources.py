@@ -11,9 +11,9 @@ from pathlib import Path
 from grader.base import wholefile
 from grader.build.toolchain import cache_root
 
-#: Called with what `PYTORCH` and `MACHINE` both bind: nothing is computed, so its time is that of handing over tensors.
+#: Called with what `PYTORCH` and `MACHINE` both bind: nothing is computed, so its time is that of a call.
 NOTHING = "nothing"
-COPY = "copied"
+COPY, UPDATE = "copied", "updated"
 
 PYTORCH = r"""
 #include <torch/extension.h>
@@ -112,34 +112,50 @@ MACHINE = r"""
 
 #include <omp.h>
 
-#include <algorithm>
 #include <cstring>
 #include <vector>
 
 torch::Tensor nothing(int elements) { return at::empty({elements}, at::kFloat); }
 
-// Copies so many floats so many times, each thread its own share, from memory that stays the same from call to call.
-torch::Tensor copied(int floats, int times) {
-    static std::vector<float> from, to;
-    if (static_cast<int>(from.size()) != floats) {
-        from.assign(floats, 1.0f);
-        to.assign(floats, 0.0f);
-    }
-#pragma omp parallel
+// Two arrays of so many floats, the same from call to call.
+static std::vector<float> from, to;
+
+static void resize(int floats) {
+    if (static_cast<int>(from.size()) == floats) return;
+    from.assign(floats, 1.0f);
+    to.assign(floats, 0.0f);
+}
+
+// Gives each thread its own share of them.
+template <class Work>
+static void shared(int floats, Work work) {
+    resize(floats);
+#pragma omp parallel if (floats > 1 << 16)
     {
         const long team = omp_get_num_threads(), me = omp_get_thread_num();
         const long first = me * floats / team, last = (me + 1) * floats / team;
-        for (int round = 0; round < times; round++) {
-            std::memcpy(to.data() + first, from.data() + first, (last - first) * sizeof(float));
-            asm volatile("" : : "r"(to.data()) : "memory");
-        }
+        work(to.data() + first, from.data() + first, last - first);
+        asm volatile("" : : "r"(to.data()) : "memory");
     }
-    return at::empty({1}, at::kFloat);
+}
+
+// Reads one number and writes another.
+void copied(int floats) {
+    shared(floats, [](float *a, const float *b, long n) { std::memcpy(a, b, n * sizeof(float)); });
+}
+
+// Reads two numbers and writes one of them.
+void updated(int floats) {
+    shared(floats, [](float *a, const float *b, long n) {
+#pragma omp simd
+        for (long i = 0; i < n; i++) a[i] += b[i];
+    });
 }
 
 PYBIND11_MODULE(TORCH_EXTENSION_NAME, m) {
     m.def("nothing", &nothing);
     m.def("copied", &copied);
+    m.def("updated", &updated);
 }
 """
 
