@@ -136,20 +136,11 @@ class Laboratory:
         return self._troubles[key]
 
     def _judged(self, variant: Variant) -> str:
-        from grader.judge.correctness import Correctness
-
         # No larger than the assignment's own sizes: every timed answer is checked at its own.
         defaults = self.assignment.defaults
         shape = {name: min(size, defaults.get(name, size)) for name, size in variant.shape.items()}
         bench = self.bench(replace(variant, shape=shape))
-        if not bench.build.ok:
-            return f"does not compile: {first_line(bench.build.diagnostics)}"
-        results = Correctness(bench, variant.part, look=False)
-        try:
-            results.check()
-        except faults.Faulty as fault:
-            return words(fault.verdict, fault.diagnosis)
-        return "" if results.verdict == "pass" else words(results.verdict, results.diagnosis)
+        return trouble_of(bench, variant.part)
 
     # ---- timing
 
@@ -217,6 +208,20 @@ def set_up(settings: Settings) -> Iterator[Laboratory]:
         zygote = stack.enter_context(Zygote(at_once=False))
         host = stack.enter_context(NativeHost())
         yield Laboratory(settings, host, zygote, stack.enter_context(ExitStack()))
+
+
+def trouble_of(bench: Bench, part: Part) -> str:
+    """Why what is on this bench is not worth timing: "" when the part is right on every case."""
+    from grader.judge.correctness import Correctness
+
+    if not bench.build.ok:
+        return f"does not compile: {first_line(bench.build.diagnostics)}"
+    results = Correctness(bench, part, look=False)
+    try:
+        results.check()
+    except faults.Faulty as fault:
+        return words(fault.verdict, fault.diagnosis)
+    return "" if results.verdict == "pass" else words(results.verdict, results.diagnosis)
 
 
 def steadied(part: Part, call: Callable[[], Sample]) -> Callable[[], Sample]:

@@ -87,6 +87,10 @@ class _Operators(Lab):
             "labs.operators.train.command",
             "two networks learn to read digits on your operators, beside PyTorch's",
         ),
+        "ladder": (
+            "labs.operators.studies.ladder",
+            "a part between the reference, fast kernels, PyTorch's and the machine's limit",
+        ),
     }
     #: Every loop over images, rows and taps is shared out by some kernel; nothing is a multiple of anything.
     watched_sizes: ClassVar = {
@@ -109,8 +113,9 @@ class _Operators(Lab):
 
     def reference(self) -> Reference:
         from grader.build.labreference import SourceReference
+        from labs.operators.studies.fast import all_levels
 
-        return SourceReference(self.folder)
+        return SourceReference(self.folder, others=all_levels(self.folder))
 
     def steps(self) -> Sequence[Step]:
         from grader.study.together import Step
@@ -118,6 +123,7 @@ class _Operators(Lab):
         threads = "linear_backward_threads"
         return (
             Step("machine", "machine"),
+            Step("ladder-matmul", "ladder", "matmul", (), ("--rounds", "3")),
             Step(f"threads-{threads}", "threads", threads, ("--threads", "1,2,4,8"), ("--threads", "1,2")),
             Step("race", "race", "linear_backward"),
             Step("memory", "memory", "conv2d", (), ("--kernel", "1,5")),

@@ -1,0 +1,1 @@
+"""Studies of the operators beside the kit's general ones."""

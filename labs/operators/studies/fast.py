@@ -1,0 +1,36 @@
+"""The fast kernels of fast.cpp, one program for each instruction set, and the widest that a processor has."""
+
+from __future__ import annotations
+
+import platform
+from collections.abc import Iterable
+from pathlib import Path
+
+from grader.build.labreference import SourceReference
+from grader.build.toolchain import X86
+
+SOURCE = "fast.cpp"
+_AVX2 = ("-mavx2", "-mfma")
+#: Flags behind the assignment's own, by the name that `grader.study.facts` has for the instruction set; wide ones last.
+LEVELS = {"avx2": _AVX2, "avx512": (*_AVX2, "-mavx512f", "-mprefer-vector-width=512")}
+
+
+def kernels(folder: Path, level: str = "") -> SourceReference:
+    """The kernels in the lab's folder for one of LEVELS; "" is the assignment's own flags."""
+    return SourceReference(folder, SOURCE, level=level, flags=flags(level))
+
+
+def flags(level: str) -> tuple[str, ...]:
+    """What the compiler is told for one of LEVELS; nothing for ""."""
+    return LEVELS.get(level, ())
+
+
+def all_levels(folder: Path) -> tuple[SourceReference, ...]:
+    """What a handout holds compiled: an object for each of LEVELS, one for other processors than x86-64."""
+    levels = LEVELS if platform.machine().lower() in X86 else ("",)
+    return tuple(kernels(folder, level) for level in levels)
+
+
+def widest(levels: Iterable[str]) -> str:
+    """The last of LEVELS that is among a processor's, "" where none is."""
+    return next((level for level in reversed(LEVELS) if level in levels), "")

@@ -1,0 +1,480 @@
+"""`ladder PART`: a part's kernel between the course's reference, fast C++, PyTorch's operator and the machine's limit.
+
+Theory of operation. All of them are called by the same protocol, with the same sizes and threads, each in a process of
+its own: the student's file, reference.cpp and fast.cpp as programs without torch, PyTorch in a process that has it. A
+rung is measured only when it is right: on every case of the part as any submission, and once more before each of its
+times, with fresh inputs. In each round all are measured twice, in an order and then in its reverse
+(`grader.study.laboratory`). Handing over tensors takes longer than many a kernel. So a time is the difference of two
+requests, one for a single call and one for many on the same tensors, over the number of calls between them; what a call
+costs that computes nothing is taken off. Whatever fits into a cache is in it then. With a wall clock the best of three
+counts.
+
+The limit is the longer of two times (`labs.operators.studies.limits`): that of the part's operations at the measured
+peak of multiply-adds, and that of its bytes. The latter is that of a loop which moves as many and computes next to
+nothing, measured in the same rounds and in the same way, so that what fits into a cache is there, too: a copy, or where
+a part only adds to what it is given, a += b.
+"""
+
+from __future__ import annotations
+
+import math
+import secrets
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from pathlib import Path
+from statistics import median, quantiles
+
+from grader.assignment.records import Part
+from grader.base import machine
+from grader.base.errors import EXIT_PASS, EXIT_SUBMISSION, KitError, UsageError
+from grader.base.seeds import derive
+from grader.build import nativebuild, torchbuild
+from grader.build.nativebuild import NativeBuild
+from grader.build.toolchain import ABSENT, torch_version
+from grader.judge import binding
+from grader.judge.bench import Bench
+from grader.judge.marking import Marker
+from grader.judge.timing.measure import SHORTEST_S, Clock, Sample
+from grader.judge.timing.rounds import TimedInputs
+from grader.run.calls import Request
+from grader.run.session import Session
+from grader.study import facts, options, outcome
+from grader.study.facts import Speed
+from grader.study.figure import Figure, Plot, Series
+from grader.study.laboratory import (
+    WALL_TRIES,
+    Laboratory,
+    Variant,
+    one_round,
+    set_up,
+    tell,
+    trouble_of,
+)
+from grader.study.options import Settings
+from grader.study.table import Cell, Table, shown
+from labs.operators.studies import fast, limits, sources
+from labs.operators.studies.limits import Work
+
+REFERENCE, YOURS, PYTORCH, FAST = "course reference", "yours", "PyTorch", "fast C++"
+COLUMNS = ("kernel", "ms", "ms q1", "ms q3", "time / yours", "q1", "q3", "% of the limit", "note")
+BUILD_TIMEOUT_S = 600.0
+"""PyTorch's headers take a minute where the machine is busy."""
+LONG_ENOUGH_S, MOST_REPEATS = 0.01, 1 << 14
+"""Calls in a row are as many as take about so long."""
+MOST_REPEATED_S = 30.0
+SHORTEST_SHARE = 0.2
+"""What a kernel's own time must be of that of a call that does nothing: two near equals' difference says little."""
+MOVING = "moving"
+NOTHING_WITH_TORCH = f"{sources.NOTHING} with torch"
+
+
+@dataclass(frozen=True)
+class Rung:
+    """One kernel. `net_ms` has the time of a call for each round; () where there is `trouble`, why it was not
+    measured."""
+
+    name: str
+    net_ms: tuple[float, ...] = ()
+    trouble: str = ""
+    note: str = ""
+
+
+@dataclass(frozen=True)
+class Limit:
+    """What the machine could do at the best: the time of the operations at the peak, and in each round that of a loop
+    which moves the bytes."""
+
+    work: Work
+    peak_flops_per_s: float
+    moved_ms: tuple[float, ...]
+
+    @property
+    def operations_ms(self) -> float:
+        return 1e3 * self.work.operations / self.peak_flops_per_s
+
+    @property
+    def binds(self) -> str:
+        """ "operations" or "bytes": which of the two takes longer."""
+        return "operations" if self.operations_ms >= median(self.moved_ms) else "bytes"
+
+    @property
+    def loop(self) -> str:
+        """What moves the bytes."""
+        return "a += b" if self.work.in_place else "a copy"
+
+    def rung(self) -> Rung:
+        if self.binds == "operations":
+            return Rung("limit: multiply-adds", tuple(self.operations_ms for _ in self.moved_ms))
+        return Rung(f"limit: {self.loop}", self.moved_ms)
+
+    def words(self) -> str:
+        work = self.work
+        return (
+            f"The limit: {work.operations} operations at {self.peak_flops_per_s / 1e9:.3g} GFLOP/s take "
+            f"{shown(self.operations_ms)} ms, {work.moved_bytes} bytes at the speed of "
+            f"{self.loop} {shown(median(self.moved_ms))} ms; the {self.binds} bind."
+        )
+
+
+@dataclass(frozen=True)
+class Ladder:
+    """All rungs of one part, from the course's to the fast one."""
+
+    part: Part
+    rungs: tuple[Rung, ...]
+    limit: Limit | None
+    clock: Clock
+    threads: int
+    about: str
+
+    @property
+    def all_rungs(self) -> tuple[Rung, ...]:
+        return (*self.rungs, *([self.limit.rung()] if self.limit else []))
+
+    @property
+    def yours(self) -> Rung:
+        return next(rung for rung in self.rungs if rung.name == YOURS)
+
+    def table(self) -> Table:
+        return Table(
+            f"ladder-{self.part.id}",
+            f"{self.part.title}: who takes how long",
+            COLUMNS,
+            tuple(self._row(rung) for rung in self.all_rungs),
+            self.caption(),
+        )
+
+    def _row(self, rung: Rung) -> tuple[Cell, ...]:
+        if not rung.net_ms:
+            return (rung.name, *[None] * 7, rung.trouble)
+        ratios: tuple[float | None, ...] = (None, None, None)
+        if mine := self.yours.net_ms:
+            ratios = quartiles(tuple(a / b for a, b in zip(rung.net_ms, mine, strict=True)))
+        share = None
+        if self.limit is not None:
+            least = self.limit.rung().net_ms
+            share = 100 * median(a / b for a, b in zip(least, rung.net_ms, strict=True))
+        return (rung.name, *quartiles(rung.net_ms), *ratios, share, rung.note)
+
+    def caption(self) -> str:
+        rounds = max((len(rung.net_ms) for rung in self.rungs), default=0)
+        clock = "CPU time" if self.clock == "cpu" else f"wall-clock time, best of {WALL_TRIES} calls"
+        sentences = [
+            f"{self.about}. Times of one call, from many in a row on the same tensors: medians and quartiles over "
+            f"{rounds} interleaved rounds, {clock}, {self.threads} thread{'s' if self.threads > 1 else ''}."
+        ]
+        if self.limit is not None:
+            sentences.append(self.limit.words())
+        if self.yours.trouble:
+            sentences.append("Yours was not measured, since it is not right; so there are no ratios to it.")
+        return " ".join(sentences)
+
+    def figures(self) -> tuple[Figure, ...]:
+        known = [rung for rung in self.all_rungs if rung.net_ms]
+        middles = [quartiles(rung.net_ms) for rung in known]
+        return (
+            Plot(
+                f"ladder-{self.part.id}",
+                f"{self.part.title}: who takes how long",
+                self.about,
+                "",
+                f"{'CPU' if self.clock == 'cpu' else 'wall-clock'} time, ms",
+                (
+                    Series(
+                        "median and quartiles",
+                        tuple(float(k) for k in range(len(known))),
+                        tuple(middle for middle, _, _ in middles),
+                        tuple(low for _, low, _ in middles),
+                        tuple(high for _, _, high in middles),
+                        style="bars",
+                    ),
+                ),
+                log_y=True,
+                x_names=tuple(rung.name for rung in known),
+            ),
+        )
+
+
+def quartiles(values: tuple[float, ...]) -> tuple[float, float, float]:
+    """The median, and the first and third quartile, of at least one value."""
+    if len(values) == 1:
+        return values[0], values[0], values[0]
+    low, middle, high = quantiles(values, n=4, method="inclusive")
+    return middle, low, high
+
+
+# ---- what is measured
+
+
+@dataclass(frozen=True)
+class Candidate:
+    """A kernel before it was measured: its bench and part, or `trouble`, why there is none."""
+
+    name: str
+    part: Part
+    bench: Bench | None = None
+    trouble: str = ""
+    note: str = ""
+
+    @property
+    def with_torch(self) -> bool:
+        return self.bench is not None and self.bench.host is None
+
+    @property
+    def nothing(self) -> str:
+        """What is called beside it and computes nothing, in the same kind of process."""
+        return NOTHING_WITH_TORCH if self.with_torch else sources.NOTHING
+
+
+def candidates(laboratory: Laboratory, part: Part, speed: Speed) -> list[Candidate]:
+    """All kernels of a part, each on a bench of the evaluator's."""
+    mine = laboratory.bench(Variant(YOURS, part, laboratory.settings.sizes))
+    folder = laboratory.assignment.lab_folder
+    reference = replace(part, function=part.reference or part.function)
+    level = fast.widest(speed.levels)
+
+    def course() -> tuple[Bench, str]:
+        if part.reference is None:
+            raise KitError("the course has none, since this part is not timed")
+        return _of_program(laboratory, mine, laboratory.assignment.lab.reference().program()), ""
+
+    def faster() -> tuple[Bench, str]:
+        program = fast.kernels(folder, level).program()
+        return _of_program(laboratory, mine, program), f"built for {level}" if level else ""
+
+    makers = {REFERENCE: (reference, course), PYTORCH: (part, lambda: _of_torch(mine)), FAST: (part, faster)}
+    found = {name: _made(name, asked, make) for name, (asked, make) in makers.items()}
+    return [found[REFERENCE], Candidate(YOURS, part, mine), found[PYTORCH], found[FAST]]
+
+
+def _made(name: str, part: Part, make: Callable[[], tuple[Bench, str]]) -> Candidate:
+    try:
+        bench, note = make()
+    except KitError as error:
+        return Candidate(name, part, trouble=f"not here: {error}")
+    return Candidate(name, part, bench, note=note)
+
+
+def _of_program(laboratory: Laboratory, mine: Bench, program: Path) -> Bench:
+    """The student's bench with another program on it."""
+    build = NativeBuild(
+        ok=True, object_path=None, cached=True, diagnostics="", notes=(), wall_s=0.0, cpu_s=0.0, key="",
+        program=program, linkage="", refused=None,
+    )  # fmt: skip
+    return replace(mine, build=build, host=laboratory.host, with_torch=None)
+
+
+def _of_torch(mine: Bench) -> tuple[Bench, str]:
+    if torch_version() == ABSENT:
+        raise KitError("this Python has no torch")
+    tell("Building the calls of PyTorch, which takes a minute the first time")
+    source = sources.written("pytorch", sources.PYTORCH)
+    build = torchbuild.build(source, timeout_s=BUILD_TIMEOUT_S)
+    if not build.ok:
+        raise KitError(f"the calls of PyTorch do not compile: {build.diagnostics.splitlines()[0]}")
+    return replace(mine, build=build, host=None, with_torch=None), f"torch {torch_version()}"
+
+
+def measure(laboratory: Laboratory, part: Part) -> Ladder:
+    """Check all kernels of the part, and time the right ones beside the machine's limit.
+
+    Raises KitError where this machine cannot build or run what the kit itself needs.
+    """
+    settings = laboratory.settings
+    speed = facts.measure()
+    tell("Building and checking the kernels")
+    found = candidates(laboratory, part, speed)
+    # Cases at no more than the assignment's own sizes, as in every study; each timed answer is checked at its own.
+    defaults = settings.assignment.defaults
+    usual = {name: min(size, defaults[name]) for name, size in settings.sizes.items()}
+    checked = []
+    for one in found:
+        if one.bench is not None:
+            smaller = replace(one.bench, options=replace(one.bench.options, shape=usual))
+            one = replace(one, trouble=trouble_of(smaller, one.part))
+        checked.append(one)
+    rounds = _Rounds(laboratory, part, [one for one in checked if not one.trouble], fast.widest(speed.levels))
+    times = rounds.measured(settings.rounds)
+    again = facts.measure()
+    level = speed.levels[-1]
+    work = limits.work(part, settings.sizes)
+    # A busy neighbour can only make a peak smaller.
+    peak = max(each.peak(level, rounds.threads) for each in (speed, again))
+    rungs = tuple(
+        Rung(one.name, trouble=one.trouble)
+        if one.trouble
+        else Rung(one.name, times[one.name], note=rounds.doubt(one, times[one.name]) or one.note)
+        for one in checked
+    )
+    return Ladder(
+        part,
+        rungs,
+        Limit(work, peak, rounds.moved_ms) if rounds.moved_ms else None,
+        rounds.clock,
+        rounds.threads,
+        options.about(binding.used_sizes({**settings.sizes, "threads": rounds.threads}, part)),
+    )
+
+
+class _Rounds:
+    """Calls all kernels in turn, and beside them what computes nothing, and what moves the bytes."""
+
+    def __init__(self, laboratory: Laboratory, part: Part, kernels: list[Candidate], level: str) -> None:
+        self.laboratory, self.part, self.kernels, self.level = laboratory, part, kernels, level
+        self.settings = laboratory.settings
+        self.clock, self.threads = judged_by(part, self.settings)
+        self.cpus = machine.timing_cpus(1 if self.clock == "cpu" else None)
+        self.moved_ms: tuple[float, ...] = ()
+        self.call_ms: dict[str, float] = {}
+
+    def measured(self, rounds: int) -> dict[str, tuple[float, ...]]:
+        """Milliseconds of each kernel, by name, one a round. Raises KitError where a kernel of the kit's fails, and
+        UsageError where one was wrong in a timed call only."""
+        callers = self._callers()
+        names = list(callers)
+        by_number = {k: callers[name] for k, name in enumerate(names)}
+        found: dict[str, list[float]] = {name: [] for name in names}
+        for number in range(-1, rounds):
+            tell(f"Timing, round {number + 1} of {rounds}" if number >= 0 else "Warming up")
+            samples, broken = one_round(by_number, max(number, 0), once=number < 0)
+            if broken:
+                (k, why), *_ = broken.items()
+                raise UsageError(f"{names[k]} was right on every case, and not in a timed call: {why}")
+            for k, name in enumerate(names):
+                if number >= 0:
+                    found[name].append(1e3 * math.sqrt(math.prod(self._seconds(each) for each in samples[k])))
+        tell("")
+        self.call_ms = {
+            name: median(found[name]) for name in (sources.NOTHING, NOTHING_WITH_TORCH) if name in found
+        }
+        self.moved_ms = tuple(
+            max(time - nothing, 1e3 * SHORTEST_S)
+            for time, nothing in zip(found[MOVING], found[sources.NOTHING], strict=True)
+        )
+        return {
+            kernel.name: tuple(
+                max(time - nothing, 1e3 * SHORTEST_S)
+                for time, nothing in zip(found[kernel.name], found[kernel.nothing], strict=True)
+            )
+            for kernel in self.kernels
+        }
+
+    def doubt(self, kernel: Candidate, net_ms: tuple[float, ...]) -> str:
+        """Why a time says little, "" where it does not."""
+        if median(net_ms) < SHORTEST_SHARE * self.call_ms[kernel.nothing]:
+            return "calling it takes longer than what it does: choose larger sizes"
+        return ""
+
+    def _seconds(self, sample: Sample) -> float:
+        return max(sample.wall_s if self.clock == "wall" else sample.cpu_s or 0.0, SHORTEST_S)
+
+    def _callers(self) -> dict[str, Callable[[], Sample]]:
+        """For each kernel, and what stands beside them, a function that gives the time of one call."""
+        settings = self.settings
+        seed = secrets.randbits(60) if settings.seed is None else settings.seed
+        mine = self.laboratory.bench(Variant(YOURS, self.part, settings.sizes))
+        build = nativebuild.build(sources.written("machine", sources.MACHINE), flags=fast.flags(self.level))
+        if build.program is None:
+            raise KitError(f"the ladder's own program does not compile: {build.diagnostics.splitlines()[0]}")
+        bare = self._session(_of_program(self.laboratory, mine, build.program))
+        work = limits.work(self.part, settings.sizes)
+        loop, numbers = (sources.UPDATE, 3) if work.in_place else (sources.COPY, 2)
+        moving = Request(loop, [{"value": max(1, work.moved_bytes // numbers // limits.FLOAT_BYTES)}], [])
+        nothing = Request(sources.NOTHING, [{"value": 1}], [])
+        made = {
+            sources.NOTHING: self._repeated(bare, nothing),
+            MOVING: self._repeated(bare, moving),
+        }
+        for number, kernel in enumerate(self.kernels):
+            assert kernel.bench is not None
+            session = self._session(kernel.bench)
+            drawn = TimedInputs(Marker(kernel.bench, kernel.part), derive(seed, "ladder", number))
+            inputs = settings.assignment.typical_inputs(self.part, settings.sizes, derive(seed, "repeated"))
+            asked = binding.request(kernel.part, settings.sizes, inputs)
+            made[kernel.name] = self._checked(drawn, session, self._repeated(session, asked))
+            if kernel.with_torch:
+                made[kernel.nothing] = self._repeated(session, nothing)
+        return made
+
+    def _session(self, bench: Bench) -> Session:
+        session = bench.student(self.part, threads=self.threads, cpus=self.cpus)
+        session.call_timeout_s = bench.call_timeout_s(bench.shape) + MOST_REPEATED_S
+        return session
+
+    def _checked(
+        self, drawn: TimedInputs, session: Session, timed: Callable[[], Sample]
+    ) -> Callable[[], Sample]:
+        """The same, after a call whose answer is held against the oracle. Calls in a row add to gradients again and
+        again, which nobody expects."""
+
+        def call() -> Sample:
+            drawn.sample(session, is_reference=False)
+            return timed()
+
+        return call
+
+    def _repeated(self, session: Session, asked: Request) -> Callable[[], Sample]:
+        """A function that gives the time of one call, from many in a row and one alone."""
+        repeats = 0
+
+        def once() -> Sample:
+            one, more = _calls(session, asked, 1), _calls(session, asked, 1 + repeats)
+            cpu_s = None if one.cpu_s is None or more.cpu_s is None else (more.cpu_s - one.cpu_s) / repeats
+            return Sample((more.wall_s - one.wall_s) / repeats, cpu_s)
+
+        def call() -> Sample:
+            nonlocal repeats
+            if repeats == 0:
+                # The first time, in the round that warms up: how many take long enough.
+                repeats = 1
+                while repeats < MOST_REPEATS and repeats * self._seconds(once()) < LONG_ENOUGH_S:
+                    repeats *= 4
+            tries = WALL_TRIES if self.clock == "wall" else 1
+            return min((once() for _ in range(tries)), key=lambda sample: sample.wall_s)
+
+        return call
+
+
+def judged_by(part: Part, settings: Settings) -> tuple[Clock, int]:
+    """The clock and the threads that a part is measured with: those of its timed calls, but no more threads than cores.
+
+    A part that is not timed is measured on one thread by the CPU's clock, unless the command line names threads.
+    """
+    cores = len(machine.usable_cpus()) or 1
+    rule = part.time
+    if rule is None:
+        wanted = settings.shape.get("threads", 1)
+        return ("cpu" if wanted == 1 else "wall"), min(wanted, cores)
+    return rule.clock, max(1, min(rule.threads or settings.sizes["threads"], cores))
+
+
+def _calls(session: Session, asked: Request, times: int) -> Sample:
+    """So many calls with the same tensors: those of a table, one for each row, of which nothing is read."""
+    from grader.base.arrays import np
+
+    rows = np.zeros((times, 1))
+    answer = session.call(replace(asked, op="table", inputs=[*asked.inputs, rows], output_shape=(times,)))
+    if answer.status != "ok":
+        raise KitError(f"{asked.function} failed ({answer.status}): {answer.message or answer.signal_name}")
+    return Sample(answer.wall_s, answer.cpu_s)
+
+
+def main(arguments: list[str]) -> int:
+    """`python gpt149.py lab operators ladder PART ...`; returns 1 when the part was wrong."""
+    parse = options.parser(
+        arguments,
+        "ladder",
+        "A part's kernel between the course's reference, fast C++, PyTorch's operator and the machine's limit.",
+    )
+    parse.add_argument("part", metavar="PART", help="any part, as matmul or conv2d_backward_threads")
+    given = parse.parse_args(arguments)
+    settings = options.settings(given)
+    parts = {part.id: part for part in settings.assignment.parts}
+    if given.part not in parts:
+        raise UsageError(f"no part '{given.part}': choose {', '.join(parts)}")
+    part = parts[given.part]
+    outcome.prepare(settings, f"ladder-{part.id}")
+    with set_up(settings) as laboratory:
+        finding = measure(laboratory, part)
+    outcome.deliver(finding, settings)
+    return EXIT_SUBMISSION if finding.yours.trouble else EXIT_PASS
