@@ -181,6 +181,7 @@ def judge(given: argparse.Namespace, zygote: Zygote | None) -> int:
         time_budget_s=TIME_BUDGET_S,
         profile=has_torch and not given.no_table,
         sanitize=given.sanitize,
+        second_look=True,
     )
     watch = github.Stopwatch(terminal)
     with github.muted() if given.github else contextlib.nullcontext():

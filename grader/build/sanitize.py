@@ -25,22 +25,29 @@ FLAGS = (
     "-fsanitize=address,undefined",
     # torch hides its type information, so a check of dynamic types would accuse the innocent.
     "-fno-sanitize=vptr",
-    "-fno-sanitize-recover=undefined",
+    # One run names every place: none ends it but what the machine itself refuses.
+    "-fsanitize-recover=address,undefined",
     "-D_GLIBCXX_ASSERTIONS",
+    # Subscripts tell index and size and go on (run/inside/plain/plain_checked.h).
+    "-DGPT149_CHECKED",
 )
 #: handle_abort: the checked containers of libstdc++ end in abort(). Python never frees what it holds at exit: no leaks.
+#: New memory is zeros: where that makes a wrong result right, the kernel reads what it never wrote.
 ASAN_OPTIONS = {
     "detect_leaks": "0",
     "handle_abort": "1",
-    "halt_on_error": "1",
+    "halt_on_error": "0",
+    "max_malloc_fill_size": str(1 << 30),
+    "malloc_fill_byte": "0",
+    "print_legend": "0",
     "abort_on_error": "0",
     "allocator_may_return_null": "1",
     "detect_odr_violation": "0",
     "color": "never",
     "exitcode": "99",
 }
-UBSAN_OPTIONS = {"print_stacktrace": "1", "halt_on_error": "1", "color": "never"}
-MAX_FRAMES = 8
+UBSAN_OPTIONS = {"print_stacktrace": "1", "halt_on_error": "0", "color": "never"}
+MAX_FRAMES, MOST_REPORTS = 8, 64
 LONGEST_LINE, LONGEST_ROW = 2000, 160
 """Characters of a line of a report that are looked at, which the kernel may have printed itself, and of a line of the
 source that are shown."""
@@ -58,11 +65,18 @@ class Frame:
 @dataclass(frozen=True)
 class SanitizerReport:
     """One fault. `kind` is AddressSanitizer's name and the access ("heap-buffer-overflow write"), "vector index",
-    or "undefined behaviour"; `message` says it in words; `frames` are innermost first."""
+    or "undefined behaviour"; `message` says it in words; `frames` are innermost first; `made` is the line that
+    allocated the array, where it is one of the student's."""
 
     kind: str
     message: str
     frames: tuple[Frame, ...]
+    made: Frame | None = None
+
+    @property
+    def place(self) -> tuple[int, ...]:
+        """What tells it from others: the student's lines on the way to it."""
+        return tuple(frame.line for frame in self.frames)
 
 
 def options() -> dict[str, str]:
@@ -113,6 +127,7 @@ REGION = re.compile(
     r"is located (?P<offset>\d+) bytes (?P<side>to the right of|to the left of|after|before|inside(?: of)?) "
     r"(?P<size>\d+)-byte region"
 )
+ALLOCATED = re.compile(r"^(?:previously )?allocated by thread .*$", re.MULTILINE)
 CAUSE = re.compile(r"caused by a (?P<access>READ|WRITE) memory access")
 UBSAN = re.compile(r"^(?P<file>[^\s:]+):(?P<line>\d+):\d+: runtime error: (?P<text>.*)$", re.MULTILINE)
 CHECKED = re.compile(
@@ -141,17 +156,47 @@ FAULTS = {
 }
 
 
-def report(output: str, source: Path) -> SanitizerReport | None:
-    """The first fault that the sanitizers describe in a process's `output`, or None when there is none.
+#: Where a report begins: a subscript of plain_checked.h, AddressSanitizer's, UBSan's.
+SUBSCRIPT = re.compile(r"^gpt149: subscript (?P<index>-?\d+) of a container of (?P<size>\d+) elements", re.MULTILINE)
+BEGINS = re.compile(
+    r"^gpt149: subscript -?\d|ERROR: AddressSanitizer: |^[^\s:]+:\d+:\d+: runtime error: ", re.MULTILINE
+)
 
-    `source` is the student's file, whose lines the frames quote; it was compiled under the name module.cpp.
+
+def report(output: str, source: Path) -> SanitizerReport | None:
+    """The first fault that the sanitizers describe in a process's `output`, or None when there is none."""
+    return next(iter(reports(output, source)), None)
+
+
+def reports(output: str, source: Path) -> tuple[SanitizerReport, ...]:
+    """The faults that the sanitizers describe in a process's `output`, each place once, in the order of the run.
+
+    `source` is the student's file, whose lines the frames quote; it was compiled under the name module.cpp. An access
+    that two of the checks have seen counts once.
     """
     output = "\n".join(line[:LONGEST_LINE] for line in output.split("\n"))
     rows = source.read_text(errors="replace").split("\n")
-    undefined, asan = UBSAN.search(output), ASAN.search(output)
-    if undefined is not None and (asan is None or undefined.start() < asan.start()):
-        text = output[undefined.start() :]
-        frames = _frames(text, rows)
+    starts = [match.start() for match in BEGINS.finditer(output)][:MOST_REPORTS]
+    found: dict[tuple[int, ...], SanitizerReport] = {}
+    for start, end, before in zip(starts, [*starts, len(output)][1:], [0, *starts], strict=False):
+        described = _described(output[start:end], output[before:start], rows)
+        if described is not None:
+            found.setdefault(described.place, described)
+    return tuple(found.values())
+
+
+def _described(text: str, before: str, rows: list[str]) -> SanitizerReport | None:
+    """One report; `before` is what was printed between the one before and it."""
+    subscript, undefined, asan = SUBSCRIPT.match(text), UBSAN.match(text), ASAN.match(text)
+    # The stack of the fault comes first, before those of the allocation and of the threads.
+    stack = re.split(r"\n\s*\n", text, maxsplit=1)[0]
+    frames = _frames(stack, rows)
+    if subscript is not None:
+        index, size = int(subscript["index"]), int(subscript["size"])
+        where = "below 0" if index < 0 else "not below the size"
+        message = f"an index of a std::vector is out of range, {where}: index {index}, size {size}."
+        return SanitizerReport("vector index", message, frames)
+    if undefined is not None:
         if not frames and _is_student_file(undefined["file"]):
             frames = (_frame(int(undefined["line"]), "", rows),)
         return SanitizerReport(
@@ -159,11 +204,7 @@ def report(output: str, source: Path) -> SanitizerReport | None:
         )
     if asan is None:
         return None
-    text = output[asan.start() :]
-    checked = CHECKED.search(output[: asan.start()])
-    # The stack of the fault comes first, before those of the allocation and of the threads.
-    stack = re.split(r"\n\s*\n", text, maxsplit=1)[0]
-    frames = _frames(stack, rows)
+    checked = CHECKED.search(before)
     if checked is not None and asan["kind"] == "ABRT":
         said = CHECKS.get(
             checked["assertion"], f"a check of the standard library failed: {checked['assertion'][:120]}"
@@ -175,7 +216,18 @@ def report(output: str, source: Path) -> SanitizerReport | None:
     word = access["access"].lower() if access else ""
     message = FAULTS.get(asan["kind"], f"{asan['kind']}: memory was {{access}} that must not be")
     message = message.format(access={"read": "read", "write": "written"}.get(word, "touched"))
-    return SanitizerReport(f"{asan['kind']} {word}".strip(), f"{message}{_extent(text)}.", frames)
+    return SanitizerReport(
+        f"{asan['kind']} {word}".strip(), f"{message}{_extent(text)}.", frames, _made(text, rows)
+    )
+
+
+def _made(text: str, rows: list[str]) -> Frame | None:
+    """The student's line that allocated the memory of AddressSanitizer's report."""
+    found = ALLOCATED.search(text)
+    if found is None:
+        return None
+    own = _frames(re.split(r"\n\s*\n", text[found.end() :], maxsplit=1)[0], rows)
+    return own[-1] if own else None
 
 
 def _extent(text: str) -> str:

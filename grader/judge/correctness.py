@@ -18,6 +18,7 @@ from grader.judge.bench import Bench
 from grader.judge.looks import Shown, Step
 from grader.judge.marking import Marker
 from grader.judge.oracle import Oracle
+from grader.judge.sites import Sites
 from grader.run.calls import Call
 from grader.run.session import Session
 
@@ -64,6 +65,10 @@ class Correctness:
         self.judged_through = ""
         self.printed = ""
         self.shown: Shown | None = None
+        self.sites = Sites(bench.source)
+        """Of a checked build: places that touched what is not theirs."""
+        self.broken: tuple[Case, Call] | None = None
+        """The case whose call gave no answer, and what became of it."""
 
     def check(self) -> None:
         """Every case in turn; a wrong one does not hide the others, a crash ends the part. Raises Faulty."""
@@ -71,6 +76,8 @@ class Correctness:
             self.check_all_cases()
         finally:
             self.cases = settled_together(self.cases)
+        if self.sites.found:
+            raise faults.Faulty("crash", self.sites.diagnosis())
         told = [(case.hidden, case.diagnosis) for case in self.cases if case.diagnosis]
         if self.verdict == "pass" and told:
             from grader.judge.diagnosis.diagnose import most_telling
@@ -97,7 +104,7 @@ class Correctness:
                 self.shake(session, public.pop(usual))
             finally:
                 session.close()
-                self.printed = session.printed
+                self.printed = faults.without_heap_words(session.printed)
         hidden = looks.by_threads(looks.hidden_steps(part), usual)
         for threads, steps in (*public.items(), *hidden.items()):
             if steps:
@@ -156,7 +163,13 @@ class Correctness:
             measure_peak=step.peak,
         )
         self.shaken_s += call.wall_s * held_up
-        self.marker.refuse_broken(call, session, step.case.name, hidden=step.case.hidden)
+        if self.bench.options.sanitize:
+            self.sites.look(session, f"'{step.case.name}', {faults.in_words(self.marker.sizes(shape))}")
+            if call.status != "ok" and self.sites.found:
+                raise faults.Faulty("crash", self.sites.diagnosis(step.case.hidden))
+        if call.status != "ok":
+            self.broken = step.case, call
+        self.marker.refuse_broken(call, session, step.case.name, hidden=step.case.hidden, shape=shape)
         explain = not self.explained()
         found, _ = answers(self.part, shape, inputs, call)
         twice = found is not None and not self.part.table
@@ -192,6 +205,7 @@ class Correctness:
             second=second,
             explain=explain,
             earlier=[known.diagnosis for known in self.cases if known.diagnosis],
+            shared=session.shares_work,
         )
 
     def inquired(self, told: Diagnosis) -> Diagnosis:

@@ -31,6 +31,11 @@ UNEXPLAINED = frozenset(
 _MOST_NAMED = 3
 #: What C++ calls the types that an assignment may ask for.
 SCALAR_TYPES = {"float32": "at::kFloat", "float64": "at::kDouble", "int32": "at::kInt", "int64": "at::kLong"}
+OTHER_RESULT = "A second call with the same inputs gives another result."
+ONE_THREAD = (
+    "One thread alone works here, so it is no race: memory is read that was never written or lies outside of an array, "
+    "or something stays behind from the call before (a static or global variable)."
+)
 SAME_OUTPUT = "The same output comes of another mistake:"
 
 
@@ -46,12 +51,14 @@ def diagnose(
     part_id: str = "part3",
     earlier: Sequence[Diagnosis] = (),
     name: str = "",
+    shared: bool = True,
 ) -> Diagnosis:
     """Explain an output of the right shape that `comparison` found wrong.
 
     `part_id` is the name of its part on the command line. `earlier` are the diagnoses of other wrong outputs of the
     same kernel: a mistake that explains these, too, is looked for first. `second` is the output of a second call with
-    the same inputs, where there was one. `name` is that of one output among several.
+    the same inputs, where there was one; `shared` says whether several threads worked on them, without which there is
+    no race. `name` is that of one output among several.
     """
     own = oracle.diagnose(inputs, shape, expected, actual, comparison)
     if own is not None:
@@ -71,7 +78,7 @@ def diagnose(
     )
     place = _place_of(seen.wrong, seen)
     if second is not None and _differs(seen, second.astype(np.float64).reshape(value.shape)):
-        return _unsteady(oracle, seen, place, part_id, earlier)
+        return _unsteady(oracle, seen, place, part_id if shared else "", earlier)
     never = seen.wrong & _never_written(actual).reshape(value.shape)
     if never.any() and np.array_equal(never, seen.wrong):
         words = "they were never written" if never.ndim else "it was never written"
@@ -118,7 +125,7 @@ def _explained(
 def _unsteady(
     oracle: Oracle, seen: Deviation, place: Place, part_id: str, earlier: Sequence[Diagnosis]
 ) -> Diagnosis:
-    """Two calls with the same inputs differ by more than rounding."""
+    """Two calls with the same inputs differ by more than rounding. `part_id`: "" where one thread alone works."""
     if oracle.outside_codes:
         # What lies beside a tensor changes from call to call: who reads it has no race.
         outside = [
@@ -129,7 +136,9 @@ def _unsteady(
         if outside:
             told = _report(outside[0].code, outside[0].words, place, seen)
             return Explained(**vars(told), suspects=tuple(outside))
-    words = f"A second call with the same inputs gives another result. {oracle.race_advice}"
+    if not part_id:
+        return _report("unsteady", f"{OTHER_RESULT} {ONE_THREAD}", place, seen)
+    words = f"{OTHER_RESULT} {oracle.race_advice}"
     told = _report("race", words, place, seen)
     command = f"`python gpt149.py race {part_id}` names the variable and the line."
     return replace(told, message=f"{told.message} {command}")
@@ -206,9 +215,11 @@ def most_telling(diagnoses: Sequence[Diagnosis], axes: Sequence[Axis] = ()) -> D
 
     places = unexplained(axes)
 
-    def rank(diagnosis: Diagnosis) -> tuple[bool, int, int]:
+    def rank(diagnosis: Diagnosis) -> tuple[bool, bool, int, int]:
         explained = diagnosis.code not in places
-        return explained, counts[diagnosis.code], diagnosis.wrong_count or 0
+        # Of what nobody wrote any suspect may explain a part.
+        unsteady = diagnosis.code == "unsteady"
+        return unsteady, explained, counts[diagnosis.code], diagnosis.wrong_count or 0
 
     return max(diagnoses, key=rank)
 
