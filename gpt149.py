@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from grader import study
 from grader.assignment.options import chosen_lab, chosen_options
 from grader.base import commandline
-from grader.base.commandline import Parser, SizeOption, source_file, whole_number
+from grader.base.commandline import Parser, SizeOption, macros, source_file, whole_number
 from grader.base.errors import UsageError
 from grader.base.places import PUBLIC_CONFIG
 from grader.base.results import exit_code
@@ -50,14 +50,7 @@ def parser(options: list[SizeOption], studies: Mapping[str, tuple[str, str]]) ->
     parse.add_argument(
         "--module", metavar="PATH", type=Path, help="the file to judge, or its folder (module.cpp)"
     )
-    parse.add_argument(
-        "-D",
-        dest="defines",
-        metavar="NAME=VALUE",
-        action="append",
-        default=[],
-        help="define a macro, as in -D TILE_SIZE=8",
-    )
+    commandline.add_defines(parse)
     parse.add_argument(
         "--sanitize",
         action="store_true",
@@ -81,16 +74,6 @@ def parser(options: list[SizeOption], studies: Mapping[str, tuple[str, str]]) ->
     )
     demo.add_options(parse)
     return parse
-
-
-def macros(given: list[str]) -> dict[str, str]:
-    pairs = {}
-    for item in given:
-        name, _, value = item.partition("=")
-        if not name.isidentifier() or "\n" in value:
-            raise UsageError(f"-D takes NAME or NAME=VALUE, not '{item}'")
-        pairs[name] = value or "1"
-    return pairs
 
 
 def run_lab(arguments: list[str]) -> int:
@@ -165,6 +148,7 @@ def judge(given: argparse.Namespace, zygote: Zygote | None) -> int:
     from grader.judge.evaluate import evaluate
     from grader.report import github, result_json
     from grader.report.terminal import Terminal
+    from grader.study.race import words_of as race_words
 
     ladder = assignment.lab.ladder()
     terminal = Terminal(ladder=ladder)
@@ -182,6 +166,7 @@ def judge(given: argparse.Namespace, zygote: Zygote | None) -> int:
         profile=has_torch and not given.no_table,
         sanitize=given.sanitize,
         second_look=True,
+        watch_races=lambda part: race_words(assignment, part, source, macros(given.defines)),
     )
     watch = github.Stopwatch(terminal)
     with github.muted() if given.github else contextlib.nullcontext():

@@ -16,7 +16,9 @@ from grader.base.harmless import harmless
 
 LARGEST_SOURCE, LONGEST_LINE = 1 << 20, 400
 _HIDDEN = re.compile(r"//[^\n]*|/\*|\"(?:\\.|[^\"\\\n])*\"?|'(?:\\.|[^'\\\n])*'?")
-_PLAIN_LOOP = re.compile(r"^[\w:\s*&]*?\w+\s*=\s*0\s*;\s*\w+\s*<\s*\w+\s*;\s*(?:\+\+\s*\w+|\w+\s*\+\+|\w+\s*\+=\s*1)\s*$")
+_PLAIN_LOOP = re.compile(
+    r"^[\w:\s*&]*?\w+\s*=\s*(?:0|[A-Za-z_]\w*)\s*;\s*\w+\s*<\s*\w+\s*;\s*(?:\+\+\s*\w+|\w+\s*\+\+|\w+\s*\+=\s*\w+)\s*$"
+)
 _STEPPING = re.compile(r"\+=\s*(?!1\s*$)|=\s*\w+\s*\+")
 
 
@@ -30,11 +32,12 @@ class Place:
 
 @dataclass(frozen=True)
 class Body:
-    """A function's definition. `first` and `last` are its lines, `rows` the source's, `code` the same without comments
-    and literals."""
+    """A function's definition. `first` and `last` are its lines, `opened` the one that opens its body, `rows` the
+    source's, `code` the same without comments and literals."""
 
     name: str
     first: int
+    opened: int
     last: int
     parameters: tuple[str, ...]
     rows: tuple[str, ...]
@@ -61,9 +64,10 @@ class Body:
         )
 
     def loops(self) -> list[Place]:
-        """Loops with other bounds than from 0 to a size in steps of one."""
+        """Loops whose beginning, end or step is an expression of its own: not `i = 0` or `i = i0`, `i < N`, `i++` or
+        `i += T`."""
         return [
-            self._place(n) for n in self._lines() for head in self._heads(n) if _PLAIN_LOOP.match(head) is None and not _STEPPING.search(head)
+            self._place(n) for n in self._lines() for head in self._heads(n) if _PLAIN_LOOP.match(head) is None
         ]
 
     def steps(self) -> list[Place]:
@@ -102,7 +106,7 @@ class Body:
         return found
 
     def _lines(self) -> range:
-        return range(self.first, self.last + 1)
+        return range(self.opened + (self.opened < self.last), self.last + 1)
 
     def _uses(self, line: int, names: set[str]) -> bool:
         return not names.isdisjoint(re.findall(r"[A-Za-z_]\w*", self.code[line - 1]))
@@ -152,6 +156,7 @@ def function(source: str, name: str) -> Body | None:
         return Body(
             name,
             text.count("\n", 0, start) + 1,
+            text.count("\n", 0, opened.end()) + 1,
             text.count("\n", 0, end) + 1,
             parameters,
             tuple(row[:LONGEST_LINE] for row in rows),

@@ -75,8 +75,8 @@ class SanitizerReport:
 
     @property
     def place(self) -> tuple[int, ...]:
-        """What tells it from others: the student's lines on the way to it."""
-        return tuple(frame.line for frame in self.frames)
+        """What tells it from others: the student's lines on the way to it, without those of pragmas."""
+        return tuple(frame.line for frame in self.frames if not frame.text.startswith("#"))
 
 
 def options() -> dict[str, str]:
@@ -146,7 +146,7 @@ FAULTS = {
     "stack-use-after-scope": "a local variable was {access} after the end of its block",
     "global-buffer-overflow": "memory beyond a global array was {access}",
     "stack-overflow": "the stack overflowed: an endless recursion, or a local array that is too large",
-    "attempting double-free": "memory was freed twice",
+    "attempting": "memory was freed that is not the kernel's to free, or freed twice",
     "double-free": "memory was freed twice",
     "SEGV": "an address that belongs to nothing was {access}: a null or wild pointer, or an index far out of range",
     "FPE": "an integer was divided by zero",
@@ -166,6 +166,45 @@ BEGINS = re.compile(
 def report(output: str, source: Path) -> SanitizerReport | None:
     """The first fault that the sanitizers describe in a process's `output`, or None when there is none."""
     return next(iter(reports(output, source)), None)
+
+
+#: A frame without a line, of a function that is not the kit's own.
+UNNAMED = re.compile(
+    r"^(?P<head>[ \t]*#\d+ 0x[0-9a-f]+ in (?!.*gpt149)[^\n]*) "
+    r"\((?P<file>/[^\s()]*)\+0x(?P<offset>[0-9a-f]{1,16})\)$",
+    re.MULTILINE,
+)
+MOST_ADDRESSES, LOOKUP_S = 100, 20.0
+
+
+def with_lines(output: str, program: Path) -> str:
+    """The report of a program with the lines that the sanitizers' own look-up misses, those of inline functions that
+    are called as functions, as binutils' addr2line knows them; as it is where that is not to be had."""
+    wanted = list(dict.fromkeys(m["offset"] for m in UNNAMED.finditer(output) if m["file"] == str(program)))
+    if not wanted:
+        return output
+    # Of a call the address after it is known.
+    addresses = [hex(int(offset, 16) - 1) for offset in wanted[:MOST_ADDRESSES]]
+    try:
+        told = subprocess.run(
+            ["addr2line", "-a", "-i", "-e", str(program), *addresses],
+            capture_output=True,
+            text=True,
+            timeout=LOOKUP_S,
+        ).stdout
+    except (OSError, subprocess.SubprocessError):
+        return output
+    groups = [group.split("\n")[1:] for group in re.split(r"^0x", told, flags=re.MULTILINE)[1:]]
+    places = {
+        offset: [line.split(" ")[0] for line in lines if "module.cpp:" in line]
+        for offset, lines in zip(wanted, groups, strict=False)
+    }
+
+    def named(match: re.Match[str]) -> str:
+        lines = places.get(match["offset"], []) if match["file"] == str(program) else []
+        return "\n".join(f"{match['head']} {line}" for line in lines) or match[0]
+
+    return UNNAMED.sub(named, output)
 
 
 def reports(output: str, source: Path) -> tuple[SanitizerReport, ...]:

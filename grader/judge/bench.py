@@ -71,6 +71,11 @@ class Bench:
         return {**self.assignment.defaults, **self.options.shape}
 
     @property
+    def program(self) -> Path | None:
+        """The program that runners of the student's are, where they are no processes with torch."""
+        return self.build.program if isinstance(self.build, NativeBuild) else None
+
+    @property
     def limits(self) -> sandbox.Limits:
         memory_bytes = int(self.assignment.limits.memory_gib * sandbox.GIB)
         return sandbox.Limits(memory_bytes=None if self.options.sanitize else memory_bytes)

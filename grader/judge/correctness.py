@@ -65,7 +65,7 @@ class Correctness:
         self.judged_through = ""
         self.printed = ""
         self.shown: Shown | None = None
-        self.sites = Sites(bench.source)
+        self.sites = Sites(bench.source, bench.program)
         """Of a checked build: places that touched what is not theirs."""
         self.broken: tuple[Case, Call] | None = None
         """The case whose call gave no answer, and what became of it."""
@@ -123,7 +123,7 @@ class Correctness:
                 self.cases = [results[case.name] for case in self.part.cases if case.name in results]
             peak_bytes = call.peak_bytes if step.peak else peak_bytes
             if step.shown:
-                self.shown = Shown(peak_bytes, call, shape, inputs, result.ok)
+                self.shown = Shown(peak_bytes, call, shape, inputs, result.ok, step.case.name)
 
     def shake(self, session: Session, steps: list[Step]) -> None:
         """Call the largest of these cases again and again, if the threads share work and were held up for a short time

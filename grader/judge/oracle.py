@@ -59,8 +59,14 @@ class Oracle(ABC):
     probes: Mapping[str, tuple[int, ...]] = {}
     """Sizes that may be changed one at a time to find out on which a wrong kernel is right, by name, with values for
     each; {} where sizes depend on one another."""
+    trivial: Mapping[str, int] = {}
+    """Sizes at which a wrong kernel is right by chance, by name."""
     clues: Mapping[str, tuple[str, ...]] = {}
     """What to look for in a student's function, by the diagnosis' code (`grader.judge.closer.clues`)."""
+    sized_codes: frozenset[str] = frozenset()
+    """Codes of causes that depend on sizes: which sizes are right is told with them."""
+    dissected_codes: frozenset[str] = frozenset()
+    """Codes of causes that `dissect` can tell more of."""
     race_advice = (
         "Do threads share a variable or a row of the workspace (declare it inside the parallel loop)? Is memory read "
         "before it is written, or does something stay behind from the call before (a static or global variable)?"

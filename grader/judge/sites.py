@@ -27,14 +27,20 @@ class Sites:
     """What the sanitizers have said so far, each place once."""
 
     source: Path
+    program: Path | None = None
     found: list[Site] = field(default_factory=list)
 
     def look(self, session: Session, where: str) -> None:
         """Add what a runner has said until now, after a call on this input."""
         known = {site.report.place for site in self.found}
-        for report in sanitize.reports(session.printed, self.source):
+        said = session.printed
+        if self.program is not None:
+            said = sanitize.with_lines(said, self.program)
+        for report in sanitize.reports(said, self.source):
             if report.place not in known:
                 self.found.append(Site(report, where))
+        # One without a line of the student's says nothing beside others.
+        self.found = [site for site in self.found if site.report.frames] or self.found
 
     def diagnosis(self, hidden: bool | None = None) -> Diagnosis:
         return Diagnosis("sanitizer", words(self.found, self.source.name), hidden=hidden)
@@ -57,7 +63,8 @@ def words(sites: Sequence[Site], file_name: str) -> str:
 
 def _lines(report: SanitizerReport, file_name: str) -> list[str]:
     """The student's lines, the caller of an accessor last; then the line that made the array."""
-    shown = [f"  {_line(frame, file_name)}" for frame in report.frames[:3]]
+    frames = [frame for frame in report.frames if not frame.text.startswith("#")] or report.frames
+    shown = [f"  {_line(frame, file_name)}" for frame in frames[:3]]
     if report.made is not None and report.made not in report.frames:
         shown.append(f"  the array was made in {_line(report.made, file_name)}")
     return shown

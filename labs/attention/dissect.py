@@ -5,14 +5,16 @@ From the weights of a row follow what it was divided by and, up to one number a 
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
+from dataclasses import replace
 
 from grader.base.arrays import Array, np
 from grader.judge.draws import Draws
 from grader.judge.oracle import Ask, Dissected
 
-#: Keys and columns of the calls: as many as that no two sizes are alike.
-KEYS, COLUMNS = 7, 9
+#: Keys of the calls, in two columns less than there are: no two sizes are alike.
+KEYS, MOST_KEYS = 7, 45
 CLOSE = 2e-4
 #: What a factor may be called: powers of a size.
 POWERS = {1.0: "{}", -1.0: "1/{}", 0.5: "sqrt({})", -0.5: "1/sqrt({})"}
@@ -20,26 +22,28 @@ POWERS = {1.0: "{}", -1.0: "1/{}", 0.5: "sqrt({})", -0.5: "1/sqrt({})"}
 
 def dissect(ask: Ask, sizes: Mapping[str, int]) -> Dissected | None:
     """As `Oracle.dissect`: sizes have B, H and, for tiles, Br and Bc, of which the kernel needs what it needs."""
-    for tiles in ({}, {"Br": 3, "Bc": 2}):
-        own = {**sizes, "N": KEYS, "d": COLUMNS, **{name: tiles[name] for name in tiles if name in sizes}}
-        found = _weights(ask, own)
-        if found is not None:
-            scores, weights = found
-            told = _told(scores, weights, own)
-            if told is not None:
-                return told
+    for keys, tiles in ((KEYS, {}), (KEYS, {"Br": 3, "Bc": 2}), (min(sizes["N"], MOST_KEYS), {})):
+        own = {**sizes, "N": keys, "d": keys + 2, **{name: tiles[name] for name in tiles if name in sizes}}
+        shape = (own["B"], own["H"], keys, keys + 2)
+        draws = Draws(17)
+        spread = 3.0 / math.sqrt(keys)
+        q, k, v = (draws.uniform(shape, -bound, bound) for bound in (spread, 1.2, 1.0))
+        scores = q.astype(np.float64) @ k.astype(np.float64).mT
+        right = _softmax(scores)
+        usual = ask(own, {"Q": q, "K": k, "V": v})
+        if usual is None or (abs(usual - right @ v) < CLOSE).all():
+            continue  # Right at these sizes: nothing shows.
+        unit = np.ascontiguousarray(np.broadcast_to(np.eye(keys, keys + 2, dtype=np.float32), shape))
+        weights = ask(own, {"Q": q, "K": k, "V": unit})
+        told = None if weights is None else _told(scores, weights[..., :keys], own)
+        if told is not None:
+            return told
     return None
 
 
-def _weights(ask: Ask, sizes: Mapping[str, int]) -> tuple[Array, Array] | None:
-    """The scores of a call and the weights that the kernel made of them, (B, H, N, N)."""
-    shape = (sizes["B"], sizes["H"], KEYS, COLUMNS)
-    draws = Draws(17)
-    q, k = (draws.uniform(shape, -1.2, 1.2) for _ in "QK")
-    v = np.broadcast_to(np.eye(KEYS, COLUMNS, dtype=np.float32), shape)
-    scores = q.astype(np.float64) @ k.astype(np.float64).mT
-    output = ask(sizes, {"Q": q, "K": k, "V": np.ascontiguousarray(v)})
-    return None if output is None else (scores, output[..., :KEYS])
+def _softmax(scores: Array) -> Array:
+    weights = np.exp(scores)
+    return weights / weights.sum(3, keepdims=True)
 
 
 def _told(scores: Array, weights: Array, sizes: Mapping[str, int]) -> Dissected | None:
@@ -57,22 +61,35 @@ def _told(scores: Array, weights: Array, sizes: Mapping[str, int]) -> Dissected 
     rows = weights.any(3)
     if not rows.any():
         return None
+    left = "" if rows.all() else f"; row {int(np.flatnonzero(~rows.all((0, 1)))[0])} of the output is all 0"
     scores, weights, exact, sums, right = (each[rows] for each in (scores, weights, exact, sums, right))
     factor = (weights / right).mean(1, keepdims=True)
-    if (abs(weights / right - factor) < CLOSE * abs(factor)).all():
-        return _divisors((sums / factor)[:, 0], sums[:, 0])
+    if (abs(factor) > CLOSE).all() and (abs(weights / right - factor) < CLOSE * abs(factor)).all():
+        found = _divisors((sums / factor)[:, 0], sums[:, 0])
+        return replace(found, words=found.words + left) if abs(factor - 1).max() > CLOSE else None
+    keys = (abs(weights - right) < CLOSE).all(0)
+    if keys.any():
+        return Dissected(
+            f"Some keys have their weight and others have not (key {int(np.flatnonzero(~keys)[0])} is the first without, "
+            f"{int(keys.sum())} of {len(keys)} are right){left}",
+            ("loops", "input:V", "call:exp", "steps"),
+        )
+    if (abs(np.sort(weights, 1) - np.sort(right, 1)) < CLOSE).all():
+        return Dissected(f"The weights are right and belong to other keys' values{left}", ("input:V", "input:K"))
     if (weights <= 0).any():
         return None
-    total = weights.sum(1)
-    made = np.log(weights)
-    made -= made.mean(1, keepdims=True)
-    wanted = scores - scores.mean(1, keepdims=True)
-    normalised = bool((abs(total - 1) < CLOSE).all())
-    told = _scores(made, wanted, scores, sizes)
+    made, wanted = (each - each.mean(1, keepdims=True) for each in (np.log(weights), scores))
+    normalised = bool((abs(weights.sum(1) - 1) < CLOSE).all())
+    told = _scores(made, wanted, sizes)
+    if told is None and normalised:
+        words = "Each row of weights sums to 1, in the wrong proportions: look at Q K^T and exp(), not at the sum"
+        return Dissected(words + left, ("input:Q", "input:K"))
     if told is None:
         return None
     sum_words = "each row of weights sums to 1" if normalised else "the rows of weights do not sum to 1 either"
-    return Dissected(f"{told.words}; {sum_words}", told.clues if normalised else (*told.clues, "divide"))
+    return Dissected(
+        f"{told.words}; {sum_words}{left}", told.clues if normalised else (*told.clues, "divide")
+    )
 
 
 def _divisors(used: Array, sums: Array) -> Dissected:
@@ -87,11 +104,11 @@ def _divisors(used: Array, sums: Array) -> Dissected:
     )
 
 
-def _scores(made: Array, wanted: Array, scores: Array, sizes: Mapping[str, int]) -> Dissected | None:
+def _scores(made: Array, wanted: Array, sizes: Mapping[str, int]) -> Dissected | None:
     """What the scores are, from their differences within a row."""
     slope = float((made * wanted).sum() / np.square(wanted).sum())
     if abs(slope) > 1e-3 and (abs(made - slope * wanted) < 2e-3).all():
-        return Dissected(f"The scores are {_factor(slope, sizes)} times Q K^T; the rest is right", ("call:sqrt", "call:exp", "input:K"))
+        return Dissected(f"The scores are {_factor(slope, sizes)} times Q K^T", ("call:sqrt", "call:exp", "input:K"))
     steps = made - made[:, :1]
     if abs(steps - np.round(steps)).max() < 2e-3:
         return Dissected("All scores are whole numbers: an int holds them somewhere", ("casts", "text:\\bint\\s+\\w+\\s*=\\s*0\\s*;", "input:K"))
@@ -100,7 +117,7 @@ def _scores(made: Array, wanted: Array, scores: Array, sizes: Mapping[str, int])
         return Dissected(
             f"The scores are right within {off:.2g} and no closer: exp() or what it is given is inexact", ("casts", "call:exp")
         )
-    return Dissected("The scores are wrong already, before the softmax", ("input:Q", "input:K"))
+    return None
 
 
 def _factor(slope: float, sizes: Mapping[str, int]) -> str:

@@ -83,7 +83,13 @@ class Attention(Oracle):
         "Br": (1, 2, 4, 8, 64, 128),
         "Bc": (1, 2, 4, 8, 64, 128),
     }
+    trivial: ClassVar = {"N": 1}
     clues = CLUES
+    sized_codes = frozenset(
+        {"remainder_keys", "remainder_channels", "first_block_only", "first_block_missing", "block_overwritten",
+         "last_block_only", "last_block_sum", "channels_missing"}
+    )  # fmt: skip
+    dissected_codes = frozenset({"not_normalised", "constant_factor"})
     relations = (
         *(simple.not_written, simple.partly_not_written, another_layout, simple.moved),
         *(copied_heads, simple.constant_factor),

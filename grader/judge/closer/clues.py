@@ -17,7 +17,7 @@ _TYPES = r"(?:float|double|int|long|short|unsigned|size_t|auto)"
 
 #: What is looked for by a word of its own: words for the student, and how it is found.
 KNOWN: dict[str, tuple[str, Callable[[Body], list[Place]]]] = {
-    "loops": ("a loop with other bounds than 0 to a size", Body.loops),
+    "loops": ("a loop with bounds of its own", Body.loops),
     "steps": ("a loop in steps", Body.steps),
     "sums": ("a sum", lambda body: body.find(r"^(?!.*\bfor\s*\().*\w[\w\]\)]*\s*\+=")),
     "divide": ("a division", lambda body: body.find(r"[\w\])]\s*/=?\s*(?!/)[\w(]")),
@@ -31,6 +31,7 @@ KNOWN: dict[str, tuple[str, Callable[[Body], list[Place]]]] = {
     "static": ("kept from call to call", lambda body: body.find(r"\b(?:static|thread_local)\b")),
     "bare": ("declared without a value", lambda body: body.find(rf"^\s*{_TYPES}\s+\w+\s*(?:,\s*\w+\s*)*;|^\s*{_TYPES}\s+\w+\s*\[[^\]]*\]\s*;")),
     "fresh": ("memory as it comes", lambda body: body.find(r"\b(?:malloc|aligned_alloc|realloc|alloca)\s*\(|\bnew\s+\w+\s*\[|\bat::empty\b|torch::empty\b")),
+    "guards": ("a condition", lambda body: body.find(r"\bif\s*\(|\?")),
     "parallel": ("the parallel region", lambda body: body.find(r"#\s*pragma\s+omp|std::thread|parallel_for")),
 }
 #: Clues of the codes that the engine itself has.
@@ -47,6 +48,13 @@ USUAL: dict[str, tuple[str, ...]] = {
     "race": ("parallel",),
     "wrong_values": ("loops", "store"),
 }
+#: Of codes that are the name of an axis and one of these.
+OF_PLACES: dict[str, tuple[str, ...]] = {"_range": ("loops", "guards", "store"), "periodic_": ("loops", "steps")}
+
+
+def usual(code: str) -> tuple[str, ...]:
+    """What to look for where the lab says nothing of a code."""
+    return USUAL.get(code) or next((clues for part, clues in OF_PLACES.items() if part in code), ())
 
 
 @dataclass(frozen=True)

@@ -17,19 +17,26 @@ from grader.base.places import PUBLIC_CONFIG
 from grader.base.results import CaseResult, Diagnosis
 from grader.build import landmarks, warnings
 from grader.build.landmarks import Body
-from grader.judge import faults, sites
+from grader.judge import binding, faults, looks, sites
+from grader.judge.answers import answers
 from grader.judge.closer import clues, probing
 from grader.judge.closer.checked import Checked, SecondBuild
 from grader.judge.closer.probing import Prober
+from grader.judge.comparison import compare
 from grader.judge.correctness import Correctness
 from grader.judge.diagnosis import facts
 from grader.judge.diagnosis.diagnose import OTHER_RESULT, unexplained
 from grader.judge.diagnosis.facts import Seen
 from grader.judge.oracle import Dissected
 
+#: A tile's length that one input alone suggests.
+LIKELY = re.compile(r" \(one of \d+ would end there\)")
+#: What is said of a signal in general, where a place is known.
+HINT = re.compile(r"(crashed with SIG(?:SEGV|BUS|FPE|ILL)): .*", re.DOTALL)
+RACE = "`{}` tells all of them."
 MOST_CHECKED = 4
 MOST_NUMBERS = 4
-NUMBERS = re.compile(r"(?:^|(?<= ))Expected [^\n]*", re.DOTALL)
+NUMBERS = re.compile(r"(?:^|(?<= ))Expected [^\n`]*[^\n` ]")
 #: Codes that no sizes and no lines would add to.
 PLAIN = frozenset({"wrong_shape", "wrong_dtype", "wrong_type", "inputs_overwritten", "exception", "protocol", "exit"})
 
@@ -52,13 +59,20 @@ class Closer:
         case, call = self.results.broken
         if call.signal_name not in faults.SANITIZED:
             return told
-        # What a call leaves behind may be what the next one breaks on: the crashed one alone, then those before it.
-        earlier = [each for each in self._public() if each != case and not each.hidden]
-        found = self.second.look(self.part, [case, *earlier])
+        found, kept = self.second.look(self.part, [case]), ""
+        if found is not None and not found.sites.found:
+            found = self.second.look_in_turn(self.part, [step.case for step in looks.steps(self.part, look=False)])
+            kept = self._kept()
         if found is None or not found.sites.found:
             return told
-        lead = told.message.replace(faults.ADVICE, "").rstrip()
-        return replace(told, message=f"{lead}\n{sites.words(found.sites.found, self.bench.source.name)}")
+        lead = HINT.sub(r"\1:", told.message.replace(faults.ADVICE, "").rstrip())
+        return replace(told, message="\n".join([lead, sites.words(found.sites.found, self.bench.source.name), kept]).strip())
+
+    def _kept(self) -> str:
+        """Of a crash that takes earlier calls: what may stay behind from them."""
+        words = "By itself this call is well: something stays behind from the calls before it."
+        shown = clues.lines(self.body, self.part, ["static"]) if self.body is not None else []
+        return "\n".join([words, clues.in_words(shown, self.body, self.bench.source.name)]) if self.body and shown else words
 
     # ---- a wrong answer
 
@@ -67,20 +81,28 @@ class Closer:
         if told.code in PLAIN:
             return told
         known = told.code not in unexplained(self.marker.oracle.axes)
-        prober, smallest = self._probed()
+        if told.code == "race" and (races := self._races()):
+            numbers = NUMBERS.search(told.message)
+            first = f"{OTHER_RESULT} Threads touch the same memory, and nothing orders them:"
+            return replace(told, message="\n".join([first, races, RACE.format(self._named("race ")), numbers[0] if numbers else ""]))
         checked = self._checked(told, known)
+        prober, smallest = (None, None) if checked is not None and checked.sites.found else self._probed()
         if checked is not None and checked.sites.found:
             return self._outside(told, checked)
         added: list[str] = []
         dissected: Dissected | None = None
-        if not known:
-            fact = self._facts(prober)
+        if not known or told.code in self.marker.oracle.sized_codes:
+            added.append(self._facts(prober))
+        if told.code == "unsteady":
+            added.append(self._left_behind())
+        if not known or told.code in self.marker.oracle.dissected_codes:
             dissected = self._dissected(prober, smallest)
-            added += [fact, dissected.words if dissected else ""]
+            added.append(dissected.words if dissected else "")
         added.append(self._zeros(told, checked))
         lead = " ".join(f"{text[:1].upper()}{text[1:]}." for text in added if text)
-        lines = [f"{lead} {told.message}".strip()]
-        if not known or told.code == "race":
+        message = LIKELY.sub("", told.message) if "tile of" in lead or "multiple of" in lead else told.message
+        lines = [f"{lead} {message}".strip()]
+        if not known or told.code == "unsteady":
             lines += self._next(prober, smallest, checked, told)
         lines += self._lines(told, dissected, known, checked)
         return replace(told, message="\n".join(line for line in lines if line))
@@ -137,7 +159,7 @@ class Closer:
 
     def _checked(self, told: Diagnosis, known: bool) -> Checked | None:
         """What the checked build sees on inputs that were wrong, where memory may be the cause."""
-        if self.second is None or (known and told.code != "unsteady"):
+        if self.second is None or (known and told.code not in ("unsteady", "race")):
             return None
         wrong = [case for case in self._public() if self.marker.wrong.get(case.name) is not None]
         return self.second.look(self.part, wrong[:MOST_CHECKED])
@@ -145,7 +167,7 @@ class Closer:
     def _outside(self, told: Diagnosis, checked: Checked) -> Diagnosis:
         """An access outside of an array comes before all that the output would tell."""
         numbers = NUMBERS.search(told.message)
-        lead = "Memory is touched that is not the kernel's, so the result is wrong."
+        lead = "Something outside of an array is read or written:"
         if told.code in ("unsteady", "race"):
             lead = f"{OTHER_RESULT} {lead}"
         places = sites.words(checked.sites.found, self.bench.source.name)
@@ -176,9 +198,43 @@ class Closer:
     def _command(self, sizes: dict[str, int]) -> str:
         assignment = self.bench.assignment
         chosen = {name: size for name, size in sizes.items() if size != assignment.defaults.get(name)}
-        lab = "" if assignment.path == PUBLIC_CONFIG else f"lab {assignment.lab_folder.name} "
         words = " ".join(size_options(chosen, assignment.size_options))
-        return f"python gpt149.py {lab}{self.part.command} {words}".rstrip()
+        return f"{self._named()} {words}".rstrip()
+
+    def _named(self, study: str = "") -> str:
+        """The command line of the part, or of a study of it."""
+        assignment = self.bench.assignment
+        lab = "" if assignment.path == PUBLIC_CONFIG else f"lab {assignment.lab_folder.name} "
+        return f"python gpt149.py {lab}{study}{self.part.id if study else self.part.command}"
+
+    def _races(self) -> str:
+        watch = self.bench.options.watch_races
+        return watch(self.part) if watch is not None else ""
+
+    def _left_behind(self) -> str:
+        """Whether it is right on the first call of a process and wrong on the next."""
+        case = next((case for case in self._public() if self.marker.wrong.get(case.name) is not None), None)
+        if case is None:
+            return ""
+        shape, inputs = self.marker.inputs_of(case)
+        expected = self.marker.expected(inputs, shape)
+        right = []
+        try:
+            with self.results.runners.fresh(threads=shape["threads"]) as session:
+                for _ in range(2):
+                    call = session.call(binding.request(self.part, shape, inputs))
+                    found = answers(self.part, shape, inputs, call)[0] if call.status == "ok" else None
+                    right.append(
+                        found is not None and all(compare(expected[name], x).ok for name, x in found.items())
+                    )
+        except faults.Faulty:
+            return ""
+        if right != [True, False]:
+            return ""
+        return (
+            "the first call of a process is right and the same call again is wrong: something stays behind from call to "
+            "call, in a static or global variable"
+        )
 
     def _numbers(self, prober: Prober, sizes: dict[str, int]) -> str:
         """All numbers of a very small output."""
@@ -197,7 +253,7 @@ class Closer:
             return ""
         if found is None:
             return ""
-        wanted, got = (" ".join(f"{x:.4g}" for x in each.reshape(-1)) for each in (value, found))
+        wanted, got = (" ".join(f"{x:.6g}" for x in each.reshape(-1)) for each in (value, found))
         return f" (expected {wanted}, got {got})"
 
     def _lines(
@@ -208,8 +264,8 @@ class Closer:
         oracle, wanted = self.marker.oracle, list(dissected.clues if dissected else ())
         if checked is not None and checked.is_right:
             wanted += ["static", "bare", "fresh"]
-        wanted += oracle.clues.get(told.code, clues.USUAL.get(told.code, () if known else clues.USUAL["wrong_values"]))
-        suspected = self._suspected() if not known else []
+        wanted += oracle.clues.get(told.code) or clues.usual(told.code) or (() if known else clues.USUAL["wrong_values"])
+        suspected = self._suspected() if not known or told.code in oracle.dissected_codes or told.code == "unsteady" else []
         name = self.bench.source.name
         shown = clues.lines(self.body, self.part, list(dict.fromkeys(wanted)))
         return [*suspected, clues.in_words(shown, self.body, name)]

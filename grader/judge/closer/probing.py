@@ -96,7 +96,10 @@ class Prober:
         if key not in self.seen:
             shape = {**self.marker.shape, **sizes}
             inputs = self.marker.lab.make_inputs(self.case.distribution, shape, self.case.seed)
-            self.seen[key] = Seen(self.marker.sizes(shape), self.wrong(shape, inputs))
+            oracle = self.marker.oracle
+            trivial = {**oracle.trivial, **dict.fromkeys(oracle.tiles, 1)}
+            weak = any(shape.get(name) == size for name, size in trivial.items())
+            self.seen[key] = Seen(self.marker.sizes(shape), self.wrong(shape, inputs), weak)
         return self.seen[key]
 
     def wrong(self, shape: dict[str, int], inputs: Mapping[str, Any]) -> Array | None:

@@ -27,6 +27,10 @@ UNEXPLAINED = frozenset(
     {"wrong_values", "remainder_tile", "partly_not_written", "wrong_offset", "not_finite", "low_precision"}
 )
 
+#: Share of the outputs that say something of which a mistake must explain to be named.
+_EXPLAINING = 0.6
+#: Codes of outputs that say nothing against a mistake: on small inputs other ones look like these.
+_SAYS_LITTLE = frozenset({"not_written", "not_finite", "partly_not_written", "uniform_softmax", "overflow"})
 #: Mistakes named in one message at most, and what stands between them.
 _MOST_NAMED = 3
 #: What C++ calls the types that an assignment may ask for.
@@ -119,7 +123,7 @@ def _explained(
     if not suspects:
         return None
     told = _report(suspects[0].code, suspects[0].words, place, seen)
-    return Explained(**vars(told), suspects=tuple(suspects))
+    return Explained(**vars(told), suspects=tuple(suspects), place_code=place.code or "wrong_values")
 
 
 def _unsteady(
@@ -150,6 +154,8 @@ class Explained(Diagnosis):
     words of the first."""
 
     suspects: tuple[Suspect, ...] = ()
+    place_code: str = "wrong_values"
+    """Of the same output without a cause."""
 
     def left(self, counts: Mapping[str, int]) -> list[Suspect]:
         """Those that explain most outputs, where `counts` holds how many, by name."""
@@ -157,23 +163,53 @@ class Explained(Diagnosis):
         most = max(outputs)
         return [suspect for suspect, count in zip(self.suspects, outputs, strict=True) if count == most]
 
-    def told(self, suspects: Sequence[Suspect]) -> Diagnosis:
+    def told(self, suspects: Sequence[Suspect], counts: Mapping[str, int] | None = None) -> Diagnosis:
         """The same naming these suspects only, and no longer which there were."""
         words = list(dict.fromkeys(suspect.words for suspect in suspects))[:_MOST_NAMED]
-        named = f" {SAME_OUTPUT} ".join(words)
-        message = named + self.message.removeprefix(self.suspects[0].words)
+        named = f" {SAME_OUTPUT} ".join(words) + _tile(suspects, counts or {})
+        return self._plain(suspects[0].code, named + self.message.removeprefix(self.suspects[0].words))
+
+    def unexplained(self) -> Diagnosis:
+        """The same without a cause: what its suspects say is not so on other outputs."""
+        return self._plain(self.place_code, self.message.removeprefix(self.suspects[0].words).strip())
+
+    def _plain(self, code: str, message: str) -> Diagnosis:
         values = {item.name: getattr(self, item.name) for item in fields(Diagnosis)}
-        return Diagnosis(**{**values, "code": suspects[0].code, "message": message})
+        return Diagnosis(**{**values, "code": code, "message": message})
+
+
+def _tile(suspects: Sequence[Suspect], counts: Mapping[str, int]) -> str:
+    """Which length of a tile alone fits every output; "" where several do or none is meant."""
+    most = max((counts.get(name, 0) for suspect in suspects for name in suspect.names), default=0)
+    lengths = {
+        suspect.tiles[name]
+        for suspect in suspects
+        for name in suspect.names
+        if name in suspect.tiles and counts.get(name, 0) == most
+    }
+    # On one output many lengths are as good as another.
+    return f" Of all lengths {lengths.pop()} alone fits every input." if len(lengths) == 1 and most > 1 else ""
 
 
 def settled(diagnoses: Sequence[Diagnosis | None]) -> list[Diagnosis | None]:
     """The diagnoses of a kernel's outputs, each with the suspects that explain most of these outputs: on one input
-    several mistakes give the same, and another input tells them apart. Where two or more are left, all are named."""
+    several mistakes give the same, and another input tells them apart. Where two or more are left, all are named; what
+    most of the outputs refute is not named at all."""
     counts = _counts(diagnoses)
+    saying = sum(diagnosis is not None and diagnosis.code not in _SAYS_LITTLE for diagnosis in diagnoses)
     return [
-        diagnosis.told(diagnosis.left(counts)) if isinstance(diagnosis, Explained) else diagnosis
+        _settled(diagnosis, counts, saying) if isinstance(diagnosis, Explained) else diagnosis
         for diagnosis in diagnoses
     ]
+
+
+def _settled(diagnosis: Explained, counts: Mapping[str, int], saying: int) -> Diagnosis:
+    """With those suspects that explain most outputs, if that is most of those that say something."""
+    left = diagnosis.left(counts)
+    most = max(counts[name] for suspect in left for name in suspect.names)
+    if diagnosis.code not in _SAYS_LITTLE and most < _EXPLAINING * saying:
+        return diagnosis.unexplained()
+    return diagnosis.told(left, counts)
 
 
 def undecided(diagnoses: Sequence[Diagnosis | None]) -> bool:
@@ -214,12 +250,16 @@ def most_telling(diagnoses: Sequence[Diagnosis], axes: Sequence[Axis] = ()) -> D
         counts[diagnosis.code] = counts.get(diagnosis.code, 0) + 1
 
     places = unexplained(axes)
+    saying = sum(diagnosis.code not in _SAYS_LITTLE for diagnosis in diagnoses)
 
-    def rank(diagnosis: Diagnosis) -> tuple[bool, bool, int, int]:
+    def rank(diagnosis: Diagnosis) -> tuple[bool, bool, bool, int, int]:
         explained = diagnosis.code not in places
+        if explained and diagnosis.code not in _SAYS_LITTLE:
+            explained = 2 * counts[diagnosis.code] >= saying
         # Of what nobody wrote any suspect may explain a part.
         unsteady = diagnosis.code == "unsteady"
-        return unsteady, explained, counts[diagnosis.code], diagnosis.wrong_count or 0
+        is_place = diagnosis.code in places
+        return unsteady, explained, is_place, counts[diagnosis.code], diagnosis.wrong_count or 0
 
     return max(diagnoses, key=rank)
 

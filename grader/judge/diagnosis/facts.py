@@ -7,7 +7,8 @@ first: a place of the output before a condition on sizes, a condition with names
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import partial
 
 from grader.base.arrays import Array, np
 from grader.judge.diagnosis.deviation import Axis, usual_axes
@@ -16,7 +17,7 @@ Sizes = Mapping[str, int]
 #: Numbers that a size may have to be a multiple of.
 STEPS = (2, 3, 4, 8, 16, 32, 64, 128, 256)
 #: Inputs of each kind below which a condition on sizes could be chance, and sizes between which a bound must lie.
-FEWEST_EACH = 2
+FEWEST_EACH, FEWEST_FOR_NUMBERS = 2, 4
 NEAREST = 1.25
 
 
@@ -102,14 +103,34 @@ def _sets(axis: Axis, tiles: Sequence[str], axes: Sequence[Axis]) -> Iterator[_S
         return
     size = axis.size or "the size"
     for tile in tiles:
-        yield from _of_tile(many, size, tile, lambda s, t=tile: s[t], tile)
+        own = partial(_size_of, tile)
+        yield from _of_tile(many, size, tile, own, tile)
+        yield from _above(_of_tile(many, size, tile, own, tile), own)
     for other in axes:
         if other.size and other.size != axis.size:
             yield _Set(
                 f"only the {many} from {other.size} on are wrong", lambda s, n, o=other.size: range(min(n, s.get(o, n)), n)
             )
     for step in STEPS:
-        yield from _of_tile(many, size, str(step), lambda s, t=step: t, "")
+        same = partial(_always, step)
+        yield from _of_tile(many, size, str(step), same, "")
+        yield from _above(_of_tile(many, size, str(step), same, ""), same)
+
+
+def _size_of(name: str, sizes: Sizes) -> int:
+    return sizes[name]
+
+
+def _always(number: int, sizes: Sizes) -> int:
+    return number
+
+
+def _above(sets: Iterator[_Set], length: Callable[[Sizes], int]) -> Iterator[_Set]:
+    """The same where the axis is longer than a tile; on shorter ones nothing is wrong."""
+    for each in sets:
+        yield replace(
+            each, indices=lambda s, n, of=each.indices: of(s, n) if n > length(s) else range(0)
+        )
 
 
 def _of_tile(many: str, size: str, tile: str, length: Callable[[Sizes], int], key: str) -> Iterator[_Set]:
@@ -182,20 +203,54 @@ def _conditions(
 ) -> Iterator[Condition]:
     plain = [name for name in names if name not in tiles]
     for name in names:
+        yield Condition(f"{name} = 0", f"{name} > 0", lambda s, n=name: s[n] == 0)
         yield Condition(f"{name} = 1", f"{name} > 1", lambda s, n=name: s[n] == 1)
     for name in plain:
         for tile in tiles:
             yield Condition(f"{name} is a multiple of {tile}", f"it is not", lambda s, n=name, t=tile: s[n] % s[t] == 0)
             yield Condition(f"{tile} >= {name} (one tile)", f"{tile} < {name}", lambda s, n=name, t=tile: s[t] >= s[n])
+            yield Condition(
+                f"{name} is a multiple of {tile} or less than it",
+                "it is not",
+                lambda s, n=name, t=tile: s[n] % s[t] == 0 or s[n] < s[t],
+            )
+    for name in plain:
+        if len(tiles) > 1:
+            either = " or ".join(f"{tile} >= {name}" for tile in tiles)
+            yield Condition(either, "neither is so", lambda s, n=name: any(s[t] >= s[n] for t in tiles))
+            both = " and ".join(f"{tile} >= {name}" for tile in tiles)
+            yield Condition(both, "they are not", lambda s, n=name: all(s[t] >= s[n] for t in tiles))
+            every = " and of ".join(tiles)
+            yield Condition(
+                f"{name} is a multiple of {every}", "it is not", lambda s, n=name: all(s[n] % s[t] == 0 for t in tiles)
+            )
     for at, one in enumerate(names):
         for other in names[at + 1 :]:
+            yield Condition(
+                f"{one} = 1 and {other} = 1",
+                f"{one} * {other} > 1",
+                lambda s, a=one, b=other: s[a] == s[b] == 1,
+            )
+            yield Condition(
+                f"{one} = 1 or {other} = 1",
+                "both are larger",
+                lambda s, a=one, b=other: s[a] == 1 or s[b] == 1,
+            )
             yield Condition(f"{one} = {other}", f"they differ", lambda s, a=one, b=other: s[a] == s[b])
             yield Condition(f"{one} >= {other}", f"{one} < {other}", lambda s, a=one, b=other: s[a] >= s[b])
             yield Condition(f"{one} <= {other}", f"{one} > {other}", lambda s, a=one, b=other: s[a] <= s[b])
+    if min(len(right), len(wrong)) < FEWEST_FOR_NUMBERS:
+        return
     for name in names:
         # Of several the largest says most.
         for step in reversed(STEPS):
             yield Condition(f"{name} is a multiple of {step}", "it is not", lambda s, n=name, t=step: s[n] % t == 0)
+        for step in STEPS:
+            yield Condition(
+                f"{name} is a multiple of {step} or less than it",
+                "it is not",
+                lambda s, n=name, t=step: s[n] % t == 0 or s[n] < t,
+            )
     for name in plain:
         low, high = max(s[name] for s in right), min(s[name] for s in wrong)
         if low < high and high >= NEAREST * low:

@@ -11,6 +11,7 @@
 #include <atomic>
 #include <cstdint>
 #include <cstdio>
+#include <mutex>
 
 #include <debug/assertions.h>
 
@@ -48,6 +49,9 @@ __attribute__((noinline, used, no_sanitize("address", "undefined"))) inline void
         uint64_t free = 0;
         if (place.load() == here) return;
         if (place.load() == 0 && place.compare_exchange_strong(free, here)) {
+            // What two threads say must not be mixed.
+            static std::mutex one_at_a_time;
+            std::lock_guard<std::mutex> alone(one_at_a_time);
             std::fprintf(stderr, "\ngpt149: subscript %lld of a container of %lld elements\n", index, size);
             __sanitizer_print_stack_trace();
             return;
