@@ -67,7 +67,10 @@ class Body:
         """Loops whose beginning, end or step is an expression of its own: not `i = 0` or `i = i0`, `i < N`, `i++` or
         `i += T`."""
         return [
-            self._place(n) for n in self._lines() for head in self._heads(n) if _PLAIN_LOOP.match(head) is None
+            self._place(n)
+            for n in self._lines()
+            for head in self._heads(n)
+            if _PLAIN_LOOP.match(head) is None
         ]
 
     def steps(self) -> list[Place]:
@@ -91,7 +94,9 @@ class Body:
     def returned(self) -> tuple[str, ...]:
         """The variables that its return statements name."""
         texts = re.findall(r"\breturn\b([^;]*);", "\n".join(self.code[self.first - 1 : self.last]))
-        return tuple(dict.fromkeys(name for text in texts for name in re.findall(r"\b[A-Za-z_]\w*\b(?!\s*[(:])", text)))
+        return tuple(
+            dict.fromkeys(name for text in texts for name in re.findall(r"\b[A-Za-z_]\w*\b(?!\s*[(:])", text))
+        )
 
     def constants(self) -> dict[str, int]:
         """Macros of the file, and whole-number constants of the function, by name."""
@@ -99,7 +104,9 @@ class Body:
         for n, row in enumerate(self.code, 1):
             macro = re.match(r"\s*#\s*define\s+(\w+)\s+(\d{1,9})\s*$", row)
             inside = self.first <= n <= self.last
-            own = re.search(r"\b(?:const|constexpr)\s+(?:int|size_t|long|unsigned)\s+(\w+)\s*=\s*(\d{1,9})\s*;", row)
+            own = re.search(
+                r"\b(?:const|constexpr)\s+(?:int|size_t|long|unsigned)\s+(\w+)\s*=\s*(\d{1,9})\s*;", row
+            )
             for match in (macro, own if inside or n < self.first else None):
                 if match is not None:
                     found[match[1]] = int(match[2])
@@ -133,9 +140,10 @@ def _copies(made: str, known: set[str]) -> bool:
     """Whether an initialiser takes over memory: a tensor's values, a pointer, a reference; not a number out of it."""
     text = made.strip()
     names = "|".join(map(re.escape, known))
-    return re.match(rf"(?:[\w:]*[Ff]ormat\w*\s*\(|&?\s*)(?:{names})\b(?:\s*\.\s*data\w*\b.*|\s*\+.*|\s*\)?\s*$|\s*\[.*$)", text) is not None and (
-        not re.match(rf"(?:{names})\s*\[", text)
-    )
+    return re.match(
+        rf"(?:[\w:]*[Ff]ormat\w*\s*\(|&?\s*)(?:{names})\b(?:\s*\.\s*data\w*\b.*|\s*\+.*|\s*\)?\s*$|\s*\[.*$)",
+        text,
+    ) is not None and (not re.match(rf"(?:{names})\s*\[", text))
 
 
 def function(source: str, name: str) -> Body | None:

@@ -157,7 +157,9 @@ FAULTS = {
 
 
 #: Where a report begins: a subscript of plain_checked.h, AddressSanitizer's, UBSan's.
-SUBSCRIPT = re.compile(r"^gpt149: subscript (?P<index>-?\d+) of a container of (?P<size>\d+) elements", re.MULTILINE)
+SUBSCRIPT = re.compile(
+    r"^gpt149: subscript (?P<index>-?\d+) of a container of (?P<size>\d+) elements", re.MULTILINE
+)
 BEGINS = re.compile(
     r"^gpt149: subscript -?\d|ERROR: AddressSanitizer: |^[^\s:]+:\d+:\d+: runtime error: ", re.MULTILINE
 )
@@ -219,8 +221,12 @@ def reports(output: str, source: Path) -> tuple[SanitizerReport, ...]:
     found: dict[tuple[int, ...], SanitizerReport] = {}
     for start, end, before in zip(starts, [*starts, len(output)][1:], [0, *starts], strict=False):
         described = _described(output[start:end], output[before:start], rows)
-        if described is not None:
-            found.setdefault(described.place, described)
+        if described is None:
+            continue
+        known = found.setdefault(described.place, described)
+        # Of two that saw one access, the one that tells index and size.
+        if described.kind == "vector index" and known.kind != described.kind:
+            found[described.place] = described
     return tuple(found.values())
 
 
@@ -279,7 +285,7 @@ def _extent(text: str) -> str:
     if region["side"].startswith("inside"):
         return f" (at {unit[:-1]} {offset // per} of an array of {size // per})"
     if region["side"] in ("to the left of", "before"):
-        return f" ({offset // per} {unit} before an array of {size // per})"
+        return f" ({offset // per} {unit if offset > per else unit[:-1]} before an array of {size // per})"
     return f" (index {(size + offset) // per} of an array of {size // per} {unit})"
 
 

@@ -1,8 +1,8 @@
 """What the compiler itself suspects in a student's file, where a wrong result has no known cause.
 
-Judged builds are silent, as warnings of a style would bury the errors. These few are about what makes results wrong, and
-are asked for once a result is wrong: a variable that is read before it has a value, a fraction that is cut to a whole
-number, a name that hides another one.
+Judged builds are silent, as warnings of a style would bury the errors. These few are about what makes results wrong,
+and are asked for once a result is wrong: a variable that is read before it has a value, a fraction that is cut to a
+whole number, an index beyond a local array.
 """
 
 from __future__ import annotations
@@ -58,7 +58,9 @@ def warned(source: Path, defines: Mapping[str, str], first: int, last: int) -> t
             (place / "module.cpp").write_bytes(source.read_bytes())
             command = [word for word in prepared.command() if word != "-w"]
             finished = run_limited_compiler(
-                [*command, *macros, *FLAGS, *OPTIMISED, "-c", "module.cpp", "-o", "module.o"], place, TIMEOUT_S
+                [*command, *macros, *FLAGS, *OPTIMISED, "-c", "module.cpp", "-o", "module.o"],
+                place,
+                TIMEOUT_S,
             )
     except (KitError, OSError):
         return ()

@@ -87,6 +87,7 @@ class Correctness:
             self.verdict = "wrong"
             found = most_telling(public or [diagnosis for _, diagnosis in told], self.marker.oracle.axes)
             self.diagnosis = self.inquired(found) if public else found
+            self.cases = retold(self.cases, found, self.diagnosis)
 
     def check_all_cases(self) -> None:
         part, usual = self.part, self.bench.shape["threads"]
@@ -220,7 +221,7 @@ class Correctness:
         except faults.Faulty:
             # Whatever becomes of a further call, the verdict is settled.
             sentence = ""
-        return replace(told, message=f"{told.message} {sentence}".strip())
+        return replace(told, message=f"{told.message} {sentence}") if sentence else told
 
     def explained(self) -> bool:
         """Whether the wrong cases so far have been explained often enough: each explanation takes its time."""
@@ -233,6 +234,11 @@ class Correctness:
         named = [code for code in codes if code not in places]
         agreeing = max((named.count(code) for code in named), default=0)
         return len(codes) >= MOST_DIAGNOSED or agreeing >= ENOUGH_AGREEING
+
+
+def retold(cases: Sequence[CaseResult], told: Diagnosis, now: Diagnosis) -> list[CaseResult]:
+    """The case that a diagnosis was told from, with what is told now."""
+    return [replace(case, diagnosis=now) if case.diagnosis is told else case for case in cases]
 
 
 def settled_together(cases: Sequence[CaseResult]) -> list[CaseResult]:

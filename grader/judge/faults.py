@@ -86,7 +86,9 @@ DAMAGED_HEAP = re.compile(
 )
 """What the C library says when it finds that its lists of free memory have been overwritten."""
 STACK_SMASHED = re.compile(r"^\*\*\* stack smashing detected \*\*\*[^\n]*$", re.MULTILINE)
-UNCAUGHT = re.compile(r"^terminate called after throwing an instance of '(?P<type>[^'\n]{1,80})'", re.MULTILINE)
+UNCAUGHT = re.compile(
+    r"^terminate called after throwing an instance of '(?P<type>[^'\n]{1,80})'", re.MULTILINE
+)
 ASSERTION = re.compile(r"^[^\n]{0,200}Assertion (?P<text>[^\n]{1,120}) failed\.", re.MULTILINE)
 ADVICE = "Run again with --sanitize to see the line."
 #: What a build with sanitizers can show the line of.

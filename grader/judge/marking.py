@@ -66,8 +66,8 @@ class Marker:
     ) -> CaseResult:
         """Right or wrong, and why if it is to be explained. `second` are the answers of the same call made again.
 
-        `shared` says whether several threads worked on it. `earlier` are the diagnoses of other inputs, which `diagnose.settled` is to compare with this one; None for an
-        output by itself.
+        `shared` says whether several threads worked on it. `earlier` are the diagnoses of other inputs, which
+        `diagnose.settled` is to compare with this one; None for an output by itself.
         """
         from grader.base.arrays import np
         from grader.judge.comparison import compare, error_map

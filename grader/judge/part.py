@@ -14,7 +14,7 @@ from grader.base import machine
 from grader.base.results import Diagnosis, Flag, Memory, PartResult, Standing, Timing, Verdict
 from grader.judge import faults, memory
 from grader.judge.bench import Bench
-from grader.judge.correctness import Correctness, Runners
+from grader.judge.correctness import Correctness, Runners, retold
 from grader.judge.events import Corrected, Timed
 from grader.judge.integrity import flags as integrity
 from grader.judge.looks import Shown
@@ -163,7 +163,7 @@ class PartJudge:
                 case.diagnosis is told and not case.hidden for case in self.results.cases
             ):
                 self.diagnosis = closer.wrong(told)
-                self.results.cases = explaining.retold(self.results.cases, told, self.diagnosis)
+                self.results.cases = retold(self.results.cases, told, self.diagnosis)
 
     # ---- integrity
 

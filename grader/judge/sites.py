@@ -49,7 +49,9 @@ class Sites:
 def words(sites: Sequence[Site], file_name: str) -> str:
     """All of them for a student, the first to be reached first: the place that asked for the access, with its text."""
     count = len(sites)
-    lines = [] if count == 1 else [f"{count} places, in the order of the run; later ones may come of the first."]
+    lines = (
+        [] if count == 1 else [f"{count} places, in the order of the run; later ones may come of the first."]
+    )
     for number, site in enumerate(sites[:MOST_SHOWN], 1):
         head = f"{number}. " if count > 1 else ""
         message = site.report.message

@@ -54,8 +54,8 @@ def _told(scores: Array, weights: Array, sizes: Mapping[str, int]) -> Dissected 
         return None
     if (abs(weights - right) < CLOSE).all():
         return Dissected(
-            "With the unit matrix as V the output is right: scores, exp() and sums are right, and the product with V is "
-            "where to look",
+            "With the unit matrix as V the output is right: scores, exp() and sums are right, and the product with V "
+            "is where to look",
             ("input:V", "store"),
         )
     rows = weights.any(3)
@@ -70,23 +70,29 @@ def _told(scores: Array, weights: Array, sizes: Mapping[str, int]) -> Dissected 
     keys = (abs(weights - right) < CLOSE).all(0)
     if keys.any():
         return Dissected(
-            f"Some keys have their weight and others have not (key {int(np.flatnonzero(~keys)[0])} is the first without, "
-            f"{int(keys.sum())} of {len(keys)} are right){left}",
+            f"Some keys have their weight and others have not (key {int(np.flatnonzero(~keys)[0])} is the first "
+            f"without, {int(keys.sum())} of {len(keys)} are right){left}",
             ("loops", "input:V", "call:exp", "steps"),
         )
     if (abs(np.sort(weights, 1) - np.sort(right, 1)) < CLOSE).all():
-        return Dissected(f"The weights are right and belong to other keys' values{left}", ("input:V", "input:K"))
+        return Dissected(
+            f"The weights are right and belong to other keys' values{left}", ("input:V", "input:K")
+        )
     if (weights <= 0).any():
         return None
     made, wanted = (each - each.mean(1, keepdims=True) for each in (np.log(weights), scores))
     normalised = bool((abs(weights.sum(1) - 1) < CLOSE).all())
     told = _scores(made, wanted, sizes)
     if told is None and normalised:
-        words = "Each row of weights sums to 1, in the wrong proportions: look at Q K^T and exp(), not at the sum"
+        words = (
+            "Each row of weights sums to 1, in the wrong proportions: look at Q K^T and exp(), not at the sum"
+        )
         return Dissected(words + left, ("input:Q", "input:K"))
     if told is None:
         return None
-    sum_words = "each row of weights sums to 1" if normalised else "the rows of weights do not sum to 1 either"
+    sum_words = (
+        "each row of weights sums to 1" if normalised else "the rows of weights do not sum to 1 either"
+    )
     return Dissected(
         f"{told.words}; {sum_words}{left}", told.clues if normalised else (*told.clues, "divide")
     )
@@ -108,14 +114,20 @@ def _scores(made: Array, wanted: Array, sizes: Mapping[str, int]) -> Dissected |
     """What the scores are, from their differences within a row."""
     slope = float((made * wanted).sum() / np.square(wanted).sum())
     if abs(slope) > 1e-3 and (abs(made - slope * wanted) < 2e-3).all():
-        return Dissected(f"The scores are {_factor(slope, sizes)} times Q K^T", ("call:sqrt", "call:exp", "input:K"))
+        return Dissected(
+            f"The scores are {_factor(slope, sizes)} times Q K^T", ("call:sqrt", "call:exp", "input:K")
+        )
     steps = made - made[:, :1]
     if abs(steps - np.round(steps)).max() < 2e-3:
-        return Dissected("All scores are whole numbers: an int holds them somewhere", ("casts", "text:\\bint\\s+\\w+\\s*=\\s*0\\s*;", "input:K"))
+        return Dissected(
+            "All scores are whole numbers: an int holds them somewhere",
+            ("casts", "text:\\bint\\s+\\w+\\s*=\\s*0\\s*;", "input:K"),
+        )
     off = abs(made - wanted).max()
     if off < 0.1:
         return Dissected(
-            f"The scores are right within {off:.2g} and no closer: exp() or what it is given is inexact", ("casts", "call:exp")
+            f"The scores are right within {off:.2g} and no closer: exp() or what it is given is inexact",
+            ("casts", "call:exp"),
         )
     return None
 

@@ -1,10 +1,9 @@
-"""Forty bugs as students write them, each with the line of the mistake, in files that are right otherwise.
+"""Bugs as students write them, each with the line of the mistake, in files that are right otherwise.
 
-They are other ones than those that the suspects were written from (tests/wrong, labs/*/known, tests/races). A bug is a set
-of named edits of the master source, or of a file in the published style (tests/honest/styles.py). The mark in an edit
-stands on the line of the mistake, or, where a statement is missing, on the loop that it belongs into; it is taken out
-before anything is compiled. `said` is what the output must hold for a reader to find that line: a part of the
-diagnosis' message, besides the line itself where the kit names lines.
+They are other ones than those that the suspects were written from (tests/wrong, labs/*/known, tests/races). A bug is a
+set of named edits of the master source, or of a file in the published style (tests/honest/styles.py). The mark in an
+edit stands on the line of the mistake, or, where a statement is missing, on the loop that it belongs into; it is taken
+out before anything is compiled.
 """
 
 from __future__ import annotations
@@ -17,9 +16,20 @@ from grader.assignment.mutations import Edit
 #: On a line of the mistake.
 MARK = "/*!*/"
 Kind = Literal[
-    "outside", "crash", "race", "ragged", "head", "stride", "left over", "precision", "unwritten", "integer", "formula",
-    "index", "two",
-]  # fmt: skip
+    "outside",
+    "crash",
+    "race",
+    "ragged",
+    "head",
+    "stride",
+    "left over",
+    "precision",
+    "unwritten",
+    "integer",
+    "formula",
+    "index",
+    "two",
+]
 Base = Literal["master", "published", "softmax", "operators"]
 
 
@@ -69,14 +79,22 @@ NAIVE = [
         "heads shared out over one QK_t",
         "part1",
         "race",
-        (("    for (int b = 0; b < B; b++) {", f"#pragma omp parallel for collapse(2)  {MARK}\n    for (int b = 0; b < B; b++) {{"),),
+        (
+            (
+                "    for (int b = 0; b < B; b++) {",
+                f"#pragma omp parallel for collapse(2)  {MARK}\n    for (int b = 0; b < B; b++) {{",
+            ),
+        ),
     ),
     Bug(
         "keys of grouped heads",
         "part1",
         "head",
         (
-            (I_LOOP + "\n                " + J_LOOP, f"int group = h / 2;  {MARK}\n            {I_LOOP}\n                {J_LOOP}"),
+            (
+                I_LOOP + "\n                " + J_LOOP,
+                f"int group = h / 2;  {MARK}\n            {I_LOOP}\n                {J_LOOP}",
+            ),
             (READ_K, "fourDimRead(K, b, group, j, k, H, N, d)"),
         ),
     ),
@@ -85,7 +103,11 @@ NAIVE = [
         "part1",
         "left over",
         (
-            (OUTPUT, f"{I_LOOP}\n                float value = 0.0f;  {MARK}\n                for (int k = 0; k < d; k++) {{"),
+            (
+                OUTPUT,
+                f"{I_LOOP}\n                float value = 0.0f;  {MARK}\n"
+                f"                for (int k = 0; k < d; k++) {{",
+            ),
             ("                    float value = 0.0f;\n", ""),
         ),
     ),
@@ -106,7 +128,12 @@ NAIVE = [
         "division of whole numbers",
         "part1",
         "integer",
-        (("twoDimRead(QK_t, i, j, N) / rowSum);", f"twoDimRead(QK_t, i, j, N) * (1 / (int)rowSum));  {MARK}"),),
+        (
+            (
+                "twoDimRead(QK_t, i, j, N) / rowSum);",
+                f"twoDimRead(QK_t, i, j, N) * (1 / (int)rowSum));  {MARK}",
+            ),
+        ),
     ),
     Bug(
         "offset in a short",
@@ -136,7 +163,10 @@ NAIVE = [
         "two",
         (
             (OUTPUT, OUTPUT.replace("i < N; i++) {", f"i < N - 1; i++) {{  {MARK}")),
-            ("std::exp(twoDimRead(QK_t, i, j, N))", f"std::exp(twoDimRead(QK_t, i, j, N) / std::sqrt((float)d))"),
+            (
+                "std::exp(twoDimRead(QK_t, i, j, N))",
+                "std::exp(twoDimRead(QK_t, i, j, N) / std::sqrt((float)d))",
+            ),
         ),
     ),
 ]
@@ -162,7 +192,13 @@ BLOCKED = [
         "b and h swapped for V",
         "part2",
         "head",
-        ((READ_V, f"fourDimRead(V, h, b, j, k, B, N, d)"), ("twoDimRead(QK_t, i, j, N) * fourDimRead(V, h, b, j, k, B, N, d);", f"twoDimRead(QK_t, i, j, N) * fourDimRead(V, h, b, j, k, B, N, d);  {MARK}")),
+        (
+            (READ_V, "fourDimRead(V, h, b, j, k, B, N, d)"),
+            (
+                "twoDimRead(QK_t, i, j, N) * fourDimRead(V, h, b, j, k, B, N, d);",
+                f"twoDimRead(QK_t, i, j, N) * fourDimRead(V, h, b, j, k, B, N, d);  {MARK}",
+            ),
+        ),
     ),
     Bug(
         "keys with the stride of d",
@@ -175,7 +211,10 @@ BLOCKED = [
         "part2",
         "unwritten",
         (
-            ("    const int T = TILE_SIZE;", f"    const int T = TILE_SIZE;\n    float *sums = (float *)malloc(N * sizeof(float));  {MARK}"),
+            (
+                "    const int T = TILE_SIZE;",
+                f"    const int T = TILE_SIZE;\n    float *sums = (float *)malloc(N * sizeof(float));  {MARK}",
+            ),
             ("rowSum += weight;", f"sums[i] += weight;  {MARK}"),
             ("                float rowSum = 0.0f;\n", ""),
             ("/ rowSum);", "/ sums[i]);"),
@@ -194,10 +233,12 @@ BLOCKED = [
         "ragged",
         (
             (
-                "                for (int k0 = 0; k0 < d; k0 += T) {\n                    int kEnd = std::min(k0 + T, d);\n"
+                "                for (int k0 = 0; k0 < d; k0 += T) {\n"
+                "                    int kEnd = std::min(k0 + T, d);\n"
                 "                    for (int j0 = 0; j0 < N; j0 += T) {\n"
                 "                        int jEnd = std::min(j0 + T, N);\n",
-                "                for (int k0 = 0; k0 < d; k0 += T) {\n                    int kEnd = std::min(k0 + T, d);\n"
+                "                for (int k0 = 0; k0 < d; k0 += T) {\n"
+                "                    int kEnd = std::min(k0 + T, d);\n"
                 "                    float tile[T * T] = {0};\n"
                 "                    for (int j0 = 0; j0 < N; j0 += T) {\n"
                 "                        int jEnd = std::min(j0 + T, N);\n"
@@ -206,10 +247,13 @@ BLOCKED = [
                 "                                tile[(i - i0) * T + j - j0] = twoDimRead(QK_t, i, j, N);\n",
             ),
             (
-                "for (int j = j0; j < jEnd; j++) {\n                                    value += twoDimRead(QK_t, i, j, N) * "
+                "for (int j = j0; j < jEnd; j++) {\n"
+                "                                    value += twoDimRead(QK_t, i, j, N) * "
                 "fourDimRead(V, b, h, j, k, H, N, d);",
-                f"for (int jj = 0; jj < T; jj++) {{  {MARK}\n                                    int j = std::min(j0 + jj, N - 1);\n"
-                f"                                    value += tile[(i - i0) * T + jj] * fourDimRead(V, b, h, j, k, H, N, d);  {MARK}",
+                f"for (int jj = 0; jj < T; jj++) {{  {MARK}\n"
+                f"                                    int j = std::min(j0 + jj, N - 1);\n"
+                f"                                    value += tile[(i - i0) * T + jj] * "
+                f"fourDimRead(V, b, h, j, k, H, N, d);  {MARK}",
             ),
         ),
     ),
@@ -219,7 +263,8 @@ BLOCKED = [
         "ragged",
         (
             (
-                "            for (int i0 = 0; i0 < N; i0 += T) {\n                int iEnd = std::min(i0 + T, N);\n                for (int k0",
+                "            for (int i0 = 0; i0 < N; i0 += T) {\n"
+                "                int iEnd = std::min(i0 + T, N);\n                for (int k0",
                 f"            for (int i0 = 0; i0 < N; i0 = i0 + T <= N - T ? i0 + T : i0 + T + 1) {{  {MARK}\n"
                 "                int iEnd = std::min(i0 + T, N);\n                for (int k0",
             ),
@@ -246,11 +291,20 @@ FUSED = [
         "part3",
         "crash",
         (
-            (ROW, f"int share = N / omp_get_max_threads();\n                int row = i / share % omp_get_num_threads();  {MARK}"),
+            (
+                ROW,
+                f"int share = N / omp_get_max_threads();\n"
+                f"                int row = i / share % omp_get_num_threads();  {MARK}",
+            ),
             (PRAGMA, "#pragma omp parallel for collapse(3) schedule(static, 1) num_threads(1)"),
         ),
     ),
-    Bug("a row of temp for each head", "part3", "race", ((ROW, f"int row = h % omp_get_num_threads();  {MARK}"),)),
+    Bug(
+        "a row of temp for each head",
+        "part3",
+        "race",
+        ((ROW, f"int row = h % omp_get_num_threads();  {MARK}"),),
+    ),
     Bug(
         "a counter for all threads",
         "part3",
@@ -268,7 +322,8 @@ FUSED = [
             (PRAGMA + "\n", ""),
             (
                 "float rowSum = 0.0f;\n                for (int j = 0; j < N; j++) {",
-                f"float rowSum = 0.0f;\n#pragma omp parallel for  {MARK}\n                for (int j = 0; j < N; j++) {{",
+                f"float rowSum = 0.0f;\n#pragma omp parallel for  {MARK}\n"
+                f"                for (int j = 0; j < N; j++) {{",
             ),
             ("rowSum += weight;", f"rowSum += weight;  {MARK}"),
         ),
@@ -296,7 +351,7 @@ FUSED = [
                 "                for (int j = 0; j < N; j++) most = std::max(most, twoDimRead(temp, row, j, N));\n",
             ),
             (ROW, f"{ROW}\n                int k0 = 0;"),
-            ("float weight = std::exp(score);", f"float weight = std::exp(score - most);"),
+            ("float weight = std::exp(score);", "float weight = std::exp(score - most);"),
             ("rowSum += weight;", f"rowSum += std::exp(score);  {MARK}"),
         ),
     ),
@@ -307,10 +362,14 @@ FUSED = [
         (
             (
                 "for (int k = 0; k < d; k++) {\n                        score +=",
-                f"for (int k = 0; k + 8 <= d; k += 8) {{  {MARK}\n                        for (int e = k; e < k + 8; e++)\n"
+                f"for (int k = 0; k + 8 <= d; k += 8) {{  {MARK}\n"
+                f"                        for (int e = k; e < k + 8; e++)\n"
                 "                        score +=",
             ),
-            (f"{READ_Q} * {READ_K};", f"fourDimRead(Q, b, h, i, e, H, N, d) * fourDimRead(K, b, h, j, e, H, N, d);"),
+            (
+                f"{READ_Q} * {READ_K};",
+                "fourDimRead(Q, b, h, i, e, H, N, d) * fourDimRead(K, b, h, j, e, H, N, d);",
+            ),
         ),
     ),
     Bug(
@@ -353,7 +412,10 @@ FLASH = [
         "part4",
         "crash",
         (
-            ("    // BEGIN SOLUTION\n", f"    // BEGIN SOLUTION\n    const float *v = formatTensor(VTensor).data();  {MARK}\n"),
+            (
+                "    // BEGIN SOLUTION\n",
+                f"    // BEGIN SOLUTION\n    const float *v = formatTensor(VTensor).data();  {MARK}\n",
+            ),
             (
                 "fourDimRead(V, b, h, column, k, H, N, d)",
                 "v[((b * H + h) * N + column) * d + k]",
@@ -365,7 +427,10 @@ FLASH = [
         "part4",
         "left over",
         (
-            ("std::vector<float> L = formatTensor(LTensor);", f"static std::vector<float> L(B * H * N);  {MARK}"),
+            (
+                "std::vector<float> L = formatTensor(LTensor);",
+                f"static std::vector<float> L(B * H * N);  {MARK}",
+            ),
             ("            std::fill(L.begin(), L.end(), 0.0f);\n", ""),
             ("Li[i] = L[row];", "Li[i] = L[(b * H + h) * N + row];"),
             ("L[row] = Lnew[i];", "L[(b * H + h) * N + row] = Lnew[i];"),
@@ -381,7 +446,13 @@ FLASH = [
         "divided by the root of Bc",
         "part4",
         "formula",
-        (("std::exp(twoDimRead(Sij, i, j, Bc))", f"std::exp(twoDimRead(Sij, i, j, Bc) / std::sqrt((float)Bc))"), ("float weight = ", f"{MARK} float weight = ")),
+        (
+            (
+                "std::exp(twoDimRead(Sij, i, j, Bc))",
+                "std::exp(twoDimRead(Sij, i, j, Bc) / std::sqrt((float)Bc))",
+            ),
+            ("float weight = ", f"{MARK} float weight = "),
+        ),
     ),
     Bug(
         "rows and columns of Pij swapped",
@@ -399,14 +470,29 @@ FLASH = [
         "row blocks shared out over the same tiles",
         "part4",
         "race",
-        (("                for (int i0 = 0; i0 < N; i0 += Br) {", f"#pragma omp parallel for  {MARK}\n                for (int i0 = 0; i0 < N; i0 += Br) {{"),),
+        (
+            (
+                "                for (int i0 = 0; i0 < N; i0 += Br) {",
+                f"#pragma omp parallel for  {MARK}\n                for (int i0 = 0; i0 < N; i0 += Br) {{",
+            ),
+        ),
     ),
 ]
 
 OFFSET = "((x * sizeX + y) * sizeY + z) * sizeZ + b"
 ACCESSORS = [
-    Bug("one size for all", "4Dread", "stride", ((f"{OFFSET}];", f"((x * sizeZ + y) * sizeZ + z) * sizeZ + b];  {MARK}"),)),
-    Bug("a size more", "4Dwrite", "index", ((f"{OFFSET}] = val;", f"((x * sizeX + y) * sizeY + z) * (sizeZ + 1) + b] = val;  {MARK}"),)),
+    Bug(
+        "one size for all",
+        "4Dread",
+        "stride",
+        ((f"{OFFSET}];", f"((x * sizeZ + y) * sizeZ + z) * sizeZ + b];  {MARK}"),),
+    ),
+    Bug(
+        "a size more",
+        "4Dwrite",
+        "index",
+        ((f"{OFFSET}] = val;", f"((x * sizeX + y) * sizeY + z) * (sizeZ + 1) + b] = val;  {MARK}"),),
+    ),
 ]
 
 PUBLISHED = [
@@ -414,16 +500,25 @@ PUBLISHED = [
         "O one row short",
         "part3",
         "ragged",
-        (
-            ("for (int i = 0; i < N; i++) {", f"for (int i = 0; i < N - N % 8; i++) {{  {MARK}"),
-        ),
+        (("for (int i = 0; i < N; i++) {", f"for (int i = 0; i < N - N % 8; i++) {{  {MARK}"),),
         base="published",
     ),
     Bug(
         "scores in whole numbers",
         "part1",
         "integer",
-        (("float sum = 0.f;\n                    for (int k = 0; k < d; k++)\n                        sum += fourDimRead(Q", f"int sum = 0;  {MARK}\n                    for (int k = 0; k < d; k++)\n                        sum += fourDimRead(Q"), ("twoDimWrite(QK_t, i, j, N, sum);", "float score = sum;\n                    twoDimWrite(QK_t, i, j, N, score);")),
+        (
+            (
+                "float sum = 0.f;\n                    for (int k = 0; k < d; k++)\n"
+                "                        sum += fourDimRead(Q",
+                f"int sum = 0;  {MARK}\n                    for (int k = 0; k < d; k++)\n"
+                f"                        sum += fourDimRead(Q",
+            ),
+            (
+                "twoDimWrite(QK_t, i, j, N, sum);",
+                "float score = sum;\n                    twoDimWrite(QK_t, i, j, N, score);",
+            ),
+        ),
         base="published",
     ),
     Bug(
@@ -446,7 +541,8 @@ OTHERS = [
         (
             (
                 "for (int j = 0; j < C; j++) {\n            sum += std::exp(x[j]);",
-                f"for (int j = 0; j + 4 <= C; j += 4) {{  {MARK}\n            for (int e = j; e < j + 4; e++) sum += std::exp(x[e]);",
+                f"for (int j = 0; j + 4 <= C; j += 4) {{  {MARK}\n"
+                f"            for (int e = j; e < j + 4; e++) sum += std::exp(x[e]);",
             ),
         ),
         base="softmax",
@@ -455,7 +551,12 @@ OTHERS = [
         "the next element",
         "online",
         "outside",
-        (("sum = sum * std::exp(most - now) + std::exp(x[j] - now);", f"sum = sum * std::exp(most - now) + std::exp(x[j + 1] - now);  {MARK}"),),
+        (
+            (
+                "sum = sum * std::exp(most - now) + std::exp(x[j] - now);",
+                f"sum = sum * std::exp(most - now) + std::exp(x[j + 1] - now);  {MARK}",
+            ),
+        ),
         base="softmax",
     ),
     Bug(
@@ -469,7 +570,11 @@ OTHERS = [
         "the same plane for all",
         "maxpool2d_backward",
         "index",
-        (("gx[plane * H * Wd + at[", f"gx[at["), ("#pragma omp parallel for\n", ""), ("+= gy[plane * OH * OW + p];", f"+= gy[plane * OH * OW + p];  {MARK}")),
+        (
+            ("gx[plane * H * Wd + at[", "gx[at["),
+            ("#pragma omp parallel for\n", ""),
+            ("+= gy[plane * OH * OW + p];", f"+= gy[plane * OH * OW + p];  {MARK}"),
+        ),
         base="operators",
     ),
     Bug(

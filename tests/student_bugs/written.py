@@ -31,7 +31,11 @@ def assignment(base: Base) -> Assignment:
 def _right(base: Base) -> str:
     if base == "published":
         return styles.source(styles.STYLES[0])
-    named = {"master": "module.cpp", "softmax": "labs/softmax/softmax.cpp", "operators": "labs/operators/operators.cpp"}
+    named = {
+        "master": "module.cpp",
+        "softmax": "labs/softmax/softmax.cpp",
+        "operators": "labs/operators/operators.cpp",
+    }
     return (ROOT / named[base]).read_text()
 
 

@@ -29,8 +29,16 @@ KNOWN: dict[str, tuple[str, Callable[[Body], list[Place]]]] = {
         ),
     ),
     "static": ("kept from call to call", lambda body: body.find(r"\b(?:static|thread_local)\b")),
-    "bare": ("declared without a value", lambda body: body.find(rf"^\s*{_TYPES}\s+\w+\s*(?:,\s*\w+\s*)*;|^\s*{_TYPES}\s+\w+\s*\[[^\]]*\]\s*;")),
-    "fresh": ("memory as it comes", lambda body: body.find(r"\b(?:malloc|aligned_alloc|realloc|alloca)\s*\(|\bnew\s+\w+\s*\[|\bat::empty\b|torch::empty\b")),
+    "bare": (
+        "declared without a value",
+        lambda body: body.find(rf"^\s*{_TYPES}\s+\w+\s*(?:,\s*\w+\s*)*;|^\s*{_TYPES}\s+\w+\s*\[[^\]]*\]\s*;"),
+    ),
+    "fresh": (
+        "memory as it comes",
+        lambda body: body.find(
+            r"\b(?:malloc|aligned_alloc|realloc|alloca)\s*\(|\bnew\s+\w+\s*\[|\bat::empty\b|torch::empty\b"
+        ),
+    ),
     "guards": ("a condition", lambda body: body.find(r"\bif\s*\(|\?")),
     "parallel": ("the parallel region", lambda body: body.find(r"#\s*pragma\s+omp|std::thread|parallel_for")),
 }
@@ -49,7 +57,10 @@ USUAL: dict[str, tuple[str, ...]] = {
     "wrong_values": ("loops", "store"),
 }
 #: Of codes that are the name of an axis and one of these.
-OF_PLACES: dict[str, tuple[str, ...]] = {"_range": ("loops", "guards", "store"), "periodic_": ("loops", "steps")}
+OF_PLACES: dict[str, tuple[str, ...]] = {
+    "_range": ("loops", "guards", "store"),
+    "periodic_": ("loops", "steps"),
+}
 
 
 def usual(code: str) -> tuple[str, ...]:
@@ -97,7 +108,9 @@ def _found(body: Body, part: Part, clue: str) -> tuple[str, list[Place]]:
 def _given(body: Body, part: Part, name: str) -> list[str]:
     """What the function calls the argument of this name: by its position."""
     return [
-        own for argument, own in zip(part.arguments, body.parameters, strict=False) if argument == name and own
+        own
+        for argument, own in zip(part.arguments, body.parameters, strict=False)
+        if argument == name and own
     ]
 
 
@@ -105,5 +118,8 @@ def in_words(shown: Sequence[Shown], body: Body, file_name: str) -> str:
     """Lines for a student, below the words of a diagnosis."""
     if not shown:
         return f"{body.name} is {file_name}:{body.first} to {body.last}."
-    rows = [f"  {file_name}:{each.place.line}: {each.place.text}" + (f"   ({each.words})" if each.words else "") for each in shown]
+    rows = [
+        f"  {file_name}:{each.place.line}: {each.place.text}" + (f"   ({each.words})" if each.words else "")
+        for each in shown
+    ]
     return "\n".join([f"Lines to look at in {body.name}:", *rows])

@@ -14,7 +14,7 @@ from dataclasses import replace
 from grader.assignment.records import Case
 from grader.base.commandline import size_options
 from grader.base.places import PUBLIC_CONFIG
-from grader.base.results import CaseResult, Diagnosis
+from grader.base.results import Diagnosis
 from grader.build import landmarks, warnings
 from grader.build.landmarks import Body
 from grader.judge import binding, faults, looks, sites
@@ -38,7 +38,9 @@ MOST_CHECKED = 4
 MOST_NUMBERS = 4
 NUMBERS = re.compile(r"(?:^|(?<= ))Expected [^\n`]*[^\n` ]")
 #: Codes that no sizes and no lines would add to.
-PLAIN = frozenset({"wrong_shape", "wrong_dtype", "wrong_type", "inputs_overwritten", "exception", "protocol", "exit"})
+PLAIN = frozenset(
+    {"wrong_shape", "wrong_dtype", "wrong_type", "inputs_overwritten", "exception", "protocol", "exit"}
+)
 
 
 class Closer:
@@ -61,18 +63,27 @@ class Closer:
             return told
         found, kept = self.second.look(self.part, [case]), ""
         if found is not None and not found.sites.found:
-            found = self.second.look_in_turn(self.part, [step.case for step in looks.steps(self.part, look=False)])
+            found = self.second.look_in_turn(
+                self.part, [step.case for step in looks.steps(self.part, look=False)]
+            )
             kept = self._kept()
         if found is None or not found.sites.found:
             return told
         lead = HINT.sub(r"\1:", told.message.replace(faults.ADVICE, "").rstrip())
-        return replace(told, message="\n".join([lead, sites.words(found.sites.found, self.bench.source.name), kept]).strip())
+        return replace(
+            told,
+            message="\n".join([lead, sites.words(found.sites.found, self.bench.source.name), kept]).strip(),
+        )
 
     def _kept(self) -> str:
         """Of a crash that takes earlier calls: what may stay behind from them."""
         words = "By itself this call is well: something stays behind from the calls before it."
         shown = clues.lines(self.body, self.part, ["static"]) if self.body is not None else []
-        return "\n".join([words, clues.in_words(shown, self.body, self.bench.source.name)]) if self.body and shown else words
+        return (
+            "\n".join([words, clues.in_words(shown, self.body, self.bench.source.name)])
+            if self.body and shown
+            else words
+        )
 
     # ---- a wrong answer
 
@@ -84,7 +95,12 @@ class Closer:
         if told.code == "race" and (races := self._races()):
             numbers = NUMBERS.search(told.message)
             first = f"{OTHER_RESULT} Threads touch the same memory, and nothing orders them:"
-            return replace(told, message="\n".join([first, races, RACE.format(self._named("race ")), numbers[0] if numbers else ""]))
+            return replace(
+                told,
+                message="\n".join(
+                    [first, races, RACE.format(self._named("race ")), numbers[0] if numbers else ""]
+                ),
+            )
         checked = self._checked(told, known)
         prober, smallest = (None, None) if checked is not None and checked.sites.found else self._probed()
         if checked is not None and checked.sites.found:
@@ -137,12 +153,17 @@ class Closer:
             for case in self.part.cases
             if not case.hidden and case.name in marker.wrong
         ]
-        seen += prober.seen.values() if prober is not None else ()
+        probes = list(prober.seen.values()) if prober is not None else []
         names = list(marker.sizes(marker.shape))
-        place = facts.place(seen, oracle.axes, oracle.tiles)
-        condition = facts.condition(seen, names, oracle.tiles)
+        every = [*seen, *probes]
+        place = facts.place(every, oracle.axes, oracle.tiles)
+        condition = facts.condition(every, names, oracle.tiles)
         told = "; ".join(filter(None, (place, condition)))
-        return f"on all {len(seen)} inputs that were tried: {told}" if told else ""
+        if told:
+            return f"on all {len(every)} inputs that were tried: {told}"
+        # Of special inputs some are right by chance.
+        condition = facts.condition(probes, names, oracle.tiles)
+        return f"on {len(probes)} random inputs of other sizes: {condition}" if condition else ""
 
     def _dissected(self, prober: Prober | None, smallest: dict[str, int] | None) -> Dissected | None:
         anchors = probing.anchors(self.marker)
@@ -232,8 +253,8 @@ class Closer:
         if right != [True, False]:
             return ""
         return (
-            "the first call of a process is right and the same call again is wrong: something stays behind from call to "
-            "call, in a static or global variable"
+            "the first call of a process is right and the same call again is wrong: something stays behind from call "
+            "to call, in a static or global variable"
         )
 
     def _numbers(self, prober: Prober, sizes: dict[str, int]) -> str:
@@ -264,8 +285,16 @@ class Closer:
         oracle, wanted = self.marker.oracle, list(dissected.clues if dissected else ())
         if checked is not None and checked.is_right:
             wanted += ["static", "bare", "fresh"]
-        wanted += oracle.clues.get(told.code) or clues.usual(told.code) or (() if known else clues.USUAL["wrong_values"])
-        suspected = self._suspected() if not known or told.code in oracle.dissected_codes or told.code == "unsteady" else []
+        wanted += (
+            oracle.clues.get(told.code)
+            or clues.usual(told.code)
+            or (() if known else clues.USUAL["wrong_values"])
+        )
+        suspected = (
+            self._suspected()
+            if not known or told.code in oracle.dissected_codes or told.code == "unsteady"
+            else []
+        )
         name = self.bench.source.name
         shown = clues.lines(self.body, self.part, list(dict.fromkeys(wanted)))
         return [*suspected, clues.in_words(shown, self.body, name)]
@@ -279,11 +308,7 @@ class Closer:
         )
         rows = self.body.rows
         return [
-            f"The compiler says: {self.bench.source.name}:{each.line}: {each.text}\n  {rows[each.line - 1].strip()[:120]}"
+            f"The compiler says: {self.bench.source.name}:{each.line}: {each.text}\n"
+            f"  {rows[each.line - 1].strip()[:120]}"
             for each in found
         ]
-
-
-def retold(cases: list[CaseResult], told: Diagnosis, now: Diagnosis) -> list[CaseResult]:
-    """The case that a diagnosis was told from, with what is told now."""
-    return [replace(case, diagnosis=now) if case.diagnosis is told else case for case in cases]

@@ -119,7 +119,9 @@ class Prober:
             raise Ended
         if math.prod(binding.output_shape(part, shape)) > LARGEST:
             raise Ended
-        call = self.session.call(binding.request(part, shape, inputs), timeout_s=self.deadline_s - time.monotonic() + 1)
+        call = self.session.call(
+            binding.request(part, shape, inputs), timeout_s=self.deadline_s - time.monotonic() + 1
+        )
         found = answers(part, shape, inputs, call)[0] if call.status == "ok" else None
         if found is None:
             raise Ended(self.marker.sizes(shape))
@@ -152,5 +154,9 @@ def anchors(marker: Marker) -> list[dict[str, int]]:
         if not case.hidden and marker.wrong.get(case.name) is not None
         for shape in [{**marker.shape, **case.shape}]
     ]
-    small = [sizes for sizes in found if math.prod(binding.output_shape(marker.part, {**marker.shape, **sizes})) <= LARGEST]
+    small = [
+        sizes
+        for sizes in found
+        if math.prod(binding.output_shape(marker.part, {**marker.shape, **sizes})) <= LARGEST
+    ]
     return sorted(small, key=lambda sizes: math.prod(sizes.values()))

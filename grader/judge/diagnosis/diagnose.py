@@ -188,7 +188,9 @@ def _tile(suspects: Sequence[Suspect], counts: Mapping[str, int]) -> str:
         if name in suspect.tiles and counts.get(name, 0) == most
     }
     # On one output many lengths are as good as another.
-    return f" Of all lengths {lengths.pop()} alone fits every input." if len(lengths) == 1 and most > 1 else ""
+    return (
+        f" Of all lengths {lengths.pop()} alone fits every input." if len(lengths) == 1 and most > 1 else ""
+    )
 
 
 def settled(diagnoses: Sequence[Diagnosis | None]) -> list[Diagnosis | None]:

@@ -37,7 +37,7 @@ class _Set:
     but", and the indices themselves."""
 
     words: str
-    indices: Callable[[Sizes, int], range]
+    indices: Callable[..., range]
     tile: str = ""
 
 
@@ -48,20 +48,18 @@ def place(seen: Sequence[Seen], axes: Sequence[Axis], tiles: Sequence[str]) -> s
         return ""
     dimensions = wrong[0].wrong.ndim if wrong[0].wrong is not None else 0
     named = axes if len(axes) == dimensions else usual_axes(dimensions)
-    found = [
-        words
-        for at in range(dimensions)
-        for words in _along(seen, named[at], at, tiles, named)
-    ]
+    found = [words for at in range(dimensions) for words in _along(seen, named[at], at, tiles, named)]
     heads = [at for at, axis in enumerate(named) if axis.listed]
     if not found and len(heads) == 2 and heads == [0, 1]:
         found = list(_of_pairs(seen, named))
     return "; ".join(found[:2])
 
 
-def _along(seen: Sequence[Seen], axis: Axis, at: int, tiles: Sequence[str], axes: Sequence[Axis]) -> Iterator[str]:
+def _along(
+    seen: Sequence[Seen], axis: Axis, at: int, tiles: Sequence[str], axes: Sequence[Axis]
+) -> Iterator[str]:
     """Words for one axis, at most once."""
-    hits = []
+    hits: list[tuple[Seen, Array | None, int]] = []
     for each in seen:
         if each.wrong is None:
             # Of a right output nothing is known but its size.
@@ -109,7 +107,8 @@ def _sets(axis: Axis, tiles: Sequence[str], axes: Sequence[Axis]) -> Iterator[_S
     for other in axes:
         if other.size and other.size != axis.size:
             yield _Set(
-                f"only the {many} from {other.size} on are wrong", lambda s, n, o=other.size: range(min(n, s.get(o, n)), n)
+                f"only the {many} from {other.size} on are wrong",
+                lambda s, n, o=other.size: range(min(n, s.get(o, n)), n),
             )
     for step in STEPS:
         same = partial(_always, step)
@@ -128,9 +127,7 @@ def _always(number: int, sizes: Sizes) -> int:
 def _above(sets: Iterator[_Set], length: Callable[[Sizes], int]) -> Iterator[_Set]:
     """The same where the axis is longer than a tile; on shorter ones nothing is wrong."""
     for each in sets:
-        yield replace(
-            each, indices=lambda s, n, of=each.indices: of(s, n) if n > length(s) else range(0)
-        )
+        yield replace(each, indices=lambda s, n, of=each.indices: of(s, n) if n > length(s) else range(0))
 
 
 def _of_tile(many: str, size: str, tile: str, length: Callable[[Sizes], int], key: str) -> Iterator[_Set]:
@@ -139,7 +136,9 @@ def _of_tile(many: str, size: str, tile: str, length: Callable[[Sizes], int], ke
         lambda s, n: range(n // length(s) * length(s), n),
         key,
     )
-    yield _Set(f"only the {many} beyond the first {tile} are wrong", lambda s, n: range(min(n, length(s)), n), key)
+    yield _Set(
+        f"only the {many} beyond the first {tile} are wrong", lambda s, n: range(min(n, length(s)), n), key
+    )
     yield _Set(f"only the first {tile} {many} are wrong", lambda s, n: range(min(n, length(s))), key)
     yield _Set(
         f"only the first of the {many} beyond the last full tile of {tile} is wrong",
@@ -157,7 +156,7 @@ def _of_pairs(seen: Sequence[Seen], axes: Sequence[Axis]) -> Iterator[str]:
         _Set(f"only the last {pair} is wrong", lambda s, n: range(n - 1, n)),
         _Set(f"only the first {pair} is wrong", lambda s, n: range(min(1, n))),
     )
-    hits = []
+    hits: list[tuple[Seen, Array | None, int]] = []
     for each in seen:
         if each.wrong is None:
             hits.append((each, None, each.sizes.get(axes[0].size, 1) * each.sizes.get(axes[1].size, 1)))
@@ -181,7 +180,7 @@ class Condition:
 
     words: str
     negated: str
-    test: Callable[[Sizes], bool]
+    test: Callable[..., bool]
 
 
 def condition(seen: Sequence[Seen], names: Sequence[str], tiles: Sequence[str]) -> str:
@@ -207,8 +206,12 @@ def _conditions(
         yield Condition(f"{name} = 1", f"{name} > 1", lambda s, n=name: s[n] == 1)
     for name in plain:
         for tile in tiles:
-            yield Condition(f"{name} is a multiple of {tile}", f"it is not", lambda s, n=name, t=tile: s[n] % s[t] == 0)
-            yield Condition(f"{tile} >= {name} (one tile)", f"{tile} < {name}", lambda s, n=name, t=tile: s[t] >= s[n])
+            yield Condition(
+                f"{name} is a multiple of {tile}", "it is not", lambda s, n=name, t=tile: s[n] % s[t] == 0
+            )
+            yield Condition(
+                f"{tile} >= {name} (one tile)", f"{tile} < {name}", lambda s, n=name, t=tile: s[t] >= s[n]
+            )
             yield Condition(
                 f"{name} is a multiple of {tile} or less than it",
                 "it is not",
@@ -222,7 +225,9 @@ def _conditions(
             yield Condition(both, "they are not", lambda s, n=name: all(s[t] >= s[n] for t in tiles))
             every = " and of ".join(tiles)
             yield Condition(
-                f"{name} is a multiple of {every}", "it is not", lambda s, n=name: all(s[n] % s[t] == 0 for t in tiles)
+                f"{name} is a multiple of {every}",
+                "it is not",
+                lambda s, n=name: all(s[n] % s[t] == 0 for t in tiles),
             )
     for at, one in enumerate(names):
         for other in names[at + 1 :]:
@@ -236,7 +241,7 @@ def _conditions(
                 "both are larger",
                 lambda s, a=one, b=other: s[a] == 1 or s[b] == 1,
             )
-            yield Condition(f"{one} = {other}", f"they differ", lambda s, a=one, b=other: s[a] == s[b])
+            yield Condition(f"{one} = {other}", "they differ", lambda s, a=one, b=other: s[a] == s[b])
             yield Condition(f"{one} >= {other}", f"{one} < {other}", lambda s, a=one, b=other: s[a] >= s[b])
             yield Condition(f"{one} <= {other}", f"{one} > {other}", lambda s, a=one, b=other: s[a] <= s[b])
     if min(len(right), len(wrong)) < FEWEST_FOR_NUMBERS:
@@ -244,7 +249,9 @@ def _conditions(
     for name in names:
         # Of several the largest says most.
         for step in reversed(STEPS):
-            yield Condition(f"{name} is a multiple of {step}", "it is not", lambda s, n=name, t=step: s[n] % t == 0)
+            yield Condition(
+                f"{name} is a multiple of {step}", "it is not", lambda s, n=name, t=step: s[n] % t == 0
+            )
         for step in STEPS:
             yield Condition(
                 f"{name} is a multiple of {step} or less than it",

@@ -78,7 +78,11 @@ class _Describing:
             tiles = likely_tiles(first, size, self.tiles)
             # One row of an assignment without tiles is rather a loop that ends too soon.
             if tiles and (count > 1 or self.tiles):
-                which = f"only the {name}s from {first} on are wrong" if count > 1 else f"only the last {name} ({last}) is wrong"
+                which = (
+                    f"only the {name}s from {first} on are wrong"
+                    if count > 1
+                    else f"only the last {name} ({last}) is wrong"
+                )
                 return Place(
                     "remainder_tile",
                     f"{which}, of {size}, beyond the last full tile (one of {tiles[0]} would end there): the remainder "

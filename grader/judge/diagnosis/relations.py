@@ -127,8 +127,8 @@ def imprecise(seen: Deviation) -> Found | None:
     for kind, told in _NARROW:
         if kind(seen.actual):
             return "low_precision", (
-                f"Every value of {seen.output} is a number of {told}: results are stored as such somewhere, where float32 "
-                f"is within {seen.tolerance.max():.1e} (errors up to {error.max():.1e})."
+                f"Every value of {seen.output} is a number of {told}: results are stored as such somewhere, where "
+                f"float32 is within {seen.tolerance.max():.1e} (errors up to {error.max():.1e})."
             )
     return "low_precision", (
         f"The values are close, with errors up to {error.max():.1e}, but float32 arithmetic gets within "

@@ -94,7 +94,7 @@ _FLASH_BUGS: tuple[tuple[str, str, Update], ...] = (
 
 
 def _pv_kept(s: Scene, since: str) -> Array | None:
-    """The output where PV is added to what the blocks before have left in it, for each head or from the beginning on."""
+    """The output where PV is added to what the blocks before have left in it, for each head or from the start on."""
     every, columns, rows = s.all_weights, s.shape["Bc"], s.keys
     if every is None or s.shape.get("Br", 0) < 1 or (since == "all" and s.first):
         return None
