@@ -7,6 +7,7 @@ whole number, an index beyond a local array.
 
 from __future__ import annotations
 
+import functools
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -51,23 +52,26 @@ class Warned:
 
 def warned(source: Path, defines: Mapping[str, str], first: int, last: int) -> tuple[Warned, ...]:
     """The compiler's warnings of lines `first` to `last` of a file that compiles; () where it cannot be asked."""
-    macros = define_flags(defines)
     try:
-        prepared = standin.prepare(OWN_FLAGS, macros)
-        with objectcache.workplace(cache_root()) as place:
-            (place / "module.cpp").write_bytes(source.read_bytes())
-            command = [word for word in prepared.command() if word != "-w"]
-            finished = run_limited_compiler(
-                [*command, *macros, *FLAGS, *OPTIMISED, "-c", "module.cpp", "-o", "module.o"],
-                place,
-                TIMEOUT_S,
-            )
+        found = _all(source.read_bytes(), define_flags(defines))
     except (KitError, OSError):
         return ()
+    return tuple(each for each in found if first <= each.line <= last)[:MOST_SHOWN]
+
+
+@functools.lru_cache(maxsize=4)
+def _all(text: bytes, macros: tuple[str, ...]) -> tuple[Warned, ...]:
+    """Those of the whole file, which several parts ask for."""
+    prepared = standin.prepare(OWN_FLAGS, macros)
+    with objectcache.workplace(cache_root()) as place:
+        (place / "module.cpp").write_bytes(text)
+        command = [word for word in prepared.command() if word != "-w"]
+        finished = run_limited_compiler(
+            [*command, *macros, *FLAGS, *OPTIMISED, "-c", "module.cpp", "-o", "module.o"], place, TIMEOUT_S
+        )
     output = finished.output.decode(errors="replace")[:MOST_OUTPUT]
     found = [
         Warned(int(match["line"]), one_line(harmless(match["text"]), 120), match["flag"])
         for match in WARNING.finditer(output)
     ]
-    own = (each for each in found if first <= each.line <= last and not ROUNDED.search(each.text))
-    return tuple(dict.fromkeys(own))[:MOST_SHOWN]
+    return tuple(dict.fromkeys(each for each in found if not ROUNDED.search(each.text)))

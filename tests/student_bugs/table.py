@@ -43,10 +43,12 @@ class Bug:
     edits: tuple[Edit, ...]
     base: Base = "master"
     codes: tuple[str, ...] = ()
-    """Codes of the diagnosis, one of which must be told."""
+    """Codes of the diagnosis, one of which must be told; none of what changes from run to run."""
+    within: int = 0
+    """Lines between the mistake and the nearest line that is named at most: 0 where it is named itself, else the place
+    in its loop where it shows."""
     said: str = ""
-    names_line: bool = True
-    """Whether a marked line is named by its number."""
+    """Part of what is told."""
 
 
 # What the edits replace, by the names of the master's variables.
@@ -68,12 +70,16 @@ NAIVE = [
         "part1",
         "outside",
         ((SCORES, SCORES.replace("i < N; i++) {", f"i <= N; i++) {{  {MARK}")),),
+        within=6,
+        said="index",
     ),
     Bug(
         "a key too many in the product",
         "part1",
         "outside",
         ((PRODUCT, PRODUCT.replace("j < N; j++) {", f"j <= N; j++) {{  {MARK}")),),
+        within=1,
+        said="index",
     ),
     Bug(
         "heads shared out over one QK_t",
@@ -85,6 +91,9 @@ NAIVE = [
                 f"#pragma omp parallel for collapse(2)  {MARK}\n    for (int b = 0; b < B; b++) {{",
             ),
         ),
+        codes=("race",),
+        within=9,
+        said="QK_t: ",
     ),
     Bug(
         "keys of grouped heads",
@@ -97,6 +106,9 @@ NAIVE = [
             ),
             (READ_K, "fourDimRead(K, b, group, j, k, H, N, d)"),
         ),
+        codes=("heads",),
+        within=6,
+        said="head 0 is right, and all other heads are wrong",
     ),
     Bug(
         "value begun once a row",
@@ -110,6 +122,9 @@ NAIVE = [
             ),
             ("                    float value = 0.0f;\n", ""),
         ),
+        codes=("stale_sum",),
+        within=3,
+        said="for the next channel",
     ),
     Bug(
         "inputs cut to bfloat16",
@@ -123,6 +138,8 @@ NAIVE = [
             )
             for t in "QKV"
         ),
+        codes=("low_precision",),
+        said="cut to bfloat16",
     ),
     Bug(
         "division of whole numbers",
@@ -134,6 +151,8 @@ NAIVE = [
                 f"twoDimRead(QK_t, i, j, N) * (1 / (int)rowSum));  {MARK}",
             ),
         ),
+        codes=("not_written",),
+        said="all zeros",
     ),
     Bug(
         "offset in a short",
@@ -145,6 +164,8 @@ NAIVE = [
                 f"short at = i * N + j;  {MARK}\n                    QK_t[at] = score;  {MARK}",
             ),
         ),
+        within=1,
+        said="index",
     ),
     Bug(
         "row sum never begun",
@@ -156,6 +177,8 @@ NAIVE = [
                 f"float rowSum;  {MARK}\n                for (int j = 0; j < N; j++) {{",
             ),
         ),
+        within=4,
+        said="rowSum",
     ),
     Bug(
         "one pass over rows too few, and scaled",
@@ -168,6 +191,8 @@ NAIVE = [
                 "std::exp(twoDimRead(QK_t, i, j, N) / std::sqrt((float)d))",
             ),
         ),
+        codes=("wrong_values",),
+        said="1/sqrt(d)",
     ),
 ]
 
@@ -181,12 +206,16 @@ BLOCKED = [
         "part2",
         "outside",
         ((FIRST_K, FIRST_K.replace(K_END, f"int kEnd = k0 + T;  {MARK}")),),
+        within=7,
+        said="index",
     ),
     Bug(
         "tiles of rows not cut off",
         "part2",
         "outside",
         ((FIRST_I, FIRST_I.replace(I_END, f"int iEnd = i0 + T;  {MARK}")),),
+        within=10,
+        said="index",
     ),
     Bug(
         "b and h swapped for V",
@@ -199,12 +228,16 @@ BLOCKED = [
                 f"twoDimRead(QK_t, i, j, N) * fourDimRead(V, h, b, j, k, B, N, d);  {MARK}",
             ),
         ),
+        codes=("wrong_values",),
+        said="the product with V",
     ),
     Bug(
         "keys with the stride of d",
         "part2",
         "stride",
         (("fourDimRead(K, b, h, j, k, H, N, d);", f"fourDimRead(K, b, h, j, k, H, d, d);  {MARK}"),),
+        codes=("wrong_values",),
+        said="in the wrong proportions",
     ),
     Bug(
         "sums in memory that is not cleared",
@@ -220,12 +253,17 @@ BLOCKED = [
             ("/ rowSum);", "/ sums[i]);"),
             ("    return fillTensor(OTensor, O);", "    free(sums);\n    return fillTensor(OTensor, O);"),
         ),
+        codes=("unsteady",),
+        said="never written",
     ),
     Bug(
         "whole row sum",
         "part2",
         "integer",
         (("float rowSum = 0.0f;", f"int rowSum = 0;  {MARK}"),),
+        codes=("wrong_values",),
+        within=4,
+        said="always a whole number",
     ),
     Bug(
         "a local tile with an old tail",
@@ -256,6 +294,8 @@ BLOCKED = [
                 f"fourDimRead(V, b, h, j, k, H, N, d);  {MARK}",
             ),
         ),
+        codes=("wrong_values",),
+        said="N is a multiple of 16",
     ),
     Bug(
         "the remainder begins a row late",
@@ -269,11 +309,20 @@ BLOCKED = [
                 "                int iEnd = std::min(i0 + T, N);\n                for (int k0",
             ),
         ),
+        codes=("row_range",),
+        said="first of the rows beyond the last full tile of 16",
     ),
 ]
 
 FUSED = [
-    Bug("a row of temp for each token", "part3", "outside", ((ROW, f"int row = i;  {MARK}"),)),
+    Bug(
+        "a row of temp for each token",
+        "part3",
+        "outside",
+        ((ROW, f"int row = i;  {MARK}"),),
+        within=7,
+        said="index",
+    ),
     Bug(
         "a local array of 512",
         "part3",
@@ -285,6 +334,7 @@ FUSED = [
             ("twoDimWrite(temp, row, j, N, weight);", "scores[j] = weight;"),
             ("twoDimRead(temp, row, j, N) / rowSum;", "scores[j] / rowSum;"),
         ),
+        said="index 512 out of bounds",
     ),
     Bug(
         "a share of no rows",
@@ -298,12 +348,17 @@ FUSED = [
             ),
             (PRAGMA, "#pragma omp parallel for collapse(3) schedule(static, 1) num_threads(1)"),
         ),
+        codes=("sigfpe",),
+        said="division by zero",
     ),
     Bug(
         "a row of temp for each head",
         "part3",
         "race",
         ((ROW, f"int row = h % omp_get_num_threads();  {MARK}"),),
+        codes=("race",),
+        within=7,
+        said="temp: ",
     ),
     Bug(
         "a counter for all threads",
@@ -313,6 +368,9 @@ FUSED = [
             (PRAGMA, f"int j;  {MARK}\n{PRAGMA}"),
             ("for (int j = 0; j < N; j++) {", "for (j = 0; j < N; j++) {", 3),
         ),
+        codes=("race",),
+        within=7,
+        said="j: ",
     ),
     Bug(
         "threads within a row",
@@ -327,6 +385,8 @@ FUSED = [
             ),
             ("rowSum += weight;", f"rowSum += weight;  {MARK}"),
         ),
+        codes=("race",),
+        said="rowSum: ",
     ),
     Bug(
         "exponentials by bits",
@@ -339,6 +399,8 @@ FUSED = [
                 f"                    float weight = (float &)bits;  {MARK}",
             ),
         ),
+        codes=("low_precision",),
+        said="exp() or what it is given is inexact",
     ),
     Bug(
         "maximum in the weights alone",
@@ -354,6 +416,8 @@ FUSED = [
             ("float weight = std::exp(score);", "float weight = std::exp(score - most);"),
             ("rowSum += weight;", f"rowSum += std::exp(score);  {MARK}"),
         ),
+        codes=("not_normalised",),
+        said="scores and exp() are right, the row's sum is not",
     ),
     Bug(
         "eight channels at a time",
@@ -371,6 +435,8 @@ FUSED = [
                 "fourDimRead(Q, b, h, i, e, H, N, d) * fourDimRead(K, b, h, j, e, H, N, d);",
             ),
         ),
+        codes=("remainder_channels",),
+        said="d is a multiple of 8",
     ),
     Bug(
         "heads counted by B",
@@ -383,6 +449,8 @@ FUSED = [
                 f"        for (int bh = 0; bh < B * H; bh++) {{\n            int b = bh / B, h = bh % B;  {MARK}",
             ),
         ),
+        within=7,
+        said="index",
     ),
 ]
 
@@ -395,6 +463,7 @@ FLASH = [
             ("twoDimWrite(Sij, i, j, Bc, score);", f"twoDimWrite(Sij, i, j, Br, score);  {MARK}"),
             ("twoDimRead(Sij, i, j, Bc)", "twoDimRead(Sij, i, j, Br)"),
         ),
+        said="index",
     ),
     Bug(
         "Lnew by the row of N",
@@ -405,8 +474,16 @@ FLASH = [
             ("value / Lnew[i]", "value / Lnew[row]"),
             ("L[row] = Lnew[i];", "L[row] = Lnew[row];"),
         ),
+        said="index",
     ),
-    Bug("L by the row of the tile", "part4", "index", (("L[row] = Lnew[i];", f"L[i] = Lnew[i];  {MARK}"),)),
+    Bug(
+        "L by the row of the tile",
+        "part4",
+        "index",
+        (("L[row] = Lnew[i];", f"L[i] = Lnew[i];  {MARK}"),),
+        codes=("wrong_values",),
+        said="Br >= N or Bc >= N",
+    ),
     Bug(
         "a pointer into a vector that is gone",
         "part4",
@@ -421,6 +498,7 @@ FLASH = [
                 "v[((b * H + h) * N + column) * d + k]",
             ),
         ),
+        said="freed",
     ),
     Bug(
         "L kept from call to call",
@@ -441,6 +519,8 @@ FLASH = [
         "part4",
         "left over",
         (("float value = 0.0f;", f"float value = twoDimRead(PV, i, k, d);  {MARK}"),),
+        codes=("flash_pv_kept",),
+        said="PV is never set to zero",
     ),
     Bug(
         "divided by the root of Bc",
@@ -453,18 +533,24 @@ FLASH = [
             ),
             ("float weight = ", f"{MARK} float weight = "),
         ),
+        codes=("wrong_values",),
+        said="1/sqrt(Bc)",
     ),
     Bug(
         "rows and columns of Pij swapped",
         "part4",
         "index",
         (("twoDimRead(Pij, i, j, Bc) *", f"twoDimRead(Pij, j, i, Bc) * {MARK}"),),
+        said="index",
     ),
     Bug(
         "stride of Pij by the columns that are left",
         "part4",
         "ragged",
         (("twoDimWrite(Pij, i, j, Bc, weight);", f"twoDimWrite(Pij, i, j, columns, weight);  {MARK}"),),
+        codes=("row_range",),
+        within=1,
+        said="N is a multiple of Bc",
     ),
     Bug(
         "row blocks shared out over the same tiles",
@@ -476,6 +562,9 @@ FLASH = [
                 f"#pragma omp parallel for  {MARK}\n                for (int i0 = 0; i0 < N; i0 += Br) {{",
             ),
         ),
+        codes=("race",),
+        within=10,
+        said="two threads write it",
     ),
 ]
 
@@ -486,12 +575,14 @@ ACCESSORS = [
         "4Dread",
         "stride",
         ((f"{OFFSET}];", f"((x * sizeZ + y) * sizeZ + z) * sizeZ + b];  {MARK}"),),
+        said="index",
     ),
     Bug(
         "a size more",
         "4Dwrite",
         "index",
         ((f"{OFFSET}] = val;", f"((x * sizeX + y) * sizeY + z) * (sizeZ + 1) + b] = val;  {MARK}"),),
+        said="index",
     ),
 ]
 
@@ -502,6 +593,8 @@ PUBLISHED = [
         "ragged",
         (("for (int i = 0; i < N; i++) {", f"for (int i = 0; i < N - N % 8; i++) {{  {MARK}"),),
         base="published",
+        codes=("remainder_tile",),
+        said="N is a multiple of 8",
     ),
     Bug(
         "scores in whole numbers",
@@ -520,6 +613,9 @@ PUBLISHED = [
             ),
         ),
         base="published",
+        codes=("wrong_values",),
+        within=2,
+        said="All scores are whole numbers",
     ),
     Bug(
         "the last block left out, and L not kept",
@@ -530,6 +626,8 @@ PUBLISHED = [
             ("L[query] = Lnew[i];", f"L[query] = Lij[i];  {MARK}"),
         ),
         base="published",
+        codes=("wrong_values",),
+        said="Smallest that fails",
     ),
 ]
 
@@ -546,6 +644,8 @@ OTHERS = [
             ),
         ),
         base="softmax",
+        codes=("sum_misses_columns",),
+        said="C is a multiple of 4",
     ),
     Bug(
         "the next element",
@@ -558,6 +658,7 @@ OTHERS = [
             ),
         ),
         base="softmax",
+        said="index",
     ),
     Bug(
         "no left border",
@@ -565,6 +666,9 @@ OTHERS = [
         "outside",
         (("if (ih >= 0 && ih < H && iw >= 0 && iw < Wd)", f"if (ih >= 0 && ih < H && iw < Wd)  {MARK}"),),
         base="operators",
+        codes=("column_range",),
+        within=1,
+        said="before an array",
     ),
     Bug(
         "the same plane for all",
@@ -576,6 +680,8 @@ OTHERS = [
             ("+= gy[plane * OH * OW + p];", f"+= gy[plane * OH * OW + p];  {MARK}"),
         ),
         base="operators",
+        codes=("plane_ignored",),
+        said="into the first plane",
     ),
     Bug(
         "the batch shared out for db",
@@ -589,6 +695,8 @@ OTHERS = [
             ),
         ),
         base="operators",
+        codes=("race",),
+        said="gb: ",
     ),
 ]
 

@@ -288,7 +288,7 @@ class Closer:
         wanted += (
             oracle.clues.get(told.code)
             or clues.usual(told.code)
-            or (() if known else clues.USUAL["wrong_values"])
+            or (("store",) if known else clues.USUAL["wrong_values"])
         )
         suspected = (
             self._suspected()
