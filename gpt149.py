@@ -50,7 +50,7 @@ def parser(options: list[SizeOption], studies: Mapping[str, tuple[str, str]]) ->
     parse.add_argument(
         "--module", metavar="PATH", type=Path, help="the file to judge, or its folder (module.cpp)"
     )
-    commandline.add_defines(parse)
+    commandline.add_defines(parse, "TILE_SIZE=8")
     parse.add_argument(
         "--sanitize",
         action="store_true",

@@ -76,7 +76,7 @@ def size_options(chosen: Mapping[str, int], options: Iterable[SizeOption]) -> li
     ]
 
 
-def add_defines(parse: argparse.ArgumentParser) -> None:
+def add_defines(parse: argparse.ArgumentParser, example: str = "NAME=8") -> None:
     """Give `parse` the option for macros, which `macros` reads."""
     parse.add_argument(
         "-D",
@@ -84,7 +84,7 @@ def add_defines(parse: argparse.ArgumentParser) -> None:
         metavar="NAME=VALUE",
         action="append",
         default=[],
-        help="define a macro, as in -D TILE_SIZE=8",
+        help=f"define a macro, as in -D {example}",
     )
 
 

@@ -69,13 +69,18 @@ class Body:
         return [
             self._place(n)
             for n in self._lines()
-            for head in self._heads(n)
-            if _PLAIN_LOOP.match(head) is None
+            for control in self._controls(n)
+            if _PLAIN_LOOP.match(control) is None
         ]
 
     def steps(self) -> list[Place]:
         """Loops in steps of more than one."""
-        return [self._place(n) for n in self._lines() for head in self._heads(n) if _STEPPING.search(head)]
+        return [
+            self._place(n)
+            for n in self._lines()
+            for control in self._controls(n)
+            if _STEPPING.search(control)
+        ]
 
     def made_of(self, names: Iterable[str]) -> tuple[set[str], set[int]]:
         """These variables and those that are copies of them or point into them; the lines that make the latter."""
@@ -121,18 +126,18 @@ class Body:
     def _place(self, line: int) -> Place:
         return Place(line, harmless(self.rows[line - 1].strip())[:160])
 
-    def _heads(self, line: int) -> list[str]:
-        """What stands between the brackets of the loops on this line."""
+    def _controls(self, line: int) -> list[str]:
+        """What controls the loops on this line: the text between their brackets."""
         row, found = self.code[line - 1], []
         for start in re.finditer(r"\bfor\s*\(", row):
-            head, depth = "", 1
+            control, depth = "", 1
             for letter in row[start.end() :]:
                 depth += (letter == "(") - (letter == ")")
                 if depth == 0:
                     break
-                head += letter
-            if head.count(";") == 2:
-                found.append(head)
+                control += letter
+            if control.count(";") == 2:
+                found.append(control)
         return found
 
 

@@ -172,7 +172,7 @@ def report(output: str, source: Path) -> SanitizerReport | None:
 
 #: A frame without a line, of a function that is not the kit's own.
 UNNAMED = re.compile(
-    r"^(?P<head>[ \t]*#\d+ 0x[0-9a-f]+ in (?!.*gpt149)[^\n]*) "
+    r"^(?P<lead>[ \t]*#\d+ 0x[0-9a-f]+ in (?!.*gpt149)[^\n]*) "
     r"\((?P<file>/[^\s()]*)\+0x(?P<offset>[0-9a-f]{1,16})\)$",
     re.MULTILINE,
 )
@@ -204,7 +204,7 @@ def with_lines(output: str, program: Path) -> str:
 
     def named(match: re.Match[str]) -> str:
         lines = places.get(match["offset"], []) if match["file"] == str(program) else []
-        return "\n".join(f"{match['head']} {line}" for line in lines) or match[0]
+        return "\n".join(f"{match['lead']} {line}" for line in lines) or match[0]
 
     return UNNAMED.sub(named, output)
 

@@ -157,7 +157,7 @@ class PartJudge:
         with ExitStack() as stack:
             second = SecondBuild(self.bench, stack) if options.second_look else None
             closer = explaining.Closer(self.results, second)
-            if self.verdict == "crash":
+            if self.verdict in ("crash", "timeout"):
                 self.diagnosis = closer.crash(told)
             elif self.verdict == "wrong" and any(
                 case.diagnosis is told and not case.hidden for case in self.results.cases

@@ -53,9 +53,9 @@ def words(sites: Sequence[Site], file_name: str) -> str:
         [] if count == 1 else [f"{count} places, in the order of the run; later ones may come of the first."]
     )
     for number, site in enumerate(sites[:MOST_SHOWN], 1):
-        head = f"{number}. " if count > 1 else ""
+        lead = f"{number}. " if count > 1 else ""
         message = site.report.message
-        lines.append(f"{head}{message[:1].upper()}{message[1:].rstrip('.')}, on {site.where}.")
+        lines.append(f"{lead}{message[:1].upper()}{message[1:].rstrip('.')}, on {site.where}.")
         lines += _lines(site.report, file_name)
     if count > MOST_SHOWN:
         rest = ", ".join(str(site.report.place[-1]) for site in sites[MOST_SHOWN:] if site.report.place)

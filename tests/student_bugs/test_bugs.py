@@ -28,7 +28,8 @@ def group_name(group: tuple[Bug, ...]) -> str:
 def test_the_output_leads_to_the_line(group: tuple[Bug, ...], tmp_path: Path) -> None:
     for each in judge(group, tmp_path):
         bug, told = each.bug, f"{each.bug.name}: {each.message}"
-        assert each.result.verdict in ("wrong", "crash"), told
+        # A damaged heap may also make free() wait for ever.
+        assert each.result.verdict in ("wrong", "crash", "timeout"), told
         assert each.result.diagnosis is not None
         assert not bug.codes or each.result.diagnosis.code in bug.codes, (
             f"{each.result.diagnosis.code} {told}"

@@ -59,10 +59,10 @@ class Closer:
         if told.hidden or self.results.broken is None or self.second is None:
             return told
         case, call = self.results.broken
-        if call.signal_name not in faults.SANITIZED:
+        if call.status != "timeout" and call.signal_name not in faults.SANITIZED:
             return told
         found, kept = self.second.look(self.part, [case]), ""
-        if found is not None and not found.sites.found:
+        if found is not None and not found.sites.found and call.status != "timeout":
             found = self.second.look_in_turn(
                 self.part, [step.case for step in looks.steps(self.part, look=False)]
             )

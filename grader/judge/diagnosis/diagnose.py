@@ -30,7 +30,7 @@ UNEXPLAINED = frozenset(
 #: Share of the outputs that say something of which a mistake must explain to be named.
 _EXPLAINING = 0.6
 #: Codes of outputs that say nothing against a mistake: on small inputs other ones look like these.
-_SAYS_LITTLE = frozenset({"not_written", "not_finite", "partly_not_written", "uniform_softmax", "overflow"})
+_SAYS_LITTLE = frozenset({"not_written", "not_finite", "partly_not_written", "overflow"})
 #: Mistakes named in one message at most, and what stands between them.
 _MOST_NAMED = 3
 #: What C++ calls the types that an assignment may ask for.

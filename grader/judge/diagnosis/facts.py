@@ -49,8 +49,8 @@ def place(seen: Sequence[Seen], axes: Sequence[Axis], tiles: Sequence[str]) -> s
     dimensions = wrong[0].wrong.ndim if wrong[0].wrong is not None else 0
     named = axes if len(axes) == dimensions else usual_axes(dimensions)
     found = [words for at in range(dimensions) for words in _along(seen, named[at], at, tiles, named)]
-    heads = [at for at, axis in enumerate(named) if axis.listed]
-    if not found and len(heads) == 2 and heads == [0, 1]:
+    listed = [at for at, axis in enumerate(named) if axis.listed]
+    if not found and listed == [0, 1]:
         found = list(_of_pairs(seen, named))
     return "; ".join(found[:2])
 
