@@ -150,7 +150,12 @@ def _no_answer(
         )
     if call.status == "exception":
         memory = " (it asked for more memory than a run may have)" if "bad_alloc" in call.message else ""
-        return ("crash", "exception", f"{at} threw a C++ exception: {call.message}{memory}")
+        where_told = f" ({in_words(sizes)})" if sizes else ""
+        return (
+            "crash",
+            "exception",
+            f"{part.function} on the input '{where}' threw a C++ exception: {call.message}{memory}{where_told}",
+        )
     if call.status == "protocol":
         return ("crash", "protocol", f"{at}: the process sent back something that is no result.")
     if call.signal_name:

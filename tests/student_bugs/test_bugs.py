@@ -42,7 +42,7 @@ def test_the_output_leads_to_the_line(group: tuple[Bug, ...], tmp_path: Path) ->
         assert bug.said in each.message, told
         assert bug.kind not in ("outside", "crash") or any(words in each.message for words in OUTSIDE), told
         # What would send its reader elsewhere.
-        assert bug.kind == "race" or "threads" not in each.message, told
+        assert bug.kind == "race" or "Do threads share" not in each.message, told
         assert "Run again with --sanitize" not in each.message, told
 
 
