@@ -27,6 +27,7 @@ from grader.judge.correctness import Correctness
 from grader.judge.diagnosis import facts
 from grader.judge.diagnosis.diagnose import OTHER_RESULT, unexplained
 from grader.judge.diagnosis.facts import Seen
+from grader.judge.diagnosis.relations import CLOSE
 from grader.judge.oracle import Dissected
 
 #: A tile's length that one input alone suggests.
@@ -111,7 +112,8 @@ class Closer:
             added.append(self._facts(prober))
         if told.code == "unsteady":
             added.append(self._left_behind())
-        if not known or told.code in self.marker.oracle.dissected_codes:
+        named = known or (told.code == "low_precision" and not told.message.startswith(CLOSE))
+        if not named or told.code in self.marker.oracle.dissected_codes:
             dissected = self._dissected(prober, smallest)
             added.append(dissected.words if dissected else "")
         added.append(self._zeros(told, checked))

@@ -10,6 +10,8 @@ from collections.abc import Callable
 from grader.base.arrays import Array, np
 from grader.judge.diagnosis.deviation import Deviation
 
+#: How words begin of an output that is imprecise for no known reason.
+CLOSE = "The values are close"
 #: (code, words) of what was found.
 Found = tuple[str, str]
 Relation = Callable[[Deviation], "Found | None"]
@@ -131,6 +133,6 @@ def imprecise(seen: Deviation) -> Found | None:
                 f"float32 is within {seen.tolerance.max():.1e} (errors up to {error.max():.1e})."
             )
     return "low_precision", (
-        f"The values are close, with errors up to {error.max():.1e}, but float32 arithmetic gets within "
+        f"{CLOSE}, with errors up to {error.max():.1e}, but float32 arithmetic gets within "
         f"{seen.tolerance.max():.1e}. Look for half precision, an approximate exp(), or terms that are left out."
     )
