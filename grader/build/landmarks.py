@@ -7,6 +7,7 @@ stranger wrote it.
 
 from __future__ import annotations
 
+import itertools
 import re
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -14,7 +15,9 @@ from functools import cached_property
 
 from grader.base.harmless import harmless
 
-LARGEST_SOURCE, LONGEST_LINE = 1 << 20, 400
+LARGEST_SOURCE, LONGEST_LINE, LONGEST_HEADER = 1 << 20, 400, 4000
+MOST_CALLS = 30
+"""Places at which a name stands before a bracket that are tried for a definition: each may be read to the end."""
 _HIDDEN = re.compile(r"//[^\n]*|/\*|\"(?:\\.|[^\"\\\n])*\"?|'(?:\\.|[^'\\\n])*'?")
 _PLAIN_LOOP = re.compile(
     r"^[\w:\s*&]*?\w+\s*=\s*(?:0|[A-Za-z_]\w*)\s*;\s*\w+\s*<\s*\w+\s*;\s*(?:\+\+\s*\w+|\w+\s*\+\+|\w+\s*\+=\s*\w+)\s*$"
@@ -155,9 +158,13 @@ def function(source: str, name: str) -> Body | None:
     """The definition of a function of this name; None where the text has none that is easily found."""
     text = source[:LARGEST_SOURCE]
     code = _without_hidden(text)
-    for called in re.finditer(rf"\b{re.escape(name)}\s*\(", code):
-        closed = _closing(code, called.end() - 1, "(", ")")
-        opened = re.compile(r"\s*(?:const|noexcept|\s)*\{").match(code, closed + 1) if closed > 0 else None
+    for called in itertools.islice(re.finditer(rf"\b{re.escape(name)}\s{{0,9}}\(", code), MOST_CALLS):
+        closed = _closing(code[: called.end() + LONGEST_HEADER], called.end() - 1, "(", ")")
+        opened = (
+            re.compile(r"\s{0,99}(?:(?:const|noexcept)\s{0,99}){0,3}\{").match(code, closed + 1)
+            if closed > 0
+            else None
+        )
         if opened is None:
             continue
         end = _closing(code, opened.end() - 1, "{", "}")

@@ -277,7 +277,8 @@ class Closer:
         if found is None:
             return ""
         wanted, got = (" ".join(f"{x:.6g}" for x in each.reshape(-1)) for each in (value, found))
-        return f" (expected {wanted}, got {got})"
+        # What changes from call to call may be right this time.
+        return f" (expected {wanted}, got {got})" if wanted != got else ""
 
     def _lines(
         self, told: Diagnosis, dissected: Dissected | None, known: bool, checked: Checked | None

@@ -18,7 +18,7 @@ Sizes = Mapping[str, int]
 STEPS = (2, 3, 4, 8, 16, 32, 64, 128, 256)
 #: Inputs of each kind below which a condition on sizes could be chance, and sizes between which a bound must lie.
 FEWEST_EACH, FEWEST_FOR_NUMBERS = 2, 4
-NEAREST = 1.25
+NEAREST = 1.5
 
 
 @dataclass(frozen=True)
