@@ -180,6 +180,8 @@ def test_a_mistake_that_most_outputs_refute_is_not_the_cause() -> None:
     others = [Diagnosis("wrong_values", "Expected 2."), Diagnosis("heads", "Expected 3.")]
     first, *_ = diagnose.settled([told, *others])
     assert first == Diagnosis("wrong_values", "Expected 1.")
+    first, *_ = diagnose.settled([told, others[0]])
+    assert first is not None and first.code == "scaled", "one output alone may be a special one"
     first, *_ = diagnose.settled([told, Diagnosis("not_finite", "NaN."), Diagnosis("not_written", "Zeros.")])
     assert first is not None and first.code == "scaled"
 

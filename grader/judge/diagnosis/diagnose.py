@@ -27,8 +27,9 @@ UNEXPLAINED = frozenset(
     {"wrong_values", "remainder_tile", "partly_not_written", "wrong_offset", "not_finite", "low_precision"}
 )
 
-#: Share of the outputs that say something of which a mistake must explain to be named.
-_EXPLAINING = 0.6
+#: Share of the outputs that say something of which a mistake must explain to be named, and how many must refute it not
+#: to be.
+_EXPLAINING, _FEWEST_AGAINST = 0.6, 2
 #: Codes of outputs that say nothing against a mistake: on small inputs other ones look like these.
 _SAYS_LITTLE = frozenset({"not_written", "not_finite", "partly_not_written", "overflow"})
 #: Mistakes named in one message at most, and what stands between them.
@@ -209,7 +210,8 @@ def _settled(diagnosis: Explained, counts: Mapping[str, int], saying: int) -> Di
     """With those suspects that explain most outputs, if that is most of those that say something."""
     left = diagnosis.left(counts)
     most = max(counts[name] for suspect in left for name in suspect.names)
-    if diagnosis.code not in _SAYS_LITTLE and most < _EXPLAINING * saying:
+    refuted = saying - most >= _FEWEST_AGAINST and most < _EXPLAINING * saying
+    if diagnosis.code not in _SAYS_LITTLE and refuted:
         return diagnosis.unexplained()
     return diagnosis.told(left, counts)
 
