@@ -106,7 +106,7 @@ NAIVE = [
             ),
             (READ_K, "fourDimRead(K, b, group, j, k, H, N, d)"),
         ),
-        codes=("heads",),
+        codes=("heads", "head_ignored"),
         within=6,
         said="head 0 is right, and all other heads are wrong",
     ),

@@ -25,7 +25,7 @@ from grader.judge.closer.probing import Prober
 from grader.judge.comparison import compare
 from grader.judge.correctness import Correctness
 from grader.judge.diagnosis import facts
-from grader.judge.diagnosis.diagnose import OTHER_RESULT, unexplained
+from grader.judge.diagnosis.diagnose import OTHER_RESULT, PARTLY, unexplained
 from grader.judge.diagnosis.facts import Seen
 from grader.judge.diagnosis.relations import CLOSE
 from grader.judge.oracle import Dissected
@@ -92,7 +92,7 @@ class Closer:
         """With all that can be said of it besides. `told` is a public case's."""
         if told.code in PLAIN:
             return told
-        known = told.code not in unexplained(self.marker.oracle.axes)
+        known = told.code not in unexplained(self.marker.oracle.axes) and not told.message.startswith(PARTLY)
         if told.code == "race" and (races := self._races()):
             numbers = NUMBERS.search(told.message)
             first = f"{OTHER_RESULT} Threads touch the same memory, and nothing orders them:"

@@ -27,11 +27,13 @@ UNEXPLAINED = frozenset(
     {"wrong_values", "remainder_tile", "partly_not_written", "wrong_offset", "not_finite", "low_precision"}
 )
 
-#: Share of the outputs that say something of which a mistake must explain to be named, and how many must refute it not
-#: to be.
+#: Share of the outputs that say something of which a mistake must explain to be named without a doubt, and how many must
+#: refute it for one. What explains less than half is not named.
 _EXPLAINING, _FEWEST_AGAINST = 0.6, 2
 #: Codes of outputs that say nothing against a mistake: on small inputs other ones look like these.
 _SAYS_LITTLE = frozenset({"not_written", "not_finite", "partly_not_written", "overflow"})
+#: How words begin of a mistake that explains half of the outputs and no more.
+PARTLY = "This explains only"
 #: Mistakes named in one message at most, and what stands between them.
 _MOST_NAMED = 3
 #: What C++ calls the types that an assignment may ask for.
@@ -210,10 +212,12 @@ def _settled(diagnosis: Explained, counts: Mapping[str, int], saying: int) -> Di
     """With those suspects that explain most outputs, if that is most of those that say something."""
     left = diagnosis.left(counts)
     most = max(counts[name] for suspect in left for name in suspect.names)
-    refuted = saying - most >= _FEWEST_AGAINST and most < _EXPLAINING * saying
-    if diagnosis.code not in _SAYS_LITTLE and refuted:
+    told = diagnosis.told(left, counts)
+    if diagnosis.code in _SAYS_LITTLE or saying - most < _FEWEST_AGAINST or most >= _EXPLAINING * saying:
+        return told
+    if 2 * most < saying:
         return diagnosis.unexplained()
-    return diagnosis.told(left, counts)
+    return replace(told, message=f"{PARTLY} {most} of {saying} wrong outputs: {told.message}")
 
 
 def undecided(diagnoses: Sequence[Diagnosis | None]) -> bool:
