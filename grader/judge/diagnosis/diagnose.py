@@ -27,8 +27,8 @@ UNEXPLAINED = frozenset(
     {"wrong_values", "remainder_tile", "partly_not_written", "wrong_offset", "not_finite", "low_precision"}
 )
 
-#: Share of the outputs that say something of which a mistake must explain to be named without a doubt, and how many must
-#: refute it for one. What explains less than half is not named.
+#: Share of the outputs that say something of which a mistake must explain to be named without a doubt, and how many
+#: must refute it for one. What explains less than half is not named.
 _EXPLAINING, _FEWEST_AGAINST = 0.6, 2
 #: Codes of outputs that say nothing against a mistake: on small inputs other ones look like these.
 _SAYS_LITTLE = frozenset({"not_written", "not_finite", "partly_not_written", "overflow"})
