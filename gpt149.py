@@ -15,7 +15,7 @@ from grader import study
 from grader.assignment import labs
 from grader.assignment.options import chosen_lab, chosen_options, chosen_tests
 from grader.base import commandline
-from grader.base.commandline import Parser, source_file, whole_number
+from grader.base.commandline import Parser, macros, source_file, whole_number
 from grader.base.errors import UsageError
 from grader.base.places import PUBLIC_CONFIG
 from textgen import demo
@@ -54,14 +54,7 @@ def parser(arguments: list[str], studies: Mapping[str, tuple[str, str]], *, has_
     parse.add_argument(
         "--module", metavar="PATH", type=Path, help=f"the file to judge, or its folder ({source})"
     )
-    parse.add_argument(
-        "-D",
-        dest="defines",
-        metavar="NAME=VALUE",
-        action="append",
-        default=[],
-        help="define a macro, as in -D TILE_SIZE=8",
-    )
+    commandline.add_defines(parse, "TILE_SIZE=8")
     parse.add_argument(
         "--sanitize",
         action="store_true",
@@ -97,16 +90,6 @@ def parser(arguments: list[str], studies: Mapping[str, tuple[str, str]], *, has_
     if has_demo:
         demo.add_options(parse)
     return parse
-
-
-def macros(given: list[str]) -> dict[str, str]:
-    pairs = {}
-    for item in given:
-        name, _, value = item.partition("=")
-        if not name.isidentifier() or "\n" in value:
-            raise UsageError(f"-D takes NAME or NAME=VALUE, not '{item}'")
-        pairs[name] = value or "1"
-    return pairs
 
 
 def run_lab(arguments: list[str]) -> int:
@@ -185,6 +168,7 @@ def judge(given: argparse.Namespace, zygote: Zygote | None) -> int:
     from grader.judge.evaluate import evaluate
     from grader.report import github, page, result_json
     from grader.report.terminal import Terminal
+    from grader.study.race import words_of as race_words
 
     ladder = assignment.lab.ladder()
     terminal = Terminal(ladder=ladder)
@@ -201,6 +185,8 @@ def judge(given: argparse.Namespace, zygote: Zygote | None) -> int:
         time_budget_s=TIME_BUDGET_S,
         profile=has_torch and not given.no_table and not given.watch,
         sanitize=given.sanitize,
+        second_look=True,
+        watch_races=lambda part: race_words(assignment, part, source, macros(given.defines)),
     )
     parts = assignment.select(given.test)
 

@@ -27,8 +27,8 @@ from grader.base.results import CaseResult, PartResult, Score, ScoreLine, Submis
 DAY_S = 86_400.0
 CALLED_AGAIN_WEIGHT = 1.0
 """Weight of a call that was wrong although its like had been right: as one more public case."""
-UNSTEADY = "race"
-"""Diagnosis of a result that the same call does not repeat (`grader.judge.diagnosis.diagnose`)."""
+UNSTEADY = frozenset({"race", "unsteady"})
+"""Diagnoses of a result that the same call does not repeat (`grader.judge.diagnosis.diagnose`)."""
 REASONS = {
     "crash": "crashed",
     "timeout": "did not end",
@@ -69,7 +69,7 @@ def _slow_points(part: Part, timing: Timing | None) -> tuple[float, str]:
 
 
 def _wrong_points(part: Part, cases: Sequence[CaseResult]) -> tuple[float, str]:
-    if part.case_credit and any(case.diagnosis and case.diagnosis.code == UNSTEADY for case in cases):
+    if part.case_credit and any(case.diagnosis and case.diagnosis.code in UNSTEADY for case in cases):
         return 0.0, "another result from call to call, so where it is right is luck"
     right = {case.name for case in cases if case.ok}
     own = {case.name for case in part.cases}

@@ -45,7 +45,11 @@ ALLOWED: dict[str, str] = {
     "judge/diagnosis/diagnose.py": r"tiles?",
     "judge/diagnosis/deviation.py": r"tiles?",
     "judge/diagnosis/patterns.py": r"tiles?",
-    "judge/diagnosis/suspect.py": r"tile",
+    "judge/diagnosis/suspect.py": r"tiles?",
+    "judge/diagnosis/facts.py": r"tiles?",
+    "judge/closer/clues.py": r"tile",
+    "judge/closer/explaining.py": r"tiles?",
+    "judge/closer/probing.py": r"tiles",
     # Letters of types, of SVG's lines, of buffers' formats; tiers of a sandbox.
     "judge/binding.py": r"d",
     "report/charts.py": r"H",

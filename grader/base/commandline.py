@@ -75,6 +75,29 @@ def size_options(chosen: Mapping[str, int], options: Iterable[SizeOption]) -> li
     ]
 
 
+def add_defines(parse: argparse.ArgumentParser, example: str = "NAME=8") -> None:
+    """Give `parse` the option for macros, which `macros` reads."""
+    parse.add_argument(
+        "-D",
+        dest="defines",
+        metavar="NAME=VALUE",
+        action="append",
+        default=[],
+        help=f"define a macro, as in -D {example}",
+    )
+
+
+def macros(given: Iterable[str]) -> dict[str, str]:
+    """Macros by name, 1 where no value is given. Raises UsageError for what is none."""
+    pairs = {}
+    for item in given:
+        name, _, value = item.partition("=")
+        if not name.isidentifier() or "\n" in value:
+            raise UsageError(f"-D takes NAME or NAME=VALUE, not '{item}'")
+        pairs[name] = value or "1"
+    return pairs
+
+
 def whole_number(text: str, flag: str, low: int, high: int) -> int:
     """`text` as a number from `low` to `high`; UsageError names `flag` and the bounds."""
     number = whole(text)

@@ -25,22 +25,29 @@ FLAGS = (
     "-fsanitize=address,undefined",
     # torch hides its type information, so a check of dynamic types would accuse the innocent.
     "-fno-sanitize=vptr",
-    "-fno-sanitize-recover=undefined",
+    # One run names every place: none ends it but what the machine itself refuses.
+    "-fsanitize-recover=address,undefined",
     "-D_GLIBCXX_ASSERTIONS",
+    # Subscripts tell index and size and go on (run/inside/plain/plain_checked.h).
+    "-DGPT149_CHECKED",
 )
 #: handle_abort: the checked containers of libstdc++ end in abort(). Python never frees what it holds at exit: no leaks.
+#: New memory is zeros: where that makes a wrong result right, the kernel reads what it never wrote.
 ASAN_OPTIONS = {
     "detect_leaks": "0",
     "handle_abort": "1",
-    "halt_on_error": "1",
+    "halt_on_error": "0",
+    "max_malloc_fill_size": str(1 << 30),
+    "malloc_fill_byte": "0",
+    "print_legend": "0",
     "abort_on_error": "0",
     "allocator_may_return_null": "1",
     "detect_odr_violation": "0",
     "color": "never",
     "exitcode": "99",
 }
-UBSAN_OPTIONS = {"print_stacktrace": "1", "halt_on_error": "1", "color": "never"}
-MAX_FRAMES = 8
+UBSAN_OPTIONS = {"print_stacktrace": "1", "halt_on_error": "0", "color": "never"}
+MAX_FRAMES, MOST_REPORTS = 8, 64
 LONGEST_LINE, LONGEST_ROW = 2000, 160
 """Characters of a line of a report that are looked at, which the kernel may have printed itself, and of a line of the
 source that are shown."""
@@ -58,11 +65,18 @@ class Frame:
 @dataclass(frozen=True)
 class SanitizerReport:
     """One fault. `kind` is AddressSanitizer's name and the access ("heap-buffer-overflow write"), "vector index",
-    or "undefined behaviour"; `message` says it in words; `frames` are innermost first."""
+    or "undefined behaviour"; `message` says it in words; `frames` are innermost first; `made` is the line that
+    allocated the array, where it is one of the student's."""
 
     kind: str
     message: str
     frames: tuple[Frame, ...]
+    made: Frame | None = None
+
+    @property
+    def place(self) -> tuple[int, ...]:
+        """What tells it from others: the student's lines on the way to it, without those of pragmas."""
+        return tuple(frame.line for frame in self.frames if not frame.text.startswith("#"))
 
 
 def options() -> dict[str, str]:
@@ -113,6 +127,7 @@ REGION = re.compile(
     r"is located (?P<offset>\d+) bytes (?P<side>to the right of|to the left of|after|before|inside(?: of)?) "
     r"(?P<size>\d+)-byte region"
 )
+ALLOCATED = re.compile(r"^(?:previously )?allocated by thread .*$", re.MULTILINE)
 CAUSE = re.compile(r"caused by a (?P<access>READ|WRITE) memory access")
 UBSAN = re.compile(r"^(?P<file>[^\s:]+):(?P<line>\d+):\d+: runtime error: (?P<text>.*)$", re.MULTILINE)
 CHECKED = re.compile(
@@ -131,7 +146,7 @@ FAULTS = {
     "stack-use-after-scope": "a local variable was {access} after the end of its block",
     "global-buffer-overflow": "memory beyond a global array was {access}",
     "stack-overflow": "the stack overflowed: an endless recursion, or a local array that is too large",
-    "attempting double-free": "memory was freed twice",
+    "attempting": "memory was freed that is not the kernel's to free, or freed twice",
     "double-free": "memory was freed twice",
     "SEGV": "an address that belongs to nothing was {access}: a null or wild pointer, or an index far out of range",
     "FPE": "an integer was divided by zero",
@@ -141,17 +156,92 @@ FAULTS = {
 }
 
 
-def report(output: str, source: Path) -> SanitizerReport | None:
-    """The first fault that the sanitizers describe in a process's `output`, or None when there is none.
+#: Where a report begins: a subscript of plain_checked.h, AddressSanitizer's, UBSan's.
+SUBSCRIPT = re.compile(
+    r"^gpt149: subscript (?P<index>-?\d+) of a container of (?P<size>\d+) elements", re.MULTILINE
+)
+BEGINS = re.compile(
+    r"^gpt149: subscript -?\d|ERROR: AddressSanitizer: |^[^\s:]+:\d+:\d+: runtime error: ", re.MULTILINE
+)
 
-    `source` is the student's file, whose lines the frames quote; it was compiled under the name module.cpp.
+
+def report(output: str, source: Path) -> SanitizerReport | None:
+    """The first fault that the sanitizers describe in a process's `output`, or None when there is none."""
+    return next(iter(reports(output, source)), None)
+
+
+#: A frame without a line, of a function that is not the kit's own.
+UNNAMED = re.compile(
+    r"^(?P<lead>[ \t]*#\d+ 0x[0-9a-f]+ in (?!.*gpt149)[^\n]*) "
+    r"\((?P<file>/[^\s()]*)\+0x(?P<offset>[0-9a-f]{1,16})\)$",
+    re.MULTILINE,
+)
+MOST_ADDRESSES, LOOKUP_S = 100, 20.0
+
+
+def with_lines(output: str, program: Path) -> str:
+    """The report of a program with the lines that the sanitizers' own look-up misses, those of inline functions that
+    are called as functions, as binutils' addr2line knows them; as it is where that is not to be had."""
+    wanted = list(dict.fromkeys(m["offset"] for m in UNNAMED.finditer(output) if m["file"] == str(program)))
+    if not wanted:
+        return output
+    # Of a call the address after it is known.
+    addresses = [hex(int(offset, 16) - 1) for offset in wanted[:MOST_ADDRESSES]]
+    try:
+        told = subprocess.run(
+            ["addr2line", "-a", "-i", "-e", str(program), *addresses],
+            capture_output=True,
+            text=True,
+            timeout=LOOKUP_S,
+        ).stdout
+    except (OSError, subprocess.SubprocessError):
+        return output
+    groups = [group.split("\n")[1:] for group in re.split(r"^0x", told, flags=re.MULTILINE)[1:]]
+    places = {
+        offset: [line.split(" ")[0] for line in lines if "module.cpp:" in line]
+        for offset, lines in zip(wanted, groups, strict=False)
+    }
+
+    def named(match: re.Match[str]) -> str:
+        lines = places.get(match["offset"], []) if match["file"] == str(program) else []
+        return "\n".join(f"{match['lead']} {line}" for line in lines) or match[0]
+
+    return UNNAMED.sub(named, output)
+
+
+def reports(output: str, source: Path) -> tuple[SanitizerReport, ...]:
+    """The faults that the sanitizers describe in a process's `output`, each place once, in the order of the run.
+
+    `source` is the student's file, whose lines the frames quote; it was compiled under the name module.cpp. An access
+    that two of the checks have seen counts once.
     """
     output = "\n".join(line[:LONGEST_LINE] for line in output.split("\n"))
     rows = source.read_text(errors="replace").split("\n")
-    undefined, asan = UBSAN.search(output), ASAN.search(output)
-    if undefined is not None and (asan is None or undefined.start() < asan.start()):
-        text = output[undefined.start() :]
-        frames = _frames(text, rows)
+    starts = [match.start() for match in BEGINS.finditer(output)][:MOST_REPORTS]
+    found: dict[tuple[int, ...], SanitizerReport] = {}
+    for start, end, before in zip(starts, [*starts, len(output)][1:], [0, *starts], strict=False):
+        described = _described(output[start:end], output[before:start], rows)
+        if described is None:
+            continue
+        known = found.setdefault(described.place, described)
+        # Of two that saw one access, the one that tells index and size.
+        if described.kind == "vector index" and known.kind != described.kind:
+            found[described.place] = described
+    return tuple(found.values())
+
+
+def _described(text: str, before: str, rows: list[str]) -> SanitizerReport | None:
+    """One report; `before` is what was printed between the one before and it."""
+    subscript, undefined, asan = SUBSCRIPT.match(text), UBSAN.match(text), ASAN.match(text)
+    # The stack of the fault comes first, before those of the allocation and of the threads.
+    stack = re.split(r"\n\s*\n", text, maxsplit=1)[0]
+    frames = _frames(stack, rows)
+    if subscript is not None:
+        index, size = int(subscript["index"]), int(subscript["size"])
+        where = "below 0" if index < 0 else "not below the size"
+        message = f"an index of a std::vector is out of range, {where}: index {index}, size {size}."
+        return SanitizerReport("vector index", message, frames)
+    if undefined is not None:
         if not frames and _is_student_file(undefined["file"]):
             frames = (_frame(int(undefined["line"]), "", rows),)
         return SanitizerReport(
@@ -159,11 +249,7 @@ def report(output: str, source: Path) -> SanitizerReport | None:
         )
     if asan is None:
         return None
-    text = output[asan.start() :]
-    checked = CHECKED.search(output[: asan.start()])
-    # The stack of the fault comes first, before those of the allocation and of the threads.
-    stack = re.split(r"\n\s*\n", text, maxsplit=1)[0]
-    frames = _frames(stack, rows)
+    checked = CHECKED.search(before)
     if checked is not None and asan["kind"] == "ABRT":
         said = CHECKS.get(
             checked["assertion"], f"a check of the standard library failed: {checked['assertion'][:120]}"
@@ -175,7 +261,18 @@ def report(output: str, source: Path) -> SanitizerReport | None:
     word = access["access"].lower() if access else ""
     message = FAULTS.get(asan["kind"], f"{asan['kind']}: memory was {{access}} that must not be")
     message = message.format(access={"read": "read", "write": "written"}.get(word, "touched"))
-    return SanitizerReport(f"{asan['kind']} {word}".strip(), f"{message}{_extent(text)}.", frames)
+    return SanitizerReport(
+        f"{asan['kind']} {word}".strip(), f"{message}{_extent(text)}.", frames, _made(text, rows)
+    )
+
+
+def _made(text: str, rows: list[str]) -> Frame | None:
+    """The student's line that allocated the memory of AddressSanitizer's report."""
+    found = ALLOCATED.search(text)
+    if found is None:
+        return None
+    own = _frames(re.split(r"\n\s*\n", text[found.end() :], maxsplit=1)[0], rows)
+    return own[-1] if own else None
 
 
 def _extent(text: str) -> str:
@@ -188,7 +285,7 @@ def _extent(text: str) -> str:
     if region["side"].startswith("inside"):
         return f" (at {unit[:-1]} {offset // per} of an array of {size // per})"
     if region["side"] in ("to the left of", "before"):
-        return f" ({offset // per} {unit} before an array of {size // per})"
+        return f" ({offset // per} {unit if offset > per else unit[:-1]} before an array of {size // per})"
     return f" (index {(size + offset) // per} of an array of {size // per} {unit})"
 
 

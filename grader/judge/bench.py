@@ -43,6 +43,11 @@ class Options:
     time_budget_s: float = 60.0
     profile: bool = True
     sanitize: bool = False
+    second_look: bool = False
+    """Whether other builds of a file that is wrong or crashes may be made to find the line: in a student's own run, in
+    which nothing is confined."""
+    watch_races: Callable[[Part], str] | None = None
+    """What a watched run says of a part whose results differ from call to call: variable and lines, or ""."""
 
 
 @dataclass(frozen=True)
@@ -71,6 +76,11 @@ class Bench:
     def shape(self) -> dict[str, int]:
         """The run's sizes by name: the assignment's defaults under the command line's."""
         return {**self.assignment.defaults, **self.options.shape}
+
+    @property
+    def program(self) -> Path | None:
+        """The program that runners of the student's are, where they are no processes with torch."""
+        return self.build.program if isinstance(self.build, NativeBuild) else None
 
     @property
     def limits(self) -> sandbox.Limits:

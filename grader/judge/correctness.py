@@ -18,6 +18,7 @@ from grader.judge.bench import Bench
 from grader.judge.looks import Shown, Step
 from grader.judge.marking import Marker
 from grader.judge.oracle import Oracle
+from grader.judge.sites import Sites
 from grader.run.calls import Call
 from grader.run.session import Session
 
@@ -67,6 +68,10 @@ class Correctness:
         self.judged_through = ""
         self.printed = ""
         self.shown: Shown | None = None
+        self.sites = Sites(bench.source, bench.program)
+        """Of a checked build: places that touched what is not theirs."""
+        self.broken: tuple[Case, Call] | None = None
+        """The case whose call gave no answer, and what became of it."""
 
     def check(self) -> None:
         """Every case in turn; a wrong one does not hide the others, a crash ends the part. Raises Faulty."""
@@ -74,11 +79,14 @@ class Correctness:
             self.check_all_cases()
         finally:
             self.cases = settled_together(self.cases)
+        if self.sites.found:
+            raise faults.Faulty("crash", self.sites.diagnosis())
         found = concluded(self.cases, self.marker.oracle.axes)
         if self.verdict == "pass" and found is not None:
             self.verdict = "wrong"
             told_to_student = any(case.diagnosis and not case.hidden for case in self.cases)
             self.diagnosis = self.inquired(found) if told_to_student else found
+            self.cases = retold(self.cases, found, self.diagnosis)
 
     def check_all_cases(self) -> None:
         part, usual = self.part, self.bench.shape["threads"]
@@ -96,7 +104,7 @@ class Correctness:
                 self.shake(session, public.pop(usual))
             finally:
                 session.close()
-                self.printed = session.printed
+                self.printed = faults.without_heap_words(session.printed)
         hidden = looks.by_threads(looks.hidden_steps(part), usual)
         for threads, steps in (*public.items(), *hidden.items()):
             if steps:
@@ -115,7 +123,7 @@ class Correctness:
                 self.cases = [results[case.name] for case in self.part.cases if case.name in results]
             peak_bytes = call.peak_bytes if step.peak else peak_bytes
             if step.shown:
-                self.shown = Shown(peak_bytes, call, shape, inputs, result.ok)
+                self.shown = Shown(peak_bytes, call, shape, inputs, result.ok, step.case.name)
 
     def shake(self, session: Session, steps: list[Step]) -> None:
         """Call the largest of these cases again and again, if the threads share work and were held up for a short time
@@ -155,7 +163,13 @@ class Correctness:
             measure_peak=step.peak,
         )
         self.shaken_s += call.wall_s * held_up
-        self.marker.refuse_broken(call, session, step.case.name, hidden=step.case.hidden)
+        if self.bench.options.sanitize:
+            self.sites.look(session, f"'{step.case.name}', {faults.in_words(self.marker.sizes(shape))}")
+            if call.status != "ok" and self.sites.found:
+                raise faults.Faulty("crash", self.sites.diagnosis(step.case.hidden))
+        if call.status != "ok":
+            self.broken = step.case, call
+        self.marker.refuse_broken(call, session, step.case.name, hidden=step.case.hidden, shape=shape)
         explain = not self.explained()
         found, _ = answers(self.part, shape, inputs, call)
         twice = found is not None and not self.part.table
@@ -191,6 +205,7 @@ class Correctness:
             second=second,
             explain=explain,
             earlier=[known.diagnosis for known in self.cases if known.diagnosis],
+            shared=session.shares_work,
         )
 
     def inquired(self, told: Diagnosis) -> Diagnosis:
@@ -205,7 +220,7 @@ class Correctness:
         except faults.Faulty:
             # Whatever becomes of a further call, the verdict is settled.
             sentence = ""
-        return replace(told, message=f"{told.message} {sentence}".strip())
+        return replace(told, message=f"{told.message} {sentence}") if sentence else told
 
     def explained(self) -> bool:
         """Whether the wrong cases so far have been explained often enough: each explanation takes its time."""
@@ -228,6 +243,11 @@ def concluded(cases: Sequence[CaseResult], axes: Sequence[Axis]) -> Diagnosis | 
     told = [(case.hidden, case.diagnosis) for case in cases if case.diagnosis]
     public = [diagnosis for hidden, diagnosis in told if not hidden]
     return most_telling(public or [diagnosis for _, diagnosis in told], axes) if told else None
+
+
+def retold(cases: Sequence[CaseResult], told: Diagnosis, now: Diagnosis) -> list[CaseResult]:
+    """The case that a diagnosis was told from, with what is told now."""
+    return [replace(case, diagnosis=now) if case.diagnosis is told else case for case in cases]
 
 
 def settled_together(cases: Sequence[CaseResult]) -> list[CaseResult]:

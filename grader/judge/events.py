@@ -101,6 +101,8 @@ class Profiled:
     rows: tuple[ProfileRow, ...]
     example: tuple[tuple[int, ...], float, float] | None = None
     """For an accessor: an index, the expected and the actual value."""
+    only: str = ""
+    """The case that this call is of, where the part is wrong on others: what is said here holds of it alone."""
 
 
 @dataclass(frozen=True)

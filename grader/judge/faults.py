@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from pathlib import Path
+import re
+from collections.abc import Mapping
 
 from grader.assignment.records import Part
 from grader.base.harmless import one_line
@@ -10,7 +11,6 @@ from grader.base.results import CaseResult, Diagnosis, Verdict
 from grader.build.nativebuild import NativeBuild
 from grader.build.records import Build
 from grader.run.calls import Call
-from grader.run.session import Session
 
 
 class Faulty(Exception):
@@ -67,8 +67,7 @@ SIGNAL_HINTS = {
     "SIGSEGV": "a read or write outside an array, or a local array or recursion too large for the stack (use a "
     "std::vector). Check the order of indices and the bounds of loops over what is left at the end, and "
     "whether a file is open: kernels have none",
-    "SIGABRT": "abort() was called: a failed assertion, an exception thrown inside an OpenMP region, or a heap that an "
-    "out-of-bounds write has damaged",
+    "SIGABRT": "abort() was called: a failed assertion, or an exception thrown inside an OpenMP region",
     "SIGBUS": "a read or write outside an array",
     "SIGFPE": "a whole number was divided by zero (a size or count that became 0?)",
     "SIGILL": "the end of a function that should return a value was reached, or an instruction this CPU lacks",
@@ -80,19 +79,68 @@ SIGNAL_HINTS = {
 }
 
 
+DAMAGED_HEAP = re.compile(
+    r"^(?:munmap_chunk\(\)|free\(\)|malloc\(\)|realloc\(\)|malloc_consolidate\(\)|corrupted (?:size|double-linked)|"
+    r"double free or corruption|unaligned |sysmalloc|malloc: )[^\n]{0,200}$",
+    re.MULTILINE,
+)
+"""What the C library says when it finds that its lists of free memory have been overwritten."""
+STACK_SMASHED = re.compile(r"^\*\*\* stack smashing detected \*\*\*[^\n]*$", re.MULTILINE)
+UNCAUGHT = re.compile(
+    r"^terminate called after throwing an instance of '(?P<type>[^'\n]{1,80})'", re.MULTILINE
+)
+ASSERTION = re.compile(r"^[^\n]{0,200}Assertion (?P<text>[^\n]{1,120}) failed\.", re.MULTILINE)
+ADVICE = "Run again with --sanitize to see the line."
 #: What a build with sanitizers can show the line of.
 SANITIZED = frozenset({"SIGSEGV", "SIGABRT", "SIGBUS", "SIGFPE", "SIGILL"})
 
 
-def call_fault(call: Call, part: Part, where: str, *, hidden: bool = False) -> Faulty:
-    """Verdict and words for a call that gave no answer. `where` names its input, and `hidden` says whether that is a
-    hidden case's: who tells a student asks the field, not the words."""
-    verdict, code, message = _no_answer(call, part, where)
+def call_fault(
+    call: Call,
+    part: Part,
+    where: str,
+    *,
+    hidden: bool = False,
+    sizes: Mapping[str, int] | None = None,
+    printed: str = "",
+) -> Faulty:
+    """Verdict and words for a call that gave no answer. `where` names its input, `sizes` are the part's there, and
+    `hidden` says whether that is a hidden case's: who tells a student asks the field, not the words. `printed` is what
+    the process said before it ended."""
+    verdict, code, message = _no_answer(call, part, where, sizes or {}, printed)
     return _faulty(verdict, code, message, hidden)
 
 
-def _no_answer(call: Call, part: Part, where: str) -> tuple[Verdict, str, str]:
-    at = f"{part.function} on the input '{where}'"
+def in_words(sizes: Mapping[str, int]) -> str:
+    """B=2 H=3 N=103 d=40"""
+    return " ".join(f"{name}={size}" for name, size in sizes.items() if name != "threads")
+
+
+def without_heap_words(printed: str) -> str:
+    """What a kernel printed, without what the C library added at its end."""
+    return DAMAGED_HEAP.sub("", printed).strip("\n")
+
+
+def _why_aborted(printed: str) -> str:
+    """What an abort was about, as far as the process said so itself; "" where it did not."""
+    if (heap := DAMAGED_HEAP.search(printed)) is not None:
+        return (
+            "the heap is damaged: something was written outside of an array before, or freed twice (noticed late, by "
+            f"the C library: {one_line(heap[0], 60)})"
+        )
+    if STACK_SMASHED.search(printed) is not None:
+        return "something was written beyond the end of a local array"
+    if (thrown := UNCAUGHT.search(printed)) is not None:
+        return f"an exception that nobody catches, {thrown['type']}: one that leaves an OpenMP region, say"
+    if (failed := ASSERTION.search(printed)) is not None:
+        return f"a failed assertion: {failed['text']}"
+    return ""
+
+
+def _no_answer(
+    call: Call, part: Part, where: str, sizes: Mapping[str, int], printed: str
+) -> tuple[Verdict, str, str]:
+    at = f"{part.function} on the input '{where}'" + (f", {in_words(sizes)}," if sizes else "")
     if call.status == "timeout":
         return (
             "timeout",
@@ -102,12 +150,19 @@ def _no_answer(call: Call, part: Part, where: str) -> tuple[Verdict, str, str]:
         )
     if call.status == "exception":
         memory = " (it asked for more memory than a run may have)" if "bad_alloc" in call.message else ""
-        return ("crash", "exception", f"{at} threw a C++ exception: {call.message}{memory}")
+        where_told = f" ({in_words(sizes)})" if sizes else ""
+        return (
+            "crash",
+            "exception",
+            f"{part.function} on the input '{where}' threw a C++ exception: {call.message}{memory}{where_told}",
+        )
     if call.status == "protocol":
         return ("crash", "protocol", f"{at}: the process sent back something that is no result.")
     if call.signal_name:
         hint = SIGNAL_HINTS.get(call.signal_name, "the process was ended by this signal")
-        advice = " Run again with --sanitize to see the line." if call.signal_name in SANITIZED else ""
+        if call.signal_name == "SIGABRT":
+            hint = _why_aborted(printed) or hint
+        advice = f" {ADVICE}" if call.signal_name in SANITIZED else ""
         return (
             "crash",
             call.signal_name.lower(),
@@ -129,14 +184,3 @@ def sabotage() -> Faulty:
         "sabotage",
         "Processes of the grader were ended while the kernel ran. A kernel must leave other processes alone.",
     )
-
-
-def sanitizer_finding(session: Session, source: Path) -> Diagnosis | None:
-    """What the checked build said before it ended, with the student's own lines, innermost first."""
-    from grader.build import sanitize
-
-    report = sanitize.report(session.printed, source)
-    if report is None:
-        return None
-    lines = [f"{source.name}:{frame.line}: {frame.text.strip()}" for frame in report.frames[:3]]
-    return Diagnosis("sanitizer", "\n".join([report.message, *lines]))

@@ -19,7 +19,7 @@ from grader.run.session import Session
 #: Calls of one inquiry at most, and codes of diagnoses that no further call would add to.
 MOST_CALLS = 16
 NEEDS_NONE = frozenset(
-    {"not_written", "race", "wrong_shape", "wrong_dtype", "wrong_type", "inputs_overwritten"}
+    {"not_written", "race", "unsteady", "wrong_shape", "wrong_dtype", "wrong_type", "inputs_overwritten"}
 )
 
 

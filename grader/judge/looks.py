@@ -39,6 +39,8 @@ class Shown:
     shape: Mapping[str, int]
     inputs: Mapping[str, Any]
     ok: bool
+    name: str = ""
+    """Of its case."""
 
 
 def profiled(part: Part, side: Side) -> dict[str, Any]:

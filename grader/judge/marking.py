@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from grader.assignment.records import Case, Part
@@ -26,11 +25,16 @@ if TYPE_CHECKING:
 
 
 class Marker:
-    """Marks the answers to one part of one submission, the reference's as well as the student's. It remembers none."""
+    """Marks the answers to one part of one submission, the reference's as well as the student's.
+
+    Of each input it remembers where the first wrong answer to it was wrong, and nothing else.
+    """
 
     def __init__(self, bench: Bench, part: Part) -> None:
         self.bench, self.part, self.shape = bench, part, bench.shape
         self.lab = bench.assignment.lab
+        self.wrong: dict[str, Any] = {}
+        """By the input's name: a bool array of the output's shape, or None where the answer was right."""
 
     @functools.cached_property
     def oracle(self) -> Oracle:
@@ -61,19 +65,19 @@ class Marker:
         second: Any = None,
         explain: bool = True,
         earlier: Sequence[Diagnosis] | None = None,
+        shared: bool = True,
     ) -> CaseResult:
         """Right or wrong, and why if it is to be explained. `second` are the answers of the same call made again.
 
-        `earlier` are the diagnoses of other inputs, which `diagnose.settled` is to compare with this one; None for an
-        output by itself.
+        `shared` says whether several threads worked on it. `earlier` are the diagnoses of other inputs, which
+        `diagnose.settled` is to compare with this one; None for an output by itself.
         """
         from grader.base.arrays import np
         from grader.judge.comparison import compare, error_map
         from grader.judge.diagnosis import diagnose
 
         part = self.part
-        public_shape = binding.used_sizes(shape, part)
-        public_shape.pop("threads", None)
+        public_shape = self.sizes(shape)
         found, misfit = answers(part, shape, inputs, call)
         if found is None:
             return CaseResult(name, public_shape, False, None, misfit)
@@ -103,9 +107,12 @@ class Marker:
                 part_id=part.id,
                 earlier=earlier or (),
                 name=wrong[0],
+                shared=shared,
             )
             if earlier is None:
                 (diagnosis,) = diagnose.settled([diagnosis])
+        if self.wrong.get(name) is None:
+            self.wrong[name] = comparisons[wrong[0]].wrong if wrong else None
         digest = integrity.output_sha256(found[wrong[0]]) if wrong else None
         largest = max(comparison.max_error for comparison in comparisons.values())
         where = error_map(comparisons[wrong[0]].wrong) if wrong else ()
@@ -160,16 +167,28 @@ class Marker:
         changed = [names[k] for k in call.changed_inputs if k < len(names) and names[k] in kept]
         return diagnose.inputs_overwritten(changed, kept, self.oracle.output) if changed else None
 
-    def refuse_broken(self, call: Call, session: Session, where: str, *, hidden: bool = False) -> None:
+    def sizes(self, shape: Mapping[str, int]) -> dict[str, int]:
+        """Those that the part has, as they are told."""
+        used = binding.used_sizes(shape, self.part)
+        used.pop("threads", None)
+        return used
+
+    def refuse_broken(
+        self,
+        call: Call,
+        session: Session,
+        where: str,
+        *,
+        hidden: bool = False,
+        shape: Mapping[str, int] | None = None,
+    ) -> None:
         """Raises Faulty, the part's verdict, for a call of the student's that gave no answer. `hidden`: on a hidden
-        case."""
-        if call.status == "ok":
-            return
-        if self.bench.options.sanitize:
-            found = faults.sanitizer_finding(session, self.bench.source)
-            if found is not None:
-                raise faults.Faulty("crash", replace(found, hidden=hidden))
-        raise faults.call_fault(call, self.part, where, hidden=hidden)
+        case; `shape` are all sizes of the input that `where` names."""
+        if call.status != "ok":
+            sizes = None if shape is None else self.sizes(shape)
+            raise faults.call_fault(
+                call, self.part, where, hidden=hidden, sizes=sizes, printed=session.printed
+            )
 
     def refuse_failed_reference(self, call: Call) -> None:
         """Raises KitError for a call of the reference that gave no answer; Faulty where the student's code ended it."""

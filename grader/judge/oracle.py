@@ -7,7 +7,8 @@ and diagnoses better (all else).
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from typing import Any
 
 from grader.base.arrays import Array
@@ -22,6 +23,15 @@ from grader.judge.draws import Draws
 
 Shape = Mapping[str, int]
 Inputs = Mapping[str, Array]
+Ask = Callable[[Shape, Inputs], "Array | None"]
+
+
+@dataclass(frozen=True)
+class Dissected:
+    """In words which of its steps a kernel gets right and which wrong, and what to look for in its lines."""
+
+    words: str
+    clues: tuple[str, ...] = ()
 
 
 class Oracle(ABC):
@@ -48,6 +58,17 @@ class Oracle(ABC):
     """Whether `suspects` predicts NaN and infinities, too: then it is asked about outputs that hold some."""
     mistakes: tuple[Suspect, ...] = ()
     """Suspects whose `predict` takes a `fitting.Situation` and gives the whole output, simpler ones first."""
+    probes: Mapping[str, tuple[int, ...]] = {}
+    """Sizes that may be changed one at a time to find out on which a wrong kernel is right, by name, with values for
+    each; {} where sizes depend on one another."""
+    trivial: Mapping[str, int] = {}
+    """Sizes at which a wrong kernel is right by chance, by name."""
+    clues: Mapping[str, tuple[str, ...]] = {}
+    """What to look for in a student's function, by the diagnosis' code (`grader.judge.closer.clues`)."""
+    sized_codes: frozenset[str] = frozenset()
+    """Codes of causes that depend on sizes: which sizes are right is told with them."""
+    dissected_codes: frozenset[str] = frozenset()
+    """Codes of causes that `dissect` can tell more of."""
     race_advice = (
         "Do threads share a variable or a row of the workspace (declare it inside the parallel loop)? Is memory read "
         "before it is written, or does something stay behind from the call before (a static or global variable)?"
@@ -81,6 +102,11 @@ class Oracle(ABC):
     ) -> Inquiry | None:
         """Further calls of the submission's functions that help to explain the wrong outputs `actual`, by name as
         `expected`; None where none would."""
+        return None
+
+    def dissect(self, ask: Ask, sizes: Shape) -> Dissected | None:
+        """What an unexplained kernel answers to inputs that show one of its steps alone. `ask` gives its output,
+        float64, for sizes (the others are the run's) and inputs, None where it gives none; it is wrong at `sizes`."""
         return None
 
     def suspects(self, seen: Deviation, likely: frozenset[str]) -> list[Suspect]:

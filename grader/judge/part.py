@@ -7,13 +7,14 @@ verdict at once (a crash, a hang, a missing function) is raised as `Faulty` wher
 from __future__ import annotations
 
 from collections.abc import Iterable
+from contextlib import ExitStack
 
 from grader.assignment.records import Part
 from grader.base import machine
 from grader.base.results import Diagnosis, Flag, Memory, PartResult, Standing, Timing, Verdict
 from grader.judge import faults, memory
 from grader.judge.bench import Bench
-from grader.judge.correctness import Correctness, Runners
+from grader.judge.correctness import Correctness, Runners, retold
 from grader.judge.events import Corrected, Timed
 from grader.judge.integrity import flags as integrity
 from grader.judge.looks import Shown
@@ -83,6 +84,7 @@ class PartJudge:
         except faults.Faulty as fault:
             self.settle(fault)
         self.look_for_cheats()
+        self.look_closer()
         return self.result()
 
     def judge(self) -> None:
@@ -143,6 +145,25 @@ class PartJudge:
                 self.marker, shown, student, lambda: self.runners.fresh(threads=threads)
             )
         self.flags += unlike
+
+    def look_closer(self) -> None:
+        """Say more of what is wrong, for its student. Verdict, points and codes stay."""
+        told, options = self.diagnosis, self.bench.options
+        if told is None or self.part.is_torch or options.sanitize or self.results.judged_through:
+            return
+        from grader.judge.closer import explaining
+        from grader.judge.closer.checked import SecondBuild
+
+        with ExitStack() as stack:
+            second = SecondBuild(self.bench, stack) if options.second_look else None
+            closer = explaining.Closer(self.results, second)
+            if self.verdict in ("crash", "timeout"):
+                self.diagnosis = closer.crash(told)
+            elif self.verdict == "wrong" and any(
+                case.diagnosis is told and not case.hidden for case in self.results.cases
+            ):
+                self.diagnosis = closer.wrong(told)
+                self.results.cases = retold(self.results.cases, told, self.diagnosis)
 
     # ---- integrity
 

@@ -200,7 +200,8 @@ def profiled_lines(event: Profiled) -> str:
             f"Result: {actual:g}",
         ]
     else:
-        lines.append(f"{event.claim} {event.ok}")
+        of_one = f" ({event.only} only)" if event.only and event.ok else ""
+        lines.append(f"{event.claim} {event.ok}{of_one}")
         if not event.ok:
             lines.append(event.denial)
     lines.append(f"Manual Execution Time:  {event.wall_s:.4f}\n")

@@ -23,7 +23,8 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from grader.assignment.records import Assignment, Part
-from grader.base.errors import EXIT_PASS, EXIT_SUBMISSION, UsageError
+from grader.base.commandline import add_defines, macros
+from grader.base.errors import EXIT_PASS, EXIT_SUBMISSION, KitError, UsageError
 from grader.base.quantities import whole
 from grader.build.toolchain import Toolchain, toolchain
 from grader.judge import binding
@@ -38,7 +39,7 @@ from grader.study.standalone import (
     ran,
 )
 
-THREADS = 4
+THREADS, MOST_TOLD = 4, 3
 TIMEOUT_S = 60.0
 #: Without optimisation every access happens in the line that it is written in.
 KIT = Kit(
@@ -58,14 +59,18 @@ def main(arguments: list[str]) -> int:
         action="store_true",
         help="compare repeated runs instead of watching one with ThreadSanitizer",
     )
+    add_defines(parse)
     given = parse.parse_args(arguments)
     settings = options.settings(given)
+    defines = macros(given.defines)
     part = options.openmp_part(settings, given.part)
     shape = {**watched_sizes(settings.assignment, part), **settings.shape}
     if shape["threads"] < 2:
         raise UsageError("--threads: a race takes two; choose 2 or more")
     outcome.prepare(settings, "race")
-    finding = measure(settings.assignment, part, settings.source, shape, settings, repeat=given.repeat)
+    finding = measure(
+        settings.assignment, part, settings.source, shape, settings, repeat=given.repeat, defines=defines
+    )
     tell(finding)
     outcome.deliver(finding, settings)
     return EXIT_PASS if finding.is_clean else EXIT_SUBMISSION
@@ -92,20 +97,40 @@ def measure(
     settings: options.Settings,
     *,
     repeat: bool = False,
+    defines: Mapping[str, str] | None = None,
 ) -> RaceResult:
     """Watch one call of the part's function, or compare many where it cannot be watched."""
     if not repeat:
         try:
-            return watch(assignment, part, source, shape, seed=settings.seed or 0)
+            return watch(assignment, part, source, shape, seed=settings.seed or 0, defines=defines)
         except Unsuitable as why:
             print(
                 f"ThreadSanitizer cannot watch it ({why}); comparing repeated runs instead", file=sys.stderr
             )
-    return raceruns.compare(assignment, part, source, shape, rounds=settings.rounds, seed=settings.seed or 0)
+    return raceruns.compare(
+        *(assignment, part, source, shape), rounds=settings.rounds, seed=settings.seed or 0, defines=defines
+    )
+
+
+def words_of(assignment: Assignment, part: Part, source: Path, defines: Mapping[str, str]) -> str:
+    """What a watched call of the part says, for a verdict: its races with their lines; "" where it saw none or cannot
+    be made."""
+    try:
+        found = watch(assignment, part, source, watched_sizes(assignment, part), defines=defines)
+    except (Unsuitable, KitError):
+        return ""
+    shown = found.races[:MOST_TOLD]
+    return "\n".join(line for race in shown for line in racereport.words(race, source.name))
 
 
 def watch(
-    assignment: Assignment, part: Part, source: Path, shape: Mapping[str, int], *, seed: int = 0
+    assignment: Assignment,
+    part: Part,
+    source: Path,
+    shape: Mapping[str, int],
+    *,
+    seed: int = 0,
+    defines: Mapping[str, str] | None = None,
 ) -> RaceResult:
     """One call under ThreadSanitizer. Raises Unsuitable where there is no such program of this file."""
     tools = toolchain()
@@ -114,7 +139,7 @@ def watch(
             f"{tools.compiler_version} has no ThreadSanitizer that fits the kit's OpenMP library"
         )
     started = time.monotonic()
-    program = build_program(source, KIT)
+    program = build_program(source, KIT, defines)
     request = binding.request(part, shape, assignment.typical_inputs(part, shape, seed))
     for prefix in ((), _without_randomised_addresses()):
         with ran(

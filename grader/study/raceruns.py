@@ -32,7 +32,14 @@ THREADS = (1, 2, 3, 4, 8, 16)
 
 
 def compare(
-    assignment: Assignment, part: Part, source: Path, shape: Mapping[str, int], *, rounds: int, seed: int
+    assignment: Assignment,
+    part: Part,
+    source: Path,
+    shape: Mapping[str, int],
+    *,
+    rounds: int,
+    seed: int,
+    defines: Mapping[str, str] | None = None,
 ) -> RaceResult:
     """Call the function `rounds` times on each number of THREADS, always on the same inputs."""
     started = time.monotonic()
@@ -42,7 +49,8 @@ def compare(
     expected = expectations(part, assignment.lab.oracle(part.oracle).expected(inputs, sizes))
     trouble = ""
     with ExitStack() as stack:
-        options, made = Options(shape=sizes), make(assignment, source, Options())
+        options = Options(shape=sizes, defines=defines or {})
+        made = make(assignment, source, options)
         bench = Bench(
             *(assignment, source, options, lambda event: None, made.judged),
             *(stack.enter_context(Zygote(at_once=False)), stack),

@@ -37,8 +37,10 @@ from grader.judge.diagnosis import relations as simple
 from grader.judge.diagnosis.deviation import Axis, Deviation
 from grader.judge.diagnosis.suspect import Suspect
 from grader.judge.draws import Draws
-from grader.judge.oracle import Oracle
+from grader.judge.oracle import Ask, Dissected, Oracle
 from labs.attention import offsets
+from labs.attention.clues import CLUES
+from labs.attention.dissect import dissect
 from labs.attention.fitting import fitting
 from labs.attention.relations import another_layout, copied_heads, row_factors
 from labs.attention.suspects import strides
@@ -74,6 +76,21 @@ class Attention(Oracle):
     tiles = ("Br", "Bc")
     cuts: ClassVar[Mapping[str, tuple[str, ...]]] = {"i": ("Br", "TILE_SIZE"), "j": ("TILE_SIZE",)}
     output = "O"
+    probes: ClassVar = {
+        "N": (1, 2, 3, 5, 8, 16, 17, 24, 32, 33, 48, 64, 96),
+        "d": (1, 2, 3, 5, 8, 16, 17, 32, 33),
+        "B": (1, 2, 3),
+        "H": (1, 2, 3, 4),
+        "Br": (1, 2, 4, 8, 64, 128),
+        "Bc": (1, 2, 4, 8, 64, 128),
+    }
+    trivial: ClassVar = {"N": 1}
+    clues = CLUES
+    sized_codes = frozenset(
+        {"remainder_keys", "remainder_channels", "first_block_only", "first_block_missing", "block_overwritten",
+         "last_block_only", "last_block_sum", "channels_missing"}
+    )  # fmt: skip
+    dissected_codes = frozenset({"not_normalised", "constant_factor"})
     relations = (
         *(simple.not_written, simple.partly_not_written, another_layout, simple.moved),
         *(copied_heads, simple.constant_factor),
@@ -101,6 +118,9 @@ class Attention(Oracle):
 
     def suspects(self, seen: Deviation, likely: frozenset[str]) -> list[Suspect]:
         return fitting(seen, likely)
+
+    def dissect(self, ask: Ask, sizes: Shape) -> Dissected | None:
+        return dissect(ask, sizes)
 
     def not_finite(self, seen: Deviation, amount: str) -> tuple[str, str]:
         largest = _largest_score(seen.inputs)

@@ -15,6 +15,7 @@ The error budget, in units of the roundoff u = 2^-24, relative to each element, 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import ClassVar
 
 from grader.base.arrays import Array, np
 from grader.judge.comparison import UNIT_ROUNDOFF, Expected
@@ -107,8 +108,26 @@ def lost_tail(seen: Deviation) -> Found | None:
     return None
 
 
+CLUES: Mapping[str, tuple[str, ...]] = {
+    "columns_left_out": ("loops", "steps"),
+    "sum_misses_columns": ("loops", "steps", "sums"),
+    "maximum_misses_columns": ("loops", "steps"),
+    "not_normalised": ("sums", "divide"),
+    "row_range": ("loops",),
+    "column_range": ("loops",),
+}
+
+
 class Rows(Oracle):
     """The softmax of each row. `mistakes` are suspects that take a Scene."""
+
+    probes: ClassVar = {
+        "R": (1, 2, 3, 5, 8),
+        "C": (1, 2, 3, 4, 5, 7, 8, 9, 12, 16, 17, 24, 31, 32, 33, 48, 64, 65),
+    }
+    trivial: ClassVar = {"C": 1}
+    clues = CLUES
+    sized_codes = frozenset({"columns_left_out", "sum_misses_columns"})
 
     axes = (Axis("row", "rows", "i", "R"), Axis("column", "columns", "j", "C"))
     output = "O"

@@ -27,10 +27,22 @@ UNEXPLAINED = frozenset(
     {"wrong_values", "remainder_tile", "partly_not_written", "wrong_offset", "not_finite", "low_precision"}
 )
 
+#: Share of the outputs that say something of which a mistake must explain to be named without a doubt, and how many
+#: must refute it for one. What explains less than half is not named.
+_EXPLAINING, _FEWEST_AGAINST = 0.6, 2
+#: Codes of outputs that say nothing against a mistake: on small inputs other ones look like these.
+_SAYS_LITTLE = frozenset({"not_written", "not_finite", "partly_not_written", "overflow"})
+#: How words begin of a mistake that explains half of the outputs and no more.
+PARTLY = "This explains only"
 #: Mistakes named in one message at most, and what stands between them.
 _MOST_NAMED = 3
 #: What C++ calls the types that an assignment may ask for.
 SCALAR_TYPES = {"float32": "at::kFloat", "float64": "at::kDouble", "int32": "at::kInt", "int64": "at::kLong"}
+OTHER_RESULT = "A second call with the same inputs gives another result."
+ONE_THREAD = (
+    "One thread alone works here, so it is no race: memory is read that was never written or lies outside of an array, "
+    "or something stays behind from the call before (a static or global variable)."
+)
 SAME_OUTPUT = "The same output comes of another mistake:"
 
 
@@ -46,12 +58,14 @@ def diagnose(
     part_id: str = "part3",
     earlier: Sequence[Diagnosis] = (),
     name: str = "",
+    shared: bool = True,
 ) -> Diagnosis:
     """Explain an output of the right shape that `comparison` found wrong.
 
     `part_id` is the name of its part on the command line. `earlier` are the diagnoses of other wrong outputs of the
     same kernel: a mistake that explains these, too, is looked for first. `second` is the output of a second call with
-    the same inputs, where there was one. `name` is that of one output among several.
+    the same inputs, where there was one; `shared` says whether several threads worked on them, without which there is
+    no race. `name` is that of one output among several.
     """
     own = oracle.diagnose(inputs, shape, expected, actual, comparison)
     if own is not None:
@@ -71,7 +85,7 @@ def diagnose(
     )
     place = _place_of(seen.wrong, seen)
     if second is not None and _differs(seen, second.astype(np.float64).reshape(value.shape)):
-        return _unsteady(oracle, seen, place, part_id, earlier)
+        return _unsteady(oracle, seen, place, part_id if shared else "", earlier)
     never = seen.wrong & _never_written(actual).reshape(value.shape)
     if never.any() and np.array_equal(never, seen.wrong):
         words = "they were never written" if never.ndim else "it was never written"
@@ -112,13 +126,13 @@ def _explained(
     if not suspects:
         return None
     told = _report(suspects[0].code, suspects[0].words, place, seen)
-    return Explained(**vars(told), suspects=tuple(suspects))
+    return Explained(**vars(told), suspects=tuple(suspects), place_code=place.code or "wrong_values")
 
 
 def _unsteady(
     oracle: Oracle, seen: Deviation, place: Place, part_id: str, earlier: Sequence[Diagnosis]
 ) -> Diagnosis:
-    """Two calls with the same inputs differ by more than rounding."""
+    """Two calls with the same inputs differ by more than rounding. `part_id`: "" where one thread alone works."""
     if oracle.outside_codes:
         # What lies beside a tensor changes from call to call: who reads it has no race.
         outside = [
@@ -129,7 +143,9 @@ def _unsteady(
         if outside:
             told = _report(outside[0].code, outside[0].words, place, seen)
             return Explained(**vars(told), suspects=tuple(outside))
-    words = f"A second call with the same inputs gives another result. {oracle.race_advice}"
+    if not part_id:
+        return _report("unsteady", f"{OTHER_RESULT} {ONE_THREAD}", place, seen)
+    words = f"{OTHER_RESULT} {oracle.race_advice}"
     told = _report("race", words, place, seen)
     command = f"`python gpt149.py race {part_id}` names the variable and the line."
     return replace(told, message=f"{told.message} {command}")
@@ -141,6 +157,8 @@ class Explained(Diagnosis):
     words of the first."""
 
     suspects: tuple[Suspect, ...] = ()
+    place_code: str = "wrong_values"
+    """Of the same output without a cause."""
 
     def left(self, counts: Mapping[str, int]) -> list[Suspect]:
         """Those that explain most outputs, where `counts` holds how many, by name."""
@@ -148,23 +166,58 @@ class Explained(Diagnosis):
         most = max(outputs)
         return [suspect for suspect, count in zip(self.suspects, outputs, strict=True) if count == most]
 
-    def told(self, suspects: Sequence[Suspect]) -> Diagnosis:
+    def told(self, suspects: Sequence[Suspect], counts: Mapping[str, int] | None = None) -> Diagnosis:
         """The same naming these suspects only, and no longer which there were."""
         words = list(dict.fromkeys(suspect.words for suspect in suspects))[:_MOST_NAMED]
-        named = f" {SAME_OUTPUT} ".join(words)
-        message = named + self.message.removeprefix(self.suspects[0].words)
+        named = f" {SAME_OUTPUT} ".join(words) + _tile(suspects, counts or {})
+        return self._plain(suspects[0].code, named + self.message.removeprefix(self.suspects[0].words))
+
+    def unexplained(self) -> Diagnosis:
+        """The same without a cause: what its suspects say is not so on other outputs."""
+        return self._plain(self.place_code, self.message.removeprefix(self.suspects[0].words).strip())
+
+    def _plain(self, code: str, message: str) -> Diagnosis:
         values = {item.name: getattr(self, item.name) for item in fields(Diagnosis)}
-        return Diagnosis(**{**values, "code": suspects[0].code, "message": message})
+        return Diagnosis(**{**values, "code": code, "message": message})
+
+
+def _tile(suspects: Sequence[Suspect], counts: Mapping[str, int]) -> str:
+    """Which length of a tile alone fits every output; "" where several do or none is meant."""
+    most = max((counts.get(name, 0) for suspect in suspects for name in suspect.names), default=0)
+    lengths = {
+        suspect.tiles[name]
+        for suspect in suspects
+        for name in suspect.names
+        if name in suspect.tiles and counts.get(name, 0) == most
+    }
+    # On one output many lengths are as good as another.
+    return (
+        f" Of all lengths {lengths.pop()} alone fits every input." if len(lengths) == 1 and most > 1 else ""
+    )
 
 
 def settled(diagnoses: Sequence[Diagnosis | None]) -> list[Diagnosis | None]:
     """The diagnoses of a kernel's outputs, each with the suspects that explain most of these outputs: on one input
-    several mistakes give the same, and another input tells them apart. Where two or more are left, all are named."""
+    several mistakes give the same, and another input tells them apart. Where two or more are left, all are named; what
+    most of the outputs refute is not named at all."""
     counts = _counts(diagnoses)
+    saying = sum(diagnosis is not None and diagnosis.code not in _SAYS_LITTLE for diagnosis in diagnoses)
     return [
-        diagnosis.told(diagnosis.left(counts)) if isinstance(diagnosis, Explained) else diagnosis
+        _settled(diagnosis, counts, saying) if isinstance(diagnosis, Explained) else diagnosis
         for diagnosis in diagnoses
     ]
+
+
+def _settled(diagnosis: Explained, counts: Mapping[str, int], saying: int) -> Diagnosis:
+    """With those suspects that explain most outputs, if that is most of those that say something."""
+    left = diagnosis.left(counts)
+    most = max(counts[name] for suspect in left for name in suspect.names)
+    told = diagnosis.told(left, counts)
+    if diagnosis.code in _SAYS_LITTLE or saying - most < _FEWEST_AGAINST or most >= _EXPLAINING * saying:
+        return told
+    if 2 * most < saying:
+        return diagnosis.unexplained()
+    return replace(told, message=f"{PARTLY} {most} of {saying} wrong outputs: {told.message}")
 
 
 def undecided(diagnoses: Sequence[Diagnosis | None]) -> bool:
@@ -205,10 +258,16 @@ def most_telling(diagnoses: Sequence[Diagnosis], axes: Sequence[Axis] = ()) -> D
         counts[diagnosis.code] = counts.get(diagnosis.code, 0) + 1
 
     places = unexplained(axes)
+    saying = sum(diagnosis.code not in _SAYS_LITTLE for diagnosis in diagnoses)
 
-    def rank(diagnosis: Diagnosis) -> tuple[bool, int, int]:
+    def rank(diagnosis: Diagnosis) -> tuple[bool, bool, bool, int, int]:
         explained = diagnosis.code not in places
-        return explained, counts[diagnosis.code], diagnosis.wrong_count or 0
+        if explained and diagnosis.code not in _SAYS_LITTLE:
+            explained = 2 * counts[diagnosis.code] >= saying
+        # Of what nobody wrote any suspect may explain a part.
+        unsteady = diagnosis.code == "unsteady"
+        is_place = diagnosis.code in places
+        return unsteady, explained, is_place, counts[diagnosis.code], diagnosis.wrong_count or 0
 
     return max(diagnoses, key=rank)
 

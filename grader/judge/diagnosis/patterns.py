@@ -20,10 +20,6 @@ def likely_tiles(cut: int, size: int, own_tiles: Iterable[int] = (), limit: int 
     return sorted(fits, key=lambda t: (usual.index(t) if t in usual else len(usual), t))[:limit]
 
 
-def in_words(tiles: list[int]) -> str:
-    return " or ".join(str(tile) for tile in tiles)
-
-
 @dataclass(frozen=True)
 class Place:
     """What the wrong elements have in common. `code` is "" when they are everywhere or form no simple shape."""
@@ -82,11 +78,15 @@ class _Describing:
             tiles = likely_tiles(first, size, self.tiles)
             # One row of an assignment without tiles is rather a loop that ends too soon.
             if tiles and (count > 1 or self.tiles):
+                which = (
+                    f"only the {name}s from {first} on are wrong"
+                    if count > 1
+                    else f"only the last {name} ({last}) is wrong"
+                )
                 return Place(
                     "remainder_tile",
-                    f"only the {name}s from {first} on are wrong, those beyond the last full tile of "
-                    f"{in_words(tiles)}: the remainder tile is left out ({of.size or 'the size'} / tile rounds down) "
-                    "or has wrong loop bounds",
+                    f"{which}, of {size}, beyond the last full tile (one of {tiles[0]} would end there): the remainder "
+                    f"is left out ({of.size or 'the size'} / tile rounds down) or has wrong loop bounds",
                 )
             if count == 1:
                 return Place(code, f"only the last {name} ({last}) is wrong: look at the loop's end")

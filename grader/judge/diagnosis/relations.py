@@ -7,9 +7,11 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from grader.base.arrays import np
+from grader.base.arrays import Array, np
 from grader.judge.diagnosis.deviation import Deviation
 
+#: How words begin of an output that is imprecise for no known reason.
+CLOSE = "The values are close"
 #: (code, words) of what was found.
 Found = tuple[str, str]
 Relation = Callable[[Deviation], "Found | None"]
@@ -108,11 +110,29 @@ def constant_factor(seen: Deviation) -> Found | None:
     return "constant_factor", f"{words} times what it should be."
 
 
+def _is_half(values: Array) -> bool:
+    with np.errstate(over="ignore"):
+        return bool((values.astype(np.float16).astype(np.float64) == values).all())
+
+
+def _is_bfloat16(values: Array) -> bool:
+    return not (values.astype(np.float32).view(np.uint32) & 0xFFFF).any()
+
+
+_NARROW = ((_is_half, "half precision (float16)"), (_is_bfloat16, "bfloat16"))
+
+
 def imprecise(seen: Deviation) -> Found | None:
     error = abs(seen.actual - seen.expected)
     if error.max() > ROUNDING * abs(seen.expected).max():
         return None
+    for kind, told in _NARROW:
+        if kind(seen.actual):
+            return "low_precision", (
+                f"Every value of {seen.output} is a number of {told}: results are stored as such somewhere, where "
+                f"float32 is within {seen.tolerance.max():.1e} (errors up to {error.max():.1e})."
+            )
     return "low_precision", (
-        f"The values are close, with errors up to {error.max():.1e}, but float32 arithmetic gets within "
+        f"{CLOSE}, with errors up to {error.max():.1e}, but float32 arithmetic gets within "
         f"{seen.tolerance.max():.1e}. Look for half precision, an approximate exp(), or terms that are left out."
     )

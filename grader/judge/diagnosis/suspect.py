@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 from typing import Any
 
 from grader.base.arrays import Array
@@ -15,13 +15,15 @@ class Suspect:
     tensor was read), None where the mistake does not apply.
 
     `names` tell it from every other mistake, also of the same code, and are the same for all inputs: one name, or one
-    for each tile length that gives this output. What `predict` takes is its lab's choice.
+    for each tile length that gives this output: `tiles` has the length's own name for each of those. What `predict`
+    takes is its lab's choice.
     """
 
     code: str
     words: str
     predict: Callable[[Any], Array | None]
     names: tuple[str, ...]
+    tiles: Mapping[str, str] = field(default_factory=dict)
 
 
 Predictor = Callable[[Any], "Array | None"]

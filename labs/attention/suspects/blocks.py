@@ -6,10 +6,11 @@ give one prediction, whose words name the likely lengths.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
 
 from grader.base.arrays import Array, np
-from grader.judge.diagnosis.patterns import USUAL_TILES, in_words, likely_tiles
+from grader.judge.diagnosis.patterns import USUAL_TILES, likely_tiles
 from grader.judge.diagnosis.suspect import Suspect
 from labs.attention.scene import Scene
 from labs.attention.softmax import softmax
@@ -25,49 +26,62 @@ def _tiles(s: Scene) -> tuple[int, ...]:
     return tuple(s.shape[key] for key in ("Bc", "Br") if key in s.shape)
 
 
-def _cuts(s: Scene, size: int) -> list[tuple[int, list[int]]]:
-    """Where full tiles may end, with a remainder behind: (cut, likely tiles), likeliest first."""
+def _cuts(s: Scene, size: int) -> list[int]:
+    """Where full tiles may end, with a remainder behind, likeliest first."""
     cuts = {size // t * t for t in (*_tiles(s), *USUAL_TILES)} - {size}
     found = [(cut, likely_tiles(cut, size, _tiles(s))) for cut in cuts]
     order = [*_tiles(s), 16, 32, 8, 64, 4]
-    return sorted(
-        found, key=lambda item: min((order.index(t) for t in item[1] if t in order), default=len(order))
-    )
+    found.sort(key=lambda item: min((order.index(t) for t in item[1] if t in order), default=len(order)))
+    return [cut for cut, _ in found]
 
 
-def _named(what: str, s: Scene, fits: Callable[[int], bool]) -> tuple[str, ...]:
+@dataclass(frozen=True)
+class _Named:
+    """A suspect's names, one for each tile length, and what each length is called."""
+
+    names: tuple[str, ...]
+    tiles: Mapping[str, str]
+
+
+def _named(what: str, s: Scene, fits: Callable[[int], bool]) -> _Named:
     """A name for each tile length that `fits`. The assignment's own, others on each input, go by their names."""
     own = [key for key in ("Bc", "Br") if fits(s.shape.get(key, 0))]
-    return tuple(f"{what}, tiles of {tile}" for tile in (*own, *filter(fits, USUAL_TILES)))
+    tiles = {f"{what}, tiles of {tile}": str(tile) for tile in (*own, *filter(fits, USUAL_TILES))}
+    return _Named(tuple(tiles), tiles)
 
 
-def _beyond(what: str, s: Scene, cut: int, size: int) -> tuple[str, ...]:
+def _beyond(what: str, s: Scene, cut: int, size: int) -> _Named:
     return _named(what, s, lambda tile: tile > 0 and size // tile * tile == cut)
 
 
-def _last(what: str, s: Scene, start: int, size: int) -> tuple[str, ...]:
+def _last(what: str, s: Scene, start: int, size: int) -> _Named:
     return _named(what, s, lambda tile: 0 < tile < size and (size - 1) // tile * tile == start)
+
+
+def _suspect(code: str, words: str, predict: Callable[[Scene], Array | None], named: _Named) -> Suspect:
+    return Suspect(code, words, predict, named.names, named.tiles)
 
 
 def _remainders(s: Scene) -> Iterator[Suspect]:
     n, d = s.keys, s.d
     # Without any full tile there is nothing else: no scores at all, say, which simpler suspects name.
-    for cut, tiles in ((cut, tiles) for cut, tiles in _cuts(s, n) if cut):
-        where = f"The {n - cut} keys from {cut} on, those beyond the last full tile of {in_words(tiles)},"
+    for cut in filter(None, _cuts(s, n)):
+        count = "key" if n - cut == 1 else f"{n - cut} keys"
+        where = f"The last {count} of {n}, from {cut} on, beyond the last full tile,"
         hint = "Let the loop over tiles reach N (N / tile rounds down), and the last tile's bounds end there."
-        yield Suspect(
+        yield _suspect(
             "remainder_keys",
             f"{where} are left out of the product with V (they are in the row sum). {hint}",
             lambda s, c=cut: s.probabilities[:, :, :c] @ s.v[:, :c],
             _beyond("remainder of keys not in the product", s, cut, n),
         )
-        yield Suspect(
+        yield _suspect(
             "remainder_keys",
             f"{where} are left out. {hint}",
             lambda s, c=cut: s.some_keys(slice(0, c)),
             _beyond("remainder of keys left out", s, cut, n),
         )
-        yield Suspect(
+        yield _suspect(
             "remainder_keys",
             f"{where} are left out of the row sum (they are in the product with V). {hint}",
             lambda s, c=cut: s.weights @ s.v / s.weights[:, :, :c].sum(2, keepdims=True),
@@ -75,38 +89,39 @@ def _remainders(s: Scene) -> Iterator[Suspect]:
         )
         held = "what QK_t holds for them (0, or weights of the head before) counts as one"
         no_scores = f"{where} get no score, as Q K^T is not computed for them: {held}. {hint}"
-        yield Suspect(
+        yield _suspect(
             "remainder_keys",
             no_scores,
             lambda s, c=cut: s.attend(np.where(np.arange(s.keys) < c, s.scores, 0.0)),
             _beyond("remainder of keys without scores", s, cut, n),
         )
-        yield Suspect(
+        yield _suspect(
             "remainder_keys",
             no_scores,
             lambda s, c=cut: _stale_remainder(s, c, in_product=True),
             _beyond("remainder of keys stale", s, cut, n),
         )
-        yield Suspect(
+        yield _suspect(
             "remainder_keys",
             f"{where} are left out of both products, yet the row sum counts them: {held}. {hint}",
             lambda s, c=cut: _stale_remainder(s, c, in_product=False),
             _beyond("remainder of keys in the sum alone", s, cut, n),
         )
-    for cut, tiles in ((cut, tiles) for cut, tiles in _cuts(s, d) if cut):
-        which = f"The {d - cut} channels from {cut} on, those beyond the last full tile of {in_words(tiles)},"
+    for cut in filter(None, _cuts(s, d)):
+        count = "channel" if d - cut == 1 else f"{d - cut} channels"
+        which = f"The last {count} of {d}, from {cut} on, beyond the last full tile,"
         hint = "Let the loop over tiles reach d (d / tile rounds down), and the last tile's bounds end there."
 
         def scores(s: Scene, c: int = cut) -> Array:
             return s.q[:, s.rows, :c] @ s.k[:, :, :c].mT
 
-        yield Suspect(
+        yield _suspect(
             "remainder_channels",
             f"{which} are left out of Q K^T. {hint}",
             lambda s, scores=scores: s.attend(scores(s)),
             _beyond("remainder of channels left out", s, cut, d),
         )
-        yield Suspect(
+        yield _suspect(
             "remainder_channels",
             f"{which} are left out of Q K^T and of the output. {hint}",
             lambda s, c=cut, scores=scores: s.attend(scores(s)) * (np.arange(s.d) < c),
@@ -129,24 +144,24 @@ def _stale_remainder(s: Scene, cut: int, in_product: bool) -> Array | None:
 def _single_blocks(s: Scene) -> Iterator[Suspect]:
     n, d = s.keys, s.d
     lasts = {(n - 1) // t * t: t for t in (*USUAL_TILES, *reversed(_tiles(s))) if t < n}
-    for start, t in lasts.items():
-        yield Suspect(
+    for start in lasts:
+        yield _suspect(
             "block_overwritten",
-            f"Only the last block of keys, from {start} on (blocks of {t}), is in the product with V: each block "
+            f"Only the last block of keys, from {start} on, is in the product with V: each block "
             "overwrites the sum of those before in place of adding to it.",
             lambda s, c=start: s.probabilities[:, :, c:] @ s.v[:, c:],
             _last("last block in the product", s, start, n),
         )
-        yield Suspect(
+        yield _suspect(
             "last_block_only",
-            f"Only the last block of keys, from {start} on (blocks of {t}), is used: is what is summed up over the "
+            f"Only the last block of keys, from {start} on, is used: is what is summed up over the "
             "blocks set to zero, or overwritten, inside the loop over them?",
             lambda s, c=start: s.some_keys(slice(c, None)),
             _last("last block alone", s, start, n),
         )
-        yield Suspect(
+        yield _suspect(
             "last_block_sum",
-            f"Each row is divided by the sum of its last block of keys alone, from {start} on (blocks of {t}): is the "
+            f"Each row is divided by the sum of its last block of keys alone, from {start} on: is the "
             "row sum set to zero, or overwritten, inside the loop over blocks?",
             lambda s, c=start: s.weights @ s.v / s.weights[:, :, c:].sum(2, keepdims=True),
             _last("last block in the sum", s, start, n),
@@ -174,10 +189,10 @@ def _single_blocks(s: Scene) -> Iterator[Suspect]:
             lambda s, c=t: s.some_keys(slice(c, None)),
             (f"first {which} left out",),
         )
-    for start, t in {(d - 1) // t * t: t for t in USUAL_TILES if t < d}.items():
-        yield Suspect(
+    for start in {(d - 1) // t * t: t for t in USUAL_TILES if t < d}:
+        yield _suspect(
             "block_overwritten",
-            f"The scores hold the products of the last channels only, from {start} on (tiles of {t}): each tile of d "
+            f"The scores hold the products of the last channels only, from {start} on: each tile of d "
             "overwrites the score in place of adding to it.",
             lambda s, c=start: s.attend(s.q[:, s.rows, c:] @ s.k[:, :, c:].mT),
             _last("last tile of channels", s, start, d),

@@ -93,6 +93,29 @@ _FLASH_BUGS: tuple[tuple[str, str, Update], ...] = (
 )
 
 
+def _pv_kept(s: Scene, since: str) -> Array | None:
+    """The output where PV is added to what the blocks before have left in it, for each head or from the start on."""
+    every, columns, rows = s.all_weights, s.shape["Bc"], s.keys
+    if every is None or s.shape.get("Br", 0) < 1 or (since == "all" and s.first):
+        return None
+    tile = s.shape["Br"]
+    out, li = np.zeros_like(s.v), np.zeros((len(s.v), rows, 1))
+    left = np.zeros((min(tile, rows), s.d))
+    for g in range(len(s.v)):
+        if since == "head":
+            left[:] = 0
+        for start in range(0, rows, columns):
+            weights = every[g, :, start : start + columns]
+            product, lij = weights @ s.v[g, start : start + columns], weights.sum(1, keepdims=True)
+            for top in range(0, rows, tile):
+                some = slice(top, min(top + tile, rows))
+                left[: some.stop - top] += product[some]
+                now = li[g, some] + lij[some]
+                out[g, some] = (li[g, some] * out[g, some] + left[: some.stop - top]) / now
+                li[g, some] = now
+    return out[:, s.rows]
+
+
 def suspects(s: Scene) -> Iterator[Suspect]:
     """Every suspect of this file that applies to the scene."""
     block = s.shape.get("Bc", 0)
@@ -107,6 +130,13 @@ def suspects(s: Scene) -> Iterator[Suspect]:
         )
     if s.keys % block:
         yield from _padded(s, block)
+    for since, told in (("all", "is never set to zero"), ("head", "is set to zero for each head only")):
+        yield Suspect(
+            "flash_pv_kept",
+            f"PV {told}: Pij Vj is added to what the blocks before have left there. Begin each of its sums at zero.",
+            lambda s, since=since: _pv_kept(s, since),
+            (f"PV kept since {since}",),
+        )
     if s.shape.get("Br", 0) > 0:
         yield from _rows_outside(s)
 

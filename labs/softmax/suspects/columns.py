@@ -25,6 +25,8 @@ def suspects(columns: int, *, has_maximum: bool) -> list[Suspect]:
             f"{words} from {cut} on: {_why(columns, names)}.",
             make(cut),
             tuple(f"{code} {name}" for name in names),
+            {f"{code} {name}": f"a block of {name}" for name in names if name.isdigit()}
+            | {f"{code} the last one": "one column less"},
         )
         for code, words, make in kinds
         for cut, names in cuts.items()
@@ -32,10 +34,9 @@ def suspects(columns: int, *, has_maximum: bool) -> list[Suspect]:
 
 
 def _why(columns: int, names: list[str]) -> str:
-    widths = " or ".join(name for name in names if name.isdigit())
     found = ["the loop ends at C - 1"] if "the last one" in names else []
-    if widths:
-        found.append(f"what is left of {columns} columns beyond the last full block of {widths} is forgotten")
+    if any(name.isdigit() for name in names):
+        found.append(f"what is left of {columns} columns beyond the last full block is forgotten")
     return ", or ".join(found)
 
 

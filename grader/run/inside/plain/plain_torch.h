@@ -11,8 +11,12 @@
 //   plain_memory.h     memory that tensors share
 //   plain_accessor.h, plain_indexing.h, plain_tensor.h, plain_factories.h, plain_printing.h   tensors
 //   plain_parallel.h   at::parallel_for
+//   plain_checked.h    subscripts that are checked, in a program with sanitizers
 #ifndef GPT149_PLAIN_TORCH_H
 #define GPT149_PLAIN_TORCH_H
+
+// Before all that has subscripts.
+#include "plain_checked.h"
 
 #include <sys/time.h>
 #include <time.h>

@@ -1,0 +1,114 @@
+"""A second look at a student's file with other builds of it: one that watches memory, and the compiler's own warnings.
+
+Made in a student's own run alone: a program with sanitizers reads files of its own and so runs in no sandbox, which a
+class's submissions never leave.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable
+from contextlib import ExitStack
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+
+from grader.assignment.records import Case, Part
+from grader.base.errors import KitError
+from grader.build import sanitize
+from grader.judge import binding, faults
+from grader.judge.answers import answers
+from grader.judge.bench import Bench
+from grader.judge.comparison import compare
+from grader.judge.making import make
+from grader.judge.marking import Marker
+from grader.judge.sites import Sites
+from grader.run.nativehost import NativeHost
+
+BUDGET_S, CALL_S = 6.0, 5.0
+
+
+@dataclass
+class Checked:
+    """What the checked build says of a part. `is_right`: on an input that is wrong otherwise it was right, with new
+    memory that is all zeros, and touched nothing that is not its own."""
+
+    sites: Sites
+    tried: list[str] = field(default_factory=list)
+    is_right: list[str] = field(default_factory=list)
+
+
+class SecondBuild:
+    """The checked build of one submission, made when it is first asked for."""
+
+    def __init__(self, bench: Bench, stack: ExitStack) -> None:
+        self.bench, self.stack = bench, stack
+
+    @cached_property
+    def checked(self) -> Bench | None:
+        """A bench with the checked build; None where there is none: a confined run, no sanitizers, a file that needs
+        torch."""
+        bench = self.bench
+        if bench.host is None or bench.options.sanitize:
+            return None
+        options = replace(bench.options, sanitize=True)
+        try:
+            made = make(bench.assignment, bench.source, options)
+            if not made.native or not made.judged.ok:
+                return None
+            host = self.stack.enter_context(NativeHost(checks=sanitize.options()))
+        except KitError:
+            return None
+        return replace(bench, options=options, build=made.judged, host=host, with_torch=None)
+
+    def look(self, part: Part, cases: Iterable[Case]) -> Checked | None:
+        """Call the part on these cases, each in a runner of its own, until a place is found or the time is up."""
+        bench = self.checked
+        if bench is None:
+            return None
+        marker, found = Marker(bench, part), Checked(Sites(bench.source, bench.program))
+        deadline = time.monotonic() + BUDGET_S
+        for case in cases:
+            if time.monotonic() > deadline or found.sites.found:
+                break
+            try:
+                self._call(marker, case, found)
+            except faults.Faulty:
+                break
+        return found
+
+    def look_in_turn(self, part: Part, cases: Iterable[Case]) -> Checked | None:
+        """As `look`, all in one runner: what a call leaves behind may be what the next one breaks on."""
+        bench = self.checked
+        if bench is None:
+            return None
+        marker, found = Marker(bench, part), Checked(Sites(bench.source, bench.program))
+        deadline = time.monotonic() + BUDGET_S
+        try:
+            with bench.student(part, threads=bench.shape["threads"], freeze=False) as session:
+                for case in cases:
+                    shape, inputs = marker.inputs_of(case)
+                    call = session.call(binding.request(part, shape, inputs), timeout_s=CALL_S)
+                    found.sites.look(session, f"'{case.name}', {faults.in_words(marker.sizes(shape))}")
+                    if call.status != "ok" or found.sites.found or time.monotonic() > deadline:
+                        break
+                session.close()
+                found.sites.look(session, f"'{case.name}', {faults.in_words(marker.sizes(shape))}")
+        except faults.Faulty:
+            pass
+        return found
+
+    def _call(self, marker: Marker, case: Case, found: Checked) -> None:
+        shape, inputs = marker.inputs_of(case)
+        where = f"'{case.name}', {faults.in_words(marker.sizes(shape))}"
+        with marker.bench.student(marker.part, threads=shape["threads"], freeze=False) as session:
+            call = session.call(binding.request(marker.part, shape, inputs), timeout_s=CALL_S)
+            session.close()
+            found.sites.look(session, where)
+        if call.status == "timeout":
+            return
+        found.tried.append(case.name)
+        output = answers(marker.part, shape, inputs, call)[0] if call.status == "ok" else None
+        if output is not None:
+            expected = marker.expected(inputs, shape)
+            if all(compare(expected[name], value).ok for name, value in output.items()):
+                found.is_right.append(case.name)

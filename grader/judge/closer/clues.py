@@ -1,0 +1,125 @@
+"""Which lines of the student's function a finding is about: found in its text, never guessed.
+
+A clue is a word for what to look for. What every lab may use is here; which clues belong to which diagnosis an oracle
+says (`grader.judge.oracle.Oracle.clues`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from grader.assignment.records import Part
+from grader.build.landmarks import Body, Place
+
+MOST_PLACES, MOST_LINES = 4, 5
+_TYPES = r"(?:float|double|int|long|short|unsigned|size_t|auto)"
+
+#: What is looked for by a word of its own: words for the student, and how it is found.
+KNOWN: dict[str, tuple[str, Callable[[Body], list[Place]]]] = {
+    "loops": ("a loop with bounds of its own", Body.loops),
+    "steps": ("a loop in steps", Body.steps),
+    "sums": ("a sum", lambda body: body.find(r"^(?!.*\bfor\s*\().*\w[\w\]\)]*\s*\+=")),
+    "divide": ("a division", lambda body: body.find(r"[\w\])]\s*/=?\s*(?!/)[\w(]")),
+    "casts": (
+        "made a whole number or half a float",
+        lambda body: body.find(
+            r"\(\s*(?:int|long|short|char|unsigned|u?int\d+_t)\s*\)|static_cast\s*<\s*(?:int|long|short)|Half|BFloat16|_Float16"
+            r"|0[xX][fF]{4}0{4}|>>\s*16|_cvtps_ph"
+        ),
+    ),
+    "static": ("kept from call to call", lambda body: body.find(r"\b(?:static|thread_local)\b")),
+    "bare": (
+        "declared without a value",
+        lambda body: body.find(rf"^\s*{_TYPES}\s+\w+\s*(?:,\s*\w+\s*)*;|^\s*{_TYPES}\s+\w+\s*\[[^\]]*\]\s*;"),
+    ),
+    "fresh": (
+        "memory as it comes",
+        lambda body: body.find(
+            r"\b(?:malloc|aligned_alloc|realloc|alloca)\s*\(|\bnew\s+\w+\s*\[|\bat::empty\b|torch::empty\b"
+        ),
+    ),
+    "guards": ("a condition", lambda body: body.find(r"\bif\s*\(|\?")),
+    "parallel": ("the parallel region", lambda body: body.find(r"#\s*pragma\s+omp|std::thread|parallel_for")),
+}
+#: Clues of the codes that the engine itself has.
+USUAL: dict[str, tuple[str, ...]] = {
+    "remainder_tile": ("loops", "steps"),
+    "partly_not_written": ("loops", "store", "steps"),
+    "not_written": ("casts", "store", "loops"),
+    "wrong_layout": ("store",),
+    "shifted": ("store", "loops"),
+    "constant_factor": ("divide", "store"),
+    "low_precision": ("casts",),
+    "not_finite": ("bare", "fresh", "divide"),
+    "unsteady": ("static", "bare", "fresh"),
+    "race": ("parallel",),
+    "wrong_values": ("loops", "store"),
+}
+#: Of codes that are the name of an axis and one of these.
+OF_PLACES: dict[str, tuple[str, ...]] = {
+    "_range": ("loops", "guards", "store"),
+    "periodic_": ("loops", "steps"),
+}
+
+
+def usual(code: str) -> tuple[str, ...]:
+    """What to look for where the lab says nothing of a code."""
+    return USUAL.get(code) or next((clues for part, clues in OF_PLACES.items() if part in code), ())
+
+
+@dataclass(frozen=True)
+class Shown:
+    """A line of the student's file, and what stands there."""
+
+    place: Place
+    words: str
+
+
+def lines(body: Body, part: Part, clues: Sequence[str]) -> list[Shown]:
+    """The lines that the clues find in a function, those of the first clue first. A clue that finds more than a few
+    lines tells none of them apart, and shows none."""
+    found: dict[int, Shown] = {}
+    for clue in clues:
+        words, places = _found(body, part, clue)
+        if len(places) <= MOST_PLACES:
+            for place in places:
+                found.setdefault(place.line, Shown(place, words))
+    return list(found.values())[:MOST_LINES]
+
+
+def _found(body: Body, part: Part, clue: str) -> tuple[str, list[Place]]:
+    kind, _, what = clue.partition(":")
+    if clue in KNOWN:
+        words, find = KNOWN[clue]
+        return words, find(body)
+    if kind == "input":
+        return f"{what} is used", body.reads(_given(body, part, what))
+    if kind == "call":
+        return f"{what}() is called", body.find(rf"\b\w*{what}\w*\s*\(")
+    if kind == "store":
+        outputs = [name for output in part.outputs for name in _given(body, part, output)]
+        return "the result is written", body.stores(outputs or body.returned)
+    if kind == "text":
+        return "", body.find(what)
+    return "", []
+
+
+def _given(body: Body, part: Part, name: str) -> list[str]:
+    """What the function calls the argument of this name: by its position."""
+    return [
+        own
+        for argument, own in zip(part.arguments, body.parameters, strict=False)
+        if argument == name and own
+    ]
+
+
+def in_words(shown: Sequence[Shown], body: Body, file_name: str) -> str:
+    """Lines for a student, below the words of a diagnosis."""
+    if not shown:
+        return f"{body.name} is {file_name}:{body.first} to {body.last}."
+    rows = [
+        f"  {file_name}:{each.place.line}: {each.place.text}" + (f"   ({each.words})" if each.words else "")
+        for each in shown
+    ]
+    return "\n".join([f"Lines to look at in {body.name}:", *rows])

@@ -1,0 +1,317 @@
+"""A part's verdict is known: what else may be said of it, so that its student finds the line.
+
+Order of what is told of a wrong result: an access outside of an array, if a checked build sees one; what holds of all
+inputs; which step is wrong; the smallest sizes that fail; the lines to look at. Whatever fails on the way costs its own
+sentence, and nothing here changes a verdict, points, or a diagnosis' code.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from dataclasses import replace
+
+from grader.assignment.records import Case
+from grader.base.commandline import size_options
+from grader.base.places import PUBLIC_CONFIG
+from grader.base.results import Diagnosis
+from grader.build import landmarks, warnings
+from grader.build.landmarks import Body
+from grader.judge import binding, faults, looks, sites
+from grader.judge.answers import answers
+from grader.judge.closer import clues, probing
+from grader.judge.closer.checked import Checked, SecondBuild
+from grader.judge.closer.probing import Prober
+from grader.judge.comparison import compare
+from grader.judge.correctness import Correctness
+from grader.judge.diagnosis import facts
+from grader.judge.diagnosis.diagnose import OTHER_RESULT, PARTLY, unexplained
+from grader.judge.diagnosis.facts import Seen
+from grader.judge.diagnosis.relations import CLOSE
+from grader.judge.oracle import Dissected
+
+#: A tile's length that one input alone suggests.
+LIKELY = re.compile(r" \(one of \d+ would end there\)")
+#: What is said of a signal in general, where a place is known.
+HINT = re.compile(r"(crashed with SIG(?:SEGV|BUS|FPE|ILL)): .*", re.DOTALL)
+RACE = "`{}` tells all of them."
+MOST_CHECKED = 4
+MOST_NUMBERS = 4
+NUMBERS = re.compile(r"(?:^|(?<= ))Expected [^\n`]*[^\n` ]")
+#: Codes that no sizes and no lines would add to.
+PLAIN = frozenset(
+    {"wrong_shape", "wrong_dtype", "wrong_type", "inputs_overwritten", "exception", "protocol", "exit"}
+)
+
+
+class Closer:
+    """A closer look at one part of which `results` were wrong or broke off. `second` is None in a class."""
+
+    def __init__(self, results: Correctness, second: SecondBuild | None) -> None:
+        self.results, self.part, self.marker = results, results.part, results.marker
+        self.bench, self.second = results.bench, second
+        text = self.bench.source.read_text(errors="replace")
+        self.body: Body | None = landmarks.function(text, self.part.function or "")
+
+    # ---- a call without an answer
+
+    def crash(self, told: Diagnosis) -> Diagnosis:
+        """With the place that a checked build sees, where the crash was on a public input."""
+        if told.hidden or self.results.broken is None or self.second is None:
+            return told
+        case, call = self.results.broken
+        if call.status != "timeout" and call.signal_name not in faults.SANITIZED:
+            return told
+        found, kept = self.second.look(self.part, [case]), ""
+        if found is not None and not found.sites.found and call.status != "timeout":
+            found = self.second.look_in_turn(
+                self.part, [step.case for step in looks.steps(self.part, look=False)]
+            )
+            kept = self._kept()
+        if found is None or not found.sites.found:
+            return told
+        lead = HINT.sub(r"\1:", told.message.replace(faults.ADVICE, "").rstrip())
+        return replace(
+            told,
+            message="\n".join([lead, sites.words(found.sites.found, self.bench.source.name), kept]).strip(),
+        )
+
+    def _kept(self) -> str:
+        """Of a crash that takes earlier calls: what may stay behind from them."""
+        words = "By itself this call is well: something stays behind from the calls before it."
+        shown = clues.lines(self.body, self.part, ["static"]) if self.body is not None else []
+        return (
+            "\n".join([words, clues.in_words(shown, self.body, self.bench.source.name)])
+            if self.body and shown
+            else words
+        )
+
+    # ---- a wrong answer
+
+    def wrong(self, told: Diagnosis) -> Diagnosis:
+        """With all that can be said of it besides. `told` is a public case's."""
+        if told.code in PLAIN:
+            return told
+        known = told.code not in unexplained(self.marker.oracle.axes) and not told.message.startswith(PARTLY)
+        if told.code == "race" and (races := self._races()):
+            numbers = NUMBERS.search(told.message)
+            first = f"{OTHER_RESULT} Threads touch the same memory, and nothing orders them:"
+            return replace(
+                told,
+                message="\n".join(
+                    [first, races, RACE.format(self._named("race ")), numbers[0] if numbers else ""]
+                ),
+            )
+        checked = self._checked(told, known)
+        prober, smallest = (None, None) if checked is not None and checked.sites.found else self._probed()
+        if checked is not None and checked.sites.found:
+            return self._outside(told, checked)
+        added: list[str] = []
+        dissected: Dissected | None = None
+        if not known or told.code in self.marker.oracle.sized_codes:
+            added.append(self._facts(prober))
+        if told.code == "unsteady":
+            added.append(self._left_behind())
+        named = known or (told.code == "low_precision" and not told.message.startswith(CLOSE))
+        if not named or told.code in self.marker.oracle.dissected_codes:
+            dissected = self._dissected(prober, smallest)
+            added.append(dissected.words if dissected else "")
+        added.append(self._zeros(told, checked))
+        lead = " ".join(f"{text[:1].upper()}{text[1:]}." for text in added if text)
+        message = LIKELY.sub("", told.message) if "tile of" in lead or "multiple of" in lead else told.message
+        lines = [f"{lead} {message}".strip()]
+        if not known or told.code == "unsteady":
+            lines += self._next(prober, smallest, checked, told)
+        lines += self._lines(told, dissected, known, checked)
+        return replace(told, message="\n".join(line for line in lines if line))
+
+    def _public(self) -> list[Case]:
+        """The public cases, the smallest first."""
+        cases = [case for case in self.part.cases if not case.hidden]
+        return sorted(cases, key=lambda case: math.prod({**self.bench.shape, **case.shape}.values()))
+
+    def _probed(self) -> tuple[Prober | None, dict[str, int] | None]:
+        """Calls at other sizes, and the smallest that fail."""
+        case, anchors = probing.choose(self.marker), probing.anchors(self.marker)
+        if case is None or not anchors or not self.marker.oracle.probes:
+            return None, None
+        try:
+            with self.results.runners.fresh(threads=self.bench.shape["threads"]) as session:
+                prober = Prober(self.marker, session, case)
+                for anchor in anchors:
+                    smallest = prober.smallest(anchor)
+                    if smallest is not None:
+                        prober.look(anchor)
+                        return prober, smallest
+                return prober, None
+        except faults.Faulty:
+            return None, None
+
+    def _facts(self, prober: Prober | None) -> str:
+        """The strongest statement about all inputs: a place in the output, and which sizes are right."""
+        oracle, marker = self.marker.oracle, self.marker
+        seen = [
+            Seen(marker.sizes({**marker.shape, **case.shape}), marker.wrong[case.name], weak=case.weight == 0)
+            for case in self.part.cases
+            if not case.hidden and case.name in marker.wrong
+        ]
+        probes = list(prober.seen.values()) if prober is not None else []
+        names = list(marker.sizes(marker.shape))
+        every = [*seen, *probes]
+        place = facts.place(every, oracle.axes, oracle.tiles)
+        condition = facts.condition(every, names, oracle.tiles)
+        told = "; ".join(filter(None, (place, condition)))
+        if told:
+            return f"on all {len(every)} inputs that were tried: {told}"
+        # Of special inputs some are right by chance.
+        condition = facts.condition(probes, names, oracle.tiles)
+        return f"on {len(probes)} random inputs of other sizes: {condition}" if condition else ""
+
+    def _dissected(self, prober: Prober | None, smallest: dict[str, int] | None) -> Dissected | None:
+        anchors = probing.anchors(self.marker)
+        if prober is None or not anchors:
+            return None
+        try:
+            with self.results.runners.fresh(threads=self.bench.shape["threads"]) as session:
+                asked = Prober(self.marker, session, prober.case)
+                return self.marker.oracle.dissect(asked.output, anchors[0])
+        except faults.Faulty:
+            return None
+
+    # ---- other builds
+
+    def _checked(self, told: Diagnosis, known: bool) -> Checked | None:
+        """What the checked build sees on inputs that were wrong, where memory may be the cause."""
+        if self.second is None or (known and told.code not in ("unsteady", "race")):
+            return None
+        wrong = [case for case in self._public() if self.marker.wrong.get(case.name) is not None]
+        return self.second.look(self.part, wrong[:MOST_CHECKED])
+
+    def _outside(self, told: Diagnosis, checked: Checked) -> Diagnosis:
+        """An access outside of an array comes before all that the output would tell."""
+        numbers = NUMBERS.search(told.message)
+        lead = "Something outside of an array is read or written:"
+        if told.code in ("unsteady", "race"):
+            lead = f"{OTHER_RESULT} {lead}"
+        places = sites.words(checked.sites.found, self.bench.source.name)
+        return replace(told, message="\n".join([lead, places, numbers[0] if numbers else ""]).strip())
+
+    def _zeros(self, told: Diagnosis, checked: Checked | None) -> str:
+        if checked is None or not checked.is_right:
+            return ""
+        return (
+            f"on '{checked.is_right[0]}' the result is right where all new memory is zeros and a wrong one otherwise: "
+            "something is read that was never written, or is left from the call before"
+        )
+
+    # ---- what to do next, and where
+
+    def _next(
+        self, prober: Prober | None, smallest: dict[str, int] | None, checked: Checked | None, told: Diagnosis
+    ) -> list[str]:
+        lines = []
+        if prober is not None and smallest is not None:
+            lines.append(f"Smallest that fails: {self._command(smallest)}{self._numbers(prober, smallest)}")
+        if checked is not None and checked.tried:
+            lines.append("No access outside of an array was seen on these inputs.")
+        elif self.second is None or self.second.checked is None:
+            lines.append("Next: --sanitize names accesses outside of an array.")
+        return lines
+
+    def _command(self, sizes: dict[str, int]) -> str:
+        assignment = self.bench.assignment
+        chosen = {name: size for name, size in sizes.items() if size != assignment.defaults.get(name)}
+        words = " ".join(size_options(chosen, assignment.size_options))
+        return f"{self._named()} {words}".rstrip()
+
+    def _named(self, study: str = "") -> str:
+        """The command line of the part, or of a study of it."""
+        assignment = self.bench.assignment
+        lab = "" if assignment.path == PUBLIC_CONFIG else f"lab {assignment.lab_folder.name} "
+        return f"python gpt149.py {lab}{study}{self.part.id if study else self.part.command}"
+
+    def _races(self) -> str:
+        watch = self.bench.options.watch_races
+        return watch(self.part) if watch is not None else ""
+
+    def _left_behind(self) -> str:
+        """Whether it is right on the first call of a process and wrong on the next."""
+        case = next((case for case in self._public() if self.marker.wrong.get(case.name) is not None), None)
+        if case is None:
+            return ""
+        shape, inputs = self.marker.inputs_of(case)
+        expected = self.marker.expected(inputs, shape)
+        right = []
+        try:
+            with self.results.runners.fresh(threads=shape["threads"]) as session:
+                for _ in range(2):
+                    call = session.call(binding.request(self.part, shape, inputs))
+                    found = answers(self.part, shape, inputs, call)[0] if call.status == "ok" else None
+                    right.append(
+                        found is not None and all(compare(expected[name], x).ok for name, x in found.items())
+                    )
+        except faults.Faulty:
+            return ""
+        if right != [True, False]:
+            return ""
+        return (
+            "the first call of a process is right and the same call again is wrong: something stays behind from call "
+            "to call, in a static or global variable"
+        )
+
+    def _numbers(self, prober: Prober, sizes: dict[str, int]) -> str:
+        """All numbers of a very small output."""
+        shape = {**self.marker.shape, **sizes}
+        inputs = self.marker.lab.make_inputs(prober.case.distribution, shape, prober.case.seed)
+        expected = self.marker.expected(inputs, shape)
+        if len(expected) != 1:
+            return ""
+        (value,) = (each.value for each in expected.values())
+        if value.size > MOST_NUMBERS:
+            return ""
+        try:
+            with self.results.runners.fresh(threads=self.bench.shape["threads"]) as session:
+                found = Prober(self.marker, session, prober.case).output(sizes, inputs)
+        except faults.Faulty:
+            return ""
+        if found is None:
+            return ""
+        wanted, got = (" ".join(f"{x:.6g}" for x in each.reshape(-1)) for each in (value, found))
+        # What changes from call to call may be right this time.
+        return f" (expected {wanted}, got {got})" if wanted != got else ""
+
+    def _lines(
+        self, told: Diagnosis, dissected: Dissected | None, known: bool, checked: Checked | None
+    ) -> list[str]:
+        if self.body is None:
+            return []
+        oracle, wanted = self.marker.oracle, list(dissected.clues if dissected else ())
+        if checked is not None and checked.is_right:
+            wanted += ["static", "bare", "fresh"]
+        wanted += (
+            oracle.clues.get(told.code)
+            or clues.usual(told.code)
+            or (("store",) if known else clues.USUAL["wrong_values"])
+        )
+        suspected = (
+            self._suspected()
+            if not known or told.code in oracle.dissected_codes or told.code == "unsteady"
+            else []
+        )
+        name = self.bench.source.name
+        shown = clues.lines(self.body, self.part, list(dict.fromkeys(wanted)))
+        return [*suspected, clues.in_words(shown, self.body, name)]
+
+    def _suspected(self) -> list[str]:
+        """The compiler's own warnings of the function."""
+        if self.second is None or self.second.checked is None or self.body is None:
+            return []
+        found = warnings.warned(
+            self.bench.source, self.bench.options.defines, self.body.first, self.body.last
+        )
+        rows = self.body.rows
+        return [
+            f"The compiler says: {self.bench.source.name}:{each.line}: {each.text}\n"
+            f"  {rows[each.line - 1].strip()[:120]}"
+            for each in found
+        ]

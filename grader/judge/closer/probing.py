@@ -1,0 +1,162 @@
+"""A wrong kernel called again at other sizes: at which it is right, and the smallest at which it is still wrong.
+
+One size at a time is changed, from one at which the kernel is wrong. The calls are small, in a runner of their own with
+all its limits, and bounded in number and time.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+from grader.assignment.records import Case
+from grader.base.arrays import np
+from grader.judge import binding
+from grader.judge.answers import answers
+from grader.judge.comparison import compare
+from grader.judge.diagnosis.facts import Seen
+from grader.judge.marking import Marker
+from grader.run.session import Session
+
+if TYPE_CHECKING:
+    from grader.base.arrays import Array
+
+BUDGET_S, MOST_CALLS = 0.6, 120
+#: Elements of an output that a call for a closer look may have.
+LARGEST = 1 << 16
+#: Of a size that shrinks: these, and what is below them.
+SMALL = (1, 2, 3, 4, 5, 6, 7, 8, 9, 12, 16, 17, 24, 32, 33, 48, 64)
+
+
+class Ended(Exception):
+    """The kernel gave no answer, or there is no time for another call. `crashed` are the sizes of a call that gave
+    none."""
+
+    def __init__(self, crashed: dict[str, int] | None = None) -> None:
+        super().__init__()
+        self.crashed = crashed
+
+
+class Prober:
+    """Asks one kernel. `case` says what the inputs are like, `session` is a runner of its own."""
+
+    def __init__(self, marker: Marker, session: Session, case: Case) -> None:
+        self.marker, self.session, self.case = marker, session, case
+        self.names = [name for name in marker.oracle.probes if name in marker.sizes(marker.shape)]
+        self.deadline_s = time.monotonic() + BUDGET_S
+        self.calls = 0
+        self.seen: dict[tuple[tuple[str, int], ...], Seen] = {}
+        self.crashed: dict[str, int] | None = None
+
+    def look(self, anchor: Mapping[str, int]) -> None:
+        """Change one size after the other from `anchor` on, at which the kernel is wrong."""
+        try:
+            self.ask(anchor)
+            for name in self.names:
+                for value in self.marker.oracle.probes[name]:
+                    self.ask({**anchor, name: value})
+        except Ended as end:
+            self.crashed = end.crashed
+
+    def smallest(self, anchor: Mapping[str, int]) -> dict[str, int] | None:
+        """Sizes as small as one at a time can become while the kernel is still wrong; None where it is right at
+        `anchor`."""
+        found = dict(anchor)
+        try:
+            if not self.is_wrong(found):
+                return None
+            for _ in range(2):
+                before = dict(found)
+                for name in self.names:
+                    found[name] = self.shrunk(found, name)
+                if found == before:
+                    break
+        except Ended as end:
+            self.crashed = end.crashed or self.crashed
+        return found
+
+    def shrunk(self, sizes: Mapping[str, int], name: str) -> int:
+        usual = self.marker.bench.assignment.defaults.get(name, 0)
+        first = (usual,) if name in self.marker.oracle.tiles else ()
+        for value in (*first, *SMALL):
+            if value == sizes[name] or (name not in self.marker.oracle.tiles and value > sizes[name]):
+                break
+            if self.is_wrong({**sizes, name: value}):
+                return value
+        return sizes[name]
+
+    def is_wrong(self, sizes: Mapping[str, int]) -> bool:
+        return self.ask(sizes).wrong is not None
+
+    def ask(self, sizes: Mapping[str, int]) -> Seen:
+        """Whether the kernel is right at these sizes, from memory where it was asked before. Raises Ended."""
+        key = tuple(sorted(sizes.items()))
+        if key not in self.seen:
+            shape = {**self.marker.shape, **sizes}
+            inputs = self.marker.lab.make_inputs(self.case.distribution, shape, self.case.seed)
+            oracle = self.marker.oracle
+            trivial = {**oracle.trivial, **dict.fromkeys(oracle.tiles, 1)}
+            weak = any(shape.get(name) == size for name, size in trivial.items())
+            self.seen[key] = Seen(self.marker.sizes(shape), self.wrong(shape, inputs), weak)
+        return self.seen[key]
+
+    def wrong(self, shape: dict[str, int], inputs: Mapping[str, Any]) -> Array | None:
+        found = self.answer(shape, inputs)
+        expected = self.marker.expected(inputs, shape)
+        for name, actual in found.items():
+            compared = compare(expected[name], actual)
+            if not compared.ok:
+                return compared.wrong.reshape(expected[name].value.shape)
+        return None
+
+    def answer(self, shape: dict[str, int], inputs: Mapping[str, Any]) -> dict[str, Any]:
+        """What the function answers by the names of its outputs. Raises Ended."""
+        part = self.marker.part
+        self.calls += 1
+        if self.calls > MOST_CALLS or time.monotonic() > self.deadline_s:
+            raise Ended
+        if math.prod(binding.output_shape(part, shape)) > LARGEST:
+            raise Ended
+        call = self.session.call(
+            binding.request(part, shape, inputs), timeout_s=self.deadline_s - time.monotonic() + 1
+        )
+        found = answers(part, shape, inputs, call)[0] if call.status == "ok" else None
+        if found is None:
+            raise Ended(self.marker.sizes(shape))
+        return found
+
+    def output(self, sizes: Mapping[str, int], inputs: Mapping[str, Any]) -> Array | None:
+        """The returned output as float64 for inputs of the oracle's own choice; None where there is none."""
+        shape = {**self.marker.shape, **sizes}
+        try:
+            found = self.answer(shape, inputs)
+        except Ended:
+            return None
+        first = next(iter(found.values()))
+        return np.asarray(first, np.float64).reshape(binding.output_shape(self.marker.part, shape))
+
+
+def choose(marker: Marker) -> Case | None:
+    """The public case whose inputs probes are made like: one that takes the run's sizes, so that the command line can
+    repeat what is found, and on which no kernel is right by chance; None where the part has none."""
+    sized = [case for case in marker.part.cases if not case.hidden and not case.shape and case.weight > 0]
+    return max(sized, key=lambda case: case.weight, default=None)
+
+
+def anchors(marker: Marker) -> list[dict[str, int]]:
+    """The sizes of the public cases that were wrong, those of the smallest output first."""
+    names = [name for name in marker.oracle.probes if name in marker.sizes(marker.shape)]
+    found = [
+        {name: shape[name] for name in names}
+        for case in marker.part.cases
+        if not case.hidden and marker.wrong.get(case.name) is not None
+        for shape in [{**marker.shape, **case.shape}]
+    ]
+    small = [
+        sizes
+        for sizes in found
+        if math.prod(binding.output_shape(marker.part, {**marker.shape, **sizes})) <= LARGEST
+    ]
+    return sorted(small, key=lambda sizes: math.prod(sizes.values()))

@@ -1,0 +1,265 @@
+"""What holds of all inputs of a wrong kernel together: which indices are wrong on each, and which sizes make it right.
+
+A statement is told only if it holds of every input that was tried and says something of at least one. Simple ones come
+first: a place of the output before a condition on sizes, a condition with names alone before one with numbers.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+
+from grader.base.arrays import Array, np
+from grader.judge.diagnosis.deviation import Axis, usual_axes
+
+Sizes = Mapping[str, int]
+#: Numbers that a size may have to be a multiple of.
+STEPS = (2, 3, 4, 8, 16, 32, 64, 128, 256)
+#: Inputs of each kind below which a condition on sizes could be chance, and sizes between which a bound must lie.
+FEWEST_EACH, FEWEST_FOR_NUMBERS = 2, 4
+NEAREST = 1.5
+
+
+@dataclass(frozen=True)
+class Seen:
+    """One input: its sizes, and where the output was wrong (bool, of its shape), None where it was right. `weak`: a
+    kernel that is wrong may well be right on it."""
+
+    sizes: Sizes
+    wrong: Array | None
+    weak: bool = False
+
+
+@dataclass(frozen=True)
+class _Set:
+    """Indices along an axis, by the sizes of the input and the axis's length: words with a verb, for "only" and "all
+    but", and the indices themselves."""
+
+    words: str
+    indices: Callable[..., range]
+    tile: str = ""
+
+
+def place(seen: Sequence[Seen], axes: Sequence[Axis], tiles: Sequence[str]) -> str:
+    """Which indices are wrong on every input, in one statement without its end; "" where nothing simple holds."""
+    wrong = [each for each in seen if each.wrong is not None and each.wrong.ndim]
+    if not wrong:
+        return ""
+    dimensions = wrong[0].wrong.ndim if wrong[0].wrong is not None else 0
+    named = axes if len(axes) == dimensions else usual_axes(dimensions)
+    found = [words for at in range(dimensions) for words in _along(seen, named[at], at, tiles, named)]
+    listed = [at for at, axis in enumerate(named) if axis.listed]
+    if not found and listed == [0, 1]:
+        found = list(_of_pairs(seen, named))
+    return "; ".join(found[:2])
+
+
+def _along(
+    seen: Sequence[Seen], axis: Axis, at: int, tiles: Sequence[str], axes: Sequence[Axis]
+) -> Iterator[str]:
+    """Words for one axis, at most once."""
+    hits: list[tuple[Seen, Array | None, int]] = []
+    for each in seen:
+        if each.wrong is None:
+            # Of a right output nothing is known but its size.
+            hits.append((each, None, each.sizes.get(axis.size, 0)))
+        else:
+            others = tuple(other for other in range(each.wrong.ndim) if other != at)
+            hit = np.asarray(each.wrong.any(axis=others))
+            hits.append((each, np.flatnonzero(hit), len(hit)))
+    if all(hit is None or len(hit) == length for _, hit, length in hits):
+        return
+    for candidate in _sets(axis, tiles, axes):
+        if _holds(candidate, hits):
+            yield candidate.words
+            return
+
+
+def _holds(candidate: _Set, hits: Sequence[tuple[Seen, Array | None, int]]) -> bool:
+    for each, hit, length in hits:
+        if candidate.tile and each.sizes.get(candidate.tile, 0) < 1:
+            return False
+        wanted = candidate.indices(each.sizes, length)
+        if hit is None:
+            if length and len(wanted) and not each.weak:
+                return False
+        elif len(wanted) != len(hit) or not np.array_equal(hit, np.asarray(wanted)):
+            return False
+    return True
+
+
+def _sets(axis: Axis, tiles: Sequence[str], axes: Sequence[Axis]) -> Iterator[_Set]:
+    one, many = axis.name, axis.plural
+    yield _Set(f"only the last {one} is wrong", lambda s, n: range(n - 1, n))
+    yield _Set(f"only {one} 0 is wrong", lambda s, n: range(min(1, n)))
+    yield _Set(f"{one} 0 is right, and all other {many} are wrong", lambda s, n: range(1, n))
+    yield _Set(f"the last {one} is right, and all others are wrong", lambda s, n: range(n - 1))
+    yield _Set(f"only the odd {many} are wrong", lambda s, n: range(1, n, 2))
+    yield _Set(f"only the even {many} are wrong", lambda s, n: range(0, n, 2))
+    if axis.listed:
+        return
+    size = axis.size or "the size"
+    for tile in tiles:
+        own = partial(_size_of, tile)
+        yield from _of_tile(many, size, tile, own, tile)
+        yield from _above(_of_tile(many, size, tile, own, tile), own)
+    for other in axes:
+        if other.size and other.size != axis.size:
+            yield _Set(
+                f"only the {many} from {other.size} on are wrong",
+                lambda s, n, o=other.size: range(min(n, s.get(o, n)), n),
+            )
+    for step in STEPS:
+        same = partial(_always, step)
+        yield from _of_tile(many, size, str(step), same, "")
+        yield from _above(_of_tile(many, size, str(step), same, ""), same)
+
+
+def _size_of(name: str, sizes: Sizes) -> int:
+    return sizes[name]
+
+
+def _always(number: int, sizes: Sizes) -> int:
+    return number
+
+
+def _above(sets: Iterator[_Set], length: Callable[[Sizes], int]) -> Iterator[_Set]:
+    """The same where the axis is longer than a tile; on shorter ones nothing is wrong."""
+    for each in sets:
+        yield replace(each, indices=lambda s, n, of=each.indices: of(s, n) if n > length(s) else range(0))
+
+
+def _of_tile(many: str, size: str, tile: str, length: Callable[[Sizes], int], key: str) -> Iterator[_Set]:
+    yield _Set(
+        f"only the {many} beyond the last full tile of {tile} are wrong, {size} % {tile} of them",
+        lambda s, n: range(n // length(s) * length(s), n),
+        key,
+    )
+    yield _Set(
+        f"only the {many} beyond the first {tile} are wrong", lambda s, n: range(min(n, length(s)), n), key
+    )
+    yield _Set(f"only the first {tile} {many} are wrong", lambda s, n: range(min(n, length(s))), key)
+    yield _Set(
+        f"only the first of the {many} beyond the last full tile of {tile} is wrong",
+        lambda s, n: range(n // length(s) * length(s), min(n, n // length(s) * length(s) + 1)),
+        key,
+    )
+
+
+def _of_pairs(seen: Sequence[Seen], axes: Sequence[Axis]) -> Iterator[str]:
+    """The first two axes as one, in the order of memory."""
+    pair = f"({axes[0].letter}, {axes[1].letter})"
+    candidates = (
+        _Set(f"only the last {pair} is right", lambda s, n: range(n - 1)),
+        _Set(f"only the first {pair} is right", lambda s, n: range(1, n)),
+        _Set(f"only the last {pair} is wrong", lambda s, n: range(n - 1, n)),
+        _Set(f"only the first {pair} is wrong", lambda s, n: range(min(1, n))),
+    )
+    hits: list[tuple[Seen, Array | None, int]] = []
+    for each in seen:
+        if each.wrong is None:
+            hits.append((each, None, each.sizes.get(axes[0].size, 1) * each.sizes.get(axes[1].size, 1)))
+        else:
+            hit = np.asarray(each.wrong.any(axis=tuple(range(2, each.wrong.ndim)))).reshape(-1)
+            hits.append((each, np.flatnonzero(hit), len(hit)))
+    if all(hit is None or len(hit) == length for _, hit, length in hits):
+        return
+    for candidate in candidates:
+        if _holds(candidate, hits):
+            yield candidate.words
+            return
+
+
+# ---- which sizes make it right
+
+
+@dataclass(frozen=True)
+class Condition:
+    """What the sizes of all right inputs fulfil and those of no wrong one: words that follow "where"."""
+
+    words: str
+    negated: str
+    test: Callable[..., bool]
+
+
+def condition(seen: Sequence[Seen], names: Sequence[str], tiles: Sequence[str]) -> str:
+    """On which sizes the kernel is right and on which wrong, without the end; "" where nothing simple tells them
+    apart."""
+    right = [each.sizes for each in seen if each.wrong is None and not each.weak]
+    wrong = [each.sizes for each in seen if each.wrong is not None]
+    if len(right) < FEWEST_EACH or len(wrong) < FEWEST_EACH:
+        return ""
+    known = [name for name in names if all(name in sizes for sizes in (*right, *wrong))]
+    for each in _conditions(known, [tile for tile in tiles if tile in known], right, wrong):
+        if all(map(each.test, right)) and not any(map(each.test, wrong)):
+            return f"right where {each.words}, wrong where {each.negated}"
+    return ""
+
+
+def _conditions(
+    names: Sequence[str], tiles: Sequence[str], right: Sequence[Sizes], wrong: Sequence[Sizes]
+) -> Iterator[Condition]:
+    plain = [name for name in names if name not in tiles]
+    for name in names:
+        yield Condition(f"{name} = 0", f"{name} > 0", lambda s, n=name: s[n] == 0)
+        yield Condition(f"{name} = 1", f"{name} > 1", lambda s, n=name: s[n] == 1)
+    for name in plain:
+        for tile in tiles:
+            yield Condition(
+                f"{name} is a multiple of {tile}", "it is not", lambda s, n=name, t=tile: s[n] % s[t] == 0
+            )
+            yield Condition(
+                f"{tile} >= {name} (one tile)", f"{tile} < {name}", lambda s, n=name, t=tile: s[t] >= s[n]
+            )
+            yield Condition(
+                f"{name} is a multiple of {tile} or less than it",
+                "it is not",
+                lambda s, n=name, t=tile: s[n] % s[t] == 0 or s[n] < s[t],
+            )
+    for name in plain:
+        if len(tiles) > 1:
+            either = " or ".join(f"{tile} >= {name}" for tile in tiles)
+            yield Condition(either, "neither is so", lambda s, n=name: any(s[t] >= s[n] for t in tiles))
+            both = " and ".join(f"{tile} >= {name}" for tile in tiles)
+            yield Condition(both, "they are not", lambda s, n=name: all(s[t] >= s[n] for t in tiles))
+            every = " and of ".join(tiles)
+            yield Condition(
+                f"{name} is a multiple of {every}",
+                "it is not",
+                lambda s, n=name: all(s[n] % s[t] == 0 for t in tiles),
+            )
+    for at, one in enumerate(names):
+        for other in names[at + 1 :]:
+            yield Condition(
+                f"{one} = 1 and {other} = 1",
+                f"{one} * {other} > 1",
+                lambda s, a=one, b=other: s[a] == s[b] == 1,
+            )
+            yield Condition(
+                f"{one} = 1 or {other} = 1",
+                "both are larger",
+                lambda s, a=one, b=other: s[a] == 1 or s[b] == 1,
+            )
+            yield Condition(f"{one} = {other}", "they differ", lambda s, a=one, b=other: s[a] == s[b])
+            yield Condition(f"{one} >= {other}", f"{one} < {other}", lambda s, a=one, b=other: s[a] >= s[b])
+            yield Condition(f"{one} <= {other}", f"{one} > {other}", lambda s, a=one, b=other: s[a] <= s[b])
+    if min(len(right), len(wrong)) < FEWEST_FOR_NUMBERS:
+        return
+    for name in names:
+        # Of several the largest says most.
+        for step in reversed(STEPS):
+            yield Condition(
+                f"{name} is a multiple of {step}", "it is not", lambda s, n=name, t=step: s[n] % t == 0
+            )
+        for step in STEPS:
+            yield Condition(
+                f"{name} is a multiple of {step} or less than it",
+                "it is not",
+                lambda s, n=name, t=step: s[n] % t == 0 or s[n] < t,
+            )
+    for name in plain:
+        low, high = max(s[name] for s in right), min(s[name] for s in wrong)
+        if low < high and high >= NEAREST * low:
+            continue  # Too far apart to say where.
+        yield Condition(f"{name} <= {low}", f"{name} >= {high}", lambda s, n=name, most=low: s[n] <= most)

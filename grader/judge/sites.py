@@ -1,0 +1,76 @@
+"""Places of a student's file at which a checked build saw an access that must not be, over many calls."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from grader.base.results import Diagnosis
+from grader.build import sanitize
+from grader.build.sanitize import Frame, SanitizerReport
+from grader.run.session import Session
+
+MOST_SHOWN = 5
+
+
+@dataclass(frozen=True)
+class Site:
+    """One place, and on which input it was first reached: "'ragged', B=2 H=3 N=103 d=40"."""
+
+    report: SanitizerReport
+    where: str
+
+
+@dataclass
+class Sites:
+    """What the sanitizers have said so far, each place once."""
+
+    source: Path
+    program: Path | None = None
+    found: list[Site] = field(default_factory=list)
+
+    def look(self, session: Session, where: str) -> None:
+        """Add what a runner has said until now, after a call on this input."""
+        known = {site.report.place for site in self.found}
+        said = session.printed
+        if self.program is not None:
+            said = sanitize.with_lines(said, self.program)
+        for report in sanitize.reports(said, self.source):
+            if report.place not in known:
+                self.found.append(Site(report, where))
+        # One without a line of the student's says nothing beside others.
+        self.found = [site for site in self.found if site.report.frames] or self.found
+
+    def diagnosis(self, hidden: bool | None = None) -> Diagnosis:
+        return Diagnosis("sanitizer", words(self.found, self.source.name), hidden=hidden)
+
+
+def words(sites: Sequence[Site], file_name: str) -> str:
+    """All of them for a student, the first to be reached first: the place that asked for the access, with its text."""
+    count = len(sites)
+    lines = (
+        [] if count == 1 else [f"{count} places, in the order of the run; later ones may come of the first."]
+    )
+    for number, site in enumerate(sites[:MOST_SHOWN], 1):
+        lead = f"{number}. " if count > 1 else ""
+        message = site.report.message
+        lines.append(f"{lead}{message[:1].upper()}{message[1:].rstrip('.')}, on {site.where}.")
+        lines += _lines(site.report, file_name)
+    if count > MOST_SHOWN:
+        rest = ", ".join(str(site.report.place[-1]) for site in sites[MOST_SHOWN:] if site.report.place)
+        lines.append(f"... and {count - MOST_SHOWN} more, in lines {rest}")
+    return "\n".join(lines)
+
+
+def _lines(report: SanitizerReport, file_name: str) -> list[str]:
+    """The student's lines, the caller of an accessor last; then the line that made the array."""
+    frames = [frame for frame in report.frames if not frame.text.startswith("#")] or report.frames
+    shown = [f"  {_line(frame, file_name)}" for frame in frames[:3]]
+    if report.made is not None and report.made not in report.frames:
+        shown.append(f"  the array was made in {_line(report.made, file_name)}")
+    return shown
+
+
+def _line(frame: Frame, file_name: str) -> str:
+    return f"{file_name}:{frame.line}: {frame.text.strip()}"

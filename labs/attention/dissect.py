@@ -1,0 +1,140 @@
+"""Which step of an attention kernel is wrong: with the unit matrix as V its output is the weights themselves.
+
+From the weights of a row follow what it was divided by and, up to one number a row, its scores.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import replace
+
+from grader.base.arrays import Array, np
+from grader.judge.draws import Draws
+from grader.judge.oracle import Ask, Dissected
+
+#: Keys of the calls, in two columns less than there are: no two sizes are alike.
+KEYS, MOST_KEYS = 7, 45
+CLOSE = 2e-4
+#: What a factor may be called: powers of a size.
+POWERS = {1.0: "{}", -1.0: "1/{}", 0.5: "sqrt({})", -0.5: "1/sqrt({})"}
+
+
+def dissect(ask: Ask, sizes: Mapping[str, int]) -> Dissected | None:
+    """As `Oracle.dissect`: sizes have B, H and, for tiles, Br and Bc, of which the kernel needs what it needs."""
+    for keys, tiles in ((KEYS, {}), (KEYS, {"Br": 3, "Bc": 2}), (min(sizes["N"], MOST_KEYS), {})):
+        own = {**sizes, "N": keys, "d": keys + 2, **{name: tiles[name] for name in tiles if name in sizes}}
+        shape = (own["B"], own["H"], keys, keys + 2)
+        draws = Draws(17)
+        spread = 3.0 / math.sqrt(keys)
+        q, k, v = (draws.uniform(shape, -bound, bound) for bound in (spread, 1.2, 1.0))
+        scores = q.astype(np.float64) @ k.astype(np.float64).mT
+        right = _softmax(scores)
+        usual = ask(own, {"Q": q, "K": k, "V": v})
+        if usual is None or (abs(usual - right @ v) < CLOSE).all():
+            continue  # Right at these sizes: nothing shows.
+        unit = np.ascontiguousarray(np.broadcast_to(np.eye(keys, keys + 2, dtype=np.float32), shape))
+        weights = ask(own, {"Q": q, "K": k, "V": unit})
+        told = None if weights is None else _told(scores, weights[..., :keys], own)
+        if told is not None:
+            return told
+    return None
+
+
+def _softmax(scores: Array) -> Array:
+    weights = np.exp(scores)
+    return weights / weights.sum(3, keepdims=True)
+
+
+def _told(scores: Array, weights: Array, sizes: Mapping[str, int]) -> Dissected | None:
+    exact = np.exp(scores)
+    sums = exact.sum(3, keepdims=True)
+    right = exact / sums
+    if not np.isfinite(weights).all():
+        return None
+    if (abs(weights - right) < CLOSE).all():
+        return Dissected(
+            "With the unit matrix as V the output is right: scores, exp() and sums are right, and the product with V "
+            "is where to look",
+            ("input:V", "store"),
+        )
+    rows = weights.any(3)
+    if not rows.any():
+        return None
+    left = "" if rows.all() else f"; row {int(np.flatnonzero(~rows.all((0, 1)))[0])} of the output is all 0"
+    scores, weights, exact, sums, right = (each[rows] for each in (scores, weights, exact, sums, right))
+    factor = (weights / right).mean(1, keepdims=True)
+    if (abs(factor) > CLOSE).all() and (abs(weights / right - factor) < CLOSE * abs(factor)).all():
+        found = _divisors((sums / factor)[:, 0], sums[:, 0])
+        return replace(found, words=found.words + left) if abs(factor - 1).max() > CLOSE else None
+    keys = (abs(weights - right) < CLOSE).all(0)
+    if keys.any():
+        return Dissected(
+            f"Some keys have their weight and others have not (key {int(np.flatnonzero(~keys)[0])} is the first "
+            f"without, {int(keys.sum())} of {len(keys)} are right){left}",
+            ("loops", "input:V", "call:exp", "steps"),
+        )
+    if (abs(np.sort(weights, 1) - np.sort(right, 1)) < CLOSE).all():
+        return Dissected(
+            f"The weights are right and belong to other keys' values{left}", ("input:V", "input:K")
+        )
+    if (weights <= 0).any():
+        return None
+    made, wanted = (each - each.mean(1, keepdims=True) for each in (np.log(weights), scores))
+    normalised = bool((abs(weights.sum(1) - 1) < CLOSE).all())
+    told = _scores(made, wanted, sizes)
+    if told is None and normalised:
+        words = (
+            "Each row of weights sums to 1, in the wrong proportions: look at Q K^T and exp(), not at the sum"
+        )
+        return Dissected(words + left, ("input:Q", "input:K"))
+    if told is None:
+        return None
+    sum_words = (
+        "each row of weights sums to 1" if normalised else "the rows of weights do not sum to 1 either"
+    )
+    return Dissected(
+        f"{told.words}; {sum_words}{left}", told.clues if normalised else (*told.clues, "divide")
+    )
+
+
+def _divisors(used: Array, sums: Array) -> Dissected:
+    worst = int(abs(used - sums).argmax())
+    shown = f"{used[worst]:.4g} where the sum of its exp(score) is {sums[worst]:.4g}"
+    whole = abs(used - np.round(used)).max() < 1e-3 and abs(sums - np.round(sums)).max() > 0.05
+    kind = ", always a whole number" if whole else ""
+    return Dissected(
+        "The weights of a row are right but for what they are divided by: scores and exp() are right, the row's sum is "
+        f"not (a row is divided by {shown}{kind})",
+        ("sums", "divide", "call:exp"),
+    )
+
+
+def _scores(made: Array, wanted: Array, sizes: Mapping[str, int]) -> Dissected | None:
+    """What the scores are, from their differences within a row."""
+    slope = float((made * wanted).sum() / np.square(wanted).sum())
+    if abs(slope) > 1e-3 and (abs(made - slope * wanted) < 2e-3).all():
+        return Dissected(
+            f"The scores are {_factor(slope, sizes)} times Q K^T", ("call:sqrt", "call:exp", "input:K")
+        )
+    steps = made - made[:, :1]
+    if abs(steps - np.round(steps)).max() < 2e-3:
+        return Dissected(
+            "All scores are whole numbers: an int holds them somewhere",
+            ("casts", "text:\\bint\\s+\\w+\\s*=\\s*0\\s*;", "input:K"),
+        )
+    off = abs(made - wanted).max()
+    if off < 0.1:
+        return Dissected(
+            f"The scores are right within {off:.2g} and no closer: exp() or what it is given is inexact",
+            ("casts", "call:exp"),
+        )
+    return None
+
+
+def _factor(slope: float, sizes: Mapping[str, int]) -> str:
+    for name, size in sizes.items():
+        for power, words in POWERS.items():
+            if size > 1 and abs(slope / float(size) ** power - 1) < 5e-3:
+                return f"{slope:.4g} ({words.format(name)})"
+    return f"{slope:.4g}"

@@ -1,0 +1,211 @@
+"""What is said of a wrong part besides its verdict: facts of all inputs, and lines found in a text, not guessed."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from grader.base.arrays import Array, np
+from grader.base.errors import UsageError
+from grader.base.results import Diagnosis
+from grader.build import landmarks, sanitize
+from grader.build.landmarks import Body
+from grader.judge.diagnosis import diagnose, facts
+from grader.judge.diagnosis.facts import Seen
+from grader.judge.diagnosis.suspect import Suspect
+from grader.study import race
+from labs.attention.oracle import ORACLES
+
+AXES, TILES = ORACLES["attention"].axes, ORACLES["attention"].tiles
+SIZES = (
+    {"B": 2, "H": 3, "N": 21, "d": 5},
+    {"B": 1, "H": 2, "N": 33, "d": 7},
+    {"B": 2, "H": 1, "N": 10, "d": 3},
+)
+
+
+def seen(wrong: Callable[[Array, dict[str, int]], None], tiles: dict[str, int] | None = None) -> list[Seen]:
+    found = []
+    for sizes in SIZES:
+        mask = np.zeros([sizes[name] for name in "BHNd"], bool)
+        own = {**sizes, **(tiles or {"Br": 4, "Bc": 6})}
+        wrong(mask, own)
+        found.append(Seen(own, mask if mask.any() else None))
+    return found
+
+
+def last_row(mask: Array, sizes: dict[str, int]) -> None:
+    mask[:, :, -1] = True
+
+
+def all_heads_but_the_first(mask: Array, sizes: dict[str, int]) -> None:
+    mask[:, 1:] = True
+
+
+def remainder_of_br(mask: Array, sizes: dict[str, int]) -> None:
+    mask[:, :, sizes["N"] // sizes["Br"] * sizes["Br"] :] = True
+
+
+def only_the_last_pair_is_right(mask: Array, sizes: dict[str, int]) -> None:
+    mask[:] = True
+    mask[-1, -1] = False
+
+
+def only_one_element(mask: Array, sizes: dict[str, int]) -> None:
+    mask[0, 0, sizes["N"] // 3, 0] = mask[0, 0, sizes["N"] // 2, 1] = True
+
+
+@pytest.mark.parametrize(
+    ("wrong", "told"),
+    [
+        (last_row, "only the last row is wrong"),
+        (all_heads_but_the_first, "head 0 is right, and all other heads are wrong"),
+        (remainder_of_br, "only the rows beyond the last full tile of Br are wrong, N % Br of them"),
+        (only_the_last_pair_is_right, "only the last (b, h) is right"),
+        (lambda mask, sizes: mask.fill(True), ""),
+    ],
+)
+def test_the_place_that_all_inputs_have_in_common_is_told(
+    wrong: Callable[[Array, dict[str, int]], None], told: str
+) -> None:
+    assert facts.place(seen(wrong), AXES, TILES) == told
+
+
+def test_what_one_input_refutes_is_no_fact() -> None:
+    inputs = seen(last_row)
+    assert facts.place(inputs, AXES, TILES)
+    right = Seen({"B": 1, "H": 1, "N": 9, "d": 2, "Br": 4, "Bc": 6}, None)
+    assert facts.place([*inputs, right], AXES, TILES) == ""
+    assert facts.place([*inputs, Seen(right.sizes, None, weak=True)], AXES, TILES)
+
+
+def by_sizes(is_right: Callable[[dict[str, int]], bool]) -> list[Seen]:
+    sizes = [
+        {"N": n, "d": d, "Br": br, "Bc": bc}
+        for n in (3, 8, 12, 16, 21, 24)
+        for d in (2, 5)
+        for br, bc in ((4, 8), (8, 3))
+    ]
+    return [
+        Seen(each, None if is_right(each) else np.ones((1, 1, each["N"], each["d"]), bool)) for each in sizes
+    ]
+
+
+@pytest.mark.parametrize(
+    ("is_right", "told"),
+    [
+        (lambda s: s["N"] % s["Bc"] == 0, "right where N is a multiple of Bc, wrong where it is not"),
+        (lambda s: s["N"] % 8 == 0, "right where N is a multiple of 8, wrong where it is not"),
+        (lambda s: s["Br"] >= s["N"], "right where Br >= N (one tile), wrong where Br < N"),
+        (lambda s: s["N"] <= 12, "right where N <= 12, wrong where N >= 16"),
+        (lambda s: (s["N"] * 7 + s["d"] * 3 + s["Br"]) % 5 < 2, ""),
+    ],
+)
+def test_the_sizes_that_are_right_are_told_by_name(
+    is_right: Callable[[dict[str, int]], bool], told: str
+) -> None:
+    assert facts.condition(by_sizes(is_right), ["N", "d", "Br", "Bc"], TILES) == told
+
+
+SOURCE = """\
+#define TILE_SIZE 16
+// void kernel(int a) { for (int i = 1; i < 2; i++) not this one; }
+torch::Tensor kernel(torch::Tensor QTensor, std::vector<float> &K,
+                     int N) {
+    std::vector<float> Q = formatTensor(QTensor);
+    std::vector<float> O(N);
+    for (int i = 0; i < N; i++) {
+        float sum = 0;  /* Q in
+        two lines */
+        for (int j = 1; j < N; j++) sum += Q[i] * K[j];
+        for (int t = 0; t < N; t += TILE_SIZE) sum += std::exp(sum);
+        O[i] = sum / N;
+    }
+    const char *text = "return K;";
+    return fillTensor(OTensor, O);
+}
+float other(float K) { return K; }
+"""
+
+
+@pytest.fixture
+def body() -> Body:
+    found = landmarks.function(SOURCE, "kernel")
+    assert found is not None
+    return found
+
+
+def test_lines_are_found_by_what_stands_in_them(body: Body) -> None:
+    assert (body.first, body.opened, body.last, body.parameters) == (3, 4, 16, ("QTensor", "K", "N"))
+    assert [place.line for place in body.reads(["QTensor"])] == [10]
+    assert [place.line for place in body.reads(["K"])] == [10]
+    assert [place.line for place in body.loops()] == [10]
+    assert [place.line for place in body.steps()] == [11]
+    assert [place.line for place in body.stores(body.returned)] == [12]
+    assert [place.line for place in body.find(r"\bexp\s*\(")] == [11]
+    assert landmarks.function(SOURCE, "missing") is None
+
+
+def test_a_hostile_text_is_read_in_linear_time() -> None:
+    for text in ("/*" * 100_000, "kernel(" * 50_000, "{" * 200_000, '"\\' * 100_000):
+        started = time.process_time()
+        landmarks.function(f"{text}\nvoid kernel() {{ {text} ", "kernel")
+        small = time.process_time() - started
+        started = time.process_time()
+        landmarks.function(f"{text * 4}\nvoid kernel() {{ {text * 4} ", "kernel")
+        assert time.process_time() - started < 16 * small + 0.5
+
+
+def test_of_lengths_only_the_one_that_fits_all_inputs_is_told() -> None:
+    def explained(*lengths: int) -> Diagnosis:
+        names = tuple(f"remainder, tiles of {length}" for length in lengths)
+        tiles = dict(zip(names, map(str, lengths), strict=True))
+        suspect = Suspect("remainder_keys", "Keys are left out.", lambda s: None, names, tiles)
+        return diagnose.Explained("remainder_keys", "Keys are left out. Expected 1.", suspects=(suspect,))
+
+    (alone,) = diagnose.settled([explained(2, 8, 16)])
+    assert alone is not None and "Of all lengths" not in alone.message
+    both = diagnose.settled([explained(2, 8, 16), explained(4, 16)])
+    assert all(
+        each is not None and "Of all lengths 16 alone fits every input." in each.message for each in both
+    )
+
+
+def test_a_mistake_that_most_outputs_refute_is_not_the_cause() -> None:
+    suspect = Suspect("scaled", "It is scaled.", lambda s: None, ("scaled",))
+    told = diagnose.Explained("scaled", "It is scaled. Expected 1.", suspects=(suspect,))
+    others = [Diagnosis("wrong_values", "Expected 2."), Diagnosis("heads", "Expected 3.")]
+    first, *_ = diagnose.settled([told, *others])
+    assert first == Diagnosis("wrong_values", "Expected 1.")
+    first, *_ = diagnose.settled([told, others[0]])
+    assert first is not None and first.code == "scaled", "one output alone may be a special one"
+    first, *_ = diagnose.settled([told, Diagnosis("not_finite", "NaN."), Diagnosis("not_written", "Zeros.")])
+    assert first is not None and first.code == "scaled"
+
+
+def test_every_place_of_a_run_is_read_once(tmp_path: Path) -> None:
+    source = tmp_path / "module.cpp"
+    source.write_text("one\ntwo\nthree\n")
+    stack = "    #0 0x1 in twoDimRead(int) /x/module.cpp:{0}\n    #1 0x2 in kernel() /x/module.cpp:3\n\n"
+    asan = "==1==ERROR: AddressSanitizer: heap-buffer-overflow on address 0x1\nREAD of size 4\n"
+    output = "".join(
+        (
+            asan + stack.format(1),
+            "gpt149: subscript 12 of a container of 10 elements\n" + stack.format(1),
+            "gpt149: subscript -3 of a container of 10 elements\n" + stack.format(2),
+            "gpt149: subscript 13 of a container of 10 elements\n" + stack.format(1),
+        )
+    )
+    first, second = sanitize.reports(output, source)
+    assert "index 12, size 10" in first.message and first.place == (1, 3)
+    assert "below 0: index -3" in second.message and second.frames[-1].text == "three"
+
+
+def test_race_takes_macros(tmp_path: Path) -> None:
+    source = tmp_path / "module.cpp"
+    source.write_text("int main() {}\n")
+    with pytest.raises(UsageError, match="-D takes NAME"):
+        race.main(["part3", "--module", str(source), "-D", "1=2"])
