@@ -59,6 +59,7 @@ class Session:
         self._reap, self._pid, self._scratch = reap, pid, scratch
         self._memory = memory
         self._stands = False
+        self._finish: Callable[[], None] | None = None
         self._request_fd, self._reply_fd, self._output_fd = pipes
         self._open_fds = list(pipes)
         self._output_open = True
@@ -136,7 +137,8 @@ class Session:
             # A wrong shape needs no bytes; a wrong dtype may take twice the bytes.
             "max_output_bytes": max(wanted_bytes, 1 << 20),
             "delays": delays and self.shares_work,
-            "keep": not (self._freezes or profile_label),
+            "keep": not (self._freezes or profile_label or request.more),
+            **request.more,
         }
         text = self._encoded(header)
         incoming = Incoming(
@@ -158,6 +160,31 @@ class Session:
             if highest is not None:
                 call = replace(call, peak_bytes=max(0, highest - resident_before - input_bytes))
         return call
+
+    def command(
+        self,
+        header: dict[str, Any],
+        *,
+        finish: Callable[[], None] | None = None,
+        timeout_s: float | None = None,
+    ) -> Call:
+        """Send a request without tensors and wait for its reply. `finish` is called when the reply is there, before the
+        clock stops and the runner is stopped: what it takes is part of the call."""
+        if self.death is not None:
+            return self.death
+        self._kept_header, self._finish = None, finish
+        incoming = Incoming(0)
+        try:
+            timeout_s = timeout_s or self.call_timeout_s
+            wall_s, cpu_s = self._exchange(json.dumps(header).encode(), [], timeout_s, incoming)
+        except RunnerDied as end:
+            self.death = self._end(end)
+            return self.death
+        finally:
+            self._finish = None
+        if incoming.header.get("status") == "exception":
+            return Call("exception", wall_s, cpu_s, message=words(incoming.header.get("message")))
+        return Call("ok", wall_s, cpu_s)
 
     def close(self) -> None:
         """End the runner (with the output it still holds drained) and everything it started."""
@@ -235,6 +262,8 @@ class Session:
                         incoming.read_some(self._reply_fd)
                     else:
                         self._capture_some(selector)
+        if self._finish is not None:
+            self._finish()
         wall_s = time.perf_counter() - started
         cpu_ended = cpu_clock_s(self._pid)
         cpu_s = cpu_ended - cpu_started if cpu_started is not None and cpu_ended is not None else None

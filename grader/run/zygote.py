@@ -22,12 +22,13 @@ import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import grader.base.removal
 import grader.run.delays
 import grader.run.forkserver
 import grader.run.loaded
+import grader.run.pykernels
 import grader.run.runner
 from grader.base.errors import KitError
 from grader.run.calls import Call
@@ -38,7 +39,7 @@ from grader.sandbox import INSIDE, LOCK, OPEN, Limits, Sandbox, leftovers, proce
 
 START_TIMEOUT_S, ANSWER_TIMEOUT_S = 120.0, 30.0
 #: What the zygote needs of the kit, in the order of `forkserver.Files`.
-FORK_SERVER, RUNNER, LOADED, DELAYS, REMOVAL = (
+FORK_SERVER, RUNNER, LOADED, DELAYS, REMOVAL, PYKERNELS = (
     Path(module.__file__ or "")
     for module in (
         grader.run.forkserver,
@@ -46,6 +47,7 @@ FORK_SERVER, RUNNER, LOADED, DELAYS, REMOVAL = (
         grader.run.loaded,
         grader.run.delays,
         grader.base.removal,
+        grader.run.pykernels,
     )
 )
 ENVIRONMENT = {
@@ -82,9 +84,13 @@ class Zygote:
         sandbox: Sandbox = OPEN,
         *,
         at_once: bool = True,
+        modules: Sequence[str] = (),
+        readable: Sequence[str] = (),
     ) -> None:
         """Start it and return at once; unless `at_once`, it is started by `start` or the first `spawn`. `environment`
-        adds to the scrubbed one (a sanitizer's preload)."""
+        adds to the scrubbed one (a sanitizer's preload), `modules` are imported besides torch, `readable` are files and
+        folders that its runners may read besides what all may."""
+        self._modules, self._readable = tuple(modules), tuple(readable)
         self.sandbox = sandbox
         self.sabotaged = False
         """Whether processes were lost that nothing but a student's code was in a position to end (tier D)."""
@@ -130,9 +136,10 @@ class Zygote:
 
     def spawn(
         self,
-        kind: Literal["student", "raw", "torch"],
+        kind: str,
         object_path: Path | str,
         *,
+        shared_fd: int | None = None,
         threads: int,
         cpus: Sequence[int] | None = None,
         limits: Limits | None = None,
@@ -140,7 +147,8 @@ class Zygote:
         freeze: bool = True,
     ) -> Session:
         """Fork a runner and let it load the object. The session may be dead on arrival: see `Session.death`.
-        `freeze` stops it between calls, which whatever judges time needs.
+        `kind` is "student", "raw", "torch" (`grader.run.loaded`) or one of `grader.run.pykernels`, whose runner is handed
+        `shared_fd`. `freeze` stops it between calls, which whatever judges time needs.
 
         A zygote that a kernel has ended is started again. Raises KitError when there is none to be had.
         """
@@ -157,12 +165,12 @@ class Zygote:
                 **self._surroundings(path),
             }
             try:
-                runner, pipes = self._fork(spec)
+                runner, pipes = self._fork(spec, shared_fd)
             except Lost:
                 self._clear_up()
                 self._start()
                 try:
-                    runner, pipes = self._fork(spec)
+                    runner, pipes = self._fork(spec, shared_fd)
                 except Lost as error:
                     raise KitError(f"the runners' parent process does not start: {error}") from error
             self._living[runner.pid] = runner
@@ -247,7 +255,8 @@ class Zygote:
         root = "/tmp" if self.sandbox.bwrap else str(self._scratch)
         scratch = f"{root}/{number}"
         uid = None if self._uids is None else self._uids[number % len(self._uids)]
-        lock = self.sandbox.runner_lock(uid, [object_path] if object_path else [], [scratch])
+        read = [*([object_path] if object_path else []), *self._readable]
+        lock = self.sandbox.runner_lock(uid, read, [scratch])
         return {"scratch": scratch, "uid": uid, "lock": lock}
 
     def _seen_from_outside(self, runner: Runner) -> Path:
@@ -255,12 +264,14 @@ class Zygote:
             return Path(f"/proc/{runner.pid}/root{runner.scratch}")
         return Path(runner.scratch)
 
-    def _fork(self, spec: Mapping[str, Any]) -> tuple[Runner, tuple[int, int, int]]:
+    def _fork(
+        self, spec: Mapping[str, Any], shared_fd: int | None
+    ) -> tuple[Runner, tuple[int, int, int]]:
         """The runner, and the judge's ends of its pipes: requests, replies, output. Raises Lost."""
         self._wait_ready()
         pipes = Pipes.made()
         try:
-            answer, sender = self._ask(spec, pipes.theirs)
+            answer, sender = self._ask(spec, (*pipes.theirs, *(() if shared_fd is None else (shared_fd,))))
         except Lost:
             pipes.close_ours()
             raise
@@ -292,7 +303,7 @@ class Zygote:
         self._ready = False
 
     def _command(self, fd: int) -> list[str]:
-        files = [FORK_SERVER, RUNNER, LOADED, DELAYS, LOCK, REMOVAL]
+        files = [FORK_SERVER, RUNNER, LOADED, DELAYS, LOCK, REMOVAL, PYKERNELS]
         places = {path: f"{INSIDE}/{path.name}" for path in files}
         forkserver, *others = (places[path] if self.sandbox.bwrap else str(path) for path in files)
         return self.sandbox.enclosed(
@@ -302,6 +313,7 @@ class Zygote:
                 forkserver,
                 str(fd),
                 *others,
+                ",".join(self._modules),
                 "" if self.sandbox.bwrap else str(self._scratch),
             ],
             places={**places, self._objects: f"{INSIDE}/objects"},
