@@ -158,6 +158,7 @@ def become_runner(
     os.chdir(spec["scratch"])
     # Both spellings: torch and the student's object may share one OpenMP runtime or have one each.
     os.environ["OMP_NUM_THREADS"] = str(spec["threads"])
+    os.environ.update(spec["environment"])
     import torch
 
     torch.set_num_threads(spec["threads"])
@@ -236,7 +237,12 @@ def main() -> None:
     sys.stderr = os.fdopen(os.dup(2), "w", buffering=1, errors="backslashreplace")
     sys.__stderr__ = sys.stderr  # type: ignore[misc]  # typeshed calls it final; handlers keep it
     _, control, *paths, modules, folder = sys.argv
-    serve(socket.socket(fileno=int(control)), Files(*map(load_file, paths)), [name for name in modules.split(",") if name], folder)
+    serve(
+        socket.socket(fileno=int(control)),
+        Files(*map(load_file, paths)),
+        [name for name in modules.split(",") if name],
+        folder,
+    )
 
 
 if __name__ == "__main__":

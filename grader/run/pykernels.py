@@ -17,6 +17,7 @@ import contextlib
 import ctypes
 import importlib.util
 import inspect
+import mmap
 import os
 import sys
 from collections.abc import Callable
@@ -42,7 +43,11 @@ def prepare() -> None:
     from triton.backends.nvidia import compiler, driver
     from triton.runtime import build
 
-    for ask in (driver.libcuda_dirs, driver.library_dirs, getattr(build, "platform_key", None)):
+    for ask in (
+        driver.libcuda_dirs,
+        driver.library_dirs,
+        getattr(build, "platform_key", driver.libcuda_dirs),
+    ):
         with contextlib.suppress(Exception):
             ask()
     for architecture in ARCHITECTURES:
@@ -68,9 +73,7 @@ def laid_out(tensor: Any, layout: int, device: str) -> Any:
         wide = torch.full((sizes[0], 2), gap, dtype=tensor.dtype, device=device)
         wide[:, 0] = tensor.to(device)
         return wide[:, 0]
-    wide = torch.full(
-        (*sizes[:-1], sizes[-1] + 2 * GAP_ELEMENTS), gap, dtype=tensor.dtype, device=device
-    )
+    wide = torch.full((*sizes[:-1], sizes[-1] + 2 * GAP_ELEMENTS), gap, dtype=tensor.dtype, device=device)
     view = wide[..., GAP_ELEMENTS : GAP_ELEMENTS + sizes[-1]]
     view.copy_(tensor)
     return view
@@ -116,7 +119,9 @@ class PythonFile:
         spec.loader.exec_module(self.module)
         self.autograd = autograd_class(self.module, torch.autograd.Function)
         names = [
-            name for name, value in vars(self.module).items() if callable(value) and not inspect.isclass(value)
+            name
+            for name, value in vars(self.module).items()
+            if callable(value) and not inspect.isclass(value)
         ]
         self.functions = [[name, "function"] for name in names if len(name) < 200][:900]
         if self.autograd is not None:
@@ -156,7 +161,7 @@ class PythonFile:
     ) -> Callable[[], None]:
         import torch
 
-        apply = self.autograd.apply  # type: ignore[union-attr]
+        apply = self.autograd.apply
         given = [flattened(values[k]) for k in form["arguments"]]
         tensors = [k for k, value in enumerate(given) if isinstance(value, torch.Tensor)]
         gradient = flattened(values[form["gradient"]]) if form.get("gradient") is not None else None
@@ -173,7 +178,11 @@ class PythonFile:
             copied(first, outputs[0], names[0])
             saved = getattr(first.grad_fn, "saved_tensors", ()) if first.grad_fn is not None else ()
             for output, name in zip(outputs[1:], names[1:], strict=False):
-                fitting = [t for t in saved if t is not None and t.numel() == output.numel() and t.dtype == output.dtype]
+                fitting = [
+                    t
+                    for t in saved
+                    if t is not None and t.numel() == output.numel() and t.dtype == output.dtype
+                ]
                 if not fitting:
                     raise Failed(f"no saved tensor has as many elements as {name}")
                 copied(fitting[-1].reshape(output.shape), output, name)
@@ -190,7 +199,7 @@ def autograd_class(module: Any, base: type) -> Any:
         if inspect.isclass(value) and issubclass(value, base) and value.__module__ == module.__name__
     ]
     named = [value for value in found if "triton" in value.__name__.lower()]
-    return (named or found or [None])[-1]
+    return (named or found)[-1] if found else None
 
 
 class CudaLibrary:
@@ -267,7 +276,11 @@ class Kernels:
 
         if self._memory is None:
             assert self.shared_fd is not None
-            self._memory = mapped_memory(self.shared_fd, request["bytes"])
+            size = request["bytes"]
+            if self.device == "cpu":
+                self._memory = torch.frombuffer(mmap.mmap(self.shared_fd, size), dtype=torch.uint8)
+            else:
+                self._memory = mapped_memory(self.shared_fd, size)
         self.sets = []
         for one in request["sets"]:
             placed = {}
@@ -278,7 +291,10 @@ class Kernels:
                     count *= size
                 width = torch.empty((), dtype=kind).element_size()
                 placed[name] = self._memory[offset : offset + count * width].view(kind).view(shape)
-            arguments = [placed[request["names"][a["input"]]] if "input" in a else a["value"] for a in request["arguments"]]
+            arguments = [
+                placed[request["names"][a["input"]]] if "input" in a else a["value"]
+                for a in request["arguments"]
+            ]
             outputs = [placed[name] for name in request["outputs"]]
             self.sets.append(self.loaded.bound(request, arguments, outputs))
         self.synchronize()
@@ -356,12 +372,21 @@ def mapped_memory(fd: int, size: int) -> Any:
     handle, address = ctypes.c_uint64(), ctypes.c_uint64()
     wide, zero = ctypes.c_size_t(size), ctypes.c_size_t(0)
     none = ctypes.c_uint64(0)
-    check(cuda.cuMemImportFromShareableHandle(ctypes.byref(handle), ctypes.c_void_p(fd), 1), "cuMemImportFromShareableHandle")
+    check(
+        cuda.cuMemImportFromShareableHandle(ctypes.byref(handle), ctypes.c_void_p(fd), 1),
+        "cuMemImportFromShareableHandle",
+    )
     check(cuda.cuMemAddressReserve(ctypes.byref(address), wide, zero, none, none), "cuMemAddressReserve")
     check(cuda.cuMemMap(address, wide, zero, handle, none), "cuMemMap")
     access = _Access(_Location(1, device), 3)
     check(cuda.cuMemSetAccess(address, wide, ctypes.byref(access), ctypes.c_size_t(1)), "cuMemSetAccess")
-    described = {"shape": (size,), "typestr": "|u1", "data": (address.value, False), "version": 3, "strides": None}
+    described = {
+        "shape": (size,),
+        "typestr": "|u1",
+        "data": (address.value, False),
+        "version": 3,
+        "strides": None,
+    }
     return torch.as_tensor(type("Memory", (), {"__cuda_array_interface__": described})(), device="cuda")
 
 

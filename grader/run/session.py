@@ -59,6 +59,7 @@ class Session:
         self._reap, self._pid, self._scratch = reap, pid, scratch
         self._memory = memory
         self._stands = False
+        self._begin: Callable[[], None] | None = None
         self._finish: Callable[[], None] | None = None
         self._request_fd, self._reply_fd, self._output_fd = pipes
         self._open_fds = list(pipes)
@@ -165,14 +166,15 @@ class Session:
         self,
         header: dict[str, Any],
         *,
+        begin: Callable[[], None] | None = None,
         finish: Callable[[], None] | None = None,
         timeout_s: float | None = None,
     ) -> Call:
-        """Send a request without tensors and wait for its reply. `finish` is called when the reply is there, before the
-        clock stops and the runner is stopped: what it takes is part of the call."""
+        """Send a request without tensors and wait for its reply. `begin` is called when the clock has started, before
+        the runner goes on; `finish` when the reply is there, before the clock and the runner stop."""
         if self.death is not None:
             return self.death
-        self._kept_header, self._finish = None, finish
+        self._kept_header, self._begin, self._finish = None, begin, finish
         incoming = Incoming(0)
         try:
             timeout_s = timeout_s or self.call_timeout_s
@@ -181,7 +183,7 @@ class Session:
             self.death = self._end(end)
             return self.death
         finally:
-            self._finish = None
+            self._begin = self._finish = None
         if incoming.header.get("status") == "exception":
             return Call("exception", wall_s, cpu_s, message=words(incoming.header.get("message")))
         return Call("ok", wall_s, cpu_s)
@@ -237,6 +239,8 @@ class Session:
             self._watch.resuming()
         cpu_started = cpu_clock_s(self._pid)
         started = time.perf_counter()
+        if self._begin is not None:
+            self._begin()
         if self._freezes:
             self._resume()
         deadline = time.monotonic() + timeout_s

@@ -32,6 +32,7 @@ import grader.run.pykernels
 import grader.run.runner
 from grader.base.errors import KitError
 from grader.run.calls import Call
+from grader.run.compiled import Caches
 from grader.run.ends import OWN_FAULTS, Pipes, how_it_ended
 from grader.run.session import Session, cpu_clock_s, has_ended
 from grader.run.watch import Watch
@@ -85,12 +86,12 @@ class Zygote:
         *,
         at_once: bool = True,
         modules: Sequence[str] = (),
-        readable: Sequence[str] = (),
+        card: bool = False,
     ) -> None:
         """Start it and return at once; unless `at_once`, it is started by `start` or the first `spawn`. `environment`
-        adds to the scrubbed one (a sanitizer's preload), `modules` are imported besides torch, `readable` are files and
-        folders that its runners may read besides what all may."""
-        self._modules, self._readable = tuple(modules), tuple(readable)
+        adds to the scrubbed one (a sanitizer's preload), `modules` are imported besides torch; with `card` its runners
+        may use a GPU."""
+        self._modules, self._card = tuple(modules), card
         self.sandbox = sandbox
         self.sabotaged = False
         """Whether processes were lost that nothing but a student's code was in a position to end (tier D)."""
@@ -105,7 +106,9 @@ class Zygote:
             )
         )
         self._objects, self._scratch = self._folder / "objects", self._folder / "scratch"
-        for folder in (self._folder, self._objects, self._scratch):
+        self._caches = self._folder / "compiled"
+        self.caches = Caches(self._caches, f"{INSIDE}/compiled" if sandbox.bwrap else str(self._caches))
+        for folder in (self._folder, self._objects, self._scratch, self._caches):
             folder.mkdir(exist_ok=True)
             folder.chmod(0o711)
         # Before the folder goes, which Python's own way would not survive if a runner has left it deep enough.
@@ -140,6 +143,8 @@ class Zygote:
         object_path: Path | str,
         *,
         shared_fd: int | None = None,
+        cache: str = "",
+        builds: bool = False,
         threads: int,
         cpus: Sequence[int] | None = None,
         limits: Limits | None = None,
@@ -147,8 +152,9 @@ class Zygote:
         freeze: bool = True,
     ) -> Session:
         """Fork a runner and let it load the object. The session may be dead on arrival: see `Session.death`.
-        `kind` is "student", "raw", "torch" (`grader.run.loaded`) or one of `grader.run.pykernels`, whose runner is handed
-        `shared_fd`. `freeze` stops it between calls, which whatever judges time needs.
+        `kind` is "student", "raw", "torch" (`grader.run.loaded`) or one of `grader.run.pykernels`, whose runner has
+        `shared_fd` and reads what is compiled in `cache` (of `caches`); one that `builds` is locked as a compiler is,
+        and fills it. `freeze` stops it between calls, which whatever judges time needs.
 
         A zygote that a kernel has ended is started again. Raises KitError when there is none to be had.
         """
@@ -162,7 +168,7 @@ class Zygote:
                 "threads": threads,
                 "cpus": list(cpus) if cpus else None,
                 "limits": {**asdict(limits), "processes": self._processes},
-                **self._surroundings(path),
+                **self._surroundings(path, cache, builds),
             }
             try:
                 runner, pipes = self._fork(spec, shared_fd)
@@ -249,24 +255,31 @@ class Zygote:
         finally:
             shutil.rmtree(folder, ignore_errors=True)
 
-    def _surroundings(self, object_path: str) -> dict[str, Any]:
+    def _surroundings(self, object_path: str, cache: str, builds: bool) -> dict[str, Any]:
         """The next runner's folder, user and lock."""
         number = next(self._numbers)
         root = "/tmp" if self.sandbox.bwrap else str(self._scratch)
         scratch = f"{root}/{number}"
         uid = None if self._uids is None else self._uids[number % len(self._uids)]
-        read = [*([object_path] if object_path else []), *self._readable]
-        lock = self.sandbox.runner_lock(uid, read, [scratch])
-        return {"scratch": scratch, "uid": uid, "lock": lock}
+        read, write, environment = [object_path] if object_path else [], [scratch], {"TMPDIR": scratch}
+        if cache:
+            environment["TRITON_CACHE_DIR"] = self.caches.path(cache)
+            (write if builds else read).append(self.caches.path(cache))
+        if builds:
+            self.caches.lend(cache, uid)
+            lock = (
+                self.sandbox.compiler_lock(uid, read, write, card=self._card) if self.sandbox.locks else None
+            )
+        else:
+            lock = self.sandbox.runner_lock(uid, read, write, card=self._card)
+        return {"scratch": scratch, "uid": uid, "lock": lock, "environment": environment}
 
     def _seen_from_outside(self, runner: Runner) -> Path:
         if self.sandbox.bwrap:
             return Path(f"/proc/{runner.pid}/root{runner.scratch}")
         return Path(runner.scratch)
 
-    def _fork(
-        self, spec: Mapping[str, Any], shared_fd: int | None
-    ) -> tuple[Runner, tuple[int, int, int]]:
+    def _fork(self, spec: Mapping[str, Any], shared_fd: int | None) -> tuple[Runner, tuple[int, int, int]]:
         """The runner, and the judge's ends of its pipes: requests, replies, output. Raises Lost."""
         self._wait_ready()
         pipes = Pipes.made()
@@ -317,6 +330,8 @@ class Zygote:
                 "" if self.sandbox.bwrap else str(self._scratch),
             ],
             places={**places, self._objects: f"{INSIDE}/objects"},
+            changing={self._caches: f"{INSIDE}/compiled"} if self._modules else {},
+            card=self._card,
         )
 
     def _wait_ready(self) -> None:

@@ -149,8 +149,9 @@ def numbers(table: str, machine: Machine) -> dict[str, int]:
 
 
 @functools.cache
-def runner_filter(machine_name: str) -> Filter | None:
-    """Threads but no processes, signals to oneself, nothing beyond; None for a machine without a table."""
+def runner_filter(machine_name: str, card: bool = False) -> Filter | None:
+    """Threads but no processes, signals to oneself, nothing beyond; None for a machine without a table. With `card` any
+    ioctl besides, by which the driver of a GPU is asked for everything: what may be opened bounds that."""
     machine = MACHINES.get(machine_name.lower())
     if machine is None:
         return None
@@ -165,7 +166,7 @@ def runner_filter(machine_name: str) -> Filter | None:
     program.by_values(special["prctl"], 0, PRCTLS, found=ALLOW, otherwise=_EPERM)
     program.by_values(special["prlimit64"], 0, (0,), found=ALLOW, otherwise=_EPERM)
     program.by_values(special["fcntl"], 1, REFUSED_FCNTLS, found=_EPERM, otherwise=ALLOW)
-    program.by_values(special["ioctl"], 1, IOCTLS, found=ALLOW, otherwise=_EPERM)
+    program.by_values(special["ioctl"], 1, IOCTLS, found=ALLOW, otherwise=ALLOW if card else _EPERM)
     # A torch with CUDA asks for a daemon of its own machine when it first profiles, and does without.
     program.by_values(special["socket"], 0, (AF_UNIX,), found=_EPERM, otherwise=KILL)
     program.returns(numbers(STARTS_PROCESSES, machine).values(), KILL)

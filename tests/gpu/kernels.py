@@ -1,6 +1,6 @@
-"""Two kernels of no lab: what the tests of the GPU's clock and lock run. Right, on a card and in Triton's interpreter."""
+"""Two kernels of no lab, for the tests of a GPU's clock and lock; right on a card and in Triton's interpreter."""
 
-import torch
+import torch  # noqa: F401  # for what is put behind this file (attacks.py)
 import triton
 import triton.language as tl
 
@@ -25,10 +25,22 @@ def _product(a_ptr, b_ptr, c_ptr, M, N, K, ROWS: tl.constexpr, COLUMNS: tl.const
     k = tl.arange(0, STEP)
     total = tl.zeros([ROWS, COLUMNS], tl.float32)
     for start in range(0, K, STEP):
-        a = tl.load(a_ptr + i[:, None] * K + (start + k)[None, :], mask=(i < M)[:, None] & (start + k < K)[None, :], other=0.0)
-        b = tl.load(b_ptr + (start + k)[:, None] * N + j[None, :], mask=(start + k < K)[:, None] & (j < N)[None, :], other=0.0)
+        a = tl.load(
+            a_ptr + i[:, None] * K + (start + k)[None, :],
+            mask=(i < M)[:, None] & (start + k < K)[None, :],
+            other=0.0,
+        )
+        b = tl.load(
+            b_ptr + (start + k)[:, None] * N + j[None, :],
+            mask=(start + k < K)[:, None] & (j < N)[None, :],
+            other=0.0,
+        )
         total += tl.dot(a, b)
-    tl.store(c_ptr + i[:, None] * N + j[None, :], total.to(c_ptr.dtype.element_ty), mask=(i < M)[:, None] & (j < N)[None, :])
+    tl.store(
+        c_ptr + i[:, None] * N + j[None, :],
+        total.to(c_ptr.dtype.element_ty),
+        mask=(i < M)[:, None] & (j < N)[None, :],
+    )
 
 
 def product(a, b, c):

@@ -3,8 +3,8 @@
 Theory of operation. The memory belongs to the judge and is mapped into one runner by a file descriptor. Before each
 call the judge fills every set with fresh numbers and poisons the outputs, while the runner stands still. The runner is
 told to go, calls its function once for each set and answers; then the judge copies the outputs into memory that the
-runner cannot see, and its clock stops when that copy is done. So an answer that comes early is a copy of poison. What is
-looked at afterwards is the copy.
+runner cannot see, and its clock stops when that copy is done. So an answer that comes early is a copy of poison. What
+is looked at afterwards is the copy.
 """
 
 from __future__ import annotations
@@ -142,7 +142,9 @@ class Arena:
         k = self.inputs.index(tensor)
         return (seed * 0x9E3779B1 + number * 0x85EBCA77 + k * 0xC2B2AE3D) & 0xFFFFFFFF
 
-    def attach_request(self, arguments: Sequence[Mapping[str, Any]], function: str, **more: Any) -> dict[str, Any]:
+    def attach_request(
+        self, arguments: Sequence[Mapping[str, Any]], function: str, **more: Any
+    ) -> dict[str, Any]:
         """What the runner is told of its memory; `arguments` as in `grader.run.calls.Request`, with inputs by their
         place in `tensors`."""
         return {
@@ -167,16 +169,20 @@ class Arena:
             **more,
         }
 
-    def prepare(self, seed: int) -> None:
-        """Fill all inputs afresh, poison all outputs and the copies of the call before; done when it returns."""
-        driver = self.card.driver
+    def poison(self) -> None:
+        """Make all outputs, and the copies of the call before, what nobody has written; done when it returns."""
         for number in range(self.sets):
-            for tensor in self.inputs:
-                self.card.fill(self.place(number, tensor), tensor, self.seed_of(seed, number, tensor))
             for tensor in self.outputs:
                 self.card.poison(self.place(number, tensor), tensor)
                 self.card.poison(self.kept(number, tensor), tensor)
-        driver.synchronize()
+        self.card.driver.synchronize()
+
+    def fill(self, seed: int) -> None:
+        """Draw all inputs afresh; done when it returns."""
+        for number in range(self.sets):
+            for tensor in self.inputs:
+                self.card.fill(self.place(number, tensor), tensor, self.seed_of(seed, number, tensor))
+        self.card.driver.synchronize()
 
     def take(self) -> None:
         """Copy all outputs to where only the judge can write; done when it returns."""
@@ -237,4 +243,3 @@ class Arena:
         self.card.driver.free(self._kept)
         self.card.driver.free(self._scratch)
         self._release()
-

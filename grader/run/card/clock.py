@@ -1,7 +1,10 @@
 """A timed call on a card: fresh inputs, "go", and a clock that stops when the judge's own copy of the outputs is done.
 
-What the clock shows besides the kernel is the same for an empty call, which is told "go" for no set and has the same
-outputs copied: its median is taken off. One "go" covers so many sets that it lasts GO_S or more; short ones are noise.
+Inputs are filled after the clock has started, and the runner is told to go when they are there: before that moment a
+kernel that a student left on the card has nothing to work on, and from then on whatever it does delays the judge, since
+contexts share a card by turns. What the clock shows besides the kernel is the same for an empty call, which is told
+"go" for no set and has inputs filled and outputs copied as well: its median is taken off. One "go" covers so many sets
+that it lasts GO_S or more; short ones are noise.
 """
 
 from __future__ import annotations
@@ -26,9 +29,11 @@ MEMORY_SHARE = 0.35
 class TimedRunner:
     """A session of a runner that has an arena's memory, attached."""
 
-    def __init__(self, session: Session, arena: Arena, request: Mapping[str, Any]) -> None:
+    def __init__(
+        self, session: Session, arena: Arena, request: Mapping[str, Any], *, fill_in_clock: bool = True
+    ) -> None:
         """`request` as `Arena.attach_request` makes it. `failure` is how attaching ended, if not well."""
-        self.session, self.arena = session, arena
+        self.session, self.arena, self._fill_in_clock = session, arena, fill_in_clock
         self.failure = _failed(session.command(dict(request)))
         self.empty_s = 0.0
 
@@ -48,8 +53,12 @@ class TimedRunner:
 
     def raw(self, seed: int, sets: int) -> Call:
         """One call on so many sets, with all that its clock shows."""
-        self.arena.prepare(seed)
-        return self.session.command({"op": "go", "inputs": [], "sets": sets}, finish=self.arena.take)
+        header = {"op": "go", "inputs": [], "sets": sets}
+        self.arena.poison()
+        if self._fill_in_clock:
+            return self.session.command(header, begin=lambda: self.arena.fill(seed), finish=self.arena.take)
+        self.arena.fill(seed)
+        return self.session.command(header, finish=self.arena.take)
 
     def seconds(self, call: Call) -> float:
         """What of a call on all sets was the kernel's, per set."""

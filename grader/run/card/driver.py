@@ -131,7 +131,14 @@ class Driver:
         address = c_uint64()
         try:
             self("cuMemExportToShareableHandle", byref(fd), handle, c_int(POSIX_FD), c_ulonglong(0))
-            self("cuMemAddressReserve", byref(address), c_size_t(size), c_size_t(0), c_uint64(0), c_ulonglong(0))
+            self(
+                "cuMemAddressReserve",
+                byref(address),
+                c_size_t(size),
+                c_size_t(0),
+                c_uint64(0),
+                c_ulonglong(0),
+            )
             self("cuMemMap", address, c_size_t(size), c_size_t(0), handle, c_ulonglong(0))
             access = _Access(_Location(ON_DEVICE, self.device), READ_WRITE)
             self("cuMemSetAccess", address, c_size_t(size), byref(access), c_size_t(1))
