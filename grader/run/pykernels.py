@@ -140,11 +140,7 @@ class PythonFile:
             raise Failed(f"there is no function {request['function']} in the file")
         returned = request.get("returned", [])
         if not returned:
-
-            def call_plainly() -> None:
-                function(*values)
-
-            return call_plainly
+            return lambda: function(*values)
 
         def call() -> None:
             found = function(*values)

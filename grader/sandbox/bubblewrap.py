@@ -15,7 +15,6 @@ def command(
     *,
     read: Collection[Path],
     places: Mapping[Path, str],
-    changing: Mapping[Path, str],
     write: Iterable[Path] = (),
     own_user_namespace: bool,
     own_processes: bool,
@@ -23,6 +22,7 @@ def command(
     cwd: str,
     devices: Iterable[str] = (),
     facts: Iterable[str] = (),
+    changing: Mapping[Path, str] | None = None,
 ) -> list[str]:
     """A prefix for a command that shall see nothing but `read` and `write` under their own names and `places` under
     others (`changing` too, which may be written to), besides a bare /dev and an empty /tmp of `scratch_bytes`.
@@ -51,7 +51,10 @@ def command(
     line += [*size, "--perms", "1777", "--tmpfs", "/dev/shm", "--remount-ro", "/dev"]
     line += [*size, "--perms", "1777", "--tmpfs", "/tmp"]
     for folder in dict.fromkeys(
-        [*(path.parent for path in read), *map(os.path.dirname, (*places.values(), *changing.values()))]
+        [
+            *(path.parent for path in read),
+            *map(os.path.dirname, (*places.values(), *(changing or {}).values())),
+        ]
     ):
         # What bwrap makes on the way to a file is otherwise closed to other users.
         line += ["--dir", str(folder)]
@@ -59,7 +62,7 @@ def command(
         line += _seen(path, read)
     for outside, inside in places.items():
         line += ["--ro-bind", str(outside), inside]
-    for outside, inside in changing.items():
+    for outside, inside in (changing or {}).items():
         line += ["--bind", str(outside), inside]
     for path in write:
         line += ["--bind", str(path), str(path)]
