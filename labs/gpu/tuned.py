@@ -29,8 +29,22 @@ def _softmax_tile(s, acc, l, m, rows, keys, M, scale, CAUSAL: tl.constexpr, MASK
 
 @triton.jit
 def _forward_tiles(
-    acc, l, m, q, k_tensor, v_tensor, begin, rows, first, last, M, scale,
-    KEYS: tl.constexpr, CAUSAL: tl.constexpr, MASKED: tl.constexpr, ROLES: tl.constexpr,
+    acc,
+    l,
+    m,
+    q,
+    k_tensor,
+    v_tensor,
+    begin,
+    rows,
+    first,
+    last,
+    M,
+    scale,
+    KEYS: tl.constexpr,
+    CAUSAL: tl.constexpr,
+    MASKED: tl.constexpr,
+    ROLES: tl.constexpr,
 ):
     """Keys `first` to before `last`, as in the master. ROLES: some warps load tiles
     for others that compute."""
@@ -45,8 +59,19 @@ def _forward_tiles(
 
 @triton.jit
 def _forward(
-    q_tensor, k_tensor, v_tensor, o_ptr, lse_ptr, N, M, scale,
-    D: tl.constexpr, ROWS: tl.constexpr, KEYS: tl.constexpr, CAUSAL: tl.constexpr, WHOLE: tl.constexpr,
+    q_tensor,
+    k_tensor,
+    v_tensor,
+    o_ptr,
+    lse_ptr,
+    N,
+    M,
+    scale,
+    D: tl.constexpr,
+    ROWS: tl.constexpr,
+    KEYS: tl.constexpr,
+    CAUSAL: tl.constexpr,
+    WHOLE: tl.constexpr,
     ROLES: tl.constexpr,
 ):
     """One program: ROWS queries of one head. `scale` is log2(e) / sqrt(d). WHOLE: M is a multiple of KEYS."""
@@ -94,8 +119,28 @@ def _prepare(o_ptr, do_ptr, lse_ptr, delta_ptr, lse2_ptr, count, D: tl.constexpr
 
 @triton.jit
 def _backward_tiles(
-    dk, dv, k, v, q_tensor, do_tensor, lse2_ptr, delta_ptr, dq_ptr, dq_tensor, begin, keys, first, last, N, M, scale,
-    D: tl.constexpr, ROWS: tl.constexpr, CAUSAL: tl.constexpr, MASKED: tl.constexpr, BULK: tl.constexpr,
+    dk,
+    dv,
+    k,
+    v,
+    q_tensor,
+    do_tensor,
+    lse2_ptr,
+    delta_ptr,
+    dq_ptr,
+    dq_tensor,
+    begin,
+    keys,
+    first,
+    last,
+    N,
+    M,
+    scale,
+    D: tl.constexpr,
+    ROWS: tl.constexpr,
+    CAUSAL: tl.constexpr,
+    MASKED: tl.constexpr,
+    BULK: tl.constexpr,
 ):
     """What the queries from `first` to before `last` add to dk and dv, and this tile of keys to their dq."""
     for start in range(first, last, ROWS):
@@ -126,8 +171,24 @@ def _backward_tiles(
 
 @triton.jit
 def _backward(
-    q_tensor, k_tensor, v_tensor, do_tensor, lse2_ptr, delta_ptr, dq_ptr, dq_tensor, dk_ptr, dv_ptr, N, M, scale,
-    D: tl.constexpr, ROWS: tl.constexpr, KEYS: tl.constexpr, CAUSAL: tl.constexpr, WHOLE: tl.constexpr,
+    q_tensor,
+    k_tensor,
+    v_tensor,
+    do_tensor,
+    lse2_ptr,
+    delta_ptr,
+    dq_ptr,
+    dq_tensor,
+    dk_ptr,
+    dv_ptr,
+    N,
+    M,
+    scale,
+    D: tl.constexpr,
+    ROWS: tl.constexpr,
+    KEYS: tl.constexpr,
+    CAUSAL: tl.constexpr,
+    WHOLE: tl.constexpr,
     BULK: tl.constexpr,
 ):
     """One program: dk and dv of KEYS keys of one head, and their share of dq. WHOLE: N and M are multiples of the tiles.
@@ -154,12 +215,52 @@ def _backward(
             unmasked = tl.cdiv(N, ROWS) * ROWS
     if CAUSAL or not WHOLE:
         dk, dv = _backward_tiles(
-            dk, dv, k, v, q_tensor, do_tensor, lse2_ptr, delta_ptr, dq_ptr, dq_tensor, begin, keys, first, unmasked,
-            N, M, scale, D, ROWS, CAUSAL, True, BULK,
+            dk,
+            dv,
+            k,
+            v,
+            q_tensor,
+            do_tensor,
+            lse2_ptr,
+            delta_ptr,
+            dq_ptr,
+            dq_tensor,
+            begin,
+            keys,
+            first,
+            unmasked,
+            N,
+            M,
+            scale,
+            D,
+            ROWS,
+            CAUSAL,
+            True,
+            BULK,
         )
     dk, dv = _backward_tiles(
-        dk, dv, k, v, q_tensor, do_tensor, lse2_ptr, delta_ptr, dq_ptr, dq_tensor, begin, keys, unmasked, N,
-        N, M, scale, D, ROWS, CAUSAL, False, BULK,
+        dk,
+        dv,
+        k,
+        v,
+        q_tensor,
+        do_tensor,
+        lse2_ptr,
+        delta_ptr,
+        dq_ptr,
+        dq_tensor,
+        begin,
+        keys,
+        unmasked,
+        N,
+        N,
+        M,
+        scale,
+        D,
+        ROWS,
+        CAUSAL,
+        False,
+        BULK,
     )
     where = (head.to(tl.int64) * M + keys)[:, None] * D + tl.arange(0, D)[None, :]
     inside = (keys < M)[:, None]
@@ -211,9 +312,22 @@ def flash_forward(q, k, v, causal, blocks=None):
     o = torch.empty_like(q)
     lse = torch.empty((B, N), dtype=torch.float32, device=q.device)
     _forward[(triton.cdiv(N, rows), B)](
-        _tiles(q, rows, d), _tiles(k, keys, d), _tiles(v, keys, d), o, lse, N, M, d**-0.5 * LOG2_E.value,
-        D=d, ROWS=rows, KEYS=keys, CAUSAL=causal, WHOLE=M % keys == 0, ROLES=roles,
-        num_warps=warps, num_stages=stages,
+        _tiles(q, rows, d),
+        _tiles(k, keys, d),
+        _tiles(v, keys, d),
+        o,
+        lse,
+        N,
+        M,
+        d**-0.5 * LOG2_E.value,
+        D=d,
+        ROWS=rows,
+        KEYS=keys,
+        CAUSAL=causal,
+        WHOLE=M % keys == 0,
+        ROLES=roles,
+        num_warps=warps,
+        num_stages=stages,
     )
     return o, lse
 
@@ -229,10 +343,27 @@ def flash_backward(q, k, v, o, lse, do, causal, blocks=None):
     total = torch.zeros((B, N, d), dtype=torch.float32, device=q.device)
     dq, dk, dv = torch.empty_like(q), torch.empty_like(k), torch.empty_like(v)
     _backward[(triton.cdiv(M, keys), B)](
-        _tiles(q, rows, d), _tiles(k, keys, d), _tiles(v, keys, d), _tiles(do, rows, d), lse2, delta,
-        total, _tiles(total, rows, d) if bulk else total, dk, dv, N, M, scale,
-        D=d, ROWS=rows, KEYS=keys, CAUSAL=causal, WHOLE=M % keys == 0 and N % rows == 0, BULK=bulk,
-        num_warps=warps, num_stages=stages,
+        _tiles(q, rows, d),
+        _tiles(k, keys, d),
+        _tiles(v, keys, d),
+        _tiles(do, rows, d),
+        lse2,
+        delta,
+        total,
+        _tiles(total, rows, d) if bulk else total,
+        dk,
+        dv,
+        N,
+        M,
+        scale,
+        D=d,
+        ROWS=rows,
+        KEYS=keys,
+        CAUSAL=causal,
+        WHOLE=M % keys == 0 and N % rows == 0,
+        BULK=bulk,
+        num_warps=warps,
+        num_stages=stages,
     )
     _scaled[(triton.cdiv(B * N * d, 4096),)](total, dq, B * N * d, d**-0.5, BLOCK=4096, num_warps=8)
     return dq, dk, dv
