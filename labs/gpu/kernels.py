@@ -11,6 +11,8 @@ import triton
 import triton.language as tl
 
 # BEGIN SOLUTION
+# Lists of arguments stay on few lines.
+# fmt: off
 LOG2_E = tl.constexpr(1.4426950408889634)
 """exp(x) = exp2(x LOG2_E): the hardware has exp2."""
 
@@ -56,43 +58,23 @@ def _softmax_blocks(x_ptr, out_ptr, x_row, x_column, out_row, out_column, C, BLO
     total = tl.zeros([BLOCK], tl.float32)
     for start in range(0, C, BLOCK):
         column = start + lane
-        x = tl.load(x_ptr + row * x_row + column * x_column, mask=column < C, other=float("-inf")).to(
-            tl.float32
-        )
+        x = tl.load(x_ptr + row * x_row + column * x_column, mask=column < C, other=float("-inf")).to(tl.float32)
         now = tl.maximum(most, x)
         total = total * tl.exp2((most - now) * LOG2_E) + tl.exp2((x - now) * LOG2_E)
         most = now
     m = tl.max(most, 0)
-    l = tl.sum(total * tl.exp2((most - m) * LOG2_E), 0)
+    whole = tl.sum(total * tl.exp2((most - m) * LOG2_E), 0)
     for start in range(0, C, BLOCK):
         column = start + lane
-        x = tl.load(x_ptr + row * x_row + column * x_column, mask=column < C, other=float("-inf")).to(
-            tl.float32
-        )
-        y = tl.exp2((x - m) * LOG2_E) / l
-        tl.store(
-            out_ptr + row * out_row + column * out_column, y.to(out_ptr.dtype.element_ty), mask=column < C
-        )
+        x = tl.load(x_ptr + row * x_row + column * x_column, mask=column < C, other=float("-inf")).to(tl.float32)
+        y = tl.exp2((x - m) * LOG2_E) / whole
+        tl.store(out_ptr + row * out_row + column * out_column, y.to(out_ptr.dtype.element_ty), mask=column < C)
 
 
 @triton.jit
 def _matmul(
-    a_ptr,
-    b_ptr,
-    out_ptr,
-    a_row,
-    a_column,
-    b_row,
-    b_column,
-    out_row,
-    out_column,
-    M,
-    N,
-    K,
-    ROWS: tl.constexpr,
-    COLUMNS: tl.constexpr,
-    INNER: tl.constexpr,
-    GROUP: tl.constexpr,
+    a_ptr, b_ptr, out_ptr, a_row, a_column, b_row, b_column, out_row, out_column, M, N, K,
+    ROWS: tl.constexpr, COLUMNS: tl.constexpr, INNER: tl.constexpr, GROUP: tl.constexpr,
 ):
     """One program: ROWS x COLUMNS numbers of the product. GROUP rows of tiles are worked on together, so that what they
     read of B is still in the L2 cache."""
@@ -147,26 +129,10 @@ def _store_tile(ptr, stride, first, count, tile, ROWS: tl.constexpr, D: tl.const
 
 @triton.jit
 def _forward_tiles(
-    acc,
-    l,
-    m,
-    q,
-    k_ptr,
-    v_ptr,
-    k_stride,
-    v_stride,
-    rows,
-    first,
-    last,
-    M,
-    scale,
-    d: tl.constexpr,
-    D: tl.constexpr,
-    KEYS: tl.constexpr,
-    CAUSAL: tl.constexpr,
-    MASKED: tl.constexpr,
+    acc, total, m, q, k_ptr, v_ptr, k_stride, v_stride, rows, first, last, M, scale,
+    d: tl.constexpr, D: tl.constexpr, KEYS: tl.constexpr, CAUSAL: tl.constexpr, MASKED: tl.constexpr,
 ):
-    """The online softmax over the keys from `first` to before `last`: in units of log2, m is the maximum so far, l the
+    """The online softmax over the keys from `first` to before `last`: in units of log2, m is the maximum so far, total the
     sum of exp2(s - m), acc the sum of exp2(s - m) v. Only MASKED tiles ask which keys a row may see."""
     for start in range(first, last, KEYS):
         keys = start + tl.arange(0, KEYS)
@@ -180,32 +146,17 @@ def _forward_tiles(
         now = tl.maximum(m, tl.max(s, 1) * scale)
         p = tl.exp2(s * scale - now[:, None])
         rescale = tl.exp2(m - now)
-        l = l * rescale + tl.sum(p, 1)
+        total = total * rescale + tl.sum(p, 1)
         v = _load_tile(v_ptr, v_stride, start, M, KEYS, D, d)
         acc = tl.dot(p.to(v.dtype), v, acc * rescale[:, None])
         m = now
-    return acc, l, m
+    return acc, total, m
 
 
 @triton.jit
 def _forward(
-    q_ptr,
-    k_ptr,
-    v_ptr,
-    o_ptr,
-    lse_ptr,
-    q_strides,
-    k_strides,
-    v_strides,
-    o_strides,
-    N,
-    M,
-    scale,
-    d: tl.constexpr,
-    D: tl.constexpr,
-    ROWS: tl.constexpr,
-    KEYS: tl.constexpr,
-    CAUSAL: tl.constexpr,
+    q_ptr, k_ptr, v_ptr, o_ptr, lse_ptr, q_strides, k_strides, v_strides, o_strides, N, M, scale,
+    d: tl.constexpr, D: tl.constexpr, ROWS: tl.constexpr, KEYS: tl.constexpr, CAUSAL: tl.constexpr,
 ):
     """One program: ROWS queries of one head. `scale` is log2(e) / sqrt(d)."""
     # The last rows see most keys: they begin first, so that the short ones fill what is left at the end.
@@ -216,61 +167,25 @@ def _forward(
     v_ptr += head * v_strides[0]
     q = _load_tile(q_ptr + head * q_strides[0], q_strides[1], tile * ROWS, N, ROWS, D, d)
     m = tl.full([ROWS], float("-inf"), tl.float32)
-    l = tl.zeros([ROWS], tl.float32)
+    total = tl.zeros([ROWS], tl.float32)
     acc = tl.zeros([ROWS, D], tl.float32)
     last = M
     whole = M // KEYS * KEYS
     if CAUSAL:
         last = min(M, (tile + 1) * ROWS)
         whole = min(whole, tile * ROWS // KEYS * KEYS)
-    acc, l, m = _forward_tiles(
-        acc,
-        l,
-        m,
-        q,
-        k_ptr,
-        v_ptr,
-        k_strides[1],
-        v_strides[1],
-        rows,
-        0,
-        whole,
-        M,
-        scale,
-        d,
-        D,
-        KEYS,
-        CAUSAL,
-        False,
+    acc, total, m = _forward_tiles(
+        acc, total, m, q, k_ptr, v_ptr, k_strides[1], v_strides[1], rows, 0, whole, M, scale, d, D, KEYS, CAUSAL, False
     )
-    acc, l, m = _forward_tiles(
-        acc,
-        l,
-        m,
-        q,
-        k_ptr,
-        v_ptr,
-        k_strides[1],
-        v_strides[1],
-        rows,
-        whole,
-        last,
-        M,
-        scale,
-        d,
-        D,
-        KEYS,
-        CAUSAL,
-        True,
+    acc, total, m = _forward_tiles(
+        acc, total, m, q, k_ptr, v_ptr, k_strides[1], v_strides[1], rows, whole, last, M, scale, d, D, KEYS, CAUSAL, True
     )
-    _store_tile(o_ptr + head * o_strides[0], o_strides[1], tile * ROWS, N, acc / l[:, None], ROWS, D, d)
-    tl.store(lse_ptr + head * N + rows, (m + tl.log2(l)) / LOG2_E, mask=rows < N)
+    _store_tile(o_ptr + head * o_strides[0], o_strides[1], tile * ROWS, N, acc / total[:, None], ROWS, D, d)
+    tl.store(lse_ptr + head * N + rows, (m + tl.log2(total)) / LOG2_E, mask=rows < N)
 
 
 @triton.jit
-def _row_sums(
-    o_ptr, do_ptr, delta_ptr, o_strides, do_strides, N, d: tl.constexpr, D: tl.constexpr, ROWS: tl.constexpr
-):
+def _row_sums(o_ptr, do_ptr, delta_ptr, o_strides, do_strides, N, d: tl.constexpr, D: tl.constexpr, ROWS: tl.constexpr):
     """delta = rowsum(dO * O), which is rowsum(P * dP)."""
     head, first = tl.program_id(1).to(tl.int64), tl.program_id(0) * ROWS
     rows = first + tl.arange(0, ROWS)
@@ -281,27 +196,8 @@ def _row_sums(
 
 @triton.jit
 def _key_tiles(
-    dk,
-    dv,
-    k,
-    v,
-    q_ptr,
-    do_ptr,
-    lse_ptr,
-    delta_ptr,
-    q_stride,
-    do_stride,
-    keys,
-    first,
-    last,
-    N,
-    M,
-    scale,
-    d: tl.constexpr,
-    D: tl.constexpr,
-    ROWS: tl.constexpr,
-    CAUSAL: tl.constexpr,
-    MASKED: tl.constexpr,
+    dk, dv, k, v, q_ptr, do_ptr, lse_ptr, delta_ptr, q_stride, do_stride, keys, first, last, N, M, scale,
+    d: tl.constexpr, D: tl.constexpr, ROWS: tl.constexpr, CAUSAL: tl.constexpr, MASKED: tl.constexpr,
 ):
     """What the queries from `first` to before `last` add to the gradients of one tile of keys. All is transposed: a row
     is a key. Rows beyond N add nothing, for their q, dO and delta are loaded as 0."""
@@ -327,28 +223,9 @@ def _key_tiles(
 
 @triton.jit
 def _backward_keys(
-    q_ptr,
-    k_ptr,
-    v_ptr,
-    do_ptr,
-    lse_ptr,
-    delta_ptr,
-    dk_ptr,
-    dv_ptr,
-    q_strides,
-    k_strides,
-    v_strides,
-    do_strides,
-    dk_strides,
-    dv_strides,
-    N,
-    M,
-    scale,
-    d: tl.constexpr,
-    D: tl.constexpr,
-    ROWS: tl.constexpr,
-    KEYS: tl.constexpr,
-    CAUSAL: tl.constexpr,
+    q_ptr, k_ptr, v_ptr, do_ptr, lse_ptr, delta_ptr, dk_ptr, dv_ptr,
+    q_strides, k_strides, v_strides, do_strides, dk_strides, dv_strides, N, M, scale,
+    d: tl.constexpr, D: tl.constexpr, ROWS: tl.constexpr, KEYS: tl.constexpr, CAUSAL: tl.constexpr,
 ):
     """One program: the gradients of KEYS keys and values of one head, over all queries that see them."""
     tile, head = tl.program_id(0), tl.program_id(1).to(tl.int64)
@@ -369,78 +246,21 @@ def _backward_keys(
     if (tile + 1) * KEYS > M:
         unmasked = tl.cdiv(N, ROWS) * ROWS
     dk, dv = _key_tiles(
-        dk,
-        dv,
-        k,
-        v,
-        q_ptr,
-        do_ptr,
-        lse_ptr,
-        delta_ptr,
-        q_strides[1],
-        do_strides[1],
-        keys,
-        first,
-        unmasked,
-        N,
-        M,
-        scale,
-        d,
-        D,
-        ROWS,
-        CAUSAL,
-        True,
+        dk, dv, k, v, q_ptr, do_ptr, lse_ptr, delta_ptr, q_strides[1], do_strides[1], keys, first, unmasked,
+        N, M, scale, d, D, ROWS, CAUSAL, True,
     )
     dk, dv = _key_tiles(
-        dk,
-        dv,
-        k,
-        v,
-        q_ptr,
-        do_ptr,
-        lse_ptr,
-        delta_ptr,
-        q_strides[1],
-        do_strides[1],
-        keys,
-        unmasked,
-        N,
-        N,
-        M,
-        scale,
-        d,
-        D,
-        ROWS,
-        CAUSAL,
-        False,
+        dk, dv, k, v, q_ptr, do_ptr, lse_ptr, delta_ptr, q_strides[1], do_strides[1], keys, unmasked, N,
+        N, M, scale, d, D, ROWS, CAUSAL, False,
     )
-    _store_tile(
-        dk_ptr + head * dk_strides[0], dk_strides[1], tile * KEYS, M, dk * (scale / LOG2_E), KEYS, D, d
-    )
+    _store_tile(dk_ptr + head * dk_strides[0], dk_strides[1], tile * KEYS, M, dk * (scale / LOG2_E), KEYS, D, d)
     _store_tile(dv_ptr + head * dv_strides[0], dv_strides[1], tile * KEYS, M, dv, KEYS, D, d)
 
 
 @triton.jit
 def _query_tiles(
-    dq,
-    q,
-    do,
-    lse,
-    delta,
-    k_ptr,
-    v_ptr,
-    k_stride,
-    v_stride,
-    rows,
-    first,
-    last,
-    M,
-    scale,
-    d: tl.constexpr,
-    D: tl.constexpr,
-    KEYS: tl.constexpr,
-    CAUSAL: tl.constexpr,
-    MASKED: tl.constexpr,
+    dq, q, do, lse, delta, k_ptr, v_ptr, k_stride, v_stride, rows, first, last, M, scale,
+    d: tl.constexpr, D: tl.constexpr, KEYS: tl.constexpr, CAUSAL: tl.constexpr, MASKED: tl.constexpr,
 ):
     """What the keys from `first` to before `last` add to the gradient of one tile of queries."""
     for start in range(first, last, KEYS):
@@ -461,26 +281,9 @@ def _query_tiles(
 
 @triton.jit
 def _backward_queries(
-    q_ptr,
-    k_ptr,
-    v_ptr,
-    do_ptr,
-    lse_ptr,
-    delta_ptr,
-    dq_ptr,
-    q_strides,
-    k_strides,
-    v_strides,
-    do_strides,
-    dq_strides,
-    N,
-    M,
-    scale,
-    d: tl.constexpr,
-    D: tl.constexpr,
-    ROWS: tl.constexpr,
-    KEYS: tl.constexpr,
-    CAUSAL: tl.constexpr,
+    q_ptr, k_ptr, v_ptr, do_ptr, lse_ptr, delta_ptr, dq_ptr,
+    q_strides, k_strides, v_strides, do_strides, dq_strides, N, M, scale,
+    d: tl.constexpr, D: tl.constexpr, ROWS: tl.constexpr, KEYS: tl.constexpr, CAUSAL: tl.constexpr,
 ):
     """One program: the gradient of ROWS queries of one head, over all keys that they see."""
     tile, head = tl.num_programs(0) - 1 - tl.program_id(0), tl.program_id(1).to(tl.int64)
@@ -498,50 +301,14 @@ def _backward_queries(
         last = min(M, (tile + 1) * ROWS)
         whole = min(whole, tile * ROWS // KEYS * KEYS)
     dq = _query_tiles(
-        dq,
-        q,
-        do,
-        lse,
-        delta,
-        k_ptr,
-        v_ptr,
-        k_strides[1],
-        v_strides[1],
-        rows,
-        0,
-        whole,
-        M,
-        scale,
-        d,
-        D,
-        KEYS,
-        CAUSAL,
-        False,
+        dq, q, do, lse, delta, k_ptr, v_ptr, k_strides[1], v_strides[1], rows, 0, whole,
+        M, scale, d, D, KEYS, CAUSAL, False,
     )
     dq = _query_tiles(
-        dq,
-        q,
-        do,
-        lse,
-        delta,
-        k_ptr,
-        v_ptr,
-        k_strides[1],
-        v_strides[1],
-        rows,
-        whole,
-        last,
-        M,
-        scale,
-        d,
-        D,
-        KEYS,
-        CAUSAL,
-        True,
+        dq, q, do, lse, delta, k_ptr, v_ptr, k_strides[1], v_strides[1], rows, whole, last,
+        M, scale, d, D, KEYS, CAUSAL, True,
     )
-    _store_tile(
-        dq_ptr + head * dq_strides[0], dq_strides[1], tile * ROWS, N, dq * (scale / LOG2_E), ROWS, D, d
-    )
+    _store_tile(dq_ptr + head * dq_strides[0], dq_strides[1], tile * ROWS, N, dq * (scale / LOG2_E), ROWS, D, d)
 
 
 # ---- sizes of blocks: (rows, keys, warps, stages) by the block D of the head's size and the bytes of a number
@@ -617,21 +384,8 @@ def matmul(a, b, c):
     rows, columns = min(rows, _power_of_two(M)), min(columns, _power_of_two(N))
     tiles = triton.cdiv(M, rows) * triton.cdiv(N, columns)
     _matmul[(tiles,)](
-        a,
-        b,
-        c,
-        *a.stride(),
-        *b.stride(),
-        *c.stride(),
-        M,
-        N,
-        K,
-        ROWS=rows,
-        COLUMNS=columns,
-        INNER=inner,
-        GROUP=8,
-        num_warps=warps,
-        num_stages=3,
+        a, b, c, *a.stride(), *b.stride(), *c.stride(), M, N, K,
+        ROWS=rows, COLUMNS=columns, INNER=inner, GROUP=8, num_warps=warps, num_stages=3,
     )
     # END SOLUTION
 
@@ -653,25 +407,9 @@ def flash_forward(q, k, v, causal):
     o = torch.empty((B, N, d), dtype=q.dtype, device=q.device)
     lse = torch.empty((B, N), dtype=torch.float32, device=q.device)
     _forward[(triton.cdiv(N, rows), B)](
-        q,
-        k,
-        v,
-        o,
-        lse,
-        q.stride()[:2],
-        k.stride()[:2],
-        v.stride()[:2],
-        o.stride()[:2],
-        N,
-        M,
-        d**-0.5 * LOG2_E.value,
-        d=d,
-        D=D,
-        ROWS=rows,
-        KEYS=keys,
-        CAUSAL=causal,
-        num_warps=warps,
-        num_stages=stages,
+        q, k, v, o, lse, q.stride()[:2], k.stride()[:2], v.stride()[:2], o.stride()[:2],
+        N, M, d**-0.5 * LOG2_E.value,
+        d=d, D=D, ROWS=rows, KEYS=keys, CAUSAL=causal, num_warps=warps, num_stages=stages,
     )
     return o, lse
     # END SOLUTION
@@ -694,56 +432,18 @@ def flash_backward(q, k, v, o, lse, do, causal):
     delta = torch.empty((B, N), dtype=torch.float32, device=q.device)
     lse = lse.contiguous()
     rows = min(64, _power_of_two(N))
-    _row_sums[(triton.cdiv(N, rows), B)](
-        o, do, delta, o.stride()[:2], do.stride()[:2], N, d=d, D=D, ROWS=rows
-    )
+    _row_sums[(triton.cdiv(N, rows), B)](o, do, delta, o.stride()[:2], do.stride()[:2], N, d=d, D=D, ROWS=rows)
     rows, keys, warps, stages = _key_blocks(D, q.element_size())
     rows, keys = min(rows, _power_of_two(N)), min(keys, _power_of_two(M))
     _backward_keys[(triton.cdiv(M, keys), B)](
-        q,
-        k,
-        v,
-        do,
-        lse,
-        delta,
-        dk,
-        dv,
-        *strides,
-        dk.stride()[:2],
-        dv.stride()[:2],
-        N,
-        M,
-        scale,
-        d=d,
-        D=D,
-        ROWS=rows,
-        KEYS=keys,
-        CAUSAL=causal,
-        num_warps=warps,
-        num_stages=stages,
+        q, k, v, do, lse, delta, dk, dv, *strides, dk.stride()[:2], dv.stride()[:2], N, M, scale,
+        d=d, D=D, ROWS=rows, KEYS=keys, CAUSAL=causal, num_warps=warps, num_stages=stages,
     )
     rows, keys, warps, stages = _query_blocks(D, q.element_size())
     rows, keys = min(rows, _power_of_two(N)), min(keys, _power_of_two(M))
     _backward_queries[(triton.cdiv(N, rows), B)](
-        q,
-        k,
-        v,
-        do,
-        lse,
-        delta,
-        dq,
-        *strides,
-        dq.stride()[:2],
-        N,
-        M,
-        scale,
-        d=d,
-        D=D,
-        ROWS=rows,
-        KEYS=keys,
-        CAUSAL=causal,
-        num_warps=warps,
-        num_stages=stages,
+        q, k, v, do, lse, delta, dq, *strides, dq.stride()[:2], N, M, scale,
+        d=d, D=D, ROWS=rows, KEYS=keys, CAUSAL=causal, num_warps=warps, num_stages=stages,
     )
     return dq, dk, dv
     # END SOLUTION

@@ -100,8 +100,8 @@ class Rows(Oracle):
 
 class Gelu(Rows):
     mistakes = tuple(elements.GELU)
-    relations = (simple.not_written, simple.partly_not_written, simple.transposed, simple.moved)
-    weak_relations = (simple.constant_factor, simple.imprecise)
+    relations = (simple.not_written, simple.partly_not_written, simple.moved)
+    weak_relations = (simple.transposed, simple.constant_factor, simple.imprecise)
 
     def of(self, x: Array, shape: Shape) -> Expected:
         y = arithmetic.gelu(x)
@@ -278,10 +278,19 @@ class Flash(Oracle):
     """What forward and backward have in common. `mistakes` are suspects that take a `Heads`."""
 
     output = "O"
+    explains_not_finite = True
     relations = (simple.partly_not_written,)
     weak_relations = (simple.constant_factor, products.half_accumulator, simple.imprecise)
 
     def suspects(self, seen: Deviation, likely: frozenset[str]) -> list[Suspect]:
+        """A mistake that gives NaN in some rows is known by what it gives in the others."""
+        if not seen.finite():
+            lost = seen.wrong & ~np.isfinite(seen.actual)
+            seen = replace(
+                seen, actual=np.where(lost, seen.expected, seen.actual), wrong=np.logical_and(seen.wrong, ~lost)
+            )
+            if not seen.wrong.any():
+                return []
         scene = Heads.of(seen.inputs, seen.sizes)
         at_hand = [replace(one, predict=_reading(one, scene, seen.output)) for one in self.mistakes]
         with np.errstate(all="ignore"):
@@ -320,7 +329,7 @@ def _reading(suspect: Suspect, scene: Heads, output: str):  # type: ignore[no-un
 class FlashForward(Flash):
     axes = (
         Axis("head", "heads", "b", "B", listed=True),
-        Axis("query", "queries", "i", "N"),
+        Axis("row", "rows", "i", "N"),
         Axis("column", "columns", "c", "d"),
     )
     mistakes = tuple(forward.MISTAKES)

@@ -10,12 +10,14 @@ import triton
 import triton.language as tl
 from triton.tools.tensor_descriptor import TensorDescriptor
 
+# Lists of arguments stay on few lines.
+# fmt: off
 LOG2_E = tl.constexpr(1.4426950408889634)
 
 
 @triton.jit
-def _softmax_tile(s, acc, l, m, rows, keys, M, scale, CAUSAL: tl.constexpr, MASKED: tl.constexpr):
-    """One step of the online softmax: the weights of a tile of scores, and acc, l and m rescaled to its maximum."""
+def _softmax_tile(s, acc, total, m, rows, keys, M, scale, CAUSAL: tl.constexpr, MASKED: tl.constexpr):
+    """One step of the online softmax: the weights of a tile of scores, and acc, total and m rescaled to its maximum."""
     if MASKED:
         seen = (keys < M)[None, :]
         if CAUSAL:
@@ -24,54 +26,29 @@ def _softmax_tile(s, acc, l, m, rows, keys, M, scale, CAUSAL: tl.constexpr, MASK
     now = tl.maximum(m, tl.max(s, 1) * scale)
     p = tl.exp2(s * scale - now[:, None])
     rescale = tl.exp2(m - now)
-    return p, acc * rescale[:, None], l * rescale + tl.sum(p, 1), now
+    return p, acc * rescale[:, None], total * rescale + tl.sum(p, 1), now
 
 
 @triton.jit
 def _forward_tiles(
-    acc,
-    l,
-    m,
-    q,
-    k_tensor,
-    v_tensor,
-    begin,
-    rows,
-    first,
-    last,
-    M,
-    scale,
-    KEYS: tl.constexpr,
-    CAUSAL: tl.constexpr,
-    MASKED: tl.constexpr,
-    ROLES: tl.constexpr,
+    acc, total, m, q, k_tensor, v_tensor, begin, rows, first, last, M, scale,
+    KEYS: tl.constexpr, CAUSAL: tl.constexpr, MASKED: tl.constexpr, ROLES: tl.constexpr,
 ):
     """Keys `first` to before `last`, as in the master. ROLES: some warps load tiles
     for others that compute."""
     for start in tl.range(first, last, KEYS, warp_specialize=ROLES):
         s = tl.dot(q, k_tensor.load([begin + start, 0]).T)
         keys = start + tl.arange(0, KEYS)
-        p, acc, l, m = _softmax_tile(s, acc, l, m, rows, keys, M, scale, CAUSAL, MASKED)
+        p, acc, total, m = _softmax_tile(s, acc, total, m, rows, keys, M, scale, CAUSAL, MASKED)
         v = v_tensor.load([begin + start, 0])
         acc = tl.dot(p.to(v.dtype), v, acc)
-    return acc, l, m
+    return acc, total, m
 
 
 @triton.jit
 def _forward(
-    q_tensor,
-    k_tensor,
-    v_tensor,
-    o_ptr,
-    lse_ptr,
-    N,
-    M,
-    scale,
-    D: tl.constexpr,
-    ROWS: tl.constexpr,
-    KEYS: tl.constexpr,
-    CAUSAL: tl.constexpr,
-    WHOLE: tl.constexpr,
+    q_tensor, k_tensor, v_tensor, o_ptr, lse_ptr, N, M, scale,
+    D: tl.constexpr, ROWS: tl.constexpr, KEYS: tl.constexpr, CAUSAL: tl.constexpr, WHOLE: tl.constexpr,
     ROLES: tl.constexpr,
 ):
     """One program: ROWS queries of one head. `scale` is log2(e) / sqrt(d). WHOLE: M is a multiple of KEYS."""
@@ -81,7 +58,7 @@ def _forward(
     # A tile at the end of a head also holds rows of the next one: they are masked, or not stored.
     q = q_tensor.load([head * N + tile * ROWS, 0])
     m = tl.full([ROWS], float("-inf"), tl.float32)
-    l = tl.zeros([ROWS], tl.float32)
+    total = tl.zeros([ROWS], tl.float32)
     acc = tl.zeros([ROWS, D], tl.float32)
     last = M
     whole = M // KEYS * KEYS
@@ -93,16 +70,16 @@ def _forward(
     MASKED: tl.constexpr = ROLES and (CAUSAL or not WHOLE)
     if MASKED:
         whole = last
-    acc, l, m = _forward_tiles(
-        acc, l, m, q, k_tensor, v_tensor, begin, rows, 0, whole, M, scale, KEYS, CAUSAL, MASKED, ROLES
+    acc, total, m = _forward_tiles(
+        acc, total, m, q, k_tensor, v_tensor, begin, rows, 0, whole, M, scale, KEYS, CAUSAL, MASKED, ROLES
     )
     if (CAUSAL or not WHOLE) and not ROLES:
-        acc, l, m = _forward_tiles(
-            acc, l, m, q, k_tensor, v_tensor, begin, rows, whole, last, M, scale, KEYS, CAUSAL, True, False
+        acc, total, m = _forward_tiles(
+            acc, total, m, q, k_tensor, v_tensor, begin, rows, whole, last, M, scale, KEYS, CAUSAL, True, False
         )
     where = (head.to(tl.int64) * N + rows)[:, None] * D + tl.arange(0, D)[None, :]
-    tl.store(o_ptr + where, (acc / l[:, None]).to(o_ptr.dtype.element_ty), mask=(rows < N)[:, None])
-    tl.store(lse_ptr + head.to(tl.int64) * N + rows, (m + tl.log2(l)) / LOG2_E, mask=rows < N)
+    tl.store(o_ptr + where, (acc / total[:, None]).to(o_ptr.dtype.element_ty), mask=(rows < N)[:, None])
+    tl.store(lse_ptr + head.to(tl.int64) * N + rows, (m + tl.log2(total)) / LOG2_E, mask=rows < N)
 
 
 @triton.jit
@@ -119,28 +96,8 @@ def _prepare(o_ptr, do_ptr, lse_ptr, delta_ptr, lse2_ptr, count, D: tl.constexpr
 
 @triton.jit
 def _backward_tiles(
-    dk,
-    dv,
-    k,
-    v,
-    q_tensor,
-    do_tensor,
-    lse2_ptr,
-    delta_ptr,
-    dq_ptr,
-    dq_tensor,
-    begin,
-    keys,
-    first,
-    last,
-    N,
-    M,
-    scale,
-    D: tl.constexpr,
-    ROWS: tl.constexpr,
-    CAUSAL: tl.constexpr,
-    MASKED: tl.constexpr,
-    BULK: tl.constexpr,
+    dk, dv, k, v, q_tensor, do_tensor, lse2_ptr, delta_ptr, dq_ptr, dq_tensor, begin, keys, first, last, N, M, scale,
+    D: tl.constexpr, ROWS: tl.constexpr, CAUSAL: tl.constexpr, MASKED: tl.constexpr, BULK: tl.constexpr,
 ):
     """What the queries from `first` to before `last` add to dk and dv, and this tile of keys to their dq."""
     for start in range(first, last, ROWS):
@@ -171,24 +128,8 @@ def _backward_tiles(
 
 @triton.jit
 def _backward(
-    q_tensor,
-    k_tensor,
-    v_tensor,
-    do_tensor,
-    lse2_ptr,
-    delta_ptr,
-    dq_ptr,
-    dq_tensor,
-    dk_ptr,
-    dv_ptr,
-    N,
-    M,
-    scale,
-    D: tl.constexpr,
-    ROWS: tl.constexpr,
-    KEYS: tl.constexpr,
-    CAUSAL: tl.constexpr,
-    WHOLE: tl.constexpr,
+    q_tensor, k_tensor, v_tensor, do_tensor, lse2_ptr, delta_ptr, dq_ptr, dq_tensor, dk_ptr, dv_ptr, N, M, scale,
+    D: tl.constexpr, ROWS: tl.constexpr, KEYS: tl.constexpr, CAUSAL: tl.constexpr, WHOLE: tl.constexpr,
     BULK: tl.constexpr,
 ):
     """One program: dk and dv of KEYS keys of one head, and their share of dq. WHOLE: N and M are multiples of the tiles.
@@ -210,57 +151,16 @@ def _backward(
     if CAUSAL:
         first = tile * KEYS // ROWS * ROWS
         unmasked = min(tl.cdiv((tile + 1) * KEYS, ROWS) * ROWS, tl.cdiv(N, ROWS) * ROWS)
-    if not WHOLE:
-        if (tile + 1) * KEYS > M:
-            unmasked = tl.cdiv(N, ROWS) * ROWS
+    if not WHOLE and (tile + 1) * KEYS > M:
+        unmasked = tl.cdiv(N, ROWS) * ROWS
     if CAUSAL or not WHOLE:
         dk, dv = _backward_tiles(
-            dk,
-            dv,
-            k,
-            v,
-            q_tensor,
-            do_tensor,
-            lse2_ptr,
-            delta_ptr,
-            dq_ptr,
-            dq_tensor,
-            begin,
-            keys,
-            first,
-            unmasked,
-            N,
-            M,
-            scale,
-            D,
-            ROWS,
-            CAUSAL,
-            True,
-            BULK,
+            dk, dv, k, v, q_tensor, do_tensor, lse2_ptr, delta_ptr, dq_ptr, dq_tensor, begin, keys, first, unmasked,
+            N, M, scale, D, ROWS, CAUSAL, True, BULK,
         )
     dk, dv = _backward_tiles(
-        dk,
-        dv,
-        k,
-        v,
-        q_tensor,
-        do_tensor,
-        lse2_ptr,
-        delta_ptr,
-        dq_ptr,
-        dq_tensor,
-        begin,
-        keys,
-        unmasked,
-        N,
-        N,
-        M,
-        scale,
-        D,
-        ROWS,
-        CAUSAL,
-        False,
-        BULK,
+        dk, dv, k, v, q_tensor, do_tensor, lse2_ptr, delta_ptr, dq_ptr, dq_tensor, begin, keys, unmasked, N,
+        N, M, scale, D, ROWS, CAUSAL, False, BULK,
     )
     where = (head.to(tl.int64) * M + keys)[:, None] * D + tl.arange(0, D)[None, :]
     inside = (keys < M)[:, None]
@@ -312,22 +212,9 @@ def flash_forward(q, k, v, causal, blocks=None):
     o = torch.empty_like(q)
     lse = torch.empty((B, N), dtype=torch.float32, device=q.device)
     _forward[(triton.cdiv(N, rows), B)](
-        _tiles(q, rows, d),
-        _tiles(k, keys, d),
-        _tiles(v, keys, d),
-        o,
-        lse,
-        N,
-        M,
-        d**-0.5 * LOG2_E.value,
-        D=d,
-        ROWS=rows,
-        KEYS=keys,
-        CAUSAL=causal,
-        WHOLE=M % keys == 0,
-        ROLES=roles,
-        num_warps=warps,
-        num_stages=stages,
+        _tiles(q, rows, d), _tiles(k, keys, d), _tiles(v, keys, d), o, lse, N, M, d**-0.5 * LOG2_E.value,
+        D=d, ROWS=rows, KEYS=keys, CAUSAL=causal, WHOLE=M % keys == 0, ROLES=roles,
+        num_warps=warps, num_stages=stages,
     )
     return o, lse
 
@@ -343,27 +230,10 @@ def flash_backward(q, k, v, o, lse, do, causal, blocks=None):
     total = torch.zeros((B, N, d), dtype=torch.float32, device=q.device)
     dq, dk, dv = torch.empty_like(q), torch.empty_like(k), torch.empty_like(v)
     _backward[(triton.cdiv(M, keys), B)](
-        _tiles(q, rows, d),
-        _tiles(k, keys, d),
-        _tiles(v, keys, d),
-        _tiles(do, rows, d),
-        lse2,
-        delta,
-        total,
-        _tiles(total, rows, d) if bulk else total,
-        dk,
-        dv,
-        N,
-        M,
-        scale,
-        D=d,
-        ROWS=rows,
-        KEYS=keys,
-        CAUSAL=causal,
-        WHOLE=M % keys == 0 and N % rows == 0,
-        BULK=bulk,
-        num_warps=warps,
-        num_stages=stages,
+        _tiles(q, rows, d), _tiles(k, keys, d), _tiles(v, keys, d), _tiles(do, rows, d), lse2, delta,
+        total, _tiles(total, rows, d) if bulk else total, dk, dv, N, M, scale,
+        D=d, ROWS=rows, KEYS=keys, CAUSAL=causal, WHOLE=M % keys == 0 and N % rows == 0, BULK=bulk,
+        num_warps=warps, num_stages=stages,
     )
     _scaled[(triton.cdiv(B * N * d, 4096),)](total, dq, B * N * d, d**-0.5, BLOCK=4096, num_warps=8)
     return dq, dk, dv

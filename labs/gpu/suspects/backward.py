@@ -7,6 +7,7 @@ from dataclasses import replace
 
 from grader.base.arrays import Array, np
 from grader.judge.diagnosis.suspect import Suspect, registering
+from labs.gpu.suspects.forward import turned_diagonal
 from labs.gpu.suspects.scene import LOG2_E, TILES, Heads, last_tile
 
 MISTAKES: list[Suspect] = []
@@ -211,6 +212,37 @@ def dk_not_transposed(h: Heads) -> Outputs | None:
     return {"dK": h.ds @ h.q * h.d**-0.5} if h.queries == h.keys else None
 
 
+def _tiles_not_transposed(tile: int, name: str) -> Callable[[Heads], Outputs | None]:
+    """Each tile of P, or dS, as it is in the place of its transpose: a row of the tile is a query, and taken for a key.
+    Queries beyond the last one have scores of 0, a saved sum of 0 and no dO: weights of 1 and no dS."""
+
+    def predict(h: Heads) -> Outputs | None:
+        padded_queries, padded_keys = -(-h.queries // tile) * tile, -(-h.keys // tile) * tile
+        left = np.zeros((len(h.q), padded_queries, padded_keys))
+        left[:, : h.queries, : h.keys] = h.p if name == "dV" else h.ds
+        if name == "dV":
+            left[:, h.queries :, : h.keys] = 1.0
+        right = np.zeros((len(h.q), padded_queries, h.d))
+        right[:, : h.queries] = _do(h) if name == "dV" else h.q * h.d**-0.5
+        tiles = left.reshape(len(h.q), -1, tile, padded_keys // tile, tile)
+        found = np.einsum("zaibj,zajd->zbid", tiles, right.reshape(len(h.q), -1, tile, h.d), optimize=True)
+        return {name: found.reshape(len(h.q), padded_keys, h.d)[:, : h.keys]}
+
+    return predict
+
+
+MISTAKES += [
+    Suspect(
+        "not_transposed",
+        {"dV": "dV is P dO: it has to be P^T dO, a sum over queries.", "dK": "dK is dS q: it has to be dS^T q."}[name],
+        _tiles_not_transposed(tile, name),
+        (f"{name} in tiles of {tile}",),
+    )
+    for name in ("dV", "dK")
+    for tile in TILES
+]
+
+
 @mistake("not_transposed", "dQ is dS^T k: it has to be dS k, a sum over keys.")
 def dq_transposed(h: Heads) -> Outputs | None:
     return {"dQ": h.ds.swapaxes(1, 2) @ h.k * h.d**-0.5} if h.queries == h.keys else None
@@ -271,6 +303,24 @@ def no_mask(h: Heads) -> Outputs | None:
 @mistake("mask_reversed", "The backward pass has its causal mask on the wrong side of the diagonal.")
 def reversed_mask(h: Heads) -> Outputs | None:
     return _masked_by(h, np.arange(h.keys)[None] >= np.arange(h.queries)[:, None]) if h.causal else None
+
+
+def _turned_tiles(tile: int) -> Callable[[Heads], Outputs | None]:
+    def predict(h: Heads) -> Outputs | None:
+        return _masked_by(h, turned_diagonal(h, tile)) if h.causal and h.keys > tile else None
+
+    return predict
+
+
+MISTAKES += [
+    Suspect(
+        "mask_reversed",
+        "The backward pass has its causal mask on the wrong side of the diagonal, within its tiles.",
+        _turned_tiles(tile),
+        (f"turned tiles of {tile}",),
+    )
+    for tile in TILES
+]
 
 
 @mistake("mask_strict", "The backward pass leaves out the diagonal: keys j <= i are seen, not j < i.")

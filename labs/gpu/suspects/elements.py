@@ -111,7 +111,22 @@ def relu(s: Situation) -> Array:
     return np.maximum(s.inputs["x"], 0)
 
 
+@of_gelu("operand_not_contiguous", "x is read as if its rows lay behind each other in memory: use the strides that it has.")
+def gelu_by_columns(s: Situation) -> Array:
+    return by_columns(s.expected)
+
+
+def by_columns(t: Array) -> Array:
+    """What a kernel sees that takes a matrix of columns for one of rows."""
+    return t.ravel(order="F").reshape(t.shape)
+
+
 # ---- softmax
+
+
+@of_softmax("operand_not_contiguous", "x is read as if its rows lay behind each other in memory: use the strides that it has.")
+def softmax_by_columns(s: Situation) -> Array:
+    return softmax(by_columns(s.inputs["x"]))
 
 
 @of_softmax(
@@ -184,6 +199,16 @@ def _in_blocks(block: int, say: str) -> Callable[[Situation], Array | None]:
             return np.exp(x - most) / sum(taken)
         if say == "no_rescale_of_block":
             return np.exp(x - most) / sum(sums)
+        if say.startswith("lanes"):
+            lanes = np.full((len(x), len(blocks) * block), -np.inf)
+            lanes[:, :columns] = x
+            lanes = np.maximum(lanes.reshape(len(x), -1, block), -3e38)
+            now = np.maximum.accumulate(lanes, 1)
+            if say == "lanes_apart":
+                now = lanes.max(1, keepdims=True)
+                return np.exp(x - most) / np.exp(lanes - now).sum((1, 2))[:, None]
+            taken = np.exp(lanes - now).sum(1) * np.exp(lanes.max(1) - most)
+            return np.exp(x - most) / taken.sum(1, keepdims=True)
         if say == "last_block":
             return np.exp(x - most) / whole[-1]
         if say == "block_alone":

@@ -106,6 +106,30 @@ MISTAKES += [
 ]
 
 
+def _turned_tiles(tile: int) -> Callable[[Heads], Outputs | None]:
+    def predict(h: Heads) -> Outputs | None:
+        return _hidden(h, turned_diagonal(h, tile)) if h.causal and h.keys > tile else None
+
+    return predict
+
+
+def turned_diagonal(h: Heads, tile: int) -> Array:
+    """Which keys are seen where tiles beyond the diagonal are left out, and the mask of those on it is turned round."""
+    queries, keys = np.arange(h.queries)[:, None], np.arange(h.keys)[None]
+    return (keys // tile < queries // tile) | ((keys // tile == queries // tile) & (keys >= queries))
+
+
+MISTAKES += [
+    Suspect(
+        "mask_reversed",
+        "The causal mask is on the wrong side of the diagonal within its tiles: query i has to see the keys up to i.",
+        _turned_tiles(tile),
+        (f"turned tiles of {tile}",),
+    )
+    for tile in TILES
+]
+
+
 def _padded(tile: int, of_values: bool) -> Callable[[Heads], Outputs | None]:
     def predict(h: Heads) -> Outputs | None:
         pad = padding(h.keys, tile)

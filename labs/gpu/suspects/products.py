@@ -15,8 +15,8 @@ mistake = registering(MISTAKES)
 
 INNER = (16, 32, 64, 128)
 """Lengths of tiles along the sum."""
-LOST = 0.05
-"""Errors up to this share of the largest number may be those of sums in 16 bits."""
+LOST = 16
+"""Errors up to so many roundings of the largest number may be those of sums in 16 bits."""
 
 
 def _of_tiles(block: int, say: str) -> Callable[[Situation], Array | None]:
@@ -112,10 +112,9 @@ def of_absolutes(s: Situation) -> Array:
 
 def half_accumulator(seen: Deviation) -> Found | None:
     """Errors that are small, and more than one rounding of the result: sums, or scores, that were held in 16 bits."""
-    if seen.sizes.get("precision", 24) == 24:
-        return None
+    precision = seen.sizes.get("precision", 24)
     error = abs(seen.actual - seen.expected)
-    if error.max() > LOST * abs(seen.expected).max():
+    if precision == 24 or error.max() > LOST * 2.0**-precision * abs(seen.expected).max():
         return None
     return "half_accumulator", (
         f"The values are close, with errors up to {error.max():.1e}, where one rounding of the result would cost "
