@@ -46,46 +46,57 @@ Blocks = tuple[Any, ...]
 
 
 def forward_sweep(d: int) -> list[tuple[str, Blocks]]:
-    """("master", (rows, keys, warps, stages)) and ("tuned", (rows, keys, warps, stages, roles))."""
-    master = [
-        (128, 64, 4, 2),
-        (128, 64, 4, 3),
+    """("master", (rows, keys, warps, stages)) and ("tuned", (..., most registers of a thread))."""
+    both = [(64, 64, 4, 2), (64, 64, 4, 3), (128, 64, 4, 2), (64, 128, 4, 2), (64, 128, 4, 3)]
+    both += [
+        (128, 64, 8, 2),
         (128, 64, 8, 3),
         (128, 128, 8, 2),
-        (64, 64, 4, 3),
-        (64, 128, 4, 2),
+        (64, 32, 4, 3),
+        (64, 64, 4, 4),
+        (128, 32, 4, 3),
     ]
-    master += [(64, 128, 4, 3), (64, 32, 4, 4)] if d < 128 else [(128, 128, 8, 3), (128, 64, 8, 2)]
-    tuned = [(128, 128, 4, 2, True), (128, 64, 4, 2, True), (128, 64, 4, 3, True), (128, 128, 8, 2, False)]
-    tuned += [(128, 64, 4, 2, False), (128, 64, 4, 3, False), (64, 128, 4, 2, False), (64, 64, 4, 3, False)]
-    tuned += [(128, 64, 8, 2, False), (128, 64, 8, 3, False), (64, 64, 4, 2, True), (128, 128, 4, 3, True)]
-    tuned += [(128, 256, 4, 2, True), (64, 256, 4, 2, False)] if d < 128 else [(128, 128, 8, 3, False)]
-    return [("master", b) for b in master] + [("tuned", b) for b in tuned]
+    fewer = [
+        (128, 64, 8, 2, 128),
+        (128, 128, 8, 2, 168),
+        (64, 64, 4, 2, 128),
+        (128, 64, 4, 3, 168),
+        (64, 128, 4, 2, 128),
+    ]
+    return [("tuned", b) for b in (*fewer, *((*b, None) for b in both))] + [("master", b) for b in both]
 
 
 def backward_sweep(d: int) -> list[tuple[str, Blocks]]:
-    """("keys"/"queries", (rows, keys, warps, stages)) of the master's two kernels, and ("tuned", (..., bulk))."""
+    """("keys" or "queries", (rows, keys, warps, stages)) of the master's two kernels, and ("tuned", (..., bulk))."""
     keys = [
-        (64, 128, 8, 2),
         (64, 64, 4, 2),
         (64, 128, 4, 2),
-        (128, 128, 8, 2),
-        (64, 128, 8, 3),
-        (32, 128, 4, 2),
+        (32, 64, 4, 2),
+        (32, 64, 4, 3),
+        (64, 64, 4, 1),
+        (64, 128, 8, 2),
+        (128, 64, 4, 2),
     ]
     queries = [
-        (128, 64, 8, 2),
         (64, 64, 4, 2),
-        (128, 64, 4, 2),
-        (128, 128, 8, 2),
-        (64, 128, 4, 2),
+        (64, 64, 4, 3),
+        (64, 32, 4, 3),
         (128, 64, 8, 3),
+        (128, 64, 8, 2),
+        (64, 128, 4, 2),
+        (128, 32, 4, 2),
     ]
-    tuned = [(64, 128, 8, 2, True), (64, 128, 8, 2, False), (64, 64, 4, 2, True), (64, 64, 4, 2, False)]
-    tuned += [(64, 128, 8, 1, True), (128, 128, 8, 2, True), (64, 128, 4, 2, True), (64, 128, 8, 3, True)]
-    tuned += [(128, 64, 4, 2, True), (128, 64, 8, 2, True), (64, 64, 8, 2, True), (64, 64, 4, 1, True)]
-    found = [("keys", b) for b in keys] + [("queries", b) for b in queries]
-    return found + [("tuned", b) for b in tuned]
+    tuned = [
+        (64, 64, 4, 2),
+        (64, 128, 4, 2),
+        (64, 64, 4, 1),
+        (64, 128, 8, 2),
+        (128, 64, 4, 2),
+        (64, 64, 8, 2),
+        (128, 128, 8, 2),
+    ]
+    found = [("tuned", (*b, bulk)) for b in tuned for bulk in (True, False)]
+    return found + [("keys", b) for b in keys] + [("queries", b) for b in queries]
 
 
 def steps() -> Iterator[dict[str, Any]]:
@@ -100,8 +111,12 @@ def steps() -> Iterator[dict[str, Any]]:
             yield {"step": "attention", "shape": shape, "causal": causal}
     yield {"step": "memory_bound"}
     yield {"step": "matmul"}
-    for shape in SHAPES:
-        for causal in (False, True):
+    yield {"step": "sweep_elements"}
+    yield {"step": "waves"}
+    yield {"step": "kernels_of_gelu"}
+    yield {"step": "memory_of_attention"}
+    for causal in (False, True):
+        for shape in SHAPES[::-1]:
             for kind, blocks in forward_sweep(shape[3]):
                 yield {
                     "step": "sweep_forward",
@@ -118,10 +133,6 @@ def steps() -> Iterator[dict[str, Any]]:
                     "kind": kind,
                     "blocks": blocks,
                 }
-    yield {"step": "sweep_elements"}
-    yield {"step": "waves"}
-    yield {"step": "kernels_of_gelu"}
-    yield {"step": "attention_memory"}
 
 
 # ---- the process that measures
@@ -537,7 +548,7 @@ def kernels_of_gelu() -> dict[str, Any]:
     return found
 
 
-def attention_memory() -> dict[str, Any]:
+def memory_of_attention() -> dict[str, Any]:
     """[N, peak bytes of naive attention, of flash attention] at 8 heads of d = 64, fp16."""
     import torch
 
@@ -575,7 +586,7 @@ STEPS: dict[str, Callable[..., dict[str, Any]]] = {
     "sweep_elements": sweep_elements,
     "waves": waves,
     "kernels_of_gelu": kernels_of_gelu,
-    "attention_memory": attention_memory,
+    "memory_of_attention": memory_of_attention,
 }
 COMPILING = False
 
@@ -733,7 +744,7 @@ def main() -> int:
             if left_s < 3:
                 print(f"no time left for {step['step']}", flush=True)
                 break
-            limit_s = 12.0 if "blocks" in step else STEP_LIMIT_S
+            limit_s = 5.0 if "blocks" in step else STEP_LIMIT_S
             found = worker.ask(step, max(3.0, min(limit_s + (0 if worker.process else 15), left_s)))
             results.append((step, found))
             print(shown(step, found), flush=True)

@@ -317,19 +317,19 @@ def _backward_queries(
 def _forward_blocks(D: int, size: int) -> tuple[int, int, int, int]:
     if size == 4:
         return 64, 32, 4, 2
-    return (128, 64, 4, 3) if D <= 64 else (128, 128, 8, 3)
+    return (64, 128, 4, 3) if D <= 32 else (64, 64, 4, 3) if D <= 64 else (128, 64, 8, 3)
 
 
 def _key_blocks(D: int, size: int) -> tuple[int, int, int, int]:
     if size == 4:
         return 32, 64, 4, 2
-    return (64, 128, 8, 2)
+    return (64, 64, 4, 2)
 
 
 def _query_blocks(D: int, size: int) -> tuple[int, int, int, int]:
     if size == 4:
         return 64, 32, 4, 2
-    return (128, 64, 8, 2)
+    return (64, 64, 4, 2)
 
 
 # END SOLUTION

@@ -32,11 +32,10 @@ def _softmax_tile(s, acc, total, m, rows, keys, M, scale, CAUSAL: tl.constexpr, 
 @triton.jit
 def _forward_tiles(
     acc, total, m, q, k_tensor, v_tensor, begin, rows, first, last, M, scale,
-    KEYS: tl.constexpr, CAUSAL: tl.constexpr, MASKED: tl.constexpr, ROLES: tl.constexpr,
+    KEYS: tl.constexpr, CAUSAL: tl.constexpr, MASKED: tl.constexpr,
 ):
-    """Keys `first` to before `last`, as in the master. ROLES: some warps load tiles
-    for others that compute."""
-    for start in tl.range(first, last, KEYS, warp_specialize=ROLES):
+    """The keys from `first` to before `last`, as in the master."""
+    for start in range(first, last, KEYS):
         s = tl.dot(q, k_tensor.load([begin + start, 0]).T)
         keys = start + tl.arange(0, KEYS)
         p, acc, total, m = _softmax_tile(s, acc, total, m, rows, keys, M, scale, CAUSAL, MASKED)
@@ -49,7 +48,6 @@ def _forward_tiles(
 def _forward(
     q_tensor, k_tensor, v_tensor, o_ptr, lse_ptr, N, M, scale,
     D: tl.constexpr, ROWS: tl.constexpr, KEYS: tl.constexpr, CAUSAL: tl.constexpr, WHOLE: tl.constexpr,
-    ROLES: tl.constexpr,
 ):
     """One program: ROWS queries of one head. `scale` is log2(e) / sqrt(d). WHOLE: M is a multiple of KEYS."""
     tile = tl.num_programs(0) - 1 - tl.program_id(0)
@@ -66,16 +64,12 @@ def _forward(
         last = min(M, (tile + 1) * ROWS)
         whole = min(whole, tile * ROWS // KEYS * KEYS)
     begin = head * M
-    # The compiler shares out one loop only: with ROLES, it masks all tiles of a causal mask.
-    MASKED: tl.constexpr = ROLES and (CAUSAL or not WHOLE)
-    if MASKED:
-        whole = last
     acc, total, m = _forward_tiles(
-        acc, total, m, q, k_tensor, v_tensor, begin, rows, 0, whole, M, scale, KEYS, CAUSAL, MASKED, ROLES
+        acc, total, m, q, k_tensor, v_tensor, begin, rows, 0, whole, M, scale, KEYS, CAUSAL, False
     )
-    if (CAUSAL or not WHOLE) and not ROLES:
+    if CAUSAL or not WHOLE:
         acc, total, m = _forward_tiles(
-            acc, total, m, q, k_tensor, v_tensor, begin, rows, whole, last, M, scale, KEYS, CAUSAL, True, False
+            acc, total, m, q, k_tensor, v_tensor, begin, rows, whole, last, M, scale, KEYS, CAUSAL, True
         )
     where = (head.to(tl.int64) * N + rows)[:, None] * D + tl.arange(0, D)[None, :]
     tl.store(o_ptr + where, (acc / total[:, None]).to(o_ptr.dtype.element_ty), mask=(rows < N)[:, None])
@@ -190,31 +184,31 @@ def takes(q, k, v) -> bool:
     return fits and all(t.is_contiguous() for t in (q, k, v))
 
 
-def forward_blocks(d: int, causal: bool) -> tuple[int, int, int, int, bool]:
-    """(rows, keys, warps, stages, roles): what was quickest on the card that docs/gpu.md names."""
+def forward_blocks(d: int, causal: bool) -> tuple[int, int, int, int, int | None]:
+    """(rows, keys, warps, stages, registers of a thread): what was quickest on the card that docs/gpu.md names."""
     if d <= 64:
-        return 128, 128, 8, 2, False
-    return 128, 128, 8, 2, False
+        return 64, 64, 4, 3, None
+    return 128, 64, 8, 2, 128
 
 
 def backward_blocks(d: int, causal: bool) -> tuple[int, int, int, int, bool]:
-    """(rows, keys, warps, stages, bulk)."""
+    """(rows, keys, warps, stages, bulk): with `bulk` the copy engine adds up dQ, else atomic additions do."""
     if d <= 64:
-        return 64, 128, 8, 2, True
-    return 64, 128, 8, 2, True
+        return 64, 128, 4, 2, True
+    return 64, 64, 4, 2, False
 
 
 def flash_forward(q, k, v, causal, blocks=None):
     """As the master's; `blocks` are those of `forward_blocks`."""
     B, N, d = q.shape
     M = k.shape[1]
-    rows, keys, warps, stages, roles = blocks or forward_blocks(d, causal)
+    rows, keys, warps, stages, registers = blocks or forward_blocks(d, causal)
     o = torch.empty_like(q)
     lse = torch.empty((B, N), dtype=torch.float32, device=q.device)
     _forward[(triton.cdiv(N, rows), B)](
         _tiles(q, rows, d), _tiles(k, keys, d), _tiles(v, keys, d), o, lse, N, M, d**-0.5 * LOG2_E.value,
-        D=d, ROWS=rows, KEYS=keys, CAUSAL=causal, WHOLE=M % keys == 0, ROLES=roles,
-        num_warps=warps, num_stages=stages,
+        D=d, ROWS=rows, KEYS=keys, CAUSAL=causal, WHOLE=M % keys == 0,
+        num_warps=warps, num_stages=stages, maxnreg=registers,
     )
     return o, lse
 
