@@ -14,6 +14,7 @@ if TYPE_CHECKING:
 #: The protocol's names of types by `precision`, the bits of a significand with its hidden one: half a unit in the last
 #: place of 1 is 2**-precision.
 DTYPES = {24: "float32", 11: "float16", 8: "bfloat16"}
+FLOATING = tuple(DTYPES.values())
 ITEM_BYTES = {"float32": 4, "float16": 2, "bfloat16": 2, "float64": 8, "int32": 4, "int64": 8}
 #: A NaN of a pattern that no arithmetic gives, as unsigned bits: "nobody has written this".
 POISON = {"float32": 0x7FC14914, "float64": 0x7FF8149149149149, "float16": 0x7E49, "bfloat16": 0x7FC9}

@@ -48,6 +48,7 @@ class Files(NamedTuple):
     lock: Any
     removal: Any
     pykernels: Any
+    kernelfiles: Any
 
 
 def serve(control: socket.socket, files: Files, modules: list[str], folder: str) -> None:
@@ -57,6 +58,7 @@ def serve(control: socket.socket, files: Files, modules: list[str], folder: str)
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     gc.disable()  # A tenth of the import, and a collection in a fork would copy every page.
     torch_version, removal = import_torch(modules), files.removal
+    files.pykernels.kernelfiles = files.kernelfiles
     if "triton" in modules and not os.environ.get("TRITON_INTERPRET"):
         files.pykernels.prepare()
     # Bubblewrap may have put the kit or Python itself below a folder that is emptied after each runner.

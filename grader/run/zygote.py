@@ -27,6 +27,7 @@ from typing import Any
 import grader.base.removal
 import grader.run.delays
 import grader.run.forkserver
+import grader.run.kernelfiles
 import grader.run.loaded
 import grader.run.pykernels
 import grader.run.runner
@@ -40,7 +41,7 @@ from grader.sandbox import INSIDE, LOCK, OPEN, Limits, Sandbox, leftovers, proce
 
 START_TIMEOUT_S, ANSWER_TIMEOUT_S = 120.0, 30.0
 #: What the zygote needs of the kit, in the order of `forkserver.Files`.
-FORK_SERVER, RUNNER, LOADED, DELAYS, REMOVAL, PYKERNELS = (
+FORK_SERVER, RUNNER, LOADED, DELAYS, REMOVAL, PYKERNELS, KERNELFILES = (
     Path(module.__file__ or "")
     for module in (
         grader.run.forkserver,
@@ -49,6 +50,7 @@ FORK_SERVER, RUNNER, LOADED, DELAYS, REMOVAL, PYKERNELS = (
         grader.run.delays,
         grader.base.removal,
         grader.run.pykernels,
+        grader.run.kernelfiles,
     )
 )
 ENVIRONMENT = {
@@ -145,6 +147,7 @@ class Zygote:
         shared_fd: int | None = None,
         cache: str = "",
         builds: bool = False,
+        is_kits: bool = False,
         threads: int,
         cpus: Sequence[int] | None = None,
         limits: Limits | None = None,
@@ -154,7 +157,8 @@ class Zygote:
         """Fork a runner and let it load the object. The session may be dead on arrival: see `Session.death`.
         `kind` is "student", "raw", "torch" (`grader.run.loaded`) or one of `grader.run.pykernels`, whose runner has
         `shared_fd` and reads what is compiled in `cache` (of `caches`); one that `builds` is locked as a compiler is,
-        and fills it. `freeze` stops it between calls, which whatever judges time needs.
+        and fills it. `is_kits`: what it loads is the kit's own. `freeze` stops it between calls, which whatever judges
+        time needs.
 
         A zygote that a kernel has ended is started again. Raises KitError when there is none to be had.
         """
@@ -171,12 +175,12 @@ class Zygote:
                 **self._surroundings(path, cache, builds),
             }
             try:
-                runner, pipes = self._fork(spec, shared_fd)
+                runner, pipes = self._fork(spec, shared_fd, is_kits)
             except Lost:
                 self._clear_up()
                 self._start()
                 try:
-                    runner, pipes = self._fork(spec, shared_fd)
+                    runner, pipes = self._fork(spec, shared_fd, is_kits)
                 except Lost as error:
                     raise KitError(f"the runners' parent process does not start: {error}") from error
             self._living[runner.pid] = runner
@@ -279,7 +283,9 @@ class Zygote:
             return Path(f"/proc/{runner.pid}/root{runner.scratch}")
         return Path(runner.scratch)
 
-    def _fork(self, spec: Mapping[str, Any], shared_fd: int | None) -> tuple[Runner, tuple[int, int, int]]:
+    def _fork(
+        self, spec: Mapping[str, Any], shared_fd: int | None, is_kits: bool
+    ) -> tuple[Runner, tuple[int, int, int]]:
         """The runner, and the judge's ends of its pipes: requests, replies, output. Raises Lost."""
         self._wait_ready()
         pipes = Pipes.made()
@@ -292,7 +298,9 @@ class Zygote:
             pipes.close_theirs()
         if "pid" not in answer:
             raise KitError(f"no runner could be started: {answer.get('error')}")
-        runner = Runner(sender or answer["pid"], answer["pid"], spec["kind"], spec["scratch"])
+        of_kernels = spec["kind"].partition("-")[0] in grader.run.pykernels.KINDS
+        kind = "student" if of_kernels and not is_kits else spec["kind"]
+        runner = Runner(sender or answer["pid"], answer["pid"], kind, spec["scratch"])
         return runner, pipes.ours
 
     # ---- the process
@@ -316,7 +324,7 @@ class Zygote:
         self._ready = False
 
     def _command(self, fd: int) -> list[str]:
-        files = [FORK_SERVER, RUNNER, LOADED, DELAYS, LOCK, REMOVAL, PYKERNELS]
+        files = [FORK_SERVER, RUNNER, LOADED, DELAYS, LOCK, REMOVAL, PYKERNELS, KERNELFILES]
         places = {path: f"{INSIDE}/{path.name}" for path in files}
         forkserver, *others = (places[path] if self.sandbox.bwrap else str(path) for path in files)
         return self.sandbox.enclosed(

@@ -10,6 +10,7 @@ is looked at afterwards is the copy.
 from __future__ import annotations
 
 import os
+import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from math import prod
@@ -18,12 +19,18 @@ from typing import Any
 
 from grader.base.arrays import Array, np
 from grader.base.precision import ITEM_BYTES, POISON, widened
-from grader.run.card.driver import MULTIPROCESSORS, Driver, differing_arguments, uniform_arguments
+from grader.run.card.driver import MULTIPROCESSORS, Driver, differing_arguments, filling_arguments
 
 #: Types that the card's own kernels know, by their numbers there.
 KINDS = {"float32": 0, "float16": 1, "bfloat16": 2}
 ALIGNMENT_BYTES = 512
 THREADS, BLOCKS_EACH = 256, 32
+SEED_STEP = 0x85EBCA77
+"""From the seed of one set to that of the next."""
+FEW_SETS = 32
+"""So many are copied and set one by one: large ones need no other way."""
+MOST_PITCH = (1 << 31) - 1
+"""Bytes between the rows of what the driver copies or sets in two dimensions."""
 MODULE = Path(__file__).with_name("kernels.ptx")
 
 
@@ -59,30 +66,70 @@ class Card:
     def __init__(self, ordinal: int = 0) -> None:
         self.driver = Driver(ordinal)
         module = self.driver.load(MODULE.read_bytes() + b"\0")
-        self._fill = self.driver.function(module, "fill_uniform")
+        self._fill = self.driver.function(module, "fill_sets")
+        self._count_changed = self.driver.function(module, "count_changed")
         self._count = self.driver.function(module, "count_differing")
         self._blocks = BLOCKS_EACH * self.driver.attribute(MULTIPROCESSORS)
         self._counter = self.driver.allocate(8)
 
-    def fill(self, address: int, tensor: Tensor, seed: int) -> None:
-        """Uniform numbers that `grader.run.card.numbers` can tell; returns before it is done."""
-        kind = KINDS[tensor.dtype]
-        arguments = uniform_arguments(
-            address, tensor.count, seed & 0xFFFFFFFF, tensor.low, tensor.high - tensor.low, kind
+    def _grid(self, count: int, sets: int) -> tuple[int, int]:
+        """Blocks along the elements of a tensor, and along sets."""
+        across = max(1, min(self._blocks, -(-count // THREADS)))
+        return across, max(1, min(sets, 65_535, -(-self._blocks // across)))
+
+    def fill(self, address: int, tensor: Tensor, seed: int, sets: int = 1, stride: int = 0) -> None:
+        """Uniform numbers that `grader.run.card.numbers` can tell, in sets that lie `stride` bytes apart; returns before
+        it is done."""
+        arguments = filling_arguments(
+            *(address, stride, sets, tensor.count, seed & 0xFFFFFFFF, SEED_STEP),
+            *(tensor.low, tensor.high - tensor.low, KINDS[tensor.dtype]),
         )
-        self.driver.launch(self._fill, self._blocks, THREADS, *arguments)
+        self.driver.launch(self._fill, self._grid(tensor.count, sets), THREADS, *arguments)
 
-    def poison(self, address: int, tensor: Tensor) -> None:
+    def changed(self, address: int, tensor: Tensor, seed: int, sets: int, stride: int) -> int:
+        """How many elements are not as `fill` with the same arguments left them."""
+        self.driver.set_words(self._counter, 0, 4, 2)
+        arguments = filling_arguments(
+            *(address, stride, sets, tensor.count, seed & 0xFFFFFFFF, SEED_STEP),
+            *(tensor.low, tensor.high - tensor.low, KINDS[tensor.dtype]),
+            self._counter,
+        )
+        self.driver.launch(self._count_changed, self._grid(tensor.count, sets), THREADS, *arguments)
+        return int.from_bytes(self.driver.copy_out(self._counter, 8), "little")
+
+    def poison(self, address: int, tensor: Tensor, sets: int = 1, stride: int = 0) -> None:
+        """Make the elements of a tensor in sets that lie `stride` bytes apart what nobody has written."""
         pattern, width = POISON[tensor.dtype], ITEM_BYTES[tensor.dtype]
-        self.driver.set_words(address, pattern, width, tensor.count)
+        if sets <= FEW_SETS or stride > MOST_PITCH:
+            for number in range(sets):
+                self.driver.set_words(address + number * stride, pattern, width, tensor.count)
+            return
+        self.driver.set_rows(address, stride, pattern, width, tensor.count, sets)
 
-    def differing(self, a: int, b: int, tensor: Tensor, absolute: float, relative: float) -> int:
-        """How many elements of `a` are further from `b` than absolute + relative |b|, or not finite."""
+    def copy(self, to: int, to_stride: int, source: int, stride: int, size: int, sets: int) -> None:
+        """`size` bytes of each set; returns before it is done."""
+        if sets <= FEW_SETS or max(to_stride, stride) > MOST_PITCH:
+            for number in range(sets):
+                self.driver.copy(to + number * to_stride, source + number * stride, size)
+            return
+        self.driver.copy_rows(to, to_stride, source, stride, size, sets)
+
+    def differing(
+        self,
+        a: tuple[int, int],
+        b: tuple[int, int],
+        tensor: Tensor,
+        sets: int,
+        absolute: float,
+        relative: float,
+    ) -> int:
+        """How many elements of `a` are further from `b` than absolute + relative |b|, or not finite; either is the
+        address of the first set and the bytes from one to the next."""
         self.driver.set_words(self._counter, 0, 4, 2)
         arguments = differing_arguments(
-            a, b, tensor.count, absolute, relative, KINDS[tensor.dtype], self._counter
+            *(*a, *b, sets, tensor.count, absolute, relative, KINDS[tensor.dtype], self._counter)
         )
-        self.driver.launch(self._count, self._blocks, THREADS, *arguments)
+        self.driver.launch(self._count, self._grid(tensor.count, sets), THREADS, *arguments)
         return int.from_bytes(self.driver.copy_out(self._counter, 8), "little")
 
     def read(self, address: int, tensor: Tensor) -> Array:
@@ -140,7 +187,7 @@ class Arena:
     def seed_of(self, seed: int, number: int, tensor: Tensor) -> int:
         """Of one input's numbers in one set."""
         k = self.inputs.index(tensor)
-        return (seed * 0x9E3779B1 + number * 0x85EBCA77 + k * 0xC2B2AE3D) & 0xFFFFFFFF
+        return (seed * 0x9E3779B1 + number * SEED_STEP + k * 0xC2B2AE3D) & 0xFFFFFFFF
 
     def attach_request(
         self, arguments: Sequence[Mapping[str, Any]], function: str, **more: Any
@@ -171,39 +218,45 @@ class Arena:
 
     def poison(self) -> None:
         """Make all outputs, and the copies of the call before, what nobody has written; done when it returns."""
-        for number in range(self.sets):
-            for tensor in self.outputs:
-                self.card.poison(self.place(number, tensor), tensor)
-                self.card.poison(self.kept(number, tensor), tensor)
+        for tensor in self.outputs:
+            self.card.poison(self.place(0, tensor), tensor, self.sets, self._set_bytes)
+            self.card.poison(self.kept(0, tensor), tensor, self.sets, self._kept_bytes)
         self.card.driver.synchronize()
 
     def fill(self, seed: int) -> None:
         """Draw all inputs afresh; done when it returns."""
-        for number in range(self.sets):
-            for tensor in self.inputs:
-                self.card.fill(self.place(number, tensor), tensor, self.seed_of(seed, number, tensor))
+        for tensor in self.inputs:
+            self.card.fill(
+                *(self.place(0, tensor), tensor, self.seed_of(seed, 0, tensor), self.sets, self._set_bytes)
+            )
         self.card.driver.synchronize()
+
+    def warm_up(self, seconds: float) -> None:
+        """Keep the card at work for so long: one that was idle has a slow clock."""
+        ends = time.perf_counter() + seconds
+        while time.perf_counter() < ends:
+            self.fill(0)
 
     def take(self) -> None:
         """Copy all outputs to where only the judge can write; done when it returns."""
-        driver = self.card.driver
-        for number in range(self.sets):
-            for tensor in self.outputs:
-                driver.copy(self.kept(number, tensor), self.place(number, tensor), tensor.size)
-        driver.synchronize()
+        for tensor in self.outputs:
+            self.card.copy(
+                *(self.kept(0, tensor), self._kept_bytes, self.place(0, tensor), self._set_bytes),
+                *(tensor.size, self.sets),
+            )
+        self.card.driver.synchronize()
 
     # ---- after a call
 
     def inputs_changed(self, seed: int) -> list[str]:
         """Names of inputs that are not as they were filled, in any set."""
-        changed = []
-        for tensor in self.inputs:
-            for number in range(self.sets):
-                self.card.fill(self._scratch, tensor, self.seed_of(seed, number, tensor))
-                if self.card.differing(self.place(number, tensor), self._scratch, tensor, 0.0, 0.0):
-                    changed.append(tensor.name)
-                    break
-        return changed
+        return [
+            tensor.name
+            for tensor in self.inputs
+            if self.card.changed(
+                *(self.place(0, tensor), tensor, self.seed_of(seed, 0, tensor), self.sets, self._set_bytes)
+            )
+        ]
 
     def input_values(self, seed: int, number: int) -> dict[str, Array]:
         """The inputs of one set as they were filled, whatever has become of them."""
@@ -222,14 +275,10 @@ class Arena:
         """By output, elements of all sets that are further from another arena's of the same inputs than (absolute,
         relative)."""
         return {
-            tensor.name: sum(
-                self.card.differing(
-                    self.kept(number, tensor),
-                    other.kept(number, other.outputs[k]),
-                    tensor,
-                    *tolerances[tensor.name],
-                )
-                for number in range(min(self.sets, other.sets))
+            tensor.name: self.card.differing(
+                (self.kept(0, tensor), self._kept_bytes),
+                (other.kept(0, other.outputs[k]), other._kept_bytes),
+                *(tensor, min(self.sets, other.sets), *tolerances[tensor.name]),
             )
             for k, tensor in enumerate(self.outputs)
         }

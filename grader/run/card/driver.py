@@ -13,6 +13,8 @@ from typing import Any
 LIBRARY = "libcuda.so.1"
 #: CUmemAllocationType, CUmemAllocationHandleType, CUmemLocationType, CUmemAccess_flags.
 PINNED, POSIX_FD, ON_DEVICE, READ_WRITE = 1, 1, 1, 3
+#: CUmemorytype.
+DEVICE_MEMORY = 2
 #: CUdevice_attribute.
 MULTIPROCESSORS, COMPUTE_MODE, MAJOR, MINOR, MEMORY_CLOCK_KHZ, BUS_BITS = 16, 20, 75, 76, 36, 37
 
@@ -52,6 +54,18 @@ class _Properties(ctypes.Structure):
 
 class _Access(ctypes.Structure):
     _fields_ = (("location", _Location), ("flags", c_int))
+
+
+class _Copy2D(ctypes.Structure):
+    """CUDA_MEMCPY2D of the source, the target, and what is copied."""
+
+    _fields_ = (
+        *(("source_x", c_size_t), ("source_y", c_size_t), ("source_kind", c_int), ("source_host", c_void_p)),
+        *(("source", c_uint64), ("source_array", c_void_p), ("source_pitch", c_size_t)),
+        *(("to_x", c_size_t), ("to_y", c_size_t), ("to_kind", c_int), ("to_host", c_void_p)),
+        *(("to", c_uint64), ("to_array", c_void_p), ("to_pitch", c_size_t)),
+        *(("width", c_size_t), ("height", c_size_t)),
+    )
 
 
 class Driver:
@@ -171,6 +185,20 @@ class Driver:
         name, kind = {2: ("cuMemsetD16Async", ctypes.c_ushort), 4: ("cuMemsetD32Async", c_uint)}[width]
         self(name, c_uint64(address), kind(pattern), c_size_t(count), None)
 
+    def set_rows(self, address: int, pitch: int, pattern: int, width: int, count: int, rows: int) -> None:
+        """The same in rows that begin `pitch` bytes after each other."""
+        name, kind = {2: ("cuMemsetD2D16Async", ctypes.c_ushort), 4: ("cuMemsetD2D32Async", c_uint)}[width]
+        sizes = c_size_t(count), c_size_t(rows)
+        self(name, c_uint64(address), c_size_t(pitch), kind(pattern), *sizes, None)
+
+    def copy_rows(self, to: int, to_pitch: int, source: int, pitch: int, size: int, rows: int) -> None:
+        """Copy `size` bytes of each row within the device; returns before it is done."""
+        one = _Copy2D(
+            *(0, 0, DEVICE_MEMORY, None, source, None, pitch),
+            *(0, 0, DEVICE_MEMORY, None, to, None, to_pitch, size, rows),
+        )
+        self("cuMemcpy2DAsync_v2", byref(one), None)
+
     def synchronize(self) -> None:
         """Wait until all that this context has asked for is done."""
         self("cuCtxSynchronize")
@@ -196,29 +224,51 @@ class Driver:
         self("cuModuleGetFunction", byref(found), module, c_char_p(name.encode()))
         return found
 
-    def launch(self, function: c_void_p, blocks: int, threads: int, *arguments: Any) -> None:
+    def launch(self, function: c_void_p, blocks: tuple[int, int], threads: int, *arguments: Any) -> None:
         """Launch with ctypes values as arguments; returns before it is done."""
         places = (c_void_p * len(arguments))(*(ctypes.addressof(each) for each in arguments))
         one, none = c_uint(1), c_uint(0)
         self(
             "cuLaunchKernel",
-            *(function, c_uint(blocks), one, one, c_uint(threads), one, one, none, None),
+            *(function, c_uint(blocks[0]), c_uint(blocks[1]), one, c_uint(threads), one, one, none, None),
             *(places, None),
         )
 
 
-def uniform_arguments(
-    address: int, count: int, seed: int, low: float, span: float, kind: int
+def filling_arguments(
+    address: int,
+    stride: int,
+    sets: int,
+    count: int,
+    seed: int,
+    seed_step: int,
+    low: float,
+    span: float,
+    kind: int,
+    found: int | None = None,
 ) -> tuple[Any, ...]:
-    """Those of `fill_uniform` in kernels.cu."""
-    return c_uint64(address), c_ulonglong(count), c_uint(seed), c_float(low), c_float(span), c_int(kind)
+    """Those of `fill_sets` in kernels.cu, and with `found` of `count_changed`."""
+    return (
+        *(c_uint64(address), c_ulonglong(stride), c_uint(sets), c_ulonglong(count), c_uint(seed)),
+        *(c_uint(seed_step), c_float(low), c_float(span), c_int(kind)),
+        *(() if found is None else (c_uint64(found),)),
+    )
 
 
 def differing_arguments(
-    a: int, b: int, count: int, absolute: float, relative: float, kind: int, found: int
+    a: int,
+    a_stride: int,
+    b: int,
+    b_stride: int,
+    sets: int,
+    count: int,
+    absolute: float,
+    relative: float,
+    kind: int,
+    found: int,
 ) -> tuple[Any, ...]:
     """Those of `count_differing`."""
     return (
-        *(c_uint64(a), c_uint64(b), c_ulonglong(count), c_float(absolute)),
-        *(c_float(relative), c_int(kind), c_uint64(found)),
+        *(c_uint64(a), c_ulonglong(a_stride), c_uint64(b), c_ulonglong(b_stride), c_uint(sets)),
+        *(c_ulonglong(count), c_float(absolute), c_float(relative), c_int(kind), c_uint64(found)),
     )
