@@ -9,7 +9,6 @@ The steps: facts, warm, driver, share, clock, locks, build, trace, attacks, cuda
 from __future__ import annotations
 
 import contextlib
-import glob
 import os
 import platform
 import shutil
@@ -29,18 +28,17 @@ CACHE = WORK / "triton"
 KERNELS = ROOT / "tests" / "gpu" / "kernels.py"
 #: Name and seconds that it may take.
 STEPS = {
-    "facts": 30,
-    "warm": 60,
-    "driver": 30,
-    "share": 40,
-    "clock": 70,
-    "locks": 75,
-    "build": 60,
-    "trace": 40,
-    "attacks": 110,
-    "cuda": 30,
-    "rounds": 90,
+    "facts": 20,
+    "warm": 40,
+    "locks": 60,
+    "lab": 100,
+    "clock": 30,
+    "attacks": 75,
+    "rounds": 80,
+    "cs336": 50,
+    "driver": 20,
 }
+LOCKS = WORK / "locks.json"
 
 
 def main() -> None:
@@ -288,46 +286,6 @@ def step_driver() -> None:
     arena.close()
 
 
-def step_share() -> None:
-    from grader.run.card.arena import Arena, Card
-
-    card = Card()
-    arena = Arena(card, product_tensors(), 2)
-    print("arena", hex(arena.address), arena.size, "fd", arena.fd, os.readlink(f"/proc/self/fd/{arena.fd}"))
-    started = time.perf_counter()
-    with zygote() as z:
-        z.start()
-        z._wait_ready()
-        print(f"zygote with torch and triton: {time.perf_counter() - started:.2f} s")
-        started = time.perf_counter()
-        session = spawn(z, KERNELS, arena.fd)
-        print(
-            f"runner {time.perf_counter() - started:.2f} s; dead {session.death}; load {session.load_error}; {list(session.functions)}"
-        )
-        for _ in range(3):
-            print("bytes:", byte_call(session))
-        runner = timed(session, arena)
-        for seed in (1, 2):
-            call = runner.raw(seed, 2)
-            print(
-                "go:", call.status, call.message, f"{call.wall_s * 1e3:.2f} ms", "right:", right(arena, seed)
-            )
-        print("printed:", repr(session.printed[-800:]))
-
-
-def right(arena, seed: int) -> str:
-    """Set by set: the largest error of some rows against float64."""
-    import numpy as np
-
-    found = []
-    for k in {0, arena.sets - 1}:
-        values, outputs = arena.input_values(seed, k), arena.output_values(k)
-        rows = np.arange(0, values["a"].shape[0], 97)
-        told = values["a"][rows].astype(float) @ values["b"].astype(float)
-        found.append(f"{abs(outputs['c'][rows] - told).max():.3f}")
-    return f"{found} changed {arena.inputs_changed(seed)}"
-
-
 def step_clock() -> None:
     """The judge's clock against CUDA events, the empty call, and the noise of the reference against itself."""
     import importlib.util
@@ -392,289 +350,192 @@ def step_clock() -> None:
             torch.cuda.empty_cache()
 
 
-def step_rounds() -> None:
-    """Paired rounds A B B A with a pair of runners, the statistics of the kit: the same kernel, and one with 1.3 times the work."""
-    from grader.judge.timing import measure
-    from grader.run.card.arena import Arena, Card
-    from grader.run.card.clock import TimedRunner
+def found_locks() -> None:
+    """Let in what the step `locks` has found to be needed."""
+    import json
 
-    card = Card()
-    tensors, sets = product_tensors(2048), 160
-    WORK.mkdir(exist_ok=True)
-    slow = WORK / "slow.py"
-    slow.write_text(
-        KERNELS.read_text()
-        + "\n_plain, _n = product, 0\ndef product(a, b, c):\n    global _n\n    _n += 1\n    _plain(a, b, c)\n    if _n % 10 < 3:\n        _plain(a, b, c)\n"
+    from grader.sandbox import lock, seccomp, view
+
+    if not LOCKS.is_file():
+        return
+    found = json.loads(LOCKS.read_text())
+    if found["calls"]:
+        seccomp.CARD_ALLOWED = ", ".join([seccomp.CARD_ALLOWED, *found["calls"]])
+    view.CARD_FACTS = (*view.CARD_FACTS, *found["read"])
+    devices = [*view.card_devices(), *found["write"]]
+    view.card_devices = lambda: devices
+    if found["landlock"]:
+        lock.landlock_version = lambda: found["landlock"]
+
+
+def working():
+    """The strongest sandbox whose runners reach the card, chosen as a class would."""
+    from grader.judge.ondevice import host
+    from grader.sandbox import OPEN, tiers
+
+    found_locks()
+    for tier in ("A", "B", "C"):
+        try:
+            sandbox = tiers.choose(tier)
+            host.place(sandbox)
+            print("sandbox", sandbox)
+            return sandbox
+        except Exception as error:
+            print("tier", tier, ":", str(error)[-300:])
+    return OPEN
+
+
+def lab():
+    from grader.assignment.loading import load
+
+    return load(ROOT / "labs" / "gpu" / "assignment.yaml")
+
+
+def shown(part) -> str:
+    time_ = part.time
+    figures = (
+        f"{time_.ratio:.3f} [{time_.ratio_interval[0]:.3f} {time_.ratio_interval[1]:.3f}] {time_.reference_ms:.4f} ms self {time_.self_ratio:.3f} rounds {time_.rounds}"
+        if time_
+        else ""
     )
-    policy = measure.TimePolicy(clock="wall", allowance_ratio=1.1, allowance_ms=0.0, budget_s=20.0)
-    with zygote() as z:
-        for name, other in (("A/A", KERNELS), ("1.3 times", slow)):
-            print(name, flush=True)
-            ratios = []
-            begun = time.perf_counter()
-            mine, theirs = Arena(card, tensors, sets), Arena(card, tensors, sets)
-            seed = [1000]
+    memory = part.memory.peak_bytes if part.memory else None
+    told = f"{part.diagnosis.code}: {part.diagnosis.message[:260]}" if part.diagnosis else ""
+    right = sum(case.ok for case in part.cases)
+    return f"{part.id}: {part.verdict} {right}/{len(part.cases)} {figures} mem {memory} {told} {[f.code + ' ' + f.message[:120] for f in part.flags]}"
 
-            @contextlib.contextmanager
-            def pair(other=other, mine=mine, theirs=theirs, seed=seed):
-                one, two = spawn(z, KERNELS, theirs.fd), spawn(z, other, mine.fd)
-                a = TimedRunner(one, theirs, theirs.attach_request(ARGUMENTS, "product"))
-                b = TimedRunner(two, mine, mine.attach_request(ARGUMENTS, "product"))
-                a.calibrate(seed[0])
-                b.calibrate(seed[0])
 
-                def sample(runner):
-                    seed[0] += 1
-                    call = runner.raw(seed[0], sets)
-                    if call.status != "ok":
-                        raise RuntimeError(str(call))
-                    return measure.Sample(runner.seconds(call) * sets, None)
+def judged(source: Path, parts, sandbox, **options):
+    """Each part by itself through the one evaluator, with what it took."""
+    from grader.judge.bench import Options
+    from grader.judge.evaluate import evaluate
 
-                try:
-                    yield (lambda: sample(a)), (lambda: sample(b))
-                finally:
-                    one.close()
-                    two.close()
+    assignment = lab()
+    for name in parts:
+        begun = time.perf_counter()
+        try:
+            result = evaluate(
+                assignment,
+                source,
+                (assignment.part(name),),
+                Options(time_budget_s=15, **options),
+                sandbox=sandbox,
+            )
+            print(f"{shown(result.parts[0])}; {time.perf_counter() - begun:.1f} s", flush=True)
+        except BaseException as error:
+            print(
+                f"{name}: {type(error).__name__} {str(error)[:500]}; {time.perf_counter() - begun:.1f} s",
+                flush=True,
+            )
 
-            while time.perf_counter() - begun < 12:
-                first = time.perf_counter()
-                found = measure.compare(pair, policy)
-                ratios.append(found.ratio)
-                print(
-                    f"{found.verdict} {found.ratio:.3f} [{found.ratio_interval[0]:.3f} {found.ratio_interval[1]:.3f}] self {found.self_ratio:.3f} {found.rounds} rounds {','.join(found.flags)} {time.perf_counter() - first:.1f} s"
-                )
-            mine.close()
-            theirs.close()
+
+PARTS = ("gelu", "softmax", "matmul", "flash_forward", "flash_backward", "softmax_long", "gelu_cuda")
 
 
 def step_locks() -> None:
-    """Which parts of the runner's lock CUDA and Triton live with: each alone, then a whole tier."""
-    from dataclasses import replace
+    import runpy
 
-    from grader.run.card.arena import Arena, Card
-    from grader.sandbox import Sandbox, lock, tiers
-
-    card = Card()
-    arena = Arena(card, product_tensors(), 2)
-    version = lock.landlock_version()
-    shapes = {
-        "seccomp": Sandbox("B", seccomp=True),
-        "own uid": Sandbox("C", own_uid=True),
-        "landlock": Sandbox("B", landlock=version),
-    }
-    for tier in ("A", "B", "C"):
-        with contextlib.suppress(Exception):
-            shapes[f"tier {tier}"] = tiers.choose(tier)
-    for name, sandbox in shapes.items():
-        begun = time.perf_counter()
-        try:
-            with zygote(replace(sandbox)) as z:
-                cache = z.caches.new()
-                shutil.copytree(CACHE, z._caches / cache, dirs_exist_ok=True)
-                z.caches.seal(cache)
-                session = spawn(z, KERNELS, arena.fd, cache=cache)
-                said = (
-                    f"dead {session.death}"
-                    if session.death
-                    else f"load error {session.load_error}"
-                    if session.load_error
-                    else byte_call(session)
-                )
-                went = ""
-                if said.startswith("ok"):
-                    runner = timed(session, arena)
-                    call = runner.raw(3, 2)
-                    went = f"go {call.status} {call.message} {call.signal_name} {right(arena, 3)}"
-                status = Path(f"/proc/{session.pid}/status")
-                sizes = (
-                    [
-                        line.split()[:2]
-                        for line in status.read_text().splitlines()
-                        if line[:6] in ("VmPeak", "VmData", "VmRSS:", "VmLck:", "Thread")
-                    ]
-                    if status.exists()
-                    else ""
-                )
-                evidence = session.evidence
-                session.close()
-                print(
-                    f"{name}: {said}; {went}; {sizes}; frozen cpu {session.evidence.frozen_cpu_s:.4f} of {session.evidence.frozen_wall_s:.2f} s, late {session.evidence.late}/{session.evidence.stops}, children {session.evidence.children}, new code {len(session.evidence.new_code)}; {time.perf_counter() - begun:.1f} s; printed {session.printed[-400:]!r}"
-                )
-                del evidence
-        except Exception as error:
-            print(f"{name}: {type(error).__name__} {str(error)[:400]}; {time.perf_counter() - begun:.1f} s")
+    sys.argv = ["gpu_locks.py", str(KERNELS), str(LOCKS)]
+    runpy.run_path(str(ROOT / "benchmarks" / "gpu_locks.py"), run_name="__main__")
 
 
-def step_build() -> None:
-    """Triton's compiler in the build's sandbox, with a cache that is empty before; then a runner that only reads it."""
-    from grader.run.card.arena import Arena, Card
-    from grader.sandbox import tiers
-
-    card = Card()
-    arena = Arena(card, product_tensors(), 2)
-    for tier in ("A", "B", "C", "D"):
-        begun = time.perf_counter()
-        try:
-            sandbox = tiers.choose(tier, True)
-        except Exception as error:
-            print(tier, str(error)[:200])
-            continue
-        try:
-            with zygote(sandbox) as z:
-                cache = built(z, KERNELS, (67, 1024))
-                session = spawn(z, KERNELS, arena.fd, cache=cache)
-                said = f"{session.death} {session.load_error} {byte_call(session)}"
-                session.close()
-                empty = spawn(z, KERNELS, arena.fd, cache=z.caches.new())
-                none = f"{empty.death} {empty.load_error} {byte_call(empty)}"
-                empty.close()
-                took = time.perf_counter() - begun
-                print(
-                    f"{tier}: runner {said}; with an empty cache: {none[:300]}; {took:.1f} s; {session.printed[-300:]!r}"
-                )
-        except Exception as error:
-            print(f"{tier}: {type(error).__name__} {str(error)[:600]}")
-
-
-def built(z, path: Path, sides, say: bool = True) -> str:
-    """A cache that a builder has filled by calling `product` on these shapes."""
-    begun = time.perf_counter()
-    cache = z.caches.new()
-    session = spawn(z, path, cache=cache, builds=True, limit_s=60.0)
-    said = [session.death, session.load_error, *(byte_call(session, side) for side in sides)]
-    session.close()
-    size = z.caches.seal(cache)
-    if say:
-        print(
-            f"   builder: {said}; {size >> 10} KiB; {time.perf_counter() - begun:.1f} s; {session.printed[-600:]!r}"
-        )
-    return cache
-
-
-def step_trace() -> None:
-    shell(
-        f"{sys.executable} {ROOT / 'benchmarks' / 'gpu_trace.py'} {KERNELS} 2>&1 | grep -vE '<venv>|<lib>' | cut -c1-150 | head -120"
-    )
+def step_lab() -> None:
+    """The masters through the evaluator, with time on the card."""
+    judged(ROOT / "labs" / "gpu" / "kernels.py", PARTS, working())
 
 
 def step_attacks() -> None:
+    """What a file may try, behind the lab's master: the part `matmul` through the evaluator."""
     from gpu.attacks import ATTACKS
 
-    from grader.run.card.arena import Arena, Card
-    from grader.sandbox import tiers
-
-    card = Card()
-    sandbox = None
-    for tier in ("A", "B", "C"):
-        with contextlib.suppress(Exception):
-            sandbox = tiers.choose(tier)
-            break
-    print("sandbox", sandbox)
-    tensors, sets = product_tensors(2048), 80
-    reference, mine = Arena(card, tensors, sets), Arena(card, tensors, sets)
-    jobs = [(name, "", end, text) for name, (end, text) in ATTACKS.items()]
-    jobs = [
-        job
-        for name, _, end, text in jobs
-        for job in (
-            [
-                (
-                    name,
-                    f" {cycles >> 20} Mi cycles",
-                    end,
-                    text.replace("MANY", str(sets)).replace("SLEEP", str(cycles)),
-                )
-                for cycles in (4 << 20, 16 << 20, 48 << 20)
-            ]
-            if "SLEEP" in text
-            else [(name, "", end, text)]
+    sandbox = working()
+    master = (ROOT / "labs" / "gpu" / "kernels.py").read_text()
+    for name, (end, text) in ATTACKS.items():
+        path = WORK / "attack.py"
+        path.write_text(
+            master + text.replace("product", "matmul").replace("MANY", "60").replace("SLEEP", str(48 << 20))
         )
-    ]
-    try:
-        z = zygote(sandbox)
-        cache = z.caches.new()
-        shutil.copytree(CACHE, z._caches / cache, dirs_exist_ok=True)
-        z.caches.seal(cache)
-        probe = spawn(z, KERNELS, mine.fd, cache=cache)
-        print("locked runner:", probe.death, probe.load_error, byte_call(probe))
-        failed = probe.death is not None or not byte_call(probe).startswith("ok")
-        probe.close()
-    except Exception as error:
-        print("the sandbox does not hold a card:", error)
-        failed = True
-    if failed:
-        print("attacks in tier D")
-        z, cache = zygote(), ""
-    truth = spawn(z, KERNELS, reference.fd, cache=cache)
-    base = timed(truth, reference)
-    print("reference:", base.calibrate(1), f"empty {base.empty_s * 1e3:.2f} ms")
-    for name, more, end, text in jobs:
-        begun = time.perf_counter()
-        path = WORK / f"attack_{abs(hash(name + more))}.py"
-        path.write_text(KERNELS.read_text() + text)
-        path.chmod(0o644)
-        free = card.driver.memory()[0]
-        try:
-            session = spawn(z, path, mine.fd, limit_s=6.0, cache=cache)
-            if session.death or session.load_error:
-                print(f"{name}{more} ({end}): not loaded: {session.death} {session.load_error}")
-                session.close()
-                continue
-            line = []
-            runner = timed(session, mine, fill_in_clock="before" not in name or True)
-            ended = runner.calibrate(20)
-            for seed in (31, 32, 33):
-                call = runner.raw(seed, sets)
-                if call.status != "ok":
-                    line.append(f"{call.status} {call.signal_name}{call.message[:160]}")
-                    break
-                told = base.raw(seed, sets)
-                counts = mine.differing(reference, {"c": (0.05, 0.01)})
-                line.append(
-                    f"{runner.seconds(call) / base.seconds(told):.3f}x differing {counts['c']} changed {mine.inputs_changed(seed)}"
+        print(f"-- {name} ({end}):", end=" ")
+        judged(path, ["matmul"], sandbox, shape={"rows": 2048, "inner": 2048, "columns": 2048})
+
+
+def step_rounds() -> None:
+    """Rounds of the reference against itself, and against 1.3 times its work: verdicts resampled from them."""
+    import random
+    from contextlib import ExitStack
+    from itertools import islice
+
+    from grader.build.records import Build
+    from grader.judge.bench import Bench, Options
+    from grader.judge.correctness import Runners
+    from grader.judge.marking import Marker
+    from grader.judge.ondevice import host
+    from grader.judge.ondevice.timing import DeviceRounds
+    from grader.judge.timing import measure
+
+    sandbox, assignment = working(), lab()
+    source = ROOT / "labs" / "gpu" / "reference.py"
+    slow = WORK / "slow.py"
+    for name in ("softmax", "matmul", "flash_forward"):
+        part = assignment.part(name)
+        slow.write_text(
+            source.read_text()
+            + f"\n_plain, _n = {part.function}, 0\ndef {part.function}(*a):\n    global _n\n    _n += 1\n    if _n % 10 < 3:\n        _plain(*a)\n    return _plain(*a)\n"
+        )
+        for what, path in (("A/A", source), ("1.3", slow)):
+            begun = time.perf_counter()
+            with ExitStack() as stack:
+                built = Build(
+                    ok=True,
+                    object_path=path,
+                    cached=False,
+                    diagnostics="",
+                    notes=(),
+                    wall_s=0,
+                    cpu_s=0,
+                    key="",
                 )
-            taken = (free - card.driver.memory()[0]) >> 20
-            session.close()
-            served = time.perf_counter()
-            after = spawn(z, KERNELS, mine.fd, cache=cache)
-            said = byte_call(after)
-            after.close()
-            print(
-                f"{name}{more} ({end}): {f'calibration {ended.status} {ended.signal_name}{ended.message[:200]}; ' if ended else ''}{' | '.join(line)}; {taken} MiB; empty {runner.empty_s * 1e3:.2f} ms; next: {said} after {time.perf_counter() - served:.1f} s; {time.perf_counter() - begun:.1f} s; late {session.evidence.late}/{session.evidence.stops} unstopped {session.evidence.unstopped} children {session.evidence.children}; {session.printed[-200:]!r}"
+                device = stack.enter_context(
+                    host.DeviceHost(assignment, {"triton": built}, [part], assignment.defaults, sandbox)
+                )
+                bench = Bench(
+                    assignment,
+                    path,
+                    Options(),
+                    lambda event: None,
+                    built,
+                    device.place.zygote,
+                    stack,
+                    device=device,
+                )
+                rounds = DeviceRounds(Marker(bench, part), Runners(bench, part).fresh, 7, stack)
+                taken = list(islice(measure.play(rounds), 6 if what == "A/A" else 4))
+            policy = measure.TimePolicy(
+                clock="wall",
+                allowance_ratio=part.time.allowance_ratio if what == "A/A" else 1.1,
+                allowance_ms=0.0,
+                budget_s=None,
             )
-        except Exception as error:
-            print(f"{name}{more}: {type(error).__name__} {str(error)[:500]}")
-            traceback.print_exc(limit=3)
-    z.close()
+            ratios = measure._view(taken, policy, "wall").ratios()
+            draw, ends = random.Random(1), []
+            for _ in range(200):
+                found = measure.sequential((draw.choice(taken) for _ in range(30)), policy)
+                ends.append((found.verdict, found.rounds, "undecided" in found.flags))
+            slow_share = sum(end[0] == "slow" for end in ends) / len(ends)
+            print(
+                f"{name} {what}: sets {rounds.mine.sets}, {rounds.set_s * 1e3:.4f} ms; ratios {[round(r, 3) for r in ratios]}; of 200 resampled slow {slow_share:.3f}, undecided {sum(e[2] for e in ends)}, rounds {statistics.mean(e[1] for e in ends):.1f}; self {[round(one.reference[0].wall_s / one.reference[1].wall_s, 3) for one in taken]}; {time.perf_counter() - begun:.1f} s",
+                flush=True,
+            )
 
 
-def step_cuda() -> None:
-    from grader.run.card.arena import Arena, Card, Tensor
-
-    shell(
-        f"cd {WORK} && time nvcc -O3 -arch=native -shared -Xcompiler -fPIC -o kernels.so {KERNELS.with_suffix('.cu')}; ls -la {WORK}/kernels.so"
-    )
-    card = Card()
-    n = 1 << 24
-    tensors = [Tensor("x", (n,), "float32"), Tensor("y", (n,), "float32", is_output=True)]
-    arena = Arena(card, tensors, 40)
-    with zygote() as z:
-        session = spawn(z, WORK / "kernels.so", arena.fd, kind="cuda")
-        print("dead", session.death, "load", session.load_error)
-        runner = timed(session, arena, "scale", [{"input": 0}, {"input": 1}, {"value": n}, {"value": 1.5}])
-        print("calibration", runner.calibrate(3))
-        calls = [runner.raw(9 + k, 40) for k in range(10)]
-        print(
-            calls[0].status,
-            calls[0].message,
-            quartiles([runner.seconds(c) * 1e3 for c in calls]),
-            "ms a set of 2 x 64 MiB, empty",
-            runner.empty_s * 1e3,
+def step_cs336() -> None:
+    """Files in the form of CS336's assignment 2, graded unchanged."""
+    sandbox = working()
+    folder = ROOT / "tests" / "gpu"
+    for name in ("cs336_pytorch.py", "cs336_triton.py", "cs336_reversed.py"):
+        print("--", name)
+        judged(
+            folder / name, ("flash_forward", "flash_backward"), sandbox, shape={"B": 16, "N": 1024, "M": 1024}
         )
-        values, outputs = arena.input_values(18, 7), arena.output_values(7)
-        print("right:", bool((abs(outputs["y"] - (1.5 * values["x"] + 1)) < 1e-6).all()))
-    for path in glob.glob(str(WORK / "*.so")):
-        os.unlink(path)
 
 
 if __name__ == "__main__":

@@ -98,7 +98,7 @@ class Sandbox:
         if card:
             files["read"] += [*view.FACTS, *view.CARD_FACTS, "/proc/self"]
             files["write"] += view.card_devices()
-        return self._lock(uid, files, seccomp.compiler_filter(platform.machine()))
+        return self._lock(uid, files, seccomp.compiler_filter(platform.machine(), card))
 
     def _lock(
         self, uid: int | None, files: Mapping[str, list[str]], calls: seccomp.Filter | None
