@@ -234,7 +234,10 @@ def _tiles_not_transposed(tile: int, name: str) -> Callable[[Heads], Outputs | N
 MISTAKES += [
     Suspect(
         "not_transposed",
-        {"dV": "dV is P dO: it has to be P^T dO, a sum over queries.", "dK": "dK is dS q: it has to be dS^T q."}[name],
+        {
+            "dV": "dV is P dO: it has to be P^T dO, a sum over queries.",
+            "dK": "dK is dS q: it has to be dS^T q.",
+        }[name],
         _tiles_not_transposed(tile, name),
         (f"{name} in tiles of {tile}",),
     )
