@@ -74,10 +74,8 @@ def roofline(file: str) -> dict[str, Any]:
     import torch
 
     kernels = loaded(file)
-    x = torch.randn(SIDE, SIDE, device="cuda", dtype=torch.float16)
-    y, z = torch.empty_like(x), torch.randn_like(x)
-    bytes_s = 2 * x.numel() * 2 / median_ms(lambda: y.copy_(x)) * 1e3
-    flops_s = 2 * SIDE**3 / median_ms(lambda: torch.matmul(x, z)) * 1e3
+    x, z = (torch.randn(SIDE, SIDE, device="cuda", dtype=torch.float16) for _ in range(2))
+    y = torch.empty_like(x)
     q, k, v, do = (torch.rand(64, 4096, 64, device="cuda", dtype=torch.float16) for _ in range(4))
     found: dict[str, float | str] = {}
     calls: dict[str, Callable[[], object]] = {
@@ -98,7 +96,7 @@ def roofline(file: str) -> dict[str, Any]:
             found["flash_backward"] = median_ms(lambda: kernels.flash_backward(q, k, v, o, lse, do, False))
         except Exception as error:
             found["flash_backward"] = f"{type(error).__name__}: {error}"[:80]
-    return {"bytes_s": bytes_s, "flops_s": flops_s, "ms": found}
+    return {"ms": found, **roofs()}
 
 
 def by_hand(x: Any) -> Any:
@@ -201,11 +199,140 @@ def memory(file: str, lengths: list[int], heads: int, d: int) -> dict[str, Any]:
     return {"points": points}
 
 
+# ---- the ladder
+
+TYPES = {24: "float32", 11: "float16", 8: "bfloat16"}
+
+
+def roofs() -> dict[str, float]:
+    """Bytes/s of a copy, FLOP/s of the library's product of float16."""
+    import torch
+
+    x, z = (torch.randn(SIDE, SIDE, device="cuda", dtype=torch.float16) for _ in range(2))
+    y = torch.empty_like(x)
+    bytes_s = 2 * x.numel() * 2 / median_ms(lambda: y.copy_(x)) * 1e3
+    return {"bytes_s": bytes_s, "flops_s": 2 * SIDE**3 / median_ms(lambda: torch.matmul(x, z)) * 1e3}
+
+
+def ladder(file: str, part: str, shape: dict[str, int], others: dict[str, str]) -> dict[str, Any]:
+    """ms of each rung's kernel for one part, or what it raised; the roofs."""
+    import torch
+
+    dtype = getattr(torch, TYPES[shape["precision"]])
+    kernels = {"yours": file, **others}
+    calls, own = (_heads if part.startswith("flash") else _plain)(part, shape, dtype)
+    for name, path in kernels.items():
+        module = loaded(path)
+        if hasattr(module, part):
+            calls[name] = own(getattr(module, part))
+    found: dict[str, float | str] = {}
+    for name, call in calls.items():
+        try:
+            found[name] = median_ms(call)
+        except Exception as error:  # noqa: PERF203  one rung less is no reason to have none
+            found[name] = f"{type(error).__name__}: {error}"[:80]
+    return {"ms": found, **roofs()}
+
+
+Calls = tuple[dict[str, Callable[[], object]], Callable[[Any], Callable[[], object]]]
+
+
+def _plain(part: str, shape: dict[str, int], dtype: Any) -> Calls:
+    import torch
+    import torch.nn.functional as F
+
+    def softmax_by_hand(x: Any) -> Any:
+        e = torch.exp(x - x.max(1, keepdim=True).values)
+        return e / e.sum(1, keepdim=True)
+
+    if part == "matmul":
+        a = torch.randn(shape["rows"], shape["inner"], device="cuda").to(dtype)
+        b = torch.randn(shape["inner"], shape["columns"], device="cuda").to(dtype)
+        c = torch.empty(shape["rows"], shape["columns"], device="cuda", dtype=dtype)
+        return {"PyTorch's best": lambda: torch.matmul(a, b)}, lambda function: lambda: function(a, b, c)
+    sizes = ("lines", "width") if part == "softmax_long" else ("R", "C")
+    x = torch.randn(*(shape[name] for name in sizes), device="cuda").to(dtype)
+    y = torch.empty_like(x)
+    naive = by_hand if part == "gelu" else softmax_by_hand
+    compiled = torch.compile(naive)
+    calls: dict[str, Callable[[], object]] = {
+        "by hand": lambda: naive(x),
+        "compiled": lambda: compiled(x),
+        "PyTorch's best": (lambda: F.gelu(x, approximate="tanh")) if part == "gelu" else (lambda: torch.softmax(x, 1)),
+    }
+    return calls, lambda function: lambda: function(x, y)
+
+
+def _heads(part: str, shape: dict[str, int], dtype: Any) -> Calls:
+    import torch
+    import torch.nn.functional as F
+    from torch.nn.attention import SDPBackend, sdpa_kernel
+
+    heads, n, m, d, causal = shape["B"], shape["N"], shape["M"], shape["d"], bool(shape["causal"])
+    q, k, v, do = (torch.randn(heads, rows, d, device="cuda").to(dtype) for rows in (n, m, m, n))
+    backward = part == "flash_backward"
+    seen = torch.ones(n, m, dtype=torch.bool, device="cuda").tril() if causal else None
+
+    def naive(q: Any, k: Any, v: Any) -> Any:
+        s = q @ k.transpose(1, 2) * d**-0.5
+        if seen is not None:
+            s = s.masked_fill(~seen, float("-inf"))
+        return torch.softmax(s, -1) @ v
+
+    given = [t.detach().requires_grad_(backward) for t in (q, k, v)]
+
+    def way(function: Callable[..., Any]) -> Callable[[], object]:
+        if not backward:
+            return lambda: function(*given)
+        made = function(*given)
+        return lambda: torch.autograd.grad(made, given, do, retain_graph=True)
+
+    def library(q: Any, k: Any, v: Any) -> Any:
+        return F.scaled_dot_product_attention(q[None], k[None], v[None], is_causal=causal)[0]
+
+    calls: dict[str, Callable[[], object]] = {"by hand": way(naive), "compiled": way(torch.compile(naive))}
+    best: tuple[float, Callable[[], object]] | None = None
+    for backend in (SDPBackend.CUDNN_ATTENTION, SDPBackend.FLASH_ATTENTION, SDPBackend.EFFICIENT_ATTENTION):
+        try:
+            with sdpa_kernel(backend):
+                made = way(library)
+
+            def call(backend: Any = backend, made: Callable[[], object] = made) -> object:
+                with sdpa_kernel(backend):
+                    return made()
+
+            ms = median_ms(call)
+        except RuntimeError:
+            continue
+        if best is None or ms < best[0]:
+            best = ms, call
+    if best is not None:
+        calls["PyTorch's best"] = best[1]
+    if not backward:
+        return calls, lambda function: lambda: function(q, k, v, causal)
+    o, lse = _saved(q, k, v, seen)
+    return calls, lambda function: lambda: function(q, k, v, o, lse, do, causal)
+
+
+def _saved(q: Any, k: Any, v: Any, seen: Any) -> tuple[Any, Any]:
+    """O and the log-sum-exp, head by head."""
+    import torch
+
+    o, lse = torch.empty_like(q), torch.empty(q.shape[:2], device=q.device)
+    for head in range(len(q)):
+        s = (q[head].float() @ k[head].float().T) * q.shape[2] ** -0.5
+        s = s if seen is None else s.masked_fill(~seen, float("-inf"))
+        lse[head] = torch.logsumexp(s, 1)
+        o[head] = (torch.softmax(s, 1) @ v[head].float()).to(q.dtype)
+    return o, lse
+
+
 ANSWERS: dict[str, Callable[..., dict[str, Any]]] = {
     "waves": waves,
     "roofline": roofline,
     "profile": profile,
     "memory": memory,
+    "ladder": ladder,
 }
 
 

@@ -7,6 +7,7 @@ from grader.study.together import Step
 #: In the order of the write-up.
 STEPS = (
     Step("profile", "profile", "gelu"),
+    Step("ladder", "ladder", "flash_forward"),
     Step("roofline", "roofline"),
     Step("waves", "waves", "", (), ("--sizes", "1024,2048,3072,4096")),
     Step("attention-memory", "attention-memory", "", (), ("--lengths", "512,1024,2048")),
