@@ -57,9 +57,10 @@ class _Gpu(Lab):
         "B": 16, "N": 1024, "M": 1024, "d": 64,
     }  # fmt: skip
     studies: ClassVar = {
-        "waves": ("labs.gpu.studies.waves", "throughput of your product over its size, with the cliffs of its waves"),
-        "roofline": ("labs.gpu.studies.roofline", "your kernels under the roof of this card: its bandwidth and its FLOPs"),
-        "profile": ("labs.gpu.studies.profile", "which kernels five ways to write GELU launch, as a table and a trace"),
+        "profile": ("labs.gpu.studies.profile", "which kernels five ways to write GELU launch, with traces"),
+        "ladder": ("labs.gpu.studies.ladder", "your kernel between the naive way and the card's limit"),
+        "roofline": ("labs.gpu.studies.roofline", "your kernels under the roof of this card"),
+        "waves": ("labs.gpu.studies.waves", "throughput of your product over its size, and its cliffs"),
         "attention-memory": ("labs.gpu.studies.memory", "memory of naive and of flash attention over N"),
     }
     growth: ClassVar = ("N", (512, 1024, 2048, 4096))

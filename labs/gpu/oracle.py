@@ -287,7 +287,9 @@ class Flash(Oracle):
         if not seen.finite():
             lost = seen.wrong & ~np.isfinite(seen.actual)
             seen = replace(
-                seen, actual=np.where(lost, seen.expected, seen.actual), wrong=np.logical_and(seen.wrong, ~lost)
+                seen,
+                actual=np.where(lost, seen.expected, seen.actual),
+                wrong=np.logical_and(seen.wrong, ~lost),
             )
             if not seen.wrong.any():
                 return []

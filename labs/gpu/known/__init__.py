@@ -16,7 +16,19 @@ from labs.gpu.known.wrong_rows import WRONG_ROWS
 __all__ = ["FUNCTIONS", "RIGHT", "SHAPE", "SLOW", "WRONG", "edited"]
 
 #: Sizes of what is not timed, where a case has none of its own.
-SHAPE = {"R": 8, "C": 64, "lines": 2, "width": 5000, "rows": 64, "inner": 64, "columns": 64, "B": 1, "N": 64, "M": 64, "d": 32}
+SHAPE = {
+    "R": 8,
+    "C": 64,
+    "lines": 2,
+    "width": 5000,
+    "rows": 64,
+    "inner": 64,
+    "columns": 64,
+    "B": 1,
+    "N": 64,
+    "M": 64,
+    "d": 32,
+}
 FUNCTIONS = {
     "gelu": ("_gelu", "gelu"),
     "softmax": ("_softmax_row", "softmax"),

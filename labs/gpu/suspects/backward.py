@@ -7,6 +7,7 @@ from dataclasses import replace
 
 from grader.base.arrays import Array, np
 from grader.judge.diagnosis.suspect import Suspect, registering
+from labs.gpu import arithmetic
 from labs.gpu.suspects.forward import turned_diagonal
 from labs.gpu.suspects.scene import LOG2_E, TILES, Heads, last_tile
 
@@ -234,7 +235,10 @@ def _tiles_not_transposed(tile: int, name: str) -> Callable[[Heads], Outputs | N
 MISTAKES += [
     Suspect(
         "not_transposed",
-        {"dV": "dV is P dO: it has to be P^T dO, a sum over queries.", "dK": "dK is dS q: it has to be dS^T q."}[name],
+        {
+            "dV": "dV is P dO: it has to be P^T dO, a sum over queries.",
+            "dK": "dK is dS q: it has to be dS^T q.",
+        }[name],
         _tiles_not_transposed(tile, name),
         (f"{name} in tiles of {tile}",),
     )
@@ -326,6 +330,37 @@ MISTAKES += [
 @mistake("mask_strict", "The backward pass leaves out the diagonal: keys j <= i are seen, not j < i.")
 def strict(h: Heads) -> Outputs | None:
     return _masked_by(h, np.arange(h.keys)[None] < np.arange(h.queries)[:, None]) if h.causal else None
+
+
+def _differentiated(h: Heads, seen: Array) -> Outputs:
+    """The gradients of a forward pass with another mask: what an autograd.Function gives that has it in both passes."""
+    s = np.where(seen[None], h.scaled, -np.inf)
+    lse = arithmetic.log_sum_exp(s)[..., None]
+    p = np.exp(s - np.where(np.isneginf(lse), np.nan, lse))
+    delta = (_do(h) * (p @ h.v)).sum(2, keepdims=True)
+    return h.gradients(p, p * (h.dp - delta))
+
+
+@mistake("mask_reversed", "The causal mask is on the wrong side of the diagonal in both passes: query i has to see the keys up to i.")
+def reversed_in_both(h: Heads) -> Outputs | None:
+    return _differentiated(h, np.arange(h.keys)[None] >= np.arange(h.queries)[:, None]) if h.causal else None
+
+
+@mistake("mask_missing", "Both passes lack the causal mask: every query sees every key.")
+def missing_in_both(h: Heads) -> Outputs | None:
+    return _differentiated(h, np.ones_like(h.seen)) if h.causal else None
+
+
+@mistake("mask_strict", "Both passes leave out the diagonal: keys j <= i are seen, not j < i.")
+def strict_in_both(h: Heads) -> Outputs | None:
+    return _differentiated(h, np.arange(h.keys)[None] < np.arange(h.queries)[:, None]) if h.causal else None
+
+
+@mistake("scale_missing", "Both passes lack the factor 1/sqrt(d) of the scores.")
+def unscaled_in_both(h: Heads) -> Outputs:
+    other = replace(h, q=h.q * h.d**0.5)
+    found = _differentiated(other, h.seen)
+    return {**found, "dK": found["dK"], "dQ": found["dQ"] * h.d**0.5}
 
 
 @mistake("mask_always", "The causal mask is applied though it was not asked for.")

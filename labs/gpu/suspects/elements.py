@@ -111,7 +111,10 @@ def relu(s: Situation) -> Array:
     return np.maximum(s.inputs["x"], 0)
 
 
-@of_gelu("operand_not_contiguous", "x is read as if its rows lay behind each other in memory: use the strides that it has.")
+@of_gelu(
+    "operand_not_contiguous",
+    "x is read as if its rows lay behind each other in memory: use the strides that it has.",
+)
 def gelu_by_columns(s: Situation) -> Array:
     return by_columns(s.expected)
 
@@ -124,7 +127,10 @@ def by_columns(t: Array) -> Array:
 # ---- softmax
 
 
-@of_softmax("operand_not_contiguous", "x is read as if its rows lay behind each other in memory: use the strides that it has.")
+@of_softmax(
+    "operand_not_contiguous",
+    "x is read as if its rows lay behind each other in memory: use the strides that it has.",
+)
 def softmax_by_columns(s: Situation) -> Array:
     return softmax(by_columns(s.inputs["x"]))
 
