@@ -182,7 +182,7 @@ def python(source: Path, **options: object) -> Build:
         return _made(started, harmless(f"{source.name}:{line}:{column}: error: {message}{shown}"), None, key)
     told = [line.split() for line in said if line.startswith("calls ")][:MOST_CALLS]
     calls = tuple(harmless(f"{words[1]} (line {words[2]})") for words in told if len(words) == 3)
-    return PythonBuild(**vars(_made(started, "", source, key)), calls=calls)
+    return PythonBuild(**vars(_made(started, "", source.resolve(), key)), calls=calls)
 
 
 def cuda(source: Path, architecture: str = "", flags: Sequence[str] = (), **options: object) -> Build:

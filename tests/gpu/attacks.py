@@ -82,16 +82,20 @@ def product(a, b, c):
     "work before go": (
         "ok",
         """
-_product_plainly, _sets, _late, _turn = product, {}, None, 0
+_product_plainly, _sets, _late, _passes = product, {}, None, 0
 def product(a, b, c):
     # After the last set of a call the device is left with work on all sets, to begin some milliseconds later.
-    global _late, _turn
+    global _late, _passes
+    if a.shape[0] < SIDE:
+        return _product_plainly(a, b, c)
     _late = _late or torch.cuda.Stream()
-    _sets[c.data_ptr()] = (a, b, c)
-    _turn += 1
-    if _turn <= 3 * MANY:
+    _sets.setdefault(c.data_ptr(), (a, b, c))
+    pointers = list(_sets) if c.data_ptr() in (next(iter(_sets)), next(reversed(_sets))) else ()
+    if pointers and c.data_ptr() == pointers[0]:
+        _passes += 1
+    if _passes <= 2:
         _product_plainly(a, b, c)
-    if _turn >= 3 * MANY and _turn % MANY == 0:
+    if _passes >= 2 and pointers and c.data_ptr() == pointers[-1]:
         torch.cuda.synchronize()
         torch.cuda.synchronize = lambda *x, **y: None
         with torch.cuda.stream(_late):

@@ -17,11 +17,11 @@ from grader.run.calls import Call
 from grader.run.card.arena import Arena, Tensor
 from grader.run.session import Session
 
-GO_S = 0.06
+GO_S = 0.05
 """Measured on one card: calls of 1 ms spread by 30 %, those of 25 ms by 2 to 5 %."""
-WARM_UP_S = 0.03
+WARM_UP_S = 0.02
 """Before each call, outside of the clock: a card that was idle takes some milliseconds to come to its full clock."""
-EMPTY_CALLS, WARM_UP_CALLS = 7, 2
+EMPTY_CALLS, WARM_UP_CALLS = 5, 1
 MOST_SETS = 2048
 MEMORY_SHARE = 0.4
 """Of the memory that is free before any is taken, what the sets of one side of two may take."""
