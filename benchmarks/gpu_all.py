@@ -3,7 +3,7 @@
 
     python benchmarks/gpu_all.py [--seconds 285] [STEP ...]       each step runs in a process of its own, with a limit
 
-The steps: facts, warm, driver, share, clock, locks, build, trace, attacks, cuda, rounds.
+The steps: facts, driver, warm, locks, lab, attacks, rounds, cs336, clock.
 """
 
 from __future__ import annotations
@@ -29,6 +29,7 @@ KERNELS = ROOT / "tests" / "gpu" / "kernels.py"
 #: Name and seconds that it may take.
 STEPS = {
     "facts": 12,
+    "driver": 10,
     "warm": 25,
     "locks": 40,
     "lab": 88,
@@ -181,10 +182,7 @@ def step_facts() -> None:
     )
     shell("nvidia-smi --query-compute-apps=pid,used_memory --format=csv,noheader")
     shell(
-        "uname -r; id -u; cat /sys/kernel/security/lsm; ls -la /dev/nvidia* /dev/nvidia-caps /proc/driver/nvidia; which python3 gcc nvcc bwrap unshare setpriv ptxas ldconfig file"
-    )
-    shell(
-        "ldconfig -p | grep -E 'libcuda|libnvidia-ml'; echo LD=$LD_LIBRARY_PATH; echo PATH=$PATH; env | grep -iE 'cuda|triton|nccl|nvidia' | head -20; ulimit -a | head -20; grep -i nvidia /proc/mounts | head"
+        "uname -r; id -u; which python3 gcc nvcc bwrap ptxas; nvcc --version | tail -2; nproc; free -g | head -2"
     )
     for name in ("torch", "triton", "numpy", "rich", "yaml", "pytest"):
         try:
@@ -252,11 +250,11 @@ def step_driver() -> None:
     print("attributes", {k: driver.attribute(k) for k in (16, 20, 75, 76, 36, 37)})
     for dtype in ("float32", "float16", "bfloat16"):
         tensors = [Tensor("x", (1001, 37), dtype, -3.0, 5.0), Tensor("y", (1001, 37), dtype, is_output=True)]
-        arena = Arena(card, tensors, 3)
+        arena = Arena(card, tensors, 40)
         arena.poison()
         arena.fill(7)
         same = []
-        for k in range(3):
+        for k in (0, 3, 39):
             seen = card.read(arena.place(k, tensors[0]), tensors[0]).reshape(-1)
             told = numbers.uniform(tensors[0].count, arena.seed_of(7, k, tensors[0]), -3.0, 8.0, dtype)
             same.append(
@@ -266,10 +264,16 @@ def step_driver() -> None:
         poison = np.isnan(arena.output_values(1)["y"]).all()
         changed = arena.inputs_changed(7), arena.inputs_changed(8)
         driver.copy(arena.kept(2, tensors[1]), arena.place(2, tensors[0]), tensors[0].size)
-        counts = (
-            card.differing(arena.kept(2, tensors[1]), arena.place(2, tensors[0]), tensors[0], 0.0, 0.0),
-            card.differing(arena.kept(1, tensors[1]), arena.place(1, tensors[0]), tensors[0], 1e9, 0.0),
+        strides = (
+            (arena.kept(0, tensors[1]), arena._kept_bytes),
+            (arena.place(0, tensors[0]), arena._set_bytes),
         )
+        counts = [
+            card.differing(
+                (arena.kept(2, tensors[1]), 0), (arena.place(2, tensors[0]), 0), tensors[0], 1, 0.0, 0.0
+            ),
+            card.differing(*strides, tensors[0], 40, 1e9, 0.0),
+        ]
         print(dtype, "as NumPy:", same, "poison:", bool(poison), "changed:", changed, "differing:", counts)
         arena.close()
     print("memory after", driver.memory())
@@ -303,27 +307,27 @@ def step_clock() -> None:
     scaled = [{"input": 0}, {"input": 1}, {"value": 1.5}]
     with zygote() as z:
         for name, function, tensors, arguments, set_s in (
+            ("product 4096", "product", product_tensors(4096), ARGUMENTS, 2.7e-4),
             ("product 1024", "product", product_tensors(1024), ARGUMENTS, 2e-5),
-            ("product 2048", "product", product_tensors(2048), ARGUMENTS, 8e-5),
-            ("product 4096", "product", product_tensors(4096), ARGUMENTS, 4e-4),
             ("scale 8192", "scale", wide, scaled, 1.3e-4),
         ):
-            for fill_in_clock in (True, False):
-                sets = sets_for(tensors, set_s, card.driver)
-                arena = Arena(card, tensors, sets)
-                session = spawn(z, KERNELS, arena.fd)
-                runner = timed(session, arena, function, arguments, fill_in_clock=fill_in_clock)
-                free = card.driver.memory()[0]
-                ended = runner.calibrate(5)
-                calls = [runner.raw(50 + k, sets) for k in range(16)]
-                own = [runner.seconds(call) * 1e3 for call in calls]
-                empties = [runner.raw(90 + k, 0).wall_s * 1e3 for k in range(12)]
-                print(
-                    f"{name} fill_in_clock={fill_in_clock}: {ended or ''} {sets} sets, go {quartiles([c.wall_s * 1e3 for c in calls])} ms,",
-                    f"empty {quartiles(empties)} ms, a set {quartiles(own)} ms; runner took {(free - card.driver.memory()[0]) >> 20} MiB more",
-                )
-                session.close()
-                arena.close()
+            sets = sets_for(tensors, set_s, card.driver.memory()[0])
+            arena = Arena(card, tensors, sets)
+            session = spawn(z, KERNELS, arena.fd)
+            runner = timed(session, arena, function, arguments)
+            ended = runner.calibrate(5)
+            begun = time.perf_counter()
+            calls = [runner.raw(50 + k, sets) for k in range(10)]
+            took = (time.perf_counter() - begun) / 10
+            own = [runner.seconds(call) * 1e3 for call in calls]
+            empties = [runner.raw(90 + k, 0).wall_s * 1e3 for k in range(8)]
+            print(
+                f"{name}: {ended or ''} {sets} sets, go {quartiles([c.wall_s * 1e3 for c in calls])} ms ({took * 1e3:.0f} with all),",
+                f"empty {quartiles(empties)} ms, a set {quartiles(own)} ms",
+                flush=True,
+            )
+            session.close()
+            arena.close()
             kinds = {"float16": torch.float16, "float32": torch.float32}
             made = [
                 [
@@ -334,17 +338,19 @@ def step_clock() -> None:
             ]
             values = [[*one, 1.5] if function == "scale" else one for one in made]
             act = getattr(kernels, function)
-            events = []
-            for k in range(14):
+            events, times = [], max(1, int(0.05 / set_s / len(values)))
+            for k in range(12):
                 first, last = (torch.cuda.Event(enable_timing=True) for _ in range(2))
                 first.record()
-                for one in values:
+                for one in values * times:
                     act(*one)
                 last.record()
                 torch.cuda.synchronize()
-                if k > 3:
-                    events.append(first.elapsed_time(last) / len(values))
-            print(f"{name}: CUDA events, a set {quartiles(events)} ms ({len(values)} sets)")
+                if k > 2:
+                    events.append(first.elapsed_time(last) / len(values) / times)
+            print(
+                f"{name}: CUDA events, a set {quartiles(events)} ms ({len(values) * times} calls)", flush=True
+            )
             del made, values
             torch.cuda.empty_cache()
 
@@ -381,14 +387,17 @@ def working():
         pretended = Zygote({"TRITON_INTERPRET": "1"}, OPEN, modules=host.MODULES)
         host._places[OPEN] = host.Place(pretended, card, True)
         return OPEN
-    for tier in ("A", "B", "C"):
+    known = WORK / "tier"
+    for tier in known.read_text() if known.is_file() else "ABC":
         try:
-            sandbox = tiers.choose(tier)
+            sandbox = tiers.choose(tier, True)
             host.place(sandbox)
             print("sandbox", sandbox)
+            known.write_text(tier)
             return sandbox
         except Exception as error:
             print("tier", tier, ":", str(error)[-300:])
+    known.write_text("D")
     return OPEN
 
 
@@ -441,7 +450,11 @@ PARTS = ("softmax", "matmul", "flash_forward", "flash_backward", "gelu_cuda", "g
 def step_locks() -> None:
     import runpy
 
-    sys.argv = ["gpu_locks.py", str(KERNELS), str(LOCKS)]
+    # Where users of their own can come to.
+    path = WORK / "locked.py"
+    path.write_text(KERNELS.read_text())
+    path.chmod(0o644)
+    sys.argv = ["gpu_locks.py", str(path), str(LOCKS)]
     runpy.run_path(str(ROOT / "benchmarks" / "gpu_locks.py"), run_name="__main__")
 
 
@@ -485,7 +498,10 @@ def step_attacks() -> None:
     for name in dict.fromkeys([*first, *ATTACKS]):
         end, text = ATTACKS[name]
         path = WORK / "attack.py"
-        path.write_text(master + text.replace("product", "matmul").replace("SLEEP", str(48 << 20)).replace("SIDE", str(side)))
+        path.write_text(
+            master
+            + text.replace("product", "matmul").replace("SLEEP", str(48 << 20)).replace("SIDE", str(side))
+        )
         print(f"-- {name} ({end}):", end=" ")
         judged(path, ["matmul"], sandbox, assignment, shape={"rows": side, "inner": side, "columns": side})
 

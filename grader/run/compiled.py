@@ -47,6 +47,19 @@ class Caches:
             _own(Path(folder), 0o555)
         return total
 
+    def merge(self, into: str, other: str) -> None:
+        """Put what is in another sealed one into this one."""
+        for folder, _, names in os.walk(self._root / other):
+            to = self._root / into / Path(folder).relative_to(self._root / other)
+            if to.is_dir():
+                to.chmod(0o755)
+            to.mkdir(mode=0o755, exist_ok=True)
+            for name in names:
+                if not (to / name).exists():
+                    shutil.copyfile(Path(folder, name), to / name)
+                    (to / name).chmod(0o444)
+        self.drop(other)
+
     def drop(self, name: str) -> None:
         for folder, _, _ in os.walk(self._root / name):
             with contextlib.suppress(OSError):

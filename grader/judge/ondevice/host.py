@@ -11,7 +11,8 @@ import atexit
 import functools
 import os
 import tempfile
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -33,7 +34,7 @@ if TYPE_CHECKING:
     from grader.run.card.arena import Card
 
 MODULES = ("numpy", "triton", "triton.language")
-COMPILE_TIMEOUT_S = 120.0
+COMPILE_TIMEOUT_S, MOST_BUILDERS = 120.0, 8
 #: A context of CUDA's holds many descriptors open.
 OPEN_FILES = 1024
 PROBE = "def probe(x, y):\n    y.copy_(x)\n"
@@ -48,8 +49,8 @@ class Place:
     zygote: Zygote
     card: Card | None
     interprets: bool
-    compiled: dict[Path, str] = field(default_factory=dict)
-    """Caches of the kit's own files, by path."""
+    compiled: dict[tuple[Any, ...], str] = field(default_factory=dict)
+    """Caches of the kit's own files, by path, part and sizes."""
 
     def kind(self, language: str) -> str:
         return f"{language}-cpu" if self.interprets else language
@@ -141,7 +142,9 @@ class DeviceHost:
         if made is None or not made.ok or self.place.interprets:
             return ""
         assert made.object_path is not None
-        return self._compiled(made.object_path, is_kits=False)
+        parts = [part for part in self.parts if part.device is not None and part.device.language == "triton"]
+        jobs = [warming(part, shape, is_reference=False) for part in parts for shape in self.shapes_of(part)]
+        return self._compiled(made.object_path, jobs, is_kits=False)
 
     def close(self) -> None:
         if self.__dict__.get("cache"):
@@ -191,13 +194,15 @@ class DeviceHost:
         """A runner of the kit's own kernels. Raises KitError where they cannot be loaded."""
         assert part.device is not None
         found, language = self.place, part.device.language
-        if language == "triton" and not found.interprets and path not in found.compiled:
-            found.compiled[path] = self._compiled(path, is_kits=True)
+        key = (path, part.id, *sorted(self.shape.items()))
+        if language == "triton" and not found.interprets and key not in found.compiled:
+            job = warming(part, {**self.shape, "layout": 0}, is_reference=True)
+            found.compiled[key] = self._compiled(path, [job], is_kits=True)
         session = found.zygote.spawn(
             found.kind(language),
             path,
             limits=_limits(found, None),
-            cache=found.compiled.get(path, ""),
+            cache=found.compiled.get(key, ""),
             is_kits=True,
             **how,
         )
@@ -207,42 +212,43 @@ class DeviceHost:
 
     # ---- compiling
 
-    def _compiled(self, path: Path, *, is_kits: bool) -> str:
-        """A cache with the kernels of a Python file, compiled for all that they will be called with. What a call comes
-        to is not asked here: it is made again when it is judged."""
+    def _compiled(self, path: Path, jobs: Sequence[Mapping[str, Any]], *, is_kits: bool) -> str:
+        """A cache with the kernels of a Python file, compiled for these calls by several runners at once. What a call
+        comes to is not asked here: it is made again when it is judged."""
         zygote = self.place.zygote
-        cache = zygote.caches.new()
-        parts = [part for part in self.parts if part.device is not None and part.device.language == "triton"]
-        if is_kits:
-            parts = [part for part in self.assignment.parts if part.reference and part.device is not None]
-        session = None
-        for part in parts:
-            for shape in self.shapes_of(part):
-                if session is None or session.death is not None:
-                    session = zygote.spawn(
-                        "triton",
-                        path,
-                        threads=1,
-                        limits=_limits(self.place, None),
-                        cache=cache,
-                        builds=True,
-                        is_kits=is_kits,
-                        freeze=False,
-                        call_timeout_s=COMPILE_TIMEOUT_S,
-                    )
-                if session.death is not None or session.load_error is not None:
-                    break
-                session.command(warming(part, shape, is_reference=is_kits))
-        if session is not None:
+        workers = max(1, min(len(jobs), MOST_BUILDERS, (os.cpu_count() or 2) // 2))
+        caches = [zygote.caches.new() for _ in range(workers)]
+        how: dict[str, Any] = {
+            "threads": 1,
+            "limits": _limits(self.place, None),
+            "builds": True,
+            "is_kits": is_kits,
+            "freeze": False,
+            "call_timeout_s": COMPILE_TIMEOUT_S,
+        }
+        # One after the other, since a zygote answers one at a time; what takes long is what they are told then.
+        sessions = [zygote.spawn("triton", path, cache=cache, **how) for cache in caches]
+        with ThreadPoolExecutor(workers) as pool:
+            list(pool.map(_call_all, sessions, [jobs[k::workers] for k in range(workers)]))
+        for session in sessions:
             session.close()
-        zygote.caches.seal(cache)
-        return cache
+        for cache in caches:
+            zygote.caches.seal(cache)
+        for cache in caches[1:]:
+            zygote.caches.merge(caches[0], cache)
+        return caches[0]
 
     def shapes_of(self, part: Part) -> list[dict[str, int]]:
         """All sizes that a part is judged or timed at, the small ones first."""
         cases = [{**self.shape, **case.shape} for case in part.cases]
         timed = [{**self.shape, "layout": 0}] if part.time is not None else []
         return [*cases, *timed]
+
+
+def _call_all(session: Session, jobs: Sequence[Mapping[str, Any]]) -> None:
+    for job in jobs:
+        if session.death is None and session.load_error is None:
+            session.command(dict(job))
 
 
 def warming(part: Part, shape: Mapping[str, int], *, is_reference: bool) -> dict[str, Any]:
