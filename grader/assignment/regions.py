@@ -7,7 +7,8 @@ A master holds lines that consist of nothing but one of these markers (and white
     // BEGIN STARTER       lines of the starter, each commented out so that the master compiles without them
     // END STARTER
 
-In Python `#` stands for `//`. Regions neither nest nor overlap. That one master gives the handout is the idea of nbgrader and otter.
+In Python `#` stands for `//`. Regions neither nest nor overlap. That one master gives the handout is the idea of
+nbgrader and otter.
 """
 
 from __future__ import annotations

@@ -15,12 +15,12 @@ import shutil
 import subprocess
 import sys
 import time
-from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from grader.base import objectcache
 from grader.base.harmless import harmless
+from grader.build import readpython
 from grader.build.compilers import (
     COMPILER_MEMORY_BYTES,
     COMPILER_OUTPUT_BYTES,
@@ -41,66 +41,14 @@ LACKING_TRITON = (
     'points are lost. Install it (pip install "triton>=3.7", the extra gpu), and judge again.'
 )
 LACKING_NVCC = (
-    "This machine has no nvcc that runs, which compiles CUDA: nothing is judged, and no points are lost. Install NVIDIA's "
-    "CUDA toolkit, put nvcc on the PATH, and judge again."
+    "This machine has no nvcc that runs, which compiles CUDA: nothing is judged, and no points are lost. Install "
+    "NVIDIA's CUDA toolkit, put nvcc on the PATH, and judge again."
 )
 #: What cards of before are not asked for; a machine without a card compiles for this one, to see whether it compiles.
 USUAL_ARCHITECTURE = "sm_80"
 MOST_ERRORS = 8
 CHECK_MEMORY_BYTES = 2 << 30
 MOST_CALLS = 40
-#: In a child: prints line, column and message of what is no Python, else what its plain functions call of torch's and
-#: what computes by itself ("calls torch.matmul 12"). Functions of Triton's (decorated with ...jit) compute by their own.
-CHECK = (
-    """
-import ast, sys
-text = open(sys.argv[1], "rb").read()
-try:
-    tree = ast.parse(text, "kernels.py")
-    compile(tree, "kernels.py", "exec", dont_inherit=True)
-except SyntaxError as error:
-    print(f"error {error.lineno or 0}:{error.offset or 0}:{error.msg}")
-    sys.exit()
-except (ValueError, RecursionError, MemoryError, OverflowError) as error:
-    print(f"error 0:0:{type(error).__name__}: {error}")
-    sys.exit()
-METHODS = set("matmul mm bmm addmm baddbmm einsum softmax log_softmax logsumexp exp exp2 tanh sigmoid relu gelu sum mean max amax "
-              "cumsum masked_fill masked_fill_ softmax_ dot mul mul_ add add_ div div_ sub sub_ where".split())
-names, found = {}, {}
-def dotted(node):
-    parts = []
-    while isinstance(node, ast.Attribute):
-        parts.append(node.attr)
-        node = node.value
-    if isinstance(node, ast.Name):
-        return ".".join([names.get(node.id, node.id), *reversed(parts)])
-    return "." + parts[0] if parts else ""
-def note(name, node):
-    found.setdefault(name, node.lineno)
-def visit(node):
-    if isinstance(node, ast.FunctionDef) and any("jit" in ast.dump(d) for d in node.decorator_list):
-        return
-    if isinstance(node, ast.Import):
-        names.update({a.asname or a.name.split(".")[0]: a.name if a.asname else a.name.split(".")[0] for a in node.names})
-    if isinstance(node, ast.ImportFrom) and node.module:
-        names.update({a.asname or a.name: f"{node.module}.{a.name}" for a in node.names})
-    if isinstance(node, ast.Call):
-        name = dotted(node.func)
-        if name.startswith(("torch.", "ctypes.")) and not name.startswith(("torch.cuda.", "torch.autograd.")):
-            note(name, node)
-        elif isinstance(node.func, ast.Attribute) and node.func.attr in METHODS and name.split(".")[0] not in ("math", "triton", "tl", "np", "min", "max"):
-            note("." + node.func.attr, node)
-    if isinstance(node, ast.BinOp) and isinstance(node.op, ast.MatMult):
-        note("matmul(@)", node)
-    stack.extend(ast.iter_child_nodes(node))
-stack = [tree]
-while stack:
-    visit(stack.pop())
-for name, line in sorted(found.items(), key=lambda item: item[1])[:%d]:
-    print(f"calls {name[:60]} {line}")
-"""
-    % MOST_CALLS
-)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -162,12 +110,13 @@ def python(source: Path, **options: object) -> Build:
         copy = room.folder / "kernels.py"
         copy.write_bytes(text)
         finished = run_limited(
-            [sys.executable, "-I", "-S", "-c", CHECK, str(copy)],
+            [sys.executable, "-I", "-S", readpython.__file__, str(copy), str(MOST_CALLS)],
             cwd=room.folder,
             timeout_s=wanted.timeout_s,
             memory_bytes=CHECK_MEMORY_BYTES,
             output_bytes=COMPILER_OUTPUT_BYTES,
             sandbox=wanted.sandbox,
+            read=(Path(readpython.__file__),),
             uid=room.uid,
         )
     said = finished.output.decode(errors="replace").strip().splitlines()
@@ -185,8 +134,9 @@ def python(source: Path, **options: object) -> Build:
     return PythonBuild(**vars(_made(started, "", source.resolve(), key)), calls=calls)
 
 
-def cuda(source: Path, architecture: str = "", flags: Sequence[str] = (), **options: object) -> Build:
-    """Compile a CUDA source to a library, or find it in the cache. `architecture` is the card's ("sm_90")."""
+def cuda(source: Path, architecture: str = "", **options: object) -> Build:
+    """Compile a CUDA source to a library, or find it in the cache. `architecture` is the card's ("sm_90"); `options`
+    are fields of BuildOptions. Raises UsageError when the source cannot be read."""
     started, wanted = time.monotonic(), BuildOptions(**options)  # type: ignore[arg-type]
     text, program = read_source(source), nvcc()
     architecture = architecture or USUAL_ARCHITECTURE
@@ -200,7 +150,7 @@ def cuda(source: Path, architecture: str = "", flags: Sequence[str] = (), **opti
             "-fPIC",
             "-Wno-deprecated-gpu-targets",
         ),
-        *(*define_flags(wanted.defines or {}), *flags, "-o", LIBRARY, "kernels.cu"),
+        *(*define_flags(wanted.defines or {}), "-o", LIBRARY, "kernels.cu"),
     ]
     cache = wanted.cache or cache_root()
     key = digest(b"cuda", text, " ".join(command).encode())
@@ -230,7 +180,8 @@ def cuda(source: Path, architecture: str = "", flags: Sequence[str] = (), **opti
             message = "" if finished.returncode == 0 else errors_of(finished.output, source.name)
         made = room.folder / LIBRARY
         if not message and made.is_file() and made.stat().st_size > wanted.largest_bytes:
-            message = f"the library has {made.stat().st_size >> 20} MiB, more than the {wanted.largest_bytes >> 20} allowed"
+            size, most = made.stat().st_size >> 20, wanted.largest_bytes >> 20
+            message = f"the library has {size} MiB, more than the {most} allowed"
         if message:
             return _made(started, message, None, key, cpu_s=finished.cpu_s)
         held = place / "made"

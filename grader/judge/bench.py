@@ -99,7 +99,8 @@ class Bench:
         shared_fd: int | None = None,
     ) -> Session:
         """A fresh runner holding the student's code, as it is judged or `with_torch` (or torch itself, for a part that
-        is torch's), with device memory of the judge's if it is to be timed on a card. `freeze` as in `Zygote.spawn`. Raises Faulty where it cannot be loaded."""
+        is torch's), with device memory of the judge's if it is to be timed on a card.
+        `freeze` as in `Zygote.spawn`. Raises Faulty where it cannot be loaded."""
         how: dict[str, Any] = {
             "threads": threads,
             "cpus": cpus,

@@ -40,8 +40,7 @@ def build_fault(build: Build | NativeBuild) -> Faulty:
 def lacks_gpu(what: str) -> Faulty:
     """`what` is known of a part and what is not, on a machine without a card."""
     message = (
-        f"{what}: this machine has no GPU. No points are lost; they stay open until it is judged on one "
-        "(--no-time judges results alone)."
+        f"{what}: this machine has no GPU. No points are lost; they stay open until it is judged on one."
     )
     return Faulty("unjudged", Diagnosis("machine_lacks", message), waits_for=GPU)
 

@@ -12,6 +12,7 @@ import functools
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 from grader.assignment.records import Assignment, Part, TorchRunner
 from grader.base.errors import UsageError
@@ -97,7 +98,7 @@ def make_for_device(
     if options.sanitize:
         raise UsageError("--sanitize is for C++: kernels on a GPU are watched by NVIDIA's compute-sanitizer")
     how = _how(assignment, options, sandbox, tell)
-    made = {}
+    made: dict[str, Build] = {}
     for language in dict.fromkeys(part.device.language for part in parts if part.device is not None):
         path = source if SUFFIXES[language] == source.suffix else source.with_suffix(SUFFIXES[language])
         if path != source and not path.is_file():
@@ -121,7 +122,7 @@ def make_for_device(
 
 def _how(
     assignment: Assignment, options: Options, sandbox: Sandbox, tell: Callable[[BuildStep], None]
-) -> dict[str, object]:
+) -> dict[str, Any]:
     """The fields of BuildOptions."""
     limits = assignment.limits
     return {

@@ -239,5 +239,5 @@ def observed(seen: list[str], device: str) -> Iterator[None]:
     with torch.autograd.profiler.profile(use_device="cuda") as profiler, Watching():
         yield
     for event in profiler.events():
-        if event.device_type == torch.autograd.DeviceType.CUDA:
+        if event.device_type == torch._C._autograd.DeviceType.CUDA:
             note(f"kernel {event.name}")

@@ -216,8 +216,8 @@ def native_filter(machine_name: str, opens_libraries: bool = False) -> Filter | 
 
 @functools.cache
 def compiler_filter(machine_name: str, card: bool = False) -> Filter | None:
-    """Programs and their children, but no network, no other's memory, no new session, no new namespace. With `card` what
-    CUDA's driver needs besides."""
+    """Programs and their children, but no network, no other's memory, no new session, no new namespace. With `card`
+    what CUDA's driver needs besides."""
     machine = MACHINES.get(machine_name.lower())
     if machine is None:
         return None

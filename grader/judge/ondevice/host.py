@@ -1,8 +1,8 @@
 """Starts runners of kernels for a GPU: on the machine's card, or in Triton's interpreter where there is none.
 
-A file of Triton's is compiled when its kernels are called. On a card that is done before anything is judged, in a
-runner that is locked as a compiler is: it calls each part once in every shape that will be judged or timed, and leaves a
-cache of compiled kernels that is the judge's own from then on. Runners read it and start no program.
+A file of Triton's is compiled when its kernels are called. On a card that is done before anything is judged, in
+runners that are locked as a compiler is: they call each part once in every shape that will be judged or timed, and
+leave a cache of compiled kernels that is the judge's own from then on. Runners read it and start no program.
 """
 
 from __future__ import annotations

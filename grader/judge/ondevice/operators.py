@@ -1,8 +1,8 @@
 """Work of libraries in place of a kernel of one's own, by three signs that do not hang on each other.
 
-What the source calls (read by a child process: `grader.build.devicebuild`), which operators of torch a call goes through
-(a dispatch mode), and which kernels it launches on a card (torch's profiler). The last two come out of the runner: they
-can accuse and never clear. A flag is for people, and changes no points.
+What the source calls (read by a child process: `grader.build.devicebuild`), which operators of torch a call goes
+through (a dispatch mode), and which kernels it launches on a card (torch's profiler). The last two come out of the
+runner: they can accuse and never clear. A flag is for people, and changes no points.
 """
 
 from __future__ import annotations
@@ -21,85 +21,15 @@ from grader.judge.marking import Marker
 from grader.run.session import Session
 
 #: What makes, moves and describes tensors, besides what `symbols.is_plain_operator` knows.
-PLAIN = frozenset(
-    [
-        "empty",
-        "empty_like",
-        "empty_strided",
-        "empty_permuted",
-        "new_empty",
-        "new_empty_strided",
-        "new_zeros",
-        "zeros",
-        "zeros_like",
-        "full",
-        "full_like",
-        "ones",
-        "ones_like",
-        "fill_",
-        "zero_",
-        "copy_",
-        "clone",
-        "contiguous",
-        "view",
-        "reshape",
-        "_unsafe_view",
-        "flatten",
-        "unflatten",
-        "transpose",
-        "t",
-        "permute",
-        "expand",
-        "squeeze",
-        "unsqueeze",
-        "select",
-        "slice",
-        "as_strided",
-        "detach",
-        "alias",
-        "stride",
-        "size",
-        "data_ptr",
-        "element_size",
-        "numel",
-        "dim",
-        "to",
-        "_to_copy",
-        "type",
-        "float",
-        "half",
-        "bfloat16",
-        "dtype",
-        "device",
-        "requires_grad_",
-        "is_contiguous",
-        "shape",
-        "cuda",
-        "cpu",
-        "set_",
-        "lift_fresh",
-        "unbind",
-        "split",
-        "chunk",
-        "save_for_backward",
-        "mark_non_differentiable",
-        "apply",
-        "item",
-        "narrow",
-        "sym_size",
-        "sym_stride",
-        "is_cuda",
-        "current_device",
-        "synchronize",
-        "get_device_properties",
-        "arange",
-        "tensor",
-        "scalar_tensor",
-        "no_grad",
-        "view_as",
-        "swapaxes",
-    ]
-)
+_PLAIN = """
+empty empty_like empty_strided empty_permuted new_empty new_empty_strided new_zeros zeros zeros_like full full_like ones
+ones_like fill_ zero_ copy_ clone contiguous view reshape _unsafe_view flatten unflatten transpose t permute expand
+squeeze unsqueeze select slice as_strided detach alias stride size data_ptr element_size numel dim to _to_copy type float
+half bfloat16 dtype device requires_grad_ is_contiguous shape cuda cpu set_ lift_fresh unbind split chunk
+save_for_backward mark_non_differentiable apply item narrow sym_size sym_stride is_cuda current_device synchronize
+get_device_properties arange tensor scalar_tensor no_grad view_as swapaxes
+"""
+PLAIN = frozenset(_PLAIN.split())
 #: Kernels of torch's own that only write or copy, and those of libraries.
 _MOVES = re.compile(
     r"FillFunctor|copy_kernel|CopyFunctor|Memcpy|Memset|copy_device_to_device|direct_copy", re.IGNORECASE

@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from functools import partial
+from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -176,7 +177,7 @@ class DeviceRounds:
                 self.refuse_other_form(as_autograd, other)
                 theirs = self.attached(other, self.theirs, is_reference=True, as_autograd=as_autograd)
                 free.append(driver.memory()[0])
-                taken = [max(0, before - after) for before, after in zip(free, free[1:], strict=False)]
+                taken = [max(0, before - after) for before, after in pairwise(free)]
                 # What a process takes that does nothing is the same for both.
                 self.device.peaks[part.id] = (taken[0], taken[1])
                 sides = Side(theirs, True), Side(mine, False)
@@ -242,9 +243,9 @@ class DeviceRounds:
                     f"the reference of {self.marker.part.id} is wrong in a timed call; please report this"
                 )
             words = (
-                f"{int(compared.wrong.sum())} of {compared.wrong.size} elements of {name} that were looked at in a timed "
-                f"call are wrong, the largest error is {compared.max_error:.3g}. Smaller inputs gave right results. Does "
-                "the function wait for all that it has launched, and does it use the inputs of this very call?"
+                f"{int(compared.wrong.sum())} of {compared.wrong.size} elements of {name} that were looked at in a "
+                f"timed call are wrong, the largest error is {compared.max_error:.3g}. Smaller inputs gave right "
+                "results. Does the function wait for all that it has launched, and does it use the inputs of this very call?"
             )
             raise faults.Faulty("wrong", Diagnosis("wrong_when_timed", words))
         return {name: (SAME_FACTOR * float(np.max(known.tolerance)), 0.0) for name, known in wanted.items()}
