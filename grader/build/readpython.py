@@ -11,7 +11,8 @@ import ast
 import sys
 
 _METHODS = """
-matmul mm bmm addmm baddbmm einsum softmax log_softmax logsumexp exp exp2 tanh sigmoid relu gelu sum mean max amax cumsum
+matmul mm bmm addmm baddbmm einsum softmax log_softmax logsumexp exp exp2 tanh sigmoid relu gelu sum mean max amax
+cumsum
 masked_fill masked_fill_ softmax_ dot mul mul_ add add_ div div_ sub sub_ where
 """
 METHODS = frozenset(_METHODS.split())
