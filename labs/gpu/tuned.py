@@ -1,7 +1,7 @@
 """Attention as the staff would tune it for a Hopper card: the rung of the ladder above the reference. Not handed out.
 
-What it has over the master's: tiles come by the card's tensor memory accelerator, whose descriptors cost no registers and
-no addresses; and the backward pass makes each score once, not twice, for its programs add their shares of dQ to one
+What it has over the master's: tiles come by the card's tensor memory accelerator, whose descriptors cost no registers
+and no addresses; and the backward pass makes each score once, not twice, for its programs add their shares of dQ to one
 float32 workspace. Only for types of two bytes, d of 32, 64 or 128 and contiguous tensors; else it calls the master's.
 """
 
@@ -126,7 +126,8 @@ def _backward(
     D: tl.constexpr, ROWS: tl.constexpr, KEYS: tl.constexpr, CAUSAL: tl.constexpr, WHOLE: tl.constexpr,
     BULK: tl.constexpr,
 ):
-    """One program: dk and dv of KEYS keys of one head, and their share of dq. WHOLE: N and M are multiples of the tiles.
+    """One program: dk and dv of KEYS keys of one head, and their share of dq. WHOLE: N and M are multiples of the
+    tiles.
 
     A tile at the end of a head also holds rows of the next one: their p is 0 (lse2 is loaded as inf), and so is what
     they would add to dq.

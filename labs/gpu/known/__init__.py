@@ -1,7 +1,8 @@
 """Kernels of which it is known what must become of them: the master with named edits. For the staff, not handed out.
 
-WRONG names for each the code that must be told, RIGHT are other ways of writing the same, which must pass, SLOW is right
-and takes longer. The students' file is called kernels.py, so that this package stands for what other labs call so.
+WRONG names for each the code that must be told, RIGHT are other ways of writing the same, which must pass, SLOW is
+right and takes longer. The students' file is called kernels.py, so that this package stands for what other labs call
+so.
 """
 
 from __future__ import annotations

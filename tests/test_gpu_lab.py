@@ -1,0 +1,327 @@
+"""The GPU lab without a GPU: oracle and budget, known kernels in Triton's interpreter, studies on recorded figures."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import subprocess
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+
+import pytest
+
+from grader.base.arrays import Array, np
+from grader.base.errors import KitError
+from grader.base.places import ROOT
+from grader.base.precision import rounded
+from grader.judge.comparison import Expected, compare
+from grader.judge.draws import Draws
+from labs.gpu import arithmetic
+from labs.gpu.inputs import HEADS, PRODUCTS, ROWS, make_inputs
+from labs.gpu.oracle import ORACLES
+from labs.gpu.studies import asking, ladder, memory, profile, roofline, waves
+
+LAB = ROOT / "labs" / "gpu"
+BESIDE = ROOT / "tests" / "gpu_lab"
+TRITON_PARTS = ("gelu", "softmax", "softmax_long", "matmul", "flash_forward", "flash_backward")
+SHAPE = {"B": 2, "N": 37, "M": 53, "d": 16, "causal": 0, "precision": 24, "layout": 0}
+interpreted = pytest.mark.skipif(
+    importlib.util.find_spec("triton") is None, reason="needs triton (the extra gpu)"
+)
+
+
+def run_lines(*arguments: str) -> dict[str, tuple[str, str]]:
+    """What the child says, code and message by name."""
+    command = [sys.executable, str(BESIDE / "interpreting.py"), *arguments]
+    ran = subprocess.run(command, capture_output=True, text=True, timeout=600)
+    assert ran.returncode == 0, ran.stderr[-2000:]
+    return {name: (code, message) for name, code, message in map(json.loads, ran.stdout.splitlines())}
+
+
+# ---- inputs
+
+
+@pytest.mark.parametrize("precision", [24, 11, 8])
+def test_inputs_are_numbers_of_their_type_and_repeatable(precision: int) -> None:
+    shape = {
+        **SHAPE,
+        "R": 5,
+        "C": 40,
+        "rows": 4,
+        "inner": 6,
+        "columns": 5,
+        "precision": precision,
+        "causal": 1,
+    }
+    for name in (*ROWS, *PRODUCTS, *HEADS, *(f"{name}_gradient" for name in HEADS)):
+        made, again = make_inputs(name, shape, 7), make_inputs(name, shape, 7)
+        for key, t in made.items():
+            assert t.dtype == np.float32 and np.array_equal(t, again[key], equal_nan=True), name
+            assert key == "L" or np.array_equal(t, rounded(t, precision), equal_nan=True), (name, key)
+            assert name == "masked" or np.isfinite(t).all(), (name, key)
+    assert np.isfinite(make_inputs("masked", shape, 7)["x"]).any(1).all()
+
+
+def test_huge_logits_are_exact_products() -> None:
+    """Whole numbers that TF32 holds, and float32 sums of which are exact: the budget leaves their rounding out."""
+    given = make_inputs("huge", {**SHAPE, "d": 128}, 3)
+    single = np.einsum("bnd,bmd->bnm", given["q"], given["k"])
+    assert np.array_equal(single, arithmetic.scores(given["q"], given["k"], 1.0))
+    logits = arithmetic.scores(given["q"], given["k"])
+    assert 5e3 < abs(logits).max() < 2e4
+
+
+# ---- the oracle
+
+
+def attention_of(
+    inputs: Mapping[str, Array], shape: Mapping[str, int], kind: type = np.float32
+) -> dict[str, Array]:
+    """O and L as a kernel makes them, in arithmetic of one type; `shape` says what is rounded between."""
+    q, k, v = (inputs[name].astype(kind) for name in "qkv")
+    s = np.einsum("bnd,bmd->bnm", q, k, dtype=kind) * kind(shape["d"] ** -0.5)
+    if shape["causal"]:
+        s = np.where(arithmetic.visible(np.arange(shape["N"]), np.arange(shape["M"]))[None], s, kind(-np.inf))
+    most = s.max(2, keepdims=True)
+    p = np.exp(s - most)
+    total = p.sum(2, keepdims=True, dtype=kind)
+    o = np.einsum("bnm,bmd->bnd", rounded(p, shape["precision"]).astype(kind), v, dtype=kind) / total
+    return {"O": rounded(o, shape["precision"]), "L": (most + np.log(total))[..., 0]}
+
+
+def tf32(t: Array) -> Array:
+    return (np.ascontiguousarray(t, np.float32).view(np.uint32) & np.uint32(0xFFFFE000)).view(np.float32)
+
+
+def fits(expected: Mapping[str, Expected], got: Mapping[str, Array]) -> dict[str, bool]:
+    return {name: compare(one, np.asarray(got[name])).ok for name, one in expected.items()}
+
+
+@pytest.mark.parametrize("precision", [24, 11, 8])
+@pytest.mark.parametrize("name", HEADS)
+def test_honest_attention_is_within_the_budget(name: str, precision: int) -> None:
+    for causal in (0, 1):
+        shape = {**SHAPE, "causal": causal, "precision": precision}
+        inputs = make_inputs(name, shape, 11)
+        assert all(
+            fits(ORACLES["flash_forward"].expected(inputs, shape), attention_of(inputs, shape)).values()
+        )
+
+
+def test_operands_cut_to_tf32_are_within_the_budget_and_coarser_ones_are_not() -> None:
+    inputs = make_inputs("heads", SHAPE, 5)
+    expected = ORACLES["flash_forward"].expected(inputs, SHAPE)
+    assert all(fits(expected, attention_of({name: tf32(t) for name, t in inputs.items()}, SHAPE)).values())
+    coarse = {
+        name: (t.view(np.uint32) & np.uint32(0xFFFC0000)).view(np.float32) for name, t in inputs.items()
+    }
+    assert not fits(expected, attention_of(coarse, SHAPE))["L"]
+
+
+def test_a_sum_in_16_bits_is_beyond_the_budget() -> None:
+    shape = {**SHAPE, "M": 2000, "N": 5, "precision": 11}
+    inputs = make_inputs("equal", shape, 2)
+    expected = ORACLES["flash_forward"].expected(inputs, shape)
+    assert all(fits(expected, attention_of(inputs, shape)).values())
+    acc = np.zeros(inputs["q"].shape, np.float16)
+    for start in range(0, 2000, 32):
+        acc += inputs["v"][:, start : start + 32].sum(1, keepdims=True).astype(np.float16)
+    assert not fits({"O": expected["O"]}, {"O": acc / np.float16(2000)})["O"]
+
+
+@pytest.mark.parametrize("causal", [0, 1])
+def test_gradients_are_those_of_the_forward_pass(causal: int) -> None:
+    """Central differences of the loss sum(O dO) in float64, in random directions."""
+    shape = {**SHAPE, "N": 7, "M": 9, "causal": causal}
+    inputs = make_inputs("heads_gradient", shape, 4)
+    expected = ORACLES["flash_backward"].expected(inputs, shape)
+    draws, exact = Draws(9), {name: inputs[name].astype(np.float64) for name in ("q", "k", "v")}
+
+    def loss(moved: Mapping[str, Array]) -> float:
+        o, _ = arithmetic.attention(moved["q"], moved["k"], moved["v"], causal=bool(causal))
+        return float((o * inputs["dO"]).sum())
+
+    for name, gradient in (("q", "dQ"), ("k", "dK"), ("v", "dV")):
+        way = draws.uniform(exact[name].shape, -1.0, 1.0).astype(np.float64)
+        step = 1e-5
+        slope = (
+            loss({**exact, name: exact[name] + step * way}) - loss({**exact, name: exact[name] - step * way})
+        ) / (2 * step)
+        # O and L are rounded to float32 in the inputs.
+        assert slope == pytest.approx(float((expected[gradient].value * way).sum()), rel=1e-4, abs=1e-4), name
+
+
+@pytest.mark.parametrize("part", TRITON_PARTS)
+def test_samples_are_parts_of_the_whole(part: str) -> None:
+    shape = {
+        **SHAPE,
+        "R": 9,
+        "C": 33,
+        "lines": 9,
+        "width": 33,
+        "rows": 9,
+        "inner": 33,
+        "columns": 5,
+        "causal": 1,
+    }
+    name = {"flash_forward": "heads", "flash_backward": "heads_gradient", "matmul": "matrices"}.get(
+        part, "random"
+    )
+    inputs = make_inputs("long_random" if part == "softmax_long" else name, shape, 6)
+    oracle = ORACLES[part]
+    whole, (at, sample) = oracle.expected(inputs, shape), oracle.sample(inputs, shape, Draws(1), 6)
+    if isinstance(whole, Expected):
+        whole, sample = {"": whole}, {"": sample}
+    for output, one in sample.items():
+        assert np.allclose(whole[output].value[at], one.value, rtol=1e-12, atol=1e-14), output
+        assert np.allclose(np.asarray(whole[output].tolerance)[at], one.tolerance, rtol=1e-3), output
+
+
+def test_gradients_without_saved_sums_are_those_of_an_autograd_function() -> None:
+    inputs = make_inputs("heads_gradient", SHAPE, 4)
+    own = ORACLES["flash_backward"].expected({k: v for k, v in inputs.items() if k not in "OL"}, SHAPE)
+    given = ORACLES["flash_backward"].expected(inputs, SHAPE)
+    assert all(np.allclose(own[name].value, given[name].value, atol=1e-5) for name in own)
+
+
+# ---- known kernels
+
+
+@interpreted
+@pytest.mark.parametrize("file", ["kernels.py", "reference.py"])
+def test_masters_are_right(file: str) -> None:
+    found = run_lines("file", str(LAB / file), ",".join(TRITON_PARTS))
+    assert found == dict.fromkeys(TRITON_PARTS, ("pass", ""))
+
+
+@interpreted
+@pytest.mark.parametrize("part", ["rows", "flash_forward", "flash_backward"])
+def test_wrong_kernels_are_rejected_by_name(part: str) -> None:
+    from labs.gpu.known import WRONG
+
+    parts = TRITON_PARTS[:4] if part == "rows" else (part,)
+    found = {name: told for one in parts for name, told in run_lines("table", one, "WRONG").items()}
+    wrong = [mutation for mutation in WRONG if mutation.part in parts]
+    assert len(found) == len(wrong)
+    unnamed = []
+    for mutation in wrong:
+        code, message = found[f"{mutation.part}: {mutation.name}"]
+        assert code != "pass", mutation.name
+        if code not in mutation.codes or mutation.says not in message:
+            unnamed.append((mutation.name, code, message))
+    assert len(unnamed) <= 0.15 * len(wrong), unnamed
+
+
+@interpreted
+def test_right_kernels_in_other_styles_pass() -> None:
+    from labs.gpu.known import RIGHT
+
+    found = run_lines("table", "all", "RIGHT")
+    assert len(found) == len(RIGHT) >= 15
+    assert {name: told for name, told in found.items() if told[0] != "pass"} == {}
+
+
+@interpreted
+@pytest.mark.parametrize(
+    ("file", "code"), [("pytorch", "pass"), ("triton", "pass"), ("reversed", "mask_reversed")]
+)
+def test_files_in_the_form_of_autograd(file: str, code: str) -> None:
+    found = run_lines("file", str(BESIDE / f"autograd_{file}.py"), "flash_forward,flash_backward")
+    assert {told[0] for told in found.values()} == {code}, found
+
+
+# ---- studies
+
+
+def test_waves_of_the_published_example() -> None:
+    """1792 and 1793 in tiles of 256 x 128 on 108 multiprocessors: 98 tiles in one wave, 120 in two."""
+    assert [waves.tiles(side, (256, 128)) for side in (1792, 1793)] == [98, 120]
+    assert [waves.waves(side, (256, 128), 108) for side in (1792, 1793)] == [1, 2]
+    assert waves.cliffs((1664, 1792, 1793, 1920), (256, 128), 108) == (1793,)
+    assert waves.filled(1792, (256, 128), 108) == pytest.approx(98 / 108)
+
+
+def recorded(step: str) -> dict[str, object]:
+    """What a card once answered (tests/gpu_lab/recorded.json names it)."""
+    found: dict[str, dict[str, object]] = json.loads((BESIDE / "recorded.json").read_text(encoding="utf-8"))
+    return {**found["card"], **found[step]}
+
+
+def test_waves_of_a_card_follow_the_model() -> None:
+    found = recorded("waves")
+    times = tuple((int(side), float(ms)) for side, ms in found["points"])  # type: ignore[attr-defined]
+    study = waves.WavesStudy(times, 4096, (128, 256), int(found["multiprocessors"]), "a card")  # type: ignore[call-overload]
+    rates = {side: study.rate(side, ms) for side, ms in times}
+    marked = waves.cliffs(study.sides, study.tile, study.multiprocessors)
+    # Throughput falls at most cliffs, and grows at most other steps.
+    fell = [rates[b] < rates[a] for a, b in zip(study.sides, study.sides[1:], strict=False) if b in marked]
+    grew = [
+        rates[b] > rates[a] for a, b in zip(study.sides, study.sides[1:], strict=False) if b not in marked
+    ]
+    assert len(marked) >= 3 and np.mean(fell) > 0.6 and np.mean(grew) > 0.6
+    assert len(study.table().rows) == len(times) and "cliff" in study.table().text()
+    assert [one.label for one in study.figures()[0].series][-1] == "one more wave begins"  # type: ignore[union-attr]
+
+
+def test_roofline_says_what_limits() -> None:
+    kernels = roofline.kernels_of({"gelu": 0.07, "matmul": 1.7, "flash_forward": "RuntimeError: no"})
+    study = roofline.RooflineStudy(4e12, 7e14, kernels, "a card")
+    rows = {row[0]: row for row in study.table().rows}
+    assert study.ridge == pytest.approx(175)
+    assert rows["gelu"][4] == "memory" and rows["matmul"][4] == "tensor cores"
+    assert rows["gelu"][8] == pytest.approx(100 * (4 * 8192**2 / 0.07e-3) / 4e12)
+    assert rows["matmul"][8] == pytest.approx(100 * 2 * 8192**3 / 1.7e-3 / 7e14)
+    assert rows["flash_forward"][5] == "RuntimeError: no" and rows["softmax"][5] == "not measured"
+    assert study.figures()
+
+
+def test_profile_counts_launches() -> None:
+    found = recorded("kernels_of_gelu")
+    ways = profile.ways_of(found["ways"])  # type: ignore[arg-type]
+    counts = {way.name: way.count for way in ways if way.ms is not None}
+    assert counts["by hand"] > 5 and counts["PyTorch"] == counts["compiled"] == counts["Triton"] == 1
+    text = profile.ProfileStudy(ways, "a card").table().text()
+    assert "not measured" in text and "by hand" in text
+    assert profile.ProfileStudy(ways, "a card").figures()
+
+
+def test_memory_grows_with_the_square_and_with_n() -> None:
+    peaks = memory.peaks_of(recorded("memory_of_attention")["points"])  # type: ignore[arg-type]
+    study = memory.MemoryStudy(peaks, "a card")
+    powers = [
+        memory.growth(tuple((p.length, getattr(p, name)) for p in peaks)) for name in ("naive", "flash")
+    ]
+    assert powers == [pytest.approx(2, abs=0.1), pytest.approx(1, abs=0.1)]
+    assert study.table().rows[-1][3] > study.table().rows[0][3]  # type: ignore[operator]
+    assert study.figures()
+
+
+def test_ladder_stands_between_hand_and_limit() -> None:
+    shape = {"B": 64, "N": 4096, "M": 4096, "d": 64, "causal": 0, "precision": 11}
+    limits = ladder.limits_of("flash_forward", shape, 4e12, 7e14)
+    assert limits["arithmetic"] == pytest.approx(4 * 64 * 4096**2 * 64 / 7e14 * 1e3)
+    assert limits["memory"] == pytest.approx((2 * 64 * 4 * 4096 * 64 + 4 * 64 * 4096) / 4e12 * 1e3)
+    study = ladder.LadderStudy(
+        "flash_forward", {"by hand": 4.0, "yours": 1.0, "compiled": "no"}, limits, "a card"
+    )
+    assert study.limit[0] == "arithmetic"
+    rows = study.table().rows
+    assert [row[0] for row in rows] == [
+        "compiled",
+        "by hand",
+        "yours",
+        "the card's limit: arithmetic",
+    ] or rows[0][0] == "by hand"
+    assert study.figures()
+    assert ladder.limits_of("gelu", {"R": 8192, "C": 8192, "precision": 24}, 4e12, 7e14)["memory"] > 0.1
+
+
+def test_studies_say_in_one_line_that_there_is_no_gpu(tmp_path: Path) -> None:
+    import torch
+
+    if torch.cuda.is_available():
+        pytest.skip("this machine has a GPU")
+    with pytest.raises(KitError) as told:
+        asking.measured("waves", tmp_path / "kernels.py")
+    assert "\n" not in str(told.value) and ("GPU" in str(told.value) or "pip install" in str(told.value))
