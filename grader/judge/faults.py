@@ -10,6 +10,7 @@ from grader.base.results import CaseResult, Diagnosis, Verdict
 from grader.build.nativebuild import NativeBuild
 from grader.build.records import Build
 from grader.run.calls import Call
+from grader.run.card.finding import GPU
 from grader.run.session import Session
 
 
@@ -34,6 +35,15 @@ def build_fault(build: Build | NativeBuild) -> Faulty:
         diagnosis = Diagnosis("machine_lacks", build.diagnostics)
         return Faulty("unjudged", diagnosis, waits_for=build.waits_for)
     return _faulty("compile_error", "compile_error", build.diagnostics)
+
+
+def lacks_gpu(what: str) -> Faulty:
+    """`what` is known of a part and what is not, on a machine without a card."""
+    message = (
+        f"{what}: this machine has no GPU. No points are lost; they stay open until it is judged on one "
+        "(--no-time judges results alone)."
+    )
+    return Faulty("unjudged", Diagnosis("machine_lacks", message), waits_for=GPU)
 
 
 def loading_fault(death: Call) -> Faulty:
@@ -101,6 +111,8 @@ def _no_answer(call: Call, part: Part, where: str) -> tuple[Verdict, str, str]:
             "(a while without an increment, an inner loop that reuses the outer loop's counter).",
         )
     if call.status == "exception":
+        if part.device is not None:
+            return ("crash", "exception", f"{at} raised {call.message}")
         memory = " (it asked for more memory than a run may have)" if "bad_alloc" in call.message else ""
         return ("crash", "exception", f"{at} threw a C++ exception: {call.message}{memory}")
     if call.status == "protocol":
