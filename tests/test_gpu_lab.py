@@ -4,20 +4,25 @@ from __future__ import annotations
 
 import importlib.util
 import json
-import subprocess
-import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
+from grader.assignment.loading import load
+from grader.assignment.mutations import Mutation
+from grader.assignment.records import Assignment, Part
 from grader.base.arrays import Array, np
 from grader.base.errors import KitError
 from grader.base.places import ROOT
 from grader.base.precision import rounded
+from grader.base.results import PartResult
+from grader.judge.bench import Options
 from grader.judge.comparison import Expected, compare
 from grader.judge.draws import Draws
-from labs.gpu import arithmetic
+from grader.judge.evaluate import evaluate
+from labs.gpu import arithmetic, known
 from labs.gpu.inputs import HEADS, PRODUCTS, ROWS, make_inputs
 from labs.gpu.oracle import ORACLES
 from labs.gpu.studies import asking, ladder, memory, profile, roofline, waves
@@ -26,17 +31,45 @@ LAB = ROOT / "labs" / "gpu"
 BESIDE = ROOT / "tests" / "gpu_lab"
 TRITON_PARTS = ("gelu", "softmax", "softmax_long", "matmul", "flash_forward", "flash_backward")
 SHAPE = {"B": 2, "N": 37, "M": 53, "d": 16, "causal": 0, "precision": 24, "layout": 0}
+#: Cases that tell a wrong kernel; a master is judged on all of them, and on the hidden ones.
+TELLING = (
+    *("random", "ragged", "columns", "large", "increasing", "square", "a long sum"),
+    *(
+        "causal",
+        "climbing",
+        "float16",
+        "gaps",
+        "heads beside each other",
+        "huge logits",
+        "far below",
+        "a long mean",
+    ),
+)
 interpreted = pytest.mark.skipif(
     importlib.util.find_spec("triton") is None, reason="needs triton (the extra gpu)"
 )
 
 
-def run_lines(*arguments: str) -> dict[str, tuple[str, str]]:
-    """What the child says, code and message by name."""
-    command = [sys.executable, str(BESIDE / "interpreting.py"), *arguments]
-    ran = subprocess.run(command, capture_output=True, text=True, timeout=600)
-    assert ran.returncode == 0, ran.stderr[-2000:]
-    return {name: (code, message) for name, code, message in map(json.loads, ran.stdout.splitlines())}
+@pytest.fixture(scope="module")
+def assignment() -> Assignment:
+    return load(LAB / "hidden" / "assignment.yaml")
+
+
+def judged(assignment: Assignment, file: Path, parts: Sequence[Part]) -> tuple[PartResult, ...]:
+    """Results alone, in the interpreter where there is no GPU."""
+    options = Options(shape={}, timing=False, profile=False, time_budget_s=1)
+    return evaluate(assignment, file, parts, options).parts
+
+
+def known_kernels(
+    assignment: Assignment, folder: Path, made: Sequence[Mutation], names: Sequence[str] = ()
+) -> tuple[PartResult, ...]:
+    """Those of the lab's table, all in one file; on the cases of these names alone, where there are some."""
+    text, parts = known.side_by_side(assignment, (LAB / "kernels.py").read_text(encoding="utf-8"), made)
+    if names:
+        parts = tuple(replace(part, cases=tuple(c for c in part.cases if c.name in names)) for part in parts)
+    (folder / "kernels.py").write_text(text, encoding="utf-8")
+    return judged(assignment, folder / "kernels.py", parts)
 
 
 # ---- inputs
@@ -190,45 +223,52 @@ def test_gradients_without_saved_sums_are_those_of_an_autograd_function() -> Non
 
 @interpreted
 @pytest.mark.parametrize("file", ["kernels.py", "reference.py"])
-def test_masters_are_right(file: str) -> None:
-    found = run_lines("file", str(LAB / file), ",".join(TRITON_PARTS))
-    assert found == dict.fromkeys(TRITON_PARTS, ("pass", ""))
+def test_masters_are_right(assignment: Assignment, file: str, tmp_path: Path) -> None:
+    (tmp_path / "kernels.py").write_bytes((LAB / file).read_bytes())
+    parts = judged(assignment, tmp_path / "kernels.py", [assignment.part(one) for one in TRITON_PARTS])
+    assert {part.id: (part.verdict, part.diagnosis) for part in parts} == dict.fromkeys(
+        TRITON_PARTS, ("pass", None)
+    )
 
 
 @interpreted
 @pytest.mark.parametrize("part", ["rows", "flash_forward", "flash_backward"])
-def test_wrong_kernels_are_rejected_by_name(part: str) -> None:
-    from labs.gpu.known import WRONG
-
+def test_wrong_kernels_are_rejected_by_name(assignment: Assignment, part: str, tmp_path: Path) -> None:
     parts = TRITON_PARTS[:4] if part == "rows" else (part,)
-    found = {name: told for one in parts for name, told in run_lines("table", one, "WRONG").items()}
-    wrong = [mutation for mutation in WRONG if mutation.part in parts]
-    assert len(found) == len(wrong)
+    made = [mutation for mutation in known.WRONG if mutation.part in parts]
     unnamed = []
-    for mutation in wrong:
-        code, message = found[f"{mutation.part}: {mutation.name}"]
-        assert code != "pass", mutation.name
-        if code not in mutation.codes or mutation.says not in message:
-            unnamed.append((mutation.name, code, message))
-    assert len(unnamed) <= 0.15 * len(wrong), unnamed
+    for mutation, result in zip(made, known_kernels(assignment, tmp_path, made, TELLING), strict=True):
+        assert result.verdict != "pass", mutation.name
+        told = result.diagnosis
+        if told is None or told.code not in mutation.codes or mutation.says not in told.message:
+            unnamed.append((mutation.name, result.verdict, told and (told.code, told.message)))
+    assert len(unnamed) <= 0.15 * len(made), unnamed
+
+
+def test_there_are_enough_known_kernels() -> None:
+    assert len(known.WRONG) >= 40 and len(known.RIGHT) >= 15
+    assert {mutation.part for mutation in known.RIGHT} == set(TRITON_PARTS)
 
 
 @interpreted
-def test_right_kernels_in_other_styles_pass() -> None:
-    from labs.gpu.known import RIGHT
-
-    found = run_lines("table", "all", "RIGHT")
-    assert len(found) == len(RIGHT) >= 15
-    assert {name: told for name, told in found.items() if told[0] != "pass"} == {}
+def test_right_kernels_in_other_styles_pass(assignment: Assignment, tmp_path: Path) -> None:
+    found = zip(known.RIGHT, known_kernels(assignment, tmp_path, known.RIGHT, TELLING), strict=True)
+    assert [(mutation.name, part.diagnosis) for mutation, part in found if part.verdict != "pass"] == []
 
 
 @interpreted
 @pytest.mark.parametrize(
-    ("file", "code"), [("pytorch", "pass"), ("triton", "pass"), ("reversed", "mask_reversed")]
+    ("file", "verdict", "code"),
+    [("pytorch", "pass", None), ("triton", "pass", None), ("reversed", "wrong", "mask_reversed")],
 )
-def test_files_in_the_form_of_autograd(file: str, code: str) -> None:
-    found = run_lines("file", str(BESIDE / f"autograd_{file}.py"), "flash_forward,flash_backward")
-    assert {told[0] for told in found.values()} == {code}, found
+def test_files_in_the_form_of_autograd(
+    assignment: Assignment, file: str, verdict: str, code: str | None, tmp_path: Path
+) -> None:
+    (tmp_path / "kernels.py").write_bytes((BESIDE / f"autograd_{file}.py").read_bytes())
+    public = {part.id: tuple(case for case in part.cases if not case.hidden) for part in assignment.parts}
+    parts = [replace(assignment.part(one), cases=public[one]) for one in TRITON_PARTS[4:]]
+    for part in judged(assignment, tmp_path / "kernels.py", parts):
+        assert (part.verdict, part.diagnosis and part.diagnosis.code) == (verdict, code), part.diagnosis
 
 
 # ---- studies
