@@ -117,7 +117,7 @@ class Gelu(Rows):
 class Softmax(Rows):
     mistakes = tuple(elements.SOFTMAX)
     relations = (simple.not_written, simple.partly_not_written, simple.transposed, simple.moved)
-    weak_relations = (simple.constant_factor, elements.row_factors, simple.imprecise)
+    weak_relations = (elements.row_factors, simple.imprecise)
 
     def of(self, x: Array, shape: Shape) -> Expected:
         y = arithmetic.softmax(x)
@@ -282,7 +282,7 @@ class Flash(Oracle):
     output = "O"
     explains_not_finite = True
     relations = (simple.partly_not_written,)
-    weak_relations = (simple.constant_factor, products.half_accumulator, simple.imprecise)
+    weak_relations = (products.half_accumulator, simple.imprecise)
 
     def suspects(self, seen: Deviation, likely: frozenset[str]) -> list[Suspect]:
         """A mistake that gives NaN in some rows is known by what it gives in the others."""
