@@ -448,7 +448,7 @@ def swept(
 
     def call() -> object:
         usual = getattr(kernels, name)
-        setattr(kernels, name, lambda D, size: tuple(blocks))
+        setattr(kernels, name, lambda *_: tuple(blocks))
         try:
             if backward:
                 return kernels.flash_backward(q, k, v, o, lse, do, causal)

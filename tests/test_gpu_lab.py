@@ -31,20 +31,8 @@ LAB = ROOT / "labs" / "gpu"
 BESIDE = ROOT / "tests" / "gpu_lab"
 TRITON_PARTS = ("gelu", "softmax", "softmax_long", "matmul", "flash_forward", "flash_backward")
 SHAPE = {"B": 2, "N": 37, "M": 53, "d": 16, "causal": 0, "precision": 24, "layout": 0}
-#: Cases that tell a wrong kernel; a master is judged on all of them, and on the hidden ones.
-TELLING = (
-    *("random", "ragged", "columns", "large", "increasing", "square", "a long sum"),
-    *(
-        "causal",
-        "climbing",
-        "float16",
-        "gaps",
-        "heads beside each other",
-        "huge logits",
-        "far below",
-        "a long mean",
-    ),
-)
+#: Cases that tell most wrong kernels; what they do not tell is judged on all.
+TELLING = ("random", "ragged", "columns", "large", "increasing", "square", "causal", "climbing", "float16")
 interpreted = pytest.mark.skipif(
     importlib.util.find_spec("triton") is None, reason="needs triton (the extra gpu)"
 )
@@ -225,10 +213,18 @@ def test_gradients_without_saved_sums_are_those_of_an_autograd_function() -> Non
 @pytest.mark.parametrize("file", ["kernels.py", "reference.py"])
 def test_masters_are_right(assignment: Assignment, file: str, tmp_path: Path) -> None:
     (tmp_path / "kernels.py").write_bytes((LAB / file).read_bytes())
-    parts = judged(assignment, tmp_path / "kernels.py", [assignment.part(one) for one in TRITON_PARTS])
+    asked = [assignment.part(one) for one in TRITON_PARTS]
+    if file != "kernels.py":
+        asked = [replace(part, cases=tuple(c for c in part.cases if not c.hidden)) for part in asked]
+    parts = judged(assignment, tmp_path / "kernels.py", asked)
     assert {part.id: (part.verdict, part.diagnosis) for part in parts} == dict.fromkeys(
         TRITON_PARTS, ("pass", None)
     )
+
+
+def named(mutation: Mutation, result: PartResult) -> bool:
+    told = result.diagnosis
+    return told is not None and told.code in mutation.codes and mutation.says in told.message
 
 
 @interpreted
@@ -236,12 +232,12 @@ def test_masters_are_right(assignment: Assignment, file: str, tmp_path: Path) ->
 def test_wrong_kernels_are_rejected_by_name(assignment: Assignment, part: str, tmp_path: Path) -> None:
     parts = TRITON_PARTS[:4] if part == "rows" else (part,)
     made = [mutation for mutation in known.WRONG if mutation.part in parts]
-    unnamed = []
-    for mutation, result in zip(made, known_kernels(assignment, tmp_path, made, TELLING), strict=True):
-        assert result.verdict != "pass", mutation.name
-        told = result.diagnosis
-        if told is None or told.code not in mutation.codes or mutation.says not in told.message:
-            unnamed.append((mutation.name, result.verdict, told and (told.code, told.message)))
+    found = dict(zip(made, known_kernels(assignment, tmp_path, made, TELLING), strict=True))
+    others = [mutation for mutation in made if not named(mutation, found[mutation])]
+    if others:
+        found |= dict(zip(others, known_kernels(assignment, tmp_path, others), strict=True))
+    assert [mutation.name for mutation in made if found[mutation].verdict == "pass"] == []
+    unnamed = [(one.name, found[one].diagnosis) for one in made if not named(one, found[one])]
     assert len(unnamed) <= 0.15 * len(made), unnamed
 
 

@@ -2,7 +2,7 @@
 
 What it has over the master's: tiles come by the card's tensor memory accelerator, whose descriptors cost no registers
 and no addresses; and the backward pass makes each score once, not twice, for its programs add their shares of dQ to one
-float32 workspace. Only for types of two bytes, d of 32, 64 or 128 and contiguous tensors; else it calls the master's.
+float32 workspace. Only for types of two bytes, d of 32, 64 or 128 and contiguous tensors (`takes`).
 """
 
 import torch
@@ -189,14 +189,14 @@ def forward_blocks(d: int, causal: bool) -> tuple[int, int, int, int, int | None
     """(rows, keys, warps, stages, registers of a thread): what was quickest on the card that docs/gpu.md names."""
     if d <= 64:
         return 64, 64, 4, 3, None
-    return 128, 64, 8, 2, 128
+    return 128, 128, 8, 2, None
 
 
 def backward_blocks(d: int, causal: bool) -> tuple[int, int, int, int, bool]:
     """(rows, keys, warps, stages, bulk): with `bulk` the copy engine adds up dQ, else atomic additions do."""
-    if d <= 64:
+    if d <= 32:
         return 64, 128, 4, 2, True
-    return 64, 64, 4, 2, False
+    return (64, 64, 4, 2, True) if d <= 64 else (64, 128, 8, 2, True)
 
 
 def flash_forward(q, k, v, causal, blocks=None):
