@@ -2,9 +2,10 @@
 
     python benchmarks/gpu_figures.py [--seconds 230] [--only attention,sweep,...] [--json FILE]
 
-Needs a GPU with its torch and triton; nothing else of the kit. All times are medians of CUDA events with their quartiles,
-the rivals of one case taken in turns. Every step is made in a process of its own and has its time: one that fails or hangs
-costs its own line. Kernels are compiled beforehand, on all cores. The sweep of tiles comes last and fills what time is left.
+Needs a GPU with its torch and triton; nothing else of the kit. All times are medians of CUDA events with their
+quartiles, the rivals of one case taken in turns. Every step is made in a process of its own and has its time: one
+that fails or hangs costs its own line. Kernels are compiled beforehand, on all cores. The sweep of tiles comes last
+and fills what time is left.
 """
 
 from __future__ import annotations
@@ -171,7 +172,7 @@ def in_turns(calls: dict[str, Callable[[], object]], rounds: int, warmups: int =
                 call()
             torch.cuda.synchronize()
             times[name] = []
-        except Exception as error:
+        except Exception as error:  # noqa: PERF203  one rival less is no reason for none
             found[name] = f"{type(error).__name__}: {str(error)[:90]}"
     for _ in range(rounds):
         for name in times:
@@ -279,7 +280,13 @@ def check_flash(dtype: str, sizes: tuple[int, ...], causal: bool) -> dict[str, A
     right, sums = exact(*double, causal)
     right.backward(do.double())
     grads = kernels.flash_backward(q, k, v, right.to(q.dtype), sums.float(), do, causal)
-    return {"errors": [error(o, right), error(lse, sums), *(error(g, t.grad) for g, t in zip(grads, double))]}
+    return {
+        "errors": [
+            error(o, right),
+            error(lse, sums),
+            *(error(g, t.grad) for g, t in zip(grads, double, strict=True)),
+        ]
+    }
 
 
 def attention(shape: tuple[int, ...], causal: bool) -> dict[str, Any]:
@@ -340,55 +347,60 @@ def flash_errors(
     right.backward(do[-1:].double())
     for name, kernels in modules.items():
         try:
-            got, l = kernels.flash_forward(*flat, causal)
+            got, got_sums = kernels.flash_forward(*flat, causal)
             grads = kernels.flash_backward(*flat, o, lse, do, causal)
-            errors = [error(got[-1:], right), error(l[-1:], sums)]
-            found[name] = errors + [error(g[-1:], t.grad) for g, t in zip(grads, double)]
-        except Exception as failed:
+            errors = [error(got[-1:], right), error(got_sums[-1:], sums)]
+            found[name] = errors + [error(g[-1:], t.grad) for g, t in zip(grads, double, strict=True)]
+        except Exception as failed:  # noqa: PERF203
             found[name] = f"{type(failed).__name__}: {str(failed)[:90]}"
     return found
 
 
 def memory_bound() -> dict[str, Any]:
     import torch
+
+    return {str(dtype): rows_of(dtype) for dtype in (torch.float32, torch.bfloat16)}
+
+
+def rows_of(dtype: Any) -> dict[str, Any]:
+    """GELU and softmax of SIDE x SIDE numbers, in ways that read and write them at least once."""
+    import torch
     import torch.nn.functional as F
 
-    kernels, found = module("kernels"), {}
-    for dtype in (torch.float32, torch.bfloat16):
-        x = torch.randn(SIDE, SIDE, device="cuda").to(dtype)
-        y = torch.empty_like(x)
+    kernels = module("kernels")
+    torch.cuda.empty_cache()
+    x = torch.randn(SIDE, SIDE, device="cuda").to(dtype)
+    y = torch.empty_like(x)
 
-        def by_hand(x: Any = x) -> Any:
-            return 0.5 * x * (1 + torch.tanh(0.79788456 * (x + 0.044715 * x * x * x)))
+    def by_hand(x: Any) -> Any:
+        return 0.5 * x * (1 + torch.tanh(0.79788456 * (x + 0.044715 * x * x * x)))
 
-        def softmax_by_hand(x: Any = x) -> Any:
-            e = torch.exp(x - x.max(1, keepdim=True).values)
-            return e / e.sum(1, keepdim=True)
+    def softmax_by_hand(x: Any) -> Any:
+        e = torch.exp(x - x.max(1, keepdim=True).values)
+        return e / e.sum(1, keepdim=True)
 
-        calls = {
-            "copy": lambda: y.copy_(x),
-            "gelu": lambda: kernels.gelu(x, y),
-            "softmax": lambda: kernels.softmax(x, y),
-            "softmax_long": lambda: kernels.softmax_long(x, y),
-            "gelu pytorch": lambda: F.gelu(x, approximate="tanh"),
-            "softmax pytorch": lambda: torch.softmax(x, 1),
-            "gelu by hand": by_hand,
-            "softmax by hand": softmax_by_hand,
-            "gelu compiled": torch.compile(by_hand),
-            "softmax compiled": torch.compile(softmax_by_hand),
-        }
-        times = in_turns(calls, 21)
-        bytes_moved = 2 * x.numel() * x.element_size()
-        rates = {name: bytes_moved / t[0] / 1e9 for name, t in times.items() if isinstance(t, list)}
-        found[str(dtype)] = {
-            name: {"ms": t, "TB/s": round(rates[name], 3), "of copy": round(rates[name] / rates["copy"], 3)}
-            if name in rates
-            else t
-            for name, t in times.items()
-        }
-        del x, y, calls, by_hand, softmax_by_hand
-        torch.cuda.empty_cache()
-    return found
+    compiled, softmax_compiled = torch.compile(by_hand), torch.compile(softmax_by_hand)
+    calls = {
+        "copy": lambda: y.copy_(x),
+        "gelu": lambda: kernels.gelu(x, y),
+        "softmax": lambda: kernels.softmax(x, y),
+        "softmax_long": lambda: kernels.softmax_long(x, y),
+        "gelu pytorch": lambda: F.gelu(x, approximate="tanh"),
+        "softmax pytorch": lambda: torch.softmax(x, 1),
+        "gelu by hand": lambda: by_hand(x),
+        "softmax by hand": lambda: softmax_by_hand(x),
+        "gelu compiled": lambda: compiled(x),
+        "softmax compiled": lambda: softmax_compiled(x),
+    }
+    times = in_turns(calls, 21)
+    bytes_moved = 2 * x.numel() * x.element_size()
+    rates = {name: bytes_moved / t[0] / 1e9 for name, t in times.items() if isinstance(t, list)}
+    return {
+        name: {"ms": t, "TB/s": round(rates[name], 3), "of copy": round(rates[name] / rates["copy"], 3)}
+        if name in rates
+        else t
+        for name, t in times.items()
+    }
 
 
 def matmul() -> dict[str, Any]:
@@ -401,7 +413,11 @@ def matmul() -> dict[str, Any]:
             a, b = (torch.randn(n, n, device="cuda").to(dtype) for _ in range(2))
             c = torch.empty_like(a)
             times = in_turns(
-                {"master": lambda: kernels.matmul(a, b, c), "cublas": lambda: torch.matmul(a, b)}, 11
+                {
+                    "master": functools.partial(kernels.matmul, a, b, c),
+                    "cublas": functools.partial(torch.matmul, a, b),
+                },
+                11,
             )
             rate = {name: round(2 * n**3 / t[0] / 1e9) for name, t in times.items() if isinstance(t, list)}
             found[f"{str(dtype)[6:]} {n}"] = {**times, "TFLOP/s": rate}
@@ -432,7 +448,7 @@ def swept(
 
     def call() -> object:
         usual = getattr(kernels, name)
-        setattr(kernels, name, lambda D, size: tuple(blocks))
+        setattr(kernels, name, lambda *_: tuple(blocks))
         try:
             if backward:
                 return kernels.flash_backward(q, k, v, o, lse, do, causal)
@@ -552,13 +568,16 @@ def memory_of_attention() -> dict[str, Any]:
     """[N, peak bytes of naive attention, of flash attention] at 8 heads of d = 64, fp16."""
     import torch
 
+    def naive(q: Any, k: Any, v: Any) -> Any:
+        return torch.softmax(q @ k.transpose(2, 3) * 0.125, -1) @ v
+
     kernels, found = module("kernels"), []
     for n in (512, 1024, 2048, 4096, 8192, 16384):
         q, k, v, _ = heads((1, 8, n, 64), torch.float16)
         row: list[Any] = [n]
         for call in (
-            lambda: torch.softmax(q @ k.transpose(2, 3) * 0.125, -1) @ v,
-            lambda: kernels.flash_forward(*(t.flatten(0, 1) for t in (q, k, v)), False),
+            functools.partial(naive, q, k, v),
+            functools.partial(kernels.flash_forward, *(t.flatten(0, 1) for t in (q, k, v)), False),
         ):
             torch.cuda.synchronize()
             torch.cuda.reset_peak_memory_stats()
@@ -623,7 +642,7 @@ def compile_share(share: int, of: int) -> None:
                 check_flash(**given)
             else:
                 swept(**given, backward=name == "sweep_backward")()
-        except Exception:  # noqa: S112  the step itself will say so
+        except Exception:  # the step itself will say so
             continue
 
 

@@ -10,7 +10,8 @@ CUBIC, ROOT = 0.044715, (2.0 / np.pi) ** 0.5
 
 def gelu(x: Array) -> Array:
     """x (1 + tanh(sqrt(2/pi) (x + 0.044715 x^3))) / 2 (Hendrycks and Gimpel, 2016), without cancellation below 0."""
-    return x / (1 + np.exp(-2 * ROOT * (x + CUBIC * x**3)))
+    with np.errstate(over="ignore"):
+        return np.asarray(x / (1 + np.exp(-2 * ROOT * (x + CUBIC * x**3))))
 
 
 def softmax(x: Array, axis: int = -1) -> Array:

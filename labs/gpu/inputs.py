@@ -27,7 +27,8 @@ CLIMB = 20.0
 
 
 def make_inputs(distribution: str, shape: Shape, seed: int) -> dict[str, Array]:
-    """x (R, C), or (lines, width) where it is `long_NAME`; or a, b; or q (B, N, d), k, v (B, M, d); and dO, O (B, N, d) and L (B, N) where it is `NAME_gradient`."""
+    """x (R, C), or (lines, width) where it is `long_NAME`; or a, b; or q (B, N, d), k, v (B, M, d); and dO, O (B, N,
+    d) and L (B, N) where it is `NAME_gradient`."""
     draws, precision = Draws(seed), shape.get("precision", 24)
     if distribution.startswith(LONG):
         made = ROWS[distribution.removeprefix(LONG)](draws, shape["lines"], shape["width"])
@@ -137,7 +138,7 @@ def _heads(draws: Draws, shape: Shape) -> dict[str, Array]:
 
 def _heads_dominant(draws: Draws, shape: Shape) -> dict[str, Array]:
     """One key of each query has a logit of about PEAK, the others have small ones."""
-    queries, keys = _sizes(shape)
+    _, keys = _sizes(shape)
     k = draws.uniform(keys, -1.0, 1.0)
     rows, visible = np.arange(shape["N"]), shape["M"]
     chosen = draws.below(1 << 20, (shape["B"], shape["N"]))

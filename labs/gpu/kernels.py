@@ -49,8 +49,8 @@ def _softmax_row(x_ptr, out_ptr, x_row, x_column, out_row, out_column, C, BLOCK:
 
 @triton.jit
 def _softmax_blocks(x_ptr, out_ptr, x_row, x_column, out_row, out_column, C, BLOCK: tl.constexpr):
-    """One program: one row in blocks, twice. Each lane has a maximum and a sum of its own until the end, so that a block
-    costs no reduction, and no sum holds more than C / BLOCK numbers."""
+    """One program: one row in blocks, twice. Each lane has a maximum and a sum of its own until the end, so that a
+    block costs no reduction, and no sum holds more than C / BLOCK numbers."""
     row = tl.program_id(0).to(tl.int64)
     lane = tl.arange(0, BLOCK)
     # Finite, so that a difference of two maxima is a number where a lane has seen nothing or -inf alone.
@@ -132,8 +132,8 @@ def _forward_tiles(
     acc, total, m, q, k_ptr, v_ptr, k_stride, v_stride, rows, first, last, M, scale,
     d: tl.constexpr, D: tl.constexpr, KEYS: tl.constexpr, CAUSAL: tl.constexpr, MASKED: tl.constexpr,
 ):
-    """The online softmax over the keys from `first` to before `last`: in units of log2, m is the maximum so far, total the
-    sum of exp2(s - m), acc the sum of exp2(s - m) v. Only MASKED tiles ask which keys a row may see."""
+    """The online softmax over the keys from `first` to before `last`: in units of log2, m is the maximum so far,
+    total the sum of exp2(s - m), acc the sum of exp2(s - m) v. Only MASKED tiles ask which keys a row may see."""
     for start in range(first, last, KEYS):
         keys = start + tl.arange(0, KEYS)
         k = _load_tile(k_ptr, k_stride, start, M, KEYS, D, d)
@@ -175,10 +175,12 @@ def _forward(
         last = min(M, (tile + 1) * ROWS)
         whole = min(whole, tile * ROWS // KEYS * KEYS)
     acc, total, m = _forward_tiles(
-        acc, total, m, q, k_ptr, v_ptr, k_strides[1], v_strides[1], rows, 0, whole, M, scale, d, D, KEYS, CAUSAL, False
+        acc, total, m, q, k_ptr, v_ptr, k_strides[1], v_strides[1], rows, 0, whole,
+        M, scale, d, D, KEYS, CAUSAL, False,
     )
     acc, total, m = _forward_tiles(
-        acc, total, m, q, k_ptr, v_ptr, k_strides[1], v_strides[1], rows, whole, last, M, scale, d, D, KEYS, CAUSAL, True
+        acc, total, m, q, k_ptr, v_ptr, k_strides[1], v_strides[1], rows, whole, last,
+        M, scale, d, D, KEYS, CAUSAL, True,
     )
     _store_tile(o_ptr + head * o_strides[0], o_strides[1], tile * ROWS, N, acc / total[:, None], ROWS, D, d)
     tl.store(lse_ptr + head * N + rows, (m + tl.log2(total)) / LOG2_E, mask=rows < N)
@@ -314,22 +316,24 @@ def _backward_queries(
 # ---- sizes of blocks: (rows, keys, warps, stages) by the block D of the head's size and the bytes of a number
 
 
-def _forward_blocks(D: int, size: int) -> tuple[int, int, int, int]:
+def _forward_blocks(D: int, size: int, causal: bool) -> tuple[int, int, int, int]:
     if size == 4:
         return 64, 32, 4, 2
-    return (64, 128, 4, 3) if D <= 32 else (64, 64, 4, 3) if D <= 64 else (128, 64, 8, 3)
+    if D <= 32 and not causal:
+        return 64, 128, 4, 3
+    return (64, 64, 4, 3) if D <= 64 else (128, 128, 8, 3)
 
 
 def _key_blocks(D: int, size: int) -> tuple[int, int, int, int]:
     if size == 4:
         return 32, 64, 4, 2
-    return (64, 64, 4, 2)
+    return (64, 64, 4, 2) if D <= 64 else (64, 128, 8, 2)
 
 
 def _query_blocks(D: int, size: int) -> tuple[int, int, int, int]:
     if size == 4:
         return 64, 32, 4, 2
-    return (64, 64, 4, 2)
+    return (64, 64, 4, 2) if D <= 64 else (128, 64, 8, 2)
 
 
 # END SOLUTION
@@ -402,7 +406,7 @@ def flash_forward(q, k, v, causal):
     # BEGIN SOLUTION
     B, N, d = q.shape
     M, D = k.shape[1], _power_of_two(d)
-    rows, keys, warps, stages = _forward_blocks(D, q.element_size())
+    rows, keys, warps, stages = _forward_blocks(D, q.element_size(), causal)
     rows, keys = min(rows, _power_of_two(N)), min(keys, _power_of_two(M))
     o = torch.empty((B, N, d), dtype=q.dtype, device=q.device)
     lse = torch.empty((B, N), dtype=torch.float32, device=q.device)
@@ -416,7 +420,7 @@ def flash_forward(q, k, v, causal):
 
 
 def flash_backward(q, k, v, o, lse, do, causal):
-    """The gradients of flash_forward from do, the gradient of o, and from the o and lse that it gave. Returns dq, dk, dv.
+    """The gradients of flash_forward from do, the gradient of o, and from the o and lse that it gave. Gives dq, dk, dv.
 
     do, dq: as q; dk, dv: as k. Nothing of size (N, M) is stored: the weights are computed anew from lse.
     """

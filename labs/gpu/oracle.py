@@ -4,7 +4,8 @@ Three roundings make the error budget:
 
 - `u` = 2^-p, that of the case's type (p = 24, 11, 8): every result is rounded to it once, and so may be the weights
   that enter a second product (P, dS), for the tensor cores take operands of that type alone.
-- TF32: the tensor cores cut operands of float32 to 10 bits behind the point, which is what tl.dot does unless it is told
+- TF32: the tensor cores cut operands of float32 to 10 bits behind the point, which is what tl.dot does unless it is
+told
   otherwise, and is allowed. Such an operand may be off by 2^-10 of itself; one that 10 bits hold is not off at all, so
   that the logits of 10,000 have to be right in float32 as well.
 - `e` = 2^-24: all sums are held in float32. A sum of n products may be off by (2 sqrt(n) + 32) e of the sum of their
@@ -12,8 +13,8 @@ Three roundings make the error budget:
   the constant is for adders of tensor cores that cut where they might round), and exp() of a score s by
   4 e (|s| + |m| + 4) of itself: s and its row's maximum m are scaled by log2(e), rounded, and subtracted.
 
-From there on errors are propagated in first order, absolute value by absolute value: an error in a score is a relative one
-of its weight, and so on to O, L, dQ, dK and dV. Nothing is left to chance but the square roots above.
+From there on errors are propagated in first order, absolute value by absolute value: an error in a score is a
+relative one of its weight, and so on to O, L, dQ, dK and dV. Nothing is left to chance but the square roots above.
 """
 
 from __future__ import annotations
@@ -116,7 +117,7 @@ class Gelu(Rows):
 class Softmax(Rows):
     mistakes = tuple(elements.SOFTMAX)
     relations = (simple.not_written, simple.partly_not_written, simple.transposed, simple.moved)
-    weak_relations = (simple.constant_factor, elements.row_factors, simple.imprecise)
+    weak_relations = (elements.row_factors, simple.imprecise)
 
     def of(self, x: Array, shape: Shape) -> Expected:
         y = arithmetic.softmax(x)
@@ -130,7 +131,8 @@ class Softmax(Rows):
 
     def not_finite(self, seen: Deviation, amount: str) -> tuple[str, str]:
         return "not_finite", (
-            f"NaN or infinity in {amount}. Does exp() overflow (above 88.7) because the row's maximum is not taken off, "
+            f"NaN or infinity in {amount}. Does exp() overflow (above 88.7) because the row's maximum is not "
+            f"taken off, "
             "or is -inf taken from -inf: a block in which all is masked, or beyond the row's end?"
         )
 
@@ -179,8 +181,8 @@ class Matmul(Oracle):
 
 @dataclass(frozen=True)
 class Propagated:
-    """Some rows and keys of some heads: scores, weights and how far they may be off. q (B, n, d), k, v (B, m, d); `rows`
-    (n) and `keys` (m) are their numbers in the whole."""
+    """Some rows and keys of some heads: scores, weights and how far they may be off. q (B, n, d), k, v (B, m, d);
+    `rows` (n) and `keys` (m) are their numbers in the whole."""
 
     q: Array
     k: Array
@@ -241,7 +243,7 @@ def gradients_of(p: Propagated, o: Array, lse: Array, upstream: Array) -> dict[s
     u, w, scale = unit(p.shape), weights_unit(p.shape), p.q.shape[2] ** -0.5
     is_single = p.shape.get("precision", 24) == 24
     d, rows, keys = p.q.shape[2], p.q.shape[1], p.k.shape[1]
-    q, k, v, out, do = (t.astype(np.float64) for t in (p.q, p.k, p.v, o, upstream))
+    v, out, do = (t.astype(np.float64) for t in (p.v, o, upstream))
     weights = np.exp(p.scores - lse.astype(np.float64)[..., None])
     off = np.expm1(np.log1p(p.weight_error) + 4 * E * abs(lse.astype(np.float64))[..., None])
     v_t, do_size = v.swapaxes(1, 2), abs(do)
@@ -280,7 +282,7 @@ class Flash(Oracle):
     output = "O"
     explains_not_finite = True
     relations = (simple.partly_not_written,)
-    weak_relations = (simple.constant_factor, products.half_accumulator, simple.imprecise)
+    weak_relations = (products.half_accumulator, simple.imprecise)
 
     def suspects(self, seen: Deviation, likely: frozenset[str]) -> list[Suspect]:
         """A mistake that gives NaN in some rows is known by what it gives in the others."""
@@ -300,7 +302,8 @@ class Flash(Oracle):
 
     def not_finite(self, seen: Deviation, amount: str) -> tuple[str, str]:
         return "not_finite", (
-            f"NaN or infinity in {amount}. Is -inf taken from -inf (a row that sees no key of a tile has no maximum yet), "
+            f"NaN or infinity in {amount}. Is -inf taken from -inf (a row that sees no key of a tile has no "
+            f"maximum yet), "
             "does exp() overflow because a maximum, or L, is not taken off, or is a row divided by a sum of 0?"
         )
 

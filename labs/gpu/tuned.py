@@ -1,8 +1,8 @@
 """Attention as the staff would tune it for a Hopper card: the rung of the ladder above the reference. Not handed out.
 
-What it has over the master's: tiles come by the card's tensor memory accelerator, whose descriptors cost no registers and
-no addresses; and the backward pass makes each score once, not twice, for its programs add their shares of dQ to one
-float32 workspace. Only for types of two bytes, d of 32, 64 or 128 and contiguous tensors; else it calls the master's.
+What it has over the master's: tiles come by the card's tensor memory accelerator, whose descriptors cost no registers
+and no addresses; and the backward pass makes each score once, not twice, for its programs add their shares of dQ to one
+float32 workspace. Only for types of two bytes, d of 32, 64 or 128 and contiguous tensors (`takes`).
 """
 
 import torch
@@ -126,7 +126,8 @@ def _backward(
     D: tl.constexpr, ROWS: tl.constexpr, KEYS: tl.constexpr, CAUSAL: tl.constexpr, WHOLE: tl.constexpr,
     BULK: tl.constexpr,
 ):
-    """One program: dk and dv of KEYS keys of one head, and their share of dq. WHOLE: N and M are multiples of the tiles.
+    """One program: dk and dv of KEYS keys of one head, and their share of dq. WHOLE: N and M are multiples of the
+    tiles.
 
     A tile at the end of a head also holds rows of the next one: their p is 0 (lse2 is loaded as inf), and so is what
     they would add to dq.
@@ -188,14 +189,14 @@ def forward_blocks(d: int, causal: bool) -> tuple[int, int, int, int, int | None
     """(rows, keys, warps, stages, registers of a thread): what was quickest on the card that docs/gpu.md names."""
     if d <= 64:
         return 64, 64, 4, 3, None
-    return 128, 64, 8, 2, 128
+    return 128, 128, 8, 2, None
 
 
 def backward_blocks(d: int, causal: bool) -> tuple[int, int, int, int, bool]:
     """(rows, keys, warps, stages, bulk): with `bulk` the copy engine adds up dQ, else atomic additions do."""
-    if d <= 64:
+    if d <= 32:
         return 64, 128, 4, 2, True
-    return 64, 64, 4, 2, False
+    return (64, 64, 4, 2, True) if d <= 64 else (64, 128, 8, 2, True)
 
 
 def flash_forward(q, k, v, causal, blocks=None):

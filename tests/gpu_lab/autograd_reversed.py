@@ -21,7 +21,7 @@ class FlashAttentionPytorch(torch.autograd.Function):
             qi = q[:, i : i + TILE].float()
             rows = torch.arange(i, i + qi.shape[1], device=q.device)
             m = torch.full((batch, qi.shape[1]), float("-inf"), device=q.device)
-            l = torch.zeros_like(m)
+            total = torch.zeros_like(m)
             oi = torch.zeros(batch, qi.shape[1], d, device=q.device)
             for j in range(0, keys, TILE):
                 kj, vj = k[:, j : j + TILE].float(), v[:, j : j + TILE].float()
@@ -32,11 +32,11 @@ class FlashAttentionPytorch(torch.autograd.Function):
                 now = torch.maximum(m, s.amax(-1))
                 p = torch.exp(s - now[..., None])
                 rescale = torch.exp(m - now)
-                l = rescale * l + p.sum(-1)
+                total = rescale * total + p.sum(-1)
                 oi = rescale[..., None] * oi + p @ vj
                 m = now
-            o[:, i : i + TILE] = (oi / l[..., None]).to(q.dtype)
-            sums[:, i : i + TILE] = m + torch.log(l)
+            o[:, i : i + TILE] = (oi / total[..., None]).to(q.dtype)
+            sums[:, i : i + TILE] = m + torch.log(total)
         ctx.save_for_backward(sums, q, k, v, o)
         ctx.is_causal = is_causal
         return o

@@ -65,7 +65,7 @@ RIGHT = (
         "flash_forward",
         (
             (
-                "    rows, keys, warps, stages = _forward_blocks(D, q.element_size())\n",
+                "    rows, keys, warps, stages = _forward_blocks(D, q.element_size(), causal)\n",
                 "    rows, keys, warps, stages = 32, 16, 2, 1\n",
             ),
         ),
@@ -75,7 +75,7 @@ RIGHT = (
         "flash_forward",
         (
             (
-                "    rows, keys, warps, stages = _forward_blocks(D, q.element_size())\n",
+                "    rows, keys, warps, stages = _forward_blocks(D, q.element_size(), causal)\n",
                 "    rows, keys, warps, stages = 32, 128, 4, 2\n",
             ),
         ),

@@ -156,6 +156,6 @@ WRONG_FORWARD = (
         "last rows not stored",
         PART,
         (("_forward[(triton.cdiv(N, rows), B)]", "_forward[(max(1, N // rows), B)]"),),
-        ("row_range", "remainder_tile", "partly_not_written", "not_finite"),
+        ("row_range", "remainder_tile", "partly_not_written", "race", "not_finite"),
     ),
 )

@@ -134,7 +134,7 @@ MATMUL = (
         "strides of b exchanged",
         "matmul",
         (("*a.stride(), *b.stride()", "*a.stride(), *b.stride()[::-1]"),),
-        ("transposed_operand",),
+        ("transposed_operand", "race"),
     ),
     Mutation(
         "as if contiguous",
@@ -146,7 +146,7 @@ MATMUL = (
         "whole tiles only",
         "matmul",
         (("triton.cdiv(N, columns)", "max(1, N // columns)"),),
-        ("column_range", "not_finite"),
+        ("column_range", "remainder_tile", "not_finite"),
     ),
 )
 WRONG_ROWS = (*GELU, *SOFTMAX, *LONG, *MATMUL)

@@ -258,7 +258,9 @@ def _plain(part: str, shape: dict[str, int], dtype: Any) -> Calls:
     calls: dict[str, Callable[[], object]] = {
         "by hand": lambda: naive(x),
         "compiled": lambda: compiled(x),
-        "PyTorch's best": (lambda: F.gelu(x, approximate="tanh")) if part == "gelu" else (lambda: torch.softmax(x, 1)),
+        "PyTorch's best": (lambda: F.gelu(x, approximate="tanh"))
+        if part == "gelu"
+        else (lambda: torch.softmax(x, 1)),
     }
     return calls, lambda function: lambda: function(x, y)
 

@@ -1,9 +1,9 @@
 """`ladder PART`: the student's kernel between the naive way and what the card can do.
 
-From the slowest to the limit: by hand in PyTorch, the same compiled (torch.compile), the student's, the reference where it
-is at hand, the staff's tuned kernel where it is, PyTorch's best, and the card's limit: the bytes that have to be moved over
-the bandwidth of a copy, or the FLOPs over the rate of the library's product, whichever takes longer. All in turns, in one
-process, by CUDA events.
+From the slowest to the limit: by hand in PyTorch, the same compiled (torch.compile), the student's, the reference
+where it is at hand, the staff's tuned kernel where it is, PyTorch's best, and the card's limit: the bytes that have
+to be moved over the bandwidth of a copy, or the FLOPs over the rate of the library's product, whichever takes longer.
+All in turns, in one process, by CUDA events.
 """
 
 from __future__ import annotations
@@ -56,7 +56,8 @@ class LadderStudy:
             f"{self.part}: where your kernel stands",
             ("kernel", "ms", "time / yours", "% of the limit", ""),
             tuple(rows),
-            f"{self.about}. Medians of CUDA events, all in turns. The limit: the bytes that have to be moved over a copy's "
+            f"{self.about}. Medians of CUDA events, all in turns. The limit: the bytes that have to be moved "
+            f"over a copy's "
             "bandwidth, or the FLOPs over the rate of the library's product, whichever takes longer.",
         )
 
@@ -65,12 +66,26 @@ class LadderStudy:
         return (True, -ms) if isinstance(ms, float) else (False, 0.0)
 
     def figures(self) -> tuple[Figure, ...]:
-        known = [(rung, ms) for rung in sorted(self.times, key=self._order) if isinstance(ms := self.times[rung], float)]
+        known = [
+            (rung, ms)
+            for rung in sorted(self.times, key=self._order)
+            if isinstance(ms := self.times[rung], float)
+        ]
         known.append((LIMIT, self.limit[1]))
         places = tuple(float(k) for k in range(len(known)))
         bars = Series("ms", places, tuple(ms for _, ms in known), style="bars")
         names = tuple(rung for rung, _ in known)
-        return (Plot("ladder", f"{self.part}: from the naive way to the limit", self.about, "", "ms", (bars,), x_names=names),)
+        return (
+            Plot(
+                "ladder",
+                f"{self.part}: from the naive way to the limit",
+                self.about,
+                "",
+                "ms",
+                (bars,),
+                x_names=names,
+            ),
+        )
 
 
 def limits_of(part: str, shape: Mapping[str, int], bytes_s: float, flops_s: float) -> dict[str, float]:

@@ -65,7 +65,8 @@ class MemoryStudy:
             f"Memory of attention beside its inputs, {HEADS} heads of d = {D}, float16",
             ("N", "naive, MiB", "flash, MiB", "naive / flash"),
             rows,
-            f"{self.about}. The most that torch's allocator held during a call, beyond what it held before. Between the last "
+            f"{self.about}. The most that torch's allocator held during a call, beyond what it held before. "
+            f"Between the last "
             f"two: {', '.join(told) or 'not known'}. Nothing: more than the card has.",
         )
 

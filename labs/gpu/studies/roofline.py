@@ -1,8 +1,8 @@
 """`roofline`: the lab's kernels under the roof of this card.
 
 The roof is the lower of two lines: what memory brings (bytes/s of a copy of 256 MiB, read and written) times a kernel's
-intensity (FLOPs per byte that no way can leave out), and the FLOPs of the tensor cores (those of the library's product of
-8192 x 8192 numbers of float16). Work and bytes are the oracles' (`flops`, `bytes`).
+intensity (FLOPs per byte that no way can leave out), and the FLOPs of the tensor cores (those of the library's
+product of 8192 x 8192 numbers of float16). Work and bytes are the oracles' (`flops`, `bytes`).
 """
 
 from __future__ import annotations

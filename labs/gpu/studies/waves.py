@@ -1,10 +1,10 @@
 """`waves`: the throughput of the student's product over its size, with the cliffs of its waves marked.
 
-Theory of operation. A product of S x S numbers in tiles of r x c has ceil(S/r) ceil(S/c) tiles. The card works on as many
-at a time as it has multiprocessors (one tile each, where a tile's registers and shared memory fill one); the last wave is
-as long as the others, however few tiles it has. So time grows in steps, and throughput falls off a cliff where one more
-row of tiles begins one more wave: 1792 x 1792 in tiles of 256 x 128 is 98 tiles, one wave on 108 multiprocessors;
-1793 x 1793 is 120, two.
+Theory of operation. A product of S x S numbers in tiles of r x c has ceil(S/r) ceil(S/c) tiles. The card works on as
+many at a time as it has multiprocessors (one tile each, where a tile's registers and shared memory fill one); the
+last wave is as long as the others, however few tiles it has. So time grows in steps, and throughput falls off a cliff
+where one more row of tiles begins one more wave: 1792 x 1792 in tiles of 256 x 128 is 98 tiles, one wave on 108
+multiprocessors; 1793 x 1793 is 120, two.
 
 The model has one free number, the time of a wave, which is the median of time / waves over all sizes.
 """
@@ -96,9 +96,11 @@ class WavesStudy:
 
     def caption(self) -> str:
         return (
-            f"{self.about}. float16. Tiles of {self.tile[0]} x {self.tile[1]}, {self.multiprocessors} multiprocessors, one "
+            f"{self.about}. float16. Tiles of {self.tile[0]} x {self.tile[1]}, {self.multiprocessors} "
+            f"multiprocessors, one "
             "tile on each at a time: a wave. The last wave takes as long as a full one, so that throughput falls where "
-            "one more begins (cliff). filled: what share of all waves is work on numbers of the product. by waves: what "
+            "one more begins (cliff). filled: what share of all waves is work on numbers of the product. by "
+            "waves: what "
             f"{self.wave_ms:.3g} ms for each wave would give."
         )
 

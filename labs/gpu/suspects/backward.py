@@ -56,13 +56,15 @@ MISTAKES += [
     ),
     Suspect(
         "base_mixed",
-        "It is log2(e) = 1.4427 times what it should be: the factor of the scores for exp2() is none of their gradients.",
+        "It is log2(e) = 1.4427 times what it should be: the factor of the scores for exp2() is none of their "
+        "gradients.",
         _both_by(lambda h: LOG2_E),
         ("times log2(e)",),
     ),
     Suspect(
         "base_mixed",
-        "It is log(2) = 0.6931 times what it should be: the derivative of exp2() was taken, and the scores' factor log2(e) "
+        "It is log(2) = 0.6931 times what it should be: the derivative of exp2() was taken, and the scores' "
+        "factor log2(e) "
         "forgotten.",
         _both_by(lambda h: 1 / LOG2_E),
         ("times log(2)",),
@@ -341,7 +343,10 @@ def _differentiated(h: Heads, seen: Array) -> Outputs:
     return h.gradients(p, p * (h.dp - delta))
 
 
-@mistake("mask_reversed", "The causal mask is on the wrong side of the diagonal in both passes: query i has to see the keys up to i.")
+@mistake(
+    "mask_reversed",
+    "The causal mask is on the wrong side of the diagonal in both passes: query i has to see the keys up to i.",
+)
 def reversed_in_both(h: Heads) -> Outputs | None:
     return _differentiated(h, np.arange(h.keys)[None] >= np.arange(h.queries)[:, None]) if h.causal else None
 
@@ -432,7 +437,8 @@ def _kept(h: Heads, kept: Array) -> Outputs:
 _REACHED = {
     "dropped": (
         "dropped_block",
-        "What lies beyond the last full tile of the sum is left out (queries for dK and dV, keys for dQ): count tiles by "
+        "What lies beyond the last full tile of the sum is left out (queries for dK and dV, keys for dQ): count "
+        "tiles by "
         "ceiling division.",
     ),
     "last": (

@@ -234,12 +234,14 @@ def _in_blocks(block: int, say: str) -> Callable[[Situation], Array | None]:
 _SAYS = {
     "no_rescale": (
         "no_rescale",
-        "The sum is not rescaled when the maximum grows: what was added before belongs to an older maximum and has to be "
+        "The sum is not rescaled when the maximum grows: what was added before belongs to an older maximum and "
+        "has to be "
         "multiplied by exp(old - new).",
     ),
     "no_rescale_of_block": (
         "no_rescale",
-        "The sums of the blocks are added as they are, though each belongs to the maximum of its own block: multiply each "
+        "The sums of the blocks are added as they are, though each belongs to the maximum of its own block: "
+        "multiply each "
         "by exp(its maximum - the row's).",
     ),
     "last_block": (
@@ -250,7 +252,8 @@ _SAYS = {
     "dropped": ("dropped_block", "The sum leaves out the columns beyond the last full block."),
     "padded": (
         "tail_unmasked",
-        "Places beyond the row's end are counted: they are loaded as 0, so that each adds exp(0 - maximum). Load them as "
+        "Places beyond the row's end are counted: they are loaded as 0, so that each adds exp(0 - maximum). "
+        "Load them as "
         "-inf.",
     ),
 }
@@ -275,6 +278,7 @@ def row_factors(seen: Deviation) -> Found | None:
     if np.median(abs(wrong - 1)) < ROUNDING:
         return None
     return "not_normalised", (
-        f"The wrong rows are {wrong.min():.4g} to {wrong.max():.4g} times what they should be, so that they do not sum to 1. "
+        f"The wrong rows are {wrong.min():.4g} to {wrong.max():.4g} times what they should be, so that they do "
+        f"not sum to 1. "
         "Look at the sum that each row is divided by: what it holds, and which maximum it belongs to."
     )

@@ -28,7 +28,8 @@ def no_mask(h: Heads) -> Outputs | None:
 
 @mistake(
     "mask_reversed",
-    "The causal mask is on the wrong side of the diagonal: query i sees the keys from i on, and has to see those up to i.",
+    "The causal mask is on the wrong side of the diagonal: query i sees the keys from i on, and has to see "
+    "those up to i.",
 )
 def reversed_mask(h: Heads) -> Outputs | None:
     return _hidden(h, h.seen.T if h.queries == h.keys else ~h.seen) if h.causal else None
@@ -180,9 +181,11 @@ def _online(tile: int, say: str) -> Callable[[Heads], Outputs | None]:
 
 
 _RESCALED = {
-    "acc": "The accumulator is not rescaled when the maximum grows: multiply it by exp(old maximum - new) in each tile.",
+    "acc": "The accumulator is not rescaled when the maximum grows: multiply it by exp(old maximum - new) in "
+    "each tile.",
     "l": "The sum l is not rescaled when the maximum grows: multiply it by exp(old maximum - new) in each tile.",
-    "neither": "Neither accumulator nor sum is rescaled when the maximum grows: multiply both by exp(old maximum - new).",
+    "neither": "Neither accumulator nor sum is rescaled when the maximum grows: multiply both by exp(old "
+    "maximum - new).",
 }
 MISTAKES += [
     Suspect("no_rescale", words, _online(tile, say), (f"{say} not rescaled, tiles of {tile}",))
@@ -314,7 +317,8 @@ MISTAKES += [
 
 
 def _rescaled_by_base(tile: int, of_old: float) -> Callable[[Heads], Outputs | None]:
-    """Weights to one base, what rescales them to another: 2^(m_old - m) in the place of e^(m_old - m), or the reverse."""
+    """Weights to one base, what rescales them to another: 2^(m_old - m) in the place of e^(m_old - m), or the
+    reverse."""
 
     def predict(h: Heads) -> Outputs | None:
         if h.keys <= tile:
@@ -332,7 +336,8 @@ def _rescaled_by_base(tile: int, of_old: float) -> Callable[[Heads], Outputs | N
 MISTAKES += [
     Suspect(
         "base_mixed",
-        "The weights are exp() of differences, what rescales them is exp2() (or the other way round): both need one base.",
+        "The weights are exp() of differences, what rescales them is exp2() (or the other way round): both need "
+        "one base.",
         _rescaled_by_base(tile, factor),
         (f"rescaled to {factor:.3g}, tiles of {tile}",),
     )
@@ -424,7 +429,8 @@ def _misread(names: str) -> Callable[[Heads], Outputs | None]:
 MISTAKES += [
     Suspect(
         "operand_not_contiguous",
-        f"{', '.join(names)} {'is' if len(names) == 1 else 'are'} read as if one head lay behind the other in memory: use "
+        f"{', '.join(names)} {'is' if len(names) == 1 else 'are'} read as if one head lay behind the other in "
+        f"memory: use "
         "the strides that the tensor has.",
         _misread(names),
         (f"{names} not contiguous",),

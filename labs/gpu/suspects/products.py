@@ -118,6 +118,7 @@ def half_accumulator(seen: Deviation) -> Found | None:
         return None
     return "half_accumulator", (
         f"The values are close, with errors up to {error.max():.1e}, where one rounding of the result would cost "
-        f"{seen.tolerance.max():.1e}. Something between is held in 16 bits: an accumulator, a sum, a maximum or scores have "
+        f"{seen.tolerance.max():.1e}. Something between is held in 16 bits: an accumulator, a sum, a maximum or "
+        f"scores have "
         "to be float32, and a factor belongs to the float32 product, not to an operand of 16 bits."
     )
