@@ -38,7 +38,7 @@ TRITON, NVCC = "triton", "nvcc"
 LIBRARY = "kernels.so"
 LACKING_TRITON = (
     "This Python has no triton that runs, which judges kernels also where there is no GPU: nothing is judged, and no "
-    'points are lost. Install it (pip install "triton>=3.7", the extra gpu), and judge again.'
+    'points are lost. Install it (pip install "triton>=3.7,<3.9", the extra gpu), and judge again.'
 )
 LACKING_NVCC = (
     "This machine has no nvcc that runs, which compiles CUDA: nothing is judged, and no points are lost. Install "

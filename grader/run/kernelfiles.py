@@ -119,8 +119,9 @@ class PythonFile:
                 for k, output, name in zip(tensors, outputs, names, strict=False):
                     copied(taken[k].grad, output, name)
                 return
-            copied(first, outputs[0], names[0])
+            # Before anything is copied: all sets lie in one tensor, and torch would see it as changed.
             saved = getattr(first.grad_fn, "saved_tensors", ()) if first.grad_fn is not None else ()
+            copied(first, outputs[0], names[0])
             for output, name in zip(outputs[1:], names[1:], strict=False):
                 fitting = [
                     t

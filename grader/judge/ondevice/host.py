@@ -197,7 +197,9 @@ class DeviceHost:
         key = (path, part.id, *sorted(self.shape.items()))
         if language == "triton" and not found.interprets and key not in found.compiled:
             job = warming(part, {**self.shape, "layout": 0}, is_reference=True)
-            found.compiled[key] = self._compiled(path, [job], is_kits=True)
+            form = part.device.autograd
+            jobs = [job, {**job, "as_autograd": True}] if form else [job]
+            found.compiled[key] = self._compiled(path, jobs, is_kits=True)
         session = found.zygote.spawn(
             found.kind(language),
             path,

@@ -24,8 +24,8 @@ from grader.run.session import Session
 _PLAIN = """
 empty empty_like empty_strided empty_permuted new_empty new_empty_strided new_zeros zeros zeros_like full full_like ones
 ones_like fill_ zero_ copy_ clone contiguous view reshape _unsafe_view flatten unflatten transpose t permute expand
-squeeze unsqueeze select slice as_strided detach alias stride size data_ptr element_size numel dim to _to_copy type float
-half bfloat16 dtype device requires_grad_ is_contiguous shape cuda cpu set_ lift_fresh unbind split chunk
+squeeze unsqueeze select slice as_strided detach alias stride size data_ptr element_size numel dim to _to_copy type
+float half bfloat16 dtype device requires_grad_ is_contiguous shape cuda cpu set_ lift_fresh unbind split chunk
 save_for_backward mark_non_differentiable apply item narrow sym_size sym_stride is_cuda current_device synchronize
 get_device_properties arange tensor scalar_tensor no_grad view_as swapaxes
 """

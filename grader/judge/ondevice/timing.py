@@ -98,6 +98,7 @@ class DeviceRounds:
         self.card: Card = device.card
         self.card.driver.make_current()
         self.shape = {**self.marker.shape, "layout": 0}
+        self.as_autograd = False
         path = device.reference_file(self.marker.part)
         if path is None:
             told = "This copy of the kit has no reference to time it against: its results are right, its time is open."
@@ -170,7 +171,7 @@ class DeviceRounds:
         part, driver = self.marker.part, self.card.driver
         free = [driver.memory()[0]]
         with self.student(threads=1, shared_fd=self.mine.fd) as own:
-            as_autograd = binding.as_autograd(part, own.functions)
+            self.as_autograd = as_autograd = binding.as_autograd(part, own.functions)
             mine = self.attached(own, self.mine, is_reference=False)
             free.append(driver.memory()[0])
             with self.reference(self.theirs) as other:
@@ -229,7 +230,7 @@ class DeviceRounds:
 
         draws = Draws(derive(secrets.randbits(60), "rows"))
         number = secrets.randbelow(side.runner.arena.sets)
-        inputs = side.runner.arena.input_values(side.seed, number)
+        inputs = self.seen(side.runner.arena.input_values(side.seed, number))
         found = side.runner.arena.output_values(number)
         at, expected = self.marker.oracle.sample(inputs, self.shape, draws, SAMPLED_ROWS)
         wanted = expectations(self.marker.part, expected)
@@ -245,10 +246,19 @@ class DeviceRounds:
             words = (
                 f"{int(compared.wrong.sum())} of {compared.wrong.size} elements of {name} that were looked at in a "
                 f"timed call are wrong, the largest error is {compared.max_error:.3g}. Smaller inputs gave right "
-                "results. Does the function wait for all that it has launched, and does it use the inputs of this very call?"
+                "results. Does the function wait for all that it has launched, and does it use the inputs of this very "
+                "call?"
             )
             raise faults.Faulty("wrong", Diagnosis("wrong_when_timed", words))
         return {name: (SAME_FACTOR * float(np.max(known.tolerance)), 0.0) for name, known in wanted.items()}
+
+    def seen(self, inputs: Mapping[str, Any]) -> dict[str, Any]:
+        """Those of a call's inputs that it depends on: an autograd.Function makes some of them itself."""
+        form = self.marker.part.device and self.marker.part.device.autograd
+        if not (self.as_autograd and form):
+            return dict(inputs)
+        names = {*form.arguments, form.gradient}
+        return {name: value for name, value in inputs.items() if name in names}
 
     def compare(self, theirs: Side, mine: Side, tolerances: Mapping[str, tuple[float, float]]) -> None:
         """All outputs of all sets of two calls on the same inputs."""

@@ -28,7 +28,7 @@ REMEDIES = {
     TORCH: "install torch beside the kit",
     finding.GPU: "go to a machine with a GPU",
     devicebuild.NVCC: "install NVIDIA's CUDA toolkit and put nvcc on the PATH",
-    devicebuild.TRITON: 'install Triton (pip install "triton>=3.7")',
+    devicebuild.TRITON: 'install Triton (pip install "triton>=3.7,<3.9")',
 }
 
 
