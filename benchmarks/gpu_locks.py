@@ -25,7 +25,7 @@ import traceback
 from pathlib import Path
 
 sys.path.insert(0, os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
-from grader.run import kernelfiles, pykernels
+from grader.run import devicerunner, kernelfiles
 from grader.sandbox import Sandbox, lock, seccomp, view
 
 NOTIFY, NEW_LISTENER, CONTINUE = 0x7FC00000, 8, 1
@@ -100,7 +100,7 @@ def work() -> str:
         if float(y[5]) != 3.0:
             return f"wrong: {float(y[5])}"
         if SHARED:
-            pykernels.mapped_memory(SHARED[0], 2 << 20)[:16].zero_()
+            devicerunner.mapped_memory(SHARED[0], 2 << 20)[:16].zero_()
             torch.cuda.synchronize()
         return "ok"
     except BaseException as error:
@@ -274,8 +274,8 @@ def main() -> None:
     import torch  # noqa: F401
     import triton  # noqa: F401
 
-    pykernels.kernelfiles = kernelfiles
-    pykernels.prepare()
+    devicerunner.kernelfiles = kernelfiles
+    devicerunner.prepare()
     shared_memory()
     version = lock.landlock_version()
     read = [FILE, os.environ["TRITON_CACHE_DIR"]]

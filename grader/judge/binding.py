@@ -30,7 +30,7 @@ CODE_NAMES = {
 }
 #: A column of whole numbers, and one of others.
 CODES_OF_COLUMN = {"i": "il", "f": "fd"}
-#: What a runner calls a file's subclass of torch.autograd.Function (`grader.run.pykernels`).
+#: What a runner calls a file's subclass of torch.autograd.Function (`grader.run.devicerunner`).
 AUTOGRAD = "apply"
 RETURN_CODES = {"tensor": "T", "number": "fd", "nothing": "v"}
 

@@ -47,7 +47,7 @@ class Files(NamedTuple):
     delays: Any
     lock: Any
     removal: Any
-    pykernels: Any
+    devicerunner: Any
     kernelfiles: Any
 
 
@@ -58,9 +58,9 @@ def serve(control: socket.socket, files: Files, modules: list[str], folder: str)
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     gc.disable()  # A tenth of the import, and a collection in a fork would copy every page.
     torch_version, removal = import_torch(modules), files.removal
-    files.pykernels.kernelfiles = files.kernelfiles
+    files.devicerunner.kernelfiles = files.kernelfiles
     if "triton" in modules and not os.environ.get("TRITON_INTERPRET"):
-        files.pykernels.prepare()
+        files.devicerunner.prepare()
     # Bubblewrap may have put the kit or Python itself below a folder that is emptied after each runner.
     mounted = removal.mount_points()
     gc.freeze()
@@ -171,7 +171,7 @@ def become_runner(
     if spec["lock"] is not None:
         # All that was imported and opened before stays; the student's object is the first thing to be loaded after.
         files.lock.enter(spec["lock"])
-    own = files.pykernels if spec["kind"].partition("-")[0] in files.pykernels.KINDS else None
+    own = files.devicerunner if spec["kind"].partition("-")[0] in files.devicerunner.KINDS else None
     files.runner.run(files.loaded, spec["kind"], spec["object"], request_fd, reply_fd, delays, own, shared_fd)
     os._exit(0)
 

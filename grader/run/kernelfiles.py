@@ -1,6 +1,6 @@
 """A file of kernels for a GPU as a runner loads it: Python with Triton's, or a library of CUDA's.
 
-Imports nothing of the kit, as all that stands beside a stranger's code. `grader.run.pykernels` serves what is here.
+Imports nothing of the kit, as all that stands beside a stranger's code. `grader.run.devicerunner` serves what is here.
 """
 
 from __future__ import annotations

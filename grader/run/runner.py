@@ -244,8 +244,8 @@ def run(
     shared_fd: int | None = None,
 ) -> None:
     """Load the object, say what it offers and serve requests until there are no more. `loading` is loaded.py as a
-    module, `delays` a Delays of delays.py; `own` is pykernels.py where the object is of one of its kinds, `shared_fd`
-    the judge's device memory for it."""
+    module, `delays` a Delays of delays.py; `own` is devicerunner.py where the object is of one of its
+    kinds, `shared_fd` the judge's device memory for it."""
     try:
         loaded = own.load(kind, path, shared_fd) if own is not None else loading.load(kind, path)
     except (OSError, AttributeError) as error:

@@ -26,10 +26,10 @@ from typing import Any
 
 import grader.base.removal
 import grader.run.delays
+import grader.run.devicerunner
 import grader.run.forkserver
 import grader.run.kernelfiles
 import grader.run.loaded
-import grader.run.pykernels
 import grader.run.runner
 from grader.base.errors import KitError
 from grader.run.calls import Call
@@ -41,7 +41,7 @@ from grader.sandbox import INSIDE, LOCK, OPEN, Limits, Sandbox, leftovers, proce
 
 START_TIMEOUT_S, ANSWER_TIMEOUT_S = 120.0, 30.0
 #: What the zygote needs of the kit, in the order of `forkserver.Files`.
-FORK_SERVER, RUNNER, LOADED, DELAYS, REMOVAL, PYKERNELS, KERNELFILES = (
+FORK_SERVER, RUNNER, LOADED, DELAYS, REMOVAL, DEVICERUNNER, KERNELFILES = (
     Path(module.__file__ or "")
     for module in (
         grader.run.forkserver,
@@ -49,7 +49,7 @@ FORK_SERVER, RUNNER, LOADED, DELAYS, REMOVAL, PYKERNELS, KERNELFILES = (
         grader.run.loaded,
         grader.run.delays,
         grader.base.removal,
-        grader.run.pykernels,
+        grader.run.devicerunner,
         grader.run.kernelfiles,
     )
 )
@@ -155,7 +155,7 @@ class Zygote:
         freeze: bool = True,
     ) -> Session:
         """Fork a runner and let it load the object. The session may be dead on arrival: see `Session.death`.
-        `kind` is "student", "raw", "torch" (`grader.run.loaded`) or one of `grader.run.pykernels`, whose runner has
+        `kind` is "student", "raw", "torch" (`grader.run.loaded`) or one of `grader.run.devicerunner`, whose runner has
         `shared_fd` and reads what is compiled in `cache` (of `caches`); one that `builds` is locked as a compiler is,
         and fills it. `is_kits`: what it loads is the kit's own. `freeze` stops it between calls, which whatever judges
         time needs.
@@ -298,7 +298,7 @@ class Zygote:
             pipes.close_theirs()
         if "pid" not in answer:
             raise KitError(f"no runner could be started: {answer.get('error')}")
-        of_kernels = spec["kind"].partition("-")[0] in grader.run.pykernels.KINDS
+        of_kernels = spec["kind"].partition("-")[0] in grader.run.devicerunner.KINDS
         kind = "student" if of_kernels and not is_kits else spec["kind"]
         runner = Runner(sender or answer["pid"], answer["pid"], kind, spec["scratch"])
         return runner, pipes.ours
@@ -324,7 +324,7 @@ class Zygote:
         self._ready = False
 
     def _command(self, fd: int) -> list[str]:
-        files = [FORK_SERVER, RUNNER, LOADED, DELAYS, LOCK, REMOVAL, PYKERNELS, KERNELFILES]
+        files = [FORK_SERVER, RUNNER, LOADED, DELAYS, LOCK, REMOVAL, DEVICERUNNER, KERNELFILES]
         places = {path: f"{INSIDE}/{path.name}" for path in files}
         forkserver, *others = (places[path] if self.sandbox.bwrap else str(path) for path in files)
         return self.sandbox.enclosed(

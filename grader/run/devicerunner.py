@@ -17,6 +17,7 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
+import importlib
 import mmap
 from collections.abc import Callable
 from typing import Any
@@ -35,9 +36,11 @@ kernelfiles: Any = None
 def prepare() -> None:
     """In the process that runners are forked from: what Triton asks other programs, which it remembers. A runner may
     start none."""
-    from triton.backends.nvidia import compiler, driver
-    from triton.runtime import build
-
+    # By name: most copies of the kit need no Triton.
+    compiler, driver, build = (
+        importlib.import_module(f"triton.{name}")
+        for name in ("backends.nvidia.compiler", "backends.nvidia.driver", "runtime.build")
+    )
     for ask in (
         driver.libcuda_dirs,
         driver.library_dirs,
