@@ -194,7 +194,7 @@ def test_without_triton_points_stay_open(
     part = judge(RIGHT, "gelu")["gelu"]
     assert (part.verdict, part.waits_for) == ("unjudged", "triton")
     lacking = judge(RIGHT, "gelu_cuda")["gelu_cuda"]
-    assert lacking.verdict == "compile_error" and lacking.diagnosis is not None
+    assert lacking.verdict == "missing" and lacking.diagnosis is not None
     assert "no kernels.cu" in lacking.diagnosis.message
 
 

@@ -30,10 +30,13 @@ def _faulty(verdict: Verdict, code: str, message: str, hidden: bool | None = Non
 
 
 def build_fault(build: Build | NativeBuild) -> Faulty:
-    """There is no object: by the source's fault, or since this machine lacks a program that makes one of it."""
+    """There is no object: by the source's fault, since there is no source, or since this machine lacks a program that
+    makes one of it."""
     if build.waits_for:
         diagnosis = Diagnosis("machine_lacks", build.diagnostics)
         return Faulty("unjudged", diagnosis, waits_for=build.waits_for)
+    if not build.key:
+        return _faulty("missing", "not_bound", build.diagnostics)
     return _faulty("compile_error", "compile_error", build.diagnostics)
 
 
