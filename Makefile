@@ -12,7 +12,7 @@ setup: .venv/ready
 .venv/ready: pyproject.toml
 	test -x $(BIN)/python || $(PYTHON) -m venv .venv
 	$(BIN)/pip install --quiet --disable-pip-version-check "$(TORCH)"
-	$(BIN)/pip install --quiet --disable-pip-version-check --editable ".[dev,report]"
+	$(BIN)/pip install --quiet --disable-pip-version-check --editable ".[dev,report,watch]"
 	touch $@
 
 run: setup

@@ -6,49 +6,53 @@ from __future__ import annotations
 import argparse
 import contextlib
 import os
+from datetime import datetime
 from difflib import get_close_matches
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from grader import study
-from grader.assignment.options import chosen_lab, chosen_options
+from grader.assignment import labs
+from grader.assignment.options import chosen_lab, chosen_options, chosen_tests
 from grader.base import commandline
-from grader.base.commandline import Parser, SizeOption, source_file, whole_number
+from grader.base.commandline import Parser, source_file, whole_number
 from grader.base.errors import UsageError
 from grader.base.places import PUBLIC_CONFIG
-from grader.base.results import exit_code
 from textgen import demo
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    from grader.base.results import Score, SubmissionResult
     from grader.run.zygote import Zygote
 
 #: A student waits at the screen: an undecided measurement ends sooner than in the class.
 TIME_BUDGET_S = 15.0
-TESTS = ("4Daccess", "part0", "part1", "part2", "part3", "part4", "all")
-LAB = "lab"
-EPILOG = """Studies, each with --help of its own:
+LAB, DOCTOR = "lab", "doctor"
+EPILOG = """doctor says what this machine lacks, and tells your editor how module.cpp is compiled.
+Studies, each with --help of its own:
 {studies}
 Exit codes: 0 all passed, 1 a fault of the submission, 2 wrong usage, 3 a fault of the kit or machine."""
 
 
-def parser(options: list[SizeOption], studies: Mapping[str, tuple[str, str]]) -> Parser:
+def parser(arguments: list[str], studies: Mapping[str, tuple[str, str]], *, has_demo: bool) -> Parser:
+    """That of the assignment which the arguments name."""
+    tests, source = chosen_tests(arguments)
+    compare = "or compare: one text by all parts; " if has_demo else ""
     parse = Parser(
         prog="gpt149.py",
-        description="Compile module.cpp and judge its kernels: results, time and memory beside the reference.",
+        description=f"Compile {source} and judge its kernels: results, time and memory beside the reference.",
         epilog=EPILOG.format(studies="".join(f"  {name:9} {what}\n" for name, (_, what) in studies.items())),
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parse.add_argument(
         "test",
         metavar="TEST",
-        help=f"one of {', '.join(TESTS)}; or compare: one text by all parts; or a study, see "
-        "below; or lab NAME TEST: another lab's",
+        help=f"one of {', '.join(tests)}; {compare}or a study, see below; or lab NAME TEST: another lab's",
     )
-    commandline.add_sizes(parse, options)
+    commandline.add_sizes(parse, chosen_options(arguments))
     parse.add_argument(
-        "--module", metavar="PATH", type=Path, help="the file to judge, or its folder (module.cpp)"
+        "--module", metavar="PATH", type=Path, help=f"the file to judge, or its folder ({source})"
     )
     parse.add_argument(
         "-D",
@@ -67,8 +71,19 @@ def parser(options: list[SizeOption], studies: Mapping[str, tuple[str, str]]) ->
     parse.add_argument(
         "--no-table", action="store_true", help="without torch's table, the only thing that waits for torch"
     )
+    parse.add_argument(
+        "--watch",
+        action="store_true",
+        help="judge at each save, until Ctrl-C: in one warm process, without the table",
+    )
     parse.add_argument("--seed", metavar="n", help="make the inputs of timed calls repeatable")
     parse.add_argument("--json", metavar="FILE", type=Path, help="also write the result for other programs")
+    parse.add_argument(
+        "--html",
+        metavar="FILE",
+        type=Path,
+        help="also write the verdict as a page: where it is wrong, times, ladder",
+    )
     parse.add_argument(
         "--github", action="store_true", help="in a workflow of GitHub: annotations, a summary and a result"
     )
@@ -79,7 +94,8 @@ def parser(options: list[SizeOption], studies: Mapping[str, tuple[str, str]]) ->
         default=PUBLIC_CONFIG,
         help="another assignment",
     )
-    demo.add_options(parse)
+    if has_demo:
+        demo.add_options(parse)
     return parse
 
 
@@ -95,8 +111,6 @@ def macros(given: list[str]) -> dict[str, str]:
 
 def run_lab(arguments: list[str]) -> int:
     """`lab` lists the labs; `lab NAME TEST ...` is `TEST ...` with the assignment of that lab."""
-    from grader.assignment import labs
-
     early = Parser(prog="gpt149.py lab", add_help=False)
     early.add_argument("--labs", type=Path)
     given, rest = early.parse_known_args(arguments)
@@ -118,6 +132,10 @@ def run_lab(arguments: list[str]) -> int:
 def run(arguments: list[str]) -> int:
     if arguments[:1] == [LAB]:
         return run_lab(arguments[1:])
+    if arguments[:1] == [DOCTOR]:
+        from grader.doctor import students
+
+        return students.main(arguments[1:])
     lab = chosen_lab(arguments)
     studies = study.commands(lab)
     if arguments and arguments[0] in studies:
@@ -128,14 +146,18 @@ def run(arguments: list[str]) -> int:
         and (meant := get_close_matches(arguments[0], studies, 1, 0.8))
     ):
         raise UsageError(f"no command '{arguments[0]}': {meant[0]}? (gpt149.py --help lists what there is)")
-    given = parser(chosen_options(arguments), studies).parse_args(arguments)
-    if demo.wanted(given):
+    has_demo = lab.folder.name == labs.main()
+    given = parser(arguments, studies, has_demo=has_demo).parse_args(arguments)
+    if has_demo and demo.wanted(given):
+        if given.watch or given.html:
+            raise UsageError("--watch and --html are about a verdict, and --inference gives none: choose one")
         return demo.run(given, source_file, macros(given.defines))
     # The evaluator is imported only now, so that --help and a slip of the finger are answered at once.
     from grader.run.zygote import Zygote
 
     # It imports torch once it is needed: for the profiler's table. Under sanitizers that is another process.
-    with contextlib.nullcontext() if given.sanitize else Zygote(at_once=False) as zygote:
+    own = given.sanitize or given.watch
+    with contextlib.nullcontext() if own else Zygote(at_once=False) as zygote:
         return judge(given, zygote)
 
 
@@ -152,18 +174,16 @@ def judge(given: argparse.Namespace, zygote: Zygote | None) -> int:
         raise UsageError(f"no test '{given.test}': choose {', '.join([*assignment.commands(), 'all'])}")
     shape = commandline.sizes(given, assignment.size_options, assignment.minima, assignment.maxima)
     seed = None if given.seed is None else whole_number(given.seed, "--seed", 0, (1 << 60) - 1)
-    source = source_file(given.module, assignment.source, assignment.path.parent)
-    if given.json and given.json.is_dir():
-        raise UsageError(f"--json takes a file, and {given.json} is a folder")
-    if given.json and not given.json.absolute().parent.is_dir():
-        raise UsageError(f"--json: no such folder: {given.json.absolute().parent}")
+    source = source_file(given.module, assignment.source, assignment.path.parent, must_exist=not given.watch)
+    refuse_outputs(given, source)
 
     from grader import score
+    from grader.base.results import exit_code
     from grader.build import ispc
     from grader.build.toolchain import ABSENT, torch_version
     from grader.judge.bench import Options
     from grader.judge.evaluate import evaluate
-    from grader.report import github, result_json
+    from grader.report import github, page, result_json
     from grader.report.terminal import Terminal
 
     ladder = assignment.lab.ladder()
@@ -179,12 +199,28 @@ def judge(given: argparse.Namespace, zygote: Zygote | None) -> int:
         seed,
         timing=not given.no_time,
         time_budget_s=TIME_BUDGET_S,
-        profile=has_torch and not given.no_table,
+        profile=has_torch and not given.no_table and not given.watch,
         sanitize=given.sanitize,
     )
-    watch = github.Stopwatch(terminal)
+    parts = assignment.select(given.test)
+
+    pictures = page.Collector()
+
+    def deliver(result: SubmissionResult, scored: Score) -> None:
+        if given.json:
+            result_json.write(result, scored, given.json)
+        if given.html:
+            page.write(given.html, assignment, result, scored, pictures, datetime.now())
+
+    if given.watch:
+        from grader.study.watching import loop
+
+        observe = pictures if given.html else None
+        return loop.watch(loop.Wish(assignment, source, parts, options, deliver, observe))
+    pictures.listener = terminal
+    watch = github.Stopwatch(pictures if given.html else terminal)
     with github.muted() if given.github else contextlib.nullcontext():
-        result = evaluate(assignment, source, assignment.select(given.test), options, watch, zygote)
+        result = evaluate(assignment, source, parts, options, watch, zygote)
         scored = score.score(assignment, result)
         if len(result.parts) > 1:
             terminal.scoreboard(result, scored)
@@ -198,9 +234,27 @@ def judge(given: argparse.Namespace, zygote: Zygote | None) -> int:
         terminal.say(
             ladder.hint(assignment, result, commandline.size_options(shape, assignment.size_options))
         )
-    if given.json:
-        result_json.write(result, scored, given.json)
+    deliver(result, scored)
     return exit_code(result.parts)
+
+
+def refuse_outputs(given: argparse.Namespace, source: Path) -> None:
+    """Raises UsageError for files that could not be written, or that nobody can mean."""
+    from grader.report import html
+
+    if given.watch and given.github:
+        raise UsageError("--watch is for a person at a terminal, and --github for a workflow: choose one")
+    if given.html and (missing := html.missing_library()):
+        raise UsageError(f"--html needs the package {missing}: `pip install {missing}`")
+    for flag, path in (("--json", given.json), ("--html", given.html)):
+        if path is None:
+            continue
+        if path.is_dir():
+            raise UsageError(f"{flag} takes a file, and {path} is a folder")
+        if not path.absolute().parent.is_dir():
+            raise UsageError(f"{flag}: no such folder: {path.absolute().parent}")
+        if path.resolve() == source.resolve():
+            raise UsageError(f"{flag} would overwrite {path}, which is what is judged")
 
 
 if __name__ == "__main__":

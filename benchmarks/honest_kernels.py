@@ -52,6 +52,9 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--parts", default="part1,part2,part3", help="timed parts (%(default)s)")
     parser.add_argument("-N", type=int, default=1024)
     parser.add_argument("--styles", type=int, default=len(STYLES), help="so many of the table (all)")
+    parser.add_argument(
+        "--named", default="", help="only those whose name has one of these words: maximum,starter (all)"
+    )
     parser.add_argument("--neighbours", default="0,1", help="busy processes beside it (%(default)s)")
     parser.add_argument("--rounds", type=int, default=16, help="recorded of each kernel (%(default)s)")
     parser.add_argument("--verdicts", type=int, default=300, help="resampled of each kernel (%(default)s)")
@@ -74,7 +77,8 @@ def record(
     assignment: Assignment, folder: Path, host: NativeHost, args: argparse.Namespace
 ) -> Iterator[Recorded]:
     """Every style in every part; the styles take turns, a few rounds each, so that all meet the same machine."""
-    styles = STYLES[: args.styles]
+    words = args.named.split(",")
+    styles = [style for style in STYLES if any(word in style.name for word in words)][: args.styles]
     for neighbours in map(int, args.neighbours.split(",")):
         for part in (assignment.part(name) for name in args.parts.split(",")):
             with busy_neighbours(neighbours), ExitStack() as stack:

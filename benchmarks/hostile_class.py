@@ -26,10 +26,10 @@ sys.path.insert(0, str(ROOT / "tests"))
 from conftest import insert_at_start
 from handing_in import zipped
 from honest.styles import STYLES, source
-from threats import THREATS
-from threats.sources import PRELUDE
 
 from grader.staff.classroom import ledger
+from labs.attention.threats import THREATS
+from labs.attention.threats.sources import PRELUDE
 
 SUBMISSIONS = 40
 LARGEST_RATIO, LARGEST_OUT_BYTES = 1.3, 60 << 20

@@ -10,8 +10,7 @@ from pathlib import Path
 
 from grader.base import commandline
 from grader.base.commandline import Parser
-from grader.base.errors import UsageError
-from grader.base.results import EXIT_PASS
+from grader.base.errors import EXIT_PASS, UsageError
 from module_ref_stub.library import RECIPES, build_prebuilt, has_sources, library_path
 
 

@@ -336,3 +336,49 @@ def test_cards_are_told_with_what_keeps_them_from_judging(made_up: Callable[...,
     assert [finding.what for finding in lacking[1:]] == ["nvcc is not on the PATH"]
     broken = list(gpu.findings(replace(host, run=lambda command: Ran(9, "no devices were found"))))
     assert [finding.level for finding in broken] == ["warn"] and "no devices" in broken[0].what
+
+
+def test_a_student_has_a_doctor_and_an_editor_that_knows_the_file(tmp_path: Path) -> None:
+    """`gpt149.py doctor`: what concerns a student; `--editor`: a compile command that compiles, without what is
+    precompiled."""
+    import json
+
+    from grader.doctor import students
+
+    source = tmp_path / "module.cpp"
+    source.write_text(
+        "#include <ATen/ATen.h>\n#include <torch/extension.h>\n#include <omp.h>\n"
+        "at::Tensor f(at::Tensor t) { return t.clone(); }\n"
+        'PYBIND11_MODULE(TORCH_EXTENSION_NAME, m) { m.def("f", &f); }\n'
+    )
+    for headers in ([], ["full"]):
+        assert students.main(["--editor", *headers, "--module", str(source)]) == 0
+        (entry,) = json.loads((tmp_path / "compile_commands.json").read_text())
+        assert entry["file"] == str(source) and entry["directory"] == str(tmp_path)
+        words = entry["arguments"]
+        assert not [word for word in words if ".gch" in word or "max-errors" in word]
+        assert ("plain_torch.h" in " ".join(words)) is (not headers)
+        assert (Path(next(word for word in words if "/editor/" in word)) / "omp.h").is_file()
+        if not headers:
+            made = [*words, "-fsyntax-only"]
+            ended = subprocess.run(made, cwd=tmp_path, capture_output=True, text=True)
+            assert ended.returncode == 0 and not ended.stderr, ended.stderr
+    for wrong, words in (
+        (["--editor", "all"], "takes light or full"),
+        (["--module", "no.cpp", "--editor"], "no such"),
+    ):
+        ended = subprocess.run(
+            [sys.executable, "gpt149.py", "doctor", *wrong],
+            cwd=doctor.PUBLIC_CONFIG.parents[1],
+            capture_output=True,
+            text=True,
+        )
+        assert ended.returncode == 2 and words in ended.stderr and ended.stderr.count("\n") == 1
+
+
+def test_what_is_of_use_to_a_student_is_told(made_up: Callable[..., Host]) -> None:
+    from grader.doctor import students
+
+    assert not list(students._own(made_up()))
+    (found,) = students._own(made_up(has_module=lambda name: False))
+    assert found.level == "warn" and "watchfiles" in found.what and "--watch" in found.why

@@ -15,6 +15,7 @@ from grader.assignment import loading
 from grader.base.arrays import np
 from grader.build import nativebuild
 from grader.judge import binding
+from grader.run import placement
 from grader.run.calls import Call, Request
 from grader.run.nativehost import NativeHost
 from grader.run.session import Session
@@ -318,6 +319,32 @@ def test_the_master_and_the_reference_give_the_same_bits(
     assert output(host.spawn(master_build.program, threads=threads), False) == output(python, False)
     python = zygote.spawn("raw", library.library_path(), threads=threads)
     assert output(host.spawn(library.native_program(), threads=threads), True) == output(python, True)
+
+
+def test_memory_is_reserved_by_both(both: Both) -> None:
+    reserve = Request("", (), (), op="reserve", reserved_bytes=20 << 20)
+    first, second, call = same(both, reserve, reserve, tensors("in_place", 4))
+    assert (first.status, first.kind, second.status, call.status) == ("ok", "nothing", "ok", "ok")
+
+
+def test_after_a_reserve_the_first_large_call_is_like_the_second(host: NativeHost) -> None:
+    """A serial part's runners are warmed up by a small call: without this, fresh pages made its first call longer."""
+    course = loading.load(ROOT / "configs" / "gpt149.yaml")
+    part, shape = course.part("part2"), {**course.defaults, "N": 512, "H": 1}
+    request = binding.request(part, shape, make_inputs("random", shape, 1), reference=True)
+    size_bytes = 4 * (4 * 512 * 32 + 512 * 512)
+    assert request.tensor_bytes() == size_bytes
+    fresh = {}
+    for copies in (0, 2):
+        with host.spawn(library.native_program(), threads=1) as session:
+            session.call(Request("", (), (), op="reserve", reserved_bytes=copies * size_bytes))
+            faults = [placement.page_faults(session.pid)]
+            for _ in range(2):
+                assert session.call(request).status == "ok"
+                faults.append(placement.page_faults(session.pid))
+            fresh[copies] = faults[1] - faults[0]
+            assert faults[2] - faults[1] < 50
+    assert fresh[0] > 400 and fresh[2] < 100
 
 
 def test_peak_memory_is_what_the_kernel_needed(host: NativeHost, tmp_path: Path) -> None:

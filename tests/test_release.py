@@ -128,6 +128,15 @@ def test_a_handout_has_what_students_need_and_no_commands_of_the_staff(
     assert (
         b"{" not in handout["README.md"].content and b"python gpt149.py part4" in handout["README.md"].content
     )
+    # VS Code reads comments in it; nobody else has to.
+    text = handout[contents.EDITOR_TASKS].content.decode()
+    tasks = json.loads(re.sub(r"^ *//.*$", "", text, flags=re.MULTILINE))
+    judge, watch = tasks["tasks"][:2]
+    assert tasks["inputs"][0]["options"][-2:] == ["part4", "all"] and "--watch" in watch["args"]
+    pattern = re.compile(judge["problemMatcher"]["pattern"]["regexp"])
+    for line in ("  results  module.cpp:12: error: x", "           module.cpp:7:3: fatal error: x"):
+        assert (found := pattern.match(line)) and found[1] == "module.cpp" and found[5] == "x", line
+    assert not pattern.match("  results  right on 9 of 9 inputs, largest error: 3.5e-06")
     unpack(packed(handout), tmp_path)
     ended = subprocess.run(
         [sys.executable, "-m", "grader", "--help"], cwd=tmp_path, capture_output=True, text=True, check=True
@@ -155,7 +164,7 @@ def test_the_autograder_holds_what_grades(kit: contents.Kit, tmp_path: Path) -> 
         assert b"{" not in files[script].content.replace(b"${", b"")
         subprocess.run(["bash", "-n", str(tmp_path / script)], check=True)
     assert load(tmp_path / "configs" / "hidden" / "gpt149.yaml").seed == kit.assignment.seed
-    assert (tmp_path / "tests" / "threats" / "rows.py").is_file() and (
+    assert (tmp_path / "labs/attention/threats/rows.py").is_file() and (
         tmp_path / "module_ref_stub/kernels.cpp"
     ).is_file()
     found = imports.modules(tmp_path)
@@ -271,7 +280,14 @@ def test_a_secret_is_found_wherever_it_is_put(
 
 
 @pytest.mark.parametrize(
-    "path", ["configs/hidden/gpt149.yaml", "module_ref_stub/kernels.cpp", "tests/threats/rows.py", "a.cpp"]
+    "path",
+    [
+        "configs/hidden/gpt149.yaml",
+        "module_ref_stub/kernels.cpp",
+        "labs/attention/threats/rows.py",
+        "labs/rows/kernels.py",
+        "a.cpp",
+    ],
 )
 def test_files_of_the_staff_are_strangers(kit: contents.Kit, path: str) -> None:
     assert search.strangers({path: File(b"")}, kit)

@@ -10,7 +10,6 @@ from pathlib import Path
 
 import pytest
 from conftest import ROOT
-from threats import CONTROLS, THREATS, Submission, faults, judge, places, submissions
 
 from grader import sandbox
 from grader.assignment import loading
@@ -19,6 +18,7 @@ from grader.judge.bench import Options
 from grader.judge.evaluate import evaluate
 from grader.run.zygote import Zygote
 from grader.sandbox import Sandbox
+from labs.attention.threats import CONTROLS, THREATS, Submission, faults, judge, places, submissions
 
 #: Where a kernel may try to leave something behind.
 PUBLIC_FOLDERS = (Path("/dev/shm"), Path("/tmp"), Path("/var/tmp"))

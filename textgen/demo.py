@@ -12,8 +12,7 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from grader.base.errors import UsageError
-from grader.base.results import EXIT_PASS, EXIT_SUBMISSION
+from grader.base.errors import EXIT_PASS, EXIT_SUBMISSION, UsageError
 from textgen.textsetup import DEFAULT_WINDOW, TextOptions, TextSetup, fault_lines
 
 if TYPE_CHECKING:

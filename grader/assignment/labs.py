@@ -94,6 +94,9 @@ class Lab(ABC):
     """Sources in its folder of programs that its studies run. A handout holds them compiled (`grader.study.helpers`),
     for they show loops of the solution."""
 
+    tests: ClassVar[tuple[str, ...]] = ()
+    """What a command line may ask to be judged, where that is to be known before any YAML is read: the main lab's."""
+
     growth: ClassVar[tuple[str, tuple[int, ...]]] = ("", ())
     """The size over which memory is looked at, and values for it; without one the first, at its default."""
 
@@ -119,8 +122,17 @@ class Lab(ABC):
 
     def kernels(self) -> ModuleType | None:
         """The module `kernels` of the lab's package, which only the staff have: kernels whose verdict is known."""
-        name = f"{type(self).__module__}.kernels"
-        return importlib.import_module(name) if (self.folder / "kernels.py").is_file() else None
+        return self._of_staff("kernels")
+
+    def threats(self) -> ModuleType | None:
+        """The package `threats` of the lab's, which only the staff have: attempts to cheat or to harm, as submissions,
+        each with how it must end (the main lab's says what it offers)."""
+        return self._of_staff("threats")
+
+    def _of_staff(self, name: str) -> ModuleType | None:
+        """A module of the lab's that no handout has, where it lies in this copy of the kit."""
+        is_there = (self.folder / f"{name}.py").is_file() or (self.folder / name / "__init__.py").is_file()
+        return importlib.import_module(f"{type(self).__module__}.{name}") if is_there else None
 
     @property
     def folder(self) -> Path:
@@ -199,7 +211,11 @@ def beside(folder: Path, name: str, usual: Path) -> Path:
 
 def deciding(folder: Path) -> list[Path]:
     """What of a lab outside of the kit can change a verdict: its modules and its reference, none of the tests."""
-    modules = [path for path in folder.rglob("*.py") if path.stem != "kernels" and "test_" not in path.name]
+    modules = [
+        path
+        for path in folder.rglob("*.py")
+        if path.stem != "kernels" and "test_" not in path.name and path.parent != folder / "threats"
+    ]
     return sorted([*modules, *folder.glob("reference.*")])
 
 

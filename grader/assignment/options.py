@@ -2,12 +2,19 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from grader.assignment import labs
 from grader.base.commandline import Parser, SizeOption
 from grader.base.places import PUBLIC_CONFIG
+
+if TYPE_CHECKING:
+    from grader.assignment.records import Assignment
+
+MAIN_SOURCE = "module.cpp"
 
 
 def chosen_options(arguments: list[str]) -> list[SizeOption]:
@@ -16,19 +23,38 @@ def chosen_options(arguments: list[str]) -> list[SizeOption]:
     if config is None and (options := _main_lab().options):
         # Reading YAML takes time, and --help should not.
         return labs.size_options(_main_lab(), options)
-    from grader.assignment.loading import load
+    return _read(config or PUBLIC_CONFIG).size_options
 
-    return load(config or PUBLIC_CONFIG).size_options
+
+def chosen_tests(arguments: Sequence[str]) -> tuple[Sequence[str], str]:
+    """What can be judged of the assignment that `--config` names, else of the main lab, and what its file is called.
+    Raises UsageError for a bad assignment."""
+    config = _config(arguments)
+    if config is None and _main_lab().tests:
+        return _main_lab().tests, MAIN_SOURCE
+    assignment = _read(config or PUBLIC_CONFIG)
+    return (*assignment.commands(), "all"), assignment.source
 
 
 def chosen_lab(arguments: Sequence[str]) -> labs.Lab:
     """That of the assignment that `--config` names, else the main one. Raises UsageError for a bad assignment."""
     config = _config(arguments)
-    if config is None:
-        return _main_lab()
+    return _main_lab() if config is None else _read(config).lab
+
+
+def _read(config: Path) -> Assignment:
+    try:
+        return _read_once(config, config.stat().st_mtime_ns)
+    except OSError:
+        return _read_once.__wrapped__(config, 0)  # which says what is wrong with it
+
+
+@functools.lru_cache(maxsize=1)
+def _read_once(config: Path, modified_ns: int) -> Assignment:
+    """A command line asks three things of one file."""
     from grader.assignment.loading import load
 
-    return load(config).lab
+    return load(config)
 
 
 def _config(arguments: Sequence[str]) -> Path | None:

@@ -12,11 +12,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import NoReturn
 
-from grader.base.errors import KitError, UsageError
+from grader.base.errors import EXIT_KIT, EXIT_USAGE, KitError, UsageError
 from grader.base.harmless import guard_standard_streams
 from grader.base.places import HIDDEN_CONFIG, PUBLIC_CONFIG, ROOT
 from grader.base.quantities import whole
-from grader.base.results import EXIT_KIT, EXIT_USAGE
 
 EXIT_INTERRUPTED = 130
 EXIT_NO_READER = 141
@@ -89,16 +88,16 @@ def assignment_file(given: Path | None) -> Path:
     return given or (HIDDEN_CONFIG if HIDDEN_CONFIG.is_file() else PUBLIC_CONFIG)
 
 
-def source_file(given: Path | None, name: str, beside: Path = ROOT) -> Path:
+def source_file(given: Path | None, name: str, beside: Path = ROOT, *, must_exist: bool = True) -> Path:
     """The file to judge: as given, else `name` in the working directory, in the folder `beside` or in the kit's.
 
-    Raises UsageError where there is none.
+    Raises UsageError where there is none, if it `must_exist`.
     """
     places = (Path(), beside, ROOT)
     path = given or next((place / name for place in places if (place / name).exists()), ROOT / name)
     if given and path.is_dir():
         path /= name
-    if not path.is_file():
+    if not path.is_file() and must_exist:
         raise UsageError(f"no such file: {path} (name it with --module PATH)")
     return path
 

@@ -1,4 +1,7 @@
-"""The two ways in which the kit itself refuses to go on. A fault of the submission is a verdict, never an exception."""
+"""The two ways in which the kit itself refuses to go on, and the exit codes of every command line. A fault of the
+submission is a verdict, never an exception."""
+
+EXIT_PASS, EXIT_SUBMISSION, EXIT_USAGE, EXIT_KIT = 0, 1, 2, 3
 
 
 class UsageError(Exception):

@@ -28,6 +28,10 @@ CONTROLS = {
     "warn": "\x1b[1;33m",
     "plain": "\x1b[0m",
     "rewrite": "\r\x1b[K",
+    # Backgrounds, from light to dark, each with letters that can be read on it.
+    "few": "\x1b[30;48;5;223m",
+    "many": "\x1b[30;48;5;208m",
+    "most": "\x1b[97;48;5;160m",
 }
 
 

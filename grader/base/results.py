@@ -7,6 +7,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Literal
 
+from grader.base.errors import EXIT_KIT, EXIT_PASS, EXIT_SUBMISSION
+
 #: `unjudged` is none on the submission: the machine lacks what judging it takes, and its points stay open.
 Verdict = Literal[
     "pass", "wrong", "slow", "crash", "timeout", "compile_error", "missing", "rejected", "unjudged"
@@ -14,8 +16,6 @@ Verdict = Literal[
 
 MAP_CELLS = 8
 """Rows and columns of an error map."""
-#: The familiar exit codes of every command line of the kit.
-EXIT_PASS, EXIT_SUBMISSION, EXIT_USAGE, EXIT_KIT = 0, 1, 2, 3
 
 
 @dataclass(frozen=True)

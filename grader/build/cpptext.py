@@ -28,6 +28,36 @@ def without_comments(source: str) -> str:
     return _code(source, _Spliced(source, [], []))
 
 
+def without_layout(source: str) -> str:
+    """The source without its comments, blank lines and superfluous blanks, literals as they are: where two sources are
+    equal in this, they mean the same but for line numbers (`__LINE__`). Linear in the source's length."""
+    spliced = _Spliced(source, [], [])
+    pieces, code, start, at = [], ["\n"], 0, 0
+    while token := TOKEN.search(source, at):
+        at = token.end()
+        if token["word"] is not None:
+            continue
+        code.append(source[start : token.start()])
+        if token["comment"]:
+            end = source.find("*/", at)
+            at = len(source) if end < 0 else end + 2
+            code.append(" ")
+        elif token[0].startswith("//"):
+            code.append(" ")
+        else:
+            if token["mark"] is not None:
+                end = spliced.end_of_raw(token["mark"], token.start(), at)
+                at = len(source) if end < 0 else end
+            pieces += [_squeezed("".join(code)), source[token.start() : at]]
+            code = []
+        start = at
+    return "".join([*pieces, _squeezed("".join([*code, source[start:]]))])
+
+
+def _squeezed(code: str) -> str:
+    return re.sub(r" ?\n\s*", "\n", re.sub(r"[ \t\r\f\v]+", " ", code))
+
+
 def renames_lines(source: str) -> bool:
     """Whether the file itself names its lines, so that places in the compiler's messages are its own words; also where
     the beginning of a raw string is written so that compilers may not agree on what it is."""

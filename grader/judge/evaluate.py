@@ -20,6 +20,7 @@ from grader.assignment.records import Assignment, Part
 from grader.base import machine
 from grader.base.results import Flag, PartResult, SubmissionResult
 from grader.build import ispc, sanitize
+from grader.build.compilers import read_source
 from grader.build.records import BuildStep
 from grader.build.toolchain import cache_root
 from grader.build.toolchain import describe as describe_toolchain
@@ -60,6 +61,8 @@ def evaluate(
     sandbox.protect(*view.secrets(), cache_root())
     with ExitStack() as stack:
         listener(BuildStarted(source))
+        # Now, as it is compiled: whoever wrote it may be saving it again by the end.
+        sha256 = hashlib.sha256(read_source(source)).hexdigest()
         # A compiler without sanitizers is no fault of the file's.
         checked = sanitize.environment() if options.sanitize else None
         made, device = _made(assignment, source, parts, options, sandbox, listener, stack)
@@ -99,7 +102,7 @@ def evaluate(
             confined["applied"] = list(host.applied)
     return SubmissionResult(
         submission_id=source.stem,
-        sha256=hashlib.sha256(source.read_bytes()).hexdigest(),
+        sha256=sha256,
         assignment=assignment.id,
         machine=machine.describe(),
         toolchain={**describe_toolchain(), **ispc.describe(source)},

@@ -5,11 +5,16 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from grader.assignment.records import Part
 from grader.base.results import CaseResult, Diagnosis, PartResult, ProfileRow, Timing, Verdict
 from grader.build.nativebuild import NativeBuild
 from grader.build.records import Build, BuildStep
+
+if TYPE_CHECKING:
+    from grader.base.arrays import Array
+    from grader.judge.diagnosis.deviation import Axis
 
 
 @dataclass(frozen=True)
@@ -37,6 +42,24 @@ class PartStarted:
 
 
 @dataclass(frozen=True)
+class Deviated:
+    """A wrong output, while it is there: before Corrected, and for a wrong timed output after it. `expected`, `actual`
+    and `tolerance` are float64 of the output's shape, `wrong` is bool; a listener changes none of them. `blocks` are
+    those of `grader.judge.grid.blocks`. A `case` may be told again, when its call has been repeated."""
+
+    part: Part
+    case: str
+    hidden: bool
+    shape: Mapping[str, int]
+    axes: tuple[Axis, ...]
+    blocks: tuple[tuple[str, int] | None, ...]
+    expected: Array
+    actual: Array
+    tolerance: Array | float
+    wrong: Array
+
+
+@dataclass(frozen=True)
 class Corrected:
     """Correctness is known: before anything is timed or profiled."""
 
@@ -44,6 +67,16 @@ class Corrected:
     verdict: Verdict
     cases: tuple[CaseResult, ...]
     diagnosis: Diagnosis | None
+
+
+@dataclass(frozen=True)
+class RoundTimed:
+    """One more paired round has been timed, `rounds` by now; `ratio` is this one's, student over reference. No verdict:
+    that follows from all of them together."""
+
+    part: Part
+    rounds: int
+    ratio: float
 
 
 @dataclass(frozen=True)
@@ -76,5 +109,16 @@ class PartDone:
     result: PartResult
 
 
-Event = BuildStarted | StepStarted | Built | PartStarted | Corrected | Timed | Profiled | PartDone
+Event = (
+    BuildStarted
+    | StepStarted
+    | Built
+    | PartStarted
+    | Deviated
+    | Corrected
+    | RoundTimed
+    | Timed
+    | Profiled
+    | PartDone
+)
 Listener = Callable[[Event], None]

@@ -10,15 +10,18 @@ from typing import TYPE_CHECKING, Any
 from grader.assignment.records import Case, Part
 from grader.base.errors import KitError
 from grader.base.results import CaseResult, Diagnosis
-from grader.judge import binding, faults
+from grader.judge import binding, faults, grid
 from grader.judge.answers import answers, expectations
 from grader.judge.bench import Bench
+from grader.judge.events import Deviated
 from grader.judge.integrity import flags as integrity
 from grader.run.calls import Call
 from grader.run.session import Session
 
 if TYPE_CHECKING:
+    from grader.base.arrays import Array
     from grader.judge.comparison import Expected
+    from grader.judge.diagnosis.deviation import Axis
     from grader.judge.oracle import Oracle
 
 
@@ -81,6 +84,10 @@ class Marker:
         expected = self.expected(inputs, shape)
         comparisons = {answer: compare(expected[answer], actual) for answer, actual in found.items()}
         wrong = [answer for answer, comparison in comparisons.items() if not comparison.ok]
+        if wrong:
+            self._tell_deviation(
+                name, shape, expected[wrong[0]], found[wrong[0]], comparisons[wrong[0]].wrong
+            )
         diagnosis = None
         if wrong and wrong[0] in inputs and np.array_equal(found[wrong[0]], inputs[wrong[0]]):
             diagnosis = diagnose.not_written(wrong[0])
@@ -105,6 +112,41 @@ class Marker:
         return CaseResult(
             name, public_shape, not wrong, largest, diagnosis, output_sha256=digest, error_map=where
         )
+
+    def _tell_deviation(
+        self, name: str, shape: Mapping[str, int], expected: Expected, actual: Array, wrong: Array
+    ) -> None:
+        from grader.judge.diagnosis.deviation import usual_axes
+
+        own = self.oracle.axes
+        axes = own if len(own) == actual.ndim else usual_axes(actual.ndim)
+        told = Deviated(
+            part=self.part,
+            case=name,
+            hidden=any(case.hidden for case in self.part.cases if case.name == name),
+            shape=binding.used_sizes(shape, self.part),
+            axes=axes,
+            blocks=self._blocks(axes, shape),
+            expected=expected.value,
+            actual=actual,
+            tolerance=expected.tolerance,
+            wrong=wrong,
+        )
+        self.bench.tell(told)
+
+    def _blocks(self, axes: tuple[Axis, ...], shape: Mapping[str, int]) -> tuple[tuple[str, int] | None, ...]:
+        if not self.oracle.cuts:
+            return (None,) * len(axes)
+        sizes = binding.used_sizes(shape, self.part)
+        defines = self.bench.options.defines
+        return grid.blocks(axes, self.oracle.cuts, sizes, self._source, self.part.function, defines)
+
+    @functools.cached_property
+    def _source(self) -> str:
+        try:
+            return self.bench.source.read_text(errors="replace")
+        except OSError:
+            return ""
 
     def _overwritten(self, inputs: Mapping[str, Any], call: Call) -> Diagnosis | None:
         """A diagnosis where the call changed an input that is no output."""

@@ -31,6 +31,8 @@ class Oracle(ABC):
     """What the axes of the output are called, one for each; () for the usual names."""
     tiles: tuple[str, ...] = ()
     """Sizes of the assignment that are lengths of tiles."""
+    cuts: Mapping[str, tuple[str, ...]] = {}
+    """For pictures: by an axis's letter, sizes and macros by which kernels usually cut it into blocks."""
     output = "the output"
     """What the output is called in words."""
     relations: tuple[simple.Relation, ...] = (

@@ -157,14 +157,16 @@ def environment(ladder: Ladder | None) -> Any:
 
 
 def policy(style: str, script: str) -> str:
-    """A Content-Security-Policy that allows this very style sheet and this very script, and nothing else."""
+    """A Content-Security-Policy that allows this very style sheet and this very script, and nothing else; "" is no
+    script."""
 
     def digest(text: str) -> str:
         return base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()
 
+    allowed = f"'sha256-{digest(script)}'" if script else "'none'"
     return (
-        f"default-src 'none'; style-src 'sha256-{digest(style)}'; script-src 'sha256-{digest(script)}'; "
-        "base-uri 'none'; form-action 'none'"
+        f"default-src 'none'; style-src 'sha256-{digest(style)}'; "
+        f"script-src {allowed}; base-uri 'none'; form-action 'none'"
     )
 
 

@@ -43,6 +43,9 @@ VERDICT_WORDS = {
     "rejected": "REJECTED",
     "unjudged": "NOT JUDGED",
 }
+MAP_WORDS = (
+    "rows down, columns across, of the slice with the most wrong elements: 1 few wrong to 9 all, · right"
+)
 #: In place of points that nobody has decided on yet.
 OPEN = "open"
 
@@ -97,14 +100,36 @@ class Terminal:
         head = f"{result.id}: {result.title} "
         self.say(f"\n{head}{'.' * max(2, 64 - len(head))}", end=" ")
         self.paint(VERDICT_WORDS[result.verdict], colour)
-        self.say("\n".join([worth, *self._findings(result)]))
+        self.say("\n".join([worth, *self._results(result)]))
+        self._map(result)
+        self.say("\n".join(self._findings(result)))
 
-    def _findings(self, result: PartResult) -> list[str]:
-        lines = []
+    def _map(self, result: PartResult) -> None:
+        """Where the output is wrong, on a terminal with colours: a cell for each eighth of its rows and columns."""
+        told = [case for case in result.cases if case.error_map and not case.hidden]
+        same = [case for case in told if case.diagnosis and case.diagnosis == result.diagnosis]
+        if not self.colourful or not told:
+            return
+        case = (same or told)[0]
+        for k, row in enumerate(case.error_map):
+            self.say(f"  {'where' if k == 0 else '':<9}", end="")
+            for digit in row:
+                cell = f" {digit} " if digit != "0" else " · "
+                colour = {"0": "plain", "1": "few", "2": "few", "3": "few"}.get(
+                    digit, "many" if digit < "7" else "most"
+                )
+                self.paint(cell, colour)
+            self.say(" ")
+        self.say("\n".join(field("", f"{MAP_WORDS} (on '{case.name}')")))
+
+    def _results(self, result: PartResult) -> list[str]:
         is_build_fault = result.verdict in ("compile_error", "unjudged")
         repeated = is_build_fault and self.build_fault_shown
         self.build_fault_shown |= is_build_fault
-        lines += field("results", "as above" if repeated else results_text(result))
+        return field("results", "as above" if repeated else results_text(result))
+
+    def _findings(self, result: PartResult) -> list[str]:
+        lines: list[str] = []
         if result.time:
             lines += field("time", time_text(result.time))
         if result.frontier and self.ladder:

@@ -74,7 +74,9 @@ class Request:
     inputs: Sequence[Any]
     output_shape: tuple[int, ...] = ()
     keywords: Mapping[str, Any] = field(default_factory=dict)
-    op: Literal["call", "table"] = "call"
+    op: Literal["call", "table", "reserve"] = "call"
+    reserved_bytes: int = 0
+    """Of a "reserve": what the runner allocates, writes and frees, so that its next call finds no fresh memory."""
     echo: bool = False
     """Whether the inputs are asked for as they are after the call, since some of them are its outputs."""
 
@@ -95,7 +97,14 @@ class Request:
             ],
             "output_shape": list(self.output_shape),
             "keywords": dict(self.keywords),
+            "reserved_bytes": self.reserved_bytes,
         }
+
+    def tensor_bytes(self) -> int:
+        """What the tensors of one call take: its inputs, its workspace and one output of float32."""
+        zeros = (item["zeros"] for item in self.arguments if "zeros" in item)
+        floats = sum(math.prod(sizes) for sizes in (*zeros, self.output_shape))
+        return 4 * floats + sum(array.nbytes for array in self.inputs)
 
 
 def offered(header: Mapping[str, Any]) -> dict[str, str]:

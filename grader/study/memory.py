@@ -18,8 +18,8 @@ from grader.assignment.expressions import call_of, evaluate_int
 from grader.assignment.options import chosen_lab, chosen_options
 from grader.assignment.records import Part
 from grader.base.commandline import SizeOption
+from grader.base.errors import EXIT_PASS, EXIT_SUBMISSION
 from grader.base.quantities import MIB
-from grader.base.results import EXIT_PASS, EXIT_SUBMISSION
 from grader.judge import binding, faults, looks
 from grader.judge.marking import Marker
 from grader.run.calls import Call

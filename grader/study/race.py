@@ -23,9 +23,8 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from grader.assignment.records import Assignment, Part
-from grader.base.errors import UsageError
+from grader.base.errors import EXIT_PASS, EXIT_SUBMISSION, UsageError
 from grader.base.quantities import whole
-from grader.base.results import EXIT_PASS, EXIT_SUBMISSION
 from grader.build.toolchain import Toolchain, toolchain
 from grader.judge import binding
 from grader.study import options, outcome, racereport, raceruns

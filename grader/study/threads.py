@@ -16,9 +16,8 @@ from statistics import median
 
 from grader.assignment.records import Part
 from grader.base import machine
-from grader.base.errors import UsageError
+from grader.base.errors import EXIT_PASS, EXIT_SUBMISSION, UsageError
 from grader.base.quantities import whole
-from grader.base.results import EXIT_PASS, EXIT_SUBMISSION
 from grader.build import toolchain
 from grader.judge import binding
 from grader.judge.timing.intervals import Estimate, median_estimate

@@ -12,9 +12,8 @@ from pathlib import Path
 from grader.assignment.options import chosen_options
 from grader.base import commandline
 from grader.base.commandline import Parser, source_file, whole_number
-from grader.base.errors import UsageError
+from grader.base.errors import EXIT_PASS, EXIT_SUBMISSION, UsageError
 from grader.base.places import PUBLIC_CONFIG
-from grader.base.results import EXIT_PASS, EXIT_SUBMISSION
 
 TIME_BUDGET_S = 15.0
 MOST_ROUNDS = 1000

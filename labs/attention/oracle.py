@@ -27,7 +27,7 @@ from __future__ import annotations
 import math
 import os
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, ClassVar
 
 from grader.base import machine
 from grader.base.arrays import Array, np
@@ -72,6 +72,7 @@ class Attention(Oracle):
         Axis("column", "columns", "j", "d"),
     )
     tiles = ("Br", "Bc")
+    cuts: ClassVar[Mapping[str, tuple[str, ...]]] = {"i": ("Br", "TILE_SIZE"), "j": ("TILE_SIZE",)}
     output = "O"
     relations = (
         *(simple.not_written, simple.partly_not_written, another_layout, simple.moved),

@@ -5,10 +5,11 @@ As a program, from the project's folder: `PYTHONPATH=. python tests/wrong/family
 
 from __future__ import annotations
 
+import functools
 import sys
 import tempfile
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -24,7 +25,7 @@ from grader.base.results import PartResult
 from grader.judge import binding
 from grader.judge.answers import RESULT
 from grader.judge.bench import Bench, Options
-from grader.judge.comparison import Expected
+from grader.judge.comparison import Expected, compare
 from grader.judge.diagnosis.diagnose import unexplained
 from grader.judge.evaluate import evaluate
 from grader.judge.making import make
@@ -48,18 +49,28 @@ def groups(mutations: Sequence[Mutation]) -> list[tuple[Mutation, ...]]:
 
 
 def judge(
-    group: tuple[Mutation, ...], zygote: Zygote, folder: Path, *, profile: bool = False
+    group: tuple[Mutation, ...],
+    zygote: Zygote,
+    folder: Path,
+    *,
+    profile: bool = False,
+    only: Collection[str] | None = None,
 ) -> list[tuple[Mutation, PartResult]]:
-    """Build the master's functions with these mutations made and judge them, without timing. Flags of the file as a
-    whole are given to each of its parts."""
+    """Build the master's functions with these mutations made and judge them, or those that `only` names, without
+    timing. Flags of the file as a whole are given to each of its parts."""
     source = folder / "module.cpp"
     source.write_text(side_by_side((ROOT / "module.cpp").read_text(), group))
     course = loading.load(ROOT / "configs" / "gpt149.yaml")
     options = Options(shape=SHAPE, timing=False, profile=profile)
-    result = evaluate(course, source, parts_of(course, group), options, zygote=zygote)
+    chosen = [
+        (mutation, part)
+        for mutation, part in zip(group, parts_of(course, group), strict=True)
+        if only is None or mutation.name in only
+    ]
+    result = evaluate(course, source, tuple(part for _, part in chosen), options, zygote=zygote)
     return [
         (mutation, replace(part, flags=result.flags))
-        for mutation, part in zip(group, result.parts, strict=True)
+        for (mutation, _), part in zip(chosen, result.parts, strict=True)
     ]
 
 
@@ -71,6 +82,10 @@ class Answer:
     shape: Mapping[str, int]
     expected: Expected
     output: Array
+
+    @functools.cached_property
+    def is_right(self) -> bool:
+        return compare(self.expected, self.output).ok
 
 
 def answers(

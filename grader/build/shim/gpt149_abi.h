@@ -8,6 +8,10 @@
 //   T at::Tensor   i int   l long   f float   d double   b bool   V std::vector<float>
 //   W std::vector<float>& (copied back to the caller after the call)   v void (result only)   ? anything else
 // A function with a '?' is listed, so that it can be named in a message, and never called.
+//
+// What depends on no template of the student's stands in gpt149_glue.h. A file that is compiled by itself takes it in
+// here. With GPT149_GLUE_APART it is compiled once and linked (inside/plain/plain_glue.cpp): that and no more, since each
+// student's file would wait for it.
 #ifndef GPT149_ABI_H
 #define GPT149_ABI_H
 
@@ -25,6 +29,11 @@
 #include "gpt149_c_abi.h"
 
 #define GPT149_EXPORT extern "C" __attribute__((visibility("default"), used))
+#if defined(GPT149_GLUE_APART)
+#define GPT149_GLUE
+#else
+#define GPT149_GLUE inline
+#endif
 
 namespace gpt149 {
 
@@ -60,11 +69,7 @@ template <>
 struct Value<at::Tensor> {
   static constexpr char code = 'T';
   at::Tensor value;
-  [[gnu::cold]] explicit Value(const void *p) {
-    auto *t = static_cast<const Gpt149Tensor *>(p);
-    auto options = at::TensorOptions().dtype(static_cast<at::ScalarType>(t->dtype));
-    value = at::from_blob(t->data, at::IntArrayRef(t->sizes, static_cast<size_t>(t->ndim)), options);
-  }
+  explicit Value(const void *p);
   void finish() {}
 };
 
@@ -73,8 +78,7 @@ struct Value<std::vector<float>> {
   static constexpr char code = 'V';
   const Gpt149Vector *buffer;
   std::vector<float> value;
-  explicit Value(const void *p)
-      : buffer(static_cast<const Gpt149Vector *>(p)), value(buffer->data, buffer->data + buffer->size) {}
+  explicit Value(const void *p);
   void finish() {}
 };
 
@@ -82,10 +86,7 @@ struct Value<std::vector<float>> {
 struct ChangeableVector : Value<std::vector<float>> {
   static constexpr char code = 'W';
   using Value<std::vector<float>>::Value;
-  void finish() {
-    auto count = value.size() < static_cast<size_t>(buffer->size) ? value.size() : static_cast<size_t>(buffer->size);
-    if (count != 0) std::memcpy(buffer->data, value.data(), count * sizeof(float));
-  }
+  void finish();
 };
 
 template <class P>
@@ -103,36 +104,9 @@ decltype(auto) as_parameter(V &held) {
 
 // ---- the result
 
-[[gnu::cold]] inline void store(at::Tensor tensor, Gpt149Result *out) {
-  if (!tensor.defined()) {
-    out->kind = kUndefined;
-    return;
-  }
-  if (tensor.dim() > 8) throw std::runtime_error("the returned tensor has more than 8 dimensions");
-  if (!tensor.device().is_cpu()) throw std::runtime_error("the returned tensor is not in CPU memory");
-  auto *owner = new at::Tensor(tensor.contiguous());
-  out->kind = kTensor;
-  out->dtype = static_cast<int32_t>(owner->scalar_type());
-  out->data = owner->data_ptr();
-  out->ndim = owner->dim();
-  for (int64_t k = 0; k < owner->dim(); k++) out->sizes[k] = owner->size(k);
-  out->owner = owner;
-}
-
-[[gnu::cold]] inline void store(std::vector<float> values, Gpt149Result *out) {
-  auto *owner = new std::vector<float>(std::move(values));
-  out->kind = kVector;
-  out->dtype = static_cast<int32_t>(at::kFloat);
-  out->data = owner->data();
-  out->ndim = 1;
-  out->sizes[0] = static_cast<int64_t>(owner->size());
-  out->owner = owner;
-}
-
-[[gnu::cold]] inline void store(double number, Gpt149Result *out) {
-  out->kind = kNumber;
-  out->number = number;
-}
+void store(at::Tensor tensor, Gpt149Result *out);
+void store(std::vector<float> values, Gpt149Result *out);
+void store(double number, Gpt149Result *out);
 
 template <class R>
 constexpr char result_code() {
@@ -166,20 +140,8 @@ class Module {
   template <class F, class... Extra>
   Module &def(const char *name, F function, const Extra &...);
 
-  // Cold, like all that registers: it runs once, and optimising it took longer than the kernels did.
-  [[gnu::cold, gnu::noinline]] void add(const char *name, const char *signature, Caller call, const void *callee) {
-    for (auto &entry : entries)
-      if (entry.name == name) {
-        entry = {name, signature, call, callee};
-        return;
-      }
-    entries.push_back({name, signature, call, callee});
-  }
-  bool has(const char *name) const {
-    for (auto &entry : entries)
-      if (entry.name == name) return true;
-    return false;
-  }
+  void add(const char *name, const char *signature, Caller call, const void *callee);
+  bool has(const char *name) const;
   Ignored doc() { return {}; }
   Ignored attr(const char *) { return {}; }
 };
@@ -244,79 +206,24 @@ struct Bindings {
   void (*complete)(Module &) = nullptr;
 };
 
-inline Bindings &bindings() {
-  static Bindings the_bindings;
-  return the_bindings;
-}
+Bindings &bindings();
 
 struct Registrar {
-  Registrar(void (*bind)(Module &), void (*complete)(Module &)) { bindings() = {bind, complete}; }
+  Registrar(void (*bind)(Module &), void (*complete)(Module &));
 };
 
 // The published starter defines fourDimWrite without binding it: offer it under its usual argument list if it can be
 // called so, whether its parameters are values, references or constants.
 using WriteElement = void (*)(std::vector<float> &, int, int, int, int, int, int, int, float);
 
-inline void offer_write(Module &module, WriteElement write) {
-  if (!module.has("fourDimWrite")) module.def("fourDimWrite", write);
-}
+void offer_write(Module &module, WriteElement write);
 inline void offer_write(Module &, std::nullptr_t) {}
-
-inline Module &module() {
-  static Module the_module = [] {
-    Module filled;
-    if (bindings().bind != nullptr) {
-      bindings().bind(filled);
-      bindings().complete(filled);
-    }
-    return filled;
-  }();
-  return the_module;
-}
-
-inline void first_line(const char *text, char *out, size_t size) {
-  std::snprintf(out, size, "%.*s", static_cast<int>(std::strcspn(text, "\n")), text);
-}
 
 }  // namespace gpt149
 
-GPT149_EXPORT int32_t gpt149_count(void) { return static_cast<int32_t>(gpt149::module().entries.size()); }
-
-GPT149_EXPORT const char *gpt149_name(int32_t i) {
-  return gpt149::module().entries[static_cast<size_t>(i)].name.c_str();
-}
-
-GPT149_EXPORT const char *gpt149_signature(int32_t i) {
-  return gpt149::module().entries[static_cast<size_t>(i)].signature.c_str();
-}
-
-// 0, or 1 with the first line of what was thrown in result->error.
-GPT149_EXPORT int32_t gpt149_call(int32_t i, void *const *arguments, Gpt149Result *result) {
-  *result = Gpt149Result{};
-  const gpt149::Entry &entry = gpt149::module().entries[static_cast<size_t>(i)];
-  if (entry.call == nullptr) {
-    const char *text = "a parameter or the result of %s has another type";
-    std::snprintf(result->error, sizeof result->error, text, entry.name.c_str());
-    return 1;
-  }
-  try {
-    entry.call(entry.callee, arguments, result);
-    return 0;
-  } catch (const c10::Error &error) {
-    gpt149::first_line(error.what_without_backtrace(), result->error, sizeof result->error);
-  } catch (const std::exception &error) {
-    gpt149::first_line(error.what(), result->error, sizeof result->error);
-  } catch (...) {
-    gpt149::first_line("something that is not a std::exception was thrown", result->error, sizeof result->error);
-  }
-  return 1;
-}
-
-GPT149_EXPORT void gpt149_release(Gpt149Result *result) {
-  if (result->kind == gpt149::kTensor) delete static_cast<at::Tensor *>(result->owner);
-  if (result->kind == gpt149::kVector) delete static_cast<std::vector<float> *>(result->owner);
-  result->owner = nullptr;
-}
+#if !defined(GPT149_GLUE_APART)
+#include "gpt149_glue.h"
+#endif
 
 #undef PYBIND11_MODULE
 // The call of fourDimWrite depends on template parameters: it is looked up where this macro stands, after the student's

@@ -243,6 +243,11 @@ def _decide(
     return verdict, main
 
 
+def ratio_of(one: Round, policy: TimePolicy) -> float:
+    """The ratio student / reference of a single round, by the clock that decides."""
+    return _views([one], policy)[0].ratios()[0]
+
+
 def is_fit(self_ratios: Sequence[float], policy: TimePolicy) -> bool:
     """Whether the reference agrees with itself (see "Fitness" above), from one ratio per round."""
     own = median_estimate(self_ratios)

@@ -252,7 +252,9 @@ class Served {
           const Json request = Reader(text).value();
           keep_ = nullptr;
           auto inputs = read_inputs(*request.find("inputs"));
-          if (request.find("op")->text == "table") table(request, std::move(inputs));
+          const std::string &op = request.find("op")->text;
+          if (op == "table") table(request, std::move(inputs));
+          else if (op == "reserve") reserve(static_cast<size_t>(request.find("reserved_bytes")->whole));
           else call(request, std::move(inputs));
         }
       } catch (const Failed &failure) {
@@ -332,6 +334,20 @@ class Served {
     std::vector<iovec> payload = {numbers.part()};
     for (auto &part : parts_of(inputs)) payload.push_back(part);
     reply(answered(kNumber, 7, {count}), payload, in_memory_);
+  }
+
+  // Touches so much memory and frees it: what is called next finds pages that have been written before, wherever the C
+  // library keeps what is freed. In pieces, since a large one would be mapped and given back.
+  void reserve(size_t bytes) {
+    constexpr size_t kPiece = 8 << 20;
+    std::vector<void *> pieces;
+    for (size_t from = 0; from < bytes; from += kPiece) {
+      void *piece = std::malloc(kPiece);
+      if (piece == nullptr) break;
+      pieces.push_back(std::memset(piece, 1, kPiece));
+    }
+    for (void *piece : pieces) std::free(piece);
+    reply(answered(kVoid, 0, {}), {}, in_memory_);
   }
 
   std::unique_ptr<Call> keep_;

@@ -22,8 +22,7 @@ from grader import submission
 from grader.assignment.records import Assignment, RunLimits
 from grader.base import plainfile
 from grader.base.commandline import EXIT_INTERRUPTED
-from grader.base.errors import UsageError
-from grader.base.results import EXIT_KIT, EXIT_PASS
+from grader.base.errors import EXIT_KIT, EXIT_PASS, UsageError
 from grader.build.compilers import HEADER_TIMEOUT_S
 from grader.judge.integrity import inspection
 from grader.report import result_json

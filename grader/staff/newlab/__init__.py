@@ -7,8 +7,7 @@ from pathlib import Path
 
 from grader.assignment.labs import LABS, known
 from grader.base.commandline import Parser
-from grader.base.errors import KitError, UsageError
-from grader.base.results import EXIT_PASS
+from grader.base.errors import EXIT_PASS, KitError, UsageError
 
 TEMPLATE = Path(__file__).resolve().parent / "template"
 MARK, SUFFIX = "@LAB@", ".txt"

@@ -11,8 +11,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from grader.base.commandline import Parser
-from grader.base.errors import UsageError
-from grader.base.results import EXIT_PASS
+from grader.base.errors import EXIT_PASS, UsageError
 
 
 def main(arguments: Sequence[str]) -> int:

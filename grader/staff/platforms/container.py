@@ -34,9 +34,9 @@ from typing import Any
 from grader.assignment.records import Assignment
 from grader.base import removal, wholefile
 from grader.base.commandline import Parser
-from grader.base.errors import KitError, UsageError
+from grader.base.errors import EXIT_KIT, EXIT_PASS, KitError, UsageError
 from grader.base.places import ROOT
-from grader.base.results import EXIT_KIT, EXIT_PASS, SubmissionResult
+from grader.base.results import SubmissionResult
 from grader.staff.platforms.records import Container
 
 CONFIG = Path("configs") / "gpt149.yaml"

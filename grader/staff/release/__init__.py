@@ -12,9 +12,8 @@ from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from grader.base.errors import UsageError
+from grader.base.errors import EXIT_PASS, UsageError
 from grader.base.places import ROOT
-from grader.base.results import EXIT_PASS
 
 HANDOUT, AUTOGRADER = "handout.zip", "autograder.zip"
 

@@ -44,6 +44,8 @@ NOT_STARTED = (
     "setup.sh did not end well: look at the image's build log, and build the image again. What run_autograder printed "
     "says more."
 )
+#: For VS Code: the parts as tasks, and how the compiler's errors are read.
+EDITOR_TASKS = ".vscode/tasks.json"
 DOCUMENTS = ("LICENSE", "docs/demo.md")
 
 
@@ -147,6 +149,7 @@ def handout(kit: Kit, compiled: Mapping[str, bytes]) -> dict[str, File]:
     rooms = student_rooms(kit.root, [f"{labs.PACKAGE}.{kit.lab.name}", *by_name, *_asked_of_kit(kit, lab)])
     files = _sources(kit.root, rooms) | _lab_sources(kit, lab)
     files |= texts(TEMPLATES / "handout", _words(kit, compiled))
+    files[EDITOR_TASKS] = files.pop("tasks.json")
     files |= {name: _file(kit.root / name) for name in DOCUMENTS if (kit.root / name).is_file()}
     files["docs/handout.md"] = _file(kit.text)
     if kit.writeup is not None:
@@ -226,6 +229,7 @@ def _words(kit: Kit, compiled: Mapping[str, bytes]) -> dict[str, str]:
         "title": kit.assignment.title,
         "source": kit.assignment.source,
         "commands": "\n".join(listed),
+        "choices": json.dumps([*titles, "all"]),
         "platforms": ", ".join(platforms),
     }
 
@@ -245,8 +249,6 @@ def autograder(kit: Kit) -> dict[str, File]:
     files |= _lab_sources(kit, lab)
     files |= texts(TEMPLATES / "autograder", {"source": kit.assignment.source})
     files["not_started.json"] = File(_not_started(kit.assignment), origin="results.json without the kit")
-    for path in sorted((kit.root / "tests" / "threats").glob("*.py")):
-        files[path.relative_to(kit.root).as_posix()] = _file(path)
     for path in (*kit.reference_sources, *kit.program_sources):
         own = kit.elsewhere is not None and path.is_relative_to(kit.elsewhere)
         place = (

@@ -11,7 +11,7 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from grader.base.commandline import Parser
-from grader.base.results import EXIT_KIT, EXIT_PASS
+from grader.base.errors import EXIT_KIT, EXIT_PASS
 from grader.staff.selftest.trials import Trial
 
 #: Each group, and what depends on it.
@@ -72,7 +72,7 @@ def conclusion(made: Iterable[Trial]) -> list[str]:
         count = len(by_group[group])
         failed = sum(bool(trial.faults) for trial in by_group[group])
         if not count:
-            lines.append(f"NOT TRIED    {meaning}: this copy of the kit has no {group} to try")
+            lines.append(f"NOT TRIED    {meaning}: there are no {group} to try")
         elif failed:
             lines.append(f"NOT TRUSTED  {meaning}: {failed} of {count} did not end as they must")
         else:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import importlib
-import sys
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
@@ -17,15 +15,12 @@ from grader.assignment.mutations import Mutation, edited
 from grader.assignment.records import Assignment, Part
 from grader.assignment.regions import strip_solution
 from grader.base.errors import UsageError
-from grader.base.places import ROOT
 from grader.base.results import PartResult, SubmissionResult
 from grader.judge.bench import Options
 from grader.judge.evaluate import evaluate
 from grader.run.zygote import Zygote
 from grader.sandbox import Sandbox
 
-#: Where the threats lie in a full checkout; a copy without them cannot try them.
-THREATS = ROOT / "tests"
 TIME_BUDGET_S = 10.0
 """For the calls of one timed part."""
 #: Flags of a measurement that tell of the machine, in words.
@@ -197,8 +192,8 @@ def named(bug: Mutation) -> str:
 
 
 def threats(bench: TrialSetup, *, every: bool) -> Iterator[Trial]:
-    """Each threat ends as its row says, its controls too. Nothing where this copy of the kit has no rows."""
-    table = _table()
+    """Each threat ends as its row says, its controls too. Nothing for a lab that has none."""
+    table = bench.assignment.lab.threats()
     if table is None:
         return
     places = table.places(bench.folder)
@@ -224,11 +219,3 @@ def one_for_each_row(submissions: Sequence[Any]) -> list[Any]:
         chosen.append(gains.index(max(gains)))
         missing -= {threat.row for threat in submissions[chosen[-1]].threats.values()}
     return [submissions[at] for at in sorted(chosen)]
-
-
-def _table() -> Any | None:
-    if not (THREATS / "threats" / "__init__.py").is_file():
-        return None
-    if str(THREATS) not in sys.path:
-        sys.path.insert(0, str(THREATS))
-    return importlib.import_module("threats")

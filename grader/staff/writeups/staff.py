@@ -12,10 +12,9 @@ from grader import submission
 from grader.assignment import labs
 from grader.assignment.loading import load
 from grader.base import wholefile
-from grader.base.errors import KitError, UsageError
+from grader.base.errors import EXIT_PASS, KitError, UsageError
 from grader.base.harmless import harmless, one_line
 from grader.base.places import PUBLIC_CONFIG, WRITEUP_KEY
-from grader.base.results import EXIT_PASS
 from grader.staff.classroom import gradebook
 from grader.staff.writeups import key, sheet
 from grader.staff.writeups.key import Question

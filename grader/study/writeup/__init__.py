@@ -10,9 +10,8 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from grader.base.commandline import Parser
-from grader.base.errors import UsageError
+from grader.base.errors import EXIT_PASS, EXIT_SUBMISSION, UsageError
 from grader.base.places import WRITEUP_TEMPLATE
-from grader.base.results import EXIT_PASS, EXIT_SUBMISSION
 
 NAME = "writeup.md"
 FORMATS = ("html", "pdf")

@@ -11,8 +11,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from grader.base.commandline import whole_number
-from grader.base.errors import UsageError
-from grader.base.results import EXIT_PASS
+from grader.base.errors import EXIT_PASS, UsageError
 from grader.study import facts, helpers, options, outcome
 from grader.study.figure import Figure, Plot, Series
 from grader.study.table import Cell, Table

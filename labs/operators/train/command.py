@@ -9,9 +9,8 @@ from typing import TYPE_CHECKING
 
 from grader.base import machine
 from grader.base.commandline import Parser, whole_number
-from grader.base.errors import KitError, UsageError
+from grader.base.errors import EXIT_PASS, EXIT_SUBMISSION, KitError, UsageError
 from grader.base.places import PUBLIC_CONFIG
-from grader.base.results import EXIT_PASS, EXIT_SUBMISSION
 from grader.study import options, outcome
 
 if TYPE_CHECKING:

@@ -15,8 +15,7 @@ from dataclasses import dataclass
 
 from grader.assignment.records import Part
 from grader.base.arrays import Array, np
-from grader.base.errors import UsageError
-from grader.base.results import EXIT_PASS, EXIT_SUBMISSION
+from grader.base.errors import EXIT_PASS, EXIT_SUBMISSION, UsageError
 from grader.judge import binding, faults
 from grader.judge.answers import RESULT, answers
 from grader.judge.draws import Draws

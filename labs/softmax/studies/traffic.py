@@ -26,8 +26,7 @@ from pathlib import Path
 
 from grader.base import machine
 from grader.base.commandline import whole_number
-from grader.base.errors import UsageError
-from grader.base.results import EXIT_PASS
+from grader.base.errors import EXIT_PASS, UsageError
 from grader.study import facts, helpers, options, outcome
 from grader.study.figure import Figure, Plot, Series
 from grader.study.table import Cell, Table

@@ -153,6 +153,7 @@ at::Tensor tensor(std::initializer_list<std::initializer_list<T>> rows, at::Tens
 #define AT_DISPATCH_ALL_TYPES(TYPE, NAME, ...) \
   GPT149_DISPATCH(TYPE, NAME, GPT149_FLOATING(__VA_ARGS__) GPT149_INTEGRAL(__VA_ARGS__))
 
+#define GPT149_GLUE_APART
 #include "gpt149_abi.h"
 #include "gpt149_pybind.h"
 

@@ -1,11 +1,11 @@
-"""The attempts by row: A1 to B5 here, C and D in `threats.containment`, E1, E2, E4 and E5 in
-`threats.reading`, and the controls beside them."""
+"""The attempts by row: A1 to B5 here, C and D in `labs.attention.threats.containment`, E1, E2, E4 and E5 in
+`labs.attention.threats.reading`, and the controls beside them."""
 
 from __future__ import annotations
 
-from threats.containment import CONTAINMENT
-from threats.reading import READING
-from threats.threat import End, Threat
+from labs.attention.threats.containment import CONTAINMENT
+from labs.attention.threats.reading import READING
+from labs.attention.threats.threat import End, Threat
 
 PASS, WRONG = End(("pass",)), End(("wrong",))
 SLOW = End(("slow",))

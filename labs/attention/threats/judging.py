@@ -9,14 +9,14 @@ from pathlib import Path
 
 from grader.assignment import loading
 from grader.assignment.records import Assignment, Part
+from grader.base.places import PUBLIC_CONFIG
 from grader.base.results import SubmissionResult
 from grader.judge.bench import Options
 from grader.judge.evaluate import evaluate
 from grader.run.zygote import Zygote
-from threats.sources import Submission, function
-from threats.threat import Threat
+from labs.attention.threats.sources import Submission, function
+from labs.attention.threats.threat import Threat
 
-ROOT = Path(__file__).resolve().parents[2]
 SECRET = "SEEN-the-hidden-answers"
 SHAPE = {"B": 1, "H": 2, "N": 128, "d": 32, "Br": 32, "Bc": 32}
 #: Long enough for a kernel of this size on a busy machine, short enough for rows that use them up.
@@ -53,7 +53,7 @@ def filled(text: str, named: Mapping[str, str]) -> str:
 
 @functools.cache
 def course() -> Assignment:
-    return loading.load(ROOT / "configs" / "gpt149.yaml")
+    return loading.load(PUBLIC_CONFIG)
 
 
 def asked(threat: Threat, part_id: str) -> Part:

@@ -24,7 +24,7 @@ class End:
 class Threat:
     """One attempt. `row` is the kind of attempt, "" for a control.
 
-    `body` are the statements of a kernel (see `threats.sources.PRELUDE` for the names it has), `top` stands before all
+    `body` are the statements of a kernel (see `sources.PRELUDE` for the names it has), `top` stands before all
     functions, `source` replaces the whole file. `{name}` of `judging.places` (the reference library, a secret file, a
     name for leftovers) is filled in. It is judged as `part` of the assignment is; `timed` rows are measured as well.
     `open_end` is the end in tier D, where a compiler sees the judge's files. `files` lie beside module.cpp; `build_s`

@@ -7,8 +7,8 @@ from dataclasses import asdict
 
 from grader import score
 from grader.base.results import PartResult, SubmissionResult
-from threats.judging import asked
-from threats.threat import Threat
+from labs.attention.threats.judging import asked
+from labs.attention.threats.threat import Threat
 
 LONGEST_FLAG = 1000
 """Characters of a flag's message: a few names, each of them short."""

@@ -1,0 +1,93 @@
+"""What concerns a student: can a kernel be compiled and judged here, are its times steady, does the editor know it."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+
+from grader.base import wholefile
+from grader.base.commandline import Parser, source_file
+from grader.base.errors import EXIT_KIT, EXIT_PASS, KitError, UsageError
+from grader.base.places import PUBLIC_CONFIG
+from grader.build import editing
+from grader.doctor import steady, timing, tools
+from grader.doctor.host import Finding, Host
+
+#: (module, what is missing without it, how to get it).
+OWN_MODULES = (("watchfiles", "there is no --watch", "pip install watchfiles"),)
+PROGRAM = "gpt149.py doctor"
+
+
+def main(arguments: list[str]) -> int:
+    """`python gpt149.py doctor`: exit code 0 when nothing fails (warnings do not), else 3. Raises UsageError."""
+    parse = Parser(
+        prog=PROGRAM, description="What this machine lacks for your work, and what to do about it."
+    )
+    parse.add_argument(
+        "--steady", action="store_true", help="also time the reference against itself (seconds)"
+    )
+    parse.add_argument(
+        "--editor",
+        nargs="?",
+        const="light",
+        metavar="HEADERS",
+        help=f"write {editing.FILE} beside module.cpp, for clangd: with the tensors that kernels are judged with "
+        "(light), or with torch's own headers (full)",
+    )
+    parse.add_argument("--module", metavar="PATH", type=Path, help="the file that you edit (module.cpp)")
+    parse.add_argument(
+        "--config", metavar="FILE", type=Path, default=PUBLIC_CONFIG, help="another assignment"
+    )
+    given = parse.parse_args(arguments)
+    if given.editor:
+        return _write_commands(given.editor, given.module, given.config)
+    from grader.doctor import told
+
+    failed = 0
+    for heading, found in _sections(given.config, given.steady):
+        print(heading)
+        for finding in found:
+            failed += finding.level == "fail"
+            print(told(finding), flush=True)
+    print(
+        "kernels can be judged here"
+        if not failed
+        else f"{failed} to be mended before kernels can be judged here"
+    )
+    return EXIT_KIT if failed else EXIT_PASS
+
+
+def _sections(config: Path, with_steadiness: bool) -> Iterator[tuple[str, Iterable[Finding]]]:
+    from grader.assignment.loading import load
+
+    host = Host(threads=load(config).defaults.get("threads", 1))
+    yield "tools", [*tools.findings(host), *_own(host)]
+    yield "times", timing.findings(host)
+    if with_steadiness:
+        yield "steadiness", steady.findings(config)
+
+
+def _own(host: Host) -> Iterator[Finding]:
+    for name, lost, get in OWN_MODULES:
+        if not host.has_module(name):
+            yield Finding("warn", f"{name} is not installed (optional)", f"without it {lost}", get)
+
+
+def _write_commands(headers: str, module: Path | None, config: Path) -> int:
+    from grader.assignment.loading import load
+
+    if headers != "light" and headers != "full":
+        raise UsageError(
+            f"--editor takes light or full, not '{headers}' ({PROGRAM} --help lists what there is)"
+        )
+    assignment = load(config)
+    source = source_file(module, assignment.source, assignment.path.parent)
+    path = source.resolve().parent / editing.FILE
+    found = json.dumps(editing.commands(source, headers, {}), indent=1)
+    try:
+        wholefile.write(path, [found, "\n"])
+    except OSError as error:
+        raise KitError(f"cannot write {path}: {error.strerror}") from error
+    print(f"{path} is written: clangd, and editors that use it, now know {source.name}")
+    return EXIT_PASS

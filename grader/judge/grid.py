@@ -1,0 +1,66 @@
+"""Into which blocks a kernel cuts its output, as far as sizes of the call and macros of its source tell."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
+
+from grader.build.cpptext import without_comments
+
+if TYPE_CHECKING:
+    from grader.judge.diagnosis.deviation import Axis
+
+LONGEST_SOURCE = 1 << 20
+"""Characters of a source that is looked at."""
+
+
+def blocks(
+    axes: tuple[Axis, ...],
+    cuts: Mapping[str, tuple[str, ...]],
+    sizes: Mapping[str, int],
+    source: str,
+    function: str,
+    defines: Mapping[str, str],
+) -> tuple[tuple[str, int] | None, ...]:
+    """For each axis the name and length of its blocks, None where nothing is known.
+
+    `cuts` are candidates by the axis's letter (`grader.judge.oracle.Oracle.cuts`): a size of the call, else a macro
+    that the function's body names, with a value from `defines` or from the source. Linear in the source's length.
+    """
+    wanted = {name for names in cuts.values() for name in names}
+    known = {name: value for name, value in sizes.items() if name in wanted}
+    if wanted - set(known):
+        body = body_of(without_comments(source[:LONGEST_SOURCE]), function)
+        used = (wanted - set(known)) & set(re.findall(r"\w+", body))
+        known |= {name: value for name in used if (value := _macro(name, source, defines)) is not None}
+    found = []
+    for axis in axes:
+        name = next((name for name in cuts.get(axis.letter, ()) if known.get(name, 0) > 0), None)
+        found.append((name, known[name]) if name is not None else None)
+    return tuple(found)
+
+
+def body_of(code: str, function: str) -> str:
+    """The text between the braces of a function's definition, in code without comments; "" where there is none."""
+    for found in re.finditer(
+        rf"\b{re.escape(function)}\b\s{{0,9}}\([^(){{}};]{{0,2000}}\)\s{{0,99}}\{{", code
+    ):
+        depth, at = 1, found.end()
+        for brace in re.finditer(r"[{}]", code[at:]):
+            depth += 1 if brace[0] == "{" else -1
+            if depth == 0:
+                return code[at : at + brace.start()]
+        return code[at:]
+    return ""
+
+
+def _macro(name: str, source: str, defines: Mapping[str, str]) -> int | None:
+    """The value of a macro that is a plain number."""
+    text = defines.get(name)
+    if text is None:
+        found = re.search(
+            rf"^[ \t]*#[ \t]*define[ \t]+{re.escape(name)}[ \t]+(\d{{1,7}})\b", source, re.MULTILINE
+        )
+        text = found[1] if found else ""
+    return int(text) if re.fullmatch(r"\d{1,7}", text) else None

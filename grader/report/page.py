@@ -1,0 +1,158 @@
+"""One verdict as a page of its own (`--html FILE`): no network, no script, and nothing of a student's but escaped text.
+
+The page's policy allows its one style sheet, by digest, and nothing else. Pictures are inline SVG without anybody's
+text but names of the assignment's, escaped as well.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime
+from html import escape
+from pathlib import Path
+from typing import Any
+
+from grader.assignment.records import Assignment
+from grader.base import wholefile
+from grader.base.results import PartResult, Score, SubmissionResult, Timing
+from grader.judge.events import Deviated, Event, PartStarted
+from grader.report import charts, picture
+from grader.report.html import TEMPLATES, environment, missing_library, policy
+from grader.report.picture import Picture
+
+__all__ = ["Collector", "missing_library", "write"]
+
+LEGEND = ("right", "to 10 x", "to 100 x", "to 1000 x", "to 10 000 x", "more", "no number")
+"""What a cell's level means: how many times what is allowed the error is."""
+
+
+@dataclass
+class Collector:
+    """A listener that keeps a small picture of each wrong output, and hands every event on."""
+
+    listener: Callable[[Event], None] = lambda event: None
+    pictures: dict[str, dict[str, Picture]] = field(default_factory=dict)
+    """By the part's id, then by the case."""
+
+    def __call__(self, event: Event) -> None:
+        if isinstance(event, PartStarted):
+            self.pictures.pop(event.part.id, None)
+        elif isinstance(event, Deviated) and not event.hidden:
+            self.pictures.setdefault(event.part.id, {})[event.case] = picture.reduced(event)
+        self.listener(event)
+
+    def of(self, part: PartResult) -> Picture | None:
+        """The picture of the case that the part's diagnosis was told from, else of the one with the most wrong."""
+        known = self.pictures.get(part.id, {})
+        told = [case.name for case in part.cases if case.diagnosis and case.diagnosis == part.diagnosis]
+        named = [known[name] for name in told if name in known]
+        return (named or sorted(known.values(), key=lambda one: -one.wrong / one.total) or [None])[0]
+
+
+def write(
+    path: Path,
+    assignment: Assignment,
+    result: SubmissionResult,
+    score: Score,
+    pictures: Collector,
+    made_at: datetime,
+) -> None:
+    """Write the page. Raises OSError."""
+    from markupsafe import Markup
+
+    ladder = assignment.lab.ladder()
+    style = Markup((TEMPLATES / "page.css").read_text(encoding="utf-8"))
+    views = [_view(part, pictures.of(part), ladder) for part in result.parts]
+    text = (
+        environment(ladder)
+        .get_template("page.html")
+        .render(
+            assignment=assignment,
+            result=result,
+            views=views,
+            earned={line.id: line for line in score.lines},
+            total=math.fsum(
+                line.points for line in score.lines if line.id in {part.id for part in result.parts}
+            ),
+            waiting=score.waiting,
+            made_at=made_at,
+            style=style,
+            policy=policy(style, ""),
+            legend=list(enumerate(LEGEND)),
+        )
+    )
+    wholefile.write(path, [text])
+
+
+def _view(part: PartResult, seen: Picture | None, ladder: Any) -> dict[str, Any]:
+    from markupsafe import Markup
+
+    place = part.frontier
+    rungs = dict(ladder.shares(place)) if ladder and place else {}
+    return {
+        "part": part,
+        "map": Markup(picture.svg(seen)) if seen else "",
+        "caption": picture.caption(seen) if seen else [],
+        "rounds": Markup(rounds(part.time)) if part.time else "",
+        "ladder": Markup(_ladder(place.peak_percent, rungs)) if place else "",
+    }
+
+
+def _ladder(share_percent: float, rungs: dict[str, float]) -> str:
+    return charts.ladder([charts.Dot(share_percent, False, "", "this kernel")], rungs)
+
+
+def rounds(time: Timing) -> str:
+    """Each timed call as a dot over the rounds: the reference's hollow, the student's filled, milliseconds upwards."""
+    sides = {
+        side: getattr(time, f"{side}_{time.clock}_ms") or getattr(time, f"{side}_wall_ms")
+        for side in ("reference", "student")
+    }
+    if not all(sides.values()) or not all(math.isfinite(ms) for calls in sides.values() for ms in calls):
+        return ""
+    base, top, left, right = 150, 20, 40, 350
+    allowed = time.allowance * time.reference_ms if "not_graded" not in time.flags else 0.0
+    highest = 1.08 * max([*sides["reference"], *sides["student"], allowed, 1e-6])
+    count = max(len(calls) for calls in sides.values()) / 2
+
+    def y(ms: float) -> float:
+        return base - (base - top) * ms / highest
+
+    parts = [
+        f'<svg class="chart" viewBox="0 0 360 182" role="img" aria-label="'
+        f'{escape(f"Times of {time.rounds} rounds, milliseconds")}">'
+    ]
+    parts += [
+        f'<path class="rule" d="M{left} {_n(y(tick))}h{right - left}"/>'
+        f'<text x="{left - 5}" y="{_n(y(tick) + 4)}" text-anchor="end">{tick:g}</text>'
+        for tick in _ticks(highest)
+    ]
+    if allowed:
+        parts.append(
+            f'<path class="limit" d="M{left} {_n(y(allowed))}h{right - left}"/>'
+            f'<text class="strong" x="{right}" y="{_n(y(allowed) - 4)}" text-anchor="end">allowed</text>'
+        )
+    for side, calls in sides.items():
+        for k, ms in enumerate(calls):
+            x = left + (right - left) * (k // 2 + 0.5 + (0.07 if k % 2 else -0.07)) / count
+            parts.append(
+                f'<circle class="{side}" cx="{_n(x)}" cy="{_n(y(ms))}" r="3.6"><title>{ms:.3g} ms</title></circle>'
+            )
+    parts.append(f'<path class="axis" d="M{left} {base}h{right - left}"/>')
+    parts.append(f'<text x="{left}" y="{base + 15}">round 1</text>')
+    parts.append(f'<text x="{right}" y="{base + 15}" text-anchor="end">{time.rounds}</text>')
+    parts.append(f'<text x="{left - 5}" y="11" text-anchor="end">ms</text>')
+    return "".join([*parts, "</svg>"])
+
+
+def _ticks(highest: float) -> Sequence[float]:
+    """Round values up to this one, four to eight of them."""
+    power = 10.0 ** math.floor(math.log10(highest))
+    step = next(power * k for k in (0.1, 0.2, 0.5, 1, 2) if highest / (power * k) <= 8)
+    return [step * k for k in range(int(highest / step) + 1)]
+
+
+def _n(value: float) -> str:
+    return f"{round(value, 1):g}"
