@@ -71,10 +71,10 @@ def place(sandbox: Sandbox) -> Place:
         environment |= {INTERPRETED: "1"} if interprets else {"CUDA_VISIBLE_DEVICES": "0"}
         modules = MODULES if devicebuild.has_triton() else MODULES[:1]
         zygote = Zygote(environment, sandbox, modules=modules, card=not interprets)
-        atexit.register(zygote.close)
         made = Place(zygote, found, interprets)
         if not interprets:
             _try(made, sandbox)
+        atexit.register(zygote.close)
         _places[sandbox] = made
     return _places[sandbox]
 
@@ -97,7 +97,10 @@ def _try(made: Place, sandbox: Sandbox) -> None:
                 return
             said = (call.message or session.printed or call.signal_name).strip()[-300:]
     made.zygote.close()
-    raise KitError(f"runners in sandbox tier {sandbox.tier} do not reach the GPU (docs/gpu.md): {said}")
+    raise KitError(
+        f"runners in sandbox tier {sandbox.tier} do not reach the GPU: {said}. For code that you trust there is "
+        "--tier D --trust (docs/gpu.md)"
+    )
 
 
 def _limits(found: Place, memory_bytes: int | None) -> Limits:
