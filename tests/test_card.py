@@ -21,6 +21,7 @@ from grader.judge.evaluate import evaluate
 from grader.judge.ondevice import host, timing
 from grader.run.card import clock, driver, finding, numbers
 from grader.run.card.arena import FEW_SETS, Arena, Card, Tensor
+from grader.run.compiled import Caches
 from grader.run.zygote import Zygote
 from grader.sandbox import OPEN
 
@@ -141,6 +142,23 @@ def test_sets_are_as_many_as_a_call_needs_and_memory_holds() -> None:
     assert clock.sets_for(tensors, 1.0, 1 << 40) == 1
     assert clock.sets_for(tensors, 0.0, 100 * 3 * 4096) == int(100 * clock.MEMORY_SHARE)
     assert clock.sets_for(tensors, 0.0, 1 << 40) == clock.MOST_SETS
+
+
+def test_caches_of_several_builders_become_one(tmp_path: Path) -> None:
+    """Triton's list of a kernel's files names them by whole paths, which are others afterwards."""
+    caches = Caches(tmp_path, str(tmp_path))
+    one, other = caches.new(), caches.new()
+    folder = tmp_path / other / "key"
+    folder.mkdir()
+    (folder / "k.cubin").write_text("code")
+    (folder / "__grp__k.json").write_text(f'{{"child_paths": {{"k.cubin": "{folder}/k.cubin"}}}}')
+    for name in (one, other):
+        caches.seal(name)
+    caches.merge(one, other)
+    assert (tmp_path / one / "key" / "k.cubin").read_text() == "code"
+    assert f"{tmp_path / one}/key/k.cubin" in (tmp_path / one / "key" / "__grp__k.json").read_text()
+    assert not (tmp_path / other).exists()
+    caches.drop(one)
 
 
 def test_no_driver_is_no_card(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -75,8 +75,9 @@ BY_ARGUMENT = """
 clone 56 220, clone3 435 435, kill 62 129, tgkill 234 131, prctl 157 167, prlimit64 302 261, fcntl 72 25,
 ioctl 16 29, socket 41 198
 """
-#: What CUDA's driver asks for beyond ALLOWED: a runner on a card, and its builder, may.
-CARD_ALLOWED = "mknod 133 -, mknodat 259 33, memfd_create 319 279"
+#: What CUDA's driver asks for beyond ALLOWED, besides a socket of this machine's own, on which it listens: a runner on
+#: a card, and its builder, may. Found by benchmarks/gpu_locks.py; nothing lets them connect.
+CARD_ALLOWED = "bind 49 200, listen 50 201"
 SECCOMP = "seccomp 317 277"
 #: All that a native runner does (inside/runner.cpp): it reads and writes what it holds open, and computes. Nothing here
 #: names a file. What its C library asks about the machine beyond this (the number of cores in /sys, its own path in
@@ -172,7 +173,7 @@ def runner_filter(machine_name: str, card: bool = False) -> Filter | None:
     program.by_values(special["fcntl"], 1, REFUSED_FCNTLS, found=_EPERM, otherwise=ALLOW)
     program.by_values(special["ioctl"], 1, IOCTLS, found=ALLOW, otherwise=ALLOW if card else _EPERM)
     # A torch with CUDA asks for a daemon of its own machine when it first profiles, and does without.
-    program.by_values(special["socket"], 0, (AF_UNIX,), found=_EPERM, otherwise=KILL)
+    program.by_values(special["socket"], 0, (AF_UNIX,), found=ALLOW if card else _EPERM, otherwise=KILL)
     program.returns(numbers(STARTS_PROCESSES, machine).values(), KILL)
     program.returns(numbers(REACHES_OUT, machine).values(), KILL)
     return program.finish(_EPERM)
@@ -227,7 +228,8 @@ def compiler_filter(machine_name: str, card: bool = False) -> Filter | None:
         program.returns(numbers(CARD_ALLOWED, machine).values(), ALLOW)
     program.returns([special["clone3"]], ERRNO | errno.ENOSYS)
     program.by_bits(special["clone"], CLONE_NEW_NAMESPACES, found=_EPERM, otherwise=ALLOW)
-    program.returns([special["socket"], *numbers(REACHES_OUT, machine).values()], _EPERM)
+    program.by_values(special["socket"], 0, (AF_UNIX,), found=ALLOW if card else _EPERM, otherwise=_EPERM)
+    program.returns(numbers(REACHES_OUT, machine).values(), _EPERM)
     program.returns(numbers(REFUSED, machine).values(), _EPERM)
     return program.finish(ALLOW)
 

@@ -87,7 +87,8 @@ class Sandbox:
         }
         if card:
             files["read"] += view.CARD_FACTS
-            files["write"] += view.card_devices()
+            # CUDA's driver writes the names of its threads there, and ends where it cannot.
+            files["write"] += [*view.card_devices(), "/proc/self/task"]
         return self._lock(uid, files, seccomp.runner_filter(platform.machine(), card))
 
     def compiler_lock(
@@ -97,7 +98,7 @@ class Sandbox:
         files = {"read": [*view.DEVICES], "run": [*_readable(), *read], "write": [*write, "/dev/null"]}
         if card:
             files["read"] += [*view.FACTS, *view.CARD_FACTS, "/proc/self"]
-            files["write"] += view.card_devices()
+            files["write"] += [*view.card_devices(), "/proc/self/task"]
         return self._lock(uid, files, seccomp.compiler_filter(platform.machine(), card))
 
     def _lock(
