@@ -5,7 +5,7 @@ TORCH ?= torch==2.13.0
 WORKERS ?= 2
 BIN := .venv/bin
 
-.PHONY: setup run test lint fuzz clean
+.PHONY: setup run test test-gpu lint fuzz clean
 
 setup: .venv/ready
 
@@ -18,8 +18,17 @@ setup: .venv/ready
 run: setup
 	$(BIN)/python gpt149.py part3 -N 1024
 
-test: setup lint
+# Some tests judge kernels in Triton's interpreter, which is a gigabyte and not there for every machine.
+.venv/triton: .venv/ready
+	$(BIN)/pip install --quiet --disable-pip-version-check "triton>=3.7,<3.9" || echo "No Triton here: its tests are left out."
+	touch $@
+
+test: setup lint .venv/triton
 	$(BIN)/python -m pytest -n $(WORKERS) --dist worksteal
+
+# What needs a GPU: minutes. docs/gpu.md tells of the last such run.
+test-gpu: setup .venv/triton
+	$(BIN)/python -m pytest -n 0 tests/test_gpu.py
 
 lint: setup
 	$(BIN)/ruff check .

@@ -221,6 +221,8 @@ def test_documented_examples_hold_every_key_and_are_read(tmp_path: Path) -> None
     unused = {key for keys in SCHEMA for key in keys.all if not re.search(rf"\b{key}:", text)}
     # Each of these excludes another key of its mapping, which the examples show.
     assert unused == {"torch_function", "keywords", "stands_in", "points_if_slow"}
+    (kernel,) = load(paths["kernels.yaml"]).parts
+    assert kernel.device is not None and kernel.device.ranges == {"x": (-4.0, 4.0)}
     public = load(CONFIG)
     assert any(part.is_torch and part.keywords for part in public.parts)
     assert any(part.stands_in for part in public.parts)

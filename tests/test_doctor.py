@@ -14,7 +14,7 @@ from grader import doctor
 from grader.base.errors import KitError
 from grader.base.results import Timing
 from grader.build import toolchain
-from grader.doctor import containment, steady, timing, tools
+from grader.doctor import containment, gpu, steady, timing, tools
 from grader.doctor.host import Finding, Host, Ran
 
 GIB = 1 << 30
@@ -311,6 +311,31 @@ def test_the_whole_of_it_runs_here_without_torch_in_its_process() -> None:
     )
     assert ended.returncode in (0, 3), ended.stderr
     assert "sandbox" in ended.stdout and "must be mended" in ended.stdout and not ended.stderr
+
+
+# ---- cards
+
+SMI = "NVIDIA X, 580.1, Default, Enabled, 80000, 100\n"
+
+
+def with_card(host: Host, told: str = SMI, others: str = "", **facts: object) -> list[Finding]:
+    def answer(command: Sequence[str]) -> Ran:
+        return Ran(0, others if "--query-compute-apps=pid" in command else told)
+
+    return list(gpu.findings(replace(host, run=answer, has_module=lambda name: True, **facts)))
+
+
+def test_cards_are_told_with_what_keeps_them_from_judging(made_up: Callable[..., Host]) -> None:
+    host = made_up(which=programs())
+    assert [finding.level for finding in with_card(host)] == ["ok"]
+    assert not list(gpu.findings(made_up(which=programs("nvidia-smi"))))
+    found = with_card(host, "NVIDIA X, 470.1, Prohibited, Disabled, 80000, 60000\n", "4711\n")
+    assert [finding.level for finding in found] == ["ok", "warn", "fail", "warn", "warn", "warn"]
+    assert "4711" in found[-1].what and all(finding.remedy for finding in found[1:])
+    lacking = with_card(made_up(which=programs("nvcc")))
+    assert [finding.what for finding in lacking[1:]] == ["nvcc is not on the PATH"]
+    broken = list(gpu.findings(replace(host, run=lambda command: Ran(9, "no devices were found"))))
+    assert [finding.level for finding in broken] == ["warn"] and "no devices" in broken[0].what
 
 
 def test_a_student_has_a_doctor_and_an_editor_that_knows_the_file(tmp_path: Path) -> None:

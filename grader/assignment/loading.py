@@ -10,9 +10,9 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, get_args
+from typing import get_args
 
-from grader.assignment import labs, layers, rubric
+from grader.assignment import labs, layers, partkeys, rubric
 from grader.assignment.expressions import call_of, evaluate_int, is_number
 from grader.assignment.records import (
     Assignment,
@@ -22,7 +22,6 @@ from grader.assignment.records import (
     Returns,
     RunLimits,
     Shape,
-    TimeRule,
     TorchRunner,
 )
 from grader.assignment.yamlnode import Keys, Node
@@ -42,7 +41,7 @@ ASSIGNMENT_KEYS = Keys(
     ("schema_version", "id", "title", "source", "defaults", "inputs", "limits", "parts"),
     (
         "extends", "lab", "minima", "maxima", "cases", "manual", "late", "seed",
-        "hidden_cases", "torch_runner", "profiler_table",
+        "hidden_cases", "torch_runner", "profiler_table", "backend",
     ),
 )  # fmt: skip
 LIMITS_KEYS = Keys("limits", ("build_s", "call_s", "memory_gib"), ("object_mib",))
@@ -53,15 +52,17 @@ PART_KEYS = Keys(
     (
         "command", "function", "torch_function", "keywords", "prototype", "table", "reference", "cases",
         "hidden_cases", "workspace_in_scope", "stands_in", "time", "time_bands", "points_if_slow", "case_credit",
-        "outputs", "dtype", "inputs",
+        "outputs", "dtype", "inputs", "backend", "autograd", "library_operators",
     ),
 )  # fmt: skip
-TIME_KEYS = Keys("time", ("clock", "threads"), ("cores", "allowance_ratio", "allowance_ms", "graded"))
 OUTPUT_KEYS = Keys("an output", ("dims",), ("dtype",))
 #: Of tensors that are returned or written, the usual one first.
 DTYPES = ("float32", "float64", "int32", "int64")
+#: Of an output of a kernel for a GPU; "like" is the type of the case's `precision`.
+DEVICE_DTYPES = ("float32", "like", *partkeys.INPUT_DTYPES[1:])
 SCHEMA = (
-    ASSIGNMENT_KEYS, LIMITS_KEYS, CASE_KEYS, PART_KEYS, OUTPUT_KEYS, TIME_KEYS,
+    ASSIGNMENT_KEYS, LIMITS_KEYS, CASE_KEYS, PART_KEYS, OUTPUT_KEYS,
+    partkeys.TIME_KEYS, partkeys.INPUT_KEYS, partkeys.AUTOGRAD_KEYS,
     rubric.TIME_BAND_KEYS, rubric.MANUAL_KEYS, rubric.LATE_KEYS, rubric.PER_DAY_KEYS,
 )  # fmt: skip
 
@@ -106,6 +107,7 @@ class _Reader:
         self.oracles = labs.load(self.lab_folder).oracles
         self.maxima = self._maxima()
         self.inputs = self.tensors(top["inputs"])
+        self.backend = partkeys.backend(top) or "cpp"
 
     def assignment(self, path: Path, fingerprint: str) -> Assignment:
         top = self.top
@@ -121,7 +123,7 @@ class _Reader:
         if not parts:
             raise top["parts"].fail("an assignment needs at least one part")
         for part, node in zip(parts.values(), nodes, strict=True):
-            _check_stand_in(part, parts, node)
+            partkeys.check_stand_in(part, parts, node)
         limits = top["limits"].mapping(LIMITS_KEYS)
         return Assignment(
             id=rubric.read_id(top["id"], "id"),
@@ -228,28 +230,47 @@ class _Reader:
         columns = self.oracles[oracle].columns if table else ""
         if table and not columns:
             raise keys["table"].fail(f"the oracle '{oracle}' is not for a table: its lab tells no columns")
+        language = "cpp" if "torch_function" in keys else partkeys.backend(keys) or self.backend
         returns, dims = self.returns(keys["returns"])
-        outputs = self.outputs(keys["outputs"]) if "outputs" in keys else {}
+        outputs = self.outputs(keys["outputs"], language != "cpp") if "outputs" in keys else {}
+        nodes = keys["inputs"] if "inputs" in keys else self.top["inputs"]
         inputs = self.tensors(keys["inputs"]) if "inputs" in keys else self.inputs
         if table and (returns == "tensor" or outputs):
             raise keys["returns"].fail(
                 f"part {part_id}: 'number' or 'nothing' is returned once for each row of a 'table'"
             )
-        if returns != "tensor" and not table and not (returns == "nothing" and outputs):
+        if language == "cpp" and returns == "outputs":
+            raise keys["returns"].fail(f"part {part_id}: 'outputs' are returned by kernels for a GPU")
+        if language != "cpp" and (returns not in ("nothing", "outputs") or not outputs):
+            raise keys["returns"].fail(
+                f"part {part_id}: a kernel for a GPU has 'outputs'; returns: nothing or outputs"
+            )
+        if returns not in ("tensor", "outputs") and not table and not (returns == "nothing" and outputs):
             raise keys["returns"].fail(
                 f"part {part_id}: 'number' and 'nothing' are returned once for each row of a 'table', and 'nothing' "
                 "by a function with 'outputs'"
             )
-        time = _time(keys["time"]) if "time" in keys else None
+        time = partkeys.time(keys["time"]) if "time" in keys else None
         if time and "reference" not in keys:
             raise keys["time"].fail(f"part {part_id} has a time rule but no reference to be timed against")
+        arguments = self.arguments(
+            keys["arguments"], columns, inputs, outputs, may_return=returns == "outputs"
+        )
+        device = partkeys.device_call(
+            keys,
+            language,
+            {name: node for name, (_, node) in nodes.entries("inputs").items()},
+            arguments,
+            outputs,
+            lambda item: self.argument(item, {*inputs, *outputs}, ""),
+        )
         return Part(
             id=part_id,
             title=keys["title"].text("title"),
             label=keys["label"].text(
                 "label", rf".{{1,{LONGEST_LABEL}}}", f"text of at most {LONGEST_LABEL} characters"
             ),
-            arguments=self.arguments(keys["arguments"], columns, inputs, outputs),
+            arguments=arguments,
             returns=returns,
             output_dims=dims,
             oracle=oracle,
@@ -269,38 +290,49 @@ class _Reader:
             if "workspace_in_scope" in keys
             else True,
             time=time,
-            **_naming(keys, part_id),
+            device=device,
+            **partkeys.naming(keys, part_id),
             **rubric.read_payment(keys, part_id, time),
         )
 
     def returns(self, node: Node) -> tuple[Returns, tuple[str, ...]]:
         if node.tag == "str":
-            return node.choice("returns (or a list of dimensions)", ("number", "nothing")), ()  # type: ignore[return-value]
+            return node.choice("returns (or a list of dimensions)", ("number", "nothing", "outputs")), ()  # type: ignore[return-value]
         return "tensor", self.dims(node, "returns")
 
     def tensors(self, node: Node) -> dict[str, tuple[str, ...]]:
-        return {name: self.dims(dims, f"input {name}") for name, (_, dims) in node.entries("inputs").items()}
+        found = {}
+        for name, (_, value) in node.entries("inputs").items():
+            dims = value.mapping(partkeys.INPUT_KEYS)["dims"] if value.is_mapping() else value
+            found[name] = self.dims(dims, f"input {name}")
+        return found
 
     def arguments(
-        self, node: Node, columns: str, inputs: Iterable[str], outputs: Mapping[str, Output]
+        self,
+        node: Node,
+        columns: str,
+        inputs: Iterable[str],
+        outputs: Mapping[str, Output],
+        may_return: bool = False,
     ) -> tuple[str, ...]:
         names = {*inputs, "tensor"} if columns else {*inputs, *outputs}
         items = node.items("arguments", 100)
         if not items:
             raise node.fail("arguments should name at least one argument")
         found = tuple(self.argument(item, names, columns) for item in items)
-        if lacking := outputs.keys() - set(found):
+        if not may_return and (lacking := outputs.keys() - set(found)):
             raise node.fail(f"arguments lack the output '{min(lacking)}'")
         return found
 
-    def outputs(self, node: Node) -> dict[str, Output]:
+    def outputs(self, node: Node, on_device: bool = False) -> dict[str, Output]:
         """Tensors that are written, by name: a list of dimensions, or a mapping of `dims` and `dtype`."""
         found = {}
         for name, (at_name, value) in node.entries("outputs").items():
             at_name.text("outputs", r"[A-Za-z_]\w*", "names of outputs")
             if value.is_mapping():
                 keys = value.mapping(OUTPUT_KEYS)
-                dtype = keys["dtype"].choice("dtype", DTYPES) if "dtype" in keys else DTYPES[0]
+                known = DEVICE_DTYPES if on_device else DTYPES
+                dtype = keys["dtype"].choice("dtype", known) if "dtype" in keys else known[0]
                 found[name] = Output(self.dims(keys["dims"], f"output {name}"), dtype)
             else:
                 found[name] = Output(self.dims(value, f"output {name}"))
@@ -317,6 +349,9 @@ class _Reader:
                 raise node.fail(
                     f"{node.shown()}: column(k) takes one whole number below {len(columns)} and needs the key 'table'"
                 )
+            return text
+        if (truth := call_of(text, "bool")) is not None:
+            self.evaluate(node, f"argument {node.shown()}", truth[:1], None)
             return text
         if (number := call_of(text, "float")) is not None:
             if len(number) != 1 or not is_number(number[0]):
@@ -354,47 +389,3 @@ def _sizes(node: Node, what: str, low: Callable[[str], int]) -> Shape:
         for key, (at_key, value) in node.entries(what).items()
         if at_key.text(what, r"[A-Za-z_]\w*", "names of sizes")
     }
-
-
-def _naming(keys: Mapping[str, Node], part_id: str) -> dict[str, Any]:
-    """What the part is called on the command line, in C++ and in torch."""
-    is_torch = "torch_function" in keys
-    if "keywords" in keys and not is_torch:
-        raise keys["keywords"].fail("'keywords' are for a torch_function: C++ functions take arguments")
-    name = "torch_function" if is_torch else "function"
-    pattern = r"torch(\.\w+)+" if is_torch else r"[A-Za-z_]\w*"
-    keywords = keys["keywords"].entries("keywords") if "keywords" in keys else {}
-    return {
-        "is_torch": is_torch,
-        "function": keys[name].text(
-            name, pattern, "a function of torch" if is_torch else "the name of a function"
-        ),
-        "command": rubric.read_id(keys["command"], "command") if "command" in keys else part_id,
-        "prototype": keys["prototype"].text("prototype", r"(?s).+") if "prototype" in keys else "",
-        "keywords": {key: value.plain(f"keywords: {key}") for key, (_, value) in keywords.items()},
-    }
-
-
-def _check_stand_in(part: Part, parts: Mapping[str, Part], node: Node) -> None:
-    if part.stands_in is None:
-        return
-    if part.stands_in not in parts:
-        raise node.fail(f"part {part.id}: stands_in names no part: '{part.stands_in}'")
-    stand_in = parts[part.stands_in]
-    if stand_in.stands_in is not None or stand_in.is_torch or stand_in.id == part.id:
-        raise node.fail(f"part {part.id}: {stand_in.id} cannot stand in: it should be judged by itself")
-
-
-def _time(node: Node) -> TimeRule:
-    keys = node.mapping(TIME_KEYS)
-    all_threads = keys["threads"].tag == "str" and keys["threads"].choice("threads", ("all",)) == "all"
-    return TimeRule(
-        clock=keys["clock"].choice("clock", ("cpu", "wall")),  # type: ignore[arg-type]
-        threads=None if all_threads else keys["threads"].whole("threads (a number or all)", 1, 4096),
-        cores=keys["cores"].whole("cores", 1, 4096) if "cores" in keys else None,
-        allowance_ratio=keys["allowance_ratio"].number("allowance_ratio", 1.0, 1000.0)
-        if "allowance_ratio" in keys
-        else 1.10,
-        allowance_ms=keys["allowance_ms"].number("allowance_ms") if "allowance_ms" in keys else 15.0,
-        graded=keys["graded"].truth("graded") if "graded" in keys else True,
-    )

@@ -13,9 +13,13 @@ from dataclasses import dataclass, replace
 from grader.assignment.records import Assignment, Part
 
 #: The starter's lines are comments in the master; without them a text is found in the solution alone.
-_STARTER = re.compile(r"^ *// BEGIN STARTER\n.*?// END STARTER\n", re.DOTALL | re.MULTILINE)
+_STARTER = re.compile(r"^ *(//|#) BEGIN STARTER\n.*?\1 END STARTER\n", re.DOTALL | re.MULTILINE)
+#: Where a function of Python's ends: at the next line that begins in the first column, but for the bracket that closes
+#: its arguments.
+_OUTSIDE = re.compile(r"^[^\s)]", re.MULTILINE)
 
 _BINDINGS = "PYBIND11_MODULE"
+_BETWEEN = "\f"
 
 #: (text, its replacement) or (text, its replacement, how often the text occurs).
 Edit = tuple[str, str] | tuple[str, str, int]
@@ -40,13 +44,19 @@ def edited(source: str, mutation: Mutation) -> str:
     return mutated(without_starter(source), mutation)
 
 
-def applied(source: str, functions: Mapping[str, str], mutations: Iterable[Mutation]) -> str:
-    """The source with mutations of different parts made, each within its part's function alone; `functions` are their
-    names by part. Raises ValueError where a text or a function does not occur."""
+def applied(source: str, functions: Mapping[str, str | Sequence[str]], mutations: Iterable[Mutation]) -> str:
+    """The source with mutations of different parts made, each within its part's functions alone; `functions` are their
+    names by part, one or several (a kernel and what launches it). Raises ValueError where a text or a function does not
+    occur."""
     source = without_starter(source)
     for mutation in mutations:
-        start, end = place(source, functions[mutation.part])
-        source = source[:start] + mutated(source[start:end], mutation) + source[end:]
+        names = functions[mutation.part]
+        names = (names,) if isinstance(names, str) else names
+        spans = sorted(place(source, name) for name in dict.fromkeys(names))
+        # No text of an edit holds it, so that none reaches from one function into the next.
+        texts = mutated(_BETWEEN.join(source[start:end] for start, end in spans), mutation).split(_BETWEEN)
+        for (start, end), text in zip(reversed(spans), reversed(texts), strict=True):
+            source = source[:start] + text + source[end:]
     return source
 
 
@@ -95,7 +105,12 @@ def functions_of(assignment: Assignment) -> dict[str, str]:
 
 def place(source: str, function: str) -> tuple[int, int]:
     """Where a function is defined: from the beginning of the line that declares it to the brace that closes it, alone
-    on its line. Raises ValueError where there is none."""
+    on its line; in Python with its decorators, up to the next line that begins in the first column. Raises ValueError
+    where there is none."""
+    in_python = re.search(rf"^(?:@.*\n)*def {re.escape(function)}\(", source, re.MULTILINE)
+    if in_python is not None:
+        outside = _OUTSIDE.search(source, in_python.end())
+        return in_python.start(), outside.start() if outside else len(source)
     found = re.search(rf"^[A-Za-z][^\n;]* {re.escape(function)}\(", source, re.MULTILINE)
     if found is None:
         raise ValueError(f"no function {function}")
@@ -118,7 +133,8 @@ def mutated(text: str, mutation: Mutation) -> str:
 
 
 def _with_body(text: str, mutation: Mutation) -> str:
-    opened, closed = "// BEGIN SOLUTION", "// END SOLUTION"
+    sign = "#" if "# BEGIN SOLUTION" in text else "//"
+    opened, closed = f"{sign} BEGIN SOLUTION", f"{sign} END SOLUTION"
     if text.count(opened) != 1 or text.count(closed) != 1:
         raise ValueError(f"{mutation.name}: {mutation.part} has no single solution region")
     before, after = text[: text.index(opened) + len(opened)], text[text.index(closed) :]

@@ -18,7 +18,8 @@ if TYPE_CHECKING:
     from grader.base.commandline import SizeOption
 
 Shape = dict[str, int]
-Returns = Literal["tensor", "number", "nothing"]
+Returns = Literal["tensor", "number", "nothing", "outputs"]
+Backend = Literal["cpp", "triton", "cuda"]
 
 
 @dataclass(frozen=True)
@@ -54,6 +55,30 @@ class Output:
 
     dims: tuple[str, ...]
     dtype: str = "float32"
+    """"like" is the type of the case's `precision`."""
+
+
+@dataclass(frozen=True)
+class AutogradForm:
+    """A part that may also be handed in as an autograd.Function, called by `apply(*arguments)`. With a `gradient` the
+    outputs are those of the tensors among the arguments, after `backward(gradient)` of what it returned."""
+
+    arguments: tuple[str, ...]
+    gradient: str | None = None
+
+
+@dataclass(frozen=True)
+class DeviceCall:
+    """What a part has besides whose kernels run on a GPU. Inputs without a type in `dtypes` have that of the size
+    `precision`; `ranges` bound the uniform numbers of a timed call; `returned` are the outputs that no argument names.
+    `library_operators` are those of torch that it may call; others that compute are flagged."""
+
+    language: Literal["triton", "cuda"]
+    dtypes: Mapping[str, str] = field(default_factory=dict)
+    ranges: Mapping[str, tuple[float, float]] = field(default_factory=dict)
+    returned: tuple[str, ...] = ()
+    autograd: AutogradForm | None = None
+    library_operators: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -91,6 +116,8 @@ class Part:
     workspace_in_scope: bool = True
     stands_in: str | None = None
     time: TimeRule | None = None
+    device: DeviceCall | None = None
+    """Of a part whose kernels run on a GPU."""
 
 
 @dataclass(frozen=True)

@@ -7,7 +7,8 @@ A master holds lines that consist of nothing but one of these markers (and white
     // BEGIN STARTER       lines of the starter, each commented out so that the master compiles without them
     // END STARTER
 
-Regions neither nest nor overlap. That one master gives the handout is the idea of nbgrader and otter.
+In Python `#` stands for `//`. Regions neither nest nor overlap. That one master gives the handout is the idea of
+nbgrader and otter.
 """
 
 from __future__ import annotations
@@ -17,24 +18,27 @@ from collections.abc import Iterator
 
 from grader.base.errors import UsageError
 
-_MARKER = re.compile(r"\s*//\s*(BEGIN|END)\s+(SOLUTION|STARTER)\s*")
-_MARKER_LIKE = re.compile(r"//\s*(BEGIN|END)[\s_-]+(SOLUTION|STARTER)", re.IGNORECASE)
-_COMMENTED = re.compile(r"(\s*)//(?: (.*)|)")
+_MARKER = re.compile(r"\s*(?://|#)\s*(BEGIN|END)\s+(SOLUTION|STARTER)\s*")
+_MARKER_LIKE = re.compile(r"(?://|#)\s*(BEGIN|END)[\s_-]+(SOLUTION|STARTER)", re.IGNORECASE)
+_IN_PYTHON = re.compile(r"^\s*#\s*BEGIN\s+(?:SOLUTION|STARTER)\s*$", re.MULTILINE)
+#: A line of the starter by what begins a comment.
+_COMMENTED = {sign: re.compile(rf"(\s*){sign}(?: (.*)|)") for sign in ("//", "#")}
 
 
 def strip_solution(text: str) -> str:
     """The starter made from a master source: solutions gone, starter lines uncommented, markers gone.
 
-    An uncommented line loses one `// ` and keeps its indentation; a bare `//` becomes an empty line. A text
+    An uncommented line loses one `// ` (or `# `) and keeps its indentation; a bare `//` becomes an empty line. A text
     without markers comes back unchanged. Raises UsageError, naming the line, for a marker without a partner,
     inside another region or on a line with code, and for a starter line that is not a comment.
     """
     starter: list[str] = []
+    sign = "#" if _IN_PYTHON.search(text) else "//"
     for number, line, region in lines(text):
         if region is None:
             starter.append(line)
         elif region == "STARTER":
-            starter.append(_uncomment(line, number))
+            starter.append(_uncomment(line, number, sign))
     return "".join(starter)
 
 
@@ -68,13 +72,15 @@ def lines(text: str) -> Iterator[tuple[int, str, str | None]]:
         raise UsageError(f"line {opened_at}: BEGIN {region} has no END {region}")
 
 
-def _uncomment(line: str, number: int) -> str:
+def _uncomment(line: str, number: int, sign: str) -> str:
     body = line.rstrip("\r\n")
     ending = line[len(body) :]
     if not body.strip():
         return line
-    commented = _COMMENTED.fullmatch(body)
+    commented = _COMMENTED[sign].fullmatch(body)
     if commented is None:
-        raise UsageError(f"line {number}: a starter line must be commented out with '// ': {body.strip()}")
+        raise UsageError(
+            f"line {number}: a starter line must be commented out with '{sign} ': {body.strip()}"
+        )
     indent, code = commented.groups()
     return (indent + code if code else "") + ending

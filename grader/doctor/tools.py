@@ -11,6 +11,7 @@ from pathlib import Path
 from grader.base.errors import KitError
 from grader.base.quantities import whole
 from grader.build import ispc, toolchain
+from grader.doctor import gpu
 from grader.doctor.host import Finding, Host
 
 #: (module or program, what is missing without it, how to get it).
@@ -72,6 +73,7 @@ def findings(host: Host) -> Iterator[Finding]:
     yield from _torch(host)
     yield from _reference(host)
     yield from _ispc(host)
+    yield from gpu.findings(host)
     yield from _optional(host)
 
 

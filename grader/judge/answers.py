@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from grader.assignment.records import Part
+from grader.base.precision import unwritten, widened
 from grader.base.results import Diagnosis
 from grader.judge import binding
 from grader.run.calls import Call
@@ -37,23 +38,24 @@ def answers(
             return None, misfit
         found[RESULT] = call.output
     names = binding.tensor_names(part, inputs)
-    for name, output in part.outputs.items():
+    for name in part.outputs:
+        dtype = binding.dtype_of(part, name, shape)
         if names.index(name) >= len(call.echoes):
             return None, diagnose.not_written(name)
         value = call.echoes[names.index(name)]
         if (
             value.size
             and name not in inputs
-            and bool((value.view(f"u{value.itemsize}") == _unwritten(output)).all())
+            and bool((value.view(f"u{value.itemsize}") == _unwritten(dtype)).all())
         ):
             return None, diagnose.not_written(name)
-        found[name] = value
+        found[name] = widened(value, dtype)
     return found, None
 
 
-def _unwritten(output: Any) -> Any:
+def _unwritten(dtype: str) -> Any:
     """The bits of an element that nobody has written."""
-    filled = binding.unwritten((1,), output.dtype)
+    filled = unwritten((1,), dtype)
     return filled.view(f"u{filled.itemsize}")[0]
 
 

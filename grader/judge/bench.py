@@ -16,6 +16,7 @@ from grader.build.nativebuild import NativeBuild
 from grader.build.records import Build
 from grader.judge import binding, faults
 from grader.judge.events import Listener
+from grader.judge.ondevice.host import DeviceHost
 from grader.run.nativehost import NativeHost, ProgramRefused
 from grader.run.session import Session
 from grader.run.zygote import Zygote
@@ -71,6 +72,8 @@ class Bench:
     """Builds the object for a process with torch, where `build` is none; after the first time it is known."""
     object_flags: Callable[[], tuple[Flag, ...]] = tuple
     """What the built object gives away (`grader.judge.integrity.flags.inspect_object`), once that is known."""
+    device: DeviceHost | None = None
+    """Starts runners of the parts whose kernels run on a GPU."""
 
     @property
     def shape(self) -> dict[str, int]:
@@ -110,9 +113,11 @@ class Bench:
         cpus: list[int] | None = None,
         freeze: bool = True,
         with_torch: bool = False,
+        shared_fd: int | None = None,
     ) -> Session:
         """A fresh runner holding the student's code, as it is judged or `with_torch` (or torch itself, for a part that
-        is torch's). `freeze` as in `Zygote.spawn`. Raises Faulty where it cannot be loaded."""
+        is torch's), with device memory of the judge's if it is to be timed on a card.
+        `freeze` as in `Zygote.spawn`. Raises Faulty where it cannot be loaded."""
         how: dict[str, Any] = {
             "threads": threads,
             "cpus": cpus,
@@ -120,7 +125,13 @@ class Bench:
             "freeze": freeze,
             "call_timeout_s": self.call_timeout_s(self.shape),
         }
-        if self.host is None or with_torch or part.is_torch:
+        if part.device is not None:
+            assert self.device is not None
+            how["memory_bytes"] = how.pop("limits").memory_bytes
+            # Nothing is timed in the interpreter.
+            how["shared_fd"] = shared_fd
+            session = self.device.student(part, **{**how, "freeze": freeze and self.device.card is not None})
+        elif self.host is None or with_torch or part.is_torch:
             session = self.zygote.spawn(
                 "torch" if part.is_torch else "student",
                 "" if part.is_torch else self.torch_build().object_path or "",
@@ -139,10 +150,17 @@ class Bench:
         if session.death is not None:
             raise faults.loading_fault(session.death)
         if session.load_error is not None:
+            what = "object" if part.device is None else "file"
             raise faults.Faulty(
-                "compile_error", Diagnosis("load_error", f"the object cannot be loaded: {session.load_error}")
+                "compile_error", Diagnosis("load_error", f"the {what} cannot be loaded: {session.load_error}")
             )
         return session
+
+    def build_of(self, part: Part) -> Build | NativeBuild:
+        """What the part is judged with: the device's for a kernel on a GPU."""
+        if part.device is not None and self.device is not None:
+            return self.device.build_of(part)
+        return self.build
 
     def torch_build(self) -> Build | NativeBuild:
         """What a process with torch is given, built if need be."""

@@ -5,10 +5,12 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 from grader.assignment.expressions import call_of, evaluate_float, evaluate_int
 from grader.assignment.records import Part
+from grader.base import precision
 from grader.base.errors import UsageError
 from grader.base.results import Diagnosis
 from grader.run.calls import Request
@@ -28,6 +30,8 @@ CODE_NAMES = {
 }
 #: A column of whole numbers, and one of others.
 CODES_OF_COLUMN = {"i": "il", "f": "fd"}
+#: What a runner calls a file's subclass of torch.autograd.Function (`grader.run.devicerunner`).
+AUTOGRAD = "apply"
 RETURN_CODES = {"tensor": "T", "number": "fd", "nothing": "v"}
 
 
@@ -51,6 +55,8 @@ def mismatch(part: Part, functions: Mapping[str, str], inputs: Mapping[str, Any]
     """None when the part's function is bound and takes what it will be given; else what to put right."""
     if part.is_torch:
         return None
+    if part.device is not None:
+        return _lacking_kernel(part, functions)
     expected = prototype(part, inputs)
     signature = functions.get(part.function)
     if signature is None:
@@ -79,6 +85,28 @@ def mismatch(part: Part, functions: Mapping[str, str], inputs: Mapping[str, Any]
     return Diagnosis(
         "signature", f"{part.function} cannot be called: {'; '.join(faults)}. It should be\n{expected}"
     )
+
+
+def _lacking_kernel(part: Part, functions: Mapping[str, str]) -> Diagnosis | None:
+    """The same for a kernel on a GPU, of which nothing is known but its name before it is called."""
+    assert part.device is not None
+    as_autograd = part.device.autograd is not None and AUTOGRAD in functions
+    if part.function in functions or as_autograd:
+        return None
+    near = [name for name in functions if name.lower() == part.function.lower()]
+    hint = f" There is {near[0]}: mind upper and lower case." if near else ""
+    also = " (or a subclass of torch.autograd.Function)" if part.device.autograd else ""
+    return Diagnosis(
+        "not_bound",
+        f"There is no function {part.function}{also} in the file.{hint} It is called as "
+        f"{part.function}({', '.join(part.arguments)})",
+    )
+
+
+def as_autograd(part: Part, functions: Mapping[str, str]) -> bool:
+    """Whether a file with these functions is called by way of its autograd.Function."""
+    device = part.device
+    return device is not None and device.autograd is not None and part.function not in functions
 
 
 def prototype(part: Part, inputs: Mapping[str, Any]) -> str:
@@ -144,6 +172,8 @@ def request(
     """What is sent for one call. `inputs` are named arrays; `reference` asks the reference's symbol instead."""
     if part.table:
         return _table_request(part, shape, inputs)
+    if part.device is not None:
+        return _device_request(part, shape, inputs)
     names = tensor_names(part, inputs)
     given = {**inputs, **{name: _to_write(part, name, shape) for name in names if name not in inputs}}
     arguments = [_argument(argument, shape, names) for argument in part.arguments]
@@ -159,23 +189,68 @@ def request(
 
 def tensor_names(part: Part, inputs: Mapping[str, Any]) -> list[str]:
     """The tensors that a call of the part is sent, in order: inputs, and outputs to be written."""
-    return [name for name in dict.fromkeys(part.arguments) if name in inputs or name in part.outputs]
+    asked = (*part.arguments, *(part.device.returned if part.device else ()))
+    return [name for name in dict.fromkeys(asked) if name in inputs or name in part.outputs]
 
 
-def unwritten(sizes: tuple[int, ...], dtype: str) -> Any:
-    """A tensor whose elements say that nobody has written them: a NaN of its own, or the smallest number."""
-    from grader.base.arrays import np
-
-    kind = np.dtype(dtype)
-    if kind.kind == "f":
-        bits = {4: 0x7FC14914, 8: 0x7FF8149149149149}[kind.itemsize]
-        return np.full(sizes, bits, f"u{kind.itemsize}").view(kind)
-    return np.full(sizes, np.iinfo(kind).min, kind)
+def dtype_of(part: Part, name: str, shape: Mapping[str, int]) -> str:
+    """The protocol's name of the type that one of a call's tensors has in memory."""
+    if part.device is None:
+        return part.outputs[name].dtype
+    floating = precision.DTYPES[shape.get("precision", 24)]
+    fixed = part.outputs[name].dtype if name in part.outputs else part.device.dtypes.get(name, "like")
+    return floating if fixed == "like" else fixed
 
 
 def _to_write(part: Part, name: str, shape: Mapping[str, int]) -> Any:
-    output = part.outputs[name]
-    return unwritten(tuple(evaluate_int(dim, shape) for dim in output.dims), output.dtype)
+    sizes = tuple(evaluate_int(dim, shape) for dim in part.outputs[name].dims)
+    return precision.unwritten(sizes, dtype_of(part, name, shape))
+
+
+def dims_of(part: Part, name: str) -> tuple[str, ...]:
+    """The dimensions of one of a call's tensors."""
+    return part.outputs[name].dims if name in part.outputs else part.inputs[name]
+
+
+def device_call(part: Part, shape: Mapping[str, int]) -> dict[str, Any]:
+    """How a runner is to call a kernel for a GPU: names of all tensors, arguments, outputs, those that are returned,
+    and how an autograd.Function would be called."""
+    device = part.device
+    assert device is not None
+    outputs, form = list(part.outputs), device.autograd
+    names = tensor_names(part, part.inputs)
+    told: dict[str, Any] = {
+        "names": names,
+        "arguments": [_argument(argument, shape, names) for argument in part.arguments],
+        "outputs": outputs,
+        "returned": [outputs.index(name) for name in device.returned],
+    }
+    if form is not None:
+        told["autograd"] = {
+            "arguments": [part.arguments.index(name) for name in form.arguments],
+            "gradient": None if form.gradient is None else part.arguments.index(form.gradient),
+        }
+    return told
+
+
+def _device_request(part: Part, shape: Mapping[str, int], inputs: Mapping[str, Any]) -> Request:
+    called, layout = device_call(part, shape), shape.get("layout", 0)
+    names = called["names"]
+    dtypes = tuple(dtype_of(part, name, shape) for name in names)
+    given = [
+        _to_write(part, name, shape) if name in part.outputs else precision.encoded(inputs[name], dtype)
+        for name, dtype in zip(names, dtypes, strict=True)
+    ]
+    layouts = {name: layout for name in names if layout and name not in part.outputs}
+    arguments = called.pop("arguments")
+    return Request(
+        part.function, arguments, given, echo=True, dtypes=dtypes, more={**called, "layouts": layouts}
+    )
+
+
+def observed(request: Request) -> Request:
+    """The same call, whose reply tells what of torch and of libraries it called, as rows of a profile."""
+    return replace(request, more={**request.more, "observe": True})
 
 
 def _table_request(part: Part, shape: Mapping[str, int], inputs: Mapping[str, Any]) -> Request:
@@ -196,4 +271,6 @@ def _argument(argument: str, shape: Mapping[str, int], names: list[str]) -> dict
         return {"zeros": [evaluate_int(dim, shape) for dim in dims]}
     if (number := call_of(argument, "float")) is not None:
         return {"value": evaluate_float(number[0], shape)}
+    if (truth := call_of(argument, "bool")) is not None:
+        return {"value": bool(evaluate_int(truth[0], shape))}
     return {"value": evaluate_int(argument, shape)}

@@ -40,9 +40,9 @@ class Runners:
         self.bench, self.part = bench, part
         self.sessions: list[Session] = [] if sessions is None else sessions
 
-    def fresh(self, *, threads: int, cpus: list[int] | None = None, with_torch: bool = False) -> Session:
+    def fresh(self, **how: Any) -> Session:
         """One more, as `Bench.student` makes it."""
-        self.sessions.append(self.bench.student(self.part, threads=threads, cpus=cpus, with_torch=with_torch))
+        self.sessions.append(self.bench.student(self.part, **how))
         return self.sessions[-1]
 
 
@@ -58,8 +58,9 @@ class Correctness:
         self.bench, self.part = bench, part
         self.runners = runners or Runners(bench, part)
         self.marker = Marker(bench, part)
-        self.looking = look and not bench.options.sanitize
-        self.delays = not bench.options.sanitize
+        on_device = part.device is not None
+        self.looking = look and not bench.options.sanitize and not on_device
+        self.delays = not bench.options.sanitize and not on_device
         self.shaken_s = 0.0
         """Of calls with delays, so far."""
         self.verdict: Verdict = "pass"
@@ -92,7 +93,7 @@ class Correctness:
         part, usual = self.part, self.bench.shape["threads"]
         session = self.runners.fresh(threads=usual)
         with session:
-            unbound = binding.mismatch(part, session.functions, part.inputs)
+            unbound = self.unbound(session)
             if unbound is not None:
                 if part.stands_in and unbound.code == "not_bound":
                     self.judge_by_stand_in()
@@ -110,6 +111,15 @@ class Correctness:
             if steps:
                 with self.runners.fresh(threads=threads) as session:
                     self.call_cases(session, steps)
+
+    def unbound(self, session: Session) -> Diagnosis | None:
+        """Why the part's function cannot be called, None where it can."""
+        part = self.part
+        if part.device is None or part.device.language != "cuda":
+            return binding.mismatch(part, session.functions, part.inputs)
+        # A library does not tell what it offers, but whether it has a function of that name.
+        asked = session.command({"op": "offers", "inputs": [], "function": part.function})
+        return binding.mismatch(part, {part.function: ""} if asked.status == "ok" else {}, part.inputs)
 
     def call_cases(self, session: Session, steps: list[Step]) -> None:
         """Judge cases, and keep what some of these calls show besides (`grader.judge.looks`)."""

@@ -13,6 +13,7 @@ import hashlib
 from collections.abc import Iterable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
+from dataclasses import replace
 from pathlib import Path
 
 from grader.assignment.records import Assignment, Part
@@ -20,14 +21,17 @@ from grader.base import machine
 from grader.base.results import Flag, PartResult, SubmissionResult
 from grader.build import ispc, sanitize
 from grader.build.compilers import read_source
+from grader.build.records import BuildStep
 from grader.build.toolchain import cache_root
 from grader.build.toolchain import describe as describe_toolchain
 from grader.judge import binding
 from grader.judge.bench import Bench, Exclusive, Options, unshared
 from grader.judge.events import BuildStarted, Built, Listener, PartDone, PartStarted, StepStarted
 from grader.judge.integrity import flags as integrity
-from grader.judge.making import make
+from grader.judge.making import Made, make, make_for_device
+from grader.judge.ondevice.host import DeviceHost
 from grader.judge.part import PartJudge
+from grader.run.card.finding import architecture
 from grader.run.nativehost import NativeHost
 from grader.run.zygote import Zygote
 from grader.sandbox import OPEN, Sandbox, view
@@ -62,9 +66,7 @@ def evaluate(
         sha256 = hashlib.sha256(read_source(source)).hexdigest()
         # A compiler without sanitizers is no fault of the file's.
         checked = sanitize.environment() if options.sanitize else None
-        made = make(
-            assignment, source, options, sandbox=sandbox, tell=lambda step: listener(StepStarted(step))
-        )
+        made, device = _made(assignment, source, parts, options, sandbox, listener, stack)
         listener(Built(made.judged))
         # The object is read beside the first calls: it is the compiler's work on untrusted text, so a child reads it.
         listener(StepStarted("inspection"))
@@ -92,10 +94,11 @@ def evaluate(
             host,
             made.with_torch,
             inspected.result,
+            device,
         )
         results = tuple(_judge(bench, part) for part in parts)
         of_object = (*made.flags, *inspected.result())
-        confined = zygote.sandbox.describe()
+        confined = (sandbox if device else zygote.sandbox).describe()
         if host is not None:
             confined["applied"] = list(host.applied)
     return SubmissionResult(
@@ -110,6 +113,32 @@ def evaluate(
         max_points=sum(result.max_points for result in results),
         inputs_version=assignment.lab.inputs_version,
     )
+
+
+def _made(
+    assignment: Assignment,
+    source: Path,
+    parts: tuple[Part, ...],
+    options: Options,
+    sandbox: Sandbox,
+    listener: Listener,
+    stack: ExitStack,
+) -> tuple[Made, DeviceHost | None]:
+    """What is made of the file, and for kernels on a GPU what starts their runners."""
+
+    def tell(step: BuildStep) -> None:
+        listener(StepStarted(step))
+
+    if not any(part.device for part in parts):
+        return make(assignment, source, options, sandbox=sandbox, tell=tell), None
+    builds = make_for_device(
+        assignment, source, parts, options, architecture=architecture(), sandbox=sandbox, tell=tell
+    )
+    device = stack.enter_context(
+        DeviceHost(assignment, builds, parts, {**assignment.defaults, **options.shape}, sandbox)
+    )
+    judged = next((build for build in builds.values() if not build.ok), next(iter(builds.values())))
+    return Made(replace(judged, object_path=None), lambda: judged, native=False), device
 
 
 def import_numpy(assignment: Assignment) -> None:

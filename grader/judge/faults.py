@@ -11,6 +11,7 @@ from grader.base.results import CaseResult, Diagnosis, Verdict
 from grader.build.nativebuild import NativeBuild
 from grader.build.records import Build
 from grader.run.calls import Call
+from grader.run.card.finding import GPU
 
 
 class Faulty(Exception):
@@ -29,11 +30,22 @@ def _faulty(verdict: Verdict, code: str, message: str, hidden: bool | None = Non
 
 
 def build_fault(build: Build | NativeBuild) -> Faulty:
-    """There is no object: by the source's fault, or since this machine lacks a program that makes one of it."""
+    """There is no object: by the source's fault, since there is no source, or since this machine lacks a program that
+    makes one of it."""
     if build.waits_for:
         diagnosis = Diagnosis("machine_lacks", build.diagnostics)
         return Faulty("unjudged", diagnosis, waits_for=build.waits_for)
+    if not build.key:
+        return _faulty("missing", "not_bound", build.diagnostics)
     return _faulty("compile_error", "compile_error", build.diagnostics)
+
+
+def lacks_gpu(what: str) -> Faulty:
+    """`what` is known of a part and what is not, on a machine without a card."""
+    message = (
+        f"{what}: this machine has no GPU. No points are lost; they stay open until it is judged on one."
+    )
+    return Faulty("unjudged", Diagnosis("machine_lacks", message), waits_for=GPU)
 
 
 def loading_fault(death: Call) -> Faulty:
@@ -149,6 +161,8 @@ def _no_answer(
             "(a while without an increment, an inner loop that reuses the outer loop's counter).",
         )
     if call.status == "exception":
+        if part.device is not None:
+            return ("crash", "exception", f"{at} raised {call.message}")
         memory = " (it asked for more memory than a run may have)" if "bad_alloc" in call.message else ""
         where_told = f" ({in_words(sizes)})" if sizes else ""
         return (

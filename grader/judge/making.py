@@ -12,10 +12,12 @@ import functools
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
-from grader.assignment.records import Assignment, TorchRunner
+from grader.assignment.records import Assignment, Part, TorchRunner
+from grader.base.errors import UsageError
 from grader.base.results import Flag
-from grader.build import nativebuild
+from grader.build import devicebuild, nativebuild
 from grader.build.nativebuild import NativeBuild
 from grader.build.records import Build, BuildStep
 from grader.build.standin import Refusal
@@ -24,6 +26,9 @@ from grader.build.torchbuild import build
 from grader.judge.bench import Options
 from grader.judge.integrity import flags as integrity
 from grader.sandbox import OPEN, Sandbox
+
+#: Of files of kernels for a GPU.
+SUFFIXES = {"triton": ".py", "cuda": ".cu"}
 
 
 @dataclass(frozen=True)
@@ -51,16 +56,9 @@ def make(
     Raises UsageError and KitError as `grader.build.torchbuild.build`, and KitError where only torch's runner may judge
     the file and this Python has no torch.
     """
-    limits = assignment.limits
-    how = {
-        "flags": flags,
-        "defines": options.defines,
-        "timeout_s": limits.build_s,
-        "object_bytes": int(limits.object_mib * (1 << 20)),
-        "sandbox": sandbox,
-        "sanitize": options.sanitize,
-        "tell": tell,
-    }
+    if any(part.device for part in assignment.parts):
+        raise UsageError(f"{assignment.id}: its kernels run on a GPU, and this is for C++")
+    how = {"flags": flags, **_how(assignment, options, sandbox, tell)}
 
     @functools.cache
     def with_torch() -> Build:
@@ -83,6 +81,58 @@ def make(
         )
     flag = Flag("torch_runner", f"judged in a process with torch, since {refusal.text}", "review")
     return Made(built, with_torch, native=False, flags=(flag,))
+
+
+def make_for_device(
+    assignment: Assignment,
+    source: Path,
+    parts: Sequence[Part],
+    options: Options,
+    *,
+    architecture: str = "",
+    sandbox: Sandbox = OPEN,
+    tell: Callable[[BuildStep], None] = lambda step: None,
+) -> dict[str, Build]:
+    """What is made of a file of kernels for a GPU, and of the one in CUDA beside it, by language: all that these parts
+    need. Raises UsageError for a file that cannot be read, and for what is asked of C++ alone."""
+    if options.sanitize:
+        raise UsageError("--sanitize is for C++: kernels on a GPU are watched by NVIDIA's compute-sanitizer")
+    how = _how(assignment, options, sandbox, tell)
+    made: dict[str, Build] = {}
+    for language in dict.fromkeys(part.device.language for part in parts if part.device is not None):
+        path = source if SUFFIXES[language] == source.suffix else source.with_suffix(SUFFIXES[language])
+        if path != source and not path.is_file():
+            lacking = f"There is no {path.name} beside {source.name}: its part is not handed in."
+            made[language] = Build(
+                ok=False,
+                object_path=None,
+                cached=False,
+                diagnostics=lacking,
+                notes=(),
+                wall_s=0.0,
+                cpu_s=0.0,
+                key="",
+            )
+        elif language == "cuda":
+            made[language] = devicebuild.cuda(path, architecture, **how)
+        else:
+            made[language] = devicebuild.python(path, **how)
+    return made
+
+
+def _how(
+    assignment: Assignment, options: Options, sandbox: Sandbox, tell: Callable[[BuildStep], None]
+) -> dict[str, Any]:
+    """The fields of BuildOptions."""
+    limits = assignment.limits
+    return {
+        "defines": options.defines,
+        "timeout_s": limits.build_s,
+        "object_bytes": int(limits.object_mib * (1 << 20)),
+        "sandbox": sandbox,
+        "sanitize": options.sanitize,
+        "tell": tell,
+    }
 
 
 def _borrowed(built: Build) -> str:

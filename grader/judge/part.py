@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from contextlib import ExitStack
+from dataclasses import replace
 
 from grader.assignment.records import Part
 from grader.base import machine
@@ -18,7 +19,9 @@ from grader.judge.correctness import Correctness, Runners, retold
 from grader.judge.events import Corrected, Timed
 from grader.judge.integrity import flags as integrity
 from grader.judge.looks import Shown
-from grader.judge.timing import rounds
+from grader.judge.ondevice import operators
+from grader.judge.ondevice import timing as device_timing
+from grader.judge.timing import rounds as pairs
 from grader.run.calls import Call
 
 
@@ -89,8 +92,12 @@ class PartJudge:
 
     def judge(self) -> None:
         bench, options = self.bench, self.bench.options
-        if not self.part.is_torch and not bench.build.ok:
-            raise faults.build_fault(bench.build)
+        built = bench.build_of(self.part)
+        if not self.part.is_torch and not built.ok:
+            raise faults.build_fault(built)
+        if self.part.device is not None:
+            self.judge_on_device()
+            return
         self.check_results()
         self.add_flags(self.proofs_in_object())
         self.tell_correctness()
@@ -106,6 +113,29 @@ class PartJudge:
         else:
             self.memory = memory.peaks(self.marker, shown)
 
+    def judge_on_device(self) -> None:
+        """Results, on the card or in Triton's interpreter; then the time, which only a card can tell."""
+        bench, rule = self.bench, self.part.time
+        device = self.part.device
+        assert device is not None
+        has_card = bench.device is not None and bench.device.card is not None
+        if device.language == "cuda" and not has_card:
+            raise faults.lacks_gpu("It compiles. Its results and its time are not judged")
+        self.check_results()
+        self.tell_correctness()
+        if self.verdict in ("crash", "timeout", "missing"):
+            return
+        if self.verdict == "pass":
+            self.add_flags(operators.flags(bench, self.part, self.runners.fresh))
+        if not bench.options.timing or rule is None or self.verdict != "pass":
+            return
+        if has_card:
+            self.measure_time()
+            assert bench.device is not None
+            self.memory = Memory(None, None, *bench.device.peaks.get(self.part.id, (None, None)))
+        elif rule.graded:
+            raise faults.lacks_gpu("Its results are right in Triton's interpreter. Its time is not judged")
+
     def check_results(self) -> None:
         self.results.check()
         self.verdict, self.diagnosis = self.results.verdict, self.results.diagnosis
@@ -119,12 +149,13 @@ class PartJudge:
             return
         if not rule.graded and not options.time_ungraded:
             return
+        rounds = pairs if self.part.device is None else device_timing
         with bench.exclusive(self.part) as cpus:
             measured = rounds.measured(self.marker, self.runners.fresh, attempt=1, cpus=cpus)
             if not measured.fit:
                 # Once more, in processes of their own: what made the machine unfit may have passed.
                 measured = rounds.measured(self.marker, self.runners.fresh, attempt=2, cpus=cpus)
-        self.time = rounds.settled(measured, rule)
+        self.time = pairs.settled(measured, rule)
         bench.tell(Timed(self.part, self.time))
         if rule.graded:
             self.flags += [Flag(code) for code in self.time.flags]
@@ -173,7 +204,10 @@ class PartJudge:
 
     def look_for_cheats(self) -> None:
         """What the runs showed besides answers; a proved cheat outweighs any other verdict."""
-        if self.is_trusted() or not self.bench.build.ok:
+        if self.is_trusted() or not self.bench.build_of(self.part).ok:
+            return
+        if self.part.device is not None:
+            self.look_at_runners()
             return
         seen = [
             flag for s in self.runners.sessions for flag in integrity.evidence_flags(s.evidence, *self.builds)
@@ -183,6 +217,15 @@ class PartJudge:
         try:
             found = [*self.proofs_in_object(), *seen, *integrity.operator_flags(rows), *self.time_flags()]
             self.add_flags(found)
+        except faults.Faulty as cheat:
+            self.settle(cheat)
+
+    def look_at_runners(self) -> None:
+        """What the processes of a part on a device showed: work while they stood still, and children."""
+        evidence = [replace(s.evidence, new_code=()) for s in self.runners.sessions]
+        seen = [flag for each in evidence for flag in integrity.evidence_flags(each)]
+        try:
+            self.add_flags([*seen, *integrity.late_flags(evidence)])
         except faults.Faulty as cheat:
             self.settle(cheat)
 

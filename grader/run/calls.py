@@ -80,13 +80,21 @@ class Request:
     echo: bool = False
     """Whether the inputs are asked for as they are after the call, since some of them are its outputs."""
 
+    dtypes: tuple[str, ...] = ()
+    """The protocol's names of the inputs' types where NumPy has another one for their bytes; () for NumPy's."""
+    more: Mapping[str, Any] = field(default_factory=dict)
+    """Further fields of the header, which only some kinds of runner read."""
+
     def described(self, inputs: Sequence[Any]) -> dict[str, Any]:
         """The fields of a request's header that say what is called; `inputs` are those that follow it, as arrays."""
         return {
             "op": self.op,
             "function": self.function,
             "arguments": list(self.arguments),
-            "inputs": [{"shape": list(array.shape), "dtype": array.dtype.name} for array in inputs],
+            "inputs": [
+                {"shape": list(array.shape), "dtype": self.dtypes[k] if self.dtypes else array.dtype.name}
+                for k, array in enumerate(inputs)
+            ],
             "output_shape": list(self.output_shape),
             "keywords": dict(self.keywords),
             "reserved_bytes": self.reserved_bytes,

@@ -33,6 +33,8 @@ from typing import Any, NamedTuple
 LATE_MODULES = ("torch.autograd.profiler", "torch.profiler", "torch.profiler._cupti_monitor")
 PR_SET_PDEATHSIG, PR_SET_CHILD_SUBREAPER = 1, 36
 SWEEP_WITHIN_S = 10.0
+MOST_FDS = 4
+"""A runner's pipe ends, and the judge's device memory where it has some."""
 MOST_AT_ONCE, LISTING_BYTES = 10_000, 64 << 10
 """Processes or threads that are looked at before the next ones are; bytes of a list of them."""
 
@@ -45,15 +47,20 @@ class Files(NamedTuple):
     delays: Any
     lock: Any
     removal: Any
+    devicerunner: Any
+    kernelfiles: Any
 
 
-def serve(control: socket.socket, files: Files, folder: str) -> None:
+def serve(control: socket.socket, files: Files, modules: list[str], folder: str) -> None:
     """Fork a runner for each `spawn`, reap and sweep up for each `reap`; when the judge ends, end all of them."""
     # No death signal for the zygote itself: when the judge is killed it reads the end of `control`, and still sweeps.
     set_process_option(PR_SET_CHILD_SUBREAPER, 1)
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     gc.disable()  # A tenth of the import, and a collection in a fork would copy every page.
-    torch_version, removal = import_torch(), files.removal
+    torch_version, removal = import_torch(modules), files.removal
+    files.devicerunner.kernelfiles = files.kernelfiles
+    if "triton" in modules and not os.environ.get("TRITON_INTERPRET"):
+        files.devicerunner.prepare()
     # Bubblewrap may have put the kit or Python itself below a folder that is emptied after each runner.
     mounted = removal.mount_points()
     gc.freeze()
@@ -79,9 +86,10 @@ def serve(control: socket.socket, files: Files, folder: str) -> None:
     os._exit(0)  # tearing torch down takes longer than many a run
 
 
-def import_torch() -> str:
-    """Import all that a runner uses of torch, now; returns its version."""
-    sys.modules["numpy"] = None  # type: ignore[assignment]  # No runner needs it, and torch does without.
+def import_torch(modules: list[str]) -> str:
+    """Import all that a runner uses of torch, now, and these modules; returns torch's version."""
+    if "numpy" not in modules:
+        sys.modules["numpy"] = None  # type: ignore[assignment]  # No runner needs it, and torch does without.
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         import torch
@@ -89,12 +97,14 @@ def import_torch() -> str:
         for name in LATE_MODULES:
             with contextlib.suppress(ImportError):  # not every torch has them all
                 importlib.import_module(name)
+        for name in modules:
+            importlib.import_module(name)
     return torch.__version__
 
 
 def next_request(control: socket.socket) -> tuple[dict[str, Any] | None, list[int]]:
     """One line of the judge's and the pipe ends that came with it; None when the judge is gone."""
-    message, fds, _, _ = socket.recv_fds(control, 1 << 20, 3)
+    message, fds, _, _ = socket.recv_fds(control, 1 << 20, MOST_FDS)
     while message and not message.endswith(b"\n"):
         more = control.recv(1 << 20)
         message = message + more if more else b""
@@ -129,7 +139,14 @@ def spawn(control: socket.socket, request: dict[str, Any], files: Files, fds: li
         os.close(fd)
 
 
-def become_runner(spec: dict[str, Any], files: Files, request_fd: int, reply_fd: int, output_fd: int) -> None:
+def become_runner(
+    spec: dict[str, Any],
+    files: Files,
+    request_fd: int,
+    reply_fd: int,
+    output_fd: int,
+    shared_fd: int | None = None,
+) -> None:
     """Everything between the fork and the first request. Never returns."""
     os.setsid()
     set_process_option(PR_SET_PDEATHSIG, signal.SIGKILL)
@@ -143,6 +160,7 @@ def become_runner(spec: dict[str, Any], files: Files, request_fd: int, reply_fd:
     os.chdir(spec["scratch"])
     # Both spellings: torch and the student's object may share one OpenMP runtime or have one each.
     os.environ["OMP_NUM_THREADS"] = str(spec["threads"])
+    os.environ.update(spec["environment"])
     import torch
 
     torch.set_num_threads(spec["threads"])
@@ -153,7 +171,8 @@ def become_runner(spec: dict[str, Any], files: Files, request_fd: int, reply_fd:
     if spec["lock"] is not None:
         # All that was imported and opened before stays; the student's object is the first thing to be loaded after.
         files.lock.enter(spec["lock"])
-    files.runner.run(files.loaded, spec["kind"], spec["object"], request_fd, reply_fd, delays)
+    own = files.devicerunner if spec["kind"].partition("-")[0] in files.devicerunner.KINDS else None
+    files.runner.run(files.loaded, spec["kind"], spec["object"], request_fd, reply_fd, delays, own, shared_fd)
     os._exit(0)
 
 
@@ -214,13 +233,18 @@ def load_file(path: str) -> Any:
 
 
 def main() -> None:
-    """forkserver.py SOCKET FILE ... FOLDER: the judge's socket as a number, where the Files are, and the folder of its
-    runners, "" if that ends with its namespace."""
+    """forkserver.py SOCKET FILE ... MODULES FOLDER: the judge's socket as a number, where the Files are, modules to
+    import besides torch with commas between them, and the folder of its runners, "" if that ends with its namespace."""
     # Before anything keeps the old one, as handlers of logging do.
     sys.stderr = os.fdopen(os.dup(2), "w", buffering=1, errors="backslashreplace")
     sys.__stderr__ = sys.stderr  # type: ignore[misc]  # typeshed calls it final; handlers keep it
-    _, control, *paths, folder = sys.argv
-    serve(socket.socket(fileno=int(control)), Files(*map(load_file, paths)), folder)
+    _, control, *paths, modules, folder = sys.argv
+    serve(
+        socket.socket(fileno=int(control)),
+        Files(*map(load_file, paths)),
+        [name for name in modules.split(",") if name],
+        folder,
+    )
 
 
 if __name__ == "__main__":

@@ -71,6 +71,7 @@ class Served:
         self.loading, self.loaded, self.delays, self.libc = loading, loaded, delays, delays.libc
         self.request_fd, self.reply_fd = request_fd, reply_fd
         self.kept: tuple[dict[str, Any], list[Any], list[Any], Any] | None = None
+        self.failures = getattr(loaded, "failures", ())
 
     def reply(self, header: dict[str, Any], *payload: memoryview) -> None:
         text = json.dumps(header).encode()
@@ -90,10 +91,14 @@ class Served:
                 else:
                     request = json.loads(text)
                     inputs = self.read_inputs(request["inputs"])
-                    {"call": self.call, "table": self.table, "reserve": self.reserve}[request["op"]](
-                        request, inputs
-                    )
-            except self.loading.CallFailed as failure:
+                    own = getattr(self.loaded, "operations", {}).get(request["op"])
+                    if own is not None:
+                        self.reply_with(own(request, inputs), request, inputs)
+                    else:
+                        {"call": self.call, "table": self.table, "reserve": self.reserve}[request["op"]](
+                            request, inputs
+                        )
+            except (self.loading.CallFailed, *self.failures) as failure:
                 self.reply({"status": "exception", "message": str(failure)})
             # The student's printf must be in the capture even if the runner is killed at its next call.
             self.libc.fflush(None)
@@ -155,6 +160,11 @@ class Served:
         )
         self.reply(header, payload, *echoes)
         free()
+
+    def reply_with(self, header: dict[str, Any], request: dict[str, Any], inputs: list[Any]) -> None:
+        """The answer of an operation that the loaded file's kind has of its own: the inputs as they are now."""
+        echoes = [self.loading.tensor_bytes(t) for t in inputs] if request.get("echo_inputs") else []
+        self.reply(header, *echoes)
 
     def arguments(self, request: dict[str, Any], inputs: list[Any]) -> list[Any]:
         import torch
@@ -232,11 +242,21 @@ def profiled(label: str, action: Any) -> tuple[Any, dict[str, Any]]:
     return result, {"profile": rows, "profiled_wall_s": wall_s}
 
 
-def run(loading: Any, kind: str, path: str, request_fd: int, reply_fd: int, delays: Any) -> None:
+def run(
+    loading: Any,
+    kind: str,
+    path: str,
+    request_fd: int,
+    reply_fd: int,
+    delays: Any,
+    own: Any = None,
+    shared_fd: int | None = None,
+) -> None:
     """Load the object, say what it offers and serve requests until there are no more. `loading` is loaded.py as a
-    module, `delays` a Delays of delays.py."""
+    module, `delays` a Delays of delays.py; `own` is devicerunner.py where the object is of one of its
+    kinds, `shared_fd` the judge's device memory for it."""
     try:
-        loaded = loading.load(kind, path)
+        loaded = own.load(kind, path, shared_fd) if own is not None else loading.load(kind, path)
     except (OSError, AttributeError) as error:
         failed = Served(loading, None, request_fd, reply_fd, delays)
         failed.reply({"status": "load_error", "message": str(error)})

@@ -59,6 +59,8 @@ class Session:
         self._reap, self._pid, self._scratch = reap, pid, scratch
         self._memory = memory
         self._stands = False
+        self._begin: Callable[[], None] | None = None
+        self._finish: Callable[[], None] | None = None
         self._request_fd, self._reply_fd, self._output_fd = pipes
         self._open_fds = list(pipes)
         self._output_open = True
@@ -136,7 +138,8 @@ class Session:
             # A wrong shape needs no bytes; a wrong dtype may take twice the bytes.
             "max_output_bytes": max(wanted_bytes, 1 << 20),
             "delays": delays and self.shares_work,
-            "keep": not (self._freezes or profile_label),
+            "keep": not (self._freezes or profile_label or request.more),
+            **request.more,
         }
         text = self._encoded(header)
         incoming = Incoming(
@@ -158,6 +161,32 @@ class Session:
             if highest is not None:
                 call = replace(call, peak_bytes=max(0, highest - resident_before - input_bytes))
         return call
+
+    def command(
+        self,
+        header: dict[str, Any],
+        *,
+        begin: Callable[[], None] | None = None,
+        finish: Callable[[], None] | None = None,
+        timeout_s: float | None = None,
+    ) -> Call:
+        """Send a request without tensors and wait for its reply. `begin` is called when the clock has started, before
+        the runner goes on; `finish` when the reply is there, before the clock and the runner stop."""
+        if self.death is not None:
+            return self.death
+        self._kept_header, self._begin, self._finish = None, begin, finish
+        incoming = Incoming(0)
+        try:
+            timeout_s = timeout_s or self.call_timeout_s
+            wall_s, cpu_s = self._exchange(json.dumps(header).encode(), [], timeout_s, incoming)
+        except RunnerDied as end:
+            self.death = self._end(end)
+            return self.death
+        finally:
+            self._begin = self._finish = None
+        if incoming.header.get("status") == "exception":
+            return Call("exception", wall_s, cpu_s, message=words(incoming.header.get("message")))
+        return Call("ok", wall_s, cpu_s)
 
     def close(self) -> None:
         """End the runner (with the output it still holds drained) and everything it started."""
@@ -210,6 +239,8 @@ class Session:
             self._watch.resuming()
         cpu_started = cpu_clock_s(self._pid)
         started = time.perf_counter()
+        if self._begin is not None:
+            self._begin()
         if self._freezes:
             self._resume()
         deadline = time.monotonic() + timeout_s
@@ -235,6 +266,8 @@ class Session:
                         incoming.read_some(self._reply_fd)
                     else:
                         self._capture_some(selector)
+        if self._finish is not None:
+            self._finish()
         wall_s = time.perf_counter() - started
         cpu_ended = cpu_clock_s(self._pid)
         cpu_s = cpu_ended - cpu_started if cpu_started is not None and cpu_ended is not None else None

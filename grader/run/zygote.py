@@ -22,15 +22,18 @@ import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import grader.base.removal
 import grader.run.delays
+import grader.run.devicerunner
 import grader.run.forkserver
+import grader.run.kernelfiles
 import grader.run.loaded
 import grader.run.runner
 from grader.base.errors import KitError
 from grader.run.calls import Call
+from grader.run.compiled import Caches
 from grader.run.ends import OWN_FAULTS, Pipes, how_it_ended
 from grader.run.session import Session, cpu_clock_s, has_ended
 from grader.run.watch import Watch
@@ -38,7 +41,7 @@ from grader.sandbox import INSIDE, LOCK, OPEN, Limits, Sandbox, leftovers, proce
 
 START_TIMEOUT_S, ANSWER_TIMEOUT_S = 120.0, 30.0
 #: What the zygote needs of the kit, in the order of `forkserver.Files`.
-FORK_SERVER, RUNNER, LOADED, DELAYS, REMOVAL = (
+FORK_SERVER, RUNNER, LOADED, DELAYS, REMOVAL, DEVICERUNNER, KERNELFILES = (
     Path(module.__file__ or "")
     for module in (
         grader.run.forkserver,
@@ -46,6 +49,8 @@ FORK_SERVER, RUNNER, LOADED, DELAYS, REMOVAL = (
         grader.run.loaded,
         grader.run.delays,
         grader.base.removal,
+        grader.run.devicerunner,
+        grader.run.kernelfiles,
     )
 )
 ENVIRONMENT = {
@@ -82,9 +87,13 @@ class Zygote:
         sandbox: Sandbox = OPEN,
         *,
         at_once: bool = True,
+        modules: Sequence[str] = (),
+        card: bool = False,
     ) -> None:
         """Start it and return at once; unless `at_once`, it is started by `start` or the first `spawn`. `environment`
-        adds to the scrubbed one (a sanitizer's preload)."""
+        adds to the scrubbed one (a sanitizer's preload), `modules` are imported besides torch; with `card` its runners
+        may use a GPU."""
+        self._modules, self._card = tuple(modules), card
         self.sandbox = sandbox
         self.sabotaged = False
         """Whether processes were lost that nothing but a student's code was in a position to end (tier D)."""
@@ -99,7 +108,9 @@ class Zygote:
             )
         )
         self._objects, self._scratch = self._folder / "objects", self._folder / "scratch"
-        for folder in (self._folder, self._objects, self._scratch):
+        self._caches = self._folder / "compiled"
+        self.caches = Caches(self._caches, f"{INSIDE}/compiled" if sandbox.bwrap else str(self._caches))
+        for folder in (self._folder, self._objects, self._scratch, self._caches):
             folder.mkdir(exist_ok=True)
             folder.chmod(0o711)
         # Before the folder goes, which Python's own way would not survive if a runner has left it deep enough.
@@ -130,9 +141,13 @@ class Zygote:
 
     def spawn(
         self,
-        kind: Literal["student", "raw", "torch"],
+        kind: str,
         object_path: Path | str,
         *,
+        shared_fd: int | None = None,
+        cache: str = "",
+        builds: bool = False,
+        is_kits: bool = False,
         threads: int,
         cpus: Sequence[int] | None = None,
         limits: Limits | None = None,
@@ -140,7 +155,10 @@ class Zygote:
         freeze: bool = True,
     ) -> Session:
         """Fork a runner and let it load the object. The session may be dead on arrival: see `Session.death`.
-        `freeze` stops it between calls, which whatever judges time needs.
+        `kind` is "student", "raw", "torch" (`grader.run.loaded`) or one of `grader.run.devicerunner`, whose runner has
+        `shared_fd` and reads what is compiled in `cache` (of `caches`); one that `builds` is locked as a compiler is,
+        and fills it. `is_kits`: what it loads is the kit's own. `freeze` stops it between calls, which whatever judges
+        time needs.
 
         A zygote that a kernel has ended is started again. Raises KitError when there is none to be had.
         """
@@ -154,15 +172,15 @@ class Zygote:
                 "threads": threads,
                 "cpus": list(cpus) if cpus else None,
                 "limits": {**asdict(limits), "processes": self._processes},
-                **self._surroundings(path),
+                **self._surroundings(path, cache, builds),
             }
             try:
-                runner, pipes = self._fork(spec)
+                runner, pipes = self._fork(spec, shared_fd, is_kits)
             except Lost:
                 self._clear_up()
                 self._start()
                 try:
-                    runner, pipes = self._fork(spec)
+                    runner, pipes = self._fork(spec, shared_fd, is_kits)
                 except Lost as error:
                     raise KitError(f"the runners' parent process does not start: {error}") from error
             self._living[runner.pid] = runner
@@ -241,26 +259,38 @@ class Zygote:
         finally:
             shutil.rmtree(folder, ignore_errors=True)
 
-    def _surroundings(self, object_path: str) -> dict[str, Any]:
+    def _surroundings(self, object_path: str, cache: str, builds: bool) -> dict[str, Any]:
         """The next runner's folder, user and lock."""
         number = next(self._numbers)
         root = "/tmp" if self.sandbox.bwrap else str(self._scratch)
         scratch = f"{root}/{number}"
         uid = None if self._uids is None else self._uids[number % len(self._uids)]
-        lock = self.sandbox.runner_lock(uid, [object_path] if object_path else [], [scratch])
-        return {"scratch": scratch, "uid": uid, "lock": lock}
+        read, write, environment = [object_path] if object_path else [], [scratch], {"TMPDIR": scratch}
+        if cache:
+            environment["TRITON_CACHE_DIR"] = self.caches.path(cache)
+            (write if builds else read).append(self.caches.path(cache))
+        if builds:
+            self.caches.lend(cache, uid)
+            lock = (
+                self.sandbox.compiler_lock(uid, read, write, card=self._card) if self.sandbox.locks else None
+            )
+        else:
+            lock = self.sandbox.runner_lock(uid, read, write, card=self._card)
+        return {"scratch": scratch, "uid": uid, "lock": lock, "environment": environment}
 
     def _seen_from_outside(self, runner: Runner) -> Path:
         if self.sandbox.bwrap:
             return Path(f"/proc/{runner.pid}/root{runner.scratch}")
         return Path(runner.scratch)
 
-    def _fork(self, spec: Mapping[str, Any]) -> tuple[Runner, tuple[int, int, int]]:
+    def _fork(
+        self, spec: Mapping[str, Any], shared_fd: int | None, is_kits: bool
+    ) -> tuple[Runner, tuple[int, int, int]]:
         """The runner, and the judge's ends of its pipes: requests, replies, output. Raises Lost."""
         self._wait_ready()
         pipes = Pipes.made()
         try:
-            answer, sender = self._ask(spec, pipes.theirs)
+            answer, sender = self._ask(spec, (*pipes.theirs, *(() if shared_fd is None else (shared_fd,))))
         except Lost:
             pipes.close_ours()
             raise
@@ -268,7 +298,9 @@ class Zygote:
             pipes.close_theirs()
         if "pid" not in answer:
             raise KitError(f"no runner could be started: {answer.get('error')}")
-        runner = Runner(sender or answer["pid"], answer["pid"], spec["kind"], spec["scratch"])
+        of_kernels = spec["kind"].partition("-")[0] in grader.run.devicerunner.KINDS
+        kind = "student" if of_kernels and not is_kits else spec["kind"]
+        runner = Runner(sender or answer["pid"], answer["pid"], kind, spec["scratch"])
         return runner, pipes.ours
 
     # ---- the process
@@ -292,7 +324,7 @@ class Zygote:
         self._ready = False
 
     def _command(self, fd: int) -> list[str]:
-        files = [FORK_SERVER, RUNNER, LOADED, DELAYS, LOCK, REMOVAL]
+        files = [FORK_SERVER, RUNNER, LOADED, DELAYS, LOCK, REMOVAL, DEVICERUNNER, KERNELFILES]
         places = {path: f"{INSIDE}/{path.name}" for path in files}
         forkserver, *others = (places[path] if self.sandbox.bwrap else str(path) for path in files)
         return self.sandbox.enclosed(
@@ -302,9 +334,12 @@ class Zygote:
                 forkserver,
                 str(fd),
                 *others,
+                ",".join(self._modules),
                 "" if self.sandbox.bwrap else str(self._scratch),
             ],
             places={**places, self._objects: f"{INSIDE}/objects"},
+            changing={self._caches: f"{INSIDE}/compiled"} if self._modules else {},
+            card=self._card,
         )
 
     def _wait_ready(self) -> None:

@@ -20,12 +20,16 @@ def command(
     own_processes: bool,
     scratch_bytes: int,
     cwd: str,
+    devices: Iterable[str] = (),
+    facts: Iterable[str] = (),
+    changing: Mapping[Path, str] | None = None,
 ) -> list[str]:
     """A prefix for a command that shall see nothing but `read` and `write` under their own names and `places` under
-    others, besides a bare /dev and an empty /tmp of `scratch_bytes`.
+    others (`changing` too, which may be written to), besides a bare /dev and an empty /tmp of `scratch_bytes`.
 
     With `own_processes` it has a process namespace and a /proc of its own. Without, there is no /proc at all and the
-    command takes the place of bwrap, so that its CPU time is the caller's to see.
+    command takes the place of bwrap, so that its CPU time is the caller's to see. `devices` are seen too, and of
+    `facts` what is not in /proc.
     """
     line = [program, "--unshare-net", "--unshare-ipc", "--unshare-uts", "--unshare-cgroup-try"]
     if own_processes:
@@ -38,16 +42,28 @@ def command(
             line += ["--cap-add", capability]
     line += ["--new-session", "--hostname", "runner", "--dev", "/dev"]
     size = ["--size", str(scratch_bytes)]
+    for device in devices:
+        line += ["--dev-bind", device, device]
+    for path in facts:
+        if not path.startswith("/proc/"):
+            line += ["--ro-bind-try", path, path]
     # The device folder's own file system has no bound: what may be written lies in two that have.
     line += [*size, "--perms", "1777", "--tmpfs", "/dev/shm", "--remount-ro", "/dev"]
     line += [*size, "--perms", "1777", "--tmpfs", "/tmp"]
-    for folder in dict.fromkeys([*(path.parent for path in read), *map(os.path.dirname, places.values())]):
+    for folder in dict.fromkeys(
+        [
+            *(path.parent for path in read),
+            *map(os.path.dirname, (*places.values(), *(changing or {}).values())),
+        ]
+    ):
         # What bwrap makes on the way to a file is otherwise closed to other users.
         line += ["--dir", str(folder)]
     for path in read:
         line += _seen(path, read)
     for outside, inside in places.items():
         line += ["--ro-bind", str(outside), inside]
+    for outside, inside in (changing or {}).items():
+        line += ["--bind", str(outside), inside]
     for path in write:
         line += ["--bind", str(path), str(path)]
     return [*line, "--remount-ro", "/", "--chdir", cwd, "--"]

@@ -75,6 +75,9 @@ BY_ARGUMENT = """
 clone 56 220, clone3 435 435, kill 62 129, tgkill 234 131, prctl 157 167, prlimit64 302 261, fcntl 72 25,
 ioctl 16 29, socket 41 198
 """
+#: What CUDA's driver asks for beyond ALLOWED, besides a socket of this machine's own, on which it listens: a runner on
+#: a card, and its builder, may. Found by benchmarks/gpu_locks.py; nothing lets them connect.
+CARD_ALLOWED = "bind 49 200, listen 50 201"
 SECCOMP = "seccomp 317 277"
 #: All that a native runner does (inside/runner.cpp): it reads and writes what it holds open, and computes. Nothing here
 #: names a file. What its C library asks about the machine beyond this (the number of cores in /sys, its own path in
@@ -149,13 +152,16 @@ def numbers(table: str, machine: Machine) -> dict[str, int]:
 
 
 @functools.cache
-def runner_filter(machine_name: str) -> Filter | None:
-    """Threads but no processes, signals to oneself, nothing beyond; None for a machine without a table."""
+def runner_filter(machine_name: str, card: bool = False) -> Filter | None:
+    """Threads but no processes, signals to oneself, nothing beyond; None for a machine without a table. With `card` any
+    ioctl besides, by which the driver of a GPU is asked for everything: what may be opened bounds that."""
     machine = MACHINES.get(machine_name.lower())
     if machine is None:
         return None
     program = _Program(machine)
     special = numbers(BY_ARGUMENT, machine)
+    if card:
+        program.returns(numbers(CARD_ALLOWED, machine).values(), ALLOW)
     program.returns(numbers(ALLOWED, machine).values(), ALLOW)
     # glibc falls back to clone, whose flags can be seen from here.
     program.returns([special["clone3"]], ERRNO | errno.ENOSYS)
@@ -165,9 +171,9 @@ def runner_filter(machine_name: str) -> Filter | None:
     program.by_values(special["prctl"], 0, PRCTLS, found=ALLOW, otherwise=_EPERM)
     program.by_values(special["prlimit64"], 0, (0,), found=ALLOW, otherwise=_EPERM)
     program.by_values(special["fcntl"], 1, REFUSED_FCNTLS, found=_EPERM, otherwise=ALLOW)
-    program.by_values(special["ioctl"], 1, IOCTLS, found=ALLOW, otherwise=_EPERM)
+    program.by_values(special["ioctl"], 1, IOCTLS, found=ALLOW, otherwise=ALLOW if card else _EPERM)
     # A torch with CUDA asks for a daemon of its own machine when it first profiles, and does without.
-    program.by_values(special["socket"], 0, (AF_UNIX,), found=_EPERM, otherwise=KILL)
+    program.by_values(special["socket"], 0, (AF_UNIX,), found=ALLOW if card else _EPERM, otherwise=KILL)
     program.returns(numbers(STARTS_PROCESSES, machine).values(), KILL)
     program.returns(numbers(REACHES_OUT, machine).values(), KILL)
     return program.finish(_EPERM)
@@ -210,16 +216,20 @@ def native_filter(machine_name: str, opens_libraries: bool = False) -> Filter | 
 
 
 @functools.cache
-def compiler_filter(machine_name: str) -> Filter | None:
-    """Programs and their children, but no network, no other's memory, no new session, no new namespace."""
+def compiler_filter(machine_name: str, card: bool = False) -> Filter | None:
+    """Programs and their children, but no network, no other's memory, no new session, no new namespace. With `card`
+    what CUDA's driver needs besides."""
     machine = MACHINES.get(machine_name.lower())
     if machine is None:
         return None
     program = _Program(machine)
     special = numbers(BY_ARGUMENT, machine)
+    if card:
+        program.returns(numbers(CARD_ALLOWED, machine).values(), ALLOW)
     program.returns([special["clone3"]], ERRNO | errno.ENOSYS)
     program.by_bits(special["clone"], CLONE_NEW_NAMESPACES, found=_EPERM, otherwise=ALLOW)
-    program.returns([special["socket"], *numbers(REACHES_OUT, machine).values()], _EPERM)
+    program.by_values(special["socket"], 0, (AF_UNIX,), found=ALLOW if card else _EPERM, otherwise=_EPERM)
+    program.returns(numbers(REACHES_OUT, machine).values(), _EPERM)
     program.returns(numbers(REFUSED, machine).values(), _EPERM)
     return program.finish(ALLOW)
 

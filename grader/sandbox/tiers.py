@@ -75,9 +75,9 @@ class Sandbox:
         return self.tier != "D"
 
     def runner_lock(
-        self, uid: int | None, read: Iterable[str], write: Iterable[str]
+        self, uid: int | None, read: Iterable[str], write: Iterable[str], *, card: bool = False
     ) -> dict[str, Any] | None:
-        """What `grader.sandbox.lock.enter` does in a runner; None in tier D."""
+        """What `grader.sandbox.lock.enter` does in a runner; None in tier D. With `card` it may use a GPU."""
         if not self.locks:
             return None
         files = {
@@ -85,12 +85,21 @@ class Sandbox:
             "run": [],
             "write": [*write, "/dev/null"],
         }
-        return self._lock(uid, files, seccomp.runner_filter(platform.machine()))
+        if card:
+            files["read"] += view.CARD_FACTS
+            # CUDA's driver writes the names of its threads there, and ends where it cannot.
+            files["write"] += [*view.card_devices(), "/proc/self/task"]
+        return self._lock(uid, files, seccomp.runner_filter(platform.machine(), card))
 
-    def compiler_lock(self, uid: int | None, read: Iterable[str], write: Iterable[str]) -> dict[str, Any]:
+    def compiler_lock(
+        self, uid: int | None, read: Iterable[str], write: Iterable[str], *, card: bool = False
+    ) -> dict[str, Any]:
         """The same for a compiler, which also runs what it may read (its own parts)."""
         files = {"read": [*view.DEVICES], "run": [*_readable(), *read], "write": [*write, "/dev/null"]}
-        return self._lock(uid, files, seccomp.compiler_filter(platform.machine()))
+        if card:
+            files["read"] += [*view.FACTS, *view.CARD_FACTS, "/proc/self"]
+            files["write"] += [*view.card_devices(), "/proc/self/task"]
+        return self._lock(uid, files, seccomp.compiler_filter(platform.machine(), card))
 
     def _lock(
         self, uid: int | None, files: Mapping[str, list[str]], calls: seccomp.Filter | None
@@ -111,11 +120,14 @@ class Sandbox:
         read: Iterable[Path] = (),
         write: Iterable[Path] = (),
         places: Mapping[Path, str] | None = None,
+        changing: Mapping[Path, str] | None = None,
         own_processes: bool = True,
         cwd: str = "/tmp",
         scratch_bytes: int = Limits.scratch_bytes,
+        card: bool = False,
     ) -> list[str]:
-        """The command, in tier A inside namespaces that hold the system, Python, and these paths besides."""
+        """The command, in tier A inside namespaces that hold the system, Python, and these paths besides; with `card`
+        the devices of a GPU."""
         if self.bwrap is None:
             return list(command)
         seen = dict.fromkeys([*map(Path, _readable()), *read])
@@ -123,11 +135,14 @@ class Sandbox:
             self.bwrap,
             read=seen,
             places=places or {},
+            changing=changing or {},
             write=write,
             own_user_namespace=self.own_user_namespace,
             own_processes=own_processes,
             scratch_bytes=scratch_bytes,
             cwd=cwd,
+            devices=view.card_devices() if card else (),
+            facts=view.CARD_FACTS if card else (),
         )
         return [*prefix, *command]
 

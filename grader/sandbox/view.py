@@ -30,6 +30,27 @@ FACTS = (
     "/proc/meminfo",
     "/proc/stat",
 )
+#: What CUDA's driver asks of a machine, besides FACTS.
+CARD_FACTS = (
+    "/proc/driver/nvidia",
+    "/proc/driver/nvidia-uvm",
+    "/proc/devices",
+    "/proc/modules",
+    "/proc/sys/vm/overcommit_memory",
+    "/proc/sys/vm/mmap_min_addr",
+    "/sys/module",
+    "/sys/bus/pci",
+    "/sys/devices",
+    "/sys/class/drm",
+    "/etc/nvidia",
+    "/etc/passwd",
+)
+
+
+def card_devices() -> list[str]:
+    """The device files of the machine's GPUs and of their driver."""
+    found = [*Path("/dev").glob("nvidia*"), *Path("/dev").glob("nvidia-caps/*"), Path("/dev/dxg")]
+    return sorted(str(path) for path in found if path.is_char_device())
 
 
 @functools.cache

@@ -17,6 +17,6 @@ Two that are equally good are an error that names both. Hidden files and what ma
 looked at.
 """
 
-from grader.submission.finding import COMPANIONS, MAX_SOURCE_BYTES, Submission, find, find_one
+from grader.submission.finding import MAX_SOURCE_BYTES, Submission, companions_of, find, find_one
 
-__all__ = ["COMPANIONS", "MAX_SOURCE_BYTES", "Submission", "find", "find_one"]
+__all__ = ["MAX_SOURCE_BYTES", "Submission", "companions_of", "find", "find_one"]

@@ -22,6 +22,13 @@ from grader.submission.search import Chosen, Names, chosen, disk_folder, modifie
 
 MAX_SOURCE_BYTES = 1 << 20
 COMPANIONS = ("module.ispc",)
+"""What may lie beside any source."""
+
+
+def companions_of(source_name: str) -> tuple[str, ...]:
+    """What may be handed in beside a source of this name: with Python, a file of CUDA's besides."""
+    source = Path(source_name)
+    return (*COMPANIONS, source.with_suffix(".cu").name) if source.suffix == ".py" else COMPANIONS
 
 
 @dataclass(frozen=True)
@@ -58,7 +65,7 @@ def find(
     path: Path,
     source_name: str,
     scratch: Path,
-    companions: Sequence[str] = COMPANIONS,
+    companions: Sequence[str] | None = None,
     *,
     of_class: str = "",
 ) -> list[Submission]:
@@ -69,7 +76,8 @@ def find(
 
     Raises UsageError when `path` is not there or holds no submission, KitError when `scratch` cannot be written.
     """
-    names = Names(source_name, tuple(companions), Names(of_class, COMPANIONS) if of_class else None)
+    beside = companions_of(source_name) if companions is None else tuple(companions)
+    names = Names(source_name, beside, Names(of_class, companions_of(of_class)) if of_class else None)
     with ExitStack() as stack:
         units = students(_root(path), names, _private(scratch), stack)
         if not units:
@@ -81,10 +89,10 @@ def find(
 
 
 def find_one(
-    path: Path, source_name: str, scratch: Path, companions: Sequence[str] = COMPANIONS
+    path: Path, source_name: str, scratch: Path, companions: Sequence[str] | None = None
 ) -> Submission:
     """The one submission that `path` is, whatever it looks like: a file, a folder or an archive. Errors as `find`."""
-    names = Names(source_name, tuple(companions))
+    names = Names(source_name, companions_of(source_name) if companions is None else tuple(companions))
     one = _taken([single(_root(path))], names, _private(scratch))[0]
     if one.fault == "kit":
         raise KitError(f"{path}: {one.error}")

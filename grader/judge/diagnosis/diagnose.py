@@ -13,8 +13,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 
 from grader.base.arrays import Array, first_of, np
+from grader.base.precision import FLOATING, unwritten, widened
 from grader.base.results import Diagnosis
-from grader.judge import binding
 from grader.judge.comparison import Comparison, Expected
 from grader.judge.diagnosis.deviation import Axis, Deviation, usual_axes
 from grader.judge.diagnosis.patterns import EVERYWHERE, Place, find_place
@@ -329,9 +329,12 @@ def _report(code: str, words: str, place: Place, seen: Deviation) -> Diagnosis:
 
 def _never_written(actual: Array) -> Array:
     """Where an output holds what it was sent with."""
-    filled = binding.unwritten((1,), actual.dtype.name)
+    # An array of float32 may have been one of 16 bits, whose sign is another.
+    name = actual.dtype.name
+    types = FLOATING if name == "float32" else (name,)
     bits = f"u{actual.dtype.itemsize}"
-    return np.asarray(np.ascontiguousarray(actual).view(bits) == filled.view(bits)[0])
+    signs = [widened(unwritten((1,), each), each).view(bits)[0] for each in types]
+    return np.isin(np.ascontiguousarray(actual).view(bits), signs)
 
 
 def _place_of(mask: Array, seen: Deviation) -> Place:

@@ -37,6 +37,8 @@ LOOK_S = 0.02
 
 def need_of(part: Part) -> Need:
     """What a timing of this part needs to itself."""
+    if part.device is not None:
+        return "card"
     rule = part.time
     return "core" if rule is not None and rule.clock == "cpu" and rule.threads == 1 else "machine"
 

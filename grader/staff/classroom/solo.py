@@ -19,7 +19,7 @@ from grader.report.terminal import Terminal
 from grader.staff.classroom.gradebook import score_text
 from grader.staff.classroom.grading import unreadable
 from grader.staff.classroom.worker import bounded, options
-from grader.submission import COMPANIONS, Submission
+from grader.submission import Submission, companions_of
 
 
 def run(
@@ -93,7 +93,7 @@ def _sources(path: Path, only: Submission, assignment: Assignment) -> Sources:
     root = Path(os.environ.get("GITHUB_WORKSPACE") or ".")
     given = path if path.is_file() else path / only.origin
     found = given if only.origin and given.is_file() else root / assignment.source
-    names = (assignment.source, *COMPANIONS)
+    names = (assignment.source, *companions_of(assignment.source))
     places = {name: found.parent / name for name in names} | {assignment.source: found}
     files = (
         {name: only.path / name for name in names}

@@ -9,17 +9,27 @@ from __future__ import annotations
 import shutil
 from collections.abc import Callable, Iterable, Mapping
 
-from grader.build import ispc
+from grader.build import devicebuild, ispc
 from grader.build.toolchain import ABSENT, TORCH, torch_version
 from grader.report.progress import shortened
+from grader.run.card import finding
 from grader.submission import Submission
 
 #: How to tell that a program is there, where being on the PATH is not enough.
 CHECKS: Mapping[str, Callable[[], bool]] = {
     ispc.TOOL: lambda: ispc.compiler() is not None,
     TORCH: lambda: torch_version() != ABSENT,
+    finding.GPU: finding.is_here,
+    devicebuild.NVCC: lambda: bool(devicebuild.nvcc()),
+    devicebuild.TRITON: devicebuild.has_triton,
 }
-REMEDIES = {ispc.TOOL: f"put ispc on the PATH ({ispc.WHERE_FROM})", TORCH: "install torch beside the kit"}
+REMEDIES = {
+    ispc.TOOL: f"put ispc on the PATH ({ispc.WHERE_FROM})",
+    TORCH: "install torch beside the kit",
+    finding.GPU: "go to a machine with a GPU",
+    devicebuild.NVCC: "install NVIDIA's CUDA toolkit and put nvcc on the PATH",
+    devicebuild.TRITON: 'install Triton (pip install "triton>=3.7,<3.9")',
+}
 
 
 def is_over(waits_for: str) -> str:

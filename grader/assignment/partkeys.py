@@ -1,0 +1,129 @@
+"""Keys of a part that stand by themselves: its name, its time rule, its stand-in, and how its kernels run on a GPU."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any, get_args
+
+from grader.assignment import rubric
+from grader.assignment.records import AutogradForm, Backend, DeviceCall, Output, Part, TimeRule
+from grader.assignment.yamlnode import Keys, Node
+
+TIME_KEYS = Keys("time", ("clock", "threads"), ("cores", "allowance_ratio", "allowance_ms", "graded"))
+INPUT_KEYS = Keys("an input", ("dims",), ("dtype", "timed"))
+AUTOGRAD_KEYS = Keys("autograd", ("arguments",), ("gradient",))
+#: Sizes that every part for a GPU has, by what they are where nothing says so (`grader.base.precision`).
+DEVICE_SIZES = {"precision": 24, "layout": 0}
+INPUT_DTYPES = ("float32", "float16", "bfloat16", "int32", "int64")
+TIMED_RANGE = (-1.0, 1.0)
+
+
+def backend(keys: Mapping[str, Node]) -> Backend | None:
+    """The language of a part's kernels, or of all parts that name none; None where nothing is said."""
+    if "backend" not in keys:
+        return None
+    return keys["backend"].choice("backend", get_args(Backend))  # type: ignore[return-value]
+
+
+def device_call(
+    keys: Mapping[str, Node],
+    language: Backend,
+    inputs: Mapping[str, Node],
+    arguments: tuple[str, ...],
+    outputs: Mapping[str, Output],
+    argument: Callable[[Node], str],
+) -> DeviceCall | None:
+    """What a part has besides if its kernels run on a GPU. `inputs` are the nodes of its inputs, by name; `argument`
+    reads and checks one argument."""
+    returned = tuple(name for name in outputs if name not in arguments)
+    if language == "cpp":
+        for key in ("autograd", "library_operators"):
+            if key in keys:
+                raise keys[key].fail(f"'{key}' is for parts whose backend is triton")
+        for node in inputs.values():
+            if node.is_mapping():
+                raise node.fail(
+                    "'dtype' and 'timed' of an input are for parts whose backend is triton or cuda"
+                )
+        return None
+    if language == "cuda" and returned:
+        raise keys["returns"].fail(
+            "a part whose backend is cuda returns nothing: `arguments` name its outputs"
+        )
+    dtypes, ranges = {}, {}
+    for name, node in inputs.items():
+        if not node.is_mapping():
+            continue
+        given = node.mapping(INPUT_KEYS)
+        if "dtype" in given:
+            dtypes[name] = given["dtype"].choice("dtype", INPUT_DTYPES)
+        if "timed" in given:
+            bounds = [item.number("timed", -1e30, 1e30) for item in given["timed"].items("timed", 2)]
+            if len(bounds) != 2 or not bounds[0] < bounds[1]:
+                raise given["timed"].fail("timed takes two numbers, the smaller one first")
+            ranges[name] = (bounds[0], bounds[1])
+    operators = keys["library_operators"].items("library_operators") if "library_operators" in keys else ()
+    return DeviceCall(
+        language,
+        dtypes,
+        ranges,
+        returned,
+        _autograd(keys["autograd"], arguments, argument) if "autograd" in keys else None,
+        tuple(
+            item.text("library_operators", r"\w+", "the name of an operator of torch") for item in operators
+        ),
+    )
+
+
+def _autograd(node: Node, arguments: tuple[str, ...], argument: Callable[[Node], str]) -> AutogradForm:
+    given = node.mapping(AUTOGRAD_KEYS)
+    named = {item: argument(item) for item in given["arguments"].items("arguments", 100)}
+    gradient = given["gradient"].text("gradient") if "gradient" in given else None
+    for item, name in (*named.items(), *([(given["gradient"], gradient)] if gradient else ())):
+        if name not in arguments:
+            raise item.fail(f"autograd: '{name}' is none of the part's arguments")
+    return AutogradForm(tuple(named.values()), gradient)
+
+
+def naming(keys: Mapping[str, Node], part_id: str) -> dict[str, Any]:
+    """What the part is called on the command line, in C++ and in torch."""
+    is_torch = "torch_function" in keys
+    if "keywords" in keys and not is_torch:
+        raise keys["keywords"].fail("'keywords' are for a torch_function: C++ functions take arguments")
+    name = "torch_function" if is_torch else "function"
+    pattern = r"torch(\.\w+)+" if is_torch else r"[A-Za-z_]\w*"
+    keywords = keys["keywords"].entries("keywords") if "keywords" in keys else {}
+    return {
+        "is_torch": is_torch,
+        "function": keys[name].text(
+            name, pattern, "a function of torch" if is_torch else "the name of a function"
+        ),
+        "command": rubric.read_id(keys["command"], "command") if "command" in keys else part_id,
+        "prototype": keys["prototype"].text("prototype", r"(?s).+") if "prototype" in keys else "",
+        "keywords": {key: value.plain(f"keywords: {key}") for key, (_, value) in keywords.items()},
+    }
+
+
+def check_stand_in(part: Part, parts: Mapping[str, Part], node: Node) -> None:
+    if part.stands_in is None:
+        return
+    if part.stands_in not in parts:
+        raise node.fail(f"part {part.id}: stands_in names no part: '{part.stands_in}'")
+    stand_in = parts[part.stands_in]
+    if stand_in.stands_in is not None or stand_in.is_torch or stand_in.id == part.id:
+        raise node.fail(f"part {part.id}: {stand_in.id} cannot stand in: it should be judged by itself")
+
+
+def time(node: Node) -> TimeRule:
+    keys = node.mapping(TIME_KEYS)
+    all_threads = keys["threads"].tag == "str" and keys["threads"].choice("threads", ("all",)) == "all"
+    return TimeRule(
+        clock=keys["clock"].choice("clock", ("cpu", "wall")),  # type: ignore[arg-type]
+        threads=None if all_threads else keys["threads"].whole("threads (a number or all)", 1, 4096),
+        cores=keys["cores"].whole("cores", 1, 4096) if "cores" in keys else None,
+        allowance_ratio=keys["allowance_ratio"].number("allowance_ratio", 1.0, 1000.0)
+        if "allowance_ratio" in keys
+        else 1.10,
+        allowance_ms=keys["allowance_ms"].number("allowance_ms") if "allowance_ms" in keys else 15.0,
+        graded=keys["graded"].truth("graded") if "graded" in keys else True,
+    )

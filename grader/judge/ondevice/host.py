@@ -1,0 +1,281 @@
+"""Starts runners of kernels for a GPU: on the machine's card, or in Triton's interpreter where there is none.
+
+A file of Triton's is compiled when its kernels are called. On a card that is done before anything is judged, in
+runners that are locked as a compiler is: they call each part once in every shape that will be judged or timed, and
+leave a cache of compiled kernels that is the judge's own from then on. Runners read it and start no program.
+"""
+
+from __future__ import annotations
+
+import atexit
+import functools
+import os
+import tempfile
+from collections.abc import Iterable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from grader.assignment.expressions import evaluate_int
+from grader.assignment.records import Assignment, Part
+from grader.base.errors import KitError
+from grader.build import devicebuild
+from grader.build.kernelreference import KernelReference
+from grader.build.records import Build
+from grader.judge import binding
+from grader.run.calls import Request
+from grader.run.card.finding import INTERPRETED, architecture, card
+from grader.run.session import Session
+from grader.run.zygote import Zygote
+from grader.sandbox import Limits, Sandbox
+
+if TYPE_CHECKING:
+    from grader.run.card.arena import Card
+
+MODULES = ("numpy", "triton", "triton.language")
+COMPILE_TIMEOUT_S, MOST_BUILDERS = 120.0, 8
+#: A context of CUDA's holds many descriptors open.
+OPEN_FILES = 1024
+PROBE = "def probe(x, y):\n    y.copy_(x)\n"
+#: What a process needs to find CUDA's driver where it is no part of the system.
+INHERITED = ("LD_LIBRARY_PATH", "CUDA_HOME", "CUDA_PATH")
+
+
+@dataclass(frozen=True)
+class Place:
+    """Where runners of one sandbox live: a process to fork them from, on a card or with the interpreter."""
+
+    zygote: Zygote
+    card: Card | None
+    interprets: bool
+    compiled: dict[tuple[Any, ...], str] = field(default_factory=dict)
+    """Caches of the kit's own files, by path, part and sizes."""
+
+    def kind(self, language: str) -> str:
+        return f"{language}-cpu" if self.interprets else language
+
+
+_places: dict[Sandbox, Place] = {}
+
+
+def place(sandbox: Sandbox) -> Place:
+    """The one of a sandbox, kept for as long as this process lives: to import Triton takes seconds.
+
+    Raises KitError where runners in this sandbox cannot use the card.
+    """
+    if sandbox not in _places:
+        found = card()
+        interprets = found is None
+        environment = {name: os.environ[name] for name in INHERITED if name in os.environ}
+        environment |= {INTERPRETED: "1"} if interprets else {"CUDA_VISIBLE_DEVICES": "0"}
+        modules = MODULES if devicebuild.has_triton() else MODULES[:1]
+        zygote = Zygote(environment, sandbox, modules=modules, card=not interprets)
+        made = Place(zygote, found, interprets)
+        if not interprets:
+            _try(made, sandbox)
+        atexit.register(zygote.close)
+        _places[sandbox] = made
+    return _places[sandbox]
+
+
+def _try(made: Place, sandbox: Sandbox) -> None:
+    """Raises KitError unless a runner of the kit's own reaches the card."""
+    from grader.base.arrays import np
+
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder, "probe.py")
+        path.write_text(PROBE)
+        x = np.ones(64, np.float32)
+        more = {"names": ["x", "y"], "outputs": ["y"]}
+        request = Request("probe", [{"input": 0}, {"input": 1}], [x, 0 * x], echo=True, more=more)
+        with made.zygote.spawn(
+            "triton", path, threads=1, limits=_limits(made, None), is_kits=True
+        ) as session:
+            call = session.call(request)
+            if call.status == "ok" and bool((call.echoes[1] == x).all()):
+                return
+            said = (call.message or session.printed or call.signal_name).strip()[-300:]
+    made.zygote.close()
+    raise KitError(
+        f"runners in sandbox tier {sandbox.tier} do not reach the GPU: {said}. For code that you trust there is "
+        "--tier D --trust (docs/gpu.md)"
+    )
+
+
+def _limits(found: Place, memory_bytes: int | None) -> Limits:
+    # CUDA reserves hundreds of gigabytes of addresses.
+    return Limits(memory_bytes=memory_bytes if found.interprets else None, open_files=OPEN_FILES)
+
+
+class DeviceHost:
+    """Runners for one submission's parts on a device. `builds` are what was made of its files, by language."""
+
+    def __init__(
+        self,
+        assignment: Assignment,
+        builds: Mapping[str, Build],
+        parts: Iterable[Part],
+        shape: Mapping[str, int],
+        sandbox: Sandbox,
+    ) -> None:
+        self.assignment, self.builds, self.shape, self.sandbox = (
+            assignment,
+            dict(builds),
+            dict(shape),
+            sandbox,
+        )
+        self.parts = [part for part in parts if part.device is not None]
+        self.peaks: dict[str, tuple[int, int]] = {}
+        """Device memory that runners took in a timed part, the student's and the reference's, in bytes."""
+
+    @property
+    def card(self) -> Card | None:
+        return card()
+
+    @functools.cached_property
+    def place(self) -> Place:
+        """Raises KitError where runners in the sandbox cannot use the card."""
+        return place(self.sandbox)
+
+    @functools.cached_property
+    def cache(self) -> str:
+        """The compiled kernels of the student's file; "" where nothing is compiled."""
+        made = self.builds.get("triton")
+        if made is None or not made.ok or self.place.interprets:
+            return ""
+        assert made.object_path is not None
+        parts = [part for part in self.parts if part.device is not None and part.device.language == "triton"]
+        jobs = [warming(part, shape, is_reference=False) for part in parts for shape in self.shapes_of(part)]
+        return self._compiled(made.object_path, jobs, is_kits=False)
+
+    def close(self) -> None:
+        if self.__dict__.get("cache"):
+            self.place.zygote.caches.drop(self.cache)
+
+    def __enter__(self) -> DeviceHost:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def build_of(self, part: Part) -> Build:
+        assert part.device is not None
+        return self.builds[part.device.language]
+
+    # ---- runners
+
+    def student(self, part: Part, *, memory_bytes: int | None, **how: Any) -> Session:
+        """A runner of the file that holds the part; `how` as for `Zygote.spawn`."""
+        assert part.device is not None
+        path = self.build_of(part).object_path
+        assert path is not None
+        found = self.place
+        return found.zygote.spawn(
+            found.kind(part.device.language),
+            path,
+            limits=_limits(found, memory_bytes),
+            cache=self.cache,
+            **how,
+        )
+
+    def reference_file(self, part: Part) -> Path | None:
+        """What holds the part's reference, None where this copy of the kit has none. Raises KitError where it does not
+        compile."""
+        kernels = self.assignment.lab.reference()
+        assert part.device is not None
+        language = part.device.language
+        source = kernels.source(language) if isinstance(kernels, KernelReference) else None
+        if source is None or language == "triton":
+            return source
+        made = devicebuild.cuda(source, architecture())
+        if not made.ok:
+            raise KitError(f"the reference {source} does not compile: {made.diagnostics.splitlines()[0]}")
+        return made.object_path
+
+    def reference(self, part: Part, path: Path, **how: Any) -> Session:
+        """A runner of the kit's own kernels. Raises KitError where they cannot be loaded."""
+        assert part.device is not None
+        found, language = self.place, part.device.language
+        key = (path, part.id, *sorted(self.shape.items()))
+        if language == "triton" and not found.interprets and key not in found.compiled:
+            job = warming(part, {**self.shape, "layout": 0}, is_reference=True)
+            form = part.device.autograd
+            jobs = [job, {**job, "as_autograd": True}] if form else [job]
+            found.compiled[key] = self._compiled(path, jobs, is_kits=True)
+        session = found.zygote.spawn(
+            found.kind(language),
+            path,
+            limits=_limits(found, None),
+            cache=found.compiled.get(key, ""),
+            is_kits=True,
+            **how,
+        )
+        if session.death is not None or session.load_error is not None:
+            raise KitError(f"the reference {path} cannot be loaded: {session.load_error or session.death}")
+        return session
+
+    # ---- compiling
+
+    def _compiled(self, path: Path, jobs: Sequence[Mapping[str, Any]], *, is_kits: bool) -> str:
+        """A cache with the kernels of a Python file, compiled for these calls by several runners at once. What a call
+        comes to is not asked here: it is made again when it is judged."""
+        zygote = self.place.zygote
+        workers = max(1, min(len(jobs), MOST_BUILDERS, (os.cpu_count() or 2) // 2))
+        caches = [zygote.caches.new() for _ in range(workers)]
+        how: dict[str, Any] = {
+            "threads": 1,
+            "limits": _limits(self.place, None),
+            "builds": True,
+            "is_kits": is_kits,
+            "freeze": False,
+            "call_timeout_s": COMPILE_TIMEOUT_S,
+        }
+        # One after the other, since a zygote answers one at a time; what takes long is what they are told then.
+        sessions = [zygote.spawn("triton", path, cache=cache, **how) for cache in caches]
+        with ThreadPoolExecutor(workers) as pool:
+            list(pool.map(_call_all, sessions, [jobs[k::workers] for k in range(workers)]))
+        for session in sessions:
+            session.close()
+        for cache in caches:
+            zygote.caches.seal(cache)
+        for cache in caches[1:]:
+            zygote.caches.merge(caches[0], cache)
+        return caches[0]
+
+    def shapes_of(self, part: Part) -> list[dict[str, int]]:
+        """All sizes that a part is judged or timed at, the small ones first."""
+        cases = [{**self.shape, **case.shape} for case in part.cases]
+        timed = [{**self.shape, "layout": 0}] if part.time is not None else []
+        return [*cases, *timed]
+
+
+def _call_all(session: Session, jobs: Sequence[Mapping[str, Any]]) -> None:
+    for job in jobs:
+        if session.death is None and session.load_error is None:
+            session.command(dict(job))
+
+
+def warming(part: Part, shape: Mapping[str, int], *, is_reference: bool) -> dict[str, Any]:
+    """A call on numbers of the runner's own, so that what it calls is compiled."""
+    request = binding.device_call(part, shape)
+    assert part.device is not None
+    tensors = {
+        name: [
+            [evaluate_int(dim, shape) for dim in binding.dims_of(part, name)],
+            binding.dtype_of(part, name, shape),
+            *part.device.ranges.get(name, (-1.0, 1.0)),
+        ]
+        for name in request["names"]
+    }
+    function = part.reference if is_reference and part.reference else part.function
+    layout = shape.get("layout", 0)
+    layouts = {name: layout for name in tensors if layout and name not in part.outputs}
+    return {
+        "op": "warm",
+        "inputs": [],
+        **request,
+        "function": function,
+        "tensors": tensors,
+        "layouts": layouts,
+    }

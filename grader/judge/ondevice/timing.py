@@ -1,0 +1,293 @@
+"""Timed rounds of a part on a card: device memory of the judge's, fresh inputs in every set of every call, all outputs
+compared with the reference's, and some rows of one set with the oracle.
+
+A round is that of `grader.judge.timing.measure`: a runner for either side, and calls A B B A. Both sides have an arena
+of their own with as many sets, and the k-th call of a round has the same inputs on both sides, so that all outputs can
+be held against each other on the card.
+"""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, field
+from functools import partial
+from itertools import pairwise
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from grader.assignment.expressions import evaluate_int
+from grader.assignment.records import Part
+from grader.base.errors import KitError
+from grader.base.results import Diagnosis, Timing
+from grader.base.seeds import derive
+from grader.judge import binding, faults
+from grader.judge.answers import expectations
+from grader.judge.marking import Marker
+from grader.judge.ondevice.host import DeviceHost
+from grader.run.card.arena import Arena, Card, Tensor
+from grader.run.card.clock import TimedRunner, sets_for
+from grader.run.session import Session
+
+if TYPE_CHECKING:
+    from grader.judge.timing.measure import Sample
+
+SAMPLED_ROWS = 16
+SAME_FACTOR = 4.0
+"""Two right outputs are no further apart than so many times what one may be off by in the sampled rows."""
+TRIAL_SETS, TRIAL_CALLS = 8, 3
+ROUND_S = 4.0
+"""What a round takes with starting its runners, about: what is timed is a small part of it."""
+REFERENCE = "reference"
+"""What a submission waits for in a copy of the kit that has none."""
+
+_known_sets: dict[tuple[Any, ...], int] = {}
+
+
+def measured(
+    marker: Marker, student: Callable[..., Session], *, attempt: int, cpus: list[int] | None = None
+) -> Timing:
+    """Paired rounds as `grader.judge.timing.rounds.measured` makes them on a CPU; times are those of one set. `cpus`
+    mean nothing here: who times on a card holds the card.
+
+    Raises Faulty when the student's kernel breaks, answers wrongly or changes its inputs, KitError when the reference
+    does, and for tensors that the card has no room for.
+    """
+    from grader.judge.timing import measure
+
+    rule, options = marker.part.time, marker.bench.options
+    assert rule is not None and marker.bench.device is not None
+    seed = marker.bench.assignment.seed if options.seed is None else options.seed
+    seed = derive(secrets.randbits(60) if seed is None else seed, marker.part.id, attempt)
+    with ExitStack() as stack:
+        rounds = DeviceRounds(marker, student, seed, stack)
+        policy = measure.TimePolicy(
+            clock="wall",
+            allowance_ratio=rule.allowance_ratio,
+            allowance_ms=rule.allowance_ms,
+            budget_s=options.time_budget_s / ROUND_S * 4 * rounds.set_s,
+            graded=rule.graded,
+        )
+        return measure.compare(rounds, policy)
+
+
+@dataclass
+class Side:
+    """One side of a round: its runner, and the seed of the inputs of its last call."""
+
+    runner: TimedRunner
+    is_reference: bool
+    calls: int = 0
+    seed: int = 0
+
+
+@dataclass
+class DeviceRounds:
+    """Makes a round's pair of runners on the card; arenas are closed with `stack`."""
+
+    marker: Marker
+    student: Callable[..., Session]
+    seed: int
+    stack: ExitStack
+    round: int = 0
+    set_s: float = field(default=0.0, init=False)
+    """What the reference takes for one set, about."""
+
+    def __post_init__(self) -> None:
+        device = self.marker.bench.device
+        assert device is not None and device.card is not None
+        self.device: DeviceHost = device
+        self.card: Card = device.card
+        self.card.driver.make_current()
+        self.shape = {**self.marker.shape, "layout": 0}
+        self.as_autograd = False
+        path = device.reference_file(self.marker.part)
+        if path is None:
+            told = "This copy of the kit has no reference to time it against: its results are right, its time is open."
+            raise faults.Faulty("unjudged", Diagnosis("machine_lacks", told), waits_for=REFERENCE)
+        self.path: Path = path
+        self.tensors = tensors_of(self.marker.part, self.shape)
+        sets = self.sets()
+        self.theirs = self.arena(sets)
+        self.mine = self.arena(sets)
+
+    def arena(self, sets: int) -> Arena:
+        from grader.run.card.driver import CudaError
+
+        try:
+            made = Arena(self.card, self.tensors, sets)
+        except CudaError as error:
+            raise KitError(f"the card has no room to time {self.marker.part.id}: {error}") from error
+        self.stack.callback(made.close)
+        return made
+
+    def sets(self) -> int:
+        """How many sets one call covers, from a trial of the reference."""
+        part, free_bytes = self.marker.part, self.card.driver.memory()[0]
+        key = (self.path, part.id, *sorted(self.shape.items()))
+        if key not in _known_sets:
+            few = min(TRIAL_SETS, sets_for(self.tensors, 0.0, free_bytes))
+            trial = Arena(self.card, self.tensors, few)
+            try:
+                with self.reference(trial) as session:
+                    runner = self.attached(session, trial, is_reference=True)
+                    calls = [runner.raw(k, few) for k in range(TRIAL_CALLS)]
+                    self.set_s = min(runner.seconds(call) for call in calls)
+            finally:
+                trial.close()
+            _known_sets[key] = sets_for(self.tensors, self.set_s, free_bytes)
+            _known_seconds[key] = self.set_s
+        self.set_s = _known_seconds[key]
+        return min(_known_sets[key], sets_for(self.tensors, 0.0, free_bytes))
+
+    def reference(self, arena: Arena) -> Session:
+        limit_s = self.marker.bench.call_timeout_s(self.shape)
+        return self.device.reference(
+            self.marker.part, self.path, threads=1, shared_fd=arena.fd, call_timeout_s=limit_s
+        )
+
+    def attached(
+        self, session: Session, arena: Arena, *, is_reference: bool, as_autograd: bool = False
+    ) -> TimedRunner:
+        """A runner with its memory, warmed up, and with the time of its empty call. Raises as `sample`."""
+        part = self.marker.part
+        called = binding.device_call(part, self.shape)
+        called.pop("names")
+        called.pop("outputs")
+        function = part.reference if is_reference and part.reference else part.function
+        request = arena.attach_request(called.pop("arguments"), function, as_autograd=as_autograd, **called)
+        runner = TimedRunner(session, arena, request)
+        ended = runner.failure or runner.calibrate(derive(self.seed, "warm-up", self.round))
+        if ended is not None:
+            self.refuse(ended, session, is_reference)
+        return runner
+
+    def refuse(self, call: Any, session: Session, is_reference: bool) -> None:
+        if is_reference:
+            self.marker.refuse_failed_reference(call)
+        self.marker.refuse_broken(call, session, "timed call")
+
+    @contextmanager
+    def __call__(self) -> Iterator[tuple[Callable[[], Sample], Callable[[], Sample]]]:
+        self.round += 1
+        part, driver = self.marker.part, self.card.driver
+        free = [driver.memory()[0]]
+        with self.student(threads=1, shared_fd=self.mine.fd) as own:
+            self.as_autograd = as_autograd = binding.as_autograd(part, own.functions)
+            mine = self.attached(own, self.mine, is_reference=False)
+            free.append(driver.memory()[0])
+            with self.reference(self.theirs) as other:
+                self.refuse_other_form(as_autograd, other)
+                theirs = self.attached(other, self.theirs, is_reference=True, as_autograd=as_autograd)
+                free.append(driver.memory()[0])
+                taken = [max(0, before - after) for before, after in pairwise(free)]
+                # What a process takes that does nothing is the same for both.
+                self.device.peaks[part.id] = (taken[0], taken[1])
+                sides = Side(theirs, True), Side(mine, False)
+                yield partial(self.sample, *sides), partial(self.sample, *sides[::-1])
+
+    def refuse_other_form(self, as_autograd: bool, other: Session) -> None:
+        """A file that computes its gradients by way of its own forward call is timed against one that does, too."""
+        form = self.marker.part.device and self.marker.part.device.autograd
+        if as_autograd and form and form.gradient and binding.AUTOGRAD not in other.functions:
+            told = (
+                "Its results are right. Its time is open: the reference has no autograd.Function to time one against; "
+                f"a function {self.marker.part.function} would be timed."
+            )
+            raise faults.Faulty("unjudged", Diagnosis("machine_lacks", told), waits_for=REFERENCE)
+
+    # ---- one call
+
+    def sample(self, side: Side, other: Side) -> Sample:
+        """One timed call of either side. Raises Faulty when the student's outputs are wrong or its inputs changed."""
+        from grader.judge.timing.measure import Sample
+
+        side.calls += 1
+        side.seed = derive(self.seed, "inputs", self.round, side.calls) & 0xFFFFFFFF
+        runner = side.runner
+        call = runner.raw(side.seed, runner.arena.sets)
+        if call.status != "ok":
+            self.refuse(call, runner.session, side.is_reference)
+        if changed := runner.arena.inputs_changed(side.seed):
+            self.tell_changed(changed, side)
+        tolerances = self.check_rows(side)
+        if other.seed == side.seed:
+            self.compare(*((other, side) if other.is_reference else (side, other)), tolerances)
+        return Sample(runner.seconds(call), None)
+
+    def tell_changed(self, names: list[str], side: Side) -> None:
+        from grader.judge.diagnosis import diagnose
+
+        if side.is_reference:
+            raise KitError(f"the reference of {self.marker.part.id} changed its inputs; please report this")
+        inputs = [tensor.name for tensor in self.tensors if not tensor.is_output]
+        raise faults.Faulty("wrong", diagnose.inputs_overwritten(names, inputs, self.marker.oracle.output))
+
+    def check_rows(self, side: Side) -> dict[str, tuple[float, float]]:
+        """Hold rows of one set against the oracle, chosen only now. Returns by output how far from the reference's it
+        may be: (absolute, relative)."""
+        from grader.base.arrays import np
+        from grader.judge.comparison import compare
+        from grader.judge.draws import Draws
+
+        draws = Draws(derive(secrets.randbits(60), "rows"))
+        number = secrets.randbelow(side.runner.arena.sets)
+        inputs = self.seen(side.runner.arena.input_values(side.seed, number))
+        found = side.runner.arena.output_values(number)
+        at, expected = self.marker.oracle.sample(inputs, self.shape, draws, SAMPLED_ROWS)
+        wanted = expectations(self.marker.part, expected)
+        for name, known in wanted.items():
+            value = found[name][at]
+            compared = compare(known, value)
+            if compared.ok:
+                continue
+            if side.is_reference:
+                raise KitError(
+                    f"the reference of {self.marker.part.id} is wrong in a timed call; please report this"
+                )
+            words = (
+                f"{int(compared.wrong.sum())} of {compared.wrong.size} elements of {name} that were looked at in a "
+                f"timed call are wrong, the largest error is {compared.max_error:.3g}. Smaller inputs gave right "
+                "results. Does the function wait for all that it has launched, and does it use the inputs of this very "
+                "call?"
+            )
+            raise faults.Faulty("wrong", Diagnosis("wrong_when_timed", words))
+        return {name: (SAME_FACTOR * float(np.max(known.tolerance)), 0.0) for name, known in wanted.items()}
+
+    def seen(self, inputs: Mapping[str, Any]) -> dict[str, Any]:
+        """Those of a call's inputs that it depends on: an autograd.Function makes some of them itself."""
+        form = self.marker.part.device and self.marker.part.device.autograd
+        if not (self.as_autograd and form):
+            return dict(inputs)
+        names = {*form.arguments, form.gradient}
+        return {name: value for name, value in inputs.items() if name in names}
+
+    def compare(self, theirs: Side, mine: Side, tolerances: Mapping[str, tuple[float, float]]) -> None:
+        """All outputs of all sets of two calls on the same inputs."""
+        counts = mine.runner.arena.differing(theirs.runner.arena, tolerances)
+        for tensor in mine.runner.arena.outputs:
+            if counts[tensor.name]:
+                total = tensor.count * mine.runner.arena.sets
+                words = (
+                    f"{counts[tensor.name]} of {total} elements of {tensor.name} in a timed call are further from the "
+                    "reference's than rounding explains, or were never written. Does the function wait for all that it "
+                    "has launched, and does it use the inputs of this very call?"
+                )
+                raise faults.Faulty("wrong", Diagnosis("wrong_when_timed", words))
+
+
+_known_seconds: dict[tuple[Any, ...], float] = {}
+
+
+def tensors_of(part: Part, shape: Mapping[str, int]) -> list[Tensor]:
+    """What one set of a part's timed call holds."""
+    assert part.device is not None
+    found = []
+    for name in binding.tensor_names(part, part.inputs):
+        sizes = tuple(evaluate_int(dim, shape) for dim in binding.dims_of(part, name))
+        low, high = part.device.ranges.get(name, (-1.0, 1.0))
+        found.append(
+            Tensor(name, sizes, binding.dtype_of(part, name, shape), low, high, name in part.outputs)
+        )
+    return found

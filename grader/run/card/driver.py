@@ -1,0 +1,274 @@
+"""The part of CUDA's driver API that the judge needs, by ctypes: contexts, memory, copies, launches, events.
+
+Source: the CUDA driver API reference (cuda.h of CUDA 12). Each call raises CudaError with the driver's own name of what
+went wrong. libcuda is loaded when a `Driver` is made, not before.
+"""
+
+from __future__ import annotations
+
+import ctypes
+from ctypes import byref, c_char_p, c_float, c_int, c_size_t, c_uint, c_uint64, c_ulonglong, c_void_p
+from typing import Any
+
+LIBRARY = "libcuda.so.1"
+#: CUmemAllocationType, CUmemAllocationHandleType, CUmemLocationType, CUmemAccess_flags.
+PINNED, POSIX_FD, ON_DEVICE, READ_WRITE = 1, 1, 1, 3
+#: CUmemorytype.
+DEVICE_MEMORY = 2
+#: CUdevice_attribute.
+MULTIPROCESSORS, COMPUTE_MODE, MAJOR, MINOR, MEMORY_CLOCK_KHZ, BUS_BITS = 16, 20, 75, 76, 36, 37
+
+
+class CudaError(RuntimeError):
+    """A call that the driver refused. `name` is the driver's ("CUDA_ERROR_OUT_OF_MEMORY"), `code` its number."""
+
+    def __init__(self, what: str, code: int, name: str) -> None:
+        super().__init__(f"{what}: {name} ({code})")
+        self.what, self.code, self.name = what, code, name
+
+
+class _Location(ctypes.Structure):
+    _fields_ = (("type", c_int), ("id", c_int))
+
+
+class _Flags(ctypes.Structure):
+    _fields_ = (
+        ("compression", ctypes.c_ubyte),
+        ("rdma", ctypes.c_ubyte),
+        ("usage", ctypes.c_ushort),
+        ("reserved", ctypes.c_ubyte * 4),
+    )
+
+
+class _Properties(ctypes.Structure):
+    """CUmemAllocationProp."""
+
+    _fields_ = (
+        ("type", c_int),
+        ("handle_types", c_int),
+        ("location", _Location),
+        ("win32", c_void_p),
+        ("flags", _Flags),
+    )
+
+
+class _Access(ctypes.Structure):
+    _fields_ = (("location", _Location), ("flags", c_int))
+
+
+class _Copy2D(ctypes.Structure):
+    """CUDA_MEMCPY2D of the source, the target, and what is copied."""
+
+    _fields_ = (
+        *(("source_x", c_size_t), ("source_y", c_size_t), ("source_kind", c_int), ("source_host", c_void_p)),
+        *(("source", c_uint64), ("source_array", c_void_p), ("source_pitch", c_size_t)),
+        *(("to_x", c_size_t), ("to_y", c_size_t), ("to_kind", c_int), ("to_host", c_void_p)),
+        *(("to", c_uint64), ("to_array", c_void_p), ("to_pitch", c_size_t)),
+        *(("width", c_size_t), ("height", c_size_t)),
+    )
+
+
+class Driver:
+    """The driver and one context of this process on one device. Not to be used after a fork."""
+
+    def __init__(self, ordinal: int = 0) -> None:
+        """Raises OSError where there is no libcuda, CudaError where there is no device or no context to be had."""
+        self.library = ctypes.CDLL(LIBRARY)
+        self.library.cuGetErrorName.argtypes = (c_int, ctypes.POINTER(c_char_p))
+        self.ordinal = ordinal
+        self("cuInit", c_uint(0))
+        device, context = c_int(), c_void_p()
+        self("cuDeviceGet", byref(device), c_int(ordinal))
+        self.device = device.value
+        self("cuDevicePrimaryCtxRetain", byref(context), c_int(self.device))
+        self.context = context
+        self.make_current()
+
+    def __call__(self, name: str, *arguments: Any) -> None:
+        """Call a function of the driver. Raises CudaError unless it succeeds."""
+        code = getattr(self.library, name)(*arguments)
+        if code:
+            text = c_char_p()
+            self.library.cuGetErrorName(code, byref(text))
+            raise CudaError(name, code, (text.value or b"an unknown error").decode())
+
+    def make_current(self) -> None:
+        """Bind the context to the calling thread."""
+        self("cuCtxSetCurrent", self.context)
+
+    def close(self) -> None:
+        """Give the context back, with all that lies in it."""
+        self("cuDevicePrimaryCtxRelease_v2", c_int(self.device))
+
+    # ---- facts
+
+    def attribute(self, which: int) -> int:
+        value = c_int()
+        self("cuDeviceGetAttribute", byref(value), c_int(which), c_int(self.device))
+        return value.value
+
+    def name(self) -> str:
+        text = ctypes.create_string_buffer(128)
+        self("cuDeviceGetName", text, c_int(128), c_int(self.device))
+        return text.value.decode(errors="replace")
+
+    def version(self) -> int:
+        """The newest CUDA that the driver runs: 13000 for 13.0."""
+        value = c_int()
+        self("cuDriverGetVersion", byref(value))
+        return value.value
+
+    def memory(self) -> tuple[int, int]:
+        """Free and total bytes of the device, whoever uses them."""
+        free, total = c_size_t(), c_size_t()
+        self("cuMemGetInfo_v2", byref(free), byref(total))
+        return free.value, total.value
+
+    # ---- memory
+
+    def allocate(self, size: int) -> int:
+        """The address of private device memory."""
+        address = c_uint64()
+        self("cuMemAlloc_v2", byref(address), c_size_t(size))
+        return address.value
+
+    def free(self, address: int) -> None:
+        self("cuMemFree_v2", c_uint64(address))
+
+    def create_shared(self, size: int) -> tuple[int, int, int, int]:
+        """Memory that another process can map: address, its size (rounded up), handle, file descriptor."""
+        properties = _Properties(PINNED, POSIX_FD, _Location(ON_DEVICE, self.device), None, _Flags())
+        step, handle, fd = c_size_t(), c_uint64(), c_int()
+        self("cuMemGetAllocationGranularity", byref(step), byref(properties), c_int(0))
+        size = -(-size // step.value) * step.value
+        self("cuMemCreate", byref(handle), c_size_t(size), byref(properties), c_ulonglong(0))
+        address = c_uint64()
+        try:
+            self("cuMemExportToShareableHandle", byref(fd), handle, c_int(POSIX_FD), c_ulonglong(0))
+            self(
+                "cuMemAddressReserve",
+                byref(address),
+                c_size_t(size),
+                c_size_t(0),
+                c_uint64(0),
+                c_ulonglong(0),
+            )
+            self("cuMemMap", address, c_size_t(size), c_size_t(0), handle, c_ulonglong(0))
+            access = _Access(_Location(ON_DEVICE, self.device), READ_WRITE)
+            self("cuMemSetAccess", address, c_size_t(size), byref(access), c_size_t(1))
+        except CudaError:
+            self("cuMemRelease", handle)
+            raise
+        return address.value, size, handle.value, fd.value
+
+    def free_shared(self, address: int, size: int, handle: int) -> None:
+        self("cuMemUnmap", c_uint64(address), c_size_t(size))
+        self("cuMemAddressFree", c_uint64(address), c_size_t(size))
+        self("cuMemRelease", c_uint64(handle))
+
+    def copy_in(self, address: int, data: memoryview) -> None:
+        source = (ctypes.c_char * len(data)).from_buffer_copy(data)
+        self("cuMemcpyHtoD_v2", c_uint64(address), source, c_size_t(len(data)))
+
+    def copy_out(self, address: int, size: int) -> bytearray:
+        data = bytearray(size)
+        target = (ctypes.c_char * size).from_buffer(data)
+        self("cuMemcpyDtoH_v2", target, c_uint64(address), c_size_t(size))
+        return data
+
+    def copy(self, to: int, source: int, size: int) -> None:
+        """Within the device; returns before it is done."""
+        self("cuMemcpyDtoDAsync_v2", c_uint64(to), c_uint64(source), c_size_t(size), None)
+
+    def set_words(self, address: int, pattern: int, width: int, count: int) -> None:
+        """Write a pattern of 2 or 4 bytes `count` times; returns before it is done."""
+        name, kind = {2: ("cuMemsetD16Async", ctypes.c_ushort), 4: ("cuMemsetD32Async", c_uint)}[width]
+        self(name, c_uint64(address), kind(pattern), c_size_t(count), None)
+
+    def set_rows(self, address: int, pitch: int, pattern: int, width: int, count: int, rows: int) -> None:
+        """The same in rows that begin `pitch` bytes after each other."""
+        name, kind = {2: ("cuMemsetD2D16Async", ctypes.c_ushort), 4: ("cuMemsetD2D32Async", c_uint)}[width]
+        sizes = c_size_t(count), c_size_t(rows)
+        self(name, c_uint64(address), c_size_t(pitch), kind(pattern), *sizes, None)
+
+    def copy_rows(self, to: int, to_pitch: int, source: int, pitch: int, size: int, rows: int) -> None:
+        """Copy `size` bytes of each row within the device; returns before it is done."""
+        one = _Copy2D(
+            *(0, 0, DEVICE_MEMORY, None, source, None, pitch),
+            *(0, 0, DEVICE_MEMORY, None, to, None, to_pitch, size, rows),
+        )
+        self("cuMemcpy2DAsync_v2", byref(one), None)
+
+    def synchronize(self) -> None:
+        """Wait until all that this context has asked for is done."""
+        self("cuCtxSynchronize")
+
+    # ---- launches
+
+    def load(self, ptx: bytes) -> c_void_p:
+        module = c_void_p()
+        log = ctypes.create_string_buffer(8192)
+        # CU_JIT_ERROR_LOG_BUFFER 5, CU_JIT_ERROR_LOG_BUFFER_SIZE_BYTES 6
+        options = (c_int * 2)(5, 6)
+        values = (c_void_p * 2)(ctypes.addressof(log), 8192)
+        try:
+            self("cuModuleLoadDataEx", byref(module), c_char_p(ptx), c_uint(2), options, values)
+        except CudaError as error:
+            raise CudaError(
+                f"{error.what} [{log.value.decode(errors='replace')}]", error.code, error.name
+            ) from error
+        return module
+
+    def function(self, module: c_void_p, name: str) -> c_void_p:
+        found = c_void_p()
+        self("cuModuleGetFunction", byref(found), module, c_char_p(name.encode()))
+        return found
+
+    def launch(self, function: c_void_p, blocks: tuple[int, int], threads: int, *arguments: Any) -> None:
+        """Launch with ctypes values as arguments; returns before it is done."""
+        places = (c_void_p * len(arguments))(*(ctypes.addressof(each) for each in arguments))
+        one, none = c_uint(1), c_uint(0)
+        self(
+            "cuLaunchKernel",
+            *(function, c_uint(blocks[0]), c_uint(blocks[1]), one, c_uint(threads), one, one, none, None),
+            *(places, None),
+        )
+
+
+def filling_arguments(
+    address: int,
+    stride: int,
+    sets: int,
+    count: int,
+    seed: int,
+    seed_step: int,
+    low: float,
+    span: float,
+    kind: int,
+    found: int | None = None,
+) -> tuple[Any, ...]:
+    """Those of `fill_sets` in kernels.cu, and with `found` of `count_changed`."""
+    return (
+        *(c_uint64(address), c_ulonglong(stride), c_uint(sets), c_ulonglong(count), c_uint(seed)),
+        *(c_uint(seed_step), c_float(low), c_float(span), c_int(kind)),
+        *(() if found is None else (c_uint64(found),)),
+    )
+
+
+def differing_arguments(
+    a: int,
+    a_stride: int,
+    b: int,
+    b_stride: int,
+    sets: int,
+    count: int,
+    absolute: float,
+    relative: float,
+    kind: int,
+    found: int,
+) -> tuple[Any, ...]:
+    """Those of `count_differing`."""
+    return (
+        *(c_uint64(a), c_ulonglong(a_stride), c_uint64(b), c_ulonglong(b_stride), c_uint(sets)),
+        *(c_ulonglong(count), c_float(absolute), c_float(relative), c_int(kind), c_uint64(found)),
+    )

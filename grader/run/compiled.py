@@ -1,0 +1,87 @@
+"""The folders that Triton's compiler fills in the build and that runners read: one for each file that is judged."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import secrets
+import shutil
+import stat
+from pathlib import Path
+
+GROUP = "__grp__"
+
+
+class Caches:
+    """Folders below one `root`; `inside` is what runners know it as."""
+
+    def __init__(self, root: Path, inside: str) -> None:
+        self._root, self._inside = root, inside
+
+    def new(self) -> str:
+        """The name of an empty one."""
+        name = secrets.token_hex(8)
+        (self._root / name).mkdir(mode=0o755)
+        return name
+
+    def path(self, name: str) -> str:
+        """Where runners find it."""
+        return f"{self._inside}/{name}"
+
+    def lend(self, name: str, uid: int | None) -> None:
+        """Let the build's user write to it."""
+        if uid is not None:
+            os.chown(self._root / name, uid, uid)
+
+    def seal(self, name: str) -> int:
+        """Make it the judge's own and readable, when the build has ended: only plain files are kept. Returns their
+        bytes."""
+        total = 0
+        for folder, _, names in os.walk(self._root / name, topdown=False):
+            for each in names:
+                path = Path(folder, each)
+                state = path.lstat()
+                if not stat.S_ISREG(state.st_mode):
+                    path.unlink()
+                    continue
+                total += state.st_size
+                _own(path, 0o444)
+            _own(Path(folder), 0o555)
+        return total
+
+    def merge(self, into: str, other: str) -> None:
+        """Put what is in another sealed one into this one."""
+        for folder, _, names in os.walk(self._root / other):
+            to = self._root / into / Path(folder).relative_to(self._root / other)
+            if to.is_dir():
+                to.chmod(0o755)
+            to.mkdir(mode=0o755, exist_ok=True)
+            for name in names:
+                if (to / name).exists():
+                    continue
+                if name.startswith(GROUP):
+                    # Triton's list of a kernel's files holds their whole paths.
+                    text = Path(folder, name).read_text(errors="replace")
+                    (to / name).write_text(text.replace(self.path(other), self.path(into)))
+                else:
+                    shutil.copyfile(Path(folder, name), to / name)
+                (to / name).chmod(0o444)
+        self.drop(other)
+
+    def drop(self, name: str) -> None:
+        for folder, _, _ in os.walk(self._root / name):
+            with contextlib.suppress(OSError):
+                os.chmod(folder, 0o700)
+        shutil.rmtree(self._root / name, ignore_errors=True)
+
+
+def _own(path: Path, mode: int) -> None:
+    """Where a link has taken its place meanwhile, nothing is done."""
+    with contextlib.suppress(OSError):
+        fd = os.open(path, os.O_RDONLY | os.O_NOFOLLOW)
+        try:
+            if os.geteuid() == 0:
+                os.fchown(fd, 0, 0)
+            os.fchmod(fd, mode)
+        finally:
+            os.close(fd)

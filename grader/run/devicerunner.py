@@ -1,0 +1,265 @@
+"""What a runner loads of a GPU assignment: a Python file with Triton kernels, or a library of CUDA's.
+
+Each offers `functions` as what `grader.run.loaded` has, and operations of its own:
+
+    call     one call on tensors that came as bytes and go back as bytes
+    offers   whether there is a function of that name
+    warm     calls the function once on numbers of the runner's own, so that it is compiled
+    attach   maps the judge's device memory and lays tensors in it: sets of inputs and outputs
+    go       calls the function once for each set and answers when the device has finished; it has no payload
+
+Tensors come as bytes (op `call`) and are put where the kernel is to find them: on the card if there is one, else on the
+CPU for Triton's interpreter, with the strides that the request asks for. What the function returns is copied into the
+outputs. Imports nothing of the kit, as all that stands beside a stranger's code; nothing it says is believed.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import importlib
+import mmap
+from collections.abc import Callable
+from typing import Any
+
+#: The languages that it loads. A kind is one of them, with "-cpu" behind it where there is no card.
+KINDS = ("triton", "cuda")
+KIND_VOID = 0
+ANSWERED = {"status": "ok", "kind": KIND_VOID, "dtype": 0, "shape": []}
+GAP_ELEMENTS = 8
+#: Compute capabilities of cards, as Triton numbers them.
+ARCHITECTURES = (75, 80, 86, 87, 89, 90, 100, 103, 110, 120, 121)
+#: `grader.run.kernelfiles` as a module: who loads this file gives it.
+kernelfiles: Any = None
+
+
+def prepare() -> None:
+    """In the process that runners are forked from: what Triton asks other programs, which it remembers. A runner may
+    start none."""
+    # By name: most copies of the kit need no Triton.
+    compiler, driver, build = (
+        importlib.import_module(f"triton.{name}")
+        for name in ("backends.nvidia.compiler", "backends.nvidia.driver", "runtime.build")
+    )
+    for ask in (
+        driver.libcuda_dirs,
+        driver.library_dirs,
+        getattr(build, "platform_key", driver.libcuda_dirs),
+    ):
+        with contextlib.suppress(Exception):
+            ask()
+    for architecture in ARCHITECTURES:
+        with contextlib.suppress(Exception):
+            compiler.get_ptxas_version(architecture)
+
+
+# ---- tensors
+
+
+def laid_out(tensor: Any, layout: int, device: str) -> Any:
+    """The same numbers on `device`: contiguous (0), with the two axes before the last swapped in memory (1; of a matrix
+    both axes, of a vector every second element), or with gaps behind its rows and before it (2). Gaps hold NaN."""
+    import torch
+
+    if layout == 0 or tensor.dim() == 0:
+        return tensor.to(device)
+    sizes, gap = list(tensor.shape), float("nan") if tensor.is_floating_point() else 0
+    if layout == 1 and tensor.dim() >= 2:
+        a, b = (-3, -2) if tensor.dim() >= 3 else (-2, -1)
+        return tensor.to(device).transpose(a, b).contiguous().transpose(a, b)
+    if layout == 1:
+        wide = torch.full((sizes[0], 2), gap, dtype=tensor.dtype, device=device)
+        wide[:, 0] = tensor.to(device)
+        return wide[:, 0]
+    wide = torch.full((*sizes[:-1], sizes[-1] + 2 * GAP_ELEMENTS), gap, dtype=tensor.dtype, device=device)
+    view = wide[..., GAP_ELEMENTS : GAP_ELEMENTS + sizes[-1]]
+    view.copy_(tensor)
+    return view
+
+
+def put_changed(tensor: Any, before: Any, after: Any) -> None:
+    """Round what has changed of a wider copy back into its tensor: a rounded NaN would not be the one that was sent."""
+    import torch
+
+    changed = after.contiguous().view(torch.int32) != before.view(torch.int32)
+    tensor[changed] = after.contiguous()[changed].to(tensor.dtype)
+
+
+# ---- serving
+
+
+class Kernels:
+    """One loaded file with the tensors that it works on."""
+
+    def __init__(self, loaded: Any, device: str, shared_fd: int | None = None) -> None:
+        self.failures = (kernelfiles.Failed,)
+        self.loaded, self.device, self.shared_fd = loaded, device, shared_fd
+        self.functions = loaded.functions
+        self.sets: list[Callable[[], None]] = []
+        self.operations = {
+            "call": self.call,
+            "offers": self.offers,
+            "warm": self.warm,
+            "attach": self.attach,
+            "go": self.go,
+        }
+        self._memory: Any = None
+
+    def call(self, request: dict[str, Any], tensors: list[Any]) -> dict[str, Any]:
+        """One call on tensors that came as bytes. `names` are theirs, `layouts` those of inputs that are not
+        contiguous, `outputs` are written: these tensors hold afterwards what the kernel left in its own."""
+        names, layouts, written = request["names"], request.get("layouts", {}), request["outputs"]
+        # The interpreter has no bfloat16: float32 holds its numbers, and what is written is rounded to it.
+        wide = {k for k, t in enumerate(tensors) if self.device == "cpu" and str(t.dtype) == "torch.bfloat16"}
+        given = [t.float() if k in wide else t for k, t in enumerate(tensors)]
+        before = {k: given[k].clone() for k in wide}
+        placed = {
+            name: laid_out(tensor, layouts.get(name, 0), self.device)
+            for name, tensor in zip(names, given, strict=True)
+        }
+        run = self.prepared(request, placed, written)
+
+        def work() -> None:
+            run()
+            self.synchronize()
+
+        seen: list[str] = []
+        with kernelfiles.observed(seen, self.device) if request.get("observe") else contextlib.nullcontext():
+            kernelfiles.guarded(work)
+        for k, (name, tensor) in enumerate(zip(names, tensors, strict=True)):
+            if k in wide:
+                put_changed(tensor, before[k], placed[name].cpu())
+            elif placed[name] is not tensor:
+                tensor.copy_(placed[name])
+        return {**ANSWERED, "profile": [[name, 0, 0, 1, 0, 0] for name in seen]} if seen else ANSWERED
+
+    def prepared(
+        self, request: dict[str, Any], placed: dict[str, Any], written: list[str]
+    ) -> Callable[[], None]:
+        """What calls the function once with these tensors."""
+        names = request["names"]
+        arguments = [placed[names[a["input"]]] if "input" in a else a["value"] for a in request["arguments"]]
+        call: Callable[[], None] = self.loaded.bound(request, arguments, [placed[name] for name in written])
+        return call
+
+    def offers(self, request: dict[str, Any], _: list[Any]) -> dict[str, Any]:
+        """Raises Failed where there is no such function."""
+        self.loaded.find(request["function"])
+        return ANSWERED
+
+    def warm(self, request: dict[str, Any], _: list[Any]) -> dict[str, Any]:
+        """`tensors` are {name: [shape, dtype, low, high]}."""
+        import torch
+
+        def made(shape: list[int], dtype: str, low: float, high: float) -> Any:
+            tensor = torch.empty(shape, dtype=getattr(torch, dtype), device=self.device)
+            return tensor.uniform_(low, high) if tensor.is_floating_point() else tensor.zero_()
+
+        layouts = request["layouts"]
+        placed = {
+            name: laid_out(made(*described), layouts.get(name, 0), self.device)
+            for name, described in request["tensors"].items()
+        }
+        run = self.prepared(request, placed, request["outputs"])
+        kernelfiles.guarded(run)
+        self.synchronize()
+        return ANSWERED
+
+    def attach(self, request: dict[str, Any], _: list[Any]) -> dict[str, Any]:
+        """Lay the tensors of each set in the judge's memory: {"bytes", "sets": [{name: [offset, shape, dtype]}]}."""
+        import torch
+
+        if self._memory is None:
+            assert self.shared_fd is not None
+            size = request["bytes"]
+            if self.device == "cpu":
+                self._memory = torch.frombuffer(mmap.mmap(self.shared_fd, size), dtype=torch.uint8)
+            else:
+                self._memory = mapped_memory(self.shared_fd, size)
+        self.sets = []
+        for one in request["sets"]:
+            placed = {}
+            for name, (offset, shape, dtype) in one.items():
+                kind = getattr(torch, dtype)
+                count = 1
+                for size in shape:
+                    count *= size
+                width = torch.empty((), dtype=kind).element_size()
+                placed[name] = self._memory[offset : offset + count * width].view(kind).view(shape)
+            self.sets.append(self.prepared(request, placed, request["outputs"]))
+        self.synchronize()
+        return ANSWERED
+
+    def go(self, request: dict[str, Any], _: list[Any]) -> dict[str, Any]:
+        """Call the function on the first so many sets; 0 calls it on none."""
+
+        def work() -> None:
+            for call in self.sets[: request["sets"]]:
+                call()
+            self.synchronize()
+
+        kernelfiles.guarded(work)
+        return ANSWERED
+
+    def synchronize(self) -> None:
+        if self.device != "cpu":
+            import torch
+
+            torch.cuda.synchronize()
+
+
+# ---- the judge's device memory
+
+
+class _Location(ctypes.Structure):
+    _fields_ = (("type", ctypes.c_int), ("id", ctypes.c_int))
+
+
+class _Access(ctypes.Structure):
+    _fields_ = (("location", _Location), ("flags", ctypes.c_int))
+
+
+def mapped_memory(fd: int, size: int) -> Any:
+    """A tensor of bytes over device memory that another process shares by this descriptor."""
+    import torch
+
+    torch.zeros(1, device="cuda")
+    cuda = ctypes.CDLL("libcuda.so.1")
+    device = torch.cuda.current_device()
+
+    def check(code: int, what: str) -> None:
+        if code:
+            raise OSError(f"{what}: CUDA error {code}")
+
+    handle, address = ctypes.c_uint64(), ctypes.c_uint64()
+    wide, zero = ctypes.c_size_t(size), ctypes.c_size_t(0)
+    none = ctypes.c_uint64(0)
+    check(
+        cuda.cuMemImportFromShareableHandle(ctypes.byref(handle), ctypes.c_void_p(fd), 1),
+        "cuMemImportFromShareableHandle",
+    )
+    check(cuda.cuMemAddressReserve(ctypes.byref(address), wide, zero, none, none), "cuMemAddressReserve")
+    check(cuda.cuMemMap(address, wide, zero, handle, none), "cuMemMap")
+    access = _Access(_Location(1, device), 3)
+    check(cuda.cuMemSetAccess(address, wide, ctypes.byref(access), ctypes.c_size_t(1)), "cuMemSetAccess")
+    described = {
+        "shape": (size,),
+        "typestr": "|u1",
+        "data": (address.value, False),
+        "version": 3,
+        "strides": None,
+    }
+    return torch.as_tensor(type("Memory", (), {"__cuda_array_interface__": described})(), device="cuda")
+
+
+def load(kind: str, path: str, shared_fd: int | None = None) -> Kernels:
+    """The file of this kind ("triton", "cuda", with "-cpu" behind it for the interpreter). Raises OSError or
+    AttributeError when it cannot be loaded, whatever it raised."""
+    language, _, device = kind.partition("-")
+    try:
+        loaded = kernelfiles.CudaLibrary(path) if language == "cuda" else kernelfiles.PythonFile(path)
+    except (OSError, AttributeError):
+        raise
+    except BaseException as error:
+        raise OSError(kernelfiles.described(error)) from error
+    return Kernels(loaded, device or "cuda", shared_fd)

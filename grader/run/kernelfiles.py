@@ -1,0 +1,244 @@
+"""A file of kernels for a GPU as a runner loads it: Python with Triton's, or a library of CUDA's.
+
+Imports nothing of the kit, as all that stands beside a stranger's code. `grader.run.devicerunner` serves what is here.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import importlib.util
+import inspect
+import os
+import sys
+from collections.abc import Callable, Iterator
+from typing import Any
+
+LONGEST_MESSAGE = 1000
+MOST_OBSERVED, LONGEST_NAME = 200, 56
+
+
+class Failed(Exception):
+    """The file has no such function, or what it gave is no answer; the text is for the student."""
+
+
+# ---- tensors
+
+
+def flattened(value: Any) -> Any:
+    """A tensor with all axes before its last two as one, which the autograd form expects."""
+    import torch
+
+    if isinstance(value, torch.Tensor) and value.dim() > 3:
+        return value.reshape(-1, *value.shape[-2:])
+    return value
+
+
+def copied(value: Any, output: Any, name: str) -> None:
+    """Put what a function returned where its output belongs. Raises Failed for what does not fit."""
+    import torch
+
+    if value is None or value is output:
+        return
+    if not isinstance(value, torch.Tensor):
+        raise Failed(f"{name} should be a tensor and is {type(value).__name__}")
+    if value.numel() != output.numel() or list(value.shape)[-1:] != list(output.shape)[-1:]:
+        raise Failed(f"{name} should have the shape {list(output.shape)} and has {list(value.shape)}")
+    if value.dtype != output.dtype:
+        raise Failed(f"{name} should be {output.dtype} and is {value.dtype}")
+    output.copy_(value.detach().reshape(output.shape))
+
+
+# ---- what is loaded
+
+
+class PythonFile:
+    """A student's Python file: plain functions, or a subclass of torch.autograd.Function."""
+
+    def __init__(self, path: str) -> None:
+        import torch
+
+        spec = importlib.util.spec_from_file_location("kernels", path)
+        assert spec is not None and spec.loader is not None
+        self.module = importlib.util.module_from_spec(spec)
+        sys.modules["kernels"] = self.module
+        spec.loader.exec_module(self.module)
+        self.autograd = autograd_class(self.module, torch.autograd.Function)
+        names = [
+            name
+            for name, value in vars(self.module).items()
+            if callable(value) and not inspect.isclass(value)
+        ]
+        self.functions = [[name, "function"] for name in names if len(name) < 200][:900]
+        if self.autograd is not None:
+            self.functions.append(["apply", "autograd"])
+
+    def find(self, name: str) -> Any:
+        function = getattr(self.module, name, None)
+        if not callable(function):
+            raise Failed(f"there is no function {name} in the file")
+        return function
+
+    def bound(self, request: dict[str, Any], values: list[Any], outputs: list[Any]) -> Callable[[], None]:
+        """What calls the function with these values once, and puts what it returns into the outputs."""
+        names, form = request["outputs"], request.get("autograd")
+        known = callable(getattr(self.module, request["function"], None))
+        if form and self.autograd is not None and (request.get("as_autograd") or not known):
+            return self.by_autograd(form, values, outputs, names)
+        function = self.find(request["function"])
+        returned = request.get("returned", [])
+        if not returned:
+            return lambda: function(*values)
+
+        def call() -> None:
+            found = function(*values)
+            several = list(found) if isinstance(found, (tuple, list)) else [found]
+            if found is not None and len(several) != len(returned):
+                raise Failed(f"{len(returned)} tensors should be returned, and {len(several)} are")
+            for value, k in zip(several, returned, strict=False):
+                copied(value, outputs[k], names[k])
+
+        return call
+
+    def by_autograd(
+        self, form: dict[str, Any], values: list[Any], outputs: list[Any], names: list[str]
+    ) -> Callable[[], None]:
+        import torch
+
+        apply = self.autograd.apply
+        given = [flattened(values[k]) for k in form["arguments"]]
+        tensors = [k for k, value in enumerate(given) if isinstance(value, torch.Tensor)]
+        gradient = flattened(values[form["gradient"]]) if form.get("gradient") is not None else None
+
+        def call() -> None:
+            taken = [v.detach().requires_grad_(True) if k in tensors else v for k, v in enumerate(given)]
+            found = apply(*taken)
+            first = found[0] if isinstance(found, (tuple, list)) else found
+            if gradient is not None:
+                first.backward(gradient)
+                for k, output, name in zip(tensors, outputs, names, strict=False):
+                    copied(taken[k].grad, output, name)
+                return
+            # Before anything is copied: all sets lie in one tensor, and torch would see it as changed.
+            saved = getattr(first.grad_fn, "saved_tensors", ()) if first.grad_fn is not None else ()
+            copied(first, outputs[0], names[0])
+            for output, name in zip(outputs[1:], names[1:], strict=False):
+                fitting = [
+                    t
+                    for t in saved
+                    if t is not None and t.numel() == output.numel() and t.dtype == output.dtype
+                ]
+                if not fitting:
+                    raise Failed(f"no saved tensor has as many elements as {name}")
+                copied(fitting[-1].reshape(output.shape), output, name)
+
+        return call
+
+
+def autograd_class(module: Any, base: type) -> Any:
+    """The file's own subclass of torch.autograd.Function: of several the last with "triton" in its name, else the
+    last."""
+    found = [
+        value
+        for value in vars(module).values()
+        if inspect.isclass(value) and issubclass(value, base) and value.__module__ == module.__name__
+    ]
+    named = [value for value in found if "triton" in value.__name__.lower()]
+    return (named or found)[-1] if found else None
+
+
+class CudaLibrary:
+    """A library of C functions: pointers, ints, floats, and the stream last; each returns 0 or CUDA's error."""
+
+    autograd = None
+
+    def __init__(self, path: str) -> None:
+        self.library = ctypes.CDLL(path, mode=os.RTLD_NOW | os.RTLD_LOCAL)
+        self.functions: list[list[str]] = []
+
+    def find(self, name: str) -> Any:
+        try:
+            return getattr(self.library, name)
+        except AttributeError:
+            raise Failed(f'there is no function {name} in the library: is it extern "C"?') from None
+
+    def bound(self, request: dict[str, Any], values: list[Any], outputs: list[Any]) -> Callable[[], None]:
+        import torch
+
+        function = self.find(request["function"])
+        function.restype = ctypes.c_int
+        cells = [_cell(value) for value in values]
+        stream = ctypes.c_void_p(torch.cuda.current_stream().cuda_stream)
+
+        def call() -> None:
+            if code := function(*cells, stream):
+                raise Failed(f"it returned CUDA's error {code}")
+
+        return call
+
+
+def _cell(value: Any) -> Any:
+    if hasattr(value, "data_ptr"):
+        return ctypes.c_void_p(value.data_ptr())
+    return ctypes.c_float(value) if isinstance(value, float) else ctypes.c_int(int(value))
+
+
+# ---- what is raised
+
+
+def guarded(work: Callable[[], None]) -> None:
+    """Run a student's function. Raises Failed with what it raised in one line, whatever that was."""
+    try:
+        work()
+    except NotImplementedError:
+        return  # An unfinished starter: nothing is written, which the judge says.
+    except Failed:
+        raise
+    except Exception as error:
+        raise Failed(described(error)) from error
+
+
+def described(error: BaseException) -> str:
+    """The innermost line of the student's file and what was raised."""
+    root: BaseException = error
+    while root.__cause__ is not None:
+        root = root.__cause__
+    lines = []
+    for link in (error, root):
+        trace = link.__traceback__
+        while trace is not None:
+            if trace.tb_frame.f_globals.get("__name__") == "kernels":
+                lines.append(trace.tb_lineno)
+            trace = trace.tb_next
+    where = f"line {lines[-1]}: " if lines else ""
+    return f"{where}{type(root).__name__}: {root}"[:LONGEST_MESSAGE]
+
+
+# ---- what a call asks of torch
+
+
+@contextlib.contextmanager
+def observed(seen: list[str], device: str) -> Iterator[None]:
+    """Note the operators of torch that are called meanwhile ("op mm") and, on a card, the kernels that are launched
+    ("kernel ..."), each once."""
+    import torch
+    from torch.utils._python_dispatch import TorchDispatchMode
+
+    class Watching(TorchDispatchMode):
+        def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+            note(f"op {func.overloadpacket.__name__}")
+            return func(*args, **(kwargs or {}))
+
+    def note(name: str) -> None:
+        if name not in seen and len(seen) < MOST_OBSERVED:
+            seen.append(name[:LONGEST_NAME])
+
+    if device == "cpu":
+        with Watching():
+            yield
+        return
+    with torch.autograd.profiler.profile(use_device="cuda") as profiler, Watching():
+        yield
+    for event in profiler.events():
+        if event.device_type == torch._C._autograd.DeviceType.CUDA:
+            note(f"kernel {event.name}")

@@ -1,0 +1,95 @@
+"""Kernels for a GPU in Triton and CUDA: GELU, softmax, a tiled product, flash attention forward and backward.
+
+x and y are (R, C), in the softmax of long rows (lines, width); c = a b is (rows, inner) times (inner, columns). In
+attention q, O and their gradients are (B, N, d), k and v (B, M, d), L is (B, N); B counts the heads of all batches.
+"""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, ClassVar
+
+from grader.assignment.labs import Lab, OracleFacts
+
+if TYPE_CHECKING:
+    from types import ModuleType
+
+    from grader.base.arrays import Array
+    from grader.build.reference import Reference
+    from grader.judge.oracle import Oracle
+    from grader.study.together import Step
+
+_LOGITS = ("random", "wide", "large", "far", "masked", "increasing")
+_HEADS = ("heads", "dominant", "climbing", "falling", "equal", "huge", "below")
+
+
+class _Gpu(Lab):
+    oracles: ClassVar = {
+        "gelu": OracleFacts(("random", "wide")),
+        "softmax": OracleFacts(_LOGITS),
+        "softmax_long": OracleFacts(tuple(f"long_{name}" for name in _LOGITS)),
+        "matmul": OracleFacts(("matrices", "positive")),
+        "flash_forward": OracleFacts(_HEADS),
+        "flash_backward": OracleFacts(tuple(f"{name}_gradient" for name in _HEADS)),
+    }
+    options: ClassVar = {
+        "R": ("-R", "rows of x in gelu and softmax"),
+        "C": ("-C", "columns of x in gelu and softmax"),
+        "lines": ("--lines", "rows of x in softmax_long"),
+        "width": ("--width", "columns of x in softmax_long"),
+        "rows": ("--rows", "rows of a in matmul"),
+        "inner": ("--inner", "columns of a in matmul"),
+        "columns": ("--columns", "columns of b in matmul"),
+        "B": ("-B", "heads of all batches in attention"),
+        "N": ("-N", "queries of a head"),
+        "M": ("-M", "keys of a head"),
+        "d": ("-d", "numbers of a query"),
+        "causal": ("--causal", "1: query i sees the keys 0 ... i alone"),
+        "precision": ("--precision", "24 float32, 11 float16, 8 bfloat16"),
+        "layout": ("--layout", "of inputs: 0 contiguous, 1 turned, 2 with gaps"),
+    }
+    claim = "your result == the float64 result"
+    denial = "YOUR KERNEL PRODUCED INCORRECT RESULTS"
+    #: What fits a small card, and is over in seconds.
+    proof_sizes: ClassVar = {
+        "R": 2048, "C": 2048, "lines": 64, "width": 65536, "rows": 1024, "inner": 1024, "columns": 1024,
+        "B": 16, "N": 1024, "M": 1024, "d": 64,
+    }  # fmt: skip
+    studies: ClassVar = {
+        "profile": ("labs.gpu.studies.profile", "which kernels five ways to write GELU launch, with traces"),
+        "ladder": ("labs.gpu.studies.ladder", "your kernel between the naive way and the card's limit"),
+        "roofline": ("labs.gpu.studies.roofline", "your kernels under the roof of this card"),
+        "waves": ("labs.gpu.studies.waves", "throughput of your product over its size, and its cliffs"),
+        "attention-memory": ("labs.gpu.studies.memory", "memory of naive and of flash attention over N"),
+    }
+    growth: ClassVar = ("N", (512, 1024, 2048, 4096))
+
+    def oracle(self, name: str) -> Oracle:
+        from labs.gpu.oracle import ORACLES
+
+        return ORACLES[name]
+
+    def make_inputs(self, distribution: str, shape: Mapping[str, int], seed: int) -> dict[str, Array]:
+        from labs.gpu.inputs import make_inputs
+
+        return make_inputs(distribution, shape, seed)
+
+    def reference(self) -> Reference:
+        from grader.build.kernelreference import KernelReference  # type: ignore[import-not-found]
+
+        found: Reference = KernelReference(self.folder)
+        return found
+
+    def steps(self) -> Sequence[Step]:
+        from labs.gpu.studies.steps import STEPS
+
+        return STEPS
+
+    def kernels(self) -> ModuleType | None:
+        # `kernels.py` is the students' file; the kernels whose verdict is known are in `known`.
+        there = (self.folder / "known" / "__init__.py").is_file()
+        return importlib.import_module("labs.gpu.known") if there else None
+
+
+LAB = _Gpu()

@@ -1,0 +1,203 @@
+"""Inputs of the cases, float32 arrays whose numbers the case's type holds exactly.
+
+The same distribution, sizes and seed give the same bits. `shape["precision"]` is the type: 24 float32, 11 float16, 8
+bfloat16 (bits of the significand).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+
+from grader.base.arrays import Array, np
+from grader.base.precision import rounded
+from grader.judge.draws import Draws
+
+Shape = Mapping[str, int]
+
+LONG = "long_"
+"""Of rows that have the sizes `lines` and `width`."""
+LARGEST = 1e4
+"""Logits lie within about +-LARGEST."""
+BELOW = 9000.0
+"""How far below 0 all logits of `below` lie: exp() of them is 0, and a padded key's 0 is above them all."""
+PEAK = 30.0
+"""The one logit of `dominant`."""
+CLIMB = 20.0
+"""The logits of `increasing` go from -CLIMB to CLIMB."""
+
+
+def make_inputs(distribution: str, shape: Shape, seed: int) -> dict[str, Array]:
+    """x (R, C), or (lines, width) where it is `long_NAME`; or a, b; or q (B, N, d), k, v (B, M, d); and dO, O (B, N,
+    d) and L (B, N) where it is `NAME_gradient`."""
+    draws, precision = Draws(seed), shape.get("precision", 24)
+    if distribution.startswith(LONG):
+        made = ROWS[distribution.removeprefix(LONG)](draws, shape["lines"], shape["width"])
+        return {"x": rounded(made, precision)}
+    if distribution in ROWS:
+        return {"x": rounded(ROWS[distribution](draws, shape["R"], shape["C"]), precision)}
+    if distribution in PRODUCTS:
+        a, b = PRODUCTS[distribution](draws, shape["rows"], shape["inner"], shape["columns"])
+        return {"a": rounded(a, precision), "b": rounded(b, precision)}
+    name = distribution.removesuffix("_gradient")
+    found = {key: rounded(t, precision) for key, t in HEADS[name](draws, shape).items()}
+    if name == distribution:
+        return found
+    # Imported here: the oracle's module names this one's distributions.
+    from labs.gpu.arithmetic import attention
+
+    o, lse = attention(found["q"], found["k"], found["v"], causal=bool(shape["causal"]))
+    upstream = draws.uniform((shape["B"], shape["N"], shape["d"]), -1.0, 1.0)
+    return {
+        **found,
+        "O": rounded(o.astype(np.float32), precision),
+        "L": lse.astype(np.float32),
+        "dO": rounded(upstream, precision),
+    }
+
+
+# ---- rows of numbers
+
+
+def _random(draws: Draws, rows: int, columns: int) -> Array:
+    """Usual logits: each row within +-6 of a middle of its own within +-2."""
+    return draws.uniform((rows, columns), -6.0, 6.0) + draws.uniform((rows, 1), -2.0, 2.0)
+
+
+def _wide(draws: Draws, rows: int, columns: int) -> Array:
+    """Of all sizes: from 2^-12 to 2^6, positive and negative."""
+    sizes = np.exp2(draws.uniform((rows, columns), -12.0, 6.0))
+    return np.where(draws.uniform((rows, columns)) < 0.5, -sizes, sizes)
+
+
+def _large(draws: Draws, rows: int, columns: int) -> Array:
+    return draws.uniform((rows, columns), -LARGEST, LARGEST)
+
+
+def _far(draws: Draws, rows: int, columns: int) -> Array:
+    """Rows around +9000 and -9000 in turn: in a type of 16 bits many numbers of a row are the same."""
+    middle = np.where(np.arange(rows)[:, None] % 2, np.float32(-BELOW), np.float32(BELOW))
+    return middle + draws.uniform((rows, columns), -8.0, 8.0)
+
+
+def _masked(draws: Draws, rows: int, columns: int) -> Array:
+    """Many elements are -inf, whole beginnings of rows among them; at least one of each row is finite."""
+    x = _random(draws, rows, columns)
+    hidden = draws.uniform((rows, columns)) < 0.4
+    hidden[::2, : columns // 2] = True
+    hidden[np.arange(rows), columns - 1 - draws.below(max(1, columns // 3), (rows,))] = False
+    x[hidden] = -np.inf
+    return x
+
+
+def _increasing(draws: Draws, rows: int, columns: int) -> Array:
+    """In order of size, so that each block has a new maximum."""
+    return np.sort(draws.uniform((rows, columns), -CLIMB, CLIMB), 1)
+
+
+ROWS: dict[str, Callable[[Draws, int, int], Array]] = {
+    "random": _random,
+    "wide": _wide,
+    "large": _large,
+    "far": _far,
+    "masked": _masked,
+    "increasing": _increasing,
+}
+
+
+# ---- products
+
+
+def _matrices(draws: Draws, rows: int, inner: int, columns: int) -> tuple[Array, Array]:
+    return draws.uniform((rows, inner), -1.0, 1.0), draws.uniform((inner, columns), -1.0, 1.0)
+
+
+def _positive(draws: Draws, rows: int, inner: int, columns: int) -> tuple[Array, Array]:
+    """All within 0.5 to 1.5: sums grow and grow, and what is added late is small beside them."""
+    return draws.uniform((rows, inner), 0.5, 1.5), draws.uniform((inner, columns), 0.5, 1.5)
+
+
+PRODUCTS: dict[str, Callable[[Draws, int, int, int], tuple[Array, Array]]] = {
+    "matrices": _matrices,
+    "positive": _positive,
+}
+
+
+# ---- queries, keys and values
+
+
+def _sizes(shape: Shape) -> tuple[tuple[int, int, int], tuple[int, int, int]]:
+    return (shape["B"], shape["N"], shape["d"]), (shape["B"], shape["M"], shape["d"])
+
+
+def _heads(draws: Draws, shape: Shape) -> dict[str, Array]:
+    """Logits of a standard deviation of 3, whatever d is."""
+    queries, keys = _sizes(shape)
+    q, k = draws.uniform(queries, -3.0, 3.0), draws.uniform(keys, -3.0, 3.0)
+    return {"q": q, "k": k, "v": draws.uniform(keys, -1.0, 1.0)}
+
+
+def _heads_dominant(draws: Draws, shape: Shape) -> dict[str, Array]:
+    """One key of each query has a logit of about PEAK, the others have small ones."""
+    _, keys = _sizes(shape)
+    k = draws.uniform(keys, -1.0, 1.0)
+    rows, visible = np.arange(shape["N"]), shape["M"]
+    chosen = draws.below(1 << 20, (shape["B"], shape["N"]))
+    chosen %= np.minimum(rows + 1, visible) if shape["causal"] else visible
+    q = np.take_along_axis(k, chosen[:, :, None], 1)
+    q = q * (np.float32(PEAK * shape["d"] ** 0.5) / np.square(q).sum(2, keepdims=True))
+    return {"q": q, "k": k, "v": draws.uniform(keys, -1.0, 1.0)}
+
+
+def _heads_increasing(draws: Draws, shape: Shape) -> dict[str, Array]:
+    """The logits of each query climb from the first key to the last, so that every block has a new maximum."""
+    queries, keys = _sizes(shape)
+    climb = (
+        np.linspace(-CLIMB, CLIMB, shape["M"], dtype=np.float32)
+        if shape["M"] > 1
+        else np.zeros(1, np.float32)
+    )
+    q = 1 + draws.uniform(queries, -0.5, 0.5)
+    k = climb[None, :, None] * np.float32(shape["d"] ** -0.5) + draws.uniform(keys, -0.5, 0.5)
+    return {"q": q, "k": k, "v": draws.uniform(keys, -1.0, 1.0)}
+
+
+def _heads_decreasing(draws: Draws, shape: Shape) -> dict[str, Array]:
+    found = _heads_increasing(draws, shape)
+    return {**found, "k": found["k"][:, ::-1]}
+
+
+def _heads_equal(draws: Draws, shape: Shape) -> dict[str, Array]:
+    """All logits are 0 and all values within 1 to 2: the output is a mean, and its sum grows with every key."""
+    queries, keys = _sizes(shape)
+    return {
+        "q": np.zeros(queries, np.float32),
+        "k": draws.uniform(keys, -1.0, 1.0),
+        "v": draws.uniform(keys, 1.0, 2.0),
+    }
+
+
+def _heads_large(draws: Draws, shape: Shape) -> dict[str, Array]:
+    """Logits to about +-LARGEST. All numbers of q and k are whole and below 96, so that every type of 8 bits and more
+    holds them, TF32 too, and products and their sums are exact in float32: what is asked for is what comes after."""
+    queries, keys = _sizes(shape)
+    q, k = (np.round(draws.uniform(size, -95.0, 95.0)) for size in (queries, keys))
+    return {"q": q, "k": k, "v": draws.uniform(keys, -1.0, 1.0)}
+
+
+def _heads_below(draws: Draws, shape: Shape) -> dict[str, Array]:
+    """All logits are about -BELOW, and differ by tens. Exact in the same way: quarters below 64."""
+    queries, keys = _sizes(shape)
+    far = np.round((BELOW / shape["d"] ** 0.5) ** 0.5)
+    q, k = (np.round(draws.uniform(size, -2.0, 2.0)) / 4 for size in (queries, keys))
+    return {"q": q - far, "k": k + far, "v": draws.uniform(keys, -1.0, 1.0)}
+
+
+HEADS: dict[str, Callable[[Draws, Shape], dict[str, Array]]] = {
+    "heads": _heads,
+    "dominant": _heads_dominant,
+    "climbing": _heads_increasing,
+    "falling": _heads_decreasing,
+    "equal": _heads_equal,
+    "huge": _heads_large,
+    "below": _heads_below,
+}

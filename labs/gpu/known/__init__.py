@@ -1,0 +1,110 @@
+"""Kernels of which it is known what must become of them: the master with named edits. For the staff, not handed out.
+
+WRONG names for each the code that must be told, RIGHT are other ways of writing the same, which must pass, SLOW is
+right and takes longer. The students' file is called kernels.py, so that this package stands for what other labs call
+so.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+
+from grader.assignment import mutations
+from grader.assignment.mutations import Mutation
+from grader.assignment.records import Assignment, Part
+from labs.gpu.known.right import RIGHT
+from labs.gpu.known.wrong_backward import WRONG_BACKWARD
+from labs.gpu.known.wrong_forward import WRONG_FORWARD
+from labs.gpu.known.wrong_rows import WRONG_ROWS
+
+__all__ = ["FUNCTIONS", "RIGHT", "SHAPE", "SLOW", "WRONG", "edited", "side_by_side"]
+
+#: Sizes of what is not timed, where a case has none of its own.
+SHAPE = {
+    "R": 8,
+    "C": 64,
+    "lines": 2,
+    "width": 5000,
+    "rows": 64,
+    "inner": 64,
+    "columns": 64,
+    "B": 1,
+    "N": 64,
+    "M": 64,
+    "d": 32,
+}
+FUNCTIONS = {
+    "gelu": ("_gelu", "gelu"),
+    "softmax": ("_softmax_row", "softmax"),
+    "softmax_long": ("_softmax_blocks", "softmax_long"),
+    "matmul": ("_matmul", "matmul"),
+    "flash_forward": ("_forward_tiles", "_forward", "flash_forward"),
+    "flash_backward": (
+        *("_row_sums", "_key_tiles", "_backward_keys", "_query_tiles", "_backward_queries"),
+        "flash_backward",
+    ),
+}
+"""What of the master an edit of a part may be in: its kernels and the function that launches them."""
+WRONG = (*WRONG_ROWS, *WRONG_FORWARD, *WRONG_BACKWARD)
+
+SLOW = Mutation(
+    "every tile of keys twice",
+    "flash_forward",
+    (
+        (
+            "        s = tl.dot(q, tl.trans(k))\n",
+            "        s = tl.dot(q, tl.trans(k))\n        s = (s + tl.dot(q, tl.trans(k * 0.5))) / 1.5\n",
+        ),
+    ),
+)
+
+
+def edited(source: str, mutation: Mutation) -> str:
+    """The source with one mutation made in its part's functions. Raises ValueError where a text does not occur."""
+    source = _without_starter(source)
+    made = _mutated(source, mutation)
+    for function, text in made.items():
+        start, end = _place(source, function)
+        source = source[:start] + text + source[end:]
+    return source
+
+
+def side_by_side(
+    assignment: Assignment, master: str, made: Sequence[Mutation]
+) -> tuple[str, tuple[Part, ...]]:
+    """Some of them in one file, each with kernels of its own, and a part for each."""
+    source = _without_starter(master)
+    variants = ""
+    for number, mutation in enumerate(made):
+        *kernels, launcher = FUNCTIONS[mutation.part]
+        text = "\n\n".join(_mutated(source, mutation).values())
+        for name in kernels:
+            text = re.sub(rf"\b{name}\b", f"{name}_of_{number}", text)
+        variants += "\n\n" + text.replace(f"def {launcher}(", f"def {mutations.variant(number)}(", 1)
+    return source + variants, mutations.parts_of(assignment, made)
+
+
+def _mutated(source: str, mutation: Mutation) -> dict[str, str]:
+    """The part's functions with the edits made; each text has to occur in all of them as often as the edit says."""
+    functions = FUNCTIONS[mutation.part]
+    found = {name: source[slice(*_place(source, name))] for name in functions}
+    for old, new, *times in mutation.edits:
+        count = sum(text.count(old) for text in found.values())
+        if count != (times[0] if times else 1):
+            raise ValueError(f"{mutation.name}: found {count} times in {mutation.part}: {old!r}")
+        found = {name: text.replace(old, new) for name, text in found.items()}
+    return found
+
+
+def _without_starter(source: str) -> str:
+    return re.sub(r"^ *# BEGIN STARTER\n.*?# END STARTER\n", "", source, flags=re.DOTALL | re.MULTILINE)
+
+
+def _place(source: str, function: str) -> tuple[int, int]:
+    """Where a function is defined: from its decorator to before the next line that begins in the first column."""
+    found = re.search(rf"^(@triton\.jit\n)?def {function}\(", source, re.MULTILINE)
+    if found is None:
+        raise ValueError(f"no function {function}")
+    after = re.compile(r"(?<=\n)[^\s)]").search(source, found.end())
+    return found.start(), after.start() if after else len(source)

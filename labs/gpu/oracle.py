@@ -1,0 +1,415 @@
+"""What the functions of this lab should return, in float64, and how far a kernel may be from it.
+
+Three roundings make the error budget:
+
+- `u` = 2^-p, that of the case's type (p = 24, 11, 8): every result is rounded to it once, and so may be the weights
+  that enter a second product (P, dS), for the tensor cores take operands of that type alone.
+- TF32: the tensor cores cut operands of float32 to 10 bits behind the point, which is what tl.dot does unless it is
+told
+  otherwise, and is allowed. Such an operand may be off by 2^-10 of itself; one that 10 bits hold is not off at all, so
+  that the logits of 10,000 have to be right in float32 as well.
+- `e` = 2^-24: all sums are held in float32. A sum of n products may be off by (2 sqrt(n) + 32) e of the sum of their
+  absolute values (Higham, Accuracy and Stability of Numerical Algorithms, section 4.2: n e at worst, sqrt(n) e usually;
+  the constant is for adders of tensor cores that cut where they might round), and exp() of a score s by
+  4 e (|s| + |m| + 4) of itself: s and its row's maximum m are scaled by log2(e), rounded, and subtracted.
+
+From there on errors are propagated in first order, absolute value by absolute value: an error in a score is a
+relative one of its weight, and so on to O, L, dQ, dK and dV. Nothing is left to chance but the square roots above.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+
+from grader.base.arrays import Array, np
+from grader.judge.comparison import Expected
+from grader.judge.diagnosis import fitting
+from grader.judge.diagnosis import relations as simple
+from grader.judge.diagnosis.deviation import Axis, Deviation
+from grader.judge.diagnosis.suspect import Suspect
+from grader.judge.draws import Draws
+from grader.judge.oracle import Inputs, Oracle, Shape
+from labs.gpu import arithmetic
+from labs.gpu.suspects import backward, elements, forward, products
+from labs.gpu.suspects.scene import Heads
+
+E = 2.0**-24
+TF32 = 2.0**-10
+"""The largest relative error of an operand that is cut to TF32."""
+FLUSHED = {24: 1e-36, 11: 2.0**-25, 8: 1e-36}
+"""Half of the smallest positive number, by precision: what a small result may be off by (float32 ends so low that it
+does not matter; bfloat16 has its range)."""
+HEADS_LOOKED_AT = 4
+"""Heads from which the rows of a large output are taken."""
+
+
+def unit(shape: Shape) -> float:
+    """Half a unit in the last place of 1, in the case's type."""
+    return float(2.0 ** -shape.get("precision", 24))
+
+
+def flushed(shape: Shape) -> float:
+    return FLUSHED[shape.get("precision", 24)]
+
+
+def weights_unit(shape: Shape) -> float:
+    """What an intermediate may be off by when it becomes the operand of a second product."""
+    return TF32 if shape.get("precision", 24) == 24 else unit(shape)
+
+
+def cut(t: Array) -> Array:
+    """How far each number may move when the tensor cores take it for an operand; those of 16 bits do not."""
+    kept = (np.ascontiguousarray(t, np.float32).view(np.uint32) & np.uint32(0xFFFFE000)).view(np.float32)
+    return np.where(kept == t, 0.0, abs(t.astype(np.float64)) * TF32)
+
+
+def summed(terms: int) -> float:
+    """By what share of its absolute terms a float32 sum may be off."""
+    return (2 * terms**0.5 + 32) * E
+
+
+# ---- element by element, row by row
+
+
+class Rows(Oracle):
+    """y from x, both of the sizes `dims`."""
+
+    dims = ("R", "C")
+    axes = (Axis("row", "rows", "i", "R"), Axis("column", "columns", "j", "C"))
+    output = "y"
+
+    def expected(self, inputs: Inputs, shape: Shape) -> Expected:
+        return self.of(inputs["x"].astype(np.float64), shape)
+
+    def sample(self, inputs: Inputs, shape: Shape, draws: Draws, rows: int) -> tuple[Array, Expected]:
+        chosen = draws.permutation(shape[self.dims[0]], rows)
+        return chosen, self.of(inputs["x"][chosen].astype(np.float64), shape)
+
+    def of(self, x: Array, shape: Shape) -> Expected:
+        raise NotImplementedError
+
+    def bytes(self, shape: Shape) -> int:
+        """x is read and y is written."""
+        size = 4 if shape.get("precision", 24) == 24 else 2
+        return 2 * size * self.numbers(shape)
+
+    def numbers(self, shape: Shape) -> int:
+        return shape[self.dims[0]] * shape[self.dims[1]]
+
+
+class Gelu(Rows):
+    mistakes = tuple(elements.GELU)
+    relations = (simple.not_written, simple.partly_not_written, simple.moved)
+    weak_relations = (simple.transposed, simple.constant_factor, simple.imprecise)
+
+    def of(self, x: Array, shape: Shape) -> Expected:
+        y = arithmetic.gelu(x)
+        # (1 + tanh(u)) / 2 cancels where u is far below 0, down to an error of E; it is multiplied by x.
+        return Expected(y, flushed(shape) + 1.01 * unit(shape) * abs(y) + 16 * E * abs(x))
+
+    def flops(self, shape: Shape) -> int:
+        """Those of a polynomial of third degree, an exponential and a quotient."""
+        return 8 * self.numbers(shape)
+
+
+class Softmax(Rows):
+    mistakes = tuple(elements.SOFTMAX)
+    relations = (simple.not_written, simple.partly_not_written, simple.transposed, simple.moved)
+    weak_relations = (elements.row_factors, simple.imprecise)
+
+    def of(self, x: Array, shape: Shape) -> Expected:
+        y = arithmetic.softmax(x)
+        depth = np.minimum(x.max(1, keepdims=True) - x, 110.0)
+        size = abs(np.where(np.isfinite(x), x, 0.0)).max(1, keepdims=True)
+        steps = 64 + 8 * x.shape[1] ** 0.5 + 4 * depth + 4 * size
+        return Expected(y, flushed(shape) + y * (1.01 * unit(shape) + E * steps))
+
+    def flops(self, shape: Shape) -> int:
+        return 3 * self.numbers(shape)
+
+    def not_finite(self, seen: Deviation, amount: str) -> tuple[str, str]:
+        return "not_finite", (
+            f"NaN or infinity in {amount}. Does exp() overflow (above 88.7) because the row's maximum is not "
+            f"taken off, "
+            "or is -inf taken from -inf: a block in which all is masked, or beyond the row's end?"
+        )
+
+
+class SoftmaxLong(Softmax):
+    dims = ("lines", "width")
+    axes = (Axis("row", "rows", "i", "lines"), Axis("column", "columns", "j", "width"))
+
+
+# ---- a product
+
+
+class Matmul(Oracle):
+    axes = (Axis("row", "rows", "i", "rows"), Axis("column", "columns", "j", "columns"))
+    output = "c"
+    mistakes = tuple(products.MISTAKES)
+    relations = (simple.not_written, simple.partly_not_written, simple.transposed, simple.moved)
+    weak_relations = (simple.constant_factor, products.half_accumulator, simple.imprecise)
+
+    def expected(self, inputs: Inputs, shape: Shape) -> Expected:
+        return self.of(inputs["a"], inputs["b"], shape)
+
+    def sample(self, inputs: Inputs, shape: Shape, draws: Draws, rows: int) -> tuple[Array, Expected]:
+        chosen = draws.permutation(shape["rows"], rows)
+        return chosen, self.of(inputs["a"][chosen], inputs["b"], shape)
+
+    def of(self, a: Array, b: Array, shape: Shape) -> Expected:
+        left, right = a.astype(np.float64), b.astype(np.float64)
+        value = left @ right
+        tolerance = summed(a.shape[1]) * (abs(left) @ abs(right))
+        if shape.get("precision", 24) == 24:
+            tolerance += cut(a) @ abs(right) + abs(left) @ cut(b)
+        return Expected(value, flushed(shape) + 1.01 * unit(shape) * abs(value) + tolerance)
+
+    def flops(self, shape: Shape) -> int:
+        return 2 * shape["rows"] * shape["inner"] * shape["columns"]
+
+    def bytes(self, shape: Shape) -> int:
+        size = 4 if shape.get("precision", 24) == 24 else 2
+        m, k, n = shape["rows"], shape["inner"], shape["columns"]
+        return size * (m * k + k * n + m * n)
+
+
+# ---- attention
+
+
+@dataclass(frozen=True)
+class Propagated:
+    """Some rows and keys of some heads: scores, weights and how far they may be off. q (B, n, d), k, v (B, m, d);
+    `rows` (n) and `keys` (m) are their numbers in the whole."""
+
+    q: Array
+    k: Array
+    v: Array
+    rows: Array
+    keys: Array
+    shape: Shape
+
+    @classmethod
+    def of(cls, inputs: Inputs, shape: Shape, heads: Array, rows: Array, keys: Array) -> Propagated:
+        """These rows and keys of these heads."""
+        q, k, v = inputs["q"][heads][:, rows], inputs["k"][heads][:, keys], inputs["v"][heads][:, keys]
+        return cls(q, k, v, rows, keys, shape)
+
+    @cached_property
+    def scores(self) -> Array:
+        scores = arithmetic.scores(self.q, self.k)
+        return arithmetic.masked(scores, self.rows, self.keys, causal=bool(self.shape["causal"]))
+
+    @cached_property
+    def largest(self) -> Array:
+        """Of each row the largest |score| that counts, (B, n, 1)."""
+        return abs(np.where(np.isfinite(self.scores), self.scores, 0.0)).max(2, keepdims=True)
+
+    @cached_property
+    def weight_error(self) -> Array:
+        """The relative error of each weight."""
+        d = self.q.shape[2]
+        q, k = abs(self.q.astype(np.float64)), abs(self.k.astype(np.float64))
+        # A sum of whole numbers below 2^24 is exact, and no other is: see `inputs._heads_large`.
+        exact = all(np.array_equal(t * 4, np.round(t * 4)) for t in (self.q, self.k))
+        found = np.zeros(self.scores.shape) if exact else summed(d) * d**-0.5 * (q @ k.swapaxes(1, 2))
+        if self.shape.get("precision", 24) == 24 and not exact:
+            found += d**-0.5 * (cut(self.q) @ k.swapaxes(1, 2) + q @ cut(self.k).swapaxes(1, 2))
+        finite = np.where(np.isfinite(self.scores), abs(self.scores), 0.0)
+        found += 4 * E * (finite + self.largest + 4)
+        return np.asarray(np.expm1(np.minimum(found, 50.0)))
+
+
+def forward_of(p: Propagated) -> dict[str, Expected]:
+    """O (B, n, d) and L (B, n)."""
+    lse = arithmetic.log_sum_exp(p.scores)
+    weights = np.exp(p.scores - lse[..., None])
+    v = p.v.astype(np.float64)
+    value, keys = weights @ v, p.v.shape[1]
+    off = weights * p.weight_error
+    tolerance = (off + (weights_unit(p.shape) + summed(keys)) * weights) @ abs(v)
+    tolerance += abs(value) * (off.sum(2, keepdims=True) + summed(keys) + 1.01 * unit(p.shape))
+    if p.shape.get("precision", 24) == 24:
+        tolerance += weights @ cut(p.v)
+    tolerance += flushed(p.shape) * (1 + abs(v).sum(1, keepdims=True))
+    lse_tolerance = off.sum(2) + summed(keys) + 4 * E * (abs(lse) + p.largest[..., 0])
+    return {"O": Expected(value, tolerance), "L": Expected(lse, lse_tolerance)}
+
+
+def gradients_of(p: Propagated, o: Array, lse: Array, upstream: Array) -> dict[str, Expected]:
+    """dQ (B, n, d) of these rows, and what they add to dK and dV (B, M, d)."""
+    u, w, scale = unit(p.shape), weights_unit(p.shape), p.q.shape[2] ** -0.5
+    is_single = p.shape.get("precision", 24) == 24
+    d, rows, keys = p.q.shape[2], p.q.shape[1], p.k.shape[1]
+    v, out, do = (t.astype(np.float64) for t in (p.v, o, upstream))
+    weights = np.exp(p.scores - lse.astype(np.float64)[..., None])
+    off = np.expm1(np.log1p(p.weight_error) + 4 * E * abs(lse.astype(np.float64))[..., None])
+    v_t, do_size = v.swapaxes(1, 2), abs(do)
+    dp = do @ v_t
+    dp_off = summed(d) * (do_size @ abs(v_t))
+    if is_single:
+        dp_off += cut(upstream) @ abs(v_t) + do_size @ cut(p.v).swapaxes(1, 2)
+    delta = (do * out).sum(2, keepdims=True)
+    # A kernel may take D from an O that is not rounded yet.
+    delta_off = (summed(d) + u) * (do_size * abs(out)).sum(2, keepdims=True)
+    ds = weights * (dp - delta)
+    ds_off = (
+        weights * (off * abs(dp - delta) + (1 + off) * (dp_off + delta_off)) + w * abs(ds) + flushed(p.shape)
+    )
+    weights_off = weights * (off + w) + flushed(p.shape)
+
+    def product(left: Array, left_off: Array, right: Array, terms: int, factor: float) -> Expected:
+        size = abs(right.astype(np.float64))
+        value = factor * (left @ right.astype(np.float64))
+        tolerance = (left_off + summed(terms) * abs(left)) @ size
+        if is_single:
+            tolerance += abs(left) @ cut(right)
+        return Expected(value, factor * tolerance + 1.01 * u * abs(value) + flushed(p.shape))
+
+    turned = [t.swapaxes(1, 2) for t in (ds, ds_off, weights, weights_off)]
+    return {
+        "dQ": product(ds, ds_off, p.k, keys, scale),
+        "dK": product(turned[0], turned[1], p.q, rows, scale),
+        "dV": product(turned[2], turned[3], upstream, rows, 1.0),
+    }
+
+
+class Flash(Oracle):
+    """What forward and backward have in common. `mistakes` are suspects that take a `Heads`."""
+
+    output = "O"
+    explains_not_finite = True
+    relations = (simple.partly_not_written,)
+    weak_relations = (products.half_accumulator, simple.imprecise)
+
+    def suspects(self, seen: Deviation, likely: frozenset[str]) -> list[Suspect]:
+        """A mistake that gives NaN in some rows is known by what it gives in the others."""
+        if not seen.finite():
+            lost = seen.wrong & ~np.isfinite(seen.actual)
+            seen = replace(
+                seen,
+                actual=np.where(lost, seen.expected, seen.actual),
+                wrong=np.logical_and(seen.wrong, ~lost),
+            )
+            if not seen.wrong.any():
+                return []
+        scene = Heads.of(seen.inputs, seen.sizes)
+        at_hand = [replace(one, predict=_reading(one, scene, seen.output)) for one in self.mistakes]
+        with np.errstate(all="ignore"):
+            return fitting.fitting(at_hand, seen, likely)
+
+    def not_finite(self, seen: Deviation, amount: str) -> tuple[str, str]:
+        return "not_finite", (
+            f"NaN or infinity in {amount}. Is -inf taken from -inf (a row that sees no key of a tile has no "
+            f"maximum yet), "
+            "does exp() overflow because a maximum, or L, is not taken off, or is a row divided by a sum of 0?"
+        )
+
+    def flops(self, shape: Shape) -> int:
+        """Two products of N x M x d; half of it where the mask is causal."""
+        seen = shape["N"] * shape["M"]
+        if shape["causal"]:
+            n, m = shape["N"], shape["M"]
+            seen = min(n, m) * (min(n, m) + 1) // 2 + max(0, n - m) * m
+        return 4 * shape["B"] * seen * shape["d"]
+
+    def bytes(self, shape: Shape) -> int:
+        size = 4 if shape.get("precision", 24) == 24 else 2
+        numbers = 2 * shape["N"] + 2 * shape["M"]
+        return shape["B"] * (size * numbers * shape["d"] + 4 * shape["N"])
+
+
+def _reading(suspect: Suspect, scene: Heads, output: str):  # type: ignore[no-untyped-def]
+    """A prediction of one output; some suspects predict some outputs only."""
+
+    def predict(_: object) -> Array | None:
+        found = suspect.predict(scene)
+        return None if found is None else found.get(output)
+
+    return predict
+
+
+class FlashForward(Flash):
+    axes = (
+        Axis("head", "heads", "b", "B", listed=True),
+        Axis("row", "rows", "i", "N"),
+        Axis("column", "columns", "c", "d"),
+    )
+    mistakes = tuple(forward.MISTAKES)
+
+    def expected(self, inputs: Inputs, shape: Shape) -> Mapping[str, Expected]:
+        everything = (np.arange(shape[size]) for size in ("B", "N", "M"))
+        return forward_of(Propagated.of(inputs, shape, *everything))
+
+    def sample(
+        self, inputs: Inputs, shape: Shape, draws: Draws, rows: int
+    ) -> tuple[tuple[Array, Array], Mapping[str, Expected]]:
+        heads, chosen = _chosen(shape, draws, rows)
+        found = forward_of(Propagated.of(inputs, shape, heads, chosen, np.arange(shape["M"])))
+        return (heads[:, None], chosen[None, :]), found
+
+
+class FlashBackward(Flash):
+    axes = (
+        Axis("head", "heads", "b", "B", listed=True),
+        Axis("row", "rows", "i", ""),
+        Axis("column", "columns", "c", "d"),
+    )
+    output = "dQ, dK and dV"
+    mistakes = tuple(backward.MISTAKES)
+
+    def expected(self, inputs: Inputs, shape: Shape) -> Mapping[str, Expected]:
+        every = [np.arange(shape[size]) for size in ("B", "N", "M")]
+        return self._gradients(inputs, shape, *every)
+
+    def sample(
+        self, inputs: Inputs, shape: Shape, draws: Draws, rows: int
+    ) -> tuple[tuple[Array, Array], Mapping[str, Expected]]:
+        heads, chosen = _chosen(shape, draws, rows)
+        chosen = chosen[chosen < shape["M"]]
+        queries = self._gradients(inputs, shape, heads, chosen, np.arange(shape["M"]))
+        keys = self._gradients(inputs, shape, heads, np.arange(shape["N"]), chosen)
+        return (heads[:, None], chosen[None, :]), {"dQ": queries["dQ"], "dK": keys["dK"], "dV": keys["dV"]}
+
+    def flops(self, shape: Shape) -> int:
+        """Five products where the forward pass has two."""
+        return super().flops(shape) * 5 // 2
+
+    def bytes(self, shape: Shape) -> int:
+        """q, k, v, O, dO and L are read, dQ, dK and dV written."""
+        size = 4 if shape.get("precision", 24) == 24 else 2
+        numbers = 4 * shape["N"] + 4 * shape["M"]
+        return shape["B"] * (size * numbers * shape["d"] + 4 * shape["N"])
+
+    @staticmethod
+    def _gradients(
+        inputs: Inputs, shape: Shape, heads: Array, rows: Array, keys: Array
+    ) -> Mapping[str, Expected]:
+        """What these rows and keys have to do with each other: dQ is whole where `keys` are all, dK and dV where `rows`
+        are."""
+        if "L" in inputs:
+            o, lse = inputs["O"][heads][:, rows], inputs["L"][heads][:, rows]
+        else:  # An autograd.Function keeps its own.
+            q, k, v = (inputs[name][heads] for name in "qkv")
+            o, lse = (t[:, rows] for t in arithmetic.attention(q, k, v, causal=bool(shape["causal"])))
+        return gradients_of(
+            Propagated.of(inputs, shape, heads, rows, keys), o, lse, inputs["dO"][heads][:, rows]
+        )
+
+
+def _chosen(shape: Shape, draws: Draws, rows: int) -> tuple[Array, Array]:
+    heads = draws.permutation(shape["B"], HEADS_LOOKED_AT)
+    return heads, draws.permutation(shape["N"], max(1, rows // len(heads)))
+
+
+ORACLES: dict[str, Oracle] = {
+    "gelu": Gelu(),
+    "softmax": Softmax(),
+    "softmax_long": SoftmaxLong(),
+    "matmul": Matmul(),
+    "flash_forward": FlashForward(),
+    "flash_backward": FlashBackward(),
+}
+__all__: Sequence[str] = ["ORACLES", "Flash", "Gelu", "Matmul", "Softmax"]

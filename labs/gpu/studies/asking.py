@@ -1,0 +1,44 @@
+"""What all studies of this lab share: one request to a child that loads the student's file and measures on the card."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+from grader.base.errors import KitError, UsageError
+
+CHILD = Path(__file__).resolve().parent / "inside.py"
+TIMEOUT_S = 300.0
+
+
+def measured(what: str, file: Path, **wanted: object) -> dict[str, Any]:
+    """The child's answer. Raises KitError, one line, where this machine has no GPU or the child does not answer, and
+    UsageError where the file has no such function, or one that fails."""
+    request = json.dumps({"what": what, "file": str(file.resolve()), **wanted})
+    try:
+        ran = subprocess.run(
+            [sys.executable, str(CHILD)], input=request, capture_output=True, text=True, timeout=TIMEOUT_S
+        )
+        found: dict[str, Any] = json.loads(ran.stdout)
+    except subprocess.TimeoutExpired as error:
+        raise KitError(f"{what}: no answer within {TIMEOUT_S:.0f} s") from error
+    except json.JSONDecodeError as error:
+        last = (ran.stderr.strip().splitlines() or ["no word"])[-1]
+        raise KitError(f"{what}: the measuring process ended: {last[:200]}") from error
+    if "missing" in found:
+        raise KitError(f"{what}: {found['missing']}")
+    if "failed" in found:
+        raise UsageError(f"{what}: {file.name}: {found['failed']}")
+    return found
+
+
+def about(found: dict[str, Any], *more: str) -> str:
+    """Where a finding was made: the card, today, what else matters."""
+    import datetime
+
+    return " · ".join(
+        [str(found["card"]), datetime.date.today().isoformat(), f"torch {found['torch']}", *more]
+    )

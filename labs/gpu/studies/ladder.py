@@ -1,0 +1,122 @@
+"""`ladder PART`: the student's kernel between the naive way and what the card can do.
+
+From the slowest to the limit: by hand in PyTorch, the same compiled (torch.compile), the student's, the reference
+where it is at hand, the staff's tuned kernel where it is, PyTorch's best, and the card's limit: the bytes that have
+to be moved over the bandwidth of a copy, or the FLOPs over the rate of the library's product, whichever takes longer.
+All in turns, in one process, by CUDA events.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from grader.base.errors import UsageError
+from grader.base.results import EXIT_PASS, EXIT_SUBMISSION
+from grader.study import options, outcome
+from grader.study.figure import Figure, Plot, Series
+from grader.study.table import Cell, Table
+from labs.gpu.studies.asking import about, measured
+
+PARTS = ("gelu", "softmax", "softmax_long", "matmul", "flash_forward", "flash_backward")
+RUNGS = ("by hand", "compiled", "yours", "reference", "tuned", "PyTorch's best")
+LIMIT = "the card's limit"
+
+
+@dataclass(frozen=True)
+class LadderStudy:
+    """`times` in ms by rung, or why there is none; `limits` in ms by what limits."""
+
+    part: str
+    times: Mapping[str, float | str]
+    limits: Mapping[str, float]
+    about: str
+
+    @property
+    def limit(self) -> tuple[str, float]:
+        """What limits the part on this card, and the time that it takes."""
+        name = max(self.limits, key=lambda one: self.limits[one])
+        return name, self.limits[name]
+
+    def table(self) -> Table:
+        what, limit_ms = self.limit
+        yours = self.times.get("yours")
+        rows: list[tuple[Cell, ...]] = []
+        for rung in sorted(self.times, key=self._order):
+            ms = self.times[rung]
+            if isinstance(ms, str):
+                rows.append((rung, None, None, None, ms))
+                continue
+            beside = ms / yours if isinstance(yours, float) else None
+            rows.append((rung, ms, beside, 100 * limit_ms / ms, ""))
+        beside = limit_ms / yours if isinstance(yours, float) else None
+        rows.append((f"{LIMIT}: {what}", limit_ms, beside, 100.0, ""))
+        return Table(
+            "ladder",
+            f"{self.part}: where your kernel stands",
+            ("kernel", "ms", "time / yours", "% of the limit", ""),
+            tuple(rows),
+            f"{self.about}. Medians of CUDA events, all in turns. The limit: the bytes that have to be moved "
+            f"over a copy's "
+            "bandwidth, or the FLOPs over the rate of the library's product, whichever takes longer.",
+        )
+
+    def _order(self, rung: str) -> tuple[bool, float]:
+        ms = self.times[rung]
+        return (True, -ms) if isinstance(ms, float) else (False, 0.0)
+
+    def figures(self) -> tuple[Figure, ...]:
+        known = [
+            (rung, ms)
+            for rung in sorted(self.times, key=self._order)
+            if isinstance(ms := self.times[rung], float)
+        ]
+        known.append((LIMIT, self.limit[1]))
+        places = tuple(float(k) for k in range(len(known)))
+        bars = Series("ms", places, tuple(ms for _, ms in known), style="bars")
+        names = tuple(rung for rung, _ in known)
+        return (
+            Plot(
+                "ladder",
+                f"{self.part}: from the naive way to the limit",
+                self.about,
+                "",
+                "ms",
+                (bars,),
+                x_names=names,
+            ),
+        )
+
+
+def limits_of(part: str, shape: Mapping[str, int], bytes_s: float, flops_s: float) -> dict[str, float]:
+    """The times in ms that memory and arithmetic take at least."""
+    from labs.gpu.oracle import ORACLES
+
+    oracle = ORACLES[part]
+    moved, work = oracle.bytes(shape), oracle.flops(shape)  # type: ignore[attr-defined]
+    return {"memory": 1e3 * moved / bytes_s, "arithmetic": 1e3 * work / flops_s}
+
+
+def main(arguments: list[str]) -> int:
+    """`python gpt149.py lab gpu ladder flash_forward`; returns 1 when the student's could not be measured."""
+    parse = options.parser(arguments, "ladder", "Your kernel between the naive way and what the card can do.")
+    parse.add_argument("part", help=", ".join(PARTS))
+    given = parse.parse_args(arguments)
+    if given.part not in PARTS:
+        raise UsageError(f"no part '{given.part}' on a ladder: choose {', '.join(PARTS)}")
+    settings = options.settings(given)
+    outcome.prepare(settings, "ladder")
+    folder = settings.assignment.lab_folder
+    others = {"reference": folder / "reference.py", "tuned": folder / "tuned.py"}
+    shape = {name: int(size) for name, size in settings.sizes.items()}
+    found = measured(
+        "ladder",
+        settings.source,
+        part=given.part,
+        shape=shape,
+        others={name: str(path) for name, path in others.items() if path.is_file()},
+    )
+    limits = limits_of(given.part, shape, found["bytes_s"], found["flops_s"])
+    study = LadderStudy(given.part, found["ms"], limits, about(found))
+    outcome.deliver(study, settings)
+    return EXIT_PASS if isinstance(study.times.get("yours"), float) else EXIT_SUBMISSION

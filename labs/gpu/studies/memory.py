@@ -1,0 +1,110 @@
+"""`attention-memory`: what naive and flash attention allocate beside their inputs, over N.
+
+Naive attention holds scores and weights, B N^2 numbers each: four times as much for twice N. Flash attention holds its
+output and one number a row: twice as much for twice N.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from math import log2
+
+from grader.base.results import EXIT_PASS
+from grader.study import options, outcome
+from grader.study.figure import Figure, Plot, Series
+from grader.study.table import Table
+from labs.gpu.studies.asking import about, measured
+
+LENGTHS = (512, 1024, 2048, 4096, 8192, 16384)
+HEADS, D = 8, 64
+MIB = 1 << 20
+
+
+@dataclass(frozen=True)
+class Peak:
+    """Bytes at most beyond the inputs; None where they did not fit the card."""
+
+    length: int
+    naive: int | None
+    flash: int | None
+
+
+def growth(points: tuple[tuple[int, int | None], ...]) -> float | None:
+    """The power of N that the last two known numbers grow with."""
+    known = [(n, size) for n, size in points if size]
+    if len(known) < 2:
+        return None
+    (n, size), (m, more) = known[-2:]
+    return log2(more / size) / log2(m / n)
+
+
+@dataclass(frozen=True)
+class MemoryStudy:
+    peaks: tuple[Peak, ...]
+    about: str
+
+    def table(self) -> Table:
+        rows = tuple(
+            (
+                peak.length,
+                None if peak.naive is None else peak.naive / MIB,
+                None if peak.flash is None else peak.flash / MIB,
+                peak.naive / peak.flash if peak.naive and peak.flash else None,
+            )
+            for peak in self.peaks
+        )
+        powers = [
+            growth(tuple((peak.length, getattr(peak, name)) for peak in self.peaks))
+            for name in ("naive", "flash")
+        ]
+        told = [
+            f"{name} N^{power:.2f}" for name, power in zip(("naive", "flash"), powers, strict=True) if power
+        ]
+        return Table(
+            "attention-memory",
+            f"Memory of attention beside its inputs, {HEADS} heads of d = {D}, float16",
+            ("N", "naive, MiB", "flash, MiB", "naive / flash"),
+            rows,
+            f"{self.about}. The most that torch's allocator held during a call, beyond what it held before. "
+            f"Between the last "
+            f"two: {', '.join(told) or 'not known'}. Nothing: more than the card has.",
+        )
+
+    def figures(self) -> tuple[Figure, ...]:
+        drawn = []
+        for name in ("naive", "flash"):
+            known = [(float(p.length), getattr(p, name) / MIB) for p in self.peaks if getattr(p, name)]
+            if known:
+                x, y = zip(*known, strict=True)
+                drawn.append(Series(name, tuple(x), tuple(y)))
+        title = "Memory of attention over N"
+        return (
+            Plot(
+                "attention-memory",
+                title,
+                self.about,
+                "N",
+                "MiB",
+                tuple(drawn),
+                log_x=True,
+                log_y=True,
+                x_ticks=tuple(map(float, LENGTHS)),
+            ),
+        )
+
+
+def peaks_of(points: list[list[int | None]]) -> tuple[Peak, ...]:
+    return tuple(Peak(int(n or 0), naive, flash) for n, naive, flash in points)
+
+
+def main(arguments: list[str]) -> int:
+    """`python gpt149.py lab gpu attention-memory`."""
+    parse = options.parser(arguments, "attention-memory", "Memory of naive and of flash attention over N.")
+    parse.add_argument("--lengths", metavar="n,n,...", help=f"of N ({','.join(map(str, LENGTHS))})")
+    given = parse.parse_args(arguments)
+    settings = options.settings(given)
+    lengths = LENGTHS if given.lengths is None else options.numbers(given.lengths, "--lengths", 16, 65536)
+    outcome.prepare(settings, "attention-memory")
+    found = measured("memory", settings.source, lengths=list(lengths), heads=HEADS, d=D)
+    outcome.deliver(MemoryStudy(peaks_of(found["points"]), about(found)), settings)
+    return EXIT_PASS

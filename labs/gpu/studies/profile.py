@@ -1,0 +1,120 @@
+"""`profile gelu`: which kernels five ways to write GELU launch, as a table, and a trace of each for a browser.
+
+By hand in PyTorch each operation is a kernel that reads and writes all of memory; PyTorch's own, the compiled, the
+Triton and the CUDA one are one kernel each.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from grader.base.errors import UsageError
+from grader.base.results import EXIT_PASS
+from grader.study import options, outcome
+from grader.study.figure import Figure, Plot, Series
+from grader.study.table import Cell, Table
+from labs.gpu.studies.asking import about, measured
+from labs.gpu.studies.inside import SIDE
+
+WAYS = ("by hand", "PyTorch", "compiled", "Triton", "CUDA")
+NAME_LETTERS = 60
+BYTES = 2 * 4 * SIDE * SIDE
+"""One pass over float32: read once, written once."""
+
+
+@dataclass(frozen=True)
+class Launch:
+    """One kernel: how often it was launched, and its time in all."""
+
+    name: str
+    count: int
+    us: float
+
+
+@dataclass(frozen=True)
+class Way:
+    """`ms` is that of a call; with `trouble` there is none."""
+
+    name: str
+    ms: float | None
+    launches: tuple[Launch, ...] = ()
+    trouble: str = ""
+
+    @property
+    def count(self) -> int:
+        return sum(launch.count for launch in self.launches)
+
+
+@dataclass(frozen=True)
+class ProfileStudy:
+    ways: tuple[Way, ...]
+    about: str
+
+    def table(self) -> Table:
+        rows: list[tuple[Cell, ...]] = []
+        for way in self.ways:
+            if way.ms is None:
+                rows.append((way.name, None, None, way.trouble, None, None))
+                continue
+            rate = BYTES / way.ms / 1e9
+            for number, launch in enumerate(way.launches):
+                head = (way.name, way.ms, rate) if number == 0 else ("", None, None)
+                rows.append((*head, _short(launch.name), launch.count, launch.us))
+        return Table(
+            "profile",
+            f"Kernels that each way to write GELU launches, {SIDE} x {SIDE} float32",
+            ("way", "ms", "TB/s", "kernel", "times", "us"),
+            tuple(rows),
+            f"{self.about}. TB/s: as if the data were read and written once. By hand each operation is a kernel "
+            f"of its own, "
+            "and a pass over memory; a fused kernel makes one pass. Traces: study/profile-*.json, for "
+            "ui.perfetto.dev or "
+            "chrome://tracing.",
+        )
+
+    def figures(self) -> tuple[Figure, ...]:
+        known = [way for way in self.ways if way.ms is not None]
+        places = tuple(float(k) for k in range(len(known)))
+        bars = (
+            Series("ms", places, tuple(float(way.ms or 0) for way in known), style="bars"),
+            Series("kernels", places, tuple(float(way.count) for way in known), style="bars"),
+        )
+        names = tuple(way.name for way in known)
+        return (
+            Plot("profile", "Five ways to write GELU", self.about, "", "ms; kernels", bars, x_names=names),
+        )
+
+
+def _short(name: str) -> str:
+    """A kernel's name without what C++ templates add to it."""
+    plain = name.partition("<")[0].removeprefix("void ")
+    return plain if len(plain) <= NAME_LETTERS else plain[: NAME_LETTERS - 1] + "…"
+
+
+def ways_of(found: Mapping[str, Any]) -> tuple[Way, ...]:
+    """The child's answer as ways, in their order."""
+    made = []
+    for name in WAYS:
+        one = found.get(name, "not measured")
+        if isinstance(one, str):
+            made.append(Way(name, None, trouble=one))
+            continue
+        launches = tuple(Launch(str(kernel), int(count), float(us)) for kernel, count, us in one["kernels"])
+        made.append(Way(name, float(one["ms"]), launches))
+    return tuple(made)
+
+
+def main(arguments: list[str]) -> int:
+    """`python gpt149.py lab gpu profile gelu`."""
+    parse = options.parser(arguments, "profile", "Which kernels five ways to write GELU launch.")
+    parse.add_argument("function", nargs="?", default="gelu", help="gelu")
+    given = parse.parse_args(arguments)
+    if given.function != "gelu":
+        raise UsageError(f"no five ways to write '{given.function}': choose gelu")
+    settings = options.settings(given)
+    outcome.prepare(settings, "profile")
+    found = measured("profile", settings.source, trace=str((settings.out / "profile").resolve()))
+    outcome.deliver(ProfileStudy(ways_of(found["ways"]), about(found)), settings)
+    return EXIT_PASS

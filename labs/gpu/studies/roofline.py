@@ -1,0 +1,126 @@
+"""`roofline`: the lab's kernels under the roof of this card.
+
+The roof is the lower of two lines: what memory brings (bytes/s of a copy of 256 MiB, read and written) times a kernel's
+intensity (FLOPs per byte that no way can leave out), and the FLOPs of the tensor cores (those of the library's
+product of 8192 x 8192 numbers of float16). Work and bytes are the oracles' (`flops`, `bytes`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from grader.base.results import EXIT_PASS, EXIT_SUBMISSION
+from grader.study import options, outcome
+from grader.study.figure import Figure, Plot, Series
+from grader.study.table import Cell, Table
+from labs.gpu.studies.asking import about, measured
+from labs.gpu.studies.inside import SIDE
+
+#: What `inside.roofline` calls the functions with.
+SHAPE = {
+    "R": SIDE, "C": SIDE, "lines": SIDE, "width": SIDE, "rows": SIDE, "inner": SIDE, "columns": SIDE,
+    "B": 64, "N": 4096, "M": 4096, "d": 64, "causal": 0, "precision": 11,
+}  # fmt: skip
+ORACLE_OF = ("gelu", "softmax", "softmax_long", "matmul", "flash_forward", "flash_backward")
+
+
+@dataclass(frozen=True)
+class Kernel:
+    """`work` in FLOPs, `moved` in bytes; `ms` None where it could not be measured, and then `trouble` says why."""
+
+    name: str
+    work: int
+    moved: int
+    ms: float | None
+    trouble: str = ""
+
+    @property
+    def intensity(self) -> float:
+        """FLOPs a byte."""
+        return self.work / self.moved
+
+    @property
+    def rate(self) -> float:
+        """FLOP/s."""
+        return self.work / self.ms * 1e3 if self.ms else 0.0
+
+
+@dataclass(frozen=True)
+class RooflineStudy:
+    bytes_s: float
+    flops_s: float
+    kernels: tuple[Kernel, ...]
+    about: str
+
+    @property
+    def ridge(self) -> float:
+        """The intensity from which the tensor cores are the limit."""
+        return self.flops_s / self.bytes_s
+
+    def roof(self, intensity: float) -> float:
+        """FLOP/s that can be had at most."""
+        return min(self.flops_s, intensity * self.bytes_s)
+
+    def table(self) -> Table:
+        columns = ("kernel", "GFLOP", "MB", "FLOP/byte", "limit", "ms", "TFLOP/s", "TB/s", "% of roof")
+        return Table(
+            "roofline",
+            f"Under the roof of {self.bytes_s / 1e12:.2f} TB/s and {self.flops_s / 1e12:.0f} TFLOP/s",
+            columns,
+            tuple(self._row(kernel) for kernel in self.kernels),
+            f"{self.about}. float16. Memory's roof is a copy's, the arithmetic's the library's product; they meet at "
+            f"{self.ridge:.0f} FLOP/byte. MB: what has to be read and written at least once. A softmax of rows that no "
+            "cache holds reads twice, and stands lower than its bandwidth.",
+        )
+
+    def _row(self, kernel: Kernel) -> tuple[Cell, ...]:
+        limit = "memory" if kernel.intensity < self.ridge else "tensor cores"
+        head = (kernel.name, kernel.work / 1e9, kernel.moved / 1e6, kernel.intensity, limit)
+        if kernel.ms is None:
+            return (*head, kernel.trouble or None, None, None, None)
+        share = 100 * kernel.rate / self.roof(kernel.intensity)
+        return (*head, kernel.ms, kernel.rate / 1e12, kernel.moved / kernel.ms / 1e9, share)
+
+    def figures(self) -> tuple[Figure, ...]:
+        known = [kernel for kernel in self.kernels if kernel.ms]
+        ends = [0.25, self.ridge, max([4 * self.ridge, *(2 * kernel.intensity for kernel in known)])]
+        roof = Series("roof", tuple(ends), tuple(self.roof(x) / 1e12 for x in ends), style="line")
+        points = Series(
+            "your kernels",
+            tuple(kernel.intensity for kernel in known),
+            tuple(kernel.rate / 1e12 for kernel in known),
+            style="points",
+            notes=tuple(kernel.name for kernel in known),
+        )
+        drawn = (roof, points) if known else (roof,)
+        title = "Roofline of this card"
+        return (
+            Plot("roofline", title, self.about, "FLOP per byte", "TFLOP/s", drawn, log_x=True, log_y=True),
+        )
+
+
+def kernels_of(found: Mapping[str, float | str]) -> tuple[Kernel, ...]:
+    """Times by function, or why there is none, as kernels with their work."""
+    from labs.gpu.oracle import ORACLES
+
+    made = []
+    for name in ORACLE_OF:
+        oracle, time = ORACLES[name], found.get(name, "not measured")
+        work, moved = oracle.flops(SHAPE), oracle.bytes(SHAPE)  # type: ignore[attr-defined]
+        is_time = isinstance(time, float)
+        made.append(Kernel(name, work, moved, time if is_time else None, "" if is_time else str(time)))
+    return tuple(made)
+
+
+def main(arguments: list[str]) -> int:
+    """`python gpt149.py lab gpu roofline`; returns 1 when a kernel could not be measured."""
+    given = options.parser(arguments, "roofline", "Your kernels under the roof of this card.").parse_args(
+        arguments
+    )
+    settings = options.settings(given)
+    outcome.prepare(settings, "roofline")
+    found = measured("roofline", settings.source)
+    study = RooflineStudy(found["bytes_s"], found["flops_s"], kernels_of(found["ms"]), about(found))
+    outcome.deliver(study, settings)
+    return EXIT_SUBMISSION if any(kernel.ms is None for kernel in study.kernels) else EXIT_PASS

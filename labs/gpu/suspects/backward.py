@@ -1,0 +1,469 @@
+"""Mistakes in the backward pass of attention."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+
+from grader.base.arrays import Array, np
+from grader.judge.diagnosis.suspect import Suspect, registering
+from labs.gpu import arithmetic
+from labs.gpu.suspects.forward import turned_diagonal
+from labs.gpu.suspects.scene import LOG2_E, TILES, Heads, last_tile
+
+MISTAKES: list[Suspect] = []
+mistake = registering(MISTAKES)
+Outputs = dict[str, Array]
+
+
+def _only(found: Outputs, *names: str) -> Outputs:
+    return {name: found[name] for name in names}
+
+
+# ---- scale
+
+
+@mistake(
+    "scale_missing",
+    "dQ is not multiplied by 1/sqrt(d): the scores are q k^T / sqrt(d), so are their gradients.",
+)
+def query_scale_missing(h: Heads) -> Outputs:
+    return {"dQ": h.ds @ h.k}
+
+
+@mistake(
+    "scale_missing",
+    "dK is not multiplied by 1/sqrt(d): the scores are q k^T / sqrt(d), so are their gradients.",
+)
+def key_scale_missing(h: Heads) -> Outputs:
+    return {"dK": h.ds.swapaxes(1, 2) @ h.q}
+
+
+def _both_by(factor: Callable[[Heads], float]) -> Callable[[Heads], Outputs]:
+    def predict(h: Heads) -> Outputs:
+        found = h.gradients()
+        return {name: found[name] * factor(h) for name in ("dQ", "dK")}
+
+    return predict
+
+
+MISTAKES += [
+    Suspect(
+        "scale_wrong",
+        "It is multiplied by 1/sqrt(d) twice.",
+        _both_by(lambda h: h.d**-0.5),
+        ("scaled twice",),
+    ),
+    Suspect(
+        "base_mixed",
+        "It is log2(e) = 1.4427 times what it should be: the factor of the scores for exp2() is none of their "
+        "gradients.",
+        _both_by(lambda h: LOG2_E),
+        ("times log2(e)",),
+    ),
+    Suspect(
+        "base_mixed",
+        "It is log(2) = 0.6931 times what it should be: the derivative of exp2() was taken, and the scores' "
+        "factor log2(e) "
+        "forgotten.",
+        _both_by(lambda h: 1 / LOG2_E),
+        ("times log(2)",),
+    ),
+]
+
+
+@mistake("dv_scaled", "dV is multiplied by 1/sqrt(d): dV = P^T dO has no scale.")
+def value_scaled(h: Heads) -> Outputs:
+    return {"dV": h.gradients()["dV"] * h.d**-0.5}
+
+
+# ---- weights
+
+
+def _of_weights(p: Array, h: Heads) -> Outputs:
+    return h.gradients(p, p * (h.dp - h.delta))
+
+
+@mistake("weights_not_normalised", "P is exp(s) and not exp(s - L): take the saved log-sum-exp off.")
+def without_sum(h: Heads) -> Outputs:
+    return _of_weights(np.exp(h.s), h)
+
+
+@mistake(
+    "weights_not_normalised",
+    "P is exp(s - maximum): it has to be exp(s - L), which is divided by the row's sum.",
+)
+def with_maximum(h: Heads) -> Outputs:
+    return _of_weights(h.weights, h)
+
+
+@mistake("base_mixed", "P is exp2() of natural scores and L: multiply both by log2(e), or take exp().")
+def base_two(h: Heads) -> Outputs:
+    return _of_weights(np.exp2(h.s - _sums(h)), h)
+
+
+@mistake(
+    "base_mixed", "P is exp2() of scores in units of log2, but L is natural: multiply it by log2(e), too."
+)
+def natural_sum(h: Heads) -> Outputs:
+    return _of_weights(np.exp2(h.s * LOG2_E - _sums(h)), h)
+
+
+@mistake(
+    "base_mixed",
+    "P is exp2() of natural scores, but L is in units of log2: multiply the scores by log2(e), too.",
+)
+def natural_scores(h: Heads) -> Outputs:
+    return _of_weights(np.exp2(h.s - _sums(h) * LOG2_E), h)
+
+
+@mistake("score_scale_missing", "P is made of scores that are not multiplied by 1/sqrt(d).")
+def unscaled_scores(h: Heads) -> Outputs:
+    return _of_weights(np.exp(np.where(h.seen[None], h.plain, -np.inf) - _sums(h)), h)
+
+
+def _sums(h: Heads) -> Array:
+    assert h.lse is not None
+    return h.lse[..., None]
+
+
+# ---- D
+
+
+def _with_delta(delta: Callable[[Heads], Array | float]) -> Callable[[Heads], Outputs]:
+    def predict(h: Heads) -> Outputs:
+        return _only(h.gradients(ds=h.p * (h.dp - delta(h))), "dQ", "dK")
+
+    return predict
+
+
+def _do(h: Heads) -> Array:
+    assert h.do is not None
+    return h.do
+
+
+def _o(h: Heads) -> Array:
+    assert h.o is not None
+    return h.o
+
+
+MISTAKES += [
+    Suspect(code, words, _with_delta(delta), (name,))
+    for name, code, words, delta in (
+        (
+            "no D",
+            "delta_missing",
+            "D = rowsum(dO * O) is missing: dS = P * (dP - D), for each weight also divides by a sum that holds it.",
+            lambda h: 0.0,
+        ),
+        ("D added", "delta_sign", "D is added: dS = P * (dP - D).", lambda h: -h.delta),
+        (
+            "D of dO",
+            "delta_wrong",
+            "D is rowsum(dO): it has to be rowsum(dO * O).",
+            lambda h: _do(h).sum(2, keepdims=True),
+        ),
+        (
+            "D of O",
+            "delta_wrong",
+            "D is rowsum(O): it has to be rowsum(dO * O).",
+            lambda h: _o(h).sum(2, keepdims=True),
+        ),
+        (
+            "D of squares",
+            "delta_wrong",
+            "D is rowsum(O * O): it has to be rowsum(dO * O).",
+            lambda h: np.square(_o(h)).sum(2, keepdims=True),
+        ),
+        (
+            "mean of D",
+            "delta_wrong",
+            "D is the mean over d: it has to be the sum of dO * O.",
+            lambda h: h.delta / h.d,
+        ),
+        (
+            "D scaled",
+            "delta_wrong",
+            "D is multiplied by 1/sqrt(d) before it is taken off dP, which is not: scale dS as a whole.",
+            lambda h: h.delta * h.d**-0.5,
+        ),
+    )
+]
+
+
+@mistake("delta_outside", "D is taken off after P was multiplied: dS = P * (dP - D), and not P * dP - D.")
+def delta_outside(h: Heads) -> Outputs:
+    ds = np.where(h.seen[None], h.p * h.dp - h.delta, 0.0)
+    return _only(h.gradients(ds=ds), "dQ", "dK")
+
+
+@mistake("weights_missing", "dS is dP - D: it has to be multiplied by P.")
+def no_weights(h: Heads) -> Outputs:
+    return _only(h.gradients(ds=np.where(h.seen[None], h.dp - h.delta, 0.0)), "dQ", "dK")
+
+
+# ---- which matrix, which way round
+
+
+@mistake("not_transposed", "dV is P dO: it has to be P^T dO, a sum over queries.")
+def dv_not_transposed(h: Heads) -> Outputs | None:
+    return {"dV": h.p @ _do(h)} if h.queries == h.keys else None
+
+
+@mistake("not_transposed", "dK is dS q: it has to be dS^T q, a sum over queries.")
+def dk_not_transposed(h: Heads) -> Outputs | None:
+    return {"dK": h.ds @ h.q * h.d**-0.5} if h.queries == h.keys else None
+
+
+def _tiles_not_transposed(tile: int, name: str) -> Callable[[Heads], Outputs | None]:
+    """Each tile of P, or dS, as it is in the place of its transpose: a row of the tile is a query, and taken for a key.
+    Queries beyond the last one have scores of 0, a saved sum of 0 and no dO: weights of 1 and no dS."""
+
+    def predict(h: Heads) -> Outputs | None:
+        padded_queries, padded_keys = -(-h.queries // tile) * tile, -(-h.keys // tile) * tile
+        left = np.zeros((len(h.q), padded_queries, padded_keys))
+        left[:, : h.queries, : h.keys] = h.p if name == "dV" else h.ds
+        if name == "dV":
+            left[:, h.queries :, : h.keys] = 1.0
+        right = np.zeros((len(h.q), padded_queries, h.d))
+        right[:, : h.queries] = _do(h) if name == "dV" else h.q * h.d**-0.5
+        tiles = left.reshape(len(h.q), -1, tile, padded_keys // tile, tile)
+        found = np.einsum("zaibj,zajd->zbid", tiles, right.reshape(len(h.q), -1, tile, h.d), optimize=True)
+        return {name: found.reshape(len(h.q), padded_keys, h.d)[:, : h.keys]}
+
+    return predict
+
+
+MISTAKES += [
+    Suspect(
+        "not_transposed",
+        {
+            "dV": "dV is P dO: it has to be P^T dO, a sum over queries.",
+            "dK": "dK is dS q: it has to be dS^T q.",
+        }[name],
+        _tiles_not_transposed(tile, name),
+        (f"{name} in tiles of {tile}",),
+    )
+    for name in ("dV", "dK")
+    for tile in TILES
+]
+
+
+@mistake("not_transposed", "dQ is dS^T k: it has to be dS k, a sum over keys.")
+def dq_transposed(h: Heads) -> Outputs | None:
+    return {"dQ": h.ds.swapaxes(1, 2) @ h.k * h.d**-0.5} if h.queries == h.keys else None
+
+
+@mistake("operand_exchanged", "dP is dO k^T: it has to be dO v^T.")
+def dp_of_keys(h: Heads) -> Outputs:
+    return _only(h.gradients(ds=h.p * (_do(h) @ h.k.swapaxes(1, 2) - h.delta)), "dQ", "dK")
+
+
+@mistake("operand_exchanged", "dV is made of dS: it has to be P^T dO.")
+def dv_of_ds(h: Heads) -> Outputs:
+    return {"dV": h.ds.swapaxes(1, 2) @ _do(h)}
+
+
+@mistake("operand_exchanged", "dK is made of P: it has to be dS^T q.")
+def dk_of_weights(h: Heads) -> Outputs:
+    return {"dK": h.p.swapaxes(1, 2) @ h.q * h.d**-0.5}
+
+
+@mistake("operand_exchanged", "dQ is made of P: it has to be dS k.")
+def dq_of_weights(h: Heads) -> Outputs:
+    return {"dQ": h.p @ h.k * h.d**-0.5}
+
+
+@mistake("operand_exchanged", "dV is P^T O: it has to be P^T dO.")
+def dv_of_output(h: Heads) -> Outputs:
+    return {"dV": h.p.swapaxes(1, 2) @ _o(h)}
+
+
+@mistake("operand_exchanged", "dQ is dS v: it has to be dS k.")
+def dq_of_values(h: Heads) -> Outputs:
+    return {"dQ": h.ds @ h.v * h.d**-0.5}
+
+
+@mistake("outputs_exchanged", "dK and dV stand in each other's place.")
+def exchanged(h: Heads) -> Outputs:
+    found = h.gradients()
+    return {"dK": found["dV"], "dV": found["dK"]}
+
+
+# ---- the mask
+
+
+def _masked_by(h: Heads, seen: Array) -> Outputs:
+    assert h.lse is not None
+    p = np.exp(np.where(seen[None], h.scaled, -np.inf) - h.lse[..., None])
+    return _of_weights(p, h)
+
+
+@mistake(
+    "mask_missing", "The backward pass lacks the causal mask: P has to be 0 where a query does not see a key."
+)
+def no_mask(h: Heads) -> Outputs | None:
+    return _masked_by(h, np.ones_like(h.seen)) if h.causal else None
+
+
+@mistake("mask_reversed", "The backward pass has its causal mask on the wrong side of the diagonal.")
+def reversed_mask(h: Heads) -> Outputs | None:
+    return _masked_by(h, np.arange(h.keys)[None] >= np.arange(h.queries)[:, None]) if h.causal else None
+
+
+def _turned_tiles(tile: int) -> Callable[[Heads], Outputs | None]:
+    def predict(h: Heads) -> Outputs | None:
+        return _masked_by(h, turned_diagonal(h, tile)) if h.causal and h.keys > tile else None
+
+    return predict
+
+
+MISTAKES += [
+    Suspect(
+        "mask_reversed",
+        "The backward pass has its causal mask on the wrong side of the diagonal, within its tiles.",
+        _turned_tiles(tile),
+        (f"turned tiles of {tile}",),
+    )
+    for tile in TILES
+]
+
+
+@mistake("mask_strict", "The backward pass leaves out the diagonal: keys j <= i are seen, not j < i.")
+def strict(h: Heads) -> Outputs | None:
+    return _masked_by(h, np.arange(h.keys)[None] < np.arange(h.queries)[:, None]) if h.causal else None
+
+
+def _differentiated(h: Heads, seen: Array) -> Outputs:
+    """The gradients of a forward pass with another mask: what an autograd.Function gives that has it in both passes."""
+    s = np.where(seen[None], h.scaled, -np.inf)
+    lse = arithmetic.log_sum_exp(s)[..., None]
+    p = np.exp(s - np.where(np.isneginf(lse), np.nan, lse))
+    delta = (_do(h) * (p @ h.v)).sum(2, keepdims=True)
+    return h.gradients(p, p * (h.dp - delta))
+
+
+@mistake(
+    "mask_reversed",
+    "The causal mask is on the wrong side of the diagonal in both passes: query i has to see the keys up to i.",
+)
+def reversed_in_both(h: Heads) -> Outputs | None:
+    return _differentiated(h, np.arange(h.keys)[None] >= np.arange(h.queries)[:, None]) if h.causal else None
+
+
+@mistake("mask_missing", "Both passes lack the causal mask: every query sees every key.")
+def missing_in_both(h: Heads) -> Outputs | None:
+    return _differentiated(h, np.ones_like(h.seen)) if h.causal else None
+
+
+@mistake("mask_strict", "Both passes leave out the diagonal: keys j <= i are seen, not j < i.")
+def strict_in_both(h: Heads) -> Outputs | None:
+    return _differentiated(h, np.arange(h.keys)[None] < np.arange(h.queries)[:, None]) if h.causal else None
+
+
+@mistake("scale_missing", "Both passes lack the factor 1/sqrt(d) of the scores.")
+def unscaled_in_both(h: Heads) -> Outputs:
+    other = replace(h, q=h.q * h.d**0.5)
+    found = _differentiated(other, h.seen)
+    return {**found, "dK": found["dK"], "dQ": found["dQ"] * h.d**0.5}
+
+
+@mistake("mask_always", "The causal mask is applied though it was not asked for.")
+def mask_not_asked(h: Heads) -> Outputs | None:
+    return None if h.causal else _masked_by(h, replace(h, causal=True).seen)
+
+
+@mistake("mask_late", "Masked scores have no weight in dV, but count in dS: P has to be 0 there in both.")
+def masked_in_dv_alone(h: Heads) -> Outputs | None:
+    if not h.causal:
+        return None
+    p = np.exp(h.scaled - _sums(h))
+    return _only(h.gradients(ds=p * (h.dp - h.delta)), "dQ", "dK")
+
+
+def _diagonal(tile: int) -> Callable[[Heads], Outputs | None]:
+    def predict(h: Heads) -> Outputs | None:
+        if not h.causal or h.keys <= tile:
+            return None
+        return _masked_by(h, np.arange(h.keys)[None] // tile <= np.arange(h.queries)[:, None] // tile)
+
+    return predict
+
+
+MISTAKES += [
+    Suspect(
+        "mask_by_tiles",
+        "Whole tiles are masked and single keys are not: within the tile on the diagonal each query sees all keys.",
+        _diagonal(tile),
+        (f"diagonal tiles of {tile}",),
+    )
+    for tile in TILES
+]
+
+
+# ---- tiles that do not count
+
+
+def _tiles(tile: int, say: str) -> Callable[[Heads], Outputs | None]:
+    def predict(h: Heads) -> Outputs | None:
+        queries, keys = np.arange(h.queries), np.arange(h.keys)
+        found: Outputs = {}
+        if say == "dropped":
+            full_queries, full_keys = h.queries // tile * tile, h.keys // tile * tile
+            if h.queries % tile and full_queries:
+                found |= _only(_kept(h, (queries < full_queries)[:, None]), "dK", "dV")
+            if h.keys % tile and full_keys:
+                found |= _only(_kept(h, (keys < full_keys)[None]), "dQ")
+        elif say == "last":
+            if h.queries > tile:
+                found |= _only(_kept(h, (queries >= last_tile(h.queries, tile))[:, None]), "dK", "dV")
+            if h.keys > tile:
+                kept = (keys >= last_tile(h.keys, tile))[None]
+                if h.causal:
+                    kept = keys[None] // tile == queries[:, None] // tile
+                found |= _only(_kept(h, kept), "dQ")
+        elif h.causal and h.keys > tile:
+            # The loop begins behind the tile on the diagonal.
+            found |= _kept(h, keys[None] // tile < queries[:, None] // tile)
+        return found or None
+
+    return predict
+
+
+def _kept(h: Heads, kept: Array) -> Outputs:
+    return h.gradients(h.p * kept[None], h.ds * kept[None])
+
+
+_REACHED = {
+    "dropped": (
+        "dropped_block",
+        "What lies beyond the last full tile of the sum is left out (queries for dK and dV, keys for dQ): count "
+        "tiles by "
+        "ceiling division.",
+    ),
+    "last": (
+        "last_block_only",
+        "Only the last tile of the sum counts: the accumulator is overwritten, or stored in each step.",
+    ),
+    "diagonal": ("diagonal_dropped", "The tile on the diagonal is left out: its lower half is to be seen."),
+}
+MISTAKES += [
+    Suspect(code, words, _tiles(tile, say), (f"{say} tile of {tile}",))
+    for say, (code, words) in _REACHED.items()
+    for tile in TILES
+]
+
+
+@mistake(
+    "first_head",
+    "Every head holds the gradients of the first one: add the head's own stride to the pointers.",
+)
+def first_head(h: Heads) -> Outputs | None:
+    if len(h.q) < 2:
+        return None
+    return {name: np.repeat(t[:1], len(h.q), 0) for name, t in h.gradients().items()}
+
+
+@mistake("negated", "The sign is wrong.")
+def negated(h: Heads) -> Outputs:
+    return {name: -t for name, t in h.gradients().items()}

@@ -1,0 +1,284 @@
+"""Mistakes in GELU and in the softmax of rows."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from grader.base.arrays import Array, np
+from grader.judge.diagnosis.deviation import Deviation
+from grader.judge.diagnosis.fitting import Situation
+from grader.judge.diagnosis.relations import ROUNDING, Found
+from grader.judge.diagnosis.suspect import Suspect, registering
+from labs.gpu.arithmetic import CUBIC, ROOT, softmax
+
+GELU: list[Suspect] = []
+SOFTMAX: list[Suspect] = []
+of_gelu, of_softmax = registering(GELU), registering(SOFTMAX)
+
+BLOCKS = tuple(1 << k for k in range(4, 14))
+"""Lengths of blocks of a row."""
+
+
+def _sigmoid(u: Array) -> Array:
+    return np.asarray(1 / (1 + np.exp(-u)))
+
+
+def _inner(x: Array) -> Array:
+    return np.asarray(ROOT * (x + CUBIC * x**3))
+
+
+@of_gelu("gelu_half_missing", "Each value is twice what it should be: the factor 1/2 is missing.")
+def half_missing(s: Situation) -> Array:
+    return s.expected * 2
+
+
+@of_gelu("gelu_factor_x_missing", "This is (1 + tanh(...)) / 2 alone: it is not multiplied by x.")
+def factor_missing(s: Situation) -> Array:
+    return _sigmoid(2 * _inner(s.inputs["x"]))
+
+
+@of_gelu("gelu_one_missing", "This is x tanh(...) / 2: the 1 in (1 + tanh(...)) is missing.")
+def one_missing(s: Situation) -> Array:
+    x = s.inputs["x"]
+    return x * np.tanh(_inner(x)) / 2
+
+
+@of_gelu("gelu_cubic_missing", "The cubic term 0.044715 x^3 is missing.")
+def cubic_missing(s: Situation) -> Array:
+    x = s.inputs["x"]
+    return x * _sigmoid(2 * ROOT * x)
+
+
+@of_gelu("gelu_square", "The term is 0.044715 x^2: it has to be x^3.")
+def square(s: Situation) -> Array:
+    x = s.inputs["x"]
+    return x * _sigmoid(2 * ROOT * (x + CUBIC * x * x))
+
+
+@of_gelu("gelu_root_missing", "The factor sqrt(2/pi) is missing in the argument of tanh.")
+def root_missing(s: Situation) -> Array:
+    x = s.inputs["x"]
+    return x * _sigmoid(2 * (x + CUBIC * x**3))
+
+
+@of_gelu("gelu_root_outside", "sqrt(2/pi) multiplies x alone: it has to multiply x + 0.044715 x^3.")
+def root_of_x_alone(s: Situation) -> Array:
+    x = s.inputs["x"]
+    return x * _sigmoid(2 * (ROOT * x + CUBIC * x**3))
+
+
+@of_gelu(
+    "gelu_two_missing", "tanh(u) is not 2 sigmoid(u) - 1: it is 2 sigmoid(2 u) - 1. A factor 2 is missing."
+)
+def two_missing(s: Situation) -> Array:
+    x = s.inputs["x"]
+    return x * _sigmoid(_inner(x))
+
+
+@of_gelu(
+    "gelu_sigmoid", "This is x sigmoid(1.702 x), another approximation: what is asked for is the tanh form."
+)
+def sigmoid_form(s: Situation) -> Array:
+    x = s.inputs["x"]
+    return x * _sigmoid(1.702 * x)
+
+
+@of_gelu(
+    "gelu_erf",
+    "This is the exact form, with erf: what is asked for is the tanh form, which differs by up to 5e-4.",
+)
+def exact_form(s: Situation) -> Array:
+    from math import erf
+
+    x = s.inputs["x"]
+    return x * (1 + np.vectorize(erf)(x / 2**0.5)) / 2
+
+
+@of_gelu("gelu_base", "exp2() stands where exp() has to: 2^x = exp(x log(2)).")
+def base_two(s: Situation) -> Array:
+    x = s.inputs["x"]
+    return x / (1 + np.exp2(-2 * _inner(x)))
+
+
+@of_gelu("gelu_sign", "The sign of the exponent is wrong: this is x sigmoid(-2 u).")
+def wrong_sign(s: Situation) -> Array:
+    x = s.inputs["x"]
+    return x * _sigmoid(-2 * _inner(x))
+
+
+@of_gelu("gelu_relu", "This is ReLU: max(x, 0).")
+def relu(s: Situation) -> Array:
+    return np.maximum(s.inputs["x"], 0)
+
+
+@of_gelu(
+    "operand_not_contiguous",
+    "x is read as if its rows lay behind each other in memory: use the strides that it has.",
+)
+def gelu_by_columns(s: Situation) -> Array:
+    return by_columns(s.expected)
+
+
+def by_columns(t: Array) -> Array:
+    """What a kernel sees that takes a matrix of columns for one of rows."""
+    return t.ravel(order="F").reshape(t.shape)
+
+
+# ---- softmax
+
+
+@of_softmax(
+    "operand_not_contiguous",
+    "x is read as if its rows lay behind each other in memory: use the strides that it has.",
+)
+def softmax_by_columns(s: Situation) -> Array:
+    return softmax(by_columns(s.inputs["x"]))
+
+
+@of_softmax(
+    "no_maximum", "The row's maximum is not taken off: exp(x) is infinite above 88.7, and 0 below -104."
+)
+def no_maximum(s: Situation) -> Array:
+    weights = np.exp(s.inputs["x"].astype(np.float32))
+    return np.asarray(weights / weights.sum(1, keepdims=True))
+
+
+@of_softmax("not_normalised", "The rows are not divided by their sums: this is exp(x - maximum).")
+def not_divided(s: Situation) -> Array:
+    x = s.inputs["x"]
+    return np.exp(x - x.max(1, keepdims=True))
+
+
+@of_softmax("wrong_axis", "Each column sums to 1: the sum goes over rows in the place of columns.")
+def over_rows(s: Situation) -> Array:
+    return softmax(s.inputs["x"], 0)
+
+
+@of_softmax("wrong_base", "These are powers of 2: exp2(x) needs x log2(e).")
+def base_two(s: Situation) -> Array:  # noqa: F811
+    return softmax(s.inputs["x"] * np.log(2))
+
+
+@of_softmax("wrong_base", "x is multiplied by log2(e) and then exp(), not exp2(), is taken of it.")
+def scaled_and_exp(s: Situation) -> Array:
+    return softmax(s.inputs["x"] / np.log(2))
+
+
+@of_softmax("log_softmax", "This is the logarithm of the softmax.")
+def log_of_it(s: Situation) -> Array:
+    return np.asarray(np.log(s.expected))
+
+
+@of_softmax("wrong_sign", "The signs are wrong: this is the softmax of -x.")
+def negative(s: Situation) -> Array:
+    return softmax(-s.inputs["x"])
+
+
+@of_softmax("divided_by_largest", "The rows are divided by their largest number, and not by their sum.")
+def by_largest(s: Situation) -> Array:
+    return s.expected / s.expected.max(1, keepdims=True)
+
+
+@of_softmax(
+    "neighbours_row",
+    "Each row holds the softmax of another one: look at the number of the program and the strides.",
+)
+def row_of_another(s: Situation) -> Array | None:
+    return np.roll(s.expected, 1, 0) if len(s.expected) > 2 else None
+
+
+def _in_blocks(block: int, say: str) -> Callable[[Situation], Array | None]:
+    def predict(s: Situation) -> Array | None:
+        x = s.inputs["x"]
+        columns = x.shape[1]
+        starts = range(0, columns, block)
+        if columns <= block and say != "padded":
+            return None
+        blocks = [x[:, start : start + block] for start in starts]
+        most = x.max(1, keepdims=True)
+        each = [b.max(1, keepdims=True) for b in blocks]
+        sums = [np.exp(b - m).sum(1, keepdims=True) for b, m in zip(blocks, each, strict=True)]
+        whole = [t * np.exp(m - most) for t, m in zip(sums, each, strict=True)]
+        if say == "no_rescale":
+            running = list(np.maximum.accumulate(np.array(each), 0))
+            taken = [np.exp(b - m).sum(1, keepdims=True) for b, m in zip(blocks, running, strict=True)]
+            return np.exp(x - most) / sum(taken)
+        if say == "no_rescale_of_block":
+            return np.exp(x - most) / sum(sums)
+        if say.startswith("lanes"):
+            lanes = np.full((len(x), len(blocks) * block), -np.inf)
+            lanes[:, :columns] = x
+            lanes = np.maximum(lanes.reshape(len(x), -1, block), -3e38)
+            now = np.maximum.accumulate(lanes, 1)
+            if say == "lanes_apart":
+                now = lanes.max(1, keepdims=True)
+                return np.exp(x - most) / np.exp(lanes - now).sum((1, 2))[:, None]
+            taken = np.exp(lanes - now).sum(1) * np.exp(lanes.max(1) - most)
+            return np.exp(x - most) / taken.sum(1, keepdims=True)
+        if say == "last_block":
+            return np.exp(x - most) / whole[-1]
+        if say == "block_alone":
+            return np.concatenate([np.exp(b - m) / t for b, m, t in zip(blocks, each, sums, strict=True)], 1)
+        if say == "dropped":
+            if columns % block == 0 or columns < block:
+                return None
+            return np.exp(x - most) / sum(whole[:-1])
+        pad = -columns % block
+        shift = np.maximum(most, 0.0)
+        weights = np.exp(x - shift)
+        return weights / (weights.sum(1, keepdims=True) + pad * np.exp(-shift)) if pad else None
+
+    return predict
+
+
+_SAYS = {
+    "no_rescale": (
+        "no_rescale",
+        "The sum is not rescaled when the maximum grows: what was added before belongs to an older maximum and "
+        "has to be "
+        "multiplied by exp(old - new).",
+    ),
+    "no_rescale_of_block": (
+        "no_rescale",
+        "The sums of the blocks are added as they are, though each belongs to the maximum of its own block: "
+        "multiply each "
+        "by exp(its maximum - the row's).",
+    ),
+    "last_block": (
+        "sum_of_last_block",
+        "Each row is divided by the sum of its last block alone: it starts anew in each block.",
+    ),
+    "block_alone": ("block_alone", "Each block sums to 1: maximum and sum have to go over the whole row."),
+    "dropped": ("dropped_block", "The sum leaves out the columns beyond the last full block."),
+    "padded": (
+        "tail_unmasked",
+        "Places beyond the row's end are counted: they are loaded as 0, so that each adds exp(0 - maximum). "
+        "Load them as "
+        "-inf.",
+    ),
+}
+SOFTMAX += [
+    Suspect(code, words, _in_blocks(block, say), (f"{say} {block}",))
+    for say, (code, words) in _SAYS.items()
+    for block in BLOCKS
+]
+
+
+def row_factors(seen: Deviation) -> Found | None:
+    """Each row is a multiple of what it should be."""
+    expected, actual = seen.expected, seen.actual
+    if expected.ndim != 2 or expected.shape[1] < 3:
+        return None
+    squares = np.maximum(np.square(expected).sum(1, keepdims=True), 1e-300)
+    factor = (actual * expected).sum(1, keepdims=True) / squares
+    fits = abs(actual - factor * expected) <= seen.slack * np.maximum(abs(factor), 1) + 1e-5 * abs(actual)
+    if not fits[seen.wrong].mean() > 0.97:
+        return None
+    wrong = factor[seen.wrong.any(1)]
+    if np.median(abs(wrong - 1)) < ROUNDING:
+        return None
+    return "not_normalised", (
+        f"The wrong rows are {wrong.min():.4g} to {wrong.max():.4g} times what they should be, so that they do "
+        f"not sum to 1. "
+        "Look at the sum that each row is divided by: what it holds, and which maximum it belongs to."
+    )

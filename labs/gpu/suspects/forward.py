@@ -1,0 +1,439 @@
+"""Mistakes in the forward pass of attention."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+
+from grader.base.arrays import Array, np
+from grader.judge.diagnosis.suspect import Suspect, registering
+from labs.gpu.suspects.scene import LOG2_E, TILES, Heads, last_tile, padding, running_maxima, softmax_of
+
+MISTAKES: list[Suspect] = []
+mistake = registering(MISTAKES)
+Outputs = dict[str, Array]
+
+
+def _hidden(h: Heads, seen: Array) -> Outputs:
+    return softmax_of(np.where(seen[None], h.scaled, -np.inf), h.v)
+
+
+# ---- the mask
+
+
+@mistake("mask_missing", "Every query sees every key: the causal mask is missing.")
+def no_mask(h: Heads) -> Outputs | None:
+    return softmax_of(h.scaled, h.v) if h.causal else None
+
+
+@mistake(
+    "mask_reversed",
+    "The causal mask is on the wrong side of the diagonal: query i sees the keys from i on, and has to see "
+    "those up to i.",
+)
+def reversed_mask(h: Heads) -> Outputs | None:
+    return _hidden(h, h.seen.T if h.queries == h.keys else ~h.seen) if h.causal else None
+
+
+@mistake(
+    "mask_reversed",
+    "The causal mask is turned round: query i sees the keys beyond i, and has to see those up to i.",
+)
+def complement(h: Heads) -> Outputs | None:
+    return _hidden(h, ~h.seen) if h.causal else None
+
+
+@mistake("mask_strict", "Query i does not see its own key: the mask has to keep keys j <= i, not j < i.")
+def strict(h: Heads) -> Outputs | None:
+    return _hidden(h, np.arange(h.keys)[None] < np.arange(h.queries)[:, None]) if h.causal else None
+
+
+@mistake("mask_strict", "Query i also sees the key after its own: the mask has to keep keys j <= i.")
+def one_more(h: Heads) -> Outputs | None:
+    return _hidden(h, np.arange(h.keys)[None] <= np.arange(h.queries)[:, None] + 1) if h.causal else None
+
+
+@mistake(
+    "mask_from_end",
+    "The mask is aligned with the last key: query i has to see the keys 0 ... i, however many there are.",
+)
+def from_the_end(h: Heads) -> Outputs | None:
+    if not h.causal or h.queries == h.keys:
+        return None
+    return _hidden(h, np.arange(h.keys)[None] <= np.arange(h.queries)[:, None] + h.keys - h.queries)
+
+
+@mistake("mask_as_zero", "Masked scores are 0, and count exp(0): they have to be -inf.")
+def masked_as_zero(h: Heads) -> Outputs | None:
+    return softmax_of(np.where(h.seen[None], h.scaled, 0.0), h.v) if h.causal else None
+
+
+@mistake(
+    "mask_after_exp",
+    "The mask hides values, and not weights: the row's sum still holds the keys that are not seen.",
+)
+def masked_late(h: Heads) -> Outputs | None:
+    if not h.causal:
+        return None
+    whole = softmax_of(h.scaled, h.v)
+    weights = np.exp(h.scaled - whole["L"][..., None]) * h.seen[None]
+    return {"O": weights @ h.v, "L": whole["L"]}
+
+
+@mistake("mask_always", "The causal mask is applied though it was not asked for.")
+def mask_not_asked(h: Heads) -> Outputs | None:
+    if h.causal:
+        return None
+    return softmax_of(replace(h, causal=True).s, h.v)
+
+
+def _diagonal_tiles(tile: int) -> Callable[[Heads], Outputs | None]:
+    def predict(h: Heads) -> Outputs | None:
+        if not h.causal or h.keys <= tile:
+            return None
+        return _hidden(h, np.arange(h.keys)[None] // tile <= np.arange(h.queries)[:, None] // tile)
+
+    return predict
+
+
+MISTAKES += [
+    Suspect(
+        "mask_by_tiles",
+        "Whole tiles are masked and single keys are not: within the tile on the diagonal each query sees all keys.",
+        _diagonal_tiles(tile),
+        (f"diagonal tiles of {tile}",),
+    )
+    for tile in TILES
+]
+
+
+def _turned_tiles(tile: int) -> Callable[[Heads], Outputs | None]:
+    def predict(h: Heads) -> Outputs | None:
+        return _hidden(h, turned_diagonal(h, tile)) if h.causal and h.keys > tile else None
+
+    return predict
+
+
+def turned_diagonal(h: Heads, tile: int) -> Array:
+    """Which keys are seen where tiles beyond the diagonal are left out, and the mask of those on it is turned round."""
+    queries, keys = np.arange(h.queries)[:, None], np.arange(h.keys)[None]
+    return (keys // tile < queries // tile) | ((keys // tile == queries // tile) & (keys >= queries))
+
+
+MISTAKES += [
+    Suspect(
+        "mask_reversed",
+        "The causal mask is on the wrong side of the diagonal within its tiles: query i has to see the keys up to i.",
+        _turned_tiles(tile),
+        (f"turned tiles of {tile}",),
+    )
+    for tile in TILES
+]
+
+
+def _padded(tile: int, of_values: bool) -> Callable[[Heads], Outputs | None]:
+    def predict(h: Heads) -> Outputs | None:
+        pad = padding(h.keys, tile)
+        if not pad or (h.causal and h.queries <= h.keys):
+            return None
+        most = np.maximum(h.most, 0.0)
+        extra = pad * np.exp(-most)
+        if h.causal:
+            extra = extra * np.clip(np.arange(h.queries) + 1 - h.keys, 0, pad)[None, :, None] / pad
+        total = h.total * np.exp(h.most - most) + extra
+        o = h.weights * np.exp(h.most - most) @ h.v / total
+        return {"O": o, "L": (most + np.log(total))[..., 0]} if of_values else {"O": o, "L": h.right[1]}
+
+    return predict
+
+
+MISTAKES += [
+    Suspect(
+        "tail_unmasked",
+        "Keys beyond the last one are counted: they are loaded as 0, so that their scores are 0 and each adds exp(0 - "
+        "maximum). Set the scores of keys j >= M to -inf.",
+        _padded(tile, True),
+        (f"padded to {tile}",),
+    )
+    for tile in TILES
+]
+
+
+# ---- the online softmax
+
+
+def _online(tile: int, say: str) -> Callable[[Heads], Outputs | None]:
+    def predict(h: Heads) -> Outputs | None:
+        if h.keys <= tile:
+            return None
+        now = running_maxima(h.s, tile)
+        taken = np.exp(np.where(h.seen[None], h.s - np.where(np.isneginf(now), 0.0, now), -np.inf))
+        l_old = taken.sum(2, keepdims=True)
+        o_old = taken @ h.v
+        right = h.weights @ h.v
+        if say == "neither":
+            return {"O": o_old / l_old, "L": (h.most + np.log(l_old))[..., 0]}
+        if say == "acc":
+            return {"O": o_old / h.total, "L": h.right[1]}
+        return {"O": right / l_old, "L": (h.most + np.log(l_old))[..., 0]}
+
+    return predict
+
+
+_RESCALED = {
+    "acc": "The accumulator is not rescaled when the maximum grows: multiply it by exp(old maximum - new) in "
+    "each tile.",
+    "l": "The sum l is not rescaled when the maximum grows: multiply it by exp(old maximum - new) in each tile.",
+    "neither": "Neither accumulator nor sum is rescaled when the maximum grows: multiply both by exp(old "
+    "maximum - new).",
+}
+MISTAKES += [
+    Suspect("no_rescale", words, _online(tile, say), (f"{say} not rescaled, tiles of {tile}",))
+    for say, words in _RESCALED.items()
+    for tile in TILES
+]
+
+
+def _tiles_of_keys(tile: int, say: str) -> Callable[[Heads], Outputs | None]:
+    def predict(h: Heads) -> Outputs | None:
+        keys = np.arange(h.keys)
+        if say == "dropped":
+            kept = keys < h.keys // tile * tile
+            return _hidden(h, h.seen & kept[None]) if h.keys % tile and h.keys > tile else None
+        if h.keys <= tile:
+            return None
+        if say == "last":
+            kept = keys >= last_tile(h.keys, tile)
+            if h.causal:
+                kept = keys[None] // tile == np.arange(h.queries)[:, None] // tile
+            return _hidden(h, h.seen & (kept if kept.ndim == 2 else kept[None]))
+        if say == "first":
+            return _hidden(h, h.seen & (keys < tile)[None])
+        # The tile on the diagonal is never reached.
+        return (
+            _hidden(h, h.seen & (keys[None] < np.arange(h.queries)[:, None] // tile * tile))
+            if h.causal
+            else None
+        )
+
+    return predict
+
+
+_REACHED = {
+    "dropped": (
+        "dropped_block",
+        "The keys beyond the last full tile are left out: count tiles by ceiling division.",
+    ),
+    "last": (
+        "last_block_only",
+        "Only the last tile of keys counts: what was added up before is overwritten.",
+    ),
+    "first": (
+        "first_block_only",
+        "Only the first tile of keys counts: is there a loop over keys, and do its pointers move?",
+    ),
+    "diagonal": (
+        "diagonal_dropped",
+        "The tile of keys on the diagonal is left out: its lower half is to be seen.",
+    ),
+}
+MISTAKES += [
+    Suspect(code, words, _tiles_of_keys(tile, say), (f"{say} tile of {tile}",))
+    for say, (code, words) in _REACHED.items()
+    for tile in TILES
+]
+
+
+@mistake("not_normalised", "The rows of O are not divided by the sums of their weights.")
+def not_divided(h: Heads) -> Outputs:
+    return {"O": h.weights @ h.v, "L": h.right[1]}
+
+
+@mistake(
+    "divided_by_keys", "The rows of O are divided by the number of keys, and not by the sum of their weights."
+)
+def by_count(h: Heads) -> Outputs:
+    return {"O": h.weights @ h.v / h.keys, "L": h.right[1]}
+
+
+@mistake("divided_twice", "The rows of O are divided by the sums of their weights twice.")
+def twice(h: Heads) -> Outputs:
+    return {"O": h.right[0] / h.total, "L": h.right[1]}
+
+
+@mistake("no_maximum", "The maximum is not taken off: exp(s) overflows above 88.7, and is 0 below -104.")
+def no_maximum(h: Heads) -> Outputs:
+    weights = np.exp(h.s.astype(np.float32))
+    total = weights.sum(2, keepdims=True)
+    return {"O": weights @ h.v / total, "L": np.log(total)[..., 0]}
+
+
+@mistake(
+    "maximum_start",
+    "The maximum begins at 0: rows whose scores all lie far below have weights of 0. Begin at -inf.",
+)
+def begun_at_zero(h: Heads) -> Outputs:
+    most = np.maximum(h.most, 0.0)
+    weights = np.exp((h.s - most).astype(np.float32)).astype(np.float64)
+    total = weights.sum(2, keepdims=True)
+    return {"O": weights @ h.v / total, "L": (most + np.log(total))[..., 0]}
+
+
+# ---- scale and base
+
+
+def _scaled_by(of: Callable[[Heads], float]) -> Callable[[Heads], Outputs]:
+    def predict(h: Heads) -> Outputs:
+        return softmax_of(np.where(h.seen[None], h.plain * of(h), -np.inf), h.v)
+
+    return predict
+
+
+MISTAKES += [
+    Suspect(code, words, _scaled_by(of), (name,))
+    for name, code, words, of in (
+        ("unscaled", "scale_missing", "The scores are not multiplied by 1/sqrt(d).", lambda h: 1.0),
+        ("by d", "scale_wrong", "The scores are divided by d, and not by sqrt(d).", lambda h: 1.0 / h.d),
+        (
+            "by root again",
+            "scale_wrong",
+            "The scores are multiplied by sqrt(d), and not divided by it.",
+            lambda h: h.d**0.5,
+        ),
+        (
+            "base 2",
+            "base_mixed",
+            "The weights are powers of 2: exp2() needs scores that are multiplied by log2(e) = 1.4427.",
+            lambda h: h.d**-0.5 / LOG2_E,
+        ),
+        (
+            "log2(e) and exp",
+            "base_mixed",
+            "The scores are multiplied by log2(e), and then exp(), not exp2(), is taken of them.",
+            lambda h: h.d**-0.5 * LOG2_E,
+        ),
+    )
+]
+
+
+def _rescaled_by_base(tile: int, of_old: float) -> Callable[[Heads], Outputs | None]:
+    """Weights to one base, what rescales them to another: 2^(m_old - m) in the place of e^(m_old - m), or the
+    reverse."""
+
+    def predict(h: Heads) -> Outputs | None:
+        if h.keys <= tile:
+            return None
+        now = running_maxima(h.s, tile)
+        finite = np.where(np.isneginf(now), 0.0, now)
+        factor = np.exp(np.where(np.isneginf(now), -np.inf, (finite - h.most) * of_old))
+        taken = np.exp(np.where(h.seen[None], h.s - finite, -np.inf)) * factor
+        total = taken.sum(2, keepdims=True)
+        return {"O": taken @ h.v / total, "L": (h.most + np.log(total))[..., 0]}
+
+    return predict
+
+
+MISTAKES += [
+    Suspect(
+        "base_mixed",
+        "The weights are exp() of differences, what rescales them is exp2() (or the other way round): both need "
+        "one base.",
+        _rescaled_by_base(tile, factor),
+        (f"rescaled to {factor:.3g}, tiles of {tile}",),
+    )
+    for factor in (1 / LOG2_E, LOG2_E)
+    for tile in TILES
+]
+
+
+@mistake(
+    "sum_base",
+    "L is a logarithm to base 2: divide it by log2(e), or take log() and the maximum of the natural scores.",
+)
+def base_two_sum(h: Heads) -> Outputs:
+    return {"O": h.right[0], "L": h.right[1] * LOG2_E}
+
+
+@mistake("sum_base", "L adds a maximum in units of log2 to a natural logarithm: both need one base.")
+def mixed_sum(h: Heads) -> Outputs:
+    return {"O": h.right[0], "L": (h.most * LOG2_E + np.log(h.total))[..., 0]}
+
+
+@mistake("sum_base", "L adds a logarithm to base 2 to a natural maximum: both need one base.")
+def mixed_logarithm(h: Heads) -> Outputs:
+    return {"O": h.right[0], "L": (h.most + np.log2(h.total))[..., 0]}
+
+
+@mistake("sum_without_maximum", "L is log(l) alone: the maximum has to be added.")
+def without_maximum(h: Heads) -> Outputs:
+    return {"O": h.right[0], "L": np.log(h.total)[..., 0]}
+
+
+@mistake("sum_without_logarithm", "L is maximum + l: it has to be maximum + log(l).")
+def without_logarithm(h: Heads) -> Outputs:
+    return {"O": h.right[0], "L": (h.most + h.total)[..., 0]}
+
+
+@mistake("sum_alone", "L is the sum of the weights: it has to be maximum + log(sum).")
+def sum_alone(h: Heads) -> Outputs:
+    return {"O": h.right[0], "L": h.total[..., 0]}
+
+
+@mistake("maximum_alone", "L is the maximum of the scores: log(l) has to be added.")
+def maximum_alone(h: Heads) -> Outputs:
+    return {"O": h.right[0], "L": h.most[..., 0]}
+
+
+# ---- operands
+
+
+@mistake(
+    "operand_exchanged", "Keys stand in the place of values: the weights multiply k, and have to multiply v."
+)
+def keys_for_values(h: Heads) -> Outputs:
+    return {"O": h.weights @ h.k / h.total, "L": h.right[1]}
+
+
+@mistake(
+    "operand_exchanged", "Values stand in the place of keys: the scores are q v^T, and have to be q k^T."
+)
+def values_for_keys(h: Heads) -> Outputs:
+    s = h.q @ h.v.swapaxes(1, 2) * h.d**-0.5
+    return softmax_of(np.where(h.seen[None], s, -np.inf), h.v)
+
+
+@mistake(
+    "first_head", "Every head holds the result of the first one: add the head's own stride to the pointers."
+)
+def first_head(h: Heads) -> Outputs | None:
+    if len(h.q) < 2:
+        return None
+    return {name: np.repeat(t[:1], len(h.q), 0) for name, t in zip("OL", h.right, strict=True)}
+
+
+def _read_as_rows(t: Array) -> Array:
+    """What a kernel reads that takes (N, B, d) in memory for (B, N, d)."""
+    return t.swapaxes(0, 1).reshape(t.shape)
+
+
+def _misread(names: str) -> Callable[[Heads], Outputs | None]:
+    def predict(h: Heads) -> Outputs | None:
+        if len(h.q) < 2:
+            return None
+        other = replace(h, **{name: _read_as_rows(getattr(h, name)) for name in names})
+        return softmax_of(other.s, other.v)
+
+    return predict
+
+
+MISTAKES += [
+    Suspect(
+        "operand_not_contiguous",
+        f"{', '.join(names)} {'is' if len(names) == 1 else 'are'} read as if one head lay behind the other in "
+        f"memory: use "
+        "the strides that the tensor has.",
+        _misread(names),
+        (f"{names} not contiguous",),
+    )
+    for names in ("qkv", "q", "k", "v", "kv")
+]

@@ -1,0 +1,152 @@
+"""What the mistakes of attention are predicted from: scores, masks and weights of all heads, in float64."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cached_property
+
+from grader.base.arrays import Array, np
+from labs.gpu import arithmetic
+
+TILES = (16, 32, 64, 128)
+"""Lengths of tiles that kernels are written with."""
+LOG2_E = 1.4426950408889634
+PADDED = 1e-30
+"""Where a sum is 0, what it is divided by: a prediction of no number says nothing."""
+
+
+@dataclass(frozen=True)
+class Heads:
+    """q (B, N, d), k, v (B, M, d), and for gradients O, dO (B, N, d) and L (B, N), all float64."""
+
+    q: Array
+    k: Array
+    v: Array
+    causal: bool
+    o: Array | None = None
+    lse: Array | None = None
+    do: Array | None = None
+
+    @classmethod
+    def of(cls, inputs: Mapping[str, Array], sizes: Mapping[str, int]) -> Heads:
+        t = {name: array.astype(np.float64) for name, array in inputs.items()}
+        causal = bool(sizes["causal"])
+        o, lse = t.get("O"), t.get("L")
+        if "dO" in t and lse is None:
+            o, lse = arithmetic.attention(t["q"], t["k"], t["v"], causal=causal)
+        return cls(t["q"], t["k"], t["v"], causal, o, lse, t.get("dO"))
+
+    @property
+    def queries(self) -> int:
+        return int(self.q.shape[1])
+
+    @property
+    def keys(self) -> int:
+        return int(self.k.shape[1])
+
+    @property
+    def d(self) -> int:
+        return int(self.q.shape[2])
+
+    @cached_property
+    def plain(self) -> Array:
+        """q k^T without scale or mask, (B, N, M)."""
+        return arithmetic.scores(self.q, self.k, 1.0)
+
+    @cached_property
+    def scaled(self) -> Array:
+        """q k^T / sqrt(d), without a mask."""
+        return np.asarray(self.plain * self.d**-0.5)
+
+    @cached_property
+    def seen(self) -> Array:
+        """Which keys a query sees, (N, M)."""
+        if not self.causal:
+            return np.ones((self.queries, self.keys), bool)
+        return arithmetic.visible(np.arange(self.queries), np.arange(self.keys))
+
+    @cached_property
+    def s(self) -> Array:
+        """Scaled and masked scores."""
+        return np.where(self.seen, self.scaled, -np.inf)
+
+    @cached_property
+    def most(self) -> Array:
+        """The maximum of each row, (B, N, 1)."""
+        return self.s.max(2, keepdims=True)
+
+    @cached_property
+    def weights(self) -> Array:
+        """exp(s - maximum), not normalised."""
+        return np.exp(self.s - self.most)
+
+    @cached_property
+    def total(self) -> Array:
+        """Their sum, (B, N, 1)."""
+        return self.weights.sum(2, keepdims=True)
+
+    @cached_property
+    def right(self) -> tuple[Array, Array]:
+        """O and L."""
+        return self.weights @ self.v / self.total, (self.most + np.log(self.total))[..., 0]
+
+    # ---- gradients
+
+    @cached_property
+    def p(self) -> Array:
+        """exp(s - L), (B, N, M)."""
+        assert self.lse is not None
+        return np.exp(self.s - self.lse[..., None])
+
+    @cached_property
+    def dp(self) -> Array:
+        assert self.do is not None
+        return np.asarray(self.do @ self.v.swapaxes(1, 2))
+
+    @cached_property
+    def delta(self) -> Array:
+        """rowsum(dO * O), (B, N, 1)."""
+        assert self.do is not None and self.o is not None
+        return np.asarray((self.do * self.o).sum(2, keepdims=True))
+
+    @cached_property
+    def ds(self) -> Array:
+        return np.asarray(self.p * (self.dp - self.delta))
+
+    def gradients(self, p: Array | None = None, ds: Array | None = None) -> dict[str, Array]:
+        """dQ, dK and dV from weights and the gradient of the scores, both as they should be by default."""
+        p, ds = self.p if p is None else p, self.ds if ds is None else ds
+        assert self.do is not None
+        scale = self.d**-0.5
+        return {
+            "dQ": scale * ds @ self.k,
+            "dK": scale * ds.swapaxes(1, 2) @ self.q,
+            "dV": p.swapaxes(1, 2) @ self.do,
+        }
+
+
+def softmax_of(s: Array, v: Array) -> dict[str, Array]:
+    """O and L of other scores; rows that see nothing are NaN: nothing is said of them."""
+    lse = arithmetic.log_sum_exp(s)
+    return {"O": np.exp(s - np.where(np.isneginf(lse), np.nan, lse)[..., None]) @ v, "L": lse}
+
+
+def running_maxima(s: Array, tile: int) -> Array:
+    """The maximum of each row up to the end of each key's tile, (B, N, M)."""
+    found = np.empty_like(s)
+    most = np.full(s.shape[:2], -np.inf)
+    for start in range(0, s.shape[2], tile):
+        most = np.maximum(most, s[:, :, start : start + tile].max(2))
+        found[:, :, start : start + tile] = most[:, :, None]
+    return found
+
+
+def padding(keys: int, tile: int) -> int:
+    """Keys of the last tile that lie beyond the end."""
+    return -keys % tile
+
+
+def last_tile(length: int, tile: int) -> int:
+    """Where the last tile begins."""
+    return (length - 1) // tile * tile

@@ -1,0 +1,234 @@
+"""Attention as the staff would tune it for a Hopper card: the rung of the ladder above the reference. Not handed out.
+
+What it has over the master's: tiles come by the card's tensor memory accelerator, whose descriptors cost no registers
+and no addresses; and the backward pass makes each score once, not twice, for its programs add their shares of dQ to one
+float32 workspace. Only for types of two bytes, d of 32, 64 or 128 and contiguous tensors (`takes`).
+"""
+
+import torch
+import triton
+import triton.language as tl
+from triton.tools.tensor_descriptor import TensorDescriptor
+
+# Lists of arguments stay on few lines.
+# fmt: off
+LOG2_E = tl.constexpr(1.4426950408889634)
+
+
+@triton.jit
+def _softmax_tile(s, acc, total, m, rows, keys, M, scale, CAUSAL: tl.constexpr, MASKED: tl.constexpr):
+    """One step of the online softmax: the weights of a tile of scores, and acc, total and m rescaled to its maximum."""
+    if MASKED:
+        seen = (keys < M)[None, :]
+        if CAUSAL:
+            seen = seen & (keys[None, :] <= rows[:, None])
+        s = tl.where(seen, s, float("-inf"))
+    now = tl.maximum(m, tl.max(s, 1) * scale)
+    p = tl.exp2(s * scale - now[:, None])
+    rescale = tl.exp2(m - now)
+    return p, acc * rescale[:, None], total * rescale + tl.sum(p, 1), now
+
+
+@triton.jit
+def _forward_tiles(
+    acc, total, m, q, k_tensor, v_tensor, begin, rows, first, last, M, scale,
+    KEYS: tl.constexpr, CAUSAL: tl.constexpr, MASKED: tl.constexpr,
+):
+    """The keys from `first` to before `last`, as in the master."""
+    for start in range(first, last, KEYS):
+        s = tl.dot(q, k_tensor.load([begin + start, 0]).T)
+        keys = start + tl.arange(0, KEYS)
+        p, acc, total, m = _softmax_tile(s, acc, total, m, rows, keys, M, scale, CAUSAL, MASKED)
+        v = v_tensor.load([begin + start, 0])
+        acc = tl.dot(p.to(v.dtype), v, acc)
+    return acc, total, m
+
+
+@triton.jit
+def _forward(
+    q_tensor, k_tensor, v_tensor, o_ptr, lse_ptr, N, M, scale,
+    D: tl.constexpr, ROWS: tl.constexpr, KEYS: tl.constexpr, CAUSAL: tl.constexpr, WHOLE: tl.constexpr,
+):
+    """One program: ROWS queries of one head. `scale` is log2(e) / sqrt(d). WHOLE: M is a multiple of KEYS."""
+    tile = tl.num_programs(0) - 1 - tl.program_id(0)
+    head = tl.program_id(1)
+    rows = tile * ROWS + tl.arange(0, ROWS)
+    # A tile at the end of a head also holds rows of the next one: they are masked, or not stored.
+    q = q_tensor.load([head * N + tile * ROWS, 0])
+    m = tl.full([ROWS], float("-inf"), tl.float32)
+    total = tl.zeros([ROWS], tl.float32)
+    acc = tl.zeros([ROWS, D], tl.float32)
+    last = M
+    whole = M // KEYS * KEYS
+    if CAUSAL:
+        last = min(M, (tile + 1) * ROWS)
+        whole = min(whole, tile * ROWS // KEYS * KEYS)
+    begin = head * M
+    acc, total, m = _forward_tiles(
+        acc, total, m, q, k_tensor, v_tensor, begin, rows, 0, whole, M, scale, KEYS, CAUSAL, False
+    )
+    if CAUSAL or not WHOLE:
+        acc, total, m = _forward_tiles(
+            acc, total, m, q, k_tensor, v_tensor, begin, rows, whole, last, M, scale, KEYS, CAUSAL, True
+        )
+    where = (head.to(tl.int64) * N + rows)[:, None] * D + tl.arange(0, D)[None, :]
+    tl.store(o_ptr + where, (acc / total[:, None]).to(o_ptr.dtype.element_ty), mask=(rows < N)[:, None])
+    tl.store(lse_ptr + head.to(tl.int64) * N + rows, (m + tl.log2(total)) / LOG2_E, mask=rows < N)
+
+
+@triton.jit
+def _prepare(o_ptr, do_ptr, lse_ptr, delta_ptr, lse2_ptr, count, D: tl.constexpr, ROWS: tl.constexpr):
+    """delta = rowsum(dO * O), and the log-sum-exp in units of log2, for `count` rows of all heads."""
+    rows = tl.program_id(0) * ROWS + tl.arange(0, ROWS)
+    inside = rows < count
+    where = rows.to(tl.int64)[:, None] * D + tl.arange(0, D)[None, :]
+    o = tl.load(o_ptr + where, mask=inside[:, None], other=0.0).to(tl.float32)
+    do = tl.load(do_ptr + where, mask=inside[:, None], other=0.0).to(tl.float32)
+    tl.store(delta_ptr + rows, tl.sum(o * do, 1), mask=inside)
+    tl.store(lse2_ptr + rows, tl.load(lse_ptr + rows, mask=inside, other=0.0) * LOG2_E, mask=inside)
+
+
+@triton.jit
+def _backward_tiles(
+    dk, dv, k, v, q_tensor, do_tensor, lse2_ptr, delta_ptr, dq_ptr, dq_tensor, begin, keys, first, last, N, M, scale,
+    D: tl.constexpr, ROWS: tl.constexpr, CAUSAL: tl.constexpr, MASKED: tl.constexpr, BULK: tl.constexpr,
+):
+    """What the queries from `first` to before `last` add to dk and dv, and this tile of keys to their dq."""
+    for start in range(first, last, ROWS):
+        rows = start + tl.arange(0, ROWS)
+        q = q_tensor.load([begin + start, 0])
+        lse2 = tl.load(lse2_ptr + rows, mask=rows < N, other=float("inf"))
+        s = tl.dot(k, q.T)
+        p = tl.exp2(s * scale - lse2[None, :])
+        if MASKED:
+            seen = (keys < M)[:, None]
+            if CAUSAL:
+                seen = seen & (keys[:, None] <= rows[None, :])
+            p = tl.where(seen, p, 0.0)
+        do = do_tensor.load([begin + start, 0])
+        dp = tl.dot(v, do.T)
+        dv = tl.dot(p.to(do.dtype), do, dv)
+        delta = tl.load(delta_ptr + rows, mask=rows < N, other=0.0)
+        ds = (p * (dp - delta[None, :])).to(q.dtype)
+        dk = tl.dot(ds, q, dk)
+        share = tl.dot(ds.T, k)
+        if BULK:
+            dq_tensor.atomic_add([begin + start, 0], share)
+        else:
+            where = (begin + rows).to(tl.int64)[:, None] * D + tl.arange(0, D)[None, :]
+            tl.atomic_add(dq_ptr + where, share, mask=(rows < N)[:, None], sem="relaxed")
+    return dk, dv
+
+
+@triton.jit
+def _backward(
+    q_tensor, k_tensor, v_tensor, do_tensor, lse2_ptr, delta_ptr, dq_ptr, dq_tensor, dk_ptr, dv_ptr, N, M, scale,
+    D: tl.constexpr, ROWS: tl.constexpr, KEYS: tl.constexpr, CAUSAL: tl.constexpr, WHOLE: tl.constexpr,
+    BULK: tl.constexpr,
+):
+    """One program: dk and dv of KEYS keys of one head, and their share of dq. WHOLE: N and M are multiples of the
+    tiles.
+
+    A tile at the end of a head also holds rows of the next one: their p is 0 (lse2 is loaded as inf), and so is what
+    they would add to dq.
+    """
+    tile, head = tl.program_id(0), tl.program_id(1)
+    keys = tile * KEYS + tl.arange(0, KEYS)
+    k = k_tensor.load([head * M + tile * KEYS, 0])
+    v = v_tensor.load([head * M + tile * KEYS, 0])
+    begin = head * N
+    lse2_ptr += begin
+    delta_ptr += begin
+    dk = tl.zeros([KEYS, D], tl.float32)
+    dv = tl.zeros([KEYS, D], tl.float32)
+    first = 0
+    unmasked = 0
+    if CAUSAL:
+        first = tile * KEYS // ROWS * ROWS
+        unmasked = min(tl.cdiv((tile + 1) * KEYS, ROWS) * ROWS, tl.cdiv(N, ROWS) * ROWS)
+    if not WHOLE and (tile + 1) * KEYS > M:
+        unmasked = tl.cdiv(N, ROWS) * ROWS
+    if CAUSAL or not WHOLE:
+        dk, dv = _backward_tiles(
+            dk, dv, k, v, q_tensor, do_tensor, lse2_ptr, delta_ptr, dq_ptr, dq_tensor, begin, keys, first, unmasked,
+            N, M, scale, D, ROWS, CAUSAL, True, BULK,
+        )
+    dk, dv = _backward_tiles(
+        dk, dv, k, v, q_tensor, do_tensor, lse2_ptr, delta_ptr, dq_ptr, dq_tensor, begin, keys, unmasked, N,
+        N, M, scale, D, ROWS, CAUSAL, False, BULK,
+    )
+    where = (head.to(tl.int64) * M + keys)[:, None] * D + tl.arange(0, D)[None, :]
+    inside = (keys < M)[:, None]
+    tl.store(dk_ptr + where, (dk * (scale / LOG2_E)).to(dk_ptr.dtype.element_ty), mask=inside)
+    tl.store(dv_ptr + where, dv.to(dv_ptr.dtype.element_ty), mask=inside)
+
+
+@triton.jit
+def _scaled(sum_ptr, out_ptr, count, factor, BLOCK: tl.constexpr):
+    """out = factor times a float32 sum, in out's type."""
+    at = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
+    tl.store(
+        out_ptr + at,
+        (tl.load(sum_ptr + at, mask=at < count, other=0.0) * factor).to(out_ptr.dtype.element_ty),
+        mask=at < count,
+    )
+
+
+def _tiles(t, length: int, d: int) -> TensorDescriptor:
+    """All rows of all heads, in tiles of `length` rows."""
+    return TensorDescriptor(t, [t.numel() // d, d], [d, 1], [length, d])
+
+
+def takes(q, k, v) -> bool:
+    """Whether these kernels are written for such tensors."""
+    fits = q.element_size() == 2 and q.shape[2] in (32, 64, 128) and q.shape[1] >= 16 and k.shape[1] >= 16
+    return fits and all(t.is_contiguous() for t in (q, k, v))
+
+
+def forward_blocks(d: int, causal: bool) -> tuple[int, int, int, int, int | None]:
+    """(rows, keys, warps, stages, registers of a thread): what was quickest on the card that docs/gpu.md names."""
+    if d <= 64:
+        return 64, 64, 4, 3, None
+    return 128, 128, 8, 2, None
+
+
+def backward_blocks(d: int, causal: bool) -> tuple[int, int, int, int, bool]:
+    """(rows, keys, warps, stages, bulk): with `bulk` the copy engine adds up dQ, else atomic additions do."""
+    if d <= 32:
+        return 64, 128, 4, 2, True
+    return (64, 64, 4, 2, True) if d <= 64 else (64, 128, 8, 2, True)
+
+
+def flash_forward(q, k, v, causal, blocks=None):
+    """As the master's; `blocks` are those of `forward_blocks`."""
+    B, N, d = q.shape
+    M = k.shape[1]
+    rows, keys, warps, stages, registers = blocks or forward_blocks(d, causal)
+    o = torch.empty_like(q)
+    lse = torch.empty((B, N), dtype=torch.float32, device=q.device)
+    _forward[(triton.cdiv(N, rows), B)](
+        _tiles(q, rows, d), _tiles(k, keys, d), _tiles(v, keys, d), o, lse, N, M, d**-0.5 * LOG2_E.value,
+        D=d, ROWS=rows, KEYS=keys, CAUSAL=causal, WHOLE=M % keys == 0,
+        num_warps=warps, num_stages=stages, maxnreg=registers,
+    )
+    return o, lse
+
+
+def flash_backward(q, k, v, o, lse, do, causal, blocks=None):
+    """As the master's; `blocks` are those of `backward_blocks`."""
+    B, N, d = q.shape
+    M = k.shape[1]
+    rows, keys, warps, stages, bulk = blocks or backward_blocks(d, causal)
+    scale = d**-0.5 * LOG2_E.value
+    delta, lse2 = (torch.empty((B, N), dtype=torch.float32, device=q.device) for _ in range(2))
+    _prepare[(triton.cdiv(B * N, 64),)](o, do, lse, delta, lse2, B * N, D=d, ROWS=64, num_warps=4)
+    total = torch.zeros((B, N, d), dtype=torch.float32, device=q.device)
+    dq, dk, dv = torch.empty_like(q), torch.empty_like(k), torch.empty_like(v)
+    _backward[(triton.cdiv(M, keys), B)](
+        _tiles(q, rows, d), _tiles(k, keys, d), _tiles(v, keys, d), _tiles(do, rows, d), lse2, delta,
+        total, _tiles(total, rows, d) if bulk else total, dk, dv, N, M, scale,
+        D=d, ROWS=rows, KEYS=keys, CAUSAL=causal, WHOLE=M % keys == 0 and N % rows == 0, BULK=bulk,
+        num_warps=warps, num_stages=stages,
+    )
+    _scaled[(triton.cdiv(B * N * d, 4096),)](total, dq, B * N * d, d**-0.5, BLOCK=4096, num_warps=8)
+    return dq, dk, dv

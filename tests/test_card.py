@@ -1,0 +1,281 @@
+"""Kernels for a GPU where there is none: device memory and timed calls on a card that is this machine's memory
+(gpu/pretended.c), and the evaluator with files whose kernels are torch's own, so that nothing here needs Triton."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+from conftest import ROOT
+
+from grader.assignment.loading import load
+from grader.base.results import PartResult
+from grader.build import devicebuild
+from grader.judge.bench import Options
+from grader.judge.evaluate import evaluate
+from grader.judge.ondevice import host, timing
+from grader.run.card import clock, driver, finding, numbers
+from grader.run.card.arena import FEW_SETS, Arena, Card, Tensor
+from grader.run.compiled import Caches
+from grader.run.zygote import Zygote
+from grader.sandbox import OPEN
+
+SHAPE = {
+    "R": 8,
+    "C": 64,
+    "lines": 2,
+    "width": 64,
+    "rows": 8,
+    "inner": 8,
+    "columns": 8,
+    "B": 1,
+    "N": 8,
+    "M": 8,
+    "d": 16,
+}
+RIGHT = """
+import torch
+import torch.nn.functional as F
+def gelu(x, y):
+    y.copy_(F.gelu(x.float(), approximate="tanh"))
+def softmax(x, y):
+    y.copy_(torch.softmax(x.float(), 1))
+"""
+FAULTY = """
+import torch
+def gelu(x, y):
+    z = x + 1
+    raise RuntimeError("no such kernel")
+def softmax(x, y):
+    raise NotImplementedError
+def Matmul(a, b, c):
+    c.copy_(a @ b)
+def flash_forward(q, k, v, causal):
+    return q
+"""
+
+
+@pytest.fixture(scope="module")
+def card(tmp_path_factory: pytest.TempPathFactory) -> Card:
+    if shutil.which("gcc") is None:
+        pytest.skip("the pretended card is compiled by gcc")
+    library = tmp_path_factory.mktemp("cuda") / "libcuda.so.1"
+    source = ROOT / "tests" / "gpu" / "pretended.c"
+    subprocess.run(["gcc", "-O2", "-shared", "-fPIC", "-o", library, source, "-lm"], check=True)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(driver, "LIBRARY", str(library))
+        return Card()
+
+
+@pytest.fixture(scope="module")
+def zygote() -> Iterator[Zygote]:
+    """Runners without Triton: their files call torch alone."""
+    with Zygote(modules=("numpy",)) as made:
+        yield made
+
+
+@pytest.fixture
+def judge(
+    zygote: Zygote, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> Callable[..., dict[str, PartResult]]:
+    """Judges a text as kernels.py, on a machine with Triton and without a card, or with the one given."""
+    assignment = load(ROOT / "labs" / "gpu" / "assignment.yaml")
+    monkeypatch.setattr(devicebuild, "has_triton", lambda: True)
+
+    def run(
+        text: str, *parts: str, on: Card | None = None, cases: int = 100, **options: object
+    ) -> dict[str, PartResult]:
+        source = tmp_path / "kernels.py"
+        source.write_text(text)
+        monkeypatch.setattr(host, "card", lambda: on)
+        monkeypatch.setattr(host, "_places", {OPEN: host.Place(zygote, on, True)})
+        chosen = tuple(
+            replace(part, cases=part.cases[:cases]) for part in assignment.parts if part.id in parts
+        )
+        options = {"shape": SHAPE, "seed": 5, **options}
+        result = evaluate(replace(assignment, parts=chosen), source, chosen, Options(**options))
+        return {part.id: part for part in result.parts}
+
+    return run
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float16", "bfloat16"])
+@pytest.mark.parametrize("sets", [3, FEW_SETS + 3])
+def test_device_memory_is_filled_poisoned_and_compared(card: Card, dtype: str, sets: int) -> None:
+    x = Tensor("x", (11, 37), dtype, -3.0, 5.0)
+    y = Tensor("y", (11, 37), dtype, is_output=True)
+    arena = Arena(card, [x, y], sets)
+    arena.poison()
+    arena.fill(7)
+    for k in (0, sets - 1):
+        told = numbers.uniform(x.count, arena.seed_of(7, k, x), -3.0, 8.0, dtype)
+        assert (card.read(arena.place(k, x), x).reshape(-1) == told).all()
+        assert (arena.input_values(7, k)["x"].reshape(-1) == told).all()
+    arena.take()
+    assert np.isnan(arena.output_values(sets - 1)["y"]).all(), "nobody has written it"
+    assert arena.differing(arena, {"y": (1e9, 0.0)}) == {"y": sets * y.count}, "what is no number differs"
+    assert arena.inputs_changed(7) == [] and arena.inputs_changed(8) == ["x"]
+    # One element of the last set, and one of its outputs.
+    card.driver.copy(arena.place(sets - 1, x), arena.place(0, x), 4)
+    assert arena.inputs_changed(7) == ["x"]
+    other = Arena(card, [x, y], sets)
+    for each in (arena, other):
+        for k in range(sets):
+            card.driver.copy(each.place(k, y), arena.place(0, x), x.size)
+        each.take()
+    assert arena.differing(other, {"y": (0.0, 0.0)}) == {"y": 0}
+    card.poison(other.kept(sets - 1, y), replace(y, shape=(1,)))
+    assert other.differing(arena, {"y": (0.0, 0.0)}) == {"y": 1}
+    arena.close()
+    other.close()
+
+
+def test_sets_are_as_many_as_a_call_needs_and_memory_holds() -> None:
+    tensors = [Tensor("x", (1000,), "float32"), Tensor("y", (1000,), "float32", is_output=True)]
+    assert Arena.bytes_for(tensors) == 3 * 4096
+    assert clock.sets_for(tensors, clock.GO_S / 99.5, 1 << 40) == 100
+    assert clock.sets_for(tensors, 1.0, 1 << 40) == 1
+    assert clock.sets_for(tensors, 0.0, 100 * 3 * 4096) == int(100 * clock.MEMORY_SHARE)
+    assert clock.sets_for(tensors, 0.0, 1 << 40) == clock.MOST_SETS
+
+
+def test_caches_of_several_builders_become_one(tmp_path: Path) -> None:
+    """Triton's list of a kernel's files names them by whole paths, which are others afterwards."""
+    caches = Caches(tmp_path, str(tmp_path))
+    one, other = caches.new(), caches.new()
+    folder = tmp_path / other / "key"
+    folder.mkdir()
+    (folder / "k.cubin").write_text("code")
+    (folder / "__grp__k.json").write_text(f'{{"child_paths": {{"k.cubin": "{folder}/k.cubin"}}}}')
+    for name in (one, other):
+        caches.seal(name)
+    caches.merge(one, other)
+    assert (tmp_path / one / "key" / "k.cubin").read_text() == "code"
+    assert f"{tmp_path / one}/key/k.cubin" in (tmp_path / one / "key" / "__grp__k.json").read_text()
+    assert not (tmp_path / other).exists()
+    caches.drop(one)
+
+
+def test_no_driver_is_no_card(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(driver, "LIBRARY", "libnowhere.so")
+    assert finding.card.__wrapped__() is None
+
+
+def test_right_results_wait_for_a_card_and_libraries_are_flagged(
+    judge: Callable[..., dict[str, PartResult]],
+) -> None:
+    found = judge(RIGHT, "softmax", "gelu")
+    for part in found.values():
+        assert (part.verdict, part.waits_for) == ("unjudged", "GPU"), part.diagnosis
+        assert all(case.ok for case in part.cases) and len(part.cases) >= 6
+        assert [flag.code for flag in part.flags] == ["library_in_source", "library_operators"]
+    assert "torch.softmax" in found["softmax"].flags[0].message
+    assert "gelu" in found["gelu"].flags[1].message
+    assert judge(RIGHT, "softmax", cases=1, timing=False)["softmax"].verdict == "pass"
+
+
+def test_faults_of_a_file_are_told_part_by_part(judge: Callable[..., dict[str, PartResult]]) -> None:
+    found = judge(FAULTY, "gelu", "softmax", "matmul", "flash_forward", cases=2)
+    told = {
+        name: (part.verdict, part.diagnosis.code if part.diagnosis else "") for name, part in found.items()
+    }
+    assert told == {
+        "gelu": ("crash", "exception"),
+        "softmax": ("wrong", "not_written"),
+        "matmul": ("missing", "not_bound"),
+        "flash_forward": ("crash", "exception"),
+    }
+    words = {name: part.diagnosis.message for name, part in found.items() if part.diagnosis}
+    assert "line 5: RuntimeError: no such kernel" in words["gelu"]
+    assert "There is Matmul" in words["matmul"]
+    assert "2 tensors should be returned, and 1 are" in words["flash_forward"]
+
+
+def test_a_file_that_is_no_python_does_not_compile(judge: Callable[..., dict[str, PartResult]]) -> None:
+    part = judge("def gelu(x, y):\n    y.copy_(x\n", "gelu")["gelu"]
+    assert part.verdict == "compile_error" and part.diagnosis is not None
+    assert "kernels.py:2:" in part.diagnosis.message and "y.copy_(x" in part.diagnosis.message
+    broken = judge("import nowhere\n", "gelu")["gelu"]
+    assert broken.verdict == "compile_error" and broken.diagnosis is not None
+    assert "line 1: ModuleNotFoundError" in broken.diagnosis.message
+
+
+def test_without_triton_points_stay_open(
+    judge: Callable[..., dict[str, PartResult]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(devicebuild, "has_triton", lambda: False)
+    part = judge(RIGHT, "gelu")["gelu"]
+    assert (part.verdict, part.waits_for) == ("unjudged", "triton")
+    lacking = judge(RIGHT, "gelu_cuda")["gelu_cuda"]
+    assert lacking.verdict == "missing" and lacking.diagnosis is not None
+    assert "no kernels.cu" in lacking.diagnosis.message
+
+
+# ---- timed on the pretended card
+
+REMEMBERS = (
+    RIGHT
+    + """
+_softmax, _known = softmax, {}
+def softmax(x, y):
+    if y.data_ptr() in _known:
+        y.copy_(_known[y.data_ptr()])
+        return
+    _softmax(x, y)
+    _known[y.data_ptr()] = y.clone()
+"""
+)
+CHANGES = (
+    RIGHT
+    + """
+_softmax, _calls = softmax, 0
+def softmax(x, y):
+    global _calls
+    _softmax(x, y)
+    _calls += 1
+    if _calls > 2:
+        x.view(-1)[3] += 1
+"""
+)
+SLOW = (
+    RIGHT
+    + """
+_softmax = softmax
+def softmax(x, y):
+    for _ in range(15):
+        _softmax(x, y)
+"""
+)
+
+
+def test_timed_calls_are_compared_set_by_set(
+    judge: Callable[..., dict[str, PartResult]], card: Card, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    reference = tmp_path / "reference.py"
+    reference.write_text(RIGHT)
+    monkeypatch.setattr(host.DeviceHost, "reference_file", lambda self, part: reference)
+    monkeypatch.setattr(host.DeviceHost, "card", property(lambda self: card))
+    monkeypatch.setattr(clock, "WARM_UP_S", 0.0)
+    monkeypatch.setattr(clock, "GO_S", 0.01)
+    monkeypatch.setattr(clock, "MOST_SETS", 200)
+    monkeypatch.setattr(timing, "_known_sets", {})
+
+    def timed(text: str) -> PartResult:
+        return judge(text, "softmax", on=card, cases=1)["softmax"]
+
+    plain = timed(RIGHT)
+    assert plain.verdict == "pass" and plain.time is not None and plain.time.rounds >= 3, plain.diagnosis
+    assert plain.time.reference_ms > 0 and plain.memory is not None
+    remembered = timed(REMEMBERS)
+    assert remembered.verdict == "wrong" and remembered.diagnosis is not None
+    assert remembered.diagnosis.code == "wrong_when_timed"
+    changed = timed(CHANGES)
+    assert changed.verdict == "wrong" and changed.diagnosis is not None
+    assert changed.diagnosis.code == "inputs_overwritten"
+    slow = timed(SLOW)
+    assert slow.verdict == "slow" and slow.time is not None and slow.time.ratio > 2

@@ -1,0 +1,70 @@
+"""What only a card can show: the GPU lab's masters with their times, and files that try to deceive the clock.
+
+Left out where there is no card. `benchmarks/gpu_all.py` tells more, with figures.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from conftest import ROOT
+from gpu.attacks import ATTACKS
+
+from grader.assignment.loading import load
+from grader.base.results import PartResult
+from grader.judge.bench import Options
+from grader.judge.evaluate import evaluate
+from grader.run.card import finding
+from grader.sandbox import OPEN, Sandbox, choose
+
+pytestmark = pytest.mark.skipif(not finding.is_here(), reason="this machine has no GPU")
+
+ASSIGNMENT = load(ROOT / "labs" / "gpu" / "assignment.yaml")
+SOURCE = ROOT / "labs" / "gpu" / "kernels.py"
+SIDE = 2048
+#: What the verdict may be by what ATTACKS says of its end.
+ENDS = {
+    "ok": {"pass", "slow"},
+    "wrong": {"wrong"},
+    "ended": {"timeout", "crash", "wrong", "rejected"},
+    "raised": {"crash"},
+}
+
+
+@pytest.fixture(scope="module")
+def sandbox() -> Sandbox:
+    try:
+        return choose()
+    except Exception:
+        return OPEN
+
+
+@pytest.mark.parametrize("part", [part.id for part in ASSIGNMENT.parts])
+def test_the_master_is_right_and_in_time(part: str, sandbox: Sandbox) -> None:
+    (found,) = evaluate(ASSIGNMENT, SOURCE, (ASSIGNMENT.part(part),), Options(), sandbox=sandbox).parts
+    assert found.verdict == "pass", found.diagnosis
+    assert found.time is not None and found.time.fit
+
+
+@pytest.mark.parametrize("name", ATTACKS)
+def test_nothing_is_gained(name: str, sandbox: Sandbox, tmp_path: Path) -> None:
+    end, text = ATTACKS[name]
+    changes = {"product": "matmul", "SLEEP": str(48 << 20), "SIDE": str(SIDE)}
+    for old, new in changes.items():
+        text = text.replace(old, new)
+    source = tmp_path / "kernels.py"
+    source.write_text(SOURCE.read_text() + text)
+    part = ASSIGNMENT.part("matmul")
+    part = replace(part, cases=part.cases[:1])
+    limits = replace(ASSIGNMENT.limits, call_s=5.0)
+    options = Options({"rows": SIDE, "inner": SIDE, "columns": SIDE})
+    assignment = replace(ASSIGNMENT, parts=(part,), limits=limits)
+    (found,) = evaluate(assignment, source, (part,), options, sandbox=sandbox).parts
+    assert found.verdict in ENDS[end] | ({"wrong"} if end == "ok" else set()), found.diagnosis
+    assert fair(found), "no time that is better than one's own"
+
+
+def fair(found: PartResult) -> bool:
+    return found.time is None or found.verdict == "wrong" or found.time.ratio > 0.5

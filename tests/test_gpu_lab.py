@@ -1,0 +1,379 @@
+"""The GPU lab without a GPU: oracle and budget, known kernels in Triton's interpreter, studies on recorded figures."""
+
+from __future__ import annotations
+
+import importlib.util
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from itertools import pairwise
+from pathlib import Path
+
+import pytest
+
+from grader.assignment.loading import load
+from grader.assignment.mutations import Mutation
+from grader.assignment.records import Assignment, Part
+from grader.base.arrays import Array, np
+from grader.base.errors import KitError
+from grader.base.places import ROOT
+from grader.base.precision import rounded
+from grader.base.results import PartResult
+from grader.judge.bench import Options
+from grader.judge.comparison import Expected, compare
+from grader.judge.draws import Draws
+from grader.judge.evaluate import evaluate
+from labs.gpu import arithmetic, known
+from labs.gpu.inputs import HEADS, PRODUCTS, ROWS, make_inputs
+from labs.gpu.oracle import ORACLES
+from labs.gpu.studies import asking, ladder, memory, profile, roofline, waves
+
+LAB = ROOT / "labs" / "gpu"
+BESIDE = ROOT / "tests" / "gpu_lab"
+TRITON_PARTS = ("gelu", "softmax", "softmax_long", "matmul", "flash_forward", "flash_backward")
+SHAPE = {"B": 2, "N": 37, "M": 53, "d": 16, "causal": 0, "precision": 24, "layout": 0}
+#: Cases that tell most wrong kernels; what they do not tell is judged on all.
+TELLING = ("random", "ragged", "columns", "large", "increasing", "square", "causal", "climbing", "float16")
+interpreted = pytest.mark.skipif(
+    importlib.util.find_spec("triton") is None, reason="needs triton (the extra gpu)"
+)
+
+
+@pytest.fixture(scope="module")
+def assignment() -> Assignment:
+    return load(LAB / "hidden" / "assignment.yaml")
+
+
+def judged(assignment: Assignment, file: Path, parts: Sequence[Part]) -> tuple[PartResult, ...]:
+    """Results alone, in the interpreter where there is no GPU."""
+    options = Options(shape={}, timing=False, profile=False, time_budget_s=1)
+    return evaluate(assignment, file, parts, options).parts
+
+
+def known_kernels(
+    assignment: Assignment, folder: Path, made: Sequence[Mutation], names: Sequence[str] = ()
+) -> tuple[PartResult, ...]:
+    """Those of the lab's table, all in one file; on the cases of these names alone, where there are some."""
+    text, parts = known.side_by_side(assignment, (LAB / "kernels.py").read_text(encoding="utf-8"), made)
+    if names:
+        parts = tuple(replace(part, cases=tuple(c for c in part.cases if c.name in names)) for part in parts)
+    (folder / "kernels.py").write_text(text, encoding="utf-8")
+    return judged(assignment, folder / "kernels.py", parts)
+
+
+# ---- inputs
+
+
+@pytest.mark.parametrize("precision", [24, 11, 8])
+def test_inputs_are_numbers_of_their_type_and_repeatable(precision: int) -> None:
+    shape = {
+        **SHAPE,
+        "R": 5,
+        "C": 40,
+        "rows": 4,
+        "inner": 6,
+        "columns": 5,
+        "precision": precision,
+        "causal": 1,
+    }
+    for name in (*ROWS, *PRODUCTS, *HEADS, *(f"{name}_gradient" for name in HEADS)):
+        made, again = make_inputs(name, shape, 7), make_inputs(name, shape, 7)
+        for key, t in made.items():
+            assert t.dtype == np.float32 and np.array_equal(t, again[key], equal_nan=True), name
+            assert key == "L" or np.array_equal(t, rounded(t, precision), equal_nan=True), (name, key)
+            assert name == "masked" or np.isfinite(t).all(), (name, key)
+    assert np.isfinite(make_inputs("masked", shape, 7)["x"]).any(1).all()
+
+
+def test_huge_logits_are_exact_products() -> None:
+    """Whole numbers that TF32 holds, and float32 sums of which are exact: the budget leaves their rounding out."""
+    given = make_inputs("huge", {**SHAPE, "d": 128}, 3)
+    single = np.einsum("bnd,bmd->bnm", given["q"], given["k"])
+    assert np.array_equal(single, arithmetic.scores(given["q"], given["k"], 1.0))
+    logits = arithmetic.scores(given["q"], given["k"])
+    assert 5e3 < abs(logits).max() < 2e4
+
+
+# ---- the oracle
+
+
+def attention_of(
+    inputs: Mapping[str, Array], shape: Mapping[str, int], kind: type = np.float32
+) -> dict[str, Array]:
+    """O and L as a kernel makes them, in arithmetic of one type; `shape` says what is rounded between."""
+    q, k, v = (inputs[name].astype(kind) for name in "qkv")
+    s = np.einsum("bnd,bmd->bnm", q, k, dtype=kind) * kind(shape["d"] ** -0.5)
+    if shape["causal"]:
+        s = np.where(arithmetic.visible(np.arange(shape["N"]), np.arange(shape["M"]))[None], s, kind(-np.inf))
+    most = s.max(2, keepdims=True)
+    p = np.exp(s - most)
+    total = p.sum(2, keepdims=True, dtype=kind)
+    o = np.einsum("bnm,bmd->bnd", rounded(p, shape["precision"]).astype(kind), v, dtype=kind) / total
+    return {"O": rounded(o, shape["precision"]), "L": (most + np.log(total))[..., 0]}
+
+
+def tf32(t: Array) -> Array:
+    return (np.ascontiguousarray(t, np.float32).view(np.uint32) & np.uint32(0xFFFFE000)).view(np.float32)
+
+
+def fits(expected: Mapping[str, Expected], got: Mapping[str, Array]) -> dict[str, bool]:
+    return {name: compare(one, np.asarray(got[name])).ok for name, one in expected.items()}
+
+
+@pytest.mark.parametrize("precision", [24, 11, 8])
+@pytest.mark.parametrize("name", HEADS)
+def test_honest_attention_is_within_the_budget(name: str, precision: int) -> None:
+    for causal in (0, 1):
+        shape = {**SHAPE, "causal": causal, "precision": precision}
+        inputs = make_inputs(name, shape, 11)
+        assert all(
+            fits(ORACLES["flash_forward"].expected(inputs, shape), attention_of(inputs, shape)).values()
+        )
+
+
+def test_operands_cut_to_tf32_are_within_the_budget_and_coarser_ones_are_not() -> None:
+    inputs = make_inputs("heads", SHAPE, 5)
+    expected = ORACLES["flash_forward"].expected(inputs, SHAPE)
+    assert all(fits(expected, attention_of({name: tf32(t) for name, t in inputs.items()}, SHAPE)).values())
+    coarse = {
+        name: (t.view(np.uint32) & np.uint32(0xFFFC0000)).view(np.float32) for name, t in inputs.items()
+    }
+    assert not fits(expected, attention_of(coarse, SHAPE))["L"]
+
+
+def test_a_sum_in_16_bits_is_beyond_the_budget() -> None:
+    shape = {**SHAPE, "M": 2000, "N": 5, "precision": 11}
+    inputs = make_inputs("equal", shape, 2)
+    expected = ORACLES["flash_forward"].expected(inputs, shape)
+    assert all(fits(expected, attention_of(inputs, shape)).values())
+    acc = np.zeros(inputs["q"].shape, np.float16)
+    for start in range(0, 2000, 32):
+        acc += inputs["v"][:, start : start + 32].sum(1, keepdims=True).astype(np.float16)
+    assert not fits({"O": expected["O"]}, {"O": acc / np.float16(2000)})["O"]
+
+
+@pytest.mark.parametrize("causal", [0, 1])
+def test_gradients_are_those_of_the_forward_pass(causal: int) -> None:
+    """Central differences of the loss sum(O dO) in float64, in random directions."""
+    shape = {**SHAPE, "N": 7, "M": 9, "causal": causal}
+    inputs = make_inputs("heads_gradient", shape, 4)
+    expected = ORACLES["flash_backward"].expected(inputs, shape)
+    draws, exact = Draws(9), {name: inputs[name].astype(np.float64) for name in ("q", "k", "v")}
+
+    def loss(moved: Mapping[str, Array]) -> float:
+        o, _ = arithmetic.attention(moved["q"], moved["k"], moved["v"], causal=bool(causal))
+        return float((o * inputs["dO"]).sum())
+
+    for name, gradient in (("q", "dQ"), ("k", "dK"), ("v", "dV")):
+        way = draws.uniform(exact[name].shape, -1.0, 1.0).astype(np.float64)
+        step = 1e-5
+        slope = (
+            loss({**exact, name: exact[name] + step * way}) - loss({**exact, name: exact[name] - step * way})
+        ) / (2 * step)
+        # O and L are rounded to float32 in the inputs.
+        assert slope == pytest.approx(float((expected[gradient].value * way).sum()), rel=1e-4, abs=1e-4), name
+
+
+@pytest.mark.parametrize("part", TRITON_PARTS)
+def test_samples_are_parts_of_the_whole(part: str) -> None:
+    shape = {
+        **SHAPE,
+        "R": 9,
+        "C": 33,
+        "lines": 9,
+        "width": 33,
+        "rows": 9,
+        "inner": 33,
+        "columns": 5,
+        "causal": 1,
+    }
+    name = {"flash_forward": "heads", "flash_backward": "heads_gradient", "matmul": "matrices"}.get(
+        part, "random"
+    )
+    inputs = make_inputs("long_random" if part == "softmax_long" else name, shape, 6)
+    oracle = ORACLES[part]
+    whole, (at, sample) = oracle.expected(inputs, shape), oracle.sample(inputs, shape, Draws(1), 6)
+    if isinstance(whole, Expected):
+        whole, sample = {"": whole}, {"": sample}
+    for output, one in sample.items():
+        assert np.allclose(whole[output].value[at], one.value, rtol=1e-12, atol=1e-14), output
+        assert np.allclose(np.asarray(whole[output].tolerance)[at], one.tolerance, rtol=1e-3), output
+
+
+def test_gradients_without_saved_sums_are_those_of_an_autograd_function() -> None:
+    inputs = make_inputs("heads_gradient", SHAPE, 4)
+    own = ORACLES["flash_backward"].expected({k: v for k, v in inputs.items() if k not in "OL"}, SHAPE)
+    given = ORACLES["flash_backward"].expected(inputs, SHAPE)
+    assert all(np.allclose(own[name].value, given[name].value, atol=1e-5) for name in own)
+
+
+# ---- known kernels
+
+
+@interpreted
+@pytest.mark.parametrize("file", ["kernels.py", "reference.py"])
+def test_masters_are_right(assignment: Assignment, file: str, tmp_path: Path) -> None:
+    (tmp_path / "kernels.py").write_bytes((LAB / file).read_bytes())
+    asked = [assignment.part(one) for one in TRITON_PARTS]
+    if file != "kernels.py":
+        asked = [replace(part, cases=tuple(c for c in part.cases if not c.hidden)) for part in asked]
+    parts = judged(assignment, tmp_path / "kernels.py", asked)
+    assert {part.id: (part.verdict, part.diagnosis) for part in parts} == dict.fromkeys(
+        TRITON_PARTS, ("pass", None)
+    )
+
+
+def named(mutation: Mutation, result: PartResult) -> bool:
+    told = result.diagnosis
+    return told is not None and told.code in mutation.codes and mutation.says in told.message
+
+
+@interpreted
+@pytest.mark.parametrize("part", ["rows", "flash_forward", "flash_backward"])
+def test_wrong_kernels_are_rejected_by_name(assignment: Assignment, part: str, tmp_path: Path) -> None:
+    parts = TRITON_PARTS[:4] if part == "rows" else (part,)
+    made = [mutation for mutation in known.WRONG if mutation.part in parts]
+    found = dict(zip(made, known_kernels(assignment, tmp_path, made, TELLING), strict=True))
+    others = [mutation for mutation in made if not named(mutation, found[mutation])]
+    if others:
+        found |= dict(zip(others, known_kernels(assignment, tmp_path, others), strict=True))
+    assert [mutation.name for mutation in made if found[mutation].verdict == "pass"] == []
+    unnamed = [(one.name, found[one].diagnosis) for one in made if not named(one, found[one])]
+    assert len(unnamed) <= 0.15 * len(made), unnamed
+
+
+def test_there_are_enough_known_kernels() -> None:
+    assert len(known.WRONG) >= 40 and len(known.RIGHT) >= 15
+    assert {mutation.part for mutation in known.RIGHT} == set(TRITON_PARTS)
+
+
+@interpreted
+def test_right_kernels_in_other_styles_pass(assignment: Assignment, tmp_path: Path) -> None:
+    found = zip(
+        known.RIGHT,
+        known_kernels(assignment, tmp_path, known.RIGHT, ("random", "ragged", "causal", "float16")),
+        strict=True,
+    )
+    assert [(mutation.name, part.diagnosis) for mutation, part in found if part.verdict != "pass"] == []
+
+
+@interpreted
+@pytest.mark.parametrize(
+    ("file", "verdict", "code"),
+    [("pytorch", "pass", None), ("triton", "pass", None), ("reversed", "wrong", "mask_reversed")],
+)
+def test_files_in_the_form_of_autograd(
+    assignment: Assignment, file: str, verdict: str, code: str | None, tmp_path: Path
+) -> None:
+    (tmp_path / "kernels.py").write_bytes((BESIDE / f"autograd_{file}.py").read_bytes())
+    public = {part.id: tuple(case for case in part.cases if not case.hidden) for part in assignment.parts}
+    parts = [replace(assignment.part(one), cases=public[one]) for one in TRITON_PARTS[4:]]
+    for part in judged(assignment, tmp_path / "kernels.py", parts):
+        assert (part.verdict, part.diagnosis and part.diagnosis.code) == (verdict, code), part.diagnosis
+
+
+# ---- studies
+
+
+def test_waves_of_the_published_example() -> None:
+    """1792 and 1793 in tiles of 256 x 128 on 108 multiprocessors: 98 tiles in one wave, 120 in two."""
+    assert [waves.tiles(side, (256, 128)) for side in (1792, 1793)] == [98, 120]
+    assert [waves.waves(side, (256, 128), 108) for side in (1792, 1793)] == [1, 2]
+    assert waves.cliffs((1664, 1792, 1793, 1920), (256, 128), 108) == (1793,)
+    assert waves.filled(1792, (256, 128), 108) == pytest.approx(98 / 108)
+
+
+def test_waves_mark_where_throughput_falls() -> None:
+    """Times that follow the waves, 0.1 ms each and a hundredth more or less: the model finds them again."""
+    sides = tuple(range(1024, 5633, 128))
+    jitter = 1 + 0.01 * np.sin(np.arange(len(sides)))
+    times = tuple((s, 0.1 * waves.waves(s, (128, 256), 132) * j) for s, j in zip(sides, jitter, strict=True))
+    study = waves.WavesStudy(times, 4096, (128, 256), 132, "a card")
+    assert study.wave_ms == pytest.approx(0.1, rel=0.01)
+    rates = {side: study.rate(side, ms) for side, ms in times}
+    marked = waves.cliffs(sides, study.tile, 132)
+    steps = list(pairwise(sides))
+    assert len(marked) > 3 and all(rates[b] > rates[a] for a, b in steps if b not in marked)
+    assert any(rates[b] < rates[a] for a, b in steps if b in marked)
+    assert len(study.table().rows) == len(sides) and study.table().text().count("cliff") > len(marked)
+    assert [one.label for one in study.figures()[0].series][-1] == "one more wave begins"  # type: ignore[union-attr]
+
+
+def test_roofline_says_what_limits() -> None:
+    kernels = roofline.kernels_of({"gelu": 0.07, "matmul": 1.7, "flash_forward": "RuntimeError: no"})
+    study = roofline.RooflineStudy(4e12, 7e14, kernels, "a card")
+    rows = {row[0]: row for row in study.table().rows}
+    assert study.ridge == pytest.approx(175)
+    assert rows["gelu"][4] == "memory" and rows["matmul"][4] == "tensor cores"
+    assert rows["gelu"][8] == pytest.approx(100 * (4 * 8192**2 / 0.07e-3) / 4e12)
+    assert rows["matmul"][8] == pytest.approx(100 * 2 * 8192**3 / 1.7e-3 / 7e14)
+    assert rows["flash_forward"][5] == "RuntimeError: no" and rows["softmax"][5] == "not measured"
+    assert study.figures()
+
+
+def test_profile_counts_launches() -> None:
+    elementwise = [[f"void at::native::vectorized_elementwise_kernel<4, {k}>", 1, 600.0] for k in range(8)]
+    found = {
+        "by hand": {"ms": 5.5, "kernels": elementwise},
+        "PyTorch": {"ms": 0.53, "kernels": [["void at::native::gelu<4>", 1, 530.0]]},
+        "Triton": {"ms": 0.6, "kernels": [["_gelu", 1, 595.0]]},
+        "CUDA": "kernels.cu: no nvcc",
+    }
+    ways = profile.ways_of(found)
+    assert {way.name: way.count for way in ways} == {
+        "by hand": 8,
+        "PyTorch": 1,
+        "compiled": 0,
+        "Triton": 1,
+        "CUDA": 0,
+    }
+    study = profile.ProfileStudy(ways, "a card")
+    text = study.table().text()
+    assert "no nvcc" in text and "not measured" in text and text.count("vectorized_elementwise_kernel") == 8
+    rates = {row[0]: row[2] for row in study.table().rows if row[2] is not None}
+    assert rates["Triton"] == pytest.approx(2 * 4 * 8192**2 / 0.6e-3 / 1e12)
+    assert study.figures()
+
+
+def test_memory_grows_with_the_square_and_with_n() -> None:
+    sizes: list[list[int | None]] = [
+        [n, 2 * 2 * 8 * n * n, 2 * 8 * n * 64 + 4 * 8 * n] for n in (512, 1024, 2048)
+    ]
+    peaks = memory.peaks_of([*sizes, [4096, None, 2 * 8 * 4096 * 64 + 4 * 8 * 4096]])
+    powers = [
+        memory.growth(tuple((p.length, getattr(p, name)) for p in peaks)) for name in ("naive", "flash")
+    ]
+    assert powers == [pytest.approx(2), pytest.approx(1)]
+    study = memory.MemoryStudy(peaks, "a card")
+    assert study.table().rows[-1][1] is None and study.table().rows[-1][3] is None
+    assert "naive N^2.00, flash N^1.00" in study.table().caption
+    assert study.figures()
+
+
+def test_ladder_stands_between_hand_and_limit() -> None:
+    shape = {"B": 64, "N": 4096, "M": 4096, "d": 64, "causal": 0, "precision": 11}
+    limits = ladder.limits_of("flash_forward", shape, 4e12, 7e14)
+    assert limits["arithmetic"] == pytest.approx(4 * 64 * 4096**2 * 64 / 7e14 * 1e3)
+    assert limits["memory"] == pytest.approx((2 * 64 * 4 * 4096 * 64 + 4 * 64 * 4096) / 4e12 * 1e3)
+    study = ladder.LadderStudy(
+        "flash_forward", {"by hand": 4.0, "yours": 1.0, "compiled": "no"}, limits, "a card"
+    )
+    assert study.limit[0] == "arithmetic"
+    rows = study.table().rows
+    assert [row[0] for row in rows] == [
+        "compiled",
+        "by hand",
+        "yours",
+        "the card's limit: arithmetic",
+    ] or rows[0][0] == "by hand"
+    assert study.figures()
+    assert ladder.limits_of("gelu", {"R": 8192, "C": 8192, "precision": 24}, 4e12, 7e14)["memory"] > 0.1
+
+
+def test_studies_say_in_one_line_that_there_is_no_gpu(tmp_path: Path) -> None:
+    import torch
+
+    if torch.cuda.is_available():
+        pytest.skip("this machine has a GPU")
+    with pytest.raises(KitError) as told:
+        asking.measured("waves", tmp_path / "kernels.py")
+    assert "\n" not in str(told.value) and ("GPU" in str(told.value) or "pip install" in str(told.value))
