@@ -321,19 +321,21 @@ def _forward_blocks(D: int, size: int, causal: bool) -> tuple[int, int, int, int
         return 64, 32, 4, 2
     if D <= 32 and not causal:
         return 64, 128, 4, 3
-    return (64, 64, 4, 3) if D <= 64 else (128, 128, 8, 3)
+    return (64, 64, 4, 3) if D <= 64 or causal else (128, 128, 8, 3)
 
 
 def _key_blocks(D: int, size: int) -> tuple[int, int, int, int]:
     if size == 4:
         return 32, 64, 4, 2
-    return (64, 64, 4, 2) if D <= 64 else (64, 128, 8, 2)
+    if D <= 32:
+        return 64, 64, 4, 2
+    return (128, 64, 4, 2) if D <= 64 else (64, 128, 8, 2)
 
 
 def _query_blocks(D: int, size: int) -> tuple[int, int, int, int]:
     if size == 4:
         return 64, 32, 4, 2
-    return (64, 64, 4, 2) if D <= 64 else (128, 64, 8, 2)
+    return (64, 64, 4, 3) if D <= 64 else (128, 64, 8, 3)
 
 
 # END SOLUTION

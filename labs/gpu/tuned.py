@@ -187,16 +187,20 @@ def takes(q, k, v) -> bool:
 
 def forward_blocks(d: int, causal: bool) -> tuple[int, int, int, int, int | None]:
     """(rows, keys, warps, stages, registers of a thread): what was quickest on the card that docs/gpu.md names."""
+    if d <= 32:
+        return 64, 128, 4, 3, None
     if d <= 64:
-        return 64, 64, 4, 3, None
-    return 128, 128, 8, 2, None
+        return (64, 64, 4, 4, None) if causal else (64, 128, 4, 2, None)
+    return (64, 64, 4, 3, None) if causal else (128, 64, 4, 2, None)
 
 
 def backward_blocks(d: int, causal: bool) -> tuple[int, int, int, int, bool]:
     """(rows, keys, warps, stages, bulk): with `bulk` the copy engine adds up dQ, else atomic additions do."""
     if d <= 32:
-        return 64, 128, 4, 2, True
-    return (64, 64, 4, 2, True) if d <= 64 else (64, 128, 8, 2, True)
+        return 64, 128, 4, 2, not causal
+    if d <= 64:
+        return (64, 64, 4, 2, True) if causal else (128, 128, 8, 2, False)
+    return 64, 128, 8, 2, True
 
 
 def flash_forward(q, k, v, causal, blocks=None):
