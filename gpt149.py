@@ -202,7 +202,7 @@ def judge(given: argparse.Namespace, zygote: Zygote | None) -> int:
         from grader.study.watching import loop
 
         observe = pictures if given.html else None
-        return loop.watch(loop.Wish(assignment, source, parts, options, deliver, observe))
+        return loop.watch(loop.WatchTask(assignment, source, parts, options, deliver, observe))
     pictures.listener = terminal
     watch = github.Stopwatch(pictures if given.html else terminal)
     with github.muted() if given.github else contextlib.nullcontext():

@@ -47,7 +47,7 @@ class SameObject(Exception):
 
 
 @dataclass(frozen=True)
-class Wish:
+class WatchTask:
     """What is to be judged at each save. `deliver` hears of each verdict, for files that were asked for; `observe` of
     each event, where what it keeps of them is to be delivered."""
 
@@ -59,28 +59,28 @@ class Wish:
     observe: Callable[[Event], None] | None = None
 
 
-def watch(wish: Wish) -> int:
+def watch(task: WatchTask) -> int:
     """Judge the source now and at each save, until Ctrl-C; the exit code is that of the last verdict.
 
     Raises UsageError where the library is missing, the folder is not there, or another watcher has the file.
     """
     if missing := files.missing_library():
         raise UsageError(missing)
-    if wish.source.is_dir():
-        raise UsageError(f"--watch follows one file, and {wish.source} is a folder")
-    if not wish.source.absolute().parent.is_dir():
-        raise UsageError(f"no such folder: {wish.source.absolute().parent}")
-    with files.only_one(wish.source):
-        return Loop(wish).run()
+    if task.source.is_dir():
+        raise UsageError(f"--watch follows one file, and {task.source} is a folder")
+    if not task.source.absolute().parent.is_dir():
+        raise UsageError(f"no such folder: {task.source.absolute().parent}")
+    with files.only_one(task.source):
+        return Loop(task).run()
 
 
 class Loop:
     """One session. Everything but `_saved` and `_read_keys` runs in the main thread."""
 
-    def __init__(self, wish: Wish) -> None:
-        self.wish = wish
+    def __init__(self, task: WatchTask) -> None:
+        self.task = task
         self.history = History()
-        self.screen = Screen(self.history, ladder=wish.assignment.lab.ladder())
+        self.screen = Screen(self.history, ladder=task.assignment.lab.ladder())
         self._events: queue.SimpleQueue[Content | None] = queue.SimpleQueue()
         """Contents as they are saved; None where somebody asks for a fresh verdict."""
         self._judging: Content | None = None
@@ -90,7 +90,7 @@ class Loop:
         self._object_sha256 = ""
 
     def run(self) -> int:
-        source = self.wish.source
+        source = self.task.source
         paths = (source, source.parent / ispc.SOURCE)
         with contextlib.ExitStack() as stack:
             stack.enter_context(_signals(self._on_signal))
@@ -98,14 +98,14 @@ class Loop:
             watcher = files.Watcher(paths, self._saved)
             try:
                 stack.enter_context(watcher)
-                names = ", ".join(part.id for part in self.wish.parts)
+                names = ", ".join(part.id for part in self.task.parts)
                 self.screen.say(f"Watching {source} ({names}): save it to have it judged. Ctrl-C ends this.")
                 if watcher.polls:
                     self.screen.say(
                         "The system has no file watches left (inotify): looking ten times a second."
                     )
                 threading.Thread(target=self._read_keys, daemon=True, name="keys").start()
-                import_numpy(self.wish.assignment)
+                import_numpy(self.task.assignment)
                 self._follow(watcher.content())
             except KeyboardInterrupt:
                 last = f"; the last: {summary(self.history.last)}" if self.history.last else ""
@@ -117,7 +117,7 @@ class Loop:
         fresh = False
         while True:
             if content.source is None:
-                self.screen.say(f"{self.wish.source} is not there: it is judged as soon as it is saved.")
+                self.screen.say(f"{self.task.source} is not there: it is judged as soon as it is saved.")
             else:
                 self._judge(content, fresh)
             event = self._events.get()
@@ -190,7 +190,7 @@ class Loop:
         self._judging = None
 
     def _evaluated(self, fresh: bool) -> SubmissionResult:
-        wish = self.wish
+        task = self.task
 
         def listen(event: Event) -> None:
             self.screen(event)
@@ -198,15 +198,15 @@ class Loop:
                 self._object_sha256 = self._digest(event.build.object_path)
                 known = None if fresh else self.history.of_object(self._object_sha256)
                 # What was observed is about the last verdict.
-                if known is not None and (wish.observe is None or known is self.history.last):
+                if known is not None and (task.observe is None or known is self.history.last):
                     raise SameObject(known)
-            if wish.observe is not None:
-                wish.observe(event)
+            if task.observe is not None:
+                task.observe(event)
 
-        if self._zygote is None and not wish.options.sanitize:
+        if self._zygote is None and not task.options.sanitize:
             # It imports torch once it is needed, and then has it.
             self._zygote = Zygote(at_once=False)
-        return evaluate(wish.assignment, wish.source, wish.parts, wish.options, listen, self._zygote)
+        return evaluate(task.assignment, task.source, task.parts, task.options, listen, self._zygote)
 
     def _digest(self, object_path: Path) -> str:
         """Of the object, and of what is compiled and linked besides."""
@@ -218,7 +218,7 @@ class Loop:
     def _judged(self, content: Content, result: SubmissionResult) -> None:
         if result.sha256 != hashlib.sha256(content.source or b"").hexdigest():
             return  # it was saved before it was read: the save's own turn comes next
-        scored = score.score(self.wish.assignment, result)
+        scored = score.score(self.task.assignment, result)
         if len(result.parts) > 1:
             self.screen.scoreboard(result, scored)
         self._record(
@@ -238,7 +238,7 @@ class Loop:
     def _record(self, one: Judged, saved_at: datetime | None = None) -> None:
         self.history.add(one, saved_at)
         try:
-            self.wish.deliver(one.result, one.score)
+            self.task.deliver(one.result, one.score)
         except OSError as error:
             self.screen.say(f"\nnot written: {error}")
         self.screen.lines()
