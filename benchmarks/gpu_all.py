@@ -233,9 +233,9 @@ def step_warm() -> None:
 
 
 def step_driver() -> None:
+    import card_numbers as numbers
     import numpy as np
 
-    from grader.run.card import numbers
     from grader.run.card.arena import Arena, Card, Tensor
 
     started = time.perf_counter()

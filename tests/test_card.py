@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
 
+import card_numbers
 import numpy as np
 import pytest
 from conftest import ROOT
@@ -19,7 +20,7 @@ from grader.build import devicebuild
 from grader.judge.bench import Options
 from grader.judge.evaluate import evaluate
 from grader.judge.ondevice import host, timing
-from grader.run.card import clock, driver, finding, numbers
+from grader.run.card import clock, driver, finding
 from grader.run.card.arena import FEW_SETS, Arena, Card, Tensor
 from grader.run.compiled import Caches
 from grader.run.zygote import Zygote
@@ -113,7 +114,7 @@ def test_device_memory_is_filled_poisoned_and_compared(card: Card, dtype: str, s
     arena.poison()
     arena.fill(7)
     for k in (0, sets - 1):
-        told = numbers.uniform(x.count, arena.seed_of(7, k, x), -3.0, 8.0, dtype)
+        told = card_numbers.uniform(x.count, arena.seed_of(7, k, x), -3.0, 8.0, dtype)
         assert (card.read(arena.place(k, x), x).reshape(-1) == told).all()
         assert (arena.input_values(7, k)["x"].reshape(-1) == told).all()
     arena.take()

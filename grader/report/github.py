@@ -30,7 +30,8 @@ from typing import Any, TextIO
 
 from grader.assignment.records import Assignment
 from grader.base.errors import UsageError
-from grader.base.results import Score, SubmissionResult
+from grader.base.results import Diagnosis, Score, SubmissionResult
+from grader.judge.closer.clues import HEADING
 from grader.judge.events import Event, PartDone, PartStarted
 from grader.report import bounds, feedback, student, words
 from grader.report.student import StudentView
@@ -131,9 +132,7 @@ def annotations(assignment: Assignment, views: Sequence[StudentView], sources: S
             continue
         told = dict(feedback.paragraphs(view))
         text = "\n".join(told[key] for key in ("results", "note", "time", "rejected") if key in told)
-        name, line = place(
-            part.diagnosis.message if part.diagnosis else "", functions.get(part.id) or "", sources
-        )
+        name, line = place(_cause(part.diagnosis), functions.get(part.id) or "", sources)
         key = (LEVELS.get(part.verdict, "error"), name, line, bounds.text(text, MESSAGE_CHARACTERS))
         found.setdefault(key, []).append(f"{part.id}: {words.verdict_words(part.verdict)}")
     lines, counts = [], dict.fromkeys(("error", "warning", "notice"), 0)
@@ -143,6 +142,11 @@ def annotations(assignment: Assignment, views: Sequence[StudentView], sources: S
             title = bounds.name(", ".join(titles))
             lines.append(command(level, text, file=sources.path(name), line=str(line), title=title))
     return lines
+
+
+def _cause(diagnosis: Diagnosis | None) -> str:
+    """What a message says before it lists lines to look at: one of several is no place of its own."""
+    return diagnosis.message.partition(f"\n{HEADING}")[0] if diagnosis else ""
 
 
 def place(message: str, function: str, sources: Sources) -> tuple[str, int]:
@@ -239,9 +243,7 @@ def autograding(
 
     def test(view: StudentView, characters: int) -> dict[str, Any]:
         part = view.part
-        name, line = place(
-            part.diagnosis.message if part.diagnosis else "", functions.get(part.id) or "", sources
-        )
+        name, line = place(_cause(part.diagnosis), functions.get(part.id) or "", sources)
         told = "\n".join(f"{name}: {text}" for name, text in feedback.paragraphs(view))
         return {
             "name": bounds.name(f"{part.id}: {part.title}", characters),

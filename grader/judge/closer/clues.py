@@ -13,6 +13,8 @@ from grader.assignment.records import Part
 from grader.build.landmarks import Body, Place
 
 MOST_PLACES, MOST_LINES = 4, 5
+HEADING = "Lines to look at in"
+"""Before a list of places: the first of them is no place of the whole message."""
 _TYPES = r"(?:float|double|int|long|short|unsigned|size_t|auto)"
 
 #: What is looked for by a word of its own: words for the student, and how it is found.
@@ -122,4 +124,4 @@ def in_words(shown: Sequence[Shown], body: Body, file_name: str) -> str:
         f"  {file_name}:{each.place.line}: {each.place.text}" + (f"   ({each.words})" if each.words else "")
         for each in shown
     ]
-    return "\n".join([f"Lines to look at in {body.name}:", *rows])
+    return "\n".join([f"{HEADING} {body.name}:", *rows])

@@ -78,7 +78,7 @@ class Card:
         return across, max(1, min(sets, 65_535, -(-self._blocks // across)))
 
     def fill(self, address: int, tensor: Tensor, seed: int, sets: int = 1, stride: int = 0) -> None:
-        """Uniform numbers that `grader.run.card.numbers` can tell, in sets that lie `stride` bytes apart; returns
+        """Uniform numbers that `tests/card_numbers.py` can tell, in sets that lie `stride` bytes apart; returns
         before it is done."""
         arguments = filling_arguments(
             *(address, stride, sets, tensor.count, seed & 0xFFFFFFFF, SEED_STEP),

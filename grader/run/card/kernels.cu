@@ -4,7 +4,7 @@
 #include <cuda_bf16.h>
 #include <cuda_fp16.h>
 
-// The finalizer of MurmurHash3 (Austin Appleby, public domain) over index and seed: grader/run/card/numbers.py does the
+// The finalizer of MurmurHash3 (Austin Appleby, public domain) over index and seed: tests/card_numbers.py does the
 // same in NumPy.
 __device__ unsigned mixed(unsigned h) {
     h ^= h >> 16;

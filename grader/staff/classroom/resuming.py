@@ -13,7 +13,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, TextIO
 
 from grader import sandbox
-from grader.assignment import prints
 from grader.assignment.loading import load
 from grader.assignment.records import Assignment
 from grader.base.commandline import assignment_file
@@ -73,10 +72,8 @@ def _refuse_changes(wanted: RunOptions, before: Run, config: Path, timing: bool)
 
 
 def _is_same(config: Path, before: Run) -> bool:
-    """Whether another file asks for the same verdicts: moved, say, or with other points."""
-    other = load(config, before.seed)
-    same = other.fingerprint == before.assignment_fingerprint
-    return same or (bool(before.judging) and prints.of_parts(other) == before.judging)
+    """Whether another file is the same assignment: moved, say."""
+    return load(config, before.seed).fingerprint == before.assignment_fingerprint
 
 
 def sandbox_for(wanted: RunOptions, history: History, stream: TextIO) -> Sandbox:
