@@ -1,4 +1,4 @@
-"""The numbers of `fill_uniform` in grader/run/card/kernels.cu, computed by NumPy: so inputs are known that were never read."""
+"""The numbers of `fill_uniform` (grader/run/card/kernels.cu) by NumPy: so inputs are known that were never read."""
 
 from __future__ import annotations
 
