@@ -19,6 +19,7 @@ relative one of its weight, and so on to O, L, dQ, dK and dV. Nothing is left to
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -87,8 +88,9 @@ class Rows(Oracle):
         chosen = draws.permutation(shape[self.dims[0]], rows)
         return chosen, self.of(inputs["x"][chosen].astype(np.float64), shape)
 
+    @abstractmethod
     def of(self, x: Array, shape: Shape) -> Expected:
-        raise NotImplementedError
+        """What the function gives for these rows."""
 
     def bytes(self, shape: Shape) -> int:
         """x is read and y is written."""
