@@ -4,6 +4,8 @@ PYTHON ?= python3
 TORCH ?= torch==2.13.0
 WORKERS ?= 2
 BIN := .venv/bin
+# Tests start some hundred processes: each would compile all of the kit's modules again.
+unexport PYTHONDONTWRITEBYTECODE
 
 .PHONY: setup run test test-gpu lint fuzz clean
 

@@ -22,8 +22,11 @@ from textgen import demo
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
+    from contextlib import AbstractContextManager
 
+    from grader.assignment.records import Part
     from grader.base.results import Score, SubmissionResult
+    from grader.judge.events import Listener
     from grader.run.zygote import Zygote
 
 #: A student waits at the screen: an undecided measurement ends sooner than in the class.
@@ -162,13 +165,10 @@ def judge(given: argparse.Namespace, zygote: Zygote | None) -> int:
 
     from grader import score
     from grader.base.results import exit_code
-    from grader.build import ispc
     from grader.build.toolchain import ABSENT, torch_version
     from grader.judge.bench import Options
     from grader.judge.evaluate import evaluate
-    from grader.report import github, page, result_json
     from grader.report.terminal import Terminal
-    from grader.study.race import words_of as race_words
 
     ladder = assignment.lab.ladder()
     terminal = Terminal(ladder=ladder)
@@ -177,6 +177,12 @@ def judge(given: argparse.Namespace, zygote: Zygote | None) -> int:
         terminal.say(
             "This Python has no torch: results and times are judged, and there is no profiler table.\n"
         )
+
+    def watch_races(part: Part) -> str:
+        from grader.study import race
+
+        return race.words_of(assignment, part, source, macros(given.defines))
+
     options = Options(
         shape,
         macros(given.defines),
@@ -186,32 +192,48 @@ def judge(given: argparse.Namespace, zygote: Zygote | None) -> int:
         profile=has_torch and not given.no_table and not given.watch,
         sanitize=given.sanitize,
         second_look=True,
-        watch_races=lambda part: race_words(assignment, part, source, macros(given.defines)),
+        watch_races=watch_races,
     )
     parts = assignment.select(given.test)
 
-    pictures = page.Collector()
+    # Reports that were not asked for are not imported: a verdict on the screen waits for every module.
+    pictures = None
+    if given.html:
+        from grader.report import page
+
+        pictures = page.Collector()
 
     def deliver(result: SubmissionResult, scored: Score) -> None:
         if given.json:
+            from grader.report import result_json
+
             result_json.write(result, scored, given.json)
-        if given.html:
+        if pictures is not None:
             page.write(given.html, assignment, result, scored, pictures, datetime.now())
 
     if given.watch:
         from grader.study.watching import loop
 
-        observe = pictures if given.html else None
-        return loop.watch(loop.WatchTask(assignment, source, parts, options, deliver, observe))
-    pictures.listener = terminal
-    watch = github.Stopwatch(pictures if given.html else terminal)
-    with github.muted() if given.github else contextlib.nullcontext():
-        result = evaluate(assignment, source, parts, options, watch, zygote)
+        return loop.watch(loop.WatchTask(assignment, source, parts, options, deliver, pictures))
+    listener: Listener = terminal
+    if pictures is not None:
+        pictures.listener = terminal
+        listener = pictures
+    muted: AbstractContextManager[None] = contextlib.nullcontext()
+    if given.github:
+        from grader.report import github
+
+        listener = watch = github.Stopwatch(listener)
+        muted = github.muted()
+    with muted:
+        result = evaluate(assignment, source, parts, options, listener, zygote)
         scored = score.score(assignment, result)
         if len(result.parts) > 1:
             terminal.scoreboard(result, scored)
     if given.github:
         root = Path(os.environ.get("GITHUB_WORKSPACE") or ".")
+        from grader.build import ispc
+
         files = {assignment.source: source, ispc.SOURCE: source.parent / ispc.SOURCE}
         sources = github.sources(files, files, root)
         github.publish(assignment, result, scored, sources, watch.seconds)
@@ -226,12 +248,13 @@ def judge(given: argparse.Namespace, zygote: Zygote | None) -> int:
 
 def refuse_outputs(given: argparse.Namespace, source: Path) -> None:
     """Raises UsageError for files that could not be written, or that nobody can mean."""
-    from grader.report import html
-
     if given.watch and given.github:
         raise UsageError("--watch is for a person at a terminal, and --github for a workflow: choose one")
-    if given.html and (missing := html.missing_library()):
-        raise UsageError(f"--html needs the package {missing}: `pip install {missing}`")
+    if given.html:
+        from grader.report import html
+
+        if missing := html.missing_library():
+            raise UsageError(f"--html needs the package {missing}: `pip install {missing}`")
     for flag, path in (("--json", given.json), ("--html", given.html)):
         if path is None:
             continue

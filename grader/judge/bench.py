@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager, ExitStack, nullcontext
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from grader import sandbox
 from grader.assignment.records import Assignment, Part
@@ -16,10 +16,12 @@ from grader.build.nativebuild import NativeBuild
 from grader.build.records import Build
 from grader.judge import binding, faults
 from grader.judge.events import Listener
-from grader.judge.ondevice.host import DeviceHost
 from grader.run.nativehost import NativeHost, ProgramRefused
 from grader.run.session import Session
 from grader.run.zygote import Zygote
+
+if TYPE_CHECKING:
+    from grader.judge.ondevice.host import DeviceHost
 
 SANITIZER_SLOWDOWN = 20
 Exclusive = Callable[[Part], AbstractContextManager["list[int] | None"]]

@@ -15,6 +15,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from grader.assignment.records import Assignment, Part
 from grader.base import machine
@@ -29,12 +30,13 @@ from grader.judge.bench import Bench, Exclusive, Options, unshared
 from grader.judge.events import BuildStarted, Built, Listener, PartDone, PartStarted, StepStarted
 from grader.judge.integrity import flags as integrity
 from grader.judge.making import Made, make, make_for_device
-from grader.judge.ondevice.host import DeviceHost
 from grader.judge.part import PartJudge
-from grader.run.card.finding import architecture
 from grader.run.nativehost import NativeHost
 from grader.run.zygote import Zygote
 from grader.sandbox import OPEN, Sandbox, view
+
+if TYPE_CHECKING:
+    from grader.judge.ondevice.host import DeviceHost
 
 
 def evaluate(
@@ -131,6 +133,9 @@ def _made(
 
     if not any(part.device for part in parts):
         return make(assignment, source, options, sandbox=sandbox, tell=tell), None
+    from grader.judge.ondevice.host import DeviceHost
+    from grader.run.card.finding import architecture
+
     builds = make_for_device(
         assignment, source, parts, options, architecture=architecture(), sandbox=sandbox, tell=tell
     )

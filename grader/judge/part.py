@@ -19,8 +19,6 @@ from grader.judge.correctness import Correctness, Runners, retold
 from grader.judge.events import Corrected, Timed
 from grader.judge.integrity import flags as integrity
 from grader.judge.looks import Shown
-from grader.judge.ondevice import operators
-from grader.judge.ondevice import timing as device_timing
 from grader.judge.timing import rounds as pairs
 from grader.run.calls import Call
 
@@ -126,6 +124,9 @@ class PartJudge:
         if self.verdict in ("crash", "timeout", "missing"):
             return
         if self.verdict == "pass":
+            # Only a lab on a GPU waits for what it alone needs to be imported; the same in `measure_time`.
+            from grader.judge.ondevice import operators
+
             self.add_flags(operators.flags(bench, self.part, self.runners.fresh))
         if not bench.options.timing or rule is None or self.verdict != "pass":
             return
@@ -149,12 +150,16 @@ class PartJudge:
             return
         if not rule.graded and not options.time_ungraded:
             return
-        rounds = pairs if self.part.device is None else device_timing
+        measured_by = pairs.measured
+        if self.part.device is not None:
+            from grader.judge.ondevice import timing as device_timing
+
+            measured_by = device_timing.measured
         with bench.exclusive(self.part) as cpus:
-            measured = rounds.measured(self.marker, self.runners.fresh, attempt=1, cpus=cpus)
+            measured = measured_by(self.marker, self.runners.fresh, attempt=1, cpus=cpus)
             if not measured.fit:
                 # Once more, in processes of their own: what made the machine unfit may have passed.
-                measured = rounds.measured(self.marker, self.runners.fresh, attempt=2, cpus=cpus)
+                measured = measured_by(self.marker, self.runners.fresh, attempt=2, cpus=cpus)
         self.time = pairs.settled(measured, rule)
         bench.tell(Timed(self.part, self.time))
         if rule.graded:
