@@ -67,4 +67,5 @@ def test_nothing_is_gained(name: str, sandbox: Sandbox, tmp_path: Path) -> None:
 
 
 def fair(found: PartResult) -> bool:
-    return found.time is None or found.verdict == "wrong" or found.time.ratio > 0.5
+    told = any(flag.code == "card_disturbed" for flag in found.flags)
+    return found.time is None or found.verdict == "wrong" or found.time.ratio > 0.5 or told

@@ -4,7 +4,8 @@ Each offers `functions` as what `grader.run.loaded` has, and operations of its o
 
     call     one call on tensors that came as bytes and go back as bytes
     offers   whether there is a function of that name
-    warm     calls the function once on numbers of the runner's own, so that it is compiled
+    warm     calls the function once on numbers of the runner's own, so that it is compiled, and does not wait for it
+    settle   waits for what the device still does
     attach   maps the judge's device memory and lays tensors in it: sets of inputs and outputs
     go       calls the function once for each set and answers when the device has finished; it has no payload
 
@@ -100,6 +101,7 @@ class Kernels:
             "call": self.call,
             "offers": self.offers,
             "warm": self.warm,
+            "settle": self.settle,
             "attach": self.attach,
             "go": self.go,
         }
@@ -162,7 +164,10 @@ class Kernels:
         }
         run = self.prepared(request, placed, request["outputs"])
         kernelfiles.guarded(run)
-        self.synchronize()
+        return ANSWERED
+
+    def settle(self, request: dict[str, Any], _: list[Any]) -> dict[str, Any]:
+        kernelfiles.guarded(self.synchronize)
         return ANSWERED
 
     def attach(self, request: dict[str, Any], _: list[Any]) -> dict[str, Any]:

@@ -42,6 +42,8 @@ TF32 = 2.0**-10
 FLUSHED = {24: 1e-36, 11: 2.0**-25, 8: 1e-36}
 """Half of the smallest positive number, by precision: what a small result may be off by (float32 ends so low that it
 does not matter; bfloat16 has its range)."""
+COLUMNS_LOOKED_AT = 64
+"""Of each looked-at row of a product: float64 has to see all of the second factor that they need."""
 HEADS_LOOKED_AT = 4
 """Heads from which the rows of a large output are taken."""
 
@@ -159,7 +161,9 @@ class Matmul(Oracle):
 
     def sample(self, inputs: Inputs, shape: Shape, draws: Draws, rows: int) -> tuple[Array, Expected]:
         chosen = draws.permutation(shape["rows"], rows)
-        return chosen, self.of(inputs["a"][chosen], inputs["b"], shape)
+        columns = draws.permutation(shape["columns"], COLUMNS_LOOKED_AT)
+        found = self.of(inputs["a"][chosen], inputs["b"][:, columns], shape)
+        return (chosen[:, None], columns[None, :]), found
 
     def of(self, a: Array, b: Array, shape: Shape) -> Expected:
         left, right = a.astype(np.float64), b.astype(np.float64)

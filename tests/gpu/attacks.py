@@ -158,4 +158,51 @@ print("bytes left behind by others:", int((_old != 0).sum()))
 del _old
 """,
     ),
+    "forged profile": (
+        "ok",
+        """
+_product_plainly = product
+torch.autograd.profiler.profile.events = lambda self, *a, **k: []
+def product(a, b, c):
+    getattr(torch, "m" + "m")(a[:16, :16], b[:16, :16])
+    _product_plainly(a, b, c)
+""",
+    ),
+    "work left for the reference's time": (
+        "ok",
+        """
+_product_plainly, _beside, _wait = product, None, torch.cuda.synchronize
+def product(a, b, c):
+    # One thread that spins costs its own process nothing, and every other process half of the card.
+    global _beside
+    if a.shape[0] < SIDE:
+        return _product_plainly(a, b, c)
+    if _beside is None:
+        _beside = torch.cuda.Stream()
+        torch.cuda.synchronize = lambda *x, **y: torch.cuda.current_stream().synchronize()
+    if _beside.query():
+        with torch.cuda.stream(_beside):
+            torch.cuda._sleep(2_000_000_000)
+    _product_plainly(a, b, c)
+""",
+    ),
+    "longer when there is little to do": (
+        "ok",
+        """
+import time
+_product_plainly, _calls, _wait = product, 0, torch.cuda.synchronize
+def product(a, b, c):
+    global _calls
+    _calls += 1
+    _product_plainly(a, b, c)
+def _synchronize(*a, **k):
+    # What a clock takes off for calls on none or few of the sets.
+    global _calls
+    few, _calls = _calls < 2, 0
+    _wait()
+    if few:
+        time.sleep(0.03)
+torch.cuda.synchronize = _synchronize
+""",
+    ),
 }

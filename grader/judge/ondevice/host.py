@@ -128,6 +128,8 @@ class DeviceHost:
         self.parts = [part for part in parts if part.device is not None]
         self.peaks: dict[str, tuple[int, int]] = {}
         """Device memory that runners took in a timed part, the student's and the reference's, in bytes."""
+        self.disturbed: dict[str, float] = {}
+        """By part, how many times as long the reference took beside a student's runner that stood still."""
 
     @property
     def card(self) -> Card | None:
@@ -234,7 +236,15 @@ class DeviceHost:
         # One after the other, since a zygote answers one at a time; what takes long is what they are told then.
         sessions = [zygote.spawn("triton", path, cache=cache, **how) for cache in caches]
         with ThreadPoolExecutor(workers) as pool:
-            list(pool.map(_call_all, sessions, [jobs[k::workers] for k in range(workers)]))
+            # To compile may take long; what is compiled may not.
+            limit_s = self.assignment.limits.call_s
+            list(
+                pool.map(
+                    lambda session, own: _call_all(session, own, limit_s),
+                    sessions,
+                    [jobs[k::workers] for k in range(workers)],
+                )
+            )
         for session in sessions:
             session.close()
         for cache in caches:
@@ -250,10 +260,11 @@ class DeviceHost:
         return [*cases, *timed]
 
 
-def _call_all(session: Session, jobs: Sequence[Mapping[str, Any]]) -> None:
+def _call_all(session: Session, jobs: Sequence[Mapping[str, Any]], settle_s: float) -> None:
     for job in jobs:
         if session.death is None and session.load_error is None:
             session.command(dict(job))
+            session.command({"op": "settle", "inputs": []}, timeout_s=settle_s)
 
 
 def warming(part: Part, shape: Mapping[str, int], *, is_reference: bool) -> dict[str, Any]:

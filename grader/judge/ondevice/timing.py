@@ -11,10 +11,11 @@ from __future__ import annotations
 import secrets
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from itertools import pairwise
 from pathlib import Path
+from statistics import median
 from typing import TYPE_CHECKING, Any
 
 from grader.assignment.expressions import evaluate_int
@@ -37,8 +38,11 @@ SAMPLED_ROWS = 16
 SAME_FACTOR = 4.0
 """Two right outputs are no further apart than so many times what one may be off by in the sampled rows."""
 TRIAL_SETS, TRIAL_CALLS = 8, 3
-ROUND_S = 4.0
+ROUND_S = 2.5
 """What a round takes with starting its runners, about: what is timed is a small part of it."""
+DISTURBED = 1.3
+"""The reference beside a student's runner that stands still, over the reference alone, from which on something of the
+student's must be at work on the card: contexts that share it by turns give twice the time. Warmth gives up to 1.1."""
 REFERENCE = "reference"
 """What a submission waits for in a copy of the kit that has none."""
 
@@ -69,7 +73,8 @@ def measured(
             budget_s=options.time_budget_s / ROUND_S * 4 * rounds.set_s,
             graded=rule.graded,
         )
-        return measure.compare(rounds, policy)
+        found = measure.compare(rounds, policy)
+    return found if rounds.fair() else replace(found, verdict="pass", fit=False)
 
 
 @dataclass
@@ -80,6 +85,7 @@ class Side:
     is_reference: bool
     calls: int = 0
     seed: int = 0
+    times_s: list[float] = field(default_factory=list)
 
 
 @dataclass
@@ -93,6 +99,8 @@ class DeviceRounds:
     round: int = 0
     set_s: float = field(default=0.0, init=False)
     """What the reference takes for one set, about."""
+    slowed: list[float] = field(default_factory=list, init=False)
+    """Of each round, how much longer the reference took beside the student's runner than before it was started."""
 
     def __post_init__(self) -> None:
         device = self.marker.bench.device
@@ -150,7 +158,7 @@ class DeviceRounds:
     def attached(
         self, session: Session, arena: Arena, *, is_reference: bool, as_autograd: bool = False
     ) -> TimedRunner:
-        """A runner with its memory, warmed up, and with the time of its empty call. Raises as `sample`."""
+        """A runner with its memory, warmed up; the reference's with what is taken off. Raises as `sample`."""
         part = self.marker.part
         called = binding.device_call(part, self.shape)
         called.pop("names")
@@ -158,7 +166,10 @@ class DeviceRounds:
         function = part.reference if is_reference and part.reference else part.function
         request = arena.attach_request(called.pop("arguments"), function, as_autograd=as_autograd, **called)
         runner = TimedRunner(session, arena, request)
-        ended = runner.failure or runner.calibrate(derive(self.seed, "warm-up", self.round))
+        seed = derive(self.seed, "warm-up", self.round)
+        ended = runner.failure or runner.warm_up(seed)
+        if ended is None and is_reference:
+            ended = runner.calibrate(seed)
         if ended is not None:
             self.refuse(ended, session, is_reference)
         return runner
@@ -172,20 +183,43 @@ class DeviceRounds:
     def __call__(self) -> Iterator[tuple[Callable[[], Sample], Callable[[], Sample]]]:
         self.round += 1
         part, driver = self.marker.part, self.card.driver
+        form = self.other_form()
         free = [driver.memory()[0]]
-        with self.student(threads=1, shared_fd=self.mine.fd) as own:
-            self.as_autograd = as_autograd = binding.as_autograd(part, own.functions)
-            mine = self.attached(own, self.mine, is_reference=False)
+        with self.reference(self.theirs) as other:
+            self.refuse_other_form(form, other)
+            theirs = self.attached(other, self.theirs, is_reference=True, as_autograd=form)
             free.append(driver.memory()[0])
-            with self.reference(self.theirs) as other:
-                self.refuse_other_form(as_autograd, other)
-                theirs = self.attached(other, self.theirs, is_reference=True, as_autograd=as_autograd)
+            # Nothing of the student's is on the card yet.
+            alone = theirs.raw(derive(self.seed, "alone", self.round), self.theirs.sets)
+            with self.student(threads=1, shared_fd=self.mine.fd) as own:
+                mine = self.attached(own, self.mine, is_reference=False)
+                mine.base_s = theirs.base_s
                 free.append(driver.memory()[0])
                 taken = [max(0, before - after) for before, after in pairwise(free)]
                 # What a process takes that does nothing is the same for both.
-                self.device.peaks[part.id] = (taken[0], taken[1])
+                self.device.peaks[part.id] = (taken[1], taken[0])
                 sides = Side(theirs, True), Side(mine, False)
                 yield partial(self.sample, *sides), partial(self.sample, *sides[::-1])
+                alone_s = theirs.seconds(alone)
+                if alone.status == "ok" and alone_s > 0:
+                    self.slowed.append(min(sides[0].times_s, default=alone_s) / alone_s)
+
+    def fair(self) -> bool:
+        """Whether the student's runner left the card alone while it stood still; if not, that is remembered."""
+        share = median(self.slowed) if self.slowed else 1.0
+        if share > DISTURBED:
+            self.device.disturbed[self.marker.part.id] = share
+        return share <= DISTURBED
+
+    def other_form(self) -> bool:
+        """Whether the student's file computes the part by an autograd.Function."""
+        part = self.marker.part
+        if not (part.device and part.device.autograd):
+            return False
+        if self.round == 1:
+            with self.student(threads=1) as own:
+                self.as_autograd = binding.as_autograd(part, own.functions)
+        return self.as_autograd
 
     def refuse_other_form(self, as_autograd: bool, other: Session) -> None:
         """A file that computes its gradients by way of its own forward call is timed against one that does, too."""
@@ -214,7 +248,8 @@ class DeviceRounds:
         tolerances = self.check_rows(side)
         if other.seed == side.seed:
             self.compare(*((other, side) if other.is_reference else (side, other)), tolerances)
-        return Sample(runner.seconds(call), None)
+        side.times_s.append(runner.seconds(call))
+        return Sample(side.times_s[-1], None)
 
     def tell_changed(self, names: list[str], side: Side) -> None:
         from grader.judge.diagnosis import diagnose

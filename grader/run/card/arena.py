@@ -18,8 +18,9 @@ from pathlib import Path
 from typing import Any
 
 from grader.base.arrays import Array, np
-from grader.base.precision import ITEM_BYTES, POISON, widened
+from grader.base.precision import ITEM_BYTES, POISON
 from grader.run.card.driver import MULTIPROCESSORS, Driver, differing_arguments, filling_arguments
+from grader.run.card.looking import OnCard
 
 #: Types that the card's own kernels know, by their numbers there.
 KINDS = {"float32": 0, "float16": 1, "bfloat16": 2}
@@ -134,9 +135,15 @@ class Card:
 
     def read(self, address: int, tensor: Tensor) -> Array:
         """A tensor's numbers in the judge's own memory, 16-bit types as float32."""
-        data = self.driver.copy_out(address, tensor.size)
-        kind = np.uint16 if tensor.dtype == "bfloat16" else np.dtype(tensor.dtype)
-        return widened(np.frombuffer(data, kind).reshape(tensor.shape), tensor.dtype)
+        return np.asarray(self.seen(address, tensor))
+
+    def seen(self, address: int, tensor: Tensor) -> OnCard:
+        """A tensor's numbers where they are."""
+
+        def read(offset: int, size: int) -> bytearray:
+            return self.driver.copy_out(address + offset, size)
+
+        return OnCard(read, tensor.shape, tensor.dtype)
 
     def close(self) -> None:
         self.driver.close()
@@ -161,7 +168,7 @@ class Arena:
         os.set_inheritable(self.fd, False)
         try:
             self._kept = driver.allocate(max(1, self._kept_bytes * sets))
-            self._scratch = driver.allocate(max(tensor.room for tensor in tensors))
+            self._scratch = driver.allocate(max(1, sum(tensor.room for tensor in self.inputs)))
         except BaseException:
             self._release()
             raise
@@ -258,18 +265,19 @@ class Arena:
             )
         ]
 
-    def input_values(self, seed: int, number: int) -> dict[str, Array]:
-        """The inputs of one set as they were filled, whatever has become of them."""
-        found = {}
+    def input_values(self, seed: int, number: int) -> dict[str, OnCard]:
+        """The inputs of one set as they were filled, whatever has become of them; until this is asked again."""
+        found, at = {}, self._scratch
         for tensor in self.inputs:
-            self.card.fill(self._scratch, tensor, self.seed_of(seed, number, tensor))
-            self.card.driver.synchronize()
-            found[tensor.name] = self.card.read(self._scratch, tensor)
+            self.card.fill(at, tensor, self.seed_of(seed, number, tensor))
+            found[tensor.name] = self.card.seen(at, tensor)
+            at += tensor.room
+        self.card.driver.synchronize()
         return found
 
-    def output_values(self, number: int) -> dict[str, Array]:
-        """The judge's copy of one set's outputs."""
-        return {tensor.name: self.card.read(self.kept(number, tensor), tensor) for tensor in self.outputs}
+    def output_values(self, number: int) -> dict[str, OnCard]:
+        """The judge's copy of one set's outputs, until the next call."""
+        return {tensor.name: self.card.seen(self.kept(number, tensor), tensor) for tensor in self.outputs}
 
     def differing(self, other: Arena, tolerances: Mapping[str, tuple[float, float]]) -> dict[str, int]:
         """By output, elements of all sets that are further from another arena's of the same inputs than (absolute,

@@ -2,9 +2,12 @@
 
 Inputs are filled after the clock has started, and the runner is told to go when they are there: before that moment a
 kernel that a student left on the card has nothing to work on, and from then on whatever it does delays the judge, since
-contexts share a card by turns. What the clock shows besides the kernel is the same for an empty call, which is told
-"go" for no set and has inputs filled and outputs copied as well: its median is taken off. One "go" covers so many sets
-that it lasts GO_S or more; short ones are noise.
+contexts share a card by turns.
+
+What the clock shows besides the kernels (fill, waking the runner, giving the card from one context to the other and
+back, copying the outputs) is in a call on one set as well: the median of such calls is taken off, and the rest divided
+by the sets besides that one. These calls are the reference's on both sides: a student's process could make its own
+longer and so take more off. One "go" covers so many sets that it lasts GO_S or more; short ones are noise.
 """
 
 from __future__ import annotations
@@ -21,7 +24,7 @@ GO_S = 0.05
 """Measured on one card: calls of 1 ms spread by 30 %, those of 25 ms by 2 to 5 %."""
 WARM_UP_S = 0.02
 """Before each call, outside of the clock: a card that was idle takes some milliseconds to come to its full clock."""
-EMPTY_CALLS, WARM_UP_CALLS = 5, 1
+BASE_CALLS, WARM_UP_CALLS = 5, 1
 MOST_SETS = 2048
 MEMORY_SHARE = 0.4
 """Of the memory that is free before any is taken, what the sets of one side of two may take."""
@@ -36,20 +39,26 @@ class TimedRunner:
         """`request` as `Arena.attach_request` makes it. `failure` is how attaching ended, if not well."""
         self.session, self.arena, self._fill_in_clock = session, arena, fill_in_clock
         self.failure = _failed(session.command(dict(request)))
-        self.empty_s = 0.0
+        self.base_sets = 1 if arena.sets > 1 else 0
+        """Of the call that is taken off."""
+        self.base_s = 0.0
 
-    def calibrate(self, seed: int) -> Call | None:
-        """Warm the runner up and measure its empty call. Returns how it ended where it did, or raised."""
+    def warm_up(self, seed: int) -> Call | None:
+        """What a first call has to load. Returns how it ended where it did, or raised."""
         for k in range(WARM_UP_CALLS):
             if ended := _failed(self.raw(seed + k, self.arena.sets)):
                 return ended
-        empty = []
-        for k in range(EMPTY_CALLS):
-            call = self.raw(seed + 100 + k, 0)
+        return None
+
+    def calibrate(self, seed: int) -> Call | None:
+        """Measure what is taken off. Returns how it ended where it did, or raised."""
+        times = []
+        for k in range(BASE_CALLS):
+            call = self.raw(seed + 100 + k, self.base_sets)
             if ended := _failed(call):
                 return ended
-            empty.append(call.wall_s)
-        self.empty_s = median(empty)
+            times.append(call.wall_s)
+        self.base_s = median(times)
         return None
 
     def raw(self, seed: int, sets: int) -> Call:
@@ -64,7 +73,7 @@ class TimedRunner:
 
     def seconds(self, call: Call) -> float:
         """What of a call on all sets was the kernel's, per set."""
-        return max(call.wall_s - self.empty_s, 0.0) / self.arena.sets
+        return max(call.wall_s - self.base_s, 0.0) / (self.arena.sets - self.base_sets)
 
 
 def _failed(call: Call) -> Call | None:
