@@ -8,6 +8,7 @@ import subprocess
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 
 import card_numbers
 import numpy as np
@@ -15,13 +16,16 @@ import pytest
 from conftest import ROOT
 
 from grader.assignment.loading import load
+from grader.base.precision import encoded
 from grader.base.results import PartResult
 from grader.build import devicebuild
 from grader.judge.bench import Options
 from grader.judge.evaluate import evaluate
 from grader.judge.ondevice import host, timing
+from grader.run.calls import Call
 from grader.run.card import clock, driver, finding
 from grader.run.card.arena import FEW_SETS, Arena, Card, Tensor
+from grader.run.card.looking import OnCard
 from grader.run.compiled import Caches
 from grader.run.zygote import Zygote
 from grader.sandbox import OPEN
@@ -282,3 +286,82 @@ def test_timed_calls_are_compared_set_by_set(
     assert changed.diagnosis.code == "inputs_overwritten"
     slow = timed(SLOW)
     assert slow.verdict == "slow" and slow.time is not None and slow.time.ratio > 2
+
+
+# ---- the parts of a round
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float16", "bfloat16"])
+def test_only_rows_that_are_looked_at_are_read(dtype: str) -> None:
+    numbers = np.arange(64 * 3 * 5, dtype=np.float32).reshape(64, 3, 5) % 97
+    stored = encoded(numbers, dtype).tobytes()
+    read: list[int] = []
+
+    def reading(offset: int, size: int) -> bytearray:
+        read.append(size)
+        return bytearray(stored[offset : offset + size])
+
+    seen = OnCard(reading, numbers.shape, dtype)
+    row = len(stored) // 64
+    heads, rows = np.array([[7], [50]]), np.array([[2, 0]])
+    assert (seen[np.array([9, 3, 9])] == numbers[[9, 3, 9]]).all()
+    assert (seen[heads, rows] == numbers[heads, rows]).all()
+    assert sum(read) == 4 * row, "two rows for either"
+    assert seen[np.array([1])].dtype == np.float32 and seen.shape == (64, 3, 5) and len(seen) == 64
+    assert (seen[:, 1] == numbers[:, 1]).all() and (seen[()] == numbers).all()
+    assert (seen * 2 == numbers * 2).all() and (abs(seen).max() == 96) and (np.asarray(seen) == numbers).all()
+    assert (seen.astype(np.float64) == numbers).all()
+    with pytest.raises(IndexError):
+        seen[np.array([64])]
+
+
+class Calls:
+    """A session and its arena whose calls take 10 s and 1 s a set."""
+
+    session, pid, sets = None, 0, 9
+
+    def __init__(self) -> None:
+        self.asked: list[int] = []
+
+    def command(self, header: dict[str, object], **_: object) -> Call:
+        if header["op"] != "go":
+            return Call("ok")
+        self.asked.append(int(str(header["sets"])))
+        return Call("ok", 10.0 + self.asked[-1])
+
+    def warm_up(self, seconds: float) -> None: ...
+    def poison(self) -> None: ...
+    def take(self) -> None: ...
+
+
+def test_what_is_taken_off_is_a_call_on_one_set() -> None:
+    calls = Calls()
+    runner = clock.TimedRunner(calls, calls, {"op": "attach"})  # type: ignore[arg-type]
+    assert runner.warm_up(1) is None and calls.asked == [9], (
+        "a student's runner measures nothing to be taken off"
+    )
+    assert runner.calibrate(1) is None and set(calls.asked[1:]) == {1}
+    assert runner.seconds(Call("ok", 19.0)) == pytest.approx(1.0)
+
+
+def test_a_student_that_keeps_the_card_busy_is_told() -> None:
+    rounds = object.__new__(timing.DeviceRounds)
+    rounds.marker = SimpleNamespace(part=SimpleNamespace(id="softmax"))  # type: ignore[assignment]
+    rounds.device = SimpleNamespace(disturbed={})  # type: ignore[assignment]
+    rounds.slowed = [1.02, 1.1, 2.0]
+    assert rounds.fair() and not rounds.device.disturbed, "one round proves nothing"
+    rounds.slowed = [1.9, 1.0, 2.0]
+    assert not rounds.fair() and rounds.device.disturbed == {"softmax": 1.9}
+
+
+def test_builders_wait_for_a_kernel_no_longer_than_a_call_may_take() -> None:
+    asked: list[tuple[str, float | None]] = []
+
+    def command(header: dict[str, str], timeout_s: float | None = None) -> Call:
+        asked.append((header["op"], timeout_s))
+        session.death = Call("timeout") if header["op"] == "settle" else None
+        return Call("ok")
+
+    session = SimpleNamespace(death=None, load_error=None, command=command)
+    host._call_all(session, [{"op": "warm"}, {"op": "warm"}], 4.0)  # type: ignore[arg-type]
+    assert asked == [("warm", None), ("settle", 4.0)]
