@@ -3,6 +3,10 @@
 from __future__ import annotations
 
 import importlib.util
+import json
+import os
+import subprocess
+import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from itertools import pairwise
@@ -220,6 +224,20 @@ def test_masters_are_right(assignment: Assignment, file: str, tmp_path: Path) ->
     assert {part.id: (part.verdict, part.diagnosis) for part in parts} == dict.fromkeys(
         TRITON_PARTS, ("pass", None)
     )
+
+
+@interpreted
+def test_tuned_kernels_are_right_on_small_and_ragged_shapes() -> None:
+    ran = subprocess.run(
+        [sys.executable, str(BESIDE / "tuned_small.py")],
+        env={**os.environ, "TRITON_INTERPRET": "1", "PYTHONPATH": str(ROOT)},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    found = [json.loads(line) for line in ran.stdout.splitlines()]
+    assert len(found) == 5, ran.stderr
+    assert all(share < 1 for shares in found for share in shares), found
 
 
 def named(mutation: Mutation, result: PartResult) -> bool:

@@ -26,6 +26,8 @@ def shell(command: str) -> None:
 
 
 def quartiles(values: list[float]) -> str:
+    if len(values) < 2:
+        return f"{values}"
     low, _, high = statistics.quantiles(values, n=4)
     return f"{statistics.median(values):.4f} ({low:.4f}-{high:.4f})"
 

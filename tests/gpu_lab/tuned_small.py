@@ -1,0 +1,38 @@
+"""Run in Triton's interpreter: how far the tuned kernels are from the oracle on small shapes, as a share of the budget.
+
+The interpreter has no sums by the card's copy engine, so dQ is added up by atomic additions throughout.
+"""
+
+import json
+
+import numpy as np
+import torch
+
+from labs.gpu import tuned
+from labs.gpu.inputs import make_inputs
+from labs.gpu.oracle import ORACLES
+
+SHAPES = ((32, 40, 70, 0), (32, 40, 40, 1), (64, 33, 33, 1), (64, 20, 90, 0), (128, 17, 30, 0))
+
+
+def worst(expected, found):
+    return max(
+        float((abs(t.float().numpy() - one.value) / one.tolerance).max())
+        for one, t in zip(expected.values(), found, strict=True)
+    )
+
+
+for d, n, m, causal in SHAPES:
+    shape = {"B": 2, "N": n, "M": m, "d": d, "causal": causal, "precision": 11}
+    inputs = make_inputs("heads_gradient", shape, 3)
+    t = {name: torch.tensor(np.asarray(one, np.float32)) for name, one in inputs.items()}
+    q, k, v, o, do = (t[name].half() for name in ("q", "k", "v", "O", "dO"))
+    assert tuned.takes(q, k, v)
+    forward = tuned.flash_forward(q, k, v, bool(causal))
+    blocks = (*tuned.backward_blocks(d, bool(causal))[:4], False)
+    backward = tuned.flash_backward(q, k, v, o, t["L"], do, bool(causal), blocks)
+    found = [
+        worst(ORACLES["flash_forward"].expected(inputs, shape), forward),
+        worst(ORACLES["flash_backward"].expected(inputs, shape), backward),
+    ]
+    print(json.dumps(found))
