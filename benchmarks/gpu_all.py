@@ -30,7 +30,7 @@ STEPS = {
     "cs336": ("verdicts", 80),
     "lab": ("verdicts", 90),
     "attacks": ("attacks", 85),
-    "libraries": ("verdicts", 15),
+    "libraries": ("verdicts", 20),
     "slower": ("slower", 45),
     "studies": ("studies", 50),
 }
