@@ -7,7 +7,7 @@ BIN := .venv/bin
 # Tests start some hundred processes: each would compile all of the kit's modules again.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: setup run test test-gpu lint fuzz clean
+.PHONY: setup run test test-gpu lint headers fuzz clean
 
 setup: .venv/ready
 
@@ -25,8 +25,14 @@ run: setup
 	$(BIN)/pip install --quiet --disable-pip-version-check "triton>=3.7,<3.9" || echo "No Triton here: its tests are left out."
 	touch $@
 
-test: setup lint .venv/triton
+# What comes before the tests is one core's work or waits for the network: they go side by side.
+test: setup
+	$(MAKE) -j 3 lint headers .venv/triton
 	$(BIN)/python -m pytest -n $(WORKERS) --dist worksteal
+
+# What most tests are compiled against; two workers that begin without it would both make it.
+headers: setup
+	PYTHONPATH=.:tests $(BIN)/python -m headers
 
 # What needs a GPU: minutes. docs/gpu.md tells of the last such run.
 test-gpu: setup .venv/triton

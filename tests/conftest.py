@@ -23,10 +23,24 @@ def pytest_make_parametrize_id(val: object, argname: str) -> str | None:
 
 
 #: Files whose tests take seconds each, for two workers to begin with: the first makes what the cache lacks while the
-#: second is busy with arithmetic, and neither is left alone with a long test at the end.
+#: second is busy with arithmetic, and neither is left alone with a long test at the end. Nor is
+#: a file divided whose fixture is costly: what one worker takes from the other are the last tests of its list.
 FIRST = (
-    ("test_class_of_sixty", "test_build", "test_verdicts", "test_classroom", "test_sanitize"),
-    ("test_diagnose", "test_oracle", "test_threats", "test_family", "test_student_run", "test_textgen_train"),
+    (
+        *(
+            "test_class_of_sixty",
+            "test_bugs",
+            "test_plain_torch",
+            "test_build",
+            "test_verdicts",
+            "test_classroom",
+        ),
+        *("test_sanitize", "test_cluster", "test_without_torch", "test_published"),
+    ),
+    (
+        *("test_gpu_lab", "test_diagnose", "test_oracle", "test_labs", "test_release_runs", "test_threats"),
+        *("test_family", "test_operators_ladder", "test_student_run", "test_textgen_train"),
+    ),
 )
 
 

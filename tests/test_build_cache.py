@@ -12,7 +12,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from building import PUBLISHED, one_function, write
+from building import PUBLISHED, one_function, sharing_headers, write
 from conftest import ROOT
 
 from grader.base import objectcache
@@ -66,14 +66,8 @@ print(made.ok, made.cached, made.object_path, flush=True)
 
 @pytest.fixture
 def warm_cache(tmp_path: Path) -> Path:
-    """A cache of its own that shares nothing but the precompiled header, to save its making."""
     precompile()
-    cache = tmp_path / "cache"
-    (cache / "headers").mkdir(parents=True)
-    for entry in (toolchain.cache_root() / "headers").iterdir():
-        if entry.is_dir():
-            (cache / "headers" / entry.name).symlink_to(entry)
-    return cache
+    return sharing_headers(tmp_path / "cache")
 
 
 def _start(source: Path, cache: Path) -> subprocess.Popen[str]:

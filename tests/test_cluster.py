@@ -229,7 +229,8 @@ def test_a_scheduler_without_workers_and_one_whose_workers_all_fail_are_one_line
             worker(address, "--name", "bare"),
             worker(address, "--name", "odd", *resources, CXX=str(fake)),
         ]
-        time.sleep(4)
+        with connect(address, None, 20.0) as client:
+            client.wait_for_workers(len(workers), timeout=60)
         said = lonely(address, tmp_path / "small.yaml")
         assert said.startswith("KitError no machine of the cluster may judge: ") and "\n" not in said
         assert "bare: it offers no cores: start it with --resources" in said

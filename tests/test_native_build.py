@@ -6,7 +6,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from building import HEAD, one_function, write
+from building import HEAD, UNOPTIMIZED, one_function, sharing_headers, write
 
 from grader.base.arrays import np
 from grader.build import nativebuild
@@ -35,7 +35,7 @@ def test_a_program_is_found_again(tmp_path: Path) -> None:
     keys = {first.key}
     keys.add(nativebuild.build(write(tmp_path, WORKS + "// other\n")).key)
     keys.add(nativebuild.build(write(tmp_path, WORKS), defines={"N": "3"}).key)
-    keys.add(nativebuild.build(write(tmp_path, WORKS), flags=("-O1",)).key)
+    keys.add(nativebuild.build(write(tmp_path, WORKS), flags=UNOPTIMIZED).key)
     assert len(keys) == 4
     with NativeHost() as host:
         assert call(host, first.program) == [1.0, 2.0]
@@ -47,7 +47,7 @@ def test_macros_and_flags_are_taken(tmp_path: Path) -> None:
     )
     with NativeHost() as host:
         fast = nativebuild.build(write(tmp_path, text), defines={"TIMES": "7"})
-        slow = nativebuild.build(write(tmp_path, text), defines={"TIMES": "7"}, flags=("-O0",))
+        slow = nativebuild.build(write(tmp_path, text), defines={"TIMES": "7"}, flags=UNOPTIMIZED)
         assert (call(host, fast.program), call(host, slow.program)) == ([7.0], [10.0])
 
 
@@ -119,7 +119,7 @@ def test_without_static_libraries_a_program_is_dynamic(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(nativebuild, "LINKAGES", {"dynamic": nativebuild.LINKAGES["dynamic"]})
-    cache = tmp_path / "cache"
+    cache = sharing_headers(tmp_path / "cache")
     made = nativebuild.build(write(tmp_path, WORKS), cache=cache)
     assert made.ok and made.linkage == "dynamic", made.diagnostics
     for box in (choose(), choose("D", trust=True)):

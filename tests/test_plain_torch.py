@@ -9,6 +9,7 @@ import timeit
 from pathlib import Path
 
 import pytest
+from building import PLAIN, SANITIZED
 from conftest import ROOT
 from torch.utils.cpp_extension import include_paths
 
@@ -16,7 +17,7 @@ from grader.base.arrays import np
 from grader.build import sanitize, standin
 from grader.build.torchbuild import build
 from grader.run.calls import Request
-from grader.study.standalone import UNLIMITED, Kit, build_program, ran
+from grader.study.standalone import UNLIMITED, build_program, ran
 
 EXPRESSIONS = ROOT / "tests" / "sources" / "tensor_expressions.cpp"
 CALL = """
@@ -45,15 +46,11 @@ def with_torch() -> dict[tuple[str, str], str]:
 @pytest.fixture(scope="module")
 def with_the_stand_in() -> dict[tuple[str, str], str]:
     """With sanitizers, which are silent: they end the program where they are not."""
-    kit = Kit(
-        flags=(*sanitize.FLAGS, "-O0", "-g1", "-fsanitize=float-cast-overflow"),
-        link_flags=("-fsanitize=address,undefined",),
-    )
     options = {
         "ASAN_OPTIONS": ":".join(f"{key}={value}" for key, value in sanitize.ASAN_OPTIONS.items()),
         "UBSAN_OPTIONS": ":".join(f"{key}={value}" for key, value in sanitize.UBSAN_OPTIONS.items()),
     }
-    program = build_program(EXPRESSIONS, kit)
+    program = build_program(EXPRESSIONS, SANITIZED)
     request = Request("expressions", [{"input": 0}], [np.zeros(1, np.float32)])
     with ran(program, request, environment=options, memory_bytes=UNLIMITED) as run:
         assert run.finished.returncode == 0, run.output[-3000:]
@@ -242,9 +239,9 @@ def test_hostile_words_of_a_compiler_cost_linear_time(piece: str) -> None:
 
 def test_a_students_file_takes_the_precompiled_header(tmp_path: Path) -> None:
     """And the sources of the kit see none of it, as their objects would offer the student's interface too."""
-    prepared = standin.prepare(("-O0",))
+    prepared = standin.prepare(PLAIN.flags)
     assert prepared.cpu_s >= 0 and all(made.is_file() for made in prepared.objects)
-    assert standin.prepare(("-O0",)).cpu_s == 0, "it is kept"
+    assert standin.prepare(PLAIN.flags).cpu_s == 0, "it is kept"
     (tmp_path / "module.cpp").write_text(
         "#include <torch/extension.h>\nat::Tensor f() { return at::zeros({2}); }\n"
     )

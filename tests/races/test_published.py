@@ -10,6 +10,7 @@ from pathlib import Path
 
 import published
 import pytest
+from building import PLAIN, SANITIZED
 
 import gpt149
 from grader.assignment.loading import load
@@ -18,7 +19,7 @@ from grader.build import sanitize
 from grader.build.toolchain import toolchain
 from grader.judge import binding, comparison
 from grader.study import options, race
-from grader.study.standalone import UNLIMITED, Kit, Ran, Unsuitable, build_program, ran
+from grader.study.standalone import UNLIMITED, Ran, Unsuitable, build_program, ran
 from labs.attention import oracle
 from labs.attention.cases import make_inputs
 
@@ -26,11 +27,6 @@ ASSIGNMENT = load(options.PUBLIC_CONFIG)
 PART = ASSIGNMENT.part("part3")
 SHAPE = {**ASSIGNMENT.defaults, **ASSIGNMENT.lab.watched_sizes, "threads": race.THREADS}
 RIGHT = [name for name in published.SOURCES if name != "race"]
-SANITIZED = Kit(
-    # Not optimised, which is not what is asked here and takes three times as long.
-    flags=(*sanitize.FLAGS, "-O0", "-g1"),
-    link_flags=("-fsanitize=address,undefined",),
-)
 needs_tsan = pytest.mark.skipif(
     not race.has_thread_sanitizer(toolchain()), reason="only gcc on Linux has the ThreadSanitizer that fits"
 )
@@ -200,7 +196,7 @@ def test_cachegrind_counts_its_lines(name: str, tmp_path: Path) -> None:
 def test_a_file_that_needs_more_of_torch_is_told_its_line(statement: str, told: str, tmp_path: Path) -> None:
     text = published.Written(body=f"    {statement}\n{published.VECTORS}{published.RETURN}").text
     with pytest.raises(Unsuitable) as caught:
-        build_program(written(tmp_path, text), Kit(flags=("-O0", "-g1")))
+        build_program(written(tmp_path, text), PLAIN)
     assert str(caught.value).startswith(f"mine.cpp:{line_of(text, statement)} {told}")
     assert "\n" not in str(caught.value) and len(str(caught.value)) < 160
 
