@@ -11,7 +11,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from grader.assignment import labs
+from grader.assignment import labs, mutations
 from grader.assignment.loading import load
 from grader.assignment.mutations import Mutation
 from grader.assignment.regions import strip_solution
@@ -209,6 +209,26 @@ def test_a_wrong_gradient_is_held_beside_the_students_own_forward(tmp_path: Path
     assert "Look at the forward function as well" in messages[2] and "own mulForward" in messages[2]
     assert "All of dO is added" in messages[3] and "reluForward" not in messages[3]
     assert {found[name].verdict for name in parts} == {"wrong"}
+
+
+@pytest.mark.parametrize(
+    "part, first, second", [("linear_backward", "gx", "gw"), ("matmul_backward", "ga", "gb")]
+)
+def test_a_crash_tells_what_the_answers_before_it_show(
+    part: str, first: str, second: str, tmp_path: Path
+) -> None:
+    """The tensors of two gradients exchanged: a wrong answer where they are as large as each other, and where they are
+    not a write outside of an array."""
+    start, end = mutations.place(MASTER, kernels._FUNCTIONS[part])
+    function = MASTER[start:end]
+    held, other = (f"d{name[1].upper()}.data_ptr<float>()" for name in (first, second))
+    pointers = f"*{first} = {held}, *{second} = {other}"
+    assert function.count(pointers) == 1
+    function = function.replace(pointers, f"*{first} = {other}, *{second} = {held}")
+    diagnosis = judge(MASTER[:start] + function + MASTER[end:], [part], tmp_path)[part].diagnosis
+    assert diagnosis is not None and diagnosis.code.startswith("sig")
+    assert "Before that it was wrong on '" in diagnosis.message
+    assert f"d{first[1].upper()} gets what belongs into d{second[1].upper()}" in diagnosis.message
 
 
 def test_indistinguishable_mistakes_are_named_together(tmp_path: Path) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import csv
 import platform
+import re
 from pathlib import Path
 
 import pytest
@@ -18,7 +19,7 @@ from grader.judge.bench import Options
 from grader.judge.evaluate import evaluate
 from grader.staff.release import contents, search
 from labs.operators import LAB
-from labs.operators.studies import fast, ladder, limits
+from labs.operators.studies import fast, ladder, limits, sources
 from labs.operators.studies.ladder import FAST, PYTORCH, REFERENCE, YOURS, Ladder, Limit, Rung
 from labs.operators.studies.limits import Work
 
@@ -178,3 +179,16 @@ def test_a_handout_has_the_fast_kernels_compiled_and_not_their_text(tmp_path: Pa
     (tmp_path / name).rename(tmp_path / PREBUILT / name)
     level = next(iter(fast.LEVELS)) if len(fast.all_levels(FOLDER)) > 1 else ""
     assert fast.kernels(tmp_path, level).program().is_file()
+
+
+def test_all_files_bind_what_the_assignment_asks_for() -> None:
+    """The starter, the reference, the fast kernels and PyTorch's calls each hold their own table of bindings."""
+    asked = {part.function for part in ASSIGNMENT.parts}
+    compared = {part.reference for part in ASSIGNMENT.parts if part.reference}
+    texts = {name: (FOLDER / name).read_text() for name in ("operators.cpp", "reference.cpp", fast.SOURCE)}
+    for name, text in {**texts, "pytorch": sources.PYTORCH}.items():
+        bound = re.findall(r'm\.def\("(\w+)", &(\w+)\);', text)
+        assert all(called == function for called, function in bound), name
+        assert {called for called, _ in bound} - {sources.NOTHING} == (
+            compared if name == "reference.cpp" else asked
+        ), name

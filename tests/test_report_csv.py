@@ -287,6 +287,8 @@ def test_without_hidden_cases_everything_is_told() -> None:
         ),
         ("Rows 96 to 102 are wrong. Look at the remainder tile.", "Look at the remainder tile."),
         ("It returned a tensor of shape (2, 3, 103, 40).", ""),
+        ("m is too small.\nLines to look at in merge:\n  a.cpp:40: m = 7;", "m is too small."),
+        ("Lines to look at in merge:\n  a.cpp:40: m = 7;", ""),
         ("The inputs have been rounded to half precision (float16). Got 1e-7.", None),
     ],
 )

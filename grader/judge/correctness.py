@@ -29,8 +29,8 @@ MOST_DIAGNOSED, ENOUGH_AGREEING, MOST_UNDECIDED = 5, 3, 10
 """Wrong cases that are explained at most, and how many have to name the same bug to believe it at once; cases up to
 which more are explained while two bugs fit all so far, which costs little, as these alone are tried first."""
 SHAKEN_S, MOST_SHAKEN, MOST_REPEATS = 0.1, 2, 200
-"""Seconds for which threads that share work are held up at random moments before their results count as right: a race
-may well pass in one short call. Cases that are called again for it, and calls at most."""
+"""Seconds of their own work for which threads that share it are held up at random moments before their results count as
+right: a race may well pass in one short call. Cases that are called again for it, and calls at most."""
 
 
 class Runners:
@@ -172,7 +172,7 @@ class Correctness:
             delays=self.delays,
             measure_peak=step.peak,
         )
-        self.shaken_s += call.wall_s * held_up
+        self.shaken_s += held_up_s(call) * held_up
         if self.bench.options.sanitize:
             self.sites.look(session, f"'{step.case.name}', {faults.in_words(self.marker.sizes(shape))}")
             if call.status != "ok" and self.sites.found:
@@ -243,6 +243,11 @@ class Correctness:
         named = [code for code in codes if code not in places]
         agreeing = max((named.count(code) for code in named), default=0)
         return len(codes) >= MOST_DIAGNOSED or agreeing >= ENOUGH_AGREEING
+
+
+def held_up_s(call: Call) -> float:
+    """Seconds of a call in which its threads could meet. On a busy machine most of the wall clock's are others'."""
+    return call.wall_s if call.cpu_s is None else min(call.wall_s, call.cpu_s)
 
 
 def concluded(cases: Sequence[CaseResult], axes: Sequence[Axis]) -> Diagnosis | None:

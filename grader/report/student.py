@@ -89,11 +89,17 @@ def numberless(message: str) -> str:
     The rest ("Expected 0.1, got 103 at ...") is where a kernel can say something: it chose the 103.
     """
     sentences = re.split(r"(?<=[.?!])\s+|\n+", message.strip())
+    plain = [
+        {n.rstrip(".,") for n in re.findall(r"(?<![\w^.])[-+]?\d[\d.,e+-]*", sentence)} <= _FIXED_NUMBERS
+        and not re.search(r"\b(nan|inf)\b", sentence, re.IGNORECASE)
+        for sentence in sentences
+    ]
+    # Of "Lines to look at:" without its lines nothing is left to read.
+    follows = [*plain[1:], False]
     kept = [
         sentence
-        for sentence in sentences
-        if {n.rstrip(".,") for n in re.findall(r"(?<![\w^.])[-+]?\d[\d.,e+-]*", sentence)} <= _FIXED_NUMBERS
-        and not re.search(r"\b(nan|inf)\b", sentence, re.IGNORECASE)
+        for sentence, ours, next_ours in zip(sentences, plain, follows, strict=True)
+        if ours and (next_ours or not sentence.endswith(":"))
     ]
     return words.line(" ".join(kept), 600)
 

@@ -17,7 +17,6 @@
 #include <cstring>
 #include <memory>
 #include <new>
-#include <vector>
 
 namespace {
 
@@ -54,10 +53,13 @@ long blocks(long count, long each) { return (count + each - 1) / each; }
 
 #if defined(__AVX512F__)
 constexpr int kLanes = 16, kTileRows = 8;
+#define EVERY_OTHER {0, 2, 4, 6, 8, 10, 12, 14, 17, 19, 21, 23, 25, 27, 29, 31}
 #elif defined(__AVX__)
 constexpr int kLanes = 8, kTileRows = 6;
+#define EVERY_OTHER {0, 2, 4, 6, 9, 11, 13, 15}
 #else
 constexpr int kLanes = 4, kTileRows = 6;
+#define EVERY_OTHER {0, 2, 5, 7}
 #endif
 // A tile of C is kept in registers: kTileRows rows of two vectors each.
 constexpr int kTileColumns = 2 * kLanes;
@@ -66,6 +68,11 @@ constexpr long kDepth = 256, kRows = 12 * kTileRows, kColumns = 16 * kTileColumn
 
 typedef float Vector __attribute__((vector_size(4 * kLanes), may_alias));
 typedef float Unaligned __attribute__((vector_size(4 * kLanes), aligned(4), may_alias));
+typedef int32_t Integers __attribute__((vector_size(4 * kLanes)));
+typedef int64_t Places __attribute__((vector_size(8 * kLanes), aligned(8), may_alias));
+
+// Of a vector and one that begins at its last number.
+constexpr Integers kEveryOther = EVERY_OTHER;
 
 // Element (i, j) is at[i * row + j * column]: a matrix, or with exchanged steps its transpose.
 struct Matrix {
@@ -268,28 +275,64 @@ Window window(int C, int H, int Wd, int K, int stride, int pad) {
     return {C, H, Wd, K, stride, pad, (H + 2 * pad - K) / stride + 1, (Wd + 2 * pad - K) / stride + 1};
 }
 
-// The maxima of one plane. All windows of a line at a time, tap after tap; a step that the compiler knows (0: it does not)
-// lets it load them as vectors.
+// kLanes numbers, `step` apart; a step that the compiler knows (0: it does not) needs no loads one by one. Nothing behind
+// the last number is read.
 template <int kStep>
-void maxima(const float *from, float *y, int64_t *index, int Wd, int K, int stride, int OH, int OW, int *where) {
+Vector apart(const float *from, long step) {
+    if (kStep == 1) return *reinterpret_cast<const Unaligned *>(from);
+    if (kStep == 2) {
+        const Vector front = *reinterpret_cast<const Unaligned *>(from);
+        const Vector behind = *reinterpret_cast<const Unaligned *>(from + kLanes - 1);
+        return __builtin_shuffle(front, behind, kEveryOther);
+    }
+    Vector made;
+    for (int lane = 0; lane < kLanes; lane++) made[lane] = from[lane * step];
+    return made;
+}
+
+// The maxima of one plane. The windows of kLanes places in a line are looked at together: the largest numbers so far and
+// where in their windows they are stay in registers.
+template <int kStep>
+void maxima(const float *from, float *y, int64_t *index, int Wd, int K, int stride, int OH, int OW) {
     const int step = kStep ? kStep : stride;
+    Integers along;
+    for (int lane = 0; lane < kLanes; lane++) along[lane] = lane * step;
     for (int oh = 0; oh < OH; oh++) {
-        float *best = y + (long)oh * OW;
-        const int top = oh * stride * Wd;
-        for (int ow = 0; ow < OW; ow++) best[ow] = from[top + ow * step], where[ow] = top + ow * step;
-        for (int tap = 1; tap < K * K; tap++) {
-            const int place = top + tap / K * Wd + tap % K;
-            const float *seen = from + place;
-            // All four are read before one is chosen: a branch would keep vectors out.
-#pragma omp simd
-            for (int ow = 0; ow < OW; ow++) {
-                const float value = seen[ow * step], known = best[ow];
-                const int here = place + ow * step, there = where[ow];
-                best[ow] = value > known ? value : known;
-                where[ow] = value > known ? here : there;
-            }
+        const int top = oh * step * Wd;
+        float *line = y + (long)oh * OW;
+        int64_t *places = index + (long)oh * OW;
+        int done = 0;
+        while (OW >= kLanes && done < OW) {
+            // The last ones are looked at with some that were before.
+            const int ow = std::min(done, OW - kLanes), left = top + ow * step;
+            Vector best = apart<kStep>(from + left, step);
+            Integers where = {};
+            for (int kh = 0; kh < K; kh++)
+                for (int kw = 0; kw < K; kw++) {
+                    const int tap = kh * Wd + kw;
+                    const Vector value = apart<kStep>(from + left + tap, step);
+                    const Integers larger = value > best;
+                    best = larger ? value : best;
+                    where = larger ? where - where + tap : where;
+                }
+            *reinterpret_cast<Unaligned *>(line + ow) = best;
+            *reinterpret_cast<Places *>(places + ow) = __builtin_convertvector(where + along + left, Places);
+            done = ow + kLanes;
         }
-        for (int ow = 0; ow < OW; ow++) index[(long)oh * OW + ow] = where[ow];
+        for (int ow = done; ow < OW; ow++) {
+            const int left = top + ow * step;
+            float best = from[left];
+            int where = left;
+            for (int kh = 0; kh < K; kh++)
+                for (int kw = 0; kw < K; kw++) {
+                    const int here = left + kh * Wd + kw;
+                    const float value = from[here];
+                    where = value > best ? here : where;
+                    best = value > best ? value : best;
+                }
+            line[ow] = best;
+            places[ow] = where;
+        }
     }
 }
 
@@ -492,13 +535,9 @@ torch::Tensor maxpool2dForward(torch::Tensor X, torch::Tensor index, int N, int 
     float *y = Y.data_ptr<float>();
     int64_t *index_of = index.data_ptr<int64_t>();
     const auto plane = stride == 1 ? maxima<1> : stride == 2 ? maxima<2> : maxima<0>;
-#pragma omp parallel if (N * (long)C * H * Wd > kWorthThreads)
-    {
-        std::vector<int> where(OW);
-#pragma omp for
-        for (long p = 0; p < N * (long)C; p++)
-            plane(x + p * H * Wd, y + p * OH * OW, index_of + p * OH * OW, Wd, K, stride, OH, OW, where.data());
-    }
+#pragma omp parallel for if (N * (long)C * H * Wd > kWorthThreads)
+    for (long p = 0; p < N * (long)C; p++)
+        plane(x + p * H * Wd, y + p * OH * OW, index_of + p * OH * OW, Wd, K, stride, OH, OW);
     return Y;
 }
 

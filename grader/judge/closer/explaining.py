@@ -23,10 +23,11 @@ from grader.judge.closer import clues, probing
 from grader.judge.closer.checked import Checked, SecondBuild
 from grader.judge.closer.probing import Prober
 from grader.judge.comparison import compare
-from grader.judge.correctness import Correctness
+from grader.judge.correctness import Correctness, concluded
 from grader.judge.diagnosis import facts
 from grader.judge.diagnosis.diagnose import OTHER_RESULT, PARTLY, unexplained
 from grader.judge.diagnosis.facts import Seen
+from grader.judge.diagnosis.fitting import FEWEST_PARTIAL
 from grader.judge.diagnosis.relations import CLOSE
 from grader.judge.oracle import Dissected
 
@@ -56,7 +57,26 @@ class Closer:
     # ---- a call without an answer
 
     def crash(self, told: Diagnosis) -> Diagnosis:
-        """With the place that a checked build sees, where the crash was on a public input."""
+        """With the place that a checked build sees, where the crash was on a public input, and with what answers before
+        it show: a result in the wrong array is a wrong answer at one size and a crash at the next."""
+        placed, before = self._placed(told), "" if told.hidden else self._before(told)
+        return replace(placed, message=f"{placed.message}\n{before}") if before else placed
+
+    def _before(self, told: Diagnosis) -> str:
+        """The cause of wrong public answers of a part that broke off later; "" where they tell none."""
+        wrong = [
+            case for case in self.results.cases if not case.hidden and case.diagnosis not in (None, told)
+        ]
+        found = concluded(wrong, self.marker.oracle.axes)
+        if found is None or found.code in unexplained(self.marker.oracle.axes):
+            return ""
+        # One element is explained by many mistakes.
+        if (found.wrong_count or 0) < FEWEST_PARTIAL:
+            return ""
+        name = next(case.name for case in wrong if case.diagnosis is found)
+        return f"Before that it was wrong on '{name}'. {found.message}"
+
+    def _placed(self, told: Diagnosis) -> Diagnosis:
         if told.hidden or self.results.broken is None or self.second is None:
             return told
         case, call = self.results.broken

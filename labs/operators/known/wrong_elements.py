@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from grader.assignment.mutations import Mutation
+from labs.operators.known.wrong_layers import exchanged
 
 _ROW_OF_B = "b + (RB == 1 ? 0 : i) * CB"
 _COLUMN_OF_B = "row[CB == 1 ? 0 : j]"
@@ -87,6 +88,12 @@ WRONG = (
         "mul_backward",
         ((_TO_GA, "ga[at] += 2 * go[at] * b[other];"),),
         ("gradient_added_twice",),
+    ),
+    Mutation(
+        "dA and dB exchanged",
+        "mul_backward",
+        exchanged("dA", "dB", ("R * C", "RB * CB"), "ab"),
+        ("gradients_swapped",),
     ),
     Mutation("positive numbers cut off", "relu", (("x[i] > 0 ?", "x[i] < 0 ?"),), ("relu_sign",)),
     Mutation("absolute value", "relu", (("x[i] > 0 ? x[i] : 0", "std::abs(x[i])"),), ("relu_sign",)),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from grader.assignment.mutations import Mutation
+from grader.assignment.mutations import Edit, Mutation
 
 _OF_B = "factor * b[k * N + j]"
 _STORE = "o[i * N + j] += factor"
@@ -25,6 +25,27 @@ _SUMS = """    const float *a = A.data_ptr<float>(), *b = B.data_ptr<float>();
             o[i * N + j] = sum;
         }}
     }}"""
+
+
+def exchanged(left: str, right: str, sizes: tuple[str, str], letters: str) -> tuple[Edit, ...]:
+    """Two gradients, made as they should be, each of which is then added to the tensor of the other."""
+    of_left, of_right = f"g{letters[0]}", f"g{letters[1]}"
+    stored = (
+        f"    for (int e = 0; e < std::min({sizes[0]}, {sizes[1]}); e++)\n"
+        f"        {left}.data_ptr<float>()[e] += {of_right}[e], {right}.data_ptr<float>()[e] += {of_left}[e];\n"
+    )
+    return (
+        (
+            f"*{of_left} = {left}.data_ptr<float>(), *{of_right} = {right}.data_ptr<float>()",
+            "*unused = nullptr",
+        ),
+        (
+            "    const float *g",
+            f"    std::vector<float> {of_left}({sizes[0]}), {of_right}({sizes[1]});\n    const float *g",
+        ),
+        ("    // END SOLUTION", f"    (void)unused;\n{stored}    // END SOLUTION"),
+    )
+
 
 WRONG = (
     Mutation("B transposed", "matmul", ((_OF_B, "factor * b[j * K + k]"),), ("transposed_operand",)),
@@ -87,6 +108,12 @@ WRONG = (
         "matmul_backward",
         (("gb[k * N + j]", "gb[j * K + k]"),),
         ("transposed_output",),
+    ),
+    Mutation(
+        "dA and dB exchanged",
+        "matmul_backward",
+        exchanged("dA", "dB", ("M * K", "K * N"), "ab"),
+        ("gradients_swapped",),
     ),
     Mutation(
         "bias forgotten", "linear", ((_BIAS, ""), (", *bias = b.data_ptr<float>()", "")), ("bias_missing",)
@@ -160,5 +187,11 @@ WRONG = (
             ),
         ),
         ("gradient_overwritten",),
+    ),
+    Mutation(
+        "dX and dW exchanged",
+        "linear_backward",
+        exchanged("dX", "dW", ("N * I", "I * O"), "xw"),
+        ("gradients_swapped",),
     ),
 )

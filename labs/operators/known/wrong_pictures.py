@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from grader.assignment.mutations import Mutation
+from labs.operators.known.wrong_layers import exchanged
 
 _PLACE = "ih = oh * stride + kh - pad, iw = ow * stride + kw - pad;"
 _SIZES = "OH = (H + 2 * pad - K) / stride + 1, OW = (Wd + 2 * pad - K) / stride + 1;"
@@ -205,6 +206,12 @@ WRONG = (
             ),
         ),
         ("kernel_transposed",),
+    ),
+    Mutation(
+        "dX and dW exchanged",
+        "conv2d_backward",
+        exchanged("dX", "dW", ("N * C * H * Wd", "F * C * K * K"), "xw"),
+        ("gradients_swapped",),
     ),
     Mutation(
         "maximum begins at 0",

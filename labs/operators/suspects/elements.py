@@ -7,7 +7,7 @@ from collections.abc import Callable
 from grader.base.arrays import Array, np
 from grader.judge.diagnosis.fitting import Situation
 from labs.operators import arithmetic
-from labs.operators.suspects.gradients import common
+from labs.operators.suspects.gradients import common, exchanged
 from labs.operators.suspects.registry import Mistakes
 
 Combine = Callable[[Array, Array], Array]
@@ -156,6 +156,14 @@ ADD_BACKWARD = _ADD_BACKWARD.all
 _MUL_BACKWARD = Mistakes()
 common(_MUL_BACKWARD, "dA", "dB")
 _broadcast_gradients(_MUL_BACKWARD, lambda s: s.inputs["dO"] * s.inputs["A"])
+exchanged(
+    _MUL_BACKWARD,
+    "dA",
+    "dB",
+    lambda s, name: (
+        s.inputs["dO"] * s.inputs["B"] if name == "dA" else _all_of(s, s.inputs["dO"] * s.inputs["A"])
+    ),
+)
 
 
 @_MUL_BACKWARD.adds(

@@ -5,7 +5,7 @@ from __future__ import annotations
 from grader.base.arrays import Array, np
 from grader.judge.diagnosis.fitting import Situation
 from labs.operators import arithmetic
-from labs.operators.suspects.gradients import common, divided
+from labs.operators.suspects.gradients import common, divided, exchanged
 from labs.operators.suspects.registry import Mistakes
 from labs.operators.suspects.taps import TAPS, WEIGHTS
 
@@ -53,6 +53,13 @@ def _filters(s: Situation, images: slice) -> Array:
     t = arithmetic.usual_taps(s.sizes)
     return arithmetic.filter_gradient(s.inputs["dY"][images], s.inputs["X"][images], t)
 
+
+exchanged(
+    _CONV2D_BACKWARD,
+    "dX",
+    "dW",
+    lambda s, name: _image(s, s.inputs["W"]) if name == "dX" else _filters(s, slice(None)),
+)
 
 _FIRST = "gets the gradient of the first image of the batch alone: add up those of all images."
 _LAST = "gets the gradient of the last image of the batch alone: add up those of all images."

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from grader.base.arrays import Array
+from collections.abc import Callable
+
+from grader.base.arrays import Array, np
 from grader.judge.diagnosis.fitting import Situation
 from labs.operators.suspects.registry import Mistakes, added
 
@@ -56,6 +58,27 @@ def divided(mistakes: Mistakes, name: str, size: str, what: str) -> None:
     )
     def mean(s: Situation) -> Array | None:
         return added(s) / s.sizes[size] if s.sizes[size] > 1 else None
+
+
+def exchanged(
+    mistakes: Mistakes, first: str, second: str, gradient: Callable[[Situation, str], Array]
+) -> None:
+    """Two outputs of which each gets the other's gradient, number by number as they lie in memory.
+
+    `gradient` gives that of a name. Where one is longer than the other, its end is left out or nothing is added to it.
+    """
+    for name, other in ((first, second), (second, first)):
+
+        @mistakes.adds(
+            name,
+            "gradients_swapped",
+            f"{name} gets what belongs into {other}: check which one each result is written to.",
+        )
+        def others(s: Situation, other: str = other) -> Array | None:
+            made = gradient(s, other).ravel()[: s.expected.size]
+            if s.expected.size == 1:
+                return None
+            return np.concatenate([made, np.zeros(s.expected.size - len(made))]).reshape(s.expected.shape)
 
 
 _SGD = Mistakes()

@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 from grader.base.arrays import Array, np
 from grader.judge.diagnosis.fitting import Situation
-from labs.operators.suspects.gradients import common, divided
+from labs.operators.suspects.gradients import common, divided, exchanged
 from labs.operators.suspects.registry import Mistakes
 
 
@@ -144,15 +144,12 @@ def own_operand(s: Situation) -> Array | None:
     return do @ a.T if s.output == "dA" else b.T @ do
 
 
-@_MATMUL_BACKWARD.adds("dA", "gradients_swapped", "dA gets what belongs into dB, transpose(A) dO.")
-@_MATMUL_BACKWARD.adds("dB", "gradients_swapped", "dB gets what belongs into dA, dO transpose(B).")
-def swapped(s: Situation) -> Array | None:
-    do, a, b = (s.inputs[name] for name in ("dO", "A", "B"))
-    if a.shape != b.shape:
-        return None
-    return a.T @ do if s.output == "dA" else do @ b.T
+def _gradient_of_factor(s: Situation, name: str) -> Array:
+    do, a, b = (s.inputs[known] for known in ("dO", "A", "B"))
+    return do @ b.T if name == "dA" else a.T @ do
 
 
+exchanged(_MATMUL_BACKWARD, "dA", "dB", _gradient_of_factor)
 _products(_MATMUL_BACKWARD, "dA", "dO", "transpose(B)", lambda s: (s.inputs["dO"], s.inputs["B"].T), "j")
 _products(_MATMUL_BACKWARD, "dB", "transpose(A)", "dO", lambda s: (s.inputs["A"].T, s.inputs["dO"]), "i")
 MATMUL_BACKWARD = _MATMUL_BACKWARD.all
@@ -283,15 +280,12 @@ def over_all(s: Situation) -> Array | None:
     return s.inputs["dY"].sum(keepdims=True)[0] if s.sizes["O"] > 1 else None
 
 
-@_LINEAR_BACKWARD.adds("dW", "gradients_swapped", "dW gets what belongs into dX, dY transpose(W).")
-@_LINEAR_BACKWARD.adds("dX", "gradients_swapped", "dX gets what belongs into dW, transpose(X) dY.")
-def dx_and_dw(s: Situation) -> Array | None:
-    dy, x, w = (s.inputs[name] for name in ("dY", "X", "W"))
-    if x.shape != w.shape:
-        return None
-    return dy @ w.T if s.output == "dW" else x.T @ dy
+def _gradient_of_layer(s: Situation, name: str) -> Array:
+    dy, x, w = (s.inputs[known] for known in ("dY", "X", "W"))
+    return dy @ w.T if name == "dX" else x.T @ dy
 
 
+exchanged(_LINEAR_BACKWARD, "dX", "dW", _gradient_of_layer)
 _products(_LINEAR_BACKWARD, "dX", "dY", "transpose(W)", lambda s: (s.inputs["dY"], s.inputs["W"].T), "o")
 _products(
     _LINEAR_BACKWARD, "dW", "transpose(X)", "dY", lambda s: (s.inputs["X"].T, s.inputs["dY"]), "the batch"

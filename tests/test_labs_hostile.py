@@ -1,0 +1,198 @@
+"""What a hostile student would try in the labs of operators and of softmax: each attempt ends as a wrong result, a
+crash or a file that does not build."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import pytest
+
+from grader.assignment import labs
+from grader.assignment.loading import load
+from grader.assignment.mutations import Mutation
+from grader.assignment.records import Assignment
+from grader.base.results import PartResult
+from grader.judge.bench import Options
+from grader.judge.evaluate import evaluate
+from labs.operators import kernels as operators
+from labs.softmax import kernels as softmax
+
+KERNELS = {"operators": operators, "softmax": softmax}
+BEGIN, END = "    // BEGIN SOLUTION\n", "    // END SOLUTION\n"
+HEADERS = "#include <chrono>\n#include <cstdlib>\n#include <cstring>\n#include <thread>\n"
+PLAIN = Options(timing=False, profile=False)
+
+
+@dataclass(frozen=True)
+class Attempt:
+    lab: str
+    made: Mutation
+    ends: str
+    """Its verdict, or several with | between them."""
+    codes: tuple[str, ...] = ()
+    """Of its diagnosis; any, where there are none."""
+
+
+def attempt(
+    lab: str, name: str, part: str, edits: Sequence[tuple[str, str]], ends: str = "wrong", *codes: str
+) -> Attempt:
+    return Attempt(lab, Mutation(name, part, tuple(edits)), ends, codes)
+
+
+def first(lab: str, name: str, part: str, text: str, ends: str = "wrong", *codes: str) -> Attempt:
+    return attempt(lab, name, part, ((BEGIN, f"{BEGIN}{text}\n"),), ends, *codes)
+
+
+def last(lab: str, name: str, part: str, text: str, ends: str = "wrong", *codes: str) -> Attempt:
+    return attempt(lab, name, part, ((END, f"{text}\n{END}"),), ends, *codes)
+
+
+#: The first result for each address of an input, and the first of each size.
+BY_POINTER = """
+    static std::vector<std::pair<const void *, torch::Tensor>> seen;
+    for (auto &[at, made] : seen) if (at == {input}.data_ptr<float>() && made.numel() == {out}.numel()) return made;
+    seen.emplace_back({input}.data_ptr<float>(), {out});
+"""
+BY_SIZE = """
+    static std::vector<torch::Tensor> seen;
+    for (torch::Tensor &made : seen) if (made.numel() == {out}.numel()) return made;
+    seen.push_back({out});
+"""
+LATER = """
+    if (M != 7) {
+        std::thread([=] {
+            std::this_thread::sleep_for(std::chrono::milliseconds(1));
+            const float *x = A.data_ptr<float>(), *y = B.data_ptr<float>();
+            for (int e = 0; e < M * N; e++)
+                for (int k = 0; k < K; k++) O.data_ptr<float>()[e] += x[e / N * K + k] * y[k * N + e % N];
+        }).detach();
+        return O;
+    }
+"""
+
+ATTEMPTS = (
+    first("operators", "a thread that goes on", "matmul", LATER, "wrong|rejected"),
+    first("operators", "all but one size", "linear", "if (N == 60000) return Y;"),
+    first("operators", "no hidden sizes", "matmul", "if (M == 13 || M == 3 || M == 2) return O;"),
+    first("operators", "no hidden lengths", "mse", "if (n == 211 || n == 7) return loss;"),
+    last("operators", "an input halved", "relu", "const_cast<float *>(x)[0] *= 0.5f;", "wrong", "inputs_overwritten"),
+    last("operators", "the upstream gradient cleared", "mul_backward",
+         "std::fill(dO.data_ptr<float>(), dO.data_ptr<float>() + R * C, 0.0f);", "wrong", "inputs_overwritten"),
+    last("operators", "labels changed", "cross_entropy", "labels.data_ptr<int64_t>()[0] = 0;", "wrong",
+         "inputs_overwritten"),
+    last("operators", "indices changed", "maxpool2d_backward", "index.data_ptr<int64_t>()[N * C * OH * OW - 1] ^= 1;",
+         "wrong", "inputs_overwritten"),
+    last("operators", "the gradient changed by the step", "sgd", "G.data_ptr<float>()[n - 1] = 0;", "wrong",
+         "inputs_overwritten"),
+    last("operators", "an input in place of a result", "relu",
+         "std::copy(o, o + n, const_cast<float *>(x)); return X;", "wrong", "inputs_overwritten"),
+    last("operators", "float64", "relu", "return O.to(at::kDouble);", "wrong", "wrong_dtype"),
+    last("operators", "another shape", "matmul", "return O.reshape({N, M});"),
+    last("operators", "a step of another shape", "add", "return O.reshape({R * C});", "wrong", "wrong_shape"),
+    last("operators", "no number", "matmul", "o[0] = NAN;", "wrong"),
+    last("operators", "infinite", "matmul_backward", "gb[0] = INFINITY;", "wrong"),
+    attempt("operators", "eight bits", "matmul", (("const float factor = a[i * K + k];",
+            "float factor = a[i * K + k]; int32_t bits; std::memcpy(&bits, &factor, 4); bits &= 0xffff0000;\n"
+            "            std::memcpy(&factor, &bits, 4);"),)),
+    first("operators", "the end of the process", "mse_backward", "std::exit(0);", "crash"),
+    first("operators", "an exception of its own", "sgd", "throw 1;", "crash"),
+    last("operators", "far outside", "relu_backward", "gx[1 << 28] = 1;", "crash"),
+    last("operators", "a little outside", "add", "for (int e = 1; e < 64; e++) o[R * C + e] = 1;", "crash"),
+    first("softmax", "by pointer", "safe", BY_POINTER.format(input="XTensor", out="OTensor")),
+    first("softmax", "some sizes alone", "online", "if (C > 1000) return OTensor;"),
+    last("softmax", "an input changed", "naive", "const_cast<float *>(X)[0] = 0;", "wrong", "inputs_overwritten"),
+    last("softmax", "a maximum changed", "merge", "m1Tensor.data_ptr<float>()[R - 1] = 1;", "wrong",
+         "inputs_overwritten"),
+    last("softmax", "sums exchanged afterwards", "merge",
+         "std::swap_ranges(l, l + R, l2Tensor.data_ptr<float>());"),
+    last("softmax", "float64", "naive", "return OTensor.to(at::kDouble);", "wrong", "wrong_dtype"),
+    last("softmax", "no number in a masked place", "online", "O[0] = NAN;"),
+    first("softmax", "the end of the process", "safe", "std::_Exit(0);", "crash"),
+    last("softmax", "outside", "merge", "for (int e = 0; e < 64; e++) o[R * d + 1 + e] = 1;", "crash"),
+)  # fmt: skip
+
+
+def course(lab: str) -> tuple[Assignment, str]:
+    """The staff's assignment and its master."""
+    place = labs.named(lab)
+    assignment = load(labs.assignment_file(place, staff=True))
+    master = labs.master(place, assignment.source).read_text(encoding="utf-8")
+    return assignment, master.replace("#include <vector>\n", f"{HEADERS}#include <vector>\n", 1)
+
+
+def judged(lab: str, made: Sequence[Mutation], folder: Path, options: Options = PLAIN) -> list[PartResult]:
+    """Each in a function of its own, of one file."""
+    assignment, master = course(lab)
+    text, parts = KERNELS[lab].side_by_side(assignment, master, made)
+    (folder / assignment.source).write_text(text, encoding="utf-8")
+    return list(evaluate(assignment, folder / assignment.source, parts, options).parts)
+
+
+@pytest.mark.parametrize("lab", KERNELS)
+def test_attempts_gain_nothing(lab: str, tmp_path: Path) -> None:
+    tried = [each for each in ATTEMPTS if each.lab == lab]
+    results = judged(lab, [each.made for each in tried], tmp_path)
+    unlike = [
+        f"{each.made.name}: {result.verdict} {result.diagnosis}"
+        for each, result in zip(tried, results, strict=True)
+        if result.verdict not in each.ends.split("|")
+        or (each.codes and (result.diagnosis is None or result.diagnosis.code not in each.codes))
+    ]
+    assert not unlike, "\n".join(unlike)
+
+
+@pytest.mark.parametrize(
+    ("lab", "part", "out"), [("operators", "matmul", "O"), ("softmax", "online", "OTensor")]
+)
+def test_no_timed_call_is_answered_from_one_before(lab: str, part: str, out: str, tmp_path: Path) -> None:
+    """A result that is kept for its size is right wherever a content comes again: timed calls have new ones."""
+    kept = first(lab, "by size", part, BY_SIZE.format(out=out)).made
+    (result,) = judged(lab, [kept], tmp_path, Options(profile=False))
+    assert result.verdict == "wrong", result
+
+
+@pytest.mark.parametrize(
+    ("lab", "part", "text"),
+    [
+        ("operators", "matmul", "return at::matmul(A, B);"),
+        ("operators", "conv2d_backward", "dX.add_(at::conv_transpose2d(dY, W));"),
+        ("softmax", "safe", "return XTensor.softmax(1);"),
+    ],
+)
+def test_torchs_own_work_is_refused(lab: str, part: str, text: str, tmp_path: Path) -> None:
+    assignment, master = course(lab)
+    made = first(lab, "torch", part, text).made
+    (tmp_path / assignment.source).write_text(KERNELS[lab].edited(master, made), encoding="utf-8")
+    chosen = (assignment.part(part),)
+    (result,) = evaluate(assignment, tmp_path / assignment.source, chosen, PLAIN).parts
+    assert result.verdict == "compile_error" and result.diagnosis is not None
+    assert "torch's own work" in result.diagnosis.message
+
+
+def test_a_hostile_forward_function_costs_its_sentence_alone(tmp_path: Path) -> None:
+    """A diagnosis asks the student's own forward function: one that never ends, ends the process, returns no numbers or
+    too few of them changes no verdict, and nothing that is told besides."""
+    assignment, text = course("operators")
+    assignment = replace(assignment, limits=replace(assignment.limits, call_s=2.0))
+    broken = {
+        "mul": "for (volatile int idle = 0;; idle = 1) {}",
+        "linear": "std::exit(0);",
+        "relu": "std::fill(O.data_ptr<float>(), O.data_ptr<float>() + n, NAN); return O;",
+        "matmul": "return at::zeros({1}, at::kFloat);",
+    }
+    signs = {
+        "mul": ("ga[at] +=", "ga[at] -="),
+        "linear": ("gb[o] +=", "gb[o] -="),
+        "relu": ("gx[i] +=", "gx[i] -="),
+        "matmul": ("ga[i * K + k] +=", "ga[i * K + k] -="),
+    }
+    for name, body in broken.items():
+        text = operators.edited(text, first("operators", "broken", name, body).made)
+        text = operators.edited(text, Mutation("subtracted", f"{name}_backward", (signs[name],)))
+    (tmp_path / assignment.source).write_text(text, encoding="utf-8")
+    chosen = tuple(assignment.part(f"{name}_backward") for name in broken)
+    for result in evaluate(assignment, tmp_path / assignment.source, chosen, PLAIN).parts:
+        assert result.verdict == "wrong" and result.diagnosis is not None, result
+        assert result.diagnosis.code == "gradient_negated", result
