@@ -168,7 +168,11 @@ def test_the_autograder_s_setup_ends_well(lab: str, kit: contents.Kit, tmp_path:
     environment |= {"TORCH": "", "TORCH_INDEX": "", "PATH": f"{played}{os.pathsep}{os.environ['PATH']}"}
     ended = subprocess.run(["bash", source / "setup.sh"], env=environment, capture_output=True, text=True)
     assert ended.returncode == 0, ended.stderr
-    closed = [*contents.PRIVATE, kit.assignment.source]
+    assert "compiled reference" not in ended.stdout, (
+        "the doctor asks this lab's reference, whose sources are there"
+    )
+    closed = [name for name in contents.PRIVATE if (source / name).exists()] + [kit.assignment.source]
+    assert {"configs/hidden", "labs"} < {*closed}
     assert [name for name in closed if (source / name).stat().st_mode & 0o077] == []
 
 
