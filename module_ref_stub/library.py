@@ -247,6 +247,8 @@ class _Kernels:
         return "raw", library_path()
 
     def sources(self) -> list[Path]:
+        if not has_sources():
+            return []
         return sorted(path for path in SOURCE_DIR.rglob("*") if path.suffix in SOURCE_SUFFIXES)
 
     def compiled(self, folder: Path, compilers: Mapping[Platform, str]) -> dict[str, Path]:

@@ -8,6 +8,7 @@ import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
+from grader.assignment import labs
 from grader.base.errors import KitError
 from grader.base.quantities import whole
 from grader.build import ispc, toolchain
@@ -185,19 +186,23 @@ def _torch(host: Host) -> Iterator[Finding]:
 
 
 def _reference(host: Host) -> Iterator[Finding]:
-    """Of a handout, which cannot compile it: whether the reference is there for this platform, links and loads."""
-    from module_ref_stub import library
-
-    if library.has_sources():
-        return
+    """Of a handout, which cannot compile it: whether the lab's reference is there for this platform, links, loads."""
     try:
-        path = library.library_path()
-        library.native_program()
+        reference = labs.load(labs.LABS / labs.main()).reference()
+        if reference.sources():
+            return
+        for_torch = reference.for_torch()
+        reference.program()
     except KitError as error:
         what, _, remedy = str(error).partition(": ")
         yield Finding("fail", what, "no part with a reference can be judged", remedy)
         return
-    loaded = host.run([sys.executable, "-c", "import ctypes, sys; ctypes.CDLL(sys.argv[1])", str(path)])
+    if for_torch is None:
+        yield Finding("ok", "the reference for this platform links")
+        return
+    loaded = host.run(
+        [sys.executable, "-c", "import ctypes, sys; ctypes.CDLL(sys.argv[1])", str(for_torch[1])]
+    )
     if loaded.returncode != 0:
         told = (loaded.output.strip().splitlines() or [f"status {loaded.returncode}"])[-1]
         yield Finding(

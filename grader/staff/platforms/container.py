@@ -236,12 +236,19 @@ def _evaluate(container: Container, root: Path, assignment: Assignment, source: 
 def _assignment(container: Container, root: Path) -> Assignment:
     """The assignment of the kit in one of the container's folders, else of this very kit; with the hidden cases where
     they are."""
+    return _first_assignment([*(root / name for name in container.kits), ROOT])
+
+
+def kits_assignment() -> Assignment:
+    """The assignment of this very kit."""
+    return _first_assignment([ROOT])
+
+
+def _first_assignment(kits: Sequence[Path]) -> Assignment:
     from grader.assignment.loading import load
 
-    for kit in (*(root / name for name in container.kits), ROOT):
+    for kit in kits:
         for config in (kit / HIDDEN_CONFIG, kit / CONFIG):
             if config.is_file():
                 return load(config)
-    raise KitError(
-        f"there is no {CONFIG} in {', '.join(str(root / name) for name in container.kits)} or {ROOT}"
-    )
+    raise KitError(f"there is no {CONFIG} in {' or '.join(map(str, kits))}")

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import re
+import shlex
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
@@ -44,6 +45,8 @@ NOT_STARTED = (
     "setup.sh did not end well: look at the image's build log, and build the image again. What run_autograder printed "
     "says more."
 )
+#: Folders of an autograder that other users of its machine may not enter: hidden cases, references, known kernels.
+PRIVATE = ("configs/hidden", "labs", "module_ref_stub")
 #: For VS Code: the parts as tasks, and how the compiler's errors are read.
 EDITOR_TASKS = ".vscode/tasks.json"
 DOCUMENTS = ("LICENSE", "docs/demo.md")
@@ -247,7 +250,6 @@ def autograder(kit: Kit) -> dict[str, File]:
     rooms = imports.closure(kit.root, [*wanted, *_asked_of_kit(kit, lab)])
     files = _sources(kit.root, {name for name in rooms if not within(name, ("grader.staff.release",))})
     files |= _lab_sources(kit, lab)
-    files |= texts(TEMPLATES / "autograder", {"source": kit.assignment.source})
     files["not_started.json"] = File(_not_started(kit.assignment), origin="results.json without the kit")
     for path in (*kit.reference_sources, *kit.program_sources):
         own = kit.elsewhere is not None and path.is_relative_to(kit.elsewhere)
@@ -258,7 +260,9 @@ def autograder(kit: Kit) -> dict[str, File]:
     files |= configs(kit)
     files[kit.assignment.source] = _file(kit.master)
     files["LICENSE"] = _file(kit.root / "LICENSE")
-    return files
+    private = [name for name in PRIVATE if any(path.startswith(f"{name}/") for path in files)]
+    words = {"source": shlex.quote(kit.assignment.source), "private": " ".join(private)}
+    return files | texts(TEMPLATES / "autograder", words)
 
 
 def configs(kit: Kit) -> dict[str, File]:

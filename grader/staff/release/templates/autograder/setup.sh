@@ -19,14 +19,9 @@ test -z "$TORCH" || .venv/bin/pip install --quiet ${TORCH_INDEX:+--index-url "$T
 .venv/bin/pip install --quiet --requirement requirements.txt
 
 # Whatever a submission could profit from reading, whichever sandbox the container allows.
-chmod 0700 configs/hidden module_ref_stub tests
+chmod 0700 {private}
 chmod 0600 {source}
 
 # Once for all submissions: the reference, the kit's own programs and the precompiled headers.
-.venv/bin/python -c 'from module_ref_stub import library; library.native_program()'
-.venv/bin/python -c 'from grader.build import nativebuild; nativebuild.precompile()'
-if test -n "$TORCH"; then
-    .venv/bin/python -m module_ref_stub
-    .venv/bin/python -c 'from grader.build import torchbuild; torchbuild.precompile()'
-fi
+.venv/bin/python -m grader.staff.platforms.preparing ${TORCH:+--torch}
 .venv/bin/python -m grader doctor --quick || echo "setup.sh: the doctor's word above is worth reading" >&2

@@ -1,0 +1,36 @@
+"""What the image of a platform's container has ready before the first submission comes.
+
+    python -m grader.staff.platforms.preparing [--torch]
+
+builds the reference of the kit's own assignment, whichever lab that is of, and the kit's own programs and headers.
+`setup.sh` calls it, in the archive that `grader.staff.release.contents.autograder` makes.
+"""
+
+from __future__ import annotations
+
+from grader.base import commandline
+from grader.base.commandline import Parser
+from grader.base.errors import EXIT_PASS
+
+
+def run(arguments: list[str]) -> int:
+    from grader.build import nativebuild, torchbuild
+    from grader.staff.platforms.container import kits_assignment
+
+    parse = Parser(
+        prog="python -m grader.staff.platforms.preparing",
+        description="Build ahead what every submission needs.",
+    )
+    parse.add_argument("--torch", action="store_true", help="what a process with torch needs as well")
+    torch = parse.parse_args(arguments).torch
+    reference = kits_assignment().lab.reference()
+    reference.program()
+    nativebuild.precompile()
+    if torch:
+        reference.for_torch()
+        torchbuild.precompile()
+    return EXIT_PASS
+
+
+if __name__ == "__main__":
+    commandline.main("preparing", run)
