@@ -91,7 +91,8 @@ class LocalMachines:
             if told.exists():
                 return told.read_text()
             time.sleep(0.05)
-        raise KitError(f"the scheduler of the local cluster does not start: {self._said('scheduler')}")
+        how = f"is not there after {START_WITHIN_S:g} s" if self._runs("scheduler") else "does not start"
+        raise KitError(f"the scheduler of the local cluster {how}: {self._said('scheduler')}")
 
     def _said(self, name: str) -> str:
         lines = (self.place / f"{name}.log").read_text(errors="replace").strip().splitlines()
@@ -159,7 +160,8 @@ async def worker(security: Any, address: str, name: str, cores: Sequence[int]) -
         address,
         name=name,
         nthreads=len(cores) + 1,
-        resources={"cores": len(cores), "machine": 1},
+        # Of one card all take turns, as of one machine (`Slot`); whether there is one, a part says itself.
+        resources={"cores": len(cores), "machine": 1, "card": 1},
         security=security,
         dashboard=False,
         host="127.0.0.1",
