@@ -19,12 +19,12 @@ from conftest import ROOT
 from test_classroom import SMALL, Class, gone
 
 from grader.assignment.loading import load
-from grader.base.errors import UsageError
+from grader.base.errors import KitError, UsageError
 from grader.build import toolchain
 from grader.staff.classroom import ledger
 from grader.staff.cluster import node, proof, tasks
 from grader.staff.cluster.address import Address, connect, parse
-from grader.staff.cluster.local import cores_of
+from grader.staff.cluster.local import LocalMachines, cores_of
 from grader.staff.cluster.machines import named, needs, room_of
 
 pytest.importorskip("distributed")
@@ -427,6 +427,33 @@ def test_a_part_on_a_card_holds_one_on_the_cluster() -> None:
     assert room_of(there, card=True)[0] == 0 and "it offers no card" in room_of(there, card=True)[1]
     there["resources"]["card"] = 1.0  # type: ignore[index]
     assert room_of(there, card=True) == (1, "") and room_of(there, card=False) == (8, "")
+
+
+def test_a_scheduler_that_is_killed_while_it_starts_is_started_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    start, ended = LocalMachines._start, []
+
+    def starting(machines: LocalMachines, name: str, *arguments: str) -> None:
+        start(machines, name, *arguments)
+        if name == "scheduler" and len(ended) < deaths:
+            machines.processes[name].kill()
+            ended.append(machines.processes[name].wait())
+
+    monkeypatch.setattr(LocalMachines, "_start", starting)
+    deaths = 1
+    (tmp_path / "once").mkdir()
+    machines = LocalMachines(1, tmp_path / "once")
+    try:
+        machines.connect().close()
+        assert ended == [-9] and machines.restarts == 1
+    finally:
+        machines.close()
+    # One that never starts is told.
+    deaths = 100
+    (tmp_path / "always").mkdir()
+    with pytest.raises(KitError, match="the scheduler of the local cluster does not start"):
+        LocalMachines(1, tmp_path / "always")
 
 
 def test_machines_are_called_by_names_of_their_own_however_long() -> None:

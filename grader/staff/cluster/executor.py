@@ -73,7 +73,7 @@ class ClusterExecutor:
         self._scheduler = self._local.address if self._local else address.scheduler
         self._security = self._local.security if self._local else None
         try:
-            self._client = connect(self._scheduler, self._security)
+            self._client = self._local.connect() if self._local else connect(self._scheduler)
         except BaseException:
             if self._local:
                 self._local.close()
