@@ -7,6 +7,7 @@ import shutil
 import socket
 import subprocess
 import sys
+import tempfile
 import time
 from contextlib import suppress
 from dataclasses import replace
@@ -18,12 +19,13 @@ from conftest import ROOT
 from test_classroom import SMALL, Class, gone
 
 from grader.assignment.loading import load
-from grader.base.errors import UsageError
+from grader.base.errors import KitError, UsageError
 from grader.build import toolchain
 from grader.staff.classroom import ledger
-from grader.staff.cluster import proof
+from grader.staff.cluster import node, proof, tasks
 from grader.staff.cluster.address import Address, connect, parse
-from grader.staff.cluster.local import cores_of
+from grader.staff.cluster.local import LocalMachines, cores_of
+from grader.staff.cluster.machines import named, needs, room_of
 
 pytest.importorskip("distributed")
 
@@ -296,3 +298,167 @@ def test_calibration_refuses_a_machine_that_judges_wrongly_or_unsteadily() -> No
     assert "part1 'wrong'" in proof.calibrated({"parts": [{**part, "verdict": "wrong"}]}, False)
     unsteady = {**part, "time": {"fit": False, "self_ratio": 1.2}}
     assert "differs from itself (part1 1.20)" in proof.calibrated({"parts": [unsteady]}, True)
+
+
+# ---- nodes that die, hang or lack what a job needs
+
+
+def test_what_a_killed_node_left_is_removed_and_what_a_living_one_holds_is_not(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    living, claim = node.own_scratch()
+    killed = tmp_path / f"{node.SCRATCH}dead"
+    (killed / "job-0" / "ada").mkdir(parents=True)
+    (killed / "job-0" / "ada" / "module.cpp").write_text("x")
+    elsewhere = tmp_path / "elsewhere"
+    elsewhere.mkdir()
+    (tmp_path / f"{node.SCRATCH}link").symlink_to(elsewhere)
+    fresh, own = node.own_scratch()
+    try:
+        assert living.is_dir() and fresh.is_dir() and not killed.exists()
+        assert elsewhere.is_dir()
+    finally:
+        os.close(claim)
+        os.close(own)
+
+
+def node_that(script: str, monkeypatch: pytest.MonkeyPatch) -> tasks.NodeProcess:
+    """A node's process that does something else."""
+    start = subprocess.Popen
+
+    def instead(_command: object, **how: object) -> subprocess.Popen[bytes]:
+        return start(["sh", "-c", script], **how)  # type: ignore[call-overload, no-any-return]
+
+    monkeypatch.setattr(tasks.subprocess, "Popen", instead)
+    return tasks.NodeProcess({})
+
+
+@pytest.mark.parametrize("last", ['printf \'{"job": "a", "do\'', "echo 'no JSON'", "echo '[]'", "true"])
+def test_a_node_that_dies_within_a_word_loses_its_jobs_and_nobody_waits(
+    last: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lost = node_that(f"read start; echo '{{\"facts\": {{}}}}'; read job; {last}", monkeypatch)
+    assert lost.wait_facts() is not None
+    inbox = lost.begin({"job": "a"})
+    assert inbox.get(timeout=20) == {"lost": "its node ended"}
+    assert lost.begin({"job": "b"}).get(timeout=20) == {"lost": "its node ended"}
+
+
+def test_a_node_that_cannot_be_started_is_lost(monkeypatch: pytest.MonkeyPatch) -> None:
+    def none(*_: object, **__: object) -> None:
+        raise BlockingIOError("no process to be had")
+
+    monkeypatch.setattr(tasks.subprocess, "Popen", none)
+    lost = tasks.NodeProcess({})
+    assert "lost" in lost.wait_facts()
+    assert lost.begin({"job": "a"}).get(timeout=20) == {"lost": "its node ended"}
+    lost.forget("a")
+    lost.close()
+
+
+def test_a_node_that_is_stopped_is_ended_and_its_job_lost(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Worker:
+        def get_current_task(self) -> str:
+            return "key"
+
+        def log_event(self, *_: object) -> None:
+            pass
+
+    stopped = node_that("read start; echo '{\"facts\": {}}'; kill -STOP $$; sleep 600", monkeypatch)
+    stopped.wait_facts()
+    monkeypatch.setattr(tasks, "NODE_SILENT_S", 0.5)
+    monkeypatch.setattr(tasks, "_nodes", {"run": stopped})
+    monkeypatch.setattr(tasks, "_is_wanted", lambda *_: True)
+    import distributed
+
+    monkeypatch.setattr(distributed, "get_worker", Worker)
+    assert tasks.judge("run", {}, {"job": "a"}, "topic") == {"lost": "its node said nothing any more"}
+    stopped._reader.join(20)
+    assert stopped.ended
+
+
+def test_a_full_disk_is_the_machines_trouble_and_no_end_of_its_node(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    said: list[dict[str, object]] = []
+    kit = dict.fromkeys(proof.Kit.__dataclass_fields__, "")
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    one = node.Node({"kit": kit, "name": "lab-01", "workers": 1, "command": []}, said.append)
+
+    class Executor:
+        def drop(self, _name: str) -> None:
+            pass
+
+        def submit(self, _job: object) -> None:
+            raise AssertionError
+
+        def close(self) -> None:
+            pass
+
+    one.executor = Executor()  # type: ignore[assignment]
+
+    def full(*_: object) -> None:
+        raise OSError(28, "No space left on device")
+
+    request = {"job": "a", "submission_id": "ada", "source": "m.cpp", "files": {"m.cpp": ""}}
+    with monkeypatch.context() as disk:
+        disk.setattr(Path, "write_bytes", full)
+        one.take(request)
+    assert said == [{"job": "a", "failed": "it cannot be kept: No space left on device", "died": False}]
+    assert not list(one.scratch.iterdir())
+    # What is stopped leaves nothing behind either.
+    monkeypatch.setattr(Executor, "submit", lambda *_: None)
+    one.take(request)
+    assert list(one.scratch.iterdir())
+    one.take({"stop": "a"})
+    assert not list(one.scratch.iterdir())
+    one.close()
+    assert not one.scratch.exists()
+
+
+def test_a_part_on_a_card_holds_one_on_the_cluster() -> None:
+    config = ROOT / "labs" / "gpu" / "assignment.yaml"
+    how = {"seed": None, "timing": True, "timings_alone": False, "trust": True}
+    for path, card in ((config, True), (SMALL, False)):
+        assert proof.kit_here(path, load(path), "D", **how).card == card
+    assert needs(card=True) == {"cores": 1, "card": 1} and needs(card=False) == {"cores": 1}
+    there = {"nthreads": 8, "resources": {"cores": 8.0, "machine": 1.0}}
+    assert room_of(there, card=False) == (8, "")
+    assert room_of(there, card=True)[0] == 0 and "it offers no card" in room_of(there, card=True)[1]
+    there["resources"]["card"] = 1.0  # type: ignore[index]
+    assert room_of(there, card=True) == (1, "") and room_of(there, card=False) == (8, "")
+
+
+def test_a_scheduler_that_is_killed_while_it_starts_is_started_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    start, ended = LocalMachines._start, []
+
+    def starting(machines: LocalMachines, name: str, *arguments: str) -> None:
+        start(machines, name, *arguments)
+        if name == "scheduler" and len(ended) < deaths:
+            machines.processes[name].kill()
+            ended.append(machines.processes[name].wait())
+
+    monkeypatch.setattr(LocalMachines, "_start", starting)
+    deaths = 1
+    (tmp_path / "once").mkdir()
+    machines = LocalMachines(1, tmp_path / "once")
+    try:
+        machines.connect().close()
+        assert ended == [-9] and machines.restarts == 1
+    finally:
+        machines.close()
+    # One that never starts is told.
+    deaths = 100
+    (tmp_path / "always").mkdir()
+    with pytest.raises(KitError, match="the scheduler of the local cluster does not start"):
+        LocalMachines(1, tmp_path / "always")
+
+
+def test_machines_are_called_by_names_of_their_own_however_long() -> None:
+    taken: set[str] = set()
+    for _ in range(12):
+        taken.add(named("tcp://host:1", {"name": "lab-" * 40}, taken))
+    assert len(taken) == 12 and all(len(name) <= 64 for name in taken)

@@ -95,6 +95,31 @@ def test_reading_imports_knows_late_ones_and_types(tmp_path: Path) -> None:
     assert imports.closure(tmp_path, ["grader.a"]) == {"grader.a", "grader.b", "grader"}
 
 
+def test_imports_are_read_wherever_a_statement_may_stand(tmp_path: Path) -> None:
+    (tmp_path / "grader").mkdir()
+    text = """
+class A:
+    import grader.a
+    async def f(self):
+        with x: import grader.b
+try: import grader.c
+except E: import grader.d
+else: import grader.e
+finally: import grader.f
+for x in y: import grader.g
+else: import grader.h
+while x: import grader.i
+match x:
+    case 1: import grader.j
+if x: pass
+elif y: import grader.k
+"""
+    (tmp_path / "grader" / "m.py").write_text(text)
+    found = list(imports.imports("grader.m", tmp_path / "grader" / "m.py", {}))
+    assert [each.imported[-1] for each in found] == list("abcdefghijk")
+    assert [each.imported[-1] for each in found if each.late] == ["b"]
+
+
 def cpu_s(*command: str) -> float:
     """CPU seconds of a process of Python's and all that it starts: a busy neighbour hardly moves them."""
     program = (

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from collections import Counter
 from dataclasses import replace
 from pathlib import Path
@@ -11,14 +12,17 @@ import pytest
 from conftest import insert_at_start, keeping
 from test_classroom import SMALL, Class
 
+from grader import score
 from grader.assignment import prints
 from grader.assignment.loading import load
 from grader.assignment.prints import PartPrints
+from grader.base import typedjson
 from grader.base.results import CaseResult, Diagnosis, Flag, PartResult, SubmissionResult, Timing
 from grader.judge import again
 from grader.judge.again import Rest
 from grader.judge.bench import Options
 from grader.judge.evaluate import evaluate
+from grader.report import result_json
 from grader.staff.classroom import ledger
 
 TIME = Timing(1.0, 1.0, 1.0, (0.9, 1.1), 0.98, 8, "cpu", 1.1, "pass", 1.0, fit=True, flags=("undecided",))
@@ -199,3 +203,35 @@ def test_a_changed_rubric_starts_no_worker_and_a_new_case_calls_nothing_else(tmp
         "ada", "bob", "eve",
     ]  # fmt: skip
     assert Counter(acting.graded()) == {"ada": 2, "bob": 2, "eve": 2}
+
+
+def test_a_result_is_written_as_json_itself_writes_it() -> None:
+    odd = '\u00e9\n"\\ \U0001f600 \ud800'
+    flags = (Flag("odd", odd, "review"),)
+    found = replace(result("pass", case("a"), case("b", False)), flags=flags)
+    unmeasured = replace(found.parts[0], time=replace(TIME, ratio=math.inf, self_ratio=math.nan), cases=())
+    found = replace(found, parts=(*found.parts, unmeasured))
+    values, text = result_json.dumped(found, score.score(load(SMALL), found))
+    assert text == json.dumps(values, indent=2, allow_nan=False) + "\n"
+    assert values["parts"][1]["time"]["ratio"] is None and values["flags"][0]["message"] == odd
+    assert list(values["parts"][0])[:2] == ["id", "title"]
+
+
+@pytest.mark.parametrize(
+    ("text", "deep"),
+    [
+        ("[" * 32 + "]" * 32, False),
+        ("[" * 33 + "]" * 33, True),
+        ('["' + "[" * 99 + '"]', False),
+        ('["\\"' + "[" * 99 + '"]', False),
+        ('["\\\\",' + "[" * 32 + "]" * 32 + "]", True),
+        ('["\\\\\\"' + "{" * 99 + '\\\\"]', False),
+        ('{"a": "]", "b": ' + "[" * 31 + "]" * 31 + "}", False),
+    ],
+)
+def test_depth_is_counted_outside_of_texts(text: str, deep: bool) -> None:
+    if deep:
+        with pytest.raises(ValueError, match="deep"):
+            typedjson.parse(text.encode())
+    else:
+        assert typedjson.parse(text.encode()) == json.loads(text)

@@ -128,13 +128,19 @@ def third_party(root: Path, within: Iterable[str]) -> set[str]:
 def _walk(
     node: ast.AST, late: bool, typing: bool
 ) -> Iterator[tuple[ast.Import | ast.ImportFrom, bool, bool]]:
-    for child in ast.iter_child_nodes(node):
+    """The imports below a node, in their order. They are statements: no expression is looked into, where most of a
+    tree is."""
+    for child in (child for name in _BLOCKS for child in getattr(node, name, ())):
         if isinstance(child, ast.Import | ast.ImportFrom):
             yield child, late, typing
             continue
-        in_function = isinstance(child, ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda)
+        in_function = isinstance(child, ast.FunctionDef | ast.AsyncFunctionDef)
         for_types = isinstance(child, ast.If) and ast.unparse(child.test).endswith("TYPE_CHECKING")
         yield from _walk(child, late or in_function, typing or for_types)
+
+
+_BLOCKS = ("body", "handlers", "cases", "orelse", "finalbody")
+"""Where statements have statements."""
 
 
 def _named(node: ast.Import | ast.ImportFrom, known: Mapping[str, Path]) -> Iterator[str]:

@@ -58,6 +58,8 @@ def line(text: str, limit: int = 200) -> str:
 
 def _clean(text: str) -> str:
     """Without colours and cursor movements, and with U+FFFD for what is harmful and still there."""
+    if text.isascii() and text.isprintable():
+        return text
     return _PILES.sub(r"\1", harmless(_ESCAPES.sub("", text), "\ufffd"))
 
 

@@ -24,7 +24,7 @@ from grader.staff.classroom.grading import light
 from grader.staff.cluster import proof, tasks, travel
 from grader.staff.cluster.address import Address, connect
 from grader.staff.cluster.local import LocalMachines
-from grader.staff.cluster.machines import Attempt, Node, named, room_of
+from grader.staff.cluster.machines import Attempt, Node, named, needs, room_of
 from grader.staff.cluster.proof import Kit
 
 TICK_S = 0.5
@@ -73,7 +73,7 @@ class ClusterExecutor:
         self._scheduler = self._local.address if self._local else address.scheduler
         self._security = self._local.security if self._local else None
         try:
-            self._client = connect(self._scheduler, self._security)
+            self._client = self._local.connect() if self._local else connect(self._scheduler)
         except BaseException:
             if self._local:
                 self._local.close()
@@ -149,7 +149,7 @@ class ClusterExecutor:
             node.state, node.future = "new", None  # it may come back, and proves itself then
         for address, worker in there.items():
             if address not in self._nodes:
-                most, why = room_of(worker)
+                most, why = room_of(worker, card=self._kit.card)
                 taken = {node.name for node in self._nodes.values()}
                 self._nodes[address] = Node(address, named(address, worker, taken), most)
                 if why:
@@ -231,7 +231,7 @@ class ClusterExecutor:
         future.add_done_callback(proved)
 
     def _proved(self, node: Node, future: Any, found: Mapping[str, Any]) -> Iterator[Event]:
-        if node.future is not future or node.state != "proving":
+        if node.future is not future or node.state != "proving" or self._nodes.get(node.address) is not node:
             return
         if "lost" in found and node.tries < MOST_PROOFS:
             node.state = "new"
@@ -300,9 +300,9 @@ class ClusterExecutor:
         key = f"judge-{digest}-{self._run}-{self._count}"
         attempt = Attempt(key, job, node, alone)
         self._attempts[key] = node.attempts[key] = attempt
-        needs = {"cores": 1}
+        held = needs(card=self._kit.card)
         attempt.future = self._submit(
-            node, tasks.judge, {**request, "job": key}, self._topic, key=key, resources=needs
+            node, tasks.judge, {**request, "job": key}, self._topic, key=key, resources=held
         )
 
         def ended(done: Any) -> None:

@@ -17,15 +17,21 @@ import sys
 import time
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from grader.base import machine, orphans
-from grader.base.errors import KitError
+from grader.base.errors import KitError, UsageError
 from grader.base.places import ROOT
+from grader.staff.cluster.address import connect
+
+if TYPE_CHECKING:
+    from distributed import Client
 
 START_WITHIN_S = 60.0
 END_WITHIN_S = 5.0
 MOST_RESTARTS = 50
+MOST_FAILED_STARTS = 3
+"""Of the scheduler, in a row: one that was killed while it started is started again."""
 KEY_FILES = ("key.pem", "cert.pem")
 
 
@@ -47,13 +53,24 @@ class LocalMachines:
             told = self.place / "address"
             told.unlink(missing_ok=True)
             port = self.address.rpartition(":")[2] or "0"
-            self._start("scheduler", "scheduler", port, str(told))
-            self.address = self._awaited(told)
+            for left in reversed(range(MOST_FAILED_STARTS)):
+                self._start("scheduler", "scheduler", port, str(told))
+                if address := self._awaited(told, may_end=left > 0):
+                    self.address = address
+                    break
         for k in range(self.count):
             name = f"machine-{k + 1}"
             if not self._runs(name):
                 cores = ",".join(map(str, cores_of(k, self.count)))
                 self._start(name, "worker", self.address, name, cores)
+
+    def connect(self) -> Client:
+        """A client of the scheduler, which may be lost and started again meanwhile. Raises UsageError, KitError."""
+        for _ in range(MOST_FAILED_STARTS - 1):
+            with contextlib.suppress(UsageError):
+                return connect(self.address, self.security)
+            self.tend()
+        return connect(self.address, self.security)
 
     def close(self) -> None:
         for process in self.processes.values():
@@ -85,13 +102,17 @@ class LocalMachines:
                 start_new_session=True,
             )
 
-    def _awaited(self, told: Path) -> str:
+    def _awaited(self, told: Path, *, may_end: bool) -> str:
+        """Its address; "" where it ended before it had one, if it `may_end`. Raises KitError."""
         ends_s = time.monotonic() + START_WITHIN_S
         while time.monotonic() < ends_s and self._runs("scheduler"):
             if told.exists():
                 return told.read_text()
             time.sleep(0.05)
-        raise KitError(f"the scheduler of the local cluster does not start: {self._said('scheduler')}")
+        if may_end and not self._runs("scheduler"):
+            return ""
+        how = f"is not there after {START_WITHIN_S:g} s" if self._runs("scheduler") else "does not start"
+        raise KitError(f"the scheduler of the local cluster {how}: {self._said('scheduler')}")
 
     def _said(self, name: str) -> str:
         lines = (self.place / f"{name}.log").read_text(errors="replace").strip().splitlines()
@@ -159,7 +180,8 @@ async def worker(security: Any, address: str, name: str, cores: Sequence[int]) -
         address,
         name=name,
         nthreads=len(cores) + 1,
-        resources={"cores": len(cores), "machine": 1},
+        # Of one card all take turns, as of one machine (`Slot`); whether there is one, a part says itself.
+        resources={"cores": len(cores), "machine": 1, "card": 1},
         security=security,
         dashboard=False,
         host="127.0.0.1",

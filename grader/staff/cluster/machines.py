@@ -17,6 +17,9 @@ SILENT_S = 20.0
 PROVE_WITHIN_S = 600.0
 """A machine that has not proved itself by then is not waited for: the first one makes its reference and its headers."""
 
+MOST_NAME = 56
+"""Characters of a machine's name, less what makes it one of a kind."""
+
 State = Literal["new", "proving", "calibrating", "fit", "refused"]
 
 
@@ -93,17 +96,31 @@ def named(address: str, worker: Mapping[str, Any], taken: set[str]) -> str:
     """What people call a worker: its name at the scheduler, made one of a kind."""
     told = str(worker.get("name") or address)
     name = address.partition("://")[2] if told == address else told
+    name = stem = name[:MOST_NAME]
     count = 1
     while name in taken:
         count += 1
-        name = f"{told}-{count}"
-    return name[:64]
+        name = f"{stem}-{count}"
+    return name
 
 
-def room_of(worker: Mapping[str, Any]) -> tuple[int, str]:
-    """How many jobs a worker takes at once, and why none, if so."""
+def needs(*, card: bool) -> dict[str, float]:
+    """What a job holds of its machine's resources while it is there."""
+    return {"cores": 1, "card": 1} if card else {"cores": 1}
+
+
+def room_of(worker: Mapping[str, Any], *, card: bool) -> tuple[int, str]:
+    """How many jobs a worker takes at once, of which each holds a `card` or not; and why none, if so."""
     resources = worker.get("resources") or {}
     cores, threads = int(resources.get("cores", 0)), int(worker.get("nthreads", 1))
     if cores < 1 or "machine" not in resources:
         return 0, "it offers no cores: start it with --resources 'cores=N machine=1' --nthreads N"
+    if card:
+        cards = int(resources.get("card", 0))
+        if cards < 1:
+            return (
+                0,
+                "it offers no card, which a part needs: start it with --resources 'cores=N machine=1 card=1'",
+            )
+        cores = min(cores, cards)
     return min(cores, threads), ""

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import base64
 import contextlib
+import fcntl
 import json
 import os
 import selectors
@@ -19,6 +20,7 @@ import signal
 import stat
 import sys
 import tempfile
+import time
 from collections import deque
 from collections.abc import Mapping
 from dataclasses import asdict
@@ -27,7 +29,7 @@ from typing import Any
 
 from grader import sandbox
 from grader.assignment.loading import load
-from grader.base import machine, orphans, removal
+from grader.base import machine, orphans, plainfile, removal
 from grader.base.errors import KitError, UsageError
 from grader.judge.again import Rest
 from grader.staff.classroom.executor import Done, Event, Failed, Job, LocalExecutor, Phase
@@ -38,6 +40,9 @@ from grader.staff.cluster.proof import Kit
 from grader.submission.ids import is_id
 
 SLOTS = "gpt149-slots"
+SCRATCH = "gpt149-node-"
+ALIVE_S = 2.0
+"""How often a node with jobs says that it is at work."""
 FILES_MODE = 0o644
 IDLE_S = 900.0
 
@@ -51,8 +56,7 @@ class Node:
         self.command: list[str] = start["command"]
         self.jobs: dict[str, str] = {}
         """The judge's word for each job, by the local executor's."""
-        self.scratch = Path(tempfile.mkdtemp(prefix="gpt149-node-"))
-        self.scratch.chmod(0o711)
+        self.scratch, self._claim = own_scratch()
         self.started = 0
         self.executor: LocalExecutor | None = None
 
@@ -98,7 +102,17 @@ class Node:
                 if key == request["stop"]:
                     del self.jobs[name]
                     self.executor.drop(name)
+                    removal.remove(self.scratch / f"job-{name}")
             return
+        try:
+            self._begin(request)
+        except OSError as error:
+            # This machine's trouble (a full disk), and nobody else's: it goes to another one.
+            removal.remove(self.scratch / f"job-{self.started - 1}")
+            self.say({"job": request["job"], "failed": f"it cannot be kept: {error.strerror}", "died": False})
+
+    def _begin(self, request: Mapping[str, Any]) -> None:
+        assert self.executor is not None
         # Two jobs may be of one submission: of a judge that is gone, and of the one that went on.
         name, known_as = f"{self.started}", str(request["submission_id"])
         place = self.scratch / f"job-{name}" / (known_as if is_id(known_as) else "submission")
@@ -135,6 +149,30 @@ class Node:
         if self.executor is not None:
             self.executor.close()
         removal.remove(self.scratch)
+        os.close(self._claim)
+
+
+def own_scratch() -> tuple[Path, int]:
+    """A folder of one's own, and the descriptor that holds it; those of killed nodes of this user are removed first.
+
+    The kernel drops the lock of whoever dies. Who makes a folder and who looks for left ones take turns, so that none
+    is taken for a dead one's before it is locked.
+    """
+    turn = os.open(slot_folder() / "nodes", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    try:
+        fcntl.flock(turn, fcntl.LOCK_EX)
+        for left in Path(tempfile.gettempdir()).glob(SCRATCH + "*"):
+            with contextlib.suppress(OSError), plainfile.folder(left) as descriptor:
+                if os.fstat(descriptor).st_uid == os.geteuid():
+                    fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                    removal.remove(left)
+        place = Path(tempfile.mkdtemp(prefix=SCRATCH))
+        place.chmod(0o711)
+        claim = os.open(place, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
+        fcntl.flock(claim, fcntl.LOCK_SH)
+        return place, claim
+    finally:
+        os.close(turn)
 
 
 def slot_folder() -> Path:
@@ -165,11 +203,15 @@ def serve() -> None:
             return
         os.set_blocking(0, False)
         node.executor.wake_by(0)
+        told_s = time.monotonic()
         while True:
             for event in node.executor.results():
                 if event is not None:
                     node.tell(event)
                     continue
+                if time.monotonic() - told_s > ALIVE_S:
+                    say({"alive": True})
+                    told_s = time.monotonic()
                 for request in requests.there():
                     node.take(request)
             node.take(requests.wait())

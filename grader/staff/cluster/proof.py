@@ -42,6 +42,8 @@ class Kit:
     timing: bool
     timings_alone: bool
     trust: bool
+    card: bool = False
+    """Whether a part is judged on a graphics card: then each job holds one."""
 
 
 def kit_here(config: Path, assignment: Assignment, tier: str, **settings: Any) -> Kit:
@@ -52,6 +54,7 @@ def kit_here(config: Path, assignment: Assignment, tier: str, **settings: Any) -
         assignment_fingerprint=assignment.fingerprint,
         kit=fingerprints.of_kit(),
         tier=tier,
+        card=any(part.device is not None for part in assignment.parts),
         **versions(),
         **settings,
     )

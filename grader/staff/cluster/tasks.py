@@ -17,6 +17,7 @@ import time
 from collections.abc import Mapping
 from typing import Any
 
+from grader.base.harmless import one_line
 from grader.base.places import ROOT
 
 ALIVE_S = 2.0
@@ -24,6 +25,8 @@ ALIVE_S = 2.0
 STALL_S = 6.0
 """A task that could not run for so long was stopped, and its job with it: what was timed meanwhile is not believed."""
 CLOSE_WITHIN_S = 10.0
+NODE_SILENT_S = 30.0
+"""A node that says nothing for so long is stopped or stuck: it is ended, and its jobs go elsewhere."""
 LOG_LINES = 5
 
 
@@ -35,6 +38,7 @@ class NodeProcess:
         self.lock = threading.Lock()
         self.ended = False
         self.facts: dict[str, Any] | None = None
+        self.heard_s = time.monotonic()
         self._process: subprocess.Popen[bytes] | None = None
         self._there = threading.Event()
         # The node ends with the thread that started it: one that lives as long as there is something to read.
@@ -62,6 +66,14 @@ class NodeProcess:
             self.inboxes.pop(job, None)
         self._write({"stop": job})
 
+    def is_silent(self) -> bool:
+        """Whether it is not at work any more, although it is there."""
+        return time.monotonic() - self.heard_s > NODE_SILENT_S
+
+    def kill(self) -> None:
+        if self._process is not None:
+            self._process.kill()
+
     def close(self) -> None:
         process = self._process
         if process is None or process.stdin is None:
@@ -74,11 +86,31 @@ class NodeProcess:
 
     def _write(self, message: Mapping[str, Any]) -> None:
         with self.lock, contextlib.suppress(OSError, ValueError):
-            assert self._process is not None and self._process.stdin is not None
+            if self._process is None or self._process.stdin is None:
+                return  # it could not be started
             self._process.stdin.write(json.dumps(message).encode() + b"\n")
             self._process.stdin.flush()
 
     def _read(self, start: dict[str, Any]) -> None:
+        """Whatever becomes of the node, and of this: nobody waits for it in vain."""
+        said: list[bytes] = []
+        try:
+            self._talk(start, said)
+        except Exception as error:  # no process to be had, or half a line of one that was killed
+            said.append(f"{type(error).__name__}: {error}".encode())
+            self.kill()
+        if self._process is not None:
+            self._process.wait()
+            if self.facts is None and said:
+                why = one_line(said[-1].decode(errors="replace"), 200)
+                self.facts = {"refused": f"its node ended: {why}"}
+        with self.lock:
+            self.ended = True
+            for inbox in self.inboxes.values():
+                inbox.put(_LOST)
+        self._there.set()
+
+    def _talk(self, start: dict[str, Any], said: list[bytes]) -> None:
         self._process = process = subprocess.Popen(
             [sys.executable, "-m", "grader.staff.cluster.node"],
             cwd=ROOT,
@@ -90,27 +122,19 @@ class NodeProcess:
         )
         self._write(start)
         assert process.stdout is not None and process.stderr is not None
-        said: list[bytes] = []
         stderr = process.stderr
         threading.Thread(target=lambda: [_keep(said, line) for line in stderr], daemon=True).start()
         for line in process.stdout:
             message = json.loads(line)
+            self.heard_s = time.monotonic()
             if "facts" in message:
                 self.facts = message["facts"]
                 self._there.set()
                 continue
             with self.lock:
-                inbox = self.inboxes.get(message["job"])
+                inbox = self.inboxes.get(message.get("job", ""))
             if inbox is not None:
                 inbox.put(message)
-        process.wait()
-        if self.facts is None and said:
-            self.facts = {"refused": f"its node ended: {said[-1].decode(errors='replace').strip()[:200]}"}
-        self._there.set()
-        with self.lock:
-            self.ended = True
-            for inbox in self.inboxes.values():
-                inbox.put(_LOST)
 
 
 _LOST: dict[str, Any] = {"lost": "its node ended"}
@@ -131,6 +155,8 @@ def _environment() -> dict[str, str]:
 def node_of(run: str, start: Mapping[str, Any]) -> NodeProcess:
     """The node of one run of a judge, started if need be."""
     with _lock:
+        for other in [other for other, node in _nodes.items() if node.ended]:
+            del _nodes[other]
         node = _nodes.get(run)
         if node is None or node.ended:
             node = _nodes[run] = NodeProcess(start)
@@ -165,6 +191,9 @@ def judge(run: str, start: Mapping[str, Any], request: Mapping[str, Any], topic:
             ticked_s = now_s
             if message and "phase" not in message:
                 return {"lost": "it was stopped for a while"} if stalled else message
+            if node.is_silent():
+                node.kill()
+                return {"lost": "its node said nothing any more"}
             if not _is_wanted(worker, key):
                 return {"lost": "nobody waits for it"}
             if message or now_s - told_s > ALIVE_S:
