@@ -395,3 +395,11 @@ def test_studies_say_in_one_line_that_there_is_no_gpu(tmp_path: Path) -> None:
     with pytest.raises(KitError) as told:
         asking.measured("waves", tmp_path / "kernels.py")
     assert "\n" not in str(told.value) and ("GPU" in str(told.value) or "pip install" in str(told.value))
+
+
+def test_studies_do_not_hide_modules_of_pythons_library(tmp_path: Path) -> None:
+    """`profile` is a study here and a module there, which torch's compiler imports."""
+    (tmp_path / "profile.py").write_text("")
+    (tmp_path / "child.py").write_text("import cProfile\nprint(cProfile.run.__name__)\n")
+    ran = subprocess.run([*asking.PYTHON, str(tmp_path / "child.py")], capture_output=True, text=True)
+    assert ran.stdout == "run\n", ran.stderr

@@ -10,6 +10,8 @@ from typing import Any
 
 from grader.base.errors import KitError, UsageError
 
+#: Isolated: else the child's folder comes before Python's library, and `profile` is a module of both.
+PYTHON = [sys.executable, "-I"]
 CHILD = Path(__file__).resolve().parent / "inside.py"
 TIMEOUT_S = 300.0
 
@@ -20,7 +22,7 @@ def measured(what: str, file: Path, **wanted: object) -> dict[str, Any]:
     request = json.dumps({"what": what, "file": str(file.resolve()), **wanted})
     try:
         ran = subprocess.run(
-            [sys.executable, str(CHILD)], input=request, capture_output=True, text=True, timeout=TIMEOUT_S
+            [*PYTHON, str(CHILD)], input=request, capture_output=True, text=True, timeout=TIMEOUT_S
         )
         found: dict[str, Any] = json.loads(ran.stdout)
     except subprocess.TimeoutExpired as error:
