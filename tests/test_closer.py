@@ -8,17 +8,20 @@ from pathlib import Path
 
 import pytest
 
+from grader.assignment import loading
 from grader.base.arrays import Array, np
 from grader.base.errors import UsageError
 from grader.base.results import Diagnosis
 from grader.build import landmarks, sanitize
 from grader.build.landmarks import Body
+from grader.judge.closer import clues
 from grader.judge.diagnosis import diagnose, facts
 from grader.judge.diagnosis.facts import Seen
 from grader.judge.diagnosis.suspect import Suspect
 from grader.study import race
 from labs.attention.oracle import ORACLES
 
+ROOT = Path(__file__).resolve().parents[1]
 AXES, TILES = ORACLES["attention"].axes, ORACLES["attention"].tiles
 SIZES = (
     {"B": 2, "H": 3, "N": 21, "d": 5},
@@ -147,6 +150,42 @@ def test_lines_are_found_by_what_stands_in_them(body: Body) -> None:
     assert [place.line for place in body.stores(body.returned)] == [12]
     assert [place.line for place in body.find(r"\bexp\s*\(")] == [11]
     assert landmarks.function(SOURCE, "missing") is None
+
+
+SUMS = """\
+torch::Tensor kernel(torch::Tensor OTensor, torch::Tensor LTensor, int N, int d) {
+    std::vector<float> O = formatTensor(OTensor);
+    std::vector<float> L = formatTensor(LTensor);
+    for (int i = 0; i < N; i++) {
+        float score = 0;
+        for (int k = 0; k < d; k++) score += d;
+        float total = 0;
+        for (int k = 0; k < d; k++) total += std::exp(score) / N;
+        float value = 0;
+        for (int j = 0; j < N; j++) value += score / total;
+        L[i] = total;
+        twoDimWrite(O, i, 0, d, value);
+    }
+    return fillTensor(OTensor, O);
+}
+"""
+
+
+def test_a_sum_is_told_from_others_by_what_it_is_for() -> None:
+    found = landmarks.function(SUMS, "kernel")
+    assert found is not None
+    assert [place.line for place in found.divisors()] == [7, 8]
+    assert [place.line for place in found.stored(found.returned)] == [9, 10]
+
+
+def test_of_a_variable_its_uses_are_shown_and_not_its_declaration() -> None:
+    found = landmarks.function(SUMS, "kernel")
+    part = loading.load(ROOT / "configs/gpt149.yaml").parts[-1]
+    assert found is not None
+    assert [each.place.line for each in clues.lines(found, part, [r"text:\bL\b"])] == [11]
+    only = landmarks.function(SUMS.replace("L[i] = total;", ""), "kernel")
+    assert only is not None
+    assert [each.place.line for each in clues.lines(only, part, [r"text:\bL\b"])] == [3]
 
 
 def test_a_hostile_text_is_read_in_linear_time() -> None:

@@ -66,6 +66,31 @@ class Body:
             rf"\b(?:{any_of})\s*\[[^;]*\]\s*[-+*/]?=(?!=)|\b\w*(?:[Ww]rite|[Ss]et|[Ss]tore|[Pp]ut)\w*\s*\(\s*(?:{any_of})\b"
         )
 
+    def values(self, names: Iterable[str]) -> list[Place]:
+        """Lines that give a value to one of these variables, or to an element of it. A loop's counter and a parameter
+        are none."""
+        counters = re.findall(
+            r"\bfor\s*\(\s*[\w:]+\s+(\w+)", "\n".join(self.code[n - 1] for n in self._lines())
+        )
+        any_of = "|".join(sorted(map(re.escape, set(names) - set(counters) - set(self.parameters))))
+        if not any_of:
+            return []
+        return self.find(rf"(?<![\w.>])(?:{any_of})\s*(?:\[[^\]]*\]\s*)?(?:[-+*/]?=(?!=)|\+\+)")
+
+    def divisors(self) -> list[Place]:
+        """Lines that give a value to what another line divides by: a division's sum, and no other."""
+        found = re.compile(r"[\w\])]\s*/=?\s*(?:\(\s*\w+\s*\)\s*)?([A-Za-z_]\w*)\b(?!\s*\()")
+        return self.values(name for n in self._lines() for name in found.findall(self.code[n - 1]))
+
+    def stored(self, names: Iterable[str]) -> list[Place]:
+        """Lines that give a value to what is stored into one of these."""
+        values = list[str]()
+        for place in self.stores(names):
+            row = self.code[place.line - 1]
+            last = row.rpartition("=" if re.search(r"\]\s*[-+*/]?=", row) else ",")[2]
+            values += re.findall(r"\b[A-Za-z_]\w*\b(?!\s*\()", last)
+        return self.values(values)
+
     def loops(self) -> list[Place]:
         """Loops whose beginning, end or step is an expression of its own: not `i = 0` or `i = i0`, `i < N`, `i++` or
         `i += T`."""

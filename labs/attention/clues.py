@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 _SCORES, _VALUES = ("input:Q", "input:K"), ("input:V",)
-_SUM = ("sums", "divide", "call:exp")
+_SUM = ("divisor", "divide", "call:exp")
 
 CLUES: Mapping[str, tuple[str, ...]] = {
     "scaled": ("call:sqrt", "call:exp"),
@@ -15,7 +15,7 @@ CLUES: Mapping[str, tuple[str, ...]] = {
     "exp_of_magnitude": ("call:exp", "call:abs"),
     "double_softmax": ("call:exp",),
     "normalised_twice": ("divide",),
-    "not_normalised": ("divide", "sums", "call:exp"),
+    "not_normalised": ("divisor", "divide", "call:exp"),
     "uniform_softmax": ("call:exp", *_SCORES),
     "negated": ("call:exp", "store"),
     "hard_maximum": ("call:exp",),
@@ -43,7 +43,8 @@ CLUES: Mapping[str, tuple[str, ...]] = {
     "last_block_sum": ("steps", "sums"),
     "block_overwritten": ("sums", "store"),
     "stale_scores": (*_SCORES, "sums"),
-    "stale_sum": ("sums", "divide"),
+    "stale_sum": ("divisor", "divide", "sums"),
+    "stale_value": ("stored", "store"),
     "stale_l": ("text:\\bL\\b",),
     "heads_copied": (*_SCORES, *_VALUES, "store"),
     "batches_copied": (*_SCORES, *_VALUES, "store"),

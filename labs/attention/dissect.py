@@ -67,11 +67,33 @@ def _told(scores: Array, weights: Array, sizes: Mapping[str, int]) -> Dissected 
     if (abs(factor) > CLOSE).all() and (abs(weights / right - factor) < CLOSE * abs(factor)).all():
         found = _divisors((sums / factor)[:, 0], sums[:, 0])
         return replace(found, words=found.words + left) if abs(factor - 1).max() > CLOSE else None
+    unused = ~weights.any(0)
+    if unused.any():
+        rest = np.where(unused, 0, exact)
+        rest = rest / np.maximum(rest.sum(1, keepdims=True), np.finfo(np.float64).tiny)
+        if (abs(weights - rest) < CLOSE).all():
+            names = _listed(np.flatnonzero(unused).tolist(), len(unused))
+            at = ", ".join(f"{name}={sizes[name]}" for name in ("N", "Br", "Bc") if name in sizes)
+            return Dissected(
+                f"The softmax is right but leaves out {names} (with {at}): neither in the row's sum nor in the "
+                f"product with V{left}",
+                ("loops", "steps", "input:K"),
+            )
     keys = (abs(weights - right) < CLOSE).all(0)
     if keys.any():
+        names = _listed(np.flatnonzero(~keys).tolist(), len(keys))
+        off = (weights - right)[:, ~keys]
+        amount = (
+            "too much weight"
+            if (off > 0).all()
+            else "too little weight"
+            if (off < 0).all()
+            else "another weight"
+        )
+        amount = amount if weights[:, ~keys].any() else "no weight"
         return Dissected(
-            f"Some keys have their weight and others have not (key {int(np.flatnonzero(~keys)[0])} is the first "
-            f"without, {int(keys.sum())} of {len(keys)} are right){left}",
+            f"In the product with V {names} {'has' if (~keys).sum() == 1 else 'have'} {amount}, the others are right"
+            f"{left}",
             ("loops", "input:V", "call:exp", "steps"),
         )
     if (abs(np.sort(weights, 1) - np.sort(right, 1)) < CLOSE).all():
@@ -98,6 +120,14 @@ def _told(scores: Array, weights: Array, sizes: Mapping[str, int]) -> Dissected 
     )
 
 
+def _listed(keys: list[int], count: int) -> str:
+    if len(keys) == 1:
+        return f"key {keys[0]} of the {count}"
+    if keys == list(range(keys[0], keys[-1] + 1)):
+        return f"keys {keys[0]} to {keys[-1]} of the {count}"
+    return f"{len(keys)} of the {count} keys, {keys[0]} first"
+
+
 def _divisors(used: Array, sums: Array) -> Dissected:
     worst = int(abs(used - sums).argmax())
     shown = f"{used[worst]:.4g} where the sum of its exp(score) is {sums[worst]:.4g}"
@@ -106,7 +136,7 @@ def _divisors(used: Array, sums: Array) -> Dissected:
     return Dissected(
         "The weights of a row are right but for what they are divided by: scores and exp() are right, the row's sum is "
         f"not (a row is divided by {shown}{kind})",
-        ("sums", "divide", "call:exp"),
+        ("divisor", "divide", "call:exp"),
     )
 
 

@@ -22,6 +22,7 @@ KNOWN: dict[str, tuple[str, Callable[[Body], list[Place]]]] = {
     "loops": ("a loop with bounds of its own", Body.loops),
     "steps": ("a loop in steps", Body.steps),
     "sums": ("a sum", lambda body: body.find(r"^(?!.*\bfor\s*\().*\w[\w\]\)]*\s*\+=")),
+    "divisor": ("what is divided by", Body.divisors),
     "divide": ("a division", lambda body: body.find(r"[\w\])]\s*/=?\s*(?!/)[\w(]")),
     "casts": (
         "made a whole number or half a float",
@@ -100,11 +101,19 @@ def _found(body: Body, part: Part, clue: str) -> tuple[str, list[Place]]:
     if kind == "call":
         return f"{what}() is called", body.find(rf"\b\w*{what}\w*\s*\(")
     if kind == "store":
-        outputs = [name for output in part.outputs for name in _given(body, part, output)]
-        return "the result is written", body.stores(outputs or body.returned)
+        return "the result is written", body.stores(_outputs(body, part))
+    if kind == "stored":
+        return "what the result is made of", body.stored(_outputs(body, part))
     if kind == "text":
-        return "", body.find(what)
+        places = body.find(what)
+        # A copy of an argument is no use of it.
+        _, made = body.made_of(body.parameters)
+        return "", [place for place in places if place.line not in made] or places
     return "", []
+
+
+def _outputs(body: Body, part: Part) -> Sequence[str]:
+    return [name for output in part.outputs for name in _given(body, part, output)] or body.returned
 
 
 def _given(body: Body, part: Part, name: str) -> list[str]:
