@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 
 import pytest
@@ -19,6 +19,7 @@ from grader.judge.diagnosis import diagnose, facts
 from grader.judge.diagnosis.facts import Seen
 from grader.judge.diagnosis.suspect import Suspect
 from grader.study import race
+from labs.attention.dissect import dissect
 from labs.attention.oracle import ORACLES
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -61,9 +62,15 @@ def only_one_element(mask: Array, sizes: dict[str, int]) -> None:
     mask[0, 0, sizes["N"] // 3, 0] = mask[0, 0, sizes["N"] // 2, 1] = True
 
 
+def all_but_the_first_of_each_br(mask: Array, sizes: dict[str, int]) -> None:
+    mask[:] = True
+    mask[:, :, :: sizes["Br"]] = False
+
+
 @pytest.mark.parametrize(
     ("wrong", "told"),
     [
+        (all_but_the_first_of_each_br, "the first of each Br rows is right, and all others are wrong"),
         (last_row, "only the last row is wrong"),
         (all_heads_but_the_first, "head 0 is right, and all other heads are wrong"),
         (remainder_of_br, "only the rows beyond the last full tile of Br are wrong, N % Br of them"),
@@ -111,6 +118,35 @@ def test_the_sizes_that_are_right_are_told_by_name(
     is_right: Callable[[dict[str, int]], bool], told: str
 ) -> None:
     assert facts.condition(by_sizes(is_right), ["N", "d", "Br", "Bc"], TILES) == told
+
+
+LEFT_OUT = {
+    "leaves out key 6 of 7": lambda keys: slice(0, keys // 2 * 2),
+    "leaves out each of the keys 0 to 1 of 7": lambda keys: slice(2, None),
+}
+
+
+@pytest.mark.parametrize("told", LEFT_OUT)
+def test_keys_that_are_left_out_are_told_by_number(told: str) -> None:
+    def ask(sizes: Mapping[str, int], inputs: Mapping[str, Array]) -> Array:
+        used = LEFT_OUT[told](sizes["N"])
+        weights = np.exp(inputs["Q"] @ inputs["K"].mT)[..., used]
+        return weights / weights.sum(3, keepdims=True) @ inputs["V"][:, :, used]
+
+    found = dissect(ask, {"B": 1, "H": 2, "N": 32, "d": 8, "Br": 4, "Bc": 4})
+    assert found is not None and told in found.words
+
+
+@pytest.mark.parametrize(("factor", "amount"), [(0, "no"), (2, "too much"), (0.5, "another")])
+def test_a_key_of_another_weight_is_told_by_number(factor: float, amount: str) -> None:
+    def ask(sizes: Mapping[str, int], inputs: Mapping[str, Array]) -> Array:
+        weights = np.exp(inputs["Q"] @ inputs["K"].mT)
+        weights /= weights.sum(3, keepdims=True)
+        weights[..., -1] *= factor
+        return weights @ inputs["V"]
+
+    found = dissect(ask, {"B": 1, "H": 2, "N": 32, "d": 8})
+    assert found is not None and f"key 6 of 7 has {amount} weight (with N=7)" in found.words
 
 
 SOURCE = """\

@@ -43,7 +43,7 @@ def dissect(ask: Ask, sizes: Mapping[str, int]) -> Dissected | None:
 
 def _softmax(scores: Array) -> Array:
     weights = np.exp(scores)
-    return weights / weights.sum(3, keepdims=True)
+    return weights / weights.sum(-1, keepdims=True)
 
 
 def _told(scores: Array, weights: Array, sizes: Mapping[str, int]) -> Dissected | None:
@@ -67,34 +67,21 @@ def _told(scores: Array, weights: Array, sizes: Mapping[str, int]) -> Dissected 
     if (abs(factor) > CLOSE).all() and (abs(weights / right - factor) < CLOSE * abs(factor)).all():
         found = _divisors((sums / factor)[:, 0], sums[:, 0])
         return replace(found, words=found.words + left) if abs(factor - 1).max() > CLOSE else None
+    at = "with " + " ".join(f"{name}={sizes[name]}" for name in ("N", "Br", "Bc") if name in sizes)
     unused = ~weights.any(0)
-    if unused.any():
-        rest = np.where(unused, 0, exact)
-        rest = rest / np.maximum(rest.sum(1, keepdims=True), np.finfo(np.float64).tiny)
-        if (abs(weights - rest) < CLOSE).all():
-            names = _listed(np.flatnonzero(unused).tolist(), len(unused))
-            at = ", ".join(f"{name}={sizes[name]}" for name in ("N", "Br", "Bc") if name in sizes)
-            return Dissected(
-                f"The softmax is right but leaves out {names} (with {at}): neither in the row's sum nor in the "
-                f"product with V{left}",
-                ("loops", "steps", "input:K"),
-            )
+    if unused.any() and (abs(weights - _softmax(np.where(unused, -np.inf, scores))) < CLOSE).all():
+        return Dissected(
+            f"The softmax is right but leaves out {_listed(unused)} ({at}): neither the row's sum nor the product "
+            f"with V has it{left}",
+            ("loops", "steps", "input:K"),
+        )
     keys = (abs(weights - right) < CLOSE).all(0)
     if keys.any():
-        names = _listed(np.flatnonzero(~keys).tolist(), len(keys))
         off = (weights - right)[:, ~keys]
-        amount = (
-            "too much weight"
-            if (off > 0).all()
-            else "too little weight"
-            if (off < 0).all()
-            else "another weight"
-        )
-        amount = amount if weights[:, ~keys].any() else "no weight"
+        amount = "no" if not weights[:, ~keys].any() else "too much" if (off > -CLOSE).all() else "another"
         return Dissected(
-            f"In the product with V {names} {'has' if (~keys).sum() == 1 else 'have'} {amount}, the others are right"
-            f"{left}",
-            ("loops", "input:V", "call:exp", "steps"),
+            f"In the product with V {_listed(~keys)} has {amount} weight ({at}), and every other key its own{left}",
+            ("loops", "text:\\bPij\\b", "input:V", "call:exp", "steps"),
         )
     if (abs(np.sort(weights, 1) - np.sort(right, 1)) < CLOSE).all():
         return Dissected(
@@ -120,12 +107,14 @@ def _told(scores: Array, weights: Array, sizes: Mapping[str, int]) -> Dissected 
     )
 
 
-def _listed(keys: list[int], count: int) -> str:
+def _listed(which: Array) -> str:
+    """Keys in words that a singular verb follows."""
+    keys = np.flatnonzero(which).tolist()
     if len(keys) == 1:
-        return f"key {keys[0]} of the {count}"
-    if keys == list(range(keys[0], keys[-1] + 1)):
-        return f"keys {keys[0]} to {keys[-1]} of the {count}"
-    return f"{len(keys)} of the {count} keys, {keys[0]} first"
+        return f"key {keys[0]} of {len(which)}"
+    if keys[-1] - keys[0] == len(keys) - 1:
+        return f"each of the keys {keys[0]} to {keys[-1]} of {len(which)}"
+    return f"each of {len(keys)} keys of {len(which)}, {keys[0]} the first,"
 
 
 def _divisors(used: Array, sums: Array) -> Dissected:
