@@ -42,6 +42,7 @@ KNOWN: dict[str, tuple[str, Callable[[Body], list[Place]]]] = {
             r"\b(?:malloc|aligned_alloc|realloc|alloca)\s*\(|\bnew\s+\w+\s*\[|\bat::empty\b|torch::empty\b"
         ),
     ),
+    "fills": ("set to zero", lambda body: body.find(r"\bfill\w*\s*\(|\bmemset\s*\(|\.\s*assign\s*\(")),
     "guards": ("a condition", lambda body: body.find(r"\bif\s*\(|\?")),
     "parallel": ("the parallel region", lambda body: body.find(r"#\s*pragma\s+omp|std::thread|parallel_for")),
 }
@@ -108,7 +109,8 @@ def _found(body: Body, part: Part, clue: str) -> tuple[str, list[Place]]:
         places = body.find(what)
         # A copy of an argument is no use of it.
         _, made = body.made_of(body.parameters)
-        return "", [place for place in places if place.line not in made] or places
+        used = [place for place in places if place.line not in made]
+        return ("", used) if used else ("made here, and not used below", places)
     return "", []
 
 
