@@ -225,6 +225,30 @@ def test_of_a_variable_its_uses_are_shown_and_not_its_declaration() -> None:
     assert (alone.place.line, alone.words) == (3, "made here, and not used below")
 
 
+INDICES = """\
+void kernel(float *temp, int N, int T) {
+    for (int i0 = 0; i0 < N; i0 += T) {
+        int end = i0 + T;
+        float weight = 1;
+        for (int i = i0; i < end; i++) {
+            const int row = i;
+            for (int j = 0; j <= N; j++)
+                temp[row * N + j] = weight;
+        }
+    }
+}
+"""
+
+
+def test_of_an_access_the_lines_are_told_that_its_indices_come_from() -> None:
+    found = landmarks.function(INDICES, "kernel")
+    assert found is not None
+    assert [place.line for place in found.indices(8)] == [7, 6]
+    inner = landmarks.function(INDICES.replace("row * N", "i * N"), "kernel")
+    assert inner is not None
+    assert [place.line for place in inner.indices(8)] == [7, 3]
+
+
 def test_a_hostile_text_is_read_in_linear_time() -> None:
     for text in ("/*" * 100_000, "kernel(" * 50_000, "{" * 200_000, '"\\' * 100_000):
         started = time.process_time()

@@ -73,7 +73,9 @@ class Closer:
         lead = HINT.sub(r"\1:", told.message.replace(faults.ADVICE, "").rstrip())
         return replace(
             told,
-            message="\n".join([lead, sites.words(found.sites.found, self.bench.source.name), kept]).strip(),
+            message="\n".join(
+                [lead, *self._with_indices(sites.words(found.sites.found, self.bench.source.name)), kept]
+            ).strip(),
         )
 
     def _kept(self, crashed: Case, found: Checked | None) -> str:
@@ -102,7 +104,12 @@ class Closer:
             return replace(
                 told,
                 message="\n".join(
-                    [first, races, RACE.format(self._named("race ")), numbers[0] if numbers else ""]
+                    [
+                        first,
+                        *self._with_indices(races),
+                        RACE.format(self._named("race ")),
+                        numbers[0] if numbers else "",
+                    ]
                 ),
             )
         told = self._stored(told)
@@ -220,7 +227,19 @@ class Closer:
         if told.code in ("unsteady", "race"):
             lead = f"{OTHER_RESULT} {lead}"
         places = sites.words(checked.sites.found, self.bench.source.name)
-        return replace(told, message="\n".join([lead, places, numbers[0] if numbers else ""]).strip())
+        lines = [lead, *self._with_indices(places), numbers[0] if numbers else ""]
+        return replace(told, message="\n".join(lines).strip())
+
+    def _with_indices(self, places: str) -> list[str]:
+        """Places that were seen, and lines of the function that the first one's indices come from."""
+        named = [int(line) for line in re.findall(rf"{re.escape(self.bench.source.name)}:(\d+)", places)]
+        body = self.body
+        inside = [line for line in named if body is not None and body.opened < line <= body.last]
+        if body is None or not inside:
+            return [places]
+        made = [place for place in body.indices(inside[0]) if place.line not in named][: clues.MOST_PLACES]
+        told = [f"  {self.bench.source.name}:{place.line}: {place.text}" for place in made]
+        return [places, "The indices there come from:", *told] if told else [places]
 
     def _zeros(self, told: Diagnosis, checked: Checked | None) -> str:
         if checked is None or not checked.is_right:
