@@ -212,6 +212,10 @@ def test_a_sum_is_told_from_others_by_what_it_is_for() -> None:
     assert found is not None
     assert [place.line for place in found.divisors()] == [7, 8]
     assert [place.line for place in found.stored(found.returned)] == [9, 10]
+    copied = landmarks.function(SUMS.replace("value += score / total", "value += score / L[i]"), "kernel")
+    assert copied is not None and [place.line for place in copied.divisors()] == [11], "a copy is no sum"
+    part = loading.load(ROOT / "configs/gpt149.yaml").parts[-1]
+    assert clues.lines(found, part, ["fills"]) == [], "fillTensor sets nothing to zero"
 
 
 def test_of_a_variable_its_uses_are_shown_and_not_its_declaration() -> None:

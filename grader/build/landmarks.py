@@ -78,7 +78,9 @@ class Body:
         any_of = "|".join(sorted(map(re.escape, set(names) - set(counters) - set(self.parameters))))
         if not any_of:
             return []
-        return self.find(rf"(?<![\w.>])(?:{any_of})\s*(?:\[[^\]]*\]\s*)?(?:[-+*/]?=(?!=)|\+\+)")
+        _, copies = self.made_of(self.parameters)
+        found = self.find(rf"(?<![\w.>])(?:{any_of})\s*(?:\[[^\]]*\]\s*)?(?:[-+*/]?=(?!=)|\+\+)")
+        return [place for place in found if place.line not in copies]
 
     def divisors(self) -> list[Place]:
         """Lines that give a value to what another line divides by: a division's sum, and no other."""

@@ -17,12 +17,14 @@ HEADING = "Lines to look at in"
 """Before a list of places: the first of them is no place of the whole message."""
 _TYPES = r"(?:float|double|int|long|short|unsigned|size_t|auto)"
 
+_SUMS = r"^(?!.*\bfor\s*\().*\w[\w\]\)]*\s*\+="
+
 #: What is looked for by a word of its own: words for the student, and how it is found.
 KNOWN: dict[str, tuple[str, Callable[[Body], list[Place]]]] = {
     "loops": ("a loop with bounds of its own", Body.loops),
     "steps": ("a loop in steps", Body.steps),
-    "sums": ("a sum", lambda body: body.find(r"^(?!.*\bfor\s*\().*\w[\w\]\)]*\s*\+=")),
-    "divisor": ("what is divided by", Body.divisors),
+    "sums": ("a sum", lambda body: body.find(_SUMS)),
+    "divisor": ("a sum", lambda body: body.divisors() or body.find(_SUMS)),
     "divide": ("a division", lambda body: body.find(r"[\w\])]\s*/=?\s*(?!/)[\w(]")),
     "casts": (
         "made a whole number or half a float",
@@ -42,7 +44,7 @@ KNOWN: dict[str, tuple[str, Callable[[Body], list[Place]]]] = {
             r"\b(?:malloc|aligned_alloc|realloc|alloca)\s*\(|\bnew\s+\w+\s*\[|\bat::empty\b|torch::empty\b"
         ),
     ),
-    "fills": ("set to zero", lambda body: body.find(r"\bfill\w*\s*\(|\bmemset\s*\(|\.\s*assign\s*\(")),
+    "fills": ("set to zero", lambda body: body.find(r"\bfill(?:_|_n)?\s*\(|\bmemset\s*\(|\.\s*assign\s*\(")),
     "guards": ("a condition", lambda body: body.find(r"\bif\s*\(|\?")),
     "parallel": ("the parallel region", lambda body: body.find(r"#\s*pragma\s+omp|std::thread|parallel_for")),
 }
