@@ -149,6 +149,16 @@ def test_a_key_of_another_weight_is_told_by_number(factor: float, amount: str) -
     assert found is not None and f"key 6 of 7 has {amount} weight (with N=7)" in found.words
 
 
+@pytest.mark.parametrize("start", [3.5, -4e5])
+def test_a_sum_that_begins_anywhere_is_told_from_scores(start: float) -> None:
+    def ask(sizes: Mapping[str, int], inputs: Mapping[str, Array]) -> Array:
+        weights = np.exp(inputs["Q"] @ inputs["K"].mT)
+        return weights / (start + weights.sum(3, keepdims=True)) @ inputs["V"]
+
+    found = dissect(ask, {"B": 1, "H": 2, "N": 32, "d": 8})
+    assert found is not None and "scores and exp() are right, the row's sum is not" in found.words
+
+
 SOURCE = """\
 #define TILE_SIZE 16
 // void kernel(int a) { for (int i = 1; i < 2; i++) not this one; }

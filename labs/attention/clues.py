@@ -15,7 +15,7 @@ CLUES: Mapping[str, tuple[str, ...]] = {
     "exp_of_magnitude": ("call:exp", "call:abs"),
     "double_softmax": ("call:exp",),
     "normalised_twice": ("divide",),
-    "not_normalised": ("divisor", "divide", "call:exp"),
+    "not_normalised": ("bare", "divisor", "divide", "call:exp"),
     "uniform_softmax": ("call:exp", *_SCORES),
     "negated": ("call:exp", "store"),
     "hard_maximum": ("call:exp",),

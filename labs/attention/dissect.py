@@ -16,6 +16,8 @@ from grader.judge.oracle import Ask, Dissected
 #: Keys of the calls, in two columns less than there are: no two sizes are alike.
 KEYS, MOST_KEYS = 7, 45
 CLOSE = 2e-4
+#: Factors of a row below this are nothing that it was divided by.
+TINY = 1e-12
 #: What a factor may be called: powers of a size.
 POWERS = {1.0: "{}", -1.0: "1/{}", 0.5: "sqrt({})", -0.5: "1/sqrt({})"}
 
@@ -64,7 +66,7 @@ def _told(scores: Array, weights: Array, sizes: Mapping[str, int]) -> Dissected 
     left = "" if rows.all() else f"; row {int(np.flatnonzero(~rows.all((0, 1)))[0])} of the output is all 0"
     scores, weights, exact, sums, right = (each[rows] for each in (scores, weights, exact, sums, right))
     factor = (weights / right).mean(1, keepdims=True)
-    if (abs(factor) > CLOSE).all() and (abs(weights / right - factor) < CLOSE * abs(factor)).all():
+    if (abs(factor) > TINY).all() and (abs(weights / right - factor) < CLOSE * abs(factor)).all():
         found = _divisors((sums / factor)[:, 0], sums[:, 0])
         return replace(found, words=found.words + left) if abs(factor - 1).max() > CLOSE else None
     at = "with " + " ".join(f"{name}={sizes[name]}" for name in ("N", "Br", "Bc") if name in sizes)
@@ -130,14 +132,14 @@ def _divisors(used: Array, sums: Array) -> Dissected:
     return Dissected(
         "The weights of a row are right but for what they are divided by: scores and exp() are right, the row's sum is "
         f"not (a row is divided by {shown}{kind})",
-        ("divisor", "divide", "call:exp"),
+        ("bare", "divisor", "divide", "call:exp"),
     )
 
 
 def _scores(made: Array, wanted: Array, sizes: Mapping[str, int]) -> Dissected | None:
     """What the scores are, from their differences within a row."""
     slope = float((made * wanted).sum() / np.square(wanted).sum())
-    if abs(slope) > 1e-3 and (abs(made - slope * wanted) < 2e-3).all():
+    if abs(slope - 1) > 5e-3 and abs(slope) > 1e-3 and (abs(made - slope * wanted) < 2e-3).all():
         return Dissected(
             f"The scores are {_factor(slope, sizes)} times Q K^T", ("call:sqrt", "call:exp", "input:K")
         )
