@@ -3,22 +3,26 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 
 import pytest
 
+from grader.assignment import loading
 from grader.base.arrays import Array, np
 from grader.base.errors import UsageError
 from grader.base.results import Diagnosis
 from grader.build import landmarks, sanitize
 from grader.build.landmarks import Body
+from grader.judge.closer import clues
 from grader.judge.diagnosis import diagnose, facts
 from grader.judge.diagnosis.facts import Seen
 from grader.judge.diagnosis.suspect import Suspect
 from grader.study import race
+from labs.attention.dissect import dissect
 from labs.attention.oracle import ORACLES
 
+ROOT = Path(__file__).resolve().parents[1]
 AXES, TILES = ORACLES["attention"].axes, ORACLES["attention"].tiles
 SIZES = (
     {"B": 2, "H": 3, "N": 21, "d": 5},
@@ -58,9 +62,15 @@ def only_one_element(mask: Array, sizes: dict[str, int]) -> None:
     mask[0, 0, sizes["N"] // 3, 0] = mask[0, 0, sizes["N"] // 2, 1] = True
 
 
+def all_but_the_first_of_each_br(mask: Array, sizes: dict[str, int]) -> None:
+    mask[:] = True
+    mask[:, :, :: sizes["Br"]] = False
+
+
 @pytest.mark.parametrize(
     ("wrong", "told"),
     [
+        (all_but_the_first_of_each_br, "the first of each Br rows is right, and all others are wrong"),
         (last_row, "only the last row is wrong"),
         (all_heads_but_the_first, "head 0 is right, and all other heads are wrong"),
         (remainder_of_br, "only the rows beyond the last full tile of Br are wrong, N % Br of them"),
@@ -110,6 +120,45 @@ def test_the_sizes_that_are_right_are_told_by_name(
     assert facts.condition(by_sizes(is_right), ["N", "d", "Br", "Bc"], TILES) == told
 
 
+LEFT_OUT = {
+    "leaves out key 6 of 7": lambda keys: slice(0, keys // 2 * 2),
+    "leaves out each of the keys 0 to 1 of 7": lambda keys: slice(2, None),
+}
+
+
+@pytest.mark.parametrize("told", LEFT_OUT)
+def test_keys_that_are_left_out_are_told_by_number(told: str) -> None:
+    def ask(sizes: Mapping[str, int], inputs: Mapping[str, Array]) -> Array:
+        used = LEFT_OUT[told](sizes["N"])
+        weights = np.exp(inputs["Q"] @ inputs["K"].mT)[..., used]
+        return weights / weights.sum(3, keepdims=True) @ inputs["V"][:, :, used]
+
+    found = dissect(ask, {"B": 1, "H": 2, "N": 32, "d": 8, "Br": 4, "Bc": 4})
+    assert found is not None and told in found.words
+
+
+@pytest.mark.parametrize(("factor", "amount"), [(0, "no"), (2, "too much"), (0.5, "another")])
+def test_a_key_of_another_weight_is_told_by_number(factor: float, amount: str) -> None:
+    def ask(sizes: Mapping[str, int], inputs: Mapping[str, Array]) -> Array:
+        weights = np.exp(inputs["Q"] @ inputs["K"].mT)
+        weights /= weights.sum(3, keepdims=True)
+        weights[..., -1] *= factor
+        return weights @ inputs["V"]
+
+    found = dissect(ask, {"B": 1, "H": 2, "N": 32, "d": 8})
+    assert found is not None and f"key 6 of 7 has {amount} weight (with N=7)" in found.words
+
+
+@pytest.mark.parametrize("start", [3.5, -4e5])
+def test_a_sum_that_begins_anywhere_is_told_from_scores(start: float) -> None:
+    def ask(sizes: Mapping[str, int], inputs: Mapping[str, Array]) -> Array:
+        weights = np.exp(inputs["Q"] @ inputs["K"].mT)
+        return weights / (start + weights.sum(3, keepdims=True)) @ inputs["V"]
+
+    found = dissect(ask, {"B": 1, "H": 2, "N": 32, "d": 8})
+    assert found is not None and "scores and exp() are right, the row's sum is not" in found.words
+
+
 SOURCE = """\
 #define TILE_SIZE 16
 // void kernel(int a) { for (int i = 1; i < 2; i++) not this one; }
@@ -147,6 +196,71 @@ def test_lines_are_found_by_what_stands_in_them(body: Body) -> None:
     assert [place.line for place in body.stores(body.returned)] == [12]
     assert [place.line for place in body.find(r"\bexp\s*\(")] == [11]
     assert landmarks.function(SOURCE, "missing") is None
+
+
+SUMS = """\
+torch::Tensor kernel(torch::Tensor OTensor, torch::Tensor LTensor, int N, int d) {
+    std::vector<float> O = formatTensor(OTensor);
+    std::vector<float> L = formatTensor(LTensor);
+    for (int i = 0; i < N; i++) {
+        float score = 0;
+        for (int k = 0; k < d; k++) score += d;
+        float total = 0;
+        for (int k = 0; k < d; k++) total += std::exp(score) / N;
+        float value = 0;
+        for (int j = 0; j < N; j++) value += score / total;
+        L[i] = total;
+        twoDimWrite(O, i, 0, d, value);
+    }
+    return fillTensor(OTensor, O);
+}
+"""
+
+
+def test_a_sum_is_told_from_others_by_what_it_is_for() -> None:
+    found = landmarks.function(SUMS, "kernel")
+    assert found is not None
+    assert [place.line for place in found.divisors()] == [7, 8]
+    assert [place.line for place in found.stored(found.returned)] == [9, 10]
+    copied = landmarks.function(SUMS.replace("value += score / total", "value += score / L[i]"), "kernel")
+    assert copied is not None and [place.line for place in copied.divisors()] == [11], "a copy is no sum"
+    part = loading.load(ROOT / "configs/gpt149.yaml").parts[-1]
+    assert clues.lines(found, part, ["fills"]) == [], "fillTensor sets nothing to zero"
+
+
+def test_of_a_variable_its_uses_are_shown_and_not_its_declaration() -> None:
+    found = landmarks.function(SUMS, "kernel")
+    part = loading.load(ROOT / "configs/gpt149.yaml").parts[-1]
+    assert found is not None
+    assert [each.place.line for each in clues.lines(found, part, [r"text:\bL\b"])] == [11]
+    only = landmarks.function(SUMS.replace("L[i] = total;", ""), "kernel")
+    assert only is not None
+    (alone,) = clues.lines(only, part, [r"text:\bL\b"])
+    assert (alone.place.line, alone.words) == (3, "made here, and not used below")
+
+
+INDICES = """\
+void kernel(float *temp, int N, int T) {
+    for (int i0 = 0; i0 < N; i0 += T) {
+        int end = i0 + T;
+        float weight = 1;
+        for (int i = i0; i < end; i++) {
+            const int row = i;
+            for (int j = 0; j <= N; j++)
+                temp[row * N + j] = weight;
+        }
+    }
+}
+"""
+
+
+def test_of_an_access_the_lines_are_told_that_its_indices_come_from() -> None:
+    found = landmarks.function(INDICES, "kernel")
+    assert found is not None
+    assert [place.line for place in found.indices(8)] == [7, 6]
+    inner = landmarks.function(INDICES.replace("row * N", "i * N"), "kernel")
+    assert inner is not None
+    assert [place.line for place in inner.indices(8)] == [7, 3]
 
 
 def test_a_hostile_text_is_read_in_linear_time() -> None:

@@ -170,7 +170,7 @@ BUGS: dict[str, tuple[str, Callable[[Inputs], Tensor]]] = {
         "stale_sum",
         lambda x: scores(x).exp() @ x["V"] / scores(x).exp().sum(3, keepdim=True).cumsum(2),
     ),
-    "value goes on over channels": ("stale_sum", lambda x: right(x).cumsum(3)),
+    "value goes on over channels": ("stale_value", lambda x: right(x).cumsum(3)),
     "doubled": ("constant_factor", lambda x: 2 * right(x)),
     "1e-3 too large": ("constant_factor", lambda x: 1.001 * right(x)),
     "rows shifted": ("shifted", lambda x: right(x).roll(1, 2)),

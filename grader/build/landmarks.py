@@ -22,6 +22,9 @@ _HIDDEN = re.compile(r"//[^\n]*|/\*|\"(?:\\.|[^\"\\\n])*\"?|'(?:\\.|[^'\\\n])*'?
 _PLAIN_LOOP = re.compile(
     r"^[\w:\s*&]*?\w+\s*=\s*(?:0|[A-Za-z_]\w*)\s*;\s*\w+\s*<\s*\w+\s*;\s*(?:\+\+\s*\w+|\w+\s*\+\+|\w+\s*\+=\s*\w+)\s*$"
 )
+_WHOLE = re.compile(
+    r"^\s*(?:(?:const|static|unsigned)\s+)*(?:int|long|short|size_t|unsigned|auto|(?:std::)?u?int\d+_t)\s+\w+\s*="
+)
 _STEPPING = re.compile(r"\+=\s*(?!1\s*$)|=\s*\w+\s*\+")
 
 
@@ -65,6 +68,52 @@ class Body:
         return self.find(
             rf"\b(?:{any_of})\s*\[[^;]*\]\s*[-+*/]?=(?!=)|\b\w*(?:[Ww]rite|[Ss]et|[Ss]tore|[Pp]ut)\w*\s*\(\s*(?:{any_of})\b"
         )
+
+    def values(self, names: Iterable[str]) -> list[Place]:
+        """Lines that give a value to one of these variables, or to an element of it. A loop's counter and a parameter
+        are none."""
+        counters = re.findall(
+            r"\bfor\s*\(\s*[\w:]+\s+(\w+)", "\n".join(self.code[n - 1] for n in self._lines())
+        )
+        any_of = "|".join(sorted(map(re.escape, set(names) - set(counters) - set(self.parameters))))
+        if not any_of:
+            return []
+        _, copies = self.made_of(self.parameters)
+        found = self.find(rf"(?<![\w.>])(?:{any_of})\s*(?:\[[^\]]*\]\s*)?(?:[-+*/]?=(?!=)|\+\+)")
+        return [place for place in found if place.line not in copies]
+
+    def divisors(self) -> list[Place]:
+        """Lines that give a value to what another line divides by: a division's sum, and no other."""
+        found = re.compile(r"[\w\])]\s*/=?\s*(?:\(\s*\w+\s*\)\s*)?([A-Za-z_]\w*)\b(?!\s*\()")
+        return self.values(name for n in self._lines() for name in found.findall(self.code[n - 1]))
+
+    def stored(self, names: Iterable[str]) -> list[Place]:
+        """Lines that give a value to what is stored into one of these."""
+        values = list[str]()
+        for place in self.stores(names):
+            row = self.code[place.line - 1]
+            last = row.rpartition("=" if re.search(r"\]\s*[-+*/]?=", row) else ",")[2]
+            values += re.findall(r"\b[A-Za-z_]\w*\b(?!\s*\()", last)
+        return self.values(values)
+
+    def indices(self, line: int) -> list[Place]:
+        """Lines before this one that its indices come from: loops with bounds of their own, then whole numbers that
+        stand in it or bound its loops."""
+        names, loops = set(re.findall(r"[A-Za-z_]\w*", self.code[line - 1])), list[Place]()
+        odd = {place.line for place in self.loops()}
+        for n in range(line, self._lines().start - 1, -1):
+            for control in self._controls(n):
+                counter = re.match(r"\s*(?:[\w:]+\s+)?(\w+)\s*=", control)
+                if counter is not None and counter[1] in names:
+                    names |= set(re.findall(r"[A-Za-z_]\w*", control))
+                    loops += [self._place(n)] if n in odd else []
+        made = dict[str, int]()
+        for n in range(self._lines().start, line + 1):
+            row = self.code[n - 1]
+            if re.search(r"\bfor\s*\(", row) or not _WHOLE.match(row):
+                continue
+            made |= {name: n for name in re.findall(r"\b([A-Za-z_]\w*)\s*=(?!=)", row) if name in names}
+        return [*loops, *(self._place(n) for n in sorted(set(made.values()), reverse=True))]
 
     def loops(self) -> list[Place]:
         """Loops whose beginning, end or step is an expression of its own: not `i = 0` or `i = i0`, `i < N`, `i++` or

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 _SCORES, _VALUES = ("input:Q", "input:K"), ("input:V",)
-_SUM = ("sums", "divide", "call:exp")
+_SUM = ("divisor", "divide", "call:exp")
 
 CLUES: Mapping[str, tuple[str, ...]] = {
     "scaled": ("call:sqrt", "call:exp"),
@@ -15,7 +15,7 @@ CLUES: Mapping[str, tuple[str, ...]] = {
     "exp_of_magnitude": ("call:exp", "call:abs"),
     "double_softmax": ("call:exp",),
     "normalised_twice": ("divide",),
-    "not_normalised": ("divide", "sums", "call:exp"),
+    "not_normalised": ("bare", "divisor", "divide", "call:exp"),
     "uniform_softmax": ("call:exp", *_SCORES),
     "negated": ("call:exp", "store"),
     "hard_maximum": ("call:exp",),
@@ -43,8 +43,9 @@ CLUES: Mapping[str, tuple[str, ...]] = {
     "last_block_sum": ("steps", "sums"),
     "block_overwritten": ("sums", "store"),
     "stale_scores": (*_SCORES, "sums"),
-    "stale_sum": ("sums", "divide"),
-    "stale_l": ("text:\\bL\\b",),
+    "stale_sum": ("bare", "fills", "divisor", "divide"),
+    "stale_value": ("bare", "stored", "fills", "store"),
+    "stale_l": ("fills", "text:\\bL\\b"),
     "heads_copied": (*_SCORES, *_VALUES, "store"),
     "batches_copied": (*_SCORES, *_VALUES, "store"),
     "heads_permuted": ("store", *_SCORES),

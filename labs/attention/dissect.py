@@ -16,6 +16,8 @@ from grader.judge.oracle import Ask, Dissected
 #: Keys of the calls, in two columns less than there are: no two sizes are alike.
 KEYS, MOST_KEYS = 7, 45
 CLOSE = 2e-4
+#: Factors of a row below this are nothing that it was divided by.
+TINY = 1e-12
 #: What a factor may be called: powers of a size.
 POWERS = {1.0: "{}", -1.0: "1/{}", 0.5: "sqrt({})", -0.5: "1/sqrt({})"}
 
@@ -43,7 +45,7 @@ def dissect(ask: Ask, sizes: Mapping[str, int]) -> Dissected | None:
 
 def _softmax(scores: Array) -> Array:
     weights = np.exp(scores)
-    return weights / weights.sum(3, keepdims=True)
+    return weights / weights.sum(-1, keepdims=True)
 
 
 def _told(scores: Array, weights: Array, sizes: Mapping[str, int]) -> Dissected | None:
@@ -64,15 +66,24 @@ def _told(scores: Array, weights: Array, sizes: Mapping[str, int]) -> Dissected 
     left = "" if rows.all() else f"; row {int(np.flatnonzero(~rows.all((0, 1)))[0])} of the output is all 0"
     scores, weights, exact, sums, right = (each[rows] for each in (scores, weights, exact, sums, right))
     factor = (weights / right).mean(1, keepdims=True)
-    if (abs(factor) > CLOSE).all() and (abs(weights / right - factor) < CLOSE * abs(factor)).all():
+    if (abs(factor) > TINY).all() and (abs(weights / right - factor) < CLOSE * abs(factor)).all():
         found = _divisors((sums / factor)[:, 0], sums[:, 0])
         return replace(found, words=found.words + left) if abs(factor - 1).max() > CLOSE else None
+    at = "with " + " ".join(f"{name}={sizes[name]}" for name in ("N", "Br", "Bc") if name in sizes)
+    unused = ~weights.any(0)
+    if unused.any() and (abs(weights - _softmax(np.where(unused, -np.inf, scores))) < CLOSE).all():
+        return Dissected(
+            f"The softmax is right but leaves out {_listed(unused)} ({at}): neither the row's sum nor the product "
+            f"with V has it{left}",
+            ("loops", "steps", "input:K"),
+        )
     keys = (abs(weights - right) < CLOSE).all(0)
     if keys.any():
+        off = (weights - right)[:, ~keys]
+        amount = "no" if not weights[:, ~keys].any() else "too much" if (off > -CLOSE).all() else "another"
         return Dissected(
-            f"Some keys have their weight and others have not (key {int(np.flatnonzero(~keys)[0])} is the first "
-            f"without, {int(keys.sum())} of {len(keys)} are right){left}",
-            ("loops", "input:V", "call:exp", "steps"),
+            f"In the product with V {_listed(~keys)} has {amount} weight ({at}), and every other key its own{left}",
+            ("loops", "text:\\bPij\\b", "input:V", "call:exp", "steps"),
         )
     if (abs(np.sort(weights, 1) - np.sort(right, 1)) < CLOSE).all():
         return Dissected(
@@ -98,22 +109,37 @@ def _told(scores: Array, weights: Array, sizes: Mapping[str, int]) -> Dissected 
     )
 
 
+def _listed(which: Array) -> str:
+    """Keys in words that a singular verb follows."""
+    keys = np.flatnonzero(which).tolist()
+    if len(keys) == 1:
+        return f"key {keys[0]} of {len(which)}"
+    if keys[-1] - keys[0] == len(keys) - 1:
+        return f"each of the keys {keys[0]} to {keys[-1]} of {len(which)}"
+    return f"each of {len(keys)} keys of {len(which)}, {keys[0]} the first,"
+
+
 def _divisors(used: Array, sums: Array) -> Dissected:
     worst = int(abs(used - sums).argmax())
     shown = f"{used[worst]:.4g} where the sum of its exp(score) is {sums[worst]:.4g}"
+    if (abs(used - 1) < CLOSE).all():
+        return Dissected(
+            f"The weights of a row are its exp(score), divided by nothing, where their sum is {sums[worst]:.4g}",
+            ("divisor", "divide", "call:exp"),
+        )
     whole = abs(used - np.round(used)).max() < 1e-3 and abs(sums - np.round(sums)).max() > 0.05
     kind = ", always a whole number" if whole else ""
     return Dissected(
         "The weights of a row are right but for what they are divided by: scores and exp() are right, the row's sum is "
         f"not (a row is divided by {shown}{kind})",
-        ("sums", "divide", "call:exp"),
+        ("bare", "divisor", "divide", "call:exp"),
     )
 
 
 def _scores(made: Array, wanted: Array, sizes: Mapping[str, int]) -> Dissected | None:
     """What the scores are, from their differences within a row."""
     slope = float((made * wanted).sum() / np.square(wanted).sum())
-    if abs(slope) > 1e-3 and (abs(made - slope * wanted) < 2e-3).all():
+    if abs(slope - 1) > 5e-3 and abs(slope) > 1e-3 and (abs(made - slope * wanted) < 2e-3).all():
         return Dissected(
             f"The scores are {_factor(slope, sizes)} times Q K^T", ("call:sqrt", "call:exp", "input:K")
         )

@@ -112,7 +112,7 @@ CLUES: Mapping[str, tuple[str, ...]] = {
     "columns_left_out": ("loops", "steps"),
     "sum_misses_columns": ("loops", "steps", "sums"),
     "maximum_misses_columns": ("loops", "steps"),
-    "not_normalised": ("sums", "divide"),
+    "not_normalised": ("divisor", "divide", "sums"),
     "row_range": ("loops",),
     "column_range": ("loops",),
 }

@@ -122,8 +122,7 @@ NAIVE = [
             ),
             ("                    float value = 0.0f;\n", ""),
         ),
-        codes=("stale_sum",),
-        within=3,
+        codes=("stale_value",),
         said="for the next channel",
     ),
     Bug(

@@ -247,7 +247,7 @@ ROWS_OUTER = [
         says=says,
         body=rows_outer(at if "Oi" in names else "ROWS", at if "Li" in names else "ROWS"),
     )
-    for names, says in (("Oi and Li", "Oi and Li"), ("Oi", "Oi is not"), ("Li", "Li is not"))
+    for names, says in (("Oi and Li", "Oi and Li"), ("Oi", "Oi is set to zero"), ("Li", "Li is set to zero"))
     for at, told in _KEPT.items()
 ]
 ROWS_OUTER += [

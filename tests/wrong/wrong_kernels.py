@@ -303,7 +303,7 @@ FUSED = [
         "p3 score piles up",
         "part3",
         ((SCORE, ""), (THREAD_ROW, THREAD_ROW + "\n                " + SCORE)),
-        ("stale_sum", "not_finite"),
+        ("stale_scores", "not_finite"),
     ),
     Mutation(
         "p3 rows shared out short", "part3", (("i < N; i++", "i < N / 8 * 8; i++"),), ("remainder_tile",)

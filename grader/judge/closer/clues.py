@@ -17,11 +17,14 @@ HEADING = "Lines to look at in"
 """Before a list of places: the first of them is no place of the whole message."""
 _TYPES = r"(?:float|double|int|long|short|unsigned|size_t|auto)"
 
+_SUMS = r"^(?!.*\bfor\s*\().*\w[\w\]\)]*\s*\+="
+
 #: What is looked for by a word of its own: words for the student, and how it is found.
 KNOWN: dict[str, tuple[str, Callable[[Body], list[Place]]]] = {
     "loops": ("a loop with bounds of its own", Body.loops),
     "steps": ("a loop in steps", Body.steps),
-    "sums": ("a sum", lambda body: body.find(r"^(?!.*\bfor\s*\().*\w[\w\]\)]*\s*\+=")),
+    "sums": ("a sum", lambda body: body.find(_SUMS)),
+    "divisor": ("a sum", lambda body: body.divisors() or body.find(_SUMS)),
     "divide": ("a division", lambda body: body.find(r"[\w\])]\s*/=?\s*(?!/)[\w(]")),
     "casts": (
         "made a whole number or half a float",
@@ -41,6 +44,7 @@ KNOWN: dict[str, tuple[str, Callable[[Body], list[Place]]]] = {
             r"\b(?:malloc|aligned_alloc|realloc|alloca)\s*\(|\bnew\s+\w+\s*\[|\bat::empty\b|torch::empty\b"
         ),
     ),
+    "fills": ("set to zero", lambda body: body.find(r"\bfill(?:_|_n)?\s*\(|\bmemset\s*\(|\.\s*assign\s*\(")),
     "guards": ("a condition", lambda body: body.find(r"\bif\s*\(|\?")),
     "parallel": ("the parallel region", lambda body: body.find(r"#\s*pragma\s+omp|std::thread|parallel_for")),
 }
@@ -100,11 +104,20 @@ def _found(body: Body, part: Part, clue: str) -> tuple[str, list[Place]]:
     if kind == "call":
         return f"{what}() is called", body.find(rf"\b\w*{what}\w*\s*\(")
     if kind == "store":
-        outputs = [name for output in part.outputs for name in _given(body, part, output)]
-        return "the result is written", body.stores(outputs or body.returned)
+        return "the result is written", body.stores(_outputs(body, part))
+    if kind == "stored":
+        return "what the result is made of", body.stored(_outputs(body, part))
     if kind == "text":
-        return "", body.find(what)
+        places = body.find(what)
+        # A copy of an argument is no use of it.
+        _, made = body.made_of(body.parameters)
+        used = [place for place in places if place.line not in made]
+        return ("", used) if used else ("made here, and not used below", places)
     return "", []
+
+
+def _outputs(body: Body, part: Part) -> Sequence[str]:
+    return [name for output in part.outputs for name in _given(body, part, output)] or body.returned
 
 
 def _given(body: Body, part: Part, name: str) -> list[str]:

@@ -28,7 +28,7 @@ from grader.judge.diagnosis import facts
 from grader.judge.diagnosis.diagnose import OTHER_RESULT, PARTLY, unexplained
 from grader.judge.diagnosis.facts import Seen
 from grader.judge.diagnosis.fitting import FEWEST_PARTIAL
-from grader.judge.diagnosis.relations import CLOSE
+from grader.judge.diagnosis.relations import CLOSE, NOT_STORED
 from grader.judge.oracle import Dissected
 
 #: A tile's length that one input alone suggests.
@@ -87,19 +87,24 @@ class Closer:
             found = self.second.look_in_turn(
                 self.part, [step.case for step in looks.steps(self.part, look=False)]
             )
-            kept = self._kept()
+            kept = self._kept(case, found)
         if found is None or not found.sites.found:
             return told
         lead = HINT.sub(r"\1:", told.message.replace(faults.ADVICE, "").rstrip())
         return replace(
             told,
-            message="\n".join([lead, sites.words(found.sites.found, self.bench.source.name), kept]).strip(),
+            message="\n".join(
+                [lead, *self._with_indices(sites.words(found.sites.found, self.bench.source.name)), kept]
+            ).strip(),
         )
 
-    def _kept(self) -> str:
+    def _kept(self, crashed: Case, found: Checked | None) -> str:
         """Of a crash that takes earlier calls: what may stay behind from them."""
-        words = "By itself this call is well: something stays behind from the calls before it."
         shown = clues.lines(self.body, self.part, ["static"]) if self.body is not None else []
+        first = found.sites.found[:1] if found is not None else []
+        if not shown and first and not first[0].where.startswith(f"'{crashed.name}'"):
+            return "By itself this call is well: the call on the input above did the damage, which shows only here."
+        words = "By itself this call is well: something stays behind from the calls before it."
         return (
             "\n".join([words, clues.in_words(shown, self.body, self.bench.source.name)])
             if self.body and shown
@@ -119,9 +124,15 @@ class Closer:
             return replace(
                 told,
                 message="\n".join(
-                    [first, races, RACE.format(self._named("race ")), numbers[0] if numbers else ""]
+                    [
+                        first,
+                        *self._with_indices(races),
+                        RACE.format(self._named("race ")),
+                        numbers[0] if numbers else "",
+                    ]
                 ),
             )
+        told = self._stored(told)
         checked = self._checked(told, known)
         prober, smallest = (None, None) if checked is not None and checked.sites.found else self._probed()
         if checked is not None and checked.sites.found:
@@ -144,6 +155,20 @@ class Closer:
             lines += self._next(prober, smallest, checked, told)
         lines += self._lines(told, dissected, known, checked)
         return replace(told, message="\n".join(line for line in lines if line))
+
+    def _stored(self, told: Diagnosis) -> Diagnosis:
+        """Of an output of zeros: whether its function does store something."""
+        if told.code != "not_written" or self.body is None:
+            return told
+        shown = clues.lines(self.body, self.part, ["store"])
+        if not shown:
+            return told
+        output = self.marker.oracle.output
+        words = (
+            f"line {shown[0].place.line} stores into {output}, but what is stored is 0, or it is never reached, or "
+            f"{output} is not what is returned"
+        )
+        return replace(told, message=told.message.replace(NOT_STORED.format(output), words))
 
     def _public(self) -> list[Case]:
         """The public cases, the smallest first."""
@@ -171,9 +196,14 @@ class Closer:
         """The strongest statement about all inputs: a place in the output, and which sizes are right."""
         oracle, marker = self.marker.oracle, self.marker
         seen = [
-            Seen(marker.sizes({**marker.shape, **case.shape}), marker.wrong[case.name], weak=case.weight == 0)
+            Seen(
+                marker.sizes(shape),
+                marker.wrong[case.name],
+                case.weight == 0 or probing.is_trivial(oracle, shape),
+            )
             for case in self.part.cases
             if not case.hidden and case.name in marker.wrong
+            for shape in [{**marker.shape, **case.shape}]
         ]
         probes = list(prober.seen.values()) if prober is not None else []
         names = list(marker.sizes(marker.shape))
@@ -183,6 +213,9 @@ class Closer:
         told = "; ".join(filter(None, (place, condition)))
         if told:
             return f"on all {len(every)} inputs that were tried: {told}"
+        wrong = [each for each in every if each.wrong is not None]
+        if place := facts.place(wrong, oracle.axes, oracle.tiles):
+            return f"on all {len(wrong)} inputs on which it is wrong: {place}"
         # Of special inputs some are right by chance.
         condition = facts.condition(probes, names, oracle.tiles)
         return f"on {len(probes)} random inputs of other sizes: {condition}" if condition else ""
@@ -214,7 +247,19 @@ class Closer:
         if told.code in ("unsteady", "race"):
             lead = f"{OTHER_RESULT} {lead}"
         places = sites.words(checked.sites.found, self.bench.source.name)
-        return replace(told, message="\n".join([lead, places, numbers[0] if numbers else ""]).strip())
+        lines = [lead, *self._with_indices(places), numbers[0] if numbers else ""]
+        return replace(told, message="\n".join(lines).strip())
+
+    def _with_indices(self, places: str) -> list[str]:
+        """Places that were seen, and lines of the function that the first one's indices come from."""
+        named = [int(line) for line in re.findall(rf"{re.escape(self.bench.source.name)}:(\d+)", places)]
+        body = self.body
+        inside = [line for line in named if body is not None and body.opened < line <= body.last]
+        if body is None or not inside:
+            return [places]
+        made = [place for place in body.indices(inside[0]) if place.line not in named][: clues.MOST_PLACES]
+        told = [f"  {self.bench.source.name}:{place.line}: {place.text}" for place in made]
+        return [places, "The indices there come from:", *told] if told else [places]
 
     def _zeros(self, told: Diagnosis, checked: Checked | None) -> str:
         if checked is None or not checked.is_right:

@@ -18,6 +18,7 @@ from grader.judge.answers import answers
 from grader.judge.comparison import compare
 from grader.judge.diagnosis.facts import Seen
 from grader.judge.marking import Marker
+from grader.judge.oracle import Oracle
 from grader.run.session import Session
 
 if TYPE_CHECKING:
@@ -96,9 +97,7 @@ class Prober:
         if key not in self.seen:
             shape = {**self.marker.shape, **sizes}
             inputs = self.marker.lab.make_inputs(self.case.distribution, shape, self.case.seed)
-            oracle = self.marker.oracle
-            trivial = {**oracle.trivial, **dict.fromkeys(oracle.tiles, 1)}
-            weak = any(shape.get(name) == size for name, size in trivial.items())
+            weak = is_trivial(self.marker.oracle, shape)
             self.seen[key] = Seen(self.marker.sizes(shape), self.wrong(shape, inputs), weak)
         return self.seen[key]
 
@@ -136,6 +135,12 @@ class Prober:
             return None
         first = next(iter(found.values()))
         return np.asarray(first, np.float64).reshape(binding.output_shape(self.marker.part, shape))
+
+
+def is_trivial(oracle: Oracle, shape: Mapping[str, int]) -> bool:
+    """Whether many a wrong kernel is right at these sizes."""
+    trivial = {**oracle.trivial, **dict.fromkeys(oracle.tiles, 1)}
+    return any(shape.get(name) == size for name, size in trivial.items())
 
 
 def choose(marker: Marker) -> Case | None:

@@ -37,7 +37,7 @@ class _Set:
     but", and the indices themselves."""
 
     words: str
-    indices: Callable[..., range]
+    indices: Callable[..., Sequence[int]]
     tile: str = ""
 
 
@@ -134,6 +134,11 @@ def _of_tile(many: str, size: str, tile: str, length: Callable[[Sizes], int], ke
     yield _Set(
         f"only the {many} beyond the last full tile of {tile} are wrong, {size} % {tile} of them",
         lambda s, n: range(n // length(s) * length(s), n),
+        key,
+    )
+    yield _Set(
+        f"the first of each {tile} {many} is right, and all others are wrong",
+        lambda s, n: [i for i in range(n) if i % length(s)],
         key,
     )
     yield _Set(

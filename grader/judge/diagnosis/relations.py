@@ -12,6 +12,9 @@ from grader.judge.diagnosis.deviation import Deviation
 
 #: How words begin of an output that is imprecise for no known reason.
 CLOSE = "The values are close"
+#: Words on an output of zeros: of it, and why where nothing is known of the source.
+ALL_ZEROS = "The output is all zeros"
+NOT_STORED = "the part is not written yet, or its result is never stored in {}"
 #: (code, words) of what was found.
 Found = tuple[str, str]
 Relation = Callable[[Deviation], "Found | None"]
@@ -33,10 +36,7 @@ def first_found(relations: tuple[Relation, ...], seen: Deviation) -> Found | Non
 def not_written(seen: Deviation) -> Found | None:
     if seen.actual.any():
         return None
-    return (
-        "not_written",
-        f"The output is all zeros: the part is not written yet, or its result is never stored in {seen.output}.",
-    )
+    return "not_written", f"{ALL_ZEROS}: {NOT_STORED.format(seen.output)}."
 
 
 def partly_not_written(seen: Deviation) -> Found | None:

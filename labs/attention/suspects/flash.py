@@ -74,7 +74,11 @@ _FLASH_BUGS: tuple[tuple[str, str, Update], ...] = (
     ("flash_not_rescaled", "PV / lnew is added to the old O without rescaling it by li / lnew", _lnew_for_li),
     ("flash_not_rescaled", "the old O is multiplied by lij, not by li", _l_product),
     ("flash_l_not_carried", "lnew is lij alone, the sum of one block: it is li + lij", _l_forgotten),
-    ("flash_o_twice", "the new value is added to O, which is already in it: assign it", _added),
+    (
+        "flash_o_twice",
+        "the old O counts twice: the new value, which already contains it, is added to O. Assign it",
+        _added,
+    ),
     (
         "flash_l_not_carried",
         "L is not carried on from one block of keys to the next: store lnew in L, read it as li in the next block, and "
@@ -215,7 +219,7 @@ def _rows_outside(s: Scene) -> Iterator[Suspect]:
         ):
             yield Suspect(
                 "stale_sum",
-                f"{names} not set to zero where a new block of rows begins but {told}: rows get a share of those that "
+                f"{names} set to zero {told}: rows get a share of those that "
                 "had their place in the tile before.",
                 lambda s, o=o, li=li, since=since: _kept_over_rows(s, o, li, since),
                 (f"{names} kept since {since}",),

@@ -63,7 +63,9 @@ def no_exp(s: Scene) -> Array:
 
 
 @suspect(
-    "exp_missing", "Each row is divided by the sum of its exp(score), but the scores themselves weigh V."
+    "exp_missing",
+    "Each row is divided by the sum of its exp(score), but in the product with V its weights are the scores "
+    "themselves: exp() is missing there.",
 )
 def exp_in_sum_only(s: Scene) -> Array:
     return s.scores / s.row_sum @ s.v
@@ -81,8 +83,8 @@ def no_softmax(s: Scene) -> Array:
 
 @suspect(
     "not_normalised",
-    "The rows of the softmax do not sum to 1: each row of the output is too large by the sum of its exp(score). "
-    "Divide by that sum.",
+    "The rows of the softmax do not sum to 1: each row of the output is as many times too large as the sum of "
+    "its exp(score). Divide by that sum.",
 )
 def not_normalised(s: Scene) -> Array:
     return s.weights @ s.v

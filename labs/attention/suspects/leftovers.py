@@ -59,7 +59,9 @@ def scores_added_to_last_scores(s: Scene) -> Array | None:
     return s.attend(s.scores.cumsum(0)) if s.first == 0 else None
 
 
-@suspect("stale_sum", "The score is not set back to zero for the next key: it goes on growing along the row.")
+@suspect(
+    "stale_scores", "The score is not set back to zero for the next key: it goes on growing along the row."
+)
 def score_not_reset(s: Scene) -> Array:
     return s.attend(s.scores.cumsum(2))
 
@@ -95,7 +97,7 @@ def row_sum_reset_for_each_batch(s: Scene) -> Array | None:
 
 
 @suspect(
-    "stale_sum",
+    "stale_value",
     "The output's value is not set back to zero for the next channel: it holds all channels before.",
 )
 def value_not_reset(s: Scene) -> Array:
@@ -103,13 +105,15 @@ def value_not_reset(s: Scene) -> Array:
 
 
 @suspect(
-    "stale_sum", "The output's value is not set back to zero for the next row: it holds all rows before."
+    "stale_value", "The output's value is not set back to zero for the next row: it holds all rows before."
 )
 def row_not_reset(s: Scene) -> Array:
     return s.truth_all.cumsum(1)[:, s.rows]
 
 
-@suspect("stale_sum", "The output's value is never set back to zero: it holds all channels and rows before.")
+@suspect(
+    "stale_value", "The output's value is never set back to zero: it holds all channels and rows before."
+)
 def value_never_reset(s: Scene) -> Array:
     return s.truth_all.reshape(len(s.truth_all), -1).cumsum(1).reshape(s.truth_all.shape)[:, s.rows]
 
