@@ -266,6 +266,8 @@ def _is_ours(process: Path) -> bool:
 
 def main() -> int:
     given = arguments()
+    # A shell's background job ignores Ctrl-C, and its children with it: the watcher is ended by that.
+    signal.signal(signal.SIGINT, signal.default_int_handler)
     master = (ROOT / "module.cpp").read_text()
     if given.soak:
         return soak(master, given.soak, given.seed)
