@@ -247,12 +247,14 @@ def softmax(x, y):
         x.view(-1)[3] += 1
 """
 )
+#: So slow that a call takes far longer than waking a runner does where no core is free: the pretended card is a process
+#: of this machine.
 SLOW = (
     RIGHT
     + """
 _softmax = softmax
 def softmax(x, y):
-    for _ in range(15):
+    for _ in range(150):
         _softmax(x, y)
 """
 )
