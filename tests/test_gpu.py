@@ -63,9 +63,11 @@ def test_nothing_is_gained(name: str, sandbox: Sandbox, tmp_path: Path) -> None:
     assignment = replace(ASSIGNMENT, parts=(part,), limits=limits)
     (found,) = evaluate(assignment, source, (part,), options, sandbox=sandbox).parts
     assert found.verdict in ENDS[end] | ({"wrong"} if end == "ok" else set()), found.diagnosis
-    assert fair(found), "no time that is better than one's own"
+    if name == "work left for the reference's time":
+        assert "card_disturbed" in {flag.code for flag in found.flags}, "a person has to look at this one"
+    else:
+        assert fair(found), "no time that is better than one's own"
 
 
 def fair(found: PartResult) -> bool:
-    told = any(flag.code == "card_disturbed" for flag in found.flags)
-    return found.time is None or found.verdict == "wrong" or found.time.ratio > 0.5 or told
+    return found.time is None or found.verdict == "wrong" or found.time.ratio > 0.5
