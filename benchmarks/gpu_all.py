@@ -27,15 +27,16 @@ STEPS = {
     "warm": ("machine", 20),
     "locks": ("machine", 40),
     "clock": ("clock", 30),
-    "cs336": ("verdicts", 80),
+    "cs336": ("verdicts", 120),
     "lab": ("verdicts", 90),
     "attacks": ("attacks", 85),
     "libraries": ("verdicts", 20),
-    "slower": ("slower", 45),
-    "studies": ("studies", 50),
+    "slower": ("slower", 120),
+    "aa": ("slower", 120),
+    "studies": ("studies", 60),
 }
 #: The most important ones first.
-ORDER = ("warm", "clock", "cs336", "lab", "attacks", "slower", "libraries", "studies")
+ORDER = ("warm", "clock", "cs336", "lab", "attacks", "slower", "aa", "libraries", "studies")
 
 
 def main() -> None:

@@ -19,7 +19,7 @@ from grader.assignment.loading import load
 from grader.base.precision import encoded
 from grader.base.results import PartResult
 from grader.build import devicebuild
-from grader.judge.bench import Options
+from grader.judge.bench import Bench, Options
 from grader.judge.evaluate import evaluate
 from grader.judge.ondevice import host, timing
 from grader.run.calls import Call
@@ -147,6 +147,8 @@ def test_sets_are_as_many_as_a_call_needs_and_memory_holds() -> None:
     assert clock.sets_for(tensors, 1.0, 1 << 40) == 1
     assert clock.sets_for(tensors, 0.0, 100 * 3 * 4096) == int(100 * clock.MEMORY_SHARE)
     assert clock.sets_for(tensors, 0.0, 1 << 40) == clock.MOST_SETS
+    assert clock.judges_bytes(140 << 30, 8 << 30) == 132 << 30, "what a kernel may take is left to it"
+    assert clock.judges_bytes(8 << 30, 8 << 30) == 4 << 30
 
 
 def test_caches_of_several_builders_become_one(tmp_path: Path) -> None:
@@ -258,11 +260,38 @@ def softmax(x, y):
         _softmax(x, y)
 """
 )
+#: A hundred sets of it would outlast the limit of a call.
+VERY_SLOW = (
+    RIGHT
+    + """
+import time
+_softmax = softmax
+def softmax(x, y):
+    time.sleep(0.2)
+    _softmax(x, y)
+"""
+)
+#: Slow until its judge has seen that.
+SLOW_AT_FIRST = (
+    RIGHT
+    + """
+import time
+_softmax, _calls = softmax, 0
+def softmax(x, y):
+    global _calls
+    _calls += 1
+    if _calls == 1:
+        time.sleep(0.5)
+    _softmax(x, y)
+"""
+)
 
 
-def test_timed_calls_are_compared_set_by_set(
+@pytest.fixture
+def timed(
     judge: Callable[..., dict[str, PartResult]], card: Card, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+) -> Callable[[str], PartResult]:
+    """Judges a text's softmax with its time, against RIGHT's."""
     reference = tmp_path / "reference.py"
     reference.write_text(RIGHT)
     monkeypatch.setattr(host.DeviceHost, "reference_file", lambda self, part: reference)
@@ -273,10 +302,10 @@ def test_timed_calls_are_compared_set_by_set(
     monkeypatch.setattr(clock, "GO_S", 0.01)
     monkeypatch.setattr(clock, "MOST_SETS", 200)
     monkeypatch.setattr(timing, "_known_sets", {})
+    return lambda text: judge(text, "softmax", on=card, cases=1)["softmax"]
 
-    def timed(text: str) -> PartResult:
-        return judge(text, "softmax", on=card, cases=1)["softmax"]
 
+def test_timed_calls_are_compared_set_by_set(timed: Callable[[str], PartResult]) -> None:
     plain = timed(RIGHT)
     assert plain.verdict == "pass" and plain.time is not None and plain.time.rounds >= 3, plain.diagnosis
     assert plain.time.reference_ms > 0 and plain.memory is not None
@@ -288,6 +317,42 @@ def test_timed_calls_are_compared_set_by_set(
     assert changed.diagnosis.code == "inputs_overwritten"
     slow = timed(SLOW)
     assert slow.verdict == "slow" and slow.time is not None and slow.time.ratio > 2
+
+
+def test_a_right_kernel_of_any_slowness_is_slow(
+    timed: Callable[[str], PartResult], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(timing, "LONGEST_GO_S", 1.0)
+    monkeypatch.setattr(Bench, "call_timeout_s", lambda self, shape: 3.0)
+    sets: list[int] = []
+    make = Arena.__init__
+
+    def made(self: Arena, card: Card, tensors: list[Tensor], count: int) -> None:
+        sets.append(count)
+        make(self, card, tensors, count)
+
+    monkeypatch.setattr(Arena, "__init__", made)
+    found = timed(VERY_SLOW)
+    assert sets[-2] > 15 and sets[-1] == 1, "its calls on all sets would outlast three seconds"
+    assert found.verdict == "slow" and found.time is not None, found.diagnosis
+    assert found.time.student_ms == pytest.approx(200, rel=0.5)
+
+
+def test_fewer_sets_are_for_slow_kernels_alone(
+    timed: Callable[[str], PartResult], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(timing, "LONGEST_GO_S", 0.4)
+    rounds: list[tuple[int | None, bool]] = []
+    make = timing.DeviceRounds.__post_init__
+
+    def made(self: timing.DeviceRounds) -> None:
+        rounds.append((self.most_sets, self.shortens))
+        make(self)
+
+    monkeypatch.setattr(timing.DeviceRounds, "__post_init__", made)
+    found = timed(SLOW_AT_FIRST)
+    assert found.verdict == "pass", found.diagnosis
+    assert rounds[0] == (None, True) and rounds[-1] == (None, False) and len(rounds) == 3
 
 
 # ---- the parts of a round

@@ -1,83 +1,109 @@
 # ruff: noqa: E501
-"""Rounds of the reference against 1.3 times its work and against itself, and verdicts resampled from them."""
+"""Rounds of the reference against itself and against 1.3 times its work, and verdicts resampled from them."""
 
 from __future__ import annotations
 
+import random
 import statistics
 import time
+from contextlib import ExitStack
+from itertools import islice
+from pathlib import Path
 
 from gpu_steps.common import ROOT, WORK, lab, working
 
+RESAMPLED = 200
+#: Rounds recorded of each; at least three settle a verdict.
+ROUNDS = {"A/A": 5, "1.3": 4}
+#: What earlier runs have not shown comes first (docs/gpu.md).
+PARTS = ("gelu", "softmax_long", "flash_backward", "gelu_cuda", "matmul", "softmax", "flash_forward")
+PYTHON = """
+_plain, _calls = {function}, 0
+def {function}(*arguments):
+    global _calls
+    _calls += 1
+    if _calls % 10 < 3:
+        _plain(*arguments)
+    return _plain(*arguments)
+"""
+CUDA = """
+extern "C" int gelu(const float *x, float *y, int R, int C, void *stream) {
+    static int calls = 0;
+    if (++calls % 10 < 3) {
+        plain(x, y, R, C, stream);
+    }
+    return plain(x, y, R, C, stream);
+}
+"""
+
 
 def step_slower() -> None:
-    """Rounds of the reference against itself, and against 1.3 times its work: verdicts resampled from them."""
-    import random
-    from contextlib import ExitStack
-    from itertools import islice
+    """1.3 times the reference's work, of every part."""
+    for name in PARTS:
+        recorded(name, "1.3")
 
-    from grader.build.records import Build
+
+def step_aa() -> None:
+    """The reference against itself, of every part."""
+    for name in PARTS:
+        recorded(name, "A/A")
+
+
+def file_of(language: str, function: str, what: str) -> Path:
+    """The reference's source of one language, or one that calls it 13 times instead of 10."""
+    source = ROOT / "labs" / "gpu" / ("reference.cu" if language == "cuda" else "reference.py")
+    if what == "A/A":
+        return source
+    slow, text = WORK / f"slow{source.suffix}", source.read_text()
+    if language == "cuda":
+        slow.write_text(text.replace('extern "C" int gelu(', "static int plain(") + CUDA)
+    else:
+        slow.write_text(text + PYTHON.format(function=function))
+    return slow
+
+
+def recorded(name: str, what: str) -> None:
+    """Print the ratios of some rounds and the ends of verdicts that are resampled from them."""
+    from grader.build import devicebuild
     from grader.judge.bench import Bench, Options
     from grader.judge.correctness import Runners
     from grader.judge.marking import Marker
     from grader.judge.ondevice import host
     from grader.judge.ondevice.timing import DeviceRounds
     from grader.judge.timing import measure
+    from grader.run.card.finding import architecture
 
     sandbox, assignment = working(), lab()
-    source = ROOT / "labs" / "gpu" / "reference.py"
-    slow = WORK / "slow.py"
-    for name, what, count in (
-        ("matmul", "1.3", 4),
-        ("flash_forward", "1.3", 4),
-        ("matmul", "A/A", 5),
-        ("softmax", "A/A", 4),
-    ):
-        part = assignment.part(name)
-        begun = time.perf_counter()
-        slow.write_text(
-            source.read_text()
-            + f"\n_plain, _n = {part.function}, 0\ndef {part.function}(*a):\n    global _n\n    _n += 1\n    if _n % 10 < 3:\n        _plain(*a)\n    return _plain(*a)\n"
+    part = assignment.part(name)
+    assert part.device is not None and part.time is not None
+    begun, language = time.perf_counter(), part.device.language
+    path = file_of(language, part.function, what)
+    made = devicebuild.cuda(path, architecture()) if language == "cuda" else devicebuild.python(path)
+    assert made.ok, made.diagnostics
+    with ExitStack() as stack:
+        device = stack.enter_context(
+            host.DeviceHost(assignment, {language: made}, [part], assignment.defaults, sandbox)
         )
-        for path in (source,) if what == "A/A" else (slow,):
-            with ExitStack() as stack:
-                built = Build(
-                    ok=True,
-                    object_path=path,
-                    cached=False,
-                    diagnostics="",
-                    notes=(),
-                    wall_s=0,
-                    cpu_s=0,
-                    key="",
-                )
-                device = stack.enter_context(
-                    host.DeviceHost(assignment, {"triton": built}, [part], assignment.defaults, sandbox)
-                )
-                bench = Bench(
-                    assignment,
-                    path,
-                    Options(),
-                    lambda event: None,
-                    built,
-                    device.place.zygote,
-                    stack,
-                    device=device,
-                )
-                rounds = DeviceRounds(Marker(bench, part), Runners(bench, part).fresh, 7, stack)
-                taken = list(islice(measure.play(rounds), count))
-            policy = measure.TimePolicy(
-                clock="wall",
-                allowance_ratio=part.time.allowance_ratio if what == "A/A" else 1.1,
-                allowance_ms=0.0,
-                budget_s=None,
-            )
-            ratios = measure._view(taken, policy, "wall").ratios()
-            draw, ends = random.Random(1), []
-            for _ in range(200):
-                found = measure.sequential((draw.choice(taken) for _ in range(30)), policy)
-                ends.append((found.verdict, found.rounds, "undecided" in found.flags))
-            slow_share = sum(end[0] == "slow" for end in ends) / len(ends)
-            print(
-                f"{name} {what}: sets {rounds.mine.sets}, {rounds.set_s * 1e3:.4f} ms; ratios {[round(r, 3) for r in ratios]}; of 200 resampled slow {slow_share:.3f}, undecided {sum(e[2] for e in ends)}, rounds {statistics.mean(e[1] for e in ends):.1f}; self {[round(one.reference[0].wall_s / one.reference[1].wall_s, 3) for one in taken]}; {time.perf_counter() - begun:.1f} s",
-                flush=True,
-            )
+        bench = Bench(
+            assignment, path, Options(), lambda event: None, made, device.place.zygote, stack, device=device
+        )
+        rounds = DeviceRounds(Marker(bench, part), Runners(bench, part).fresh, 7, stack)
+        taken = list(islice(measure.play(rounds), ROUNDS[what]))
+    policy = measure.TimePolicy(
+        clock="wall",
+        allowance_ratio=part.time.allowance_ratio if what == "A/A" else 1.1,
+        allowance_ms=0.0,
+        budget_s=None,
+    )
+    draw, verdicts = random.Random(1), []
+    for _ in range(RESAMPLED):
+        found = measure.sequential((draw.choice(taken) for _ in range(30)), policy)
+        verdicts.append((found.verdict, found.rounds, "undecided" in found.flags))
+    slow = sum(verdict == "slow" for verdict, _, _ in verdicts) / RESAMPLED
+    ratios = [round(ratio, 3) for ratio in measure._view(taken, policy, "wall").ratios()]
+    own = [round(one.reference[0].wall_s / one.reference[1].wall_s, 3) for one in taken]
+    print(
+        f"{name} {what}: sets {rounds.mine.sets}, {rounds.set_s * 1e3:.4f} ms; ratios {ratios}; of {RESAMPLED} resampled slow {slow:.3f}, "
+        f"undecided {sum(undecided for _, _, undecided in verdicts)}, rounds {statistics.mean(count for _, count, _ in verdicts):.1f}; self {own}; {time.perf_counter() - begun:.1f} s",
+        flush=True,
+    )

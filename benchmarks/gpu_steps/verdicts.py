@@ -42,11 +42,11 @@ def step_cs336() -> None:
     folder = ROOT / "tests" / "gpu_lab"
     shape = {"B": 16, "N": 1024, "M": 1024}
     for name, part in (
-        ("autograd_triton.py", "flash_forward"),
-        ("autograd_reversed.py", "flash_forward"),
-        ("autograd_triton.py", "flash_backward"),
         ("autograd_pytorch.py", "flash_forward"),
         ("autograd_pytorch.py", "flash_backward"),
+        ("autograd_triton.py", "flash_backward"),
+        ("autograd_triton.py", "flash_forward"),
+        ("autograd_reversed.py", "flash_forward"),
     ):
         print("--", name, flush=True)
         judged(folder / name, (part,), sandbox, shape=shape)

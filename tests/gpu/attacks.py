@@ -2,7 +2,7 @@
 
 Each redefines `product`, which is right when called one by one. The first text says what a timed call of it must come
 to: "ok" (it gains nothing), "wrong" (outputs differ from the reference's, or inputs were changed), "ended" (its runner
-is ended), or "raised".
+is ended), "raised", or "takes much" (as "ok", or it raises where the card has less left than it asks for).
 """
 
 ATTACKS: dict[str, tuple[str, str]] = {
@@ -67,7 +67,7 @@ def product(a, b, c):
 """,
     ),
     "outputs remembered by content": (
-        "ok",
+        "takes much",
         """
 _product_plainly, _known = product, {}
 def product(a, b, c):
@@ -131,7 +131,7 @@ def product(a, b, c):
 """,
     ),
     "70 GB": (
-        "ok",
+        "takes much",
         """
 _product_plainly = product
 def product(a, b, c):
@@ -154,7 +154,7 @@ def product(a, b, c):
         """
 _product_plainly = product
 _old = torch.empty(4 << 30, dtype=torch.uint8, device="cuda")
-print("bytes left behind by others:", int((_old != 0).sum()))
+print("bytes left behind by others:", any(bool(_part.any()) for _part in _old.split(1 << 28)))
 del _old
 """,
     ),

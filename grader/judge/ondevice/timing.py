@@ -4,6 +4,11 @@ compared with the reference's, and some rows of one set with the oracle.
 A round is that of `grader.judge.timing.measure`: a runner for either side, and calls A B B A. Both sides have an arena
 of their own with as many sets, and the k-th call of a round has the same inputs on both sides, so that all outputs can
 be held against each other on the card.
+
+How many sets a call covers is told by the reference, so that its call is long enough to be timed. With a kernel a
+hundred times slower the same call would outlast its limit, and a right kernel would be told that it does not end: such
+a file gets fewer sets. They are kept only where the kernel is slow in them, too, since a file could be slow for as long
+as that is found out, and few sets of a fast kernel are noise.
 """
 
 from __future__ import annotations
@@ -28,8 +33,9 @@ from grader.judge.answers import expectations
 from grader.judge.marking import Marker
 from grader.judge.ondevice.host import DeviceHost
 from grader.run.card.arena import Arena, Card, Tensor
-from grader.run.card.clock import TimedRunner, sets_for
+from grader.run.card.clock import TimedRunner, judges_bytes, sets_for
 from grader.run.session import Session
+from grader.sandbox import GIB
 
 if TYPE_CHECKING:
     from grader.judge.timing.measure import Sample
@@ -43,6 +49,8 @@ ROUND_S = 2.5
 DISTURBED = 1.3
 """The reference beside a student's runner that stands still, over the reference alone, from which on something of the
 student's must be at work on the card: contexts that share it by turns give twice the time. Warmth gives up to 1.1."""
+LONGEST_GO_S = 2.0
+"""What a call of the student's may take before it gets fewer sets: forty times what the reference's is made to take."""
 REFERENCE = "reference"
 """What a submission waits for in a copy of the kit that has none."""
 
@@ -64,17 +72,34 @@ def measured(
     assert rule is not None and marker.bench.device is not None
     seed = marker.bench.assignment.seed if options.seed is None else options.seed
     seed = derive(secrets.randbits(60) if seed is None else seed, marker.part.id, attempt)
-    with ExitStack() as stack:
-        rounds = DeviceRounds(marker, student, seed, stack)
-        policy = measure.TimePolicy(
-            clock="wall",
-            allowance_ratio=rule.allowance_ratio,
-            allowance_ms=rule.allowance_ms,
-            budget_s=options.time_budget_s / ROUND_S * 4 * rounds.set_s,
-            graded=rule.graded,
-        )
-        found = measure.compare(rounds, policy)
-    return found if rounds.fair() else replace(found, verdict="pass", fit=False)
+
+    def compared(most_sets: int | None = None, *, shortens: bool = True) -> Timing:
+        with ExitStack() as stack:
+            rounds = DeviceRounds(marker, student, seed, stack, most_sets=most_sets, shortens=shortens)
+            policy = measure.TimePolicy(
+                clock="wall",
+                allowance_ratio=rule.allowance_ratio,
+                allowance_ms=rule.allowance_ms,
+                budget_s=options.time_budget_s / ROUND_S * 4 * rounds.set_s,
+                graded=rule.graded,
+            )
+            found = measure.compare(rounds, policy)
+        return found if rounds.fair() else replace(found, verdict="pass", fit=False)
+
+    try:
+        return compared()
+    except Outlasting as outlasting:
+        found = compared(outlasting.sets, shortens=False)
+    return found if found.verdict == "slow" or not found.fit else compared(shortens=False)
+
+
+class Outlasting(Exception):
+    """A student's call on all sets takes too long."""
+
+    def __init__(self, sets: int) -> None:
+        """`sets`: how many of them it may have."""
+        super().__init__(sets)
+        self.sets = sets
 
 
 @dataclass
@@ -96,6 +121,10 @@ class DeviceRounds:
     student: Callable[..., Session]
     seed: int
     stack: ExitStack
+    most_sets: int | None = None
+    """In a call of the student's; None: as many as in the reference's."""
+    shortens: bool = False
+    """Whether a student's call that takes too long raises Outlasting; else it ends as any call does."""
     round: int = 0
     set_s: float = field(default=0.0, init=False)
     """What the reference takes for one set, about."""
@@ -118,7 +147,7 @@ class DeviceRounds:
         self.tensors = tensors_of(self.marker.part, self.shape)
         sets = self.sets()
         self.theirs = self.arena(sets)
-        self.mine = self.arena(sets)
+        self.mine = self.arena(min(sets, self.most_sets or sets))
 
     def arena(self, sets: int) -> Arena:
         from grader.run.card.driver import CudaError
@@ -132,7 +161,8 @@ class DeviceRounds:
 
     def sets(self) -> int:
         """How many sets one call covers, from a trial of the reference."""
-        part, free_bytes = self.marker.part, self.card.driver.memory()[0]
+        part, allowed_gib = self.marker.part, self.marker.bench.assignment.limits.memory_gib
+        free_bytes = judges_bytes(self.card.driver.memory()[0], int(allowed_gib * GIB))
         key = (self.path, part.id, *sorted(self.shape.items()))
         if key not in _known_sets:
             few = min(TRIAL_SETS, sets_for(self.tensors, 0.0, free_bytes))
@@ -158,7 +188,8 @@ class DeviceRounds:
     def attached(
         self, session: Session, arena: Arena, *, is_reference: bool, as_autograd: bool = False
     ) -> TimedRunner:
-        """A runner with its memory, warmed up; the reference's with what is taken off. Raises as `sample`."""
+        """A runner with its memory, warmed up; the reference's with what is taken off. Raises as `sample`, and
+        Outlasting."""
         part = self.marker.part
         called = binding.device_call(part, self.shape)
         called.pop("names")
@@ -168,8 +199,13 @@ class DeviceRounds:
         runner = TimedRunner(session, arena, request)
         seed = derive(self.seed, "warm-up", self.round)
         ended = runner.failure or runner.warm_up(seed)
-        if ended is None and is_reference:
-            ended = runner.calibrate(seed)
+        if is_reference:
+            ended = ended or runner.calibrate(seed)
+        elif self.shortens and arena.sets > 1:
+            if ended is not None and ended.status == "timeout":
+                raise Outlasting(1)
+            if runner.warm_up_s > LONGEST_GO_S:
+                raise Outlasting(max(1, int(arena.sets * LONGEST_GO_S / runner.warm_up_s)))
         if ended is not None:
             self.refuse(ended, session, is_reference)
         return runner
@@ -194,6 +230,9 @@ class DeviceRounds:
             with self.student(threads=1, shared_fd=self.mine.fd) as own:
                 mine = self.attached(own, self.mine, is_reference=False)
                 mine.base_s = theirs.base_s
+                if self.mine.sets < self.theirs.sets:
+                    # A call on one set has a reference's kernel in it, which matters where sets are few.
+                    mine.base_s, mine.base_sets = max(0.0, theirs.base_s - theirs.seconds(alone)), 0
                 free.append(driver.memory()[0])
                 taken = [max(0, before - after) for before, after in pairwise(free)]
                 # What a process takes that does nothing is the same for both.

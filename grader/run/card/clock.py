@@ -42,12 +42,16 @@ class TimedRunner:
         self.base_sets = 1 if arena.sets > 1 else 0
         """Of the call that is taken off."""
         self.base_s = 0.0
+        self.warm_up_s = 0.0
+        """What the last call of warming up took, with all that its clock shows."""
 
     def warm_up(self, seed: int) -> Call | None:
         """What a first call has to load. Returns how it ended where it did, or raised."""
         for k in range(WARM_UP_CALLS):
-            if ended := _failed(self.raw(seed + k, self.arena.sets)):
+            call = self.raw(seed + k, self.arena.sets)
+            if ended := _failed(call):
                 return ended
+            self.warm_up_s = call.wall_s
         return None
 
     def calibrate(self, seed: int) -> Call | None:
@@ -84,3 +88,8 @@ def sets_for(tensors: Sequence[Tensor], set_s: float, free_bytes: int) -> int:
     """Sets that make a call last GO_S, as far as memory goes."""
     most = int(MEMORY_SHARE * free_bytes / Arena.bytes_for(tensors))
     return max(1, min(MOST_SETS, most, -int(-GO_S // max(set_s, 1e-7))))
+
+
+def judges_bytes(free_bytes: int, kernel_bytes: int) -> int:
+    """Of the memory that is free, what is not kept for a kernel that may take `kernel_bytes`; half at least."""
+    return max(free_bytes // 2, free_bytes - kernel_bytes)
