@@ -126,6 +126,14 @@ def test_every_row_has_its_line_and_its_section(page: Page) -> None:
     assert len([a for a in page.of("tr") if "data-state" in a]) == count
 
 
+def test_every_row_has_a_cell_under_each_heading(text: str) -> None:
+    """Sorting goes by position."""
+    table = text[text.index('<table class="class"') :]
+    head, body = table[: table.index("</table>")].split("<tbody>")
+    rows = body.split("<tr ")[1:]
+    assert rows and {len(re.findall("<td[ >]", row)) for row in rows} == {len(re.findall("<th[ >]", head))}
+
+
 def test_the_page_tells_how_it_was_graded(page: Page) -> None:
     shown = "".join(page.all_text)
     for fact in (

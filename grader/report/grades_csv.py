@@ -94,10 +94,13 @@ class GradesCsv:
         wholefile.write(path, self._lines(), encoding="utf-8-sig")
 
     def _lines(self) -> Iterator[str]:
-        yield csv_line(self.columns())
+        names = self.columns()
+        yield csv_line(names)
         self._rows.seek(0)
         for text in self._rows:
-            yield csv_line(map(_cell, self._cells(json.loads(text))))
+            cells = self._cells(json.loads(text))
+            assert len(cells) == len(names), "a column without a value moves all behind it"
+            yield csv_line(map(_cell, cells))
 
     def _cells(self, values: dict[str, Any]) -> list[Cell]:
         items = [values["items"].get(item) for item in self.item_ids]

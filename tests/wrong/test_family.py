@@ -12,11 +12,20 @@ from wrong_kernels import WRONG
 
 from grader.assignment.mutations import Mutation
 from grader.base.results import Diagnosis
+from grader.judge.closer import clues
 from grader.judge.comparison import Comparison, Expected, compare
 from grader.judge.diagnosis import diagnose
 from grader.run.zygote import Zygote
+from labs.attention.clues import CLUES
 from labs.attention.mutations import apply
 from labs.attention.oracle import ORACLES
+
+#: Codes that no lines belong to: an accessor is one line long, a checked build has the places of crashes, and what is
+#: wrong about a tensor is no line of the loops.
+WITHOUT_LINES = {
+    *("extra_write", "missing_factor", "missing_term", "swapped_indices", "wrong_strides", "wrong_value"),
+    *("inputs_overwritten", "sigabrt", "sigsegv", "wrong_dtype", "wrong_shape"),
+}
 
 
 @pytest.fixture(scope="session")
@@ -138,3 +147,8 @@ def test_an_edit_that_no_longer_fits_is_an_error(master: str) -> None:
     with pytest.raises(ValueError, match="found 0 times"):
         apply(master, [Mutation("gone", "part1", (("no such text", ""),))])
     assert all(apply(master, [mutation]) != master for mutation in [*WRONG, *RIGHT])
+
+
+def test_every_other_cause_has_lines_to_show() -> None:
+    codes = {code for mutation in WRONG for code in mutation.codes}
+    assert {code for code in codes if not (CLUES.get(code) or clues.usual(code))} == WITHOUT_LINES
