@@ -323,6 +323,16 @@ def test_what_a_killed_node_left_is_removed_and_what_a_living_one_holds_is_not(
         os.close(own)
 
 
+def test_nodes_of_a_machine_share_locks_whatever_their_temporary_folder(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shared = node.slot_folder()
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    assert node.slot_folder() == shared
+    monkeypatch.setattr(node, "MACHINES_FOLDERS", (str(tmp_path / "no such folder"),))
+    assert node.slot_folder().parent == tmp_path
+
+
 def node_that(script: str, monkeypatch: pytest.MonkeyPatch) -> tasks.NodeProcess:
     """A node's process that does something else."""
     start = subprocess.Popen
