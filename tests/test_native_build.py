@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import sys
 from pathlib import Path
 
@@ -9,6 +10,7 @@ import pytest
 from building import HEAD, UNOPTIMIZED, one_function, sharing_headers, write
 
 from grader.base.arrays import np
+from grader.base.errors import KitError
 from grader.build import nativebuild
 from grader.run.calls import Request
 from grader.run.nativehost import NativeHost
@@ -126,3 +128,9 @@ def test_without_static_libraries_a_program_is_dynamic(
         with NativeHost(box, cache) as host:
             assert call(host, made.program) == [1.0, 2.0]
             assert "no files" not in host.applied
+    # As with an OpenMP library that wants shared memory files: no student is told that his kernel crashed.
+    trial = nativebuild.kit(cache).folder / nativebuild.TRIAL
+    trial.unlink()
+    shutil.copy("/bin/false", trial)
+    with pytest.raises(KitError, match=r"under a runner's lock .*: try CXX="):
+        NativeHost(choose(), cache)

@@ -51,7 +51,7 @@ from grader.sandbox import Finished, compiling
 from grader.sandbox.view import programs_folders
 
 INSIDE = Path(__file__).resolve().parents[1] / "run" / "inside"
-OBJECT, PROGRAM, RUNNER, LAUNCH = "module.o", "program", "runner.o", "launch"
+OBJECT, PROGRAM, RUNNER, LAUNCH, TRIAL = "module.o", "program", "runner.o", "launch", "trial"
 #: Ways to link a program, the best one first. None of the libraries is found by name once it is static.
 LINKAGES = {
     "static-pie": ("-static-pie",),
@@ -222,7 +222,7 @@ def _make_kit(tools: Toolchain, place: Path) -> None:
         _make([compiler, *ours, *flags, str(source), "-o", name], place)
     linkage = next((each for each in LINKAGES if _works(tools, each, place)), None)
     if linkage is None:
-        _make(_link(tools, "dynamic", [RUNNER, "trial.o"], "trial"), place)
+        _make(_link(tools, "dynamic", [RUNNER, "trial.o"], TRIAL), place)
         raise KitError("programs that this compiler makes do not start; try `python -m grader doctor`")
     (place / "linkage").write_text(linkage)
     static = ("-static",) if linkage.startswith("static") else ()
@@ -234,7 +234,7 @@ def _works(tools: Toolchain, linkage: str, place: Path) -> bool:
     """Whether a program of this kind can be linked and does what inside/trial.cpp asks of it."""
     if tools.system == "Darwin" and linkage != "dynamic":
         return False
-    linked = _limited(_link(tools, linkage, [RUNNER, "trial.o"], "trial"), place)
+    linked = _limited(_link(tools, linkage, [RUNNER, "trial.o"], TRIAL), place)
     if linked.returncode != 0:
         return False
     # Its replies go where its errors go; requests there are none.

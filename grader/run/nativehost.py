@@ -36,6 +36,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from grader.base.errors import KitError
+from grader.base.harmless import one_line
 from grader.build import nativebuild
 from grader.run.calls import Call
 from grader.run.ends import Pipes, how_it_ended
@@ -96,6 +97,8 @@ class NativeHost:
         os.chmod(self._root, 0o555)
         self._processes = process_limit(sandbox.own_uid)
         self._filter = self._chosen_filter()
+        if not self._is_static and checks is None:
+            self._try()
 
     def __enter__(self) -> NativeHost:
         return self
@@ -175,6 +178,16 @@ class NativeHost:
         self._stack.close()
 
     # ---- starting one
+
+    def _try(self) -> None:
+        """Shared libraries may need more than a runner may have, as some OpenMP libraries need shared memory files: the
+        kit's own program finds that out, so that no student's is blamed. Raises KitError."""
+        with self.spawn(self._kit.folder / nativebuild.TRIAL, threads=2) as session:
+            if session.death is None and not session.functions:
+                return
+            said = one_line(session.printed.strip() or str(session.death and session.death.status), 200)
+        self.close()
+        raise KitError(f"what this compiler makes does not run under a runner's lock ({said}): try CXX=g++")
 
     def _chosen_filter(self) -> seccomp.Filter | None:
         if (

@@ -14,6 +14,8 @@
 
 namespace gpt149_inside {
 
+struct Member;
+
 // One value. `number` holds truth values and whole numbers as well.
 struct Json {
   enum Kind { kNull, kNumber, kText, kList, kObject } kind = kNull;
@@ -21,13 +23,9 @@ struct Json {
   int64_t whole = 0;
   std::string text;
   std::vector<Json> items;
-  std::vector<std::pair<std::string, Json>> members;
+  std::vector<Member> members;
 
-  const Json *find(const char *name) const {
-    for (auto &member : members)
-      if (member.first == name) return &member.second;
-    return nullptr;
-  }
+  const Json *find(const char *name) const;
   bool is_true(const char *name) const {
     const Json *found = find(name);
     return found != nullptr && found->kind == kNumber && found->number != 0;
@@ -38,6 +36,18 @@ struct Json {
     return found;
   }
 };
+
+// A type of its own: std::pair may not be named with a Json that is not complete.
+struct Member {
+  std::string name;
+  Json value;
+};
+
+inline const Json *Json::find(const char *name) const {
+  for (auto &member : members)
+    if (member.name == name) return &member.value;
+  return nullptr;
+}
 
 class Reader {
  public:
@@ -50,7 +60,7 @@ class Reader {
         series('}', [&] {
           std::string name = string();
           take(':');
-          made.members.emplace_back(std::move(name), value());
+          made.members.push_back({std::move(name), value()});
         });
         return made;
       case '[':
