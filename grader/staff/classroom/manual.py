@@ -19,9 +19,9 @@ from pathlib import Path
 
 from grader.assignment.records import Assignment
 from grader.assignment.rubric import DESCRIPTIVE_COLUMNS
+from grader.base import textfile
 from grader.base.errors import UsageError
 from grader.base.harmless import one_line
-from grader.base.quantities import size_text
 
 MOST_BYTES, MOST_ROWS, MOST_COLUMNS = 16 << 20, 100_000, 1000
 LONGEST_CELL = 20_000
@@ -97,23 +97,11 @@ def _by_column(
 
 def _rows(path: Path) -> Iterator[tuple[int, list[str]]]:
     """The line each row starts on, and its cells without surrounding blanks."""
-    try:
-        if path.exists() and not path.is_file():
-            raise UsageError(f"cannot read {path}: not a file")
-        with path.open("rb") as file:
-            data = file.read(MOST_BYTES + 1)
-    except (OSError, ValueError) as error:
-        raise UsageError(f"cannot read {path}: {getattr(error, 'strerror', None) or error}") from error
-    if len(data) > MOST_BYTES:
-        raise UsageError(f"{path}: larger than {size_text(MOST_BYTES)}: this is no table of points")
-    try:
-        text = data.decode("utf-8-sig")
-    except UnicodeDecodeError as error:
-        line = data[: error.start].count(b"\n") + 1
-        raise UsageError(f"{path}:{line}: not UTF-8 text; save the table as 'CSV UTF-8'") from error
+    advice = "save the table as 'CSV UTF-8'"
+    text = textfile.read(path, MOST_BYTES, no="table of points", advice=advice).removeprefix("\ufeff")
     if "\0" in text:
         line = text[: text.index("\0")].count("\n") + 1
-        raise UsageError(f"{path}:{line}: a NUL character: this is no text; save the table as 'CSV UTF-8'")
+        raise UsageError(f"{path}:{line}: a NUL character: this is no text; {advice}")
     reader = csv.reader(io.StringIO(text, newline=""), strict=True)
     start = 1
     try:

@@ -12,9 +12,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+from grader.base import textfile
 from grader.base.errors import UsageError
 from grader.base.harmless import one_line
-from grader.base.quantities import size_text
 
 MOST_BYTES, MOST_ROWS, MOST_COLUMNS, MOST_CELLS = 16 << 20, 100_000, 5000, 2_000_000
 LONGEST_CELL = 100_000
@@ -70,22 +70,7 @@ class Table:
 
 def read(path: Path) -> Table:
     """The table at `path`. Raises UsageError with file and line for what is none."""
-    try:
-        if path.exists() and not path.is_file():
-            raise UsageError(f"cannot read {path}: not a file")
-        with path.open("rb") as file:
-            data = file.read(MOST_BYTES + 1)
-    except (OSError, ValueError) as error:
-        raise UsageError(f"cannot read {path}: {getattr(error, 'strerror', None) or error}") from error
-    if len(data) > MOST_BYTES:
-        raise UsageError(f"{path}: larger than {size_text(MOST_BYTES)}: this is no gradebook")
-    try:
-        text = data.decode("utf-8")
-    except UnicodeDecodeError as error:
-        line = data[: error.start].count(b"\n") + 1
-        raise UsageError(
-            f"{path}:{line}: not UTF-8 text; take the file as the platform exported it"
-        ) from error
+    text = textfile.read(path, MOST_BYTES, no="gradebook", advice="take the file as the platform exported it")
     return parse(path, text)
 
 
