@@ -72,8 +72,8 @@ def _workflow(kit: Kit) -> dict[str, File]:
 
 
 def _prove_github(bench: ProofSetup, made: Made) -> None:
-    """A repository takes every file of the handout. What the workflow calls, called in the handout: the starter fails on
-    every part, the solution passes."""
+    """A repository takes every file of the handout. What the workflow calls, called in the handout: the starter fails
+    on every part, the solution passes."""
     proofs.git_takes_all(bench, made.archives[HANDOUT])
     proofs.handout(bench, made.archives[HANDOUT])
     folder = bench.folder / "handout"

@@ -131,7 +131,8 @@ def imports_resolve(folder: Path) -> None:
 
 
 def git_takes_all(bench: ProofSetup, archive: bytes) -> None:
-    """Raises Unproved for a file that the archive's own .gitignore keeps out of a repository: no student would get it."""
+    """Raises Unproved for a file that the archive's own .gitignore keeps out of a repository: no student would get
+    it."""
     git = shutil.which("git")
     if git is None:
         bench.say("NOT CHECKED, as there is no git here: that .gitignore leaves no file of the handout out")
