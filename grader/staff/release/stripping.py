@@ -65,9 +65,9 @@ def of_source(text: str, name: str) -> list[Secret]:
 def of_staff_text(text: str, name: str, public: Sequence[str] = ()) -> list[Secret]:
     """All lines of a text for the staff: hidden cases, the key to the write-up. A line that only says which of the
     `public` parts it adds to stands in the public file as well."""
-    heads = {compact(f"- id: {part}".encode()) for part in public}
+    openings = {compact(f"- id: {part}".encode()) for part in public}
     told = _telling(enumerate(text.splitlines(), 1), f"what is for the staff, {name}", b"", comment="#")
-    return [secret for secret in told if secret.needle not in heads]
+    return [secret for secret in told if secret.needle not in openings]
 
 
 def of_assignment(assignment: Assignment) -> list[Secret]:
