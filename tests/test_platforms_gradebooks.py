@@ -245,6 +245,10 @@ def pieces(
         same = total is not None and old in ("12.5", "0") and float(old) == round(total, 2)
         values.append(None if total is None or same else f"{round(total, 2):.2f}".rstrip("0").rstrip("."))
     draw.shuffle(students)
+    if platform == "canvas" and draw.random() < 0.5:
+        # Columns of the course's own may stand before the assignment's as well.
+        rows = [[*row[:at], *row[at + 1 :], row[at]] for row in rows]
+        at = len(header) - 1
     found, places = ["\ufeff"] if draw.random() < 0.5 else [""], []
     for number, row in enumerate(rows):
         for column, text in enumerate(row):
@@ -341,6 +345,11 @@ REFUSED: dict[str, tuple[str, str, str]] = {
         "canvas",
         canvas_with("Section", "ID"),
         ":1: the column 'ID' stands there twice|no column 'Sec",
+    ),
+    "a column of Moodle's twice": (
+        "moodle",
+        moodle_with("ID number", "Group,Group"),
+        ":1: the column 'Group' stands there twice",
     ),
     "closed": (
         "canvas",

@@ -27,8 +27,8 @@ from grader.staff import newlab
 from grader.staff.classroom import ledger
 from grader.staff.platforms import container, prairielearn
 from grader.staff.platforms import github as clones
-from grader.staff.release import contents, making, products, search
-from grader.staff.release.archive import unpack
+from grader.staff.release import contents, making, products, proofs, search
+from grader.staff.release.archive import packed, unpack
 from grader.submission import find
 
 __all__ = ["acting"]
@@ -409,6 +409,23 @@ def test_the_workflow_calls_the_kit_and_the_reporter(kit: contents.Kit, tmp_path
     assert line.startswith(f"::error file=module.cpp,line={at},title=part1%3A wrong result::")
     found = json.loads(base64.b64decode((tmp_path / "out").read_text().removeprefix("result=")))
     assert faults(found, SCHEMAS["github"]) == [] and found["status"] == "fail"
+
+
+@pytest.mark.parametrize("more", ["", "*.h\n"], ids=["as it is", "with a pattern too many"])
+def test_a_repository_takes_every_file_of_a_handout(kit: contents.Kit, tmp_path: Path, more: str) -> None:
+    """A pattern that is meant for the top folder could name one of the kit's rooms: students' clones would lack it."""
+    compiled = {"module_ref_stub/prebuilt/object.o": b"o", "labs/attention/studies/prebuilt/program": b"p"}
+    files = {**contents.handout(kit, compiled), **products.PRODUCTS["github"].in_handout(kit)}
+    own = files[".gitignore"]
+    files[".gitignore"] = replace(own, content=own.content + more.encode())
+    said: list[str] = []
+    bench = proofs.ProofSetup(kit.assignment, kit.starter, kit.solution, tmp_path, said.append)
+    if more:
+        with pytest.raises(proofs.Unproved, match=r"\.gitignore .* leaves \S+\.h and \d+ more out"):
+            proofs.git_takes_all(bench, packed(files))
+    else:
+        proofs.git_takes_all(bench, packed(files))
+        assert said == ["a repository takes every file of the handout"]
 
 
 def test_a_platform_without_a_release_is_told(tmp_path: Path) -> None:

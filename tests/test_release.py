@@ -144,7 +144,7 @@ def test_a_handout_has_what_students_need_and_no_commands_of_the_staff(
     assert not any(f"\n    {name}" in ended.stdout for name in ("run", "similar", "release", "selftest"))
 
 
-@pytest.mark.parametrize("lab", ["attention", "softmax"])
+@pytest.mark.parametrize("lab", ["attention", "softmax", "operators", "gpu"])
 def test_the_autograder_s_setup_ends_well(lab: str, kit: contents.Kit, tmp_path: Path) -> None:
     """It runs while an image is built, of whichever lab: all that it names has to be in the archive. Installing is
     played by scripts; what else it calls is this Python, in the folder of the archive."""
@@ -299,6 +299,23 @@ def test_a_secret_is_found_wherever_it_is_put(
     leaky = {path: replace(before, content=before.content + b"\n" + data + b"\n")}
     (found,) = search.leaks(leaky, secrets)
     assert re.search(told, found), found
+
+
+def test_a_public_part_s_name_is_no_secret(kit: contents.Kit, tmp_path: Path) -> None:
+    """The staff's file of a lab names the parts that it adds to; what it adds is secret."""
+    text = "parts:\n  - id: softmax_long\n    hidden_cases:\n      - {name: hidden gaps, shape: {lines: 3}}\n"
+    found = stripping.of_staff_text(text, "staff.yaml", ["softmax_long"])
+    assert [secret.what for secret in found] == ["what is for the staff, staff.yaml:4"]
+    assert len(stripping.of_staff_text(text, "staff.yaml", ["softmax"])) == 2
+    for lab in ("softmax", "operators", "gpu"):
+        other = contents.kit(ROOT, ROOT / "labs" / lab / "hidden" / "assignment.yaml")
+        public = {"configs/gpt149.yaml": File(other.public.read_bytes())}
+        assert search.leaks(public, search.secrets(other)) == [], lab
+    with pytest.raises(
+        UsageError, match=r"part gelu_cuda is handed in as a second file, .* kernels.py alone"
+    ):
+        making.release(other, tmp_path, (), lambda line: None)
+    assert not any(tmp_path.iterdir())
 
 
 @pytest.mark.parametrize(

@@ -266,6 +266,10 @@ def compiled(sandbox: Sandbox, room: compiling.Room, text: str, *flags: str) -> 
     return finished.returncode, finished.output.decode()
 
 
+def telling_lines(path: Path) -> list[str]:
+    return [line for line in path.read_text().splitlines() if len(line) > 20]
+
+
 def test_compiler_sees_the_text_and_the_headers_only(
     room: tuple[Sandbox, compiling.Room], library: Path, tmp_path_factory: pytest.TempPathFactory
 ) -> None:
@@ -281,6 +285,26 @@ def test_compiler_sees_the_text_and_the_headers_only(
             )
             assert compiled(sandbox, place, f'#include "{path}"')[0] != 0
             assert compiled(sandbox, place, f'asm(".incbin \\"{path}\\"");')[0] != 0
+    # What the kit holds is out of reach in every tier, also where only rights hide it: by #include, for the assembler,
+    # by a way around, as a question.
+    sandbox.protect(*view.secrets())
+    around = "../" * len(place.folder.parts)
+    for name in (
+        *(
+            "module.cpp",
+            "configs/hidden/gpt149.yaml",
+            "configs/gpt149.yaml",
+            "labs/softmax/hidden/assignment.yaml",
+        ),
+        *("labs/operators/reference.cpp", "labs/softmax/softmax.cpp", "labs/attention/mutations.py"),
+        *("module_ref_stub/kernels.cpp", "tests/conftest.py", "benchmarks/races.py"),
+    ):
+        path = ROOT / name
+        assert path.is_file()
+        for text in (f'#include "{path}"', f'#include "{around}{path}"', f'asm(".incbin \\"{path}\\"");'):
+            code, said = compiled(sandbox, place, text)
+            assert code != 0 and not any(line in said for line in telling_lines(path)), (name, said)
+        assert "seen" not in compiled(sandbox, place, f'#if __has_include("{path}")\n#error seen\n#endif')[1]
     # Some linkers only warn of a map that they cannot write.
     elsewhere, here = tmp_path_factory.mktemp("elsewhere") / "planted", place.folder / "planted"
     for target in (elsewhere, here):
@@ -334,6 +358,36 @@ def test_what_is_visible_leaves_the_kit_out(tmp_path: Path) -> None:
     assert seen == {"lib/torch", "lib/other", "bin"}
 
 
+def test_all_of_the_kit_is_left_out_wherever_it_lies(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """In a folder of the system's, as the environment that it runs in, installed among other packages."""
+    kit = tmp_path / "usr" / "src" / "kit"
+    for name in ("grader/sandbox", "labs/rows/hidden", "unknown", ".venv/lib/torch", "lib/torch", "bin"):
+        (kit / name).mkdir(parents=True)
+    (tmp_path / "usr" / "include").mkdir()
+    (kit / "module.cpp").touch()
+    ours = {"grader", "labs", "unknown", "module.cpp"}
+
+    def told(paths: tuple[Path, ...]) -> set[str]:
+        return {str(path.relative_to(kit)) for path in paths if path.is_relative_to(kit)}
+
+    monkeypatch.setattr(sys, "prefix", str(kit / ".venv"))
+    assert told(view.kit_paths(kit)) == ours
+    monkeypatch.setattr(sys, "prefix", str(kit))
+    assert told(view.kit_paths(kit)) == {*ours, ".venv"}
+    hidden = view.kit_paths(kit)
+    monkeypatch.setattr(view, "kit_paths", lambda: hidden)
+    assert told(view.python_paths.__wrapped__()) == {"lib", "bin"}
+    monkeypatch.setattr(view, "SYSTEM", (str(tmp_path / "usr"),))
+    seen = view.system_paths.__wrapped__()
+    assert tmp_path / "usr" / "include" in seen and not told(seen) & ours
+    assert {path.name for path in view.secrets()} == {"labs", "unknown", "module.cpp", ".venv"}
+    packages = tmp_path / "site-packages"
+    for name in ("grader", "labs", "numpy"):
+        (packages / name).mkdir(parents=True)
+    monkeypatch.undo()
+    assert {path.name for path in view.kit_paths(packages)} == {"grader", "labs"}
+
+
 def test_rights_alone_hide_files_from_another_user(tmp_path: Path) -> None:
     for sandbox, mode in (
         (Sandbox("C", seccomp=True, own_uid=True), 0o700),
@@ -359,9 +413,10 @@ def test_what_a_link_points_to_is_seen_even_if_it_lies_elsewhere(tmp_path: Path)
     (tmp_path / "elsewhere").mkdir()
     (tmp_path / "bin").symlink_to("usr/bin")
     (tmp_path / ".venv").symlink_to(tmp_path / "elsewhere")
+    (tmp_path / "sbin").symlink_to("bin")
     line = bubblewrap.command(
         "bwrap",
-        read=[tmp_path / name for name in ("usr", "bin", ".venv")],
+        read=[tmp_path / name for name in ("usr", "bin", "sbin", ".venv")],
         places={},
         own_user_namespace=False,
         own_processes=True,
@@ -370,6 +425,9 @@ def test_what_a_link_points_to_is_seen_even_if_it_lies_elsewhere(tmp_path: Path)
     )
     options = list(itertools.pairwise(line))
     assert ("--symlink", "usr/bin") in options
+    assert ("--symlink", str(tmp_path / "usr" / "bin")) in options, (
+        "a link to a link, which itself is not seen"
+    )
     assert ("--ro-bind", str(tmp_path / ".venv")) in options
 
 

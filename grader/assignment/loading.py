@@ -103,6 +103,7 @@ class _Reader:
             )
         if THREADS not in self.defaults:
             raise top["defaults"].fail(f"defaults lacks '{THREADS}', which the evaluator needs")
+        self.files = tuple(files)
         self.lab_folder = self._lab_folder(files)
         self.oracles = labs.load(self.lab_folder).oracles
         self.maxima = self._maxima()
@@ -137,6 +138,7 @@ class _Reader:
             parts=tuple(parts.values()),
             path=path,
             lab_folder=self.lab_folder,
+            files=self.files,
             manual=rubric.read_manual_items(top["manual"], set(parts)) if "manual" in top else (),
             torch_runner=top["torch_runner"].choice("torch_runner", get_args(TorchRunner))  # type: ignore[arg-type]
             if "torch_runner" in top

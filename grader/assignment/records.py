@@ -147,6 +147,8 @@ class Assignment:
     parts: tuple[Part, ...]
     path: Path
     lab_folder: Path
+    files: tuple[Path, ...] = ()
+    """Every file that it was read from, `path` first."""
     manual: tuple[ManualItem, ...] = ()
     late: LateRule | None = None
     seed: int | None = None

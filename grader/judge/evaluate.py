@@ -61,7 +61,7 @@ def evaluate(
     shape = {**assignment.defaults, **options.shape}
     for part in parts:
         binding.refuse_oversize(part, shape, part.inputs, assignment.limits.memory_gib)
-    sandbox.protect(*view.secrets(), cache_root())
+    sandbox.protect(*view.secrets(), *assignment.files, assignment.lab_folder, cache_root())
     with ExitStack() as stack:
         listener(BuildStarted(source))
         # Now, as it is compiled: whoever wrote it may be saving it again by the end.

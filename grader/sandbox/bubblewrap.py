@@ -74,5 +74,7 @@ def _seen(path: Path, read: Collection[Path]) -> list[str]:
     beyond all that is seen (an environment kept elsewhere) stands in its place."""
     target = Path(os.path.realpath(path))
     if path.is_symlink() and any(target.is_relative_to(other) for other in read):
-        return ["--symlink", os.readlink(path), str(path)]
+        # Of a link to a link only the end need be seen.
+        step = path.parent / os.readlink(path)
+        return ["--symlink", str(target) if step.is_symlink() else os.readlink(path), str(path)]
     return ["--ro-bind", str(path), str(path)]

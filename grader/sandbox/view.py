@@ -6,13 +6,19 @@ import functools
 import importlib.util
 import os
 import sys
+import tempfile
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 from grader.base.places import ROOT
 
 #: Packages of ours, wherever they are installed: how a submission is checked is none of its business.
-KIT_PACKAGES = ("grader", "module_ref_stub", "textgen")
+KIT_PACKAGES = ("grader", "labs", "module_ref_stub", "textgen")
+INSTALLED = ("site-packages", "dist-packages")
+#: Of the kit's folder, what compilers and runners read some of: the headers and what a runner is made of.
+NEEDED = ("grader",)
+#: What an environment consists of. Should one have been made in the kit's own folder, these are its own.
+ENVIRONMENT = ("bin", "etc", "include", "lib", "lib64", "pyvenv.cfg", "share")
 SYSTEM = ("/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32")
 #: The loader's and Debian's tables of what is where, and the local time zone; nothing else of /etc.
 SYSTEM_TABLES = (
@@ -55,19 +61,25 @@ def card_devices() -> list[str]:
 
 @functools.cache
 def system_paths() -> tuple[Path, ...]:
-    """System folders and tables, with whatever is not there left out."""
-    return tuple(Path(path) for path in (*SYSTEM, *SYSTEM_TABLES) if os.path.exists(path))
+    """System folders and tables, with whatever is not there left out. A kit that lies in one of them (/usr/src, say)
+    is no part of the system."""
+    return tuple(
+        without([Path(path) for path in (*SYSTEM, *SYSTEM_TABLES) if os.path.exists(path)], kit_paths())
+    )
 
 
 @functools.cache
 def python_paths() -> tuple[Path, ...]:
-    """The interpreter, its environment and torch, without the kit's own packages and settings."""
+    """The interpreter, its environment and torch, without anything of the kit's."""
+    return tuple(without(outermost(_python_roots()), kit_paths()))
+
+
+def _python_roots() -> set[Path]:
     roots = {Path(sys.prefix), Path(sys.base_prefix), Path(sys.executable).resolve().parent.parent}
     if torch := torch_file():
         roots.add(Path(torch).parent.parent)
     # Of an environment that is a link, what it leads to as well.
-    roots |= {root.resolve() for root in roots}
-    return tuple(without(outermost(roots), kit_paths()))
+    return roots | {root.resolve() for root in roots}
 
 
 def torch_file() -> str:
@@ -76,16 +88,26 @@ def torch_file() -> str:
     return (spec.origin or "") if spec is not None else ""
 
 
-def kit_paths() -> tuple[Path, ...]:
-    """Where this kit lies: its packages, and the checkout around them if it is one."""
-    packages = [ROOT / name for name in KIT_PACKAGES]
-    checkout = [path for path in ROOT.iterdir() if path.name in ("configs", "tests", "docs", "build", ".git")]
-    return tuple(path for path in (*packages, *checkout) if path.exists())
+def kit_paths(root: Path = ROOT) -> tuple[Path, ...]:
+    """What of the folder that the kit lies in is the kit's: all but an environment in it; where the kit is installed
+    among other packages, its own packages."""
+    if root.name in INSTALLED:
+        return tuple(root / name for name in KIT_PACKAGES if (root / name).exists())
+    environments = _python_roots()
+    return tuple(
+        path
+        for path in sorted(root.iterdir())
+        if path.name not in ENVIRONMENT and not any(each.is_relative_to(path) for each in environments)
+    )
 
 
 def secrets() -> tuple[Path, ...]:
-    """What of the kit a submission could profit from reading."""
-    return tuple(path for path in (ROOT / "configs" / "hidden", ROOT / "module_ref_stub") if path.exists())
+    """What of the kit no submission may read: the solution, references, hidden cases, known kernels and tests, by not
+    being needed. A place for temporary files stays open."""
+    temporary = Path(tempfile.gettempdir())
+    return tuple(
+        path for path in kit_paths() if path.name not in NEEDED and not temporary.is_relative_to(path)
+    )
 
 
 def outermost(paths: Iterable[Path]) -> list[Path]:
@@ -101,14 +123,14 @@ def outermost(paths: Iterable[Path]) -> list[Path]:
 def without(paths: Iterable[Path], secrets: Iterable[Path]) -> Iterator[Path]:
     """The same files as `paths` less those under `secrets`: a folder that holds a secret becomes its other entries."""
     hidden = [Path(os.path.realpath(secret)) for secret in secrets]
-    pending = list(paths)
+    pending = [*paths][::-1]
     while pending:
         path = pending.pop()
         real = Path(os.path.realpath(path))
         if any(real.is_relative_to(secret) for secret in hidden):
             continue
         if any(secret.is_relative_to(real) for secret in hidden):
-            pending += path.iterdir()
+            pending += sorted(path.iterdir(), reverse=True)
         else:
             yield path
 

@@ -141,9 +141,9 @@ def _unknown(student: Student, targets: Sequence[Target], book: Gradebook) -> st
 # ---- what formats are read with
 
 
-def columns(table: Table, required: Sequence[str], what: str) -> dict[str, int]:
+def columns(table: Table, required: Sequence[str], what: str, optional: Sequence[str] = ()) -> dict[str, int]:
     """The place of each column by its name, that of the first where several bear one. Raises UsageError where one of
-    the required is missing or stands there twice."""
+    the required is missing, or one that is read stands there twice."""
     if not table.rows:
         raise UsageError(f"{table.path}: nothing is in it: this is not {what}")
     header = table.rows[0]
@@ -153,6 +153,7 @@ def columns(table: Table, required: Sequence[str], what: str) -> dict[str, int]:
             separated = len(names) == 1 and re.search(r"[;\t]", names[0])
             hint = "columns should be separated by commas" if separated else f"this is not {what}"
             raise UsageError(f"{table.at(header)}: there is no column '{name}': {hint}")
+    for name in (*required, *optional):
         if names.count(name) > 1:
             raise UsageError(f"{table.at(header)}: the column '{name}' stands there twice")
     return {name: k for k, name in reversed(list(enumerate(names)))}

@@ -37,6 +37,7 @@ def release(
     cannot build or judge.
     """
     product = products.PRODUCTS[platform]
+    refuse_further_files(kit)
     place = products.place(platform, out)
     if place is not None and place.exists():
         raise UsageError(f"{place} is there already: take it away, or name another folder with --out")
@@ -55,6 +56,21 @@ def release(
         except proofs.Unproved as error:
             raise UsageError(f"nothing was written: {error}") from error
         return _write(out, made, say)
+
+
+def refuse_further_files(kit: Kit) -> None:
+    """Raises UsageError where a part is handed in as a file of its own, which neither archive would hold."""
+    for part in kit.assignment.parts:
+        if (
+            part.device is not None
+            and part.device.language == "cuda"
+            and not kit.assignment.source.endswith(".cu")
+        ):
+            raise UsageError(
+                f"nothing was written: {kit.config}: part {part.id} is handed in as a second file, in CUDA, and a "
+                f"release holds {kit.assignment.source} alone: leave its parts in CUDA out, or hand the files out "
+                "yourself and grade with `python -m grader run`"
+            )
 
 
 def prebuilt(kit: Kit, scratch: Path, given: Sequence[Path], say: Callable[[str], None]) -> dict[str, bytes]:

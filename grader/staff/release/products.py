@@ -72,7 +72,9 @@ def _workflow(kit: Kit) -> dict[str, File]:
 
 
 def _prove_github(bench: ProofSetup, made: Made) -> None:
-    """What the workflow calls, called in the handout: the starter fails on every part, the solution passes."""
+    """A repository takes every file of the handout. What the workflow calls, called in the handout: the starter fails
+    on every part, the solution passes."""
+    proofs.git_takes_all(bench, made.archives[HANDOUT])
     proofs.handout(bench, made.archives[HANDOUT])
     folder = bench.folder / "handout"
     for text, wanted, whose in ((bench.starter, "fail", "starter"), (bench.solution, "pass", "solution")):

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import subprocess
 import sys
 from collections.abc import Callable, Mapping
@@ -127,6 +128,33 @@ def imports_resolve(folder: Path) -> None:
         if not (found.late and within(found.imported, STAFF_ROOMS)):
             path = known[found.importer].relative_to(folder)
             raise Unproved(f"{path}:{found.line} of the handout imports {found.imported}, which is not in it")
+
+
+def git_takes_all(bench: ProofSetup, archive: bytes) -> None:
+    """Raises Unproved for a file that the archive's own .gitignore keeps out of a repository: no student would get
+    it."""
+    git = shutil.which("git")
+    if git is None:
+        bench.say("NOT CHECKED, as there is no git here: that .gitignore leaves no file of the handout out")
+        return
+    folder = unpacked(bench, archive, "template")
+    asked = ["ls-files", "--others", "--ignored", "--exclude-standard", "-z"]
+    for arguments in (["init", "--quiet", "--template="], asked):
+        ended = subprocess.run(
+            [git, *arguments],
+            cwd=folder,
+            env={**bench.environment(), "GIT_CONFIG_NOSYSTEM": "1", "GIT_CONFIG_GLOBAL": os.devnull},
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            timeout=TIMEOUT_S,
+        )
+        if ended.returncode != 0:
+            raise Unproved(f"`git {arguments[0]}` failed: {_last(ended.stderr.decode(errors='replace'))}")
+    ignored = [name for name in ended.stdout.decode(errors="replace").split("\0") if name]
+    if ignored:
+        more = f" and {len(ignored) - 1} more" if len(ignored) > 1 else ""
+        raise Unproved(f".gitignore of the handout leaves {ignored[0]}{more} out of a repository")
+    bench.say("a repository takes every file of the handout")
 
 
 def earns_nothing(parts: Mapping[str, Mapping[str, Any]], whose: str) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+from grader.assignment.loading import load
 from grader.base.errors import UsageError
 from grader.build.reference import SOURCE_SUFFIXES
 from grader.staff.release import stripping
@@ -24,9 +25,10 @@ def secrets(kit: Kit) -> list[Secret]:
         text = path.read_text(encoding="utf-8")
         of_path = stripping.of_source(text, "/".join(path.parts[-2:]))
         found += [secret for secret in of_path if secret.needle not in given[secret.compact]]
+    public = [part.id for part in load(kit.public).parts]
     for path in sorted(kit.config.parent.iterdir()):
         if path.is_file():
-            found += stripping.of_staff_text(path.read_text(encoding="utf-8"), path.name)
+            found += stripping.of_staff_text(path.read_text(encoding="utf-8"), path.name, public)
     return found + stripping.of_assignment(kit.assignment)
 
 

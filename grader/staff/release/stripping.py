@@ -8,7 +8,7 @@ not given to students outside of the marked regions.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 from grader.assignment import regions
@@ -62,9 +62,12 @@ def of_source(text: str, name: str) -> list[Secret]:
     return found
 
 
-def of_staff_text(text: str, name: str) -> list[Secret]:
-    """All lines of a text for the staff: hidden cases, the key to the write-up."""
-    return list(_telling(enumerate(text.splitlines(), 1), f"what is for the staff, {name}", b"", comment="#"))
+def of_staff_text(text: str, name: str, public: Sequence[str] = ()) -> list[Secret]:
+    """All lines of a text for the staff: hidden cases, the key to the write-up. A line that only says which of the
+    `public` parts it adds to stands in the public file as well."""
+    openings = {compact(f"- id: {part}".encode()) for part in public}
+    told = _telling(enumerate(text.splitlines(), 1), f"what is for the staff, {name}", b"", comment="#")
+    return [secret for secret in told if secret.needle not in openings]
 
 
 def of_assignment(assignment: Assignment) -> list[Secret]:
