@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 #: A student waits at the screen: an undecided measurement ends sooner than in the class.
 TIME_BUDGET_S = 15.0
 LAB, DOCTOR = "lab", "doctor"
-EPILOG = """doctor says what this machine lacks, and tells your editor how module.cpp is compiled.
+EPILOG = """doctor says what this machine lacks, and tells your editor how your file is compiled.
 Studies, each with --help of its own:
 {studies}
 Exit codes: 0 all passed, 1 a fault of the submission, 2 wrong usage, 3 a fault of the kit or machine."""
@@ -132,9 +132,8 @@ def run(arguments: list[str]) -> int:
         and (meant := get_close_matches(arguments[0], studies, 1, 0.8))
     ):
         raise UsageError(f"no command '{arguments[0]}': {meant[0]}? (gpt149.py --help lists what there is)")
-    has_demo = lab.folder.name == labs.main()
-    given = parser(arguments, studies, has_demo=has_demo).parse_args(arguments)
-    if has_demo and demo.wanted(given):
+    given = parser(arguments, studies, has_demo=lab.has_demo).parse_args(arguments)
+    if lab.has_demo and demo.wanted(given):
         if given.watch or given.html:
             raise UsageError("--watch and --html are about a verdict, and --inference gives none: choose one")
         return demo.run(given, source_file, macros(given.defines))

@@ -21,6 +21,7 @@ from grader.judge import looks
 from grader.judge.bench import Options
 from grader.judge.diagnosis.diagnose import SAME_OUTPUT
 from grader.judge.evaluate import evaluate
+from grader.report import student
 from labs.operators import LAB, kernels
 from labs.operators.oracle import ORACLES, RESULT
 
@@ -229,6 +230,19 @@ def test_a_crash_tells_what_the_answers_before_it_show(
     assert diagnosis is not None and diagnosis.code.startswith("sig")
     assert "Before that it was wrong on '" in diagnosis.message
     assert f"d{first[1].upper()} gets what belongs into d{second[1].upper()}" in diagnosis.message
+
+
+def test_numbers_that_are_none_are_explained_by_what_the_part_computes(tmp_path: Path) -> None:
+    """Exponentials for the losses that have some. The advice is also told where hidden tests follow."""
+    made = [
+        *(each for each in kernels.WRONG if each.name == "no maximum"),
+        Mutation("nothing by nothing", "mse", body="    loss.data_ptr<float>()[0] = std::sqrt(-1.0f);"),
+    ]
+    told = {mutation.part: part.diagnosis for mutation, part in judged(made, tmp_path)}
+    assert {each and each.code for each in told.values()} == {"not_finite"}
+    for name in ("cross_entropy", "cross_entropy_backward"):
+        assert (found := told[name]) and "exponential" in student.numberless(found.message)
+    assert (found := told["mse"]) and "exp" not in found.message
 
 
 def test_indistinguishable_mistakes_are_named_together(tmp_path: Path) -> None:

@@ -97,6 +97,8 @@ WRONG = [
     ("mlp", {"linearBackward": "linearTransposed"}, "layer 3 (linear)", ("gradient of W",), None),
     ("mlp", {"linearBackward": "linearLastBias"}, "layer 3 (linear)", ("gradient of b",), None),
     ("mlp", {"reluBackward": "reluByGradient"}, "layer 2 (relu)", ("gradient of X",), None),
+    # It has nothing where PyTorch has something; that is no factor of 0, as the rest is not 0 times PyTorch's.
+    ("mlp", {"reluBackward": "reluInverted"}, "layer 2 (relu)", ("gradient of X",), None),
     ("mlp", {"crossEntropyBackward": "lossOfSum"}, "loss (cross entropy)", ("gradient of the logits",), 16.0),
     ("cnn", {"conv2dBackward": "convUnturned"}, "layer 4 (conv2d)", ("gradient of X",), None),
     (

@@ -144,6 +144,25 @@ def test_a_handout_has_what_students_need_and_no_commands_of_the_staff(
     assert not any(f"\n    {name}" in ended.stdout for name in ("run", "similar", "release", "selftest"))
 
 
+def test_a_lab_s_handout_speaks_of_its_own_parts_alone(tmp_path: Path) -> None:
+    """In a handout its lab is the main one; what only another lab can do, the demo, is neither offered nor told of."""
+    kit = contents.kit(ROOT, ROOT / "labs" / "operators" / "hidden" / "assignment.yaml")
+    files = contents.handout(kit, {})
+    for path in ("README.md", "Makefile"):
+        assert b"module.cpp" not in files[path].content and b"operators.cpp" in files[path].content, path
+    readme = files["README.md"].content.decode()
+    for part in kit.assignment.parts:
+        assert re.search(rf"^    python gpt149\.py {part.command} +[A-Z]", readme, re.MULTILINE), part.command
+    assert contents.DEMO not in files
+    unpack(packed(files), tmp_path)
+    ended = subprocess.run(
+        [sys.executable, "gpt149.py", "--help"], cwd=tmp_path, capture_output=True, text=True, check=True
+    )
+    assert "maxpool2d_backward" in ended.stdout
+    assert "--inference" not in ended.stdout and "compare:" not in ended.stdout
+    assert "module.cpp" not in ended.stdout
+
+
 @pytest.mark.parametrize("lab", ["attention", "softmax", "operators", "gpu"])
 def test_the_autograder_s_setup_ends_well(lab: str, kit: contents.Kit, tmp_path: Path) -> None:
     """It runs while an image is built, of whichever lab: all that it names has to be in the archive. Installing is

@@ -289,6 +289,15 @@ def test_without_hidden_cases_everything_is_told() -> None:
         ("It returned a tensor of shape (2, 3, 103, 40).", ""),
         ("m is too small.\nLines to look at in merge:\n  a.cpp:40: m = 7;", "m is too small."),
         ("Lines to look at in merge:\n  a.cpp:40: m = 7;", ""),
+        (
+            "dA is written with =.\nLines to look at in add:\n"
+            "  a.cpp:40: row[C == 1 ? 0 : j] += g[i * C + j];   (the result is written)",
+            "dA is written with =.",
+        ),
+        (
+            "m is too small.\nLines to look at in merge:\n  a.cpp:2: m = 0;\n  a.cpp:4: s = 1;",
+            "m is too small.",
+        ),
         ("The inputs have been rounded to half precision (float16). Got 1e-7.", None),
     ],
 )

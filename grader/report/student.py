@@ -33,6 +33,8 @@ PRINTED_WITHHELD = (
 
 #: Numbers that a fixed sentence may hold ("row 0", "1 + x", "2^x"); any other may be of the kernel's choice.
 _FIXED_NUMBERS = {"0", "1", "2", "4"}
+#: A line of the submission's source below a diagnosis, by its file and number.
+_QUOTED = re.compile(r"\s*[^\s:]+:\d+: ")
 
 
 @dataclass(frozen=True)
@@ -88,9 +90,16 @@ def numberless(message: str) -> str:
 
     The rest ("Expected 0.1, got 103 at ...") is where a kernel can say something: it chose the 103.
     """
-    sentences = re.split(r"(?<=[.?!])\s+|\n+", message.strip())
+    sentences = [
+        sentence
+        for line in message.strip().splitlines()
+        # A quoted line of source is one piece, whatever stands in it: C++ has ? and : of its own.
+        for sentence in ([line] if _QUOTED.match(line) else re.split(r"(?<=[.?!])\s+", line.strip()))
+        if sentence
+    ]
     plain = [
-        {n.rstrip(".,") for n in re.findall(r"(?<![\w^.])[-+]?\d[\d.,e+-]*", sentence)} <= _FIXED_NUMBERS
+        not _QUOTED.match(sentence)
+        and {n.rstrip(".,") for n in re.findall(r"(?<![\w^.])[-+]?\d[\d.,e+-]*", sentence)} <= _FIXED_NUMBERS
         and not re.search(r"\b(nan|inf)\b", sentence, re.IGNORECASE)
         for sentence in sentences
     ]

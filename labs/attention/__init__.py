@@ -58,6 +58,7 @@ class _Attention(Lab):
 
     programs: ClassVar = ("studies/native/cachesim.cpp",)
     tests: ClassVar = ("4Daccess", "part0", "part1", "part2", "part3", "part4", "all")
+    has_demo: ClassVar = True
     growth: ClassVar = ("N", (256, 512, 1024, 2048))
 
     def oracle(self, name: str) -> Oracle:

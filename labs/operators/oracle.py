@@ -283,15 +283,16 @@ class Maxpool2dBackward(Operator):
 # ---- losses and the step
 
 
-class Loss(Operator):
+class OfLogits(Operator):
     def not_finite(self, seen: Deviation, amount: str) -> tuple[str, str]:
+        # No number in the advice: where hidden tests follow, sentences with numbers are kept from the student.
         return "not_finite", (
-            f"NaN or infinity in {amount}. exp() of 89 is infinite as a float, and log() of 0 is too: take each row's "
-            "maximum away before the exponential, and use log(exp(x) / sum) = x - log(sum)."
+            f"NaN or infinity in {amount}. exp() of a large logit is infinite as a float, and log() of 0 is too: take "
+            "each row's maximum away before the exponential, and use log(exp(x) / sum) = x - log(sum)."
         )
 
 
-class Mse(Loss):
+class Mse(Operator):
     def values(self, x: Inputs, s: Shape) -> Values:
         return {RESULT: np.square(x["X"] - x["T"]).mean(keepdims=True)}
 
@@ -321,7 +322,7 @@ class MseBackward(Operator):
         }
 
 
-class CrossEntropy(Loss):
+class CrossEntropy(OfLogits):
     def values(self, x: Inputs, s: Shape) -> Values:
         rows = np.arange(s["batch"])
         return {RESULT: -arithmetic.log_softmax(x["X"])[rows, x["labels"]].mean(keepdims=True)}
@@ -337,7 +338,7 @@ class CrossEntropy(Loss):
         return {RESULT: Expected(value, UNIT_ROUNDOFF * roundings(self.terms(shape)[RESULT]) * size)}
 
 
-class CrossEntropyBackward(Loss):
+class CrossEntropyBackward(OfLogits):
     of = differences.Slopes("cross_entropy", {"dX": "X"}, "", step=0.25)
 
     def values(self, x: Inputs, s: Shape) -> Values:

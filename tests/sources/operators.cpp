@@ -196,6 +196,11 @@ void reluByGradient(Tensor dO, Tensor X, Tensor dX, int n) {
     for (int i = 0; i < n; i++) of(dX)[i] += std::max(of(dO)[i], 0.0f);
 }
 
+// Where X is negative, and nowhere else.
+void reluInverted(Tensor dO, Tensor X, Tensor dX, int n) {
+    for (int i = 0; i < n; i++) of(dX)[i] += of(X)[i] > 0 ? 0 : of(dO)[i];
+}
+
 // The weights of dX as they lie, and not turned round.
 void convUnturned(Tensor dY, Tensor X, Tensor W, Tensor dX, Tensor dW, Tensor db, int N, int C, int H, int Wd, int F,
                   int K, int stride, int pad) {
@@ -254,6 +259,7 @@ PYBIND11_MODULE(TORCH_EXTENSION_NAME, m) {
     m.def("linearTransposed", &linearTransposed);
     m.def("linearLastBias", &linearLastBias);
     m.def("reluByGradient", &reluByGradient);
+    m.def("reluInverted", &reluInverted);
     m.def("convUnturned", &convUnturned);
     m.def("poolAndKeep", &poolAndKeep);
     m.def("poolAllTies", &poolAllTies);

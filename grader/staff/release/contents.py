@@ -49,7 +49,7 @@ NOT_STARTED = (
 PRIVATE = ("configs/hidden", "labs", "module_ref_stub")
 #: For VS Code: the parts as tasks, and how the compiler's errors are read.
 EDITOR_TASKS = ".vscode/tasks.json"
-DOCUMENTS = ("LICENSE", "docs/demo.md")
+LICENSE, DEMO = "LICENSE", "docs/demo.md"
 
 
 @dataclass(frozen=True)
@@ -153,7 +153,8 @@ def handout(kit: Kit, compiled: Mapping[str, bytes]) -> dict[str, File]:
     files = _sources(kit.root, rooms) | _lab_sources(kit, lab)
     files |= texts(TEMPLATES / "handout", _words(kit, compiled))
     files[EDITOR_TASKS] = files.pop("tasks.json")
-    files |= {name: _file(kit.root / name) for name in DOCUMENTS if (kit.root / name).is_file()}
+    documents = (LICENSE, DEMO) if kit.assignment.lab.has_demo else (LICENSE,)
+    files |= {name: _file(kit.root / name) for name in documents if (kit.root / name).is_file()}
     files["docs/handout.md"] = _file(kit.text)
     if kit.writeup is not None:
         files["writeup_template.md"] = _file(kit.writeup)
@@ -225,7 +226,8 @@ def _words(kit: Kit, compiled: Mapping[str, bytes]) -> dict[str, str]:
     titles: dict[str, list[str]] = {}
     for part in kit.assignment.parts:
         titles.setdefault(part.command, []).append(part.title)
-    listed = [f"    python gpt149.py {name:12}{', '.join(parts)}" for name, parts in titles.items()]
+    width = max(map(len, titles)) + 2
+    listed = [f"    python gpt149.py {name:{width}}{', '.join(parts)}" for name, parts in titles.items()]
     names = [PurePosixPath(path).name for path in compiled if path.endswith(".o")]
     platforms = sorted({name.removesuffix(".o").partition("-")[2].replace("-", " on ", 1) for name in names})
     return {

@@ -184,7 +184,12 @@ def _factor(got: Array, wanted: Array) -> float | None:
     middle = float(np.median(ratios))
     if not np.isfinite(ratios).all() or abs(middle - 1) < SAME_FACTOR:
         return None
-    return middle if float(np.abs(ratios - middle).max()) <= SAME_FACTOR * abs(middle) else None
+    if float(np.abs(ratios - middle).max()) > SAME_FACTOR * abs(middle):
+        return None
+    # Where PyTorch has next to nothing, there is next to nothing.
+    apart = np.abs(flat - middle * other)[~large]
+    limit = SAME_FACTOR * abs(middle) * np.abs(other).max()
+    return middle if bool((apart <= limit).all()) else None
 
 
 def _shown(index: Sequence[int]) -> str:
