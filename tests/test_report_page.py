@@ -67,7 +67,10 @@ def test_the_worst_slice_is_drawn_with_its_blocks() -> None:
     below = [each.get("d") for each in drawn.iter("path") if each.get("class") == "under"]
     assert below == lines, "a light line below each, or it would not be seen on dark cells"
     told = " ".join(picture.caption(seen))
-    assert f"{seen.wrong} of {output.size} elements are wrong, in 2 of 6 slices. Shown: the slice a=1, b=2." in told
+    assert (
+        f"{seen.wrong} of {output.size} elements are wrong, in 2 of 6 slices. Shown: the slice a=1, b=2."
+        in told
+    )
     assert "Lines: i every 48 (Br); T = 64, which covers all of j" in told and "threads" not in told
 
 
@@ -100,9 +103,8 @@ def test_blocks_come_from_sizes_of_the_call_or_from_macros_of_the_body() -> None
 
 
 def test_a_message_is_wrapped_but_for_the_lines_of_source_in_it() -> None:
-    message = (
-        "a.cpp:2: error: expected ';'\n    2 |         for (;;) {\n      |         ^~~\nhint: a semicolon\n  a.cpp:3: x | y"
-    )
+    source = "    2 |         for (;;) {\n      |         ^~~"
+    message = f"a.cpp:2: error: expected ';'\n{source}\nhint: a semicolon\n  a.cpp:3: x | y"
     assert page.told(message) == [
         (False, "a.cpp:2: error: expected ';'"),
         (True, "    2 | for (;;) {\n      | ^~~"),

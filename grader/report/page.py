@@ -105,16 +105,14 @@ def _view(part: PartResult, seen: Picture | None, ladder: Any) -> dict[str, Any]
 
 
 def told(message: str) -> list[tuple[bool, str]]:
-    """A message in pieces: (True, lines of source with marks below them), which must not be wrapped, and (False, text)."""
+    """A message in pieces: (True, lines of source with marks below them), which must not be wrapped; (False, text)."""
     pieces: list[tuple[bool, list[str]]] = []
     for line in message.split("\n"):
         is_source = _SOURCE.fullmatch(line) is not None
         if not pieces or pieces[-1][0] != is_source:
             pieces.append((is_source, []))
         pieces[-1][1].append(line)
-    return [
-        (is_source, "\n".join(_moved_left(lines) if is_source else lines)) for is_source, lines in pieces
-    ]
+    return [(is_source, "\n".join(_moved_left(lines) if is_source else lines)) for is_source, lines in pieces]
 
 
 def _moved_left(lines: list[str]) -> list[str]:
@@ -140,6 +138,8 @@ def rounds(time: Timing) -> str:
     allowed = time.allowance * time.reference_ms if "not_graded" not in time.flags else 0.0
     highest = 1.08 * max([*sides["reference"], *sides["student"], allowed, 1e-6])
     count = max(len(calls) for calls in sides.values()) / 2
+    # The limit's name stands at the right, where no call is drawn.
+    last = right - 48 if allowed else right
 
     def y(ms: float) -> float:
         return base - (base - top) * ms / highest
@@ -160,13 +160,13 @@ def rounds(time: Timing) -> str:
         )
     for side, calls in sides.items():
         for k, ms in enumerate(calls):
-            x = left + (right - left) * (k // 2 + 0.5 + (0.07 if k % 2 else -0.07)) / count
+            x = left + (last - left) * (k // 2 + 0.5 + (0.07 if k % 2 else -0.07)) / count
             parts.append(
                 f'<circle class="{side}" cx="{_n(x)}" cy="{_n(y(ms))}" r="3.6"><title>{ms:.3g} ms</title></circle>'
             )
     parts.append(f'<path class="axis" d="M{left} {base}h{right - left}"/>')
     parts.append(f'<text x="{left}" y="{base + 15}">round 1</text>')
-    parts.append(f'<text x="{right}" y="{base + 15}" text-anchor="end">{time.rounds}</text>')
+    parts.append(f'<text x="{last}" y="{base + 15}" text-anchor="end">{time.rounds}</text>')
     parts.append(f'<text x="{left - 5}" y="11" text-anchor="end">ms</text>')
     return "".join([*parts, "</svg>"])
 
