@@ -12,6 +12,10 @@ from labs.attention.scene import Scene
 Update = Callable[[Array, Array, Array, Array], "tuple[Array, Array]"]
 
 
+_L = r"\bL\b"
+"""What a function with the published update speaks of: one that sums up for a block of rows at a time needs no L."""
+
+
 def _replay(s: Scene, update: Update) -> Array:
     """The output after all blocks of Bc keys, each worked in by `update`."""
     out, li, block = np.zeros_like(s.truth), np.zeros_like(s.row_sum), s.shape["Bc"]
@@ -131,6 +135,7 @@ def suspects(s: Scene) -> Iterator[Suspect]:
             f"In the flash update, {words}{'' if words.endswith('?') else '.'}",
             lambda s, u=update: _replay(s, u),
             (update.__name__,),
+            seen_in=_L,
         )
     if 0 < s.shape.get("Br", 0) < s.keys:
         yield from _rows_of_tile()
@@ -212,6 +217,7 @@ def _rows_of_tile() -> Iterator[Suspect]:
                         s, at_tile, rows_outside
                     ),
                     (f"{at_tile} at the row of the tile, {order}",),
+                    seen_in=_L,
                 )
     yield Suspect(
         "q_tile_row",
