@@ -5,6 +5,8 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
+from types import SimpleNamespace
+from typing import cast
 
 import pytest
 
@@ -15,10 +17,12 @@ from grader.base.results import Diagnosis
 from grader.build import landmarks, sanitize
 from grader.build.landmarks import Body
 from grader.judge.closer import clues
+from grader.judge.closer.explaining import Closer
 from grader.judge.diagnosis import diagnose, facts
 from grader.judge.diagnosis.facts import Seen
 from grader.judge.diagnosis.suspect import Suspect
 from grader.study import race
+from labs.attention.clues import CLUES
 from labs.attention.dissect import dissect
 from labs.attention.oracle import ORACLES
 
@@ -222,6 +226,10 @@ def test_a_sum_is_told_from_others_by_what_it_is_for() -> None:
     assert found is not None
     assert [place.line for place in found.divisors()] == [7, 8]
     assert [place.line for place in found.stored(found.returned)] == [9, 10]
+    assert [place.line for place in found.summed_from(["d"])] == [5, 6]
+    part = loading.load(ROOT / "configs/gpt149.yaml").parts[-1]
+    shown = [each.place.line for each in clues.lines(found, part, CLUES["block_overwritten"])]
+    assert shown == [9, 10, 12], "what is stored comes before the sums of other steps"
     copied = landmarks.function(SUMS.replace("value += score / total", "value += score / L[i]"), "kernel")
     assert copied is not None and [place.line for place in copied.divisors()] == [11], "a copy is no sum"
     part = loading.load(ROOT / "configs/gpt149.yaml").parts[-1]
@@ -286,6 +294,29 @@ def test_of_lengths_only_the_one_that_fits_all_inputs_is_told() -> None:
     assert all(
         each is not None and "Of all lengths 16 alone fits every input." in each.message for each in both
     )
+
+
+def test_what_the_text_speaks_against_is_told_last() -> None:
+    first = Suspect("l_not_carried", "L is not carried.", lambda s: None, ("l",), seen_in=r"\bL\b")
+    second = Suspect("last_block_only", "Only the last block is used.", lambda s: None, ("last",))
+    told = diagnose.Explained("l_not_carried", "L is not carried. Expected 1.", suspects=(first, second))
+    assert told.in_order(lambda _: True) == told
+    other = told.in_order(lambda pattern: pattern != r"\bL\b")
+    assert (other.code, other.suspects) == ("last_block_only", (second, first))
+    assert other.message == "Only the last block is used. Expected 1."
+    found = landmarks.function(SUMS, "kernel")
+    only = landmarks.function(SUMS.replace("L[i] = total;", ""), "kernel")
+    assert found is not None and only is not None
+    assert found.uses(r"\bL\b") and not only.uses(r"\bL\b"), "a copy of an argument is no use of it"
+
+
+def test_a_result_that_is_only_rounded_is_not_sent_to_look_for_accesses() -> None:
+    def told(code: str) -> list[str]:
+        closer = SimpleNamespace(second=None)
+        return Closer._next(cast(Closer, closer), None, None, None, Diagnosis(code, "The values are close."))
+
+    assert told("wrong_values") == ["Next: --sanitize names accesses outside of an array."]
+    assert told("low_precision") == []
 
 
 def test_a_mistake_that_most_outputs_refute_is_not_the_cause() -> None:

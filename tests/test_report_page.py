@@ -64,7 +64,13 @@ def test_the_worst_slice_is_drawn_with_its_blocks() -> None:
     drawn = ElementTree.fromstring(picture.svg(seen))
     lines = [each.get("d") for each in drawn.iter("path") if each.get("class") == "block"]
     assert len(lines) == 1 and lines[0].count("M") == 2, "at 48 and 96; a block of 64 columns covers all 40"
+    below = [each.get("d") for each in drawn.iter("path") if each.get("class") == "under"]
+    assert below == lines, "a light line below each, or it would not be seen on dark cells"
     told = " ".join(picture.caption(seen))
+    assert (
+        f"{seen.wrong} of {output.size} elements are wrong, in 2 of 6 slices. Shown: the slice a=1, b=2."
+        in told
+    )
     assert "Lines: i every 48 (Br); T = 64, which covers all of j" in told and "threads" not in told
 
 
@@ -79,7 +85,7 @@ def test_any_output_has_a_picture(shape: tuple[int, ...]) -> None:
     for each in drawn.iter("rect"):
         assert float(each.get("x", 0)) + float(each.get("width", 0)) <= width + 0.1
         assert float(each.get("y", 0)) + float(each.get("height", 0)) <= height + 0.1
-    assert picture.caption(seen)[0].startswith("On 'random' (N=8), ")
+    assert picture.caption(seen)[0].startswith("On 'random' (N=8): ")
 
 
 def test_blocks_come_from_sizes_of_the_call_or_from_macros_of_the_body() -> None:
@@ -94,6 +100,17 @@ def test_blocks_come_from_sizes_of_the_call_or_from_macros_of_the_body() -> None
     assert found("h", {"R": 4}) == (("R", 4), None), "a body that is not there names nothing"
     assert found("f", {}, T="x + 1") == (None, None)
     assert grid.body_of("f(a); int f(int a) { { } b; } c;", "f").split() == ["{", "}", "b;"]
+
+
+def test_a_message_is_wrapped_but_for_the_lines_of_source_in_it() -> None:
+    source = "    2 |         for (;;) {\n      |         ^~~"
+    message = f"a.cpp:2: error: expected ';'\n{source}\nhint: a semicolon\n  a.cpp:3: x | y"
+    assert page.told(message) == [
+        (False, "a.cpp:2: error: expected ';'"),
+        (True, "    2 | for (;;) {\n      | ^~~"),
+        (False, "hint: a semicolon\n  a.cpp:3: x | y"),
+    ]
+    assert page.told("    2 |\n      |") == [(True, "    2 |\n      |")]
 
 
 def told_page(tmp_path: Path, text: str) -> str:

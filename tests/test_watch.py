@@ -262,6 +262,7 @@ def test_what_cannot_be_watched_is_told_in_one_line(tmp_path: Path) -> None:
     for arguments, words in (
         (("--module", str(tmp_path / "sub")), "is a folder"),
         (("--module", str(tmp_path / "none" / "module.cpp")), "no such folder"),
+        (("--module", "/dev/null"), "is a pipe or a device"),
         (("--module", str(source), "--json", str(source)), "would overwrite"),
         (("--module", str(source), "--html", str(tmp_path)), "takes a file"),
         (("--module", str(source), "--github"), "choose one"),
@@ -341,6 +342,24 @@ def session(source: Path, *arguments: str) -> Iterator[Session]:
         finally:
             process.kill()
             reader.join()
+
+
+@pytest.mark.skipif(not importlib.util.find_spec("watchfiles"), reason="watchfiles is an extra")
+def test_a_session_without_a_verdict_does_not_end_as_one_that_passed(tmp_path: Path, master: str) -> None:
+    source = tmp_path / "module.cpp"
+    with session(source, "part1") as one:
+        one.wait("is not there: it is judged as soon as it is saved", 0)
+        one.process.send_signal(signal.SIGINT)
+        assert one.process.wait(20) == 2 and one.said[-1] == "0 verdicts\n"
+    source.write_text(
+        insert_at_start(
+            keeping(master, "myNaiveAttention"), "myNaiveAttention", 'while (B) __asm__ volatile ("");'
+        )
+    )
+    with session(source, "part1") as one:
+        one.wait("Running Part 1", 0)
+        one.process.send_signal(signal.SIGINT)
+        assert one.process.wait(20) == 130 and one.said[-1] == "0 verdicts\n"
 
 
 @pytest.mark.skipif(not importlib.util.find_spec("watchfiles"), reason="watchfiles is an extra")

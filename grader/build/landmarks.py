@@ -54,6 +54,11 @@ class Body:
         wanted = re.compile(pattern)
         return [self._place(n) for n in self._lines() if wanted.search(self.code[n - 1])]
 
+    def uses(self, pattern: str) -> list[Place]:
+        """As `find`, without lines that make a copy of an argument: that is no use of it."""
+        _, made = self.made_of(self.parameters)
+        return [place for place in self.find(pattern) if place.line not in made]
+
     def reads(self, names: Iterable[str]) -> list[Place]:
         """Lines that use one of these variables, or what is made of them, without those that only make it."""
         known, made = self.made_of(names)
@@ -95,6 +100,12 @@ class Body:
             last = row.rpartition("=" if re.search(r"\]\s*[-+*/]?=", row) else ",")[2]
             values += re.findall(r"\b[A-Za-z_]\w*\b(?!\s*\()", last)
         return self.values(values)
+
+    def summed_from(self, names: Iterable[str]) -> list[Place]:
+        """Lines that give a value to a sum that one of these is added to."""
+        known, _ = self.made_of(names)
+        added = (re.search(r"([A-Za-z_]\w*)\s*\+=(.*)", self.code[n - 1]) for n in self._lines())
+        return self.values(sum_[1] for sum_ in added if sum_ and known & set(re.findall(r"\w+", sum_[2])))
 
     def indices(self, line: int) -> list[Place]:
         """Lines before this one that its indices come from: loops with bounds of their own, then whole numbers that

@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING, Any
 from grader.assignment.records import Case, Part
 from grader.base.errors import KitError
 from grader.base.results import CaseResult, Diagnosis
+from grader.build import landmarks
+from grader.build.landmarks import Body
 from grader.judge import binding, faults, grid
 from grader.judge.answers import answers, expectations
 from grader.judge.bench import Bench
@@ -109,6 +111,8 @@ class Marker:
                 name=wrong[0],
                 shared=shared,
             )
+            if isinstance(diagnosis, diagnose.Explained):
+                diagnosis = diagnosis.in_order(self._is_in_text)
             if earlier is None:
                 (diagnosis,) = diagnose.settled([diagnosis])
         if self.wrong.get(name) is None:
@@ -119,6 +123,16 @@ class Marker:
         return CaseResult(
             name, public_shape, not wrong, largest, diagnosis, output_sha256=digest, error_map=where
         )
+
+    def _is_in_text(self, pattern: str) -> bool:
+        """Whether the part's function has this in a line that does more than copy an argument; True where its text is
+        not found."""
+        return self._body is None or bool(self._body.uses(pattern))
+
+    @functools.cached_property
+    def _body(self) -> Body | None:
+        text = self.bench.source.read_text(errors="replace")
+        return landmarks.function(text, self.part.function or "")
 
     def _tell_deviation(
         self, name: str, shape: Mapping[str, int], expected: Expected, actual: Array, wrong: Array

@@ -7,6 +7,7 @@ text but names of the assignment's, escaped as well.
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
@@ -18,7 +19,7 @@ from grader.assignment.records import Assignment
 from grader.base import wholefile
 from grader.base.results import PartResult, Score, SubmissionResult, Timing
 from grader.judge.events import Deviated, Event, PartStarted
-from grader.report import charts, picture
+from grader.report import charts, picture, words
 from grader.report.html import TEMPLATES, environment, missing_library, policy
 from grader.report.picture import Picture
 
@@ -26,6 +27,8 @@ __all__ = ["Collector", "missing_library", "write"]
 
 LEGEND = ("right", "to 10 x", "to 100 x", "to 1000 x", "to 10 000 x", "more", "no number")
 """What a cell's level means: how many times what is allowed the error is."""
+_SOURCE = re.compile(r"( *\d* \|)(.*)")
+"""A line of a compiler's message that shows a line of the source, or a mark below it."""
 
 
 @dataclass
@@ -93,11 +96,30 @@ def _view(part: PartResult, seen: Picture | None, ladder: Any) -> dict[str, Any]
     rungs = dict(ladder.shares(place)) if ladder and place else {}
     return {
         "part": part,
+        "told": told(words.block(part.diagnosis.message, 4000, 60)) if part.diagnosis else [],
         "map": Markup(picture.svg(seen)) if seen else "",
         "caption": picture.caption(seen) if seen else [],
         "rounds": Markup(rounds(part.time)) if part.time else "",
         "ladder": Markup(_ladder(place.peak_percent, rungs)) if place else "",
     }
+
+
+def told(message: str) -> list[tuple[bool, str]]:
+    """A message in pieces: (True, lines of source with marks below them), which must not be wrapped; (False, text)."""
+    pieces: list[tuple[bool, list[str]]] = []
+    for line in message.split("\n"):
+        is_source = _SOURCE.fullmatch(line) is not None
+        if not pieces or pieces[-1][0] != is_source:
+            pieces.append((is_source, []))
+        pieces[-1][1].append(line)
+    return [(is_source, "\n".join(_moved_left(lines) if is_source else lines)) for is_source, lines in pieces]
+
+
+def _moved_left(lines: list[str]) -> list[str]:
+    """Lines of source without the indentation that they share, so that they fit into a narrow window."""
+    split = [match.groups() for line in lines if (match := _SOURCE.fullmatch(line))]
+    shared = min((len(text) - len(text.lstrip()) for _, text in split if text.strip()), default=0)
+    return [f"{gutter} {text[shared:]}".rstrip() for gutter, text in split]
 
 
 def _ladder(share_percent: float, rungs: dict[str, float]) -> str:
@@ -116,6 +138,8 @@ def rounds(time: Timing) -> str:
     allowed = time.allowance * time.reference_ms if "not_graded" not in time.flags else 0.0
     highest = 1.08 * max([*sides["reference"], *sides["student"], allowed, 1e-6])
     count = max(len(calls) for calls in sides.values()) / 2
+    # The limit's name stands at the right, where no call is drawn.
+    last = right - 48 if allowed else right
 
     def y(ms: float) -> float:
         return base - (base - top) * ms / highest
@@ -136,13 +160,13 @@ def rounds(time: Timing) -> str:
         )
     for side, calls in sides.items():
         for k, ms in enumerate(calls):
-            x = left + (right - left) * (k // 2 + 0.5 + (0.07 if k % 2 else -0.07)) / count
+            x = left + (last - left) * (k // 2 + 0.5 + (0.07 if k % 2 else -0.07)) / count
             parts.append(
                 f'<circle class="{side}" cx="{_n(x)}" cy="{_n(y(ms))}" r="3.6"><title>{ms:.3g} ms</title></circle>'
             )
     parts.append(f'<path class="axis" d="M{left} {base}h{right - left}"/>')
     parts.append(f'<text x="{left}" y="{base + 15}">round 1</text>')
-    parts.append(f'<text x="{right}" y="{base + 15}" text-anchor="end">{time.rounds}</text>')
+    parts.append(f'<text x="{last}" y="{base + 15}" text-anchor="end">{time.rounds}</text>')
     parts.append(f'<text x="{left - 5}" y="11" text-anchor="end">ms</text>')
     return "".join([*parts, "</svg>"])
 

@@ -170,9 +170,9 @@ def _lines(block: Block | None, length: int, path: object) -> list[str]:
     if block is None or not 0 < block.length < length or length / block.length > MOST_LINES:
         return []
     assert callable(path)
-    return [
-        f'<path class="block" d="{"".join(path(k) for k in range(block.length, length, block.length))}"/>'
-    ]
+    drawn = "".join(path(k) for k in range(block.length, length, block.length))
+    # The wide light line below keeps the thin one visible on every colour.
+    return [f'<path class="under" d="{drawn}"/><path class="block" d="{drawn}"/>']
 
 
 def _text(x: float, y: float, text: str, anchor: str, kind: str = "") -> str:
@@ -188,11 +188,11 @@ def _n(value: float) -> str:
 
 def caption(picture: Picture) -> list[str]:
     """What is seen, in lines of plain text."""
-    place = f"the slice {picture.place}" if picture.place else "the output"
-    several = f"; {picture.wrong_slices} of {picture.slices} slices are wrong" if picture.slices > 1 else ""
+    several = f", in {picture.wrong_slices} of {picture.slices} slices" if picture.slices > 1 else ""
+    shown = f" Shown: the slice {picture.place}." if picture.slices > 1 else ""
     lines = [
-        f"On '{picture.case}' ({' '.join(f'{name}={size}' for name, size in picture.shape)}), {place}: "
-        f"{picture.wrong} of {picture.total} elements are wrong{several}."
+        f"On '{picture.case}' ({' '.join(f'{name}={size}' for name, size in picture.shape)}): "
+        f"{picture.wrong} of {picture.total} elements are wrong{several}.{shown}"
     ]
     cuts = [
         f"{axis} every {block.length} ({block.name})"

@@ -88,7 +88,7 @@ class Attention(Oracle):
     clues = CLUES
     sized_codes = frozenset(
         {"remainder_keys", "remainder_channels", "first_block_only", "first_block_missing", "block_overwritten",
-         "last_block_only", "last_block_sum", "channels_missing"}
+         "score_overwritten", "last_block_only", "last_block_sum", "channels_missing"}
     )  # fmt: skip
     dissected_codes = frozenset({"not_normalised", "constant_factor"})
     relations = (

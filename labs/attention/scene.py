@@ -74,6 +74,19 @@ class Scene:
         """The row sums of all rows, (G, N), where `all_weights` are to be had."""
         return None if self.all_weights is None else self.all_weights.sum(2)
 
+    @cached_property
+    def blocks(self) -> tuple[Array, Array] | None:
+        """For each block of Bc keys and all rows: sums of the weights (blocks, G, N, 1), and their product with V
+        (blocks, G, N, d); None where that would be large."""
+        every, block = self.all_weights, self.shape.get("Bc", 0)
+        if every is None or block < 1 or -(-self.keys // block) * self.v.size > 1 << 22:
+            return None
+        starts = range(0, self.keys, block)
+        sums = [every[:, :, k : k + block].sum(2, keepdims=True) for k in starts]
+        return np.stack(sums), np.stack(
+            [every[:, :, k : k + block] @ self.v[:, k : k + block] for k in starts]
+        )
+
     def head_of(self, name: str, head: Callable[[int, int], tuple[int, int]]) -> Array:
         """Input `name` (G, N, d) as a kernel reads it that takes head `head(b, h)` for head (b, h)."""
         heads = self.shape["H"]

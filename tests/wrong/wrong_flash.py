@@ -109,6 +109,36 @@ FLASHED = [
     ),
 ]
 
+#: Accesses at the row of the tile, and what is told of them. (What is rewritten before each use, as Li, Lij and Lnew,
+#: may well be at that row.)
+LOAD_L, WRITE_O = "Li[i] = L[row];", "fourDimWrite(O, b, h, row,"
+L_STORED_AT_I, L_READ_AT_I = (STORE_L, "L[i] = Lnew[i];"), (LOAD_L, "Li[i] = L[i];")
+O_STORED_AT_I, O_READ_AT_I = (WRITE_O, WRITE_O.replace("row", "i")), (LOAD_O, LOAD_O.replace("row", "i"))
+Q_AT_I = ("fourDimRead(Q, b, h, row,", "fourDimRead(Q, b, h, i,")
+K_AT_J = ("fourDimRead(K, b, h, column,", "fourDimRead(K, b, h, j,")
+V_AT_J = ("fourDimRead(V, b, h, column,", "fourDimRead(V, b, h, j,")
+FLASHED += [
+    Mutation(f"p4 {name} at the row of the tile", "part4", edits, (code,), says=says)
+    for name, edits, code, says in (
+        ("L", (L_READ_AT_I, L_STORED_AT_I), "flash_l_tile_row", "L is read and written at the row within"),
+        ("L stored", (L_STORED_AT_I,), "flash_l_tile_row", "L is written at the row within"),
+        ("L read", (L_READ_AT_I,), "flash_l_tile_row", "L is read at the row within"),
+        ("O read", (O_READ_AT_I,), "flash_o_tile_row", "O is read at the row within"),
+        ("O stored", (O_STORED_AT_I,), "flash_o_tile_row", "O is written at the row within"),
+        ("O", (O_READ_AT_I, O_STORED_AT_I), "flash_o_tile_row", "O is read and written at the row within"),
+        (
+            "L and O",
+            (L_READ_AT_I, L_STORED_AT_I, O_READ_AT_I, O_STORED_AT_I),
+            "flash_tile_row",
+            "L and O are read and written at the row within",
+        ),
+        ("Q", (Q_AT_I,), "q_tile_row", "Q is read at the row within"),
+        ("K", (K_AT_J,), "k_tile_row", "K is read at the place within"),
+        ("V", (V_AT_J,), "v_tile_row", "V is read at the place within"),
+        ("K and V", (K_AT_J, V_AT_J), "k_v_tile_row", "K and V are read at the place within"),
+    )
+]
+
 BATCHES = "for (int b = 0; b < B; b++) {"
 SUM_LOOP = "float rowSum = 0.0f;\n                        for (int j = 0; j < columns; j++) {"
 LOAD_LOOP = "for (int j = 0; j < columns; j++) {\n                    int column = j0 + j;"
@@ -254,21 +284,21 @@ ROWS_OUTER += [
     Mutation(
         "p4 Oi and Li reset for each key block",
         "part4",
-        codes=("last_block_only", "flash_l_not_carried"),
+        codes=("last_block_only",),
         says="set to zero",
         body=rows_outer("KEYS", "KEYS"),
     ),
     Mutation(
         "p4 Oi reset for each key block",
         "part4",
-        codes=("block_overwritten", "flash_not_rescaled"),
+        codes=("block_overwritten",),
         says="Only the last block of keys",
         body=rows_outer("KEYS", "ROWS"),
     ),
     Mutation(
         "p4 Li reset for each key block",
         "part4",
-        codes=("last_block_sum", "flash_l_not_carried"),
+        codes=("last_block_sum",),
         says="last block of keys",
         body=rows_outer("ROWS", "KEYS"),
     ),

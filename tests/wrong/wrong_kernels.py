@@ -216,7 +216,7 @@ BLOCKED = [
         ((LAST_I, LAST_I.replace("i0 + T, N", "i0 + T - 1, N")),),
         ("periodic_rows",),
     ),
-    Mutation("p2 score overwritten", "part2", ((OLD_SCORE, SCORE),), ("block_overwritten",)),
+    Mutation("p2 score overwritten", "part2", ((OLD_SCORE, SCORE),), ("score_overwritten",)),
     Mutation("p2 value overwritten", "part2", ((OLD_VALUE, "float value = 0.0f;"),), ("block_overwritten",)),
     Mutation("p2 scores pile up", "part2", ((OLD_SCORE, f"float score = {QK_T};"),), ("stale_scores",)),
     Mutation(

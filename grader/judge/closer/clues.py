@@ -108,11 +108,10 @@ def _found(body: Body, part: Part, clue: str) -> tuple[str, list[Place]]:
     if kind == "stored":
         return "what the result is made of", body.stored(_outputs(body, part))
     if kind == "text":
-        places = body.find(what)
-        # A copy of an argument is no use of it.
-        _, made = body.made_of(body.parameters)
-        used = [place for place in places if place.line not in made]
-        return ("", used) if used else ("made here, and not used below", places)
+        used = body.uses(what)
+        return ("", used) if used else ("made here, and not used below", body.find(what))
+    if kind == "into":
+        return f"what {what} is summed up in", body.summed_from(_given(body, part, what))
     return "", []
 
 

@@ -9,7 +9,7 @@ explains the values beats a place, and the place is told with it.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 
 from grader.base.arrays import Array, first_of, np
@@ -165,6 +165,14 @@ class Explained(Diagnosis):
         outputs = [max(counts[name] for name in suspect.names) for suspect in self.suspects]
         most = max(outputs)
         return [suspect for suspect, count in zip(self.suspects, outputs, strict=True) if count == most]
+
+    def in_order(self, is_in_text: Callable[[str], bool]) -> Explained:
+        """The same with those suspects last that the function's text speaks against."""
+        ordered = sorted(
+            self.suspects, key=lambda suspect: bool(suspect.seen_in) and not is_in_text(suspect.seen_in)
+        )
+        message = ordered[0].words + self.message.removeprefix(self.suspects[0].words)
+        return replace(self, code=ordered[0].code, message=message, suspects=tuple(ordered))
 
     def told(self, suspects: Sequence[Suspect], counts: Mapping[str, int] | None = None) -> Diagnosis:
         """The same naming these suspects only, and no longer which there were."""

@@ -18,12 +18,14 @@ from types import FrameType
 from grader import score
 from grader.assignment.records import Assignment, Part
 from grader.base import orphans
-from grader.base.errors import EXIT_PASS, KitError, UsageError
+from grader.base.commandline import EXIT_INTERRUPTED
+from grader.base.errors import EXIT_USAGE, KitError, UsageError
 from grader.base.results import Score, SubmissionResult, exit_code
 from grader.build import ispc
 from grader.judge.bench import Options
 from grader.judge.evaluate import evaluate, import_numpy
 from grader.judge.events import Built, Event
+from grader.report.words import plural
 from grader.run.zygote import Zygote
 from grader.study.watching import files
 from grader.study.watching.files import Content
@@ -62,12 +64,16 @@ class WatchTask:
 def watch(task: WatchTask) -> int:
     """Judge the source now and at each save, until Ctrl-C; the exit code is that of the last verdict.
 
-    Raises UsageError where the library is missing, the folder is not there, or another watcher has the file.
+    Without any verdict it is that of an interrupted run, or of wrong usage where the file was never there. Raises
+    UsageError where the library is missing, the folder is not there, what is named is no file, or another watcher has
+    the file.
     """
     if missing := files.missing_library():
         raise UsageError(missing)
     if task.source.is_dir():
         raise UsageError(f"--watch follows one file, and {task.source} is a folder")
+    if task.source.exists() and not task.source.is_file():
+        raise UsageError(f"--watch follows one file, and {task.source} is a pipe or a device")
     if not task.source.absolute().parent.is_dir():
         raise UsageError(f"no such folder: {task.source.absolute().parent}")
     with files.only_one(task.source):
@@ -84,6 +90,8 @@ class Loop:
         self._events: queue.SimpleQueue[Content | None] = queue.SimpleQueue()
         """Contents as they are saved; None where somebody asks for a fresh verdict."""
         self._judging: Content | None = None
+        self._has_begun = False
+        """Whether anything was there to be judged."""
         self._armed = False
         """Whether a signal may end what the main thread does."""
         self._zygote: Zygote | None = None
@@ -109,8 +117,10 @@ class Loop:
                 self._follow(watcher.content())
             except KeyboardInterrupt:
                 last = f"; the last: {summary(self.history.last)}" if self.history.last else ""
-                self.screen.say(f"\n{self.history.verdicts} verdicts{last}")
-        return exit_code(self.history.last.result.parts) if self.history.last else EXIT_PASS
+                self.screen.say(f"\n{plural(self.history.verdicts, 'verdict')}{last}")
+        if self.history.last:
+            return exit_code(self.history.last.result.parts)
+        return EXIT_INTERRUPTED if self._has_begun else EXIT_USAGE
 
     def _follow(self, content: Content) -> None:
         """Without end: KeyboardInterrupt is the caller's."""
@@ -158,6 +168,7 @@ class Loop:
     # ---- one verdict
 
     def _judge(self, content: Content, fresh: bool) -> None:
+        self._has_begun = True
         clock = f"{datetime.now():%H:%M:%S}"
         self.screen.begin(
             clock, "judged again" if fresh else self.history.change(content.text, content.files[1:])

@@ -191,7 +191,7 @@ def _single_blocks(s: Scene) -> Iterator[Suspect]:
         )
     for start in {(d - 1) // t * t: t for t in USUAL_TILES if t < d}:
         yield _suspect(
-            "block_overwritten",
+            "score_overwritten",
             f"The scores hold the products of the last channels only, from {start} on: each tile of d "
             "overwrites the score in place of adding to it.",
             lambda s, c=start: s.attend(s.q[:, s.rows, c:] @ s.k[:, :, c:].mT),

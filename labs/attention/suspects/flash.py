@@ -12,6 +12,10 @@ from labs.attention.scene import Scene
 Update = Callable[[Array, Array, Array, Array], "tuple[Array, Array]"]
 
 
+_L = r"\bL\b"
+"""What a function with the published update speaks of: one that sums up for a block of rows at a time needs no L."""
+
+
 def _replay(s: Scene, update: Update) -> Array:
     """The output after all blocks of Bc keys, each worked in by `update`."""
     out, li, block = np.zeros_like(s.truth), np.zeros_like(s.row_sum), s.shape["Bc"]
@@ -131,7 +135,12 @@ def suspects(s: Scene) -> Iterator[Suspect]:
             f"In the flash update, {words}{'' if words.endswith('?') else '.'}",
             lambda s, u=update: _replay(s, u),
             (update.__name__,),
+            seen_in=_L,
         )
+    if 0 < s.shape.get("Br", 0) < s.keys:
+        yield from _rows_of_tile()
+    if block < s.keys:
+        yield from _keys_of_tile()
     if s.keys % block:
         yield from _padded(s, block)
     for since, told in (("all", "is never set to zero"), ("head", "is set to zero for each head only")):
@@ -143,6 +152,124 @@ def suspects(s: Scene) -> Iterator[Suspect]:
         )
     if s.shape.get("Br", 0) > 0:
         yield from _rows_outside(s)
+
+
+# ---- a place within the tile where one of the matrix is meant
+
+#: (code, what is told, what is at the row within the tile: "l" for L read, "L" for L written, "o" and "O" for O)
+_AT_TILE_ROW: tuple[tuple[str, str, str], ...] = (
+    (
+        "flash_l_tile_row",
+        "L is read and written at the row within the tile: all blocks of rows share its first Br places and add to "
+        "each other's sums. L has a place for each of the N rows: use the row of the matrix in both",
+        "lL",
+    ),
+    (
+        "flash_l_tile_row",
+        "L is written at the row within the tile and read at the row of the matrix: blocks of rows overwrite each "
+        "other's sums, and those of all rows but the first Br are never stored. Write lnew to the row of the matrix",
+        "L",
+    ),
+    (
+        "flash_l_tile_row",
+        "L is read at the row within the tile and written at the row of the matrix: every block of rows gets the sums "
+        "of the first one as its li. Read li from the row of the matrix",
+        "l",
+    ),
+    (
+        "flash_o_tile_row",
+        "O is read at the row within the tile: every block of rows gets the first one's rows as its Oi. Read Oi from "
+        "the row of the matrix",
+        "o",
+    ),
+    (
+        "flash_o_tile_row",
+        "O is written at the row within the tile: blocks of rows overwrite each other's rows, and all rows but the "
+        "first Br are never written. Write to the row of the matrix",
+        "O",
+    ),
+    (
+        "flash_o_tile_row",
+        "O is read and written at the row within the tile: all blocks of rows share its first Br rows. Use the row of "
+        "the matrix in both",
+        "oO",
+    ),
+    (
+        "flash_tile_row",
+        "L and O are read and written at the row within the tile: all blocks of rows share their first Br rows. Use "
+        "the row of the matrix in all four",
+        "lLoO",
+    ),
+)
+#: Turns of the two loops over blocks that are replayed.
+_MOST_TURNS = 512
+
+
+def _rows_of_tile() -> Iterator[Suspect]:
+    for rows_outside, order in ((False, "keys outside"), (True, "rows outside")):
+        for code, words, at_tile in _AT_TILE_ROW:
+            # With rows outside L that is shared is a sum that is not set to zero: `_rows_outside` has it.
+            if not (rows_outside and at_tile == "lL"):
+                yield Suspect(
+                    code,
+                    f"{words} (i0 + i in a block that begins at i0).",
+                    lambda s, at_tile=at_tile, rows_outside=rows_outside: _shared_rows(
+                        s, at_tile, rows_outside
+                    ),
+                    (f"{at_tile} at the row of the tile, {order}",),
+                    seen_in=_L,
+                )
+    yield Suspect(
+        "q_tile_row",
+        "Q is read at the row within the tile: every block of rows is computed from the first one's queries. Read it "
+        "at the row of the matrix (i0 + i in a block that begins at i0).",
+        lambda s: s.truth_all[:, s.rows % s.shape["Br"]],
+        ("Q at the row of the tile",),
+    )
+
+
+def _shared_rows(s: Scene, at_tile: str, rows_outside: bool) -> Array | None:
+    tile, tops = s.shape["Br"], range(0, s.keys, s.shape["Br"])
+    if s.blocks is None or len(tops) * len(s.blocks[0]) > _MOST_TURNS:
+        return None
+    sums, products = s.blocks
+    blocks = range(len(sums))
+    turns = (
+        [(j, top) for top in tops for j in blocks]
+        if rows_outside
+        else [(j, top) for j in blocks for top in tops]
+    )
+    out, running = np.zeros_like(s.v), np.zeros((*s.v.shape[:2], 1))
+    for j, top in turns:
+        some = slice(top, min(top + tile, s.keys))
+        first = slice(0, some.stop - top)
+        li = running[:, first if "l" in at_tile else some]
+        now = li + sums[j, :, some]
+        value = (li * out[:, first if "o" in at_tile else some] + products[j, :, some]) / now
+        out[:, first if "O" in at_tile else some] = value
+        running[:, first if "L" in at_tile else some] = now
+    return out[:, s.rows]
+
+
+def _keys_of_tile() -> Iterator[Suspect]:
+    for code, names, of_k, of_v in (
+        ("k_v_tile_row", "K and V are", True, True),
+        ("k_tile_row", "K is", True, False),
+        ("v_tile_row", "V is", False, True),
+    ):
+        yield Suspect(
+            code,
+            f"{names} read at the place within the tile: every block of keys is the first one again. Read at the row "
+            "of the matrix (j0 + j in a block that begins at j0).",
+            lambda s, of_k=of_k, of_v=of_v: _first_keys(s, of_k, of_v),
+            (f"{names} at the place in the tile",),
+        )
+
+
+def _first_keys(s: Scene, of_k: bool, of_v: bool) -> Array:
+    """The attention where each block of keys takes K or V of the first one."""
+    place = np.arange(s.keys) % s.shape["Bc"]
+    return s.attend(s.scores[:, :, place] if of_k else s.scores, s.v[:, place] if of_v else s.v)
 
 
 # ---- a last block with fewer keys than its tile has places
