@@ -32,10 +32,10 @@ def main(arguments: list[str]) -> int:
         nargs="?",
         const="light",
         metavar="HEADERS",
-        help=f"write {editing.FILE} beside module.cpp, for clangd: with the tensors that kernels are judged with "
+        help=f"write {editing.FILE} beside your file, for clangd: with the tensors that kernels are judged with "
         "(light), or with torch's own headers (full)",
     )
-    parse.add_argument("--module", metavar="PATH", type=Path, help="the file that you edit (module.cpp)")
+    parse.add_argument("--module", metavar="PATH", type=Path, help="the file that you edit")
     parse.add_argument(
         "--config", metavar="FILE", type=Path, default=PUBLIC_CONFIG, help="another assignment"
     )

@@ -131,8 +131,7 @@ class Marker:
 
     @functools.cached_property
     def _body(self) -> Body | None:
-        text = self.bench.source.read_text(errors="replace")
-        return landmarks.function(text, self.part.function or "")
+        return landmarks.function(self._source, self.part.function or "")
 
     def _tell_deviation(
         self, name: str, shape: Mapping[str, int], expected: Expected, actual: Array, wrong: Array
