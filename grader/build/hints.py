@@ -132,7 +132,9 @@ def _header(match: re.Match[str], line: int, source: str) -> str:
         return (
             "Python's development headers are missing here (on Debian and Ubuntu: apt install python3-dev)."
         )
-    return "there is no such header: check its name. Of the files beside this one only module.ispc is handed in."
+    return (
+        "there is no such header: check its name. Of the files beside this one only module.ispc is handed in."
+    )
 
 
 def _text(advice: str) -> Hint:

@@ -52,9 +52,7 @@ def parser(arguments: list[str], command: str, description: str, *, lists: tuple
     """
     parse = Parser(prog=f"gpt149.py {command}", description=description)
     files = parse.add_argument_group("files")
-    files.add_argument(
-        "--module", metavar="PATH", type=Path, help="the file to study, or its folder"
-    )
+    files.add_argument("--module", metavar="PATH", type=Path, help="the file to study, or its folder")
     files.add_argument(
         "--out", metavar="DIR", type=Path, default=DEFAULT_OUT, help="where CSV and PNG go (%(default)s/)"
     )
