@@ -163,6 +163,18 @@ def test_a_sum_that_begins_anywhere_is_told_from_scores(start: float) -> None:
     assert found is not None and "scores and exp() are right, the row's sum is not" in found.words
 
 
+@pytest.mark.parametrize("stored", [slice(0, -2), slice(0, -3), slice(4, None)], ids=str)
+def test_columns_that_were_never_stored_are_no_matter_of_weights(stored: slice) -> None:
+    def ask(sizes: Mapping[str, int], inputs: Mapping[str, Array]) -> Array:
+        weights = np.exp(inputs["Q"] @ inputs["K"].mT)
+        made = weights / weights.sum(3, keepdims=True) @ inputs["V"]
+        output = np.zeros_like(made)
+        output[..., stored] = made[..., stored]
+        return output
+
+    assert dissect(ask, {"B": 1, "H": 2, "N": 32, "d": 8}) is None
+
+
 SOURCE = """\
 #define TILE_SIZE 16
 // void kernel(int a) { for (int i = 1; i < 2; i++) not this one; }
