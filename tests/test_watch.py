@@ -333,7 +333,14 @@ def descendants(pid: int) -> set[int]:
 @contextmanager
 def session(source: Path, *arguments: str) -> Iterator[Session]:
     command = [sys.executable, "-u", str(ROOT / "gpt149.py"), *arguments, "--watch", "--module", str(source)]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True) as process:
+    with subprocess.Popen(
+        command,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        # Where the tests are a shell's background job, Ctrl-C is ignored by all that they start.
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
+    ) as process:
         one = Session(process)
         reader = threading.Thread(target=one.read)
         reader.start()

@@ -480,8 +480,8 @@ FLASH = [
         "part4",
         "index",
         (("L[row] = Lnew[i];", f"L[i] = Lnew[i];  {MARK}"),),
-        codes=("wrong_values",),
-        said="Br >= N or Bc >= N",
+        codes=("flash_l_tile_row",),
+        said="L is written at the row within the tile",
     ),
     Bug(
         "a pointer into a vector that is gone",
