@@ -28,6 +28,10 @@ from grader.study.watching import files
 from grader.study.watching.files import Content, Watcher
 from grader.study.watching.history import GoodTime, History, Judged, beside_last_good, changed, summary
 
+#: `make test` installs it; a Python without the extra runs the other tests.
+needs_watchfiles = pytest.mark.skipif(
+    not importlib.util.find_spec("watchfiles"), reason="watchfiles is an extra"
+)
 NOON = datetime(2025, 11, 21, 12, 0, 0)
 
 
@@ -250,7 +254,7 @@ def gpt149(*arguments: str, **how: object) -> subprocess.CompletedProcess[str]:
     return subprocess.run(command, capture_output=True, text=True, timeout=60, **how)
 
 
-@pytest.mark.skipif(not importlib.util.find_spec("watchfiles"), reason="watchfiles is an extra")
+@needs_watchfiles
 def test_what_cannot_be_watched_is_told_in_one_line(tmp_path: Path) -> None:
     source = tmp_path / "module.cpp"
     source.write_text("")
@@ -351,7 +355,7 @@ def session(source: Path, *arguments: str) -> Iterator[Session]:
             reader.join()
 
 
-@pytest.mark.skipif(not importlib.util.find_spec("watchfiles"), reason="watchfiles is an extra")
+@needs_watchfiles
 def test_a_session_without_a_verdict_does_not_end_as_one_that_passed(tmp_path: Path, master: str) -> None:
     source = tmp_path / "module.cpp"
     with session(source, "part1") as one:
@@ -369,7 +373,7 @@ def test_a_session_without_a_verdict_does_not_end_as_one_that_passed(tmp_path: P
         assert one.process.wait(20) == 130 and one.said[-1] == "0 verdicts\n"
 
 
-@pytest.mark.skipif(not importlib.util.find_spec("watchfiles"), reason="watchfiles is an extra")
+@needs_watchfiles
 def test_a_session_from_the_first_save_to_ctrl_c(tmp_path: Path, master: str) -> None:
     right = keeping(master, "myNaiveAttention")
     source, report, page = tmp_path / "module.cpp", tmp_path / "result.json", tmp_path / "page.html"
@@ -433,7 +437,7 @@ def test_a_session_from_the_first_save_to_ctrl_c(tmp_path: Path, master: str) ->
         assert "Traceback" not in "".join(one.said)
 
 
-@pytest.mark.skipif(not importlib.util.find_spec("watchfiles"), reason="watchfiles is an extra")
+@needs_watchfiles
 def test_going_back_to_an_earlier_version_is_answered_from_what_is_known(tmp_path: Path, master: str) -> None:
     source = tmp_path / "module.cpp"
     right = keeping(master, "myNaiveAttention")

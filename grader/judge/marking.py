@@ -9,8 +9,6 @@ from typing import TYPE_CHECKING, Any
 from grader.assignment.records import Case, Part
 from grader.base.errors import KitError
 from grader.base.results import CaseResult, Diagnosis
-from grader.build import landmarks
-from grader.build.landmarks import Body
 from grader.judge import binding, faults, grid
 from grader.judge.answers import answers, expectations
 from grader.judge.bench import Bench
@@ -21,6 +19,7 @@ from grader.run.session import Session
 
 if TYPE_CHECKING:
     from grader.base.arrays import Array
+    from grader.build.landmarks import Body
     from grader.judge.comparison import Expected
     from grader.judge.diagnosis.deviation import Axis
     from grader.judge.oracle import Oracle
@@ -127,10 +126,14 @@ class Marker:
     def _is_in_text(self, pattern: str) -> bool:
         """Whether the part's function has this in a line that does more than copy an argument; True where its text is
         not found."""
-        return self._body is None or bool(self._body.uses(pattern))
+        return self.body is None or bool(self.body.uses(pattern))
 
     @functools.cached_property
-    def _body(self) -> Body | None:
+    def body(self) -> Body | None:
+        """The part's function in the student's text, None where it is not found there."""
+        # Late: a right kernel is judged without it.
+        from grader.build import landmarks
+
         return landmarks.function(self._source, self.part.function or "")
 
     def _tell_deviation(

@@ -15,8 +15,7 @@ from grader.assignment.records import Case
 from grader.base.commandline import size_options
 from grader.base.places import PUBLIC_CONFIG
 from grader.base.results import Diagnosis
-from grader.build import landmarks, warnings
-from grader.build.landmarks import Body
+from grader.build import warnings
 from grader.judge import binding, faults, looks, sites
 from grader.judge.answers import answers
 from grader.judge.closer import clues, probing
@@ -51,8 +50,7 @@ class Closer:
     def __init__(self, results: Correctness, second: SecondBuild | None) -> None:
         self.results, self.part, self.marker = results, results.part, results.marker
         self.bench, self.second = results.bench, second
-        text = self.bench.source.read_text(errors="replace")
-        self.body: Body | None = landmarks.function(text, self.part.function or "")
+        self.body = self.marker.body
 
     # ---- a call without an answer
 
