@@ -22,6 +22,7 @@ from grader.build import devicebuild
 from grader.judge.bench import Bench, Options
 from grader.judge.evaluate import evaluate
 from grader.judge.ondevice import host, timing
+from grader.judge.timing.measure import Sample
 from grader.run.calls import Call
 from grader.run.card import clock, driver, finding
 from grader.run.card.arena import FEW_SETS, Arena, Card, Tensor
@@ -297,8 +298,6 @@ def timed(
     monkeypatch.setattr(host.DeviceHost, "reference_file", lambda self, part: reference)
     monkeypatch.setattr(host.DeviceHost, "card", property(lambda self: card))
     monkeypatch.setattr(clock, "WARM_UP_S", 0.0)
-    # Other tests are at work on this "card".
-    monkeypatch.setattr(timing, "DISTURBED", 1e9)
     monkeypatch.setattr(clock, "GO_S", 0.01)
     monkeypatch.setattr(clock, "MOST_SETS", 200)
     monkeypatch.setattr(timing, "_known_sets", {})
@@ -317,6 +316,23 @@ def test_timed_calls_are_compared_set_by_set(timed: Callable[[str], PartResult])
     assert changed.diagnosis.code == "inputs_overwritten"
     slow = timed(SLOW)
     assert slow.verdict == "slow" and slow.time is not None and slow.time.ratio > 2
+
+
+def test_the_reference_is_timed_with_nothing_of_the_students_on_the_card(
+    timed: Callable[[str], PartResult], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    alive: list[tuple[bool, int]] = []
+    sample = timing.DeviceRounds.sample
+
+    def looked(rounds: timing.DeviceRounds, side: timing.Side, other: timing.Side | None = None) -> Sample:
+        sessions = rounds.student.__self__.sessions  # type: ignore[attr-defined]
+        alive.append((side.is_reference, sum(session.death is None for session in sessions)))
+        return sample(rounds, side, other)
+
+    monkeypatch.setattr(timing.DeviceRounds, "sample", looked)
+    assert timed(RIGHT).verdict == "pass"
+    assert alive[:4] == [(True, 0), (False, 1), (False, 1), (True, 0)]
+    assert set(alive) == {(True, 0), (False, 1)}
 
 
 def test_a_right_kernel_of_any_slowness_is_slow(
@@ -409,16 +425,6 @@ def test_what_is_taken_off_is_a_call_on_one_set() -> None:
     )
     assert runner.calibrate(1) is None and set(calls.asked[1:]) == {1}
     assert runner.seconds(Call("ok", 19.0)) == pytest.approx(1.0)
-
-
-def test_a_student_that_keeps_the_card_busy_is_told() -> None:
-    rounds = object.__new__(timing.DeviceRounds)
-    rounds.marker = SimpleNamespace(part=SimpleNamespace(id="softmax"))  # type: ignore[assignment]
-    rounds.device = SimpleNamespace(disturbed={})  # type: ignore[assignment]
-    rounds.slowed = [1.02, 1.1, 2.0]
-    assert rounds.fair() and not rounds.device.disturbed, "one round proves nothing"
-    rounds.slowed = [1.9, 1.0, 2.0]
-    assert not rounds.fair() and rounds.device.disturbed == {"softmax": 1.9}
 
 
 def test_builders_wait_for_a_kernel_no_longer_than_a_call_may_take() -> None:

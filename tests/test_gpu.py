@@ -24,6 +24,8 @@ pytestmark = pytest.mark.skipif(not finding.is_here(), reason="this machine has 
 ASSIGNMENT = load(ROOT / "labs" / "gpu" / "assignment.yaml")
 SOURCE = ROOT / "labs" / "gpu" / "kernels.py"
 SIDE = 2048
+#: The master's product takes 0.76 to 0.82 of the reference's time; half of the card for a call in two would take 0.55.
+LEAST_RATIO = 0.65
 #: What the verdict may be by what ATTACKS says of its end.
 ENDS = {
     "ok": {"pass", "slow"},
@@ -65,11 +67,8 @@ def test_nothing_is_gained(name: str, sandbox: Sandbox, tmp_path: Path) -> None:
     assignment = replace(ASSIGNMENT, parts=(part,), limits=limits)
     (found,) = evaluate(assignment, source, (part,), options, sandbox=sandbox).parts
     assert found.verdict in ENDS[end] | ({"wrong"} if end in ("ok", "takes much") else set()), found.diagnosis
-    if name == "work left for the reference's time":
-        assert "card_disturbed" in {flag.code for flag in found.flags}, "a person has to look at this one"
-    else:
-        assert fair(found), "no time that is better than one's own"
+    assert fair(found), "no time that is better than one's own"
 
 
 def fair(found: PartResult) -> bool:
-    return found.time is None or found.verdict == "wrong" or found.time.ratio > 0.5
+    return found.time is None or found.verdict == "wrong" or found.time.ratio > LEAST_RATIO

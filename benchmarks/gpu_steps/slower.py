@@ -88,7 +88,7 @@ def recorded(name: str, what: str) -> None:
             assignment, path, Options(), lambda event: None, made, device.place.zygote, stack, device=device
         )
         rounds = DeviceRounds(Marker(bench, part), Runners(bench, part).fresh, 7, stack)
-        taken = list(islice(measure.play(rounds), ROUNDS[what]))
+        taken = list(islice(rounds.play(), ROUNDS[what]))
     policy = measure.TimePolicy(
         clock="wall",
         allowance_ratio=part.time.allowance_ratio if what == "A/A" else 1.1,

@@ -229,12 +229,6 @@ class PartJudge:
         """What the processes of a part on a device showed: work while they stood still, and children."""
         evidence = [replace(s.evidence, new_code=()) for s in self.runners.sessions]
         seen = [flag for each in evidence for flag in integrity.evidence_flags(each)]
-        share = self.bench.device.disturbed.get(self.part.id) if self.bench.device else None
-        if share is not None:
-            told = (
-                f"the reference took {share:.2f} times as long beside this file's process, which stood still"
-            )
-            seen.append(Flag("card_disturbed", f"{told}: does it leave work behind on the card?", "review"))
         try:
             self.add_flags([*seen, *integrity.late_flags(evidence)])
         except faults.Faulty as cheat:

@@ -128,8 +128,6 @@ class DeviceHost:
         self.parts = [part for part in parts if part.device is not None]
         self.peaks: dict[str, tuple[int, int]] = {}
         """Device memory that runners took in a timed part, the student's and the reference's, in bytes."""
-        self.disturbed: dict[str, float] = {}
-        """By part, how many times as long the reference took beside a student's runner that stood still."""
 
     @property
     def card(self) -> Card | None:

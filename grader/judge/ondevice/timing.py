@@ -1,9 +1,11 @@
 """Timed rounds of a part on a card: device memory of the judge's, fresh inputs in every set of every call, all outputs
 compared with the reference's, and some rows of one set with the oracle.
 
-A round is that of `grader.judge.timing.measure`: a runner for either side, and calls A B B A. Both sides have an arena
-of their own with as many sets, and the k-th call of a round has the same inputs on both sides, so that all outputs can
-be held against each other on the card.
+A round is one of `grader.judge.timing.measure`: a runner for either side, and calls A B B A, always in this order. The
+student's runner is started after the first call of the reference and has ended before the second: contexts share a card
+by turns, so a kernel that a student leaves running would halve the reference's speed, and nobody could tell it from
+warmth where it runs during one of the two calls alone. Both sides have an arena of their own with as many sets, and the
+k-th call of a round has the same inputs on both sides, so that all outputs can be held against each other on the card.
 
 How many sets a call covers is told by the reference, so that its call is long enough to be timed. With a kernel a
 hundred times slower the same call would outlast its limit, and a right kernel would be told that it does not end: such
@@ -15,12 +17,10 @@ from __future__ import annotations
 
 import secrets
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass, field, replace
-from functools import partial
+from contextlib import ExitStack
+from dataclasses import dataclass, field
 from itertools import pairwise
 from pathlib import Path
-from statistics import median
 from typing import TYPE_CHECKING, Any
 
 from grader.assignment.expressions import evaluate_int
@@ -38,7 +38,7 @@ from grader.run.session import Session
 from grader.sandbox import GIB
 
 if TYPE_CHECKING:
-    from grader.judge.timing.measure import Sample
+    from grader.judge.timing.measure import Round, Sample
 
 SAMPLED_ROWS = 16
 SAME_FACTOR = 4.0
@@ -46,9 +46,6 @@ SAME_FACTOR = 4.0
 TRIAL_SETS, TRIAL_CALLS = 8, 3
 ROUND_S = 2.5
 """What a round takes with starting its runners, about: what is timed is a small part of it."""
-DISTURBED = 1.3
-"""The reference beside a student's runner that stands still, over the reference alone, from which on something of the
-student's must be at work on the card: contexts that share it by turns give twice the time. Warmth gives up to 1.1."""
 LONGEST_GO_S = 2.0
 """What a call of the student's may take before it gets fewer sets: forty times what the reference's is made to take."""
 REFERENCE = "reference"
@@ -83,8 +80,7 @@ def measured(
                 budget_s=options.time_budget_s / ROUND_S * 4 * rounds.set_s,
                 graded=rule.graded,
             )
-            found = measure.compare(rounds, policy)
-        return found if rounds.fair() else replace(found, verdict="pass", fit=False)
+            return measure.sequential(rounds.play(), policy)
 
     try:
         return compared()
@@ -110,7 +106,6 @@ class Side:
     is_reference: bool
     calls: int = 0
     seed: int = 0
-    times_s: list[float] = field(default_factory=list)
 
 
 @dataclass
@@ -128,8 +123,6 @@ class DeviceRounds:
     round: int = 0
     set_s: float = field(default=0.0, init=False)
     """What the reference takes for one set, about."""
-    slowed: list[float] = field(default_factory=list, init=False)
-    """Of each round, how much longer the reference took beside the student's runner than before it was started."""
 
     def __post_init__(self) -> None:
         device = self.marker.bench.device
@@ -215,40 +208,40 @@ class DeviceRounds:
             self.marker.refuse_failed_reference(call)
         self.marker.refuse_broken(call, session, "timed call")
 
-    @contextmanager
-    def __call__(self) -> Iterator[tuple[Callable[[], Sample], Callable[[], Sample]]]:
+    def play(self) -> Iterator[Round]:
+        """Rounds without end. Raises as `measured`."""
+        while True:
+            yield self.one_round()
+
+    def one_round(self) -> Round:
+        """A B B A: the student's runner lives from the first call of the reference to the second."""
+        from grader.judge.timing.measure import Round
+
         self.round += 1
         part, driver = self.marker.part, self.card.driver
         form = self.other_form()
         free = [driver.memory()[0]]
         with self.reference(self.theirs) as other:
             self.refuse_other_form(form, other)
-            theirs = self.attached(other, self.theirs, is_reference=True, as_autograd=form)
+            theirs = Side(self.attached(other, self.theirs, is_reference=True, as_autograd=form), True)
             free.append(driver.memory()[0])
-            # Nothing of the student's is on the card yet.
-            alone = theirs.raw(derive(self.seed, "alone", self.round), self.theirs.sets)
+            theirs.runner.warm_up(derive(self.seed, "warm-up", self.round))
+            first = self.sample(theirs)
             with self.student(threads=1, shared_fd=self.mine.fd) as own:
-                mine = self.attached(own, self.mine, is_reference=False)
-                mine.base_s = theirs.base_s
+                runner = self.attached(own, self.mine, is_reference=False)
+                runner.base_s = theirs.runner.base_s
                 if self.mine.sets < self.theirs.sets:
                     # A call on one set has a reference's kernel in it, which matters where sets are few.
-                    mine.base_s, mine.base_sets = max(0.0, theirs.base_s - theirs.seconds(alone)), 0
+                    runner.base_s, runner.base_sets = max(0.0, runner.base_s - first.wall_s), 0
                 free.append(driver.memory()[0])
                 taken = [max(0, before - after) for before, after in pairwise(free)]
                 # What a process takes that does nothing is the same for both.
                 self.device.peaks[part.id] = (taken[1], taken[0])
-                sides = Side(theirs, True), Side(mine, False)
-                yield partial(self.sample, *sides), partial(self.sample, *sides[::-1])
-                alone_s = theirs.seconds(alone)
-                if alone.status == "ok" and alone_s > 0:
-                    self.slowed.append(min(sides[0].times_s, default=alone_s) / alone_s)
-
-    def fair(self) -> bool:
-        """Whether the student's runner left the card alone while it stood still; if not, that is remembered."""
-        share = median(self.slowed) if self.slowed else 1.0
-        if share > DISTURBED:
-            self.device.disturbed[self.marker.part.id] = share
-        return share <= DISTURBED
+                mine = Side(runner, False)
+                student = self.sample(mine, theirs), self.sample(mine, theirs)
+            # The card rested while the student's runner ended; its own calls come one after the other.
+            theirs.runner.warm_up(derive(self.seed, "warm-up", self.round))
+            return Round((first, self.sample(theirs, mine)), student)
 
     def other_form(self) -> bool:
         """Whether the student's file computes the part by an autograd.Function."""
@@ -272,8 +265,9 @@ class DeviceRounds:
 
     # ---- one call
 
-    def sample(self, side: Side, other: Side) -> Sample:
-        """One timed call of either side. Raises Faulty when the student's outputs are wrong or its inputs changed."""
+    def sample(self, side: Side, other: Side | None = None) -> Sample:
+        """One timed call of either side, compared with the other's last one where that had the same inputs. Raises
+        Faulty when the student's outputs are wrong or its inputs changed."""
         from grader.judge.timing.measure import Sample
 
         side.calls += 1
@@ -285,10 +279,9 @@ class DeviceRounds:
         if changed := runner.arena.inputs_changed(side.seed):
             self.tell_changed(changed, side)
         tolerances = self.check_rows(side)
-        if other.seed == side.seed:
+        if other is not None and other.seed == side.seed:
             self.compare(*((other, side) if other.is_reference else (side, other)), tolerances)
-        side.times_s.append(runner.seconds(call))
-        return Sample(side.times_s[-1], None)
+        return Sample(runner.seconds(call), None)
 
     def tell_changed(self, names: list[str], side: Side) -> None:
         from grader.judge.diagnosis import diagnose
