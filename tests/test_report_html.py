@@ -230,6 +230,11 @@ def test_a_histogram_counts_everybody_once() -> None:
     assert sum(map(int, counts)) == len(totals)
 
 
+def test_the_line_of_the_median_strikes_no_count_out() -> None:
+    picture = charts.histogram([94.0, 96.0, 96.0, 98.0], 100.0)
+    assert picture.index('class="mark"') < picture.index(">3</text>")
+
+
 def test_every_ratio_is_drawn_and_the_slow_ones_can_be_followed() -> None:
     picture = charts.ratios(dots(0.9, 1.0, 1.05, 1.8, 12.0), [1.1], (0.5, 4.0))
     assert picture.count("h.01") == 3

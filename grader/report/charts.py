@@ -46,6 +46,7 @@ def histogram(totals: Sequence[float], max_points: float) -> str:
         return _LEFT + points / width * step
 
     parts = [_svg(218, f"Histogram of the totals of {len(totals)} students")]
+    counts: list[str] = []
     for k, count in enumerate(bins):
         if not count:
             continue
@@ -54,10 +55,9 @@ def histogram(totals: Sequence[float], max_points: float) -> str:
         label = f"{_n(k * width)} to {_n((k + 1) * width)} points{last}: {count}"
         parts.append(
             f'<g><title>{label}</title><rect class="bar" x="{_n(_LEFT + k * step + 1)}" y="{_n(base - tall)}" '
-            f'width="{_n(step - 2)}" height="{_n(tall)}" rx="1.5"/>'
-            + _tick_label(_LEFT + (k + 0.5) * step, base - tall - 4, str(count))
-            + "</g>"
+            f'width="{_n(step - 2)}" height="{_n(tall)}" rx="1.5"/></g>'
         )
+        counts.append(_tick_label(_LEFT + (k + 0.5) * step, base - tall - 4, str(count)))
     parts.append(f'<path class="axis" d="M{_LEFT} {base}H{_RIGHT}"/>')
     parts += [_tick_label(x(points), base + 15, _n(points)) for points in _round_ticks(top, width)]
     if totals:
@@ -68,7 +68,8 @@ def histogram(totals: Sequence[float], max_points: float) -> str:
             f'<path class="mark" d="M{_n(x(middle))} 14V{base}"/>'
             f'<text class="strong" x="{_n(x(middle) + shift)}" y="12" text-anchor="{side}">median {_n(middle)}</text>'
         )
-    return "".join([*parts, "</svg>"])
+    # Last, so that the line of the median does not strike a count out.
+    return "".join([*parts, *counts, "</svg>"])
 
 
 def ratios(dots: Sequence[Dot], allowances: Sequence[float], limits: tuple[float, float]) -> str:
