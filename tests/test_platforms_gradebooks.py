@@ -433,6 +433,16 @@ def test_moodle_compares_addresses_with_case_and_says_so(graded: Path, tmp_path:
     assert "student0@example.edu differs in capitals, which Moodle compares)" in report(graded, moodle=export)
 
 
+def test_columns_are_known_in_whatever_capitals(graded: Path, tmp_path: Path) -> None:
+    export = tmp_path / "export.csv"
+    export.write_text(moodle_with("Maximum Grade", "Maximum grade"))
+    report(graded, moodle=export)
+    assert "Maximum grade" in (graded / "moodle.csv").read_text(encoding="utf-8-sig").splitlines()[0]
+    export.write_text(moodle_with("ID number", "GROUP,group"))
+    with pytest.raises(UsageError, match="the column 'Group' stands there twice"):
+        report(graded, moodle=export)
+
+
 def test_one_locked_grade_and_extra_credit_do_not_stop_the_others(tmp_path: Path) -> None:
     path = tmp_path / "export.csv"
     path.write_text(moodle_export(4).replace("Yes", "No", 1))

@@ -142,12 +142,14 @@ def _unknown(student: Student, targets: Sequence[Target], book: Gradebook) -> st
 
 
 def columns(table: Table, required: Sequence[str], what: str, optional: Sequence[str] = ()) -> dict[str, int]:
-    """The place of each column by its name, that of the first where several bear one. Raises UsageError where one of
-    the required is missing, or one that is read stands there twice."""
+    """The place of each column by its name, that of the first where several bear one; those that are asked for in
+    whatever capitals (Moodle's "Maximum Grade" has become "Maximum grade"). Raises UsageError where one of the required
+    is missing, or one that is read stands there twice."""
     if not table.rows:
         raise UsageError(f"{table.path}: nothing is in it: this is not {what}")
     header = table.rows[0]
-    names = [cell.text.strip() for cell in header.cells]
+    asked_for = {name.casefold(): name for name in (*required, *optional)}
+    names = [asked_for.get(text.casefold(), text) for text in (cell.text.strip() for cell in header.cells)]
     for name in required:
         if name not in names:
             separated = len(names) == 1 and re.search(r"[;\t]", names[0])
