@@ -443,6 +443,21 @@ def test_columns_are_known_in_whatever_capitals(graded: Path, tmp_path: Path) ->
         report(graded, moodle=export)
 
 
+def test_a_class_that_waits_for_the_same_is_not_listed_by_name(tmp_path: Path) -> None:
+    known = [matching.identities("f", (f"student{k}@example.edu",), (), fold=True) for k in range(3)]
+    export = tmp_path / "export.csv"
+    export.write_text(canvas_export(3))
+
+    def notes(*waiting: tuple[str, ...]) -> str:
+        students = [Student(f"f{k}", "x", known[k], 5.0, each) for k, each in enumerate(waiting)]
+        book = table.gradebooks()["canvas"]
+        return " ".join(gradebook.fill(book, export, students, Asked(TITLE, 100.0)).notes)
+
+    assert "not final: all 3 (writeup)" in notes(*[("writeup",)] * 3)
+    assert "not final (2): f0 (writeup), f2 (writeup)" in notes(("writeup",), (), ("writeup",))
+    assert "not final (3): f0 (writeup), f1 (part4), " in notes(("writeup",), ("part4",), ("writeup",))
+
+
 def test_one_locked_grade_and_extra_credit_do_not_stop_the_others(tmp_path: Path) -> None:
     path = tmp_path / "export.csv"
     path.write_text(moodle_export(4).replace("Yes", "No", 1))

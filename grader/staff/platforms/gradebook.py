@@ -103,14 +103,7 @@ def fill(book: Gradebook, path: Path, students: Sequence[Student], asked: Asked)
         _list("cannot be changed and are left", locked),
         _list(f"above the maximum of {points(asked.max_points)}, which is filled in", capped),
         _list("no grade yet, left as they were", [s.submission_id for _, s in pairs if s.total is None]),
-        _list(
-            "not final",
-            [
-                f"{s.submission_id} ({', '.join(s.pending)})"
-                for _, s in pairs
-                if s.pending and s.total is not None
-            ],
-        ),
+        _not_final([s for _, s in pairs if s.total is not None]),
         _list(
             f"in {path.name} without a submission, left as they were",
             [targets[k].person.name for k in matched.only_listed],
@@ -125,6 +118,14 @@ def fill(book: Gradebook, path: Path, students: Sequence[Student], asked: Asked)
 
 def _list(what: str, names: Sequence[str]) -> str:
     return f"{what} ({len(names)}): {matching.shown(names)}" if names else ""
+
+
+def _not_final(students: Sequence[Student]) -> str:
+    """Those with a total that may still change; without their names where all wait for the same."""
+    waiting = [student for student in students if student.pending]
+    if len(waiting) == len(students) > 1 and len({student.pending for student in waiting}) == 1:
+        return f"not final: all {len(waiting)} ({', '.join(waiting[0].pending)})"
+    return _list("not final", [f"{s.submission_id} ({', '.join(s.pending)})" for s in waiting])
 
 
 def _unknown(student: Student, targets: Sequence[Target], book: Gradebook) -> str:
