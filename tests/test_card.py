@@ -64,6 +64,16 @@ def Matmul(a, b, c):
 def flash_forward(q, k, v, causal):
     return q
 """
+LOOKED_UP = """import torch
+class Attention(torch.autograd.Function):
+    pass
+def __getattr__(name):
+    raise KeyError(name)
+"""
+MUTE = """class Mute(BaseException):
+    def __str__(self):
+        raise RuntimeError("no text")
+"""
 
 
 @pytest.fixture(scope="module")
@@ -211,6 +221,39 @@ def test_a_file_that_is_no_python_does_not_compile(judge: Callable[..., dict[str
     broken = judge("import nowhere\n", "gelu")["gelu"]
     assert broken.verdict == "compile_error" and broken.diagnosis is not None
     assert "line 1: ModuleNotFoundError" in broken.diagnosis.message
+    null = judge("def gelu(x, y):\n    pass\n\0\n", "gelu")["gelu"]
+    assert null.verdict == "compile_error" and null.diagnosis is not None
+    assert "kernels.py: error: " in null.diagnosis.message and ":0:" not in null.diagnosis.message
+
+
+@pytest.mark.parametrize(
+    "text, said",
+    [
+        ("def gelu(x, y):\n    import sys; sys.exit(0)\n", "line 2: SystemExit: 0"),
+        ("def gelu(x, y):\n    raise KeyboardInterrupt\n", "line 2: KeyboardInterrupt"),
+        (f"{MUTE}def gelu(x, y):\n    raise Mute\n", "fails when it is asked for its text"),
+        (
+            "def gelu(x, y):\n    error = ValueError('round')\n    raise error from error\n",
+            "ValueError: round",
+        ),
+        # Looked up, it is the student's code that runs already.
+        (LOOKED_UP, "line 5: KeyError: 'flash_forward'"),
+    ],
+)
+def test_whatever_is_raised_is_told_and_ends_no_runner(
+    text: str, said: str, judge: Callable[..., dict[str, PartResult]]
+) -> None:
+    (part,) = judge(text, "flash_forward" if text == LOOKED_UP else "gelu", cases=2, timing=False).values()
+    assert part.diagnosis is not None and said in part.diagnosis.message, part.diagnosis
+    assert "could not start" not in part.output and "exit(70)" not in part.diagnosis.message
+
+
+def test_an_exception_without_a_text_is_told_when_a_file_is_loaded(
+    judge: Callable[..., dict[str, PartResult]],
+) -> None:
+    part = judge(f"{MUTE}raise Mute\n", "gelu")["gelu"]
+    assert part.verdict == "compile_error" and part.diagnosis is not None
+    assert "fails when it is asked for its text" in part.diagnosis.message
 
 
 def test_without_triton_points_stay_open(
