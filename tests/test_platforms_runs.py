@@ -231,7 +231,7 @@ def test_clones_are_graded_by_the_roster_and_the_times_of_their_commits(
 
     before = (acting.out / "canvas.csv").read_bytes()
     for options, why in (
-        (["--moodle", export], "there is no column 'Identifier'"),
+        (["--moodle", export], "another language than English"),
         (["--column", "7"], "--column is of an export"),
     ):
         told = grader("report", acting.out, *options)
