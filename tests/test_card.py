@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import shutil
 import subprocess
+import time
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -397,6 +398,26 @@ def test_a_right_kernel_of_any_slowness_is_slow(
     assert found.time.student_ms == pytest.approx(200, rel=0.5)
 
 
+def test_a_call_on_fewer_sets_is_not_charged_less_for_what_is_filled_for_many(
+    timed: Callable[[str], PartResult], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Where sets are large, to fill and to copy hundreds takes longer than a slow kernel on one: taken off of its call,
+    that left nothing, and a right kernel was told that it does not end."""
+    monkeypatch.setattr(timing, "LONGEST_GO_S", 1.0)
+    monkeypatch.setattr(Bench, "call_timeout_s", lambda self, shape: 3.0)
+    fill = Arena.fill
+
+    def heavy(self: Arena, seed: int, sets: int | None = None) -> None:
+        time.sleep(0.01 * (self.sets if sets is None else sets))
+        fill(self, seed, *(() if sets is None else (sets,)))
+
+    monkeypatch.setattr(Arena, "fill", heavy)
+    monkeypatch.setattr(clock, "MOST_SETS", 40)
+    found = timed(VERY_SLOW)
+    assert found.verdict == "slow" and found.time is not None, found.diagnosis
+    assert found.time.student_ms == pytest.approx(200, rel=0.5)
+
+
 def test_fewer_sets_are_for_slow_kernels_alone(
     timed: Callable[[str], PartResult], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -457,7 +478,7 @@ class Calls:
 
     def warm_up(self, seconds: float) -> None: ...
     def poison(self) -> None: ...
-    def take(self) -> None: ...
+    def take(self, sets: int | None = None) -> None: ...
 
 
 def test_what_is_taken_off_is_a_call_on_one_set() -> None:
@@ -466,7 +487,9 @@ def test_what_is_taken_off_is_a_call_on_one_set() -> None:
     assert runner.warm_up(1) is None and calls.asked == [9], (
         "a student's runner measures nothing to be taken off"
     )
-    assert runner.calibrate(1) is None and set(calls.asked[1:]) == {1}
+    taken_off = runner.calibrate(1)
+    assert isinstance(taken_off, float) and set(calls.asked[1:]) == {1}
+    runner.base_s = taken_off
     assert runner.seconds(Call("ok", 19.0)) == pytest.approx(1.0)
 
 
