@@ -164,11 +164,7 @@ def columns(table: Table, required: Sequence[str], what: str, optional: Sequence
     for name in required:
         if name not in names:
             separated = len(names) == 1 and re.search(r"[;\t]", names[0])
-            hint = (
-                "columns should be separated by commas"
-                if separated
-                else f"this is not {what}, or it was downloaded in another language than English"
-            )
+            hint = "columns should be separated by commas" if separated else f"this is not {what}"
             raise UsageError(f"{table.at(header)}: there is no column '{name}': {hint}")
     for name in (*required, *optional):
         if names.count(name) > 1:
