@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import shutil
 import subprocess
+import time
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -63,6 +64,16 @@ def Matmul(a, b, c):
     c.copy_(a @ b)
 def flash_forward(q, k, v, causal):
     return q
+"""
+LOOKED_UP = """import torch
+class Attention(torch.autograd.Function):
+    pass
+def __getattr__(name):
+    raise KeyError(name)
+"""
+MUTE = """class Mute(BaseException):
+    def __str__(self):
+        raise RuntimeError("no text")
 """
 
 
@@ -211,6 +222,39 @@ def test_a_file_that_is_no_python_does_not_compile(judge: Callable[..., dict[str
     broken = judge("import nowhere\n", "gelu")["gelu"]
     assert broken.verdict == "compile_error" and broken.diagnosis is not None
     assert "line 1: ModuleNotFoundError" in broken.diagnosis.message
+    null = judge("def gelu(x, y):\n    pass\n\0\n", "gelu")["gelu"]
+    assert null.verdict == "compile_error" and null.diagnosis is not None
+    assert "kernels.py: error: " in null.diagnosis.message and ":0:" not in null.diagnosis.message
+
+
+@pytest.mark.parametrize(
+    "text, said",
+    [
+        ("def gelu(x, y):\n    import sys; sys.exit(0)\n", "line 2: SystemExit: 0"),
+        ("def gelu(x, y):\n    raise KeyboardInterrupt\n", "line 2: KeyboardInterrupt"),
+        (f"{MUTE}def gelu(x, y):\n    raise Mute\n", "fails when it is asked for its text"),
+        (
+            "def gelu(x, y):\n    error = ValueError('round')\n    raise error from error\n",
+            "ValueError: round",
+        ),
+        # Looked up, it is the student's code that runs already.
+        (LOOKED_UP, "line 5: KeyError: 'flash_forward'"),
+    ],
+)
+def test_whatever_is_raised_is_told_and_ends_no_runner(
+    text: str, said: str, judge: Callable[..., dict[str, PartResult]]
+) -> None:
+    (part,) = judge(text, "flash_forward" if text == LOOKED_UP else "gelu", cases=2, timing=False).values()
+    assert part.diagnosis is not None and said in part.diagnosis.message, part.diagnosis
+    assert "could not start" not in part.output and "exit(70)" not in part.diagnosis.message
+
+
+def test_an_exception_without_a_text_is_told_when_a_file_is_loaded(
+    judge: Callable[..., dict[str, PartResult]],
+) -> None:
+    part = judge(f"{MUTE}raise Mute\n", "gelu")["gelu"]
+    assert part.verdict == "compile_error" and part.diagnosis is not None
+    assert "fails when it is asked for its text" in part.diagnosis.message
 
 
 def test_without_triton_points_stay_open(
@@ -354,6 +398,26 @@ def test_a_right_kernel_of_any_slowness_is_slow(
     assert found.time.student_ms == pytest.approx(200, rel=0.5)
 
 
+def test_a_call_on_fewer_sets_is_not_charged_less_for_what_is_filled_for_many(
+    timed: Callable[[str], PartResult], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Where sets are large, to fill and to copy hundreds takes longer than a slow kernel on one: taken off of its call,
+    that left nothing, and a right kernel was told that it does not end."""
+    monkeypatch.setattr(timing, "LONGEST_GO_S", 1.0)
+    monkeypatch.setattr(Bench, "call_timeout_s", lambda self, shape: 3.0)
+    fill = Arena.fill
+
+    def heavy(self: Arena, seed: int, sets: int | None = None) -> None:
+        time.sleep(0.01 * (self.sets if sets is None else sets))
+        fill(self, seed, *(() if sets is None else (sets,)))
+
+    monkeypatch.setattr(Arena, "fill", heavy)
+    monkeypatch.setattr(clock, "MOST_SETS", 40)
+    found = timed(VERY_SLOW)
+    assert found.verdict == "slow" and found.time is not None, found.diagnosis
+    assert found.time.student_ms == pytest.approx(200, rel=0.5)
+
+
 def test_fewer_sets_are_for_slow_kernels_alone(
     timed: Callable[[str], PartResult], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -414,7 +478,7 @@ class Calls:
 
     def warm_up(self, seconds: float) -> None: ...
     def poison(self) -> None: ...
-    def take(self) -> None: ...
+    def take(self, sets: int | None = None) -> None: ...
 
 
 def test_what_is_taken_off_is_a_call_on_one_set() -> None:
@@ -423,7 +487,9 @@ def test_what_is_taken_off_is_a_call_on_one_set() -> None:
     assert runner.warm_up(1) is None and calls.asked == [9], (
         "a student's runner measures nothing to be taken off"
     )
-    assert runner.calibrate(1) is None and set(calls.asked[1:]) == {1}
+    taken_off = runner.calibrate(1)
+    assert isinstance(taken_off, float) and set(calls.asked[1:]) == {1}
+    runner.base_s = taken_off
     assert runner.seconds(Call("ok", 19.0)) == pytest.approx(1.0)
 
 

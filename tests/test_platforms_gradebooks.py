@@ -184,6 +184,18 @@ def test_a_regrade_says_what_it_replaces(graded: Path, tmp_path: Path) -> None:
     assert re.search(r"another grade stood there and is replaced \(1\): Last0, First 17\.5 -> [\d.]+\n", said)
 
 
+def test_two_of_one_name_are_told_apart_and_names_with_commas_too(graded: Path, tmp_path: Path) -> None:
+    export = tmp_path / "export.csv"
+    text = canvas_export()
+    for k, name in ((3, "Smith, Bob"), (4, "Smith, Bob"), (5, "Doe, D")):
+        text, count = re.subn(rf'"Last{k}, First",(\d+),[^,]*,[^,]*,', rf'"{name}",\1,,else{k},', text)
+        assert count == 1
+    export.write_text(text)
+    lines = [k for k, line in enumerate(text.splitlines(), 1) if "Smith, Bob" in line]
+    told = f"left as they were (3): Smith, Bob (line {lines[0]}); Smith, Bob (line {lines[1]}); Doe, D\n"
+    assert told in report(graded, canvas=export)
+
+
 def test_who_is_in_one_list_alone_is_listed(graded: Path, tmp_path: Path) -> None:
     export = tmp_path / "export.csv"
     export.write_text(

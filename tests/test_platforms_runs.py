@@ -231,7 +231,7 @@ def test_clones_are_graded_by_the_roster_and_the_times_of_their_commits(
 
     before = (acting.out / "canvas.csv").read_bytes()
     for options, why in (
-        (["--moodle", export], "there is no column 'Identifier'"),
+        (["--moodle", export], "Moodle in English"),
         (["--column", "7"], "--column is of an export"),
     ):
         told = grader("report", acting.out, *options)
@@ -409,6 +409,23 @@ def test_the_workflow_calls_the_kit_and_the_reporter(kit: contents.Kit, tmp_path
     assert line.startswith(f"::error file=module.cpp,line={at},title=part1%3A wrong result::")
     found = json.loads(base64.b64decode((tmp_path / "out").read_text().removeprefix("result=")))
     assert faults(found, SCHEMAS["github"]) == [] and found["status"] == "fail"
+
+
+@pytest.mark.parametrize("name", ["nowhere/out", "folder"])
+def test_a_file_of_githubs_that_cannot_be_written_is_told_before_anything(tmp_path: Path, name: str) -> None:
+    (tmp_path / "folder").mkdir()
+    (tmp_path / "module.cpp").write_text("")
+    files = {"GITHUB_OUTPUT": str(tmp_path / name), "GITHUB_STEP_SUMMARY": str(tmp_path / "summary")}
+    ended = subprocess.run(
+        [sys.executable, "-m", "grader", "one", str(tmp_path / "module.cpp"), "--github"],
+        env={**os.environ, "PYTHONPATH": str(ROOT), **files},
+        capture_output=True,
+        text=True,
+        timeout=120,
+    )
+    assert ended.returncode == 2 and ended.stdout == "", ended.stdout
+    assert ended.stderr.startswith("grader: GITHUB_OUTPUT: cannot write ") and ended.stderr.count("\n") == 1
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["folder", "module.cpp"]
 
 
 @pytest.mark.parametrize("more", ["", "*.h\n"], ids=["as it is", "with a pattern too many"])

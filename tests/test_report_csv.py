@@ -7,6 +7,7 @@ import io
 import json
 import math
 from dataclasses import replace
+from datetime import datetime, timedelta, timezone
 from pathlib import Path
 
 import pytest
@@ -186,6 +187,17 @@ def secrets_in(text: str) -> list[str]:
 def row_of(*parts) -> Row:
     found = result(tuple(parts))
     return Row("s1", "Ada", "a@example.edu", found, score(found), None)
+
+
+def test_a_time_of_submission_is_told_in_the_zone_of_the_due_date() -> None:
+    at = datetime(2026, 11, 15, 8, 30, tzinfo=timezone.utc)
+    row = replace(row_of(part(*PARTS[2])), submitted_at=at)
+    own = assignment()
+    assert own.late is not None and own.late.due is None
+    assert "\nHanded in 2026-11-15 08:30 UTC\n" in feedback.feedback(own, row)
+    due = datetime(2026, 11, 14, 23, 59, tzinfo=timezone(timedelta(hours=-8)))
+    own = replace(own, late=replace(own.late, due=due))
+    assert "\nHanded in 2026-11-15 00:30 UTC-08:00\n" in feedback.feedback(own, row)
 
 
 def test_a_hidden_failure_is_told_and_nothing_more() -> None:

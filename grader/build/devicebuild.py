@@ -128,7 +128,9 @@ def python(source: Path, **options: object) -> Build:
         shown = (
             f"\n    {lines[int(line) - 1].rstrip()}" if line.isdigit() and 0 < int(line) <= len(lines) else ""
         )
-        return _made(started, harmless(f"{source.name}:{line}:{column}: error: {message}{shown}"), None, key)
+        # Of a file with a null byte, or nested too deep, Python names no line.
+        named = f"{source.name}:{line}:{column}" if line != "0" else source.name
+        return _made(started, harmless(f"{named}: error: {message}{shown}"), None, key)
     told = [line.split() for line in said if line.startswith("calls ")][:MOST_CALLS]
     calls = tuple(harmless(f"{words[1]} (line {words[2]})") for words in told if len(words) == 3)
     return PythonBuild(**vars(_made(started, "", source.resolve(), key)), calls=calls)

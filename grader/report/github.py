@@ -87,6 +87,22 @@ def muted(stream: TextIO | None = None) -> Iterator[None]:
         print(f"\n::{word}::", file=stream, flush=True)
 
 
+FILES = ("GITHUB_STEP_SUMMARY", "GITHUB_OUTPUT")
+
+
+def can_write(environment: Mapping[str, str] | None = None) -> None:
+    """Raises UsageError where a file that the environment names cannot be written, before anything is judged; nothing
+    is written here."""
+    environment = os.environ if environment is None else environment
+    for variable in FILES:
+        if not (named := environment.get(variable)):
+            continue
+        path = Path(named).absolute()
+        place = path if path.exists() else path.parent
+        if path.is_dir() or not path.parent.is_dir() or not os.access(place, os.W_OK):
+            raise UsageError(f"{variable}: cannot write {named}: name a file in a folder that is there")
+
+
 def publish(
     assignment: Assignment,
     result: SubmissionResult,
@@ -103,11 +119,11 @@ def publish(
     views = student.views(assignment, result)
     for line in annotations(assignment, views, sources):
         print(line, file=stream, flush=True)
-    written = {
-        "GITHUB_STEP_SUMMARY": summary(assignment, views, score),
-        "GITHUB_OUTPUT": f"result={encoded(autograding(assignment, views, score, sources, seconds))}\n",
-    }
-    for variable, text in written.items():
+    written = (
+        summary(assignment, views, score),
+        f"result={encoded(autograding(assignment, views, score, sources, seconds))}\n",
+    )
+    for variable, text in zip(FILES, written, strict=True):
         if not environment.get(variable):
             print(f"note: {variable} names no file, so nothing was written there", file=stream, flush=True)
             continue

@@ -72,6 +72,7 @@ class Report:
         context = {
             "row": row,
             "link": link,
+            "zone": words.zone_of(self.assignment),
             "columns": list(self.tally.parts),
             "points": {part_id: row.part_points(part_id) for part_id in self.tally.parts},
             "parts": {part.id: part for part in row.result.parts} if row.result else {},

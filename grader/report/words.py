@@ -9,8 +9,9 @@ from __future__ import annotations
 
 import math
 import re
-from datetime import datetime
+from datetime import datetime, tzinfo
 
+from grader.assignment.records import Assignment
 from grader.base.harmless import harmless, one_line
 from grader.base.results import Verdict
 from grader.report import profile
@@ -100,5 +101,20 @@ def shape(sizes: dict[str, int]) -> str:
     return " ".join(f"{name}={value}" for name, value in sizes.items())
 
 
-def moment(when: datetime | None) -> str:
-    return "" if when is None else when.strftime("%Y-%m-%d %H:%M")
+def moment(when: datetime | None, zone: tzinfo | None = None) -> str:
+    """A time to the minute, in `zone` if one is given, with the name of its zone where it has one: a time that is held
+    against a due date means nothing without."""
+    if when is None:
+        return ""
+    if zone is not None and when.tzinfo is not None:
+        when = when.astimezone(zone)
+    return when.strftime("%Y-%m-%d %H:%M %Z").strip()
+
+
+def zone_of(assignment: Assignment) -> tzinfo | None:
+    """The zone in which times of submission are shown: the due date's."""
+    return (
+        assignment.late.due.tzinfo
+        if assignment.late is not None and assignment.late.due is not None
+        else None
+    )

@@ -16,6 +16,8 @@ from typing import Any
 
 LONGEST_MESSAGE = 1000
 MOST_OBSERVED, LONGEST_NAME = 200, 56
+LONGEST_CHAIN = 50
+"""Of exceptions, each the cause of the one before."""
 
 
 class Failed(Exception):
@@ -194,14 +196,26 @@ def guarded(work: Callable[[], None]) -> None:
         return  # An unfinished starter: nothing is written, which the judge says.
     except Failed:
         raise
-    except Exception as error:
+    except (
+        BaseException
+    ) as error:  # sys.exit() and KeyboardInterrupt, too: the judge ends a runner by a signal.
         raise Failed(described(error)) from error
 
 
 def described(error: BaseException) -> str:
-    """The innermost line of the student's file and what was raised."""
+    """The innermost line of the student's file and what was raised, whatever the student's own class of exception does
+    when it is asked for its text."""
+    try:
+        return _described(error)
+    except BaseException:
+        return "an exception that fails when it is asked for its text"
+
+
+def _described(error: BaseException) -> str:
     root: BaseException = error
-    while root.__cause__ is not None:
+    for _ in range(LONGEST_CHAIN):  # An exception can be its own cause.
+        if root.__cause__ is None:
+            break
         root = root.__cause__
     lines = []
     for link in (error, root):

@@ -32,6 +32,7 @@ from grader.judge import binding, faults
 from grader.judge.answers import expectations
 from grader.judge.marking import Marker
 from grader.judge.ondevice.host import DeviceHost
+from grader.run.calls import Call
 from grader.run.card.arena import Arena, Card, Tensor
 from grader.run.card.clock import TimedRunner, judges_bytes, sets_for
 from grader.run.session import Session
@@ -193,7 +194,8 @@ class DeviceRounds:
         seed = derive(self.seed, "warm-up", self.round)
         ended = runner.failure or runner.warm_up(seed)
         if is_reference:
-            ended = ended or runner.calibrate(seed)
+            if ended is None:
+                runner.base_s = self.taken_off(runner)
         elif self.shortens and arena.sets > 1:
             if ended is not None and ended.status == "timeout":
                 raise Outlasting(1)
@@ -202,6 +204,14 @@ class DeviceRounds:
         if ended is not None:
             self.refuse(ended, session, is_reference)
         return runner
+
+    def taken_off(self, runner: TimedRunner, laid: int | None = None) -> float:
+        """Seconds, from calls of a reference's runner; `laid` as in `TimedRunner.calibrate`."""
+        found = runner.calibrate(derive(self.seed, "warm-up", self.round), laid)
+        if isinstance(found, Call):
+            self.marker.refuse_failed_reference(found)
+        assert isinstance(found, float), "a call that failed is refused"
+        return found
 
     def refuse(self, call: Any, session: Session, is_reference: bool) -> None:
         if is_reference:
@@ -225,14 +235,16 @@ class DeviceRounds:
             self.refuse_other_form(form, other)
             theirs = Side(self.attached(other, self.theirs, is_reference=True, as_autograd=form), True)
             free.append(driver.memory()[0])
+            fewer = self.mine.sets < self.theirs.sets
+            base_s = self.taken_off(theirs.runner, self.mine.sets) if fewer else theirs.runner.base_s
             theirs.runner.warm_up(derive(self.seed, "warm-up", self.round))
             first = self.sample(theirs)
             with self.student(threads=1, shared_fd=self.mine.fd) as own:
                 runner = self.attached(own, self.mine, is_reference=False)
-                runner.base_s = theirs.runner.base_s
-                if self.mine.sets < self.theirs.sets:
+                runner.base_s = base_s
+                if fewer:
                     # A call on one set has a reference's kernel in it, which matters where sets are few.
-                    runner.base_s, runner.base_sets = max(0.0, runner.base_s - first.wall_s), 0
+                    runner.base_s, runner.base_sets = max(0.0, base_s - first.wall_s), 0
                 free.append(driver.memory()[0])
                 taken = [max(0, before - after) for before, after in pairwise(free)]
                 # What a process takes that does nothing is the same for both.

@@ -230,11 +230,12 @@ class Arena:
             self.card.poison(self.kept(0, tensor), tensor, self.sets, self._kept_bytes)
         self.card.driver.synchronize()
 
-    def fill(self, seed: int) -> None:
-        """Draw all inputs afresh; done when it returns."""
+    def fill(self, seed: int, sets: int | None = None) -> None:
+        """Draw all inputs afresh, or those of the first so many sets; done when it returns."""
         for tensor in self.inputs:
             self.card.fill(
-                *(self.place(0, tensor), tensor, self.seed_of(seed, 0, tensor), self.sets, self._set_bytes)
+                *(self.place(0, tensor), tensor, self.seed_of(seed, 0, tensor)),
+                *(self.sets if sets is None else sets, self._set_bytes),
             )
         self.card.driver.synchronize()
 
@@ -244,12 +245,13 @@ class Arena:
         while time.perf_counter() < ends:
             self.fill(0)
 
-    def take(self) -> None:
-        """Copy all outputs to where only the judge can write; done when it returns."""
+    def take(self, sets: int | None = None) -> None:
+        """Copy all outputs, or those of the first so many sets, to where only the judge can write; done when it
+        returns."""
         for tensor in self.outputs:
             self.card.copy(
                 *(self.kept(0, tensor), self._kept_bytes, self.place(0, tensor), self._set_bytes),
-                *(tensor.size, self.sets),
+                *(tensor.size, self.sets if sets is None else sets),
             )
         self.card.driver.synchronize()
 

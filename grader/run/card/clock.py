@@ -6,8 +6,10 @@ contexts share a card by turns.
 
 What the clock shows besides the kernels (fill, waking the runner, giving the card from one context to the other and
 back, copying the outputs) is in a call on one set as well: the median of such calls is taken off, and the rest divided
-by the sets besides that one. These calls are the reference's on both sides: a student's process could make its own
-longer and so take more off. One "go" covers so many sets that it lasts GO_S or more; short ones are noise.
+by the sets besides that one. As many sets are filled and copied in it as in the call that it is taken off of: with
+large sets that is most of what the clock shows. These calls are the reference's on both sides: a student's process
+could make its own longer and so take more off. One "go" covers so many sets that it lasts GO_S or more; short ones are
+noise.
 """
 
 from __future__ import annotations
@@ -54,26 +56,28 @@ class TimedRunner:
             self.warm_up_s = call.wall_s
         return None
 
-    def calibrate(self, seed: int) -> Call | None:
-        """Measure what is taken off. Returns how it ended where it did, or raised."""
+    def calibrate(self, seed: int, laid: int | None = None) -> float | Call:
+        """What a call on one set takes that fills and copies `laid` sets, all where none are given: what is taken off
+        of a call with so many. Returns how a call ended where it did, or raised."""
         times = []
         for k in range(BASE_CALLS):
-            call = self.raw(seed + 100 + k, self.base_sets)
+            call = self.raw(seed + 100 + k, self.base_sets, laid)
             if ended := _failed(call):
                 return ended
             times.append(call.wall_s)
-        self.base_s = median(times)
-        return None
+        return median(times)
 
-    def raw(self, seed: int, sets: int) -> Call:
-        """One call on so many sets, with all that its clock shows."""
+    def raw(self, seed: int, sets: int, laid: int | None = None) -> Call:
+        """One call on so many sets, with all that its clock shows; `laid` sets are filled and copied, or all."""
         header = {"op": "go", "inputs": [], "sets": sets}
         self.arena.warm_up(WARM_UP_S)
         self.arena.poison()
         if self._fill_in_clock:
-            return self.session.command(header, begin=lambda: self.arena.fill(seed), finish=self.arena.take)
-        self.arena.fill(seed)
-        return self.session.command(header, finish=self.arena.take)
+            return self.session.command(
+                header, begin=lambda: self.arena.fill(seed, laid), finish=lambda: self.arena.take(laid)
+            )
+        self.arena.fill(seed, laid)
+        return self.session.command(header, finish=lambda: self.arena.take(laid))
 
     def seconds(self, call: Call) -> float:
         """What of a call on all sets was the kernel's, per set."""

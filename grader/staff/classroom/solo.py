@@ -41,6 +41,8 @@ def run(
     assignment = load(config, seed)
     if json_file and not json_file.absolute().parent.is_dir():
         raise UsageError(f"--json: no such folder: {json_file.absolute().parent}")
+    if for_github:
+        github.can_write()
     box = sandbox.choose(tier, trust)
     with tempfile.TemporaryDirectory(prefix="gpt149-one-", ignore_cleanup_errors=True) as scratch:
         only = submission.find_one(path, assignment.source, Path(scratch) / "submission")

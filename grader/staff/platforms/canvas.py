@@ -24,7 +24,7 @@ _ASSIGNMENT = re.compile(r"(?P<name>.*\S)\s+\((?P<id>\d{1,20})\)")
 
 def read(table: Table, asked: Asked) -> list[Target]:
     """The students of an export with their cells of the assignment. Raises UsageError."""
-    places = gradebook.columns(table, COLUMNS, "a gradebook export of Canvas")
+    places = gradebook.columns(table, COLUMNS, "a gradebook export of Canvas in English")
     above = next(
         (k for k, row in enumerate(table.rows[:4]) if row.text(places["Student"]) == POINTS_ROW), None
     )

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 import re
+from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -70,6 +71,7 @@ def fill(book: Gradebook, path: Path, students: Sequence[Student], asked: Asked)
     table = cells.read(path)
     targets = book.read(table, asked)
     matched = matching.match([target.person for target in targets], students)
+    names = _names(targets)
     if students and not matched.pairs:
         raise UsageError(
             f"{path}: none of the {len(students)} submissions is of one of its {len(targets)} students: is it the "
@@ -85,16 +87,14 @@ def fill(book: Gradebook, path: Path, students: Sequence[Student], asked: Asked)
         before = number(target.cell.text)
         if before is not None and round(before, 2) == round(total, 2):
             continue
-        told = f"{one_line(target.person.name, 40)} {points(student.total)}"
+        told = f"{names[row]} {points(student.total)}"
         if target.locked:
             locked.append(f"{told} ({target.locked})")
             continue
         if total < student.total:
             capped.append(told)
         if target.cell.text.strip():
-            changed.append(
-                f"{one_line(target.person.name, 40)} {one_line(target.cell.text, 20)} -> {points(total)}"
-            )
+            changed.append(f"{names[row]} {one_line(target.cell.text, 20)} -> {points(total)}")
         values[target.cell] = points(total)
     pairs = [(targets[row], students[k]) for row, k in matched.pairs]
     notes = [
@@ -106,7 +106,7 @@ def fill(book: Gradebook, path: Path, students: Sequence[Student], asked: Asked)
         _not_final([s for _, s in pairs if s.total is not None]),
         _list(
             f"in {path.name} without a submission, left as they were",
-            [targets[k].person.name for k in matched.only_listed],
+            [names[k] for k in matched.only_listed],
         ),
         _list(
             f"submissions of nobody in {path.name}",
@@ -114,6 +114,16 @@ def fill(book: Gradebook, path: Path, students: Sequence[Student], asked: Asked)
         ),
     ]
     return Filled(table.replaced(values), tuple(filter(None, notes)))
+
+
+def _names(targets: Sequence[Target]) -> list[str]:
+    """What each person is called in a message: the name, with the line of the file where several bear it."""
+    told = [one_line(target.person.name, 40) for target in targets]
+    borne = Counter(told)
+    return [
+        f"{name} (line {target.person.at.rpartition(':')[2]})" if borne[name] > 1 else name
+        for name, target in zip(told, targets, strict=True)
+    ]
 
 
 def _list(what: str, names: Sequence[str]) -> str:

@@ -154,8 +154,10 @@ def differing_in_capitals(row: Listed, students: Iterable[Student]) -> str:
 
 
 def shown(names: Iterable[str]) -> str:
-    """All of them: a list of who is missing is of use only when it is whole."""
-    return ", ".join(one_line(name, 200) for name in names)
+    """All of them: a list of who is missing is of use only when it is whole. Separated by what stands in none of them:
+    Canvas says "Last, First"."""
+    told = [one_line(name, 200) for name in names]
+    return ("; " if any("," in name for name in told) else ", ").join(told)
 
 
 def _value(identity: str) -> str:

@@ -27,7 +27,7 @@ _PARTICIPANT = re.compile(r"Participant (?P<number>\d{1,20})")
 
 def read(table: Table, asked: Asked) -> list[Target]:
     """The participants of a worksheet with their cells. Raises UsageError."""
-    places = gradebook.columns(table, COLUMNS, "an offline grading worksheet of Moodle", OPTIONAL)
+    places = gradebook.columns(table, COLUMNS, "an offline grading worksheet of Moodle in English", OPTIONAL)
     header = table.rows[0]
     if asked.column is not None:
         raise UsageError("--column is of Canvas: a worksheet of Moodle is of one assignment")
