@@ -16,11 +16,13 @@ from grader.base.errors import UsageError
 from grader.base.results import Diagnosis
 from grader.build import landmarks, sanitize
 from grader.build.landmarks import Body
+from grader.judge import faults
 from grader.judge.closer import clues
 from grader.judge.closer.explaining import Closer
 from grader.judge.diagnosis import diagnose, facts
 from grader.judge.diagnosis.facts import Seen
 from grader.judge.diagnosis.suspect import Suspect
+from grader.run.calls import Call
 from grader.study import race
 from labs.attention.clues import CLUES
 from labs.attention.dissect import dissect
@@ -288,6 +290,17 @@ def test_of_a_sum_that_does_not_begin_at_zero_its_declaration_is_shown_first(cod
         (4, "declared without a value"),
         (8, "declared without a value"),
     ]
+
+
+def test_an_exception_without_a_message_is_told_as_one() -> None:
+    part = loading.load(ROOT / "configs/gpt149.yaml").part("part1")
+    for said, told in (
+        ("", "exception: one without a message"),
+        (" \n", "one without a message"),
+        ("N", "exception: N"),
+    ):
+        words = faults._no_answer(Call("exception", 0.1, message=said), part, "random", {}, "")[2]
+        assert words.endswith(told)
 
 
 INDICES = """\
