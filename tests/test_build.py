@@ -25,7 +25,7 @@ float mixed(int &i, const long &l, float f, double d, bool b) { return i + l + f
 int64_t size_of(std::vector<float> v) { return v.size(); }
 void twice(std::vector<float> &v) { for (float &x : v) x *= 2; }
 std::vector<float> squares(const std::vector<float> &v) { auto w = v; for (auto &x : w) x *= x; return w; }
-void throws_std() { throw std::runtime_error("first line\\nsecond line"); }
+void throws_std() { throw std::runtime_error("\\n \\nfirst line\\nsecond line"); }
 void throws_torch(torch::Tensor t) { TORCH_CHECK(t.dim() == 7, "want 7 dimensions"); }
 void throws_int() { throw 3; }
 int strange(std::vector<std::string> v) { return v.size(); }

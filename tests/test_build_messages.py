@@ -244,3 +244,39 @@ def test_a_near_name_is_found_among_very_many() -> None:
     source = f"void f() {{\n  float accumulator; accumulater = accumulator;\n{words}}}\n"
     told = hint_for("'accumulater' was not declared in this scope", 2, source)
     assert told == "did you mean 'accumulator'? Upper and lower case count."
+
+
+def test_a_name_that_every_program_has_already_is_told_in_words(tmp_path: Path) -> None:
+    text = one_function("  return t;", 'extern "C" void _start() {}\n')
+    told = nativebuild.build(write(tmp_path, text)).diagnostics
+    assert "defined twice: _start" in told and "give yours another one" in told
+    assert "without an error message" not in told and "collect2" not in told and "crt1.o" not in told
+
+
+@pytest.mark.parametrize(
+    "said",
+    [
+        "/usr/bin/ld: libc.a(malloc.o): in function `malloc':\n(.text+0x42a0): multiple definition of `malloc'; "
+        "module.o:module.cpp:(.text+0x690): first defined here",
+        "ld.lld: error: duplicate symbol: malloc\n>>> defined at module.cpp",
+        "ld: error: duplicate symbol 'malloc' in:\n    module.o",
+        "duplicate symbol 'malloc' in:\n    module.o",
+    ],
+)
+def test_every_linker_s_words_for_a_second_definition_are_known(said: str) -> None:
+    told = diagnostics.explain(_failed(f"{said}\n{said}\n"), {"module.cpp": ""}, timeout_s=1)
+    assert told.splitlines()[0] == "defined twice: malloc" and len(told.splitlines()) == 2
+
+
+@pytest.mark.parametrize(
+    ("content", "hint"),
+    [
+        ("int x = 1;\n".encode("utf-16"), "UTF-16"),
+        ("int x = 1;\n".encode("utf-16-be"), "UTF-16"),
+        (bytes(range(256)) * 4, "no text"),
+        ("int x = “a”;\n".encode(), "typographic quote"),
+        ("// 日本語\nint x = “a”;\n".encode(), "typographic quote"),
+    ],
+)
+def test_a_file_that_is_no_usual_text_is_told_as_one(content: bytes, hint: str) -> None:
+    assert hint in hint_for("stray '\\377' in program", 1, content.decode(errors="replace"))

@@ -16,11 +16,13 @@ from grader.base.errors import UsageError
 from grader.base.results import Diagnosis
 from grader.build import landmarks, sanitize
 from grader.build.landmarks import Body
+from grader.judge import faults
 from grader.judge.closer import clues
 from grader.judge.closer.explaining import Closer
 from grader.judge.diagnosis import diagnose, facts
 from grader.judge.diagnosis.facts import Seen
 from grader.judge.diagnosis.suspect import Suspect
+from grader.run.calls import Call
 from grader.study import race
 from labs.attention.clues import CLUES
 from labs.attention.dissect import dissect
@@ -257,6 +259,48 @@ def test_of_a_variable_its_uses_are_shown_and_not_its_declaration() -> None:
     assert only is not None
     (alone,) = clues.lines(only, part, [r"text:\bL\b"])
     assert (alone.place.line, alone.words) == (3, "made here, and not used below")
+
+
+STALE = """\
+Tensor kernel(Tensor Q, Tensor K, Tensor V, Tensor S, int B, int H, int N, int d) {
+    for (int i = 0; i < N; i++) {
+        for (int j = 0; j < N; j++) {
+            float score;
+            for (int k = 0; k < d; k++) score += Q[i * d + k] * K[j * d + k];
+            S[i * N + j] = score;
+        }
+        float value;
+        for (int j = 0; j < N; j++) value += S[i * N + j] * V[j * d];
+        O[i] = value;
+    }
+    return O;
+}
+"""
+
+
+@pytest.mark.parametrize(
+    "code", sorted(code for code in CLUES if code.startswith("stale_") and code != "stale_l")
+)
+def test_of_a_sum_that_does_not_begin_at_zero_its_declaration_is_shown_first(code: str) -> None:
+    found = landmarks.function(STALE, "kernel")
+    part = loading.load(ROOT / "configs/gpt149.yaml").part("part1")
+    assert found is not None
+    shown = clues.lines(found, part, CLUES[code])
+    assert [(each.place.line, each.words) for each in shown[:2]] == [
+        (4, "declared without a value"),
+        (8, "declared without a value"),
+    ]
+
+
+def test_an_exception_without_a_message_is_told_as_one() -> None:
+    part = loading.load(ROOT / "configs/gpt149.yaml").part("part1")
+    for said, told in (
+        ("", "exception: one without a message"),
+        (" \n", "one without a message"),
+        ("N", "exception: N"),
+    ):
+        words = faults._no_answer(Call("exception", 0.1, message=said), part, "random", {}, "")[2]
+        assert words.endswith(told)
 
 
 INDICES = """\

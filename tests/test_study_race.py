@@ -140,3 +140,28 @@ def test_a_race_of_foreign_code_is_none() -> None:
     assert racereport.races(head + first + second, "") == ()
     ours = second.replace("y.cpp", "module.cpp")
     assert racereport.races(head + first + ours, "x += 1;")[0].lines == (1,)
+
+
+@pytest.mark.parametrize(
+    ("told", "name", "is_static"),
+    [
+        ("myFused(at::Tensor, int)::score", "score", True),
+        ("myFused(at::Tensor, int) [clone ._omp_fn.0]::score", "score", True),
+        ("(anonymous namespace)::f(int)::score", "score", True),
+        ("(anonymous namespace)::score", "score", False),
+        ("mine::score", "mine::score", False),
+        ("score", "score", False),
+    ],
+)
+def test_a_static_variable_inside_a_function_is_told_as_one(told: str, name: str, is_static: bool) -> None:
+    output = (
+        "WARNING: ThreadSanitizer: data race (pid=1)\n"
+        "  Write of size 4 at 0x1 by thread T1:\n    #0 f module.cpp:1 (p+0x1)\n\n"
+        "  Previous write of size 4 at 0x1 by main thread:\n    #0 f module.cpp:1 (p+0x2)\n\n"
+        f"  Location is global '{told}' of size 4 at 0x1 (p+0x3)\n"
+    )
+    (found,) = racereport.races(output, "score += x;")
+    assert (found.variable, found.is_static) == (name, is_static)
+    said = "\n".join(racereport.words(found, "mine.cpp"))
+    assert ("without 'static'" in said) is is_static
+    assert ("Declare it inside the parallel region" in said) is not is_static

@@ -295,6 +295,10 @@ def alive(pid: int) -> bool:
         (["part1", "-N", "8192", "-B", "64", "-d", "1024"], "choose smaller sizes"),
         ([], "TEST"),
         (["part1", "--module", "nowhere/at/all.cpp"], "no such file"),
+        (
+            ["part1", "--module", "/dev/null"],
+            "is no file: a folder, a pipe, a device or a link that leads nowhere",
+        ),
         (["part1", "--config", "nowhere.yaml"], "cannot read the assignment"),
         (["part1", "-D", "1X"], "-D takes"),
         (["part1", "--frobnicate"], "unrecognized arguments"),

@@ -25,6 +25,10 @@ UNDEFINED, UNDEFINED_APPLE = (
     re.compile(r"undefined reference to [`']"),
     re.compile(r"\s+\"([^\"]+)\", referenced from"),
 )
+#: GNU ld and gold; lld; Apple's.
+REPEATED = re.compile(
+    r"multiple definition of [`'](?P<gnu>[^']+)'|duplicate symbol(?:: | ')(?P<other>[^'\s]+)"
+)
 #: Left to the interpreter when an object is linked.
 PYTHON_SYMBOL = re.compile(r"_?Py[A-Z_]|_Py")
 #: The header of PYBIND11_MODULE, and what compilers say when they meet its namespaces inside a function or a class.
@@ -89,6 +93,12 @@ def missing_symbols(output: str) -> list[str]:
     return list(found.values())
 
 
+def repeated_symbols(output: str) -> list[str]:
+    """The names that a linker met in two places, once each."""
+    found = filter(None, map(REPEATED.search, _lines(output)))
+    return list(dict.fromkeys(match["gnu"] or match["other"] for match in found))
+
+
 def errors(output: str, names: tuple[str, ...]) -> list[Message]:
     """The errors in the compiler's order, each placed in one of the student's files (`names`) if any line leads there.
 
@@ -137,6 +147,12 @@ def explain(finished: Finished, sources: Mapping[str, str], *, timeout_s: float)
         lines = _error_lines(_placed(found, sources), sources)
     elif missing := missing_symbols(output):
         lines = _link_lines(missing)
+    elif repeated := repeated_symbols(output):
+        lines = [f"defined twice: {simplify(name)}" for name in repeated[:5]]
+        lines.append(
+            "hint: what every program is linked with (the C library, OpenMP, the start of a program) defines this name "
+            "too: give yours another one"
+        )
     else:
         lines = ["the compiler failed without an error message; the end of what it said:"]
         lines += [line for line in output.splitlines() if line.strip()][-8:]

@@ -26,6 +26,8 @@ STD_NAMES = frozenset(
 LEAST_LIKENESS, LONGEST_WORD, MOST_COMPARED = 0.75, 60, 100
 """For a misspelt name: how like it another must be (0 to 1), how long both may be, and how many are compared."""
 LONGEST_MESSAGE = 1000
+LARGEST_LOOKED_AT = 1 << 16
+"""Characters of a source that tell whether it is a text at all."""
 #: A function that the source defines: its name and its parameters. Bounded, so that no source makes it slow.
 _DEFINED = re.compile(r"\b([A-Za-z_]\w{0,99})[ \t]{0,9}\(([^(){};]{0,600})\)\s{0,99}\{")
 _NO_FUNCTIONS = frozenset({"if", "while", "for", "switch", "catch"})
@@ -137,6 +139,16 @@ def _header(match: re.Match[str], line: int, source: str) -> str:
     )
 
 
+def _stray(match: re.Match[str], line: int, source: str) -> str:
+    """A file that is no text of the usual kind is full of zeros or of control characters; a pasted quote is not."""
+    letters = source[:LARGEST_LOOKED_AT]
+    if letters.count("\0") * 3 > len(letters):
+        return "the file is UTF-16, as PowerShell's '>' and some editors write it: save it as UTF-8."
+    if sum(letter < " " and letter not in "\t\n\v\f\r" for letter in letters) * 50 > len(letters):
+        return "the file is no text: a program, an archive or a document, under the name of a source file?"
+    return "a character that is not C++: often a typographic quote or dash from a document."
+
+
 def _text(advice: str) -> Hint:
     return lambda match, line, source: advice
 
@@ -182,7 +194,7 @@ HINTS: tuple[tuple[str, Hint], ...] = (
         ),
     ),
     (r"missing terminating", _text("a quotation mark is not closed on this line.")),
-    (r"stray '", _text("a character that is not C++: often a typographic quote or dash from a document.")),
+    (r"stray '", _stray),
     (r"'(?P<name>\w+)' was not declared in this scope", _undeclared),
     (r"use of undeclared identifier '(?P<name>\w+)'", _undeclared),
     (

@@ -168,7 +168,8 @@ def _no_answer(
         return (
             "crash",
             "exception",
-            f"{part.function} on the input '{where}' threw a C++ exception: {call.message}{memory}{where_told}",
+            f"{part.function} on the input '{where}' threw a C++ exception: "
+            f"{call.message.strip() or 'one without a message'}{memory}{where_told}",
         )
     if call.status == "protocol":
         return ("crash", "protocol", f"{at}: the process sent back something that is no result.")

@@ -56,13 +56,14 @@ class Access:
 @dataclass(frozen=True)
 class Race:
     """Two accesses that nothing orders. `variable` is "" where the report does not tell; `made` is the line that
-    allocated it, for memory of the heap."""
+    allocated it, for memory of the heap; `is_static` is of a static variable inside a function."""
 
     variable: str
     place: str
     now: Access
     before: Access
     made: Frame | None = None
+    is_static: bool = False
 
     @property
     def kind(self) -> str:
@@ -106,10 +107,17 @@ def _race(text: str, rows: Sequence[str]) -> Race | None:
         place = f"{int(location['bytes']) // 4} floats" if int(location["bytes"]) % 4 == 0 else "memory"
     elif location is not None:
         place = "a local variable" if location["stack"] else "a global variable"
-    variable = (location["name"] or "") if location is not None else ""
+    variable, is_static = _global_name((location["name"] or "") if location is not None else "")
     if not variable and made is not None:
         variable = _made_name(made.text)
-    return Race(variable or _written_name(sides), place, sides[0], sides[1], made)
+    return Race(variable or _written_name(sides), place, sides[0], sides[1], made, is_static)
+
+
+def _global_name(name: str) -> tuple[str, bool]:
+    """A global variable's name, and whether it is static in a function: such a one is told as `f(int)::sum`."""
+    name = name.replace("(anonymous namespace)::", "")
+    inside, bracket, rest = name.rpartition(")")
+    return (rest.rpartition("::")[2], True) if inside and bracket and "::" in rest else (name, False)
 
 
 def _stack_after(text: str, start: int) -> str:
@@ -189,6 +197,8 @@ def _advice(race: Race) -> str:
             "Each thread needs a part of its own: index it by omp_get_thread_num() or by what the loop shares out, "
             "or declare it inside the region."
         )
+    if race.is_static:
+        return "It is static, so all threads and all calls share this one: declare it without 'static'."
     return (
         "Declare it inside the parallel region (or name it in private(...)); a sum over threads needs "
         "reduction(+: ...)."

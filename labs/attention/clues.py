@@ -43,7 +43,7 @@ CLUES: Mapping[str, tuple[str, ...]] = {
     "last_block_sum": ("fills", "steps", "sums"),
     "block_overwritten": ("stored", "store", "fills"),
     "score_overwritten": ("into:Q", *_SCORES, "sums"),
-    "stale_scores": (*_SCORES, "sums"),
+    "stale_scores": ("bare", *_SCORES, "sums"),
     "stale_sum": ("bare", "fills", "divisor", "divide"),
     "stale_value": ("bare", "stored", "fills", "store"),
     "stale_l": ("fills", "text:\\bL\\b"),

@@ -94,7 +94,9 @@ inline Module &module() {
   return the_module;
 }
 
+// The first line that says anything.
 inline void first_line(const char *text, char *out, size_t size) {
+  text += std::strspn(text, " \t\r\n");
   std::snprintf(out, size, "%.*s", static_cast<int>(std::strcspn(text, "\n")), text);
 }
 
