@@ -8,7 +8,6 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Iterator
 from pathlib import Path
-from statistics import median
 
 import pytest
 from conftest import ROOT
@@ -80,7 +79,8 @@ def test_an_honest_kernel_is_in_time_without_the_milliseconds(
 def test_the_references_cost_what_the_published_ones_did(assignment: Assignment, zygote: Zygote) -> None:
     """Serially, part 2 took 0.68 to 0.91 of part 1's time and part 3 1.1 to 1.5, in what people wrote of theirs.
 
-    The bounds are wider by what a busy machine does to medians of CPU time.
+    The quickest calls of each are compared: what else runs on a machine only adds time, and medians of part 2 went from
+    0.82 to 1.01 in 24 trials, these from 0.70 to 0.96.
     """
     shape = {**assignment.defaults, "N": 512}
     inputs = make_inputs("random", shape, 1)
@@ -90,6 +90,7 @@ def test_the_references_cost_what_the_published_ones_did(assignment: Assignment,
         for _ in range(7):
             calls = [session.call(binding.request(part, shape, inputs, reference=True)) for part in parts]
             rounds.append([call.cpu_s or call.wall_s for call in calls])
-    second, third = (median(times[k] / times[0] for times in rounds[1:]) for k in (1, 2))
+    first, second, third = (min(times) for times in zip(*rounds[1:], strict=True))
+    second, third = second / first, third / first
     assert 0.6 < second < 1.0
     assert 1.0 < third < 1.6
