@@ -93,7 +93,8 @@ Operation = Callable[[dict[str, Any], list[Any]], dict[str, Any]]
 
 def told(operation: Operation) -> Operation:
     """The operation with all that it raises as Failed: the student's code also runs where a function is looked up or
-    what it returned is asked for its type, and an exception that nobody takes would end the runner without a word."""
+    what it returned is asked for its type, and an exception that nobody takes would end the runner without a word.
+    sys.exit() and KeyboardInterrupt are among them: the judge ends a runner by a signal."""
 
     def served(request: dict[str, Any], tensors: list[Any]) -> dict[str, Any]:
         try:
@@ -138,7 +139,7 @@ class Kernels:
 
         seen: list[str] = []
         with kernelfiles.observed(seen, self.device) if request.get("observe") else contextlib.nullcontext():
-            kernelfiles.guarded(work)
+            kernelfiles.attempted(work)
         for k, (name, tensor) in enumerate(zip(names, tensors, strict=True)):
             if k in wide:
                 put_changed(tensor, before[k], placed[name].cpu())
@@ -174,11 +175,11 @@ class Kernels:
             for name, described in request["tensors"].items()
         }
         run = self.prepared(request, placed, request["outputs"])
-        kernelfiles.guarded(run)
+        kernelfiles.attempted(run)
         return ANSWERED
 
     def settle(self, request: dict[str, Any], _: list[Any]) -> dict[str, Any]:
-        kernelfiles.guarded(self.synchronize)
+        kernelfiles.attempted(self.synchronize)
         return ANSWERED
 
     def attach(self, request: dict[str, Any], _: list[Any]) -> dict[str, Any]:
@@ -214,7 +215,7 @@ class Kernels:
                 call()
             self.synchronize()
 
-        kernelfiles.guarded(work)
+        kernelfiles.attempted(work)
         return ANSWERED
 
     def synchronize(self) -> None:
