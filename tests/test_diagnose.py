@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import pytest
 import torch
@@ -51,16 +51,22 @@ def diagnosed(
     x: Inputs,
     shape: dict[str, int],
     actual: Tensor,
-    second: Tensor | None = None,
+    again: Sequence[Tensor] = (),
     earlier: tuple[Diagnosis, ...] = (),
 ) -> Diagnosis:
     """The diagnosis of an output, which is wrong."""
     expected = expect(oracle, x, shape)
     comparison = compare(expected, actual)
     assert not comparison.ok
-    again = None if second is None else second.numpy()
     return diagnose.diagnose(
-        ORACLES[oracle], arrays(x), shape, expected, actual.numpy(), comparison, again, earlier=earlier
+        ORACLES[oracle],
+        arrays(x),
+        shape,
+        expected,
+        actual.numpy(),
+        comparison,
+        [x.numpy() for x in again],
+        earlier=earlier,
     )
 
 
@@ -189,8 +195,8 @@ def masked_to_best(x: Inputs) -> Tensor:
     return x["V"].gather(2, best.expand(-1, -1, -1, x["V"].shape[3]))
 
 
-def explain(x: Inputs, shape: dict[str, int], actual: Tensor, second: Tensor | None = None) -> Diagnosis:
-    return diagnosed("attention", x, shape, actual, second)
+def explain(x: Inputs, shape: dict[str, int], actual: Tensor, again: Sequence[Tensor] = ()) -> Diagnosis:
+    return diagnosed("attention", x, shape, actual, again)
 
 
 ON_LARGE = (
@@ -328,11 +334,14 @@ def test_a_second_call_that_differs_is_a_race() -> None:
     first = right(x)
     first[0, 0, 5] += 1
     second = right(x)
-    found = explain(x, RAGGED, first, second)
+    found = explain(x, RAGGED, first, [second])
     assert found.code == "race"
     assert found.message.endswith("`python gpt149.py race part3` names the variable and the line.")
     assert "gpt149.py race part3" in student.numberless(found.message)
-    assert explain(x, RAGGED, first, first.clone()).code != "race"
+    assert explain(x, RAGGED, first, [first.clone()] * 3).code != "race"
+    assert explain(x, RAGGED, first, [first.clone(), second]).code == "race", (
+        "the same element may be lost twice"
+    )
 
 
 def test_unknown_bug_is_not_given_a_name() -> None:

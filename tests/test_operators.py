@@ -3,6 +3,8 @@ function says of a gradient."""
 
 from __future__ import annotations
 
+import os
+import sys
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -15,6 +17,7 @@ from grader.assignment import labs, mutations
 from grader.assignment.loading import load
 from grader.assignment.mutations import Mutation
 from grader.assignment.regions import strip_solution
+from grader.base import machine
 from grader.base.errors import UsageError
 from grader.base.results import PartResult
 from grader.judge import looks
@@ -165,6 +168,20 @@ def test_wrong_kernels_are_named(group: Sequence[Mutation], tmp_path: Path) -> N
         told = f"{mutation.part}: {mutation.name}: {result.diagnosis}"
         assert result.verdict == "wrong" and result.diagnosis is not None, told
         assert result.diagnosis.code in mutation.codes and mutation.says in result.diagnosis.message, told
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="macOS has no such timers")
+def test_races_of_short_calls_show_on_one_core(tmp_path: Path) -> None:
+    """With 200 delays in every call, however short, one verdict of ten on these was "pass" on a busy core: the time for
+    delays was used up by calls that are too small to show a race."""
+    usable = machine.usable_cpus()
+    racy = [m for m in kernels.WRONG if m.name in ("rows of dO shared out for dB", "batch shared out for dW")]
+    try:
+        os.sched_setaffinity(0, usable[:1])
+        found = judged(racy * 12, tmp_path)
+    finally:
+        os.sched_setaffinity(0, usable)
+    assert [result.verdict for _, result in found] == ["wrong"] * 24
 
 
 def test_right_variants_pass(tmp_path: Path) -> None:

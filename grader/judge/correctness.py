@@ -11,6 +11,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from grader.assignment.records import Case, Part
+from grader.base import machine
 from grader.base.results import CaseResult, Diagnosis, Verdict
 from grader.judge import binding, faults, inquiring, looks
 from grader.judge.answers import answers
@@ -19,6 +20,7 @@ from grader.judge.looks import Shown, Step
 from grader.judge.marking import Marker
 from grader.judge.oracle import Oracle
 from grader.judge.sites import Sites
+from grader.run import placement
 from grader.run.calls import Call
 from grader.run.session import Session
 
@@ -28,9 +30,10 @@ if TYPE_CHECKING:
 MOST_DIAGNOSED, ENOUGH_AGREEING, MOST_UNDECIDED = 5, 3, 10
 """Wrong cases that are explained at most, and how many have to name the same bug to believe it at once; cases up to
 which more are explained while two bugs fit all so far, which costs little, as these alone are tried first."""
-SHAKEN_S, MOST_SHAKEN, MOST_REPEATS = 0.1, 2, 200
+SHAKEN_S, MOST_SHAKEN, MOST_REPEATS, MOST_AGAIN = 0.1, 2, 200, 3
 """Seconds of their own work for which threads that share it are held up at random moments before their results count as
-right: a race may well pass in one short call. Cases that are called again for it, and calls at most."""
+right: a race may well pass in one short call. Cases that are called again for it, and calls at most; calls that a wrong
+result is compared with, to see whether it is always the same."""
 
 
 class Runners:
@@ -143,10 +146,13 @@ class Correctness:
         largest = sorted(
             steps, key=lambda step: sum(x.size for x in self.marker.inputs_of(step.case)[1].values())
         )
-        for step in itertools.islice(itertools.cycle(largest[-MOST_SHAKEN:]), MOST_REPEATS):
+        placement.spread(session.pid, machine.usable_cpus())
+        # Held up and free in turn: on many cores threads meet at their own pace more often than held up.
+        calls = itertools.product([step.case for step in largest[: -MOST_SHAKEN - 1 : -1]], (True, False))
+        for case, held_up in itertools.islice(itertools.cycle(calls), MOST_REPEATS):
             if self.shaken_s >= SHAKEN_S or not all(case.ok for case in self.cases):
                 return
-            self.call_cases(session, [Step(step.case)])
+            self.call_cases(session, [Step(case, held_up=held_up)])
 
     def judge_by_stand_in(self) -> None:
         """The function is not bound, as in files for the published starter: a part that uses it decides."""
@@ -165,14 +171,14 @@ class Correctness:
         self, session: Session, step: Step, shape: dict[str, int], inputs: Mapping[str, Any]
     ) -> tuple[Call, CaseResult]:
         again = any(case.name == step.case.name and case.ok for case in self.cases)
-        held_up = self.delays and session.shares_work
+        shared = self.delays and session.shares_work
         call = session.call(
             binding.request(self.part, shape, inputs),
             echo_inputs=True,
-            delays=self.delays,
+            delays=self.delays and step.held_up,
             measure_peak=step.peak,
         )
-        self.shaken_s += held_up_s(call) * held_up
+        self.shaken_s += met_s(call) * shared
         if self.bench.options.sanitize:
             self.sites.look(session, f"'{step.case.name}', {faults.in_words(self.marker.sizes(shape))}")
             if call.status != "ok" and self.sites.found:
@@ -203,20 +209,34 @@ class Correctness:
         """A wrong result that is different the next time, or was right before, has another cause than one that
         repeats."""
         if was_right:
-            second: Any = {name: known.value for name, known in self.marker.expected(inputs, shape).items()}
+            again = [{name: known.value for name, known in self.marker.expected(inputs, shape).items()}]
         else:
-            again = session.call(binding.request(self.part, shape, inputs), delays=self.delays)
-            second, _ = answers(self.part, shape, inputs, again)
+            again = self.asked_again(session, shape, inputs)
         return self.marker.mark(
             case.name,
             shape,
             inputs,
             call,
-            second=second,
+            again=again,
             explain=explain,
             earlier=[known.diagnosis for known in self.cases if known.diagnosis],
             shared=session.shares_work,
         )
+
+    def asked_again(
+        self, session: Session, shape: dict[str, int], inputs: Mapping[str, Any]
+    ) -> list[dict[str, Any]]:
+        """What the same call answers when it is made again; several times where threads share the work, since a race
+        may well lose the same element twice."""
+        found = []
+        request = binding.request(self.part, shape, inputs)
+        for number in range(MOST_AGAIN if session.shares_work else 1):
+            call = session.call(request, delays=self.delays and number % 2 == 0)
+            answered, _ = answers(self.part, shape, inputs, call)
+            if answered is None:
+                break
+            found.append(answered)
+        return found
 
     def inquired(self, told: Diagnosis) -> Diagnosis:
         """A public case's diagnosis with what further calls of the submission say of it, if its oracle asks for any."""
@@ -245,7 +265,7 @@ class Correctness:
         return len(codes) >= MOST_DIAGNOSED or agreeing >= ENOUGH_AGREEING
 
 
-def held_up_s(call: Call) -> float:
+def met_s(call: Call) -> float:
     """Seconds of a call in which its threads could meet. On a busy machine most of the wall clock's are others'."""
     return call.wall_s if call.cpu_s is None else min(call.wall_s, call.cpu_s)
 

@@ -23,11 +23,13 @@ Side = Literal["REFERENCE", "STUDENT"]
 
 @dataclass(frozen=True)
 class Step:
-    """One call of a case. `peak`: its memory is measured; `shown`: it is made again under the profiler."""
+    """One call of a case. `peak`: its memory is measured; `shown`: it is made again under the profiler; `held_up`:
+    its threads are held up at random moments, where they share work."""
 
     case: Case
     peak: bool = False
     shown: bool = False
+    held_up: bool = True
 
 
 @dataclass(frozen=True)

@@ -63,12 +63,12 @@ class Marker:
         inputs: Mapping[str, Any],
         call: Call,
         *,
-        second: Any = None,
+        again: Sequence[Mapping[str, Any]] = (),
         explain: bool = True,
         earlier: Sequence[Diagnosis] | None = None,
         shared: bool = True,
     ) -> CaseResult:
-        """Right or wrong, and why if it is to be explained. `second` are the answers of the same call made again.
+        """Right or wrong, and why if it is to be explained. `again` are the answers of the same call made again.
 
         `shared` says whether several threads worked on it. `earlier` are the diagnoses of other inputs, which
         `diagnose.settled` is to compare with this one; None for an output by itself.
@@ -104,7 +104,7 @@ class Marker:
                 expected[wrong[0]],
                 found[wrong[0]],
                 comparisons[wrong[0]],
-                second=second[wrong[0]] if second else None,
+                again=[answers[wrong[0]] for answers in again],
                 part_id=part.id,
                 earlier=earlier or (),
                 name=wrong[0],

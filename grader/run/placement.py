@@ -63,6 +63,15 @@ def warm_up(session: Session, call: Callable[[], Sample], *, pin_to: Sequence[in
     return sample
 
 
+def spread(pid: int, cores: Sequence[int]) -> None:
+    """Pin all threads but the first to one of the `cores` each, in turn, so that they run side by side. The first stays
+    free: whatever threads it starts would be pinned as it is."""
+    for k, thread in enumerate(procfs.threads(pid, Excess()) if cores else ()):
+        if thread != pid:
+            with contextlib.suppress(OSError):  # ended, or another user's
+                os.sched_setaffinity(thread, {cores[k % len(cores)]})
+
+
 def page_faults(pid: int) -> int:
     """Pages that a process has touched for the first time so far; 0 where the system does not tell."""
     with contextlib.suppress(OSError, ValueError, IndexError):

@@ -54,7 +54,7 @@ def diagnose(
     expected: Expected,
     actual: Array,
     comparison: Comparison,
-    second: Array | None = None,
+    again: Sequence[Array] = (),
     part_id: str = "part3",
     earlier: Sequence[Diagnosis] = (),
     name: str = "",
@@ -63,8 +63,8 @@ def diagnose(
     """Explain an output of the right shape that `comparison` found wrong.
 
     `part_id` is the name of its part on the command line. `earlier` are the diagnoses of other wrong outputs of the
-    same kernel: a mistake that explains these, too, is looked for first. `second` is the output of a second call with
-    the same inputs, where there was one; `shared` says whether several threads worked on them, without which there is
+    same kernel: a mistake that explains these, too, is looked for first. `again` are the outputs of further calls with
+    the same inputs; `shared` says whether several threads worked on them, without which there is
     no race. `name` is that of one output among several.
     """
     own = oracle.diagnose(inputs, shape, expected, actual, comparison)
@@ -84,7 +84,7 @@ def diagnose(
         name or oracle.output,
     )
     place = _place_of(seen.wrong, seen)
-    if second is not None and _differs(seen, second.astype(np.float64).reshape(value.shape)):
+    if any(_differs(seen, output.astype(np.float64).reshape(value.shape)) for output in again):
         return _unsteady(oracle, seen, place, part_id if shared else "", earlier)
     never = seen.wrong & _never_written(actual).reshape(value.shape)
     if never.any() and np.array_equal(never, seen.wrong):
@@ -349,7 +349,7 @@ def _place_of(mask: Array, seen: Deviation) -> Place:
     return find_place(mask, seen.axes, seen.sizes, seen.tile_lengths) if mask.ndim else EVERYWHERE
 
 
-def _differs(seen: Deviation, second: Array) -> bool:
-    same = abs(seen.actual - second) <= 2 * seen.tolerance
-    same |= ~np.isfinite(seen.actual) & ~np.isfinite(second)
+def _differs(seen: Deviation, again: Array) -> bool:
+    same = abs(seen.actual - again) <= 2 * seen.tolerance
+    same |= ~np.isfinite(seen.actual) & ~np.isfinite(again)
     return not bool(same.all())
