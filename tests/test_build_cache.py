@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -16,7 +17,7 @@ from building import PUBLISHED, one_function, sharing_headers, write
 from conftest import ROOT
 
 from grader.base import objectcache
-from grader.build import nativebuild, toolchain, torchbuild
+from grader.build import nativebuild, standin, toolchain, torchbuild
 from grader.build.torchbuild import build, precompile
 from grader.sandbox import Finished
 
@@ -44,6 +45,52 @@ def test_key_covers_what_decides_the_object(tmp_path: Path, monkeypatch: pytest.
     (tmp_path / "module.ispc").write_text("")
     keys.append(torchbuild._recipe(source, (), {}, False).key())
     assert len(set(keys)) == len(keys)
+
+
+def test_a_second_copy_of_the_kit_finds_what_the_first_one_made(tmp_path: Path) -> None:
+    """A handout beside its clone: what is in the kit's folders decides, not where they lie."""
+    standin.prepare(nativebuild.OWN_FLAGS)
+    copy = tmp_path / "grader"
+    shutil.copytree(ROOT / "grader", copy, ignore=shutil.ignore_patterns("__pycache__"))
+    source = write(tmp_path, one_function("return t;"))
+    command = [sys.executable, "-c", FROM_A_COPY, str(source)]
+
+    def printed() -> list[str]:
+        ran = subprocess.run(command, cwd=tmp_path, stdout=subprocess.PIPE, text=True, check=True)
+        return ran.stdout.split()
+
+    assert printed() == [str(copy), "0.0", "True"]
+    with (copy / "run" / "inside" / "plain" / "plain_types.h").open("a") as changed:
+        changed.write("#error changed\n")
+    assert printed() == [str(copy), "KitError"]
+
+
+FROM_A_COPY = """
+import sys
+from pathlib import Path
+import grader
+from grader.base.errors import KitError
+from grader.build import nativebuild, standin
+print(Path(grader.__file__).parent)
+try:
+    print(standin.prepare(nativebuild.OWN_FLAGS).cpu_s)
+    print(nativebuild.build(Path(sys.argv[1])).ok)
+except KitError:
+    print("KitError")
+"""
+
+
+def test_entries_are_shared_with_another_cache_by_kind(tmp_path: Path) -> None:
+    first, other = tmp_path / "first", tmp_path / "other"
+    for name in ("a.plain", "b.light"):
+        (first / "headers" / name / "include").mkdir(parents=True)
+        (first / "headers" / name / "include" / "x.h").write_text(name)
+    for _ in range(2):
+        objectcache.share(first, other, (".plain", ".kit"))
+    assert [path.name for path in (other / "headers").iterdir()] == ["a.plain"]
+    assert (other / "headers" / "a.plain" / "include" / "x.h").read_text() == "a.plain"
+    assert not list((other / "work").iterdir())
+    objectcache.share(tmp_path / "none", other, (".plain",))
 
 
 VARIANTS = (

@@ -15,8 +15,9 @@ from pathlib import Path
 import pytest
 
 from grader import sandbox
-from grader.base import prebuilt
+from grader.base import objectcache, prebuilt
 from grader.base.errors import UsageError
+from grader.build.toolchain import cache_root
 from grader.staff.release import contents, proofs
 from grader.staff.release.archive import File, packed, unpack
 from module_ref_stub import library
@@ -72,6 +73,8 @@ def autograder(kit: contents.Kit, tmp_path_factory: pytest.TempPathFactory) -> I
     python.parent.mkdir(parents=True)
     python.write_text(f'#!/bin/sh\nexec {sys.executable} "$@"\n')
     python.chmod(0o755)
+    # As setup.sh does where the image is built.
+    objectcache.share(cache_root(), root / "source" / "cache", (".plain", ".kit"))
     yield root
     shutil.rmtree(root, ignore_errors=True)
 

@@ -11,7 +11,7 @@ import os
 import shutil
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from pathlib import Path
 
 from grader.base.errors import KitError
@@ -59,6 +59,27 @@ def publish(made: Path, entry: Path) -> None:
     except OSError:
         if not entry.is_dir():
             raise
+
+
+def share(root: Path, other: Path, kinds: Collection[str]) -> None:
+    """Give another cache what is in this one of these kinds (".plain"), as links where both are on one file system.
+
+    Entries are named by all that decides them, so whoever finds one there would have made the same.
+    """
+    for folder in ("objects", "headers"):
+        for entry in _list(root / folder):
+            if entry.suffix in kinds and entry.is_dir() and not (other / folder / entry.name).exists():
+                with workplace(other) as place, contextlib.suppress(OSError):  # pruned meanwhile, say
+                    shutil.copytree(entry, place / entry.name, copy_function=second_name)
+                    publish(place / entry.name, other / folder / entry.name)
+
+
+def second_name(file: str, name: str) -> None:
+    """Give a file a second name, or make a copy where the file system cannot."""
+    try:
+        os.link(file, name)
+    except OSError:
+        shutil.copy2(file, name)
 
 
 def prune(

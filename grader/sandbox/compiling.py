@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
+from grader.base import objectcache
 from grader.base.errors import KitError
 from grader.sandbox.tiers import Sandbox
 
@@ -48,15 +49,8 @@ def room(sandbox: Sandbox, place: Path, header: Path | None) -> Iterator[Room]:
         os.chown(folder, block[0], block[0])
         if header is not None:
             known = Path(outer, "header")
-            shutil.copytree(header, known, copy_function=_second_name)
+            shutil.copytree(header, known, copy_function=objectcache.second_name)
         yield Room(folder, known, (), block[0])
-
-
-def _second_name(item: str, name: str) -> None:
-    try:
-        os.link(item, name)
-    except OSError:
-        shutil.copyfile(item, name)
 
 
 def taken(made: Path, place: Path) -> Path:

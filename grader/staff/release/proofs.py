@@ -17,9 +17,10 @@ from pathlib import Path
 from typing import Any
 
 from grader.assignment.records import Assignment
-from grader.base import imports
+from grader.base import imports, objectcache
 from grader.base.commandline import size_options
 from grader.base.errors import UsageError
+from grader.build.toolchain import cache_root
 from grader.staff.release.archive import unpack
 from grader.staff.release.contents import STAFF_ROOMS, within
 
@@ -46,13 +47,23 @@ class ProofSetup:
     def points(self) -> float:
         return sum(part.points for part in self.assignment.parts)
 
+    @property
+    def cache(self) -> Path:
+        """Of all builds that prove something: what a release holds is found in it, and nothing of the caller's."""
+        return self.folder / "cache"
+
+    def share_what_every_build_needs(self) -> None:
+        """The precompiled header and the runner, which depend on nothing but the compiler and on sources that the
+        release has to have, are taken from the caller's cache."""
+        objectcache.share(cache_root(), self.cache, (".plain", ".kit"))
+
     def environment(self) -> dict[str, str]:
         """Nothing of the caller's but how to find programs: no path of Python's, no cache, no settings of the kit."""
         kept = {name: os.environ[name] for name in ("PATH", "LANG", "TMPDIR", "CXX") if name in os.environ}
         return {
             **kept,
             "HOME": str(self.folder),
-            "GPT149_CACHE": str(self.folder / "cache"),
+            "GPT149_CACHE": str(self.cache),
             "PYTHONDONTWRITEBYTECODE": "1",
         }
 
@@ -97,6 +108,7 @@ def handout(bench: ProofSetup, archive: bytes, *, run_here: bool = True) -> None
     folder = unpacked(bench, archive, "handout")
     imports_resolve(folder)
     bench.say("every import of the handout's command lines resolves inside it")
+    bench.share_what_every_build_needs()
     if not run_here:
         bench.say("NOT RUN: this machine's reference is not in the handout")
         return
@@ -205,6 +217,7 @@ def autograder(bench: ProofSetup, archive: bytes) -> None:
     """In Gradescope's layout, the starter gets 0 of the autograder and the solution everything, times included."""
     root = bench.folder / "autograder"
     unpacked(bench, archive, "autograder/source")
+    bench.share_what_every_build_needs()
     for text, wanted, whose in ((bench.starter, 0.0, "starter"), (bench.solution, bench.points, "solution")):
         _hand_in(root, bench.assignment.source, text)
         bench.run(["-m", "grader", "gradescope", str(root)], root / "source", accept=(0,))
