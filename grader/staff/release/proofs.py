@@ -53,9 +53,9 @@ class ProofSetup:
         return self.folder / "cache"
 
     def share_what_every_build_needs(self) -> None:
-        """The precompiled header and the runner, which depend on nothing but the compiler and on sources that the
+        """The precompiled headers and the runner, which depend on nothing but the compiler and on sources that the
         release has to have, are taken from the caller's cache."""
-        objectcache.share(cache_root(), self.cache, (".plain", ".kit"))
+        objectcache.share(cache_root(), self.cache, ("", ".plain", ".kit"))
 
     def environment(self) -> dict[str, str]:
         """Nothing of the caller's but how to find programs: no path of Python's, no cache, no settings of the kit."""
