@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import re
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
@@ -31,14 +32,19 @@ def blocks(
     wanted = {name for names in cuts.values() for name in names}
     known = {name: value for name, value in sizes.items() if name in wanted}
     if wanted - set(known):
-        body = body_of(without_comments(source[:LONGEST_SOURCE]), function)
-        used = (wanted - set(known)) & set(re.findall(r"\w+", body))
+        used = (wanted - set(known)) & _words(source[:LONGEST_SOURCE], function)
         known |= {name: value for name in used if (value := _macro(name, source, defines)) is not None}
     found = []
     for axis in axes:
         name = next((name for name in cuts.get(axis.letter, ()) if known.get(name, 0) > 0), None)
         found.append((name, known[name]) if name is not None else None)
     return tuple(found)
+
+
+@functools.lru_cache(maxsize=1)
+def _words(source: str, function: str) -> frozenset[str]:
+    """Of the function's body. Asked for each wrong result of a part, and 10 ms for a file of 30 KB."""
+    return frozenset(re.findall(r"\w+", body_of(without_comments(source), function)))
 
 
 def body_of(code: str, function: str) -> str:
