@@ -373,6 +373,32 @@ def test_a_session_without_a_verdict_does_not_end_as_one_that_passed(tmp_path: P
         assert one.process.wait(20) == 130 and one.said[-1] == "0 verdicts\n"
 
 
+def test_ctrl_c_is_not_lost_while_numpy_is_imported() -> None:
+    """NumPy's generators ignore whatever is raised while they register a class: the judge went on, with a kernel that
+    hangs until its limit."""
+    program = """
+import os, signal, sys
+class Interrupting:
+    def find_spec(self, name, path=None, target=None):
+        if name == "numpy.random._generator":
+            os.kill(os.getpid(), signal.SIGINT)
+sys.meta_path.insert(0, Interrupting())
+try:
+    import grader.base.arrays
+    print("not interrupted")
+except KeyboardInterrupt:
+    print("interrupted", "numpy.random._generator" in sys.modules, signal.getsignal(signal.SIGINT).__name__)
+"""
+    ran = subprocess.run(
+        [sys.executable, "-c", program],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
+    )
+    assert ran.stdout == "interrupted True default_int_handler\n", ran.stderr
+
+
 @needs_watchfiles
 def test_a_session_from_the_first_save_to_ctrl_c(tmp_path: Path, master: str) -> None:
     right = keeping(master, "myNaiveAttention")

@@ -9,12 +9,16 @@ itself and waits for their end. Only what NumPy starts in a process that had imp
 from __future__ import annotations
 
 import os
+import signal
+import threading
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
 #: Of the BLAS libraries that NumPy is built with: OpenBLAS, MKL, Accelerate.
 _THREADS = ("OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "VECLIB_MAXIMUM_THREADS")
+
+_HANDLED = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1)
 
 
 @contextmanager
@@ -32,8 +36,31 @@ def _environment(settings: Mapping[str, str]) -> Iterator[None]:
                 os.environ[name] = value
 
 
-with _environment(dict.fromkeys(_THREADS, "1")):
+@contextmanager
+def _uninterrupted() -> Iterator[None]:
+    """Signals are handled afterwards. What a handler raises while a module is imported may be lost: NumPy's generators,
+    which Cython compiled, take any exception at one place for a registration that is not possible, and Ctrl-C too."""
+    if threading.current_thread() is not threading.main_thread():
+        yield  # handlers run in the main thread alone
+        return
+    came: list[int] = []
+    handlers = {number: handler for number in _HANDLED if callable(handler := signal.getsignal(number))}
+    for number in handlers:
+        signal.signal(number, lambda number, frame: came.append(number))
+    try:
+        yield
+    finally:
+        for number, handler in handlers.items():
+            signal.signal(number, handler)
+    for late in came:
+        signal.raise_signal(late)
+
+
+with _environment(dict.fromkeys(_THREADS, "1")), _uninterrupted():
     import numpy as np
+
+    # Else imported when the first inputs are drawn.
+    import numpy.random
 
 # glibc gives freed memory back to the system from a size on that grows with the largest array freed so far, and getting
 # it again takes longer than what is done in it: a thousandth of a second for inputs of 1.5 MB. This one is not touched.

@@ -1,7 +1,8 @@
 """What a release proves before it writes anything: its archives, unpacked into empty folders, do what they are for.
 
-Each proof runs the command that its reader will run, in a process of its own, with a cache of its own, and holds what
-came out against what must. The first that fails ends the release with one line.
+Each proof runs the command that its reader will run, in a process of its own, with a cache of its own that begins with
+the precompiled headers of the caller's, and holds what came out against what must. The first that fails ends the
+release with one line.
 """
 
 from __future__ import annotations
