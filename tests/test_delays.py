@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from conftest import keeping
+from conftest import keeping, needs_delays
 
 from grader.assignment import loading
 from grader.assignment.mutations import Mutation
@@ -28,10 +27,6 @@ ROOT = Path(__file__).resolve().parent.parent
 N = 256
 CALLS = 40
 ONE_ROW_FOR_ALL = Mutation("one row", "part3", (("int row = omp_get_thread_num();", "int row = 0;"),))
-
-linux_only = pytest.mark.skipif(
-    sys.platform != "linux", reason="macOS has no such timers, and does not tell who worked"
-)
 
 
 class Kernel:
@@ -66,7 +61,7 @@ def zygote() -> Iterator[Zygote]:
         yield started
 
 
-@linux_only
+@needs_delays
 def test_a_race_shows_on_one_core(master: str, zygote: Zygote, tmp_path: Path) -> None:
     racy = Kernel(apply(master, [ONE_ROW_FOR_ALL]), "part3", tmp_path)
     with racy.run(zygote) as session:
@@ -83,7 +78,7 @@ def test_delays_leave_right_answers_right(master: str, zygote: Zygote, tmp_path:
         assert session._watch.shares_work()
 
 
-@linux_only
+@needs_delays
 def test_a_serial_kernel_is_not_held_up(master: str, zygote: Zygote, tmp_path: Path) -> None:
     kernel = Kernel(master, "part2", tmp_path)
     with kernel.run(zygote) as session:

@@ -4,13 +4,13 @@ function says of a gradient."""
 from __future__ import annotations
 
 import os
-import sys
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 import torch
+from conftest import needs_delays
 from torch import Tensor
 
 from grader.assignment import labs, mutations
@@ -170,7 +170,7 @@ def test_wrong_kernels_are_named(group: Sequence[Mutation], tmp_path: Path) -> N
         assert result.diagnosis.code in mutation.codes and mutation.says in result.diagnosis.message, told
 
 
-@pytest.mark.skipif(sys.platform != "linux", reason="macOS has no such timers")
+@needs_delays
 def test_races_of_short_calls_show_on_one_core(tmp_path: Path) -> None:
     """With 200 delays in every call, however short, one verdict of ten on these was "pass" on a busy core: the time for
     delays was used up by calls that are too small to show a race."""

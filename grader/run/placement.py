@@ -49,7 +49,7 @@ def warm_up(session: Session, call: Callable[[], Sample], *, pin_to: Sequence[in
     sample = call()
     process_after = session.cpu_clock_s()
     if len(pin_to) > 1 and process_before is not None and process_after is not None:
-        _pin(session.pid, pin_to, before, process_after - process_before)
+        _pin(_working(session.pid, before, process_after - process_before), pin_to)
     earlier_s = math.inf
     for _ in range(SETTLING_CALLS):
         faults = page_faults(session.pid)
@@ -66,10 +66,8 @@ def warm_up(session: Session, call: Callable[[], Sample], *, pin_to: Sequence[in
 def spread(pid: int, cores: Sequence[int]) -> None:
     """Pin all threads but the first to one of the `cores` each, in turn, so that they run side by side. The first stays
     free: whatever threads it starts would be pinned as it is."""
-    for k, thread in enumerate(procfs.threads(pid, Excess()) if cores else ()):
-        if thread != pid:
-            with contextlib.suppress(OSError):  # ended, or another user's
-                os.sched_setaffinity(thread, {cores[k % len(cores)]})
+    threads = procfs.threads(pid, Excess()) if cores else []
+    _pin([thread for thread in threads if thread != pid], [*cores[1:], *cores[:1]])
 
 
 def page_faults(pid: int) -> int:
@@ -80,18 +78,23 @@ def page_faults(pid: int) -> int:
     return 0
 
 
-def _pin(pid: int, cores: Sequence[int], before: Mapping[int, float], process_s: float) -> None:
-    """Pin each thread whose CPU time has grown since `before` to one of the `cores`, in turn.
+def _pin(threads: Sequence[int], cores: Sequence[int]) -> None:
+    """Pin each of the threads to one of the `cores`, in turn."""
+    for k, thread in enumerate(threads):
+        with contextlib.suppress(OSError):  # ended, or another user's: then it stays where the system puts it
+            os.sched_setaffinity(thread, {cores[k % len(cores)]})
+
+
+def _working(pid: int, before: Mapping[int, float], process_s: float) -> list[int]:
+    """The threads whose CPU time has grown since `before`; none where it is one alone, or where others have ended.
 
     `process_s` is what the whole process used meanwhile, ended threads included.
     """
     used = {thread: after - before.get(thread, 0.0) for thread, after in _thread_times_s(pid).items()}
     if not used or process_s - sum(used.values()) > IDLE_SHARE * process_s:
-        return
+        return []
     working = [thread for thread in sorted(used) if used[thread] > IDLE_SHARE * max(used.values())]
-    for k, thread in enumerate(working if len(working) > 1 else ()):
-        with contextlib.suppress(OSError):  # ended, or another user's: then it stays where the system puts it
-            os.sched_setaffinity(thread, {cores[k % len(cores)]})
+    return working if len(working) > 1 else []
 
 
 def _thread_times_s(pid: int) -> dict[int, float]:

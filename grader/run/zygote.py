@@ -352,7 +352,7 @@ class Zygote:
             self._process.kill()
             said = self._process.stderr.read().decode(errors="replace") if self._process.stderr else ""
             last = said.strip().splitlines()[-1:] or ["it ended without a word"]
-            raise KitError(f"the runner process could not import torch: {last[0]}") from error
+            raise KitError(f"the runner process could not import what kernels need: {last[0]}") from error
         self._control.settimeout(ANSWER_TIMEOUT_S)
         self._ready = True
 
