@@ -211,6 +211,36 @@ def test_who_is_in_one_list_alone_is_listed(graded: Path, tmp_path: Path) -> Non
     assert kept == "\x1b[2J=1+1 Test,503,,elsewhere,A,,0"
 
 
+@pytest.mark.parametrize(
+    "left_out, matched",
+    [(("Full name", "Email address"), 2), (("Email address",), 2), (("Email address", "ID number"), 1)],
+)
+def test_a_worksheet_may_lack_names_and_addresses(
+    left_out: tuple[str, ...], matched: int, tmp_path: Path
+) -> None:
+    """Where marking is blind a download's folders are called by the participants' numbers alone, too."""
+    header = [*MOODLE_HEADER, "ID number"]
+    kept = [k for k, name in enumerate(header) if name not in left_out]
+    rows = [[moodle(k)[column] for column in kept] for k in (0, 1)]
+    path = tmp_path / "worksheet.csv"
+    path.write_text(text_of([header[k] for k in kept], rows))
+    students = [
+        Student(
+            "participant_700",
+            "",
+            matching.identities("participant_700", (), ("moodle:700",), fold=False),
+            12.5,
+        ),
+        Student("9001", "", matching.identities("9001", (), (), fold=False), 50.0),
+        Student("else", "", matching.identities("else", (), (), fold=False), 7.0),
+    ]
+    found = gradebook.fill(table.gradebooks()["moodle"], path, students, Asked(TITLE, 100.0))
+    assert found.content.decode().count(",12.5,") == 1 and found.content.decode().count(",50,") == matched - 1
+    said = "\n".join(found.notes)
+    names = ("Participant 701" if "Full name" in left_out else "First Last1") if matched == 1 else None
+    assert f"grades filled in: {matched}" in said and (names is None or names in said), said
+
+
 # ---- any table
 
 

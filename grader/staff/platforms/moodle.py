@@ -17,11 +17,15 @@ from grader.staff.platforms.gradebook import Asked, Gradebook, Target
 from grader.staff.platforms.matching import Listed, email, folder
 
 COLUMNS = (
-    *("Identifier", "Full name", "Email address", "Status", "Grade", "Maximum Grade", "Grade can be changed"),
+    *("Identifier", "Status", "Grade", "Maximum Grade", "Grade can be changed"),
     *("Last modified (submission)", "Last modified (grade)", "Feedback comments"),
 )
-#: Columns that a site's settings add by themselves.
-OPTIONAL = ("ID number", "Username", "Group", "Marker", "Marking workflow state", "Online text")
+#: Columns that there are by an assignment's or a site's settings: names and addresses are left out where marking is
+#: blind, and addresses where whoever exports may not see them.
+OPTIONAL = (
+    *("Full name", "Email address", "ID number", "Username", "Group"),
+    *("Marker", "Marking workflow state", "Online text"),
+)
 _PARTICIPANT = re.compile(r"Participant (?P<number>\d{1,20})")
 
 
@@ -61,13 +65,17 @@ def _person(table: Table, row: Row, places: dict[str, int]) -> Listed:
         told = one_line(row.text(places["Identifier"]), 40)
         raise UsageError(f"{table.at(row)}: an identifier is like 'Participant 123', not '{told}'")
     known = [f"moodle:{participant['number']}"]
-    if address := row.text(places["Email address"]):
+
+    def cell(name: str) -> str:
+        return row.text(places[name]) if name in places else ""
+
+    if address := cell("Email address"):
         known += [email(address, fold=False), folder(address)]
-    if "ID number" in places and (number := row.text(places["ID number"])):
+    if number := cell("ID number"):
         known += [f"sis:{number}", folder(number)]
-    if "Username" in places and (name := row.text(places["Username"])):
+    if name := cell("Username"):
         known += [f"login:{name.casefold()}", folder(name)]
-    return Listed(row.text(places["Full name"]), table.at(row), tuple(dict.fromkeys(known)))
+    return Listed(cell("Full name") or participant[0], table.at(row), tuple(dict.fromkeys(known)))
 
 
 MOODLE = Gradebook("Moodle", read, fold=False, most=True)
