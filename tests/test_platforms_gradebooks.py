@@ -1,5 +1,5 @@
-"""Gradebooks of Canvas and Moodle: a class of twenty-five goes into each export and comes back, every other byte stays,
-and what is not the export of this class is refused in one line."""
+"""Gradebooks of Canvas and Moodle: a class of twenty-five goes into each export and comes back, and every other byte
+stays. What is refused: test_platforms_refused.py."""
 
 from __future__ import annotations
 
@@ -7,132 +7,36 @@ import csv
 import io
 import random
 import re
-from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from classrows import ABSURD_NAMES, student
-from conftest import ROOT
+from classrows import ABSURD_NAMES
+from platform_exports import (
+    CANVAS_HEADER,
+    EXPORTS,
+    MOODLE_HEADER,
+    TITLE,
+    canvas_export,
+    canvas_with,
+    graded_class,
+    moodle,
+    moodle_export,
+    moodle_with,
+    report,
+    text_of,
+)
 
-from grader import score as rubric
-from grader.assignment.loading import load
 from grader.base.errors import UsageError
-from grader.report import result_json
-from grader.staff.classroom import gradebook as classbook
 from grader.staff.classroom import ledger
-from grader.staff.classroom.fingerprints import Fingerprints
-from grader.staff.classroom.ledger import Entry, Record, Run
 from grader.staff.platforms import cells, gradebook, matching, table
 from grader.staff.platforms.gradebook import Asked
 from grader.staff.platforms.matching import Student
 
-TITLE = "Attention kernels on a multi-core CPU"
-CANVAS_HEADER = ["Student", "ID", "SIS User ID", "SIS Login ID", "Section", f"{TITLE} (4711)", "Final Score"]
-MOODLE_HEADER = [
-    *("Identifier", "Full name", "Email address", "Status", "Grade", "Maximum Grade", "Grade can be changed"),
-    *("Last modified (submission)", "Last modified (grade)", "Feedback comments"),
-]
-
 
 @pytest.fixture(scope="module")
 def graded(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The results of a class of 25, as a run leaves them: late ones, one that was never judged, points by hand."""
-    root = tmp_path_factory.mktemp("gradebooks")
-    config = root / "late.yaml"
-    config.write_text(
-        f"extends: {ROOT / 'configs' / 'gpt149.yaml'}\n"
-        "late: {due: 2025-11-03T13:00:00+00:00, per_day: {share: 0.1}}\n"
-    )
-    out, assignment, draw = root / "out", load(config), random.Random(25)
-    entries = []
-    with ledger.hold(out) as book:
-        for k in range(25):
-            row = student(k, draw)
-            known: dict[str, object] = {"emails": (f"Student{k}@example.edu",)}
-            if k % 5 == 1:
-                known = {"identities": (f"sis:{9000 + k}",)}
-            elif k % 5 == 2:
-                known = {"identities": (f"canvas:{500 + k}", f"moodle:{700 + k}")}
-            elif k % 5 == 3:
-                known = {}
-            name = f"login{k}" if k % 5 == 3 else row.submission_id
-            entries.append(
-                Entry(
-                    name, ABSURD_NAMES[k % 18], submitted_at=f"2025-11-0{3 + k % 3}T12:00:00+00:00", **known
-                )
-            )
-        fingerprints = Fingerprints("s", assignment.fingerprint, "k", "t")
-        started = Run(str(root), str(config), assignment.id, assignment.fingerprint, "k", None, True, "A", 1)
-        book.open_run(replace(started, at="2025-11-09T00:00:00+00:00"), entries)
-        draw = random.Random(25)
-        for k, entry in enumerate(entries):
-            row = student(k, draw)
-            assert row.result is not None
-            if k != 7:
-                found = result_json.to_dict(
-                    replace(row.result, submission_id=entry.submission_id),
-                    rubric.score(assignment, row.result),
-                )
-                book.finish(
-                    Record(entry.submission_id, fingerprints, "2025-11-09T00:00:00+00:00", {}, 1), found
-                )
-    table_of_points = "id,writeup\n" + "".join(
-        f"{entry.submission_id},{k % 8}\n" for k, entry in enumerate(entries[:20])
-    )
-    (out / "manual.csv").write_text(table_of_points)
-    return out
-
-
-def canvas(k: int) -> list[str]:
-    """Student k's row of Canvas. Some have numbers of SIS, some a login only."""
-    login = f"login{k}" if k % 5 == 3 else f"STUDENT{k}@example.edu"
-    return [
-        f"Last{k}, First",
-        str(500 + k),
-        str(9000 + k) if k % 2 or k % 5 == 1 else "",
-        login,
-        "A",
-        "",
-        "0",
-    ]
-
-
-def moodle(k: int) -> list[str]:
-    number = [f"{9000 + k}"] if k % 5 == 1 else [f"login{k}"] if k % 5 == 3 else [""]
-    return [
-        *(f"Participant {700 + k}", f"First Last{k}", f"Student{k}@example.edu", "Submitted for grading", ""),
-        *("100.00", "Yes", "-", "-", "keep <b>this</b>, please"),
-        *number,
-    ]
-
-
-def text_of(header: list[str], rows: list[list[str]]) -> str:
-    target = io.StringIO()
-    csv.writer(target, lineterminator="\r\n").writerows([header, *rows])
-    return target.getvalue()
-
-
-def canvas_export(students: int = 25, header: list[str] | None = None) -> str:
-    possible = ["    Points Possible", "", "", "", "", "100", "(read only)"]
-    return text_of(header or CANVAS_HEADER, [possible, *(canvas(k) for k in range(students))])
-
-
-def moodle_export(students: int = 25, header: list[str] | None = None) -> str:
-    return "\ufeff" + text_of(header or [*MOODLE_HEADER, "ID number"], [moodle(k) for k in range(students)])
-
-
-EXPORTS: dict[str, tuple[Callable[[], str], str]] = {
-    "canvas": (canvas_export, f"{TITLE} (4711)"),
-    "moodle": (moodle_export, "Grade"),
-}
-
-
-def report(out: Path, **exports: Path) -> str:
-    stream = io.StringIO()
-    column = exports.pop("column", None)
-    assert classbook.report(out, None, stream, exports=exports, column=column) == 0
-    return stream.getvalue()
+    return graded_class(tmp_path_factory.mktemp("gradebooks"))
 
 
 def by_id(out: Path) -> dict[str, dict[str, str]]:
@@ -333,140 +237,7 @@ def test_cells_are_those_of_the_csv_module() -> None:
         assert found == wanted or wanted is None, text
 
 
-# ---- what is refused
-
-
-def moodle_with(old: str, new: str, count: int = -1) -> str:
-    return moodle_export().replace(old, new, count)
-
-
-def canvas_with(old: str, new: str, count: int = -1) -> str:
-    return canvas_export().replace(old, new, count)
-
-
-REFUSED: dict[str, tuple[str, str, str]] = {
-    "another course": (
-        "canvas",
-        canvas_with("example.edu", "other.edu")
-        .replace("login", "x")
-        .replace(",90", ",80")
-        .replace(",5", ",6"),
-        "none of the 25 submissions is of one of its 25 students: is it the export of another course",
-    ),
-    "another course's worksheet": (
-        "moodle",
-        moodle_with("example.edu", "other.edu")
-        .replace("Participant 7", "Participant 8")
-        .replace(",login", ",x")
-        .replace(",90", ",80"),
-        "is it the export of another course",
-    ),
-    "capitals": ("moodle", "", ""),
-    "one id": (
-        "canvas",
-        canvas_with("9003", "9001"),
-        ":6: two students with one id: '9001' stands in .*:4 too",
-    ),
-    "one address": (
-        "moodle",
-        moodle_with("Student4@", "Student5@"),
-        ":7: two students with one id: 'Student5@exam",
-    ),
-    "no column": ("canvas", canvas_with("SIS Login ID", "Login"), ":1: there is no column 'SIS Login ID'"),
-    "no column of Moodle's": (
-        "moodle",
-        moodle_with("Feedback comments", "Remarks"),
-        ":1: there is no column 'Feedback",
-    ),
-    "a column too many": (
-        "moodle",
-        moodle_with("ID number", "My notes"),
-        ":1: the column 'My notes' is none of Moodle",
-    ),
-    "a column twice": (
-        "canvas",
-        canvas_with("Section", "ID"),
-        ":1: the column 'ID' stands there twice|no column 'Sec",
-    ),
-    "a column of Moodle's twice": (
-        "moodle",
-        moodle_with("ID number", "Group,Group"),
-        ":1: the column 'Group' stands there twice",
-    ),
-    "closed": (
-        "canvas",
-        canvas_with(",100,", ",100 (read only),"),
-        ":2: 'Attention .* is the assignment closed",
-    ),
-    "a closed worksheet": (
-        "moodle",
-        moodle_with(",Yes,", ",No,"),
-        "no grade of it can be changed: is the assign",
-    ),
-    "no such assignment": (
-        "canvas",
-        canvas_with("Attention kernels", "Quiz"),
-        ":1: no column is called 'Attention",
-    ),
-    "two such assignments": (
-        "canvas",
-        canvas_with("Final Score", f"{TITLE} (4712)"),
-        ":1: several columns are called .*choose one with --column",
-    ),
-    "another maximum": (
-        "canvas",
-        canvas_with(",100,", ",50,"),
-        ":2: the assignment is out of 50 points there and out",
-    ),
-    "another maximum in Moodle": (
-        "moodle",
-        moodle_with("100.00", "10.00", 1),
-        ":2: the assignment is out of 10 poin",
-    ),
-    "no points possible": (
-        "canvas",
-        canvas_with("Points Possible", "x"),
-        "there is no row 'Points Possible'",
-    ),
-    "a short row": ("canvas", canvas_with("A,,0", "A", 1), ":3: 5 cells under 7 columns"),
-    "semicolons": ("canvas", canvas_with(",", ";"), "should be separated by commas"),
-    "nothing": ("moodle", "", "nothing is in it"),
-    "an open quotation": (
-        "canvas",
-        canvas_with('"Last3', '"""Last3').replace('First",503', "First,503"),
-        "CSV",
-    ),
-    "an identifier": (
-        "moodle",
-        moodle_with("Participant 701", "701"),
-        ":3: an identifier is like 'Participant 123'",
-    ),
-    "not UTF-8": ("canvas", "\udcff", "not UTF-8 text"),
-    "one submission of two": (
-        "canvas",
-        canvas_with(",,STUDENT0@", ",9001,STUDENT0@").replace("501,9001", "501,"),
-        "is two submissions",
-    ),
-}
-del REFUSED["capitals"]
-
-
-def written(out: Path) -> dict[Path, int]:
-    """When each file was written, but for the lock, which whoever holds the folder writes its name into."""
-    return {path: path.stat().st_mtime_ns for path in out.rglob("*") if path.name != "lock"}
-
-
-@pytest.mark.parametrize("case", REFUSED)
-def test_what_is_not_this_classs_export_is_refused_in_one_line(
-    case: str, graded: Path, tmp_path: Path
-) -> None:
-    platform, text, told = REFUSED[case]
-    export, before = tmp_path / "export.csv", written(graded)
-    export.write_bytes(text.encode("utf-8", "surrogateescape"))
-    with pytest.raises(UsageError) as refused:
-        report(graded, **{platform: export})
-    assert re.search(told, str(refused.value)) and "\n" not in str(refused.value)
-    assert written(graded) == before, "something was written"
+# ---- rows of their own kind
 
 
 def test_moodle_compares_addresses_with_case_and_says_so(graded: Path, tmp_path: Path) -> None:
