@@ -15,7 +15,7 @@ from grader.base.arrays import np
 from grader.base.errors import KitError, UsageError
 from grader.run.calls import Call, Request
 from grader.run.session import Session
-from labs.operators.train import benches, command, digits, findings, scaling
+from labs.operators.train import benches, command, digits, findings, lockstep, scaling
 from labs.operators.train.networks import NETWORKS, Network
 from labs.operators.train.operations import OPERATIONS, Broken, StudentOperators, unfit
 from labs.operators.train.training import Stopped, Trainer, Training
@@ -223,6 +223,10 @@ def test_numbers_of_threads_take_turns_on_the_same_batches(start: benches.Start,
 
 def run(tmp_path: Path, *arguments: str) -> int:
     return command.main(["--module", str(SOURCE), "--out", str(tmp_path / "out"), *arguments])
+
+
+def test_without_steps_in_lockstep_nothing_is_said_of_agreement() -> None:
+    assert "no step" in lockstep.Watch(NETWORKS["mlp"]()).agreement().line()
 
 
 def test_the_command_trains_and_delivers(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -75,6 +75,8 @@ class Agreement:
         """In a sentence or two."""
         if self.deviation is not None:
             return self.deviation.line()
+        if self.steps == 0:
+            return "no step was compared with PyTorch's"
         rounding = f"at most {self.largest_share:.2g} of what rounding may take"
         calls = f"all {self.calls} calls agree with PyTorch ({rounding})"
         losses = f"losses lie within {self.loss_apart:.1e} of PyTorch's"
