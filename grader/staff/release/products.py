@@ -10,13 +10,12 @@ import json
 import uuid
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from html import escape
 from pathlib import Path
 from typing import Any
 
 from grader.report import prairielearn as renderer
 from grader.staff.platforms.prairielearn import TIMEOUT_S
-from grader.staff.release import AUTOGRADER, HANDOUT, contents, proofs
+from grader.staff.release import AUTOGRADER, HANDOUT, contents, proofs, wording
 from grader.staff.release.archive import File, Files, packed
 from grader.staff.release.contents import TEMPLATES, Kit
 from grader.staff.release.proofs import ProofSetup, Unproved
@@ -67,7 +66,7 @@ def _prove_gradescope(bench: ProofSetup, made: Made) -> None:
 
 
 def _workflow(kit: Kit) -> dict[str, File]:
-    made = contents.texts(TEMPLATES / "github", {"source": kit.assignment.source})
+    made = contents.texts(TEMPLATES / "github", wording.workflow(kit.assignment))
     return {WORKFLOW: made["classroom.yml"], ".gitignore": made["gitignore"]}
 
 
@@ -110,12 +109,7 @@ def image_name(kit: Kit) -> str:
 
 
 def _prairielearn(kit: Kit, handout: bytes) -> Made:
-    words = {
-        "title": escape(kit.assignment.title),
-        "source": escape(kit.assignment.source),
-        "image": image_name(kit),
-    }
-    made = contents.texts(TEMPLATES / "prairielearn", words)
+    made = contents.texts(TEMPLATES / "prairielearn", wording.question(kit.assignment, image_name(kit)))
     files = {
         **contents.autograder(kit),
         ENTRY: made[ENTRY],
