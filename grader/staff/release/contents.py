@@ -83,17 +83,7 @@ class Kit:
     @functools.cached_property
     def starters(self) -> dict[str, str]:
         """What of each file students get. Raises UsageError, in one line, for regions that are not as they must be."""
-        made = {}
-        for name, text in self.solutions.items():
-            try:
-                made[name] = strip_solution(text)
-                if made[name] == text:
-                    raise UsageError(
-                        f"it has no '{stripping.comment_of(name)} BEGIN SOLUTION': it is a starter, and not the master"
-                    )
-            except UsageError as error:
-                raise UsageError(f"{self.masters[name]}: {error}") from error
-        return made
+        return {name: _starter(self.masters[name], text) for name, text in self.solutions.items()}
 
     @property
     def reference_sources(self) -> list[Path]:
@@ -112,8 +102,8 @@ class Kit:
 
     @property
     def staff_files(self) -> list[Path]:
-        """Sources of kernels whose lines no handout holds: the reference, programs, known kernels, and what else the lab
-        keeps for the staff."""
+        """Sources of kernels whose lines no handout holds: the reference, programs, known kernels, and what else the
+        lab keeps for the staff."""
         named = ("kernels.py", *self.assignment.lab.staff)
         found = {*self.reference_sources, *self.program_sources}
         for path in (self.lab / name for name in named):
@@ -162,8 +152,19 @@ def kit(
     return found
 
 
+def _starter(master: Path, solution: str) -> str:
+    try:
+        made = strip_solution(solution)
+    except UsageError as error:
+        raise UsageError(f"{master}: {error}") from error
+    if made == solution:
+        sign = stripping.comment_of(master.name)
+        raise UsageError(f"{master}: it has no '{sign} BEGIN SOLUTION': it is a starter, and not the master")
+    return made
+
+
 def _masters(assignment: Assignment, given: Path | None) -> dict[str, Path]:
-    """The masters of all files that are handed in; those of further ones lie beside the first, where that is `given`."""
+    """The masters of all files that are handed in; where the first is `given`, the others lie beside it."""
     first, *further = assignment.sources
     if given is not None:
         return {first: given, **{name: given.with_name(name) for name in further}}

@@ -20,9 +20,7 @@ _KITS_OWN = ("grader/",)
 
 def secrets(kit: Kit) -> list[Secret]:
     """Every line and number that the staff keeps: solution, reference, hidden cases and seeds, keys."""
-    found = [
-        secret for name, text in kit.solutions.items() for secret in stripping.of_master(text, name)
-    ]
+    found = [secret for name, text in kit.solutions.items() for secret in stripping.of_master(text, name)]
     # A reference that is written as a student's file is begins with what the starter gives everybody.
     whole = "\n".join(kit.starters.values()).encode()
     given = whole, stripping.compact(whole)
@@ -61,7 +59,12 @@ def strangers(files: Files, kit: Kit) -> list[str]:
         source = path.endswith(SOURCE_SUFFIXES) and path not in kit.masters
         folder, _, name = path.rpartition("/")
         is_lab_table = folder.startswith("labs/") and (name == "kernels.py" or "threats" in folder.split("/"))
-        if "hidden" in path.split("/") or path.startswith("tests/") or is_lab_table or staffs & {*places(path)}:
+        if (
+            "hidden" in path.split("/")
+            or path.startswith("tests/")
+            or is_lab_table
+            or staffs & {*places(path)}
+        ):
             found.append(f"{path} is for the staff")
         elif source and not path.startswith(_KITS_OWN):
             found.append(f"{path} is a source that is not the starter")

@@ -54,8 +54,8 @@ def comment_of(name: str) -> str:
 def of_source(text: str, name: str, whose: str = "the reference") -> list[Secret]:
     """A source that is not handed out, such as the reference's, in pieces of one or two lines.
 
-    Much of it is how anybody writes C++ or Python, so a piece has to be LEAST_OF_SOURCE characters long, and a line that
-    imports says nothing.
+    Much of it is how anybody writes C++ or Python, so a piece has to be LEAST_OF_SOURCE characters long, and a line
+    that imports says nothing.
     """
     comment = comment_of(name)
     lines = [

@@ -1,4 +1,4 @@
-"""What the templates of a release leave open: which files an assignment is handed in as, and what judging them needs."""
+"""What the templates of a release leave open: which files an assignment is handed in as, and what judging needs."""
 
 from __future__ import annotations
 
@@ -56,8 +56,8 @@ _DEVICE_SETUP_TORCH = f"""\
 #                GPU a CPU build is enough ({CPU_BUILDS}): there results are judged, and times
 #                stay open. What is written in CUDA needs nvcc on the PATH besides"""
 _DEVICE_IMAGE_TORCH = """\
-# Kernels are called with torch's tensors. What is written in CUDA needs an image with nvcc in the place of this one, and
-# times a machine with a GPU: without them those points stay open, and a submission is not gradable."""
+# Kernels are called with torch's tensors. What is written in CUDA needs an image with nvcc in the place of this one,
+# and times a machine with a GPU: without them those points stay open, and a submission is not gradable."""
 
 
 def runs_on_a_device(assignment: Assignment) -> bool:
@@ -122,8 +122,7 @@ def question(assignment: Assignment, image: str) -> dict[str, str]:
     return {
         "title": escape(assignment.title),
         "sources": named(assignment, "<code>", "</code>"),
-        "files": f'file-names="{first}"'
-        + (f' optional-file-names="{",".join(further)}"' if further else ""),
+        "files": f'file-names="{first}"' + (f' optional-file-names="{",".join(further)}"' if further else ""),
         "image": image,
         "torch": _DEVICE_IMAGE_TORCH if runs_on_a_device(assignment) else _IMAGE_TORCH,
     }
