@@ -187,8 +187,12 @@ class Assignment:
     def sources(self) -> tuple[str, ...]:
         """All files that are handed in, `source` first: a further one for each language that only other parts are
         written in. Who hands one of those not in has its parts missing, and the others judged."""
-        languages = [part.device.language for part in self.parts if part.device is not None]
-        return tuple(dict.fromkeys([self.source, *(file_of(self.source, each) for each in languages)]))
+        return (self.source, *self.beside(self.source))
+
+    def beside(self, source: str) -> tuple[str, ...]:
+        """What is judged with a source of this name, of the same stem: all of `sources` but the first."""
+        languages = dict.fromkeys(part.device.language for part in self.parts if part.device is not None)
+        return tuple(name for each in languages if (name := file_of(source, each)) != source)
 
     def commands(self) -> list[str]:
         """What a student may type, in order, each once."""

@@ -38,6 +38,16 @@ _IMAGE_TORCH = """\
 # Empty for none (--build-arg TORCH=): grading needs torch only for results with its profiler table, and for files that
 # use more of it than tensors; without it let the assignment say `torch_runner: never`."""
 
+_EDITOR_TASK = """,
+    {
+      "label": "tell clangd how {source} is compiled",
+      "type": "process",
+      "command": "${workspaceFolder}/.venv/bin/python",
+      "args": ["${workspaceFolder}/gpt149.py", "doctor", "--editor"],
+      "options": { "cwd": "${workspaceFolder}" },
+      "problemMatcher": []
+    }"""
+
 # ---- of kernels for a GPU
 
 _DEVICE_NEEDS = """\
@@ -89,6 +99,7 @@ def handout(assignment: Assignment, compiled: Iterable[str]) -> dict[str, str]:
         "commands": "\n".join(listed),
         "choices": json.dumps([*titles, "all"]),
         "needs": _DEVICE_NEEDS + _CUDA_NEEDS * has_cuda if on_device else _NEEDS,
+        "editor": "" if on_device else _EDITOR_TASK.replace("{source}", assignment.source),
         "checked": "" if on_device else _CHECKED,
         "compared": _NOT_COMPARED if on_device else _COMPARED.format(platforms=", ".join(platforms)),
         "packages": DEVICE_PACKAGE if on_device else "",
