@@ -5,6 +5,7 @@ The lab is a small one of this file's own, outside of the kit. Its whole release
 
 from __future__ import annotations
 
+import importlib
 import io
 import json
 import os
@@ -27,9 +28,11 @@ from grader.base.places import PUBLIC_CONFIG
 from grader.base.results import Diagnosis, PartResult
 from grader.build import devicebuild
 from grader.doctor import Host, students, tools
-from grader.report import terminal
+from grader.judge.bench import Options
+from grader.report import github, terminal
 from grader.staff.release import contents, making, products, proofs, search, stripping
 from grader.staff.release.archive import File, packed, unpack
+from grader.study.watching import loop
 from grader.submission import companions_of, find
 
 interpreted = pytest.mark.skipif(not devicebuild.has_triton(), reason="needs triton (the extra gpu)")
@@ -583,12 +586,45 @@ def test_the_doctor_of_such_a_handout_misses_no_compiled_reference(
 ) -> None:
     lab = kit.assignment.lab
     monkeypatch.setattr(labs, "load", lambda folder: lab)
-    host = Host(scratch=tmp_path)
-    monkeypatch.setattr(Host, "has_module", lambda self, name: True)
-    assert list(tools._reference(host)) == []
-    monkeypatch.setattr(Host, "has_module", lambda self, name: False)
-    (lost,) = tools._reference(host)
+    assert list(tools._reference(Host(scratch=tmp_path, has_module=lambda name: True))) == []
+    (lost,) = tools._reference(Host(scratch=tmp_path, has_module=lambda name: False))
     assert lost.level == "fail" and devicebuild.TRITON_PACKAGE in lost.remedy
     monkeypatch.undo()
     with pytest.raises(UsageError, match="--editor is for C\\+\\+"):
         students.main(["--editor", "--config", str(kit.public)])
+
+
+def test_a_watched_assignment_is_judged_again_for_any_of_its_files(
+    kit: contents.Kit, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class Seen(Exception):
+        pass
+
+    def look(paths: tuple[Path, ...], on_save: object) -> None:
+        raise Seen(*(path.name for path in paths))
+
+    monkeypatch.setattr(loop.files, "Watcher", look)
+    task = loop.WatchTask(
+        kit.assignment, tmp_path / "mine.py", kit.assignment.parts, Options(), lambda *_: None
+    )
+    with pytest.raises(Seen) as seen:
+        loop.Loop(task).run()
+    assert seen.value.args == ("mine.py", "mine.cu", "module.ispc")
+
+
+def test_a_workflow_annotates_the_further_file(
+    kit: contents.Kit, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """By the student's own command line, which is what a handout has."""
+    for name in ("scale.py", "scale.cu"):
+        (tmp_path / name).write_text(LAB[name])
+    seen: list[github.Sources] = []
+    monkeypatch.setattr(github, "publish", lambda a, result, scored, sources, seconds: seen.append(sources))
+    monkeypatch.setattr(devicebuild, "nvcc", lambda: "")
+    monkeypatch.setenv("GITHUB_WORKSPACE", str(tmp_path))
+    monkeypatch.syspath_prepend(str(ROOT))
+    gpt149 = importlib.import_module("gpt149")
+    asked = ["thrice_cuda", "--config", kit.public, "--module", tmp_path, "--no-time", "--no-table"]
+    assert gpt149.run([*map(str, asked), "--github"]) == EXIT_KIT
+    (sources,) = seen
+    assert sources.path("scale.cu") == "scale.cu" and sources.texts["scale.cu"] == LAB["scale.cu"]
