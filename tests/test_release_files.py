@@ -527,9 +527,7 @@ def test_a_release_says_what_it_proved_and_what_it_could_not(made: tuple[Path, l
         assert opened == [
             f"NOT PROVED on this machine: thrice_cuda (no {lacks}); the times of thrice (no GPU)"
         ]
-        assert said[-4].endswith(
-            "(thrice are right, and open until their times are judged; thrice_cuda not judged)"
-        )
+        assert said[-4].endswith("(right, and open until times are judged: thrice; not judged: thrice_cuda)")
 
 
 @interpreted

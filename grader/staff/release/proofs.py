@@ -51,6 +51,9 @@ class ProofSetup:
     untimed: dict[str, str] = field(default_factory=dict)
     """Parts whose results are right and whose times it cannot judge, or not beside what the release holds."""
 
+    unseen: list[str] = field(default_factory=list)
+    """What of a platform could not be tried for that."""
+
     def put(self, files: Mapping[str, str], folder: Path) -> None:
         """Hand these files in."""
         for name, text in files.items():
@@ -62,6 +65,7 @@ class ProofSetup:
         if self.untimed:
             lacks = ", ".join(f"no {what}" for what in dict.fromkeys(self.untimed.values()))
             told.append(f"the times of {', '.join(self.untimed)} ({lacks})")
+        told += self.unseen
         if told:
             self.say(f"NOT PROVED on this machine: {'; '.join(told)}")
 
@@ -363,8 +367,8 @@ def _left_open(bench: ProofSetup, opened: set[str]) -> str:
     """What of a total is no grade."""
     unjudged = [part for part in bench.lacking if part in opened]
     right = [part for part in bench.untimed if part in opened]
-    told = [f"{', '.join(right)} are right, and open until their times are judged"] if right else []
-    told += [f"{', '.join(unjudged)} not judged"] if unjudged else []
+    told = [f"right, and open until times are judged: {', '.join(right)}"] if right else []
+    told += [f"not judged: {', '.join(unjudged)}"] if unjudged else []
     return f" ({'; '.join(told)})" if told else ""
 
 
