@@ -311,6 +311,17 @@ def test_a_further_file_that_is_no_master_is_told_in_one_line(
     assert not (tmp_path / "dist").exists()
 
 
+def test_a_master_of_one_s_own_has_the_further_ones_beside_it(config: Path, tmp_path: Path) -> None:
+    (tmp_path / "scale.py").write_text(LAB["scale.py"])
+    with pytest.raises(UsageError, match=r"no such file: .*scale\.cu"):
+        contents.kit(ROOT, config, tmp_path / "scale.py")
+    (tmp_path / "scale.cu").write_text(LAB["scale.cu"].replace("256", "128"))
+    kit = contents.kit(ROOT, config, tmp_path / "scale.py")
+    assert (
+        "128" in kit.solutions["scale.cu"] and "128" in contents.autograder(kit)["scale.cu"].content.decode()
+    )
+
+
 # ---- the search
 
 
