@@ -29,7 +29,7 @@ from grader.base.results import Diagnosis, PartResult
 from grader.build import devicebuild
 from grader.doctor import Host, students, tools
 from grader.judge.bench import Options
-from grader.report import github, terminal
+from grader.report import github, gradescope, terminal
 from grader.run.card import finding
 from grader.staff.release import contents, making, products, proofs, search, stripping
 from grader.staff.release.archive import File, packed, unpack
@@ -121,8 +121,13 @@ parts:
     + PART.format(id="thrice_cuda", title="Times three in CUDA", backend="cuda", arguments="x, y, R, C"),
     "hidden/assignment.yaml": """extends: ../assignment.yaml
 seed: 2405197663112489
-hidden_cases:
-  - {name: hidden column, distribution: random, shape: {R: 17, C: 1}}
+parts:
+  - id: thrice
+    hidden_cases:
+      - {name: hidden column, distribution: random, shape: {R: 17, C: 1}}
+  - id: thrice_cuda
+    hidden_cases:
+      - {name: hidden row, distribution: random, shape: {R: 1, C: 17}}
 """,
     "scale.py": '''"""Write the body of the function below."""
 
@@ -476,6 +481,67 @@ def test_what_cannot_be_judged_is_named_and_never_counted_as_proved(
         fake(kit, tmp_path / "e", both, {"thrice": told("wrong"), "thrice_cuda": GPU}, {})
     with pytest.raises(proofs.Unproved, match="the starter in the handout is unjudged on thrice"):
         fake(kit, tmp_path / "f", {"thrice": told("unjudged"), "thrice_cuda": GPU}, {}, {})
+
+
+def scored(name: str, score: float, *, is_open: bool = False, hidden: str = "") -> list[dict]:
+    """What Gradescope is told of a part, and of its hidden cases if there were any."""
+    part = {"name": f"{name}: Times three{gradescope.NO_GRADE * is_open}", "score": score, "max_score": 10.0}
+    told = {"name": f"{name}: {gradescope.HIDDEN_TESTS}", "score": 0.0, "max_score": 0.0, "status": hidden}
+    return [{**part, "output": "no GPU"}, *([{**told, "output": ""}] if hidden else [])]
+
+
+UNWRITTEN = scored("thrice", 0.0, hidden="failed")
+OPEN = scored("thrice", 0.0, is_open=True, hidden="passed")
+LACKED = scored("thrice_cuda", 0.0, is_open=True)
+
+
+@pytest.mark.parametrize(
+    ("starter", "solution", "why"),
+    [
+        (UNWRITTEN + LACKED, OPEN + LACKED, ""),
+        # On a machine with a card the autograder has times that a handout has not.
+        (UNWRITTEN + LACKED, scored("thrice", 10.0, hidden="passed") + LACKED, "proved"),
+        (OPEN + LACKED, OPEN + LACKED, "does not judge thrice of the starter: no GPU"),
+        (UNWRITTEN, OPEN + LACKED, "does not judge thrice_cuda of the starter"),
+        (
+            UNWRITTEN + LACKED,
+            scored("thrice", 0.0, is_open=True) + LACKED,
+            "does not judge thrice of the sol",
+        ),
+        (
+            UNWRITTEN + LACKED,
+            scored("thrice", 0.0, is_open=True, hidden="failed") + LACKED,
+            "does not judge thrice of the solution",
+        ),
+        (UNWRITTEN + LACKED, UNWRITTEN + LACKED, "gives the solution 0 points, and not 10"),
+        ([], [], "does not judge thrice of the starter"),
+    ],
+)
+def test_an_autograder_may_leave_open_what_the_machine_lacks_and_nothing_else(
+    kit: contents.Kit, starter: list[dict], solution: list[dict], why: str, tmp_path: Path
+) -> None:
+    program = (
+        "import json, pathlib, sys\n"
+        "root = pathlib.Path(sys.argv[-1])\n"
+        "text = (root / 'submission' / 'scale.py').read_text() + (root / 'submission' / 'scale.cu').read_text()\n"
+        f"tests = {solution!r} if text.count('3.0') == 2 else {starter!r}\n"
+        "found = {'score': sum(test['score'] for test in tests), 'tests': tests}\n"
+        "(root / 'results' / 'results.json').write_text(json.dumps(found))\n"
+        "sys.exit(3)\n"
+    )
+    said: list[str] = []
+    bench = proofs.ProofSetup(kit.assignment, kit.starters, kit.solutions, tmp_path, said.append)
+    bench.lacking["thrice_cuda"], bench.untimed["thrice"] = "GPU", "reference"
+    archive = packed({"grader/__init__.py": File(b""), "grader/__main__.py": File(program.encode())})
+    if why not in ("", "proved"):
+        with pytest.raises(proofs.Unproved, match=why):
+            proofs.autograder(bench, archive)
+        return
+    proofs.autograder(bench, archive)
+    bench.say_what_is_open()
+    left = "" if why else "; the times of thrice (no reference)"
+    assert said[-1] == f"NOT PROVED on this machine: thrice_cuda (no GPU){left}"
+    assert f"the solution {10 if why else 0} of 20 points" in said[-2]
 
 
 @pytest.mark.skipif(finding.is_here(), reason="a GPU judges the part in CUDA without Triton")
