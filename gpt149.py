@@ -233,7 +233,8 @@ def judge(given: argparse.Namespace, zygote: Zygote | None) -> int:
         root = Path(os.environ.get("GITHUB_WORKSPACE") or ".")
         from grader.build import ispc
 
-        files = {assignment.source: source, ispc.SOURCE: source.parent / ispc.SOURCE}
+        files = {assignment.source: source}
+        files |= {name: source.parent / name for name in (*assignment.beside(source.name), ispc.SOURCE)}
         sources = github.sources(files, files, root)
         github.publish(assignment, result, scored, sources, watch.seconds)
     terminal.say("\n".join(f"Note: {flag.message}" for flag in result.flags if flag.code == "torch_runner"))

@@ -436,7 +436,7 @@ def test_a_repository_takes_every_file_of_a_handout(kit: contents.Kit, tmp_path:
     own = files[".gitignore"]
     files[".gitignore"] = replace(own, content=own.content + more.encode())
     said: list[str] = []
-    bench = proofs.ProofSetup(kit.assignment, kit.starter, kit.solution, tmp_path, said.append)
+    bench = proofs.ProofSetup(kit.assignment, kit.starters, kit.solutions, tmp_path, said.append)
     if more:
         with pytest.raises(proofs.Unproved, match=r"\.gitignore .* leaves \S+\.h and \d+ more out"):
             proofs.git_takes_all(bench, packed(files))

@@ -53,7 +53,7 @@ def test_a_handout_judges_with_the_object_that_it_holds(kit: contents.Kit, tmp_p
         path for path in files if path.startswith("module_ref_stub/") and path.endswith((".cpp", ".h"))
     ]
     said: list[str] = []
-    bench = proofs.ProofSetup(kit.assignment, kit.starter, kit.solution, tmp_path / "bench", said.append)
+    bench = proofs.ProofSetup(kit.assignment, kit.starters, kit.solutions, tmp_path / "bench", said.append)
     bench.folder.mkdir()
     proofs.handout(bench, packed(files))
     assert said[-1].endswith("with -N 256: part1, part2, part3")
@@ -113,8 +113,9 @@ def test_an_autograder_gives_the_starter_nothing_and_the_solution_all(
         check=True,
     )
     assert chosen.stdout.decode().strip() == tier
-    for text, points in ((kit.starter, 0.0), (kit.solution, POINTS)):
-        proofs._hand_in(autograder, kit.assignment.source, text)
+    bench = proofs.ProofSetup(kit.assignment, kit.starters, kit.solutions, tmp_path)
+    for files, points in ((kit.starters, 0.0), (kit.solutions, POINTS)):
+        proofs.hand_in(autograder, bench, files)
         subprocess.run(
             [autograder / "source" / "run_autograder", autograder],
             env=environment,

@@ -94,6 +94,10 @@ class Lab(ABC):
     """Sources in its folder of programs that its studies run. A handout holds them compiled (`grader.study.helpers`),
     for they show loops of the solution."""
 
+    staff: ClassVar[Sequence[str]] = ()
+    """Files and folders of its own that no handout holds, whoever imports them, besides those of every lab: hidden
+    cases, the reference's sources, known kernels (`kernels.py`), threats."""
+
     tests: ClassVar[tuple[str, ...]] = ()
     """What a command line may ask to be judged, where that is to be known before any YAML is read: the main lab's."""
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from pathlib import Path
+from pathlib import Path, PurePath
 from typing import TYPE_CHECKING, Any, Literal
 
 from grader.assignment import labs
@@ -56,6 +56,16 @@ class Output:
     dims: tuple[str, ...]
     dtype: str = "float32"
     """"like" is the type of the case's `precision`."""
+
+
+#: Of files of kernels for a GPU, by the language they are written in.
+SUFFIXES: Mapping[str, str] = {"triton": ".py", "cuda": ".cu"}
+
+
+def file_of(source: str, language: str) -> str:
+    """The file that holds parts in a GPU's language: the source itself, else one of the same stem beside it."""
+    suffix = SUFFIXES[language]
+    return source if source.endswith(suffix) else str(PurePath(source).with_suffix(suffix))
 
 
 @dataclass(frozen=True)
@@ -172,6 +182,17 @@ class Assignment:
     def typical_inputs(self, part: Part, shape: Mapping[str, int], seed: int) -> dict[str, Array]:
         """Inputs of the kind that a part is timed on."""
         return self.lab.make_inputs(self.lab.oracles[part.oracle].timed, shape, seed)
+
+    @property
+    def sources(self) -> tuple[str, ...]:
+        """All files that are handed in, `source` first: a further one for each language that only other parts are
+        written in. Who hands one of those not in has its parts missing, and the others judged."""
+        return (self.source, *self.beside(self.source))
+
+    def beside(self, source: str) -> tuple[str, ...]:
+        """What is judged with a source of this name, of the same stem: all of `sources` but the first."""
+        languages = dict.fromkeys(part.device.language for part in self.parts if part.device is not None)
+        return tuple(name for each in languages if (name := file_of(source, each)) != source)
 
     def commands(self) -> list[str]:
         """What a student may type, in order, each once."""

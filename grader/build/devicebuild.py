@@ -36,9 +36,11 @@ from grader.sandbox.command import run_limited
 
 TRITON, NVCC = "triton", "nvcc"
 LIBRARY = "kernels.so"
+#: What pip is asked for.
+TRITON_PACKAGE = "triton>=3.7,<3.9"
 LACKING_TRITON = (
     "This Python has no triton that runs, which judges kernels also where there is no GPU: nothing is judged, and no "
-    'points are lost. Install it (pip install "triton>=3.7,<3.9", the extra gpu), and judge again.'
+    f'points are lost. Install it (pip install "{TRITON_PACKAGE}", the extra gpu), and judge again.'
 )
 LACKING_NVCC = (
     "This machine has no nvcc that runs, which compiles CUDA: nothing is judged, and no points are lost. Install "

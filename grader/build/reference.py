@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Literal, Protocol
 
 #: What can be built of a reference, and read by nobody who is handed the rest.
-SOURCE_SUFFIXES = (".c", ".cc", ".cpp", ".h", ".hpp", ".ispc", ".s")
+SOURCE_SUFFIXES = (".c", ".cc", ".cpp", ".cu", ".cuh", ".h", ".hpp", ".ispc", ".ptx", ".s")
 Platform = tuple[str, str]
 """What `platform.system()` and `platform.machine()` call it."""
 

@@ -41,7 +41,7 @@ def findings(host: Host) -> Iterator[Finding]:
             "warn",
             "Triton is not installed",
             "parts in Triton are not judged: their points stay open",
-            'pip install "triton>=3.7,<3.9" (the extra gpu)',
+            f'pip install "{devicebuild.TRITON_PACKAGE}" (the extra gpu)',
         )
     if host.which(devicebuild.NVCC) is None:
         yield Finding(

@@ -82,6 +82,8 @@ def _write_commands(headers: str, module: Path | None, config: Path) -> int:
             f"--editor takes light or full, not '{headers}' ({PROGRAM} --help lists what there is)"
         )
     assignment = load(config)
+    if all(part.device is not None for part in assignment.parts):
+        raise UsageError(f"--editor is for C++, and {assignment.source} has kernels for a GPU")
     source = source_file(module, assignment.source, assignment.path.parent)
     path = source.resolve().parent / editing.FILE
     found = json.dumps(editing.commands(source, headers, {}), indent=1)

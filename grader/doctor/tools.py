@@ -11,7 +11,8 @@ from pathlib import Path
 from grader.assignment import labs
 from grader.base.errors import KitError
 from grader.base.quantities import whole
-from grader.build import ispc, toolchain
+from grader.build import devicebuild, ispc, toolchain
+from grader.build.kernelreference import KernelReference
 from grader.doctor import gpu
 from grader.doctor.host import Finding, Host
 
@@ -189,6 +190,12 @@ def _reference(host: Host) -> Iterator[Finding]:
     """Of a handout, which cannot compile it: whether the lab's reference is there for this platform, links, loads."""
     try:
         reference = labs.load(labs.LABS / labs.main()).reference()
+        if isinstance(reference, KernelReference):
+            # A handout has none, and nothing of it is to be linked; the results are judged all the same.
+            if not host.has_module(devicebuild.TRITON):
+                remedy = f'pip install "{devicebuild.TRITON_PACKAGE}"'
+                yield Finding("fail", "Triton is not installed", "no kernel in Triton can be judged", remedy)
+            return
         if reference.sources():
             return
         for_torch = reference.for_torch()

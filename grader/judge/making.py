@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from grader.assignment.records import Assignment, Part, TorchRunner
+from grader.assignment.records import Assignment, Part, TorchRunner, file_of
 from grader.base.errors import UsageError
 from grader.base.results import Flag
 from grader.build import devicebuild, nativebuild
@@ -26,9 +26,6 @@ from grader.build.torchbuild import build
 from grader.judge.bench import Options
 from grader.judge.integrity import flags as integrity
 from grader.sandbox import OPEN, Sandbox
-
-#: Of files of kernels for a GPU.
-SUFFIXES = {"triton": ".py", "cuda": ".cu"}
 
 
 @dataclass(frozen=True)
@@ -100,7 +97,7 @@ def make_for_device(
     how = _how(assignment, options, sandbox, tell)
     made: dict[str, Build] = {}
     for language in dict.fromkeys(part.device.language for part in parts if part.device is not None):
-        path = source if SUFFIXES[language] == source.suffix else source.with_suffix(SUFFIXES[language])
+        path = source.with_name(file_of(source.name, language))
         if path != source and not path.is_file():
             lacking = f"There is no {path.name} beside {source.name}: its part is not handed in."
             made[language] = Build(

@@ -29,6 +29,9 @@ Visibility = Literal["hidden", "after_due_date", "after_published", "visible"]
 
 OUTPUT_CHARACTERS = 6000
 HIDDEN_CASES_TOLD = 40
+#: Ends the name of a part that the machine could not judge.
+NO_GRADE = " (not judged yet, this 0 is no grade)"
+HIDDEN_TESTS = "hidden tests"
 
 KIT_FAULT = (
     "This submission could not be graded, because of a fault of the autograder or of the machine it runs on. It is not "
@@ -106,7 +109,7 @@ def _part_test(view: StudentView, score: Score) -> dict[str, Any]:
     line = feedback.score_line(score, view.part.id)
     points, most = (line.points, line.max_points) if line else (0.0, view.part.max_points)
     told = "\n".join(f"{name}: {text}" for name, text in feedback.paragraphs(view, line))
-    mark = " (not judged yet, this 0 is no grade)" if view.part.id in score.waiting else ""
+    mark = NO_GRADE if view.part.id in score.waiting else ""
     return {
         "name": words.line(f"{view.part.id}: {view.part.title}", 150 - len(mark)) + mark,
         "score": _finite(points),
@@ -147,7 +150,7 @@ def _hidden_test(part: PartResult, visibility: Visibility) -> dict[str, Any]:
     if part.diagnosis and part.verdict in ("crash", "timeout"):
         lines.append(part.diagnosis.message)
     right = not failed and part.verdict not in ("crash", "timeout")
-    return _unscored(f"{part.id}: hidden tests", "\n".join(lines), visibility, passed=right)
+    return _unscored(f"{part.id}: {HIDDEN_TESTS}", "\n".join(lines), visibility, passed=right)
 
 
 def _unscored(name: str, text: str, visibility: Visibility, *, passed: bool = False) -> dict[str, Any]:

@@ -58,7 +58,7 @@ class Terminal:
         self.stream = harmless.guarded(stream or sys.stdout)
         self.colourful = self.stream.isatty()
         self.ladder = ladder
-        self.build_fault_shown = False
+        self.build_fault_shown = ""
 
     def __call__(self, event: Event) -> None:
         if isinstance(event, BuildStarted):
@@ -123,10 +123,12 @@ class Terminal:
         self.say("\n".join(field("", f"{MAP_WORDS} (on '{case.name}')")))
 
     def _results(self, result: PartResult) -> list[str]:
-        is_build_fault = result.verdict in ("compile_error", "unjudged")
-        repeated = is_build_fault and self.build_fault_shown
-        self.build_fault_shown |= is_build_fault
-        return field("results", "as above" if repeated else results_text(result))
+        text = results_text(result)
+        if result.verdict not in ("compile_error", "unjudged"):
+            return field("results", text)
+        # Parts of another file, or that another machine could judge, are told something else.
+        repeated, self.build_fault_shown = text == self.build_fault_shown, text
+        return field("results", "as above" if repeated else text)
 
     def _findings(self, result: PartResult) -> list[str]:
         lines: list[str] = []

@@ -11,6 +11,7 @@ from datetime import datetime
 from pathlib import Path
 from typing import Literal
 
+from grader.assignment.records import SUFFIXES, file_of
 from grader.base import removal
 from grader.base.errors import KitError, UsageError
 from grader.submission.archive.opening import NoRoom, disk_error
@@ -26,9 +27,11 @@ COMPANIONS = ("module.ispc",)
 
 
 def companions_of(source_name: str) -> tuple[str, ...]:
-    """What may be handed in beside a source of this name: with Python, a file of CUDA's besides."""
-    source = Path(source_name)
-    return (*COMPANIONS, source.with_suffix(".cu").name) if source.suffix == ".py" else COMPANIONS
+    """What may be handed in beside a source of this name: with kernels for a GPU, those in other languages besides."""
+    if not source_name.endswith(tuple(SUFFIXES.values())):
+        return COMPANIONS
+    others = dict.fromkeys(file_of(source_name, language) for language in SUFFIXES)
+    return (*COMPANIONS, *(name for name in others if name != source_name))
 
 
 @dataclass(frozen=True)

@@ -56,6 +56,8 @@ class _Gpu(Lab):
         "R": 2048, "C": 2048, "lines": 64, "width": 65536, "rows": 1024, "inner": 1024, "columns": 1024,
         "B": 16, "N": 1024, "M": 1024, "d": 64,
     }  # fmt: skip
+    #: What stands for other labs' kernels.py, and what the ladder shows the staff alone.
+    staff: ClassVar = ("known", "tuned.py")
     studies: ClassVar = {
         "profile": ("labs.gpu.studies.profile", "which kernels five ways to write GELU launch, with traces"),
         "ladder": ("labs.gpu.studies.ladder", "your kernel between the naive way and the card's limit"),

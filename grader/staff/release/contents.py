@@ -6,20 +6,22 @@ listed, and stops that search.
 
 from __future__ import annotations
 
+import functools
 import json
 import re
-import shlex
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from pathlib import Path, PurePosixPath
+from pathlib import Path
 
 from grader.assignment import labs, layers
 from grader.assignment.loading import load
 from grader.assignment.records import Assignment
 from grader.assignment.regions import strip_solution
-from grader.base import imports
+from grader.base import imports, textfile
 from grader.base.errors import UsageError
+from grader.build.reference import SOURCE_SUFFIXES
 from grader.report import gradescope
+from grader.staff.release import stripping, wording
 from grader.staff.release.archive import File, Files
 
 #: The name that the command lines look for: in an archive any assignment bears it.
@@ -36,6 +38,7 @@ DATA = {
     "grader.build.nativebuild": ("grader/run/inside/*",),
     "grader.build.standin": ("grader/run/inside/plain/*",),
     "grader.report.html": ("grader/report/templates/*",),
+    "grader.run.card.arena": ("grader/run/card/kernels.*",),
     "grader.study": ("grader/study/native/*",),
     "textgen": ("textgen/data/*",),
 }
@@ -47,6 +50,7 @@ NOT_STARTED = (
 )
 #: Folders of an autograder that other users of its machine may not enter: hidden cases, references, known kernels.
 PRIVATE = ("configs/hidden", "labs", "module_ref_stub")
+LARGEST_MASTER = 1 << 20
 #: For VS Code: the parts as tasks, and how the compiler's errors are read.
 EDITOR_TASKS = ".vscode/tasks.json"
 LICENSE, DEMO = "LICENSE", "docs/demo.md"
@@ -60,19 +64,26 @@ class Kit:
     config: Path
     public: Path
     assignment: Assignment
-    master: Path
+    masters: Mapping[str, Path]
+    """The source with the solution of each file that is handed in, by its name; the assignment's source first."""
     text: Path
     writeup: Path | None
     image: str = ""
     """What the image of a platform's container is called, "" for the assignment's id and "-grader"."""
 
-    @property
-    def solution(self) -> str:
-        return self.master.read_text(encoding="utf-8")
+    @functools.cached_property
+    def solutions(self) -> dict[str, str]:
+        """What of each file the staff have. Raises UsageError for what is no text."""
+        advice = "save it as UTF-8"
+        return {
+            name: textfile.read(path, LARGEST_MASTER, no="source", advice=advice)
+            for name, path in self.masters.items()
+        }
 
-    @property
-    def starter(self) -> str:
-        return strip_solution(self.solution)
+    @functools.cached_property
+    def starters(self) -> dict[str, str]:
+        """What of each file students get. Raises UsageError, in one line, for regions that are not as they must be."""
+        return {name: _starter(self.masters[name], text) for name, text in self.solutions.items()}
 
     @property
     def reference_sources(self) -> list[Path]:
@@ -88,6 +99,22 @@ class Kit:
     def lab(self) -> Path:
         """The folder of the assignment's lab."""
         return self.assignment.lab_folder
+
+    @property
+    def staff_files(self) -> list[Path]:
+        """Sources of kernels whose lines no handout holds: the reference, programs, known kernels, and what else the
+        lab keeps for the staff."""
+        named = ("kernels.py", *self.assignment.lab.staff)
+        found = {*self.reference_sources, *self.program_sources}
+        for path in (self.lab / name for name in named):
+            found.update(path.rglob("*") if path.is_dir() else [path])
+        sources = (".py", *SOURCE_SUFFIXES)
+        masters = {path.resolve() for path in self.masters.values()}
+        return sorted(
+            path
+            for path in found
+            if path.is_file() and path.suffix in sources and path.resolve() not in masters
+        )
 
     @property
     def elsewhere(self) -> Path | None:
@@ -114,19 +141,34 @@ def kit(
         config,
         files[-1],
         assignment,
-        master or labs.master(assignment.lab_folder, assignment.source),
+        _masters(assignment, master),
         text or _first(assignment.lab_folder / "handout.md", root / "docs" / "handout.md"),
         writeup or _writeup(root, assignment),
     )
-    for path in (found.master, found.text, found.writeup):
+    for path in (*found.masters.values(), found.text, found.writeup):
         if path is not None and not path.is_file():
             raise UsageError(f"no such file: {path}")
-    try:
-        if found.starter == found.solution:
-            raise UsageError("it has no '// BEGIN SOLUTION': it is a starter, and not the master")
-    except UsageError as error:
-        raise UsageError(f"{found.master}: {error}") from error
+    assert found.starters  # which are looked at now, for what is wrong with a master is told first
     return found
+
+
+def _starter(master: Path, solution: str) -> str:
+    try:
+        made = strip_solution(solution)
+    except UsageError as error:
+        raise UsageError(f"{master}: {error}") from error
+    if made == solution:
+        sign = stripping.comment_of(master.name)
+        raise UsageError(f"{master}: it has no '{sign} BEGIN SOLUTION': it is a starter, and not the master")
+    return made
+
+
+def _masters(assignment: Assignment, given: Path | None) -> dict[str, Path]:
+    """The masters of all files that are handed in; where the first is `given`, the others lie beside it."""
+    first, *further = assignment.sources
+    if given is not None:
+        return {first: given, **{name: given.with_name(name) for name in further}}
+    return {name: labs.master(assignment.lab_folder, name) for name in assignment.sources}
 
 
 def _first(*paths: Path) -> Path:
@@ -151,7 +193,7 @@ def handout(kit: Kit, compiled: Mapping[str, bytes]) -> dict[str, File]:
     by_name = [module for module, _ in kit.assignment.lab.studies.values()]
     rooms = student_rooms(kit.root, [f"{labs.PACKAGE}.{kit.lab.name}", *by_name, *_asked_of_kit(kit, lab)])
     files = _sources(kit.root, rooms) | _lab_sources(kit, lab)
-    files |= texts(TEMPLATES / "handout", _words(kit, compiled))
+    files |= texts(TEMPLATES / "handout", wording.handout(kit.assignment, compiled))
     files[EDITOR_TASKS] = files.pop("tasks.json")
     documents = (LICENSE, DEMO) if kit.assignment.lab.has_demo else (LICENSE,)
     files |= {name: _file(kit.root / name) for name in documents if (kit.root / name).is_file()}
@@ -159,7 +201,8 @@ def handout(kit: Kit, compiled: Mapping[str, bytes]) -> dict[str, File]:
     if kit.writeup is not None:
         files["writeup_template.md"] = _file(kit.writeup)
     files[f"configs/{CONFIG}"] = _file(kit.public)
-    files[kit.assignment.source] = File(kit.starter.encode(), origin=str(kit.master))
+    for name, text in kit.starters.items():
+        files[name] = File(text.encode(), origin=str(kit.masters[name]))
     for path, content in compiled.items():
         files[path] = File(content, executable=not path.endswith(".o"), origin=path)
     return files
@@ -221,24 +264,6 @@ def _lab_sources(kit: Kit, modules: Mapping[str, Path]) -> dict[str, File]:
     return {**files, f"{labs.PACKAGE}/__init__.py": File(text.encode(), origin=str(package))}
 
 
-def _words(kit: Kit, compiled: Mapping[str, bytes]) -> dict[str, str]:
-    """What the templates leave open."""
-    titles: dict[str, list[str]] = {}
-    for part in kit.assignment.parts:
-        titles.setdefault(part.command, []).append(part.title)
-    width = max(map(len, titles)) + 2
-    listed = [f"    python gpt149.py {name:{width}}{', '.join(parts)}" for name, parts in titles.items()]
-    names = [PurePosixPath(path).name for path in compiled if path.endswith(".o")]
-    platforms = sorted({name.removesuffix(".o").partition("-")[2].replace("-", " on ", 1) for name in names})
-    return {
-        "title": kit.assignment.title,
-        "source": kit.assignment.source,
-        "commands": "\n".join(listed),
-        "choices": json.dumps([*titles, "all"]),
-        "platforms": ", ".join(platforms),
-    }
-
-
 # ---- the autograder
 
 
@@ -260,11 +285,13 @@ def autograder(kit: Kit) -> dict[str, File]:
         )
         files[place.as_posix()] = _file(path)
     files |= configs(kit)
-    files[kit.assignment.source] = _file(kit.master)
+    for name, path in kit.masters.items():
+        # A lab's own Python file is a module besides: one copy is enough, which is where the others' are.
+        files.pop((Path(labs.PACKAGE) / kit.lab.name / name).as_posix(), None)
+        files[name] = _file(path)
     files["LICENSE"] = _file(kit.root / "LICENSE")
     private = [name for name in PRIVATE if any(path.startswith(f"{name}/") for path in files)]
-    words = {"source": shlex.quote(kit.assignment.source), "private": " ".join(private)}
-    return files | texts(TEMPLATES / "autograder", words)
+    return files | texts(TEMPLATES / "autograder", wording.autograder(kit.assignment, private))
 
 
 def configs(kit: Kit) -> dict[str, File]:

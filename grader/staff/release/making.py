@@ -37,7 +37,6 @@ def release(
     cannot build or judge.
     """
     product = products.PRODUCTS[platform]
-    refuse_further_files(kit)
     place = products.place(platform, out)
     if place is not None and place.exists():
         raise UsageError(f"{place} is there already: take it away, or name another folder with --out")
@@ -49,28 +48,14 @@ def release(
         search.refuse(handout, kit)
         say(f"no line of the staff's, no hidden seed and no source of the reference in {len(handout)} files")
         made = product.rest(kit, packed(handout))
-        bench = proofs.ProofSetup(kit.assignment, kit.starter, kit.solution, scratch / "proofs", say)
+        bench = proofs.ProofSetup(kit.assignment, kit.starters, kit.solutions, scratch / "proofs", say)
         bench.folder.mkdir()
         try:
             product.prove(bench, made)
         except proofs.Unproved as error:
             raise UsageError(f"nothing was written: {error}") from error
+        bench.say_what_is_open()
         return _write(out, made, say)
-
-
-def refuse_further_files(kit: Kit) -> None:
-    """Raises UsageError where a part is handed in as a file of its own, which neither archive would hold."""
-    for part in kit.assignment.parts:
-        if (
-            part.device is not None
-            and part.device.language == "cuda"
-            and not kit.assignment.source.endswith(".cu")
-        ):
-            raise UsageError(
-                f"nothing was written: {kit.config}: part {part.id} is handed in as a second file, in CUDA, and a "
-                f"release holds {kit.assignment.source} alone: leave its parts in CUDA out, or hand the files out "
-                "yourself and grade with `python -m grader run`"
-            )
 
 
 def prebuilt(kit: Kit, scratch: Path, given: Sequence[Path], say: Callable[[str], None]) -> dict[str, bytes]:
@@ -94,7 +79,8 @@ def prebuilt(kit: Kit, scratch: Path, given: Sequence[Path], say: Callable[[str]
             held = Path(labs.PACKAGE, kit.lab.name, source.relative_to(kit.lab).parent, helpers.PREBUILT)
             made[(held / path.name).as_posix()] = path.read_bytes()
     made |= given_objects(given, objects)
-    say(f"compiled: {', '.join(sorted(Path(path).name for path in made))}")
+    names = ", ".join(sorted(Path(path).name for path in made))
+    say(f"compiled: {names or 'nothing, for no part of this reference is handed out'}")
     return made
 
 

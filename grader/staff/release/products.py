@@ -10,13 +10,14 @@ import json
 import uuid
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from html import escape
 from pathlib import Path
 from typing import Any
 
+from grader.base.errors import EXIT_KIT, EXIT_PASS, EXIT_SUBMISSION
 from grader.report import prairielearn as renderer
+from grader.report.gradescope import KIT_FAULT
 from grader.staff.platforms.prairielearn import TIMEOUT_S
-from grader.staff.release import AUTOGRADER, HANDOUT, contents, proofs
+from grader.staff.release import AUTOGRADER, HANDOUT, contents, proofs, wording
 from grader.staff.release.archive import File, Files, packed
 from grader.staff.release.contents import TEMPLATES, Kit
 from grader.staff.release.proofs import ProofSetup, Unproved
@@ -67,7 +68,7 @@ def _prove_gradescope(bench: ProofSetup, made: Made) -> None:
 
 
 def _workflow(kit: Kit) -> dict[str, File]:
-    made = contents.texts(TEMPLATES / "github", {"source": kit.assignment.source})
+    made = contents.texts(TEMPLATES / "github", wording.workflow(kit.assignment))
     return {WORKFLOW: made["classroom.yml"], ".gitignore": made["gitignore"]}
 
 
@@ -77,13 +78,13 @@ def _prove_github(bench: ProofSetup, made: Made) -> None:
     proofs.git_takes_all(bench, made.archives[HANDOUT])
     proofs.handout(bench, made.archives[HANDOUT])
     folder = bench.folder / "handout"
-    for text, wanted, whose in ((bench.starter, "fail", "starter"), (bench.solution, "pass", "solution")):
-        (folder / bench.assignment.source).write_text(text, encoding="utf-8")
+    for given, wanted, whose in ((bench.starters, "fail", "starter"), (bench.solutions, "pass", "solution")):
+        bench.put(given, folder)
         files = {name: bench.folder / f"{whose}-{name}" for name in ("GITHUB_OUTPUT", "GITHUB_STEP_SUMMARY")}
         said = bench.run(
             ["-m", "grader", "one", ".", "--no-time", "--github"],
             folder,
-            accept=(0, 1),
+            accept=(EXIT_PASS, EXIT_SUBMISSION, *((EXIT_KIT,) if bench.lacking else ())),
             variables={name: str(path) for name, path in files.items()},
         )
         if not all(path.is_file() for path in files.values()):
@@ -92,13 +93,18 @@ def _prove_github(bench: ProofSetup, made: Made) -> None:
             )
         told = files["GITHUB_OUTPUT"].read_text(encoding="utf-8").strip().removeprefix("result=")
         found = json.loads(base64.b64decode(told))
-        if found["status"] != wanted:
+        whole = "error" if bench.lacking and wanted == "pass" else wanted
+        if found["status"] != whole:
             raise Unproved(
-                f"the workflow ends with '{found['status']}' for the {whose}, and not with '{wanted}'"
+                f"the workflow ends with '{found['status']}' for the {whose}, and not with '{whole}'"
             )
+        for test in found["tests"]:
+            part = test["name"].partition(":")[0]
+            if test["status"] != ("error" if part in bench.lacking else wanted):
+                raise Unproved(f"the workflow says '{test['status']}' of {part} for the {whose}")
         scored = sum(test["score"] for test in found["tests"])
         bench.say(
-            f"the workflow's result for the {whose}: {wanted}, {scored:g} of {found['max_score']:g} points"
+            f"the workflow's result for the {whose}: {whole}, {scored:g} of {found['max_score']:g} points"
         )
 
 
@@ -110,12 +116,7 @@ def image_name(kit: Kit) -> str:
 
 
 def _prairielearn(kit: Kit, handout: bytes) -> Made:
-    words = {
-        "title": escape(kit.assignment.title),
-        "source": escape(kit.assignment.source),
-        "image": image_name(kit),
-    }
-    made = contents.texts(TEMPLATES / "prairielearn", words)
+    made = contents.texts(TEMPLATES / "prairielearn", wording.question(kit.assignment, image_name(kit)))
     files = {
         **contents.autograder(kit),
         ENTRY: made[ENTRY],
@@ -159,26 +160,36 @@ def info(kit: Kit) -> dict[str, Any]:
 
 def _prove_prairielearn(bench: ProofSetup, made: Made) -> None:
     """In the layout of a job, with the kit as in the image: the starter gets 0, the solution 1, and what does not
-    compile is not gradable."""
+    compile is not gradable. Where this machine cannot judge all of it, a job of the solution would say nothing."""
     proofs.handout(bench, made.archives[HANDOUT])
     files = made.folders["prairielearn"]
     image = proofs.unpacked(bench, files[f"image/{AUTOGRADER}"].content, "image/source")
     tests = {path.partition("/tests/")[2]: file for path, file in files.items() if "/tests/" in path}
-    broken = f"{bench.starter}\nthis is no line of C++\n"
-    for text, wanted, whose in (
-        (bench.starter, 0.0, "starter"),
-        (bench.solution, 1.0, "solution"),
+    if bench.lacking or bench.untimed:
+        # A job in which anything is not judged has no score at all: what is judged is seen part by part.
+        proofs.autograder(bench, files[f"image/{AUTOGRADER}"].content)
+    first = bench.assignment.source
+    broken = {**bench.starters, first: f"{bench.starters[first]}\nthis is no line of C++\n"}
+    for given, wanted, whose in (
+        (bench.starters, None if bench.lacking else 0.0, "starter"),
+        (bench.solutions, 1.0, "solution"),
         (broken, None, "starter with a broken line"),
     ):
+        if wanted == 1.0 and (bench.lacking or bench.untimed):
+            bench.unseen.append("PrairieLearn's job of the solution (not gradable while anything is open)")
+            continue
         root = bench.folder / "grade" / whose.replace(" ", "_")
         for path, file in tests.items():
             (root / "tests" / path).parent.mkdir(parents=True, exist_ok=True)
             (root / "tests" / path).write_bytes(file.content)
         (root / "student").mkdir()
-        (root / "student" / bench.assignment.source).write_text(text, encoding="utf-8")
-        bench.run(["-m", "grader", "prairielearn", str(root)], image, accept=(0,))
+        bench.put(given, root / "student")
+        accept = (EXIT_PASS, EXIT_KIT) if bench.lacking else (EXIT_PASS,)
+        bench.run(["-m", "grader", "prairielearn", str(root)], image, accept=accept)
         found = json.loads((root / "results" / "results.json").read_text(encoding="utf-8"))
         score = found.get("score") if found.get("gradable") else None
+        if bench.lacking and KIT_FAULT.partition(",")[0] in str(found.get("format_errors")):
+            raise Unproved(f"PrairieLearn's job ends for the {whose} in a fault of the kit")
         if score != wanted:
             told = found.get("format_errors") or [
                 f"{test['name']}: {test['message']}" for test in found["tests"]

@@ -2,7 +2,8 @@
 
 Each proof runs the command that its reader will run, in a process of its own, with a cache of its own that begins with
 the precompiled headers of the caller's, and holds what came out against what must. The first that fails ends the
-release with one line.
+release with one line. What this machine lacks a program or a card for is not judged: such parts and times are told in a
+line of their own as not proved, and where no part at all can be judged the release ends.
 """
 
 from __future__ import annotations
@@ -13,15 +14,16 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from grader.assignment.records import Assignment
 from grader.base import imports, objectcache
 from grader.base.commandline import size_options
-from grader.base.errors import UsageError
+from grader.base.errors import EXIT_KIT, EXIT_PASS, EXIT_SUBMISSION, KitError, UsageError
 from grader.build.toolchain import cache_root
+from grader.report import gradescope
 from grader.staff.release.archive import unpack
 from grader.staff.release.contents import STAFF_ROOMS, within
 
@@ -39,10 +41,33 @@ class ProofSetup:
     """Where proofs are made: `folder` is empty at first; `say` hears each proof as it holds."""
 
     assignment: Assignment
-    starter: str
-    solution: str
+    starters: Mapping[str, str]
+    """The files that are handed in, by name."""
+    solutions: Mapping[str, str]
     folder: Path
     say: Callable[[str], None] = lambda line: None
+    lacking: dict[str, str] = field(default_factory=dict)
+    """Parts that this machine cannot judge, with what they wait for."""
+    untimed: dict[str, str] = field(default_factory=dict)
+    """Parts whose results are right and whose times it cannot judge, or not beside what the release holds."""
+
+    unseen: list[str] = field(default_factory=list)
+    """What of a platform could not be tried for that."""
+
+    def put(self, files: Mapping[str, str], folder: Path) -> None:
+        """Hand these files in."""
+        for name, text in files.items():
+            (folder / name).write_text(text, encoding="utf-8")
+
+    def say_what_is_open(self) -> None:
+        """One line of all that was not proved, if there is anything."""
+        told = [f"{part} (no {what})" for part, what in self.lacking.items()]
+        if self.untimed:
+            lacks = ", ".join(f"no {what}" for what in dict.fromkeys(self.untimed.values()))
+            told.append(f"the times of {', '.join(self.untimed)} ({lacks})")
+        told += self.unseen
+        if told:
+            self.say(f"NOT PROVED on this machine: {'; '.join(told)}")
 
     @property
     def points(self) -> float:
@@ -78,8 +103,16 @@ class ProofSetup:
     ) -> str:
         """Run Python with these arguments in a folder, with further `variables` in its environment. Raises Unproved for
         another exit code."""
+        code, text = self.ended(arguments, folder, variables)
+        if code not in accept:
+            raise Unproved(f"`{_told(arguments)}` ended with code {code} in {folder.name}: {_last(text)}")
+        return text
+
+    def ended(
+        self, arguments: list[str], folder: Path, variables: Mapping[str, str] | None = None
+    ) -> tuple[int, str]:
+        """The exit code, and what was printed. Raises Unproved for what does not end."""
         command = [sys.executable, *arguments]
-        told = " ".join(["python", *arguments])
         try:
             ended = subprocess.run(
                 command,
@@ -91,11 +124,14 @@ class ProofSetup:
                 timeout=TIMEOUT_S,
             )
         except subprocess.TimeoutExpired as error:
-            raise Unproved(f"`{told}` did not end within {TIMEOUT_S:.0f} s in {folder.name}") from error
-        text = ended.stdout.decode(errors="replace")
-        if ended.returncode not in accept:
-            raise Unproved(f"`{told}` ended with code {ended.returncode} in {folder.name}: {_last(text)}")
-        return text
+            raise Unproved(
+                f"`{_told(arguments)}` did not end within {TIMEOUT_S:.0f} s in {folder.name}"
+            ) from error
+        return ended.returncode, ended.stdout.decode(errors="replace")
+
+
+def _told(arguments: list[str]) -> str:
+    return " ".join(["python", *arguments])
 
 
 # ---- the handout
@@ -113,12 +149,26 @@ def handout(bench: ProofSetup, archive: bytes, *, run_here: bool = True) -> None
     if not run_here:
         bench.say("NOT RUN: this machine's reference is not in the handout")
         return
-    earns_nothing(_judged(bench, folder), "the starter in the handout")
-    bench.say("the starter compiles, earns 0 on every part and is told 'not written yet'")
-    (folder / bench.assignment.source).write_text(bench.solution, encoding="utf-8")
-    earns_all(_judged(bench, folder), "the solution in the handout")
-    bench.say("the solution in its place is right on every part")
-    timed = [part for part in bench.assignment.parts if part.time and part.time.graded and part.points > 0]
+    bench.put(bench.starters, folder)
+    bench.lacking.update(earns_nothing(_judged(bench, folder), "the starter in the handout"))
+    refuse_unjudgeable(bench)
+    where = _parts(bench, "every part")
+    bench.say(f"the starter compiles, earns 0 on {where} and is told 'not written yet'")
+    bench.put(bench.solutions, folder)
+    judged = _judged(bench, folder)
+    refuse_undecided(bench, judged)
+    earns_all(judged, "the solution in the handout")
+    bench.say(f"the solution in its place is right on {where}")
+    _times(bench, folder)
+
+
+def _times(bench: ProofSetup, folder: Path) -> None:
+    """The solution there is in time, as far as the handout and this machine can tell."""
+    timed = [
+        part
+        for part in bench.assignment.parts
+        if part.time and part.time.graded and part.points > 0 and part.id not in bench.lacking
+    ]
     commands = list(dict.fromkeys(part.command for part in timed))
     chosen = {
         name: min(size, bench.assignment.defaults[name])
@@ -126,12 +176,44 @@ def handout(bench: ProofSetup, archive: bytes, *, run_here: bool = True) -> None
     }
     sizes = size_options(chosen, bench.assignment.size_options)
     for command in commands:
-        earns_all(_judged(bench, folder, command, *sizes), "the solution in the handout, timed,")
+        judged = _judged(bench, folder, command, *sizes)
+        if waits := earns_all(judged, "the solution in the handout, timed,"):
+            # What one part lacks the others lack as well: nothing is claimed of their times.
+            what = next(iter(waits.values()))
+            bench.untimed.update({part.id: waits.get(part.id, what) for part in timed})
+            return
     if commands:
         what = " ".join(
             ["and fast enough beside the compiled reference", *(["with", *sizes] if sizes else [])]
         )
         bench.say(f"{what}: {', '.join(commands)}")
+
+
+def refuse_unjudgeable(bench: ProofSetup) -> None:
+    """Raises KitError where this machine judges no part: nothing of a release would be proved."""
+    parts = [part.id for part in bench.assignment.parts if part.points > 0]
+    if parts and set(parts) <= set(bench.lacking):
+        what = ", ".join(dict.fromkeys(bench.lacking.values()))
+        raise KitError(
+            f"nothing was written: this machine has no {what}, and can judge no part of {bench.assignment.id}: nothing "
+            "would be proved; install that, or make the release on a machine that has it"
+        )
+
+
+def refuse_undecided(bench: ProofSetup, judged: Mapping[str, Mapping[str, Any]]) -> None:
+    """Raises Unproved for a part of the solution that could not be judged, though the starter's was."""
+    for name, part in judged.items():
+        if part["verdict"] == "unjudged" and name not in bench.lacking:
+            raise Unproved(f"the solution in the handout is unjudged on {name}: {_why(part)}")
+
+
+def _parts(bench: ProofSetup, all_of_them: str) -> str:
+    """The parts that this machine judges."""
+    if not bench.lacking:
+        return all_of_them
+    return ", ".join(
+        part.id for part in bench.assignment.parts if part.points > 0 and part.id not in bench.lacking
+    )
 
 
 def imports_resolve(folder: Path) -> None:
@@ -170,25 +252,38 @@ def git_takes_all(bench: ProofSetup, archive: bytes) -> None:
     bench.say("a repository takes every file of the handout")
 
 
-def earns_nothing(parts: Mapping[str, Mapping[str, Any]], whose: str) -> None:
+def earns_nothing(parts: Mapping[str, Mapping[str, Any]], whose: str) -> dict[str, str]:
+    """The parts that were not judged, with what they wait for. Raises Unproved for one that earns anything, or is not
+    told that it is not written."""
+    waits: dict[str, str] = {}
     for name, part in parts.items():
         if part["points"] > 0:
             raise Unproved(f"{whose} earns {part['points']:g} points on {name}: it must earn nothing")
+        if part["verdict"] == "unjudged" and part.get("waits_for"):
+            waits[name] = part["waits_for"]
+            continue
         if part["max_points"] > 0 and part["verdict"] != "wrong":
             raise Unproved(
                 f"{whose} is {part['verdict']} on {name}: it must compile, and be wrong: {_why(part)}"
             )
         if part["max_points"] > 0 and NOT_WRITTEN not in _why(part):
             raise Unproved(f"{whose} is not told on {name} that it is {NOT_WRITTEN}, but: {_why(part)}")
+    return waits
 
 
-def earns_all(parts: Mapping[str, Mapping[str, Any]], whose: str) -> None:
+def earns_all(parts: Mapping[str, Mapping[str, Any]], whose: str) -> dict[str, str]:
+    """The parts that were not judged, with what they wait for. Raises Unproved for one that is not right, or too
+    slow."""
+    waits: dict[str, str] = {}
     for name, part in parts.items():
-        if part["verdict"] != "pass" or part["points"] < part["max_points"]:
+        if part["verdict"] == "unjudged" and part.get("waits_for"):
+            waits[name] = part["waits_for"]
+        elif part["verdict"] != "pass" or part["points"] < part["max_points"]:
             raise Unproved(
                 f"{whose} is {part['verdict']} on {name}, with {part['points']:g} of {part['max_points']:g} "
                 f"points: {_why(part)}"
             )
+    return waits
 
 
 def _judged(bench: ProofSetup, folder: Path, *asked: str) -> dict[str, dict[str, Any]]:
@@ -196,7 +291,11 @@ def _judged(bench: ProofSetup, folder: Path, *asked: str) -> dict[str, dict[str,
     asked = asked or ("all", "--no-time")
     found = bench.folder / "result.json"
     found.unlink(missing_ok=True)
-    said = bench.run(["gpt149.py", *asked, "--json", str(found)], folder, accept=(0, 1))
+    arguments = ["gpt149.py", *asked, "--json", str(found)]
+    code, said = bench.ended(arguments, folder)
+    # A run in which the machine lacked something for a part ends with 3, and has a result.
+    if code not in (EXIT_PASS, EXIT_SUBMISSION) and not (code == EXIT_KIT and found.is_file()):
+        raise Unproved(f"`{_told(arguments)}` ended with code {code} in {folder.name}: {_last(said)}")
     if not found.is_file():
         raise Unproved(f"`python gpt149.py {asked[0]}` left no result in {folder.name}: {_last(said)}")
     return {part["id"]: part for part in json.loads(found.read_text(encoding="utf-8"))["parts"]}
@@ -215,25 +314,68 @@ def _why(part: Mapping[str, Any]) -> str:
 
 
 def autograder(bench: ProofSetup, archive: bytes) -> None:
-    """In Gradescope's layout, the starter gets 0 of the autograder and the solution everything, times included."""
+    """In Gradescope's layout, the starter gets 0 of the autograder and the solution everything, times included. Where
+    this machine lacks what parts or times need, they are no grade, and all others are as they must be."""
     root = bench.folder / "autograder"
     unpacked(bench, archive, "autograder/source")
     bench.share_what_every_build_needs()
-    for text, wanted, whose in ((bench.starter, 0.0, "starter"), (bench.solution, bench.points, "solution")):
-        _hand_in(root, bench.assignment.source, text)
-        bench.run(["-m", "grader", "gradescope", str(root)], root / "source", accept=(0,))
+    for files, earns, whose in ((bench.starters, False, "starter"), (bench.solutions, True, "solution")):
+        hand_in(root, bench, files)
+        accept = (EXIT_PASS, EXIT_KIT) if bench.lacking or bench.untimed else (EXIT_PASS,)
+        bench.run(["-m", "grader", "gradescope", str(root)], root / "source", accept=accept)
         scored = json.loads((root / "results" / "results.json").read_text(encoding="utf-8"))
+        opened = _open_in(bench, scored, {*bench.lacking, *(bench.untimed if earns else ())}, whose)
+        wanted = sum(part.points for part in bench.assignment.parts if earns and part.id not in opened)
         if abs(scored["score"] - wanted) > 1e-6:
             raise Unproved(
                 f"the autograder gives the {whose} {scored['score']:g} points, and not {wanted:g}: {_lost(scored)}"
             )
-        bench.say(f"the autograder gives the {whose} {wanted:g} of {bench.points:g} points")
+        if earns:
+            # A handout may lack what its times would be compared with: here that is at hand.
+            for part in [part for part in bench.untimed if part not in opened]:
+                del bench.untimed[part]
+        bench.say(
+            f"the autograder gives the {whose} {wanted:g} of {bench.points:g} points{_left_open(bench, opened)}"
+        )
 
 
-def _hand_in(root: Path, name: str, text: str) -> None:
+def _open_in(bench: ProofSetup, scored: Mapping[str, Any], may_be: set[str], whose: str) -> set[str]:
+    """The parts that are told to be no grade. Raises Unproved where one is missing, and where one is open that this
+    machine can judge; one that lacks its time alone has had its hidden cases, and all are right."""
+    tests = {test["name"]: test for test in scored.get("tests", [])}
+    opened = set()
+    for part in (part for part in bench.assignment.parts if part.points > 0):
+        begins = f"{part.id}: "
+        found = next(
+            (test for name, test in tests.items() if name.startswith(begins) and test["max_score"] > 0), None
+        )
+        if found is None:
+            raise Unproved(f"the autograder does not judge {part.id} of the {whose}: {_lost(scored)}")
+        if not found["name"].endswith(gradescope.NO_GRADE):
+            continue
+        hidden = tests.get(f"{part.id}: {gradescope.HIDDEN_TESTS}")
+        is_timeless = part.id not in bench.lacking and any(case.hidden for case in part.cases)
+        if part.id not in may_be or (is_timeless and (hidden is None or hidden["status"] != "passed")):
+            raise Unproved(
+                f"the autograder does not judge {part.id} of the {whose}: {found['output'].strip()}"
+            )
+        opened.add(part.id)
+    return opened
+
+
+def _left_open(bench: ProofSetup, opened: set[str]) -> str:
+    """What of a total is no grade."""
+    unjudged = [part for part in bench.lacking if part in opened]
+    right = [part for part in bench.untimed if part in opened]
+    told = [f"right, and open until times are judged: {', '.join(right)}"] if right else []
+    told += [f"not judged: {', '.join(unjudged)}"] if unjudged else []
+    return f" ({'; '.join(told)})" if told else ""
+
+
+def hand_in(root: Path, bench: ProofSetup, files: Mapping[str, str]) -> None:
     (root / "submission").mkdir(exist_ok=True)
     (root / "results").mkdir(exist_ok=True)
-    (root / "submission" / name).write_text(text, encoding="utf-8")
+    bench.put(files, root / "submission")
 
 
 def _lost(scored: Mapping[str, Any]) -> str:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from pathlib import PurePosixPath
 
+from grader.assignment import labs
 from grader.assignment.loading import load
 from grader.base.errors import UsageError
 from grader.build.reference import SOURCE_SUFFIXES
@@ -18,12 +20,15 @@ _KITS_OWN = ("grader/",)
 
 def secrets(kit: Kit) -> list[Secret]:
     """Every line and number that the staff keeps: solution, reference, hidden cases and seeds, keys."""
-    found = stripping.of_master(kit.solution, kit.master.name)
+    found = [secret for name, text in kit.solutions.items() for secret in stripping.of_master(text, name)]
     # A reference that is written as a student's file is begins with what the starter gives everybody.
-    given = kit.starter.encode(), stripping.compact(kit.starter.encode())
-    for path in kit.reference_sources:
+    whole = "\n".join(kit.starters.values()).encode()
+    given = whole, stripping.compact(whole)
+    references = kit.reference_sources
+    for path in kit.staff_files:
         text = path.read_text(encoding="utf-8")
-        of_path = stripping.of_source(text, "/".join(path.parts[-2:]))
+        whose = "the reference" if path in references else "what is for the staff"
+        of_path = stripping.of_source(text, "/".join(path.parts[-2:]), whose)
         found += [secret for secret in of_path if secret.needle not in given[secret.compact]]
     public = [part.id for part in load(kit.public).parts]
     for path in sorted(kit.config.parent.iterdir()):
@@ -48,15 +53,28 @@ def leaks(files: Files, secrets: Iterable[Secret]) -> list[str]:
 def strangers(files: Files, kit: Kit) -> list[str]:
     """Files that no handout holds, whatever is in them."""
     found = []
+    own = PurePosixPath(labs.PACKAGE, kit.lab.name)
+    staffs = {own / name for name in kit.assignment.lab.staff}
     for path in sorted(files):
-        source = path.endswith(SOURCE_SUFFIXES) and path != kit.assignment.source
+        source = path.endswith(SOURCE_SUFFIXES) and path not in kit.masters
         folder, _, name = path.rpartition("/")
         is_lab_table = folder.startswith("labs/") and (name == "kernels.py" or "threats" in folder.split("/"))
-        if "hidden" in path.split("/") or path.startswith("tests/") or is_lab_table:
+        if (
+            "hidden" in path.split("/")
+            or path.startswith("tests/")
+            or is_lab_table
+            or staffs & {*places(path)}
+        ):
             found.append(f"{path} is for the staff")
         elif source and not path.startswith(_KITS_OWN):
             found.append(f"{path} is a source that is not the starter")
     return found
+
+
+def places(path: str) -> tuple[PurePosixPath, ...]:
+    """A path and the folders that it lies in."""
+    found = PurePosixPath(path)
+    return (found, *found.parents)
 
 
 def refuse(files: Files, kit: Kit) -> None:

@@ -20,6 +20,7 @@ LEAST_OF_SOURCE = 40
 LEAST_SEED = 1 << 24
 LEAST_NAME = 6
 _PLAIN_LOOP = re.compile(rb"for\((int|size_t)(\w+)=0;\2<\w+;(\2\+\+|\+\+\2)\)\{?")
+_IMPORTS = re.compile(r"\s*(?:from\s+[\w.]+\s+)?import\s")
 _SPACE = re.compile(rb"\s+")
 
 
@@ -42,22 +43,32 @@ def of_master(text: str, name: str) -> list[Secret]:
     marked = list(regions.lines(text))
     numbered = [(number, line) for number, line, region in marked if region == "SOLUTION"]
     given = compact("".join(line for _, line, region in marked if region is None).encode())
-    return list(_telling(numbered, f"the solution, {name}", given, comment="//"))
+    return list(_telling(numbered, f"the solution, {name}", given, comment=comment_of(name)))
 
 
-def of_source(text: str, name: str) -> list[Secret]:
+def comment_of(name: str) -> str:
+    """What begins a comment in a file of this name."""
+    return "#" if name.endswith(".py") else "//"
+
+
+def of_source(text: str, name: str, whose: str = "the reference") -> list[Secret]:
     """A source that is not handed out, such as the reference's, in pieces of one or two lines.
 
-    Much of it is how anybody writes C++, so a piece has to be LEAST_OF_SOURCE characters long.
+    Much of it is how anybody writes C++ or Python, so a piece has to be LEAST_OF_SOURCE characters long, and a line
+    that imports says nothing.
     """
-    lines = [compact(_code(line, "//").encode()) for line in text.splitlines()]
+    comment = comment_of(name)
+    lines = [
+        b"" if comment == "#" and _IMPORTS.match(line) else compact(_code(line, comment).encode())
+        for line in text.splitlines()
+    ]
     pieces = dict(enumerate(lines, 1))
     found = []
     for number, line in pieces.items():
         after = pieces.get(number + 1, b"")
         for piece in (line, line + after if line and after else b""):
             if len(piece) >= LEAST_OF_SOURCE:
-                found.append(Secret(f"the reference, {name}:{number}", piece))
+                found.append(Secret(f"{whose}, {name}:{number}", piece))
                 break
     return found
 

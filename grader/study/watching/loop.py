@@ -99,7 +99,8 @@ class Loop:
 
     def run(self) -> int:
         source = self.task.source
-        paths = (source, source.parent / ispc.SOURCE)
+        further = self.task.assignment.beside(source.name)
+        paths = (source, *(source.parent / name for name in (*further, ispc.SOURCE)))
         with contextlib.ExitStack() as stack:
             stack.enter_context(_signals(self._on_signal))
             stack.callback(self._close)

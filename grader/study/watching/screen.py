@@ -29,7 +29,7 @@ class Screen(Terminal):
 
     def begin(self, clock: str, what: str) -> None:
         """A rule with the time of day, and why the file is judged."""
-        self.build_fault_shown = False
+        self.build_fault_shown = ""
         self.say(f"\n-- {clock}  {what} ".ljust(WIDTH, "-"))
 
     def again(self, known: Judged) -> None:

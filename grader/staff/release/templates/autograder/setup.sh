@@ -1,13 +1,10 @@
 #!/usr/bin/env bash
 # Gradescope calls this once, as root, while it builds the container's image. Grading needs no network afterwards.
-#   TORCH        the torch to install (a CPU build is enough); empty for none. Judging needs none: only results with
-#                torch's profiler table do (profiler_table in the assignment), and files that use more of torch than
-#                tensors (torch_runner: without torch, let the assignment say "never")
-#   TORCH_INDEX  where it comes from; empty for pip's own setting
+{torch}
 set -euo pipefail
 cd "$(dirname "$0")"
 TORCH="${TORCH-torch==2.13.0}"
-TORCH_INDEX="${TORCH_INDEX-https://download.pytorch.org/whl/cpu}"
+TORCH_INDEX="${TORCH_INDEX-{index}}"
 export GPT149_CACHE="$PWD/cache" PIP_DISABLE_PIP_VERSION_CHECK=1
 
 if ! command -v g++ >/dev/null || ! python3 -c 'import ensurepip' 2>/dev/null; then

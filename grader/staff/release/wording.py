@@ -1,0 +1,139 @@
+"""What the templates of a release leave open: which files an assignment is handed in as, and what judging needs."""
+
+from __future__ import annotations
+
+import json
+import shlex
+from collections.abc import Iterable, Sequence
+from html import escape
+from pathlib import PurePosixPath
+
+from grader.assignment.records import Assignment
+from grader.build import devicebuild
+
+CPU_BUILDS = "https://download.pytorch.org/whl/cpu"
+TORCH = "torch==2.13.0"
+#: Where kernels for a GPU can be judged at all.
+DEVICE_PACKAGE = f'{devicebuild.TRITON_PACKAGE}; sys_platform == "linux"\n'
+
+# ---- of C++
+
+_NEEDS = """\
+You need Python 3.10 or newer with its venv, and a C++ compiler with OpenMP: g++ on Linux (`apt install g++
+python3-venv`), on macOS Xcode's tools and `brew install libomp`."""
+_COMPARED = """\
+The reference that your times are compared with comes compiled, for these platforms: {platforms}. On any other, ask the
+staff, or work on a machine of the course."""
+_CHECKED = """, `--sanitize` (names
+the line that reads or writes out of bounds)"""
+_MAKE_TORCH = """\
+# Any torch with C++ headers will do; a CPU build is enough. Another one: `make run TORCH=torch==2.8.0`. Results and
+# times are judged without it: `make run TORCH=` installs none, and there is no profiler table then."""
+_SETUP_TORCH = """\
+#   TORCH        the torch to install (a CPU build is enough); empty for none. Judging needs none: only results with
+#                torch's profiler table do (profiler_table in the assignment), and files that use more of torch than
+#                tensors (torch_runner: without torch, let the assignment say "never")
+#   TORCH_INDEX  where it comes from; empty for pip's own setting"""
+_IMAGE_TORCH = """\
+# Empty for none (--build-arg TORCH=): grading needs torch only for results with its profiler table, and for files that
+# use more of it than tensors; without it let the assignment say `torch_runner: never`."""
+
+_EDITOR_TASK = """,
+    {
+      "label": "tell clangd how {source} is compiled",
+      "type": "process",
+      "command": "${workspaceFolder}/.venv/bin/python",
+      "args": ["${workspaceFolder}/gpt149.py", "doctor", "--editor"],
+      "options": { "cwd": "${workspaceFolder}" },
+      "problemMatcher": []
+    }"""
+
+# ---- of kernels for a GPU
+
+_DEVICE_NEEDS = """\
+You need Python 3.10 or newer with its venv, on Linux (`apt install python3-venv gcc`). A GPU is not needed: without one
+results are judged by Triton's interpreter."""
+_CUDA_NEEDS = " What is written in CUDA is compiled where nvcc is, and judged where a GPU is."
+_NOT_COMPARED = """\
+There is no reference in here that your times could be compared with, for it would be a solution. So your results are
+judged, and times are not, on a GPU either: the course measures them on a machine of its own."""
+_DEVICE_MAKE_TORCH = f"""\
+# Kernels are called with torch's tensors. Without a GPU a CPU build is enough:
+# `PIP_EXTRA_INDEX_URL={CPU_BUILDS} make run`"""
+_DEVICE_SETUP_TORCH = f"""\
+#   TORCH        the torch to install: kernels are called with its tensors
+#   TORCH_INDEX  where it comes from; empty for pip's own setting, which gives one for a GPU. In a container without a
+#                GPU a CPU build is enough ({CPU_BUILDS}): there results are judged, and times
+#                stay open. What is written in CUDA needs nvcc on the PATH besides"""
+_DEVICE_IMAGE_TORCH = """\
+# Kernels are called with torch's tensors. What is written in CUDA needs an image with nvcc in the place of this one,
+# and times a machine with a GPU: without them those points stay open, and a submission is not gradable."""
+
+
+def runs_on_a_device(assignment: Assignment) -> bool:
+    """Whether all of its kernels are for a GPU."""
+    return all(part.device is not None for part in assignment.parts)
+
+
+def named(assignment: Assignment, before: str = "", after: str = "") -> str:
+    """The files that are handed in, as a text lists them, with a mark before and after each."""
+    *others, last = (f"{before}{name}{after}" for name in assignment.sources)
+    return f"{', '.join(others)} and {last}" if others else last
+
+
+def handout(assignment: Assignment, compiled: Iterable[str]) -> dict[str, str]:
+    """For a handout with these objects and programs, by their paths."""
+    titles: dict[str, list[str]] = {}
+    for part in assignment.parts:
+        titles.setdefault(part.command, []).append(part.title)
+    width = max(map(len, titles)) + 2
+    listed = [f"    python gpt149.py {name:{width}}{', '.join(parts)}" for name, parts in titles.items()]
+    names = [PurePosixPath(path).name for path in compiled if path.endswith(".o")]
+    platforms = sorted({name.removesuffix(".o").partition("-")[2].replace("-", " on ", 1) for name in names})
+    on_device = runs_on_a_device(assignment)
+    has_cuda = any(part.device is not None and part.device.language == "cuda" for part in assignment.parts)
+    return {
+        "title": assignment.title,
+        "sources": named(assignment, "`", "`"),
+        "source": named(assignment),
+        "commands": "\n".join(listed),
+        "choices": json.dumps([*titles, "all"]),
+        "needs": _DEVICE_NEEDS + _CUDA_NEEDS * has_cuda if on_device else _NEEDS,
+        "editor": "" if on_device else _EDITOR_TASK.replace("{source}", assignment.source),
+        "checked": "" if on_device else _CHECKED,
+        "compared": _NOT_COMPARED if on_device else _COMPARED.format(platforms=", ".join(platforms)),
+        "packages": DEVICE_PACKAGE if on_device else "",
+        "torch": _DEVICE_MAKE_TORCH if on_device else _MAKE_TORCH,
+        # Parts that the machine cannot judge are no error either.
+        "accepted": "case $$? in 1|3) ;; *) exit 1 ;; esac" if on_device else "test $$? -eq 1",
+    }
+
+
+def autograder(assignment: Assignment, private: Sequence[str]) -> dict[str, str]:
+    """`private` are folders that other users of the machine may not enter."""
+    on_device = runs_on_a_device(assignment)
+    return {
+        "source": " ".join(map(shlex.quote, assignment.sources)),
+        "private": " ".join(private),
+        "torch": _DEVICE_SETUP_TORCH if on_device else _SETUP_TORCH,
+        "index": "" if on_device else CPU_BUILDS,
+        "packages": DEVICE_PACKAGE if on_device else "",
+    }
+
+
+def workflow(assignment: Assignment) -> dict[str, str]:
+    usual = "numpy pyyaml"
+    device = f'{usual} {TORCH} "{devicebuild.TRITON_PACKAGE}" --extra-index-url {CPU_BUILDS}'
+    return {"source": named(assignment), "packages": device if runs_on_a_device(assignment) else usual}
+
+
+def question(assignment: Assignment, image: str) -> dict[str, str]:
+    """What may be missing is optional there: its parts are not handed in then."""
+    first, *further = map(escape, assignment.sources)
+    return {
+        "title": escape(assignment.title),
+        "sources": named(assignment, "<code>", "</code>"),
+        "files": f'file-names="{first}"' + (f' optional-file-names="{",".join(further)}"' if further else ""),
+        "image": image,
+        "torch": _DEVICE_IMAGE_TORCH if runs_on_a_device(assignment) else _IMAGE_TORCH,
+    }
