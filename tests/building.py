@@ -14,8 +14,9 @@ from grader.build.toolchain import cache_root
 from grader.run.loaded import StudentObject
 from grader.study.standalone import Kit
 
-#: For each set of flags the stand-in is compiled anew, ten to thirty seconds of CPU time: tests to which it is all the
-#: same have the same ones. Not optimised: a file is then compiled in a third of the time.
+#: For each set of flags the stand-in's header is compiled anew, and its objects where they differ: six to thirty
+#: seconds of CPU time. So tests to which it is all the same have the same ones. Not optimised: a file is then compiled
+#: in a third of the time.
 UNOPTIMIZED = ("-O0",)
 PLAIN = Kit(flags=(*nativebuild.OWN_FLAGS, *UNOPTIMIZED))
 SANITIZED = Kit(

@@ -6,7 +6,6 @@ folder: `PYTHONPATH=.:tests python -m headers`. What cannot be made here is left
 
 from __future__ import annotations
 
-import shutil
 from collections.abc import Callable
 from functools import partial
 from typing import TypeVar
@@ -17,7 +16,6 @@ from grader.base.errors import KitError, UsageError
 from grader.build import nativebuild, sanitize, standin, torchbuild
 from grader.build.toolchain import toolchain
 from grader.study import race
-from labs.attention.studies import cachegrind
 
 T = TypeVar("T")
 
@@ -33,8 +31,6 @@ def all_of_them() -> list[Callable[[], object]]:
     ]
     if race.has_thread_sanitizer(toolchain()):
         made.append(partial(standin.prepare, race.KIT.flags))
-    if shutil.which("valgrind"):
-        made.append(partial(standin.prepare, cachegrind.KIT.flags))
     return made
 
 

@@ -12,6 +12,7 @@ from building import HEAD, PUBLISHED, call, loaded, one_function, write
 from grader.build import cpptext, lightpath
 from grader.build.torchbuild import TorchBuild, build, precompile
 from grader.run.loaded import CallFailed, StudentObject
+from labs.attention.threats import THREATS, submissions
 
 #: One of every parameter and result that the interface knows, and some that it does not.
 SIGNATURES = (
@@ -180,13 +181,28 @@ def test_full_path_takes_over_without_a_word(beyond_light: TorchBuild) -> None:
 
 
 def test_python_objects_need_the_last_rung(tmp_path: Path) -> None:
-    text = HEAD + "int f(py::list items) { return items.size(); }\nint g(int a) { return a + 1; }\n"
-    text += 'PYBIND11_MODULE(TORCH_EXTENSION_NAME, m) { m.def("f", &f); m.def("g", &g); }\n'
-    made = build(write(tmp_path, text), timeout_s=600)
+    """The file is that of a threat: all of torch's headers take half a minute."""
+    (file,) = submissions([row for row in THREATS if "py::list" in row.top])
+    made = build(write(tmp_path, file.text), timeout_s=600)
     assert (made.ok, made.path) == (True, "full"), made.diagnostics
     built = loaded(made)
-    assert dict(built.functions) == {"f": "i(?)", "g": "i(i)"}
-    assert call(built, "g", 4) == 5
+    assert dict(built.functions) == {"kernel_row0": "T(TTTTiiii)", "length": "i(?)", "next": "i(i)"}
+    assert call(built, "next", 4) == 5
+
+
+@pytest.mark.parametrize(
+    ("code", "needed"),
+    [
+        ('py::module_::import("torch");', True),
+        ("pybind11 :: module :: import(name);", True),
+        ("void f(py::dict of);", True),
+        ("PyObject *of;", True),
+        ("void more(py::module_ &m); py::gil_scoped_release free;", False),
+        ("// py::module_::import", False),
+    ],
+)
+def test_what_is_pythons_skips_the_rung_without_python(code: str, needed: bool) -> None:
+    assert lightpath.needs_python(code) is needed
 
 
 NAMES = frozenset({"matmul", "unordered_set", "row", "AT_DISPATCH"})

@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
@@ -63,6 +64,32 @@ def test_a_second_copy_of_the_kit_finds_what_the_first_one_made(tmp_path: Path) 
     with (copy / "run" / "inside" / "plain" / "plain_types.h").open("a") as changed:
         changed.write("#error changed\n")
     assert printed() == [str(copy), "KitError"]
+
+
+def test_flags_that_tune_a_file_have_the_objects_of_the_others(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """Kernels for another instruction set wait for a header, and not for the stand-in to be compiled again."""
+    usual, sources = standin.prepare(nativebuild.OWN_FLAGS), standin.sources()
+    compiled: list[str] = []
+
+    def made(command: Sequence[str], place: Path, deadline: float) -> float:
+        compiled.append(Path(command[-3]).name)
+        Path(command[-1]).write_text("made")
+        return 1.0
+
+    monkeypatch.setattr(standin, "_compile", made)
+    cache = sharing_headers(tmp_path / "cache")
+    for more in (("-mavx2", "-mfma", "-g1"), ("-O1",)):
+        tuned = standin.prepare((*nativebuild.OWN_FLAGS, *more), cache=cache)
+        assert compiled == [standin.HEADER] and tuned.cpu_s == 1.0
+        assert [a.read_bytes() for a in tuned.objects] == [b.read_bytes() for b in usual.objects]
+        compiled.clear()
+    # What decides more than that has objects of its own.
+    for other in (("-fsanitize=address", "-O1"), ("-DMORE",)):
+        standin.prepare((*nativebuild.OWN_FLAGS, *other), cache=cache)
+        assert sorted(compiled) == sorted([standin.HEADER, *(source.name for source in sources)])
+        compiled.clear()
 
 
 FROM_A_COPY = """
@@ -212,5 +239,7 @@ def test_the_compiler_s_clock_stands_still(tmp_path: Path, warm_cache: Path) -> 
     source = write(tmp_path, one_function("return t;", CLOCK))
     light = build(source, cache=warm_cache)
     assert light.ok and light.path == "light", light.diagnostics
+    nativebuild.kit()
+    objectcache.share(toolchain.cache_root(), warm_cache, (".kit",))
     native = nativebuild.build(source, cache=warm_cache)
     assert native.ok, native.diagnostics

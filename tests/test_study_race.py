@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from building import one_function, write
 
 from grader.assignment.loading import load
 from grader.build.toolchain import toolchain
 from grader.judge import binding, comparison
-from grader.study import options, race, racereport, raceruns
+from grader.sandbox import Finished
+from grader.study import options, race, racereport, raceruns, standalone
 from grader.study.standalone import build_program, ran
 from labs.attention import oracle
 from labs.attention.cases import make_inputs
@@ -165,3 +168,25 @@ def test_a_static_variable_inside_a_function_is_told_as_one(told: str, name: str
     said = "\n".join(racereport.words(found, "mine.cpp"))
     assert ("without 'static'" in said) is is_static
     assert ("Declare it inside the parallel region" in said) is not is_static
+
+
+@needs_tsan
+def test_what_no_file_decides_is_compiled_for_the_first_file_alone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One more file costs its own compilation and its link: the runtime beside it is the kit's."""
+    small = one_function("return t;")
+    build_program(write(tmp_path, small), race.KIT)
+    commands = []
+    real = standalone._run_compiler
+
+    def heard(command: Sequence[str], place: Path) -> Finished:
+        commands.append(command)
+        return real(command, place)
+
+    monkeypatch.setattr(standalone, "_run_compiler", heard)
+    build_program(write(tmp_path, f"{small}// {tmp_path}\n"), race.KIT)
+    assert [("module.cpp" in command, "-c" in command) for command in commands] == [
+        (True, True),
+        (False, False),
+    ]

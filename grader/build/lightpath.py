@@ -97,6 +97,8 @@ INCLUDE = re.compile(
     r"^[ \t]*#[ \t]*include[ \t]*[<\"]((?:torch|ATen|c10|caffe2|pybind11)/[^>\"\n]+|Python\.h)[>\"]",
     re.MULTILINE,
 )
+#: What pybind11's module has besides bindings: `import`, say.
+PYTHON_MODULE = re.compile(r"\b(?:py|pybind11)\s*::\s*module_?\s*::")
 #: What a compiler says of a word that it does not know, or not in this place.
 UNKNOWN = re.compile(
     r"not declared|undeclared|not a member|no member|does not name a type|unknown type|has not been declared|"
@@ -143,7 +145,9 @@ def needs_python(source: str) -> bool:
     """Whether the file names Python objects or pybind11's, which only torch/extension.h declares."""
     code = without_comments(source)
     spelt = {name for space, name in QUALIFIED.findall(code) if space in ("py", "pybind11")}
-    return not spelt <= PYBIND_NAMES or re.search(r"\bPy(?:Object|[A-Z][A-Za-z]*_)\w*", code) is not None
+    if not spelt <= PYBIND_NAMES or PYTHON_MODULE.search(code):
+        return True
+    return re.search(r"\bPy(?:Object|[A-Z][A-Za-z]*_)\w*", code) is not None
 
 
 def _is_of_assembler(line: str) -> bool:

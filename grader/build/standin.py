@@ -76,6 +76,9 @@ HEADERS = (
 )
 EMPTY = "// Empty on purpose: plain_torch.h has already been included in front of everything.\n"
 
+#: Flags that decide how fast code is and what a debugger knows of it, and nothing that two objects have to agree on.
+TUNING = re.compile(r"-O\w*|-g\d?|-m(?:avx\w*|fma|prefer-vector-width=\w+)")
+
 #: What computes on whole tensors, so that nothing would be left to the kernel, and what holds such functions.
 WORK = re.compile(
     r"operator.*|(?:(?:at|torch|c10)::)+(?:nn|linalg|special|_ops|native|cpu|redispatch|compositeexplicitautograd)\b.*"
@@ -203,7 +206,8 @@ def compile_flags(tools: Toolchain, flags: Sequence[str] = ()) -> tuple[str, ...
 
 
 def prepare(flags: Sequence[str] = (), macros: Sequence[str] = (), cache: Path | None = None) -> Prepared:
-    """The precompiled header and the objects for these flags, from the cache where they are there.
+    """The precompiled header and the objects for these flags, from the cache where they are there. Of flags that only
+    tune code (TUNING) the header is made anew, and the objects are those without them.
 
     `macros` are those of the student's file, as `-DNAME=VALUE`: only clang's precompiled header depends on them. Raises
     KitError where there is no compiler, the cache cannot be written, or the kit's own sources do not compile.
@@ -217,6 +221,8 @@ def prepare(flags: Sequence[str] = (), macros: Sequence[str] = (), cache: Path |
         digest.update(b"\0" + path.name.encode() + b"\0" + path.read_bytes())
     entry, cpu_s = root / "headers" / f"{digest.hexdigest()[:32]}.plain", 0.0
     if not objectcache.touch(entry):
+        untuned = _untuned(flags)
+        lent = None if untuned == tuple(flags) else prepare(untuned, macros, root)
         with objectcache.workplace(root) as place:
             made = place / "plain"
             write_headers(made / "include")
@@ -224,14 +230,27 @@ def prepare(flags: Sequence[str] = (), macros: Sequence[str] = (), cache: Path |
             compiler = (str(tools.compiler), *wanted)
             commands = [(*compiler, "-x", "c++-header", str(PLAIN / HEADER), "-o", str(made / PRECOMPILED))]
             # Without that header, which also holds the student's side of the C interface.
-            commands += [
-                (*compiler, "-c", str(source), "-o", str(made / f"{source.stem}.o")) for source in sources()
-            ]
+            if lent is None:
+                commands += [
+                    (*compiler, "-c", str(source), "-o", str(made / f"{source.stem}.o"))
+                    for source in sources()
+                ]
+            for known in lent.objects if lent else ():
+                objectcache.second_name(str(known), str(made / known.name))
             with ThreadPoolExecutor(os.cpu_count() or 1) as pool:
                 cpu_s = sum(pool.map(lambda command: _compile(command, place, deadline), commands))
+            cpu_s += lent.cpu_s if lent else 0.0
             objectcache.publish(made, entry)
             objectcache.prune(root)
     return Prepared(tools, wanted, entry, cpu_s)
+
+
+def _untuned(flags: Sequence[str]) -> tuple[str, ...]:
+    """The flags that the stand-in's own objects are compiled with: a part of these, so that those for other instruction
+    sets, say, are not compiled again. What sanitizers tell of an object depends on all of them."""
+    if any(flag.startswith("-fsanitize") for flag in flags):
+        return tuple(flags)
+    return tuple(flag for flag in flags if not TUNING.fullmatch(flag))
 
 
 def _compile(command: Sequence[str], place: Path, deadline: float) -> float:

@@ -31,7 +31,14 @@ from grader.build.compilers import (
     SHIM,
     run_limited_compiler,
 )
-from grader.build.toolchain import cache_root, default_flags, libomp_prefix, openmp_flags, toolchain
+from grader.build.toolchain import (
+    Toolchain,
+    cache_root,
+    default_flags,
+    libomp_prefix,
+    openmp_flags,
+    toolchain,
+)
 from grader.run.calls import Call, Request, offered, understood
 from grader.run.frames import FRAME, Incoming, RunnerDied
 from grader.sandbox import GIB, Finished, run_limited
@@ -90,14 +97,7 @@ def _compile_all(
         )
     objects = ["module.o", str(runner), *map(str, prepared.objects)]
     if kit.runtime:
-        flags = (f"-std={tools.cxx_standard}", *default_flags(tools.machine), "-w", "-g1")
-        compiled = [str(tools.compiler), *flags, "-c", str(NATIVE / kit.runtime), "-o", "runtime.o"]
-        finished = _run_compiler(compiled, place)
-        if finished.returncode != 0:
-            raise KitError(
-                f"{tools.compiler} cannot compile {kit.runtime} of the kit: {_first_error(finished)}"
-            )
-        objects.append("runtime.o")
+        objects.append(str(_runtime(tools, NATIVE / kit.runtime)))
     _, link_openmp = openmp_flags(tools.system, tools.family, libomp_prefix())
     openmp = () if kit.runtime else link_openmp
     finished = _run_compiler(
@@ -109,6 +109,26 @@ def _compile_all(
     )
     if finished.returncode != 0:
         raise Unsuitable(f"it does not link without torch: {_first_error(finished)}")
+
+
+def _runtime(tools: Toolchain, source: Path) -> Path:
+    """The object of a source of the kit's, made once for each compiler. No student's file has a part in it."""
+    flags = (f"-std={tools.cxx_standard}", *default_flags(tools.machine), "-w", "-g1")
+    digest = hashlib.sha256(repr((tools, flags, source.name)).encode())
+    for path in sorted(NATIVE.glob("*.*")):
+        digest.update(b"\0" + path.read_bytes())
+    entry = cache_root() / "objects" / f"{digest.hexdigest()[:32]}.{source.stem}.o"
+    if not objectcache.touch(entry):
+        with objectcache.workplace(cache_root()) as place:
+            finished = _run_compiler(
+                [str(tools.compiler), *flags, "-c", str(source), "-o", "runtime.o"], place
+            )
+            if finished.returncode != 0:
+                raise KitError(
+                    f"{tools.compiler} cannot compile {source.name} of the kit: {_first_error(finished)}"
+                )
+            objectcache.publish(place / "runtime.o", entry)
+    return entry
 
 
 def _run_compiler(command: Sequence[str], place: Path) -> Finished:

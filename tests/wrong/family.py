@@ -44,8 +44,18 @@ IN_ONE_SOURCE = 13
 
 
 def groups(mutations: Sequence[Mutation]) -> list[tuple[Mutation, ...]]:
-    """Mutations that share a source."""
-    return [tuple(mutations[at : at + IN_ONE_SOURCE]) for at in range(0, len(mutations), IN_ONE_SOURCE)]
+    """Mutations that share a source; those that only torch's runner can judge share theirs with each other alone, as a
+    file is judged there as a whole."""
+    found = []
+    for only_torch in (False, True):
+        some = [mutation for mutation in mutations if needs_torch(mutation) is only_torch]
+        found += [tuple(some[at : at + IN_ONE_SOURCE]) for at in range(0, len(some), IN_ONE_SOURCE)]
+    return found
+
+
+def needs_torch(mutation: Mutation) -> bool:
+    """Whether it rounds to a type that the stand-in for torch lacks."""
+    return any("c10::" in text for text in (mutation.body or "", *(edit[1] for edit in mutation.edits)))
 
 
 def judge(
@@ -88,11 +98,23 @@ class Answer:
         return compare(self.expected, self.output).ok
 
 
+#: Of this process.
+_ANSWERS: dict[tuple[Mutation, ...], list[tuple[Mutation, dict[str, Answer]]]] = {}
+
+
 def answers(
     group: tuple[Mutation, ...], zygote: Zygote, folder: Path
 ) -> list[tuple[Mutation, dict[str, Answer]]]:
     """What the attention kernels of a group return on each public input of a shape of its own, by its name, up to a
-    crash. (The others have no remainders and tell fewer mistakes apart.)"""
+    crash. (The others have no remainders and tell fewer mistakes apart.) A group is asked once."""
+    if group not in _ANSWERS:
+        _ANSWERS[group] = _asked(group, zygote, folder)
+    return _ANSWERS[group]
+
+
+def _asked(
+    group: tuple[Mutation, ...], zygote: Zygote, folder: Path
+) -> list[tuple[Mutation, dict[str, Answer]]]:
     source = folder / "module.cpp"
     source.write_text(side_by_side((ROOT / "module.cpp").read_text(), group))
     course = loading.load(ROOT / "configs" / "gpt149.yaml")

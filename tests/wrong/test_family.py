@@ -11,7 +11,7 @@ from right_variants import RIGHT
 from wrong_kernels import WRONG
 
 from grader.assignment.mutations import Mutation
-from grader.base.results import Diagnosis
+from grader.base.results import Diagnosis, PartResult
 from grader.judge.closer import clues
 from grader.judge.comparison import Comparison, Expected, compare
 from grader.judge.diagnosis import diagnose
@@ -34,6 +34,10 @@ def zygote() -> Iterator[Zygote]:
         yield started
 
 
+#: What became of groups in this process: not every one need be judged again where it is looked at once more.
+JUDGED: dict[tuple[Mutation, ...], list[tuple[Mutation, PartResult]]] = {}
+
+
 def group_name(group: tuple[Mutation, ...]) -> str:
     return f"{group[0].name} to {group[-1].name}"
 
@@ -42,7 +46,8 @@ def group_name(group: tuple[Mutation, ...]) -> str:
 def test_wrong_kernels_are_rejected_and_explained(
     group: tuple[Mutation, ...], zygote: Zygote, tmp_path: Path
 ) -> None:
-    for mutation, result in judge(group, zygote, tmp_path):
+    JUDGED[group] = judge(group, zygote, tmp_path)
+    for mutation, result in JUDGED[group]:
         assert result.verdict in ("wrong", "crash"), mutation.name
         assert result.diagnosis is not None and result.diagnosis.message
         assert not mutation.codes or result.diagnosis.code in mutation.codes, (
@@ -111,7 +116,7 @@ def test_mistakes_with_the_same_outputs_are_named_together(zygote: Zygote, tmp_p
         mutation.name: result.diagnosis
         for group in groups(WRONG)
         if not paired.isdisjoint(mutation.name for mutation in group)
-        for mutation, result in judge(group, zygote, tmp_path, only=paired)
+        for mutation, result in JUDGED.get(group) or judge(group, zygote, tmp_path, only=paired)
     }
     for one, other in pairs:
         for diagnosis in (judged[one.name], judged[other.name]):

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 
 from grader.assignment.records import Part
 from grader.base.errors import KitError, UsageError
+from grader.build import nativebuild
 from grader.judge import binding
 from grader.study.laboratory import tell
 from grader.study.options import Settings
@@ -23,7 +24,8 @@ from labs.attention.studies.traffic import Model, Shape
 if TYPE_CHECKING:
     from labs.attention.studies.cache import CacheStudy, Walk
 
-KIT = Kit(flags=("-g1",))
+#: As judged programs are: it is the sum of all lines that is read, so no names are needed.
+KIT = Kit(flags=nativebuild.OWN_FLAGS)
 TIMEOUT_S = 900.0
 EVENTS = re.compile(r"^events: (.*)$", re.MULTILINE)
 SUMMARY = re.compile(r"^summary: (.*)$", re.MULTILINE)

@@ -6,6 +6,7 @@ give one prediction, whose words name the likely lengths.
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 
@@ -26,13 +27,15 @@ def _tiles(s: Scene) -> tuple[int, ...]:
     return tuple(s.shape[key] for key in ("Bc", "Br") if key in s.shape)
 
 
-def _cuts(s: Scene, size: int) -> list[int]:
-    """Where full tiles may end, with a remainder behind, likeliest first."""
-    cuts = {size // t * t for t in (*_tiles(s), *USUAL_TILES)} - {size}
-    found = [(cut, likely_tiles(cut, size, _tiles(s))) for cut in cuts]
-    order = [*_tiles(s), 16, 32, 8, 64, 4]
+@functools.lru_cache(maxsize=1024)
+def _cuts(tiles: tuple[int, ...], size: int) -> tuple[int, ...]:
+    """Where full tiles may end, with a remainder behind, likeliest first; none before the first one."""
+    # Without any full tile there is nothing else: no scores at all, say, which simpler suspects name.
+    cuts = {size // t * t for t in (*tiles, *USUAL_TILES)} - {size, 0}
+    found = [(cut, likely_tiles(cut, size, tiles)) for cut in cuts]
+    order = [*tiles, 16, 32, 8, 64, 4]
     found.sort(key=lambda item: min((order.index(t) for t in item[1] if t in order), default=len(order)))
-    return [cut for cut, _ in found]
+    return tuple(cut for cut, _ in found)
 
 
 @dataclass(frozen=True)
@@ -43,19 +46,31 @@ class _Named:
     tiles: Mapping[str, str]
 
 
-def _named(what: str, s: Scene, fits: Callable[[int], bool]) -> _Named:
-    """A name for each tile length that `fits`. The assignment's own, others on each input, go by their names."""
-    own = [key for key in ("Bc", "Br") if fits(s.shape.get(key, 0))]
-    tiles = {f"{what}, tiles of {tile}": str(tile) for tile in (*own, *filter(fits, USUAL_TILES))}
+@functools.lru_cache(maxsize=4096)
+def _named(what: str, own: tuple[tuple[str, int], ...], start: int, size: int, *, last: bool) -> _Named:
+    """A name for each tile length whose remainder begins at `start`; or whose last block does (`last`). The
+    assignment's own, others on each input, go by their names."""
+
+    def fits(tile: int) -> bool:
+        if last:
+            return 0 < tile < size and (size - 1) // tile * tile == start
+        return tile > 0 and size // tile * tile == start
+
+    fitting = (*(key for key, tile in own if fits(tile)), *filter(fits, USUAL_TILES))
+    tiles = {f"{what}, tiles of {tile}": str(tile) for tile in fitting}
     return _Named(tuple(tiles), tiles)
 
 
+def _own(s: Scene) -> tuple[tuple[str, int], ...]:
+    return tuple((key, s.shape.get(key, 0)) for key in ("Bc", "Br"))
+
+
 def _beyond(what: str, s: Scene, cut: int, size: int) -> _Named:
-    return _named(what, s, lambda tile: tile > 0 and size // tile * tile == cut)
+    return _named(what, _own(s), cut, size, last=False)
 
 
 def _last(what: str, s: Scene, start: int, size: int) -> _Named:
-    return _named(what, s, lambda tile: 0 < tile < size and (size - 1) // tile * tile == start)
+    return _named(what, _own(s), start, size, last=True)
 
 
 def _suspect(code: str, words: str, predict: Callable[[Scene], Array | None], named: _Named) -> Suspect:
@@ -64,8 +79,7 @@ def _suspect(code: str, words: str, predict: Callable[[Scene], Array | None], na
 
 def _remainders(s: Scene) -> Iterator[Suspect]:
     n, d = s.keys, s.d
-    # Without any full tile there is nothing else: no scores at all, say, which simpler suspects name.
-    for cut in filter(None, _cuts(s, n)):
+    for cut in _cuts(_tiles(s), n):
         count = "key" if n - cut == 1 else f"{n - cut} keys"
         where = f"The last {count} of {n}, from {cut} on, beyond the last full tile,"
         hint = "Let the loop over tiles reach N (N / tile rounds down), and the last tile's bounds end there."
@@ -107,7 +121,7 @@ def _remainders(s: Scene) -> Iterator[Suspect]:
             lambda s, c=cut: _stale_remainder(s, c, in_product=False),
             _beyond("remainder of keys in the sum alone", s, cut, n),
         )
-    for cut in filter(None, _cuts(s, d)):
+    for cut in _cuts(_tiles(s), d):
         count = "channel" if d - cut == 1 else f"{d - cut} channels"
         which = f"The last {count} of {d}, from {cut} on, beyond the last full tile,"
         hint = "Let the loop over tiles reach d (d / tile rounds down), and the last tile's bounds end there."

@@ -35,7 +35,10 @@ READING = [
         End(("pass",), ("torch_runner",)),
         HONEST + ' py::gil_scoped_acquire own; py::module_::import("torch");',
         alone=True,
-        top="namespace py = pybind11;\n",
+        # Also what tests/test_build.py asks of such a file: it is compiled once for both.
+        top="namespace py = pybind11;\nint length(py::list items) { return items.size(); }\n"
+        "int next(int a) { return a + 1; }\n",
+        binds='    m.def("length", &length);\n    m.def("next", &next);\n',
         build_s=300.0,  # all of torch's headers
     ),
     Threat(

@@ -119,6 +119,7 @@ def _submission(rows: list[Threat]) -> Submission:
     tops = "".join(row.top for row in rows)
     kernels = "".join(_kernel(part_id, row) for part_id, row in placed.items())
     table = "".join(f'    m.def("{function(part_id)}", &{function(part_id)});\n' for part_id in placed)
+    table += "".join(row.binds for row in rows)
     bindings = f"\nPYBIND11_MODULE(TORCH_EXTENSION_NAME, m) {{\n{table}}}\n"
     return Submission(placed, PRELUDE + tops + kernels + bindings)
 

@@ -25,11 +25,12 @@ class Threat:
     """One attempt. `row` is the kind of attempt, "" for a control.
 
     `body` are the statements of a kernel (see `sources.PRELUDE` for the names it has), `top` stands before all
-    functions, `source` replaces the whole file. `{name}` of `judging.places` (the reference library, a secret file, a
-    name for leftovers) is filled in. It is judged as `part` of the assignment is; `timed` rows are measured as well.
-    `open_end` is the end in tier D, where a compiler sees the judge's files. `files` lie beside module.cpp; `build_s`
-    is what compilers may take. `calls` names what functions it calls that no kernel needs: such rows share files only
-    among themselves, since an object is flagged as a whole. `alone` rows share with none.
+    functions, `binds` behind the file's other bindings, `source` replaces the whole file. `{name}` of
+    `judging.places` (the reference library, a secret file, a name for leftovers) is filled in. It is judged as
+    `part` of the assignment is; `timed` rows are measured as well. `open_end` is the end in tier D, where a
+    compiler sees the judge's files. `files` lie beside module.cpp; `build_s` is what compilers may take. `calls`
+    names what functions it calls that no kernel needs: such rows share files only among themselves, since an object
+    is flagged as a whole. `alone` rows share with none.
     """
 
     row: str
@@ -37,6 +38,7 @@ class Threat:
     end: End
     body: str = ""
     top: str = ""
+    binds: str = ""
     source: str = ""
     part: str = "part1"
     timed: bool = False
