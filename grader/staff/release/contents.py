@@ -6,7 +6,6 @@ listed, and stops that search.
 
 from __future__ import annotations
 
-import functools
 import json
 import re
 from collections.abc import Iterable, Mapping
@@ -66,24 +65,14 @@ class Kit:
     assignment: Assignment
     masters: Mapping[str, Path]
     """The source with the solution of each file that is handed in, by its name; the assignment's source first."""
+    solutions: Mapping[str, str]
+    """What of each of these files the staff have."""
+    starters: Mapping[str, str]
+    """What of each of these files students get."""
     text: Path
     writeup: Path | None
     image: str = ""
     """What the image of a platform's container is called, "" for the assignment's id and "-grader"."""
-
-    @functools.cached_property
-    def solutions(self) -> dict[str, str]:
-        """What of each file the staff have. Raises UsageError for what is no text."""
-        advice = "save it as UTF-8"
-        return {
-            name: textfile.read(path, LARGEST_MASTER, no="source", advice=advice)
-            for name, path in self.masters.items()
-        }
-
-    @functools.cached_property
-    def starters(self) -> dict[str, str]:
-        """What of each file students get. Raises UsageError, in one line, for regions that are not as they must be."""
-        return {name: _starter(self.masters[name], text) for name, text in self.solutions.items()}
 
     @property
     def reference_sources(self) -> list[Path]:
@@ -136,23 +125,22 @@ def kit(
         raise UsageError(
             f"{config}: a release needs the staff's file, which extends the one that students get"
         )
-    found = Kit(
-        root,
-        config,
-        files[-1],
-        assignment,
-        _masters(assignment, master),
-        text or _first(assignment.lab_folder / "handout.md", root / "docs" / "handout.md"),
-        writeup or _writeup(root, assignment),
-    )
-    for path in (*found.masters.values(), found.text, found.writeup):
+    masters = _masters(assignment, master)
+    text = text or _first(assignment.lab_folder / "handout.md", root / "docs" / "handout.md")
+    writeup = writeup or _writeup(root, assignment)
+    for path in (*masters.values(), text, writeup):
         if path is not None and not path.is_file():
             raise UsageError(f"no such file: {path}")
-    assert found.starters  # which are looked at now, for what is wrong with a master is told first
-    return found
+    solutions = {
+        name: textfile.read(path, LARGEST_MASTER, no="source", advice="save it as UTF-8")
+        for name, path in masters.items()
+    }
+    starters = {name: _starter(masters[name], solution) for name, solution in solutions.items()}
+    return Kit(root, config, files[-1], assignment, masters, solutions, starters, text, writeup)
 
 
 def _starter(master: Path, solution: str) -> str:
+    """What students get of a master. Raises UsageError, in one line, for regions that are not as they must be."""
     try:
         made = strip_solution(solution)
     except UsageError as error:
