@@ -1,8 +1,9 @@
 """Attention as the staff would tune it for a Hopper card: the rung of the ladder above the reference. Not handed out.
 
 What it has over the master's: tiles come by the card's tensor memory accelerator, whose descriptors cost no registers
-and no addresses; and the backward pass makes each score once, not twice, for its programs add their shares of dQ to one
-float32 workspace. Only for types of two bytes, d of 32, 64 or 128 and contiguous tensors (`takes`).
+and no addresses; the backward pass makes each score once, not twice, for its programs add their shares of dQ to one
+float32 workspace, one step late where that is quicker: a product whose result is not read in its own step is not
+waited for. Only for types of two bytes, d of 32, 64 or 128 and contiguous tensors (`takes`).
 """
 
 import torch
@@ -89,16 +90,33 @@ def _prepare(o_ptr, do_ptr, lse_ptr, delta_ptr, lse2_ptr, count, D: tl.constexpr
 
 
 @triton.jit
-def _backward_tiles(
-    dk, dv, k, v, q_tensor, do_tensor, lse2_ptr, delta_ptr, dq_ptr, dq_tensor, begin, keys, first, last, N, M, scale,
-    D: tl.constexpr, ROWS: tl.constexpr, CAUSAL: tl.constexpr, MASKED: tl.constexpr, BULK: tl.constexpr,
+def _add_share(
+    share, dq_ptr, dq_tensor, begin, first, N, D: tl.constexpr, ROWS: tl.constexpr, BULK: tl.constexpr,
 ):
-    """What the queries from `first` to before `last` add to dk and dv, and this tile of keys to their dq."""
+    """Add one program's share of dQ's rows from `first` on to the workspace."""
+    if BULK:
+        dq_tensor.atomic_add([begin + first, 0], share)
+    else:
+        rows = first + tl.arange(0, ROWS)
+        where = (begin + rows).to(tl.int64)[:, None] * D + tl.arange(0, D)[None, :]
+        tl.atomic_add(dq_ptr + where, share, mask=(rows < N)[:, None], sem="relaxed")
+
+
+@triton.jit
+def _backward_tiles(
+    dk, dv, share, k, v, q_tensor, do_tensor, lse2_ptr, delta_ptr, dq_ptr, dq_tensor, begin, keys, first, last, N, M,
+    scale, D: tl.constexpr, ROWS: tl.constexpr, CAUSAL: tl.constexpr, MASKED: tl.constexpr, BULK: tl.constexpr,
+    LATE: tl.constexpr,
+):
+    """What the queries from `first` to before `last` add to dk and dv, and this tile of keys to their dq. With LATE,
+    `share` is that of the tile before `first`, still to be added, and that of the last tile comes back in its place."""
     for start in range(first, last, ROWS):
         rows = start + tl.arange(0, ROWS)
         q = q_tensor.load([begin + start, 0])
         lse2 = tl.load(lse2_ptr + rows, mask=rows < N, other=float("inf"))
         s = tl.dot(k, q.T)
+        if LATE:
+            _add_share(share, dq_ptr, dq_tensor, begin, max(start - ROWS, 0), N, D, ROWS, BULK)
         p = tl.exp2(s * scale - lse2[None, :])
         if MASKED:
             seen = (keys < M)[:, None]
@@ -112,25 +130,22 @@ def _backward_tiles(
         ds = (p * (dp - delta[None, :])).to(q.dtype)
         dk = tl.dot(ds, q, dk)
         share = tl.dot(ds.T, k)
-        if BULK:
-            dq_tensor.atomic_add([begin + start, 0], share)
-        else:
-            where = (begin + rows).to(tl.int64)[:, None] * D + tl.arange(0, D)[None, :]
-            tl.atomic_add(dq_ptr + where, share, mask=(rows < N)[:, None], sem="relaxed")
-    return dk, dv
+        if not LATE:
+            _add_share(share, dq_ptr, dq_tensor, begin, start, N, D, ROWS, BULK)
+    return dk, dv, share
 
 
 @triton.jit
 def _backward(
     q_tensor, k_tensor, v_tensor, do_tensor, lse2_ptr, delta_ptr, dq_ptr, dq_tensor, dk_ptr, dv_ptr, N, M, scale,
     D: tl.constexpr, ROWS: tl.constexpr, KEYS: tl.constexpr, CAUSAL: tl.constexpr, WHOLE: tl.constexpr,
-    BULK: tl.constexpr,
+    BULK: tl.constexpr, LATE: tl.constexpr,
 ):
     """One program: dk and dv of KEYS keys of one head, and their share of dq. WHOLE: N and M are multiples of the
     tiles.
 
     A tile at the end of a head also holds rows of the next one: their p is 0 (lse2 is loaded as inf), and so is what
-    they would add to dq.
+    they would add to dq. So is the share before the first tile.
     """
     tile, head = tl.program_id(0), tl.program_id(1)
     keys = tile * KEYS + tl.arange(0, KEYS)
@@ -141,6 +156,7 @@ def _backward(
     delta_ptr += begin
     dk = tl.zeros([KEYS, D], tl.float32)
     dv = tl.zeros([KEYS, D], tl.float32)
+    share = tl.zeros([ROWS, D], tl.float32)
     first = 0
     unmasked = 0
     if CAUSAL:
@@ -149,14 +165,16 @@ def _backward(
     if not WHOLE and (tile + 1) * KEYS > M:
         unmasked = tl.cdiv(N, ROWS) * ROWS
     if CAUSAL or not WHOLE:
-        dk, dv = _backward_tiles(
-            dk, dv, k, v, q_tensor, do_tensor, lse2_ptr, delta_ptr, dq_ptr, dq_tensor, begin, keys, first, unmasked,
-            N, M, scale, D, ROWS, CAUSAL, True, BULK,
+        dk, dv, share = _backward_tiles(
+            dk, dv, share, k, v, q_tensor, do_tensor, lse2_ptr, delta_ptr, dq_ptr, dq_tensor, begin, keys, first,
+            unmasked, N, M, scale, D, ROWS, CAUSAL, True, BULK, LATE,
         )
-    dk, dv = _backward_tiles(
-        dk, dv, k, v, q_tensor, do_tensor, lse2_ptr, delta_ptr, dq_ptr, dq_tensor, begin, keys, unmasked, N,
-        N, M, scale, D, ROWS, CAUSAL, False, BULK,
+    dk, dv, share = _backward_tiles(
+        dk, dv, share, k, v, q_tensor, do_tensor, lse2_ptr, delta_ptr, dq_ptr, dq_tensor, begin, keys, unmasked, N,
+        N, M, scale, D, ROWS, CAUSAL, False, BULK, LATE,
     )
+    if LATE:
+        _add_share(share, dq_ptr, dq_tensor, begin, (N - 1) // ROWS * ROWS, N, D, ROWS, BULK)
     where = (head.to(tl.int64) * M + keys)[:, None] * D + tl.arange(0, D)[None, :]
     inside = (keys < M)[:, None]
     tl.store(dk_ptr + where, (dk * (scale / LOG2_E)).to(dk_ptr.dtype.element_ty), mask=inside)
@@ -185,35 +203,35 @@ def takes(q, k, v) -> bool:
     return fits and all(t.is_contiguous() for t in (q, k, v))
 
 
-def forward_blocks(d: int, causal: bool) -> tuple[int, int, int, int, int | None]:
-    """(rows, keys, warps, stages, registers of a thread): what was quickest on the card that docs/gpu.md names."""
+def forward_blocks(d: int, causal: bool) -> tuple[int, int, int, int]:
+    """(rows, keys, warps, stages): what was quickest on the card that docs/gpu.md names."""
     if d <= 32:
-        return 64, 128, 4, 3, None
+        return 64, 128, 4, 3
     if d <= 64:
-        return (64, 64, 4, 4, None) if causal else (64, 128, 4, 2, None)
-    return (64, 64, 4, 3, None) if causal else (128, 64, 4, 2, None)
+        return 64, 128, 4, 2
+    return (64, 64, 4, 3) if causal else (128, 64, 4, 2)
 
 
-def backward_blocks(d: int, causal: bool) -> tuple[int, int, int, int, bool]:
-    """(rows, keys, warps, stages, bulk): with `bulk` the copy engine adds up dQ, else atomic additions do."""
+def backward_blocks(d: int, causal: bool) -> tuple[int, int, int, int, bool, bool]:
+    """(rows, keys, warps, stages, late, bulk): with `bulk` the copy engine adds up dQ, else atomic additions do."""
     if d <= 32:
-        return 64, 128, 4, 2, not causal
+        return 64, 128, 4, 2, False, not causal
     if d <= 64:
-        return (64, 64, 4, 2, True) if causal else (128, 128, 8, 2, False)
-    return 64, 128, 8, 2, True
+        return (64, 64, 4, 2, False, True) if causal else (128, 128, 8, 2, False, False)
+    return 64, 128, 8, 2 if causal else 3, True, True
 
 
 def flash_forward(q, k, v, causal, blocks=None):
     """As the master's; `blocks` are those of `forward_blocks`."""
     B, N, d = q.shape
     M = k.shape[1]
-    rows, keys, warps, stages, registers = blocks or forward_blocks(d, causal)
+    rows, keys, warps, stages = blocks or forward_blocks(d, causal)
     o = torch.empty_like(q)
     lse = torch.empty((B, N), dtype=torch.float32, device=q.device)
     _forward[(triton.cdiv(N, rows), B)](
         _tiles(q, rows, d), _tiles(k, keys, d), _tiles(v, keys, d), o, lse, N, M, d**-0.5 * LOG2_E.value,
         D=d, ROWS=rows, KEYS=keys, CAUSAL=causal, WHOLE=M % keys == 0,
-        num_warps=warps, num_stages=stages, maxnreg=registers,
+        num_warps=warps, num_stages=stages,
     )
     return o, lse
 
@@ -222,7 +240,7 @@ def flash_backward(q, k, v, o, lse, do, causal, blocks=None):
     """As the master's; `blocks` are those of `backward_blocks`."""
     B, N, d = q.shape
     M = k.shape[1]
-    rows, keys, warps, stages, bulk = blocks or backward_blocks(d, causal)
+    rows, keys, warps, stages, late, bulk = blocks or backward_blocks(d, causal)
     scale = d**-0.5 * LOG2_E.value
     delta, lse2 = (torch.empty((B, N), dtype=torch.float32, device=q.device) for _ in range(2))
     _prepare[(triton.cdiv(B * N, 64),)](o, do, lse, delta, lse2, B * N, D=d, ROWS=64, num_warps=4)
@@ -231,7 +249,7 @@ def flash_backward(q, k, v, o, lse, do, causal, blocks=None):
     _backward[(triton.cdiv(M, keys), B)](
         _tiles(q, rows, d), _tiles(k, keys, d), _tiles(v, keys, d), _tiles(do, rows, d), lse2, delta,
         total, _tiles(total, rows, d) if bulk else total, dk, dv, N, M, scale,
-        D=d, ROWS=rows, KEYS=keys, CAUSAL=causal, WHOLE=M % keys == 0 and N % rows == 0, BULK=bulk,
+        D=d, ROWS=rows, KEYS=keys, CAUSAL=causal, WHOLE=M % keys == 0 and N % rows == 0, BULK=bulk, LATE=late,
         num_warps=warps, num_stages=stages,
     )
     _scaled[(triton.cdiv(B * N * d, 4096),)](total, dq, B * N * d, d**-0.5, BLOCK=4096, num_warps=8)
