@@ -36,7 +36,7 @@ _TWO_PASSES = """        now = tl.maximum(most, x)
 RIGHT = (
     Mutation("a sigmoid", "gelu", ((Y, "    y = x * tl.sigmoid(2.0 * u)\n"),)),
     Mutation("tanh by exp", "gelu", ((Y, "    y = 0.5 * x * (2.0 - 2.0 / (tl.exp(2.0 * u) + 1.0))\n"),)),
-    Mutation("short blocks", "gelu", (("min(4096, _power_of_two(C))", "64"), ("num_warps=8", "num_warps=1"))),
+    Mutation("short blocks", "gelu", (("min(4096 // x.element_size(), _power_of_two(C))", "64"),)),
     Mutation("exp", "softmax", ((ROW_WEIGHTS, "    weights = tl.exp(x - tl.max(x, 0))\n"),)),
     Mutation(
         "an inverse", "softmax", (("weights / tl.sum(weights, 0)", "weights * (1.0 / tl.sum(weights, 0))"),)
