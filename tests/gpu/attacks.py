@@ -20,7 +20,8 @@ torch.cuda.Event = _Event
 time.perf_counter = time.time = time.monotonic = lambda: 0.0
 """,
     ),
-    "synchronize does nothing": ("wrong", "\ntorch.cuda.synchronize = lambda *a, **k: None\n"),
+    # Right where the card is done before the last launch is: the judge's own copy is within the time, too.
+    "synchronize does nothing": ("ok", "\ntorch.cuda.synchronize = lambda *a, **k: None\n"),
     "work on a side stream, nobody waits": (
         "wrong",
         """
@@ -203,6 +204,36 @@ def _synchronize(*a, **k):
     if few:
         time.sleep(0.03)
 torch.cuda.synchronize = _synchronize
+""",
+    ),
+    "calls put off until all are known": (
+        "ok",
+        """
+_product_plainly, _put_off, _wait = product, [], torch.cuda.synchronize
+def product(a, b, c):
+    if a.shape[0] < SIDE:
+        return _product_plainly(a, b, c)
+    _put_off.append((a, b, c))
+def _synchronize(*x, **y):
+    for one in _put_off:
+        _product_plainly(*one)
+    _put_off.clear()
+    _wait()
+torch.cuda.synchronize = _synchronize
+""",
+    ),
+    "sets beside one another": (
+        "ok",
+        """
+_product_plainly, _streams, _calls = product, [], 0
+def product(a, b, c):
+    # What the end of one set leaves free of the card, the next one's beginning takes.
+    global _calls
+    _calls += 1
+    if not _streams:
+        _streams.extend(torch.cuda.Stream() for _ in range(4))
+    with torch.cuda.stream(_streams[_calls % 4]):
+        _product_plainly(a, b, c)
 """,
     ),
 }
