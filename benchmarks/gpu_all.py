@@ -31,8 +31,8 @@ STEPS = {
     "lab": ("verdicts", 90),
     "attacks": ("attacks", 85),
     "libraries": ("verdicts", 20),
-    "slower": ("slower", 120),
-    "aa": ("slower", 120),
+    "slower": ("slower", 180),
+    "aa": ("slower", 150),
     "studies": ("studies", 60),
 }
 #: The most important ones first.
