@@ -93,7 +93,7 @@ SIGNAL_HINTS = {
 
 OF_TENSORS = (
     "something outside of a tensor was read or written: check the pointers, strides and masks of all loads and stores "
-    "on sizes that are no multiple of a tile"
+    "on sizes that do not fill the last block"
 )
 """The same of kernels that are launched on tensors, for signals that memory is the cause of."""
 DEVICE_HINTS = {
