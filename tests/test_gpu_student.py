@@ -13,8 +13,10 @@ from conftest import ROOT
 from grader.assignment.loading import load
 from grader.assignment.mutations import Mutation
 from grader.base.results import PartResult
+from grader.judge import faults
 from grader.judge.bench import Options
 from grader.judge.evaluate import evaluate
+from grader.run.calls import Call
 from grader.run.card import finding
 from labs.gpu import known
 
@@ -187,3 +189,18 @@ def test_no_command_is_advised_that_a_kernel_on_a_gpu_cannot_take(tmp_path: Path
     mutation = Mutation("NaN", "gelu", (("    y = x / (", "    y = float('nan') * x / ("),))
     part = judged(tmp_path, known.edited(MASTER, mutation), ["gelu"], ("random", "ragged"))["gelu"]
     assert part.verdict == "wrong" and "NaN" in words(part) and "--sanitize" not in words(part)
+
+
+@pytest.mark.parametrize(
+    "said",
+    [
+        "corrupted double-linked list",
+        "Fatal glibc error: malloc assertion failure in _int_malloc: (unsigned long) (size) >= (unsigned long) (nb)",
+    ],
+)
+def test_a_store_without_a_mask_that_damages_the_heap_is_told_as_one(said: str) -> None:
+    part = ASSIGNMENT.part("matmul")
+    call = Call(status="crash", signal_name="SIGABRT")
+    message = faults.call_fault(call, part, "random", printed=said).diagnosis.message
+    assert "outside of a tensor" in message and "masks" in message
+    assert faults.without_heap_words(said) == ""

@@ -105,7 +105,7 @@ DEVICE_HINTS = {
 
 DAMAGED_HEAP = re.compile(
     r"^(?:munmap_chunk\(\)|free\(\)|malloc\(\)|realloc\(\)|malloc_consolidate\(\)|corrupted (?:size|double-linked)|"
-    r"double free or corruption|unaligned |sysmalloc|malloc: )[^\n]{0,200}$",
+    r"double free or corruption|unaligned |sysmalloc|malloc: |Fatal glibc error: malloc)[^\n]{0,200}$",
     re.MULTILINE,
 )
 """What the C library says when it finds that its lists of free memory have been overwritten."""
