@@ -212,9 +212,9 @@ def test_faults_of_a_file_are_told_part_by_part(judge: Callable[..., dict[str, P
         "flash_forward": ("crash", "exception"),
     }
     words = {name: part.diagnosis.message for name, part in found.items() if part.diagnosis}
-    assert "line 5: RuntimeError: no such kernel" in words["gelu"]
+    assert "line 5 raised RuntimeError: no such kernel" in words["gelu"]
     assert "There is Matmul" in words["matmul"]
-    assert "2 tensors should be returned, and 1 are" in words["flash_forward"]
+    assert "it should return O and L, and returns 1 tensor" in words["flash_forward"]
 
 
 def test_a_file_that_is_no_python_does_not_compile(judge: Callable[..., dict[str, PartResult]]) -> None:
@@ -223,7 +223,7 @@ def test_a_file_that_is_no_python_does_not_compile(judge: Callable[..., dict[str
     assert "kernels.py:2:" in part.diagnosis.message and "y.copy_(x" in part.diagnosis.message
     broken = judge("import nowhere\n", "gelu")["gelu"]
     assert broken.verdict == "compile_error" and broken.diagnosis is not None
-    assert "line 1: ModuleNotFoundError" in broken.diagnosis.message
+    assert "line 1 raised ModuleNotFoundError" in broken.diagnosis.message
     null = judge("def gelu(x, y):\n    pass\n\0\n", "gelu")["gelu"]
     assert null.verdict == "compile_error" and null.diagnosis is not None
     assert "kernels.py: error: " in null.diagnosis.message and ":0:" not in null.diagnosis.message
@@ -232,15 +232,15 @@ def test_a_file_that_is_no_python_does_not_compile(judge: Callable[..., dict[str
 @pytest.mark.parametrize(
     "text, said",
     [
-        ("def gelu(x, y):\n    import sys; sys.exit(0)\n", "line 2: SystemExit: 0"),
-        ("def gelu(x, y):\n    raise KeyboardInterrupt\n", "line 2: KeyboardInterrupt"),
+        ("def gelu(x, y):\n    import sys; sys.exit(0)\n", "line 2 raised SystemExit: 0"),
+        ("def gelu(x, y):\n    raise KeyboardInterrupt\n", "line 2 raised KeyboardInterrupt"),
         (f"{MUTE}def gelu(x, y):\n    raise Mute\n", "fails when it is asked for its text"),
         (
             "def gelu(x, y):\n    error = ValueError('round')\n    raise error from error\n",
             "ValueError: round",
         ),
         # Looked up, it is the student's code that runs already.
-        (LOOKED_UP, "line 5: KeyError: 'flash_forward'"),
+        (LOOKED_UP, "line 5 raised KeyError: 'flash_forward'"),
     ],
 )
 def test_whatever_is_raised_is_told_and_ends_no_runner(

@@ -98,6 +98,15 @@ def test_what_one_input_refutes_is_no_fact() -> None:
     assert facts.place([*inputs, Seen(right.sizes, None, weak=True)], AXES, TILES)
 
 
+def test_indices_of_different_outputs_are_not_compared() -> None:
+    of_o, of_l = np.zeros((1, 6, 4), bool), np.zeros((1, 6), bool)
+    of_o[:, -1] = of_l[:, -1] = True
+    sizes = {"B": 1, "N": 6, "d": 4}
+    alone = [Seen(sizes, of_l, output="L"), Seen(sizes, of_l, output="L")]
+    assert facts.place(alone, (), ()) != ""
+    assert facts.place([Seen(sizes, of_o, output="O"), *alone], (), ()) == ""
+
+
 def by_sizes(is_right: Callable[[dict[str, int]], bool]) -> list[Seen]:
     sizes = [
         {"N": n, "d": d, "Br": br, "Bc": bc}
@@ -367,12 +376,13 @@ def test_what_the_text_speaks_against_is_told_last() -> None:
 
 
 def test_a_result_that_is_only_rounded_is_not_sent_to_look_for_accesses() -> None:
-    def told(code: str) -> list[str]:
-        closer = SimpleNamespace(second=None)
+    def told(code: str, device: object = None) -> list[str]:
+        closer = SimpleNamespace(second=None, part=SimpleNamespace(device=device))
         return Closer._next(cast(Closer, closer), None, None, None, Diagnosis(code, "The values are close."))
 
     assert told("wrong_values") == ["Next: --sanitize names accesses outside of an array."]
     assert told("low_precision") == []
+    assert told("wrong_values", device=object()) == []
 
 
 def test_a_mistake_that_most_outputs_refute_is_not_the_cause() -> None:

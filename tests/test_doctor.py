@@ -338,6 +338,28 @@ def test_cards_are_told_with_what_keeps_them_from_judging(made_up: Callable[...,
     assert [finding.level for finding in broken] == ["warn"] and "no devices" in broken[0].what
 
 
+def test_a_student_of_kernels_on_a_card_is_told_what_they_need(made_up: Callable[..., Host]) -> None:
+    from grader.doctor import students
+
+    def told(languages: tuple[str, ...], *missing: str, has_triton: bool = True) -> list[tuple[str, str]]:
+        host = made_up(
+            which=programs(*missing), has_module=lambda name: has_triton, run=lambda _: Ran(0, SMI)
+        )
+        return [(finding.level, finding.what) for finding in students._on_a_card(host, languages)]
+
+    both = ("triton", "cuda")
+    card = ("ok", "NVIDIA X, driver 580.1, 80000 MiB")
+    assert told(both) == [card, ("ok", "Triton is installed")]
+    lacking = [("fail", "Triton is not installed"), ("warn", "nvcc is not on the PATH"), ("warn", "no GPU")]
+    assert told(both, "nvidia-smi", "nvcc", has_triton=False) == lacking
+    assert told(("triton",), "nvidia-smi", "nvcc") == [("ok", "Triton is installed"), ("warn", "no GPU")]
+    for missing, has_triton, what in (
+        ("nvcc", True, "nvcc is not on the PATH"),
+        ("", False, "Triton is not installed"),
+    ):
+        assert [said for _, said in told(both, missing, has_triton=has_triton)].count(what) == 1
+
+
 def test_a_student_has_a_doctor_and_an_editor_that_knows_the_file(tmp_path: Path) -> None:
     """`gpt149.py doctor`: what concerns a student; `--editor`: a compile command that compiles, without what is
     precompiled."""

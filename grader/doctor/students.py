@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from pathlib import Path
 
 from grader.base import wholefile
 from grader.base.commandline import Parser, source_file
 from grader.base.errors import EXIT_KIT, EXIT_PASS, KitError, UsageError
 from grader.base.places import PUBLIC_CONFIG
-from grader.build import editing
-from grader.doctor import steady, timing, tools
+from grader.build import devicebuild, editing
+from grader.doctor import gpu, steady, timing, tools
 from grader.doctor.host import Finding, Host
 
 #: (module, what is missing without it, how to get it).
@@ -61,8 +61,12 @@ def main(arguments: list[str]) -> int:
 def _sections(config: Path, with_steadiness: bool) -> Iterator[tuple[str, Iterable[Finding]]]:
     from grader.assignment.loading import load
 
-    host = Host(threads=load(config).defaults.get("threads", 1))
+    assignment = load(config)
+    host = Host(threads=assignment.defaults.get("threads", 1))
     yield "tools", [*tools.findings(host), *_own(host)]
+    languages = {part.device.language for part in assignment.parts if part.device is not None}
+    if languages:
+        yield "kernels on a GPU", _on_a_card(host, languages)
     yield "times", timing.findings(host)
     if with_steadiness:
         yield "steadiness", steady.findings(config)
@@ -72,6 +76,39 @@ def _own(host: Host) -> Iterator[Finding]:
     for name, lost, get in OWN_MODULES:
         if not host.has_module(name):
             yield Finding("warn", f"{name} is not installed (optional)", f"without it {lost}", get)
+
+
+def _on_a_card(host: Host, languages: Collection[str]) -> Iterator[Finding]:
+    """What judging kernels in these languages takes, with a card and without."""
+    cards = [found for found in gpu.findings(host) if not found.what.startswith("Triton")]
+    yield from cards
+    if devicebuild.TRITON in languages and not host.has_module("triton"):
+        yield Finding(
+            "fail",
+            "Triton is not installed",
+            "it judges kernels also where there is no GPU: without it nothing in Triton is judged",
+            f'pip install "{devicebuild.TRITON_PACKAGE}"',
+        )
+    elif devicebuild.TRITON in languages:
+        yield Finding("ok", "Triton is installed")
+    if (
+        "cuda" in languages
+        and not host.which(devicebuild.NVCC)
+        and not any(devicebuild.NVCC in found.what for found in cards)
+    ):
+        yield Finding(
+            "warn",
+            "nvcc is not on the PATH",
+            "what is written in CUDA is not compiled: whether it compiles stays unknown",
+            "install NVIDIA's CUDA toolkit, or leave it: the course has one",
+        )
+    if not any(found.level == "ok" for found in cards):
+        yield Finding(
+            "warn",
+            "no GPU",
+            "kernels in Triton are judged by its interpreter, results alone; times and CUDA stay open",
+            "nothing to do: points stay open until the course judges on a GPU",
+        )
 
 
 def _write_commands(headers: str, module: Path | None, config: Path) -> int:

@@ -150,7 +150,7 @@ class Bench:
                 raise faults.program_fault("it sent back something that is no greeting")
         self.stack.enter_context(session)
         if session.death is not None:
-            raise faults.loading_fault(session.death)
+            raise faults.loading_fault(session.death, is_python=part.device is not None)
         if session.load_error is not None:
             what = "object" if part.device is None else "file"
             raise faults.Faulty(

@@ -48,20 +48,20 @@ def lacks_gpu(what: str) -> Faulty:
     return Faulty("unjudged", Diagnosis("machine_lacks", message), waits_for=GPU)
 
 
-def loading_fault(death: Call) -> Faulty:
+def loading_fault(death: Call, *, is_python: bool = False) -> Faulty:
     """The object never got as far as offering its functions: something outside them runs while it is loaded."""
     if death.status == "timeout":
+        runs = "statements outside of functions that" if is_python else "global variables whose initialisers"
         return _faulty(
-            "timeout",
-            "load_timeout",
-            "Loading the file did not end. Look at global variables whose initialisers loop or wait.",
+            "timeout", "load_timeout", f"Loading the file did not end. Look at {runs} loop or wait."
         )
     how = death.signal_name or death.message or death.status
+    runs = "statements outside of functions" if is_python else "global variables and static initialisers"
     return _faulty(
         "crash",
         "load_crash",
         f"The process ended ({how}) while the file was being loaded, before any function was called. "
-        "Look at global variables and static initialisers: nothing outside the functions should run code.",
+        f"Look at {runs}: nothing outside the functions should run code.",
     )
 
 
@@ -91,9 +91,21 @@ SIGNAL_HINTS = {
 }
 
 
+OF_TENSORS = (
+    "something outside of a tensor was read or written: check the pointers, strides and masks of all loads and stores "
+    "on sizes that do not fill the last block"
+)
+"""The same of kernels that are launched on tensors, for signals that memory is the cause of."""
+DEVICE_HINTS = {
+    **SIGNAL_HINTS,
+    **dict.fromkeys(("SIGSEGV", "SIGBUS"), OF_TENSORS),
+    "SIGABRT": "abort() was called",
+}
+
+
 DAMAGED_HEAP = re.compile(
     r"^(?:munmap_chunk\(\)|free\(\)|malloc\(\)|realloc\(\)|malloc_consolidate\(\)|corrupted (?:size|double-linked)|"
-    r"double free or corruption|unaligned |sysmalloc|malloc: )[^\n]{0,200}$",
+    r"double free or corruption|unaligned |sysmalloc|malloc: |Fatal glibc error: malloc)[^\n]{0,200}$",
     re.MULTILINE,
 )
 """What the C library says when it finds that its lists of free memory have been overwritten."""
@@ -162,7 +174,7 @@ def _no_answer(
         )
     if call.status == "exception":
         if part.device is not None:
-            return ("crash", "exception", f"{at} raised {call.message}")
+            return ("crash", "exception", f"{at.rstrip(',')}: {call.message}")
         memory = " (it asked for more memory than a run may have)" if "bad_alloc" in call.message else ""
         where_told = f" ({in_words(sizes)})" if sizes else ""
         return (
@@ -173,6 +185,11 @@ def _no_answer(
         )
     if call.status == "protocol":
         return ("crash", "protocol", f"{at}: the process sent back something that is no result.")
+    if call.signal_name and part.device is not None:
+        hint = DEVICE_HINTS.get(call.signal_name, "the process was ended by this signal")
+        if call.signal_name == "SIGABRT" and DAMAGED_HEAP.search(printed) is not None:
+            hint = OF_TENSORS
+        return ("crash", call.signal_name.lower(), f"{at} crashed with {call.signal_name}: {hint}.")
     if call.signal_name:
         hint = SIGNAL_HINTS.get(call.signal_name, "the process was ended by this signal")
         if call.signal_name == "SIGABRT":

@@ -36,6 +36,8 @@ class Marker:
         self.lab = bench.assignment.lab
         self.wrong: dict[str, Any] = {}
         """By the input's name: a bool array of the output's shape, or None where the answer was right."""
+        self.wrong_output: dict[str, str] = {}
+        """By the input's name: which output `wrong` is about."""
 
     @functools.cached_property
     def oracle(self) -> Oracle:
@@ -116,6 +118,7 @@ class Marker:
                 (diagnosis,) = diagnose.settled([diagnosis])
         if self.wrong.get(name) is None:
             self.wrong[name] = comparisons[wrong[0]].wrong if wrong else None
+            self.wrong_output[name] = wrong[0] if wrong else ""
         digest = integrity.output_sha256(found[wrong[0]]) if wrong else None
         largest = max(comparison.max_error for comparison in comparisons.values())
         where = error_map(comparisons[wrong[0]].wrong) if wrong else ()

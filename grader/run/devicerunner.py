@@ -20,7 +20,7 @@ import contextlib
 import ctypes
 import importlib
 import mmap
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 #: The languages that it loads. A kind is one of them, with "-cpu" behind it where there is no card.
@@ -52,6 +52,96 @@ def prepare() -> None:
     for architecture in ARCHITECTURES:
         with contextlib.suppress(Exception):
             compiler.get_ptxas_version(architecture)
+
+
+# ---- without a card
+
+
+class HostDriver:
+    """What Triton asks of a card's driver where its interpreter runs the kernels: an autotuner's clock, and where
+    tensors lie."""
+
+    def is_active(self) -> bool:
+        return True
+
+    def get_current_target(self) -> Any:
+        return importlib.import_module("triton.backends.compiler").GPUTarget("cuda", 80, 32)
+
+    def get_active_torch_device(self) -> Any:
+        return importlib.import_module("torch").device("cpu")
+
+    def get_device_interface(self) -> Any:
+        return importlib.import_module("torch").cpu
+
+    def get_current_device(self) -> int:
+        return 0
+
+    def get_current_stream(self, device: Any = None) -> int:
+        return 0
+
+    def get_benchmarker(self) -> Callable[..., Any]:
+        return untimed
+
+
+def untimed(kernel_call: Any, *_: Any, quantiles: Any = None, **__: Any) -> Any:
+    """All configurations take as long, so that an autotuner takes its first one; nothing is run."""
+    return 0.0 if quantiles is None else [0.0] * len(quantiles)
+
+
+#: Functions of libdevice's with the names that they have in torch where those differ.
+LIBDEVICE = {
+    "fast_tanhf": "tanh",
+    "fast_expf": "exp",
+    "fast_logf": "log",
+    "fast_log2f": "log2",
+    "fast_sinf": "sin",
+}
+LIBDEVICE |= {"fast_cosf": "cos", "rint": "round", "fast_powf": "pow"}
+PLAIN = """
+abs acos acosh asin asinh atan atan2 atanh ceil cos cosh erf erfc erfinv exp exp2 expm1 floor lgamma log log10 log1p
+log2 pow rsqrt sin sinh sqrt tan tanh trunc
+"""
+
+
+def prepare_interpreter() -> None:
+    """In the process that runners are forked from, where there is no card: what a kernel may use on one and Triton's
+    interpreter lacks, a driver and libdevice, and modules that it would import at a runner's first call."""
+    for late in ("triton.compiler.code_generator", "triton.experimental.gluon"):
+        with contextlib.suppress(ImportError):
+            importlib.import_module(late)
+    with contextlib.suppress(ImportError, AttributeError):
+        importlib.import_module("triton.runtime.driver").driver.set_active(HostDriver())
+        testing: Any = importlib.import_module("triton.testing")
+        testing.do_bench = untimed
+    names = {name: name for name in PLAIN.split()} | LIBDEVICE
+    for place in ("triton.language.extra.libdevice", "triton.language.extra.cuda.libdevice"):
+        with contextlib.suppress(ImportError):
+            module = importlib.import_module(place)
+            for name, of_torch in names.items():
+                if hasattr(module, name):
+                    setattr(module, name, on_the_host(of_torch))
+
+
+def on_the_host(name: str) -> Callable[..., Any]:
+    """A function of the interpreter's tensors that computes as torch's of this name does, in float64."""
+
+    def function(*arguments: Any, **_: Any) -> Any:
+        import torch
+
+        core = importlib.import_module("triton.language.core")
+        handle = importlib.import_module("triton.runtime.interpreter").TensorHandle
+        tensors: Sequence[Any] = [value for value in arguments if isinstance(value, core.tensor)]
+        values = [
+            torch.as_tensor(value.handle.data, dtype=torch.float64)
+            if isinstance(value, core.tensor)
+            else torch.tensor(getattr(value, "value", value), dtype=torch.float64)
+            for value in arguments
+        ]
+        first = tensors[0]
+        data = getattr(torch, name)(*values).numpy().astype(first.handle.data.dtype)
+        return core.tensor(handle(data, first.handle.dtype), first.type)
+
+    return function
 
 
 # ---- tensors
@@ -91,7 +181,7 @@ def put_changed(tensor: Any, before: Any, after: Any) -> None:
 Operation = Callable[[dict[str, Any], list[Any]], dict[str, Any]]
 
 
-def told(operation: Operation) -> Operation:
+def told(operation: Operation, *, has_card: bool) -> Operation:
     """The operation with all that it raises as Failed: the student's code also runs where a function is looked up or
     what it returned is asked for its type, and an exception that nobody takes would end the runner without a word.
     sys.exit() and KeyboardInterrupt are among them: the judge ends a runner by a signal."""
@@ -102,7 +192,7 @@ def told(operation: Operation) -> Operation:
         except kernelfiles.Failed:
             raise
         except BaseException as error:
-            raise kernelfiles.Failed(kernelfiles.described(error)) from error
+            raise kernelfiles.Failed(kernelfiles.described(error, has_card=has_card)) from error
 
     return served
 
@@ -116,7 +206,8 @@ class Kernels:
         self.functions = loaded.functions
         self.sets: list[Callable[[], None]] = []
         served = (self.call, self.offers, self.warm, self.settle, self.attach, self.go)
-        self.operations = {operation.__name__: told(operation) for operation in served}
+        has_card = device != "cpu"
+        self.operations = {operation.__name__: told(operation, has_card=has_card) for operation in served}
         self._memory: Any = None
 
     def call(self, request: dict[str, Any], tensors: list[Any]) -> dict[str, Any]:
@@ -278,5 +369,5 @@ def load(kind: str, path: str, shared_fd: int | None = None) -> Kernels:
     except (OSError, AttributeError):
         raise
     except BaseException as error:
-        raise OSError(kernelfiles.described(error)) from error
+        raise OSError(kernelfiles.described(error, has_card=device != "cpu")) from error
     return Kernels(loaded, device or "cuda", shared_fd)

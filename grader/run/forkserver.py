@@ -59,8 +59,9 @@ def serve(control: socket.socket, files: Files, modules: list[str], folder: str)
     gc.disable()  # A tenth of the import, and a collection in a fork would copy every page.
     torch_version, removal = import_torch(modules), files.removal
     files.devicerunner.kernelfiles = files.kernelfiles
-    if "triton" in modules and not os.environ.get("TRITON_INTERPRET"):
-        files.devicerunner.prepare()
+    if "triton" in modules:
+        own = files.devicerunner
+        (own.prepare_interpreter if os.environ.get("TRITON_INTERPRET") else own.prepare)()
     # Bubblewrap may have put the kit or Python itself below a folder that is emptied after each runner.
     mounted = removal.mount_points()
     gc.freeze()

@@ -7,9 +7,11 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
+import dis
 import importlib.util
 import inspect
 import os
+import re
 import sys
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -18,6 +20,14 @@ LONGEST_MESSAGE = 1000
 MOST_OBSERVED, LONGEST_NAME = 200, 56
 LONGEST_CHAIN = 50
 """Of exceptions, each the cause of the one before."""
+MODULE = "kernels"
+"""What a student's file is called as a module."""
+#: What is raised where there is no card and a file asks for one, and what to do then.
+ASKS_FOR_CARD = re.compile(r"cuda|nvidia|active drivers|nvml", re.IGNORECASE)
+NO_CARD = (
+    " (this machine has no GPU and tensors lie on the CPU: take the device of a tensor that is given, x.device, and "
+    "ask torch.cuda for nothing)"
+)
 
 
 class Failed(Exception):
@@ -40,7 +50,7 @@ def copied(value: Any, output: Any, name: str) -> None:
     """Put what a function returned where its output belongs. Raises Failed for what does not fit."""
     import torch
 
-    if value is None or value is output:
+    if value is output:
         return
     if not isinstance(value, torch.Tensor):
         raise Failed(f"{name} should be a tensor and is {type(value).__name__}")
@@ -60,10 +70,13 @@ class PythonFile:
     def __init__(self, path: str) -> None:
         import torch
 
-        spec = importlib.util.spec_from_file_location("kernels", path)
+        if hasattr(sys.stdout, "reconfigure"):
+            # What is printed before a crash is what its student looks for, and a runner ends without a last flush.
+            sys.stdout.reconfigure(line_buffering=True)
+        spec = importlib.util.spec_from_file_location(MODULE, path)
         assert spec is not None and spec.loader is not None
         self.module = importlib.util.module_from_spec(spec)
-        sys.modules["kernels"] = self.module
+        sys.modules[MODULE] = self.module
         spec.loader.exec_module(self.module)
         self.autograd = autograd_class(self.module, torch.autograd.Function)
         names = [
@@ -92,11 +105,19 @@ class PythonFile:
         if not returned:
             return lambda: function(*values)
 
+        wanted = " and ".join(names[k] for k in returned)
+        in_place = any(value is output for value in values for output in outputs)
+
         def call() -> None:
             found = function(*values)
             several = list(found) if isinstance(found, (tuple, list)) else [found]
-            if found is not None and len(several) != len(returned):
-                raise Failed(f"{len(returned)} tensors should be returned, and {len(several)} are")
+            if found is None and in_place:
+                return
+            if found is None:
+                raise Failed(f"it should return {wanted}, and returns nothing")
+            if len(several) != len(returned):
+                many = f"{len(several)} tensor{'s' * (len(several) != 1)}"
+                raise Failed(f"it should return {wanted}, and returns {many}")
             for value, k in zip(several, returned, strict=False):
                 copied(value, outputs[k], names[k])
 
@@ -190,18 +211,34 @@ def _cell(value: Any) -> Any:
 
 def attempted(work: Callable[[], None]) -> None:
     """Run a student's function. An unfinished starter raises NotImplementedError and writes nothing, which the judge
-    says; what else is raised is told where operations are served (`grader.run.devicerunner.told`)."""
-    with contextlib.suppress(NotImplementedError):
+    says; what else is raised, torch's and Triton's own NotImplementedError too, is told where operations are served
+    (`grader.run.devicerunner.told`)."""
+    try:
         work()
+    except NotImplementedError as error:
+        if not _is_students(error):
+            raise
 
 
-def described(error: BaseException) -> str:
+def _is_students(error: BaseException) -> bool:
+    """Whether a raise of the student's file itself is its origin, and nothing that the file called."""
+    trace = error.__traceback__
+    while trace is not None and trace.tb_next is not None:
+        trace = trace.tb_next
+    if trace is None or error.__cause__ is not None or trace.tb_frame.f_globals.get("__name__") != MODULE:
+        return False
+    # What is raised in C, as torch does, has no frame of its own: the instruction is a call then.
+    return trace.tb_frame.f_code.co_code[trace.tb_lasti] == dis.opmap["RAISE_VARARGS"]
+
+
+def described(error: BaseException, *, has_card: bool = True) -> str:
     """The innermost line of the student's file and what was raised, whatever the student's own class of exception does
     when it is asked for its text."""
     try:
-        return _described(error)
+        text = _described(error)
+        return text if has_card or not ASKS_FOR_CARD.search(text) else text + NO_CARD
     except BaseException:
-        return "an exception that fails when it is asked for its text"
+        return "it raised an exception that fails when it is asked for its text"
 
 
 def _described(error: BaseException) -> str:
@@ -214,11 +251,12 @@ def _described(error: BaseException) -> str:
     for link in (error, root):
         trace = link.__traceback__
         while trace is not None:
-            if trace.tb_frame.f_globals.get("__name__") == "kernels":
+            if trace.tb_frame.f_globals.get("__name__") == MODULE:
                 lines.append(trace.tb_lineno)
             trace = trace.tb_next
-    where = f"line {lines[-1]}: " if lines else ""
-    return f"{where}{type(root).__name__}: {root}"[:LONGEST_MESSAGE]
+    where = f"line {lines[-1]}" if lines else "it"
+    text = str(root)
+    return f"{where} raised {type(root).__name__}{': ' if text else ''}{text}"[:LONGEST_MESSAGE]
 
 
 # ---- what a call asks of torch

@@ -198,6 +198,7 @@ class Closer:
                 marker.sizes(shape),
                 marker.wrong[case.name],
                 case.weight == 0 or probing.is_trivial(oracle, shape),
+                marker.wrong_output.get(case.name, ""),
             )
             for case in self.part.cases
             if not case.hidden and case.name in marker.wrong
@@ -280,7 +281,7 @@ class Closer:
             return lines
         if checked is not None and checked.tried:
             lines.append("No access outside of an array was seen on these inputs.")
-        elif self.second is None or self.second.checked is None:
+        elif self.part.device is None and (self.second is None or self.second.checked is None):
             lines.append("Next: --sanitize names accesses outside of an array.")
         return lines
 

@@ -98,17 +98,19 @@ class Prober:
             shape = {**self.marker.shape, **sizes}
             inputs = self.marker.lab.make_inputs(self.case.distribution, shape, self.case.seed)
             weak = is_trivial(self.marker.oracle, shape)
-            self.seen[key] = Seen(self.marker.sizes(shape), self.wrong(shape, inputs), weak)
+            wrong, output = self.wrong(shape, inputs)
+            self.seen[key] = Seen(self.marker.sizes(shape), wrong, weak, output)
         return self.seen[key]
 
-    def wrong(self, shape: dict[str, int], inputs: Mapping[str, Any]) -> Array | None:
+    def wrong(self, shape: dict[str, int], inputs: Mapping[str, Any]) -> tuple[Array | None, str]:
+        """Where the first wrong output is wrong, and its name; None and "" where all are right."""
         found = self.answer(shape, inputs)
         expected = self.marker.expected(inputs, shape)
         for name, actual in found.items():
             compared = compare(expected[name], actual)
             if not compared.ok:
-                return compared.wrong.reshape(expected[name].value.shape)
-        return None
+                return compared.wrong.reshape(expected[name].value.shape), name
+        return None, ""
 
     def answer(self, shape: dict[str, int], inputs: Mapping[str, Any]) -> dict[str, Any]:
         """What the function answers by the names of its outputs. Raises Ended."""

@@ -306,7 +306,9 @@ def wrong_type(
 
 def not_written(name: str) -> Diagnosis:
     return Diagnosis(
-        "not_written", f"{name} still holds what it held before the call: the part is not written yet."
+        "not_written",
+        f"{name} still holds what it held before the call: the part is not written yet, or its result is stored "
+        "elsewhere.",
     )
 
 

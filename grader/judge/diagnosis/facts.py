@@ -24,11 +24,12 @@ NEAREST = 1.5
 @dataclass(frozen=True)
 class Seen:
     """One input: its sizes, and where the output was wrong (bool, of its shape), None where it was right. `weak`: a
-    kernel that is wrong may well be right on it."""
+    kernel that is wrong may well be right on it. `output` names the wrong one where a part has several."""
 
     sizes: Sizes
     wrong: Array | None
     weak: bool = False
+    output: str = ""
 
 
 @dataclass(frozen=True)
@@ -44,7 +45,8 @@ class _Set:
 def place(seen: Sequence[Seen], axes: Sequence[Axis], tiles: Sequence[str]) -> str:
     """Which indices are wrong on every input, in one statement without its end; "" where nothing simple holds."""
     wrong = [each for each in seen if each.wrong is not None and each.wrong.ndim]
-    if not wrong:
+    # Indices of different outputs are not to be compared.
+    if not wrong or len({each.output for each in wrong}) > 1:
         return ""
     dimensions = wrong[0].wrong.ndim if wrong[0].wrong is not None else 0
     named = axes if len(axes) == dimensions else usual_axes(dimensions)

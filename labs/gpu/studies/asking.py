@@ -26,14 +26,14 @@ def measured(what: str, file: Path, **wanted: object) -> dict[str, Any]:
         )
         found: dict[str, Any] = json.loads(ran.stdout)
     except subprocess.TimeoutExpired as error:
-        raise KitError(f"{what}: no answer within {TIMEOUT_S:.0f} s") from error
+        raise KitError(f"the measuring process gave no answer within {TIMEOUT_S:.0f} s") from error
     except json.JSONDecodeError as error:
         last = (ran.stderr.strip().splitlines() or ["no word"])[-1]
-        raise KitError(f"{what}: the measuring process ended: {last[:200]}") from error
+        raise KitError(f"the measuring process ended: {last[:200]}") from error
     if "missing" in found:
-        raise KitError(f"{what}: {found['missing']}")
+        raise KitError(found["missing"])
     if "failed" in found:
-        raise UsageError(f"{what}: {file.name}: {found['failed']}")
+        raise UsageError(f"{file.name}: {found['failed']}")
     return found
 
 

@@ -1,0 +1,206 @@
+"""What a student without a GPU meets: kernels that ask for a card's driver, faults of a Python file, words for them."""
+
+from __future__ import annotations
+
+import importlib.util
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from conftest import ROOT
+
+from grader.assignment.loading import load
+from grader.assignment.mutations import Mutation
+from grader.base.results import PartResult
+from grader.judge import faults
+from grader.judge.bench import Options
+from grader.judge.evaluate import evaluate
+from grader.run.calls import Call
+from grader.run.card import finding
+from labs.gpu import known
+
+LAB = ROOT / "labs" / "gpu"
+ASSIGNMENT = load(LAB / "assignment.yaml")
+MASTER = (LAB / "kernels.py").read_text(encoding="utf-8")
+pytestmark = [
+    pytest.mark.skipif(importlib.util.find_spec("triton") is None, reason="needs triton (the extra gpu)"),
+    pytest.mark.skipif(finding.is_here(), reason="this machine has a GPU"),
+]
+
+HEAD = """
+import torch
+import triton
+import triton.language as tl
+from triton.language.extra import libdevice
+
+DEVICE = triton.runtime.driver.active.get_active_torch_device()
+"""
+TUNED = (
+    HEAD
+    + """
+def configs(*sizes):
+    return [triton.Config({"BLOCK": size}, num_warps=warps) for size in sizes for warps in (2, 4)]
+
+
+@triton.autotune(configs(64, 128), key=["C"], reset_to_zero=["y"])
+@triton.jit
+def gelu_kernel(x, y, x_row, x_column, y_row, C, BLOCK: tl.constexpr):
+    row, column = tl.program_id(0), tl.program_id(1) * BLOCK + tl.arange(0, BLOCK)
+    v = tl.load(x + row * x_row + column * x_column, mask=column < C, other=0.0).to(tl.float32)
+    u = 0.7978845608028654 * (v + 0.044715 * libdevice.pow(v, 3.0))
+    tl.store(y + row * y_row + column, (0.5 * v * (1.0 + libdevice.tanh(u))).to(y.dtype.element_ty), mask=column < C)
+
+
+def gelu(x, y):
+    gelu_kernel[lambda meta: (x.shape[0], triton.cdiv(x.shape[1], meta["BLOCK"]))](
+        x, y, *x.stride(), y.stride(0), x.shape[1]
+    )
+
+
+@triton.autotune(configs(1024, 2048), key=["C"], warmup=5, rep=10)
+@triton.jit
+def softmax_kernel(x, y, x_row, x_column, y_row, C, BLOCK: tl.constexpr):
+    row, column = tl.program_id(0), tl.arange(0, BLOCK)
+    v = tl.load(x + row * x_row + column * x_column, mask=column < C, other=float("-inf")).to(tl.float32)
+    w = tl.extra.cuda.libdevice.exp(v - tl.max(v, 0))
+    tl.store(y + row * y_row + column, (w / tl.sum(w, 0)).to(y.dtype.element_ty), mask=column < C)
+
+
+def softmax(x, y):
+    softmax_kernel[(x.shape[0],)](x, y, *x.stride(), y.stride(0), x.shape[1])
+"""
+)
+FAULTY = (
+    HEAD
+    + """
+def gelu(x, y):
+    torch.zeros(3, dtype=torch.float8_e4m3fn).cumsum(0)
+
+
+def softmax(x, y):
+    print("rows:", x.shape[0])
+    raise ValueError
+
+
+def softmax_long(x, y):
+    import ctypes
+    print("about to crash")
+    ctypes.string_at(0)
+
+
+def matmul(a, b, c):
+    torch.empty(4, device="cuda")
+
+
+def flash_forward(q, k, v, causal):
+    o = torch.empty_like(q)
+
+
+def flash_backward(q, k, v, o, lse, do, causal):
+    raise NotImplementedError("flash_backward is not written yet")
+"""
+)
+#: Of causal inputs O alone is wrong, in every element, of others L in its last row.
+SEVERAL = """
+def flash_forward(q, k, v, causal):
+    s = (q.float() @ k.float().transpose(1, 2)) * q.shape[2] ** -0.5
+    if causal:
+        s = s.masked_fill(torch.ones_like(s, dtype=torch.bool).triu(1), float("-inf"))
+    lse = torch.logsumexp(s, 2)
+    o = torch.exp(s - lse[:, :, None]) @ v.float()
+    if causal:
+        return (o + 1.0).to(q.dtype), lse
+    lse[:, -1] += 0.5
+    return o.to(q.dtype), lse
+"""
+
+
+def judged(folder: Path, text: str, parts: Sequence[str], cases: Sequence[str] = ()) -> dict[str, PartResult]:
+    (folder / "kernels.py").write_text(text, encoding="utf-8")
+    chosen = [
+        replace(part, cases=tuple(case for case in part.cases if not cases or case.name in cases))
+        for part in map(ASSIGNMENT.part, parts)
+    ]
+    options = Options(shape={}, timing=False, profile=False)
+    return {part.id: part for part in evaluate(ASSIGNMENT, folder / "kernels.py", chosen, options).parts}
+
+
+def words(part: PartResult) -> str:
+    assert part.diagnosis is not None
+    return part.diagnosis.message
+
+
+def test_autotuned_kernels_and_those_of_libdevice_pass_without_a_card(tmp_path: Path) -> None:
+    found = judged(tmp_path, TUNED, ["gelu", "softmax"])
+    assert {name: (part.verdict, part.diagnosis) for name, part in found.items()} == {
+        "gelu": ("pass", None),
+        "softmax": ("pass", None),
+    }
+
+
+def test_a_wrong_autotuned_kernel_is_still_wrong(tmp_path: Path) -> None:
+    wrong = TUNED.replace("1.0 + libdevice.tanh(u)", "1.0 - libdevice.tanh(u)")
+    assert judged(tmp_path, wrong, ["gelu"])["gelu"].verdict == "wrong"
+
+
+def test_faults_of_a_python_file_are_told_in_its_own_terms(tmp_path: Path) -> None:
+    parts = ["gelu", "softmax", "softmax_long", "matmul", "flash_forward", "flash_backward"]
+    found = judged(tmp_path, FAULTY, parts, ("random",))
+    told = {
+        name: (part.verdict, part.diagnosis.code if part.diagnosis else "") for name, part in found.items()
+    }
+    assert told == {
+        "gelu": ("crash", "exception"),
+        "softmax": ("crash", "exception"),
+        "softmax_long": ("crash", "sigsegv"),
+        "matmul": ("crash", "exception"),
+        "flash_forward": ("crash", "exception"),
+        "flash_backward": ("wrong", "not_written"),
+    }
+    lines = FAULTY.splitlines()
+    raising = 1 + next(k for k, line in enumerate(lines) if "raise ValueError" in line)
+    # torch's own NotImplementedError is none of an unfinished starter.
+    assert "raised NotImplementedError" in words(found["gelu"])
+    assert words(found["softmax"]).endswith(f": line {raising} raised ValueError")
+    assert "outside of a tensor" in words(found["softmax_long"])
+    for word in ("--sanitize", "std::vector", "array"):
+        assert word not in words(found["softmax_long"])
+    assert "this machine has no GPU" in words(found["matmul"]) and "x.device" in words(found["matmul"])
+    assert "it should return O and L, and returns nothing" in words(found["flash_forward"])
+    assert "rows: 7" in found["softmax"].output
+    assert "about to crash" in found["softmax_long"].output
+
+
+def test_what_runs_while_a_file_is_loaded_is_called_a_statement(tmp_path: Path) -> None:
+    part = judged(tmp_path, MASTER + "\nimport os\nos._exit(3)\n", ["gelu"], ("random",))["gelu"]
+    assert part.verdict == "crash" and "statements outside of functions" in words(part)
+    assert "static initialisers" not in words(part)
+
+
+def test_outputs_of_different_shapes_may_be_wrong_on_different_inputs(tmp_path: Path) -> None:
+    """O on one and L on another: their indices are not to be compared."""
+    found = judged(tmp_path, HEAD + SEVERAL, ["flash_forward"], ("random", "causal"))["flash_forward"]
+    assert found.verdict == "wrong" and found.diagnosis is not None
+    assert [case.ok for case in found.cases] == [False, False]
+
+
+def test_no_command_is_advised_that_a_kernel_on_a_gpu_cannot_take(tmp_path: Path) -> None:
+    mutation = Mutation("NaN", "gelu", (("    y = x / (", "    y = float('nan') * x / ("),))
+    part = judged(tmp_path, known.edited(MASTER, mutation), ["gelu"], ("random", "ragged"))["gelu"]
+    assert part.verdict == "wrong" and "NaN" in words(part) and "--sanitize" not in words(part)
+
+
+@pytest.mark.parametrize(
+    "said",
+    [
+        "corrupted double-linked list",
+        "Fatal glibc error: malloc assertion failure in _int_malloc: (unsigned long) (size) >= (unsigned long) (nb)",
+    ],
+)
+def test_a_store_without_a_mask_that_damages_the_heap_is_told_as_one(said: str) -> None:
+    part = ASSIGNMENT.part("matmul")
+    call = Call(status="crash", signal_name="SIGABRT")
+    message = faults.call_fault(call, part, "random", printed=said).diagnosis.message
+    assert "outside of a tensor" in message and "masks" in message
+    assert faults.without_heap_words(said) == ""
