@@ -99,8 +99,9 @@ def recorded(name: str, what: str) -> None:
     draw, verdicts = random.Random(1), []
     for _ in range(RESAMPLED):
         found = measure.sequential((draw.choice(taken) for _ in range(30)), policy)
-        verdicts.append((found.verdict, found.rounds, "undecided" in found.flags))
-    ends = dict(Counter(verdict for verdict, _, _ in verdicts))
+        end = found.verdict if found.fit else "unfit, to be measured again"
+        verdicts.append((end, found.rounds, "undecided" in found.flags))
+    ends = dict(Counter(end for end, _, _ in verdicts))
     ratios = [round(ratio, 3) for ratio in measure._view(taken, policy, "wall").ratios()]
     own = [round(one.reference[0].wall_s / one.reference[1].wall_s, 3) for one in taken]
     print(
