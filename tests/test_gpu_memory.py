@@ -8,7 +8,9 @@ from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 
+import numpy as np
 import pytest
+import torch
 from conftest import ROOT
 
 from grader.assignment.loading import load
@@ -125,6 +127,24 @@ def kernel(x_ptr, y_ptr, R, C, ROWS: tl.constexpr, COLUMNS: tl.constexpr):
 def gelu(x, y):
     kernel[(triton.cdiv(x.shape[0], 4), triton.cdiv(x.shape[1], 64))](x, y, *x.shape, 4, 64)
 """
+BLOCK_POINTERS = """
+@triton.jit
+def kernel(x, y, strides, R, C, ROWS: tl.constexpr, COLUMNS: tl.constexpr):
+    at = (tl.program_id(0) * ROWS, tl.program_id(1) * COLUMNS)
+    source = tl.make_block_ptr(x, (R, C), strides, at, (ROWS, COLUMNS), (1, 0))
+    target = tl.make_block_ptr(y, (R, C), (C, 1), at, (ROWS, COLUMNS), (1, 0))
+    v = tl.load(source, boundary_check=(0, 1), padding_option="zero")
+    tl.store(target, gelu_of(v), boundary_check=(0, 1))
+
+
+def gelu(x, y):
+    kernel[(triton.cdiv(x.shape[0], 4), triton.cdiv(x.shape[1], 64))](x, y, x.stride(), *x.shape, 4, 64)
+"""
+IN_A_TUPLE = (
+    ROWS.replace("def kernel(x, y, ", "def kernel(both, ")
+    .replace("    inside =", "    x, y = both[0], both[1]\n    inside =")
+    .replace("(x, y, *x", "((x, y), *x")
+)
 POINTERS = """
 @triton.jit
 def kernel(table, x_row, x_column, C, BLOCK: tl.constexpr):
@@ -179,6 +199,11 @@ def gelu(x, y):
     size = triton.next_power_of_2(C)
     kernel[(x.shape[0],)](x, y, torch.arange(C - 1, dtype=torch.int32), *x.stride(), y.stride(0), C, BLOCK=size)
 """
+OUTSIDE["a descriptor of more rows"] = (
+    MADE_INSIDE.replace("(y_ptr, [R, C]", "(y_ptr, [R + 1, C]"),
+    "y.store",
+    "by program (1, 0, 0): up to 256 bytes beyond the end of y_ptr (5600 bytes)",
+)
 
 
 def judged(folder: Path, text: str, cases: Sequence[str] = ("random",)) -> PartResult:
@@ -220,7 +245,11 @@ class TestKernels:
         part = judged(tmp_path, text, every)
         assert (part.verdict, part.diagnosis, part.output) == ("pass", None, "")
 
-    @pytest.mark.parametrize("text", [POINTERS, STORED_POINTERS, DESCRIPTOR, MADE_INSIDE])
+    @pytest.mark.parametrize(
+        "text",
+        [POINTERS, STORED_POINTERS, DESCRIPTOR, MADE_INSIDE, BLOCK_POINTERS, IN_A_TUPLE],
+        ids=["loaded", "stored", "descriptor", "made inside", "block", "tuple"],
+    )
     def test_other_ways_to_memory_pass(self, text: str, tmp_path: Path) -> None:
         part = judged(tmp_path, text)
         assert (part.verdict, part.diagnosis) == ("pass", None)
@@ -236,6 +265,19 @@ class TestKernels:
     def test_a_wrong_kernel_that_stays_inside_hears_of_no_loads(self, tmp_path: Path) -> None:
         part = judged(tmp_path, ROWS.replace("gelu_of(v)", "(gelu_of(v) + 1.0)"))
         assert part.verdict == "wrong" and "outside of every tensor" not in told(part)
+
+
+def test_what_is_loaded_from_outside_is_no_number_of_any_type() -> None:
+    memory = tensormemory.Memory(None, None, "kernels")
+    read = {
+        name: torch.tensor([memory.junk(np.dtype(kind))]).to(getattr(torch, kind)).view(getattr(torch, name))
+        for name, kind in (
+            *((f"float{bits}", f"float{bits}") for bits in (16, 32, 64)),
+            *(("bfloat16", "int16"), ("float8_e4m3fn", "uint8"), ("float8_e5m2", "uint8")),
+        )
+    }
+    assert [name for name, value in read.items() if not value.float().isnan().all()] == []
+    assert [memory.junk(np.dtype(kind)) for kind in ("int32", "uint64")] == [2**31 - 1, 2**63 - 1]
 
 
 def test_another_triton_is_left_alone(monkeypatch: pytest.MonkeyPatch) -> None:

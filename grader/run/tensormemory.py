@@ -193,9 +193,10 @@ class Memory:
         return self.native.atomic_cas(real, compared, value, order)
 
     def shaped(self, addresses: Any, mask: Any) -> tuple[Any, Any]:
-        addresses, mask = self.np.asarray(addresses), self.np.asarray(mask)
+        np = self.np
+        addresses, mask = np.asarray(addresses, dtype=np.uint64), np.asarray(mask, dtype=bool)
         if mask.shape != addresses.shape:
-            mask = self.np.broadcast_to(mask, addresses.shape)
+            mask = np.broadcast_to(mask, addresses.shape)
         return addresses, mask
 
     def junk(self, kind: Any) -> Any:
