@@ -74,6 +74,8 @@ class Correctness:
         self.shown: Shown | None = None
         self.sites = Sites(bench.source, bench.program)
         """Of a checked build: places that touched what is not theirs."""
+        self.outside: set[int] = set()
+        """Lines that loaded from outside of every tensor on inputs that are public and came out wrong."""
         self.broken: tuple[Case, Call] | None = None
         """The case whose call gave no answer, and what became of it."""
 
@@ -91,6 +93,8 @@ class Correctness:
             told_to_student = any(case.diagnosis and not case.hidden for case in self.cases)
             self.diagnosis = self.inquired(found) if told_to_student else found
             self.cases = retold(self.cases, found, self.diagnosis)
+            if self.outside:
+                self.diagnosis = faults.with_loads_outside(self.diagnosis, sorted(self.outside))
 
     def check_all_cases(self) -> None:
         part, usual = self.part, self.bench.shape["threads"]
@@ -134,6 +138,8 @@ class Correctness:
             if step.case.name not in results or not result.ok:
                 results[step.case.name] = result
                 self.cases = [results[case.name] for case in self.part.cases if case.name in results]
+            if not result.ok and not step.case.hidden:
+                self.outside.update(call.outside)
             peak_bytes = call.peak_bytes if step.peak else peak_bytes
             if step.shown:
                 self.shown = Shown(peak_bytes, call, shape, inputs, result.ok, step.case.name)

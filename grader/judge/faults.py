@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 
 from grader.assignment.records import Part
 from grader.base.harmless import one_line
@@ -207,6 +208,16 @@ def _no_answer(
             f"{at} ended the process ({call.message}) in place of returning. A kernel must return its result.",
         )
     return ("crash", "stopped", f"{at} was stopped: {call.message}.")
+
+
+def with_loads_outside(diagnosis: Diagnosis, lines: Sequence[int]) -> Diagnosis:
+    """What is wrong, and which lines loaded what no tensor holds: one may be the cause of the other."""
+    which = "Line" if len(lines) == 1 else "Lines"
+    told = (
+        f"{which} {', '.join(map(str, lines))} loaded from outside of every tensor, where a kernel gets NaN or a "
+        "whole number without a meaning: check the masks."
+    )
+    return replace(diagnosis, message=f"{diagnosis.message} {told}")
 
 
 def sabotage() -> Faulty:

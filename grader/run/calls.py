@@ -18,6 +18,7 @@ from grader.run.frames import RunnerDied
 LARGEST_FIGURE = 1 << 53
 #: Of what a runner says: characters of a message and of a function's name or signature, functions, rows of a profile.
 LONGEST_WORDS, LONGEST_SIGNATURE, MOST_FUNCTIONS, MOST_PROFILE_ROWS = 1000, 200, 1000, 1000
+MOST_LINES = 20
 
 DTYPE_NAMES = {
     0: "uint8",
@@ -60,6 +61,8 @@ class Call:
     profile: tuple[ProfileRow, ...] = ()
     profiled_wall_s: float | None = None
     peak_bytes: int | None = None
+    outside: tuple[int, ...] = ()
+    """Lines of the student's file that loaded from outside of every tensor, as far as the runner saw."""
 
 
 @dataclass(frozen=True)
@@ -138,6 +141,7 @@ def understood(
         kind, type_code = _whole(header["kind"]), _whole(header["dtype"])
         shape = tuple(_whole(size) for size in _listed(header["shape"], 8))
         rows = tuple(_profile_row(row) for row in _listed(header.get("profile", []), MOST_PROFILE_ROWS))
+        outside = tuple(_whole(line) for line in _listed(header.get("outside", []), MOST_LINES))
         profiled_wall_s = _figure(header["profiled_wall_s"]) if "profiled_wall_s" in header else None
     except (KeyError, TypeError, ValueError, IndexError, OverflowError) as error:
         raise RunnerDied(nonsense="reply header") from error
@@ -153,6 +157,7 @@ def understood(
     return Call(
         "ok", wall_s, cpu_s, KIND_NAMES.get(kind, "?"), dtype, shape, output,
         changed_inputs=changed, echoes=echoes, profile=rows, profiled_wall_s=profiled_wall_s,
+        outside=outside,
     )  # fmt: skip
 
 

@@ -30,8 +30,11 @@ ANSWERED = {"status": "ok", "kind": KIND_VOID, "dtype": 0, "shape": []}
 GAP_ELEMENTS = 8
 #: Compute capabilities of cards, as Triton numbers them.
 ARCHITECTURES = (75, 80, 86, 87, 89, 90, 100, 103, 110, 120, 121)
-#: `grader.run.kernelfiles` as a module: who loads this file gives it.
+#: `grader.run.kernelfiles` and `grader.run.tensormemory` as modules: who loads this file gives them.
 kernelfiles: Any = None
+tensormemory: Any = None
+#: A `tensormemory.Memory` where the interpreter runs the kernels.
+memory: Any = None
 
 
 def prepare() -> None:
@@ -120,6 +123,8 @@ def prepare_interpreter() -> None:
             for name, of_torch in names.items():
                 if hasattr(module, name):
                     setattr(module, name, on_the_host(of_torch))
+    global memory
+    memory = tensormemory.guard(kernelfiles.MODULE)
 
 
 def on_the_host(name: str) -> Callable[..., Any]:
@@ -236,7 +241,8 @@ class Kernels:
                 put_changed(tensor, before[k], placed[name].cpu())
             elif placed[name] is not tensor:
                 tensor.copy_(placed[name])
-        return {**ANSWERED, "profile": [[name, 0, 0, 1, 0, 0] for name in seen]} if seen else ANSWERED
+        outside = memory.lines_outside() if memory is not None else []
+        return {**ANSWERED, "profile": [[name, 0, 0, 1, 0, 0] for name in seen], "outside": outside}
 
     def prepared(
         self, request: dict[str, Any], placed: dict[str, Any], written: list[str]

@@ -49,6 +49,7 @@ class Files(NamedTuple):
     removal: Any
     devicerunner: Any
     kernelfiles: Any
+    tensormemory: Any
 
 
 def serve(control: socket.socket, files: Files, modules: list[str], folder: str) -> None:
@@ -58,7 +59,7 @@ def serve(control: socket.socket, files: Files, modules: list[str], folder: str)
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     gc.disable()  # A tenth of the import, and a collection in a fork would copy every page.
     torch_version, removal = import_torch(modules), files.removal
-    files.devicerunner.kernelfiles = files.kernelfiles
+    files.devicerunner.kernelfiles, files.devicerunner.tensormemory = files.kernelfiles, files.tensormemory
     if "triton" in modules:
         own = files.devicerunner
         (own.prepare_interpreter if os.environ.get("TRITON_INTERPRET") else own.prepare)()

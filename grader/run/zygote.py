@@ -31,6 +31,7 @@ import grader.run.forkserver
 import grader.run.kernelfiles
 import grader.run.loaded
 import grader.run.runner
+import grader.run.tensormemory
 from grader.base.errors import KitError
 from grader.run.calls import Call
 from grader.run.compiled import Caches
@@ -41,7 +42,7 @@ from grader.sandbox import INSIDE, LOCK, OPEN, Limits, Sandbox, leftovers, proce
 
 START_TIMEOUT_S, ANSWER_TIMEOUT_S = 120.0, 30.0
 #: What the zygote needs of the kit, in the order of `forkserver.Files`.
-FORK_SERVER, RUNNER, LOADED, DELAYS, REMOVAL, DEVICERUNNER, KERNELFILES = (
+FORK_SERVER, RUNNER, LOADED, DELAYS, REMOVAL, DEVICERUNNER, KERNELFILES, TENSORMEMORY = (
     Path(module.__file__ or "")
     for module in (
         grader.run.forkserver,
@@ -51,6 +52,7 @@ FORK_SERVER, RUNNER, LOADED, DELAYS, REMOVAL, DEVICERUNNER, KERNELFILES = (
         grader.base.removal,
         grader.run.devicerunner,
         grader.run.kernelfiles,
+        grader.run.tensormemory,
     )
 )
 ENVIRONMENT = {
@@ -324,7 +326,7 @@ class Zygote:
         self._ready = False
 
     def _command(self, fd: int) -> list[str]:
-        files = [FORK_SERVER, RUNNER, LOADED, DELAYS, LOCK, REMOVAL, DEVICERUNNER, KERNELFILES]
+        files = [FORK_SERVER, RUNNER, LOADED, DELAYS, LOCK, REMOVAL, DEVICERUNNER, KERNELFILES, TENSORMEMORY]
         places = {path: f"{INSIDE}/{path.name}" for path in files}
         forkserver, *others = (places[path] if self.sandbox.bwrap else str(path) for path in files)
         return self.sandbox.enclosed(

@@ -30,6 +30,7 @@ ORDER = (
 #: The untrusted side: its files are handed to an interpreter that sees nothing else of the kit.
 ALONE = (
     *("grader.run.runner", "grader.run.loaded", "grader.run.delays", "grader.run.forkserver"),
+    *("grader.run.devicerunner", "grader.run.kernelfiles", "grader.run.tensormemory"),
     *("grader.sandbox.lock", "grader.base.removal"),
 )
 

@@ -1,0 +1,315 @@
+"""Kernels in Triton's interpreter that reach outside of their tensors: the same verdict each time, and its line."""
+
+from __future__ import annotations
+
+import importlib.util
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+import torch
+from conftest import ROOT
+
+from grader.assignment.loading import load
+from grader.base.results import PartResult
+from grader.judge.bench import Options
+from grader.judge.evaluate import evaluate
+from grader.run import tensormemory
+from grader.run.calls import Request, understood
+from grader.run.card import finding
+from grader.run.frames import RunnerDied
+
+LAB = ROOT / "labs" / "gpu"
+ASSIGNMENT = load(LAB / "assignment.yaml")
+interpreted = [
+    pytest.mark.skipif(importlib.util.find_spec("triton") is None, reason="needs triton (the extra gpu)"),
+    pytest.mark.skipif(finding.is_here(), reason="this machine has a GPU"),
+]
+
+HEAD = """
+import torch
+import triton
+import triton.language as tl
+
+
+@triton.jit
+def gelu_of(x):
+    u = 0.7978845608028654 * (x + 0.044715 * x * x * x)
+    return x / (1.0 + tl.exp(-2.0 * u))
+
+"""
+#: GELU with one program for BLOCK numbers of a row. Each kernel below is an edit of it.
+ROWS = """
+@triton.jit
+def kernel(x, y, x_row, x_column, y_row, C, BLOCK: tl.constexpr):
+    row, column = tl.program_id(0), tl.program_id(1) * BLOCK + tl.arange(0, BLOCK)
+    inside = column < C
+    v = tl.load(x + row * x_row + column * x_column, mask=inside, other=0.0).to(tl.float32)
+    tl.store(y + row * y_row + column, gelu_of(v).to(y.dtype.element_ty), mask=inside)
+
+
+def gelu(x, y):
+    kernel[(x.shape[0], triton.cdiv(x.shape[1], 128))](x, y, *x.stride(), y.stride(0), x.shape[1], BLOCK=128)
+"""
+STORE, LOAD = ", mask=inside)\n\n\ndef", ", mask=inside, other=0.0)"
+UNMASKED_STORE = ROWS.replace(STORE, ")\n\n\ndef")
+UNMASKED_LOAD = ROWS.replace(LOAD, ")")
+OUTSIDE = {
+    "no mask": (UNMASKED_STORE, "tl.store", "bytes beyond the end of y (5600 bytes)"),
+    "before the beginning": (
+        ROWS.replace("tl.store(y + row", "tl.store(y - 3 + row"),
+        "tl.store",
+        "up to 12 bytes before the beginning of y (5600 bytes)",
+    ),
+    "far before": (
+        ROWS.replace("tl.store(y + row", "tl.store(y - (1 << 28) + row"),
+        "tl.store",
+        "bytes before the beginning of y (5600 bytes)",
+    ),
+    "another stride": (
+        ROWS.replace("tl.store(y + row * y_row", "tl.store(y + row * (y_row + 64)"),
+        "tl.store",
+        "bytes beyond the end of y (5600 bytes)",
+    ),
+    "too many programs": (
+        ROWS.replace("[(x.shape[0], ", "[(x.shape[0] + 1, ").replace("tl.load(x", "tl.load(x + 0 * row"),
+        "tl.store",
+        "by program (7, 0, 0): up to 512 bytes beyond the end of y (5600 bytes)",
+    ),
+    "an atomic addition": (
+        UNMASKED_STORE.replace("tl.store(", "tl.atomic_add("),
+        "tl.atomic_add",
+        "an atomic operation outside of every tensor, by program (6, 1, 0)",
+    ),
+    "an atomic exchange of the compared": (
+        ROWS.replace("    inside =", "    tl.atomic_cas(y + 1400 + row, 0.0, 1.0)\n    inside ="),
+        "tl.atomic_cas",
+        "an atomic operation outside of every tensor, by program (0, 0, 0): up to 4 bytes beyond the end of y",
+    ),
+    "a pointer out of a tensor": (
+        ROWS.replace(
+            "tl.store(y + row", "out = tl.load(t).to(tl.pointer_type(tl.float32))\n    tl.store(out + row"
+        )
+        .replace("(x, y, x_row", "(x, y, t, x_row")
+        .replace("(x, y, *x", "(x, y, torch.tensor([64]), *x"),
+        "tl.store",
+        "through a pointer into none",
+    ),
+}
+
+DESCRIPTOR = """
+from triton.tools.tensor_descriptor import TensorDescriptor
+
+
+@triton.jit
+def kernel(x, y, ROWS: tl.constexpr, COLUMNS: tl.constexpr):
+    at = [tl.program_id(0) * ROWS, tl.program_id(1) * COLUMNS]
+    y.store(at, gelu_of(x.load(at)))
+
+
+def gelu(x, y):
+    block = [4, 64]
+    given = [TensorDescriptor.from_tensor(t, block) for t in (x, y)]
+    kernel[(triton.cdiv(x.shape[0], 4), triton.cdiv(x.shape[1], 64))](*given, *block)
+"""
+MADE_INSIDE = """
+@triton.jit
+def kernel(x_ptr, y_ptr, R, C, ROWS: tl.constexpr, COLUMNS: tl.constexpr):
+    at = [tl.program_id(0) * ROWS, tl.program_id(1) * COLUMNS]
+    x = tl.make_tensor_descriptor(x_ptr, [R, C], [C, 1], [ROWS, COLUMNS])
+    y = tl.make_tensor_descriptor(y_ptr, [R, C], [C, 1], [ROWS, COLUMNS])
+    y.store(at, gelu_of(x.load(at)))
+
+
+def gelu(x, y):
+    kernel[(triton.cdiv(x.shape[0], 4), triton.cdiv(x.shape[1], 64))](x, y, *x.shape, 4, 64)
+"""
+BLOCK_POINTERS = """
+@triton.jit
+def kernel(x, y, strides, R, C, ROWS: tl.constexpr, COLUMNS: tl.constexpr):
+    at = (tl.program_id(0) * ROWS, tl.program_id(1) * COLUMNS)
+    source = tl.make_block_ptr(x, (R, C), strides, at, (ROWS, COLUMNS), (1, 0))
+    target = tl.make_block_ptr(y, (R, C), (C, 1), at, (ROWS, COLUMNS), (1, 0))
+    v = tl.load(source, boundary_check=(0, 1), padding_option="zero")
+    tl.store(target, gelu_of(v), boundary_check=(0, 1))
+
+
+def gelu(x, y):
+    kernel[(triton.cdiv(x.shape[0], 4), triton.cdiv(x.shape[1], 64))](x, y, x.stride(), *x.shape, 4, 64)
+"""
+IN_A_TUPLE = (
+    ROWS.replace("def kernel(x, y, ", "def kernel(both, ")
+    .replace("    inside =", "    x, y = both[0], both[1]\n    inside =")
+    .replace("(x, y, *x", "((x, y), *x")
+)
+POINTERS = """
+@triton.jit
+def kernel(table, x_row, x_column, C, BLOCK: tl.constexpr):
+    x = tl.load(table).to(tl.pointer_type(tl.float32))
+    y = tl.load(table + 1).to(tl.pointer_type(tl.float32))
+    row, column = tl.program_id(0), tl.arange(0, BLOCK)
+    v = tl.load(x + row * x_row + column * x_column, mask=column < C, other=0.0)
+    tl.store(y + row * C + column, gelu_of(v), mask=column < C)
+
+
+def gelu(x, y):
+    table = torch.tensor([x.data_ptr(), y.data_ptr()], dtype=torch.int64)
+    kernel[(x.shape[0],)](table, *x.stride(), x.shape[1], BLOCK=triton.next_power_of_2(x.shape[1]))
+"""
+#: One kernel stores the pointers that another loads, and lanes of one access lie in two tensors.
+STORED_POINTERS = """
+@triton.jit
+def tell(table, x, y):
+    tl.store(table, x.to(tl.int64))
+    tl.store(table + 1, y.to(tl.int64))
+
+
+@triton.jit
+def kernel(table, halves, x_row, x_column, C, BLOCK: tl.constexpr):
+    x = tl.load(table).to(tl.pointer_type(tl.float32))
+    y = tl.load(table + 1).to(tl.pointer_type(tl.float32))
+    row, column = tl.program_id(0), tl.arange(0, BLOCK)
+    v = gelu_of(tl.load(x + row * x_row + column * x_column, mask=column < C, other=0.0))
+    even = column % 2 == 0
+    tl.store(tl.where(even, y + row * C + column, halves + column), v, mask=column < C)
+    tl.store(y + row * C + column, tl.load(halves + column, mask=column < C), mask=(column < C) & (column % 2 == 1))
+
+
+def gelu(x, y):
+    table = torch.zeros(2, dtype=torch.int64)
+    tell[(1,)](table, x, y)
+    size = triton.next_power_of_2(x.shape[1])
+    kernel[(x.shape[0],)](table, torch.empty(size), *x.stride(), x.shape[1], BLOCK=size)
+"""
+#: What is loaded from outside decides which element is computed: a whole number is wrong each time, too.
+INDICES = """
+@triton.jit
+def kernel(x, y, indices, x_row, x_column, y_row, C, BLOCK: tl.constexpr):
+    row, column = tl.program_id(0), tl.arange(0, BLOCK)
+    k = tl.load(indices + column)
+    v = tl.load(x + row * x_row + column * x_column, mask=column < C, other=0.0)
+    tl.store(y + row * y_row + column, tl.where(k == column, gelu_of(v), 0.0), mask=column < C)
+
+
+def gelu(x, y):
+    C = x.shape[1]
+    size = triton.next_power_of_2(C)
+    kernel[(x.shape[0],)](x, y, torch.arange(C - 1, dtype=torch.int32), *x.stride(), y.stride(0), C, BLOCK=size)
+"""
+OUTSIDE["a descriptor of more rows"] = (
+    MADE_INSIDE.replace("(y_ptr, [R, C]", "(y_ptr, [R + 1, C]"),
+    "y.store",
+    "by program (1, 0, 0): up to 256 bytes beyond the end of y_ptr (5600 bytes)",
+)
+
+
+def judged(folder: Path, text: str, cases: Sequence[str] = ("random",)) -> PartResult:
+    (folder / "kernels.py").write_text(HEAD + text, encoding="utf-8")
+    part = ASSIGNMENT.part("gelu")
+    part = replace(part, cases=tuple(case for case in part.cases if case.name in cases))
+    options = Options(shape={}, timing=False, profile=False)
+    return evaluate(ASSIGNMENT, folder / "kernels.py", [part], options).parts[0]
+
+
+def told(part: PartResult) -> str:
+    assert part.diagnosis is not None
+    return part.diagnosis.message
+
+
+def line_of(text: str, words: str) -> int:
+    return 1 + next(k for k, line in enumerate((HEAD + text).splitlines()) if words in line)
+
+
+class TestKernels:
+    pytestmark = interpreted
+
+    @pytest.mark.parametrize("name", OUTSIDE)
+    def test_a_store_outside_is_told_with_its_line(self, name: str, tmp_path: Path) -> None:
+        text, call, words = OUTSIDE[name]
+        assert text != ROWS
+        part = judged(tmp_path, text)
+        assert (part.verdict, part.diagnosis and part.diagnosis.code) == ("crash", "exception")
+        assert f"line {line_of(text, call)} raised IndexError: a" in told(part)
+        assert "outside of every tensor, by program (" in told(part) and words in told(part)
+
+    def test_five_runs_say_the_same(self, tmp_path: Path) -> None:
+        said = {told(judged(tmp_path, UNMASKED_STORE)) for _ in range(5)}
+        assert len(said) == 1 and "up to 224 bytes beyond the end of y (5600 bytes)" in said.pop()
+
+    @pytest.mark.parametrize("text", [ROWS, UNMASKED_LOAD], ids=["masked", "loaded and not used"])
+    def test_what_is_right_passes_on_every_input(self, text: str, tmp_path: Path) -> None:
+        every = [case.name for case in ASSIGNMENT.part("gelu").cases]
+        part = judged(tmp_path, text, every)
+        assert (part.verdict, part.diagnosis, part.output) == ("pass", None, "")
+
+    @pytest.mark.parametrize(
+        "text",
+        [POINTERS, STORED_POINTERS, DESCRIPTOR, MADE_INSIDE, BLOCK_POINTERS, IN_A_TUPLE],
+        ids=["loaded", "stored", "descriptor", "made inside", "block", "tuple"],
+    )
+    def test_other_ways_to_memory_pass(self, text: str, tmp_path: Path) -> None:
+        part = judged(tmp_path, text)
+        assert (part.verdict, part.diagnosis) == ("pass", None)
+
+    def test_loads_outside_that_are_used_are_wrong_and_named(self, tmp_path: Path) -> None:
+        used = UNMASKED_LOAD.replace("gelu_of(v)", "(gelu_of(v) + 0.0 * tl.sum(v, 0))")
+        for text, call in ((used, "tl.load(x"), (INDICES, "tl.load(indices")):
+            part = judged(tmp_path, text)
+            assert part.verdict == "wrong"
+            line = line_of(text, call)
+            assert f"Line {line} loaded from outside of every tensor" in told(part)
+
+    def test_a_wrong_kernel_that_stays_inside_hears_of_no_loads(self, tmp_path: Path) -> None:
+        part = judged(tmp_path, ROWS.replace("gelu_of(v)", "(gelu_of(v) + 1.0)"))
+        assert part.verdict == "wrong" and "outside of every tensor" not in told(part)
+
+
+def test_what_is_loaded_from_outside_is_no_number_of_any_type() -> None:
+    memory = tensormemory.Memory(None, None, "kernels")
+    read = {
+        name: torch.tensor([memory.junk(np.dtype(kind))]).to(getattr(torch, kind)).view(getattr(torch, name))
+        for name, kind in (
+            *((f"float{bits}", f"float{bits}") for bits in (16, 32, 64)),
+            *(("bfloat16", "int16"), ("float8_e4m3fn", "uint8"), ("float8_e5m2", "uint8")),
+        )
+    }
+    assert [name for name, value in read.items() if not value.float().isnan().all()] == []
+    assert [memory.junk(np.dtype(kind)) for kind in ("int32", "uint64")] == [2**31 - 1, 2**63 - 1]
+
+
+def test_another_triton_is_left_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Executor:
+        def __call__(self) -> None:
+            """Has what is wrapped."""
+
+    run = Executor.__call__
+    lacking = SimpleNamespace(load=None, store=None, atomic_rmw=None)
+    other = SimpleNamespace(
+        _interpreter=lacking,
+        GridExecutor=Executor,
+        interpreter_builder=None,
+        _implicit_cvt=lambda value: value,
+    )
+    found = tensormemory.importlib.import_module
+    monkeypatch.setattr(
+        tensormemory.importlib,
+        "import_module",
+        lambda name: other if name == "triton.runtime.interpreter" else found(name),
+    )
+    assert tensormemory.guard("kernels") is None
+    lacking.atomic_cas = None
+    assert tensormemory.guard("kernels") is None
+    assert other._interpreter is lacking and Executor.__call__ is run
+
+
+@pytest.mark.parametrize("lines", [["7"], [-1], [1.5], [True], 7, [1] * 21, [[]], None])
+def test_lines_that_a_runner_tells_are_numbers(lines: object) -> None:
+    header = {"status": "ok", "kind": 0, "dtype": 0, "shape": []}
+    request = Request("gelu", [], [])
+    assert understood({**header, "outside": [3, 7]}, bytearray(), request, 0.0, None).outside == (3, 7)
+    assert understood(header, bytearray(), request, 0.0, None).outside == ()
+    with pytest.raises(RunnerDied):
+        understood({**header, "outside": lines}, bytearray(), request, 0.0, None)
