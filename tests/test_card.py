@@ -248,7 +248,7 @@ def test_whatever_is_raised_is_told_and_ends_no_runner(
 ) -> None:
     (part,) = judge(text, "flash_forward" if text == LOOKED_UP else "gelu", cases=2, timing=False).values()
     assert part.diagnosis is not None and said in part.diagnosis.message, part.diagnosis
-    assert "could not start" not in part.output and "exit(70)" not in part.diagnosis.message
+    assert "error of its own" not in part.output and "exit(70)" not in part.diagnosis.message
 
 
 def test_an_exception_without_a_text_is_told_when_a_file_is_loaded(

@@ -134,7 +134,7 @@ def spawn(control: socket.socket, request: dict[str, Any], files: Files, fds: li
             control.close()
             become_runner(request, files, *fds)
         except BaseException as error:
-            os.write(2, f"the runner could not start: {error}\n".encode())
+            os.write(2, f"the runner ended by an error of its own: {type(error).__name__}: {error}\n".encode())
         finally:
             os._exit(70)
     for fd in fds:
