@@ -134,7 +134,8 @@ def spawn(control: socket.socket, request: dict[str, Any], files: Files, fds: li
             control.close()
             become_runner(request, files, *fds)
         except BaseException as error:
-            os.write(2, f"the runner ended by an error of its own: {type(error).__name__}: {error}\n".encode())
+            told = f"the runner ended by an error of its own: {type(error).__name__}: {error}\n"
+            os.write(2, told.encode())
         finally:
             os._exit(70)
     for fd in fds:
