@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 import json
 import os
 import subprocess
@@ -13,6 +12,7 @@ from itertools import pairwise
 from pathlib import Path
 
 import pytest
+from without_card import interpreted
 
 from grader.assignment.loading import load
 from grader.assignment.mutations import Mutation
@@ -37,9 +37,6 @@ TRITON_PARTS = ("gelu", "softmax", "softmax_long", "matmul", "flash_forward", "f
 SHAPE = {"B": 2, "N": 37, "M": 53, "d": 16, "causal": 0, "precision": 24, "layout": 0}
 #: Cases that tell most wrong kernels; what they do not tell is judged on all.
 TELLING = ("random", "ragged", "columns", "large", "increasing", "square", "causal", "climbing", "float16")
-interpreted = pytest.mark.skipif(
-    importlib.util.find_spec("triton") is None, reason="needs triton (the extra gpu)"
-)
 
 
 @pytest.fixture(scope="module")

@@ -2,32 +2,21 @@
 
 from __future__ import annotations
 
-import importlib.util
 from collections.abc import Sequence
-from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 
 import numpy as np
 import pytest
 import torch
-from conftest import ROOT
+import without_card
+from without_card import ASSIGNMENT
+from without_card import words as told
 
-from grader.assignment.loading import load
 from grader.base.results import PartResult
-from grader.judge.bench import Options
-from grader.judge.evaluate import evaluate
 from grader.run import tensormemory
 from grader.run.calls import Request, understood
-from grader.run.card import finding
 from grader.run.frames import RunnerDied
-
-LAB = ROOT / "labs" / "gpu"
-ASSIGNMENT = load(LAB / "assignment.yaml")
-interpreted = [
-    pytest.mark.skipif(importlib.util.find_spec("triton") is None, reason="needs triton (the extra gpu)"),
-    pytest.mark.skipif(finding.is_here(), reason="this machine has a GPU"),
-]
 
 HEAD = """
 import torch
@@ -207,25 +196,17 @@ OUTSIDE["a descriptor of more rows"] = (
 
 
 def judged(folder: Path, text: str, cases: Sequence[str] = ("random",)) -> PartResult:
-    (folder / "kernels.py").write_text(HEAD + text, encoding="utf-8")
-    part = ASSIGNMENT.part("gelu")
-    part = replace(part, cases=tuple(case for case in part.cases if case.name in cases))
-    options = Options(shape={}, timing=False, profile=False)
-    return evaluate(ASSIGNMENT, folder / "kernels.py", [part], options).parts[0]
-
-
-def told(part: PartResult) -> str:
-    assert part.diagnosis is not None
-    return part.diagnosis.message
+    """Of this GELU."""
+    return without_card.judged(folder, HEAD + text, ["gelu"], cases)["gelu"]
 
 
 def line_of(text: str, words: str) -> int:
     return 1 + next(k for k, line in enumerate((HEAD + text).splitlines()) if words in line)
 
 
+@without_card.interpreted
+@without_card.cardless
 class TestKernels:
-    pytestmark = interpreted
-
     @pytest.mark.parametrize("name", OUTSIDE)
     def test_a_store_outside_is_told_with_its_line(self, name: str, tmp_path: Path) -> None:
         text, call, words = OUTSIDE[name]

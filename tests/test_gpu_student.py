@@ -2,31 +2,18 @@
 
 from __future__ import annotations
 
-import importlib.util
-from collections.abc import Sequence
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from conftest import ROOT
+from without_card import ASSIGNMENT, LAB, cardless, interpreted, judged, words
 
-from grader.assignment.loading import load
 from grader.assignment.mutations import Mutation
-from grader.base.results import PartResult
 from grader.judge import faults
-from grader.judge.bench import Options
-from grader.judge.evaluate import evaluate
 from grader.run.calls import Call
-from grader.run.card import finding
 from labs.gpu import known
 
-LAB = ROOT / "labs" / "gpu"
-ASSIGNMENT = load(LAB / "assignment.yaml")
 MASTER = (LAB / "kernels.py").read_text(encoding="utf-8")
-pytestmark = [
-    pytest.mark.skipif(importlib.util.find_spec("triton") is None, reason="needs triton (the extra gpu)"),
-    pytest.mark.skipif(finding.is_here(), reason="this machine has a GPU"),
-]
+pytestmark = [interpreted, cardless]
 
 HEAD = """
 import torch
@@ -114,21 +101,6 @@ def flash_forward(q, k, v, causal):
     lse[:, -1] += 0.5
     return o.to(q.dtype), lse
 """
-
-
-def judged(folder: Path, text: str, parts: Sequence[str], cases: Sequence[str] = ()) -> dict[str, PartResult]:
-    (folder / "kernels.py").write_text(text, encoding="utf-8")
-    chosen = [
-        replace(part, cases=tuple(case for case in part.cases if not cases or case.name in cases))
-        for part in map(ASSIGNMENT.part, parts)
-    ]
-    options = Options(shape={}, timing=False, profile=False)
-    return {part.id: part for part in evaluate(ASSIGNMENT, folder / "kernels.py", chosen, options).parts}
-
-
-def words(part: PartResult) -> str:
-    assert part.diagnosis is not None
-    return part.diagnosis.message
 
 
 def test_autotuned_kernels_and_those_of_libdevice_pass_without_a_card(tmp_path: Path) -> None:

@@ -21,6 +21,7 @@ import pytest
 import yaml
 from conftest import ROOT
 from two_file_lab import LAB, NAME, written
+from without_card import interpreted
 
 from grader.assignment import labs
 from grader.assignment.loading import load
@@ -36,8 +37,6 @@ from grader.staff.release import contents, making, products, proofs, search, str
 from grader.staff.release.archive import File, packed, unpack
 from grader.study.watching import loop
 from grader.submission import companions_of, find
-
-interpreted = pytest.mark.skipif(not devicebuild.has_triton(), reason="needs triton (the extra gpu)")
 
 
 @pytest.fixture(scope="module")

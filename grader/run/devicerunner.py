@@ -98,8 +98,10 @@ LIBDEVICE = {
     "fast_logf": "log",
     "fast_log2f": "log2",
     "fast_sinf": "sin",
+    "fast_cosf": "cos",
+    "fast_powf": "pow",
+    "rint": "round",
 }
-LIBDEVICE |= {"fast_cosf": "cos", "rint": "round", "fast_powf": "pow"}
 PLAIN = """
 abs acos acosh asin asinh atan atan2 atanh ceil cos cosh erf erfc erfinv exp exp2 expm1 floor lgamma log log10 log1p
 log2 pow rsqrt sin sinh sqrt tan tanh trunc
