@@ -1,4 +1,4 @@
-# The two commands of the README: `make run` and `make test`. Both make the virtual environment first.
+# The commands of the README. Each makes the virtual environment first.
 PYTHON ?= python3
 # Any torch with C++ headers will do. A CPU build is enough; choose another by `make run TORCH=torch==2.8.0`.
 TORCH ?= torch==2.13.0
@@ -7,7 +7,7 @@ BIN := .venv/bin
 # Tests start some hundred processes: each would compile all of the kit's modules again.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: setup run test test-gpu lint headers fuzz clean
+.PHONY: setup run test test-all test-rest test-gpu prepare lint headers fuzz clean
 
 setup: .venv/ready
 
@@ -25,10 +25,23 @@ run: setup
 	$(BIN)/pip install --quiet --disable-pip-version-check "triton>=3.7,<3.9" || echo "No Triton here: its tests are left out."
 	touch $@
 
-# What comes before the tests is one core's work or waits for the network: they go side by side.
-test: setup
+PYTEST := $(BIN)/python -m pytest -n $(WORKERS) --dist worksteal
+
+# The fast tier: one test of each behaviour.
+test: prepare
+	$(PYTEST)
+
+# Both tiers.
+test-all: prepare
+	$(PYTEST) -m ""
+
+# What test-all adds to test.
+test-rest: prepare
+	$(PYTEST) -m full
+
+# Each is one core's work or waits for the network, so they run side by side.
+prepare: setup
 	$(MAKE) -j 3 lint headers .venv/triton
-	$(BIN)/python -m pytest -n $(WORKERS) --dist worksteal
 
 # What most tests are compiled against; two workers that begin without it would both make it.
 headers: setup

@@ -5,9 +5,12 @@ from __future__ import annotations
 import os
 import re
 import sys
+from collections.abc import Callable, Hashable, Iterable
 from pathlib import Path
+from typing import TypeVar
 
 import pytest
+from _pytest.mark.structures import ParameterSet
 
 ROOT = Path(__file__).resolve().parent.parent
 # Builds of the tests stay out of the user's cache, and are found again by the next run and by parallel workers.
@@ -22,42 +25,27 @@ def pytest_make_parametrize_id(val: object, argname: str) -> str | None:
     return argname if isinstance(val, bytes) else None
 
 
-#: Files whose tests take seconds each, for two workers to begin with: the first makes what the cache lacks while the
-#: second is busy with arithmetic, and neither is left alone with a long test at the end. Nor is
-#: a file divided whose fixture is costly: what one worker takes from the other are the last tests of its list.
-FIRST = (
-    (
-        *(
-            "test_class_of_sixty",
-            "test_bugs",
-            "test_plain_torch",
-            "test_build",
-            "test_verdicts",
-            "test_classroom",
-        ),
-        *("test_sanitize", "test_cluster", "test_without_torch", "test_published"),
-    ),
-    (
-        *("test_gpu_lab", "test_diagnose", "test_oracle", "test_labs", "test_release_runs", "test_threats"),
-        *("test_family", "test_operators_ladder", "test_student_run", "test_textgen_train"),
-    ),
-)
+T = TypeVar("T")
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Let each of two workers, which get one half of the list each, begin with the long tests of its half."""
-    if "PYTEST_XDIST_WORKER" not in os.environ:
-        return
-    place = {name: (half, rank) for half, names in enumerate(FIRST) for rank, name in enumerate(names)}
-    long: tuple[list[pytest.Item], list[pytest.Item]] = ([], [])
-    for item in items:
-        if item.path.stem in place:
-            long[place[item.path.stem][0]].append(item)
-    for half in long:
-        half.sort(key=lambda item: place[item.path.stem])
-    short = [item for item in items if item.path.stem not in place]
-    beside = max(0, len(items) // 2 - len(long[0]))
-    items[:] = [*long[0], *short[:beside], *long[1], *short[beside:]]
+def one_of_each(
+    values: Iterable[T], key: Callable[[T], Hashable], name: Callable[[T], str] | None = None
+) -> list[ParameterSet]:
+    """Return parameters for `parametrize`: the first value of each key in both tiers, the others only in the full one.
+
+    Args:
+        values: Parameters in the order of their table; a tuple stands for several arguments.
+        key: The behaviour that a value tries.
+        name: The id of a value; pytest's own where it is None.
+    """
+    seen: set[Hashable] = set()
+    found = []
+    for value in values:
+        marks = [pytest.mark.full] if key(value) in seen else []
+        seen.add(key(value))
+        arguments = value if isinstance(value, tuple) else (value,)
+        found.append(pytest.param(*arguments, marks=marks, id=name(value) if name else None))
+    return found
 
 
 @pytest.fixture(scope="session")
