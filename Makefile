@@ -54,6 +54,7 @@ test-gpu: setup .venv/triton
 lint: setup
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
+	$(BIN)/lint-imports --no-logo --cache-dir build/import-linter
 	$(BIN)/mypy
 
 # Some 28,000 mutated inputs for all that reads what strangers wrote, and seconds per megabyte.

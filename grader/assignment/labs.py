@@ -7,8 +7,10 @@ an assignment file may name. The rest is imported when it is first asked for.
 from __future__ import annotations
 
 import functools
+import hashlib
 import importlib
 import importlib.util
+import os
 import sys
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping, Sequence
@@ -17,6 +19,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING, ClassVar, Protocol
 
+from grader.base import imports
 from grader.base.commandline import SizeOption
 from grader.base.errors import UsageError
 from grader.base.places import HIDDEN_CONFIG, PUBLIC_CONFIG, ROOT
@@ -87,8 +90,8 @@ class Lab(ABC):
     """Sizes at which a release proves that its solution is in time, where the assignment's own take long."""
 
     studies: ClassVar[Mapping[str, tuple[str, str]]] = {}
-    """Studies of its own beside the kit's (`grader.study.COMMANDS`), by command: the module to import, with `main`, and
-    what it shows."""
+    """Studies of its own beside the kit's (`grader.study.COMMANDS`), by command: the module with `main`, relative to
+    the lab's package (".studies.sweep"), and what it shows."""
 
     programs: ClassVar[Sequence[str]] = ()
     """Sources in its folder of programs that its studies run. A handout holds them compiled (`grader.study.helpers`),
@@ -239,17 +242,29 @@ def main() -> str:
     return str(importlib.import_module(PACKAGE).MAIN)
 
 
-@functools.cache
+def module_name(folder: Path) -> str:
+    """The name that a lab's package is imported under.
+
+    The kit's own are `labs.NAME`. Another's name ends in a digest of its folder, so that labs of one name from several
+    folders (last year's copy, a colleague's) live in one process without sharing modules.
+    """
+    if folder.parent == LABS:
+        return f"{PACKAGE}.{folder.name}"
+    return f"{PACKAGE}.{folder.name}_{hashlib.sha256(os.fsencode(folder)).hexdigest()[:8]}"
+
+
 def load(folder: Path) -> Lab:
-    """The lab in a folder, imported as `labs.NAME` wherever it lies. Raises UsageError when that fails, and where
-    another lab of that name is in use."""
-    name = f"{PACKAGE}.{folder.name}"
-    if name in sys.modules and Path(sys.modules[name].__file__ or "").parent.resolve() != folder.resolve():
-        # Its modules would be mixed with those of the other.
-        raise UsageError(f"the lab {folder} has the name of another that is in use: call it something else")
+    """Return the lab in a folder. Raises UsageError where it cannot be imported, or names itself absolutely."""
+    return _load(folder.resolve())
+
+
+@functools.cache
+def _load(folder: Path) -> Lab:
+    name = module_name(folder)
     try:
         if folder.parent == LABS:
             return _offered(importlib.import_module(name))
+        _require_relative_imports(folder)
         importlib.import_module(PACKAGE)
         spec = importlib.util.spec_from_file_location(
             name, folder / "__init__.py", submodule_search_locations=[str(folder)]
@@ -258,12 +273,31 @@ def load(folder: Path) -> Lab:
         module = importlib.util.module_from_spec(spec)
         sys.modules[name] = module
         spec.loader.exec_module(module)
+        return _offered(module)
     except UsageError:
         raise
     except Exception as error:
-        sys.modules.pop(name, None)
+        for left in [each for each in sys.modules if each == name or each.startswith(f"{name}.")]:
+            del sys.modules[left]
         raise UsageError(f"the lab {folder} cannot be imported: {type(error).__name__}: {error}") from error
-    return _offered(module)
+
+
+def _require_relative_imports(folder: Path) -> None:
+    """Raise UsageError for a module of a lab that imports `labs.NAME...`, its own name: that may be another lab's."""
+    own = f"{PACKAGE}.{folder.name}"
+    for path in sorted(folder.rglob("*.py")):
+        try:
+            named = list(imports.imports("", path, {}))
+        except (SyntaxError, ValueError):
+            continue  # Reported where it is imported.
+        for found in named:
+            if f"{found.imported}.".startswith(f"{own}."):
+                inside = found.imported.removeprefix(own).removeprefix(".")
+                dots = "." * len(path.relative_to(folder).parts)
+                raise UsageError(
+                    f"{path}:{found.line}: a lab's modules import one another relatively: "
+                    f"write 'from {dots}{inside} import ...'"
+                )
 
 
 def _offered(module: ModuleType) -> Lab:

@@ -1,13 +1,12 @@
 """Which module of the kit imports which, read from the sources without running them.
 
-One reading serves three ends: what a handout has to hold, the diagram of docs/design.md, and the rule that data goes
-down the list of rooms and never up.
+It decides what a handout has to hold and which files can change a verdict.
 """
 
 from __future__ import annotations
 
 import ast
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -37,18 +36,13 @@ def modules(root: Path) -> dict[str, Path]:
     return found
 
 
-def imports(name: str, path: Path, known: Mapping[str, Path]) -> Iterator[Import]:
+def imports(name: str, path: Path, known: Collection[str]) -> Iterator[Import]:
     """What one module imports of the kit. A name that is no module here is given too, so that it can be missed."""
     tree = ast.parse(path.read_text(encoding="utf-8"), str(path))
+    package = name if path.name == "__init__.py" else name.rpartition(".")[0]
     for node, late, typing in _walk(tree, False, False):
-        for imported in _named(node, known):
+        for imported in _named(node, package, known):
             yield Import(name, imported, node.lineno, late, typing)
-
-
-def graph(root: Path) -> list[Import]:
-    """All imports between modules of the kit under `root`."""
-    known = modules(root)
-    return [found for name, path in known.items() for found in imports(name, path, known)]
 
 
 def closure(root: Path, wanted: Iterable[str], stop: Collection[str] = ()) -> set[str]:
@@ -69,34 +63,6 @@ def closure(root: Path, wanted: Iterable[str], stop: Collection[str] = ()) -> se
         pending += [found.imported for found in imports(name, known[name], known) if not found.typing]
         pending.append(name.rpartition(".")[0])
     return reached
-
-
-def circle(found: Iterable[Import]) -> set[str]:
-    """Modules that import one another, now or later, and those between them; empty where all stand in an order.
-
-    A package that is imported from within itself is no circle. By removing what imports nothing that is left (Kahn).
-    """
-    left: dict[str, set[str]] = {}
-    for each in found:
-        left.setdefault(each.importer, set())
-        if not (each.typing or f"{each.importer}.".startswith(f"{each.imported}.")):
-            left[each.importer].add(each.imported)
-    return set(_without_ends(_reversed(_without_ends(left))))
-
-
-def _without_ends(graph: Mapping[str, set[str]]) -> dict[str, set[str]]:
-    left = {name: set(targets) for name, targets in graph.items()}
-    while ends := {name for name, targets in left.items() if not targets & left.keys()}:
-        left = {name: targets for name, targets in left.items() if name not in ends}
-    return left
-
-
-def _reversed(graph: Mapping[str, set[str]]) -> dict[str, set[str]]:
-    turned: dict[str, set[str]] = {name: set() for name in graph}
-    for name, targets in graph.items():
-        for target in targets & graph.keys():
-            turned[target].add(name)
-    return turned
 
 
 def missing(root: Path, within: Iterable[str]) -> list[Import]:
@@ -143,16 +109,25 @@ _BLOCKS = ("body", "handlers", "cases", "orelse", "finalbody")
 """Where statements have statements."""
 
 
-def _named(node: ast.Import | ast.ImportFrom, known: Mapping[str, Path]) -> Iterator[str]:
-    """Modules of the kit that an import statement names. `from package import name` names a module or something in
-    the package; a package without such a module answers for the name itself."""
+def _named(node: ast.Import | ast.ImportFrom, package: str, known: Collection[str]) -> Iterator[str]:
+    """Modules of the kit that an import statement in a module of `package` names.
+
+    `from package import name` names a module or something in the package; a package without such a module answers for
+    the name itself.
+    """
     if isinstance(node, ast.Import):
         yield from (alias.name for alias in node.names if _ours(alias.name))
-    elif node.module and not node.level and _ours(node.module):
-        yield node.module
+        return
+    module = node.module or ""
+    if node.level:
+        module = ".".join(
+            [*package.split(".")[: package.count(".") + 2 - node.level], *module.split(".")]
+        ).strip(".")
+    if _ours(module):
+        yield module
         for alias in node.names:
-            if f"{node.module}.{alias.name}" in known:
-                yield f"{node.module}.{alias.name}"
+            if f"{module}.{alias.name}" in known:
+                yield f"{module}.{alias.name}"
 
 
 def _ours(name: str) -> bool:

@@ -32,4 +32,5 @@ def commands(lab: Lab) -> dict[str, tuple[str, str]]:
 def main(lab: Lab, command: str, arguments: list[str]) -> int:
     """Run one of a lab's `commands` with its own arguments; returns the exit code. Raises UsageError for wrong
     arguments."""
-    return importlib.import_module(commands(lab)[command][0]).main(arguments)
+    module = commands(lab)[command][0]
+    return importlib.import_module(module, type(lab).__module__).main(arguments)

@@ -47,13 +47,13 @@ class _Attention(Lab):
     watched_sizes: ClassVar = {"B": 2, "H": 2, "N": 29, "d": 6, "Br": 8, "Bc": 5}
 
     studies: ClassVar = {
-        "sweep": ("labs.attention.studies.sweep", "time over the tile of part 2, the tiles of part 4, or N"),
-        "cache": ("labs.attention.studies.cache", "cache-line traffic of the parts' loops, simulated"),
+        "sweep": (".studies.sweep", "time over the tile of part 2, the tiles of part 4, or N"),
+        "cache": (".studies.cache", "cache-line traffic of the parts' loops, simulated"),
         "roofline": (
-            "labs.attention.studies.roofline",
+            ".studies.roofline",
             "the parts and PyTorch on this machine's measured roofline",
         ),
-        "frontier": ("labs.attention.frontier", "your part 3 or 4 beside the best kernels known here"),
+        "frontier": (".frontier", "your part 3 or 4 beside the best kernels known here"),
     }
 
     programs: ClassVar = ("studies/native/cachesim.cpp",)
@@ -62,12 +62,12 @@ class _Attention(Lab):
     growth: ClassVar = ("N", (256, 512, 1024, 2048))
 
     def oracle(self, name: str) -> Oracle:
-        from labs.attention.oracle import ORACLES
+        from .oracle import ORACLES
 
         return ORACLES[name]
 
     def make_inputs(self, distribution: str, shape: Mapping[str, int], seed: int) -> dict[str, Array]:
-        from labs.attention.cases import make_inputs
+        from .cases import make_inputs
 
         return make_inputs(distribution, shape, seed)
 
@@ -77,12 +77,12 @@ class _Attention(Lab):
         return KERNELS
 
     def steps(self) -> Sequence[Step]:
-        from labs.attention.studies.steps import STEPS
+        from .studies.steps import STEPS
 
         return STEPS
 
     def ladder(self) -> Ladder:
-        from labs.attention import ladder
+        from . import ladder
 
         return ladder
 

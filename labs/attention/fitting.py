@@ -10,8 +10,9 @@ from grader.base.arrays import Array, np
 from grader.judge.diagnosis.deviation import Deviation
 from grader.judge.diagnosis.fitting import AGREEING, FEWEST_PARTIAL, KNOWN
 from grader.judge.diagnosis.suspect import Suspect
-from labs.attention.scene import Scene
-from labs.attention.suspects import all_suspects
+
+from .scene import Scene
+from .suspects import all_suspects
 
 #: Elements of the scores (G, R, N) that suspects are tried on, and the rows of the first look.
 _SCENE_SCORES = 1 << 17

@@ -40,7 +40,8 @@ def parser(arguments: list[str]) -> Parser:
 def main(arguments: list[str]) -> int:
     """Measure and print; exit codes as everywhere. Raises UsageError and KitError."""
     from grader.assignment.loading import load
-    from labs.attention import yardsticks
+
+    from . import yardsticks
 
     given = parser(arguments).parse_args(arguments)
     assignment = load(given.config)
@@ -55,7 +56,8 @@ def main(arguments: list[str]) -> int:
     from grader.judge.bench import Options
     from grader.judge.evaluate import evaluate
     from grader.run.zygote import Zygote
-    from labs.attention import ladder
+
+    from . import ladder
 
     shape = {**assignment.defaults, **chosen}
     options = Options(chosen, time_budget_s=TIME_BUDGET_S, profile=False)

@@ -9,8 +9,9 @@ from collections.abc import Sequence
 
 from grader.assignment.mutations import Mutation
 from grader.assignment.records import Assignment, Part
-from labs.attention import mutations
-from labs.attention.mutations import edited
+
+from . import mutations
+from .mutations import edited
 
 __all__ = ["SHAPE", "SLOW", "WRONG", "edited", "side_by_side"]
 

@@ -10,7 +10,8 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from grader.base.results import Standing, SubmissionResult
-from labs.attention.yardsticks import RUNGS, Yardsticks, applies, kept, measurable
+
+from .yardsticks import RUNGS, Yardsticks, applies, kept, measurable
 
 if TYPE_CHECKING:
     from grader.assignment.records import Assignment, Part

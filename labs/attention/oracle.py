@@ -38,12 +38,13 @@ from grader.judge.diagnosis.deviation import Axis, Deviation
 from grader.judge.diagnosis.suspect import Suspect
 from grader.judge.draws import Draws
 from grader.judge.oracle import Ask, Dissected, Oracle
-from labs.attention import offsets
-from labs.attention.clues import CLUES
-from labs.attention.dissect import dissect
-from labs.attention.fitting import fitting
-from labs.attention.relations import another_layout, copied_heads, row_factors
-from labs.attention.suspects import strides
+
+from . import offsets
+from .clues import CLUES
+from .dissect import dissect
+from .fitting import fitting
+from .relations import another_layout, copied_heads, row_factors
+from .suspects import strides
 
 Shape = Mapping[str, int]
 Inputs = Mapping[str, Array]

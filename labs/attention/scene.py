@@ -7,7 +7,8 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from grader.base.arrays import Array, np
-from labs.attention.softmax import softmax
+
+from .softmax import softmax
 
 
 @dataclass(frozen=True)

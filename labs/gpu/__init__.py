@@ -6,7 +6,6 @@ attention q, O and their gradients are (B, N, d), k and v (B, M, d), L is (B, N)
 
 from __future__ import annotations
 
-import importlib
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, ClassVar
 
@@ -59,21 +58,21 @@ class _Gpu(Lab):
     #: What stands for other labs' kernels.py, and what the ladder shows the staff alone.
     staff: ClassVar = ("known", "tuned.py")
     studies: ClassVar = {
-        "profile": ("labs.gpu.studies.profile", "which kernels five ways to write GELU launch, with traces"),
-        "ladder": ("labs.gpu.studies.ladder", "your kernel between the naive way and the card's limit"),
-        "roofline": ("labs.gpu.studies.roofline", "your kernels under the roof of this card"),
-        "waves": ("labs.gpu.studies.waves", "throughput of your product over its size, and its cliffs"),
-        "attention-memory": ("labs.gpu.studies.memory", "memory of naive and of flash attention over N"),
+        "profile": (".studies.profile", "which kernels five ways to write GELU launch, with traces"),
+        "ladder": (".studies.ladder", "your kernel between the naive way and the card's limit"),
+        "roofline": (".studies.roofline", "your kernels under the roof of this card"),
+        "waves": (".studies.waves", "throughput of your product over its size, and its cliffs"),
+        "attention-memory": (".studies.memory", "memory of naive and of flash attention over N"),
     }
     growth: ClassVar = ("N", (512, 1024, 2048, 4096))
 
     def oracle(self, name: str) -> Oracle:
-        from labs.gpu.oracle import ORACLES
+        from .oracle import ORACLES
 
         return ORACLES[name]
 
     def make_inputs(self, distribution: str, shape: Mapping[str, int], seed: int) -> dict[str, Array]:
-        from labs.gpu.inputs import make_inputs
+        from .inputs import make_inputs
 
         return make_inputs(distribution, shape, seed)
 
@@ -84,14 +83,13 @@ class _Gpu(Lab):
         return found
 
     def steps(self) -> Sequence[Step]:
-        from labs.gpu.studies.steps import STEPS
+        from .studies.steps import STEPS
 
         return STEPS
 
     def kernels(self) -> ModuleType | None:
         # `kernels.py` is the students' file; the kernels whose verdict is known are in `known`.
-        there = (self.folder / "known" / "__init__.py").is_file()
-        return importlib.import_module("labs.gpu.known") if there else None
+        return self._of_staff("known")
 
 
 LAB = _Gpu()

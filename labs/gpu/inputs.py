@@ -43,7 +43,7 @@ def make_inputs(distribution: str, shape: Shape, seed: int) -> dict[str, Array]:
     if name == distribution:
         return found
     # Imported here: the oracle's module names this one's distributions.
-    from labs.gpu.arithmetic import attention
+    from .arithmetic import attention
 
     o, lse = attention(found["q"], found["k"], found["v"], causal=bool(shape["causal"]))
     upstream = draws.uniform((shape["B"], shape["N"], shape["d"]), -1.0, 1.0)

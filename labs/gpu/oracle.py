@@ -32,9 +32,10 @@ from grader.judge.diagnosis.deviation import Axis, Deviation
 from grader.judge.diagnosis.suspect import Suspect
 from grader.judge.draws import Draws
 from grader.judge.oracle import Inputs, Oracle, Shape
-from labs.gpu import arithmetic
-from labs.gpu.suspects import backward, elements, forward, products
-from labs.gpu.suspects.scene import Heads
+
+from . import arithmetic
+from .suspects import backward, elements, forward, products
+from .suspects.scene import Heads
 
 E = 2.0**-24
 TF32 = 2.0**-10

@@ -84,11 +84,11 @@ class _Operators(Lab):
     }
     studies: ClassVar = {
         "train": (
-            "labs.operators.train.command",
+            ".train.command",
             "two networks learn to read digits on your operators, beside PyTorch's",
         ),
         "ladder": (
-            "labs.operators.studies.ladder",
+            ".studies.ladder",
             "a part between the reference, fast kernels, PyTorch's and the machine's limit",
         ),
     }
@@ -102,18 +102,19 @@ class _Operators(Lab):
     growth: ClassVar = ("kernel", (1, 3, 5, 7))
 
     def oracle(self, name: str) -> Oracle:
-        from labs.operators.oracle import ORACLES
+        from .oracle import ORACLES
 
         return ORACLES[name]
 
     def make_inputs(self, distribution: str, shape: Mapping[str, int], seed: int) -> dict[str, Array]:
-        from labs.operators.cases import make_inputs
+        from .cases import make_inputs
 
         return make_inputs(distribution, shape, seed)
 
     def reference(self) -> Reference:
         from grader.build.labreference import SourceReference
-        from labs.operators.studies.fast import all_levels
+
+        from .studies.fast import all_levels
 
         return SourceReference(self.folder, others=all_levels(self.folder))
 

@@ -11,7 +11,8 @@ from collections.abc import Mapping
 from grader.base.arrays import Array, np
 from grader.base.errors import UsageError
 from grader.judge.draws import Draws
-from labs.operators import arithmetic
+
+from . import arithmetic
 
 Shape = Mapping[str, int]
 

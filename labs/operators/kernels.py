@@ -11,7 +11,8 @@ from collections.abc import Sequence
 from grader.assignment import mutations
 from grader.assignment.mutations import Mutation
 from grader.assignment.records import Assignment, Part
-from labs.operators.known import (
+
+from .known import (
     right_layers,
     right_pictures,
     wrong_elements,

@@ -20,8 +20,9 @@ from grader.judge.diagnosis.deviation import Axis, Deviation
 from grader.judge.diagnosis.inquiry import Inquiry
 from grader.judge.diagnosis.suspect import Suspect
 from grader.judge.oracle import Inputs, Oracle, Shape
-from labs.operators import arithmetic, differences
-from labs.operators.suspects import elements, filters, gradients, layers, losses, pictures, windows
+
+from . import arithmetic, differences
+from .suspects import elements, filters, gradients, layers, losses, pictures, windows
 
 Values = dict[str, Array]
 RESULT = ""

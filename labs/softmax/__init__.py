@@ -41,21 +41,21 @@ class _Softmax(Lab):
 
     studies: ClassVar = {
         "traffic": (
-            "labs.softmax.studies.traffic",
+            ".studies.traffic",
             "loads, stores and cache lines of the parts' loops, simulated",
         ),
-        "accuracy": ("labs.softmax.studies.accuracy", "where your parts overflow, and how exact they are"),
+        "accuracy": (".studies.accuracy", "where your parts overflow, and how exact they are"),
     }
     programs: ClassVar = ("studies/native/cachesim.cpp",)
     growth: ClassVar = ("C", (512, 1024, 2048, 4096))
 
     def oracle(self, name: str) -> Oracle:
-        from labs.softmax.oracle import ORACLES
+        from .oracle import ORACLES
 
         return ORACLES[name]
 
     def make_inputs(self, distribution: str, shape: Mapping[str, int], seed: int) -> dict[str, Array]:
-        from labs.softmax.inputs import make_inputs
+        from .inputs import make_inputs
 
         return make_inputs(distribution, shape, seed)
 
@@ -65,7 +65,7 @@ class _Softmax(Lab):
         return SourceReference(self.folder)
 
     def steps(self) -> Sequence[Step]:
-        from labs.softmax.studies.steps import STEPS
+        from .studies.steps import STEPS
 
         return STEPS
 

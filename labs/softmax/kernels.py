@@ -11,11 +11,12 @@ from collections.abc import Sequence
 from grader.assignment import mutations
 from grader.assignment.mutations import Mutation
 from grader.assignment.records import Assignment, Part
-from labs.softmax.known.right import RIGHT
-from labs.softmax.known.wrong_merges import WRONG_MERGES
-from labs.softmax.known.wrong_naive import WRONG_NAIVE
-from labs.softmax.known.wrong_online import WRONG_ONLINE
-from labs.softmax.known.wrong_safe import WRONG_SAFE
+
+from .known.right import RIGHT
+from .known.wrong_merges import WRONG_MERGES
+from .known.wrong_naive import WRONG_NAIVE
+from .known.wrong_online import WRONG_ONLINE
+from .known.wrong_safe import WRONG_SAFE
 
 __all__ = ["RIGHT", "SHAPE", "SLOW", "WRONG", "edited", "side_by_side"]
 

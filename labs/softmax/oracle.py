@@ -32,8 +32,9 @@ from grader.judge.diagnosis.relations import (
 from grader.judge.diagnosis.suspect import Suspect
 from grader.judge.draws import Draws
 from grader.judge.oracle import Inputs, Oracle, Shape
-from labs.softmax import suspects
-from labs.softmax.scene import Scene, agreement, fitting, scene_of
+
+from . import suspects
+from .scene import Scene, agreement, fitting, scene_of
 
 #: Units of the roundoff for all that does not grow, and per square root of C for a sum that keeps its tail.
 STEPS, PER_ROOT = 64, 8

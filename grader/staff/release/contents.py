@@ -10,6 +10,7 @@ import json
 import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from importlib.util import resolve_name
 from pathlib import Path
 
 from grader.assignment import labs, layers
@@ -178,8 +179,8 @@ def _writeup(root: Path, assignment: Assignment) -> Path | None:
 def handout(kit: Kit, compiled: Mapping[str, bytes]) -> dict[str, File]:
     """The files of handout.zip. `compiled` are objects and programs by their path in it."""
     lab = _lab_modules(kit, staff=False)
-    by_name = [module for module, _ in kit.assignment.lab.studies.values()]
-    rooms = student_rooms(kit.root, [f"{labs.PACKAGE}.{kit.lab.name}", *by_name, *_asked_of_kit(kit, lab)])
+    chosen = _asked_of_kit(kit, lab) if kit.elsewhere else _entrances(kit)
+    rooms = student_rooms(kit.root, chosen)
     files = _sources(kit.root, rooms) | _lab_sources(kit, lab)
     files |= texts(TEMPLATES / "handout", wording.handout(kit.assignment, compiled))
     files[EDITOR_TASKS] = files.pop("tasks.json")
@@ -208,6 +209,12 @@ def within(name: str, rooms: Iterable[str]) -> bool:
     return any(name == room or name.startswith(f"{room}.") for room in rooms)
 
 
+def _entrances(kit: Kit) -> list[str]:
+    """The package of the lab and its studies, which are imported by name: reading imports does not find them."""
+    package = f"{labs.PACKAGE}.{kit.lab.name}"
+    return [package, *(resolve_name(module, package) for module, _ in kit.assignment.lab.studies.values())]
+
+
 def _lab_modules(kit: Kit, *, staff: bool) -> dict[str, Path]:
     """The modules of a lab that lies outside of the kit, by the name that they are imported under; {} for another's.
 
@@ -225,8 +232,7 @@ def _lab_modules(kit: Kit, *, staff: bool) -> dict[str, Path]:
     if staff:
         return there
     found: dict[str, Path] = {}
-    # Its studies are imported by name, which no reading of imports finds.
-    pending = [package, *(module for module, _ in kit.assignment.lab.studies.values())]
+    pending = _entrances(kit)
     while pending:
         name = pending.pop()
         if name in there and name not in found:
@@ -238,7 +244,7 @@ def _lab_modules(kit: Kit, *, staff: bool) -> dict[str, Path]:
 
 def _asked_of_kit(kit: Kit, modules: Mapping[str, Path]) -> list[str]:
     """The kit's modules that a lab outside of it imports, and the package that it lies in."""
-    known = imports.modules(kit.root)
+    known = imports.modules(kit.root).keys() - modules.keys()
     asked = [each.imported for name, path in modules.items() for each in imports.imports(name, path, known)]
     return [name for name in asked if name in known] + [labs.PACKAGE] * bool(modules)
 
@@ -257,10 +263,8 @@ def _lab_sources(kit: Kit, modules: Mapping[str, Path]) -> dict[str, File]:
 
 def autograder(kit: Kit) -> dict[str, File]:
     """The files of autograder.zip: everything that grades, the self-test's threats with it."""
-    wanted = [name for name in imports.modules(kit.root) if within(name, ("grader",))]
-    wanted += [
-        name for name in imports.modules(kit.root) if within(name, (f"{labs.PACKAGE}.{kit.lab.name}",))
-    ]
+    own = () if kit.elsewhere else (f"{labs.PACKAGE}.{kit.lab.name}",)
+    wanted = [name for name in imports.modules(kit.root) if within(name, ("grader", *own))]
     lab = _lab_modules(kit, staff=True)
     rooms = imports.closure(kit.root, [*wanted, *_asked_of_kit(kit, lab)])
     files = _sources(kit.root, {name for name in rooms if not within(name, ("grader.staff.release",))})

@@ -15,8 +15,9 @@ from grader.base.errors import EXIT_PASS, UsageError
 from grader.study import facts, helpers, options, outcome
 from grader.study.figure import Figure, Plot, Series
 from grader.study.table import Cell, Table
-from labs.attention.studies import cachegrind, traffic
-from labs.attention.studies.traffic import KERNELS, Model, Shape, Traffic
+
+from . import cachegrind, traffic
+from .traffic import KERNELS, Model, Shape, Traffic
 
 PARTS = ("part1", "part2")
 LADDER = (16 << 10, 128 << 10, 512 << 10, 4 << 20)

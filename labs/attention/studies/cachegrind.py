@@ -19,10 +19,11 @@ from grader.judge import binding
 from grader.study.laboratory import tell
 from grader.study.options import Settings
 from grader.study.standalone import Kit, Unsuitable, build_program, ran
-from labs.attention.studies.traffic import Model, Shape
+
+from .traffic import Model, Shape
 
 if TYPE_CHECKING:
-    from labs.attention.studies.cache import CacheStudy, Walk
+    from .cache import CacheStudy, Walk
 
 #: As judged programs are: it is the sum of all lines that is read, so no names are needed.
 KIT = Kit(flags=nativebuild.OWN_FLAGS)

@@ -24,8 +24,9 @@ from grader.study.facts import Machine, Speed
 from grader.study.figure import Figure, Plot, Series
 from grader.study.laboratory import Laboratory, Variant, set_up, tell
 from grader.study.table import Cell, Table
-from labs.attention.studies import traffic
-from labs.attention.studies.traffic import KERNELS, Model, Shape
+
+from . import traffic
+from .traffic import KERNELS, Model, Shape
 
 TILE = 16
 COLUMNS = (

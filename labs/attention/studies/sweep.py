@@ -17,7 +17,8 @@ from grader.study.laboratory import BuildFlags, Laboratory, Variant, set_up
 from grader.study.memory import workspace_bytes
 from grader.study.options import Settings
 from grader.study.table import Table
-from labs.attention.studies import scaling
+
+from . import scaling
 
 TILES = "2,4,8,12,16,32,64"
 BLOCKS = "16,64,256"

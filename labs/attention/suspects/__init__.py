@@ -16,8 +16,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from grader.judge.diagnosis.suspect import Suspect
-from labs.attention.scene import Scene
-from labs.attention.suspects import (
+
+from ..scene import Scene
+from . import (
     blocks,
     bounds,
     flash,

@@ -13,8 +13,9 @@ from dataclasses import dataclass
 from grader.base.arrays import Array, np
 from grader.judge.diagnosis.patterns import USUAL_TILES, likely_tiles
 from grader.judge.diagnosis.suspect import Suspect
-from labs.attention.scene import Scene
-from labs.attention.softmax import softmax
+
+from ..scene import Scene
+from ..softmax import softmax
 
 
 def suspects(s: Scene) -> Iterator[Suspect]:

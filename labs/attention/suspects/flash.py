@@ -6,7 +6,8 @@ from collections.abc import Callable, Iterator
 
 from grader.base.arrays import Array, np
 from grader.judge.diagnosis.suspect import Suspect
-from labs.attention.scene import Scene
+
+from ..scene import Scene
 
 #: (O, li, lij, PV) of a block -> (O, li of the next block)
 Update = Callable[[Array, Array, Array, Array], "tuple[Array, Array]"]

@@ -6,8 +6,9 @@ from collections.abc import Callable, Iterator
 
 from grader.base.arrays import Array, np
 from grader.judge.diagnosis.suspect import Suspect, registering
-from labs.attention.scene import Scene
-from labs.attention.softmax import softmax
+
+from ..scene import Scene
+from ..softmax import softmax
 
 SUSPECTS: list[Suspect] = []
 suspect = registering(SUSPECTS)

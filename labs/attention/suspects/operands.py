@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from grader.base.arrays import Array
 from grader.judge.diagnosis.suspect import Suspect, registering
-from labs.attention.scene import Scene
+
+from ..scene import Scene
 
 SUSPECTS: list[Suspect] = []
 suspect = registering(SUSPECTS)

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from grader.base.arrays import Array, np
 from grader.judge.diagnosis.suspect import Suspect, registering
-from labs.attention.scene import Scene
-from labs.attention.softmax import softmax
+
+from ..scene import Scene
+from ..softmax import softmax
 
 SUSPECTS: list[Suspect] = []
 suspect = registering(SUSPECTS)

@@ -5,11 +5,11 @@ source files (up to four share one, since a compile costs seconds), `judging.jud
 says what was not as promised. The tests and the kit's selftest use the same four.
 """
 
-from labs.attention.threats.ends import faults, flag_codes
-from labs.attention.threats.judging import judge, places
-from labs.attention.threats.rows import CONTROLS, THREATS
-from labs.attention.threats.sources import Submission, submissions
-from labs.attention.threats.threat import End, Threat
+from .ends import faults, flag_codes
+from .judging import judge, places
+from .rows import CONTROLS, THREATS
+from .sources import Submission, submissions
+from .threat import End, Threat
 
 __all__ = [
     "CONTROLS",

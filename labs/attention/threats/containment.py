@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from labs.attention.threats.threat import End, Threat
+from .threat import End, Threat
 
 HONEST = "attention(q, k, v, o, B * H, N, d);"
 CRASH = End(("crash",))

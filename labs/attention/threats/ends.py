@@ -7,8 +7,9 @@ from dataclasses import asdict
 
 from grader import score
 from grader.base.results import PartResult, SubmissionResult
-from labs.attention.threats.judging import asked
-from labs.attention.threats.threat import Threat
+
+from .judging import asked
+from .threat import Threat
 
 LONGEST_FLAG = 1000
 """Characters of a flag's message: a few names, each of them short."""

@@ -14,8 +14,9 @@ from grader.base.results import SubmissionResult
 from grader.judge.bench import Options
 from grader.judge.evaluate import evaluate
 from grader.run.zygote import Zygote
-from labs.attention.threats.sources import Submission, function
-from labs.attention.threats.threat import Threat
+
+from .sources import Submission, function
+from .threat import Threat
 
 SECRET = "SEEN-the-hidden-answers"
 SHAPE = {"B": 1, "H": 2, "N": 128, "d": 32, "Br": 32, "Bc": 32}

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from labs.attention.threats.threat import End, Threat
+from .threat import End, Threat
 
 HONEST = "attention(q, k, v, o, B * H, N, d);"
 #: Sections from here on are counted elsewhere than in the header of an object.

@@ -3,9 +3,9 @@
 
 from __future__ import annotations
 
-from labs.attention.threats.containment import CONTAINMENT
-from labs.attention.threats.reading import READING
-from labs.attention.threats.threat import End, Threat
+from .containment import CONTAINMENT
+from .reading import READING
+from .threat import End, Threat
 
 PASS, WRONG = End(("pass",)), End(("wrong",))
 SLOW = End(("slow",))

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
-from labs.attention.threats.threat import Threat
+from .threat import Threat
 
 #: A body sees `O` (a tensor of zeros, what the kernel returns), `QT KT VT`, the floats behind them as `o q k v`, and
 #: `B H N d`. `attention` is a right kernel, `attention_of` the same for one head,

@@ -13,10 +13,11 @@ from collections.abc import Sequence
 from grader.assignment import mutations
 from grader.assignment.mutations import Mutation
 from grader.assignment.records import Assignment, Part
-from labs.gpu.known.right import RIGHT
-from labs.gpu.known.wrong_backward import WRONG_BACKWARD
-from labs.gpu.known.wrong_forward import WRONG_FORWARD
-from labs.gpu.known.wrong_rows import WRONG_ROWS
+
+from .right import RIGHT
+from .wrong_backward import WRONG_BACKWARD
+from .wrong_forward import WRONG_FORWARD
+from .wrong_rows import WRONG_ROWS
 
 __all__ = ["FUNCTIONS", "RIGHT", "SHAPE", "SLOW", "WRONG", "edited", "side_by_side"]
 

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from grader.assignment.mutations import Mutation
-from labs.gpu.known.wrong_backward import KEY_BLOCKS, KEY_DS, KEY_P, QUERY_P, UNITS
-from labs.gpu.known.wrong_forward import ACC, BOTH, NOW, RESCALE, SCALE, SUM, L, P
-from labs.gpu.known.wrong_rows import DOT, LONG_SUM, ROW_WEIGHTS, UPDATE, Y
+
+from .wrong_backward import KEY_BLOCKS, KEY_DS, KEY_P, QUERY_P, UNITS
+from .wrong_forward import ACC, BOTH, NOW, RESCALE, SCALE, SUM, L, P
+from .wrong_rows import DOT, LONG_SUM, ROW_WEIGHTS, UPDATE, Y
 
 _LANES = """    most = tl.full([BLOCK], -3.0e38, tl.float32)
     total = tl.zeros([BLOCK], tl.float32)

@@ -16,7 +16,8 @@ from grader.base.results import EXIT_PASS, EXIT_SUBMISSION
 from grader.study import options, outcome
 from grader.study.figure import Figure, Plot, Series
 from grader.study.table import Cell, Table
-from labs.gpu.studies.asking import about, measured
+
+from .asking import about, measured
 
 PARTS = ("gelu", "softmax", "softmax_long", "matmul", "flash_forward", "flash_backward")
 RUNGS = ("by hand", "compiled", "yours", "reference", "tuned", "PyTorch's best")
@@ -90,7 +91,7 @@ class LadderStudy:
 
 def limits_of(part: str, shape: Mapping[str, int], bytes_s: float, flops_s: float) -> dict[str, float]:
     """The times in ms that memory and arithmetic take at least."""
-    from labs.gpu.oracle import ORACLES
+    from ..oracle import ORACLES
 
     oracle = ORACLES[part]
     moved, work = oracle.bytes(shape), oracle.flops(shape)  # type: ignore[attr-defined]

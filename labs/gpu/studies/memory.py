@@ -13,7 +13,8 @@ from grader.base.results import EXIT_PASS
 from grader.study import options, outcome
 from grader.study.figure import Figure, Plot, Series
 from grader.study.table import Table
-from labs.gpu.studies.asking import about, measured
+
+from .asking import about, measured
 
 LENGTHS = (512, 1024, 2048, 4096, 8192, 16384)
 HEADS, D = 8, 64

@@ -15,8 +15,9 @@ from grader.base.results import EXIT_PASS
 from grader.study import options, outcome
 from grader.study.figure import Figure, Plot, Series
 from grader.study.table import Cell, Table
-from labs.gpu.studies.asking import about, measured
-from labs.gpu.studies.inside import SIDE
+
+from .asking import about, measured
+from .inside import SIDE
 
 WAYS = ("by hand", "PyTorch", "compiled", "Triton", "CUDA")
 NAME_LETTERS = 60

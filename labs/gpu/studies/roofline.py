@@ -14,8 +14,9 @@ from grader.base.results import EXIT_PASS, EXIT_SUBMISSION
 from grader.study import options, outcome
 from grader.study.figure import Figure, Plot, Series
 from grader.study.table import Cell, Table
-from labs.gpu.studies.asking import about, measured
-from labs.gpu.studies.inside import SIDE
+
+from .asking import about, measured
+from .inside import SIDE
 
 #: What `inside.roofline` calls the functions with.
 SHAPE = {
@@ -102,7 +103,7 @@ class RooflineStudy:
 
 def kernels_of(found: Mapping[str, float | str]) -> tuple[Kernel, ...]:
     """Times by function, or why there is none, as kernels with their work."""
-    from labs.gpu.oracle import ORACLES
+    from ..oracle import ORACLES
 
     made = []
     for name in ORACLE_OF:

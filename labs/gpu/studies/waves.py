@@ -20,7 +20,8 @@ from grader.base.results import EXIT_PASS
 from grader.study import options, outcome
 from grader.study.figure import Figure, Plot, Series
 from grader.study.table import Table
-from labs.gpu.studies.asking import about, measured
+
+from .asking import about, measured
 
 TILE = (128, 256)
 INNER = 4096

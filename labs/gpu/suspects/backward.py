@@ -7,9 +7,10 @@ from dataclasses import replace
 
 from grader.base.arrays import Array, np
 from grader.judge.diagnosis.suspect import Suspect, registering
-from labs.gpu import arithmetic
-from labs.gpu.suspects.forward import turned_diagonal
-from labs.gpu.suspects.scene import LOG2_E, TILES, Heads, last_tile
+
+from .. import arithmetic
+from .forward import turned_diagonal
+from .scene import LOG2_E, TILES, Heads, last_tile
 
 MISTAKES: list[Suspect] = []
 mistake = registering(MISTAKES)

@@ -9,7 +9,8 @@ from grader.judge.diagnosis.deviation import Deviation
 from grader.judge.diagnosis.fitting import Situation
 from grader.judge.diagnosis.relations import ROUNDING, Found
 from grader.judge.diagnosis.suspect import Suspect, registering
-from labs.gpu.arithmetic import CUBIC, ROOT, softmax
+
+from ..arithmetic import CUBIC, ROOT, softmax
 
 GELU: list[Suspect] = []
 SOFTMAX: list[Suspect] = []

@@ -7,7 +7,8 @@ from dataclasses import replace
 
 from grader.base.arrays import Array, np
 from grader.judge.diagnosis.suspect import Suspect, registering
-from labs.gpu.suspects.scene import LOG2_E, TILES, Heads, last_tile, padding, running_maxima, softmax_of
+
+from .scene import LOG2_E, TILES, Heads, last_tile, padding, running_maxima, softmax_of
 
 MISTAKES: list[Suspect] = []
 mistake = registering(MISTAKES)

@@ -7,7 +7,8 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from grader.base.arrays import Array, np
-from labs.gpu import arithmetic
+
+from .. import arithmetic
 
 TILES = (16, 32, 64, 128)
 """Lengths of tiles that kernels are written with."""

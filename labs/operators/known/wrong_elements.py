@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from grader.assignment.mutations import Mutation
-from labs.operators.known.wrong_layers import exchanged
+
+from .wrong_layers import exchanged
 
 _ROW_OF_B = "b + (RB == 1 ? 0 : i) * CB"
 _COLUMN_OF_B = "row[CB == 1 ? 0 : j]"

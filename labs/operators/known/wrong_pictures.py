@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from grader.assignment.mutations import Mutation
-from labs.operators.known.wrong_layers import exchanged
+
+from .wrong_layers import exchanged
 
 _PLACE = "ih = oh * stride + kh - pad, iw = ow * stride + kw - pad;"
 _SIZES = "OH = (H + 2 * pad - K) / stride + 1, OW = (Wd + 2 * pad - K) / stride + 1;"

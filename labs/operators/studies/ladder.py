@@ -52,8 +52,9 @@ from grader.study.laboratory import (
 )
 from grader.study.options import Settings
 from grader.study.table import Cell, Table, shown
-from labs.operators.studies import fast, limits, sources
-from labs.operators.studies.limits import Work
+
+from . import fast, limits, sources
+from .limits import Work
 
 REFERENCE, YOURS, PYTORCH, FAST = "course reference", "yours", "PyTorch", "fast C++"
 COLUMNS = ("kernel", "ms", "ms q1", "ms q3", "time / yours", "q1", "q3", "% of the limit", "note")

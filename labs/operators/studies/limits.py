@@ -14,7 +14,8 @@ from dataclasses import dataclass
 
 from grader.assignment.expressions import evaluate_int
 from grader.assignment.records import Part
-from labs.operators import arithmetic
+
+from .. import arithmetic
 
 Shape = Mapping[str, int]
 

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from grader.base.arrays import Array, np
 from grader.judge.diagnosis.fitting import Situation
-from labs.operators import arithmetic
-from labs.operators.suspects.gradients import common, divided, exchanged
-from labs.operators.suspects.registry import Mistakes
-from labs.operators.suspects.taps import TAPS, WEIGHTS
+
+from .. import arithmetic
+from .gradients import common, divided, exchanged
+from .registry import Mistakes
+from .taps import TAPS, WEIGHTS
 
 _CONV2D_BACKWARD = Mistakes()
 common(_CONV2D_BACKWARD, "dX", "dW", "db")

@@ -6,7 +6,8 @@ from collections.abc import Callable
 
 from grader.base.arrays import Array, np
 from grader.judge.diagnosis.fitting import Situation
-from labs.operators.suspects.registry import Mistakes, added
+
+from .registry import Mistakes, added
 
 
 def common(mistakes: Mistakes, *names: str) -> None:

@@ -6,8 +6,9 @@ from collections.abc import Callable
 
 from grader.base.arrays import Array, np
 from grader.judge.diagnosis.fitting import Situation
-from labs.operators.suspects.gradients import common, divided, exchanged
-from labs.operators.suspects.registry import Mistakes
+
+from .gradients import common, divided, exchanged
+from .registry import Mistakes
 
 
 def other_layout(x: Array) -> Array:

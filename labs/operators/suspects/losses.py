@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from grader.base.arrays import Array, np
 from grader.judge.diagnosis.fitting import Situation
-from labs.operators import arithmetic
-from labs.operators.suspects.gradients import common
-from labs.operators.suspects.registry import Mistakes, added
+
+from .. import arithmetic
+from .gradients import common
+from .registry import Mistakes, added
 
 # ---- mean squared error
 

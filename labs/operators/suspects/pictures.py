@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from grader.base.arrays import Array, np
 from grader.judge.diagnosis.fitting import Situation
-from labs.operators import arithmetic
-from labs.operators.arithmetic import Taps
-from labs.operators.suspects.registry import Mistakes
-from labs.operators.suspects.taps import TAPS, WEIGHTS
+
+from .. import arithmetic
+from ..arithmetic import Taps
+from .registry import Mistakes
+from .taps import TAPS, WEIGHTS
 
 
 def _with_bias(s: Situation, made: Array) -> Array:

@@ -7,8 +7,9 @@ from dataclasses import replace
 
 from grader.base.arrays import Array, np
 from grader.judge.diagnosis.fitting import Situation
-from labs.operators import arithmetic
-from labs.operators.arithmetic import Taps
+
+from .. import arithmetic
+from ..arithmetic import Taps
 
 #: Code, words and which numbers of the image the places and taps meet: None where that is no mistake.
 TAPS: tuple[tuple[str, str, Callable[[Situation], Taps | None]], ...] = (

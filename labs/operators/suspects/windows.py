@@ -6,9 +6,10 @@ from collections.abc import Mapping
 
 from grader.base.arrays import Array, np
 from grader.judge.diagnosis.fitting import Situation
-from labs.operators import arithmetic
-from labs.operators.suspects.gradients import common
-from labs.operators.suspects.registry import Mistakes
+
+from .. import arithmetic
+from .gradients import common
+from .registry import Mistakes
 
 _MAXPOOL2D = Mistakes()
 

@@ -15,7 +15,8 @@ from grader.judge.bench import Bench, Options
 from grader.judge.making import make
 from grader.run.nativehost import NativeHost
 from grader.run.zygote import Zygote
-from labs.operators.train.operations import Operation, StudentOperators, unfit
+
+from .operations import Operation, StudentOperators, unfit
 
 if TYPE_CHECKING:
     from grader.sandbox import Limits

@@ -15,11 +15,12 @@ from grader.study import options, outcome
 
 if TYPE_CHECKING:
     from grader.study.options import Settings
-    from labs.operators.train.benches import Start
-    from labs.operators.train.networks import Network
-    from labs.operators.train.operations import StudentOperators
-    from labs.operators.train.training import Epoch, Training
-    from labs.operators.train.wishes import Data, Wishes
+
+    from .benches import Start
+    from .networks import Network
+    from .operations import StudentOperators
+    from .training import Epoch, Training
+    from .wishes import Data, Wishes
 
 MODELS = ("mlp", "cnn")
 DEFAULT_IMAGES, FEWEST_IMAGES, MOST_IMAGES = 12_000, 120, 600_000
@@ -111,8 +112,8 @@ def _whole(text: str | None, flag: str, usual: int, low: int, high: int) -> int:
 
 
 def _wishes(given: argparse.Namespace, model: str) -> Wishes:
-    from labs.operators.train.networks import NETWORKS
-    from labs.operators.train.wishes import Wishes
+    from .networks import NETWORKS
+    from .wishes import Wishes
 
     network = NETWORKS[model]()
     return Wishes(
@@ -136,8 +137,8 @@ def _rate(text: str) -> float:
 
 
 def _data(folder: Path | None, images: int, seed: int) -> Data:
-    from labs.operators.train import digits, idx
-    from labs.operators.train.wishes import Data
+    from . import digits, idx
+    from .wishes import Data
 
     if folder is not None:
         training, held_out = idx.load(folder)
@@ -178,10 +179,10 @@ class _Study:
 
 
 def _study(study: _Study, models: tuple[str, ...], wishes: list[Wishes]) -> int:
-    from labs.operators.train import benches
-    from labs.operators.train.networks import NETWORKS
-    from labs.operators.train.operations import Broken
-    from labs.operators.train.training import Stopped
+    from . import benches
+    from .networks import NETWORKS
+    from .operations import Broken
+    from .training import Stopped
 
     networks = [NETWORKS[model]() for model in models]
     wanted = {name: each for network in networks for name, each in network.operations().items()}
@@ -196,7 +197,7 @@ def _study(study: _Study, models: tuple[str, ...], wishes: list[Wishes]) -> int:
 
 
 def _trained(study: _Study, pairs: list[tuple[Network, Wishes]], start: Start) -> int:
-    from labs.operators.train import findings
+    from . import findings
 
     made = []
     for network, wishes in pairs:
@@ -220,8 +221,8 @@ def _trained(study: _Study, pairs: list[tuple[Network, Wishes]], start: Start) -
 
 
 def _train(study: _Study, network: Network, wishes: Wishes, operators: StudentOperators) -> Training:
-    from labs.operators.train.progress import Progress
-    from labs.operators.train.training import Trainer
+    from .progress import Progress
+    from .training import Trainer
 
     threads = f"{study.threads} thread{'s' if study.threads > 1 else ''}"
     print(
@@ -249,7 +250,7 @@ def _line(epoch: Epoch, wishes: Wishes) -> str:
 
 
 def _show_misread(study: _Study, made: list[Training]) -> None:
-    from labs.operators.train import findings
+    from . import findings
 
     for training in made:
         if not training.epochs:
@@ -268,8 +269,8 @@ def _show_misread(study: _Study, made: list[Training]) -> None:
 
 
 def _scale(study: _Study, pairs: list[tuple[Network, Wishes]], start: Start) -> None:
-    from labs.operators.train import scaling
-    from labs.operators.train.progress import Progress
+    from . import scaling
+    from .progress import Progress
 
     curves = []
     for network, wishes in pairs:

@@ -24,7 +24,8 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from grader.base.arrays import Array, np
-from labs.operators.train.operations import RESULT, Made
+
+from .operations import RESULT, Made
 
 UNIT_ROUNDOFF = 2.0**-24
 LIKELY, STEPS = 6.0, 8.0

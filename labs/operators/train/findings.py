@@ -11,8 +11,9 @@ from grader.base.arrays import Array, np
 from grader.study import figure
 from grader.study.figure import Figure, Plot, Series
 from grader.study.table import Table
-from labs.operators.train.training import Training
-from labs.operators.train.wishes import Data
+
+from .training import Training
+from .wishes import Data
 
 COLUMNS = (
     "network",

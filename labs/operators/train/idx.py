@@ -15,7 +15,8 @@ from typing import IO, NamedTuple, cast
 
 from grader.base.arrays import Array, np
 from grader.base.errors import UsageError
-from labs.operators.train.digits import CLASSES, SIDE, Digits
+
+from .digits import CLASSES, SIDE, Digits
 
 IMAGES_MAGIC, LABELS_MAGIC = 2051, 2049
 MOST_BYTES = 256 << 20

@@ -14,8 +14,9 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from grader.base.arrays import Array, np
-from labs.operators.train.networks import LOSS, UPDATE, Layer, Network
-from labs.operators.train.operations import RESULT, Place, StudentOperators
+
+from .networks import LOSS, UPDATE, Layer, Network
+from .operations import RESULT, Place, StudentOperators
 
 Context = Any
 

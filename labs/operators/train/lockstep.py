@@ -12,9 +12,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from grader.base.arrays import Array, first_of, np
-from labs.operators.train.expected import Expected, expected
-from labs.operators.train.networks import LOSS, Network
-from labs.operators.train.operations import RESULT, Made, Place
+
+from .expected import Expected, expected
+from .networks import LOSS, Network
+from .operations import RESULT, Made, Place
 
 LOSS_LIMIT = 1e-4
 """How far the two losses may lie apart, of the loss. Roundings differ, and what is learned from them grows with every

@@ -7,8 +7,9 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 
 from grader.base.arrays import Array, np
-from labs.operators.train.digits import CLASSES, SIDE
-from labs.operators.train.operations import OPERATIONS, Operation, Place
+
+from .digits import CLASSES, SIDE
+from .operations import OPERATIONS, Operation, Place
 
 WARM_UP_STEPS = 200
 LAST_GAIN = 0.01

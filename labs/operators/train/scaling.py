@@ -22,12 +22,13 @@ from grader.run import placement
 from grader.study.figure import Figure, Plot, Series
 from grader.study.table import Cell, Table, shown
 from grader.study.threads import amdahl, serial_share
-from labs.operators.train.benches import Start
-from labs.operators.train.layers import StudentNetwork
-from labs.operators.train.networks import Network
-from labs.operators.train.operations import StudentOperators
-from labs.operators.train.training import MNIST_IMAGES, Batch, tensors
-from labs.operators.train.wishes import Data, Wishes
+
+from .benches import Start
+from .layers import StudentNetwork
+from .networks import Network
+from .operations import StudentOperators
+from .training import MNIST_IMAGES, Batch, tensors
+from .wishes import Data, Wishes
 
 PUBLISHED_S = {1: 1200.0, 4: 390.0, 8: 260.0}
 """The published course's times of 10 epochs over MNIST by threads: its MLP 784-32-10, on a machine of its own."""

@@ -17,12 +17,13 @@ from torch import Tensor
 
 from grader.base.arrays import Array, np
 from grader.base.errors import UsageError
-from labs.operators.train.digits import Digits
-from labs.operators.train.layers import StudentNetwork, TorchNetwork
-from labs.operators.train.lockstep import Agreement, Watch
-from labs.operators.train.networks import WARM_UP_STEPS, Network
-from labs.operators.train.operations import Broken, StudentOperators
-from labs.operators.train.wishes import Data, Wishes
+
+from .digits import Digits
+from .layers import StudentNetwork, TorchNetwork
+from .lockstep import Agreement, Watch
+from .networks import WARM_UP_STEPS, Network
+from .operations import Broken, StudentOperators
+from .wishes import Data, Wishes
 
 MEAN_INK, INK_SPREAD = 0.18, 0.30
 """Of pixels from 0 to 1, ours and MNIST's, about; what a network sees has mean 0 and deviation 1."""

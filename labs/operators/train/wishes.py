@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from labs.operators.train.digits import Digits
+from .digits import Digits
 
 
 @dataclass(frozen=True)

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from grader.assignment.mutations import Mutation
-from labs.softmax.known.texts import NAIVE_SUM, NAIVE_WRITE, ROWS, J
+
+from .texts import NAIVE_SUM, NAIVE_WRITE, ROWS, J
 
 COLUMN_SUM = """        for (int j = 0; j < C; j++) {
             float sum = 0.0f;

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from grader.assignment.mutations import Mutation
-from labs.softmax.known.texts import (
+
+from .texts import (
     BLOCKS_OF_8,
     KEEP,
     NOW,

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from grader.assignment.mutations import Mutation
-from labs.softmax.known.texts import BLOCKS_OF_8, MOST, ROWS, SAFE_SUM, WRITE, J
+
+from .texts import BLOCKS_OF_8, MOST, ROWS, SAFE_SUM, WRITE, J
 
 WHOLE_MATRIX = """    float most = -INFINITY;
     for (size_t e = 0; e < (size_t)R * C; e++) most = std::max(most, X[e]);

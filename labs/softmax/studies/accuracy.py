@@ -24,8 +24,9 @@ from grader.study import options, outcome
 from grader.study.figure import Figure, Plot, Series
 from grader.study.laboratory import BuildFlags, Laboratory, Variant, first_line, set_up, tell, words
 from grader.study.table import Cell, Table
-from labs.softmax.inputs import make_inputs
-from labs.softmax.oracle import merged, softmax
+
+from ..inputs import make_inputs
+from ..oracle import merged, softmax
 
 SIZES = (0, 20, 40, 60, 80, 90, 110, 1000, 10_000)
 COLUMNS = (16, 256, 4096, 16_384, 65_536, 100_000)

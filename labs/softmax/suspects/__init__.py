@@ -10,7 +10,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from grader.judge.diagnosis.suspect import Suspect
-from labs.softmax.suspects import columns, formula, maximum, merging, online, sums
+
+from . import columns, formula, maximum, merging, online, sums
 
 MERGE = tuple(merging.MISTAKES)
 NAIVE = (*formula.MISTAKES, *formula.NAIVE, *sums.MISTAKES)

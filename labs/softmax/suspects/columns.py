@@ -6,7 +6,8 @@ from collections.abc import Callable
 
 from grader.base.arrays import Array, np
 from grader.judge.diagnosis.suspect import Suspect
-from labs.softmax.scene import Scene, shifted, total
+
+from ..scene import Scene, shifted, total
 
 WIDTHS = (2, 4, 8, 16, 32, 64)
 

@@ -6,7 +6,8 @@ from collections.abc import Callable
 
 from grader.base.arrays import Array, np
 from grader.judge.diagnosis.suspect import Suspect, registering
-from labs.softmax.scene import Scene, normalised, shifted, total
+
+from ..scene import Scene, normalised, shifted, total
 
 MISTAKES: list[Suspect] = []
 mistake = registering(MISTAKES)

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 from grader.base.arrays import Array, np
 from grader.judge.diagnosis.suspect import Suspect, registering
-from labs.softmax.scene import Scene, normalised, total
+
+from ..scene import Scene, normalised, total
 
 MISTAKES: list[Suspect] = []
 mistake = registering(MISTAKES)
