@@ -35,12 +35,12 @@ class _Thrice(Lab):
     staff: ClassVar = ("tuned.py",)
 
     def oracle(self, name):
-        from labs.thrice.oracle import Thrice
+        from .oracle import Thrice
 
         return Thrice()
 
     def make_inputs(self, distribution, shape, seed):
-        from labs.thrice.oracle import make_inputs
+        from .oracle import make_inputs
 
         return make_inputs(shape, seed)
 

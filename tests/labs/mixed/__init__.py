@@ -20,12 +20,12 @@ class _Mixed(Lab):
     }
 
     def oracle(self, name: str) -> Oracle:
-        from labs.mixed.oracle import ORACLES
+        from .oracle import ORACLES
 
         return ORACLES[name]
 
     def make_inputs(self, distribution: str, shape: Mapping[str, int], seed: int) -> dict[str, Array]:
-        from labs.mixed.oracle import make_inputs
+        from .oracle import make_inputs
 
         return make_inputs(distribution, shape, seed)
 
