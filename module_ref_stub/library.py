@@ -9,7 +9,6 @@ apart, so that nobody who only wants to be judged waits for the expert's templat
 
 from __future__ import annotations
 
-import functools
 import hashlib
 import itertools
 import os
@@ -111,7 +110,6 @@ def compile_commands(
     return commands, [command[-1] for command in commands]
 
 
-@functools.cache
 def library_path() -> Path:
     """The reference library for this machine, built first where the cache has none. Never imports torch.
 
@@ -122,7 +120,6 @@ def library_path() -> Path:
     return _path(REFERENCE)
 
 
-@functools.cache
 def expert_path() -> Path:
     """The expert library (expert.h), in the same way and with the same errors as `library_path`."""
     return _path(EXPERT)
