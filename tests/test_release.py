@@ -475,7 +475,6 @@ def test_a_handout_links_its_object_and_the_doctor_tries_it(
     made.unlink()
     monkeypatch.setattr(library, "has_sources", lambda recipe=library.REFERENCE: False)
     monkeypatch.setattr(library, "PREBUILT", tmp_path)
-    monkeypatch.setattr(library, "library_path", library.library_path.__wrapped__)
     (lost,) = tools._reference(Host(scratch=tmp_path))
     assert lost.level == "fail" and "no compiled reference" in lost.what and "ask the staff" in lost.remedy
     made.write_bytes(b"no object")
