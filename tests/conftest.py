@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import os
 import re
+import signal
 import sys
-from collections.abc import Callable, Hashable, Iterable
+from collections.abc import Callable, Hashable, Iterable, Iterator
 from pathlib import Path
 from typing import TypeVar
 
@@ -46,6 +47,21 @@ def one_of_each(
         arguments = value if isinstance(value, tuple) else (value,)
         found.append(pytest.param(*arguments, marks=marks, id=name(value) if name else None))
     return found
+
+
+def process_state() -> dict[str, object]:
+    """State of this process that a later test could meet: environment, folder, import path, signal handlers."""
+    environment = {name: value for name, value in os.environ.items() if name != "PYTEST_CURRENT_TEST"}
+    handlers = {number.name: signal.getsignal(number) for number in signal.Signals}
+    return {"environment": environment, "folder": os.getcwd(), "path": list(sys.path), "handlers": handlers}
+
+
+@pytest.fixture(autouse=True)
+def process_state_is_restored() -> Iterator[None]:
+    """Fail a test that leaves the process changed for the tests after it."""
+    before = process_state()
+    yield
+    assert process_state() == before
 
 
 @pytest.fixture(scope="session")
