@@ -12,6 +12,7 @@ from dataclasses import replace
 from datetime import datetime, timedelta, timezone
 from functools import cache
 from pathlib import Path
+from typing import get_args
 
 from grader.assignment.loading import load
 from grader.assignment.records import Assignment
@@ -35,6 +36,8 @@ SHAPE = {"B": 1, "H": 4, "N": 1024, "d": 32, "Br": 256, "Bc": 256}
 SECRET_SHAPE = {"B": 3, "H": 5, "N": 7919, "d": 37, "Br": 13, "Bc": 11}
 SECRET_NAME = "staff primes"
 SECRET_NUMBER = 0.768231
+#: Texts of a hidden case that no student may read: its name, a size of it, a wrong value, a row of the diagnosis.
+SECRETS = (SECRET_NAME, "7919", str(SECRET_NUMBER), "7907", "Br=13")
 
 ABSURD_NAMES = (
     "<script>alert(1)</script>",
@@ -98,25 +101,17 @@ def timing(ratio: float, *, slow: bool = False, graded: bool = True, reference_m
 def cases(
     wrong: str | None = None, hidden_wrong: bool = False, hidden: bool = True
 ) -> tuple[CaseResult, ...]:
-    """Six public cases and two hidden ones; `wrong` is the diagnosis code that three public ones share."""
+    """Return six public cases and a hidden one; `wrong` is the diagnosis code that three public ones share."""
     diagnosis = Diagnosis(wrong, WORDS[wrong], (0, 0, 0, 0), 0.5, 0.1, 10, 20) if wrong else None
     found = []
     for k, name in enumerate(NAMES):
         bad = diagnosis is not None and k % 2 == 1
         found.append(CaseResult(name, dict(SHAPE), not bad, 0.4 if bad else 3e-6, diagnosis if bad else None))
     secret = Diagnosis("row_range", f"Rows 7907 to 7918 are wrong. Expected {SECRET_NUMBER}, got 0 at (b=2).")
-    found.append(
-        CaseResult(
-            SECRET_NAME,
-            dict(SECRET_SHAPE),
-            not hidden_wrong,
-            SECRET_NUMBER if hidden_wrong else 1e-6,
-            secret if hidden_wrong else None,
-            hidden=True,
-            output_sha256="ab" * 32 if hidden_wrong else None,
-        )
-    )
-    return tuple(found) if hidden else tuple(found[:-1])
+    unseen = CaseResult(SECRET_NAME, dict(SECRET_SHAPE), True, 1e-6, hidden=True)
+    if hidden_wrong:
+        unseen = replace(unseen, ok=False, max_error=SECRET_NUMBER, diagnosis=secret, output_sha256="ab" * 32)
+    return (*found, unseen) if hidden else tuple(found)
 
 
 #: Shares of a part's points, by verdict.
@@ -132,7 +127,7 @@ def part(
     ratio: float = 1.0,
     timed: bool = True,
 ) -> PartResult:
-    """One part with what a part of that verdict holds."""
+    """Return one part with the fields that a part of that verdict has."""
     memory = Memory(557056, 557056, 3174400, 2990080)
     slow = verdict == "slow"
     made = PartResult(part_id, title, verdict, points)
@@ -153,16 +148,13 @@ def part(
         "rejected": "It loads the reference library.",
     }[verdict]
     code = {"crash": "sigsegv", "missing": "not_bound"}.get(verdict, verdict)
-    flags = (
-        (Flag("loads_library", "It opened a library while it ran.", "rejected"),)
-        if verdict == "rejected"
-        else ()
-    )
+    opened = Flag("loads_library", "It opened a library while it ran.", "rejected")
+    flags = (opened,) if verdict == "rejected" else ()
     return replace(made, diagnosis=Diagnosis(code, message), flags=flags)
 
 
 def hidden_failure(part_id: str = "part2", points: float = 20.0) -> PartResult:
-    """Right on every public case, wrong on the hidden one."""
+    """Return a part that is right on every public case and wrong on the hidden one."""
     found = cases(hidden_wrong=True)
     return PartResult(part_id, "Blocked", "wrong", points, cases=found, diagnosis=found[-1].diagnosis)
 
@@ -206,46 +198,9 @@ PARTS = (
     ("part3", "Fused Attention", 25.0),
     ("part4", "Flash Attention", 35.0),
 )
-VERDICTS: tuple[Verdict, ...] = (
-    "pass",
-    "wrong",
-    "slow",
-    "crash",
-    "timeout",
-    "compile_error",
-    "missing",
-    "rejected",
-)
-_FIRST = (
-    "Ada",
-    "Ben",
-    "Chen",
-    "Dilnoza",
-    "Eka",
-    "Femi",
-    "Grace",
-    "Hiro",
-    "Ines",
-    "Jamal",
-    "Kofi",
-    "Mei",
-    "Noor",
-    "Olu",
-)
-_LAST = (
-    "Abara",
-    "Bauer",
-    "Castro",
-    "Dang",
-    "Eriksen",
-    "Fofana",
-    "Gupta",
-    "Haddad",
-    "Ito",
-    "Jensen",
-    "Kaya",
-    "Nagy",
-)
+VERDICTS: tuple[Verdict, ...] = tuple(verdict for verdict in get_args(Verdict) if verdict != "unjudged")
+_FIRST = ("Ada", "Ben", "Chen", "Dilnoza", "Eka", "Femi", "Grace", "Hiro", "Ines", "Jamal", "Kofi", "Mei")
+_LAST = ("Abara", "Bauer", "Castro", "Dang", "Eriksen", "Fofana", "Gupta", "Haddad", "Ito", "Jensen")
 
 
 def student(k: int, draw: random.Random) -> Row:

@@ -28,46 +28,47 @@ MOODLE_HEADER = [
 ]
 
 
+def known_by(k: int) -> dict[str, tuple[str, ...]]:
+    """Return what is known of student k besides the submission's name."""
+    if k % 5 == 1:
+        return {"identities": (f"sis:{9000 + k}",)}
+    if k % 5 == 2:
+        return {"identities": (f"canvas:{500 + k}", f"moodle:{700 + k}")}
+    return {} if k % 5 == 3 else {"emails": (f"Student{k}@example.edu",)}
+
+
 def graded_class(root: Path) -> Path:
-    """The results of a class of 25, as a run leaves them: late ones, one that was never judged, points by hand."""
+    """Write the results of a class of 25 as a run does: late ones, one that was never judged, points by hand."""
     config = root / "late.yaml"
     config.write_text(
         f"extends: {ROOT / 'configs' / 'gpt149.yaml'}\n"
         "late: {due: 2025-11-03T13:00:00+00:00, per_day: {share: 0.1}}\n"
     )
     out, assignment, draw = root / "out", load(config), random.Random(25)
-    entries = []
+    rows = [student(k, draw) for k in range(25)]
+    entries = [
+        Entry(
+            f"login{k}" if k % 5 == 3 else row.submission_id,
+            ABSURD_NAMES[k % 18],
+            submitted_at=f"2025-11-0{3 + k % 3}T12:00:00+00:00",
+            **known_by(k),
+        )
+        for k, row in enumerate(rows)
+    ]
+    at = "2025-11-09T00:00:00+00:00"
+    fingerprints = Fingerprints("s", assignment.fingerprint, "k", "t")
     with ledger.hold(out) as book:
-        for k in range(25):
-            row = student(k, draw)
-            known: dict[str, object] = {"emails": (f"Student{k}@example.edu",)}
-            if k % 5 == 1:
-                known = {"identities": (f"sis:{9000 + k}",)}
-            elif k % 5 == 2:
-                known = {"identities": (f"canvas:{500 + k}", f"moodle:{700 + k}")}
-            elif k % 5 == 3:
-                known = {}
-            name = f"login{k}" if k % 5 == 3 else row.submission_id
-            entries.append(
-                Entry(
-                    name, ABSURD_NAMES[k % 18], submitted_at=f"2025-11-0{3 + k % 3}T12:00:00+00:00", **known
-                )
-            )
-        fingerprints = Fingerprints("s", assignment.fingerprint, "k", "t")
-        started = Run(str(root), str(config), assignment.id, assignment.fingerprint, "k", None, True, "A", 1)
-        book.open_run(replace(started, at="2025-11-09T00:00:00+00:00"), entries)
-        draw = random.Random(25)
-        for k, entry in enumerate(entries):
-            row = student(k, draw)
+        book.open_run(
+            Run(at, str(config), assignment.id, assignment.fingerprint, "k", None, True, "A", 1),
+            entries,
+        )
+        for k, (row, entry) in enumerate(zip(rows, entries, strict=True)):
             assert row.result is not None
-            if k != 7:
-                found = result_json.to_dict(
-                    replace(row.result, submission_id=entry.submission_id),
-                    rubric.score(assignment, row.result),
-                )
-                book.finish(
-                    Record(entry.submission_id, fingerprints, "2025-11-09T00:00:00+00:00", {}, 1), found
-                )
+            if k == 7:
+                continue
+            judged = replace(row.result, submission_id=entry.submission_id)
+            found = result_json.to_dict(judged, rubric.score(assignment, row.result))
+            book.finish(Record(entry.submission_id, fingerprints, at, {}, 1), found)
     table_of_points = "id,writeup\n" + "".join(
         f"{entry.submission_id},{k % 8}\n" for k, entry in enumerate(entries[:20])
     )
@@ -78,15 +79,8 @@ def graded_class(root: Path) -> Path:
 def canvas(k: int) -> list[str]:
     """Student k's row of Canvas. Some have numbers of SIS, some a login only."""
     login = f"login{k}" if k % 5 == 3 else f"STUDENT{k}@example.edu"
-    return [
-        f"Last{k}, First",
-        str(500 + k),
-        str(9000 + k) if k % 2 or k % 5 == 1 else "",
-        login,
-        "A",
-        "",
-        "0",
-    ]
+    number = str(9000 + k) if k % 2 or k % 5 == 1 else ""
+    return [f"Last{k}, First", str(500 + k), number, login, "A", "", "0"]
 
 
 def moodle(k: int) -> list[str]:

@@ -7,10 +7,13 @@ schemas, where a key that ends in "?" may be absent and no other key is allowed.
 from __future__ import annotations
 
 import base64
+import json
 import math
 import re
 from collections.abc import Callable
 from typing import Any
+
+from grader.report import bounds
 
 
 def number(value: Any) -> bool:
@@ -34,21 +37,27 @@ def line_number(value: Any) -> bool:
 
 
 def data_url(value: Any) -> bool:
-    found = (
-        re.fullmatch(r"data:image/[a-z+]+;base64,([A-Za-z0-9+/]+=*)", value)
-        if isinstance(value, str)
-        else None
+    found = re.fullmatch(
+        r"data:image/[a-z+]+;base64,([A-Za-z0-9+/]+=*)", value if isinstance(value, str) else ""
     )
     return found is not None and bool(base64.b64decode(found[1], validate=True))
 
 
 def harmless(value: Any) -> bool:
-    """Text in which nothing is obeyed by a terminal, or by a runner of GitHub's that logs it."""
+    """Return True for text that neither a terminal nor a runner of GitHub's, which logs it, obeys."""
     return (
         isinstance(value, str)
         and not re.search(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069\ud800-\udfff]", value)
         and not any(row.strip().startswith("::") or "##[" in row for row in value.split("\n"))
     )
+
+
+def short_line(value: Any) -> bool:
+    return line(value) and len(value) <= 150
+
+
+def short_text(value: Any) -> bool:
+    return isinstance(value, str) and len(value) < 7000 and "\x1b" not in value
 
 
 IMAGE = {"label": harmless, "url": data_url}
@@ -64,11 +73,11 @@ SCHEMAS: dict[str, Any] = {
         "leaderboard?": [{"name": line, "value": number, "order": {"asc", "desc"}}],
         "tests": [
             {
-                "name": line,
+                "name": short_line,
                 "score": points,
                 "max_score": points,
                 "status": {"passed", "failed"},
-                "output": str,
+                "output": short_text,
                 "visibility": VISIBILITY,
             }
         ],
@@ -130,31 +139,48 @@ MOST_BYTES = {"gradescope": 1_000_000, "prairielearn": 1_000_000, "github": 98_0
 
 
 def faults(value: Any, schema: Any, place: str = "it") -> list[str]:
-    """Where a value of JSON is not as its schema has it; [] for a valid one."""
+    """Return where a value of JSON differs from its schema; [] for a valid one."""
     if isinstance(schema, dict):
         if not isinstance(value, dict):
             return [f"{place} is no object"]
         known = {key.removesuffix("?"): key for key in schema}
-        missing = [
-            f"{place}.{key} is missing" for name, key in known.items() if key == name and name not in value
-        ]
+        missing = [f"{place}.{key} is missing" for key in schema if key[-1] != "?" and key not in value]
         strange = [f"{place}.{key} is unknown" for key in value if key not in known]
-        inner = [
-            f
-            for key in value
-            if key in known
-            for f in faults(value[key], schema[known[key]], f"{place}.{key}")
-        ]
-        return missing + strange + inner
+        inner = (faults(value[k], schema[known[k]], f"{place}.{k}") for k in value if k in known)
+        return missing + strange + [fault for each in inner for fault in each]
     if isinstance(schema, list):
         if not isinstance(value, list):
             return [f"{place} is no list"]
         return [fault for k, item in enumerate(value) for fault in faults(item, schema[0], f"{place}[{k}]")]
     if isinstance(schema, type):
         right = isinstance(value, schema)
-    elif isinstance(schema, (set, frozenset)):
+    elif isinstance(schema, set):
         right = any(value == each and type(value) is type(each) for each in schema)
     else:
         check: Callable[[Any], Any] = schema
         right = bool(check(value))
     return [] if right else [f"{place} is {value!r:.80}"]
+
+
+def require_valid(platform: str, found: dict[str, Any]) -> dict[str, Any]:
+    """Assert that results are what the platform takes, and return them as read back from their JSON."""
+    kind = f"{platform} ungradable" if found.get("gradable") is False else platform
+    assert len(bounds.encoded(found)) <= MOST_BYTES[platform]
+    found = json.loads(json.dumps(found, allow_nan=False))
+    assert faults(found, SCHEMAS[kind]) == []
+    return found
+
+
+def obeyed(text: str) -> list[str]:
+    """Return the commands that a runner of GitHub's takes from the output of a step."""
+    found: list[str] = []
+    stopped = ""
+    for row in text.split("\n"):
+        if stopped:
+            stopped = "" if row.strip() == f"::{stopped}::" else stopped
+            continue
+        stop = re.match(r"\s*::stop-commands::(.+)", row)
+        stopped = stop[1].strip() if stop else ""
+        if not stop and (re.match(r"\s*::[\w-]+[ :]", row) or "##[" in row):
+            found.append(row)
+    return found
