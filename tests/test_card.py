@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import shutil
 import subprocess
-import time
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -21,7 +20,7 @@ from grader.assignment.loading import load
 from grader.base.precision import encoded
 from grader.base.results import PartResult, Timing
 from grader.build import devicebuild
-from grader.judge.bench import Bench, Options
+from grader.judge.bench import Options
 from grader.judge.evaluate import evaluate
 from grader.judge.ondevice import host, timing
 from grader.judge.timing import measure
@@ -47,6 +46,7 @@ SHAPE = {
     "M": 8,
     "d": 16,
 }
+Judge = Callable[..., dict[str, PartResult]]
 RIGHT = """
 import torch
 import torch.nn.functional as F
@@ -99,10 +99,8 @@ def zygote() -> Iterator[Zygote]:
 
 
 @pytest.fixture
-def judge(
-    zygote: Zygote, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> Callable[..., dict[str, PartResult]]:
-    """Judges a text as kernels.py, on a machine with Triton and without a card, or with the one given."""
+def judge(zygote: Zygote, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Judge:
+    """Judge a text as kernels.py, on a machine with Triton and without a card, or with the one given."""
     assignment = load(ROOT / "labs" / "gpu" / "assignment.yaml")
     monkeypatch.setattr(devicebuild, "has_triton", lambda: True)
 
@@ -187,9 +185,7 @@ def test_no_driver_is_no_card(monkeypatch: pytest.MonkeyPatch) -> None:
     assert finding.card.__wrapped__() is None
 
 
-def test_right_results_wait_for_a_card_and_libraries_are_flagged(
-    judge: Callable[..., dict[str, PartResult]],
-) -> None:
+def test_right_results_wait_for_a_card_and_libraries_are_flagged(judge: Judge) -> None:
     found = judge(RIGHT, "softmax", "gelu")
     for part in found.values():
         assert (part.verdict, part.waits_for) == ("unjudged", "GPU"), part.diagnosis
@@ -200,7 +196,7 @@ def test_right_results_wait_for_a_card_and_libraries_are_flagged(
     assert judge(RIGHT, "softmax", cases=1, timing=False)["softmax"].verdict == "pass"
 
 
-def test_faults_of_a_file_are_told_part_by_part(judge: Callable[..., dict[str, PartResult]]) -> None:
+def test_faults_of_a_file_are_reported_part_by_part(judge: Judge) -> None:
     found = judge(FAULTY, "gelu", "softmax", "matmul", "flash_forward", cases=2)
     told = {
         name: (part.verdict, part.diagnosis.code if part.diagnosis else "") for name, part in found.items()
@@ -217,16 +213,23 @@ def test_faults_of_a_file_are_told_part_by_part(judge: Callable[..., dict[str, P
     assert "it should return O and L, and returns 1 tensor" in words["flash_forward"]
 
 
-def test_a_file_that_is_no_python_does_not_compile(judge: Callable[..., dict[str, PartResult]]) -> None:
-    part = judge("def gelu(x, y):\n    y.copy_(x\n", "gelu")["gelu"]
+@pytest.mark.parametrize(
+    "text, words",
+    [
+        ("def gelu(x, y):\n    y.copy_(x\n", ("kernels.py:2:", "y.copy_(x")),
+        ("import nowhere\n", ("line 1 raised ModuleNotFoundError",)),
+        ("def gelu(x, y):\n    pass\n\0\n", ("kernels.py: error: ",)),
+        (f"{MUTE}raise Mute\n", ("fails when it is asked for its text",)),
+    ],
+    ids=["syntax", "import", "null byte", "exception without text"],
+)
+def test_a_file_that_cannot_be_loaded_does_not_compile(
+    text: str, words: tuple[str, ...], judge: Judge
+) -> None:
+    part = judge(text, "gelu")["gelu"]
     assert part.verdict == "compile_error" and part.diagnosis is not None
-    assert "kernels.py:2:" in part.diagnosis.message and "y.copy_(x" in part.diagnosis.message
-    broken = judge("import nowhere\n", "gelu")["gelu"]
-    assert broken.verdict == "compile_error" and broken.diagnosis is not None
-    assert "line 1 raised ModuleNotFoundError" in broken.diagnosis.message
-    null = judge("def gelu(x, y):\n    pass\n\0\n", "gelu")["gelu"]
-    assert null.verdict == "compile_error" and null.diagnosis is not None
-    assert "kernels.py: error: " in null.diagnosis.message and ":0:" not in null.diagnosis.message
+    assert all(word in part.diagnosis.message for word in words)
+    assert ":0:" not in part.diagnosis.message
 
 
 @pytest.mark.parametrize(
@@ -243,25 +246,13 @@ def test_a_file_that_is_no_python_does_not_compile(judge: Callable[..., dict[str
         (LOOKED_UP, "line 5 raised KeyError: 'flash_forward'"),
     ],
 )
-def test_whatever_is_raised_is_told_and_ends_no_runner(
-    text: str, said: str, judge: Callable[..., dict[str, PartResult]]
-) -> None:
+def test_every_exception_is_reported_and_ends_no_runner(text: str, said: str, judge: Judge) -> None:
     (part,) = judge(text, "flash_forward" if text == LOOKED_UP else "gelu", cases=2, timing=False).values()
     assert part.diagnosis is not None and said in part.diagnosis.message, part.diagnosis
     assert "error of its own" not in part.output and "exit(70)" not in part.diagnosis.message
 
 
-def test_an_exception_without_a_text_is_told_when_a_file_is_loaded(
-    judge: Callable[..., dict[str, PartResult]],
-) -> None:
-    part = judge(f"{MUTE}raise Mute\n", "gelu")["gelu"]
-    assert part.verdict == "compile_error" and part.diagnosis is not None
-    assert "fails when it is asked for its text" in part.diagnosis.message
-
-
-def test_without_triton_points_stay_open(
-    judge: Callable[..., dict[str, PartResult]], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_without_triton_points_stay_open(judge: Judge, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(devicebuild, "has_triton", lambda: False)
     part = judge(RIGHT, "gelu")["gelu"]
     assert (part.verdict, part.waits_for) == ("unjudged", "triton")
@@ -296,82 +287,86 @@ def softmax(x, y):
         x.view(-1)[3] += 1
 """
 )
-#: So slow that a call takes far longer than waking a runner does where no core is free: the pretended card is a process
-#: of this machine.
-SLOW = (
-    RIGHT
-    + """
-_softmax = softmax
-def softmax(x, y):
-    for _ in range(150):
-        _softmax(x, y)
-"""
-)
-#: A hundred sets of it would outlast the limit of a call.
-VERY_SLOW = (
-    RIGHT
-    + """
-import time
-_softmax = softmax
-def softmax(x, y):
-    time.sleep(0.2)
-    _softmax(x, y)
-"""
-)
-#: Slow until its judge has seen that.
-SLOW_AT_FIRST = (
-    RIGHT
-    + """
-import time
-_softmax, _calls = softmax, 0
-def softmax(x, y):
-    global _calls
-    _calls += 1
-    if _calls == 1:
-        time.sleep(0.5)
-    _softmax(x, y)
-"""
-)
+WAKING_S, REFERENCE_S = 0.004, 0.001
+
+
+class Clock:
+    """Seconds of timed calls by a formula, so that no verdict depends on how busy this machine is.
+
+    The calls themselves are made. `student_s` is the time of one set of the student's, which may depend on the rounds
+    that it is called in; `fill_s` is the time to fill and copy one set. A call longer than `limit_s` times out.
+    """
+
+    limit_s = 3.0
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.student_s: Callable[[timing.DeviceRounds], float] = lambda rounds: REFERENCE_S
+        self.fill_s = 0.0
+        self.rounds: list[timing.DeviceRounds] = []
+        make, raw = timing.DeviceRounds.__post_init__, clock.TimedRunner.raw
+
+        def made(rounds: timing.DeviceRounds) -> None:
+            make(rounds)
+            self.rounds.append(rounds)
+
+        def called(runner: clock.TimedRunner, seed: int, sets: int, laid: int | None = None) -> Call:
+            is_student = bool(self.rounds) and runner.arena is self.rounds[-1].mine
+            set_s = self.student_s(self.rounds[-1]) if is_student else REFERENCE_S
+            laid_sets = runner.arena.sets if laid is None else laid
+            seconds = WAKING_S + self.fill_s * laid_sets + set_s * sets
+            if seconds > self.limit_s:
+                return Call("timeout", self.limit_s)
+            call = raw(runner, seed, sets, laid)
+            assert call.wall_s > 0 or call.status != "ok"
+            return replace(call, wall_s=seconds)
+
+        monkeypatch.setattr(timing.DeviceRounds, "__post_init__", made)
+        monkeypatch.setattr(clock.TimedRunner, "raw", called)
+
+
+@pytest.fixture
+def timer(monkeypatch: pytest.MonkeyPatch) -> Clock:
+    return Clock(monkeypatch)
 
 
 @pytest.fixture
 def timed(
-    judge: Callable[..., dict[str, PartResult]], card: Card, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    judge: Judge, card: Card, timer: Clock, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> Callable[[str], PartResult]:
-    """Judges a text's softmax with its time, against RIGHT's."""
+    """Judge a text's softmax with its time, against RIGHT's; a call covers ten sets."""
     reference = tmp_path / "reference.py"
     reference.write_text(RIGHT)
     monkeypatch.setattr(host.DeviceHost, "reference_file", lambda self, part: reference)
     monkeypatch.setattr(host.DeviceHost, "card", property(lambda self: card))
     monkeypatch.setattr(clock, "WARM_UP_S", 0.0)
-    monkeypatch.setattr(clock, "GO_S", 0.01)
-    monkeypatch.setattr(clock, "MOST_SETS", 200)
+    monkeypatch.setattr(clock, "GO_S", 10 * REFERENCE_S)
+    monkeypatch.setattr(timing, "LONGEST_GO_S", 1.0)
     monkeypatch.setattr(timing, "_known_sets", {})
     return lambda text: judge(text, "softmax", on=card, cases=1)["softmax"]
 
 
-@pytest.fixture
-def always_fit(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Beside busy processes the pretended card, this machine, may be unfit to time on, and then nothing is slow."""
-    monkeypatch.setattr(measure, "is_fit", lambda ratios, policy: True)
+@pytest.mark.parametrize(
+    "text, code",
+    [(REMEMBERS, "wrong_when_timed"), (CHANGES, "inputs_overwritten")],
+    ids=["outputs", "inputs"],
+)
+def test_timed_calls_are_compared_set_by_set(
+    timed: Callable[[str], PartResult], text: str, code: str
+) -> None:
+    found = timed(text)
+    assert found.verdict == "wrong" and found.diagnosis is not None and found.diagnosis.code == code
 
 
-def test_timed_calls_are_compared_set_by_set(timed: Callable[[str], PartResult]) -> None:
-    plain = timed(RIGHT)
-    assert plain.verdict == "pass" and plain.time is not None and plain.time.rounds >= 3, plain.diagnosis
-    assert plain.time.reference_ms > 0 and plain.memory is not None
-    remembered = timed(REMEMBERS)
-    assert remembered.verdict == "wrong" and remembered.diagnosis is not None
-    assert remembered.diagnosis.code == "wrong_when_timed"
-    changed = timed(CHANGES)
-    assert changed.verdict == "wrong" and changed.diagnosis is not None
-    assert changed.diagnosis.code == "inputs_overwritten"
-
-
-@pytest.mark.usefixtures("always_fit")
-def test_a_slow_kernel_is_told_on_a_card(timed: Callable[[str], PartResult]) -> None:
-    slow = timed(SLOW)
-    assert slow.verdict == "slow" and slow.time is not None and slow.time.ratio > 2
+@pytest.mark.parametrize("times, verdict", [(1, "pass"), (3, "slow")])
+def test_the_ratio_of_a_timed_kernel_decides(
+    timed: Callable[[str], PartResult], timer: Clock, times: int, verdict: str
+) -> None:
+    timer.student_s = lambda rounds: times * REFERENCE_S
+    found = timed(RIGHT)
+    assert found.verdict == verdict and found.time is not None, found.diagnosis
+    assert found.time.rounds >= 3 and found.memory is not None
+    # One set of the reference's is taken off of either call.
+    assert found.time.ratio == pytest.approx(times, rel=0.1) and found.time.reference_ms == pytest.approx(1)
 
 
 def test_the_reference_is_timed_with_nothing_of_the_students_on_the_card(
@@ -391,45 +386,31 @@ def test_the_reference_is_timed_with_nothing_of_the_students_on_the_card(
     assert set(alive) == {(True, 0), (False, 1)}
 
 
-@pytest.mark.usefixtures("always_fit")
-def test_a_right_kernel_of_any_slowness_is_slow(
-    timed: Callable[[str], PartResult], monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize(
+    "sets, fewer, fill_s",
+    [
+        # 20 sets outlast the limit of a call, 8 sets are longer than a call should be.
+        (20, 1, 0.0),
+        (8, 4, 0.0),
+        # To fill 10 sets takes longer than a slow kernel on one: taken off of its call, that left nothing, and a right
+        # kernel was rejected as one that does not end.
+        (10, 3, 0.05),
+    ],
+)
+def test_a_right_kernel_of_any_slowness_is_slow_on_fewer_sets(
+    timed: Callable[[str], PartResult],
+    timer: Clock,
+    monkeypatch: pytest.MonkeyPatch,
+    sets: int,
+    fewer: int,
+    fill_s: float,
 ) -> None:
-    monkeypatch.setattr(timing, "LONGEST_GO_S", 1.0)
-    monkeypatch.setattr(Bench, "call_timeout_s", lambda self, shape: 3.0)
-    sets: list[int] = []
-    make = Arena.__init__
-
-    def made(self: Arena, card: Card, tensors: list[Tensor], count: int) -> None:
-        sets.append(count)
-        make(self, card, tensors, count)
-
-    monkeypatch.setattr(Arena, "__init__", made)
-    found = timed(VERY_SLOW)
-    assert sets[-2] > 15 and sets[-1] == 1, "its calls on all sets would outlast three seconds"
+    timer.student_s, timer.fill_s = lambda rounds: 0.2, fill_s
+    monkeypatch.setattr(clock, "GO_S", sets * REFERENCE_S)
+    found = timed(RIGHT)
+    assert [rounds.mine.sets for rounds in timer.rounds] == [sets, fewer]
     assert found.verdict == "slow" and found.time is not None, found.diagnosis
-    assert found.time.student_ms == pytest.approx(200, rel=0.5)
-
-
-@pytest.mark.usefixtures("always_fit")
-def test_a_call_on_fewer_sets_is_not_charged_less_for_what_is_filled_for_many(
-    timed: Callable[[str], PartResult], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Where sets are large, to fill and to copy hundreds takes longer than a slow kernel on one: taken off of its call,
-    that left nothing, and a right kernel was told that it does not end."""
-    monkeypatch.setattr(timing, "LONGEST_GO_S", 1.0)
-    monkeypatch.setattr(Bench, "call_timeout_s", lambda self, shape: 3.0)
-    fill = Arena.fill
-
-    def heavy(self: Arena, seed: int, sets: int | None = None) -> None:
-        time.sleep(0.01 * (self.sets if sets is None else sets))
-        fill(self, seed, *(() if sets is None else (sets,)))
-
-    monkeypatch.setattr(Arena, "fill", heavy)
-    monkeypatch.setattr(clock, "MOST_SETS", 40)
-    found = timed(VERY_SLOW)
-    assert found.verdict == "slow" and found.time is not None, found.diagnosis
-    assert found.time.student_ms == pytest.approx(200, rel=0.5)
+    assert found.time.student_ms == pytest.approx(200)
 
 
 @pytest.mark.parametrize(
@@ -443,28 +424,28 @@ def test_a_call_on_fewer_sets_is_not_charged_less_for_what_is_filled_for_many(
 )
 def test_fewer_sets_are_for_slow_kernels_alone(
     timed: Callable[[str], PartResult],
+    timer: Clock,
     monkeypatch: pytest.MonkeyPatch,
     on_few_sets: dict[str, Any],
     verdict: str,
     tried: list[str],
 ) -> None:
-    """Verdicts of the rounds are set here: on a busy machine they are as noisy as few sets of a fast kernel."""
-    monkeypatch.setattr(timing, "LONGEST_GO_S", 0.4)
-    rounds: list[str] = []
-    make, decide = timing.DeviceRounds.__post_init__, measure.sequential
+    """The kernel is slow until its judge has seen that; the verdicts of the rounds are set here."""
 
-    def made(self: timing.DeviceRounds) -> None:
-        rounds.append("few" if self.most_sets else "all sets" if self.shortens else "all, however long")
-        make(self)
+    def kind(rounds: timing.DeviceRounds) -> str:
+        return "few" if rounds.most_sets else "all sets" if rounds.shortens else "all, however long"
+
+    decide = measure.sequential
 
     def decided(source: Iterator[measure.Round], policy: measure.TimePolicy) -> Timing:
         found = decide(source, policy)
-        return replace(found, **(on_few_sets if rounds[-1] == "few" else {"verdict": "pass", "fit": True}))
+        is_few = kind(timer.rounds[-1]) == "few"
+        return replace(found, **(on_few_sets if is_few else {"verdict": "pass", "fit": True}))
 
-    monkeypatch.setattr(timing.DeviceRounds, "__post_init__", made)
+    timer.student_s = lambda rounds: 0.2 if kind(rounds) == "all sets" else REFERENCE_S
     monkeypatch.setattr(measure, "sequential", decided)
-    found = timed(SLOW_AT_FIRST)
-    assert rounds == tried and found.verdict == verdict, found.diagnosis
+    found = timed(RIGHT)
+    assert [kind(rounds) for rounds in timer.rounds] == tried and found.verdict == verdict, found.diagnosis
 
 
 # ---- the parts of a round
