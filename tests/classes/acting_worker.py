@@ -1,9 +1,10 @@
-"""A worker whose evaluator only acts: it does what comments in the submission say, so that a class takes a second.
+"""A real worker whose evaluator only acts: it follows comments in the submission, so that a class takes a second.
 
-Directives, one per line: `// sleep S`, `// slow` (the parts with a time), `// wrong`, `// freeze`, `// ponder` (an
-inspection without end), `// hopeless` (a KitError), `// nest N` (so many folders, one in another, in the worker's
-place), `// die N` and `// unfit N` (the first N times), `// fell N` (the dask worker above it, so often). What has
-been evaluated to the end is logged in the folder $ACTING_STATE. All but the evaluator is the real worker.
+Directives, one per line: `// sleep S`, `// slow` (the parts with a time), `// wrong`, `// bulk N` (cases of each part),
+`// turn` (wait for `Class.allow_turns`), `// freeze`, `// ponder` (an inspection without end), `// hopeless` (a
+KitError), `// nest N` (so many nested folders in the worker's place), `// die N` and `// unfit N` (the first N times),
+`// fell N` (kill the dask worker above it the first N times). The folder $ACTING_STATE has a log of the finished
+evaluations.
 """
 
 from __future__ import annotations
@@ -13,12 +14,12 @@ import os
 import re
 import signal
 import time
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, suppress
 from pathlib import Path
 from typing import Any
 
 from grader.base.errors import KitError
-from grader.base.results import PartResult, SubmissionResult, Timing
+from grader.base.results import CaseResult, PartResult, SubmissionResult, Timing
 from grader.judge.events import BuildStarted, PartStarted, StepStarted
 from grader.staff.classroom import worker
 
@@ -32,7 +33,7 @@ class NoZygote:
 
 
 def happened_before(what: str, source: Path) -> int:
-    """How often this was called for this source, in all workers together."""
+    """Count the earlier calls for this source, in all workers together."""
     tally = STATE / f"{what}-{source.parent.name}-{hashlib.sha256(source.read_bytes()).hexdigest()[:8]}"
     with tally.open("ab") as file:
         file.write(b".")
@@ -49,6 +50,16 @@ def nest(place: Path, depth: int) -> None:
     os.close(here)
 
 
+def take_turn() -> None:
+    """Wait for a ticket and use it up."""
+    while True:
+        for ticket in STATE.glob("turn-*"):
+            with suppress(FileNotFoundError):
+                ticket.unlink()
+                return
+        time.sleep(0.002)
+
+
 def act(
     assignment: Any, source: Path, parts: Any, options: Any, hear: Any, *_: Any, exclusive: Any, **__: Any
 ) -> Any:
@@ -63,6 +74,8 @@ def act(
         log.write(f"{source.parent.name} {called}\n")
     hear(PartStarted(parts[0], {}))
     time.sleep(told.get("sleep", 0.0))
+    if "turn" in told:
+        take_turn()
     if "nest" in told:
         again = happened_before("nest", source) or "freeze" in told
         nest(Path(os.environ["TMPDIR"]), int(told["nest"]))
@@ -82,10 +95,11 @@ def act(
     with alone, (STATE / "log").open("a") as log:
         log.write(f"{source.parent.name}\n")
     timing = Timing(1.0, 1.0, 1.0, (0.9, 1.1), 0.98, 8, "cpu", 1.1, "pass", 1.0, fit=not unfit)
+    cases = tuple(CaseResult(f"case {k}", {}, True, 0.0) for k in range(int(told.get("bulk", 0))))
     results = []
     for part in parts:
         verdict = "wrong" if "wrong" in told else "slow" if "slow" in told and part.time else "pass"
-        results.append(PartResult(part.id, part.title, verdict, part.points, time=timing, output=text))
+        results.append(PartResult(part.id, part.title, verdict, part.points, cases, timing, output=text))
     digest = hashlib.sha256(source.read_bytes()).hexdigest()
     return SubmissionResult("module", digest, assignment.id, {}, {}, {}, tuple(results), max_points=30.0)
 

@@ -1,4 +1,4 @@
-"""A class in a cluster of processes: what happens to them, and what of it the ledger shows. Shared with a benchmark."""
+"""Faults for a class in a cluster of processes, and checks of its ledger. Shared with benchmarks/cluster_faults.py."""
 
 from __future__ import annotations
 
@@ -9,21 +9,16 @@ import subprocess
 import time
 from contextlib import suppress
 from pathlib import Path
-from typing import TYPE_CHECKING
+
+from classes.acting_class import Class, processes_of
 
 from grader.staff.classroom import ledger
 from grader.staff.classroom.recorded import HeldTiming
 
-if TYPE_CHECKING:
-    from test_classroom import Class
-
 SILENT_S = 4.0
 FAULTS = (
-    "kill a machine",
-    "kill a node",
+    *(f"kill {what}" for what in ("a machine", "a node", "the scheduler", "the judge")),
     "stop a machine",
-    "kill the scheduler",
-    "kill the judge",
     "interrupt the judge",
 )
 MARKS = {
@@ -34,14 +29,13 @@ MARKS = {
 
 
 def running(state: Path, what: str) -> list[int]:
-    """Processes of this kind that belong to the class with this state folder."""
+    """Return the processes of this kind that belong to the class with this state folder."""
     found = []
-    for place in Path("/proc").glob("[0-9]*"):
+    for pid in processes_of(state):
         with suppress(OSError):
-            line = (place / "cmdline").read_bytes().decode(errors="replace")
-            mine = str(state).encode() in (place / "environ").read_bytes()
-            if mine and all(mark in line for mark in MARKS[what]):
-                found.append(int(place.name))
+            line = Path(f"/proc/{pid}/cmdline").read_bytes().decode(errors="replace")
+            if all(mark in line for mark in MARKS[what]):
+                found.append(pid)
     return found
 
 
@@ -51,7 +45,7 @@ def send(pid: int, number: int) -> None:
 
 
 def inflict(fault: str, acting: Class, judge: subprocess.Popen[str], moments: random.Random) -> bool:
-    """Whether there was something for it to happen to."""
+    """Inflict a fault. Return False if there is nothing for it to happen to."""
     if fault.endswith("judge"):
         judge.send_signal(signal.SIGKILL if fault.startswith("kill") else signal.SIGINT)
         judge.communicate()
@@ -70,7 +64,7 @@ def inflict(fault: str, acting: Class, judge: subprocess.Popen[str], moments: ra
 
 
 def overlaps(out: Path) -> tuple[int, int]:
-    """How many timings the ledger has, and how many pairs of them held one thing of one machine at once."""
+    """Count the timings in the ledger, and the pairs of them that held one resource of one machine at once."""
     held: dict[str, list[HeldTiming]] = {}
     for record in ledger.read(out).records.values():
         for timing in record.timings:

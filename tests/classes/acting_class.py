@@ -1,0 +1,192 @@
+"""A class of acting submissions, shared by the tests of classrooms and by two benchmarks.
+
+All but the evaluator is real: a judge in a process of its own, and the workers of `acting_worker.py`.
+"""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import os
+import subprocess
+import sys
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from grader.staff.classroom import ledger
+
+ROOT = Path(__file__).resolve().parents[2]
+SMALL = ROOT / "tests" / "classes" / "small.yaml"
+ACTING = ROOT / "tests" / "classes" / "acting_worker.py"
+#: Guard against a hang: tens of times longer than anything that waits for it takes.
+HANG_S = 120.0
+JUDGE = """
+import json, resource, sys
+from pathlib import Path
+from grader.staff.classroom import fingerprints, running
+wanted = json.loads(sys.argv[1])
+named = ("submissions", "out", "config", "manual", "submitted", "calibration")
+paths = {key: Path(path) for key in named if (path := wanted.pop(key, None)) is not None}
+running.INSPECTION_SILENCE_S = wanted.pop("inspection_s", running.INSPECTION_SILENCE_S)
+if "silent_s" in wanted:
+    from grader.staff.cluster import machines
+    machines.SILENT_S = wanted.pop("silent_s")
+only, command, kit = tuple(wanted.pop("only", ())), wanted.pop("command"), wanted.pop("kit")
+# The kit's own sources may change during a test run: somebody may be working on them.
+fingerprints.of_kit = (lambda: kit) if kit else fingerprints.of_kit
+asked = running.RunOptions(**paths, only=only, trust=True, **wanted)
+code = running.run(asked, command=[sys.executable, *command])
+assert "torch" not in sys.modules
+print("peak KiB", resource.getrusage(resource.RUSAGE_SELF).ru_maxrss, file=sys.stderr)
+sys.exit(code)
+"""
+
+
+def environment(**more: str) -> dict[str, str]:
+    """Return this process's environment, in which the kit can be imported from any folder."""
+    known = os.environ.get("PYTHONPATH", "")
+    return {**os.environ, "PYTHONPATH": os.pathsep.join([str(ROOT), known]), **more}
+
+
+def wait_until(condition: Callable[[], object], process: subprocess.Popen[str] | None = None) -> None:
+    """Wait for a condition. Fail if the process ends before it holds, or if it hangs."""
+    deadline = time.monotonic() + HANG_S
+    while not condition():
+        assert process is None or process.poll() is None or condition(), process.communicate()
+        assert time.monotonic() < deadline, "hangs"
+        time.sleep(0.005)
+
+
+class Class:
+    """A folder of acting submissions and a judge that grades it as often as it is started."""
+
+    def __init__(self, root: Path) -> None:
+        self.folder, self.out, self.state = root / "class", root / "out", root / "state"
+        self.temporary = root / "temporary"
+        self.config = root / "small.yaml"
+        for folder in (self.folder, self.state, self.temporary):
+            folder.mkdir()
+        self.config.write_text(SMALL.read_text())
+
+    def add(self, name: str, *directives: str) -> None:
+        """Hand in a submission with these directives of the acting worker."""
+        (self.folder / name).mkdir(exist_ok=True)
+        text = "\n".join(f"// {line}" for line in directives)
+        (self.folder / name / "module.cpp").write_text(f"{text}\nPYBIND11_MODULE\n")
+
+    def start(self, **wanted: object) -> subprocess.Popen[str]:
+        """Start a judge with these fields of `RunOptions`."""
+        asked = {"workers": 2, "resume": True, "command": [str(ACTING)], "kit": "1", "tier": "D", **wanted}
+        paths = {"submissions": str(self.folder), "out": str(self.out), "config": str(self.config)}
+        # Real runners have user ids of their own, which may not enter a folder of pytest's.
+        place = {} if "command" in wanted else {"TMPDIR": str(self.temporary)}
+        return subprocess.Popen(
+            [sys.executable, "-c", JUDGE, json.dumps({**paths, **asked})],
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+            cwd=ROOT,
+            env=environment(ACTING_STATE=str(self.state), **place),
+        )
+
+    def run(self, **wanted: object) -> tuple[int, str]:
+        """Run a judge to its end. Return its exit code and its output, errors last."""
+        judge = self.start(**wanted)
+        said, wrong = judge.communicate(timeout=HANG_S)
+        return judge.returncode, said + wrong
+
+    def grade(self, **wanted: object) -> str:
+        """Run a judge that must succeed. Return its output."""
+        code, said = self.run(**wanted)
+        assert code == 0, said
+        return said
+
+    def kill(self, judge: subprocess.Popen[str]) -> None:
+        """Kill a judge and wait until its workers are gone."""
+        judge.kill()
+        judge.communicate()
+        assert gone(self.state), "workers outlive their judge"
+
+    def graded(self) -> list[str]:
+        """Return who was evaluated to the end, in that order, once for each time."""
+        log = self.state / "log"
+        return log.read_text().split() if log.exists() else []
+
+    def grades(self) -> dict[str, dict[str, str]]:
+        """Return the rows of grades.csv by id."""
+        return rows_of(self.out)
+
+    def totals(self) -> dict[str, str]:
+        return {name: row["total"] for name, row in self.grades().items()}
+
+    def result(self, name: str) -> dict[str, object]:
+        found: dict[str, object] = json.loads((self.out / name / ledger.RESULT).read_text())
+        return found
+
+    def recorded(self) -> Counter[str]:
+        """Count the whole result lines of each submission in the ledger."""
+        path = self.out / ledger.LEDGER
+        lines = path.read_bytes().split(b"\n")[:-1] if path.exists() else []
+        items = [json.loads(line) for line in lines]
+        return Counter(item["submission_id"] for item in items if item["kind"] == "result")
+
+    def allow_turns(self, count: int) -> None:
+        """Let exactly this many submissions with the directive `turn` be evaluated from now on."""
+        for ticket in self.state.glob("turn-*"):
+            ticket.unlink(missing_ok=True)
+        for k in range(count):
+            (self.state / f"turn-{k}").touch()
+
+
+@pytest.fixture
+def acting(tmp_path: Path) -> Class:
+    """A class without submissions."""
+    return Class(tmp_path)
+
+
+def rows_of(out: Path, key: str = "id") -> dict[str, dict[str, str]]:
+    """Return the rows of grades.csv by one of its columns."""
+    text = (out / "grades.csv").read_text(encoding="utf-8-sig")
+    return {row[key]: row for row in csv.DictReader(io.StringIO(text))}
+
+
+def grader(*arguments: object) -> subprocess.CompletedProcess[str]:
+    """Run the command line."""
+    command = [sys.executable, "-m", "grader", *map(str, arguments)]
+    return subprocess.run(command, capture_output=True, text=True, timeout=2 * HANG_S, cwd=ROOT)
+
+
+# ---- processes
+
+
+def is_running(pid: int) -> bool:
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    except OSError:
+        return False
+
+
+def processes_of(state: Path) -> Iterator[int]:
+    """Yield the workers of the class with this state folder, found by its name in their environment."""
+    for folder in Path("/proc").glob("[0-9]*"):
+        try:
+            environment = (folder / "environ").read_bytes()
+        except OSError:
+            continue
+        if str(state).encode() in environment and is_running(int(folder.name)):
+            yield int(folder.name)
+
+
+def gone(state: Path, within_s: float = HANG_S) -> bool:
+    """Return True as soon as none of the class's processes is left, False if some stay."""
+    deadline = time.monotonic() + within_s
+    while any(processes_of(state)):
+        if time.monotonic() > deadline:
+            return False
+        time.sleep(0.02)
+    return True
