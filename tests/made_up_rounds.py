@@ -1,4 +1,4 @@
-"""Rounds of a measurement that nobody has measured: exact, or with noise of a known kind."""
+"""Generated rounds of a measurement: exact, or with noise of a known kind."""
 
 from __future__ import annotations
 

@@ -1,25 +1,54 @@
-"""Sources built for both kinds of runner, with torch and without."""
+"""Sources built for both kinds of runner, with torch and without; requests to them, and replies to compare."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from building import write
 
+from grader.base.arrays import np
 from grader.build import nativebuild
 from grader.build.torchbuild import build
+from grader.run.calls import Call, Request
 from grader.run.nativehost import NativeHost
 from grader.run.session import Session
 from grader.run.zygote import Zygote
 
+#: The measured fields of a call, in which no two runners agree.
+MEASURED = {"wall_s": 0.0, "cpu_s": None, "peak_bytes": None}
+
 
 def program(folder: Path, text: str, **options: Any) -> Path:
-    """The native program of a source that has to compile."""
+    """Return the native program of a source that has to compile."""
     made = nativebuild.build(write(folder, text), **options)
     assert made.ok and made.program is not None, made.diagnostics
     return made.program
+
+
+def floats(*shape: int) -> Any:
+    """Return the numbers from 1 on in this shape."""
+    return np.arange(1, 1 + np.prod(shape), dtype=np.float32).reshape(shape)
+
+
+def asked(
+    function: str, *values: object, shape: tuple[int, ...] = (4,), output: tuple[int, ...] = (4,)
+) -> Request:
+    """Return a request with one tensor, then these values."""
+    arguments = [{"input": 0}, *({"value": value} for value in values)]
+    return Request(function, arguments, [floats(*shape)], output)
+
+
+def plain(call: Call) -> Call:
+    """Return the call without its measured fields, and with lists in place of tensors."""
+    return replace(
+        call,
+        **MEASURED,
+        output=None if call.output is None else (call.output.tolist(), str(call.output.dtype)),
+        echoes=tuple(echo.tolist() for echo in call.echoes),
+    )
 
 
 class Both:
@@ -40,6 +69,6 @@ class Both:
         return self.host.spawn(self.program, threads=threads, **options)
 
     def sessions(self, **options: Any) -> Iterator[Session]:
-        """One of each kind, the second started when the first is done with."""
+        """Yield one session of each kind; the second starts when the first has ended."""
         yield self.python(**options)
         yield self.native(**options)

@@ -24,22 +24,27 @@ missing = [tool for tool in (COMPILER, EMULATOR) if shutil.which(tool) is None]
 pytestmark = pytest.mark.skipif(
     bool(missing), reason=f"not installed: {' '.join(missing)} (Debian: g++-aarch64-linux-gnu, qemu-user)"
 )
+#: A process of its own, since the kit looks at its machine and compiler once. The machine cannot run the kit's trial of
+#: a linked program.
+BUILD = """
+import platform, sys
+from pathlib import Path
+from grader.build import nativebuild
+platform.machine = lambda: "aarch64"
+nativebuild._works = lambda *_: True
+made = nativebuild.build(Path(sys.argv[1]), flags=("-O3", "-fopenmp"))
+sys.exit(print(made.program) if made.ok else made.diagnostics)
+"""
 
 
 @pytest.fixture(scope="module")
 def program(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    script = Path(__file__).with_name("aarch64_build.py")
-    environment = {
-        **os.environ,
-        "CXX": COMPILER,
-        "PYTHONPATH": str(ROOT),
-        "GPT149_CACHE": str(tmp_path_factory.mktemp("cache")),
-    }
+    cache = str(tmp_path_factory.mktemp("cache"))
     done = subprocess.run(
-        [sys.executable, str(script), str(ROOT / "module.cpp")],
+        [sys.executable, "-c", BUILD, str(ROOT / "module.cpp")],
         capture_output=True,
         text=True,
-        env=environment,
+        env={**os.environ, "CXX": COMPILER, "PYTHONPATH": str(ROOT), "GPT149_CACHE": cache},
         check=False,
     )
     assert done.returncode == 0, done.stderr

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import sys
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-from conftest import keeping, needs_delays
+from building import write
+from conftest import ROOT, keeping, needs_delays
+from native_programs import program
 
 from grader.assignment import loading
 from grader.assignment.mutations import Mutation
@@ -15,6 +18,7 @@ from grader.build.torchbuild import build
 from grader.judge import binding, comparison
 from grader.judge.correctness import met_s
 from grader.run.calls import Call
+from grader.run.nativehost import NativeHost
 from grader.run.session import Session
 from grader.run.zygote import Zygote
 from grader.sandbox.tiers import choose
@@ -22,71 +26,62 @@ from labs.attention import oracle
 from labs.attention.cases import make_inputs
 from labs.attention.mutations import apply
 
-ROOT = Path(__file__).resolve().parent.parent
 #: Some milliseconds of work in all: about one for each of the eight threads.
 N = 256
-CALLS = 40
+CALLS = 30
 ONE_ROW_FOR_ALL = Mutation("one row", "part3", (("int row = omp_get_thread_num();", "int row = 0;"),))
 
-
-class Kernel:
-    """One of the master's kernels, built from this source, and what it is to answer to random inputs."""
-
-    def __init__(self, source: str, part: str, folder: Path) -> None:
-        course = loading.load(ROOT / "configs" / "gpt149.yaml")
-        self.part = course.part(part)
-        self.shape = {**course.defaults, "N": N}
-        self.inputs = make_inputs("random", self.shape, 1)
-        self.expected = oracle.ORACLES[self.part.oracle].expected(self.inputs, self.shape)
-        path = folder / "module.cpp"
-        path.write_text(keeping(source, self.part.function))
-        self.object_path = build(path).object_path
-
-    def run(self, zygote: Zygote) -> Session:
-        """On one core, so that threads take turns only when the system makes them."""
-        assert self.object_path is not None
-        return zygote.spawn(
-            "student", self.object_path, threads=8, cpus=machine.usable_cpus()[:1], call_timeout_s=60
-        )
-
-    def is_right(self, session: Session, *, delays: bool) -> bool:
-        call = session.call(binding.request(self.part, self.shape, self.inputs), delays=delays)
-        assert call.status == "ok", call
-        return bool(comparison.compare(self.expected, call.output).ok)
+Start = Callable[[Path, str], Session]
 
 
-@pytest.fixture(scope="module")
-def zygote() -> Iterator[Zygote]:
-    with Zygote(sandbox=choose()) as started:
-        yield started
+@pytest.fixture(scope="module", params=["with torch", "native"])
+def start(request: pytest.FixtureRequest) -> Iterator[Start]:
+    """Start a source on one core, so that threads take turns only when the system makes them."""
+    how = {"threads": 8, "cpus": machine.usable_cpus()[:1], "call_timeout_s": 60}
+    if request.param == "native":
+        with NativeHost() as host:
+            yield lambda folder, text: host.spawn(program(folder, text), **how)
+    else:
+        with Zygote(sandbox=choose()) as zygote:
+            yield lambda folder, text: zygote.spawn(
+                "student", build(write(folder, text)).object_path or "", **how
+            )
+
+
+def right_answers(session: Session, part_name: str, calls: int) -> int:
+    """Return how many of these calls with delays are right, after one that shows whether threads share the work."""
+    course = loading.load(ROOT / "configs" / "gpt149.yaml")
+    part, shape = course.part(part_name), {**course.defaults, "N": N}
+    inputs = make_inputs("random", shape, 1)
+    expected = oracle.ORACLES[part.oracle].expected(inputs, shape)
+    request = binding.request(part, shape, inputs)
+    made = [session.call(request, delays=number > 0) for number in range(calls + 1)]
+    assert {call.status for call in made} == {"ok"}
+    return sum(comparison.compare(expected, call.output).ok for call in made[1:])
 
 
 @needs_delays
-def test_a_race_shows_on_one_core(master: str, zygote: Zygote, tmp_path: Path) -> None:
-    racy = Kernel(apply(master, [ONE_ROW_FOR_ALL]), "part3", tmp_path)
-    with racy.run(zygote) as session:
-        racy.is_right(session, delays=False)  # the first call shows that threads share the work
-        answers = [racy.is_right(session, delays=True) for _ in range(CALLS)]
-    # Where this was written: nearly every call with delays, and hardly any without.
-    assert answers.count(False) > CALLS / 4
+def test_a_race_shows_on_one_core(master: str, start: Start, tmp_path: Path) -> None:
+    racy = keeping(apply(master, [ONE_ROW_FOR_ALL]), "myFusedAttention")
+    with start(tmp_path, racy) as session:
+        # Where this was written: nearly every call with delays is wrong, and hardly any without.
+        assert right_answers(session, "part3", CALLS) < 3 * CALLS / 4
 
 
-def test_delays_leave_right_answers_right(master: str, zygote: Zygote, tmp_path: Path) -> None:
-    kernel = Kernel(master, "part3", tmp_path)
-    with kernel.run(zygote) as session:
-        assert all(kernel.is_right(session, delays=True) for _ in range(CALLS))
-        assert session._watch.shares_work()
+def test_delays_leave_right_answers_right(master: str, start: Start, tmp_path: Path) -> None:
+    with start(tmp_path, keeping(master, "myFusedAttention")) as session:
+        assert right_answers(session, "part3", CALLS) == CALLS
+        assert session.shares_work or sys.platform != "linux"
 
 
 @needs_delays
-def test_a_serial_kernel_is_not_held_up(master: str, zygote: Zygote, tmp_path: Path) -> None:
-    kernel = Kernel(master, "part2", tmp_path)
-    with kernel.run(zygote) as session:
-        assert all(kernel.is_right(session, delays=True) for _ in range(5))
-        assert not session._watch.shares_work()
+def test_a_serial_kernel_is_not_delayed(master: str, start: Start, tmp_path: Path) -> None:
+    with start(tmp_path, keeping(master, "myUnfusedAttentionBlocked")) as session:
+        assert right_answers(session, "part2", 5) == 5
+        assert not session.shares_work
 
 
-def test_time_that_others_had_does_not_count_as_held_up() -> None:
+def test_time_that_other_programs_had_does_not_count() -> None:
     """Where eight programs share a core, calls of 10 ms last 80: a race that needs 100 ms to show would pass."""
     assert met_s(Call("ok", wall_s=0.08, cpu_s=0.01)) == 0.01
     assert met_s(Call("ok", wall_s=0.01, cpu_s=0.02)) == 0.01

@@ -1,4 +1,4 @@
-"""What a runner is forked with: all that it will import, and a `sys.stderr` whose words are not its kernel's."""
+"""The process that runners are forked from: its imports, and its `sys.stderr`, which is not the kernel's output."""
 
 from __future__ import annotations
 
@@ -6,15 +6,17 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from building import HEAD, write
+from building import HEAD, binding, write
 
 from grader.base.arrays import np
+from grader.base.errors import KitError
 from grader.build.torchbuild import build
+from grader.run import zygote as zygote_module
 from grader.run.calls import Request
 from grader.run.session import Session
 from grader.run.zygote import Zygote
 
-#: A kernel that has the interpreter beside it say things, as torch does, and tell what it has imported.
+#: A kernel that makes the interpreter beside it print, as torch does, and list its imports.
 SPEAKS = (
     HEAD
     + r"""
@@ -43,8 +45,8 @@ torch::Tensor speaks(torch::Tensor t) {
   python("raise ValueError('noise of a traceback')");
   return t.clone();
 }
-PYBIND11_MODULE(TORCH_EXTENSION_NAME, m) { m.def("imported", &imported); m.def("speaks", &speaks); }
 """
+    + binding("imported", "speaks")
 )
 
 
@@ -83,14 +85,9 @@ def test_what_python_says_by_itself_is_not_the_kernels(runner: Session) -> None:
 
 def test_a_nursery_that_cannot_start_says_why(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """Its own tracebacks still reach the judge."""
-    from grader.base.errors import KitError
-    from grader.run import zygote as module
-
     broken = tmp_path / "forkserver.py"
-    text = module.FORK_SERVER.read_text()
-    broken.write_text(
-        text.replace("        import torch\n", "        import torch_that_is_not_there as torch\n", 1)
-    )
-    monkeypatch.setattr(module, "FORK_SERVER", broken)
+    text = zygote_module.FORK_SERVER.read_text()
+    broken.write_text(text.replace("    import torch\n", "    import torch_that_is_not_there as torch\n", 1))
+    monkeypatch.setattr(zygote_module, "FORK_SERVER", broken)
     with Zygote() as started, pytest.raises(KitError, match="torch_that_is_not_there"):
         started.spawn("torch", "", threads=1)

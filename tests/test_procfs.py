@@ -1,4 +1,4 @@
-"""What a stranger's process makes the system tell of it costs the judge no more than a limit, and is flagged beyond."""
+"""Limits on reading /proc for an untrusted process: reading beyond a limit stops, and the process is flagged."""
 
 from __future__ import annotations
 
@@ -57,15 +57,16 @@ def mapping(folder: Path, count: int) -> Iterator[int]:
 
 @pytest.fixture
 def read_bytes(monkeypatch: pytest.MonkeyPatch) -> list[int]:
-    """The sizes of all that `grader.base.procfs` reads."""
+    """The sizes of all reads of `grader.base.procfs`, which the test's own thread makes."""
     sizes: list[int] = []
+    real, own = os.read, threading.get_ident()
 
     def counting(descriptor: int, most: int) -> bytes:
         piece = real(descriptor, most)
-        sizes.append(len(piece))
+        if threading.get_ident() == own:
+            sizes.append(len(piece))
         return piece
 
-    real = os.read
     monkeypatch.setattr(procfs.os, "read", counting)
     return sizes
 

@@ -1,4 +1,4 @@
-"""What a runner says is believed only as far as it is of the kind and size that was asked for."""
+"""Replies of runners: accepted only in the kind and size that were requested."""
 
 from __future__ import annotations
 
@@ -49,23 +49,12 @@ def test_inputs_are_found_behind_an_output_of_any_type(code: int, element_bytes:
 @pytest.mark.parametrize(
     "changed",
     [
-        {"dtype": " 99 \n"},
-        {"dtype": "٩٩"},
-        {"dtype": 6.0},
-        {"dtype": True},
-        {"dtype": 10**400},
-        {"kind": "2"},
-        {"shape": "23"},
-        {"shape": {"2": 3}},
-        {"shape": [2.0, 3]},
-        {"shape": [2, -3]},
-        {"shape": [1] * 9},
-        {"profile": [["aten::zeros", "1", 2, 3, 4, 5]]},
-        {"profile": [["x", 1, 2, 3, 4, 5]] * 2000},
-        {"profile": {"x": 1}},
-        {"profiled_wall_s": float("nan")},
+        {"dtype": " 99 \n"}, {"dtype": "٩٩"}, {"dtype": 6.0}, {"dtype": True}, {"dtype": 10**400}, {"kind": "2"},
+        {"shape": "23"}, {"shape": {"2": 3}}, {"shape": [2.0, 3]}, {"shape": [2, -3]}, {"shape": [1] * 9},
+        {"profile": [["aten::zeros", "1", 2, 3, 4, 5]]}, {"profile": [["x", 1, 2, 3, 4, 5]] * 2000},
+        {"profile": {"x": 1}}, {"profiled_wall_s": float("nan")},
     ],
-)
+)  # fmt: skip
 def test_numbers_are_numbers_before_they_are_anything_else(changed: dict[str, Any]) -> None:
     with pytest.raises(RunnerDied):
         understood(**changed)
@@ -94,7 +83,7 @@ def result(text: str) -> SubmissionResult:
 def test_a_result_file_has_a_largest_size_and_says_what_it_left_out() -> None:
     honest = result("o" * 60_000)
     assert result_json.from_dict(result_json.to_dict(honest, NO_SCORE)) == honest
-    for text in ("é" * 500_000, "\x00" * 300_000, "o" * 20_000_000):
+    for text in ("é" * 500_000, "\x00" * 300_000, "o" * 5_000_000):
         values = result_json.to_dict(result(text), NO_SCORE)
         assert len(json.dumps(values, indent=2)) <= result_json.LARGEST_BYTES
         kept, _, left = values["parts"][0]["output"].partition("... ")
