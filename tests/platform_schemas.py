@@ -1,4 +1,4 @@
-"""What each platform takes, written down from its documentation as data, and a validator for it.
+"""Results that each platform takes, written down from its documentation as data, a validator, and a forger of results.
 
 A schema is a type, a set of the values that there may be, a predicate, `[schema]` for a list, or a mapping of keys to
 schemas, where a key that ends in "?" may be absent and no other key is allowed.
@@ -184,3 +184,18 @@ def obeyed(text: str) -> list[str]:
         if not stop and (re.match(r"\s*::[\w-]+[ :]", row) or "##[" in row):
             found.append(row)
     return found
+
+
+#: For the beginning of a source: writes results of its own to the path RESULTS while it is loaded, and at exit.
+FORGING = """
+#include <cstdio>
+#include <cstdlib>
+static const char* forged = "{\\"score\\": 1000, \\"tests\\": [{\\"name\\": \\"forged\\", \\"score\\": 1000}]}";
+static void forge(const char* path) {
+    if (FILE* file = std::fopen(path, "w")) { std::fputs(forged, file); std::fclose(file); }
+}
+struct Forger {
+    Forger() { forge("RESULTS"); forge("results.json"); forge("/tmp/results.json"); std::puts(forged); }
+    ~Forger() { forge("RESULTS"); }
+} forger;
+"""

@@ -1,5 +1,5 @@
-"""Gradebooks of Canvas and Moodle: a class of twenty-five goes into each export and comes back, and every other byte
-stays. What is refused: test_platforms_refused.py."""
+"""Gradebooks of Canvas and Moodle: a class of twenty-five goes into each export and comes back, every other byte stays,
+and an export of another class is refused."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ import csv
 import io
 import random
 import re
+import shutil
 from dataclasses import replace
 from pathlib import Path
 
@@ -35,8 +36,19 @@ from grader.staff.platforms.matching import Student
 
 
 @pytest.fixture(scope="module")
-def graded(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def graded_once(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return graded_class(tmp_path_factory.mktemp("gradebooks"))
+
+
+@pytest.fixture
+def graded(graded_once: Path, tmp_path: Path) -> Path:
+    """Copy the graded class for one test."""
+    return Path(shutil.copytree(graded_once, tmp_path / "graded"))
+
+
+@pytest.fixture
+def export(tmp_path: Path) -> Path:
+    return tmp_path / "export.csv"
 
 
 def by_id(out: Path) -> dict[str, dict[str, str]]:
@@ -44,34 +56,32 @@ def by_id(out: Path) -> dict[str, dict[str, str]]:
     return {row["id"]: row for row in csv.DictReader(io.StringIO(text))}
 
 
+def fill(platform: str, export: Path, students: list[Student]) -> gradebook.Filled:
+    return gradebook.fill(table.gradebooks()[platform], export, students, Asked(TITLE, 100.0))
+
+
 @pytest.mark.parametrize("platform", EXPORTS)
-def test_a_class_of_25_goes_in_and_comes_back(platform: str, graded: Path, tmp_path: Path) -> None:
+def test_a_class_of_25_goes_in_and_comes_back(platform: str, graded: Path, export: Path) -> None:
     make, column = EXPORTS[platform]
-    export = tmp_path / "export.csv"
     export.write_bytes(make().encode())
     said = report(graded, **{platform: export})
-    made = graded / f"{platform}.csv"
-    totals = [row["total"] for row in by_id(graded).values()]
-    assert (
-        sum(1 for total in totals if total) == 24
-        and sum(row["late_penalty"] != "0" for row in by_id(graded).values()) > 8
-    )
+    made, grades = graded / f"{platform}.csv", by_id(graded)
+    assert sum(bool(row["total"]) for row in grades.values()) == 24
+    assert sum(row["late_penalty"] != "0" for row in grades.values()) > 8
     # By position: the roster's order is that of the export, however each of them is known.
-    roster = [entry.submission_id for entry in ledger.read(graded).roster]
-    wanted = [by_id(graded)[name]["total"] for name in roster]
+    wanted = [grades[entry.submission_id]["total"] for entry in ledger.read(graded).roster]
 
     def read(path: Path) -> list[dict[str, str]]:
         rows = csv.DictReader(io.StringIO(path.read_text(encoding="utf-8-sig"), newline=""))
         return [row for row in rows if next(iter(row.values())).strip() != "Points Possible"]
 
-    found, before = read(made), read(export)
-    assert [float(row[column]) if row[column] else None for row in found] == [
-        float(total) if total else None for total in wanted
+    found = read(made)
+    assert [row[column] and float(row[column]) for row in found] == [
+        total and float(total) for total in wanted
     ]
-    assert [{**row, column: ""} for row in found] == before
-    assert (
-        f"{platform}: grades filled in: 24; left" in said and "no grade yet, left as they were (1): " in said
-    )
+    assert [{**row, column: ""} for row in found] == read(export)
+    assert f"{platform}: grades filled in: 24; left" in said
+    assert "no grade yet, left as they were (1): " in said
     assert "not final (5): " in said, "five have no points for the write-up"
     # In again: nothing is to be done, and nothing is another byte.
     first = made.read_bytes()
@@ -81,38 +91,31 @@ def test_a_class_of_25_goes_in_and_comes_back(platform: str, graded: Path, tmp_p
     assert made.read_bytes() == first
 
 
-def test_a_regrade_says_what_it_replaces(graded: Path, tmp_path: Path) -> None:
-    export = tmp_path / "export.csv"
-    export.write_text(canvas_export().replace("A,,0", "A,17.5,0", 1))
+def test_a_regrade_says_what_it_replaces(graded: Path, export: Path) -> None:
+    export.write_text(canvas_with("A,,0", "A,17.5,0", 1))
     said = report(graded, canvas=export)
     assert re.search(r"another grade stood there and is replaced \(1\): Last0, First 17\.5 -> [\d.]+\n", said)
 
 
-def test_two_of_one_name_are_told_apart_and_names_with_commas_too(graded: Path, tmp_path: Path) -> None:
-    export = tmp_path / "export.csv"
+def test_two_of_one_name_are_told_apart_and_names_with_commas_too(graded: Path, export: Path) -> None:
     text = canvas_export()
     for k, name in ((3, "Smith, Bob"), (4, "Smith, Bob"), (5, "Doe, D")):
         text, count = re.subn(rf'"Last{k}, First",(\d+),[^,]*,[^,]*,', rf'"{name}",\1,,else{k},', text)
         assert count == 1
     export.write_text(text)
-    lines = [k for k, line in enumerate(text.splitlines(), 1) if "Smith, Bob" in line]
-    told = f"left as they were (3): Smith, Bob (line {lines[0]}); Smith, Bob (line {lines[1]}); Doe, D\n"
-    assert told in report(graded, canvas=export)
+    a, b = (k for k, line in enumerate(text.splitlines(), 1) if "Smith, Bob" in line)
+    left = f"left as they were (3): Smith, Bob (line {a}); Smith, Bob (line {b}); Doe, D\n"
+    assert left in report(graded, canvas=export)
 
 
-def test_who_is_in_one_list_alone_is_listed(graded: Path, tmp_path: Path) -> None:
-    export = tmp_path / "export.csv"
-    export.write_text(
-        canvas_export(22).replace('"Last3, First",503,9003,login3', "\x1b[2J=1+1 Test,503,,elsewhere")
-    )
+def test_students_of_one_list_alone_are_listed(graded: Path, export: Path) -> None:
+    unknown = "\x1b[2J=1+1 Test,503,,elsewhere"
+    export.write_text(canvas_export(22).replace('"Last3, First",503,9003,login3', unknown))
     said = report(graded, canvas=export)
     assert "submissions of nobody in export.csv (4): login3, " in said and "login23" in said
-    assert (
-        "in export.csv without a submission, left as they were (1): ?[2J=1+1 Test" in said
-        and "\x1b" not in said
-    )
-    kept = (graded / "canvas.csv").read_text().splitlines()[5]
-    assert kept == "\x1b[2J=1+1 Test,503,,elsewhere,A,,0"
+    assert "in export.csv without a submission, left as they were (1): ?[2J=1+1 Test" in said
+    assert "\x1b" not in said
+    assert (graded / "canvas.csv").read_text().splitlines()[5] == f"{unknown},A,,0"
 
 
 @pytest.mark.parametrize(
@@ -120,56 +123,53 @@ def test_who_is_in_one_list_alone_is_listed(graded: Path, tmp_path: Path) -> Non
     [(("Full name", "Email address"), 2), (("Email address",), 2), (("Email address", "ID number"), 1)],
 )
 def test_a_worksheet_may_lack_names_and_addresses(
-    left_out: tuple[str, ...], matched: int, tmp_path: Path
+    left_out: tuple[str, ...], matched: int, export: Path
 ) -> None:
     """Where marking is blind a download's folders are called by the participants' numbers alone, too."""
     header = [*MOODLE_HEADER, "ID number"]
     kept = [k for k, name in enumerate(header) if name not in left_out]
     rows = [[moodle(k)[column] for column in kept] for k in (0, 1)]
-    path = tmp_path / "worksheet.csv"
-    path.write_text(text_of([header[k] for k in kept], rows))
+    export.write_text(text_of([header[k] for k in kept], rows))
     students = [
-        Student(
-            "participant_700",
-            "",
-            matching.identities("participant_700", (), ("moodle:700",), fold=False),
-            12.5,
-        ),
-        Student("9001", "", matching.identities("9001", (), (), fold=False), 50.0),
-        Student("else", "", matching.identities("else", (), (), fold=False), 7.0),
+        Student(name, "", matching.identities(name, (), others, fold=False), total)
+        for name, others, total in (
+            ("participant_700", ("moodle:700",), 12.5),
+            ("9001", (), 50.0),
+            ("else", (), 7.0),
+        )
     ]
-    found = gradebook.fill(table.gradebooks()["moodle"], path, students, Asked(TITLE, 100.0))
+    found = fill("moodle", export, students)
     assert found.content.decode().count(",12.5,") == 1 and found.content.decode().count(",50,") == matched - 1
     said = "\n".join(found.notes)
-    names = ("Participant 701" if "Full name" in left_out else "First Last1") if matched == 1 else None
-    assert f"grades filled in: {matched}" in said and (names is None or names in said), said
+    assert f"grades filled in: {matched}" in said
+    if matched == 1:
+        assert ("Participant 701" if "Full name" in left_out else "First Last1") in said
 
 
 # ---- any table
 
 
+def own_columns(draw: random.Random) -> list[str]:
+    names = ["Quiz (1)", "Äß = 2 (22)", "Notes", "Final Score"]
+    return [draw.choice(names) + " " * k for k in range(draw.randrange(3))]
+
+
 def pieces(
     draw: random.Random, platform: str
 ) -> tuple[list[str], list[int], list[Student], list[str | None]]:
-    """An export in pieces of text, which of them are cells to be filled, the class, and what is to stand there."""
+    """Make an export in pieces of text, which of them are cells to be filled, the class, and the wanted contents."""
     ending, quoted = draw.choice(["\n", "\r\n", "\r"]), draw.random() < 0.5
+    on_canvas = platform == "canvas"
 
     def cell(text: str) -> str:
         needs = re.search(r'[",\r\n]', text) or text.startswith('"')
         return '"' + text.replace('"', '""') + '"' if needs or quoted or draw.random() < 0.2 else text
 
-    extra = [
-        draw.choice(["Quiz (1)", "Äß = 2 (22)", "Notes", "Final Score"]) + " " * k
-        for k in range(draw.randrange(3))
-    ]
-    header = (
-        [*CANVAS_HEADER[:6], *(name for name in extra if platform == "canvas")]
-        if platform == "canvas"
-        else MOODLE_HEADER
-    )
-    at = header.index(f"{TITLE} (4711)" if platform == "canvas" else "Grade")
+    extra = own_columns(draw)
+    header = [*CANVAS_HEADER[:6], *extra] if on_canvas else MOODLE_HEADER
+    at = header.index(EXPORTS[platform][1])
     rows: list[list[str]] = [header]
-    if platform == "canvas":
+    if on_canvas:
         if draw.random() < 0.3:
             rows.append(["", "", "", "", "", "Manual Posting", *extra])
         rows.append(["    Points Possible", "", "", "", "", "100.00", *("(read only)" for _ in extra)])
@@ -177,21 +177,21 @@ def pieces(
     for k in range(draw.randrange(1, 12)):
         name = draw.choice(ABSURD_NAMES).replace("\0", "").encode("utf-8", "replace").decode()
         old = draw.choice(["", "", "12.5", "-", "0"])
-        if platform == "canvas":
-            rows.append([name, str(k), f"s{k}", f"u{k}@x.org", "=1+1,2", old, *(name for _ in extra)])
+        address = f"u{k}@x.org" if on_canvas else f"U{k}@x.org"
+        if on_canvas:
+            rows.append([name, str(k), f"s{k}", address, "=1+1,2", old, *(name for _ in extra)])
         else:
-            rows.append([f"Participant {k}", name, f"U{k}@x.org", name, old, "100.00", "Yes", "-", "-", name])
+            rows.append([f"Participant {k}", name, address, name, old, "100.00", "Yes", "-", "-", name])
         total = draw.choice([None, 0.0, 12.5, 100.0, 33.333, draw.random() * 100])
         if k and draw.random() < 0.2:
             values.append(None)
             continue
-        address = f"u{k}@x.org" if platform == "canvas" else f"U{k}@x.org"
-        known = matching.identities(f"f{k}", (address,), (), fold=platform == "canvas")
+        known = matching.identities(f"f{k}", (address,), (), fold=on_canvas)
         students.append(Student(f"f{k}", name, known, total))
         same = total is not None and old in ("12.5", "0") and float(old) == round(total, 2)
         values.append(None if total is None or same else f"{round(total, 2):.2f}".rstrip("0").rstrip("."))
     draw.shuffle(students)
-    if platform == "canvas" and draw.random() < 0.5:
+    if on_canvas and draw.random() < 0.5:
         # Columns of the course's own may stand before the assignment's as well.
         rows = [[*row[:at], *row[at + 1 :], row[at]] for row in rows]
         at = len(header) - 1
@@ -205,21 +205,20 @@ def pieces(
 
 
 @pytest.mark.parametrize("platform", EXPORTS)
-def test_all_bytes_but_the_grades_stay(platform: str, tmp_path: Path) -> None:
-    draw, path = random.Random(77), tmp_path / "export.csv"
-    book = table.gradebooks()[platform]
+def test_all_bytes_but_the_grades_stay(platform: str, export: Path) -> None:
+    draw = random.Random(77)
     for _ in range(300):
         before, places, students, values = pieces(draw, platform)
-        path.write_bytes("".join(before).encode())
-        found = gradebook.fill(book, path, students, Asked(TITLE, 100.0))
+        export.write_bytes("".join(before).encode())
+        found = fill(platform, export, students)
         after = list(before)
         for place, value in zip(places, values, strict=True):
             if value is not None:
                 after[place] = f'"{value}"' if before[place].startswith('"') else value
         assert found.content.decode() == "".join(after)
         assert not any("\n" in note or "\x1b" in note for note in found.notes)
-        path.write_bytes(found.content)
-        assert gradebook.fill(book, path, students, Asked(TITLE, 100.0)).content == found.content
+        export.write_bytes(found.content)
+        assert fill(platform, export, students).content == found.content
 
 
 def test_cells_are_those_of_the_csv_module() -> None:
@@ -240,14 +239,12 @@ def test_cells_are_those_of_the_csv_module() -> None:
 # ---- rows of their own kind
 
 
-def test_moodle_compares_addresses_with_case_and_says_so(graded: Path, tmp_path: Path) -> None:
-    export = tmp_path / "export.csv"
+def test_moodle_compares_addresses_with_case_and_says_so(graded: Path, export: Path) -> None:
     export.write_text(moodle_with("Student0@", "student0@"))
     assert "student0@example.edu differs in capitals, which Moodle compares)" in report(graded, moodle=export)
 
 
-def test_columns_are_known_in_whatever_capitals(graded: Path, tmp_path: Path) -> None:
-    export = tmp_path / "export.csv"
+def test_columns_are_known_in_whatever_capitals(graded: Path, export: Path) -> None:
     export.write_text(moodle_with("Maximum Grade", "Maximum grade"))
     report(graded, moodle=export)
     assert "Maximum grade" in (graded / "moodle.csv").read_text(encoding="utf-8-sig").splitlines()[0]
@@ -256,57 +253,163 @@ def test_columns_are_known_in_whatever_capitals(graded: Path, tmp_path: Path) ->
         report(graded, moodle=export)
 
 
-def test_a_class_that_waits_for_the_same_is_not_listed_by_name(tmp_path: Path) -> None:
-    known = [matching.identities("f", (f"student{k}@example.edu",), (), fold=True) for k in range(3)]
-    export = tmp_path / "export.csv"
+def by_address(k: int, total: float, platform: str = "canvas", waiting: tuple[str, ...] = ()) -> Student:
+    """Return student k of an export, known by its e-mail address."""
+    known = matching.identities("f", (f"Student{k}@example.edu",), (), fold=platform == "canvas")
+    return Student(f"f{k}", "x", known, total, waiting)
+
+
+def test_a_class_that_waits_for_the_same_is_not_listed_by_name(export: Path) -> None:
     export.write_text(canvas_export(3))
 
     def notes(*waiting: tuple[str, ...]) -> str:
-        students = [Student(f"f{k}", "x", known[k], 5.0, each) for k, each in enumerate(waiting)]
-        book = table.gradebooks()["canvas"]
-        return " ".join(gradebook.fill(book, export, students, Asked(TITLE, 100.0)).notes)
+        students = [by_address(k, 5.0, waiting=each) for k, each in enumerate(waiting)]
+        return " ".join(fill("canvas", export, students).notes)
 
     assert "not final: all 3 (writeup)" in notes(*[("writeup",)] * 3)
     assert "not final (2): f0 (writeup), f2 (writeup)" in notes(("writeup",), (), ("writeup",))
     assert "not final (3): f0 (writeup), f1 (part4), " in notes(("writeup",), ("part4",), ("writeup",))
 
 
-def test_one_locked_grade_and_extra_credit_do_not_stop_the_others(tmp_path: Path) -> None:
-    path = tmp_path / "export.csv"
-    path.write_text(moodle_export(4).replace("Yes", "No", 1))
-    known = [
-        Student(f"f{k}", "x", matching.identities("f", (f"Student{k}@example.edu",), (), fold=False), total)
-        for k, total in enumerate((50.0, 104.0, 60.0))
-    ]
-    found = gradebook.fill(table.gradebooks()["moodle"], path, known, Asked(TITLE, 100.0))
+def test_one_locked_grade_and_extra_credit_do_not_stop_the_others(export: Path) -> None:
+    export.write_text(moodle_export(4).replace("Yes", "No", 1))
+    found = fill(
+        "moodle", export, [by_address(k, total, "moodle") for k, total in enumerate((50.0, 104.0, 60.0))]
+    )
     grades = [row["Grade"] for row in csv.DictReader(io.StringIO(found.content.decode("utf-8-sig")))]
     assert grades == ["", "100", "60", ""]
     assert "cannot be changed and are left (1): First Last0 50 (its grade cannot be changed)" in found.notes
     assert "above the maximum of 100, which is filled in (1): First Last1 104" in found.notes
 
 
-def test_a_group_gets_its_grade_in_every_row(tmp_path: Path) -> None:
-    path = tmp_path / "export.csv"
-    path.write_text(canvas_export(3))
+def test_a_group_gets_its_grade_in_every_row(export: Path) -> None:
+    export.write_text(canvas_export(3))
     emails = ("student0@example.edu", "student1@example.edu")
     group = Student("g", "x", matching.identities("g", emails, (), fold=True), 80.0, people=2)
-    found = gradebook.fill(table.gradebooks()["canvas"], path, [group], Asked(TITLE, 100.0))
-    assert found.content.decode().count(",80,0") == 2
+    assert fill("canvas", export, [group]).content.decode().count(",80,0") == 2
     with pytest.raises(UsageError, match="belongs to 2 rows"):
-        gradebook.fill(table.gradebooks()["canvas"], path, [replace(group, people=1)], Asked(TITLE, 100.0))
+        fill("canvas", export, [replace(group, people=1)])
 
 
-def test_a_link_in_place_of_the_file_is_replaced_and_not_followed(graded: Path, tmp_path: Path) -> None:
-    export, target = tmp_path / "export.csv", tmp_path / "precious"
+def test_a_link_in_place_of_the_file_is_replaced_and_not_followed(
+    graded: Path, export: Path, tmp_path: Path
+) -> None:
+    target = tmp_path / "precious"
     export.write_text(canvas_export())
     target.write_text("precious")
-    (graded / "canvas.csv").unlink(missing_ok=True)
     (graded / "canvas.csv").symlink_to(target)
     report(graded, canvas=export)
     assert target.read_text() == "precious" and not (graded / "canvas.csv").is_symlink()
 
 
-def test_the_column_may_be_named_by_its_id(graded: Path, tmp_path: Path) -> None:
-    export = tmp_path / "export.csv"
+def test_the_column_may_be_named_by_its_id(graded: Path, export: Path) -> None:
     export.write_text(canvas_with(TITLE, "Homework 4"))
     assert "grades filled in: 24" in report(graded, canvas=export, column="4711")
+
+
+# ---- what is refused
+
+
+ANOTHER_COURSE = canvas_with("example.edu", "other.edu").replace("login", "x").replace(",90", ",80")
+ANOTHER_WORKSHEET = moodle_with("example.edu", "other.edu").replace("Participant 7", "Participant 8")
+OPEN_QUOTATION = canvas_with('"Last3', '"""Last3').replace('First",503', "First,503")
+TWO_SUBMISSIONS = canvas_with(",,STUDENT0@", ",9001,STUDENT0@").replace("501,9001", "501,")
+NO_GRADE = "no grade of it can be changed: is the assign"
+#: By kind: the platform, the file, a part of the message.
+REFUSED: dict[str, tuple[str, str, str]] = {
+    "another course": (
+        "canvas",
+        ANOTHER_COURSE.replace(",5", ",6"),
+        "none of the 25 submissions is of one of its 25",
+    ),
+    "another course's worksheet": (
+        "moodle",
+        ANOTHER_WORKSHEET.replace(",login", ",x").replace(",90", ",80"),
+        "is it the export of another course",
+    ),
+    "one id": (
+        "canvas",
+        canvas_with("9003", "9001"),
+        ":6: two students with one id: '9001' stands in .*:4 too",
+    ),
+    "one address": (
+        "moodle",
+        moodle_with("Student4@", "Student5@"),
+        ":7: two students with one id: 'Student5@exam",
+    ),
+    "no column": ("canvas", canvas_with("SIS Login ID", "Login"), ":1: there is no column 'SIS Login ID'"),
+    "no column of Moodle's": (
+        "moodle",
+        moodle_with("Feedback comments", "x"),
+        ":1: there is no column 'Feedback",
+    ),
+    "a column too many": (
+        "moodle",
+        moodle_with("ID number", "My notes"),
+        ":1: the column 'My notes' is none of Mo",
+    ),
+    "a column twice": ("canvas", canvas_with("Section", "ID"), ":1: the column 'ID' .* twice|no column 'Sec"),
+    "a column of Moodle's twice": (
+        "moodle",
+        moodle_with("ID number", "Group,Group"),
+        ":1: the column 'Group' .*twice",
+    ),
+    "closed": (
+        "canvas",
+        canvas_with(",100,", ",100 (read only),"),
+        ":2: 'Attention .* is the assignment closed",
+    ),
+    "a closed worksheet": ("moodle", moodle_with(",Yes,", ",No,"), NO_GRADE),
+    "no such assignment": (
+        "canvas",
+        canvas_with("Attention kernels", "Quiz"),
+        ":1: no column is called 'Attention",
+    ),
+    "two such assignments": (
+        "canvas",
+        canvas_with("Final Score", f"{TITLE} (4712)"),
+        ":1: several columns are called .*choose one with --column",
+    ),
+    "another maximum": (
+        "canvas",
+        canvas_with(",100,", ",50,"),
+        ":2: the assignment is out of 50 points there",
+    ),
+    "another maximum in Moodle": (
+        "moodle",
+        moodle_with("100.00", "10.00", 1),
+        ":2: the assignment is out of 10 poin",
+    ),
+    "no points possible": (
+        "canvas",
+        canvas_with("Points Possible", "x"),
+        "there is no row 'Points Possible'",
+    ),
+    "a short row": ("canvas", canvas_with("A,,0", "A", 1), ":3: 5 cells under 7 columns"),
+    "semicolons": ("canvas", canvas_with(",", ";"), "should be separated by commas"),
+    "nothing": ("moodle", "", "nothing is in it"),
+    "an open quotation": ("canvas", OPEN_QUOTATION, "CSV"),
+    "an identifier": (
+        "moodle",
+        moodle_with("Participant 701", "701"),
+        ":3: an identifier is like 'Participant 123'",
+    ),
+    "not UTF-8": ("canvas", "\udcff", "not UTF-8 text"),
+    "one submission of two": ("canvas", TWO_SUBMISSIONS, "is two submissions"),
+}
+
+
+def written(out: Path) -> dict[Path, int]:
+    """Return when each file was written, except for the lock, which a run writes its name into."""
+    return {path: path.stat().st_mtime_ns for path in out.rglob("*") if path.name != "lock"}
+
+
+@pytest.mark.parametrize("case", REFUSED)
+def test_an_export_of_something_else_is_refused_in_one_line(case: str, graded: Path, export: Path) -> None:
+    platform, text, why = REFUSED[case]
+    before = written(graded)
+    export.write_bytes(text.encode("utf-8", "surrogateescape"))
+    with pytest.raises(UsageError) as refused:
+        report(graded, **{platform: export})
+    assert re.search(why, str(refused.value)) and "\n" not in str(refused.value)
+    assert written(graded) == before, "something was written"

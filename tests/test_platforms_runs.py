@@ -17,10 +17,8 @@ from typing import Any
 import pytest
 import yaml
 from conftest import ROOT, insert_at_start, keeping
-from platform_schemas import SCHEMAS, faults
+from platform_schemas import FORGING, SCHEMAS, faults, obeyed, require_valid
 from test_classroom import SMALL, Class, acting, grader
-from test_platforms_results import obeyed
-from test_report_gradescope import FORGING
 
 from grader.base.errors import UsageError
 from grader.staff import newlab
