@@ -24,11 +24,7 @@ ACCESSORS = [
     *_offset("sizes swapped", "((x * sizeY + y) * sizeX + z) * sizeZ + b", "wrong_strides"),
     *_offset("single sizes", "x * sizeX + y * sizeY + z * sizeZ + b", "missing_factor"),
     Mutation("read always 0", "4Dread", ((OFFSET, "0"),), ("missing_term",)),
-    Mutation(
-        "write twice",
-        "4Dwrite",
-        (("    // END SOLUTION", "    tensor[0] = val;\n    // END SOLUTION"),),
-        ("extra_write",),
-    ),
+    Mutation("write twice", "4Dwrite",
+        (("    // END SOLUTION", "    tensor[0] = val;\n    // END SOLUTION"),), ("extra_write",)),
     Mutation("write another value", "4Dwrite", (("= val;", "+= val;"),), ("wrong_value",)),
-]
+]  # fmt: skip

@@ -19,95 +19,46 @@ RESET_L = "std::fill(L.begin(), L.end(), 0.0f);"
 
 FLASHED = [
     Mutation("p4 empty", "part4", body="", codes=("not_written",)),
-    Mutation(
-        "p4 O not rescaled", "part4", ((FLASH, FLASH.replace("Li[i] * ", "")),), ("flash_not_rescaled",)
-    ),
-    Mutation(
-        "p4 rescaled by lij", "part4", ((FLASH, FLASH.replace("Li[i]", "Lij[i]")),), ("flash_not_rescaled",)
-    ),
-    Mutation(
-        "p4 rescaled by lnew", "part4", ((FLASH, FLASH.replace("Li[i]", "Lnew[i]")),), ("flash_not_rescaled",)
-    ),
-    Mutation(
-        "p4 not divided",
-        "part4",
-        (("value / Lnew[i]", "value"),),
-        ("flash_not_divided", "not_normalised", "not_finite"),
-    ),
+    Mutation("p4 O not rescaled", "part4", ((FLASH, FLASH.replace("Li[i] * ", "")),),
+        ("flash_not_rescaled",)),
+    Mutation("p4 rescaled by lij", "part4", ((FLASH, FLASH.replace("Li[i]", "Lij[i]")),),
+        ("flash_not_rescaled",)),
+    Mutation("p4 rescaled by lnew", "part4", ((FLASH, FLASH.replace("Li[i]", "Lnew[i]")),),
+        ("flash_not_rescaled",)),
+    Mutation("p4 not divided", "part4", (("value / Lnew[i]", "value"),),
+        ("flash_not_divided", "not_normalised", "not_finite")),
     Mutation("p4 divided by lij", "part4", (("value / Lnew[i]", "value / Lij[i]"),), ("flash_not_divided",)),
     Mutation("p4 l not stored", "part4", ((STORE_L, ""),), ("flash_l_not_carried",)),
     Mutation("p4 lij stored", "part4", ((STORE_L, "L[row] = Lij[i];"),), ("flash_l_not_carried",)),
-    Mutation(
-        "p4 l not added",
-        "part4",
-        ((ADD_L, "Lnew[i] = Lij[i];"),),
-        ("flash_l_not_carried", "flash_not_divided"),
-    ),
+    Mutation("p4 l not added", "part4", ((ADD_L, "Lnew[i] = Lij[i];"),),
+        ("flash_l_not_carried", "flash_not_divided")),
     Mutation("p4 O not loaded", "part4", ((LOAD_O, ""),), ("flash_not_rescaled",)),
     Mutation("p4 L not reset", "part4", ((RESET_L, ""),), ("stale_l",)),
-    Mutation(
-        "p4 remainder keys",
-        "part4",
-        ((J_BLOCKS, J_BLOCKS.replace("j0 < N", "j0 + Bc <= N")),),
-        ("remainder_keys",),
-    ),
-    Mutation(
-        "p4 remainder rows",
-        "part4",
-        ((I_BLOCKS, I_BLOCKS.replace("i0 < N", "i0 + Br <= N")),),
-        ("remainder_tile",),
-    ),
-    Mutation(
-        "p4 first block of keys",
-        "part4",
+    Mutation("p4 remainder keys", "part4", ((J_BLOCKS, J_BLOCKS.replace("j0 < N", "j0 + Bc <= N")),),
+        ("remainder_keys",)),
+    Mutation("p4 remainder rows", "part4", ((I_BLOCKS, I_BLOCKS.replace("i0 < N", "i0 + Br <= N")),),
+        ("remainder_tile",)),
+    Mutation("p4 first block of keys", "part4",
         ((J_BLOCKS, J_BLOCKS.replace("j0 < N", "j0 < std::min(N, Bc)")),),
-        ("first_block_only", "remainder_keys"),
-    ),
-    Mutation(
-        "p4 stale tail of Pij",
-        "part4",
+        ("first_block_only", "remainder_keys")),
+    Mutation("p4 stale tail of Pij", "part4",
         ((FLASH_SUM_LOOP, FLASH_SUM_LOOP.replace("j < columns", "j < Bc")),),
-        ("flash_stale_tail", "not_normalised"),
-    ),
-    Mutation(
-        "p4 whole tile always",
-        "part4",
-        (
-            (COLUMN_LOOP, COLUMN_LOOP.replace("j < columns", "j < Bc"), 4),
-            (
-                "for (int j = 0; j < Bc; j++) {\n                    int column = j0 + j;",
-                f"{COLUMN_LOOP}\n                    int column = j0 + j;",
-            ),
-        ),
-        ("flash_stale_tail",),
-    ),
-    Mutation(
-        "p4 exp forgotten", "part4", ((FLASH_EXP, FLASH_EXP.replace("std::exp", "")),), ("exp_missing",)
-    ),
-    Mutation(
-        "p4 scaled",
-        "part4",
-        ((FLASH_EXP, "std::exp(twoDimRead(Sij, i, j, Bc) / std::sqrt((float)d))"),),
-        ("scaled",),
-    ),
-    Mutation(
-        "p4 h ignored",
-        "part4",
-        (
-            DECLARE_ZERO,
-            ("fourDimRead(Q, b, h,", "fourDimRead(Q, b, zero,"),
+        ("flash_stale_tail", "not_normalised")),
+    Mutation("p4 whole tile always", "part4",
+        ((COLUMN_LOOP, COLUMN_LOOP.replace("j < columns", "j < Bc"), 4),
+            ("for (int j = 0; j < Bc; j++) {\n                    int column = j0 + j;",
+                f"{COLUMN_LOOP}\n                    int column = j0 + j;")), ("flash_stale_tail",)),
+    Mutation("p4 exp forgotten", "part4", ((FLASH_EXP, FLASH_EXP.replace("std::exp", "")),),
+        ("exp_missing",)),
+    Mutation("p4 scaled", "part4",
+        ((FLASH_EXP, "std::exp(twoDimRead(Sij, i, j, Bc) / std::sqrt((float)d))"),), ("scaled",)),
+    Mutation("p4 h ignored", "part4",
+        (DECLARE_ZERO, ("fourDimRead(Q, b, h,", "fourDimRead(Q, b, zero,"),
             ("fourDimRead(K, b, h,", "fourDimRead(K, b, zero,"),
-            ("fourDimRead(V, b, h,", "fourDimRead(V, b, zero,"),
-        ),
-        ("heads_copied",),
-    ),
-    Mutation(
-        "p4 half weights",
-        "part4",
-        ((FLASH_EXP, f"static_cast<float>(c10::BFloat16({FLASH_EXP}))"),),
-        ("low_precision",),
-    ),
-]
+            ("fourDimRead(V, b, h,", "fourDimRead(V, b, zero,")), ("heads_copied",)),
+    Mutation("p4 half weights", "part4", ((FLASH_EXP, f"static_cast<float>(c10::BFloat16({FLASH_EXP}))"),),
+        ("low_precision",)),
+]  # fmt: skip
 
 #: Accesses at the row of the tile, and what is told of them. (What is rewritten before each use, as Li, Lij and Lnew,
 #: may well be at that row.)
@@ -143,76 +94,33 @@ BATCHES = "for (int b = 0; b < B; b++) {"
 SUM_LOOP = "float rowSum = 0.0f;\n                        for (int j = 0; j < columns; j++) {"
 LOAD_LOOP = "for (int j = 0; j < columns; j++) {\n                    int column = j0 + j;"
 FLASHED += [
-    Mutation(
-        "p4 L reset for each batch",
-        "part4",
-        ((RESET_L, ""), (BATCHES, f"{BATCHES}\n        {RESET_L}")),
-        ("stale_l",),
-        says="of its batch",
-    ),
-    Mutation(
-        "p4 L reset for each key block",
-        "part4",
-        ((RESET_L, ""), (J_BLOCKS, f"{J_BLOCKS}\n{RESET_L}")),
-        ("flash_l_not_carried",),
-        says="set to zero",
-    ),
-    Mutation(
-        "p4 L reset for each row block",
-        "part4",
-        ((RESET_L, ""), (I_BLOCKS, f"{I_BLOCKS}\n{RESET_L}")),
-        ("flash_l_not_carried",),
-        says="set to zero",
-    ),
-    Mutation(
-        "p4 last key block kept",
-        "part4",
+    Mutation("p4 L reset for each batch", "part4",
+        ((RESET_L, ""), (BATCHES, f"{BATCHES}\n        {RESET_L}")), ("stale_l",), says="of its batch"),
+    Mutation("p4 L reset for each key block", "part4", ((RESET_L, ""), (J_BLOCKS, f"{J_BLOCKS}\n{RESET_L}")),
+        ("flash_l_not_carried",), says="set to zero"),
+    Mutation("p4 L reset for each row block", "part4", ((RESET_L, ""), (I_BLOCKS, f"{I_BLOCKS}\n{RESET_L}")),
+        ("flash_l_not_carried",), says="set to zero"),
+    Mutation("p4 last key block kept", "part4",
         ((FLASH, "float value = twoDimRead(PV, i, k, d);"), ("value / Lnew[i]", "value / Lij[i]")),
-        ("flash_l_not_carried", "last_block_only"),
-        says="Only the last block of keys",
-    ),
-    Mutation(
-        "p4 padded keys counted",
-        "part4",
-        (
-            (COLUMN_LOOP, COLUMN_LOOP.replace("j < columns", "j < Bc"), 4),
-            (
-                "fourDimRead(K, b, h, column, k, H, N, d)",
-                "j < columns ? fourDimRead(K, b, h, column, k, H, N, d) : 0",
-            ),
-            (
-                "fourDimRead(V, b, h, column, k, H, N, d)",
-                "j < columns ? fourDimRead(V, b, h, column, k, H, N, d) : 0",
-            ),
-        ),
-        ("padded_keys",),
-        says="exp(0) = 1",
-    ),
-    Mutation(
-        "p4 padded scores counted",
-        "part4",
-        (
-            (SUM_LOOP, SUM_LOOP.replace("columns", "Bc")),
-            (FLASH_EXP, "std::exp(j < columns ? twoDimRead(Sij, i, j, Bc) : 0)"),
-        ),
-        ("padded_keys",),
-        says="exp(0) = 1",
-    ),
-    Mutation(
-        "p4 N / Br row blocks",
-        "part4",
-        ((I_BLOCKS, "for (int it = 0; it < N / Br; it++) {\nint i0 = it * Br;"),),
-        ("remainder_tile",),
-        says="rounds down",
-    ),
-    Mutation(
-        "p4 N / Bc key blocks",
-        "part4",
-        ((J_BLOCKS, "for (int jt = 0; jt < N / Bc; jt++) {\nint j0 = jt * Bc;"),),
-        ("remainder_keys",),
-        says="rounds down",
-    ),
-]
+        ("flash_l_not_carried", "last_block_only"), says="Only the last block of keys"),
+    Mutation("p4 padded keys counted", "part4",
+        ((COLUMN_LOOP, COLUMN_LOOP.replace("j < columns", "j < Bc"), 4),
+            ("fourDimRead(K, b, h, column, k, H, N, d)",
+                "j < columns ? fourDimRead(K, b, h, column, k, H, N, d) : 0"),
+            ("fourDimRead(V, b, h, column, k, H, N, d)",
+                "j < columns ? fourDimRead(V, b, h, column, k, H, N, d) : 0")), ("padded_keys",),
+        says="exp(0) = 1"),
+    Mutation("p4 padded scores counted", "part4",
+        ((SUM_LOOP, SUM_LOOP.replace("columns", "Bc")),
+            (FLASH_EXP, "std::exp(j < columns ? twoDimRead(Sij, i, j, Bc) : 0)")), ("padded_keys",),
+        says="exp(0) = 1"),
+    Mutation("p4 N / Br row blocks", "part4",
+        ((I_BLOCKS, "for (int it = 0; it < N / Br; it++) {\nint i0 = it * Br;"),), ("remainder_tile",),
+        says="rounds down"),
+    Mutation("p4 N / Bc key blocks", "part4",
+        ((J_BLOCKS, "for (int jt = 0; jt < N / Bc; jt++) {\nint j0 = jt * Bc;"),), ("remainder_keys",),
+        says="rounds down"),
+]  # fmt: skip
 
 #: The other order of the loops: for each block of queries all blocks of keys, with one division at the end. What is
 #: summed up begins at zero in the place RESET_ROWS.
@@ -281,25 +189,10 @@ ROWS_OUTER = [
     for at, told in _KEPT.items()
 ]
 ROWS_OUTER += [
-    Mutation(
-        "p4 Oi and Li reset for each key block",
-        "part4",
-        codes=("last_block_only",),
-        says="set to zero",
-        body=rows_outer("KEYS", "KEYS"),
-    ),
-    Mutation(
-        "p4 Oi reset for each key block",
-        "part4",
-        codes=("block_overwritten",),
-        says="Only the last block of keys",
-        body=rows_outer("KEYS", "ROWS"),
-    ),
-    Mutation(
-        "p4 Li reset for each key block",
-        "part4",
-        codes=("last_block_sum",),
-        says="last block of keys",
-        body=rows_outer("ROWS", "KEYS"),
-    ),
-]
+    Mutation("p4 Oi and Li reset for each key block", "part4", codes=("last_block_only",), says="set to zero",
+        body=rows_outer("KEYS", "KEYS")),
+    Mutation("p4 Oi reset for each key block", "part4", codes=("block_overwritten",),
+        says="Only the last block of keys", body=rows_outer("KEYS", "ROWS")),
+    Mutation("p4 Li reset for each key block", "part4", codes=("last_block_sum",), says="last block of keys",
+        body=rows_outer("ROWS", "KEYS")),
+]  # fmt: skip

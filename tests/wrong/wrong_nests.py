@@ -144,20 +144,10 @@ STRIDES = [
     for part in ("part1", "part2")
 ]
 STRIDES += [
-    Mutation(
-        "p1 scores written with stride d",
-        "part1",
-        ((WRITE_SCORE, WRITE_SCORE.replace("N, s", "d, s")),),
-        ("wrong_stride",),
-        says="scores are written",
-    ),
-    Mutation(
-        "p1 stride d throughout",
-        "part1",
-        (("i, j, N", "i, j, d", 6),),
-        ("wrong_stride",),
-        says="everywhere",
-    ),
+    Mutation("p1 scores written with stride d", "part1",
+        ((WRITE_SCORE, WRITE_SCORE.replace("N, s", "d, s")),), ("wrong_stride",), says="scores are written"),
+    Mutation("p1 stride d throughout", "part1", (("i, j, N", "i, j, d", 6),), ("wrong_stride",),
+        says="everywhere"),
     Mutation("p3 temp with stride d", "part3", (("row, j, N", "row, j, d", 4),), ("race",)),
     *[
         Mutation(
@@ -168,7 +158,7 @@ STRIDES += [
         )
         for name, index in (("Q", "i"), ("K", "j"), ("V", "j"))
     ],
-]
+]  # fmt: skip
 
 RESETS = [
     Mutation(
@@ -231,10 +221,9 @@ LAST_ROW = """
 NESTS = [
     *nests("part1", SCORES, PRODUCT),
     *nests("part2", TILED_SCORES, TILED_PRODUCT),
-    Mutation(
-        "p3 product after all rows", "part3", codes=("other_rows_weights",), says="last row", body=LAST_ROW
-    ),
+    Mutation("p3 product after all rows", "part3", codes=("other_rows_weights",), says="last row",
+        body=LAST_ROW),
     *STRIDES,
     *RESETS,
     *COUNTED,
-]
+]  # fmt: skip
