@@ -1,4 +1,4 @@
-"""Many machines: a class on a scheduler and three machines that are processes here, and what may go wrong with them."""
+"""Many machines: a class on a scheduler and two machines that are processes here, and what may go wrong with them."""
 
 from __future__ import annotations
 
@@ -8,21 +8,20 @@ import socket
 import subprocess
 import sys
 import tempfile
-import time
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from classes.acting_class import HANG_S, SMALL, Class, environment, gone, wait_until
 from classes.clustered import overlaps, running
 from conftest import ROOT
-from test_classroom import SMALL, Class, gone
 
 from grader.assignment.loading import load
 from grader.base.errors import KitError, UsageError
 from grader.build import toolchain
 from grader.staff.classroom import ledger
-from grader.staff.cluster import node, proof, tasks
+from grader.staff.cluster import local, node, proof, tasks
 from grader.staff.cluster.address import Address, connect, parse
 from grader.staff.cluster.local import LocalMachines, cores_of
 from grader.staff.cluster.machines import named, needs, room_of
@@ -30,74 +29,11 @@ from grader.staff.cluster.machines import named, needs, room_of
 pytest.importorskip("distributed")
 
 
-@pytest.fixture(scope="module")
-def calibration(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    path = tmp_path_factory.mktemp("calibration") / "module.cpp"
-    path.write_text("PYBIND11_MODULE\n")
-    return path
-
-
 # ---- a class
 
 
-@pytest.fixture(scope="module")
-def clustered(
-    tmp_path_factory: pytest.TempPathFactory, calibration: Path
-) -> tuple[Class, Class, str, list[str]]:
-    """A class graded here, and the same class by a cluster whose judge is killed on the way: (here, there, what the
-    second judge said, who was finished before it)."""
-    here, there = (Class(tmp_path_factory.mktemp(name)) for name in ("here", "there"))
-    for one in (here, there):
-        for k in range(9):
-            one.add(f"student{k}", "sleep 0.2", ("pass", "slow", "wrong")[k % 3])
-        one.add("bob", "die 1", "slow")
-    there.add("eve", "fell 9")
-    code, said = here.run(seed=1, kit="")
-    assert code == 0, said
-    how = {"seed": 1, "kit": "", "cluster": "local:3", "calibration": str(calibration)}
-    judge = there.start(**how)
-    while len(there.recorded()) < 2:
-        assert judge.poll() is None, judge.communicate()
-        time.sleep(0.02)
-    near = {pid: reach(pid) for node in running(there.state, "node") for pid in (node, *children(node))}
-    judge.kill()
-    judge.communicate()
-    assert gone(there.state), "machines outlive their judge"
-    there.near = near  # type: ignore[attr-defined]
-    finished = sorted(there.recorded())
-    code, said = there.run(**how)
-    assert code == 3, said
-    return here, there, said, finished
-
-
-def test_a_cluster_gives_the_grades_of_one_machine(clustered: tuple[Class, Class, str, list[str]]) -> None:
-    here, there, said, finished = clustered
-    assert f"{len(finished)} were finished before and stay as they are" in said
-    grades = there.grades()
-    blamed = grades.pop("eve")
-    assert grades == here.grades()
-    assert there.recorded() == dict.fromkeys([*grades, "eve"], 1), "graded twice"
-    assert blamed["total"] == "" and "machines were lost while they judged it" in blamed["trouble"]
-    assert said.count("was lost: it is gone") >= 3
-    assert "1 have no verdict by the kit's fault: eve" in said
-    assert gone(there.state)
-
-
-def test_the_ledger_says_who_judged_whom_and_that_no_two_held_one_thing(
-    clustered: tuple[Class, Class, str, list[str]],
-) -> None:
-    _, there, _, _ = clustered
-    history = ledger.read(there.out)
-    machines = {record.machine for record in history.records.values() if not record.fault}
-    assert machines and machines <= set(history.machines)
-    assert sum(not met.refused for met in history.machines.values()) > 1
-    assert all(met.ratios["part3"] == (1.0, 0.9, 1.1) for met in history.machines.values() if not met.refused)
-    timings, at_once = overlaps(there.out)
-    assert timings >= 9 and at_once == 0
-
-
 def reach(pid: int) -> list[str]:
-    """What a process has open or in its environment by which it could speak to a scheduler."""
+    """Return what a process has open or in its environment by which it could speak to a scheduler."""
     found = []
     with suppress(OSError):
         for place in Path(f"/proc/{pid}/fd").iterdir():
@@ -113,13 +49,54 @@ def children(pid: int) -> list[int]:
     return []
 
 
-def test_nothing_at_or_below_a_node_holds_a_way_to_the_scheduler(
-    clustered: tuple[Class, Class, str, list[str]],
-) -> None:
-    """The sandbox has no network in any tier with a filter or namespaces (tests/test_native_sandbox.py); and beside it
-    there is nothing that could be borrowed."""
-    near = clustered[1].near  # type: ignore[attr-defined]
-    assert len(near) >= 2 and not {pid: found for pid, found in near.items() if found}
+def test_a_cluster_gives_the_grades_of_one_machine_also_when_its_judge_is_killed(tmp_path: Path) -> None:
+    for name in ("here", "there", "calibration"):
+        (tmp_path / name).mkdir()
+    calibration = tmp_path / "calibration" / "module.cpp"
+    calibration.write_text("PYBIND11_MODULE\n")
+    here, there = Class(tmp_path / "here"), Class(tmp_path / "there")
+    for one in (here, there):
+        for k in range(6):
+            one.add(f"student{k}", "sleep 0.2", ("pass", "slow", "wrong")[k % 3])
+        one.add("bob", "die 1", "slow")
+    there.add("eve", "fell 9")
+    here.grade(seed=1, kit="")
+    how = {"seed": 1, "kit": "", "cluster": "local:2", "calibration": str(calibration)}
+    judge = there.start(**how)
+    near: dict[int, list[str]] = {}
+
+    def has_begun() -> bool:
+        for one in running(there.state, "node"):
+            near.update((pid, reach(pid)) for pid in (one, *children(one)))
+        return len(near) >= 2 and len(there.recorded()) >= 2
+
+    wait_until(has_begun, judge)
+    there.kill(judge)
+    finished = sorted(there.recorded())
+    code, said = there.run(**how)
+    assert code == 3, said
+    assert f"{len(finished)} were finished before and stay as they are" in said
+    grades = there.grades()
+    blamed = grades.pop("eve")
+    assert grades == here.grades()
+    assert there.recorded() == dict.fromkeys([*grades, "eve"], 1), "graded twice"
+    assert blamed["total"] == "" and "machines were lost while they judged it" in blamed["trouble"]
+    assert said.count("was lost: it is gone") >= 3
+    assert "1 have no verdict by the kit's fault: eve" in said
+    assert gone(there.state)
+
+    # The sandbox has no network in any tier with a filter or namespaces (tests/test_native_sandbox.py). Nothing at or
+    # below a node could be borrowed either.
+    assert not {pid: found for pid, found in near.items() if found}
+
+    # The ledger has who judged whom, and no two timings held one resource at once.
+    history = ledger.read(there.out)
+    machines = {record.machine for record in history.records.values() if not record.fault}
+    assert machines and machines <= set(history.machines)
+    fit = [met for met in history.machines.values() if not met.refused]
+    assert len(fit) > 1 and all(met.ratios["part3"] == (1.0, 0.9, 1.1) for met in fit)
+    timings, at_once = overlaps(there.out)
+    assert timings >= 6 and at_once == 0
 
 
 # ---- bad input, one line each
@@ -130,9 +107,9 @@ def test_nothing_at_or_below_a_node_holds_a_way_to_the_scheduler(
     ["nonsense", "tcp://", "tcp://host", "http://host:80", "local:0", "local:65", "tcp://host:99999", ""],
 )
 def test_nonsense_is_no_address(text: str) -> None:
-    with pytest.raises(UsageError, match="name a scheduler as tcp://HOST:8786") as told:
+    with pytest.raises(UsageError, match="name a scheduler as tcp://HOST:8786") as caught:
         parse(text)
-    assert "\n" not in str(told.value)
+    assert "\n" not in str(caught.value)
 
 
 def test_addresses_are_read() -> None:
@@ -142,11 +119,14 @@ def test_addresses_are_read() -> None:
 
 
 def test_no_scheduler_there_is_one_line() -> None:
-    with socket.create_server(("127.0.0.1", 0)) as place:
+    with socket.socket() as place:
+        place.bind(("127.0.0.1", 0))  # without `listen`: the port is taken, and refuses to be connected to
         port = place.getsockname()[1]
-    with pytest.raises(UsageError, match=rf"tcp://127.0.0.1:{port}: no scheduler answers there") as told:
-        connect(f"tcp://127.0.0.1:{port}", within_s=1.0)
-    assert "\n" not in str(told.value)
+        with pytest.raises(
+            UsageError, match=rf"tcp://127.0.0.1:{port}: no scheduler answers there"
+        ) as caught:
+            connect(f"tcp://127.0.0.1:{port}", within_s=0.2)
+    assert "\n" not in str(caught.value)
 
 
 SCHEDULER = """
@@ -156,6 +136,7 @@ from grader.staff.cluster import local
 security = local.security_of(Path(sys.argv[1])) if len(sys.argv) > 3 else None
 asyncio.run(local.scheduler(security, "0", sys.argv[2]))
 """
+#: A judge that finds no machine which may judge. It tries again for each line that it reads.
 LONELY = """
 import sys
 from pathlib import Path
@@ -166,53 +147,35 @@ from grader.staff.cluster.address import Address
 from grader.staff.cluster.executor import ClusterExecutor
 assignment = load(Path(sys.argv[2]))
 kit = proof.kit_here(Path(sys.argv[2]), assignment, "D", seed=None, timing=True, timings_alone=False, trust=True)
-executor = ClusterExecutor(Address(sys.argv[1]), kit, Path(sys.argv[2]).parent, calibration=None, workers_within_s=1.0)
-executor.submit(Job("ada", Path(sys.argv[2])))
-try:
-    list(executor.results())
-except Exception as error:
-    print(type(error).__name__, error)
-executor.close()
+for _ in sys.stdin:
+    place = Path(sys.argv[2]).parent
+    executor = ClusterExecutor(Address(sys.argv[1]), kit, place, calibration=None, workers_within_s=1.0)
+    executor.submit(Job("ada", Path(sys.argv[2])))
+    try:
+        list(executor.results())
+    except Exception as error:
+        print(type(error).__name__, error, flush=True)
+    executor.close()
 """
 
 
 def scheduler(place: Path, *more: str) -> tuple[subprocess.Popen[bytes], str]:
-    environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(ROOT), os.environ.get("PYTHONPATH", "")])}
-    told = place / "address"
-    command = [sys.executable, "-c", SCHEDULER, str(place), str(told), *more]
-    process = subprocess.Popen(command, stderr=subprocess.DEVNULL, env=environment, cwd=ROOT)
-    ends_s = time.monotonic() + 60
-    while not told.exists():
-        assert process.poll() is None and time.monotonic() < ends_s
-        time.sleep(0.05)
-    return process, told.read_text()
+    """Start a scheduler. Return it and its address."""
+    address = place / "address"
+    command = [sys.executable, "-c", SCHEDULER, str(place), str(address), *more]
+    process = subprocess.Popen(command, stderr=subprocess.DEVNULL, env=environment(), cwd=ROOT)
+    wait_until(address.exists, process)
+    return process, address.read_text()
 
 
-def worker(address: str, *more: str, **environment: str) -> subprocess.Popen[bytes]:
+def worker(address: str, *more: str, **variables: str) -> subprocess.Popen[bytes]:
     return subprocess.Popen(
         [sys.executable, "-m", "distributed.cli.dask_worker", address, "--no-nanny", "--no-dashboard", *more],
         stdout=subprocess.DEVNULL,
         stderr=subprocess.DEVNULL,
         cwd=ROOT,
-        env={
-            **os.environ,
-            "PYTHONPATH": os.pathsep.join([str(ROOT), os.environ.get("PYTHONPATH", "")]),
-            **environment,
-        },
+        env=environment(**variables),
     )
-
-
-def lonely(address: str, config: Path) -> str:
-    """What a judge says who finds no machine that may judge."""
-    ended = subprocess.run(
-        [sys.executable, "-c", LONELY, address, str(config)],
-        capture_output=True,
-        text=True,
-        timeout=100,
-        cwd=ROOT,
-        env={**os.environ, "PYTHONPATH": os.pathsep.join([str(ROOT), os.environ.get("PYTHONPATH", "")])},
-    )
-    return ended.stdout.strip() or ended.stderr
 
 
 def test_a_scheduler_without_workers_and_one_whose_workers_all_fail_are_one_line_each(tmp_path: Path) -> None:
@@ -221,26 +184,27 @@ def test_a_scheduler_without_workers_and_one_whose_workers_all_fail_are_one_line
     fake.write_text("#!/bin/sh\necho 'g++ (Other) 1.2.3'\n")
     fake.chmod(0o755)
     process, address = scheduler(tmp_path)
-    workers = []
+    command = [sys.executable, "-c", LONELY, address, str(tmp_path / "small.yaml")]
+    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True, "bufsize": 1}
+    judge = subprocess.Popen(command, cwd=ROOT, env=environment(), **pipes)  # type: ignore[call-overload]
+    started = [process, judge]
     try:
-        said = lonely(address, tmp_path / "small.yaml")
+        judge.stdin.write("\n")
+        said = judge.stdout.readline()
         assert said.startswith("UsageError") and "the scheduler has no workers: start one" in said
-        assert "\n" not in said
         resources = ("--resources", "cores=1 machine=1", "--nthreads", "1")
-        workers += [
-            worker(address, "--name", "bare"),
-            worker(address, "--name", "odd", *resources, CXX=str(fake)),
-        ]
-        with connect(address, None, 20.0) as client:
-            client.wait_for_workers(len(workers), timeout=60)
-        said = lonely(address, tmp_path / "small.yaml")
-        assert said.startswith("KitError no machine of the cluster may judge: ") and "\n" not in said
+        started.append(worker(address, "--name", "bare"))
+        started.append(worker(address, "--name", "odd", *resources, CXX=str(fake)))
+        with connect(address, None, HANG_S) as client:
+            client.wait_for_workers(2, timeout=HANG_S)
+        said, _ = judge.communicate("\n", timeout=HANG_S)
+        assert said.startswith("KitError no machine of the cluster may judge: ") and said.count("\n") == 1
         assert "bare: it offers no cores: start it with --resources" in said
         assert "odd: another compiler ('g++ (Other) 1.2.3' there" in said
     finally:
-        for each in (*workers, process):
+        for each in reversed(started):
             each.kill()
-            each.wait()
+            each.communicate()
 
 
 @pytest.mark.skipif(shutil.which("openssl") is None, reason="no openssl to make keys with")
@@ -252,17 +216,17 @@ def test_wrong_tls_is_one_line_either_way(tmp_path: Path) -> None:
             "-keyout key.pem -out cert.pem",
             shell=True, check=True, capture_output=True, cwd=tmp_path / name,
         )  # fmt: skip
-    from grader.staff.cluster.local import security_of
-
+    right, wrong = (local.security_of(tmp_path / name) for name in ("right", "wrong"))
     process, address = scheduler(tmp_path / "right", "tls")
     try:
-        connect(address, security_of(tmp_path / "right"), 10.0).close()
-        with pytest.raises(UsageError, match="TLS") as told:
-            connect(address, security_of(tmp_path / "wrong"), 2.0)
-        assert "\n" not in str(told.value) and "docs/cluster.md" in str(told.value)
-        with pytest.raises(UsageError, match=r"tcp://.*tls://") as told:
-            connect(address.replace("tls:", "tcp:"), None, 2.0)
-        assert "\n" not in str(told.value)
+        connect(address, right, HANG_S).close()
+        for place, security, why in (
+            (address, wrong, "TLS.*docs/cluster.md"),
+            (address.replace("tls:", "tcp:"), None, r"tcp://.*tls://"),
+        ):
+            with pytest.raises(UsageError, match=why) as caught:
+                connect(place, security, 2.0)
+            assert "\n" not in str(caught.value)
     finally:
         process.kill()
         process.wait()
