@@ -245,26 +245,14 @@ void stepBeyond(Tensor P, Tensor G, int n, float rate) { *reinterpret_cast<volat
 Tensor reluOfHalf(Tensor X, int n) { return reluForward(X, n / 2); }
 
 PYBIND11_MODULE(TORCH_EXTENSION_NAME, m) {
-    m.def("reluForward", &reluForward);
-    m.def("reluBackward", &reluBackward);
-    m.def("linearForward", &linearForward);
-    m.def("linearBackward", &linearBackward);
-    m.def("conv2dForward", &conv2dForward);
-    m.def("conv2dBackward", &conv2dBackward);
-    m.def("maxpool2dForward", &maxpool2dForward);
-    m.def("maxpool2dBackward", &maxpool2dBackward);
-    m.def("crossEntropyForward", &crossEntropyForward);
-    m.def("crossEntropyBackward", &crossEntropyBackward);
-    m.def("sgdStep", &sgdStep);
-    m.def("linearTransposed", &linearTransposed);
-    m.def("linearLastBias", &linearLastBias);
-    m.def("reluByGradient", &reluByGradient);
-    m.def("reluInverted", &reluInverted);
-    m.def("convUnturned", &convUnturned);
-    m.def("poolAndKeep", &poolAndKeep);
-    m.def("poolAllTies", &poolAllTies);
-    m.def("lossOfSum", &lossOfSum);
-    m.def("stepUpwards", &stepUpwards);
-    m.def("stepBeyond", &stepBeyond);
-    m.def("reluOfHalf", &reluOfHalf);
+    m.def("reluForward", &reluForward); m.def("reluBackward", &reluBackward);
+    m.def("linearForward", &linearForward); m.def("linearBackward", &linearBackward);
+    m.def("conv2dForward", &conv2dForward); m.def("conv2dBackward", &conv2dBackward);
+    m.def("maxpool2dForward", &maxpool2dForward); m.def("maxpool2dBackward", &maxpool2dBackward);
+    m.def("crossEntropyForward", &crossEntropyForward); m.def("crossEntropyBackward", &crossEntropyBackward);
+    m.def("sgdStep", &sgdStep); m.def("linearTransposed", &linearTransposed);
+    m.def("linearLastBias", &linearLastBias); m.def("reluByGradient", &reluByGradient);
+    m.def("reluInverted", &reluInverted); m.def("convUnturned", &convUnturned); m.def("poolAndKeep", &poolAndKeep);
+    m.def("poolAllTies", &poolAllTies); m.def("lossOfSum", &lossOfSum); m.def("stepUpwards", &stepUpwards);
+    m.def("stepBeyond", &stepBeyond); m.def("reluOfHalf", &reluOfHalf);
 }
