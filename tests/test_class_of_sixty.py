@@ -2,29 +2,22 @@
 
 from __future__ import annotations
 
-import csv
-import io
-import json
 import os
-import subprocess
-import sys
-import tarfile
 from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
+from classes.acting_class import SMALL, Class, grader, rows_of
 from conftest import insert_at_start, keeping
-from forgery import quoted_overlap
-from handing_in import zipped
+from forgery import quoted_overlap, tar_bytes
+from handing_in import put, zipped
 
 from grader.assignment.regions import strip_solution
 from grader.build.torchbuild import precompile
 from grader.staff.classroom import ledger
 
-ROOT = Path(__file__).resolve().parent.parent
-SMALL = ROOT / "tests" / "classes" / "small.yaml"
 POINTS = {"part1": 10, "part3": 20}
-SEED = "149"
+FORMS = ("plain", "nested", "zip", "tar")
 
 
 @dataclass(frozen=True)
@@ -73,32 +66,26 @@ def without_binding(source: str, function: str) -> str:
     return "".join(lines)
 
 
-def tarred(name: str, text: bytes) -> bytes:
-    target = io.BytesIO()
-    with tarfile.open(fileobj=target, mode="w:gz") as archive:
-        member = tarfile.TarInfo(name)
-        member.size = len(text)
-        archive.addfile(member, io.BytesIO(text))
-    return target.getvalue()
+def hand_in(folder: Path, master: str, forms: int = len(FORMS)) -> dict[str, tuple[str, str] | None]:
+    """Write the class. Return the verdicts that each id must get, None for what cannot be read.
 
-
-def hand_in(folder: Path, master: str) -> dict[str, tuple[str, str] | None]:
-    """Writes the class; returns the verdicts that each id must get, None for what cannot be read."""
+    Each kind is handed in by as many forms, a first form that changes from kind to kind and those after it.
+    """
     expected: dict[str, tuple[str, str] | None] = {}
     for k, (name, kind) in enumerate(kinds(master).items()):
         text = kind.source.encode()
-        # By their names the four of a kind are graded far apart, so that two workers do not both compile it.
-        plain, nested, zip_file, tar_file = (f"{form} {name}" for form in ("plain", "nested", "zip", "tar"))
-        for path, content in {
-            f"{plain}/module.cpp": text,
-            f"{nested}/assignment 4/module.cpp": text,
-            f"{zip_file}.zip": zipped({"hand-in/module.cpp": text, "__MACOSX/._module.cpp": b"junk"}),
-            f"{tar_file}.tar.gz": tarred("./module.cpp", text),
-        }.items():
-            (folder / path).parent.mkdir(parents=True, exist_ok=True)
-            (folder / path).write_bytes(content)
-        expected |= dict.fromkeys((plain, nested, zip_file, tar_file), kind.ends)
-        assert k < 12
+        # By their names those of a kind are graded far apart, so that two workers do not both compile it.
+        files = {
+            "plain": {f"plain {name}/module.cpp": text},
+            "nested": {f"nested {name}/assignment 4/module.cpp": text},
+            "zip": {
+                f"zip {name}.zip": zipped({"hand-in/module.cpp": text, "__MACOSX/._module.cpp": b"junk"})
+            },
+            "tar": {f"tar {name}.tar.gz": tar_bytes({"./module.cpp": text}, "w:gz")},
+        }
+        for form in (FORMS * 2)[k % 4 : k % 4 + forms]:
+            put(folder, files[form])
+            expected[f"{form} {name}"] = kind.ends
     good = zipped({"module.cpp": master.encode()})
     unreadable = {
         "cut off.zip": good[: len(good) // 2],
@@ -110,12 +97,10 @@ def hand_in(folder: Path, master: str) -> dict[str, tuple[str, str] | None]:
         "another file.zip": zipped({"report.pdf": b"%PDF"}),
         "junk.tar.gz": os.urandom(200),
     }
-    for name, content in unreadable.items():
-        (folder / name).write_bytes(content)
+    put(folder, unreadable)
     (folder / "empty").mkdir()
     (folder / "a folder by that name" / "module.cpp").mkdir(parents=True)
-    (folder / "far too long").mkdir()
-    (folder / "far too long" / "module.cpp").write_bytes(b"//" + b"x" * (2 << 20))
+    put(folder, {"far too long/module.cpp": b"//" + b"x" * (2 << 20)})
     (folder / "linked").mkdir()
     (folder / "linked" / "module.cpp").symlink_to("/etc/passwd")
     names = [name.removesuffix(".gz").removesuffix(".tar").removesuffix(".zip") for name in unreadable]
@@ -123,63 +108,27 @@ def hand_in(folder: Path, master: str) -> dict[str, tuple[str, str] | None]:
     return expected
 
 
-def grade(folder: Path, out: Path, config: Path, *more: str) -> None:
-    run = subprocess.run(
-        [
-            sys.executable,
-            "-m",
-            "grader",
-            "run",
-            folder,
-            "--out",
-            out,
-            "--config",
-            config,
-            "--seed",
-            SEED,
-            "--trust",
-            *more,
-        ],
-        cwd=ROOT,
-        capture_output=True,
-        text=True,
-    )
-    assert run.returncode == 0, run.stdout[-2000:] + run.stderr
-
-
-def rows_of(out: Path) -> dict[str, dict[str, str]]:
-    return {
-        row["name"]: row
-        for row in csv.DictReader(io.StringIO((out / "grades.csv").read_text(encoding="utf-8-sig")))
-    }
-
-
-@pytest.fixture(scope="module")
-def graded(
-    master: str, tmp_path_factory: pytest.TempPathFactory
-) -> tuple[dict[str, tuple[str, str] | None], Path, Path]:
+@pytest.mark.parametrize(
+    "forms", [1, pytest.param(len(FORMS), marks=pytest.mark.full)], ids=["one form of each", "all forms"]
+)
+def test_every_submission_gets_what_it_earned_and_the_same_verdict_again(
+    forms: int, master: str, tmp_path: Path
+) -> None:
     precompile()  # where it is missing, two workers would both make the header
-    place = tmp_path_factory.mktemp("sixty")
-    expected = hand_in(place / "class", keeping(master, "myNaiveAttention", "myFusedAttention"))
-    config = place / "small.yaml"
+    room = Class(tmp_path)
+    expected = hand_in(room.folder, keeping(master, "myNaiveAttention", "myFusedAttention"), forms)
+    assert len(expected) == 12 * forms + 12
     # Leaving by exit(0) takes torch down, which on a busy machine takes a while; it is not to pass for a hang.
-    config.write_text(SMALL.read_text().replace("call_s: 1,", "call_s: 2,"))
-    grade(place / "class", place / "first", config)
-    # Half of them again: every source, out of archives.
-    again = [name for name in ledger.read(place / "first").records if name.startswith(("zip_", "tar_"))]
-    grade(place / "class", place / "second", config, "--only", *again)
-    return expected, place / "first", place / "second"
-
-
-def test_nobody_is_lost_and_everybody_gets_what_he_earned(graded: tuple) -> None:
-    expected, out, _ = graded
-    assert len(expected) == 60
-    rows = rows_of(out)
+    room.config.write_text(SMALL.read_text().replace("call_s: 1,", "call_s: 2,"))
+    command = ("run", room.folder, "--config", room.config, "--seed", 149, "--trust", "--out")
+    run = grader(*command, room.out)
+    assert run.returncode == 0, run.stdout[-2000:] + run.stderr
+    rows = rows_of(room.out, "name")
     assert set(rows) == set(expected)
-    history = ledger.read(out)
-    by_name = {entry.name: history.records[entry.submission_id] for entry in history.roster}
+    first = ledger.read(room.out)
+    ids = {entry.name: entry.submission_id for entry in first.roster}
     for name, ends in expected.items():
-        record = by_name[name]
+        record = first.records[ids[name]]
         if ends is None:
             assert record.fault == "submission" and record.trouble and rows[name]["trouble"], name
             continue
@@ -187,24 +136,22 @@ def test_nobody_is_lost_and_everybody_gets_what_he_earned(graded: tuple) -> None
         by_hand = sum(points for points, end in zip(POINTS.values(), ends, strict=True) if end == "pass")
         assert record.points == by_hand == float(rows[name]["total"]), (name, rows[name])
 
-
-def test_two_runs_with_one_seed_give_the_same_verdicts(graded: tuple) -> None:
-    _, first, second = graded
-
-    before, after = (
-        {name: record.verdicts for name, record in ledger.read(out).records.items()}
-        for out in (first, second)
-    )
-    names = [name for name in after if after[name]]
-    assert len(names) == 24 and all(before[name] == after[name] for name in names)
+    # Half of them again, out of archives, with the same seed.
+    (tmp_path / "again").mkdir()
+    again = Class(tmp_path / "again")
+    names = [name for name in first.records if name.startswith(("zip_", "tar_"))]
+    run = grader(*command, again.out, "--only", *names)
+    assert run.returncode == 0, run.stdout[-2000:] + run.stderr
+    second = ledger.read(again.out)
+    assert len(names) == 6 * forms and set(second.records) == set(names)
     for name in names:
-        results = [json.loads((out / name / ledger.RESULT).read_text()) for out in (first, second)]
-        told = [
+        assert second.records[name].verdicts == first.records[name].verdicts, name
+        outputs = [
             [
                 (case["name"], case["ok"], case["output_sha256"])
-                for part in one["parts"]
+                for part in one.result(name)["parts"]
                 for case in part["cases"]
             ]
-            for one in results
+            for one in (room, again)
         ]
-        assert told[0] == told[1], name
+        assert outputs[0] == outputs[1], name
