@@ -1,7 +1,9 @@
-"""A release: the same bytes each time, nothing of the staff in the handout, nothing written that is not proved."""
+"""A release: the same bytes each time, nothing of the staff in the handout, nothing written without a proof; and both
+archives as their readers use them."""
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import io
 import json
@@ -9,19 +11,23 @@ import os
 import platform
 import random
 import re
+import shutil
 import subprocess
 import sys
 import zipfile
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from conftest import ROOT, one_of_each
 
 from grader import __main__ as command_line
-from grader import study
+from grader import sandbox, study
+from grader.assignment import labs
 from grader.assignment.loading import load
 from grader.assignment.regions import strip_solution
-from grader.base import imports, prebuilt
+from grader.base import imports, objectcache, prebuilt
 from grader.base.arrays import np
 from grader.base.errors import KitError, UsageError
 from grader.build.toolchain import cache_root, toolchain
@@ -32,21 +38,32 @@ from grader.staff.release import contents, making, proofs, search, stripping
 from grader.staff.release.archive import File, packed, unpack
 from module_ref_stub import library
 
-ROOT = Path(__file__).resolve().parent.parent
 CONFIG = ROOT / "configs" / "hidden" / "gpt149.yaml"
 LIBRARY = prebuilt.name(library.STEM, platform.system(), platform.machine())
 OBJECTS = "module_ref_stub/prebuilt"
 PATH = f"{OBJECTS}/{LIBRARY}"
 
 
+def kit_of(lab: str) -> contents.Kit:
+    """Return the kit of one of the kit's labs, "attention" for the main one."""
+    return contents.kit(
+        ROOT, CONFIG if lab == "attention" else ROOT / "labs" / lab / "hidden" / "assignment.yaml"
+    )
+
+
 @pytest.fixture(scope="module")
 def kit() -> contents.Kit:
-    return contents.kit(ROOT, CONFIG)
+    return kit_of("attention")
 
 
 @pytest.fixture(scope="module")
 def handout(kit: contents.Kit) -> dict[str, File]:
     return contents.handout(kit, {PATH: b"\x7fELF an object"})
+
+
+@pytest.fixture(scope="module")
+def autograder(kit: contents.Kit) -> dict[str, File]:
+    return contents.autograder(kit)
 
 
 @pytest.fixture(scope="module")
@@ -100,17 +117,10 @@ def test_every_import_of_the_handout_resolves_inside_it(
     rooms = set(imports.modules(tmp_path))
     assert not [name for name in rooms if contents.within(name, contents.STAFF_ROOMS)]
     # What command lines import by name, which no reading of imports finds.
-    known = imports.modules(ROOT)
-    by_name = [module for module, _ in study.commands(kit.assignment.lab).values()]
-    assert {name for name in by_name if name in known} <= rooms
-    needed = imports.third_party(tmp_path, rooms)
-    listed = {
-        "yaml",
-        "regex",
-        "torch",
-        *re.findall(r"^\w+", handout["requirements.txt"].content.decode(), re.M),
-    }
-    assert needed <= listed, "the handout's requirements.txt lacks one"
+    by_name = {module for module, _ in study.commands(kit.assignment.lab).values()}
+    assert by_name & {*imports.modules(ROOT)} <= rooms
+    listed = {*re.findall(r"^\w+", handout["requirements.txt"].content.decode(), re.M)}
+    assert imports.third_party(tmp_path, rooms) <= {"yaml", "regex", "torch", *listed}
     (tmp_path / "grader" / "judge" / "oracle.py").unlink()
     with pytest.raises(proofs.Unproved, match=r"imports grader.judge.oracle, which is not in it"):
         proofs.imports_resolve(tmp_path)
@@ -124,9 +134,8 @@ def test_a_handout_has_what_students_need_and_no_commands_of_the_staff(
     assert handout["module.cpp"].content.decode() == strip_solution(kit.solutions["module.cpp"])
     assert load(kit.public).seed is None and handout["configs/gpt149.yaml"].content == kit.public.read_bytes()
     assert not any(path.endswith((".pyc", "kernels.cpp", "dispatch.cpp")) for path in handout)
-    assert (
-        b"{" not in handout["README.md"].content and b"python gpt149.py part4" in handout["README.md"].content
-    )
+    readme = handout["README.md"].content
+    assert b"{" not in readme and b"python gpt149.py part4" in readme
     # VS Code reads comments in it; nobody else has to.
     text = handout[contents.EDITOR_TASKS].content.decode()
     tasks = json.loads(re.sub(r"^ *//.*$", "", text, flags=re.MULTILINE))
@@ -146,7 +155,7 @@ def test_a_handout_has_what_students_need_and_no_commands_of_the_staff(
 
 def test_a_lab_s_handout_speaks_of_its_own_parts_alone(tmp_path: Path) -> None:
     """In a handout its lab is the main one; what only another lab can do, the demo, is neither offered nor told of."""
-    kit = contents.kit(ROOT, ROOT / "labs" / "operators" / "hidden" / "assignment.yaml")
+    kit = kit_of("operators")
     files = contents.handout(kit, {})
     for path in ("README.md", "Makefile"):
         assert b"module.cpp" not in files[path].content and b"operators.cpp" in files[path].content, path
@@ -163,64 +172,63 @@ def test_a_lab_s_handout_speaks_of_its_own_parts_alone(tmp_path: Path) -> None:
     assert "module.cpp" not in ended.stdout
 
 
-@pytest.mark.parametrize("lab", ["attention", "softmax", "operators", "gpu"])
-def test_the_autograder_s_setup_ends_well(lab: str, kit: contents.Kit, tmp_path: Path) -> None:
-    """It runs while an image is built, of whichever lab: all that it names has to be in the archive. Installing is
-    played by scripts; what else it calls is this Python, in the folder of the archive."""
-    if lab != "attention":
-        kit = contents.kit(ROOT, ROOT / "labs" / lab / "hidden" / "assignment.yaml")
-    source, played = tmp_path / "source", tmp_path / "bin"
-    unpack(packed(contents.autograder(kit)), source)
-    python = f'#!/bin/sh\nGPT149_CACHE="{cache_root()}" exec "{sys.executable}" "$@"\n'
-    for path, script in {
-        source / ".venv/bin/python": python,
-        source / ".venv/bin/pip": "#!/bin/sh\n",
-        played / "python3": "#!/bin/sh\n",
-        played / "apt-get": "#!/bin/sh\nexit 1\n",
-    }.items():
+def write_programs(scripts: dict[Path, str]) -> None:
+    for path, script in scripts.items():
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(script)
         path.chmod(0o755)
+
+
+@pytest.mark.parametrize("lab", one_of_each(labs.known(), lambda lab: lab == "gpu"))
+def test_the_autograder_s_setup_ends_well(lab: str, tmp_path: Path) -> None:
+    """It runs while an image is built, of whichever lab: all that it names has to be in the archive. Installing is
+    played by scripts; what else it calls is this Python, in the folder of the archive."""
+    kit = kit_of(lab)
+    source, played = tmp_path / "source", tmp_path / "bin"
+    unpack(packed(contents.autograder(kit)), source)
+    python = f'#!/bin/sh\nGPT149_CACHE="{cache_root()}" exec "{sys.executable}" "$@"\n'
+    write_programs(
+        {
+            source / ".venv/bin/python": python,
+            source / ".venv/bin/pip": "#!/bin/sh\n",
+            played / "python3": "#!/bin/sh\n",
+            played / "apt-get": "#!/bin/sh\nexit 1\n",
+        }
+    )
     environment = {
-        key: value for key, value in os.environ.items() if key not in ("PYTHONPATH", "GPT149_CACHE")
+        name: text for name, text in os.environ.items() if name not in ("PYTHONPATH", "GPT149_CACHE")
     }
     environment |= {"TORCH": "", "TORCH_INDEX": "", "PATH": f"{played}{os.pathsep}{os.environ['PATH']}"}
     ended = subprocess.run(["bash", source / "setup.sh"], env=environment, capture_output=True, text=True)
     assert ended.returncode == 0, ended.stderr
-    assert "compiled reference" not in ended.stdout, (
-        "the doctor asks this lab's reference, whose sources are there"
-    )
+    assert "compiled reference" not in ended.stdout, "the reference's sources are there"
     closed = [name for name in contents.PRIVATE if (source / name).exists()] + [kit.assignment.source]
     assert {"configs/hidden", "labs"} < {*closed}
     assert [name for name in closed if (source / name).stat().st_mode & 0o077] == []
 
 
-def test_the_autograder_holds_what_grades(kit: contents.Kit, tmp_path: Path) -> None:
-    files = contents.autograder(kit)
-    unpack(packed(files), tmp_path)
+def test_the_autograder_holds_what_grades(
+    kit: contents.Kit, autograder: dict[str, File], tmp_path: Path
+) -> None:
+    unpack(packed(autograder), tmp_path)
     for script in ("setup.sh", "run_autograder"):
-        assert os.access(tmp_path / script, os.X_OK) and files[script].content.startswith(
-            b"#!/usr/bin/env bash"
-        )
-        assert b"{" not in files[script].content.replace(b"${", b"")
+        content = autograder[script].content
+        assert os.access(tmp_path / script, os.X_OK) and content.startswith(b"#!/usr/bin/env bash")
+        assert b"{" not in content.replace(b"${", b"")
         subprocess.run(["bash", "-n", str(tmp_path / script)], check=True)
     assert load(tmp_path / "configs" / "hidden" / "gpt149.yaml").seed == kit.assignment.seed
-    assert (tmp_path / "labs/attention/threats/rows.py").is_file() and (
-        tmp_path / "module_ref_stub/kernels.cpp"
-    ).is_file()
-    found = imports.modules(tmp_path)
-    lost = [each for each in imports.missing(tmp_path, found) if not each.late]
+    for path in ("labs/attention/threats/rows.py", "module_ref_stub/kernels.cpp"):
+        assert (tmp_path / path).is_file()
+    lost = [each for each in imports.missing(tmp_path, imports.modules(tmp_path)) if not each.late]
     assert not lost, lost
 
 
-def laid_out(kit: contents.Kit, root: Path, python: str | None) -> Path:
-    """Gradescope's folders, with the autograder in source/ and, for its .venv, this script as Python."""
-    unpack(packed(contents.autograder(kit)), root / "source")
+def laid_out(autograder: dict[str, File], root: Path, python: str | None) -> Path:
+    """Write Gradescope's folders, with the autograder in source/ and this script as the Python of its .venv."""
+    unpack(packed(autograder), root / "source")
     (root / "submission").mkdir()
     if python is not None:
-        (root / "source" / ".venv" / "bin").mkdir(parents=True)
-        (root / "source" / ".venv" / "bin" / "python").write_text(python)
-        (root / "source" / ".venv" / "bin" / "python").chmod(0o755)
+        write_programs({root / "source" / ".venv" / "bin" / "python": python})
     return root
 
 
@@ -235,9 +243,11 @@ def laid_out(kit: contents.Kit, root: Path, python: str | None) -> Path:
 )
 @pytest.mark.parametrize("before", ["nothing", "a folder", "a link"])
 def test_an_autograder_that_cannot_start_leaves_a_result_that_says_so(
-    kit: contents.Kit, tmp_path: Path, python: str | None, word: str, before: str
+    autograder: dict[str, File], tmp_path: Path, python: str | None, word: str, before: str
 ) -> None:
-    root = laid_out(kit, tmp_path / "autograder", python)
+    # The rooms of the kit, which have no part in this, take long to unpack.
+    autograder = {path: file for path, file in autograder.items() if "/" not in path}
+    root = laid_out(autograder, tmp_path / "autograder", python)
     if before != "nothing":
         (root / "results").mkdir()
     if before == "a folder":
@@ -257,9 +267,11 @@ def test_an_autograder_that_cannot_start_leaves_a_result_that_says_so(
         assert (tmp_path / "elsewhere").read_text() == "untouched"
 
 
-def test_what_the_kit_finds_takes_the_place_of_that_result(kit: contents.Kit, tmp_path: Path) -> None:
+def test_results_of_the_kit_take_the_place_of_that_result(
+    autograder: dict[str, File], tmp_path: Path
+) -> None:
     script = '#!/bin/sh\necho \'{"score": 7}\' > ../results/results.json\necho "$@" > ../asked\n'
-    root = laid_out(kit, tmp_path, script)
+    root = laid_out(autograder, tmp_path, script)
     subprocess.run([root / "source" / "run_autograder", root], check=True)
     assert json.loads((root / "results" / "results.json").read_text()) == {"score": 7}
     assert (root / "asked").read_text().split() == ["-m", "grader", "gradescope", str(root)]
@@ -279,29 +291,25 @@ def solution_line(kit: contents.Kit) -> str:
     return next(line for line in kit.solutions["module.cpp"].splitlines() if "score +=" in line)
 
 
+def reference_lines(_: contents.Kit) -> str:
+    return "\n".join((ROOT / "module_ref_stub/kernels.cpp").read_text().splitlines()[-20:-10])
+
+
+def key_line(_: contents.Kit) -> str:
+    return (ROOT / "configs/hidden/writeup_key.yaml").read_text().splitlines()[-3]
+
+
 @pytest.mark.parametrize(
-    ("path", "planted", "told"),
+    ("path", "planted", "found_as"),
     [
         ("docs/handout.md", solution_line, r"docs/handout.md:\d+ holds the solution, module.cpp:\d+"),
         ("module.cpp", lambda kit: "// " + solution_line(kit), r"module.cpp:\d+ holds the solution"),
         ("README.md", lambda kit: f"seed {kit.assignment.seed}", "README.md:.* holds a hidden seed"),
         ("README.md", lambda kit: f"0x{kit.assignment.seed:x}", "holds a hidden seed"),
-        (
-            PATH,
-            lambda kit: kit.assignment.seed.to_bytes(8, "little"),
-            "holds a hidden seed, in binary",
-        ),
+        (PATH, lambda kit: kit.assignment.seed.to_bytes(8, "little"), "holds a hidden seed, in binary"),
         ("grader/study/__init__.py", lambda kit: "# hidden tiles of one", "name of the hidden case"),
-        (
-            "docs/demo.md",
-            lambda kit: "\n".join((ROOT / "module_ref_stub/kernels.cpp").read_text().splitlines()[-20:-10]),
-            "holds the reference, module_ref_stub/kernels.cpp",
-        ),
-        (
-            "docs/demo.md",
-            lambda kit: (ROOT / "configs/hidden/writeup_key.yaml").read_text().splitlines()[-3],
-            "what is for the staff, writeup_key.yaml",
-        ),
+        ("docs/demo.md", reference_lines, "holds the reference, module_ref_stub/kernels.cpp"),
+        ("docs/demo.md", key_line, "what is for the staff, writeup_key.yaml"),
     ],
 )
 def test_a_secret_is_found_wherever_it_is_put(
@@ -309,15 +317,14 @@ def test_a_secret_is_found_wherever_it_is_put(
     secrets: list[stripping.Secret],
     kit: contents.Kit,
     path: str,
-    planted,
-    told: str,
+    planted: Callable[[contents.Kit], str | bytes],
+    found_as: str,
 ) -> None:
     text = planted(kit)
-    before = handout[path]
     data = text if isinstance(text, bytes) else text.encode()
-    leaky = {path: replace(before, content=before.content + b"\n" + data + b"\n")}
+    leaky = {path: replace(handout[path], content=handout[path].content + b"\n" + data + b"\n")}
     (found,) = search.leaks(leaky, secrets)
-    assert re.search(told, found), found
+    assert re.search(found_as, found), found
 
 
 def test_a_public_part_s_name_is_no_secret(kit: contents.Kit) -> None:
@@ -327,7 +334,7 @@ def test_a_public_part_s_name_is_no_secret(kit: contents.Kit) -> None:
     assert [secret.what for secret in found] == ["what is for the staff, staff.yaml:4"]
     assert len(stripping.of_staff_text(text, "staff.yaml", ["softmax"])) == 2
     for lab in ("softmax", "operators", "gpu"):
-        other = contents.kit(ROOT, ROOT / "labs" / lab / "hidden" / "assignment.yaml")
+        other = kit_of(lab)
         public = {"configs/gpt149.yaml": File(other.public.read_bytes())}
         assert search.leaks(public, search.secrets(other)) == [], lab
 
@@ -351,61 +358,66 @@ def test_files_of_the_staff_are_strangers(kit: contents.Kit, path: str) -> None:
 # ---- the proofs
 
 
-def judged(verdict: str, points: float, told: str = "The output is all zeros: not written yet.") -> dict:
-    return {"verdict": verdict, "points": points, "max_points": 10.0, "diagnosis": {"message": told}}
+def judged(verdict: str, points: float, message: str = "The output is all zeros: not written yet.") -> dict:
+    return {"verdict": verdict, "points": points, "max_points": 10.0, "diagnosis": {"message": message}}
 
 
-def test_what_starter_and_solution_must_earn() -> None:
+def test_starters_must_earn_nothing_and_solutions_everything() -> None:
     proofs.earns_nothing({"part1": judged("wrong", 0.0)}, "the starter")
-    for part, told in (
+    for part, why in (
         (judged("wrong", 1.5), "earns 1.5 points on part1"),
         (judged("pass", 0.0), "is pass on part1"),
         (judged("compile_error", 0.0), "is compile_error"),
         (judged("wrong", 0.0, "V's mean"), "not told on part1 that it is not written yet"),
     ):
-        with pytest.raises(proofs.Unproved, match=told):
+        with pytest.raises(proofs.Unproved, match=why):
             proofs.earns_nothing({"part1": part}, "the starter")
     proofs.earns_all({"part1": judged("pass", 10.0)}, "the solution")
     with pytest.raises(proofs.Unproved, match="is slow on part1, with 5 of 10"):
         proofs.earns_all({"part1": judged("slow", 5.0)}, "the solution")
 
 
-def a_bench(kit: contents.Kit, folder: Path) -> proofs.ProofSetup:
-    folder.mkdir()
-    return proofs.ProofSetup(kit.assignment, {"module.cpp": "starter"}, {"module.cpp": "solution"}, folder)
+#: A judge that gives the starter and the solution POINTS.
+FAKE_JUDGE = """
+import json, pathlib, sys
+points = POINTS[pathlib.Path('module.cpp').read_text()]
+part = dict(id='part1', verdict='pass' if points else 'wrong', points=points, max_points=10.0,
+            diagnosis=dict(message='not written yet'))
+pathlib.Path(sys.argv[-1]).write_text(json.dumps(dict(parts=[part])))
+"""
 
 
-def fake_judge(**points: float) -> dict[str, File]:
-    """A handout whose judge gives the starter and the solution these points."""
-    program = (
-        "import json, pathlib, sys\n"
-        "text = pathlib.Path('module.cpp').read_text()\n"
-        f"points = {points!r}[text]\n"
-        "part = dict(id='part1', verdict='pass' if points else 'wrong', points=points, max_points=10.0,\n"
-        "            diagnosis=dict(message='not written yet'))\n"
-        "pathlib.Path(sys.argv[-1]).write_text(json.dumps(dict(parts=[part])))\n"
-    )
-    return {"gpt149.py": File(program.encode()), "module.cpp": File(b"starter")}
-
-
-def test_a_handout_is_judged_in_a_folder_of_its_own(kit: contents.Kit, tmp_path: Path) -> None:
-    proofs.handout(a_bench(kit, tmp_path / "a"), packed(fake_judge(starter=0.0, solution=10.0)))
-    with pytest.raises(proofs.Unproved, match="the starter in the handout earns 3 points on part1"):
-        proofs.handout(a_bench(kit, tmp_path / "b"), packed(fake_judge(starter=3.0, solution=10.0)))
-    with pytest.raises(proofs.Unproved, match="the solution in the handout is wrong on part1"):
-        proofs.handout(a_bench(kit, tmp_path / "c"), packed(fake_judge(starter=0.0, solution=0.0)))
-    with pytest.raises(proofs.Unproved, match="left no result in handout: KeyError: 'starter'"):
-        broken = {"gpt149.py": File(b"raise KeyError('starter')")}
-        proofs.handout(a_bench(kit, tmp_path / "d"), packed(broken))
-    with pytest.raises(proofs.Unproved, match="ended with code 3 in handout: no compiler"):
-        broken = {"gpt149.py": File(b"print('no compiler'); raise SystemExit(3)")}
-        proofs.handout(a_bench(kit, tmp_path / "e"), packed(broken))
+@pytest.mark.parametrize(
+    ("program", "why"),
+    [
+        (FAKE_JUDGE.replace("POINTS", "dict(starter=0.0, solution=10.0)"), ""),
+        (
+            FAKE_JUDGE.replace("POINTS", "dict(starter=3.0, solution=10.0)"),
+            "the starter .* earns 3 points on part1",
+        ),
+        (
+            FAKE_JUDGE.replace("POINTS", "dict(starter=0.0, solution=0.0)"),
+            "the solution .* is wrong on part1",
+        ),
+        ("raise KeyError('starter')", "left no result in handout: KeyError: 'starter'"),
+        ("print('no compiler'); raise SystemExit(3)", "ended with code 3 in handout: no compiler"),
+    ],
+    ids=["right", "a starter with points", "a wrong solution", "an exception", "an exit code"],
+)
+def test_a_handout_is_judged_in_a_folder_of_its_own(
+    program: str, why: str, kit: contents.Kit, tmp_path: Path
+) -> None:
+    bench = proofs.ProofSetup(kit.assignment, {"module.cpp": "starter"}, {"module.cpp": "solution"}, tmp_path)
+    archive = packed({"gpt149.py": File(program.encode()), "module.cpp": File(b"starter")})
+    with pytest.raises(proofs.Unproved, match=why) if why else contextlib.nullcontext():
+        proofs.handout(bench, archive)
 
 
 def test_nothing_is_written_that_is_not_proved(
     kit: contents.Kit, handout: dict[str, File], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(contents, "handout", lambda *_: handout)
+    few = {path: handout[path] for path in ("module.cpp", "README.md", PATH)}
+    monkeypatch.setattr(contents, "handout", lambda *_: few)
     monkeypatch.setattr(contents, "autograder", lambda *_: {"run_autograder": File(b"#!")})
     monkeypatch.setattr(making, "prebuilt", lambda *_: {})
     monkeypatch.setattr(proofs, "handout", lambda *_: None)
@@ -423,7 +435,7 @@ def test_nothing_is_written_that_is_not_proved(
     again = [path.read_bytes() for path in making.release(kit, tmp_path / "again", (), said.append)]
     assert written == again and "sha256" in said[-1]
     with zipfile.ZipFile(io.BytesIO(written[0])) as archive:
-        assert sorted(archive.namelist()) == archive.namelist() == sorted(handout)
+        assert sorted(archive.namelist()) == archive.namelist() == sorted(few)
 
 
 def test_what_cannot_be_released(tmp_path: Path) -> None:
@@ -450,15 +462,13 @@ def test_a_handout_finds_its_object_by_platform(tmp_path: Path, monkeypatch: pyt
     monkeypatch.setattr(library, "SOURCE_DIR", tmp_path)
     monkeypatch.setattr(library, "PREBUILT", tmp_path / "prebuilt")
     find = library.object_path
-    with pytest.raises(
-        KitError, match=r"no compiled reference for .* \(it has none\): use a machine of the course"
-    ):
+    with pytest.raises(KitError, match=r"no compiled reference for .* \(it has none\)"):
         find()
     (tmp_path / "prebuilt").mkdir()
     (tmp_path / "prebuilt" / LIBRARY).write_bytes(b"no object")
     assert find() == tmp_path / "prebuilt" / LIBRARY
     with pytest.raises(
-        KitError, match=r"for Darwin on arm64 .*, or ask the staff for libgpt149_ref-darwin-aarch64.o"
+        KitError, match=r"for Darwin on arm64 .* the staff for libgpt149_ref-darwin-aarch64.o"
     ):
         prebuilt.path(tmp_path / "prebuilt", library.STEM, "compiled reference", "Darwin", "arm64")
     assert prebuilt.name("x", "Linux", "AMD64") == prebuilt.name("x", "Linux", "x86_64")
@@ -487,9 +497,8 @@ def test_a_handout_links_its_object_and_the_doctor_tries_it(
     assert symbols.gpt149_ref_naive and not hasattr(symbols, "gpt149_kernels_baseline")
     ones = np.ones((1, 1, 2, 1), np.float32)
     arguments = [*({"input": k} for k in range(3)), {"input": 3}, *({"value": n} for n in (1, 1, 2, 1))]
-    request = Request(
-        "gpt149_ref_naive", arguments, [ones, ones, 2 * ones, np.zeros((2, 2), np.float32)], ones.shape
-    )
+    inputs = [ones, ones, 2 * ones, np.zeros((2, 2), np.float32)]
+    request = Request("gpt149_ref_naive", arguments, inputs, ones.shape)
     with NativeHost() as host, host.spawn(library.native_program(), threads=1) as session:
         assert session.death is None
         assert session.call(request).output.ravel().tolist() == [2.0, 2.0]
@@ -501,3 +510,94 @@ def test_the_staffs_command_line_knows_what_it_has(monkeypatch: pytest.MonkeyPat
     assert "release" not in command_line.parser().format_help()
     with pytest.raises(UsageError, match="invalid choice: 'release'"):
         command_line.run(["release", "--out", "x"])
+
+
+# ---- both archives as their readers use them
+
+PUBLIC = f"configs/{contents.CONFIG}"
+POINTS = 93.0
+
+
+def smaller(files: dict[str, File]) -> dict[str, File]:
+    """Return the files with small sizes by default: nothing that is shown here depends on them."""
+    before, after = (
+        b"N: 1024, d: 32, Br: 256, Bc: 256, threads: 8}",
+        b"N: 160, d: 32, Br: 64, Bc: 64, threads: 2}",
+    )
+    config = files[PUBLIC]
+    assert config.content.count(before) == 1
+    return {**files, PUBLIC: replace(config, content=config.content.replace(before, after))}
+
+
+@pytest.mark.full
+def test_a_handout_judges_with_the_object_that_it_holds(kit: contents.Kit, tmp_path: Path) -> None:
+    """The starter is not written yet, the solution right on every part and fast enough: `proofs.handout` says so."""
+    files = smaller(contents.handout(kit, {PATH: library.object_path().read_bytes()}))
+    assert not [
+        name for name in files if name.startswith("module_ref_stub/") and name.endswith((".cpp", ".h"))
+    ]
+    said: list[str] = []
+    bench = proofs.ProofSetup(kit.assignment, kit.starters, kit.solutions, tmp_path / "bench", said.append)
+    bench.folder.mkdir()
+    proofs.handout(bench, packed(files))
+    assert said[-1].endswith("with -N 256: part1, part2, part3")
+    # It was linked there, and not found elsewhere: for the library a process with torch, for the program a native one.
+    assert list((bench.folder / "cache" / "reference").glob("libgpt149_ref-*.so"))
+    assert not list((bench.folder / "cache" / "reference").glob("*.o"))
+
+
+@pytest.fixture
+def installed(autograder: dict[str, File], tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    """Write Gradescope's folders with the autograder in source/, and this Python for its environment."""
+    root = tmp_path_factory.mktemp("autograder")
+    for folder in (root, *root.parents[:2]):
+        folder.chmod(0o755)  # pytest closes them to the user ids that runners have
+    laid_out(smaller(autograder), root, f'#!/bin/sh\nexec {sys.executable} "$@"\n')
+    # As setup.sh does where the image is built.
+    objectcache.share(cache_root(), root / "source" / "cache", (".plain", ".kit"))
+    yield root
+    shutil.rmtree(root, ignore_errors=True)
+
+
+def programs(folder: Path, *, without: str) -> str:
+    """Return a PATH with all programs of this one except for one."""
+    folder.mkdir()
+    for place in os.environ["PATH"].split(os.pathsep):
+        for program in Path(place).iterdir() if Path(place).is_dir() else ():
+            if program.name != without and not (folder / program.name).is_symlink():
+                (folder / program.name).symlink_to(program)
+    return str(folder)
+
+
+def works(tier: str) -> bool:
+    try:
+        return sandbox.choose(tier).tier == tier
+    except UsageError:
+        return False
+
+
+@pytest.mark.full
+@pytest.mark.skipif(sys.platform != "linux", reason="only Linux has these sandboxes")
+@pytest.mark.parametrize("tier", ["A", "B"])
+def test_an_autograder_gives_the_starter_nothing_and_the_solution_all(
+    kit: contents.Kit, installed: Path, tmp_path: Path, tier: str
+) -> None:
+    if not works(tier):
+        pytest.skip(f"tier {tier} does not work on this machine")
+    path = os.environ["PATH"] if tier == "A" else programs(tmp_path / "bin", without="bwrap")
+    environment = {"PATH": path, "LANG": "C.UTF-8"}
+    chosen = subprocess.run(
+        [sys.executable, "-c", "from grader import sandbox; print(sandbox.choose().tier)"],
+        cwd=installed / "source",
+        env=environment,
+        stdout=subprocess.PIPE,
+        check=True,
+    )
+    assert chosen.stdout.decode().strip() == tier
+    bench = proofs.ProofSetup(kit.assignment, kit.starters, kit.solutions, tmp_path)
+    for files, points in ((kit.starters, 0.0), (kit.solutions, POINTS)):
+        proofs.hand_in(installed, bench, files)
+        command = [installed / "source" / "run_autograder", installed]
+        subprocess.run(command, env=environment, check=True, timeout=300)
+        found = json.loads((installed / "results" / "results.json").read_text())
+        assert found["score"] == points, found

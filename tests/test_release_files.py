@@ -1,6 +1,6 @@
 """Releases of an assignment that is handed in as several files: Triton's kernels and, beside them, CUDA's.
 
-The lab is a small one, outside of the kit. Its whole release is made once, where Triton is.
+The lab is a small one, outside of the kit.
 """
 
 from __future__ import annotations
@@ -13,14 +13,13 @@ import re
 import subprocess
 import sys
 import zipfile
-from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 import yaml
 from conftest import ROOT
-from two_file_lab import LAB, NAME, written
+from two_file_lab import LAB, written
 from without_card import interpreted
 
 from grader.assignment import labs
@@ -39,12 +38,10 @@ from grader.study.watching import loop
 from grader.submission import companions_of, find
 
 
-@pytest.fixture(scope="module")
-def config(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
-    yield written(tmp_path_factory.mktemp("labs"))
-    for name in [name for name in sys.modules if name.startswith(f"{labs.PACKAGE}.{NAME}")]:
-        del sys.modules[name]
-    labs.load.cache_clear()
+@pytest.fixture(scope="session")
+def config(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Write the lab once for each worker: two folders of one name cannot be used in one process."""
+    return written(tmp_path_factory.mktemp("labs"))
 
 
 @pytest.fixture(scope="module")
@@ -55,6 +52,11 @@ def kit(config: Path) -> contents.Kit:
 @pytest.fixture(scope="module")
 def handout(kit: contents.Kit) -> dict[str, File]:
     return contents.handout(kit, {})
+
+
+@pytest.fixture(scope="module")
+def autograder(kit: contents.Kit) -> dict[str, File]:
+    return contents.autograder(kit)
 
 
 # ---- which files
@@ -79,9 +81,11 @@ def test_starters_are_stripped_of_both_files(kit: contents.Kit, handout: dict[st
     assert not [path for path in handout if kept.search(path)]
 
 
-def test_a_handout_has_what_a_card_is_timed_with(handout: dict[str, File], kit: contents.Kit) -> None:
+def test_both_archives_have_the_kernels_that_time_a_gpu(
+    handout: dict[str, File], autograder: dict[str, File]
+) -> None:
     assert {"grader/run/card/kernels.ptx", "grader/run/card/kernels.cu"} <= {*handout}
-    assert "grader/run/card/kernels.ptx" in contents.autograder(kit)
+    assert "grader/run/card/kernels.ptx" in autograder
 
 
 def test_texts_of_a_handout_name_both_files_and_what_they_need(handout: dict[str, File]) -> None:
@@ -98,7 +102,7 @@ def test_texts_of_a_handout_name_both_files_and_what_they_need(handout: dict[str
 
 
 @pytest.mark.parametrize(
-    ("text", "told"),
+    ("text", "why"),
     [
         ("int thrice;\n", r"scale.cu: it has no '// BEGIN SOLUTION': it is a starter"),
         ("// BEGIN SOLUTION\nint thrice;\n", r"scale.cu: line 1: BEGIN SOLUTION has no END"),
@@ -109,42 +113,30 @@ def test_texts_of_a_handout_name_both_files_and_what_they_need(handout: dict[str
     ],
     ids=["no markers", "no end", "no beginning", "small letters", "no text", "no file"],
 )
-def test_a_further_file_that_is_no_master_is_told_in_one_line(
-    text: str | None, told: str, tmp_path: Path
+def test_a_further_file_that_is_no_master_is_refused_in_one_line(
+    text: str | None, why: str, config: Path, tmp_path: Path
 ) -> None:
-    config = written(tmp_path)
-    if text is None:
-        (tmp_path / NAME / "scale.cu").unlink()
-    else:
-        (tmp_path / NAME / "scale.cu").write_bytes(text.encode(errors="surrogateescape"))
-    ended = subprocess.run(
-        [sys.executable, "-m", "grader", "release", "--config", config, "--out", tmp_path / "dist"],
-        env={**os.environ, "PYTHONPATH": str(ROOT)},
-        cwd=tmp_path,
-        capture_output=True,
-        text=True,
-    )
-    assert ended.returncode == 2 and ended.stderr.count("\n") == 1, ended.stderr
-    assert re.search(told, ended.stderr), ended.stderr
-    assert not (tmp_path / "dist").exists()
+    (tmp_path / "scale.py").write_text(LAB["scale.py"])
+    if text is not None:
+        (tmp_path / "scale.cu").write_bytes(text.encode(errors="surrogateescape"))
+    with pytest.raises(UsageError, match=why) as refused:
+        contents.kit(ROOT, config, tmp_path / "scale.py")
+    assert "\n" not in str(refused.value)
 
 
 def test_a_master_of_one_s_own_has_the_further_ones_beside_it(config: Path, tmp_path: Path) -> None:
     (tmp_path / "scale.py").write_text(LAB["scale.py"])
-    with pytest.raises(UsageError, match=r"no such file: .*scale\.cu"):
-        contents.kit(ROOT, config, tmp_path / "scale.py")
     (tmp_path / "scale.cu").write_text(LAB["scale.cu"].replace("256", "128"))
     kit = contents.kit(ROOT, config, tmp_path / "scale.py")
-    assert (
-        "128" in kit.solutions["scale.cu"] and "128" in contents.autograder(kit)["scale.cu"].content.decode()
-    )
+    assert "128" in kit.solutions["scale.cu"]
+    assert "128" in contents.autograder(kit)["scale.cu"].content.decode()
 
 
 # ---- the search
 
 
 @pytest.mark.parametrize(
-    ("path", "planted", "told"),
+    ("path", "planted", "found_as"),
     [
         ("README.md", "if (mine < count) y[mine] = 3.0f * x[mine];", r":\d+ holds the solution, scale.cu:7"),
         ("scale.py", "# if (mine < count) y[mine] = 3.0f * x[mine];", "holds the solution, scale.cu:7"),
@@ -158,12 +150,15 @@ def test_a_master_of_one_s_own_has_the_further_ones_beside_it(config: Path, tmp_
     ],
 )
 def test_lines_of_every_file_of_the_staff_are_looked_for(
-    handout: dict[str, File], kit: contents.Kit, path: str, planted: str, told: str
+    handout: dict[str, File], kit: contents.Kit, path: str, planted: str, found_as: str
 ) -> None:
-    assert search.leaks(handout, search.secrets(kit)) == [] and search.strangers(handout, kit) == []
     leaky = {path: replace(handout[path], content=handout[path].content + f"\n{planted}\n".encode())}
     (found,) = search.leaks(leaky, search.secrets(kit))
-    assert told in found if "\\" not in told else re.search(told, found), found
+    assert re.search(found_as, found), found
+
+
+def test_a_handout_holds_no_secret_and_no_stranger(handout: dict[str, File], kit: contents.Kit) -> None:
+    assert search.leaks(handout, search.secrets(kit)) == [] and search.strangers(handout, kit) == []
 
 
 def test_a_line_that_imports_is_nobody_s_secret() -> None:
@@ -196,14 +191,14 @@ def test_the_kit_s_lab_keeps_its_kernels(tmp_path: Path) -> None:
 # ---- what platforms get
 
 
-def test_an_autograder_holds_each_master_once_and_closed(kit: contents.Kit) -> None:
-    files = contents.autograder(kit)
-    assert [path for path in files if path.rpartition("/")[2].startswith("scale")] == ["scale.py", "scale.cu"]
-    assert files["scale.cu"].content.decode() == LAB["scale.cu"]
-    assert {"labs/thrice/reference.cu", "labs/thrice/reference.py"} <= {*files}
-    setup = files["setup.sh"].content.decode()
+def test_an_autograder_holds_each_master_once_and_closed(autograder: dict[str, File]) -> None:
+    own = [path for path in autograder if path.rpartition("/")[2].startswith("scale")]
+    assert own == ["scale.py", "scale.cu"]
+    assert autograder["scale.cu"].content.decode() == LAB["scale.cu"]
+    assert {"labs/thrice/reference.cu", "labs/thrice/reference.py"} <= {*autograder}
+    setup = autograder["setup.sh"].content.decode()
     assert "chmod 0600 scale.py scale.cu\n" in setup and 'TORCH_INDEX="${TORCH_INDEX-}"' in setup
-    assert devicebuild.TRITON_PACKAGE in files["requirements.txt"].content.decode()
+    assert devicebuild.TRITON_PACKAGE in autograder["requirements.txt"].content.decode()
 
 
 def test_a_question_and_a_workflow_name_both_files(kit: contents.Kit) -> None:
@@ -234,72 +229,94 @@ def test_a_class_may_hand_in_one_file_or_both(tmp_path: Path) -> None:
 # ---- what is proved, and what a machine cannot
 
 
-def told(verdict: str, points: float = 0.0, waits_for: str = "", why: str = "not written yet") -> dict:
+def part(verdict: str, points: float = 0.0, waits_for: str = "", why: str = "not written yet") -> dict:
     made = {"verdict": verdict, "points": points, "max_points": 10.0, "waits_for": waits_for}
     return {**made, "diagnosis": {"message": why}}
 
 
-def fake(kit: contents.Kit, folder: Path, starter: dict, solution: dict, timed: dict) -> proofs.ProofSetup:
-    """A proof whose handout's judge says what is given of each part, by which files lie there and what is asked."""
-    program = (
-        "import json, pathlib, sys\n"
-        "written = all('3.0' in pathlib.Path(name).read_text() for name in ('scale.py', 'scale.cu'))\n"
-        f"found = ({solution!r} if '--no-time' in sys.argv else {timed!r}) if written else {starter!r}\n"
-        "if sys.argv[1] != 'all': found = {sys.argv[1]: found[sys.argv[1]]}\n"
-        "parts = [dict(part, id=name) for name, part in found.items()]\n"
-        "pathlib.Path(sys.argv[-1]).write_text(json.dumps(dict(parts=parts)))\n"
-        "sys.exit(3 if any(part['verdict'] == 'unjudged' for part in parts) else 0)\n"
-    )
+#: A judge that says what is given of each part, by the files that lie there and the part that is named.
+FAKE_JUDGE = """
+import json, pathlib, sys
+written = all('3.0' in pathlib.Path(name).read_text() for name in ('scale.py', 'scale.cu'))
+found = (SOLUTION if '--no-time' in sys.argv else TIMED) if written else STARTER
+if sys.argv[1] != 'all': found = {sys.argv[1]: found[sys.argv[1]]}
+parts = [dict(part, id=name) for name, part in found.items()]
+pathlib.Path(sys.argv[-1]).write_text(json.dumps(dict(parts=parts)))
+sys.exit(3 if any(part['verdict'] == 'unjudged' for part in parts) else 0)
+"""
+
+
+def proved(
+    kit: contents.Kit, folder: Path, starter: dict, solution: dict, timed: dict
+) -> tuple[proofs.ProofSetup, list[str]]:
+    """Prove a handout whose judge is the fake one. Return the proof and what it said."""
+    program = FAKE_JUDGE
+    for name, found in (("SOLUTION", solution), ("TIMED", timed), ("STARTER", starter)):
+        program = program.replace(name, repr(found))
     said: list[str] = []
-    folder.mkdir()
     bench = proofs.ProofSetup(kit.assignment, kit.starters, kit.solutions, folder, said.append)
-    bench.__dict__["said"] = said
     proofs.handout(bench, packed({"gpt149.py": File(program.encode())}))
     bench.say_what_is_open()
-    return bench
+    return bench, said
 
 
-GPU = told("unjudged", waits_for="GPU", why="no GPU")
-PASS = told("pass", 10.0)
+GPU = part("unjudged", waits_for="GPU", why="no GPU")
+TRITON = part("unjudged", waits_for="triton", why="no triton")
+WRONG, PASS = part("wrong"), part("pass", 10.0)
 
 
-def test_what_cannot_be_judged_is_named_and_never_counted_as_proved(
+def test_a_part_that_cannot_be_judged_is_named_and_never_counted_as_proved(
     kit: contents.Kit, tmp_path: Path
 ) -> None:
-    both = {"thrice": told("wrong"), "thrice_cuda": GPU}
-    bench = fake(
-        kit, tmp_path / "a", both, {"thrice": PASS, "thrice_cuda": GPU}, {"thrice": GPU, "thrice_cuda": GPU}
+    lacking = {"thrice_cuda": GPU}
+    bench, said = proved(
+        kit, tmp_path, {"thrice": WRONG} | lacking, {"thrice": PASS} | lacking, {"thrice": GPU} | lacking
     )
-    said = bench.__dict__["said"]
     assert bench.lacking == {"thrice_cuda": "GPU"} and bench.untimed == {"thrice": "GPU"}
     assert said[-1] == "NOT PROVED on this machine: thrice_cuda (no GPU); the times of thrice (no GPU)"
     assert "is right on thrice" in said[-2] and "every part" not in "".join(said[1:])
 
-    everything = {"thrice": PASS, "thrice_cuda": PASS}
-    whole = fake(
-        kit, tmp_path / "b", {name: told("wrong") for name in everything}, everything, everything
-    ).__dict__["said"]
-    assert "right on every part" in whole[-2] and "fast enough" in whole[-1]
 
-    nothing = dict.fromkeys(everything, told("unjudged", waits_for="triton", why="no triton"))
-    with pytest.raises(
-        KitError, match=r"nothing was written: this machine has no triton, and can judge no part of thrice"
-    ):
-        fake(kit, tmp_path / "c", nothing, nothing, nothing)
-    # What the starter was judged in, the solution has to be judged in as well.
-    with pytest.raises(proofs.Unproved, match="the solution in the handout is unjudged on thrice: no GPU"):
-        fake(kit, tmp_path / "d", both, {"thrice": GPU, "thrice_cuda": GPU}, {})
-    with pytest.raises(proofs.Unproved, match="wrong on thrice"):
-        fake(kit, tmp_path / "e", both, {"thrice": told("wrong"), "thrice_cuda": GPU}, {})
-    with pytest.raises(proofs.Unproved, match="the starter in the handout is unjudged on thrice"):
-        fake(kit, tmp_path / "f", {"thrice": told("unjudged"), "thrice_cuda": GPU}, {}, {})
+def test_a_machine_that_judges_everything_leaves_nothing_open(kit: contents.Kit, tmp_path: Path) -> None:
+    everything = {"thrice": PASS, "thrice_cuda": PASS}
+    _, said = proved(kit, tmp_path, dict.fromkeys(everything, WRONG), everything, everything)
+    assert "right on every part" in said[-2] and "fast enough" in said[-1]
+
+
+@pytest.mark.parametrize(
+    ("starter", "solution", "lacking", "why"),
+    [
+        (
+            TRITON,
+            TRITON,
+            TRITON,
+            "nothing was written: this machine has no triton, and can judge no part of thrice",
+        ),
+        # A machine that judged the starter has to judge the solution as well.
+        (WRONG, GPU, GPU, "the solution in the handout is unjudged on thrice: no GPU"),
+        (WRONG, WRONG, GPU, "wrong on thrice"),
+        (part("unjudged"), PASS, GPU, "the starter in the handout is unjudged on thrice"),
+    ],
+    ids=["no triton", "an open solution", "a wrong solution", "an open starter"],
+)
+def test_a_handout_without_a_proof_is_refused(
+    starter: dict, solution: dict, lacking: dict, why: str, kit: contents.Kit, tmp_path: Path
+) -> None:
+    with pytest.raises(KitError if lacking is TRITON else proofs.Unproved, match=why):
+        proved(
+            kit,
+            tmp_path,
+            {"thrice": starter, "thrice_cuda": lacking},
+            {"thrice": solution, "thrice_cuda": lacking},
+            {"thrice": solution, "thrice_cuda": lacking},
+        )
 
 
 def scored(name: str, score: float, *, is_open: bool = False, hidden: str = "") -> list[dict]:
-    """What Gradescope is told of a part, and of its hidden cases if there were any."""
-    part = {"name": f"{name}: Times three{gradescope.NO_GRADE * is_open}", "score": score, "max_score": 10.0}
-    told = {"name": f"{name}: {gradescope.HIDDEN_TESTS}", "score": 0.0, "max_score": 0.0, "status": hidden}
-    return [{**part, "output": "no GPU"}, *([{**told, "output": ""}] if hidden else [])]
+    """Return Gradescope's results of a part, and of its hidden cases if there were any."""
+    own = {"name": f"{name}: Times three{gradescope.NO_GRADE * is_open}", "score": score, "max_score": 10.0}
+    unseen = {"name": f"{name}: {gradescope.HIDDEN_TESTS}", "score": 0.0, "max_score": 0.0, "status": hidden}
+    return [{**own, "output": "no GPU"}, *([{**unseen, "output": ""}] if hidden else [])]
 
 
 UNWRITTEN = scored("thrice", 0.0, hidden="failed")
@@ -307,53 +324,63 @@ OPEN = scored("thrice", 0.0, is_open=True, hidden="passed")
 LACKED = scored("thrice_cuda", 0.0, is_open=True)
 
 
+UNTESTED = scored("thrice", 0.0, is_open=True)
+FAILED = scored("thrice", 0.0, is_open=True, hidden="failed")
+RIGHT = scored("thrice", 10.0, hidden="passed")
+FAKE_AUTOGRADER = """
+import json, pathlib, sys
+root = pathlib.Path(sys.argv[-1])
+text = (root / 'submission' / 'scale.py').read_text() + (root / 'submission' / 'scale.cu').read_text()
+tests = SOLUTION if text.count('3.0') == 2 else STARTER
+found = {'score': sum(test['score'] for test in tests), 'tests': tests}
+(root / 'results' / 'results.json').write_text(json.dumps(found))
+sys.exit(3)
+"""
+
+
+def proved_autograder(
+    kit: contents.Kit, folder: Path, starter: list[dict], solution: list[dict]
+) -> list[str]:
+    """Prove an autograder with these results on a machine without a GPU. Return what the proof said."""
+    program = FAKE_AUTOGRADER.replace("SOLUTION", repr(solution)).replace("STARTER", repr(starter))
+    said: list[str] = []
+    bench = proofs.ProofSetup(kit.assignment, kit.starters, kit.solutions, folder, said.append)
+    bench.lacking["thrice_cuda"], bench.untimed["thrice"] = "GPU", "reference"
+    proofs.autograder(
+        bench, packed({"grader/__init__.py": File(b""), "grader/__main__.py": File(program.encode())})
+    )
+    bench.say_what_is_open()
+    return said
+
+
+# On a machine with a GPU the autograder has times that a handout has not.
+@pytest.mark.parametrize(
+    ("solution", "points", "left"), [(OPEN, 0, "; the times of thrice (no reference)"), (RIGHT, 10, "")]
+)
+def test_an_autograder_may_leave_open_what_the_machine_lacks(
+    solution: list[dict], points: int, left: str, kit: contents.Kit, tmp_path: Path
+) -> None:
+    said = proved_autograder(kit, tmp_path, UNWRITTEN + LACKED, solution + LACKED)
+    assert said[-1] == f"NOT PROVED on this machine: thrice_cuda (no GPU){left}"
+    assert f"the solution {points} of 20 points" in said[-2]
+
+
 @pytest.mark.parametrize(
     ("starter", "solution", "why"),
     [
-        (UNWRITTEN + LACKED, OPEN + LACKED, ""),
-        # On a machine with a card the autograder has times that a handout has not.
-        (UNWRITTEN + LACKED, scored("thrice", 10.0, hidden="passed") + LACKED, "proved"),
         (OPEN + LACKED, OPEN + LACKED, "does not judge thrice of the starter: no GPU"),
         (UNWRITTEN, OPEN + LACKED, "does not judge thrice_cuda of the starter"),
-        (
-            UNWRITTEN + LACKED,
-            scored("thrice", 0.0, is_open=True) + LACKED,
-            "does not judge thrice of the sol",
-        ),
-        (
-            UNWRITTEN + LACKED,
-            scored("thrice", 0.0, is_open=True, hidden="failed") + LACKED,
-            "does not judge thrice of the solution",
-        ),
+        (UNWRITTEN + LACKED, UNTESTED + LACKED, "does not judge thrice of the solution"),
+        (UNWRITTEN + LACKED, FAILED + LACKED, "does not judge thrice of the solution"),
         (UNWRITTEN + LACKED, UNWRITTEN + LACKED, "gives the solution 0 points, and not 10"),
         ([], [], "does not judge thrice of the starter"),
     ],
 )
-def test_an_autograder_may_leave_open_what_the_machine_lacks_and_nothing_else(
-    kit: contents.Kit, starter: list[dict], solution: list[dict], why: str, tmp_path: Path
+def test_an_autograder_may_leave_nothing_else_open(
+    starter: list[dict], solution: list[dict], why: str, kit: contents.Kit, tmp_path: Path
 ) -> None:
-    program = (
-        "import json, pathlib, sys\n"
-        "root = pathlib.Path(sys.argv[-1])\n"
-        "text = (root / 'submission' / 'scale.py').read_text() + (root / 'submission' / 'scale.cu').read_text()\n"
-        f"tests = {solution!r} if text.count('3.0') == 2 else {starter!r}\n"
-        "found = {'score': sum(test['score'] for test in tests), 'tests': tests}\n"
-        "(root / 'results' / 'results.json').write_text(json.dumps(found))\n"
-        "sys.exit(3)\n"
-    )
-    said: list[str] = []
-    bench = proofs.ProofSetup(kit.assignment, kit.starters, kit.solutions, tmp_path, said.append)
-    bench.lacking["thrice_cuda"], bench.untimed["thrice"] = "GPU", "reference"
-    archive = packed({"grader/__init__.py": File(b""), "grader/__main__.py": File(program.encode())})
-    if why not in ("", "proved"):
-        with pytest.raises(proofs.Unproved, match=why):
-            proofs.autograder(bench, archive)
-        return
-    proofs.autograder(bench, archive)
-    bench.say_what_is_open()
-    left = "" if why else "; the times of thrice (no reference)"
-    assert said[-1] == f"NOT PROVED on this machine: thrice_cuda (no GPU){left}"
-    assert f"the solution {10 if why else 0} of 20 points" in said[-2]
+    with pytest.raises(proofs.Unproved, match=why):
+        proved_autograder(kit, tmp_path, starter, solution)
 
 
 @pytest.mark.skipif(finding.is_here(), reason="a GPU judges the part in CUDA without Triton")
@@ -375,10 +402,9 @@ def test_a_machine_without_triton_writes_nothing(kit: contents.Kit, tmp_path: Pa
     assert ended.returncode == EXIT_KIT, ended.stderr
     (line,) = ended.stderr.splitlines()
     # A part in CUDA waits for what this machine lacks of its own.
-    wanted = (
-        r"nothing was written: this machine has no triton(, (GPU|nvcc))?, and can judge no part of thrice"
+    assert re.search(r"this machine has no triton(, (GPU|nvcc))?, and can judge no part of thrice", line), (
+        line
     )
-    assert re.search(wanted, line), line
     assert not (tmp_path / "dist").exists()
 
 
@@ -398,21 +424,15 @@ commandline.main("grader", lambda words: main(["--config", words[0], "--out", wo
 # ---- a whole release, and what its readers do with it
 
 
-@pytest.fixture(scope="module")
-def made(kit: contents.Kit, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, list[str]]:
-    """The folder of a release for Gradescope, made and proved on this machine, and what it said."""
-    out, said = tmp_path_factory.mktemp("dist"), []
-    making.release(kit, out, (), said.append)
-    return out, said
-
-
 @interpreted
-def test_a_release_says_what_it_proved_and_what_it_could_not(made: tuple[Path, list[str]]) -> None:
-    out, said = made
-    assert sorted(path.name for path in out.iterdir()) == ["autograder.zip", "handout.zip"]
+@pytest.mark.full
+def test_a_release_says_what_it_proved_and_what_it_could_not(kit: contents.Kit, tmp_path: Path) -> None:
+    said: list[str] = []
+    making.release(kit, tmp_path, (), said.append)
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["autograder.zip", "handout.zip"]
     assert any(line.startswith("the starter compiles, earns 0 on ") for line in said)
     assert any(line.startswith("the autograder gives the starter 0 of 20 points") for line in said)
-    with zipfile.ZipFile(io.BytesIO((out / "handout.zip").read_bytes())) as archive:
+    with zipfile.ZipFile(tmp_path / "handout.zip") as archive:
         assert {"scale.py", "scale.cu", "docs/handout.md", "writeup_template.md"} <= {*archive.namelist()}
     opened = [line for line in said if line.startswith("NOT PROVED on this machine: ")]
     if not finding.is_here():
@@ -424,19 +444,16 @@ def test_a_release_says_what_it_proved_and_what_it_could_not(made: tuple[Path, l
 
 
 @interpreted
-def test_an_autograder_judges_one_file_without_the_other(
-    made: tuple[Path, list[str]], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """scale.py alone, beside a file that nobody asked for."""
-    unpack((made[0] / "autograder.zip").read_bytes(), tmp_path / "source")
+def test_an_autograder_judges_one_file_without_the_other(autograder: dict[str, File], tmp_path: Path) -> None:
+    """Hand in scale.py alone, beside a file that no part names."""
+    unpack(packed(autograder), tmp_path / "source")
     (tmp_path / "submission").mkdir()
     (tmp_path / "submission" / "scale.py").write_text(LAB["scale.py"].replace("number * 3.0", "number * 2.0"))
     (tmp_path / "submission" / "helper.py").write_text("raise SystemExit(9)\n")
-    environment = {name: text for name, text in os.environ.items() if name != "PYTHONPATH"}
     ended = subprocess.run(
         [sys.executable, "-m", "grader", "gradescope", str(tmp_path)],
         cwd=tmp_path / "source",
-        env=environment,
+        env={name: text for name, text in os.environ.items() if name != "PYTHONPATH"},
         capture_output=True,
         text=True,
     )
@@ -444,10 +461,8 @@ def test_an_autograder_judges_one_file_without_the_other(
     found = json.loads((tmp_path / "results" / "results.json").read_text())
     tests = {test["name"].partition(":")[0]: test["output"] for test in reversed(found["tests"])}
     assert found["score"] == 0 and tests["thrice"].startswith("wrong")
-    assert (
-        tests["thrice_cuda"].startswith("missing")
-        and "There is no scale.cu beside scale.py" in tests["thrice_cuda"]
-    )
+    assert tests["thrice_cuda"].startswith("missing")
+    assert "There is no scale.cu beside scale.py" in tests["thrice_cuda"]
 
 
 # ---- what else knows the files of an assignment
@@ -458,22 +473,14 @@ def test_a_terminal_repeats_no_other_part_s_words() -> None:
     stream = io.StringIO()
     screen = terminal.Terminal(stream)
     for name, words in (("a", "no GPU for its time"), ("b", "no GPU for its time"), ("c", "no nvcc")):
-        lacking = PartResult(
-            id=name,
-            title=name,
-            verdict="unjudged",
-            max_points=1.0,
-            cases=(),
-            diagnosis=Diagnosis("machine_lacks", words),
-            waits_for="x",
-        )
-        screen.verdict(lacking, 0.0)
+        why = Diagnosis("machine_lacks", words)
+        screen.verdict(PartResult(name, name, "unjudged", 1.0, diagnosis=why, waits_for="x"), 0.0)
     shown = stream.getvalue()
     assert shown.count("no GPU for its time") == 1 and shown.count("as above") == 1 and "no nvcc" in shown
 
 
 def test_the_doctor_of_such_a_handout_misses_no_compiled_reference(
-    config: Path, kit: contents.Kit, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    kit: contents.Kit, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     lab = kit.assignment.lab
     monkeypatch.setattr(labs, "load", lambda folder: lab)
@@ -495,9 +502,8 @@ def test_a_watched_assignment_is_judged_again_for_any_of_its_files(
         raise Seen(*(path.name for path in paths))
 
     monkeypatch.setattr(loop.files, "Watcher", look)
-    task = loop.WatchTask(
-        kit.assignment, tmp_path / "mine.py", kit.assignment.parts, Options(), lambda *_: None
-    )
+    mine = tmp_path / "mine.py"
+    task = loop.WatchTask(kit.assignment, mine, kit.assignment.parts, Options(), lambda *_: None)
     with pytest.raises(Seen) as seen:
         loop.Loop(task).run()
     assert seen.value.args == ("mine.py", "mine.cu", "module.ispc")

@@ -184,10 +184,10 @@ SLOW = None
 }
 
 
-def written(folder: Path, **changed: str) -> Path:
-    """The lab in a folder, with other texts for files by their names (dots as __); its staff's assignment file."""
+def written(folder: Path) -> Path:
+    """Write the lab into a folder, and return the staff's assignment file."""
     for name, text in LAB.items():
         path = folder / NAME / name
         path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(changed.get(name.replace(".", "__"), text))
+        path.write_text(text)
     return folder / NAME / "hidden" / "assignment.yaml"
