@@ -6,6 +6,7 @@ import csv
 import io
 import json
 import os
+import re
 import subprocess
 import sys
 from collections.abc import Iterator, Sequence
@@ -96,11 +97,8 @@ def test_no_report_shows_a_0(tmp_path: Path) -> None:
     assert not classbook.write(tmp_path, assignment(), rows)
     text = (tmp_path / "grades.csv").read_text(encoding="utf-8-sig")
     bob, ann, zoe = csv.DictReader(io.StringIO(text))
-    assert (
-        {bob[name] for name, _, _ in PARTS} == {""}
-        and bob["total"] == ""
-        and bob["part1_verdict"] == "unjudged"
-    )
+    assert {bob[name] for name, _, _ in PARTS} == {""}
+    assert (bob["total"], bob["part1_verdict"]) == ("", "unjudged")
     assert bob["pending"].split() == [*(name for name, _, _ in PARTS), "writeup"]
     assert (ann["part1"], ann["part2"], ann["total"]) == ("10", "", "") and "part2" in ann["pending"].split()
     assert zoe["total"] == "93" and zoe["pending"] == "writeup"
@@ -109,9 +107,7 @@ def test_no_report_shows_a_0(tmp_path: Path) -> None:
     assert page.count('class="c-unjudged"') >= 7
     told = (tmp_path / "bob" / "feedback.txt").read_text()
     assert "not your fault" in told and "has no ispc" in told and "not judged  open of 10 points" in told
-    assert [line.split()[1:] for line in told.splitlines() if line.startswith("Total")] == [
-        ["open", "of", "100"]
-    ]
+    assert "\nTotal open of 100" in re.sub(" +", " ", told)
     assert LACKING in told and "not judged" not in (tmp_path / "zoe" / "feedback.txt").read_text()
 
 
@@ -130,20 +126,20 @@ def test_a_terminal_says_that_the_points_are_open(tmp_path: Path) -> None:
 
 
 def test_gradescope_is_told_that_its_0_is_no_grade() -> None:
-    found = gradescope_report.results(
-        assignment(), all_unjudged(), score(assignment(), all_unjudged()), seconds=1.0
-    )
+    def rendered(found: SubmissionResult) -> dict:
+        return gradescope_report.results(assignment(), found, score(assignment(), found), seconds=1.0)
+
+    found = rendered(all_unjudged())
     assert found["output"].startswith("Not judged yet: 4Dread") and "not your fault" in found["output"]
     assert "graded by people: writeup." in found["output"]
     for test in found["tests"]:
         assert "this 0 is no grade" in test["name"] and "not judged" in test["output"]
-    mixed = result((part(*PARTS[2]), unjudged(*PARTS[3])))
-    found = gradescope_report.results(assignment(), mixed, score(assignment(), mixed), seconds=1.0)
+    found = rendered(result((part(*PARTS[2]), unjudged(*PARTS[3]))))
     names = [test["name"] for test in found["tests"] if test["visibility"] == "visible"]
     assert ["no grade" in name for name in names] == [False, True]
 
 
-def test_feedback_knows_what_is_lacked_even_of_an_earlier_kits_record() -> None:
+def test_feedback_names_the_lack_even_in_a_record_of_an_earlier_kit() -> None:
     nameless = result((PartResult("part1", "Naive", "unjudged", 10.0),))
     assert "lacks what it takes" in feedback.not_judged(nameless, ("part1",))
 
@@ -186,22 +182,27 @@ def test_a_record_of_an_earlier_kit_waits_for_nothing(tmp_path: Path) -> None:
 # ---- a class, and a student's own run
 
 
+def run(path: str, *command: object) -> subprocess.CompletedProcess[str]:
+    """Run a command of the kit with this PATH."""
+    return subprocess.run(
+        [sys.executable, *map(str, command), "--config", str(SMALL), "--no-time"],
+        cwd=ROOT,
+        env={**os.environ, "PATH": path, "PYTHONPATH": str(ROOT)},
+        capture_output=True,
+        text=True,
+        timeout=600,
+    )
+
+
 @dataclass(frozen=True)
 class Class:
     folder: Path
     out: Path
 
     def run(self, path: str, *more: str) -> tuple[int, str]:
-        """Exit code and what was said, with this PATH."""
-        command = [sys.executable, "-m", "grader", "run", self.folder, "--out", self.out, "--config", SMALL]
-        ended = subprocess.run(
-            [*map(str, command), "--seed", "149", "--no-time", "--trust", *more],
-            cwd=ROOT,
-            env={**os.environ, "PATH": path, "PYTHONPATH": str(ROOT)},
-            capture_output=True,
-            text=True,
-            timeout=600,
-        )
+        """Return exit code and output."""
+        where = (self.folder, "--out", self.out, "--seed", "149", "--trust")
+        ended = run(path, "-m", "grader", "run", *where, *more)
         return ended.returncode, ended.stdout + ended.stderr
 
     def grades(self) -> dict[str, dict[str, str]]:
@@ -285,17 +286,10 @@ def test_a_students_own_run_ends_with_3_and_says_what_to_install(
         (tmp_path / file).write_text(text)
     for path, code in zip(paths, (EXIT_KIT, EXIT_PASS), strict=True):
         for command in (
-            ["gpt149.py", "all", "--no-time", "--config", str(SMALL), "--module", str(tmp_path)],
-            ["-m", "grader", "one", str(tmp_path), "--no-time", "--trust", "--config", str(SMALL)],
+            ["gpt149.py", "all", "--no-table", "--module", tmp_path],
+            ["-m", "grader", "one", tmp_path, "--trust"],
         ):
-            ended = subprocess.run(
-                [sys.executable, *command],
-                cwd=ROOT,
-                env={**os.environ, "PATH": path, "PYTHONPATH": str(ROOT)},
-                capture_output=True,
-                text=True,
-                timeout=300,
-            )
+            ended = run(path, *command)
             assert ended.returncode == code, ended.stdout + ended.stderr
             if code == EXIT_KIT:
                 assert "NOT JUDGED  open of 10 points" in ended.stdout
