@@ -6,46 +6,32 @@ import csv
 import io
 import json
 import math
+from collections.abc import Callable
 from dataclasses import replace
 from datetime import datetime, timedelta, timezone
 from pathlib import Path
+from typing import Any
 
+import classrows as paper
 import pytest
-from classrows import (
-    ABSURD_NAMES,
-    NAMES,
-    PARTS,
-    SECRET_NAME,
-    SECRET_NUMBER,
-    VERDICTS,
-    absurd_rows,
-    assignment,
-    cases,
-    hidden_failure,
-    part,
-    result,
-    score,
-    the_class,
-)
+from classrows import NAMES, PARTS, SECRET_NAME, SECRETS, assignment, part, result, score
 from hypothesis import given
 from hypothesis import strategies as st
 
 from grader.assignment.records import Case
 from grader.base.errors import UsageError
-from grader.base.results import Diagnosis, Memory, Score, ScoreLine
+from grader.base.results import Diagnosis, Memory, PartResult, Score, ScoreLine
 from grader.judge import faults
-from grader.report import classbook, feedback, profile, result_json, student, terminal, words
+from grader.report import classbook, feedback, html, profile, result_json, student, terminal, words
 from grader.report.classbook import Row
 from grader.report.grades_csv import safe_text
 from grader.run.calls import Call
 from grader.staff.writeups import sheet
 from grader.study import table
 
-#: What the assignment has for each part of `cases`.
-KNOWN_CASES = (
-    *(Case(name, "random", 1) for name in NAMES),
-    Case(SECRET_NAME, "random", 2, hidden=True),
-)
+#: The assignment's cases, for each part of `cases`.
+KNOWN_CASES = (*(Case(name, "random", 1) for name in NAMES), Case(SECRET_NAME, "random", 2, hidden=True))
+NAIVE = ("part1", "Naive", 10.0)
 
 
 def read_grades(path: Path) -> list[dict[str, str]]:
@@ -56,7 +42,7 @@ def read_grades(path: Path) -> list[dict[str, str]]:
 @pytest.fixture(scope="module")
 def written(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("class")
-    assert classbook.write(folder, assignment(), the_class(20)) == ()
+    assert classbook.write(folder, assignment(), paper.the_class(20)) == ()
     return folder
 
 
@@ -64,7 +50,7 @@ def written(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def test_every_row_is_there_with_its_numbers(written: Path) -> None:
-    rows, grades = list(the_class(20)), read_grades(written / "grades.csv")
+    rows, grades = list(paper.the_class(20)), read_grades(written / "grades.csv")
     assert [grade["id"] for grade in grades] == [row.submission_id for row in rows]
     for row, grade in zip(rows, grades, strict=True):
         if row.score is None:
@@ -95,12 +81,15 @@ def test_text_that_could_be_a_formula_gets_an_apostrophe(value: str) -> None:
     assert safe_text(value).startswith(("'", "\ufffd"))
 
 
-@given(st.text(st.characters(codec=None), max_size=60))
-def test_safe_text_is_one_harmless_line(text: str) -> None:
+@given(st.text(st.characters(codec=None), max_size=200))
+def test_any_text_becomes_harmless(text: str) -> None:
     safe = safe_text(text)
-    safe.encode("utf-8")
     assert not safe.startswith(("=", "+", "-", "@", "\t", "\r"))
     assert not any(ord(c) < 32 or c in "\u2028\u2029\u202e\u2066" for c in safe)
+    for kept in (safe, words.line(text), words.block(text)):
+        kept.encode("utf-8")
+        assert not {*"\x1b\u202e\r"} & {*kept}
+    assert "\n" not in words.line(text)
 
 
 @pytest.mark.parametrize(
@@ -109,7 +98,7 @@ def test_safe_text_is_one_harmless_line(text: str) -> None:
 )
 def test_no_cell_is_a_formula_wherever_a_spreadsheet_splits(value: str, tmp_path: Path) -> None:
     """Half of the world's spreadsheets split at semicolons, and some take quotation marks within a cell for its own."""
-    found = result((part("part1", "Naive", 10.0),))
+    found = result((part(*NAIVE),))
     classbook.write(tmp_path, assignment(), [Row("ada", value, value, found, score(found), value)])
     study = table.Table("t", "t", (value, "n"), ((value, 1.0),)).csv()
     sheet.update(tmp_path / "manual.csv", {"ada": (value, value)}, "writeup", None)
@@ -119,13 +108,12 @@ def test_no_cell_is_a_formula_wherever_a_spreadsheet_splits(value: str, tmp_path
         for delimiter in ",;\t|":
             for row in csv.reader(io.StringIO(text, newline=""), delimiter=delimiter):
                 assert not [cell for cell in row if cell.strip(' "').startswith(("=", "+", "-", "@", "＝"))]
-    with (tmp_path / "grades.csv").open(encoding="utf-8-sig", newline="") as file:
-        (line,) = csv.DictReader(file)
+    (line,) = read_grades(tmp_path / "grades.csv")
     assert line["name"].replace("'", "") == words.line(value), "nothing but apostrophes is added"
 
 
 def test_numbers_stay_numbers_and_no_grade_is_no_zero(tmp_path: Path) -> None:
-    found = result((part("part1", "Naive", 10.0),))
+    found = result((part(*NAIVE),))
     negative = Score((ScoreLine("part1", "Naive", -0.1 - 0.2, 10.0),), -0.3, 0, 0.0, -0.3, 10.0)
     rows = [
         Row("a", "A", "", found, negative, None),
@@ -145,18 +133,16 @@ def test_a_spreadsheet_knows_the_encoding_and_nothing_else_is_left(written: Path
 
 
 def test_without_jinja_there_are_still_grades(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from grader.report import html
-
     monkeypatch.setattr(html, "missing_library", lambda: "jinja2")
-    notes = classbook.write(tmp_path, assignment(), the_class(2))
+    notes = classbook.write(tmp_path, assignment(), paper.the_class(2))
     assert len(notes) == 1 and "jinja2" in notes[0] and "\n" not in notes[0]
-    assert len(read_grades(tmp_path / "grades.csv")) == 2 + len(absurd_rows())
+    assert len(read_grades(tmp_path / "grades.csv")) == 2 + len(paper.absurd_rows())
     assert not (tmp_path / "report.html").exists()
 
 
 def test_a_folder_that_cannot_be_written_is_told_and_the_grades_are_kept(tmp_path: Path) -> None:
     (tmp_path / "a").write_text("a file where the folder should be")
-    found = result((part("part1", "Naive", 10.0),))
+    found = result((part(*NAIVE),))
     rows = [Row(name, name, "", found, score(found), None) for name in ("a", "../outside", "b")]
     notes = classbook.write(tmp_path, assignment(), rows)
     assert len(notes) == 2
@@ -169,7 +155,7 @@ def test_a_failure_keeps_the_old_files(tmp_path: Path) -> None:
     (tmp_path / "grades.csv").write_text("old")
 
     def rows():
-        yield from absurd_rows()[:1]
+        yield from paper.absurd_rows()[:1]
         raise UsageError("the ledger is broken")
 
     with pytest.raises(UsageError, match="ledger"):
@@ -181,18 +167,21 @@ def test_a_failure_keeps_the_old_files(tmp_path: Path) -> None:
 
 
 def secrets_in(text: str) -> list[str]:
-    return [secret for secret in (SECRET_NAME, "7919", str(SECRET_NUMBER), "7907", "Br=13") if secret in text]
+    return [secret for secret in SECRETS if secret in text]
 
 
-def row_of(*parts) -> Row:
+def row_of(*parts: PartResult) -> Row:
     found = result(tuple(parts))
     return Row("s1", "Ada", "a@example.edu", found, score(found), None)
 
 
+def feedback_on(*parts: PartResult) -> str:
+    return feedback.feedback(assignment(), row_of(*parts))
+
+
 def test_a_time_of_submission_is_told_in_the_zone_of_the_due_date() -> None:
     at = datetime(2026, 11, 15, 8, 30, tzinfo=timezone.utc)
-    row = replace(row_of(part(*PARTS[2])), submitted_at=at)
-    own = assignment()
+    row, own = replace(row_of(part(*PARTS[2])), submitted_at=at), assignment()
     assert own.late is not None and own.late.due is None
     assert "\nHanded in 2026-11-15 08:30 UTC\n" in feedback.feedback(own, row)
     due = datetime(2026, 11, 14, 23, 59, tzinfo=timezone(timedelta(hours=-8)))
@@ -201,93 +190,84 @@ def test_a_time_of_submission_is_told_in_the_zone_of_the_due_date() -> None:
 
 
 def test_a_hidden_failure_is_told_and_nothing_more() -> None:
-    text = feedback.feedback(assignment(), row_of(part(*PARTS[2]), hidden_failure()))
-    assert "1 of 2 parts passed." in text
-    assert "Hidden tests failed in: part2." in text
+    text = feedback_on(part(*PARTS[2]), paper.hidden_failure())
+    for known in ("1 of 2 parts passed.", "Hidden tests failed in: part2.", "right on 6 of 6 public inputs"):
+        assert known in text
     assert student.HIDDEN_FAILED.split()[-1] in text
     assert "all passed" not in text.lower() and secrets_in(text) == []
-    assert "right on 6 of 6 public inputs" in text
 
 
 def test_no_feedback_holds_a_secret(written: Path) -> None:
     files = list(written.glob("*/feedback.txt"))
-    assert len(files) == 20 + len(absurd_rows())
+    assert len(files) == 20 + len(paper.absurd_rows())
     for path in files:
         text = path.read_text(encoding="utf-8")
         assert secrets_in(text) == [] and "\x1b" not in text
 
 
 def test_feedback_is_about_one_student_only() -> None:
-    names = {row.name: feedback.feedback(assignment(), row) for row in the_class(5)}
-    for name, text in list(names.items())[:5]:
-        assert name in text
-        assert not [other for other in list(names)[:5] if other != name and other in text]
+    texts = {row.name: feedback.feedback(assignment(), row) for row in list(paper.the_class(5))[:5]}
+    for name, text in texts.items():
+        assert [other for other in texts if other in text] == [name]
 
 
-def test_what_a_kernel_says_after_a_hidden_case_is_not_repeated() -> None:
+def test_words_of_a_kernel_after_a_hidden_case_are_not_repeated() -> None:
     """A kernel that has seen a hidden input may print it, throw it, or return it as a wrong value."""
-    told = Diagnosis(
-        "wrong_values", "Expected 0.5, got 7919 at (b=0, h=0, i=0, j=0); all 64 elements are wrong."
-    )
-    public, hidden = cases()[:-1], cases()[-1]
-    after = replace(public[1], ok=False, max_error=7918.5, diagnosis=told)
-    leaking = replace(part(*PARTS[2]), verdict="wrong", diagnosis=told, output="N=7919\n")
-    text = feedback.feedback(assignment(), row_of(replace(leaking, cases=(public[0], hidden, after))))
+    message = "Expected 0.5, got 7919 at (b=0, h=0, i=0, j=0); all 64 elements are wrong."
+    wrong = Diagnosis("wrong_values", message)
+    *public, hidden = paper.cases()
+    after = replace(public[1], ok=False, max_error=7918.5, diagnosis=wrong)
+    leaking = replace(part(*PARTS[2]), verdict="wrong", diagnosis=wrong, output="N=7919\n")
+    text = feedback_on(replace(leaking, cases=(public[0], hidden, after)))
     assert "7919" not in text and "7918" not in text and "'random'" in text
     # The same before the hidden case is the student's own and told in full.
-    text = feedback.feedback(assignment(), row_of(replace(leaking, cases=(public[0], after, hidden))))
+    text = feedback_on(replace(leaking, cases=(public[0], after, hidden)))
     assert "got 7919" in text and "N=7919" not in text
 
-
-def test_an_exception_thrown_after_a_hidden_case_keeps_its_text_to_itself() -> None:
     thrown = Diagnosis("exception", "myKernel on the input 'random' threw a C++ exception: N is prime")
-    ended = replace(part(*PARTS[2]), verdict="crash", diagnosis=thrown, cases=cases()[-1:])
-    text = feedback.feedback(assignment(), row_of(ended))
+    ended = replace(part(*PARTS[2]), verdict="crash", diagnosis=thrown, cases=(hidden,))
+    text = feedback_on(ended)
     assert "prime" not in text and "crash" in text
-    text = feedback.feedback(assignment(), row_of(replace(ended, cases=cases()[:2])))
-    assert "N is prime" in text
+    assert "N is prime" in feedback_on(replace(ended, cases=tuple(public[:2])))
 
 
 def test_a_crash_on_a_hidden_case_names_no_case() -> None:
-    crash = Diagnosis(
-        "sigsegv", f"myKernel on the input '{SECRET_NAME}' crashed with SIGSEGV: 7919.", hidden=True
-    )
-    ended = replace(part(*PARTS[2]), verdict="crash", diagnosis=crash, cases=cases()[:-1])
+    message = f"myKernel on the input '{SECRET_NAME}' crashed with SIGSEGV: 7919."
+    crash = Diagnosis("sigsegv", message, hidden=True)
+    ended = replace(part(*PARTS[2]), verdict="crash", diagnosis=crash, cases=paper.cases()[:-1])
     # Also where the words do not name it (cut short, say), and in a result that does not record it.
     wordless = replace(crash, message="myKernel crashed with SIGSEGV: 7919.")
-    older = replace(crash, hidden=None)
-    for diagnosis in (crash, wordless, older, replace(wordless, hidden=None)):
+    for diagnosis in (crash, wordless, replace(crash, hidden=None), replace(wordless, hidden=None)):
         view = student.view(replace(ended, diagnosis=diagnosis), KNOWN_CASES)
         assert view.hidden_passed is False and view.note.startswith(student.HIDDEN_ENDED)
-        text = "\n".join(text for _, text in feedback.paragraphs(view))
-        assert secrets_in(text) == [] and "7919" not in text
+        assert secrets_in("\n".join(text for _, text in feedback.paragraphs(view))) == []
 
 
 def test_a_crash_on_a_public_case_that_quotes_a_hidden_name_is_told() -> None:
     """An exception's text is the student's own: a hidden case's name in it does not make the call a hidden one."""
-    thrown = Diagnosis(
-        "exception", f"myKernel on the input 'random' threw a C++ exception: '{SECRET_NAME}'", hidden=False
-    )
-    ended = replace(part(*PARTS[2]), verdict="crash", diagnosis=thrown, cases=cases()[:1])
-    for diagnosis in (thrown, replace(thrown, hidden=None)):
-        view = student.view(replace(ended, diagnosis=diagnosis), KNOWN_CASES)
+    message = f"myKernel on the input 'random' threw a C++ exception: '{SECRET_NAME}'"
+    for diagnosis in (Diagnosis("exception", message, hidden=hidden) for hidden in (False, None)):
+        ended = replace(part(*PARTS[2]), verdict="crash", diagnosis=diagnosis, cases=paper.cases()[:1])
+        view = student.view(ended, KNOWN_CASES)
         assert view.part.diagnosis == diagnosis and student.HIDDEN_ENDED not in view.note
 
 
-def test_a_hidden_crash_is_recorded_as_such() -> None:
+@pytest.mark.parametrize("hidden", [False, True])
+def test_a_hidden_crash_is_recorded_as_such(hidden: bool) -> None:
     call = Call("crash", signal_name="SIGSEGV")
-    for hidden in (False, True):
-        fault = faults.call_fault(call, assignment().part("part1"), "random", hidden=hidden)
-        assert fault.diagnosis.hidden is hidden
+    fault = faults.call_fault(call, assignment().part("part1"), "random", hidden=hidden)
+    assert fault.diagnosis.hidden is hidden
 
 
 def test_without_hidden_cases_everything_is_told() -> None:
-    wrong = replace(
-        part("part1", "Naive", 10.0, "wrong"), cases=cases("heads_copied", hidden=False), output="i=3"
-    )
-    wrong = replace(wrong, diagnosis=wrong.cases[1].diagnosis)
-    text = feedback.feedback(assignment(), row_of(wrong))
+    found = paper.cases("heads_copied", hidden=False)
+    wrong = replace(part(*NAIVE, "wrong"), cases=found, diagnosis=found[1].diagnosis, output="i=3")
+    text = feedback_on(wrong)
     assert "Expected 0.5" in text and "i=3" in text and "hidden" not in text.lower()
+
+
+LINES = "\nLines to look at in merge:\n"
+ONE_LINE = "dA is written with =.\nLines to look at in add:\n  a.cpp:40: row[C == 1 ? 0 : j] += g[i * C + j];   (it is)"
 
 
 @pytest.mark.parametrize(
@@ -299,17 +279,10 @@ def test_without_hidden_cases_everything_is_told() -> None:
         ),
         ("Rows 96 to 102 are wrong. Look at the remainder tile.", "Look at the remainder tile."),
         ("It returned a tensor of shape (2, 3, 103, 40).", ""),
-        ("m is too small.\nLines to look at in merge:\n  a.cpp:40: m = 7;", "m is too small."),
-        ("Lines to look at in merge:\n  a.cpp:40: m = 7;", ""),
-        (
-            "dA is written with =.\nLines to look at in add:\n"
-            "  a.cpp:40: row[C == 1 ? 0 : j] += g[i * C + j];   (the result is written)",
-            "dA is written with =.",
-        ),
-        (
-            "m is too small.\nLines to look at in merge:\n  a.cpp:2: m = 0;\n  a.cpp:4: s = 1;",
-            "m is too small.",
-        ),
+        (f"m is too small.{LINES}  a.cpp:40: m = 7;", "m is too small."),
+        (f"{LINES.lstrip()}  a.cpp:40: m = 7;", ""),
+        (ONE_LINE, "dA is written with =."),
+        (f"m is too small.{LINES}  a.cpp:2: m = 0;\n  a.cpp:4: s = 1;", "m is too small."),
         ("The inputs have been rounded to half precision (float16). Got 1e-7.", None),
     ],
 )
@@ -331,16 +304,15 @@ def test_a_peak_of_nothing_is_put_into_words() -> None:
 # ---- result.json
 
 
-@pytest.mark.parametrize("verdict", VERDICTS)
-def test_a_result_is_read_back_as_it_was(verdict: str, tmp_path: Path) -> None:
-    parts = tuple(part(i, title, points, verdict) for i, title, points in PARTS)
-    found = result((*parts, hidden_failure()))
-    result_json.write(found, score(found), tmp_path / "result.json")
-    assert result_json.read(tmp_path / "result.json") == found
+def test_a_result_is_read_back_as_it_was(tmp_path: Path) -> None:
+    for verdict in paper.VERDICTS:
+        found = result((*(part(*known, verdict) for known in PARTS), paper.hidden_failure()))
+        result_json.write(found, score(found), tmp_path / "result.json")
+        assert result_json.read(tmp_path / "result.json") == found
 
 
 def test_numbers_that_are_not_finite_come_back_as_nan(tmp_path: Path) -> None:
-    naive = part("part1", "Naive", 10.0)
+    naive = part(*NAIVE)
     endless = replace(naive, max_points=math.inf, time=replace(naive.time, ratio_interval=(0.5, math.inf)))
     result_json.write(result((endless,)), score(result((naive,))), tmp_path / "result.json")
     found = result_json.read(tmp_path / "result.json").parts[0]
@@ -349,7 +321,7 @@ def test_numbers_that_are_not_finite_come_back_as_nan(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("change", "told"),
+    ("change", "why"),
     [
         (lambda v: v.update(schema_version=2), "schema_version"),
         (lambda v: v.pop("parts"), "parts is missing"),
@@ -360,12 +332,14 @@ def test_numbers_that_are_not_finite_come_back_as_nan(tmp_path: Path) -> None:
         (lambda v: v.update(machine=[]), "machine"),
     ],
 )
-def test_a_damaged_result_is_told_with_its_place(change, told: str, tmp_path: Path) -> None:
-    whole = result((part("part1", "Naive", 10.0),))
+def test_a_damaged_result_is_told_with_its_place(
+    change: Callable[[dict[str, Any]], object], why: str, tmp_path: Path
+) -> None:
+    whole = result((part(*NAIVE),))
     values = result_json.to_dict(whole, score(whole))
     change(values)
     (tmp_path / "result.json").write_text(json.dumps(values))
-    with pytest.raises(UsageError, match=told):
+    with pytest.raises(UsageError, match=why):
         result_json.read(tmp_path / "result.json")
 
 
@@ -376,19 +350,8 @@ def test_what_is_no_result_is_a_usage_error(text: str, tmp_path: Path) -> None:
         result_json.read(tmp_path / "result.json")
 
 
-# ---- text of strangers
-
-
-@given(st.text(st.characters(codec=None), max_size=200))
-def test_text_of_strangers_becomes_harmless(text: str) -> None:
-    for kept in (words.line(text), words.block(text)):
-        kept.encode("utf-8")
-        assert "\x1b" not in kept and "\u202e" not in kept and "\r" not in kept
-    assert "\n" not in words.line(text)
-
-
 def test_long_text_is_cut_with_a_word_on_it() -> None:
-    assert len(words.line(ABSURD_NAMES[11])) == 200 and words.line(ABSURD_NAMES[11]).endswith("…")
+    assert len(words.line("x" * 10_000)) == 200 and words.line("x" * 10_000).endswith("…")
     assert words.block("a\n" * 10_000, 100).endswith("... (cut here)")
     assert words.block("\x1b[31m" * 100_000).endswith("... (cut here)")
-    assert words.line(ABSURD_NAMES[10]).count("\u0301") <= 4
+    assert words.line("Z" + "\u0301" * 60 + "algo").count("\u0301") <= 4
