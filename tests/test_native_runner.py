@@ -1,4 +1,4 @@
-"""The native runner says of every call what the one with Python and torch says, and has nothing beside it."""
+"""The native runner gives the same reply to every call as the runner with Python and torch."""
 
 from __future__ import annotations
 
@@ -7,14 +7,16 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from building import HEAD, write
+from building import HEAD, binding, one_function, write
 from conftest import ROOT
-from native_programs import Both, program
+from native_programs import Both, asked, floats, plain, program
 
 from grader.assignment import loading
 from grader.base.arrays import np
+from grader.base.machine import usable_cpus
 from grader.build import nativebuild
-from grader.judge import binding
+from grader.build.torchbuild import build
+from grader.judge import binding as binding_of
 from grader.run import placement
 from grader.run.calls import Call, Request
 from grader.run.nativehost import NativeHost
@@ -82,18 +84,21 @@ torch::Tensor ends(torch::Tensor t, int kind) {
 }
 struct Unknown {};
 torch::Tensor takes_unknown(torch::Tensor t, Unknown *u) { return t; }
-PYBIND11_MODULE(TORCH_EXTENSION_NAME, m) {
-  m.def("twice", &twice); m.def("in_place", &in_place); m.def("in_double", &in_double);
-  m.def("whole_numbers", &whole_numbers); m.def("other_way", &other_way);
-  m.def("nothing_in_it", &nothing_in_it); m.def("undefined", &undefined); m.def("large", &large);
-  m.def("list_of", &list_of); m.def("change", &change); m.def("number", &number);
-  m.def("element", &element); m.def("put", &put); m.def("throws_of_row", &throws_of_row);
-  m.def("throws", &throws); m.def("ends", &ends);
-}
 """
+    + binding(
+        *(
+            "twice",
+            "in_place",
+            "in_double",
+            "whole_numbers",
+            "other_way",
+            "nothing_in_it",
+            "undefined",
+            "large",
+        ),
+        *("list_of", "change", "number", "element", "put", "throws_of_row", "throws", "ends"),
+    )
 )
-#: What the judge measures of a call, and no two runners agree on.
-MEASURED = {"wall_s": 0.0, "cpu_s": None, "peak_bytes": None}
 
 
 @pytest.fixture(scope="module")
@@ -113,27 +118,10 @@ def both(zygote: Zygote, host: NativeHost, tmp_path_factory: pytest.TempPathFact
     return Both(zygote, host, write(tmp_path_factory.mktemp("functions"), FUNCTIONS))
 
 
-@pytest.fixture(scope="module")
-def master_build() -> nativebuild.NativeBuild:
-    made = nativebuild.build(ROOT / "module.cpp")
-    assert made.ok, made.diagnostics
-    return made
-
-
-def plain(call: Call) -> Call:
-    """A call without what is measured, and with its tensors as lists."""
-    return replace(
-        call,
-        **MEASURED,
-        output=None if call.output is None else (call.output.tolist(), str(call.output.dtype)),
-        echoes=tuple(echo.tolist() for echo in call.echoes),
-    )
-
-
 def same(
     both: Both, *requests: Request, freeze: bool = True, timeout_s: float = 20, **options: bool
 ) -> list[Call]:
-    """What both kinds of runner answer to the same requests, after it was found to be equal."""
+    """Check that both kinds of runner give equal replies to the same requests, and return the replies."""
     answers, printed = [], []
     for session in both.sessions(freeze=freeze, call_timeout_s=timeout_s):
         with session:
@@ -143,15 +131,8 @@ def same(
     return answers[1]
 
 
-def floats(*shape: int) -> object:
-    return np.arange(1, 1 + np.prod(shape), dtype=np.float32).reshape(shape)
-
-
-def tensors(
-    function: str, *more: object, shape: tuple[int, ...] = (2, 3), output: tuple[int, ...] = (2, 3)
-) -> Request:
-    arguments = [{"input": 0}, *({"value": value} for value in more)]
-    return Request(function, arguments, [floats(*shape)], output)
+def tensors(function: str, *more: object, **sizes: tuple[int, ...]) -> Request:
+    return asked(function, *more, **{"shape": (2, 3), "output": (2, 3), **sizes})
 
 
 TWICE = Request("twice", [{"input": 0}, {"zeros": [2, 3]}, {"value": 6}, {"value": 2.5}], [None], (2, 3))
@@ -172,17 +153,12 @@ def test_calls_one_after_another(both: Both, freeze: bool) -> None:
     """Not frozen, the second call is the kept one once more: its workspace has to be zero again."""
     calls = same(both, twice(), twice(), tensors("in_place", 4), twice(), twice(), freeze=freeze)
     assert [call.status for call in calls] == ["ok"] * 5
-    assert (
-        calls[0].output
-        == calls[1].output
-        == calls[4].output
-        == ([[2.5, 5.0, 7.5], [10.0, 12.5, 15.0]], "float32")
-    )
+    expected = ([[2.5, 5.0, 7.5], [10.0, 12.5, 15.0]], "float32")
+    assert [calls[k].output for k in (0, 1, 3, 4)] == [expected] * 4
 
 
-@pytest.mark.parametrize(
-    ("request_", "kind"),
-    [
+def test_results_of_each_kind(both: Both) -> None:
+    kinds = [
         (tensors("other_way"), "a tensor"),
         (tensors("whole_numbers"), "a tensor"),
         (tensors("nothing_in_it"), "a tensor"),
@@ -191,27 +167,23 @@ def test_calls_one_after_another(both: Both, freeze: bool) -> None:
         (tensors("list_of", 9), "a std::vector<float>"),
         (tensors("list_of", 0), "a std::vector<float>"),
         (tensors("change", 3), "nothing"),
-    ],
-    ids=lambda value: value.function if isinstance(value, Request) else "",
-)
-def test_what_a_function_returns(both: Both, request_: Request, kind: str) -> None:
-    (call,) = same(both, request_, echo_inputs=True)
-    assert (call.status, call.kind) == ("ok", kind)
-    assert call.changed_inputs == ((0,) if request_.function == "change" else ())
+    ]
+    calls = same(both, *(request for request, _ in kinds), echo_inputs=True)
+    assert [(call.status, call.kind) for call in calls] == [("ok", kind) for _, kind in kinds]
+    changed = [
+        request.function for (request, _), call in zip(kinds, calls, strict=True) if call.changed_inputs
+    ]
+    assert changed == ["change"]
 
 
-def test_changed_inputs_come_back(both: Both) -> None:
-    (call,) = same(both, tensors("in_place", 4), echo_inputs=True)
-    assert call.changed_inputs == (0,) and call.echoes[0] == [[1.0, 2.0, 3.0], [4.0, -1.0, 6.0]]
+def test_changed_inputs_and_doubles_come_back(both: Both) -> None:
+    in_double = Request("in_double", [{"input": 0}], [np.full((2,), 0.1)], (2, 3))
+    changed, doubled = same(both, tensors("in_place", 4), in_double, echo_inputs=True)
+    assert changed.changed_inputs == (0,) and changed.echoes[0] == [[1.0, 2.0, 3.0], [4.0, -1.0, 6.0]]
+    assert doubled.dtype == "float64" and doubled.output[0][1][2] == 0.1
 
 
-def test_doubles_come_and_go(both: Both) -> None:
-    request = Request("in_double", [{"input": 0}], [np.full((2,), 0.1)], (2, 3))
-    (call,) = same(both, request)
-    assert call.dtype == "float64" and call.output[0][1][2] == 0.1
-
-
-def test_more_bytes_than_were_asked_for_are_withheld(both: Both) -> None:
+def test_more_bytes_than_were_requested_are_withheld(both: Both) -> None:
     first, second = same(both, tensors("large"), twice())
     assert first.shape == (1 << 20,) and first.output is None and second.status == "ok"
 
@@ -229,7 +201,7 @@ def test_a_table_is_called_row_by_row(both: Both) -> None:
     assert (failed.status, failed.message, after.status) == ("exception", "row", "ok")
 
 
-def test_exceptions_are_told_by_their_first_line(both: Both) -> None:
+def test_exceptions_are_reported_by_their_first_line(both: Both) -> None:
     calls = same(both, *(tensors("throws", kind) for kind in range(5)), tensors("nothing_in_it", 1), twice())
     assert [call.status for call in calls] == ["exception"] * 6 + ["ok"]
     assert "the first line" in calls[0].message and "second" not in calls[0].message
@@ -237,60 +209,63 @@ def test_exceptions_are_told_by_their_first_line(both: Both) -> None:
     assert calls[5].message == "nothing_in_it takes 1 arguments, not 2"
 
 
-@pytest.mark.parametrize("kind", range(6))
-def test_ends_of_a_process(both: Both, kind: int) -> None:
-    first, second = same(both, tensors("ends", kind), twice(), timeout_s=2)
-    expected = ("SIGABRT", "SIGSEGV", "exit(3)", "exit(4)", "timeout", "SIGFPE")[kind]
+@pytest.mark.parametrize(
+    ("kind", "expected"), [*enumerate(("SIGABRT", "SIGSEGV", "exit(3)", "exit(4)", "timeout", "SIGFPE"))]
+)
+def test_ends_of_a_process(both: Both, kind: int, expected: str) -> None:
+    first, second = same(
+        both, tensors("ends", kind), twice(), timeout_s=0.5 if expected == "timeout" else 20.0
+    )
     assert expected in (first.signal_name, first.message, first.status)
     assert second == first
 
 
-def test_static_initialisers_run_before_the_greeting(host: NativeHost, tmp_path: Path) -> None:
-    begins = "#include <cstdio>\n#include <cstdlib>\n#include <unistd.h>\nstatic int begun = [] {{ {} return 1; }}();\n"
-    ends = {
-        "std::abort();": "SIGABRT",
-        "_exit(0);": "exit(0)",
-        "*(volatile int *)8 = 1;": "SIGSEGV",
-        'std::puts("{\\"status\\"}"); std::fflush(stdout); std::exit(9);': "exit(9)",
-        'if (write(4, "\\5\\0\\0\\0\\0\\0\\0\\0\\0\\0\\0\\0hello", 17)) _exit(0);': "reply header",
-        'for (;;) asm volatile("");': "timeout",
-    }
-    for statement, expected in ends.items():
-        made = program(
-            tmp_path, HEAD + begins.format(statement) + "PYBIND11_MODULE(TORCH_EXTENSION_NAME, m) {}\n"
-        )
-        with host.spawn(made, threads=1, call_timeout_s=0.5) as session:
-            assert session.death is not None
-            assert expected in (session.death.signal_name, session.death.message, session.death.status), (
-                statement
-            )
+@pytest.mark.parametrize(
+    ("statement", "expected"),
+    [
+        ("std::abort();", "SIGABRT"),
+        ("_exit(0);", "exit(0)"),
+        ("*(volatile int *)8 = 1;", "SIGSEGV"),
+        ('std::puts("{\\"status\\"}"); std::fflush(stdout); std::exit(9);', "exit(9)"),
+        ('if (write(4, "\\5\\0\\0\\0\\0\\0\\0\\0\\0\\0\\0\\0hello", 17)) _exit(0);', "reply header"),
+        ('for (;;) asm volatile("");', "timeout"),
+    ],
+)
+def test_static_initialisers_run_before_the_greeting(
+    host: NativeHost, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, statement: str, expected: str
+) -> None:
+    begins = "#include <cstdio>\n#include <cstdlib>\n#include <unistd.h>\n"
+    made = program(
+        tmp_path, f"{HEAD}{begins}static int begun = [] {{ {statement} return 1; }}();\n{binding()}"
+    )
+    if expected == "timeout":
+        monkeypatch.setattr("grader.run.session.LOAD_TIMEOUT_S", 0.5)
+    with host.spawn(made, threads=1, call_timeout_s=0.5 if expected == "timeout" else 20.0) as session:
+        assert session.death is not None
+        assert expected in (session.death.signal_name, session.death.message, session.death.status)
 
 
 def test_a_file_with_names_of_the_programs_own(host: NativeHost, tmp_path: Path) -> None:
     """A main, and namespaces and types with everyday names, are the student's own affair."""
-    text = (
-        HEAD
-        + "int main() { return 3; }\nint count = 5, name = 1, served = 2;\nstruct Reader { int x = 7; };\n"
-        + "torch::Tensor f(torch::Tensor t) { return torch::full({1}, (float)(Reader().x + count + main())); }\n"
-        + 'PYBIND11_MODULE(TORCH_EXTENSION_NAME, m) { m.def("f", &f); }\n'
+    text = one_function(
+        "return torch::full({1}, (float)(Reader().x + count + main()));",
+        "int main() { return 3; }\nint count = 5, name = 1, served = 2;\nstruct Reader { int x = 7; };\n",
     )
     with host.spawn(program(tmp_path, text), threads=1) as session:
-        assert session.call(tensors("f", output=(1,))).output.tolist() == [15.0]
+        assert session.call(asked("f", 0, output=(1,))).output.tolist() == [15.0]
 
 
 def test_threads_and_cores_are_those_that_were_given(host: NativeHost, tmp_path: Path) -> None:
-    text = (
-        HEAD
-        + "#include <omp.h>\n#include <sched.h>\n"
-        + "torch::Tensor f(torch::Tensor t) { auto made = torch::zeros({2}); float *out = made.data_ptr<float>();\n"
-        + "#pragma omp parallel\n{\n#pragma omp single\nout[0] = omp_get_num_threads();\n}\n"
-        + "cpu_set_t cores; sched_getaffinity(0, sizeof cores, &cores); out[1] = CPU_COUNT(&cores); return made; }\n"
-        + 'PYBIND11_MODULE(TORCH_EXTENSION_NAME, m) { m.def("f", &f); }\n'
+    text = one_function(
+        "auto made = torch::zeros({2}); float *out = made.data_ptr<float>();\n"
+        "#pragma omp parallel\n{\n#pragma omp single\nout[0] = omp_get_num_threads();\n}\n"
+        "cpu_set_t cores; sched_getaffinity(0, sizeof cores, &cores); out[1] = CPU_COUNT(&cores); return made;",
+        "#include <omp.h>\n#include <sched.h>\n",
     )
     made = program(tmp_path, text)
     for threads in (1, 8):
-        with host.spawn(made, threads=threads, cpus=[0]) as session:
-            assert session.call(tensors("f", output=(2,))).output.tolist() == [threads, 1.0]
+        with host.spawn(made, threads=threads, cpus=usable_cpus()[:1]) as session:
+            assert session.call(asked("f", 0, output=(2,))).output.tolist() == [threads, 1.0]
             session.close()
             assert not session.evidence.extra_cpus
 
@@ -299,24 +274,22 @@ def test_threads_and_cores_are_those_that_were_given(host: NativeHost, tmp_path:
     ("part", "threads"), [("part1", 1), ("part2", 1), ("part3", 1), ("part3", 8), ("part4", 1)]
 )
 def test_the_master_and_the_reference_give_the_same_bits(
-    zygote: Zygote, host: NativeHost, master_build: nativebuild.NativeBuild, part: str, threads: int
+    zygote: Zygote, host: NativeHost, part: str, threads: int
 ) -> None:
-    from grader.build.torchbuild import build
-
     course = loading.load(ROOT / "configs" / "gpt149.yaml")
-    asked, shape = course.part(part), {**course.defaults, "N": 67, "d": 24, "threads": threads}
+    asked_part, shape = course.part(part), {**course.defaults, "N": 67, "d": 24, "threads": threads}
     inputs = make_inputs("random", shape, 3)
-    torch_build = build(ROOT / "module.cpp")
-    assert master_build.program is not None and torch_build.object_path is not None
+    made, with_torch = nativebuild.build(ROOT / "module.cpp"), build(ROOT / "module.cpp")
+    assert made.program is not None and with_torch.object_path is not None
 
     def output(session: Session, reference: bool) -> object:
         with session:
-            call = session.call(binding.request(asked, shape, inputs, reference=reference))
+            call = session.call(binding_of.request(asked_part, shape, inputs, reference=reference))
         assert call.status == "ok", call
         return call.output.tolist()
 
-    python = zygote.spawn("student", torch_build.object_path, threads=threads)
-    assert output(host.spawn(master_build.program, threads=threads), False) == output(python, False)
+    python = zygote.spawn("student", with_torch.object_path, threads=threads)
+    assert output(host.spawn(made.program, threads=threads), False) == output(python, False)
     python = zygote.spawn("raw", library.library_path(), threads=threads)
     assert output(host.spawn(library.native_program(), threads=threads), True) == output(python, True)
 
@@ -331,7 +304,7 @@ def test_after_a_reserve_the_first_large_call_is_like_the_second(host: NativeHos
     """A serial part's runners are warmed up by a small call: without this, fresh pages made its first call longer."""
     course = loading.load(ROOT / "configs" / "gpt149.yaml")
     part, shape = course.part("part2"), {**course.defaults, "N": 512, "H": 1}
-    request = binding.request(part, shape, make_inputs("random", shape, 1), reference=True)
+    request = binding_of.request(part, shape, make_inputs("random", shape, 1), reference=True)
     size_bytes = 4 * (4 * 512 * 32 + 512 * 512)
     assert request.tensor_bytes() == size_bytes
     fresh = {}
@@ -347,44 +320,15 @@ def test_after_a_reserve_the_first_large_call_is_like_the_second(host: NativeHos
     assert fresh[0] > 400 and fresh[2] < 100
 
 
-def test_peak_memory_is_what_the_kernel_needed(host: NativeHost, tmp_path: Path) -> None:
-    text = (
-        HEAD
-        + "torch::Tensor f(torch::Tensor t) { std::vector<float> space(10 << 20, 1.0f);\n"
-        + "return torch::full({1}, space[(int)t.data_ptr<float>()[0]]); }\n"
-        + 'PYBIND11_MODULE(TORCH_EXTENSION_NAME, m) { m.def("f", &f); }\n'
+def test_peak_memory_is_the_kernel_s_own(host: NativeHost, tmp_path: Path) -> None:
+    text = one_function(
+        "std::vector<float> space(10 << 20, 1.0f);\nreturn torch::full({1}, space[(int)t.data_ptr<float>()[0]]);"
     )
+    request = asked("f", 0, shape=(64, 1024), output=(1,))
     with host.spawn(program(tmp_path, text), threads=1) as session:
         for _ in range(2):
-            peak_bytes = session.call(
-                tensors("f", shape=(64, 1024), output=(1,)), measure_peak=True
-            ).peak_bytes
+            peak_bytes = session.call(request, measure_peak=True).peak_bytes
             assert peak_bytes is not None and 39 << 20 < peak_bytes < 42 << 20
-
-
-def test_a_race_shows_under_delays(host: NativeHost, master: str, tmp_path: Path) -> None:
-    """On one core, where each thread may finish its share within one time slice."""
-    from test_delays import ONE_ROW_FOR_ALL, N
-
-    from grader.judge import comparison
-    from labs.attention import oracle
-    from labs.attention.mutations import apply
-
-    course = loading.load(ROOT / "configs" / "gpt149.yaml")
-    part, shape = course.part("part3"), {**course.defaults, "N": N}
-    inputs = make_inputs("random", shape, 1)
-    expected = oracle.ORACLES[part.oracle].expected(inputs, shape)
-    request = binding.request(part, shape, inputs)
-    wrong = {}
-    for name, source in (("racy", apply(master, [ONE_ROW_FOR_ALL])), ("right", master)):
-        folder = tmp_path / name
-        folder.mkdir()
-        with host.spawn(program(folder, source), threads=8, cpus=[0], call_timeout_s=60) as session:
-            session.call(request)  # the first call shows that threads share the work
-            calls = [session.call(request, delays=True) for _ in range(30)]
-        assert {call.status for call in calls} == {"ok"}
-        wrong[name] = sum(not comparison.compare(expected, call.output).ok for call in calls)
-    assert wrong["right"] == 0 and wrong["racy"] > 7
 
 
 def test_nothing_but_the_program_is_mapped(both: Both, tmp_path: Path) -> None:

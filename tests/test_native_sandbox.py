@@ -1,4 +1,4 @@
-"""What code in a native runner finds around it, in every tier: nothing. It tries, and says what it saw."""
+"""Code in a native runner finds nothing around it, in any tier: a probe tries, and prints what it saw."""
 
 from __future__ import annotations
 
@@ -12,11 +12,10 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from building import HEAD
+from building import HEAD, binding
 from conftest import ROOT
-from native_programs import program
+from native_programs import asked, program
 
-from grader.base.arrays import np
 from grader.base.errors import KitError, UsageError
 from grader.run.calls import Request
 from grader.run.nativehost import NativeHost
@@ -147,10 +146,8 @@ torch::Tensor take(torch::Tensor t, int mib) {
 }
 torch::Tensor hangs(torch::Tensor t) { for (;;) asm volatile(""); }
 static bool at_start = (saw("open at the start", "/", open("/", O_RDONLY) >= 0), std::fflush(stdout), true);
-PYBIND11_MODULE(TORCH_EXTENSION_NAME, m) {
-  m.def("look", &look); m.def("power", &power); m.def("reach", &reach); m.def("take", &take); m.def("hangs", &hangs);
-}
 """
+    + binding("look", "power", "reach", "take", "hangs")
 )
 REACHES = 14
 
@@ -162,16 +159,16 @@ def tiers() -> list[Sandbox]:
             found.append(choose(name, trust=name == "D"))
     if os.geteuid() != 0:
         return found
-    # What a judge that is not root would have: its own user id is all there is.
-    return [
-        *found,
-        *(Sandbox(each.tier, each.bwrap, True, each.landlock, True) for each in found if each.bwrap),
-    ]
+    # A judge that is not root has its own user id alone.
+    one_uid = [Sandbox(each.tier, each.bwrap, True, each.landlock, True) for each in found if each.bwrap]
+    return [*found, *one_uid]
 
 
-@pytest.fixture(
-    scope="module", params=tiers(), ids=lambda box: box.tier + ("" if box.own_uid else "-one-uid")
-)
+def name(box: Sandbox) -> str:
+    return box.tier + ("" if box.own_uid else "-one-uid")
+
+
+@pytest.fixture(scope="module", params=tiers(), ids=name)
 def host(request: pytest.FixtureRequest) -> Iterator[NativeHost]:
     with NativeHost(request.param) as started:
         yield started
@@ -183,9 +180,7 @@ def probe(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def request(function: str, *values: int) -> Request:
-    return Request(
-        function, [{"input": 0}, *({"value": value} for value in values)], [np.ones(3, np.float32)], (3,)
-    )
+    return asked(function, *values, shape=(3,), output=(3,))
 
 
 def test_nothing_is_found(host: NativeHost, probe: Path) -> None:
@@ -198,21 +193,19 @@ def test_nothing_is_found(host: NativeHost, probe: Path) -> None:
     assert [line for line in lines if line.startswith("SAW")] == []
     assert len([line for line in lines if line.startswith("no ")]) > 90
     assert [line for line in lines if line.startswith("open")] == [f"open descriptor {fd}" for fd in range(6)]
-    # Itself, and what the kernel maps into every process.
-    assert {line for line in lines if line.startswith("library")} <= {
-        "library ''",
-        "library 'linux-vdso.so.1'",
-    }
+    # Itself, and the library that the kernel maps into every process.
+    libraries = {line for line in lines if line.startswith("library")}
+    assert libraries <= {"library ''", "library 'linux-vdso.so.1'"}
     assert [line for line in lines if line.startswith("environment")] == ["environment OMP_NUM_THREADS=2"]
     assert session.evidence.new_code == () and not session.evidence.extra_cpus
 
 
-@pytest.mark.parametrize("how", range(REACHES))
-def test_reaching_out_is_the_end(host: NativeHost, probe: Path, how: int) -> None:
-    with host.spawn(probe, threads=1) as session:
-        assert session.call(request("reach", -1)).status == "ok"
-        call = session.call(request("reach", how))
-    assert (call.status, call.signal_name) == ("crash", "SIGSYS")
+def test_reaching_out_is_the_end(host: NativeHost, probe: Path) -> None:
+    for how in range(REACHES):
+        with host.spawn(probe, threads=1) as session:
+            assert session.call(request("reach", -1)).status == "ok"
+            call = session.call(request("reach", how))
+        assert (call.status, call.signal_name) == ("crash", "SIGSYS"), how
 
 
 def test_memory_is_limited(host: NativeHost, probe: Path) -> None:
@@ -243,12 +236,11 @@ def children() -> set[int]:
 
 
 def test_nothing_is_left_of_a_runner(host: NativeHost, probe: Path) -> None:
-    before = children()
-    fds = len(os.listdir("/proc/self/fd"))
+    before, fds = children(), set(os.listdir("/proc/self/fd"))
     with host.spawn(probe, threads=4, call_timeout_s=0.3) as session:
         assert 1 <= len(children() - before) <= 2
         assert session.call(request("hangs")).status == "timeout"
-    assert children() == before and len(os.listdir("/proc/self/fd")) == fds
+    assert children() <= before and set(os.listdir("/proc/self/fd")) <= fds
 
 
 JUDGE = """
@@ -262,7 +254,7 @@ from grader.base.arrays import np
 host = NativeHost(choose({tier!r}, trust=True))
 session = host.spawn(Path({probe!r}), threads=2)
 print(session.pid, *(each.init for each in host._living.values()), flush=True)
-session.call(Request("hangs", [{{"input": 0}}], [np.ones(3, np.float32)], (3,)), timeout_s=60)
+session.call(Request("hangs", [{{"input": 0}}], [np.ones(3, np.float32)], (3,)), timeout_s=600)
 """
 
 
@@ -273,14 +265,14 @@ def test_a_runner_ends_with_its_judge(host: NativeHost, probe: Path) -> None:
         pids = {int(word) for word in judge.stdout.readline().split()} - {0}
         assert pids and pids <= set(processes())
         judge.send_signal(signal.SIGKILL)
-    deadline = time.monotonic() + 10
+    deadline = time.monotonic() + 60
     while pids & set(processes()) and time.monotonic() < deadline:
         time.sleep(0.01)
     assert not pids & set(processes())
 
 
-def test_a_program_that_is_not_there_is_told(host: NativeHost, tmp_path: Path) -> None:
+def test_a_program_that_does_not_exist_is_reported(host: NativeHost, tmp_path: Path) -> None:
     before = children()
     with pytest.raises(KitError, match="no native runner could be started: program: No such file"):
         host.spawn(tmp_path / "none", threads=1)
-    assert children() == before
+    assert children() <= before
