@@ -114,6 +114,10 @@ FORMATTED = """\
 """
 
 
+#: Ends of the loops over tiles, by the variable that holds a tile's beginning.
+LIMITS = {"ii": "N", "jj": "N", "kk": "d"}
+
+
 class _Writer:
     """Renders the parts of one style."""
 
@@ -172,12 +176,7 @@ static inline int offset4(int x, int y, int z, int b, int sizeX, int sizeY, int 
         return self.matrix_function("myNaiveAttention", body)
 
     def blocked(self) -> str:
-        T = self.style.side
-        order = {"ijk": ("ii", "jj", "kk"), "jik": ("jj", "ii", "kk"), "kij": ("kk", "ii", "jj")}[
-            self.style.tiles
-        ]
-        limit = {"ii": "N", "jj": "N", "kk": "d"}
-        first, second, third = (f"for (int {v} = 0; {v} < {limit[v]}; {v} += {T})" for v in order)
+        first, second, third = self.tile_loops({"i": "ii", "j": "jj", "k": "kk"})
         ends, i_end, j_end, k_end = self.tile_ends()
         body = f"""
             std::fill(QK_t.begin(), QK_t.end(), 0.f);
@@ -195,12 +194,23 @@ static inline int offset4(int x, int y, int z, int b, int sizeX, int sizeY, int 
 {self.matrix_softmax_and_values(blocked=True)}"""
         return self.matrix_function("myUnfusedAttentionBlocked", body)
 
+    def tile_loops(self, starts: dict[str, str]) -> list[str]:
+        """Loops over tiles in the style's order; `starts` names the variables of rows, columns and summed index."""
+        names = [starts[index] for index in self.style.tiles]
+        return [f"for (int {v} = 0; {v} < {LIMITS[v]}; {v} += {self.style.side})" for v in names]
+
+    def divided_output(self, scaled: str) -> str:
+        """A pass over O that divides, in styles that divide late."""
+        return f"""
+            for (int i = 0; i < N; i++)
+                for (int k = 0; k < d; k++) {{
+                    float value = {self.read("O", "i", "k")}{scaled};
+                    {self.write("i", "k", "value")}
+                }}"""
+
     def tile_ends(self) -> tuple[str, str, str, str]:
         """A statement that computes the ends of a tile, if any, and the ends of i, j and k."""
-        T = self.style.side
-        ends = tuple(
-            f"std::min({start} + {T}, {limit})" for start, limit in (("ii", "N"), ("jj", "N"), ("kk", "d"))
-        )
+        ends = [f"std::min({start} + {self.style.side}, {limit})" for start, limit in LIMITS.items()]
         if self.style.bounds == "condition":
             return "", *ends
         line = "\n                        int iEnd = {}, jEnd = {}, kEnd = {};".format(*ends)
@@ -222,21 +232,17 @@ torch::Tensor {name}(torch::Tensor QTensor, torch::Tensor KTensor, torch::Tensor
 
     def matrix_softmax_and_values(self, *, blocked: bool) -> str:
         style = self.style
-        late = style.division == "late"
-        maximum = ""
-        subtracted = ""
+        maximum, subtracted, sums, divide, keep, scaled = "", "", "", "", "", ""
         if style.maximum:
+            subtracted = " - largest"
             maximum = """
                 int first = 0;
                 float largest = twoDimRead(QK_t, i, first, N);
                 for (int j = 1; j < N; j++)
                     largest = std::max(largest, twoDimRead(QK_t, i, j, N));"""
-            subtracted = " - largest"
-        if late:
-            sums, keep = "            std::vector<float> sums(N);\n", "sums[i] = total;"
-            divide, scaled = "", " / sums[i]"
+        if style.division == "late":
+            sums, keep, scaled = "            std::vector<float> sums(N);\n", "sums[i] = total;", " / sums[i]"
         else:
-            sums, keep, scaled = "", "", ""
             divide = """
                 for (int j = 0; j < N; j++) {
                     float weight = twoDimRead(QK_t, i, j, N) / total;
@@ -255,45 +261,25 @@ torch::Tensor {name}(torch::Tensor QTensor, torch::Tensor KTensor, torch::Tensor
         if blocked:
             return text + self.blocked_values(scaled)
         if style.product == "rows":
-            return (
-                text
-                + f"""            for (int i = 0; i < N; i++) {{
-                for (int j = 0; j < N; j++) {{
+            product = f"""for (int j = 0; j < N; j++) {{
                     float weight = twoDimRead(QK_t, i, j, N){scaled};
                     for (int k = 0; k < d; k++) {{
                         float value = {self.read("O", "i", "k")} + weight * {self.read("V", "j", "k")};
                         {self.write("i", "k", "value")}
                     }}
-                }}
-            }}"""
-            )
-        return (
-            text
-            + f"""            for (int i = 0; i < N; i++) {{
-                for (int k = 0; k < d; k++) {{
+                }}"""
+        else:
+            product = f"""for (int k = 0; k < d; k++) {{
                     float sum = 0.f;
                     for (int j = 0; j < N; j++)
                         sum += twoDimRead(QK_t, i, j, N) * {self.read("V", "j", "k")};
                     {self.write("i", "k", "sum" + scaled)}
-                }}
-            }}"""
-        )
+                }}"""
+        return f"{text}            for (int i = 0; i < N; i++) {{\n                {product}\n            }}"
 
     def blocked_values(self, scaled: str) -> str:
-        T = self.style.side
-        order = {"ijk": ("ii", "kk", "jj"), "jik": ("kk", "ii", "jj"), "kij": ("jj", "ii", "kk")}[
-            self.style.tiles
-        ]
-        limit = {"ii": "N", "jj": "N", "kk": "d"}
-        first, second, third = (f"for (int {v} = 0; {v} < {limit[v]}; {v} += {T})" for v in order)
-        finish = ""
-        if scaled:
-            finish = f"""
-            for (int i = 0; i < N; i++)
-                for (int k = 0; k < d; k++) {{
-                    float value = {self.read("O", "i", "k")}{scaled};
-                    {self.write("i", "k", "value")}
-                }}"""
+        first, second, third = self.tile_loops({"i": "ii", "j": "kk", "k": "jj"})
+        finish = self.divided_output(scaled) if scaled else ""
         ends, i_end, j_end, k_end = self.tile_ends()
         return f"""            {first}
                 {second}
@@ -325,19 +311,13 @@ torch::Tensor {name}(torch::Tensor QTensor, torch::Tensor KTensor, torch::Tensor
             "local": ("", "std::vector<float> ORow(N, 0.f);", "ORow[{}]"),
         }[style.row]
         weight = at.format("j")
-        maximum, subtracted = "", ""
-        if style.maximum:
-            maximum = f"""
+        maximum = f"""
                 float largest = {at.format("0")};
                 for (int j = 1; j < N; j++)
                     largest = std::max(largest, {weight});"""
-            subtracted = " - largest"
-        divide, scaled = "", " / total"
-        if style.division == "early":
-            scaled = ""
-            divide = f"""
-                for (int j = 0; j < N; j++)
-                    {weight} /= total;"""
+        maximum, subtracted = (maximum, " - largest") if style.maximum else ("", "")
+        divide = f"\n                for (int j = 0; j < N; j++)\n                    {weight} /= total;"
+        divide, scaled = (divide, "") if style.division == "early" else ("", " / total")
         if style.product == "rows":
             values = f"""for (int j = 0; j < N; j++) {{
                     for (int k = 0; k < d; k++) {{
@@ -383,39 +363,24 @@ torch::Tensor myFusedAttention(torch::Tensor QTensor, torch::Tensor KTensor, tor
 
     def flash(self) -> str:
         style = self.style
-        late = style.division == "late"
-        products = (
-            """for (int i = 0; i < rows; i++)
-                        for (int j = 0; j < columns; j++) {
-                            float weight = twoDimRead(Pij, i, j, Bc);
-                            for (int k = 0; k < d; k++)
-                                PV[i * d + k] += weight * twoDimRead(Vj, j, k, d);
-                        }"""
-            if style.product == "rows"
-            else """for (int i = 0; i < rows; i++)
+        products = """for (int i = 0; i < rows; i++)
                         for (int k = 0; k < d; k++) {
                             float sum = 0.f;
                             for (int j = 0; j < columns; j++)
                                 sum += twoDimRead(Pij, i, j, Bc) * twoDimRead(Vj, j, k, d);
                             twoDimWrite(PV, i, k, d, sum);
                         }"""
-        )
+        if style.product == "rows":
+            products = """for (int i = 0; i < rows; i++)
+                        for (int j = 0; j < columns; j++) {
+                            float weight = twoDimRead(Pij, i, j, Bc);
+                            for (int k = 0; k < d; k++)
+                                PV[i * d + k] += weight * twoDimRead(Vj, j, k, d);
+                        }"""
         # Divided late: l * O + PV is kept in O, and divided once all keys have been seen.
-        update = (
-            "twoDimRead(Oi, i, k, d) + twoDimRead(PV, i, k, d)"
-            if late
-            else ("(Li[i] * twoDimRead(Oi, i, k, d) + twoDimRead(PV, i, k, d)) / Lnew[i]")
-        )
-        finish = (
-            f"""
-            for (int i = 0; i < N; i++)
-                for (int k = 0; k < d; k++) {{
-                    float value = {self.read("O", "i", "k")} / L[i];
-                    {self.write("i", "k", "value")}
-                }}"""
-            if late
-            else ""
-        )
+        update, finish = "twoDimRead(Oi, i, k, d) + twoDimRead(PV, i, k, d)", self.divided_output(" / L[i]")
+        if style.division == "early":
+            update, finish = f"(Li[i] * {update}) / Lnew[i]", ""
         workspaces = ("Qi", "Kj", "Vj", "Sij", "Pij", "PV", "Oi", "L", "Li", "Lij", "Lnew")
         tensors = ", ".join(f"torch::Tensor {name}Tensor" for name in workspaces)
         copies = "\n".join(

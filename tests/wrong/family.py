@@ -9,7 +9,7 @@ import functools
 import sys
 import tempfile
 from collections import Counter
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -40,53 +40,52 @@ PLACES = unexplained(ORACLES["attention"].axes)
 #: Small enough for a hundred kernels in minutes; the assignment's other cases keep their own shapes.
 SHAPE = {"N": 256, "Br": 64, "Bc": 64}
 #: Few compiles, and still enough sources to keep parallel workers busy to the end.
-IN_ONE_SOURCE = 13
+IN_ONE_SOURCE = 14
 
 
-def groups(mutations: Sequence[Mutation]) -> list[tuple[Mutation, ...]]:
+def groups(mutations: Sequence[Mutation]) -> list[list[Mutation]]:
     """Mutations that share a source; those that only torch's runner can judge share theirs with each other alone, as a
     file is judged there as a whole."""
     found = []
     for only_torch in (False, True):
         some = [mutation for mutation in mutations if needs_torch(mutation) is only_torch]
-        found += [tuple(some[at : at + IN_ONE_SOURCE]) for at in range(0, len(some), IN_ONE_SOURCE)]
+        found += [some[at : at + IN_ONE_SOURCE] for at in range(0, len(some), IN_ONE_SOURCE)]
     return found
 
 
+def first_of_each_code(mutations: Sequence[Mutation]) -> list[Mutation]:
+    """One mutation for each diagnosis code, the first that has it, and one for which no code is promised."""
+    return list({mutation.codes[:1]: mutation for mutation in reversed(mutations)}.values())[::-1]
+
+
 def needs_torch(mutation: Mutation) -> bool:
-    """Whether it rounds to a type that the stand-in for torch lacks."""
+    """Return True if it rounds to a type that the stand-in for torch lacks."""
     return any("c10::" in text for text in (mutation.body or "", *(edit[1] for edit in mutation.edits)))
 
 
-def judge(
-    group: tuple[Mutation, ...],
-    zygote: Zygote,
-    folder: Path,
-    *,
-    profile: bool = False,
-    only: Collection[str] | None = None,
-) -> list[tuple[Mutation, PartResult]]:
-    """Build the master's functions with these mutations made and judge them, or those that `only` names, without
-    timing. Flags of the file as a whole are given to each of its parts."""
+def write(group: Sequence[Mutation], folder: Path) -> Path:
+    """Write the master's functions with these mutations made, side by side."""
     source = folder / "module.cpp"
     source.write_text(side_by_side((ROOT / "module.cpp").read_text(), group))
+    return source
+
+
+def judge(
+    group: Sequence[Mutation], zygote: Zygote, folder: Path, *, profile: bool = False
+) -> list[tuple[Mutation, PartResult]]:
+    """Judge the mutations of one source, without timing. Flags of the whole file are given to each of its parts."""
     course = loading.load(ROOT / "configs" / "gpt149.yaml")
     options = Options(shape=SHAPE, timing=False, profile=profile)
-    chosen = [
-        (mutation, part)
-        for mutation, part in zip(group, parts_of(course, group), strict=True)
-        if only is None or mutation.name in only
-    ]
-    result = evaluate(course, source, tuple(part for _, part in chosen), options, zygote=zygote)
+    result = evaluate(course, write(group, folder), parts_of(course, group), options, zygote=zygote)
     return [
         (mutation, replace(part, flags=result.flags))
-        for (mutation, _), part in zip(chosen, result.parts, strict=True)
+        for mutation, part in zip(group, result.parts, strict=True)
     ]
 
 
 @dataclass(frozen=True)
 class Answer:
-    """A right or wrong output of a kernel on one public input."""
+    """Output of a kernel on one public input, right or wrong."""
 
     inputs: Mapping[str, Array]
     shape: Mapping[str, int]
@@ -98,27 +97,12 @@ class Answer:
         return compare(self.expected, self.output).ok
 
 
-#: Of this process.
-_ANSWERS: dict[tuple[Mutation, ...], list[tuple[Mutation, dict[str, Answer]]]] = {}
-
-
 def answers(
-    group: tuple[Mutation, ...], zygote: Zygote, folder: Path
+    group: Sequence[Mutation], zygote: Zygote, folder: Path
 ) -> list[tuple[Mutation, dict[str, Answer]]]:
-    """What the attention kernels of a group return on each public input of a shape of its own, by its name, up to a
-    crash. (The others have no remainders and tell fewer mistakes apart.) A group is asked once."""
-    if group not in _ANSWERS:
-        _ANSWERS[group] = _asked(group, zygote, folder)
-    return _ANSWERS[group]
-
-
-def _asked(
-    group: tuple[Mutation, ...], zygote: Zygote, folder: Path
-) -> list[tuple[Mutation, dict[str, Answer]]]:
-    source = folder / "module.cpp"
-    source.write_text(side_by_side((ROOT / "module.cpp").read_text(), group))
-    course = loading.load(ROOT / "configs" / "gpt149.yaml")
-    found = []
+    """Outputs of a group's attention kernels on each public input of a shape of its own, by its name, up to a crash.
+    (The others have no remainders and tell fewer mistakes apart.)"""
+    course, source = loading.load(ROOT / "configs" / "gpt149.yaml"), write(group, folder)
     with ExitStack() as stack:
         options = Options(shape=SHAPE, timing=False)
         made, host = make(course, source, options), stack.enter_context(NativeHost())
@@ -126,10 +110,11 @@ def _asked(
             *(course, source, options, lambda event: None, made.judged, zygote, stack),
             host=host if made.native else None,
         )
-        for mutation, part in zip(group, parts_of(course, group), strict=True):
-            if part.oracle == "attention":
-                found.append((mutation, _answers_of(bench, part)))
-    return found
+        return [
+            (mutation, _answers_of(bench, part))
+            for mutation, part in zip(group, parts_of(course, group), strict=True)
+            if part.oracle == "attention"
+        ]
 
 
 def _answers_of(bench: Bench, part: Part) -> dict[str, Answer]:
@@ -147,15 +132,12 @@ def _answers_of(bench: Bench, part: Part) -> dict[str, Answer]:
 
 
 def standing(mutation: Mutation, result: PartResult) -> str:
-    """How well the diagnosis names the bug: "exactly", "half" (another code, or words that do not tell it from other
-    bugs with this code) or "not" (a place or numbers alone)."""
+    """Grade of the diagnosis: "exactly", "half" (another code, or words that do not tell it from other bugs with this
+    code) or "not" (a place or numbers alone)."""
     if result.diagnosis is None or result.diagnosis.code in PLACES - set(mutation.codes):
         return "not"
-    return (
-        "exactly"
-        if result.diagnosis.code in mutation.codes and mutation.says in result.diagnosis.message
-        else "half"
-    )
+    exact = result.diagnosis.code in mutation.codes and mutation.says in result.diagnosis.message
+    return "exactly" if exact else "half"
 
 
 def judge_all(mutations: Sequence[Mutation]) -> Iterator[tuple[Mutation, PartResult]]:
@@ -165,7 +147,7 @@ def judge_all(mutations: Sequence[Mutation]) -> Iterator[tuple[Mutation, PartRes
 
 
 def main() -> int:
-    rejected, named = 0, Counter[str]()
+    rejected, accepted, named = 0, 0, Counter[str]()
     for mutation, result in judge_all(WRONG):
         code = result.diagnosis.code if result.diagnosis else "-"
         rejected += result.verdict != "pass"
@@ -174,16 +156,13 @@ def main() -> int:
         print(
             f"{mutation.name:45} {result.verdict:8} {standing(mutation, result):8} {code}{wanted}", flush=True
         )
-    accepted = 0
     for mutation, result in judge_all(RIGHT):
         accepted += result.verdict == "pass"
         if result.verdict != "pass":
             print(f"{mutation.name:32} {result.verdict:8} {result.diagnosis}", flush=True)
     print(
         f"wrong kernels rejected {rejected} of {len(WRONG)}, bug named exactly {named['exactly']}, "
-        f"half {named['half']}, "
-        f"not {named['not']}; "
-        f"right ones accepted {accepted} of {len(RIGHT)}"
+        f"half {named['half']}, not {named['not']}; right ones accepted {accepted} of {len(RIGHT)}"
     )
     return 0 if rejected == len(WRONG) and accepted == len(RIGHT) else 1
 
