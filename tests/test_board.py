@@ -5,16 +5,18 @@ from __future__ import annotations
 import csv
 import json
 import re
-from html.parser import HTMLParser
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from classrows import the_class
 from conftest import ROOT
+from test_report_html import Page
 
 from grader.__main__ import run
 from grader.assignment.loading import load
 from grader.base.errors import UsageError
+from grader.base.results import Flag
 from grader.report import gradescope
 from grader.staff.board.page import page as page_of
 from grader.staff.board.standings import Place, board_of, counted, placed
@@ -32,42 +34,31 @@ def record(name: str, day: int, ratio: float | None, **more: object) -> Record:
     return Record(name, PRINTS, f"2026-11-{day:02}T12:00:00+00:00", {}, 1, **known)  # type: ignore[arg-type]
 
 
+def run_on(day: int) -> Run:
+    return Run(f"2026-11-{day:02}T08:00:00+00:00", str(CONFIG), "gpt149", "f", "k", None, True, "A", 1)
+
+
 @pytest.fixture
 def graded(tmp_path: Path) -> Path:
     """Two runs over four days: cyd is flagged, dee wrong, eve's last result is, fay was on an earlier roster only."""
     roster = [Entry(name, name) for name in ("ada", "bob", "ida", "cyd", "dee", "eve")]
+    wrong = {"verdicts": {"part1": "wrong"}}
+    first = [record("ada", 1, 1.30), record("bob", 1, 1.0), record("eve", 1, 0.5)]
+    last = [record("ada", 4, 0.80), record("bob", 4, 0.81), record("cyd", 4, 0.1, flagged=("part1",))]
+    last += [record("dee", 4, 0.2, **wrong), record("eve", 4, None, **wrong)]
+    last += [record("ida", 4, 1.5), record("fay", 4, 0.3)]
     out = tmp_path / "out"
     with ledger.hold(out) as book:
-        for day, results in {
-            1: [record("ada", 1, 1.30), record("bob", 1, 1.0), record("eve", 1, 0.5)],
-            4: [
-                record("ada", 4, 0.80),
-                record("bob", 4, 0.81),
-                record("cyd", 4, 0.1, flagged=("part1",)),
-                record("dee", 4, 0.2, verdicts={"part1": "wrong"}),
-                record("eve", 4, None, verdicts={"part1": "wrong"}),
-                record("ida", 4, 1.5),
-                record("fay", 4, 0.3),
-            ],
-        }.items():
-            start = Run(
-                f"2026-11-{day:02}T08:00:00+00:00", str(CONFIG), "gpt149", "f", "k", None, True, "A", 1
-            )
-            book.open_run(start, roster if day == 4 else [*roster, Entry("fay", "fay")])
+        for day, results in ((1, first), (4, last)):
+            book.open_run(run_on(day), roster if day == 4 else [*roster, Entry("fay", "fay")])
             for each in results:
                 book.finish(each, None)
     return out
 
 
 def test_overlapping_intervals_share_a_place_with_the_first_of_it() -> None:
-    found = placed(
-        [
-            Place("c", 1.2, 1.05, 1.3),
-            Place("a", 1.0, 0.9, 1.1),
-            Place("b", 1.1, 1.0, 1.2),
-            Place("d", 2, 2, 2),
-        ]
-    )
+    near = [Place("c", 1.2, 1.05, 1.3), Place("a", 1.0, 0.9, 1.1), Place("b", 1.1, 1.0, 1.2)]
+    found = placed([*near, Place("d", 2, 2, 2)])
     assert [(place.student, place.rank, place.is_tied) for place in found] == [
         ("a", 1, True), ("b", 1, True), ("c", 1, True), ("d", 4, False),
     ]  # fmt: skip
@@ -86,25 +77,9 @@ def test_only_the_right_and_unflagged_count(graded: Path) -> None:
     assert counted(record("x", 1, 1.0, verdicts={"part1": "slow"}), "part1") is not None
 
 
-class Reader(HTMLParser):
-    """Whatever would be fetched from elsewhere, and tags that do not match."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.fetched: list[str] = []
-        self.open: list[str] = []
-
-    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        if tag not in ("meta", "br"):
-            self.open.append(tag)
-        self.fetched += [
-            value or ""
-            for name, value in attrs
-            if name in ("src", "href") and not (value or "").startswith("#")
-        ]
-
-    def handle_endtag(self, tag: str) -> None:
-        assert self.open.pop() == tag
+def pseudonyms(out: Path) -> dict[str, str]:
+    with (out / "pseudonyms.csv").open() as file:
+        return {row["id"]: row["pseudonym"] for row in csv.DictReader(file)}
 
 
 def test_the_page_is_whole_shows_pseudonyms_and_they_stay(
@@ -113,50 +88,43 @@ def test_the_page_is_whole_shows_pseudonyms_and_they_stay(
     assert run(["board", str(graded), "--json", str(graded / "field.json")]) == 0
     said = capsys.readouterr().out
     page = (graded / "board.html").read_text()
-    reader = Reader()
-    reader.feed(page)
-    assert not reader.open and not reader.fetched and "<script" not in page
-    with (graded / "pseudonyms.csv").open() as file:
-        known = {row["id"]: row["pseudonym"] for row in csv.DictReader(file)}
+    read, known = Page(page), pseudonyms(graded)
+    assert not read.open and "<script" not in page
+    assert not [given for _, given in read.elements if "src" in given or (given.get("href") or "#")[0] != "#"]
     assert set(known) == {"ada", "bob", "ida"} and len(set(known.values())) == 3
     assert not re.search(r"\b(ada|bob|ida)\b", page + said)
-    assert all(page.count(told) >= 2 for told in known.values()), "the table and the line of each"
+    assert all(page.count(name) >= 2 for name in known.values()), "the table and the line of each"
     assert page.count("<polyline") == 3 and page.count("=1</td>") == 2
     assert json.loads((graded / "field.json").read_text())["ada"] == [
         {"name": "part1: time / reference", "value": 0.8, "order": "asc"}
     ]
+    assert run(["board", str(graded)]) == 0
+    assert pseudonyms(graded) == known, "a student keeps the name"
     assert run(["board", str(graded), "--names"]) == 0
     assert "<bdi>ada</bdi>" in (graded / "board.html").read_text()
+
+
+def test_a_hostile_name_stands_on_the_page_as_text(graded: Path) -> None:
     odd = dict.fromkeys(("ada", "bob", "ida"), "<b>\u202eodd")
     hostile = "".join(page_of(load(CONFIG), board_of([graded], load(CONFIG)), odd))
     assert "&lt;b&gt;" in hostile and "<b>" not in hostile and "\u202e" not in hostile
-    assert run(["board", str(graded)]) == 0
-    with (graded / "pseudonyms.csv").open() as file:
-        assert {row["id"]: row["pseudonym"] for row in csv.DictReader(file)} == known
 
 
 def test_a_board_of_nobody_or_of_nothing_is_told_in_a_line(graded: Path, tmp_path: Path) -> None:
     with pytest.raises(UsageError, match=r"holds no ledger\.jsonl"):
         run(["board", str(tmp_path / "none"), str(graded)])
     with ledger.hold(tmp_path / "empty") as book:
-        start = Run("2026-11-01T08:00:00+00:00", str(CONFIG), "gpt149", "f", "k", None, True, "A", 1)
-        book.open_run(start, [Entry("ada", "ada")])
+        book.open_run(run_on(1), [Entry("ada", "ada")])
     with pytest.raises(UsageError, match="nobody was timed there"):
         run(["board", str(tmp_path / "empty")])
 
 
 def test_gradescope_s_field_leaves_the_flagged_out() -> None:
-    from dataclasses import replace
-
-    from grader.base.results import Flag
-
     found = next(row.result for row in the_class(40) if row.result and gradescope._leaderboard(row.result))
     names = [entry["name"] for entry in gradescope._leaderboard(found)]
     first = names[0].partition(":")[0]
-    flagged = [
-        replace(part, flags=(Flag("odd", "look", "review"),)) if part.id == first else part
-        for part in found.parts
-    ]
-    fewer = gradescope._leaderboard(replace(found, parts=tuple(flagged)))
+    suspicion = Flag("odd", "look", "review")
+    flagged = tuple(replace(each, flags=(suspicion,)) if each.id == first else each for each in found.parts)
+    fewer = gradescope._leaderboard(replace(found, parts=flagged))
     assert [entry["name"] for entry in fewer] == names[1:]
     assert gradescope._leaderboard(replace(found, flags=(Flag("whole", "file", "review"),))) == []

@@ -1,30 +1,38 @@
-"""report.html: one file, nothing of a student's runs in it, every link leads somewhere, and its memory stays flat."""
+"""report.html: one file, nothing of a student's runs in it, every link leads somewhere, and its memory stays flat; its
+table of machines, and how they show while a class is judged."""
 
 from __future__ import annotations
 
 import base64
 import hashlib
+import io
+import random
 import re
 import tracemalloc
 from collections.abc import Iterable
+from dataclasses import replace
 from datetime import datetime
 from html.parser import HTMLParser
+from itertools import islice
 from pathlib import Path
 from xml.etree import ElementTree
 
 import pytest
 from classrows import absurd_rows, assignment, hidden_failure, part, result, score, student, the_class
 
-from grader.report import charts
+from grader.base.results import PartResult
+from grader.report import charts, classbook
 from grader.report.charts import Dot
 from grader.report.classbook import Row
 from grader.report.html import Report
+from grader.report.machines import MachineRow, compared
+from grader.report.progress import Progress
 
 MADE_AT = datetime(2025, 11, 21, 14, 2)
 
 
 class Page(HTMLParser):
-    """What a browser would make of the file: elements with attributes, and the text of some."""
+    """Elements of a page with their attributes, and their texts, as a browser reads them."""
 
     VOID = frozenset({"meta", "br", "img", "input", "hr", "link"})
 
@@ -57,16 +65,26 @@ class Page(HTMLParser):
         return [attributes for name, attributes in self.elements if name == tag]
 
 
-def write(folder: Path, rows: Iterable[Row]) -> None:
+def write(folder: Path, rows: Iterable[Row]) -> Path:
     with Report(assignment(), MADE_AT) as report:
         for row in rows:
             report.add(row)
         report.write(folder / "report.html")
+    return folder / "report.html"
 
 
-def written(folder: Path, rows) -> str:
-    write(folder, rows)
-    return (folder / "report.html").read_text(encoding="utf-8")
+def written(folder: Path, rows: Iterable[Row]) -> str:
+    return write(folder, rows).read_text(encoding="utf-8")
+
+
+def page_of(folder: Path, *parts: PartResult) -> str:
+    """Return the page of a class of one, who has these parts."""
+    found = result(parts)
+    return written(folder, [Row("s", "Ada", "", found, score(found), None)])
+
+
+def students_on(page: Page) -> int:
+    return len([element for element in page.of("details") if element.get("class") == "student"])
 
 
 @pytest.fixture(scope="module")
@@ -77,10 +95,6 @@ def text(tmp_path_factory: pytest.TempPathFactory) -> str:
 @pytest.fixture(scope="module")
 def page(text: str) -> Page:
     return Page(text)
-
-
-def test_all_elements_are_closed(page: Page) -> None:
-    assert page.open == []
 
 
 def test_nothing_but_our_own_script_and_style(page: Page) -> None:
@@ -108,12 +122,8 @@ def test_every_link_leads_to_a_place_on_the_page(page: Page) -> None:
 
 def test_names_stand_there_as_text(page: Page, text: str) -> None:
     shown = "".join(page.all_text)
-    for name in (
-        "<script>alert(1)</script>",
-        "{{ 7 * 7 }} {% raw %}",
-        "أحمد بن محمد",
-        '"><img src=x onerror=alert(1)>',
-    ):
+    markup = ("<script>alert(1)</script>", "{{ 7 * 7 }} {% raw %}", '"><img src=x onerror=alert(1)>')
+    for name in (*markup, "أحمد بن محمد"):
         assert name in shown
     assert "<script>alert" not in text and "<img" not in text
     assert not re.search("[\x00-\x08\x0b-\x1f\x7f\u202a-\u202e\u2066-\u2069]", text)
@@ -121,9 +131,9 @@ def test_names_stand_there_as_text(page: Page, text: str) -> None:
 
 
 def test_every_row_has_its_line_and_its_section(page: Page) -> None:
-    count = 40 + len(absurd_rows())
-    assert len([a for a in page.of("details") if a.get("class") == "student"]) == count
-    assert len([a for a in page.of("tr") if "data-state" in a]) == count
+    assert page.open == [], "an element is not closed"
+    assert students_on(page) == 40 + len(absurd_rows())
+    assert len([row for row in page.of("tr") if "data-state" in row]) == students_on(page)
 
 
 def test_every_row_has_a_cell_under_each_heading(text: str) -> None:
@@ -136,54 +146,41 @@ def test_every_row_has_a_cell_under_each_heading(text: str) -> None:
 
 def test_the_page_tells_how_it_was_graded(page: Page) -> None:
     shown = "".join(page.all_text)
-    for fact in (
-        "tier A (bubblewrap, seccomp, rlimits)",
-        "Some CPU @ 2.50GHz",
-        "g++ 12.2.0",
-        "2025-11-21 14:02",
-    ):
+    machine = ("tier A (bubblewrap, seccomp, rlimits)", "Some CPU @ 2.50GHz", "g++ 12.2.0")
+    for fact in (*machine, "2025-11-21 14:02", assignment().fingerprint[:16]):
         assert fact in shown
-    fingerprint = assignment().fingerprint
-    assert fingerprint[:16] in shown
 
 
 def test_hidden_cases_and_flags_are_there_for_the_staff(tmp_path: Path) -> None:
-    found = result((part("part1", "Naive", 10.0, "rejected"), hidden_failure()))
-    shown = "".join(Page(written(tmp_path, [Row("s", "Ada", "", found, score(found), None)])).all_text)
+    page = Page(page_of(tmp_path, part("part1", "Naive", 10.0, "rejected"), hidden_failure()))
+    shown = "".join(page.all_text)
     assert "staff primes (hidden)" in shown and "N=7919" in shown
     assert "loads library, rejected" in shown
 
 
 @pytest.mark.parametrize("count", [0, 1])
 def test_a_class_of_none_or_one_has_a_page(count: int, tmp_path: Path) -> None:
-    import random
-
     page = Page(written(tmp_path, [student(k, random.Random(k)) for k in range(count)]))
-    assert page.open == [] and len([a for a in page.of("details") if a.get("class") == "student"]) == count
+    assert page.open == [] and students_on(page) == count
 
 
-def test_memory_does_not_grow_with_the_class(tmp_path: Path) -> None:
+def test_neither_memory_nor_the_page_grows_much_with_the_class(tmp_path: Path) -> None:
     """Per student it keeps numbers and a name, far less than the 12 KB of its section on the page."""
 
-    def peak_bytes(count: int) -> int:
+    def peak_and_size_bytes(count: int) -> tuple[int, int]:
         tracemalloc.reset_peak()
         before = tracemalloc.get_traced_memory()[0]
-        write(tmp_path, the_class(count))
-        return tracemalloc.get_traced_memory()[1] - before
+        made = write(tmp_path, islice(the_class(count), count))
+        return tracemalloc.get_traced_memory()[1] - before, made.stat().st_size
 
     write(tmp_path, the_class(3))
     tracemalloc.start()
     try:
-        small, large = peak_bytes(5), peak_bytes(25)
+        small, large = peak_and_size_bytes(5), peak_and_size_bytes(25)
     finally:
         tracemalloc.stop()
-    assert (large - small) / 20 < 6_000
-
-
-def test_a_page_stays_small(tmp_path: Path) -> None:
-    few = len(written(tmp_path, the_class(10)).encode())
-    many = len(written(tmp_path, the_class(40)).encode())
-    assert (many - few) / 30 < 12_000
+    assert (large[0] - small[0]) / 20 < 6_000
+    assert (large[1] - small[1]) / 20 < 12_000
 
 
 # ---- pictures
@@ -230,11 +227,6 @@ def test_a_histogram_counts_everybody_once() -> None:
     assert sum(map(int, counts)) == len(totals)
 
 
-def test_the_line_of_the_median_strikes_no_count_out() -> None:
-    picture = charts.histogram([94.0, 96.0, 96.0, 98.0], 100.0)
-    assert picture.index('class="mark"') < picture.index(">3</text>")
-
-
 def test_every_ratio_is_drawn_and_the_slow_ones_can_be_followed() -> None:
     picture = charts.ratios(dots(0.9, 1.0, 1.05, 1.8, 12.0), [1.1], (0.5, 4.0))
     assert picture.count("h.01") == 3
@@ -244,8 +236,7 @@ def test_every_ratio_is_drawn_and_the_slow_ones_can_be_followed() -> None:
 
 
 def test_equal_flags_of_one_student_are_one_line(tmp_path: Path) -> None:
-    found = result(tuple(part(f"part{k}", "P", 10.0, "rejected") for k in range(1, 4)))
-    shown = written(tmp_path, [Row("s", "Ada", "", found, score(found), None)])
+    shown = page_of(tmp_path, *(part(f"part{k}", "P", 10.0, "rejected") for k in range(1, 4)))
     table = shown.partition('<table class="flags">')[2].partition("</table>")[0]
     assert table.count("<tr>") == 2 and "part1, part2, part3" in table
 
@@ -263,3 +254,61 @@ def test_axis_of_times_reaches_the_allowance(
     ratios: list[float], allowances: list[float], limits: tuple[float, float]
 ) -> None:
     assert charts.ratio_limits(ratios, allowances) == limits
+
+
+# ---- machines beside one another
+
+
+def machine(name: str, ratio: float, half: float = 0.01, **more: str) -> MachineRow:
+    ratios = {"part1": (ratio, ratio - half, ratio + half)}
+    return MachineRow(name, ratios=ratios, cores=4, processor="a processor", **more)  # type: ignore[arg-type]
+
+
+def test_a_machine_is_apart_only_with_its_whole_interval() -> None:
+    near, far = [machine("a", 1.0), machine("b", 1.02)], machine("c", 1.2)
+    rows, (spread,) = compared([*near, far, machine("d", 1.05, 0.2), machine("e", 9, refused="no")])
+    assert [row.apart for row in rows] == [(), (), ("part1",), (), ()]
+    assert (spread.machines, spread.lowest, spread.highest) == (4, 1.0, 1.2)
+    assert compared([]) == ([], [])
+    assert compared([MachineRow("x", refused="no")])[1] == []
+
+
+def test_the_report_names_who_judged_whom_and_who_is_apart(tmp_path: Path) -> None:
+    rows = [
+        replace(row, submission_id=f"s{k}", machine=("lab-1", "<b>lab-2")[k % 2])
+        for k, row in enumerate(list(the_class(6))[:6])
+    ]
+    met = [machine("lab-1", 1.0), machine("lab-0", 1.0), machine("<b>lab-2", 1.3)]
+    met.append(machine("old", 1, refused="another compiler"))
+    classbook.write(tmp_path, assignment(), rows, made_at=MADE_AT, machines=met)
+    page = (tmp_path / "report.html").read_text()
+    section = page.partition('<section id="machines">')[2].partition("</section>")[0]
+    assert "1.00 to 1.30 of the reference" in section.replace("\u00d7", "").replace(" x", "")
+    assert section.count("<summary>3</summary>") == 2
+    assert section.count("t-review") == 1 and "&lt;b&gt;lab-2" in section and "<b>lab-2" not in page
+    assert "may not judge</span> another compiler" in section
+    assert page.count("judged on lab-1") == 3
+    classbook.write(tmp_path, assignment(), rows[:1], made_at=MADE_AT)
+    assert 'id="machines"' not in (tmp_path / "report.html").read_text()
+
+
+def test_progress_shows_each_machine_with_what_it_does() -> None:
+    from rich.console import Console
+
+    stream = io.StringIO()
+    progress = Progress(4, stream)
+    progress.machine("lab-1", "")
+    progress.machine("lab-2", "another compiler")
+    progress.phase("ada", "part1: timing", "lab-1")
+    progress.phase("bob", "building", "lab-3")
+    progress.finished("eve", {"part1": "pass", "part2": "slow"}, "3 points", machine="lab-1")
+    progress.machine("lab-3", "", "it is gone")
+    shown = io.StringIO()
+    Console(file=shown, width=100).print(progress.table())
+    lines = [" ".join(line.split()) for line in shown.getvalue().splitlines()]
+    assert lines[2].startswith("lab-1: 1 judged (1 pass, 1 slow)")
+    assert lines[3].startswith("ada part1: timing")
+    assert lines[4] == "lab-2: 0 judged; another compiler"
+    assert lines[5] == "lab-3: 0 judged; lost: it is gone" and lines[6].startswith("bob building")
+    said = stream.getvalue()
+    assert "machine lab-1 proved itself" in said and "machine lab-2 may not judge: another compiler" in said

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import re
 from dataclasses import replace
 from datetime import datetime
@@ -15,7 +16,7 @@ import pytest
 from classrows import assignment, part, result, score
 from test_report_html import Page
 
-from grader.base.results import CaseResult, Diagnosis
+from grader.base.results import CaseResult, Diagnosis, PartResult
 from grader.judge import grid
 from grader.judge.diagnosis.deviation import usual_axes
 from grader.judge.events import Deviated, PartStarted
@@ -26,12 +27,9 @@ MADE_AT = datetime(2025, 11, 21, 14, 2)
 EVIL = "</style><script>alert(1)</script>\x1b]0;x\x07 ‮ '\"<b>&"
 
 
-def deviated(
-    actual: np.ndarray, *, case: str = "random", blocks: Any = None, allowed: float = 1e-3
-) -> Deviated:
-    """An output that should be all ones."""
-    expected = np.ones(actual.shape)
-    wrong = ~(abs(actual - expected) <= allowed)
+def deviated(actual: np.ndarray, *, case: str = "random", blocks: Any = None) -> Deviated:
+    """Return the event of an output that should be all ones."""
+    expected, allowed = np.ones(actual.shape), 1e-3
     return Deviated(
         part=SimpleNamespace(id="part4"),
         case=case,
@@ -42,7 +40,7 @@ def deviated(
         expected=expected,
         actual=actual,
         tolerance=allowed,
-        wrong=wrong,
+        wrong=~(abs(actual - expected) <= allowed),
     )
 
 
@@ -54,24 +52,25 @@ def test_the_worst_slice_is_drawn_with_its_blocks() -> None:
     seen = picture.reduced(deviated(output, blocks=(None, None, ("Br", 48), ("T", 64))))
     assert (seen.place, seen.rows, seen.columns, seen.wrong_slices) == ("a=1, b=2", 103, 40, 2)
     assert seen.wrong == 48 * 40 + 2 and seen.total == output.size
-    assert len(seen.cells) == 64 and len(seen.cells[0]) == 40
     levels = np.array([[picture.level(cell) for cell in band] for band in seen.cells])
+    assert levels.shape == (64, 40)
     edges = picture._edges(103)
     for row in (0, 47, 48, 95, 100):
         band = next(k for k in range(64) if edges[k] <= row < edges[k + 1])
         assert levels[band, 20] == (3 if 48 <= row < 96 else 0), row
     assert (levels == picture.DECADES + 1).sum() == 1, "no number"
     drawn = ElementTree.fromstring(picture.svg(seen))
-    lines = [each.get("d") for each in drawn.iter("path") if each.get("class") == "block"]
-    assert len(lines) == 1 and lines[0].count("M") == 2, "at 48 and 96; a block of 64 columns covers all 40"
-    below = [each.get("d") for each in drawn.iter("path") if each.get("class") == "under"]
-    assert below == lines, "a light line below each, or it would not be seen on dark cells"
-    told = " ".join(picture.caption(seen))
-    assert (
-        f"{seen.wrong} of {output.size} elements are wrong, in 2 of 6 slices. Shown: the slice a=1, b=2."
-        in told
-    )
-    assert "Lines: i every 48 (Br); T = 64, which covers all of j" in told and "threads" not in told
+    lines = {
+        kind: [p.get("d") for p in drawn.iter("path") if p.get("class") == kind]
+        for kind in ("block", "under")
+    }
+    (line,) = lines["block"]
+    assert line.count("M") == 2, "at 48 and 96; a block of 64 columns covers all 40"
+    assert lines["under"] == [line], "a light line below each, or it would not be seen on dark cells"
+    words = " ".join(picture.caption(seen))
+    counts = f"{seen.wrong} of {output.size} elements are wrong, in 2 of 6 slices. Shown: the slice a=1, b=2."
+    assert counts in words
+    assert "Lines: i every 48 (Br); T = 64, which covers all of j" in words and "threads" not in words
 
 
 @pytest.mark.parametrize("shape", [(5,), (3000,), (1, 1), (2, 5000), (4, 3, 2, 2, 3), (1, 1, 1, 1)], ids=str)
@@ -113,15 +112,14 @@ def test_a_message_is_wrapped_but_for_the_lines_of_source_in_it() -> None:
     assert page.told("    2 |\n      |") == [(True, "    2 |\n      |")]
 
 
-def told_page(tmp_path: Path, text: str) -> str:
-    """A page on a part whose every text is this one."""
-    found = part("part4", text, 35, "wrong")
+def page_on(tmp_path: Path, text: str) -> str:
+    """Write a page on a part whose every text is this one."""
     diagnosis = Diagnosis("wrong", text)
     case = CaseResult(text, {"N": 8}, False, 1.0, diagnosis, error_map=("09",))
     hidden = CaseResult("secret", {"N": 77}, False, 1.0, diagnosis, hidden=True)
+    found = part("part4", text, 35, "wrong")
     found = replace(found, cases=(case, hidden), diagnosis=diagnosis, output=text)
-    timed = part("part1", "naive", 10)
-    several = replace(result((found, timed)), submission_id=text)
+    several = replace(result((found, part("part1", "naive", 10))), submission_id=text)
     heard: list[object] = []
     pictures = page.Collector(heard.append)
     event = deviated(np.zeros((4, 4)), case=text)
@@ -135,58 +133,40 @@ def told_page(tmp_path: Path, text: str) -> str:
 
 
 def test_a_page_runs_nothing_and_asks_nobody(tmp_path: Path) -> None:
-    text = told_page(tmp_path, EVIL)
+    text = page_on(tmp_path, EVIL)
     read = Page(text)
     tags = {tag for tag, _ in read.elements}
     assert not tags & {"script", "img", "link", "iframe", "object", "form", "a", "base"}
-    assert not [
-        name
-        for _, given in read.elements
-        for name in given
-        if name.startswith("on") or name in ("src", "href")
-    ]
-    assert "http:" not in text and "https:" not in text and "url(" not in text
-    assert "\x1b" not in text and "\u202e" not in text
-    policy = next(given["content"] for tag, given in read.elements if given.get("http-equiv"))
-    assert (
-        policy
-        and policy.startswith("default-src 'none'; style-src 'sha256-")
-        and "script-src 'none'" in policy
-    )
+    names = {name for _, given in read.elements for name in given}
+    assert not [name for name in names if name.startswith("on") or name in ("src", "href")]
+    assert not [harm for harm in ("http:", "https:", "url(", "\x1b", "\u202e") if harm in text]
+    (policy,) = (given["content"] or "" for _, given in read.elements if given.get("http-equiv"))
+    assert policy.startswith("default-src 'none'; style-src 'sha256-") and "script-src 'none'" in policy
     assert text.count("<style>") == text.count("</style>") == 1
     assert "secret" not in text and "N=77" not in text, "of a hidden case only that there is one"
 
 
 def test_a_page_shows_where_and_how_long(tmp_path: Path) -> None:
-    text = told_page(tmp_path, "ramp")
+    text = page_on(tmp_path, "ramp")
     assert "Where it is wrong" in text and text.count('class="e4"') >= 2 and "to 1000 x" in text
     timed = part("part1", "naive", 10).time
     assert timed is not None
     calls = (100.0, 110.0, 105.0, 95.0)
     timed = replace(timed, clock="wall", rounds=2, reference_wall_ms=calls, student_wall_ms=calls)
-    drawn = ElementTree.fromstring(page.rounds(timed))
-    dots = [each.get("class") for each in drawn.iter("circle")]
+    circles = list(ElementTree.fromstring(page.rounds(timed)).iter("circle"))
+    dots = [each.get("class") for each in circles]
     assert dots.count("reference") == dots.count("student") == 4
-    heights = [float(each.get("cy", 0)) for each in drawn.iter("circle")]
+    heights = [float(each.get("cy", 0)) for each in circles]
     assert heights[1] < heights[0] < heights[3] and all(0 < height < 150 for height in heights)
     assert page.rounds(replace(timed, student_wall_ms=(), student_cpu_ms=())) == ""
 
 
-class Tty:
-    """A terminal that keeps what it is sent."""
-
-    encoding, errors, closed = "utf-8", None, False
-
-    def __init__(self, is_terminal: bool) -> None:
-        self.text, self.is_terminal = "", is_terminal
-
-    def write(self, text: str) -> None:
-        self.text += text
-
-    def flush(self) -> None: ...
-
-    def isatty(self) -> bool:
-        return self.is_terminal
+def shown(found: PartResult, points: float, *, is_terminal: bool) -> str:
+    """Return the lines of a verdict, on a terminal or in a file."""
+    stream = io.StringIO()
+    stream.isatty = lambda: is_terminal  # type: ignore[method-assign]
+    Terminal(stream).verdict(found, points)
+    return stream.getvalue()
 
 
 def test_a_terminal_with_colours_shows_a_small_map() -> None:
@@ -197,15 +177,10 @@ def test_a_terminal_with_colours_shows_a_small_map() -> None:
         CaseResult("secret", {"N": 8}, False, 1.0, diagnosis, hidden=True, error_map=("77",)),
     )
     wrong = replace(part("part4", "flash", 35, "wrong"), cases=cases, diagnosis=diagnosis)
-    shown = {}
-    for is_terminal in (True, False):
-        stream = Tty(is_terminal)
-        Terminal(stream).verdict(wrong, 0)  # type: ignore[arg-type]
-        shown[is_terminal] = stream.text
-    plain = re.sub(r"\x1b\[[\d;]*m", "", shown[True])
+    coloured = shown(wrong, 0, is_terminal=True)
+    plain = re.sub(r"\x1b\[[\d;]*m", "", coloured)
     assert "  where     ·  9 " in plain and "            1  · " in plain and "(on 'told')" in plain
-    assert "\x1b[97;48;5;160m 9 \x1b[0m" in shown[True]
-    assert "where" not in shown[False] and "\x1b" not in shown[False]
-    quiet = Tty(True)
-    Terminal(quiet).verdict(part("part1", "naive", 10), 10)  # type: ignore[arg-type]
-    assert "where" not in quiet.text
+    assert "\x1b[97;48;5;160m 9 \x1b[0m" in coloured
+    in_a_file = shown(wrong, 0, is_terminal=False)
+    assert "where" not in in_a_file and "\x1b" not in in_a_file
+    assert "where" not in shown(part("part1", "naive", 10), 10, is_terminal=True)

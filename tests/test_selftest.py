@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -53,20 +54,11 @@ def test_what_counts_against_the_machine() -> None:
 
 
 def test_each_row_is_tried_with_few_files() -> None:
-    @dataclass(frozen=True)
-    class Row:
-        row: str
-
-    @dataclass(frozen=True)
-    class File:
-        threats: dict[str, Row]
-
-    def file(*rows: str) -> File:
-        return File({f"part{k}": Row(row) for k, row in enumerate(rows)})
+    def file(*rows: str) -> SimpleNamespace:
+        return SimpleNamespace(threats={f"part{k}": SimpleNamespace(row=row) for k, row in enumerate(rows)})
 
     files = [file("A1"), file("A1", "A2", ""), file("A2", "B1"), file("B1"), file("C1")]
-    chosen = trials.one_for_each_row(files)
-    assert chosen == [files[1], files[2], files[4]]
+    assert trials.one_for_each_row(files) == [files[1], files[2], files[4]]
 
 
 def test_the_conclusion_is_told_group_by_group(
