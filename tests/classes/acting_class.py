@@ -18,7 +18,7 @@ from pathlib import Path
 
 import pytest
 
-from grader.staff.classroom import ledger
+from grader.staff.classroom import gradebook, ledger
 
 ROOT = Path(__file__).resolve().parents[2]
 SMALL = ROOT / "tests" / "classes" / "small.yaml"
@@ -105,6 +105,18 @@ class Class:
         code, said = self.run(**wanted)
         assert code == 0, said
         return said
+
+    def report(self, manual: Path | None = None) -> str:
+        """Write the reports anew, in this process. Return what is printed. Raises UsageError."""
+        said = io.StringIO()
+        gradebook.report(self.out, manual, said)
+        return said.getvalue()
+
+    def show(self, name: str) -> str:
+        """Return one student's result as it is printed. Raises UsageError."""
+        said = io.StringIO()
+        gradebook.show(self.out, name, None, said)
+        return said.getvalue()
 
     def kill(self, judge: subprocess.Popen[str]) -> None:
         """Kill a judge and wait until its workers are gone."""
