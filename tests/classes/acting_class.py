@@ -15,6 +15,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -30,6 +31,7 @@ import json, resource, sys
 from pathlib import Path
 from grader.staff.classroom import fingerprints, running
 wanted = json.loads(sys.argv[1])
+exec(wanted.pop("prepared", ""))
 named = ("submissions", "out", "config", "manual", "submitted", "calibration")
 paths = {key: Path(path) for key in named if (path := wanted.pop(key, None)) is not None}
 running.INSPECTION_SILENCE_S = wanted.pop("inspection_s", running.INSPECTION_SILENCE_S)
@@ -80,7 +82,7 @@ class Class:
         (self.folder / name / "module.cpp").write_text(f"{text}\nPYBIND11_MODULE\n")
 
     def start(self, **wanted: object) -> subprocess.Popen[str]:
-        """Start a judge with these fields of `RunOptions`."""
+        """Start a judge with these fields of `RunOptions`, after the code in `prepared`."""
         asked = {"workers": 2, "resume": True, "command": [str(ACTING)], "kit": "1", "tier": "D", **wanted}
         paths = {"submissions": str(self.folder), "out": str(self.out), "config": str(self.config)}
         # Real runners have user ids of their own, which may not enter a folder of pytest's.
@@ -136,8 +138,8 @@ class Class:
     def totals(self) -> dict[str, str]:
         return {name: row["total"] for name, row in self.grades().items()}
 
-    def result(self, name: str) -> dict[str, object]:
-        found: dict[str, object] = json.loads((self.out / name / ledger.RESULT).read_text())
+    def result(self, name: str) -> dict[str, Any]:
+        found: dict[str, Any] = json.loads((self.out / name / ledger.RESULT).read_text())
         return found
 
     def recorded(self) -> Counter[str]:
