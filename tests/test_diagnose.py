@@ -8,74 +8,35 @@ from collections.abc import Callable, Sequence
 import pytest
 import torch
 from torch import Tensor
+from torch_kernels import Inputs, arrays, compare, expect, make_inputs, right, rounded, scores
 
-from grader.base.arrays import Array
 from grader.base.results import CaseResult, Diagnosis
-from grader.judge.comparison import Comparison, Expected
-from grader.judge.comparison import compare as compare_arrays
 from grader.judge.correctness import settled_together
 from grader.judge.diagnosis import diagnose
 from grader.report import student
-from labs.attention import cases
 from labs.attention.oracle import ORACLES
 
-Inputs = dict[str, Tensor]
 RAGGED = {"B": 2, "H": 3, "N": 97, "d": 40, "Br": 16, "Bc": 24, "threads": 4}
 LARGE = {"B": 1, "H": 4, "N": 1024, "d": 32, "Br": 256, "Bc": 256, "threads": 8}
 ODD = {"B": 1, "H": 2, "N": 61, "d": 20, "Br": 7, "Bc": 11, "threads": 2}
 
 
-# The kernels are written with torch: what they return is computed by other code than what it is held against.
-
-
-def make_inputs(distribution: str, shape: dict[str, int], seed: int) -> Inputs:
-    return {
-        name: torch.from_numpy(value) for name, value in cases.make_inputs(distribution, shape, seed).items()
-    }
-
-
-def arrays(x: Inputs) -> dict[str, Array]:
-    return {name: value.numpy() for name, value in x.items()}
-
-
-def expect(oracle: str, x: Inputs, shape: dict[str, int]) -> Expected:
-    return ORACLES[oracle].expected(arrays(x), shape)
-
-
-def compare(expected: Expected, actual: Tensor) -> Comparison:
-    return compare_arrays(expected, actual.numpy())
-
-
-def diagnosed(
-    oracle: str,
+def explain(
     x: Inputs,
     shape: dict[str, int],
     actual: Tensor,
     again: Sequence[Tensor] = (),
+    *,
+    oracle: str = "attention",
     earlier: tuple[Diagnosis, ...] = (),
 ) -> Diagnosis:
-    """The diagnosis of an output, which is wrong."""
+    """Return the diagnosis of a wrong output; `again` are outputs of further calls."""
     expected = expect(oracle, x, shape)
     comparison = compare(expected, actual)
     assert not comparison.ok
-    return diagnose.diagnose(
-        ORACLES[oracle],
-        arrays(x),
-        shape,
-        expected,
-        actual.numpy(),
-        comparison,
-        [x.numpy() for x in again],
-        earlier=earlier,
-    )
-
-
-def scores(x: Inputs) -> Tensor:
-    return x["Q"] @ x["K"].mT
-
-
-def right(x: Inputs) -> Tensor:
-    return torch.softmax(scores(x), 3) @ x["V"]
+    others = [output.numpy() for output in again]
+    given = (ORACLES[oracle], arrays(x), shape, expected, actual.numpy(), comparison, others)
+    return diagnose.diagnose(*given, earlier=earlier)
 
 
 def keys_only(x: Inputs, keys: slice) -> Tensor:
@@ -125,29 +86,26 @@ def flash(x: Inputs, block: int, update: Callable[..., tuple[Tensor, Tensor]]) -
     return out
 
 
-def halved(x: Inputs, dtype: torch.dtype) -> Inputs:
-    return {name: value.to(dtype).float() for name, value in x.items()}
+def masked_to_best(x: Inputs) -> Tensor:
+    best = scores(x).argmax(3, keepdim=True)
+    return x["V"].gather(2, best.expand(-1, -1, -1, x["V"].shape[3]))
 
 
-#: bug -> (codes that name it, the output it gives)
+#: Bugs by name: the code of each, and its output.
 BUGS: dict[str, tuple[str, Callable[[Inputs], Tensor]]] = {
     "zeros": ("not_written", lambda x: torch.zeros_like(x["V"])),
     "copy of Q": ("copied_input", lambda x: x["Q"].clone()),
     "copy of V": ("wrong_operand", lambda x: x["V"].clone()),
-    "scaled by 1/sqrt(d)": (
-        "scaled",
-        lambda x: torch.softmax(scores(x) / x["Q"].shape[3] ** 0.5, 3) @ x["V"],
-    ),
+    "scaled by 1/sqrt(d)": ("scaled",
+        lambda x: torch.softmax(scores(x) / x["Q"].shape[3] ** 0.5, 3) @ x["V"]),
     "V's mean": ("uniform_softmax", lambda x: x["V"].mean(2, keepdim=True).expand_as(x["V"])),
     "1 + x": ("linear_exp", lambda x: weighted(x, lambda s: 1 + s)),
     "2^x": ("wrong_base", lambda x: weighted(x, torch.exp2)),
     "no exp": ("exp_missing", lambda x: weighted(x, lambda s: s)),
     "no softmax": ("softmax_missing", lambda x: scores(x) @ x["V"]),
     "not normalised": ("not_normalised", lambda x: scores(x).exp() @ x["V"]),
-    "safe but not normalised": (
-        "not_normalised",
-        lambda x: (scores(x) - scores(x).amax(3, keepdim=True)).exp() @ x["V"],
-    ),
+    "safe but not normalised": ("not_normalised",
+        lambda x: (scores(x) - scores(x).amax(3, keepdim=True)).exp() @ x["V"]),
     "normalised twice": ("normalised_twice", lambda x: right(x) / scores(x).exp().sum(3, keepdim=True)),
     "softmax over columns": ("wrong_axis", lambda x: torch.softmax(scores(x), 2) @ x["V"]),
     "double softmax": ("double_softmax", lambda x: torch.softmax(torch.softmax(scores(x), 3), 3) @ x["V"]),
@@ -159,7 +117,7 @@ BUGS: dict[str, tuple[str, Callable[[Inputs], Tensor]]] = {
     "weights transposed": ("scores_transposed", lambda x: torch.softmax(scores(x), 3).mT @ x["V"]),
     "P returned": ("scores_returned", lambda x: torch.softmax(scores(x), 3)[..., : x["V"].shape[3]]),
     "negated scores": ("negated", lambda x: torch.softmax(-scores(x), 3) @ x["V"]),
-    "best key": ("hard_maximum", lambda x: masked_to_best(x)),
+    "best key": ("hard_maximum", masked_to_best),
     "causal": ("causal_mask", lambda x: masked(x, lambda i, j: j > i)),
     "head 0 copied": ("heads_copied", lambda x: first_head(right(x)).clone()),
     "Q of head 0": ("head_ignored", lambda x: torch.softmax(first_head(x["Q"]) @ x["K"].mT, 3) @ x["V"]),
@@ -167,45 +125,28 @@ BUGS: dict[str, tuple[str, Callable[[Inputs], Tensor]]] = {
     "heads reversed": ("heads_permuted", lambda x: right(x).flip(1)),
     "last key missing": ("key_missing", lambda x: keys_only(x, slice(0, -1))),
     "first key missing": ("key_missing", lambda x: keys_only(x, slice(1, None))),
-    "last channel missing": (
-        "channel_missing",
-        lambda x: torch.softmax(x["Q"][..., :-1] @ x["K"][..., :-1].mT, 3) @ x["V"],
-    ),
+    "last channel missing": ("channel_missing",
+        lambda x: torch.softmax(x["Q"][..., :-1] @ x["K"][..., :-1].mT, 3) @ x["V"]),
     "QK_t stale": ("stale_scores", stale_weights),
-    "row sum of all rows": (
-        "stale_sum",
-        lambda x: scores(x).exp() @ x["V"] / scores(x).exp().sum(3, keepdim=True).cumsum(2),
-    ),
+    "row sum of all rows": ("stale_sum",
+        lambda x: scores(x).exp() @ x["V"] / scores(x).exp().sum(3, keepdim=True).cumsum(2)),
     "value goes on over channels": ("stale_value", lambda x: right(x).cumsum(3)),
     "doubled": ("constant_factor", lambda x: 2 * right(x)),
     "1e-3 too large": ("constant_factor", lambda x: 1.001 * right(x)),
     "rows shifted": ("shifted", lambda x: right(x).roll(1, 2)),
     "B, N, H, d": ("wrong_layout", lambda x: right(x).transpose(1, 2).reshape(x["V"].shape)),
-    "float16 inputs": ("low_precision", lambda x: right(halved(x, torch.float16))),
-    "bfloat16 inputs": ("low_precision", lambda x: right(halved(x, torch.bfloat16))),
+    "float16 inputs": ("low_precision", lambda x: right(rounded(x, torch.float16))),
+    "bfloat16 inputs": ("low_precision", lambda x: right(rounded(x, torch.bfloat16))),
     "last row": ("row_range", lambda x: zeroed(right(x), slice(None), slice(None), -1)),
     "odd rows": ("periodic_rows", lambda x: zeroed(right(x), slice(None), slice(None), slice(1, None, 2))),
     "all heads but 0": ("heads", lambda x: zeroed(right(x), slice(None), slice(1, None))),
     "last column": ("column_range", lambda x: zeroed(right(x), slice(None), slice(None), slice(None), -1)),
-}
-
-
-def masked_to_best(x: Inputs) -> Tensor:
-    best = scores(x).argmax(3, keepdim=True)
-    return x["V"].gather(2, best.expand(-1, -1, -1, x["V"].shape[3]))
-
-
-def explain(x: Inputs, shape: dict[str, int], actual: Tensor, again: Sequence[Tensor] = ()) -> Diagnosis:
-    return diagnosed("attention", x, shape, actual, again)
+}  # fmt: skip
 
 
 ON_LARGE = (
-    "scaled by 1/sqrt(d)",
-    "QK_t stale",
-    "softmax over columns",
-    "last key missing",
-    "1e-3 too large",
-    "odd rows",
+    *("scaled by 1/sqrt(d)", "QK_t stale", "softmax over columns"),
+    *("last key missing", "1e-3 too large", "odd rows"),
 )
 
 
@@ -218,30 +159,24 @@ def test_names_the_bug(bug: str, shape: dict[str, int]) -> None:
     x = make_inputs("random", shape, 11)
     found = explain(x, shape, wrong_kernel(x))
     also = {"last row": "remainder_tile", "last column": "remainder_tile", "1e-3 too large": "low_precision"}
-    accepted = {code, also.get(bug, code)}
-    assert found.code in accepted, found.message
+    assert found.code in (code, also.get(bug)), found.message
     assert found.first_index is not None
     assert found.wrong_count is not None and 0 < found.wrong_count <= right(x).numel()
 
 
-def has_remainder(part: str, tile: int, shape: dict[str, int]) -> bool:
-    size = shape["d"] if part == "channels" else shape["N"]
-    return tile < size and size % tile != 0
-
-
-REMAINDERS = [
-    (part, tile, shape)
-    for part in ("keys", "product", "sum", "scores", "channels")
-    for tile in (4, 8, 16, 32)
-    for shape in (RAGGED, ODD)
-    if has_remainder(part, tile, shape)
-]
-
-
-@pytest.mark.parametrize(("part", "tile", "shape"), REMAINDERS)
+@pytest.mark.parametrize(
+    ("part", "tile", "shape"),
+    [
+        (part, tile, shape)
+        for part in ("keys", "product", "sum", "scores", "channels")
+        for tile in (4, 8, 16, 32)
+        for shape in (RAGGED, ODD)
+        if 0 < shape["d" if part == "channels" else "N"] % tile < shape["d" if part == "channels" else "N"]
+    ],
+)
 def test_names_the_remainder(part: str, tile: int, shape: dict[str, int]) -> None:
     x = make_inputs("random", shape, 3)
-    size = shape["d"] if part == "channels" else shape["N"]
+    size = shape["d" if part == "channels" else "N"]
     cut = size // tile * tile
     kept = slice(0, cut)
     weights = scores(x).exp()
@@ -400,7 +335,7 @@ def test_suspects_of_an_earlier_output_come_first() -> None:
     x = make_inputs("random", RAGGED, 3)
     first = explain(x, RAGGED, of_last_head(x, of_batch=True))
     for wrong in (of_last_head(x, of_batch=True), BUGS["negated scores"][1](x)):
-        found = [diagnosed("attention", x, RAGGED, wrong, earlier=earlier) for earlier in ((), (first,))]
+        found = [explain(x, RAGGED, wrong, earlier=earlier) for earlier in ((), (first,))]
         assert found[0].code == found[1].code and found[0].message == found[1].message
 
 
@@ -414,25 +349,29 @@ def test_padded_keys_are_named_where_there_is_no_full_block_too() -> None:
 
 
 def test_diagnosing_a_large_output_costs_little() -> None:
-    """Even when no suspect fits and all are tried: bounded against one evaluation of the oracle on the same input."""
+    """Even when no suspect fits and all are tried: bounded against evaluations of the oracle on the same input."""
     x = make_inputs("random", LARGE, 2)
     noise = torch.randn(x["V"].shape, generator=torch.Generator().manual_seed(1))
     actual = right(x) + noise
-    started = time.process_time()
+    oracle_s, diagnosis_s = [], []
     for _ in range(3):
+        started = time.process_time()
         expect("attention", x, LARGE)
-    oracle_s = (time.process_time() - started) / 3
-    started = time.process_time()
-    diagnosed("attention", x, LARGE, actual)
-    assert time.process_time() - started < 60 * oracle_s
+        between = time.process_time()
+        explain(x, LARGE, actual)
+        oracle_s.append(between - started)
+        diagnosis_s.append(time.process_time() - between)
+    # 10 of them on a quiet machine.
+    assert min(diagnosis_s) < 60 * max(oracle_s)
 
 
 def test_wrong_type_says_what_came_back() -> None:
-    assert diagnose.wrong_type("a tensor", "float32", (2, 3), (1, 2, 3, 4), "BHNd").code == "wrong_shape"
-    assert (
-        diagnose.wrong_type("a tensor", "float64", (1, 2, 3, 4), (1, 2, 3, 4), "BHNd").code == "wrong_dtype"
-    )
-    assert diagnose.wrong_type("nothing", None, None, (1, 2, 3, 4), "BHNd").code == "wrong_type"
+    for came, dtype, shape, code in (
+        ("a tensor", "float32", (2, 3), "wrong_shape"),
+        ("a tensor", "float64", (1, 2, 3, 4), "wrong_dtype"),
+        ("nothing", None, None, "wrong_type"),
+    ):
+        assert diagnose.wrong_type(came, dtype, shape, (1, 2, 3, 4), "BHNd").code == code
     told = diagnose.inputs_overwritten(["Q", "K"], ["Q", "K", "V"], "O").message
     assert "its input Q, K." in told and "Write to O" in told and "needs Q, K and V." in told
 
@@ -449,44 +388,35 @@ OFFSETS: dict[str, tuple[str, Callable[..., Tensor]]] = {
     "always 0": ("missing_term", lambda x, y, z, b: 0 * x),
     "b + 1": ("off_by_one", lambda x, y, z, b: ((x * 3 + y) * 4 + z) * 5 + b + 1),
     "sizeX for sizeY": ("wrong_strides", lambda x, y, z, b: ((x * 4 + y) * 3 + z) * 5 + b),
-}
+}  # fmt: skip
 
 
 @pytest.mark.parametrize("name", OFFSETS)
-def test_names_the_wrong_offset_of_a_read(name: str) -> None:
+def test_names_the_wrong_offset_of_a_read_and_of_a_write(name: str) -> None:
     code, offset = OFFSETS[name]
     x = make_inputs("indices", SHAPE_4D, 4)
     padded = torch.cat([x["tensor"].flatten(), torch.zeros(200)])
     actual = padded[offset(*x["index"].unbind(1))]
-    assert diagnosed("read4d", x, SHAPE_4D, actual).code == code
-
-
-@pytest.mark.parametrize("name", OFFSETS)
-def test_names_the_wrong_offset_of_a_write(name: str) -> None:
-    code, offset = OFFSETS[name]
+    assert explain(x, SHAPE_4D, actual, oracle="read4d").code == code
     x = make_inputs("some_indices", SHAPE_4D, 4)
     after = torch.cat([x["tensor"].flatten(), torch.zeros(200)])
     for at, value in zip(offset(*x["index"].unbind(1)).tolist(), x["values"].tolist(), strict=True):
         after[at] = value
     actual = after[:120].reshape(2, 3, 4, 5)
-    assert diagnosed("write4d", x, SHAPE_4D, actual).code == code
+    assert explain(x, SHAPE_4D, actual, oracle="write4d").code == code
 
 
 def test_reads_and_writes_that_do_nothing_or_too_much() -> None:
     x = make_inputs("some_indices", SHAPE_4D, 4)
-    expected = expect("write4d", x, SHAPE_4D)
-    nothing = x["tensor"].clone()
-    assert explain_write(x, nothing) == "not_written"
-    extra = torch.from_numpy(expected.value).float()
+    extra = torch.from_numpy(expect("write4d", x, SHAPE_4D).value).float()
     untouched = (extra == x["tensor"]).nonzero()[0]
     extra[tuple(untouched)] = -1.0
-    assert explain_write(x, extra) == "extra_write"
-    value = x["tensor"].flatten().clone()
-    index = x["index"]
+    value, index = x["tensor"].flatten().clone(), x["index"]
     value[((index[:, 0] * 3 + index[:, 1]) * 4 + index[:, 2]) * 5 + index[:, 3]] = 7.5
-    assert explain_write(x, value.reshape(2, 3, 4, 5)) == "wrong_value"
-    assert diagnosed("read4d", x, SHAPE_4D, torch.zeros(len(x["index"]))).code == "not_written"
-
-
-def explain_write(x: Inputs, actual: Tensor) -> str:
-    return diagnosed("write4d", x, SHAPE_4D, actual).code
+    for output, code in (
+        (x["tensor"].clone(), "not_written"),
+        (extra, "extra_write"),
+        (value.reshape(2, 3, 4, 5), "wrong_value"),
+    ):
+        assert explain(x, SHAPE_4D, output, oracle="write4d").code == code
+    assert explain(x, SHAPE_4D, torch.zeros(len(index)), oracle="read4d").code == "not_written"

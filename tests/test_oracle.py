@@ -7,50 +7,25 @@ from collections.abc import Callable
 import pytest
 import torch
 from torch import Tensor
+from torch_kernels import Inputs, compare, expect, make_inputs, right, rounded, scores
 
 from grader.base.arrays import np
 from grader.base.errors import UsageError
-from grader.judge.comparison import Comparison, Expected
-from grader.judge.comparison import compare as compare_arrays
+from grader.judge import comparison
+from grader.judge.comparison import Expected
 from labs.attention import cases
 from labs.attention.cases import ATTENTION_DISTRIBUTIONS, DISTRIBUTIONS, MAX_ABS_SCORE, describe
 from labs.attention.offsets import flat_offsets
-from labs.attention.oracle import ORACLES, Attention
+from labs.attention.oracle import Attention
 
-Inputs = dict[str, Tensor]
 GRADED = ("random", "onehot", "permuted_keys", "rising")
 SIZES = [
-    (1, 1),
-    (1, 32),
-    (2, 5),
-    (5, 3),
-    (7, 32),
-    (16, 1),
-    (61, 19),
-    (97, 40),
-    (131, 17),
-    (333, 128),
-    (1024, 32),
+    *((1, 1), (1, 32), (2, 5), (5, 3), (7, 32), (16, 1)),
+    *((61, 19), (97, 40), (131, 17), (333, 128), (1024, 32)),
 ]
 
 
-# What is held against the oracle is computed by torch: the two have no code in common.
-
-
-def make_inputs(distribution: str, shape: dict[str, int], seed: int) -> Inputs:
-    made = cases.make_inputs(distribution, shape, seed)
-    return {name: torch.from_numpy(value) for name, value in made.items()}
-
-
-def expect(oracle: str, x: Inputs, shape: dict[str, int]) -> Expected:
-    return ORACLES[oracle].expected({name: value.numpy() for name, value in x.items()}, shape)
-
-
-def compare(expected: Expected, actual: Tensor) -> Comparison:
-    return compare_arrays(expected, actual.numpy())
-
-
-def scores(x: Inputs) -> Tensor:
+def exact_scores(x: Inputs) -> Tensor:
     return x["Q"].double() @ x["K"].double().mT
 
 
@@ -75,7 +50,7 @@ def test_scores_stay_within_float32s_exp(distribution: str, n: int, d: int) -> N
     for seed in range(3):
         x = make_inputs(distribution, {"B": 2, "H": 2, "N": n, "d": d}, seed)
         assert all(value.dtype == torch.float32 and value.shape == (2, 2, n, d) for value in x.values())
-        assert scores(x).abs().max() <= MAX_ABS_SCORE
+        assert exact_scores(x).abs().max() <= MAX_ABS_SCORE
 
 
 @pytest.mark.parametrize("distribution", GRADED)
@@ -83,7 +58,7 @@ def test_scores_stay_within_float32s_exp(distribution: str, n: int, d: int) -> N
 def test_graded_scores_spread_and_outputs_are_of_order_one(distribution: str, n: int, d: int) -> None:
     shape = {"B": 2, "H": 2, "N": n, "d": d}
     x = make_inputs(distribution, shape, 4)
-    s = scores(x)
+    s = exact_scores(x)
     assert (s.amax((2, 3)) - s.amin((2, 3))).min() >= 10
     size = np.sqrt(np.square(expect("attention", x, shape).value).mean((2, 3)))
     assert size.min() > 0.02 and size.max() < 3
@@ -96,13 +71,13 @@ def test_heads_are_independent(distribution: str) -> None:
     expected = expect("attention", x, shape)
     copied = np.broadcast_to(expected.value[0, 0], expected.value.shape)
     for b, h in ((0, 1), (1, 0), (1, 1)):
-        assert compare_arrays(expected, copied).wrong[b, h].mean() > 0.5
+        assert comparison.compare(expected, copied).wrong[b, h].mean() > 0.5
 
 
 def test_published_ramp_is_as_weak_as_it_was() -> None:
     shape = {"B": 2, "H": 2, "N": 64, "d": 32}
     x = make_inputs("ramp", shape, 0)
-    assert torch.linalg.matrix_rank(scores(x)[0, 0]) <= 2
+    assert torch.linalg.matrix_rank(exact_scores(x)[0, 0]) <= 2
     assert torch.equal(x["Q"][0, 0], x["Q"][1, 1])
     mean = x["V"].mean(2, keepdim=True).expand_as(x["V"])
     assert np.allclose(mean, expect("attention", x, shape).value, atol=1e-4)
@@ -156,7 +131,7 @@ def test_the_oracle_is_torchs_to_float64s_rounding(
     """In pieces of heads, in pieces of rows, and by several threads."""
     monkeypatch.setenv("OMP_NUM_THREADS", "3")
     x = make_inputs("random", dict(zip("BHNd", shape, strict=True)), 6)
-    by_torch = torch.softmax(scores(x), 3) @ x["V"].double()
+    by_torch = torch.softmax(exact_scores(x), 3) @ x["V"].double()
     assert np.allclose(expect("attention", x, {}).value, by_torch.numpy(), rtol=1e-12, atol=1e-13)
 
 
@@ -171,7 +146,7 @@ def test_a_number_that_is_none_stays_in_its_row() -> None:
 def test_not_a_number_is_wrong() -> None:
     expected = Expected(np.zeros(4), 1.0)
     for value in (float("nan"), float("inf"), -float("inf")):
-        found: Comparison = compare(expected, torch.tensor([0.0, value, 0.5, 0.0]))
+        found = compare(expected, torch.tensor([0.0, value, 0.5, 0.0]))
         assert not found.ok and found.max_error == float("inf")
         assert found.wrong.tolist() == [False, True, False, False]
     assert compare(expected, torch.tensor([0.0, 1.0, -1.0, 0.0])).budget_used == 1.0
@@ -256,16 +231,8 @@ def test_honest_kernels_use_a_tenth_of_the_budget_at_2048() -> None:
 # ---- the error budget: what must exceed it
 
 
-def right(x: Inputs) -> Tensor:
-    return torch.softmax(x["Q"] @ x["K"].mT, 3) @ x["V"]
-
-
-def rounded(x: Inputs, dtype: torch.dtype) -> Inputs:
-    return {name: value.to(dtype).float() for name, value in x.items()}
-
-
 def weights_rounded(x: Inputs, dtype: torch.dtype) -> Tensor:
-    weights = torch.softmax(x["Q"] @ x["K"].mT, 3)
+    weights = torch.softmax(scores(x), 3)
     return weights.to(dtype).float() @ x["V"].to(dtype).float()
 
 
@@ -275,9 +242,9 @@ COARSE: dict[str, tuple[float, Callable[[Inputs], Tensor]]] = {
     "float16 weights": (2, lambda x: weights_rounded(x, torch.float16)),
     "1e-3 too large": (3, lambda x: 1.001 * right(x)),
     "V's mean": (1000, lambda x: x["V"].mean(2, keepdim=True).expand_as(x["V"])),
-    "1 + x": (1000, lambda x: (w := 1 + x["Q"] @ x["K"].mT) / w.sum(3, keepdim=True) @ x["V"]),
+    "1 + x": (1000, lambda x: (w := 1 + scores(x)) / w.sum(3, keepdim=True) @ x["V"]),
     "head 0 copied": (1000, lambda x: right(x)[:, :1].expand_as(x["V"])),
-    "not normalised": (1000, lambda x: (x["Q"] @ x["K"].mT).exp() @ x["V"]),
+    "not normalised": (1000, lambda x: scores(x).exp() @ x["V"]),
     "zeros": (1000, lambda x: torch.zeros_like(x["V"])),
     "tiny": (1000, lambda x: torch.full_like(x["V"], 1e-6)),
 }

@@ -1,0 +1,43 @@
+"""Attention with torch, to compare with what the judge computes by NumPy: the two have no code in common."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from grader.base.arrays import Array
+from grader.judge import comparison
+from grader.judge.comparison import Comparison, Expected
+from labs.attention import cases
+from labs.attention.oracle import ORACLES
+
+Inputs = dict[str, Tensor]
+
+
+def make_inputs(distribution: str, shape: dict[str, int], seed: int) -> Inputs:
+    made = cases.make_inputs(distribution, shape, seed)
+    return {name: torch.from_numpy(value) for name, value in made.items()}
+
+
+def arrays(x: Inputs) -> dict[str, Array]:
+    return {name: value.numpy() for name, value in x.items()}
+
+
+def expect(oracle: str, x: Inputs, shape: dict[str, int]) -> Expected:
+    return ORACLES[oracle].expected(arrays(x), shape)
+
+
+def compare(expected: Expected, actual: Tensor) -> Comparison:
+    return comparison.compare(expected, actual.numpy())
+
+
+def scores(x: Inputs) -> Tensor:
+    return x["Q"] @ x["K"].mT
+
+
+def right(x: Inputs) -> Tensor:
+    return torch.softmax(scores(x), 3) @ x["V"]
+
+
+def rounded(x: Inputs, dtype: torch.dtype) -> Inputs:
+    return {name: value.to(dtype).float() for name, value in x.items()}
