@@ -1,17 +1,20 @@
-"""The build: both paths, and the interface of what is built."""
+"""Builds with torch, on both paths, and without it; and the interface of the built object."""
 
 from __future__ import annotations
 
 import re
 import subprocess
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 from building import HEAD, PUBLISHED, call, loaded, one_function, write
 
-from grader.build import cpptext, lightpath
-from grader.build.torchbuild import TorchBuild, build, precompile
+from grader.build import cpptext, lightpath, nativebuild
+from grader.build.records import Build
+from grader.build.torchbuild import TorchBuild, build
 from grader.run.loaded import CallFailed, StudentObject
+from grader.run.nativehost import NativeHost
 from labs.attention.threats import THREATS, submissions
 
 #: One of every parameter and result that the interface knows, and some that it does not.
@@ -87,34 +90,19 @@ def test_published_style_compiles_lightly_and_offers_what_it_does_not_bind() -> 
 
 
 def test_nothing_but_the_interface_leaves_the_object() -> None:
-    listing = subprocess.run(
-        ["nm", "-D", "--defined-only", str(build(PUBLISHED).object_path)],
-        capture_output=True,
-        text=True,
-        check=True,
-    ).stdout
-    # Some compilers leave copies of the standard library's own templates (_ZNSt..., _ZSt...): no secret of anybody's.
+    command = ["nm", "-D", "--defined-only", str(build(PUBLISHED).object_path)]
+    listing = subprocess.run(command, capture_output=True, text=True, check=True).stdout
+    # Some compilers leave copies of the standard library's own templates (_ZNSt..., _ZSt...), which are no secret.
     names = {name for line in listing.splitlines() if not re.match("_ZN?K?St", name := line.split()[-1])}
     assert names == {f"gpt149_{name}" for name in ("count", "name", "signature", "call", "release")}
 
 
 def test_signatures(signatures: StudentObject) -> None:
     assert dict(signatures.functions) == {
-        "same": "T(T)",
-        "transposed": "T(T)",
-        "nothing": "T()",
-        "mixed": "f(ilfdb)",
-        "size_of": "l(V)",
-        "twice": "v(W)",
-        "squares": "V(V)",
-        "throws_std": "v()",
-        "throws_torch": "v(T)",
-        "throws_int": "v()",
-        "strange": "i(?)",
-        "tile": "i()",
-        "lambda": "f(if)",
-        "fourDimWrite": "v(Wiiiiiiif)",
-    }
+        "same": "T(T)", "transposed": "T(T)", "nothing": "T()", "mixed": "f(ilfdb)", "size_of": "l(V)",
+        "twice": "v(W)", "squares": "V(V)", "throws_std": "v()", "throws_torch": "v(T)", "throws_int": "v()",
+        "strange": "i(?)", "tile": "i()", "lambda": "f(if)", "fourDimWrite": "v(Wiiiiiiif)",
+    }  # fmt: skip
 
 
 def test_values_go_in_and_out(signatures: StudentObject) -> None:
@@ -135,28 +123,55 @@ def test_values_go_in_and_out(signatures: StudentObject) -> None:
     assert call(signatures, "tile") == 24
 
 
-@pytest.mark.parametrize(
-    ("name", "words"),
-    [
-        ("throws_std", "first line"),
-        ("throws_torch", "want 7 dimensions"),
-        ("throws_int", "not a std::exception"),
-        ("strange", "another type"),
-    ],
-)
-def test_exceptions_become_one_line(signatures: StudentObject, name: str, words: str) -> None:
+def test_exceptions_become_one_line(signatures: StudentObject) -> None:
     import torch
 
-    arguments = {"throws_torch": [torch.zeros(2)], "strange": [1]}.get(name, [])
-    with pytest.raises(CallFailed, match=words) as caught:
-        call(signatures, name, *arguments)
-    assert "\n" not in str(caught.value) and "second" not in str(caught.value)
+    for name, arguments, message in (
+        ("throws_std", [], "first line"),
+        ("throws_torch", [torch.zeros(2)], "want 7 dimensions"),
+        ("throws_int", [], "not a std::exception"),
+        ("strange", [1], "another type"),
+    ):
+        with pytest.raises(CallFailed, match=message) as caught:
+            call(signatures, name, *arguments)
+        assert "\n" not in str(caught.value) and "second" not in str(caught.value)
 
 
-def test_a_file_without_bindings_loads_and_offers_nothing(tmp_path: Path) -> None:
-    made = build(write(tmp_path, "int unused;\n"))
-    assert made.ok and loaded(made).functions == []
-    assert any("PYBIND11_MODULE" in note for note in made.notes)
+both_builds = pytest.mark.parametrize("made_by", [build, nativebuild.build], ids=["with torch", "native"])
+
+
+@both_builds
+def test_a_file_without_bindings_loads_and_offers_nothing(
+    made_by: Callable[..., Build], tmp_path: Path
+) -> None:
+    made = made_by(write(tmp_path, HEAD + "torch::Tensor f(torch::Tensor t) { return t; }\n"))
+    assert made.ok and any("PYBIND11_MODULE" in note for note in made.notes)
+    if isinstance(made, TorchBuild):
+        assert loaded(made).functions == []
+    else:
+        with NativeHost() as host, host.spawn(made.program, threads=1) as session:
+            assert session.death is None and session.functions == {}
+
+
+@both_builds
+def test_an_object_has_a_largest_size(made_by: Callable[..., Build], tmp_path: Path) -> None:
+    source = write(tmp_path, one_function("  return t * table[1];", "char table[3 << 20] = {1, 2};"))
+    if made_by is nativebuild.build:
+        text = "  return torch::full({1}, (float)table[n]);"
+        source = write(tmp_path, one_function(text, "char table[3 << 20] = {1, 2};"))
+    assert made_by(source).ok
+    # Found in the cache, and still too large for another assignment.
+    for text in ("", "// compiled anew\n"):
+        source.write_text(source.read_text() + text)
+        made = made_by(source, object_bytes=2 << 20)
+        assert not made.ok and made.object_path is None
+        assert "MiB; it may have 2 MiB" in made.diagnostics and "hint:" in made.diagnostics
+
+
+@pytest.mark.full
+def test_sanitizers_may_make_an_object_larger(tmp_path: Path) -> None:
+    source = write(tmp_path, one_function("  return t;", "char table[3 << 20] = {1, 2};"))
+    assert build(source, object_bytes=2 << 20, sanitize=True).ok
 
 
 # ---- the full path
@@ -170,7 +185,7 @@ def beyond_light(tmp_path_factory: pytest.TempPathFactory) -> TorchBuild:
     return build(write(tmp_path_factory.mktemp("full"), text), timeout_s=600)
 
 
-def test_full_path_takes_over_without_a_word(beyond_light: TorchBuild) -> None:
+def test_the_full_path_takes_over_silently(beyond_light: TorchBuild) -> None:
     assert (beyond_light.ok, beyond_light.path, beyond_light.diagnostics) == (True, "full", ""), beyond_light
     assert beyond_light.notes == ()
     built = loaded(beyond_light)
@@ -180,6 +195,7 @@ def test_full_path_takes_over_without_a_word(beyond_light: TorchBuild) -> None:
     assert call(built, "f", torch.eye(2), 3) == ([2, 2], [3, 0, 0, 3])
 
 
+@pytest.mark.full
 def test_python_objects_need_the_last_rung(tmp_path: Path) -> None:
     """The file is that of a threat: all of torch's headers take half a minute."""
     (file,) = submissions([row for row in THREATS if "py::list" in row.top])
@@ -201,7 +217,7 @@ def test_python_objects_need_the_last_rung(tmp_path: Path) -> None:
         ("// py::module_::import", False),
     ],
 )
-def test_what_is_pythons_skips_the_rung_without_python(code: str, needed: bool) -> None:
+def test_uses_of_python_skip_the_rung_without_python(code: str, needed: bool) -> None:
     assert lightpath.needs_python(code) is needed
 
 
@@ -248,18 +264,5 @@ def test_undefined_functions_of_torch_are_left_to_the_full_path() -> None:
         ("// goes on \\\nq\nr", " \nr"),
     ],
 )
-def test_code_is_told_from_comments_and_literals(source: str, code: str) -> None:
+def test_comments_and_literals_are_no_code(source: str, code: str) -> None:
     assert cpptext.without_comments(source) == code
-
-
-def test_an_object_has_a_largest_size(tmp_path: Path) -> None:
-    precompile()
-    source = write(tmp_path, one_function("  return t * table[1];", "char table[3 << 20] = {1, 2};"))
-    assert build(source).ok
-    # Found in the cache, and still too large for another assignment.
-    for text in ("", "// compiled anew\n"):
-        source.write_text(source.read_text() + text)
-        made = build(source, object_bytes=2 << 20)
-        assert not made.ok and made.object_path is None
-        assert "MiB; it may have 2 MiB" in made.diagnostics and "hint:" in made.diagnostics
-    assert build(source, object_bytes=2 << 20, sanitize=True).ok
