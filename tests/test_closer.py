@@ -3,19 +3,20 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from types import SimpleNamespace
 from typing import cast
 
 import pytest
+from conftest import ROOT
 
 from grader.assignment import loading
 from grader.base.arrays import Array, np
 from grader.base.errors import UsageError
 from grader.base.results import Diagnosis
 from grader.build import landmarks, sanitize
-from grader.build.landmarks import Body
+from grader.build.landmarks import Body, Place
 from grader.judge import faults
 from grader.judge.closer import clues
 from grader.judge.closer.explaining import Closer
@@ -28,7 +29,6 @@ from labs.attention.clues import CLUES
 from labs.attention.dissect import dissect
 from labs.attention.oracle import ORACLES
 
-ROOT = Path(__file__).resolve().parents[1]
 AXES, TILES = ORACLES["attention"].axes, ORACLES["attention"].tiles
 SIZES = (
     {"B": 2, "H": 3, "N": 21, "d": 5},
@@ -37,57 +37,43 @@ SIZES = (
 )
 
 
-def seen(wrong: Callable[[Array, dict[str, int]], None], tiles: dict[str, int] | None = None) -> list[Seen]:
+#: A place in an output, from its sizes.
+Where = Callable[[Mapping[str, int]], tuple[slice | int, ...]]
+
+
+def seen(wrong: Where, *, elsewhere: bool = False) -> list[Seen]:
+    """Outputs of several sizes that are wrong in a place, or everywhere else."""
     found = []
-    for sizes in SIZES:
-        mask = np.zeros([sizes[name] for name in "BHNd"], bool)
-        own = {**sizes, **(tiles or {"Br": 4, "Bc": 6})}
-        wrong(mask, own)
-        found.append(Seen(own, mask if mask.any() else None))
+    for sizes in ({**each, "Br": 4, "Bc": 6} for each in SIZES):
+        mask = np.full([sizes[name] for name in "BHNd"], elsewhere)
+        mask[wrong(sizes)] = not elsewhere
+        found.append(Seen(sizes, mask if mask.any() else None))
     return found
 
 
-def last_row(mask: Array, sizes: dict[str, int]) -> None:
-    mask[:, :, -1] = True
-
-
-def all_heads_but_the_first(mask: Array, sizes: dict[str, int]) -> None:
-    mask[:, 1:] = True
-
-
-def remainder_of_br(mask: Array, sizes: dict[str, int]) -> None:
-    mask[:, :, sizes["N"] // sizes["Br"] * sizes["Br"] :] = True
-
-
-def only_the_last_pair_is_right(mask: Array, sizes: dict[str, int]) -> None:
-    mask[:] = True
-    mask[-1, -1] = False
-
-
-def only_one_element(mask: Array, sizes: dict[str, int]) -> None:
-    mask[0, 0, sizes["N"] // 3, 0] = mask[0, 0, sizes["N"] // 2, 1] = True
-
-
-def all_but_the_first_of_each_br(mask: Array, sizes: dict[str, int]) -> None:
-    mask[:] = True
-    mask[:, :, :: sizes["Br"]] = False
+def last_row(sizes: Mapping[str, int]) -> tuple[slice | int, ...]:
+    return np.s_[:, :, -1]
 
 
 @pytest.mark.parametrize(
-    ("wrong", "told"),
+    ("inputs", "told"),
     [
-        (all_but_the_first_of_each_br, "the first of each Br rows is right, and all others are wrong"),
-        (last_row, "only the last row is wrong"),
-        (all_heads_but_the_first, "head 0 is right, and all other heads are wrong"),
-        (remainder_of_br, "only the rows beyond the last full tile of Br are wrong, N % Br of them"),
-        (only_the_last_pair_is_right, "only the last (b, h) is right"),
-        (lambda mask, sizes: mask.fill(True), ""),
+        (seen(last_row), "only the last row is wrong"),
+        (seen(lambda s: np.s_[:, 1:]), "head 0 is right, and all other heads are wrong"),
+        (
+            seen(lambda s: np.s_[:, :, s["N"] // s["Br"] * s["Br"] :]),
+            "only the rows beyond the last full tile of Br are wrong, N % Br of them",
+        ),
+        (
+            seen(lambda s: np.s_[:, :, :: s["Br"]], elsewhere=True),
+            "the first of each Br rows is right, and all others are wrong",
+        ),
+        (seen(lambda s: np.s_[-1, -1], elsewhere=True), "only the last (b, h) is right"),
+        (seen(lambda s: np.s_[:, :]), ""),
     ],
 )
-def test_the_place_that_all_inputs_have_in_common_is_told(
-    wrong: Callable[[Array, dict[str, int]], None], told: str
-) -> None:
-    assert facts.place(seen(wrong), AXES, TILES) == told
+def test_the_place_that_all_inputs_have_in_common_is_named(inputs: list[Seen], told: str) -> None:
+    assert facts.place(inputs, AXES, TILES) == told
 
 
 def test_what_one_input_refutes_is_no_fact() -> None:
@@ -135,55 +121,63 @@ def test_the_sizes_that_are_right_are_told_by_name(
     assert facts.condition(by_sizes(is_right), ["N", "d", "Br", "Bc"], TILES) == told
 
 
-LEFT_OUT = {
-    "leaves out key 6 of 7": lambda keys: slice(0, keys // 2 * 2),
-    "leaves out each of the keys 0 to 1 of 7": lambda keys: slice(2, None),
-}
+def of(keys: Callable[[int], slice]) -> Callable[[Array, Array], Array]:
+    """A kernel that uses some of the keys."""
+
+    def kernel(weights: Array, values: Array) -> Array:
+        used = weights[..., (some := keys(values.shape[2]))]
+        return used / used.sum(3, keepdims=True) @ values[:, :, some]
+
+    return kernel
 
 
-@pytest.mark.parametrize("told", LEFT_OUT)
-def test_keys_that_are_left_out_are_told_by_number(told: str) -> None:
-    def ask(sizes: Mapping[str, int], inputs: Mapping[str, Array]) -> Array:
-        used = LEFT_OUT[told](sizes["N"])
-        weights = np.exp(inputs["Q"] @ inputs["K"].mT)[..., used]
-        return weights / weights.sum(3, keepdims=True) @ inputs["V"][:, :, used]
-
-    found = dissect(ask, {"B": 1, "H": 2, "N": 32, "d": 8, "Br": 4, "Bc": 4})
-    assert found is not None and told in found.words
-
-
-@pytest.mark.parametrize(("factor", "amount"), [(0, "no"), (2, "too much"), (0.5, "another")])
-def test_a_key_of_another_weight_is_told_by_number(factor: float, amount: str) -> None:
-    def ask(sizes: Mapping[str, int], inputs: Mapping[str, Array]) -> Array:
-        weights = np.exp(inputs["Q"] @ inputs["K"].mT)
+def last_key_times(factor: float) -> Callable[[Array, Array], Array]:
+    def kernel(weights: Array, values: Array) -> Array:
         weights /= weights.sum(3, keepdims=True)
         weights[..., -1] *= factor
-        return weights @ inputs["V"]
+        return weights @ values
 
-    found = dissect(ask, {"B": 1, "H": 2, "N": 32, "d": 8})
-    assert found is not None and f"key 6 of 7 has {amount} weight (with N=7)" in found.words
-
-
-@pytest.mark.parametrize("start", [3.5, -4e5])
-def test_a_sum_that_begins_anywhere_is_told_from_scores(start: float) -> None:
-    def ask(sizes: Mapping[str, int], inputs: Mapping[str, Array]) -> Array:
-        weights = np.exp(inputs["Q"] @ inputs["K"].mT)
-        return weights / (start + weights.sum(3, keepdims=True)) @ inputs["V"]
-
-    found = dissect(ask, {"B": 1, "H": 2, "N": 32, "d": 8})
-    assert found is not None and "scores and exp() are right, the row's sum is not" in found.words
+    return kernel
 
 
-@pytest.mark.parametrize("stored", [slice(0, -2), slice(0, -3), slice(4, None)], ids=str)
-def test_columns_that_were_never_stored_are_no_matter_of_weights(stored: slice) -> None:
-    def ask(sizes: Mapping[str, int], inputs: Mapping[str, Array]) -> Array:
-        weights = np.exp(inputs["Q"] @ inputs["K"].mT)
-        made = weights / weights.sum(3, keepdims=True) @ inputs["V"]
+def storing(columns: slice) -> Callable[[Array, Array], Array]:
+    def kernel(weights: Array, values: Array) -> Array:
+        made = weights / weights.sum(3, keepdims=True) @ values
         output = np.zeros_like(made)
-        output[..., stored] = made[..., stored]
+        output[..., columns] = made[..., columns]
         return output
 
-    assert dissect(ask, {"B": 1, "H": 2, "N": 32, "d": 8}) is None
+    return kernel
+
+
+def sum_from(start: float) -> Callable[[Array, Array], Array]:
+    return lambda weights, values: weights / (start + weights.sum(3, keepdims=True)) @ values
+
+
+@pytest.mark.parametrize(
+    ("kernel", "told"),
+    [
+        (of(lambda keys: slice(0, keys // 2 * 2)), "leaves out key 6 of 7"),
+        (of(lambda keys: slice(2, None)), "leaves out each of the keys 0 to 1 of 7"),
+        (last_key_times(0), "key 6 of 7 has no weight (with N=7)"),
+        (last_key_times(2), "key 6 of 7 has too much weight (with N=7)"),
+        (last_key_times(0.5), "key 6 of 7 has another weight (with N=7)"),
+        (sum_from(3.5), "scores and exp() are right, the row's sum is not"),
+        (sum_from(-4e5), "scores and exp() are right, the row's sum is not"),
+        # Columns that were never stored are no matter of weights.
+        (storing(slice(0, -2)), None),
+        (storing(slice(0, -3)), None),
+        (storing(slice(4, None)), None),
+    ],
+)
+def test_keys_of_another_weight_are_named_by_number(
+    kernel: Callable[[Array, Array], Array], told: str | None
+) -> None:
+    def ask(sizes: Mapping[str, int], inputs: Mapping[str, Array]) -> Array:
+        return kernel(np.exp(inputs["Q"] @ inputs["K"].mT), inputs["V"])
+
+    found = dissect(ask, {"B": 1, "H": 2, "N": 32, "d": 8})
+    assert (found is None) if told is None else (found is not None and told in found.words)
 
 
 SOURCE = """\
@@ -207,21 +201,28 @@ float other(float K) { return K; }
 """
 
 
-@pytest.fixture
-def body() -> Body:
-    found = landmarks.function(SOURCE, "kernel")
+def body(text: str) -> Body:
+    found = landmarks.function(text, "kernel")
     assert found is not None
     return found
 
 
-def test_lines_are_found_by_what_stands_in_them(body: Body) -> None:
-    assert (body.first, body.opened, body.last, body.parameters) == (3, 4, 16, ("QTensor", "K", "N"))
-    assert [place.line for place in body.reads(["QTensor"])] == [10]
-    assert [place.line for place in body.reads(["K"])] == [10]
-    assert [place.line for place in body.loops()] == [10]
-    assert [place.line for place in body.steps()] == [11]
-    assert [place.line for place in body.stores(body.returned)] == [12]
-    assert [place.line for place in body.find(r"\bexp\s*\(")] == [11]
+def numbers(places: Iterable[Place]) -> list[int]:
+    return [place.line for place in places]
+
+
+def shown(text: str, part: str, looked_for: Sequence[str]) -> list[tuple[int, str]]:
+    """Lines with their words that are shown of a kernel that is judged as this part."""
+    course = loading.load(ROOT / "configs/gpt149.yaml")
+    return [(each.place.line, each.words) for each in clues.lines(body(text), course.part(part), looked_for)]
+
+
+def test_lines_are_found_by_what_stands_in_them() -> None:
+    found = body(SOURCE)
+    assert (found.first, found.opened, found.last, found.parameters) == (3, 4, 16, ("QTensor", "K", "N"))
+    assert numbers(found.reads(["QTensor"])) == numbers(found.reads(["K"])) == numbers(found.loops()) == [10]
+    assert numbers(found.steps()) == numbers(found.find(r"\bexp\s*\(")) == [11]
+    assert numbers(found.stores(found.returned)) == [12]
     assert landmarks.function(SOURCE, "missing") is None
 
 
@@ -244,30 +245,24 @@ torch::Tensor kernel(torch::Tensor OTensor, torch::Tensor LTensor, int N, int d)
 """
 
 
+WITHOUT_L = SUMS.replace("L[i] = total;", "")
+
+
 def test_a_sum_is_told_from_others_by_what_it_is_for() -> None:
-    found = landmarks.function(SUMS, "kernel")
-    assert found is not None
-    assert [place.line for place in found.divisors()] == [7, 8]
-    assert [place.line for place in found.stored(found.returned)] == [9, 10]
-    assert [place.line for place in found.summed_from(["d"])] == [5, 6]
-    part = loading.load(ROOT / "configs/gpt149.yaml").parts[-1]
-    shown = [each.place.line for each in clues.lines(found, part, CLUES["block_overwritten"])]
-    assert shown == [9, 10, 12], "what is stored comes before the sums of other steps"
-    copied = landmarks.function(SUMS.replace("value += score / total", "value += score / L[i]"), "kernel")
-    assert copied is not None and [place.line for place in copied.divisors()] == [11], "a copy is no sum"
-    part = loading.load(ROOT / "configs/gpt149.yaml").parts[-1]
-    assert clues.lines(found, part, ["fills"]) == [], "fillTensor sets nothing to zero"
+    found = body(SUMS)
+    assert numbers(found.divisors()) == [7, 8]
+    assert numbers(found.stored(found.returned)) == [9, 10]
+    assert numbers(found.summed_from(["d"])) == [5, 6]
+    lines = [line for line, _ in shown(SUMS, "part4", CLUES["block_overwritten"])]
+    assert lines == [9, 10, 12], "what is stored comes before the sums of other steps"
+    copied = SUMS.replace("value += score / total", "value += score / L[i]")
+    assert numbers(body(copied).divisors()) == [11], "a copy is no sum"
+    assert shown(SUMS, "part4", ["fills"]) == [], "fillTensor sets nothing to zero"
 
 
 def test_of_a_variable_its_uses_are_shown_and_not_its_declaration() -> None:
-    found = landmarks.function(SUMS, "kernel")
-    part = loading.load(ROOT / "configs/gpt149.yaml").parts[-1]
-    assert found is not None
-    assert [each.place.line for each in clues.lines(found, part, [r"text:\bL\b"])] == [11]
-    only = landmarks.function(SUMS.replace("L[i] = total;", ""), "kernel")
-    assert only is not None
-    (alone,) = clues.lines(only, part, [r"text:\bL\b"])
-    assert (alone.place.line, alone.words) == (3, "made here, and not used below")
+    assert [line for line, _ in shown(SUMS, "part4", [r"text:\bL\b"])] == [11]
+    assert shown(WITHOUT_L, "part4", [r"text:\bL\b"]) == [(3, "made here, and not used below")]
 
 
 STALE = """\
@@ -291,25 +286,18 @@ Tensor kernel(Tensor Q, Tensor K, Tensor V, Tensor S, int B, int H, int N, int d
     "code", sorted(code for code in CLUES if code.startswith("stale_") and code != "stale_l")
 )
 def test_of_a_sum_that_does_not_begin_at_zero_its_declaration_is_shown_first(code: str) -> None:
-    found = landmarks.function(STALE, "kernel")
-    part = loading.load(ROOT / "configs/gpt149.yaml").part("part1")
-    assert found is not None
-    shown = clues.lines(found, part, CLUES[code])
-    assert [(each.place.line, each.words) for each in shown[:2]] == [
-        (4, "declared without a value"),
-        (8, "declared without a value"),
-    ]
+    first = [(4, "declared without a value"), (8, "declared without a value")]
+    assert shown(STALE, "part1", CLUES[code])[:2] == first
 
 
-def test_an_exception_without_a_message_is_told_as_one() -> None:
+@pytest.mark.parametrize(
+    ("said", "words"),
+    [("", "exception: one without a message"), (" \n", "one without a message"), ("N", "exception: N")],
+)
+def test_an_exception_without_a_message_is_reported_as_one(said: str, words: str) -> None:
     part = loading.load(ROOT / "configs/gpt149.yaml").part("part1")
-    for said, told in (
-        ("", "exception: one without a message"),
-        (" \n", "one without a message"),
-        ("N", "exception: N"),
-    ):
-        words = faults._no_answer(Call("exception", 0.1, message=said), part, "random", {}, "")[2]
-        assert words.endswith(told)
+    call = Call("exception", 0.1, message=said)
+    assert faults._no_answer(call, part, "random", {}, "")[2].endswith(words)
 
 
 INDICES = """\
@@ -327,23 +315,21 @@ void kernel(float *temp, int N, int T) {
 """
 
 
-def test_of_an_access_the_lines_are_told_that_its_indices_come_from() -> None:
-    found = landmarks.function(INDICES, "kernel")
-    assert found is not None
-    assert [place.line for place in found.indices(8)] == [7, 6]
-    inner = landmarks.function(INDICES.replace("row * N", "i * N"), "kernel")
-    assert inner is not None
-    assert [place.line for place in inner.indices(8)] == [7, 3]
+def test_the_lines_that_an_access_s_indices_come_from_are_named() -> None:
+    assert numbers(body(INDICES).indices(8)) == [7, 6]
+    assert numbers(body(INDICES.replace("row * N", "i * N")).indices(8)) == [7, 3]
 
 
-def test_a_hostile_text_is_read_in_linear_time() -> None:
-    for text in ("/*" * 100_000, "kernel(" * 50_000, "{" * 200_000, '"\\' * 100_000):
+@pytest.mark.parametrize("text", ["/*" * 100_000, "kernel(" * 50_000, "{" * 200_000, '"\\' * 100_000])
+def test_a_hostile_text_is_read_in_linear_time(text: str) -> None:
+    def read_s(times: int) -> float:
+        hostile = text * times
         started = time.process_time()
-        landmarks.function(f"{text}\nvoid kernel() {{ {text} ", "kernel")
-        small = time.process_time() - started
-        started = time.process_time()
-        landmarks.function(f"{text * 4}\nvoid kernel() {{ {text * 4} ", "kernel")
-        assert time.process_time() - started < 16 * small + 0.5
+        landmarks.function(f"{hostile}\nvoid kernel() {{ {hostile} ", "kernel")
+        return time.process_time() - started
+
+    small, large = (min(read_s(times) for _ in range(3)) for times in (1, 8))
+    assert large < 32 * small, "8 times as much takes 8 times as long, and 64 times were it not linear"
 
 
 def test_of_lengths_only_the_one_that_fits_all_inputs_is_told() -> None:
@@ -369,10 +355,8 @@ def test_what_the_text_speaks_against_is_told_last() -> None:
     other = told.in_order(lambda pattern: pattern != r"\bL\b")
     assert (other.code, other.suspects) == ("last_block_only", (second, first))
     assert other.message == "Only the last block is used. Expected 1."
-    found = landmarks.function(SUMS, "kernel")
-    only = landmarks.function(SUMS.replace("L[i] = total;", ""), "kernel")
-    assert found is not None and only is not None
-    assert found.uses(r"\bL\b") and not only.uses(r"\bL\b"), "a copy of an argument is no use of it"
+    assert body(SUMS).uses(r"\bL\b")
+    assert not body(WITHOUT_L).uses(r"\bL\b"), "a copy of an argument is no use of it"
 
 
 def test_a_result_that_is_only_rounded_is_not_sent_to_look_for_accesses() -> None:
