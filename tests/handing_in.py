@@ -1,4 +1,4 @@
-"""What the tests of submissions share: a class on disk, and what became of it."""
+"""A class on disk and its submissions as they are found, shared by several tests."""
 
 from __future__ import annotations
 
@@ -18,11 +18,14 @@ def put(root: Path, files: dict[str, bytes]) -> Path:
     return root
 
 
-def zipped(files: dict[str, bytes]) -> bytes:
-    target = io.BytesIO()
-    with zipfile.ZipFile(target, "w", zipfile.ZIP_DEFLATED) as archive:
+def zipped(
+    files: dict[str, bytes], method: int = zipfile.ZIP_DEFLATED, target: io.BytesIO | None = None
+) -> bytes:
+    """Return the zip that Python makes of these files, always the same one."""
+    target = target or io.BytesIO()
+    with zipfile.ZipFile(target, "w", method) as archive:
         for name, content in files.items():
-            archive.writestr(name, content)
+            archive.writestr(zipfile.ZipInfo(name), content, method)
     return target.getvalue()
 
 
@@ -35,7 +38,7 @@ def found(path: Path, scratch: Path) -> dict[str, Submission]:
 
 
 def sources(path: Path, scratch: Path) -> dict[str, bytes | str]:
-    """What each id ended with: its source or its error."""
+    """Return the source or the error of each id."""
     return {
         name: submission.source.read_bytes() if submission.source else str(submission.error)
         for name, submission in found(path, scratch).items()

@@ -1,6 +1,6 @@
-"""The readers of what comes back from a submission: source, compiler's words, object, symbols, replies, results.
+"""The readers of a submission's products: source, compiler's messages, object, symbols, replies, results.
 
-python tests/fuzz/inside.py [INPUTS [SEED]]     a table of inputs and seconds per megabyte for each of them
+`make fuzz` runs it as a program: python -m fuzz.inside [INPUTS [SEED]].
 """
 
 from __future__ import annotations
@@ -14,23 +14,20 @@ from collections.abc import Callable
 from functools import cache
 from pathlib import Path
 
-ROOT = Path(__file__).resolve().parents[2]
-if __name__ == "__main__":
-    sys.path[:0] = [str(ROOT), str(ROOT / "tests")]
+from conftest import ROOT
 
-
-from fuzz.mutating import SEED, Reader, report  # noqa: E402
-from grader.base.arrays import np  # noqa: E402
-from grader.base.harmless import harmless  # noqa: E402
-from grader.base.results import Diagnosis, Flag, PartResult, Score, SubmissionResult  # noqa: E402
-from grader.build import cpptext, diagnostics, hints, lightpath, sanitize  # noqa: E402
-from grader.judge.integrity import elf, inspection, symbols  # noqa: E402
-from grader.judge.integrity.elf import UndefinedSymbol  # noqa: E402
-from grader.report import result_json  # noqa: E402
-from grader.run import calls  # noqa: E402
-from grader.run.calls import Request  # noqa: E402
-from grader.run.frames import FRAME, Incoming, RunnerDied  # noqa: E402
-from grader.sandbox import Finished, run_limited  # noqa: E402
+from fuzz.mutating import Reader, report
+from grader.base.arrays import np
+from grader.base.harmless import harmless
+from grader.base.results import Diagnosis, Flag, PartResult, Score, SubmissionResult
+from grader.build import cpptext, diagnostics, hints, lightpath, sanitize
+from grader.judge.integrity import elf, inspection, symbols
+from grader.judge.integrity.elf import UndefinedSymbol
+from grader.report import result_json
+from grader.run import calls
+from grader.run.calls import Request
+from grader.run.frames import FRAME, Incoming, RunnerDied
+from grader.sandbox import Finished, run_limited
 
 SOURCE = (ROOT / "tests" / "sources" / "published_style.cpp").read_bytes()
 LITERALS = (
@@ -314,5 +311,4 @@ def readers() -> list[Reader]:
 
 
 if __name__ == "__main__":
-    inputs, seed = (*map(int, sys.argv[1:3]), *(1500, SEED)[len(sys.argv[1:3]) :])
-    sys.exit(report(readers(), inputs, seed))
+    sys.exit(report(readers(), sys.argv[1:]))

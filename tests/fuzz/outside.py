@@ -1,43 +1,41 @@
 """The readers of what comes from outside a run: archives, an export's metadata, results, ledgers, locks and times.
 
-python -m tests.fuzz.outside [inputs for each reader] [seed]
+`make fuzz` runs it as a program: python -m fuzz.outside [INPUTS [SEED]].
 """
 
 from __future__ import annotations
 
 import io
 import json
-import random
 import sys
 import tarfile
-import tempfile
 import zipfile
 from collections.abc import Callable
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
-ROOT = Path(__file__).resolve().parents[2]
-sys.path[:0] = [str(ROOT), str(ROOT / "tests")]
+from conftest import ROOT
+from forgery import tar_bytes
+from handing_in import zipped
 
-from fuzz import mutating  # noqa: E402
-from fuzz.mutating import Reader  # noqa: E402
-from grader import score  # noqa: E402
-from grader.assignment.loading import load  # noqa: E402
-from grader.base.errors import KitError, UsageError  # noqa: E402
-from grader.base.quantities import MIB  # noqa: E402
-from grader.base.results import CaseResult, Diagnosis, Flag, Memory, PartResult, SubmissionResult, Timing  # noqa: E402
-from grader.report import classbook, feedback, result_json  # noqa: E402
-from grader.report.classbook import Row  # noqa: E402
-from grader.staff.classroom import ledger, times  # noqa: E402
-from grader.staff.classroom.fingerprints import Fingerprints  # noqa: E402
-from grader.staff.classroom.ledger import Entry, Record, Reported, Run  # noqa: E402
-from grader.submission import find  # noqa: E402
-from grader.submission.archive import ArchiveLimits, Unreadable, open_archive  # noqa: E402
-from grader.submission.exports import canvas_name, gradescope_entries  # noqa: E402
+from fuzz.mutating import Reader, report
+from grader import score
+from grader.assignment.loading import load
+from grader.base.errors import KitError, UsageError
+from grader.base.quantities import MIB
+from grader.base.results import CaseResult, Diagnosis, Flag, Memory, PartResult, SubmissionResult, Timing
+from grader.report import classbook, feedback, result_json
+from grader.report.classbook import Row
+from grader.staff.classroom import ledger, times
+from grader.staff.classroom.fingerprints import Fingerprints
+from grader.staff.classroom.ledger import Entry, Record, Reported, Run
+from grader.submission import find
+from grader.submission.archive import ArchiveLimits, Unreadable, open_archive
+from grader.submission.exports import canvas_name, gradescope_entries
 
-COUNT = 1000
 LIMITS = ArchiveLimits(members=2000, unpacked_bytes=16 * MIB, archive_bytes=16 * MIB)
 SOURCE = b"int main() { return 0; }\n" * 40
-SCRATCH = Path(tempfile.gettempdir())
+PREFIX = "gpt149-fuzz-"
 
 
 # ---- archives
@@ -45,7 +43,7 @@ SCRATCH = Path(tempfile.gettempdir())
 
 def read_archive(data: bytes) -> int:
     """List an archive and read all that is in it."""
-    with tempfile.TemporaryDirectory(prefix="gpt149-fuzz-") as scratch:
+    with TemporaryDirectory(prefix=PREFIX) as scratch:
         archive = open_archive(io.BytesIO(data), LIMITS, Path(scratch))
         try:
             return sum(len(piece) for member in archive.members for piece in _pieces(archive, member))
@@ -62,33 +60,15 @@ def _pieces(archive: object, member: object) -> list[bytes]:
 
 def read_class(data: bytes) -> int:
     """Take the archive for a class: every submission ends with a source or with an error."""
-    with tempfile.TemporaryDirectory(prefix="gpt149-fuzz-") as folder:
+    with TemporaryDirectory(prefix=PREFIX) as folder:
         (Path(folder) / "class.zip").write_bytes(data)
         return len(find(Path(folder) / "class.zip", "module.cpp", Path(folder) / "scratch"))
-
-
-def a_zip(files: dict[str, bytes], method: int = zipfile.ZIP_DEFLATED) -> bytes:
-    target = io.BytesIO()
-    with zipfile.ZipFile(target, "w", method) as archive:
-        for name, content in files.items():
-            archive.writestr(zipfile.ZipInfo(name), content, method)
-    return target.getvalue()
-
-
-def a_tar(files: dict[str, bytes], mode: str = "w", form: int = tarfile.PAX_FORMAT) -> bytes:
-    target = io.BytesIO()
-    with tarfile.open(fileobj=target, mode=mode, format=form) as archive:  # type: ignore[call-overload]
-        for name, content in files.items():
-            member = tarfile.TarInfo(name)
-            member.size = len(content)
-            archive.addfile(member, io.BytesIO(content))
-    return target.getvalue()
 
 
 HANDED_IN = {"hw4/module.cpp": SOURCE, "hw4/" + "long/" * 25 + "name.txt": b"x", "hw4/Zoë.md": b"hi"}
 CLASS = {
     "ada/module.cpp": SOURCE,
-    "bob.zip": a_zip({"module.cpp": SOURCE}),
+    "bob.zip": zipped({"module.cpp": SOURCE}),
     "doejane_LATE_12345_67890_module-1.cpp": SOURCE,
     "eve/notes.txt": b"",
 }
@@ -117,32 +97,20 @@ EXPORT = {
 
 
 def many_members(size: int) -> bytes:
-    return a_zip({f"{k}/module.cpp": b"" for k in range(size // 130)}, zipfile.ZIP_STORED)
-
-
-def many_headers(size: int) -> bytes:
-    return a_tar({f"{k}.txt": b"" for k in range(size // 512)})
+    return zipped({f"{k}/module.cpp": b"" for k in range(size // 130)}, zipfile.ZIP_STORED)
 
 
 def attributes(size: int) -> bytes:
     """A tar whose members bring long lists of attributes."""
-    header = a_tar({"name" * 60: b"", "x" * 200: b"y"}, form=tarfile.PAX_FORMAT)
+    header = tar_bytes({"name" * 60: b"", "x" * 200: b"y"}, format=tarfile.PAX_FORMAT)
     return header[: header.rindex(b"ustar") - 257] * max(1, size // len(header)) + header
 
 
 # ---- metadata, names, tables
 
 
-def read_metadata(data: bytes) -> int:
-    return len(gradescope_entries(data, "metadata"))
-
-
-def read_name(data: bytes) -> object:
-    return canvas_name(data.decode("utf-8", "surrogateescape"))
-
-
 def _with_file(data: bytes, name: str, read: Callable[[Path], object]) -> object:
-    with tempfile.TemporaryDirectory(prefix="gpt149-fuzz-") as folder:
+    with TemporaryDirectory(prefix=PREFIX) as folder:
         path = Path(folder) / name
         path.write_bytes(data)
         return read(path)
@@ -177,23 +145,20 @@ def a_result() -> bytes:
     return json.dumps(result_json.to_dict(result, score.score(ASSIGNMENT, result))).encode()
 
 
+def _row(path: Path) -> Row:
+    return Row("ada", "Ada", "", result_json.read(path), None, None)
+
+
 def read_result(data: bytes) -> object:
-    """Read a result and write all that a class's reports make of it."""
-    with tempfile.TemporaryDirectory(prefix="gpt149-fuzz-") as folder:
-        path = Path(folder) / "result.json"
-        path.write_bytes(data)
-        result = result_json.read(path)
-        row = Row("ada", "Ada", "", result, None, None)
-        return feedback.feedback(ASSIGNMENT, row)
+    """Read a result and write its feedback."""
+    return _with_file(data, "result.json", lambda path: feedback.feedback(ASSIGNMENT, _row(path)))
 
 
 def read_result_for_the_class(data: bytes) -> object:
-    """The same for grades.csv and report.html."""
-    with tempfile.TemporaryDirectory(prefix="gpt149-fuzz-") as folder:
-        path = Path(folder) / "result.json"
-        path.write_bytes(data)
-        row = Row("ada", "Ada", "", result_json.read(path), None, None)
-        return classbook.write(Path(folder), ASSIGNMENT, [row])
+    """Read a result and write grades.csv and report.html."""
+    return _with_file(
+        data, "result.json", lambda path: classbook.write(path.parent, ASSIGNMENT, [_row(path)])
+    )
 
 
 def a_ledger() -> bytes:
@@ -201,7 +166,7 @@ def a_ledger() -> bytes:
     record = Record(
         "ada", Fingerprints("s", "a", "k", "o"), at, {"building": 1.5}, 1, "00", {"part1": "pass"}, 10.0
     )
-    with tempfile.TemporaryDirectory(prefix="gpt149-fuzz-") as folder:
+    with TemporaryDirectory(prefix=PREFIX) as folder:
         with ledger.hold(Path(folder)) as book:
             book.open_run(Run(at, "a.yaml", "a", "f", "k", 1, True, "D", 2, "m.csv"), ENTRIES)
             book.finish(record, None)
@@ -227,74 +192,46 @@ ENTRIES = [
 ]
 ASSIGNMENT = load(ROOT / "tests" / "classes" / "small.yaml")
 JSON_WORDS = (
-    b"null",
-    b"true",
-    b"1e999",
-    b"-0",
-    b'"\\ud800"',
-    b"[]",
-    b"{}",
-    b"NaN",
-    b'"kind":',
-    b'"report"',
-    b"\n",
-)
+    b"null", b"true", b"1e999", b"-0", b'"\\ud800"', b"[]", b"{}", b"NaN", b'"kind":', b'"report"', b"\n",
+)  # fmt: skip
 TOLD = (UsageError, KitError)
+_CASE = b'{"name": "x", "shape": {"N": 4}, "ok": true, "max_error": null}, '
 
 READERS = (
     Reader(
         "archives",
         read_archive,
         [
-            a_zip(HANDED_IN),
-            a_zip(HANDED_IN, zipfile.ZIP_STORED),
-            *(a_tar(HANDED_IN, mode) for mode in ("w", "w:gz", "w:bz2", "w:xz")),
-            a_tar(HANDED_IN, form=tarfile.GNU_FORMAT),
+            zipped(HANDED_IN),
+            zipped(HANDED_IN, zipfile.ZIP_STORED),
+            *(tar_bytes(HANDED_IN, mode) for mode in ("w", "w:gz", "w:bz2", "w:xz")),
+            tar_bytes(HANDED_IN, format=tarfile.GNU_FORMAT),
         ],
         (Unreadable,),
-        (
-            b"PK\1\2",
-            b"PK\5\6",
-            b"PK\6\6",
-            b"PK\6\7",
-            b"PK\3\4",
-            b"ustar\0",
-            b"../",
-            b"\0" * 512,
-            b"20 path=x\n",
-        ),
+        (*b"PK\1\2 PK\5\6 PK\6\6 PK\6\7 PK\3\4 ustar\0 ../".split(), b"\0" * 512, b"20 path=x\n"),
         {
             "members of a zip": many_members,
-            "members of a tar": many_headers,
+            "members of a tar": lambda size: tar_bytes({f"{k}.txt": b"" for k in range(size // 512)}),
             "attributes": attributes,
             "signatures": lambda size: b"PK\3\4" + b"PK\5\6" * (size // 4),
-            "zeros in a tar": lambda size: a_tar({"zeros": bytes(size)}, "w:gz"),
+            "zeros in a tar": lambda size: tar_bytes({"zeros": bytes(size)}, "w:gz"),
         },
     ),
     Reader(
         "a class's archive",
         read_class,
-        [a_zip(CLASS), a_zip(EXPORT), a_tar(CLASS), a_tar(EXPORT, "w:gz")],
+        [zipped(CLASS), zipped(EXPORT), tar_bytes(CLASS), tar_bytes(EXPORT, "w:gz")],
         TOLD,
-        (b"module.cpp", b".zip", b"submission_1/", b"_1_2_", b"PK\1\2"),
+        b"module.cpp .zip submission_1/ _1_2_ PK\1\2".split(),
         {"many students": many_members},
+        cost=3,
     ),
     Reader(
         "metadata",
-        read_metadata,
+        lambda data: len(gradescope_entries(data, "metadata")),
         [METADATA],
         TOLD,
-        (
-            b"<<: *jane",
-            b"&a ",
-            b"*a",
-            b"? ",
-            b"- ",
-            b"--- ",
-            b"!!binary ",
-            b"0001-01-01 00:00:00 +14:00",
-            b"%TAG ! x\n",
-        ),
+        (b"<<: *jane", b"&a ", b"*a", b"? ", b"- ", b"--- ", b"!!binary ", b"0001-01-01 00:00:00 +14:00", b"%TAG !"),
         {
             "submissions": lambda size: METADATA * (size // len(METADATA)),
             "brackets": lambda size: b"a: " + b"[" * size,
@@ -307,7 +244,7 @@ READERS = (
     ),
     Reader(
         "Canvas names",
-        read_name,
+        lambda data: canvas_name(data.decode("utf-8", "surrogateescape")),
         [b"doejane_LATE_12345_67890_module-1.cpp", b"lee_ann_23_400_module.cpp"],
         (),
         (b"_", b"_late_", b"_1_2_"),
@@ -337,12 +274,10 @@ READERS = (
             "brackets": lambda size: b"[" * size,
             "pairs": lambda size: b"[" + b"[]," * (size // 3) + b"0]",
             "backslashes": lambda size: b'{"a": "' + b'\\"' * (size // 2),
-            "cases": lambda size: a_result().replace(
-                b'"cases": [', b'"cases": [' + _CASE * (size // len(_CASE)), 1
-            ),
+            "cases": lambda size: a_result().replace(b'"cases": [', b'"cases": [' + _CASE * (size // len(_CASE)), 1),
         },
     ),
-    Reader("results, in a class's reports", read_result_for_the_class, [a_result()], TOLD, JSON_WORDS),
+    Reader("results, in a class's reports", read_result_for_the_class, [a_result()], TOLD, JSON_WORDS, cost=3),
     Reader(
         "ledgers",
         read_ledger,
@@ -364,16 +299,8 @@ READERS = (
         (b"gpt149-class-", b"/", b"null", b"../"),
         {"brackets": lambda size: b"[" * size},
     ),
-)
-_CASE = b'{"name": "x", "shape": {"N": 4}, "ok": true, "max_error": null}, '
-
-
-def main(arguments: list[str]) -> int:
-    count = int(arguments[0]) if arguments else COUNT
-    seed = int(arguments[1]) if len(arguments) > 1 else mutating.SEED
-    random.seed(seed)
-    return mutating.report(READERS, count, seed)
+)  # fmt: skip
 
 
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))
+    sys.exit(report(READERS, sys.argv[1:]))

@@ -1,8 +1,7 @@
-"""The readers of what students and teaching assistants write for people: write-ups, tables of points, and the sources
-that `similar` compares.
+"""The readers of what students and teaching assistants write for people: write-ups, tables of points, and sources that
+`similar` compares.
 
-As a program, from the project's folder: `PYTHONPATH=.:tests python -m fuzz.papers [inputs for each reader]` prints
-how many inputs were read and the seconds for a megabyte of them.
+`make fuzz` runs it as a program: python -m fuzz.papers [INPUTS [SEED]].
 """
 
 from __future__ import annotations
@@ -16,8 +15,9 @@ from collections.abc import Callable
 from itertools import pairwise
 from pathlib import Path
 
-from fuzz import mutating
-from fuzz.mutating import Reader
+from conftest import ROOT
+
+from fuzz.mutating import Reader, report
 from grader.assignment.loading import load
 from grader.assignment.regions import strip_solution
 from grader.base.errors import UsageError
@@ -29,7 +29,6 @@ from grader.staff.similarity.tokens import tokens
 from grader.staff.writeups import sheet, staff
 from grader.study.writeup import checking, regions
 
-ROOT = Path(__file__).resolve().parents[2]
 MASTER = (ROOT / "module.cpp").read_text()
 STARTER = strip_solution(MASTER)
 TEMPLATE = ROOT / "writeup_template.md"
@@ -40,7 +39,7 @@ OBEYED = ("\x1b", "\x9b", "\x07", "\r", "\x7f", "\u202e", "\u2066")
 
 
 def _written(read: Callable[[Path], object], name: str) -> Callable[[bytes], object]:
-    """A reader of files, given bytes."""
+    """Return a reader of bytes that writes them to a file of this name."""
 
     def of_bytes(data: bytes) -> object:
         with tempfile.TemporaryDirectory(prefix="gpt149-fuzz-") as folder:
@@ -143,22 +142,7 @@ TABLE_PATTERNS: dict[str, Callable[[int], bytes]] = {
     "escape sequences": lambda n: b"id\n" + b"\x1b[31m" * (n // 5),
 }
 CELLS = (b'Ada Lovelace\na;=1+1\n=HYPERLINK(1)\nx;"@SUM"\n\t-1\n', "Zoë\n＝1\n; +2|=3".encode())
-CELL_WORDS = (
-    b"=",
-    b"+",
-    b"-",
-    b"@",
-    b";",
-    b"\t",
-    b"|",
-    b'"',
-    b",",
-    b" ",
-    b"'",
-    b"\r",
-    b"\xef\xbc\x9d",
-    b"\n",
-)
+CELL_WORDS = (*b"= + - @ ; | \" , ' \xef\xbc\x9d".split(), b"\t", b" ", b"\r", b"\n")
 CELL_PATTERNS: dict[str, Callable[[int], bytes]] = {
     "separators": lambda n: b";" * n,
     "quotation marks": lambda n: b';"' * (n // 2),
@@ -199,6 +183,14 @@ def print_text(data: bytes) -> None:
     made.encode("utf-8")
 
 
+def words_without_end(count: int) -> bytes:
+    """Return Fibonacci's word: full of repetitions of every length, and never periodic."""
+    short, long = b";", b"; +"
+    while len(long) < 3 * count:
+        short, long = long, long + b" " + short
+    return b" ".join(long.split()[:count])
+
+
 SOURCES = (
     MASTER.encode(),
     (ROOT / "tests" / "sources" / "published_style.cpp").read_bytes(),
@@ -219,39 +211,17 @@ SOURCE_PATTERNS: dict[str, Callable[[int], bytes]] = {
     "calls": lambda n: b"".join(b"f%d(" % k for k in range(n // 8)),
     "pragmas": lambda n: b"#pragma " + b"a " * (n // 2),
     "functions": lambda n: b"void f() { g(1); }\n" * (n // 19),
+    "two loops": lambda n: b"for (;;) ; " * (n // 24) + b"if (x) " * (n // 16),
+    "eight times over": lambda n: b" ".join(b"f%d();" % (k % (n // 64)) for k in range(n // 8)),
+    "Fibonacci's word": lambda n: words_without_end(n // 2),
 }
-RESULT = json.dumps(
-    {
-        "parts": [
-            {
-                "id": "part2",
-                "diagnosis": {"code": "k_transposed", "message": "K is transposed."},
-                "cases": [
-                    {
-                        "name": f"h{k}",
-                        "ok": False,
-                        "hidden": k > 2,
-                        "output_sha256": f"{k}a",
-                        "diagnosis": None,
-                    }
-                    for k in range(6)
-                ],
-            }
-        ]
-    }
-).encode()
-RESULT_WORDS = (
-    b"[",
-    b"]",
-    b"{",
-    b"}",
-    b"null",
-    b'"parts": ',
-    b'"cases": ',
-    b'"id": ',
-    b"1e999",
-    b'"not_written"',
-)
+_CASES = [
+    {"name": f"h{k}", "ok": False, "hidden": k > 2, "output_sha256": f"{k}a", "diagnosis": None}
+    for k in range(6)
+]
+_DIAGNOSIS = {"code": "k_transposed", "message": "K is transposed."}
+RESULT = json.dumps({"parts": [{"id": "part2", "diagnosis": _DIAGNOSIS, "cases": _CASES}]}).encode()
+RESULT_WORDS = (*b'[ ] { } null 1e999 "not_written"'.split(), b'"parts": ', b'"cases": ', b'"id": ')
 RESULT_PATTERNS: dict[str, Callable[[int], bytes]] = {
     "nesting": lambda n: b"[" * n,
     "objects": lambda n: b'{"parts":' * (n // 9),
@@ -261,14 +231,14 @@ RESULT_PATTERNS: dict[str, Callable[[int], bytes]] = {
 
 ERRORS = (UsageError,)
 PAPERS = (_answered(), TEMPLATE.read_bytes())
-#: A tenth of a second for each: a whole class is compared for it.
-COMPARING = Reader("sources to compare", compare_sources, SOURCES, (), SOURCE_WORDS, SOURCE_PATTERNS)
+#: Comparing takes a tenth of a second for each input, and sources have to stay below `tokens.MOST_TOKENS`.
+COMPARING = {"cost": 13, "pattern_bytes": 12_000}
 READERS = (
     Reader("write-up", _written(read_writeup, "w.md"), PAPERS, (), WRITEUP_WORDS, WRITEUP_PATTERNS),
     Reader("write-up to be filled", fill_writeup, PAPERS, ERRORS, WRITEUP_WORDS, WRITEUP_PATTERNS),
     Reader("manual.csv", _written(read_table, "manual.csv"), TABLES, ERRORS, TABLE_WORDS, TABLE_PATTERNS),
     Reader("cells of a CSV", write_cells, CELLS, (), CELL_WORDS, CELL_PATTERNS),
-    COMPARING,
+    Reader("sources to compare", compare_sources, SOURCES, (), SOURCE_WORDS, SOURCE_PATTERNS, **COMPARING),
     Reader(
         "result.json for similar", _written(read_result, "r"), (RESULT,), (), RESULT_WORDS, RESULT_PATTERNS
     ),
@@ -276,11 +246,5 @@ READERS = (
 )
 
 
-def main(arguments: list[str]) -> int:
-    count = int(arguments[0]) if arguments else 1000
-    quick = [reader for reader in READERS if reader is not COMPARING]
-    return mutating.report(quick, count) | mutating.report([COMPARING], count // 10)
-
-
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))
+    sys.exit(report(READERS, sys.argv[1:]))
