@@ -1,5 +1,5 @@
-"""What a hostile student would try in the labs of operators and of softmax: each attempt ends as a wrong result, a
-crash or a file that does not build."""
+"""Attempts of hostile students in the labs of operators and of softmax: each ends as a wrong result, a crash or a file
+that does not build."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 import pytest
+from conftest import one_of_each
 
 from grader.assignment import labs
 from grader.assignment.loading import load
@@ -144,7 +145,8 @@ def test_attempts_gain_nothing(lab: str, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("lab", "part", "out"), [("operators", "matmul", "O"), ("softmax", "online", "OTensor")]
+    ("lab", "part", "out"),
+    one_of_each([("softmax", "online", "OTensor"), ("operators", "matmul", "O")], lambda _: "kept"),
 )
 def test_no_timed_call_is_answered_from_one_before(lab: str, part: str, out: str, tmp_path: Path) -> None:
     """A result that is kept for its size is right wherever a content comes again: timed calls have new ones."""
@@ -163,10 +165,9 @@ def test_no_timed_call_is_answered_from_one_before(lab: str, part: str, out: str
 )
 def test_torchs_own_work_is_refused(lab: str, part: str, text: str, tmp_path: Path) -> None:
     assignment, master = course(lab)
-    made = first(lab, "torch", part, text).made
-    (tmp_path / assignment.source).write_text(KERNELS[lab].edited(master, made), encoding="utf-8")
-    chosen = (assignment.part(part),)
-    (result,) = evaluate(assignment, tmp_path / assignment.source, chosen, PLAIN).parts
+    source = tmp_path / assignment.source
+    source.write_text(KERNELS[lab].edited(master, first(lab, "torch", part, text).made), encoding="utf-8")
+    (result,) = evaluate(assignment, source, (assignment.part(part),), PLAIN).parts
     assert result.verdict == "compile_error" and result.diagnosis is not None
     assert "torch's own work" in result.diagnosis.message
 
@@ -177,20 +178,15 @@ def test_a_hostile_forward_function_costs_its_sentence_alone(tmp_path: Path) -> 
     assignment, text = course("operators")
     assignment = replace(assignment, limits=replace(assignment.limits, call_s=2.0))
     broken = {
-        "mul": "for (volatile int idle = 0;; idle = 1) {}",
-        "linear": "std::exit(0);",
-        "relu": "std::fill(O.data_ptr<float>(), O.data_ptr<float>() + n, NAN); return O;",
-        "matmul": "return at::zeros({1}, at::kFloat);",
+        "mul": ("for (volatile int idle = 0;; idle = 1) {}", "ga[at]"),
+        "linear": ("std::exit(0);", "gb[o]"),
+        "relu": ("std::fill(O.data_ptr<float>(), O.data_ptr<float>() + n, NAN); return O;", "gx[i]"),
+        "matmul": ("return at::zeros({1}, at::kFloat);", "ga[i * K + k]"),
     }
-    signs = {
-        "mul": ("ga[at] +=", "ga[at] -="),
-        "linear": ("gb[o] +=", "gb[o] -="),
-        "relu": ("gx[i] +=", "gx[i] -="),
-        "matmul": ("ga[i * K + k] +=", "ga[i * K + k] -="),
-    }
-    for name, body in broken.items():
+    for name, (body, sum_of) in broken.items():
         text = operators.edited(text, first("operators", "broken", name, body).made)
-        text = operators.edited(text, Mutation("subtracted", f"{name}_backward", (signs[name],)))
+        sign = (f"{sum_of} +=", f"{sum_of} -=")
+        text = operators.edited(text, Mutation("subtracted", f"{name}_backward", (sign,)))
     (tmp_path / assignment.source).write_text(text, encoding="utf-8")
     chosen = tuple(assignment.part(f"{name}_backward") for name in broken)
     for result in evaluate(assignment, tmp_path / assignment.source, chosen, PLAIN).parts:
