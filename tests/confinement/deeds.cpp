@@ -25,8 +25,10 @@
 #include <thread>
 #include <vector>
 
+// Names that the test chooses.
 #ifndef SECRET
 #define SECRET "/nonexistent"
+#define FORGED "forged-by-a-kernel"
 #endif
 
 namespace {
@@ -91,7 +93,7 @@ double writes_beside_the_secret(double) { return opens(std::string(SECRET) + ".f
 double writes_to_the_system(double) { return opens("/usr/forged", O_WRONLY | O_CREAT); }
 double writes_to_open_folders(double) {
     int written = 0;
-    for (const char *path : {"/tmp/forged-by-a-kernel", "/var/tmp/forged-by-a-kernel", "/dev/shm/forged-by-a-kernel"})
+    for (const char *path : {"/tmp/" FORGED, "/var/tmp/" FORGED, "/dev/shm/" FORGED})
         written += opens(path, O_WRONLY | O_CREAT | O_EXCL) == 1;
     return written;
 }
