@@ -7,7 +7,7 @@ import struct
 import subprocess
 import sys
 import time
-from dataclasses import replace
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -22,59 +22,34 @@ from grader.judge.integrity import flags as integrity
 from grader.judge.integrity.elf import UndefinedSymbol
 from grader.run.watch import Evidence
 
-COMPUTING = {
-    "_ZN2at4_ops6matmul4callERKNS_6TensorES4_": "torch",
-    "_ZN2at4_ops11softmax_int4callERKNS_6TensorElSt8optionalIN3c1010ScalarTypeEE": "torch",
-    "_ZN2at4_ops4exp_4callERNS_6TensorE": "torch",
-    "_ZN2at6native17cpublas4gemmE": "torch",
-    "_ZN2at38compositeexplicitautogradnonfunctional3bmmERKNS_6TensorES3_": "torch",
-    "_ZNK3c1010Dispatcher18findSchemaOrThrowEPKcS2_": "torch",
-    "_ZN5torch2nn10ModuleBaseE": "torch",
-    "_ZN2at20enableRecordFunctionEb": "hiding",
-    "cblas_sgemm": "torch",
-    "sgemm_": "torch",
-    "SGEMM": "torch",
-    "Sleef_expf16_u10": "torch",
-    "some_function_of_torch_alone": "torch",
-    "PyRun_SimpleString": "python",
-    "PyObject_CallFunction": "python",
-    "_PyObject_Vectorcall": "python",
+#: Undefined symbols by category; with versions, those of the C library.
+UNVERSIONED = {
+    "torch": """
+        _ZN2at4_ops6matmul4callERKNS_6TensorES4_ _ZN2at4_ops4exp_4callERNS_6TensorE _ZN2at6native17cpublas4gemmE
+        _ZN2at4_ops11softmax_int4callERKNS_6TensorElSt8optionalIN3c1010ScalarTypeEE _ZN5torch2nn10ModuleBaseE
+        _ZN2at38compositeexplicitautogradnonfunctional3bmmERKNS_6TensorES3_ cblas_sgemm sgemm_ SGEMM Sleef_expf16_u10
+        _ZNK3c1010Dispatcher18findSchemaOrThrowEPKcS2_ some_function_of_torch_alone""",
+    "hiding": "_ZN2at20enableRecordFunctionEb",
+    "python": "PyRun_SimpleString PyObject_CallFunction _PyObject_Vectorcall",
+    None: """
+        _ZN2at4_ops5zeros4callEN3c108ArrayRefINS2_6SymIntEEESt8optionalINS2_10ScalarTypeEES6_INS2_6LayoutEES6_INS2_6DeviceEES6_IbE
+        _ZN2at4_ops13fill__Scalar4callERNS_6TensorERKN3c106ScalarE _ZN2at4_ops19empty_memory_format4callE
+        _ZN2at4_ops12slice_Tensor4callE _ZN2at4_ops13transpose_int4callE _ZN2at4_ops5equal4callERKNS_6TensorES4_
+        _ZNK2at10TensorBase8data_ptrIfEEPT_v _ZN2at11TensorMaker11make_tensorEv _ZN2at15get_num_threadsEv
+        _ZNK2at6Tensor5indexESt16initializer_listINS_8indexing11TensorIndexEE _ZTIN3c105ErrorE _ZNSolsEi _Znwm
+        _ZN3c106detail14torchCheckFailEPKcS2_jS2_ _ZNSt7__cxx1119basic_ostringstreamIcSt11char_traitsIcESaIcEEC1Ev
+        __gmon_start__ _ITM_registerTMCloneTable PyObject_Free PyEval_GetBuiltins ISPCLaunch memcpy""",
 }
-_PLAIN = """
-_ZN2at4_ops5zeros4callEN3c108ArrayRefINS2_6SymIntEEESt8optionalINS2_10ScalarTypeEES6_INS2_6LayoutEES6_INS2_6DeviceEES6_IbE
-_ZN2at4_ops13fill__Scalar4callERNS_6TensorERKN3c106ScalarE
-_ZN2at4_ops19empty_memory_format4callE
-_ZN2at4_ops12slice_Tensor4callE
-_ZN2at4_ops13transpose_int4callE
-_ZN2at4_ops5equal4callERKNS_6TensorES4_
-_ZNK2at10TensorBase8data_ptrIfEEPT_v
-_ZN2at11TensorMaker11make_tensorEv
-_ZNK2at6Tensor5indexESt16initializer_listINS_8indexing11TensorIndexEE
-_ZN2at15get_num_threadsEv
-_ZN3c106detail14torchCheckFailEPKcS2_jS2_
-_ZNSt7__cxx1119basic_ostringstreamIcSt11char_traitsIcESaIcEEC1Ev
-_ZTIN3c105ErrorE
-_ZNSolsEi
-_Znwm
-__gmon_start__
-_ITM_registerTMCloneTable
-PyObject_Free
-PyEval_GetBuiltins
-ISPCLaunch
-memcpy
-"""
-PLAIN = _PLAIN.split()
-
-
-LIBC = {"dlsym": "loader", "dladdr1": "loader", "fork": "process", "socket": "network", "expf": None}
+VERSIONED = {"loader": "dlsym dladdr1", "process": "fork", "network": "socket", None: "expf"}
 
 
 @pytest.mark.parametrize(
     ("name", "category", "versioned"),
     [
-        *((name, category, False) for name, category in COMPUTING.items()),
-        *((name, None, False) for name in PLAIN),
-        *((name, category, True) for name, category in LIBC.items()),
+        (name, category, table is VERSIONED)
+        for table in (UNVERSIONED, VERSIONED)
+        for category, names in table.items()
+        for name in names.split()
     ],
 )
 def test_symbols_that_replace_a_student_s_work_have_a_category(
@@ -93,11 +68,9 @@ def test_names_are_read_as_the_compiler_wrote_them() -> None:
         return
     library = Path(torch.__file__).parent / "lib" / "libtorch_python.so"
     wanted = [symbol.name for symbol in elf.read(library).wanted if symbol.name.startswith("_ZN2at")]
-    names = [
-        *wanted[::20],
-        *(name for name in (*COMPUTING, *PLAIN) if name.startswith(("_ZN2at4_ops", "_ZNK2at"))),
-    ]
-    assert len(names) > 50
+    ours = " ".join(UNVERSIONED.values()).split()
+    names = [*wanted[::20], *(name for name in ours if name.startswith(("_ZN2at4_ops", "_ZNK2at")))]
+    assert len(wanted) > 1000
     read = subprocess.run([demangler], input="\n".join(names), capture_output=True, text=True).stdout
     for name, told in zip(names, read.split("\n"), strict=False):
         if not told.startswith("_Z"):
@@ -110,57 +83,69 @@ def build_of(path: Path) -> Build:
     )
 
 
-def object_of(folder: Path, text: str) -> Build:
-    """A shared object without torch; what it wants stays undefined."""
+def object_of(folder: Path, text: str) -> Path:
+    """Compile a shared object without torch; what it wants stays undefined."""
     source, made = folder / "kernel.c", folder / "kernel.so"
     source.write_text(text)
     subprocess.run(["cc", "-shared", "-fPIC", "-O1", "-w", "-o", str(made), str(source), "-lc"], check=True)
-    return build_of(made)
+    return made
 
 
-def test_a_loader_with_the_name_of_what_it_loads_is_proof(tmp_path: Path) -> None:
-    loads = 'extern void *dlsym(void *, const char *); void *run(void) { return dlsym(0, "cblas_sgemm"); }'
-    flags = integrity.inspect_object(object_of(tmp_path, loads))
-    assert {(flag.code, flag.level) for flag in flags} == {
-        ("calls_the_loader", "review"),
-        ("loads_a_library", "rejected"),
-    }
-    assert any("cblas_sgemm" in flag.message for flag in flags)
+def loading(name: str) -> str:
+    """A kernel that asks the loader for this name."""
+    return f'extern void *dlsym(void *, const char *); void *run(void) {{ return dlsym(0, "{name}"); }}'
 
 
-def test_a_name_alone_and_a_loader_alone_are_none(tmp_path: Path) -> None:
-    (tmp_path / "a").mkdir()
-    (tmp_path / "b").mkdir()
-    speaks = '#include <stdio.h>\nvoid run(void) { puts("not as fast as cblas_sgemm of libmkl"); }'
-    assert integrity.inspect_object(object_of(tmp_path / "a", speaks)) == ()
-    asks = 'extern void *dlsym(void *, const char *); void *run(void) { return dlsym(0, "mallinfo2"); }'
-    assert [flag.level for flag in integrity.inspect_object(object_of(tmp_path / "b", asks))] == ["review"]
+PLAIN_KERNEL = '#include <stdio.h>\nextern int other(void); int run(void) { puts("x"); return other(); }'
+
+
+def inspected(path: Path) -> list[tuple[str, str]]:
+    """Codes and levels of an object's flags."""
+    return sorted((flag.code, flag.level) for flag in integrity.inspect_object(build_of(path)))
+
+
+UNREADABLE = [("unreadable_object", "review")]
+
+
+@pytest.mark.parametrize(
+    ("text", "flags"),
+    [
+        # A loader with the name of what it loads is proof; a name alone and a loader alone are none.
+        (loading("cblas_sgemm"), [("calls_the_loader", "review"), ("loads_a_library", "rejected")]),
+        (loading("mallinfo2"), [("calls_the_loader", "review")]),
+        ('#include <stdio.h>\nvoid run(void) { puts("not as fast as cblas_sgemm of libmkl"); }', []),
+    ],
+)
+def test_an_object_is_flagged_for_what_it_loads(text: str, flags: object, tmp_path: Path) -> None:
+    assert inspected(object_of(tmp_path, text)) == flags
 
 
 def test_a_damaged_object_is_for_a_person_to_look_at(tmp_path: Path) -> None:
-    whole = object_of(tmp_path, "int one(void) { return 1; }").object_path
-    assert whole is not None
+    image = object_of(tmp_path, PLAIN_KERNEL).read_bytes()
     for size in (3, 60, 100, 5000):
         cut = tmp_path / f"cut{size}.so"
-        cut.write_bytes(whole.read_bytes()[:size])
-        flags = integrity.inspect_object(build_of(cut))
-        assert [flag.code for flag in flags] == (["unreadable_object"] if size > 3 else [])
-    assert integrity.inspect_object(build_of(tmp_path / "absent.so")) == ()
+        cut.write_bytes(image[:size])
+        assert inspected(cut) == (UNREADABLE if size > 3 else [])
+    assert inspected(tmp_path / "absent.so") == []
+
+
+def sections(image: bytes) -> Iterator[tuple[int, int]]:
+    """Offset of each section's header, and its type."""
+    (table,), count = struct.unpack_from("<Q", image, 40), image[60]
+    for header in range(table, table + 64 * count, 64):
+        yield header, struct.unpack_from("<I", image, header + 4)[0]
 
 
 def test_a_name_that_does_not_end_is_for_a_person_to_look_at(tmp_path: Path) -> None:
-    whole = object_of(tmp_path, "int one(void) { return 1; }").object_path
-    assert whole is not None
-    image = bytearray(whole.read_bytes())
+    image = bytearray(object_of(tmp_path, PLAIN_KERNEL).read_bytes())
     name = image.index(b"__gmon_start__")
-    (table,), count = struct.unpack_from("<Q", image, 40), image[60]
-    for header in range(table, table + 64 * count, 64):
+    for header, kind in sections(image):
         offset, size = struct.unpack_from("<QQ", image, header + 24)
-        if image[header + 4] == 3 and offset <= name < offset + size:
+        if kind == 3 and offset <= name < offset + size:
             struct.pack_into("<Q", image, header + 32, name + 3 - offset)
     cut = tmp_path / "cut.so"
     cut.write_bytes(image)
-    assert [flag.code for flag in integrity.inspect_object(build_of(cut))] == ["unreadable_object"]
+    assert inspected(cut) == UNREADABLE
 
 
 def row(name: str) -> ProfileRow:
@@ -168,7 +153,7 @@ def row(name: str) -> ProfileRow:
 
 
 def test_operators_that_ran() -> None:
-    plain = [
+    plain = (
         "aten::zeros",
         "aten::empty",
         "aten::zero_",
@@ -176,7 +161,7 @@ def test_operators_that_ran() -> None:
         "aten::_to_copy",
         "model_inference",
         "[memory]",
-    ]
+    )
     assert integrity.operator_flags([row(name) for name in plain]) == ()
     (flag,) = integrity.operator_flags([row("aten::zeros"), row("aten::matmul"), row("aten::_softmax")])
     assert flag.level == "review" and "aten::_softmax, aten::matmul" in flag.message
@@ -221,27 +206,28 @@ def test_code_that_appeared_in_a_process(path: str, level: str | None, tmp_path:
 
 
 def test_code_that_a_kernel_loaded_itself_is_proof(tmp_path: Path) -> None:
-    made = object_of(
-        tmp_path, "extern void *dlopen(const char *, int); void *run(char *p) { return dlopen(p, 1); }"
-    )
-    seen = Evidence(new_code=(str(made.object_path), "/usr/lib/libopenblas.so.0"))
-    assert [flag.level for flag in integrity.evidence_flags(seen, made)] == ["rejected"]
+    opens = "extern void *dlopen(const char *, int); void *run(char *p) { return dlopen(p, 1); }"
+    made = object_of(tmp_path, opens)
+    seen = Evidence(new_code=(str(made), "/usr/lib/libopenblas.so.0"))
+    assert [flag.level for flag in integrity.evidence_flags(seen, build_of(made))] == ["rejected"]
 
 
-def test_work_between_calls(tmp_path: Path) -> None:
-    build = build_of(tmp_path / "kernel.so")
-    quiet = Evidence(frozen_cpu_s=0.002, frozen_wall_s=0.01, stops=20, unstopped=2)
-    assert list(integrity.evidence_flags(quiet, build)) == []
-    busy = Evidence(frozen_cpu_s=0.3, frozen_wall_s=0.4, stops=20)
-    assert [(f.code, f.level) for f in integrity.evidence_flags(busy, build)] == [
-        ("works_while_stopped", "rejected")
-    ]
-    slow_to_stop = Evidence(stops=20, unstopped=15)
-    assert [f.level for f in integrity.evidence_flags(slow_to_stop, build)] == ["review"]
-    assert [f.level for f in integrity.evidence_flags(replace(slow_to_stop, children=1), build)] == [
-        "rejected",
-        "review",
-    ]
+WORKS, SLOW_TO_STOP = ("works_while_stopped", "rejected"), ("works_while_stopped", "review")
+STARTS = ("starts_processes", "review")
+
+
+@pytest.mark.parametrize(
+    ("seen", "flags"),
+    [
+        (Evidence(frozen_cpu_s=0.002, frozen_wall_s=0.01, stops=20, unstopped=2), []),
+        (Evidence(frozen_cpu_s=0.3, frozen_wall_s=0.4, stops=20), [WORKS]),
+        (Evidence(stops=20, unstopped=15), [SLOW_TO_STOP]),
+        (Evidence(stops=20, unstopped=15, children=1), [WORKS, STARTS]),
+    ],
+)
+def test_work_between_calls(seen: Evidence, flags: object, tmp_path: Path) -> None:
+    found = integrity.evidence_flags(seen, build_of(tmp_path / "kernel.so"))
+    assert [(flag.code, flag.level) for flag in found] == flags
 
 
 def test_work_after_many_stops_is_on_purpose_and_after_a_few_is_not() -> None:
@@ -249,7 +235,7 @@ def test_work_after_many_stops_is_on_purpose_and_after_a_few_is_not() -> None:
     assert list(integrity.late_flags(slow_system)) == []
     assert list(integrity.late_flags([Evidence(stops=4, late=3)])) == [], "too few to tell"
     at_work = [Evidence(stops=5, late=4), Evidence(stops=5, late=2), Evidence(stops=1)]
-    assert [(f.code, f.level) for f in integrity.late_flags(at_work)] == [("works_while_stopped", "rejected")]
+    assert [(flag.code, flag.level) for flag in integrity.late_flags(at_work)] == [WORKS]
 
 
 def timing(cpu_ms: float, wall_ms: float) -> Timing:
@@ -295,34 +281,21 @@ def test_the_floor_is_below_the_fastest_there_is() -> None:
 
 
 def test_equal_outputs_have_equal_digests() -> None:
+    """Some were written down when outputs were torch's tensors."""
     a = np.arange(6, dtype=np.float32).reshape(2, 3) / 4
-    assert integrity.output_sha256(a) == integrity.output_sha256(a.copy())
-    assert integrity.output_sha256(a) == integrity.output_sha256(a.T.copy().T)
+    digest = "60f1d5318344be8d16fa77bcb226059ca27f3a534f2d79966db1ff8f2e89ef0e"
+    zeros = "0d2fdd697dec4be5b3ee9e2c809b6364e07b4a3e982f857cccd52819af1cf699"
+    assert integrity.output_sha256(a) == integrity.output_sha256(a.T.copy().T) == digest
+    assert integrity.output_sha256(np.zeros(5)) == zeros
     others = [a.reshape(3, 2), a + 1e-7, a.astype(np.float64), -a]
     assert len({integrity.output_sha256(output) for output in [a, *others]}) == 5
 
 
-def test_digests_are_those_of_results_that_torch_made() -> None:
-    """Written down when outputs were torch's tensors."""
-    a = np.arange(6, dtype=np.float32).reshape(2, 3) / 4
-    assert integrity.output_sha256(a) == "60f1d5318344be8d16fa77bcb226059ca27f3a534f2d79966db1ff8f2e89ef0e"
-    assert (
-        integrity.output_sha256(np.zeros(5))
-        == "0d2fdd697dec4be5b3ee9e2c809b6364e07b4a3e982f857cccd52819af1cf699"
-    )
-
-
 @pytest.mark.skipif(sys.platform != "linux", reason="objects of other systems are not inspected")
 def test_objects_are_read_as_binutils_reads_them(tmp_path: Path) -> None:
-    made = object_of(
-        tmp_path, '#include <stdio.h>\nextern int other(void); int run(void) { puts("x"); return other(); }'
-    )
-    assert made.object_path is not None
-    content = elf.read(made.object_path)
-    assert (
-        UndefinedSymbol("puts", versioned=True) in content.wanted
-        and UndefinedSymbol("other", versioned=False) in content.wanted
-    )
+    content = elf.read(object_of(tmp_path, PLAIN_KERNEL))
+    assert UndefinedSymbol("puts", versioned=True) in content.wanted
+    assert UndefinedSymbol("other", versioned=False) in content.wanted
     assert any(name.startswith("libc.so") for name in content.needed)
 
 
@@ -330,25 +303,9 @@ def test_an_object_of_many_sections_is_read_to_the_end(tmp_path: Path) -> None:
     """From 65,280 sections on the header's own count reads 0, and a reader that believes it sees no symbol at all."""
     many = '.altmacro\\n.macro named n\\n.section .s\\\\n,\\"a\\"\\n.byte 1\\n.endm\\n.set k,0\\n'
     many += ".rept 65400\\nnamed %k\\n.set k,k+1\\n.endr\\n.text\\n"
-    text = f'__asm__("{many}"); extern void *dlsym(void *, const char *); void *run(void) {{ return dlsym(0, "x"); }}'
-    made = object_of(tmp_path, text)
-    assert made.object_path is not None
-    (count,) = struct.unpack_from("<H", made.object_path.read_bytes(), 60)
-    assert count == 0
-    assert [flag.code for flag in integrity.inspect_object(made)] == ["calls_the_loader"]
-
-
-def changed(image: bytes, kind: int, field: int, value: int) -> bytes:
-    """The object with a field of its first section of this kind replaced: an offset in the section's header."""
-    made = bytearray(image)
-    (table,), count = struct.unpack_from("<Q", image, 40), image[60]
-    header = next(
-        at
-        for at in range(table, table + 64 * count, 64)
-        if struct.unpack_from("<I", image, at + 4)[0] == kind
-    )
-    struct.pack_into("<Q", made, header + field, value)
-    return bytes(made)
+    made = object_of(tmp_path, f'__asm__("{many}"); {loading("x")}')
+    assert struct.unpack_from("<H", made.read_bytes(), 60) == (0,)
+    assert inspected(made) == [("calls_the_loader", "review")]
 
 
 @pytest.mark.parametrize(
@@ -363,19 +320,20 @@ def changed(image: bytes, kind: int, field: int, value: int) -> bytes:
 def test_an_object_that_is_not_wholly_understood_is_an_error(
     tmp_path: Path, kind: int, field: int, value: int, why: str
 ) -> None:
-    """Sections can be named, typed and made at will; what counts is what the loader goes by."""
-    whole = object_of(
-        tmp_path, 'extern int puts(const char *); int run(void) { return puts("x"); }'
-    ).object_path
-    assert whole is not None and elf.read(whole).wanted
+    """Sections can be named, typed and made at will; what counts is what the loader goes by. Here a field of the first
+    section of a kind is replaced, given by its offset in the section's header."""
+    image = bytearray(object_of(tmp_path, PLAIN_KERNEL).read_bytes())
+    assert elf.parse(bytes(image)).wanted
+    struct.pack_into(
+        "<Q", image, next(header for header, found in sections(image) if found == kind) + field, value
+    )
     with pytest.raises(elf.NotReadable, match=why):
-        elf.parse(changed(whole.read_bytes(), kind, field, value))
+        elf.parse(bytes(image))
 
 
 def test_names_in_flags_are_short_and_harmless(tmp_path: Path) -> None:
     long = "cblas_" + "a" * 100_000
-    loads = f'extern void *dlsym(void *, const char *); void *run(void) {{ return dlsym(0, "{long}"); }}'
-    flags = integrity.inspect_object(object_of(tmp_path, loads))
+    flags = integrity.inspect_object(build_of(object_of(tmp_path, loading(long))))
     assert {flag.code for flag in flags} == {"calls_the_loader", "loads_a_library"}
     assert all(len(flag.message) < 200 for flag in flags)
     assert any(f"{long[:77]}..." in flag.message for flag in flags)
@@ -402,8 +360,7 @@ def test_lengths_in_a_symbol_that_nobody_has(mangled: str, name: str) -> None:
 def test_a_reader_that_fails_or_hangs_is_a_flag_and_not_the_end(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    whole = object_of(tmp_path, "int one(void) { return 1; }").object_path
-    assert whole is not None
+    whole = object_of(tmp_path, "int one(void) { return 1; }")
     assert inspection.inspect(whole) == ()
     (flag,) = inspection.inspect(whole, timeout_s=0.001)
     assert (flag.code, flag.level) == ("unreadable_object", "review") and "more than 0.001 s" in flag.message
