@@ -25,7 +25,7 @@ def points(value: Any) -> bool:
 
 
 def share(value: Any) -> bool:
-    return number(value) and 0 <= value <= 1
+    return points(value) and value <= 1
 
 
 def line(value: Any) -> bool:
@@ -60,8 +60,33 @@ def short_text(value: Any) -> bool:
     return isinstance(value, str) and len(value) < 7000 and "\x1b" not in value
 
 
+def uuid(value: Any) -> bool:
+    return isinstance(value, str) and bool(re.fullmatch(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}", value))
+
+
+def timeout(value: Any) -> bool:
+    return line_number(value) and value <= 600
+
+
 IMAGE = {"label": harmless, "url": data_url}
 VISIBILITY = {"hidden", "after_due_date", "after_published", "visible"}
+SCORED = {"score": points, "max_score": points}
+PASSED = {"pass", "fail", "error"}
+PLACE = {"test_code": line, "filename": line, "line_no": line_number, "duration": points}
+DESCRIBED = {"name": line, "description": line, "message": line, "output": harmless, "images": [IMAGE]}
+TESTS = {
+    "gradescope": {**SCORED, "name": short_line, "status": {"passed", "failed"}, "output": short_text}
+    | {"visibility": VISIBILITY},
+    "github": {**SCORED, "name": line, "status": PASSED, "message": harmless, **PLACE},
+    "prairielearn": {**DESCRIBED, "points": points, "max_points": points},
+}
+CONTAINER = {
+    "enabled": {True},
+    "image": line,
+    "entrypoint": line,
+    "timeout": timeout,
+    "enableNetworking": {False},
+}
 
 SCHEMAS: dict[str, Any] = {
     "gradescope": {
@@ -71,68 +96,26 @@ SCHEMAS: dict[str, Any] = {
         "visibility": VISIBILITY,
         "stdout_visibility": VISIBILITY,
         "leaderboard?": [{"name": line, "value": number, "order": {"asc", "desc"}}],
-        "tests": [
-            {
-                "name": short_line,
-                "score": points,
-                "max_score": points,
-                "status": {"passed", "failed"},
-                "output": short_text,
-                "visibility": VISIBILITY,
-            }
-        ],
+        "tests": [TESTS["gradescope"]],
     },
-    "github": {
-        "version": {1},
-        "status": {"pass", "fail", "error"},
-        "max_score": points,
-        "tests": [
-            {
-                "name": line,
-                "status": {"pass", "fail", "error"},
-                "score": points,
-                "max_score": points,
-                "message": harmless,
-                "test_code": line,
-                "filename": line,
-                "line_no": line_number,
-                "duration": points,
-            }
-        ],
-    },
+    "github": {"version": {1}, "status": PASSED, "max_score": points, "tests": [TESTS["github"]]},
     "prairielearn": {
         "gradable": {True},
         "score": share,
         "message": harmless,
         "output": str,
         "images": [IMAGE],
-        "tests": [
-            {
-                "name": line,
-                "description": line,
-                "points": points,
-                "max_points": points,
-                "message": line,
-                "output": harmless,
-                "images": [IMAGE],
-            }
-        ],
+        "tests": [TESTS["prairielearn"]],
     },
     "prairielearn ungradable": {"gradable": {False}, "format_errors": [harmless]},
     "info.json": {
-        "uuid": re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}").fullmatch,
+        "uuid": uuid,
         "title": line,
         "topic": line,
         "type": {"v3"},
         "gradingMethod": {"External"},
         "singleVariant": bool,
-        "externalGradingOptions": {
-            "enabled": {True},
-            "image": line,
-            "entrypoint": line,
-            "timeout": lambda value: isinstance(value, int) and 1 <= value <= 600,
-            "enableNetworking": {False},
-        },
+        "externalGradingOptions": CONTAINER,
     },
 }
 MOST_BYTES = {"gradescope": 1_000_000, "prairielearn": 1_000_000, "github": 98_000}
