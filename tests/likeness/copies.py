@@ -1,4 +1,4 @@
-"""What copiers do to a text so that it no longer looks copied, from careless to patient."""
+"""Changes by which copiers hide where a text comes from, from careless to patient."""
 
 from __future__ import annotations
 
@@ -21,24 +21,11 @@ _FIXED = words(
     "fourDimRead fourDimWrite twoDimRead twoDimWrite formatTensor fillTensor myNaiveAttention "
     "myUnfusedAttentionBlocked myFusedAttention myFlashAttention"
 )
-_NEW_NAMES = (
-    "alpha",
-    "tmp",
-    "buf",
-    "cnt",
-    "pos",
-    "acc2",
-    "stride",
-    "item",
-    "cell",
-    "leftover",
-    "lane",
-    "mid",
-)
+_NEW_NAMES = sorted(words("alpha tmp buf cnt pos acc2 stride item cell leftover lane mid"))
 
 
 def renamed(body: str, rng: random.Random) -> str:
-    """Every local name under another one, the same one throughout."""
+    """Replace every local name by another one, the same one throughout."""
     table: dict[str, str] = {}
 
     def other(match: re.Match[str]) -> str:
@@ -59,7 +46,7 @@ def recommented(body: str, rng: random.Random) -> str:
 
 
 def reshaped_loops(body: str, rng: random.Random) -> str:
-    """Counting steps turned round, and `x += y` written out now and then."""
+    """Turn counting steps round, and write `x += y` out now and then."""
 
     def other(match: re.Match[str]) -> str:
         start, end, step = match.groups()
@@ -76,7 +63,7 @@ def reshaped_loops(body: str, rng: random.Random) -> str:
 
 
 def with_other_loops(body: str, rng: random.Random) -> str:
-    """Some counting loops without a `for` inside turned into `while` loops."""
+    """Turn some counting loops without a `for` inside into `while` loops."""
     lines, out, open_loops = body.splitlines(), [], []
     for at, line in enumerate(lines):
         match = _LOOP.fullmatch(line)
@@ -92,7 +79,7 @@ def with_other_loops(body: str, rng: random.Random) -> str:
 
 
 def padded(body: str, rng: random.Random) -> str:
-    """Statements that do nothing, one after about ten lines."""
+    """Add statements that do nothing, one after about ten lines."""
     out = []
     for line in body.splitlines():
         out.append(line)
@@ -104,7 +91,7 @@ def padded(body: str, rng: random.Random) -> str:
 
 
 def turned_products(body: str, rng: random.Random) -> str:
-    """`a * b` as `b * a` where both are plain calls or elements."""
+    """Write `a * b` as `b * a` now and then where both are plain calls or elements."""
     factor = r"\w+(?:\([^()]*\)|\[[^\[\]]*\])"
     return re.sub(
         rf"({factor}) \* ({factor})",
@@ -113,7 +100,7 @@ def turned_products(body: str, rng: random.Random) -> str:
     )
 
 
-#: How hard the copier worked, and what that takes.
+#: Changes by how hard the copier worked.
 EFFORTS = {
     "careless": (recommented,),
     "renamed": (recommented, renamed),
@@ -123,7 +110,7 @@ EFFORTS = {
 
 
 def copied(body: str, effort: str, seed: int) -> str:
-    """A body as a copier with this much patience hands it in."""
+    """Return a body as a copier with this much patience hands it in."""
     rng = random.Random(seed)
     for change in EFFORTS[effort]:
         body = change(body, rng)
@@ -131,7 +118,7 @@ def copied(body: str, effort: str, seed: int) -> str:
 
 
 def reordered(source: str, rng: random.Random) -> str:
-    """The functions of a file whose banners separate them, the parts in another order."""
+    """Return a file with its functions for the parts in another order."""
     pieces = re.split(r"(?=^torch::Tensor my)", source, flags=re.MULTILINE)
     last, table = pieces[-1].split("PYBIND11_MODULE", 1)
     parts = [*pieces[1:-1], last]
