@@ -54,42 +54,36 @@ NAIVE = [
         ((SCORES, SCORES.replace("i < N; i++) {", "i <= N; i++) {  /*!*/")),), within=6, said="index"),
     Bug("a key too many in the product", "part1", "outside",
         ((PRODUCT, PRODUCT.replace("j < N; j++) {", "j <= N; j++) {  /*!*/")),), within=1, said="index"),
-    Bug("heads shared out over one QK_t", "part1", "race",
-        (("    for (int b = 0; b < B; b++) {",
-                "#pragma omp parallel for collapse(2)  /*!*/\n    for (int b = 0; b < B; b++) {"),),
-        codes=("race",), within=9, said="QK_t: "),
+    Bug("heads shared out over one QK_t", "part1", "race", codes=("race",), within=9, said="QK_t: ",
+        edits=(("    for (int b = 0; b < B; b++) {",
+            "#pragma omp parallel for collapse(2)  /*!*/\n    for (int b = 0; b < B; b++) {"),)),
     Bug("keys of grouped heads", "part1", "head",
         ((I_LOOP + "\n                " + J_LOOP,
-                "int group = h / 2;  /*!*/\n" f"            {I_LOOP}\n                {J_LOOP}"),
-            (READ_K, "fourDimRead(K, b, group, j, k, H, N, d)")), codes=("heads", "head_ignored"), within=6,
+            "int group = h / 2;  /*!*/\n" f"            {I_LOOP}\n                {J_LOOP}"),
+          (READ_K, "fourDimRead(K, b, group, j, k, H, N, d)")), codes=("heads", "head_ignored"), within=6,
         said="head 0 is right, and all other heads are wrong"),
-    Bug("value begun once a row", "part1", "left over",
-        ((OUTPUT,
-                f"{I_LOOP}\n" "                float value = 0.0f;  /*!*/\n"
-                "                for (int k = 0; k < d; k++) {"),
-            ("                    float value = 0.0f;\n", "")), codes=("stale_value",),
-        said="for the next channel"),
-    Bug("inputs cut to bfloat16", "part1", "precision",
-        tuple((f"std::vector<float> {t} = formatTensor({t}Tensor);",
-               f"std::vector<float> {t} = formatTensor({t}Tensor);\n"
-               f"    for (float &x : {t}) (unsigned &)x &= 0xFFFF0000u;  {MARK}") for t in "QKV"),
-        codes=("low_precision",), said="cut to bfloat16"),
+    Bug("value begun once a row", "part1", "left over", codes=("stale_value",), said="for the next channel",
+        edits=((OUTPUT,
+            f"{I_LOOP}\n" "                float value = 0.0f;  /*!*/\n"
+            "                for (int k = 0; k < d; k++) {"),
+          ("                    float value = 0.0f;\n", ""))),
+    Bug("inputs cut to bfloat16", "part1", "precision", codes=("low_precision",), said="cut to bfloat16",
+        edits=tuple((f"std::vector<float> {t} = formatTensor({t}Tensor);",
+            f"std::vector<float> {t} = formatTensor({t}Tensor);\n"
+            f"    for (float &x : {t}) (unsigned &)x &= 0xFFFF0000u;  {MARK}") for t in "QKV")),
     Bug("division of whole numbers", "part1", "integer",
         (("twoDimRead(QK_t, i, j, N) / rowSum);", "twoDimRead(QK_t, i, j, N) * (1 / (int)rowSum));  /*!*/"),),
         codes=("not_written",), said="all zeros"),
-    Bug("offset in a short", "part1", "integer",
-        (("twoDimWrite(QK_t, i, j, N, score);",
-                "short at = i * N + j;  /*!*/\n                    QK_t[at] = score;  /*!*/"),), within=1,
-        said="index"),
-    Bug("row sum never begun", "part1", "unwritten",
-        (("float rowSum = 0.0f;\n                for (int j = 0; j < N; j++) {",
-                "float rowSum;  /*!*/\n                for (int j = 0; j < N; j++) {"),), within=4,
-        said="rowSum"),
-    Bug("one pass over rows too few, and scaled", "part1", "two",
-        ((OUTPUT, OUTPUT.replace("i < N; i++) {", "i < N - 1; i++) {  /*!*/")),
-            ("std::exp(twoDimRead(QK_t, i, j, N))",
-                "std::exp(twoDimRead(QK_t, i, j, N) / std::sqrt((float)d))")), codes=("wrong_values",),
-        said="1/sqrt(d)"),
+    Bug("offset in a short", "part1", "integer", within=1, said="index",
+        edits=(("twoDimWrite(QK_t, i, j, N, score);",
+            "short at = i * N + j;  /*!*/\n                    QK_t[at] = score;  /*!*/"),)),
+    Bug("row sum never begun", "part1", "unwritten", within=4, said="rowSum",
+        edits=(("float rowSum = 0.0f;\n                for (int j = 0; j < N; j++) {",
+            "float rowSum;  /*!*/\n                for (int j = 0; j < N; j++) {"),)),
+    Bug("one pass over rows too few, and scaled", "part1", "two", codes=("wrong_values",), said="1/sqrt(d)",
+        edits=((OUTPUT, OUTPUT.replace("i < N; i++) {", "i < N - 1; i++) {  /*!*/")),
+          ("std::exp(twoDimRead(QK_t, i, j, N))",
+            "std::exp(twoDimRead(QK_t, i, j, N) / std::sqrt((float)d))"))),
 ]  # fmt: skip
 
 K_END = "int kEnd = std::min(k0 + T, d);"
@@ -101,50 +95,47 @@ BLOCKED = [
         ((FIRST_K, FIRST_K.replace(K_END, "int kEnd = k0 + T;  /*!*/")),), within=7, said="index"),
     Bug("tiles of rows not cut off", "part2", "outside",
         ((FIRST_I, FIRST_I.replace(I_END, "int iEnd = i0 + T;  /*!*/")),), within=10, said="index"),
-    Bug("b and h swapped for V", "part2", "head",
-        ((READ_V, "fourDimRead(V, h, b, j, k, B, N, d)"),
-            ("twoDimRead(QK_t, i, j, N) * fourDimRead(V, h, b, j, k, B, N, d);",
-                "twoDimRead(QK_t, i, j, N) * fourDimRead(V, h, b, j, k, B, N, d);  /*!*/")),
-        codes=("wrong_values",), said="the product with V"),
+    Bug("b and h swapped for V", "part2", "head", codes=("wrong_values",), said="the product with V",
+        edits=((READ_V, "fourDimRead(V, h, b, j, k, B, N, d)"),
+          ("twoDimRead(QK_t, i, j, N) * fourDimRead(V, h, b, j, k, B, N, d);",
+            "twoDimRead(QK_t, i, j, N) * fourDimRead(V, h, b, j, k, B, N, d);  /*!*/"))),
     Bug("keys with the stride of d", "part2", "stride",
         (("fourDimRead(K, b, h, j, k, H, N, d);", "fourDimRead(K, b, h, j, k, H, d, d);  /*!*/"),),
         codes=("wrong_values",), said="in the wrong proportions"),
-    Bug("sums in memory that is not cleared", "part2", "unwritten",
-        (("    const int T = TILE_SIZE;",
-                "    const int T = TILE_SIZE;\n"
-                "    float *sums = (float *)malloc(N * sizeof(float));  /*!*/"),
-            ("rowSum += weight;", "sums[i] += weight;  /*!*/"),
-            ("                float rowSum = 0.0f;\n", ""), ("/ rowSum);", "/ sums[i]);"),
-            ("    return fillTensor(OTensor, O);", "    free(sums);\n    return fillTensor(OTensor, O);")),
-        codes=("unsteady",), said="never written"),
+    Bug("sums in memory that is not cleared", "part2", "unwritten", codes=("unsteady",), said="never written",
+        edits=(("    const int T = TILE_SIZE;",
+            "    const int T = TILE_SIZE;\n" "    float *sums = (float *)malloc(N * sizeof(float));  /*!*/"),
+          ("rowSum += weight;", "sums[i] += weight;  /*!*/"), ("                float rowSum = 0.0f;\n", ""),
+          ("/ rowSum);", "/ sums[i]);"),
+          ("    return fillTensor(OTensor, O);", "    free(sums);\n    return fillTensor(OTensor, O);"))),
     Bug("whole row sum", "part2", "integer", (("float rowSum = 0.0f;", "int rowSum = 0;  /*!*/"),),
         codes=("wrong_values",), within=4, said="always a whole number"),
     Bug("a local tile with an old tail", "part2", "ragged",
         (("                for (int k0 = 0; k0 < d; k0 += T) {\n"
-                "                    int kEnd = std::min(k0 + T, d);\n"
-                "                    for (int j0 = 0; j0 < N; j0 += T) {\n"
-                "                        int jEnd = std::min(j0 + T, N);\n",
-                "                for (int k0 = 0; k0 < d; k0 += T) {\n"
-                "                    int kEnd = std::min(k0 + T, d);\n"
-                "                    float tile[T * T] = {0};\n"
-                "                    for (int j0 = 0; j0 < N; j0 += T) {\n"
-                "                        int jEnd = std::min(j0 + T, N);\n"
-                "                        for (int i = i0; i < iEnd; i++)\n"
-                "                            for (int j = j0; j < jEnd; j++)\n"
-                "                                tile[(i - i0) * T + j - j0] = twoDimRead(QK_t, i, j, N);\n"),
-            ("for (int j = j0; j < jEnd; j++) {\n"
-                "                                    value += twoDimRead(QK_t, i, j, N) * "
-                "fourDimRead(V, b, h, j, k, H, N, d);",
-                "for (int jj = 0; jj < T; jj++) {  /*!*/\n"
-                "                                    int j = std::min(j0 + jj, N - 1);\n"
-                "                                    value += tile[(i - i0) * T + jj] * "
-                "fourDimRead(V, b, h, j, k, H, N, d);  /*!*/")),
+            "                    int kEnd = std::min(k0 + T, d);\n"
+            "                    for (int j0 = 0; j0 < N; j0 += T) {\n"
+            "                        int jEnd = std::min(j0 + T, N);\n",
+            "                for (int k0 = 0; k0 < d; k0 += T) {\n"
+            "                    int kEnd = std::min(k0 + T, d);\n"
+            "                    float tile[T * T] = {0};\n"
+            "                    for (int j0 = 0; j0 < N; j0 += T) {\n"
+            "                        int jEnd = std::min(j0 + T, N);\n"
+            "                        for (int i = i0; i < iEnd; i++)\n"
+            "                            for (int j = j0; j < jEnd; j++)\n"
+            "                                tile[(i - i0) * T + j - j0] = twoDimRead(QK_t, i, j, N);\n"),
+          ("for (int j = j0; j < jEnd; j++) {\n"
+            "                                    value += twoDimRead(QK_t, i, j, N) * "
+            "fourDimRead(V, b, h, j, k, H, N, d);",
+            "for (int jj = 0; jj < T; jj++) {  /*!*/\n"
+            "                                    int j = std::min(j0 + jj, N - 1);\n"
+            "                                    value += tile[(i - i0) * T + jj] * "
+            "fourDimRead(V, b, h, j, k, H, N, d);  /*!*/")),
         codes=("wrong_values",), said="N is a multiple of 16"),
     Bug("the remainder begins a row late", "part2", "ragged",
         (("            for (int i0 = 0; i0 < N; i0 += T) {\n"
-                "                int iEnd = std::min(i0 + T, N);\n                for (int k0",
-                "            for (int i0 = 0; i0 < N; i0 = i0 + T <= N - T ? i0 + T : i0 + T + 1) {  /*!*/\n"
-                "                int iEnd = std::min(i0 + T, N);\n                for (int k0"),),
+            "                int iEnd = std::min(i0 + T, N);\n                for (int k0",
+            "            for (int i0 = 0; i0 < N; i0 = i0 + T <= N - T ? i0 + T : i0 + T + 1) {  /*!*/\n"
+            "                int iEnd = std::min(i0 + T, N);\n                for (int k0"),),
         codes=("row_range",), said="first of the rows beyond the last full tile of 16"),
 ]  # fmt: skip
 
@@ -153,84 +144,77 @@ FUSED = [
         said="index"),
     Bug("a local array of 512", "part3", "crash",
         ((ROW, "float scores[512];  /*!*/"),
-            ("twoDimWrite(temp, row, j, N, score);", "scores[j] = score;  /*!*/"),
-            ("twoDimRead(temp, row, j, N);", "scores[j];"),
-            ("twoDimWrite(temp, row, j, N, weight);", "scores[j] = weight;"),
-            ("twoDimRead(temp, row, j, N) / rowSum;", "scores[j] / rowSum;")),
-        said="index 512 out of bounds"),
-    Bug("a share of no rows", "part3", "crash",
-        ((ROW,
-                "int share = N / omp_get_max_threads();\n"
-                "                int row = i / share % omp_get_num_threads();  /*!*/"),
-            (PRAGMA, "#pragma omp parallel for collapse(3) schedule(static, 1) num_threads(1)")),
-        codes=("sigfpe",), said="division by zero"),
+          ("twoDimWrite(temp, row, j, N, score);", "scores[j] = score;  /*!*/"),
+          ("twoDimRead(temp, row, j, N);", "scores[j];"),
+          ("twoDimWrite(temp, row, j, N, weight);", "scores[j] = weight;"),
+          ("twoDimRead(temp, row, j, N) / rowSum;", "scores[j] / rowSum;")), said="index 512 out of bounds"),
+    Bug("a share of no rows", "part3", "crash", codes=("sigfpe",), said="division by zero",
+        edits=((ROW,
+            "int share = N / omp_get_max_threads();\n"
+            "                int row = i / share % omp_get_num_threads();  /*!*/"),
+          (PRAGMA, "#pragma omp parallel for collapse(3) schedule(static, 1) num_threads(1)"))),
     Bug("a row of temp for each head", "part3", "race",
         ((ROW, "int row = h % omp_get_num_threads();  /*!*/"),), codes=("race",), within=7, said="temp: "),
-    Bug("a counter for all threads", "part3", "race",
-        ((PRAGMA, f"int j;  /*!*/\n{PRAGMA}"),
-            ("for (int j = 0; j < N; j++) {", "for (j = 0; j < N; j++) {", 3)), codes=("race",), within=7,
-        said="j: "),
+    Bug("a counter for all threads", "part3", "race", codes=("race",), within=7, said="j: ",
+        edits=((PRAGMA, f"int j;  /*!*/\n{PRAGMA}"),
+          ("for (int j = 0; j < N; j++) {", "for (j = 0; j < N; j++) {", 3))),
     Bug("threads within a row", "part3", "race",
         ((PRAGMA + "\n", ""),
-            ("float rowSum = 0.0f;\n                for (int j = 0; j < N; j++) {",
-                "float rowSum = 0.0f;\n#pragma omp parallel for  /*!*/\n"
-                "                for (int j = 0; j < N; j++) {"),
-            ("rowSum += weight;", "rowSum += weight;  /*!*/")), codes=("race",), said="rowSum: "),
+          ("float rowSum = 0.0f;\n                for (int j = 0; j < N; j++) {",
+            "float rowSum = 0.0f;\n#pragma omp parallel for  /*!*/\n"
+            "                for (int j = 0; j < N; j++) {"),
+          ("rowSum += weight;", "rowSum += weight;  /*!*/")), codes=("race",), said="rowSum: "),
     Bug("exponentials by bits", "part3", "precision",
         (("float weight = std::exp(score);",
-                "int bits = (int)(12102203.0f * score) + 1064866805;  /*!*/\n"
-                "                    float weight = (float &)bits;  /*!*/"),), codes=("low_precision",),
+            "int bits = (int)(12102203.0f * score) + 1064866805;  /*!*/\n"
+            "                    float weight = (float &)bits;  /*!*/"),), codes=("low_precision",),
         said="exp() or what it is given is inexact"),
     Bug("maximum in the weights alone", "part3", "formula",
         (("float rowSum = 0.0f;\n",
-                "float most = twoDimRead(temp, row, k0, N);\n                float rowSum = 0.0f;\n"
-                "                for (int j = 0; j < N; j++) most = std::max(most, twoDimRead(temp, row, j, N));\n"),
-            (ROW, f"{ROW}\n                int k0 = 0;"),
-            ("float weight = std::exp(score);", "float weight = std::exp(score - most);"),
-            ("rowSum += weight;", "rowSum += std::exp(score);  /*!*/")), codes=("not_normalised",),
+            "float most = twoDimRead(temp, row, k0, N);\n                float rowSum = 0.0f;\n"
+            "                for (int j = 0; j < N; j++) most = std::max(most, twoDimRead(temp, row, j, N));\n"),
+          (ROW, f"{ROW}\n                int k0 = 0;"),
+          ("float weight = std::exp(score);", "float weight = std::exp(score - most);"),
+          ("rowSum += weight;", "rowSum += std::exp(score);  /*!*/")), codes=("not_normalised",),
         said="scores and exp() are right, the row's sum is not"),
     Bug("eight channels at a time", "part3", "ragged",
         (("for (int k = 0; k < d; k++) {\n                        score +=",
-                "for (int k = 0; k + 8 <= d; k += 8) {  /*!*/\n"
-                "                        for (int e = k; e < k + 8; e++)\n"
-                "                        score +="),
-            (f"{READ_Q} * {READ_K};",
-                "fourDimRead(Q, b, h, i, e, H, N, d) * fourDimRead(K, b, h, j, e, H, N, d);")),
+            "for (int k = 0; k + 8 <= d; k += 8) {  /*!*/\n"
+            "                        for (int e = k; e < k + 8; e++)\n" "                        score +="),
+          (f"{READ_Q} * {READ_K};",
+            "fourDimRead(Q, b, h, i, e, H, N, d) * fourDimRead(K, b, h, j, e, H, N, d);")),
         codes=("remainder_channels",), said="d is a multiple of 8"),
     Bug("heads counted by B", "part3", "head",
         ((f"{PRAGMA}\n    for (int b = 0; b < B; b++) {{\n        {HEADS}",
-                "#pragma omp parallel for collapse(2)\n    for (int one = 0; one < 1; one++) {\n"
-                "        for (int bh = 0; bh < B * H; bh++) {\n"
-                "            int b = bh / B, h = bh % B;  /*!*/"),), within=7, said="index"),
+            "#pragma omp parallel for collapse(2)\n    for (int one = 0; one < 1; one++) {\n"
+            "        for (int bh = 0; bh < B * H; bh++) {\n"
+            "            int b = bh / B, h = bh % B;  /*!*/"),), within=7, said="index"),
 ]  # fmt: skip
 
 FLASH = [
     Bug("rows of Sij with Br places", "part4", "stride",
         (("twoDimWrite(Sij, i, j, Bc, score);", "twoDimWrite(Sij, i, j, Br, score);  /*!*/"),
-            ("twoDimRead(Sij, i, j, Bc)", "twoDimRead(Sij, i, j, Br)")), said="index"),
-    Bug("Lnew by the row of N", "part4", "outside",
-        (("Lnew[i] = Li[i] + Lij[i];", "Lnew[i0 + i] = Li[i] + Lij[i];  /*!*/"),
-            ("value / Lnew[i]", "value / Lnew[row]"), ("L[row] = Lnew[i];", "L[row] = Lnew[row];")),
-        said="index"),
+          ("twoDimRead(Sij, i, j, Bc)", "twoDimRead(Sij, i, j, Br)")), said="index"),
+    Bug("Lnew by the row of N", "part4", "outside", said="index",
+        edits=(("Lnew[i] = Li[i] + Lij[i];", "Lnew[i0 + i] = Li[i] + Lij[i];  /*!*/"),
+          ("value / Lnew[i]", "value / Lnew[row]"), ("L[row] = Lnew[i];", "L[row] = Lnew[row];"))),
     Bug("L by the row of the tile", "part4", "index", (("L[row] = Lnew[i];", "L[i] = Lnew[i];  /*!*/"),),
         codes=("flash_l_tile_row",), said="L is written at the row within the tile"),
-    Bug("a pointer into a vector that is gone", "part4", "crash",
-        (("    // BEGIN SOLUTION\n",
-                "    // BEGIN SOLUTION\n    const float *v = formatTensor(VTensor).data();  /*!*/\n"),
-            ("fourDimRead(V, b, h, column, k, H, N, d)", "v[((b * H + h) * N + column) * d + k]")),
-        said="freed"),
+    Bug("a pointer into a vector that is gone", "part4", "crash", said="freed",
+        edits=(("    // BEGIN SOLUTION\n",
+            "    // BEGIN SOLUTION\n    const float *v = formatTensor(VTensor).data();  /*!*/\n"),
+          ("fourDimRead(V, b, h, column, k, H, N, d)", "v[((b * H + h) * N + column) * d + k]"))),
     Bug("L kept from call to call", "part4", "left over",
         (("std::vector<float> L = formatTensor(LTensor);", "static std::vector<float> L(B * H * N);  /*!*/"),
-            ("            std::fill(L.begin(), L.end(), 0.0f);\n", ""),
-            ("Li[i] = L[row];", "Li[i] = L[(b * H + h) * N + row];"),
-            ("L[row] = Lnew[i];", "L[(b * H + h) * N + row] = Lnew[i];"))),
-    Bug("PV never cleared", "part4", "left over",
-        (("float value = 0.0f;", "float value = twoDimRead(PV, i, k, d);  /*!*/"),), codes=("flash_pv_kept",),
-        said="PV is never set to zero"),
+          ("            std::fill(L.begin(), L.end(), 0.0f);\n", ""),
+          ("Li[i] = L[row];", "Li[i] = L[(b * H + h) * N + row];"),
+          ("L[row] = Lnew[i];", "L[(b * H + h) * N + row] = Lnew[i];"))),
+    Bug("PV never cleared", "part4", "left over", codes=("flash_pv_kept",), said="PV is never set to zero",
+        edits=(("float value = 0.0f;", "float value = twoDimRead(PV, i, k, d);  /*!*/"),)),
     Bug("divided by the root of Bc", "part4", "formula",
         (("std::exp(twoDimRead(Sij, i, j, Bc))",
-                "std::exp(twoDimRead(Sij, i, j, Bc) / std::sqrt((float)Bc))"),
-            ("float weight = ", "/*!*/ float weight = ")), codes=("wrong_values",), said="1/sqrt(Bc)"),
+            "std::exp(twoDimRead(Sij, i, j, Bc) / std::sqrt((float)Bc))"),
+          ("float weight = ", "/*!*/ float weight = ")), codes=("wrong_values",), said="1/sqrt(Bc)"),
     Bug("rows and columns of Pij swapped", "part4", "index",
         (("twoDimRead(Pij, i, j, Bc) *", "twoDimRead(Pij, j, i, Bc) * /*!*/"),), said="index"),
     Bug("stride of Pij by the columns that are left", "part4", "ragged",
@@ -238,7 +222,7 @@ FLASH = [
         codes=("row_range",), within=1, said="N is a multiple of Bc"),
     Bug("row blocks shared out over the same tiles", "part4", "race",
         (("                for (int i0 = 0; i0 < N; i0 += Br) {",
-                "#pragma omp parallel for  /*!*/\n                for (int i0 = 0; i0 < N; i0 += Br) {"),),
+            "#pragma omp parallel for  /*!*/\n                for (int i0 = 0; i0 < N; i0 += Br) {"),),
         codes=("race",), within=10, said="two threads write it"),
 ]  # fmt: skip
 
@@ -246,9 +230,8 @@ OFFSET = "((x * sizeX + y) * sizeY + z) * sizeZ + b"
 ACCESSORS = [
     Bug("one size for all", "4Dread", "stride",
         ((f"{OFFSET}];", "((x * sizeZ + y) * sizeZ + z) * sizeZ + b];  /*!*/"),), said="index"),
-    Bug("a size more", "4Dwrite", "index",
-        ((f"{OFFSET}] = val;", "((x * sizeX + y) * sizeY + z) * (sizeZ + 1) + b] = val;  /*!*/"),),
-        said="index"),
+    Bug("a size more", "4Dwrite", "index", said="index",
+        edits=((f"{OFFSET}] = val;", "((x * sizeX + y) * sizeY + z) * (sizeZ + 1) + b] = val;  /*!*/"),)),
 ]  # fmt: skip
 
 PUBLISHED = [
@@ -257,40 +240,38 @@ PUBLISHED = [
         base="published", codes=("remainder_tile",), said="N is a multiple of 8"),
     Bug("scores in whole numbers", "part1", "integer",
         (("float sum = 0.f;\n                    for (int k = 0; k < d; k++)\n"
-                "                        sum += fourDimRead(Q",
-                "int sum = 0;  /*!*/\n                    for (int k = 0; k < d; k++)\n"
-                "                        sum += fourDimRead(Q"),
-            ("twoDimWrite(QK_t, i, j, N, sum);",
-                "float score = sum;\n                    twoDimWrite(QK_t, i, j, N, score);")),
-        base="published", codes=("wrong_values",), within=2, said="All scores are whole numbers"),
+            "                        sum += fourDimRead(Q",
+            "int sum = 0;  /*!*/\n                    for (int k = 0; k < d; k++)\n"
+            "                        sum += fourDimRead(Q"),
+          ("twoDimWrite(QK_t, i, j, N, sum);",
+            "float score = sum;\n                    twoDimWrite(QK_t, i, j, N, score);")), base="published",
+        codes=("wrong_values",), within=2, said="All scores are whole numbers"),
     Bug("the last block left out, and L not kept", "part4", "two",
         (("for (int jj = 0; jj < N; jj += Bc) {", "for (int jj = 0; jj < N - Bc; jj += Bc) {  /*!*/"),
-            ("L[query] = Lnew[i];", "L[query] = Lij[i];  /*!*/")), base="published", codes=("wrong_values",),
+          ("L[query] = Lnew[i];", "L[query] = Lij[i];  /*!*/")), base="published", codes=("wrong_values",),
         said="Smallest that fails"),
 ]  # fmt: skip
 
 OTHERS = [
     Bug("four at a time without the rest", "naive", "ragged",
         (("for (int j = 0; j < C; j++) {\n            sum += std::exp(x[j]);",
-                "for (int j = 0; j + 4 <= C; j += 4) {  /*!*/\n"
-                "            for (int e = j; e < j + 4; e++) sum += std::exp(x[e]);"),), base="softmax",
+            "for (int j = 0; j + 4 <= C; j += 4) {  /*!*/\n"
+            "            for (int e = j; e < j + 4; e++) sum += std::exp(x[e]);"),), base="softmax",
         codes=("sum_misses_columns",), said="C is a multiple of 4"),
-    Bug("the next element", "online", "outside",
-        (("sum = sum * std::exp(most - now) + std::exp(x[j] - now);",
-                "sum = sum * std::exp(most - now) + std::exp(x[j + 1] - now);  /*!*/"),), base="softmax",
-        said="index"),
+    Bug("the next element", "online", "outside", base="softmax", said="index",
+        edits=(("sum = sum * std::exp(most - now) + std::exp(x[j] - now);",
+            "sum = sum * std::exp(most - now) + std::exp(x[j + 1] - now);  /*!*/"),)),
     Bug("no left border", "conv2d", "outside",
         (("if (ih >= 0 && ih < H && iw >= 0 && iw < Wd)", "if (ih >= 0 && ih < H && iw < Wd)  /*!*/"),),
         base="operators", codes=("column_range",), within=1, said="before an array"),
     Bug("the same plane for all", "maxpool2d_backward", "index",
         (("gx[plane * H * Wd + at[", "gx[at["), ("#pragma omp parallel for\n", ""),
-            ("+= gy[plane * OH * OW + p];", "+= gy[plane * OH * OW + p];  /*!*/")), base="operators",
+          ("+= gy[plane * OH * OW + p];", "+= gy[plane * OH * OW + p];  /*!*/")), base="operators",
         codes=("plane_ignored",), said="into the first plane"),
     Bug("the batch shared out for db", "linear_backward", "race",
-        (("    for (int n = 0; n < N; n++)\n"
-                "        for (int o = 0; o < O; o++) gb[o] += gy[n * O + o];",
-                "#pragma omp parallel for\n    for (int n = 0; n < N; n++)\n"
-                "        for (int o = 0; o < O; o++) gb[o] += gy[n * O + o];  /*!*/"),), base="operators",
+        (("    for (int n = 0; n < N; n++)\n" "        for (int o = 0; o < O; o++) gb[o] += gy[n * O + o];",
+            "#pragma omp parallel for\n    for (int n = 0; n < N; n++)\n"
+            "        for (int o = 0; o < O; o++) gb[o] += gy[n * O + o];  /*!*/"),), base="operators",
         codes=("race",), said="gb: "),
 ]  # fmt: skip
 

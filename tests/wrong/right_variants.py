@@ -126,7 +126,7 @@ PART1 = [
     Mutation("p1 safe softmax", "part1", SAFE_ROW),
     Mutation("p1 double sums", "part1",
         ((SCORE, "double score = 0;"), ("float rowSum = 0.0f;", "double rowSum = 0;"),
-            ("float value = 0.0f;", "double value = 0;"))),
+          ("float value = 0.0f;", "double value = 0;"))),
     Mutation("p1 reciprocal", "part1", (("/ rowSum", "* (1.0f / rowSum)"),)),
     Mutation("p1 with pointers", "part1", body=using(WITH_POINTERS, "QK_t")),
     Mutation("p1 online softmax", "part1", body=ONLINE),
@@ -144,8 +144,8 @@ PART2 = [
     Mutation("p2 safe softmax", "part2", SAFE_ROW),
     Mutation("p2 key tiles backwards", "part2",
         ((f"                    {J_TILES}",
-                "                    for (int j0 = (N - 1) / T * T; j0 >= 0; j0 -= T) {"),
-            ("j0 == 0 ?", "j0 == (N - 1) / T * T ?"))),
+            "                    for (int j0 = (N - 1) / T * T; j0 >= 0; j0 -= T) {"),
+          ("j0 == 0 ?", "j0 == (N - 1) / T * T ?"))),
     Mutation("p2 double rows", "part2", (("float rowSum = 0.0f;", "double rowSum = 0;"),)),
     Mutation("p2 four sums", "part2", body=using(FOUR_SUMS, "QK_t")),
     Mutation("p2 double dots", "part2", body=using(IN_DOUBLE, "QK_t")),
@@ -171,14 +171,13 @@ PART3 = [
     Mutation("p3 heads in parallel", "part3", body="    #pragma omp parallel for" + TRANSPOSED_K),
     Mutation("p3 normalised last", "part3",
         ((" / rowSum", ""),
-            (VALUES_END,
-                f"{VALUES_END}\n"
-                "for (int k = 0; k < d; k++) O[((b * H + h) * N + i) * d + k] /= rowSum;"))),
+          (VALUES_END,
+            f"{VALUES_END}\n" "for (int k = 0; k < d; k++) O[((b * H + h) * N + i) * d + k] /= rowSum;"))),
     Mutation("p3 column by column", "part3",
         (("float weight = twoDimRead(temp, row, j, N) / rowSum;", "if (j > 0) break;"),
-            ("value += weight * fourDimRead(V, b, h, j, k, H, N, d);",
-                "for (int t = 0; t < N; t++)\n"
-                "    value += twoDimRead(temp, row, t, N) / rowSum * fourDimRead(V, b, h, t, k, H, N, d);"))),
+          ("value += weight * fourDimRead(V, b, h, j, k, H, N, d);",
+            "for (int t = 0; t < N; t++)\n"
+            "    value += twoDimRead(temp, row, t, N) / rowSum * fourDimRead(V, b, h, t, k, H, N, d);"))),
 ]  # fmt: skip
 
 I_BLOCKS = "for (int i0 = 0; i0 < N; i0 += Br) {"
@@ -199,8 +198,7 @@ PART4 = [
         (("float score = 0.0f;", "double score = 0;"), ("float rowSum = 0.0f;", "double rowSum = 0;"))),
     Mutation("p4 own blocks", "part4",
         (("for (int b = 0; b < B; b++) {",
-                "Bc = std::max(1, Bc / 2); Br = std::max(1, Br / 3);\n"
-                "    for (int b = 0; b < B; b++) {"),)),
+            "Bc = std::max(1, Bc / 2); Br = std::max(1, Br / 3);\n" "    for (int b = 0; b < B; b++) {"),)),
     Mutation("p4 L by hand", "part4",
         (("std::fill(L.begin(), L.end(), 0.0f);", "for (float &l : L) { l = 0; }"),)),
     Mutation("p4 without tiles", "part4", body=using(WITH_POINTERS, "L")),
@@ -210,8 +208,8 @@ PART4 = [
         (("for (int b = 0; b < B; b++) {", "Bc = 1;\n    for (int b = 0; b < B; b++) {"),)),
     Mutation("p4 L stored early", "part4",
         ((STORE_L, ""),
-            ("Lnew[i] = Li[i] + Lij[i];",
-                "Lnew[i] = Li[i] + Lij[i];\n                        L[i0 + i] = Lnew[i];"))),
+          ("Lnew[i] = Li[i] + Lij[i];",
+            "Lnew[i] = Li[i] + Lij[i];\n                        L[i0 + i] = Lnew[i];"))),
 ]  # fmt: skip
 
 RIGHT: list[Mutation] = [*PART1, *PART2, *PART3, *PART4]
