@@ -1,27 +1,33 @@
-"""The reference library at every level and on aarch64, its Python face, and the starter made from the master source."""
+"""The reference library at every level and on 64-bit Arm, its calls in Python, and the starter made from the master."""
 
 from __future__ import annotations
 
 import ctypes
 import dataclasses
+import os
 import re
 import shutil
 import subprocess
+import sys
 from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
 import torch
+from conftest import ROOT
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import module_ref_stub as reference
+from grader.assignment.loading import load
 from grader.assignment.regions import strip_solution
 from grader.base.arrays import Array, np
 from grader.base.errors import KitError, UsageError
 from grader.build import toolchain
+from grader.judge import binding
 from grader.judge.comparison import compare
+from grader.study.standalone import UNLIMITED, ran
 from labs.attention.cases import make_inputs
 from labs.attention.oracle import ORACLES
 from module_ref_stub import library as ref_library
@@ -36,10 +42,12 @@ SHAPES = (
     {"B": 3, "H": 1, "N": 5, "d": 3, "Br": 256, "Bc": 8, "threads": 8},
     {"B": 1, "H": 1, "N": 33, "d": 17, "Br": 1, "Bc": 33, "threads": 1},
 )
+shapes = pytest.mark.parametrize("shape", SHAPES, ids=lambda shape: f"N{shape['N']}d{shape['d']}")
+needs_nm = pytest.mark.skipif(shutil.which("nm") is None, reason="nm (binutils) is not installed")
 
 
 def call(kernel: str, inputs: dict[str, Array], shape: dict[str, int]) -> Array:
-    """One of the four calls, on workspace that holds NaN: a kernel may rely on nothing in it but flash's zeros in L."""
+    """Call one of the four on workspace that holds NaN: a kernel may rely on nothing in it but flash's zeros in L."""
     B, H, N, d, Br, Bc = (shape[key] for key in ("B", "H", "N", "d", "Br", "Bc"))
     qkv = [torch.from_numpy(inputs[name]) for name in "QKV"]
 
@@ -64,26 +72,23 @@ def library() -> ctypes.CDLL:
 
 @pytest.fixture
 def levels(library: ctypes.CDLL):
-    """The levels that this machine can run; the best one is in force again afterwards."""
+    """The levels that this machine can run; the best one is set again afterwards."""
     best = library.gpt149_ref_level()
     yield range(best + 1)
     library.gpt149_ref_set_level(best)
 
 
-def undefined_symbols(path: Path) -> str:
-    return subprocess.run(["nm", "-DC", str(path)], capture_output=True, text=True, check=True).stdout
-
-
-@pytest.mark.skipif(shutil.which("nm") is None, reason="nm (binutils) is not installed")
-def test_the_library_knows_nothing_of_torch_or_python() -> None:
-    symbols = undefined_symbols(reference.library_path())
+@needs_nm
+def test_the_library_uses_neither_torch_nor_python() -> None:
+    command = ["nm", "-DC", str(reference.library_path())]
+    symbols = subprocess.run(command, capture_output=True, text=True, check=True).stdout
     exported = set(re.findall(r" T (\w+)", symbols))
     assert {f"gpt149_ref_{kernel}" for kernel in KERNELS} <= exported
     assert all(name.startswith("gpt149_ref_") for name in exported), exported
     assert not re.findall(r"\bat::|\bc10::|torch|\bPy[A-Z_]", symbols)
 
 
-@pytest.mark.skipif(shutil.which("nm") is None, reason="nm (binutils) is not installed")
+@needs_nm
 def test_no_code_of_one_level_can_stand_in_for_another(tmp_path: Path) -> None:
     """A weak function in a kernel object would be merged across the levels, AVX-512 code into the baseline."""
     tools = toolchain.toolchain()
@@ -92,14 +97,13 @@ def test_no_code_of_one_level_can_stand_in_for_another(tmp_path: Path) -> None:
         tools.machine, str(tools.compiler), compile_flags, tmp_path
     )
     subprocess.run(commands[-1], check=True)
-    defined = subprocess.run(
-        ["nm", "-C", "--defined-only", objects[-1]], capture_output=True, text=True, check=True
-    ).stdout
+    command = ["nm", "-C", "--defined-only", objects[-1]]
+    defined = subprocess.run(command, capture_output=True, text=True, check=True).stdout
     assert re.search(r" t .*naive", defined), "the kernels are there, as local symbols"
     assert not re.findall(r"^\S+ [WuV] (?!DW\.ref\.).*$", defined, re.MULTILINE)
 
 
-@pytest.mark.parametrize("shape", SHAPES, ids=lambda shape: f"N{shape['N']}d{shape['d']}")
+@shapes
 @pytest.mark.parametrize("kernel", KERNELS)
 def test_every_level_is_right_and_they_agree(library, levels, kernel: str, shape: dict[str, int]) -> None:
     inputs = make_inputs("random", shape, seed=149)
@@ -124,7 +128,7 @@ def test_a_level_that_the_machine_lacks_is_not_set(library, levels) -> None:
     st.fixed_dictionaries(
         {
             name: st.integers(1, high)
-            for name, high in (("B", 2), ("H", 3), ("N", 40), ("d", 35), ("threads", 5))
+            for name, high in {"B": 2, "H": 3, "N": 40, "d": 35, "threads": 5}.items()
         }
     ),
     st.fixed_dictionaries({"Br": st.integers(1, 50), "Bc": st.integers(1, 50)}),
@@ -203,7 +207,7 @@ def test_builds_side_by_side_leave_one_object_one_library_and_nothing_else(
     assert (tmp_path / "compiler.log").read_text() == runs, "a library in the cache is not built again"
 
 
-def test_a_failing_compiler_is_the_kits_fault_in_one_line(monkeypatch, tmp_path: Path) -> None:
+def test_a_failing_compiler_and_a_closed_cache_are_the_kits_fault(monkeypatch, tmp_path: Path) -> None:
     use_compiler(
         monkeypatch, tmp_path, "echo some notes; echo 'kernels.cpp:1:1: error: no such thing'; exit 1"
     )
@@ -214,9 +218,7 @@ def test_a_failing_compiler_is_the_kits_fault_in_one_line(monkeypatch, tmp_path:
     assert "\n" not in str(caught.value)
     assert not list((tmp_path / "reference").iterdir())
 
-
-def test_a_cache_that_cannot_be_written_is_named(monkeypatch, tmp_path: Path) -> None:
-    use_compiler(monkeypatch, tmp_path, "exit 0")
+    shutil.rmtree(tmp_path / "reference")
     (tmp_path / "reference").write_text("a file where the folder should be")
     with pytest.raises(KitError, match="GPT149_CACHE"):
         ref_library.library_path()
@@ -225,27 +227,67 @@ def test_a_cache_that_cannot_be_written_is_named(monkeypatch, tmp_path: Path) ->
 # ---- another architecture
 
 CROSS_COMPILER, EMULATOR = "aarch64-linux-gnu-g++", "qemu-aarch64"
+missing = [tool for tool in (CROSS_COMPILER, EMULATOR) if shutil.which(tool) is None]
+needs_emulator = pytest.mark.skipif(
+    bool(missing), reason=f"not installed: {' '.join(missing)} (Debian: g++-aarch64-linux-gnu, qemu-user)"
+)
+#: A process of its own, since the kit looks at its machine and compiler once. The machine cannot run the kit's trial of
+#: a linked program.
+NATIVE_BUILD = """
+import platform, sys
+from pathlib import Path
+from grader.build import nativebuild
+platform.machine = lambda: "aarch64"
+nativebuild._works = lambda *_: True
+made = nativebuild.build(Path(sys.argv[1]), flags=("-O3", "-fopenmp"))
+sys.exit(print(made.program) if made.ok else made.diagnostics)
+"""
+
+
+@pytest.fixture(scope="module")
+def aarch64_runner(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The master's kernels as a native program."""
+    cache = str(tmp_path_factory.mktemp("cache"))
+    done = subprocess.run(
+        [sys.executable, "-c", NATIVE_BUILD, str(ROOT / "module.cpp")],
+        capture_output=True,
+        text=True,
+        env={**os.environ, "CXX": CROSS_COMPILER, "PYTHONPATH": str(ROOT), "GPT149_CACHE": cache},
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    return Path(done.stdout.strip())
+
+
+@needs_emulator
+@pytest.mark.parametrize("name", ["part1", "part2", "part3", "part4"])
+def test_the_master_s_kernels_are_right_on_another_processor(aarch64_runner: Path, name: str) -> None:
+    assignment = load(ROOT / "configs" / "gpt149.yaml")
+    part = assignment.part(name)
+    shape = {**assignment.defaults, "B": 2, "H": 3, "N": 97, "d": 33, "threads": 3}
+    inputs = assignment.typical_inputs(part, shape, 5)
+    request = binding.request(part, shape, inputs)
+    with ran(aarch64_runner, request, prefix=(EMULATOR,), threads=3, memory_bytes=UNLIMITED) as run:
+        assert run.call is not None and run.call.status == "ok", run.output
+        found = run.call.output
+    assert compare(ORACLES["attention"].expected(inputs, shape), found).ok
 
 
 @pytest.fixture(scope="module")
 def aarch64_program(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    missing = [tool for tool in (CROSS_COMPILER, EMULATOR) if shutil.which(tool) is None]
-    if missing:
-        pytest.skip(f"{' and '.join(missing)} not installed (Debian: g++-aarch64-linux-gnu, qemu-user)")
+    """The reference's kernels behind a main of their own."""
     folder = tmp_path_factory.mktemp("aarch64")
     commands, objects = ref_library.compile_commands("aarch64", CROSS_COMPILER, ["-fopenmp"], folder)
     assert len(commands) == 2, "one level and the dispatch"
-    for command in commands:
+    program, main = folder / "program", Path(__file__).with_name("reference_main.cpp")
+    link = [CROSS_COMPILER, "-O2", "-fopenmp", "-static", str(main), *objects, "-o", str(program)]
+    for command in (*commands, link):
         subprocess.run(command, check=True)
-    program = folder / "program"
-    main = Path(__file__).with_name("reference_main.cpp")
-    subprocess.run(
-        [CROSS_COMPILER, "-O2", "-fopenmp", "-static", str(main), *objects, "-o", str(program)], check=True
-    )
     return program
 
 
-@pytest.mark.parametrize("shape", SHAPES, ids=lambda shape: f"N{shape['N']}d{shape['d']}")
+@needs_emulator
+@shapes
 def test_the_aarch64_build_is_right(aarch64_program: Path, tmp_path: Path, shape: dict[str, int]) -> None:
     inputs = make_inputs("random", shape, seed=149)
     header = np.array([shape[key] for key in ("B", "H", "N", "d", "Br", "Bc")], np.int32)
@@ -271,32 +313,21 @@ def solution_lines(master: str) -> list[str]:
     return [line.strip() for region in regions for line in region.splitlines() if line.strip()]
 
 
-def test_the_starter_holds_no_line_of_the_solution(master: str) -> None:
-    starter = strip_solution(master)
-    solution = solution_lines(master)
+def test_the_starter_holds_no_line_of_the_solution_and_all_else(master: str) -> None:
+    starter, solution = strip_solution(master), solution_lines(master)
     assert len(solution) > 100
-    # Closing braces and the like are in both: what may remain of a line are the uses that stand outside the regions.
+    # Closing braces and the like are in both: of a line, the uses that stand outside the regions may remain.
     given_lines = Counter(line.strip() for line in master.splitlines())
     given_lines.subtract(solution)
     left = Counter(line.strip() for line in starter.splitlines())
-    shown = {line for line in solution if left[line] > given_lines[line]}
-    assert not shown
+    assert not {line for line in solution if left[line] > given_lines[line]}
     assert not re.search(r"std::exp|BEGIN|END S", starter)
-
-
-def test_the_starter_keeps_all_that_students_are_given(master: str) -> None:
-    starter = strip_solution(master)
     for name in (
-        "fourDimRead",
-        "fourDimWrite",
-        "myNaiveAttention",
-        "myUnfusedAttentionBlocked",
-        "myFusedAttention",
-    ):
+        "fourDimRead", "fourDimWrite", "myNaiveAttention", "myUnfusedAttentionBlocked", "myFusedAttention",
+    ):  # fmt: skip
         assert f'm.def("{name}", &{name}' in starter
     assert starter.count("return fillTensor(OTensor, O);") == 4
-    assert "    return 0.0f;\n" in starter
-    assert "#define TILE_SIZE 16" in starter
+    assert "    return 0.0f;\n" in starter and "#define TILE_SIZE 16" in starter
 
 
 def test_starter_lines_take_the_solutions_place() -> None:
