@@ -67,26 +67,22 @@ Q_AT_I = ("fourDimRead(Q, b, h, row,", "fourDimRead(Q, b, h, i,")
 K_AT_J = ("fourDimRead(K, b, h, column,", "fourDimRead(K, b, h, j,")
 V_AT_J = ("fourDimRead(V, b, h, column,", "fourDimRead(V, b, h, j,")
 FLASHED += [
-    Mutation(f"p4 {name} at the row of the tile", "part4", edits, (code,), says=says)
+    Mutation(f"p4 {name} at the row of the tile", "part4", edits, (code,), says=f"{says} within")
     for name, edits, code, says in (
-        ("L", (L_READ_AT_I, L_STORED_AT_I), "flash_l_tile_row", "L is read and written at the row within"),
-        ("L stored", (L_STORED_AT_I,), "flash_l_tile_row", "L is written at the row within"),
-        ("L read", (L_READ_AT_I,), "flash_l_tile_row", "L is read at the row within"),
-        ("O read", (O_READ_AT_I,), "flash_o_tile_row", "O is read at the row within"),
-        ("O stored", (O_STORED_AT_I,), "flash_o_tile_row", "O is written at the row within"),
-        ("O", (O_READ_AT_I, O_STORED_AT_I), "flash_o_tile_row", "O is read and written at the row within"),
-        (
-            "L and O",
-            (L_READ_AT_I, L_STORED_AT_I, O_READ_AT_I, O_STORED_AT_I),
-            "flash_tile_row",
-            "L and O are read and written at the row within",
-        ),
-        ("Q", (Q_AT_I,), "q_tile_row", "Q is read at the row within"),
-        ("K", (K_AT_J,), "k_tile_row", "K is read at the place within"),
-        ("V", (V_AT_J,), "v_tile_row", "V is read at the place within"),
-        ("K and V", (K_AT_J, V_AT_J), "k_v_tile_row", "K and V are read at the place within"),
+        ("L", (L_READ_AT_I, L_STORED_AT_I), "flash_l_tile_row", "L is read and written at the row"),
+        ("L stored", (L_STORED_AT_I,), "flash_l_tile_row", "L is written at the row"),
+        ("L read", (L_READ_AT_I,), "flash_l_tile_row", "L is read at the row"),
+        ("O read", (O_READ_AT_I,), "flash_o_tile_row", "O is read at the row"),
+        ("O stored", (O_STORED_AT_I,), "flash_o_tile_row", "O is written at the row"),
+        ("O", (O_READ_AT_I, O_STORED_AT_I), "flash_o_tile_row", "O is read and written at the row"),
+        ("L and O", (L_READ_AT_I, L_STORED_AT_I, O_READ_AT_I, O_STORED_AT_I), "flash_tile_row",
+         "L and O are read and written at the row"),
+        ("Q", (Q_AT_I,), "q_tile_row", "Q is read at the row"),
+        ("K", (K_AT_J,), "k_tile_row", "K is read at the place"),
+        ("V", (V_AT_J,), "v_tile_row", "V is read at the place"),
+        ("K and V", (K_AT_J, V_AT_J), "k_v_tile_row", "K and V are read at the place"),
     )
-]
+]  # fmt: skip
 
 BATCHES = "for (int b = 0; b < B; b++) {"
 SUM_LOOP = "float rowSum = 0.0f;\n                        for (int j = 0; j < columns; j++) {"

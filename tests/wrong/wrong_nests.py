@@ -75,54 +75,41 @@ def first_only(body: str, condition: str) -> str:
 def nests(part: str, scores: str, product: str) -> list[Mutation]:
     """The mistakes that a workspace of one head makes possible, with the products of one of the parts."""
     plain, added = scores.replace("START", "0"), scores.replace("START", "twoDimRead(QK_t, i, j, N)")
-    bodies = {
-        ("softmax after all heads", "other_heads_weights", "last head of all"): (
-            both(plain) + SOFTMAX + both(product)
-        ),
-        ("softmax after each batch", "other_heads_weights", "last head of its batch"): batches(
-            heads(plain) + SOFTMAX + heads(product)
-        ),
-        ("heads outside, batches inside", "other_heads_weights", "same head of the last batch"): heads(
-            batches(plain) + SOFTMAX + batches(product)
-        ),
-        ("softmax after the sum of all heads", "summed_heads", "scores of all heads"): (
-            both(added) + SOFTMAX + both(product)
-        ),
-        ("softmax after the sum of a batch", "summed_heads", "scores of all heads of its batch"): batches(
-            CLEAR + heads(added) + SOFTMAX + heads(product)
-        ),
-        ("three nests", "repeated_softmax", "once for each head"): both(plain)
-        + both(SOFTMAX)
-        + both(product),
-        ("softmax and product in a second nest", "repeated_softmax", "once more for each head"): (
-            both(plain) + both(SOFTMAX + product)
-        ),
-        ("sum of all heads, then a second nest", "repeated_softmax", "sum of all heads' scores"): (
-            both(added) + both(SOFTMAX + product)
-        ),
-        ("weights of the first head", "other_heads_weights", "first head of all"): both(
-            first_only(plain + SOFTMAX, "b == 0 && h == 0") + product
-        ),
-        ("weights of its batch's first head", "other_heads_weights", "first head of its batch"): both(
-            first_only(plain + SOFTMAX, "h == 0") + product
-        ),
-        ("weights of the first batch", "other_heads_weights", "batch 0"): both(
-            (plain + SOFTMAX).replace("(Q, b,", "(Q, zero,").replace("(K, b,", "(K, zero,") + product
-        ).replace("\n", "\n    int zero = 0;\n", 1),
-        ("product before the scores", "other_heads_weights", "head before"): both(product + plain + SOFTMAX),
-        ("scores after the product", "other_heads_weights", "head before"): both(SOFTMAX + product + plain),
-        ("weights of the head before", "other_heads_weights", "head before"): both(
-            "\n    int before = std::max(h - 1, 0);"
-            + (plain + SOFTMAX).replace("(Q, b, h,", "(Q, b, before,").replace("(K, b, h,", "(K, b, before,")
-            + product
-        ),
-        ("scores pile up in a batch", "stale_scores", "of its batch"): batches(
-            CLEAR + heads(added + SOFTMAX + product)
-        ),
-    }
+    weights = plain + SOFTMAX
+    of_first_batch = weights.replace("(Q, b,", "(Q, zero,").replace("(K, b,", "(K, zero,")
+    of_head_before = weights.replace("(Q, b, h,", "(Q, b, before,").replace("(K, b, h,", "(K, b, before,")
+    other, summed, again = "other_heads_weights", "summed_heads", "repeated_softmax"
+    bodies = [
+        ("softmax after all heads", other, "last head of all", both(plain) + SOFTMAX + both(product)),
+        ("softmax after each batch", other, "last head of its batch",
+         batches(heads(plain) + SOFTMAX + heads(product))),
+        ("heads outside, batches inside", other, "same head of the last batch",
+         heads(batches(plain) + SOFTMAX + batches(product))),
+        ("softmax after the sum of all heads", summed, "scores of all heads",
+         both(added) + SOFTMAX + both(product)),
+        ("softmax after the sum of a batch", summed, "scores of all heads of its batch",
+         batches(CLEAR + heads(added) + SOFTMAX + heads(product))),
+        ("three nests", again, "once for each head", both(plain) + both(SOFTMAX) + both(product)),
+        ("softmax and product in a second nest", again, "once more for each head",
+         both(plain) + both(SOFTMAX + product)),
+        ("sum of all heads, then a second nest", again, "sum of all heads' scores",
+         both(added) + both(SOFTMAX + product)),
+        ("weights of the first head", other, "first head of all",
+         both(first_only(weights, "b == 0 && h == 0") + product)),
+        ("weights of its batch's first head", other, "first head of its batch",
+         both(first_only(weights, "h == 0") + product)),
+        ("weights of the first batch", other, "batch 0",
+         both(of_first_batch + product).replace("\n", "\n    int zero = 0;\n", 1)),
+        ("product before the scores", other, "head before", both(product + weights)),
+        ("scores after the product", other, "head before", both(SOFTMAX + product + plain)),
+        ("weights of the head before", other, "head before",
+         both("\n    int before = std::max(h - 1, 0);" + of_head_before + product)),
+        ("scores pile up in a batch", "stale_scores", "of its batch",
+         batches(CLEAR + heads(added + SOFTMAX + product))),
+    ]  # fmt: skip
     return [
         Mutation(f"{part[0]}{part[-1]} {name}", part, codes=(code,), says=says, body=body)
-        for (name, code, says), body in bodies.items()
+        for name, code, says, body in bodies
     ]
 
 
@@ -134,64 +121,34 @@ WRITE_SCORE = "twoDimWrite(QK_t, i, j, N, score)"
 #: d and N exchanged: in the stride of the workspace, and in those of Q, K and V (in O's, the heap is damaged: no output
 #: can be told from another).
 STRIDES = [
-    Mutation(
-        f"{part[0]}{part[-1]} weights read with stride d",
-        part,
-        ((READ_PV, READ_PV.replace("j, N", "j, d")),),
-        ("wrong_stride",),
-        says="product with V",
-    )
-    for part in ("part1", "part2")
-]
-STRIDES += [
-    Mutation("p1 scores written with stride d", "part1",
-        ((WRITE_SCORE, WRITE_SCORE.replace("N, s", "d, s")),), ("wrong_stride",), says="scores are written"),
-    Mutation("p1 stride d throughout", "part1", (("i, j, N", "i, j, d", 6),), ("wrong_stride",),
-        says="everywhere"),
+    *[Mutation(f"{part[0]}{part[-1]} weights read with stride d", part, ((READ_PV, READ_PV.replace("j, N", "j, d")),),
+        ("wrong_stride",), says="product with V") for part in ("part1", "part2")],
+    Mutation("p1 scores written with stride d", "part1", ((WRITE_SCORE, WRITE_SCORE.replace("N, s", "d, s")),),
+        ("wrong_stride",), says="scores are written"),
+    Mutation("p1 stride d throughout", "part1", (("i, j, N", "i, j, d", 6),), ("wrong_stride",), says="everywhere"),
     Mutation("p3 temp with stride d", "part3", (("row, j, N", "row, j, d", 4),), ("race",)),
-    *[
-        Mutation(
-            f"p1 strides of {name} exchanged",
-            "part1",
-            ((f"({name}, b, h, {index}, k, H, N, d", f"({name}, b, h, {index}, k, H, d, N"),),
-            ("wrong_stride", "sigsegv", "sigabrt"),
-        )
-        for name, index in (("Q", "i"), ("K", "j"), ("V", "j"))
-    ],
+    *[Mutation(f"p1 strides of {name} exchanged", "part1",
+        ((f"({name}, b, h, {index}, k, H, N, d", f"({name}, b, h, {index}, k, H, d, N"),),
+        ("wrong_stride", "sigsegv", "sigabrt")) for name, index in (("Q", "i"), ("K", "j"), ("V", "j"))],
 ]  # fmt: skip
 
 RESETS = [
-    Mutation(
-        f"{part[0]}{part[-1]} row sum reset for each batch",
-        part,
-        ((ROW_SUM, ""), (BATCHES, f"{BATCHES}\n        {ROW_SUM}")),
-        ("stale_sum",),
-        says="of its batch",
-    )
+    Mutation(f"{part[0]}{part[-1]} row sum reset for each batch", part,
+        ((ROW_SUM, ""), (BATCHES, f"{BATCHES}\n        {ROW_SUM}")), ("stale_sum",), says="of its batch")
     for part in ("part1", "part2")
-]
+]  # fmt: skip
 
 #: N / T full tiles and no more: a whole-number division rounds down.
 COUNTED = [
-    Mutation(
-        f"p2 {size} / T tiles of {what}",
-        "part2",
-        (
-            (
-                f"for (int {v}0 = 0; {v}0 < {size}; {v}0 += T) {{",
-                f"for (int {v}t = 0; {v}t < {size} / T; {v}t++) {{\nint {v}0 = {v}t * T;",
-                2,
-            ),
-        ),
-        codes,
-        says="rounds down",
-    )
+    Mutation(f"p2 {size} / T tiles of {what}", "part2", codes=codes, says="rounds down",
+        edits=((f"for (int {v}0 = 0; {v}0 < {size}; {v}0 += T) {{",
+            f"for (int {v}t = 0; {v}t < {size} / T; {v}t++) {{\nint {v}0 = {v}t * T;", 2),))
     for what, v, size, codes in (
         ("rows", "i", "N", ("remainder_tile",)),
         ("keys", "j", "N", ("remainder_keys",)),
         ("channels", "k", "d", ("remainder_channels", "remainder_tile")),
     )
-]
+]  # fmt: skip
 
 LAST_ROW = """
     for (int b = 0; b < B; b++)
