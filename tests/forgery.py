@@ -26,6 +26,24 @@ class Entry:
     local_name: bytes | None = None
 
 
+def _local(name: bytes, sizes: tuple[int, int, int], method: int, flags: int = 0) -> bytes:
+    """Return the header before a zip entry; `sizes` are its checksum, packed and unpacked bytes."""
+    return struct.pack("<4s5H3L2H", b"PK\3\4", 20, flags, method, 0, 0, *sizes, len(name), 0) + name
+
+
+def _listed(
+    name: bytes, sizes: tuple[int, int, int], method: int, offset: int, flags: int = 0, mode: int = 0o100644
+) -> bytes:
+    """Return the line of a zip entry in the listing."""
+    line = struct.pack("<4s6H3L", b"PK\1\2", 0x0314, 20, flags, method, 0, 0, *sizes)
+    return line + struct.pack("<5H2L", len(name), 0, 0, 0, 0, mode << 16, offset) + name
+
+
+def _end(count: int, listing_bytes: int, offset: int, comment: bytes = b"") -> bytes:
+    sizes = (0, 0, count, count, listing_bytes, offset, len(comment))
+    return struct.pack("<4s4H2LH", b"PK\5\6", *sizes) + comment
+
+
 def zip_bytes(
     *entries: Entry,
     prefix: bytes = b"",
@@ -33,33 +51,25 @@ def zip_bytes(
     count: int | None = None,
     listing_lies: int = 0,
 ) -> bytes:
-    """A zip of these entries; `listing_lies` is added to the listing's size in the end record."""
+    """Return a zip of these entries; `listing_lies` is added to the listing's size in the end record."""
+
+    def given(value: int | None, otherwise: int) -> int:
+        return otherwise if value is None else value
+
     body, listing = bytearray(prefix), bytearray()
     for entry in entries:
         packed = _deflated(entry.content) if entry.deflate else entry.content
-        method = entry.method if entry.method is not None else 8 * entry.deflate
-        crc = entry.crc if entry.crc is not None else zlib.crc32(entry.content)
-        packed_bytes = entry.packed_bytes if entry.packed_bytes is not None else len(packed)
-        size_bytes = entry.size_bytes if entry.size_bytes is not None else len(entry.content)
-        offset = entry.offset if entry.offset is not None else len(body) - len(prefix)
-        local_name = entry.local_name if entry.local_name is not None else entry.name
-        sizes = (crc, packed_bytes, size_bytes)
-        body += struct.pack("<4s5H3L2H", b"PK\3\4", 20, entry.flags, method, 0, 0, *sizes, len(local_name), 0)
-        body += local_name + packed
-        listing += struct.pack("<4s6H3L", b"PK\1\2", 0x0314, 20, entry.flags, method, 0, 0, *sizes)
-        listing += struct.pack("<5H2L", len(entry.name), 0, 0, 0, 0, entry.mode << 16, offset) + entry.name
-    end = struct.pack(
-        "<4s4H2LH",
-        b"PK\5\6",
-        0,
-        0,
-        len(entries) if count is None else count,
-        len(entries) if count is None else count,
-        len(listing) + listing_lies,
-        len(body) - len(prefix),
-        len(comment),
-    )
-    return bytes(body + listing + end + comment)
+        method = given(entry.method, 8 * entry.deflate)
+        sizes = (
+            given(entry.crc, zlib.crc32(entry.content)),
+            given(entry.packed_bytes, len(packed)),
+            given(entry.size_bytes, len(entry.content)),
+        )
+        offset = given(entry.offset, len(body) - len(prefix))
+        body += _local(entry.local_name or entry.name, sizes, method, entry.flags) + packed
+        listing += _listed(entry.name, sizes, method, offset, entry.flags, entry.mode)
+    end = _end(given(count, len(entries)), len(listing) + listing_lies, len(body) - len(prefix), comment)
+    return bytes(body + listing) + end
 
 
 def _deflated(content: bytes) -> bytes:
@@ -68,23 +78,12 @@ def _deflated(content: bytes) -> bytes:
 
 
 def quoted_overlap(depth: int, kernel: bytes) -> bytes:
-    """A bomb of one compressed kernel that many entries share (after D. Fifield's first, plainly overlapping kind)."""
+    """Return a bomb of one compressed kernel that many entries share (after D. Fifield's first, overlapping kind)."""
     packed = _deflated(kernel)
-    names = [b"%d.bin" % k for k in range(depth)]
-    local = struct.pack(
-        "<4s5H3L2H", b"PK\3\4", 20, 0, 8, 0, 0, zlib.crc32(kernel), len(packed), len(kernel), len(names[0]), 0
-    )
-    body = local + names[0] + packed
-    listing = b"".join(
-        struct.pack(
-            "<4s6H3L", b"PK\1\2", 0x0314, 20, 0, 8, 0, 0, zlib.crc32(kernel), len(packed), len(kernel)
-        )
-        + struct.pack("<5H2L", len(name), 0, 0, 0, 0, 0o100644 << 16, 0)
-        + name
-        for name in names
-    )
-    end = struct.pack("<4s4H2LH", b"PK\5\6", 0, 0, depth, depth, len(listing), len(body), 0)
-    return body + listing + end
+    sizes = (zlib.crc32(kernel), len(packed), len(kernel))
+    body = _local(b"0.bin", sizes, 8) + packed
+    listing = b"".join(_listed(b"%d.bin" % k, sizes, 8, 0) for k in range(depth))
+    return body + listing + _end(depth, len(listing), len(body))
 
 
 def zip64_bytes(name: bytes, content: bytes, *, listing_bytes: int | None = None) -> bytes:
