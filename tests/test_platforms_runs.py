@@ -19,6 +19,7 @@ import yaml
 from classes.acting_class import SMALL, Class, acting, grader
 from conftest import ROOT, insert_at_start, keeping
 from platform_schemas import FORGING, SCHEMAS, faults, obeyed, require_valid
+from releases import Release, release_of
 
 from grader.__main__ import run
 from grader.base.errors import UsageError
@@ -27,7 +28,7 @@ from grader.staff.classroom import ledger
 from grader.staff.platforms import container, prairielearn
 from grader.staff.platforms import github as clones
 from grader.staff.release import contents, making, products, proofs, search
-from grader.staff.release.archive import File, packed, unpack
+from grader.staff.release.archive import packed, unpack
 from grader.submission import find
 
 __all__ = ["acting"]
@@ -297,27 +298,17 @@ def test_folders_and_archives_name_whose_they_are(tmp_path: Path) -> None:
 # ---- releases
 
 
-@pytest.fixture(scope="module")
-def kit() -> contents.Kit:
-    return contents.kit(ROOT, ROOT / "configs" / "hidden" / "gpt149.yaml")
-
-
-@pytest.fixture(scope="module")
-def for_prairielearn(kit: contents.Kit) -> dict[str, File]:
-    return products.PRODUCTS["prairielearn"].rest(kit, b"").folders["prairielearn"]
+MAIN = release_of("attention")
 
 
 def test_a_question_of_prairielearns_has_what_its_course_reads(
-    kit: contents.Kit,
-    for_prairielearn: dict[str, File],
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(making, "prebuilt", lambda *_: {})
     monkeypatch.setattr(search, "refuse", lambda *_: None)
     product = products.PRODUCTS["prairielearn"]
     monkeypatch.setitem(products.PRODUCTS, "prairielearn", replace(product, prove=lambda *_: None))
-    making.release(kit, tmp_path / "a", (), lambda line: None, "prairielearn")
+    making.release(MAIN.kit, tmp_path / "a", (), lambda line: None, "prairielearn")
     question = tmp_path / "a" / "prairielearn" / "questions" / "gpt149"
     assert faults(json.loads((question / "info.json").read_text()), SCHEMAS["info.json"]) == []
     html = (question / "question.html").read_text()
@@ -327,7 +318,7 @@ def test_a_question_of_prairielearns_has_what_its_course_reads(
     with zipfile.ZipFile(question / "clientFilesQuestion" / "handout.zip") as archive:
         assert "module.cpp" in archive.namelist() and not [n for n in archive.namelist() if "hidden" in n]
     image = tmp_path / "a" / "prairielearn" / "image" / "autograder.zip"
-    again = for_prairielearn["image/autograder.zip"].content
+    again = MAIN.question["image/autograder.zip"].content
     assert image.read_bytes() == again, "the same bytes each time"
     with zipfile.ZipFile(image) as archive:
         fallback = json.loads(archive.read("not_started.json"))
@@ -336,24 +327,23 @@ def test_a_question_of_prairielearns_has_what_its_course_reads(
     docker = (tmp_path / "a" / "prairielearn" / "image" / "Dockerfile").read_text()
     assert products.IMAGE_KIT.rpartition("/")[0] in docker and "{" not in docker
     with pytest.raises(UsageError, match="prairielearn is there already: take it away"):
-        making.release(kit, tmp_path / "a", (), lambda line: None, "prairielearn")
+        making.release(MAIN.kit, tmp_path / "a", (), lambda line: None, "prairielearn")
 
 
 def test_another_lab_has_a_question_and_a_workflow_of_its_own(tmp_path: Path) -> None:
-    lab = newlab.write("vsum", tmp_path)
-    other = contents.kit(ROOT, lab / "hidden" / "assignment.yaml")
-    made = products.PRODUCTS["prairielearn"].rest(other, b"").folders["prairielearn"]
-    assert b'file-names="vsum.cpp"' in made["questions/vsum/question.html"].content
-    grading = json.loads(made["questions/vsum/info.json"].content)["externalGradingOptions"]
+    other = Release(newlab.write("vsum", tmp_path) / "hidden" / "assignment.yaml")
+    made = {path: file.content for path, file in other.question.items()}
+    assert b'file-names="vsum.cpp"' in made["questions/vsum/question.html"]
+    grading = json.loads(made["questions/vsum/info.json"])["externalGradingOptions"]
     assert grading["image"] == "vsum-grader"
-    assert b"lab: vsum" in made["questions/vsum/tests/configs/gpt149.yaml"].content
-    with zipfile.ZipFile(io.BytesIO(made["image/autograder.zip"].content)) as archive:
+    assert b"lab: vsum" in made["questions/vsum/tests/configs/gpt149.yaml"]
+    with zipfile.ZipFile(io.BytesIO(made["image/autograder.zip"])) as archive:
         assert {"labs/vsum/oracle.py", "vsum.cpp", "run_grader"} <= set(archive.namelist())
-    assert b"vsum.cpp" in products.PRODUCTS["github"].in_handout(other)[products.WORKFLOW].content
+    assert b"vsum.cpp" in products.PRODUCTS["github"].in_handout(other.kit)[products.WORKFLOW].content
 
 
-def test_a_job_without_the_kit_is_not_gradable(for_prairielearn: dict[str, File], tmp_path: Path) -> None:
-    unpack(for_prairielearn["image/autograder.zip"].content, tmp_path / "source")
+def test_a_job_without_the_kit_is_not_gradable(tmp_path: Path) -> None:
+    unpack(MAIN.question["image/autograder.zip"].content, tmp_path / "source")
     grade = tmp_path / "grade"
     grade.mkdir()
     (grade / "results").symlink_to(tmp_path)
@@ -362,9 +352,9 @@ def test_a_job_without_the_kit_is_not_gradable(for_prairielearn: dict[str, File]
     assert results_of(grade)["gradable"] is False and not (tmp_path / "results.json").exists()
 
 
-def test_the_workflow_calls_the_kit_and_the_reporter(kit: contents.Kit, tmp_path: Path, master: str) -> None:
+def test_the_workflow_calls_the_kit_and_the_reporter(tmp_path: Path, master: str) -> None:
     """Its form, and its own command as a handout has it."""
-    added = products.PRODUCTS["github"].in_handout(kit)
+    added = products.PRODUCTS["github"].in_handout(MAIN.kit)
     flow = yaml.safe_load(added[products.WORKFLOW].content)
     assert flow["permissions"] == {"checks": "write", "actions": "read", "contents": "read"}
     assert flow[True] == ["push"], "YAML 1.1 reads 'on' as true"
@@ -401,9 +391,10 @@ def test_a_file_of_githubs_that_cannot_be_written_is_told_before_anything(tmp_pa
 
 
 @pytest.mark.parametrize("more", ["", "*.h\n"], ids=["as it is", "with a pattern too many"])
-def test_a_repository_takes_every_file_of_a_handout(kit: contents.Kit, tmp_path: Path, more: str) -> None:
+def test_a_repository_takes_every_file_of_a_handout(more: str, tmp_path: Path) -> None:
     """A pattern that is meant for the top folder could name one of the kit's rooms: students' clones would lack it."""
     compiled = {"module_ref_stub/prebuilt/object.o": b"o", "labs/attention/studies/prebuilt/program": b"p"}
+    kit = MAIN.kit
     files = {**contents.handout(kit, compiled), **products.PRODUCTS["github"].in_handout(kit)}
     own = files[".gitignore"]
     files[".gitignore"] = replace(own, content=own.content + more.encode())

@@ -3,7 +3,6 @@ archives as their readers use them."""
 
 from __future__ import annotations
 
-import contextlib
 import ctypes
 import io
 import json
@@ -15,12 +14,13 @@ import shutil
 import subprocess
 import sys
 import zipfile
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from conftest import ROOT, one_of_each
+from releases import OBJECT, release_of
 
 from grader import __main__ as command_line
 from grader import sandbox, study
@@ -35,40 +35,10 @@ from grader.doctor import Host, tools
 from grader.run.calls import Request
 from grader.run.nativehost import NativeHost
 from grader.staff.release import contents, making, proofs, search, stripping
-from grader.staff.release.archive import File, packed, unpack
+from grader.staff.release.archive import File, Files, packed, unpack
 from module_ref_stub import library
 
-CONFIG = ROOT / "configs" / "hidden" / "gpt149.yaml"
-LIBRARY = prebuilt.name(library.STEM, platform.system(), platform.machine())
-OBJECTS = "module_ref_stub/prebuilt"
-PATH = f"{OBJECTS}/{LIBRARY}"
-
-
-def kit_of(lab: str) -> contents.Kit:
-    """Return the kit of one of the kit's labs, "attention" for the main one."""
-    return contents.kit(
-        ROOT, CONFIG if lab == "attention" else ROOT / "labs" / lab / "hidden" / "assignment.yaml"
-    )
-
-
-@pytest.fixture(scope="module")
-def kit() -> contents.Kit:
-    return kit_of("attention")
-
-
-@pytest.fixture(scope="module")
-def handout(kit: contents.Kit) -> dict[str, File]:
-    return contents.handout(kit, {PATH: b"\x7fELF an object"})
-
-
-@pytest.fixture(scope="module")
-def autograder(kit: contents.Kit) -> dict[str, File]:
-    return contents.autograder(kit)
-
-
-@pytest.fixture(scope="module")
-def secrets(kit: contents.Kit) -> list[stripping.Secret]:
-    return search.secrets(kit)
+MAIN = release_of("attention")
 
 
 # ---- archives
@@ -109,26 +79,29 @@ def test_a_prebuilt_object_has_the_same_bytes_each_time(
 # ---- what a handout holds
 
 
-def test_every_import_of_the_handout_resolves_inside_it(
-    handout: dict[str, File], kit: contents.Kit, tmp_path: Path
-) -> None:
-    unpack(packed(handout), tmp_path)
+def test_every_import_of_the_handout_resolves_inside_it(tmp_path: Path) -> None:
+    unpack(packed(MAIN.handout), tmp_path)
     proofs.imports_resolve(tmp_path)
     rooms = set(imports.modules(tmp_path))
     assert not [name for name in rooms if contents.within(name, contents.STAFF_ROOMS)]
     # What command lines import by name, which no reading of imports finds.
-    by_name = {module for module, _ in study.commands(kit.assignment.lab).values()}
+    by_name = {module for module, _ in study.commands(MAIN.kit.assignment.lab).values()}
     assert by_name & {*imports.modules(ROOT)} <= rooms
-    listed = {*re.findall(r"^\w+", handout["requirements.txt"].content.decode(), re.M)}
+    listed = {*re.findall(r"^\w+", MAIN.handout["requirements.txt"].content.decode(), re.M)}
     assert imports.third_party(tmp_path, rooms) <= {"yaml", "regex", "torch", *listed}
     (tmp_path / "grader" / "judge" / "oracle.py").unlink()
     with pytest.raises(proofs.Unproved, match=r"imports grader.judge.oracle, which is not in it"):
         proofs.imports_resolve(tmp_path)
 
 
-def test_a_handout_has_what_students_need_and_no_commands_of_the_staff(
-    handout: dict[str, File], kit: contents.Kit, tmp_path: Path
-) -> None:
+def run_python(*command: object, folder: Path) -> str:
+    """Return what Python prints in a handout."""
+    asked = [sys.executable, *map(str, command)]
+    return subprocess.run(asked, cwd=folder, capture_output=True, text=True, check=True).stdout
+
+
+def test_a_handout_has_what_students_need_and_no_commands_of_the_staff(tmp_path: Path) -> None:
+    kit, handout = MAIN.kit, MAIN.handout
     for path in ("gpt149.py", "Makefile", "README.md", "textgen/data/plays.safetensors", "docs/handout.md"):
         assert handout[path].content
     assert handout["module.cpp"].content.decode() == strip_solution(kit.solutions["module.cpp"])
@@ -146,30 +119,25 @@ def test_a_handout_has_what_students_need_and_no_commands_of_the_staff(
         assert (found := pattern.match(line)) and found[1] == "module.cpp" and found[5] == "x", line
     assert not pattern.match("  results  right on 9 of 9 inputs, largest error: 3.5e-06")
     unpack(packed(handout), tmp_path)
-    ended = subprocess.run(
-        [sys.executable, "-m", "grader", "--help"], cwd=tmp_path, capture_output=True, text=True, check=True
-    )
-    assert "doctor" in ended.stdout and "writeup" in ended.stdout
-    assert not any(f"\n    {name}" in ended.stdout for name in ("run", "similar", "release", "selftest"))
+    said = run_python("-m", "grader", "--help", folder=tmp_path)
+    assert "doctor" in said and "writeup" in said
+    assert not any(f"\n    {name}" in said for name in ("run", "similar", "release", "selftest"))
 
 
 def test_a_lab_s_handout_speaks_of_its_own_parts_alone(tmp_path: Path) -> None:
     """In a handout its lab is the main one; what only another lab can do, the demo, is neither offered nor told of."""
-    kit = kit_of("operators")
-    files = contents.handout(kit, {})
+    release = release_of("operators")
+    files = release.handout
     for path in ("README.md", "Makefile"):
         assert b"module.cpp" not in files[path].content and b"operators.cpp" in files[path].content, path
     readme = files["README.md"].content.decode()
-    for part in kit.assignment.parts:
+    for part in release.kit.assignment.parts:
         assert re.search(rf"^    python gpt149\.py {part.command} +[A-Z]", readme, re.MULTILINE), part.command
     assert contents.DEMO not in files
     unpack(packed(files), tmp_path)
-    ended = subprocess.run(
-        [sys.executable, "gpt149.py", "--help"], cwd=tmp_path, capture_output=True, text=True, check=True
-    )
-    assert "maxpool2d_backward" in ended.stdout
-    assert "--inference" not in ended.stdout and "compare:" not in ended.stdout
-    assert "module.cpp" not in ended.stdout
+    said = run_python("gpt149.py", "--help", folder=tmp_path)
+    assert "maxpool2d_backward" in said
+    assert not [each for each in ("--inference", "compare:", "module.cpp") if each in said]
 
 
 def write_programs(scripts: dict[Path, str]) -> None:
@@ -183,9 +151,9 @@ def write_programs(scripts: dict[Path, str]) -> None:
 def test_the_autograder_s_setup_ends_well(lab: str, tmp_path: Path) -> None:
     """It runs while an image is built, of whichever lab: all that it names has to be in the archive. Installing is
     played by scripts; what else it calls is this Python, in the folder of the archive."""
-    kit = kit_of(lab)
+    release = release_of(lab)
     source, played = tmp_path / "source", tmp_path / "bin"
-    unpack(packed(contents.autograder(kit)), source)
+    unpack(packed(release.autograder), source)
     python = f'#!/bin/sh\nGPT149_CACHE="{cache_root()}" exec "{sys.executable}" "$@"\n'
     write_programs(
         {
@@ -195,35 +163,32 @@ def test_the_autograder_s_setup_ends_well(lab: str, tmp_path: Path) -> None:
             played / "apt-get": "#!/bin/sh\nexit 1\n",
         }
     )
-    environment = {
-        name: text for name, text in os.environ.items() if name not in ("PYTHONPATH", "GPT149_CACHE")
-    }
+    dropped = ("PYTHONPATH", "GPT149_CACHE")
+    environment = {name: text for name, text in os.environ.items() if name not in dropped}
     environment |= {"TORCH": "", "TORCH_INDEX": "", "PATH": f"{played}{os.pathsep}{os.environ['PATH']}"}
     ended = subprocess.run(["bash", source / "setup.sh"], env=environment, capture_output=True, text=True)
     assert ended.returncode == 0, ended.stderr
     assert "compiled reference" not in ended.stdout, "the reference's sources are there"
-    closed = [name for name in contents.PRIVATE if (source / name).exists()] + [kit.assignment.source]
+    closed = [name for name in contents.PRIVATE if (source / name).exists()] + [release.kit.assignment.source]
     assert {"configs/hidden", "labs"} < {*closed}
     assert [name for name in closed if (source / name).stat().st_mode & 0o077] == []
 
 
-def test_the_autograder_holds_what_grades(
-    kit: contents.Kit, autograder: dict[str, File], tmp_path: Path
-) -> None:
-    unpack(packed(autograder), tmp_path)
+def test_the_autograder_holds_what_grades(tmp_path: Path) -> None:
+    unpack(packed(MAIN.autograder), tmp_path)
     for script in ("setup.sh", "run_autograder"):
-        content = autograder[script].content
+        content = MAIN.autograder[script].content
         assert os.access(tmp_path / script, os.X_OK) and content.startswith(b"#!/usr/bin/env bash")
         assert b"{" not in content.replace(b"${", b"")
         subprocess.run(["bash", "-n", str(tmp_path / script)], check=True)
-    assert load(tmp_path / "configs" / "hidden" / "gpt149.yaml").seed == kit.assignment.seed
+    assert load(tmp_path / "configs" / "hidden" / "gpt149.yaml").seed == MAIN.kit.assignment.seed
     for path in ("labs/attention/threats/rows.py", "module_ref_stub/kernels.cpp"):
         assert (tmp_path / path).is_file()
     lost = [each for each in imports.missing(tmp_path, imports.modules(tmp_path)) if not each.late]
     assert not lost, lost
 
 
-def laid_out(autograder: dict[str, File], root: Path, python: str | None) -> Path:
+def laid_out(autograder: Files, root: Path, python: str | None) -> Path:
     """Write Gradescope's folders, with the autograder in source/ and this script as the Python of its .venv."""
     unpack(packed(autograder), root / "source")
     (root / "submission").mkdir()
@@ -243,10 +208,10 @@ def laid_out(autograder: dict[str, File], root: Path, python: str | None) -> Pat
 )
 @pytest.mark.parametrize("before", ["nothing", "a folder", "a link"])
 def test_an_autograder_that_cannot_start_leaves_a_result_that_says_so(
-    autograder: dict[str, File], tmp_path: Path, python: str | None, word: str, before: str
+    tmp_path: Path, python: str | None, word: str, before: str
 ) -> None:
     # The rooms of the kit, which have no part in this, take long to unpack.
-    autograder = {path: file for path, file in autograder.items() if "/" not in path}
+    autograder = {path: file for path, file in MAIN.autograder.items() if "/" not in path}
     root = laid_out(autograder, tmp_path / "autograder", python)
     if before != "nothing":
         (root / "results").mkdir()
@@ -267,11 +232,9 @@ def test_an_autograder_that_cannot_start_leaves_a_result_that_says_so(
         assert (tmp_path / "elsewhere").read_text() == "untouched"
 
 
-def test_results_of_the_kit_take_the_place_of_that_result(
-    autograder: dict[str, File], tmp_path: Path
-) -> None:
+def test_results_of_the_kit_take_the_place_of_that_result(tmp_path: Path) -> None:
     script = '#!/bin/sh\necho \'{"score": 7}\' > ../results/results.json\necho "$@" > ../asked\n'
-    root = laid_out(autograder, tmp_path, script)
+    root = laid_out(MAIN.autograder, tmp_path, script)
     subprocess.run([root / "source" / "run_autograder", root], check=True)
     assert json.loads((root / "results" / "results.json").read_text()) == {"score": 7}
     assert (root / "asked").read_text().split() == ["-m", "grader", "gradescope", str(root)]
@@ -280,143 +243,69 @@ def test_results_of_the_kit_take_the_place_of_that_result(
 # ---- the search
 
 
-def test_the_handout_gives_nothing_away(
-    handout: dict[str, File], secrets: list[stripping.Secret], kit: contents.Kit
-) -> None:
-    assert len(secrets) > 200
-    assert not search.leaks(handout, secrets) and not search.strangers(handout, kit)
+@pytest.mark.parametrize("lab", one_of_each(labs.known(), lambda lab: lab == "attention"))
+def test_a_handout_gives_nothing_away(lab: str) -> None:
+    release = release_of(lab)
+    assert not search.leaks(release.handout, release.secrets)
+    assert not search.strangers(release.handout, release.kit)
 
 
-def solution_line(kit: contents.Kit) -> str:
-    return next(line for line in kit.solutions["module.cpp"].splitlines() if "score +=" in line)
-
-
-def reference_lines(_: contents.Kit) -> str:
-    return "\n".join((ROOT / "module_ref_stub/kernels.cpp").read_text().splitlines()[-20:-10])
-
-
-def key_line(_: contents.Kit) -> str:
-    return (ROOT / "configs/hidden/writeup_key.yaml").read_text().splitlines()[-3]
+SEED = MAIN.kit.assignment.seed or 0
+SOLUTION_LINE = next(line for line in MAIN.kit.solutions["module.cpp"].splitlines() if "score +=" in line)
+REFERENCE_LINES = (ROOT / "module_ref_stub/kernels.cpp").read_text().splitlines()[-20:-10]
+KEY_LINE = (ROOT / "configs/hidden/writeup_key.yaml").read_text().splitlines()[-3]
 
 
 @pytest.mark.parametrize(
     ("path", "planted", "found_as"),
     [
-        ("docs/handout.md", solution_line, r"docs/handout.md:\d+ holds the solution, module.cpp:\d+"),
-        ("module.cpp", lambda kit: "// " + solution_line(kit), r"module.cpp:\d+ holds the solution"),
-        ("README.md", lambda kit: f"seed {kit.assignment.seed}", "README.md:.* holds a hidden seed"),
-        ("README.md", lambda kit: f"0x{kit.assignment.seed:x}", "holds a hidden seed"),
-        (PATH, lambda kit: kit.assignment.seed.to_bytes(8, "little"), "holds a hidden seed, in binary"),
-        ("grader/study/__init__.py", lambda kit: "# hidden tiles of one", "name of the hidden case"),
-        ("docs/demo.md", reference_lines, "holds the reference, module_ref_stub/kernels.cpp"),
-        ("docs/demo.md", key_line, "what is for the staff, writeup_key.yaml"),
+        ("docs/handout.md", SOLUTION_LINE, r"docs/handout.md:\d+ holds the solution, module.cpp:\d+"),
+        ("module.cpp", f"// {SOLUTION_LINE}", r"module.cpp:\d+ holds the solution"),
+        ("README.md", f"seed {SEED}", "README.md:.* holds a hidden seed"),
+        ("README.md", f"0x{SEED:x}", "holds a hidden seed"),
+        (OBJECT, SEED.to_bytes(8, "little"), "holds a hidden seed, in binary"),
+        ("grader/study/__init__.py", "# hidden tiles of one", "name of the hidden case"),
+        ("docs/demo.md", "\n".join(REFERENCE_LINES), "holds the reference, module_ref_stub/kernels.cpp"),
+        ("docs/demo.md", KEY_LINE, "what is for the staff, writeup_key.yaml"),
+    ],
+    ids=[
+        "a line",
+        "a comment",
+        "a seed",
+        "a seed in hex",
+        "a seed in binary",
+        "a case",
+        "the reference",
+        "the key",
     ],
 )
-def test_a_secret_is_found_wherever_it_is_put(
-    handout: dict[str, File],
-    secrets: list[stripping.Secret],
-    kit: contents.Kit,
-    path: str,
-    planted: Callable[[contents.Kit], str | bytes],
-    found_as: str,
-) -> None:
-    text = planted(kit)
-    data = text if isinstance(text, bytes) else text.encode()
-    leaky = {path: replace(handout[path], content=handout[path].content + b"\n" + data + b"\n")}
-    (found,) = search.leaks(leaky, secrets)
-    assert re.search(found_as, found), found
+def test_a_secret_is_found_wherever_it_is_put(path: str, planted: str | bytes, found_as: str) -> None:
+    assert re.search(found_as, MAIN.found_in(path, planted))
 
 
-def test_a_public_part_s_name_is_no_secret(kit: contents.Kit) -> None:
+def test_a_public_part_s_name_is_no_secret() -> None:
     """The staff's file of a lab names the parts that it adds to; what it adds is secret."""
     text = "parts:\n  - id: softmax_long\n    hidden_cases:\n      - {name: hidden gaps, shape: {lines: 3}}\n"
     found = stripping.of_staff_text(text, "staff.yaml", ["softmax_long"])
     assert [secret.what for secret in found] == ["what is for the staff, staff.yaml:4"]
     assert len(stripping.of_staff_text(text, "staff.yaml", ["softmax"])) == 2
-    for lab in ("softmax", "operators", "gpu"):
-        other = kit_of(lab)
-        public = {"configs/gpt149.yaml": File(other.public.read_bytes())}
-        assert search.leaks(public, search.secrets(other)) == [], lab
 
 
-@pytest.mark.parametrize(
-    "path",
-    [
-        "configs/hidden/gpt149.yaml",
-        "module_ref_stub/kernels.cpp",
-        "labs/attention/threats/rows.py",
-        "labs/rows/kernels.py",
-        "a.cpp",
-    ],
-)
-def test_files_of_the_staff_are_strangers(kit: contents.Kit, path: str) -> None:
-    assert search.strangers({path: File(b"")}, kit)
+STAFFS = ("configs/hidden/gpt149.yaml", "module_ref_stub/kernels.cpp", "labs/attention/threats/rows.py")
+
+
+@pytest.mark.parametrize("path", [*STAFFS, "labs/rows/kernels.py", "a.cpp"])
+def test_files_of_the_staff_are_strangers(path: str) -> None:
+    assert search.strangers({path: File(b"")}, MAIN.kit)
     with pytest.raises(UsageError, match="nothing was written"):
-        search.refuse({path: File(b"")}, kit)
+        search.refuse({path: File(b"")}, MAIN.kit)
 
 
-# ---- the proofs
+# ---- the proofs: test_release_files.py has those of one handout
 
 
-def judged(verdict: str, points: float, message: str = "The output is all zeros: not written yet.") -> dict:
-    return {"verdict": verdict, "points": points, "max_points": 10.0, "diagnosis": {"message": message}}
-
-
-def test_starters_must_earn_nothing_and_solutions_everything() -> None:
-    proofs.earns_nothing({"part1": judged("wrong", 0.0)}, "the starter")
-    for part, why in (
-        (judged("wrong", 1.5), "earns 1.5 points on part1"),
-        (judged("pass", 0.0), "is pass on part1"),
-        (judged("compile_error", 0.0), "is compile_error"),
-        (judged("wrong", 0.0, "V's mean"), "not told on part1 that it is not written yet"),
-    ):
-        with pytest.raises(proofs.Unproved, match=why):
-            proofs.earns_nothing({"part1": part}, "the starter")
-    proofs.earns_all({"part1": judged("pass", 10.0)}, "the solution")
-    with pytest.raises(proofs.Unproved, match="is slow on part1, with 5 of 10"):
-        proofs.earns_all({"part1": judged("slow", 5.0)}, "the solution")
-
-
-#: A judge that gives the starter and the solution POINTS.
-FAKE_JUDGE = """
-import json, pathlib, sys
-points = POINTS[pathlib.Path('module.cpp').read_text()]
-part = dict(id='part1', verdict='pass' if points else 'wrong', points=points, max_points=10.0,
-            diagnosis=dict(message='not written yet'))
-pathlib.Path(sys.argv[-1]).write_text(json.dumps(dict(parts=[part])))
-"""
-
-
-@pytest.mark.parametrize(
-    ("program", "why"),
-    [
-        (FAKE_JUDGE.replace("POINTS", "dict(starter=0.0, solution=10.0)"), ""),
-        (
-            FAKE_JUDGE.replace("POINTS", "dict(starter=3.0, solution=10.0)"),
-            "the starter .* earns 3 points on part1",
-        ),
-        (
-            FAKE_JUDGE.replace("POINTS", "dict(starter=0.0, solution=0.0)"),
-            "the solution .* is wrong on part1",
-        ),
-        ("raise KeyError('starter')", "left no result in handout: KeyError: 'starter'"),
-        ("print('no compiler'); raise SystemExit(3)", "ended with code 3 in handout: no compiler"),
-    ],
-    ids=["right", "a starter with points", "a wrong solution", "an exception", "an exit code"],
-)
-def test_a_handout_is_judged_in_a_folder_of_its_own(
-    program: str, why: str, kit: contents.Kit, tmp_path: Path
-) -> None:
-    bench = proofs.ProofSetup(kit.assignment, {"module.cpp": "starter"}, {"module.cpp": "solution"}, tmp_path)
-    archive = packed({"gpt149.py": File(program.encode()), "module.cpp": File(b"starter")})
-    with pytest.raises(proofs.Unproved, match=why) if why else contextlib.nullcontext():
-        proofs.handout(bench, archive)
-
-
-def test_nothing_is_written_that_is_not_proved(
-    kit: contents.Kit, handout: dict[str, File], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    few = {path: handout[path] for path in ("module.cpp", "README.md", PATH)}
+def test_nothing_is_written_that_is_not_proved(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    few = {path: MAIN.handout[path] for path in ("module.cpp", "README.md", OBJECT)}
     monkeypatch.setattr(contents, "handout", lambda *_: few)
     monkeypatch.setattr(contents, "autograder", lambda *_: {"run_autograder": File(b"#!")})
     monkeypatch.setattr(making, "prebuilt", lambda *_: {})
@@ -427,12 +316,12 @@ def test_nothing_is_written_that_is_not_proved(
 
     monkeypatch.setattr(proofs, "autograder", refuse)
     with pytest.raises(UsageError, match="nothing was written: the autograder gives the solution 70"):
-        making.release(kit, tmp_path / "dist", (), lambda line: None)
+        making.release(MAIN.kit, tmp_path / "dist", (), lambda line: None)
     assert not (tmp_path / "dist").exists()
     monkeypatch.setattr(proofs, "autograder", lambda *_: None)
     said: list[str] = []
-    written = [path.read_bytes() for path in making.release(kit, tmp_path / "dist", (), said.append)]
-    again = [path.read_bytes() for path in making.release(kit, tmp_path / "again", (), said.append)]
+    written = [path.read_bytes() for path in making.release(MAIN.kit, tmp_path / "dist", (), said.append)]
+    again = [path.read_bytes() for path in making.release(MAIN.kit, tmp_path / "again", (), said.append)]
     assert written == again and "sha256" in said[-1]
     with zipfile.ZipFile(io.BytesIO(written[0])) as archive:
         assert sorted(archive.namelist()) == archive.namelist() == sorted(few)
@@ -444,15 +333,15 @@ def test_what_cannot_be_released(tmp_path: Path) -> None:
     starter = tmp_path / "module.cpp"
     starter.write_text("int main() {}\n")
     with pytest.raises(UsageError, match="it is a starter, and not the master"):
-        contents.kit(ROOT, CONFIG, starter)
+        contents.kit(ROOT, MAIN.config, starter)
     starter.write_text("// BEGIN SOLUTION\nint main() {}\n")
     with pytest.raises(UsageError, match=r"module.cpp: line 1: BEGIN SOLUTION has no END"):
-        contents.kit(ROOT, CONFIG, starter)
+        contents.kit(ROOT, MAIN.config, starter)
     with pytest.raises(UsageError, match="no such file"):
-        contents.kit(ROOT, CONFIG, tmp_path / "nowhere.cpp")
+        contents.kit(ROOT, MAIN.config, tmp_path / "nowhere.cpp")
     for name in ("nowhere.o", f"{library.STEM}-darwin-aarch64.o", f"{library.STEM}-linux-x86_64.so"):
         with pytest.raises(UsageError, match="--reference"):
-            making.given_objects((tmp_path / name,), [PATH])
+            making.given_objects((tmp_path / name,), [OBJECT])
 
 
 # ---- the reference in a handout
@@ -465,8 +354,8 @@ def test_a_handout_finds_its_object_by_platform(tmp_path: Path, monkeypatch: pyt
     with pytest.raises(KitError, match=r"no compiled reference for .* \(it has none\)"):
         find()
     (tmp_path / "prebuilt").mkdir()
-    (tmp_path / "prebuilt" / LIBRARY).write_bytes(b"no object")
-    assert find() == tmp_path / "prebuilt" / LIBRARY
+    (tmp_path / "prebuilt" / Path(OBJECT).name).write_bytes(b"no object")
+    assert find() == tmp_path / "prebuilt" / Path(OBJECT).name
     with pytest.raises(
         KitError, match=r"for Darwin on arm64 .* the staff for libgpt149_ref-darwin-aarch64.o"
     ):
@@ -518,24 +407,20 @@ PUBLIC = f"configs/{contents.CONFIG}"
 POINTS = 93.0
 
 
-def smaller(files: dict[str, File]) -> dict[str, File]:
+def smaller(files: Files) -> Files:
     """Return the files with small sizes by default: nothing that is shown here depends on them."""
-    before, after = (
-        b"N: 1024, d: 32, Br: 256, Bc: 256, threads: 8}",
-        b"N: 160, d: 32, Br: 64, Bc: 64, threads: 2}",
-    )
-    config = files[PUBLIC]
+    config, before = files[PUBLIC], b"N: 1024, d: 32, Br: 256, Bc: 256, threads: 8}"
     assert config.content.count(before) == 1
-    return {**files, PUBLIC: replace(config, content=config.content.replace(before, after))}
+    small = config.content.replace(before, b"N: 160, d: 32, Br: 64, Bc: 64, threads: 2}")
+    return {**files, PUBLIC: replace(config, content=small)}
 
 
 @pytest.mark.full
-def test_a_handout_judges_with_the_object_that_it_holds(kit: contents.Kit, tmp_path: Path) -> None:
+def test_a_handout_judges_with_the_object_that_it_holds(tmp_path: Path) -> None:
     """The starter is not written yet, the solution right on every part and fast enough: `proofs.handout` says so."""
-    files = smaller(contents.handout(kit, {PATH: library.object_path().read_bytes()}))
-    assert not [
-        name for name in files if name.startswith("module_ref_stub/") and name.endswith((".cpp", ".h"))
-    ]
+    kit = MAIN.kit
+    files = smaller(contents.handout(kit, {OBJECT: library.object_path().read_bytes()}))
+    assert not [name for name in files if re.match(r"module_ref_stub/.*\.(cpp|h)$", name)]
     said: list[str] = []
     bench = proofs.ProofSetup(kit.assignment, kit.starters, kit.solutions, tmp_path / "bench", said.append)
     bench.folder.mkdir()
@@ -547,12 +432,12 @@ def test_a_handout_judges_with_the_object_that_it_holds(kit: contents.Kit, tmp_p
 
 
 @pytest.fixture
-def installed(autograder: dict[str, File], tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+def installed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     """Write Gradescope's folders with the autograder in source/, and this Python for its environment."""
     root = tmp_path_factory.mktemp("autograder")
     for folder in (root, *root.parents[:2]):
         folder.chmod(0o755)  # pytest closes them to the user ids that runners have
-    laid_out(smaller(autograder), root, f'#!/bin/sh\nexec {sys.executable} "$@"\n')
+    laid_out(smaller(MAIN.autograder), root, f'#!/bin/sh\nexec {sys.executable} "$@"\n')
     # As setup.sh does where the image is built.
     objectcache.share(cache_root(), root / "source" / "cache", (".plain", ".kit"))
     yield root
@@ -580,24 +465,20 @@ def works(tier: str) -> bool:
 @pytest.mark.skipif(sys.platform != "linux", reason="only Linux has these sandboxes")
 @pytest.mark.parametrize("tier", ["A", "B"])
 def test_an_autograder_gives_the_starter_nothing_and_the_solution_all(
-    kit: contents.Kit, installed: Path, tmp_path: Path, tier: str
+    installed: Path, tmp_path: Path, tier: str
 ) -> None:
     if not works(tier):
         pytest.skip(f"tier {tier} does not work on this machine")
     path = os.environ["PATH"] if tier == "A" else programs(tmp_path / "bin", without="bwrap")
     environment = {"PATH": path, "LANG": "C.UTF-8"}
-    chosen = subprocess.run(
-        [sys.executable, "-c", "from grader import sandbox; print(sandbox.choose().tier)"],
-        cwd=installed / "source",
-        env=environment,
-        stdout=subprocess.PIPE,
-        check=True,
-    )
-    assert chosen.stdout.decode().strip() == tier
+    ask = [sys.executable, "-c", "from grader import sandbox; print(sandbox.choose().tier)"]
+    source = installed / "source"
+    chosen = subprocess.run(ask, cwd=source, env=environment, capture_output=True, text=True, check=True)
+    assert chosen.stdout.strip() == tier
+    kit = MAIN.kit
     bench = proofs.ProofSetup(kit.assignment, kit.starters, kit.solutions, tmp_path)
     for files, points in ((kit.starters, 0.0), (kit.solutions, POINTS)):
         proofs.hand_in(installed, bench, files)
-        command = [installed / "source" / "run_autograder", installed]
-        subprocess.run(command, env=environment, check=True, timeout=300)
+        subprocess.run([source / "run_autograder", installed], env=environment, check=True, timeout=300)
         found = json.loads((installed / "results" / "results.json").read_text())
         assert found["score"] == points, found

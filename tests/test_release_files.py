@@ -13,12 +13,12 @@ import re
 import subprocess
 import sys
 import zipfile
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
 import yaml
 from conftest import ROOT
+from releases import Release, release_of
 from two_file_lab import LAB, written
 from without_card import interpreted
 
@@ -39,63 +39,43 @@ from grader.submission import companions_of, find
 
 
 @pytest.fixture(scope="session")
-def config(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def two(tmp_path_factory: pytest.TempPathFactory) -> Release:
     """Write the lab once for each worker: two folders of one name cannot be used in one process."""
-    return written(tmp_path_factory.mktemp("labs"))
-
-
-@pytest.fixture(scope="module")
-def kit(config: Path) -> contents.Kit:
-    return contents.kit(ROOT, config)
-
-
-@pytest.fixture(scope="module")
-def handout(kit: contents.Kit) -> dict[str, File]:
-    return contents.handout(kit, {})
-
-
-@pytest.fixture(scope="module")
-def autograder(kit: contents.Kit) -> dict[str, File]:
-    return contents.autograder(kit)
+    return Release(written(tmp_path_factory.mktemp("labs")))
 
 
 # ---- which files
 
 
-def test_an_assignment_names_the_files_that_it_is_handed_in_as(kit: contents.Kit) -> None:
-    assert kit.assignment.sources == ("scale.py", "scale.cu")
-    assert kit.assignment.beside("mine.py") == ("mine.cu",)
+def test_an_assignment_names_the_files_that_it_is_handed_in_as(two: Release) -> None:
+    assert two.kit.assignment.sources == ("scale.py", "scale.cu")
+    assert two.kit.assignment.beside("mine.py") == ("mine.cu",)
     assert load(PUBLIC_CONFIG).sources == ("module.cpp",)
     assert companions_of("scale.py") == ("module.ispc", "scale.cu")
     assert companions_of("scale.cu") == ("module.ispc", "scale.py")
     assert companions_of("scale.cpp") == ("module.ispc",)
 
 
-def test_starters_are_stripped_of_both_files(kit: contents.Kit, handout: dict[str, File]) -> None:
-    cuda, python = handout["scale.cu"].content.decode(), handout["scale.py"].content.decode()
+def test_starters_are_stripped_of_both_files(two: Release) -> None:
+    cuda, python = (two.handout[name].content.decode() for name in ("scale.cu", "scale.py"))
     assert "    return 0;  // not written yet\n" in cuda and 'extern "C" int thrice(' in cuda
     assert '    raise NotImplementedError("thrice is not written yet")\n' in python
     for text in (cuda, python):
         assert not re.search("SOLUTION|STARTER|thrice_kernel|_thrice", text), text
     kept = re.compile(r"labs/.*(reference|tuned|kernels|scale)\.|hidden|staff|submission")
-    assert not [path for path in handout if kept.search(path)]
+    assert not [path for path in two.handout if kept.search(path)]
 
 
-def test_both_archives_have_the_kernels_that_time_a_gpu(
-    handout: dict[str, File], autograder: dict[str, File]
-) -> None:
-    assert {"grader/run/card/kernels.ptx", "grader/run/card/kernels.cu"} <= {*handout}
-    assert "grader/run/card/kernels.ptx" in autograder
-
-
-def test_texts_of_a_handout_name_both_files_and_what_they_need(handout: dict[str, File]) -> None:
-    readme = handout["README.md"].content.decode()
-    assert "All your code goes into `scale.py` and `scale.cu`." in readme and "{" not in readme
-    assert "no reference in here" in readme and "--sanitize" not in readme and "C++" not in readme
-    assert "judges scale.py and scale.cu." in handout["Makefile"].content.decode()
-    assert devicebuild.TRITON_PACKAGE in handout["requirements.txt"].content.decode()
-    tasks = re.sub(r"^ *//.*$", "", handout[contents.EDITOR_TASKS].content.decode(), flags=re.MULTILINE)
+def test_a_handout_names_both_files_and_has_what_a_gpu_needs(two: Release) -> None:
+    texts = {path: file.content.decode(errors="replace") for path, file in two.handout.items()}
+    assert "All your code goes into `scale.py` and `scale.cu`." in texts["README.md"]
+    assert not [each for each in ("{", "--sanitize", "C++") if each in texts["README.md"]]
+    assert "judges scale.py and scale.cu." in texts["Makefile"]
+    assert devicebuild.TRITON_PACKAGE in texts["requirements.txt"]
+    tasks = re.sub(r"^ *//.*$", "", texts[contents.EDITOR_TASKS], flags=re.MULTILINE)
     assert [task["label"] for task in json.loads(tasks)["tasks"]] == ["judge", "watch"]
+    assert {"grader/run/card/kernels.ptx", "grader/run/card/kernels.cu"} <= {*texts}
+    assert "grader/run/card/kernels.ptx" in two.autograder
 
 
 # ---- what is wrong with a lab
@@ -114,20 +94,20 @@ def test_texts_of_a_handout_name_both_files_and_what_they_need(handout: dict[str
     ids=["no markers", "no end", "no beginning", "small letters", "no text", "no file"],
 )
 def test_a_further_file_that_is_no_master_is_refused_in_one_line(
-    text: str | None, why: str, config: Path, tmp_path: Path
+    text: str | None, why: str, two: Release, tmp_path: Path
 ) -> None:
     (tmp_path / "scale.py").write_text(LAB["scale.py"])
     if text is not None:
         (tmp_path / "scale.cu").write_bytes(text.encode(errors="surrogateescape"))
     with pytest.raises(UsageError, match=why) as refused:
-        contents.kit(ROOT, config, tmp_path / "scale.py")
+        contents.kit(ROOT, two.config, tmp_path / "scale.py")
     assert "\n" not in str(refused.value)
 
 
-def test_a_master_of_one_s_own_has_the_further_ones_beside_it(config: Path, tmp_path: Path) -> None:
+def test_a_master_of_one_s_own_has_the_further_ones_beside_it(two: Release, tmp_path: Path) -> None:
     (tmp_path / "scale.py").write_text(LAB["scale.py"])
     (tmp_path / "scale.cu").write_text(LAB["scale.cu"].replace("256", "128"))
-    kit = contents.kit(ROOT, config, tmp_path / "scale.py")
+    kit = contents.kit(ROOT, two.config, tmp_path / "scale.py")
     assert "128" in kit.solutions["scale.cu"]
     assert "128" in contents.autograder(kit)["scale.cu"].content.decode()
 
@@ -150,65 +130,55 @@ def test_a_master_of_one_s_own_has_the_further_ones_beside_it(config: Path, tmp_
     ],
 )
 def test_lines_of_every_file_of_the_staff_are_looked_for(
-    handout: dict[str, File], kit: contents.Kit, path: str, planted: str, found_as: str
+    two: Release, path: str, planted: str, found_as: str
 ) -> None:
-    leaky = {path: replace(handout[path], content=handout[path].content + f"\n{planted}\n".encode())}
-    (found,) = search.leaks(leaky, search.secrets(kit))
-    assert re.search(found_as, found), found
+    assert re.search(found_as, two.found_in(path, planted))
 
 
-def test_a_handout_holds_no_secret_and_no_stranger(handout: dict[str, File], kit: contents.Kit) -> None:
-    assert search.leaks(handout, search.secrets(kit)) == [] and search.strangers(handout, kit) == []
+def test_a_handout_holds_no_secret_and_no_stranger(two: Release) -> None:
+    assert search.leaks(two.handout, two.secrets) == [] and search.strangers(two.handout, two.kit) == []
+    for path in ("scale2.cu", "labs/thrice/reference.cu", "labs/thrice/tuned.py"):
+        assert search.strangers({path: File(b"")}, two.kit)
 
 
 def test_a_line_that_imports_is_nobody_s_secret() -> None:
-    text = "from grader.assignment.mutations import Mutation, variant\nimport grader.assignment.mutations as known\n"
-    assert stripping.of_source(text, "kernels.py") == []
+    imports = "from grader.assignment.mutations import Mutation, variant\nimport grader.assignment.mutations as known\n"
+    assert stripping.of_source(imports, "kernels.py") == []
     (found,) = stripping.of_source("x = first_of_all_numbers // second_of_all_numbers  # told\n", "a.py")
     assert found.needle == b"x=first_of_all_numbers//second_of_all_numbers"
 
 
-@pytest.mark.parametrize("path", ["scale2.cu", "labs/thrice/reference.cu", "labs/thrice/tuned.py"])
-def test_files_of_the_staff_are_strangers_in_a_handout(kit: contents.Kit, path: str) -> None:
-    assert search.strangers({path: File(b"")}, kit)
-    assert search.strangers({"scale.py": File(b""), "scale.cu": File(b"")}, kit) == []
-
-
 def test_the_kit_s_lab_keeps_its_kernels(tmp_path: Path) -> None:
     """Of the lab `gpu`: nothing of the staff's in its handout, every import of which resolves there."""
-    kit = contents.kit(ROOT, ROOT / "labs" / "gpu" / "hidden" / "assignment.yaml")
-    kept = {path.relative_to(ROOT / "labs" / "gpu").as_posix() for path in kit.staff_files}
+    release = release_of("gpu")
+    kept = {path.relative_to(ROOT / "labs" / "gpu").as_posix() for path in release.kit.staff_files}
     assert {"reference.py", "reference.cu", "tuned.py", "known/wrong_rows.py"} <= kept
-    files = contents.handout(kit, {})
-    search.refuse(files, kit)
-    assert {"kernels.py", "kernels.cu"} <= {*files}
+    assert {"kernels.py", "kernels.cu"} <= {*release.handout}
     with pytest.raises(UsageError, match=r"labs/gpu/known/right\.py is for the staff"):
-        search.refuse({"labs/gpu/known/right.py": File(b"")}, kit)
-    unpack(packed(files), tmp_path)
+        search.refuse({"labs/gpu/known/right.py": File(b"")}, release.kit)
+    unpack(packed(release.handout), tmp_path)
     proofs.imports_resolve(tmp_path)
 
 
 # ---- what platforms get
 
 
-def test_an_autograder_holds_each_master_once_and_closed(autograder: dict[str, File]) -> None:
-    own = [path for path in autograder if path.rpartition("/")[2].startswith("scale")]
-    assert own == ["scale.py", "scale.cu"]
-    assert autograder["scale.cu"].content.decode() == LAB["scale.cu"]
-    assert {"labs/thrice/reference.cu", "labs/thrice/reference.py"} <= {*autograder}
-    setup = autograder["setup.sh"].content.decode()
+def test_an_autograder_holds_each_master_once_and_closed(two: Release) -> None:
+    files = two.autograder
+    assert [path for path in files if path.rpartition("/")[2].startswith("scale")] == ["scale.py", "scale.cu"]
+    assert files["scale.cu"].content.decode() == LAB["scale.cu"]
+    assert {"labs/thrice/reference.cu", "labs/thrice/reference.py"} <= {*files}
+    setup = files["setup.sh"].content.decode()
     assert "chmod 0600 scale.py scale.cu\n" in setup and 'TORCH_INDEX="${TORCH_INDEX-}"' in setup
-    assert devicebuild.TRITON_PACKAGE in autograder["requirements.txt"].content.decode()
+    assert devicebuild.TRITON_PACKAGE in files["requirements.txt"].content.decode()
 
 
-def test_a_question_and_a_workflow_name_both_files(kit: contents.Kit) -> None:
-    question = products.PRODUCTS["prairielearn"].rest(kit, b"").folders["prairielearn"]
-    html = question["questions/thrice/question.html"].content.decode()
+def test_a_question_and_a_workflow_name_both_files(two: Release) -> None:
+    html = two.question["questions/thrice/question.html"].content.decode()
     # Without the second its part is not handed in, and the other is judged.
     assert '<pl-file-upload file-names="scale.py" optional-file-names="scale.cu">' in html
     assert "Hand in <code>scale.py</code> and <code>scale.cu</code>." in html and "{" not in html
-    flow = products.PRODUCTS["github"].in_handout(kit)[products.WORKFLOW].content.decode()
-    assert flow.startswith("# Judges scale.py and scale.cu by")
+    flow = products.PRODUCTS["github"].in_handout(two.kit)[products.WORKFLOW].content.decode()
     (work,) = yaml.safe_load(flow)["jobs"].values()
     (install,) = [step["run"] for step in work["steps"] if step.get("name") == "Python packages"]
     assert f'"{devicebuild.TRITON_PACKAGE}"' in install and " torch==" in install
@@ -220,13 +190,14 @@ def test_a_class_may_hand_in_one_file_or_both(tmp_path: Path) -> None:
         for file in files:
             (tmp_path / "in" / name / file).write_text("x = 1\n")
     found = {one.id: one.path for one in find(tmp_path / "in", "scale.py", tmp_path / "out")}
-    assert {name: sorted(path.name for path in folder.iterdir()) for name, folder in found.items()} == {
-        "ada": ["scale.cu", "scale.py"],
-        "bob": ["scale.py"],
-    }
+    assert {path.name for path in found["ada"].iterdir()} == {"scale.cu", "scale.py"}
+    assert {path.name for path in found["bob"].iterdir()} == {"scale.py"}
 
 
 # ---- what is proved, and what a machine cannot
+
+
+Parts = tuple[dict, dict]
 
 
 def part(verdict: str, points: float = 0.0, waits_for: str = "", why: str = "not written yet") -> dict:
@@ -246,18 +217,19 @@ sys.exit(3 if any(part['verdict'] == 'unjudged' for part in parts) else 0)
 """
 
 
-def proved(
-    kit: contents.Kit, folder: Path, starter: dict, solution: dict, timed: dict
-) -> tuple[proofs.ProofSetup, list[str]]:
-    """Prove a handout whose judge is the fake one. Return the proof and what it said."""
+def setup(release: Release, folder: Path) -> tuple[proofs.ProofSetup, list[str]]:
+    """Return what proves a release in a folder, and a list of what it says."""
+    said: list[str] = []
+    kit = release.kit
+    return proofs.ProofSetup(kit.assignment, kit.starters, kit.solutions, folder, said.append), said
+
+
+def judge(starter: Parts, solution: Parts, timed: Parts) -> str:
+    """Return the fake judge with these results of both parts, that in Triton first."""
     program = FAKE_JUDGE
     for name, found in (("SOLUTION", solution), ("TIMED", timed), ("STARTER", starter)):
-        program = program.replace(name, repr(found))
-    said: list[str] = []
-    bench = proofs.ProofSetup(kit.assignment, kit.starters, kit.solutions, folder, said.append)
-    proofs.handout(bench, packed({"gpt149.py": File(program.encode())}))
-    bench.say_what_is_open()
-    return bench, said
+        program = program.replace(name, repr(dict(zip(("thrice", "thrice_cuda"), found, strict=True))))
+    return program
 
 
 GPU = part("unjudged", waits_for="GPU", why="no GPU")
@@ -266,50 +238,65 @@ WRONG, PASS = part("wrong"), part("pass", 10.0)
 
 
 def test_a_part_that_cannot_be_judged_is_named_and_never_counted_as_proved(
-    kit: contents.Kit, tmp_path: Path
+    two: Release, tmp_path: Path
 ) -> None:
-    lacking = {"thrice_cuda": GPU}
-    bench, said = proved(
-        kit, tmp_path, {"thrice": WRONG} | lacking, {"thrice": PASS} | lacking, {"thrice": GPU} | lacking
-    )
+    bench, said = setup(two, tmp_path)
+    program = judge((WRONG, GPU), (PASS, GPU), (GPU, GPU))
+    proofs.handout(bench, packed({"gpt149.py": File(program.encode())}))
+    bench.say_what_is_open()
     assert bench.lacking == {"thrice_cuda": "GPU"} and bench.untimed == {"thrice": "GPU"}
     assert said[-1] == "NOT PROVED on this machine: thrice_cuda (no GPU); the times of thrice (no GPU)"
     assert "is right on thrice" in said[-2] and "every part" not in "".join(said[1:])
 
 
-def test_a_machine_that_judges_everything_leaves_nothing_open(kit: contents.Kit, tmp_path: Path) -> None:
-    everything = {"thrice": PASS, "thrice_cuda": PASS}
-    _, said = proved(kit, tmp_path, dict.fromkeys(everything, WRONG), everything, everything)
+def test_a_machine_that_judges_everything_leaves_nothing_open(two: Release, tmp_path: Path) -> None:
+    bench, said = setup(two, tmp_path)
+    program = judge((WRONG, WRONG), (PASS, PASS), (PASS, PASS))
+    proofs.handout(bench, packed({"gpt149.py": File(program.encode())}))
+    bench.say_what_is_open()
     assert "right on every part" in said[-2] and "fast enough" in said[-1]
 
 
+NO_TRITON = judge((TRITON, TRITON), (TRITON, TRITON), (TRITON, TRITON))
+
+
 @pytest.mark.parametrize(
-    ("starter", "solution", "lacking", "why"),
+    ("program", "why"),
     [
-        (
-            TRITON,
-            TRITON,
-            TRITON,
-            "nothing was written: this machine has no triton, and can judge no part of thrice",
-        ),
+        (NO_TRITON, "nothing was written: this machine has no triton, and can judge no part of thrice"),
         # A machine that judged the starter has to judge the solution as well.
-        (WRONG, GPU, GPU, "the solution in the handout is unjudged on thrice: no GPU"),
-        (WRONG, WRONG, GPU, "wrong on thrice"),
-        (part("unjudged"), PASS, GPU, "the starter in the handout is unjudged on thrice"),
+        (
+            judge((WRONG, GPU), (GPU, GPU), (GPU, GPU)),
+            "the solution in the handout is unjudged on thrice: no GPU",
+        ),
+        (judge((WRONG, GPU), (WRONG, GPU), (GPU, GPU)), "the solution in the handout is wrong on thrice"),
+        (judge((WRONG, GPU), (PASS, GPU), (part("slow", 5.0), GPU)), "is slow on thrice, with 5 of 10"),
+        (
+            judge((part("unjudged"), GPU), (PASS, GPU), (PASS, GPU)),
+            "the starter in the handout is unjudged on th",
+        ),
+        (
+            judge((part("wrong", 1.5), GPU), (PASS, GPU), (PASS, GPU)),
+            "the starter .* earns 1.5 points on thrice",
+        ),
+        (judge((part("pass"), GPU), (PASS, GPU), (PASS, GPU)), "is pass on thrice"),
+        (judge((part("compile_error"), GPU), (PASS, GPU), (PASS, GPU)), "is compile_error"),
+        (
+            judge((part("wrong", why="no"), GPU), (PASS, GPU), (PASS, GPU)),
+            "not told on thrice that it is not written",
+        ),
+        ("raise KeyError('starter')", "left no result in handout: KeyError: 'starter'"),
+        ("print('no compiler'); raise SystemExit(3)", "ended with code 3 in handout: no compiler"),
     ],
-    ids=["no triton", "an open solution", "a wrong solution", "an open starter"],
+    ids=[
+        *("no triton", "an open solution", "a wrong one", "a slow one", "an open starter", "one with points"),
+        *("a right starter", "a broken one", "a starter without words", "an exception", "an exit code"),
+    ],
 )
-def test_a_handout_without_a_proof_is_refused(
-    starter: dict, solution: dict, lacking: dict, why: str, kit: contents.Kit, tmp_path: Path
-) -> None:
-    with pytest.raises(KitError if lacking is TRITON else proofs.Unproved, match=why):
-        proved(
-            kit,
-            tmp_path,
-            {"thrice": starter, "thrice_cuda": lacking},
-            {"thrice": solution, "thrice_cuda": lacking},
-            {"thrice": solution, "thrice_cuda": lacking},
-        )
+def test_a_handout_without_a_proof_is_refused(program: str, why: str, two: Release, tmp_path: Path) -> None:
+    bench, _ = setup(two, tmp_path)
+    with pytest.raises(KitError if program == NO_TRITON else proofs.Unproved, match=why):
+        proofs.handout(bench, packed({"gpt149.py": File(program.encode())}))
 
 
 def scored(name: str, score: float, *, is_open: bool = False, hidden: str = "") -> list[dict]:
@@ -321,12 +308,10 @@ def scored(name: str, score: float, *, is_open: bool = False, hidden: str = "") 
 
 UNWRITTEN = scored("thrice", 0.0, hidden="failed")
 OPEN = scored("thrice", 0.0, is_open=True, hidden="passed")
-LACKED = scored("thrice_cuda", 0.0, is_open=True)
-
-
 UNTESTED = scored("thrice", 0.0, is_open=True)
 FAILED = scored("thrice", 0.0, is_open=True, hidden="failed")
 RIGHT = scored("thrice", 10.0, hidden="passed")
+LACKED = scored("thrice_cuda", 0.0, is_open=True)
 FAKE_AUTOGRADER = """
 import json, pathlib, sys
 root = pathlib.Path(sys.argv[-1])
@@ -338,36 +323,12 @@ sys.exit(3)
 """
 
 
-def proved_autograder(
-    kit: contents.Kit, folder: Path, starter: list[dict], solution: list[dict]
-) -> list[str]:
-    """Prove an autograder with these results on a machine without a GPU. Return what the proof said."""
-    program = FAKE_AUTOGRADER.replace("SOLUTION", repr(solution)).replace("STARTER", repr(starter))
-    said: list[str] = []
-    bench = proofs.ProofSetup(kit.assignment, kit.starters, kit.solutions, folder, said.append)
-    bench.lacking["thrice_cuda"], bench.untimed["thrice"] = "GPU", "reference"
-    proofs.autograder(
-        bench, packed({"grader/__init__.py": File(b""), "grader/__main__.py": File(program.encode())})
-    )
-    bench.say_what_is_open()
-    return said
-
-
 # On a machine with a GPU the autograder has times that a handout has not.
 @pytest.mark.parametrize(
-    ("solution", "points", "left"), [(OPEN, 0, "; the times of thrice (no reference)"), (RIGHT, 10, "")]
-)
-def test_an_autograder_may_leave_open_what_the_machine_lacks(
-    solution: list[dict], points: int, left: str, kit: contents.Kit, tmp_path: Path
-) -> None:
-    said = proved_autograder(kit, tmp_path, UNWRITTEN + LACKED, solution + LACKED)
-    assert said[-1] == f"NOT PROVED on this machine: thrice_cuda (no GPU){left}"
-    assert f"the solution {points} of 20 points" in said[-2]
-
-
-@pytest.mark.parametrize(
-    ("starter", "solution", "why"),
+    ("starter", "solution", "said_last"),
     [
+        (UNWRITTEN + LACKED, OPEN + LACKED, "thrice_cuda (no GPU); the times of thrice (no reference)"),
+        (UNWRITTEN + LACKED, RIGHT + LACKED, "thrice_cuda (no GPU)"),
         (OPEN + LACKED, OPEN + LACKED, "does not judge thrice of the starter: no GPU"),
         (UNWRITTEN, OPEN + LACKED, "does not judge thrice_cuda of the starter"),
         (UNWRITTEN + LACKED, UNTESTED + LACKED, "does not judge thrice of the solution"),
@@ -376,15 +337,26 @@ def test_an_autograder_may_leave_open_what_the_machine_lacks(
         ([], [], "does not judge thrice of the starter"),
     ],
 )
-def test_an_autograder_may_leave_nothing_else_open(
-    starter: list[dict], solution: list[dict], why: str, kit: contents.Kit, tmp_path: Path
+def test_an_autograder_may_leave_open_what_the_machine_lacks_and_nothing_else(
+    starter: list[dict], solution: list[dict], said_last: str, two: Release, tmp_path: Path
 ) -> None:
-    with pytest.raises(proofs.Unproved, match=why):
-        proved_autograder(kit, tmp_path, starter, solution)
+    program = FAKE_AUTOGRADER.replace("SOLUTION", repr(solution)).replace("STARTER", repr(starter))
+    bench, said = setup(two, tmp_path)
+    bench.lacking["thrice_cuda"], bench.untimed["thrice"] = "GPU", "reference"
+    archive = packed({"grader/__init__.py": File(b""), "grader/__main__.py": File(program.encode())})
+    if not said_last.startswith("thrice_cuda"):
+        with pytest.raises(proofs.Unproved, match=said_last):
+            proofs.autograder(bench, archive)
+        return
+    proofs.autograder(bench, archive)
+    bench.say_what_is_open()
+    assert said[-1] == f"NOT PROVED on this machine: {said_last}"
+    assert f"the solution {sum(test['score'] for test in solution):.0f} of 20 points" in said[-2]
 
 
+@pytest.mark.full
 @pytest.mark.skipif(finding.is_here(), reason="a GPU judges the part in CUDA without Triton")
-def test_a_machine_without_triton_writes_nothing(kit: contents.Kit, tmp_path: Path) -> None:
+def test_a_machine_without_triton_writes_nothing(two: Release, tmp_path: Path) -> None:
     """A Python that finds no triton makes the whole release, up to where the starter is to be judged."""
     without = (
         "import importlib.util as it, sys\n"
@@ -393,7 +365,7 @@ def test_a_machine_without_triton_writes_nothing(kit: contents.Kit, tmp_path: Pa
     )
     (tmp_path / "sitecustomize.py").write_text(without)
     ended = subprocess.run(
-        [sys.executable, "-c", START, kit.config, tmp_path / "dist"],
+        [sys.executable, "-c", START, two.config, tmp_path / "dist"],
         env={**os.environ, "PYTHONPATH": f"{tmp_path}{os.pathsep}{ROOT}", "WITHOUT": str(tmp_path)},
         cwd=tmp_path,
         capture_output=True,
@@ -426,9 +398,9 @@ commandline.main("grader", lambda words: main(["--config", words[0], "--out", wo
 
 @interpreted
 @pytest.mark.full
-def test_a_release_says_what_it_proved_and_what_it_could_not(kit: contents.Kit, tmp_path: Path) -> None:
+def test_a_release_says_what_it_proved_and_what_it_could_not(two: Release, tmp_path: Path) -> None:
     said: list[str] = []
-    making.release(kit, tmp_path, (), said.append)
+    making.release(two.kit, tmp_path, (), said.append)
     assert sorted(path.name for path in tmp_path.iterdir()) == ["autograder.zip", "handout.zip"]
     assert any(line.startswith("the starter compiles, earns 0 on ") for line in said)
     assert any(line.startswith("the autograder gives the starter 0 of 20 points") for line in said)
@@ -444,9 +416,9 @@ def test_a_release_says_what_it_proved_and_what_it_could_not(kit: contents.Kit, 
 
 
 @interpreted
-def test_an_autograder_judges_one_file_without_the_other(autograder: dict[str, File], tmp_path: Path) -> None:
+def test_an_autograder_judges_one_file_without_the_other(two: Release, tmp_path: Path) -> None:
     """Hand in scale.py alone, beside a file that no part names."""
-    unpack(packed(autograder), tmp_path / "source")
+    unpack(packed(two.autograder), tmp_path / "source")
     (tmp_path / "submission").mkdir()
     (tmp_path / "submission" / "scale.py").write_text(LAB["scale.py"].replace("number * 3.0", "number * 2.0"))
     (tmp_path / "submission" / "helper.py").write_text("raise SystemExit(9)\n")
@@ -480,20 +452,20 @@ def test_a_terminal_repeats_no_other_part_s_words() -> None:
 
 
 def test_the_doctor_of_such_a_handout_misses_no_compiled_reference(
-    kit: contents.Kit, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    two: Release, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    lab = kit.assignment.lab
+    lab = two.kit.assignment.lab
     monkeypatch.setattr(labs, "load", lambda folder: lab)
     assert list(tools._reference(Host(scratch=tmp_path, has_module=lambda name: True))) == []
     (lost,) = tools._reference(Host(scratch=tmp_path, has_module=lambda name: False))
     assert lost.level == "fail" and devicebuild.TRITON_PACKAGE in lost.remedy
     monkeypatch.undo()
     with pytest.raises(UsageError, match="--editor is for C\\+\\+"):
-        students.main(["--editor", "--config", str(kit.public)])
+        students.main(["--editor", "--config", str(two.kit.public)])
 
 
 def test_a_watched_assignment_is_judged_again_for_any_of_its_files(
-    kit: contents.Kit, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    two: Release, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     class Seen(Exception):
         pass
@@ -502,15 +474,15 @@ def test_a_watched_assignment_is_judged_again_for_any_of_its_files(
         raise Seen(*(path.name for path in paths))
 
     monkeypatch.setattr(loop.files, "Watcher", look)
-    mine = tmp_path / "mine.py"
-    task = loop.WatchTask(kit.assignment, mine, kit.assignment.parts, Options(), lambda *_: None)
+    course, mine = two.kit.assignment, tmp_path / "mine.py"
+    task = loop.WatchTask(course, mine, course.parts, Options(), lambda *_: None)
     with pytest.raises(Seen) as seen:
         loop.Loop(task).run()
     assert seen.value.args == ("mine.py", "mine.cu", "module.ispc")
 
 
 def test_a_workflow_annotates_the_further_file(
-    kit: contents.Kit, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    two: Release, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """By the student's own command line, which is what a handout has."""
     for name in ("scale.py", "scale.cu"):
@@ -521,7 +493,7 @@ def test_a_workflow_annotates_the_further_file(
     monkeypatch.setenv("GITHUB_WORKSPACE", str(tmp_path))
     monkeypatch.syspath_prepend(str(ROOT))
     gpt149 = importlib.import_module("gpt149")
-    asked = ["thrice_cuda", "--config", kit.public, "--module", tmp_path, "--no-time", "--no-table"]
+    asked = ["thrice_cuda", "--config", two.kit.public, "--module", tmp_path, "--no-time", "--no-table"]
     assert gpt149.run([*map(str, asked), "--github"]) == EXIT_KIT
     (sources,) = seen
     assert sources.path("scale.cu") == "scale.cu" and sources.texts["scale.cu"] == LAB["scale.cu"]

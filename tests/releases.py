@@ -1,0 +1,62 @@
+"""Releases as the tests look at them: the kit, both archives, PrairieLearn's question, a search for planted lines."""
+
+from __future__ import annotations
+
+import functools
+import platform
+from dataclasses import replace
+from functools import cached_property
+from pathlib import Path
+
+from conftest import ROOT
+
+from grader.base import prebuilt
+from grader.staff.release import contents, products, search
+from grader.staff.release.archive import Files
+from grader.staff.release.stripping import Secret
+from module_ref_stub import library
+
+#: The place of the compiled reference in the main lab's handout.
+OBJECT = f"module_ref_stub/prebuilt/{prebuilt.name(library.STEM, platform.system(), platform.machine())}"
+
+
+class Release:
+    """The release of one staff's file. Its parts are made when they are first asked for, and never changed."""
+
+    def __init__(self, config: Path, compiled: dict[str, bytes] | None = None) -> None:
+        self.config, self.compiled = config, compiled or {}
+
+    @cached_property
+    def kit(self) -> contents.Kit:
+        return contents.kit(ROOT, self.config)
+
+    @cached_property
+    def handout(self) -> Files:
+        return contents.handout(self.kit, self.compiled)
+
+    @cached_property
+    def autograder(self) -> Files:
+        return contents.autograder(self.kit)
+
+    @cached_property
+    def question(self) -> Files:
+        return products.PRODUCTS["prairielearn"].rest(self.kit, b"").folders["prairielearn"]
+
+    @cached_property
+    def secrets(self) -> list[Secret]:
+        return search.secrets(self.kit)
+
+    def found_in(self, path: str, planted: str | bytes) -> str:
+        """Return what the search says of a file of the handout with this line at its end."""
+        data = planted if isinstance(planted, bytes) else planted.encode()
+        leaky = replace(self.handout[path], content=self.handout[path].content + b"\n" + data + b"\n")
+        (found,) = search.leaks({path: leaky}, self.secrets)
+        return found
+
+
+@functools.cache
+def release_of(lab: str) -> Release:
+    """Return the release of one of the kit's labs, "attention" for the main one."""
+    if lab == "attention":
+        return Release(ROOT / "configs" / "hidden" / "gpt149.yaml", {OBJECT: b"\x7fELF an object"})
+    return Release(ROOT / "labs" / lab / "hidden" / "assignment.yaml")
