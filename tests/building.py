@@ -29,8 +29,8 @@ HEAD = "#include <torch/extension.h>\n"
 
 
 def binding(*names: str) -> str:
-    """Return the end of a source that offers these functions."""
-    offered = " ".join(f'm.def("{name}", &{name});' for name in names)
+    """Return the end of a source that offers these functions; a name may be several, with spaces between them."""
+    offered = " ".join(f'm.def("{name}", &{name});' for name in " ".join(names).split())
     return f"PYBIND11_MODULE(TORCH_EXTENSION_NAME, m) {{ {offered} }}\n"
 
 

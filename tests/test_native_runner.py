@@ -86,17 +86,8 @@ struct Unknown {};
 torch::Tensor takes_unknown(torch::Tensor t, Unknown *u) { return t; }
 """
     + binding(
-        *(
-            "twice",
-            "in_place",
-            "in_double",
-            "whole_numbers",
-            "other_way",
-            "nothing_in_it",
-            "undefined",
-            "large",
-        ),
-        *("list_of", "change", "number", "element", "put", "throws_of_row", "throws", "ends"),
+        "twice in_place in_double whole_numbers other_way nothing_in_it undefined large",
+        "list_of change number element put throws_of_row throws ends",
     )
 )
 

@@ -68,9 +68,7 @@ torch::Tensor forges(torch::Tensor t, int64_t high, int64_t low) {
   for (;;) pause();
 }
 """
-    + binding(
-        *("twice", "in_place", "large", "throws", "wild", "element", "scribbles", "fills", "closes", "forges")
-    )
+    + binding("twice in_place large throws wild element scribbles fills closes forges")
 )
 TWICE = [2.0, 4.0, 6.0, 8.0]
 

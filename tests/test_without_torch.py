@@ -1,5 +1,5 @@
-"""The judge's own process never imports torch, and judges where there is none: inputs, oracle, compiling, comparison,
-diagnosis, timing."""
+"""The judge's own process never imports torch, and judges on machines without it: inputs, oracle, compiling,
+comparison, diagnosis, timing."""
 
 from __future__ import annotations
 
@@ -10,12 +10,13 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import pytest
 from conftest import ROOT, keeping
 
 from grader.assignment.mutations import Mutation
 from labs.attention.mutations import apply
 
-#: Says where torch lies, for whoever compiles against its headers, and refuses to run any of it.
+#: Returns torch's place, for builds against its headers, and refuses to run any of it.
 REFUSES_TORCH = """
 import importlib.abc, importlib.machinery, sys
 
@@ -33,7 +34,7 @@ class Refusal(importlib.abc.MetaPathFinder, importlib.abc.Loader):
 
 sys.meta_path.insert(0, Refusal())
 """
-#: A Python without torch, both for an import and for who asks where it lies. Processes that it starts have one.
+#: A Python without torch, for imports and for questions about its place. Its child processes have one.
 HIDES_TORCH = """
 import importlib.metadata, importlib.util, sys
 
@@ -79,21 +80,14 @@ with Zygote() as zygote:
 assert "torch" not in sys.modules
 print(json.dumps(told))
 """
-SCALED = Mutation(
-    "scaled", "part1", (("QK_t, i, j, N, score)", "QK_t, i, j, N, score / std::sqrt((float)d))"),)
-)
-SWAPPED = Mutation(
-    "swapped",
-    "4Dread",
-    (("((x * sizeX + y) * sizeY + z) * sizeZ + b", "((x * sizeX + z) * sizeY + y) * sizeZ + b"),),
-)
-TYPED = Mutation(
-    "another type", "part1", (("return fillTensor(OTensor, O);", "return OTensor.to(at::kBFloat16);"),)
-)
+INDEX, INDEX_SWAPPED = (f"((x * sizeX + {a}) * sizeY + {b}) * sizeZ + b" for a, b in ("yz", "zy"))
+SCALED = Mutation("scaled", "part1", ((", N, score)", ", N, score / std::sqrt((float)d))"),))
+SWAPPED = Mutation("swapped", "4Dread", ((INDEX, INDEX_SWAPPED),))
+TYPED = Mutation("type", "part1", (("return fillTensor(OTensor, O);", "return OTensor.to(at::kBFloat16);"),))
 
 
 def run(script: str, *arguments: str, code: int = 0) -> str:
-    """What a Python says that runs this script."""
+    """Return the output of a Python that runs this script."""
     ended = subprocess.run(
         [sys.executable, "-c", script, *arguments],
         cwd=ROOT,
@@ -107,7 +101,7 @@ def run(script: str, *arguments: str, code: int = 0) -> str:
 
 
 def judged(sources: dict[str, str], folder: Path, *, torch: str, table: bool) -> dict[str, Any]:
-    """The results of these sources, by name, from a process that does without torch as the script `torch` says."""
+    """Return the results of these sources, by name, from a process without torch (`torch`: one of the scripts)."""
     places = {}
     for name, text in sources.items():
         place = folder / name / "module.cpp"
@@ -118,20 +112,13 @@ def judged(sources: dict[str, str], folder: Path, *, torch: str, table: bool) ->
     return json.loads(said.splitlines()[-1])
 
 
+@pytest.mark.full
 def test_right_and_wrong_results_are_judged_and_explained_without_torch(master: str, tmp_path: Path) -> None:
     small = keeping(master, "myNaiveAttention")
-    told = judged(
-        {
-            "right": small,
-            "scaled": apply(small, [SCALED]),
-            "swapped": apply(small, [SWAPPED]),
-            "typed": apply(small, [TYPED]),
-            "timed": small,
-        },
-        tmp_path,
-        torch=REFUSES_TORCH,
-        table=True,
-    )
+    mutations = {"scaled": SCALED, "swapped": SWAPPED, "typed": TYPED}
+    sources = {name: apply(small, [mutation]) for name, mutation in mutations.items()}
+    sources |= {"right": small, "timed": small}
+    told = judged(sources, tmp_path, torch=REFUSES_TORCH, table=True)
     parts = {name: result["parts"] for name, result in told.items()}
     assert [part["verdict"] for part in parts["right"]] == ["pass"] * 3
     assert parts["timed"][0]["time"]["rounds"] and parts["timed"][0]["verdict"] in ("pass", "slow")
@@ -162,7 +149,8 @@ def test_a_python_without_torch_judges(master: str, tmp_path: Path) -> None:
 COMMAND_LINE = "\nimport runpy; sys.argv[0] = 'gpt149.py'; runpy.run_path('gpt149.py', run_name='__main__')"
 
 
-def test_a_student_without_torch_is_told_what_is_not_there(master: str, tmp_path: Path) -> None:
+@pytest.mark.full
+def test_a_student_without_torch_is_told_what_is_missing(master: str, tmp_path: Path) -> None:
     source = tmp_path / "module.cpp"
     source.write_text(keeping(master, "myNaiveAttention"))
     asked = ["part1", "-N", "64", "--no-time", "--module", str(source)]
@@ -171,17 +159,5 @@ def test_a_student_without_torch_is_told_what_is_not_there(master: str, tmp_path
     checked = run(HIDES_TORCH + COMMAND_LINE, *asked, "--sanitize")
     assert "PASS" in checked and "no torch" in checked
     source.write_text(source.read_text() + "\nstatic PyObject *nothing = nullptr;\n")
-    ended = subprocess.run(
-        [sys.executable, "-c", HIDES_TORCH + COMMAND_LINE, *asked], cwd=ROOT, capture_output=True, text=True
-    )
-    told = " ".join(ended.stdout.split())
-    assert ended.returncode == 3 and "this machine has no torch" in told, ended.stdout + ended.stderr
-
-
-def test_the_doctor_warns_where_there_is_no_torch() -> None:
-    script = """
-from grader.doctor import Host, tools
-found = [each for each in tools.findings(Host()) if "torch" in each.what]
-print([(each.level, each.what) for each in found])
-"""
-    assert run(HIDES_TORCH + script).strip() == "[('warn', 'this Python has no torch (optional)')]"
+    told = " ".join(run(HIDES_TORCH + COMMAND_LINE, *asked, code=3).split())
+    assert "this machine has no torch" in told
