@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 from torch_kernels import Inputs, arrays, compare, expect, make_inputs, right, rounded, scores
 
+from grader.base.arrays import np
 from grader.base.results import CaseResult, Diagnosis
 from grader.judge.correctness import settled_together
 from grader.judge.diagnosis import diagnose
@@ -61,7 +62,7 @@ def first_head(t: Tensor) -> Tensor:
     return t[:, :1].expand_as(t)
 
 
-def zeroed(output: Tensor, *index: slice | int) -> Tensor:
+def zeroed(output: Tensor, index: tuple[slice | int, ...]) -> Tensor:
     output = output.clone()
     output[index] = 0
     return output
@@ -137,10 +138,10 @@ BUGS: dict[str, tuple[str, Callable[[Inputs], Tensor]]] = {
     "B, N, H, d": ("wrong_layout", lambda x: right(x).transpose(1, 2).reshape(x["V"].shape)),
     "float16 inputs": ("low_precision", lambda x: right(rounded(x, torch.float16))),
     "bfloat16 inputs": ("low_precision", lambda x: right(rounded(x, torch.bfloat16))),
-    "last row": ("row_range", lambda x: zeroed(right(x), slice(None), slice(None), -1)),
-    "odd rows": ("periodic_rows", lambda x: zeroed(right(x), slice(None), slice(None), slice(1, None, 2))),
-    "all heads but 0": ("heads", lambda x: zeroed(right(x), slice(None), slice(1, None))),
-    "last column": ("column_range", lambda x: zeroed(right(x), slice(None), slice(None), slice(None), -1)),
+    "last row": ("row_range", lambda x: zeroed(right(x), np.s_[:, :, -1])),
+    "odd rows": ("periodic_rows", lambda x: zeroed(right(x), np.s_[:, :, 1::2])),
+    "all heads but 0": ("heads", lambda x: zeroed(right(x), np.s_[:, 1:])),
+    "last column": ("column_range", lambda x: zeroed(right(x), np.s_[..., -1])),
 }  # fmt: skip
 
 
@@ -215,33 +216,31 @@ def test_names_the_flash_step(
     assert explain(x, shape, flash(x, shape["Bc"], update)).code == code
 
 
-def test_remainder_rows_name_place_and_tile() -> None:
-    x = make_inputs("random", RAGGED, 1)
-    found = explain(x, RAGGED, zeroed(right(x), slice(None), slice(None), slice(96, None)))
-    assert found.code in ("remainder_tile", "row_range")
-    x = make_inputs("random", ODD, 1)
-    found = explain(x, ODD, zeroed(right(x), slice(None), slice(None), slice(48, None)))
-    assert found.code == "remainder_tile"
-    assert "16" in found.message and "48" in found.message and "26 of 2440" not in found.message
-    assert found.first_index == (0, 0, 48, 0)
-    assert found.actual == 0.0
+@pytest.mark.parametrize(
+    ("shape", "start", "end", "codes", "words"),
+    [
+        (RAGGED, 96, 97, ("remainder_tile", "row_range"), ()),
+        (ODD, 48, 61, ("remainder_tile",), ("16", "48")),
+        (LARGE, 256, 384, ("row_range",), ("one of 8 threads",)),
+    ],
+    ids=["ragged", "odd", "one thread's share"],
+)
+def test_a_range_of_rows_is_named_with_its_tile(
+    shape: dict[str, int], start: int, end: int, codes: tuple[str, ...], words: tuple[str, ...]
+) -> None:
+    x = make_inputs("random", shape, 1)
+    found = explain(x, shape, zeroed(right(x), np.s_[:, :, start:end]))
+    assert found.code in codes and all(word in found.message for word in words)
+    assert (found.first_index, found.actual) == ((0, 0, start, 0), 0.0)
 
 
-def test_one_threads_share_is_named() -> None:
-    x = make_inputs("random", LARGE, 1)
-    found = explain(x, LARGE, zeroed(right(x), slice(None), slice(None), slice(256, 384)))
-    assert found.code == "row_range"
-    assert "one of 8 threads" in found.message
-
-
-def test_place_is_told_with_the_cause() -> None:
+def test_the_place_is_named_with_the_cause() -> None:
     """A wrong formula in some heads only: the cause is named, and where."""
     x = make_inputs("random", RAGGED, 2)
     actual = right(x)
     actual[:, 1:] = BUGS["scaled by 1/sqrt(d)"][1](x)[:, 1:]
     found = explain(x, RAGGED, actual)
-    assert found.code == "scaled"
-    assert "every head but head 0" in found.message
+    assert found.code == "scaled" and "every head but head 0" in found.message
 
 
 def test_numbers_are_those_of_the_first_wrong_element() -> None:
@@ -257,11 +256,9 @@ def test_numbers_are_those_of_the_first_wrong_element() -> None:
 
 def test_not_a_number_is_told_from_overflow() -> None:
     x = make_inputs("random", RAGGED, 2)
-    found = explain(x, RAGGED, right(x) / 0)
-    assert found.code == "not_finite"
+    assert explain(x, RAGGED, right(x) / 0).code == "not_finite"
     x["Q"] = x["Q"] * 20
-    found = explain(x, RAGGED, torch.full_like(x["V"], torch.nan))
-    assert found.code == "overflow"
+    assert explain(x, RAGGED, torch.full_like(x["V"], torch.nan)).code == "overflow"
 
 
 def test_a_second_call_that_differs_is_a_race() -> None:
@@ -274,9 +271,8 @@ def test_a_second_call_that_differs_is_a_race() -> None:
     assert found.message.endswith("`python gpt149.py race part3` names the variable and the line.")
     assert "gpt149.py race part3" in student.numberless(found.message)
     assert explain(x, RAGGED, first, [first.clone()] * 3).code != "race"
-    assert explain(x, RAGGED, first, [first.clone(), second]).code == "race", (
-        "the same element may be lost twice"
-    )
+    # The same element may be lost twice.
+    assert explain(x, RAGGED, first, [first.clone(), second]).code == "race"
 
 
 def test_unknown_bug_is_not_given_a_name() -> None:
@@ -320,14 +316,9 @@ def test_a_hidden_input_decides_nothing_that_is_told_of_a_public_one() -> None:
     one, two = make_inputs("random", ODD, 3), make_inputs("random", RAGGED, 3)
     public = explain(one, ODD, of_last_head(one, of_batch=True))
     hidden = explain(two, RAGGED, of_last_head(two, of_batch=True))
-    cases = settled_together(
-        [
-            CaseResult("open", {}, False, 1.0, public),
-            CaseResult("secret", {}, False, 1.0, hidden, hidden=True),
-        ]
-    )
-    assert diagnose.SAME_OUTPUT in cases[0].diagnosis.message
-    assert diagnose.SAME_OUTPUT not in cases[1].diagnosis.message
+    cases = [CaseResult("a", {}, False, 1.0, public), CaseResult("b", {}, False, 1.0, hidden, hidden=True)]
+    told = [case.diagnosis.message for case in settled_together(cases)]
+    assert [diagnose.SAME_OUTPUT in message for message in told] == [True, False]
 
 
 def test_suspects_of_an_earlier_output_come_first() -> None:
@@ -361,7 +352,6 @@ def test_diagnosing_a_large_output_costs_little() -> None:
         explain(x, LARGE, actual)
         oracle_s.append(between - started)
         diagnosis_s.append(time.process_time() - between)
-    # 10 of them on a quiet machine.
     assert min(diagnosis_s) < 60 * max(oracle_s)
 
 

@@ -168,16 +168,11 @@ def rows_outer(oi: str, li: str) -> str:
 
 _KEPT = {"ALL": "never", "BATCHES": "each batch", "HEADS": "each head"}
 ROWS_OUTER = [
-    Mutation(
-        f"p4 {names} reset {'for ' if at != 'ALL' else ''}{told}",
-        "part4",
-        codes=("stale_sum",),
-        says=says,
-        body=rows_outer(at if "Oi" in names else "ROWS", at if "Li" in names else "ROWS"),
-    )
+    Mutation(f"p4 {names} reset {'for ' if at != 'ALL' else ''}{told}", "part4", codes=("stale_sum",), says=says,
+        body=rows_outer(at if "Oi" in names else "ROWS", at if "Li" in names else "ROWS"))
     for names, says in (("Oi and Li", "Oi and Li"), ("Oi", "Oi is set to zero"), ("Li", "Li is set to zero"))
     for at, told in _KEPT.items()
-]
+]  # fmt: skip
 ROWS_OUTER += [
     Mutation("p4 Oi and Li reset for each key block", "part4", codes=("last_block_only",), says="set to zero",
         body=rows_outer("KEYS", "KEYS")),
