@@ -1,47 +1,31 @@
-"""What makes a verdict out of date: the sources of the judging path, and no others."""
+"""A verdict is out of date when a source of the judging path changes, and no other."""
 
 from __future__ import annotations
 
 from pathlib import Path
 
+from conftest import ROOT
+
 from grader.base import imports
 from grader.staff.classroom import fingerprints
 
-ROOT = Path(__file__).resolve().parents[1]
 
-
-def names() -> set[str]:
-    return {path.relative_to(ROOT).as_posix() for path in fingerprints.deciding()}
-
-
-def test_what_judges_decides() -> None:
-    assert {
-        "grader/judge/timing/measure.py",
-        "labs/attention/suspects/blocks.py",
-        "grader/judge/integrity/symbols.py",
-        "grader/sandbox/seccomp.py",
-        "grader/run/inside/runner.cpp",
-        "grader/run/inside/plain/plain_tensor.h",
-        "grader/run/runner.py",
-        "grader/build/shim/gpt149_abi.h",
-        "module_ref_stub/kernels.cpp",
-    } <= names()
-    untrusted = {path for path in names() if path.startswith("grader/run/")}
-    all_of_run = {path.relative_to(ROOT).as_posix() for path in (ROOT / "grader" / "run").rglob("*.py")}
-    assert all_of_run <= untrusted
-
-
-def test_what_shows_measures_or_keeps_verdicts_decides_none() -> None:
-    telling = (
-        "grader/score.py",
-        "grader/report/",
-        "grader/study/",
-        "grader/doctor/",
-        "grader/submission/",
-        "textgen/",
+def test_sources_that_judge_decide_and_those_that_show_or_keep_verdicts_do_not() -> None:
+    names = {path.relative_to(ROOT).as_posix() for path in fingerprints.deciding()}
+    judging = (
+        "judge/timing/measure.py judge/integrity/symbols.py sandbox/seccomp.py run/inside/runner.cpp run/runner.py "
+        "run/inside/plain/plain_tensor.h build/shim/gpt149_abi.h"
     )
-    assert not [name for name in names() if name.startswith(telling)]
-    staffs = {name for name in names() if name.startswith("grader/staff/")}
+    assert {"labs/attention/suspects/blocks.py", "module_ref_stub/kernels.cpp"} <= names
+    assert {f"grader/{name}" for name in judging.split()} <= names
+    assert {path.relative_to(ROOT).as_posix() for path in (ROOT / "grader" / "run").rglob("*.py")} <= names
+    showing = (
+        "grader/score.py",
+        "textgen/",
+        *(f"grader/{k}/" for k in ("report", "study", "doctor", "submission")),
+    )
+    assert not [name for name in names if name.startswith(showing)]
+    staffs = {name for name in names if name.startswith("grader/staff/")}
     assert staffs == {"grader/staff/classroom/worker.py"}
 
 
@@ -55,7 +39,5 @@ def test_every_module_that_judging_imports_is_found(tmp_path: Path) -> None:
     added = set(fingerprints.deciding(tmp_path)) - set(before)
     assert [path.name for path in added] == ["extra.py"]
     assert imports.modules(tmp_path).keys() == {
-        "grader.judge.evaluate",
-        "grader.judge.extra",
-        "grader.report.plot",
-    }
+        "grader.judge.evaluate", "grader.judge.extra", "grader.report.plot",
+    }  # fmt: skip
