@@ -6,9 +6,16 @@ import io
 import zipfile
 from pathlib import Path
 
+import pytest
+
 from grader.submission import Submission, find
 
 SOURCE = b"int main() { return 0; }\n"
+
+
+@pytest.fixture
+def scratch(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("scratch")
 
 
 def put(root: Path, files: dict[str, bytes]) -> Path:

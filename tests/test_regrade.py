@@ -1,4 +1,4 @@
-"""What of a verdict is out of date when the assignment changes: points cost nothing, a new case costs that case."""
+"""Regrading after a change of the assignment: points cost nothing, a new case costs that case."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from classes.acting_class import SMALL, Class, acting
 from conftest import insert_at_start, keeping
-from test_classroom import SMALL, Class
 
 from grader import score
 from grader.assignment import prints
@@ -24,6 +24,8 @@ from grader.judge.bench import Options
 from grader.judge.evaluate import evaluate
 from grader.report import result_json
 from grader.staff.classroom import ledger
+
+__all__ = ["acting"]
 
 TIME = Timing(1.0, 1.0, 1.0, (0.9, 1.1), 0.98, 8, "cpu", 1.1, "pass", 1.0, fit=True, flags=("undecided",))
 
@@ -163,45 +165,30 @@ def test_judging_the_rest_ends_as_judging_all(master: str, tmp_path: Path) -> No
         )  # fmt: skip
 
 
-def test_a_changed_rubric_starts_no_worker_and_a_new_case_calls_nothing_else(tmp_path: Path) -> None:
-    acting = Class(tmp_path)
+def test_a_changed_rubric_starts_no_worker_and_a_new_case_calls_nothing_else(acting: Class) -> None:
     for name, directive in {"ada": "", "bob": "slow", "eve": "wrong"}.items():
         acting.add(name, directive)
     (acting.folder / "broken.zip").write_bytes(b"PK\3\4 no more than that")
-    code, said = acting.run(seed=1)
-    assert code == 0, said
-    cheaper = (
-        acting.config.read_text()
-        .replace("points_if_slow: 8", "points_if_slow: 3")
-        .replace("points: 10", "points: 40")
-    )
-    acting.config.write_text(
-        cheaper
-        + "late: {due: 2020-01-01T00:00:00Z, per_day: {points: 1}, cap_days: 2, after_cap: max_penalty}\n"
-    )
+    acting.grade(seed=1)
+    text = acting.config.read_text().replace("points_if_slow: 8", "points_if_slow: 3")
+    late = "late: {due: 2020-01-01T00:00:00Z, per_day: {points: 1}, cap_days: 2, after_cap: max_penalty}\n"
+    acting.config.write_text(text.replace("points: 10", "points: 40") + late)
     unstartable = ["-c", "import sys; sys.exit('a worker was started')"]
-    code, said = acting.run(command=unstartable, file_times=True)
-    assert code == 0, said
-    assert "3 are scored anew, and nothing is run" in said
-    assert {name: row["total"] for name, row in acting.grades().items()} == {
-        "ada": "58", "bob": "41", "eve": "0", "broken": "0",
-    }  # fmt: skip
-    stored = json.loads((acting.out / "bob" / ledger.RESULT).read_text())
+    assert "3 are scored anew, and nothing is run" in acting.grade(command=unstartable, file_times=True)
+    assert acting.totals() == {"ada": "58", "bob": "41", "eve": "0", "broken": "0"}
+    stored = acting.result("bob")
     assert [part["points"] for part in stored["parts"]] == [40, 3] and stored["max_points"] == 60
     assert ledger.read(acting.out).records["bob"].points == 43
     assert Counter(acting.graded()) == {"ada": 1, "bob": 1, "eve": 1}
-    code, said = acting.run(command=unstartable)
-    assert code == 0 and "4 were finished before and stay as they are" in said, said
+    assert "4 were finished before and stay as they are" in acting.grade(command=unstartable)
 
     more = "cases:\n  - {name: another, distribution: random, seed: 3}\n"
     acting.config.write_text(acting.config.read_text().replace("cases:\n", more))
-    code, said = acting.run()
-    assert code == 0, said
+    said = acting.grade()
     assert "3 are graded again (assignment changed: only the cases another): ada, bob, eve" in said
     called = (acting.state / "called").read_text().splitlines()
-    assert sorted(line.split()[0] for line in called if line.endswith("part1:another part3:another")) == [
-        "ada", "bob", "eve",
-    ]  # fmt: skip
+    again = sorted(line.split()[0] for line in called if line.endswith("part1:another part3:another"))
+    assert again == ["ada", "bob", "eve"]
     assert Counter(acting.graded()) == {"ada": 2, "bob": 2, "eve": 2}
 
 
