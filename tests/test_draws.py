@@ -15,10 +15,8 @@ from grader.judge.draws import Draws
 from grader.run.calls import DTYPE_NAMES
 from labs.attention.cases import make_inputs
 
-SEEDS = (0, 1, 149, 2**32 - 1, 2**40 + 17, 2**60 - 1)
 
-
-@pytest.mark.parametrize("seed", SEEDS)
+@pytest.mark.parametrize("seed", [0, 1, 149, 2**32 - 1, 2**40 + 17, 2**60 - 1])
 def test_draws_are_torchs(seed: int) -> None:
     ours, theirs = Draws(seed), torch.Generator().manual_seed(seed)
     for size in ((3,), (2, 5, 7), (1000,), (0,)):

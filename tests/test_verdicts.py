@@ -11,13 +11,13 @@ import re
 import signal
 import subprocess
 import sys
-import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
 from conftest import ROOT, insert_at_start
+from process_tree import alive, cpu_s, descendants, wait_for
 
 from grader import score
 from grader.assignment import loading
@@ -228,38 +228,6 @@ def test_a_killed_judge_leaves_no_process(master: str, tmp_path: Path) -> None:
         finally:
             judge.kill()
     assert wait_for(lambda: not any(alive(pid) for pid in children))
-
-
-def wait_for(found: Callable[[], object]) -> object:
-    """Wait for what comes within a second, or a minute on a machine with other work."""
-    deadline = time.monotonic() + 60
-    while not (value := found()) and time.monotonic() < deadline:
-        time.sleep(0.02)
-    return value
-
-
-def stat(pid: int) -> list[str]:
-    """Fields of a process from its state on; those of a zombie where there is no such process."""
-    try:
-        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
-    except OSError:
-        return ["Z", "-1", *"0" * 12]
-
-
-def descendants(root: int) -> list[int]:
-    parents = {int(pid): int(stat(int(pid))[1]) for pid in os.listdir("/proc") if pid.isdigit()}
-    found = [root]
-    for pid in found:
-        found += [child for child, parent in parents.items() if parent == pid]
-    return found[1:]
-
-
-def cpu_s(pid: int) -> float:
-    return sum(map(int, stat(pid)[11:13])) / os.sysconf("SC_CLK_TCK")
-
-
-def alive(pid: int) -> bool:
-    return stat(pid)[0] not in "ZX"
 
 
 @pytest.mark.parametrize(

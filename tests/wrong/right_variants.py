@@ -3,20 +3,11 @@
 from __future__ import annotations
 
 from wrong_flash import STORE_L, rows_outer
-from wrong_kernels import (
-    HEADS,
-    J_TILES,
-    KEYS,
-    PRAGMA,
-    QK_T,
-    SCORE,
-    THREAD_ROW,
-)
+from wrong_kernels import HEADS, J_TILES, KEYS, PRAGMA, QK_T, SCORE, THREAD_ROW
 
 from grader.assignment.mutations import Mutation
 
 ALLOCATE = "torch::Tensor OTensor = at::zeros({B, H, N, d}, at::kFloat);"
-FORMAT_O = "std::vector<float> O = formatTensor(OTensor);"
 TILE = "const int T = TILE_SIZE;"
 EXP = f"std::exp({QK_T})"
 SCORE_K = "for (int k = 0; k < d; k++) {\n                        score"

@@ -7,7 +7,6 @@ from grader.assignment.mutations import Mutation
 HEADS = "for (int h = 0; h < H; h++) {"
 DECLARE_ZERO = (HEADS, "int zero = 0;\n        " + HEADS)
 FLASH = "float value = Li[i] * twoDimRead(Oi, i, k, d) + twoDimRead(PV, i, k, d);"
-FLASH_COLUMNS = "int columns = std::min(Bc, N - j0);"
 J_BLOCKS, I_BLOCKS = "for (int j0 = 0; j0 < N; j0 += Bc) {", "for (int i0 = 0; i0 < N; i0 += Br) {"
 STORE_L = "L[row] = Lnew[i];"
 LOAD_O = "twoDimWrite(Oi, i, k, d, fourDimRead(O, b, h, row, k, H, N, d));"
@@ -86,7 +85,6 @@ FLASHED += [
 
 BATCHES = "for (int b = 0; b < B; b++) {"
 SUM_LOOP = "float rowSum = 0.0f;\n                        for (int j = 0; j < columns; j++) {"
-LOAD_LOOP = "for (int j = 0; j < columns; j++) {\n                    int column = j0 + j;"
 FLASHED += [
     Mutation("p4 L reset for each batch", "part4",
         ((RESET_L, ""), (BATCHES, f"{BATCHES}\n        {RESET_L}")), ("stale_l",), says="of its batch"),

@@ -1,0 +1,43 @@
+"""Processes of this machine as /proc shows them."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+
+def stat(pid: int) -> list[str]:
+    """Return the fields of /proc/PID/stat from the state on; those of a zombie where there is no such process."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    except OSError:
+        return ["Z", "-1", *"0" * 12]
+
+
+def alive(pid: int) -> bool:
+    return stat(pid)[0] not in "ZX"
+
+
+def descendants(root: int) -> set[int]:
+    """Living processes below one. Orphans stay among them where `root` adopts them."""
+    fields = {int(pid): stat(int(pid)) for pid in os.listdir("/proc") if pid.isdigit()}
+    parents = {pid: int(values[1]) for pid, values in fields.items() if values[0] not in "ZX"}
+    found = {root}
+    while more := {pid for pid, parent in parents.items() if parent in found} - found:
+        found |= more
+    return found - {root}
+
+
+def cpu_s(pid: int) -> float:
+    """Return the processor time that a process has used."""
+    return sum(map(int, stat(pid)[11:13])) / os.sysconf("SC_CLK_TCK")
+
+
+def wait_for(found: Callable[[], object]) -> object:
+    """Wait for what comes within a second, or within two minutes on a machine with other work."""
+    deadline = time.monotonic() + 120
+    while not (value := found()) and time.monotonic() < deadline:
+        time.sleep(0.02)
+    return value
