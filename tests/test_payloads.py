@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import contextlib
 import fcntl
 import os
 import struct
 import sys
 import time
-from collections.abc import Iterator
-from pathlib import Path
+from collections.abc import Callable, Iterator
+from functools import partial
 
 import pytest
 from building import HEAD, binding
@@ -20,6 +19,7 @@ from grader.base.arrays import np
 from grader.run.calls import Request
 from grader.run.nativehost import NativeHost
 from grader.run.payloads import IN_MEMORY, LARGEST_BYTES, Payloads
+from grader.run.session import Session
 from grader.sandbox import Limits
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="memfd_create is a call of Linux alone")
@@ -71,21 +71,19 @@ torch::Tensor forges(torch::Tensor t, int64_t high, int64_t low) {
     + binding("twice in_place large throws wild element scribbles fills closes forges")
 )
 TWICE = [2.0, 4.0, 6.0, 8.0]
+Spawn = Callable[..., Session]
 
 
 @pytest.fixture(scope="module")
-def host() -> Iterator[NativeHost]:
-    with NativeHost() as started:
-        yield started
+def spawn(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Spawn]:
+    """Start a runner of the functions above."""
+    made = program(tmp_path_factory.mktemp("functions"), FUNCTIONS)
+    with NativeHost() as host:
+        yield partial(host.spawn, made, threads=1)
 
 
-@pytest.fixture(scope="module")
-def functions(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return program(tmp_path_factory.mktemp("functions"), FUNCTIONS)
-
-
-@contextlib.contextmanager
-def puts(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[bool]]:
+@pytest.fixture
+def puts(monkeypatch: pytest.MonkeyPatch) -> list[bool]:
     """Record for each payload whether it went through memory."""
     seen: list[bool] = []
     put = Payloads.put
@@ -94,14 +92,13 @@ def puts(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[bool]]:
         seen.append(put(memory, inputs))
         return seen[-1]
 
-    with monkeypatch.context() as patched:
-        patched.setattr(Payloads, "put", noted)
-        yield seen
+    monkeypatch.setattr(Payloads, "put", noted)
+    return seen
 
 
 @pytest.mark.parametrize("freeze", [True, False])
 def test_answers_are_those_that_come_through_pipes(
-    host: NativeHost, functions: Path, monkeypatch: pytest.MonkeyPatch, freeze: bool
+    spawn: Spawn, puts: list[bool], monkeypatch: pytest.MonkeyPatch, freeze: bool
 ) -> None:
     columns = [{"input": 0}, {"column": 0}, {"value": 2}]
     tensor, rows = np.arange(6, dtype=np.float32).reshape(3, 2), np.array([[0.0], [2.0], [2.0]])
@@ -120,14 +117,13 @@ def test_answers_are_those_that_come_through_pipes(
         asked("twice"),
     ]
     answers = []
-    for has_memory in (False, True):
-        with monkeypatch.context() as patched, puts(monkeypatch) as seen:
-            if not has_memory:
-                patched.setattr(Payloads, "made", lambda _: None)
-            with host.spawn(functions, threads=1, freeze=freeze) as session:
-                answers.append([plain(session.call(request, echo_inputs=True)) for request in requests])
-        # A dead runner is sent nothing.
-        assert seen == [True] * (len(requests) - 1 if has_memory else 0)
+    for made in (lambda _: None, Payloads.made):
+        monkeypatch.setattr(Payloads, "made", made)
+        puts.clear()
+        with spawn(freeze=freeze) as session:
+            answers.append([plain(session.call(request, echo_inputs=True)) for request in requests])
+    # A dead runner is sent nothing, and without memory nothing goes through it.
+    assert puts == [True] * (len(requests) - 1)
     assert answers[0] == answers[1]
     assert answers[1][2].output is not None and answers[1][3].changed_inputs == (0,)
     assert answers[1][5].output[0] == [1.0, 5.0, 6.0] and answers[1][5].changed_inputs == (0,)
@@ -135,37 +131,31 @@ def test_answers_are_those_that_come_through_pipes(
     assert ends == ["exception", "ok", "exception", "ok", "crash", "crash"]
 
 
-def test_what_does_not_fit_goes_through_pipes(
-    host: NativeHost, functions: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_payloads_that_do_not_fit_go_through_pipes(spawn: Spawn, puts: list[bool]) -> None:
     """With room for the answer that is allowed, in memory no larger than a file may be."""
     small, large = asked("twice"), asked("twice", shape=(1 << 19,), output=(1 << 19,))
-    with puts(monkeypatch) as seen:
-        with host.spawn(functions, threads=1, limits=Limits(file_bytes=4 << 20)) as session:
-            calls = [session.call(each, echo_inputs=True) for each in (small, large, small)]
-        assert seen == [True, True]
-        with host.spawn(functions, threads=1, limits=Limits(file_bytes=1 << 20)) as session:
-            calls.append(session.call(small))
-        assert seen == [True, True]
+    with spawn(limits=Limits(file_bytes=4 << 20)) as session:
+        calls = [session.call(each, echo_inputs=True) for each in (small, large, small)]
+    with spawn(limits=Limits(file_bytes=1 << 20)) as session:
+        calls.append(session.call(small))
+    assert puts == [True, True]
     assert [call.output.tolist()[:4] for call in calls] == [TWICE] * 4
     assert all(call.output.flags.writeable for call in calls)
     assert calls[1].output[-1] == 2 << 19 and not calls[1].changed_inputs
 
 
-def test_without_memory_to_be_had_there_are_pipes(
-    host: NativeHost, functions: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_without_memory_to_be_had_there_are_pipes(spawn: Spawn, monkeypatch: pytest.MonkeyPatch) -> None:
     def none(*_: object) -> int:
         raise OSError("no memory")
 
-    with host.spawn(functions, threads=1) as session:
+    with spawn() as session:
         monkeypatch.setattr(os, "pwritev", none)
         assert session.call(asked("twice")).output.tolist() == TWICE
         monkeypatch.undo()
         assert session.call(asked("twice")).output.tolist() == TWICE
     monkeypatch.setattr(os, "memfd_create", none)
     assert Payloads.made() is None
-    with host.spawn(functions, threads=1) as session:
+    with spawn() as session:
         assert session.call(asked("twice")).output.tolist() == TWICE
 
 
@@ -178,11 +168,11 @@ def states(pid: int) -> set[str]:
 
 @pytest.mark.parametrize("freeze", [True, False])
 def test_inputs_are_written_while_the_runner_stands_or_the_clock_runs(
-    host: NativeHost, functions: Path, monkeypatch: pytest.MonkeyPatch, freeze: bool
+    spawn: Spawn, monkeypatch: pytest.MonkeyPatch, freeze: bool
 ) -> None:
     """Before the clock starts, every thread has to be stopped, also one that never waits."""
     put, seen = Payloads.put, set()
-    with host.spawn(functions, threads=1, freeze=freeze) as session:
+    with spawn(freeze=freeze) as session:
         session.call(asked("scribbles"))
 
         def noted(memory: Payloads, inputs: list[memoryview]) -> bool:
@@ -203,9 +193,9 @@ def test_inputs_are_written_while_the_runner_stands_or_the_clock_runs(
 # ---- runners that want to gain something by it
 
 
-def test_what_is_written_after_the_answer_is_not_seen(host: NativeHost, functions: Path) -> None:
+def test_what_is_written_after_the_answer_is_not_seen(spawn: Spawn) -> None:
     for freeze in (True, False):
-        with host.spawn(functions, threads=1, freeze=freeze) as session:
+        with spawn(freeze=freeze) as session:
             requests = [
                 asked(name, shape=(1 << 16,), output=(1 << 16,)) for name in ("scribbles", "in_place")
             ]
@@ -215,34 +205,34 @@ def test_what_is_written_after_the_answer_is_not_seen(host: NativeHost, function
             assert [output.tobytes() for output in outputs] == before
 
 
-def test_the_memory_can_be_filled_and_nothing_else(host: NativeHost, functions: Path) -> None:
-    with host.spawn(functions, threads=1) as session:
+def test_the_memory_can_be_filled_and_nothing_else(spawn: Spawn) -> None:
+    with spawn() as session:
         assert session.call(asked("fills", output=(1,))).output.tolist() == [LARGEST_BYTES >> 20]
         assert session.call(asked("twice")).output.tolist() == TWICE
-    with host.spawn(functions, threads=1) as session:
+    with spawn() as session:
         assert [session.call(asked(name)).status for name in ("closes", "twice")] == ["crash", "crash"]
 
 
-def test_a_length_beyond_the_requested_one_is_refused(host: NativeHost, functions: Path) -> None:
+def test_a_length_beyond_the_requested_one_is_refused(spawn: Spawn) -> None:
     """Also one that the memory has room for."""
     for claimed in (LARGEST_BYTES + 1, IN_MEMORY >> 1, (1 << 20) + 17):
-        with host.spawn(functions, threads=1) as session:
+        with spawn() as session:
             call = session.call(asked("forges", claimed >> 32, claimed & 0x7FFFFFFF))
         assert (call.status, call.message) == ("protocol", "reply frame")
 
 
-def test_an_answer_that_was_not_written_is_no_former_one(host: NativeHost, functions: Path) -> None:
+def test_an_answer_that_was_not_written_is_no_former_one(spawn: Spawn) -> None:
     """All is overwritten, first by the inputs and then by zeros."""
     for elements, left in ((4, [1.0, 2.0, 3.0, 4.0]), (1, [1.0, 0.0, 0.0, 0.0])):
-        with host.spawn(functions, threads=1) as session:
+        with spawn() as session:
             assert session.call(asked("twice"), echo_inputs=True).output.tolist() == TWICE
             call = session.call(asked("forges", 0, 16, shape=(elements,)))
         assert call.output.tolist() == left
 
 
-def test_each_runner_has_memory_of_its_own(host: NativeHost, functions: Path) -> None:
+def test_each_runner_has_memory_of_its_own(spawn: Spawn) -> None:
     before = set(os.listdir("/proc/self/fd"))
-    with host.spawn(functions, threads=1) as one, host.spawn(functions, threads=1) as other:
+    with spawn() as one, spawn() as other:
         files = [os.stat(f"/proc/{pid}/fd/5").st_ino for pid in (one.pid, other.pid)]
         assert files[0] != files[1]
         # Neither holds that of the other.

@@ -122,9 +122,7 @@ COMPILER = {
     ],
 )
 def test_runner_may_compute_and_compiler_start_its_parts_and_no_more(
-    machine: str,
-    built: Callable[[str], seccomp.Filter | None],
-    table: dict[int, list[tuple[Any, ...]]],
+    machine: str, built: Callable[[str], seccomp.Filter | None], table: dict[int, list[tuple[Any, ...]]]
 ) -> None:
     program = built(machine)
     assert program is not None
