@@ -38,10 +38,10 @@ def zygote() -> Iterator[Zygote]:
         yield one
 
 
-def write(style: Style, folder: Path) -> Path:
-    path = folder / "module.cpp"
-    path.write_text(source(style))
-    return path
+@pytest.fixture
+def path(style: Style, tmp_path: Path) -> Path:
+    (tmp_path / "module.cpp").write_text(source(style))
+    return tmp_path / "module.cpp"
 
 
 def test_the_table_holds_every_choice() -> None:
@@ -54,11 +54,11 @@ def test_the_table_holds_every_choice() -> None:
     "style", one_of_each(STYLES, lambda style: style.maximum, name=lambda style: style.name)
 )
 def test_an_honest_kernel_is_right_and_not_flagged(
-    style: Style, assignment: Assignment, zygote: Zygote, tmp_path: Path
+    style: Style, path: Path, assignment: Assignment, zygote: Zygote
 ) -> None:
     parts = tuple(assignment.part(name) for name in PARTS)
     options = Options({"N": 192, "Br": 64, "Bc": 48}, timing=False, profile=False)
-    result = evaluate(assignment, write(style, tmp_path), parts, options, zygote=zygote)
+    result = evaluate(assignment, path, parts, options, zygote=zygote)
     assert [(part.id, part.verdict, part.diagnosis) for part in result.parts] == [
         (name, "pass", None) for name in PARTS
     ]
@@ -69,14 +69,14 @@ def test_an_honest_kernel_is_right_and_not_flagged(
     "style", one_of_each([STYLES[0], STYLES[-1]], lambda style: None, name=lambda style: style.name)
 )
 def test_an_honest_kernel_is_in_time_without_the_milliseconds(
-    style: Style, assignment: Assignment, zygote: Zygote, tmp_path: Path
+    style: Style, path: Path, assignment: Assignment, zygote: Zygote
 ) -> None:
     """15 ms would hide anything at this size: by the ratio alone, a reference in another style would be seen."""
     part = assignment.part("part3")
     assert part.time is not None
     strict = dataclasses.replace(part, time=dataclasses.replace(part.time, allowance_ms=0.0))
     options = Options({"N": 512}, profile=False, time_budget_s=20.0)
-    (result,) = evaluate(assignment, write(style, tmp_path), (strict,), options, zygote=zygote).parts
+    (result,) = evaluate(assignment, path, (strict,), options, zygote=zygote).parts
     assert result.verdict == "pass", result.time
 
 
