@@ -11,6 +11,7 @@ import tempfile
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from classes.acting_class import HANG_S, SMALL, Class, environment, gone, wait_until
@@ -132,6 +133,7 @@ def test_no_scheduler_there_is_one_line() -> None:
 SCHEDULER = """
 import asyncio, sys
 from pathlib import Path
+from types import SimpleNamespace
 from grader.staff.cluster import local
 security = local.security_of(Path(sys.argv[1])) if len(sys.argv) > 3 else None
 asyncio.run(local.scheduler(security, "0", sys.argv[2]))
@@ -140,6 +142,7 @@ asyncio.run(local.scheduler(security, "0", sys.argv[2]))
 LONELY = """
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 from grader.assignment.loading import load
 from grader.staff.classroom.executor import Job
 from grader.staff.cluster import proof
@@ -267,24 +270,20 @@ def test_calibration_refuses_a_machine_that_judges_wrongly_or_unsteadily() -> No
 # ---- nodes that die, hang or lack what a job needs
 
 
-def test_what_a_killed_node_left_is_removed_and_what_a_living_one_holds_is_not(
+def test_leftovers_of_a_killed_node_are_removed_and_the_scratch_of_a_living_one_is_not(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
     living, claim = node.own_scratch()
-    killed = tmp_path / f"{node.SCRATCH}dead"
-    (killed / "job-0" / "ada").mkdir(parents=True)
+    killed, elsewhere = tmp_path / f"{node.SCRATCH}dead", tmp_path / "elsewhere"
+    for folder in (killed / "job-0" / "ada", elsewhere):
+        folder.mkdir(parents=True)
     (killed / "job-0" / "ada" / "module.cpp").write_text("x")
-    elsewhere = tmp_path / "elsewhere"
-    elsewhere.mkdir()
     (tmp_path / f"{node.SCRATCH}link").symlink_to(elsewhere)
     fresh, own = node.own_scratch()
-    try:
-        assert living.is_dir() and fresh.is_dir() and not killed.exists()
-        assert elsewhere.is_dir()
-    finally:
-        os.close(claim)
-        os.close(own)
+    os.close(claim)
+    os.close(own)
+    assert living.is_dir() and fresh.is_dir() and not killed.exists() and elsewhere.is_dir()
 
 
 def test_nodes_of_a_machine_share_locks_whatever_their_temporary_folder(
@@ -295,6 +294,9 @@ def test_nodes_of_a_machine_share_locks_whatever_their_temporary_folder(
     assert node.slot_folder() == shared
     monkeypatch.setattr(node, "MACHINES_FOLDERS", (str(tmp_path / "no such folder"),))
     assert node.slot_folder().parent == tmp_path
+
+
+LOST = {"lost": "its node ended"}
 
 
 def node_that(script: str, monkeypatch: pytest.MonkeyPatch) -> tasks.NodeProcess:
@@ -315,8 +317,8 @@ def test_a_node_that_dies_within_a_word_loses_its_jobs_and_nobody_waits(
     lost = node_that(f"read start; echo '{{\"facts\": {{}}}}'; read job; {last}", monkeypatch)
     assert lost.wait_facts() is not None
     inbox = lost.begin({"job": "a"})
-    assert inbox.get(timeout=20) == {"lost": "its node ended"}
-    assert lost.begin({"job": "b"}).get(timeout=20) == {"lost": "its node ended"}
+    assert inbox.get(timeout=HANG_S) == LOST
+    assert lost.begin({"job": "b"}).get(timeout=HANG_S) == LOST
 
 
 def test_a_node_that_cannot_be_started_is_lost(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -326,29 +328,23 @@ def test_a_node_that_cannot_be_started_is_lost(monkeypatch: pytest.MonkeyPatch) 
     monkeypatch.setattr(tasks.subprocess, "Popen", none)
     lost = tasks.NodeProcess({})
     assert "lost" in lost.wait_facts()
-    assert lost.begin({"job": "a"}).get(timeout=20) == {"lost": "its node ended"}
+    assert lost.begin({"job": "a"}).get(timeout=HANG_S) == LOST
     lost.forget("a")
     lost.close()
 
 
 def test_a_node_that_is_stopped_is_ended_and_its_job_lost(monkeypatch: pytest.MonkeyPatch) -> None:
-    class Worker:
-        def get_current_task(self) -> str:
-            return "key"
+    import distributed
 
-        def log_event(self, *_: object) -> None:
-            pass
-
+    worker = SimpleNamespace(get_current_task=lambda: "key", log_event=lambda *_: None)
     stopped = node_that("read start; echo '{\"facts\": {}}'; kill -STOP $$; sleep 600", monkeypatch)
     stopped.wait_facts()
     monkeypatch.setattr(tasks, "NODE_SILENT_S", 0.5)
     monkeypatch.setattr(tasks, "_nodes", {"run": stopped})
     monkeypatch.setattr(tasks, "_is_wanted", lambda *_: True)
-    import distributed
-
-    monkeypatch.setattr(distributed, "get_worker", Worker)
+    monkeypatch.setattr(distributed, "get_worker", lambda: worker)
     assert tasks.judge("run", {}, {"job": "a"}, "topic") == {"lost": "its node said nothing any more"}
-    stopped._reader.join(20)
+    stopped._reader.join(HANG_S)
     assert stopped.ended
 
 
@@ -359,18 +355,9 @@ def test_a_full_disk_is_the_machines_trouble_and_no_end_of_its_node(
     kit = dict.fromkeys(proof.Kit.__dataclass_fields__, "")
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
     one = node.Node({"kit": kit, "name": "lab-01", "workers": 1, "command": []}, said.append)
-
-    class Executor:
-        def drop(self, _name: str) -> None:
-            pass
-
-        def submit(self, _job: object) -> None:
-            raise AssertionError
-
-        def close(self) -> None:
-            pass
-
-    one.executor = Executor()  # type: ignore[assignment]
+    given: list[object] = []
+    executor = SimpleNamespace(drop=lambda _name: None, submit=given.append, close=given.clear)
+    one.executor = executor  # type: ignore[assignment]
 
     def full(*_: object) -> None:
         raise OSError(28, "No space left on device")
@@ -380,11 +367,10 @@ def test_a_full_disk_is_the_machines_trouble_and_no_end_of_its_node(
         disk.setattr(Path, "write_bytes", full)
         one.take(request)
     assert said == [{"job": "a", "failed": "it cannot be kept: No space left on device", "died": False}]
-    assert not list(one.scratch.iterdir())
-    # What is stopped leaves nothing behind either.
-    monkeypatch.setattr(Executor, "submit", lambda *_: None)
+    assert not given and not list(one.scratch.iterdir())
+    # A job that is stopped leaves nothing behind either.
     one.take(request)
-    assert list(one.scratch.iterdir())
+    assert given and list(one.scratch.iterdir())
     one.take({"stop": "a"})
     assert not list(one.scratch.iterdir())
     one.close()

@@ -7,6 +7,8 @@ import json
 import threading
 import time
 from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -83,6 +85,16 @@ def test_one_writer_at_a_time_and_a_dead_one_leaves_no_lock_and_no_scratch(tmp_p
 # ---- the machine, shared or alone
 
 
+@contextmanager
+def started(threads: list[threading.Thread]) -> Iterator[None]:
+    """Run threads, and wait for their end."""
+    for thread in threads:
+        thread.start()
+    yield
+    for thread in threads:
+        thread.join()
+
+
 def test_timing_is_alone_and_is_not_starved_by_those_who_share(tmp_path: Path) -> None:
     """Four who keep the room from ever being empty would starve the fifth until they end, were there no turnstile."""
     sharing: set[int] = set()
@@ -99,18 +111,15 @@ def test_timing_is_alone_and_is_not_starved_by_those_who_share(tmp_path: Path) -
                 sharing.discard(k)
 
     readers = [threading.Thread(target=share, args=(k,)) for k in range(4)]
-    for reader in readers:
-        reader.start()
     alone, seen = Slot(tmp_path), []
-    for _ in range(10):
-        with alone.shared(), alone.exclusive():
-            seen.append(set(sharing))
-            time.sleep(0.005)
-            seen.append(set(sharing))
-    starved = max(entries.values()) >= most
-    over.set()
-    for reader in readers:
-        reader.join()
+    with started(readers):
+        for _ in range(10):
+            with alone.shared(), alone.exclusive():
+                seen.append(set(sharing))
+                time.sleep(0.005)
+                seen.append(set(sharing))
+        starved = max(entries.values()) >= most
+        over.set()
     assert not starved
     assert seen == [set()] * 20, "somebody was there during a timing"
     assert len(entries) == 4
@@ -153,11 +162,8 @@ def test_timings_on_cores_of_their_own_go_side_by_side_and_none_beside_one_of_th
                     time.sleep(0.01)
                     held[found.resource] -= 1
 
-    workers = [threading.Thread(target=work) for _ in range(6)]
-    for worker in workers:
-        worker.start()
-    for worker in workers:
-        worker.join()
+    with started([threading.Thread(target=work) for _ in range(6)]):
+        pass
     assert len(seen) == 18 and all(max(one.values()) == 1 for one in seen), "two held one thing"
     assert all(len(one) == 1 for one in seen if "machine" in one), "something beside a timing of the machine"
     assert set().union(*seen) == {"core 3", "core 5", "machine"}

@@ -32,17 +32,9 @@ def four_cores_of_two_threads(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.usefixtures("four_cores_of_two_threads")
 @pytest.mark.parametrize(
     ("threads", "cores", "expected"),
-    [
-        (None, None, None),
-        (None, 8, None),
-        (None, 4, [0, 1, 2, 3]),
-        (None, 6, [0, 1, 2, 3, 4, 5]),
-        (1, None, [7]),
-        (2, 1, [7]),
-        (2, 6, [6, 7]),
-        (16, 16, None),
-    ],
-)
+    [(None, None, None), (None, 8, None), (None, 4, [0, 1, 2, 3]), (None, 6, [0, 1, 2, 3, 4, 5]), (1, None, [7]),
+     (2, 1, [7]), (2, 6, [6, 7]), (16, 16, None)],
+)  # fmt: skip
 def test_a_limit_of_cores_takes_whole_ones_first(
     threads: int | None, cores: int | None, expected: list[int] | None
 ) -> None:
@@ -68,10 +60,8 @@ def test_a_timed_call_keeps_to_its_cores(cores: int | None, monkeypatch: pytest.
         return sample
 
     monkeypatch.setattr(placement, "warm_up", looked_at)
-    with (
-        NativeHost() as host,
-        steady.reference_twice(host, assignment, part, {**assignment.defaults, "N": 256})(),
-    ):
+    sizes = {**assignment.defaults, "N": 256}
+    with NativeHost() as host, steady.reference_twice(host, assignment, part, sizes)():
         pass
     used = set.union(*allowed)
     assert len(allowed) > 2
@@ -81,14 +71,13 @@ def test_a_timed_call_keeps_to_its_cores(cores: int | None, monkeypatch: pytest.
 @pytest.mark.parametrize(
     ("wall_s", "pages", "calls"),
     [
-        (0.001, [0] * 9, 4),
-        (0.03, [0, 2, 9], 1),
-        (0.03, [0, 2000, 2010], 2),
-        (0.03, [0, 4000, 6000, 6010], 3),
-        (0.03, [0, 2000, 4000, 6000, 8000], 2),
-        (3.0, [0, 2000], 1),
+        pytest.param(0.001, [0] * 9, 4, id="short"),
+        pytest.param(0.03, [0, 2, 9], 1, id="settled"),
+        pytest.param(0.03, [0, 2000, 2010], 2, id="fresh once"),
+        pytest.param(0.03, [0, 4000, 6000, 6010], 3, id="fresh twice"),
+        pytest.param(0.03, [0, 2000, 4000, 6000, 8000], 2, id="always fresh"),
+        pytest.param(3.0, [0, 2000], 1, id="fresh but long"),
     ],
-    ids=["short", "settled", "fresh once", "fresh twice", "always fresh", "fresh but long"],
 )
 def test_a_call_is_repeated_while_fresh_memory_is_felt(
     wall_s: float, pages: list[int], calls: int, monkeypatch: pytest.MonkeyPatch
