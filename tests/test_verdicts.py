@@ -180,6 +180,7 @@ def test_result_file_replaces_no_device_and_no_link(tmp_path: Path) -> None:
     told = json.loads(reader.communicate(timeout=30)[0])
     assert told["schema_version"] == 1
     assert ended.returncode == 0 and pipe.is_fifo()
+    assert "Running Part 0 Test" in ended.stdout, "PyTorch itself is a part"
     link.symlink_to(kept)
     read = result_json.from_dict(told)
     result_json.write(read, score.score(loading.load(ROOT / "configs" / "gpt149.yaml"), read), link)

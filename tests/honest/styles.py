@@ -13,25 +13,23 @@ from typing import Literal
 
 @dataclass(frozen=True)
 class Style:
-    """One way of writing the parts.
-
-    `accessors`: integers by reference (as published), by value, or an offset function. `exp`: the name called.
-    `maximum`: subtracted from each row of scores before exp. `division`: of each weight, or of the output.
-    `product`: O = P V as one dot product per output column, or adding V row by row. `collapse`: loops that OpenMP
-    shares out. `row`: part 3's row of weights: `temp.index` for each row of the output (as published), rows of one
-    copied vector, or a vector declared inside the loop. `tiles`: the order of part 2's loops over tiles (`ijk` sums the
-    products of a tile before the next output tile, `kij` sweeps all output tiles for each tile of the summed index),
-    with `side` elements. `blocked_values`: whether the product with V is tiled as well.
-    """
+    """One way of writing the parts."""
 
     name: str
+    #: Integers by reference (as published), by value, or an offset function.
     accessors: Literal["reference", "value", "offset"] = "reference"
     exp: Literal["exp", "std::exp", "expf"] = "exp"
+    #: Subtracted from each row of scores before exp.
     maximum: bool = False
+    #: Of each weight, or of the output.
     division: Literal["early", "late"] = "early"
+    #: O = P V as one dot product per output column, or adding V row by row.
     product: Literal["columns", "rows"] = "columns"
+    #: Loops that OpenMP shares out.
     collapse: Literal[2, 3] = 3
+    #: Part 3's row of weights: `temp.index` for each row of the output (as published), of a copy, or in the loop.
     row: Literal["index", "copied", "local"] = "index"
+    #: Part 2's loops over tiles: `kij` sweeps all output tiles for each tile of the summed index.
     tiles: Literal["ijk", "jik", "kij"] = "ijk"
     side: int = 16
     bounds: Literal["before", "condition"] = "before"

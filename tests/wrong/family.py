@@ -9,7 +9,7 @@ import functools
 import sys
 import tempfile
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -140,26 +140,21 @@ def standing(mutation: Mutation, result: PartResult) -> str:
     return "exactly" if exact else "half"
 
 
-def judge_all(mutations: Sequence[Mutation]) -> Iterator[tuple[Mutation, PartResult]]:
-    with Zygote() as zygote, tempfile.TemporaryDirectory() as folder:
-        for group in groups(mutations):
-            yield from judge(group, zygote, Path(folder))
-
-
 def main() -> int:
-    rejected, accepted, named = 0, 0, Counter[str]()
-    for mutation, result in judge_all(WRONG):
-        code = result.diagnosis.code if result.diagnosis else "-"
-        rejected += result.verdict != "pass"
-        named[standing(mutation, result)] += 1
-        wanted = "" if code in mutation.codes else f"  (wanted: {' or '.join(mutation.codes) or 'nothing'})"
-        print(
-            f"{mutation.name:45} {result.verdict:8} {standing(mutation, result):8} {code}{wanted}", flush=True
-        )
-    for mutation, result in judge_all(RIGHT):
-        accepted += result.verdict == "pass"
-        if result.verdict != "pass":
-            print(f"{mutation.name:32} {result.verdict:8} {result.diagnosis}", flush=True)
+    named = Counter[str]()
+    with Zygote() as zygote, tempfile.TemporaryDirectory() as folder:
+        wrong = (judged for group in groups(WRONG) for judged in judge(group, zygote, Path(folder)))
+        for mutation, result in wrong:
+            code, grade = result.diagnosis.code if result.diagnosis else "-", standing(mutation, result)
+            named.update((grade, f"wrong {result.verdict}"))
+            wanted = (
+                "" if code in mutation.codes else f"  (wanted: {' or '.join(mutation.codes) or 'nothing'})"
+            )
+            print(f"{mutation.name:45} {result.verdict:8} {grade:8} {code}{wanted}", flush=True)
+        right = [judged for group in groups(RIGHT) for judged in judge(group, zygote, Path(folder))]
+    refused = [f"{mutation.name}: {result.verdict}" for mutation, result in right if result.verdict != "pass"]
+    rejected, accepted = len(WRONG) - named["wrong pass"], len(RIGHT) - len(refused)
+    print("\n".join(refused))
     print(
         f"wrong kernels rejected {rejected} of {len(WRONG)}, bug named exactly {named['exactly']}, "
         f"half {named['half']}, not {named['not']}; right ones accepted {accepted} of {len(RIGHT)}"
