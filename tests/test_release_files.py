@@ -1,6 +1,6 @@
 """Releases of an assignment that is handed in as several files: Triton's kernels and, beside them, CUDA's.
 
-The lab is a small one, outside of the kit.
+It is GELU alone of the kit's lab for GPUs, once in Triton and once in CUDA.
 """
 
 from __future__ import annotations
@@ -18,8 +18,7 @@ from pathlib import Path
 import pytest
 import yaml
 from conftest import ROOT
-from releases import Release, release_of
-from two_file_lab import LAB, written
+from releases import Release
 from without_card import interpreted
 
 from grader.assignment import labs
@@ -37,18 +36,26 @@ from grader.staff.release.archive import File, packed, unpack
 from grader.study.watching import loop
 from grader.submission import companions_of, find
 
+GPU_LAB = ROOT / "labs" / "gpu"
+PYTHON, CUDA = ((GPU_LAB / name).read_text() for name in ("kernels.py", "kernels.cu"))
+
 
 @pytest.fixture(scope="session")
 def two(tmp_path_factory: pytest.TempPathFactory) -> Release:
-    """Write the lab once for each worker: two folders of one name cannot be used in one process."""
-    return Release(written(tmp_path_factory.mktemp("labs")))
+    """Write the assignment with its first two parts, and the first case of each list."""
+    folder = tmp_path_factory.mktemp("assignment")
+    (folder / "hidden").mkdir()
+    for name in ("assignment.yaml", "hidden/assignment.yaml"):
+        text = (GPU_LAB / name).read_text().partition("  - id: softmax\n")[0]
+        (folder / name).write_text(re.sub(r"(\n      - {name:.*)(\n      - {name:.*)+", r"\1", text))
+    return Release(folder / "hidden" / "assignment.yaml")
 
 
 # ---- which files
 
 
 def test_an_assignment_names_the_files_that_it_is_handed_in_as(two: Release) -> None:
-    assert two.kit.assignment.sources == ("scale.py", "scale.cu")
+    assert two.kit.assignment.sources == ("kernels.py", "kernels.cu")
     assert two.kit.assignment.beside("mine.py") == ("mine.cu",)
     assert load(PUBLIC_CONFIG).sources == ("module.cpp",)
     assert companions_of("scale.py") == ("module.ispc", "scale.cu")
@@ -57,20 +64,20 @@ def test_an_assignment_names_the_files_that_it_is_handed_in_as(two: Release) -> 
 
 
 def test_starters_are_stripped_of_both_files(two: Release) -> None:
-    cuda, python = (two.handout[name].content.decode() for name in ("scale.cu", "scale.py"))
-    assert "    return 0;  // not written yet\n" in cuda and 'extern "C" int thrice(' in cuda
-    assert '    raise NotImplementedError("thrice is not written yet")\n' in python
+    cuda, python = (two.handout[name].content.decode() for name in ("kernels.cu", "kernels.py"))
+    assert "    return 0;  // not written yet\n" in cuda and 'extern "C" int gelu(' in cuda
+    assert '    raise NotImplementedError("gelu is not written yet")\n' in python
     for text in (cuda, python):
-        assert not re.search("SOLUTION|STARTER|thrice_kernel|_thrice", text), text
-    kept = re.compile(r"labs/.*(reference|tuned|kernels|scale)\.|hidden|staff|submission")
+        assert not re.search("SOLUTION|STARTER|gelu_kernel|_gelu", text), text
+    kept = re.compile(r"labs/.*(reference|tuned|kernels|known)\b|hidden|staff|submission")
     assert not [path for path in two.handout if kept.search(path)]
 
 
 def test_a_handout_names_both_files_and_has_what_a_gpu_needs(two: Release) -> None:
     texts = {path: file.content.decode(errors="replace") for path, file in two.handout.items()}
-    assert "All your code goes into `scale.py` and `scale.cu`." in texts["README.md"]
+    assert "All your code goes into `kernels.py` and `kernels.cu`." in texts["README.md"]
     assert not [each for each in ("{", "--sanitize", "C++") if each in texts["README.md"]]
-    assert "judges scale.py and scale.cu." in texts["Makefile"]
+    assert "judges kernels.py and kernels.cu." in texts["Makefile"]
     assert devicebuild.TRITON_PACKAGE in texts["requirements.txt"]
     tasks = re.sub(r"^ *//.*$", "", texts[contents.EDITOR_TASKS], flags=re.MULTILINE)
     assert [task["label"] for task in json.loads(tasks)["tasks"]] == ["judge", "watch"]
@@ -84,50 +91,66 @@ def test_a_handout_names_both_files_and_has_what_a_gpu_needs(two: Release) -> No
 @pytest.mark.parametrize(
     ("text", "why"),
     [
-        ("int thrice;\n", r"scale.cu: it has no '// BEGIN SOLUTION': it is a starter"),
-        ("// BEGIN SOLUTION\nint thrice;\n", r"scale.cu: line 1: BEGIN SOLUTION has no END"),
-        ("// END SOLUTION\n", r"scale.cu: line 1: END SOLUTION, but no region is open"),
-        ("// begin solution\nint x;\n", r"scale.cu: line 1: a marker stands alone on its line, in capitals"),
-        ("\udcff\n// BEGIN SOLUTION\nx\n// END SOLUTION\n", r"scale.cu:1: not UTF-8 text; save it as UTF-8"),
-        (None, "no such file: .*scale.cu"),
+        ("int gelu;\n", r"kernels.cu: it has no '// BEGIN SOLUTION': it is a starter"),
+        ("// BEGIN SOLUTION\nint gelu;\n", r"kernels.cu: line 1: BEGIN SOLUTION has no END"),
+        ("// END SOLUTION\n", r"kernels.cu: line 1: END SOLUTION, but no region is open"),
+        (
+            "// begin solution\nint x;\n",
+            r"kernels.cu: line 1: a marker stands alone on its line, in capitals",
+        ),
+        (
+            "\udcff\n// BEGIN SOLUTION\nx\n// END SOLUTION\n",
+            r"kernels.cu:1: not UTF-8 text; save it as UTF-8",
+        ),
+        (None, "no such file: .*kernels.cu"),
     ],
     ids=["no markers", "no end", "no beginning", "small letters", "no text", "no file"],
 )
 def test_a_further_file_that_is_no_master_is_refused_in_one_line(
     text: str | None, why: str, two: Release, tmp_path: Path
 ) -> None:
-    (tmp_path / "scale.py").write_text(LAB["scale.py"])
+    (tmp_path / "kernels.py").write_text(PYTHON)
     if text is not None:
-        (tmp_path / "scale.cu").write_bytes(text.encode(errors="surrogateescape"))
+        (tmp_path / "kernels.cu").write_bytes(text.encode(errors="surrogateescape"))
     with pytest.raises(UsageError, match=why) as refused:
-        contents.kit(ROOT, two.config, tmp_path / "scale.py")
+        contents.kit(ROOT, two.config, tmp_path / "kernels.py")
     assert "\n" not in str(refused.value)
 
 
 def test_a_master_of_one_s_own_has_the_further_ones_beside_it(two: Release, tmp_path: Path) -> None:
-    (tmp_path / "scale.py").write_text(LAB["scale.py"])
-    (tmp_path / "scale.cu").write_text(LAB["scale.cu"].replace("256", "128"))
-    kit = contents.kit(ROOT, two.config, tmp_path / "scale.py")
-    assert "128" in kit.solutions["scale.cu"]
-    assert "128" in contents.autograder(kit)["scale.cu"].content.decode()
+    (tmp_path / "kernels.py").write_text(PYTHON)
+    (tmp_path / "kernels.cu").write_text(CUDA.replace("256", "128"))
+    kit = contents.kit(ROOT, two.config, tmp_path / "kernels.py")
+    assert "kThreads = 128" in kit.solutions["kernels.cu"]
+    assert b"kThreads = 128" in contents.autograder(kit)["kernels.cu"].content
 
 
 # ---- the search
 
 
+def line_of(path: str, part: str) -> str:
+    """Return the first line of a file of the lab that holds this text."""
+    return next(line for line in (GPU_LAB / path).read_text().splitlines() if part in line)
+
+
+CUDA_LINE = line_of("kernels.cu", "const float u =")
+#: What follows // in Python is no comment.
+PYTHON_LINE = line_of("kernels.py", "tl.program_id(0) // blocks")
+
+
 @pytest.mark.parametrize(
     ("path", "planted", "found_as"),
     [
-        ("README.md", "if (mine < count) y[mine] = 3.0f * x[mine];", r":\d+ holds the solution, scale.cu:7"),
-        ("scale.py", "# if (mine < count) y[mine] = 3.0f * x[mine];", "holds the solution, scale.cu:7"),
-        # What follows // in Python is no comment.
-        ("scale.cu", "// last = count // BLOCK * BLOCK", "holds the solution, scale.py:12"),
-        ("docs/handout.md", LAB["reference.cu"].splitlines()[3], "the reference, thrice/reference.cu:4"),
-        ("docs/handout.md", LAB["reference.py"].splitlines()[6], "the reference, thrice/reference.py:7"),
-        ("docs/handout.md", LAB["tuned.py"].splitlines()[3], "for the staff, thrice/tuned.py:4"),
-        ("grader/__init__.py", LAB["kernels.py"].splitlines()[3], "for the staff, thrice/kernels.py:4"),
-        ("README.md", "seed 2405197663112489", "a hidden seed"),
+        ("README.md", CUDA_LINE, r":\d+ holds the solution, kernels.cu:\d+"),
+        ("kernels.py", f"# {CUDA_LINE}", r"holds the solution, kernels.cu:\d+"),
+        ("kernels.cu", f"// {PYTHON_LINE}", r"holds the solution, kernels.py:\d+"),
+        ("docs/handout.md", line_of("reference.cu", "tanhf"), "the reference, gpu/reference.cu"),
+        ("docs/handout.md", line_of("reference.py", "tl.sigmoid"), "the reference, gpu/reference.py"),
+        ("docs/handout.md", line_of("tuned.py", "k_tensor.load"), "for the staff, gpu/tuned.py"),
+        ("grader/__init__.py", line_of("known/wrong_rows.py", '"base 2"'), "for the staff, known/wrong_rows"),
+        ("README.md", "seed 3105774286619048253", "a hidden seed"),
     ],
+    ids=["CUDA", "a comment", "Python", "reference.cu", "reference.py", "tuned.py", "known", "a seed"],
 )
 def test_lines_of_every_file_of_the_staff_are_looked_for(
     two: Release, path: str, planted: str, found_as: str
@@ -135,10 +158,14 @@ def test_lines_of_every_file_of_the_staff_are_looked_for(
     assert re.search(found_as, two.found_in(path, planted))
 
 
-def test_a_handout_holds_no_secret_and_no_stranger(two: Release) -> None:
+def test_a_handout_holds_nothing_of_the_staff_s_and_all_that_it_imports(two: Release, tmp_path: Path) -> None:
     assert search.leaks(two.handout, two.secrets) == [] and search.strangers(two.handout, two.kit) == []
-    for path in ("scale2.cu", "labs/thrice/reference.cu", "labs/thrice/tuned.py"):
+    for path in ("kernels2.cu", "labs/gpu/reference.cu", "labs/gpu/tuned.py", "labs/gpu/known/right.py"):
         assert search.strangers({path: File(b"")}, two.kit)
+    kept = {path.relative_to(GPU_LAB).as_posix() for path in two.kit.staff_files}
+    assert {"reference.py", "reference.cu", "tuned.py", "known/wrong_rows.py"} <= kept
+    unpack(packed(two.handout), tmp_path)
+    proofs.imports_resolve(tmp_path)
 
 
 def test_a_line_that_imports_is_nobody_s_secret() -> None:
@@ -148,36 +175,24 @@ def test_a_line_that_imports_is_nobody_s_secret() -> None:
     assert found.needle == b"x=first_of_all_numbers//second_of_all_numbers"
 
 
-def test_the_kit_s_lab_keeps_its_kernels(tmp_path: Path) -> None:
-    """Of the lab `gpu`: nothing of the staff's in its handout, every import of which resolves there."""
-    release = release_of("gpu")
-    kept = {path.relative_to(ROOT / "labs" / "gpu").as_posix() for path in release.kit.staff_files}
-    assert {"reference.py", "reference.cu", "tuned.py", "known/wrong_rows.py"} <= kept
-    assert {"kernels.py", "kernels.cu"} <= {*release.handout}
-    with pytest.raises(UsageError, match=r"labs/gpu/known/right\.py is for the staff"):
-        search.refuse({"labs/gpu/known/right.py": File(b"")}, release.kit)
-    unpack(packed(release.handout), tmp_path)
-    proofs.imports_resolve(tmp_path)
-
-
 # ---- what platforms get
 
 
 def test_an_autograder_holds_each_master_once_and_closed(two: Release) -> None:
     files = two.autograder
-    assert [path for path in files if path.rpartition("/")[2].startswith("scale")] == ["scale.py", "scale.cu"]
-    assert files["scale.cu"].content.decode() == LAB["scale.cu"]
-    assert {"labs/thrice/reference.cu", "labs/thrice/reference.py"} <= {*files}
+    assert files["kernels.cu"].content.decode() == CUDA and files["kernels.py"].content.decode() == PYTHON
+    assert {"labs/gpu/reference.cu", "labs/gpu/reference.py"} <= {*files}
+    assert not {"labs/gpu/kernels.cu", "labs/gpu/kernels.py"} & {*files}
     setup = files["setup.sh"].content.decode()
-    assert "chmod 0600 scale.py scale.cu\n" in setup and 'TORCH_INDEX="${TORCH_INDEX-}"' in setup
+    assert "chmod 0600 kernels.py kernels.cu\n" in setup and 'TORCH_INDEX="${TORCH_INDEX-}"' in setup
     assert devicebuild.TRITON_PACKAGE in files["requirements.txt"].content.decode()
 
 
 def test_a_question_and_a_workflow_name_both_files(two: Release) -> None:
-    html = two.question["questions/thrice/question.html"].content.decode()
+    html = two.question["questions/gpu/question.html"].content.decode()
     # Without the second its part is not handed in, and the other is judged.
-    assert '<pl-file-upload file-names="scale.py" optional-file-names="scale.cu">' in html
-    assert "Hand in <code>scale.py</code> and <code>scale.cu</code>." in html and "{" not in html
+    assert '<pl-file-upload file-names="kernels.py" optional-file-names="kernels.cu">' in html
+    assert "Hand in <code>kernels.py</code> and <code>kernels.cu</code>." in html and "{" not in html
     flow = products.PRODUCTS["github"].in_handout(two.kit)[products.WORKFLOW].content.decode()
     (work,) = yaml.safe_load(flow)["jobs"].values()
     (install,) = [step["run"] for step in work["steps"] if step.get("name") == "Python packages"]
@@ -185,13 +200,14 @@ def test_a_question_and_a_workflow_name_both_files(two: Release) -> None:
 
 
 def test_a_class_may_hand_in_one_file_or_both(tmp_path: Path) -> None:
-    for name, files in {"ada": ("scale.py", "scale.cu", "notes.txt"), "bob": ("scale.py",)}.items():
+    handed_in = {"ada": ("scale.py", "scale.cu", "notes.txt"), "bob": ("scale.py",)}
+    for name, files in handed_in.items():
         (tmp_path / "in" / name).mkdir(parents=True)
         for file in files:
             (tmp_path / "in" / name / file).write_text("x = 1\n")
     found = {one.id: one.path for one in find(tmp_path / "in", "scale.py", tmp_path / "out")}
-    assert {path.name for path in found["ada"].iterdir()} == {"scale.cu", "scale.py"}
-    assert {path.name for path in found["bob"].iterdir()} == {"scale.py"}
+    for name, files in handed_in.items():
+        assert {path.name for path in found[name].iterdir()} == {*files} - {"notes.txt"}
 
 
 # ---- what is proved, and what a machine cannot
@@ -208,8 +224,8 @@ def part(verdict: str, points: float = 0.0, waits_for: str = "", why: str = "not
 #: A judge that says what is given of each part, by the files that lie there and the part that is named.
 FAKE_JUDGE = """
 import json, pathlib, sys
-written = all('3.0' in pathlib.Path(name).read_text() for name in ('scale.py', 'scale.cu'))
-found = (SOLUTION if '--no-time' in sys.argv else TIMED) if written else STARTER
+written = all('SOLUTION' in pathlib.Path(name).read_text() for name in ('kernels.py', 'kernels.cu'))
+found = EACH[1 + ('--no-time' not in sys.argv) if written else 0]
 if sys.argv[1] != 'all': found = {sys.argv[1]: found[sys.argv[1]]}
 parts = [dict(part, id=name) for name, part in found.items()]
 pathlib.Path(sys.argv[-1]).write_text(json.dumps(dict(parts=parts)))
@@ -226,10 +242,8 @@ def setup(release: Release, folder: Path) -> tuple[proofs.ProofSetup, list[str]]
 
 def judge(starter: Parts, solution: Parts, timed: Parts) -> str:
     """Return the fake judge with these results of both parts, that in Triton first."""
-    program = FAKE_JUDGE
-    for name, found in (("SOLUTION", solution), ("TIMED", timed), ("STARTER", starter)):
-        program = program.replace(name, repr(dict(zip(("thrice", "thrice_cuda"), found, strict=True))))
-    return program
+    each = [dict(zip(("gelu", "gelu_cuda"), found, strict=True)) for found in (starter, solution, timed)]
+    return FAKE_JUDGE.replace("EACH", repr(each))
 
 
 GPU = part("unjudged", waits_for="GPU", why="no GPU")
@@ -244,9 +258,9 @@ def test_a_part_that_cannot_be_judged_is_named_and_never_counted_as_proved(
     program = judge((WRONG, GPU), (PASS, GPU), (GPU, GPU))
     proofs.handout(bench, packed({"gpt149.py": File(program.encode())}))
     bench.say_what_is_open()
-    assert bench.lacking == {"thrice_cuda": "GPU"} and bench.untimed == {"thrice": "GPU"}
-    assert said[-1] == "NOT PROVED on this machine: thrice_cuda (no GPU); the times of thrice (no GPU)"
-    assert "is right on thrice" in said[-2] and "every part" not in "".join(said[1:])
+    assert bench.lacking == {"gelu_cuda": "GPU"} and bench.untimed == {"gelu": "GPU"}
+    assert said[-1] == "NOT PROVED on this machine: gelu_cuda (no GPU); the times of gelu (no GPU)"
+    assert "is right on gelu" in said[-2] and "every part" not in "".join(said[1:])
 
 
 def test_a_machine_that_judges_everything_leaves_nothing_open(two: Release, tmp_path: Path) -> None:
@@ -263,27 +277,27 @@ NO_TRITON = judge((TRITON, TRITON), (TRITON, TRITON), (TRITON, TRITON))
 @pytest.mark.parametrize(
     ("program", "why"),
     [
-        (NO_TRITON, "nothing was written: this machine has no triton, and can judge no part of thrice"),
+        (NO_TRITON, "nothing was written: this machine has no triton, and can judge no part of gpu"),
         # A machine that judged the starter has to judge the solution as well.
         (
             judge((WRONG, GPU), (GPU, GPU), (GPU, GPU)),
-            "the solution in the handout is unjudged on thrice: no GPU",
+            "the solution in the handout is unjudged on gelu: no GPU",
         ),
-        (judge((WRONG, GPU), (WRONG, GPU), (GPU, GPU)), "the solution in the handout is wrong on thrice"),
-        (judge((WRONG, GPU), (PASS, GPU), (part("slow", 5.0), GPU)), "is slow on thrice, with 5 of 10"),
+        (judge((WRONG, GPU), (WRONG, GPU), (GPU, GPU)), "the solution in the handout is wrong on gelu"),
+        (judge((WRONG, GPU), (PASS, GPU), (part("slow", 5.0), GPU)), "is slow on gelu, with 5 of 10"),
         (
             judge((part("unjudged"), GPU), (PASS, GPU), (PASS, GPU)),
-            "the starter in the handout is unjudged on th",
+            "the starter in the handout is unjudged on gelu",
         ),
         (
             judge((part("wrong", 1.5), GPU), (PASS, GPU), (PASS, GPU)),
-            "the starter .* earns 1.5 points on thrice",
+            "the starter .* earns 1.5 points on gelu",
         ),
-        (judge((part("pass"), GPU), (PASS, GPU), (PASS, GPU)), "is pass on thrice"),
+        (judge((part("pass"), GPU), (PASS, GPU), (PASS, GPU)), "is pass on gelu"),
         (judge((part("compile_error"), GPU), (PASS, GPU), (PASS, GPU)), "is compile_error"),
         (
             judge((part("wrong", why="no"), GPU), (PASS, GPU), (PASS, GPU)),
-            "not told on thrice that it is not written",
+            "not told on gelu that it is not written",
         ),
         ("raise KeyError('starter')", "left no result in handout: KeyError: 'starter'"),
         ("print('no compiler'); raise SystemExit(3)", "ended with code 3 in handout: no compiler"),
@@ -301,22 +315,22 @@ def test_a_handout_without_a_proof_is_refused(program: str, why: str, two: Relea
 
 def scored(name: str, score: float, *, is_open: bool = False, hidden: str = "") -> list[dict]:
     """Return Gradescope's results of a part, and of its hidden cases if there were any."""
-    own = {"name": f"{name}: Times three{gradescope.NO_GRADE * is_open}", "score": score, "max_score": 10.0}
+    own = {"name": f"{name}: GELU{gradescope.NO_GRADE * is_open}", "score": score, "max_score": 10.0}
     unseen = {"name": f"{name}: {gradescope.HIDDEN_TESTS}", "score": 0.0, "max_score": 0.0, "status": hidden}
     return [{**own, "output": "no GPU"}, *([{**unseen, "output": ""}] if hidden else [])]
 
 
-UNWRITTEN = scored("thrice", 0.0, hidden="failed")
-OPEN = scored("thrice", 0.0, is_open=True, hidden="passed")
-UNTESTED = scored("thrice", 0.0, is_open=True)
-FAILED = scored("thrice", 0.0, is_open=True, hidden="failed")
-RIGHT = scored("thrice", 10.0, hidden="passed")
-LACKED = scored("thrice_cuda", 0.0, is_open=True)
+UNWRITTEN = scored("gelu", 0.0, hidden="failed")
+OPEN = scored("gelu", 0.0, is_open=True, hidden="passed")
+UNTESTED = scored("gelu", 0.0, is_open=True)
+FAILED = scored("gelu", 0.0, is_open=True, hidden="failed")
+RIGHT = scored("gelu", 10.0, hidden="passed")
+LACKED = scored("gelu_cuda", 0.0, is_open=True)
 FAKE_AUTOGRADER = """
 import json, pathlib, sys
 root = pathlib.Path(sys.argv[-1])
-text = (root / 'submission' / 'scale.py').read_text() + (root / 'submission' / 'scale.cu').read_text()
-tests = SOLUTION if text.count('3.0') == 2 else STARTER
+names = [root / 'submission' / name for name in ('kernels.py', 'kernels.cu')]
+tests = TESTS[all('SOLUTION' in name.read_text() for name in names)]
 found = {'score': sum(test['score'] for test in tests), 'tests': tests}
 (root / 'results' / 'results.json').write_text(json.dumps(found))
 sys.exit(3)
@@ -327,24 +341,24 @@ sys.exit(3)
 @pytest.mark.parametrize(
     ("starter", "solution", "said_last"),
     [
-        (UNWRITTEN + LACKED, OPEN + LACKED, "thrice_cuda (no GPU); the times of thrice (no reference)"),
-        (UNWRITTEN + LACKED, RIGHT + LACKED, "thrice_cuda (no GPU)"),
-        (OPEN + LACKED, OPEN + LACKED, "does not judge thrice of the starter: no GPU"),
-        (UNWRITTEN, OPEN + LACKED, "does not judge thrice_cuda of the starter"),
-        (UNWRITTEN + LACKED, UNTESTED + LACKED, "does not judge thrice of the solution"),
-        (UNWRITTEN + LACKED, FAILED + LACKED, "does not judge thrice of the solution"),
+        (UNWRITTEN + LACKED, OPEN + LACKED, "gelu_cuda (no GPU); the times of gelu (no reference)"),
+        (UNWRITTEN + LACKED, RIGHT + LACKED, "gelu_cuda (no GPU)"),
+        (OPEN + LACKED, OPEN + LACKED, "does not judge gelu of the starter: no GPU"),
+        (UNWRITTEN, OPEN + LACKED, "does not judge gelu_cuda of the starter"),
+        (UNWRITTEN + LACKED, UNTESTED + LACKED, "does not judge gelu of the solution"),
+        (UNWRITTEN + LACKED, FAILED + LACKED, "does not judge gelu of the solution"),
         (UNWRITTEN + LACKED, UNWRITTEN + LACKED, "gives the solution 0 points, and not 10"),
-        ([], [], "does not judge thrice of the starter"),
+        ([], [], "does not judge gelu of the starter"),
     ],
 )
 def test_an_autograder_may_leave_open_what_the_machine_lacks_and_nothing_else(
     starter: list[dict], solution: list[dict], said_last: str, two: Release, tmp_path: Path
 ) -> None:
-    program = FAKE_AUTOGRADER.replace("SOLUTION", repr(solution)).replace("STARTER", repr(starter))
+    program = FAKE_AUTOGRADER.replace("TESTS", repr([starter, solution]))
     bench, said = setup(two, tmp_path)
-    bench.lacking["thrice_cuda"], bench.untimed["thrice"] = "GPU", "reference"
+    bench.lacking["gelu_cuda"], bench.untimed["gelu"] = "GPU", "reference"
     archive = packed({"grader/__init__.py": File(b""), "grader/__main__.py": File(program.encode())})
-    if not said_last.startswith("thrice_cuda"):
+    if not said_last.startswith("gelu_cuda"):
         with pytest.raises(proofs.Unproved, match=said_last):
             proofs.autograder(bench, archive)
         return
@@ -374,9 +388,7 @@ def test_a_machine_without_triton_writes_nothing(two: Release, tmp_path: Path) -
     assert ended.returncode == EXIT_KIT, ended.stderr
     (line,) = ended.stderr.splitlines()
     # A part in CUDA waits for what this machine lacks of its own.
-    assert re.search(r"this machine has no triton(, (GPU|nvcc))?, and can judge no part of thrice", line), (
-        line
-    )
+    assert re.search(r"this machine has no triton(, (GPU|nvcc))?, and can judge no part of gpu", line), line
     assert not (tmp_path / "dist").exists()
 
 
@@ -405,22 +417,21 @@ def test_a_release_says_what_it_proved_and_what_it_could_not(two: Release, tmp_p
     assert any(line.startswith("the starter compiles, earns 0 on ") for line in said)
     assert any(line.startswith("the autograder gives the starter 0 of 20 points") for line in said)
     with zipfile.ZipFile(tmp_path / "handout.zip") as archive:
-        assert {"scale.py", "scale.cu", "docs/handout.md", "writeup_template.md"} <= {*archive.namelist()}
+        assert {"kernels.py", "kernels.cu", "docs/handout.md", "writeup_template.md"} <= {*archive.namelist()}
     opened = [line for line in said if line.startswith("NOT PROVED on this machine: ")]
     if not finding.is_here():
         lacks = "GPU" if devicebuild.nvcc() else "nvcc"
-        assert opened == [
-            f"NOT PROVED on this machine: thrice_cuda (no {lacks}); the times of thrice (no GPU)"
-        ]
-        assert said[-4].endswith("(right, and open until times are judged: thrice; not judged: thrice_cuda)")
+        assert opened == [f"NOT PROVED on this machine: gelu_cuda (no {lacks}); the times of gelu (no GPU)"]
+        assert said[-4].endswith("(right, and open until times are judged: gelu; not judged: gelu_cuda)")
 
 
 @interpreted
 def test_an_autograder_judges_one_file_without_the_other(two: Release, tmp_path: Path) -> None:
-    """Hand in scale.py alone, beside a file that no part names."""
+    """Hand in kernels.py alone, beside a file that no part names."""
     unpack(packed(two.autograder), tmp_path / "source")
     (tmp_path / "submission").mkdir()
-    (tmp_path / "submission" / "scale.py").write_text(LAB["scale.py"].replace("number * 3.0", "number * 2.0"))
+    wrong = PYTHON.replace("y = x / (1.0 + tl.exp2(u", "y = 2.0 * x / (1.0 + tl.exp2(u")
+    (tmp_path / "submission" / "kernels.py").write_text(wrong)
     (tmp_path / "submission" / "helper.py").write_text("raise SystemExit(9)\n")
     ended = subprocess.run(
         [sys.executable, "-m", "grader", "gradescope", str(tmp_path)],
@@ -432,9 +443,9 @@ def test_an_autograder_judges_one_file_without_the_other(two: Release, tmp_path:
     assert ended.returncode == 0, ended.stderr
     found = json.loads((tmp_path / "results" / "results.json").read_text())
     tests = {test["name"].partition(":")[0]: test["output"] for test in reversed(found["tests"])}
-    assert found["score"] == 0 and tests["thrice"].startswith("wrong")
-    assert tests["thrice_cuda"].startswith("missing")
-    assert "There is no scale.cu beside scale.py" in tests["thrice_cuda"]
+    assert found["score"] == 0 and tests["gelu"].startswith("wrong")
+    assert tests["gelu_cuda"].startswith("missing")
+    assert "There is no kernels.cu beside kernels.py" in tests["gelu_cuda"]
 
 
 # ---- what else knows the files of an assignment
@@ -485,15 +496,14 @@ def test_a_workflow_annotates_the_further_file(
     two: Release, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """By the student's own command line, which is what a handout has."""
-    for name in ("scale.py", "scale.cu"):
-        (tmp_path / name).write_text(LAB[name])
+    for name in ("kernels.py", "kernels.cu"):
+        (tmp_path / name).write_text((GPU_LAB / name).read_text())
     seen: list[github.Sources] = []
     monkeypatch.setattr(github, "publish", lambda a, result, scored, sources, seconds: seen.append(sources))
     monkeypatch.setattr(devicebuild, "nvcc", lambda: "")
     monkeypatch.setenv("GITHUB_WORKSPACE", str(tmp_path))
-    monkeypatch.syspath_prepend(str(ROOT))
     gpt149 = importlib.import_module("gpt149")
-    asked = ["thrice_cuda", "--config", two.kit.public, "--module", tmp_path, "--no-time", "--no-table"]
+    asked = ["gelu_cuda", "--config", two.kit.public, "--module", tmp_path, "--no-time", "--no-table"]
     assert gpt149.run([*map(str, asked), "--github"]) == EXIT_KIT
     (sources,) = seen
-    assert sources.path("scale.cu") == "scale.cu" and sources.texts["scale.cu"] == LAB["scale.cu"]
+    assert sources.path("kernels.cu") == "kernels.cu" and sources.texts["kernels.cu"] == CUDA
