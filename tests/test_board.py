@@ -5,19 +5,15 @@ from __future__ import annotations
 import csv
 import json
 import re
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from classrows import the_class
 from conftest import ROOT
 from test_report_html import Page
 
 from grader.__main__ import run
 from grader.assignment.loading import load
 from grader.base.errors import UsageError
-from grader.base.results import Flag
-from grader.report import gradescope
 from grader.staff.board.page import page as page_of
 from grader.staff.board.standings import Place, board_of, counted, placed
 from grader.staff.classroom import ledger
@@ -117,14 +113,3 @@ def test_a_board_of_nobody_or_of_nothing_is_told_in_a_line(graded: Path, tmp_pat
         book.open_run(run_on(1), [Entry("ada", "ada")])
     with pytest.raises(UsageError, match="nobody was timed there"):
         run(["board", str(tmp_path / "empty")])
-
-
-def test_gradescope_s_field_leaves_the_flagged_out() -> None:
-    found = next(row.result for row in the_class(40) if row.result and gradescope._leaderboard(row.result))
-    names = [entry["name"] for entry in gradescope._leaderboard(found)]
-    first = names[0].partition(":")[0]
-    suspicion = Flag("odd", "look", "review")
-    flagged = tuple(replace(each, flags=(suspicion,)) if each.id == first else each for each in found.parts)
-    fewer = gradescope._leaderboard(replace(found, parts=flagged))
-    assert [entry["name"] for entry in fewer] == names[1:]
-    assert gradescope._leaderboard(replace(found, flags=(Flag("whole", "file", "review"),))) == []

@@ -64,23 +64,24 @@ def test_hidden_cases_have_a_visibility_of_their_own(visibility: str) -> None:
     assert SECRET_NAME in hidden["output"] and "N=7919" in hidden["output"]
 
 
-def test_suspicions_are_for_the_staff() -> None:
+def test_suspicions_are_for_the_staff_and_extra_credit_is_beyond_the_maximum() -> None:
     flagged = replace(part(*PARTS[2]), flags=(Flag("library_call", "It calls at::matmul.", "review"),))
-    found = shown(result((flagged,)))
+    judged = result((flagged,))
+    found = shown(judged, score(judged, extra=3.0))
     assert "matmul" in json.dumps(found) and "matmul" not in seen_by_student(found)
-
-
-def test_extra_credit_is_a_test_beyond_the_maximum() -> None:
-    judged = result((part(*PARTS[4]),))
-    extra = visible(shown(judged, score(judged, extra=3.0)))["Extra credit, part 3"]
+    extra = visible(found)["Extra credit, part 3"]
     assert (extra["score"], extra["max_score"]) == (3.0, 0.0)
 
 
-def test_the_leaderboard_holds_only_times_of_parts_that_passed() -> None:
-    parts = (part(*PARTS[2], ratio=0.8), part(*PARTS[3], "slow", ratio=2.0), part(*PARTS[4], "wrong"))
-    assert shown(result(parts))["leaderboard"] == [
-        {"name": "part1: time / reference", "value": 0.8, "order": "asc"}
-    ]
+def test_the_leaderboard_holds_only_times_of_parts_that_passed_unflagged() -> None:
+    suspect = Flag("odd", "look", "review")
+    right, other = part(*PARTS[2], ratio=0.8), part(*PARTS[3], ratio=0.5)
+    rest = (part(*PARTS[4], "slow", ratio=2.0), part(*PARTS[5], "wrong"))
+    both = shown(result((right, other, *rest)))["leaderboard"]
+    assert [entry["name"].partition(":")[0] for entry in both] == ["part1", "part2"]
+    judged = result((right, replace(other, flags=(suspect,)), *rest))
+    assert shown(judged)["leaderboard"] == [{"name": "part1: time / reference", "value": 0.8, "order": "asc"}]
+    assert not shown(replace(judged, flags=(suspect,))).get("leaderboard")
 
 
 def test_absurd_numbers_and_names_stay_valid() -> None:
@@ -118,34 +119,29 @@ def results_of(root: Path) -> dict[str, Any]:
     return require_valid("gradescope", json.loads((root / "results" / "results.json").read_text()))
 
 
-def test_a_fault_of_the_kit_is_named_as_one_and_shows_no_traceback(tmp_path: Path) -> None:
-    root = laid_out(tmp_path, "int x;", config="id: [broken")
-    assert gradescope.main(root) == 3
-    found = results_of(root)
-    seen = seen_by_student(found)
-    assert found["score"] == 0.0 and "not your code's fault" in seen
-    assert "Traceback" not in seen and "gpt149.yaml" not in seen
-    assert "gpt149.yaml" in json.dumps(found)
-
-
-def test_grading_that_does_not_end_is_a_fault_of_the_kit(tmp_path: Path) -> None:
-    root = laid_out(tmp_path, "int x;")
-    assert gradescope.main(root, limit_s=0.01) == 3
-    found = results_of(root)
-    assert "not your code's fault" in seen_by_student(found) and "did not end" in json.dumps(found)
-
-
-def test_an_exception_of_the_harness_itself_still_leaves_results(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+@pytest.mark.parametrize("kind", ["a broken assignment", "no end", "no more processes", "no submission"])
+def test_a_fault_of_the_kit_is_named_as_one_and_shows_no_traceback(
+    kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
     def broken(*_: object) -> str:
         raise RuntimeError("no more processes")
 
-    monkeypatch.setattr(container, "run", broken)
-    root = laid_out(tmp_path, "int x;")
-    assert gradescope.main(root) == 3
-    assert "Traceback" not in seen_by_student(results_of(root))
-    assert "no more processes" in capfd.readouterr().err
+    if kind == "no more processes":
+        monkeypatch.setattr(container, "run", broken)
+    if kind != "no submission":
+        laid_out(tmp_path, "int x;", config="id: [broken" if kind == "a broken assignment" else None)
+    # Nothing is compiled in 10 ms.
+    assert gradescope.main(tmp_path, **{"limit_s": 0.01} if kind == "no end" else {}) == 3
+    found = results_of(tmp_path)
+    seen = seen_by_student(found)
+    assert found["score"] == 0.0 and "not your code's fault" in seen
+    assert "Traceback" not in seen and "gpt149.yaml" not in seen
+    told = {
+        "a broken assignment": "gpt149.yaml",
+        "no end": "did not end",
+        "no submission": "there is no folder",
+    }
+    assert told.get(kind, kind) in json.dumps(found) + capfd.readouterr().err
 
 
 def test_nothing_handed_in_is_the_students_own_fault(tmp_path: Path) -> None:
@@ -154,14 +150,6 @@ def test_nothing_handed_in_is_the_students_own_fault(tmp_path: Path) -> None:
     assert gradescope.main([str(root)]) == 0
     found = results_of(root)
     assert found["score"] == 0.0 and "module.cpp" in found["output"] and len(found["tests"]) == 1
-
-
-def test_without_a_submission_folder_there_are_results_too(
-    tmp_path: Path, capfd: pytest.CaptureFixture[str]
-) -> None:
-    assert gradescope.main(tmp_path) == 3
-    assert "not your code's fault" in seen_by_student(results_of(tmp_path))
-    assert "grader: there is no folder" in capfd.readouterr().err
 
 
 @pytest.mark.parametrize("arguments", [["absent"], ["--root", "absent"], ["--help"]])
