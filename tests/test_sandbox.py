@@ -49,15 +49,11 @@ STRONGEST = choose(trust=True).tier
 
 
 def tiers_that(has: Callable[[Sandbox], bool]) -> list[ParameterSet]:
-    return [
-        pytest.param(name, marks=[] if name in (STRONGEST, "D") else [pytest.mark.full])
-        for name, sandbox in AVAILABLE.items()
-        if has(sandbox)
-    ]
+    full = {name: [pytest.mark.full] for name in AVAILABLE if name not in (STRONGEST, "D")}
+    return [pytest.param(name, marks=full.get(name, [])) for name in AVAILABLE if has(AVAILABLE[name])]
 
 
 LOCKED = tiers_that(lambda sandbox: sandbox.locks)
-HIDING = tiers_that(lambda sandbox: sandbox.hides_files)
 
 
 class Kennel:
@@ -117,22 +113,22 @@ def kennel_of(library: Path) -> Iterator[Callable[[str], Kennel]]:
         )
 
 
-@pytest.fixture(params=tiers_that(lambda sandbox: True))
-def kennel(request: pytest.FixtureRequest, kennel_of: Callable[[str], Kennel]) -> Kennel:
-    return kennel_of(request.param)
+def kennel_fixture(has: Callable[[Sandbox], bool]) -> Callable[..., Kennel]:
+    """Return a fixture with the kennel of each tier that has this."""
+
+    @pytest.fixture(params=tiers_that(has))
+    def one(request: pytest.FixtureRequest, kennel_of: Callable[[str], Kennel]) -> Kennel:
+        return kennel_of(request.param)
+
+    return one
 
 
-@pytest.fixture(params=LOCKED)
-def locked(request: pytest.FixtureRequest, kennel_of: Callable[[str], Kennel]) -> Kennel:
-    return kennel_of(request.param)
+kennel = kennel_fixture(lambda sandbox: True)
+locked = kennel_fixture(lambda sandbox: sandbox.locks)
+hiding = kennel_fixture(lambda sandbox: sandbox.hides_files)
 
 
-@pytest.fixture(params=HIDING)
-def hiding(request: pytest.FixtureRequest, kennel_of: Callable[[str], Kennel]) -> Kennel:
-    return kennel_of(request.param)
-
-
-# ---- what is left to a kernel
+# ---- in every tier: computing, and limits
 
 
 def test_a_kernel_computes_as_it_would_outside(kennel: Kennel) -> None:
@@ -156,9 +152,6 @@ def test_profiler_and_peak_memory_are_what_they_are_outside(kennel: Kennel) -> N
     assert profiled.cpu_s is not None and profiled.peak_bytes is not None and profiled.peak_bytes > 0
 
 
-# ---- limits, in every tier
-
-
 def test_memory_and_threads_are_bounded(kennel: Kennel) -> None:
     assert 0 < kennel.value("fills_the_memory", 64) <= 4.5
     assert 4 < kennel.value("starts_threads", 3000) < 1500
@@ -178,7 +171,7 @@ def test_a_kernel_that_ignores_every_hint_ends_in_time(kennel: Kennel) -> None:
         assert not Path(f"/proc/{session._pid}").exists()
 
 
-# ---- what a lock refuses
+# ---- a lock's refusals
 
 
 @pytest.mark.parametrize(
@@ -214,21 +207,18 @@ def test_nothing_is_left_in_folders_that_are_open_to_all(locked: Kennel) -> None
 
 
 def test_files_outside_are_out_of_sight(hiding: Kennel) -> None:
-    assert hiding.value("reads_the_secret") < 0
-    assert hiding.value("sees") == 0
+    assert hiding.value("reads_the_secret") < 0 and hiding.value("sees") == 0
 
 
-# ---- tier D: no lock, so what happens has to be made good
+# ---- tier D: no lock, so the damage has to be repaired
 
 
 def test_orphans_are_swept_up(kennel_of: Callable[[str], Kennel]) -> None:
     kennel = kennel_of("D")
     assert kennel.value("forks") > 0
     assert kennel.value("bomb", 15) == 15
-    listed = Path(
-        f"/proc/{kennel.zygote._process.pid}/task/{kennel.zygote._process.pid}/children"
-    ).read_text()
-    assert listed.split() == []
+    pid = kennel.zygote._process.pid
+    assert Path(f"/proc/{pid}/task/{pid}/children").read_text().split() == []
 
 
 def test_a_kernel_that_ends_or_stops_its_parent_is_at_fault(library: Path) -> None:
@@ -311,15 +301,15 @@ def test_compiler_sees_the_text_and_the_headers_only(
 
 
 def test_compiler_s_work_is_taken_as_a_plain_file(tmp_path: Path) -> None:
-    room_folder, place = tmp_path / "room", tmp_path / "place"
-    room_folder.mkdir()
+    made, place = tmp_path / "room" / "module.so", tmp_path / "place"
+    made.parent.mkdir()
     place.mkdir()
-    (room_folder / "module.so").symlink_to("/etc/passwd")
+    made.symlink_to("/etc/passwd")
     with pytest.raises(KitError, match="something else than a file"):
-        compiling.taken(room_folder / "module.so", place)
-    (room_folder / "module.so").unlink()
-    (room_folder / "module.so").write_text("object")
-    assert compiling.taken(room_folder / "module.so", place).read_text() == "object"
+        compiling.taken(made, place)
+    made.unlink()
+    made.write_text("object")
+    assert compiling.taken(made, place).read_text() == "object"
 
 
 # ---- the choice
@@ -335,16 +325,12 @@ def test_no_tier_is_chosen_that_does_not_work(monkeypatch: pytest.MonkeyPatch) -
     assert choose(trust=True) == OPEN
 
 
-def test_a_sandbox_with_a_hole_is_not_believed(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_sandbox_with_a_hole_is_not_believed_and_a_wrong_choice_says_what_to_do() -> None:
     assert tiers._escape(Sandbox("B", landlock=0, seccomp=True)) == "it does not hide files"
     assert tiers._escape(Sandbox("C", seccomp=False, own_uid=os.geteuid() == 0)) != ""
-
-
-def test_a_wrong_choice_says_what_to_do() -> None:
-    with pytest.raises(UsageError, match="no sandbox tier 'E'"):
-        choose("E")
-    with pytest.raises(UsageError, match="--trust"):
-        choose("D")
+    for wanted, message in (("E", "no sandbox tier 'E'"), ("D", "--trust")):
+        with pytest.raises(UsageError, match=message):
+            choose(wanted)
 
 
 def test_the_visible_folders_leave_the_kit_out(tmp_path: Path) -> None:
@@ -394,32 +380,24 @@ def test_rights_alone_hide_files_from_another_user(tmp_path: Path) -> None:
         assert tmp_path.stat().st_mode & 0o777 == mode
 
 
-def test_linked_environment_is_seen_with_what_it_leads_to(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    (tmp_path / "shared").mkdir()
-    (tmp_path / ".venv").symlink_to(tmp_path / "shared")
-    monkeypatch.setattr(sys, "prefix", str(tmp_path / ".venv"))
-    assert {tmp_path / ".venv", tmp_path / "shared"} <= set(view.python_paths.__wrapped__())
-
-
-def test_the_target_of_a_link_is_seen_even_if_it_lies_elsewhere(tmp_path: Path) -> None:
-    """/bin -> usr/bin stays a link; an environment that is kept elsewhere and linked to is there under its own name."""
+def test_links_are_seen_with_their_targets(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """/bin -> usr/bin stays a link; an environment that lies elsewhere is there under its own name."""
     (tmp_path / "usr" / "bin").mkdir(parents=True)
     (tmp_path / "elsewhere").mkdir()
     (tmp_path / "bin").symlink_to("usr/bin")
     (tmp_path / ".venv").symlink_to(tmp_path / "elsewhere")
     (tmp_path / "sbin").symlink_to("bin")
-    line = bubblewrap.command(
-        "bwrap",
-        read=[tmp_path / name for name in ("usr", "bin", "sbin", ".venv")],
-        places={},
-        own_user_namespace=False,
-        own_processes=True,
-        scratch_bytes=1,
-        cwd="/",
-    )
-    options = list(itertools.pairwise(line))
+    monkeypatch.setattr(sys, "prefix", str(tmp_path / ".venv"))
+    assert {tmp_path / ".venv", tmp_path / "elsewhere"} <= set(view.python_paths.__wrapped__())
+    read = [tmp_path / name for name in ("usr", "bin", "sbin", ".venv")]
+    places = {
+        "places": {},
+        "own_user_namespace": False,
+        "own_processes": True,
+        "scratch_bytes": 1,
+        "cwd": "/",
+    }
+    options = list(itertools.pairwise(bubblewrap.command("bwrap", read=read, **places)))
     assert ("--symlink", "usr/bin") in options
     assert ("--symlink", str(tmp_path / "usr" / "bin")) in options, "a link to a link, which is not seen"
     assert ("--ro-bind", str(tmp_path / ".venv")) in options
