@@ -52,8 +52,7 @@ def test_cases_cover_the_shapes_that_find_faults(path: Path) -> None:
     hidden = path == STAFF
     cases = [case for case in assignment.part("part4").cases if case.hidden == hidden]
     shapes = [{**assignment.defaults, **case.shape} for case in cases]
-    assert any(s["N"] == 1 for s in shapes)
-    assert any(s["B"] > 1 and s["H"] > 1 for s in shapes)
+    assert any(s["N"] == 1 for s in shapes) and any(s["B"] > 1 and s["H"] > 1 for s in shapes)
     assert any(s["d"] & (s["d"] - 1) for s in shapes)
     assert any(1 < s["N"] < s["Br"] and s["N"] < s["Bc"] for s in shapes)
     assert any(s["N"] % s["Br"] and s["N"] % s["Bc"] and s["N"] > s["Br"] for s in shapes)
@@ -111,14 +110,8 @@ manual: [{{id: oral, title: Oral exam, points: 5}}]
 late: {{due: 2026-11-14T23:59:00-08:00}}
 parts:
   - {{id: part4, points: 40, hidden_cases: []}}
-  - id: part5
-    title: Once More
-    label: ONCE MORE
-    function: again
-    arguments: [Q, K, V, N]
-    returns: [B, H, N, d]
-    oracle: attention
-    points: 1
+  - {{id: part5, title: Once More, label: ONCE MORE, function: again, points: 1,
+     arguments: [Q, K, V, N], returns: [B, H, N, d], oracle: attention}}
 """
     )
     assignment, below = load(top), load(CONFIG)
