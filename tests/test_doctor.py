@@ -234,12 +234,6 @@ def test_a_machine_without_torch_is_warned_with_the_commands_that_need_it(
     assert all(word in found.why for word in ("table", "part0", "demo", "frontier"))
 
 
-def test_the_probe_itself_compiles_and_runs(tmp_path: Path) -> None:
-    found = tools._compiles(Host(scratch=tmp_path), toolchain.toolchain())
-    assert found.level == "ok", found
-    assert not list(tmp_path.iterdir())
-
-
 # ---- steadiness, and the command
 
 
@@ -247,19 +241,16 @@ def measured(ratio: float, low: float, high: float, *, fit: bool = True, verdict
     return Timing(10.0, 10.0 * ratio, ratio, (low, high), 0.98, 8, "cpu", 1.1, verdict, 1.0, fit)  # type: ignore[arg-type]
 
 
-@pytest.mark.parametrize(
-    ("measurement", "level"),
-    [
+def test_a_measurement_against_itself_is_judged() -> None:
+    for measurement, level in (
         (measured(1.01, 0.98, 1.04), "ok"),
         (measured(1.03, 1.01, 1.04), "ok"),
         (measured(1.30, 0.80, 1.90), "ok"),
         (measured(1.08, 1.06, 1.09), "warn"),
         (measured(1.00, 0.99, 1.01, fit=False), "warn"),
         (measured(1.40, 1.30, 1.50, verdict="slow"), "fail"),
-    ],
-)
-def test_a_measurement_against_itself_is_judged(measurement: Timing, level: str) -> None:
-    assert steady.judged(measurement, "cpu", "Part").level == level
+    ):
+        assert steady.judged(measurement, "cpu", "Part").level == level
 
 
 def test_the_command_says_what_fails_and_exits_with_3(

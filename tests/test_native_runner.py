@@ -161,10 +161,7 @@ def test_results_of_each_kind(both: Both) -> None:
     ]
     calls = same(both, *(request for request, _ in kinds), echo_inputs=True)
     assert [(call.status, call.kind) for call in calls] == [("ok", kind) for _, kind in kinds]
-    changed = [
-        request.function for (request, _), call in zip(kinds, calls, strict=True) if call.changed_inputs
-    ]
-    assert changed == ["change"]
+    assert [call.changed_inputs for call in calls] == [()] * 7 + [(0,)]
 
 
 def test_changed_inputs_and_doubles_come_back(both: Both) -> None:
@@ -204,9 +201,8 @@ def test_exceptions_are_reported_by_their_first_line(both: Both) -> None:
     ("kind", "expected"), [*enumerate(("SIGABRT", "SIGSEGV", "exit(3)", "exit(4)", "timeout", "SIGFPE"))]
 )
 def test_ends_of_a_process(both: Both, kind: int, expected: str) -> None:
-    first, second = same(
-        both, tensors("ends", kind), twice(), timeout_s=0.5 if expected == "timeout" else 20.0
-    )
+    timeout_s = 0.5 if expected == "timeout" else 20.0
+    first, second = same(both, tensors("ends", kind), twice(), timeout_s=timeout_s)
     assert expected in (first.signal_name, first.message, first.status)
     assert second == first
 
@@ -225,10 +221,9 @@ def test_ends_of_a_process(both: Both, kind: int, expected: str) -> None:
 def test_static_initialisers_run_before_the_greeting(
     host: NativeHost, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, statement: str, expected: str
 ) -> None:
-    begins = "#include <cstdio>\n#include <cstdlib>\n#include <unistd.h>\n"
-    made = program(
-        tmp_path, f"{HEAD}{begins}static int begun = [] {{ {statement} return 1; }}();\n{binding()}"
-    )
+    begins = f"{HEAD}#include <cstdio>\n#include <cstdlib>\n#include <unistd.h>\n"
+    text = f"{begins}static int begun = [] {{ {statement} return 1; }}();\n{binding()}"
+    made = program(tmp_path, text)
     if expected == "timeout":
         monkeypatch.setattr("grader.run.session.LOAD_TIMEOUT_S", 0.5)
     with host.spawn(made, threads=1, call_timeout_s=0.5 if expected == "timeout" else 20.0) as session:
