@@ -26,14 +26,27 @@ class Bug:
     part: str
     kind: str
     edits: tuple[Edit, ...]
-    base: Base = "master"
-    codes: tuple[str, ...] = ()
-    """Acceptable codes of the diagnosis; empty where the code changes from run to run."""
-    within: int = 0
-    """Largest distance, in lines, from the mistake to the nearest line that is named: the place in its loop where it
-    shows."""
-    said: str = ""
-    """Part of the message."""
+    base: Base
+    #: Acceptable codes of the diagnosis; empty where the code changes from run to run.
+    codes: tuple[str, ...]
+    #: Largest distance, in lines, from the mistake to the nearest line that is named: the place where it shows.
+    within: int
+    #: Part of the message.
+    said: str
+
+
+def bug(
+    name: str,
+    part: str,
+    kind: str,
+    codes: str,
+    said: str,
+    *edits: Edit,
+    within: int = 0,
+    base: Base = "master",
+) -> Bug:
+    """A row of the table; `codes` have spaces between them."""
+    return Bug(name, part, kind, edits, base, tuple(codes.split()), within, said)
 
 
 # What the edits replace, by the names of the master's variables.
@@ -50,40 +63,38 @@ PRAGMA = "#pragma omp parallel for collapse(3)"
 HEADS = "for (int h = 0; h < H; h++) {"
 
 NAIVE = [
-    Bug("a row of scores too many", "part1", "outside",
-        ((SCORES, SCORES.replace("i < N; i++) {", "i <= N; i++) {  /*!*/")),), within=6, said="index"),
-    Bug("a key too many in the product", "part1", "outside",
-        ((PRODUCT, PRODUCT.replace("j < N; j++) {", "j <= N; j++) {  /*!*/")),), within=1, said="index"),
-    Bug("heads shared out over one QK_t", "part1", "race", codes=("race",), within=9, said="QK_t: ",
-        edits=(("    for (int b = 0; b < B; b++) {",
-            "#pragma omp parallel for collapse(2)  /*!*/\n    for (int b = 0; b < B; b++) {"),)),
-    Bug("keys of grouped heads", "part1", "head",
-        ((I_LOOP + "\n                " + J_LOOP,
-            "int group = h / 2;  /*!*/\n" f"            {I_LOOP}\n                {J_LOOP}"),
-          (READ_K, "fourDimRead(K, b, group, j, k, H, N, d)")), codes=("heads", "head_ignored"), within=6,
-        said="head 0 is right, and all other heads are wrong"),
-    Bug("value begun once a row", "part1", "left over", codes=("stale_value",), said="for the next channel",
-        edits=((OUTPUT,
-            f"{I_LOOP}\n" "                float value = 0.0f;  /*!*/\n"
-            "                for (int k = 0; k < d; k++) {"),
-          ("                    float value = 0.0f;\n", ""))),
-    Bug("inputs cut to bfloat16", "part1", "precision", codes=("low_precision",), said="cut to bfloat16",
-        edits=tuple((f"std::vector<float> {t} = formatTensor({t}Tensor);",
-            f"std::vector<float> {t} = formatTensor({t}Tensor);\n"
-            f"    for (float &x : {t}) (unsigned &)x &= 0xFFFF0000u;  {MARK}") for t in "QKV")),
-    Bug("division of whole numbers", "part1", "integer",
-        (("twoDimRead(QK_t, i, j, N) / rowSum);", "twoDimRead(QK_t, i, j, N) * (1 / (int)rowSum));  /*!*/"),),
-        codes=("not_written",), said="all zeros"),
-    Bug("offset in a short", "part1", "integer", within=1, said="index",
-        edits=(("twoDimWrite(QK_t, i, j, N, score);",
-            "short at = i * N + j;  /*!*/\n                    QK_t[at] = score;  /*!*/"),)),
-    Bug("row sum never begun", "part1", "unwritten", within=4, said="rowSum",
-        edits=(("float rowSum = 0.0f;\n                for (int j = 0; j < N; j++) {",
-            "float rowSum;  /*!*/\n                for (int j = 0; j < N; j++) {"),)),
-    Bug("one pass over rows too few, and scaled", "part1", "two", codes=("wrong_values",), said="1/sqrt(d)",
-        edits=((OUTPUT, OUTPUT.replace("i < N; i++) {", "i < N - 1; i++) {  /*!*/")),
-          ("std::exp(twoDimRead(QK_t, i, j, N))",
-            "std::exp(twoDimRead(QK_t, i, j, N) / std::sqrt((float)d))"))),
+    bug("a row of scores too many", "part1", "outside", "", "index",
+        (SCORES, SCORES.replace("i < N; i++) {", "i <= N; i++) {  /*!*/")), within=6),
+    bug("a key too many in the product", "part1", "outside", "", "index",
+        (PRODUCT, PRODUCT.replace("j < N; j++) {", "j <= N; j++) {  /*!*/")), within=1),
+    bug("heads shared out over one QK_t", "part1", "race", "race", "QK_t: ",
+        ("    for (int b = 0; b < B; b++) {",
+          "#pragma omp parallel for collapse(2)  /*!*/\n    for (int b = 0; b < B; b++) {"), within=9),
+    bug("keys of grouped heads", "part1", "head", "heads head_ignored",
+        "head 0 is right, and all other heads are wrong",
+        (I_LOOP + "\n                " + J_LOOP,
+          "int group = h / 2;  /*!*/\n" f"            {I_LOOP}\n                {J_LOOP}"),
+        (READ_K, "fourDimRead(K, b, group, j, k, H, N, d)"), within=6),
+    bug("value begun once a row", "part1", "left over", "stale_value", "for the next channel",
+        (OUTPUT,
+          f"{I_LOOP}\n" "                float value = 0.0f;  /*!*/\n"
+          "                for (int k = 0; k < d; k++) {"),
+        ("                    float value = 0.0f;\n", "")),
+    bug("inputs cut to bfloat16", "part1", "precision", "low_precision", "cut to bfloat16",
+        *((f"std::vector<float> {t} = formatTensor({t}Tensor);",
+           f"std::vector<float> {t} = formatTensor({t}Tensor);\n"
+           f"    for (float &x : {t}) (unsigned &)x &= 0xFFFF0000u;  {MARK}") for t in "QKV")),
+    bug("division of whole numbers", "part1", "integer", "not_written", "all zeros",
+        ("twoDimRead(QK_t, i, j, N) / rowSum);", "twoDimRead(QK_t, i, j, N) * (1 / (int)rowSum));  /*!*/")),
+    bug("offset in a short", "part1", "integer", "", "index",
+        ("twoDimWrite(QK_t, i, j, N, score);",
+          "short at = i * N + j;  /*!*/\n                    QK_t[at] = score;  /*!*/"), within=1),
+    bug("row sum never begun", "part1", "unwritten", "", "rowSum",
+        ("float rowSum = 0.0f;\n                for (int j = 0; j < N; j++) {",
+          "float rowSum;  /*!*/\n                for (int j = 0; j < N; j++) {"), within=4),
+    bug("one pass over rows too few, and scaled", "part1", "two", "wrong_values", "1/sqrt(d)",
+        (OUTPUT, OUTPUT.replace("i < N; i++) {", "i < N - 1; i++) {  /*!*/")),
+        ("std::exp(twoDimRead(QK_t, i, j, N))", "std::exp(twoDimRead(QK_t, i, j, N) / std::sqrt((float)d))")),
 ]  # fmt: skip
 
 K_END = "int kEnd = std::min(k0 + T, d);"
@@ -91,188 +102,175 @@ FIRST_K = f"{K_END}\n                        for (int i = i0"
 I_END = "int iEnd = std::min(i0 + T, N);"
 FIRST_I = f"{I_END}\n                for (int j0"
 BLOCKED = [
-    Bug("tiles of d not cut off", "part2", "outside",
-        ((FIRST_K, FIRST_K.replace(K_END, "int kEnd = k0 + T;  /*!*/")),), within=7, said="index"),
-    Bug("tiles of rows not cut off", "part2", "outside",
-        ((FIRST_I, FIRST_I.replace(I_END, "int iEnd = i0 + T;  /*!*/")),), within=10, said="index"),
-    Bug("b and h swapped for V", "part2", "head", codes=("wrong_values",), said="the product with V",
-        edits=((READ_V, "fourDimRead(V, h, b, j, k, B, N, d)"),
-          ("twoDimRead(QK_t, i, j, N) * fourDimRead(V, h, b, j, k, B, N, d);",
-            "twoDimRead(QK_t, i, j, N) * fourDimRead(V, h, b, j, k, B, N, d);  /*!*/"))),
-    Bug("keys with the stride of d", "part2", "stride",
-        (("fourDimRead(K, b, h, j, k, H, N, d);", "fourDimRead(K, b, h, j, k, H, d, d);  /*!*/"),),
-        codes=("wrong_values",), said="in the wrong proportions"),
-    Bug("sums in memory that is not cleared", "part2", "unwritten", codes=("unsteady",), said="never written",
-        edits=(("    const int T = TILE_SIZE;",
-            "    const int T = TILE_SIZE;\n" "    float *sums = (float *)malloc(N * sizeof(float));  /*!*/"),
-          ("rowSum += weight;", "sums[i] += weight;  /*!*/"), ("                float rowSum = 0.0f;\n", ""),
-          ("/ rowSum);", "/ sums[i]);"),
-          ("    return fillTensor(OTensor, O);", "    free(sums);\n    return fillTensor(OTensor, O);"))),
-    Bug("whole row sum", "part2", "integer", (("float rowSum = 0.0f;", "int rowSum = 0;  /*!*/"),),
-        codes=("wrong_values",), within=4, said="always a whole number"),
-    Bug("a local tile with an old tail", "part2", "ragged",
-        (("                for (int k0 = 0; k0 < d; k0 += T) {\n"
-            "                    int kEnd = std::min(k0 + T, d);\n"
-            "                    for (int j0 = 0; j0 < N; j0 += T) {\n"
-            "                        int jEnd = std::min(j0 + T, N);\n",
-            "                for (int k0 = 0; k0 < d; k0 += T) {\n"
-            "                    int kEnd = std::min(k0 + T, d);\n"
-            "                    float tile[T * T] = {0};\n"
-            "                    for (int j0 = 0; j0 < N; j0 += T) {\n"
-            "                        int jEnd = std::min(j0 + T, N);\n"
-            "                        for (int i = i0; i < iEnd; i++)\n"
-            "                            for (int j = j0; j < jEnd; j++)\n"
-            "                                tile[(i - i0) * T + j - j0] = twoDimRead(QK_t, i, j, N);\n"),
-          ("for (int j = j0; j < jEnd; j++) {\n"
-            "                                    value += twoDimRead(QK_t, i, j, N) * "
-            "fourDimRead(V, b, h, j, k, H, N, d);",
-            "for (int jj = 0; jj < T; jj++) {  /*!*/\n"
-            "                                    int j = std::min(j0 + jj, N - 1);\n"
-            "                                    value += tile[(i - i0) * T + jj] * "
-            "fourDimRead(V, b, h, j, k, H, N, d);  /*!*/")),
-        codes=("wrong_values",), said="N is a multiple of 16"),
-    Bug("the remainder begins a row late", "part2", "ragged",
-        (("            for (int i0 = 0; i0 < N; i0 += T) {\n"
-            "                int iEnd = std::min(i0 + T, N);\n                for (int k0",
-            "            for (int i0 = 0; i0 < N; i0 = i0 + T <= N - T ? i0 + T : i0 + T + 1) {  /*!*/\n"
-            "                int iEnd = std::min(i0 + T, N);\n                for (int k0"),),
-        codes=("row_range",), said="first of the rows beyond the last full tile of 16"),
+    bug("tiles of d not cut off", "part2", "outside", "", "index",
+        (FIRST_K, FIRST_K.replace(K_END, "int kEnd = k0 + T;  /*!*/")), within=7),
+    bug("tiles of rows not cut off", "part2", "outside", "", "index",
+        (FIRST_I, FIRST_I.replace(I_END, "int iEnd = i0 + T;  /*!*/")), within=10),
+    bug("b and h swapped for V", "part2", "head", "wrong_values", "the product with V",
+        (READ_V, "fourDimRead(V, h, b, j, k, B, N, d)"),
+        ("twoDimRead(QK_t, i, j, N) * fourDimRead(V, h, b, j, k, B, N, d);",
+          "twoDimRead(QK_t, i, j, N) * fourDimRead(V, h, b, j, k, B, N, d);  /*!*/")),
+    bug("keys with the stride of d", "part2", "stride", "wrong_values", "in the wrong proportions",
+        ("fourDimRead(K, b, h, j, k, H, N, d);", "fourDimRead(K, b, h, j, k, H, d, d);  /*!*/")),
+    bug("sums in memory that is not cleared", "part2", "unwritten", "unsteady", "never written",
+        ("    const int T = TILE_SIZE;",
+          "    const int T = TILE_SIZE;\n" "    float *sums = (float *)malloc(N * sizeof(float));  /*!*/"),
+        ("rowSum += weight;", "sums[i] += weight;  /*!*/"), ("                float rowSum = 0.0f;\n", ""),
+        ("/ rowSum);", "/ sums[i]);"),
+        ("    return fillTensor(OTensor, O);", "    free(sums);\n    return fillTensor(OTensor, O);")),
+    bug("whole row sum", "part2", "integer", "wrong_values", "always a whole number",
+        ("float rowSum = 0.0f;", "int rowSum = 0;  /*!*/"), within=4),
+    bug("a local tile with an old tail", "part2", "ragged", "wrong_values", "N is a multiple of 16",
+        ("                for (int k0 = 0; k0 < d; k0 += T) {\n"
+          "                    int kEnd = std::min(k0 + T, d);\n"
+          "                    for (int j0 = 0; j0 < N; j0 += T) {\n"
+          "                        int jEnd = std::min(j0 + T, N);\n",
+          "                for (int k0 = 0; k0 < d; k0 += T) {\n"
+          "                    int kEnd = std::min(k0 + T, d);\n"
+          "                    float tile[T * T] = {0};\n"
+          "                    for (int j0 = 0; j0 < N; j0 += T) {\n"
+          "                        int jEnd = std::min(j0 + T, N);\n"
+          "                        for (int i = i0; i < iEnd; i++)\n"
+          "                            for (int j = j0; j < jEnd; j++)\n"
+          "                                tile[(i - i0) * T + j - j0] = twoDimRead(QK_t, i, j, N);\n"),
+        ("for (int j = j0; j < jEnd; j++) {\n"
+          "                                    value += twoDimRead(QK_t, i, j, N) * "
+          "fourDimRead(V, b, h, j, k, H, N, d);",
+          "for (int jj = 0; jj < T; jj++) {  /*!*/\n"
+          "                                    int j = std::min(j0 + jj, N - 1);\n"
+          "                                    value += tile[(i - i0) * T + jj] * "
+          "fourDimRead(V, b, h, j, k, H, N, d);  /*!*/")),
+    bug("the remainder begins a row late", "part2", "ragged", "row_range",
+        "first of the rows beyond the last full tile of 16",
+        ("            for (int i0 = 0; i0 < N; i0 += T) {\n"
+          "                int iEnd = std::min(i0 + T, N);\n                for (int k0",
+          "            for (int i0 = 0; i0 < N; i0 = i0 + T <= N - T ? i0 + T : i0 + T + 1) {  /*!*/\n"
+          "                int iEnd = std::min(i0 + T, N);\n                for (int k0")),
 ]  # fmt: skip
 
 FUSED = [
-    Bug("a row of temp for each token", "part3", "outside", ((ROW, "int row = i;  /*!*/"),), within=7,
-        said="index"),
-    Bug("a local array of 512", "part3", "crash",
-        ((ROW, "float scores[512];  /*!*/"),
-          ("twoDimWrite(temp, row, j, N, score);", "scores[j] = score;  /*!*/"),
-          ("twoDimRead(temp, row, j, N);", "scores[j];"),
-          ("twoDimWrite(temp, row, j, N, weight);", "scores[j] = weight;"),
-          ("twoDimRead(temp, row, j, N) / rowSum;", "scores[j] / rowSum;")), said="index 512 out of bounds"),
-    Bug("a share of no rows", "part3", "crash", codes=("sigfpe",), said="division by zero",
-        edits=((ROW,
-            "int share = N / omp_get_max_threads();\n"
-            "                int row = i / share % omp_get_num_threads();  /*!*/"),
-          (PRAGMA, "#pragma omp parallel for collapse(3) schedule(static, 1) num_threads(1)"))),
-    Bug("a row of temp for each head", "part3", "race",
-        ((ROW, "int row = h % omp_get_num_threads();  /*!*/"),), codes=("race",), within=7, said="temp: "),
-    Bug("a counter for all threads", "part3", "race", codes=("race",), within=7, said="j: ",
-        edits=((PRAGMA, f"int j;  /*!*/\n{PRAGMA}"),
-          ("for (int j = 0; j < N; j++) {", "for (j = 0; j < N; j++) {", 3))),
-    Bug("threads within a row", "part3", "race",
-        ((PRAGMA + "\n", ""),
-          ("float rowSum = 0.0f;\n                for (int j = 0; j < N; j++) {",
-            "float rowSum = 0.0f;\n#pragma omp parallel for  /*!*/\n"
-            "                for (int j = 0; j < N; j++) {"),
-          ("rowSum += weight;", "rowSum += weight;  /*!*/")), codes=("race",), said="rowSum: "),
-    Bug("exponentials by bits", "part3", "precision",
-        (("float weight = std::exp(score);",
-            "int bits = (int)(12102203.0f * score) + 1064866805;  /*!*/\n"
-            "                    float weight = (float &)bits;  /*!*/"),), codes=("low_precision",),
-        said="exp() or what it is given is inexact"),
-    Bug("maximum in the weights alone", "part3", "formula",
-        (("float rowSum = 0.0f;\n",
-            "float most = twoDimRead(temp, row, k0, N);\n                float rowSum = 0.0f;\n"
-            "                for (int j = 0; j < N; j++) most = std::max(most, twoDimRead(temp, row, j, N));\n"),
-          (ROW, f"{ROW}\n                int k0 = 0;"),
-          ("float weight = std::exp(score);", "float weight = std::exp(score - most);"),
-          ("rowSum += weight;", "rowSum += std::exp(score);  /*!*/")), codes=("not_normalised",),
-        said="scores and exp() are right, the row's sum is not"),
-    Bug("eight channels at a time", "part3", "ragged",
-        (("for (int k = 0; k < d; k++) {\n                        score +=",
-            "for (int k = 0; k + 8 <= d; k += 8) {  /*!*/\n"
-            "                        for (int e = k; e < k + 8; e++)\n" "                        score +="),
-          (f"{READ_Q} * {READ_K};",
-            "fourDimRead(Q, b, h, i, e, H, N, d) * fourDimRead(K, b, h, j, e, H, N, d);")),
-        codes=("remainder_channels",), said="d is a multiple of 8"),
-    Bug("heads counted by B", "part3", "head",
-        ((f"{PRAGMA}\n    for (int b = 0; b < B; b++) {{\n        {HEADS}",
-            "#pragma omp parallel for collapse(2)\n    for (int one = 0; one < 1; one++) {\n"
-            "        for (int bh = 0; bh < B * H; bh++) {\n"
-            "            int b = bh / B, h = bh % B;  /*!*/"),), within=7, said="index"),
+    bug("a row of temp for each token", "part3", "outside", "", "index", (ROW, "int row = i;  /*!*/"),
+        within=7),
+    bug("a local array of 512", "part3", "crash", "", "index 512 out of bounds",
+        (ROW, "float scores[512];  /*!*/"),
+        ("twoDimWrite(temp, row, j, N, score);", "scores[j] = score;  /*!*/"),
+        ("twoDimRead(temp, row, j, N);", "scores[j];"),
+        ("twoDimWrite(temp, row, j, N, weight);", "scores[j] = weight;"),
+        ("twoDimRead(temp, row, j, N) / rowSum;", "scores[j] / rowSum;")),
+    bug("a share of no rows", "part3", "crash", "sigfpe", "division by zero",
+        (ROW,
+          "int share = N / omp_get_max_threads();\n"
+          "                int row = i / share % omp_get_num_threads();  /*!*/"),
+        (PRAGMA, "#pragma omp parallel for collapse(3) schedule(static, 1) num_threads(1)")),
+    bug("a row of temp for each head", "part3", "race", "race", "temp: ",
+        (ROW, "int row = h % omp_get_num_threads();  /*!*/"), within=7),
+    bug("a counter for all threads", "part3", "race", "race", "j: ", (PRAGMA, f"int j;  /*!*/\n{PRAGMA}"),
+        ("for (int j = 0; j < N; j++) {", "for (j = 0; j < N; j++) {", 3), within=7),
+    bug("threads within a row", "part3", "race", "race", "rowSum: ", (PRAGMA + "\n", ""),
+        ("float rowSum = 0.0f;\n                for (int j = 0; j < N; j++) {",
+          "float rowSum = 0.0f;\n#pragma omp parallel for  /*!*/\n"
+          "                for (int j = 0; j < N; j++) {"),
+        ("rowSum += weight;", "rowSum += weight;  /*!*/")),
+    bug("exponentials by bits", "part3", "precision", "low_precision", "exp() or what it is given is inexact",
+        ("float weight = std::exp(score);",
+          "int bits = (int)(12102203.0f * score) + 1064866805;  /*!*/\n"
+          "                    float weight = (float &)bits;  /*!*/")),
+    bug("maximum in the weights alone", "part3", "formula", "not_normalised",
+        "scores and exp() are right, the row's sum is not",
+        ("float rowSum = 0.0f;\n",
+          "float most = twoDimRead(temp, row, k0, N);\n                float rowSum = 0.0f;\n"
+          "                for (int j = 0; j < N; j++) most = std::max(most, twoDimRead(temp, row, j, N));\n"),
+        (ROW, f"{ROW}\n                int k0 = 0;"),
+        ("float weight = std::exp(score);", "float weight = std::exp(score - most);"),
+        ("rowSum += weight;", "rowSum += std::exp(score);  /*!*/")),
+    bug("eight channels at a time", "part3", "ragged", "remainder_channels", "d is a multiple of 8",
+        ("for (int k = 0; k < d; k++) {\n                        score +=",
+          "for (int k = 0; k + 8 <= d; k += 8) {  /*!*/\n"
+          "                        for (int e = k; e < k + 8; e++)\n" "                        score +="),
+        (f"{READ_Q} * {READ_K};",
+          "fourDimRead(Q, b, h, i, e, H, N, d) * fourDimRead(K, b, h, j, e, H, N, d);")),
+    bug("heads counted by B", "part3", "head", "", "index",
+        (f"{PRAGMA}\n    for (int b = 0; b < B; b++) {{\n        {HEADS}",
+          "#pragma omp parallel for collapse(2)\n    for (int one = 0; one < 1; one++) {\n"
+          "        for (int bh = 0; bh < B * H; bh++) {\n" "            int b = bh / B, h = bh % B;  /*!*/"),
+        within=7),
 ]  # fmt: skip
 
 FLASH = [
-    Bug("rows of Sij with Br places", "part4", "stride",
-        (("twoDimWrite(Sij, i, j, Bc, score);", "twoDimWrite(Sij, i, j, Br, score);  /*!*/"),
-          ("twoDimRead(Sij, i, j, Bc)", "twoDimRead(Sij, i, j, Br)")), said="index"),
-    Bug("Lnew by the row of N", "part4", "outside", said="index",
-        edits=(("Lnew[i] = Li[i] + Lij[i];", "Lnew[i0 + i] = Li[i] + Lij[i];  /*!*/"),
-          ("value / Lnew[i]", "value / Lnew[row]"), ("L[row] = Lnew[i];", "L[row] = Lnew[row];"))),
-    Bug("L by the row of the tile", "part4", "index", (("L[row] = Lnew[i];", "L[i] = Lnew[i];  /*!*/"),),
-        codes=("flash_l_tile_row",), said="L is written at the row within the tile"),
-    Bug("a pointer into a vector that is gone", "part4", "crash", said="freed",
-        edits=(("    // BEGIN SOLUTION\n",
-            "    // BEGIN SOLUTION\n    const float *v = formatTensor(VTensor).data();  /*!*/\n"),
-          ("fourDimRead(V, b, h, column, k, H, N, d)", "v[((b * H + h) * N + column) * d + k]"))),
-    Bug("L kept from call to call", "part4", "left over",
-        (("std::vector<float> L = formatTensor(LTensor);", "static std::vector<float> L(B * H * N);  /*!*/"),
-          ("            std::fill(L.begin(), L.end(), 0.0f);\n", ""),
-          ("Li[i] = L[row];", "Li[i] = L[(b * H + h) * N + row];"),
-          ("L[row] = Lnew[i];", "L[(b * H + h) * N + row] = Lnew[i];"))),
-    Bug("PV never cleared", "part4", "left over", codes=("flash_pv_kept",), said="PV is never set to zero",
-        edits=(("float value = 0.0f;", "float value = twoDimRead(PV, i, k, d);  /*!*/"),)),
-    Bug("divided by the root of Bc", "part4", "formula",
-        (("std::exp(twoDimRead(Sij, i, j, Bc))",
-            "std::exp(twoDimRead(Sij, i, j, Bc) / std::sqrt((float)Bc))"),
-          ("float weight = ", "/*!*/ float weight = ")), codes=("wrong_values",), said="1/sqrt(Bc)"),
-    Bug("rows and columns of Pij swapped", "part4", "index",
-        (("twoDimRead(Pij, i, j, Bc) *", "twoDimRead(Pij, j, i, Bc) * /*!*/"),), said="index"),
-    Bug("stride of Pij by the columns that are left", "part4", "ragged",
-        (("twoDimWrite(Pij, i, j, Bc, weight);", "twoDimWrite(Pij, i, j, columns, weight);  /*!*/"),),
-        codes=("row_range",), within=1, said="N is a multiple of Bc"),
-    Bug("row blocks shared out over the same tiles", "part4", "race",
-        (("                for (int i0 = 0; i0 < N; i0 += Br) {",
-            "#pragma omp parallel for  /*!*/\n                for (int i0 = 0; i0 < N; i0 += Br) {"),),
-        codes=("race",), within=10, said="two threads write it"),
+    bug("rows of Sij with Br places", "part4", "stride", "", "index",
+        ("twoDimWrite(Sij, i, j, Bc, score);", "twoDimWrite(Sij, i, j, Br, score);  /*!*/"),
+        ("twoDimRead(Sij, i, j, Bc)", "twoDimRead(Sij, i, j, Br)")),
+    bug("Lnew by the row of N", "part4", "outside", "", "index",
+        ("Lnew[i] = Li[i] + Lij[i];", "Lnew[i0 + i] = Li[i] + Lij[i];  /*!*/"),
+        ("value / Lnew[i]", "value / Lnew[row]"), ("L[row] = Lnew[i];", "L[row] = Lnew[row];")),
+    bug("L by the row of the tile", "part4", "index", "flash_l_tile_row",
+        "L is written at the row within the tile", ("L[row] = Lnew[i];", "L[i] = Lnew[i];  /*!*/")),
+    bug("a pointer into a vector that is gone", "part4", "crash", "", "freed",
+        ("    // BEGIN SOLUTION\n",
+          "    // BEGIN SOLUTION\n    const float *v = formatTensor(VTensor).data();  /*!*/\n"),
+        ("fourDimRead(V, b, h, column, k, H, N, d)", "v[((b * H + h) * N + column) * d + k]")),
+    bug("L kept from call to call", "part4", "left over", "", "",
+        ("std::vector<float> L = formatTensor(LTensor);", "static std::vector<float> L(B * H * N);  /*!*/"),
+        ("            std::fill(L.begin(), L.end(), 0.0f);\n", ""),
+        ("Li[i] = L[row];", "Li[i] = L[(b * H + h) * N + row];"),
+        ("L[row] = Lnew[i];", "L[(b * H + h) * N + row] = Lnew[i];")),
+    bug("PV never cleared", "part4", "left over", "flash_pv_kept", "PV is never set to zero",
+        ("float value = 0.0f;", "float value = twoDimRead(PV, i, k, d);  /*!*/")),
+    bug("divided by the root of Bc", "part4", "formula", "wrong_values", "1/sqrt(Bc)",
+        ("std::exp(twoDimRead(Sij, i, j, Bc))", "std::exp(twoDimRead(Sij, i, j, Bc) / std::sqrt((float)Bc))"),
+        ("float weight = ", "/*!*/ float weight = ")),
+    bug("rows and columns of Pij swapped", "part4", "index", "", "index",
+        ("twoDimRead(Pij, i, j, Bc) *", "twoDimRead(Pij, j, i, Bc) * /*!*/")),
+    bug("stride of Pij by the columns that are left", "part4", "ragged", "row_range", "N is a multiple of Bc",
+        ("twoDimWrite(Pij, i, j, Bc, weight);", "twoDimWrite(Pij, i, j, columns, weight);  /*!*/"), within=1),
+    bug("row blocks shared out over the same tiles", "part4", "race", "race", "two threads write it",
+        ("                for (int i0 = 0; i0 < N; i0 += Br) {",
+          "#pragma omp parallel for  /*!*/\n                for (int i0 = 0; i0 < N; i0 += Br) {"),
+        within=10),
 ]  # fmt: skip
 
 OFFSET = "((x * sizeX + y) * sizeY + z) * sizeZ + b"
 ACCESSORS = [
-    Bug("one size for all", "4Dread", "stride",
-        ((f"{OFFSET}];", "((x * sizeZ + y) * sizeZ + z) * sizeZ + b];  /*!*/"),), said="index"),
-    Bug("a size more", "4Dwrite", "index", said="index",
-        edits=((f"{OFFSET}] = val;", "((x * sizeX + y) * sizeY + z) * (sizeZ + 1) + b] = val;  /*!*/"),)),
+    bug("one size for all", "4Dread", "stride", "", "index",
+        (f"{OFFSET}];", "((x * sizeZ + y) * sizeZ + z) * sizeZ + b];  /*!*/")),
+    bug("a size more", "4Dwrite", "index", "", "index",
+        (f"{OFFSET}] = val;", "((x * sizeX + y) * sizeY + z) * (sizeZ + 1) + b] = val;  /*!*/")),
 ]  # fmt: skip
 
 PUBLISHED = [
-    Bug("O one row short", "part3", "ragged",
-        (("for (int i = 0; i < N; i++) {", "for (int i = 0; i < N - N % 8; i++) {  /*!*/"),),
-        base="published", codes=("remainder_tile",), said="N is a multiple of 8"),
-    Bug("scores in whole numbers", "part1", "integer",
-        (("float sum = 0.f;\n                    for (int k = 0; k < d; k++)\n"
-            "                        sum += fourDimRead(Q",
-            "int sum = 0;  /*!*/\n                    for (int k = 0; k < d; k++)\n"
-            "                        sum += fourDimRead(Q"),
-          ("twoDimWrite(QK_t, i, j, N, sum);",
-            "float score = sum;\n                    twoDimWrite(QK_t, i, j, N, score);")), base="published",
-        codes=("wrong_values",), within=2, said="All scores are whole numbers"),
-    Bug("the last block left out, and L not kept", "part4", "two",
-        (("for (int jj = 0; jj < N; jj += Bc) {", "for (int jj = 0; jj < N - Bc; jj += Bc) {  /*!*/"),
-          ("L[query] = Lnew[i];", "L[query] = Lij[i];  /*!*/")), base="published", codes=("wrong_values",),
-        said="Smallest that fails"),
+    bug("O one row short", "part3", "ragged", "remainder_tile", "N is a multiple of 8",
+        ("for (int i = 0; i < N; i++) {", "for (int i = 0; i < N - N % 8; i++) {  /*!*/"), base="published"),
+    bug("scores in whole numbers", "part1", "integer", "wrong_values", "All scores are whole numbers",
+        ("float sum = 0.f;\n                    for (int k = 0; k < d; k++)\n"
+          "                        sum += fourDimRead(Q",
+          "int sum = 0;  /*!*/\n                    for (int k = 0; k < d; k++)\n"
+          "                        sum += fourDimRead(Q"),
+        ("twoDimWrite(QK_t, i, j, N, sum);",
+          "float score = sum;\n                    twoDimWrite(QK_t, i, j, N, score);"), within=2,
+        base="published"),
+    bug("the last block left out, and L not kept", "part4", "two", "wrong_values", "Smallest that fails",
+        ("for (int jj = 0; jj < N; jj += Bc) {", "for (int jj = 0; jj < N - Bc; jj += Bc) {  /*!*/"),
+        ("L[query] = Lnew[i];", "L[query] = Lij[i];  /*!*/"), base="published"),
 ]  # fmt: skip
 
 OTHERS = [
-    Bug("four at a time without the rest", "naive", "ragged",
-        (("for (int j = 0; j < C; j++) {\n            sum += std::exp(x[j]);",
-            "for (int j = 0; j + 4 <= C; j += 4) {  /*!*/\n"
-            "            for (int e = j; e < j + 4; e++) sum += std::exp(x[e]);"),), base="softmax",
-        codes=("sum_misses_columns",), said="C is a multiple of 4"),
-    Bug("the next element", "online", "outside", base="softmax", said="index",
-        edits=(("sum = sum * std::exp(most - now) + std::exp(x[j] - now);",
-            "sum = sum * std::exp(most - now) + std::exp(x[j + 1] - now);  /*!*/"),)),
-    Bug("no left border", "conv2d", "outside",
-        (("if (ih >= 0 && ih < H && iw >= 0 && iw < Wd)", "if (ih >= 0 && ih < H && iw < Wd)  /*!*/"),),
-        base="operators", codes=("column_range",), within=1, said="before an array"),
-    Bug("the same plane for all", "maxpool2d_backward", "index",
-        (("gx[plane * H * Wd + at[", "gx[at["), ("#pragma omp parallel for\n", ""),
-          ("+= gy[plane * OH * OW + p];", "+= gy[plane * OH * OW + p];  /*!*/")), base="operators",
-        codes=("plane_ignored",), said="into the first plane"),
-    Bug("the batch shared out for db", "linear_backward", "race",
-        (("    for (int n = 0; n < N; n++)\n" "        for (int o = 0; o < O; o++) gb[o] += gy[n * O + o];",
-            "#pragma omp parallel for\n    for (int n = 0; n < N; n++)\n"
-            "        for (int o = 0; o < O; o++) gb[o] += gy[n * O + o];  /*!*/"),), base="operators",
-        codes=("race",), said="gb: "),
+    bug("four at a time without the rest", "naive", "ragged", "sum_misses_columns", "C is a multiple of 4",
+        ("for (int j = 0; j < C; j++) {\n            sum += std::exp(x[j]);",
+          "for (int j = 0; j + 4 <= C; j += 4) {  /*!*/\n"
+          "            for (int e = j; e < j + 4; e++) sum += std::exp(x[e]);"), base="softmax"),
+    bug("the next element", "online", "outside", "", "index",
+        ("sum = sum * std::exp(most - now) + std::exp(x[j] - now);",
+          "sum = sum * std::exp(most - now) + std::exp(x[j + 1] - now);  /*!*/"), base="softmax"),
+    bug("no left border", "conv2d", "outside", "column_range", "before an array",
+        ("if (ih >= 0 && ih < H && iw >= 0 && iw < Wd)", "if (ih >= 0 && ih < H && iw < Wd)  /*!*/"),
+        within=1, base="operators"),
+    bug("the same plane for all", "maxpool2d_backward", "index", "plane_ignored", "into the first plane",
+        ("gx[plane * H * Wd + at[", "gx[at["), ("#pragma omp parallel for\n", ""),
+        ("+= gy[plane * OH * OW + p];", "+= gy[plane * OH * OW + p];  /*!*/"), base="operators"),
+    bug("the batch shared out for db", "linear_backward", "race", "race", "gb: ",
+        ("    for (int n = 0; n < N; n++)\n" "        for (int o = 0; o < O; o++) gb[o] += gy[n * O + o];",
+          "#pragma omp parallel for\n    for (int n = 0; n < N; n++)\n"
+          "        for (int o = 0; o < O; o++) gb[o] += gy[n * O + o];  /*!*/"), base="operators"),
 ]  # fmt: skip
 
 BUGS: tuple[Bug, ...] = (*NAIVE, *BLOCKED, *FUSED, *FLASH, *ACCESSORS, *PUBLISHED, *OTHERS)

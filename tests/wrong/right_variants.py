@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from family_rows import RIGHT as RIGHT_OF
 from wrong_flash import STORE_L, rows_outer
 from wrong_kernels import HEADS, J_TILES, KEYS, PRAGMA, QK_T, SCORE, THREAD_ROW
 
 from grader.assignment.mutations import Mutation
 
+p1, p2, p3, p4 = RIGHT_OF
 ALLOCATE = "torch::Tensor OTensor = at::zeros({B, H, N, d}, at::kFloat);"
 TILE = "const int T = TILE_SIZE;"
 EXP = f"std::exp({QK_T})"
@@ -113,33 +115,31 @@ ROW_LOOP = """for (int i = 0; i < N; i++) {
                     float score"""
 
 PART1 = [
-    Mutation("p1 as it is", "part1", ((SCORE, SCORE),)),
-    Mutation("p1 safe softmax", "part1", SAFE_ROW),
-    Mutation("p1 double sums", "part1",
-        ((SCORE, "double score = 0;"), ("float rowSum = 0.0f;", "double rowSum = 0;"),
-          ("float value = 0.0f;", "double value = 0;"))),
-    Mutation("p1 reciprocal", "part1", (("/ rowSum", "* (1.0f / rowSum)"),)),
-    Mutation("p1 with pointers", "part1", body=using(WITH_POINTERS, "QK_t")),
-    Mutation("p1 online softmax", "part1", body=ONLINE),
-    Mutation("p1 keys backwards", "part1", body=using(BACKWARDS, "QK_t")),
-    Mutation("p1 K transposed first", "part1", body=TRANSPOSED_K),
-    Mutation("p1 parallel rows", "part1", ((ROW_LOOP, "#pragma omp parallel for\n            " + ROW_LOOP),)),
-    Mutation("p1 made empty", "part1", ((ALLOCATE, ALLOCATE.replace("zeros", "empty")),)),
-    Mutation("p1 prints", "part1", ((HEADS, 'std::printf("head\\n"); ' + HEADS),)),
-    Mutation("p1 channels backwards", "part1",
-        ((SCORE_K, SCORE_K.replace("k = 0; k < d; k++", "k = d - 1; k >= 0; k--")),)),
+    p1("as it is", (SCORE, SCORE)),
+    p1("safe softmax", *SAFE_ROW),
+    p1("double sums", (SCORE, "double score = 0;"), ("float rowSum = 0.0f;", "double rowSum = 0;"),
+        ("float value = 0.0f;", "double value = 0;")),
+    p1("reciprocal", ("/ rowSum", "* (1.0f / rowSum)")),
+    p1("with pointers", body=using(WITH_POINTERS, "QK_t")),
+    p1("online softmax", body=ONLINE),
+    p1("keys backwards", body=using(BACKWARDS, "QK_t")),
+    p1("K transposed first", body=TRANSPOSED_K),
+    p1("parallel rows", (ROW_LOOP, "#pragma omp parallel for\n            " + ROW_LOOP)),
+    p1("made empty", (ALLOCATE, ALLOCATE.replace("zeros", "empty"))),
+    p1("prints", (HEADS, 'std::printf("head\\n"); ' + HEADS)),
+    p1("channels backwards", (SCORE_K, SCORE_K.replace("k = 0; k < d; k++", "k = d - 1; k >= 0; k--"))),
 ]  # fmt: skip
 
 PART2 = [
-    *[Mutation(f"p2 tile {t}", "part2", ((TILE, f"const int T = {t};"),)) for t in (1, 7, 8, 32, 64, 200)],
-    Mutation("p2 safe softmax", "part2", SAFE_ROW),
-    Mutation("p2 key tiles backwards", "part2",
-        ((f"                    {J_TILES}",
-            "                    for (int j0 = (N - 1) / T * T; j0 >= 0; j0 -= T) {"),
-          ("j0 == 0 ?", "j0 == (N - 1) / T * T ?"))),
-    Mutation("p2 double rows", "part2", (("float rowSum = 0.0f;", "double rowSum = 0;"),)),
-    Mutation("p2 four sums", "part2", body=using(FOUR_SUMS, "QK_t")),
-    Mutation("p2 double dots", "part2", body=using(IN_DOUBLE, "QK_t")),
+    *[p2(f"tile {t}", (TILE, f"const int T = {t};")) for t in (1, 7, 8, 32, 64, 200)],
+    p2("safe softmax", *SAFE_ROW),
+    p2("key tiles backwards",
+        (f"                    {J_TILES}",
+          "                    for (int j0 = (N - 1) / T * T; j0 >= 0; j0 -= T) {"),
+        ("j0 == 0 ?", "j0 == (N - 1) / T * T ?")),
+    p2("double rows", ("float rowSum = 0.0f;", "double rowSum = 0;")),
+    p2("four sums", body=using(FOUR_SUMS, "QK_t")),
+    p2("double dots", body=using(IN_DOUBLE, "QK_t")),
 ]  # fmt: skip
 
 #: Where part 3 has added up a row of O.
@@ -148,27 +148,25 @@ VALUES_END = """fourDimWrite(O, b, h, i, k, H, N, d, value);
                 }"""
 
 PART3 = [
-    Mutation("p3 serial", "part3", ((PRAGMA, ""), (THREAD_ROW, "int row = 0;"))),
-    Mutation("p3 collapse 2", "part3", ((PRAGMA, PRAGMA.replace("3", "2")),)),
-    Mutation("p3 over batches only", "part3", ((PRAGMA, PRAGMA.replace(" collapse(3)", "")),)),
-    Mutation("p3 dynamic", "part3", ((PRAGMA, PRAGMA + " schedule(dynamic, 3)"),)),
-    Mutation("p3 two threads", "part3", ((PRAGMA, PRAGMA + " num_threads(2)"),)),
-    Mutation("p3 flat rows, simd", "part3", body=BY_ROW_IN_PARALLEL),
-    Mutation("p3 shared out by hand", "part3", body=SHARED_OUT_BY_HAND),
-    Mutation("p3 own vector", "part3",
+    p3("serial", (PRAGMA, ""), (THREAD_ROW, "int row = 0;")),
+    p3("collapse 2", (PRAGMA, PRAGMA.replace("3", "2"))),
+    p3("over batches only", (PRAGMA, PRAGMA.replace(" collapse(3)", ""))),
+    p3("dynamic", (PRAGMA, PRAGMA + " schedule(dynamic, 3)")),
+    p3("two threads", (PRAGMA, PRAGMA + " num_threads(2)")),
+    p3("flat rows, simd", body=BY_ROW_IN_PARALLEL),
+    p3("shared out by hand", body=SHARED_OUT_BY_HAND),
+    p3("own vector",
         body=BY_ROW_IN_PARALLEL.replace("float *s = temp.data() + omp_get_thread_num() * N, sum = 0;",
             "std::vector<float> s(N); float sum = 0;")),
-    Mutation("p3 online softmax", "part3", body="    #pragma omp parallel for" + ONLINE),
-    Mutation("p3 heads in parallel", "part3", body="    #pragma omp parallel for" + TRANSPOSED_K),
-    Mutation("p3 normalised last", "part3",
-        ((" / rowSum", ""),
-          (VALUES_END,
-            f"{VALUES_END}\n" "for (int k = 0; k < d; k++) O[((b * H + h) * N + i) * d + k] /= rowSum;"))),
-    Mutation("p3 column by column", "part3",
-        (("float weight = twoDimRead(temp, row, j, N) / rowSum;", "if (j > 0) break;"),
-          ("value += weight * fourDimRead(V, b, h, j, k, H, N, d);",
-            "for (int t = 0; t < N; t++)\n"
-            "    value += twoDimRead(temp, row, t, N) / rowSum * fourDimRead(V, b, h, t, k, H, N, d);"))),
+    p3("online softmax", body="    #pragma omp parallel for" + ONLINE),
+    p3("heads in parallel", body="    #pragma omp parallel for" + TRANSPOSED_K),
+    p3("normalised last", (" / rowSum", ""),
+        (VALUES_END,
+          f"{VALUES_END}\n" "for (int k = 0; k < d; k++) O[((b * H + h) * N + i) * d + k] /= rowSum;")),
+    p3("column by column", ("float weight = twoDimRead(temp, row, j, N) / rowSum;", "if (j > 0) break;"),
+        ("value += weight * fourDimRead(V, b, h, j, k, H, N, d);",
+          "for (int t = 0; t < N; t++)\n"
+          "    value += twoDimRead(temp, row, t, N) / rowSum * fourDimRead(V, b, h, t, k, H, N, d);")),
 ]  # fmt: skip
 
 I_BLOCKS = "for (int i0 = 0; i0 < N; i0 += Br) {"
@@ -179,28 +177,24 @@ NORMALISE_ONCE = (
 )  # fmt: skip
 
 PART4 = [
-    Mutation("p4 normalised once", "part4", NORMALISE_ONCE),
-    Mutation("p4 reciprocal", "part4", (("value / Lnew[i]", "value * (1.0f / Lnew[i])"),)),
-    Mutation("p4 query blocks backwards", "part4",
-        ((I_BLOCKS, "for (int i0 = (N - 1) / Br * Br; i0 >= 0; i0 -= Br) {"),)),
-    Mutation("p4 key blocks backwards", "part4",
-        (("for (int j0 = 0; j0 < N; j0 += Bc) {", "for (int j0 = (N - 1) / Bc * Bc; j0 >= 0; j0 -= Bc) {"),)),
-    Mutation("p4 double sums", "part4",
-        (("float score = 0.0f;", "double score = 0;"), ("float rowSum = 0.0f;", "double rowSum = 0;"))),
-    Mutation("p4 own blocks", "part4",
-        (("for (int b = 0; b < B; b++) {",
-            "Bc = std::max(1, Bc / 2); Br = std::max(1, Br / 3);\n" "    for (int b = 0; b < B; b++) {"),)),
-    Mutation("p4 L by hand", "part4",
-        (("std::fill(L.begin(), L.end(), 0.0f);", "for (float &l : L) { l = 0; }"),)),
-    Mutation("p4 without tiles", "part4", body=using(WITH_POINTERS, "L")),
-    Mutation("p4 online softmax", "part4", body=ONLINE),
-    Mutation("p4 rows outside, keys inside", "part4", body=rows_outer("ROWS", "ROWS")),
-    Mutation("p4 one key a block", "part4",
-        (("for (int b = 0; b < B; b++) {", "Bc = 1;\n    for (int b = 0; b < B; b++) {"),)),
-    Mutation("p4 L stored early", "part4",
-        ((STORE_L, ""),
-          ("Lnew[i] = Li[i] + Lij[i];",
-            "Lnew[i] = Li[i] + Lij[i];\n                        L[i0 + i] = Lnew[i];"))),
+    p4("normalised once", *NORMALISE_ONCE),
+    p4("reciprocal", ("value / Lnew[i]", "value * (1.0f / Lnew[i])")),
+    p4("query blocks backwards", (I_BLOCKS, "for (int i0 = (N - 1) / Br * Br; i0 >= 0; i0 -= Br) {")),
+    p4("key blocks backwards",
+        ("for (int j0 = 0; j0 < N; j0 += Bc) {", "for (int j0 = (N - 1) / Bc * Bc; j0 >= 0; j0 -= Bc) {")),
+    p4("double sums", ("float score = 0.0f;", "double score = 0;"),
+        ("float rowSum = 0.0f;", "double rowSum = 0;")),
+    p4("own blocks",
+        ("for (int b = 0; b < B; b++) {",
+          "Bc = std::max(1, Bc / 2); Br = std::max(1, Br / 3);\n" "    for (int b = 0; b < B; b++) {")),
+    p4("L by hand", ("std::fill(L.begin(), L.end(), 0.0f);", "for (float &l : L) { l = 0; }")),
+    p4("without tiles", body=using(WITH_POINTERS, "L")),
+    p4("online softmax", body=ONLINE),
+    p4("rows outside, keys inside", body=rows_outer("ROWS", "ROWS")),
+    p4("one key a block", ("for (int b = 0; b < B; b++) {", "Bc = 1;\n    for (int b = 0; b < B; b++) {")),
+    p4("L stored early", (STORE_L, ""),
+        ("Lnew[i] = Li[i] + Lij[i];",
+          "Lnew[i] = Li[i] + Lij[i];\n                        L[i0 + i] = Lnew[i];")),
 ]  # fmt: skip
 
 RIGHT: list[Mutation] = [*PART1, *PART2, *PART3, *PART4]

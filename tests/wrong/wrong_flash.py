@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from grader.assignment.mutations import Mutation
+from family_rows import WRONG
 
+*_, p4 = WRONG
 HEADS = "for (int h = 0; h < H; h++) {"
 DECLARE_ZERO = (HEADS, "int zero = 0;\n        " + HEADS)
 FLASH = "float value = Li[i] * twoDimRead(Oi, i, k, d) + twoDimRead(PV, i, k, d);"
@@ -17,44 +18,33 @@ FLASH_SUM_LOOP = f"{COLUMN_LOOP}\n                            float weight"
 RESET_L = "std::fill(L.begin(), L.end(), 0.0f);"
 
 FLASHED = [
-    Mutation("p4 empty", "part4", body="", codes=("not_written",)),
-    Mutation("p4 O not rescaled", "part4", ((FLASH, FLASH.replace("Li[i] * ", "")),),
-        ("flash_not_rescaled",)),
-    Mutation("p4 rescaled by lij", "part4", ((FLASH, FLASH.replace("Li[i]", "Lij[i]")),),
-        ("flash_not_rescaled",)),
-    Mutation("p4 rescaled by lnew", "part4", ((FLASH, FLASH.replace("Li[i]", "Lnew[i]")),),
-        ("flash_not_rescaled",)),
-    Mutation("p4 not divided", "part4", (("value / Lnew[i]", "value"),),
-        ("flash_not_divided", "not_normalised", "not_finite")),
-    Mutation("p4 divided by lij", "part4", (("value / Lnew[i]", "value / Lij[i]"),), ("flash_not_divided",)),
-    Mutation("p4 l not stored", "part4", ((STORE_L, ""),), ("flash_l_not_carried",)),
-    Mutation("p4 lij stored", "part4", ((STORE_L, "L[row] = Lij[i];"),), ("flash_l_not_carried",)),
-    Mutation("p4 l not added", "part4", ((ADD_L, "Lnew[i] = Lij[i];"),),
-        ("flash_l_not_carried", "flash_not_divided")),
-    Mutation("p4 O not loaded", "part4", ((LOAD_O, ""),), ("flash_not_rescaled",)),
-    Mutation("p4 L not reset", "part4", ((RESET_L, ""),), ("stale_l",)),
-    Mutation("p4 remainder keys", "part4", ((J_BLOCKS, J_BLOCKS.replace("j0 < N", "j0 + Bc <= N")),),
-        ("remainder_keys",)),
-    Mutation("p4 remainder rows", "part4", ((I_BLOCKS, I_BLOCKS.replace("i0 < N", "i0 + Br <= N")),),
-        ("remainder_tile",)),
-    Mutation("p4 first block of keys", "part4", codes=("first_block_only", "remainder_keys"),
-        edits=((J_BLOCKS, J_BLOCKS.replace("j0 < N", "j0 < std::min(N, Bc)")),)),
-    Mutation("p4 stale tail of Pij", "part4", codes=("flash_stale_tail", "not_normalised"),
-        edits=((FLASH_SUM_LOOP, FLASH_SUM_LOOP.replace("j < columns", "j < Bc")),)),
-    Mutation("p4 whole tile always", "part4",
-        ((COLUMN_LOOP, COLUMN_LOOP.replace("j < columns", "j < Bc"), 4),
-          ("for (int j = 0; j < Bc; j++) {\n                    int column = j0 + j;",
-            f"{COLUMN_LOOP}\n                    int column = j0 + j;")), ("flash_stale_tail",)),
-    Mutation("p4 exp forgotten", "part4", ((FLASH_EXP, FLASH_EXP.replace("std::exp", "")),),
-        ("exp_missing",)),
-    Mutation("p4 scaled", "part4",
-        ((FLASH_EXP, "std::exp(twoDimRead(Sij, i, j, Bc) / std::sqrt((float)d))"),), ("scaled",)),
-    Mutation("p4 h ignored", "part4",
-        (DECLARE_ZERO, ("fourDimRead(Q, b, h,", "fourDimRead(Q, b, zero,"),
-          ("fourDimRead(K, b, h,", "fourDimRead(K, b, zero,"),
-          ("fourDimRead(V, b, h,", "fourDimRead(V, b, zero,")), ("heads_copied",)),
-    Mutation("p4 half weights", "part4", ((FLASH_EXP, f"static_cast<float>(c10::BFloat16({FLASH_EXP}))"),),
-        ("low_precision",)),
+    p4("empty", "not_written", body=""),
+    p4("O not rescaled", "flash_not_rescaled", (FLASH, FLASH.replace("Li[i] * ", ""))),
+    p4("rescaled by lij", "flash_not_rescaled", (FLASH, FLASH.replace("Li[i]", "Lij[i]"))),
+    p4("rescaled by lnew", "flash_not_rescaled", (FLASH, FLASH.replace("Li[i]", "Lnew[i]"))),
+    p4("not divided", "flash_not_divided not_normalised not_finite", ("value / Lnew[i]", "value")),
+    p4("divided by lij", "flash_not_divided", ("value / Lnew[i]", "value / Lij[i]")),
+    p4("l not stored", "flash_l_not_carried", (STORE_L, "")),
+    p4("lij stored", "flash_l_not_carried", (STORE_L, "L[row] = Lij[i];")),
+    p4("l not added", "flash_l_not_carried flash_not_divided", (ADD_L, "Lnew[i] = Lij[i];")),
+    p4("O not loaded", "flash_not_rescaled", (LOAD_O, "")),
+    p4("L not reset", "stale_l", (RESET_L, "")),
+    p4("remainder keys", "remainder_keys", (J_BLOCKS, J_BLOCKS.replace("j0 < N", "j0 + Bc <= N"))),
+    p4("remainder rows", "remainder_tile", (I_BLOCKS, I_BLOCKS.replace("i0 < N", "i0 + Br <= N"))),
+    p4("first block of keys", "first_block_only remainder_keys",
+        (J_BLOCKS, J_BLOCKS.replace("j0 < N", "j0 < std::min(N, Bc)"))),
+    p4("stale tail of Pij", "flash_stale_tail not_normalised",
+        (FLASH_SUM_LOOP, FLASH_SUM_LOOP.replace("j < columns", "j < Bc"))),
+    p4("whole tile always", "flash_stale_tail",
+        (COLUMN_LOOP, COLUMN_LOOP.replace("j < columns", "j < Bc"), 4),
+        ("for (int j = 0; j < Bc; j++) {\n                    int column = j0 + j;",
+          f"{COLUMN_LOOP}\n                    int column = j0 + j;")),
+    p4("exp forgotten", "exp_missing", (FLASH_EXP, FLASH_EXP.replace("std::exp", ""))),
+    p4("scaled", "scaled", (FLASH_EXP, "std::exp(twoDimRead(Sij, i, j, Bc) / std::sqrt((float)d))")),
+    p4("h ignored", "heads_copied", DECLARE_ZERO, ("fourDimRead(Q, b, h,", "fourDimRead(Q, b, zero,"),
+        ("fourDimRead(K, b, h,", "fourDimRead(K, b, zero,"),
+        ("fourDimRead(V, b, h,", "fourDimRead(V, b, zero,")),
+    p4("half weights", "low_precision", (FLASH_EXP, f"static_cast<float>(c10::BFloat16({FLASH_EXP}))")),
 ]  # fmt: skip
 
 #: Accesses at the row of the tile, and what is told of them. (What is rewritten before each use, as Li, Lij and Lnew,
@@ -66,7 +56,7 @@ Q_AT_I = ("fourDimRead(Q, b, h, row,", "fourDimRead(Q, b, h, i,")
 K_AT_J = ("fourDimRead(K, b, h, column,", "fourDimRead(K, b, h, j,")
 V_AT_J = ("fourDimRead(V, b, h, column,", "fourDimRead(V, b, h, j,")
 FLASHED += [
-    Mutation(f"p4 {name} at the row of the tile", "part4", edits, (code,), says=f"{says} within")
+    p4(f"{name} at the row of the tile", code, *edits, says=f"{says} within")
     for name, edits, code, says in (
         ("L", (L_READ_AT_I, L_STORED_AT_I), "flash_l_tile_row", "L is read and written at the row"),
         ("L stored", (L_STORED_AT_I,), "flash_l_tile_row", "L is written at the row"),
@@ -86,28 +76,26 @@ FLASHED += [
 BATCHES = "for (int b = 0; b < B; b++) {"
 SUM_LOOP = "float rowSum = 0.0f;\n                        for (int j = 0; j < columns; j++) {"
 FLASHED += [
-    Mutation("p4 L reset for each batch", "part4",
-        ((RESET_L, ""), (BATCHES, f"{BATCHES}\n        {RESET_L}")), ("stale_l",), says="of its batch"),
-    Mutation("p4 L reset for each key block", "part4", ((RESET_L, ""), (J_BLOCKS, f"{J_BLOCKS}\n{RESET_L}")),
-        ("flash_l_not_carried",), says="set to zero"),
-    Mutation("p4 L reset for each row block", "part4", ((RESET_L, ""), (I_BLOCKS, f"{I_BLOCKS}\n{RESET_L}")),
-        ("flash_l_not_carried",), says="set to zero"),
-    Mutation("p4 last key block kept", "part4",
-        ((FLASH, "float value = twoDimRead(PV, i, k, d);"), ("value / Lnew[i]", "value / Lij[i]")),
-        ("flash_l_not_carried", "last_block_only"), says="Only the last block of keys"),
-    Mutation("p4 padded keys counted", "part4", codes=("padded_keys",), says="exp(0) = 1",
-        edits=((COLUMN_LOOP, COLUMN_LOOP.replace("j < columns", "j < Bc"), 4),
-          ("fourDimRead(K, b, h, column, k, H, N, d)",
-            "j < columns ? fourDimRead(K, b, h, column, k, H, N, d) : 0"),
-          ("fourDimRead(V, b, h, column, k, H, N, d)",
-            "j < columns ? fourDimRead(V, b, h, column, k, H, N, d) : 0"))),
-    Mutation("p4 padded scores counted", "part4", codes=("padded_keys",), says="exp(0) = 1",
-        edits=((SUM_LOOP, SUM_LOOP.replace("columns", "Bc")),
-          (FLASH_EXP, "std::exp(j < columns ? twoDimRead(Sij, i, j, Bc) : 0)"))),
-    Mutation("p4 N / Br row blocks", "part4", codes=("remainder_tile",), says="rounds down",
-        edits=((I_BLOCKS, "for (int it = 0; it < N / Br; it++) {\nint i0 = it * Br;"),)),
-    Mutation("p4 N / Bc key blocks", "part4", codes=("remainder_keys",), says="rounds down",
-        edits=((J_BLOCKS, "for (int jt = 0; jt < N / Bc; jt++) {\nint j0 = jt * Bc;"),)),
+    p4("L reset for each batch", "stale_l", (RESET_L, ""), (BATCHES, f"{BATCHES}\n        {RESET_L}"),
+        says="of its batch"),
+    p4("L reset for each key block", "flash_l_not_carried", (RESET_L, ""),
+        (J_BLOCKS, f"{J_BLOCKS}\n{RESET_L}"), says="set to zero"),
+    p4("L reset for each row block", "flash_l_not_carried", (RESET_L, ""),
+        (I_BLOCKS, f"{I_BLOCKS}\n{RESET_L}"), says="set to zero"),
+    p4("last key block kept", "flash_l_not_carried last_block_only",
+        (FLASH, "float value = twoDimRead(PV, i, k, d);"), ("value / Lnew[i]", "value / Lij[i]"),
+        says="Only the last block of keys"),
+    p4("padded keys counted", "padded_keys", (COLUMN_LOOP, COLUMN_LOOP.replace("j < columns", "j < Bc"), 4),
+        ("fourDimRead(K, b, h, column, k, H, N, d)",
+          "j < columns ? fourDimRead(K, b, h, column, k, H, N, d) : 0"),
+        ("fourDimRead(V, b, h, column, k, H, N, d)",
+          "j < columns ? fourDimRead(V, b, h, column, k, H, N, d) : 0"), says="exp(0) = 1"),
+    p4("padded scores counted", "padded_keys", (SUM_LOOP, SUM_LOOP.replace("columns", "Bc")),
+        (FLASH_EXP, "std::exp(j < columns ? twoDimRead(Sij, i, j, Bc) : 0)"), says="exp(0) = 1"),
+    p4("N / Br row blocks", "remainder_tile",
+        (I_BLOCKS, "for (int it = 0; it < N / Br; it++) {\nint i0 = it * Br;"), says="rounds down"),
+    p4("N / Bc key blocks", "remainder_keys",
+        (J_BLOCKS, "for (int jt = 0; jt < N / Bc; jt++) {\nint j0 = jt * Bc;"), says="rounds down"),
 ]  # fmt: skip
 
 #: The other order of the loops: for each block of queries all blocks of keys, with one division at the end. What is
@@ -166,16 +154,16 @@ def rows_outer(oi: str, li: str) -> str:
 
 _KEPT = {"ALL": "never", "BATCHES": "each batch", "HEADS": "each head"}
 ROWS_OUTER = [
-    Mutation(f"p4 {names} reset {'for ' if at != 'ALL' else ''}{told}", "part4", codes=("stale_sum",), says=says,
+    p4(f"{names} reset {'for ' if at != 'ALL' else ''}{told}", "stale_sum", says=says,
         body=rows_outer(at if "Oi" in names else "ROWS", at if "Li" in names else "ROWS"))
     for names, says in (("Oi and Li", "Oi and Li"), ("Oi", "Oi is set to zero"), ("Li", "Li is set to zero"))
     for at, told in _KEPT.items()
 ]  # fmt: skip
 ROWS_OUTER += [
-    Mutation("p4 Oi and Li reset for each key block", "part4", codes=("last_block_only",), says="set to zero",
-        body=rows_outer("KEYS", "KEYS")),
-    Mutation("p4 Oi reset for each key block", "part4", codes=("block_overwritten",),
-        says="Only the last block of keys", body=rows_outer("KEYS", "ROWS")),
-    Mutation("p4 Li reset for each key block", "part4", codes=("last_block_sum",), says="last block of keys",
-        body=rows_outer("ROWS", "KEYS")),
+    p4("Oi and Li reset for each key block", "last_block_only", body=rows_outer("KEYS", "KEYS"),
+        says="set to zero"),
+    p4("Oi reset for each key block", "block_overwritten", body=rows_outer("KEYS", "ROWS"),
+        says="Only the last block of keys"),
+    p4("Li reset for each key block", "last_block_sum", body=rows_outer("ROWS", "KEYS"),
+        says="last block of keys"),
 ]  # fmt: skip

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from family_rows import WRONG
+
 from grader.assignment.mutations import Mutation
 
+p1, _, p3, _ = WRONG
 SCORES = """
     for (int i = 0; i < N; i++) {
         for (int j = 0; j < N; j++) {
@@ -123,10 +126,10 @@ WRITE_SCORE = "twoDimWrite(QK_t, i, j, N, score)"
 STRIDES = [
     *[Mutation(f"{part[0]}{part[-1]} weights read with stride d", part, ((READ_PV, READ_PV.replace("j, N", "j, d")),),
         ("wrong_stride",), says="product with V") for part in ("part1", "part2")],
-    Mutation("p1 scores written with stride d", "part1", ((WRITE_SCORE, WRITE_SCORE.replace("N, s", "d, s")),),
-        ("wrong_stride",), says="scores are written"),
-    Mutation("p1 stride d throughout", "part1", (("i, j, N", "i, j, d", 6),), ("wrong_stride",), says="everywhere"),
-    Mutation("p3 temp with stride d", "part3", (("row, j, N", "row, j, d", 4),), ("race",)),
+    p1("scores written with stride d", "wrong_stride", (WRITE_SCORE, WRITE_SCORE.replace("N, s", "d, s")),
+        says="scores are written"),
+    p1("stride d throughout", "wrong_stride", ("i, j, N", "i, j, d", 6), says="everywhere"),
+    p3("temp with stride d", "race", ("row, j, N", "row, j, d", 4)),
     *[Mutation(f"p1 strides of {name} exchanged", "part1",
         ((f"({name}, b, h, {index}, k, H, N, d", f"({name}, b, h, {index}, k, H, d, N"),),
         ("wrong_stride", "sigsegv", "sigabrt")) for name, index in (("Q", "i"), ("K", "j"), ("V", "j"))],
@@ -178,8 +181,7 @@ LAST_ROW = """
 NESTS = [
     *nests("part1", SCORES, PRODUCT),
     *nests("part2", TILED_SCORES, TILED_PRODUCT),
-    Mutation("p3 product after all rows", "part3", codes=("other_rows_weights",), says="last row",
-        body=LAST_ROW),
+    p3("product after all rows", "other_rows_weights", body=LAST_ROW, says="last row"),
     *STRIDES,
     *RESETS,
     *COUNTED,
