@@ -62,16 +62,13 @@ ABSURD_NAMES = (
     "line\nbreak\u2028and more",
 )
 
+#: Messages by the code of their diagnosis.
 WORDS = {
-    "remainder_tile": "The last tile of rows is wrong when the tile does not divide N. Expected 0.25, got 0 at (b=0, "
-    "h=0, i=96, j=0); 640 of 12360 elements are wrong.",
-    "heads_copied": "Every head holds the result of head 0 of its batch: the index h is not used. Expected 0.5, got "
-    "0.1 at (b=0, h=1, i=0, j=0); 98304 of 131072 elements are wrong.",
-    "linear_exp": "The weights are 1 + x in place of exp(x), which is close for tiny scores only. Expected 0.9, got "
-    "1.4 at (b=0, h=0, i=0, j=0); all 131072 elements are wrong.",
+    "remainder_tile": "The last tile of rows is wrong when the tile does not divide N. Expected 0.25, got 0.",
+    "heads_copied": "Every head holds the result of head 0: the index h is not used. Expected 0.5, got 0.1.",
+    "linear_exp": "The weights are 1 + x in place of exp(x). Expected 0.9, got 1.4 at (b=0, h=0, i=0, j=0).",
     "not_written": "not written yet: every element is 0.",
-    "lost_scale": "In the flash update, the old O counts too little: is it read back, and multiplied by li before PV "
-    "is added? Expected 0.102473, got 0.04499 at (b=0, h=0, i=0, j=0); all 131072 elements are wrong.",
+    "lost_scale": "In the flash update, the old O counts too little. Expected 0.102473, got 0.04499.",
 }
 NAMES = ("published ramp", "random", "ragged", "one row", "one-hot values", "permuted keys")
 
@@ -81,16 +78,10 @@ def assignment() -> Assignment:
     return load(ROOT / "configs" / "gpt149.yaml")
 
 
-def timing(ratio: float, *, slow: bool = False, graded: bool = True, reference_ms: float = 160.0) -> Timing:
+def timing(ratio: float, *, slow: bool = False, graded: bool = True) -> Timing:
+    """Return a CPU time beside a reference's of 160 ms."""
     return Timing(
-        reference_ms=reference_ms,
-        student_ms=reference_ms * ratio,
-        ratio=ratio,
-        ratio_interval=(ratio * 0.97, ratio * 1.04),
-        ratio_confidence=0.98,
-        rounds=8,
-        clock="cpu",
-        allowance=max(1.1, 1 + 15 / reference_ms),
+        *(160.0, 160.0 * ratio, ratio, (ratio * 0.97, ratio * 1.04), 0.98, 8, "cpu", 1.1),
         verdict="slow" if slow else "pass",
         self_ratio=1.0,
         fit=True,
@@ -119,31 +110,24 @@ EARNED = {"pass": 1.0, "slow": 0.5}
 
 
 def part(
-    part_id: str,
-    title: str,
-    points: float,
-    verdict: Verdict = "pass",
-    *,
-    ratio: float = 1.0,
-    timed: bool = True,
+    part_id: str, title: str, points: float, verdict: Verdict = "pass", *, ratio: float = 1.0
 ) -> PartResult:
     """Return one part with the fields that a part of that verdict has."""
     memory = Memory(557056, 557056, 3174400, 2990080)
-    slow = verdict == "slow"
     made = PartResult(part_id, title, verdict, points)
     if verdict in ("pass", "slow"):
-        time = timing(ratio, slow=slow, graded=part_id != "part4") if timed else None
-        return replace(made, cases=cases(), time=time, memory=memory)
+        time = timing(ratio, slow=verdict == "slow", graded=part_id != "part4")
+        is_timed = part_id.startswith("part")
+        return replace(made, cases=cases(), time=time if is_timed else None, memory=memory)
     if verdict == "wrong":
         code = sorted(WORDS)[int(ratio * 100) % len(WORDS)]
         wrong = cases(code)
         return replace(made, cases=wrong, diagnosis=wrong[1].diagnosis, memory=memory)
+    quoted = "   12 |     tmp[i] = x<y>;\n      |     ^~~"
     message = {
-        "crash": "myFlashAttention on the input 'ragged' crashed with SIGSEGV: a read or write outside an array. "
-        "Run again with --sanitize to see the line.",
+        "crash": "myFlashAttention on the input 'ragged' crashed with SIGSEGV: a read or write outside an array.",
         "timeout": "myFusedAttention on the input 'ragged' did not end within 10 s.",
-        "compile_error": "module.cpp:12:5: error: 'tmp' was not declared in this scope\n"
-        "   12 |     tmp[i] = x<y>;\n      |     ^~~",
+        "compile_error": f"module.cpp:12:5: error: 'tmp' was not declared in this scope\n{quoted}",
         "missing": 'myFlashAttention is not bound: add m.def("myFlashAttention", &myFlashAttention).',
         "rejected": "It loads the reference library.",
     }[verdict]
@@ -163,14 +147,14 @@ def result(
     parts: tuple[PartResult, ...], submission_id: str = "s", flags: tuple[Flag, ...] = ()
 ) -> SubmissionResult:
     return SubmissionResult(
-        submission_id=submission_id,
-        sha256="0123456789abcdef" * 4,
-        assignment="gpt149",
-        machine={"system": "Linux x86_64", "processor": "Some CPU @ 2.50GHz", "cores": 2},
-        toolchain={"compiler": "g++ 12.2.0", "torch": "2.13.0+cpu", "python": "3.11.7"},
-        sandbox={"tier": "A", "applied": ["bubblewrap", "seccomp", "rlimits"]},
-        parts=parts,
-        flags=(*flags, *(flag for part in parts for flag in part.flags)),
+        submission_id,
+        "0123456789abcdef" * 4,
+        "gpt149",
+        {"system": "Linux x86_64", "processor": "Some CPU @ 2.50GHz", "cores": 2},
+        {"compiler": "g++ 12.2.0", "torch": "2.13.0+cpu", "python": "3.11.7"},
+        {"tier": "A", "applied": ["bubblewrap", "seccomp", "rlimits"]},
+        parts,
+        (*flags, *(flag for part in parts for flag in part.flags)),
         max_points=sum(part.max_points for part in parts),
     )
 
@@ -218,7 +202,7 @@ def student(k: int, draw: random.Random) -> Row:
             verdict = "compile_error"
         elif verdict == "pass" and ratio > 1.2 and part_id in ("part1", "part2", "part3"):
             verdict = "slow"
-        made = part(part_id, title, points, verdict, ratio=ratio, timed=part_id.startswith("part"))
+        made = part(part_id, title, points, verdict, ratio=ratio)
         if verdict == "pass" and draw.random() < 0.01:
             flag = Flag("library_call", "It calls at::matmul, which does the exercise's work.", "review")
             made = replace(made, flags=(flag,))
@@ -250,18 +234,14 @@ def absurd_rows() -> list[Row]:
     rows = []
     for k, name in enumerate(ABSURD_NAMES):
         verdict = VERDICTS[k % len(VERDICTS)]
-        parts = tuple(
-            part(i, title, points, verdict, ratio=0.8 + 0.2 * k, timed=i.startswith("part"))
-            for i, title, points in PARTS
-        )
+        parts = tuple(part(*known, verdict, ratio=0.8 + 0.2 * k) for known in PARTS)
         hostile = replace(
             parts[2],
             output="\x1b[2J\x1b]0;title\x07<script>alert(2)</script>\r\n=1+1\n" * 400,
             flags=(*parts[2].flags, Flag("odd", "<img src=x onerror=alert(3)> " * 20, "review")),
         )
-        found = result(
-            (*parts[:2], hostile, *parts[3:]), f"absurd_{k}", flags=(Flag("whole", "=1+1", "review"),)
-        )
+        whole = Flag("whole", "=1+1", "review")
+        found = result((*parts[:2], hostile, *parts[3:]), f"absurd_{k}", flags=(whole,))
         rows.append(Row(f"absurd_{k}", name, "=a@b.c", found, score(found, write_up=None), None))
     bare = PartResult("part1", "Naive Unfused Attention", "pass", 10.0, memory=Memory(None, None, None, None))
     unsure = replace(bare, id="part2", time=replace(timing(math.nan), ratio_interval=(math.nan, math.nan)))
