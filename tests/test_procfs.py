@@ -71,15 +71,15 @@ def read_bytes(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     return sizes
 
 
-def seen_of(pid: int, own_code: tuple[str, ...] = ()) -> Evidence:
-    watch = Watch(pid, None, cpu_clock_s, own_code)
+def seen_of(pid: int) -> Evidence:
+    watch = Watch(pid, None, cpu_clock_s, ())
     watch.ending()
     return watch.evidence
 
 
 def flags_of(evidence: Evidence) -> list[tuple[str, str]]:
     build = Build(
-        ok=True, object_path=None, cached=False, diagnostics="", notes=(), wall_s=0.0, cpu_s=0.0, key=""
+        ok=True, object_path=None, cached=False, diagnostics="", notes=(), wall_s=0, cpu_s=0, key=""
     )
     return [(flag.code, flag.level) for flag in integrity.evidence_flags(evidence, build)]
 
