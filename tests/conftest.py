@@ -49,9 +49,13 @@ def one_of_each(
     return found
 
 
+#: Variables that pytest sets for each test, and torch when it first asks for a GPU.
+SET_BY_OTHERS = {"PYTEST_CURRENT_TEST", "CUDA_MODULE_LOADING"}
+
+
 def process_state() -> dict[str, object]:
     """State of this process that a later test could meet: environment, folder, import path, signal handlers."""
-    environment = {name: value for name, value in os.environ.items() if name != "PYTEST_CURRENT_TEST"}
+    environment = {name: value for name, value in os.environ.items() if name not in SET_BY_OTHERS}
     handlers = {number.name: signal.getsignal(number) for number in signal.Signals}
     return {"environment": environment, "folder": os.getcwd(), "path": list(sys.path), "handlers": handlers}
 
