@@ -7,6 +7,7 @@ import os
 import subprocess
 import sys
 import zipfile
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -18,7 +19,7 @@ from grader.base.places import ROOT
 from grader.staff import newlab, selftest
 from grader.staff.newlab import ends
 from grader.staff.newlab.ends import Ending
-from grader.staff.release import contents, making
+from grader.staff.release import contents, making, products
 
 MIXED = ROOT / "tests" / "labs"
 STUDENT = ("gpt149.py", "lab", "--labs", str(MIXED), "mixed")
@@ -132,7 +133,16 @@ def test_a_lab_tries_its_own_kernels(made: Path, capsys: pytest.CaptureFixture[s
     assert "trusted      that wrong work is found: 5 of 5" in said and "there are no threats to try" in said
 
 
-def test_a_release_holds_the_lab_and_none_of_the_staffs(made: Path, tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    "is_proved", [False, pytest.param(True, marks=pytest.mark.full)], ids=["unproved", "proved"]
+)
+def test_a_release_holds_the_lab_and_none_of_the_staffs(
+    is_proved: bool, made: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The whole release is proved in the full tier alone: the starter and the solution are judged in both archives."""
+    if not is_proved:
+        product = replace(products.PRODUCTS["gradescope"], prove=lambda *_: None)
+        monkeypatch.setitem(products.PRODUCTS, "gradescope", product)
     kit = contents.kit(ROOT, made / "hidden" / "assignment.yaml")
     out = tmp_path / "out"
     making.release(kit, out, (), lambda line: None)
