@@ -174,20 +174,27 @@ def test_inputs_are_written_while_the_runner_stands_or_the_clock_runs(
     put, seen = Payloads.put, set()
     with spawn(freeze=freeze) as session:
         session.call(asked("scribbles"))
+        # On a busy machine, a runner may not be seen to stand after a call: then its clock runs meanwhile.
+        calls = 0
+        while freeze and not session._stands and calls < 500:
+            session.call(asked("twice"))
+            calls += 1
 
         def noted(memory: Payloads, inputs: list[memoryview]) -> bool:
             started = time.monotonic()
-            while (passed_s := time.monotonic() - started) < 30 and (
-                passed_s < 0.05 or not (freeze or "R" in seen)
+            while (passed_s := time.monotonic() - started) < 0.05 or (
+                not freeze and "R" not in seen and passed_s < 30
             ):
                 seen.update(states(session.pid))
             return put(memory, inputs)
 
-        with monkeypatch.context() as patched:
-            patched.setattr(Payloads, "put", noted)
-            call = session.call(asked("twice"))
+        monkeypatch.setattr(Payloads, "put", noted)
+        call = session.call(asked("twice"))
     assert call.status == "ok"
-    assert seen == {"T"} if freeze else "R" in seen and call.wall_s > 0.05
+    if freeze:
+        assert seen == {"T"}
+    else:
+        assert "R" in seen and call.wall_s > 0.05
 
 
 # ---- runners that want to gain something by it
