@@ -5,12 +5,11 @@ from __future__ import annotations
 import re
 import shutil
 import subprocess
-from collections.abc import Callable
 from typing import NamedTuple
 
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from rounding import LEAST_UNITS, exact_and_budget
 
@@ -91,28 +90,6 @@ def assert_accurate(actual: torch.Tensor, inputs: list[torch.Tensor], **how: flo
     assert mine.largest <= 2 * max(usual.largest, luck), f"{mine} against {usual}, luck {luck:.2g}"
 
 
-def assert_as_accurate_as_float32(
-    of: Callable[..., torch.Tensor], shape: tuple[int, ...], rows: int | None, seeds: int
-) -> None:
-    for factor in (0.1, 1.0, 30.0):
-        found = []
-        for seed in range(seeds):
-            Q, K, V = random_inputs(shape, seed, factor)
-            inputs = [Q[:, :, :rows].contiguous(), K, V]
-            found.append(errors(of(*inputs, threads=2), inputs))
-        mine, usual = (max(one[side].largest for one in found) for side in (0, 1))
-        assert mine <= 2 * max(usual, LEAST_ERROR), f"x{factor}: {mine:.2g} against {usual:.2g}"
-
-
-def test_its_error_is_float32s_own() -> None:
-    for shape in SHAPES:
-        assert_as_accurate_as_float32(expert.attention, shape, None, seeds=6)
-
-
-def test_the_error_of_one_query_row_is_float32s_own() -> None:
-    assert_as_accurate_as_float32(expert.decode, (2, 4, 700, 40), 1, seeds=8)
-
-
 def test_the_plain_kernel_is_right() -> None:
     for shape in SHAPES:
         inputs = random_inputs(shape, seed=7)
@@ -145,6 +122,9 @@ def test_equal_keys_weigh_alike_in_every_block() -> None:
     scaled=st.booleans(),
     seed=st.integers(0, 1 << 30),
 )
+@example(shape=(1, 2, 333, 40), factor=30.0, causal=False, scaled=False, seed=1)
+@example(shape=(1, 1, 260, 128), factor=1.0, causal=False, scaled=False, seed=2)
+@example(shape=(1, 2, 128, 32), factor=0.1, causal=False, scaled=False, seed=3)
 def test_any_shape_is_right(shape, factor, causal, scaled, seed) -> None:
     """Compare one draw, allowing for luck; and 20 draws together, in units of each output's rounding budget. Of the
     plain errors, one query of a tiny shape with two nearly equal best keys may decide."""
