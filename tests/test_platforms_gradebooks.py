@@ -224,9 +224,6 @@ def test_a_worksheet_may_lack_names_and_addresses(
         assert ("Participant 701" if "Full name" in left_out else "First Last1") in said
 
 
-# ---- any table
-
-
 def own_columns(draw: random.Random) -> list[str]:
     names = ["Quiz (1)", "Äß = 2 (22)", "Notes", "Final Score"]
     return [draw.choice(names) + " " * k for k in range(draw.randrange(3))]
@@ -314,9 +311,6 @@ def test_cells_are_those_of_the_csv_module() -> None:
         assert found == wanted or wanted is None, text
 
 
-# ---- rows of their own kind
-
-
 def test_moodle_compares_capitals_of_addresses_and_not_of_columns(graded: Path, export: Path) -> None:
     export.write_text(moodle_with("Student0@", "student0@").replace("Maximum Grade", "Maximum grade"))
     assert "student0@example.edu differs in capitals, which Moodle compares)" in report(graded, moodle=export)
@@ -379,9 +373,6 @@ def test_the_column_may_be_named_by_its_id_and_a_regrade_says_what_it_replaces(
     said = report(graded, canvas=export, column="4711")
     assert "grades filled in: 24" in said
     assert re.search(r"another grade stood there and is replaced \(1\): Last0, First 17\.5 -> [\d.]+\n", said)
-
-
-# ---- what is refused
 
 
 ANOTHER_COURSE = canvas_with("example.edu", "other.edu").replace("login", "x").replace(",90", ",80")

@@ -186,9 +186,6 @@ def test_results_that_cannot_fit_are_the_kits_fault() -> None:
         on_github(many, rubric.score(assignment(), many))
 
 
-# ---- GitHub
-
-
 def published(judged: SubmissionResult, scored: Score, folder: Path) -> tuple[str, str, dict[str, Any]]:
     """What is printed, the summary, and the result, as the runner and the reporter read them."""
     stream = io.StringIO()
@@ -263,9 +260,6 @@ def test_outside_of_a_workflow_nothing_is_written_but_told(tmp_path: Path) -> No
     assert stream.getvalue().count("names no file") == 2
     with pytest.raises(UsageError, match="GITHUB_STEP_SUMMARY: cannot write"):
         github.publish(assignment(), judged, scored, SOURCES, {}, {"GITHUB_STEP_SUMMARY": "/"}, stream)
-
-
-# ---- PrairieLearn
 
 
 def on_prairielearn(judged: SubmissionResult, scored: Score | None = None) -> dict[str, Any]:

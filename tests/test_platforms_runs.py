@@ -34,9 +34,6 @@ from grader.submission import find
 __all__ = ["acting"]
 
 
-# ---- PrairieLearn
-
-
 def write_files(folder: Path, files: dict[str, str]) -> Path:
     for name, text in files.items():
         (folder / name).parent.mkdir(parents=True, exist_ok=True)
@@ -96,9 +93,6 @@ def test_nothing_to_judge_and_faults_of_the_kit_cost_no_attempt(
         prairielearn.main(["absent"])
 
 
-# ---- a workflow of GitHub's
-
-
 def in_a_workflow(*command: object, folder: Path, **environment: object) -> subprocess.CompletedProcess[str]:
     """Run Python on this command as a step of a workflow."""
     given = {"PYTHONPATH": ROOT, "GITHUB_OUTPUT": folder / "GITHUB_OUTPUT"}
@@ -148,8 +142,6 @@ def test_a_checkout_without_the_source_says_so(tmp_path: Path) -> None:
     assert ended.returncode == 1 and ended.stdout.count("::error file=module.cpp,line=1,title=") == 1
     assert "nothing was handed in" in ended.stdout
 
-
-# ---- a folder of clones
 
 GIT = {
     "GIT_AUTHOR_NAME": "x",
@@ -293,9 +285,6 @@ def test_folders_and_archives_name_whose_they_are(tmp_path: Path) -> None:
     canvas = write_files(tmp_path / "canvas", dict.fromkeys(names, "int x;"))
     found = find(canvas, "module.cpp", tmp_path / "b")
     assert sorted(item.identities for item in found) == [("canvas:1",), ("canvas:12345",)]
-
-
-# ---- releases
 
 
 MAIN = release_of("attention")

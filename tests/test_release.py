@@ -41,9 +41,6 @@ from module_ref_stub import library
 MAIN = release_of("attention")
 
 
-# ---- archives
-
-
 def test_an_archive_depends_on_its_files_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     files = {f"room{k}/file": File(bytes([k]) * 999, executable=k % 2 == 0) for k in range(9)}
     first = packed(files)
@@ -74,9 +71,6 @@ def test_a_prebuilt_object_has_the_same_bytes_each_time(
     made = [library.build_prebuilt(each, "Linux", "other", str(toolchain().compiler)) for each in folders]
     assert made[0].read_bytes() == made[1].read_bytes()
     assert b"kernels.cpp" not in made[0].read_bytes() and b"blockedScores" not in made[0].read_bytes()
-
-
-# ---- what a handout holds
 
 
 def test_every_import_of_the_handout_resolves_inside_it(tmp_path: Path) -> None:
@@ -240,9 +234,6 @@ def test_results_of_the_kit_take_the_place_of_that_result(tmp_path: Path) -> Non
     assert (root / "asked").read_text().split() == ["-m", "grader", "gradescope", str(root)]
 
 
-# ---- the search
-
-
 @pytest.mark.parametrize("lab", one_of_each(labs.known(), lambda lab: lab == "attention"))
 def test_a_handout_gives_nothing_away(lab: str) -> None:
     release = release_of(lab)
@@ -301,9 +292,6 @@ def test_files_of_the_staff_are_strangers(path: str) -> None:
         search.refuse({path: File(b"")}, MAIN.kit)
 
 
-# ---- the proofs: test_release_files.py has those of one handout
-
-
 def test_nothing_is_written_that_is_not_proved(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     few = {path: MAIN.handout[path] for path in ("module.cpp", "README.md", OBJECT)}
     monkeypatch.setattr(contents, "handout", lambda *_: few)
@@ -342,9 +330,6 @@ def test_what_cannot_be_released(tmp_path: Path) -> None:
     for name in ("nowhere.o", f"{library.STEM}-darwin-aarch64.o", f"{library.STEM}-linux-x86_64.so"):
         with pytest.raises(UsageError, match="--reference"):
             making.given_objects((tmp_path / name,), [OBJECT])
-
-
-# ---- the reference in a handout
 
 
 def test_a_handout_finds_its_object_by_platform(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -400,8 +385,6 @@ def test_the_staffs_command_line_knows_what_it_has(monkeypatch: pytest.MonkeyPat
     with pytest.raises(UsageError, match="invalid choice: 'release'"):
         command_line.run(["release", "--out", "x"])
 
-
-# ---- both archives as their readers use them
 
 PUBLIC = f"configs/{contents.CONFIG}"
 POINTS = 93.0

@@ -51,9 +51,6 @@ def two(tmp_path_factory: pytest.TempPathFactory) -> Release:
     return Release(folder / "hidden" / "assignment.yaml")
 
 
-# ---- which files
-
-
 def test_an_assignment_names_the_files_that_it_is_handed_in_as(two: Release) -> None:
     assert two.kit.assignment.sources == ("kernels.py", "kernels.cu")
     assert two.kit.assignment.beside("mine.py") == ("mine.cu",)
@@ -83,9 +80,6 @@ def test_a_handout_names_both_files_and_has_what_a_gpu_needs(two: Release) -> No
     assert [task["label"] for task in json.loads(tasks)["tasks"]] == ["judge", "watch"]
     assert {"grader/run/card/kernels.ptx", "grader/run/card/kernels.cu"} <= {*texts}
     assert "grader/run/card/kernels.ptx" in two.autograder
-
-
-# ---- what is wrong with a lab
 
 
 @pytest.mark.parametrize(
@@ -123,9 +117,6 @@ def test_a_master_of_one_s_own_has_the_further_ones_beside_it(two: Release, tmp_
     kit = contents.kit(ROOT, two.config, tmp_path / "kernels.py")
     assert "kThreads = 128" in kit.solutions["kernels.cu"]
     assert b"kThreads = 128" in contents.autograder(kit)["kernels.cu"].content
-
-
-# ---- the search
 
 
 def line_of(path: str, part: str) -> str:
@@ -175,9 +166,6 @@ def test_a_line_that_imports_is_nobody_s_secret() -> None:
     assert found.needle == b"x=first_of_all_numbers//second_of_all_numbers"
 
 
-# ---- what platforms get
-
-
 def test_an_autograder_holds_each_master_once_and_closed(two: Release) -> None:
     files = two.autograder
     assert files["kernels.cu"].content.decode() == CUDA and files["kernels.py"].content.decode() == PYTHON
@@ -208,9 +196,6 @@ def test_a_class_may_hand_in_one_file_or_both(tmp_path: Path) -> None:
     found = {one.id: one.path for one in find(tmp_path / "in", "scale.py", tmp_path / "out")}
     for name, files in handed_in.items():
         assert {path.name for path in found[name].iterdir()} == {*files} - {"notes.txt"}
-
-
-# ---- what is proved, and what a machine cannot
 
 
 Parts = tuple[dict, dict]
@@ -405,9 +390,6 @@ commandline.main("grader", lambda words: main(["--config", words[0], "--out", wo
 """
 
 
-# ---- a whole release, and what its readers do with it
-
-
 @interpreted
 @pytest.mark.full
 def test_a_release_says_what_it_proved_and_what_it_could_not(two: Release, tmp_path: Path) -> None:
@@ -446,9 +428,6 @@ def test_an_autograder_judges_one_file_without_the_other(two: Release, tmp_path:
     assert found["score"] == 0 and tests["gelu"].startswith("wrong")
     assert tests["gelu_cuda"].startswith("missing")
     assert "There is no kernels.cu beside kernels.py" in tests["gelu_cuda"]
-
-
-# ---- what else knows the files of an assignment
 
 
 def test_a_terminal_repeats_no_other_part_s_words() -> None:

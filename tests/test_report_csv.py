@@ -46,9 +46,6 @@ def written(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-# ---- grades.csv
-
-
 def test_every_row_is_there_with_its_numbers(written: Path) -> None:
     rows, grades = list(paper.the_class(20)), read_grades(written / "grades.csv")
     assert [grade["id"] for grade in grades] == [row.submission_id for row in rows]
@@ -161,9 +158,6 @@ def test_a_failure_keeps_the_old_files(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="ledger"):
         classbook.write(tmp_path, assignment(), rows())
     assert (tmp_path / "grades.csv").read_text() == "old"
-
-
-# ---- feedback.txt
 
 
 def secrets_in(text: str) -> list[str]:
@@ -299,9 +293,6 @@ def test_a_peak_of_nothing_is_put_into_words() -> None:
     assert words.peak(0) == profile.NO_GROWTH and words.peak(2048) == "2.00 KB" and words.peak(None) == "–"
     unseen = replace(part(*PARTS[2]), memory=Memory(1024, 1024, 0, 4096))
     assert "0 B" not in terminal.score_row(unseen, 0.0)
-
-
-# ---- result.json
 
 
 def test_a_result_is_read_back_as_it_was(tmp_path: Path) -> None:

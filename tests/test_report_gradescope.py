@@ -92,9 +92,6 @@ def test_absurd_numbers_and_names_stay_valid() -> None:
     assert require_valid("gradescope", found)["score"] == 0.0
 
 
-# ---- the container
-
-
 def laid_out(folder: Path, source: str | None, config: str | None = None) -> Path:
     """The layout of Gradescope's container; `config` replaces the assignment."""
     (folder / "submission").mkdir()
@@ -209,9 +206,6 @@ def test_what_the_container_lacks_is_no_grade_and_no_pass(
     assert found["score"] == 0 and "kit_fault" not in found
     assert found["output"].startswith("Not judged yet") and "not your fault" in found["output"]
     assert "this container has no ispc" in capfd.readouterr().err
-
-
-# ---- lateness
 
 
 OWN_DATES = [

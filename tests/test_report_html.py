@@ -188,9 +188,6 @@ def test_neither_memory_nor_the_page_grows_much_with_the_class(tmp_path: Path) -
     assert (large[1] - small[1]) / 20 < 12_000
 
 
-# ---- pictures
-
-
 def dots(*ratios: float) -> list[Dot]:
     return [Dot(ratio, ratio > 1.1, f"s{k}", f"<{k}>") for k, ratio in enumerate(ratios)]
 
@@ -249,9 +246,6 @@ def test_axis_of_times_reaches_the_allowance() -> None:
     assert charts.ratio_limits([0.9, 90.0], [5.04]) == (0.5, 8.0)
 
 
-# ---- machines beside one another
-
-
 def machine(name: str, ratio: float, half: float = 0.01, **more: str) -> MachineRow:
     ratios = {"part1": (ratio, ratio - half, ratio + half)}
     return MachineRow(name, ratios=ratios, cores=4, processor="a processor", **more)  # type: ignore[arg-type]
@@ -304,8 +298,6 @@ def test_progress_shows_each_machine_with_its_work() -> None:
     said = stream.getvalue()
     assert "machine lab-1 proved itself" in said and "machine lab-2 may not judge: another compiler" in said
 
-
-# ---- the page of one verdict, and its pictures
 
 EVIL = "</style><script>alert(1)</script>\x1b]0;x\x07 ‮ '\"<b>&"
 

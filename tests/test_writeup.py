@@ -38,9 +38,6 @@ def answered(text: str = "Because of the cache.", template: str = TEMPLATE) -> s
     return template
 
 
-# ---- regions
-
-
 def test_a_table_is_put_into_its_region_and_nowhere_else() -> None:
     text = fill(TEMPLATE, "sweep-part2", TABLE)
     assert tables(text)["sweep-part2"] == TABLE
@@ -161,9 +158,6 @@ def test_comments_are_no_answer_and_end_where_they_end(text: str, kept: str) -> 
     assert answers(ONE_ANSWER.format(text)) == {"x": kept.strip()}
 
 
-# ---- for the student
-
-
 @pytest.fixture
 def mine(tmp_path: Path) -> Path:
     return tmp_path / "writeup.md"
@@ -225,9 +219,6 @@ def test_without_pandoc_a_line_says_so(mine: Path, tmp_path: Path, monkeypatch: 
     pandoc.write_text("#!/bin/sh\necho 'no LaTeX here' >&2\nexit 43\n")
     with pytest.raises(KitError, match="no LaTeX here; a PDF needs LaTeX"):
         exporting.export(mine, "pdf")
-
-
-# ---- for the staff
 
 
 def write_files(folder: Path, files: Mapping[str, str]) -> Path:
