@@ -78,9 +78,7 @@ def pseudonyms(out: Path) -> dict[str, str]:
         return {row["id"]: row["pseudonym"] for row in csv.DictReader(file)}
 
 
-def test_the_page_is_whole_shows_pseudonyms_and_they_stay(
-    graded: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_the_page_is_whole_and_pseudonyms_stay(graded: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert run(["board", str(graded), "--json", str(graded / "field.json")]) == 0
     said = capsys.readouterr().out
     page = (graded / "board.html").read_text()

@@ -200,9 +200,7 @@ def test_students_of_one_list_alone_are_listed(graded: Path, export: Path) -> No
     "left_out, matched",
     [(("Full name", "Email address"), 2), (("Email address",), 2), (("Email address", "ID number"), 1)],
 )
-def test_a_worksheet_may_lack_names_and_addresses(
-    left_out: tuple[str, ...], matched: int, export: Path
-) -> None:
+def test_a_worksheet_may_lack_names(left_out: tuple[str, ...], matched: int, export: Path) -> None:
     """Where marking is blind a download's folders are called by the participants' numbers alone, too."""
     header = [*MOODLE_HEADER, "ID number"]
     kept = [k for k, name in enumerate(header) if name not in left_out]
@@ -355,9 +353,7 @@ def test_a_group_gets_its_grade_in_every_row(export: Path) -> None:
         fill("canvas", export, [replace(group, people=1)])
 
 
-def test_a_link_in_place_of_the_file_is_replaced_and_not_followed(
-    graded: Path, export: Path, tmp_path: Path
-) -> None:
+def test_a_link_is_replaced_and_not_followed(graded: Path, export: Path, tmp_path: Path) -> None:
     target = tmp_path / "precious"
     export.write_text(canvas_export())
     target.write_text("precious")
@@ -366,9 +362,7 @@ def test_a_link_in_place_of_the_file_is_replaced_and_not_followed(
     assert target.read_text() == "precious" and not (graded / "canvas.csv").is_symlink()
 
 
-def test_the_column_may_be_named_by_its_id_and_a_regrade_says_what_it_replaces(
-    graded: Path, export: Path
-) -> None:
+def test_the_column_may_be_an_id_and_a_regrade_is_reported(graded: Path, export: Path) -> None:
     export.write_text(canvas_with(TITLE, "Homework 4").replace("A,,0", "A,17.5,0", 1))
     said = report(graded, canvas=export, column="4711")
     assert "grades filled in: 24" in said
@@ -422,9 +416,7 @@ def written(out: Path) -> dict[Path, int]:
 
 
 @pytest.mark.parametrize(("platform", "kind"), REFUSED)
-def test_an_export_of_something_else_is_refused_in_one_line(
-    platform: str, kind: str, graded: Path, export: Path
-) -> None:
+def test_another_export_is_refused_in_one_line(platform: str, kind: str, graded: Path, export: Path) -> None:
     text, why = (NO_CANVAS if platform == "canvas" else NO_MOODLE)[kind]
     before = written(graded)
     export.write_bytes(text.encode("utf-8", "surrogateescape"))

@@ -56,9 +56,7 @@ def half_wrong(master: str) -> str:
     return keeping(master, "myNaiveAttention", "myFusedAttention").replace("/ rowSum", "/ (rowSum + i)", 1)
 
 
-def test_a_job_of_prairielearns_ends_in_its_results_and_a_forgery_gains_nothing(
-    tmp_path: Path, master: str
-) -> None:
+def test_a_forgery_gains_nothing_in_a_job_of_prairielearns(tmp_path: Path, master: str) -> None:
     """Results handed in beside the source, written while loading and at exit, printed: the score is the judge's. Of the
     two parts one is wrong, and its picture is there."""
     forging = FORGING.replace("RESULTS", str(tmp_path / "results" / "results.json"))
@@ -188,9 +186,7 @@ X,3,1003,y@x.org,A,
 """
 
 
-def test_clones_are_graded_by_the_roster_and_the_times_of_their_commits(
-    acting: Class, tmp_path: Path
-) -> None:
+def test_clones_are_graded_by_roster_and_commit_times(acting: Class, tmp_path: Path) -> None:
     late = "late: {due: 2026-11-14T23:59:00-08:00, per_day: {points: 5}}\n"
     acting.config.write_text(acting.config.read_text() + late)
     for k, name in enumerate(("ada", "Bob", "x-ada", "stranger")):
@@ -290,9 +286,7 @@ def test_folders_and_archives_name_whose_they_are(tmp_path: Path) -> None:
 MAIN = release_of("attention")
 
 
-def test_a_question_of_prairielearns_has_what_its_course_reads(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_question_has_what_its_course_reads(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(making, "prebuilt", lambda *_: {})
     monkeypatch.setattr(search, "refuse", lambda *_: None)
     product = products.PRODUCTS["prairielearn"]

@@ -100,7 +100,7 @@ def test_a_handout_names_both_files_and_has_what_a_gpu_needs(two: Release) -> No
     ],
     ids=["no markers", "no end", "no beginning", "small letters", "no text", "no file"],
 )
-def test_a_further_file_that_is_no_master_is_refused_in_one_line(
+def test_a_further_file_without_regions_is_refused(
     text: str | None, why: str, two: Release, tmp_path: Path
 ) -> None:
     (tmp_path / "kernels.py").write_text(PYTHON)
@@ -143,9 +143,7 @@ PYTHON_LINE = line_of("kernels.py", "tl.program_id(0) // blocks")
     ],
     ids=["CUDA", "a comment", "Python", "reference.cu", "reference.py", "tuned.py", "known", "a seed"],
 )
-def test_lines_of_every_file_of_the_staff_are_looked_for(
-    two: Release, path: str, planted: str, found_as: str
-) -> None:
+def test_lines_of_every_staff_file_are_found(two: Release, path: str, planted: str, found_as: str) -> None:
     assert re.search(found_as, two.found_in(path, planted))
 
 
@@ -236,9 +234,7 @@ TRITON = part("unjudged", waits_for="triton", why="no triton")
 WRONG, PASS = part("wrong"), part("pass", 10.0)
 
 
-def test_a_part_that_cannot_be_judged_is_named_and_never_counted_as_proved(
-    two: Release, tmp_path: Path
-) -> None:
+def test_an_unjudged_part_is_named_and_never_counted_as_proved(two: Release, tmp_path: Path) -> None:
     bench, said = setup(two, tmp_path)
     program = judge((WRONG, GPU), (PASS, GPU), (GPU, GPU))
     proofs.handout(bench, packed({"gpt149.py": File(program.encode())}))
@@ -471,7 +467,7 @@ def test_a_watched_assignment_is_judged_again_for_any_of_its_files(
     assert seen.value.args == ("mine.py", "mine.cu", "module.ispc")
 
 
-def test_a_workflow_annotates_the_further_file(
+def test_a_workflow_annotates_both_files(
     two: Release, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """By the student's own command line, which is what a handout has."""

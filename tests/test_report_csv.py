@@ -31,6 +31,7 @@ from grader.study import table
 
 #: The assignment's cases, for each part of `cases`.
 KNOWN_CASES = (*(Case(name, "random", 1) for name in NAMES), Case(SECRET_NAME, "random", 2, hidden=True))
+Change = Callable[[dict[str, Any]], object]
 NAIVE = ("part1", "Naive", 10.0)
 
 
@@ -323,9 +324,7 @@ def test_numbers_that_are_not_finite_come_back_as_nan(tmp_path: Path) -> None:
         (lambda v: v.update(machine=[]), "machine"),
     ],
 )
-def test_a_damaged_result_is_told_with_its_place(
-    change: Callable[[dict[str, Any]], object], why: str, tmp_path: Path
-) -> None:
+def test_damage_is_reported_by_place(change: Change, why: str, tmp_path: Path) -> None:
     whole = result((part(*NAIVE),))
     values = result_json.to_dict(whole, score(whole))
     change(values)

@@ -150,7 +150,7 @@ def test_nothing_handed_in_is_the_students_own_fault(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("arguments", [["absent"], ["--root", "absent"], ["--help"]])
-def test_without_its_own_folder_nothing_is_made(
+def test_nothing_is_made_elsewhere(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, arguments: list[str]
 ) -> None:
     monkeypatch.chdir(tmp_path)

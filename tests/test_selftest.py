@@ -61,7 +61,7 @@ def test_each_row_is_tried_with_few_files() -> None:
     assert trials.one_for_each_row(files) == [files[1], files[2], files[4]]
 
 
-def test_the_conclusion_is_told_group_by_group(
+def test_each_group_has_a_conclusion(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     fine = [Trial(group, "one", (), 1.0) for group in ("right kernels", "wrong kernels", "times")]
@@ -89,7 +89,7 @@ def bench(tmp_path: Path) -> Iterator[trials.TrialSetup]:
         yield trials.TrialSetup(course, sandbox.OPEN, zygote, tmp_path, cases)
 
 
-def test_a_judge_that_misses_a_bug_is_found_out(
+def test_a_blind_judge_is_found_out(
     bench: trials.TrialSetup, master: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Two bugs are judged for real; the second is none, so a judge that passes it looks as one that misses it."""

@@ -235,7 +235,7 @@ def handed_in(tmp_path: Path) -> Path:
     return write_files(tmp_path / "class", {**texts, "ada/module.cpp": "int main() {}\n"})
 
 
-def test_a_class_is_read_question_by_question(
+def test_a_class_is_read_by_question(
     handed_in: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     reading, table = tmp_path / "reading.md", tmp_path / "manual.csv"
