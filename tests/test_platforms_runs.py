@@ -172,12 +172,9 @@ def refused(*arguments: object) -> str:
 
 
 COLUMNS = "identifier,github_username,github_id,name\n"
-ROSTER = f"""{COLUMNS}ada@x.org,ada,1,Ada =1+1
-1002,bob,2,
-1003,x-ada,3,
-late@x.org,,,
-gone@x.org,gone,5,
-"""
+STUDENTS = "ada@x.org,ada,1,Ada =1+1\n1002,bob,2,\n1003,x-ada,3,\nlate@x.org,,,\ngone@x.org,gone,5,\n"
+#: GitHub quotes each cell.
+ROSTER = "".join('"' + row.replace(",", '","') + '"\r\n' for row in f"{COLUMNS}{STUDENTS}".splitlines())
 EXPORT = """Student,ID,SIS User ID,SIS Login ID,Section,A small assignment (7)
     Points Possible,,,,,30
 Bob,1,1002,bob@x.org,A,
