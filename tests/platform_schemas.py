@@ -24,10 +24,6 @@ def points(value: Any) -> bool:
     return number(value) and value >= 0
 
 
-def share(value: Any) -> bool:
-    return points(value) and value <= 1
-
-
 def line(value: Any) -> bool:
     return isinstance(value, str) and bool(value) and "\n" not in value
 
@@ -52,20 +48,8 @@ def harmless(value: Any) -> bool:
     )
 
 
-def short_line(value: Any) -> bool:
-    return line(value) and len(value) <= 150
-
-
 def short_text(value: Any) -> bool:
     return isinstance(value, str) and len(value) < 7000 and "\x1b" not in value
-
-
-def uuid(value: Any) -> bool:
-    return isinstance(value, str) and bool(re.fullmatch(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}", value))
-
-
-def timeout(value: Any) -> bool:
-    return line_number(value) and value <= 600
 
 
 IMAGE = {"label": harmless, "url": data_url}
@@ -75,8 +59,13 @@ PASSED = {"pass", "fail", "error"}
 PLACE = {"test_code": line, "filename": line, "line_no": line_number, "duration": points}
 DESCRIBED = {"name": line, "description": line, "message": line, "output": harmless, "images": [IMAGE]}
 TESTS = {
-    "gradescope": {**SCORED, "name": short_line, "status": {"passed", "failed"}, "output": short_text}
-    | {"visibility": VISIBILITY},
+    "gradescope": {
+        **SCORED,
+        "name": lambda value: line(value) and len(value) <= 150,
+        "status": {"passed", "failed"},
+        "output": short_text,
+        "visibility": VISIBILITY,
+    },
     "github": {**SCORED, "name": line, "status": PASSED, "message": harmless, **PLACE},
     "prairielearn": {**DESCRIBED, "points": points, "max_points": points},
 }
@@ -84,7 +73,7 @@ CONTAINER = {
     "enabled": {True},
     "image": line,
     "entrypoint": line,
-    "timeout": timeout,
+    "timeout": lambda value: line_number(value) and value <= 600,
     "enableNetworking": {False},
 }
 
@@ -101,7 +90,7 @@ SCHEMAS: dict[str, Any] = {
     "github": {"version": {1}, "status": PASSED, "max_score": points, "tests": [TESTS["github"]]},
     "prairielearn": {
         "gradable": {True},
-        "score": share,
+        "score": lambda value: points(value) and value <= 1,
         "message": harmless,
         "output": str,
         "images": [IMAGE],
@@ -109,7 +98,7 @@ SCHEMAS: dict[str, Any] = {
     },
     "prairielearn ungradable": {"gradable": {False}, "format_errors": [harmless]},
     "info.json": {
-        "uuid": uuid,
+        "uuid": re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}").fullmatch,
         "title": line,
         "topic": line,
         "type": {"v3"},
