@@ -196,9 +196,6 @@ def test_a_class_may_hand_in_one_file_or_both(tmp_path: Path) -> None:
         assert {path.name for path in found[name].iterdir()} == {*files} - {"notes.txt"}
 
 
-Parts = tuple[dict, dict]
-
-
 def part(verdict: str, points: float = 0.0, waits_for: str = "", why: str = "not written yet") -> dict:
     made = {"verdict": verdict, "points": points, "max_points": 10.0, "waits_for": waits_for}
     return {**made, "diagnosis": {"message": why}}
@@ -223,21 +220,20 @@ def setup(release: Release, folder: Path) -> tuple[proofs.ProofSetup, list[str]]
     return proofs.ProofSetup(kit.assignment, kit.starters, kit.solutions, folder, said.append), said
 
 
-def judge(starter: Parts, solution: Parts, timed: Parts) -> str:
-    """Return the fake judge with these results of both parts, that in Triton first."""
-    each = [dict(zip(("gelu", "gelu_cuda"), found, strict=True)) for found in (starter, solution, timed)]
-    return FAKE_JUDGE.replace("EACH", repr(each))
-
-
 GPU = part("unjudged", waits_for="GPU", why="no GPU")
 TRITON = part("unjudged", waits_for="triton", why="no triton")
 WRONG, PASS = part("wrong"), part("pass", 10.0)
 
 
+def judge(*triton: dict, cuda: tuple[dict, ...] = (GPU, GPU, GPU)) -> str:
+    """Return the fake judge with the results of the starter, the solution and its times, in Triton and in CUDA."""
+    each = [{"gelu": one, "gelu_cuda": other} for one, other in zip(triton, cuda, strict=True)]
+    return FAKE_JUDGE.replace("EACH", repr(each))
+
+
 def test_an_unjudged_part_is_named_and_never_counted_as_proved(two: Release, tmp_path: Path) -> None:
     bench, said = setup(two, tmp_path)
-    program = judge((WRONG, GPU), (PASS, GPU), (GPU, GPU))
-    proofs.handout(bench, packed({"gpt149.py": File(program.encode())}))
+    proofs.handout(bench, packed({"gpt149.py": File(judge(WRONG, PASS, GPU).encode())}))
     bench.say_what_is_open()
     assert bench.lacking == {"gelu_cuda": "GPU"} and bench.untimed == {"gelu": "GPU"}
     assert said[-1] == "NOT PROVED on this machine: gelu_cuda (no GPU); the times of gelu (no GPU)"
@@ -246,49 +242,35 @@ def test_an_unjudged_part_is_named_and_never_counted_as_proved(two: Release, tmp
 
 def test_a_machine_that_judges_everything_leaves_nothing_open(two: Release, tmp_path: Path) -> None:
     bench, said = setup(two, tmp_path)
-    program = judge((WRONG, WRONG), (PASS, PASS), (PASS, PASS))
+    program = judge(WRONG, PASS, PASS, cuda=(WRONG, PASS, PASS))
     proofs.handout(bench, packed({"gpt149.py": File(program.encode())}))
     bench.say_what_is_open()
     assert "right on every part" in said[-2] and "fast enough" in said[-1]
 
 
-NO_TRITON = judge((TRITON, TRITON), (TRITON, TRITON), (TRITON, TRITON))
+NO_TRITON = judge(TRITON, TRITON, TRITON, cuda=(TRITON, TRITON, TRITON))
+REFUSED = {
+    "no triton": (NO_TRITON, "nothing was written: this machine has no triton, and can judge no part of gpu"),
+    # A machine that judged the starter has to judge the solution as well.
+    "an open solution": (judge(WRONG, GPU, GPU), "the solution in the handout is unjudged on gelu: no GPU"),
+    "a wrong one": (judge(WRONG, WRONG, GPU), "the solution in the handout is wrong on gelu"),
+    "a slow one": (judge(WRONG, PASS, part("slow", 5.0)), "is slow on gelu, with 5 of 10"),
+    "an open starter": (
+        judge(part("unjudged"), PASS, PASS),
+        "the starter in the handout is unjudged on gelu",
+    ),
+    "one with points": (judge(part("wrong", 1.5), PASS, PASS), "the starter .* earns 1.5 points on gelu"),
+    "a right starter": (judge(part("pass"), PASS, PASS), "is pass on gelu"),
+    "a broken one of its own": (judge(part("compile_error"), PASS, PASS), "is compile_error"),
+    "no words": (judge(part("wrong", why="no"), PASS, PASS), "not told on gelu that it is not written"),
+    "an exception": ("raise KeyError('starter')", "left no result in handout: KeyError: 'starter'"),
+    "a code": ("print('no compiler'); raise SystemExit(3)", "ended with code 3 in handout: no compiler"),
+}
 
 
-@pytest.mark.parametrize(
-    ("program", "why"),
-    [
-        (NO_TRITON, "nothing was written: this machine has no triton, and can judge no part of gpu"),
-        # A machine that judged the starter has to judge the solution as well.
-        (
-            judge((WRONG, GPU), (GPU, GPU), (GPU, GPU)),
-            "the solution in the handout is unjudged on gelu: no GPU",
-        ),
-        (judge((WRONG, GPU), (WRONG, GPU), (GPU, GPU)), "the solution in the handout is wrong on gelu"),
-        (judge((WRONG, GPU), (PASS, GPU), (part("slow", 5.0), GPU)), "is slow on gelu, with 5 of 10"),
-        (
-            judge((part("unjudged"), GPU), (PASS, GPU), (PASS, GPU)),
-            "the starter in the handout is unjudged on gelu",
-        ),
-        (
-            judge((part("wrong", 1.5), GPU), (PASS, GPU), (PASS, GPU)),
-            "the starter .* earns 1.5 points on gelu",
-        ),
-        (judge((part("pass"), GPU), (PASS, GPU), (PASS, GPU)), "is pass on gelu"),
-        (judge((part("compile_error"), GPU), (PASS, GPU), (PASS, GPU)), "is compile_error"),
-        (
-            judge((part("wrong", why="no"), GPU), (PASS, GPU), (PASS, GPU)),
-            "not told on gelu that it is not written",
-        ),
-        ("raise KeyError('starter')", "left no result in handout: KeyError: 'starter'"),
-        ("print('no compiler'); raise SystemExit(3)", "ended with code 3 in handout: no compiler"),
-    ],
-    ids=[
-        *("no triton", "an open solution", "a wrong one", "a slow one", "an open starter", "one with points"),
-        *("a right starter", "a broken one", "a starter without words", "an exception", "an exit code"),
-    ],
-)
-def test_a_handout_without_a_proof_is_refused(program: str, why: str, two: Release, tmp_path: Path) -> None:
+@pytest.mark.parametrize("kind", REFUSED)
+def test_a_handout_without_a_proof_is_refused(kind: str, two: Release, tmp_path: Path) -> None:
+    program, why = REFUSED[kind]
     bench, _ = setup(two, tmp_path)
     with pytest.raises(KitError if program == NO_TRITON else proofs.Unproved, match=why):
         proofs.handout(bench, packed({"gpt149.py": File(program.encode())}))
