@@ -42,6 +42,7 @@ def level(request: pytest.FixtureRequest):
     assert expert.set_level(expert.LEVELS[index]) == expert.LEVELS[index]
     yield expert.LEVELS[index]
     expert.set_level(best)
+    torch.set_num_threads(1)  # some kernels set OpenMP's number, which is torch's, too
 
 
 def exact(

@@ -10,6 +10,7 @@ import shutil
 import subprocess
 import sys
 from collections import Counter
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -62,6 +63,13 @@ def call(kernel: str, inputs: dict[str, Array], shape: dict[str, int]) -> Array:
         "flash": (reference.myFlashAttention, tiles, (Bc, Br)),
     }[kernel]
     return function(*qkv, *(stale(*size) for size in workspace), *more, B, H, N, d).numpy()
+
+
+@pytest.fixture(autouse=True)
+def one_thread_afterwards() -> Iterator[None]:
+    """Reset the number of OpenMP threads of this process, torch's included, which the fused kernel sets."""
+    yield
+    torch.set_num_threads(1)
 
 
 @pytest.fixture(scope="module")
