@@ -142,7 +142,13 @@ def test_exceptions_become_one_line(signatures: StudentObject) -> None:
         assert "\n" not in str(caught.value) and "second" not in str(caught.value)
 
 
-both_builds = pytest.mark.parametrize("made_by", [build, nativebuild.build], ids=["with torch", "native"])
+both_builds = pytest.mark.parametrize(
+    "made_by",
+    [
+        pytest.param(nativebuild.build, id="native"),
+        pytest.param(build, marks=pytest.mark.full, id="with torch"),
+    ],
+)
 
 
 @both_builds

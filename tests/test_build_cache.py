@@ -24,7 +24,13 @@ from grader.build.torchbuild import build
 from grader.sandbox import Finished
 
 
-@pytest.mark.parametrize("made_by", [build, nativebuild.build], ids=["with torch", "native"])
+@pytest.mark.parametrize(
+    "made_by",
+    [
+        pytest.param(nativebuild.build, id="native"),
+        pytest.param(build, marks=pytest.mark.full, id="with torch"),
+    ],
+)
 def test_an_unchanged_source_compiles_nothing(made_by: Callable[..., Build], tmp_path: Path) -> None:
     text = one_function("return t;")
     first, again = made_by(write(tmp_path, text)), made_by(write(tmp_path, text))

@@ -31,7 +31,10 @@ from grader.sandbox import Finished, choose
         ("int n = 3;\nint k = 1;\nfloat k = 2;\nreturn t;", "", 3, "shadows|redecl", ""),
         ("for (;;) {\nreturn t;", "", 6, "inside another block", "never closed"),
         ("float x = t[0];\nreturn t;", "", 3, "cannot convert 'at::Tensor' to 'float'", "data_ptr"),
-        ("helper(n);\nreturn t;", "void helper(int);\n", 0, r"undefined function: helper\(int\)", "body"),
+        pytest.param(
+            "helper(n);\nreturn t;", "void helper(int);\n", 0, r"undefined function: helper\(int\)", "body",
+            marks=pytest.mark.full,
+        ),
     ],
 )  # fmt: skip
 def test_diagnostics_show_the_line_and_a_hint(
@@ -118,6 +121,7 @@ def test_type_names_are_written_as_people_do() -> None:
     assert hint_for("something new", 1, "") == ""
 
 
+@pytest.mark.full
 def test_a_text_of_the_source_is_not_the_compilers_memory(tmp_path: Path) -> None:
     precompile()
     for text in (

@@ -34,7 +34,7 @@ ONE_ROW_FOR_ALL = Mutation("one row", "part3", (("int row = omp_get_thread_num()
 Start = Callable[[Path, str], Session]
 
 
-@pytest.fixture(scope="module", params=["with torch", "native"])
+@pytest.fixture(scope="module", params=["native", pytest.param("with torch", marks=pytest.mark.full)])
 def start(request: pytest.FixtureRequest) -> Iterator[Start]:
     """Start a source on one core, so that threads take turns only when the system makes them."""
     how = {"threads": 8, "cpus": machine.usable_cpus()[:1], "call_timeout_s": 60}

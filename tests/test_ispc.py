@@ -69,7 +69,13 @@ def test_a_file_that_is_not_included_is_left_out_and_the_rest_is_built(tmp_path:
     here(BROKEN)
     made = build(handed_in(tmp_path / "right", one_function("return t;"), PROGRAM))
     assert made.ok and any("left out" in note for note in made.notes)
-    # An undefined function may be defined in module.ispc: no points are lost by it.
+
+
+@pytest.mark.full
+def test_an_undefined_function_may_be_defined_in_a_file_that_is_not_included(
+    tmp_path: Path, here: Here
+) -> None:
+    here(BROKEN)
     declared = HEAD + 'extern "C" void scaled(float *, int, float);\n'
     declared += "float f(float x) { scaled(&x, 1, 2.0f); return x; }\n" + BINDING
     made = build(handed_in(tmp_path / "undefined", declared, PROGRAM))
