@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import subprocess
 import sys
 import zipfile
@@ -164,3 +165,35 @@ def test_an_assignment_of_no_lab_is_told(tmp_path: Path) -> None:
     (tmp_path / "broken" / "__init__.py").write_text("import nowhere_at_all\n")
     with pytest.raises(UsageError, match="broken cannot be imported: ModuleNotFoundError"):
         labs.load(tmp_path / "broken")
+
+
+def test_labs_of_one_name_live_in_one_process(made: Path, tmp_path: Path) -> None:
+    """Last year's copy beside this year's, and a copy of one of the kit's: none shares a module with another."""
+    again = newlab.write("vadd", tmp_path / "again")
+    edited = again / "oracle.py"
+    edited.write_text(edited.read_text() + "\nLATER = True\n")
+    copied = shutil.copytree(ROOT / "labs" / "softmax", tmp_path / "softmax")
+    used = [labs.load(folder) for folder in (made, again, ROOT / "labs" / "softmax", copied)]
+    oracles = [type(lab.oracle(next(iter(lab.oracles)))).__module__ for lab in used]
+    assert len(set(oracles)) == 4
+    assert [hasattr(sys.modules[name], "LATER") for name in oracles] == [False, True, False, False]
+    assert [lab.folder for lab in used] == [made, again, ROOT / "labs" / "softmax", copied]
+    assert labs.load(copied) is used[3]
+
+
+@pytest.mark.parametrize(
+    ("name", "statement", "instead"),
+    [
+        ("oracle.py", "from labs.mine.draws import f", "oracle.py:2: .* 'from .draws import"),
+        ("suspects/a.py", "from labs.mine.draws import f", "suspects/a.py:2: .* 'from ..draws import"),
+        ("oracle.py", "import labs.mine.draws", "oracle.py:2: .* 'from .draws import"),
+        ("oracle.py", "from labs.mine import draws", "oracle.py:2: .* 'from . import"),
+    ],
+)
+def test_a_lab_names_itself_relatively(name: str, statement: str, instead: str, tmp_path: Path) -> None:
+    path = tmp_path / "mine" / name
+    path.parent.mkdir(parents=True)
+    (tmp_path / "mine" / "__init__.py").write_text("LAB = None\n")
+    path.write_text(f"import os\n{statement}\n")
+    with pytest.raises(UsageError, match=instead):
+        labs.load(tmp_path / "mine")
