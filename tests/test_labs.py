@@ -156,7 +156,7 @@ def test_a_release_holds_the_lab_and_none_of_the_staffs(
     assert {"labs/vadd/reference.cpp", "labs/vadd/kernels.py", "configs/hidden/gpt149.yaml"} <= graders
 
 
-def test_an_assignment_of_no_lab_is_told(tmp_path: Path) -> None:
+def test_an_assignment_without_its_lab_is_refused(tmp_path: Path) -> None:
     path = tmp_path / "assignment.yaml"
     path.write_text((MIXED / "mixed" / "assignment.yaml").read_text())
     with pytest.raises(UsageError, match=r"assignment.yaml:\d+: no lab 'mixed'"):
