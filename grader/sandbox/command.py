@@ -43,12 +43,13 @@ def run_limited(
     env: Mapping[str, str] | None = None,
     sandbox: Sandbox = OPEN,
     read: Sequence[Path] = (),
+    system: Sequence[Path] | None = None,
     uid: int | None = None,
 ) -> Finished:
     """Run a command under limits and return its bounded output; nothing of its process group outlives the call.
 
-    In a `sandbox` it may write to `cwd` alone and see `read` besides the system and Python; `uid` is its user, where
-    the sandbox gives it one. Raises FileNotFoundError when the program does not exist (without
+    In a `sandbox` it may write to `cwd` alone and see `read` besides `system` (None: the system and Python); `uid` is
+    its user, where the sandbox gives it one. Raises FileNotFoundError when the program does not exist (without
     a sandbox), KitError when the sandbox does not start.
     """
 
@@ -63,7 +64,7 @@ def run_limited(
     if sandbox.locks:
         entered = _Entered()
         limits = Limits(memory_bytes, file_bytes, cpu_s=int(timeout_s) + 60)
-        line = _sandboxed(line, cwd, sandbox, limits, read, uid, entered.write_fd)
+        line = _sandboxed(line, cwd, sandbox, limits, read, system, uid, entered.write_fd)
     started = time.monotonic()
     process = subprocess.Popen(
         line,
@@ -120,12 +121,18 @@ def _sandboxed(
     sandbox: Sandbox,
     limits: Limits,
     read: Sequence[Path],
+    system: Sequence[Path] | None,
     uid: int | None,
     entered_fd: int,
 ) -> list[str]:
     """The command behind the script that locks itself and becomes the command, behind bubblewrap in tier A."""
     spec = {
-        "lock": sandbox.compiler_lock(uid, [str(path) for path in read], [str(cwd)]),
+        "lock": sandbox.compiler_lock(
+            uid,
+            [str(path) for path in read],
+            [str(cwd)],
+            system=None if system is None else [str(path) for path in system],
+        ),
         "limits": {**asdict(limits), "open_files": 1024, "processes": process_limit(uid is not None)},
         "entered_fd": entered_fd,
     }
@@ -137,6 +144,7 @@ def _sandboxed(
         places={LOCK: f"{INSIDE}/lock.py"},
         own_processes=False,
         cwd=str(cwd),
+        system=system,
     )
 
 

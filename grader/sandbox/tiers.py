@@ -92,10 +92,20 @@ class Sandbox:
         return self._lock(uid, files, seccomp.runner_filter(platform.machine(), card))
 
     def compiler_lock(
-        self, uid: int | None, read: Iterable[str], write: Iterable[str], *, card: bool = False
+        self,
+        uid: int | None,
+        read: Iterable[str],
+        write: Iterable[str],
+        *,
+        card: bool = False,
+        system: Iterable[str] | None = None,
     ) -> dict[str, Any]:
-        """The same for a compiler, which also runs what it may read (its own parts)."""
-        files = {"read": [*view.DEVICES], "run": [*_readable(), *read], "write": [*write, "/dev/null"]}
+        """The same for a compiler, which also runs what it may read (its own parts).
+
+        `system` takes the place of the system's and Python's folders.
+        """
+        run = [*(_readable() if system is None else system), *read]
+        files = {"read": [*view.DEVICES], "run": run, "write": [*write, "/dev/null"]}
         if card:
             files["read"] += [*view.FACTS, *view.CARD_FACTS, "/proc/self"]
             files["write"] += [*view.card_devices(), "/proc/self/task"]
@@ -125,12 +135,15 @@ class Sandbox:
         cwd: str = "/tmp",
         scratch_bytes: int = Limits.scratch_bytes,
         card: bool = False,
+        system: Iterable[Path] | None = None,
     ) -> list[str]:
         """The command, in tier A inside namespaces that hold the system, Python, and these paths besides; with `card`
-        the devices of a GPU."""
+        the devices of a GPU. `system` takes the place of the system and Python, less the bare interpreter that the
+        script of the lock needs."""
         if self.bwrap is None:
             return list(command)
-        seen = dict.fromkeys([*map(Path, _readable()), *read])
+        known = map(Path, _readable()) if system is None else (*system, *view.interpreter_paths())
+        seen = dict.fromkeys([*known, *read])
         prefix = bubblewrap.command(
             self.bwrap,
             read=seen,

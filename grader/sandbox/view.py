@@ -74,6 +74,18 @@ def python_paths() -> tuple[Path, ...]:
     return tuple(without(outermost(_python_roots()), kit_paths()))
 
 
+@functools.cache
+def interpreter_paths() -> tuple[Path, ...]:
+    """The interpreter and its standard library, without installed packages."""
+    installed = [
+        folder
+        for root in _python_roots()
+        for name in INSTALLED
+        for folder in root.glob(f"lib*/python*/{name}")
+    ]
+    return tuple(without(python_paths(), installed))
+
+
 def _python_roots() -> set[Path]:
     roots = {Path(sys.prefix), Path(sys.base_prefix), Path(sys.executable).resolve().parent.parent}
     if torch := torch_file():
