@@ -15,7 +15,7 @@ from conftest import ROOT
 from grader.assignment.loading import load
 from grader.judge import binding
 from grader.judge.comparison import compare
-from grader.study.standalone import UNLIMITED, ran
+from grader.study.standalone import ran
 from labs.attention.oracle import ORACLES
 
 COMPILER, EMULATOR = "aarch64-linux-gnu-g++", "qemu-aarch64"
@@ -52,7 +52,7 @@ def test_kernels_are_right_on_another_processor(program: Path, name: str) -> Non
     part, shape = assignment.part(name), {**assignment.defaults, **SHAPE}
     inputs = assignment.typical_inputs(part, shape, 5)
     request = binding.request(part, shape, inputs)
-    with ran(program, request, prefix=(EMULATOR,), threads=3, memory_bytes=UNLIMITED) as run:
+    with ran(program, request, prefix=(EMULATOR,), threads=3, memory_bytes=None) as run:
         assert run.call is not None and run.call.status == "ok", run.output
         found = run.call.output
     assert compare(ORACLES["attention"].expected(inputs, shape), found).ok

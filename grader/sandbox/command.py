@@ -37,7 +37,7 @@ def run_limited(
     *,
     cwd: Path,
     timeout_s: float,
-    memory_bytes: int = 4 * GIB,
+    memory_bytes: int | None = 4 * GIB,
     output_bytes: int = 1 << 20,
     file_bytes: int = GIB,
     env: Mapping[str, str] | None = None,
@@ -57,8 +57,9 @@ def run_limited(
         resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
         resource.setrlimit(resource.RLIMIT_FSIZE, (file_bytes, file_bytes))
         # macOS refuses RLIMIT_AS; there the wall limit alone stands.
-        with contextlib.suppress(ValueError, OSError):
-            resource.setrlimit(resource.RLIMIT_AS, (memory_bytes, memory_bytes))
+        if memory_bytes is not None:
+            with contextlib.suppress(ValueError, OSError):
+                resource.setrlimit(resource.RLIMIT_AS, (memory_bytes, memory_bytes))
 
     line, entered = list(command), None
     if sandbox.locks:

@@ -28,6 +28,8 @@ SYSTEM_TABLES = (
     "/etc/alternatives",
     "/etc/localtime",
 )
+#: What a dynamic program opens before it starts.
+LIBRARIES = ("/lib", "/lib32", "/lib64", "/usr/lib", "/usr/lib32", "/usr/lib64", "/etc/ld.so.cache")
 DEVICES = ("/dev/null", "/dev/zero", "/dev/urandom", "/dev/random")
 FACTS = (
     "/sys/devices/system/cpu",
