@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from grader.base.errors import KitError, UsageError
+from grader.base.places import ROOT
 from grader.sandbox import bubblewrap, lock, seccomp, uids, view
 from grader.sandbox.limits import Limits
 
@@ -224,6 +225,21 @@ def choose(wanted: str | None = None, trust: bool = False) -> Sandbox:
     if wanted not in (None, "D"):
         raise UsageError(f"sandbox tier {wanted} does not work on this machine ({'; '.join(reasons)})")
     return OPEN
+
+
+def of_file(source: Path) -> Sandbox:
+    """Return limits alone for the user's own work, the strongest tier that works here for a file from elsewhere.
+
+    Their own is a file that this user owns, in the working directory, the kit's folder or one of its labs. Anything
+    else may be somebody else's code: a teacher opens a student's file, a student a friend's.
+    """
+    folder = source.absolute().parent
+    places = [Path.cwd(), ROOT, *(ROOT / "labs").glob("*/")]
+    with contextlib.suppress(OSError):
+        is_here = any(folder.samefile(place) for place in places)
+        if is_here and not source.is_symlink() and source.stat().st_uid == os.geteuid():
+            return OPEN
+    return choose(trust=True)
 
 
 @functools.cache
