@@ -7,7 +7,9 @@ import json
 import os
 import resource
 import selectors
+import shutil
 import signal
+import stat
 import subprocess
 import sys
 import time
@@ -92,7 +94,8 @@ def run_limited(
         process.stdout.close()
         has_entered = entered.close() if entered else True
     if process.returncode > 0 and (not has_entered or (entered and process.returncode == EXIT_FAILED)):
-        raise KitError(f"tier {sandbox.tier} does not start: {output.decode(errors='replace').strip()[:200]}")
+        said = output.decode(errors="replace").strip()[:200]
+        raise KitError(f"tier {sandbox.tier} does not start: {said}{_closed(command[0]) if sandbox.own_uid else ''}")
     return Finished(
         returncode=process.returncode,
         output=output,
@@ -100,6 +103,19 @@ def run_limited(
         cpu_s=usage.ru_utime + usage.ru_stime,
         timed_out=timed_out,
     )
+
+
+def _closed(program: str) -> str:
+    """Say which folder keeps other users from a program, "" where none does."""
+    found = shutil.which(program)
+    for name in dict.fromkeys((found, os.path.realpath(found)) if found else ()):
+        for folder in reversed(Path(name).parents):
+            if not folder.stat().st_mode & stat.S_IXOTH:
+                return (
+                    f". {folder} is closed to other users, and {program} lies below it: install it elsewhere, or "
+                    "choose another --tier"
+                )
+    return ""
 
 
 class _Entered:
