@@ -95,7 +95,9 @@ def run_limited(
         has_entered = entered.close() if entered else True
     if process.returncode > 0 and (not has_entered or (entered and process.returncode == EXIT_FAILED)):
         said = output.decode(errors="replace").strip()[:200]
-        raise KitError(f"tier {sandbox.tier} does not start: {said}{_closed(command[0]) if sandbox.own_uid else ''}")
+        raise KitError(
+            f"tier {sandbox.tier} does not start: {said}{_closed(command[0]) if sandbox.own_uid else ''}"
+        )
     return Finished(
         returncode=process.returncode,
         output=output,
@@ -112,7 +114,7 @@ def _closed(program: str) -> str:
         for folder in reversed(Path(name).parents):
             if not folder.stat().st_mode & stat.S_IXOTH:
                 return (
-                    f". {folder} is closed to other users, and {program} lies below it: install it elsewhere, or "
+                    f". {folder} is closed to other users, and {name} lies below it: install it elsewhere, or "
                     "choose another --tier"
                 )
     return ""
