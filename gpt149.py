@@ -27,7 +27,6 @@ if TYPE_CHECKING:
     from grader.assignment.records import Part
     from grader.base.results import Score, SubmissionResult
     from grader.judge.events import Listener
-    from grader.run.zygote import Zygote
 
 #: A student waits at the screen: an undecided measurement ends sooner than in the class.
 TIME_BUDGET_S = 15.0
@@ -138,15 +137,10 @@ def run(arguments: list[str]) -> int:
             raise UsageError("--watch and --html are about a verdict, and --inference gives none: choose one")
         return demo.run(given, source_file, macros(given.defines))
     # The evaluator is imported only now, so that --help and a slip of the finger are answered at once.
-    from grader.run.zygote import Zygote
-
-    # It imports torch once it is needed: for the profiler's table. Under sanitizers that is another process.
-    own = given.sanitize or given.watch
-    with contextlib.nullcontext() if own else Zygote(at_once=False) as zygote:
-        return judge(given, zygote)
+    return judge(given)
 
 
-def judge(given: argparse.Namespace, zygote: Zygote | None) -> int:
+def judge(given: argparse.Namespace) -> int:
     from grader.assignment.loading import load
 
     assignment = load(given.config)
@@ -225,7 +219,7 @@ def judge(given: argparse.Namespace, zygote: Zygote | None) -> int:
         listener = watch = github.Stopwatch(listener)
         muted = github.muted()
     with muted:
-        result = evaluate(assignment, source, parts, options, listener, zygote)
+        result = evaluate(assignment, source, parts, options, listener)
         scored = score.score(assignment, result)
         if len(result.parts) > 1:
             terminal.scoreboard(result, scored)

@@ -16,7 +16,7 @@ from grader.base.arrays import np
 from grader.build import sanitize, standin
 from grader.build.torchbuild import build
 from grader.run.calls import Request
-from grader.study.standalone import UNLIMITED, build_program, ran
+from grader.study.standalone import build_program, ran
 
 EXPRESSIONS = ROOT / "tests" / "sources" / "tensor_expressions.cpp"
 CALL = """
@@ -51,7 +51,7 @@ def with_the_stand_in() -> dict[tuple[str, str], str]:
     }
     program = build_program(EXPRESSIONS, SANITIZED)
     request = Request("expressions", [{"input": 0}], [np.zeros(1, np.float32)])
-    with ran(program, request, environment=options, memory_bytes=UNLIMITED) as run:
+    with ran(program, request, environment=options, memory_bytes=None) as run:
         assert run.finished.returncode == 0, run.output[-3000:]
     assert "runtime error" not in run.output and "AddressSanitizer" not in run.output, run.output[-3000:]
     return lines(run.output)

@@ -28,7 +28,7 @@ from grader.base.errors import KitError, UsageError
 from grader.build import toolchain
 from grader.judge import binding
 from grader.judge.comparison import compare
-from grader.study.standalone import UNLIMITED, ran
+from grader.study.standalone import ran
 from labs.attention.cases import make_inputs
 from labs.attention.oracle import ORACLES
 from module_ref_stub import library as ref_library
@@ -270,7 +270,7 @@ def test_the_master_s_kernels_are_right_on_another_processor(aarch64_runner: Pat
     shape = {**assignment.defaults, "B": 2, "H": 3, "N": 97, "d": 33, "threads": 3}
     inputs = assignment.typical_inputs(part, shape, 5)
     request = binding.request(part, shape, inputs)
-    with ran(aarch64_runner, request, prefix=(EMULATOR,), threads=3, memory_bytes=UNLIMITED) as run:
+    with ran(aarch64_runner, request, prefix=(EMULATOR,), threads=3, memory_bytes=None) as run:
         assert run.call is not None and run.call.status == "ok", run.output
         found = run.call.output
     assert compare(ORACLES["attention"].expected(inputs, shape), found).ok

@@ -78,7 +78,7 @@ def test_the_runtime_runs_openmp_as_it_should(function: str) -> None:
     inputs = make_inputs("random", SHAPE, 3)
     request = binding.request(part, SHAPE, inputs)
     program = build_program(KERNELS, race.KIT)
-    with ran(program, request, threads=race.THREADS, memory_bytes=race.UNLIMITED) as run:
+    with ran(program, request, threads=race.THREADS, memory_bytes=None) as run:
         assert run.call is not None and run.call.status == "ok", run.output
     output = run.call.output
     assert comparison.compare(oracle.ORACLES["attention"].expected(inputs, SHAPE), output).ok

@@ -20,7 +20,7 @@ from grader.build import diagnostics, ispc, placemark
 from grader.build.records import BuildOptions
 from grader.build.toolchain import Toolchain, cache_root
 from grader.sandbox import GIB, OPEN, Finished, compiling, run_limited
-from grader.sandbox.view import programs_folders
+from grader.sandbox.view import programs_folders, system_paths
 
 SHIM = Path(__file__).resolve().parent / "shim"
 COMPILER_MEMORY_BYTES = 4 * GIB
@@ -53,6 +53,16 @@ class Source:
         return tuple(notes)
 
 
+@dataclass(frozen=True)
+class Stage:
+    """A stage of a build: paths of the machine and of the kit that it sees, and whether it sees the folder of the
+    precompiled header."""
+
+    system: tuple[Path, ...]
+    read: tuple[Path, ...] = ()
+    sees_header: bool = True
+
+
 @dataclass
 class Compilers:
     """Compilers at work on one source. `cpu_s` adds up their CPU time; `waits_for` as in
@@ -72,9 +82,15 @@ class Compilers:
         return self.options.cache or cache_root()
 
     def run(
-        self, command: Sequence[str], cwd: Path, timeout_s: float, room: compiling.Room | None = None
+        self,
+        command: Sequence[str],
+        cwd: Path,
+        timeout_s: float,
+        room: compiling.Room | None = None,
+        stage: Stage | None = None,
     ) -> Finished:
-        """Run a compiler; in a `room` (and so in the sandbox) if it reads what a student wrote."""
+        """Run a compiler; in a `room` (and so in the sandbox) if it reads what a student wrote. It sees what its
+        `stage` needs; without one the system, and what `visible` names."""
         environment = {name: os.environ[name] for name in ENVIRONMENT if name in os.environ}
         mark = ""
         if self.source.tools.family == "gcc" and any(placemark.PLAIN in word for word in command):
@@ -89,11 +105,16 @@ class Compilers:
             output_bytes=COMPILER_OUTPUT_BYTES,
             env={**environment, "LC_ALL": "C", "TMPDIR": str(cwd)},
             sandbox=OPEN if room is None else self.options.sandbox,
-            read=() if room is None else (*room.read, *self.visible, *self.compilers_files(command[0])),
+            read=() if room is None else self._read(command[0], room, stage),
+            system=system_paths() if stage is None else stage.system,
             uid=None if room is None else room.uid,
         )
         self.cpu_s += finished.cpu_s
         return replace(finished, output=placemark.plain(finished.output, mark)) if mark else finished
+
+    def _read(self, program: str, room: compiling.Room, stage: Stage | None) -> tuple[Path, ...]:
+        own = (*self.visible, *self.compilers_files(program)) if stage is None else stage.read
+        return (*own, *(room.read if stage is None or stage.sees_header else ()))
 
     def compilers_files(self, program: str) -> tuple[Path, ...]:
         known = self.source.ispc_file.compiler if self.source.ispc_file else None

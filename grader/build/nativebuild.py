@@ -3,8 +3,9 @@
 Theory of operation. The unchanged file is compiled with the published flags against the stand-in for torch's tensors
 (`grader.build.standin`), which is precompiled once for each set of flags. The object is linked with the stand-in's own,
 the runner (inside/runner.cpp), the C++ library and OpenMP into one static program, or one with those libraries alone
-beside it where the machine's compiler cannot make it static. Both steps take one start of the compiler's sandbox. The
-kit's own objects, and what kind of program this compiler can make, are found out once and kept in the cache.
+beside it where the machine's compiler cannot make it static. Front end, assembler and linker are processes of their
+own, each with its own view of the machine (`grader.build.stages`). The kit's own objects, and what kind of program this
+compiler can make, are found out once and kept in the cache.
 
 The reference is a program of the same kind around its own kernels (inside/reference.cpp): the same runner, the same
 libraries and flags of the linker.
@@ -13,10 +14,9 @@ libraries and flags of the linker.
 from __future__ import annotations
 
 import os
-import shlex
 import shutil
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -25,11 +25,12 @@ from typing import Any
 
 from grader.base import objectcache
 from grader.base.errors import KitError
-from grader.build import ispc, sanitize, standin
+from grader.build import ispc, sanitize, stages, standin
 from grader.build.compilers import (
     SHIM,
     Compilers,
     Source,
+    Stage,
     clock_flags,
     contents_of,
     define_flags,
@@ -48,10 +49,12 @@ from grader.build.toolchain import (
     toolchain,
 )
 from grader.sandbox import Finished, compiling
-from grader.sandbox.view import programs_folders
 
 INSIDE = Path(__file__).resolve().parents[1] / "run" / "inside"
 OBJECT, PROGRAM, RUNNER, LAUNCH, TRIAL = "module.o", "program", "runner.o", "launch", "trial"
+VIEWS = "views.json"
+#: Folders of the kit whose headers a student's file may read.
+KITS_HEADERS = (SHIM, standin.PLAIN, INSIDE)
 #: Ways to link a program, the best one first. None of the libraries is found by name once it is static.
 LINKAGES = {
     "static-pie": ("-static-pie",),
@@ -99,7 +102,7 @@ def build(source: Path, **options: Any) -> NativeBuild:
         (*(sanitize.FLAGS if wanted.sanitize else ()), *wanted.flags),
         define_flags(wanted.defines or {}),
     )
-    work = _Work(recipe, wanted, _visible(tools))
+    work = _Work(recipe, wanted)
     cached = objectcache.touch(work.entry)
     message, refused = ("", None) if cached else work.compile(source.name)
     message = message or work.too_large(work.entry / OBJECT)
@@ -117,11 +120,6 @@ def build(source: Path, **options: Any) -> NativeBuild:
         key=work.key,
         waits_for=work.waits_for,
     )
-
-
-def _visible(tools: Toolchain) -> tuple[Path, ...]:
-    """What a compiler sees in the sandbox. The shell that starts it lies elsewhere than its own programs."""
-    return (SHIM, standin.PLAIN, INSIDE, *programs_folders(str(tools.compiler)))
 
 
 def precompile(*, flags: Sequence[str] = (), cache: Path | None = None) -> float:
@@ -156,9 +154,12 @@ def main_flags(tools: Toolchain) -> tuple[str, ...]:
 
 def _link(tools: Toolchain, linkage: str, objects: Sequence[str], program: str) -> list[str]:
     how = SANITIZED_LINK if linkage == SANITIZED else () if tools.system == "Darwin" else LINKAGES[linkage]
+    # The plug-in would compile what an object says it holds.
+    no_plugin = ("-fno-use-linker-plugin",) if tools.family == "gcc" and tools.system != "Darwin" else ()
     return [
         str(tools.compiler),
         *how,
+        *no_plugin,
         *main_flags(tools),
         *objects,
         *_openmp(tools)[1],
@@ -188,10 +189,12 @@ def _kits_text() -> list[bytes]:
 
 @dataclass(frozen=True)
 class Kit:
-    """What the kit adds to every program: the runner's object, how programs are linked here, and the launcher."""
+    """What the kit adds to every program: the runner's object, how programs are linked here, and the launcher.
+    `views` are what each stage of a build sees of the machine."""
 
     folder: Path
     linkage: str
+    views: stages.Views
 
     @property
     def runner(self) -> Path:
@@ -211,7 +214,22 @@ def kit(cache: Path | None = None) -> Kit:
         with objectcache.workplace(cache) as place:
             _make_kit(tools, place)
             objectcache.publish(place, entry)
-    return Kit(entry, (entry / "linkage").read_text())
+    return Kit(entry, (entry / "linkage").read_text(), _views(tools, cache))
+
+
+def _views(tools: Toolchain, cache: Path) -> stages.Views:
+    """What the stages see, from the cache as long as all of it is there: to ask the compiler takes 0.4 s."""
+    entry = cache / "objects" / f"{digest(repr(tools).encode(), stages.__doc__.encode())}.views"
+    if objectcache.touch(entry):
+        known = stages.Views.from_json(entry.read_text())
+        if known.are_there():
+            return known
+        entry.unlink(missing_ok=True)
+    made = stages.views(tools)
+    with objectcache.workplace(cache) as place:
+        (place / VIEWS).write_text(made.to_json())
+        objectcache.publish(place / VIEWS, entry)
+    return made
 
 
 def _make_kit(tools: Toolchain, place: Path) -> None:
@@ -345,17 +363,15 @@ class _Work(Compilers):
             if message := self.compile_ispc(room, deadline):
                 return self.may_lack_ispc(message), None
             self.options.tell("building")
-            finished = self.run(
-                ["/bin/sh", "-c", self.script(known, prepared, room)],
-                room.folder,
-                deadline - time.monotonic(),
-                room,
-            )
-            if finished.returncode != 0 or finished.timed_out:
-                self.options.tell("inspection")
-                text = self.source.text.decode(errors="replace")
-                refused = refusal(finished.output.decode(errors="replace"), name, text)
-                return self.may_lack_ispc(self.explain(finished)), refused
+            headers = (*known.views.headers, *KITS_HEADERS, room.header or prepared.folder)
+            for finished, listed in self.stages(known, prepared, room, deadline):
+                if finished.returncode != 0 or finished.timed_out:
+                    self.options.tell("inspection")
+                    text = self.source.text.decode(errors="replace")
+                    refused = refusal(finished.output.decode(errors="replace"), name, text)
+                    return self.may_lack_ispc(self.explain(finished)), refused
+                if listed and (message := stages.refused(self.source.tools, room.folder, listed, headers)):
+                    return message, None
             if message := self.too_large(room.folder / OBJECT):
                 return message, None
             made = place / "made"
@@ -366,12 +382,29 @@ class _Work(Compilers):
             objectcache.prune(self.cache)
         return "", None
 
-    def script(self, known: Kit, prepared: Prepared, room: compiling.Room) -> str:
-        """Compile, then link: a sandbox takes longer to start than either needs to find its files."""
+    def stages(
+        self, known: Kit, prepared: Prepared, room: compiling.Room, deadline: float
+    ) -> Iterator[tuple[Finished, str]]:
+        """Run front end, assembler and linker, each in its view. Yield how each ended, and the list of what it read."""
         assert room.header is not None
-        seen = replace(prepared, folder=room.header)
-        compiled = [*seen.command(), *self.source.defines, "-c", "module.cpp", "-o", OBJECT]
+        seen, views, compiler = replace(prepared, folder=room.header), known.views, self.source.tools.compiler
+
+        def run(command: Sequence[str], stage: Stage) -> Finished:
+            return self.run(command, room.folder, deadline - time.monotonic(), room, stage)
+
+        front_end = [*seen.command(), *self.source.defines, *stages.FRONT_END_FLAGS]
+        yield run(front_end, Stage(views.front_end, KITS_HEADERS)), stages.INCLUDED
+
+        assembler = [
+            str(compiler),
+            *stages.listing_flags(self.source.tools),
+            "-c",
+            stages.ASSEMBLY,
+            "-o",
+            OBJECT,
+        ]
+        yield run(assembler, Stage(views.assembler, sees_header=False)), stages.ASSEMBLED
+
         others = [ispc.OBJECT] if (room.folder / ispc.OBJECT).exists() else []
         objects = [OBJECT, *others, *map(str, seen.objects), RUNNER]
-        linked = _link(self.source.tools, self.linkage(known), objects, PROGRAM)
-        return f"{shlex.join(compiled)} && exec {shlex.join(linked)}"
+        yield run(_link(self.source.tools, self.linkage(known), objects, PROGRAM), Stage(views.linker)), ""

@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import Any
 
 from grader.base import objectcache
-from grader.build import diagnostics, ispc, lightpath, sanitize
+from grader.build import diagnostics, ispc, lightpath, sanitize, stages
 from grader.build.compilers import (
     HEADER_TIMEOUT_S,
     SHIM,
@@ -48,6 +48,7 @@ from grader.build.toolchain import (
     torch_files,
 )
 from grader.sandbox import Finished, compiling
+from grader.sandbox.view import python_paths
 
 LIGHT_HEADER, PRECOMPILED = "gpt149_light.h", "gpt149_light.h.gch"
 LINKER_PROBE = """
@@ -81,7 +82,7 @@ def build(source: Path, **options: Any) -> TorchBuild:
     started = time.monotonic()
     wanted = BuildOptions(**options)
     recipe = _recipe(source, wanted.flags, wanted.defines or {}, wanted.sanitize)
-    work = _Work(recipe, wanted)
+    work = _Work(recipe, wanted, (SHIM, *python_paths()))
     path = work.find()
     cached = path is not None
     if path is None:
@@ -229,7 +230,10 @@ class _Work(Compilers):
             path = "light" if rung == "light" else "full"
             if failure is not None:
                 return path, self.explain(failure)
-            if message := self.too_large(room.folder / "module.so"):
+            message = self.too_large(room.folder / "module.so")
+            headers = (Path("/usr/include"), SHIM, *self.source.torch.include_dirs)
+            message = message or stages.refused(self.source.tools, room.folder, stages.ASSEMBLED, headers)
+            if message:
                 return path, message
             objectcache.publish(compiling.taken(room.folder / "module.so", place), self.entry(path))
             objectcache.prune(self.cache)
@@ -285,6 +289,7 @@ class _Work(Compilers):
                 ),
                 *recipe.compile_flags(rung),
                 *recipe.defines,
+                *stages.listing_flags(tools),
                 *("-shared", "-o", "module.so", "module.cpp"),
                 *objects,
                 *recipe.link_flags(rung, linker),

@@ -33,7 +33,7 @@ from grader.judge.making import Made, make, make_for_device
 from grader.judge.part import PartJudge
 from grader.run.nativehost import NativeHost
 from grader.run.zygote import Zygote
-from grader.sandbox import OPEN, Sandbox, view
+from grader.sandbox import OPEN, Sandbox, of_file, view
 
 if TYPE_CHECKING:
     from grader.judge.ondevice.host import DeviceHost
@@ -53,11 +53,11 @@ def evaluate(
 
     `zygote` may be shared by many evaluations; without one each has its own. `exclusive(part)` is entered around
     whatever is timed, so that many evaluations on one machine can take turns; it may name the cores for it. `sandbox`
-    confines compiler and runners; without one they have the zygote's, or limits alone. Raises KitError when the
-    machine or the kit cannot judge at all, UsageError for a source that cannot be read or sizes that are too large;
-    never for what the submission does.
+    confines compiler and runners; without one they have the zygote's, or what suits the file (`sandbox.of_file`).
+    Raises KitError when the machine or the kit cannot judge at all, UsageError for a source that cannot be read or
+    sizes that are too large; never for what the submission does.
     """
-    sandbox = sandbox or (zygote.sandbox if zygote else OPEN)
+    sandbox = sandbox or (zygote.sandbox if zygote else of_file(source))
     shape = {**assignment.defaults, **options.shape}
     for part in parts:
         binding.refuse_oversize(part, shape, part.inputs, assignment.limits.memory_gib)
@@ -80,7 +80,9 @@ def evaluate(
         elif zygote is None:
             zygote = stack.enter_context(Zygote(sandbox=sandbox, at_once=False))
         checks = None if checked is None else sanitize.options()
-        host = stack.enter_context(NativeHost(sandbox, checks=checks)) if made.native else None
+        # Programs with sanitizers read files of their own: their filter alone confines them.
+        host_sandbox = sandbox if checks is None else OPEN
+        host = stack.enter_context(NativeHost(host_sandbox, checks=checks)) if made.native else None
         if made.judged.ok or any(part.is_torch for part in parts):
             import_numpy(assignment)  # a file that does not compile has its verdict without
 

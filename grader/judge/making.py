@@ -25,7 +25,7 @@ from grader.build.toolchain import ABSENT, TORCH, torch_version
 from grader.build.torchbuild import build
 from grader.judge.bench import Options
 from grader.judge.integrity import flags as integrity
-from grader.sandbox import OPEN, Sandbox
+from grader.sandbox import Sandbox, of_file
 
 
 @dataclass(frozen=True)
@@ -45,7 +45,7 @@ def make(
     options: Options,
     *,
     flags: Sequence[str] = (),
-    sandbox: Sandbox = OPEN,
+    sandbox: Sandbox | None = None,
     tell: Callable[[BuildStep], None] = lambda step: None,
 ) -> Made:
     """Build a source file as it is to be judged; `flags` stand behind the kit's own.
@@ -55,7 +55,7 @@ def make(
     """
     if any(part.device for part in assignment.parts):
         raise UsageError(f"{assignment.id}: its kernels run on a GPU, and this is for C++")
-    how = {"flags": flags, **_how(assignment, options, sandbox, tell)}
+    how = {"flags": flags, **_how(assignment, options, sandbox or of_file(source), tell)}
 
     @functools.cache
     def with_torch() -> Build:
@@ -87,14 +87,14 @@ def make_for_device(
     options: Options,
     *,
     architecture: str = "",
-    sandbox: Sandbox = OPEN,
+    sandbox: Sandbox | None = None,
     tell: Callable[[BuildStep], None] = lambda step: None,
 ) -> dict[str, Build]:
     """What is made of a file of kernels for a GPU, and of the one in CUDA beside it, by language: all that these parts
     need. Raises UsageError for a file that cannot be read, and for what is asked of C++ alone."""
     if options.sanitize:
         raise UsageError("--sanitize is for C++: kernels on a GPU are watched by NVIDIA's compute-sanitizer")
-    how = _how(assignment, options, sandbox, tell)
+    how = _how(assignment, options, sandbox or of_file(source), tell)
     made: dict[str, Build] = {}
     for language in dict.fromkeys(part.device.language for part in parts if part.device is not None):
         path = source.with_name(file_of(source.name, language))

@@ -13,7 +13,20 @@ import os
 from collections.abc import Callable
 from typing import Any
 
-DTYPES = {"float32": 6, "float64": 7, "int64": 4}
+#: Numbers of c10::ScalarType, and bytes of an element of each.
+DTYPES = {
+    "uint8": 0,
+    "int8": 1,
+    "int16": 2,
+    "int32": 3,
+    "int64": 4,
+    "float16": 5,
+    "float32": 6,
+    "float64": 7,
+    "bool": 11,
+    "bfloat16": 15,
+}
+WIDTHS = {0: 1, 1: 1, 2: 2, 3: 4, 4: 8, 5: 2, 6: 4, 7: 8, 11: 1, 15: 2}
 KIND_VOID, KIND_NUMBER, KIND_TENSOR, KIND_VECTOR, KIND_UNDEFINED = range(5)
 
 Header = dict[str, Any]
@@ -114,8 +127,7 @@ def _abi_cell(code: str, value: Any) -> Any:
     """The C object that one argument points to; it keeps alive what it points to in turn."""
     if code == "T":
         sizes = (ctypes.c_int64 * max(1, value.dim()))(*value.shape)
-        dtype = DTYPES[str(value.dtype).removeprefix("torch.")]
-        cell = AbiTensor(value.data_ptr(), value.dim(), sizes, dtype)
+        cell = AbiTensor(value.data_ptr(), value.dim(), sizes, _number_of(value))
         cell.keep = (value, sizes)
         return cell
     if code in "VW":
@@ -123,6 +135,11 @@ def _abi_cell(code: str, value: Any) -> Any:
         vector.keep = value
         return vector
     return ctypes.c_double(value) if code in "fd" else ctypes.c_int64(value)
+
+
+def _number_of(tensor: Any) -> int:
+    """The number of a tensor's dtype; that of no dtype, which the judge refuses, where it is another."""
+    return DTYPES.get(str(tensor.dtype).removeprefix("torch."), -1)
 
 
 def _describe(result: AbiResult) -> tuple[Header, memoryview]:
@@ -142,8 +159,7 @@ def _describe(result: AbiResult) -> tuple[Header, memoryview]:
     elements = 1
     for size in shape:
         elements *= size
-    width = {3: 4, 4: 8, 6: 4, 7: 8}.get(result.dtype, 0)
-    return header, memory_at(result.data, elements * width)
+    return header, memory_at(result.data, elements * WIDTHS.get(result.dtype, 0))
 
 
 # ---- what takes and gives tensors of torch's
@@ -191,8 +207,8 @@ class TorchFunction:
 
 
 def _plain(output: Any) -> Answer:
-    """The answer of a function that gives a tensor of torch's with float32 in it."""
-    header = {"status": "ok", "kind": KIND_TENSOR, "dtype": DTYPES["float32"], "shape": list(output.shape)}
+    """The answer of a function that gives a tensor of torch's."""
+    header = {"status": "ok", "kind": KIND_TENSOR, "dtype": _number_of(output), "shape": list(output.shape)}
     return header, tensor_bytes(output), lambda: output
 
 

@@ -44,14 +44,13 @@ from grader.run.payloads import LARGEST_BYTES, Payloads
 from grader.run.session import Session, cpu_clock_s
 from grader.run.watch import Watch
 from grader.sandbox import OPEN, Limits, Sandbox, leftovers, process_limit, seccomp
+from grader.sandbox.view import LIBRARIES
 
 START_TIMEOUT_S = 20.0
 #: How the launcher's reason begins where it is the program that the system refuses.
 PROGRAM = "program: "
 #: Addresses of the program itself, its libraries and its first stack.
 PROGRAM_BYTES = 32 << 20
-#: What a dynamic program opens before it starts.
-LIBRARIES = ("/lib", "/lib32", "/lib64", "/usr/lib", "/usr/lib32", "/usr/lib64", "/etc/ld.so.cache")
 
 
 @dataclass(frozen=True)
@@ -190,11 +189,7 @@ class NativeHost:
         raise KitError(f"what this compiler makes does not run under a runner's lock ({said}): try CXX=g++")
 
     def _chosen_filter(self) -> seccomp.Filter | None:
-        if (
-            sys.platform != "linux"
-            or self._checks is not None
-            or (self.sandbox.locks and not self.sandbox.seccomp)
-        ):
+        if sys.platform != "linux" or (self.sandbox.locks and not self.sandbox.seccomp):
             return None
         return seccomp.native_filter(platform.machine(), opens_libraries=not self._is_static)
 

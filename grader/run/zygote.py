@@ -187,7 +187,7 @@ class Zygote:
                     raise KitError(f"the runners' parent process does not start: {error}") from error
             self._living[runner.pid] = runner
             watch = Watch(runner.pid, cpus, cpu_clock_s)
-            scratch = leftovers.Scratch(self._seen_from_outside(runner), limits)
+            scratch = leftovers.Scratch(self._seen_from_outside(runner), limits, runner.pid)
             return Session(self.reap, runner.pid, pipes, call_timeout_s, watch, scratch, freeze)
 
     def reap(self, pid: int) -> Call:

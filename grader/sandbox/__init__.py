@@ -32,7 +32,7 @@ file system along, and processes can only be left behind in tier D, where the zy
 
 from grader.sandbox.command import Finished, run_limited
 from grader.sandbox.limits import GIB, Limits, process_limit
-from grader.sandbox.tiers import INSIDE, LOCK, OPEN, Sandbox, Tier, choose
+from grader.sandbox.tiers import INSIDE, LOCK, OPEN, Sandbox, Tier, choose, of_file
 
 __all__ = [
     "GIB",
@@ -45,6 +45,7 @@ __all__ = [
     "Tier",
     "choose",
     "describe",
+    "of_file",
     "process_limit",
     "run_limited",
 ]

@@ -7,7 +7,9 @@ import json
 import os
 import resource
 import selectors
+import shutil
 import signal
+import stat
 import subprocess
 import sys
 import time
@@ -37,18 +39,19 @@ def run_limited(
     *,
     cwd: Path,
     timeout_s: float,
-    memory_bytes: int = 4 * GIB,
+    memory_bytes: int | None = 4 * GIB,
     output_bytes: int = 1 << 20,
     file_bytes: int = GIB,
     env: Mapping[str, str] | None = None,
     sandbox: Sandbox = OPEN,
     read: Sequence[Path] = (),
+    system: Sequence[Path] | None = None,
     uid: int | None = None,
 ) -> Finished:
     """Run a command under limits and return its bounded output; nothing of its process group outlives the call.
 
-    In a `sandbox` it may write to `cwd` alone and see `read` besides the system and Python; `uid` is its user, where
-    the sandbox gives it one. Raises FileNotFoundError when the program does not exist (without
+    In a `sandbox` it may write to `cwd` alone and see `read` besides `system` (None: the system and Python); `uid` is
+    its user, where the sandbox gives it one. Raises FileNotFoundError when the program does not exist (without
     a sandbox), KitError when the sandbox does not start.
     """
 
@@ -56,14 +59,15 @@ def run_limited(
         resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
         resource.setrlimit(resource.RLIMIT_FSIZE, (file_bytes, file_bytes))
         # macOS refuses RLIMIT_AS; there the wall limit alone stands.
-        with contextlib.suppress(ValueError, OSError):
-            resource.setrlimit(resource.RLIMIT_AS, (memory_bytes, memory_bytes))
+        if memory_bytes is not None:
+            with contextlib.suppress(ValueError, OSError):
+                resource.setrlimit(resource.RLIMIT_AS, (memory_bytes, memory_bytes))
 
     line, entered = list(command), None
     if sandbox.locks:
         entered = _Entered()
         limits = Limits(memory_bytes, file_bytes, cpu_s=int(timeout_s) + 60)
-        line = _sandboxed(line, cwd, sandbox, limits, read, uid, entered.write_fd)
+        line = _sandboxed(line, cwd, sandbox, limits, read, system, uid, entered.write_fd)
     started = time.monotonic()
     process = subprocess.Popen(
         line,
@@ -90,7 +94,10 @@ def run_limited(
         process.stdout.close()
         has_entered = entered.close() if entered else True
     if process.returncode > 0 and (not has_entered or (entered and process.returncode == EXIT_FAILED)):
-        raise KitError(f"tier {sandbox.tier} does not start: {output.decode(errors='replace').strip()[:200]}")
+        said = output.decode(errors="replace").strip()[:200]
+        raise KitError(
+            f"tier {sandbox.tier} does not start: {said}{_closed(command[0]) if sandbox.own_uid else ''}"
+        )
     return Finished(
         returncode=process.returncode,
         output=output,
@@ -98,6 +105,19 @@ def run_limited(
         cpu_s=usage.ru_utime + usage.ru_stime,
         timed_out=timed_out,
     )
+
+
+def _closed(program: str) -> str:
+    """Say which folder keeps other users from a program, "" where none does."""
+    found = shutil.which(program)
+    for name in dict.fromkeys((found, os.path.realpath(found)) if found else ()):
+        for folder in reversed(Path(name).parents):
+            if not folder.stat().st_mode & stat.S_IXOTH:
+                return (
+                    f". {folder} is closed to other users, and {name} lies below it: install it elsewhere, or "
+                    "choose another --tier"
+                )
+    return ""
 
 
 class _Entered:
@@ -120,12 +140,18 @@ def _sandboxed(
     sandbox: Sandbox,
     limits: Limits,
     read: Sequence[Path],
+    system: Sequence[Path] | None,
     uid: int | None,
     entered_fd: int,
 ) -> list[str]:
     """The command behind the script that locks itself and becomes the command, behind bubblewrap in tier A."""
     spec = {
-        "lock": sandbox.compiler_lock(uid, [str(path) for path in read], [str(cwd)]),
+        "lock": sandbox.compiler_lock(
+            uid,
+            [str(path) for path in read],
+            [str(cwd)],
+            system=None if system is None else [str(path) for path in system],
+        ),
         "limits": {**asdict(limits), "open_files": 1024, "processes": process_limit(uid is not None)},
         "entered_fd": entered_fd,
     }
@@ -137,6 +163,7 @@ def _sandboxed(
         places={LOCK: f"{INSIDE}/lock.py"},
         own_processes=False,
         cwd=str(cwd),
+        system=system,
     )
 
 

@@ -20,14 +20,17 @@ OPEN_FOLDERS = ("/tmp", "/var/tmp", "/dev/shm", "/dev/mqueue", "/run/lock")
 
 @dataclass(frozen=True)
 class Scratch:
-    """A runner's working directory as the judge sees it."""
+    """A runner's working directory as the judge sees it. `pid` is the runner's, None where it cannot make files."""
 
     folder: Path
     limits: Limits
+    pid: int | None = None
 
     def excess(self) -> str:
         """Why there is too much in it, or "". Looks at no more than one entry beyond what is allowed."""
-        total_bytes = 0
+        total_bytes = sum(nameless_files(self.pid).values()) if self.pid is not None else 0
+        if total_bytes > self.limits.scratch_bytes:
+            return f"it holds more than {size_text(self.limits.scratch_bytes)} of files without a name"
         try:
             for count, entry in enumerate(_entries(self.folder), 1):
                 with contextlib.suppress(OSError):
@@ -39,6 +42,48 @@ class Scratch:
         except TooDeep:
             return "it made folders too deep to look into"
         return ""
+
+
+def nameless_files(pid: int) -> dict[tuple[int, int], int]:
+    """Bytes on disk of the deleted files that a process holds open or mapped, by device and inode.
+
+    Its threads may have descriptors of their own. A mapped file counts as far as it is mapped where its size is not
+    this user's to see.
+    """
+    found: dict[tuple[int, int], int] = {}
+
+    def add(path: str, otherwise_bytes: int = 0) -> None:
+        with contextlib.suppress(OSError):
+            if not _is_nameless(os.readlink(path)):
+                return
+            try:
+                status = os.stat(path)
+                found[status.st_dev, status.st_ino] = status.st_blocks * 512
+            except PermissionError:
+                found[-1, len(found)] = otherwise_bytes
+
+    for task in _names(f"/proc/{pid}/task"):
+        for number in _names(f"/proc/{pid}/task/{task}/fd"):
+            add(f"/proc/{pid}/task/{task}/fd/{number}")
+    with contextlib.suppress(OSError), open(f"/proc/{pid}/maps", encoding="utf-8", errors="replace") as maps:
+        for line in maps:
+            if _is_nameless(line.rstrip("\n")):
+                span = line.split(" ", 1)[0]
+                first, last = (int(end, 16) for end in span.split("-"))
+                add(f"/proc/{pid}/map_files/{span}", last - first)
+    return found
+
+
+def _is_nameless(link: str) -> bool:
+    """Return True for what the kernel shows of a deleted file on a disk; memory is bounded by another limit."""
+    return link.endswith(" (deleted)") and not any(word in link for word in ("/memfd:", "/dev/zero", "/SYSV"))
+
+
+def _names(folder: str) -> list[str]:
+    try:
+        return os.listdir(folder)
+    except OSError:
+        return []
 
 
 class TooDeep(Exception):

@@ -67,13 +67,13 @@ kexec_load 246 104, kexec_file_load 320 294, reboot 169 142, swapon 167 224, swa
 acct 163 89, settimeofday 164 170, clock_settime 227 112, clock_adjtime 305 266, adjtimex 159 171,
 syslog 103 116, quotactl 179 60, open_by_handle_at 304 265, name_to_handle_at 303 264, mknod 133 -,
 mknodat 259 33, shmget 29 194, msgget 68 186, semget 64 190, mq_open 240 180, fanotify_init 300 262,
-memfd_create 319 279, memfd_secret 447 447, personality 135 92, sched_setscheduler 144 119,
+memfd_create 319 279, memfd_secret 447 447, sched_setscheduler 144 119,
 sched_setattr 314 274, setpriority 141 140, ioprio_set 251 30
 """
 #: Calls that are judged by their arguments.
 BY_ARGUMENT = """
 clone 56 220, clone3 435 435, kill 62 129, tgkill 234 131, prctl 157 167, prlimit64 302 261, fcntl 72 25,
-ioctl 16 29, socket 41 198
+ioctl 16 29, socket 41 198, personality 135 92
 """
 #: What CUDA's driver asks for beyond ALLOWED, besides a socket of this machine's own, on which it listens: a runner on
 #: a card, and its builder, may. Found by benchmarks/gpu_locks.py; nothing lets them connect.
@@ -92,15 +92,19 @@ clock_getres 229 114, gettimeofday 96 169, time 201 -, times 100 153, getrusage 
 restart_syscall 219 128, exit 60 93, exit_group 231 94
 """
 STARTS_DYNAMIC = """
-open 2 -, openat 257 56, stat 4 -, newfstatat 262 79, access 21 -, pread64 17 67, lseek 8 62, readlink 89 -,
+stat 4 -, newfstatat 262 79, access 21 -, pread64 17 67, lseek 8 62, readlink 89 -,
 getdents64 217 61
 """
-NATIVE_BY_ARGUMENT = "mmap 9 222, timer_create 222 107, pread64 17 67, pwrite64 18 68"
+NATIVE_BY_ARGUMENT = (
+    "mmap 9 222, timer_create 222 107, pread64 17 67, pwrite64 18 68, open 2 -, openat 257 56"
+)
 NETWORK = "socket 41 198, socketpair 53 199, connect 42 203, bind 49 200"
 #: The highest number that this table was made with (Linux 6.1).
 LAST_KNOWN = 450
 
 CLONE_THREAD, MAP_ANONYMOUS = 0x00010000, 0x20
+#: O_WRONLY, O_RDWR, O_CREAT, O_TRUNC and O_TMPFILE's own bit: the same on both machines.
+WRITING = 0x1 | 0x2 | 0x40 | 0x200 | 0x400000
 #: NEWNS, NEWCGROUP, NEWUTS, NEWIPC, NEWUSER, NEWPID, NEWNET.
 CLONE_NEW_NAMESPACES = 0x7E020000
 #: PR_SET_NAME, PR_GET_NAME, PR_SET_VMA, PR_CAPBSET_READ, PR_GET_SECCOMP, PR_GET_DUMPABLE.
@@ -113,6 +117,8 @@ REFUSED_FCNTLS = (8, 10, 15, 1024, 1026)
 IOCTLS = (0x5401, 0x5413, 0x541B, 0x5421, 0x5450, 0x5451)
 
 AF_UNIX = 1
+#: To ask, and ADDR_NO_RANDOMIZE: ThreadSanitizer's shadow memory has fixed places.
+PERSONALITIES = (0xFFFFFFFF, 0x0040000)
 
 KILL, ERRNO, ALLOW = 0x80000000, 0x00050000, 0x7FFF0000
 _LOAD, _EQUAL, _AT_LEAST, _ANY_BIT, _RETURN = 0x20, 0x15, 0x35, 0x45, 0x06
@@ -186,7 +192,7 @@ def native_filter(machine_name: str, opens_libraries: bool = False) -> Filter | 
 
     It is put on by the program that becomes the runner (inside/launch.cpp). Its one execveat passes a random number as
     a sixth argument, of which the call itself knows nothing: no code in the runner can guess it. With `opens_libraries`
-    a program may do what a dynamic one does to start: open files and map them.
+    a program may do what a dynamic one, or one with sanitizers, does to start: open files to read and map them.
     """
     machine = MACHINES.get(machine_name.lower())
     if machine is None:
@@ -197,6 +203,9 @@ def native_filter(machine_name: str, opens_libraries: bool = False) -> Filter | 
     program.returns(numbers(NATIVE_ALLOWED, machine).values(), ALLOW)
     if opens_libraries:
         program.returns([special["mmap"], *numbers(STARTS_DYNAMIC, machine).values()], ALLOW)
+        for call, argument in (("open", 1), ("openat", 2)):
+            if call in special:
+                program.by_bits(special[call], WRITING, found=_EPERM, otherwise=ALLOW, argument=argument)
     else:
         program.by_bits(special["mmap"], MAP_ANONYMOUS, found=ALLOW, otherwise=_EPERM, argument=3)
     for name in ("pread64", "pwrite64"):
@@ -229,6 +238,7 @@ def compiler_filter(machine_name: str, card: bool = False) -> Filter | None:
     program.returns([special["clone3"]], ERRNO | errno.ENOSYS)
     program.by_bits(special["clone"], CLONE_NEW_NAMESPACES, found=_EPERM, otherwise=ALLOW)
     program.by_values(special["socket"], 0, (AF_UNIX,), found=ALLOW if card else _EPERM, otherwise=_EPERM)
+    program.by_values(special["personality"], 0, PERSONALITIES, found=ALLOW, otherwise=_EPERM)
     program.returns(numbers(REACHES_OUT, machine).values(), _EPERM)
     program.returns(numbers(REFUSED, machine).values(), _EPERM)
     return program.finish(ALLOW)

@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from grader.base.errors import KitError, UsageError
+from grader.base.places import ROOT
 from grader.sandbox import bubblewrap, lock, seccomp, uids, view
 from grader.sandbox.limits import Limits
 
@@ -92,10 +93,20 @@ class Sandbox:
         return self._lock(uid, files, seccomp.runner_filter(platform.machine(), card))
 
     def compiler_lock(
-        self, uid: int | None, read: Iterable[str], write: Iterable[str], *, card: bool = False
+        self,
+        uid: int | None,
+        read: Iterable[str],
+        write: Iterable[str],
+        *,
+        card: bool = False,
+        system: Iterable[str] | None = None,
     ) -> dict[str, Any]:
-        """The same for a compiler, which also runs what it may read (its own parts)."""
-        files = {"read": [*view.DEVICES], "run": [*_readable(), *read], "write": [*write, "/dev/null"]}
+        """The same for a compiler, which also runs what it may read (its own parts).
+
+        `system` takes the place of the system's and Python's folders.
+        """
+        run = [*(_readable() if system is None else system), *read]
+        files = {"read": [*view.DEVICES], "run": run, "write": [*write, "/dev/null"]}
         if card:
             files["read"] += [*view.FACTS, *view.CARD_FACTS, "/proc/self"]
             files["write"] += [*view.card_devices(), "/proc/self/task"]
@@ -125,12 +136,15 @@ class Sandbox:
         cwd: str = "/tmp",
         scratch_bytes: int = Limits.scratch_bytes,
         card: bool = False,
+        system: Iterable[Path] | None = None,
     ) -> list[str]:
         """The command, in tier A inside namespaces that hold the system, Python, and these paths besides; with `card`
-        the devices of a GPU."""
+        the devices of a GPU. `system` takes the place of the system and Python, less the bare interpreter that the
+        script of the lock needs."""
         if self.bwrap is None:
             return list(command)
-        seen = dict.fromkeys([*map(Path, _readable()), *read])
+        known = map(Path, _readable()) if system is None else (*system, *view.interpreter_paths())
+        seen = dict.fromkeys([*known, *read])
         prefix = bubblewrap.command(
             self.bwrap,
             read=seen,
@@ -211,6 +225,21 @@ def choose(wanted: str | None = None, trust: bool = False) -> Sandbox:
     if wanted not in (None, "D"):
         raise UsageError(f"sandbox tier {wanted} does not work on this machine ({'; '.join(reasons)})")
     return OPEN
+
+
+def of_file(source: Path) -> Sandbox:
+    """Return limits alone for the user's own work, the strongest tier that works here for a file from elsewhere.
+
+    Their own is a file that this user owns, in the working directory, the kit's folder or one of its labs. Anything
+    else may be somebody else's code: a teacher opens a student's file, a student a friend's.
+    """
+    folder = source.absolute().parent
+    places = [Path.cwd(), ROOT, *(ROOT / "labs").glob("*/")]
+    with contextlib.suppress(OSError):
+        is_here = any(folder.samefile(place) for place in places)
+        if is_here and not source.is_symlink() and source.stat().st_uid == os.geteuid():
+            return OPEN
+    return choose(trust=True)
 
 
 @functools.cache

@@ -28,6 +28,8 @@ SYSTEM_TABLES = (
     "/etc/alternatives",
     "/etc/localtime",
 )
+#: What a dynamic program opens before it starts.
+LIBRARIES = ("/lib", "/lib32", "/lib64", "/usr/lib", "/usr/lib32", "/usr/lib64", "/etc/ld.so.cache")
 DEVICES = ("/dev/null", "/dev/zero", "/dev/urandom", "/dev/random")
 FACTS = (
     "/sys/devices/system/cpu",
@@ -72,6 +74,18 @@ def system_paths() -> tuple[Path, ...]:
 def python_paths() -> tuple[Path, ...]:
     """The interpreter, its environment and torch, without anything of the kit's."""
     return tuple(without(outermost(_python_roots()), kit_paths()))
+
+
+@functools.cache
+def interpreter_paths() -> tuple[Path, ...]:
+    """The interpreter and its standard library, without installed packages."""
+    installed = [
+        folder
+        for root in _python_roots()
+        for name in INSTALLED
+        for folder in root.glob(f"lib*/python*/{name}")
+    ]
+    return tuple(without(python_paths(), installed))
 
 
 def _python_roots() -> set[Path]:

@@ -32,6 +32,7 @@ from grader.judge.timing.measure import Sample
 from grader.run.nativehost import NativeHost
 from grader.run.session import Session
 from grader.run.zygote import Zygote
+from grader.sandbox import of_file
 from grader.study.options import Settings
 
 #: Calls in a row of which the fastest counts, where the wall clock decides.
@@ -205,8 +206,9 @@ def set_up(settings: Settings) -> Iterator[Laboratory]:
     """A laboratory for one command; every runner of it is gone at the end."""
     with ExitStack() as stack:
         # Started where torch itself is the subject, or what the student's file needs.
-        zygote = stack.enter_context(Zygote(at_once=False))
-        host = stack.enter_context(NativeHost())
+        sandbox = of_file(settings.source)
+        zygote = stack.enter_context(Zygote(sandbox=sandbox, at_once=False))
+        host = stack.enter_context(NativeHost(sandbox))
         yield Laboratory(settings, host, zygote, stack.enter_context(ExitStack()))
 
 

@@ -31,7 +31,6 @@ from grader.judge import binding
 from grader.study import options, outcome, racereport, raceruns
 from grader.study.racereport import RaceResult
 from grader.study.standalone import (
-    UNLIMITED,
     Kit,
     Ran,
     Unsuitable,
@@ -146,10 +145,11 @@ def watch(
             program,
             request,
             prefix=prefix,
+            tool_files=tuple(map(Path, prefix[:1])),
             environment={"TSAN_OPTIONS": TSAN_OPTIONS},
             threads=shape["threads"],
             timeout_s=TIMEOUT_S,
-            memory_bytes=UNLIMITED,
+            memory_bytes=None,  # It reserves terabytes of addresses.
         ) as run:
             pass
         # Its shadow memory has fixed places, which an address drawn at random may lie in.

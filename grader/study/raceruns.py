@@ -25,6 +25,7 @@ from grader.judge.comparison import compare as compare_arrays
 from grader.judge.making import make
 from grader.run.nativehost import NativeHost
 from grader.run.zygote import Zygote
+from grader.sandbox import of_file
 from grader.study.racereport import RaceResult
 
 #: More threads than cores make them interrupt each other.
@@ -53,8 +54,8 @@ def compare(
         made = make(assignment, source, options)
         bench = Bench(
             *(assignment, source, options, lambda event: None, made.judged),
-            *(stack.enter_context(Zygote(at_once=False)), stack),
-            host=stack.enter_context(NativeHost()) if made.native else None,
+            *(stack.enter_context(Zygote(sandbox=of_file(source), at_once=False)), stack),
+            host=stack.enter_context(NativeHost(of_file(source))) if made.native else None,
             with_torch=made.with_torch,
         )
         if not bench.build.ok:

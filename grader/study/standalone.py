@@ -6,8 +6,9 @@ for torch's tensors (`grader.build.standin`) and linked with the native runner (
 replies are files here. A file that uses more of torch than the stand-in knows does not compile; `grader.build.standin`
 says which line of it does that, and the caller falls back to what works on the usual object.
 
-The program is untrusted: it runs as a process of its own under limits of time, memory and output, with an empty
-environment, as every student's own run does. Nothing that it prints is believed but what the tool around it reports.
+The program is untrusted: it runs as a process of its own in the strongest sandbox of this machine, with an empty
+environment. It sees the system's libraries, itself and the tool around it, starts nothing else, and writes to its own
+folder alone. Nothing that it prints is believed but what the tool around it reports.
 """
 
 from __future__ import annotations
@@ -16,15 +17,14 @@ import hashlib
 import json
 import math
 import os
-import resource
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from grader.base import objectcache, plainfile
-from grader.base.errors import KitError
+from grader.base.errors import KitError, UsageError
 from grader.base.harmless import one_line
 from grader.build import nativebuild, standin
 from grader.build.compilers import (
@@ -42,6 +42,8 @@ from grader.build.toolchain import (
 from grader.run.calls import Call, Request, offered, understood
 from grader.run.frames import FRAME, Incoming, RunnerDied
 from grader.sandbox import GIB, Finished, run_limited
+from grader.sandbox.tiers import OPEN, Sandbox, choose
+from grader.sandbox.view import LIBRARIES
 
 NATIVE = Path(__file__).resolve().parent / "native"
 COMPILE_TIMEOUT_S = 180.0
@@ -169,13 +171,17 @@ def ran(
     *,
     without_the_call: bool = False,
     prefix: Sequence[str] = (),
+    tool_files: Sequence[Path] = (),
     environment: Mapping[str, str] | None = None,
     threads: int = 1,
     timeout_s: float = 120.0,
-    memory_bytes: int = 4 * GIB,
+    memory_bytes: int | None = 4 * GIB,
 ) -> Iterator[Ran]:
-    """Call the function that `request` names behind `prefix` (a tool's command line); `without_the_call`, only get all
-    ready for it. What the tool wrote lies in `Ran.folder` for as long as the context lasts."""
+    """Call the function that `request` names behind `prefix` (a tool's command line).
+
+    With `without_the_call` only get all ready for it. `tool_files` are what the tool starts or reads of its own. What
+    it wrote lies in `Ran.folder` for as long as the context lasts.
+    """
     most_bytes = _REPLY_BYTES + 4 * math.prod(request.output_shape)
     header = {
         **request.described(request.inputs),
@@ -192,17 +198,30 @@ def ran(
         finished = run_limited(
             [*_FROM_FILES, *prefix, str(program)],
             cwd=folder,
+            sandbox=_sandbox(),
+            system=(*map(Path, LIBRARIES), *map(Path, _FROM_FILES[:1]), *tool_files),
+            read=(program, Path("/proc/self")),
             timeout_s=timeout_s,
             memory_bytes=memory_bytes,
             env={
                 "PATH": "/usr/bin:/bin",
                 "LC_ALL": "C",
+                "TMPDIR": str(folder),
                 "OMP_NUM_THREADS": str(threads),
                 **(environment or {}),
             },
         )
         call = _answer(folder / "replies", request, most_bytes)
         yield Ran(finished, finished.output.decode(errors="replace"), call, folder)
+
+
+def _sandbox() -> Sandbox:
+    """Landlock and a filter, limits alone where this kernel has none. In tier A there is no /proc, which these tools
+    read; another user id could not enter the folder."""
+    try:
+        return replace(choose("B"), own_uid=False)
+    except UsageError:
+        return OPEN
 
 
 def _answer(replies: Path, request: Request, most_bytes: int) -> Call | None:
@@ -226,7 +245,3 @@ def _frame(fd: int, most_bytes: int) -> Incoming:
     while not incoming.complete:
         incoming.read_some(fd)
     return incoming
-
-
-#: For tools that reserve terabytes of addresses.
-UNLIMITED = resource.RLIM_INFINITY

@@ -56,12 +56,13 @@ def main(arguments: list[str]) -> int:
     from grader.judge.bench import Options
     from grader.judge.evaluate import evaluate
     from grader.run.zygote import Zygote
+    from grader.sandbox import of_file
 
     from . import ladder
 
     shape = {**assignment.defaults, **chosen}
     options = Options(chosen, time_budget_s=TIME_BUDGET_S, profile=False)
-    with Zygote() as zygote:
+    with Zygote(sandbox=of_file(source)) as zygote:
         result = evaluate(assignment, source, (part,), options, zygote=zygote).parts[0]
         if sys.stderr.isatty():
             print(f"timing {len(yardsticks.RUNGS)} other kernels, {rounds} rounds ...", file=sys.stderr)

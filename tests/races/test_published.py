@@ -19,7 +19,7 @@ from grader.build import sanitize
 from grader.build.toolchain import toolchain
 from grader.judge import binding, comparison
 from grader.study import options, race
-from grader.study.standalone import UNLIMITED, Ran, Unsuitable, build_program, ran
+from grader.study.standalone import Ran, Unsuitable, build_program, ran
 from labs.attention import oracle
 from labs.attention.cases import make_inputs
 
@@ -120,7 +120,7 @@ def sanitized(source: Path, function: str, threads: int) -> tuple[Ran, compariso
         binding.request(replace(PART, function=function), shape, inputs),
         threads=threads,
         environment={"ASAN_OPTIONS": options_of_asan},
-        memory_bytes=UNLIMITED,
+        memory_bytes=None,
     ) as run:
         pass
     if run.call is None or run.call.output is None:

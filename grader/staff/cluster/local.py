@@ -2,8 +2,8 @@
 
 The machines share this one's cores as far as they go: each has its own, and where there are fewer cores than machines,
 some share one. All of them take turns at what a timing holds, as nodes of one machine do (`node.slot_folder`). The
-scheduler listens on the loopback alone, and by TLS with a key of its own where there is an `openssl` to make one. What
-dies is started again, MOST_RESTARTS times in all.
+scheduler listens on the loopback alone, by TLS with a key of its own: whoever can speak to it can run anything as the
+judge, and a runner of another's code may be on this machine too. What dies is started again, MOST_RESTARTS times.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ KEY_FILES = ("key.pem", "cert.pem")
 
 
 class LocalMachines:
-    """The processes; `address` is the scheduler's and `security` how it is spoken to (None: in the clear)."""
+    """The processes; `address` is the scheduler's and `security` how it is spoken to. Raises KitError without a key."""
 
     def __init__(self, count: int, scratch: Path) -> None:
         self.count, self.place = count, scratch / "cluster"
@@ -90,10 +90,16 @@ class LocalMachines:
             self.restarts += 1
             if self.restarts > MOST_RESTARTS:
                 raise KitError(f"{name} of the local cluster ended again and again: {self._said(name)}")
-        keys = str(self.place) if self.security is not None else "-"
         with (self.place / f"{name}.log").open("ab") as log:
             self.processes[name] = subprocess.Popen(
-                [sys.executable, "-m", "grader.staff.cluster.local", str(os.getpid()), keys, *arguments],
+                [
+                    sys.executable,
+                    "-m",
+                    "grader.staff.cluster.local",
+                    str(os.getpid()),
+                    str(self.place),
+                    *arguments,
+                ],
                 cwd=ROOT,
                 env={**os.environ, "OMP_NUM_THREADS": "1"},
                 stdin=subprocess.DEVNULL,
@@ -119,8 +125,9 @@ class LocalMachines:
         return lines[-1][:200] if lines else "it says nothing"
 
     def _own_key(self) -> Any:
+        """Make the key. Raises KitError where openssl cannot: in the clear any process here could take over."""
         if shutil.which("openssl") is None:
-            return None
+            raise KitError("--cluster local:N needs openssl to make its TLS key: 'apt install openssl'")
         key, certificate = (self.place / name for name in KEY_FILES)
         command = [
             "openssl",
@@ -133,8 +140,11 @@ class LocalMachines:
             "-nodes",
         ]
         command += ["-days", "30", "-subj", "/CN=gpt149", "-keyout", str(key), "-out", str(certificate)]
-        made = subprocess.run(command, capture_output=True, check=False)
-        return security_of(self.place) if made.returncode == 0 else None
+        made = subprocess.run(command, capture_output=True, text=True, check=False)
+        if made.returncode != 0:
+            said = (made.stderr.strip().splitlines() or ["it says nothing"])[-1][:200]
+            raise KitError(f"--cluster local:N: openssl cannot make a TLS key: {said}")
+        return security_of(self.place)
 
 
 def security_of(folder: Path) -> Any:
@@ -159,9 +169,8 @@ def cores_of(k: int, count: int) -> list[int]:
 async def scheduler(security: Any, port: str, told: str) -> None:
     from distributed import Scheduler
 
-    protocol = "tls" if security is not None else "tcp"
     async with Scheduler(
-        protocol=protocol,
+        protocol="tls",
         host="127.0.0.1",
         port=int(port),
         security=security,
@@ -196,7 +205,7 @@ def main(arguments: Sequence[str]) -> None:
     orphans.end_with_parent(signal.SIGTERM)
     if os.getppid() != int(parent):
         return  # the judge died before it could be told
-    security = None if keys == "-" else security_of(Path(keys))
+    security = security_of(Path(keys))
     if what == "scheduler":
         asyncio.run(scheduler(security, *rest))
         return

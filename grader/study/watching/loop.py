@@ -27,6 +27,7 @@ from grader.judge.evaluate import evaluate, import_numpy
 from grader.judge.events import Built, Event
 from grader.report.words import plural
 from grader.run.zygote import Zygote
+from grader.sandbox import of_file
 from grader.study.watching import files
 from grader.study.watching.files import Content
 from grader.study.watching.history import History, Judged, summary
@@ -217,7 +218,7 @@ class Loop:
 
         if self._zygote is None and not task.options.sanitize:
             # It imports torch once it is needed, and then has it.
-            self._zygote = Zygote(at_once=False)
+            self._zygote = Zygote(sandbox=of_file(task.source), at_once=False)
         return evaluate(task.assignment, task.source, task.parts, task.options, listen, self._zygote)
 
     def _digest(self, object_path: Path) -> str:

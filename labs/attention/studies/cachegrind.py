@@ -10,6 +10,7 @@ from __future__ import annotations
 import re
 import shutil
 from dataclasses import replace
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from grader.assignment.records import Part
@@ -82,7 +83,7 @@ def count(
             f"cachegrind cannot simulate {model.size_bytes} bytes in {ways} ways: choose a power of two, or --ways 16"
         )
     prefix = [
-        *(program, "--tool=cachegrind", "--cache-sim=yes", "--cachegrind-out-file=counts"),
+        *(program, "--tool=cachegrind", "--vgdb=no", "--cache-sim=yes", "--cachegrind-out-file=counts"),
         *(f"--D1={model.size_bytes},{ways},{model.line_bytes}", "-q"),
     ]
     misses = []
@@ -92,6 +93,7 @@ def count(
             request,
             without_the_call=prepared_only,
             prefix=prefix,
+            tool_files=_tool_files(program),
             timeout_s=TIMEOUT_S,
             memory_bytes=8 << 30,
         ) as run:
@@ -107,6 +109,12 @@ def count(
                 raise UsageError(f"{part.function} fails under cachegrind: {said[:200]}")
             misses.append(data_misses(file.read_text(errors="replace")))
     return max(0, misses[0] - misses[1])
+
+
+def _tool_files(program: str) -> list[Path]:
+    """Files of valgrind's, which Debian starts by a script."""
+    folders = [Path(place, "valgrind") for place in ("/usr/libexec", "/usr/lib", "/usr/local/libexec")]
+    return [Path(program), Path(f"{program}.bin"), *folders]
 
 
 def data_misses(text: str) -> int:

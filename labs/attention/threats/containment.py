@@ -122,7 +122,6 @@ SECRETS = [
         HONEST + " std::puts(stolen);",
         alone=True,
         top='asm(".data\\nstolen: .incbin \\"{secret}\\"\\n.byte 0\\n.text");\nextern "C" const char stolen[];\n',
-        open_end=End(("compile_error", "pass"), any_flag=True),
     ),
     Threat(
         "C3",

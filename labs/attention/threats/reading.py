@@ -1,4 +1,5 @@
-"""Rows E1, E2, E4 and E5: what makes the judge read long, or misread. No sandbox answers it: the judge's readers do."""
+"""Rows E1, E2, E4, E5 and F1: what makes the judge read long, or misread, and the compilers read what they must not. No
+sandbox alone answers it: the judge's readers do."""
 
 from __future__ import annotations
 
@@ -99,4 +100,17 @@ READING = [
         End(("compile_error",), silent=("4 GB",), says="out of memory"),
         source="#error out of memory\n",
     ),
+]
+
+ASSEMBLED = [
+    Threat("F1", name, End(("compile_error",)), HONEST, alone=True, top=f'asm(R"({text})");\n')
+    for name, text in (
+        ("a library's machine code", '.pushsection .text\n.incbin "{reference}", 0, 64\n.popsection'),
+        (
+            "a library's machine code, by a directive that a macro spells",
+            '.macro put a b\n.\\a\\b "{reference}", 0, 64\n.endm\n.pushsection .text\nput inc bin\n.popsection',
+        ),
+        ("the assembler's machine code", '.pushsection .text\n.incbin "/proc/self/exe", 0, 64\n.popsection'),
+        ("a library as the assembler's text", '.include "{reference}"'),
+    )
 ]

@@ -1,10 +1,10 @@
-"""The attempts by row: A1 to B5 here, C and D in `labs.attention.threats.containment`, E1, E2, E4 and E5 in
+"""The attempts by row: A1 to B5 here, C and D in `labs.attention.threats.containment`, E1, E2, E4, E5 and F1 in
 `labs.attention.threats.reading`, and the controls beside them."""
 
 from __future__ import annotations
 
 from .containment import CONTAINMENT
-from .reading import READING
+from .reading import ASSEMBLED, READING
 from .threat import End, Threat
 
 PASS, WRONG = End(("pass",)), End(("wrong",))
@@ -449,4 +449,4 @@ CLOCKS = [
     ),
 ]
 
-THREATS = [*BORROWED, *GUESSED, *CLOCKS, *CONTAINMENT, *READING]
+THREATS = [*BORROWED, *GUESSED, *CLOCKS, *CONTAINMENT, *READING, *ASSEMBLED]

@@ -15,6 +15,7 @@ from grader.judge.bench import Bench, Options
 from grader.judge.making import make
 from grader.run.nativehost import NativeHost
 from grader.run.zygote import Zygote
+from grader.sandbox import of_file
 
 from .operations import Operation, StudentOperators, unfit
 
@@ -53,8 +54,8 @@ def opened(assignment: Assignment, source: Path, wanted: dict[str, Operation]) -
     if not made.judged.ok:
         raise Unfit(f"{source.name} does not compile:\n{made.judged.diagnostics}")
     with ExitStack() as stack:
-        zygote = stack.enter_context(Zygote(at_once=False))
-        host = stack.enter_context(NativeHost()) if made.native else None
+        zygote = stack.enter_context(Zygote(sandbox=of_file(source), at_once=False))
+        host = stack.enter_context(NativeHost(of_file(source))) if made.native else None
         runners = stack.enter_context(ExitStack())
         bench = _LongBench(
             assignment,
