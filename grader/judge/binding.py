@@ -248,11 +248,6 @@ def _device_request(part: Part, shape: Mapping[str, int], inputs: Mapping[str, A
     )
 
 
-def observed(request: Request) -> Request:
-    """The same call, whose reply tells what of torch and of libraries it called, as rows of a profile."""
-    return replace(request, more={**request.more, "observe": True})
-
-
 def _table_request(part: Part, shape: Mapping[str, int], inputs: Mapping[str, Any]) -> Request:
     from grader.base.arrays import np
 
