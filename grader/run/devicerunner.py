@@ -20,6 +20,7 @@ import contextlib
 import ctypes
 import importlib
 import mmap
+import types
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
@@ -71,10 +72,29 @@ def prepare() -> None:
 
 # ---- without a card
 
+#: Of an NVIDIA A100, which is the target that the driver below names.
+PROPERTIES = {
+    "multiprocessor_count": 108,
+    "max_shared_mem": 166_912,
+    "max_num_regs": 65_536,
+    "warpSize": 32,
+    "sm_clock_rate": 1_410_000,
+    "mem_clock_rate": 1_215_000,
+    "mem_bus_width": 5120,
+}
+USUAL_REGISTERS, USUAL_SHARED_BYTES = 32, 4096
+
 
 class HostDriver:
     """What Triton asks of a card's driver where its interpreter runs the kernels: an autotuner's clock, and where
     tensors lie."""
+
+    @property
+    def utils(self) -> HostDriver:
+        return self
+
+    def get_device_properties(self, device: Any = None) -> dict[str, int]:
+        return dict(PROPERTIES)
 
     def is_active(self) -> bool:
         return True
@@ -101,6 +121,22 @@ class HostDriver:
 def untimed(kernel_call: Any, *_: Any, quantiles: Any = None, **__: Any) -> Any:
     """All configurations take as long, so that an autotuner takes its first one; nothing is run."""
     return 0.0 if quantiles is None else [0.0] * len(quantiles)
+
+
+class WarmedUp:
+    """Result of `kernel.warmup(...)` where nothing is compiled: figures of a small kernel, and a way to launch it."""
+
+    n_regs, n_spills = USUAL_REGISTERS, 0
+
+    def __init__(self, function: Any) -> None:
+        self.function = function
+        self.metadata = types.SimpleNamespace(shared=USUAL_SHARED_BYTES, num_warps=4, num_stages=3, num_ctas=1)
+
+    def _init_handles(self) -> None:
+        """Load nothing: there is no binary."""
+
+    def __getitem__(self, grid: Any) -> Any:
+        return self.function[grid]
 
 
 #: Functions of libdevice's with the names that they have in torch where those differ.
@@ -130,6 +166,13 @@ def prepare_interpreter() -> None:
         importlib.import_module("triton.runtime.driver").driver.set_active(HostDriver())
         testing: Any = importlib.import_module("triton.testing")
         testing.do_bench = untimed
+        function: Any = importlib.import_module("triton.runtime.interpreter").InterpretedFunction
+        run: Callable[..., Any] = function.run
+
+        def ran(self: Any, *arguments: Any, warmup: bool, **named: Any) -> Any:
+            return WarmedUp(self) if warmup else run(self, *arguments, warmup=warmup, **named)
+
+        function.run = ran
     names = {name: name for name in PLAIN.split()} | LIBDEVICE
     for place in ("triton.language.extra.libdevice", "triton.language.extra.cuda.libdevice"):
         with contextlib.suppress(ImportError):

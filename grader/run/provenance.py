@@ -35,6 +35,8 @@ MOST_BYTES = 512 << 20
 POISON = 0xFF
 """Value of each byte of a fresh tensor on a GPU, so that a launch that stores into it changes it: NaN."""
 MOST_NAMES = 900
+#: Namespaces of torch's own operators.
+TORCHS = frozenset(("aten", "prims", "prim", "quantized", "mkl", "mkldnn", "onednn", "inductor", "xnnpack"))
 #: Operators that move numbers, and which of their arguments hold these; other arguments choose places.
 MOVES = {
     **dict.fromkeys(
@@ -253,6 +255,9 @@ class Origins:
     def run(self, function: Any, arguments: tuple[Any, ...], keywords: dict[str, Any]) -> Any:
         """Call an operator and label its results. What goes wrong with labels leaves them unknown."""
         name = function.overloadpacket.__name__
+        if function.namespace not in TORCHS:
+            # An operator that the file defines: what it launches labels its results, and nothing else does.
+            return function(*arguments, **keywords)
         self.count(f"op {name}")
         schema = function._schema
         aliases = any(one.alias_info is not None and not one.alias_info.is_write for one in schema.returns)
