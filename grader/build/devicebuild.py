@@ -57,7 +57,7 @@ MOST_CALLS = 1000
 
 @dataclass(frozen=True, kw_only=True)
 class PythonBuild(Build):
-    """What the code of each judged function names (`grader.build.readpython`), as (function, "torch.matmul (line 7)")."""
+    """What the code of each judged function uses (`grader.build.readpython`): (function, "torch.matmul (line 7)")."""
 
     calls: tuple[tuple[str, str], ...] = ()
     """Computing functions and methods of torch."""
@@ -139,13 +139,14 @@ def python(source: Path, entries: Iterable[str] = (), **options: object) -> Buil
         # Of a file with a null byte, or nested too deep, Python names no line.
         named = f"{source.name}:{line}:{column}" if line != "0" else source.name
         return _made(started, harmless(f"{named}: error: {message}{shown}"), None, key)
-    named: dict[str, list[tuple[str, str]]] = {"calls": [], "reaches": []}
+    used: dict[str, list[tuple[str, str]]] = {"calls": [], "reaches": []}
     for line in said:
         words = line.split()
-        if len(words) == 4 and words[0] in named:
-            named[words[0]].append((words[1], harmless(f"{words[2]} (line {words[3]})")))
+        if len(words) >= 4 and words[0] in used:
+            kind, entry, *name, number = words
+            used[kind].append((entry, harmless(f"{' '.join(name)} (line {number})")))
     made = vars(_made(started, "", source.resolve(), key))
-    return PythonBuild(**made, calls=tuple(named["calls"]), reaches=tuple(named["reaches"]))
+    return PythonBuild(**made, calls=tuple(used["calls"]), reaches=tuple(used["reaches"]))
 
 
 def cuda(source: Path, architecture: str = "", **options: object) -> Build:

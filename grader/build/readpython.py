@@ -25,15 +25,49 @@ COMPUTING = frozenset(_COMPUTING.split())
 OTHERS = ("math", "triton", "tl", "np", "numpy", "cmath")
 NO_WORK = ("torch.cuda.", "torch.autograd.")
 #: Torch's functions that count when they are named without a call; a dtype or a class does not.
-NAMED = COMPUTING | {"scaled_dot_product_attention", "linear", "compile", "dot", "mv", "inner", "tensordot", "bilinear"}
+NAMED = COMPUTING | {
+    "scaled_dot_product_attention",
+    "linear",
+    "compile",
+    "dot",
+    "mv",
+    "inner",
+    "tensordot",
+    "bilinear",
+}
 #: With these a file could look for, end or forge the record of what it calls (`grader.run.provenance`).
 REACHING = (
     *("ctypes.", "torch._C", "torch.utils._python_dispatch", "torch.overrides"),
-    *("gc.", "sys._getframe", "sys._current_frames", "sys.modules", "sys.settrace", "sys.setprofile", "inspect."),
+    *("triton.runtime.interpreter", "triton._C"),
+    *(
+        "gc.",
+        "sys._getframe",
+        "sys._current_frames",
+        "sys.modules",
+        "sys.settrace",
+        "sys.setprofile",
+        "inspect.",
+    ),
+)
+#: Attributes that lead from any object to what others hold.
+LEADING = frozenset(
+    (
+        "tb_frame",
+        "f_back",
+        "f_globals",
+        "f_locals",
+        "gi_frame",
+        "cr_frame",
+        "__globals__",
+        "__closure__",
+        "__subclasses__",
+    )
 )
 #: Of what is named there, what honest files use.
 HARMLESS = frozenset(("gc.collect", "gc.disable", "gc.enable", "inspect.signature", "inspect.getsource"))
 JIT = frozenset(("jit", "autotune", "heuristics", "constexpr_function"))
+#: Settings of torch's that honest files change.
+SETTINGS = frozenset(("backends", "config", "cuda", "knobs", "_dynamo", "_inductor"))
 Found = dict[tuple[str, str], int]
 """("calls" or "reaches", name): line."""
 
@@ -50,7 +84,13 @@ class Reader:
         """Module-level statements that are no definitions."""
         self.bound: dict[str, list[ast.stmt]] = {}
         self.classes: list[ast.ClassDef] = []
+        self.python: set[str] = set()
+        """Functions and values of Python's that a compiled kernel could not use."""
         for statement in tree.body:
+            if isinstance(statement, ast.FunctionDef) and not self.is_kernel(statement):
+                self.python.add(statement.name)
+            if isinstance(statement, ast.Assign) and not isinstance(statement.value, (ast.Call, ast.Name)):
+                self.python.update(names_bound(statement))
             names = names_bound(statement)
             for name in names:
                 self.bound.setdefault(name, []).append(statement)
@@ -70,7 +110,9 @@ class Reader:
         elif isinstance(node, ast.ImportFrom) and node.module:
             for name in node.names:
                 self.meant[name.asname or name.name] = f"{node.module}.{name.name}"
-        elif isinstance(node, ast.Assign) and len(node.targets) == 1 and isinstance(node.targets[0], ast.Name):
+        elif (
+            isinstance(node, ast.Assign) and len(node.targets) == 1 and isinstance(node.targets[0], ast.Name)
+        ):
             value = self.dotted(node.value)
             if value.startswith("torch"):
                 self.meant[node.targets[0].id] = value
@@ -84,14 +126,20 @@ class Reader:
                 node = node.value
             elif is_getattr(node) and isinstance(node, ast.Call):
                 asked = node.args[1]
-                known = isinstance(asked, ast.Constant) and isinstance(asked.value, str)
-                parts.append(str(asked.value) if known and isinstance(asked, ast.Constant) else "getattr")
+                name = asked.value if isinstance(asked, ast.Constant) else None
+                parts.append(name if isinstance(name, str) and name.isidentifier() else "getattr")
                 node = node.args[0]
             else:
                 break
         if isinstance(node, ast.Name):
             return ".".join([self.meant.get(node.id, node.id), *reversed(parts)])
         return f".{parts[0]}" if parts else ""
+
+    def is_kernel(self, node: ast.FunctionDef) -> bool:
+        """Return True for a function under a decorator of Triton's own."""
+        decorators = [d.func if isinstance(d, ast.Call) else d for d in node.decorator_list]
+        names = [self.dotted(d) for d in decorators]
+        return any(name.startswith("triton.") and name.rpartition(".")[2] in JIT for name in names)
 
     def found(self, entry: str) -> Found:
         """What the code that an entry reaches calls and names, with the line of the first time."""
@@ -103,8 +151,8 @@ class Reader:
             if id(statement) in done:
                 continue
             done.add(id(statement))
-            for node, is_kernel in nodes(statement, self):
-                self.look(node, found, is_kernel=is_kernel)
+            for node, own in nodes(statement, self):
+                self.look(node, found, own)
                 name = getattr(node, "id", "") or getattr(node, "value", "")
                 if isinstance(node, (ast.Name, ast.Constant)) and isinstance(name, str):
                     pending += self.bound.get(name, ())
@@ -117,8 +165,10 @@ class Reader:
         named = [c for c in own if "triton" in c.name.lower()]
         return list((named or own)[-1:])
 
-    def look(self, node: ast.AST, found: Found, *, is_kernel: bool) -> None:
-        """Note one node. In a kernel methods are Triton's; torch and NumPy have no place there."""
+    def look(self, node: ast.AST, found: Found, own: frozenset[str] | None) -> None:
+        """Note one node. In a kernel, whose `own` names are given, methods are Triton's; torch, NumPy and functions of
+        Python's have no place there."""
+        is_kernel = own is not None
         if isinstance(node, ast.BinOp) and isinstance(node.op, ast.MatMult):
             found.setdefault(("calls", "matmul(@)"), node.lineno)
         if isinstance(node, ast.Call):
@@ -130,6 +180,16 @@ class Reader:
                 asked = getattr(node.args[0], "value", "torch")
                 if str(asked).split(".")[0] in ("torch", "ctypes"):
                     found.setdefault(("calls", f"import.{asked}"), node.lineno)
+        if isinstance(node, ast.Attribute) and isinstance(node.ctx, ast.Store):
+            changed = self.dotted(node)
+            if changed.startswith(("torch.", "triton.")) and not SETTINGS & set(changed.split(".")):
+                found.setdefault(("reaches", f"{changed}="), node.lineno)
+        if isinstance(node, ast.Attribute) and node.attr in LEADING:
+            found.setdefault(("reaches", f".{node.attr}"), node.lineno)
+        if own is not None and isinstance(node, (ast.Call, ast.Subscript)):
+            used = node.func if isinstance(node, ast.Call) else node.value
+            if isinstance(used, ast.Name) and used.id in self.python - own:
+                found.setdefault(("reaches", f"{used.id} in a kernel"), node.lineno)
         if isinstance(node, (ast.Attribute, ast.Name, ast.Call)):
             self.note(self.dotted(node), node.lineno, found, is_called=False, is_kernel=is_kernel)
 
@@ -149,17 +209,17 @@ class Reader:
             found.setdefault(("calls", "." + last), line)
 
 
-def nodes(statement: ast.stmt, reader: Reader) -> Iterator[tuple[ast.AST, bool]]:
-    """All nodes of a statement, and whether each lies in a kernel."""
-    pending: list[tuple[ast.AST, bool]] = [(statement, False)]
+def nodes(statement: ast.stmt, reader: Reader) -> Iterator[tuple[ast.AST, frozenset[str] | None]]:
+    """All nodes of a statement, each with the names that its kernel binds; None outside of kernels."""
+    pending: list[tuple[ast.AST, frozenset[str] | None]] = [(statement, None)]
     while pending:
-        node, in_kernel = pending.pop()
-        if isinstance(node, ast.FunctionDef):
-            decorators = [d.func if isinstance(d, ast.Call) else d for d in node.decorator_list]
-            named = [reader.dotted(d) for d in decorators]
-            in_kernel = in_kernel or any(d.startswith("triton.") and d.rpartition(".")[2] in JIT for d in named)
-        yield node, in_kernel
-        pending.extend((child, in_kernel) for child in ast.iter_child_nodes(node))
+        node, own = pending.pop()
+        if isinstance(node, ast.FunctionDef) and own is None and reader.is_kernel(node):
+            inner = list(ast.walk(node))
+            stored = [n.id for n in inner if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Store)]
+            own = frozenset([*stored, *(n.arg for n in inner if isinstance(n, ast.arg))])
+        yield node, own
+        pending.extend((child, own) for child in ast.iter_child_nodes(node))
 
 
 def names_bound(statement: ast.stmt) -> list[str]:
@@ -217,7 +277,7 @@ def main() -> None:
         for (kind, name), line in found[:most]:
             print(f"{kind} {entry} {name[:60]} {line}")
         if len(found) > most:
-            print(f"reaches {entry} more-than-{most}-names {found[most][1]}")
+            print(f"reaches {entry} more than {most} names {found[most][1]}")
 
 
 if __name__ == "__main__":

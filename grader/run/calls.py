@@ -155,7 +155,9 @@ def understood(
         outside = tuple(_whole(line) for line in _listed(header.get("outside", []), MOST_LINES))
         origins = None
         if "origins" in header:
-            rows_of = [tuple(map(_whole, _listed(row, 3))) for row in _listed(header["origins"], MOST_OUTPUTS)]
+            rows_of = [
+                tuple(map(_whole, _listed(row, 3))) for row in _listed(header["origins"], MOST_OUTPUTS)
+            ]
             outputs = tuple((unknown, computed, every) for unknown, computed, every in rows_of)
             origins = Origins(outputs, _whole(header.get("foreign", 0)))
         profiled_wall_s = _figure(header["profiled_wall_s"]) if "profiled_wall_s" in header else None

@@ -130,7 +130,9 @@ class WarmedUp:
 
     def __init__(self, function: Any) -> None:
         self.function = function
-        self.metadata = types.SimpleNamespace(shared=USUAL_SHARED_BYTES, num_warps=4, num_stages=3, num_ctas=1)
+        self.metadata = types.SimpleNamespace(
+            shared=USUAL_SHARED_BYTES, num_warps=4, num_stages=3, num_ctas=1
+        )
 
     def _init_handles(self) -> None:
         """Load nothing: there is no binary."""

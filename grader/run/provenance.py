@@ -52,7 +52,9 @@ MOVES = {
     **dict.fromkeys(("cat", "stack"), ("tensors",)),
     "where": ("self", "other"),
 }  # fmt: skip
-EMPTY = frozenset(("empty", "empty_like", "empty_strided", "empty_permuted", "new_empty", "new_empty_strided"))
+EMPTY = frozenset(
+    ("empty", "empty_like", "empty_strided", "empty_permuted", "new_empty", "new_empty_strided")
+)
 
 
 class Record:
@@ -86,6 +88,8 @@ class Origins:
         """Storages given to the present launch that have bytes of unknown origin."""
         self.foreign = 0
         """Numbers of unknown origin that the present call's kernels have loaded."""
+        self.foreign_addresses: set[int] = set()
+        """Of them, those that lie in no recorded storage."""
         self.launches, self.depth = 0, 0
         self.following = False
         self.seen: dict[str, int] = {}
@@ -166,7 +170,9 @@ class Origins:
     @contextlib.contextmanager
     def launch(self, arguments: Iterable[Any]) -> Iterator[None]:
         """A launch in the interpreter with these arguments."""
-        records = {record.start: record for record in map(self.record, tensors_in(arguments)) if record.on_cpu}
+        records = {
+            record.start: record for record in map(self.record, tensors_in(arguments)) if record.on_cpu
+        }
         self.suspects = [record for record in records.values() if self.unknown(record).any()]
         self.launches += 1
         self.depth += 1
@@ -187,6 +193,8 @@ class Origins:
     def stored(self, addresses: Any, mask: Any, size: int) -> None:
         """Label what active lanes of a kernel have just stored at these addresses."""
         for record, lanes in self.by_storage(addresses, mask, size):
+            if record is None:
+                continue
             memory, label, content = self.memory(record), record.label.numpy(), record.content.numpy()
             if size in PATTERN and not (lanes % size).any():
                 kind, end = f"u{size}", record.size // size * size
@@ -200,28 +208,38 @@ class Origins:
     def loaded(self, addresses: Any, mask: Any, size: int) -> None:
         """Count what active lanes of a kernel load and is of unknown origin, each number once."""
         for record, lanes in self.by_storage(addresses, mask, size):
+            if record is None:
+                found = set(lanes.tolist()) - self.foreign_addresses
+                self.foreign_addresses |= found
+                self.foreign += len(found)
+                continue
             unknown = self.unknown(record)
             if record.foreign is None:
                 record.foreign = self.np.zeros(record.size, dtype=bool)
             bytes_of = self.np.unique(lanes)[:, None] + self.np.arange(size)
-            found = unknown[bytes_of].any(1) & ~record.foreign[bytes_of].any(1)
-            self.foreign += int(found.sum())
-            record.foreign[bytes_of[found]] = True
+            new = unknown[bytes_of].any(1) & ~record.foreign[bytes_of].any(1)
+            self.foreign += int(new.sum())
+            record.foreign[bytes_of[new]] = True
 
-    def by_storage(self, addresses: Any, mask: Any, size: int) -> Iterator[tuple[Record, Any]]:
-        """Offsets of active lanes in each storage that has a record."""
+    def by_storage(self, addresses: Any, mask: Any, size: int) -> Iterator[tuple[Record | None, Any]]:
+        """Offsets of active lanes in each storage that has a record; addresses of those in none."""
         lanes = addresses[mask]
         while lanes.size:
             low, high = int(lanes.min()), int(lanes.max())
             record = self.around(low, high + size)
             if record is None:
                 record = self.around(low, low + size)
-                inside = lanes < (low + 1 if record is None else record.end)
+                inside = lanes < (self.next_start(low) if record is None else record.end)
                 mine, lanes = lanes[inside], lanes[~inside]
             else:
                 mine, lanes = lanes, lanes[:0]
-            if record is not None:
-                yield record, (mine - self.np.uint64(record.start)).astype(self.np.int64)
+            start = self.np.uint64(record.start if record is not None else 0)
+            yield record, (mine - start).astype(self.np.int64)
+
+    def next_start(self, address: int) -> int:
+        """Where the first recorded storage behind an address begins."""
+        k = bisect_right(self.starts, address)
+        return self.starts[k] if k < len(self.starts) else 1 << 62
 
     @contextlib.contextmanager
     def launch_on_device(self, name: str, tensors: Iterable[Any]) -> Iterator[None]:
@@ -279,7 +297,9 @@ class Origins:
         given = by_name(function._schema, arguments, keywords)
         if name in MOVES and not given.get("accumulate"):
             return self.moved(name, function, given)
-        operands = list(tensors_in(given.values()))
+        operands = tensors_in(value for key, value in given.items() if key != "out")
+        if name in ("zero_", "uniform_", "normal_", "random_"):
+            return CONSTANT
         if name in ("fill_", "full", "scalar_tensor", "fill"):
             # Single numbers may come from anywhere, as those of a list of Python's do.
             sizes = [tensor.numel() for tensor in operands] or [count_of(given.get("size", ()))]
@@ -315,7 +335,13 @@ class Origins:
         return function(**{**given, **changed})
 
     def label_results(
-        self, name: str, schema: Any, made: Any, arguments: tuple[Any, ...], keywords: dict[str, Any], result: Any
+        self,
+        name: str,
+        schema: Any,
+        made: Any,
+        arguments: tuple[Any, ...],
+        keywords: dict[str, Any],
+        result: Any,
     ) -> None:
         given = by_name(schema, arguments, keywords)
         written = [
@@ -347,7 +373,7 @@ class Origins:
             def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
                 return run(func, args, kwargs or {})
 
-        self.foreign, self.launches, self.seen = 0, 0, {}
+        self.foreign, self.foreign_addresses, self.launches, self.seen = 0, set(), 0, {}
         for record in self.records.values():
             record.foreign = None
         for label, tensors in ((INPUT, inputs), (CONSTANT, outputs)):

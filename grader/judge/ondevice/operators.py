@@ -44,7 +44,8 @@ _LIBRARY = re.compile(
 
 
 #: Operators that are plain one at a time; a call that makes as many of them computes with torch.
-_ARITHMETIC = frozenset("add add_ sub sub_ mul mul_ div div_ neg max min maximum minimum where abs".split())
+_ARITHMETIC_NAMES = "add add_ sub sub_ mul mul_ div div_ neg max min maximum minimum where abs"
+_ARITHMETIC = frozenset(_ARITHMETIC_NAMES.split())
 MOST_ARITHMETIC = 64
 FOREIGN_SHARE = 0.5
 """Of an output's numbers: kernels that load as many from unknown sources may copy a result that others made."""
@@ -64,11 +65,11 @@ def flags(bench: Bench, part: Part, observed: Sequence[Observed]) -> tuple[Flag,
     # Without a GPU every call is observed. With one the timed calls are not, and the source is the only sign there.
     named = _in_source(built, part.function, allowed, with_calls=bench.device.card is not None)
     if named:
-        found.append(Flag("library_in_source", f"its source calls {listed(named)}", "review"))
+        found.append(Flag("library_in_source", f"its source uses {listed(named)}", "review"))
     rows = [row for profile, _ in observed for row in profile]
     ran = [name for name in _of("op ", rows) if name not in allowed and not _is_plain(name)]
-    counts = {row.name.removeprefix("op "): row.calls for row in rows if row.calls >= MOST_ARITHMETIC}
-    ran += [f"{name} ({count} times)" for name, count in counts.items() if name in _ARITHMETIC - allowed]
+    often = _of("op ", [row for row in rows if row.calls >= MOST_ARITHMETIC])
+    ran += [f"{name} (many times)" for name in often if name in _ARITHMETIC - allowed]
     if ran:
         found.append(Flag("library_operators", f"torch computed during a call: {listed(ran)}", "review"))
     launched = [n for n in _of("kernel ", rows) if _LIBRARY.search(n) and not _MOVES.search(n)]
@@ -76,7 +77,9 @@ def flags(bench: Bench, part: Part, observed: Sequence[Observed]) -> tuple[Flag,
         found.append(
             Flag("library_kernels", f"a call launched kernels of libraries: {listed(launched)}", "review")
         )
-    if said := without_kernel(part, [origins for _, origins in observed], blind=bench.device.place.zygote.blind):
+    if said := without_kernel(
+        part, [origins for _, origins in observed], blind=bench.device.place.zygote.blind
+    ):
         found.append(Flag("no_kernel", said, "review"))
     return tuple(found)
 
@@ -97,7 +100,7 @@ def without_kernel(part: Part, observed: Iterable[Origins | None], *, blind: boo
                 return f"{name} holds numbers that no launched kernel wrote: they were written {source}"
         largest = max(every for _, _, every in origins.outputs)
         if largest > 1 and origins.foreign >= FOREIGN_SHARE * largest:
-            return "its kernels load numbers that neither inputs, torch nor other kernels made, as many as an output has"
+            return "its kernels load as many numbers as an output has that neither inputs, torch nor kernels made"
     return ""
 
 
