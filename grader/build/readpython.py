@@ -23,7 +23,7 @@ COMPUTING = frozenset(_COMPUTING.split())
 """Methods that only tensors have. Others (add, sum, mean) belong to sets, lists and tables as well."""
 #: Modules that have functions of these names.
 OTHERS = ("math", "triton", "tl", "np", "numpy", "cmath")
-NO_WORK = ("torch.cuda.", "torch.autograd.")
+NO_WORK = ("torch.cuda.", "torch.autograd.", "torch.backends.")
 #: Torch's functions that count when they are named without a call; a dtype or a class does not.
 NAMED = COMPUTING | {
     "scaled_dot_product_attention",
@@ -199,8 +199,8 @@ class Reader:
             if name not in HARMLESS:
                 found.setdefault(("reaches", name), line)
         elif name.startswith("torch."):
-            hidden = last in ("getattr", "__dict__")
-            if (is_called or hidden or last in NAMED) and not name.startswith(NO_WORK):
+            counts = is_called or last in NAMED or last in ("getattr", "__dict__")
+            if counts and not name.startswith(NO_WORK):
                 found.setdefault(("calls", name), line)
         elif is_kernel:
             if is_called and name.startswith("numpy."):

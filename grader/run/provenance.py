@@ -91,7 +91,8 @@ class Origins:
         self.foreign_addresses: set[int] = set()
         """Of them, those that lie in no recorded storage."""
         self.launches, self.depth = 0, 0
-        self.following = False
+        self.following, self.poisons = False, False
+        """Whether a call is followed. Whether fresh tensors are poisoned: a launch is seen by what it changes."""
         self.seen: dict[str, int] = {}
         """Operators and launched kernels of the present call, and how often."""
 
@@ -135,7 +136,7 @@ class Origins:
         import torch
 
         record, width = self.record(tensor), tensor.element_size()
-        kind = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}[width]
+        kind = integers(width)
         whole = record.size // width * width
         place = tensor.size(), tensor.stride(), tensor.storage_offset()
         label, kept = (each[:whole].view(kind).as_strided(*place) for each in (record.label, record.content))
@@ -250,7 +251,10 @@ class Origins:
             yield
             return
         with torch.utils._python_dispatch._disable_current_modes(), torch.no_grad():
-            given = {tensor.untyped_storage().data_ptr(): whole(tensor) for tensor in tensors}
+            given = {
+                tensor.untyped_storage().data_ptr(): whole(tensor, tensor.element_size())
+                for tensor in tensors
+            }
             before = [(tensor, tensor.clone()) for tensor in given.values()]
             yield
             self.launches += 1
@@ -355,7 +359,7 @@ class Origins:
         fresh = [t for t in tensors_in([result]) if t.untyped_storage().data_ptr() not in held]
         if name in EMPTY:
             for tensor in fresh:
-                if tensor.is_cuda:
+                if self.poisons:
                     whole(tensor).fill_(POISON)
         for tensor in written or fresh:
             self.put(tensor, UNKNOWN if made is None else made)
@@ -370,6 +374,11 @@ class Origins:
         run = self.run
 
         class Following(TorchDispatchMode):
+            @classmethod
+            def _should_skip_dynamo(cls) -> bool:
+                """Torch would import its compiler for this, which takes seconds in each runner."""
+                return False
+
             def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
                 return run(func, args, kwargs or {})
 
@@ -399,12 +408,21 @@ class Origins:
         return found
 
 
-def whole(tensor: Any) -> Any:
-    """All bytes of a tensor's storage."""
+def whole(tensor: Any, width: int = 1) -> Any:
+    """All bytes of a tensor's storage, as integers of so many bytes."""
     import torch
 
-    storage = tensor.untyped_storage()
-    return torch.empty(0, dtype=torch.uint8, device=tensor.device).set_(storage, 0, (storage.nbytes(),), (1,))
+    storage, kind = tensor.untyped_storage(), integers(width)
+    return torch.empty(0, dtype=kind, device=tensor.device).set_(
+        storage, 0, (storage.nbytes() // width,), (1,)
+    )
+
+
+def integers(width: int) -> Any:
+    """The type of integers of so many bytes."""
+    import torch
+
+    return {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}[width]
 
 
 def by_name(schema: Any, arguments: tuple[Any, ...], keywords: dict[str, Any]) -> dict[str, Any]:
@@ -438,6 +456,7 @@ def count_of(sizes: Iterable[int]) -> int:
 def watch_launches(origins: Origins) -> None:
     """Follow launches of Triton's compiled kernels in this process, on a GPU. Raises ImportError or AttributeError
     where this Triton is built in another way."""
+    origins.poisons = True
     kernel: Any = importlib.import_module("triton.runtime.jit").JITFunction
     run: Callable[..., Any] = kernel.run
 
