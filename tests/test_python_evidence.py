@@ -409,4 +409,7 @@ def test_what_a_launch_changes_is_its_own(monkeypatch: pytest.MonkeyPatch) -> No
     with origins.follow([x], [y]):
         kernel.run(x, y, grid=(1,), warmup=False)
         y.numpy()[3] = 5
-    assert origins.verdict([y]) == [[1, 0, 8]]
+    assert origins.verdict([y]) == [[1, 0, 8]] and origins.foreign == 0
+    with origins.follow([x], [y]):
+        kernel.run(torch.tensor(list(range(8)), dtype=torch.float32), y, grid=(1,), warmup=False)
+    assert origins.foreign == 7

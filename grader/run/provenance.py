@@ -90,6 +90,8 @@ class Origins:
         """Numbers of unknown origin that the present call's kernels have loaded."""
         self.foreign_addresses: set[int] = set()
         """Of them, those that lie in no recorded storage."""
+        self.given: dict[int, int] = {}
+        """Numbers of unknown origin in each storage that launches on a GPU were given."""
         self.launches, self.depth = 0, 0
         self.following, self.poisons = False, False
         """Whether a call is followed. Whether fresh tensors are poisoned: a launch is seen by what it changes."""
@@ -256,6 +258,11 @@ class Origins:
                 for tensor in tensors
             }
             before = [(tensor, tensor.clone()) for tensor in given.values()]
+            for start, tensor in given.items():
+                # What a kernel loads is not seen here: it may load all that it is given.
+                unknown = int(((self.labels(tensor) == UNKNOWN) & (tensor != 0)).sum())
+                self.given[start] = max(unknown, self.given.get(start, 0))
+            self.foreign = sum(self.given.values())
             yield
             self.launches += 1
             self.count(f"launch {name}")
@@ -382,7 +389,8 @@ class Origins:
             def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
                 return run(func, args, kwargs or {})
 
-        self.foreign, self.foreign_addresses, self.launches, self.seen = 0, set(), 0, {}
+        self.foreign, self.foreign_addresses, self.given = 0, set(), {}
+        self.launches, self.seen = 0, {}
         for record in self.records.values():
             record.foreign = None
         for label, tensors in ((INPUT, inputs), (CONSTANT, outputs)):
