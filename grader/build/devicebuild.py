@@ -15,6 +15,7 @@ import shutil
 import subprocess
 import sys
 import time
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -50,14 +51,18 @@ LACKING_NVCC = (
 USUAL_ARCHITECTURE = "sm_80"
 MOST_ERRORS = 8
 CHECK_MEMORY_BYTES = 2 << 30
-MOST_CALLS = 40
+MOST_CALLS = 1000
+"""Names that the reader prints for one function. The allowed ones are among them: no cut may hide the others."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class PythonBuild(Build):
-    """`calls` are functions of torch and computing methods that its plain functions call: "torch.matmul (line 7)"."""
+    """What the code of each judged function uses (`grader.build.readpython`): (function, "torch.matmul (line 7)")."""
 
-    calls: tuple[str, ...] = ()
+    calls: tuple[tuple[str, str], ...] = ()
+    """Computing functions and methods of torch."""
+    reaches: tuple[tuple[str, str], ...] = ()
+    """What no kernel needs, as ctypes and torch's internals."""
 
 
 @functools.cache
@@ -91,8 +96,9 @@ def _made(started: float, message: str, path: Path | None, key: str, **more: obj
     )
 
 
-def python(source: Path, **options: object) -> Build:
-    """Whether a file is Python, and this Python has what runs its kernels. `options` are fields of BuildOptions.
+def python(source: Path, entries: Iterable[str] = (), **options: object) -> Build:
+    """Whether a file is Python, and this Python has what runs its kernels. `entries` are the functions that are judged,
+    `options` fields of BuildOptions.
 
     Raises UsageError when the source cannot be read.
     """
@@ -112,7 +118,7 @@ def python(source: Path, **options: object) -> Build:
         copy = room.folder / "kernels.py"
         copy.write_bytes(text)
         finished = run_limited(
-            [sys.executable, "-I", "-S", readpython.__file__, str(copy), str(MOST_CALLS)],
+            [sys.executable, "-I", "-S", readpython.__file__, str(copy), str(MOST_CALLS), *entries],
             cwd=room.folder,
             timeout_s=wanted.timeout_s,
             memory_bytes=CHECK_MEMORY_BYTES,
@@ -133,9 +139,14 @@ def python(source: Path, **options: object) -> Build:
         # Of a file with a null byte, or nested too deep, Python names no line.
         named = f"{source.name}:{line}:{column}" if line != "0" else source.name
         return _made(started, harmless(f"{named}: error: {message}{shown}"), None, key)
-    told = [line.split() for line in said if line.startswith("calls ")][:MOST_CALLS]
-    calls = tuple(harmless(f"{words[1]} (line {words[2]})") for words in told if len(words) == 3)
-    return PythonBuild(**vars(_made(started, "", source.resolve(), key)), calls=calls)
+    used: dict[str, list[tuple[str, str]]] = {"calls": [], "reaches": []}
+    for line in said:
+        words = line.split()
+        if len(words) >= 4 and words[0] in used:
+            kind, entry, *name, number = words
+            used[kind].append((entry, harmless(f"{' '.join(name)} (line {number})")))
+    made = vars(_made(started, "", source.resolve(), key))
+    return PythonBuild(**made, calls=tuple(used["calls"]), reaches=tuple(used["reaches"]))
 
 
 def cuda(source: Path, architecture: str = "", **options: object) -> Build:

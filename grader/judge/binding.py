@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from typing import Any
 
 from grader.assignment.expressions import call_of, evaluate_float, evaluate_int
@@ -246,11 +245,6 @@ def _device_request(part: Part, shape: Mapping[str, int], inputs: Mapping[str, A
     return Request(
         part.function, arguments, given, echo=True, dtypes=dtypes, more={**called, "layouts": layouts}
     )
-
-
-def observed(request: Request) -> Request:
-    """The same call, whose reply tells what of torch and of libraries it called, as rows of a profile."""
-    return replace(request, more={**request.more, "observe": True})
 
 
 def _table_request(part: Part, shape: Mapping[str, int], inputs: Mapping[str, Any]) -> Request:

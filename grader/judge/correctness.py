@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from grader.assignment.records import Case, Part
 from grader.base import machine
-from grader.base.results import CaseResult, Diagnosis, Verdict
+from grader.base.results import CaseResult, Diagnosis, ProfileRow, Verdict
 from grader.judge import binding, faults, inquiring, looks
 from grader.judge.answers import answers
 from grader.judge.bench import Bench
@@ -21,7 +21,7 @@ from grader.judge.marking import Marker
 from grader.judge.oracle import Oracle
 from grader.judge.sites import Sites
 from grader.run import placement
-from grader.run.calls import Call
+from grader.run.calls import Call, Origins
 from grader.run.session import Session
 
 if TYPE_CHECKING:
@@ -76,6 +76,8 @@ class Correctness:
         """Of a checked build: places that touched what is not theirs."""
         self.outside: set[int] = set()
         """Lines that loaded from outside of every tensor on inputs that are public and came out wrong."""
+        self.observed: list[tuple[tuple[ProfileRow, ...], Origins | None]] = []
+        """Of each right call on a device: what it called, and where its outputs come from."""
         self.broken: tuple[Case, Call] | None = None
         """The case whose call gave no answer, and what became of it."""
 
@@ -138,6 +140,8 @@ class Correctness:
             if step.case.name not in results or not result.ok:
                 results[step.case.name] = result
                 self.cases = [results[case.name] for case in self.part.cases if case.name in results]
+            if result.ok and self.part.device is not None:
+                self.observed.append((call.profile, call.origins))
             if not result.ok and not step.case.hidden:
                 self.outside.update(call.outside)
             peak_bytes = call.peak_bytes if step.peak else peak_bytes

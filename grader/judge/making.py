@@ -113,7 +113,8 @@ def make_for_device(
         elif language == "cuda":
             made[language] = devicebuild.cuda(path, architecture, **how)
         else:
-            made[language] = devicebuild.python(path, **how)
+            entries = dict.fromkeys(part.function for part in parts if part.device is not None)
+            made[language] = devicebuild.python(path, entries, **how)
     return made
 
 

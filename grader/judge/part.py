@@ -123,11 +123,10 @@ class PartJudge:
         self.tell_correctness()
         if self.verdict in ("crash", "timeout", "missing"):
             return
-        if self.verdict == "pass":
-            # Only a lab on a GPU waits for what it alone needs to be imported; the same in `measure_time`.
-            from grader.judge.ondevice import operators
+        # Only a lab on a GPU waits for what it alone needs to be imported; the same in `measure_time`.
+        from grader.judge.ondevice import operators
 
-            self.add_flags(operators.flags(bench, self.part, self.runners.fresh))
+        self.add_flags(operators.flags(bench, self.part, self.results.observed))
         if not bench.options.timing or rule is None or self.verdict != "pass":
             return
         if has_card:

@@ -18,7 +18,7 @@ from grader.run.frames import RunnerDied
 LARGEST_FIGURE = 1 << 53
 #: Of what a runner says: characters of a message and of a function's name or signature, functions, rows of a profile.
 LONGEST_WORDS, LONGEST_SIGNATURE, MOST_FUNCTIONS, MOST_PROFILE_ROWS = 1000, 200, 1000, 1000
-MOST_LINES = 20
+MOST_LINES, MOST_OUTPUTS = 20, 20
 
 DTYPE_NAMES = {
     0: "uint8",
@@ -33,6 +33,16 @@ DTYPE_NAMES = {
     15: "bfloat16",
 }
 KIND_NAMES = {0: "nothing", 1: "a number", 2: "a tensor", 3: "a std::vector<float>", 4: "an undefined tensor"}
+
+
+@dataclass(frozen=True)
+class Origins:
+    """Origin of the numbers in a call's outputs, as the runner recorded it (`grader.run.provenance`)."""
+
+    outputs: tuple[tuple[int, int, int], ...]
+    """For each output: numbers of unknown origin, numbers that torch computed or copied, all numbers."""
+    foreign: int = 0
+    """Numbers of unknown origin that kernels loaded."""
 
 
 @dataclass(frozen=True)
@@ -63,6 +73,7 @@ class Call:
     peak_bytes: int | None = None
     outside: tuple[int, ...] = ()
     """Lines of the student's file that loaded from outside of every tensor, as far as the runner saw."""
+    origins: Origins | None = None
 
 
 @dataclass(frozen=True)
@@ -142,6 +153,13 @@ def understood(
         shape = tuple(_whole(size) for size in _listed(header["shape"], 8))
         rows = tuple(_profile_row(row) for row in _listed(header.get("profile", []), MOST_PROFILE_ROWS))
         outside = tuple(_whole(line) for line in _listed(header.get("outside", []), MOST_LINES))
+        origins = None
+        if "origins" in header:
+            rows_of = [
+                tuple(map(_whole, _listed(row, 3))) for row in _listed(header["origins"], MOST_OUTPUTS)
+            ]
+            outputs = tuple((unknown, computed, every) for unknown, computed, every in rows_of)
+            origins = Origins(outputs, _whole(header.get("foreign", 0)))
         profiled_wall_s = _figure(header["profiled_wall_s"]) if "profiled_wall_s" in header else None
     except (KeyError, TypeError, ValueError, IndexError, OverflowError) as error:
         raise RunnerDied(nonsense="reply header") from error
@@ -158,6 +176,7 @@ def understood(
         "ok", wall_s, cpu_s, KIND_NAMES.get(kind, "?"), dtype, shape, output,
         changed_inputs=changed, echoes=echoes, profile=rows, profiled_wall_s=profiled_wall_s,
         outside=outside,
+        origins=origins,
     )  # fmt: skip
 
 

@@ -20,7 +20,8 @@ import contextlib
 import ctypes
 import importlib
 import mmap
-from collections.abc import Callable, Sequence
+import types
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 #: The languages that it loads. A kind is one of them, with "-cpu" behind it where there is no card.
@@ -28,18 +29,30 @@ KINDS = ("triton", "cuda")
 KIND_VOID = 0
 ANSWERED = {"status": "ok", "kind": KIND_VOID, "dtype": 0, "shape": []}
 GAP_ELEMENTS = 8
+LONGEST_NAME = 56
 #: Compute capabilities of cards, as Triton numbers them.
 ARCHITECTURES = (75, 80, 86, 87, 89, 90, 100, 103, 110, 120, 121)
-#: `grader.run.kernelfiles` and `grader.run.tensormemory` as modules: who loads this file gives them.
+#: Modules beside this one in `grader.run`: who loads this file gives them.
 kernelfiles: Any = None
 tensormemory: Any = None
+provenance: Any = None
 #: A `tensormemory.Memory` where the interpreter runs the kernels.
 memory: Any = None
+#: A `provenance.Origins`, made in the process that runners are forked from.
+origins: Any = None
+blind = False
+"""True if this Triton is built in another way, so that stores of its kernels cannot be seen."""
 
 
 def prepare() -> None:
     """In the process that runners are forked from: what Triton asks other programs, which it remembers. A runner may
-    start none."""
+    start none. Launches of kernels are followed from then on."""
+    global origins, blind
+    origins = provenance.Origins()
+    try:
+        provenance.watch_launches(origins)
+    except (ImportError, AttributeError):
+        blind = True
     # By name: most copies of the kit need no Triton.
     compiler, driver, build = (
         importlib.import_module(f"triton.{name}")
@@ -59,10 +72,29 @@ def prepare() -> None:
 
 # ---- without a card
 
+#: Of an NVIDIA A100, which is the target that the driver below names.
+PROPERTIES = {
+    "multiprocessor_count": 108,
+    "max_shared_mem": 166_912,
+    "max_num_regs": 65_536,
+    "warpSize": 32,
+    "sm_clock_rate": 1_410_000,
+    "mem_clock_rate": 1_215_000,
+    "mem_bus_width": 5120,
+}
+USUAL_REGISTERS, USUAL_SHARED_BYTES = 32, 4096
+
 
 class HostDriver:
     """What Triton asks of a card's driver where its interpreter runs the kernels: an autotuner's clock, and where
     tensors lie."""
+
+    @property
+    def utils(self) -> HostDriver:
+        return self
+
+    def get_device_properties(self, device: Any = None) -> dict[str, int]:
+        return dict(PROPERTIES)
 
     def is_active(self) -> bool:
         return True
@@ -89,6 +121,24 @@ class HostDriver:
 def untimed(kernel_call: Any, *_: Any, quantiles: Any = None, **__: Any) -> Any:
     """All configurations take as long, so that an autotuner takes its first one; nothing is run."""
     return 0.0 if quantiles is None else [0.0] * len(quantiles)
+
+
+class WarmedUp:
+    """Result of `kernel.warmup(...)` where nothing is compiled: figures of a small kernel, and a way to launch it."""
+
+    n_regs, n_spills = USUAL_REGISTERS, 0
+
+    def __init__(self, function: Any) -> None:
+        self.function = function
+        self.metadata = types.SimpleNamespace(
+            shared=USUAL_SHARED_BYTES, num_warps=4, num_stages=3, num_ctas=1
+        )
+
+    def _init_handles(self) -> None:
+        """Load nothing: there is no binary."""
+
+    def __getitem__(self, grid: Any) -> Any:
+        return self.function[grid]
 
 
 #: Functions of libdevice's with the names that they have in torch where those differ.
@@ -118,6 +168,13 @@ def prepare_interpreter() -> None:
         importlib.import_module("triton.runtime.driver").driver.set_active(HostDriver())
         testing: Any = importlib.import_module("triton.testing")
         testing.do_bench = untimed
+        function: Any = importlib.import_module("triton.runtime.interpreter").InterpretedFunction
+        run: Callable[..., Any] = function.run
+
+        def ran(self: Any, *arguments: Any, warmup: bool, **named: Any) -> Any:
+            return WarmedUp(self) if warmup else run(self, *arguments, warmup=warmup, **named)
+
+        function.run = ran
     names = {name: name for name in PLAIN.split()} | LIBDEVICE
     for place in ("triton.language.extra.libdevice", "triton.language.extra.cuda.libdevice"):
         with contextlib.suppress(ImportError):
@@ -125,8 +182,11 @@ def prepare_interpreter() -> None:
             for name, of_torch in names.items():
                 if hasattr(module, name):
                     setattr(module, name, on_the_host(of_torch))
-    global memory
-    memory = tensormemory.guard(kernelfiles.MODULE)
+    global memory, origins, blind
+    memory, origins = tensormemory.guard(kernelfiles.MODULE), provenance.Origins()
+    blind = memory is None
+    if memory is not None:
+        memory.origins = origins
 
 
 def on_the_host(name: str) -> Callable[..., Any]:
@@ -134,18 +194,21 @@ def on_the_host(name: str) -> Callable[..., Any]:
 
     def function(*arguments: Any, **_: Any) -> Any:
         import torch
+        from torch.utils._python_dispatch import _disable_current_modes
 
         core = importlib.import_module("triton.language.core")
         handle = importlib.import_module("triton.runtime.interpreter").TensorHandle
         tensors: Sequence[Any] = [value for value in arguments if isinstance(value, core.tensor)]
-        values = [
-            torch.as_tensor(value.handle.data, dtype=torch.float64)
-            if isinstance(value, core.tensor)
-            else torch.tensor(getattr(value, "value", value), dtype=torch.float64)
-            for value in arguments
-        ]
         first = tensors[0]
-        data = getattr(torch, name)(*values).numpy().astype(first.handle.data.dtype)
+        # This is the kernel's own arithmetic, and no call of an operator by the file.
+        with _disable_current_modes():
+            values = [
+                torch.as_tensor(value.handle.data, dtype=torch.float64)
+                if isinstance(value, core.tensor)
+                else torch.tensor(getattr(value, "value", value), dtype=torch.float64)
+                for value in arguments
+            ]
+            data = getattr(torch, name)(*values).numpy().astype(first.handle.data.dtype)
         return core.tensor(handle(data, first.handle.dtype), first.type)
 
     return function
@@ -210,6 +273,7 @@ class Kernels:
     def __init__(self, loaded: Any, device: str, shared_fd: int | None = None) -> None:
         self.failures = (kernelfiles.Failed,)
         self.loaded, self.device, self.shared_fd = loaded, device, shared_fd
+        self.is_python = isinstance(loaded, kernelfiles.PythonFile)
         self.functions = loaded.functions
         self.sets: list[Callable[[], None]] = []
         served = (self.call, self.offers, self.warm, self.settle, self.attach, self.go)
@@ -229,14 +293,14 @@ class Kernels:
             name: laid_out(tensor, layouts.get(name, 0), self.device)
             for name, tensor in zip(names, given, strict=True)
         }
-        run = self.prepared(request, placed, written)
+        outputs = [placed[name] for name in written]
 
         def work() -> None:
-            run()
+            self.prepared(request, placed, written)()
             self.synchronize()
 
-        seen: list[str] = []
-        with kernelfiles.observed(seen, self.device) if request.get("observe") else contextlib.nullcontext():
+        seen: dict[str, Any] = {}
+        with self.observed(seen, placed, outputs) if self.is_python else contextlib.nullcontext():
             kernelfiles.attempted(work)
         for k, (name, tensor) in enumerate(zip(names, tensors, strict=True)):
             if k in wide:
@@ -244,7 +308,21 @@ class Kernels:
             elif placed[name] is not tensor:
                 tensor.copy_(placed[name])
         outside = memory.lines_outside() if memory is not None else []
-        return {**ANSWERED, "profile": [[name, 0, 0, 1, 0, 0] for name in seen], "outside": outside}
+        return {**ANSWERED, **seen, "outside": outside}
+
+    @contextlib.contextmanager
+    def observed(self, seen: dict[str, Any], placed: dict[str, Any], outputs: list[Any]) -> Iterator[None]:
+        """Note which operators of torch are called meanwhile ("op mm"), which kernels are launched, and who wrote the
+        outputs. Every call is observed: a file that behaves otherwise when it is, does so in all of them."""
+        inputs = [tensor for tensor in placed.values() if not any(tensor is output for output in outputs)]
+        launched: list[str] = []
+        with kernelfiles.profiled_kernels(launched, self.device), origins.follow(inputs, outputs):
+            yield
+        counts = {**origins.seen, **{f"kernel {name}": 1 for name in launched}}
+        seen["profile"] = [[name[:LONGEST_NAME], 0, 0, count, 0, 0] for name, count in counts.items()]
+        if not blind:
+            seen["origins"] = origins.verdict(outputs)
+            seen["foreign"] = origins.foreign
 
     def prepared(
         self, request: dict[str, Any], placed: dict[str, Any], written: list[str]
@@ -371,9 +449,15 @@ def mapped_memory(fd: int, size: int) -> Any:
 def load(kind: str, path: str, shared_fd: int | None = None) -> Kernels:
     """The file of this kind ("triton", "cuda", with "-cpu" behind it for the interpreter). Raises OSError or
     AttributeError when it cannot be loaded, whatever it raised."""
+    global origins
     language, _, device = kind.partition("-")
+    origins = origins or provenance.Origins()
     try:
-        loaded = kernelfiles.CudaLibrary(path) if language == "cuda" else kernelfiles.PythonFile(path)
+        if language == "cuda":
+            loaded = kernelfiles.CudaLibrary(path)
+        else:
+            with origins.follow():  # It may make tensors for later calls.
+                loaded = kernelfiles.PythonFile(path)
     except (OSError, AttributeError):
         raise
     except BaseException as error:

@@ -50,6 +50,7 @@ class Files(NamedTuple):
     devicerunner: Any
     kernelfiles: Any
     tensormemory: Any
+    provenance: Any
 
 
 def serve(control: socket.socket, files: Files, modules: list[str], folder: str) -> None:
@@ -59,16 +60,20 @@ def serve(control: socket.socket, files: Files, modules: list[str], folder: str)
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     gc.disable()  # A tenth of the import, and a collection in a fork would copy every page.
     torch_version, removal = import_torch(modules), files.removal
-    files.devicerunner.kernelfiles, files.devicerunner.tensormemory = files.kernelfiles, files.tensormemory
+    own = files.devicerunner
+    own.kernelfiles, own.tensormemory, own.provenance = (
+        files.kernelfiles,
+        files.tensormemory,
+        files.provenance,
+    )
     if "triton" in modules:
-        own = files.devicerunner
         (own.prepare_interpreter if os.environ.get("TRITON_INTERPRET") else own.prepare)()
     # Bubblewrap may have put the kit or Python itself below a folder that is emptied after each runner.
     mounted = removal.mount_points()
     gc.freeze()
     gc.enable()
 
-    answer(control, {"ready": torch_version})
+    answer(control, {"ready": torch_version, "blind": own.blind})
     while True:
         request, fds = next_request(control)
         if request is None:

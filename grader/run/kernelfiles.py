@@ -17,7 +17,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 LONGEST_MESSAGE = 1000
-MOST_OBSERVED, LONGEST_NAME = 200, 56
+MOST_KERNELS = 90
 LONGEST_CHAIN = 50
 """Of exceptions, each the cause of the one before."""
 MODULE = "kernels"
@@ -259,31 +259,20 @@ def _described(error: BaseException) -> str:
     return f"{where} raised {type(root).__name__}{': ' if text else ''}{text}"[:LONGEST_MESSAGE]
 
 
-# ---- what a call asks of torch
+# ---- what a call launches
 
 
 @contextlib.contextmanager
-def observed(seen: list[str], device: str) -> Iterator[None]:
-    """Note the operators of torch that are called meanwhile ("op mm") and, on a card, the kernels that are launched
-    ("kernel ..."), each once."""
-    import torch
-    from torch.utils._python_dispatch import TorchDispatchMode
-
-    class Watching(TorchDispatchMode):
-        def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-            note(f"op {func.overloadpacket.__name__}")
-            return func(*args, **(kwargs or {}))
-
-    def note(name: str) -> None:
-        if name not in seen and len(seen) < MOST_OBSERVED:
-            seen.append(name[:LONGEST_NAME])
-
+def profiled_kernels(names: list[str], device: str) -> Iterator[None]:
+    """Note the kernels that are launched on a GPU meanwhile, libraries' too, each once; nothing without a GPU."""
     if device == "cpu":
-        with Watching():
-            yield
+        yield
         return
-    with torch.autograd.profiler.profile(use_device="cuda") as profiler, Watching():
+    import torch
+
+    with torch.autograd.profiler.profile(use_device="cuda") as profiler:
         yield
     for event in profiler.events():
-        if event.device_type == torch._C._autograd.DeviceType.CUDA:
-            note(f"kernel {event.name}")
+        is_new = event.name not in names and len(names) < MOST_KERNELS
+        if is_new and event.device_type == torch._C._autograd.DeviceType.CUDA:
+            names.append(event.name)

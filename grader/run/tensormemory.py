@@ -55,6 +55,8 @@ class Memory:
         self.regions: list[Region] = []
         self.known: dict[tuple[int, int], Region] = {}
         self.launches, self.depth = 0, 0
+        self.origins: Any = None
+        """A `grader.run.provenance.Origins`, which is given what kernels store and load."""
         self.alive: tuple[list[int], list[int]] | None = None
         """Where the storages of all tensors that are alive begin and end, once a launch has asked."""
         self.lines: set[int] = set()
@@ -66,13 +68,14 @@ class Memory:
     # ---- what a launch may reach
 
     @contextlib.contextmanager
-    def launch(self) -> Iterator[None]:
+    def launch(self, arguments: tuple[Any, ...]) -> Iterator[None]:
         if self.depth == 0 and len(self.regions) > MOST_STORAGES:
             self.regions, self.known = [], {}
         self.launches, self.alive = self.launches + 1, None
         self.depth += 1
         try:
-            yield
+            with contextlib.nullcontext() if self.origins is None else self.origins.launch(arguments):
+                yield
         finally:
             self.depth -= 1
 
@@ -169,6 +172,8 @@ class Memory:
     def load(self, addresses: Any, mask: Any, other: Any, kind: Any) -> Any:
         addresses, mask = self.shaped(addresses, mask)
         real, outside = self.reached(addresses, mask, kind.itemsize)
+        if self.origins is not None and (self.origins.suspects or real is addresses):
+            self.origins.loaded(real, mask if outside is None else mask & ~outside, kind.itemsize)
         if outside is None:
             return self.native.load(real, mask, other, kind)
         self.note()
@@ -178,19 +183,30 @@ class Memory:
 
     def store(self, addresses: Any, value: Any, mask: Any) -> Any:
         addresses, mask = self.shaped(addresses, mask)
-        real = self.checked("a store", addresses, mask, self.np.asarray(value).itemsize)
-        return self.native.store(real, value, mask)
+        size = self.np.asarray(value).itemsize
+        real = self.checked("a store", addresses, mask, size)
+        self.native.store(real, value, mask)
+        self.stored(real, mask, size)
 
     def atomic_rmw(self, operation: Any, addresses: Any, value: Any, mask: Any, order: Any) -> Any:
         addresses, mask = self.shaped(addresses, mask)
-        real = self.checked("an atomic operation", addresses, mask, self.np.asarray(value).itemsize)
-        return self.native.atomic_rmw(operation, real, value, mask, order)
+        size = self.np.asarray(value).itemsize
+        real = self.checked("an atomic operation", addresses, mask, size)
+        before = self.native.atomic_rmw(operation, real, value, mask, order)
+        self.stored(real, mask, size)
+        return before
 
     def atomic_cas(self, addresses: Any, compared: Any, value: Any, order: Any) -> Any:
         addresses, mask = self.shaped(addresses, True)
         size = max(self.np.asarray(each).itemsize for each in (compared, value))
         real = self.checked("an atomic operation", addresses, mask, size)
-        return self.native.atomic_cas(real, compared, value, order)
+        before = self.native.atomic_cas(real, compared, value, order)
+        self.stored(real, mask, size)
+        return before
+
+    def stored(self, real: Any, mask: Any, size: int) -> None:
+        if self.origins is not None:
+            self.origins.stored(real, mask, size)
 
     def shaped(self, addresses: Any, mask: Any) -> tuple[Any, Any]:
         np = self.np
@@ -285,7 +301,7 @@ def guard(students: str) -> Memory | None:
             return value
 
         def launched(self: Any, *arguments: Any, **named: Any) -> Any:
-            with memory.launch():
+            with memory.launch((*arguments, *named.values())):
                 for name, argument in (*zip(self.arg_names, arguments, strict=False), *named.items()):
                     memory.named(name, argument)
                 return run(self, *arguments, **named)

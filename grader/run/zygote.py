@@ -30,6 +30,7 @@ import grader.run.devicerunner
 import grader.run.forkserver
 import grader.run.kernelfiles
 import grader.run.loaded
+import grader.run.provenance
 import grader.run.runner
 import grader.run.tensormemory
 from grader.base.errors import KitError
@@ -42,7 +43,7 @@ from grader.sandbox import INSIDE, LOCK, OPEN, Limits, Sandbox, leftovers, proce
 
 START_TIMEOUT_S, ANSWER_TIMEOUT_S = 120.0, 30.0
 #: What the zygote needs of the kit, in the order of `forkserver.Files`.
-FORK_SERVER, RUNNER, LOADED, DELAYS, REMOVAL, DEVICERUNNER, KERNELFILES, TENSORMEMORY = (
+FORK_SERVER, RUNNER, LOADED, DELAYS, REMOVAL, DEVICERUNNER, KERNELFILES, TENSORMEMORY, PROVENANCE = (
     Path(module.__file__ or "")
     for module in (
         grader.run.forkserver,
@@ -53,6 +54,7 @@ FORK_SERVER, RUNNER, LOADED, DELAYS, REMOVAL, DEVICERUNNER, KERNELFILES, TENSORM
         grader.run.devicerunner,
         grader.run.kernelfiles,
         grader.run.tensormemory,
+        grader.run.provenance,
     )
 )
 ENVIRONMENT = {
@@ -97,6 +99,8 @@ class Zygote:
         may use a GPU."""
         self._modules, self._card = tuple(modules), card
         self.sandbox = sandbox
+        self.blind = False
+        """True if its runners cannot see what kernels store, known before any student code runs."""
         self.sabotaged = False
         """Whether processes were lost that nothing but a student's code was in a position to end (tier D)."""
         self._environment = {**ENVIRONMENT, **(environment or {})}
@@ -327,6 +331,7 @@ class Zygote:
 
     def _command(self, fd: int) -> list[str]:
         files = [FORK_SERVER, RUNNER, LOADED, DELAYS, LOCK, REMOVAL, DEVICERUNNER, KERNELFILES, TENSORMEMORY]
+        files.append(PROVENANCE)
         places = {path: f"{INSIDE}/{path.name}" for path in files}
         forkserver, *others = (places[path] if self.sandbox.bwrap else str(path) for path in files)
         return self.sandbox.enclosed(
@@ -349,13 +354,14 @@ class Zygote:
             return
         self._control.settimeout(START_TIMEOUT_S)
         try:
-            self._receive()
+            told, _ = self._receive()
         except (OSError, ValueError) as error:
             self._process.kill()
             said = self._process.stderr.read().decode(errors="replace") if self._process.stderr else ""
             last = said.strip().splitlines()[-1:] or ["it ended without a word"]
             raise KitError(f"the runner process could not import what kernels need: {last[0]}") from error
         self._control.settimeout(ANSWER_TIMEOUT_S)
+        self.blind = bool(told.get("blind"))
         self._ready = True
 
     def _ask(self, message: Mapping[str, Any], fds: Sequence[int] = ()) -> tuple[dict[str, Any], int | None]:

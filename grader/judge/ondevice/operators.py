@@ -1,24 +1,27 @@
-"""Work of libraries in place of a kernel of one's own, by three signs that do not hang on each other.
+"""Flags for work of libraries in place of a kernel of one's own, by four signs that do not depend on each other.
 
-What the source calls (read by a child process: `grader.build.devicebuild`), which operators of torch a call goes
-through (a dispatch mode), and which kernels it launches on a card (torch's profiler). The last two come out of the
-runner: they can accuse and never clear. A flag is for people, and changes no points.
+1. What wrote the outputs: every number has to come from a store of a launched kernel (`grader.run.provenance`).
+2. Which operators of torch each call goes through (a dispatch mode).
+3. Which kernels it launches on a GPU (torch's profiler).
+4. What the source calls and names (read by a child process: `grader.build.readpython`).
+
+All right calls count, public and hidden. The first three come out of the runner. A flag is for people, and changes no
+points.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable
+from collections.abc import Collection, Iterable, Sequence
 
 from grader.assignment.records import Part
-from grader.base.results import Flag
+from grader.base.results import Flag, ProfileRow
 from grader.build.devicebuild import PythonBuild
-from grader.judge import binding, looks
+from grader.build.records import Build
 from grader.judge.bench import Bench
 from grader.judge.integrity import symbols
 from grader.judge.integrity.inspection import listed
-from grader.judge.marking import Marker
-from grader.run.session import Session
+from grader.run.calls import Origins
 
 #: What makes, moves and describes tensors, besides what `symbols.is_plain_operator` knows.
 _PLAIN = """
@@ -27,7 +30,8 @@ ones_like fill_ zero_ copy_ clone contiguous view reshape _unsafe_view flatten u
 squeeze unsqueeze select slice as_strided detach alias stride size data_ptr element_size numel dim to _to_copy type
 float half bfloat16 dtype device requires_grad_ is_contiguous shape cuda cpu set_ lift_fresh unbind split chunk
 save_for_backward mark_non_differentiable apply item narrow sym_size sym_stride is_cuda current_device synchronize
-get_device_properties arange tensor scalar_tensor no_grad view_as swapaxes
+get_device_properties arange tensor scalar_tensor no_grad view_as swapaxes constant_pad_nd pad repeat roll gather
+masked_select slice_scatter select_scatter masked_fill masked_fill_
 """
 PLAIN = frozenset(_PLAIN.split())
 #: Kernels of torch's own that only write or copy, and those of libraries.
@@ -39,40 +43,81 @@ _LIBRARY = re.compile(
 )
 
 
-def flags(bench: Bench, part: Part, fresh: Callable[..., Session]) -> tuple[Flag, ...]:
-    """What a right part calls of others' work, as far as the assignment does not allow it."""
+#: Operators that are plain one at a time; a call that makes as many of them computes with torch.
+_ARITHMETIC_NAMES = "add add_ sub sub_ mul mul_ div div_ neg max min maximum minimum where abs"
+_ARITHMETIC = frozenset(_ARITHMETIC_NAMES.split())
+MOST_ARITHMETIC = 64
+FOREIGN_SHARE = 0.5
+"""Of an output's numbers: kernels that load as many from unknown sources may copy a result that others made."""
+
+Observed = tuple[tuple[ProfileRow, ...], Origins | None]
+
+
+def flags(bench: Bench, part: Part, observed: Sequence[Observed]) -> tuple[Flag, ...]:
+    """Flags for right calls whose outputs no kernel wrote, and for work of libraries that is not allowed."""
     device, built = part.device, bench.build_of(part)
     assert device is not None
-    if device.language != "triton":
+    if device.language != "triton" or not observed:
         return ()
     allowed = PLAIN | set(device.library_operators)
     found = []
-    if isinstance(built, PythonBuild) and (named := [n for n in built.calls if _last(n) not in allowed]):
-        found.append(Flag("library_in_source", f"its source calls {listed(named)}", "review"))
-    operators, kernels = seen(bench, part, fresh)
-    ran = [n for n in operators if n not in allowed and not symbols.is_plain_operator(f"aten::{n}")]
+    assert bench.device is not None
+    # Without a GPU every call is observed. With one the timed calls are not, and the source is the only sign there.
+    named = _in_source(built, part.function, allowed, with_calls=bench.device.card is not None)
+    if named:
+        found.append(Flag("library_in_source", f"its source uses {listed(named)}", "review"))
+    rows = [row for profile, _ in observed for row in profile]
+    ran = [name for name in _of("op ", rows) if name not in allowed and not _is_plain(name)]
+    often = _of("op ", [row for row in rows if row.calls >= MOST_ARITHMETIC])
+    ran += [f"{name} (many times)" for name in often if name in _ARITHMETIC - allowed]
     if ran:
         found.append(Flag("library_operators", f"torch computed during a call: {listed(ran)}", "review"))
-    launched = [n for n in kernels if _LIBRARY.search(n) and not _MOVES.search(n)]
+    launched = [n for n in _of("kernel ", rows) if _LIBRARY.search(n) and not _MOVES.search(n)]
     if launched and (ran or not device.library_operators):
         found.append(
             Flag("library_kernels", f"a call launched kernels of libraries: {listed(launched)}", "review")
         )
+    if said := without_kernel(
+        part, [origins for _, origins in observed], blind=bench.device.place.zygote.blind
+    ):
+        found.append(Flag("no_kernel", said, "review"))
     return tuple(found)
 
 
-def seen(bench: Bench, part: Part, fresh: Callable[..., Session]) -> tuple[list[str], list[str]]:
-    """Operators and kernels of one call of the smallest case, in a runner of its own; nothing where that tells none."""
-    marker = Marker(bench, part)
-    shape, inputs = marker.inputs_of(looks.smallest(part))
-    with fresh(threads=shape["threads"]) as session:
-        call = session.call(binding.observed(binding.request(part, shape, inputs)))
-    names = [row.name for row in call.profile] if call.status == "ok" else []
-    return _of("op ", names), _of("kernel ", names)
+def without_kernel(part: Part, observed: Iterable[Origins | None], *, blind: bool) -> str:
+    """Why right outputs may be no kernel's work, "" where launched kernels wrote them. `blind`: runners cannot see
+    what kernels store, whatever file they run."""
+    assert part.device is not None
+    allows_torch = bool(part.device.library_operators)
+    for origins in observed:
+        if origins is None or len(origins.outputs) != len(part.outputs):
+            if blind:
+                continue
+            return "a call was not observed: its file ended the observation"
+        for name, (unknown, computed, _) in zip(part.outputs, origins.outputs, strict=True):
+            if unknown or (computed and not allows_torch):
+                source = "by code outside of torch and Triton" if unknown else "by torch"
+                return f"{name} holds numbers that no launched kernel wrote: they were written {source}"
+        largest = max(every for _, _, every in origins.outputs)
+        if largest > 1 and origins.foreign >= FOREIGN_SHARE * largest:
+            return "its kernels load as many numbers as an output has that neither inputs, torch nor kernels made"
+    return ""
 
 
-def _of(kind: str, names: Iterable[str]) -> list[str]:
-    return [name.removeprefix(kind) for name in names if name.startswith(kind)]
+def _in_source(built: Build, function: str, allowed: Collection[str], *, with_calls: bool) -> list[str]:
+    if not isinstance(built, PythonBuild):
+        return []
+    named = [name for entry, name in built.reaches if entry == function]
+    calls = [name for entry, name in built.calls if entry == function and _last(name) not in allowed]
+    return named + calls * with_calls
+
+
+def _of(kind: str, rows: Iterable[ProfileRow]) -> list[str]:
+    return list(dict.fromkeys(row.name.removeprefix(kind) for row in rows if row.name.startswith(kind)))
+
+
+def _is_plain(name: str) -> bool:
+    return symbols.is_plain_operator(f"aten::{name}")
 
 
 def _last(name: str) -> str:

@@ -1,0 +1,415 @@
+"""Python hand-ins without a kernel are flagged, and honest ones that use torch around their kernels are not."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+import torch
+from without_card import LAB, cardless, interpreted, judged
+
+from grader.assignment.loading import load
+from grader.build import readpython
+from grader.judge.ondevice import operators
+from grader.run import provenance
+from grader.run.calls import Origins, Request, understood
+from grader.run.frames import RunnerDied
+
+HEAD = """
+import ctypes, gc, sys, threading
+import numpy as np
+import torch
+import triton
+import triton.language as tl
+
+@triton.jit
+def copy_kernel(s, d, n, B: tl.constexpr):
+    at = tl.program_id(0) * B + tl.arange(0, B)
+    tl.store(d + at, tl.load(s + at, mask=at < n).to(d.dtype.element_ty), mask=at < n)
+
+@triton.jit
+def junk_kernel(d, n, B: tl.constexpr):
+    at = tl.program_id(0) * B + tl.arange(0, B)
+    tl.store(d + at, (at * 0 + 7).to(d.dtype.element_ty), mask=at < n)
+
+def copy(s, d):
+    copy_kernel[(triton.cdiv(d.numel(), 64),)](s, d, d.numel(), B=64)
+
+def junk(d):
+    junk_kernel[(triton.cdiv(d.numel(), 64),)](d, d.numel(), B=64)
+
+def work(a, b):
+    return np.matmul(a.numpy(), b.numpy())
+
+@triton.jit
+def product_kernel(a, b, c, K, am, ak, bk, bn, cs, cm, cn, M, N, KS, B: tl.constexpr):
+    i = tl.program_id(0) * B + tl.arange(0, B)
+    j = tl.program_id(1) * B + tl.arange(0, B)
+    z = tl.program_id(2)
+    acc = tl.zeros([B, B], tl.float32)
+    for first in range(z * KS, min(K, (z + 1) * KS), B):
+        k = first + tl.arange(0, B)
+        ok = (k < K) & (k < (z + 1) * KS)
+        x = tl.load(a + i[:, None] * am + k[None, :] * ak, mask=(i[:, None] < M) & ok[None, :], other=0.0)
+        y = tl.load(b + k[:, None] * bk + j[None, :] * bn, mask=(j[None, :] < N) & ok[:, None], other=0.0)
+        acc += tl.dot(x.to(tl.float32), y.to(tl.float32))
+    tl.store(c + z * cs + i[:, None] * cm + j[None, :] * cn, acc, mask=(i[:, None] < M) & (j[None, :] < N))
+
+def product(a, b, c, splits=1):
+    (M, K), N = a.shape, b.shape[1]
+    share = triton.cdiv(triton.cdiv(K, splits), 16) * 16
+    c = c if c.dim() == 3 else c[None]
+    grid = (triton.cdiv(M, 16), triton.cdiv(N, 16), splits)
+    product_kernel[grid](a, b, c, K, *a.stride(), *b.stride(), *c.stride(), M, N, share, B=16)
+"""
+
+
+def matmul(body: str, before: str = "") -> str:
+    lines = "".join(f"    {line}\n" for line in body.strip().splitlines())
+    return f"{HEAD}\n{before}\ndef matmul(a, b, c):\n{lines}"
+
+
+LOOP = "t = torch.zeros(c.shape)\nfor k in range(a.shape[1]):\n    t += a[:, k:k+1] * b[k:k+1]\n"
+IN_THREAD = "t = threading.Thread(target=lambda: {})\nt.start(); t.join()\n"
+BODY = "@triton.jit\ndef body(c, n):\n    for i in range(n):\n        tl.store(c + i, {})\n"
+#: Files that are right without a kernel of their own: (text, a flag that each must get).
+CHEATS = {
+    # As reported.
+    "NumPy": (matmul("np.copyto(c.numpy(), work(a, b))"), "no_kernel"),
+    "an alias, and Triton for one number": (
+        matmul(
+            "product(a, b, c) if c.numel() == 1 else c.copy_(mm(a, b))",
+            "mm = torch.matmul  # not called here",
+        ),
+        "no_kernel",
+    ),
+    "a decorator with jit in its name": (
+        matmul(
+            "c.copy_(hidden(a, b))",
+            "def rejitted(f):\n    return f\n"
+            "@rejitted\ndef hidden(a, b):\n    return torch.einsum('ij,jk->ik', a, b)\n",
+        ),
+        "no_kernel",
+    ),
+    "another way when observed": (
+        matmul(
+            "if depth() > 9:\n    raise ValueError\n"
+            "with torch._C._DisableTorchDispatch():\n    c.copy_(torch.matmul(a, b))",
+            "depth = torch._C._len_torch_dispatch_stack",
+        ),
+        "no_kernel",
+    ),
+    "many names before": (
+        matmul(
+            "if a is None:\n    "
+            + "; ".join(f"torch.q{k}.zeros(1)" for k in range(1100))
+            + "\nctypes.memmove(c.data_ptr(), (r := work(a, b)).ctypes.data, r.nbytes)"
+        ),
+        "no_kernel",
+    ),
+    # Neighbours: the result is made elsewhere, and a kernel copies it.
+    "NumPy, then a copy": (matmul("copy(torch.from_numpy(work(a, b)), c)"), "no_kernel"),
+    "a list, then a copy": (matmul("copy(torch.tensor(work(a, b).tolist()), c)"), "no_kernel"),
+    "NumPy in an empty tensor, then a copy": (
+        matmul("t = torch.empty(c.shape)\nt.numpy()[...] = work(a, b)\ncopy(t, c)"),
+        "no_kernel",
+    ),
+    "a table of pointers": (
+        matmul(
+            "r = torch.from_numpy(work(a, b))\n"
+            "pointed[(triton.cdiv(c.numel(), 64),)](torch.tensor([r.data_ptr()]), c, c.numel(), B=64)",
+            "@triton.jit\ndef pointed(t, d, n, B: tl.constexpr):\n"
+            "    at = tl.program_id(0) * B + tl.arange(0, B)\n"
+            "    s = tl.load(t).to(tl.pointer_type(tl.float32))\n"
+            "    tl.store(d + at, tl.load(s + at, mask=at < n), mask=at < n)\n",
+        ),
+        "no_kernel",
+    ),
+    "torch, then a copy": (matmul("copy(torch.matmul(a, b), c)"), "library_operators"),
+    "sums of products, then a copy": (matmul(LOOP + "copy(t, c)"), "library_operators"),
+    "a thread, then a copy": (
+        matmul("r = []\n" + IN_THREAD.format("r.append(torch.matmul(a, b))") + "copy(r[0], c)"),
+        "no_kernel",
+    ),
+    # A kernel writes something first.
+    "junk, then NumPy": (matmul("junk(c)\nnp.copyto(c.numpy(), work(a, b))"), "no_kernel"),
+    "junk, then addmm": (matmul("junk(c)\nc.zero_()\nc.addmm_(a, b)"), "no_kernel"),
+    "junk, then out=": (
+        matmul("t = torch.empty(c.shape)\njunk(t)\ntorch.mm(a, b, out=t)\nc.copy_(t)"),
+        "no_kernel",
+    ),
+    "zero times junk": (
+        matmul("z = torch.empty(c.shape)\njunk(z)\nc.copy_(z * 0 + torch.from_numpy(work(a, b)))"),
+        "no_kernel",
+    ),
+    "a thread": (matmul(IN_THREAD.format("c.copy_(torch.matmul(a, b))")), "no_kernel"),
+    # What looks like a kernel.
+    "Python in a kernel": (
+        matmul(
+            "R[:] = [work(a, b).ravel()]\nbody[(1,)](c, c.numel())",
+            "R = []\ndef number(i):\n    return float(R[0][i])\n" + BODY.format("number(i)"),
+        ),
+        "library_in_source",
+    ),
+    "torch in a kernel": (
+        matmul(
+            "A.update(a=a, b=b, c=c)\nbody[(1,)](c)",
+            "A = {}\n@triton.jit\ndef body(c):\n    A['c'].copy_(torch.matmul(A['a'], A['b']))\n",
+        ),
+        "no_kernel",
+    ),
+    "the function of a kernel": (
+        matmul("body.fn(a, b, c)", "@triton.jit\ndef body(a, b, c):\n    c.copy_(torch.matmul(a, b))\n"),
+        "no_kernel",
+    ),
+    # Other names.
+    "getattr": (matmul("c.copy_(getattr(a, 'mat' + 'mul')(b))"), "no_kernel"),
+    "vars": (matmul("c.copy_(vars(torch)['matmul'](a, b))"), "no_kernel"),
+    "an operator of its own": (
+        matmul(
+            "copy(mine(a, b), c)",
+            "@torch.library.custom_op('mine::mm', mutates_args=())\n"
+            "def mine(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:\n    return torch.matmul(a, b)\n",
+        ),
+        "no_kernel",
+    ),
+    # The record itself.
+    "no dispatcher, then a copy": (
+        matmul("with torch._C._DisableTorchDispatch():\n    r = torch.matmul(a, b)\ncopy(r, c)"),
+        "no_kernel",
+    ),
+    "the mode taken off": (
+        matmul(
+            "m = P._pop_mode()\nc.copy_(torch.matmul(a, b))\nP._push_mode(m)",
+            "from torch.utils import _python_dispatch as P",
+        ),
+        "no_kernel",
+    ),
+    "a forged record": (
+        matmul(
+            "f = sys._getframe()\n"
+            "while f:\n"
+            "    o = f.f_globals.get('origins')\n"
+            "    if o is not None:\n"
+            "        o.verdict = lambda outputs: [[0, 0, t.numel()] for t in outputs]\n"
+            "        o.count = lambda name: None\n"
+            "    f = f.f_back\n"
+            "c.copy_(torch.matmul(a, b))"
+        ),
+        "library_in_source",
+    ),
+}
+#: Right files whose kernels do the work, with torch around them.
+HONEST = {
+    "plain": matmul("product(a, b, c)"),
+    "padded, cached, cast and sliced": matmul(
+        "P = torch.nn.functional.pad(a.float(), (0, 3)), torch.nn.functional.pad(b.float(), (0, 3, 0, 3))\n"
+        "SEEN.add(tuple(a.shape))\n"
+        "w = CACHE.setdefault(c.shape, torch.empty(P[0].shape[0], P[1].shape[1]))\n"
+        "product(P[0].contiguous(), P[1], w)\n"
+        "c.copy_(w[:, :c.shape[1]].to(torch.float64).to(c.dtype))",
+        "SEEN, CACHE = set(), {}\n",
+    ),
+    "partial sums, transposed and added": matmul(
+        "part = torch.zeros((3, c.shape[1], c.shape[0])).transpose(1, 2)\n"
+        "product(a, b, part, 3)\n"
+        "total = torch.zeros(c.shape)\n"
+        "for each in part:\n    total += each\n"
+        "c[:] = torch.cat([total[:5], total[5:]]).reshape(-1).view(c.shape)"
+    ),
+    "atomic additions": matmul(
+        "t = torch.zeros(c.shape)\nproduct(a, b, t)\n"
+        "add[(triton.cdiv(c.numel(), 64),)](t, c.fill_(0), c.numel(), B=64)",
+        "@triton.jit\ndef add(s, d, n, B: tl.constexpr):\n    at = tl.program_id(0) * B + tl.arange(0, B)\n"
+        "    tl.atomic_add(d + at, tl.load(s + at, mask=at < n), mask=at < n)\n",
+    ),
+    "as one of two Functions": matmul(
+        "c.copy_(F.apply(helper(a), b))",
+        "def helper(x):\n    return x.float().contiguous()\n"
+        "class F(torch.autograd.Function):\n"
+        "    @staticmethod\n    def forward(ctx, a, b):\n"
+        "        o = torch.empty(a.shape[0], b.shape[1])\n        product(a, b, o)\n        return o\n"
+        "    @staticmethod\n    def backward(ctx, g):\n        raise NotImplementedError\n"
+        "class Pytorch(torch.autograd.Function):\n"
+        "    @staticmethod\n    def forward(ctx, a, b):\n        return a @ b\n",
+    ),
+    "figures of the card, and checks": matmul(
+        "assert NUM_SM > 0 and WARP == 32\n"
+        "kernel = junk_kernel.warmup(c, c.numel(), B=64, grid=(1,))\n"
+        "kernel._init_handles()\n"
+        "assert REGISTERS // (kernel.n_regs * WARP) > 0 and SHARED // kernel.metadata.shared > 0\n"
+        "kernel[(triton.cdiv(c.numel(), 64), 1, 1)](c, c.numel(), 64)\n"
+        "product(a, b, c)",
+        "DEVICE = triton.runtime.driver.active.get_active_torch_device()\n"
+        "properties = triton.runtime.driver.active.utils.get_device_properties(DEVICE.index)\n"
+        'NUM_SM, REGISTERS = properties["multiprocessor_count"], properties["max_num_regs"]\n'
+        'SHARED, WARP = properties["max_shared_mem"], properties["warpSize"]\n',
+    )
+    + "def check():\n    x = torch.randn(9, 9)\n    assert torch.allclose(x @ x, torch.matmul(x, x))\n"
+    'if __name__ == "__main__":\n    check()\n    print(torch.softmax(torch.randn(3, 3), 1).exp())\n',
+}
+
+
+def flags_of(folder: Path, text: str, cases: Sequence[str] = ("ragged",)) -> tuple[str, list[str]]:
+    part = judged(folder, text, ["matmul"], cases)["matmul"]
+    return part.verdict, [flag.code for flag in part.flags if flag.level == "review"]
+
+
+@interpreted
+@cardless
+class TestFiles:
+    @pytest.mark.parametrize("name", CHEATS)
+    def test_a_file_without_a_kernel_is_flagged(self, name: str, tmp_path: Path) -> None:
+        text, code = CHEATS[name]
+        verdict, codes = flags_of(tmp_path, text)
+        assert verdict == "pass" and code in codes
+
+    def test_a_file_that_raises_when_observed_does_so_in_every_call(self, tmp_path: Path) -> None:
+        body = "if torch._C._len_torch_dispatch_stack():\n    raise ValueError\nc.copy_(torch.matmul(a, b))"
+        assert flags_of(tmp_path, matmul(body))[0] == "crash"
+
+    @pytest.mark.parametrize("name", HONEST)
+    def test_an_honest_file_is_not_flagged(self, name: str, tmp_path: Path) -> None:
+        assert flags_of(tmp_path, HONEST[name], ("ragged", "columns")) == ("pass", [])
+
+    def test_a_wrong_kernel_is_wrong_and_not_flagged(self, tmp_path: Path) -> None:
+        assert flags_of(tmp_path, matmul("junk(c)")) == ("wrong", [])
+
+
+# ---- the source
+
+
+def read(folder: Path, text: str, *entries: str) -> list[str]:
+    """What the reader prints, without numbers of lines."""
+    (folder / "kernels.py").write_text(text)
+    command = [sys.executable, "-I", "-S", readpython.__file__, str(folder / "kernels.py"), "1000", *entries]
+    printed = subprocess.run(command, capture_output=True, text=True, check=True).stdout
+    return [line.rpartition(" ")[0] for line in printed.splitlines()]
+
+
+@pytest.mark.parametrize(
+    ("text", "found"),
+    [
+        ("def f(x):\n    SEEN.add(x); x.sum(); LOG.info(x.mean())\n", []),
+        (
+            "def f(x):\n    pass\ndef g(x):\n    torch.matmul(x, x)\nif __name__ == '__main__':\n    g(1) @ 1\n",
+            [],
+        ),
+        (
+            "def f(x):\n    pass\nif __name__ == '__main__':\n    pass\nelse:\n    torch.mm\n",
+            ["calls f torch.mm"],
+        ),
+        ("def f(x):\n    g(x)\ndef g(x):\n    torch.matmul(x, x)\n", ["calls f torch.matmul"]),
+        ("mm = torch.matmul\ndef f(x):\n    mm(x, x)\n", ["calls f torch.matmul"]),
+        ("def f(x):\n    y = x.matmul\n    y(x)\n", ["calls f .matmul"]),
+        ("def f(x):\n    getattr(torch, 'm' + 'm')(x)\n", ["calls f torch.getattr"]),
+        ("def f(x):\n    vars(torch)['mm'](x)\n", ["calls f torch.vars"]),
+        ("def f(x):\n    globals()['g'](x)\ndef g(x):\n    torch.mm(x)\n", ["calls f torch.mm"]),
+        ("def rejit(f):\n    return f\n@rejit\ndef f(x):\n    torch.mm(x)\n", ["calls f torch.mm"]),
+        ("@triton.jit\ndef f(x):\n    x.exp()\n", []),
+        ("@triton.jit\ndef f(x):\n    np.exp(x)\n", ["reaches f numpy.exp"]),
+        ("def f(x: torch.Tensor):\n    x.to(torch.float32); gc.collect()\n", []),
+        (
+            "def f(x):\n    torch._C._len_torch_dispatch_stack()\n",
+            ["reaches f torch._C._len_torch_dispatch_stack"],
+        ),
+        ("torch.Tensor.copy_ = 1\ndef f(x):\n    pass\n", ["reaches f torch.Tensor.copy_="]),
+        ("torch.backends.cuda.matmul.allow_tf32 = True\ndef f(x):\n    pass\n", []),
+    ],
+)
+def test_names_of_the_code_that_a_function_reaches(text: str, found: list[str], tmp_path: Path) -> None:
+    imports = "import gc, torch, triton\nimport numpy as np\n"
+    printed = read(tmp_path, imports + text, "f")
+    assert [line for line in printed if line not in ("reaches f torch._C",)] == found
+
+
+def test_the_reader_says_where_it_stops(tmp_path: Path) -> None:
+    many = "import torch\ndef f(x):\n" + "".join(f"    torch.q{k}.zeros(1)\n" for k in range(1100))
+    assert read(tmp_path, many + "    torch.matmul(x, x)\n", "f")[-1] == "reaches f more than 1000 names"
+
+
+# ---- what the judge makes of a record
+
+
+@pytest.mark.parametrize(
+    ("origins", "blind", "flagged"),
+    [
+        (Origins(((0, 0, 9),)), False, False),
+        (Origins(((1, 0, 9),)), False, True),
+        (Origins(((0, 1, 9),)), False, True),
+        (Origins(((0, 0, 9),), foreign=4), False, False),
+        (Origins(((0, 0, 9),), foreign=5), False, True),
+        (Origins(()), False, True),
+        (None, False, True),
+        (None, True, False),
+    ],
+)
+def test_a_record_that_is_missing_counts_as_none(origins: Origins | None, blind: bool, flagged: bool) -> None:
+    part = load(LAB / "assignment.yaml").part("matmul")
+    assert bool(operators.without_kernel(part, [origins], blind=blind)) == flagged
+
+
+@pytest.mark.parametrize("rows", [[[1, 2]], [["1", 0, 0]], [[-1, 0, 0]], 7, [[0, 0, 0]] * 21])
+def test_records_of_a_runner_are_numbers(rows: object) -> None:
+    header = {"status": "ok", "kind": 0, "dtype": 0, "shape": []}
+    request = Request("gelu", [], [])
+    assert understood({**header, "origins": [[0, 1, 2]]}, bytearray(), request, 0.0, None).origins == Origins(
+        ((0, 1, 2),)
+    )
+    with pytest.raises(RunnerDied):
+        understood({**header, "origins": rows}, bytearray(), request, 0.0, None)
+
+
+# ---- launches on a GPU, whose stores nobody sees
+
+
+class Launched:
+    """Stands for Triton's compiled kernel: it stores 2 x + 1."""
+
+    __name__ = "kernel"
+
+    def run(self, x: Any, y: Any, *, grid: Any, warmup: bool) -> None:
+        with provenance_off():
+            y.numpy()[...] = 2 * x.numpy() + 1
+
+
+@contextmanager
+def provenance_off() -> Iterator[None]:
+    """A compiled kernel passes no dispatcher."""
+    from torch.utils._python_dispatch import _disable_current_modes
+
+    with _disable_current_modes():
+        yield
+
+
+def test_what_a_launch_changes_is_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
+    origins = provenance.Origins()
+    monkeypatch.setitem(sys.modules, "triton.runtime.jit", SimpleNamespace(JITFunction=Launched))
+    provenance.watch_launches(origins)
+    kernel, x, y, z = (
+        Launched(),
+        torch.ones(8),
+        torch.full((8,), float("nan")),
+        torch.full((8,), float("nan")),
+    )
+    with origins.follow([x], [y, z]):
+        t = torch.empty(8)
+        kernel.run(x, t, grid=(4, 2), warmup=False)
+        y.copy_(t.half().float().view(2, 4).t().contiguous().t().reshape(8))
+        z.copy_(x * 3)
+    assert origins.verdict([y, z]) == [[0, 0, 8], [0, 8, 8]]
+    assert origins.seen["launch kernel 4x2"] == 1 and origins.seen["op mul"] == 1
+    y.fill_(float("nan"))
+    with origins.follow([x], [y]):
+        kernel.run(x, y, grid=(1,), warmup=False)
+        y.numpy()[3] = 5
+    assert origins.verdict([y]) == [[1, 0, 8]] and origins.foreign == 0
+    with origins.follow([x], [y]):
+        kernel.run(torch.tensor(list(range(8)), dtype=torch.float32), y, grid=(1,), warmup=False)
+    assert origins.foreign == 7
