@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from grader.assignment.records import Case, Part
 from grader.base import machine
 from grader.base.results import CaseResult, Diagnosis, Verdict
-from grader.judge import binding, faults, inquiring, looks
+from grader.judge import binding, faults, inquiring, looks, same_work
 from grader.judge.answers import answers
 from grader.judge.bench import Bench
 from grader.judge.looks import Shown, Step
@@ -63,6 +63,7 @@ class Correctness:
         self.marker = Marker(bench, part)
         on_device = part.device is not None
         self.looking = look and not bench.options.sanitize and not on_device
+        self.is_compared = same_work.is_compared(bench.assignment, part)
         self.delays = not bench.options.sanitize and not on_device
         self.shaken_s = 0.0
         """Of calls with delays, so far."""
@@ -167,6 +168,8 @@ class Correctness:
                 self.cases = [results[case.name] for case in self.part.cases if case.name in results]
             if not result.ok and not step.case.hidden:
                 self.outside.update(call.outside)
+            if result.ok and not step.case.hidden and self.is_compared:
+                self.bench.outputs.setdefault(self.part.id, {})[step.case.name] = call.output.copy()
             peak_bytes = call.peak_bytes if step.peak else peak_bytes
             if step.shown:
                 self.shown = Shown(peak_bytes, call, shape, inputs, result.ok, step.case.name)

@@ -16,7 +16,7 @@ from dataclasses import replace
 from grader.assignment.records import Part
 from grader.base import machine
 from grader.base.results import Diagnosis, Flag, Memory, PartResult, Standing, Timing, Verdict
-from grader.judge import faults, looks, memory
+from grader.judge import faults, looks, memory, same_work
 from grader.judge.bench import Bench
 from grader.judge.correctness import Correctness, Runners, retold
 from grader.judge.events import Corrected, Timed
@@ -93,6 +93,7 @@ class PartJudge:
         except faults.Faulty as fault:
             self.settle(fault)
         self.look_for_cheats()
+        self.look_for_other_work()
         self.look_closer()
 
     def has_hidden_cases(self) -> bool:
@@ -254,6 +255,14 @@ class PartJudge:
             self.add_flags(found)
         except faults.Faulty as cheat:
             self.settle(cheat)
+
+    def look_for_other_work(self) -> None:
+        """Add signs that the part does another part's work. They reject nothing."""
+        if self.is_trusted() or self.verdict not in ("pass", "slow"):
+            return
+        self.add_flags(same_work.output_flags(self.marker))
+        if self.memory is not None:
+            self.add_flags(same_work.memory_flags(self.marker, self.memory))
 
     def look_at_runners(self) -> None:
         """What the processes of a part on a device showed: work while they stood still, and children."""
