@@ -20,6 +20,8 @@ from grader.judge.bench import Bench, Options
 from grader.judge.evaluate import evaluate
 from grader.judge.marking import Marker
 from grader.run.zygote import Zygote
+from labs.attention.threats import same_work as part4
+from labs.attention.threats.same_work import CALL, NAIVE, NAMED
 
 sys.path.append(str(ROOT / "tests" / "honest"))
 from styles import STYLES, Style
@@ -29,68 +31,20 @@ COURSE = ROOT / "configs" / "gpt149.yaml"
 #: Several tiles of keys.
 OPTIONS = Options({"N": 160, "Br": 64, "Bc": 48}, timing=False, profile=False)
 
-ONE_LOOP = """
-#include <torch/extension.h>
-#include <cmath>
-#include <vector>
-
-static torch::Tensor attention(torch::Tensor QT, torch::Tensor KT, torch::Tensor VT, int B, int H, int N, int d) {
-    torch::Tensor O = at::zeros({B, H, N, d}, at::kFloat);
-    const float *q = QT.data_ptr<float>(), *k = KT.data_ptr<float>(), *v = VT.data_ptr<float>();
-    float *o = O.data_ptr<float>();
-    std::vector<float> s(N);
-    for (int row = 0; row < B * H * N; row++) {
-        const int base = row / N * N * d;
-        float sum = 0;
-        for (int j = 0; j < N; j++) {
-            float dot = 0;
-            for (int c = 0; c < d; c++) dot += q[row * d + c] * k[base + j * d + c];
-            sum += s[j] = std::exp(dot);
-        }
-        for (int j = 0; j < N; j++)
-            for (int c = 0; c < d; c++) o[row * d + c] += s[j] / sum * v[base + j * d + c];
-    }
-    return O;
-}
-
-torch::Tensor myNaiveAttention(torch::Tensor Q, torch::Tensor K, torch::Tensor V, torch::Tensor QK_t, int B, int H,
-                               int N, int d) {
-    return attention(Q, K, V, B, H, N, d);
-}
-
-torch::Tensor myUnfusedAttentionBlocked(torch::Tensor Q, torch::Tensor K, torch::Tensor V, torch::Tensor QK_t, int B,
-                                        int H, int N, int d) {
-    return attention(Q, K, V, B, H, N, d);
-}
-
-torch::Tensor myFusedAttention(torch::Tensor Q, torch::Tensor K, torch::Tensor V, torch::Tensor temp, int B, int H,
-                               int N, int d) {
-    return attention(Q, K, V, B, H, N, d);
-}
-
-PART4
-
-PYBIND11_MODULE(TORCH_EXTENSION_NAME, m) {
-    m.def("myNaiveAttention", &myNaiveAttention);
-    m.def("myUnfusedAttentionBlocked", &myUnfusedAttentionBlocked);
-    m.def("myFusedAttention", &myFusedAttention);
-    m.def("myFlashAttention", &myFlashAttention);
-}
-"""
-NAMED = "torch::Tensor Qi, torch::Tensor Kj, torch::Tensor Vj, torch::Tensor Sij, torch::Tensor Pij, torch::Tensor PV,"
-NAMED += " torch::Tensor Oi, torch::Tensor L, torch::Tensor Li, torch::Tensor Lij, torch::Tensor Lnew, int Bc, int Br"
 UNNAMED = ", ".join(["torch::Tensor"] * 11 + ["int"] * 2)
-CALL = "return attention(Q, K, V, B, H, N, d);"
 
 
 def flash(body: str, arguments: str = NAMED) -> str:
-    head = "torch::Tensor myFlashAttention(torch::Tensor Q, torch::Tensor K, torch::Tensor V,\n    "
-    return f"{head}{arguments}, int B, int H, int N, int d) {{\n    {body}\n}}"
+    return part4.flash(body, "myFlashAttention", arguments)
+
+
+def whole(text: str) -> str:
+    return part4.with_part_4(text, "myFlashAttention")
 
 
 def own_loop(**edits: str) -> str:
     """The loop of `attention` as part 4's own body, with edits of its text."""
-    text = ONE_LOOP.partition("int H, int N, int d) {\n")[2].partition("\n}\n")[0]
+    text = NAIVE.partition("int H, int N, int d) {\n")[2].partition("\n}\n")[0]
     for old, new in edits.values():
         assert text.count(old) == 1, old
         text = text.replace(old, new)
@@ -173,7 +127,7 @@ def judged(text: str, course: Assignment, zygote: Zygote, folder: Path) -> list[
 @pytest.mark.parametrize("name", NEIGHBOURS)
 def test_one_loop_as_two_parts(name: str, course: Assignment, zygote: Zygote, tmp_path: Path) -> None:
     body, codes = NEIGHBOURS[name]
-    text = ONE_LOOP.replace("PART4", body.replace("FLASH_OPEN", "{"))
+    text = whole(body.replace("FLASH_OPEN", "{"))
     first, fourth = judged(text, course, zygote, tmp_path)
     assert (first.verdict, fourth.verdict) == ("pass", "wrong" if name == "wrong" else "pass")
     assert {flag.code: flag.level for flag in fourth.flags} == codes
@@ -190,7 +144,7 @@ def test_an_honest_flash_kernel_has_no_flag(
 def test_one_tile_of_all_keys_says_nothing(course: Assignment, zygote: Zygote, tmp_path: Path) -> None:
     """Where all keys are one tile, flash attention sums as the naive kernel does."""
     source = tmp_path / "module.cpp"
-    source.write_text(ONE_LOOP.replace("PART4", flash(CALL)))
+    source.write_text(whole(flash(CALL)))
     first, fourth = (course.part(name) for name in ("part1", "part4"))
     sized = tuple(case for case in first.cases if not case.shape)
     parts = (replace(first, cases=sized), replace(fourth, cases=sized))
@@ -203,7 +157,7 @@ def test_a_part_that_is_judged_again_is_compared_again(
     course: Assignment, zygote: Zygote, tmp_path: Path
 ) -> None:
     source = tmp_path / "module.cpp"
-    source.write_text(ONE_LOOP.replace("PART4", flash(CALL)))
+    source.write_text(whole(flash(CALL)))
     asked = []
 
     def judge(parts: tuple[object, ...]) -> object:
@@ -244,20 +198,15 @@ def test_an_unfused_kernel_as_part_3_holds_the_matrix(
     course: Assignment, zygote: Zygote, tmp_path: Path
 ) -> None:
     source = tmp_path / "module.cpp"
-    text = ONE_LOOP.replace("PART4", flash(CALL)).replace(
-        "std::vector<float> s(N);", "std::vector<float> m(N * N);"
-    )
+    text = whole(flash(CALL)).replace("std::vector<float> s(N);", "std::vector<float> m(N * N);")
     copied = "std::vector<float> a(q, q + B * H * N * d), b(k, k + B * H * N * d), w(v, v + B * H * N * d);"
     text = text.replace("float sum = 0;", "float sum = 0, *s = m.data() + row % N * N;")
-    source.write_text(text.replace("    for (int row", f"    {copied}\n    for (int row"))
-    parts = tuple(
-        replace(course.part(name), cases=course.part(name).cases[:2]) for name in ("part1", "part3")
-    )
-    result = evaluate(course, source, parts, replace(OPTIONS, shape={}), zygote=zygote)
-    assert [(part.verdict, [flag.code for flag in part.flags]) for part in result.parts] == [
-        ("pass", []),
-        ("pass", ["tensor_not_avoided"]),
-    ]
+    text = text.replace("    for (int row", f"    {copied}\n    for (int row")
+    source.write_text(text.replace("myNaiveAttention", "myFusedAttention"))
+    part = replace(course.part("part3"), cases=course.part("part3").cases[:2])
+    (result,) = evaluate(course, source, (part,), replace(OPTIONS, shape={}), zygote=zygote).parts
+    assert result.verdict == "pass"
+    assert [flag.code for flag in result.flags] == ["tensor_not_avoided"]
 
 
 def test_which_arguments_are_used(course: Assignment) -> None:
