@@ -17,6 +17,7 @@ from grader.assignment.records import Part
 from grader.base import machine
 from grader.base.results import Diagnosis, Flag, Memory, PartResult, Standing, Timing, Verdict
 from grader.judge import faults, looks, memory, same_work
+from grader.judge.again import BROKEN_OFF
 from grader.judge.bench import Bench
 from grader.judge.correctness import Correctness, Runners, retold
 from grader.judge.events import Corrected, Timed
@@ -24,9 +25,6 @@ from grader.judge.integrity import flags as integrity
 from grader.judge.looks import Shown
 from grader.judge.timing import rounds as pairs
 from grader.run.calls import Call
-
-ENDS_A_PART = ("crash", "timeout", "missing", "rejected")
-"""Verdicts after which no further case is called."""
 
 
 class PartJudge:
@@ -98,7 +96,7 @@ class PartJudge:
 
     def has_hidden_cases(self) -> bool:
         """Return True if hidden cases are still to be called."""
-        if not self.has_results or self.verdict in ENDS_A_PART:
+        if not self.has_results or self.verdict in BROKEN_OFF:
             return False
         judged_by = self.results.stand_in
         return looks.has_hidden(self.part if judged_by is None else judged_by.part)
@@ -112,7 +110,7 @@ class PartJudge:
         except faults.Faulty as fault:
             self.settle(fault)
         self.look_for_cheats()
-        if self.verdict in ("wrong", *ENDS_A_PART) and self.time is not None:
+        if self.verdict in ("wrong", *BROKEN_OFF) and self.time is not None:
             of_time = self.time.flags
             self.flags = [flag for flag in self.flags if flag.code not in of_time]
             self.time = None
