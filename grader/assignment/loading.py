@@ -52,7 +52,7 @@ PART_KEYS = Keys(
     (
         "command", "function", "torch_function", "keywords", "prototype", "table", "reference", "cases",
         "hidden_cases", "workspace_in_scope", "stands_in", "time", "time_bands", "points_if_slow", "case_credit",
-        "outputs", "dtype", "inputs", "backend", "autograd", "library_operators",
+        "outputs", "dtype", "inputs", "backend", "autograd", "library_operators", "differs_from", "avoids_tensor",
     ),
 )  # fmt: skip
 OUTPUT_KEYS = Keys("an output", ("dims",), ("dtype",))
@@ -125,6 +125,7 @@ class _Reader:
             raise top["parts"].fail("an assignment needs at least one part")
         for part, node in zip(parts.values(), nodes, strict=True):
             partkeys.check_stand_in(part, parts, node)
+            partkeys.check_differs_from(part, parts, node)
         limits = top["limits"].mapping(LIMITS_KEYS)
         return Assignment(
             id=rubric.read_id(top["id"], "id"),
@@ -288,6 +289,10 @@ class _Reader:
             if "reference" in keys
             else None,
             stands_in=keys["stands_in"].text("stands_in") if "stands_in" in keys else None,
+            differs_from=keys["differs_from"].text("differs_from") if "differs_from" in keys else None,
+            avoids_tensor=self.dims(keys["avoids_tensor"], "avoids_tensor")
+            if "avoids_tensor" in keys
+            else (),
             workspace_in_scope=keys["workspace_in_scope"].truth("workspace_in_scope")
             if "workspace_in_scope" in keys
             else True,

@@ -114,6 +114,20 @@ def check_stand_in(part: Part, parts: Mapping[str, Part], node: Node) -> None:
         raise node.fail(f"part {part.id}: {stand_in.id} cannot stand in: it should be judged by itself")
 
 
+def check_differs_from(part: Part, parts: Mapping[str, Part], node: Node) -> None:
+    """Raise UsageError unless `differs_from` names an earlier part whose outputs can be compared."""
+    if part.differs_from is None:
+        return
+    earlier = list(parts)[: list(parts).index(part.id)]
+    if part.differs_from not in earlier:
+        raise node.fail(f"part {part.id}: differs_from names no earlier part: '{part.differs_from}'")
+    other = parts[part.differs_from]
+    if not part.reference or not other.reference:
+        raise node.fail(f"part {part.id}: differs_from needs a reference of both parts")
+    if part.returns != "tensor" or (part.output_dims, part.dtype) != (other.output_dims, other.dtype):
+        raise node.fail(f"part {part.id}: differs_from needs two parts that return the same tensor")
+
+
 def time(node: Node) -> TimeRule:
     keys = node.mapping(TIME_KEYS)
     all_threads = keys["threads"].tag == "str" and keys["threads"].choice("threads", ("all",)) == "all"

@@ -125,6 +125,10 @@ class Part:
     reference: str | None = None
     workspace_in_scope: bool = True
     stands_in: str | None = None
+    differs_from: str | None = None
+    """An earlier part that sums in another order; see `grader.judge.same_work`."""
+    avoids_tensor: tuple[str, ...] = ()
+    """Dimensions of a float32 tensor that the part does without."""
     time: TimeRule | None = None
     device: DeviceCall | None = None
     """Of a part whose kernels run on a GPU."""

@@ -76,8 +76,21 @@ def judge_rest(
     assignment: Assignment, before: SubmissionResult, left: Rest, evaluate: Evaluate
 ) -> SubmissionResult:
     """The result with what is `left` judged by `evaluate`, which gets parts with the cases that are to be called."""
-    wanted = [_reduced(assignment.part(part_id), names) for part_id, names in left.parts.items()]
-    return joined(assignment, before, evaluate(tuple(wanted)) if wanted else None, left)
+    wanted = _wanted(assignment, left)
+    return joined(assignment, before, evaluate(wanted) if wanted else None, left)
+
+
+def _wanted(assignment: Assignment, left: Rest) -> tuple[Part, ...]:
+    """Parts to be judged, and before them those that a whole one is compared with (`differs_from`)."""
+    compared = {part.differs_from for part in assignment.parts if left.parts.get(part.id) == ()}
+    found = []
+    for part in assignment.parts:
+        if part.id in left.parts:
+            found.append(_reduced(part, left.parts[part.id]))
+        elif part.id in compared:
+            public = tuple(case for case in part.cases if not case.hidden)
+            found.append(replace(part, cases=public, time=None))
+    return tuple(found)
 
 
 def _reduced(part: Part, names: Sequence[str]) -> Part:
@@ -91,7 +104,7 @@ def joined(
 ) -> SubmissionResult:
     """The result that counts now, of what was found before and what was judged anew."""
     old = {part.id: part for part in before.parts}
-    new = {part.id: part for part in fresh.parts} if fresh else {}
+    new = {part.id: part for part in fresh.parts if part.id in left.parts} if fresh else {}
     parts = []
     for part in assignment.select("all"):
         if part.id in new and not left.parts[part.id]:

@@ -21,6 +21,7 @@ from grader.run.session import Session
 from grader.run.zygote import Zygote
 
 if TYPE_CHECKING:
+    from grader.base.arrays import Array
     from grader.judge.ondevice.host import DeviceHost
 
 SANITIZER_SLOWDOWN = 20
@@ -76,6 +77,8 @@ class Bench:
     """What the built object gives away (`grader.judge.integrity.flags.inspect_object`), once that is known."""
     device: DeviceHost | None = None
     """Starts runners of the parts whose kernels run on a GPU."""
+    outputs: dict[str, dict[str, Array]] = field(default_factory=dict)
+    """Right public outputs by part and case, of parts that are compared (`grader.judge.same_work`)."""
 
     @property
     def shape(self) -> dict[str, int]:

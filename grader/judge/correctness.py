@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from grader.assignment.records import Case, Part
 from grader.base import machine
 from grader.base.results import CaseResult, Diagnosis, ProfileRow, Verdict
-from grader.judge import binding, faults, inquiring, looks
+from grader.judge import binding, faults, inquiring, looks, same_work
 from grader.judge.answers import answers
 from grader.judge.bench import Bench
 from grader.judge.looks import Shown, Step
@@ -63,6 +63,7 @@ class Correctness:
         self.marker = Marker(bench, part)
         on_device = part.device is not None
         self.looking = look and not bench.options.sanitize and not on_device
+        self.is_compared = same_work.is_compared(bench.assignment, part)
         self.delays = not bench.options.sanitize and not on_device
         self.shaken_s = 0.0
         """Of calls with delays, so far."""
@@ -80,13 +81,16 @@ class Correctness:
         """Of each right call on a device: what it called, and where its outputs come from."""
         self.broken: tuple[Case, Call] | None = None
         """The case whose call gave no answer, and what became of it."""
+        self.unsettled: list[CaseResult] = []
+        """Public cases as they were diagnosed one by one."""
+        self.stand_in: Correctness | None = None
 
     def check(self) -> None:
-        """Every case in turn; a wrong one does not hide the others, a crash ends the part. Raises Faulty."""
+        """Call every public case. A wrong one does not hide the others, a crash ends the part. Raises Faulty."""
         try:
-            self.check_all_cases()
+            self.check_public_cases()
         finally:
-            self.cases = settled_together(self.cases)
+            self.unsettled, self.cases = self.cases, settled_together(self.cases)
         if self.sites.found:
             raise faults.Faulty("crash", self.sites.diagnosis())
         found = concluded(self.cases, self.marker.oracle.axes)
@@ -98,7 +102,29 @@ class Correctness:
             if self.outside:
                 self.diagnosis = faults.with_loads_outside(self.diagnosis, sorted(self.outside))
 
-    def check_all_cases(self) -> None:
+    def check_hidden(self) -> None:
+        """Call the hidden cases, after everything that is public. No further call explains them. Raises Faulty."""
+        if self.stand_in is not None:
+            self.stand_in.check_hidden()
+            self.take_over(self.stand_in)
+            return
+        before, self.cases = self.cases, self.unsettled
+        try:
+            self.call_in_fresh_runners(
+                looks.by_threads(looks.hidden_steps(self.part), self.bench.shape["threads"])
+            )
+        finally:
+            hidden = [case for case in settled_together(self.cases) if case.hidden]
+            names = {case.name for case in self.part.cases}
+            public = [case for case in before if case.name in names]
+            self.cases = [*public, *hidden, *(case for case in before if case.name not in names)]
+        if self.sites.found:
+            raise faults.Faulty("crash", self.sites.diagnosis(hidden=True))
+        found = concluded(hidden, self.marker.oracle.axes)
+        if self.verdict == "pass" and found is not None:
+            self.verdict, self.diagnosis = "wrong", found
+
+    def check_public_cases(self) -> None:
         part, usual = self.part, self.bench.shape["threads"]
         session = self.runners.fresh(threads=usual)
         with session:
@@ -115,8 +141,10 @@ class Correctness:
             finally:
                 session.close()
                 self.printed = faults.without_heap_words(session.printed)
-        hidden = looks.by_threads(looks.hidden_steps(part), usual)
-        for threads, steps in (*public.items(), *hidden.items()):
+        self.call_in_fresh_runners(public)
+
+    def call_in_fresh_runners(self, by_threads: Mapping[int, list[Step]]) -> None:
+        for threads, steps in by_threads.items():
             if steps:
                 with self.runners.fresh(threads=threads) as session:
                     self.call_cases(session, steps)
@@ -144,6 +172,8 @@ class Correctness:
                 self.observed.append((call.profile, call.origins))
             if not result.ok and not step.case.hidden:
                 self.outside.update(call.outside)
+            if result.ok and not step.case.hidden and self.is_compared:
+                self.bench.outputs.setdefault(self.part.id, {})[step.case.name] = call.output.copy()
             peak_bytes = call.peak_bytes if step.peak else peak_bytes
             if step.shown:
                 self.shown = Shown(peak_bytes, call, shape, inputs, result.ok, step.case.name)
@@ -169,11 +199,15 @@ class Correctness:
         part = self.bench.assignment.part(self.part.stands_in or "")
         stand_in = Correctness(self.bench, part, Runners(self.bench, part, self.runners.sessions), look=False)
         stand_in.check()
-        self.cases, self.verdict, self.judged_through = stand_in.cases, stand_in.verdict, part.id
+        self.stand_in, self.judged_through = stand_in, part.id
+        self.take_over(stand_in)
+
+    def take_over(self, stand_in: Correctness) -> None:
+        self.cases, self.verdict = stand_in.cases, stand_in.verdict
         if stand_in.verdict != "pass":
             self.diagnosis = Diagnosis(
                 "not_bound",
-                f"{self.part.function} is not bound, so it counts through {part.id}, which is not right yet. "
+                f"{self.part.function} is not bound, so it counts through {stand_in.part.id}, which is not right yet. "
                 f'Bind it with m.def("{self.part.function}", &{self.part.function}) to have it checked by itself.',
             )
 

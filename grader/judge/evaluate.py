@@ -1,16 +1,21 @@
 """The one evaluator: from a source file to a result, for the student's run, the class and Gradescope alike.
 
-Order of work for each part (`grader.judge.part`): is it bound; is it right on every case (the student's runner gets
-inputs only, the judge compares with float64); how fast is it, in paired rounds whose every output is checked as well;
-what do torch's profiler and the resident high-water mark say beside the reference, where that is asked for. A listener
-hears each finding as it is made, so that a terminal can show correctness long before the timing is done. Nothing here
-prints.
+Order of work for each part (`grader.judge.part`): is it bound; is it right on every public case (the student's runner
+gets inputs only, the judge compares with float64); how fast is it, in paired rounds whose every output is checked as
+well; what do torch's profiler and the resident high-water mark say beside the reference, where that is asked for. A
+listener hears each finding as it is made, so that a terminal can show correctness long before the timing is done.
+Nothing here prints.
+
+Hidden cases are called last, once every part has had all of its public calls. A kernel reads the clock: it could end a
+hidden call at a moment that encodes the hidden size, and a later runner could return that number as its wrong public
+output, which the student is shown. So no runner that answers a public call starts after one that has seen a hidden
+case. Parts without hidden cases are done before them.
 """
 
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from dataclasses import replace
@@ -27,7 +32,15 @@ from grader.build.toolchain import cache_root
 from grader.build.toolchain import describe as describe_toolchain
 from grader.judge import binding
 from grader.judge.bench import Bench, Exclusive, Options, unshared
-from grader.judge.events import BuildStarted, Built, Listener, PartDone, PartStarted, StepStarted
+from grader.judge.events import (
+    BuildStarted,
+    Built,
+    HiddenStarted,
+    Listener,
+    PartDone,
+    PartStarted,
+    StepStarted,
+)
 from grader.judge.integrity import flags as integrity
 from grader.judge.making import Made, make, make_for_device
 from grader.judge.part import PartJudge
@@ -100,7 +113,7 @@ def evaluate(
             inspected.result,
             device,
         )
-        results = tuple(_judge(bench, part) for part in parts)
+        results = _judge(bench, parts)
         of_object = (*made.flags, *inspected.result())
         confined = (sandbox if device else zygote.sandbox).describe()
         if host is not None:
@@ -162,8 +175,24 @@ def _flags(of_object: Iterable[Flag], results: Iterable[PartResult]) -> tuple[Fl
     return tuple(dict.fromkeys([*of_object, *(flag for result in results for flag in result.flags)]))
 
 
-def _judge(bench: Bench, part: Part) -> PartResult:
-    bench.tell(PartStarted(part, bench.shape))
-    result = PartJudge(bench, part).run()
-    bench.tell(PartDone(part, result))
+def _judge(bench: Bench, parts: Sequence[Part]) -> tuple[PartResult, ...]:
+    """Judge the parts in order: all public calls of all parts first, then the hidden cases."""
+    judges = [PartJudge(bench, part) for part in parts]
+    results: dict[str, PartResult] = {}
+    for judge in judges:
+        bench.tell(PartStarted(judge.part, bench.shape))
+        judge.judge_public()
+        if not judge.has_hidden_cases():
+            results[judge.part.id] = _done(bench, judge)
+    for judge in judges:
+        if judge.part.id not in results:
+            bench.tell(HiddenStarted(judge.part))
+            judge.judge_hidden()
+            results[judge.part.id] = _done(bench, judge)
+    return tuple(results[part.id] for part in parts)
+
+
+def _done(bench: Bench, judge: PartJudge) -> PartResult:
+    result = judge.result()
+    bench.tell(PartDone(judge.part, result))
     return result

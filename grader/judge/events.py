@@ -61,7 +61,7 @@ class Deviated:
 
 @dataclass(frozen=True)
 class Corrected:
-    """Correctness is known: before anything is timed or profiled."""
+    """Correctness on the public cases is known: before anything is timed or profiled."""
 
     part: Part
     verdict: Verdict
@@ -106,6 +106,13 @@ class Profiled:
 
 
 @dataclass(frozen=True)
+class HiddenStarted:
+    """All parts have had their public calls, and this part's hidden cases are called now."""
+
+    part: Part
+
+
+@dataclass(frozen=True)
 class PartDone:
     part: Part
     result: PartResult
@@ -121,6 +128,7 @@ Event = (
     | RoundTimed
     | Timed
     | Profiled
+    | HiddenStarted
     | PartDone
 )
 Listener = Callable[[Event], None]

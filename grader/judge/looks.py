@@ -1,6 +1,7 @@
 """In which order a part's cases are called, and what is looked at besides: memory, and the profiler's table.
 
-Hidden cases are called last, in a runner of their own: what the kernel said before is free of what it saw in them.
+Hidden cases are called after all public calls of all parts, in runners of their own
+(`grader.judge.evaluate`): nothing that a student is shown can depend on them.
 
 Small inputs of their own shape come first: a crash shows soonest there, and they warm up code pages. The first call
 of the run's own shape is measured for its peak, since memory that an earlier one of that size left in the heap would
@@ -75,6 +76,10 @@ def steps(part: Part, *, look: bool) -> list[Step]:
     if not rest:
         return [*map(Step, fixed), Step(first, peak=True, shown=True)]
     return [*map(Step, fixed), Step(first, peak=True), *map(Step, rest[:-1]), Step(rest[-1], shown=True)]
+
+
+def has_hidden(part: Part) -> bool:
+    return any(case.hidden for case in part.cases)
 
 
 def hidden_steps(part: Part) -> list[Step]:

@@ -1,5 +1,8 @@
 """One part of one submission, judged: results on every case, time in paired rounds, memory beside the reference.
 
+Judging has two phases. `PartJudge.judge_public` makes every call whose results a student may be shown.
+`PartJudge.judge_hidden` calls the hidden cases, once all parts have had their first phase (`grader.judge.evaluate`).
+
 Every answer of the student's runner, also a timed or a profiled one, is held against the oracle. What settles the
 verdict at once (a crash, a hang, a missing function) is raised as `Faulty` wherever it shows.
 """
@@ -13,7 +16,8 @@ from dataclasses import replace
 from grader.assignment.records import Part
 from grader.base import machine
 from grader.base.results import Diagnosis, Flag, Memory, PartResult, Standing, Timing, Verdict
-from grader.judge import faults, memory
+from grader.judge import faults, looks, memory, same_work
+from grader.judge.again import BROKEN_OFF
 from grader.judge.bench import Bench
 from grader.judge.correctness import Correctness, Runners, retold
 from grader.judge.events import Corrected, Timed
@@ -38,6 +42,8 @@ class PartJudge:
         self.memory: Memory | None = None
         self.flags: list[Flag] = []
         self.correctness_told = False
+        self.has_results = False
+        """Whether all public cases were called."""
         self.builds = [bench.build]
         """What its runners were given."""
         self.profiled: Call | None = None
@@ -78,15 +84,37 @@ class PartJudge:
         ladder = self.bench.assignment.lab.ladder()
         return ladder.standing(self.part, self.shape, self.time.ratio) if ladder else None
 
-    def run(self) -> PartResult:
-        """Judge it; whatever the submission did, this ends in a result."""
+    def judge_public(self) -> None:
+        """Do all but the hidden cases. Whatever the submission does, nothing is raised."""
         try:
             self.judge()
         except faults.Faulty as fault:
             self.settle(fault)
         self.look_for_cheats()
+        self.look_for_other_work()
         self.look_closer()
-        return self.result()
+
+    def has_hidden_cases(self) -> bool:
+        """Return True if hidden cases are still to be called."""
+        if not self.has_results or self.verdict in BROKEN_OFF:
+            return False
+        judged_by = self.results.stand_in
+        return looks.has_hidden(self.part if judged_by is None else judged_by.part)
+
+    def judge_hidden(self) -> None:
+        """Call the hidden cases. A part that is wrong on one of them has no time, as nothing wrong has one."""
+        try:
+            self.results.check_hidden()
+            self.flag_library_work()
+            if self.results.verdict == "wrong" and self.verdict != "wrong":
+                self.verdict, self.diagnosis, self.waits_for = "wrong", self.results.diagnosis, ""
+        except faults.Faulty as fault:
+            self.settle(fault)
+        self.look_for_cheats()
+        if self.verdict in ("wrong", *BROKEN_OFF) and self.time is not None:
+            of_time = self.time.flags
+            self.flags = [flag for flag in self.flags if flag.code not in of_time]
+            self.time = None
 
     def judge(self) -> None:
         bench, options = self.bench, self.bench.options
@@ -99,7 +127,7 @@ class PartJudge:
         self.check_results()
         self.add_flags(self.proofs_in_object())
         self.tell_correctness()
-        if self.verdict in ("crash", "timeout", "missing") or options.sanitize:
+        if options.sanitize:
             return
         self.measure_time()
         shown = self.results.shown
@@ -121,12 +149,7 @@ class PartJudge:
             raise faults.lacks_gpu("It compiles. Its results and its time are not judged")
         self.check_results()
         self.tell_correctness()
-        if self.verdict in ("crash", "timeout", "missing"):
-            return
-        # Only a lab on a GPU waits for what it alone needs to be imported; the same in `measure_time`.
-        from grader.judge.ondevice import operators
-
-        self.add_flags(operators.flags(bench, self.part, self.results.observed))
+        self.flag_library_work()
         if not bench.options.timing or rule is None or self.verdict != "pass":
             return
         if has_card:
@@ -136,8 +159,17 @@ class PartJudge:
         elif rule.graded:
             raise faults.lacks_gpu("Its results are right in Triton's interpreter. Its time is not judged")
 
+    def flag_library_work(self) -> None:
+        """Flag work of libraries in place of a kernel, by all right calls on a device so far."""
+        if self.results.observed:
+            # Only a lab on a GPU waits for what it alone needs to be imported; the same in `measure_time`.
+            from grader.judge.ondevice import operators
+
+            self.add_flags(operators.flags(self.bench, self.part, self.results.observed))
+
     def check_results(self) -> None:
         self.results.check()
+        self.has_results = True
         self.verdict, self.diagnosis = self.results.verdict, self.results.diagnosis
         if self.results.judged_through:
             self.flags.append(Flag(f"judged_through_{self.results.judged_through}"))
@@ -189,6 +221,7 @@ class PartJudge:
         from grader.judge.closer import explaining
         from grader.judge.closer.checked import SecondBuild
 
+        judged = len(self.runners.sessions)
         with ExitStack() as stack:
             second = SecondBuild(self.bench, stack) if options.second_look else None
             closer = explaining.Closer(self.results, second)
@@ -199,6 +232,8 @@ class PartJudge:
             ):
                 self.diagnosis = closer.wrong(told)
                 self.results.cases = retold(self.results.cases, told, self.diagnosis)
+        # Runners that explain are no evidence: the look for cheats is made without them.
+        del self.runners.sessions[judged:]
 
     # ---- integrity
 
@@ -223,6 +258,14 @@ class PartJudge:
             self.add_flags(found)
         except faults.Faulty as cheat:
             self.settle(cheat)
+
+    def look_for_other_work(self) -> None:
+        """Add signs that the part does another part's work. They reject nothing."""
+        if self.is_trusted() or self.verdict not in ("pass", "slow"):
+            return
+        self.add_flags(same_work.output_flags(self.marker))
+        if self.memory is not None:
+            self.add_flags(same_work.memory_flags(self.marker, self.memory))
 
     def look_at_runners(self) -> None:
         """What the processes of a part on a device showed: work while they stood still, and children."""

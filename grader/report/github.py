@@ -32,7 +32,7 @@ from grader.assignment.records import Assignment
 from grader.base.errors import UsageError
 from grader.base.results import Diagnosis, Score, SubmissionResult
 from grader.judge.closer.clues import HEADING
-from grader.judge.events import Event, PartDone, PartStarted
+from grader.judge.events import Event, HiddenStarted, PartDone, PartStarted
 from grader.report import bounds, feedback, student, words
 from grader.report.student import StudentView
 
@@ -60,17 +60,24 @@ class Sources:
 
 @dataclass
 class Stopwatch:
-    """A listener that takes each part's seconds and hands every event on."""
+    """A listener that takes the seconds of each part's public calls and hands every event on.
+
+    Students see these seconds. Those of hidden calls would carry a hidden size.
+    """
 
     listener: Any = None
     seconds: dict[str, float] = field(default_factory=dict)
+    _part_id: str = ""
     _since_s: float = 0.0
 
     def __call__(self, event: Event) -> None:
+        if isinstance(event, (PartStarted, HiddenStarted, PartDone)):
+            now_s = time.monotonic()
+            if self._part_id:
+                self.seconds[self._part_id] = round(now_s - self._since_s, 3)
+            self._part_id, self._since_s = "", now_s
         if isinstance(event, PartStarted):
-            self._since_s = time.monotonic()
-        elif isinstance(event, PartDone):
-            self.seconds[event.result.id] = round(time.monotonic() - self._since_s, 3)
+            self._part_id = event.part.id
         if self.listener is not None:
             self.listener(event)
 

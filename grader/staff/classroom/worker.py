@@ -30,7 +30,7 @@ from grader.base.results import PartResult, SubmissionResult
 from grader.judge.again import Rest, judge_rest
 from grader.judge.bench import Options
 from grader.judge.evaluate import evaluate, import_numpy
-from grader.judge.events import BuildStarted, Event, PartStarted, StepStarted
+from grader.judge.events import BuildStarted, Event, HiddenStarted, PartStarted, StepStarted
 from grader.report import result_json
 from grader.run.zygote import Zygote
 from grader.sandbox import Sandbox
@@ -168,7 +168,7 @@ class Worker:
             self.enter("building")
         elif isinstance(event, StepStarted):
             self.enter(event.step)
-        elif isinstance(event, PartStarted):
+        elif isinstance(event, (PartStarted, HiddenStarted)):
             self.part_id = event.part.id
             self.enter("results", self.part_id)
 

@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import math
 from collections import defaultdict
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from glob import escape as glob_escape
 from itertools import combinations
 from pathlib import Path
@@ -33,7 +33,7 @@ from grader.base.quantities import size_text
 from grader.staff.similarity import agreement
 from grader.staff.similarity.pairs import Pair, Similarity
 from grader.staff.similarity.passages import GRAM, WINDOW, grams, own_tokens, winnow
-from grader.staff.similarity.tokens import MOST_TOKENS, functions, tokens
+from grader.staff.similarity.tokens import MOST_TOKENS, Tokens, functions, tokens, unread
 
 COMMON_SHARE = 0.5
 """What so large a part of the class has says nothing."""
@@ -45,6 +45,8 @@ LONGEST_TEXT = 1 << 20
 """Characters of one submission that are looked at."""
 LEAST_OWN_TOKENS = GRAM + WINDOW - 1
 """Whoever adds fewer than these to the starter leaves no certain fingerprint: an unchanged starter, or nearly one."""
+LEAST_UNREAD, UNREAD_FOR_A_TOKEN = 500, 20
+"""Characters in comments and literals, beside the starter's: so many in all, and for each own token, hide code."""
 
 
 def compare(sources: Mapping[str, str], starter: str) -> Similarity:
@@ -54,12 +56,15 @@ def compare(sources: Mapping[str, str], starter: str) -> Similarity:
     theirs = frozenset(grams(tokens(starter, given).codes))
     names = sorted(texts)
     prints: list[frozenset[int]] = []
-    starters, cut = set(), []
+    starters, unreadable, cut = set(), set(), []
+    known = frozenset(unread(starter))
     for name in names:
         found = tokens(texts[name], given)
         prints.append(frozenset(winnow(grams(found.codes))) - theirs)
         if found.is_cut or len(sources[name]) > LONGEST_TEXT:
             cut.append(name)
+        elif _hides_text(texts[name], found, theirs, known):
+            unreadable.add(name)
         elif own_tokens(found, theirs) < LEAST_OWN_TOKENS:
             starters.add(name)
     owners: dict[int, list[int]] = defaultdict(list)
@@ -72,7 +77,7 @@ def compare(sources: Mapping[str, str], starter: str) -> Similarity:
     pairs = [
         Pair(names[a], names[b], min(1.0, weight / max(LEAST_WEIGHT, min(totals[a], totals[b]))), weight)
         for (a, b), weight in _shared(owners, weights).items()
-        if not {names[a], names[b]} <= bare | starters
+        if not {names[a], names[b]} <= bare | starters | unreadable
     ]
     return Similarity(
         pairs=tuple(sorted(pairs, key=lambda pair: (-pair.likeness, -pair.shared, pair.left, pair.right))),
@@ -81,9 +86,22 @@ def compare(sources: Mapping[str, str], starter: str) -> Similarity:
         starter=theirs,
         common=frozenset(value for value, weight in weights.items() if weight == 0),
         starters=tuple(sorted(starters)),
-        bare=tuple(sorted(bare - starters)),
+        bare=tuple(sorted(bare - starters - unreadable)),
         cut=tuple(cut),
+        unreadable=tuple(sorted(unreadable)),
     )
+
+
+def _hides_text(text: str, found: Tokens, starter: frozenset[int], known: frozenset[str]) -> bool:
+    """Return True if few tokens stand in many bytes. `known` are the lines of `unread` that the starter has.
+
+    A comment that a compiler ends elsewhere than the lexer here (by spliced lines, say) hides a whole file.
+    """
+    own = own_tokens(found, starter)
+    if UNREAD_FOR_A_TOKEN * own >= len(text):
+        return False
+    hidden = sum(len(line) for line in unread(text) if line not in known)
+    return hidden >= max(LEAST_UNREAD, UNREAD_FOR_A_TOKEN * own)
 
 
 def _weight(owners: int, submissions: int) -> float:
@@ -140,17 +158,17 @@ def main(arguments: list[str]) -> int:
     if given.top < 1:
         raise UsageError(f"--top takes a number from 1 up, not {given.top}")
 
-    master = MASTER
+    masters = [MASTER]
     if given.config is not None:
         assignment = load(given.config)
-        master = labs.master(assignment.lab_folder, assignment.source)
+        masters = [labs.master(assignment.lab_folder, name) for name in assignment.sources]
     outputs = agreement.read(given.folder) if given.folder.is_dir() else {}
     sources = read_sources(
         given.submissions or given.folder,
-        given.source or master.name,
+        given.source or masters[0].name,
         bool(outputs) and not given.submissions,
     )
-    starters = given.starter or [master]
+    starters = given.starter or masters
     similarity = compare(sources, "\n".join(map(read_starter, starters)))
     groups = agreement.groups(outputs)
     not_written = agreement.not_written(given.folder) if outputs else frozenset()
@@ -181,10 +199,13 @@ def main(arguments: list[str]) -> int:
 def notes(similarity: Similarity, not_written: Collection[str] = ()) -> list[str]:
     """Lines on those whose place among the pairs says little. `not_written`: ids without any part by their results."""
     told = {
+        "cannot be compared, as few tokens stand in many bytes (a comment or literal may hide code): look at it "
+        "yourself": similarity.unreadable,
         "the starter, unchanged or nearly": similarity.starters,
         "hardly any text of their own, beside the starter and what half of the class has": similarity.bare,
         "no part is written, by their results, so that no two of them are a pair": sorted(
-            set(not_written) & set(similarity.texts) - {*similarity.starters, *similarity.bare}
+            set(not_written)
+            & set(similarity.texts) - {*similarity.starters, *similarity.bare, *similarity.unreadable}
         ),
         f"too long, so that only the first {MOST_TOKENS} tokens or {size_text(LONGEST_TEXT)} were compared: "
         "look at it yourself": similarity.cut,
@@ -193,7 +214,13 @@ def notes(similarity: Similarity, not_written: Collection[str] = ()) -> list[str
 
 
 def read_sources(folder: Path, name: str, is_class_run: bool) -> dict[str, str]:
-    """{id: text} of a class run's folder, or of submissions in any form. Raises UsageError when there are none."""
+    """Return {id: text} of a class run's folder, or of submissions in any form.
+
+    A text holds all files that were handed in: the source, then those beside it. Raises UsageError for no sources.
+    """
+    from grader import submission
+
+    beside = submission.companions_of(name)
     if is_class_run:
         paths = {
             path.parent.name: path
@@ -205,12 +232,10 @@ def read_sources(folder: Path, name: str, is_class_run: bool) -> dict[str, str]:
             raise UsageError(
                 f"{folder} holds results but no sources: name the submissions with --submissions PATH"
             )
-        return {name: _read(path) for name, path in paths.items()}
-    from grader import submission
-
+        return {name: _read_all(path, beside) for name, path in paths.items()}
     with TemporaryDirectory(prefix="gpt149-") as scratch:
         found = submission.find(folder, name, Path(scratch))
-        sources = {item.id: _read(item.source) for item in found if item.source is not None}
+        sources = {item.id: _read_all(item.source, beside) for item in found if item.source is not None}
     if not sources:
         raise UsageError(f"no {name} in {folder}")
     return sources
@@ -222,6 +247,14 @@ def read_starter(path: Path) -> str:
         return strip_solution(_read(path))
     except UsageError as error:
         raise UsageError(f"{path}: {error}") from error
+
+
+def _read_all(source: Path, beside: Sequence[str]) -> str:
+    """Text of a source, and of the files of these names in its folder."""
+    further = [source.with_name(name) for name in beside]
+    return "\n".join(
+        map(_read, [source, *(path for path in further if path.is_file() and not path.is_symlink())])
+    )
 
 
 def _read(path: Path) -> str:

@@ -24,7 +24,8 @@ class Similarity:
     """All pairs with anything in common, the most alike first, and what is needed to show their regions.
 
     `starters` have less than LEAST_OWN_TOKENS beside the starter. `bare` have more, but weigh less than LEAST_WEIGHT:
-    what they have is what half of the class has. Of both no two are a pair. Of `cut` only the beginning was compared.
+    what they have is what half of the class has. Of `unreadable` few tokens stand in many bytes, so that equal or
+    different tokens say nothing. Of these three no two are a pair. Of `cut` only the beginning was compared.
     """
 
     pairs: tuple[Pair, ...]
@@ -37,6 +38,7 @@ class Similarity:
     starters: tuple[str, ...] = ()
     bare: tuple[str, ...] = ()
     cut: tuple[str, ...] = ()
+    unreadable: tuple[str, ...] = ()
 
     def regions(self, pair: Pair) -> tuple[SharedRegion, ...]:
         """The regions that the two texts share, in the order of the left one; none overlaps another on either side."""

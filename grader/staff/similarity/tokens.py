@@ -85,6 +85,17 @@ def tokens(text: str, given: frozenset[str] = frozenset()) -> Tokens:
     return Tokens(tuple(codes), tuple(starts), tuple(ends), len(raw) > MOST_TOKENS)
 
 
+def unread(text: str) -> list[str]:
+    """Return by line what yields no tokens, without white space: comments, literals, what a comment hides."""
+    place, pieces = 0, []
+    for kind, _, start, end in _scan(text):
+        if kind != "text":
+            pieces.append(text[place:start])
+            place = end
+    pieces.append(text[place:])
+    return ["".join(line.split()) for line in "".join(pieces).split("\n")]
+
+
 def functions(text: str) -> frozenset[str]:
     """Names of the functions that a text defines or declares at its outermost level."""
     depth, found = 0, set()

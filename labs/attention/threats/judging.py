@@ -82,6 +82,10 @@ def judge(
         seed=149,
         time_budget_s=TIME_BUDGET_S,
     )
-    parts = tuple(asked(threat, part_id) for part_id, threat in submission.threats.items())
+    parts = [asked(threat, part_id) for part_id, threat in submission.threats.items()]
+    if first.beside:
+        part = course().part(first.beside)
+        parts.insert(0, replace(part, cases=part.cases[:CASES]))
     limited = replace(course(), limits=limits)
-    return evaluate(limited, source, parts, options, zygote=zygote, **confinement)  # type: ignore[arg-type]
+    result = evaluate(limited, source, tuple(parts), options, zygote=zygote, **confinement)  # type: ignore[arg-type]
+    return replace(result, parts=tuple(part for part in result.parts if part.id in submission.threats))

@@ -1,10 +1,11 @@
 """The attempts by row: A1 to B5 here, C and D in `labs.attention.threats.containment`, E1, E2, E4, E5 and F1 in
-`labs.attention.threats.reading`, and the controls beside them."""
+`labs.attention.threats.reading`, F2 in `labs.attention.threats.same_work`, and the controls beside them."""
 
 from __future__ import annotations
 
 from .containment import CONTAINMENT
 from .reading import ASSEMBLED, READING
+from .same_work import SAME_WORK, SAME_WORK_CONTROLS
 from .threat import End, Threat
 
 PASS, WRONG = End(("pass",)), End(("wrong",))
@@ -47,6 +48,7 @@ CONTROLS = [
         part="part3",
         timed=True,
     ),
+    *SAME_WORK_CONTROLS,
 ]
 
 #: The bytes of a name, kept out of the object's texts.
@@ -449,4 +451,4 @@ CLOCKS = [
     ),
 ]
 
-THREATS = [*BORROWED, *GUESSED, *CLOCKS, *CONTAINMENT, *READING, *ASSEMBLED]
+THREATS = [*BORROWED, *GUESSED, *CLOCKS, *CONTAINMENT, *READING, *ASSEMBLED, *SAME_WORK]

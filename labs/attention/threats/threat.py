@@ -30,7 +30,8 @@ class Threat:
     `part` of the assignment is; `timed` rows are measured as well. `open_end` is the end in tier D, where a
     compiler sees the judge's files. `files` lie beside module.cpp; `build_s` is what compilers may take. `calls`
     names what functions it calls that no kernel needs: such rows share files only among themselves, since an object
-    is flagged as a whole. `alone` rows share with none.
+    is flagged as a whole. `alone` rows share with none. `beside` is a part of the file that is judged first, by its
+    own name.
     """
 
     row: str
@@ -47,6 +48,7 @@ class Threat:
     calls: str = ""
     build_s: float = 60.0
     alone: bool = False
+    beside: str = ""
 
     def end_in(self, tier: str) -> End:
         return self.open_end if tier == "D" and self.open_end is not None else self.end

@@ -1,0 +1,92 @@
+"""Row F2: one loop bound as several parts, beside an honest and a wrong part 4 in the same file."""
+
+from __future__ import annotations
+
+from .sources import function
+from .threat import End, Threat
+
+#: Part 1 and what part 4 may call: `attention` is one naive loop over rows, without tiles.
+NAIVE = """
+#include <torch/extension.h>
+#include <algorithm>
+#include <cmath>
+#include <vector>
+
+static torch::Tensor attention(torch::Tensor QT, torch::Tensor KT, torch::Tensor VT, int B, int H, int N, int d) {
+    torch::Tensor O = at::zeros({B, H, N, d}, at::kFloat);
+    const float *q = QT.data_ptr<float>(), *k = KT.data_ptr<float>(), *v = VT.data_ptr<float>();
+    float *o = O.data_ptr<float>();
+    std::vector<float> s(N);
+    for (int row = 0; row < B * H * N; row++) {
+        const int base = row / N * N * d;
+        float sum = 0;
+        for (int j = 0; j < N; j++) {
+            float dot = 0;
+            for (int c = 0; c < d; c++) dot += q[row * d + c] * k[base + j * d + c];
+            sum += s[j] = std::exp(dot);
+        }
+        for (int j = 0; j < N; j++)
+            for (int c = 0; c < d; c++) o[row * d + c] += s[j] / sum * v[base + j * d + c];
+    }
+    return O;
+}
+
+torch::Tensor myNaiveAttention(torch::Tensor Q, torch::Tensor K, torch::Tensor V, torch::Tensor QK_t, int B, int H,
+                               int N, int d) {
+    return attention(Q, K, V, B, H, N, d);
+}
+"""
+NAMED = ", ".join(
+    f"torch::Tensor {name}" for name in ("Qi", "Kj", "Vj", "Sij", "Pij", "PV", "Oi", "L", "Li", "Lij", "Lnew")
+)
+NAMED += ", int Bc, int Br"
+CALL = "return attention(Q, K, V, B, H, N, d);"
+TILES = """
+    torch::Tensor O = at::zeros({B, H, N, d}, at::kFloat);
+    const float *q = Q.data_ptr<float>(), *k = K.data_ptr<float>(), *v = V.data_ptr<float>();
+    float *o = O.data_ptr<float>(), *s = Sij.data_ptr<float>(), *l = L.data_ptr<float>(), *pv = PV.data_ptr<float>();
+    for (int p = 0; p < B * H * N * d; p += N * d) {
+        std::fill(l, l + N, 0.0f);
+        for (int j0 = 0; j0 < N; j0 += Bc)
+            for (int i0 = 0; i0 < N; i0 += Br)
+                for (int i = i0; i < std::min(i0 + Br, N); i++) {
+                    float sum = 0;
+                    std::fill(pv, pv + d, 0.0f);
+                    for (int j = j0; j < std::min(j0 + Bc, N); j++) {
+                        float dot = 0;
+                        for (int c = 0; c < d; c++) dot += q[p + i * d + c] * k[p + j * d + c];
+                        sum += s[j - j0] = std::exp(dot);
+                        for (int c = 0; c < d; c++) pv[c] += s[j - j0] * v[p + j * d + c];
+                    }
+                    for (int c = 0; c < d; c++) o[p + i * d + c] = (l[i] * o[p + i * d + c] + pv[c]) / (l[i] + sum);
+                    l[i] += sum;
+                }
+    }
+    return O;
+"""
+
+
+def flash(body: str, name: str, arguments: str = NAMED) -> str:
+    """Part 4 with this body, under this name."""
+    head = f"torch::Tensor {name}(torch::Tensor Q, torch::Tensor K, torch::Tensor V, {arguments}"
+    return f"{head}, int B, int H, int N, int d) {{\n    {body.strip()}\n}}\n"
+
+
+def with_part_4(text: str, name: str) -> str:
+    """The whole file with the text of part 4, bound as `name`."""
+    table = f'    m.def("myNaiveAttention", &myNaiveAttention);\n    m.def("{name}", &{name});\n'
+    return f"{NAIVE}\n{text}\nPYBIND11_MODULE(TORCH_EXTENSION_NAME, m) {{\n{table}}}\n"
+
+
+def _row(row: str, name: str, end: End, body: str) -> Threat:
+    bound = function("row0")
+    return Threat(row, name, end, source=with_part_4(flash(body, bound), bound), part="part4", beside="part1")
+
+
+SAME_WORK = [
+    _row("F2", "one loop as part 1 and as part 4", End(("pass",), ("same_as_part1",)), CALL),
+]
+SAME_WORK_CONTROLS = [
+    _row("", "flash attention beside a naive part 1", End(("pass",)), TILES),
+    _row("", "a wrong loop beside a naive part 1", End(("wrong",)), CALL.replace("V,", "K,")),
+]
