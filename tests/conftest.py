@@ -49,8 +49,8 @@ def one_of_each(
     return found
 
 
-#: Variables that pytest sets for each test, and torch when it first asks for a GPU.
-SET_BY_OTHERS = {"PYTEST_CURRENT_TEST", "CUDA_MODULE_LOADING"}
+#: Variables that pytest sets for each test, and torch when it first asks for a GPU or compiles.
+SET_BY_OTHERS = {"PYTEST_CURRENT_TEST", "CUDA_MODULE_LOADING", "TORCHINDUCTOR_CACHE_DIR"}
 
 
 def process_state() -> dict[str, object]:
