@@ -128,6 +128,9 @@ def expert_path() -> Path:
 def _path(recipe: ReferenceRecipe) -> Path:
     tools = toolchain()
     _, link_flags = openmp_flags(tools.system, tools.family, libomp_prefix())
+    if tools.system != "Darwin":
+        # A C++ library that is linked in statically, as some toolchains do, keeps its names to itself.
+        link_flags = (*link_flags, "-Wl,--exclude-libs,ALL")
 
     def link(folder: Path) -> Path:
         library = folder / "library.so"

@@ -25,6 +25,7 @@ from grader.run.calls import Call, Request
 from grader.run.session import Session
 from grader.run.zygote import Zygote
 from grader.sandbox import OPEN, Limits, Sandbox, bubblewrap, choose, compiling, run_limited, tiers, view
+from grader.sandbox.view import programs_folders
 
 DEEDS = ROOT / "tests" / "confinement" / "deeds.cpp"
 LIMITS = Limits(scratch_bytes=16 << 20, scratch_files=100)
@@ -255,7 +256,7 @@ def compiled(sandbox: Sandbox, room: compiling.Room, text: str, *flags: str) -> 
     command = [str(toolchain().compiler), *flags, "-shared", "-o", "module.so", "module.cpp"]
     finished = run_limited(
         command, cwd=room.folder, timeout_s=60, env={"PATH": os.environ["PATH"], "TMPDIR": str(room.folder)},
-        sandbox=sandbox, uid=room.uid,
+        sandbox=sandbox, uid=room.uid, read=programs_folders(command[0]),
     )  # fmt: skip
     return finished.returncode, finished.output.decode()
 

@@ -106,6 +106,9 @@ def import_torch(modules: list[str]) -> str:
                 importlib.import_module(name)
         for name in modules:
             importlib.import_module(name)
+        if os.environ.get("CUDA_VISIBLE_DEVICES") == "":
+            # torch counts GPUs once. In a runner, whose memory is limited, CUDA would fail and write to its output.
+            getattr(torch._C, "_cuda_getDeviceCount", int)()
     return torch.__version__
 
 
