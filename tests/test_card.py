@@ -115,7 +115,8 @@ def judge(zygote: Zygote, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Ju
             replace(part, cases=part.cases[:cases]) for part in assignment.parts if part.id in parts
         )
         options = {"shape": SHAPE, "seed": 5, **options}
-        result = evaluate(replace(assignment, parts=chosen), source, chosen, Options(**options))
+        made = replace(assignment, parts=chosen)
+        result = evaluate(made, source, chosen, Options(**options), sandbox=OPEN)
         return {part.id: part for part in result.parts}
 
     return run
