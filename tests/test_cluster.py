@@ -133,10 +133,15 @@ def test_no_scheduler_there_is_one_line() -> None:
 SCHEDULER = """
 import asyncio, sys
 from pathlib import Path
-from types import SimpleNamespace
+from distributed import Scheduler
 from grader.staff.cluster import local
-security = local.security_of(Path(sys.argv[1])) if len(sys.argv) > 3 else None
-asyncio.run(local.scheduler(security, "0", sys.argv[2]))
+async def serve(place, protocol):
+    how = {"security": local.security_of(place)} if protocol == "tls" else {}
+    async with Scheduler(protocol=protocol, host="127.0.0.1", dashboard_address="127.0.0.1:0", **how) as found:
+        (place / "partial").write_text(found.address)
+        (place / "partial").rename(place / "address")
+        await found.finished()
+asyncio.run(serve(Path(sys.argv[1]), sys.argv[2]))
 """
 #: A judge that finds no machine which may judge. It tries again for each line that it reads.
 LONELY = """
@@ -162,10 +167,10 @@ for _ in sys.stdin:
 """
 
 
-def scheduler(place: Path, *more: str) -> tuple[subprocess.Popen[bytes], str]:
-    """Start a scheduler. Return it and its address."""
+def scheduler(place: Path, protocol: str) -> tuple[subprocess.Popen[bytes], str]:
+    """Start a scheduler as a department has one. Return it and its address."""
     address = place / "address"
-    command = [sys.executable, "-c", SCHEDULER, str(place), str(address), *more]
+    command = [sys.executable, "-c", SCHEDULER, str(place), protocol]
     process = subprocess.Popen(command, stderr=subprocess.DEVNULL, env=environment(), cwd=ROOT)
     wait_until(address.exists, process)
     return process, address.read_text()
@@ -186,7 +191,7 @@ def test_a_scheduler_without_workers_and_one_whose_workers_all_fail_are_one_line
     fake = tmp_path / "other-g++"
     fake.write_text("#!/bin/sh\necho 'g++ (Other) 1.2.3'\n")
     fake.chmod(0o755)
-    process, address = scheduler(tmp_path)
+    process, address = scheduler(tmp_path, "tcp")
     command = [sys.executable, "-c", LONELY, address, str(tmp_path / "small.yaml")]
     pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True, "bufsize": 1}
     judge = subprocess.Popen(command, cwd=ROOT, env=environment(), **pipes)  # type: ignore[call-overload]
