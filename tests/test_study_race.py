@@ -1,4 +1,4 @@
-"""Planted races are found by variable and line, right kernels stay unblamed; all of them in one program."""
+"""Planted races are found by variable and line, right kernels are not blamed. One program holds all of them."""
 
 from __future__ import annotations
 
@@ -8,7 +8,8 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from building import one_function, write
+from building import HEAD, one_function, write
+from building import binding as bound
 
 from grader.assignment.loading import load
 from grader.build.toolchain import toolchain
@@ -21,7 +22,7 @@ from labs.attention.cases import make_inputs
 
 KERNELS = Path(__file__).parent / "races" / "kernels.cpp"
 TEXT = KERNELS.read_text()
-RIGHT = re.findall(r"m\.def\(\"(right\w+)\"", TEXT)
+RIGHT = re.findall(r"KERNEL\((right\w+)\)", TEXT)
 ASSIGNMENT = load(options.PUBLIC_CONFIG)
 SHAPE = {**ASSIGNMENT.defaults, **ASSIGNMENT.lab.watched_sizes, "threads": race.THREADS}
 needs_tsan = pytest.mark.skipif(
@@ -36,7 +37,7 @@ def watched(function: str) -> racereport.RaceResult:
 
 
 def planted_line(function: str) -> int:
-    """The line of this kernel that bears the mark."""
+    """Return the number of this kernel's line that bears the mark."""
     at = TEXT.index("// the race", TEXT.index(f"KERNEL({function})"))
     return TEXT.count("\n", 0, at) + 1
 
@@ -72,8 +73,7 @@ def test_a_planted_race_is_found(function: str, variable: str) -> None:
 
 @needs_tsan
 @pytest.mark.parametrize("function", ["rightTasks", "rightReduction", "rightBarriers", "rightTaskloop"])
-def test_the_runtime_runs_openmp_as_it_should(function: str) -> None:
-    """What is right stays right under our runtime: it deals out all the work, once, and orders it."""
+def test_the_kits_openmp_runtime_does_all_the_work_once_and_in_order(function: str) -> None:
     part = replace(ASSIGNMENT.part("part3"), function=function)
     inputs = make_inputs("random", SHAPE, 3)
     request = binding.request(part, SHAPE, inputs)
@@ -98,34 +98,30 @@ def test_the_runtime_runs_openmp_as_it_should(function: str) -> None:
         ("float x = sum;", ""),
     ],
 )
-def test_the_written_name_is_read_off_a_line(line: str, name: str) -> None:
+def test_a_variable_is_named_after_the_line_that_writes_it(line: str, name: str) -> None:
     side = racereport.Access(True, (racereport.Frame(1, line, "f"),))
     assert racereport._written_name([side]) == name
 
 
 #: Wrong on every number of threads, and differently on each.
 WRONG_BY_THREADS = """
-#include <torch/extension.h>
-#include <omp.h>
-torch::Tensor myFusedAttention(torch::Tensor Q, torch::Tensor K, torch::Tensor V, torch::Tensor temp, int B, int H,
-                               int N, int d) {
-    torch::Tensor O = at::zeros({B, H, N, d}, at::kFloat);
+using torch::Tensor;
+Tensor myFusedAttention(Tensor Q, Tensor K, Tensor V, Tensor temp, int B, int H, int N, int d) {
+    Tensor O = at::zeros({B, H, N, d}, at::kFloat);
     O.data_ptr<float>()[0] = omp_get_max_threads();
     return O;
 }
-PYBIND11_MODULE(TORCH_EXTENSION_NAME, m) { m.def("myFusedAttention", &myFusedAttention); }
 """
 
 
-def test_repeated_runs_say_right_on_one_thread_only_after_a_look(tmp_path: Path) -> None:
-    source = tmp_path / "module.cpp"
-    source.write_text(WRONG_BY_THREADS)
+def test_repeated_runs_of_a_kernel_that_one_thread_gets_wrong_show_no_race(tmp_path: Path) -> None:
+    source = write(tmp_path, f"{HEAD}#include <omp.h>{WRONG_BY_THREADS}{bound('myFusedAttention')}")
     finding = raceruns.compare(ASSIGNMENT, ASSIGNMENT.part("part3"), source, SHAPE, rounds=1, seed=1)
     assert "is wrong on one thread already" in finding.trouble
     assert "data race" not in finding.trouble
 
 
-def test_what_repeated_runs_show() -> None:
+def test_repeated_runs_show_a_race_where_only_several_threads_are_wrong() -> None:
     right, wrong = raceruns.Run(1, False, None), raceruns.Run(2, True, (0, 1, 2, 3))
     assert raceruns.told([right, right, raceruns.Run(2, False, None)]) == ""
     assert raceruns.told([right, raceruns.Run(2, True, None)]) == "", "within the error budget"
@@ -136,7 +132,7 @@ def test_what_repeated_runs_show() -> None:
     assert "is wrong on one thread already in 1 of 2 runs" in raceruns.told(sometimes)
 
 
-def test_a_race_of_foreign_code_is_none() -> None:
+def test_a_race_of_foreign_code_is_not_reported() -> None:
     first = "  Write of size 4 at 0x1 by thread T1:\n    #0 f x.cpp:3 (p+0x1)\n\n"
     second = "  Previous read of size 4 at 0x1 by main thread:\n    #0 g y.cpp:1 (p+0x2)\n"
     head = "WARNING: ThreadSanitizer: data race (pid=1)\n"
@@ -146,7 +142,7 @@ def test_a_race_of_foreign_code_is_none() -> None:
 
 
 @pytest.mark.parametrize(
-    ("told", "name", "is_static"),
+    ("location", "name", "is_static"),
     [
         ("myFused(at::Tensor, int)::score", "score", True),
         ("myFused(at::Tensor, int) [clone ._omp_fn.0]::score", "score", True),
@@ -156,12 +152,14 @@ def test_a_race_of_foreign_code_is_none() -> None:
         ("score", "score", False),
     ],
 )
-def test_a_static_variable_inside_a_function_is_told_as_one(told: str, name: str, is_static: bool) -> None:
+def test_a_static_variable_inside_a_function_is_named_as_one(
+    location: str, name: str, is_static: bool
+) -> None:
     output = (
         "WARNING: ThreadSanitizer: data race (pid=1)\n"
         "  Write of size 4 at 0x1 by thread T1:\n    #0 f module.cpp:1 (p+0x1)\n\n"
         "  Previous write of size 4 at 0x1 by main thread:\n    #0 f module.cpp:1 (p+0x2)\n\n"
-        f"  Location is global '{told}' of size 4 at 0x1 (p+0x3)\n"
+        f"  Location is global '{location}' of size 4 at 0x1 (p+0x3)\n"
     )
     (found,) = racereport.races(output, "score += x;")
     assert (found.variable, found.is_static) == (name, is_static)
@@ -171,10 +169,9 @@ def test_a_static_variable_inside_a_function_is_told_as_one(told: str, name: str
 
 
 @needs_tsan
-def test_what_no_file_decides_is_compiled_for_the_first_file_alone(
+def test_a_second_file_costs_its_own_compilation_and_a_link(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """One more file costs its own compilation and its link: the runtime beside it is the kit's."""
     small = one_function("return t;")
     build_program(write(tmp_path, small), race.KIT)
     commands = []
