@@ -1,9 +1,8 @@
-"""The model through a kernel: right ones say what PyTorch says, wrong ones are told by token, layer and head."""
+"""The model through a kernel: right ones give PyTorch's text, wrong ones are located by token, layer and head."""
 
 from __future__ import annotations
 
 import subprocess
-import sys
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -13,8 +12,10 @@ import torch
 from conftest import ROOT
 from torch import Tensor
 
+import gpt149
 from grader.assignment import loading
 from grader.base.arrays import np
+from grader.base.errors import UsageError
 from grader.run.calls import Request
 from grader.run.zygote import Zygote
 from module_ref_stub import library_path
@@ -33,7 +34,6 @@ OPENING = "ACT 3, SCENE 2. Tower, midnight.\n\n[Enter BAKER and ABBESS with the 
 
 @pytest.fixture(scope="module")
 def plays() -> checkpoint.Loaded:
-    torch.set_num_threads(1)
     return checkpoint.load()
 
 
@@ -87,6 +87,11 @@ def prompt_of(plays: checkpoint.Loaded, tokens: int, texts: int = 1) -> Tensor:
     return torch.tensor([plays.words.encode(OPENING)[:tokens]] * texts)
 
 
+def by_torch(plays: checkpoint.Loaded, prompt: Tensor, new: int, temperature: float, window: int) -> Tensor:
+    sampler = Sampler(len(prompt), 5, temperature)
+    return continued_by_torch(plays.model, len(plays.words), prompt, prompt.shape[1] + new, sampler, window)
+
+
 # ---- right kernels
 
 
@@ -97,28 +102,23 @@ def prompt_of(plays: checkpoint.Loaded, tokens: int, texts: int = 1) -> Tensor:
         ("part3", 1, 16, 0.8), ("part3", 4, 1, 0.0), ("part4", 1, 1, 0.0), ("part4", 4, 16, 0.8),
     ],
 )  # fmt: skip
-def test_right_kernels_say_what_pytorch_says(
+def test_a_right_kernel_gives_the_text_that_pytorch_gives(
     plays: checkpoint.Loaded, speak: Speak, part: str, texts: int, length: int, temperature: float
 ) -> None:
     reference = COURSE.part(part).reference
-    assert reference is not None
     prompt = prompt_of(plays, length, texts)
     tally = speak(reference, prompt, 12, part=part, temperature=temperature)
     assert tally.fault is None, tally.fault
     assert tally.logit_error <= LOGIT_LIMIT
     assert tally.kernel_calls == plays.model.config.n_layer * (length + 11)
-    sampler = Sampler(texts, 5, temperature)
-    expected = continued_by_torch(plays.model, len(plays.words), prompt, length + 12, sampler, 256)
-    assert tally.near_ties or torch.equal(tally.tokens, expected)
+    assert tally.near_ties or torch.equal(tally.tokens, by_torch(plays, prompt, 12, temperature, 256))
 
 
 def test_window_slides_over_a_text_longer_than_it(plays: checkpoint.Loaded, speak: Speak) -> None:
-    tally = speak("gpt149_ref_naive", prompt_of(plays, 20), 30, window=12)
+    prompt = prompt_of(plays, 20)
+    tally = speak("gpt149_ref_naive", prompt, 30, window=12)
     assert tally.fault is None, tally.fault
-    expected = continued_by_torch(
-        plays.model, len(plays.words), prompt_of(plays, 20), 50, Sampler(1, 5, 0.8), 12
-    )
-    assert torch.equal(tally.tokens, expected)
+    assert torch.equal(tally.tokens, by_torch(plays, prompt, 30, 0.8, 12))
 
 
 def test_mask_as_channels_takes_one_call_a_layer(plays: checkpoint.Loaded, speak: Speak) -> None:
@@ -133,54 +133,48 @@ def test_mask_as_channels_takes_one_call_a_layer(plays: checkpoint.Loaded, speak
 
 @pytest.mark.parametrize("chunk", [0, 1])
 @pytest.mark.parametrize(
-    ("bug", "first_token", "says"),
+    ("bug", "token", "head", "message"),
     [
-        ("no_normalisation", 0, "off by"),
-        ("dropped_tail", 0, "off by"),
-        ("head_0_copied", 0, "off by"),
-        ("mean_of_v", 1, "off by"),
-        ("last_row_only", 1, "rows of the output differ"),
-        ("crash", 1, "SIGSEGV"),
+        ("no_normalisation", 0, 0, "off by"),
+        ("dropped_tail", 0, 0, "off by"),
+        ("head_0_copied", 0, 1, "off by"),
+        ("mean_of_v", 1, 0, "off by"),
+        ("last_row_only", 1, 0, "rows of the output differ"),
+        ("crash", 1, None, "SIGSEGV"),
     ],
 )
-def test_wrong_kernels_are_told_by_token_layer_and_head(
+def test_a_wrong_kernel_is_located_by_token_layer_and_head(
     plays: checkpoint.Loaded,
     speak: Speak,
     wrong_library: Path,
     chunk: int,
     bug: str,
-    first_token: int,
-    says: str,
+    token: int,
+    head: int | None,
+    message: str,
 ) -> None:
-    tally = speak(bug, prompt_of(plays, 1), 20, library=wrong_library, chunk=chunk)
-    assert tally.fault is not None
-    assert says in tally.fault.message
-    assert (tally.fault.token, tally.fault.layer) == (first_token, 0)
-    assert tally.fault.head == {"head_0_copied": 1, "crash": None}.get(bug, 0)
+    fault = speak(bug, prompt_of(plays, 1), 20, library=wrong_library, chunk=chunk).fault
+    assert fault is not None and message in fault.message
+    assert (fault.token, fault.layer, fault.head) == (token, 0, head)
 
 
-def test_batch_0_copied_is_told_once_the_texts_differ(
-    plays: checkpoint.Loaded, speak: Speak, wrong_library: Path
+@pytest.mark.parametrize(("texts", "chunk"), [(3, 0), (1, 6)])
+def test_batch_0_copied_shows_once_texts_differ_or_keys_are_cut_up(
+    plays: checkpoint.Loaded, speak: Speak, wrong_library: Path, texts: int, chunk: int
 ) -> None:
-    tally = speak("batch_0_copied", prompt_of(plays, 4, 3), 40, library=wrong_library, chunk=0)
-    assert tally.fault is not None
-    assert (tally.fault.layer, tally.fault.head) == (0, 0)
-    place = tally.fault.token
-    assert tally.fault.sample in (1, 2)
-    assert not torch.equal(tally.tokens[0, : place + 1], tally.tokens[tally.fault.sample, : place + 1])
-    assert len({tuple(row) for row in tally.tokens[:, :place].tolist()}) == 1
-
-
-def test_batch_0_copied_is_told_of_one_text_once_its_keys_are_cut_up(
-    plays: checkpoint.Loaded, speak: Speak, wrong_library: Path
-) -> None:
-    tally = speak("batch_0_copied", prompt_of(plays, 4), 12, library=wrong_library, chunk=6)
-    assert tally.fault is not None
-    assert (tally.fault.token, tally.fault.layer, tally.fault.sample) == (6, 0, 0)
+    tally = speak("batch_0_copied", prompt_of(plays, 4, texts), 40, library=wrong_library, chunk=chunk)
+    fault, tokens = tally.fault, tally.tokens
+    assert fault is not None and fault.layer == 0
+    if chunk:
+        assert (fault.token, fault.sample) == (6, 0)
+        return
+    assert fault.head == 0 and fault.sample in (1, 2)
+    assert not torch.equal(tokens[0, : fault.token + 1], tokens[fault.sample, : fault.token + 1])
+    assert len({tuple(row) for row in tokens[:, : fault.token].tolist()}) == 1
 
 
 def test_kernel_drives_the_text(plays: checkpoint.Loaded, speak: Speak, wrong_library: Path) -> None:
-    """Zeros in place of attention change what is said; trusted, it says it to the end."""
+    """Zeros in place of attention change the text; a trusted kernel goes on to its end."""
     right = speak("right", prompt_of(plays, 6), 40, library=wrong_library)
     wrong = speak("zeros", prompt_of(plays, 6), 40, library=wrong_library, trust=True)
     assert right.fault is None
@@ -194,7 +188,7 @@ def test_kernel_drives_the_text(plays: checkpoint.Loaded, speak: Speak, wrong_li
 
 
 def course_style(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
-    """As students write it: exp() without subtracting the row's maximum, in float32."""
+    """Return attention in float32, its exp() without the row's maximum subtracted, as students write it."""
     weights = (q @ k.transpose(2, 3)).exp()
     return (weights @ v) / weights.sum(dim=3, keepdim=True)
 
@@ -203,7 +197,7 @@ def course_style(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
     ("keys", "most", "window"), [(3, 1, 3), (17, 16, 32), (26, 3, 26), (100, 16, 40), (257, 32, 257)]
 )
 @pytest.mark.parametrize(("shift", "spread"), [(0.0, 1.0), (25.0, 4.0), (-25.0, 4.0)])
-def test_chunks_come_to_the_attention_over_all_keys(
+def test_merged_chunks_give_the_attention_over_all_keys(
     keys: int, most: int, window: int, shift: float, spread: float
 ) -> None:
     """Begun in the middle, after a jump, and token by token until the window has slid over its own beginning."""
@@ -214,19 +208,17 @@ def test_chunks_come_to_the_attention_over_all_keys(
     v = torch.randn(2, 3, keys, 8, generator=source)
     cut = chunks.Chunks(2, 3, 8, window, most)
     for end in [most + 1, *range(max(most + 1, keys - window - most), keys + 1)]:
-        near = slice(max(0, end - window), end)
-        answers = course_style(*cut.follow(q, k[:, :, near], v[:, :, near], end))
+        keys_seen, values_seen = (each[:, :, max(0, end - window) : end] for each in (k, v))
+        answers = course_style(*cut.follow(q, keys_seen, values_seen, end))
         assert answers.shape[2] == most + 1
         assert torch.allclose(answers, answers[:, :, :1].expand_as(answers), atol=1e-5)
         merged = cut.merge(answers[:, :, :1])
-        expected = (q.double() @ k[:, :, near].double().transpose(2, 3)).softmax(dim=3) @ v[
-            :, :, near
-        ].double()
+        weights = (q.double() @ keys_seen.double().transpose(2, 3)).softmax(dim=3)
         assert merged is not None
-        assert torch.allclose(merged.double(), expected, atol=2e-5)
+        assert torch.allclose(merged.double(), weights @ values_seen.double(), atol=2e-5)
 
 
-def test_scores_further_apart_than_float_can_tell_are_asked_for_at_once(
+def test_scores_too_far_apart_for_float_take_one_call_over_all_keys(
     zygote: Zygote, wrong_library: Path
 ) -> None:
     source = torch.Generator().manual_seed(3)
@@ -234,16 +226,15 @@ def test_scores_further_apart_than_float_can_tell_are_asked_for_at_once(
     k = torch.full((1, 1, 10, 4), 10.0)
     k[:, :, -1] = -15.0  # the newest key's score is 100 below the others
     with zygote.spawn("raw", wrong_library, threads=1) as session:
-        kernel = StudentKernel(
-            session, replace(COURSE.part("part1"), function="right"), SHAPE, 64, "prefix", 4
-        )
+        right = replace(COURSE.part("part1"), function="right")
+        kernel = StudentKernel(session, right, SHAPE, 64, "prefix", 4)
         answer = kernel(0, 9, q, k, v, chunks.Chunks(1, 1, 4, 64, 4))
     assert kernel.calls == 2
     assert torch.allclose(answer, TorchAttention(64)(0, 9, q, k, v), atol=1e-5)
 
 
 def test_a_kept_call_has_fresh_inputs_and_zeros(zygote: Zygote) -> None:
-    """What makes a token cheap: the runner repeats a call in the memory of the one before."""
+    """A token is cheap because the runner repeats a call in the memory of the one before."""
     add = Request("torch.add", [{"input": 0}, {"zeros": [2]}], [np.ones(2, np.float32)])
     fill = Request("torch.Tensor.add_", [{"zeros": [2]}, {"input": 0}], [np.ones(2, np.float32)])
     with zygote.spawn("torch", "", threads=1, freeze=False) as session:
@@ -312,55 +303,49 @@ def test_sampling_follows_the_odds() -> None:
 # ---- the command line
 
 
-def gpt149(*arguments: str) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, str(ROOT / "gpt149.py"), *arguments, "--module", str(ROOT / "module.cpp")]
-    return subprocess.run(command, capture_output=True, text=True, timeout=300)
+def inference(part: str, *arguments: str) -> int:
+    return gpt149.run([part, "--inference", *arguments, "--module", str(ROOT / "module.cpp")])
 
 
-def test_module_talks_from_the_command_line() -> None:
-    run = gpt149("part4", "--inference", "-m", "shakes128", "--samples", "2", "--seed", "4")
-    assert run.returncode == 0, run.stdout + run.stderr
-    assert run.stdout.count("ACT 1, SCENE 1.") >= 2
-    assert "-- text 2 --" in run.stdout
-    assert "of causal PyTorch at every token" in run.stdout
-    assert "% of the time in the kernel" in run.stdout
+def test_module_talks_from_the_command_line(capfd: pytest.CaptureFixture[str]) -> None:
+    assert inference("part4", "-m", "shakes128", "--samples", "2", "--seed", "4") == 0
+    text = capfd.readouterr().out
+    assert text.count("ACT 1, SCENE 1.") >= 2
+    assert "-- text 2 --" in text
+    assert "of causal PyTorch at every token" in text
+    assert "% of the time in the kernel" in text
 
 
 @pytest.mark.parametrize(
-    ("arguments", "says"),
+    ("arguments", "message"),
     [
-        (("part4", "--inference", "-m", "shakes99"), "there is no 'shakes99': choose shakes128"),
-        (("part4", "-m", "shakes128"), "-m belongs to --inference"),
-        (("part4", "--inference", "--prompt", ""), "at least one character"),
-        (("part4", "--inference", "-N", "64"), "-N does not go with"),
-        (("part4", "--inference", "--samples", "65"), "--samples takes"),
-        (("part4", "--inference", "--temperature", "nan"), "--temperature takes"),
-        (("part4", "--inference", "--chunk", "-3"), "--chunk takes a whole number from 0"),
-        (("part4", "--inference", "--chunk", "4097"), "--chunk takes a whole number from 0"),
-        (("part4", "--inference", "--chunk", "many"), "--chunk takes a whole number from 0"),
-        (
-            ("part4", "--inference", "--prompt", "a", "--prompt", "b", "--samples", "3"),
-            "does not go with 2 prompts",
-        ),
-        (("4Daccess", "--inference"), "is no attention"),
-    ],
-)
-def test_slips_are_told_in_one_line(arguments: tuple[str, ...], says: str) -> None:
-    run = gpt149(*arguments)
-    assert run.returncode == 2, run.stdout + run.stderr
-    assert says in run.stderr
-    assert run.stderr.count("\n") == 1
-
-
-def test_unfit_prompts_and_files_are_told_in_one_line(tmp_path: Path) -> None:
-    cut = tmp_path / "cut.safetensors"
-    cut.write_bytes(checkpoint.PLAYS.read_bytes()[:1000])
-    for arguments, says in (
+        (("-m", "shakes99"), "there is no 'shakes99': choose shakes128"),
+        (("--prompt", ""), "at least one character"),
+        (("-N", "64"), "-N does not go with"),
+        (("--samples", "65"), "--samples takes"),
+        (("--temperature", "nan"), "--temperature takes"),
+        (("--chunk", "-3"), "--chunk takes a whole number from 0"),
+        (("--chunk", "4097"), "--chunk takes a whole number from 0"),
+        (("--chunk", "many"), "--chunk takes a whole number from 0"),
+        (("--prompt", "a", "--prompt", "b", "--samples", "3"), "does not go with 2 prompts"),
         (("--prompt", "[Enter", "--prompt", "BAKER: I saw"), "begin equally long"),
         (("--prompt", "the mirror " * 100), "take a longer -m"),
-        (("--checkpoint", str(cut)), "ends before"),
-    ):
-        run = gpt149("part1", "--inference", *arguments)
-        assert run.returncode == 2, run.stdout + run.stderr
-        assert says in run.stderr
-        assert run.stderr.count("\n") == 1
+        (("--checkpoint", "cut.safetensors"), "ends before"),
+    ],
+)
+def test_an_unfit_option_is_refused_in_one_line(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, arguments: tuple[str, ...], message: str
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("cut.safetensors").write_bytes(checkpoint.PLAYS.read_bytes()[:1000])
+    with pytest.raises(UsageError) as refused:
+        inference("part1", *arguments)
+    assert message in str(refused.value)
+    assert "\n" not in str(refused.value)
+
+
+def test_a_text_takes_inference_and_a_part_that_is_attention() -> None:
+    with pytest.raises(UsageError, match="-m belongs to --inference"):
+        gpt149.run(["part4", "-m", "shakes128"])
+    with pytest.raises(UsageError, match="is no attention"):
+        inference("4Daccess")
