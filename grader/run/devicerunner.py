@@ -18,10 +18,8 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
-import functools
 import importlib
 import mmap
-import sys
 import types
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
@@ -50,7 +48,6 @@ def prepare() -> None:
     """In the process that runners are forked from: what Triton asks other programs, which it remembers. A runner may
     start none. Launches of kernels are followed from then on."""
     global origins, blind
-    spare_compiler()
     origins = provenance.Origins()
     try:
         provenance.watch_launches(origins)
@@ -71,29 +68,6 @@ def prepare() -> None:
     for architecture in ARCHITECTURES:
         with contextlib.suppress(Exception):
             compiler.get_ptxas_version(architecture)
-
-
-def spare_compiler() -> None:
-    """Let torch call operators that a file defines without importing its compiler.
-
-    `torch.library` marks them as not to be compiled, and torch imports `torch._dynamo` to heed that mark: seconds in
-    each runner, and an error where runners cannot read Python's library. Nothing needs the mark before that import.
-    """
-    torch: Any = importlib.import_module("torch")
-    mark: Callable[..., Any] = torch._disable_dynamo
-
-    def marked(function: Any = None, recursive: bool = True) -> Any:
-        if function is None:
-            return functools.partial(marked, recursive=recursive)
-        heeding = mark(function, recursive)
-
-        @functools.wraps(function)
-        def call(*arguments: Any, **named: Any) -> Any:
-            return (heeding if "torch._dynamo" in sys.modules else function)(*arguments, **named)
-
-        return call
-
-    torch._disable_dynamo = marked
 
 
 # ---- without a card
@@ -187,7 +161,6 @@ log2 pow rsqrt sin sinh sqrt tan tanh trunc
 def prepare_interpreter() -> None:
     """In the process that runners are forked from, where there is no card: what a kernel may use on one and Triton's
     interpreter lacks, a driver and libdevice, and modules that it would import at a runner's first call."""
-    spare_compiler()
     for late in ("triton.compiler.code_generator", "triton.experimental.gluon"):
         with contextlib.suppress(ImportError):
             importlib.import_module(late)

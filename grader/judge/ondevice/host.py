@@ -33,7 +33,9 @@ from grader.sandbox import Limits, Sandbox
 if TYPE_CHECKING:
     from grader.run.card.arena import Card
 
-MODULES = ("numpy", "triton", "triton.language")
+#: With torch's compiler, which observed backward passes and operators that a file defines ask whether it is at work:
+#: seconds in each runner, and files that a runner may not be able to read.
+MODULES = ("numpy", "triton", "triton.language", "torch._dynamo")
 COMPILE_TIMEOUT_S, MOST_BUILDERS = 120.0, 8
 #: A context of CUDA's holds many descriptors open.
 OPEN_FILES = 1024
