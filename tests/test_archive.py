@@ -12,6 +12,7 @@ import tarfile
 import tracemalloc
 import zipfile
 import zlib
+from contextlib import closing
 from pathlib import Path
 
 import forgery
@@ -23,7 +24,6 @@ from hypothesis import strategies as st
 
 from grader.base.quantities import MIB
 from grader.submission.archive import (
-    PIECE_BYTES,
     ArchiveLimits,
     Unreadable,
     archive_stem,
@@ -32,11 +32,7 @@ from grader.submission.archive import (
 )
 
 LIMITS = ArchiveLimits(50, unpacked_bytes=4 * MIB, archive_bytes=4 * MIB, ratio=250, ratio_from_bytes=MIB)
-UNHURRIED = {
-    "deadline": None,
-    "derandomize": True,
-    "suppress_health_check": [HealthCheck.function_scoped_fixture],
-}
+UNHURRIED = [HealthCheck.function_scoped_fixture]
 FILES = {"module.cpp": b"int a;\n", "sub/ü.txt": b"x" * 100_000, "empty": b""}
 NAMES = st.text(
     st.characters(exclude_categories=["Cs", "Cc"], exclude_characters="/\\:"), min_size=1, max_size=40
@@ -50,15 +46,9 @@ TREES = st.dictionaries(
 
 def read(content: bytes, scratch: Path, limits: ArchiveLimits = LIMITS) -> dict[str, bytes]:
     """Every file in an archive, by its name."""
-    archive = open_archive(io.BytesIO(content), limits, scratch)
-    try:
-        return {
-            "/".join(member.parts): b"".join(archive.pieces(member))
-            for member in archive.members
-            if member.kind == "file"
-        }
-    finally:
-        archive.close()
+    with closing(open_archive(io.BytesIO(content), limits, scratch)) as archive:
+        files = [member for member in archive.members if member.kind == "file"]
+        return {"/".join(member.parts): b"".join(archive.pieces(member)) for member in files}
 
 
 def refusal(content: bytes, scratch: Path, limits: ArchiveLimits = LIMITS) -> str:
@@ -112,12 +102,8 @@ def test_zip64_comments_and_old_names_are_read(tmp_path: Path) -> None:
     assert read(forgery.zip64_bytes(b"module.cpp", b"int a;"), tmp_path) == {"module.cpp": b"int a;"}
     tricky = b"a comment with PK\5\6 and then some more of it in here"
     assert list(read(zip_bytes(Entry(b"module.cpp"), comment=tricky), tmp_path)) == ["module.cpp"]
-    names = {
-        b"caf\x82.cpp": "café.cpp",
-        "café.cpp".encode(): "café.cpp",
-        b"hw4\\module.cpp": "hw4/module.cpp",
-    }
-    for written, shown_as in names.items():
+    cafe, backslash = "café.cpp", b"hw4\\module.cpp"
+    for written, shown_as in ((b"caf\x82.cpp", cafe), (cafe.encode(), cafe), (backslash, "hw4/module.cpp")):
         assert list(read(zip_bytes(Entry(written)), tmp_path)) == [shown_as]
 
 
@@ -144,7 +130,7 @@ def test_long_names_and_streams_in_a_row_are_read(tmp_path: Path) -> None:
         assert read(halves + bytes(1000), tmp_path) == FILES
 
 
-@settings(max_examples=60, **UNHURRIED)
+@settings(max_examples=60, deadline=None, derandomize=True, suppress_health_check=UNHURRIED)
 @given(TREES, st.sampled_from(["zip", "stored", "pax", "gnu", "gz"]))
 def test_what_python_writes_is_what_is_read(tmp_path: Path, files: dict[str, bytes], form: str) -> None:
     files = {
@@ -196,8 +182,6 @@ def test_links_and_devices_in_a_tar_are_no_files(kind: bytes, tmp_path: Path) ->
 
 
 ZEROS = bytes(2 * MIB)
-
-
 LIES = {
     "is an empty file": [b""],
     "one repeated byte": [bytes(2000)],
@@ -281,64 +265,14 @@ def test_memory_stays_flat_whatever_is_promised(tmp_path: Path) -> None:
     ]
     for bomb in bombs:
         tracemalloc.start()
-        try:
-            refusal(bomb, tmp_path)
-            assert tracemalloc.get_traced_memory()[1] < 4 * MIB
-        finally:
-            tracemalloc.stop()
-
-
-# ---- chance
-
-
-SEEDS = [
-    zip_bytes(Entry(b"module.cpp", b"int a;" * 50, deflate=True), Entry(b"d/b", b"1"), comment=b"hello"),
-    forgery.zip64_bytes(b"module.cpp", b"int a;"),
-    forgery.tar_bytes({"module.cpp": b"int a;", "n" * 120: b"1"}, format=tarfile.PAX_FORMAT),
-    forgery.tar_bytes({"module.cpp": b"int a;", "n" * 120: b"1"}, format=tarfile.GNU_FORMAT),
-    gzip.compress(forgery.tar_bytes({"module.cpp": b"int a;" * 50})),
-    bz2.compress(forgery.tar_bytes({"module.cpp": b"int a;" * 50})),
-    lzma.compress(forgery.tar_bytes({"module.cpp": b"int a;" * 50})),
-]
-
-
-@settings(max_examples=800, **UNHURRIED)
-@given(
-    st.sampled_from(SEEDS),
-    st.lists(st.tuples(st.floats(0, 1), st.binary(min_size=1, max_size=8)), max_size=4),
-    st.floats(0, 1),
-    st.booleans(),
-)
-def test_damage_never_surprises(
-    tmp_path: Path, content: bytes, patches: list[tuple[float, bytes]], end: float, cut: bool
-) -> None:
-    damaged = bytearray(content)
-    for place, patch in patches:
-        at = int(place * len(damaged))
-        damaged[at : at + len(patch)] = patch
-    if cut:
-        del damaged[int(end * len(damaged)) :]
-    try:
-        archive = open_archive(io.BytesIO(bytes(damaged)), LIMITS, tmp_path)
-    except Unreadable as error:
-        assert "\n" not in str(error)
-        return
-    assert len(archive.members) <= LIMITS.members
-    for member in archive.members:
-        total_bytes = 0
-        try:
-            for piece in archive.pieces(member):
-                assert len(piece) <= PIECE_BYTES
-                total_bytes += len(piece)
-        except Unreadable:
-            pass
-        assert total_bytes <= LIMITS.unpacked_bytes
+        refusal(bomb, tmp_path)
+        most_bytes = tracemalloc.get_traced_memory()[1]
+        tracemalloc.stop()
+        assert most_bytes < 4 * MIB
 
 
 def test_words_for_people() -> None:
-    assert archive_stem("alice.tar.gz") == "alice"
-    assert archive_stem("a.b.zip") == "a.b"
+    assert (archive_stem("alice.tar.gz"), archive_stem("a.b.zip")) == ("alice", "a.b")
     assert shown("a\x1b[31m\n") == "a\ufffd[31m\ufffd"
-    assert shown("caf\udce9") == "caf\ufffd"
-    assert shown("\ud800") == "?"
+    assert (shown("caf\udce9"), shown("\ud800")) == ("caf\ufffd", "?")
     assert len(shown("x" * 500)) == 80

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from building import binding
 from conftest import ROOT
 
 from grader.assignment import loading
@@ -18,6 +19,7 @@ from grader.judge.evaluate import evaluate
 from grader.judge.events import Event, HiddenStarted, PartDone, PartStarted
 from grader.run.session import Session
 from grader.run.zygote import Zygote
+from labs.attention.threats.same_work import NAIVE
 
 PUBLIC = Case("small", "random", 1, {"B": 1, "H": 1, "N": 8, "d": 4, "Br": 4, "Bc": 4})
 OTHER = replace(PUBLIC, name="other", seed=2, shape={**PUBLIC.shape, "N": 6})
@@ -27,57 +29,27 @@ OPTIONS = Options(shape=PUBLIC.shape, profile=False, time_budget_s=1.0, seed=149
 
 #: Part 1 is right and ends its hidden call in the slot of time that has the number N. Part 2 answers with the slot in
 #: which its process was started.
-SOURCE = """
-#include <torch/extension.h>
+CLOCK = f"""
 #include <chrono>
-#include <cmath>
 #include <cstdlib>
 #include <stdexcept>
 #include <thread>
-#include <vector>
 
-static long slot() {
+static long slot() {{
     const auto now = std::chrono::system_clock::now().time_since_epoch();
-    return std::chrono::duration_cast<std::chrono::milliseconds>(now).count() / SLOT_MS % SLOTS;
-}
+    return std::chrono::duration_cast<std::chrono::milliseconds>(now).count() / {SLOT_MS} % SLOTS;
+}}
 static const long started = slot();
-
-static torch::Tensor attention(torch::Tensor QT, torch::Tensor KT, torch::Tensor VT, int B, int H, int N, int d) {
-    torch::Tensor O = at::zeros({B, H, N, d}, at::kFloat);
-    const float *q = QT.data_ptr<float>(), *k = KT.data_ptr<float>(), *v = VT.data_ptr<float>();
-    float *o = O.data_ptr<float>();
-    std::vector<float> s(N);
-    for (int row = 0; row < B * H * N; row++) {
-        const int base = row / N * N * d;
-        float sum = 0;
-        for (int j = 0; j < N; j++) {
-            float dot = 0;
-            for (int c = 0; c < d; c++) dot += q[row * d + c] * k[base + j * d + c];
-            sum += s[j] = std::exp(dot);
-        }
-        for (int j = 0; j < N; j++)
-            for (int c = 0; c < d; c++) o[row * d + c] += s[j] / sum * v[base + j * d + c];
-    }
-    return O;
-}
-
-torch::Tensor myNaiveAttention(torch::Tensor Q, torch::Tensor K, torch::Tensor V, torch::Tensor QK_t, int B, int H,
-                               int N, int d) {
-    PART1
-    return attention(Q, K, V, B, H, N, d);
-}
-
+"""
+BLOCKED = """
 torch::Tensor myUnfusedAttentionBlocked(torch::Tensor Q, torch::Tensor K, torch::Tensor V, torch::Tensor QK_t, int B,
                                         int H, int N, int d) {
     PART2
     return attention(Q, K, V, B, H, N, d);
 }
-
-PYBIND11_MODULE(TORCH_EXTENSION_NAME, m) {
-    m.def("myNaiveAttention", &myNaiveAttention);
-    m.def("myUnfusedAttentionBlocked", &myUnfusedAttentionBlocked);
-}
 """
+SOURCE = CLOCK + NAIVE.replace("    return attention(", "    PART1\n    return attention(") + BLOCKED
+SOURCE += binding("myNaiveAttention myUnfusedAttentionBlocked")
 TELLS = "if (N != 8 && N != 6) while (slot() != N % SLOTS) std::this_thread::yield();"
 READS = "return at::full({B, H, N, d}, float(1000 + started), at::kFloat);"
 
@@ -96,29 +68,21 @@ def with_hidden(size: int) -> Assignment:
 
 
 def judged(
-    folder: Path,
-    zygote: Zygote,
-    *,
-    size: int = 5,
-    part1: str = "",
-    part2: str = "",
-    events: list[Event] | None = None,
-    options: Options = OPTIONS,
-) -> SubmissionResult:
-    source = folder / "module.cpp"
+    folder: Path, zygote: Zygote, events: list[Event] | None = None, *,
+    size: int = 5, part1: str = "", part2: str = "", timing: bool = True,
+) -> SubmissionResult:  # fmt: skip
+    source, course = folder / "module.cpp", with_hidden(size)
     text = SOURCE.replace("PART1", part1).replace("PART2", part2)
-    source.write_text(text.replace("SLOTS", str(SLOTS)).replace("SLOT_MS", str(SLOT_MS)))
-    course = with_hidden(size)
-    hear = (lambda event: None) if events is None else events.append
-    return evaluate(course, source, course.parts, options, hear, zygote=zygote)
+    source.write_text(text.replace("SLOTS", str(SLOTS)))
+    hear = [].append if events is None else events.append
+    return evaluate(course, source, course.parts, replace(OPTIONS, timing=timing), hear, zygote=zygote)
 
 
 def test_a_hidden_size_does_not_reach_a_public_answer(tmp_path: Path, zygote: Zygote) -> None:
     """By chance alone a public answer is the hidden size once in 16; the attack had all three."""
-    options = replace(OPTIONS, timing=False)
     read = []
     for size in HIDDEN_SIZES:
-        first, second = judged(tmp_path, zygote, size=size, part1=TELLS, part2=READS, options=options).parts
+        first, second = judged(tmp_path, zygote, size=size, part1=TELLS, part2=READS, timing=False).parts
         assert (first.verdict, second.verdict) == ("pass", "wrong")
         assert second.diagnosis is not None and second.diagnosis.actual is not None
         read.append(second.diagnosis.actual - 1000)
@@ -134,22 +98,11 @@ def test_a_hidden_size_does_not_reach_a_public_answer(tmp_path: Path, zygote: Zy
         ("if (N == 5) std::abort();", "", ("crash", "pass")),
         ('if (N == 8) throw std::runtime_error("no");', "", ("crash", "pass")),
     ],
-    ids=[
-        "right",
-        "wrong on public cases",
-        "wrong on the hidden case",
-        "crash on the hidden case",
-        "public crash",
-    ],
-)
+    ids=["right", "wrong on public cases", "wrong on the hidden one", "crash on the hidden one", "public crash"],
+)  # fmt: skip
 def test_no_runner_of_public_calls_starts_after_a_hidden_call(
-    part1: str,
-    part2: str,
-    verdicts: tuple[str, str],
-    tmp_path: Path,
-    zygote: Zygote,
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+    part1: str, part2: str, verdicts: tuple[str, str], tmp_path: Path, zygote: Zygote, monkeypatch: pytest.MonkeyPatch,
+) -> None:  # fmt: skip
     started: list[Session] = []
     calls: list[tuple[int, bool]] = []
     student, call = Bench.student, Session.call
@@ -178,19 +131,12 @@ def test_no_runner_of_public_calls_starts_after_a_hidden_call(
 def test_what_is_reported_keeps_its_place_in_each_part(tmp_path: Path, zygote: Zygote) -> None:
     """A part that turns out to be wrong on its hidden case has no time, and hidden cases stand behind public ones."""
     events: list[Event] = []
-    result = judged(tmp_path, zygote, part2="if (N == 5) return V;", events=events)
-    kinds = [
-        (type(event).__name__, event.part.id)
-        for event in events
-        if isinstance(event, (PartStarted, HiddenStarted, PartDone))
-    ]
-    assert kinds == [
-        ("PartStarted", "part1"),
-        ("PartStarted", "part2"),
-        ("HiddenStarted", "part1"),
-        ("PartDone", "part1"),
-        ("HiddenStarted", "part2"),
-        ("PartDone", "part2"),
+    result = judged(tmp_path, zygote, events, part2="if (N == 5) return V;")
+    known = (PartStarted, HiddenStarted, PartDone)
+    told = [f"{type(event).__name__} {event.part.id}" for event in events if isinstance(event, known)]
+    assert told == [
+        *("PartStarted part1", "PartStarted part2", "HiddenStarted part1", "PartDone part1"),
+        *("HiddenStarted part2", "PartDone part2"),
     ]
     first, second = result.parts
     assert first.time is not None and second.time is None

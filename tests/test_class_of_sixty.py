@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from dataclasses import dataclass
+import re
 from pathlib import Path
 
 import pytest
@@ -20,50 +20,31 @@ POINTS = {"part1": 10, "part3": 20}
 FORMS = ("plain", "nested", "zip", "tar")
 
 
-@dataclass(frozen=True)
-class Kind:
-    """One source, and the verdicts of its two parts."""
+def kinds(master: str) -> dict[str, tuple[str, tuple[str, str]]]:
+    """Each source by its kind, and the verdicts of its two parts."""
 
-    source: str
-    ends: tuple[str, str]
-
-
-def kinds(master: str) -> dict[str, Kind]:
     def edited(function: str, statements: str) -> str:
         return insert_at_start(master, function, statements)
 
-    forged = 'static int forged = (std::printf("{\\"points\\": 30}\\n"), 0);\n'
+    off_by_one = edited("myNaiveAttention", "N -= N > 1;")
+    forged = 'static int forged = (std::printf("{\\"points\\": 30}\\n"), exit(0), 0);\nPYBIND11_MODULE'
     return {
-        "right": Kind(master, ("pass", "pass")),
-        "larger tile": Kind(master.replace("TILE_SIZE 16", "TILE_SIZE 8"), ("pass", "pass")),
-        "chatty": Kind(edited("myFusedAttention", r'printf("\x1b[2J=1+1 <b>\n");'), ("pass", "pass")),
-        "wrong twice": Kind(
-            insert_at_start(edited("myNaiveAttention", "N -= N > 1;"), "myFusedAttention", "d -= d > 1;"),
-            ("wrong", "wrong"),
-        ),
-        "wrong once": Kind(edited("myNaiveAttention", "H = 1;"), ("wrong", "pass")),
-        "crash": Kind(edited("myFusedAttention", "abort();"), ("pass", "crash")),
-        "leaves": Kind(edited("myNaiveAttention", "exit(0);"), ("crash", "pass")),
-        "hangs": Kind(edited("myNaiveAttention", "for (;;) sleep(1);"), ("timeout", "pass")),
-        "forged": Kind(
-            master.replace("#include <torch", forged_includes() + "#include <torch", 1).replace(
-                "PYBIND11_MODULE", forged + "static int gone = (exit(0), 0);\nPYBIND11_MODULE", 1
-            ),
+        "right": (master, ("pass", "pass")),
+        "larger tile": (master.replace("TILE_SIZE 16", "TILE_SIZE 8"), ("pass", "pass")),
+        "chatty": (edited("myFusedAttention", r'printf("\x1b[2J=1+1 <b>\n");'), ("pass", "pass")),
+        "wrong twice": (insert_at_start(off_by_one, "myFusedAttention", "d -= d > 1;"), ("wrong", "wrong")),
+        "wrong once": (edited("myNaiveAttention", "H = 1;"), ("wrong", "pass")),
+        "crash": (edited("myFusedAttention", "abort();"), ("pass", "crash")),
+        "leaves": (edited("myNaiveAttention", "exit(0);"), ("crash", "pass")),
+        "hangs": (edited("myNaiveAttention", "for (;;) sleep(1);"), ("timeout", "pass")),
+        "forged": (
+            "#include <cstdio>\n#include <cstdlib>\n" + master.replace("PYBIND11_MODULE", forged, 1),
             ("crash", "crash"),
         ),
-        "syntax": Kind(master.replace("return O", "retrun O").replace(";", "", 1), ("compile_error",) * 2),
-        "starter": Kind(strip_solution(master), ("wrong", "wrong")),
-        "unbound": Kind(without_binding(master, "myFusedAttention"), ("pass", "missing")),
+        "syntax": (master.replace("return O", "retrun O").replace(";", "", 1), ("compile_error",) * 2),
+        "starter": (strip_solution(master), ("wrong", "wrong")),
+        "unbound": (re.sub(r'.*m\.def\("myFusedAttention".*\n', "", master), ("pass", "missing")),
     }
-
-
-def forged_includes() -> str:
-    return "#include <cstdio>\n#include <cstdlib>\n"
-
-
-def without_binding(source: str, function: str) -> str:
-    lines = [line for line in source.splitlines(keepends=True) if f'm.def("{function}"' not in line]
-    return "".join(lines)
 
 
 def hand_in(folder: Path, master: str, forms: int = len(FORMS)) -> dict[str, tuple[str, str] | None]:
@@ -72,20 +53,18 @@ def hand_in(folder: Path, master: str, forms: int = len(FORMS)) -> dict[str, tup
     Each kind is handed in by as many forms, a first form that changes from kind to kind and those after it.
     """
     expected: dict[str, tuple[str, str] | None] = {}
-    for k, (name, kind) in enumerate(kinds(master).items()):
-        text = kind.source.encode()
+    for k, (name, (source, ends)) in enumerate(kinds(master).items()):
+        text = source.encode()
         # By their names those of a kind are graded far apart, so that two workers do not both compile it.
         files = {
             "plain": {f"plain {name}/module.cpp": text},
             "nested": {f"nested {name}/assignment 4/module.cpp": text},
-            "zip": {
-                f"zip {name}.zip": zipped({"hand-in/module.cpp": text, "__MACOSX/._module.cpp": b"junk"})
-            },
+            "zip": {f"zip {name}.zip": zipped({"hand-in/module.cpp": text, "__MACOSX/._module.cpp": b""})},
             "tar": {f"tar {name}.tar.gz": tar_bytes({"./module.cpp": text}, "w:gz")},
         }
         for form in (FORMS * 2)[k % 4 : k % 4 + forms]:
             put(folder, files[form])
-            expected[f"{form} {name}"] = kind.ends
+            expected[f"{form} {name}"] = ends
     good = zipped({"module.cpp": master.encode()})
     unreadable = {
         "cut off.zip": good[: len(good) // 2],
@@ -146,12 +125,10 @@ def test_every_submission_gets_what_it_earned_and_the_same_verdict_again(
     assert len(names) == 6 * forms and set(second.records) == set(names)
     for name in names:
         assert second.records[name].verdicts == first.records[name].verdicts, name
-        outputs = [
-            [
-                (case["name"], case["ok"], case["output_sha256"])
-                for part in one.result(name)["parts"]
-                for case in part["cases"]
-            ]
-            for one in (room, again)
-        ]
-        assert outputs[0] == outputs[1], name
+        assert outputs(room, name) == outputs(again, name), name
+
+
+def outputs(room: Class, name: str) -> list[tuple[object, ...]]:
+    """What was found of each case of a submission."""
+    cases = [case for part in room.result(name)["parts"] for case in part["cases"]]
+    return [(case["name"], case["ok"], case["output_sha256"]) for case in cases]

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from building import write
 from conftest import ROOT
+from honest.styles import STYLES, Style
+from honest.styles import source as styled
 
 from grader.assignment import loading
 from grader.assignment.records import Assignment
@@ -22,10 +24,6 @@ from grader.judge.marking import Marker
 from grader.run.zygote import Zygote
 from labs.attention.threats import same_work as part4
 from labs.attention.threats.same_work import CALL, NAIVE, NAMED
-
-sys.path.append(str(ROOT / "tests" / "honest"))
-from styles import STYLES, Style
-from styles import source as styled
 
 COURSE = ROOT / "configs" / "gpt149.yaml"
 #: Several tiles of keys.
@@ -42,13 +40,13 @@ def whole(text: str) -> str:
     return part4.with_part_4(text, "myFlashAttention")
 
 
-def own_loop(**edits: str) -> str:
-    """The loop of `attention` as part 4's own body, with edits of its text."""
+def own_loop(*edits: tuple[str, str]) -> str:
+    """Part 4 with the loop of `attention` as its own body, with edits of its text."""
     text = NAIVE.partition("int H, int N, int d) {\n")[2].partition("\n}\n")[0]
-    for old, new in edits.values():
+    for old, new in edits:
         assert text.count(old) == 1, old
         text = text.replace(old, new)
-    return text.replace("QT", "Q").replace("KT", "K").replace("VT", "V")
+    return flash(text.replace("QT", "Q").replace("KT", "K").replace("VT", "V"))
 
 
 LAST = "o[row * d + c] += s[j] / sum * v[base + j * d + c];"
@@ -59,9 +57,7 @@ NEIGHBOURS = {
     "the same function": (flash(CALL), {SAME: REVIEW, IDLE: NOTE}),
     "arguments without names": (flash(CALL, UNNAMED), {SAME: REVIEW, IDLE: NOTE}),
     "workspaces copied as in the starter": (
-        flash("torch::Tensor a = Oi; torch::Tensor b = L;\n    " + CALL),
-        {SAME: REVIEW, IDLE: NOTE},
-    ),
+        flash("torch::Tensor a = Oi; torch::Tensor b = L;\n    " + CALL), {SAME: REVIEW, IDLE: NOTE}),
     "one workspace filled": (flash("L.data_ptr<float>()[0] = 1;\n    " + CALL), {SAME: REVIEW, IDLE: NOTE}),
     "a function that is no plain text": (
         "#define SHARED(name) torch::Tensor name\nSHARED(myFlashAttention)"
@@ -70,38 +66,18 @@ NEIGHBOURS = {
     ),
     "one element changed": (
         flash(f"{CALL.replace('return', 'torch::Tensor O =')} O.data_ptr<float>()[0] *= 1.0000001f; return O;"),
-        {SAME: REVIEW, IDLE: NOTE},
-    ),
+        {SAME: REVIEW, IDLE: NOTE}),
     "tiles in name only": (
-        flash(f"for (int i = 0; i < N; i += Bc) L.data_ptr<float>()[i] = Br;\n    {CALL}"),
-        {SAME: NOTE},
-    ),
-    "every element changed": (
-        flash(own_loop(last=(LAST, LAST.replace("s[j]", "1.0000003f * s[j]")))),
-        {IDLE: NOTE},
-    ),
+        flash(f"for (int i = 0; i < N; i += Bc) L.data_ptr<float>()[i] = Br;\n    {CALL}"), {SAME: NOTE}),
+    "every element changed": (own_loop((LAST, LAST.replace("s[j]", "1.0000003f * s[j]"))), {IDLE: NOTE}),
     "keys backwards": (
-        flash(
-            own_loop(
-                sums=("for (int j = 0; j < N; j++) {", "for (int j = N - 1; j >= 0; j--) {"),
-                values=("for (int j = 0; j < N; j++)\n", "for (int j = N - 1; j >= 0; j--)\n"),
-            )
-        ),
-        {IDLE: NOTE},
-    ),
-    "sums in double": (
-        flash(own_loop(dot=("float dot", "double dot"), sum=("float sum", "double sum"))),
-        {IDLE: NOTE},
-    ),
+        own_loop(("for (int j = 0; j < N; j++) {", "for (int j = N - 1; j >= 0; j--) {"),
+                 ("for (int j = 0; j < N; j++)\n", "for (int j = N - 1; j >= 0; j--)\n")), {IDLE: NOTE}),
+    "sums in double": (own_loop(("float dot", "double dot"), ("float sum", "double sum")), {IDLE: NOTE}),
     "divided last": (
-        flash(
-            own_loop(
-                last=(LAST, LAST.replace(" / sum", "")),
-                end=("    }\n    return O;", "for (int c = 0; c < d; c++) o[row * d + c] /= sum; }\n    return O;"),
-            )
-        ),
-        {IDLE: NOTE},
-    ),
+        own_loop((LAST, LAST.replace(" / sum", "")),
+                 ("    }\n    return O;", "for (int c = 0; c < d; c++) o[row * d + c] /= sum; }\n    return O;")),
+        {IDLE: NOTE}),
     "wrong": (flash(CALL.replace("V,", "K,")), {}),
 }  # fmt: skip
 
@@ -118,10 +94,8 @@ def zygote() -> Iterator[Zygote]:
 
 
 def judged(text: str, course: Assignment, zygote: Zygote, folder: Path) -> list[PartResult]:
-    source = folder / "module.cpp"
-    source.write_text(text)
     parts = tuple(course.part(name) for name in ("part1", "part4"))
-    return list(evaluate(course, source, parts, OPTIONS, zygote=zygote).parts)
+    return list(evaluate(course, write(folder, text), parts, OPTIONS, zygote=zygote).parts)
 
 
 @pytest.mark.parametrize("name", NEIGHBOURS)
@@ -143,22 +117,17 @@ def test_an_honest_flash_kernel_has_no_flag(
 
 def test_one_tile_of_all_keys_says_nothing(course: Assignment, zygote: Zygote, tmp_path: Path) -> None:
     """Where all keys are one tile, flash attention sums as the naive kernel does."""
-    source = tmp_path / "module.cpp"
-    source.write_text(whole(flash(CALL)))
-    first, fourth = (course.part(name) for name in ("part1", "part4"))
-    sized = tuple(case for case in first.cases if not case.shape)
-    parts = (replace(first, cases=sized), replace(fourth, cases=sized))
+    sized = tuple(case for case in course.part("part1").cases if not case.shape)
+    parts = tuple(replace(course.part(name), cases=sized) for name in ("part1", "part4"))
     options = replace(OPTIONS, shape={"N": 40, "Br": 64, "Bc": 64})
-    result = evaluate(course, source, parts, options, zygote=zygote)
+    result = evaluate(course, write(tmp_path, whole(flash(CALL))), parts, options, zygote=zygote)
     assert [flag.code for flag in result.flags] == [IDLE]
 
 
 def test_a_part_that_is_judged_again_is_compared_again(
     course: Assignment, zygote: Zygote, tmp_path: Path
 ) -> None:
-    source = tmp_path / "module.cpp"
-    source.write_text(whole(flash(CALL)))
-    asked = []
+    source, asked = write(tmp_path, whole(flash(CALL))), []
 
     def judge(parts: tuple[object, ...]) -> object:
         asked.append([part.id for part in parts])  # type: ignore[attr-defined]
@@ -197,12 +166,11 @@ def test_a_peak_that_holds_the_matrix_of_scores(
 def test_an_unfused_kernel_as_part_3_holds_the_matrix(
     course: Assignment, zygote: Zygote, tmp_path: Path
 ) -> None:
-    source = tmp_path / "module.cpp"
     text = whole(flash(CALL)).replace("std::vector<float> s(N);", "std::vector<float> m(N * N);")
     copied = "std::vector<float> a(q, q + B * H * N * d), b(k, k + B * H * N * d), w(v, v + B * H * N * d);"
     text = text.replace("float sum = 0;", "float sum = 0, *s = m.data() + row % N * N;")
     text = text.replace("    for (int row", f"    {copied}\n    for (int row")
-    source.write_text(text.replace("myNaiveAttention", "myFusedAttention"))
+    source = write(tmp_path, text.replace("myNaiveAttention", "myFusedAttention"))
     part = replace(course.part("part3"), cases=course.part("part3").cases[:2])
     (result,) = evaluate(course, source, (part,), replace(OPTIONS, shape={}), zygote=zygote).parts
     assert result.verdict == "pass"
@@ -231,13 +199,9 @@ def test_which_arguments_are_used(course: Assignment) -> None:
         ("differs_from: part1", "differs_from: part9", "differs_from names no earlier part"),
         ("differs_from: part1", "differs_from: part4", "differs_from names no earlier part"),
         ("differs_from: part1", "differs_from: 4Dread", "differs_from needs a reference"),
-        (
-            "avoids_tensor: [N, N]\n    # As published: the",
-            "avoids_tensor: []\n    #",
-            "at least one dimension",
-        ),
+        ("avoids_tensor: [N, N]\n    # As published: the", "avoids_tensor: []\n    #", "at least one dimension"),
     ],
-)
+)  # fmt: skip
 def test_mistakes_in_the_assignment(old: str, new: str, words: str, tmp_path: Path) -> None:
     path = tmp_path / "gpt149.yaml"
     text = COURSE.read_text()

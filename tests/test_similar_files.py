@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -19,6 +20,7 @@ CODE = "".join(
     f"s = s * x[i] + x[n - i - 1] / (s + {k}); return s; }}\n"
     for k in range(20)
 )
+KITS = ("module.cpp", "labs/gpu/kernels.py", "labs/gpu/kernels.cu")
 CANNOT = "cannot be compared, as few tokens stand in many bytes"
 
 
@@ -38,37 +40,27 @@ def starter() -> str:
     ],
     ids=["all", "what is added", "no starter", "in a literal", "as comments"],
 )
-def test_hidden_text_cannot_be_compared(hidden: object, starter: str) -> None:
-    text = hidden(starter)  # type: ignore[operator]
-    found = likeness.compare({"ada": text, "bob": starter, "cyd": starter + CODE}, starter)
+def test_hidden_text_cannot_be_compared(hidden: Callable[[str], str], starter: str) -> None:
+    found = likeness.compare({"ada": hidden(starter), "bob": starter, "cyd": starter + CODE}, starter)
     assert found.unreadable == ("ada",)
     assert found.starters == ("bob",) and found.bare == ()
     assert any(note.startswith(CANNOT) and note.endswith(": ada") for note in likeness.notes(found))
 
 
 @pytest.mark.parametrize(
-    ("name", "text"),
+    "text",
     [
-        ("starter", lambda starter: starter),
-        ("starter with a name", lambda starter: "// Ada Lovelace, 12345, worked alone\n" + starter),
-        ("starter indented", lambda starter: starter.replace("\n", "\n  ")),
-        (
-            "commented well",
-            lambda starter: starter + CODE.replace("{ float", "{ /* " + 40 * "why " + "*/ float"),
-        ),
-        ("empty", lambda starter: ""),
+        lambda starter: starter,
+        lambda starter: "// Ada Lovelace, 12345, worked alone\n" + starter,
+        lambda starter: starter.replace("\n", "\n  "),
+        lambda starter: starter + CODE.replace("{ float", "{ /* " + 40 * "why " + "*/ float"),
+        lambda starter: "",
+        *(lambda _, name=name: (ROOT / name).read_text() for name in KITS),
     ],
-    ids=lambda value: value if isinstance(value, str) else "",
+    ids=["starter", "starter with a name", "starter indented", "commented well", "empty", *KITS],
 )
-def test_honest_text_can_be_compared(name: str, text: object, starter: str) -> None:
-    sources = {name: text(starter), "other": starter + CODE}  # type: ignore[operator]
-    assert likeness.compare(sources, starter).unreadable == ()
-
-
-@pytest.mark.parametrize("source", ["module.cpp", "labs/gpu/kernels.py", "labs/gpu/kernels.cu"])
-def test_the_kits_own_files_can_be_compared(source: str, starter: str) -> None:
-    found = likeness.compare({"ada": (ROOT / source).read_text(), "bob": starter + CODE}, starter)
-    assert found.unreadable == ()
+def test_honest_text_can_be_compared(text: Callable[[str], str], starter: str) -> None:
+    assert likeness.compare({"ada": text(starter), "bob": starter + CODE}, starter).unreadable == ()
 
 
 def test_every_file_is_read(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -85,12 +77,10 @@ def test_every_file_is_read(tmp_path: Path, capsys: pytest.CaptureFixture[str]) 
                 (folder / name / "kernels.cu").write_text(CODE)
         sources = likeness.read_sources(folder, "kernels.py", is_class_run)
         assert sources["ada"] == f"import torch\n\n{CODE}" and sources["cyd"] == "import torch\n"
-        page = str(tmp_path / "page.html")
-        config = str(ROOT / "labs" / "gpu" / "assignment.yaml")
-        assert likeness.main([str(folder), "--config", config, "--html", page]) == 0
+        options = ("--config", ROOT / "labs" / "gpu" / "assignment.yaml", "--html", tmp_path / "page.html")
+        assert likeness.main([str(folder), *map(str, options)]) == 0
         told = capsys.readouterr().out
-        assert "100.0%  ada  bob" in told
-        assert "kernels.py" in told and "kernels.cu" in told
+        assert all(words in told for words in ("100.0%  ada  bob", "kernels.py", "kernels.cu"))
 
 
 def test_a_link_beside_a_source_is_not_read(tmp_path: Path) -> None:

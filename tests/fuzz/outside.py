@@ -11,11 +11,12 @@ import sys
 import tarfile
 import zipfile
 from collections.abc import Callable
+from contextlib import closing, suppress
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
 from conftest import ROOT
-from forgery import tar_bytes
+from forgery import tar_bytes, zip64_bytes
 from handing_in import zipped
 
 from fuzz.mutating import Reader, report
@@ -30,7 +31,7 @@ from grader.staff.classroom import ledger, times
 from grader.staff.classroom.fingerprints import Fingerprints
 from grader.staff.classroom.ledger import Entry, Record, Reported, Run
 from grader.submission import find
-from grader.submission.archive import ArchiveLimits, Unreadable, open_archive
+from grader.submission.archive import PIECE_BYTES, ArchiveLimits, Unreadable, open_archive
 from grader.submission.exports import canvas_name, gradescope_entries
 
 LIMITS = ArchiveLimits(members=2000, unpacked_bytes=16 * MIB, archive_bytes=16 * MIB)
@@ -42,20 +43,19 @@ PREFIX = "gpt149-fuzz-"
 
 
 def read_archive(data: bytes) -> int:
-    """List an archive and read all that is in it."""
-    with TemporaryDirectory(prefix=PREFIX) as scratch:
-        archive = open_archive(io.BytesIO(data), LIMITS, Path(scratch))
-        try:
-            return sum(len(piece) for member in archive.members for piece in _pieces(archive, member))
-        finally:
-            archive.close()
-
-
-def _pieces(archive: object, member: object) -> list[bytes]:
-    try:
-        return list(archive.pieces(member))  # type: ignore[attr-defined]
-    except Unreadable:
-        return []
+    """List an archive and read all that is in it, in small pieces and within the limits."""
+    total_bytes = 0
+    with (
+        TemporaryDirectory(prefix=PREFIX) as scratch,
+        closing(open_archive(io.BytesIO(data), LIMITS, Path(scratch))) as archive,
+    ):
+        assert len(archive.members) <= LIMITS.members
+        for member in archive.members:
+            with suppress(Unreadable):
+                for piece in archive.pieces(member):
+                    total_bytes += len(piece)
+                    assert len(piece) <= PIECE_BYTES and total_bytes <= LIMITS.unpacked_bytes
+    return total_bytes
 
 
 def read_class(data: bytes) -> int:
@@ -130,18 +130,14 @@ def a_result() -> bytes:
         flags=("undecided",),
         student_wall_ms=(1.0, 2.5),
     )
-    cases = (
-        CaseResult("ramp", {"N": 4, "d": 2}, True, 1e-6),
-        CaseResult("x", {}, False, 0.4, found, True, "ab"),
-    )
+    right = CaseResult("ramp", {"N": 4, "d": 2}, True, 1e-6)
+    cases = (right, CaseResult("x", {}, False, 0.4, found, True, "ab"))
     parts = (
         PartResult("part1", "Naive", "pass", 10.0, cases, timing, Memory(1, 2, None, 4)),
         PartResult("part3", "Fused", "wrong", 20.0, cases, None, None, found, (Flag("odd", "?", "review"),)),
     )
-    machine = {"system": "Linux", "processor": "P", "cores": 2}
-    result = SubmissionResult(
-        "ada", "00", "small", machine, {"torch": "2"}, {"tier": "A", "applied": []}, parts
-    )
+    told = ({"system": "Linux", "processor": "P", "cores": 2}, {"torch": "2"}, {"tier": "A", "applied": []})
+    result = SubmissionResult("ada", "00", "small", *told, parts)
     return json.dumps(result_json.to_dict(result, score.score(ASSIGNMENT, result))).encode()
 
 
@@ -156,16 +152,17 @@ def read_result(data: bytes) -> object:
 
 def read_result_for_the_class(data: bytes) -> object:
     """Read a result and write grades.csv and report.html."""
-    return _with_file(
-        data, "result.json", lambda path: classbook.write(path.parent, ASSIGNMENT, [_row(path)])
-    )
+
+    def write(path: Path) -> object:
+        return classbook.write(path.parent, ASSIGNMENT, [_row(path)])
+
+    return _with_file(data, "result.json", write)
 
 
 def a_ledger() -> bytes:
     at = "2026-11-14T10:00:00+00:00"
-    record = Record(
-        "ada", Fingerprints("s", "a", "k", "o"), at, {"building": 1.5}, 1, "00", {"part1": "pass"}, 10.0
-    )
+    made = Fingerprints("s", "a", "k", "o")
+    record = Record("ada", made, at, {"building": 1.5}, 1, "00", {"part1": "pass"}, 10.0)
     with TemporaryDirectory(prefix=PREFIX) as folder:
         with ledger.hold(Path(folder)) as book:
             book.open_run(Run(at, "a.yaml", "a", "f", "k", 1, True, "D", 2, "m.csv"), ENTRIES)
@@ -205,7 +202,8 @@ READERS = (
             zipped(HANDED_IN),
             zipped(HANDED_IN, zipfile.ZIP_STORED),
             *(tar_bytes(HANDED_IN, mode) for mode in ("w", "w:gz", "w:bz2", "w:xz")),
-            tar_bytes(HANDED_IN, format=tarfile.GNU_FORMAT),
+            *(tar_bytes({**HANDED_IN, "n" * 120: b"1"}, format=k) for k in (tarfile.GNU_FORMAT, tarfile.PAX_FORMAT)),
+            zip64_bytes(b"module.cpp", SOURCE),
         ],
         (Unreadable,),
         (*b"PK\1\2 PK\5\6 PK\6\6 PK\6\7 PK\3\4 ustar\0 ../".split(), b"\0" * 512, b"20 path=x\n"),
@@ -248,10 +246,7 @@ READERS = (
         [b"doejane_LATE_12345_67890_module-1.cpp", b"lee_ann_23_400_module.cpp"],
         (),
         (b"_", b"_late_", b"_1_2_"),
-        {
-            "underscores": lambda size: b"a_" * (size // 64),
-            "digits": lambda size: b"a_" + b"1_" * (size // 64),
-        },
+        {"underscores": lambda n: b"a_" * (n // 64), "digits": lambda n: b"a_" + b"1_" * (n // 64)},
     ),
     Reader(
         "times",
@@ -259,10 +254,7 @@ READERS = (
         [b"id,time\nada,2026-11-14 23:59Z\nbob,2026-11-15T08:00:00+01:00\n"],
         TOLD,
         (b",", b'"', b"\n", b"ada", b"2026-11-14 10:00:00.5 Z"),
-        {
-            "one cell": lambda size: b"id,time\nada," + b" 1" * (size // 2),
-            "commas": lambda size: b"id,time" + b"," * size,
-        },
+        {"one cell": lambda n: b"id,time\nada," + b" 1" * (n // 2), "commas": lambda n: b"id,time" + b"," * n},
     ),
     Reader(
         "results",

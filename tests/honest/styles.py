@@ -127,15 +127,15 @@ class _Writer:
     def accessors(self) -> str:
         by = "" if self.style.accessors == "value" else " &"
         const = "int " if self.style.accessors == "value" else "const int &"
+        place = f"int{by} x, int{by} y, int{by} z, int{by} b, {const}sizeX, {const}sizeY, {const}sizeZ"
+        element = "tensor[x * (sizeX * sizeY * sizeZ) + y * (sizeY * sizeZ) + z * sizeZ + b]"
         text = f"""\
-inline float fourDimRead(std::vector<float> &tensor, int{by} x, int{by} y, int{by} z, int{by} b, {const}sizeX,
-                         {const}sizeY, {const}sizeZ) {{
-    return tensor[x * (sizeX * sizeY * sizeZ) + y * (sizeY * sizeZ) + z * sizeZ + b];
+inline float fourDimRead(std::vector<float> &tensor, {place}) {{
+    return {element};
 }}
 
-inline void fourDimWrite(std::vector<float> &tensor, int{by} x, int{by} y, int{by} z, int{by} b, {const}sizeX,
-                         {const}sizeY, {const}sizeZ, float val) {{
-    tensor[x * (sizeX * sizeY * sizeZ) + y * (sizeY * sizeZ) + z * sizeZ + b] = val;
+inline void fourDimWrite(std::vector<float> &tensor, {place}, float val) {{
+    {element} = val;
 }}
 """
         if self.style.accessors == "offset":
@@ -258,22 +258,25 @@ torch::Tensor {name}(torch::Tensor QTensor, torch::Tensor KTensor, torch::Tensor
 """
         if blocked:
             return text + self.blocked_values(scaled)
-        if style.product == "rows":
-            product = f"""for (int j = 0; j < N; j++) {{
-                    float weight = twoDimRead(QK_t, i, j, N){scaled};
+        product = self.values("twoDimRead(QK_t, i, j, N)", scaled)
+        return f"{text}            for (int i = 0; i < N; i++) {{\n                {product}\n            }}"
+
+    def values(self, weight: str, scaled: str) -> str:
+        """The row i of O from the weights of its keys j."""
+        if self.style.product == "rows":
+            return f"""for (int j = 0; j < N; j++) {{
+                    float weight = {weight}{scaled};
                     for (int k = 0; k < d; k++) {{
                         float value = {self.read("O", "i", "k")} + weight * {self.read("V", "j", "k")};
                         {self.write("i", "k", "value")}
                     }}
                 }}"""
-        else:
-            product = f"""for (int k = 0; k < d; k++) {{
+        return f"""for (int k = 0; k < d; k++) {{
                     float sum = 0.f;
                     for (int j = 0; j < N; j++)
-                        sum += twoDimRead(QK_t, i, j, N) * {self.read("V", "j", "k")};
+                        sum += {weight} * {self.read("V", "j", "k")};
                     {self.write("i", "k", "sum" + scaled)}
                 }}"""
-        return f"{text}            for (int i = 0; i < N; i++) {{\n                {product}\n            }}"
 
     def blocked_values(self, scaled: str) -> str:
         first, second, third = self.tile_loops({"i": "ii", "j": "kk", "k": "jj"})
@@ -316,20 +319,6 @@ torch::Tensor {name}(torch::Tensor QTensor, torch::Tensor KTensor, torch::Tensor
         maximum, subtracted = (maximum, " - largest") if style.maximum else ("", "")
         divide = f"\n                for (int j = 0; j < N; j++)\n                    {weight} /= total;"
         divide, scaled = (divide, "") if style.division == "early" else ("", " / total")
-        if style.product == "rows":
-            values = f"""for (int j = 0; j < N; j++) {{
-                    for (int k = 0; k < d; k++) {{
-                        float value = {self.read("O", "i", "k")} + {weight}{scaled} * {self.read("V", "j", "k")};
-                        {self.write("i", "k", "value")}
-                    }}
-                }}"""
-        else:
-            values = f"""for (int k = 0; k < d; k++) {{
-                    float sum = 0.f;
-                    for (int j = 0; j < N; j++)
-                        sum += {weight} * {self.read("V", "j", "k")};
-                    {self.write("i", "k", "sum" + scaled)}
-                }}"""
         return f"""
 torch::Tensor myFusedAttention(torch::Tensor QTensor, torch::Tensor KTensor, torch::Tensor VTensor, torch::Tensor temp,
                                int B, int H, int N, int d) {{
@@ -351,7 +340,7 @@ torch::Tensor myFusedAttention(torch::Tensor QTensor, torch::Tensor KTensor, tor
                     {weight} = e;
                     total += e;
                 }}{divide}
-                {values}
+                {self.values(weight, scaled)}
             }}
         }}
     }}
