@@ -290,7 +290,7 @@ class Served {
     made->echoes = request.is_true("echo_inputs");
     made->delays = request.is_true("delays");
     Call &kept = *made;
-    // For who wants to know what all but the call costs (grader/study/cachegrind.py).
+    // For who wants to know what all but the call costs (labs/attention/studies/cachegrind.py).
     if (request.is_true("without_the_call")) return reply(answered(kVoid, 0, {}), {}, in_memory_);
     if (request.is_true("keep")) keep_ = std::move(made);
     answer(kept);
