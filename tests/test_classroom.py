@@ -17,26 +17,23 @@ from pathlib import Path
 
 import pytest
 from classes.acting_class import (
-    ACTING,
     HANG_S,
-    ROOT,
     SMALL,
     Class,
     acting,
     gone,
     grader,
-    is_running,
     processes_of,
     rows_of,
     wait_until,
 )
-from conftest import insert_at_start, keeping
+from conftest import ROOT, insert_at_start, keeping
+from process_tree import alive, descendants
 
 from grader.assignment.records import RunLimits
 from grader.staff.classroom import ledger, running
 
-# Some are imported from here by other tests and by benchmarks.
-__all__ = ["ACTING", "SMALL", "Class", "acting", "gone", "grader"]
+__all__ = ["acting"]
 
 
 # ---- killed at any moment
@@ -53,9 +50,7 @@ def test_killed_judge_resumes_to_the_same_grades_and_grades_nothing_twice(
     acting.allow_turns(14)
     acting.grade(seed=1)
     expected = (acting.out / "grades.csv").read_bytes()
-    assert acting.totals() == {"broken": "0"} | {
-        name: ("30", "18", "0")[k % 3] for k, name in enumerate(names)
-    }
+    assert acting.totals() == {"broken": "0", **dict(zip(names, ["30", "18", "0"] * 5, strict=False))}
 
     moments = random.Random(149)
     acting.out = tmp_path / "killed"
@@ -221,15 +216,6 @@ worker.main()
 REAL = {"command": ["-c", HELD_UP], "tier": None}
 
 
-def descendants(pid: int) -> list[int]:
-    """Return all that a process started, directly or not."""
-    found = []
-    for task in Path(f"/proc/{pid}/task").glob("*"):
-        for child in map(int, (task / "children").read_text().split()):
-            found += [child, *descendants(child)]
-    return found
-
-
 @pytest.fixture(scope="module")
 def real_class(master: str, tmp_path_factory: pytest.TempPathFactory) -> Class:
     """A class graded by real workers in the strongest sandbox there is, its judge killed on the way."""
@@ -251,7 +237,7 @@ def real_class(master: str, tmp_path_factory: pytest.TempPathFactory) -> Class:
     judge.kill()
     judge.communicate()
     assert started
-    wait_until(lambda: not any(map(is_running, started)))
+    wait_until(lambda: not any(map(alive, started)))
     finished = ledger.read(real.out).records
     assert "zoe" not in finished
     (real.state / "go").touch()
@@ -311,23 +297,14 @@ def test_one_grades_by_the_same_path_and_exits_like_a_student_s_run(
 
 
 def test_help_and_mistakes_need_no_torch() -> None:
-    traced = subprocess.run(
-        [sys.executable, "-X", "importtime", "-m", "grader", "--help"],
-        capture_output=True,
-        text=True,
-        cwd=ROOT,
-    )
+    command = [sys.executable, "-X", "importtime", "-m", "grader", "--help"]
+    traced = subprocess.run(command, capture_output=True, text=True, cwd=ROOT)
     assert traced.returncode == 0
     assert all(command in traced.stdout for command in ("run", "one", "show", "report", "similar", "doctor"))
     assert "grader.base.errors" in traced.stderr and "torch" not in traced.stderr
-    for arguments in (
-        ["run"],
-        ["frob"],
-        ["run", "x", "--out", "y", "--jobs", "0"],
-        ["run", "/nowhere", "--out"],
-        ["run", SMALL.parent, "--out", SMALL.parent / "results"],
-    ):
-        mistake = grader(*arguments)
+    inside = f"run {SMALL.parent} --out {SMALL.parent / 'results'}"
+    for arguments in ("run", "frob", "run x --out y --jobs 0", "run /nowhere --out", inside):
+        mistake = grader(*arguments.split())
         assert mistake.returncode == 2
         assert len(mistake.stderr.splitlines()) == 1 and mistake.stderr.startswith("grader: ")
     assert not (SMALL.parent / "results").exists()

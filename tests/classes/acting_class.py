@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from process_tree import alive
 
 from grader.staff.classroom import gradebook, ledger
 
@@ -99,8 +100,8 @@ class Class:
     def run(self, **wanted: object) -> tuple[int, str]:
         """Run a judge to its end. Return its exit code and its output, errors last."""
         judge = self.start(**wanted)
-        said, wrong = judge.communicate(timeout=HANG_S)
-        return judge.returncode, said + wrong
+        said = "".join(judge.communicate(timeout=HANG_S))
+        return judge.returncode, said
 
     def grade(self, **wanted: object) -> str:
         """Run a judge that must succeed. Return its output."""
@@ -178,13 +179,6 @@ def grader(*arguments: object) -> subprocess.CompletedProcess[str]:
 # ---- processes
 
 
-def is_running(pid: int) -> bool:
-    try:
-        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
-    except OSError:
-        return False
-
-
 def processes_of(state: Path) -> Iterator[int]:
     """Yield the workers of the class with this state folder, found by its name in their environment."""
     for folder in Path("/proc").glob("[0-9]*"):
@@ -192,7 +186,7 @@ def processes_of(state: Path) -> Iterator[int]:
             environment = (folder / "environ").read_bytes()
         except OSError:
             continue
-        if str(state).encode() in environment and is_running(int(folder.name)):
+        if str(state).encode() in environment and alive(int(folder.name)):
             yield int(folder.name)
 
 
