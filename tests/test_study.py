@@ -1,4 +1,4 @@
-"""The study without its measurements: fits, comparisons, tables, figures, the write-up, command lines."""
+"""The study: fits, comparisons, tables, figures, the write-up, command lines, and one sweep from end to end."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from conftest import ROOT
+from conftest import ROOT, insert_at_start
 
 import gpt149
 from grader import study
@@ -25,7 +25,7 @@ from grader.study import figure, memory, options, outcome, plaintext, together
 from grader.study.comparison import compared
 from grader.study.figure import HeatMap, Plot, Series
 from grader.study.laboratory import Outcome, Variant, one_round
-from grader.study.table import Table, shown
+from grader.study.table import NOTHING, Table, shown
 from grader.study.threads import Threads, amdahl, core_share, serial_share
 from grader.study.writeup import regions
 from labs.attention.studies import sweep
@@ -64,21 +64,17 @@ def outcomes(part: Part, *times_s: list[float]) -> list[Outcome]:
 # ---- fits
 
 
-@pytest.mark.parametrize("power", [0.0, 1.0, 2.0, 2.7])
-def test_a_power_law_gives_its_own_exponent(power: float) -> None:
-    sizes = [64, 128, 512, 2048]
-    rounds = [[level * n**power for n in sizes] for level in (1.0, 3.0, 0.2)]
-    assert exponents(sizes, rounds) == pytest.approx([power] * 3)
+def test_fits_find_the_parameter_of_their_own_law() -> None:
+    sizes, counts = [64, 128, 512, 2048], [1, 2, 4, 7]
+    for power in (0.0, 1.0, 2.0, 2.7):
+        rounds = [[level * n**power for n in sizes] for level in (1.0, 3.0, 0.2)]
+        assert exponents(sizes, rounds) == pytest.approx([power] * 3)
+    for serial in (0.0, 0.05, 0.5, 1.0):
+        times = [3.0 / amdahl(serial, count) for count in counts]
+        assert serial_share(counts, times) == pytest.approx(serial)
 
 
-@pytest.mark.parametrize("serial", [0.0, 0.05, 0.5, 1.0])
-def test_amdahls_law_gives_its_own_serial_share(serial: float) -> None:
-    counts = [1, 2, 4, 7]
-    times = [3.0 / amdahl(serial, count) for count in counts]
-    assert serial_share(counts, times) == pytest.approx(serial)
-
-
-def test_a_machine_that_is_shared_is_told(parts: dict[str, Part]) -> None:
+def test_a_shared_machine_is_reported(parts: dict[str, Part]) -> None:
     alone = Outcome(Variant("1", parts["part3"], {}), ((Sample(1.0, 0.99), Sample(1.0, 0.97)),) * 3)
     crowded = Outcome(Variant("1", parts["part3"], {}), ((Sample(2.0, 0.99), Sample(1.0, 0.2)),) * 3)
     found = Threads(parts["part3"], (1, 2), 2, compared([alone]), (None, None), None, core_share(alone), "")
@@ -98,11 +94,7 @@ def test_workspaces_of_part_4_are_what_the_assignment_allocates(parts: dict[str,
 
 def test_a_round_runs_to_and_fro_and_begins_elsewhere_each_time() -> None:
     called: list[int] = []
-
-    def caller(k: int):
-        return lambda: called.append(k) or Sample(1.0, float(k))
-
-    callers = {k: caller(k) for k in range(3)}
+    callers = {k: lambda k=k: called.append(k) or Sample(1.0, float(k)) for k in range(3)}
     samples, broken = one_round(callers, 0)
     one_round(callers, 1)
     assert called == [0, 1, 2, 2, 1, 0, 1, 2, 0, 0, 2, 1]
@@ -127,27 +119,22 @@ def test_ratios_do_not_feel_a_drift_that_all_variants_share(parts: dict[str, Par
     assert found.clock == "cpu"
     assert slower.ratio is not None
     assert (slower.ratio.low, slower.ratio.high) == pytest.approx((1.3, 1.3))
-    assert base.is_fastest
-    assert slower.note == ""
+    assert base.is_fastest and slower.note == ""
     assert (wrong.time_ms, wrong.note) == (None, "wrong result")
-    assert base.time_ms is not None
-    assert base.time_ms.low == pytest.approx(1000.0)
+    assert base.time_ms is not None and base.time_ms.low == pytest.approx(1000.0)
 
 
-def test_what_noise_cannot_tell_apart_is_said_to_be_so(parts: dict[str, Part]) -> None:
-    found = compared(outcomes(parts["part1"], [1.0] * 8, [0.99, 1.1] * 4))
-    assert [line.note for line in found.lines] == ["fastest", "not told from the fastest"]
+def test_variants_that_noise_hides_or_that_are_wrong_have_a_note(parts: dict[str, Part]) -> None:
+    noisy = compared(outcomes(parts["part1"], [1.0] * 8, [0.99, 1.1] * 4))
+    assert [line.note for line in noisy.lines] == ["fastest", "not told from the fastest"]
+    wrong = compared(outcomes(parts["part1"], [], []))
+    assert [line.note for line in wrong.lines] == ["wrong result"] * 2
 
 
 def test_wall_time_decides_openmp_parts_and_calls_without_a_cpu_clock(parts: dict[str, Part]) -> None:
     assert compared(outcomes(parts["part3"], [1.0] * 7)).clock == "wall"
     blind = Outcome(Variant("v", parts["part1"], {}), ((Sample(2.0, None), Sample(2.0, None)),))
     assert compared([blind]).clock == "wall"
-
-
-def test_a_sweep_with_nothing_right_has_only_troubles(parts: dict[str, Part]) -> None:
-    found = compared(outcomes(parts["part1"], [], []))
-    assert [line.note for line in found.lines] == ["wrong result"] * 2
 
 
 # ---- tables
@@ -165,24 +152,13 @@ def test_csv_and_table_hold_the_same_numbers() -> None:
 def test_text_in_a_table_is_neither_a_formula_nor_a_marker() -> None:
     assert "'=1+1" in TABLE.csv()
     assert "<!--" not in TABLE.markdown()
-    assert all(
-        len(re.findall(r"(?<!\\)\|", line)) == 4 for line in TABLE.markdown().splitlines() if "|" in line
-    )
+    lines = [line for line in TABLE.markdown().splitlines() if "|" in line]
+    assert all(len(re.findall(r"(?<!\\)\|", line)) == 4 for line in lines)
 
 
-@pytest.mark.parametrize(
-    ("cell", "text"),
-    [
-        (1024, "1024"),
-        (0.0123456, "0.01235"),
-        (1234567.8, "1234568"),
-        (0.0, "0"),
-        (None, ""),
-        (float("nan"), ""),
-    ],
-)
-def test_numbers_have_four_digits_and_no_exponent(cell: float | None, text: str) -> None:
-    assert shown(cell) == text
+def test_numbers_have_four_digits_and_no_exponent() -> None:
+    cells = (1024, 0.0123456, 1234567.8, 0.0, None, float("nan"))
+    assert [shown(cell) for cell in cells] == ["1024", "0.01235", "1234568", "0", "", ""]
 
 
 def test_a_row_of_the_wrong_length_is_refused() -> None:
@@ -207,15 +183,8 @@ PLOT = Plot(
     log_x=True,
     x_ticks=(2.0, 8.0, 32.0),
 )
-BARS = Plot(
-    "b",
-    "Bars",
-    "about",
-    "",
-    "MiB",
-    (Series("peak", (0.0, 1.0), (1.0, 4.0), style="bars"),),
-    x_names=("part1", "part2"),
-)
+PEAKS = Series("peak", (0.0, 1.0), (1.0, 4.0), style="bars")
+BARS = Plot("b", "Bars", "about", "", "MiB", (PEAKS,), x_names=("part1", "part2"))
 MAP = HeatMap("m", "Map", "about", "Bc", "Br", ("16", "64"), ("8",), ((12.5, None),), "ms")
 
 
@@ -245,9 +214,7 @@ def test_every_kind_of_figure_becomes_a_picture(tmp_path: Path) -> None:
         assert (tmp_path / f"{one.name}.png").read_bytes().startswith(b"\x89PNG")
 
 
-def test_without_matplotlib_one_line_says_what_to_install(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
+def test_a_missing_matplotlib_is_named(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setitem(sys.modules, "matplotlib", None)
     with pytest.raises(KitError, match="pip install matplotlib"):
         figure.draw(MAP, tmp_path / "m.png")
@@ -261,15 +228,12 @@ def test_filling_a_table_leaves_every_other_byte(tmp_path: Path) -> None:
     path.write_bytes(WRITEUP.encode())
     outcome.fill(path, TABLE)
     once = path.read_bytes().decode()
-    changed = Table(TABLE.name, "Part 2, again", TABLE.columns, ((64, 1.0, ""),))
-    outcome.fill(path, changed)
+    outcome.fill(path, Table(TABLE.name, "Part 2, again", TABLE.columns, ((64, 1.0, ""),)))
     twice = path.read_bytes().decode()
+    start, marker, end = WRITEUP.partition("<!-- table: sweep-part2 -->\r\n")
     for text in (once, twice):
-        before, _, rest = text.partition("<!-- table: sweep-part2 -->\r\n")
-        assert before == WRITEUP.partition("<!-- table: sweep-part2 -->\r\n")[0]
-        assert rest.endswith("<!-- end -->\r\nend\r\n")
-    assert "188.7" in once
-    assert "188.7" not in twice
+        assert text.startswith(start + marker) and text.endswith(end)
+    assert "188.7" in once and "188.7" not in twice
     assert regions.tables(twice)["sweep-part2"].count("|   64 |") == 1
 
 
@@ -301,19 +265,16 @@ def test_a_write_up_without_the_place_is_refused_before_anything_is_measured(tmp
         ("memory part3 -N 0", "-N takes"),
         ("study --only part2", "no study 'part2'"),
         ("study --quick --nothing", "unrecognized"),
+        ("memory --out gpt149.py", "--out takes a folder"),
     ],
 )
-def test_a_slip_is_told_in_one_line(line: str, message: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_wrong_command_line_is_refused_in_one_line(
+    line: str, message: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.chdir(ROOT)
-    with pytest.raises(UsageError, match=message) as told:
+    with pytest.raises(UsageError, match=message) as refused:
         gpt149.run(line.split())
-    assert "\n" not in str(told.value)
-
-
-def test_a_file_in_place_of_the_folder_is_refused(tmp_path: Path) -> None:
-    (tmp_path / "study").write_text("")
-    with pytest.raises(UsageError, match="--out takes a folder"):
-        gpt149.run(["memory", "--out", str(tmp_path / "study")])
+    assert "\n" not in str(refused.value)
 
 
 def test_every_command_has_its_module_and_help(capsys: pytest.CaptureFixture[str]) -> None:
@@ -324,13 +285,13 @@ def test_every_command_has_its_module_and_help(capsys: pytest.CaptureFixture[str
         assert f"gpt149.py {command}" in capsys.readouterr().out
 
 
-def test_a_source_without_the_macro_is_told_how_to_have_one(tmp_path: Path, master: str) -> None:
+def test_a_source_without_the_macro_is_refused(tmp_path: Path, master: str) -> None:
     (tmp_path / "module.cpp").write_text(master.replace("TILE_SIZE", "SIDE"))
     with pytest.raises(UsageError, match=r"does not use TILE_SIZE.*#ifndef TILE_SIZE"):
         gpt149.run(["sweep", "part2", "--module", str(tmp_path), "--out", str(tmp_path / "study")])
 
 
-def test_a_tile_that_changes_no_object_is_told() -> None:
+def test_a_tile_that_changes_no_object_is_refused() -> None:
     sweep.refuse_unchanged("TILE_SIZE", Path("module.cpp"), [b"one", b"another"])
     sweep.refuse_unchanged("TILE_SIZE", Path("module.cpp"), [b"one"])
     with pytest.raises(UsageError, match="the same whatever TILE_SIZE is"):
@@ -341,7 +302,7 @@ def test_lists_are_sorted_and_each_number_counts_once() -> None:
     assert options.numbers("16,2, 8,2", "--tile", 1, 64) == (2, 8, 16)
 
 
-def test_the_whole_study_asks_each_command_for_what_it_knows(tmp_path: Path) -> None:
+def test_the_whole_study_passes_its_options_to_each_command(tmp_path: Path) -> None:
     given = together.parser([]).parse_args(["--quick", "-H", "2", "--out", str(tmp_path), "--seed", "5"])
     lab = chosen_lab([])
     for step in lab.steps():
@@ -350,3 +311,30 @@ def test_the_whole_study_asks_each_command_for_what_it_knows(tmp_path: Path) -> 
         assert line[line.index("-H") + 1] == "2"
         assert line[line.index("--rounds") + 1] == together.QUICK_ROUNDS
     assert [step.table for step in together.chosen(lab.steps(), "race,memory")] == ["memory", "race"]
+
+
+# ---- one sweep, measured
+
+WRONG_AT_4 = "if (TILE_SIZE == 4) return at::zeros({B, H, N, d}, at::kFloat);"
+
+
+def test_a_sweep_times_right_tiles_names_a_wrong_one_and_fills_the_write_up(
+    tmp_path: Path, master: str
+) -> None:
+    (tmp_path / "module.cpp").write_text(insert_at_start(master, "myUnfusedAttentionBlocked", WRONG_AT_4))
+    writeup, out = tmp_path / "writeup.md", tmp_path / "out"
+    writeup.write_text("Mine.\n<!-- table: sweep-part2 -->\n<!-- end -->\nStill mine.\n")
+    line = ["sweep", "part2", "--tile", "4,8", "-N", "64", "-H", "1", "--rounds", "3", "--seed", "1"]
+    paths = ["--module", str(tmp_path), "--out", str(out), "--writeup", str(writeup)]
+    assert gpt149.run([*line, *paths]) == 1
+    with open(out / "sweep-part2.csv", newline="") as file:
+        found = {row["TILE_SIZE"]: row for row in csv.DictReader(file)}
+    assert found["4"]["ms"] == "" and found["4"]["note"].startswith("wrong result")
+    assert float(found["8"]["ms from"]) <= float(found["8"]["ms"]) <= float(found["8"]["ms to"])
+    assert float(found["reference"]["to reference"]) == 1.0
+    assert (out / "sweep-part2.png").read_bytes().startswith(b"\x89PNG")
+    text = writeup.read_text()
+    assert text.startswith("Mine.\n") and text.endswith("Still mine.\n")
+    lines = [line for line in regions.tables(text)["sweep-part2"].splitlines() if line.startswith("|")]
+    cells = [[cell.strip().replace(NOTHING, "") for cell in line.strip("|").split("|")] for line in lines[2:]]
+    assert [line[:7] for line in cells] == [list(row.values())[:7] for row in found.values()]

@@ -1,4 +1,4 @@
-"""The traffic simulator against counts by hand, the formulas, and a cache written down as naively as can be."""
+"""The traffic simulator against counts by hand, the formulas and a naive cache."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 
+import gpt149
 from grader.base import prebuilt
 from grader.base.errors import UsageError
 from grader.study import facts, helpers
@@ -49,58 +50,43 @@ def naive(accesses: list[Access], lines: int, ways: int) -> Traffic:
     return Traffic(len(accesses), fetched, written + len(dirty))
 
 
-def played(accesses: list[Access], lines: int, ways: int) -> Traffic:
-    """The same through the simulator, fed by hand. N = d = 16 makes memory enough for the indices used here."""
-    command = [
-        str(helpers.program(traffic.SIMULATOR)),
-        "script",
-        *["16", "16", "1", "16", "16"],
-        str(64 * lines),
-        str(ways),
-        "64",
-    ]
-    script = "".join(f"{kind} {index}\n" for kind, index in accesses)
-    text = subprocess.run(
-        command, input=script, capture_output=True, text=True, check=True, timeout=20
-    ).stdout
-    return Traffic(*map(int, text.split()))
-
-
 @pytest.mark.parametrize("seed", range(12))
-def test_it_is_the_naive_cache(seed: int) -> None:
+def test_the_simulated_cache_is_the_naive_one(seed: int) -> None:
+    """Runs, jumps and repetitions, fed by hand. N = d = 16 makes memory enough for the indices."""
     draw = random.Random(seed)
     ways = draw.choice([0, 1, 2, 4])
     lines = draw.choice([4, 8, 16])
-    # Runs, jumps and repetitions.
     accesses, place = [], 0
     for _ in range(600):
         place = draw.choice([place, place + 1, place + 1, draw.randrange(1024)]) % 1024
         accesses.append((draw.choice("rrw"), place))
-    assert played(accesses, lines, ways) == naive(accesses, lines, ways)
+    arguments = map(str, ("script", 16, 16, 1, 16, 16, 64 * lines, ways, 64))
+    script = "".join(f"{kind} {index}\n" for kind, index in accesses)
+    text = subprocess.run(
+        [helpers.program(traffic.SIMULATOR), *arguments],
+        input=script, capture_output=True, text=True, check=True,
+    ).stdout  # fmt: skip
+    assert Traffic(*map(int, text.split())) == naive(accesses, lines, ways)
 
 
 def walked(N: int, d: int, T: int) -> Iterator[Access]:
-    """Part 2's scores, as the assignment describes them: Q, K, (V, O,) S one after the other, each on its own line."""
-
-    def begin(matrix: int) -> int:
-        return matrix * -(-N * d // 16) * 16
-
+    """Yield part 2's accesses for the scores: Q, K, (V, O,) S one after the other, each on its own line."""
+    K, S = (matrix * -(-N * d // 16) * 16 for matrix in (1, 4))
     for i0 in range(0, N, T):
         for j0 in range(0, N, T):
             for k0 in range(0, d, T):
                 for i in range(i0, min(i0 + T, N)):
                     for j in range(j0, min(j0 + T, N)):
                         if k0 > 0:
-                            yield "r", begin(4) + i * N + j
+                            yield "r", S + i * N + j
                         for k in range(k0, min(k0 + T, d)):
-                            yield "r", begin(0) + i * d + k
-                            yield "r", begin(1) + j * d + k
-                        yield "w", begin(4) + i * N + j
+                            yield from (("r", i * d + k), ("r", K + j * d + k))
+                        yield "w", S + i * N + j
 
 
 @pytest.mark.parametrize(("N", "d", "T"), [(7, 19, 4), (12, 8, 16), (9, 33, 3)])
 @pytest.mark.parametrize(("lines", "ways"), [(4, 0), (16, 0), (16, 2), (8, 1)])
-def test_its_walk_is_the_loops_of_part_2(N: int, d: int, T: int, lines: int, ways: int) -> None:
+def test_the_simulator_walks_as_the_loops_of_part_2(N: int, d: int, T: int, lines: int, ways: int) -> None:
     """Rows that begin in the middle of a line, ragged tiles, and a cache in which two lines do not both stay."""
     found = traffic.simulate("part2", Shape(N, d, T), Model(64 * lines, ways), scores_only=True)
     assert found == naive(list(walked(N, d, T)), lines, ways)
@@ -133,18 +119,12 @@ def test_the_ratio_is_one_at_the_real_size() -> None:
     assert lines["part2"] / lines["part1"] == pytest.approx(1.0, abs=0.001)
 
 
-def test_a_table_shows_what_was_found() -> None:
-    study = cache.measure(
-        ("part1", "part2"), (Model(4 * KB), Model(64 * KB)), (Shape(48, 64),), scores_only=True, about="here"
-    )
+def test_a_table_holds_both_kernels_for_each_cache() -> None:
+    models, shape = (Model(4 * KB), Model(64 * KB)), Shape(48, 64)
+    study = cache.measure(("part1", "part2"), models, (shape,), scores_only=True, about="here")
     rows = study.table().rows
-    assert [row[2:4] for row in rows] == [
-        ("4K", "part1"),
-        ("4K", "part2"),
-        ("64K", "part1"),
-        ("64K", "part2"),
-    ]
-    assert rows[1][7] == pytest.approx(study.ratio(("part2", Model(4 * KB), Shape(48, 64))))
+    assert [" ".join(row[2:4]) for row in rows] == ["4K part1", "4K part2", "64K part1", "64K part2"]
+    assert rows[1][7] == pytest.approx(study.ratio(("part2", models[0], shape)))
     assert rows[0][7] == 1.0 and rows[3][7] == pytest.approx(1.0)
     assert rows[1][9] == 1 / 16
 
@@ -152,31 +132,29 @@ def test_a_table_shows_what_was_found() -> None:
 @pytest.mark.parametrize(
     ("text", "sizes"), [("16K,512K", (16 * KB, 512 * KB)), ("2m", (2 << 20,)), ("64,64b", (64,))]
 )
-def test_sizes_are_read_as_people_write_them(text: str, sizes: tuple[int, ...]) -> None:
+def test_sizes_have_units(text: str, sizes: tuple[int, ...]) -> None:
     assert helpers.byte_sizes(text, "--cache") == sizes
 
 
 @pytest.mark.parametrize("text", ["", "K", "0", "-1K", "12Q", "1T", "99999999999G"])
-def test_a_size_that_is_none_is_one_line(text: str) -> None:
+def test_other_sizes_are_refused(text: str) -> None:
     with pytest.raises(UsageError, match="--cache takes sizes like 32K"):
         helpers.byte_sizes(text, "--cache")
 
 
-def test_the_probe_is_read() -> None:
-    speed = facts.parse(
-        "peak scalar 1 2e9\npeak avx2 1 4e10\npeak avx2 4 1.5e11\ntriad 1 5e9\nread 1 8e9\ntriad 4 9e9\nread 4 7e9\n",
-        4,
-    )
+def test_the_output_of_the_probe_is_read() -> None:
+    peaks = "peak scalar 1 2e9\npeak avx2 1 4e10\npeak avx2 4 1.5e11\n"
+    speed = facts.parse(peaks + "triad 1 5e9\nread 1 8e9\ntriad 4 9e9\nread 4 7e9\n", 4)
     assert speed.levels == ("scalar", "avx2")
     assert speed.peak("avx2", 1) == 4e10 and speed.peak("avx2", 4) == 1.5e11
     assert speed.bandwidth(1) == 8e9 and speed.bandwidth(4) == 9e9
 
 
 def test_the_probe_finds_wider_levels_faster() -> None:
-    """Whatever else runs: sixteen, eight or four numbers at a time beat one."""
+    """The probe keeps the best of several tries. Other programs change a ratio of 8 to 16 little."""
     speed = facts.measure()
     assert speed.peak(speed.levels[-1], 1) > 2 * speed.peak(speed.levels[0], 1) or len(speed.levels) == 1
-    assert all(bandwidth > 1e8 for bandwidth in (*speed.triad.values(), *speed.read.values()))
+    assert min(*speed.triad.values(), *speed.read.values()) > 0
 
 
 def test_the_machine_has_caches_in_order() -> None:
@@ -193,27 +171,11 @@ def test_a_cachegrind_file_is_read() -> None:
 
 @pytest.mark.skipif(shutil.which("valgrind") is None, reason="valgrind is not installed")
 def test_cachegrind_agrees_in_the_trend(tmp_path: Path) -> None:
-    import gpt149
-
-    line = [
-        "cache",
-        "part1",
-        "part2",
-        "-N",
-        "32",
-        "-d",
-        "1024",
-        "--cache",
-        "8K",
-        "--cachegrind",
-        "--out",
-        str(tmp_path),
-    ]
-    assert gpt149.run(line) == 0
+    sizes = ["-N", "24", "-d", "512", "--cache", "4K"]
+    assert gpt149.run(["cache", "part1", "part2", *sizes, "--cachegrind", "--out", str(tmp_path)]) == 0
     with open(tmp_path / "cache.csv", newline="") as file:
         second = list(csv.DictReader(file))[1]
-    by_cachegrind, simulated = float(second["ratio by cachegrind"]), float(second["ratio"])
-    assert simulated < by_cachegrind < 0.5
+    assert float(second["ratio"]) < float(second["ratio by cachegrind"]) < 0.5
 
 
 def test_prebuilt_program_runs_also_where_unpacking_lost_its_mode(
