@@ -1,26 +1,47 @@
-"""Kernels for a GPU judged where there is none, by Triton's interpreter: what several test files ask for."""
+"""Kernels for a GPU judged by Triton's interpreter: what several test files use."""
 
 from __future__ import annotations
 
+import importlib.metadata
+import re
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from conftest import ROOT
+from packaging.requirements import Requirement
 
 from grader.assignment.loading import load
 from grader.base.results import PartResult
-from grader.build import devicebuild
 from grader.judge.bench import Options
 from grader.judge.evaluate import evaluate
 from grader.run.card import finding
 
 LAB = ROOT / "labs" / "gpu"
 ASSIGNMENT = load(LAB / "assignment.yaml")
-#: `make test` installs Triton where it can.
-interpreted = pytest.mark.skipif(not devicebuild.has_triton(), reason="needs triton (the extra gpu)")
-#: Where a card is, it runs the kernels, and the interpreter is not asked.
+#: The extra `gpu`, as `make test` installs it where it can.
+TRITON = re.findall(r'^gpu = \["(.+)"\]$', (ROOT / "pyproject.toml").read_text(), re.MULTILINE)[0]
+
+
+def unfit_triton(version: str | None) -> str:
+    """Reason to skip a test that needs the interpreter of this version of Triton (None: not installed), or ""."""
+    if version is not None and Requirement(TRITON).specifier.contains(version, prereleases=True):
+        return ""
+    found = f"found {version}" if version else "which is not installed"
+    return f"needs {TRITON}, {found}: pip install '{TRITON}'"
+
+
+def installed_triton() -> str | None:
+    try:
+        return importlib.metadata.version("triton")
+    except importlib.metadata.PackageNotFoundError:
+        return None
+
+
+_UNFIT = unfit_triton(installed_triton())
+interpreted = pytest.mark.skipif(bool(_UNFIT), reason=_UNFIT)
+#: Where a card is, it runs the kernels, and the interpreter is not used.
 cardless = pytest.mark.skipif(finding.is_here(), reason="this machine has a GPU")
 
 
@@ -36,6 +57,6 @@ def judged(folder: Path, text: str, parts: Sequence[str], cases: Sequence[str] =
 
 
 def words(part: PartResult) -> str:
-    """What its diagnosis says."""
+    """The message of its diagnosis."""
     assert part.diagnosis is not None
     return part.diagnosis.message
