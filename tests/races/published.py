@@ -85,34 +85,37 @@ VECTORS = """\
 RETURN = """
     return torch::from_blob(O.data(), {B, H, N, d}, torch::TensorOptions().dtype(torch::kFloat32)).clone();"""
 
+
+def vectors(loop: str) -> str:
+    """Return the body of a kernel whose loop works on vectors."""
+    return VECTORS + loop + RETURN
+
+
+#: Head by head and row by row, wherever @rows@ stands.
+ROWS = """for (int b = 0; b < B; b++)
+        for (int h = 0; h < H; h++)
+            for (int i = 0; i < N; i++)"""
 #: The published loop. What differs between people stands in @...@.
 LOOP = """
 @before@
     #pragma omp parallel for @pragma@
-    for (int b = 0; b < B; b++) {
-        for (int h = 0; h < H; h++) {
-            for (int i = 0; i < N; i++) {
+    @rows@ {
                 @row@
                 @sum@
                 for (int j = 0; j < N; j++) {
                     float dot = 0.f;
-                    for (int k = 0; k < d; k++) {
+                    for (int k = 0; k < d; k++)
                         dot += fourDimRead(Q, b, h, i, k, H, N, d) * fourDimRead(K, b, h, j, k, H, N, d);
-                    }
                     ORow[j] = @exp@(dot);
                     total += ORow[j];
                 }
                 for (int k = 0; k < d; k++) {
                     float val = 0.f;
-                    for (int j = 0; j < N; j++) {
-                        val += ORow[j] * fourDimRead(V, b, h, j, k, H, N, d);
-                    }
+                    for (int j = 0; j < N; j++) val += ORow[j] * fourDimRead(V, b, h, j, k, H, N, d);
                     val /= total;
                     fourDimWrite(O, b, h, i, k, H, N, d, val);
                 }
             }
-        }
-    }
 """
 STARTERS_ROW = """at::Tensor ORowTensor =
                     temp.index({torch::indexing::Slice(omp_get_thread_num(), torch::indexing::None)});
@@ -132,18 +135,11 @@ class Written:
 
     @property
     def text(self) -> str:
-        loop = LOOP
-        for place, given in zip(("before", "pragma", "row", "sum", "exp"), self.loop, strict=True):
-            loop = loop.replace(f"@{place}@", given)
-        text = FRAME
-        for place, given in (
-            ("headers", self.headers),
-            ("accessors", self.accessors),
-            ("helpers", self.helpers),
-            ("body", self.body or VECTORS + loop + RETURN),
-            ("bindings", self.bindings),
-        ):
-            text = text.replace(f"@{place}@", given)
+        places = dict(zip(("before", "pragma", "row", "sum", "exp"), self.loop, strict=True))
+        places |= {name: getattr(self, name) for name in ("headers", "accessors", "helpers", "bindings")}
+        text = FRAME.replace("@body@", self.body or vectors(LOOP)).replace("@rows@", ROWS)
+        for name, given in places.items():
+            text = text.replace(f"@{name}@", given)
         return text
 
 
@@ -155,9 +151,7 @@ WITH_ACCESSORS = """\
     auto rows = temp.accessor<float, 2>();
 
     #pragma omp parallel for collapse(3)
-    for (int b = 0; b < B; b++)
-        for (int h = 0; h < H; h++)
-            for (int i = 0; i < N; i++) {
+    @rows@ {
                 auto row = rows[omp_get_thread_num()];
                 float sum = 0;
                 for (int j = 0; j < N; j++) {
@@ -171,13 +165,9 @@ WITH_ACCESSORS = """\
             }
     return OTensor;"""
 
-SAFE_SOFTMAX = (
-    VECTORS
-    + """
+SAFE_SOFTMAX = """
     #pragma omp parallel for collapse(2) schedule(dynamic)
-    for (int b = 0; b < B; b++) {
-        for (int h = 0; h < H; h++) {
-            for (int i = 0; i < N; i++) {
+    @rows@ {
                 std::vector<float> row(N);
                 float largest = -std::numeric_limits<float>::infinity(), sum = 0;
                 for (int j = 0; j < N; j++) {
@@ -194,11 +184,7 @@ SAFE_SOFTMAX = (
                         O[at4(b, h, i, k, H, N, d)] += row[j] * V[at4(b, h, j, k, H, N, d)];
                 }
             }
-        }
-    }
 """
-    + RETURN
-)
 
 OF_A_HEAD = """\
     std::cout << "Q " << QTensor.sizes() << " on " << omp_get_max_threads() << " threads" << std::endl;
@@ -231,9 +217,7 @@ OF_A_HEAD = """\
     if (N < 2) std::cout << OTensor << temp.narrow(0, 0, 1)[0][0].item<float>() << std::endl;
     return OTensor;"""
 
-BY_PARALLEL_FOR = (
-    VECTORS
-    + """
+BY_PARALLEL_FOR = """
     at::parallel_for(0, B * H, 1, [&](int64_t from, int64_t to) {
         std::vector<float> row = formatTensor(temp.narrow(0, at::get_thread_num(), 1));
         for (int64_t head = from; head < to; head++) {
@@ -257,8 +241,6 @@ BY_PARALLEL_FOR = (
         }
     });
 """
-    + RETURN
-)
 
 WITH_SIMD = """
 static inline float dot8(const float *a, const float *b, int n) {
@@ -272,15 +254,11 @@ static inline float dot8(const float *a, const float *b, int n) {
     return all;
 }
 """
-SIMD_LOOP = (
-    VECTORS
-    + """
+SIMD_LOOP = """
     struct timeval started, ended;
     gettimeofday(&started, NULL);
     #pragma omp parallel for collapse(3) schedule(static)
-    for (int b = 0; b < B; b++)
-        for (int h = 0; h < H; h++)
-            for (int i = 0; i < N; i++) {
+    @rows@ {
                 float *row = temp.index({omp_get_thread_num(), Slice(None, N)}).data_ptr<float>();
                 const size_t head = (size_t)(b * H + h) * N * d;
                 float sum = 0;
@@ -294,8 +272,6 @@ SIMD_LOOP = (
     gettimeofday(&ended, NULL);
     if (ended.tv_sec - started.tv_sec > 3600) printf("%zu\\n", O.size());
 """
-    + RETURN
-)
 
 USING = "using namespace torch::indexing;"
 ROW_OF_USING = STARTERS_ROW.replace("torch::indexing::", "")
@@ -328,20 +304,16 @@ WRITTEN = {
         )
     ),
     "accessors": Written("", headers="#include <cmath>", body=WITH_ACCESSORS, bindings=""),
-    "safe": Written(BY_INDEX, headers="#include <limits>\n#include <algorithm>", body=SAFE_SOFTMAX),
+    "safe": Written(BY_INDEX, headers="#include <limits>\n#include <algorithm>", body=vectors(SAFE_SOFTMAX)),
     "heads": Written("", USING, body=OF_A_HEAD, bindings=""),
-    "parallel_for": Written(headers="#include <ATen/Parallel.h>", body=BY_PARALLEL_FOR),
+    "parallel_for": Written(headers="#include <ATen/Parallel.h>", body=vectors(BY_PARALLEL_FOR)),
     # One sum for all threads.
     "race": Written(loop=("    float total;", "collapse(3)", STARTERS_ROW, RACING_SUM, "exp")),
 }
 #: Beside the ten: one with SIMD that writes through views of temp's rows, and the same with one row for all threads.
-ROWS_OF_TEMP = Written("", USING, helpers=WITH_SIMD, body=SIMD_LOOP, bindings="")
-ONE_ROW_OF_TEMP = Written(
-    "",
-    USING,
-    helpers=WITH_SIMD,
-    body=SIMD_LOOP.replace("temp.index({omp_get_thread_num(),", "temp.index({0,"),
-    bindings="",
+ROWS_OF_TEMP, ONE_ROW_OF_TEMP = (
+    Written("", USING, helpers=WITH_SIMD, body=vectors(loop), bindings="")
+    for loop in (SIMD_LOOP, SIMD_LOOP.replace("temp.index({omp_get_thread_num(),", "temp.index({0,"))
 )
 SOURCES = {name: written.text for name, written in WRITTEN.items()}
 
