@@ -9,13 +9,14 @@ import os
 import re
 import shutil
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 from classes.acting_class import Class, acting, wait_until
 from classes.ledgers import HOLDS_LEDGER, holding, record, some_run
+from classes.nested import nest
 from conftest import ROOT
 
 from grader.assignment.loading import load
@@ -34,29 +35,17 @@ __all__ = ["acting"]
 DEEP_FOLDERS = 2100
 
 
-def nest(top: Path, depth: int, name: str) -> None:
-    """Folders one in another, each with a file, by steps that no length of path stops."""
-    here = os.open(top, os.O_RDONLY)
-    for _ in range(depth):
-        os.mkdir(name, dir_fd=here)
-        os.close(os.open("file", os.O_CREAT | os.O_WRONLY, dir_fd=here))
-        below = os.open(name, os.O_RDONLY, dir_fd=here)
-        os.close(here)
-        here = below
-    os.close(here)
-
-
 # ---- folders one in another
 
 
-@pytest.mark.parametrize(("name", "depth"), [("d", DEEP_FOLDERS), ("d" * 200, 1100)], ids=["short", "long"])
-def test_folders_of_any_depth_are_removed(name: str, depth: int, tmp_path: Path) -> None:
-    top = tmp_path / "top"
-    top.mkdir()
-    nest(top, depth, name)
-    (top / "link").symlink_to(tmp_path)
-    removal.remove(top)
-    assert not top.exists() and tmp_path.is_dir()
+def test_folders_of_any_depth_are_removed(tmp_path: Path) -> None:
+    for name, depth in (("d", DEEP_FOLDERS), ("d" * 200, 1100)):
+        top = tmp_path / "top"
+        top.mkdir()
+        nest(top, depth, name)
+        (top / "link").symlink_to(tmp_path)
+        removal.remove(top)
+        assert not top.exists() and tmp_path.is_dir()
 
 
 def test_removing_follows_no_link_and_minds_no_mode_and_no_name(tmp_path: Path) -> None:
@@ -187,9 +176,8 @@ def test_ledger_and_lock_are_plain_files_of_their_own(
     out.mkdir()
     place = out / name
     put_in_the_way(how, place, treasure)
-    with pytest.raises(UsageError) as caught, ledger.hold(out):
+    with pytest.raises(UsageError, match=rf"^.*{place}.*\Z"), ledger.hold(out):
         pass
-    assert str(place) in str(caught.value) and "\n" not in str(caught.value)
     if name == ledger.LEDGER and how != "hard link":
         with pytest.raises(UsageError, match=str(place)):
             ledger.read(out)
@@ -253,13 +241,14 @@ RESULT = {
     "toolchain": {},
     "sandbox": {},
 }
+FOUND = {"source": "", "assignment": "", "kit": "", "settings": ""}
 RESULT_LINE = {
-    "kind": "result",
     "submission_id": "ada",
     "at": "",
     "seconds": {},
     "attempt": 1,
-    "fingerprints": {"source": "", "assignment": "", "kit": "", "settings": ""},
+    "fingerprints": FOUND,
+    "kind": "result",
 }
 
 
@@ -275,13 +264,13 @@ def briefly(content: bytes) -> str:
 @pytest.mark.parametrize(
     "content",
     [
-        DEEP,
-        b'{"a": ' * 100_000,
-        b'{"schema_version": ' + b"9" * 5000 + b"}",
-        b'{"schema_version": 1e999}',
-        b"\xff\xfe\x00",
-        b"",
-        b"null",
+        *(
+            DEEP,
+            b'{"a": ' * 100_000,
+            b'{"schema_version": ' + b"9" * 5000 + b"}",
+            b'{"schema_version": 1e999}',
+        ),
+        *(b"\xff\xfe\x00", b"", b"null"),
         *damaged(RESULT, max_points=[10**400], parts=[{"id": 3}], flags=[[{"code": []}]]),
         *damaged(RESULT, machine=[json.loads("[" * 900 + "]" * 900)]),
         b" " * (result_json.MOST_BYTES + 1),
@@ -316,9 +305,7 @@ X = {"submission_id": "a", "name": "x"}
 @pytest.mark.parametrize(
     "content",
     [
-        DEEP,
-        b"3",
-        b"[]",
+        *(DEEP, b"3", b"[]"),
         *damaged(RESULT_LINE, kind=["else"], submission_id=["../../escape", ["ada"]], attempt=["many"]),
         *damaged(RESULT_LINE, seconds=[[1]], verdicts=[{"part1": {}}], fault=["nobody's"], points=[math.inf]),
         json.dumps(RESULT_LINE).encode()[:-1] + b', "points": ' + b"9" * 5000 + b"}",
@@ -340,15 +327,6 @@ def test_a_ledger_s_line_of_another_making_is_told_with_its_place(content: bytes
     assert "\n" not in str(caught.value) and "remove it" in str(caught.value) and len(str(caught.value)) < 500
 
 
-def trouble_with(command: Callable[[], object]) -> str:
-    """Call a command. Return the text of the error that it ends in, "" where there is none."""
-    try:
-        command()
-    except (KitError, UsageError) as error:
-        return str(error)
-    return ""
-
-
 @pytest.mark.timeout(120)
 def test_every_command_ends_in_one_line_on_a_folder_of_pipes(acting: Class) -> None:
     acting.add("ada")
@@ -358,8 +336,10 @@ def test_every_command_ends_in_one_line_on_a_folder_of_pipes(acting: Class) -> N
         path.unlink(missing_ok=True)
         os.mkfifo(path)
         for command in (lambda: acting.show("ada"), acting.report):
-            trouble = trouble_with(command)
-            assert not trouble or (path.name in trouble and "\n" not in trouble)
+            try:
+                command()
+            except (KitError, UsageError) as error:  # noqa: PERF203
+                assert path.name in str(error) and "\n" not in str(error)
 
 
 def graded_with(config: str, out: Path) -> Path:
@@ -373,12 +353,8 @@ def graded_with(config: str, out: Path) -> Path:
 def test_a_ledger_names_an_assignment_that_is_no_file(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "pipe.yaml")
     no_file, no_more = "is a folder, a pipe or a device", "is not there any more"
-    places = {"/dev/zero": no_file, "nul\0": no_more}
-    places |= {
-        str(tmp_path / "pipe.yaml"): no_file,
-        str(tmp_path): no_file,
-        str(tmp_path / "absent"): no_more,
-    }
+    places = dict.fromkeys(("/dev/zero", str(tmp_path / "pipe.yaml"), str(tmp_path)), no_file)
+    places |= {"nul\0": no_more, str(tmp_path / "absent"): no_more}
     for k, (config, why) in enumerate(places.items()):
         with pytest.raises(UsageError, match=f"which {why}"):
             gradebook.open_book(graded_with(config, tmp_path / f"out{k}"))

@@ -26,6 +26,7 @@ __all__ = ["scratch"]
 
 def test_one_submission_in_each_form(tmp_path: Path, scratch: Path) -> None:
     nested = {"hw4/module.cpp": SOURCE, "__MACOSX/hw4/._module.cpp": b"junk", "hw4/.DS_Store": b"junk"}
+    packed = forgery.tar_bytes({"hw4/module.cpp": SOURCE}, "w:gz")
     forms = {
         "module.cpp": SOURCE,
         "mine.cpp": SOURCE,
@@ -33,26 +34,19 @@ def test_one_submission_in_each_form(tmp_path: Path, scratch: Path) -> None:
         "nested.zip": zipped(nested),
         "deep.zip": zipped({"a/b/c/module.cpp": SOURCE}),
         "plain.tar": forgery.tar_bytes({"./module.cpp": SOURCE}),
-        "packed.tar.gz": forgery.tar_bytes({"hw4/module.cpp": SOURCE}, "w:gz"),
-        "packed.tgz": forgery.tar_bytes({"hw4/module.cpp": SOURCE}, "w:gz"),
+        **dict.fromkeys(("packed.tar.gz", "packed.tgz", "misnamed.zip"), packed),
         "packed.tar.bz2": forgery.tar_bytes({"hw4/module.cpp": SOURCE}, "w:bz2"),
         "packed.tar.xz": forgery.tar_bytes({"hw4/module.cpp": SOURCE}, "w:xz"),
-        "misnamed.zip": forgery.tar_bytes({"hw4/module.cpp": SOURCE}, "w:gz"),
         "twice.zip": zipped({"twice/hw4.zip": zipped(nested)}),
-        "thrice.zip": zipped(
-            {"a.zip": zipped({"b.tgz": forgery.tar_bytes({"c/module.cpp": SOURCE}, "w:gz")})}
-        ),
+        "thrice.zip": zipped({"a.zip": zipped({"b.tgz": packed})}),
     }
     put(tmp_path, forms)
     for form in forms:
-        for submission in (
-            *find(tmp_path / form, "module.cpp", scratch / form),
-            find_one(tmp_path / form, "module.cpp", scratch / ("one-" + form)),
-        ):
+        one = find_one(tmp_path / form, "module.cpp", scratch / ("one-" + form))
+        for submission in (*find(tmp_path / form, "module.cpp", scratch / form), one):
             assert submission.error is None, (form, submission.error)
             assert submission.id == submission.name == form.split(".")[0]
-            assert submission.source is not None
-            assert submission.source.read_bytes() == SOURCE
+            assert submission.source is not None and submission.source.read_bytes() == SOURCE
             assert submission.sha256 == hashlib.sha256(SOURCE).hexdigest()
 
 
@@ -84,12 +78,6 @@ def test_only_named_files_are_copied_privately(tmp_path: Path, scratch: Path) ->
     assert [path.name for path in alone.path.iterdir()] == ["module.cpp"]
 
 
-def test_bytes_are_kept_as_they_are(tmp_path: Path, scratch: Path) -> None:
-    odd = b"\xff\xfe//\r\n\0\x1b[31m caf\xe9"
-    put(tmp_path, {"a/module.cpp": odd, "b.zip": zipped({"module.cpp": odd})})
-    assert sources(tmp_path, scratch) == {"a": odd, "b": odd}
-
-
 # ---- which file is meant
 
 
@@ -97,14 +85,12 @@ def test_bytes_are_kept_as_they_are(tmp_path: Path, scratch: Path) -> None:
     ("files", "outcome"),
     [
         ({"module.cpp": b"1", "old/module.cpp": b"2", "module-1.cpp": b"3", "more.zip": b"4"}, b"1"),
+        ({"module.cpp": b"\xff\xfe//\r\n\0\x1b[31m caf\xe9"}, b"\xff\xfe//\r\n\0\x1b[31m caf\xe9"),
         ({"Module.CPP": b"1", "module (1).cpp": b"2"}, b"1"),
         ({"x/module-2.cpp": b"1"}, b"1"),
         ({"a/b/module.cpp": b"1", "notes.txt": b""}, b"1"),
         ({"a/module.cpp": b"1", "hw.zip": b"no archive at all"}, b"1"),
-        (
-            {"a/module.cpp": b"1", "b/module.cpp": b"2"},
-            "which module.cpp is meant? It holds a/module.cpp, b/mod",
-        ),
+        ({"a/module.cpp": b"1", "b/module.cpp": b"2"}, "which module.cpp is meant? It holds a/module.cpp, b/mod"),
         ({"module-1.cpp": b"1", "module-2.cpp": b"2"}, "which module.cpp is meant?"),
         ({"MODULE.cpp": b"1", "Module.cpp": b"2"}, "which module.cpp is meant?"),
         ({"a.zip": b"1", "b.zip": b"2"}, "several archives, a.zip, b.zip"),
@@ -115,13 +101,10 @@ def test_bytes_are_kept_as_they_are(tmp_path: Path, scratch: Path) -> None:
         ({"module.cpp": b""}, "module.cpp is empty"),
         ({"module.cpp": b"x" * MAX_SOURCE_BYTES}, b"x" * MAX_SOURCE_BYTES),
         ({"module.cpp": b"x" * (MAX_SOURCE_BYTES + 1)}, "module.cpp is larger than 1 MiB"),
-        (
-            {"module.cpp": b"1", "module.ispc": b"x" * (MAX_SOURCE_BYTES + 1)},
-            "module.ispc is larger than 1 MiB",
-        ),
+        ({"module.cpp": b"1", "module.ispc": b"x" * (MAX_SOURCE_BYTES + 1)}, "module.ispc is larger than 1 MiB"),
         ({"d/" * 9 + "module.cpp": b"1"}, "no module.cpp"),
     ],
-)
+)  # fmt: skip
 def test_the_file_that_is_meant(
     files: dict[str, bytes], outcome: bytes | str, tmp_path: Path, scratch: Path
 ) -> None:
@@ -169,9 +152,7 @@ def test_what_is_no_class_is_told(tmp_path: Path, scratch: Path) -> None:
     put(tmp_path, {"broken.zip": b"PK\3\4", "empty.zip": zipped({})})
     assert "is cut off" in sources(tmp_path / "broken.zip", scratch)["broken"]
     assert "nothing was handed in" in sources(tmp_path / "empty.zip", scratch)["empty"]
-
-
-def test_scratch_that_cannot_be_written_is_the_kit_s_fault(tmp_path: Path) -> None:
+    # A scratch folder that cannot be made is the kit's fault.
     put(tmp_path, {"module.cpp": SOURCE, "file": b""})
     with pytest.raises(KitError):
         find(tmp_path / "module.cpp", "module.cpp", tmp_path / "file" / "scratch")
@@ -180,13 +161,9 @@ def test_scratch_that_cannot_be_written_is_the_kit_s_fault(tmp_path: Path) -> No
 # ---- hostile neighbours cost only themselves
 
 
-def _quine(levels: int) -> bytes:
-    content = zipped({"module.txt": b""})
-    for _ in range(levels):
-        content = zipped({"r/r.zip": content})
-    return content
-
-
+QUINE = zipped({"module.txt": b""})
+for _ in range(5):
+    QUINE = zipped({"r/r.zip": QUINE})
 HOSTILE = {
     "absolute": (zip_bytes(Entry(b"/tmp/escaped"), Entry(b"module.cpp")), "leads outside"),
     "bomb": (zip_bytes(Entry(b"module.cpp", bytes(40 << 20), deflate=True)), "250 times"),
@@ -202,7 +179,7 @@ HOSTILE = {
     "zero": (zip_bytes(Entry(b"module.cpp\0.png")), "zero byte"),
     "parent": (zip_bytes(Entry(b"a/../../module.cpp")), "leads outside"),
     "backslash": (zip_bytes(Entry(b"..\\..\\module.cpp")), "leads outside"),
-    "quine": (_quine(5), "more than 3 deep"),
+    "quine": (QUINE, "more than 3 deep"),
     "spelled-twice": (zip_bytes(Entry(b"module.cpp", b"1"), Entry(b"./module.cpp", b"2")), "stands twice"),
     "tar-parent": (forgery.tar_file(b"../../module.cpp", SOURCE), "leads outside"),
     "wide": (zip_bytes(*(Entry(b"%d/%d" % (k, k), b"") for k in range(10_001))), "more than 20000"),
@@ -269,10 +246,8 @@ def test_links_and_odd_things_on_disk_are_not_followed(
 def test_a_folder_swapped_for_a_link_while_it_is_read(
     tmp_path: Path, scratch: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    put(
-        tmp_path,
-        {"secret/module.cpp": b"secret", "class/m/hw4/module.cpp": b"1", "class/z/module.cpp": SOURCE},
-    )
+    put(tmp_path, {"secret/module.cpp": b"secret"})
+    put(tmp_path / "class", {"m/hw4/module.cpp": b"1", "z/module.cpp": SOURCE})
     copy = finding._copy
 
     def swap(*arguments: object) -> str:

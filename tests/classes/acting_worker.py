@@ -18,6 +18,8 @@ from contextlib import AbstractContextManager, suppress
 from pathlib import Path
 from typing import Any
 
+from nested import nest
+
 from grader.base.errors import KitError
 from grader.base.results import CaseResult, PartResult, SubmissionResult, Timing
 from grader.judge.events import BuildStarted, PartStarted, StepStarted
@@ -38,16 +40,6 @@ def happened_before(what: str, source: Path) -> int:
     with tally.open("ab") as file:
         file.write(b".")
     return tally.stat().st_size - 1
-
-
-def nest(place: Path, depth: int) -> None:
-    here = os.open(place, os.O_RDONLY)
-    for _ in range(depth):
-        os.mkdir("d", dir_fd=here)
-        below = os.open("d", os.O_RDONLY, dir_fd=here)
-        os.close(here)
-        here = below
-    os.close(here)
 
 
 def take_turn() -> None:
