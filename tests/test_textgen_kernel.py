@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import subprocess
-from collections.abc import Callable, Iterator
-from dataclasses import replace
+from collections.abc import Iterator
+from contextlib import ExitStack
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import pytest
@@ -29,6 +30,7 @@ from textgen.sampling import Sampler
 
 COURSE = loading.load(ROOT / "configs" / "gpt149.yaml")
 SHAPE = {**COURSE.defaults, "threads": 2, "Br": 24, "Bc": 40}
+LAYERS = 2
 OPENING = "ACT 3, SCENE 2. Tower, midnight.\n\n[Enter BAKER and ABBESS with the mirror.]\n\nBAKER:\n" * 3
 
 
@@ -51,45 +53,40 @@ def wrong_library(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return path
 
 
-Speak = Callable[..., Tally]
+@dataclass
+class Stage:
+    """The model, and kernels that it speaks through. Each is one function of a library with the reference's ABI."""
+
+    plays: checkpoint.Loaded
+    zygote: Zygote
+    wrong_library: Path
+    stack: ExitStack
+
+    def prompt(self, tokens: int, texts: int = 1) -> Tensor:
+        return torch.tensor([self.plays.words.encode(OPENING)[:tokens]] * texts)
+
+    def speak(
+        self, function: str, prompt: Tensor, new: int, *, part: str = "part1", temperature: float = 0.8,
+        window: int = 256, prefill: Prefill = "prefix", chunk: int = DEFAULT_CHUNK, trust: bool = False,
+    ) -> Tally:  # fmt: skip
+        """Generate with the reference's function, or with a wrong kernel of this name."""
+        library = library_path() if function.startswith("gpt149_ref") else self.wrong_library
+        session = self.stack.enter_context(self.zygote.spawn("raw", library, threads=2))
+        asked = replace(COURSE.part(part), function=function)
+        kernel = StudentKernel(session, asked, SHAPE, window, prefill, chunk)
+        sampler = Sampler(len(prompt), 5, temperature)
+        return generate(self.plays, kernel, prompt, prompt.shape[1] + new, sampler, window, trust=trust)
+
+    def by_torch(self, prompt: Tensor, new: int, temperature: float = 0.8, window: int = 256) -> Tensor:
+        model, sampler = self.plays.model, Sampler(len(prompt), 5, temperature)
+        length = prompt.shape[1] + new
+        return continued_by_torch(model, len(self.plays.words), prompt, length, sampler, window)
 
 
 @pytest.fixture
-def speak(plays: checkpoint.Loaded, zygote: Zygote) -> Iterator[Speak]:
-    """Generate with one function of a library that has the reference's ABI."""
-    opened: list[StudentKernel] = []
-
-    def run(
-        function: str,
-        prompt: Tensor,
-        new: int,
-        *,
-        part: str = "part1",
-        library: Path | None = None,
-        temperature: float = 0.8,
-        window: int = 256,
-        prefill: Prefill = "prefix",
-        chunk: int = DEFAULT_CHUNK,
-        trust: bool = False,
-    ) -> Tally:
-        session = zygote.spawn("raw", library or library_path(), threads=2)
-        asked = replace(COURSE.part(part), function=function)
-        opened.append(StudentKernel(session, asked, SHAPE, window, prefill, chunk))
-        sampler = Sampler(len(prompt), 5, temperature)
-        return generate(plays, opened[-1], prompt, prompt.shape[1] + new, sampler, window, trust=trust)
-
-    yield run
-    for kernel in opened:
-        kernel.session.close()
-
-
-def prompt_of(plays: checkpoint.Loaded, tokens: int, texts: int = 1) -> Tensor:
-    return torch.tensor([plays.words.encode(OPENING)[:tokens]] * texts)
-
-
-def by_torch(plays: checkpoint.Loaded, prompt: Tensor, new: int, temperature: float, window: int) -> Tensor:
-    sampler = Sampler(len(prompt), 5, temperature)
-    return continued_by_torch(plays.model, len(plays.words), prompt, prompt.shape[1] + new, sampler, window)
+def stage(plays: checkpoint.Loaded, zygote: Zygote, wrong_library: Path) -> Iterator[Stage]:
+    with ExitStack() as stack:
+        yield Stage(plays, zygote, wrong_library, stack)
 
 
 # ---- right kernels
@@ -103,29 +100,28 @@ def by_torch(plays: checkpoint.Loaded, prompt: Tensor, new: int, temperature: fl
     ],
 )  # fmt: skip
 def test_a_right_kernel_gives_the_text_that_pytorch_gives(
-    plays: checkpoint.Loaded, speak: Speak, part: str, texts: int, length: int, temperature: float
+    stage: Stage, part: str, texts: int, length: int, temperature: float
 ) -> None:
-    reference = COURSE.part(part).reference
-    prompt = prompt_of(plays, length, texts)
-    tally = speak(reference, prompt, 12, part=part, temperature=temperature)
+    prompt = stage.prompt(length, texts)
+    tally = stage.speak(COURSE.part(part).reference, prompt, 12, part=part, temperature=temperature)
     assert tally.fault is None, tally.fault
     assert tally.logit_error <= LOGIT_LIMIT
-    assert tally.kernel_calls == plays.model.config.n_layer * (length + 11)
-    assert tally.near_ties or torch.equal(tally.tokens, by_torch(plays, prompt, 12, temperature, 256))
+    assert tally.kernel_calls == LAYERS * (length + 11)
+    assert tally.near_ties or torch.equal(tally.tokens, stage.by_torch(prompt, 12, temperature))
 
 
-def test_window_slides_over_a_text_longer_than_it(plays: checkpoint.Loaded, speak: Speak) -> None:
-    prompt = prompt_of(plays, 20)
-    tally = speak("gpt149_ref_naive", prompt, 30, window=12)
+def test_window_slides_over_a_text_longer_than_it(stage: Stage) -> None:
+    prompt = stage.prompt(20)
+    tally = stage.speak("gpt149_ref_naive", prompt, 30, window=12)
     assert tally.fault is None, tally.fault
-    assert torch.equal(tally.tokens, by_torch(plays, prompt, 30, 0.8, 12))
+    assert torch.equal(tally.tokens, stage.by_torch(prompt, 30, window=12))
 
 
-def test_mask_as_channels_takes_one_call_a_layer(plays: checkpoint.Loaded, speak: Speak) -> None:
+def test_mask_as_channels_takes_one_call_a_layer(stage: Stage) -> None:
     for window in (256, 9):
-        tally = speak("gpt149_ref_naive", prompt_of(plays, 24, 2), 3, prefill="mask", window=window)
+        tally = stage.speak("gpt149_ref_naive", stage.prompt(24, 2), 3, prefill="mask", window=window)
         assert tally.fault is None, tally.fault
-        assert tally.kernel_calls == plays.model.config.n_layer * (1 + 2)
+        assert tally.kernel_calls == LAYERS * (1 + 2)
 
 
 # ---- wrong kernels
@@ -144,25 +140,18 @@ def test_mask_as_channels_takes_one_call_a_layer(plays: checkpoint.Loaded, speak
     ],
 )
 def test_a_wrong_kernel_is_located_by_token_layer_and_head(
-    plays: checkpoint.Loaded,
-    speak: Speak,
-    wrong_library: Path,
-    chunk: int,
-    bug: str,
-    token: int,
-    head: int | None,
-    message: str,
+    stage: Stage, bug: str, token: int, head: int | None, message: str, chunk: int
 ) -> None:
-    fault = speak(bug, prompt_of(plays, 1), 20, library=wrong_library, chunk=chunk).fault
+    fault = stage.speak(bug, stage.prompt(1), 20, chunk=chunk).fault
     assert fault is not None and message in fault.message
     assert (fault.token, fault.layer, fault.head) == (token, 0, head)
 
 
 @pytest.mark.parametrize(("texts", "chunk"), [(3, 0), (1, 6)])
 def test_batch_0_copied_shows_once_texts_differ_or_keys_are_cut_up(
-    plays: checkpoint.Loaded, speak: Speak, wrong_library: Path, texts: int, chunk: int
+    stage: Stage, texts: int, chunk: int
 ) -> None:
-    tally = speak("batch_0_copied", prompt_of(plays, 4, texts), 40, library=wrong_library, chunk=chunk)
+    tally = stage.speak("batch_0_copied", stage.prompt(4, texts), 40, chunk=chunk)
     fault, tokens = tally.fault, tally.tokens
     assert fault is not None and fault.layer == 0
     if chunk:
@@ -173,10 +162,10 @@ def test_batch_0_copied_shows_once_texts_differ_or_keys_are_cut_up(
     assert len({tuple(row) for row in tokens[:, : fault.token].tolist()}) == 1
 
 
-def test_kernel_drives_the_text(plays: checkpoint.Loaded, speak: Speak, wrong_library: Path) -> None:
+def test_kernel_drives_the_text(stage: Stage) -> None:
     """Zeros in place of attention change the text; a trusted kernel goes on to its end."""
-    right = speak("right", prompt_of(plays, 6), 40, library=wrong_library)
-    wrong = speak("zeros", prompt_of(plays, 6), 40, library=wrong_library, trust=True)
+    right = stage.speak("right", stage.prompt(6), 40)
+    wrong = stage.speak("zeros", stage.prompt(6), 40, trust=True)
     assert right.fault is None
     assert wrong.fault is not None and not wrong.fault.broken
     assert wrong.tokens.shape == right.tokens.shape
