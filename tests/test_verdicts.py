@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
+from building import write
 from conftest import ROOT, insert_at_start
 from process_tree import alive, cpu_s, descendants, wait_for
 
@@ -118,41 +119,28 @@ def edited(master: str, faults: Sequence[Fault]) -> str:
     return HEADERS + source
 
 
-def run(*arguments: str) -> subprocess.CompletedProcess[str]:
+def run(*arguments: str, source: Path | None = None) -> subprocess.CompletedProcess[str]:
+    command = [*GPT149, *arguments, *(["--module", str(source)] if source else [])]
     return subprocess.run(
-        [*GPT149, *arguments], capture_output=True, text=True, timeout=LONGEST_S, stdin=subprocess.DEVNULL
+        command, capture_output=True, text=True, timeout=LONGEST_S, stdin=subprocess.DEVNULL
     )
-
-
-def student_run(source: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
-    return run(*arguments, "--module", str(source))
-
-
-@pytest.fixture
-def impatient(tmp_path: Path) -> str:
-    """The assignment with calls of 3 s at most."""
-    path = tmp_path / "impatient.yaml"
-    path.write_text(f"extends: {ROOT / 'configs' / 'gpt149.yaml'}\nlimits: {{call_s: 3}}\n")
-    return str(path)
 
 
 @pytest.mark.parametrize(
     "faults",
     [
-        pytest.param(faults, id=", ".join(fault.name for fault in faults).replace(" ", "-"), marks=marks)
+        pytest.param(faults, id=", ".join(fault.name for fault in faults), marks=marks)
         for table, marks in ((QUICK, []), (OTHERS, [pytest.mark.full]))
         for faults in table
     ],
 )
-def test_faults_have_their_own_verdicts(
-    faults: list[Fault], master: str, impatient: str, tmp_path: Path
-) -> None:
-    folder = tmp_path / "submission"
+def test_faults_have_their_own_verdicts(faults: list[Fault], master: str, tmp_path: Path) -> None:
+    folder, report, impatient = tmp_path / "submission", tmp_path / "result.json", tmp_path / "impatient.yaml"
+    impatient.write_text(f"extends: {ROOT / 'configs' / 'gpt149.yaml'}\nlimits: {{call_s: 3}}\n")
     folder.mkdir()
-    source, report = folder / "module.cpp", tmp_path / "result.json"
-    source.write_text(edited(master, faults))
+    source = write(folder, edited(master, faults))
     tests = "all" if len(faults) > 1 else "part1"
-    ended = student_run(source, tests, *SMALL, "--config", impatient, "--json", str(report))
+    ended = run(tests, *SMALL, "--config", str(impatient), "--json", str(report), source=source)
     result = json.loads(report.read_text())
     told = ended.stdout.split("\nRunning ")[1:]
     assert "Traceback" not in ended.stdout + ended.stderr
@@ -176,7 +164,7 @@ def test_result_file_replaces_no_device_and_no_link(tmp_path: Path) -> None:
     link, pipe = tmp_path / "link.json", tmp_path / "pipe.json"
     os.mkfifo(pipe)
     reader = subprocess.Popen(["cat", str(pipe)], stdout=subprocess.PIPE, text=True)
-    ended = student_run(ROOT / "module.cpp", "part0", *SMALL, "--json", str(pipe))
+    ended = run("part0", *SMALL, "--json", str(pipe), source=ROOT / "module.cpp")
     told = json.loads(reader.communicate(timeout=30)[0])
     assert told["schema_version"] == 1
     assert ended.returncode == 0 and pipe.is_fifo()
@@ -197,16 +185,14 @@ def test_a_reader_that_leaves_gets_no_exit_code_of_a_verdict() -> None:
 
 def test_unwritable_cache_is_the_machine_s_fault(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("GPT149_CACHE", "/proc/nowhere")
-    ended = student_run(ROOT / "module.cpp", "part1", *SMALL)
+    ended = run("part1", *SMALL, source=ROOT / "module.cpp")
     assert ended.returncode == 3
     assert "GPT149_CACHE" in ended.stderr and "Traceback" not in ended.stderr
 
 
 def test_starter_is_not_written_yet(master: str, tmp_path: Path) -> None:
-    source = tmp_path / "module.cpp"
-    source.write_text(strip_solution(master))
-    report = tmp_path / "result.json"
-    ended = student_run(source, "all", *SMALL, "--no-table", "--json", str(report))
+    source, report = write(tmp_path, strip_solution(master)), tmp_path / "result.json"
+    ended = run("all", *SMALL, "--no-table", "--json", str(report), source=source)
     result = json.loads(report.read_text())
     assert ended.returncode == 1, ended.stdout + ended.stderr
     assert result["points"] == 0
@@ -216,8 +202,7 @@ def test_starter_is_not_written_yet(master: str, tmp_path: Path) -> None:
 
 
 def test_a_killed_judge_leaves_no_process(master: str, tmp_path: Path) -> None:
-    source = tmp_path / "module.cpp"
-    source.write_text(edited(master, [ENDLESS]))
+    source = write(tmp_path, edited(master, [ENDLESS]))
     command = [*GPT149, "part1", *SMALL, "--no-table", "--module", str(source)]
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT) as judge:
         try:
