@@ -30,7 +30,6 @@ from textgen.sampling import Sampler
 
 COURSE = loading.load(ROOT / "configs" / "gpt149.yaml")
 SHAPE = {**COURSE.defaults, "threads": 2, "Br": 24, "Bc": 40}
-LAYERS = 2
 OPENING = "ACT 3, SCENE 2. Tower, midnight.\n\n[Enter BAKER and ABBESS with the mirror.]\n\nBAKER:\n" * 3
 
 
@@ -106,7 +105,7 @@ def test_a_right_kernel_gives_the_text_that_pytorch_gives(
     tally = stage.speak(COURSE.part(part).reference, prompt, 12, part=part, temperature=temperature)
     assert tally.fault is None, tally.fault
     assert tally.logit_error <= LOGIT_LIMIT
-    assert tally.kernel_calls == LAYERS * (length + 11)
+    assert tally.kernel_calls == stage.plays.model.config.n_layer * (length + 11)
     assert tally.near_ties or torch.equal(tally.tokens, stage.by_torch(prompt, 12, temperature))
 
 
@@ -121,7 +120,7 @@ def test_mask_as_channels_takes_one_call_a_layer(stage: Stage) -> None:
     for window in (256, 9):
         tally = stage.speak("gpt149_ref_naive", stage.prompt(24, 2), 3, prefill="mask", window=window)
         assert tally.fault is None, tally.fault
-        assert tally.kernel_calls == LAYERS * (1 + 2)
+        assert tally.kernel_calls == stage.plays.model.config.n_layer * (1 + 2)
 
 
 # ---- wrong kernels

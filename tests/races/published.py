@@ -6,7 +6,7 @@ Each is the same frame around a way to read elements and a loop; `SOURCES` has t
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 
 FRAME = """\
 #include <torch/extension.h>
@@ -124,21 +124,23 @@ STARTERS_ROW = """at::Tensor ORowTensor =
 
 @dataclass(frozen=True)
 class Written:
-    """What somebody wrote in the places of FRAME; `loop` replaces those of LOOP where `body` is not given."""
+    """Texts for the places of FRAME, and for those of LOOP where `body` is not given."""
 
     accessors: str = BY_REFERENCE
     headers: str = ""
     helpers: str = ""
-    loop: tuple[str, str, str, str, str] = ("", "collapse(3)", STARTERS_ROW, "float total = 0.f;", "exp")
+    before: str = ""
+    pragma: str = "collapse(3)"
+    row: str = STARTERS_ROW
+    sum: str = "float total = 0.f;"
+    exp: str = "exp"
     body: str = ""
     bindings: str = BINDINGS
 
     @property
     def text(self) -> str:
-        places = dict(zip(("before", "pragma", "row", "sum", "exp"), self.loop, strict=True))
-        places |= {name: getattr(self, name) for name in ("headers", "accessors", "helpers", "bindings")}
         text = FRAME.replace("@body@", self.body or vectors(LOOP)).replace("@rows@", ROWS)
-        for name, given in places.items():
+        for name, given in asdict(self).items():
             text = text.replace(f"@{name}@", given)
         return text
 
@@ -277,38 +279,29 @@ USING = "using namespace torch::indexing;"
 ROW_OF_USING = STARTERS_ROW.replace("torch::indexing::", "")
 RACING_SUM = "total = 0.f;"
 
+SLICE_OF_TEMP = """int t = omp_get_thread_num();
+                std::vector<float> ORow = formatTensor(temp.index({Slice(t, t + 1)}));"""
+ROW_OF_TEMP = "std::vector<float> ORow = formatTensor(temp[omp_get_thread_num()]);"
+OWN_ROW = "std::vector<float> ORow(N, 0.0f);"
+THREADS = "    const int threads = omp_get_max_threads();"
+ALL_THREADS = "collapse(2) num_threads(threads)"
+
 WRITTEN = {
     "starter": Written(),
-    "values": Written(
-        BY_VALUE, USING, loop=("", "collapse(3)", ROW_OF_USING, "float total = 0.f;", "std::exp")
-    ),
+    "values": Written(BY_VALUE, USING, row=ROW_OF_USING, exp="std::exp"),
     "collapse2": Written(
-        BY_INDEX,
-        USING,
-        loop=(
-            "    const int threads = omp_get_max_threads();",
-            "collapse(2) num_threads(threads)",
-            "int t = omp_get_thread_num(); std::vector<float> ORow = formatTensor(temp.index({Slice(t, t + 1)}));",
-            "float total(0);",
-            "expf",
-        ),
+        *(BY_INDEX, USING, "", THREADS, ALL_THREADS), row=SLICE_OF_TEMP, sum="float total(0);", exp="expf"
     ),
-    "local": Written(loop=("", "", "std::vector<float> ORow(N, 0.0f);", "float total = 0.f;", "std::exp")),
+    "local": Written(pragma="", row=OWN_ROW, exp="std::exp"),
     "private": Written(
-        loop=(
-            "    float total;",
-            "collapse(3) private(total)",
-            "std::vector<float> ORow = formatTensor(temp[omp_get_thread_num()]);",
-            "total = 0.f;",
-            "exp",
-        )
+        before="    float total;", pragma="collapse(3) private(total)", row=ROW_OF_TEMP, sum="total = 0.f;"
     ),
     "accessors": Written("", headers="#include <cmath>", body=WITH_ACCESSORS, bindings=""),
     "safe": Written(BY_INDEX, headers="#include <limits>\n#include <algorithm>", body=vectors(SAFE_SOFTMAX)),
     "heads": Written("", USING, body=OF_A_HEAD, bindings=""),
     "parallel_for": Written(headers="#include <ATen/Parallel.h>", body=vectors(BY_PARALLEL_FOR)),
     # One sum for all threads.
-    "race": Written(loop=("    float total;", "collapse(3)", STARTERS_ROW, RACING_SUM, "exp")),
+    "race": Written(before="    float total;", sum=RACING_SUM),
 }
 #: Beside the ten: one with SIMD that writes through views of temp's rows, and the same with one row for all threads.
 ROWS_OF_TEMP, ONE_ROW_OF_TEMP = (
