@@ -18,6 +18,7 @@ from grader.assignment.loading import SCHEMA, load
 from grader.assignment.rubric import ManualItem, TimeBand
 from grader.base.errors import UsageError
 from grader.base.seeds import derive
+from grader.judge.questions import question
 from grader.judge.timing.rounds import TimedInputs
 from grader.run.calls import Request
 
@@ -44,6 +45,17 @@ def test_the_public_assignment_pays_what_the_handout_says() -> None:
     assert assignment.seed is None and not any(
         case.hidden for part in assignment.parts for case in part.cases
     )
+
+
+def test_cases_that_differ_in_their_seed_alone_have_different_inputs() -> None:
+    assignment = load(CONFIG)
+    case = assignment.part("part1").cases[0]
+    first, again, other = (
+        question(assignment.lab, replace(case, seed=seed), {**assignment.defaults, **case.shape})
+        for seed in (7, 7, 8)
+    )
+    assert all((first[name] == again[name]).all() for name in first)
+    assert not any((first[name] == other[name]).all() for name in "QKV")
 
 
 @pytest.mark.parametrize("path", [CONFIG, STAFF], ids=["public", "staff"])

@@ -12,16 +12,17 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 from building import UNOPTIMIZED, one_function, sharing_headers, write
 from conftest import ROOT
 
 from grader.base import objectcache
-from grader.build import nativebuild, standin, toolchain, torchbuild
+from grader.build import compilers, nativebuild, standin, toolchain, torchbuild
 from grader.build.records import Build
 from grader.build.torchbuild import build
-from grader.sandbox import Finished
+from grader.sandbox import Finished, run_limited
 
 
 @pytest.mark.parametrize(
@@ -209,6 +210,26 @@ def test_pruning_keeps_what_was_used_last_and_what_is_young(tmp_path: Path) -> N
     assert pruned(10_000, min_age_s=1) == "0123" and not left.exists()
     assert objectcache.touch(folder / "3.so") and not objectcache.touch(folder / "5.so")
     assert pruned(250, min_age_s=1) == "03"
+
+
+def test_no_variable_that_changes_objects_reaches_a_compiler(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An object is found again by its text and flags alone."""
+    seen = []
+
+    def noted(command: Sequence[str], **how: Any) -> Finished:
+        seen.append(how["env"])
+        return run_limited(command, **how)
+
+    monkeypatch.setattr(compilers, "run_limited", noted)
+    for name in ("CPATH", "GCC_EXEC_PREFIX", "LIBRARY_PATH", "SOURCE_DATE_EPOCH"):
+        monkeypatch.setenv(name, "0")
+    assert nativebuild.build(write(tmp_path, one_function(f"return t; // {os.urandom(8).hex()}"))).ok
+    assert seen and all(
+        set(env) <= {*compilers.ENVIRONMENT, "LC_ALL", "TMPDIR", "GCC_COLORS"} for env in seen
+    )
+    assert not any("CPATH" in env or "SOURCE_DATE_EPOCH" in env for env in seen)
 
 
 def test_pruning_at_once_from_many_threads(tmp_path: Path) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+import os
 import threading
 import time
 from collections import Counter
@@ -39,6 +40,25 @@ def test_a_full_disk_is_told_with_what_to_do(tmp_path: Path) -> None:
         ):
             with pytest.raises(KitError, match=r"cannot write in .*No space left.*--resume"):
                 write()
+
+
+def test_a_result_and_its_line_are_on_the_disk_when_finish_returns(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """After a power cut no line of the ledger leads to an empty result."""
+    synced: dict[int, int] = {}
+
+    def noted(descriptor: int) -> None:
+        found = os.fstat(descriptor)
+        synced[found.st_ino] = found.st_size
+
+    with ledger.hold(tmp_path) as book:
+        book.open_run(some_run(), ())
+        monkeypatch.setattr(os, "fsync", noted)
+        book.finish(record("ada"), {"points": 1.0})
+        for path in (tmp_path / ledger.LEDGER, tmp_path / "ada" / ledger.RESULT):
+            assert synced[path.stat().st_ino] == path.stat().st_size > 0
+        assert (tmp_path / "ada").stat().st_ino in synced
 
 
 def test_ledger_gives_back_what_was_written_and_the_last_record_counts(tmp_path: Path) -> None:

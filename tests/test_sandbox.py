@@ -7,6 +7,7 @@ import functools
 import hashlib
 import itertools
 import os
+import select
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
@@ -242,6 +243,20 @@ def test_a_kernel_that_ends_the_reference_is_at_fault(library: Path) -> None:
 
 
 # ---- the compiler
+
+
+def test_nothing_that_a_command_started_outlives_it(tmp_path: Path) -> None:
+    """Its child holds one end of a pipe: the other end sees when the child is gone."""
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+    reader = os.open(pipe, os.O_RDONLY | os.O_NONBLOCK)
+    try:
+        shell = "exec 3> pipe; sleep 100 > /dev/null 2>&1 & exit 0"
+        assert run_limited(["sh", "-c", shell], cwd=tmp_path, timeout_s=60.0).returncode == 0
+        assert select.select([reader], [], [], 30.0)[0], "the child lives on"
+        assert os.read(reader, 1) == b""
+    finally:
+        os.close(reader)
 
 
 @pytest.fixture(params=LOCKED)
