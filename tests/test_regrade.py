@@ -5,10 +5,13 @@ from __future__ import annotations
 import json
 import math
 from collections import Counter
+from contextlib import nullcontext
 from dataclasses import replace
+from operator import attrgetter
 from pathlib import Path
 
 import pytest
+from building import write
 from classes.acting_class import SMALL, Class, acting
 from conftest import insert_at_start, keeping
 
@@ -66,14 +69,11 @@ def test_what_is_left_follows_from_what_changed(
     found = again.rest({"p": OLD}, {"p": now}, before)
     assert found == (None if left is None else Rest(left))
     # Beside a part that stays, one that is judged whole is no reason to judge all.
-    beside = again.rest({"p": OLD, "q": OLD}, {"p": now, "q": OLD}, two(before))
+    other = replace(before.parts[0], id="q", verdict="pass", cases=(case("a"), case("b")))
+    two = replace(before, parts=(*before.parts, other))
+    beside = again.rest({"p": OLD, "q": OLD}, {"p": now, "q": OLD}, two)
     assert beside == Rest({"p": ()} if left is None else left)
     assert again.rest({}, {"p": now}, before) is None
-
-
-def two(before: SubmissionResult) -> SubmissionResult:
-    other = replace(before.parts[0], id="q", verdict="pass", cases=(case("a"), case("b")))
-    return replace(before, parts=(*before.parts, other))
 
 
 def test_points_titles_and_weights_decide_no_verdict(tmp_path: Path) -> None:
@@ -91,23 +91,14 @@ def test_points_titles_and_weights_decide_no_verdict(tmp_path: Path) -> None:
     (tmp_path / "a.yaml").write_text(text)
     before = prints.of_parts(load(SMALL))
     assert prints.of_parts(load(tmp_path / "a.yaml")) == before
-    for old, new in {
-        "d: 8, Br": "d: 9, Br",
-        "call_s: 1,": "call_s: 2,",
-        "oracle: attention\n    points: 10": "",
-    }.items():
-        if new:
-            (tmp_path / "b.yaml").write_text(text.replace(old, new))
-            changed = prints.of_parts(load(tmp_path / "b.yaml"))
-            assert all(changed[name].calling != before[name].calling for name in before)
+    for old, new in (("d: 8, Br", "d: 9, Br"), ("call_s: 1,", "call_s: 2,")):
+        (tmp_path / "b.yaml").write_text(text.replace(old, new))
+        changed = prints.of_parts(load(tmp_path / "b.yaml"))
+        assert all(changed[name].calling != before[name].calling for name in before)
     (tmp_path / "c.yaml").write_text(text.replace("seed: 1}", "seed: 5}"))
-    changed = prints.of_parts(load(tmp_path / "c.yaml"))
-    assert all(
-        changed[name].calling == before[name].calling
-        and {case for case in before[name].cases if changed[name].cases[case] != before[name].cases[case]}
-        == {"random"}
-        for name in before
-    )
+    for name, now in prints.of_parts(load(tmp_path / "c.yaml")).items():
+        assert now.calling == before[name].calling
+        assert {case for case, its in now.cases.items() if its != before[name].cases[case]} == {"random"}
 
 
 def test_a_case_that_is_wrong_takes_the_time_away_and_what_hung_on_it() -> None:
@@ -115,7 +106,7 @@ def test_a_case_that_is_wrong_takes_the_time_away_and_what_hung_on_it() -> None:
     flags = (Flag("undecided"), Flag("odd", "look", "review"))
     old = result("pass", case("random"), flags=flags)
     old = replace(
-        old, parts=(replace(old.parts[0], id="part1"), replace(old.parts[0], id="part3")), flags=flags
+        old, parts=tuple(replace(old.parts[0], id=name) for name in ("part1", "part3")), flags=flags
     )
     wrong = replace(old.parts[1], verdict="wrong", cases=(case("ragged", False),), time=None, flags=())
     right = replace(wrong, verdict="pass", cases=(case("ragged"),))
@@ -137,12 +128,8 @@ def test_judging_the_rest_ends_as_judging_all(master: str, tmp_path: Path) -> No
     hidden.write_text(f"extends: {SMALL}\nseed: 3\nhidden_cases:\n  - {extra}\n")
     public = tmp_path / "public.yaml"
     public.write_text(f"extends: {SMALL}\nseed: 3\n")
-    source = tmp_path / "module.cpp"
-    source.write_text(
-        insert_at_start(
-            keeping(master, "myNaiveAttention", "myFusedAttention"), "myFusedAttention", "H -= H > 2;"
-        )
-    )
+    kept = keeping(master, "myNaiveAttention", "myFusedAttention")
+    source = write(tmp_path, insert_at_start(kept, "myFusedAttention", "H -= H > 2;"))
     options = Options(profile=False, timing=False)
     before_assignment, assignment = load(public), load(hidden)
     before = evaluate(before_assignment, source, before_assignment.select("all"), options)
@@ -159,10 +146,8 @@ def test_judging_the_rest_ends_as_judging_all(master: str, tmp_path: Path) -> No
     whole = evaluate(assignment, source, assignment.select("all"), options)
     assert called == ["many", "many"]
     assert [part.verdict for part in whole.parts] == ["pass", "wrong"]
-    for one, other in zip(found.parts, whole.parts, strict=True):
-        assert (one.verdict, one.cases, one.diagnosis, one.flags) == (
-            other.verdict, other.cases, other.diagnosis, other.flags,
-        )  # fmt: skip
+    decided = attrgetter("verdict", "cases", "diagnosis", "flags")
+    assert [decided(part) for part in found.parts] == [decided(part) for part in whole.parts]
 
 
 def test_a_changed_rubric_starts_no_worker_and_a_new_case_calls_nothing_else(acting: Class) -> None:
@@ -217,8 +202,5 @@ def test_a_result_is_written_as_json_itself_writes_it() -> None:
     ],
 )
 def test_depth_is_counted_outside_of_texts(text: str, deep: bool) -> None:
-    if deep:
-        with pytest.raises(ValueError, match="deep"):
-            typedjson.parse(text.encode())
-    else:
+    with pytest.raises(ValueError, match="deep") if deep else nullcontext():
         assert typedjson.parse(text.encode()) == json.loads(text)

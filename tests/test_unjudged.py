@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import csv
 import io
 import json
-import os
 import re
 import subprocess
 import sys
@@ -13,6 +11,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from classes.acting_class import SMALL, environment, rows_of
 from classrows import PARTS, assignment, part, result
 from conftest import ROOT, insert_at_start, keeping
 from ispc_stand_in import BROKEN, INCLUDE, PROGRAM, STAND_IN, USES_IT, on_the_path
@@ -25,7 +24,6 @@ from grader.report.classbook import Row
 from grader.score import part_points, score
 from grader.staff.classroom import gradebook, ledger, waiting
 
-SMALL = ROOT / "tests" / "classes" / "small.yaml"
 LACKING = "This machine has no ispc that runs."
 
 
@@ -45,7 +43,7 @@ def row_of(found: SubmissionResult, **manual: float) -> Row:
     return Row("bob", "Bob", "", found, score(assignment(), found, manual), None)
 
 
-def test_its_points_are_open_and_no_part_of_a_grade() -> None:
+def test_its_points_are_open_and_no_part_of_a_grade_until_they_are_given_by_hand() -> None:
     scored = score(assignment(), all_unjudged())
     ids = tuple(known[0] for known in PARTS)
     assert scored.waiting == ids and scored.pending == (*ids, "writeup")
@@ -53,8 +51,6 @@ def test_its_points_are_open_and_no_part_of_a_grade() -> None:
     for known in assignment().parts:
         assert part_points(known, "unjudged")[0] == 0 and "open" in part_points(known, "unjudged")[1]
 
-
-def test_points_by_hand_settle_it() -> None:
     scored = score(assignment(), all_unjudged(), {"part1": 8.0})
     assert "part1" not in scored.waiting and "part1" not in scored.pending
     assert next(line for line in scored.lines if line.id == "part1").points == 8.0
@@ -94,8 +90,7 @@ def test_no_report_shows_a_0(tmp_path: Path) -> None:
     whole = result(tuple(part(*known) for known in PARTS))
     rows.append(Row("zoe", "Zoe", "", whole, score(assignment(), whole), None))
     assert not classbook.write(tmp_path, assignment(), rows)
-    text = (tmp_path / "grades.csv").read_text(encoding="utf-8-sig")
-    bob, ann, zoe = csv.DictReader(io.StringIO(text))
+    bob, ann, zoe = rows_of(tmp_path).values()
     assert {bob[name] for name, _, _ in PARTS} == {""}
     assert (bob["total"], bob["part1_verdict"]) == ("", "unjudged")
     assert bob["pending"].split() == [*(name for name, _, _ in PARTS), "writeup"]
@@ -138,11 +133,6 @@ def test_gradescope_is_told_that_its_0_is_no_grade() -> None:
     assert ["no grade" in name for name in names] == [False, True]
 
 
-def test_feedback_names_the_lack_even_in_a_record_of_an_earlier_kit() -> None:
-    nameless = result((PartResult("part1", "Naive", "unjudged", 10.0),))
-    assert "lacks what it takes" in feedback.not_judged(nameless, ("part1",))
-
-
 # ---- who waits, and until when
 
 
@@ -166,10 +156,18 @@ def test_lines_name_how_many_what_for_and_what_to_do() -> None:
 
 def test_a_record_of_an_earlier_kit_waits_for_nothing(tmp_path: Path) -> None:
     prints = {"source": "1", "assignment": "2", "kit": "3", "settings": "4"}
-    old = {"kind": "result", "submission_id": "a", "fingerprints": prints, "at": ""}
-    old |= {"seconds": {}, "attempt": 1}
+    old = {
+        "kind": "result",
+        "submission_id": "a",
+        "fingerprints": prints,
+        "at": "",
+        "seconds": {},
+        "attempt": 1,
+    }
     (tmp_path / ledger.LEDGER).write_text(json.dumps(old) + "\n")
     assert ledger.read(tmp_path).records["a"].waits_for == ""
+    nameless = result((PartResult("part1", "Naive", "unjudged", 10.0),))
+    assert "lacks what it takes" in feedback.not_judged(nameless, ("part1",))
 
 
 # ---- a class, and a student's own run
@@ -177,19 +175,9 @@ def test_a_record_of_an_earlier_kit_waits_for_nothing(tmp_path: Path) -> None:
 
 def run(path: str, *command: object) -> subprocess.CompletedProcess[str]:
     """Run a command of the kit with this PATH."""
-    return subprocess.run(
-        [sys.executable, *map(str, command), "--config", str(SMALL), "--no-time"],
-        cwd=ROOT,
-        env={**os.environ, "PATH": path, "PYTHONPATH": str(ROOT)},
-        capture_output=True,
-        text=True,
-        timeout=600,
-    )
-
-
-def grades_in(folder: Path) -> dict[str, dict[str, str]]:
-    text = (folder / "grades.csv").read_text(encoding="utf-8-sig")
-    return {row["id"]: row for row in csv.DictReader(io.StringIO(text))}
+    line = [sys.executable, *map(str, command), "--config", str(SMALL), "--no-time"]
+    how = {"capture_output": True, "text": True, "timeout": 600}
+    return subprocess.run(line, cwd=ROOT, env=environment(PATH=path), **how)  # type: ignore[call-overload, no-any-return]
 
 
 @pytest.fixture(scope="module")
@@ -236,7 +224,7 @@ def test_a_class_waits_for_ispc_and_goes_on_when_it_is_there(
     for name, record in ledger.read(out).records.items():
         verdict = {"uses": "unjudged", "wrong": "unjudged", "alone": "compile_error"}.get(name, "pass")
         assert set(record.verdicts.values()) == {verdict}, name
-    grades = grades_in(out)
+    grades = rows_of(out)
     assert set(grades) == set(submissions)
     for name in ("uses", "wrong"):
         assert grades[name]["total"] == grades[name]["part1"] == grades[name]["part3"] == ""
@@ -250,7 +238,7 @@ def test_a_class_waits_for_ispc_and_goes_on_when_it_is_there(
     assert code == EXIT_PASS, said
     assert "2 are graded again (ispc is here now): uses, wrong" in said and "[2/2]" in said
     assert "cannot be judged" not in said and "6 of 6 graded" in said
-    grades = grades_in(out)
+    grades = rows_of(out)
     assert grades["uses"]["total"] == "30" and grades["uses"]["pending"] == ""
     assert (grades["wrong"]["part1"], grades["wrong"]["part1_verdict"]) == ("0", "wrong")
     kept = json.loads((out / "uses" / ledger.RESULT).read_text())
@@ -266,11 +254,12 @@ def test_a_students_own_run_ends_with_3_and_says_what_to_install(
 ) -> None:
     for file, text in submissions["uses"].items():
         (tmp_path / file).write_text(text)
+    commands = (
+        ("gpt149.py", "all", "--no-table", "--module", tmp_path),
+        ("-m", "grader", "one", tmp_path, "--trust"),
+    )
     for path, code in zip(paths, (EXIT_KIT, EXIT_PASS), strict=True):
-        for command in (
-            ["gpt149.py", "all", "--no-table", "--module", tmp_path],
-            ["-m", "grader", "one", tmp_path, "--trust"],
-        ):
+        for command in commands:
             ended = run(path, *command)
             assert ended.returncode == code, ended.stdout + ended.stderr
             if code == EXIT_KIT:
