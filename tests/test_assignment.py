@@ -42,9 +42,8 @@ def test_the_public_assignment_pays_what_the_handout_says() -> None:
     assert assignment.commands() == ["part0", "4Daccess", "part1", "part2", "part3", "part4"]
     assert [part.id for part in assignment.select("4Daccess")] == ["4Dread", "4Dwrite"]
     assert "part0" not in [part.id for part in assignment.select("all")]
-    assert assignment.seed is None and not any(
-        case.hidden for part in assignment.parts for case in part.cases
-    )
+    hidden = [case for part in assignment.parts for case in part.cases if case.hidden]
+    assert assignment.seed is None and not hidden
 
 
 def test_cases_that_differ_in_their_seed_alone_have_different_inputs() -> None:
@@ -194,10 +193,9 @@ def documented_keys() -> dict[str, dict[str, bool]]:
 def test_every_accepted_key_is_documented_and_every_documented_key_is_accepted() -> None:
     documented = documented_keys()
     sections = {re.sub(r"^(an?|the) ", "", keys.what).capitalize(): keys for keys in SCHEMA}
-    assert {name: set(keys) for name, keys in documented.items()} == {
-        name: set(keys.all) for name, keys in sections.items()
-    }
+    assert set(documented) == set(sections)
     for name, keys in sections.items():
+        assert set(documented[name]) == set(keys.all)
         assert not any(documented[name][key] for key in keys.required), "a required key that may be left out"
 
 
@@ -231,8 +229,8 @@ def test_names_are_those_of_the_evaluator() -> None:
     from labs.attention.oracle import ORACLES
 
     known = labs.load(labs.find("attention")).oracles
-    assert {name for facts in known.values() for name in facts.distributions} == set(DISTRIBUTIONS)
     assert set(known) == set(ORACLES)
+    assert {name for facts in known.values() for name in facts.distributions} == set(DISTRIBUTIONS)
 
 
 def test_points_if_slow_still_pays(tmp_path: Path) -> None:

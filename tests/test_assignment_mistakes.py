@@ -165,24 +165,19 @@ def test_mistakes_are_told_with_file_and_line(old: str, new: str, says: str, tmp
     assert 1 <= place(message, path) <= len(path.read_text().splitlines()) + 1
 
 
-@pytest.mark.parametrize(
-    ("old", "new"),
-    [
-        *((POINTS, "    pionts: 10\n"), (POINTS, "    points: .nan\n")),
-        *((LATE, "  due: 2026-11-14\n"), (MANUAL, "  - 7\n")),
-    ],
-)
-def test_the_line_is_that_of_the_mistake(old: str, new: str, tmp_path: Path) -> None:
-    path = edited(old, new, tmp_path / "assignment.yaml")
-    line = path.read_text().splitlines()[place(refusal(path), path) - 1]
-    assert line == new.rstrip("\n")
+def test_the_line_is_that_of_the_mistake(tmp_path: Path) -> None:
+    points, late, manual = "    pionts: 10\n", "  due: 2026-11-14\n", "  - 7\n"
+    for old, new in ((POINTS, points), (POINTS, "    points: .nan\n"), (LATE, late), (MANUAL, manual)):
+        path = edited(old, new, tmp_path / "assignment.yaml")
+        line = path.read_text().splitlines()[place(refusal(path), path) - 1]
+        assert line == new.rstrip("\n")
 
 
-@pytest.mark.parametrize("content", ["", "[]", "just text", "a: b: c", "7", "--- {}\n--- {}\n"])
-def test_other_files_are_refused_in_one_line(content: str, tmp_path: Path) -> None:
+def test_other_files_are_refused_in_one_line(tmp_path: Path) -> None:
     path = tmp_path / "assignment.yaml"
-    path.write_text(content)
-    assert str(path) in refusal(path)
+    for content in ("", "[]", "just text", "a: b: c", "7", "--- {}\n--- {}\n"):
+        path.write_text(content)
+        assert str(path) in refusal(path)
     path.write_bytes(bytes(range(128, 256)))
     assert "not UTF-8" in refusal(path)
 

@@ -10,9 +10,11 @@ import time
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 
 import pytest
+from classes.acting_class import HANG_S
 from classes.ledgers import AT, HOLDS_LEDGER, HOLDS_MACHINE, holding, record, some_run
 from conftest import ROOT
 
@@ -24,9 +26,6 @@ from grader.staff.classroom import ledger
 from grader.staff.classroom.ledger import Entry
 from grader.staff.classroom.slot import Slot, need_of
 
-HANG_S = 120.0
-
-
 # ---- the ledger
 
 
@@ -34,10 +33,8 @@ HANG_S = 120.0
 def test_a_full_disk_is_told_with_what_to_do(tmp_path: Path) -> None:
     with open("/dev/full", "wb", buffering=0) as disk:
         book = ledger.Ledger(tmp_path, disk.fileno(), tmp_path)
-        for write in (
-            lambda: book.open_run(some_run(), []),
-            lambda: book.finish(record("ada"), {"points": 1.0}),
-        ):
+        finish = partial(book.finish, record("ada"), {"points": 1.0})
+        for write in (partial(book.open_run, some_run(), []), finish):
             with pytest.raises(KitError, match=r"cannot write in .*No space left.*--resume"):
                 write()
 
@@ -202,11 +199,6 @@ def test_all_timings_hold_the_machine_where_that_is_asked_for_or_no_core_can_be_
 # ---- progress
 
 
-class Terminal(io.StringIO):
-    def isatty(self) -> bool:
-        return True
-
-
 def test_plain_progress_is_one_line_for_each_with_verdicts_and_time_left() -> None:
     clock = iter(float(second) for second in range(0, 1000, 10))
     stream = io.StringIO()
@@ -217,10 +209,12 @@ def test_plain_progress_is_one_line_for_each_with_verdicts_and_time_left() -> No
     lines = stream.getvalue().splitlines()
     assert lines[0] == "[1/3] ada: 2 pass, 1 slow; 25 of 30 points (20.0 s; 80 s left)"
     assert lines[1] == "bob?[2J: its worker died; it is graded once more"
+    assert [duration(s) for s in (0, 89, 120, 3900)] == ["0 s", "89 s", "2 min", "1 h 05 min"]
 
 
 def test_live_progress_shows_who_is_running_and_takes_names_literally() -> None:
-    stream = Terminal()
+    stream = io.StringIO()
+    stream.isatty = lambda: True  # type: ignore[method-assign]
     with Progress(3, stream) as progress:
         progress.phase("[bold]ada[/bold]", "part1: timing")
         progress.finished("bob", {}, "", "a broken archive\nand more")
@@ -234,7 +228,3 @@ def test_live_progress_shows_who_is_running_and_takes_names_literally() -> None:
 def test_command_that_goes_on_keeps_what_was_asked_for() -> None:
     asked = ["run", "my class", "--out", "r", "--config", "c.yaml", "--resume", "--again", "--seed", "7"]
     assert to_resume(asked) == "python -m grader run 'my class' --out r --config c.yaml --seed 7 --resume"
-
-
-def test_duration_for_people() -> None:
-    assert [duration(s) for s in (0, 89, 120, 3900)] == ["0 s", "89 s", "2 min", "1 h 05 min"]

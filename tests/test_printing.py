@@ -51,12 +51,9 @@ def test_harmless_text_keeps_its_length_and_everything_that_is_only_shown(text: 
     assert not re.search("[\x00-\x08\x0b-\x1f\x7f-\x9f\u2028-\u202e\u2066-\u2069\ud800-\udfff]", made)
 
 
-def test_names_of_all_scripts_stay_as_they_are() -> None:
+def test_names_of_all_scripts_stay_and_a_value_within_a_message_is_one_short_line() -> None:
     names = ("Zoë Çelik", "أحمد بن محمد", "می\u200cخواهم", "क्\u200dष", "日本 太郎", "👩\u200d💻", "a\u00a0b")
     assert [harmless.harmless(name) for name in names] == [*names]
-
-
-def test_a_value_within_a_message_is_one_short_line() -> None:
     assert harmless.one_line("a\nb\tc\x1b[31m") == "a b c?[31m"
     assert harmless.one_line("x" * 10**6) == "x" * 79 + "…"
     assert harmless.one_line(" " * 10**6 + "x", 10).endswith("…")

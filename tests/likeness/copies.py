@@ -80,24 +80,22 @@ def with_other_loops(body: str, rng: random.Random) -> str:
 
 def padded(body: str, rng: random.Random) -> str:
     """Add statements that do nothing, one after about ten lines."""
-    out = []
+    out, useless = [], ("int unused = 0;", "float check = 1.0f; check *= 2;", "if (d < 0) { break; }")
     for line in body.splitlines():
         out.append(line)
         if line.endswith("{") and rng.random() < 0.25:
-            out.append(
-                rng.choice(("int unused = 0;", "float check = 1.0f; check *= 2;", "if (d < 0) { break; }"))
-            )
+            out.append(rng.choice(useless))
     return "\n".join(out)
 
 
 def turned_products(body: str, rng: random.Random) -> str:
     """Write `a * b` as `b * a` now and then where both are plain calls or elements."""
     factor = r"\w+(?:\([^()]*\)|\[[^\[\]]*\])"
-    return re.sub(
-        rf"({factor}) \* ({factor})",
-        lambda m: m.group() if rng.random() < 0.5 else f"{m[2]} * {m[1]}",
-        body,
-    )
+
+    def turned(match: re.Match[str]) -> str:
+        return match.group() if rng.random() < 0.5 else f"{match[2]} * {match[1]}"
+
+    return re.sub(rf"({factor}) \* ({factor})", turned, body)
 
 
 #: Changes by how hard the copier worked.

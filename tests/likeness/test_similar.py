@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 from authors import bodies, submission
 from copies import EFFORTS, copied, reordered
+from handing_in import put
 
 from grader.assignment.regions import strip_solution
 from grader.base.errors import UsageError
@@ -130,13 +131,10 @@ def test_regions_are_equal_runs_that_do_not_overlap(master: str) -> None:
     for side in ("left", "right"):
         spans = sorted(getattr(region, side) for region in regions)
         assert all(a[1] <= b[0] for a, b in pairwise(spans))
-    assert not any("PYBIND11_MODULE" in found.texts["l"][slice(*region.left)] for region in regions), (
-        "starter"
-    )
-    region = max(regions, key=lambda region: region.tokens)
-    assert tokens(found.texts["l"][slice(*region.left)]).codes.count("for") == tokens(
-        found.texts["r"][slice(*region.right)]
-    ).codes.count("for")
+    texts = [(found.texts["l"][slice(*one.left)], found.texts["r"][slice(*one.right)]) for one in regions]
+    assert not any("PYBIND11_MODULE" in left for left, _ in texts), "the starter's"
+    loops = [tokens(text).codes.count("for") for text in max(texts, key=lambda pair: len(pair[0]))]
+    assert loops[0] == loops[1]
 
 
 # ---- wrong outputs
@@ -177,12 +175,8 @@ def test_right_outputs_one_input_and_empty_outputs_make_no_group() -> None:
 
 
 def test_two_who_share_each_input_with_others_are_found() -> None:
-    found = groups(
-        a=result(("h1", "1", True), ("h2", "2", True)),
-        b=result(("h1", "1", True), ("h2", "2", True)),
-        c=result(("h1", "1", True), ("h2", "x", True)),
-        d=result(("h1", "y", True), ("h2", "2", True)),
-    )
+    outputs = {"a": "12", "b": "12", "c": "1x", "d": "y2"}
+    found = groups(**{k: result(("h1", one, True), ("h2", two, True)) for k, (one, two) in outputs.items()})
     assert [group.members for group in found] == [("a", "b")]
 
 
@@ -204,12 +198,11 @@ def test_the_command_on_a_class_run_and_on_submissions(
     tmp_path: Path, master: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     out, handed_in = tmp_path / "out", tmp_path / "handed in"
-    wrong = result(("h1", "aa", True), ("h2", "bb", True))
-    for name, seed in (("anna", 1), ("bert", 1), ("carl", 2)):
-        for folder in (out, handed_in):
-            (folder / name).mkdir(parents=True)
-            (folder / name / "module.cpp").write_text(submission(master, bodies(seed)))
-        (out / name / "result.json").write_text(json.dumps(wrong) if name != "carl" else "{broken")
+    wrong = json.dumps(result(("h1", "aa", True), ("h2", "bb", True))).encode()
+    for name, seed, text in (("anna", 1, wrong), ("bert", 1, wrong), ("carl", 2, b"{broken")):
+        source = {"module.cpp": submission(master, bodies(seed)).encode()}
+        put(handed_in / name, source)
+        put(out / name, {**source, "result.json": text})
     monkeypatch.chdir(tmp_path)
     assert likeness.main([str(out)]) == 0
     told = capsys.readouterr().out
@@ -225,18 +218,12 @@ def test_the_command_on_a_class_run_and_on_submissions(
 def other_starter(master: str, tmp_path: Path) -> Path:
     """A starter of which the kit's holds only a part, and submissions made from it: three of them unchanged."""
     given = submission(master, bodies(77))
-    texts = {
-        "ann": given,
-        "bob": "// mine\n" + given.replace("float ", "float  "),
-        "cyd": given + "\nint x;\n",
-    }
+    other = "// mine\n" + given.replace("float ", "float  ")
+    texts = {"ann": given, "bob": other, "cyd": given + "\nint x;\n"}
     for name, seed in (("dan", 5), ("eve", 6), ("fay", 6)):
         texts[name] = given + "\n" + "\n".join(f"void extra() {{ {body} }}" for body in bodies(seed)[2:])
-    for name, text in texts.items():
-        (tmp_path / "handed in" / name).mkdir(parents=True)
-        (tmp_path / "handed in" / name / "module.cpp").write_text(text)
-    (tmp_path / "starter.cpp").write_text(given)
-    return tmp_path
+    put(tmp_path / "handed in", {f"{name}/module.cpp": text.encode() for name, text in texts.items()})
+    return put(tmp_path, {"starter.cpp": given.encode()})
 
 
 def test_unchanged_starters_are_told_as_such_and_are_no_pair(
@@ -253,9 +240,8 @@ def test_unchanged_starters_are_told_as_such_and_are_no_pair(
     pairs = [line.split()[1:] for line in told.splitlines() if "%" in line]
     assert pairs[0] == ["eve", "fay"] and not [pair for pair in pairs if {*pair} & {"ann", "bob", "cyd"}]
     assert "the starter, unchanged or nearly: ann, bob, cyd" in (other_starter / "similar.html").read_text()
-    assert (
-        likeness.main(["handed in", "--starter", "starter.cpp", "--starter", "handed in/eve/module.cpp"]) == 0
-    )
+    starters = ["--starter", "starter.cpp", "--starter", "handed in/eve/module.cpp"]
+    assert likeness.main(["handed in", *starters]) == 0
     assert "unchanged or nearly: ann, bob, cyd, eve, fay\n" in capsys.readouterr().out
 
 
@@ -277,9 +263,8 @@ def test_those_with_what_half_of_the_class_has_are_no_pair(master: str) -> None:
     sources |= {f"t{k:02}": submission(master, bodies(300 + k)) for k in range(4)}
     found = likeness.compare(sources, strip_solution(master))
     assert found.starters == () and set(found.bare) == {name for name in sources if name[0] == "s"}
-    assert any(
-        "hardly any text of their own" in note and "s00, s01" in note for note in likeness.notes(found)
-    )
+    told = [note for note in likeness.notes(found) if "hardly any text of their own" in note]
+    assert told and "s00, s01" in told[0]
 
 
 def test_results_that_were_tampered_with_say_nothing(tmp_path: Path, master: str) -> None:
@@ -294,12 +279,11 @@ def test_results_that_were_tampered_with_say_nothing(tmp_path: Path, master: str
         "number": '{"parts": 7}',
         "case": '{"parts": [{"cases": {"a": 1}}]}',
         "huge": '{"parts": [' + " " * (9 << 20),
-        "long": json.dumps(good).replace("[", "[" * 1, 1) + "9" * 100_000,
+        "long": json.dumps(good) + "9" * 100_000,
     }
+    source = submission(master, bodies(1)).encode()
     for name, text in texts.items():
-        (tmp_path / name).mkdir()
-        (tmp_path / name / "result.json").write_text(text)
-        (tmp_path / name / "module.cpp").write_text(submission(master, bodies(1)))
+        put(tmp_path / name, {"result.json": text.encode(), "module.cpp": source})
     (tmp_path / "pipe").mkdir()
     os.mkfifo(tmp_path / "pipe" / "result.json")
     outputs = agreement.read(tmp_path)
@@ -331,8 +315,7 @@ def test_groups_are_found_among_many_that_share_single_cases() -> None:
 
 
 def test_mistakes_are_told_in_a_line(tmp_path: Path) -> None:
-    (tmp_path / "out" / "anna").mkdir(parents=True)
-    (tmp_path / "out" / "anna" / "result.json").write_text("{}")
+    put(tmp_path, {"out/anna/result.json": b"{}"})
     with pytest.raises(UsageError, match="--submissions"):
         likeness.main([str(tmp_path / "out")])
     with pytest.raises(UsageError, match="nowhere"):

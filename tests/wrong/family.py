@@ -21,6 +21,7 @@ from grader.assignment import loading
 from grader.assignment.mutations import Mutation
 from grader.assignment.records import Part
 from grader.base.arrays import Array
+from grader.base.places import PUBLIC_CONFIG
 from grader.base.results import PartResult
 from grader.judge import binding
 from grader.judge.answers import RESULT
@@ -74,13 +75,11 @@ def judge(
     group: Sequence[Mutation], zygote: Zygote, folder: Path, *, profile: bool = False
 ) -> list[tuple[Mutation, PartResult]]:
     """Judge the mutations of one source, without timing. Flags of the whole file are given to each of its parts."""
-    course = loading.load(ROOT / "configs" / "gpt149.yaml")
+    course = loading.load(PUBLIC_CONFIG)
     options = Options(shape=SHAPE, timing=False, profile=profile)
     result = evaluate(course, write(group, folder), parts_of(course, group), options, zygote=zygote)
-    return [
-        (mutation, replace(part, flags=result.flags))
-        for mutation, part in zip(group, result.parts, strict=True)
-    ]
+    parts = [replace(part, flags=result.flags) for part in result.parts]
+    return list(zip(group, parts, strict=True))
 
 
 @dataclass(frozen=True)
@@ -102,7 +101,7 @@ def answers(
 ) -> list[tuple[Mutation, dict[str, Answer]]]:
     """Outputs of a group's attention kernels on each public input of a shape of its own, by its name, up to a crash.
     (The others have no remainders and tell fewer mistakes apart.)"""
-    course, source = loading.load(ROOT / "configs" / "gpt149.yaml"), write(group, folder)
+    course, source = loading.load(PUBLIC_CONFIG), write(group, folder)
     with ExitStack() as stack:
         options = Options(shape=SHAPE, timing=False)
         made, host = make(course, source, options), stack.enter_context(NativeHost())

@@ -44,13 +44,10 @@ def zygote() -> Iterator[Zygote]:
 
 def in_tiers(groups: Sequence[list[Mutation]], quick: int) -> list[ParameterSet]:
     """Parameters for groups, of which so many are in the fast tier."""
+    names = [f"{group[0].name} to {group[-1].name}" for group in groups]
+    marks = [[]] * quick + [[pytest.mark.full]] * (len(groups) - quick)
     return [
-        pytest.param(
-            group,
-            marks=[] if place < quick else [pytest.mark.full],
-            id=f"{group[0].name} to {group[-1].name}",
-        )
-        for place, group in enumerate(groups)
+        pytest.param(*its, marks=mark, id=name) for *its, name, mark in zip(groups, names, marks, strict=True)
     ]
 
 
@@ -99,12 +96,8 @@ def explain(answer: Answer, comparison: Comparison, earlier: Sequence[Diagnosis]
 @pytest.mark.full
 def test_mistakes_with_the_same_outputs_are_named_together(zygote: Zygote, tmp_path: Path) -> None:
     """Where two of the table cannot be told apart on any public input, the diagnosis of each names both."""
-    kernels = [
-        (mutation, answered)
-        for group in GROUPS
-        for mutation, answered in answers(group, zygote, tmp_path)
-        if mutation.codes and "race" not in mutation.codes
-    ]
+    found = [pair for group in GROUPS for pair in answers(group, zygote, tmp_path)]
+    kernels = [pair for pair in found if pair[0].codes and "race" not in pair[0].codes]
     pairs = [
         (one, other)
         for k, (one, answered) in enumerate(kernels)
@@ -113,11 +106,9 @@ def test_mistakes_with_the_same_outputs_are_named_together(zygote: Zygote, tmp_p
     ]
     assert len(pairs) >= 5, "the table holds some"
     paired = {mutation.name for pair in pairs for mutation in pair}
+    theirs = [group for group in GROUPS if not paired.isdisjoint(mutation.name for mutation in group)]
     judged = {
-        mutation.name: result.diagnosis.message
-        for group in GROUPS
-        if not paired.isdisjoint(mutation.name for mutation in group)
-        for mutation, result in judge(group, zygote, tmp_path)
+        one.name: its.diagnosis.message for group in theirs for one, its in judge(group, zygote, tmp_path)
     }
     for one, other in pairs:
         for message in (judged[one.name], judged[other.name]):
