@@ -188,6 +188,7 @@ def watched(
     pytest.importorskip("watchfiles")
     if request.param == "polled":
         monkeypatch.setattr(files, "_system_tells", lambda folders: False)
+    monkeypatch.setitem(files.HOW, "rust_timeout", 100)
     source, heard = tmp_path / "work" / "module.cpp", Heard()
     source.parent.mkdir()
     source.write_text("0")
@@ -337,13 +338,18 @@ class Session:
 
 
 def restore_ctrl_c() -> None:
-    """Where the tests are a shell's background job, Ctrl-C is ignored by all that they start."""
+    """Restore Ctrl-C: a shell's background job, and all that it starts, ignores it."""
     signal.signal(signal.SIGINT, signal.SIG_DFL)
 
 
 @contextlib.contextmanager
 def session(source: Path, *arguments: str) -> Iterator[Session]:
-    command = [sys.executable, "-u", str(ROOT / "gpt149.py"), *arguments, "--watch", "--module", str(source)]
+    """Start a session of part 1. Its kernels never reach their limits, however slow the machine is."""
+    patient = source.parent / "patient.yaml"
+    limits = f"limits: {{build_s: {LONGEST_WAIT_S}, call_s: {LONGEST_WAIT_S}}}"
+    patient.write_text(f"extends: {ROOT / 'configs' / 'gpt149.yaml'}\n{limits}\n")
+    options = [*arguments, "--watch", "--config", str(patient), "--module", str(source)]
+    command = [sys.executable, "-u", str(ROOT / "gpt149.py"), "part1", *options]
     with subprocess.Popen(
         command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, preexec_fn=restore_ctrl_c
     ) as process:
@@ -377,12 +383,12 @@ NOT_THERE = "is not there: it is judged as soon as it is saved"
 @needs_watchfiles
 def test_a_session_without_a_verdict_does_not_end_as_one_that_passed(tmp_path: Path, right: str) -> None:
     source = tmp_path / "module.cpp"
-    with session(source, "part1") as one:
+    with session(source) as one:
         one.wait(NOT_THERE)
         assert one.ended_by(signal.SIGINT) == 2
     assert one.said[-1] == "0 verdicts\n"
     source.write_text(begun_with(right, HANG))
-    with session(source, "part1") as one:
+    with session(source) as one:
         one.wait("Running Part 1")
         assert one.ended_by(signal.SIGINT) == 130
     assert one.said[-1] == "0 verdicts\n"
@@ -412,7 +418,7 @@ except KeyboardInterrupt:
 def test_a_session_from_the_first_save_to_ctrl_c(tmp_path: Path, right: str) -> None:
     source, report, page = tmp_path / "module.cpp", tmp_path / "result.json", tmp_path / "page.html"
     options = ("-N", "16", "-H", "2", "-d", "8", "--json", str(report), "--html", str(page))
-    with session(source, "part1", *options) as one:
+    with session(source, *options) as one:
         one.wait(NOT_THERE)
         text = one.save(right, "PASS 10 / 10")
         order = ("Correctness: right", "Time so far: ", "Time: ", "true peak", "PASS 10")
@@ -451,7 +457,7 @@ def test_going_back_to_an_earlier_version_is_answered_from_what_is_known(tmp_pat
     wrong = doubled(right)
     source = tmp_path / "module.cpp"
     source.write_text(right)
-    with session(source, "part1", "-N", "16", "--no-time") as one:
+    with session(source, "-N", "16", "--no-time") as one:
         one.judged("PASS 10 / 10  first look")
         one.save(wrong, "WRONG RESULT 0 / 10")
         text = one.save(right, "equal object")
