@@ -119,7 +119,7 @@ class Marker:
         if self.wrong.get(name) is None:
             self.wrong[name] = comparisons[wrong[0]].wrong if wrong else None
             self.wrong_output[name] = wrong[0] if wrong else ""
-        digest = integrity.output_sha256(found[wrong[0]]) if wrong else None
+        digest = integrity.output_sha256(found[wrong[0]], comparisons[wrong[0]].wrong) if wrong else None
         largest = max(comparison.max_error for comparison in comparisons.values())
         where = error_map(comparisons[wrong[0]].wrong) if wrong else ()
         return CaseResult(
