@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -10,25 +11,86 @@ from typing import Any
 import pytest
 from conftest import ROOT
 
-from grader.assignment import loading
+from grader.assignment import labs, loading
+from grader.assignment.mutations import variant
 from grader.base.arrays import np
 from grader.base.errors import KitError, UsageError
 from grader.run.calls import Call, Request
 from grader.run.session import Session
+from labs.operators import kernels
 from labs.operators.train import benches, command, digits, findings, lockstep, scaling
 from labs.operators.train.networks import NETWORKS, Network
 from labs.operators.train.operations import OPERATIONS, Broken, StudentOperators, unfit
 from labs.operators.train.training import Stopped, Trainer, Training
 from labs.operators.train.wishes import Data, Wishes
 
-SOURCE = ROOT / "tests" / "sources" / "operators.cpp"
+FOLDER = labs.named("operators")
+ASSIGNMENT = loading.load(labs.assignment_file(FOLDER, staff=True))
+SOURCE = labs.master(FOLDER, ASSIGNMENT.source)
 COURSE = loading.load(ROOT / "configs" / "gpt149.yaml")
 WISHES = Wishes(epochs=1, batch=16, rate=0.1, seed=1, lockstep=10**6)
 
 
+#: Known wrong kernels of the lab, under names of their own: (part, name in the lab's table).
+KNOWN = {
+    "linearTransposed": ("linear_backward", "dW stored transposed"),
+    "linearLastBias": ("linear_backward", "db of the last row"),
+    "reluByGradient": ("relu_backward", "by the sign of dO"),
+    "convUnturned": ("conv2d_backward", "dX of a flipped filter"),
+    "lossOfSum": ("cross_entropy_backward", "sum over the batch"),
+    "stepUpwards": ("sgd", "uphill"),
+}
+#: Others: a gradient where X is negative, one for each of several maxima, a store out of memory, half of a result.
+MORE = """
+void reluInverted(torch::Tensor dO, torch::Tensor X, torch::Tensor dX, int n) {
+    for (int i = 0; i < n; i++)
+        if (X.data_ptr<float>()[i] <= 0) dX.data_ptr<float>()[i] += dO.data_ptr<float>()[i];
+}
+
+static std::vector<float> pooled;
+
+torch::Tensor poolAndKeep(torch::Tensor X, torch::Tensor index, int N, int C, int H, int Wd, int K, int stride) {
+    pooled.assign(X.data_ptr<float>(), X.data_ptr<float>() + N * C * H * Wd);
+    return maxpool2dForward(X, index, N, C, H, Wd, K, stride);
+}
+
+void poolAllTies(torch::Tensor dY, torch::Tensor index, torch::Tensor dX, int N, int C, int H, int Wd, int K,
+                 int stride) {
+    const int OH = (H - K) / stride + 1, OW = (Wd - K) / stride + 1;
+    const float *kept = pooled.data(), *dy = dY.data_ptr<float>();
+    float *dx = dX.data_ptr<float>();
+    for (int p = 0; p < N * C * OH * OW; p++) {
+        const int plane = p / (OH * OW) * H * Wd;
+        const float most = kept[plane + index.data_ptr<int64_t>()[p]];
+        for (int k = 0; k < K * K; k++) {
+            const int place = plane + (p / OW % OH * stride + k / K) * Wd + p % OW * stride + k % K;
+            if (kept[place] == most) dx[place] += dy[p];
+        }
+    }
+}
+
+void stepBeyond(torch::Tensor P, torch::Tensor G, int n, float rate) { *reinterpret_cast<volatile float *>(8) = rate; }
+
+torch::Tensor reluOfHalf(torch::Tensor X, int n) { return reluForward(X, n / 2); }
+"""
+
+
+def source_with_wrong_operators() -> str:
+    table = {(mutation.part, mutation.name): mutation for mutation in kernels.WRONG}
+    made = [table[known] for known in KNOWN.values()]
+    text, _ = kernels.side_by_side(ASSIGNMENT, SOURCE.read_text(encoding="utf-8"), made)
+    for number, name in enumerate(KNOWN):
+        text = re.sub(rf"\b{variant(number)}\b", name, text)
+    given, start, bindings = text.partition("PYBIND11_MODULE(TORCH_EXTENSION_NAME, m) {\n")
+    more = re.findall(r"^\S+ (\w+)\(", MORE, re.MULTILINE)
+    return given + MORE + start + "".join(f'm.def("{name}", &{name});\n' for name in more) + bindings
+
+
 @pytest.fixture(scope="module")
-def start() -> Iterator[benches.Start]:
-    with benches.opened(COURSE, SOURCE, dict(OPERATIONS)) as found:
+def start(tmp_path_factory: pytest.TempPathFactory) -> Iterator[benches.Start]:
+    source = tmp_path_factory.mktemp("operators") / ASSIGNMENT.source
+    source.write_text(source_with_wrong_operators(), encoding="utf-8")
+    with benches.opened(COURSE, source, dict(OPERATIONS)) as found:
         yield found
 
 

@@ -13,7 +13,7 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[2]
 WORK = Path(tempfile.gettempdir()) / "gpt149-gpu"
 CACHE = WORK / "triton"
-KERNELS = ROOT / "tests" / "gpu" / "kernels.py"
+KERNELS = Path(__file__).with_name("kernels.py")
 LOCKS = WORK / "locks.json"
 
 

@@ -1,4 +1,4 @@
-"""What a file of kernels may try against the clock: text that is put behind tests/gpu/kernels.py, by name.
+"""What a file of kernels may try against the clock: text that is put behind a right file, by name.
 
 Each redefines `product`, which is right when called one by one. The first text says what a timed call of it must come
 to: "ok" (it gains nothing), "wrong" (outputs differ from the reference's, or inputs were changed), "ended" (its runner
