@@ -10,6 +10,7 @@ import os
 import select
 import subprocess
 import sys
+import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, suppress
 from dataclasses import replace
@@ -21,6 +22,7 @@ from conftest import ROOT
 
 from grader.base.arrays import np
 from grader.base.errors import KitError, UsageError
+from grader.build import stages
 from grader.build.toolchain import toolchain
 from grader.run.calls import Call, Request
 from grader.run.session import Session
@@ -274,6 +276,25 @@ def compiled(sandbox: Sandbox, room: compiling.Room, text: str, *flags: str) -> 
         sandbox=sandbox, uid=room.uid, read=programs_folders(command[0]),
     )  # fmt: skip
     return finished.returncode, finished.output.decode()
+
+
+def test_a_compiler_may_be_a_script(room: tuple[Sandbox, compiling.Room]) -> None:
+    """So it is on clusters. Its views hold its shell and the compiler that it calls."""
+    sandbox, place = room
+    with tempfile.TemporaryDirectory() as folder:
+        Path(folder).chmod(0o755)
+        script = Path(folder, "g++")
+        script.write_text(f'#!/bin/sh\nexec "$(dirname {toolchain().compiler})/g++" "$@"\n')
+        script.chmod(0o755)
+        views = stages.views(replace(toolchain(), compiler=script))
+        (place.folder / "module.cpp").write_text("#include <vector>\nstd::vector<int> one;")
+        finished = run_limited(
+            [str(script), *stages.FRONT_END_FLAGS], cwd=place.folder, timeout_s=60,
+            env={"PATH": os.environ["PATH"], "TMPDIR": str(place.folder)},
+            sandbox=sandbox, uid=place.uid, system=views.front_end,
+        )  # fmt: skip
+    assert finished.returncode == 0, finished.output.decode()
+    assert (place.folder / stages.ASSEMBLY).stat().st_size
 
 
 def telling_lines(path: Path) -> list[str]:

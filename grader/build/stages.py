@@ -153,7 +153,7 @@ def _library_folders(driver: str) -> list[str]:
 
 def _programs(driver: str, names: Iterable[str]) -> tuple[Path, ...]:
     """The driver, its programs of these names, every link on the way to them, and the libraries that they load."""
-    programs = [driver]
+    programs = [driver, *_behind_script(driver)]
     for name in names:
         said = _asked([driver, f"-print-prog-name={name}"]).strip()
         if found := shutil.which(said):
@@ -166,6 +166,22 @@ def _programs(driver: str, names: Iterable[str]) -> tuple[Path, ...]:
             for step in _steps(Path(library)):
                 paths[step] = None
     return tuple(_existing(paths))
+
+
+#: What the scripts that stand in a compiler's place use, besides their shell.
+SCRIPTS_TOOLS = ("sh", "bash", "env", "dirname", "basename", "readlink", "realpath", "uname", "cat")
+
+
+def _behind_script(driver: str) -> list[str]:
+    """What runs where the driver is a script: its interpreter, small tools, and the compiler, which names itself."""
+    with open(driver, "rb") as file:
+        first = file.readline(1000)
+    if not first.startswith(b"#!"):
+        return []
+    named = [*first[2:].decode(errors="replace").split()[:1], *SCRIPTS_TOOLS]
+    if own := re.search(r"^COLLECT_GCC=(.+)$", _asked([driver, "-v"]), re.MULTILINE):
+        named.append(own.group(1))
+    return [found for found in map(shutil.which, named) if found]
 
 
 def _steps(path: Path) -> Iterator[Path]:
