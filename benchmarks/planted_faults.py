@@ -128,7 +128,7 @@ FAULTS = (
     Fault("timed_outputs_unchecked", "grader/judge/timing/rounds.py",
           "if self.is_right(inputs, found, SAMPLED_REFERENCE_ROWS if is_reference else SAMPLED_ROWS):",
           "if found is not None:",
-          "test_reference test_labs_hostile test_closer", "a kernel may return anything while it is timed"),
+          "test_threats", "a kernel may return anything while it is timed"),
     Fault("timed_inputs_repeat", "grader/judge/timing/rounds.py",
           'seed = derive(self.seed, "inputs", self.calls)', 'seed = derive(self.seed, "inputs")',
           "test_assignment test_reference", "a kernel may answer from what it stored in the call before"),

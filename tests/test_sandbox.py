@@ -27,7 +27,18 @@ from grader.build.toolchain import toolchain
 from grader.run.calls import Call, Request
 from grader.run.session import Session
 from grader.run.zygote import Zygote
-from grader.sandbox import OPEN, Limits, Sandbox, bubblewrap, choose, compiling, run_limited, tiers, view
+from grader.sandbox import (
+    OPEN,
+    Limits,
+    Sandbox,
+    bubblewrap,
+    choose,
+    compiling,
+    lock,
+    run_limited,
+    tiers,
+    view,
+)
 from grader.sandbox.view import programs_folders
 
 DEEDS = ROOT / "tests" / "confinement" / "deeds.cpp"
@@ -58,6 +69,12 @@ def tiers_that(has: Callable[[Sandbox], bool]) -> list[ParameterSet]:
 
 
 LOCKED = tiers_that(lambda sandbox: sandbox.locks)
+
+
+@pytest.mark.skipif(lock.landlock_version() == 0, reason="this kernel has no Landlock")
+def test_a_kernel_with_landlock_gives_a_tier_that_hides_files() -> None:
+    """A lock that does not hold is refused as a tier that is not there, and all tests of it would be left out."""
+    assert {"A", "B"} & set(AVAILABLE)
 
 
 class Kennel:
