@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import re
 import shutil
 import subprocess
 from collections.abc import Callable, Iterator
@@ -33,19 +34,8 @@ from grader.run.compiled import Caches
 from grader.run.zygote import Zygote
 from grader.sandbox import OPEN
 
-SHAPE = {
-    "R": 8,
-    "C": 64,
-    "lines": 2,
-    "width": 64,
-    "rows": 8,
-    "inner": 8,
-    "columns": 8,
-    "B": 1,
-    "N": 8,
-    "M": 8,
-    "d": 16,
-}
+SIZES = "R=8 C=64 lines=2 width=64 rows=8 inner=8 columns=8 B=1 N=8 M=8 d=16"
+SHAPE = {name: int(size) for name, size in (word.split("=") for word in SIZES.split())}
 Judge = Callable[..., dict[str, PartResult]]
 RIGHT = """
 import torch
@@ -214,40 +204,36 @@ def test_faults_of_a_file_are_reported_part_by_part(judge: Judge) -> None:
 
 
 @pytest.mark.parametrize(
-    "text, words",
+    "text, said",
     [
-        ("def gelu(x, y):\n    y.copy_(x\n", ("kernels.py:2:", "y.copy_(x")),
-        ("import nowhere\n", ("line 1 raised ModuleNotFoundError",)),
-        ("def gelu(x, y):\n    pass\n\0\n", ("kernels.py: error: ",)),
-        (f"{MUTE}raise Mute\n", ("fails when it is asked for its text",)),
+        ("def gelu(x, y):\n    y.copy_(x\n", r"kernels\.py:2:(.|\n)*y\.copy_\(x"),
+        ("import nowhere\n", "line 1 raised ModuleNotFoundError"),
+        ("def gelu(x, y):\n    pass\n\0\n", "kernels.py: error: "),
+        (f"{MUTE}raise Mute\n", "fails when it is asked for its text"),
     ],
     ids=["syntax", "import", "null byte", "exception without text"],
 )
-def test_a_file_that_cannot_be_loaded_does_not_compile(
-    text: str, words: tuple[str, ...], judge: Judge
-) -> None:
+def test_a_file_that_cannot_be_loaded_does_not_compile(text: str, said: str, judge: Judge) -> None:
     part = judge(text, "gelu")["gelu"]
     assert part.verdict == "compile_error" and part.diagnosis is not None
-    assert all(word in part.diagnosis.message for word in words)
-    assert ":0:" not in part.diagnosis.message
+    assert re.search(said, part.diagnosis.message) and ":0:" not in part.diagnosis.message
 
 
 @pytest.mark.parametrize(
-    "text, said",
+    "body, said",
     [
-        ("def gelu(x, y):\n    import sys; sys.exit(0)\n", "line 2 raised SystemExit: 0"),
-        ("def gelu(x, y):\n    raise KeyboardInterrupt\n", "line 2 raised KeyboardInterrupt"),
-        (f"{MUTE}def gelu(x, y):\n    raise Mute\n", "fails when it is asked for its text"),
-        (
-            "def gelu(x, y):\n    error = ValueError('round')\n    raise error from error\n",
-            "ValueError: round",
-        ),
+        ("import sys; sys.exit(0)", "line 5 raised SystemExit: 0"),
+        ("raise KeyboardInterrupt", "line 5 raised KeyboardInterrupt"),
+        ("raise Mute", "fails when it is asked for its text"),
+        ("error = ValueError('round'); raise error from error", "ValueError: round"),
         # Looked up, it is the student's code that runs already.
-        (LOOKED_UP, "line 5 raised KeyError: 'flash_forward'"),
+        (None, "line 5 raised KeyError: 'flash_forward'"),
     ],
 )
-def test_every_exception_is_reported_and_ends_no_runner(text: str, said: str, judge: Judge) -> None:
-    (part,) = judge(text, "flash_forward" if text == LOOKED_UP else "gelu", cases=2, timing=False).values()
+def test_every_exception_is_reported_and_ends_no_runner(body: str | None, said: str, judge: Judge) -> None:
+    text = LOOKED_UP if body is None else f"{MUTE}def gelu(x, y):\n    {body}\n"
+    part_id = "flash_forward" if body is None else "gelu"
+    part = judge(text, part_id, cases=2, timing=False)[part_id]
     assert part.diagnosis is not None and said in part.diagnosis.message, part.diagnosis
     assert "error of its own" not in part.output and "exit(70)" not in part.diagnosis.message
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from without_card import ASSIGNMENT, LAB, cardless, interpreted, judged, words
+from without_card import ASSIGNMENT, LAB, TRITON, cardless, interpreted, judged, unfit_triton, words
 
 from grader.assignment.mutations import Mutation
 from grader.judge import faults
@@ -13,7 +13,7 @@ from grader.run.calls import Call
 from labs.gpu import known
 
 MASTER = (LAB / "kernels.py").read_text(encoding="utf-8")
-pytestmark = [interpreted, cardless]
+
 
 HEAD = """
 import torch
@@ -103,6 +103,24 @@ def flash_forward(q, k, v, causal):
 """
 
 
+@pytest.mark.parametrize(
+    ("version", "said"),
+    [
+        (None, "which is not installed"),
+        ("3.6.0", "found 3.6.0"),
+        ("3.9.0", "found 3.9.0"),
+        ("3.7.0", ""),
+        ("3.8.1+git1", ""),
+    ],
+)
+def test_an_unfit_triton_is_named_with_what_to_install(version: str | None, said: str) -> None:
+    reason = unfit_triton(version)
+    assert bool(reason) == bool(said) and said in reason
+    assert not reason or (f"needs {TRITON}" in reason and f"pip install '{TRITON}'" in reason)
+
+
+@interpreted
+@cardless
 def test_autotuned_kernels_and_those_of_libdevice_pass_without_a_card(tmp_path: Path) -> None:
     found = judged(tmp_path, TUNED, ["gelu", "softmax"])
     assert {name: (part.verdict, part.diagnosis) for name, part in found.items()} == {
@@ -111,11 +129,15 @@ def test_autotuned_kernels_and_those_of_libdevice_pass_without_a_card(tmp_path: 
     }
 
 
+@interpreted
+@cardless
 def test_a_wrong_autotuned_kernel_is_still_wrong(tmp_path: Path) -> None:
     wrong = TUNED.replace("1.0 + libdevice.tanh(u)", "1.0 - libdevice.tanh(u)")
     assert judged(tmp_path, wrong, ["gelu"])["gelu"].verdict == "wrong"
 
 
+@interpreted
+@cardless
 def test_faults_of_a_python_file_are_told_in_its_own_terms(tmp_path: Path) -> None:
     parts = ["gelu", "softmax", "softmax_long", "matmul", "flash_forward", "flash_backward"]
     found = judged(tmp_path, FAULTY, parts, ("random",))
@@ -144,12 +166,16 @@ def test_faults_of_a_python_file_are_told_in_its_own_terms(tmp_path: Path) -> No
     assert "about to crash" in found["softmax_long"].output
 
 
+@interpreted
+@cardless
 def test_what_runs_while_a_file_is_loaded_is_called_a_statement(tmp_path: Path) -> None:
     part = judged(tmp_path, MASTER + "\nimport os\nos._exit(3)\n", ["gelu"], ("random",))["gelu"]
     assert part.verdict == "crash" and "statements outside of functions" in words(part)
     assert "static initialisers" not in words(part)
 
 
+@interpreted
+@cardless
 def test_outputs_of_different_shapes_may_be_wrong_on_different_inputs(tmp_path: Path) -> None:
     """O on one and L on another: their indices are not to be compared."""
     found = judged(tmp_path, HEAD + SEVERAL, ["flash_forward"], ("random", "causal"))["flash_forward"]
@@ -157,6 +183,8 @@ def test_outputs_of_different_shapes_may_be_wrong_on_different_inputs(tmp_path: 
     assert [case.ok for case in found.cases] == [False, False]
 
 
+@interpreted
+@cardless
 def test_no_command_is_advised_that_a_kernel_on_a_gpu_cannot_take(tmp_path: Path) -> None:
     mutation = Mutation("NaN", "gelu", (("    y = x / (", "    y = float('nan') * x / ("),))
     part = judged(tmp_path, known.edited(MASTER, mutation), ["gelu"], ("random", "ragged"))["gelu"]

@@ -229,6 +229,12 @@ HONEST = {
         "@triton.jit\ndef add(s, d, n, B: tl.constexpr):\n    at = tl.program_id(0) * B + tl.arange(0, B)\n"
         "    tl.atomic_add(d + at, tl.load(s + at, mask=at < n), mask=at < n)\n",
     ),
+    "an operator of its own": matmul(
+        "c.copy_(mine(a, b))",
+        "@torch.library.custom_op('mine::mm', mutates_args=())\n"
+        "def mine(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:\n"
+        "    o = torch.empty(a.shape[0], b.shape[1])\n    product(a, b, o)\n    return o\n",
+    ),
     "as one of two Functions": matmul(
         "c.copy_(F.apply(helper(a), b))",
         "def helper(x):\n    return x.float().contiguous()\n"
