@@ -157,6 +157,12 @@ def test_a_handout_holds_nothing_of_the_staff_s_and_all_that_it_imports(two: Rel
     proofs.imports_resolve(tmp_path)
 
 
+def test_a_handout_with_a_line_of_the_solution_is_refused(two: Release) -> None:
+    search.refuse(two.handout, two.kit)
+    with pytest.raises(UsageError, match=r"nothing was written.*README.md:\d+ holds the solution"):
+        search.refuse({**two.handout, "README.md": File(CUDA_LINE.encode())}, two.kit)
+
+
 def test_a_line_that_imports_is_nobody_s_secret() -> None:
     imports = "from grader.assignment.mutations import Mutation, variant\nimport grader.assignment.mutations as known\n"
     assert stripping.of_source(imports, "kernels.py") == []
