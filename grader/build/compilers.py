@@ -158,7 +158,7 @@ class Compilers:
         """Make the header and the object of module.ispc, if there is one that can be compiled; a message or ""."""
         handed_in = self.source.ispc_file
         if handed_in is not None and handed_in.is_empty:
-            (room.folder / ispc.HEADER).write_bytes(ispc.EMPTY_HEADER)
+            room.put(ispc.HEADER, ispc.EMPTY_HEADER)
             return ""
         if handed_in is None or handed_in.compiler is None:
             return ""
@@ -175,7 +175,7 @@ class Compilers:
         self, compiler: ispc.Compiler, text: bytes, room: compiling.Room, timeout_s: float
     ) -> Finished | None:
         """Have it compile this text in a room; None when the sandbox does not let it start."""
-        (room.folder / ispc.SOURCE).write_bytes(text)
+        room.put(ispc.SOURCE, text)
         try:
             command = compiler.command(ispc.SOURCE, self.source.defines)
             return self.run(command, room.folder, timeout_s, room)

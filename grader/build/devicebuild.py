@@ -115,8 +115,7 @@ def python(source: Path, entries: Iterable[str] = (), **options: object) -> Buil
         objectcache.workplace(wanted.cache or cache_root()) as place,
         compiling.room(wanted.sandbox, place, None) as room,
     ):
-        copy = room.folder / "kernels.py"
-        copy.write_bytes(text)
+        copy = room.put("kernels.py", text)
         finished = run_limited(
             [sys.executable, "-I", "-S", readpython.__file__, str(copy), str(MOST_CALLS), *entries],
             cwd=room.folder,
@@ -175,7 +174,7 @@ def cuda(source: Path, architecture: str = "", **options: object) -> Build:
     if objectcache.touch(entry):
         return _made(started, "", entry / LIBRARY, key, cached=True)
     with objectcache.workplace(cache) as place, compiling.room(wanted.sandbox, place, None) as room:
-        (room.folder / "kernels.cu").write_bytes(text)
+        room.put("kernels.cu", text)
         wanted.tell("building")
         environment = {name: os.environ[name] for name in ENVIRONMENT if name in os.environ}
         finished = run_limited(

@@ -14,7 +14,6 @@ libraries and flags of the linker.
 from __future__ import annotations
 
 import os
-import shutil
 import time
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -242,6 +241,7 @@ def _make_kit(tools: Toolchain, place: Path) -> None:
     if linkage is None:
         _make(_link(tools, "dynamic", [RUNNER, "trial.o"], TRIAL), place)
         raise KitError("programs that this compiler makes do not start; try `python -m grader doctor`")
+    _open_to_runners(place / TRIAL)
     (place / "linkage").write_text(linkage)
     static = ("-static",) if linkage.startswith("static") else ()
     launch = [str(INSIDE / "launch.cpp"), "-o", LAUNCH]
@@ -273,6 +273,11 @@ def _make(command: Sequence[str], place: Path) -> None:
         raise KitError(f"{command[0]} cannot build the native runner: {first.strip()[:300]}")
 
 
+def _open_to_runners(program: Path) -> None:
+    """Let every user id start the program. Copies lose that right, and a umask such as 077 never gives it."""
+    program.chmod(0o755)
+
+
 def reference_program(kernels: Callable[[], Path], key: str, cache: Path | None = None) -> Path:
     """The reference as a program of its own, from the cache where it is known.
 
@@ -296,6 +301,7 @@ def reference_program(kernels: Callable[[], Path], key: str, cache: Path | None 
         _make([*adapter, "-c", str(INSIDE / "reference.cpp"), "-o", "reference.o"], place)
         objects = ["reference.o", str(kernels()), str(known.runner)]
         _make(_link(tools, known.linkage, objects, PROGRAM), place)
+        _open_to_runners(place / PROGRAM)
         objectcache.publish(place / PROGRAM, entry)
     return entry
 
@@ -321,6 +327,7 @@ def linked(kernels: Path, cache: Path | None = None) -> Path:
         with objectcache.workplace(cache) as place:
             objects = [str(kernels), *map(str, prepared.objects), str(known.runner)]
             _make(_link(tools, known.linkage, objects, PROGRAM), place)
+            _open_to_runners(place / PROGRAM)
             objectcache.publish(place / PROGRAM, entry)
     return entry
 
@@ -358,8 +365,8 @@ class _Work(Compilers):
             objectcache.workplace(self.cache) as place,
             compiling.room(self.options.sandbox, place, prepared.folder) as room,
         ):
-            (room.folder / "module.cpp").write_bytes(self.source.text)
-            shutil.copyfile(known.runner, room.folder / RUNNER)
+            room.put("module.cpp", self.source.text)
+            room.put(RUNNER, known.runner.read_bytes())
             if message := self.compile_ispc(room, deadline):
                 return self.may_lack_ispc(message), None
             self.options.tell("building")
@@ -378,6 +385,7 @@ class _Work(Compilers):
             made.mkdir()
             for file in (OBJECT, PROGRAM):
                 os.rename(compiling.taken(room.folder / file, place), made / file)
+            _open_to_runners(made / PROGRAM)
             objectcache.publish(made, self.entry)
             objectcache.prune(self.cache)
         return "", None

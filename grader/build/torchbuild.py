@@ -219,7 +219,7 @@ class _Work(Compilers):
             compiling.room(self.options.sandbox, place, header) as room,
         ):
             # Nothing but the files that the assignment names lies in the compiler's directory.
-            (room.folder / "module.cpp").write_bytes(self.source.text)
+            room.put("module.cpp", self.source.text)
             message = self.compile_ispc(room, deadline)
             if message:
                 return "light", message

@@ -49,6 +49,22 @@ from grader.sandbox.view import LIBRARIES
 START_TIMEOUT_S = 20.0
 #: How the launcher's reason begins where it is the program that the system refuses.
 PROGRAM = "program: "
+#: Refusals that a program's own bytes may cause. All others (no memory, a busy file, too many processes) are the
+#: machine's.
+REFUSALS = tuple(
+    os.strerror(getattr(errno, name, errno.ENOEXEC))
+    for name in (
+        "ENOEXEC",
+        "ENOENT",
+        "EACCES",
+        "EINVAL",
+        "ENOTDIR",
+        "EISDIR",
+        "ELOOP",
+        "ENAMETOOLONG",
+        "ELIBBAD",
+    )
+)
 #: Addresses of the program itself, its libraries and its first stack.
 PROGRAM_BYTES = 32 << 20
 
@@ -238,7 +254,7 @@ class NativeHost:
         try:
             return _launch(self._kit.launch, words, pipes, memory)
         except NotStarted as reason:
-            if str(reason).startswith(PROGRAM) and not str(reason).endswith(os.strerror(errno.ENOMEM)):
+            if str(reason).startswith(PROGRAM) and str(reason).endswith(REFUSALS):
                 raise ProgramRefused(str(reason).removeprefix(PROGRAM)) from reason
             if self.sandbox.locks or "seccomp" not in str(reason):
                 raise KitError(f"no native runner could be started: {reason}") from reason

@@ -26,6 +26,13 @@ class Room:
     read: tuple[Path, ...]
     uid: int | None = None
 
+    def put(self, name: str, content: bytes) -> Path:
+        """Write a file that the compiler's user may read, whatever the umask."""
+        path = self.folder / name
+        path.write_bytes(content)
+        path.chmod(0o644)
+        return path
+
 
 @contextlib.contextmanager
 def room(sandbox: Sandbox, place: Path, header: Path | None) -> Iterator[Room]:
@@ -50,6 +57,8 @@ def room(sandbox: Sandbox, place: Path, header: Path | None) -> Iterator[Room]:
         if header is not None:
             known = Path(outer, "header")
             shutil.copytree(header, known, copy_function=objectcache.second_name)
+            for path in (known, *known.rglob("*")):
+                path.chmod(path.stat().st_mode | (0o555 if path.is_dir() else 0o444))
         yield Room(folder, known, (), block[0])
 
 
