@@ -121,8 +121,9 @@ def attention_of(
     return {"O": rounded(o, shape["precision"]), "L": (most + np.log(total))[..., 0]}
 
 
-def tf32(t: Array) -> Array:
-    return (np.ascontiguousarray(t, np.float32).view(np.uint32) & np.uint32(0xFFFFE000)).view(np.float32)
+def cut(t: Array, kept: int = 0xFFFFE000) -> Array:
+    """Set bits of float32 to 0: those that TF32 lacks, or all but the given ones."""
+    return (np.ascontiguousarray(t, np.float32).view(np.uint32) & np.uint32(kept)).view(np.float32)
 
 
 def fits(expected: Mapping[str, Expected], got: Mapping[str, Array]) -> dict[str, bool]:
@@ -135,18 +136,15 @@ def test_honest_attention_is_within_the_budget(name: str, precision: int) -> Non
     for causal in (0, 1):
         shape = {**SHAPE, "causal": causal, "precision": precision}
         inputs = make_inputs(name, shape, 11)
-        assert all(
-            fits(ORACLES["flash_forward"].expected(inputs, shape), attention_of(inputs, shape)).values()
-        )
+        expected = ORACLES["flash_forward"].expected(inputs, shape)
+        assert all(fits(expected, attention_of(inputs, shape)).values())
 
 
 def test_operands_cut_to_tf32_are_within_the_budget_and_coarser_ones_are_not() -> None:
     inputs = make_inputs("heads", SHAPE, 5)
     expected = ORACLES["flash_forward"].expected(inputs, SHAPE)
-    assert all(fits(expected, attention_of({name: tf32(t) for name, t in inputs.items()}, SHAPE)).values())
-    coarse = {
-        name: (t.view(np.uint32) & np.uint32(0xFFFC0000)).view(np.float32) for name, t in inputs.items()
-    }
+    assert all(fits(expected, attention_of({name: cut(t) for name, t in inputs.items()}, SHAPE)).values())
+    coarse = {name: cut(t, 0xFFFC0000) for name, t in inputs.items()}
     assert not fits(expected, attention_of(coarse, SHAPE))["L"]
 
 
@@ -176,30 +174,29 @@ def test_gradients_are_those_of_the_forward_pass(causal: int) -> None:
     for name, gradient in (("q", "dQ"), ("k", "dK"), ("v", "dV")):
         way = draws.uniform(exact[name].shape, -1.0, 1.0).astype(np.float64)
         step = 1e-5
-        slope = (
-            loss({**exact, name: exact[name] + step * way}) - loss({**exact, name: exact[name] - step * way})
-        ) / (2 * step)
+        above, below = ({**exact, name: exact[name] + side * step * way} for side in (1, -1))
+        slope = (loss(above) - loss(below)) / (2 * step)
         # O and L are rounded to float32 in the inputs.
         assert slope == pytest.approx(float((expected[gradient].value * way).sum()), rel=1e-4, abs=1e-4), name
+
+
+DISTRIBUTIONS = {
+    "softmax_long": "long_random",
+    "matmul": "matrices",
+    "flash_forward": "heads",
+    "flash_backward": "heads_gradient",
+}
 
 
 @pytest.mark.parametrize("part", TRITON_PARTS)
 def test_samples_are_parts_of_the_whole(part: str) -> None:
     shape = {
         **SHAPE,
-        "R": 9,
-        "C": 33,
-        "lines": 9,
-        "width": 33,
-        "rows": 9,
-        "inner": 33,
-        "columns": 5,
-        "causal": 1,
+        **dict.fromkeys(("R", "lines", "rows"), 9),
+        **dict.fromkeys(("C", "width", "inner"), 33),
     }
-    name = {"flash_forward": "heads", "flash_backward": "heads_gradient", "matmul": "matrices"}.get(
-        part, "random"
-    )
-    inputs = make_inputs("long_random" if part == "softmax_long" else name, shape, 6)
+    shape |= {"columns": 5, "causal": 1}
+    inputs = make_inputs(DISTRIBUTIONS.get(part, "random"), shape, 6)
     oracle = ORACLES[part]
     whole, (at, sample) = oracle.expected(inputs, shape), oracle.sample(inputs, shape, Draws(1), 6)
     if isinstance(whole, Expected):
@@ -227,7 +224,7 @@ def test_the_master_is_right(assignment: Assignment, cases: str, tmp_path: Path)
     if cases == "telling":
         parts = [some_cases(part, TELLING) for part in parts]
     found = {
-        part.id: (part.verdict, part.diagnosis) for part in judged(assignment, LAB / "kernels.py", parts)
+        part.id: (part.verdict, part.diagnosis) for part in judged(assignment, tmp_path / "kernels.py", parts)
     }
     assert found == dict.fromkeys(TRITON_PARTS, ("pass", None))
 
@@ -353,13 +350,8 @@ def test_profile_counts_launches() -> None:
         "CUDA": "kernels.cu: no nvcc",
     }
     ways = profile.ways_of(found)
-    assert {way.name: way.count for way in ways} == {
-        "by hand": 8,
-        "PyTorch": 1,
-        "compiled": 0,
-        "Triton": 1,
-        "CUDA": 0,
-    }
+    counts = {"by hand": 8, "PyTorch": 1, "compiled": 0, "Triton": 1, "CUDA": 0}
+    assert {way.name: way.count for way in ways} == counts
     study = profile.ProfileStudy(ways, "a card")
     text = study.table().text()
     assert "no nvcc" in text and "not measured" in text and text.count("vectorized_elementwise_kernel") == 8
@@ -373,10 +365,8 @@ def test_memory_grows_with_the_square_and_with_n() -> None:
         [n, 2 * 2 * 8 * n * n, 2 * 8 * n * 64 + 4 * 8 * n] for n in (512, 1024, 2048)
     ]
     peaks = memory.peaks_of([*sizes, [4096, None, 2 * 8 * 4096 * 64 + 4 * 8 * 4096]])
-    powers = [
-        memory.growth(tuple((p.length, getattr(p, name)) for p in peaks)) for name in ("naive", "flash")
-    ]
-    assert powers == [pytest.approx(2), pytest.approx(1)]
+    for name, power in (("naive", 2), ("flash", 1)):
+        assert memory.growth(tuple((p.length, getattr(p, name)) for p in peaks)) == pytest.approx(power)
     study = memory.MemoryStudy(peaks, "a card")
     assert study.table().rows[-1][1] is None and study.table().rows[-1][3] is None
     assert "naive N^2.00, flash N^1.00" in study.table().caption
@@ -388,17 +378,12 @@ def test_ladder_stands_between_hand_and_limit() -> None:
     limits = ladder.limits_of("flash_forward", shape, 4e12, 7e14)
     assert limits["arithmetic"] == pytest.approx(4 * 64 * 4096**2 * 64 / 7e14 * 1e3)
     assert limits["memory"] == pytest.approx((2 * 64 * 4 * 4096 * 64 + 4 * 64 * 4096) / 4e12 * 1e3)
-    study = ladder.LadderStudy(
-        "flash_forward", {"by hand": 4.0, "yours": 1.0, "compiled": "no"}, limits, "a card"
-    )
+    measured = {"by hand": 4.0, "yours": 1.0, "compiled": "no"}
+    study = ladder.LadderStudy("flash_forward", measured, limits, "a card")
     assert study.limit[0] == "arithmetic"
-    rows = study.table().rows
-    assert [row[0] for row in rows] == [
-        "compiled",
-        "by hand",
-        "yours",
-        "the card's limit: arithmetic",
-    ] or rows[0][0] == "by hand"
+    names = [row[0] for row in study.table().rows]
+    assert {*measured} < {*names} and names.index("by hand") < names.index("yours")
+    assert names[-1] == "the card's limit: arithmetic"
     assert study.figures()
     assert ladder.limits_of("gelu", {"R": 8192, "C": 8192, "precision": 24}, 4e12, 7e14)["memory"] > 0.1
 

@@ -295,20 +295,8 @@ def test_the_command_trains_and_delivers(tmp_path: Path, capsys: pytest.CaptureF
     pytest.importorskip("matplotlib")
     writeup = tmp_path / "writeup.md"
     writeup.write_text("Loss:\n<!-- table: train -->\n<!-- end -->\n")
-    options = [
-        "--model",
-        "mlp",
-        "--images",
-        "900",
-        "--epochs",
-        "2",
-        "--batch",
-        "32",
-        "--lockstep",
-        "5",
-        "--plot",
-    ]
-    assert run(tmp_path, *options, "--show", "--threads", "64", "--writeup", str(writeup)) == 0
+    options = "--model mlp --images 900 --epochs 2 --batch 32 --lockstep 5 --plot --show --threads 64"
+    assert run(tmp_path, *options.split(), "--writeup", str(writeup)) == 0
     told = capsys.readouterr().out
     assert (
         "threads are left out" in told

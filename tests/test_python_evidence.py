@@ -137,6 +137,93 @@ CHEATS = {
         matmul("r = []\n" + IN_THREAD.format("r.append(torch.matmul(a, b))") + "copy(r[0], c)"),
         "no_kernel",
     ),
+    "NumPy in an empty tensor during the launch, then a copy": (
+        matmul(
+            "r, t = work(a, b), torch.empty(c.shape)\n"
+            "def grid(meta):\n    np.copyto(t.numpy(), r)\n    return (triton.cdiv(c.numel(), 64),)\n"
+            "copy_kernel[grid](t, c, c.numel(), B=64)"
+        ),
+        "no_kernel",
+    ),
+    "NumPy in a hook of the launch, then a copy": (
+        matmul(
+            "r, t = work(a, b), torch.empty(c.shape)\n"
+            "copy_kernel.pre_run_hooks[:] = [lambda s, d, n, **more: np.copyto(t.numpy(), r)]\n"
+            "copy(t, c)"
+        ),
+        "no_kernel",
+    ),
+    "NumPy in one small tensor again and again, each time with a copy": (
+        matmul(
+            "r, c, t = work(a, b).ravel(), c.view(-1), torch.empty(64)\n"
+            "for i in range(0, r.size, 64):\n"
+            "    n = min(64, r.size - i)\n    t.numpy()[:n] = r[i:i + 64]\n    copy(t[:n], c[i:i + n])"
+        ),
+        "no_kernel",
+    ),
+    # Python scalars carry the result.
+    **{
+        f"scalars in {name}": (
+            matmul(
+                f"r = work(a, b).ravel().tolist()\nput[(1,)](c, {given}, len(r))",
+                f"@triton.jit\ndef put(d, v{kind}, n: tl.constexpr):\n"
+                f"    for i in tl.static_range(n):\n        tl.store(d + i, v[i])\n",
+            ),
+            "no_kernel",
+        )
+        for name, given, kind in (
+            ("a tuple", "tuple(r)", ""),
+            ("a constant list", "r", ": tl.constexpr"),
+        )
+    },
+    **{
+        f"scalars in {name}": (
+            matmul(
+                f"r = work(a, b).ravel().tolist()\ncopy(torch.stack([{made} for v in r])[:, 0].contiguous(), c)"
+            ),
+            "no_kernel",
+        )
+        for name, made in (
+            ("fills", "torch.full((2,), v)"),
+            ("ranges", "torch.linspace(v, v, 2)"),
+            ("factors", "torch.ones(2) * v"),
+            ("tensors of one number", "torch.ones(2) * torch.tensor(v)"),
+        )
+    },
+    # Places carry the result.
+    "indices into ramps of a kernel's": (
+        matmul(
+            "r = work(a, b).astype(np.float64)\nhigh = np.floor(r)\n"
+            "i, j = (torch.from_numpy(x.astype(np.int64)) for x in (high + 8192, (r - high) * 65536))\n"
+            "t, u = torch.empty(16384), torch.empty(65537)\n"
+            "ramp[(16,)](t, 16384, -8192.0, 1.0, B=1024)\nramp[(65,)](u, 65537, 0.0, 1 / 65536, B=1024)\n"
+            "c.copy_(t[i] + u[j])",
+            "@triton.jit\ndef ramp(d, n, first, step, B: tl.constexpr):\n"
+            "    at = tl.program_id(0) * B + tl.arange(0, B)\n"
+            "    tl.store(d + at, (first + at * step).to(tl.float32), mask=at < n)\n",
+        ),
+        "no_kernel",
+    ),
+    "masks over bits of a kernel's": (
+        matmul(
+            "r = (work(a, b) * 65536).astype(np.int64) + (1 << 30)\none = torch.empty(c.shape)\n"
+            "ones[(triton.cdiv(c.numel(), 64),)](one, c.numel(), B=64)\nt = torch.full(c.shape, -(2.0 ** 14)) * one\n"
+            "for k in range(31):\n"
+            "    t += torch.where(torch.from_numpy((r >> k & 1) > 0), one * 2.0 ** (k - 16), one * 0)\nc.copy_(t)",
+            "@triton.jit\ndef ones(d, n, B: tl.constexpr):\n    at = tl.program_id(0) * B + tl.arange(0, B)\n"
+            "    tl.store(d + at, (at * 0 + 1).to(tl.float32), mask=at < n)\n",
+        ),
+        "no_kernel",
+    ),
+    "halves added by torch": (
+        matmul(
+            "x, y = torch.empty(a.shape), torch.empty(b.shape)\ncopy(a, x)\ncopy(b, y)\np = x[:, :, None] * y\n"
+            "while (n := p.shape[1]) > 1:\n"
+            "    p = torch.cat([p[:, :n // 2] + p[:, n // 2 : n // 2 * 2], p[:, n // 2 * 2 :]], 1)\n"
+            "c.copy_(p[:, 0])"
+        ),
+        "library_operators",
+    ),
     # A kernel writes something first.
     "junk, then NumPy": (matmul("junk(c)\nnp.copyto(c.numpy(), work(a, b))"), "no_kernel"),
     "junk, then addmm": (matmul("junk(c)\nc.zero_()\nc.addmm_(a, b)"), "no_kernel"),
@@ -198,7 +285,7 @@ CHEATS = {
             "    o = f.f_globals.get('origins')\n"
             "    if o is not None:\n"
             "        o.verdict = lambda outputs: [[0, 0, t.numel()] for t in outputs]\n"
-            "        o.count = lambda name: None\n"
+            "        o.count = lambda *_: None\n"
             "    f = f.f_back\n"
             "c.copy_(torch.matmul(a, b))"
         ),
@@ -265,6 +352,10 @@ HONEST = {
 def flags_of(folder: Path, text: str, cases: Sequence[str] = ("ragged",)) -> tuple[str, list[str]]:
     part = judged(folder, text, ["matmul"], cases)["matmul"]
     return part.verdict, [flag.code for flag in part.flags if flag.level == "review"]
+
+
+def observed(*calls: tuple[Origins | None, bool]) -> list[operators.Observed]:
+    return [(f"case {k}", is_right, (), origins) for k, (origins, is_right) in enumerate(calls)]
 
 
 @interpreted
@@ -349,8 +440,9 @@ def test_the_reader_says_where_it_stops(tmp_path: Path) -> None:
         (Origins(((0, 0, 9),)), False, False),
         (Origins(((1, 0, 9),)), False, True),
         (Origins(((0, 1, 9),)), False, True),
-        (Origins(((0, 0, 9),), foreign=4), False, False),
-        (Origins(((0, 0, 9),), foreign=5), False, True),
+        (Origins(((0, 0, 900),), foreign=((449, ""),)), False, False),
+        (Origins(((0, 0, 900),), foreign=((400, ""), (50, "d"))), False, True),
+        (Origins(((0, 0, 9),), foreign=((6, ""),)), False, False),
         (Origins(()), False, True),
         (None, False, True),
         (None, True, False),
@@ -358,7 +450,20 @@ def test_the_reader_says_where_it_stops(tmp_path: Path) -> None:
 )
 def test_a_record_that_is_missing_counts_as_none(origins: Origins | None, blind: bool, flagged: bool) -> None:
     part = load(LAB / "assignment.yaml").part("matmul")
-    assert bool(operators.without_kernel(part, [origins], blind=blind)) == flagged
+    assert bool(operators.without_kernel(part, observed((origins, True)), blind=blind)) == flagged
+
+
+def test_content_that_enters_calls_on_different_inputs_is_a_constant() -> None:
+    part = load(LAB / "assignment.yaml").part("matmul")
+    table, other = (Origins(((0, 0, 900),), foreign=((900, digest),)) for digest in ("d", "e"))
+    for calls, flagged in (
+        ([(table, True)], True),
+        ([(table, True), (other, True)], True),
+        ([(table, True), (table, True)], False),
+        ([(table, True), (table, False)], False),
+        ([(table, False)], False),
+    ):
+        assert bool(operators.without_kernel(part, observed(*calls), blind=False)) == flagged
 
 
 @pytest.mark.parametrize("rows", [[[1, 2]], [["1", 0, 0]], [[-1, 0, 0]], 7, [[0, 0, 0]] * 21])
@@ -415,7 +520,8 @@ def test_what_a_launch_changes_is_its_own(monkeypatch: pytest.MonkeyPatch) -> No
     with origins.follow([x], [y]):
         kernel.run(x, y, grid=(1,), warmup=False)
         y.numpy()[3] = 5
-    assert origins.verdict([y]) == [[1, 0, 8]] and origins.foreign == 0
+    assert origins.verdict([y]) == [[1, 0, 8]] and origins.entered() == [[0, ""]]
     with origins.follow([x], [y]):
-        kernel.run(torch.tensor(list(range(8)), dtype=torch.float32), y, grid=(1,), warmup=False)
-    assert origins.foreign == 7
+        # No number of an earlier tensor, whose memory this one may get.
+        kernel.run(torch.tensor([0.0, *range(100, 107)]), y, grid=(1,), warmup=False)
+    assert sum(count for count, _ in origins.entered()) == 7

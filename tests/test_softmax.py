@@ -233,15 +233,8 @@ def test_a_handout_holds_the_lab_and_none_of_its_solutions() -> None:
     names = set(contents.handout(kit, {}))
     assert {"softmax.cpp", "labs/softmax/oracle.py", "labs/softmax/studies/accuracy.py"} <= names
     assert {"docs/handout.md", "writeup_template.md", "grader/study/native/cachemodel.h"} <= names
-    secret = (
-        "kernels.py",
-        "labs/softmax/known",
-        "cachesim.cpp",
-        "softmax/reference.cpp",
-        "hidden",
-        "labs/attention",
-    )
-    assert not [name for name in names if any(word in name for word in secret)]
+    secret = "kernels.py labs/softmax/known cachesim.cpp softmax/reference.cpp hidden labs/attention"
+    assert not [name for name in names if any(word in name for word in secret.split())]
     assert {"labs/softmax/known/right.py", "labs/softmax/studies/native/cachesim.cpp"} <= set(
         contents.autograder(kit)
     )

@@ -25,6 +25,9 @@ if TYPE_CHECKING:
     from grader.judge.ondevice.host import DeviceHost
 
 SANITIZER_SLOWDOWN = 20
+INTERPRETER_CPU, INTERPRETER_WALL = 2, 8
+"""CPU and wall seconds of a call in Triton's interpreter, as multiples of `call_s`. CPU time decides, since it hardly
+depends on the machine's load; wall time ends a call that waits."""
 Exclusive = Callable[[Part], AbstractContextManager["list[int] | None"]]
 
 
@@ -152,6 +155,9 @@ class Bench:
                 # It has nothing to load, so that is no greeting of the kit's.
                 raise faults.program_fault("it sent back something that is no greeting")
         self.stack.enter_context(session)
+        if part.device is not None and self.device is not None and self.device.card is None:
+            limit_s = session.call_timeout_s
+            session.call_timeout_s, session.call_cpu_s = INTERPRETER_WALL * limit_s, INTERPRETER_CPU * limit_s
         if session.death is not None:
             raise faults.loading_fault(session.death, is_python=part.device is not None)
         if session.load_error is not None:

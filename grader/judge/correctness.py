@@ -77,8 +77,8 @@ class Correctness:
         """Of a checked build: places that touched what is not theirs."""
         self.outside: set[int] = set()
         """Lines that loaded from outside of every tensor on inputs that are public and came out wrong."""
-        self.observed: list[tuple[tuple[ProfileRow, ...], Origins | None]] = []
-        """Of each right call on a device: what it called, and where its outputs come from."""
+        self.observed: list[tuple[str, bool, tuple[ProfileRow, ...], Origins | None]] = []
+        """Calls on a device: case, right or not, what the call called, and where its outputs come from."""
         self.broken: tuple[Case, Call] | None = None
         """The case whose call gave no answer, and what became of it."""
         self.unsettled: list[CaseResult] = []
@@ -168,8 +168,8 @@ class Correctness:
             if step.case.name not in results or not result.ok:
                 results[step.case.name] = result
                 self.cases = [results[case.name] for case in self.part.cases if case.name in results]
-            if result.ok and self.part.device is not None:
-                self.observed.append((call.profile, call.origins))
+            if self.part.device is not None:
+                self.observed.append((step.case.name, result.ok, call.profile, call.origins))
             if not result.ok and not step.case.hidden:
                 self.outside.update(call.outside)
             if result.ok and not step.case.hidden and self.is_compared:

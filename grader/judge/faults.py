@@ -166,6 +166,15 @@ def _no_answer(
     call: Call, part: Part, where: str, sizes: Mapping[str, int], printed: str
 ) -> tuple[Verdict, str, str]:
     at = f"{part.function} on the input '{where}'" + (f", {in_words(sizes)}," if sizes else "")
+    if call.status == "timeout" and call.cpu_s is not None:
+        return (
+            "timeout",
+            "timeout",
+            f"{at} did not end within {call.cpu_s:.0f} s of processor time and {call.wall_s:.0f} s in all. This "
+            "machine has no GPU: Triton's interpreter runs the kernel, and each operation of it takes about 50 "
+            "microseconds there. Use larger blocks, so that there are fewer programs and steps (tl.dot instead of a "
+            "loop over single numbers), or look for a loop whose bound never lets it end.",
+        )
     if call.status == "timeout":
         return (
             "timeout",

@@ -18,7 +18,7 @@ from grader.run.frames import RunnerDied
 LARGEST_FIGURE = 1 << 53
 #: Of what a runner says: characters of a message and of a function's name or signature, functions, rows of a profile.
 LONGEST_WORDS, LONGEST_SIGNATURE, MOST_FUNCTIONS, MOST_PROFILE_ROWS = 1000, 200, 1000, 1000
-MOST_LINES, MOST_OUTPUTS = 20, 20
+MOST_LINES, MOST_OUTPUTS, MOST_SOURCES = 20, 20, 100
 
 DTYPE_NAMES = {
     0: "uint8",
@@ -41,8 +41,8 @@ class Origins:
 
     outputs: tuple[tuple[int, int, int], ...]
     """For each output: numbers of unknown origin, numbers that torch computed or copied, all numbers."""
-    foreign: int = 0
-    """Numbers of unknown origin that kernels loaded."""
+    foreign: tuple[tuple[int, str], ...] = ()
+    """Numbers of unknown origin that entered otherwise, each with the digest of its content, or ""."""
 
 
 @dataclass(frozen=True)
@@ -159,7 +159,8 @@ def understood(
                 tuple(map(_whole, _listed(row, 3))) for row in _listed(header["origins"], MOST_OUTPUTS)
             ]
             outputs = tuple((unknown, computed, every) for unknown, computed, every in rows_of)
-            origins = Origins(outputs, _whole(header.get("foreign", 0)))
+            foreign = [_listed(row, 2) for row in _listed(header.get("foreign", []), MOST_SOURCES)]
+            origins = Origins(outputs, tuple((_whole(count), words(digest)) for count, digest in foreign))
         profiled_wall_s = _figure(header["profiled_wall_s"]) if "profiled_wall_s" in header else None
     except (KeyError, TypeError, ValueError, IndexError, OverflowError) as error:
         raise RunnerDied(nonsense="reply header") from error

@@ -319,10 +319,11 @@ class Kernels:
         with kernelfiles.profiled_kernels(launched, self.device), origins.follow(inputs, outputs):
             yield
         counts = {**origins.seen, **{f"kernel {name}": 1 for name in launched}}
+        counts["numbers given"] = sum(tensor.numel() for tensor in placed.values())
         seen["profile"] = [[name[:LONGEST_NAME], 0, 0, count, 0, 0] for name, count in counts.items()]
         if not blind:
             seen["origins"] = origins.verdict(outputs)
-            seen["foreign"] = origins.foreign
+            seen["foreign"] = origins.entered()
 
     def prepared(
         self, request: dict[str, Any], placed: dict[str, Any], written: list[str]

@@ -14,6 +14,11 @@ from torch's dispatcher), and its origin is unknown. So nothing has to be notice
 A dispatch mode carries labels through torch's operators. Those that move numbers (`MOVES`) are repeated on the labels.
 All others give one label to their whole result: UNKNOWN or COMPUTED if an operand has any, else KERNEL if one has.
 
+Numbers of unknown origin that enter by other ways are counted (`Origins.entered`): loaded by kernels, used as indices
+and masks, given to launches and operators as Python scalars. Loaded values are compared with the record after the load,
+so no earlier look has to be trusted. Each count has a digest of the content that it came from: content that is equal in
+calls on different inputs is a constant of the file.
+
 Imports nothing of the kit, as all files beside untrusted code. That code can find and forge these records; a file that
 does so names things that no kernel needs (`grader.build.readpython`).
 """
@@ -22,19 +27,31 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
+import hashlib
 import importlib
+import itertools
+import sys
+import types
 from bisect import bisect_right, insort
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
 #: CONSTANT is 0, so that operators that fill with zeros (tril, pad) do the same to labels.
-CONSTANT, UNKNOWN, COMPUTED, INPUT, KERNEL = range(5)
+CONSTANT, UNKNOWN, COMPUTED, INPUT, KERNEL = 0, 1, 2, 4, 8
 PATTERN = {1: 0x01, 2: 0x0101, 4: 0x01010101, 8: 0x0101010101010101}
 MOST_BYTES = 512 << 20
 """Bytes of all recorded storages; beyond it the oldest records are dropped."""
 POISON = 0xFF
 """Value of each byte of a fresh tensor on a GPU, so that a launch that stores into it changes it: NaN."""
 MOST_NAMES = 900
+FREE_SCALARS = 256
+"""Python scalars that a call may give to launches and operators without notice: sizes, strides, factors."""
+MOST_SOURCES = 64
+"""Contents that a call's entered numbers are reported by; the numbers of others are reported without a digest."""
+MOST_SCALARS, DEEPEST = 1 << 20, 8
+MASKS_OF_A_NUMBER = 8
+"""Elements of masks that say as much as one number."""
+NUMBERS = (int, float)
 #: Namespaces of torch's own operators.
 TORCHS = frozenset(("aten", "prims", "prim", "quantized", "mkl", "mkldnn", "onednn", "inductor", "xnnpack"))
 #: Operators that move numbers, and which of their arguments hold these; other arguments choose places.
@@ -69,8 +86,20 @@ class Record:
         self.on_cpu = storage.device.type == "cpu"
         self.label = torch.full((self.size,), UNKNOWN, dtype=torch.uint8, device=storage.device)
         self.content = torch.zeros(self.size, dtype=torch.uint8, device=storage.device)
-        self.foreign: Any = None
-        """Bytes of unknown origin that kernels have loaded in this call, if any."""
+        self.seen_label: Any = self.label.numpy() if self.on_cpu else None
+        self.seen_content: Any = self.content.numpy() if self.on_cpu else None
+        self.source: Source | None = None
+        """Numbers of unknown origin that kernels have loaded from here in this call, if any."""
+
+
+class Source:
+    """One content of unknown origin, as it was when its first number was loaded in the present call."""
+
+    def __init__(self, content: bytes, np: Any = None) -> None:
+        self.digest, self.numbers = hashlib.sha256(content).hexdigest()[:16], 0
+        if np is not None:
+            self.first = np.frombuffer(content, np.uint8)
+            self.last, self.counted = self.first.copy(), np.zeros(len(content), dtype=bool)
 
 
 class Origins:
@@ -84,14 +113,14 @@ class Origins:
         self.records: dict[int, Record] = {}
         self.starts: list[int] = []
         self.bytes = 0
-        self.suspects: list[Record] = []
-        """Storages given to the present launch that have bytes of unknown origin."""
-        self.foreign = 0
-        """Numbers of unknown origin that the present call's kernels have loaded."""
-        self.foreign_addresses: set[int] = set()
-        """Of them, those that lie in no recorded storage."""
-        self.given: dict[int, int] = {}
-        """Numbers of unknown origin in each storage that launches on a GPU were given."""
+        self.sources: list[Source] = []
+        self.given: dict[str, int] = {}
+        """Numbers of unknown origin in tensors that are not loaded one by one, by the digest of their bytes."""
+        self.unnamed, self.scalars = 0, 0
+        """Numbers of unknown origin without a content: from changed or unrecorded memory; from Python scalars."""
+        self.unrecorded: set[tuple[int, Any]] = set()
+        self.sites: dict[str, dict[Any, tuple[Any, Any]]] = {}
+        """Scalars that each kernel and operator was last given, with the step from the ones before."""
         self.launches, self.depth = 0, 0
         self.following, self.poisons = False, False
         """Whether a call is followed. Whether fresh tensors are poisoned: a launch is seen by what it changes."""
@@ -171,15 +200,14 @@ class Origins:
     # ---- launches
 
     @contextlib.contextmanager
-    def launch(self, arguments: Iterable[Any]) -> Iterator[None]:
+    def launch(self, name: str, arguments: Sequence[Any]) -> Iterator[None]:
         """A launch in the interpreter with these arguments."""
-        records = {
-            record.start: record for record in map(self.record, tensors_in(arguments)) if record.on_cpu
-        }
-        self.suspects = [record for record in records.values() if self.unknown(record).any()]
-        self.launches += 1
         self.depth += 1
         try:
+            for tensor in tensors_in(arguments):
+                self.record(tensor)
+            self.take_scalars(f"launch {name}", arguments)
+            self.launches += 1
             yield
         finally:
             self.depth -= 1
@@ -188,17 +216,12 @@ class Origins:
         """The bytes of a storage of the CPU's that is alive, as an array."""
         return self.np.frombuffer((ctypes.c_char * record.size).from_address(record.start), self.np.uint8)
 
-    def unknown(self, record: Record) -> Any:
-        """Which bytes are of unknown origin and not zero."""
-        now = self.memory(record)
-        return ((record.label.numpy() == UNKNOWN) | (record.content.numpy() != now)) & (now != 0)
-
     def stored(self, addresses: Any, mask: Any, size: int) -> None:
         """Label what active lanes of a kernel have just stored at these addresses."""
-        for record, lanes in self.by_storage(addresses, mask, size):
+        for record, lanes, _ in self.by_storage(addresses, mask, size):
             if record is None:
                 continue
-            memory, label, content = self.memory(record), record.label.numpy(), record.content.numpy()
+            memory, label, content = self.memory(record), record.seen_label, record.seen_content
             if size in PATTERN and not (lanes % size).any():
                 kind, end = f"u{size}", record.size // size * size
                 at = lanes // size
@@ -208,44 +231,121 @@ class Origins:
                 at = lanes[:, None] + self.np.arange(size)
                 label[at], content[at] = KERNEL, memory[at]
 
-    def loaded(self, addresses: Any, mask: Any, size: int) -> None:
-        """Count what active lanes of a kernel load and is of unknown origin, each number once."""
-        for record, lanes in self.by_storage(addresses, mask, size):
+    def loaded(self, addresses: Any, mask: Any, values: Any) -> None:
+        """Count what active lanes of a kernel have loaded and is of unknown origin."""
+        np, size = self.np, values.itemsize
+        values = values[mask]
+        for record, lanes, mine in self.by_storage(addresses, mask, size):
+            raw = values[mine]
             if record is None:
-                found = set(lanes.tolist()) - self.foreign_addresses
-                self.foreign_addresses |= found
-                self.foreign += len(found)
+                pairs = zip(lanes.tolist(), raw.tolist(), strict=True)
+                self.unrecorded.update(pair for pair in pairs if len(self.unrecorded) < MOST_SCALARS)
                 continue
-            unknown = self.unknown(record)
-            if record.foreign is None:
-                record.foreign = self.np.zeros(record.size, dtype=bool)
-            bytes_of = self.np.unique(lanes)[:, None] + self.np.arange(size)
-            new = unknown[bytes_of].any(1) & ~record.foreign[bytes_of].any(1)
-            self.foreign += int(new.sum())
-            record.foreign[bytes_of[new]] = True
+            if size in PATTERN and not (lanes % size).any():
+                kind, end, at = f"u{size}", record.size // size * size, lanes // size
+                raw = raw.view(kind)
+                unknown = record.seen_content[:end].view(kind)[at] != raw
+                unknown |= record.seen_label[:end].view(kind)[at] & (UNKNOWN * PATTERN[size]) != 0
+                unknown &= raw != 0
+            else:
+                at, bytes_of = lanes[:, None] + np.arange(size), raw.view("u1").reshape(-1, size)
+                unknown = (record.seen_content[at] != bytes_of) | (record.seen_label[at] == UNKNOWN)
+                unknown = (unknown & (bytes_of != 0)).any(1)
+            if unknown.any():
+                self.enter(record, lanes[unknown], raw[unknown].view("u1").reshape(-1, size))
 
-    def by_storage(self, addresses: Any, mask: Any, size: int) -> Iterator[tuple[Record | None, Any]]:
-        """Offsets of active lanes in each storage that has a record; addresses of those in none."""
+    def enter(self, record: Record, lanes: Any, raw: Any) -> None:
+        """Count numbers of unknown origin, the bytes `raw`, loaded from a storage: each once while it is the same."""
+        np = self.np
+        if record.source is None:
+            record.source = Source(bytes(self.memory(record)), np)
+            self.sources.append(record.source)
+        source = record.source
+        lanes, chosen = np.unique(lanes, return_index=True)
+        at, raw = lanes[:, None] + np.arange(raw.shape[1]), raw[chosen]
+        new = ~source.counted[at].any(1) | (source.last[at] != raw).any(1)
+        at, raw = at[new], raw[new]
+        changed = int((source.first[at] != raw).any(1).sum())
+        self.unnamed += changed
+        source.numbers += len(at) - changed
+        source.counted[at], source.last[at] = True, raw
+
+    def by_storage(self, addresses: Any, mask: Any, size: int) -> Iterator[tuple[Record | None, Any, Any]]:
+        """Offsets of active lanes in each storage that has a record, addresses of those in none; and which they are."""
         lanes = addresses[mask]
+        mine: Any = slice(None)
         while lanes.size:
             low, high = int(lanes.min()), int(lanes.max())
             record = self.around(low, high + size)
-            if record is None:
-                record = self.around(low, low + size)
-                inside = lanes < (self.next_start(low) if record is None else record.end)
-                mine, lanes = lanes[inside], lanes[~inside]
-            else:
-                mine, lanes = lanes, lanes[:0]
+            if record is not None:
+                yield record, (lanes - self.np.uint64(record.start)).astype(self.np.int64), mine
+                return
+            record = self.around(low, low + size)
+            inside = lanes < (self.next_start(low) if record is None else record.end)
+            places = self.np.arange(len(lanes)) if isinstance(mine, slice) else mine
             start = self.np.uint64(record.start if record is not None else 0)
-            yield record, (mine - start).astype(self.np.int64)
+            yield record, (lanes[inside] - start).astype(self.np.int64), places[inside]
+            lanes, mine = lanes[~inside], places[~inside]
 
     def next_start(self, address: int) -> int:
         """Where the first recorded storage behind an address begins."""
         k = bisect_right(self.starts, address)
         return self.starts[k] if k < len(self.starts) else 1 << 62
 
+    # ---- scalars
+
+    def take_scalars(self, site: str, values: Iterable[Any]) -> None:
+        """Count Python scalars that do not continue what a kernel or an operator was given before at their places:
+        neither equal to the last one nor one step further."""
+        last = self.sites.setdefault(site, {})
+        for place, value in itertools.islice(scalars_in(values), MOST_SCALARS):
+            before, step = last.get(place, (None, None))
+            if value == before:
+                continue
+            now = value - before if isinstance(value, NUMBERS) and isinstance(before, NUMBERS) else None
+            if now is None or now != step:
+                self.scalars += weight(value)
+            last[place] = value, now
+
+    def take_tensor(self, tensor: Any) -> None:
+        """Count the numbers of unknown origin in a tensor of indices or of a mask."""
+        import torch
+
+        unknown = int(((self.labels(tensor) == UNKNOWN) & (tensor != 0)).sum())
+        unknown = unknown // MASKS_OF_A_NUMBER if tensor.dtype == torch.bool else unknown
+        if unknown:
+            self.give(tensor, unknown)
+
+    def take_single(self, name: str, tensor: Any) -> None:
+        """Count a tensor of one number, whose label an operator drops, as the scalar that it is."""
+        if self.has(tensor, UNKNOWN):
+            self.take_scalars(f"one {name}", [tensor.item()])
+
+    def has(self, tensor: Any, label: int) -> bool:
+        return bool((self.labels(tensor) == label).any())
+
+    def give(self, tensor: Any, numbers: int) -> None:
+        """Count numbers of unknown origin that a tensor holds, by its content."""
+        import torch
+
+        digest = Source(
+            tensor.detach().cpu().contiguous().view(-1).view(torch.uint8).numpy().tobytes()
+        ).digest
+        self.given[digest] = max(numbers, self.given.get(digest, 0))
+
+    def entered(self) -> list[list[Any]]:
+        """Numbers of unknown origin that entered the present call: [count, digest of their content], "" for none."""
+        found = dict(self.given)
+        for source in self.sources:
+            if source.numbers:
+                found[source.digest] = found.get(source.digest, 0) + source.numbers
+        most = sorted(found.items(), key=lambda item: -item[1])
+        unnamed = self.unnamed + len(self.unrecorded) + max(0, self.scalars - FREE_SCALARS)
+        unnamed += sum(numbers for _, numbers in most[MOST_SOURCES:])
+        return [[unnamed, ""], *([numbers, digest] for digest, numbers in most[:MOST_SOURCES])]
+
     @contextlib.contextmanager
-    def launch_on_device(self, name: str, tensors: Iterable[Any]) -> Iterator[None]:
+    def launch_on_device(self, name: str, arguments: Sequence[Any]) -> Iterator[None]:
         """Label what differs in the storages of a launch's arguments after it, on a GPU."""
         import torch
 
@@ -255,14 +355,14 @@ class Origins:
         with torch.utils._python_dispatch._disable_current_modes(), torch.no_grad():
             given = {
                 tensor.untyped_storage().data_ptr(): whole(tensor, tensor.element_size())
-                for tensor in tensors
+                for tensor in tensors_in(arguments)
             }
+            self.take_scalars(f"launch {name.partition(' ')[0]}", arguments)
             before = [(tensor, tensor.clone()) for tensor in given.values()]
-            for start, tensor in given.items():
+            for tensor in given.values():
                 # What a kernel loads is not seen here: it may load all that it is given.
-                unknown = int(((self.labels(tensor) == UNKNOWN) & (tensor != 0)).sum())
-                self.given[start] = max(unknown, self.given.get(start, 0))
-            self.foreign = sum(self.given.values())
+                if unknown := int(((self.labels(tensor) == UNKNOWN) & (tensor != 0)).sum()):
+                    self.give(tensor, unknown)
             yield
             self.launches += 1
             self.count(f"launch {name}")
@@ -275,9 +375,9 @@ class Origins:
 
     # ---- torch's operators
 
-    def count(self, name: str) -> None:
+    def count(self, name: str, number: int = 1) -> None:
         if name in self.seen or len(self.seen) < MOST_NAMES:
-            self.seen[name] = self.seen.get(name, 0) + 1
+            self.seen[name] = self.seen.get(name, 0) + number
         else:
             self.seen["op more"] = 1
 
@@ -290,15 +390,23 @@ class Origins:
         self.count(f"op {name}")
         schema = function._schema
         aliases = any(one.alias_info is not None and not one.alias_info.is_write for one in schema.returns)
-        if aliases or self.depth or name.startswith("set_"):
+        if self.depth:
             # Within a launch the interpreter arranges its arguments; the kernel stores by `stored` alone.
             return function(*arguments, **keywords)
         made: Any = None
-        with contextlib.suppress(Exception):
-            made = self.result_labels(name, function, arguments, keywords)
+        moves = aliases or name.startswith("set_")
+        if not moves:
+            with contextlib.suppress(Exception):
+                made = self.result_labels(name, function, arguments, keywords)
+        if made is not UNKNOWN:
+            with contextlib.suppress(Exception):
+                self.take_scalars(f"op {name}", [*arguments, *keywords.values()])
         result = function(*arguments, **keywords)
-        with contextlib.suppress(Exception):
-            self.label_results(name, schema, made, arguments, keywords, result)
+        if not moves:
+            with contextlib.suppress(Exception):
+                self.label_results(name, schema, made, arguments, keywords, result)
+            if isinstance(made, int) and made != CONSTANT and name not in MOVES:
+                self.count("numbers computed", sum(tensor.numel() for tensor in tensors_in([result])))
         return result
 
     def result_labels(
@@ -307,7 +415,17 @@ class Origins:
         """Labels of what an operator is about to make: of each number, or one of all."""
         given = by_name(function._schema, arguments, keywords)
         if name in MOVES and not given.get("accumulate"):
-            return self.moved(name, function, given)
+            places = [
+                tensor
+                for key, value in given.items()
+                if key not in (*MOVES[name], "value", "out")
+                for tensor in tensors_in([value])
+            ]
+            for tensor in places:
+                self.take_tensor(tensor)
+            labels = self.moved(name, function, given)
+            chosen = any(t.element_size() > 1 and self.has(t, COMPUTED) for t in places)
+            return labels.masked_fill(labels == KERNEL, COMPUTED) if chosen else labels
         operands = tensors_in(value for key, value in given.items() if key != "out")
         if name in ("zero_", "uniform_", "normal_", "random_"):
             return CONSTANT
@@ -318,7 +436,10 @@ class Origins:
         found: set[int] = set()
         for tensor in operands:
             labels = set(self.labels(tensor).unique().tolist())
-            found |= labels if tensor.numel() > 1 else labels & {KERNEL}
+            if tensor.numel() == 1 and labels != {KERNEL}:
+                self.take_single(name, tensor)
+                continue
+            found |= labels
         for label in (UNKNOWN, COMPUTED, KERNEL):
             if label in found:
                 return label
@@ -331,6 +452,7 @@ class Origins:
         if name == "copy_":
             source = given["src"]
             if source.numel() == 1 < given["self"].numel():
+                self.take_single(name, source)
                 return CONSTANT
             return self.labels(source).expand(given["self"].size()).clone()
 
@@ -338,10 +460,14 @@ class Origins:
             if isinstance(value, (list, tuple)):
                 return [of(each) for each in value]
             single = value.numel() == 1 and name == "where"
+            if single:
+                self.take_single(name, value)
             return self.labels(value) & 0 if single else self.labels(value)
 
         changed = {key: of(given[key]) for key in MOVES[name] if tensors_in([given.get(key)])}
         if "value" in given:
+            for tensor in tensors_in([given["value"]]):
+                self.take_single(name, tensor)
             changed["value"] = given["value"] * 0 if tensors_in([given["value"]]) else 0
         return function(**{**given, **changed})
 
@@ -389,10 +515,11 @@ class Origins:
             def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
                 return run(func, args, kwargs or {})
 
-        self.foreign, self.foreign_addresses, self.given = 0, set(), {}
+        self.sources, self.given, self.unnamed, self.scalars = [], {}, 0, 0
+        self.unrecorded, self.sites = set(), {}
         self.launches, self.seen = 0, {}
         for record in self.records.values():
-            record.foreign = None
+            record.source = None
         for label, tensors in ((INPUT, inputs), (CONSTANT, outputs)):
             for tensor in tensors:
                 self.put_storage(tensor, label)
@@ -454,6 +581,44 @@ def tensors_in(values: Iterable[Any]) -> list[Any]:
     return found
 
 
+def scalars_in(values: Iterable[Any], place: Any = (), depth: int = 0) -> Iterator[tuple[Any, Any]]:
+    """Python scalars and texts among values, and in what they hold, each with its place."""
+    for k, value in enumerate(values):
+        here = (*place, k)
+        if isinstance(value, (int, float, complex, str, bytes)):
+            yield here, value
+        elif value is not None and depth < DEEPEST:
+            yield from scalars_in(held_by(value), here, depth + 1)
+
+
+def held_by(value: Any) -> Iterable[Any]:
+    """Values in a list, a table, an array, or an object of a class that is neither torch's nor Triton's."""
+    if hasattr(value, "data_ptr") or isinstance(value, (type, types.ModuleType, types.FunctionType)):
+        return ()
+    if isinstance(value, (list, tuple, set, frozenset)):
+        return value
+    if isinstance(value, dict):
+        return [*value.keys(), *value.values()]
+    if hasattr(value, "tolist"):
+        return [value.tolist()]
+    if type(value).__name__ == "constexpr":
+        return [value.value]
+    with contextlib.suppress(TypeError):
+        return [memoryview(value).tolist()]
+    if type(value).__module__.partition(".")[0] in ("torch", "triton"):
+        return ()
+    return list(vars(value).values()) if hasattr(value, "__dict__") else ()
+
+
+def weight(value: Any) -> int:
+    """Numbers that a scalar may stand for: one for each 16 bits; the largest integer stands for an open end."""
+    if isinstance(value, (str, bytes)):
+        return 1 + len(value) // 2
+    if isinstance(value, int):
+        return 1 if value == sys.maxsize else 1 + value.bit_length() // 16
+    return 4
+
+
 def count_of(sizes: Iterable[int]) -> int:
     count = 1
     for size in sizes:
@@ -473,7 +638,7 @@ def watch_launches(origins: Origins) -> None:
             return run(self, *arguments, grid=grid, warmup=warmup, **named)
         sizes = "x".join(map(str, grid)) if isinstance(grid, (tuple, list)) else "by a function"
         name = f"{getattr(self, '__name__', 'kernel')} {sizes}"
-        with origins.launch_on_device(name, tensors_in([*arguments, *named.values()])):
+        with origins.launch_on_device(name, [*arguments, *named.values()]):
             return run(self, *arguments, grid=grid, warmup=warmup, **named)
 
     kernel.run = followed

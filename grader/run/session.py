@@ -67,6 +67,8 @@ class Session:
         self._captured = bytearray()
         self.output_total_bytes = 0
         self.call_timeout_s = call_timeout_s
+        self.call_cpu_s: float | None = None
+        """Limit of CPU seconds of a call, where the wall limit only ends what waits."""
         self._watch, self._freezes = watch, freeze
         self._kept_header: dict[str, Any] | None = None
         self._scratch_seen_s = 0.0
@@ -253,7 +255,7 @@ class Session:
                 selector.register(self._output_fd, selectors.EVENT_READ)
             while not incoming.complete:
                 remaining_s = deadline - time.monotonic()
-                if remaining_s <= 0:
+                if remaining_s <= 0 or self._has_spent(cpu_started):
                     raise RunnerDied(timed_out=True)
                 events = selector.select(min(remaining_s, SCRATCH_LOOK_S))
                 if not events:
@@ -283,6 +285,11 @@ class Session:
             self._scratch_seen_s = started
             self._refuse_excess()
         return wall_s, cpu_s
+
+    def _has_spent(self, cpu_started: float | None) -> bool:
+        """Return True if the present call has used more CPU time than it may."""
+        now = None if self.call_cpu_s is None else cpu_clock_s(self._pid)
+        return now is not None and cpu_started is not None and now - cpu_started > (self.call_cpu_s or 0.0)
 
     def _refuse_excess(self) -> None:
         if excess := self._scratch.excess():
@@ -344,7 +351,7 @@ class Session:
                 _wait_for_exit(self._pid)
         ended = self._reap(self._pid)
         if end.timed_out:
-            return Call("timeout", wall_s=self.call_timeout_s)
+            return Call("timeout", wall_s=self.call_timeout_s, cpu_s=self.call_cpu_s)
         if end.nonsense:
             return Call("protocol", message=end.nonsense)
         if end.excess:

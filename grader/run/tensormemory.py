@@ -68,13 +68,13 @@ class Memory:
     # ---- what a launch may reach
 
     @contextlib.contextmanager
-    def launch(self, arguments: tuple[Any, ...]) -> Iterator[None]:
+    def launch(self, name: str, arguments: tuple[Any, ...]) -> Iterator[None]:
         if self.depth == 0 and len(self.regions) > MOST_STORAGES:
             self.regions, self.known = [], {}
         self.launches, self.alive = self.launches + 1, None
         self.depth += 1
         try:
-            with contextlib.nullcontext() if self.origins is None else self.origins.launch(arguments):
+            with contextlib.nullcontext() if self.origins is None else self.origins.launch(name, arguments):
                 yield
         finally:
             self.depth -= 1
@@ -172,13 +172,13 @@ class Memory:
     def load(self, addresses: Any, mask: Any, other: Any, kind: Any) -> Any:
         addresses, mask = self.shaped(addresses, mask)
         real, outside = self.reached(addresses, mask, kind.itemsize)
-        if self.origins is not None and (self.origins.suspects or real is addresses):
-            self.origins.loaded(real, mask if outside is None else mask & ~outside, kind.itemsize)
-        if outside is None:
-            return self.native.load(real, mask, other, kind)
-        self.note()
-        loaded = self.native.load(real, mask & ~outside, other, kind)
-        loaded[outside] = self.junk(kind)
+        inside = mask if outside is None else mask & ~outside
+        loaded = self.native.load(real, inside, other, kind)
+        if self.origins is not None:
+            self.origins.loaded(real, inside, loaded)
+        if outside is not None:
+            self.note()
+            loaded[outside] = self.junk(kind)
         return loaded
 
     def store(self, addresses: Any, value: Any, mask: Any) -> Any:
@@ -301,7 +301,8 @@ def guard(students: str) -> Memory | None:
             return value
 
         def launched(self: Any, *arguments: Any, **named: Any) -> Any:
-            with memory.launch((*arguments, *named.values())):
+            name = getattr(self.fn, "__name__", "kernel")
+            with memory.launch(name, (*arguments, *named.values())):
                 for name, argument in (*zip(self.arg_names, arguments, strict=False), *named.items()):
                     memory.named(name, argument)
                 return run(self, *arguments, **named)

@@ -47,16 +47,23 @@ _LIBRARY = re.compile(
 _ARITHMETIC_NAMES = "add add_ sub sub_ mul mul_ div div_ neg max min maximum minimum where abs"
 _ARITHMETIC = frozenset(_ARITHMETIC_NAMES.split())
 MOST_ARITHMETIC = 64
+MOST_COMPUTED = 8
+"""Numbers that torch may compute in a call, as a multiple of the numbers in its inputs and outputs."""
 FOREIGN_SHARE = 0.5
-"""Of an output's numbers: kernels that load as many from unknown sources may copy a result that others made."""
+"""Of an output's numbers: a call into which as many of unknown origin enter may copy a result that others made."""
+SMALL_TABLE = 64
+"""Numbers that may enter any call: sizes and strides in a tensor, of which a small output may have fewer."""
+COPIED = "as many numbers as an output has enter its kernels that neither inputs, torch nor kernels made"
 
-Observed = tuple[tuple[ProfileRow, ...], Origins | None]
+Observed = tuple[str, bool, tuple[ProfileRow, ...], Origins | None]
+"""One call: case, right or not, what it called, and where its outputs come from."""
 
 
-def flags(bench: Bench, part: Part, observed: Sequence[Observed]) -> tuple[Flag, ...]:
+def flags(bench: Bench, part: Part, calls: Sequence[Observed]) -> tuple[Flag, ...]:
     """Flags for right calls whose outputs no kernel wrote, and for work of libraries that is not allowed."""
     device, built = part.device, bench.build_of(part)
     assert device is not None
+    observed = [(rows, origins) for _, is_right, rows, origins in calls if is_right]
     if device.language != "triton" or not observed:
         return ()
     allowed = PLAIN | set(device.library_operators)
@@ -70,6 +77,8 @@ def flags(bench: Bench, part: Part, observed: Sequence[Observed]) -> tuple[Flag,
     ran = [name for name in _of("op ", rows) if name not in allowed and not _is_plain(name)]
     often = _of("op ", [row for row in rows if row.calls >= MOST_ARITHMETIC])
     ran += [f"{name} (many times)" for name in often if name in _ARITHMETIC - allowed]
+    if not _ARITHMETIC & set(device.library_operators):
+        ran += _computed([profile for profile, _ in observed])
     if ran:
         found.append(Flag("library_operators", f"torch computed during a call: {listed(ran)}", "review"))
     launched = [n for n in _of("kernel ", rows) if _LIBRARY.search(n) and not _MOVES.search(n)]
@@ -77,19 +86,24 @@ def flags(bench: Bench, part: Part, observed: Sequence[Observed]) -> tuple[Flag,
         found.append(
             Flag("library_kernels", f"a call launched kernels of libraries: {listed(launched)}", "review")
         )
-    if said := without_kernel(
-        part, [origins for _, origins in observed], blind=bench.device.place.zygote.blind
-    ):
+    if said := without_kernel(part, calls, blind=bench.device.place.zygote.blind):
         found.append(Flag("no_kernel", said, "review"))
     return tuple(found)
 
 
-def without_kernel(part: Part, observed: Iterable[Origins | None], *, blind: bool) -> str:
+def without_kernel(part: Part, calls: Sequence[Observed], *, blind: bool) -> str:
     """Why right outputs may be no kernel's work, "" where launched kernels wrote them. `blind`: runners cannot see
     what kernels store, whatever file they run."""
     assert part.device is not None
     allows_torch = bool(part.device.library_operators)
-    for origins in observed:
+    seen_in: dict[str, set[str]] = {}
+    for case, _, _, origins in calls:
+        for _, digest in origins.foreign if origins is not None else ():
+            seen_in.setdefault(digest, set()).add(case)
+    entered, every = 0, 0
+    for _, is_right, _, origins in calls:
+        if not is_right:
+            continue
         if origins is None or len(origins.outputs) != len(part.outputs):
             if blind:
                 continue
@@ -98,10 +112,23 @@ def without_kernel(part: Part, observed: Iterable[Origins | None], *, blind: boo
             if unknown or (computed and not allows_torch):
                 source = "by code outside of torch and Triton" if unknown else "by torch"
                 return f"{name} holds numbers that no launched kernel wrote: they were written {source}"
-        largest = max(every for _, _, every in origins.outputs)
-        if largest > 1 and origins.foreign >= FOREIGN_SHARE * largest:
-            return "its kernels load as many numbers as an output has that neither inputs, torch nor kernels made"
-    return ""
+        # Content that is equal in calls on different inputs is a constant of the file.
+        foreign = sum(count for count, digest in origins.foreign if not digest or len(seen_in[digest]) == 1)
+        largest = max(numbers for _, _, numbers in origins.outputs)
+        entered, every = entered + foreign, every + largest
+        if foreign > SMALL_TABLE and foreign >= FOREIGN_SHARE * largest:
+            return COPIED
+    return COPIED if entered > SMALL_TABLE and entered >= FOREIGN_SHARE * every else ""
+
+
+def _computed(calls: Iterable[Sequence[ProfileRow]]) -> list[str]:
+    """Name what torch computes in a call where that is far more than its inputs and outputs hold."""
+    for rows in calls:
+        numbers = {row.name: row.calls for row in rows if row.name.startswith("numbers ")}
+        computed, given = numbers.get("numbers computed", 0), numbers.get("numbers given", 0)
+        if computed > MOST_COMPUTED * max(given, SMALL_TABLE):
+            return [f"{computed} numbers elementwise, where the tensors of the call hold {given}"]
+    return []
 
 
 def _in_source(built: Build, function: str, allowed: Collection[str], *, with_calls: bool) -> list[str]:
