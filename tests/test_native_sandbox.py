@@ -276,3 +276,16 @@ def test_a_program_that_does_not_exist_is_reported(host: NativeHost, tmp_path: P
     with pytest.raises(KitError, match="no native runner could be started: program: No such file"):
         host.spawn(tmp_path / "none", threads=1)
     assert children() <= before
+
+
+def test_a_program_built_in_a_tier_starts_there(host: NativeHost, tmp_path: Path) -> None:
+    """The compilers' user reads the file, and the runner's starts the program, whatever the umask."""
+    tier = name(host.sandbox)
+    text = f"{HEAD}// built in tier {tier}\ntorch::Tensor same(torch::Tensor t) {{ return t; }}\n{binding('same')}"
+    umask = os.umask(0o077)
+    try:
+        built = program(tmp_path, text, sandbox=host.sandbox)
+    finally:
+        os.umask(umask)
+    with host.spawn(built, threads=1) as session:
+        assert session.call(asked("same")).status == "ok", session.death
