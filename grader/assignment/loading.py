@@ -41,7 +41,7 @@ ASSIGNMENT_KEYS = Keys(
     ("schema_version", "id", "title", "source", "defaults", "inputs", "limits", "parts"),
     (
         "extends", "lab", "minima", "maxima", "cases", "manual", "late", "seed",
-        "hidden_cases", "torch_runner", "profiler_table", "backend",
+        "hidden_cases", "torch_runner", "profiler_table", "backend", "packages",
     ),
 )  # fmt: skip
 LIMITS_KEYS = Keys("limits", ("build_s", "call_s", "memory_gib"), ("object_mib",))
@@ -145,6 +145,10 @@ class _Reader:
             if "torch_runner" in top
             else "needed",
             profiler_table="profiler_table" in top and top["profiler_table"].truth("profiler_table"),
+            packages=tuple(
+                item.text("packages", r"[A-Za-z_]\w*", "the name of a Python package")
+                for item in (top["packages"].items("packages", 100) if "packages" in top else ())
+            ),
             late=rubric.read_late(top["late"]) if "late" in top else None,
             seed=self.seed,
             fingerprint=fingerprint,

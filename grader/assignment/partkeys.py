@@ -11,7 +11,7 @@ from grader.assignment.yamlnode import Keys, Node
 
 TIME_KEYS = Keys("time", ("clock", "threads"), ("cores", "allowance_ratio", "allowance_ms", "graded"))
 INPUT_KEYS = Keys("an input", ("dims",), ("dtype", "timed"))
-AUTOGRAD_KEYS = Keys("autograd", ("arguments",), ("gradient",))
+AUTOGRAD_KEYS = Keys("autograd", ("arguments",), ("gradient", "language", "class"))
 #: Sizes that every part for a GPU has, by what they are where nothing says so (`grader.base.precision`).
 DEVICE_SIZES = {"precision": 24, "layout": 0}
 INPUT_DTYPES = ("float32", "float16", "bfloat16", "int32", "int64")
@@ -82,7 +82,9 @@ def _autograd(node: Node, arguments: tuple[str, ...], argument: Callable[[Node],
     for item, name in (*named.items(), *([(given["gradient"], gradient)] if gradient else ())):
         if name not in arguments:
             raise item.fail(f"autograd: '{name}' is none of the part's arguments")
-    return AutogradForm(tuple(named.values()), gradient)
+    language = given["language"].choice("language", ("triton", "pytorch")) if "language" in given else ""
+    name = given["class"].text("class", r"[A-Za-z_]\w*", "the name of a class") if "class" in given else ""
+    return AutogradForm(tuple(named.values()), gradient, language, name)  # type: ignore[arg-type]
 
 
 def naming(keys: Mapping[str, Node], part_id: str) -> dict[str, Any]:

@@ -71,17 +71,23 @@ def file_of(source: str, language: str) -> str:
 @dataclass(frozen=True)
 class AutogradForm:
     """A part that may also be handed in as an autograd.Function, called by `apply(*arguments)`. With a `gradient` the
-    outputs are those of the tensors among the arguments, after `backward(gradient)` of what it returned."""
+    outputs are those of the tensors among the arguments, after `backward(gradient)` of what it returned.
+
+    Of several classes in a file `name` is the one to call. `language` says what its forward pass is written in, where
+    that is part of the task; "" allows both."""
 
     arguments: tuple[str, ...]
     gradient: str | None = None
+    language: Literal["", "triton", "pytorch"] = ""
+    name: str = ""
 
 
 @dataclass(frozen=True)
 class DeviceCall:
     """What a part has besides whose kernels run on a GPU. Inputs without a type in `dtypes` have that of the size
     `precision`; `ranges` bound the uniform numbers of a timed call; `returned` are the outputs that no argument names.
-    `library_operators` are those of torch that it may call; others that compute are flagged."""
+    `library_operators` are those of torch that it may call; others that compute are flagged. ("any",) allows all but
+    attention itself."""
 
     language: Literal["triton", "cuda"]
     dtypes: Mapping[str, str] = field(default_factory=dict)
@@ -172,6 +178,8 @@ class Assignment:
     torch_runner: TorchRunner = "needed"
     profiler_table: bool = False
     """Whether results of a class have torch's own figures of memory and its operators, which takes a second each."""
+    packages: tuple[str, ...] = ()
+    """Python packages that a hand-in may import besides torch, Triton and NumPy."""
 
     @property
     def lab(self) -> labs.Lab:

@@ -1,12 +1,13 @@
-"""Reads an untrusted Python file in a process of its own, as a script: readpython.py FILE MOST ENTRY ...
+"""Reads an untrusted Python file in a process of its own: readpython.py FILE MOST ENTRY[=CLASS=REACHED] ...
 
 Prints what is wrong with it ("error LINE:COLUMN:MESSAGE"), or for each entry (a function that is judged) lines
 "calls ENTRY NAME LINE": computing functions and methods of torch that are called or named in the code that the entry
 reaches. Lines "reaches ENTRY NAME LINE" name what no kernel needs: ctypes, torch's internals, other objects' frames.
 
 The code that an entry reaches: its definition, module-level definitions whose names occur in there, and so on; and
-module-level statements, without what stands below `if __name__ == "__main__"`. Where an entry has no definition, the
-autograd.Function stands for it that a runner would take. A name is followed through imports, assignments and getattr.
+module-level statements, without what stands below `if __name__ == "__main__"`. Where an entry has no definition, an
+autograd.Function stands for it: CLASS is its name, or the language of its forward pass (triton, pytorch, any), REACHED
+is forward or both. A name is followed through imports, assignments and getattr.
 Imports nothing of the kit.
 """
 
@@ -141,10 +142,10 @@ class Reader:
         names = [self.dotted(d) for d in decorators]
         return any(name.startswith("triton.") and name.rpartition(".")[2] in JIT for name in names)
 
-    def found(self, entry: str) -> Found:
+    def found(self, entry: str, chosen: str = "any", reached: str = "both") -> Found:
         """What the code that an entry reaches calls and names, with the line of the first time."""
         found: Found = {}
-        pending: list[ast.stmt] = [*self.statements, *self.start(entry)]
+        pending: list[ast.stmt] = [*self.statements, *self.start(entry, chosen, reached)]
         done: set[int] = set()
         while pending:
             statement = pending.pop()
@@ -158,12 +159,32 @@ class Reader:
                     pending += self.bound.get(name, ())
         return found
 
-    def start(self, entry: str) -> list[ast.stmt]:
+    def start(self, entry: str, chosen: str, reached: str) -> list[ast.stmt]:
+        """An entry's definition; else its autograd.Function as a runner chooses it (`grader.run.kernelfiles`), without
+        its backward pass where only `forward` is reached."""
         if entry in self.bound:
             return self.bound[entry]
         own = [c for c in self.classes if any(self.dotted(base).endswith("Function") for base in c.bases)]
-        named = [c for c in own if "triton" in c.name.lower()]
-        return list((named or own)[-1:])
+        named = [c for c in own if c.name == chosen]
+        fitting = [c for c in own if self.launches(c) == (chosen != "pytorch")]
+        found = (named or fitting or own)[-1:]
+        if not found or reached != "forward":
+            return list(found)
+        return [each for each in found[0].body if getattr(each, "name", "") != "backward"]
+
+    def launches(self, cls: ast.ClassDef) -> bool:
+        """Return True if a class's forward pass names a kernel, or a function that does."""
+        pending: list[ast.stmt] = [each for each in cls.body if getattr(each, "name", "") == "forward"]
+        done: set[int] = set()
+        while pending:
+            statement = pending.pop()
+            if isinstance(statement, ast.FunctionDef) and self.is_kernel(statement):
+                return True
+            if id(statement) not in done:
+                done.add(id(statement))
+                names = [node.id for node in ast.walk(statement) if isinstance(node, ast.Name)]
+                pending += [each for name in names for each in self.bound.get(name, ())]
+        return False
 
     def look(self, node: ast.AST, found: Found, own: frozenset[str] | None) -> None:
         """Note one node. In a kernel, whose `own` names are given, methods are Triton's; torch, NumPy and functions of
@@ -272,8 +293,9 @@ def main() -> None:
         print(f"error 0:0:{type(error).__name__}: {error}")
         return
     reader, most = Reader(tree), int(sys.argv[2])
-    for entry in sys.argv[3:]:
-        found = sorted(reader.found(entry).items(), key=lambda item: item[1])
+    for asked in sys.argv[3:]:
+        entry, *how = asked.split("=")
+        found = sorted(reader.found(entry, *how).items(), key=lambda item: item[1])
         for (kind, name), line in found[:most]:
             print(f"{kind} {entry} {name[:60]} {line}")
         if len(found) > most:

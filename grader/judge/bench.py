@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from grader import sandbox
 from grader.assignment.records import Assignment, Part
 from grader.base.errors import KitError
-from grader.base.results import Diagnosis, Flag
+from grader.base.results import Flag
 from grader.build.nativebuild import NativeBuild
 from grader.build.records import Build
 from grader.judge import binding, faults
@@ -161,10 +161,7 @@ class Bench:
         if session.death is not None:
             raise faults.loading_fault(session.death, is_python=part.device is not None)
         if session.load_error is not None:
-            what = "object" if part.device is None else "file"
-            raise faults.Faulty(
-                "compile_error", Diagnosis("load_error", f"the {what} cannot be loaded: {session.load_error}")
-            )
+            raise faults.load_error(session.load_error, part, self.assignment.packages)
         return session
 
     def build_of(self, part: Part) -> Build | NativeBuild:

@@ -228,6 +228,8 @@ def device_call(part: Part, shape: Mapping[str, int]) -> dict[str, Any]:
         told["autograd"] = {
             "arguments": [part.arguments.index(name) for name in form.arguments],
             "gradient": None if form.gradient is None else part.arguments.index(form.gradient),
+            "language": form.language,
+            "class": form.name,
         }
     return told
 

@@ -11,6 +11,7 @@ from grader.base.harmless import one_line
 from grader.base.results import CaseResult, Diagnosis, Verdict
 from grader.build.nativebuild import NativeBuild
 from grader.build.records import Build
+from grader.run import kernelfiles
 from grader.run.calls import Call
 from grader.run.card.finding import GPU
 
@@ -47,6 +48,30 @@ def lacks_gpu(what: str) -> Faulty:
         f"{what}: this machine has no GPU. No points are lost; they stay open until it is judged on one."
     )
     return Faulty("unjudged", Diagnosis("machine_lacks", message), waits_for=GPU)
+
+
+def load_error(error: str, part: Part, packages: Sequence[str]) -> Faulty:
+    """The object or file raised `error` while it was loaded. `packages` are what the assignment lets a file import:
+    one that is not installed is the machine's lack."""
+    if part.device is None:
+        return _faulty("compile_error", "load_error", f"the object cannot be loaded: {error}")
+    if error.endswith(kernelfiles.NO_CARD):
+        return lacks_gpu(f"The file asks for a card when it is imported: {error}")
+    lacking = NO_MODULE.search(error)
+    name = lacking["name"] if lacking else ""
+    if name in packages:
+        told = (
+            f"The file imports {name}, which this Python lacks: pip install {name}, and judge again. No points are "
+            "lost; they stay open."
+        )
+        return Faulty("unjudged", Diagnosis("machine_lacks", told), waits_for=name)
+    advice = ""
+    if name:
+        allowed = ", ".join(("torch", "triton", "numpy", *packages))
+        advice = (
+            f". Hand {name} in with the file if it is yours: of other packages a file may import {allowed}"
+        )
+    return _faulty("compile_error", "load_error", f"the file cannot be loaded: {error}{advice}")
 
 
 def loading_fault(death: Call, *, is_python: bool = False) -> Faulty:
@@ -104,6 +129,7 @@ DEVICE_HINTS = {
 }
 
 
+NO_MODULE = re.compile(r"ModuleNotFoundError: No module named '(?P<name>\w+)")
 DAMAGED_HEAP = re.compile(
     r"^(?:munmap_chunk\(\)|free\(\)|malloc\(\)|realloc\(\)|malloc_consolidate\(\)|corrupted (?:size|double-linked)|"
     r"double free or corruption|unaligned |sysmalloc|malloc: |Fatal glibc error: malloc)[^\n]{0,200}$",
@@ -132,6 +158,10 @@ def call_fault(
     """Verdict and words for a call that gave no answer. `where` names its input, `sizes` are the part's there, and
     `hidden` says whether that is a hidden case's: who tells a student asks the field, not the words. `printed` is what
     the process said before it ended."""
+    if call.message.endswith(kernelfiles.NO_CARD):
+        return lacks_gpu(f"{part.function} on the input '{where}' asks for a card: {call.message}")
+    if call.is_missing:
+        return _faulty("missing", "not_implemented", f"{part.function}: {call.message}.")
     verdict, code, message = _no_answer(call, part, where, sizes or {}, printed)
     return _faulty(verdict, code, message, hidden)
 

@@ -113,9 +113,21 @@ def make_for_device(
         elif language == "cuda":
             made[language] = devicebuild.cuda(path, architecture, **how)
         else:
-            entries = dict.fromkeys(part.function for part in parts if part.device is not None)
-            made[language] = devicebuild.python(path, entries, **how)
+            made[language] = devicebuild.python(path, _entries(parts), **how)
     return made
+
+
+def _entries(parts: Sequence[Part]) -> list[str]:
+    """What the reader of a Python file is asked for (`grader.build.readpython`)."""
+    found = []
+    for part in parts:
+        form = part.device.autograd if part.device is not None else None
+        if form is None:
+            found.append(part.function)
+        else:
+            reached = "forward" if form.gradient is None else "both"
+            found.append(f"{part.function}={form.name or form.language or 'any'}={reached}")
+    return list(dict.fromkeys(found))
 
 
 def _how(

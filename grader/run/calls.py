@@ -64,6 +64,8 @@ class Call:
     shape: tuple[int, ...] = ()
     output: Any = None
     message: str = ""
+    is_missing: bool = False
+    """With "exception": True if the function says that it is not written yet."""
     signal_name: str = ""
     exit_code: int | None = None
     changed_inputs: tuple[int, ...] = ()
@@ -146,7 +148,8 @@ def understood(
     from grader.base.arrays import as_array, item_bytes
 
     if header.get("status") == "exception":
-        return Call("exception", wall_s, cpu_s, message=words(header.get("message")))
+        message, is_missing = words(header.get("message")), header.get("is_missing") is True
+        return Call("exception", wall_s, cpu_s, message=message, is_missing=is_missing)
     try:
         # Numbers before they are anything else: what a text says would be told to people.
         kind, type_code = _whole(header["kind"]), _whole(header["dtype"])

@@ -20,8 +20,7 @@ import contextlib
 import ctypes
 import importlib
 import mmap
-import types
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from typing import Any
 
 #: The languages that it loads. A kind is one of them, with "-cpu" behind it where there is no card.
@@ -36,6 +35,7 @@ ARCHITECTURES = (75, 80, 86, 87, 89, 90, 100, 103, 110, 120, 121)
 kernelfiles: Any = None
 tensormemory: Any = None
 provenance: Any = None
+cardlike: Any = None
 #: A `tensormemory.Memory` where the interpreter runs the kernels.
 memory: Any = None
 #: A `provenance.Origins`, made in the process that runners are forked from.
@@ -70,148 +70,15 @@ def prepare() -> None:
             compiler.get_ptxas_version(architecture)
 
 
-# ---- without a card
-
-#: Of an NVIDIA A100, which is the target that the driver below names.
-PROPERTIES = {
-    "multiprocessor_count": 108,
-    "max_shared_mem": 166_912,
-    "max_num_regs": 65_536,
-    "warpSize": 32,
-    "sm_clock_rate": 1_410_000,
-    "mem_clock_rate": 1_215_000,
-    "mem_bus_width": 5120,
-}
-USUAL_REGISTERS, USUAL_SHARED_BYTES = 32, 4096
-
-
-class HostDriver:
-    """What Triton asks of a card's driver where its interpreter runs the kernels: an autotuner's clock, and where
-    tensors lie."""
-
-    @property
-    def utils(self) -> HostDriver:
-        return self
-
-    def get_device_properties(self, device: Any = None) -> dict[str, int]:
-        return dict(PROPERTIES)
-
-    def is_active(self) -> bool:
-        return True
-
-    def get_current_target(self) -> Any:
-        return importlib.import_module("triton.backends.compiler").GPUTarget("cuda", 80, 32)
-
-    def get_active_torch_device(self) -> Any:
-        return importlib.import_module("torch").device("cpu")
-
-    def get_device_interface(self) -> Any:
-        return importlib.import_module("torch").cpu
-
-    def get_current_device(self) -> int:
-        return 0
-
-    def get_current_stream(self, device: Any = None) -> int:
-        return 0
-
-    def get_benchmarker(self) -> Callable[..., Any]:
-        return untimed
-
-
-def untimed(kernel_call: Any, *_: Any, quantiles: Any = None, **__: Any) -> Any:
-    """All configurations take as long, so that an autotuner takes its first one; nothing is run."""
-    return 0.0 if quantiles is None else [0.0] * len(quantiles)
-
-
-class WarmedUp:
-    """Result of `kernel.warmup(...)` where nothing is compiled: figures of a small kernel, and a way to launch it."""
-
-    n_regs, n_spills = USUAL_REGISTERS, 0
-
-    def __init__(self, function: Any) -> None:
-        self.function = function
-        self.metadata = types.SimpleNamespace(
-            shared=USUAL_SHARED_BYTES, num_warps=4, num_stages=3, num_ctas=1
-        )
-
-    def _init_handles(self) -> None:
-        """Load nothing: there is no binary."""
-
-    def __getitem__(self, grid: Any) -> Any:
-        return self.function[grid]
-
-
-#: Functions of libdevice's with the names that they have in torch where those differ.
-LIBDEVICE = {
-    "fast_tanhf": "tanh",
-    "fast_expf": "exp",
-    "fast_logf": "log",
-    "fast_log2f": "log2",
-    "fast_sinf": "sin",
-    "fast_cosf": "cos",
-    "fast_powf": "pow",
-    "rint": "round",
-}
-PLAIN = """
-abs acos acosh asin asinh atan atan2 atanh ceil cos cosh erf erfc erfinv exp exp2 expm1 floor lgamma log log10 log1p
-log2 pow rsqrt sin sinh sqrt tan tanh trunc
-"""
-
-
 def prepare_interpreter() -> None:
-    """In the process that runners are forked from, where there is no card: what a kernel may use on one and Triton's
-    interpreter lacks, a driver and libdevice, and modules that it would import at a runner's first call."""
-    for late in ("triton.compiler.code_generator", "triton.experimental.gluon"):
-        with contextlib.suppress(ImportError):
-            importlib.import_module(late)
-    with contextlib.suppress(ImportError, AttributeError):
-        importlib.import_module("triton.runtime.driver").driver.set_active(HostDriver())
-        testing: Any = importlib.import_module("triton.testing")
-        testing.do_bench = untimed
-        function: Any = importlib.import_module("triton.runtime.interpreter").InterpretedFunction
-        run: Callable[..., Any] = function.run
-
-        def ran(self: Any, *arguments: Any, warmup: bool, **named: Any) -> Any:
-            return WarmedUp(self) if warmup else run(self, *arguments, warmup=warmup, **named)
-
-        function.run = ran
-    names = {name: name for name in PLAIN.split()} | LIBDEVICE
-    for place in ("triton.language.extra.libdevice", "triton.language.extra.cuda.libdevice"):
-        with contextlib.suppress(ImportError):
-            module = importlib.import_module(place)
-            for name, of_torch in names.items():
-                if hasattr(module, name):
-                    setattr(module, name, on_the_host(of_torch))
+    """In the process that runners are forked from, where there is no card: what a file finds on one, and a guard
+    between kernels and memory."""
     global memory, origins, blind
+    cardlike.prepare()
     memory, origins = tensormemory.guard(kernelfiles.MODULE), provenance.Origins()
     blind = memory is None
     if memory is not None:
         memory.origins = origins
-
-
-def on_the_host(name: str) -> Callable[..., Any]:
-    """A function of the interpreter's tensors that computes as torch's of this name does, in float64."""
-
-    def function(*arguments: Any, **_: Any) -> Any:
-        import torch
-        from torch.utils._python_dispatch import _disable_current_modes
-
-        core = importlib.import_module("triton.language.core")
-        handle = importlib.import_module("triton.runtime.interpreter").TensorHandle
-        tensors: Sequence[Any] = [value for value in arguments if isinstance(value, core.tensor)]
-        first = tensors[0]
-        # This is the kernel's own arithmetic, and no call of an operator by the file.
-        with _disable_current_modes():
-            values = [
-                torch.as_tensor(value.handle.data, dtype=torch.float64)
-                if isinstance(value, core.tensor)
-                else torch.tensor(getattr(value, "value", value), dtype=torch.float64)
-                for value in arguments
-            ]
-            data = getattr(torch, name)(*values).numpy().astype(first.handle.data.dtype)
-        return core.tensor(handle(data, first.handle.dtype), first.type)
-
-    return function
 
 
 # ---- tensors

@@ -51,6 +51,7 @@ class Files(NamedTuple):
     kernelfiles: Any
     tensormemory: Any
     provenance: Any
+    cardlike: Any
 
 
 def serve(control: socket.socket, files: Files, modules: list[str], folder: str) -> None:
@@ -61,11 +62,8 @@ def serve(control: socket.socket, files: Files, modules: list[str], folder: str)
     gc.disable()  # A tenth of the import, and a collection in a fork would copy every page.
     torch_version, removal = import_torch(modules), files.removal
     own = files.devicerunner
-    own.kernelfiles, own.tensormemory, own.provenance = (
-        files.kernelfiles,
-        files.tensormemory,
-        files.provenance,
-    )
+    own.kernelfiles, own.tensormemory = files.kernelfiles, files.tensormemory
+    own.provenance, own.cardlike = files.provenance, files.cardlike
     if "triton" in modules:
         (own.prepare_interpreter if os.environ.get("TRITON_INTERPRET") else own.prepare)()
     # Bubblewrap may have put the kit or Python itself below a folder that is emptied after each runner.

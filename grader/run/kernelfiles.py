@@ -13,6 +13,7 @@ import inspect
 import os
 import re
 import sys
+import types
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -24,14 +25,18 @@ MODULE = "kernels"
 """What a student's file is called as a module."""
 #: What is raised where there is no card and a file asks for one, and what to do then.
 ASKS_FOR_CARD = re.compile(r"cuda|nvidia|active drivers|nvml", re.IGNORECASE)
-NO_CARD = (
-    " (this machine has no GPU and tensors lie on the CPU: take the device of a tensor that is given, x.device, and "
-    "ask torch.cuda for nothing)"
-)
+NO_CARD = " (this machine has no GPU, and its interpreter cannot answer that)"
 
 
 class Failed(Exception):
     """The file has no such function, or what it gave is no answer; the text is for the student."""
+
+    is_missing = False
+    """True for what is not written yet."""
+
+
+class NotWritten(Failed):
+    is_missing = True
 
 
 # ---- tensors
@@ -78,14 +83,15 @@ class PythonFile:
         self.module = importlib.util.module_from_spec(spec)
         sys.modules[MODULE] = self.module
         spec.loader.exec_module(self.module)
-        self.autograd = autograd_class(self.module, torch.autograd.Function)
+        self.classes = autograd_classes(self.module, torch.autograd.Function)
+        self.base: Any = torch.autograd.Function
         names = [
             name
             for name, value in vars(self.module).items()
             if callable(value) and not inspect.isclass(value)
         ]
         self.functions = [[name, "function"] for name in names if len(name) < 200][:900]
-        if self.autograd is not None:
+        if self.classes or self.adapter("triton") or self.adapter("pytorch"):
             self.functions.append(["apply", "autograd"])
 
     def find(self, name: str) -> Any:
@@ -94,11 +100,33 @@ class PythonFile:
             raise Failed(f"there is no function {name} in the file")
         return function
 
+    def adapter(self, language: str) -> Any:
+        """The course's own way to name a class: a function of the file that returns it; None where there is none."""
+        return getattr(self.module, f"get_flashattention_autograd_function_{language}", None)
+
+    def chosen(self, form: dict[str, Any]) -> Any:
+        """The class to call, by its name if one is asked for, else by the file's adapter, else by the language of its
+        forward pass: the last one that fits. Raises Failed where there is none."""
+        name, language = form.get("class", ""), form.get("language", "")
+        if name:
+            found = getattr(self.module, name, None)
+            if not (inspect.isclass(found) and issubclass(found, self.base)):
+                raise Failed(f"there is no autograd.Function {name} in the file")
+            return found
+        if language and (adapter := self.adapter(language)) is not None:
+            return adapter()
+        fitting = [each for each in self.classes if launches(each) == (language != "pytorch")]
+        if not fitting and language:
+            kind = "launches a Triton kernel" if language == "triton" else "launches no Triton kernel"
+            raise Failed(f"there is no autograd.Function in the file whose forward {kind}")
+        return (fitting or self.classes)[-1]
+
     def bound(self, request: dict[str, Any], values: list[Any], outputs: list[Any]) -> Callable[[], None]:
         """What calls the function with these values once, and puts what it returns into the outputs."""
         names, form = request["outputs"], request.get("autograd")
         known = callable(getattr(self.module, request["function"], None))
-        if form and self.autograd is not None and (request.get("as_autograd") or not known):
+        has_class = ["apply", "autograd"] in self.functions
+        if form and has_class and (request.get("as_autograd") or not known):
             return self.by_autograd(form, values, outputs, names)
         function = self.find(request["function"])
         returned = request.get("returned", [])
@@ -128,7 +156,10 @@ class PythonFile:
     ) -> Callable[[], None]:
         import torch
 
-        apply = self.autograd.apply
+        function = self.chosen(form)
+        apply = function.apply
+        if form.get("gradient") is not None and function.backward is self.base.backward:
+            raise NotWritten(f"{function.__name__} has no backward: it is not implemented")
         given = [flattened(values[k]) for k in form["arguments"]]
         tensors = [k for k, value in enumerate(given) if isinstance(value, torch.Tensor)]
         gradient = flattened(values[form["gradient"]]) if form.get("gradient") is not None else None
@@ -138,7 +169,12 @@ class PythonFile:
             found = apply(*taken)
             first = found[0] if isinstance(found, (tuple, list)) else found
             if gradient is not None:
-                first.backward(gradient)
+                try:
+                    first.backward(gradient)
+                except NotImplementedError as error:
+                    if _is_students(error):
+                        raise NotWritten("backward is not implemented") from error
+                    raise
                 for k, output, name in zip(tensors, outputs, names, strict=False):
                     copied(taken[k].grad, output, name)
                 return
@@ -158,22 +194,54 @@ class PythonFile:
         return call
 
 
-def autograd_class(module: Any, base: type) -> Any:
-    """The file's own subclass of torch.autograd.Function: of several the last with "triton" in its name, else the
-    last."""
-    found = [
+def autograd_classes(module: Any, base: type) -> list[Any]:
+    """The file's own subclasses of torch.autograd.Function, in order."""
+    return [
         value
-        for value in vars(module).values()
-        if inspect.isclass(value) and issubclass(value, base) and value.__module__ == module.__name__
+        for value in dict.fromkeys(value for value in vars(module).values() if inspect.isclass(value))
+        if issubclass(value, base) and value.__module__ == module.__name__
     ]
-    named = [value for value in found if "triton" in value.__name__.lower()]
-    return (named or found)[-1] if found else None
+
+
+def launches(cls: Any) -> bool:
+    """Return True if a class's forward pass names a Triton kernel, or a function of its module that does."""
+    pending = [getattr(cls, "forward", None)]
+    done: set[int] = set()
+    while pending:
+        function = pending.pop()
+        function = inspect.unwrap(function) if callable(function) else function
+        if id(function) in done or not inspect.isfunction(function):
+            continue
+        done.add(id(function))
+        names = set(names_in(function.__code__))
+        for name, value in function.__globals__.items():
+            if name in names and is_kernel(value):
+                return True
+            pending += [value] if name in names and inspect.isfunction(value) else []
+        pending += [getattr(cls, name) for name in names if inspect.isfunction(getattr(cls, name, None))]
+    return False
+
+
+def names_in(code: types.CodeType) -> Iterator[str]:
+    """Names that a function's code uses, in functions inside of it too."""
+    yield from code.co_names
+    for each in code.co_consts:
+        if isinstance(each, types.CodeType):
+            yield from names_in(each)
+
+
+def is_kernel(value: Any) -> bool:
+    """Return True for what `triton.jit` and an autotuner make of a function, on a card or in the interpreter."""
+    kind = type(value)
+    return (
+        kind.__module__.partition(".")[0] == "triton"
+        and hasattr(kind, "__getitem__")
+        and hasattr(kind, "run")
+    )
 
 
 class CudaLibrary:
     """A library of C functions: pointers, ints, floats, and the stream last; each returns 0 or CUDA's error."""
-
-    autograd = None
 
     def __init__(self, path: str) -> None:
         self.library = ctypes.CDLL(path, mode=os.RTLD_NOW | os.RTLD_LOCAL)

@@ -134,7 +134,7 @@ class Origins:
         storage = tensor.untyped_storage()
         start, size = storage.data_ptr(), storage.nbytes()
         found = self.records.get(start)
-        if found is not None and found.size == size and found.label.device == storage.device:
+        if found is not None and found.size == size and found.on_cpu == (storage.device.type == "cpu"):
             return found
         # What overlaps with it has been freed since.
         k = max(0, bisect_right(self.starts, start) - 1)

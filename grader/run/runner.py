@@ -99,7 +99,8 @@ class Served:
                             request, inputs
                         )
             except (self.loading.CallFailed, *self.failures) as failure:
-                self.reply({"status": "exception", "message": str(failure)})
+                is_missing = bool(getattr(failure, "is_missing", False))
+                self.reply({"status": "exception", "message": str(failure), "is_missing": is_missing})
             # The student's printf must be in the capture even if the runner is killed at its next call.
             self.libc.fflush(None)
 

@@ -25,6 +25,7 @@ from pathlib import Path
 from typing import Any
 
 import grader.base.removal
+import grader.run.cardlike
 import grader.run.delays
 import grader.run.devicerunner
 import grader.run.forkserver
@@ -33,28 +34,31 @@ import grader.run.loaded
 import grader.run.provenance
 import grader.run.runner
 import grader.run.tensormemory
+import grader.sandbox.lock
 from grader.base.errors import KitError
 from grader.run.calls import Call
 from grader.run.compiled import Caches
 from grader.run.ends import OWN_FAULTS, Pipes, how_it_ended
 from grader.run.session import Session, cpu_clock_s, has_ended
 from grader.run.watch import Watch
-from grader.sandbox import INSIDE, LOCK, OPEN, Limits, Sandbox, leftovers, process_limit
+from grader.sandbox import INSIDE, OPEN, Limits, Sandbox, leftovers, process_limit
 
 START_TIMEOUT_S, ANSWER_TIMEOUT_S = 120.0, 30.0
-#: What the zygote needs of the kit, in the order of `forkserver.Files`.
-FORK_SERVER, RUNNER, LOADED, DELAYS, REMOVAL, DEVICERUNNER, KERNELFILES, TENSORMEMORY, PROVENANCE = (
+#: The kit's files in a zygote; FILES in the order of `forkserver.Files`.
+FORK_SERVER, *FILES = (
     Path(module.__file__ or "")
     for module in (
         grader.run.forkserver,
         grader.run.runner,
         grader.run.loaded,
         grader.run.delays,
+        grader.sandbox.lock,
         grader.base.removal,
         grader.run.devicerunner,
         grader.run.kernelfiles,
         grader.run.tensormemory,
         grader.run.provenance,
+        grader.run.cardlike,
     )
 )
 ENVIRONMENT = {
@@ -330,10 +334,8 @@ class Zygote:
         self._ready = False
 
     def _command(self, fd: int) -> list[str]:
-        files = [FORK_SERVER, RUNNER, LOADED, DELAYS, LOCK, REMOVAL, DEVICERUNNER, KERNELFILES, TENSORMEMORY]
-        files.append(PROVENANCE)
-        places = {path: f"{INSIDE}/{path.name}" for path in files}
-        forkserver, *others = (places[path] if self.sandbox.bwrap else str(path) for path in files)
+        places = {path: f"{INSIDE}/{path.name}" for path in (FORK_SERVER, *FILES)}
+        forkserver, *others = (places[path] if self.sandbox.bwrap else str(path) for path in places)
         return self.sandbox.enclosed(
             [
                 sys.executable,

@@ -23,7 +23,11 @@ _LOGITS = ("random", "wide", "large", "far", "masked", "increasing")
 _HEADS = ("heads", "dominant", "climbing", "falling", "equal", "huge", "below")
 
 
-class _Gpu(Lab):
+#: Oracles of attention.
+ATTENTION = ("flash_forward", "flash_backward")
+
+
+class Gpu(Lab):
     oracles: ClassVar = {
         "gelu": OracleFacts(("random", "wide")),
         "softmax": OracleFacts(_LOGITS),
@@ -92,4 +96,4 @@ class _Gpu(Lab):
         return self._of_staff("known")
 
 
-LAB = _Gpu()
+LAB = Gpu()

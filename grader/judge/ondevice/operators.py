@@ -43,6 +43,9 @@ _LIBRARY = re.compile(
 )
 
 
+#: `library_operators` of a part in which torch may compute all but attention itself.
+ANY = ("any",)
+ATTENTION = re.compile(r"attention", re.IGNORECASE)
 #: Operators that are plain one at a time; a call that makes as many of them computes with torch.
 _ARITHMETIC_NAMES = "add add_ sub sub_ mul mul_ div div_ neg max min maximum minimum where abs"
 _ARITHMETIC = frozenset(_ARITHMETIC_NAMES.split())
@@ -66,19 +69,25 @@ def flags(bench: Bench, part: Part, calls: Sequence[Observed]) -> tuple[Flag, ..
     observed = [(rows, origins) for _, is_right, rows, origins in calls if is_right]
     if device.language != "triton" or not observed:
         return ()
+    allows_all = device.library_operators == ANY
     allowed = PLAIN | set(device.library_operators)
     found = []
     assert bench.device is not None
     # Without a GPU every call is observed. With one the timed calls are not, and the source is the only sign there.
-    named = _in_source(built, part.function, allowed, with_calls=bench.device.card is not None)
+    with_calls = bench.device.card is not None and not allows_all
+    named = _in_source(built, part.function, allowed, with_calls=with_calls)
     if named:
         found.append(Flag("library_in_source", f"its source uses {listed(named)}", "review"))
     rows = [row for profile, _ in observed for row in profile]
-    ran = [name for name in _of("op ", rows) if name not in allowed and not _is_plain(name)]
-    often = _of("op ", [row for row in rows if row.calls >= MOST_ARITHMETIC])
-    ran += [f"{name} (many times)" for name in often if name in _ARITHMETIC - allowed]
-    if not _ARITHMETIC & set(device.library_operators):
-        ran += _computed([profile for profile, _ in observed])
+    names = _of("op ", rows)
+    if allows_all:
+        ran = [name for name in names if ATTENTION.search(name)]
+    else:
+        ran = [name for name in names if name not in allowed and not _is_plain(name)]
+        often = _of("op ", [row for row in rows if row.calls >= MOST_ARITHMETIC])
+        ran += [f"{name} (many times)" for name in often if name in _ARITHMETIC - allowed]
+        if not _ARITHMETIC & set(device.library_operators):
+            ran += _computed([profile for profile, _ in observed])
     if ran:
         found.append(Flag("library_operators", f"torch computed during a call: {listed(ran)}", "review"))
     launched = [n for n in _of("kernel ", rows) if _LIBRARY.search(n) and not _MOVES.search(n)]
@@ -86,7 +95,8 @@ def flags(bench: Bench, part: Part, calls: Sequence[Observed]) -> tuple[Flag, ..
         found.append(
             Flag("library_kernels", f"a call launched kernels of libraries: {listed(launched)}", "review")
         )
-    if said := without_kernel(part, calls, blind=bench.device.place.zygote.blind):
+    needs_kernel = device.autograd is None or device.autograd.language != "pytorch"
+    if needs_kernel and (said := without_kernel(part, calls, blind=bench.device.place.zygote.blind)):
         found.append(Flag("no_kernel", said, "review"))
     return tuple(found)
 

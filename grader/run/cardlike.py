@@ -1,0 +1,308 @@
+"""What a Python file finds on a card, for runners on a machine without one.
+
+Triton's interpreter runs kernels on the CPU. Here CPU tensors answer as CUDA tensors do, `torch.cuda` names one card,
+streams and events do nothing, and Triton finds a driver, libdevice and an autotuner's clock. So a file that asks for
+`device="cuda"` or asserts `x.is_cuda` runs as it does on a card. `torch.compile` returns its function unchanged.
+
+Devices are changed in the arguments of torch's functions and methods. A TorchFunctionMode would see every function, but
+autograd's engine leaves it in a backward pass.
+
+Imports nothing of the kit, as all files beside untrusted code.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import importlib
+import types
+from collections.abc import Callable, Sequence
+from typing import Any
+
+#: Of an NVIDIA A100, which is the target that the driver below names.
+PROPERTIES = {
+    "multiprocessor_count": 108,
+    "max_shared_mem": 166_912,
+    "max_num_regs": 65_536,
+    "warpSize": 32,
+    "sm_clock_rate": 1_410_000,
+    "mem_clock_rate": 1_215_000,
+    "mem_bus_width": 5120,
+}
+USUAL_REGISTERS, USUAL_SHARED_BYTES = 32, 4096
+
+
+class HostDriver:
+    """What Triton asks of a card's driver where its interpreter runs the kernels: an autotuner's clock, and where
+    tensors lie."""
+
+    @property
+    def utils(self) -> HostDriver:
+        return self
+
+    def get_device_properties(self, device: Any = None) -> dict[str, int]:
+        return dict(PROPERTIES)
+
+    def is_active(self) -> bool:
+        return True
+
+    def get_current_target(self) -> Any:
+        return importlib.import_module("triton.backends.compiler").GPUTarget("cuda", 80, 32)
+
+    def get_active_torch_device(self) -> Any:
+        return importlib.import_module("torch").device("cuda", 0)
+
+    def get_device_interface(self) -> Any:
+        return importlib.import_module("torch").cuda
+
+    def get_current_device(self) -> int:
+        return 0
+
+    def get_current_stream(self, device: Any = None) -> int:
+        return 0
+
+    def set_current_device(self, device: Any) -> None:
+        """There is one."""
+
+    def get_empty_cache_for_benchmark(self) -> Any:
+        return importlib.import_module("torch").empty(1)
+
+    def clear_cache(self, cache: Any) -> None:
+        """Leave it: nothing is timed."""
+
+    def get_benchmarker(self) -> Callable[..., Any]:
+        return untimed
+
+
+def untimed(kernel_call: Any, *_: Any, quantiles: Any = None, **__: Any) -> Any:
+    """All configurations take as long, so that an autotuner takes its first one; nothing is run."""
+    return 0.0 if quantiles is None else [0.0] * len(quantiles)
+
+
+class WarmedUp:
+    """Result of `kernel.warmup(...)` where nothing is compiled: figures of a small kernel, and a way to launch it."""
+
+    n_regs, n_spills = USUAL_REGISTERS, 0
+
+    def __init__(self, function: Any) -> None:
+        self.function = function
+        self.metadata = types.SimpleNamespace(
+            shared=USUAL_SHARED_BYTES, num_warps=4, num_stages=3, num_ctas=1
+        )
+
+    def _init_handles(self) -> None:
+        """Load nothing: there is no binary."""
+
+    def __getitem__(self, grid: Any) -> Any:
+        return self.function[grid]
+
+
+#: Functions of libdevice's with the names that they have in torch where those differ.
+LIBDEVICE = {
+    "fast_tanhf": "tanh",
+    "fast_expf": "exp",
+    "fast_logf": "log",
+    "fast_log2f": "log2",
+    "fast_sinf": "sin",
+    "fast_cosf": "cos",
+    "fast_powf": "pow",
+    "rint": "round",
+}
+PLAIN = """
+abs acos acosh asin asinh atan atan2 atanh ceil cos cosh erf erfc erfinv exp exp2 expm1 floor lgamma log log10 log1p
+log2 pow rsqrt sin sinh sqrt tan tanh trunc
+"""
+
+
+# ---- devices of torch
+
+NAME, CAPABILITY, MEMORY_BYTES = "Triton's interpreter", (8, 0), 40 << 30
+#: As `torch.cuda.get_device_properties` describes an A100.
+CARD_PROPERTIES = {
+    "name": NAME,
+    "major": CAPABILITY[0],
+    "minor": CAPABILITY[1],
+    "total_memory": MEMORY_BYTES,
+    "multi_processor_count": PROPERTIES["multiprocessor_count"],
+    "warp_size": PROPERTIES["warpSize"],
+    "max_threads_per_multi_processor": 2048,
+    "regs_per_multiprocessor": PROPERTIES["max_num_regs"],
+    "shared_memory_per_block": 49_152,
+    "shared_memory_per_block_optin": PROPERTIES["max_shared_mem"],
+    "shared_memory_per_multiprocessor": 167_936,
+    "L2_cache_size": 40 << 20,
+    "is_integrated": 0,
+    "gcnArchName": "",
+}
+#: Functions of torch that take a device.
+FACTORIES = """
+arange as_tensor asarray empty empty_like empty_permuted empty_strided eye from_numpy full full_like linspace logspace
+ones ones_like rand rand_like randint randint_like randn randn_like randperm scalar_tensor tensor tril_indices
+triu_indices zeros zeros_like Generator
+"""
+METHODS = "new_empty new_empty_strided new_full new_ones new_tensor new_zeros to"
+#: Functions of `torch.cuda`, and what they return.
+ANSWERS: dict[str, Any] = {
+    **dict.fromkeys(
+        ("synchronize", "empty_cache", "set_device", "init", "ipc_collect", "manual_seed", "manual_seed_all")
+    ),
+    **dict.fromkeys(
+        ("reset_peak_memory_stats", "reset_max_memory_allocated", "reset_accumulated_memory_stats")
+    ),
+    **dict.fromkeys(
+        ("memory_allocated", "max_memory_allocated", "memory_reserved", "max_memory_reserved"), 0
+    ),
+    **dict.fromkeys(("is_available", "is_initialized", "is_bf16_supported"), True),
+    "device_count": 1,
+    "current_device": 0,
+    "get_device_name": NAME,
+    "get_device_capability": CAPABILITY,
+    "mem_get_info": (MEMORY_BYTES, MEMORY_BYTES),
+    "get_device_properties": types.SimpleNamespace(**CARD_PROPERTIES),
+    "utilization": 0,
+}
+
+
+def on_the_cpu(value: Any) -> Any:
+    """The CPU in place of a CUDA device in any form; other values unchanged."""
+    import torch
+
+    if isinstance(value, torch.device):
+        return torch.device("cpu") if value.type == "cuda" else value
+    if isinstance(value, str) and value.partition(":")[0] == "cuda":
+        return "cpu"
+    return value
+
+
+def with_devices(function: Callable[..., Any]) -> Callable[..., Any]:
+    """The same function, for CUDA devices among its arguments and for pinned memory."""
+
+    @functools.wraps(function, updated=())
+    def call(*arguments: Any, **named: Any) -> Any:
+        named = {name: on_the_cpu(value) for name, value in named.items() if name != "pin_memory"}
+        return function(*map(on_the_cpu, arguments), **named)
+
+    return call
+
+
+class Queue:
+    """A stream, an event or the choice of a device: all work is done when a call returns."""
+
+    cuda_stream, device_index = 0, 0
+
+    def __init__(self, *_: Any, **__: Any) -> None:
+        """Take what a stream, an event or a device takes."""
+
+    def __enter__(self) -> Queue:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        return None
+
+    def __call__(self, function: Callable[..., Any]) -> Callable[..., Any]:
+        return function
+
+    def record(self, *_: Any) -> None:
+        return None
+
+    record_event = wait = wait_event = wait_stream = synchronize = record
+
+    def query(self) -> bool:
+        return True
+
+    def elapsed_time(self, _: Any) -> float:
+        return 0.0
+
+
+def uncompiled(function: Any = None, *_: Any, **__: Any) -> Any:
+    """In place of `torch.compile`: the function itself, called as a decorator with or without arguments."""
+    return (lambda found: found) if function is None else function
+
+
+def answer_as_card() -> None:
+    """Change torch in this process, before a student's file is imported."""
+    import torch
+
+    here = torch.device("cuda", 0)
+    for name in FACTORIES.split():
+        setattr(torch, name, with_devices(getattr(torch, name)))
+    tensor: Any = torch.Tensor
+    for name in METHODS.split():
+        setattr(tensor, name, with_devices(getattr(tensor, name)))
+    tensor.is_cuda = property(lambda self: True)
+    tensor.device = property(lambda self: here)
+    tensor.cuda = lambda self, *_, **__: self
+    tensor.pin_memory = lambda self, *_, **__: self
+    tensor.is_pinned = lambda self, *_, **__: False
+    tensor.get_device = lambda self: 0
+    tensor.record_stream = lambda self, *_: None
+    module: Any = torch.nn.Module
+    module.cuda = lambda self, *_, **__: self
+    module.to = with_devices(module.to)
+    cuda: Any = torch.cuda
+    for name, answer in ANSWERS.items():
+        setattr(cuda, name, lambda *_, _answer=answer, **__: _answer)
+    for name in ("Stream", "Event", "device", "device_of", "stream", "StreamContext"):
+        setattr(cuda, name, Queue)
+    cuda.current_stream = cuda.default_stream = Queue
+    cuda.nvtx = types.SimpleNamespace(
+        range_push=lambda *_: 0, range_pop=lambda: 0, mark=lambda *_: None, range=lambda *_, **__: Queue()
+    )
+    torch.set_default_device = lambda device: None
+    torch.get_default_device = lambda: here
+    torch.compile = uncompiled  # type: ignore[assignment]
+
+
+# ---- Triton
+
+
+def prepare() -> None:
+    """In the process that runners are forked from: answer as a card, and import what the interpreter would import at a
+    runner's first call."""
+    answer_as_card()
+    for late in ("triton.compiler.code_generator", "triton.experimental.gluon"):
+        with contextlib.suppress(ImportError):
+            importlib.import_module(late)
+    with contextlib.suppress(ImportError, AttributeError):
+        importlib.import_module("triton.runtime.driver").driver.set_active(HostDriver())
+        testing: Any = importlib.import_module("triton.testing")
+        testing.do_bench = untimed
+        function: Any = importlib.import_module("triton.runtime.interpreter").InterpretedFunction
+        run: Callable[..., Any] = function.run
+
+        def ran(self: Any, *arguments: Any, warmup: bool, **named: Any) -> Any:
+            return WarmedUp(self) if warmup else run(self, *arguments, warmup=warmup, **named)
+
+        function.run = ran
+    names = {name: name for name in PLAIN.split()} | LIBDEVICE
+    for place in ("triton.language.extra.libdevice", "triton.language.extra.cuda.libdevice"):
+        with contextlib.suppress(ImportError):
+            module = importlib.import_module(place)
+            for name, of_torch in names.items():
+                if hasattr(module, name):
+                    setattr(module, name, on_the_host(of_torch))
+
+
+def on_the_host(name: str) -> Callable[..., Any]:
+    """A function of the interpreter's tensors that computes as torch's of this name does, in float64."""
+
+    def function(*arguments: Any, **_: Any) -> Any:
+        import torch
+        from torch.utils._python_dispatch import _disable_current_modes
+
+        core = importlib.import_module("triton.language.core")
+        handle = importlib.import_module("triton.runtime.interpreter").TensorHandle
+        tensors: Sequence[Any] = [value for value in arguments if isinstance(value, core.tensor)]
+        first = tensors[0]
+        # This is the kernel's own arithmetic, and no call of an operator by the file.
+        with _disable_current_modes():
+            values = [
+                torch.as_tensor(value.handle.data, dtype=torch.float64)
+                if isinstance(value, core.tensor)
+                else torch.tensor(getattr(value, "value", value), dtype=torch.float64)
+                for value in arguments
+            ]
+            data = getattr(torch, name)(*values).numpy().astype(first.handle.data.dtype)
+        return core.tensor(handle(data, first.handle.dtype), first.type)
+
+    return function
