@@ -166,8 +166,10 @@ class Reader:
             return self.bound[entry]
         own = [c for c in self.classes if any(self.dotted(base).endswith("Function") for base in c.bases)]
         named = [c for c in own if c.name == chosen]
-        fitting = [c for c in own if self.launches(c) == (chosen != "pytorch")]
-        found = (named or fitting or own)[-1:]
+        in_triton = chosen != "pytorch"
+        signs = {c: (self.launches(c) == in_triton, ("triton" in c.name.lower()) == in_triton) for c in own}
+        fitting = [c for c in own if signs[c] == max(signs.values())]
+        found = (named or fitting)[-1:]
         if not found or reached != "forward":
             return list(found)
         return [each for each in found[0].body if getattr(each, "name", "") != "backward"]

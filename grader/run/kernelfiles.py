@@ -115,11 +115,14 @@ class PythonFile:
             return found
         if language and (adapter := self.adapter(language)) is not None:
             return adapter()
-        fitting = [each for each in self.classes if launches(each) == (language != "pytorch")]
-        if not fitting and language:
-            kind = "launches a Triton kernel" if language == "triton" else "launches no Triton kernel"
-            raise Failed(f"there is no autograd.Function in the file whose forward {kind}")
-        return (fitting or self.classes)[-1]
+        in_triton = language != "pytorch"
+        # The language first, then the name, which is all that a class that is not written yet has.
+        signs = [(launches(each) == in_triton, says_triton(each) == in_triton) for each in self.classes]
+        best = max(signs)
+        if language and not any(best):
+            kind = "launches a Triton kernel" if in_triton else "launches no Triton kernel"
+            raise NotWritten(f"there is no autograd.Function in the file whose forward {kind}")
+        return [each for each, sign in zip(self.classes, signs, strict=True) if sign == best][-1]
 
     def bound(self, request: dict[str, Any], values: list[Any], outputs: list[Any]) -> Callable[[], None]:
         """What calls the function with these values once, and puts what it returns into the outputs."""
@@ -220,6 +223,10 @@ def launches(cls: Any) -> bool:
             pending += [value] if name in names and inspect.isfunction(value) else []
         pending += [getattr(cls, name) for name in names if inspect.isfunction(getattr(cls, name, None))]
     return False
+
+
+def says_triton(cls: Any) -> bool:
+    return "triton" in cls.__name__.lower()
 
 
 def names_in(code: types.CodeType) -> Iterator[str]:

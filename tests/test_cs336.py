@@ -1,0 +1,115 @@
+"""The lab `cs336`: its known kernels in Triton's interpreter, and the class of a file that is judged."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from conftest import ROOT
+from known_kernels import code_of, in_files
+from without_card import cardless, interpreted, words
+
+from grader.assignment.loading import load
+from grader.assignment.mutations import Mutation, edited
+from grader.base.results import PartResult
+from grader.judge.bench import Options
+from grader.judge.evaluate import evaluate
+from labs.cs336 import known
+
+LAB = ROOT / "labs" / "cs336"
+ASSIGNMENT = load(LAB / "assignment.yaml")
+MASTER = (LAB / "flash_attention.py").read_text(encoding="utf-8")
+PARTS = tuple(part.id for part in ASSIGNMENT.parts)
+pytestmark = [interpreted, cardless]
+
+
+def judged(folder: Path, text: str, parts: Sequence[str] = PARTS) -> dict[str, PartResult]:
+    """Results of a file with this text, by part, on the cases that tell most."""
+    (folder / "flash_attention.py").write_text(text, encoding="utf-8")
+    chosen = [
+        replace(part, cases=tuple(case for case in part.cases if case.name in ("random", "causal", "longer")))
+        for part in map(ASSIGNMENT.part, parts)
+    ]
+    options = Options(shape={}, timing=False, profile=False)
+    return {
+        part.id: part
+        for part in evaluate(ASSIGNMENT, folder / "flash_attention.py", chosen, options).parts
+    }
+
+
+@pytest.mark.parametrize("made", in_files(known.WRONG, code_of))
+def test_wrong_kernels_are_rejected_by_name(made: Sequence[Mutation], tmp_path: Path) -> None:
+    found = {one: judged(tmp_path, edited(MASTER, one), [one.part])[one.part] for one in made}
+    assert [one.name for one in made if found[one].verdict != "wrong"] == []
+    codes = {one: found[one].diagnosis.code for one in made}  # type: ignore[union-attr]
+    unnamed = [(one.name, codes[one]) for one in made if codes[one] not in one.codes]
+    assert len(unnamed) <= 0.15 * len(known.WRONG), unnamed
+
+
+@pytest.mark.parametrize("made", [pytest.param(one, id=one.name) for one in known.RIGHT])
+def test_right_kernels_in_other_styles_pass(made: Mutation, tmp_path: Path) -> None:
+    part = judged(tmp_path, edited(MASTER, made), [made.part])[made.part]
+    assert (part.verdict, part.flags) == ("pass", ())
+
+
+CARD = """
+assert torch.cuda.is_available() and torch.cuda.get_device_properties(0).multi_processor_count > 0
+DEVICE = torch.device("cuda")
+KEPT = torch.zeros(3, device=DEVICE, pin_memory=True).cuda()
+stream, event = torch.cuda.Stream(), torch.cuda.Event(enable_timing=True)
+with torch.cuda.stream(stream), torch.cuda.device(0):
+    event.record()
+torch.cuda.synchronize()
+assert KEPT.is_cuda and KEPT.device.type == "cuda" and KEPT.device == DEVICE or KEPT.device.index == 0
+assert torch.nn.Linear(2, 2).cuda()(torch.ones(1, 2, device="cuda:0")).to("cuda").get_device() == 0
+assert triton.runtime.driver.active.get_active_torch_device().type == "cuda"
+"""
+SECOND = """
+
+class Older(FlashAttentionTriton):
+    @staticmethod
+    def forward(ctx, q, k, v, is_causal=False):
+        raise RuntimeError(f"this class is not to be called, whatever it names: {_forward}")
+
+"""
+ADAPTER = "def get_flashattention_autograd_function_triton():\n    return FlashAttentionTriton\n"
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        pytest.param(edited(MASTER, Mutation("", "", (("import math\n", "import math\n"),))) + CARD, id="card"),
+        pytest.param(edited(MASTER, Mutation("", "", ())) + SECOND + ADAPTER, id="adapter"),
+    ],
+)
+def test_a_file_for_a_card_passes_unchanged(text: str, tmp_path: Path) -> None:
+    found = judged(tmp_path, text)
+    assert {part: (one.verdict, one.flags) for part, one in found.items()} == dict.fromkeys(PARTS, ("pass", ()))
+
+
+def test_a_backward_that_is_missing_costs_itself_alone(tmp_path: Path) -> None:
+    solution = edited(MASTER, Mutation("", "", ()))
+    back = "        return *_backward(*ctx.saved_tensors, dO, ctx.is_causal), None\n"
+    assert solution.count(back) == 2
+    found = judged(tmp_path, solution.replace(back, '        raise NotImplementedError("later")\n'))
+    verdicts = [found[part].verdict for part in PARTS]
+    assert verdicts == ["pass", "missing", "pass", "missing"]
+    assert "backward is not implemented" in words(found["backward_triton"])
+
+
+@pytest.mark.parametrize(
+    ("line", "verdict", "says"),
+    [
+        ("import einops_of_no_one", "compile_error", "Hand einops_of_no_one in with the file if it is yours"),
+        ("import einx_of_no_one", "unjudged", "pip install einx_of_no_one"),
+        ("torch.cuda.CUDAGraph()", "unjudged", "asks for a card"),
+    ],
+)
+def test_what_the_machine_lacks_is_no_fault_of_the_file(
+    line: str, verdict: str, says: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(globals(), "ASSIGNMENT", replace(ASSIGNMENT, packages=("einx_of_no_one",)))
+    part = judged(tmp_path, f"{edited(MASTER, Mutation('', '', ()))}\n{line}\n", PARTS[:1])[PARTS[0]]
+    assert part.verdict == verdict and says in words(part)
