@@ -49,6 +49,13 @@ class Body:
     rows: tuple[str, ...]
     code: tuple[str, ...]
 
+    def by_statements(self) -> Body:
+        """The same with one statement on each line, however it was laid out; its places are of no use to people."""
+        first, *others = self.code[self.opened - 1 : self.last]
+        text = "\n".join([first.partition("{")[2], *others])
+        code = ("{", *re.sub(r"[;{}]", "\\g<0>\n", text).split("\n"))
+        return Body(self.name, 1, 1, len(code), self.parameters, code, code)
+
     def find(self, pattern: str) -> list[Place]:
         """Its lines in which the pattern occurs."""
         wanted = re.compile(pattern)

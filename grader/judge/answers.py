@@ -27,7 +27,7 @@ def answers(
     if part.returns == "nothing" and part.table:
         return {RESULT: call.echoes[0]}, None
     if part.returns == "number":
-        return ({RESULT: call.output}, None) if call.output is not None else (None, None)
+        return {RESULT: call.output}, None
     found: dict[str, Any] = {}
     if part.returns == "tensor":
         wanted, dtype = binding.output_shape(part, shape), part.dtype

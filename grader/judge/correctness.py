@@ -6,6 +6,7 @@ What settles the verdict at once (a crash, a hang, a function that is not there)
 from __future__ import annotations
 
 import itertools
+import time
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
@@ -34,6 +35,9 @@ SHAKEN_S, MOST_SHAKEN, MOST_REPEATS, MOST_AGAIN = 0.1, 2, 200, 3
 """Seconds of their own work for which threads that share it are held up at random moments before their results count as
 right: a race may well pass in one short call. Cases that are called again for it, and calls at most; calls that a wrong
 result is compared with, to see whether it is always the same."""
+
+
+UNEXPLAINED = Diagnosis("wrong_values", "The result is wrong.")
 
 
 class Runners:
@@ -189,8 +193,11 @@ class Correctness:
         placement.spread(session.pid, machine.usable_cpus())
         # Held up and free in turn: on many cores threads meet at their own pace more often than held up.
         calls = itertools.product([step.case for step in largest[: -MOST_SHAKEN - 1 : -1]], (True, False))
+        # Threads that have no work left count as sharing it: the calls together may take as long as one.
+        ends_s = time.monotonic() + session.call_timeout_s
         for case, held_up in itertools.islice(itertools.cycle(calls), MOST_REPEATS):
-            if self.shaken_s >= SHAKEN_S or not all(case.ok for case in self.cases):
+            is_over = self.shaken_s >= SHAKEN_S or time.monotonic() >= ends_s
+            if is_over or not all(case.ok for case in self.cases):
                 return
             self.call_cases(session, [Step(case, held_up=held_up)])
 
@@ -319,7 +326,7 @@ def concluded(cases: Sequence[CaseResult], axes: Sequence[Axis]) -> Diagnosis | 
     may be told it. None where all are right."""
     from grader.judge.diagnosis.diagnose import most_telling
 
-    told = [(case.hidden, case.diagnosis) for case in cases if case.diagnosis]
+    told = [(case.hidden, case.diagnosis or UNEXPLAINED) for case in cases if not case.ok]
     public = [diagnosis for hidden, diagnosis in told if not hidden]
     return most_telling(public or [diagnosis for _, diagnosis in told], axes) if told else None
 

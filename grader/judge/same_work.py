@@ -111,7 +111,7 @@ def used_arguments(body: Body, part: Part, positions: Sequence[int]) -> list[str
     if len(names) != len(part.arguments):
         return None
     # Names of parameters are unique: a word that occurs twice is the type of parameters without a name.
-    counts = Counter(names)
+    counts, body = Counter(names), body.by_statements()
     named = [names[k] for k in positions if counts[names[k]] == 1 and names[k] not in TYPE_WORDS]
     return [name for name in named if body.reads([name])]
 

@@ -142,9 +142,18 @@ def offered(header: Mapping[str, Any]) -> dict[str, str]:
 
 
 def understood(
-    header: Mapping[str, Any], payload: bytearray, request: Request, wall_s: float, cpu_s: float | None
+    header: Mapping[str, Any],
+    payload: bytearray,
+    request: Request,
+    wall_s: float,
+    cpu_s: float | None,
+    *,
+    echo: bool = False,
 ) -> Call:
-    """Turn a reply into a Call, trusting nothing in it beyond its own sizes. Raises RunnerDied for what is no reply."""
+    """Turn a reply into a Call, trusting nothing in it beyond its own sizes; `echo`: the inputs were asked for.
+
+    Raises RunnerDied for what is no reply to this request: tensors that are missing, a table of another size.
+    """
     from grader.base.arrays import as_array, item_bytes
 
     if header.get("status") == "exception":
@@ -174,7 +183,13 @@ def understood(
         used = math.prod(shape) * element_bytes
         if 0 < used <= len(payload):
             output = as_array(payload, dtype, shape)
+    is_table = request.op == "table"
+    if is_table and (output is None or (dtype, shape) != ("float64", request.output_shape)):
+        raise RunnerDied(nonsense="reply header")
     echoes = _split_echoes(payload, used, request.inputs)
+    # The rows of a table do not come back.
+    if (is_table or echo) and len(echoes) < len(request.inputs) - is_table:
+        raise RunnerDied(nonsense="reply")
     changed = tuple(k for k, echo in enumerate(echoes) if not _same_bytes(echo, request.inputs[k]))
     return Call(
         "ok", wall_s, cpu_s, KIND_NAMES.get(kind, "?"), dtype, shape, output,
@@ -223,9 +238,11 @@ def _split_echoes(payload: bytearray, start: int, inputs: Sequence[Any]) -> tupl
 
     echoes = []
     for array in inputs:
-        if array.nbytes == 0 or start + array.nbytes > len(payload):
+        if start + array.nbytes > len(payload):
             break
-        echoes.append(as_array(payload, array.dtype.name, array.shape, start))
+        echoes.append(
+            as_array(payload, array.dtype.name, array.shape, start) if array.nbytes else array.copy()
+        )
         start += array.nbytes
     return tuple(echoes)
 
