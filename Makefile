@@ -22,7 +22,7 @@ run: setup
 
 # Some tests judge kernels in Triton's interpreter, which is a gigabyte and not there for every machine.
 .venv/triton: .venv/ready
-	$(BIN)/pip install --quiet --disable-pip-version-check "triton>=3.7,<3.9" || echo "No Triton here: its tests are left out."
+	$(BIN)/pip install --quiet --disable-pip-version-check --editable ".[gpu]" || echo "No Triton here: its tests are left out."
 	touch $@
 
 PYTEST := $(BIN)/python -m pytest -n $(WORKERS) --dist worksteal

@@ -34,8 +34,7 @@ def judged(folder: Path, text: str, parts: Sequence[str] = PARTS) -> dict[str, P
     ]
     options = Options(shape={}, timing=False, profile=False)
     return {
-        part.id: part
-        for part in evaluate(ASSIGNMENT, folder / "flash_attention.py", chosen, options).parts
+        part.id: part for part in evaluate(ASSIGNMENT, folder / "flash_attention.py", chosen, options).parts
     }
 
 
@@ -80,13 +79,17 @@ ADAPTER = "def get_flashattention_autograd_function_triton():\n    return FlashA
 @pytest.mark.parametrize(
     "text",
     [
-        pytest.param(edited(MASTER, Mutation("", "", (("import math\n", "import math\n"),))) + CARD, id="card"),
+        pytest.param(
+            edited(MASTER, Mutation("", "", (("import math\n", "import math\n"),))) + CARD, id="card"
+        ),
         pytest.param(edited(MASTER, Mutation("", "", ())) + SECOND + ADAPTER, id="adapter"),
     ],
 )
 def test_a_file_for_a_card_passes_unchanged(text: str, tmp_path: Path) -> None:
     found = judged(tmp_path, text)
-    assert {part: (one.verdict, one.flags) for part, one in found.items()} == dict.fromkeys(PARTS, ("pass", ()))
+    assert {part: (one.verdict, one.flags) for part, one in found.items()} == dict.fromkeys(
+        PARTS, ("pass", ())
+    )
 
 
 def test_a_backward_that_is_missing_costs_itself_alone(tmp_path: Path) -> None:

@@ -38,7 +38,7 @@ from grader.sandbox.command import run_limited
 TRITON, NVCC = "triton", "nvcc"
 LIBRARY = "kernels.so"
 #: What pip is asked for.
-TRITON_PACKAGE = "triton>=3.7,<3.9"
+TRITON_PACKAGE = "triton>=3.7,<3.8"
 LACKING_TRITON = (
     "This Python has no triton that runs, which judges kernels also where there is no GPU: nothing is judged, and no "
     f'points are lost. Install it (pip install "{TRITON_PACKAGE}", the extra gpu), and judge again.'

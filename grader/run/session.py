@@ -152,9 +152,7 @@ class Session:
         try:
             timeout_s = timeout_s or self.call_timeout_s
             wall_s, cpu_s = self._exchange(text, [*map(array_bytes, inputs)], timeout_s, incoming)
-            call = understood(
-                incoming.header, incoming.payload, request, wall_s, cpu_s, echo=echo_inputs
-            )
+            call = understood(incoming.header, incoming.payload, request, wall_s, cpu_s, echo=echo_inputs)
             if call.status != "ok":
                 self._kept_header = None
         except RunnerDied as end:

@@ -57,7 +57,9 @@ WRONG = (
 
 RIGHT = (
     Mutation("small tiles", TRITON, (("ROWS, KEYS = 64, 64", "ROWS, KEYS = 16, 32"),)),
-    Mutation("a large negative number", TRITON, (('rows[:, None], s, float("-inf"))', "rows[:, None], s, -1e6)"),)),
+    Mutation(
+        "a large negative number", TRITON, (('rows[:, None], s, float("-inf"))', "rows[:, None], s, -1e6)"),)
+    ),
     Mutation("of the natural size", PYTORCH, (("ROWS, KEYS = 64, 64", "ROWS, KEYS = 128, 16"),)),
     Mutation("compiled", BACK, (("def _backward(", "@torch.compile\ndef _backward("),)),
 )

@@ -6,7 +6,7 @@ machine that has the program goes on with the class.
 
 from __future__ import annotations
 
-import shutil
+import importlib.util
 from collections.abc import Callable, Iterable, Mapping
 
 from grader.build import devicebuild, ispc
@@ -28,7 +28,7 @@ REMEDIES = {
     TORCH: "install torch beside the kit",
     finding.GPU: "go to a machine with a GPU",
     devicebuild.NVCC: "install NVIDIA's CUDA toolkit and put nvcc on the PATH",
-    devicebuild.TRITON: 'install Triton (pip install "triton>=3.7,<3.9")',
+    devicebuild.TRITON: f'install Triton (pip install "{devicebuild.TRITON_PACKAGE}")',
 }
 
 
@@ -39,7 +39,8 @@ def is_over(waits_for: str) -> str:
 
 
 def is_here(tool: str) -> bool:
-    return CHECKS.get(tool, lambda: shutil.which(tool) is not None)()
+    """Return True if a program, or a Python package of a hand-in's, is there."""
+    return CHECKS.get(tool, lambda: importlib.util.find_spec(tool) is not None)()
 
 
 def expected(submissions: Iterable[Submission]) -> dict[str, str]:
@@ -52,7 +53,7 @@ def lines(waits: Mapping[str, str], remedy: str) -> list[str]:
     """One line for each thing that somebody waits for: how many, what for, and what to do, `remedy` at last."""
     return [
         f"{len(names)} cannot be judged without {tool}, their points are open: {shortened(names)}; "
-        f"{REMEDIES.get(tool, f'put {tool} on the PATH')}, then {remedy}"
+        f"{REMEDIES.get(tool, f'pip install {tool}')}, then {remedy}"
         for tool, names in by_tool(waits).items()
     ]
 
