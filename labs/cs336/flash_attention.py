@@ -16,11 +16,11 @@ ROWS, KEYS = 64, 64
 NEVER = float("-inf")
 
 
-def _backward(q, k, v, O, L, dO, is_causal):
+def _backward(q, k, v, out, L, dO, is_causal):
     """dQ, dK and dV from recomputed weights, a tile of queries at a time."""
     scale = 1.0 / math.sqrt(q.shape[-1])
     dQ, dK, dV = (torch.zeros_like(t, dtype=torch.float32) for t in (q, k, v))
-    delta = (O.float() * dO.float()).sum(-1)
+    delta = (out.float() * dO.float()).sum(-1)
     for first in range(0, q.shape[-2], ROWS):
         rows = slice(first, first + ROWS)
         q_tile, dO_tile = q[:, rows].float(), dO[:, rows].float()
@@ -83,7 +83,7 @@ class FlashAttentionPyTorch(torch.autograd.Function):
         # END STARTER
         # BEGIN SOLUTION
         scale = 1.0 / math.sqrt(q.shape[-1])
-        O = torch.empty_like(q)
+        out = torch.empty_like(q)
         L = torch.empty(q.shape[:-1], dtype=torch.float32, device=q.device)
         for first in range(0, q.shape[-2], ROWS):
             rows = slice(first, first + ROWS)
@@ -101,11 +101,11 @@ class FlashAttentionPyTorch(torch.autograd.Function):
                 total = total * rescale + p.sum(-1)
                 acc = acc * rescale[..., None] + p @ v[:, start : start + KEYS].float()
                 most = now
-            O[:, rows] = (acc / total[..., None]).to(O.dtype)
+            out[:, rows] = (acc / total[..., None]).to(out.dtype)
             L[:, rows] = most + torch.log(total)
-        ctx.save_for_backward(q, k, v, O, L)
+        ctx.save_for_backward(q, k, v, out, L)
         ctx.is_causal = is_causal
-        return O
+        return out
         # END SOLUTION
 
     @staticmethod
@@ -126,15 +126,15 @@ class FlashAttentionTriton(torch.autograd.Function):
         # END STARTER
         # BEGIN SOLUTION
         batch, queries, d = q.shape
-        O = torch.empty_like(q)
+        out = torch.empty_like(q)
         L = torch.empty((batch, queries), dtype=torch.float32, device=q.device)
         _forward[(triton.cdiv(queries, ROWS), batch)](
-            q, k, v, O, L, *q.stride(), *k.stride(), *v.stride(), *O.stride(), *L.stride(),
+            q, k, v, out, L, *q.stride(), *k.stride(), *v.stride(), *out.stride(), *L.stride(),
             queries, k.shape[1], 1.0 / math.sqrt(d), D=d, ROWS=ROWS, KEYS=KEYS, CAUSAL=is_causal,
         )  # fmt: skip
-        ctx.save_for_backward(q, k, v, O, L)
+        ctx.save_for_backward(q, k, v, out, L)
         ctx.is_causal = is_causal
-        return O
+        return out
         # END SOLUTION
 
     @staticmethod
