@@ -29,6 +29,7 @@ PROPERTIES = {
     "mem_clock_rate": 1_215_000,
     "mem_bus_width": 5120,
 }
+COMPARISONS = ("__lt__", "__le__", "__gt__", "__ge__", "__eq__", "__ne__")
 USUAL_REGISTERS, USUAL_SHARED_BYTES = 32, 4096
 
 
@@ -256,6 +257,19 @@ def answer_as_card() -> None:
 # ---- Triton
 
 
+def leave_to_tensors(constexpr: Any, tensor: Any) -> None:
+    """Let a tensor compute with a `tl.constexpr` on its left, as Triton's compiler does. The interpreter's constants
+    would make a constant of the result, which no function takes."""
+    for name in dir(constexpr):
+        reflected = f"__r{name[2:]}"
+        if name in COMPARISONS or (name.startswith("__") and hasattr(tensor, reflected)):
+            setattr(constexpr, name, _unless(tensor, getattr(constexpr, name)))
+
+
+def _unless(kind: type, operator: Callable[..., Any]) -> Callable[..., Any]:
+    return lambda self, other: NotImplemented if isinstance(other, kind) else operator(self, other)
+
+
 def prepare() -> None:
     """In the process that runners are forked from: answer as a card, and import what the interpreter would import at a
     runner's first call."""
@@ -274,6 +288,9 @@ def prepare() -> None:
             return WarmedUp(self) if warmup else run(self, *arguments, warmup=warmup, **named)
 
         function.run = ran
+    with contextlib.suppress(ImportError, AttributeError):
+        core: Any = importlib.import_module("triton.language.core")
+        leave_to_tensors(core.constexpr, core.tensor)
     names = {name: name for name in PLAIN.split()} | LIBDEVICE
     for place in ("triton.language.extra.libdevice", "triton.language.extra.cuda.libdevice"):
         with contextlib.suppress(ImportError):

@@ -10,6 +10,7 @@ import ctypes
 import dis
 import importlib.util
 import inspect
+import linecache
 import os
 import re
 import sys
@@ -78,6 +79,9 @@ class PythonFile:
         if hasattr(sys.stdout, "reconfigure"):
             # What is printed before a crash is what its student looks for, and a runner ends without a last flush.
             sys.stdout.reconfigure(line_buffering=True)
+        remember_text(path)
+        # A hand-in's folder is the student's: nothing is to appear in it.
+        sys.dont_write_bytecode = True
         spec = importlib.util.spec_from_file_location(MODULE, path)
         assert spec is not None and spec.loader is not None
         self.module = importlib.util.module_from_spec(spec)
@@ -195,6 +199,15 @@ class PythonFile:
                 copied(fitting[-1].reshape(output.shape), output, name)
 
         return call
+
+
+def remember_text(path: str) -> None:
+    """Keep a file's lines for `inspect`: the file is out of reach when Triton asks for a kernel's text at a call."""
+    with open(path, "rb") as file:
+        content = file.read()
+    text = importlib.util.decode_source(content)
+    # Without a time of change an entry is kept as it is.
+    linecache.cache[path] = (len(content), None, text.splitlines(keepends=True), path)
 
 
 def autograd_classes(module: Any, base: type) -> list[Any]:
