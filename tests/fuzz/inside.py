@@ -29,7 +29,8 @@ from grader.run.calls import Request
 from grader.run.frames import FRAME, Incoming, RunnerDied
 from grader.sandbox import Finished, run_limited
 
-SOURCE = (ROOT / "tests" / "sources" / "published_style.cpp").read_bytes()
+SOURCE_FILE = ROOT / "tests" / "sources" / "published_style.cpp"
+SOURCE = SOURCE_FILE.read_bytes()
 LITERALS = (
     b'#line 7 "x.cpp"\n/* a */ auto s = R"x(py::object)x"; char c = \'"\'; int n = 1\'000; // torch::zeros\n'
 )
@@ -62,16 +63,9 @@ MANGLED = (
     b"dlsym",
 )
 GREETING = {"status": "loaded", "functions": [["attention", "T(TTTii)"], ["four_d_read", "f(Viiiiiii)"]]}
-REPLY = {
-    "status": "ok",
-    "kind": 2,
-    "dtype": 6,
-    "shape": [2, 3],
-    "number": 0,
-    "profile": [["aten::zeros", 1.5, 2, 3, 64, 64]],
-    "profiled_wall_s": 0.25,
-}
-THROWN = {"status": "exception", "message": "out_of_range"}
+PROFILE = {"profile": [["aten::zeros", 1.5, 2, 3, 64, 64]], "profiled_wall_s": 0.25}
+REPLY = {"status": "ok", "kind": 2, "dtype": 6, "shape": [2, 3], "number": 0, **PROFILE}
+THROWN: dict[str, object] = {"status": "exception", "message": "out_of_range"}
 
 
 def framed(header: object, payload: bytes = b"") -> bytes:
@@ -80,11 +74,12 @@ def framed(header: object, payload: bytes = b"") -> bytes:
 
 
 def deep(header: dict[str, object]) -> dict[str, object]:
-    """The header with a deep list for each of its texts and numbers: as deep as a reader of JSON may still go."""
-    nested: object = 0
-    for _ in range(800):
-        nested = [nested]
-    return {"status": header["status"], **{key: nested for key in header if key != "status"}}
+    """Return the header with a list in each place, as deep as a reader of JSON may still go."""
+    nested = json.loads("[" * 800 + "0" + "]" * 800)
+    return {**dict.fromkeys(header, nested), "status": header["status"]}
+
+
+HEADERS = (GREETING, THROWN, deep(THROWN), deep(REPLY))
 
 
 # ---- readers
@@ -107,22 +102,15 @@ def read_words(data: bytes) -> None:
 
 
 def read_hint(data: bytes) -> None:
-    """A source in which the first name is undeclared."""
+    """Ask for hints on a source in which the first name is undeclared."""
     text = data.decode(errors="replace")
     name = next((word for word in text.split() if word.isidentifier()), "x")
     hints.hint_for(f"'{name}' was not declared in this scope", 1, text)
     hints.hint_for("too few arguments to function 'void twoDimRead(int)'", 1, text)
 
 
-@cache
-def sanitized_source() -> Path:
-    path = Path(tempfile.mkdtemp(prefix="gpt149-fuzz-")) / "module.cpp"
-    path.write_bytes(SOURCE)
-    return path
-
-
 def read_sanitizer(data: bytes) -> None:
-    sanitize.report(harmless(data.decode(errors="replace")), sanitized_source())
+    sanitize.report(harmless(data.decode(errors="replace")), SOURCE_FILE)
 
 
 def read_object(data: bytes) -> None:
@@ -143,14 +131,11 @@ REQUEST = Request("attention", [], [np.ones(2, np.float32)], (2, 3))
 def read_reply(data: bytes) -> None:
     """A frame as it comes through a pipe, as a greeting and as the reply to a call."""
     incoming = Incoming(1 << 20)
-    fd = os.memfd_create("reply")
-    try:
-        os.write(fd, data)
-        os.lseek(fd, 0, os.SEEK_SET)
+    with open(os.memfd_create("reply"), "w+b", buffering=0) as pipe:
+        pipe.write(data)
+        pipe.seek(0)
         while not incoming.complete:
-            incoming.read_some(fd)
-    finally:
-        os.close(fd)
+            incoming.read_some(pipe.fileno())
     if incoming.header.get("status") == "loaded":
         calls.offered(incoming.header)
         return
@@ -208,9 +193,7 @@ def filled(head: bytes, middle: bytes, tail: bytes = b"") -> Callable[[int], byt
 def readers() -> list[Reader]:
     return [
         Reader(
-            "source",
-            read_source,
-            (SOURCE[:6000], LITERALS),
+            "source", read_source, (SOURCE[:6000], LITERALS),
             words=(b"/*", b"*/", b'R"(', b'R"x(', b')x"', b'"', b"'", b"\\\n", b"#include <torch/", b"py::"),
             patterns={
                 "/*a in a raw string": filled(b'auto s = R"(\n', b"/*a", b')";'),
@@ -225,9 +208,7 @@ def readers() -> list[Reader]:
             },
         ),
         Reader(
-            "compiler's words",
-            read_words,
-            (COMPILER, COMPILER[:300], b"module.cpp:1:1: error: x\n"),
+            "compiler's words", read_words, (COMPILER, COMPILER[:300], b"module.cpp:1:1: error: x\n"),
             words=(b"module.cpp:", b": error: ", b"undefined reference to `", b"'", b"<", b" [with ", b".s:"),
             patterns={
                 "nested templates": lambda n: b"module.cpp:1:1: error: " + b"<" * (n // 2) + b">" * (n // 2),
@@ -241,9 +222,7 @@ def readers() -> list[Reader]:
             },
         ),
         Reader(
-            "hints",
-            read_hint,
-            (SOURCE[:6000], b"twoDimRaed(a, b); twoDimRead(c)\n"),
+            "hints", read_hint, (SOURCE[:6000], b"twoDimRaed(a, b); twoDimRead(c)\n"),
             patterns={
                 "undeclared words": lambda n: b"".join(b"a%xz = b%xz + a%xz;\n" % (k, k, k) for k in range(n // 20)),
                 "words alike": lambda n: b"".join(2 * (b"ab" * 20 + b"%d " % k) for k in range(n // 92)),
@@ -252,9 +231,7 @@ def readers() -> list[Reader]:
             },
         ),
         Reader(
-            "sanitizers' reports",
-            read_sanitizer,
-            (SANITIZER, SANITIZER[250:]),
+            "sanitizers' reports", read_sanitizer, (SANITIZER, SANITIZER[250:]),
             words=(b"    #1 0x1 in ", b"module.cpp:1", b": Assertion '", b"' failed.", b"runtime error: "),
             patterns={
                 "empty lines": filled(b"module.cpp:9:3: runtime error: x\n", b"\n"),
@@ -263,10 +240,7 @@ def readers() -> list[Reader]:
             },
         ),
         Reader(
-            "object",
-            read_object,
-            objects(),
-            allowed=(elf.NotReadable,),
+            "object", read_object, objects(), allowed=(elf.NotReadable,),
             words=(b"cblas_", b"_ZN", b"\x0b\x00\x00\x00", b"\xff\xff\xff\x6f", b"\x7fELF\x02\x01"),
             patterns={
                 "many sections": many_sections,
@@ -274,9 +248,7 @@ def readers() -> list[Reader]:
             },
         ),
         Reader(
-            "symbol",
-            read_symbol,
-            MANGLED,
+            "symbol", read_symbol, MANGLED,
             words=(b"_ZN", b"I", b"E", b"J", b"L", b"S_", b"2at4_ops", b"99999"),
             patterns={
                 "template arguments": filled(b"_ZN1aI", b"x"),
@@ -290,10 +262,7 @@ def readers() -> list[Reader]:
             },
         ),
         Reader(
-            "reply",
-            read_reply,
-            (framed(REPLY, bytes(32)), framed(GREETING), framed(THROWN), framed(deep(THROWN)), framed(deep(REPLY))),
-            allowed=(RunnerDied,),
+            "reply", read_reply, (framed(REPLY, bytes(32)), *map(framed, HEADERS)), allowed=(RunnerDied,),
             words=(b'"kind": ', b'"dtype": "', b"null", b"[[", b"1e999", b"NaN", b'"shape": [', b"true", b"-1"),
             patterns={
                 "nested": lambda n: FRAME.pack(n, 0) + filled(b"", b"[")(n),
@@ -302,9 +271,7 @@ def readers() -> list[Reader]:
             },
         ),
         Reader(
-            "result.json",
-            read_result,
-            (b"aten::matmul\n", b"[1] \x1b[2J", SANITIZER),
+            "result.json", read_result, (b"aten::matmul\n", b"[1] \x1b[2J", SANITIZER),
             patterns={"output": filled(b"", "é".encode()), "controls": filled(b"", b"\x00")},
         ),
     ]  # fmt: skip

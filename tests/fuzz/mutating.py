@@ -1,10 +1,7 @@
 """Readers under test, mutated inputs for them, and the work of reading them.
 
-A `Reader` is a function of bytes, honest examples, the errors that its documentation promises, and hostile patterns:
-each makes an input of about n bytes on which a careless reader would be slow. `fuzz` reads mutated examples, the same
-ones for the same seed; `growth` compares the CPU time for a pattern of n bytes with that for 4n; `report` does both for
-a list of readers and prints a table. A finding is an AssertionError that names the input by seed and number, or the
-pattern.
+A hostile pattern makes an input of about n bytes on which a careless reader would be slow. A finding is an
+AssertionError that names the input by seed and number, or the pattern.
 """
 
 from __future__ import annotations
@@ -17,51 +14,51 @@ import signal
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import astuple, dataclass, field
+from pathlib import Path
+from tempfile import TemporaryDirectory
 from types import FrameType
 
 SEED = 149
+#: Of a mutated input. Long ones are the patterns' affair.
 LARGEST_BYTES = 1 << 16
-"""Of a mutated input. Long ones are the patterns' affair."""
+#: CPU time for any single input, far above what a linear reader needs.
 SLOWEST_S = 20.0
-"""CPU time for any single input, far above what a linear reader needs."""
 PATTERN_BYTES = 1 << 16
+#: For four times the size, a quadratic reader takes 16 times as long; a linear one 4 times, and noise. More than
+#: `MOST_GROWTH` is measured again, up to `MOST_ROUNDS` times.
 MOST_GROWTH, NOISE_S, MOST_ROUNDS = 10.0, 0.05, 8
-"""A reader that takes n**2 takes 16 times as long for four times the size; one that takes n, 4 times, and noise. Where
-it is more, up to so many rounds look whether it was noise."""
+PREFIX = "gpt149-fuzz-"
 
-NUMBERS = (
-    0,
-    1,
-    -1,
-    127,
-    128,
-    255,
-    65279,
-    65280,
-    65535,
-    1 << 31,
-    (1 << 32) - 1,
-    1 << 53,
-    1 << 63,
-    (1 << 64) - 1,
-)
+NUMBERS = (0, 1, -1, 127, 128, 255, 65279, 65280, 65535)
+NUMBERS += (1 << 31, (1 << 32) - 1, 1 << 53, 1 << 63, (1 << 64) - 1)
+KINDS = ("bits", "cut", "remove", "splice", "repeat", "digits", "bytes", "nest", "word", "word")
 BRACKETS = (b"[", b"{", b"(", b"<", b'{"a":', b"/*", b'R"(', b"I", b"N")
 
 
 @dataclass(frozen=True)
 class Reader:
-    """`read` takes the bytes of a whole input; `allowed` are the errors that it may raise for nonsense. `words` are
-    the tokens of its format, so that mutations get past the first check. `cost` divides the number of inputs, and
-    `pattern_bytes` is the size of a small pattern."""
+    """A function of bytes, and what it is tried on."""
 
     name: str
     read: Callable[[bytes], object]
     examples: Sequence[bytes]
-    allowed: tuple[type[Exception], ...] = ()
-    words: Sequence[bytes] = ()
+    allowed: tuple[type[Exception], ...] = ()  # for nonsense
+    words: Sequence[bytes] = ()  # tokens of its format, so that mutations get past the first check
     patterns: Mapping[str, Callable[[int], bytes]] = field(default_factory=dict)
-    cost: int = 1
-    pattern_bytes: int = PATTERN_BYTES
+    cost: int = 1  # divides the number of inputs
+    pattern_bytes: int = PATTERN_BYTES  # of a small pattern
+
+
+def in_file(read: Callable[[Path], object], name: str) -> Callable[[bytes], object]:
+    """Turn a reader of a file into one of bytes, which writes them to a file of this name."""
+
+    def of_bytes(data: bytes) -> object:
+        with TemporaryDirectory(prefix=PREFIX) as folder:
+            path = Path(folder) / name
+            path.write_bytes(data)
+            return read(path)
+
+    return of_bytes
 
 
 @dataclass(frozen=True)
@@ -83,9 +80,7 @@ class Reading:
 def _mutate(data: bytearray, draw: random.Random, other: bytes, words: Sequence[bytes]) -> None:
     """Change the bytes so far in one way; `other` is an example to splice from."""
     at = draw.randint(0, len(data))
-    kind = draw.choice(
-        ("bits", "cut", "remove", "splice", "repeat", "digits", "bytes", "nest", "word", "word")
-    )
+    kind = draw.choice(KINDS)
     if kind == "bits":
         for _ in range(draw.randint(1, 8) if data else 0):
             data[draw.randrange(len(data))] ^= 1 << draw.randrange(8)
@@ -114,8 +109,8 @@ def _mutate(data: bytearray, draw: random.Random, other: bytes, words: Sequence[
 
 
 def mutated(reader: Reader, count: int, seed: int = SEED) -> Iterator[bytes]:
-    """`count` inputs made of the reader's examples, always the same for one seed."""
-    # Seeded by text, which does not depend on the process as a hash would.
+    """Yield inputs made of the reader's examples, always the same for one seed."""
+    # Seeded by text: a hash would depend on the process.
     draw = random.Random(f"{seed} {reader.name}")
     for _ in range(count):
         data = bytearray(draw.choice(reader.examples))
@@ -137,15 +132,14 @@ def fuzz(reader: Reader, count: int, seed: int = SEED) -> Reading:
 
 
 def growth(reader: Reader, pattern: str) -> Reading:
-    """Read a hostile pattern in the reader's size and in 4 times that, and return the latter.
+    """Read a hostile pattern in the reader's size and in 4 times that. Return the latter.
 
-    Raises AssertionError when the time grows much faster than the size. The quickest reading counts: a disturbance
-    only makes one longer.
+    Raises AssertionError when the CPU time grows much faster than the size. The quickest reading counts.
     """
     make = reader.patterns[pattern]
     small, large = make(reader.pattern_bytes), make(4 * reader.pattern_bytes)
     first = second = Reading(seconds=math.inf)
-    # The collector would go through all objects of a whole test run in the middle of a reading.
+    # A collection in the middle of a reading would go through all objects of a whole test run.
     gc.disable()
     try:
         for _ in range(MOST_ROUNDS):
@@ -156,10 +150,8 @@ def growth(reader: Reader, pattern: str) -> Reading:
                 return second
     finally:
         gc.enable()
-    raise AssertionError(
-        f"{reader.name}: {pattern}: {first.seconds:.3f} s for {len(small)} bytes, "
-        f"but {second.seconds:.3f} s for {len(large)}"
-    )
+    found = f"{first.seconds:.3f} s for {len(small)} bytes, but {second.seconds:.3f} s for {len(large)}"
+    raise AssertionError(f"{reader.name}: {pattern}: {found}")
 
 
 def _read(reader: Reader, data: bytes, what: str) -> Reading:
@@ -174,9 +166,8 @@ def _read(reader: Reader, data: bytes, what: str) -> Reading:
     except TooSlow as error:
         raise AssertionError(f"{reader.name}: {what}: over {SLOWEST_S:g} s for {len(data)} bytes") from error
     except Exception as error:
-        raise AssertionError(
-            f"{reader.name}: {what}: {type(error).__name__}: {str(error)[:200]}; begins {data[:60]!r}"
-        ) from error
+        found = f"{type(error).__name__}: {str(error)[:200]}; begins {data[:60]!r}"
+        raise AssertionError(f"{reader.name}: {what}: {found}") from error
     finally:
         signal.setitimer(signal.ITIMER_VIRTUAL, 0)
         signal.signal(signal.SIGVTALRM, before)
@@ -198,10 +189,7 @@ def _cpu_s() -> float:
 
 
 def report(readers: Sequence[Reader], arguments: Sequence[str]) -> int:
-    """Fuzz readers, measure their patterns and print a table, as a program with the arguments [INPUTS [SEED]].
-
-    Return 1 when anything was found, else 0.
-    """
+    """Print a table, as a program with the arguments [INPUTS [SEED]]. Return 1 when anything was found, else 0."""
     count, seed = (*map(int, arguments), *(1500, SEED)[len(arguments) :])
     print(f"seed {seed}; {count} mutated inputs for each reader, and its patterns at 4 times their size")
     print(f"{'reader':<28}{'inputs':>8}{'refused':>9}{'MB':>8}{'s':>8}{'s/MB':>9}  slowest pattern, s/MB")

@@ -10,7 +10,6 @@ import json
 import sys
 import tarfile
 import zipfile
-from collections.abc import Callable
 from contextlib import closing, suppress
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -19,7 +18,7 @@ from conftest import ROOT
 from forgery import tar_bytes, zip64_bytes
 from handing_in import zipped
 
-from fuzz.mutating import Reader, report
+from fuzz.mutating import PREFIX, Reader, in_file, report
 from grader import score
 from grader.assignment.loading import load
 from grader.base.errors import KitError, UsageError
@@ -36,7 +35,7 @@ from grader.submission.exports import canvas_name, gradescope_entries
 
 LIMITS = ArchiveLimits(members=2000, unpacked_bytes=16 * MIB, archive_bytes=16 * MIB)
 SOURCE = b"int main() { return 0; }\n" * 40
-PREFIX = "gpt149-fuzz-"
+AT = "2026-11-14T10:00:00+00:00"
 
 
 # ---- archives
@@ -59,7 +58,7 @@ def read_archive(data: bytes) -> int:
 
 
 def read_class(data: bytes) -> int:
-    """Take the archive for a class: every submission ends with a source or with an error."""
+    """Take the archive for a class."""
     with TemporaryDirectory(prefix=PREFIX) as folder:
         (Path(folder) / "class.zip").write_bytes(data)
         return len(find(Path(folder) / "class.zip", "module.cpp", Path(folder) / "scratch"))
@@ -109,15 +108,8 @@ def attributes(size: int) -> bytes:
 # ---- metadata, names, tables
 
 
-def _with_file(data: bytes, name: str, read: Callable[[Path], object]) -> object:
-    with TemporaryDirectory(prefix=PREFIX) as folder:
-        path = Path(folder) / name
-        path.write_bytes(data)
-        return read(path)
-
-
-def read_times(data: bytes) -> object:
-    return _with_file(data, "times.csv", lambda path: times.read_times(path, ["ada", "bob"], None))
+def read_times(path: Path) -> object:
+    return times.read_times(path, ["ada", "bob"], None)
 
 
 # ---- results, ledgers, locks
@@ -145,68 +137,52 @@ def _row(path: Path) -> Row:
     return Row("ada", "Ada", "", result_json.read(path), None, None)
 
 
-def read_result(data: bytes) -> object:
+def read_result(path: Path) -> object:
     """Read a result and write its feedback."""
-    return _with_file(data, "result.json", lambda path: feedback.feedback(ASSIGNMENT, _row(path)))
+    return feedback.feedback(ASSIGNMENT, _row(path))
 
 
-def read_result_for_the_class(data: bytes) -> object:
+def read_result_for_the_class(path: Path) -> object:
     """Read a result and write grades.csv and report.html."""
-
-    def write(path: Path) -> object:
-        return classbook.write(path.parent, ASSIGNMENT, [_row(path)])
-
-    return _with_file(data, "result.json", write)
+    return classbook.write(path.parent, ASSIGNMENT, [_row(path)])
 
 
 def a_ledger() -> bytes:
-    at = "2026-11-14T10:00:00+00:00"
     made = Fingerprints("s", "a", "k", "o")
-    record = Record("ada", made, at, {"building": 1.5}, 1, "00", {"part1": "pass"}, 10.0)
+    record = Record("ada", made, AT, {"building": 1.5}, 1, "00", {"part1": "pass"}, 10.0)
     with TemporaryDirectory(prefix=PREFIX) as folder:
         with ledger.hold(Path(folder)) as book:
-            book.open_run(Run(at, "a.yaml", "a", "f", "k", 1, True, "D", 2, "m.csv"), ENTRIES)
+            book.open_run(Run(AT, "a.yaml", "a", "f", "k", 1, True, "D", 2, "m.csv"), ENTRIES)
             book.finish(record, None)
-            book.reported(Reported(at, None, {"ada": 10.0}))
+            book.reported(Reported(AT, None, {"ada": 10.0}))
         return (Path(folder) / ledger.LEDGER).read_bytes()
 
 
-def read_ledger(data: bytes) -> object:
-    return _with_file(data, ledger.LEDGER, lambda path: ledger.read(path.parent))
+def read_ledger(path: Path) -> object:
+    return ledger.read(path.parent)
 
 
-def read_lock(data: bytes) -> object:
-    def hold(path: Path) -> object:
-        with ledger.hold(path.parent) as book:
-            return book.scratch
-
-    return _with_file(data, ledger.LOCK, hold)
+def read_lock(path: Path) -> object:
+    with ledger.hold(path.parent) as book:
+        return book.scratch
 
 
-ENTRIES = [
-    Entry("ada", "Ada", ("a@b.c",), "2026-11-14T10:00:00+00:00", True),
-    Entry("bob", "Bob", error="no"),
-]
+ENTRIES = [Entry("ada", "Ada", ("a@b.c",), AT, True), Entry("bob", "Bob", error="no")]
 ASSIGNMENT = load(ROOT / "tests" / "classes" / "small.yaml")
-JSON_WORDS = (
-    b"null", b"true", b"1e999", b"-0", b'"\\ud800"', b"[]", b"{}", b"NaN", b'"kind":', b'"report"', b"\n",
-)  # fmt: skip
+JSON_WORDS = (*rb'null true 1e999 -0 "\ud800" [] {} NaN "kind": "report"'.split(), b"\n")
 TOLD = (UsageError, KitError)
 _CASE = b'{"name": "x", "shape": {"N": 4}, "ok": true, "max_error": null}, '
 
 READERS = (
     Reader(
-        "archives",
-        read_archive,
+        "archives", read_archive,
         [
-            zipped(HANDED_IN),
-            zipped(HANDED_IN, zipfile.ZIP_STORED),
+            *(zipped(HANDED_IN, method) for method in (zipfile.ZIP_DEFLATED, zipfile.ZIP_STORED)),
             *(tar_bytes(HANDED_IN, mode) for mode in ("w", "w:gz", "w:bz2", "w:xz")),
             *(tar_bytes({**HANDED_IN, "n" * 120: b"1"}, format=k) for k in (tarfile.GNU_FORMAT, tarfile.PAX_FORMAT)),
             zip64_bytes(b"module.cpp", SOURCE),
         ],
-        (Unreadable,),
-        (*b"PK\1\2 PK\5\6 PK\6\6 PK\6\7 PK\3\4 ustar\0 ../".split(), b"\0" * 512, b"20 path=x\n"),
+        (Unreadable,), (*b"PK\1\2 PK\5\6 PK\6\6 PK\6\7 PK\3\4 ustar\0 ../".split(), b"\0" * 512, b"20 path=x\n"),
         {
             "members of a zip": many_members,
             "members of a tar": lambda size: tar_bytes({f"{k}.txt": b"" for k in range(size // 512)}),
@@ -216,19 +192,11 @@ READERS = (
         },
     ),
     Reader(
-        "a class's archive",
-        read_class,
-        [zipped(CLASS), zipped(EXPORT), tar_bytes(CLASS), tar_bytes(EXPORT, "w:gz")],
-        TOLD,
-        b"module.cpp .zip submission_1/ _1_2_ PK\1\2".split(),
-        {"many students": many_members},
-        cost=3,
+        "a class's archive", read_class, [zipped(CLASS), zipped(EXPORT), tar_bytes(CLASS), tar_bytes(EXPORT, "w:gz")],
+        TOLD, b"module.cpp .zip submission_1/ _1_2_ PK\1\2".split(), {"many students": many_members}, cost=3,
     ),
     Reader(
-        "metadata",
-        lambda data: len(gradescope_entries(data, "metadata")),
-        [METADATA],
-        TOLD,
+        "metadata", lambda data: len(gradescope_entries(data, "metadata")), [METADATA], TOLD,
         (b"<<: *jane", b"&a ", b"*a", b"? ", b"- ", b"--- ", b"!!binary ", b"0001-01-01 00:00:00 +14:00", b"%TAG !"),
         {
             "submissions": lambda size: METADATA * (size // len(METADATA)),
@@ -241,27 +209,17 @@ READERS = (
         },
     ),
     Reader(
-        "Canvas names",
-        lambda data: canvas_name(data.decode("utf-8", "surrogateescape")),
-        [b"doejane_LATE_12345_67890_module-1.cpp", b"lee_ann_23_400_module.cpp"],
-        (),
-        (b"_", b"_late_", b"_1_2_"),
+        "Canvas names", lambda data: canvas_name(data.decode("utf-8", "surrogateescape")),
+        [b"doejane_LATE_12345_67890_module-1.cpp", b"lee_ann_23_400_module.cpp"], (), (b"_", b"_late_", b"_1_2_"),
         {"underscores": lambda n: b"a_" * (n // 64), "digits": lambda n: b"a_" + b"1_" * (n // 64)},
     ),
     Reader(
-        "times",
-        read_times,
-        [b"id,time\nada,2026-11-14 23:59Z\nbob,2026-11-15T08:00:00+01:00\n"],
-        TOLD,
-        (b",", b'"', b"\n", b"ada", b"2026-11-14 10:00:00.5 Z"),
+        "times", in_file(read_times, "times.csv"), [b"id,time\nada,2026-11-14 23:59Z\nbob,2026-11-15T08:00:00+01:00\n"],
+        TOLD, (b",", b'"', b"\n", b"ada", b"2026-11-14 10:00:00.5 Z"),
         {"one cell": lambda n: b"id,time\nada," + b" 1" * (n // 2), "commas": lambda n: b"id,time" + b"," * n},
     ),
     Reader(
-        "results",
-        read_result,
-        [a_result()],
-        TOLD,
-        JSON_WORDS,
+        "results", in_file(read_result, "result.json"), [a_result()], TOLD, JSON_WORDS,
         {
             "brackets": lambda size: b"[" * size,
             "pairs": lambda size: b"[" + b"[]," * (size // 3) + b"0]",
@@ -269,13 +227,13 @@ READERS = (
             "cases": lambda size: a_result().replace(b'"cases": [', b'"cases": [' + _CASE * (size // len(_CASE)), 1),
         },
     ),
-    Reader("results, in a class's reports", read_result_for_the_class, [a_result()], TOLD, JSON_WORDS, cost=3),
     Reader(
-        "ledgers",
-        read_ledger,
-        [a_ledger()],
-        TOLD,
-        (*JSON_WORDS, b'"result"', b'"roster"', b"../"),
+        "results, in a class's reports", in_file(read_result_for_the_class, "result.json"), [a_result()],
+        TOLD, JSON_WORDS, cost=3,
+    ),
+    Reader(
+        "ledgers", in_file(read_ledger, ledger.LEDGER), [a_ledger()],
+        TOLD, (*JSON_WORDS, b'"result"', b'"roster"', b"../"),
         {
             "lines": lambda size: a_ledger() * max(1, size // len(a_ledger())),
             "one line": lambda size: b'{"kind": "' + b"x" * size + b'"}\n',
@@ -284,12 +242,8 @@ READERS = (
         },
     ),
     Reader(
-        "locks",
-        read_lock,
-        [b'{"lock": "1:2", "scratch": "/tmp/gpt149-class-0", "pid": 1}'],
-        (),
-        (b"gpt149-class-", b"/", b"null", b"../"),
-        {"brackets": lambda size: b"[" * size},
+        "locks", in_file(read_lock, ledger.LOCK), [b'{"lock": "1:2", "scratch": "/tmp/gpt149-class-0", "pid": 1}'],
+        (), (b"gpt149-class-", b"/", b"null", b"../"), {"brackets": lambda size: b"[" * size},
     ),
 )  # fmt: skip
 

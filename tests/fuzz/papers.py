@@ -1,5 +1,4 @@
-"""The readers of what students and teaching assistants write for people: write-ups, tables of points, and sources that
-`similar` compares.
+"""The readers of texts for people: write-ups, tables of points, and sources that `similar` compares.
 
 `make fuzz` runs it as a program: python -m fuzz.papers [INPUTS [SEED]].
 """
@@ -10,14 +9,13 @@ import csv
 import io
 import json
 import sys
-import tempfile
 from collections.abc import Callable
 from itertools import pairwise
 from pathlib import Path
 
 from conftest import ROOT
 
-from fuzz.mutating import Reader, report
+from fuzz.mutating import Reader, in_file, report
 from grader.assignment.loading import load
 from grader.assignment.regions import strip_solution
 from grader.base.errors import UsageError
@@ -36,18 +34,6 @@ WANTED = checking.template(TEMPLATE)
 COURSE = load(ROOT / "configs" / "gpt149.yaml")
 IDS = ("ada", "grace_hopper", "Zoë_K")
 OBEYED = ("\x1b", "\x9b", "\x07", "\r", "\x7f", "\u202e", "\u2066")
-
-
-def _written(read: Callable[[Path], object], name: str) -> Callable[[bytes], object]:
-    """Return a reader of bytes that writes them to a file of this name."""
-
-    def of_bytes(data: bytes) -> object:
-        with tempfile.TemporaryDirectory(prefix="gpt149-fuzz-") as folder:
-            path = Path(folder) / name
-            path.write_bytes(data)
-            return read(path)
-
-    return of_bytes
 
 
 # ---- write-ups
@@ -156,9 +142,8 @@ CELL_PATTERNS: dict[str, Callable[[int], bytes]] = {
 def compare_sources(data: bytes) -> None:
     """As `similar` does for a class: every pair's regions, on a page."""
     text = data.decode(errors="replace")
-    found = likeness.compare(
-        {"ada": text, "bob": "int odd;\n" + text, "cyd": MASTER, "dan": "int x;"}, STARTER
-    )
+    texts = {"ada": text, "bob": "int odd;\n" + text, "cyd": MASTER, "dan": "int x;"}
+    found = likeness.compare(texts, STARTER)
     page = "".join(similar_html.page(found, found.pairs, (), likeness.notes(found)))
     assert "<script" not in page and not any(char in page for char in OBEYED)
     for pair in found.pairs:
@@ -191,11 +176,8 @@ def words_without_end(count: int) -> bytes:
     return b" ".join(long.split()[:count])
 
 
-SOURCES = (
-    MASTER.encode(),
-    (ROOT / "tests" / "sources" / "published_style.cpp").read_bytes(),
-    STARTER.encode(),
-)
+PUBLISHED = (ROOT / "tests" / "sources" / "published_style.cpp").read_bytes()
+SOURCES = (MASTER.encode(), PUBLISHED, STARTER.encode())
 SOURCE_WORDS = (
     b"/*", b"*/", b"//", b'R"x(', b')x"', b'"', b"'", b"\\\n", b"#pragma omp ", b"#include ", b"{", b"}", b"::",
     b"std", b"1e+", b"for (int i = 0; i < N; i++) ", b"\x1b[31m", b"\x00", b"\xff",
@@ -215,10 +197,8 @@ SOURCE_PATTERNS: dict[str, Callable[[int], bytes]] = {
     "eight times over": lambda n: b" ".join(b"f%d();" % (k % (n // 64)) for k in range(n // 8)),
     "Fibonacci's word": lambda n: words_without_end(n // 2),
 }
-_CASES = [
-    {"name": f"h{k}", "ok": False, "hidden": k > 2, "output_sha256": f"{k}a", "diagnosis": None}
-    for k in range(6)
-]
+_WRONG = {"ok": False, "diagnosis": None}
+_CASES = [{"name": f"h{k}", "hidden": k > 2, "output_sha256": f"{k}a", **_WRONG} for k in range(6)]
 _DIAGNOSIS = {"code": "k_transposed", "message": "K is transposed."}
 RESULT = json.dumps({"parts": [{"id": "part2", "diagnosis": _DIAGNOSIS, "cases": _CASES}]}).encode()
 RESULT_WORDS = (*b'[ ] { } null 1e999 "not_written"'.split(), b'"parts": ', b'"cases": ', b'"id": ')
@@ -229,18 +209,19 @@ RESULT_PATTERNS: dict[str, Callable[[int], bytes]] = {
     "a number": lambda n: b'{"parts": ' + b"9" * n,
 }
 
-ERRORS = (UsageError,)
 PAPERS = (_answered(), TEMPLATE.read_bytes())
 #: Comparing takes a tenth of a second for each input, and sources have to stay below `tokens.MOST_TOKENS`.
 COMPARING = {"cost": 13, "pattern_bytes": 12_000}
 READERS = (
-    Reader("write-up", _written(read_writeup, "w.md"), PAPERS, (), WRITEUP_WORDS, WRITEUP_PATTERNS),
-    Reader("write-up to be filled", fill_writeup, PAPERS, ERRORS, WRITEUP_WORDS, WRITEUP_PATTERNS),
-    Reader("manual.csv", _written(read_table, "manual.csv"), TABLES, ERRORS, TABLE_WORDS, TABLE_PATTERNS),
+    Reader("write-up", in_file(read_writeup, "w.md"), PAPERS, (), WRITEUP_WORDS, WRITEUP_PATTERNS),
+    Reader("write-up to be filled", fill_writeup, PAPERS, (UsageError,), WRITEUP_WORDS, WRITEUP_PATTERNS),
+    Reader(
+        "manual.csv", in_file(read_table, "manual.csv"), TABLES, (UsageError,), TABLE_WORDS, TABLE_PATTERNS
+    ),
     Reader("cells of a CSV", write_cells, CELLS, (), CELL_WORDS, CELL_PATTERNS),
     Reader("sources to compare", compare_sources, SOURCES, (), SOURCE_WORDS, SOURCE_PATTERNS, **COMPARING),
     Reader(
-        "result.json for similar", _written(read_result, "r"), (RESULT,), (), RESULT_WORDS, RESULT_PATTERNS
+        "result.json for similar", in_file(read_result, "r"), (RESULT,), (), RESULT_WORDS, RESULT_PATTERNS
     ),
     Reader("printed text", print_text, (_answered(), *CELLS), (), WRITEUP_WORDS, WRITEUP_PATTERNS),
 )

@@ -10,14 +10,10 @@ import pytest
 from fuzz import inside, outside, papers
 from fuzz.mutating import Reader, fuzz, growth
 
+#: For each reader; an expensive one has fewer.
 INPUTS = 400
-"""For each reader; an expensive one has fewer."""
 READERS = [*inside.readers(), *outside.READERS, *papers.READERS]
-PATTERNS = [
-    pytest.param(reader, pattern, id=f"{reader.name}: {pattern}")
-    for reader in READERS
-    for pattern in reader.patterns
-]
+PATTERNS = {f"{reader.name}: {name}": (reader, name) for reader in READERS for name in reader.patterns}
 
 
 @pytest.mark.parametrize("reader", READERS, ids=lambda reader: reader.name)
@@ -28,6 +24,6 @@ def test_mutated_inputs_end_in_no_error_but_the_promised_ones(reader: Reader) ->
     assert not reader.allowed or done.refused
 
 
-@pytest.mark.parametrize(("reader", "pattern"), PATTERNS)
+@pytest.mark.parametrize(("reader", "pattern"), PATTERNS.values(), ids=PATTERNS)
 def test_time_grows_as_the_size_does(reader: Reader, pattern: str) -> None:
     growth(reader, pattern)
