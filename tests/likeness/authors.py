@@ -1,8 +1,7 @@
 """Submissions of independent people, each made from the starter by the many small choices that people make.
 
-Two authors never see each other's text, yet one assignment leaves them few ways: most of their loops agree. That makes
-them the hard negatives of a search for copies. Every choice is drawn from the author's own generator, so that an author
-is repeatable.
+Most of their loops agree all the same, which makes them the hard negatives of a search for copies. An author's choices
+are drawn from a seed.
 
 In the texts below `⟦a¦b⟧` is a choice, `Q[i][k]` an element of a tensor or matrix in the author's way of reading it,
 and `for (i < N)` a loop from 0 in steps of 1, or `by` others.
@@ -18,7 +17,11 @@ WIDTHS = {
     "temp": "N",
     "Sij": "Bc",
     "Pij": "Bc",
-    **dict.fromkeys(("Qi", "Kj", "Vj", "Oi", "PV"), "d"),
+    "Qi": "d",
+    "Kj": "d",
+    "Vj": "d",
+    "Oi": "d",
+    "PV": "d",
 }
 ELEMENT = r"(?P<name>\w+)\[(?P<row>[\w() ]+)\]\[(?P<column>\w+)\]"
 #: Local names, and others for them.
@@ -62,6 +65,7 @@ std::vector<float> row(d, ZERO);
 for (j < N) {{ float w = MATRIX[ROW][j]SCALE; for (k < d) {{ row[k] += w * V[j][k]; }} }}
 for (k < d) {{ O[i][k] = row[k]; }}⟧
 """
+PRODUCT = "⟦float s = QK_t[i][j]; s += Q[i][k] * K[j][k]; QK_t[i][j] = s;¦QK_t[i][j] = QK_t[i][j] + Q[i][k] * K[j][k];⟧"
 CLEAR = "⟦std::fill(M.begin(), M.end(), 0.0f);¦for (x < SIZE) { M[x] = 0; }¦M.assign(SIZE, 0);⟧"
 FLASH = """
 for (j0 < N by Bc) {
@@ -116,13 +120,10 @@ class Author:
         self.access = self.pick("accessor", "accessor", "index", "pointer", "lambda")
         self.step = self.pick("{0}++", "{0}++", "++{0}")
         self.braces = self.pick(True, True, False)
-        self.habits = {
-            "ZERO": self.pick("0.0f", "0", "0.f", "0.0"),
-            "EXP": self.pick("std::exp", "exp", "expf"),
-            "MIN": self.pick(r"std::min(\1, \2)", r"(\1 < \2 ? \1 : \2)", r"std::min<int>(\1, \2)"),
-            "ROWS": self.pick("rows", "br", "qn"),
-            "COLUMNS": self.pick("columns", "bc", "kn"),
-        }
+        zero, exp = self.pick("0.0f", "0", "0.f", "0.0"), self.pick("std::exp", "exp", "expf")
+        self.smaller = self.pick(r"std::min(\1, \2)", r"(\1 < \2 ? \1 : \2)", r"std::min<int>(\1, \2)")
+        rows, columns = self.pick("rows", "br", "qn"), self.pick("columns", "bc", "kn")
+        self.habits = {"ZERO": zero, "EXP": exp, "ROWS": rows, "COLUMNS": columns}
 
     def pick(self, *choices: object) -> object:
         return self.rng.choice(choices)
@@ -132,9 +133,9 @@ class Author:
         while "⟦" in text:
             text = re.sub(r"⟦([^⟦⟧]*)⟧", lambda choice: self.rng.choice(choice[1].split("¦")), text)
         text = re.sub(r"(\};|[{};]) ?", r"\1\n", " ".join(text.split()))
-        text = re.sub(r"MIN\(([^,]*), ([^)]*)\)", str(self.habits["MIN"]), text)
-        for word in ("ZERO", "EXP", "ROWS", "COLUMNS"):
-            text = re.sub(rf"\b{word}\b", str(self.habits[word]), text)
+        text = re.sub(r"MIN\(([^,]*), ([^)]*)\)", str(self.smaller), text)
+        for word, habit in self.habits.items():
+            text = re.sub(rf"\b{word}\b", str(habit), text)
         text = re.sub(rf"^{ELEMENT} = (?P<value>.*);$", self.stored, text, flags=re.MULTILINE)
         text = re.sub(ELEMENT, self.read, text)
         text = re.sub(r"for \((\w+) < (.*?)(?: from (\w+))?(?: by (\w+))?\) \{", self.loop, text)
@@ -151,25 +152,22 @@ class Author:
 
     def read(self, place: re.Match[str]) -> str:
         name, row, column = place["name"], place["row"], place["column"]
-        if name in WIDTHS:
-            if self.access == "accessor":
-                return f"twoDimRead({name}, {row}, {column}, {WIDTHS[name]})"
+        if name in WIDTHS and self.access != "accessor":
             return f"{name}[{row} * {WIDTHS[name]} + {column}]"
-        if self.access == "accessor":
-            return f"fourDimRead({name}, b, h, {row}, {column}, H, N, d)"
-        if self.access == "lambda":
-            return f"{name}[at(b, h, {row}, {column})]"
-        if self.access == "pointer":
-            return f"{name.lower()}[{row} * d + {column}]"
-        return f"{name}[((b * H + h) * N + {row}) * d + {column}]"
+        if name in WIDTHS:
+            return f"twoDimRead({name}, {row}, {column}, {WIDTHS[name]})"
+        return {
+            "accessor": f"fourDimRead({name}, b, h, {row}, {column}, H, N, d)",
+            "lambda": f"{name}[at(b, h, {row}, {column})]",
+            "pointer": f"{name.lower()}[{row} * d + {column}]",
+            "index": f"{name}[((b * H + h) * N + {row}) * d + {column}]",
+        }[str(self.access)]
 
     def stored(self, place: re.Match[str]) -> str:
-        name, row, column, value = place["name"], place["row"], place["column"], place["value"]
-        if self.access == "accessor" and name in WIDTHS:
-            return f"twoDimWrite({name}, {row}, {column}, {WIDTHS[name]}, {value});"
+        read = self.read(place)
         if self.access == "accessor":
-            return f"fourDimWrite({name}, b, h, {row}, {column}, H, N, d, {value});"
-        return f"{self.read(place)} = {value};"
+            return f"{read.removesuffix(')').replace('DimRead', 'DimWrite', 1)}, {place['value']});"
+        return f"{read} = {place['value']};"
 
     def heads(self, body: str) -> str:
         """Return the loops over batch and head around a body, with what the way of access needs."""
@@ -191,14 +189,10 @@ class Author:
         """Return scores, softmax and values of one row, whose sum divides the weights or the output."""
         divided = self.rng.random() < 0.6 if divided is None else divided
         softmax = LARGEST + SOFTMAX if self.rng.random() < 0.25 else SOFTMAX.replace(" - top", "")
-        pieces = (
-            FUSED_ROW if fused else SCORES,
-            ("" if fused else softmax) + (DIVISION if divided else ""),
-            VALUES.replace("SCALE", "" if divided else " / total"),
-        )
+        middle = ("" if fused else softmax) + (DIVISION if divided else "")
+        values = VALUES.replace("SCALE", "" if divided else " / total")
+        pieces = (FUSED_ROW if fused else SCORES, middle, values)
         return [piece.replace("MATRIX", matrix).replace("ROW]", f"{name}]") for piece in pieces]
-
-    # ---- the parts
 
     def part1(self) -> str:
         scores, softmax, values = self.row("QK_t", "i")
@@ -217,9 +211,7 @@ class Author:
         return body
 
     def part2(self) -> str:
-        product = """⟦float s = QK_t[i][j]; s += Q[i][k] * K[j][k]; QK_t[i][j] = s;¦
-            QK_t[i][j] = QK_t[i][j] + Q[i][k] * K[j][k];⟧"""
-        first = self.tiles(str(self.pick("ijk", "ijk", "ikj", "jik")), product)
+        first = self.tiles(str(self.pick("ijk", "ijk", "ikj", "jik")), PRODUCT)
         _, softmax, _ = self.row("QK_t", "i", divided=True)
         last = "O[i][k] = O[i][k] + QK_t[i][j] * V[j][k];"
         second = self.tiles(str(self.pick("ikj", "ijk", "jik")), last)
@@ -230,9 +222,8 @@ class Author:
         row = "".join(self.row("temp", name, fused=self.rng.random() < 0.4))
         by_row = self.access in ("accessor", "index")
         collapse = self.pick(*(" collapse(3)| collapse(2)" if by_row else " collapse(2)|").split("|"))
-        return f"#pragma omp parallel for{collapse}\n" + self.heads(
-            self.rows(f"int {name} = omp_get_thread_num(); {row}")
-        )
+        loops = self.heads(self.rows(f"int {name} = omp_get_thread_num(); {row}"))
+        return f"#pragma omp parallel for{collapse}\n{loops}"
 
     def accessors(self) -> tuple[str, str]:
         read = self.written(ACCESSOR)
@@ -250,13 +241,8 @@ _STARTER = re.compile(r"^ *// BEGIN STARTER\n.*?// END STARTER\n", re.DOTALL | r
 def bodies(seed: int) -> list[str]:
     """Return the six bodies of one author, in the order of the master's regions."""
     author = Author(seed)
-    return [
-        *author.accessors(),
-        author.part1(),
-        author.part2(),
-        author.part3(),
-        author.heads(cleared("L", "N") + FLASH),
-    ]
+    flash = cleared("L", "N") + FLASH
+    return [*author.accessors(), author.part1(), author.part2(), author.part3(), author.heads(flash)]
 
 
 def submission(master: str, parts: list[str]) -> str:

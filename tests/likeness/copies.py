@@ -6,34 +6,30 @@ import random
 import re
 
 _NAME = re.compile(r"\b[A-Za-z_]\w*\b")
+_SUM = re.compile(r"^(\w+) \+= ([^;]*);$", re.MULTILINE)
 _LOOP = re.compile(r"for \((int \w+ = [^;()]*); ([^;]*); (\w+\+\+|\+\+\w+)\) \{")
 
 
-def words(text: str) -> frozenset[str]:
-    return frozenset(text.split())
-
-
 #: Cannot be renamed: the assignment calls them, or the language has them.
-_FIXED = words(
+_FIXED = (
     "at torch std exp expf min max fill assign data omp omp_get_thread_num vector Tensor zeros kFloat auto bool break "
     "const else float for if inline int return size_t static void while pragma parallel collapse schedule dynamic "
     "begin end size numel contiguous data_ptr copy include define ifndef endif double long unsigned INFINITY TILE_SIZE "
     "fourDimRead fourDimWrite twoDimRead twoDimWrite formatTensor fillTensor myNaiveAttention "
     "myUnfusedAttentionBlocked myFusedAttention myFlashAttention"
 )
-_NEW_NAMES = sorted(words("alpha tmp buf cnt pos acc2 stride item cell leftover lane mid"))
+_OTHERS = ["acc2", "alpha", "buf", "cell", "cnt", "item", "lane", "leftover", "mid", "pos", "stride", "tmp"]
 
 
 def renamed(body: str, rng: random.Random) -> str:
     """Replace every local name by another one, the same one throughout."""
-    table: dict[str, str] = {}
+    table = {word: word for word in _FIXED.split()}
+    fixed = len(table)
 
     def other(match: re.Match[str]) -> str:
         word = match.group()
-        if word in _FIXED:
-            return word
         if word not in table:
-            table[word] = f"{rng.choice(_NEW_NAMES)}_{len(table)}"
+            table[word] = f"{rng.choice(_OTHERS)}_{len(table) - fixed}"
         return table[word]
 
     lines = (line if line.startswith(("#", "//")) else _NAME.sub(other, line) for line in body.splitlines())
@@ -42,7 +38,7 @@ def renamed(body: str, rng: random.Random) -> str:
 
 def recommented(body: str, rng: random.Random) -> str:
     lines = [line for line in body.splitlines() if not line.strip().startswith("//")]
-    return "\n".join(f"{line}  // {rng.choice(_NEW_NAMES)}" if rng.random() < 0.2 else line for line in lines)
+    return "\n".join(f"{line}  // {rng.choice(_OTHERS)}" if rng.random() < 0.2 else line for line in lines)
 
 
 def reshaped_loops(body: str, rng: random.Random) -> str:
@@ -53,13 +49,10 @@ def reshaped_loops(body: str, rng: random.Random) -> str:
         name = step.strip("+")
         return f"for ({start}; {end}; {rng.choice((f'{name}++', f'++{name}', f'{name} += 1'))}) {{"
 
-    body = _LOOP.sub(other, body)
-    return re.sub(
-        r"^(\w+) \+= ([^;]*);$",
-        lambda m: m.group() if rng.random() < 0.5 else f"{m[1]} = {m[1]} + {m[2]};",
-        body,
-        flags=re.MULTILINE,
-    )
+    def written_out(match: re.Match[str]) -> str:
+        return match.group() if rng.random() < 0.5 else f"{match[1]} = {match[1]} + {match[2]};"
+
+    return _SUM.sub(written_out, _LOOP.sub(other, body))
 
 
 def with_other_loops(body: str, rng: random.Random) -> str:
