@@ -12,7 +12,7 @@ from dataclasses import replace
 from datetime import datetime, timedelta, timezone
 from functools import cache
 from pathlib import Path
-from typing import get_args
+from typing import Any, get_args
 
 from grader.assignment.loading import load
 from grader.assignment.records import Assignment
@@ -93,48 +93,56 @@ def cases(
     wrong: str | None = None, hidden_wrong: bool = False, hidden: bool = True
 ) -> tuple[CaseResult, ...]:
     """Return six public cases and a hidden one; `wrong` is the diagnosis code that three public ones share."""
-    diagnosis = Diagnosis(wrong, WORDS[wrong], (0, 0, 0, 0), 0.5, 0.1, 10, 20) if wrong else None
-    found = []
-    for k, name in enumerate(NAMES):
-        bad = diagnosis is not None and k % 2 == 1
-        found.append(CaseResult(name, dict(SHAPE), not bad, 0.4 if bad else 3e-6, diagnosis if bad else None))
-    secret = Diagnosis("row_range", f"Rows 7907 to 7918 are wrong. Expected {SECRET_NUMBER}, got 0 at (b=2).")
+    right = [CaseResult(name, dict(SHAPE), True, 3e-6) for name in NAMES]
     unseen = CaseResult(SECRET_NAME, dict(SECRET_SHAPE), True, 1e-6, hidden=True)
+    if wrong:
+        diagnosis = Diagnosis(wrong, WORDS[wrong], (0, 0, 0, 0), 0.5, 0.1, 10, 20)
+        right[1::2] = [replace(one, ok=False, max_error=0.4, diagnosis=diagnosis) for one in right[1::2]]
     if hidden_wrong:
-        unseen = replace(unseen, ok=False, max_error=SECRET_NUMBER, diagnosis=secret, output_sha256="ab" * 32)
-    return (*found, unseen) if hidden else tuple(found)
+        told = f"Rows 7907 to 7918 are wrong. Expected {SECRET_NUMBER}, got 0 at (b=2)."
+        secret = {"diagnosis": Diagnosis("row_range", told), "output_sha256": "ab" * 32}
+        unseen = replace(unseen, ok=False, max_error=SECRET_NUMBER, **secret)
+    return (*right, unseen) if hidden else tuple(right)
 
 
 #: Shares of a part's points, by verdict.
 EARNED = {"pass": 1.0, "slow": 0.5}
+QUOTED = "   12 |     tmp[i] = x<y>;\n      |     ^~~"
+
+#: Diagnoses of parts without an output, by verdict.
+ENDED = {
+    "crash": (
+        "sigsegv",
+        "myFlashAttention on the input 'ragged' crashed with SIGSEGV: a read or write outside an array.",
+    ),
+    "timeout": ("timeout", "myFusedAttention on the input 'ragged' did not end within 10 s."),
+    "compile_error": (
+        "compile_error",
+        f"module.cpp:12:5: error: 'tmp' was not declared in this scope\n{QUOTED}",
+    ),
+    "missing": (
+        "not_bound",
+        'myFlashAttention is not bound: add m.def("myFlashAttention", &myFlashAttention).',
+    ),
+    "rejected": ("rejected", "It loads the reference library."),
+}
 
 
 def part(
     part_id: str, title: str, points: float, verdict: Verdict = "pass", *, ratio: float = 1.0
 ) -> PartResult:
     """Return one part with the fields that a part of that verdict has."""
-    memory = Memory(557056, 557056, 3174400, 2990080)
     made = PartResult(part_id, title, verdict, points)
-    if verdict in ("pass", "slow"):
-        time = timing(ratio, slow=verdict == "slow", graded=part_id != "part4")
-        is_timed = part_id.startswith("part")
-        return replace(made, cases=cases(), time=time if is_timed else None, memory=memory)
+    if verdict in ENDED:
+        opened = Flag("loads_library", "It opened a library while it ran.", "rejected")
+        flags = (opened,) if verdict == "rejected" else ()
+        return replace(made, diagnosis=Diagnosis(*ENDED[verdict]), flags=flags)
+    made = replace(made, memory=Memory(557056, 557056, 3174400, 2990080))
     if verdict == "wrong":
-        code = sorted(WORDS)[int(ratio * 100) % len(WORDS)]
-        wrong = cases(code)
-        return replace(made, cases=wrong, diagnosis=wrong[1].diagnosis, memory=memory)
-    quoted = "   12 |     tmp[i] = x<y>;\n      |     ^~~"
-    message = {
-        "crash": "myFlashAttention on the input 'ragged' crashed with SIGSEGV: a read or write outside an array.",
-        "timeout": "myFusedAttention on the input 'ragged' did not end within 10 s.",
-        "compile_error": f"module.cpp:12:5: error: 'tmp' was not declared in this scope\n{quoted}",
-        "missing": 'myFlashAttention is not bound: add m.def("myFlashAttention", &myFlashAttention).',
-        "rejected": "It loads the reference library.",
-    }[verdict]
-    code = {"crash": "sigsegv", "missing": "not_bound"}.get(verdict, verdict)
-    opened = Flag("loads_library", "It opened a library while it ran.", "rejected")
-    flags = (opened,) if verdict == "rejected" else ()
-    return replace(made, diagnosis=Diagnosis(code, message), flags=flags)
+        wrong = cases(sorted(WORDS)[int(ratio * 100) % len(WORDS)])
+        return replace(made, cases=wrong, diagnosis=wrong[1].diagnosis)
+    time = timing(ratio, slow=verdict == "slow", graded=part_id != "part4")
+    return replace(made, cases=cases(), time=time if part_id.startswith("part") else None)
 
 
 def hidden_failure(part_id: str = "part2", points: float = 20.0) -> PartResult:
@@ -143,29 +151,27 @@ def hidden_failure(part_id: str = "part2", points: float = 20.0) -> PartResult:
     return PartResult(part_id, "Blocked", "wrong", points, cases=found, diagnosis=found[-1].diagnosis)
 
 
+#: Machine, toolchain and sandbox.
+PLACE: tuple[dict[str, Any], ...] = (
+    {"system": "Linux x86_64", "processor": "Some CPU @ 2.50GHz", "cores": 2},
+    {"compiler": "g++ 12.2.0", "torch": "2.13.0+cpu", "python": "3.11.7"},
+    {"tier": "A", "applied": ["bubblewrap", "seccomp", "rlimits"]},
+)
+
+
 def result(
     parts: tuple[PartResult, ...], submission_id: str = "s", flags: tuple[Flag, ...] = ()
 ) -> SubmissionResult:
-    return SubmissionResult(
-        submission_id,
-        "0123456789abcdef" * 4,
-        "gpt149",
-        {"system": "Linux x86_64", "processor": "Some CPU @ 2.50GHz", "cores": 2},
-        {"compiler": "g++ 12.2.0", "torch": "2.13.0+cpu", "python": "3.11.7"},
-        {"tier": "A", "applied": ["bubblewrap", "seccomp", "rlimits"]},
-        parts,
-        (*flags, *(flag for part in parts for flag in part.flags)),
-        max_points=sum(part.max_points for part in parts),
-    )
+    flags += tuple(flag for part in parts for flag in part.flags)
+    most, digest = sum(part.max_points for part in parts), "0123456789abcdef" * 4
+    return SubmissionResult(submission_id, digest, "gpt149", *PLACE, parts, flags, max_points=most)
 
 
 def score(
     found: SubmissionResult, late_days: int = 0, write_up: float | None = 5.0, extra: float = 0.0
 ) -> Score:
-    lines = [
-        ScoreLine(part.id, part.title, part.max_points * EARNED.get(part.verdict, 0.0), part.max_points)
-        for part in found.parts
-    ]
+    shares = ((part, EARNED.get(part.verdict, 0.0)) for part in found.parts)
+    lines = [ScoreLine(part.id, part.title, part.max_points * k, part.max_points) for part, k in shares]
     lines.append(ScoreLine("writeup", "Write-up", write_up or 0.0, 7.0))
     lines.append(ScoreLine("part3_extra", "Extra credit, part 3", extra, 0.0))
     earned = sum(line.points for line in lines)
@@ -182,6 +188,7 @@ PARTS = (
     ("part3", "Fused Attention", 25.0),
     ("part4", "Flash Attention", 35.0),
 )
+FAILURES: tuple[Verdict, ...] = (*("wrong",) * 6, "crash", "crash", "timeout", "missing")
 VERDICTS: tuple[Verdict, ...] = tuple(verdict for verdict in get_args(Verdict) if verdict != "unjudged")
 _FIRST = ("Ada", "Ben", "Chen", "Dilnoza", "Eka", "Femi", "Grace", "Hiro", "Ines", "Jamal", "Kofi", "Mei")
 _LAST = ("Abara", "Bauer", "Castro", "Dang", "Eriksen", "Fofana", "Gupta", "Haddad", "Ito", "Jensen")
@@ -194,9 +201,7 @@ def student(k: int, draw: random.Random) -> Row:
     parts = []
     for number, (part_id, title, points) in enumerate(PARTS):
         lost = draw.random() > skill + 0.25 - 0.06 * number
-        verdict: Verdict = (
-            draw.choice(("wrong",) * 6 + ("crash", "crash", "timeout", "missing")) if lost else "pass"
-        )
+        verdict: Verdict = draw.choice(FAILURES) if lost else "pass"
         ratio = math.exp(draw.gauss(0.0, 0.06)) * (draw.uniform(1.3, 4) if draw.random() < 0.06 else 1)
         if broken:
             verdict = "compile_error"
@@ -209,24 +214,16 @@ def student(k: int, draw: random.Random) -> Row:
         elif made.time and draw.random() < 0.1:
             made = replace(made, flags=(Flag("undecided"),))
         if verdict == "pass" and draw.random() < 0.03:
-            hidden = hidden_failure(part_id, points)
-            made = replace(hidden, title=title)
+            made = replace(hidden_failure(part_id, points), title=title)
         if draw.random() < 0.1:
             made = replace(made, output="debug: \x1b[31mi=3\x1b[0m <b>tile</b>\n" * draw.randint(1, 30))
         parts.append(made)
     name = f"{draw.choice(_FIRST)} {draw.choice(_LAST)}"
     found = result(tuple(parts), f"{name.lower().replace(' ', '_')}_{k}")
     late = draw.choice((0,) * 9 + (1, 2))
-    return Row(
-        found.submission_id,
-        name,
-        f"student{k}@example.edu",
-        found,
-        score(found, late, extra=draw.choice((0, 0, 0, 3))),
-        None,
-        datetime(2025, 11, 3, 12, tzinfo=timezone.utc) + timedelta(minutes=7 * k),
-        late,
-    )
+    points = score(found, late, extra=draw.choice((0, 0, 0, 3)))
+    at = datetime(2025, 11, 3, 12, tzinfo=timezone.utc) + timedelta(minutes=7 * k)
+    return Row(found.submission_id, name, f"student{k}@example.edu", found, points, None, at, late)
 
 
 def absurd_rows() -> list[Row]:
@@ -235,11 +232,9 @@ def absurd_rows() -> list[Row]:
     for k, name in enumerate(ABSURD_NAMES):
         verdict = VERDICTS[k % len(VERDICTS)]
         parts = tuple(part(*known, verdict, ratio=0.8 + 0.2 * k) for known in PARTS)
-        hostile = replace(
-            parts[2],
-            output="\x1b[2J\x1b]0;title\x07<script>alert(2)</script>\r\n=1+1\n" * 400,
-            flags=(*parts[2].flags, Flag("odd", "<img src=x onerror=alert(3)> " * 20, "review")),
-        )
+        output = "\x1b[2J\x1b]0;title\x07<script>alert(2)</script>\r\n=1+1\n" * 400
+        odd = Flag("odd", "<img src=x onerror=alert(3)> " * 20, "review")
+        hostile = replace(parts[2], output=output, flags=(*parts[2].flags, odd))
         whole = Flag("whole", "=1+1", "review")
         found = result((*parts[:2], hostile, *parts[3:]), f"absurd_{k}", flags=(whole,))
         rows.append(Row(f"absurd_{k}", name, "=a@b.c", found, score(found, write_up=None), None))

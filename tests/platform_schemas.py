@@ -1,7 +1,7 @@
 """Results that each platform takes, written down from its documentation as data, a validator, and a forger of results.
 
-A schema is a type, a set of the values that there may be, a predicate, `[schema]` for a list, or a mapping of keys to
-schemas, where a key that ends in "?" may be absent and no other key is allowed.
+A schema is a type, a set of values, a predicate, `[schema]` for a list, or a mapping of keys to schemas: a key that
+ends in "?" may be absent, and no other key is allowed.
 """
 
 from __future__ import annotations
@@ -28,15 +28,17 @@ def line(value: Any) -> bool:
     return isinstance(value, str) and bool(value) and "\n" not in value
 
 
+def short_line(value: Any) -> bool:
+    return line(value) and len(value) <= 150
+
+
 def line_number(value: Any) -> bool:
     return isinstance(value, int) and value >= 1
 
 
 def data_url(value: Any) -> bool:
-    found = re.fullmatch(
-        r"data:image/[a-z+]+;base64,([A-Za-z0-9+/]+=*)", value if isinstance(value, str) else ""
-    )
-    return found is not None and bool(base64.b64decode(found[1], validate=True))
+    found = isinstance(value, str) and re.fullmatch(r"data:image/[a-z+]+;base64,([A-Za-z0-9+/]+=*)", value)
+    return bool(found and base64.b64decode(found[1], validate=True))
 
 
 def harmless(value: Any) -> bool:
@@ -54,36 +56,28 @@ def short_text(value: Any) -> bool:
 
 IMAGE = {"label": harmless, "url": data_url}
 VISIBILITY = {"hidden", "after_due_date", "after_published", "visible"}
+SHOWN = {"output": short_text, "visibility": VISIBILITY}
 SCORED = {"score": points, "max_score": points}
 PASSED = {"pass", "fail", "error"}
 PLACE = {"test_code": line, "filename": line, "line_no": line_number, "duration": points}
 DESCRIBED = {"name": line, "description": line, "message": line, "output": harmless, "images": [IMAGE]}
 TESTS = {
-    "gradescope": {
-        **SCORED,
-        "name": lambda value: line(value) and len(value) <= 150,
-        "status": {"passed", "failed"},
-        "output": short_text,
-        "visibility": VISIBILITY,
-    },
+    "gradescope": {**SCORED, "name": short_line, "status": {"passed", "failed"}, **SHOWN},
     "github": {**SCORED, "name": line, "status": PASSED, "message": harmless, **PLACE},
     "prairielearn": {**DESCRIBED, "points": points, "max_points": points},
 }
-CONTAINER = {
-    "enabled": {True},
-    "image": line,
-    "entrypoint": line,
-    "timeout": lambda value: line_number(value) and value <= 600,
-    "enableNetworking": {False},
-}
+SWITCHES = {"enabled": {True}, "enableNetworking": {False}}
+TIMEOUT = {"timeout": lambda value: line_number(value) and value <= 600}
+LISTED = {"title": line, "topic": line, "singleVariant": bool}
+METHOD = {"type": {"v3"}, "gradingMethod": {"External"}}
+CONTAINER = {"image": line, "entrypoint": line, **SWITCHES, **TIMEOUT}
+UUID = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 
 SCHEMAS: dict[str, Any] = {
     "gradescope": {
-        "score": points,
-        "execution_time": points,
+        **dict.fromkeys(("score", "execution_time"), points),
+        **dict.fromkeys(("visibility", "stdout_visibility"), VISIBILITY),
         "output": str,
-        "visibility": VISIBILITY,
-        "stdout_visibility": VISIBILITY,
         "leaderboard?": [{"name": line, "value": number, "order": {"asc", "desc"}}],
         "tests": [TESTS["gradescope"]],
     },
@@ -97,15 +91,7 @@ SCHEMAS: dict[str, Any] = {
         "tests": [TESTS["prairielearn"]],
     },
     "prairielearn ungradable": {"gradable": {False}, "format_errors": [harmless]},
-    "info.json": {
-        "uuid": re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}").fullmatch,
-        "title": line,
-        "topic": line,
-        "type": {"v3"},
-        "gradingMethod": {"External"},
-        "singleVariant": bool,
-        "externalGradingOptions": CONTAINER,
-    },
+    "info.json": {"uuid": UUID.fullmatch, **LISTED, **METHOD, "externalGradingOptions": CONTAINER},
 }
 MOST_BYTES = {"gradescope": 1_000_000, "prairielearn": 1_000_000, "github": 98_000}
 
