@@ -46,16 +46,10 @@ def some_run() -> Run:
 @contextmanager
 def holding(script: str, folder: Path) -> Iterator[tuple[subprocess.Popen[str], str]]:
     """Start a process that holds something in `folder` until it is killed. Yield it and the line that it prints."""
-    holder = subprocess.Popen(
-        [sys.executable, "-c", script, str(folder)],
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        text=True,
-        cwd=ROOT,
-    )
-    try:
-        assert holder.stdout is not None
-        yield holder, holder.stdout.readline().strip()
-    finally:
-        holder.kill()
-        holder.communicate()
+    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True}
+    command = [sys.executable, "-c", script, str(folder)]
+    with subprocess.Popen(command, cwd=ROOT, **pipes) as holder:  # type: ignore[call-overload]
+        try:
+            yield holder, holder.stdout.readline().strip()
+        finally:
+            holder.kill()

@@ -1,7 +1,4 @@
-"""The readers of a submission's products: source, compiler's messages, object, symbols, replies, results.
-
-`make fuzz` runs it as a program: python -m fuzz.inside [INPUTS [SEED]].
-"""
+"""The readers of a submission's products: source, compiler's messages, object, symbols, replies, results."""
 
 from __future__ import annotations
 
@@ -10,13 +7,12 @@ import os
 import struct
 import sys
 import tempfile
-from collections.abc import Callable
 from functools import cache
 from pathlib import Path
 
 from conftest import ROOT
 
-from fuzz.mutating import Reader, report
+from fuzz.mutating import Reader, repeats, report
 from grader.base.arrays import np
 from grader.base.harmless import harmless
 from grader.base.results import Diagnosis, Flag, PartResult, Score, SubmissionResult
@@ -55,13 +51,9 @@ READ of size 4 at 0x602000000014 thread T0
 0x602000000014 is located 0 bytes to the right of 4-byte region [0x602000000010,0x602000000014)
 """
 MANGLED = (
-    b"_ZN2at4_ops13fill__Scalar4callERNS_6TensorERKN3c106ScalarE",
-    b"_ZNK2at10TensorBase8data_ptrIfEEPT_v",
-    b"_ZN3fooIN1a1bEJLi3EfEE3barEv",
-    b"_ZNSt7__cxx1119basic_ostringstreamIcSt11char_traitsIcESaIcEEC1Ev",
-    b"cblas_sgemm",
-    b"dlsym",
-)
+    b"_ZN2at4_ops13fill__Scalar4callERNS_6TensorERKN3c106ScalarE _ZNK2at10TensorBase8data_ptrIfEEPT_v"
+    b" cblas_sgemm dlsym _ZN3fooIN1a1bEJLi3EfEE3barEv _ZNSt7__cxx1119basic_ostringstreamIcSt11char_traitsIcESaIcEEC1Ev"
+).split()
 GREETING = {"status": "loaded", "functions": [["attention", "T(TTTii)"], ["four_d_read", "f(Viiiiiii)"]]}
 PROFILE = {"profile": [["aten::zeros", 1.5, 2, 3, 64, 64]], "profiled_wall_s": 0.25}
 REPLY = {"status": "ok", "kind": 2, "dtype": 6, "shape": [2, 3], "number": 0, **PROFILE}
@@ -82,9 +74,6 @@ def deep(header: dict[str, object]) -> dict[str, object]:
 HEADERS = (GREETING, THROWN, deep(THROWN), deep(REPLY))
 
 
-# ---- readers
-
-
 def read_source(data: bytes) -> None:
     text = data.decode(errors="replace")
     lightpath.needs_python(text)
@@ -92,7 +81,7 @@ def read_source(data: bytes) -> None:
 
 
 def read_words(data: bytes) -> None:
-    """What a compiler said of a source, all the way to what a student is told."""
+    """Read a compiler's output, all the way to the message for a student."""
     finished, output = Finished(1, data, 1.0, 1.0, False), data.decode(errors="replace")
     source = SOURCE.decode()
     lightpath.is_final(source, output, frozenset)
@@ -114,8 +103,7 @@ def read_sanitizer(data: bytes) -> None:
 
 
 def read_object(data: bytes) -> None:
-    flags = inspection.flags_of(elf.parse(data))
-    assert all(len(flag.message) < 1000 for flag in flags)
+    assert all(len(flag.message) < 1000 for flag in inspection.flags_of(elf.parse(data)))
 
 
 def read_symbol(data: bytes) -> None:
@@ -185,26 +173,16 @@ def many_sections(size: int) -> bytes:
     return bytes(image + headers + empty * more)
 
 
-def filled(head: bytes, middle: bytes, tail: bytes = b"") -> Callable[[int], bytes]:
-    """A pattern: the head, as many repeats as make up the size, the tail."""
-    return lambda size: head + middle * ((size - len(head) - len(tail)) // len(middle)) + tail
-
-
 def readers() -> list[Reader]:
     return [
         Reader(
             "source", read_source, (SOURCE[:6000], LITERALS),
             words=(b"/*", b"*/", b'R"(', b'R"x(', b')x"', b'"', b"'", b"\\\n", b"#include <torch/", b"py::"),
             patterns={
-                "/*a in a raw string": filled(b'auto s = R"(\n', b"/*a", b')";'),
-                "/*a": filled(b"", b"/*a"),
-                'raw string marks': filled(b"", b'R"ab('),
-                'escaped quotes': filled(b'"', b'\\"', b"\n"),
-                "open quotes": filled(b"", b"'\n"),
-                "empty lines": filled(b"", b"\n"),
-                "includes without end": filled(b"", b"#include <torch/\n"),
-                "one word": filled(b"", b"Py"),
-                "spaces": filled(b"torch", b" "),
+                **repeats(b"/*a", head=b'auto s = R"(\n', tail=b')";'),
+                **repeats(b"/*a", b'R"ab(', b"'\n", b"\n", b"#include <torch/\n", b"Py"),
+                **repeats(b'\\"', head=b'"', tail=b"\n"),
+                **repeats(b" ", head=b"torch"),
             },
         ),
         Reader(
@@ -212,13 +190,10 @@ def readers() -> list[Reader]:
             words=(b"module.cpp:", b": error: ", b"undefined reference to `", b"'", b"<", b" [with ", b".s:"),
             patterns={
                 "nested templates": lambda n: b"module.cpp:1:1: error: " + b"<" * (n // 2) + b">" * (n // 2),
-                "assembler's places": filled(b"", b"a.s:"),
-                "undefined without an end": filled(b"", b"undefined reference to `"),
-                "[with": filled(b"module.cpp:1:1: error: ", b" [with "),
-                "places": filled(b"", b"a:1:"),
-                "digits": filled(b"module.cpp:", b"9", b":1: error: x"),
-                "empty lines": filled(b"module.cpp:1:", b"\n"),
-                "errors": filled(b"", b"module.cpp:1:1: error: x\n"),
+                **repeats(b"a.s:", b"undefined reference to `", b"a:1:", b"module.cpp:1:1: error: x\n"),
+                **repeats(b" [with ", head=b"module.cpp:1:1: error: "),
+                **repeats(b"9", head=b"module.cpp:", tail=b":1: error: x"),
+                **repeats(b"\n", head=b"module.cpp:1:"),
             },
         ),
         Reader(
@@ -226,17 +201,17 @@ def readers() -> list[Reader]:
             patterns={
                 "undeclared words": lambda n: b"".join(b"a%xz = b%xz + a%xz;\n" % (k, k, k) for k in range(n // 20)),
                 "words alike": lambda n: b"".join(2 * (b"ab" * 20 + b"%d " % k) for k in range(n // 92)),
-                "one word": filled(b"", b"a"),
-                "an open call": filled(b"twoDimRead(", b"(,"),
+                **repeats(b"a"),
+                **repeats(b"(,", head=b"twoDimRead("),
             },
         ),
         Reader(
             "sanitizers' reports", read_sanitizer, (SANITIZER, SANITIZER[250:]),
             words=(b"    #1 0x1 in ", b"module.cpp:1", b": Assertion '", b"' failed.", b"runtime error: "),
             patterns={
-                "empty lines": filled(b"module.cpp:9:3: runtime error: x\n", b"\n"),
-                "assertions": filled(b"", b"/a:1: ", b"\nERROR: AddressSanitizer: ABRT"),
-                "frames": filled(b"module.cpp:9:3: runtime error: x\n    #1 0x1 in ", b"a :1"),
+                **repeats(b"\n", head=b"module.cpp:9:3: runtime error: x\n"),
+                **repeats(b"/a:1: ", tail=b"\nERROR: AddressSanitizer: ABRT"),
+                **repeats(b"a :1", head=b"module.cpp:9:3: runtime error: x\n    #1 0x1 in "),
             },
         ),
         Reader(
@@ -251,28 +226,25 @@ def readers() -> list[Reader]:
             "symbol", read_symbol, MANGLED,
             words=(b"_ZN", b"I", b"E", b"J", b"L", b"S_", b"2at4_ops", b"99999"),
             patterns={
-                "template arguments": filled(b"_ZN1aI", b"x"),
-                "digits": filled(b"_ZN", b"9"),
-                "digits in arguments": filled(b"_ZN1aI", b"9"),
-                "short names": filled(b"_ZN", b"1a"),
-                "groups": filled(b"_ZN1a", b"I"),
-                "templates": filled(b"_ZN", b"1aIE"),
-                "underlines": filled(b"aten::", b"_"),
-                "letters of BLAS": filled(b"", b"s", b"gemm!"),
+                **repeats(b"x", b"9", head=b"_ZN1aI"),
+                **repeats(b"9", b"1a", b"1aIE", head=b"_ZN"),
+                **repeats(b"I", head=b"_ZN1a"),
+                **repeats(b"_", head=b"aten::"),
+                **repeats(b"s", tail=b"gemm!"),
             },
         ),
         Reader(
             "reply", read_reply, (framed(REPLY, bytes(32)), *map(framed, HEADERS)), allowed=(RunnerDied,),
             words=(b'"kind": ', b'"dtype": "', b"null", b"[[", b"1e999", b"NaN", b'"shape": [', b"true", b"-1"),
             patterns={
-                "nested": lambda n: FRAME.pack(n, 0) + filled(b"", b"[")(n),
+                "nested": lambda n: FRAME.pack(n, 0) + b"[" * n,
                 "functions": lambda n: framed({"status": "loaded", "functions": [["f" * n, "T"]]}),
                 "a message": lambda n: framed({"status": "exception", "message": "\x1b" * n}),
             },
         ),
         Reader(
             "result.json", read_result, (b"aten::matmul\n", b"[1] \x1b[2J", SANITIZER),
-            patterns={"output": filled(b"", "é".encode()), "controls": filled(b"", b"\x00")},
+            patterns=repeats("é".encode(), b"\x00"),
         ),
     ]  # fmt: skip
 

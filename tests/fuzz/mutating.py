@@ -1,8 +1,4 @@
-"""Readers under test, mutated inputs for them, and the work of reading them.
-
-A hostile pattern makes an input of about n bytes on which a careless reader would be slow. A finding is an
-AssertionError that names the input by seed and number, or the pattern.
-"""
+"""Readers under test, mutated and hostile inputs, and the work of reading them. A finding is an AssertionError."""
 
 from __future__ import annotations
 
@@ -44,9 +40,21 @@ class Reader:
     examples: Sequence[bytes]
     allowed: tuple[type[Exception], ...] = ()  # for nonsense
     words: Sequence[bytes] = ()  # tokens of its format, so that mutations get past the first check
-    patterns: Mapping[str, Callable[[int], bytes]] = field(default_factory=dict)
+    patterns: Mapping[str, Callable[[int], bytes]] = field(default_factory=dict)  # hostile, of about n bytes
     cost: int = 1  # divides the number of inputs
     pattern_bytes: int = PATTERN_BYTES  # of a small pattern
+
+
+Patterns = dict[str, Callable[[int], bytes]]
+
+
+def repeats(*middles: bytes, head: bytes = b"", tail: bytes = b"") -> Patterns:
+    """Return a pattern for each middle: the head, as many repeats as make up the size, the tail."""
+
+    def filled(middle: bytes) -> Callable[[int], bytes]:
+        return lambda size: head + middle * ((size - len(head) - len(tail)) // len(middle)) + tail
+
+    return {repr(head[-30:] + 2 * middle[:30] + b"..." + tail[:20]): filled(middle) for middle in middles}
 
 
 def in_file(read: Callable[[Path], object], name: str) -> Callable[[bytes], object]:
@@ -72,9 +80,6 @@ class Reading:
 
     def __add__(self, other: Reading) -> Reading:
         return Reading(*(a + b for a, b in zip(astuple(self), astuple(other), strict=True)))
-
-
-# ---- mutations
 
 
 def _mutate(data: bytearray, draw: random.Random, other: bytes, words: Sequence[bytes]) -> None:
@@ -120,9 +125,6 @@ def mutated(reader: Reader, count: int, seed: int = SEED) -> Iterator[bytes]:
         yield bytes(data)
 
 
-# ---- reading them
-
-
 def fuzz(reader: Reader, count: int, seed: int = SEED) -> Reading:
     """Read mutated inputs. Raises AssertionError for an error that is not allowed, or too slow a reading."""
     total = Reading()
@@ -156,7 +158,7 @@ def growth(reader: Reader, pattern: str) -> Reading:
 
 def _read(reader: Reader, data: bytes, what: str) -> Reading:
     started_s, refused = _cpu_s(), 0
-    # CPU time of this process: what else the machine is busy with does not count.
+    # CPU time: other load on the machine does not count.
     before = signal.signal(signal.SIGVTALRM, _too_slow)
     signal.setitimer(signal.ITIMER_VIRTUAL, SLOWEST_S)
     try:
@@ -175,7 +177,7 @@ def _read(reader: Reader, data: bytes, what: str) -> Reading:
 
 
 class TooSlow(BaseException):
-    """A reading takes too long. Not an Exception: a reader that catches those must not catch it."""
+    """A reading takes too long. A reader that catches every Exception must not catch it."""
 
 
 def _too_slow(_number: int, _frame: FrameType | None) -> None:
@@ -183,7 +185,7 @@ def _too_slow(_number: int, _frame: FrameType | None) -> None:
 
 
 def _cpu_s() -> float:
-    """CPU seconds of this process and of the children that it has waited for."""
+    """Return the CPU seconds of this process and of the children that it has waited for."""
     children = resource.getrusage(resource.RUSAGE_CHILDREN)
     return time.process_time() + children.ru_utime + children.ru_stime
 

@@ -1,7 +1,4 @@
-"""The readers of what comes from outside a run: archives, an export's metadata, results, ledgers, locks and times.
-
-`make fuzz` runs it as a program: python -m fuzz.outside [INPUTS [SEED]].
-"""
+"""The readers of what comes from outside a run: archives, an export's metadata, results, ledgers, locks and times."""
 
 from __future__ import annotations
 
@@ -11,14 +8,16 @@ import sys
 import tarfile
 import zipfile
 from contextlib import closing, suppress
+from dataclasses import replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
+from classes.ledgers import AT, record, some_run
 from conftest import ROOT
 from forgery import tar_bytes, zip64_bytes
 from handing_in import zipped
 
-from fuzz.mutating import PREFIX, Reader, in_file, report
+from fuzz.mutating import PREFIX, Reader, in_file, repeats, report
 from grader import score
 from grader.assignment.loading import load
 from grader.base.errors import KitError, UsageError
@@ -27,27 +26,20 @@ from grader.base.results import CaseResult, Diagnosis, Flag, Memory, PartResult,
 from grader.report import classbook, feedback, result_json
 from grader.report.classbook import Row
 from grader.staff.classroom import ledger, times
-from grader.staff.classroom.fingerprints import Fingerprints
-from grader.staff.classroom.ledger import Entry, Record, Reported, Run
+from grader.staff.classroom.ledger import Entry, Reported
 from grader.submission import find
 from grader.submission.archive import PIECE_BYTES, ArchiveLimits, Unreadable, open_archive
 from grader.submission.exports import canvas_name, gradescope_entries
 
 LIMITS = ArchiveLimits(members=2000, unpacked_bytes=16 * MIB, archive_bytes=16 * MIB)
 SOURCE = b"int main() { return 0; }\n" * 40
-AT = "2026-11-14T10:00:00+00:00"
-
-
-# ---- archives
 
 
 def read_archive(data: bytes) -> int:
     """List an archive and read all that is in it, in small pieces and within the limits."""
     total_bytes = 0
-    with (
-        TemporaryDirectory(prefix=PREFIX) as scratch,
-        closing(open_archive(io.BytesIO(data), LIMITS, Path(scratch))) as archive,
-    ):
+    scratch = TemporaryDirectory(prefix=PREFIX)
+    with scratch as place, closing(open_archive(io.BytesIO(data), LIMITS, Path(place))) as archive:
         assert len(archive.members) <= LIMITS.members
         for member in archive.members:
             with suppress(Unreadable):
@@ -57,20 +49,14 @@ def read_archive(data: bytes) -> int:
     return total_bytes
 
 
-def read_class(data: bytes) -> int:
+def read_class(path: Path) -> object:
     """Take the archive for a class."""
-    with TemporaryDirectory(prefix=PREFIX) as folder:
-        (Path(folder) / "class.zip").write_bytes(data)
-        return len(find(Path(folder) / "class.zip", "module.cpp", Path(folder) / "scratch"))
+    return find(path, "module.cpp", path.with_name("scratch"))
 
 
 HANDED_IN = {"hw4/module.cpp": SOURCE, "hw4/" + "long/" * 25 + "name.txt": b"x", "hw4/Zoë.md": b"hi"}
-CLASS = {
-    "ada/module.cpp": SOURCE,
-    "bob.zip": zipped({"module.cpp": SOURCE}),
-    "doejane_LATE_12345_67890_module-1.cpp": SOURCE,
-    "eve/notes.txt": b"",
-}
+MODULE, CANVAS = {"module.cpp": SOURCE}, "doejane_LATE_12345_67890_module-1.cpp"
+CLASS = {"ada/module.cpp": SOURCE, "bob.zip": zipped(MODULE), CANVAS: SOURCE, "eve/notes.txt": b""}
 METADATA = b"""---
 submission_101:
   :submitters:
@@ -89,10 +75,8 @@ submission_102: !ruby/hash:ActiveSupport::HashWithIndifferentAccess
   :created_at: '2023-11-01T18:00:00.123456789-07:00'
   <<: {created_at: no}
 """
-EXPORT = {
-    "assignment_4_export/submission_metadata.yml": METADATA,
-    "assignment_4_export/submission_101/module.cpp": SOURCE,
-}
+EXPORTED = {"submission_metadata.yml": METADATA, "submission_101/module.cpp": SOURCE}
+EXPORT = {f"assignment_4_export/{name}": content for name, content in EXPORTED.items()}
 
 
 def many_members(size: int) -> bytes:
@@ -100,66 +84,42 @@ def many_members(size: int) -> bytes:
 
 
 def attributes(size: int) -> bytes:
-    """A tar whose members bring long lists of attributes."""
+    """Return a tar whose members bring long lists of attributes."""
     header = tar_bytes({"name" * 60: b"", "x" * 200: b"y"}, format=tarfile.PAX_FORMAT)
     return header[: header.rindex(b"ustar") - 257] * max(1, size // len(header)) + header
 
 
-# ---- metadata, names, tables
-
-
-def read_times(path: Path) -> object:
-    return times.read_times(path, ["ada", "bob"], None)
-
-
-# ---- results, ledgers, locks
-
-
 def a_result() -> bytes:
     found = Diagnosis("remainder_tile", "The last tile is wrong.", (0, 0, 96, 0), 0.25, 0.0, 640, 12360)
-    timing = Timing(
-        *(160.0, 170.0, 1.06, (1.0, 1.1), 0.98, 8, "cpu", 1.1, "pass", 1.0, True),  # type: ignore[arg-type]
-        flags=("undecided",),
-        student_wall_ms=(1.0, 2.5),
-    )
+    timing = Timing(160.0, 170.0, 1.06, (1.0, 1.1), 0.98, 8, "cpu", 1.1, "pass", 1.0, True)
+    timing = replace(timing, flags=("undecided",), student_wall_ms=(1.0, 2.5))
     right = CaseResult("ramp", {"N": 4, "d": 2}, True, 1e-6)
     cases = (right, CaseResult("x", {}, False, 0.4, found, True, "ab"))
-    parts = (
-        PartResult("part1", "Naive", "pass", 10.0, cases, timing, Memory(1, 2, None, 4)),
-        PartResult("part3", "Fused", "wrong", 20.0, cases, None, None, found, (Flag("odd", "?", "review"),)),
-    )
+    part1 = PartResult("part1", "Naive", "pass", 10.0, cases, timing, Memory(1, 2, None, 4))
+    odd = (Flag("odd", "?", "review"),)
+    part3 = PartResult("part3", "Fused", "wrong", 20.0, cases, None, None, found, odd)
     told = ({"system": "Linux", "processor": "P", "cores": 2}, {"torch": "2"}, {"tier": "A", "applied": []})
-    result = SubmissionResult("ada", "00", "small", *told, parts)
+    result = SubmissionResult("ada", "00", "small", *told, (part1, part3))
     return json.dumps(result_json.to_dict(result, score.score(ASSIGNMENT, result))).encode()
 
 
-def _row(path: Path) -> Row:
+def row_of(path: Path) -> Row:
     return Row("ada", "Ada", "", result_json.read(path), None, None)
 
 
-def read_result(path: Path) -> object:
-    """Read a result and write its feedback."""
-    return feedback.feedback(ASSIGNMENT, _row(path))
-
-
-def read_result_for_the_class(path: Path) -> object:
+def reports(path: Path) -> object:
     """Read a result and write grades.csv and report.html."""
-    return classbook.write(path.parent, ASSIGNMENT, [_row(path)])
+    return classbook.write(path.parent, ASSIGNMENT, [row_of(path)])
 
 
 def a_ledger() -> bytes:
-    made = Fingerprints("s", "a", "k", "o")
-    record = Record("ada", made, AT, {"building": 1.5}, 1, "00", {"part1": "pass"}, 10.0)
+    found = replace(record("ada", 10.0), sha256="00", verdicts={"part1": "pass"})
     with TemporaryDirectory(prefix=PREFIX) as folder:
         with ledger.hold(Path(folder)) as book:
-            book.open_run(Run(AT, "a.yaml", "a", "f", "k", 1, True, "D", 2, "m.csv"), ENTRIES)
-            book.finish(record, None)
+            book.open_run(replace(some_run(), manual="m.csv"), ENTRIES)
+            book.finish(found, None)
             book.reported(Reported(AT, None, {"ada": 10.0}))
         return (Path(folder) / ledger.LEDGER).read_bytes()
-
-
-def read_ledger(path: Path) -> object:
-    return ledger.read(path.parent)
 
 
 def read_lock(path: Path) -> object:
@@ -177,10 +137,9 @@ READERS = (
     Reader(
         "archives", read_archive,
         [
-            *(zipped(HANDED_IN, method) for method in (zipfile.ZIP_DEFLATED, zipfile.ZIP_STORED)),
+            zipped(HANDED_IN), zipped(HANDED_IN, zipfile.ZIP_STORED), zip64_bytes(b"module.cpp", SOURCE),
             *(tar_bytes(HANDED_IN, mode) for mode in ("w", "w:gz", "w:bz2", "w:xz")),
             *(tar_bytes({**HANDED_IN, "n" * 120: b"1"}, format=k) for k in (tarfile.GNU_FORMAT, tarfile.PAX_FORMAT)),
-            zip64_bytes(b"module.cpp", SOURCE),
         ],
         (Unreadable,), (*b"PK\1\2 PK\5\6 PK\6\6 PK\6\7 PK\3\4 ustar\0 ../".split(), b"\0" * 512, b"20 path=x\n"),
         {
@@ -192,58 +151,57 @@ READERS = (
         },
     ),
     Reader(
-        "a class's archive", read_class, [zipped(CLASS), zipped(EXPORT), tar_bytes(CLASS), tar_bytes(EXPORT, "w:gz")],
+        "a class's archive", in_file(read_class, "class.zip"),
+        [zipped(CLASS), zipped(EXPORT), tar_bytes(CLASS), tar_bytes(EXPORT, "w:gz")],
         TOLD, b"module.cpp .zip submission_1/ _1_2_ PK\1\2".split(), {"many students": many_members}, cost=3,
     ),
     Reader(
         "metadata", lambda data: len(gradescope_entries(data, "metadata")), [METADATA], TOLD,
         (b"<<: *jane", b"&a ", b"*a", b"? ", b"- ", b"--- ", b"!!binary ", b"0001-01-01 00:00:00 +14:00", b"%TAG !"),
         {
-            "submissions": lambda size: METADATA * (size // len(METADATA)),
-            "brackets": lambda size: b"a: " + b"[" * size,
-            "comments": lambda size: METADATA + b"#" * size,
+            **repeats(METADATA),
+            **repeats(b"[", head=b"a: "),
+            **repeats(b"#", head=METADATA),
+            **repeats(b"%TAG !a! tag:x\n", tail=METADATA),
+            **repeats(b"1", head=b"s:\n  :created_at: '", tail=b"'\n"),
+            **repeats(b"  - {name: x}\n", head=b"s:\n  :submitters:\n"),
             "anchors": lambda size: b"".join(b"a%d: &a%d x\n" % (k, k) for k in range(size // 12)),
-            "directives": lambda size: b"%TAG !a! tag:x\n" * (size // 15) + METADATA,
-            "long scalar": lambda size: b"s:\n  :created_at: '" + b"1" * size + b"'\n",
-            "many to a group": lambda size: b"s:\n  :submitters:\n" + b"  - {name: x}\n" * (size // 14),
         },
     ),
     Reader(
         "Canvas names", lambda data: canvas_name(data.decode("utf-8", "surrogateescape")),
-        [b"doejane_LATE_12345_67890_module-1.cpp", b"lee_ann_23_400_module.cpp"], (), (b"_", b"_late_", b"_1_2_"),
+        [CANVAS.encode(), b"lee_ann_23_400_module.cpp"], (), (b"_", b"_late_", b"_1_2_"),
         {"underscores": lambda n: b"a_" * (n // 64), "digits": lambda n: b"a_" + b"1_" * (n // 64)},
     ),
     Reader(
-        "times", in_file(read_times, "times.csv"), [b"id,time\nada,2026-11-14 23:59Z\nbob,2026-11-15T08:00:00+01:00\n"],
+        "times", in_file(lambda path: times.read_times(path, ["ada", "bob"], None), "times.csv"),
+        [b"id,time\nada,2026-11-14 23:59Z\nbob,2026-11-15T08:00:00+01:00\n"],
         TOLD, (b",", b'"', b"\n", b"ada", b"2026-11-14 10:00:00.5 Z"),
-        {"one cell": lambda n: b"id,time\nada," + b" 1" * (n // 2), "commas": lambda n: b"id,time" + b"," * n},
+        {**repeats(b" 1", head=b"id,time\nada,"), **repeats(b",", head=b"id,time")},
     ),
     Reader(
-        "results", in_file(read_result, "result.json"), [a_result()], TOLD, JSON_WORDS,
+        "results", in_file(lambda path: feedback.feedback(ASSIGNMENT, row_of(path)), "result.json"),
+        [a_result()], TOLD, JSON_WORDS,
         {
-            "brackets": lambda size: b"[" * size,
-            "pairs": lambda size: b"[" + b"[]," * (size // 3) + b"0]",
-            "backslashes": lambda size: b'{"a": "' + b'\\"' * (size // 2),
+            **repeats(b"["),
+            **repeats(b"[],", head=b"[", tail=b"0]"),
+            **repeats(b'\\"', head=b'{"a": "'),
             "cases": lambda size: a_result().replace(b'"cases": [', b'"cases": [' + _CASE * (size // len(_CASE)), 1),
         },
     ),
+    Reader("results, in a class's reports", in_file(reports, "result.json"), [a_result()], TOLD, JSON_WORDS, cost=3),
     Reader(
-        "results, in a class's reports", in_file(read_result_for_the_class, "result.json"), [a_result()],
-        TOLD, JSON_WORDS, cost=3,
-    ),
-    Reader(
-        "ledgers", in_file(read_ledger, ledger.LEDGER), [a_ledger()],
+        "ledgers", in_file(lambda path: ledger.read(path.parent), ledger.LEDGER), [a_ledger()],
         TOLD, (*JSON_WORDS, b'"result"', b'"roster"', b"../"),
         {
-            "lines": lambda size: a_ledger() * max(1, size // len(a_ledger())),
-            "one line": lambda size: b'{"kind": "' + b"x" * size + b'"}\n',
-            "newlines": lambda size: a_ledger() + b"\n" * size,
-            "torn": lambda size: a_ledger() + b"x" * size,
+            **repeats(a_ledger()),
+            **repeats(b"x", head=b'{"kind": "', tail=b'"}\n'),
+            **repeats(b"\n", b"x", head=a_ledger()),
         },
     ),
     Reader(
         "locks", in_file(read_lock, ledger.LOCK), [b'{"lock": "1:2", "scratch": "/tmp/gpt149-class-0", "pid": 1}'],
-        (), (b"gpt149-class-", b"/", b"null", b"../"), {"brackets": lambda size: b"[" * size},
+        (), (b"gpt149-class-", b"/", b"null", b"../"), repeats(b"["),
     ),
 )  # fmt: skip
 

@@ -1,7 +1,4 @@
-"""The readers of texts for people: write-ups, tables of points, and sources that `similar` compares.
-
-`make fuzz` runs it as a program: python -m fuzz.papers [INPUTS [SEED]].
-"""
+"""The readers of texts for people: write-ups, tables of points, and sources that `similar` compares."""
 
 from __future__ import annotations
 
@@ -9,13 +6,12 @@ import csv
 import io
 import json
 import sys
-from collections.abc import Callable
 from itertools import pairwise
 from pathlib import Path
 
 from conftest import ROOT
 
-from fuzz.mutating import Reader, in_file, report
+from fuzz.mutating import Patterns, Reader, in_file, repeats, report
 from grader.assignment.loading import load
 from grader.assignment.regions import strip_solution
 from grader.base.errors import UsageError
@@ -36,11 +32,8 @@ IDS = ("ada", "grace_hopper", "Zoë_K")
 OBEYED = ("\x1b", "\x9b", "\x07", "\r", "\x7f", "\u202e", "\u2066")
 
 
-# ---- write-ups
-
-
 def read_writeup(path: Path) -> None:
-    """As `grader writeup` of a class does: what is missing, the reading copy, the remark in the table of points."""
+    """Read as `grader writeup` does, with the reading copy and the remark in the table of points."""
     try:
         state = checking.state_of(checking.text_of(path), path.name, WANTED)
     except UsageError as error:
@@ -73,19 +66,13 @@ WRITEUP_WORDS = (
     b"<!--", b"-->", b"<!-- answer: layout -->\n", b"<!-- table: cache -->\n", b"<!-- end -->\n", b"\x1b]0;x\x07",
     b"\x1b[2K", b"\xe2\x80\xae", b"\r", b"\n", b"\x00", b"```\n", b"<script>", b"| a | b |\n",
 )  # fmt: skip
-ONE = b"<!-- answer: layout -->\n%s\n<!-- end -->\n"
-WRITEUP_PATTERNS: dict[str, Callable[[int], bytes]] = {
-    "comments without end": lambda n: ONE % (b"<!--" * (n // 4)),
-    "empty comments": lambda n: ONE % (b"<!---->" * (n // 7)),
-    "empty lines": lambda n: ONE % (b"\n" * n),
-    "blanks before a marker": lambda n: b" " * n + b"<!-- end",
+ANSWERS = (b"<!--", b"<!---->", b"\n", b"x <!-- end --> x\n", b"\x1b[31m\xc2\x9b")
+WRITEUP_PATTERNS: Patterns = {
+    **repeats(*ANSWERS, head=b"<!-- answer: layout -->\n", tail=b"\n<!-- end -->\n"),
+    **repeats(b" ", tail=b"<!-- end"),
+    **repeats(b"a-", head=b"<!-- answer: "),
     "regions": lambda n: b"".join(b"<!-- answer: a%d -->\n<!-- end -->\n" % k for k in range(n // 34)),
-    "a long name": lambda n: b"<!-- answer: " + b"a-" * (n // 2),
-    "markers in lines": lambda n: ONE % (b"x <!-- end --> x\n" * (n // 17)),
-    "escape sequences": lambda n: ONE % (b"\x1b[31m\xc2\x9b" * (n // 7)),
 }
-
-# ---- tables of points and what is written as CSV
 
 
 def read_table(path: Path) -> None:
@@ -109,34 +96,23 @@ def write_cells(data: bytes) -> None:
             assert not [cell for cell in row if cell.startswith(("=", "+", "-", "@", "\t", "\r"))], row
 
 
-TABLES = (
-    b"id,name,writeup,part1_extra,comment\nada,Ada Lovelace,6.5,,see the margin\ngrace_hopper,,7,3,\n",
-    '\ufeffid,writeup\r\n"Zoë_K",7\r\nada,0.25\r\n'.encode(),
-)
+EXTRA = b"id,name,writeup,part1_extra,comment\nada,Ada Lovelace,6.5,,see the margin\ngrace_hopper,,7,3,\n"
+TABLES = (EXTRA, '\ufeffid,writeup\r\n"Zoë_K",7\r\nada,0.25\r\n'.encode())
 TABLE_WORDS = (
     b'"', b",", b";", b"\r\n", b"\x00", b"\x1b]0;x\x07", b"id", b"writeup", b"part1_extra", b"=1+1", b"ada,", b"\t",
     b"1e309", b"-1", b"\xe2\x80\xa8", b"\xff", b'""', b'"\n"',
 )  # fmt: skip
-TABLE_PATTERNS: dict[str, Callable[[int], bytes]] = {
-    "rows": lambda n: b"id,writeup\n" + b"ada,7\n" * (n // 6),
+TABLE_PATTERNS: Patterns = {
+    **repeats(b"ada,7\n", b'"', head=b"id,writeup\n"),
+    **repeats(b"a,7\n", head=b'id,writeup\n"'),
+    **repeats(b"7", head=b"id,writeup\nada,"),
+    **repeats(b"\n", b"\x1b[31m", head=b"id\n"),
+    **repeats(b",x", head=b"id"),
     "strangers": lambda n: b"id\n" + b"".join(b"%d\n" % k for k in range(n // 6)),
-    "columns": lambda n: b"id" + b",x" * (n // 2),
-    "an open quotation": lambda n: b'id,writeup\n"' + b"a,7\n" * (n // 4),
-    "quotation marks": lambda n: b"id,writeup\n" + b'"' * n,
-    "one cell": lambda n: b"id,writeup\nada," + b"7" * n,
-    "empty rows": lambda n: b"id\n" + b"\n" * n,
-    "escape sequences": lambda n: b"id\n" + b"\x1b[31m" * (n // 5),
 }
 CELLS = (b'Ada Lovelace\na;=1+1\n=HYPERLINK(1)\nx;"@SUM"\n\t-1\n', "Zoë\n＝1\n; +2|=3".encode())
 CELL_WORDS = (*b"= + - @ ; | \" , ' \xef\xbc\x9d".split(), b"\t", b" ", b"\r", b"\n")
-CELL_PATTERNS: dict[str, Callable[[int], bytes]] = {
-    "separators": lambda n: b";" * n,
-    "quotation marks": lambda n: b';"' * (n // 2),
-    "formulas": lambda n: b";=" * (n // 2),
-    "blanks": lambda n: b"; " + b" " * n,
-}
-
-# ---- sources that are compared, and results that are looked at
+CELL_PATTERNS = {**repeats(b";", b';"', b";="), **repeats(b" ", head=b"; ")}
 
 
 def compare_sources(data: bytes) -> None:
@@ -182,17 +158,11 @@ SOURCE_WORDS = (
     b"/*", b"*/", b"//", b'R"x(', b')x"', b'"', b"'", b"\\\n", b"#pragma omp ", b"#include ", b"{", b"}", b"::",
     b"std", b"1e+", b"for (int i = 0; i < N; i++) ", b"\x1b[31m", b"\x00", b"\xff",
 )  # fmt: skip
-SOURCE_PATTERNS: dict[str, Callable[[int], bytes]] = {
-    "one token": lambda n: b";" * n,
-    "a period": lambda n: b"a+b*c-d/e%f^" * (n // 12),
-    "comments without end": lambda n: b"/*a" * (n // 3),
-    "raw strings without end": lambda n: b'R"(/*a' * (n // 6),
-    "quotation marks": lambda n: b'"\\' * (n // 2),
-    "numbers": lambda n: b"1e+" * (n // 3),
-    "one name": lambda n: b"a" * n,
+TEXTS = (b";", b"a+b*c-d/e%f^", b"/*a", b'R"(/*a', b'"\\', b"1e+", b"a", b"void f() { g(1); }\n")
+SOURCE_PATTERNS: Patterns = {
+    **repeats(*TEXTS),
+    **repeats(b"a ", head=b"#pragma "),
     "calls": lambda n: b"".join(b"f%d(" % k for k in range(n // 8)),
-    "pragmas": lambda n: b"#pragma " + b"a " * (n // 2),
-    "functions": lambda n: b"void f() { g(1); }\n" * (n // 19),
     "two loops": lambda n: b"for (;;) ; " * (n // 24) + b"if (x) " * (n // 16),
     "eight times over": lambda n: b" ".join(b"f%d();" % (k % (n // 64)) for k in range(n // 8)),
     "Fibonacci's word": lambda n: words_without_end(n // 2),
@@ -202,27 +172,23 @@ _CASES = [{"name": f"h{k}", "hidden": k > 2, "output_sha256": f"{k}a", **_WRONG}
 _DIAGNOSIS = {"code": "k_transposed", "message": "K is transposed."}
 RESULT = json.dumps({"parts": [{"id": "part2", "diagnosis": _DIAGNOSIS, "cases": _CASES}]}).encode()
 RESULT_WORDS = (*b'[ ] { } null 1e999 "not_written"'.split(), b'"parts": ', b'"cases": ', b'"id": ')
-RESULT_PATTERNS: dict[str, Callable[[int], bytes]] = {
-    "nesting": lambda n: b"[" * n,
-    "objects": lambda n: b'{"parts":' * (n // 9),
-    "parts": lambda n: RESULT[:-2] + b', {"id": "x"}' * (n // 13) + b"]}",
-    "a number": lambda n: b'{"parts": ' + b"9" * n,
+RESULT_PATTERNS = {
+    **repeats(b"[", b'{"parts":'),
+    **repeats(b"9", head=b'{"parts": '),
+    **repeats(b', {"id": "x"}', head=RESULT[:-2], tail=b"]}"),
 }
 
+ERRORS = (UsageError,)
 PAPERS = (_answered(), TEMPLATE.read_bytes())
 #: Comparing takes a tenth of a second for each input, and sources have to stay below `tokens.MOST_TOKENS`.
 COMPARING = {"cost": 13, "pattern_bytes": 12_000}
 READERS = (
     Reader("write-up", in_file(read_writeup, "w.md"), PAPERS, (), WRITEUP_WORDS, WRITEUP_PATTERNS),
-    Reader("write-up to be filled", fill_writeup, PAPERS, (UsageError,), WRITEUP_WORDS, WRITEUP_PATTERNS),
-    Reader(
-        "manual.csv", in_file(read_table, "manual.csv"), TABLES, (UsageError,), TABLE_WORDS, TABLE_PATTERNS
-    ),
+    Reader("write-up to be filled", fill_writeup, PAPERS, ERRORS, WRITEUP_WORDS, WRITEUP_PATTERNS),
+    Reader("manual.csv", in_file(read_table, "manual.csv"), TABLES, ERRORS, TABLE_WORDS, TABLE_PATTERNS),
     Reader("cells of a CSV", write_cells, CELLS, (), CELL_WORDS, CELL_PATTERNS),
     Reader("sources to compare", compare_sources, SOURCES, (), SOURCE_WORDS, SOURCE_PATTERNS, **COMPARING),
-    Reader(
-        "result.json for similar", in_file(read_result, "r"), (RESULT,), (), RESULT_WORDS, RESULT_PATTERNS
-    ),
+    Reader("result.json for similar", in_file(read_result, "r"), [RESULT], (), RESULT_WORDS, RESULT_PATTERNS),
     Reader("printed text", print_text, (_answered(), *CELLS), (), WRITEUP_WORDS, WRITEUP_PATTERNS),
 )
 

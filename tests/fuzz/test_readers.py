@@ -1,7 +1,4 @@
-"""Every reader of untrusted bytes raises nothing but the promised errors, and its time grows as the size does.
-
-`make fuzz` reads some 28,000 inputs, and prints the seconds for a megabyte.
-"""
+"""Every reader of untrusted bytes raises nothing but the promised errors, and its time grows as the size does."""
 
 from __future__ import annotations
 
