@@ -1,7 +1,6 @@
 """Submissions of independent people, each made from the starter by the many small choices that people make.
 
-Most of their loops agree all the same, which makes them the hard negatives of a search for copies. An author's choices
-are drawn from a seed.
+Most of their loops agree all the same: they are the hard negatives of a search for copies.
 
 In the texts below `⟦a¦b⟧` is a choice, `Q[i][k]` an element of a tensor or matrix in the author's way of reading it,
 and `for (i < N)` a loop from 0 in steps of 1, or `by` others.
@@ -12,30 +11,17 @@ from __future__ import annotations
 import random
 import re
 
-WIDTHS = {
-    "QK_t": "N",
-    "temp": "N",
-    "Sij": "Bc",
-    "Pij": "Bc",
-    "Qi": "d",
-    "Kj": "d",
-    "Vj": "d",
-    "Oi": "d",
-    "PV": "d",
-}
+TILES = dict.fromkeys(("Qi", "Kj", "Vj", "Oi", "PV"), "d")
+WIDTHS = {"QK_t": "N", "temp": "N", "Sij": "Bc", "Pij": "Bc", **TILES}
 ELEMENT = r"(?P<name>\w+)\[(?P<row>[\w() ]+)\]\[(?P<column>\w+)\]"
 #: Local names, and others for them.
-NAMES = {
-    "s": "sum score dot acc s",
-    "v": "val value result acc v",
-    "e": "e ex weight expVal p",
+NAMES = {"s": "sum score dot acc s", "v": "val value result acc v", "e": "e ex weight expVal p"}
+NAMES |= {
     "total": "total rowSum sumExp denominator",
     "gi": "gi row globalRow qi",
     "gj": "gj column globalCol kj",
-    "i0": "i0 ib iBlock ii",
-    "j0": "j0 jb jBlock jj",
-    "k0": "k0 kb kBlock kk",
 }
+NAMES |= {"i0": "i0 ib iBlock ii", "j0": "j0 jb jBlock jj", "k0": "k0 kb kBlock kk"}
 INDEX = (
     "⟦((x * sizeX + y) * sizeY + z) * sizeZ + b¦x * sizeX * sizeY * sizeZ + y * sizeY * sizeZ + z * sizeZ + b¦"
     "x * (sizeX * sizeY * sizeZ) + y * (sizeY * sizeZ) + z * sizeZ + b⟧"

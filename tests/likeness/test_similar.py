@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import random
+from collections.abc import Callable
 from itertools import pairwise
 from pathlib import Path
 
@@ -20,6 +21,7 @@ from grader.staff.similarity import agreement, likeness, similar_html
 from grader.staff.similarity.pairs import Pair
 from grader.staff.similarity.tokens import functions, tokens
 
+Command = Callable[..., str]
 TEXT = """
 #include <vector>
 // adds up
@@ -29,6 +31,7 @@ static float total(const std::vector<float> &values) {
     return sum;
 }
 """
+BROKEN = ['"open', "/* open", 'R"x(open', "'", "#pragma omp", "a\\\nb", "\0\ud800 é", "1'000e+"]
 OTHER = """
 inline double all(std::vector<double>& v) /* all
 of it */ { double s = 0; for (size_t k = 0; k < (size_t)v.size(); ++k) s += exp(v[k]); return s; }
@@ -52,9 +55,7 @@ def test_tokens_point_into_the_text() -> None:
     assert found.codes[words.index("exp")] == "exp" and found.codes[words.index("sum")] == "name"
 
 
-@pytest.mark.parametrize(
-    "text", ['"open', "/* open", 'R"x(open', "'", "#pragma omp", "a\\\nb", "\0\ud800 é", "1'000e+"]
-)
+@pytest.mark.parametrize("text", BROKEN)
 def test_broken_text_has_tokens_too(text: str) -> None:
     assert len(tokens("int x;\n" + text + "\nint y;").codes) >= 3
 
@@ -175,69 +176,62 @@ def test_the_page_escapes_everything(master: str, starter: str) -> None:
     assert page.count("<mark") == page.count("</mark>") >= 2
 
 
-def test_the_command_on_a_class_run_and_on_submissions(
-    tmp_path: Path, master: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    out, handed_in = tmp_path / "out", tmp_path / "handed in"
+@pytest.fixture
+def similar(tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Command:
+    """Return a function that runs the command in `tmp_path` and returns its output."""
+    monkeypatch.chdir(tmp_path)
+
+    def run(*arguments: str) -> str:
+        assert likeness.main([*arguments]) == 0
+        return capsys.readouterr().out
+
+    return run
+
+
+def test_the_command_on_a_class_run_and_on_submissions(tmp_path: Path, master: str, similar: Command) -> None:
     wrong = json.dumps(result(h1="aa", h2="bb")).encode()
     for name, seed, text in (("anna", 1, wrong), ("bert", 1, wrong), ("carl", 2, b"{broken")):
         source = {"module.cpp": submission(master, bodies(seed)).encode()}
-        put(handed_in / name, source)
-        put(out / name, {**source, "result.json": text})
-    monkeypatch.chdir(tmp_path)
-    assert likeness.main([str(out)]) == 0
-    told = capsys.readouterr().out
-    assert "wrong alike on 2 hidden inputs of part2: anna, bert" in told
-    assert "100.0%  anna  bert" in told and (out / "similar.html").is_file()
-    assert likeness.main([str(handed_in), "--top", "1"]) == 0
-    told = capsys.readouterr().out
+        put(tmp_path / "handed in" / name, source)
+        put(tmp_path / "out" / name, {**source, "result.json": text})
+    told = similar("out")
+    assert "wrong alike on 2 hidden inputs of part2: anna, bert" in told and "100.0%  anna  bert" in told
+    told = similar("handed in", "--top", "1")
     assert "100.0%  anna  bert" in told and "carl" not in told
-    assert (tmp_path / "similar.html").is_file() and not (handed_in / "similar.html").exists()
+    places = (".", "out", "handed in")
+    assert [(tmp_path / place / "similar.html").is_file() for place in places] == [True, True, False]
 
 
 @pytest.fixture
 def other_starter(master: str, tmp_path: Path) -> Path:
     """A starter of which the kit's holds only a part, and submissions made from it: three of them unchanged."""
     given = submission(master, bodies(77))
-    texts = {
-        "ann": given,
-        "bob": "// mine\n" + given.replace("float ", "float  "),
-        "cyd": given + "\nint x;\n",
-    }
+    spaced = "// mine\n" + given.replace("float ", "float  ")
+    texts = {"ann": given, "bob": spaced, "cyd": given + "\nint x;\n"}
     for name, seed in (("dan", 5), ("eve", 6), ("fay", 6)):
         texts[name] = given + "\n" + "\n".join(f"void extra() {{ {body} }}" for body in bodies(seed)[2:])
     put(tmp_path / "handed in", {f"{name}/module.cpp": text.encode() for name, text in texts.items()})
     return put(tmp_path, {"starter.cpp": given.encode()})
 
 
-def test_unchanged_starters_are_told_as_such_and_are_no_pair(
-    other_starter: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.chdir(other_starter)
-    assert likeness.main(["handed in"]) == 0
-    told = capsys.readouterr().out
+def test_unchanged_starters_are_told_and_are_no_pair(other_starter: Path, similar: Command) -> None:
+    told = similar("handed in")
     assert "100.0%  ann  bob" in told and "--starter FILE" in told
-    assert likeness.main(["handed in", "--starter", "starter.cpp"]) == 0
-    told = capsys.readouterr().out
+    told = similar("handed in", "--starter", "starter.cpp")
     assert "the starter, unchanged or nearly: ann, bob, cyd\n" in told
     assert "what starter.cpp holds counts nothing\n" in told
     pairs = [line.split()[1:] for line in told.splitlines() if "%" in line]
     assert pairs[0] == ["eve", "fay"] and not [pair for pair in pairs if {*pair} & {"ann", "bob", "cyd"}]
     assert "the starter, unchanged or nearly: ann, bob, cyd" in (other_starter / "similar.html").read_text()
-    starters = ["--starter", "starter.cpp", "--starter", "handed in/eve/module.cpp"]
-    assert likeness.main(["handed in", *starters]) == 0
-    assert "unchanged or nearly: ann, bob, cyd, eve, fay\n" in capsys.readouterr().out
+    told = similar("handed in", "--starter", "starter.cpp", "--starter", "handed in/eve/module.cpp")
+    assert "unchanged or nearly: ann, bob, cyd, eve, fay\n" in told
 
 
-def test_by_their_results_starters_are_known_without_a_starter(
-    other_starter: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    out = other_starter / "handed in"
-    for folder in out.iterdir():
+def test_starters_are_known_by_their_results(other_starter: Path, similar: Command) -> None:
+    for folder in (other_starter / "handed in").iterdir():
         code = "not_written" if folder.name in ("ann", "bob", "cyd") else "k_transposed"
         (folder / "result.json").write_text(json.dumps(result(code, h="aa")))
-    assert likeness.main([str(out)]) == 0
-    told = capsys.readouterr().out
+    told = similar("handed in")
     assert "no part is written, by their results, so that no two of them are a pair: ann, bob, cyd" in told
     assert "%  ann  bob" not in told and "%  eve  fay" in told
 
@@ -270,10 +264,8 @@ def test_results_that_were_tampered_with_say_nothing(tmp_path: Path, master: str
 
 def test_groups_are_found_among_many_that_share_single_cases() -> None:
     """As many cases and people as a large class has: each set of people is only compared with those it overlaps."""
-    results = {
-        f"s{k:03}": result(**{f"h{case}": f"{case} {k // (2 + case % 5)}" for case in range(30)})
-        for k in range(240)
-    }
+    shared = {k: {f"h{n}": f"{n} {k // (2 + n % 5)}" for n in range(30)} for k in range(240)}
+    results = {f"s{k:03}": result(**digests) for k, digests in shared.items()}
     assert ("s000", "s001") in [group.members for group in groups(**results)]
     by_people = {60: dict(list(results.items())[:60]), 240: results}
     pattern = {"patterns": {"people": bytes}, "pattern_bytes": 60}
