@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import io
-import zipfile
 from pathlib import Path
+from zipfile import ZIP_DEFLATED, ZipFile, ZipInfo
 
 import pytest
 
@@ -25,14 +25,12 @@ def put(root: Path, files: dict[str, bytes]) -> Path:
     return root
 
 
-def zipped(
-    files: dict[str, bytes], method: int = zipfile.ZIP_DEFLATED, target: io.BytesIO | None = None
-) -> bytes:
-    """Return the zip that Python makes of these files, always the same one."""
+def zipped(files: dict[str, bytes], method: int = ZIP_DEFLATED, target: io.BytesIO | None = None) -> bytes:
+    """Return a zip of these files, always the same one."""
     target = target or io.BytesIO()
-    with zipfile.ZipFile(target, "w", method) as archive:
+    with ZipFile(target, "w", method) as archive:
         for name, content in files.items():
-            archive.writestr(zipfile.ZipInfo(name), content, method)
+            archive.writestr(ZipInfo(name), content, method)
     return target.getvalue()
 
 
