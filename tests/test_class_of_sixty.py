@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -21,13 +22,11 @@ FORMS = ("plain", "nested", "zip", "tar")
 
 
 def kinds(master: str) -> dict[str, tuple[str, tuple[str, str]]]:
-    """Each source by its kind, and the verdicts of its two parts."""
-
-    def edited(function: str, statements: str) -> str:
-        return insert_at_start(master, function, statements)
-
+    """Return the sources by kind, each with the verdicts of its two parts."""
+    edited = partial(insert_at_start, master)
     off_by_one = edited("myNaiveAttention", "N -= N > 1;")
     forged = 'static int forged = (std::printf("{\\"points\\": 30}\\n"), exit(0), 0);\nPYBIND11_MODULE'
+    forged = "#include <cstdio>\n#include <cstdlib>\n" + master.replace("PYBIND11_MODULE", forged, 1)
     return {
         "right": (master, ("pass", "pass")),
         "larger tile": (master.replace("TILE_SIZE 16", "TILE_SIZE 8"), ("pass", "pass")),
@@ -37,10 +36,7 @@ def kinds(master: str) -> dict[str, tuple[str, tuple[str, str]]]:
         "crash": (edited("myFusedAttention", "abort();"), ("pass", "crash")),
         "leaves": (edited("myNaiveAttention", "exit(0);"), ("crash", "pass")),
         "hangs": (edited("myNaiveAttention", "for (;;) sleep(1);"), ("timeout", "pass")),
-        "forged": (
-            "#include <cstdio>\n#include <cstdlib>\n" + master.replace("PYBIND11_MODULE", forged, 1),
-            ("crash", "crash"),
-        ),
+        "forged": (forged, ("crash", "crash")),
         "syntax": (master.replace("return O", "retrun O").replace(";", "", 1), ("compile_error",) * 2),
         "starter": (strip_solution(master), ("wrong", "wrong")),
         "unbound": (re.sub(r'.*m\.def\("myFusedAttention".*\n', "", master), ("pass", "missing")),
@@ -48,10 +44,7 @@ def kinds(master: str) -> dict[str, tuple[str, tuple[str, str]]]:
 
 
 def hand_in(folder: Path, master: str, forms: int = len(FORMS)) -> dict[str, tuple[str, str] | None]:
-    """Write the class. Return the verdicts that each id must get, None for what cannot be read.
-
-    Each kind is handed in by as many forms, a first form that changes from kind to kind and those after it.
-    """
+    """Write the class, each kind in as many forms. Return the verdicts by id, None for what cannot be read."""
     expected: dict[str, tuple[str, str] | None] = {}
     for k, (name, (source, ends)) in enumerate(kinds(master).items()):
         text = source.encode()
@@ -76,11 +69,9 @@ def hand_in(folder: Path, master: str, forms: int = len(FORMS)) -> dict[str, tup
         "another file.zip": zipped({"report.pdf": b"%PDF"}),
         "junk.tar.gz": os.urandom(200),
     }
-    put(folder, unreadable)
-    (folder / "empty").mkdir()
-    (folder / "a folder by that name" / "module.cpp").mkdir(parents=True)
-    put(folder, {"far too long/module.cpp": b"//" + b"x" * (2 << 20)})
-    (folder / "linked").mkdir()
+    put(folder, {**unreadable, "far too long/module.cpp": b"//" + b"x" * (2 << 20)})
+    for name in ("empty", "a folder by that name/module.cpp", "linked"):
+        (folder / name).mkdir(parents=True)
     (folder / "linked" / "module.cpp").symlink_to("/etc/passwd")
     names = [name.removesuffix(".gz").removesuffix(".tar").removesuffix(".zip") for name in unreadable]
     expected |= dict.fromkeys((*names, "empty", "a folder by that name", "far too long", "linked"))
@@ -90,9 +81,7 @@ def hand_in(folder: Path, master: str, forms: int = len(FORMS)) -> dict[str, tup
 @pytest.mark.parametrize(
     "forms", [1, pytest.param(len(FORMS), marks=pytest.mark.full)], ids=["one form of each", "all forms"]
 )
-def test_every_submission_gets_what_it_earned_and_the_same_verdict_again(
-    forms: int, master: str, tmp_path: Path
-) -> None:
+def test_every_submission_gets_what_it_earned_each_time(forms: int, master: str, tmp_path: Path) -> None:
     precompile()  # where it is missing, two workers would both make the header
     room = Class(tmp_path)
     expected = hand_in(room.folder, keeping(master, "myNaiveAttention", "myFusedAttention"), forms)
@@ -100,8 +89,7 @@ def test_every_submission_gets_what_it_earned_and_the_same_verdict_again(
     # Leaving by exit(0) takes torch down, which on a busy machine takes a while; it is not to pass for a hang.
     room.config.write_text(SMALL.read_text().replace("call_s: 1,", "call_s: 2,"))
     command = ("run", room.folder, "--config", room.config, "--seed", 149, "--trust", "--out")
-    run = grader(*command, room.out)
-    assert run.returncode == 0, run.stdout[-2000:] + run.stderr
+    graded(*command, room.out)
     rows = rows_of(room.out, "name")
     assert set(rows) == set(expected)
     first = ledger.read(room.out)
@@ -116,11 +104,9 @@ def test_every_submission_gets_what_it_earned_and_the_same_verdict_again(
         assert record.points == by_hand == float(rows[name]["total"]), (name, rows[name])
 
     # Half of them again, out of archives, with the same seed.
-    (tmp_path / "again").mkdir()
     again = Class(tmp_path / "again")
     names = [name for name in first.records if name.startswith(("zip_", "tar_"))]
-    run = grader(*command, again.out, "--only", *names)
-    assert run.returncode == 0, run.stdout[-2000:] + run.stderr
+    graded(*command, again.out, "--only", *names)
     second = ledger.read(again.out)
     assert len(names) == 6 * forms and set(second.records) == set(names)
     for name in names:
@@ -128,7 +114,11 @@ def test_every_submission_gets_what_it_earned_and_the_same_verdict_again(
         assert outputs(room, name) == outputs(again, name), name
 
 
+def graded(*arguments: object) -> None:
+    run = grader(*arguments)
+    assert run.returncode == 0, run.stdout[-2000:] + run.stderr
+
+
 def outputs(room: Class, name: str) -> list[tuple[object, ...]]:
-    """What was found of each case of a submission."""
     cases = [case for part in room.result(name)["parts"] for case in part["cases"]]
     return [(case["name"], case["ok"], case["output_sha256"]) for case in cases]

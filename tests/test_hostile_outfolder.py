@@ -1,5 +1,4 @@
-"""A results folder, or a scratch folder, that somebody has prepared (THREATS E3 and E7): one line that names the file,
-nothing outside is touched, and nobody else is hurt."""
+"""A prepared results or scratch folder (THREATS E3, E7) costs one line that names the file, and nothing outside it."""
 
 from __future__ import annotations
 
@@ -10,14 +9,16 @@ import re
 import shutil
 import sys
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
 from classes.acting_class import Class, acting, wait_until
+from classes.acting_worker import nest
 from classes.ledgers import HOLDS_LEDGER, holding, record, some_run
-from classes.nested import nest
 from conftest import ROOT
+from handing_in import put
 
 from grader.assignment.loading import load
 from grader.base import plainfile, removal
@@ -31,16 +32,18 @@ from grader.staff.classroom.running import RunOptions
 
 __all__ = ["acting"]
 
+NOTES = [b"[" * 4000, b"null", b'{"scratch": 3}', b'{"scratch": "/"}', b"\xff" * 5000, b'{"pid": 1e999}']
 #: More nested folders of one letter than a path may name, and than Python calls may nest.
 DEEP_FOLDERS = 2100
 
 
-# ---- folders one in another
+def briefly(content: bytes) -> str:
+    return f"{content[:70]!r}, {len(content)} bytes"
 
 
 def test_folders_of_any_depth_are_removed(tmp_path: Path) -> None:
+    top = tmp_path / "top"
     for name, depth in (("d", DEEP_FOLDERS), ("d" * 200, 1100)):
-        top = tmp_path / "top"
         top.mkdir()
         nest(top, depth, name)
         (top / "link").symlink_to(tmp_path)
@@ -49,39 +52,37 @@ def test_folders_of_any_depth_are_removed(tmp_path: Path) -> None:
 
 
 def test_removing_follows_no_link_and_minds_no_mode_and_no_name(tmp_path: Path) -> None:
-    (tmp_path / "kept").mkdir()
-    (tmp_path / "kept" / "file").write_text("kept")
-    top = tmp_path / "top"
+    top, kept = tmp_path / "top", tmp_path / "kept"
     # Names that are like those which folders get on their way up, in each place where they might be in the way.
     for path in ("a/b/0/1/2", "0/1/a", "1", "2/3/0"):
         (top / path).mkdir(parents=True)
-    (top / "3").write_text("a file")
-    (top / "a" / "b" / "link").symlink_to(tmp_path / "kept")
-    (top / "a" / "link").symlink_to(tmp_path / "kept" / "file")
+    put(tmp_path, {"kept/file": b"kept", "top/3": b"a file"})
+    (top / "a" / "b" / "link").symlink_to(kept)
+    (top / "a" / "link").symlink_to(kept / "file")
     os.mkfifo(top / "a" / "fifo")
     for path in ("a/b/0/1", "a/b/0", "a/b", "a", "0", "."):
         (top / path).chmod(0)
     removal.remove(top)
-    assert not top.exists()
-    assert (tmp_path / "kept" / "file").read_text() == "kept"
+    assert not top.exists() and (kept / "file").read_text() == "kept"
     removal.remove(tmp_path / "nothing")
 
     for name in ("stays", "goes"):
-        nest(tmp_path / "kept", 3, name)
-    removal.empty(tmp_path / "kept", [str(tmp_path / "kept" / "stays")])
-    assert [path.name for path in (tmp_path / "kept").iterdir()] == ["stays"]
+        nest(kept, 3, name)
+    removal.empty(kept, [str(kept / "stays")])
+    assert [path.name for path in kept.iterdir()] == ["stays"]
 
 
 def test_what_is_kept_is_kept_below_folders_that_are_emptied_and_left_as_they_are(tmp_path: Path) -> None:
-    (tmp_path / "way" / "mounted" / "inside").mkdir(parents=True)
+    mounted = tmp_path / "way" / "mounted"
+    for folder in (mounted / "inside", tmp_path / "way to nowhere"):
+        folder.mkdir(parents=True)
     (tmp_path / "way" / "file").touch()
-    (tmp_path / "way" / "mounted").chmod(0o555)
-    (tmp_path / "way to nowhere").mkdir()
-    removal.empty(tmp_path, [str(tmp_path / "way" / "mounted")])
+    mounted.chmod(0o555)
+    removal.empty(tmp_path, [str(mounted)])
     assert sys.platform != "linux" or {"/", "/proc"} <= set(removal.mount_points())
     left = [str(path.relative_to(tmp_path)) for path in sorted(tmp_path.rglob("*"))]
     assert left == ["way", "way/mounted", "way/mounted/inside"]
-    assert (tmp_path / "way" / "mounted").stat().st_mode & 0o777 == 0o555
+    assert mounted.stat().st_mode & 0o777 == 0o555
 
 
 def test_what_lies_too_deep_to_be_counted_is_too_much(tmp_path: Path) -> None:
@@ -94,9 +95,7 @@ def test_what_lies_too_deep_to_be_counted_is_too_much(tmp_path: Path) -> None:
 
 
 def test_class_goes_on_after_nested_folders_in_a_worker_s_place_also_resumed(acting: Class) -> None:
-    acting.add("ada")
-    acting.add("eve", f"nest {DEEP_FOLDERS}", "die 1")
-    acting.add("zoe", "slow")
+    acting.add_all({"ada": "", "eve": f"nest {DEEP_FOLDERS}\ndie 1", "zoe": "slow"})
     acting.grade(workers=1)
     assert acting.totals() == {"ada": "30", "eve": "30", "zoe": "18"}
 
@@ -110,17 +109,13 @@ def test_class_goes_on_after_nested_folders_in_a_worker_s_place_also_resumed(act
     assert not list(acting.temporary.iterdir())
 
 
-# ---- a copy of a folder that is in use
-
-
 def test_a_copied_folder_is_no_key_to_the_scratch_folder_of_the_live_one(tmp_path: Path) -> None:
     live, copy = tmp_path / "live", tmp_path / "copy"
     with holding(HOLDS_LEDGER, live) as (_, said):
         scratch = Path(said)
         shutil.copytree(live, copy)
         with ledger.hold(copy) as book:
-            assert book.scratch != scratch
-            assert (scratch / "file").read_text() == "x", "the live run's scratch folder is gone"
+            assert book.scratch != scratch and (scratch / "file").read_text() == "x"
         # Neither does a note that is made to fit, while the owner of what it names lives.
         forged = json.loads((live / ledger.LOCK).read_text())
         status = (copy / ledger.LOCK).stat()
@@ -131,9 +126,7 @@ def test_a_copied_folder_is_no_key_to_the_scratch_folder_of_the_live_one(tmp_pat
         assert not scratch.exists()
 
 
-@pytest.mark.parametrize(
-    "note", [b"[" * 4000, b"null", b'{"scratch": 3}', b'{"scratch": "/"}', b"\xff" * 5000, b'{"pid": 1e999}']
-)
+@pytest.mark.parametrize("note", NOTES, ids=briefly)
 def test_a_note_of_another_making_removes_nothing(note: bytes, tmp_path: Path) -> None:
     (tmp_path / ledger.LOCK).write_bytes(note)
     with ledger.hold(tmp_path) as book:
@@ -141,52 +134,37 @@ def test_a_note_of_another_making_removes_nothing(note: bytes, tmp_path: Path) -
     assert not book.scratch.exists()
 
 
-# ---- links, pipes and folders in the place of files
-
-
 @pytest.fixture
 def treasure(tmp_path: Path) -> Iterator[Path]:
     """A file elsewhere that nothing may change, and beside which nothing may appear."""
-    path = tmp_path / "elsewhere" / "treasure"
-    path.parent.mkdir()
-    path.write_text("mine")
+    path = put(tmp_path, {"elsewhere/treasure": b"mine"}) / "elsewhere" / "treasure"
     yield path
     assert path.read_text() == "mine" and list(path.parent.iterdir()) == [path]
 
 
 def put_in_the_way(how: str, place: Path, treasure: Path) -> None:
-    """Put something other than a file in its place."""
-    if how == "pipe":
-        os.mkfifo(place)
-    elif how == "folder":
-        place.mkdir()
-    elif how == "hard link":
-        place.hardlink_to(treasure)
-    else:
-        targets = {"link": treasure, "dangling link": treasure.with_name("new"), "device": Path("/dev/zero")}
+    targets = {"link": treasure, "dangling link": treasure.with_name("new"), "device": Path("/dev/zero")}
+    if how in targets:
         place.symlink_to(targets[how])
+    else:
+        {"pipe": os.mkfifo, "folder": os.mkdir, "hard link": partial(os.link, treasure)}[how](place)
 
 
 @pytest.mark.parametrize("name", [ledger.LOCK, ledger.LEDGER])
 @pytest.mark.parametrize("how", ["link", "hard link", "dangling link", "pipe", "folder"])
-def test_ledger_and_lock_are_plain_files_of_their_own(
-    name: str, how: str, tmp_path: Path, treasure: Path
-) -> None:
-    out = tmp_path / "out"
-    out.mkdir()
-    place = out / name
+def test_ledger_and_lock_are_plain_files(name: str, how: str, tmp_path: Path, treasure: Path) -> None:
+    place = tmp_path / "out" / name
+    place.parent.mkdir()
     put_in_the_way(how, place, treasure)
-    with pytest.raises(UsageError, match=rf"^.*{place}.*\Z"), ledger.hold(out):
+    with pytest.raises(UsageError, match=rf"^.*{place}.*\Z"), ledger.hold(place.parent):
         pass
     if name == ledger.LEDGER and how != "hard link":
         with pytest.raises(UsageError, match=str(place)):
-            ledger.read(out)
+            ledger.read(place.parent)
 
 
 def test_a_student_s_bytes_go_nowhere_but_into_their_own_folder(tmp_path: Path, treasure: Path) -> None:
-    out, graded = tmp_path / "out", tmp_path / "graded"
-    graded.mkdir()
-    (graded / "module.cpp").write_text("the student's")
+    out, graded = tmp_path / "out", put(tmp_path / "graded", {"module.cpp": b"the student's"})
     (out / "ada").mkdir(parents=True)
     for name in ("module.cpp", "module.cpp.partial", ".module.cpp.partial", ledger.RESULT, "feedback.txt"):
         (out / "ada" / name).symlink_to(treasure)
@@ -195,13 +173,12 @@ def test_a_student_s_bytes_go_nowhere_but_into_their_own_folder(tmp_path: Path, 
         book.finish(record("ada"), {"points": 1.0}, graded)
         with pytest.raises(KitError, match=r"bob|link"):
             book.finish(record("bob"), {"points": 1.0}, graded)
-    assert (out / "ada" / "module.cpp").read_text() == "the student's"
-    assert not (out / "ada" / "module.cpp").is_symlink()
+    kept = out / "ada" / "module.cpp"
+    assert kept.read_text() == "the student's" and not kept.is_symlink()
 
 
 def test_anything_in_the_way_is_reported_before_anybody_is_graded(acting: Class, treasure: Path) -> None:
-    acting.add("ada")
-    acting.add("bob")
+    acting.add_all({"ada": "", "bob": ""})
     for name, how in {"ada": "link", "grades.csv": "folder", "ada/result.json": "folder"}.items():
         place = acting.out / name
         place.parent.mkdir(parents=True, exist_ok=True)
@@ -215,41 +192,26 @@ def test_anything_in_the_way_is_reported_before_anybody_is_graded(acting: Class,
 
 
 def test_a_planted_link_costs_its_owner_s_feedback_alone(acting: Class, treasure: Path) -> None:
-    for name in ("ada", "bob"):
-        acting.add(name)
+    acting.add_all({"ada": "", "bob": ""})
     acting.grade()
-    shutil.move(acting.out / "ada", acting.out / "moved")
+    (acting.out / "ada").rename(acting.out / "moved")
     (acting.out / "ada").symlink_to(treasure.parent)
     (acting.out / "grades.csv").unlink()
     (acting.out / "grades.csv").symlink_to(treasure)
     assert "no feedback for 'ada': it is a link" in acting.report()
-    grades = acting.grades()
-    assert grades["bob"]["total"] == "30"
-    assert "it is a link" in grades["ada"]["trouble"] and grades["ada"]["total"] == ""
+    assert acting.totals() == {"ada": "", "bob": "30"}
+    assert "it is a link" in acting.grades()["ada"]["trouble"]
 
-
-# ---- results and ledgers of another making
 
 DEEP = b"[" * 200_000
 PART = {"id": "part1", "title": "T", "verdict": "pass", "points": 1, "max_points": 2}
-RESULT = {
-    "schema_version": 1,
-    "submission": {"id": "ada", "sha256": ""},
-    "assignment": "small",
-    "parts": [PART],
-    "machine": {},
-    "toolchain": {},
-    "sandbox": {},
-}
-FOUND = {"source": "", "assignment": "", "kit": "", "settings": ""}
-RESULT_LINE = {
-    "submission_id": "ada",
-    "at": "",
-    "seconds": {},
-    "attempt": 1,
-    "fingerprints": FOUND,
-    "kind": "result",
-}
+PLACE: dict[str, object] = {"machine": {}, "toolchain": {}, "sandbox": {}}
+SUBMISSION = {"submission": {"id": "ada", "sha256": ""}, "assignment": "small"}
+RESULT = {"schema_version": 1, **SUBMISSION, "parts": [PART], **PLACE}
+FOUND = {"fingerprints": {"source": "", "assignment": "", "kit": "", "settings": ""}}
+ROSTER = {"kind": "roster", "at": "", "manual": 3, "totals": {}, "submissions": 3}
+X = {"submission_id": "a", "name": "x"}
+RESULT_LINE = {"kind": "result", "submission_id": "ada", "at": "", "seconds": {}, "attempt": 1, **FOUND}
 
 
 def damaged(item: dict[str, Any], **bad: list[object]) -> list[bytes]:
@@ -257,20 +219,17 @@ def damaged(item: dict[str, Any], **bad: list[object]) -> list[bytes]:
     return [json.dumps({**item, key: value}).encode() for key, values in bad.items() for value in values]
 
 
-def briefly(content: bytes) -> str:
-    return f"{content[:70]!r}, {len(content)} bytes"
+def is_brief(error: Exception) -> str:
+    """Assert that a message is one short line. Return it."""
+    assert "\n" not in str(error) and len(str(error)) < 500
+    return str(error)
 
 
 @pytest.mark.parametrize(
     "content",
     [
-        *(
-            DEEP,
-            b'{"a": ' * 100_000,
-            b'{"schema_version": ' + b"9" * 5000 + b"}",
-            b'{"schema_version": 1e999}',
-        ),
-        *(b"\xff\xfe\x00", b"", b"null"),
+        *(DEEP, b'{"a": ' * 100_000, b"\xff\xfe\x00", b"", b"null"),
+        *(b'{"schema_version": ' + b"9" * 5000 + b"}", b'{"schema_version": 1e999}'),
         *damaged(RESULT, max_points=[10**400], parts=[{"id": 3}], flags=[[{"code": []}]]),
         *damaged(RESULT, machine=[json.loads("[" * 900 + "]" * 900)]),
         b" " * (result_json.MOST_BYTES + 1),
@@ -278,14 +237,12 @@ def briefly(content: bytes) -> str:
     ids=briefly,
 )
 def test_a_result_that_is_none_is_told_in_one_line(content: bytes, tmp_path: Path) -> None:
-    path = tmp_path / "ada" / ledger.RESULT
-    path.parent.mkdir()
-    path.write_bytes(json.dumps(RESULT).encode())
+    path = put(tmp_path, {f"ada/{ledger.RESULT}": json.dumps(RESULT).encode()}) / "ada" / ledger.RESULT
     assert result_json.read(path).parts[0].max_points == 2
     path.write_bytes(content)
     with pytest.raises(UsageError) as caught:
         result_json.read(path)
-    assert str(path) in str(caught.value) and "\n" not in str(caught.value) and len(str(caught.value)) < 500
+    assert str(path) in is_brief(caught.value)
     assert gradebook.result_of(tmp_path, Entry("ada", "Ada"), record("ada"))[0] is None
 
 
@@ -298,10 +255,6 @@ def test_a_result_that_is_no_file_is_not_waited_for(how: str, tmp_path: Path, tr
         result_json.read(path)
 
 
-ROSTER = {"kind": "roster", "at": "", "manual": 3, "totals": {}, "submissions": 3}
-X = {"submission_id": "a", "name": "x"}
-
-
 @pytest.mark.parametrize(
     "content",
     [
@@ -309,9 +262,8 @@ X = {"submission_id": "a", "name": "x"}
         *damaged(RESULT_LINE, kind=["else"], submission_id=["../../escape", ["ada"]], attempt=["many"]),
         *damaged(RESULT_LINE, seconds=[[1]], verdicts=[{"part1": {}}], fault=["nobody's"], points=[math.inf]),
         json.dumps(RESULT_LINE).encode()[:-1] + b', "points": ' + b"9" * 5000 + b"}",
-        *damaged(ROSTER, kind=["roster", "report"]),
-        *damaged(ROSTER, submissions=[[{**X, "name": 3}], [{**X, "submission_id": "a/b"}]]),
-        *damaged(ROSTER, submissions=[[{**X, "submitted_at": "now"}], [X, X]]),
+        *damaged(ROSTER, kind=["roster", "report"], submissions=[[{**X, "name": 3}], [X, X]]),
+        *damaged(ROSTER, submissions=[[{**X, "submission_id": "a/b"}], [{**X, "submitted_at": "now"}]]),
         b'{"kind": "' + b"x" * (ledger.MOST_LINE_BYTES + 1),
     ],
     ids=briefly,
@@ -324,7 +276,7 @@ def test_a_ledger_s_line_of_another_making_is_told_with_its_place(content: bytes
         file.write(content + b"\n")
     with pytest.raises(KitError, match=r"ledger\.jsonl:4: ") as caught:
         ledger.read(tmp_path)
-    assert "\n" not in str(caught.value) and "remove it" in str(caught.value) and len(str(caught.value)) < 500
+    assert "remove it" in is_brief(caught.value)
 
 
 @pytest.mark.timeout(120)
@@ -339,22 +291,20 @@ def test_every_command_ends_in_one_line_on_a_folder_of_pipes(acting: Class) -> N
             try:
                 command()
             except (KitError, UsageError) as error:  # noqa: PERF203
-                assert path.name in str(error) and "\n" not in str(error)
+                assert path.name in is_brief(error)
 
 
-def graded_with(config: str, out: Path) -> Path:
+def graded_with(config: object, out: Path) -> Path:
     """Return a results folder whose ledger names this file."""
-    out.mkdir()
-    item = {"kind": "run", **vars(some_run()), "config": config}
-    (out / ledger.LEDGER).write_bytes(json.dumps(item).encode() + b"\n")
-    return out
+    item = {"kind": "run", **vars(some_run()), "config": str(config)}
+    return put(out, {ledger.LEDGER: json.dumps(item).encode() + b"\n"})
 
 
 def test_a_ledger_names_an_assignment_that_is_no_file(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "pipe.yaml")
     no_file, no_more = "is a folder, a pipe or a device", "is not there any more"
-    places = dict.fromkeys(("/dev/zero", str(tmp_path / "pipe.yaml"), str(tmp_path)), no_file)
-    places |= {"nul\0": no_more, str(tmp_path / "absent"): no_more}
+    places = dict.fromkeys(("/dev/zero", tmp_path / "pipe.yaml", tmp_path), no_file)
+    places |= dict.fromkeys(("nul\0", tmp_path / "absent"), no_more)
     for k, (config, why) in enumerate(places.items()):
         with pytest.raises(UsageError, match=f"which {why}"):
             gradebook.open_book(graded_with(config, tmp_path / f"out{k}"))
@@ -371,20 +321,17 @@ def test_a_ledger_makes_nobody_print_another_s_file(tmp_path: Path) -> None:
     for k, text in enumerate((None, f"extends: {secret}\n", "token: 0123\n", "schema_version: 1\n")):
         config = secret if text is None else tmp_path / f"{k}.yaml"
         config.write_text(text or secret.read_text())
-        out = graded_with(str(config), tmp_path / f"out{k}")
-        for told in (lambda out=out: gradebook.open_book(out), lambda out=out: resumed(out)):
+        out = graded_with(config, tmp_path / f"out{k}")
+        resume = partial(resuming.settle, RunOptions(out, out, 1, resume=True), ledger.read(out))
+        for command in (partial(gradebook.open_book, out), resume):
             with pytest.raises(UsageError, match="no assignment: put that back") as caught:
-                told()
+                command()
             assert not re.search(r"admin|hash|token|schema", str(caught.value)), caught.value
-    # Mistakes in what is an assignment are told as ever.
+    # Mistakes in an assignment are reported as ever.
     mistaken = tmp_path / "mistaken.yaml"
     mistaken.write_text((ROOT / "configs" / "gpt149.yaml").read_text() + "lates: 1\n")
     with pytest.raises(UsageError, match="unknown key 'lates'"):
-        gradebook.open_book(graded_with(str(mistaken), tmp_path / "mistakes"))
-
-
-def resumed(out: Path) -> None:
-    resuming.settle(RunOptions(out, out, 1, resume=True), ledger.read(out))
+        gradebook.open_book(graded_with(mistaken, tmp_path / "mistakes"))
 
 
 @pytest.mark.parametrize("name", ["grades.csv", "report.html"])

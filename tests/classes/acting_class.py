@@ -1,7 +1,4 @@
-"""A class of acting submissions, shared by the tests of classrooms and by two benchmarks.
-
-All but the evaluator is real: a judge in a process of its own, and the workers of `acting_worker.py`.
-"""
+"""A class of acting submissions: all is real but the evaluator of `acting_worker.py`. Two benchmarks use it, too."""
 
 from __future__ import annotations
 
@@ -14,10 +11,12 @@ import sys
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 import pytest
+from handing_in import put
 from process_tree import alive
 
 from grader.staff.classroom import gradebook, ledger
@@ -52,8 +51,7 @@ sys.exit(code)
 
 def environment(**more: str) -> dict[str, str]:
     """Return this process's environment, in which the kit can be imported from any folder."""
-    known = os.environ.get("PYTHONPATH", "")
-    return {**os.environ, "PYTHONPATH": os.pathsep.join([str(ROOT), known]), **more}
+    return {**os.environ, "PYTHONPATH": f"{ROOT}{os.pathsep}{os.environ.get('PYTHONPATH', '')}", **more}
 
 
 def wait_until(condition: Callable[[], object], process: subprocess.Popen[str] | None = None) -> None:
@@ -70,17 +68,20 @@ class Class:
 
     def __init__(self, root: Path) -> None:
         self.folder, self.out, self.state = root / "class", root / "out", root / "state"
-        self.temporary = root / "temporary"
-        self.config = root / "small.yaml"
+        self.temporary, self.config = root / "temporary", root / "small.yaml"
         for folder in (self.folder, self.state, self.temporary):
-            folder.mkdir()
+            folder.mkdir(parents=True)
         self.config.write_text(SMALL.read_text())
 
     def add(self, name: str, *directives: str) -> None:
         """Hand in a submission with these directives of the acting worker."""
-        (self.folder / name).mkdir(exist_ok=True)
         text = "\n".join(f"// {line}" for line in directives)
-        (self.folder / name / "module.cpp").write_text(f"{text}\nPYBIND11_MODULE\n")
+        put(self.folder, {f"{name}/module.cpp": f"{text}\nPYBIND11_MODULE\n".encode()})
+
+    def add_all(self, directives: dict[str, str]) -> None:
+        """Hand in several submissions by name, each with lines of directives."""
+        for name, lines in directives.items():
+            self.add(name, *lines.splitlines())
 
     def start(self, **wanted: object) -> subprocess.Popen[str]:
         """Start a judge with these fields of `RunOptions`, after the code in `prepared`."""
@@ -88,14 +89,9 @@ class Class:
         paths = {"submissions": str(self.folder), "out": str(self.out), "config": str(self.config)}
         # Real runners have user ids of their own, which may not enter a folder of pytest's.
         place = {} if "command" in wanted else {"TMPDIR": str(self.temporary)}
-        return subprocess.Popen(
-            [sys.executable, "-c", JUDGE, json.dumps({**paths, **asked})],
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            text=True,
-            cwd=ROOT,
-            env=environment(ACTING_STATE=str(self.state), **place),
-        )
+        command = [sys.executable, "-c", JUDGE, json.dumps({**paths, **asked})]
+        environ, pipe = environment(ACTING_STATE=str(self.state), **place), subprocess.PIPE
+        return subprocess.Popen(command, stdout=pipe, stderr=pipe, text=True, cwd=ROOT, env=environ)
 
     def run(self, **wanted: object) -> tuple[int, str]:
         """Run a judge to its end. Return its exit code and its output, errors last."""
@@ -103,10 +99,10 @@ class Class:
         said = "".join(judge.communicate(timeout=HANG_S))
         return judge.returncode, said
 
-    def grade(self, **wanted: object) -> str:
-        """Run a judge that must succeed. Return its output."""
+    def grade(self, exit_code: int = 0, **wanted: object) -> str:
+        """Run a judge that must end with this exit code. Return its output."""
         code, said = self.run(**wanted)
-        assert code == 0, said
+        assert code == exit_code, said
         return said
 
     def report(self, manual: Path | None = None) -> str:
@@ -133,21 +129,19 @@ class Class:
         return log.read_text().split() if log.exists() else []
 
     def grades(self) -> dict[str, dict[str, str]]:
-        """Return the rows of grades.csv by id."""
         return rows_of(self.out)
 
     def totals(self) -> dict[str, str]:
         return {name: row["total"] for name, row in self.grades().items()}
 
     def result(self, name: str) -> dict[str, Any]:
-        found: dict[str, Any] = json.loads((self.out / name / ledger.RESULT).read_text())
-        return found
+        return json.loads((self.out / name / ledger.RESULT).read_text())  # type: ignore[no-any-return]
 
     def recorded(self) -> Counter[str]:
         """Count the whole result lines of each submission in the ledger."""
         path = self.out / ledger.LEDGER
-        lines = path.read_bytes().split(b"\n")[:-1] if path.exists() else []
-        items = [json.loads(line) for line in lines]
+        whole = path.read_bytes().rpartition(b"\n")[0] if path.exists() else b""
+        items = map(json.loads, whole.splitlines())
         return Counter(item["submission_id"] for item in items if item["kind"] == "result")
 
     def allow_turns(self, count: int) -> None:
@@ -160,7 +154,6 @@ class Class:
 
 @pytest.fixture
 def acting(tmp_path: Path) -> Class:
-    """A class without submissions."""
     return Class(tmp_path)
 
 
@@ -171,30 +164,21 @@ def rows_of(out: Path, key: str = "id") -> dict[str, dict[str, str]]:
 
 
 def grader(*arguments: object) -> subprocess.CompletedProcess[str]:
-    """Run the command line."""
     command = [sys.executable, "-m", "grader", *map(str, arguments)]
     return subprocess.run(command, capture_output=True, text=True, timeout=2 * HANG_S, cwd=ROOT)
-
-
-# ---- processes
 
 
 def processes_of(state: Path) -> Iterator[int]:
     """Yield the workers of the class with this state folder, found by its name in their environment."""
     for folder in Path("/proc").glob("[0-9]*"):
-        try:
-            environment = (folder / "environ").read_bytes()
-        except OSError:
-            continue
-        if str(state).encode() in environment and alive(int(folder.name)):
-            yield int(folder.name)
+        with suppress(OSError):
+            if str(state).encode() in (folder / "environ").read_bytes() and alive(int(folder.name)):
+                yield int(folder.name)
 
 
-def gone(state: Path, within_s: float = HANG_S) -> bool:
+def gone(state: Path) -> bool:
     """Return True as soon as none of the class's processes is left, False if some stay."""
-    deadline = time.monotonic() + within_s
-    while any(processes_of(state)):
-        if time.monotonic() > deadline:
-            return False
+    deadline = time.monotonic() + HANG_S
+    while any(processes_of(state)) and time.monotonic() < deadline:
         time.sleep(0.02)
-    return True
+    return not any(processes_of(state))

@@ -2,9 +2,8 @@
 
 Directives, one per line: `// sleep S`, `// slow` (the parts with a time), `// wrong`, `// bulk N` (cases of each part),
 `// turn` (wait for `Class.allow_turns`), `// freeze`, `// ponder` (an inspection without end), `// hopeless` (a
-KitError), `// nest N` (so many nested folders in the worker's place), `// die N` and `// unfit N` (the first N times),
-`// fell N` (kill the dask worker above it the first N times). The folder $ACTING_STATE has a log of the finished
-evaluations.
+KitError), `// nest N` (nested folders in the worker's place), `// die N`, `// unfit N` and `// fell N` (die, be unfit,
+kill the dask worker above it: the first N times). The folder $ACTING_STATE has a log of the finished evaluations.
 """
 
 from __future__ import annotations
@@ -16,22 +15,27 @@ import signal
 import time
 from contextlib import AbstractContextManager, suppress
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
-
-from nested import nest
 
 from grader.base.errors import KitError
 from grader.base.results import CaseResult, PartResult, SubmissionResult, Timing
 from grader.judge.events import BuildStarted, PartStarted, StepStarted
 from grader.staff.classroom import worker
 
-STATE = Path(os.environ["ACTING_STATE"])
+STATE = Path(os.environ.get("ACTING_STATE", ""))
 
 
-class NoZygote:
-    def __init__(self, sandbox: Any, at_once: bool) -> None: ...
-
-    def close(self) -> None: ...
+def nest(top: Path, depth: int, name: str = "d") -> None:
+    """Make folders one in another, each with a file, by steps that no length of path stops."""
+    here = os.open(top, os.O_RDONLY)
+    for _ in range(depth):
+        os.mkdir(name, dir_fd=here)
+        os.close(os.open("file", os.O_CREAT | os.O_WRONLY, dir_fd=here))
+        below = os.open(name, os.O_RDONLY, dir_fd=here)
+        os.close(here)
+        here = below
+    os.close(here)
 
 
 def happened_before(what: str, source: Path) -> int:
@@ -97,5 +101,6 @@ def act(
 
 
 if __name__ == "__main__":
-    worker.evaluate, worker.Zygote, worker.import_numpy = act, NoZygote, lambda assignment: None  # type: ignore[assignment]
+    worker.evaluate, worker.import_numpy = act, lambda assignment: None
+    worker.Zygote = lambda sandbox, at_once: SimpleNamespace(close=lambda: None)  # type: ignore[assignment, misc]
     worker.main()

@@ -8,24 +8,18 @@ import signal
 import subprocess
 import time
 from contextlib import suppress
+from itertools import combinations
 from pathlib import Path
 
 from classes.acting_class import Class, processes_of
 
 from grader.staff.classroom import ledger
-from grader.staff.classroom.recorded import HeldTiming
 
 SILENT_S = 4.0
-FAULTS = (
-    *(f"kill {what}" for what in ("a machine", "a node", "the scheduler", "the judge")),
-    "stop a machine",
-    "interrupt the judge",
-)
-MARKS = {
-    "machine": ("cluster.local", "worker"),
-    "node": ("cluster.node",),
-    "scheduler": ("cluster.local", "scheduler"),
-}
+KILLS = ("kill a machine", "kill a node", "kill the scheduler", "kill the judge")
+FAULTS = (*KILLS, "stop a machine", "interrupt the judge")
+LOCAL = "cluster.local"
+MARKS = {"machine": (LOCAL, "worker"), "node": ("cluster.node",), "scheduler": (LOCAL, "scheduler")}
 
 
 def running(state: Path, what: str) -> list[int]:
@@ -39,11 +33,6 @@ def running(state: Path, what: str) -> list[int]:
     return found
 
 
-def send(pid: int, number: int) -> None:
-    with suppress(ProcessLookupError):
-        os.kill(pid, number)
-
-
 def inflict(fault: str, acting: Class, judge: subprocess.Popen[str], moments: random.Random) -> bool:
     """Inflict a fault. Return False if there is nothing for it to happen to."""
     if fault.endswith("judge"):
@@ -54,32 +43,28 @@ def inflict(fault: str, acting: Class, judge: subprocess.Popen[str], moments: ra
     if not there:
         return False
     victim = moments.choice(sorted(there))
-    if fault.startswith("stop"):
-        send(victim, signal.SIGSTOP)
-        time.sleep(SILENT_S + 2)
-        send(victim, signal.SIGCONT)
-    else:
-        send(victim, signal.SIGKILL)
+    with suppress(ProcessLookupError):
+        if fault.startswith("kill"):
+            os.kill(victim, signal.SIGKILL)
+        else:
+            os.kill(victim, signal.SIGSTOP)
+            time.sleep(SILENT_S + 2)
+            os.kill(victim, signal.SIGCONT)
     return True
 
 
 def overlaps(out: Path) -> tuple[int, int]:
     """Count the timings in the ledger, and the pairs of them that held one resource of one machine at once."""
-    held: dict[str, list[HeldTiming]] = {}
-    for record in ledger.read(out).records.values():
-        for timing in record.timings:
-            held.setdefault(timing.machine, []).append(timing)
-    pairs = 0
-    for timings in held.values():
-        for k, one in enumerate(timings):
-            for other in timings[:k]:
-                same = one.resource == other.resource or "machine" in (one.resource, other.resource)
-                pairs += same and one.began_s < other.ended_s and other.began_s < one.ended_s
-    return sum(map(len, held.values())), pairs
+    timings = [timing for record in ledger.read(out).records.values() for timing in record.timings]
+    count = 0
+    for one, other in combinations(timings, 2):
+        same = one.resource == other.resource or "machine" in (one.resource, other.resource)
+        at_once = one.began_s < other.ended_s and other.began_s < one.ended_s
+        count += one.machine == other.machine and same and at_once
+    return len(timings), count
 
 
 def make_class(acting: Class, count: int) -> None:
     for k in range(count):
-        more = ["die 1"] if k % 15 == 7 else []
-        verdict = ("pass", "slow", "wrong")[k % 3]
+        verdict, more = ("pass", "slow", "wrong")[k % 3], ["die 1"] if k % 15 == 7 else []
         acting.add(f"student{k:03}", f"sleep {0.1 + 0.1 * (k % 5):.1f}", verdict, *more)
