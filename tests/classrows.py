@@ -1,7 +1,4 @@
-"""A class on paper: rows for the report tests with every verdict, hidden cases, absent values and hostile text.
-
-Nothing is judged here. The numbers are drawn from a seed, so that a large class looks like one.
-"""
+"""A class on paper, drawn from a seed: rows with every verdict, hidden cases, absent values and hostile text."""
 
 from __future__ import annotations
 
@@ -16,18 +13,8 @@ from typing import Any, get_args
 
 from grader.assignment.loading import load
 from grader.assignment.records import Assignment
-from grader.base.results import (
-    CaseResult,
-    Diagnosis,
-    Flag,
-    Memory,
-    PartResult,
-    Score,
-    ScoreLine,
-    SubmissionResult,
-    Timing,
-    Verdict,
-)
+from grader.base import results
+from grader.base.results import CaseResult, Diagnosis, Flag, PartResult, ScoreLine, SubmissionResult, Timing
 from grader.report.classbook import Row
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -80,18 +67,12 @@ def assignment() -> Assignment:
 
 def timing(ratio: float, *, slow: bool = False, graded: bool = True) -> Timing:
     """Return a CPU time beside a reference's of 160 ms."""
-    return Timing(
-        *(160.0, 160.0 * ratio, ratio, (ratio * 0.97, ratio * 1.04), 0.98, 8, "cpu", 1.1),
-        verdict="slow" if slow else "pass",
-        self_ratio=1.0,
-        fit=True,
-        flags=() if graded else ("not_graded",),
-    )
+    verdict, flags = "slow" if slow else "pass", () if graded else ("not_graded",)
+    interval = (ratio * 0.97, ratio * 1.04)
+    return Timing(160.0, 160.0 * ratio, ratio, interval, 0.98, 8, "cpu", 1.1, verdict, 1.0, True, flags=flags)
 
 
-def cases(
-    wrong: str | None = None, hidden_wrong: bool = False, hidden: bool = True
-) -> tuple[CaseResult, ...]:
+def cases(wrong: str = "", hidden_wrong: bool = False, hidden: bool = True) -> tuple[CaseResult, ...]:
     """Return six public cases and a hidden one; `wrong` is the diagnosis code that three public ones share."""
     right = [CaseResult(name, dict(SHAPE), True, 3e-6) for name in NAMES]
     unseen = CaseResult(SECRET_NAME, dict(SECRET_SHAPE), True, 1e-6, hidden=True)
@@ -109,40 +90,30 @@ def cases(
 EARNED = {"pass": 1.0, "slow": 0.5}
 QUOTED = "   12 |     tmp[i] = x<y>;\n      |     ^~~"
 
-#: Diagnoses of parts without an output, by verdict.
+#: Messages of parts without an output, by verdict, and the codes that are not called like the verdict.
 ENDED = {
-    "crash": (
-        "sigsegv",
-        "myFlashAttention on the input 'ragged' crashed with SIGSEGV: a read or write outside an array.",
-    ),
-    "timeout": ("timeout", "myFusedAttention on the input 'ragged' did not end within 10 s."),
-    "compile_error": (
-        "compile_error",
-        f"module.cpp:12:5: error: 'tmp' was not declared in this scope\n{QUOTED}",
-    ),
-    "missing": (
-        "not_bound",
-        'myFlashAttention is not bound: add m.def("myFlashAttention", &myFlashAttention).',
-    ),
-    "rejected": ("rejected", "It loads the reference library."),
+    "crash": "myFlashAttention on the input 'ragged' crashed with SIGSEGV: a read or write outside an array.",
+    "timeout": "myFusedAttention on the input 'ragged' did not end within 10 s.",
+    "compile_error": f"module.cpp:12:5: error: 'tmp' was not declared in this scope\n{QUOTED}",
+    "missing": 'myFlashAttention is not bound: add m.def("myFlashAttention", &myFlashAttention).',
+    "rejected": "It loads the reference library.",
 }
+CODES = {"crash": "sigsegv", "missing": "not_bound"}
 
 
-def part(
-    part_id: str, title: str, points: float, verdict: Verdict = "pass", *, ratio: float = 1.0
-) -> PartResult:
+def part(name: str, title: str, points: float, verdict: Any = "pass", *, ratio: float = 1.0) -> PartResult:
     """Return one part with the fields that a part of that verdict has."""
-    made = PartResult(part_id, title, verdict, points)
+    made = PartResult(name, title, verdict, points)
     if verdict in ENDED:
         opened = Flag("loads_library", "It opened a library while it ran.", "rejected")
         flags = (opened,) if verdict == "rejected" else ()
-        return replace(made, diagnosis=Diagnosis(*ENDED[verdict]), flags=flags)
-    made = replace(made, memory=Memory(557056, 557056, 3174400, 2990080))
+        return replace(made, diagnosis=Diagnosis(CODES.get(verdict, verdict), ENDED[verdict]), flags=flags)
+    made = replace(made, memory=results.Memory(557056, 557056, 3174400, 2990080))
     if verdict == "wrong":
         wrong = cases(sorted(WORDS)[int(ratio * 100) % len(WORDS)])
         return replace(made, cases=wrong, diagnosis=wrong[1].diagnosis)
-    time = timing(ratio, slow=verdict == "slow", graded=part_id != "part4")
-    return replace(made, cases=cases(), time=time if part_id.startswith("part") else None)
+    time = timing(ratio, slow=verdict == "slow", graded=name != "part4")
+    return replace(made, cases=cases(), time=time if name.startswith("part") else None)
 
 
 def hidden_failure(part_id: str = "part2", points: float = 20.0) -> PartResult:
@@ -169,15 +140,15 @@ def result(
 
 def score(
     found: SubmissionResult, late_days: int = 0, write_up: float | None = 5.0, extra: float = 0.0
-) -> Score:
+) -> results.Score:
     shares = ((part, EARNED.get(part.verdict, 0.0)) for part in found.parts)
     lines = [ScoreLine(part.id, part.title, part.max_points * k, part.max_points) for part, k in shares]
     lines.append(ScoreLine("writeup", "Write-up", write_up or 0.0, 7.0))
     lines.append(ScoreLine("part3_extra", "Extra credit, part 3", extra, 0.0))
     earned = sum(line.points for line in lines)
     penalty = min(earned, 10.0 * late_days)
-    pending = ("writeup",) if write_up is None else ()
-    return Score(tuple(lines), earned, late_days, penalty, earned - penalty, found.max_points + 7.0, pending)
+    pending, most = ("writeup",) if write_up is None else (), found.max_points + 7.0
+    return results.Score(tuple(lines), earned, late_days, penalty, earned - penalty, most, pending)
 
 
 PARTS = (
@@ -188,8 +159,8 @@ PARTS = (
     ("part3", "Fused Attention", 25.0),
     ("part4", "Flash Attention", 35.0),
 )
-FAILURES: tuple[Verdict, ...] = (*("wrong",) * 6, "crash", "crash", "timeout", "missing")
-VERDICTS: tuple[Verdict, ...] = tuple(verdict for verdict in get_args(Verdict) if verdict != "unjudged")
+FAILURES: tuple[results.Verdict, ...] = (*("wrong",) * 6, "crash", "crash", "timeout", "missing")
+VERDICTS = [verdict for verdict in get_args(results.Verdict) if verdict != "unjudged"]
 _FIRST = ("Ada", "Ben", "Chen", "Dilnoza", "Eka", "Femi", "Grace", "Hiro", "Ines", "Jamal", "Kofi", "Mei")
 _LAST = ("Abara", "Bauer", "Castro", "Dang", "Eriksen", "Fofana", "Gupta", "Haddad", "Ito", "Jensen")
 
@@ -201,7 +172,7 @@ def student(k: int, draw: random.Random) -> Row:
     parts = []
     for number, (part_id, title, points) in enumerate(PARTS):
         lost = draw.random() > skill + 0.25 - 0.06 * number
-        verdict: Verdict = draw.choice(FAILURES) if lost else "pass"
+        verdict: results.Verdict = draw.choice(FAILURES) if lost else "pass"
         ratio = math.exp(draw.gauss(0.0, 0.06)) * (draw.uniform(1.3, 4) if draw.random() < 0.06 else 1)
         if broken:
             verdict = "compile_error"
@@ -238,7 +209,8 @@ def absurd_rows() -> list[Row]:
         whole = Flag("whole", "=1+1", "review")
         found = result((*parts[:2], hostile, *parts[3:]), f"absurd_{k}", flags=(whole,))
         rows.append(Row(f"absurd_{k}", name, "=a@b.c", found, score(found, write_up=None), None))
-    bare = PartResult("part1", "Naive Unfused Attention", "pass", 10.0, memory=Memory(None, None, None, None))
+    unknown = results.Memory(None, None, None, None)
+    bare = PartResult("part1", "Naive Unfused Attention", "pass", 10.0, memory=unknown)
     unsure = replace(bare, id="part2", time=replace(timing(math.nan), ratio_interval=(math.nan, math.nan)))
     rows.append(Row("bare", "", "", result((bare, unsure)), None, None))
     broken = "the archive is broken: it ends in the middle of module.cpp"

@@ -10,7 +10,6 @@ import base64
 import json
 import math
 import re
-from collections.abc import Callable
 from typing import Any
 
 from grader.report import bounds
@@ -71,25 +70,16 @@ TIMEOUT = {"timeout": lambda value: line_number(value) and value <= 600}
 LISTED = {"title": line, "topic": line, "singleVariant": bool}
 METHOD = {"type": {"v3"}, "gradingMethod": {"External"}}
 CONTAINER = {"image": line, "entrypoint": line, **SWITCHES, **TIMEOUT}
+SHARE = {"score": lambda value: points(value) and value <= 1}
+FEEDBACK = {"message": harmless, "output": str, "images": [IMAGE]}
+LEADERS = [{"name": line, "value": number, "order": {"asc", "desc"}}]
+PAGE = {"output": str, "visibility": VISIBILITY, "stdout_visibility": VISIBILITY, "leaderboard?": LEADERS}
 UUID = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 
 SCHEMAS: dict[str, Any] = {
-    "gradescope": {
-        **dict.fromkeys(("score", "execution_time"), points),
-        **dict.fromkeys(("visibility", "stdout_visibility"), VISIBILITY),
-        "output": str,
-        "leaderboard?": [{"name": line, "value": number, "order": {"asc", "desc"}}],
-        "tests": [TESTS["gradescope"]],
-    },
+    "gradescope": {"score": points, "execution_time": points, **PAGE, "tests": [TESTS["gradescope"]]},
     "github": {"version": {1}, "status": PASSED, "max_score": points, "tests": [TESTS["github"]]},
-    "prairielearn": {
-        "gradable": {True},
-        "score": lambda value: points(value) and value <= 1,
-        "message": harmless,
-        "output": str,
-        "images": [IMAGE],
-        "tests": [TESTS["prairielearn"]],
-    },
+    "prairielearn": {"gradable": {True}, **SHARE, **FEEDBACK, "tests": [TESTS["prairielearn"]]},
     "prairielearn ungradable": {"gradable": {False}, "format_errors": [harmless]},
     "info.json": {"uuid": UUID.fullmatch, **LISTED, **METHOD, "externalGradingOptions": CONTAINER},
 }
@@ -115,8 +105,7 @@ def faults(value: Any, schema: Any, place: str = "it") -> list[str]:
     elif isinstance(schema, set):
         right = any(value == each and type(value) is type(each) for each in schema)
     else:
-        check: Callable[[Any], Any] = schema
-        right = bool(check(value))
+        right = bool(schema(value))
     return [] if right else [f"{place} is {value!r:.80}"]
 
 
@@ -131,17 +120,9 @@ def require_valid(platform: str, found: dict[str, Any]) -> dict[str, Any]:
 
 def obeyed(text: str) -> list[str]:
     """Return the commands that a runner of GitHub's takes from the output of a step."""
-    found: list[str] = []
-    stopped = ""
-    for row in text.split("\n"):
-        if stopped:
-            stopped = "" if row.strip() == f"::{stopped}::" else stopped
-            continue
-        stop = re.match(r"\s*::stop-commands::(.+)", row)
-        stopped = stop[1].strip() if stop else ""
-        if not stop and (re.match(r"\s*::[\w-]+[ :]", row) or "##[" in row):
-            found.append(row)
-    return found
+    stopped = r"^[^\S\n]*::stop-commands::([^\n]*\S)[^\S\n]*$.*?(^[^\S\n]*::\1::[^\S\n]*$|\Z)"
+    heard = re.sub(stopped, "", text, flags=re.MULTILINE | re.DOTALL)
+    return [row for row in heard.split("\n") if re.match(r"\s*::[\w-]+[ :]", row) or "##[" in row]
 
 
 #: For the beginning of a source: writes results of its own to the path RESULTS while it is loaded, and at exit.

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import functools
 import platform
 from dataclasses import replace
-from functools import cached_property
+from functools import cache, cached_property
 from pathlib import Path
 
 from conftest import ROOT
@@ -54,7 +53,7 @@ class Release:
         return found
 
 
-@functools.cache
+@cache
 def release_of(lab: str) -> Release:
     """Return the release of one of the kit's labs, "attention" for the main one."""
     if lab == "attention":

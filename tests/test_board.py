@@ -5,9 +5,11 @@ from __future__ import annotations
 import csv
 import json
 import re
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from classes import ledgers
 from conftest import ROOT
 from test_report_html import Page
 
@@ -17,17 +19,15 @@ from grader.base.errors import UsageError
 from grader.staff.board.page import page as page_of
 from grader.staff.board.standings import Place, board_of, counted, placed
 from grader.staff.classroom import ledger
-from grader.staff.classroom.fingerprints import Fingerprints
 from grader.staff.classroom.ledger import Entry, Record, Run
 
 CONFIG = ROOT / "configs" / "gpt149.yaml"
-PRINTS = Fingerprints("s", "a", "k", "t")
 
 
-def record(name: str, day: int, ratio: float | None, **more: object) -> Record:
+def record(name: str, ratio: float | None, day: int = 4, **more: object) -> Record:
     ratios = {} if ratio is None else {"part1": (ratio, ratio - 0.02, ratio + 0.02)}
-    known = {"verdicts": {"part1": "pass"}, "ratios": ratios} | more
-    return Record(name, PRINTS, f"2026-11-{day:02}T12:00:00+00:00", {}, 1, **known)  # type: ignore[arg-type]
+    known = {"verdicts": {"part1": "pass"}, "ratios": ratios, **more}
+    return replace(ledgers.record(name), at=f"2026-11-{day:02}T12:00:00+00:00", **known)  # type: ignore[arg-type]
 
 
 def run_on(day: int) -> Run:
@@ -39,10 +39,10 @@ def graded(tmp_path: Path) -> Path:
     """Two runs over four days: cyd is flagged, dee wrong, eve's last result is, fay was on an earlier roster only."""
     roster = [Entry(name, name) for name in ("ada", "bob", "ida", "cyd", "dee", "eve")]
     wrong = {"verdicts": {"part1": "wrong"}}
-    first = [record("ada", 1, 1.30), record("bob", 1, 1.0), record("eve", 1, 0.5)]
-    last = [record("ada", 4, 0.80), record("bob", 4, 0.81), record("cyd", 4, 0.1, flagged=("part1",))]
-    last += [record("dee", 4, 0.2, **wrong), record("eve", 4, None, **wrong)]
-    last += [record("ida", 4, 1.5), record("fay", 4, 0.3)]
+    first = [record("ada", 1.30, 1), record("bob", 1.0, 1), record("eve", 0.5, 1)]
+    last = [record("ada", 0.80), record("bob", 0.81), record("cyd", 0.1, flagged=("part1",))]
+    last += [record("dee", 0.2, **wrong), record("eve", None, **wrong)]
+    last += [record("ida", 1.5), record("fay", 0.3)]
     out = tmp_path / "out"
     with ledger.hold(out) as book:
         for day, results in ((1, first), (4, last)):
@@ -54,10 +54,8 @@ def graded(tmp_path: Path) -> Path:
 
 def test_overlapping_intervals_share_a_place_with_the_first_of_it() -> None:
     near = [Place("c", 1.2, 1.05, 1.3), Place("a", 1.0, 0.9, 1.1), Place("b", 1.1, 1.0, 1.2)]
-    found = placed([*near, Place("d", 2, 2, 2)])
-    assert [(place.student, place.rank, place.is_tied) for place in found] == [
-        ("a", 1, True), ("b", 1, True), ("c", 1, True), ("d", 4, False),
-    ]  # fmt: skip
+    found = [(place.student, place.rank, place.is_tied) for place in placed([*near, Place("d", 2, 2, 2)])]
+    assert found == [("a", 1, True), ("b", 1, True), ("c", 1, True), ("d", 4, False)]
     far = placed([Place("a", 1.0, 0.9, 1.1), Place("b", 1.2, 1.11, 1.3), Place("c", 1.25, 1.2, 1.3)])
     assert [place.rank for place in far] == [1, 2, 2]
     assert placed([]) == ()
@@ -68,32 +66,27 @@ def test_only_the_right_and_unflagged_count(graded: Path) -> None:
     (part,) = board.parts
     assert [(place.student, place.rank) for place in part.places] == [("ada", 1), ("bob", 1), ("ida", 3)]
     assert [point.ratio for point in part.history["ada"]] == [1.30, 0.80] and len(board.runs) == 2
-    assert counted(record("x", 1, float("nan")), "part1") is None
-    assert counted(record("x", 1, 1.0, fault="kit"), "part1") is None
-    assert counted(record("x", 1, 1.0, verdicts={"part1": "slow"}), "part1") is not None
-
-
-def pseudonyms(out: Path) -> dict[str, str]:
-    with (out / "pseudonyms.csv").open() as file:
-        return {row["id"]: row["pseudonym"] for row in csv.DictReader(file)}
+    for uncounted in (record("x", float("nan")), record("x", 1.0, fault="kit")):
+        assert counted(uncounted, "part1") is None
+    assert counted(record("x", 1.0, verdicts={"part1": "slow"}), "part1") is not None
 
 
 def test_the_page_is_whole_and_pseudonyms_stay(graded: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert run(["board", str(graded), "--json", str(graded / "field.json")]) == 0
     said = capsys.readouterr().out
     page = (graded / "board.html").read_text()
-    read, known = Page(page), pseudonyms(graded)
+    read, kept = Page(page), (graded / "pseudonyms.csv").read_text()
+    known = {row["id"]: row["pseudonym"] for row in csv.DictReader(kept.splitlines())}
     assert not read.open and "<script" not in page
     assert not [given for _, given in read.elements if "src" in given or (given.get("href") or "#")[0] != "#"]
     assert set(known) == {"ada", "bob", "ida"} and len(set(known.values())) == 3
     assert not re.search(r"\b(ada|bob|ida)\b", page + said)
     assert all(page.count(name) >= 2 for name in known.values()), "the table and the line of each"
     assert page.count("<polyline") == 3 and page.count("=1</td>") == 2
-    assert json.loads((graded / "field.json").read_text())["ada"] == [
-        {"name": "part1: time / reference", "value": 0.8, "order": "asc"}
-    ]
+    (field,) = json.loads((graded / "field.json").read_text())["ada"]
+    assert field == {"name": "part1: time / reference", "value": 0.8, "order": "asc"}
     assert run(["board", str(graded)]) == 0
-    assert pseudonyms(graded) == known, "a student keeps the name"
+    assert (graded / "pseudonyms.csv").read_text() == kept, "a student keeps the name"
     assert run(["board", str(graded), "--names"]) == 0
     assert "<bdi>ada</bdi>" in (graded / "board.html").read_text()
 

@@ -8,8 +8,7 @@ import os
 import threading
 import time
 from collections import Counter
-from collections.abc import Iterator
-from contextlib import contextmanager
+from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
 
@@ -26,8 +25,6 @@ from grader.staff.classroom import ledger
 from grader.staff.classroom.ledger import Entry
 from grader.staff.classroom.slot import Slot, need_of
 
-# ---- the ledger
-
 
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="a disk that is always full is Linux's")
 def test_a_full_disk_is_told_with_what_to_do(tmp_path: Path) -> None:
@@ -39,23 +36,17 @@ def test_a_full_disk_is_told_with_what_to_do(tmp_path: Path) -> None:
                 write()
 
 
-def test_a_result_and_its_line_are_on_the_disk_when_finish_returns(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_finish_puts_result_and_line_on_the_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """After a power cut no line of the ledger leads to an empty result."""
-    synced: dict[int, int] = {}
-
-    def noted(descriptor: int) -> None:
-        found = os.fstat(descriptor)
-        synced[found.st_ino] = found.st_size
-
+    synced: list[os.stat_result] = []
     with ledger.hold(tmp_path) as book:
         book.open_run(some_run(), ())
-        monkeypatch.setattr(os, "fsync", noted)
+        monkeypatch.setattr(os, "fsync", lambda descriptor: synced.append(os.fstat(descriptor)))
         book.finish(record("ada"), {"points": 1.0})
+        size_bytes = {found.st_ino: found.st_size for found in synced}
         for path in (tmp_path / ledger.LEDGER, tmp_path / "ada" / ledger.RESULT):
-            assert synced[path.stat().st_ino] == path.stat().st_size > 0
-        assert (tmp_path / "ada").stat().st_ino in synced
+            assert size_bytes[path.stat().st_ino] == path.stat().st_size > 0
+        assert (tmp_path / "ada").stat().st_ino in size_bytes
 
 
 def test_ledger_gives_back_what_was_written_and_the_last_record_counts(tmp_path: Path) -> None:
@@ -91,25 +82,12 @@ def test_torn_last_line_is_ignored_and_cut_off_and_any_other_is_told(tmp_path: P
 
 def test_one_writer_at_a_time_and_a_dead_one_leaves_no_lock_and_no_scratch(tmp_path: Path) -> None:
     with holding(HOLDS_LEDGER, tmp_path) as (holder, said):
-        in_use = pytest.raises(UsageError, match=f"in use by another run .process {holder.pid}.")
-        with in_use, ledger.hold(tmp_path):
+        in_use = f"in use by another run .process {holder.pid}."
+        with pytest.raises(UsageError, match=in_use), ledger.hold(tmp_path):
             pass
     assert Path(said).is_dir()
     with ledger.hold(tmp_path):
         assert not Path(said).exists()
-
-
-# ---- the machine, shared or alone
-
-
-@contextmanager
-def started(threads: list[threading.Thread]) -> Iterator[None]:
-    """Run threads, and wait for their end."""
-    for thread in threads:
-        thread.start()
-    yield
-    for thread in threads:
-        thread.join()
 
 
 def test_timing_is_alone_and_is_not_starved_by_those_who_share(tmp_path: Path) -> None:
@@ -127,9 +105,9 @@ def test_timing_is_alone_and_is_not_starved_by_those_who_share(tmp_path: Path) -
                 time.sleep(0.003)
                 sharing.discard(k)
 
-    readers = [threading.Thread(target=share, args=(k,)) for k in range(4)]
     alone, seen = Slot(tmp_path), []
-    with started(readers):
+    with ThreadPoolExecutor(4) as readers:
+        readers.map(share, range(4))
         for _ in range(10):
             with alone.shared(), alone.exclusive():
                 seen.append(set(sharing))
@@ -137,9 +115,8 @@ def test_timing_is_alone_and_is_not_starved_by_those_who_share(tmp_path: Path) -
                 seen.append(set(sharing))
         starved = max(entries.values()) >= most
         over.set()
-    assert not starved
+    assert not starved and len(entries) == 4
     assert seen == [set()] * 20, "somebody was there during a timing"
-    assert len(entries) == 4
 
 
 def test_killed_process_gives_the_machine_back(tmp_path: Path) -> None:
@@ -156,15 +133,13 @@ def test_killed_process_gives_the_machine_back(tmp_path: Path) -> None:
     assert entered.wait(HANG_S)
 
 
-def test_timings_on_cores_of_their_own_go_side_by_side_and_none_beside_one_of_the_machine(
-    tmp_path: Path,
-) -> None:
+def test_timings_on_cores_go_side_by_side_and_none_beside_one_of_the_machine(tmp_path: Path) -> None:
     """Six workers and two cores. Each worker times on a core, then on the machine, then on a core again."""
     held = Counter({"core 3": 0, "core 5": 0, "machine": 0})
     seen: list[dict[str, int]] = []
     all_share, both_hold = threading.Barrier(6), threading.Barrier(2)
 
-    def work() -> None:
+    def work(_: int) -> None:
         slot = Slot(tmp_path, [3, 5])
         for step, need in enumerate(("core", "machine", "core")):
             with slot.shared():
@@ -179,8 +154,8 @@ def test_timings_on_cores_of_their_own_go_side_by_side_and_none_beside_one_of_th
                     time.sleep(0.01)
                     held[found.resource] -= 1
 
-    with started([threading.Thread(target=work) for _ in range(6)]):
-        pass
+    with ThreadPoolExecutor(6) as workers:
+        list(workers.map(work, range(6)))
     assert len(seen) == 18 and all(max(one.values()) == 1 for one in seen), "two held one thing"
     assert all(len(one) == 1 for one in seen if "machine" in one), "something beside a timing of the machine"
     assert set().union(*seen) == {"core 3", "core 5", "machine"}
@@ -194,9 +169,6 @@ def test_all_timings_hold_the_machine_where_that_is_asked_for_or_no_core_can_be_
         assert held.resource == "card 0"
     small = load(ROOT / "configs" / "gpt149.yaml")
     assert [need_of(small.part(name)) for name in ("part1", "part2", "part3")] == ["core", "core", "machine"]
-
-
-# ---- progress
 
 
 def test_plain_progress_is_one_line_for_each_with_verdicts_and_time_left() -> None:
@@ -219,10 +191,8 @@ def test_live_progress_shows_who_is_running_and_takes_names_literally() -> None:
         progress.phase("[bold]ada[/bold]", "part1: timing")
         progress.finished("bob", {}, "", "a broken archive\nand more")
         progress.live.refresh()
-    said = stream.getvalue()
-    assert "[bold]ada[/bold]" in said and "part1: timing" in said
-    assert "1 of 3 done" in said and "1 without a result" in said
-    assert "[1/3] bob: a broken archive (" in said
+    counts = ("1 of 3 done", "1 without a result", "[1/3] bob: a broken archive (")
+    assert all(text in stream.getvalue() for text in ("[bold]ada[/bold]", "part1: timing", *counts))
 
 
 def test_command_that_goes_on_keeps_what_was_asked_for() -> None:
