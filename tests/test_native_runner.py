@@ -7,9 +7,10 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from building import HEAD, binding, one_function, write
+from building import binding, one_function, write
 from conftest import ROOT
 from native_programs import Both, asked, floats, plain, program
+from shared_forms import COURSE, includes
 
 from grader.assignment import loading
 from grader.base.arrays import np
@@ -28,14 +29,7 @@ from labs.attention.cases import make_inputs
 from module_ref_stub import library
 
 #: One function for each thing that a call can come to.
-FUNCTIONS = (
-    HEAD
-    + r"""
-#include <cstdio>
-#include <cstdlib>
-#include <stdexcept>
-#include <string>
-#include <unistd.h>
+FUNCTIONS = r"""
 torch::Tensor twice(torch::Tensor t, torch::Tensor space, int n, double factor) {
   float *out = space.data_ptr<float>();
   for (int k = 0; k < n; k++) out[k] += t.data_ptr<float>()[k] * factor;
@@ -87,11 +81,9 @@ torch::Tensor ends(torch::Tensor t, int kind) {
 struct Unknown {};
 torch::Tensor takes_unknown(torch::Tensor t, Unknown *u) { return t; }
 """
-    + binding(
-        "twice in_place in_double whole_numbers other_way nothing_in_it undefined large",
-        "list_of change number element put throws_of_row throws ends",
-    )
-)
+NAMES = """twice in_place in_double whole_numbers other_way nothing_in_it undefined large
+list_of change number element put throws_of_row throws ends"""
+STANDARD = includes("cstdio cstdlib dlfcn.h stdexcept string unistd.h")
 
 
 @pytest.fixture(scope="module")
@@ -108,17 +100,16 @@ def host() -> Iterator[NativeHost]:
 
 @pytest.fixture(scope="module")
 def both(zygote: Zygote, host: NativeHost, tmp_path_factory: pytest.TempPathFactory) -> Both:
-    return Both(zygote, host, write(tmp_path_factory.mktemp("functions"), FUNCTIONS))
+    text = STANDARD + FUNCTIONS + binding(NAMES)
+    return Both(zygote, host, write(tmp_path_factory.mktemp("functions"), text))
 
 
-def same(
-    both: Both, *requests: Request, freeze: bool = True, timeout_s: float = 20, **options: bool
-) -> list[Call]:
+def same(both: Both, *asked: Request, freeze: bool = True, timeout_s: float = 20, **more: bool) -> list[Call]:
     """Check that both kinds of runner give equal replies to the same requests, and return the replies."""
     answers, printed = [], []
     for session in both.sessions(freeze=freeze, call_timeout_s=timeout_s):
         with session:
-            answers.append([plain(session.call(request, **options)) for request in requests])
+            answers.append([plain(session.call(request, **more)) for request in asked])
         printed.append(session.printed)
     assert answers[0] == answers[1] and printed[0] == printed[1]
     return answers[1]
@@ -128,11 +119,9 @@ def tensors(function: str, *more: object, **sizes: tuple[int, ...]) -> Request:
     return asked(function, *more, **{"shape": (2, 3), "output": (2, 3), **sizes})
 
 
-TWICE = Request("twice", [{"input": 0}, {"zeros": [2, 3]}, {"value": 6}, {"value": 2.5}], [None], (2, 3))
-
-
 def twice() -> Request:
-    return replace(TWICE, inputs=[floats(2, 3)])
+    arguments = [{"input": 0}, {"zeros": [2, 3]}, {"value": 6}, {"value": 2.5}]
+    return Request("twice", arguments, [floats(2, 3)], (2, 3))
 
 
 def test_the_greeting_names_functions_and_signatures(both: Both) -> None:
@@ -151,7 +140,11 @@ def test_calls_one_after_another(both: Both, freeze: bool) -> None:
 
 
 def test_results_of_each_kind(both: Both) -> None:
+    reserve = Request("", (), (), op="reserve", reserved_bytes=20 << 20)
+    in_double = Request("in_double", [{"input": 0}], [np.full((2,), 0.1)], (2, 3))
     kinds = [
+        (reserve, "nothing"),
+        (reserve, "nothing"),
         (tensors("other_way"), "a tensor"),
         (tensors("whole_numbers"), "a tensor"),
         (tensors("nothing_in_it"), "a tensor"),
@@ -159,23 +152,18 @@ def test_results_of_each_kind(both: Both) -> None:
         (tensors("number", 2.5, 1), "a number"),
         (tensors("list_of", 9), "a std::vector<float>"),
         (tensors("list_of", 0), "a std::vector<float>"),
+        (tensors("large"), "a tensor"),
+        (in_double, "a tensor"),
         (tensors("change", 3), "nothing"),
+        (tensors("in_place", 4), "a tensor"),
     ]
     calls = same(both, *(request for request, _ in kinds), echo_inputs=True)
     assert [(call.status, call.kind) for call in calls] == [("ok", kind) for _, kind in kinds]
-    assert [call.changed_inputs for call in calls] == [()] * 7 + [(0,)]
-
-
-def test_changed_inputs_and_doubles_come_back(both: Both) -> None:
-    in_double = Request("in_double", [{"input": 0}], [np.full((2,), 0.1)], (2, 3))
-    changed, doubled = same(both, tensors("in_place", 4), in_double, echo_inputs=True)
-    assert changed.changed_inputs == (0,) and changed.echoes[0] == [[1.0, 2.0, 3.0], [4.0, -1.0, 6.0]]
+    assert [call.changed_inputs for call in calls] == [()] * 11 + [(0,)] * 2
+    large, doubled, _, changed = calls[-4:]
+    assert large.shape == (1 << 20,) and large.output is None, "more bytes than were requested"
     assert doubled.dtype == "float64" and doubled.output[0][1][2] == 0.1
-
-
-def test_more_bytes_than_were_requested_are_withheld(both: Both) -> None:
-    first, second = same(both, tensors("large"), twice())
-    assert first.shape == (1 << 20,) and first.output is None and second.status == "ok"
+    assert changed.echoes[0] == [[1.0, 2.0, 3.0], [4.0, -1.0, 6.0]]
 
 
 def test_a_table_is_called_row_by_row(both: Both) -> None:
@@ -223,9 +211,7 @@ def test_ends_of_a_process(both: Both, kind: int, expected: str) -> None:
 def test_static_initialisers_run_before_the_greeting(
     host: NativeHost, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, statement: str, expected: str
 ) -> None:
-    begins = f"{HEAD}#include <cstdio>\n#include <cstdlib>\n#include <unistd.h>\n"
-    text = f"{begins}static int begun = [] {{ {statement} return 1; }}();\n{binding()}"
-    made = program(tmp_path, text)
+    made = program(tmp_path, f"{STANDARD}static int begun = [] {{ {statement} return 1; }}();\n{binding()}")
     if expected == "timeout":
         monkeypatch.setattr("grader.run.session.LOAD_TIMEOUT_S", 0.5)
     with host.spawn(made, threads=1, call_timeout_s=0.5 if expected == "timeout" else 20.0) as session:
@@ -261,10 +247,9 @@ def test_threads_and_cores_are_those_that_were_given(host: NativeHost, tmp_path:
 @pytest.mark.parametrize(
     ("part", "threads"), [("part1", 1), ("part2", 1), ("part3", 1), ("part3", 8), ("part4", 1)]
 )
-def test_the_master_and_the_reference_give_the_same_bits(
-    zygote: Zygote, host: NativeHost, part: str, threads: int
-) -> None:
-    course = loading.load(ROOT / "configs" / "gpt149.yaml")
+def test_both_kinds_give_the_same_bits(zygote: Zygote, host: NativeHost, part: str, threads: int) -> None:
+    """The master's and the reference's."""
+    course = loading.load(COURSE)
     asked_part, shape = course.part(part), {**course.defaults, "N": 67, "d": 24, "threads": threads}
     inputs = make_inputs("random", shape, 3)
     made, with_torch = nativebuild.build(ROOT / "module.cpp"), build(ROOT / "module.cpp")
@@ -282,15 +267,9 @@ def test_the_master_and_the_reference_give_the_same_bits(
     assert output(host.spawn(library.native_program(), threads=threads), True) == output(python, True)
 
 
-def test_memory_is_reserved_by_both(both: Both) -> None:
-    reserve = Request("", (), (), op="reserve", reserved_bytes=20 << 20)
-    first, second, call = same(both, reserve, reserve, tensors("in_place", 4))
-    assert (first.status, first.kind, second.status, call.status) == ("ok", "nothing", "ok", "ok")
-
-
 def test_after_a_reserve_the_first_large_call_is_like_the_second(host: NativeHost) -> None:
     """A serial part's runners are warmed up by a small call: without this, fresh pages made its first call longer."""
-    course = loading.load(ROOT / "configs" / "gpt149.yaml")
+    course = loading.load(COURSE)
     part, shape = course.part("part2"), {**course.defaults, "N": 512, "H": 1}
     request = binding_of.request(part, shape, make_inputs("random", shape, 1), reference=True)
     size_bytes = 4 * (4 * 512 * 32 + 512 * 512)
@@ -319,22 +298,15 @@ def test_peak_memory_is_the_kernel_s_own(host: NativeHost, tmp_path: Path) -> No
             assert peak_bytes is not None and 39 << 20 < peak_bytes < 42 << 20
 
 
-def test_nothing_but_the_program_is_mapped(both: Both, tmp_path: Path) -> None:
-    session = both.native()
-    with session:
+def test_nothing_but_the_program_is_mapped(both: Both) -> None:
+    with both.native() as session:
         session.call(twice())
     assert session.evidence.new_code == () and session.evidence.children == 0 and session.evidence.stops == 2
     assert session.evidence.frozen_cpu_s < 0.001
 
 
-# ---- the process that runners with torch are forked from
-
 #: A kernel that makes the interpreter beside it print, as torch does, and list its imports.
-SPEAKS = (
-    HEAD
-    + r"""
-#include <cstdio>
-#include <dlfcn.h>
+SPEAKS = r"""
 static void python(const char *text) {
   auto run = reinterpret_cast<int (*)(const char *)>(dlsym(RTLD_DEFAULT, "PyRun_SimpleString"));
   auto take = reinterpret_cast<int (*)()>(dlsym(RTLD_DEFAULT, "PyGILState_Ensure"));
@@ -359,13 +331,11 @@ torch::Tensor speaks(torch::Tensor t) {
   return t.clone();
 }
 """
-    + binding("imported", "speaks")
-)
 
 
 @pytest.fixture
 def runner(zygote: Zygote, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Session]:
-    made = build(write(tmp_path_factory.mktemp("speaks"), SPEAKS))
+    made = build(write(tmp_path_factory.mktemp("speaks"), STANDARD + SPEAKS + binding("imported speaks")))
     assert made.ok and made.object_path, made.diagnostics
     with zygote.spawn("student", made.object_path, threads=1) as session:
         yield session

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import os
 import signal
 import subprocess
@@ -15,35 +14,19 @@ import pytest
 from building import HEAD, binding
 from conftest import ROOT
 from native_programs import asked, program
+from process_tree import stat
+from shared_forms import includes, tiers
 
-from grader.base.errors import KitError, UsageError
+from grader.base.errors import KitError
 from grader.run.calls import Request
 from grader.run.nativehost import NativeHost
-from grader.sandbox import Limits, Sandbox, choose
+from grader.sandbox import Limits, Sandbox
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="only Linux has these sandboxes")
 
-PROBE = (
-    HEAD
-    + r"""
-#include <cerrno>
-#include <csignal>
-#include <cstdio>
-#include <cstring>
-#include <dlfcn.h>
-#include <dirent.h>
-#include <fcntl.h>
-#include <link.h>
-#include <sched.h>
-#include <sys/mman.h>
-#include <sys/prctl.h>
-#include <sys/ptrace.h>
-#include <sys/resource.h>
-#include <sys/socket.h>
-#include <sys/stat.h>
-#include <sys/syscall.h>
-#include <sys/wait.h>
-#include <unistd.h>
+HEADERS = """cerrno csignal cstdio cstring dlfcn.h dirent.h fcntl.h link.h sched.h unistd.h sys/mman.h sys/prctl.h
+sys/ptrace.h sys/resource.h sys/socket.h sys/stat.h sys/syscall.h sys/wait.h"""
+PROBE = r"""
 extern char **environ;
 extern "C" {
 #define WEAK __attribute__((weak)) void
@@ -53,7 +36,7 @@ WEAK mkl_serv_get_version(); WEAK THPVariable_Wrap(); WEAK gpt149_ref_fused(); W
 static void saw(const char *what, const char *where, bool found) {
   std::printf("%s %s: %s\n", found ? "SAW" : "no", what, where);
 }
-static void look_at_files() {
+torch::Tensor files(torch::Tensor t) {
   for (const char *path : {"/", ".", "..", "/proc", "/proc/self", "/proc/self/maps", "/proc/self/exe",
                            "/proc/1/environ", "/dev/null", "/dev/shm", "/tmp", "/etc/passwd", "/lib", "/usr/lib",
                            "/sys/devices/system/cpu"}) {
@@ -82,12 +65,13 @@ static void look_at_files() {
     char byte;
     if (pread(fd, &byte, 1, 0) >= 0 && fd != 5) std::printf("SAW read from %d\n", fd);
   }
+  return t;
 }
 static int names(dl_phdr_info *info, size_t, void *) {
   std::printf("library '%s'\n", info->dlpi_name);
   return 0;
 }
-static void look_for_libraries() {
+torch::Tensor libraries(torch::Tensor t) {
   dl_iterate_phdr(names, nullptr);
   for (const char *name : {"libc.so.6", "libtorch_cpu.so", "libpython3.so", "libcblas.so.3", "libm.so.6"})
     saw("dlopen", name, dlopen(name, RTLD_NOW) != nullptr);
@@ -95,8 +79,9 @@ static void look_for_libraries() {
                        mkl_serv_get_version, THPVariable_Wrap, gpt149_ref_fused, dnnl_sgemm};
   for (auto function : known) saw("linked", "", function != nullptr);
   for (char **entry = environ; *entry != nullptr; entry++) std::printf("environment %s\n", *entry);
+  return t;
 }
-static void look_for_power() {
+torch::Tensor power(torch::Tensor t) {
   cpu_set_t all;
   std::memset(&all, 255, sizeof all);
   saw("cores", "", sched_setaffinity(0, sizeof all, &all) == 0);
@@ -112,14 +97,6 @@ static void look_for_power() {
   saw("other user", "", setuid(1) == 0);
   saw("perf", "", syscall(SYS_perf_event_open, nullptr, 0, -1, -1, 0) >= 0);
   saw("io_uring", "", syscall(SYS_io_uring_setup, 1, nullptr) >= 0);
-}
-torch::Tensor look(torch::Tensor t) {
-  look_at_files();
-  look_for_libraries();
-  return t;
-}
-torch::Tensor power(torch::Tensor t) {
-  look_for_power();
   return t;
 }
 torch::Tensor reach(torch::Tensor t, int how) {
@@ -147,28 +124,18 @@ torch::Tensor take(torch::Tensor t, int mib) {
 torch::Tensor hangs(torch::Tensor t) { for (;;) asm volatile(""); }
 static bool at_start = (saw("open at the start", "/", open("/", O_RDONLY) >= 0), std::fflush(stdout), true);
 """
-    + binding("look", "power", "reach", "take", "hangs")
-)
 REACHES = 14
-
-
-def tiers() -> list[Sandbox]:
-    found = []
-    for name in "ABCD":
-        with contextlib.suppress(UsageError):
-            found.append(choose(name, trust=name == "D"))
-    if os.geteuid() != 0:
-        return found
+BOXES = tiers()
+if os.geteuid() == 0:
     # A judge that is not root has its own user id alone.
-    one_uid = [Sandbox(each.tier, each.bwrap, True, each.landlock, True) for each in found if each.bwrap]
-    return [*found, *one_uid]
+    BOXES += [Sandbox(each.tier, each.bwrap, True, each.landlock, True) for each in BOXES if each.bwrap]
 
 
 def name(box: Sandbox) -> str:
     return box.tier + ("" if box.own_uid else "-one-uid")
 
 
-@pytest.fixture(scope="module", params=tiers(), ids=name)
+@pytest.fixture(scope="module", params=BOXES, ids=name)
 def host(request: pytest.FixtureRequest) -> Iterator[NativeHost]:
     with NativeHost(request.param) as started:
         yield started
@@ -176,7 +143,8 @@ def host(request: pytest.FixtureRequest) -> Iterator[NativeHost]:
 
 @pytest.fixture(scope="module")
 def probe(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return program(tmp_path_factory.mktemp("probe"), PROBE)
+    text = includes(HEADERS) + PROBE + binding("files libraries power reach take hangs")
+    return program(tmp_path_factory.mktemp("probe"), text)
 
 
 def request(function: str, *values: int) -> Request:
@@ -186,8 +154,8 @@ def request(function: str, *values: int) -> Request:
 def test_nothing_is_found(host: NativeHost, probe: Path) -> None:
     with host.spawn(probe, threads=2, cpus=[0]) as session:
         assert session.death is None, session.death
-        calls = [session.call(request(function)) for function in ("look", "power")]
-    assert [call.status for call in calls] == ["ok", "ok"], (calls, session.printed)
+        calls = [session.call(request(function)) for function in ("files", "libraries", "power")]
+    assert [call.status for call in calls] == ["ok"] * 3, (calls, session.printed)
     lines = session.printed.splitlines()
     assert lines[0] == "no open at the start: /"
     assert [line for line in lines if line.startswith("SAW")] == []
@@ -221,14 +189,8 @@ def processes() -> dict[int, int]:
     One that has ended has no memory any more. It may still be listed, until whoever has adopted it reaps it, and so is
     the first process of a namespace, which waits (asleep, no zombie) until all others of its namespace are reaped.
     """
-    found = {}
-    for name in os.listdir("/proc"):
-        with contextlib.suppress(OSError, ValueError):
-            fields = Path(f"/proc/{name}/stat").read_text().rpartition(")")[2].split()
-            parent, virtual_bytes = int(fields[1]), int(fields[20])
-            if virtual_bytes > 0:
-                found[int(name)] = parent
-    return found
+    fields = {int(pid): stat(int(pid)) for pid in os.listdir("/proc") if pid.isdigit()}
+    return {pid: int(each[1]) for pid, each in fields.items() if each[0] != "Z" and int(each[20]) > 0}
 
 
 def children() -> set[int]:
@@ -244,17 +206,16 @@ def test_nothing_is_left_of_a_runner(host: NativeHost, probe: Path) -> None:
 
 
 JUDGE = """
-import sys, time
+import sys
 from pathlib import Path
-sys.path[:0] = [{root!r}]
+sys.path[:0] = [{root!r}, {root!r} + "/tests"]
+from native_programs import asked
 from grader.run.nativehost import NativeHost
 from grader.sandbox import choose
-from grader.run.calls import Request
-from grader.base.arrays import np
 host = NativeHost(choose({tier!r}, trust=True))
 session = host.spawn(Path({probe!r}), threads=2)
 print(session.pid, *(each.init for each in host._living.values()), flush=True)
-session.call(Request("hangs", [{{"input": 0}}], [np.ones(3, np.float32)], (3,)), timeout_s=600)
+session.call(asked("hangs", shape=(3,), output=(3,)), timeout_s=600)
 """
 
 

@@ -1,0 +1,44 @@
+"""Short forms that several tests share: the course, sandbox tiers, a Python of its own, and #include lines."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import subprocess
+import sys
+from typing import Any
+
+from building import HEAD
+from conftest import ROOT
+
+from grader.base.errors import UsageError
+from grader.sandbox import Sandbox, choose
+
+COURSE = ROOT / "configs" / "gpt149.yaml"
+
+
+def tiers() -> list[Sandbox]:
+    """Return the sandbox of each tier that works on this machine, the strongest first."""
+    found = []
+    for tier in "ABCD":
+        with contextlib.suppress(UsageError):
+            found.append(choose(tier, trust=tier == "D"))
+    return found
+
+
+def python(*arguments: object, text: bool = True, **environment: str) -> subprocess.CompletedProcess[Any]:
+    """Return an ended Python that could import the kit and had nothing to read."""
+    return subprocess.run(
+        [sys.executable, *map(str, arguments)],
+        cwd=ROOT,
+        env={**os.environ, "PYTHONPATH": str(ROOT), **environment},
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=text,
+        timeout=600,
+    )
+
+
+def includes(names: str) -> str:
+    """Return an #include line for torch's header and for each of these."""
+    return HEAD + "".join(f"#include <{name}>\n" for name in names.split())
