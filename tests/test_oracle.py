@@ -7,13 +7,12 @@ from collections.abc import Callable
 import pytest
 import torch
 from torch import Tensor
-from torch_kernels import Inputs, compare, expect, make_inputs, right, rounded, scores
+from torch_kernels import Inputs, arrays, compare, expect, make_inputs, right, rounded, scores
 
 from grader.base.arrays import np
 from grader.base.errors import UsageError
 from grader.judge import comparison
 from grader.judge.comparison import Expected
-from labs.attention import cases
 from labs.attention.cases import ATTENTION_DISTRIBUTIONS, DISTRIBUTIONS, MAX_ABS_SCORE, describe
 from labs.attention.offsets import flat_offsets
 from labs.attention.oracle import Attention
@@ -23,13 +22,18 @@ SIZES = [
     *((1, 1), (1, 32), (2, 5), (5, 3), (7, 32), (16, 1)),
     *((61, 19), (97, 40), (131, 17), (333, 128), (1024, 32)),
 ]
+TABLE = {"B": 2, "H": 3, "N": 4, "d": 5}
 
 
 def exact_scores(x: Inputs) -> Tensor:
     return x["Q"].double() @ x["K"].double().mT
 
 
-# ---- inputs
+def attention(distribution: str, *sizes: int, seed: int = 5) -> tuple[Inputs, Expected]:
+    """Return the inputs and the expected output for sizes B, H, N and d."""
+    shape = dict(zip("BHNd", sizes, strict=True))
+    x = make_inputs(distribution, shape, seed)
+    return x, expect("attention", x, shape)
 
 
 @pytest.mark.parametrize("distribution", DISTRIBUTIONS)
@@ -56,42 +60,36 @@ def test_scores_stay_within_float32s_exp(distribution: str, n: int, d: int) -> N
 @pytest.mark.parametrize("distribution", GRADED)
 @pytest.mark.parametrize(("n", "d"), [size for size in SIZES if size[0] > 1])
 def test_graded_scores_spread_and_outputs_are_of_order_one(distribution: str, n: int, d: int) -> None:
-    shape = {"B": 2, "H": 2, "N": n, "d": d}
-    x = make_inputs(distribution, shape, 4)
+    x, expected = attention(distribution, 2, 2, n, d, seed=4)
     s = exact_scores(x)
     assert (s.amax((2, 3)) - s.amin((2, 3))).min() >= 10
-    size = np.sqrt(np.square(expect("attention", x, shape).value).mean((2, 3)))
+    size = np.sqrt(np.square(expected.value).mean((2, 3)))
     assert size.min() > 0.02 and size.max() < 3
 
 
 @pytest.mark.parametrize("distribution", [name for name in ATTENTION_DISTRIBUTIONS if name != "ramp"])
 def test_heads_are_independent(distribution: str) -> None:
-    shape = {"B": 2, "H": 2, "N": 40, "d": 8}
-    x = make_inputs(distribution, shape, 4)
-    expected = expect("attention", x, shape)
+    _, expected = attention(distribution, 2, 2, 40, 8, seed=4)
     copied = np.broadcast_to(expected.value[0, 0], expected.value.shape)
     for b, h in ((0, 1), (1, 0), (1, 1)):
         assert comparison.compare(expected, copied).wrong[b, h].mean() > 0.5
 
 
 def test_published_ramp_is_as_weak_as_it_was() -> None:
-    shape = {"B": 2, "H": 2, "N": 64, "d": 32}
-    x = make_inputs("ramp", shape, 0)
+    x, expected = attention("ramp", 2, 2, 64, 32, seed=0)
     assert torch.linalg.matrix_rank(exact_scores(x)[0, 0]) <= 2
     assert torch.equal(x["Q"][0, 0], x["Q"][1, 1])
-    mean = x["V"].mean(2, keepdim=True).expand_as(x["V"])
-    assert np.allclose(mean, expect("attention", x, shape).value, atol=1e-4)
+    assert np.allclose(x["V"].mean(2, keepdim=True).expand_as(x["V"]), expected.value, atol=1e-4)
 
 
 def test_index_tables_visit_every_index_once_in_random_order() -> None:
-    shape = {"B": 2, "H": 3, "N": 4, "d": 5}
-    x = make_inputs("indices", shape, 1)
-    offsets = flat_offsets(x["index"], shape)
+    x = make_inputs("indices", TABLE, 1)
+    offsets = flat_offsets(x["index"], TABLE)
     assert sorted(offsets.tolist()) == list(range(120))
     assert offsets.tolist() != sorted(offsets.tolist())
     assert sorted(x["tensor"].flatten().tolist()) == list(range(1, 121))
     assert not set(x["values"].tolist()) & set(x["tensor"].flatten().tolist())
-    assert len(make_inputs("some_indices", shape, 1)["index"]) == 60
+    assert len(make_inputs("some_indices", TABLE, 1)["index"]) == 60
 
 
 def test_refuses_what_it_does_not_know() -> None:
@@ -101,34 +99,27 @@ def test_refuses_what_it_does_not_know() -> None:
         make_inputs("random", {"B": 1, "H": 1, "N": 0, "d": 1}, 0)
 
 
-# ---- the oracle itself
-
-
 def test_rows_are_those_of_the_whole() -> None:
-    shape = {"B": 2, "H": 3, "N": 97, "d": 40}
-    x = cases.make_inputs("random", shape, 2)
-    whole, rows = Attention().expected(x, shape), np.array([96, 0, 31])
-    some = Attention().expected_rows(x, rows)
+    x, whole = attention("random", 2, 3, 97, 40)
+    rows = np.array([96, 0, 31])
+    some = Attention().expected_rows(arrays(x), rows)
     assert np.allclose(some.value, whole.value[:, :, rows], rtol=1e-12, atol=0)
     assert np.allclose(some.tolerance, np.asarray(whole.tolerance)[:, :, rows], rtol=1e-9)
 
 
-@pytest.mark.parametrize("shape", [(1, 2, 1, 7), (2, 3, 97, 40), (40, 3, 5, 3), (1, 4, 1024, 32)])
-def test_the_oracle_is_torchs_to_float64s_rounding(
-    shape: tuple[int, ...], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """In pieces of heads, in pieces of rows, and by several threads."""
+@pytest.mark.parametrize("sizes", [(1, 2, 1, 7), (2, 3, 97, 40), (40, 3, 5, 3), (1, 4, 1024, 32)])
+def test_the_oracle_is_torchs(sizes: tuple[int, ...], monkeypatch: pytest.MonkeyPatch) -> None:
+    """To float64's rounding: in pieces of heads, in pieces of rows, and by several threads."""
     monkeypatch.setenv("OMP_NUM_THREADS", "3")
-    x = make_inputs("random", dict(zip("BHNd", shape, strict=True)), 6)
+    x, expected = attention("random", *sizes)
     by_torch = torch.softmax(exact_scores(x), 3) @ x["V"].double()
-    assert np.allclose(expect("attention", x, {}).value, by_torch.numpy(), rtol=1e-12, atol=1e-13)
+    assert np.allclose(expected.value, by_torch.numpy(), rtol=1e-12, atol=1e-13)
 
 
 def test_a_number_that_is_none_stays_in_its_row() -> None:
-    shape = {"B": 1, "H": 2, "N": 9, "d": 4}
-    x = cases.make_inputs("random", shape, 2)
+    x, _ = attention("random", 1, 2, 9, 4)
     x["Q"][0, 1, 3, 2] = np.nan
-    value = Attention().expected(x, shape).value
+    value = expect("attention", x, {}).value
     assert np.isnan(value[0, 1, 3]).all() and np.isnan(value).sum() == 4
 
 
@@ -142,18 +133,14 @@ def test_not_a_number_is_wrong() -> None:
 
 
 def test_writes_to_wrong_or_additional_places_are_wrong() -> None:
-    shape = {"B": 2, "H": 3, "N": 4, "d": 5}
-    x = make_inputs("some_indices", shape, 1)
-    expected = expect("write4d", x, shape)
+    x = make_inputs("some_indices", TABLE, 1)
+    expected = expect("write4d", x, TABLE)
     after = x["tensor"].flatten().clone()
-    after[flat_offsets(x["index"], shape)] = x["values"]
+    after[flat_offsets(x["index"], TABLE)] = x["values"]
     assert compare(expected, after.reshape(2, 3, 4, 5)).ok
     untouched = next(k for k in range(120) if after[k] <= 120)
     after[untouched] = 0
     assert int(compare(expected, after.reshape(2, 3, 4, 5)).wrong.sum()) == 1
-
-
-# ---- the error budget: honest arithmetic
 
 
 def added_up(a: Tensor, b: Tensor) -> Tensor:
@@ -202,9 +189,7 @@ HONEST = {
 @pytest.mark.parametrize("distribution", ATTENTION_DISTRIBUTIONS)
 @pytest.mark.parametrize(("n", "d"), [(1, 7), (2, 5), (7, 32), (16, 1), (97, 40), (128, 128), (256, 32)])
 def test_honest_kernels_use_a_tenth_of_the_budget(distribution: str, n: int, d: int) -> None:
-    shape = {"B": 1, "H": 2, "N": n, "d": d}
-    x = make_inputs(distribution, shape, 5)
-    expected = expect("attention", x, shape)
+    x, expected = attention(distribution, 1, 2, n, d)
     used = {name: compare(expected, kernel(x)).budget_used for name, kernel in HONEST.items()}
     assert max(used.values()) <= 0.1, used
 
@@ -212,23 +197,15 @@ def test_honest_kernels_use_a_tenth_of_the_budget(distribution: str, n: int, d: 
 @pytest.mark.parametrize("distribution", ["constant_rows", "random"])
 def test_honest_kernels_use_a_tenth_of_the_budget_at_2048(distribution: str) -> None:
     """Long sums of equal addends are the hardest: their roundings do not cancel."""
-    shape = {"B": 1, "H": 1, "N": 2048, "d": 8}
-    x = make_inputs(distribution, shape, 5)
-    assert compare(expect("attention", x, shape), course_style(x)).budget_used <= 0.1
+    x, expected = attention(distribution, 1, 1, 2048, 8)
+    assert compare(expected, course_style(x)).budget_used <= 0.1
 
 
-# ---- the error budget: what must exceed it
-
-
-def weights_rounded(x: Inputs, dtype: torch.dtype) -> Tensor:
-    weights = torch.softmax(scores(x), 3)
-    return weights.to(dtype).float() @ x["V"].to(dtype).float()
-
-
+#: The least multiple of the budget that each coarse kernel has to use.
 COARSE: dict[str, tuple[float, Callable[[Inputs], Tensor]]] = {
     "float16 inputs": (3, lambda x: right(rounded(x, torch.float16))),
     "bfloat16 inputs": (25, lambda x: right(rounded(x, torch.bfloat16))),
-    "float16 weights": (2, lambda x: weights_rounded(x, torch.float16)),
+    "float16 weights": (2, lambda x: torch.softmax(scores(x), 3).half().float() @ x["V"].half().float()),
     "1e-3 too large": (3, lambda x: 1.001 * right(x)),
     "V's mean": (1000, lambda x: x["V"].mean(2, keepdim=True).expand_as(x["V"])),
     "1 + x": (1000, lambda x: (w := 1 + scores(x)) / w.sum(3, keepdim=True) @ x["V"]),
@@ -243,7 +220,6 @@ COARSE: dict[str, tuple[float, Callable[[Inputs], Tensor]]] = {
 @pytest.mark.parametrize(("n", "d"), [(97, 40), (333, 128), (1024, 32)])
 def test_coarse_kernels_exceed_the_budget(kernel: str, n: int, d: int) -> None:
     times, coarse = COARSE[kernel]
-    shape = {"B": 1, "H": 2, "N": n, "d": d}
-    x = make_inputs("random", shape, 5)
-    found = compare(expect("attention", x, shape), coarse(x))
+    x, expected = attention("random", 1, 2, n, d)
+    found = compare(expected, coarse(x))
     assert not found.ok and found.budget_used >= times
