@@ -7,6 +7,7 @@ import dataclasses
 import mmap
 import os
 from types import SimpleNamespace
+from unittest.mock import Mock
 
 import pytest
 
@@ -20,24 +21,18 @@ from grader.run.nativehost import NativeHost
 CORES = machine.usable_cpus()
 
 
-@pytest.fixture
-def four_cores_of_two_threads(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Hardware threads 0 and 4 share a core, 1 and 5, and so on."""
-    monkeypatch.setattr(machine, "usable_cpus", lambda: list(range(8)))
-    monkeypatch.setattr(
-        machine.Path, "read_text", lambda path: f"{(n := int(path.parts[-3][3:])) % 4},{n % 4 + 4}"
-    )
-
-
-@pytest.mark.usefixtures("four_cores_of_two_threads")
 @pytest.mark.parametrize(
     ("threads", "cores", "expected"),
     [(None, None, None), (None, 8, None), (None, 4, [0, 1, 2, 3]), (None, 6, [0, 1, 2, 3, 4, 5]), (1, None, [7]),
      (2, 1, [7]), (2, 6, [6, 7]), (16, 16, None)],
 )  # fmt: skip
 def test_a_limit_of_cores_takes_whole_ones_first(
-    threads: int | None, cores: int | None, expected: list[int] | None
+    threads: int | None, cores: int | None, expected: list[int] | None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    """Of eight hardware threads 0 and 4 share a core, 1 and 5, and so on."""
+    shared = {f"cpu{k}": f"{k % 4},{k % 4 + 4}" for k in range(8)}
+    monkeypatch.setattr(machine, "usable_cpus", lambda: list(range(8)))
+    monkeypatch.setattr(machine.Path, "read_text", lambda path: shared[path.parts[-3]])
     assert machine.timing_cpus(threads, cores) == expected
 
 
@@ -86,17 +81,11 @@ def test_a_timed_call_keeps_to_its_cores(cores: int | None, monkeypatch: pytest.
 def test_a_call_is_repeated_while_fresh_memory_is_felt(
     wall_s: float, pages: list[int], calls: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    seen = iter(pages)
-    made: list[None] = []
-    monkeypatch.setattr(placement, "page_faults", lambda pid: next(seen))
-
-    def call() -> SimpleNamespace:
-        made.append(None)
-        return SimpleNamespace(wall_s=wall_s)
-
+    monkeypatch.setattr(placement, "page_faults", Mock(side_effect=pages))
     session = SimpleNamespace(pid=os.getpid(), cpu_clock_s=lambda: 0.0)
+    call = Mock(return_value=SimpleNamespace(wall_s=wall_s))
     placement.warm_up(session, call)  # type: ignore[arg-type]
-    assert len(made) == calls
+    assert call.call_count == calls
 
 
 def test_pages_that_are_touched_are_counted() -> None:
