@@ -5,14 +5,13 @@ from __future__ import annotations
 import ast
 import io
 import re
-import subprocess
 import sys
 
 import pytest
-from classes.acting_class import environment
 from conftest import ROOT
 from hypothesis import given
 from hypothesis import strategies as st
+from shared_forms import python
 
 from grader.base import harmless, imports
 from grader.base.results import PartResult
@@ -37,9 +36,6 @@ def obeyed(text: str) -> list[str]:
     return [char for char in text if char not in "\n\t" and harmless.harmless(char) != char]
 
 
-# ---- the text
-
-
 @given(st.text(st.characters(codec=None), max_size=80))
 def test_harmless_text_keeps_its_length_and_everything_that_is_only_shown(text: str) -> None:
     text = text.replace("\r\n", "\n")
@@ -57,9 +53,6 @@ def test_names_of_all_scripts_stay_and_a_value_within_a_message_is_one_short_lin
     assert harmless.one_line("a\nb\tc\x1b[31m") == "a b c?[31m"
     assert harmless.one_line("x" * 10**6) == "x" * 79 + "…"
     assert harmless.one_line(" " * 10**6 + "x", 10).endswith("…")
-
-
-# ---- the streams
 
 
 def test_whatever_a_command_line_prints_is_harmless() -> None:
@@ -80,11 +73,9 @@ def run(arguments):
 commandline.main("grader", run)
 """
     for kind, code in (("usage", 2), ("parse", 2), ("fault", 3)):
-        command = [sys.executable, "-c", program, kind]
-        ended = subprocess.run(command, cwd=ROOT, env=environment(), capture_output=True, timeout=120)
+        ended = python("-c", program, kind, text=False)
         assert ended.returncode == code
-        for stream in (ended.stdout, ended.stderr):
-            text = stream.decode()
+        for text in (ended.stdout.decode(), ended.stderr.decode()):
             assert "bob complete" in text and not obeyed(text), (kind, obeyed(text))
         assert len(ended.stderr) < 20_000, "an error is told in few words"
 
@@ -113,18 +104,12 @@ def test_nothing_is_printed_past_the_printer() -> None:
                     assert "\x1b" not in node.value and "\r\x1b" not in node.value, (name, node.lineno)
 
 
-# ---- the kit's own sequences
-
-
-def part(verdict: str) -> PartResult:
-    return PartResult("part1", f"Naive{HOSTILE}", verdict, 10.0, output=HOSTILE)
-
-
 def test_verdicts_have_colours_on_a_terminal_and_nothing_else() -> None:
     screen, file = Screen(), io.StringIO()
     for verdict in ("pass", "slow", "wrong"):
-        Terminal(screen).verdict(part(verdict), 0.0)
-        Terminal(file).verdict(part(verdict), 0.0)
+        part = PartResult("part1", f"Naive{HOSTILE}", verdict, 10.0, output=HOSTILE)
+        for stream in (screen, file):
+            Terminal(stream).verdict(part, 0.0)
     text = screen.getvalue()
     assert text.count("\x1b[1;32mPASS\x1b[0m") == 1 and text.count("\x1b[1;31mWRONG RESULT\x1b[0m") == 1
     assert OURS.sub("", text) == file.getvalue() and not obeyed(file.getvalue())
