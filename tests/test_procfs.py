@@ -8,7 +8,8 @@ import subprocess
 import sys
 import threading
 from collections.abc import Iterator
-from contextlib import contextmanager
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack, closing, contextmanager
 from pathlib import Path
 
 import pytest
@@ -77,30 +78,21 @@ def seen_of(pid: int) -> Evidence:
     return watch.evidence
 
 
-def flags_of(evidence: Evidence) -> list[tuple[str, str]]:
+@pytest.mark.parametrize("count", [3000, 8])
+def test_long_paths_are_read_up_to_a_limit(count: int, tmp_path: Path, read_bytes: list[int]) -> None:
+    with mapping(tmp_path, count) as pid:
+        evidence = seen_of(pid)
     build = Build(
         ok=True, object_path=None, cached=False, diagnostics="", notes=(), wall_s=0, cpu_s=0, key=""
     )
-    return [(flag.code, flag.level) for flag in integrity.evidence_flags(evidence, build)]
-
-
-def test_a_process_that_maps_long_paths_is_read_up_to_a_limit_and_flagged(
-    tmp_path: Path, read_bytes: list[int]
-) -> None:
-    with mapping(tmp_path, 3000) as pid:
-        evidence = seen_of(pid)
-    assert procfs.MOST_BYTES // 2 < sum(read_bytes) < procfs.MOST_BYTES + (64 << 10)
-    assert "maps" in evidence.unseen
-    assert ("hides_from_view", "review") in flags_of(evidence)
-
-
-def test_a_process_that_maps_a_few_is_seen_whole(tmp_path: Path, read_bytes: list[int]) -> None:
-    with mapping(tmp_path, 8) as pid:
-        evidence = seen_of(pid)
-    assert evidence.unseen == ""
-    # Longer than any path that a system call takes, and told to its end.
-    assert any(path.endswith("m/code.so") for path in evidence.new_code)
-    assert "hides_from_view" not in dict(flags_of(evidence))
+    flags = [(flag.code, flag.level) for flag in integrity.evidence_flags(evidence, build)]
+    if count == 3000:
+        assert procfs.MOST_BYTES // 2 < sum(read_bytes) < procfs.MOST_BYTES + (64 << 10)
+        assert "maps" in evidence.unseen and ("hides_from_view", "review") in flags
+    else:
+        # Longer than any path that a system call takes, and told to its end.
+        assert evidence.unseen == "" and any(path.endswith("m/code.so") for path in evidence.new_code)
+        assert "hides_from_view" not in dict(flags)
 
 
 def test_lines_are_cut_in_pieces_of_any_size(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -119,35 +111,30 @@ def test_lines_are_cut_in_pieces_of_any_size(tmp_path: Path, monkeypatch: pytest
 def test_of_very_many_threads_the_first_ones_are_looked_at(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(procfs, "MOST_THREADS", 5)
     ended = threading.Event()
-    others = [threading.Thread(target=ended.wait) for _ in range(10)]
-    for each in others:
-        each.start()
-    try:
+    with ThreadPoolExecutor(10) as pool, ExitStack() as stack:
+        stack.callback(ended.set)
+        for _ in range(10):
+            pool.submit(ended.wait)
         excess = procfs.Excess()
         assert len(procfs.threads(os.getpid(), excess)) == 5
         assert excess.what == "more than 5 threads"
         assert seen_of(os.getpid()).unseen == "more than 5 threads"
         assert placement._thread_times_s(os.getpid()) == {}
-    finally:
-        ended.set()
-        for each in others:
-            each.join()
 
 
 def test_the_nursery_takes_a_list_of_children_in_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
     others = forkserver.children(os.getpid())  # of earlier tests, which nobody has waited for
-    started = [subprocess.Popen(["sleep", "60"]) for _ in range(6)]
-    try:
+    with ExitStack() as stack:
+        started = []
+        for _ in range(6):
+            started.append(stack.enter_context(subprocess.Popen(["sleep", "60"])).pid)
+            stack.callback(os.kill, started[-1], signal.SIGKILL)
         monkeypatch.setattr(forkserver, "LISTING_BYTES", 20)
         found = forkserver.children(os.getpid())
         # A number that the limit cuts in two would be another process's.
-        assert 0 < len(found) < 6 and set(found) <= {*others, *(each.pid for each in started)}
+        assert 0 < len(found) < 6 and set(found) <= {*others, *started}
         monkeypatch.setattr(forkserver, "MOST_AT_ONCE", 2)
-        assert forkserver.descendants([started[0].pid, started[1].pid]) == [started[0].pid, started[1].pid]
-    finally:
-        for each in started:
-            each.send_signal(signal.SIGKILL)
-            each.wait()
+        assert forkserver.descendants(started[:2]) == started[:2]
 
 
 GROWING = """
@@ -162,19 +149,10 @@ time.sleep(600)
 
 
 def test_a_worker_that_grows_beyond_its_bound_is_ended(tmp_path: Path) -> None:
-    executor = LocalExecutor(
-        Settings("", "", 0, True, {}, ""),
-        tmp_path,
-        workers=1,
-        silence_s={"": 300.0},
-        command=(sys.executable, "-c", GROWING),
-        most_bytes=200 << 20,
-    )
-    try:
+    settings, limits = Settings("", "", 0, True, {}, ""), {"silence_s": {"": 300.0}, "most_bytes": 200 << 20}
+    command = (sys.executable, "-c", GROWING)
+    with closing(LocalExecutor(settings, tmp_path, workers=1, command=command, **limits)) as executor:  # type: ignore[arg-type]
         executor.submit(Job("ada", tmp_path / "module.cpp"))
         told = [happening for happening in executor.results() if happening is not None]
-    finally:
-        executor.close()
-    assert told == [
-        Failed("ada", "the worker that graded it died (it needed more than 200 MiB of memory)", True)
-    ]
+    died = "the worker that graded it died (it needed more than 200 MiB of memory)"
+    assert told == [Failed("ada", died, True)]

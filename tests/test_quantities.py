@@ -17,13 +17,10 @@ def test_sizes_for_people() -> None:
 
 
 def test_whole_numbers_are_few_plain_digits() -> None:
+    """Python itself refuses to read more than 4300 of them."""
     assert (whole("0"), whole("0042"), whole("9" * 19)) == (0, 42, int("9" * 19))
     for text in ("", "-1", "+1", " 1", "1_000", "1.0", "\u0663", "\u00b2", "9" * 20, "9" * 10_000):
         assert whole(text) is None
-
-
-def test_an_option_with_endless_digits_is_wrong_usage() -> None:
-    """Python itself refuses to read more than 4300 of them."""
     for text in ("9" * 5000, "65", "-1", "\u0663"):
         with pytest.raises(UsageError, match="from 0 to 64"):
             whole_number(text, "-N", 0, 64)
