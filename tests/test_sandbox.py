@@ -12,11 +12,13 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, suppress
+from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
+import shared_forms
 from _pytest.mark.structures import ParameterSet
 from conftest import ROOT
 
@@ -27,19 +29,7 @@ from grader.build.toolchain import toolchain
 from grader.run.calls import Call, Request
 from grader.run.session import Session
 from grader.run.zygote import Zygote
-from grader.sandbox import (
-    OPEN,
-    Limits,
-    Sandbox,
-    bubblewrap,
-    choose,
-    compiling,
-    lock,
-    run_limited,
-    tiers,
-    view,
-)
-from grader.sandbox.view import programs_folders
+from grader.sandbox import OPEN, Limits, Sandbox, bubblewrap, choose, compiling, run_limited, tiers, view
 
 DEEDS = ROOT / "tests" / "confinement" / "deeds.cpp"
 LIMITS = Limits(scratch_bytes=16 << 20, scratch_files=100)
@@ -47,10 +37,7 @@ LIMITS = Limits(scratch_bytes=16 << 20, scratch_files=100)
 
 def available() -> dict[str, Sandbox]:
     """Return every tier that works here, and its variants without root or without Landlock."""
-    found = {"D": OPEN}
-    for tier in "ABC":
-        with suppress(UsageError):
-            found[tier] = choose(tier)
+    found = {sandbox.tier: sandbox for sandbox in shared_forms.tiers()}
     if os.geteuid() == 0 and "A" in found and "B" in found:
         found["A-user"] = replace(found["A"], own_user_namespace=True, own_uid=False)
         found["A-no-landlock"] = replace(found["A"], landlock=0)
@@ -71,7 +58,7 @@ def tiers_that(has: Callable[[Sandbox], bool]) -> list[ParameterSet]:
 LOCKED = tiers_that(lambda sandbox: sandbox.locks)
 
 
-@pytest.mark.skipif(lock.landlock_version() == 0, reason="this kernel has no Landlock")
+@pytest.mark.skipif(tiers.lock.landlock_version() == 0, reason="this kernel has no Landlock")
 def test_a_kernel_with_landlock_gives_a_tier_that_hides_files() -> None:
     """A lock that does not hold is refused as a tier that is not there, and all tests of it would be left out."""
     assert {"A", "B"} & set(AVAILABLE)
@@ -127,11 +114,12 @@ def forged_name(library: Path) -> str:
 def kennel_of(library: Path) -> Iterator[Callable[[str], Kennel]]:
     """Return the kennel of a tier, started when it is first needed."""
     with ExitStack() as stack:
-        yield functools.cache(
-            lambda tier: Kennel(
-                AVAILABLE[tier], stack.enter_context(Zygote(sandbox=AVAILABLE[tier])), library
-            )
-        )
+
+        @functools.cache
+        def kennel(tier: str) -> Kennel:
+            return Kennel(AVAILABLE[tier], stack.enter_context(Zygote(sandbox=AVAILABLE[tier])), library)
+
+        yield kennel
 
 
 def kennel_fixture(has: Callable[[Sandbox], bool]) -> Callable[..., Kennel]:
@@ -147,9 +135,6 @@ def kennel_fixture(has: Callable[[Sandbox], bool]) -> Callable[..., Kennel]:
 kennel = kennel_fixture(lambda sandbox: True)
 locked = kennel_fixture(lambda sandbox: sandbox.locks)
 hiding = kennel_fixture(lambda sandbox: sandbox.hides_files)
-
-
-# ---- in every tier: computing, and limits
 
 
 def test_a_kernel_computes_as_it_would_outside(kennel: Kennel) -> None:
@@ -192,9 +177,6 @@ def test_a_kernel_that_ignores_every_hint_ends_in_time(kennel: Kennel) -> None:
         assert not Path(f"/proc/{session._pid}").exists()
 
 
-# ---- a lock's refusals
-
-
 @pytest.mark.parametrize(
     "deed",
     ["forks", "runs_a_program", "opens_a_socket", "kills_its_parent", "stops_its_parent", "traces_its_parent", "kills"],
@@ -231,10 +213,8 @@ def test_files_outside_are_out_of_sight(hiding: Kennel) -> None:
     assert hiding.value("reads_the_secret") < 0 and hiding.value("sees") == 0
 
 
-# ---- tier D: no lock, so the damage has to be repaired
-
-
 def test_orphans_are_swept_up(kennel_of: Callable[[str], Kennel]) -> None:
+    """Tier D has no lock, so the damage has to be repaired."""
     kennel = kennel_of("D")
     assert kennel.value("forks") > 0
     assert kennel.value("bomb", 15) == 15
@@ -261,9 +241,6 @@ def test_a_kernel_that_ends_the_reference_is_at_fault(library: Path) -> None:
         assert zygote.sabotaged
 
 
-# ---- the compiler
-
-
 def test_nothing_that_a_command_started_outlives_it(tmp_path: Path) -> None:
     """Its child holds one end of a pipe: the other end sees when the child is gone."""
     pipe = tmp_path / "pipe"
@@ -278,79 +255,76 @@ def test_nothing_that_a_command_started_outlives_it(tmp_path: Path) -> None:
         os.close(reader)
 
 
+class Compilers:
+    """A folder in which compilers of a sandbox translate texts."""
+
+    def __init__(self, sandbox: Sandbox, room: compiling.Room) -> None:
+        self.sandbox, self.uid, self.folder = sandbox, room.uid, room.folder
+
+    def run(self, text: str, command: list[str], **seen: Any) -> tuple[int, str]:
+        (self.folder / "module.cpp").write_text(text)
+        seen |= {"sandbox": self.sandbox, "uid": self.uid, "cwd": self.folder, "timeout_s": 60}
+        env = {"PATH": os.environ["PATH"], "TMPDIR": str(self.folder)}
+        finished = run_limited(command, env=env, **seen)
+        return finished.returncode, finished.output.decode()
+
+    def compiled(self, text: str, *flags: str) -> tuple[int, str]:
+        command = [str(toolchain().compiler), *flags, "-shared", "-o", "module.so", "module.cpp"]
+        return self.run(text, command, read=view.programs_folders(command[0]))
+
+
 @pytest.fixture(params=LOCKED)
-def room(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[tuple[Sandbox, compiling.Room]]:
+def room(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Compilers]:
     sandbox = AVAILABLE[request.param]
     with compiling.room(sandbox, tmp_path, None) as found:
-        yield sandbox, found
+        yield Compilers(sandbox, found)
 
 
-def compiled(sandbox: Sandbox, room: compiling.Room, text: str, *flags: str) -> tuple[int, str]:
-    (room.folder / "module.cpp").write_text(text)
-    command = [str(toolchain().compiler), *flags, "-shared", "-o", "module.so", "module.cpp"]
-    finished = run_limited(
-        command, cwd=room.folder, timeout_s=60, env={"PATH": os.environ["PATH"], "TMPDIR": str(room.folder)},
-        sandbox=sandbox, uid=room.uid, read=programs_folders(command[0]),
-    )  # fmt: skip
-    return finished.returncode, finished.output.decode()
-
-
-def test_a_compiler_may_be_a_script(room: tuple[Sandbox, compiling.Room]) -> None:
+def test_a_compiler_may_be_a_script(room: Compilers) -> None:
     """So it is on clusters. Its views hold its shell and the compiler that it calls."""
-    sandbox, place = room
     with tempfile.TemporaryDirectory() as folder:
         Path(folder).chmod(0o755)
         script = Path(folder, "g++")
         script.write_text(f'#!/bin/sh\nexec "$(dirname {toolchain().compiler})/g++" "$@"\n')
         script.chmod(0o755)
         views = stages.views(replace(toolchain(), compiler=script))
-        (place.folder / "module.cpp").write_text("#include <vector>\nstd::vector<int> one;")
-        finished = run_limited(
-            [str(script), *stages.FRONT_END_FLAGS], cwd=place.folder, timeout_s=60,
-            env={"PATH": os.environ["PATH"], "TMPDIR": str(place.folder)},
-            sandbox=sandbox, uid=place.uid, system=views.front_end,
-        )  # fmt: skip
-    assert finished.returncode == 0, finished.output.decode()
-    assert (place.folder / stages.ASSEMBLY).stat().st_size
-
-
-def telling_lines(path: Path) -> list[str]:
-    return [line for line in path.read_text().splitlines() if len(line) > 20]
+        text, command = "#include <vector>\nstd::vector<int> one;", [str(script), *stages.FRONT_END_FLAGS]
+        code, said = room.run(text, command, system=views.front_end)
+    assert code == 0, said
+    assert (room.folder / stages.ASSEMBLY).stat().st_size
 
 
 def test_compiler_sees_the_text_and_the_headers_only(
-    room: tuple[Sandbox, compiling.Room], library: Path, tmp_path_factory: pytest.TempPathFactory
+    room: Compilers, library: Path, tmp_path_factory: pytest.TempPathFactory
 ) -> None:
-    sandbox, place = room
-    assert compiled(sandbox, place, "#include <cstdlib>\nint one = 1;") == (0, "")
-    secret = library.parent / "secret.txt.closed"
-    code, said = compiled(sandbox, place, f'#include "{secret}"')
+    assert room.compiled("#include <cstdlib>\nint one = 1;") == (0, "")
+    code, said = room.compiled(f'#include "{library.parent / "secret.txt.closed"}"')
     assert code != 0 and "expected values" not in said
     asks = '#if __has_include("{}")\n#error seen\n#endif'
-    if sandbox.hides_files:
-        for path in ("/etc/passwd", library.parent / "secret.txt", ROOT / "configs" / "gpt149.yaml"):
-            assert "seen" not in compiled(sandbox, place, asks.format(path))[1]
-            assert compiled(sandbox, place, f'#include "{path}"')[0] != 0
-            assert compiled(sandbox, place, f'asm(".incbin \\"{path}\\"");')[0] != 0
+    if room.sandbox.hides_files:
+        for path in ("/etc/passwd", library.parent / "secret.txt", shared_forms.COURSE):
+            assert "seen" not in room.compiled(asks.format(path))[1]
+            for text in (f'#include "{path}"', f'asm(".incbin \\"{path}\\"");'):
+                assert room.compiled(text)[0] != 0
     # The kit's own files are out of reach in every tier, also where only rights hide them: by #include, for the
     # assembler, by a way around, as a question.
-    sandbox.protect(*view.secrets())
-    around = "../" * len(place.folder.parts)
+    room.sandbox.protect(*view.secrets())
+    around = "../" * len(room.folder.parts)
     for name in (
         "module.cpp", "configs/hidden/gpt149.yaml", "configs/gpt149.yaml", "labs/softmax/hidden/assignment.yaml",
         "labs/operators/reference.cpp", "labs/softmax/softmax.cpp", "labs/attention/mutations.py",
         "module_ref_stub/kernels.cpp", "tests/conftest.py", "benchmarks/races.py",
     ):  # fmt: skip
         path = ROOT / name
-        assert path.is_file()
+        lines = [line for line in path.read_text().splitlines() if len(line) > 20]
         for text in (f'#include "{path}"', f'#include "{around}{path}"', f'asm(".incbin \\"{path}\\"");'):
-            code, said = compiled(sandbox, place, text)
-            assert code != 0 and not any(line in said for line in telling_lines(path)), (name, said)
-        assert "seen" not in compiled(sandbox, place, asks.format(path))[1]
+            code, said = room.compiled(text)
+            assert code != 0 and not any(line in said for line in lines), (name, said)
+        assert "seen" not in room.compiled(asks.format(path))[1]
     # Some linkers only warn of a map that they cannot write.
-    elsewhere, here = tmp_path_factory.mktemp("elsewhere") / "planted", place.folder / "planted"
+    elsewhere, here = tmp_path_factory.mktemp("elsewhere") / "planted", room.folder / "planted"
     for target in (elsewhere, here):
-        compiled(sandbox, place, "int one = 1;", f"-Wl,-Map={target}")
+        room.compiled("int one = 1;", f"-Wl,-Map={target}")
     assert here.exists() and not elsewhere.exists()
 
 
@@ -364,9 +338,6 @@ def test_compiler_s_work_is_taken_as_a_plain_file(tmp_path: Path) -> None:
     made.unlink()
     made.write_text("object")
     assert compiling.taken(made, place).read_text() == "object"
-
-
-# ---- the choice
 
 
 def test_no_tier_is_chosen_that_does_not_work(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -425,10 +396,8 @@ def test_all_of_the_kit_is_left_out_wherever_it_lies(tmp_path: Path, monkeypatch
 
 
 def test_rights_alone_hide_files_from_another_user(tmp_path: Path) -> None:
-    for sandbox, mode in (
-        (Sandbox("C", seccomp=True, own_uid=True), 0o700),
-        (Sandbox("B", landlock=1), 0o755),
-    ):
+    by_rights, by_landlock = Sandbox("C", seccomp=True, own_uid=True), Sandbox("B", landlock=1)
+    for sandbox, mode in ((by_rights, 0o700), (by_landlock, 0o755)):
         tmp_path.chmod(0o755)
         sandbox.protect(tmp_path, tmp_path / "absent")
         assert tmp_path.stat().st_mode & 0o777 == mode
@@ -444,22 +413,15 @@ def test_links_are_seen_with_their_targets(tmp_path: Path, monkeypatch: pytest.M
     monkeypatch.setattr(sys, "prefix", str(tmp_path / ".venv"))
     assert {tmp_path / ".venv", tmp_path / "elsewhere"} <= set(view.python_paths.__wrapped__())
     read = [tmp_path / name for name in ("usr", "bin", "sbin", ".venv")]
-    places = {
-        "places": {},
-        "own_user_namespace": False,
-        "own_processes": True,
-        "scratch_bytes": 1,
-        "cwd": "/",
-    }
-    options = list(itertools.pairwise(bubblewrap.command("bwrap", read=read, **places)))
+    own = {"own_user_namespace": False, "own_processes": True}
+    command = bubblewrap.command("bwrap", read=read, places={}, **own, scratch_bytes=1, cwd="/")
+    options = list(itertools.pairwise(command))
     assert ("--symlink", "usr/bin") in options
     assert ("--symlink", str(tmp_path / "usr" / "bin")) in options, "a link to a link, which is not seen"
     assert ("--ro-bind", str(tmp_path / ".venv")) in options
 
 
-def test_a_temporary_folder_that_runners_cannot_enter_is_the_machines_fault(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_closed_temporary_folder_is_reported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """No object can be opened there: a whole class would not compile."""
     closed, inside = tmp_path / "closed", tmp_path / "closed" / "temporary"
     inside.mkdir(parents=True)
