@@ -8,37 +8,33 @@ from datetime import datetime, timedelta, timezone
 from pathlib import Path
 from typing import Any
 
+import classrows
 import pytest
 from conftest import ROOT
 
 from grader.assignment.loading import load
-from grader.assignment.records import Assignment, Case, Part
+from grader.assignment.records import Case, Part
 from grader.assignment.rubric import LateRule, TimeBand
 from grader.base.errors import UsageError
 from grader.base.results import CaseResult, Diagnosis, PartResult, SubmissionResult, Timing
 from grader.score import late_days, lateness_s, part_points, score
 from grader.staff.classroom.manual import read_manual
 
-PUBLIC = load(ROOT / "configs" / "gpt149.yaml")
+PUBLIC = classrows.assignment()
 STAFF = load(ROOT / "configs" / "hidden" / "gpt149.yaml")
 DAY_S = 86_400.0
 
 
 def timing(ratio: float, low: float | None = None) -> Timing:
     """Return a measurement with this ratio, whose interval starts at `low` (the ratio itself by default)."""
-    low = ratio if low is None else low
-    return Timing(
-        reference_ms=100.0, student_ms=100.0 * ratio, ratio=ratio, ratio_interval=(low, ratio + 0.1),
-        ratio_confidence=0.98, rounds=8, clock="cpu", allowance=1.15, verdict="slow" if low > 1.15 else "pass",
-        self_ratio=1.0, fit=True,
-    )  # fmt: skip
+    interval = (ratio if low is None else low, ratio + 0.1)
+    return replace(classrows.timing(ratio, slow=True), ratio_interval=interval)
 
 
 def results(part: Part, *right: str) -> tuple[CaseResult, ...]:
     """Return the results of a part that is right on these cases alone."""
-    return tuple(
-        CaseResult(case.name, {}, case.name in right, 0.0, hidden=case.hidden) for case in part.cases
-    )
+    cases = ((case.name, case.name in right, case.hidden) for case in part.cases)
+    return tuple(CaseResult(name, {}, ok, 0.0, hidden=hidden) for name, ok, hidden in cases)
 
 
 def names(part: Part, *, hidden: bool) -> list[str]:
@@ -50,17 +46,13 @@ def earned(part: Part, verdict: str, *right: str, time: Timing | None = None) ->
     return part_points(part, verdict, results(part, *right), time)[0]  # type: ignore[arg-type]
 
 
-# ---- one part
-
-
 @pytest.mark.parametrize(
     ("ratio", "low", "share"),
     [(1.2, 1.2, 0.9), (1.25, 1.25, 0.9), (1.26, 1.26, 0.75), (1.6, 1.4, 0.75), (2, 1.9, 0.5), (3.01, 3.01, 0.4),
      (1000, 900, 0.4)],
 )  # fmt: skip
-def test_slow_earns_the_share_of_its_band_and_doubt_is_for_the_student(
-    ratio: float, low: float, share: float
-) -> None:
+def test_slow_earns_the_share_of_its_band(ratio: float, low: float, share: float) -> None:
+    """Of the band of the interval's low end: doubt is for the student."""
     part = PUBLIC.part("part2")
     points, reason = part_points(part, "slow", (), timing(ratio, low))
     assert points == pytest.approx(20 * share)
@@ -102,9 +94,8 @@ def test_wrong_earns_by_weight_the_smaller_of_both_fractions() -> None:
             Case("d", "random", 4, weight=5, hidden=True), Case("e", "random", 5, weight=5, hidden=True),
         ),
     )  # fmt: skip
-    assert part_points(part, "wrong", results(part, "a", "c", "d")) == (
-        4.0, "wrong on 2 of 5 inputs: 4 of 20 points",
-    )  # fmt: skip
+    reason = "wrong on 2 of 5 inputs: 4 of 20 points"
+    assert part_points(part, "wrong", results(part, "a", "c", "d")) == (4.0, reason)
     assert earned(part, "wrong", "b", "d", "e") == 2.0 and earned(part, "wrong", "a", "b", "c") == 0.0
     assert earned(replace(part, case_credit=0.0), "wrong", "a", "d") == 0.0
 
@@ -145,31 +136,24 @@ def test_a_part_without_results_earns_nothing(verdict: str) -> None:
     assert points == 0 and reason
 
 
-# ---- a whole submission
-
-
-def submission(assignment: Assignment, verdicts: dict[str, str] | None = None) -> SubmissionResult:
-    parts = tuple(
-        PartResult(part.id, part.title, (verdicts or {}).get(part.id, "pass"), part.points)  # type: ignore[arg-type]
-        for part in assignment.parts
-        if part.points > 0
-    )
-    return SubmissionResult("ada", "", assignment.id, {}, {}, {}, parts)
+def submission(**verdicts: Any) -> SubmissionResult:
+    """Return a submission in which the parts without a verdict here pass."""
+    graded = (part for part in PUBLIC.parts if part.points > 0)
+    parts = (PartResult(part.id, part.title, verdicts.get(part.id, "pass"), part.points) for part in graded)
+    return SubmissionResult("ada", "", PUBLIC.id, {}, {}, {}, tuple(parts))
 
 
 def test_total_of_a_perfect_submission_is_a_hundred_and_extra_credit_comes_on_top() -> None:
-    done = score(PUBLIC, submission(PUBLIC), {"writeup": 7})
+    done = score(PUBLIC, submission(), {"writeup": 7})
     assert (done.earned, done.total, done.max_points, done.penalty, done.pending) == (100, 100, 100, 0, ())
-    extra = score(PUBLIC, submission(PUBLIC), {"writeup": 7, "part1_extra": 3, "part4_extra": 1.5})
+    extra = score(PUBLIC, submission(), {"writeup": 7, "part1_extra": 3, "part4_extra": 1.5})
     assert (extra.total, extra.max_points) == (104.5, 100)
-    assert [line.id for line in extra.lines] == [
-        "4Dread", "4Dwrite", "part1", "part2", "part3", "part4",
-        "writeup", "part1_extra", "part2_extra", "part3_extra", "part4_extra",
-    ]  # fmt: skip
+    items = "4Dread 4Dwrite part1 part2 part3 part4 writeup part1_extra part2_extra part3_extra part4_extra"
+    assert [line.id for line in extra.lines] == items.split()
 
 
 def test_ungraded_items_and_unjudged_parts_are_pending() -> None:
-    result = submission(PUBLIC)
+    result = submission()
     fresh = score(PUBLIC, result)
     assert fresh.pending == ("writeup",) and fresh.total == 93
     assert ("writeup", "not graded yet") in [(line.id, line.reason) for line in fresh.lines]
@@ -180,7 +164,7 @@ def test_ungraded_items_and_unjudged_parts_are_pending() -> None:
 
 
 def test_points_by_hand_replace_those_of_a_part_and_say_so() -> None:
-    result, manual = submission(PUBLIC, {"part2": "crash"}), {"part2": 12.5}
+    result, manual = submission(part2="crash"), {"part2": 12.5}
     assert score(PUBLIC, result).earned == 73
     regraded = score(PUBLIC, result, manual)
     line = next(line for line in regraded.lines if line.id == "part2")
@@ -188,8 +172,6 @@ def test_points_by_hand_replace_those_of_a_part_and_say_so() -> None:
     assert line.reason == "by hand (0 by the grader: crashed)"
     assert score(PUBLIC, result, manual) == regraded and manual == {"part2": 12.5}, "arguments stay"
 
-
-# ---- lateness
 
 RULE = LateRule(
     due=datetime(2026, 11, 14, 23, 59, tzinfo=timezone(timedelta(hours=-8))),
@@ -212,16 +194,13 @@ def test_days_start_when_the_grace_ends(late_s: float | None, days: int) -> None
     [
         *(({}, days, penalty) for days, penalty in ((1, 9.3), (3, 27.9), (4, 93.0))),
         *(({"after_cap": "max_penalty"}, days, 27.9) for days in (4, 400)),
-        *(
-            ({"cap_days": None, "after_cap": None}, days, penalty)
-            for days, penalty in ((7, 65.1), (11, 93.0))
-        ),
+        *(({"cap_days": None, "after_cap": None}, *row) for row in ((7, 65.1), (11, 93.0))),
         ({"share_per_day": None, "points_per_day": 5.0}, 2, 10.0),
         ({"share_per_day": None, "points_per_day": 50.0, "after_cap": "max_penalty"}, 9, 93.0),
     ],
 )
 def test_penalty_by_share_and_by_points(change: dict[str, Any], days: int, penalty: float) -> None:
-    late = score(replace(PUBLIC, late=replace(RULE, **change)), submission(PUBLIC), None, days * DAY_S)
+    late = score(replace(PUBLIC, late=replace(RULE, **change)), submission(), None, days * DAY_S)
     assert late.late_days == days and late.penalty == pytest.approx(penalty)
     assert late.total == pytest.approx(93 - penalty) and late.total >= 0
 
@@ -234,9 +213,6 @@ def test_lateness_is_counted_across_time_zones() -> None:
     assert lateness_s(assignment, datetime(2026, 11, 15, 0, 0)) == 60, "without a zone: the due date's"
     assert lateness_s(PUBLIC, utc) is None
     assert lateness_s(replace(PUBLIC, late=None), utc) is None
-
-
-# ---- manual.csv
 
 
 def test_points_by_hand_are_read_by_id_and_item(tmp_path: Path) -> None:
@@ -252,10 +228,9 @@ def test_points_by_hand_are_read_by_id_and_item(tmp_path: Path) -> None:
         "Zoë K.": {"writeup": 7.0, "part1_extra": 3.0, "part2": 0.0},
     }
     assert read_manual(path)["ada"] == {"writeup": 6.5}
+    # A row without points costs nobody.
     path.write_text("id,writeup,comment\nada,6.5,\nREADME,,write-up: empty\n")
-    assert read_manual(path, PUBLIC, {"ada"}) == {"ada": {"writeup": 6.5}}, (
-        "a row without points costs nobody"
-    )
+    assert read_manual(path, PUBLIC, {"ada"}) == {"ada": {"writeup": 6.5}}
 
 
 HOSTILE = "\x1b]0;owned\x07\x1b[2K\x9b\u202e"
@@ -265,12 +240,10 @@ SHOWN = "?]0;owned??[2K??"
 @pytest.mark.parametrize(
     ("content", "line", "says"),
     [
-        ("", 1, "the first row should name the columns"),
-        ("ada,7\n", 1, "the first row should name the columns"),
+        *((text, 1, "the first row should name the columns") for text in ("", "ada,7\n")),
         ("id;writeup\nada;7\n", 1, "columns should be separated by commas"),
         ("id,writeup,writeup\n", 1, "the column 'writeup' stands there twice"),
-        ("id,writup\nada,7\n", 1, "no item is called 'writup'"),
-        ("id,part0\nada,0\n", 1, "no item is called 'part0'"),
+        *((f"id,{item}\nada,0\n", 1, f"no item is called '{item}'") for item in ("writup", "part0")),
         ("id,\nada,\n", 1, "no item is called ''"),
         ("id,writeup\nada,7\neve,7\n", 3, "no submission is called 'eve'"),
         ("id,writeup\nadda,7\n", 2, "did you mean 'ada'?"),
@@ -279,10 +252,8 @@ SHOWN = "?]0;owned??[2K??"
         ("id,writeup\nada,7.5\n", 2, "7.5 points, and at most 7 can be given"),
         ("id,part2\nada,20.1\n", 2, "20.1 points, and at most 20 can be given"),
         ("id,writeup\nada,-1\n", 2, "writeup: points should be a number such as 6.5, not '-1'"),
-        ("id,writeup\nada,nan\n", 2, "not 'nan'"),
-        ("id,writeup\nada,1e3\n", 2, "not '1e3'"),
+        *((f"id,writeup\nada,{cell}\n", 2, f"not '{cell}'") for cell in ("nan", "1e3", "seven")),
         ('id,writeup\nada,"6,5"\n', 2, "not '6,5'"),
-        ("id,writeup\nada,seven\n", 2, "not 'seven'"),
         ("id,writeup\nada,7,3\n", 2, "3 cells under 2 columns"),
         ("id,writeup\nada\n", 2, "1 cells under 2 columns"),
         ('id,writeup,comment\nada,7,"one\ntwo"\ngrace,8,\n', 4, "8 points, and at most 7"),
@@ -305,10 +276,8 @@ SHOWN = "?]0;owned??[2K??"
     ],
     ids=lambda value: "" if len(str(value)) > 80 else None,
 )
-def test_a_mistake_in_the_table_is_one_short_line_with_file_and_line(
-    content: str | bytes, line: int, says: str, tmp_path: Path
-) -> None:
-    """Time grows as the table does: tests/fuzz/papers.py."""
+def test_a_mistake_in_the_table_is_one_short_line(content: Any, line: int, says: str, tmp_path: Path) -> None:
+    """With file and line. Time grows as the table does: tests/fuzz/papers.py."""
     path = tmp_path / "manual.csv"
     path.write_bytes(content if isinstance(content, bytes) else content.encode())
     with pytest.raises(UsageError) as caught:
