@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import itertools
 import struct
 from collections.abc import Callable
 from typing import Any
@@ -10,40 +11,27 @@ from typing import Any
 import pytest
 
 from grader.sandbox import seccomp
-from grader.sandbox.seccomp import (
-    ALLOW,
-    ERRNO,
-    KILL,
-    MACHINES,
-    compiler_filter,
-    native_filter,
-    numbers,
-    runner_filter,
-)
+from grader.sandbox.seccomp import ALLOW, ERRNO, KILL, compiler_filter, native_filter, runner_filter
 
 EPERM, ENOSYS = ERRNO | errno.EPERM, ERRNO | errno.ENOSYS
 OWN_PID, TOKEN = 4711, 0x0123_4567_89AB_CDEF
 CLONE_VM, CLONE_VFORK, NEW_USER = 0x100, 0x4000, 0x10000000
-TABLES = (
-    seccomp.ALLOWED,
-    seccomp.STARTS_PROCESSES,
-    seccomp.REACHES_OUT,
-    seccomp.REFUSED,
-    seccomp.BY_ARGUMENT,
-)
+REFUSED = (seccomp.STARTS_PROCESSES, seccomp.REACHES_OUT, seccomp.REFUSED)
+TABLES = (seccomp.ALLOWED, *REFUSED, seccomp.BY_ARGUMENT)
 #: Calls that only the filter of native runners knows.
 NATIVE_TABLES = (seccomp.NATIVE_ALLOWED, seccomp.NATIVE_BY_ARGUMENT, seccomp.NETWORK, seccomp.STARTS_DYNAMIC)
 SETOWN, GETFL, TCGETS, TIOCSTI = 8, 3, 0x5401, 0x5412
 
 
-def verdict(program: seccomp.Filter, machine: str, number: int, *arguments: int) -> int:
+def verdict(program: seccomp.Filter | None, machine: str, number: int, *arguments: int) -> int:
     """Return the kernel's answer to one call (classic BPF as in the kernel's networking/filter.rst)."""
+    assert program is not None
     code = bytearray(program.program)
     for place in program.pid_places:
         struct.pack_into("=I", code, place, OWN_PID)
     for place, half in zip(program.token_places, (TOKEN & 0xFFFFFFFF, TOKEN >> 32), strict=False):
         struct.pack_into("=I", code, place, half)
-    audit = MACHINES[machine].audit if machine in MACHINES else 0x40000003  # i386
+    audit = 0x40000003 if machine == "i386" else seccomp.MACHINES[machine].audit
     data = struct.pack("=IIQ6Q", number, audit, 0, *arguments, *[0] * (6 - len(arguments)))
     accumulator, counter = 0, 0
     while True:
@@ -54,10 +42,8 @@ def verdict(program: seccomp.Filter, machine: str, number: int, *arguments: int)
         if operation == 0x20:
             accumulator = struct.unpack_from("=I", data, value)[0]
             continue
-        holds = {0x15: accumulator == value, 0x35: accumulator >= value, 0x45: bool(accumulator & value)}[
-            operation
-        ]
-        counter += if_true if holds else if_false
+        holds = {0x15: accumulator == value, 0x35: accumulator >= value, 0x45: accumulator & value != 0}
+        counter += if_true if holds[operation] else if_false
 
 
 @pytest.fixture(params=["x86_64", "aarch64"])
@@ -65,8 +51,12 @@ def machine(request: pytest.FixtureRequest) -> str:
     return request.param
 
 
+def numbers(table: Any, machine: str) -> dict[str, int]:
+    return seccomp.numbers(table, seccomp.MACHINES[machine])
+
+
 def call(machine: str, name: str) -> int:
-    tables = (numbers(table, MACHINES[machine]) for table in (*TABLES, *NATIVE_TABLES))
+    tables = (numbers(table, machine) for table in (*TABLES, *NATIVE_TABLES))
     return next(found[name] for found in tables if name in found)
 
 
@@ -111,48 +101,42 @@ COMPILER = {
 }
 
 
-@pytest.mark.parametrize(
-    ("built", "table"),
-    [
-        (runner_filter, BOTH_RUNNERS),
-        (runner_filter, RUNNER),
-        (native_filter, BOTH_RUNNERS),
-        (native_filter, NATIVE),
-        (compiler_filter, COMPILER),
-    ],
-)
-def test_runner_may_compute_and_compiler_start_its_parts_and_no_more(
-    machine: str, built: Callable[[str], seccomp.Filter | None], table: dict[int, list[tuple[Any, ...]]]
-) -> None:
+#: The verdicts of each filter.
+FILTERS: dict[Callable[[str], seccomp.Filter | None], list[dict[int, list[tuple[Any, ...]]]]] = {
+    runner_filter: [BOTH_RUNNERS, RUNNER],
+    native_filter: [BOTH_RUNNERS, NATIVE],
+    compiler_filter: [COMPILER],
+}
+
+
+@pytest.mark.parametrize("built", FILTERS)
+def test_runner_may_compute_and_compiler_start_its_parts_and_no_more(machine: str, built: Any) -> None:
     program = built(machine)
-    assert program is not None
-    for expected, calls in table.items():
+    for expected, calls in itertools.chain(*(table.items() for table in FILTERS[built])):
         for name, *arguments in calls:
             assert verdict(program, machine, call(machine, name), *arguments) == expected, (name, arguments)
 
 
 def test_other_instruction_sets_and_later_calls_are_no_way_out(machine: str) -> None:
-    for program in (runner_filter(machine), native_filter(machine), compiler_filter(machine)):
-        assert program is not None
+    for program in (built(machine) for built in FILTERS):
         assert verdict(program, "i386", 11) == KILL  # execve there, munmap on x86-64
         assert verdict(program, machine, 0x40000000 | 59) == KILL  # execve of the x32 set
         assert verdict(program, machine, seccomp.LAST_KNOWN + 1) == ENOSYS
 
 
 def test_every_call_has_one_verdict(machine: str) -> None:
-    listed = [number for table in TABLES for number in numbers(table, MACHINES[machine]).values()]
+    listed = [number for table in TABLES for number in numbers(table, machine).values()]
     assert len(listed) == len(set(listed))
     # A call has the same number in whatever table it stands.
     known = {}
     for table in (*TABLES, *NATIVE_TABLES):
-        for name, number in numbers(table, MACHINES[machine]).items():
+        for name, number in numbers(table, machine).items():
             assert known.setdefault(name, number) == number, name
     assert len(known) == len(set(known.values()))
 
 
 def test_a_dynamic_program_may_open_its_libraries_and_no_more(machine: str) -> None:
     program = native_filter(machine, opens_libraries=True)
-    assert program is not None
     assert verdict(program, machine, call(machine, "openat")) == ALLOW
     assert verdict(program, machine, call(machine, "mmap"), 0, 4096, 5, MAP_PRIVATE, 3) == ALLOW
     for name in ("execve", "socket", "ptrace"):
@@ -161,5 +145,4 @@ def test_a_dynamic_program_may_open_its_libraries_and_no_more(machine: str) -> N
 
 
 def test_a_machine_without_a_table_has_no_filter() -> None:
-    assert native_filter("riscv64") is None
-    assert runner_filter("riscv64") is None
+    assert native_filter("riscv64") is runner_filter("riscv64") is None
