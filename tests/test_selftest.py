@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
+from shared_forms import COURSE as PATH
 
 from grader import sandbox
 from grader.assignment import labs, loading
@@ -22,7 +22,7 @@ from grader.staff.selftest.trials import Trial
 from labs.attention import kernels as cases
 from labs.attention.mutations import apply
 
-CONFIG = Path(__file__).resolve().parents[1] / "configs" / "gpt149.yaml"
+COURSE = loading.load(PATH)
 
 
 def part(verdict: str, *flags: str, ratio: float = 1.0) -> PartResult:
@@ -38,7 +38,7 @@ def result(*parts: PartResult, flags: tuple[Flag, ...] = ()) -> SubmissionResult
 def test_every_case_fits_the_master_and_every_part_has_one(master: str) -> None:
     assert all(apply(master, [bug]) != apply(master, []) for bug in cases.WRONG)
     assert apply(master, [cases.SLOW]) != apply(master, [])
-    parts = {each.id for each in loading.load(CONFIG).parts if not each.is_torch}
+    parts = {each.id for each in COURSE.parts if not each.is_torch}
     assert {bug.part for bug in cases.WRONG} == parts
 
 
@@ -54,16 +54,14 @@ def test_what_counts_against_the_machine() -> None:
 
 
 def test_each_row_is_tried_with_few_files() -> None:
-    def file(*rows: str) -> SimpleNamespace:
-        return SimpleNamespace(threats={f"part{k}": SimpleNamespace(row=row) for k, row in enumerate(rows)})
-
-    files = [file("A1"), file("A1", "A2", ""), file("A2", "B1"), file("B1"), file("C1")]
+    files = [
+        SimpleNamespace(threats={part: SimpleNamespace(row=row) for part, row in enumerate(rows)})
+        for rows in (["A1"], ["A1", "A2", ""], ["A2", "B1"], ["B1"], ["C1"])
+    ]
     assert trials.one_for_each_row(files) == [files[1], files[2], files[4]]
 
 
-def test_each_group_has_a_conclusion(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_groups_have_conclusions(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     fine = [Trial(group, "one", (), 1.0) for group in ("right kernels", "wrong kernels", "times")]
     for made, code in ((fine, 0), ([*fine, Trial("times", "two", ("called slow",), 0.5)], 3)):
         monkeypatch.setattr(trials, "trials", lambda *_, made=made, **__: iter(made))
@@ -78,23 +76,16 @@ def test_a_starter_is_no_master(tmp_path: Path, master: str, monkeypatch: pytest
     (tmp_path / "module.cpp").write_text(strip_solution(master))
     monkeypatch.setattr(labs, "master", lambda folder, source: tmp_path / source)
     with pytest.raises(UsageError, match="needs the master"):
-        next(trials.trials(loading.load(CONFIG), sandbox.OPEN, tmp_path))
+        next(trials.trials(COURSE, sandbox.OPEN, tmp_path))
 
 
-@pytest.fixture
-def bench(tmp_path: Path) -> Iterator[trials.TrialSetup]:
-    course = loading.load(CONFIG)
-    course = replace(course, parts=tuple(replace(each, cases=each.cases[:3]) for each in course.parts))
-    with Zygote() as zygote:
-        yield trials.TrialSetup(course, sandbox.OPEN, zygote, tmp_path, cases)
-
-
-def test_a_blind_judge_is_found_out(
-    bench: trials.TrialSetup, master: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_blind_judge_is_found_out(master: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Two bugs are judged for real; the second is none, so a judge that passes it looks as one that misses it."""
+    course = replace(COURSE, parts=tuple(replace(each, cases=each.cases[:3]) for each in COURSE.parts))
     no_bug = Mutation("no bug at all", "part2", (("/ rowSum", "* (1.0f / rowSum)"),))
     found = next(bug for bug in cases.WRONG if bug.part == "part1")
     monkeypatch.setattr(cases, "WRONG", (found, no_bug))
-    made = {trial.name: trial.faults for trial in trials.wrong_kernels(bench, master)}
+    with Zygote() as zygote:
+        bench = trials.TrialSetup(course, sandbox.OPEN, zygote, tmp_path, cases)
+        made = {trial.name: trial.faults for trial in trials.wrong_kernels(bench, master)}
     assert made == {f"part1: {found.name}": (), "part2: no bug at all": ("it is pass",)}
