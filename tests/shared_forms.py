@@ -26,16 +26,18 @@ def tiers() -> list[Sandbox]:
     return found
 
 
-def python(*arguments: object, text: bool = True, **environment: str) -> subprocess.CompletedProcess[Any]:
-    """Return an ended Python that could import the kit and had nothing to read."""
+def python(
+    *arguments: object, text: bool = True, timeout_s: float = 120, **environment: str
+) -> subprocess.CompletedProcess[Any]:
+    """Return an ended Python that ran in the kit's folder and had nothing to read."""
     return subprocess.run(
         [sys.executable, *map(str, arguments)],
         cwd=ROOT,
-        env={**os.environ, "PYTHONPATH": str(ROOT), **environment},
+        env={**os.environ, **environment},
         stdin=subprocess.DEVNULL,
         capture_output=True,
         text=text,
-        timeout=600,
+        timeout=timeout_s,
     )
 
 

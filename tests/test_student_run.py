@@ -5,11 +5,13 @@ from __future__ import annotations
 import json
 import re
 import subprocess
-import sys
+from functools import partial
 from pathlib import Path
 
 import pytest
+from building import write
 from conftest import ROOT, keeping, one_of_each
+from shared_forms import python
 
 #: What a result file of schema_version 1 must hold, by the path to it.
 SCHEMA = {
@@ -21,18 +23,14 @@ SCHEMA = {
 }
 
 
-def student_run(*arguments: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [sys.executable, str(ROOT / "gpt149.py"), *arguments], capture_output=True, text=True, timeout=300
-    )
+student_run = partial(python, ROOT / "gpt149.py", timeout_s=300)
 
 
 def judged(text: str, folder: Path, *arguments: str) -> tuple[subprocess.CompletedProcess[str], dict]:
     """Run without timing and table on a source of its own. Return the run and its result file."""
-    source, report = folder / "module.cpp", folder / "result.json"
-    source.write_text(text)
-    rest = ("--no-time", "--no-table", "--module", str(source), "--json", str(report))
-    run = student_run(*arguments, *rest)
+    report = folder / "result.json"
+    source = write(folder, text)
+    run = student_run(*arguments, "--no-time", "--no-table", "--module", source, "--json", report)
     assert report.is_file(), run.stdout + run.stderr
     return run, json.loads(report.read_text())
 
@@ -41,7 +39,7 @@ def judged(text: str, folder: Path, *arguments: str) -> tuple[subprocess.Complet
 def default_run(tmp_path_factory: pytest.TempPathFactory) -> tuple[str, dict]:
     """Everything at the assignment's own shape, without the timing (test_timed_run has that on a small one)."""
     report = tmp_path_factory.mktemp("run") / "result.json"
-    run = student_run("all", "--no-time", "--json", str(report))
+    run = student_run("all", "--no-time", "--json", report)
     assert run.returncode == 0, run.stdout + run.stderr
     return run.stdout, json.loads(report.read_text())
 
@@ -63,10 +61,8 @@ def test_master_earns_every_point_with_the_published_memory(default_run: tuple[s
 def test_familiar_lines_come_in_their_order(default_run: tuple[str, dict]) -> None:
     said, _ = default_run
     block = said[said.index("Running Part 3 Test: Fused Attention") :]
-    right, statistics = (
-        r"manual attention == pytorch attention True",
-        r"cpu time:  \d+\.\d{3}ms\s+mem usage:  557056 bytes",
-    )
+    right = r"manual attention == pytorch attention True"
+    statistics = r"cpu time:  \d+\.\d{3}ms\s+mem usage:  557056 bytes"
     expected = [
         r"-----RUNNING REFERENCE IMPLEMENTATION-----", right, r"Manual Execution Time:  \d+\.\d{4}",
         r"Name .*Self CPU %.*Self CPU .*CPU total %.*CPU total .*CPU time avg.*CPU Mem.*Self CPU Mem.*# of Calls",
@@ -86,15 +82,10 @@ def test_result_file_holds_what_it_promises(default_run: tuple[str, dict]) -> No
         assert all(set(case) >= SCHEMA["case"] for case in part["cases"])
 
 
-SHAPES = (
-    "-N 97 -br 256 -bc 7",
-    "-N 333 -B 2 -H 3 -d 40 -br 48 -bc 64",
-    "-N 1",
-    "-N 50 -d 1 -H 1 --threads 3 -D TILE_SIZE=7",
-)
+OTHERS = ("-N 333 -B 2 -H 3 -d 40 -br 48 -bc 64", "-N 1", "-N 50 -d 1 -H 1 --threads 3 -D TILE_SIZE=7")
 
 
-@pytest.mark.parametrize("shape", one_of_each(SHAPES, key=lambda shape: None))
+@pytest.mark.parametrize("shape", one_of_each(("-N 97 -br 256 -bc 7", *OTHERS), key=lambda shape: None))
 def test_master_passes_in_other_shapes(shape: str) -> None:
     run = student_run("all", *shape.split(), "--no-time", "--no-table")
     assert run.returncode == 0, run.stdout + run.stderr
@@ -103,7 +94,7 @@ def test_master_passes_in_other_shapes(shape: str) -> None:
 
 def test_timed_run_reports_ratio_and_rounds(tmp_path: Path) -> None:
     report = tmp_path / "result.json"
-    run = student_run("part1", "-N", "128", "--seed", "7", "--json", str(report))
+    run = student_run("part1", "-N", "128", "--seed", "7", "--json", report)
     assert run.returncode in (0, 1), run.stdout + run.stderr
     time = json.loads(report.read_text())["parts"][0]["time"]
     assert set(time) >= SCHEMA["time"]
@@ -123,9 +114,7 @@ def test_file_for_the_published_starter_is_judged_unchanged(tmp_path: Path) -> N
     assert run.returncode == 1
 
 
-def test_accessor_without_usable_signature_counts_through_the_part_that_uses_it(
-    master: str, tmp_path: Path
-) -> None:
+def test_accessor_without_usable_signature_counts_through_a_part(master: str, tmp_path: Path) -> None:
     renamed = keeping(master, "myNaiveAttention").replace("fourDimWrite", "storeElement")
     bound = re.sub(r'\n *m\.def\("storeElement".*?;', "", renamed, flags=re.DOTALL)
     assert bound != renamed
