@@ -1,10 +1,14 @@
-"""The native runner and the one with Python and torch: equal replies to every call, and where each comes from."""
+"""The native runner and the one with Python and torch: equal replies to every call, and on which cores they run."""
 
 from __future__ import annotations
 
+import contextlib
+import os
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
+from unittest.mock import Mock
 
 import pytest
 from building import binding, one_function, write
@@ -13,21 +17,22 @@ from native_programs import Both, asked, floats, plain, program
 from shared_forms import COURSE, includes
 
 from grader.assignment import loading
+from grader.base import machine
 from grader.base.arrays import np
 from grader.base.errors import KitError
-from grader.base.machine import usable_cpus
 from grader.build import nativebuild
 from grader.build.torchbuild import build
+from grader.doctor import steady
 from grader.judge import binding as binding_of
 from grader.run import placement
-from grader.run import zygote as zygote_module
 from grader.run.calls import Call, Request
 from grader.run.nativehost import NativeHost
 from grader.run.session import Session
-from grader.run.zygote import Zygote
+from grader.run.zygote import FORK_SERVER, Zygote
 from labs.attention.cases import make_inputs
 from module_ref_stub import library
 
+CORES = machine.usable_cpus()
 #: One function for each thing that a call can come to.
 FUNCTIONS = r"""
 torch::Tensor twice(torch::Tensor t, torch::Tensor space, int n, double factor) {
@@ -87,32 +92,26 @@ STANDARD = includes("cstdio cstdlib dlfcn.h stdexcept string unistd.h")
 
 
 @pytest.fixture(scope="module")
-def zygote() -> Iterator[Zygote]:
-    with Zygote() as started:
-        yield started
-
-
-@pytest.fixture(scope="module")
-def host() -> Iterator[NativeHost]:
-    with NativeHost() as started:
-        yield started
-
-
-@pytest.fixture(scope="module")
-def both(zygote: Zygote, host: NativeHost, tmp_path_factory: pytest.TempPathFactory) -> Both:
+def both(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Both]:
     text = STANDARD + FUNCTIONS + binding(NAMES)
-    return Both(zygote, host, write(tmp_path_factory.mktemp("functions"), text))
+    with Zygote() as zygote, NativeHost() as host:
+        yield Both(zygote, host, write(tmp_path_factory.mktemp("functions"), text))
+
+
+@pytest.fixture
+def host(both: Both) -> NativeHost:
+    return both.host
 
 
 def same(both: Both, *asked: Request, freeze: bool = True, timeout_s: float = 20, **more: bool) -> list[Call]:
     """Check that both kinds of runner give equal replies to the same requests, and return the replies."""
-    answers, printed = [], []
+    found = []
     for session in both.sessions(freeze=freeze, call_timeout_s=timeout_s):
         with session:
-            answers.append([plain(session.call(request, **more)) for request in asked])
-        printed.append(session.printed)
-    assert answers[0] == answers[1] and printed[0] == printed[1]
-    return answers[1]
+            calls = [plain(session.call(request, **more)) for request in asked]
+        found.append((calls, session.printed))
+    assert found[0] == found[1]
+    return calls
 
 
 def tensors(function: str, *more: object, **sizes: tuple[int, ...]) -> Request:
@@ -238,7 +237,7 @@ def test_threads_and_cores_are_those_that_were_given(host: NativeHost, tmp_path:
     )
     made = program(tmp_path, text)
     for threads in (1, 8):
-        with host.spawn(made, threads=threads, cpus=usable_cpus()[:1]) as session:
+        with host.spawn(made, threads=threads, cpus=CORES[:1]) as session:
             assert session.call(asked("f", 0, output=(2,))).output.tolist() == [threads, 1.0]
             session.close()
             assert not session.evidence.extra_cpus
@@ -247,7 +246,7 @@ def test_threads_and_cores_are_those_that_were_given(host: NativeHost, tmp_path:
 @pytest.mark.parametrize(
     ("part", "threads"), [("part1", 1), ("part2", 1), ("part3", 1), ("part3", 8), ("part4", 1)]
 )
-def test_both_kinds_give_the_same_bits(zygote: Zygote, host: NativeHost, part: str, threads: int) -> None:
+def test_both_kinds_give_the_same_bits(both: Both, part: str, threads: int) -> None:
     """The master's and the reference's."""
     course = loading.load(COURSE)
     asked_part, shape = course.part(part), {**course.defaults, "N": 67, "d": 24, "threads": threads}
@@ -261,6 +260,7 @@ def test_both_kinds_give_the_same_bits(zygote: Zygote, host: NativeHost, part: s
         assert call.status == "ok", call
         return call.output.tolist()
 
+    zygote, host = both.zygote, both.host
     python = zygote.spawn("student", with_torch.object_path, threads=threads)
     assert output(host.spawn(made.program, threads=threads), False) == output(python, False)
     python = zygote.spawn("raw", library.library_path(), threads=threads)
@@ -285,6 +285,7 @@ def test_after_a_reserve_the_first_large_call_is_like_the_second(host: NativeHos
             fresh[copies] = faults[1] - faults[0]
             assert faults[2] - faults[1] < 50
     assert fresh[0] > 400 and fresh[2] < 100
+    assert placement.page_faults(2**22 + 1) == 0, "no process has this number"
 
 
 def test_peak_memory_is_the_kernel_s_own(host: NativeHost, tmp_path: Path) -> None:
@@ -334,10 +335,10 @@ torch::Tensor speaks(torch::Tensor t) {
 
 
 @pytest.fixture
-def runner(zygote: Zygote, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Session]:
+def runner(both: Both, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Session]:
     made = build(write(tmp_path_factory.mktemp("speaks"), STANDARD + SPEAKS + binding("imported speaks")))
     assert made.ok and made.object_path, made.diagnostics
-    with zygote.spawn("student", made.object_path, threads=1) as session:
+    with both.zygote.spawn("student", made.object_path, threads=1) as session:
         yield session
 
 
@@ -359,8 +360,74 @@ def test_what_python_says_by_itself_is_not_the_kernels(runner: Session) -> None:
 def test_a_nursery_that_cannot_start_says_why(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """Its own tracebacks still reach the judge."""
     broken = tmp_path / "forkserver.py"
-    text = zygote_module.FORK_SERVER.read_text()
+    text = FORK_SERVER.read_text()
     broken.write_text(text.replace("    import torch\n", "    import torch_that_is_not_there as torch\n", 1))
-    monkeypatch.setattr(zygote_module, "FORK_SERVER", broken)
+    monkeypatch.setattr("grader.run.zygote.FORK_SERVER", broken)
     with Zygote() as started, pytest.raises(KitError, match="torch_that_is_not_there"):
         started.spawn("torch", "", threads=1)
+
+
+@pytest.mark.parametrize(
+    ("threads", "cores", "expected"),
+    [(None, None, None), (None, 8, None), (None, 4, [0, 1, 2, 3]), (None, 6, [0, 1, 2, 3, 4, 5]), (1, None, [7]),
+     (2, 1, [7]), (2, 6, [6, 7]), (16, 16, None)],
+)  # fmt: skip
+def test_a_limit_of_cores_takes_whole_ones_first(
+    threads: int | None, cores: int | None, expected: list[int] | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of eight hardware threads 0 and 4 share a core, 1 and 5, and so on."""
+    shared = {f"cpu{k}": f"{k % 4},{k % 4 + 4}" for k in range(8)}
+    monkeypatch.setattr(machine, "usable_cpus", lambda: list(range(8)))
+    monkeypatch.setattr(machine.Path, "read_text", lambda path: shared[path.parts[-3]])
+    assert machine.timing_cpus(threads, cores) == expected
+
+
+@pytest.mark.skipif(len(CORES) < 2, reason="a limit of cores means nothing on one core")
+@pytest.mark.parametrize("cores", [1, None])
+def test_a_timed_call_keeps_to_its_cores(cores: int | None, monkeypatch: pytest.MonkeyPatch) -> None:
+    """From before the first call, all threads of both sides. Without a limit, those that work have a core each."""
+    assignment = loading.load(COURSE)
+    part = assignment.part("part3")
+    assert part.time is not None
+    part = replace(part, time=replace(part.time, cores=cores))
+    allowed: list[set[int]] = []
+    warm_up = placement.warm_up
+
+    def looked_at(session: object, call: object, **options: object) -> object:
+        sample = warm_up(session, call, **options)  # type: ignore[arg-type]
+        for thread in os.listdir(f"/proc/{session.pid}/task"):  # type: ignore[attr-defined]
+            with contextlib.suppress(OSError):
+                allowed.append(os.sched_getaffinity(int(thread)))
+        return sample
+
+    monkeypatch.setattr(placement, "warm_up", looked_at)
+    sizes = {**assignment.defaults, "N": 256}
+    with NativeHost() as host, steady.reference_twice(host, assignment, part, sizes)():
+        pass
+    used = set.union(*allowed)
+    assert len(allowed) == 2 * sizes["threads"]
+    if cores is None:
+        assert used <= set(CORES) and len(used) >= min(sizes["threads"], len(CORES))
+    else:
+        assert used == set(machine.timing_cpus(part.time.threads, cores) or CORES)
+
+
+@pytest.mark.parametrize(
+    ("wall_s", "pages", "calls"),
+    [
+        pytest.param(0.001, [0] * 9, 4, id="short"),
+        pytest.param(0.03, [0, 2, 9], 1, id="settled"),
+        pytest.param(0.03, [0, 2000, 2010], 2, id="fresh once"),
+        pytest.param(0.03, [0, 4000, 6000, 6010], 3, id="fresh twice"),
+        pytest.param(0.03, [0, 2000, 4000, 6000, 8000], 2, id="always fresh"),
+        pytest.param(3.0, [0, 2000], 1, id="fresh but long"),
+    ],
+)
+def test_a_call_is_repeated_while_fresh_memory_is_felt(
+    wall_s: float, pages: list[int], calls: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(placement, "page_faults", Mock(side_effect=pages))
+    session = SimpleNamespace(pid=os.getpid(), cpu_clock_s=lambda: 0.0)
+    call = Mock(return_value=SimpleNamespace(wall_s=wall_s))
+    placement.warm_up(session, call)  # type: ignore[arg-type]
+    assert call.call_count == calls
