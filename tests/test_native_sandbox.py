@@ -186,8 +186,8 @@ def test_memory_is_limited(host: NativeHost, probe: Path) -> None:
 def processes() -> dict[int, int]:
     """All living processes and their parents.
 
-    One that has ended has no memory any more. It may still be listed, until whoever has adopted it reaps it, and so is
-    the first process of a namespace, which waits (asleep, no zombie) until all others of its namespace are reaped.
+    One that has ended has no memory, but is listed until it is reaped; so is the first process of a namespace, which
+    waits (asleep, no zombie) until all others of its namespace are reaped.
     """
     fields = {int(pid): stat(int(pid)) for pid in os.listdir("/proc") if pid.isdigit()}
     return {pid: int(each[1]) for pid, each in fields.items() if each[0] != "Z" and int(each[20]) > 0}
@@ -199,6 +199,9 @@ def children() -> set[int]:
 
 def test_nothing_is_left_of_a_runner(host: NativeHost, probe: Path) -> None:
     before, fds = children(), set(os.listdir("/proc/self/fd"))
+    with pytest.raises(KitError, match="no native runner could be started: program: No such file"):
+        host.spawn(probe.with_name("none"), threads=1)
+    assert children() <= before
     with host.spawn(probe, threads=4, call_timeout_s=0.3) as session:
         assert 1 <= len(children() - before) <= 2
         assert session.call(request("hangs")).status == "timeout"
@@ -230,13 +233,6 @@ def test_a_runner_ends_with_its_judge(host: NativeHost, probe: Path) -> None:
     while pids & set(processes()) and time.monotonic() < deadline:
         time.sleep(0.01)
     assert not pids & set(processes())
-
-
-def test_a_program_that_does_not_exist_is_reported(host: NativeHost, tmp_path: Path) -> None:
-    before = children()
-    with pytest.raises(KitError, match="no native runner could be started: program: No such file"):
-        host.spawn(tmp_path / "none", threads=1)
-    assert children() <= before
 
 
 def test_a_program_built_in_a_tier_starts_there(host: NativeHost, tmp_path: Path) -> None:
