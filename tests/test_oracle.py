@@ -93,10 +93,9 @@ def test_index_tables_visit_every_index_once_in_random_order() -> None:
 
 
 def test_refuses_what_it_does_not_know() -> None:
-    with pytest.raises(UsageError, match="unknown distribution"):
-        make_inputs("gaussian", {"B": 1, "H": 1, "N": 1, "d": 1}, 0)
-    with pytest.raises(UsageError, match="N"):
-        make_inputs("random", {"B": 1, "H": 1, "N": 0, "d": 1}, 0)
+    for distribution, n, words in (("gaussian", 1, "unknown distribution"), ("random", 0, "N")):
+        with pytest.raises(UsageError, match=words):
+            make_inputs(distribution, {"B": 1, "H": 1, "N": n, "d": 1}, 0)
 
 
 def test_rows_are_those_of_the_whole() -> None:
@@ -116,14 +115,11 @@ def test_the_oracle_is_torchs(sizes: tuple[int, ...], monkeypatch: pytest.Monkey
     assert np.allclose(expected.value, by_torch.numpy(), rtol=1e-12, atol=1e-13)
 
 
-def test_a_number_that_is_none_stays_in_its_row() -> None:
+def test_not_a_number_stays_in_its_row_and_is_wrong() -> None:
     x, _ = attention("random", 1, 2, 9, 4)
     x["Q"][0, 1, 3, 2] = np.nan
     value = expect("attention", x, {}).value
     assert np.isnan(value[0, 1, 3]).all() and np.isnan(value).sum() == 4
-
-
-def test_not_a_number_is_wrong() -> None:
     expected = Expected(np.zeros(4), 1.0)
     for value in (float("nan"), float("inf"), -float("inf")):
         found = compare(expected, torch.tensor([0.0, value, 0.5, 0.0]))
