@@ -1,4 +1,4 @@
-"""Everything that is printed is harmless at the printer, whoever wrote it; the kit's own colours and bars work."""
+"""Everything that is printed is harmless at the printer, whoever wrote it; the kit's own colours, bars and sizes."""
 
 from __future__ import annotations
 
@@ -9,11 +9,13 @@ import sys
 
 import pytest
 from conftest import ROOT
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies
 from shared_forms import python
 
 from grader.base import harmless, imports
+from grader.base.commandline import whole_number
+from grader.base.errors import UsageError
+from grader.base.quantities import MIB, size_text, whole
 from grader.base.results import PartResult
 from grader.report.progress import Progress
 from grader.report.terminal import Terminal
@@ -36,7 +38,7 @@ def obeyed(text: str) -> list[str]:
     return [char for char in text if char not in "\n\t" and harmless.harmless(char) != char]
 
 
-@given(st.text(st.characters(codec=None), max_size=80))
+@given(strategies.text(strategies.characters(codec=None), max_size=80))
 def test_harmless_text_keeps_its_length_and_everything_that_is_only_shown(text: str) -> None:
     text = text.replace("\r\n", "\n")
     made = harmless.harmless(text)
@@ -81,10 +83,9 @@ commandline.main("grader", run)
 
 
 #: They stand beside student code and write to pipes, which are read as untrusted.
-BESIDE_STUDENTS = {
-    *(f"grader.run.{name}" for name in ("runner", "loaded", "forkserver", "devicerunner", "kernelfiles")),
-    *("grader.run.delays", "grader.run.tensormemory", "grader.sandbox.lock"),
-}
+RUNNERS = re.compile(
+    r"grader\.(run\.(runner|loaded|forkserver|devicerunner|kernelfiles|delays|tensormemory)|sandbox\.lock)"
+)
 
 
 def test_nothing_is_printed_past_the_printer() -> None:
@@ -93,7 +94,7 @@ def test_nothing_is_printed_past_the_printer() -> None:
     escape = re.compile(r"\\(x1b|0?33|u001b|N\{esc)|\x1b", re.IGNORECASE)
     for name, path in imports.modules(ROOT).items():
         # The threats' texts are submissions, which are never printed.
-        if name == "grader.base.harmless" or name in BESIDE_STUDENTS or ".threats." in name:
+        if name == "grader.base.harmless" or RUNNERS.fullmatch(name) or ".threats." in name:
             continue
         source = path.read_text()
         assert not behind.search(source), name
@@ -139,3 +140,20 @@ def test_the_line_that_is_written_over_goes_on_working(monkeypatch: pytest.Monke
     written = screen.getvalue()
     assert written.count("\r\x1b[K") == 2 and written.endswith("\r\x1b[K3 of 5")
     assert not obeyed(written.replace("\r\x1b[K", ""))
+
+
+def test_sizes_for_people() -> None:
+    sizes = (0, 10, 10240, MIB, 1536 * 1024, 1023.4 * MIB, 1 << 40)
+    assert [size_text(size) for size in sizes] == [
+        *("0 bytes", "10 bytes", "10 KiB", "1 MiB", "1.5 MiB", "1023 MiB", "1024 GiB")
+    ]
+
+
+def test_whole_numbers_are_few_plain_digits() -> None:
+    """Python itself refuses to read more than 4300 of them."""
+    assert (whole("0"), whole("0042"), whole("9" * 19)) == (0, 42, int("9" * 19))
+    for text in ("", "-1", "+1", " 1", "1_000", "1.0", "\u0663", "\u00b2", "9" * 20, "9" * 10_000):
+        assert whole(text) is None
+    for text in ("9" * 5000, "65", "-1", "\u0663"):
+        with pytest.raises(UsageError, match="from 0 to 64"):
+            whole_number(text, "-N", 0, 64)
