@@ -5,16 +5,16 @@ from __future__ import annotations
 import io
 import json
 import re
-import subprocess
-import sys
 from collections.abc import Iterator
 from pathlib import Path
+from subprocess import CompletedProcess
 
 import pytest
-from classes.acting_class import SMALL, environment, rows_of
+from classes.acting_class import SMALL, rows_of
 from classrows import PARTS, assignment, part, result
-from conftest import ROOT, insert_at_start, keeping
+from conftest import insert_at_start, keeping
 from ispc_stand_in import BROKEN, INCLUDE, PROGRAM, STAND_IN, USES_IT, on_the_path
+from shared_forms import python
 
 from grader.base.errors import EXIT_KIT, EXIT_PASS, EXIT_SUBMISSION
 from grader.base.results import Diagnosis, PartResult, SubmissionResult, exit_code
@@ -27,68 +27,67 @@ from grader.staff.classroom import gradebook, ledger, waiting
 LACKING = "This machine has no ispc that runs."
 
 
-# ---- one submission, on paper
-
-
 def unjudged(part_id: str, title: str, points: float) -> PartResult:
     told = Diagnosis("machine_lacks", LACKING)
     return PartResult(part_id, title, "unjudged", points, diagnosis=told, waits_for="ispc")
 
 
-def all_unjudged() -> SubmissionResult:
-    return result(tuple(unjudged(*known) for known in PARTS))
+WAITING = result(tuple(unjudged(*known) for known in PARTS))
+SCORED = score(assignment(), WAITING)
+MIXED = result((part(*PARTS[2]), unjudged(*PARTS[3])))
 
 
-def row_of(found: SubmissionResult, **manual: float) -> Row:
-    return Row("bob", "Bob", "", found, score(assignment(), found, manual), None)
+def row_of(found: SubmissionResult, name: str = "bob", **manual: float) -> Row:
+    return Row(name, name.title(), "", found, score(assignment(), found, manual), None)
 
 
 def test_its_points_are_open_and_no_part_of_a_grade_until_they_are_given_by_hand() -> None:
-    scored = score(assignment(), all_unjudged())
     ids = tuple(known[0] for known in PARTS)
-    assert scored.waiting == ids and scored.pending == (*ids, "writeup")
-    assert all("no ispc" in line.reason and "open" in line.reason for line in scored.lines if line.id in ids)
+    assert SCORED.waiting == ids and SCORED.pending == (*ids, "writeup")
+    assert all("no ispc" in line.reason and "open" in line.reason for line in SCORED.lines if line.id in ids)
     for known in assignment().parts:
         assert part_points(known, "unjudged")[0] == 0 and "open" in part_points(known, "unjudged")[1]
-
-    scored = score(assignment(), all_unjudged(), {"part1": 8.0})
+    scored = score(assignment(), WAITING, {"part1": 8.0})
     assert "part1" not in scored.waiting and "part1" not in scored.pending
     assert next(line for line in scored.lines if line.id == "part1").points == 8.0
-    row = row_of(all_unjudged(), part1=0.0)
+    row = row_of(WAITING, part1=0.0)
     assert row.part_points("part1") == 0.0 and row.part_points("part2") is None and row.total is None
-    row = row_of(all_unjudged(), **{known[0]: known[2] for known in PARTS})
+    row = row_of(WAITING, **{known[0]: known[2] for known in PARTS})
     assert row.total == 93.0 and not row.waiting
 
 
-@pytest.mark.parametrize(
-    ("verdicts", "code"),
-    [
-        *(("", EXIT_PASS), ("pass pass", EXIT_PASS), ("pass unjudged", EXIT_KIT), ("unjudged", EXIT_KIT)),
-        *(("unjudged wrong", EXIT_SUBMISSION), ("pass slow", EXIT_SUBMISSION)),
-    ],
-)
-def test_exit_codes(verdicts: str, code: int) -> None:
-    assert exit_code(PartResult("p", "", verdict, 1) for verdict in verdicts.split()) == code
+CODES = {"": EXIT_PASS, "pass pass": EXIT_PASS, "pass unjudged": EXIT_KIT, "unjudged": EXIT_KIT}
+CODES |= {"unjudged wrong": EXIT_SUBMISSION, "pass slow": EXIT_SUBMISSION}
 
 
-def test_it_survives_result_json(tmp_path: Path) -> None:
-    found = all_unjudged()
-    result_json.write(found, score(assignment(), found), tmp_path / "result.json")
-    values = json.loads((tmp_path / "result.json").read_text())
+@pytest.mark.parametrize("verdicts", CODES)
+def test_exit_codes(verdicts: str) -> None:
+    assert exit_code(PartResult("p", "", verdict, 1) for verdict in verdicts.split()) == CODES[verdicts]
+
+
+def test_it_survives_in_files_and_those_of_an_earlier_kit_wait_for_nothing(tmp_path: Path) -> None:
+    path = tmp_path / "result.json"
+    result_json.write(WAITING, SCORED, path)
+    values = json.loads(path.read_text())
     assert {part["waits_for"] for part in values["parts"]} == {"ispc"} and values["schema_version"] == 1
-    assert result_json.read(tmp_path / "result.json") == all_unjudged()
+    assert result_json.read(path) == WAITING
     for part_values in values["parts"]:
         del part_values["waits_for"]  # as an earlier kit wrote it
-    (tmp_path / "result.json").write_text(json.dumps(values))
-    assert result_json.read(tmp_path / "result.json").parts[0].waits_for == ""
+    path.write_text(json.dumps(values))
+    assert result_json.read(path).parts[0].waits_for == ""
+    prints = {"source": "1", "assignment": "2", "kit": "3", "settings": "4"}
+    old = {"kind": "result", "submission_id": "a", "fingerprints": prints}
+    old |= {"at": "", "seconds": {}, "attempt": 1}
+    (tmp_path / ledger.LEDGER).write_text(json.dumps(old) + "\n")
+    assert ledger.read(tmp_path).records["a"].waits_for == ""
+    nameless = result((PartResult("part1", "Naive", "unjudged", 10.0),))
+    assert "lacks what it takes" in feedback.not_judged(nameless, ("part1",))
 
 
 def test_no_report_shows_a_0(tmp_path: Path) -> None:
     """One waits for everything, one for a single part, one for nothing."""
-    mixed = result((part(*PARTS[2]), unjudged(*PARTS[3])))
-    rows = [row_of(all_unjudged()), Row("ann", "Ann", "", mixed, score(assignment(), mixed), None)]
     whole = result(tuple(part(*known) for known in PARTS))
-    rows.append(Row("zoe", "Zoe", "", whole, score(assignment(), whole), None))
+    rows = [row_of(WAITING), row_of(MIXED, "ann"), row_of(whole, "zoe")]
     assert not classbook.write(tmp_path, assignment(), rows)
     bob, ann, zoe = rows_of(tmp_path).values()
     assert {bob[name] for name, _, _ in PARTS} == {""}
@@ -105,14 +104,13 @@ def test_no_report_shows_a_0(tmp_path: Path) -> None:
     assert LACKING in told and "not judged" not in (tmp_path / "zoe" / "feedback.txt").read_text()
 
 
-def test_a_terminal_says_that_the_points_are_open(tmp_path: Path) -> None:
+def test_a_terminal_says_that_the_points_are_open() -> None:
     stream = io.StringIO()
     screen = terminal.Terminal(stream)
-    for one in all_unjudged().parts:
+    for one in WAITING.parts:
         screen.verdict(one, 0.0)
-    scored = score(assignment(), all_unjudged())
-    screen.scoreboard(all_unjudged(), scored)
-    screen.say(gradebook.score_text(scored))
+    screen.scoreboard(WAITING, SCORED)
+    screen.say(gradebook.score_text(SCORED))
     told = stream.getvalue()
     assert "NOT JUDGED  open of 10 points" in told and told.count(LACKING) == 1 and "as above" in told
     assert "not judged" in told and "open / 10" in told and "0 / 93, not final" in told
@@ -123,17 +121,14 @@ def test_gradescope_is_told_that_its_0_is_no_grade() -> None:
     def rendered(found: SubmissionResult) -> dict:
         return gradescope_report.results(assignment(), found, score(assignment(), found), seconds=1.0)
 
-    found = rendered(all_unjudged())
+    found = rendered(WAITING)
     assert found["output"].startswith("Not judged yet: 4Dread") and "not your fault" in found["output"]
     assert "graded by people: writeup." in found["output"]
     for test in found["tests"]:
         assert "this 0 is no grade" in test["name"] and "not judged" in test["output"]
-    found = rendered(result((part(*PARTS[2]), unjudged(*PARTS[3]))))
+    found = rendered(MIXED)
     names = [test["name"] for test in found["tests"] if test["visibility"] == "visible"]
     assert ["no grade" in name for name in names] == [False, True]
-
-
-# ---- who waits, and until when
 
 
 def test_waiting_is_over_when_all_of_it_is_here(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
@@ -154,30 +149,9 @@ def test_lines_name_how_many_what_for_and_what_to_do() -> None:
     assert second.startswith("1 cannot be judged without nvcc, their points are open: x;")
 
 
-def test_a_record_of_an_earlier_kit_waits_for_nothing(tmp_path: Path) -> None:
-    prints = {"source": "1", "assignment": "2", "kit": "3", "settings": "4"}
-    old = {
-        "kind": "result",
-        "submission_id": "a",
-        "fingerprints": prints,
-        "at": "",
-        "seconds": {},
-        "attempt": 1,
-    }
-    (tmp_path / ledger.LEDGER).write_text(json.dumps(old) + "\n")
-    assert ledger.read(tmp_path).records["a"].waits_for == ""
-    nameless = result((PartResult("part1", "Naive", "unjudged", 10.0),))
-    assert "lacks what it takes" in feedback.not_judged(nameless, ("part1",))
-
-
-# ---- a class, and a student's own run
-
-
-def run(path: str, *command: object) -> subprocess.CompletedProcess[str]:
+def run(path: str, *command: object) -> CompletedProcess[str]:
     """Run a command of the kit with this PATH."""
-    line = [sys.executable, *map(str, command), "--config", str(SMALL), "--no-time"]
-    how = {"capture_output": True, "text": True, "timeout": 600}
-    return subprocess.run(line, cwd=ROOT, env=environment(PATH=path), **how)  # type: ignore[call-overload, no-any-return]
+    return python(*command, "--config", SMALL, "--no-time", timeout_s=600, PATH=path)
 
 
 @pytest.fixture(scope="module")
@@ -188,10 +162,11 @@ def paths() -> Iterator[tuple[str, str]]:
 
 
 @pytest.fixture(scope="module")
-def submissions(master: str) -> dict[str, dict[str, str]]:
+def class_folder(master: str, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A class of submissions that use ispc or do not."""
     plain = keeping(master, "myNaiveAttention", "myFusedAttention")
     uses = INCLUDE + insert_at_start(plain, "myNaiveAttention", USES_IT)
-    return {
+    submissions = {
         "plain": {"module.cpp": plain},
         "uses": {"module.cpp": uses, "module.ispc": PROGRAM},
         "wrong": {"module.cpp": uses, "module.ispc": PROGRAM.replace("*= by", "+= by")},
@@ -199,19 +174,19 @@ def submissions(master: str) -> dict[str, dict[str, str]]:
         "alone": {"module.cpp": uses},
         "leftover": {"module.cpp": plain, "module.ispc": PROGRAM},
     }
-
-
-def test_a_class_waits_for_ispc_and_goes_on_when_it_is_there(
-    submissions: dict[str, dict[str, str]], paths: tuple[str, str], tmp_path: Path
-) -> None:
-    out, (without, with_ispc) = tmp_path / "out", paths
+    folder = tmp_path_factory.mktemp("class")
     for name, files in submissions.items():
-        (tmp_path / "class" / name).mkdir(parents=True)
+        (folder / name).mkdir()
         for file, text in files.items():
-            (tmp_path / "class" / name / file).write_text(text)
+            (folder / name / file).write_text(text)
+    return folder
+
+
+def test_a_class_waits_for_ispc(class_folder: Path, paths: tuple[str, str], tmp_path: Path) -> None:
+    out, (without, with_ispc) = tmp_path / "out", paths
 
     def run_class(path: str, *more: str) -> tuple[int, str]:
-        where = (tmp_path / "class", "--out", out, "--seed", "149", "--trust")
+        where = (class_folder, "--out", out, "--seed", "149", "--trust")
         ended = run(path, "-m", "grader", "run", *where, *more)
         return ended.returncode, ended.stdout + ended.stderr
 
@@ -225,7 +200,7 @@ def test_a_class_waits_for_ispc_and_goes_on_when_it_is_there(
         verdict = {"uses": "unjudged", "wrong": "unjudged", "alone": "compile_error"}.get(name, "pass")
         assert set(record.verdicts.values()) == {verdict}, name
     grades = rows_of(out)
-    assert set(grades) == set(submissions)
+    assert set(grades) == {folder.name for folder in class_folder.iterdir()}
     for name in ("uses", "wrong"):
         assert grades[name]["total"] == grades[name]["part1"] == grades[name]["part3"] == ""
         assert grades[name]["pending"] == "part1 part3" and grades[name]["trouble"] == ""
@@ -249,18 +224,11 @@ def test_a_class_waits_for_ispc_and_goes_on_when_it_is_there(
     assert code == EXIT_PASS and "6 were finished before" in said, "what was judged stays judged"
 
 
-def test_a_students_own_run_ends_with_3_and_says_what_to_install(
-    submissions: dict[str, dict[str, str]], paths: tuple[str, str], tmp_path: Path
-) -> None:
-    for file, text in submissions["uses"].items():
-        (tmp_path / file).write_text(text)
-    commands = (
-        ("gpt149.py", "all", "--no-table", "--module", tmp_path),
-        ("-m", "grader", "one", tmp_path, "--trust"),
-    )
+def test_a_run_of_ones_own_says_what_to_install(class_folder: Path, paths: tuple[str, str]) -> None:
+    student, staff = ("gpt149.py", "all", "--no-table", "--module"), ("-m", "grader", "one", "--trust")
     for path, code in zip(paths, (EXIT_KIT, EXIT_PASS), strict=True):
-        for command in commands:
-            ended = run(path, *command)
+        for command in (student, staff):
+            ended = run(path, *command, class_folder / "uses")
             assert ended.returncode == code, ended.stdout + ended.stderr
             if code == EXIT_KIT:
                 assert "NOT JUDGED  open of 10 points" in ended.stdout
