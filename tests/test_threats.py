@@ -12,10 +12,9 @@ import pytest
 from _pytest.mark.structures import ParameterSet
 from conftest import ROOT, one_of_each
 from process_tree import descendants, wait_for
+from shared_forms import COURSE, tiers
 
-from grader import sandbox
 from grader.assignment import loading
-from grader.base.errors import UsageError
 from grader.judge.bench import Options
 from grader.judge.evaluate import evaluate
 from grader.run.zygote import Zygote
@@ -24,17 +23,8 @@ from labs.attention.threats import CONTROLS, THREATS, Submission, faults, judge,
 
 #: Where a kernel may try to leave something behind.
 PUBLIC_FOLDERS = (Path("/dev/shm"), Path("/tmp"), Path("/var/tmp"))
-
-
-def available() -> list[Sandbox]:
-    found = []
-    for tier in ("A", "B", "C", "D"):
-        with contextlib.suppress(UsageError):
-            found.append(sandbox.choose(tier, trust=tier == "D"))
-    return found
-
-
-TIERS = available()
+TIERS = tiers()
+HONEST = ("module.cpp", "tests/sources/published_style.cpp")
 #: The strongest tier and the strongest without namespaces meet every row; the others those on which they differ.
 ALL_ROWS = {TIERS[0].tier, next(one.tier for one in TIERS if one.bwrap is None)}
 CONFINED = [row for row in THREATS if row.row >= "C" or row.open_end is not None]
@@ -64,27 +54,20 @@ def confinements(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Confineme
         yield Confinements(tmp_path_factory.mktemp(f"threats-{os.getpid()}-"), stack)
 
 
-def cases() -> list[ParameterSet]:
+def cases() -> Iterator[ParameterSet]:
     """Each threat in each tier; those of the tiers between the strongest and D are left to the full tier of tests."""
-    return [
-        pytest.param(
-            one,
-            submission,
-            id=f"{one.tier}: {submission.name}",
-            marks=[] if one.tier in (TIERS[0].tier, "D") else [pytest.mark.full],
-        )
-        for one in TIERS
-        for submission in submissions([*CONTROLS, *THREATS] if one.tier in ALL_ROWS else CONFINED)
-    ]
+    for box in TIERS:
+        marks = [] if box.tier in (TIERS[0].tier, "D") else [pytest.mark.full]
+        for submission in submissions([*CONTROLS, *THREATS] if box.tier in ALL_ROWS else CONFINED):
+            yield pytest.param(box, submission, id=f"{box.tier}: {submission.name}", marks=marks)
 
 
-@pytest.mark.parametrize(("box", "submission"), cases())
+@pytest.mark.parametrize(("box", "submission"), [*cases()])
 def test_every_attempt_ends_as_it_must(
     box: Sandbox, submission: Submission, confinements: Confinements, tmp_path: Path
 ) -> None:
     zygote, named, tier = confinements.zygote(box), confinements.named, box.tier
-    processes = descendants(os.getpid())
-    started_s = time.process_time()
+    processes, started_s = descendants(os.getpid()), time.process_time()
     result = judge(submission, tmp_path, named, zygote, sandbox=box)
     # Of the judge's own time; what compilers and kernels take has other limits.
     assert time.process_time() - started_s < JUDGE_CPU_S
@@ -94,7 +77,9 @@ def test_every_attempt_ends_as_it_must(
         for part in result.parts
         if (told := faults(submission.threats[part.id], tier, result, part))
     }
-    files = files_left(named["marker"])
+    files = [path for place in PUBLIC_FOLDERS for path in place.glob(f"{named['marker']}*")]
+    for path in files:
+        path.rmdir() if path.is_dir() else path.unlink()
     assert not wrong
     # A zygote that was ended in tier D has been started again.
     assert wait_for(lambda: len(descendants(os.getpid())) <= len(processes))
@@ -104,22 +89,10 @@ def test_every_attempt_ends_as_it_must(
     assert {path.name for path in tmp_path.iterdir()} == {"module.cpp", *beside}
 
 
-def files_left(marker: str) -> list[Path]:
-    """Files with the marker in public places, removed again."""
-    found = []
-    for place in PUBLIC_FOLDERS:
-        for path in place.glob(f"{marker}*"):
-            found.append(path)
-            path.rmdir() if path.is_dir() else path.unlink()
-    return found
-
-
-@pytest.mark.parametrize(
-    "source", one_of_each(["module.cpp", "tests/sources/published_style.cpp"], key=lambda source: None)
-)
+@pytest.mark.parametrize("source", one_of_each(HONEST, key=lambda source: None))
 def test_honest_files_are_never_flagged(source: str) -> None:
     """Measured and profiled in the strongest tier, the commonest way to be judged."""
-    course = loading.load(ROOT / "configs" / "gpt149.yaml")
+    course = loading.load(COURSE)
     parts = tuple(part for part in course.parts if part.function and part.id not in ("part2", "part4"))
     options = Options(shape={"N": 128, "Br": 32, "Bc": 32}, seed=149)
     with Zygote(sandbox=TIERS[0]) as zygote:

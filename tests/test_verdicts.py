@@ -1,7 +1,4 @@
-"""Each way in which a submission can fail gets its own verdict, words to act on, exit 1, and leaves nothing behind.
-
-These run the student's command line as a student does, on a source made from the master by one edit.
-"""
+"""Each way in which a submission can fail gets its own verdict, words to act on, exit 1, and leaves nothing behind."""
 
 from __future__ import annotations
 
@@ -12,13 +9,14 @@ import signal
 import subprocess
 import sys
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
+from typing import NamedTuple
 
 import pytest
 from building import write
 from conftest import ROOT, insert_at_start
 from process_tree import alive, cpu_s, descendants, wait_for
+from shared_forms import COURSE, includes, python
 
 from grader import score
 from grader.assignment import loading
@@ -26,25 +24,17 @@ from grader.assignment.regions import strip_solution
 from grader.report import result_json
 
 SMALL = ("-N", "64", "-B", "2", "-br", "16", "-bc", "24", "--no-time")
-LONGEST_S = 200
 GPT149 = (sys.executable, str(ROOT / "gpt149.py"))
-KERNELS = {
-    "part1": "myNaiveAttention",
-    "part2": "myUnfusedAttentionBlocked",
-    "part3": "myFusedAttention",
-    "part4": "myFlashAttention",
-}
+KERNELS = {part.id: part.function for part in loading.load(COURSE).parts if part.function.startswith("my")}
 
 
-@dataclass(frozen=True)
-class Fault:
+class Fault(NamedTuple):
     """A broken kernel: statements put first in it, or an edit of the whole text that breaks part 1."""
 
     name: str
     verdict: str
     says: str
-    statements: str = ""
-    replace: tuple[str, str] = ("", "")
+    edit: str | tuple[str, str] = ""
 
 
 def forged(reply: str) -> str:
@@ -54,12 +44,13 @@ def forged(reply: str) -> str:
         if (write(fd, &length, 4) + write(fd, &none, 8) + write(fd, said.data(), length) < 0) continue;"""
 
 
+SIZES, GIVEN = "int B, int H, int N, int d) {", "// Given: between tensors"
+LEAVE = "leave = (std::exit(0), 1)"
 ENDLESS = Fault("endless loop", "timeout", "did not end", "volatile bool on = true; while (on) {}")
 #: Faults that share a source, each in a part of its own; alone in part 1 those that concern the file as a whole.
 QUICK = [
     [
-        Fault("missing function", "missing", "not bound",
-              replace=('m.def("myNaiveAttention"', 'm.def("myNaive"')),
+        Fault("missing function", "missing", "not bound", ('m.def("myNaiveAttention"', 'm.def("myNaive"')),
         Fault("out of bounds write", "crash", "SIGSEGV",
               "for (long i = 0; i < 1L << 40; i += 512) QTensor.data_ptr<float>()[i] = 1;"),
         Fault("segfault", "crash", "SIGSEGV", "volatile int *nowhere = nullptr; *nowhere = 1;"),
@@ -67,22 +58,13 @@ QUICK = [
     ],
     [
         Fault("changed signature", "missing", "takes 7 arguments where 8",
-              replace=("torch::Tensor QK_tTensor, int B, int H, int N, int d) {",
-                       "int B, int H, int N, int d) { torch::Tensor QK_tTensor = at::zeros({N, N});")),
+              (f"torch::Tensor QK_tTensor, {SIZES}", f"{SIZES} torch::Tensor QK_tTensor = at::zeros({{N, N}});")),
         Fault("exit in the kernel", "crash", r"exit\(0\)", "std::exit(0);"),
         ENDLESS,
-        Fault("exception", "crash", "threw a C.. exception: lost my way",
-              'throw std::runtime_error("lost my way");'),
+        Fault("exception", "crash", "C.. exception: lost my way", 'throw std::runtime_error("lost my way");'),
     ],
-    [
-        Fault("syntax error", "compile_error", r"module.cpp:\d+.*",
-              replace=("float score = 0.0f;", "float score = 0.0f")),
-    ],
-    [
-        Fault("exit in an initialiser", "crash", "static initialisers",
-              replace=("// Given: between tensors",
-                       "\nstatic int leave = (std::exit(0), 1);\n// Given: between tensors")),
-    ],
+    [Fault("syntax error", "compile_error", r"module.cpp:\d+.*", ("float score = 0.0f;", "float score = 0.0f"))],
+    [Fault("exit in an initialiser", "crash", "static initialisers", (GIVEN, f"\nstatic int {LEAVE};\n{GIVEN}"))],
 ]  # fmt: skip
 #: Faults that other tests of the fast tier have, at another entrance: the wrong family and the threats.
 OTHERS = [
@@ -107,45 +89,40 @@ OTHERS = [
               'if (std::FILE *f = std::fopen("debug.txt", "w")) std::fclose(f); else std::puts("no file");'),
     ],
 ]  # fmt: skip
-HEADERS = "".join(f"#include <{name}>\n" for name in ("cstdio", "cstdlib", "stdexcept", "string", "unistd.h"))
 
 
 def edited(master: str, faults: Sequence[Fault]) -> str:
     source = master
     for kernel, fault in zip(KERNELS.values(), faults, strict=False):
-        old, new = fault.replace
-        assert old in source, f"the master no longer holds {old!r}"
-        source = insert_at_start(source, kernel, fault.statements) if not old else source.replace(old, new, 1)
-    return HEADERS + source
+        if isinstance(fault.edit, str):
+            source = insert_at_start(source, kernel, fault.edit)
+        else:
+            assert fault.edit[0] in source, f"the master no longer holds {fault.edit[0]!r}"
+            source = source.replace(*fault.edit, 1)
+    return includes("cstdio cstdlib stdexcept string unistd.h") + source
 
 
-def run(*arguments: str, source: Path | None = None) -> subprocess.CompletedProcess[str]:
-    command = [*GPT149, *arguments, *(["--module", str(source)] if source else [])]
-    return subprocess.run(
-        command, capture_output=True, text=True, timeout=LONGEST_S, stdin=subprocess.DEVNULL
-    )
+def run(*arguments: object, source: Path | None = None) -> subprocess.CompletedProcess[str]:
+    return python(*GPT149[1:], *arguments, *(["--module", source] if source else []), timeout_s=200)
+
+
+OF_BOTH_TIERS = [*QUICK, *(pytest.param(faults, marks=pytest.mark.full) for faults in OTHERS)]
 
 
 @pytest.mark.parametrize(
-    "faults",
-    [
-        pytest.param(faults, id=", ".join(fault.name for fault in faults), marks=marks)
-        for table, marks in ((QUICK, []), (OTHERS, [pytest.mark.full]))
-        for faults in table
-    ],
+    "faults", OF_BOTH_TIERS, ids=lambda faults: ", ".join(fault.name for fault in faults)
 )
 def test_faults_have_their_own_verdicts(faults: list[Fault], master: str, tmp_path: Path) -> None:
     folder, report, impatient = tmp_path / "submission", tmp_path / "result.json", tmp_path / "impatient.yaml"
-    impatient.write_text(f"extends: {ROOT / 'configs' / 'gpt149.yaml'}\nlimits: {{call_s: 3}}\n")
+    impatient.write_text(f"extends: {COURSE}\nlimits: {{call_s: 3}}\n")
     folder.mkdir()
     source = write(folder, edited(master, faults))
     tests = "all" if len(faults) > 1 else "part1"
-    ended = run(tests, *SMALL, "--config", str(impatient), "--json", str(report), source=source)
+    ended = run(tests, *SMALL, "--config", impatient, "--json", report, source=source)
     result = json.loads(report.read_text())
-    told = ended.stdout.split("\nRunning ")[1:]
     assert "Traceback" not in ended.stdout + ended.stderr
     expected = dict(zip(KERNELS, faults, strict=False))
-    for part, said in zip(result["parts"], told, strict=True):
+    for part, said in zip(result["parts"], ended.stdout.split("\nRunning ")[1:], strict=True):
         fault = expected.get(part["id"], Fault("none", "pass", ""))
         assert part["verdict"] == fault.verdict, f"{fault.name}: {said}"
         assert re.search(fault.says, said), f"{fault.name}: {said}"
@@ -159,19 +136,17 @@ def test_faults_have_their_own_verdicts(faults: list[Fault], master: str, tmp_pa
 
 
 def test_result_file_replaces_no_device_and_no_link(tmp_path: Path) -> None:
-    kept = tmp_path / "kept.json"
+    kept, link, pipe = (tmp_path / f"{name}.json" for name in ("kept", "link", "pipe"))
     kept.write_text("old")
-    link, pipe = tmp_path / "link.json", tmp_path / "pipe.json"
     os.mkfifo(pipe)
     reader = subprocess.Popen(["cat", str(pipe)], stdout=subprocess.PIPE, text=True)
-    ended = run("part0", *SMALL, "--json", str(pipe), source=ROOT / "module.cpp")
+    ended = run("part0", *SMALL, "--json", pipe, source=ROOT / "module.cpp")
     told = json.loads(reader.communicate(timeout=30)[0])
-    assert told["schema_version"] == 1
-    assert ended.returncode == 0 and pipe.is_fifo()
+    assert told["schema_version"] == 1 and ended.returncode == 0 and pipe.is_fifo()
     assert "Running Part 0 Test" in ended.stdout, "PyTorch itself is a part"
     link.symlink_to(kept)
     read = result_json.from_dict(told)
-    result_json.write(read, score.score(loading.load(ROOT / "configs" / "gpt149.yaml"), read), link)
+    result_json.write(read, score.score(loading.load(COURSE), read), link)
     assert link.is_symlink() and json.loads(kept.read_text())["points"] == 0
 
 
@@ -186,16 +161,15 @@ def test_a_reader_that_leaves_gets_no_exit_code_of_a_verdict() -> None:
 def test_unwritable_cache_is_the_machine_s_fault(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("GPT149_CACHE", "/proc/nowhere")
     ended = run("part1", *SMALL, source=ROOT / "module.cpp")
-    assert ended.returncode == 3
-    assert "GPT149_CACHE" in ended.stderr and "Traceback" not in ended.stderr
+    assert ended.returncode == 3 and "GPT149_CACHE" in ended.stderr
+    assert "Traceback" not in ended.stderr
 
 
 def test_starter_is_not_written_yet(master: str, tmp_path: Path) -> None:
     source, report = write(tmp_path, strip_solution(master)), tmp_path / "result.json"
-    ended = run("all", *SMALL, "--no-table", "--json", str(report), source=source)
+    ended = run("all", *SMALL, "--no-table", "--json", report, source=source)
     result = json.loads(report.read_text())
-    assert ended.returncode == 1, ended.stdout + ended.stderr
-    assert result["points"] == 0
+    assert ended.returncode == 1 and result["points"] == 0, ended.stdout + ended.stderr
     for part in result["parts"]:
         assert (part["verdict"], part["diagnosis"]["code"]) == ("wrong", "not_written"), part
     assert "not written yet" in ended.stdout
@@ -219,9 +193,7 @@ def test_a_killed_judge_leaves_no_process(master: str, tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("arguments", "says"),
     [
-        (["part3", "-N", "0"], "-N takes a whole number"),
-        (["part3", "-N", "x"], "-N takes a whole number"),
-        (["part3", "-N", "99999999999"], "-N takes a whole number"),
+        *((["part3", "-N", size], "-N takes a whole number") for size in ("0", "x", "99999999999")),
         (["part9"], "no test 'part9'"),
         (["part1", "-N", "8192", "-B", "64", "-d", "1024"], "choose smaller sizes"),
         ([], "TEST"),
@@ -236,8 +208,7 @@ def test_a_killed_judge_leaves_no_process(master: str, tmp_path: Path) -> None:
 def test_wrong_usage_is_one_line(arguments: list[str], says: str) -> None:
     ended = run(*arguments)
     assert (ended.returncode, ended.stdout) == (2, "")
-    assert len(ended.stderr.strip().splitlines()) == 1
-    assert says in ended.stderr
+    assert len(ended.stderr.strip().splitlines()) == 1 and says in ended.stderr
 
 
 def test_help_does_not_import_torch() -> None:
@@ -247,6 +218,5 @@ def test_help_does_not_import_torch() -> None:
         "except SystemExit: pass\n"
         "assert 'torch' not in sys.modules and 'yaml' not in sys.modules"
     )
-    run = subprocess.run([sys.executable, "-c", probe], cwd=ROOT, capture_output=True, text=True)
-    assert run.returncode == 0, run.stderr
-    assert "part3" in run.stdout
+    ended = python("-c", probe)
+    assert ended.returncode == 0 and "part3" in ended.stdout, ended.stderr

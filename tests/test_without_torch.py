@@ -1,17 +1,15 @@
-"""The judge's own process never imports torch, and judges on machines without it: inputs, oracle, compiling,
-comparison, diagnosis, timing."""
+"""The judge's own process never imports torch, and judges, explains and times on machines without it."""
 
 from __future__ import annotations
 
 import json
-import os
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
-from conftest import ROOT, keeping
+from building import write
+from conftest import keeping
+from shared_forms import python
 
 from grader.assignment.mutations import Mutation
 from labs.attention.mutations import apply
@@ -27,10 +25,8 @@ class Refusal(importlib.abc.MetaPathFinder, importlib.abc.Loader):
         spec = importlib.machinery.PathFinder.find_spec(name, path, target)
         spec.loader = self
         return spec
-    def create_module(self, spec):
-        raise ImportError(f"{spec.name} was imported in the judge's process")
     def exec_module(self, module):
-        raise AssertionError
+        raise ImportError(f"{module.__name__} was imported in the judge's process")
 
 sys.meta_path.insert(0, Refusal())
 """
@@ -83,19 +79,12 @@ print(json.dumps(told))
 INDEX, INDEX_SWAPPED = (f"((x * sizeX + {a}) * sizeY + {b}) * sizeZ + b" for a, b in ("yz", "zy"))
 SCALED = Mutation("scaled", "part1", ((", N, score)", ", N, score / std::sqrt((float)d))"),))
 SWAPPED = Mutation("swapped", "4Dread", ((INDEX, INDEX_SWAPPED),))
-TYPED = Mutation("type", "part1", (("return fillTensor(OTensor, O);", "return OTensor.to(at::kBFloat16);"),))
+TYPED = Mutation("typed", "part1", (("return fillTensor(OTensor, O);", "return OTensor.to(at::kBFloat16);"),))
 
 
 def run(script: str, *arguments: str, code: int = 0) -> str:
     """Return the output of a Python that runs this script."""
-    ended = subprocess.run(
-        [sys.executable, "-c", script, *arguments],
-        cwd=ROOT,
-        env={**os.environ, "PYTHONPATH": str(ROOT)},
-        capture_output=True,
-        text=True,
-        timeout=300,
-    )
+    ended = python("-c", script, *arguments, timeout_s=300)
     assert ended.returncode == code, ended.stdout + ended.stderr
     return ended.stdout
 
@@ -104,10 +93,8 @@ def judged(sources: dict[str, str], folder: Path, *, torch: str, table: bool) ->
     """Return the results of these sources, by name, from a process without torch (`torch`: one of the scripts)."""
     places = {}
     for name, text in sources.items():
-        place = folder / name / "module.cpp"
-        place.parent.mkdir()
-        place.write_text(text)
-        places[name] = str(place)
+        (folder / name).mkdir()
+        places[name] = str(write(folder / name, text))
     said = run(torch + JUDGE, json.dumps(places), "table" if table else "no table")
     return json.loads(said.splitlines()[-1])
 
@@ -115,8 +102,7 @@ def judged(sources: dict[str, str], folder: Path, *, torch: str, table: bool) ->
 @pytest.mark.full
 def test_right_and_wrong_results_are_judged_and_explained_without_torch(master: str, tmp_path: Path) -> None:
     small = keeping(master, "myNaiveAttention")
-    mutations = {"scaled": SCALED, "swapped": SWAPPED, "typed": TYPED}
-    sources = {name: apply(small, [mutation]) for name, mutation in mutations.items()}
+    sources = {mutation.name: apply(small, [mutation]) for mutation in (SCALED, SWAPPED, TYPED)}
     sources |= {"right": small, "timed": small}
     told = judged(sources, tmp_path, torch=REFUSES_TORCH, table=True)
     parts = {name: result["parts"] for name, result in told.items()}
@@ -151,8 +137,7 @@ COMMAND_LINE = "\nimport runpy; sys.argv[0] = 'gpt149.py'; runpy.run_path('gpt14
 
 @pytest.mark.full
 def test_a_student_without_torch_is_told_what_is_missing(master: str, tmp_path: Path) -> None:
-    source = tmp_path / "module.cpp"
-    source.write_text(keeping(master, "myNaiveAttention"))
+    source = write(tmp_path, keeping(master, "myNaiveAttention"))
     asked = ["part1", "-N", "64", "--no-time", "--module", str(source)]
     told = run(HIDES_TORCH + COMMAND_LINE, *asked)
     assert "no torch" in told and "PASS" in told and "STUDENT - " not in told
