@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -15,11 +16,12 @@ from grader.run.calls import Call, Request
 from grader.run.frames import RunnerDied
 
 REQUEST = Request("attention", [], [np.ones(2, np.float32)], (2, 3))
+NO_SCORE = Score((), 0.0, 0, 0.0, 0.0, 0.0)
 REPLY = {"status": "ok", "kind": 2, "dtype": 6, "shape": [2, 3]}
 
 
-def understood(**changed: Any) -> Call:
-    return calls.understood({**REPLY, **changed}, bytearray(32), REQUEST, 1.0, 1.0)
+def understood(payload: bytearray | None = None, request: Request = REQUEST, **changed: Any) -> Call:
+    return calls.understood({**REPLY, **changed}, payload or bytearray(32), request, 1.0, 1.0)
 
 
 def test_a_reply_is_understood() -> None:
@@ -31,16 +33,15 @@ def test_a_reply_is_understood() -> None:
 
 
 @pytest.mark.parametrize(
-    ("code", "element_bytes", "known"), [(15, 2, False), (0, 1, True), (5, 2, True), (7, 8, True)]
+    ("code", "size", "known"), [(15, 2, False), (0, 1, True), (5, 2, True), (7, 8, True)]
 )
-def test_inputs_are_found_behind_an_output_of_any_type(code: int, element_bytes: int, known: bool) -> None:
+def test_inputs_are_found_behind_an_output_of_any_type(code: int, size: int, known: bool) -> None:
     """Also behind one that NumPy lacks (bfloat16), and behind one of an odd number of bytes."""
     sent = [np.array([1.5, 2.5], np.float32), np.arange(3)]
     for spoilt in (False, True):
-        payload = bytearray(5 * element_bytes) + b"".join(each.tobytes() for each in sent)
+        payload = bytearray(5 * size) + b"".join(each.tobytes() for each in sent)
         payload[-1] ^= spoilt
-        request = Request("attention", [], sent, (2, 3))
-        call = calls.understood({**REPLY, "dtype": code, "shape": [5]}, payload, request, 1.0, 1.0)
+        call = understood(payload, replace(REQUEST, inputs=sent), dtype=code, shape=[5])
         assert call.shape == (5,) and (call.output is not None) == known
         assert call.changed_inputs == ((1,) if spoilt else ())
         assert call.echoes[0].tolist() == [1.5, 2.5] and len(call.echoes) == 2
@@ -70,9 +71,6 @@ def test_words_are_texts_and_bounded() -> None:
     for nonsense in (None, {"f": "T"}, [["f"]], [["f", nested]], ["ab"], [["f", "T"]] * 5000):
         with pytest.raises(RunnerDied):
             calls.offered({"functions": nonsense})
-
-
-NO_SCORE = Score((), 0.0, 0, 0.0, 0.0, 0.0)
 
 
 def result(text: str) -> SubmissionResult:

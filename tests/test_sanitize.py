@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-import os
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
-from building import HEAD, binding, write
-from conftest import ROOT
+from building import binding, write
+from shared_forms import includes, python
 
 from grader.base.arrays import np
 from grader.base.errors import KitError
@@ -19,9 +16,7 @@ from grader.run.calls import Request
 from grader.run.nativehost import NativeHost
 from grader.sandbox import Limits, choose
 
-FAULTY = (
-    HEAD
-    + """#include <vector>
+FAULTY = """
 inline float twoDimRead(std::vector<float> &t, int x, int y, int w) {
   return t[x * w + y];
 }
@@ -49,15 +44,12 @@ int overflow(torch::Tensor q, int n) {
 }
 int fine(torch::Tensor q, int n) { return n; }
 """
-)
 NAMES = ("tensor_write", "input_read", "vector_read", "overflow", "fine")
 #: One process for all: each fault in a child of its own, so that torch is imported under the sanitizer only once.
 CALL_EACH = """
-import os, sys
-sys.path.insert(0, sys.argv[1])
-import torch
+import os, sys, torch
 from grader.run.loaded import CallFailed, StudentObject
-loaded = StudentObject(sys.argv[2])
+loaded = StudentObject(sys.argv[1])
 for name in loaded.names:
     child = os.fork()
     if child == 0:
@@ -71,10 +63,8 @@ for name in loaded.names:
 
 
 @pytest.fixture(scope="module", params=["native", pytest.param("with torch", marks=pytest.mark.full)])
-def faults(
-    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
-) -> tuple[Path, dict[str, str]]:
-    source = write(tmp_path_factory.mktemp("faulty"), FAULTY + binding(*NAMES))
+def faults(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, dict]:
+    source = write(tmp_path_factory.mktemp("faulty"), includes("vector") + FAULTY + binding(*NAMES))
     return source, natively(source) if request.param == "native" else with_torch(source)
 
 
@@ -95,12 +85,7 @@ def natively(source: Path) -> dict[str, str]:
 def with_torch(source: Path) -> dict[str, str]:
     made = build(source, sanitize=True)
     assert (made.ok, made.path) == (True, "light"), made.diagnostics
-    told = subprocess.run(
-        [sys.executable, "-c", CALL_EACH, str(ROOT), str(made.object_path)],
-        env={**os.environ, **sanitize.environment()},
-        capture_output=True,
-        text=True,
-    ).stdout
+    told = python("-c", CALL_EACH, made.object_path, timeout_s=600, **sanitize.environment()).stdout
     return {part.split("\n", 1)[0].strip(): part for part in told.split("CALL ")[1:]}
 
 

@@ -73,8 +73,7 @@ def test_points_are_rounded_to_the_nearest_hundredth(share: float, points: float
 
 
 def test_easy_inputs_alone_earn_nothing() -> None:
-    """Public inputs or hidden ones, the published ramp, and those on which V's column mean, which is softmax with
-    equal weights, is right: one row, and nearly flat scores."""
+    """Softmax with equal weights, V's column mean, is right on one row and on nearly flat scores."""
     part = STAFF.part("part2")
     for hidden in (False, True):
         assert earned(part, "wrong", *names(part, hidden=hidden)) == 0
