@@ -117,7 +117,7 @@ FILTERS: dict[Callable[[str], seccomp.Filter | None], list[dict[int, list[tuple[
 }
 
 
-@pytest.mark.parametrize("built", FILTERS)
+@pytest.mark.parametrize("built", FILTERS, ids=["runner", "native", "dynamic", "compiler"])
 def test_runner_may_compute_and_compiler_start_its_parts_and_no_more(machine: str, built: Any) -> None:
     program = built(machine)
     for expected, calls in itertools.chain(*(table.items() for table in FILTERS[built])):
