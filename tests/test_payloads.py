@@ -8,6 +8,7 @@ import struct
 import sys
 import time
 from collections.abc import Callable, Iterator
+from contextlib import closing
 from functools import partial
 
 import pytest
@@ -71,12 +72,14 @@ torch::Tensor forges(torch::Tensor t, int64_t high, int64_t low) {
     + binding("twice in_place large throws wild element scribbles fills closes forges")
 )
 TWICE = [2.0, 4.0, 6.0, 8.0]
+LARGE = asked("twice", shape=(1 << 19,), output=(1 << 19,))
+freezing = pytest.mark.parametrize("freeze", [True, False], ids=["frozen", "running"])
 Spawn = Callable[..., Session]
 
 
 @pytest.fixture(scope="module")
 def spawn(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Spawn]:
-    """Start a runner of the functions above."""
+
     made = program(tmp_path_factory.mktemp("functions"), FUNCTIONS)
     with NativeHost() as host:
         yield partial(host.spawn, made, threads=1)
@@ -87,35 +90,19 @@ def puts(monkeypatch: pytest.MonkeyPatch) -> list[bool]:
     """Record for each payload whether it went through memory."""
     seen: list[bool] = []
     put = Payloads.put
-
-    def noted(memory: Payloads, inputs: list[memoryview]) -> bool:
-        seen.append(put(memory, inputs))
-        return seen[-1]
-
-    monkeypatch.setattr(Payloads, "put", noted)
+    monkeypatch.setattr(Payloads, "put", lambda *given: seen.append(put(*given)) or seen[-1])
     return seen
 
 
-@pytest.mark.parametrize("freeze", [True, False])
-def test_answers_are_those_that_come_through_pipes(
-    spawn: Spawn, puts: list[bool], monkeypatch: pytest.MonkeyPatch, freeze: bool
-) -> None:
+@freezing
+def test_same_as_pipes(spawn: Spawn, puts: list[bool], monkeypatch: pytest.MonkeyPatch, freeze: bool) -> None:
     columns = [{"input": 0}, {"column": 0}, {"value": 2}]
     tensor, rows = np.arange(6, dtype=np.float32).reshape(3, 2), np.array([[0.0], [2.0], [2.0]])
-    requests = [
-        asked("twice"),
-        asked("twice"),
-        asked("twice", shape=(1 << 19,), output=(1 << 19,)),
-        asked("in_place"),
-        asked("large"),
-        Request("element", columns, [tensor, rows], (3,), op="table"),
-        asked("throws"),
-        Request("twice", [{"input": 0}], [np.zeros((0, 3), np.float32)], (0, 3)),
-        asked("no such function"),
-        asked("twice"),
-        asked("wild"),
-        asked("twice"),
-    ]
+    table = Request("element", columns, [tensor, rows], (3,), op="table")
+    empty = Request("twice", [{"input": 0}], [np.zeros((0, 3), np.float32)], (0, 3))
+    before, after = ("in_place", "large"), ("no such function", "twice", "wild", "twice")
+    requests = [asked("twice"), asked("twice"), LARGE, *map(asked, before), table, asked("throws"), empty]
+    requests += map(asked, after)
     answers = []
     for made in (lambda _: None, Payloads.made):
         monkeypatch.setattr(Payloads, "made", made)
@@ -127,17 +114,15 @@ def test_answers_are_those_that_come_through_pipes(
     assert answers[0] == answers[1]
     assert answers[1][2].output is not None and answers[1][3].changed_inputs == (0,)
     assert answers[1][5].output[0] == [1.0, 5.0, 6.0] and answers[1][5].changed_inputs == (0,)
-    ends = [call.status for call in answers[1][6:]]
-    assert ends == ["exception", "ok", "exception", "ok", "crash", "crash"]
+    assert [call.status for call in answers[1][6:]] == ["exception", "ok"] * 2 + ["crash"] * 2
 
 
 def test_payloads_that_do_not_fit_go_through_pipes(spawn: Spawn, puts: list[bool]) -> None:
     """With room for the answer that is allowed, in memory no larger than a file may be."""
-    small, large = asked("twice"), asked("twice", shape=(1 << 19,), output=(1 << 19,))
     with spawn(limits=Limits(file_bytes=4 << 20)) as session:
-        calls = [session.call(each, echo_inputs=True) for each in (small, large, small)]
+        calls = [session.call(each, echo_inputs=True) for each in (asked("twice"), LARGE, asked("twice"))]
     with spawn(limits=Limits(file_bytes=1 << 20)) as session:
-        calls.append(session.call(small))
+        calls.append(session.call(asked("twice")))
     assert puts == [True, True]
     assert [call.output.tolist()[:4] for call in calls] == [TWICE] * 4
     assert all(call.output.flags.writeable for call in calls)
@@ -161,15 +146,12 @@ def test_without_memory_to_be_had_there_are_pipes(spawn: Spawn, monkeypatch: pyt
 
 def states(pid: int) -> set[str]:
     threads = procfs.threads(pid, procfs.Excess())
-    return {
-        procfs.text(f"/proc/{pid}/task/{thread}/stat").rpartition(")")[2].split()[0] for thread in threads
-    }
+    stats = (procfs.text(f"/proc/{pid}/task/{thread}/stat") for thread in threads)
+    return {stat.rpartition(")")[2].split()[0] for stat in stats}
 
 
-@pytest.mark.parametrize("freeze", [True, False])
-def test_inputs_are_written_while_the_runner_stands_or_the_clock_runs(
-    spawn: Spawn, monkeypatch: pytest.MonkeyPatch, freeze: bool
-) -> None:
+@freezing
+def test_it_stands_while_inputs_are_put(spawn: Spawn, monkeypatch: pytest.MonkeyPatch, freeze: bool) -> None:
     """Before the clock starts, every thread has to be stopped, also one that never waits."""
     put, seen = Payloads.put, set()
     with spawn(freeze=freeze) as session:
@@ -182,34 +164,24 @@ def test_inputs_are_written_while_the_runner_stands_or_the_clock_runs(
 
         def noted(memory: Payloads, inputs: list[memoryview]) -> bool:
             started = time.monotonic()
-            while (passed_s := time.monotonic() - started) < 0.05 or (
-                not freeze and "R" not in seen and passed_s < 30
-            ):
+            while time.monotonic() - started < (0.05 if freeze or "R" in seen else 30):
                 seen.update(states(session.pid))
             return put(memory, inputs)
 
         monkeypatch.setattr(Payloads, "put", noted)
         call = session.call(asked("twice"))
     assert call.status == "ok"
-    if freeze:
-        assert seen == {"T"}
-    else:
-        assert "R" in seen and call.wall_s > 0.05
+    assert seen == {"T"} if freeze else ("R" in seen and call.wall_s > 0.05)
 
 
-# ---- runners that want to gain something by it
-
-
-def test_what_is_written_after_the_answer_is_not_seen(spawn: Spawn) -> None:
-    for freeze in (True, False):
-        with spawn(freeze=freeze) as session:
-            requests = [
-                asked(name, shape=(1 << 16,), output=(1 << 16,)) for name in ("scribbles", "in_place")
-            ]
-            outputs = [session.call(request).output for request in requests]
-            before = [output.tobytes() for output in outputs]
-            time.sleep(0.02)
-            assert [output.tobytes() for output in outputs] == before
+@freezing
+def test_what_is_written_after_the_answer_is_not_seen(spawn: Spawn, freeze: bool) -> None:
+    with spawn(freeze=freeze) as session:
+        requests = (asked(name, shape=(1 << 16,), output=(1 << 16,)) for name in ("scribbles", "in_place"))
+        outputs = [session.call(request).output for request in requests]
+        before = [output.tobytes() for output in outputs]
+        time.sleep(0.02)
+        assert [output.tobytes() for output in outputs] == before
 
 
 def test_the_memory_can_be_filled_and_nothing_else(spawn: Spawn) -> None:
@@ -220,16 +192,12 @@ def test_the_memory_can_be_filled_and_nothing_else(spawn: Spawn) -> None:
         assert [session.call(asked(name)).status for name in ("closes", "twice")] == ["crash", "crash"]
 
 
-def test_a_length_beyond_the_requested_one_is_refused(spawn: Spawn) -> None:
-    """Also one that the memory has room for."""
+def test_a_forged_length_is_refused_and_no_former_answer_is_seen(spawn: Spawn) -> None:
     for claimed in (LARGEST_BYTES + 1, IN_MEMORY >> 1, (1 << 20) + 17):
         with spawn() as session:
             call = session.call(asked("forges", claimed >> 32, claimed & 0x7FFFFFFF))
         assert (call.status, call.message) == ("protocol", "reply frame")
-
-
-def test_an_answer_that_was_not_written_is_no_former_one(spawn: Spawn) -> None:
-    """All is overwritten, first by the inputs and then by zeros."""
+    # All is overwritten, first by the inputs and then by zeros.
     for elements, left in ((4, [1.0, 2.0, 3.0, 4.0]), (1, [1.0, 0.0, 0.0, 0.0])):
         with spawn() as session:
             assert session.call(asked("twice"), echo_inputs=True).output.tolist() == TWICE
@@ -240,18 +208,14 @@ def test_an_answer_that_was_not_written_is_no_former_one(spawn: Spawn) -> None:
 def test_each_runner_has_memory_of_its_own(spawn: Spawn) -> None:
     before = set(os.listdir("/proc/self/fd"))
     with spawn() as one, spawn() as other:
-        files = [os.stat(f"/proc/{pid}/fd/5").st_ino for pid in (one.pid, other.pid)]
-        assert files[0] != files[1]
-        # Neither holds that of the other.
+        assert len({os.stat(f"/proc/{pid}/fd/5").st_ino for pid in (one.pid, other.pid)}) == 2
         for session in (one, other):
-            assert sorted(os.listdir(f"/proc/{session.pid}/fd")) == list("012345")
+            assert sorted(os.listdir(f"/proc/{session.pid}/fd")) == list("012345"), "one holds the other's"
     assert set(os.listdir("/proc/self/fd")) <= before
 
 
 def test_memory_keeps_its_size_and_stays_writable() -> None:
-    memory = Payloads.made(8192)
-    assert memory is not None
-    try:
+    with closing(Payloads.made(8192)) as memory:
         for size in (0, 4096, 16384):
             with pytest.raises(PermissionError):
                 os.ftruncate(memory.fd, size)
@@ -261,5 +225,3 @@ def test_memory_keeps_its_size_and_stays_writable() -> None:
         answer = bytearray(16)
         assert memory.take(answer) and struct.unpack("4f", answer) == (1, 2, 3, 4)
         assert not memory.take(bytearray(8193)) and not memory.put([memoryview(bytes(8193))])
-    finally:
-        memory.close()
