@@ -1,5 +1,4 @@
-"""Platforms in the layouts that they lay out: a job of PrairieLearn's, a step of a workflow, a folder of clones, and
-the releases for them. A hostile submission gains nothing in any."""
+"""Platforms' own layouts and releases for them. A hostile submission gains nothing in any."""
 
 from __future__ import annotations
 
@@ -10,6 +9,7 @@ import os
 import subprocess
 import sys
 import zipfile
+from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -28,7 +28,7 @@ from grader.staff.classroom import ledger
 from grader.staff.platforms import container, prairielearn
 from grader.staff.platforms import github as clones
 from grader.staff.release import contents, making, products, proofs, search
-from grader.staff.release.archive import packed, unpack
+from grader.staff.release.archive import File, packed, unpack
 from grader.submission import find
 
 __all__ = ["acting"]
@@ -42,7 +42,6 @@ def write_files(folder: Path, files: dict[str, str]) -> Path:
 
 
 def job(folder: Path, files: dict[str, str], config: str) -> Path:
-    """Write the layout of a job: the files that were handed in, and the question's tests."""
     student = {f"student/{name}": each for name, each in files.items()}
     return write_files(folder, {**student, "data/data.json": "{}", "tests/configs/gpt149.yaml": config})
 
@@ -52,19 +51,17 @@ def results_of(root: Path) -> dict[str, Any]:
 
 
 def half_wrong(master: str) -> str:
-    """Return a source with two parts of which the first is wrong: the number of a row is added to its sum."""
+    """Return two parts, of which the first adds a row's number to its sum."""
     return keeping(master, "myNaiveAttention", "myFusedAttention").replace("/ rowSum", "/ (rowSum + i)", 1)
 
 
 def test_a_forgery_gains_nothing_in_a_job_of_prairielearns(tmp_path: Path, master: str) -> None:
-    """Results handed in beside the source, written while loading and at exit, printed: the score is the judge's. Of the
-    two parts one is wrong, and its picture is there."""
+    """Results handed in beside the source, written while loading and at exit, printed: the score is the judge's."""
     forging = FORGING.replace("RESULTS", str(tmp_path / "results" / "results.json"))
     files = {"module.cpp": forging + half_wrong(master), "results.json": '{"score": 1}'}
     root = job(tmp_path, {**files, "results/results.json": '{"score": 1}'}, SMALL.read_text())
-    cases = "hidden_cases:\n  - {name: told to nobody, distribution: random, shape: {N: 9}}\n"
-    hidden = f"extends: ../gpt149.yaml\n{cases}seed: 5\n"
-    write_files(root, {"tests/configs/hidden/gpt149.yaml": hidden})
+    cases = "hidden_cases:\n  - {name: told to nobody, distribution: random, shape: {N: 9}}\nseed: 5\n"
+    write_files(root, {"tests/configs/hidden/gpt149.yaml": f"extends: ../gpt149.yaml\n{cases}"})
     assert prairielearn.main([str(root)]) == 0
     found = results_of(root)
     tests = {test["name"].partition(":")[0]: test for test in found["tests"]}
@@ -93,20 +90,13 @@ def test_nothing_to_judge_and_faults_of_the_kit_cost_no_attempt(
 
 def in_a_workflow(*command: object, folder: Path, **environment: object) -> subprocess.CompletedProcess[str]:
     """Run Python on this command as a step of a workflow."""
-    given = {"PYTHONPATH": ROOT, "GITHUB_OUTPUT": folder / "GITHUB_OUTPUT"}
-    given |= {"GITHUB_STEP_SUMMARY": folder / "GITHUB_STEP_SUMMARY", **environment}
-    return subprocess.run(
-        [sys.executable, *map(str, command)],
-        cwd=folder,
-        env={**os.environ, **{name: str(text) for name, text in given.items()}},
-        capture_output=True,
-        text=True,
-        timeout=300,
-    )
+    files = {name: folder / name for name in ("GITHUB_OUTPUT", "GITHUB_STEP_SUMMARY")}
+    given = {name: str(text) for name, text in {"PYTHONPATH": ROOT, **files, **environment}.items()}
+    options = {"cwd": folder, "env": {**os.environ, **given}, "capture_output": True, "text": True}
+    return subprocess.run([sys.executable, *map(str, command)], **options, timeout=300)
 
 
 def handed_back(folder: Path) -> dict[str, Any]:
-    """Return the valid results that a step handed to the reporter."""
     (output,) = (folder / "GITHUB_OUTPUT").read_text().splitlines()
     return require_valid("github", json.loads(base64.b64decode(output.removeprefix("result="))))
 
@@ -141,27 +131,17 @@ def test_a_checkout_without_the_source_says_so(tmp_path: Path) -> None:
     assert "nothing was handed in" in ended.stdout
 
 
-GIT = {
-    "GIT_AUTHOR_NAME": "x",
-    "GIT_AUTHOR_EMAIL": "x@y",
-    "GIT_COMMITTER_NAME": "committer a <b> 99999999999 +0000\nx",
-    "GIT_COMMITTER_EMAIL": "x@y",
-    "GIT_CONFIG_GLOBAL": os.devnull,
-}
+AUTHOR = {"GIT_AUTHOR_NAME": "x", "GIT_AUTHOR_EMAIL": "x@y", "GIT_AUTHOR_DATE": "2020-01-01T00:00:00Z"}
+COMMITTER = {"GIT_COMMITTER_NAME": "committer a <b> 99999999999 +0000\nx", "GIT_COMMITTER_EMAIL": "x@y"}
+MESSAGE = "committer x <y> 1 +0000"
+GIT = (("init", "-q", "-b", "main"), ("add", "-A"), ("commit", "-q", "-m", MESSAGE), ("gc", "-q"))
 
 
 def commit(folder: Path, at: str, *, packed_objects: bool = False) -> None:
-    dates = {"GIT_COMMITTER_DATE": at, "GIT_AUTHOR_DATE": "2020-01-01T00:00:00Z"}
-
-    def git(*arguments: str) -> None:
-        environment = {**os.environ, **GIT, **dates}
-        subprocess.run(["git", *arguments], cwd=folder, env=environment, check=True, capture_output=True)
-
-    git("init", "-q", "-b", "main")
-    git("add", "-A")
-    git("commit", "-q", "-m", "committer x <y> 1 +0000")
-    if packed_objects:
-        git("gc", "-q")
+    given = {**AUTHOR, **COMMITTER, "GIT_COMMITTER_DATE": at, "GIT_CONFIG_GLOBAL": os.devnull}
+    environment = {**os.environ, **given}
+    for command in GIT[: 4 if packed_objects else 3]:
+        subprocess.run(["git", *command], cwd=folder, env=environment, check=True, capture_output=True)
 
 
 def refused(*arguments: object) -> str:
@@ -193,28 +173,24 @@ def test_clones_are_graded_by_roster_and_commit_times(acting: Class, tmp_path: P
     with (acting.folder / "hw1-ada" / ".git" / "config").open("a") as owned:
         owned.write(f"[core]\n\tfsmonitor = touch {tmp_path}/owned\n\tpager = touch {tmp_path}/owned\n")
     (acting.folder / "roster.csv").write_text(ROSTER)
-    code, said = acting.run(commit_times=True)
-    assert code == 0, said
-    absent = "late@x.org (not joined), gone@x.org (gone)"
-    assert f"note: on the roster without a repository here (2): {absent}" in said
+    said = acting.grade(commit_times=True)
+    assert "roster without a repository here (2): late@x.org (not joined), gone@x.org (gone)" in said
     assert "repositories of nobody on the roster, graded under their own names (1): hw1-stranger" in said
     rows = acting.grades()
-    late_days = {name: row["late_days"] for name, row in rows.items()}
-    assert late_days == {"hw1-ada": "1", "hw1-Bob": "0", "hw1-x-ada": "0", "hw1-stranger": "0"}
+    late_days = {name.removeprefix("hw1-"): row["late_days"] for name, row in rows.items()}
+    assert late_days == {"ada": "1", "Bob": "0", "x-ada": "0", "stranger": "0"}
     assert rows["hw1-ada"]["email"] == "ada@x.org" and rows["hw1-ada"]["name"] == "Ada =1+1"
     assert not (tmp_path / "owned").exists()
     known = {entry.submission_id: entry.identities for entry in ledger.read(acting.out).roster}
     assert known["hw1-x-ada"] == ("sis:1003", "login:1003", "github:x-ada") and known["hw1-stranger"] == ()
     # Remembered, and good for a gradebook: by its number, by the address.
-    code, said = acting.run()
-    assert code == 0 and "carry no time" not in said, said
+    assert "carry no time" not in acting.grade()
     export, filled = tmp_path / "export.csv", acting.out / "canvas.csv"
     export.write_text(EXPORT)
     reported = grader("report", acting.out, "--canvas", export)
     assert reported.returncode == 0, reported.stderr
     assert [row[-3:] for row in filled.read_text().splitlines()[2:]] == [",30", ",25", ",30"]
     assert "submissions of nobody in export.csv (1): hw1-stranger" in reported.stdout
-
     before = filled.read_bytes()
     assert "Moodle in English" in refused("report", acting.out, "--moodle", export)
     assert "--column is of an export" in refused("report", acting.out, "--column", "7")
@@ -237,10 +213,8 @@ def test_clones_are_graded_by_roster_and_commit_times(acting: Class, tmp_path: P
 )
 def test_a_broken_roster_is_refused_in_one_line(rows: str, why: str, tmp_path: Path) -> None:
     (tmp_path / "roster.csv").write_text(rows)
-    path = clones.find_roster(tmp_path)
-    assert path is not None
     with pytest.raises(UsageError, match=why):
-        clones.read_roster(path)
+        clones.read_roster(clones.find_roster(tmp_path))
     (tmp_path / "roster.csv").write_text("id,name\nada,Ada\n")
     assert clones.find_roster(tmp_path) is None, "a table of the course's own"
 
@@ -267,13 +241,10 @@ def test_times_of_commits_are_read_or_told_to_be_missing(tmp_path: Path) -> None
 
 
 def test_folders_and_archives_name_whose_they_are(tmp_path: Path) -> None:
-    """A download of Moodle's has a folder for each participant, of which the worksheet tells the number."""
     ada = "Ada Lovelace_{}_assignsubmission_file_/module.cpp"
     moodle = write_files(tmp_path / "class", {ada.format(number): "int x;" for number in (123, 124)})
-    found = find(moodle, "module.cpp", tmp_path / "a")
-    assert [(item.id, item.name, item.identities) for item in found] == [
-        (f"Ada_Lovelace_{number}", "Ada Lovelace", (f"moodle:{number}",)) for number in (123, 124)
-    ]
+    found = [(item.id, item.name, item.identities) for item in find(moodle, "module.cpp", tmp_path / "a")]
+    assert found == [(f"Ada_Lovelace_{k}", "Ada Lovelace", (f"moodle:{k}",)) for k in (123, 124)]
     names = ("doejane_LATE_12345_67890_module-1.cpp", "b_1_2_module.cpp")
     canvas = write_files(tmp_path / "canvas", dict.fromkeys(names, "int x;"))
     found = find(canvas, "module.cpp", tmp_path / "b")
@@ -289,7 +260,7 @@ def test_a_question_has_what_its_course_reads(tmp_path: Path, monkeypatch: pytes
     product = products.PRODUCTS["prairielearn"]
     monkeypatch.setitem(products.PRODUCTS, "prairielearn", replace(product, prove=lambda *_: None))
     making.release(MAIN.kit, tmp_path / "a", (), lambda line: None, "prairielearn")
-    question = tmp_path / "a" / "prairielearn" / "questions" / "gpt149"
+    question, image = (tmp_path / "a" / "prairielearn" / name for name in ("questions/gpt149", "image"))
     assert faults(json.loads((question / "info.json").read_text()), SCHEMAS["info.json"]) == []
     html = (question / "question.html").read_text()
     assert '<pl-file-upload file-names="module.cpp">' in html and "<pl-external-grader-results>" in html
@@ -297,14 +268,13 @@ def test_a_question_has_what_its_course_reads(tmp_path: Path, monkeypatch: pytes
     assert (question / "tests" / "configs" / "hidden" / "gpt149.yaml").is_file()
     with zipfile.ZipFile(question / "clientFilesQuestion" / "handout.zip") as archive:
         assert "module.cpp" in archive.namelist() and not [n for n in archive.namelist() if "hidden" in n]
-    image = tmp_path / "a" / "prairielearn" / "image" / "autograder.zip"
-    again = MAIN.question["image/autograder.zip"].content
-    assert image.read_bytes() == again, "the same bytes each time"
-    with zipfile.ZipFile(image) as archive:
+    # The same bytes each time.
+    assert (image / "autograder.zip").read_bytes() == MAIN.question["image/autograder.zip"].content
+    with zipfile.ZipFile(image / "autograder.zip") as archive:
         fallback = json.loads(archive.read("not_started.json"))
         assert archive.getinfo("run_grader").external_attr >> 16 & 0o111
     assert faults(fallback, SCHEMAS["prairielearn ungradable"]) == []
-    docker = (tmp_path / "a" / "prairielearn" / "image" / "Dockerfile").read_text()
+    docker = (image / "Dockerfile").read_text()
     assert products.IMAGE_KIT.rpartition("/")[0] in docker and "{" not in docker
     with pytest.raises(UsageError, match="prairielearn is there already: take it away"):
         making.release(MAIN.kit, tmp_path / "a", (), lambda line: None, "prairielearn")
@@ -314,8 +284,7 @@ def test_another_lab_has_a_question_and_a_workflow_of_its_own(tmp_path: Path) ->
     other = Release(newlab.write("vsum", tmp_path) / "hidden" / "assignment.yaml")
     made = {path: file.content for path, file in other.question.items()}
     assert b'file-names="vsum.cpp"' in made["questions/vsum/question.html"]
-    grading = json.loads(made["questions/vsum/info.json"])["externalGradingOptions"]
-    assert grading["image"] == "vsum-grader"
+    assert json.loads(made["questions/vsum/info.json"])["externalGradingOptions"]["image"] == "vsum-grader"
     assert b"lab: vsum" in made["questions/vsum/tests/configs/gpt149.yaml"]
     with zipfile.ZipFile(io.BytesIO(made["image/autograder.zip"])) as archive:
         assert {"labs/vsum/oracle.py", "vsum.cpp", "run_grader"} <= set(archive.namelist())
@@ -333,9 +302,7 @@ def test_a_job_without_the_kit_is_not_gradable(tmp_path: Path) -> None:
 
 
 def test_the_workflow_calls_the_kit_and_the_reporter(tmp_path: Path, master: str) -> None:
-    """Its form, and its own command as a handout has it."""
-    added = products.PRODUCTS["github"].in_handout(MAIN.kit)
-    flow = yaml.safe_load(added[products.WORKFLOW].content)
+    flow = yaml.safe_load(products.PRODUCTS["github"].in_handout(MAIN.kit)[products.WORKFLOW].content)
     assert flow["permissions"] == {"checks": "write", "actions": "read", "contents": "read"}
     assert flow[True] == ["push"], "YAML 1.1 reads 'on' as true"
     (work,) = flow["jobs"].values()
@@ -374,18 +341,14 @@ def test_a_file_of_githubs_that_cannot_be_written_is_told_before_anything(tmp_pa
 def test_a_repository_takes_every_file_of_a_handout(more: str, tmp_path: Path) -> None:
     """A pattern that is meant for the top folder could name one of the kit's rooms: students' clones would lack it."""
     compiled = {"module_ref_stub/prebuilt/object.o": b"o", "labs/attention/studies/prebuilt/program": b"p"}
-    kit = MAIN.kit
+    said, kit = [], MAIN.kit
     files = {**contents.handout(kit, compiled), **products.PRODUCTS["github"].in_handout(kit)}
-    own = files[".gitignore"]
-    files[".gitignore"] = replace(own, content=own.content + more.encode())
-    said: list[str] = []
+    files[".gitignore"] = File(files[".gitignore"].content + more.encode())
     bench = proofs.ProofSetup(kit.assignment, kit.starters, kit.solutions, tmp_path, said.append)
-    if more:
-        with pytest.raises(proofs.Unproved, match=r"\.gitignore .* leaves \S+\.h and \d+ more out"):
-            proofs.git_takes_all(bench, packed(files))
-    else:
+    left_out = pytest.raises(proofs.Unproved, match=r"\.gitignore .* leaves \S+\.h and \d+ more out")
+    with left_out if more else nullcontext():
         proofs.git_takes_all(bench, packed(files))
-        assert said == ["a repository takes every file of the handout"]
+    assert said == ([] if more else ["a repository takes every file of the handout"])
 
 
 def test_a_platform_without_a_release_is_told(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
