@@ -45,46 +45,39 @@ def result(verdict: str, *cases: CaseResult, **more: object) -> SubmissionResult
 OLD = PartPrints("calls", "times", {"a": "1", "b": "1"})
 
 
+NEW, FEWER = {"cases": {**OLD.cases, "c": "1"}}, {"cases": {"a": "1"}}
+
+
 @pytest.mark.parametrize(
-    ("now", "verdict", "left"),
+    ("change", "left_by_verdict"),
     [
-        (OLD, "pass", {}),
-        (replace(OLD, calling="other"), "pass", None),
-        (replace(OLD, timing="other"), "pass", None),
-        (replace(OLD, timing="other"), "wrong", {}),
-        (replace(OLD, cases={**OLD.cases, "c": "1"}), "pass", {"p": ("c",)}),
-        (replace(OLD, cases={**OLD.cases, "c": "1"}), "wrong", {"p": ("c",)}),
-        (replace(OLD, cases={**OLD.cases, "c": "1"}), "crash", {}),
-        (replace(OLD, cases={**OLD.cases, "b": "2"}), "slow", {"p": ("b",)}),
-        (replace(OLD, cases={"a": "1"}), "pass", {}),
-        (replace(OLD, cases={"a": "1"}), "wrong", None),
-        (replace(OLD, cases={"a": "1"}), "timeout", None),
-        (replace(OLD, cases={"a": "1"}), "compile_error", {}),
+        ({}, {"pass": {}}),
+        ({"calling": "other"}, {"pass": None}),
+        ({"timing": "other"}, {"pass": None, "wrong": {}}),
+        (NEW, {"pass": {"p": ("c",)}, "wrong": {"p": ("c",)}, "crash": {}}),
+        ({"cases": {**OLD.cases, "b": "2"}}, {"slow": {"p": ("b",)}}),
+        (FEWER, {"pass": {}, "wrong": None, "timeout": None, "compile_error": {}}),
     ],
+    ids=["nothing", "calls", "times", "a case more", "another case", "a case less"],
 )
-def test_what_is_left_follows_from_what_changed(
-    now: PartPrints, verdict: str, left: dict[str, tuple[str, ...]] | None
-) -> None:
-    before = result(verdict, case("a"), case("b", verdict != "wrong"))
-    found = again.rest({"p": OLD}, {"p": now}, before)
-    assert found == (None if left is None else Rest(left))
-    # Beside a part that stays, one that is judged whole is no reason to judge all.
-    other = replace(before.parts[0], id="q", verdict="pass", cases=(case("a"), case("b")))
-    two = replace(before, parts=(*before.parts, other))
-    beside = again.rest({"p": OLD, "q": OLD}, {"p": now, "q": OLD}, two)
-    assert beside == Rest({"p": ()} if left is None else left)
-    assert again.rest({}, {"p": now}, before) is None
+def test_what_is_left_follows_from_what_changed(change: dict, left_by_verdict: dict) -> None:
+    now = replace(OLD, **change)
+    for verdict, left in left_by_verdict.items():
+        before = result(verdict, case("a"), case("b", verdict != "wrong"))
+        assert again.rest({"p": OLD}, {"p": now}, before) == (None if left is None else Rest(left)), verdict
+        # Beside a part that stays, one that is judged whole is no reason to judge all.
+        other = replace(before.parts[0], id="q", verdict="pass", cases=(case("a"), case("b")))
+        two = replace(before, parts=(*before.parts, other))
+        beside = again.rest({"p": OLD, "q": OLD}, {"p": now, "q": OLD}, two)
+        assert beside == Rest({"p": ()} if left is None else left), verdict
+        assert again.rest({}, {"p": now}, before) is None
 
 
 def test_points_titles_and_weights_decide_no_verdict(tmp_path: Path) -> None:
     text = SMALL.read_text()
-    changes = {
-        "points: 10": "points: 11",
-        "title: Fused Attention": "title: Fused",
-        "points_if_slow: 8": "points_if_slow: 2",
-        "seed: 2,": "seed: 2, weight: 7,",
-        "schema_version: 1": "schema_version: 1\nlate: {per_day: {points: 3}}",
-    }
+    changes = {"points: 10": "points: 11", "points_if_slow: 8": "points_if_slow: 2"}
+    changes |= {"title: Fused Attention": "title: Fused", "seed: 2,": "seed: 2, weight: 7,"}
+    changes["schema_version: 1"] = "schema_version: 1\nlate: {per_day: {points: 3}}"
     for old, new in changes.items():
         assert old in text
         text = text.replace(old, new)
@@ -105,9 +98,8 @@ def test_a_case_that_is_wrong_takes_the_time_away_and_what_hung_on_it() -> None:
     assignment = load(SMALL)
     flags = (Flag("undecided"), Flag("odd", "look", "review"))
     old = result("pass", case("random"), flags=flags)
-    old = replace(
-        old, parts=tuple(replace(old.parts[0], id=name) for name in ("part1", "part3")), flags=flags
-    )
+    two = tuple(replace(old.parts[0], id=name) for name in ("part1", "part3"))
+    old = replace(old, parts=two, flags=flags)
     wrong = replace(old.parts[1], verdict="wrong", cases=(case("ragged", False),), time=None, flags=())
     right = replace(wrong, verdict="pass", cases=(case("ragged"),))
     left = Rest({"part3": ("ragged",)})
@@ -123,11 +115,10 @@ def test_a_case_that_is_wrong_takes_the_time_away_and_what_hung_on_it() -> None:
 
 def test_judging_the_rest_ends_as_judging_all(master: str, tmp_path: Path) -> None:
     """Of a real file: right on what is public, wrong on a hidden case that is added later."""
-    hidden = tmp_path / "hidden.yaml"
+    hidden, public = tmp_path / "hidden.yaml", tmp_path / "public.yaml"
     extra = "{name: many, distribution: random, seed: 9, shape: {B: 1, H: 3, N: 17, d: 4}}"
-    hidden.write_text(f"extends: {SMALL}\nseed: 3\nhidden_cases:\n  - {extra}\n")
-    public = tmp_path / "public.yaml"
     public.write_text(f"extends: {SMALL}\nseed: 3\n")
+    hidden.write_text(f"{public.read_text()}hidden_cases:\n  - {extra}\n")
     kept = keeping(master, "myNaiveAttention", "myFusedAttention")
     source = write(tmp_path, insert_at_start(kept, "myFusedAttention", "H -= H > 2;"))
     options = Options(profile=False, timing=False)
@@ -166,7 +157,6 @@ def test_a_changed_rubric_starts_no_worker_and_a_new_case_calls_nothing_else(act
     assert ledger.read(acting.out).records["bob"].points == 43
     assert Counter(acting.graded()) == {"ada": 1, "bob": 1, "eve": 1}
     assert "4 were finished before and stay as they are" in acting.grade(command=unstartable)
-
     more = "cases:\n  - {name: another, distribution: random, seed: 3}\n"
     acting.config.write_text(acting.config.read_text().replace("cases:\n", more))
     said = acting.grade()
@@ -189,18 +179,12 @@ def test_a_result_is_written_as_json_itself_writes_it() -> None:
     assert list(values["parts"][0])[:2] == ["id", "title"]
 
 
-@pytest.mark.parametrize(
-    ("text", "deep"),
-    [
-        ("[" * 32 + "]" * 32, False),
-        ("[" * 33 + "]" * 33, True),
-        ('["' + "[" * 99 + '"]', False),
-        ('["\\"' + "[" * 99 + '"]', False),
-        ('["\\\\",' + "[" * 32 + "]" * 32 + "]", True),
-        ('["\\\\\\"' + "{" * 99 + '\\\\"]', False),
-        ('{"a": "]", "b": ' + "[" * 31 + "]" * 31 + "}", False),
-    ],
-)
-def test_depth_is_counted_outside_of_texts(text: str, deep: bool) -> None:
-    with pytest.raises(ValueError, match="deep") if deep else nullcontext():
+TOO_DEEP = ("[" * 33 + "]" * 33, '["\\\\",' + "[" * 32 + "]" * 32 + "]")
+IN_TEXTS = ('["' + "[" * 99 + '"]', '["\\"' + "[" * 99 + '"]', '["\\\\\\"' + "{" * 99 + '\\\\"]')
+SHALLOW = ("[" * 32 + "]" * 32, *IN_TEXTS, '{"a": "]", "b": ' + "[" * 31 + "]" * 31 + "}")
+
+
+@pytest.mark.parametrize("text", [*TOO_DEEP, *SHALLOW])
+def test_depth_is_counted_outside_of_texts(text: str) -> None:
+    with pytest.raises(ValueError, match="deep") if text in TOO_DEEP else nullcontext():
         assert typedjson.parse(text.encode()) == json.loads(text)
