@@ -9,6 +9,7 @@ import stat
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 from classrows import PARTS, ROOT, SECRET_NAME, absurd_rows, assignment, hidden_failure, part, result, score
@@ -22,28 +23,27 @@ from grader.staff.platforms import container, gradescope
 
 
 def shown(judged: SubmissionResult, scored: Score | None = None, **options: str) -> dict[str, Any]:
-    """Return the results that Gradescope gets, once they are found valid."""
+
     scored = scored or score(judged)
     return require_valid("gradescope", report.results(assignment(), judged, scored, seconds=3.0, **options))
 
 
 def visible(found: dict[str, Any]) -> dict[str, dict[str, Any]]:
-    """Return the tests that a student sees, by part."""
     tests = [test for test in found["tests"] if test["visibility"] == "visible"]
     return {test["name"].partition(":")[0]: test for test in tests}
 
 
 def seen_by_student(found: dict[str, Any]) -> str:
-    visible = [test for test in found["tests"] if test["visibility"] != "hidden"]
-    return json.dumps([found["output"], visible], ensure_ascii=False)
+    tests = [test for test in found["tests"] if test["visibility"] != "hidden"]
+    return json.dumps([found["output"], tests], ensure_ascii=False)
 
 
 def test_parts_carry_the_points_and_the_total_what_is_left() -> None:
     judged = result(tuple(part(i, title, points, "slow") for i, title, points in PARTS))
     scored = score(judged, late_days=1, write_up=None)
     found = shown(judged, scored)
-    tests = {name: (test["score"], test["max_score"]) for name, test in visible(found).items()}
-    assert tests == {name: (points / 2, points) for name, _, points in PARTS}
+    tests = [(name, test["score"], test["max_score"]) for name, test in visible(found).items()]
+    assert tests == [(name, points / 2, points) for name, _, points in PARTS]
     assert found["score"] == scored.total == 93 / 2 - 10
     assert "Late by 1 day" in found["output"] and "graded by people: writeup" in found["output"]
 
@@ -64,16 +64,13 @@ def test_hidden_cases_have_a_visibility_of_their_own(visibility: str) -> None:
     assert SECRET_NAME in hidden["output"] and "N=7919" in hidden["output"]
 
 
-def test_suspicions_are_for_the_staff_and_extra_credit_is_beyond_the_maximum() -> None:
+def test_suspicions_are_for_the_staff_and_no_flagged_part_is_on_the_leaderboard() -> None:
     flagged = replace(part(*PARTS[2]), flags=(Flag("library_call", "It calls at::matmul.", "review"),))
     judged = result((flagged,))
     found = shown(judged, score(judged, extra=3.0))
     assert "matmul" in json.dumps(found) and "matmul" not in seen_by_student(found)
     extra = visible(found)["Extra credit, part 3"]
     assert (extra["score"], extra["max_score"]) == (3.0, 0.0)
-
-
-def test_the_leaderboard_holds_only_times_of_parts_that_passed_unflagged() -> None:
     suspect = Flag("odd", "look", "review")
     right, other = part(*PARTS[2], ratio=0.8), part(*PARTS[3], ratio=0.5)
     rest = (part(*PARTS[4], "slow", ratio=2.0), part(*PARTS[5], "wrong"))
@@ -92,22 +89,19 @@ def test_absurd_numbers_and_names_stay_valid() -> None:
     assert require_valid("gradescope", found)["score"] == 0.0
 
 
+CONFIG = (ROOT / "configs" / "gpt149.yaml").read_text()
+
+
 def laid_out(folder: Path, source: str | None, config: str | None = None) -> Path:
-    """The layout of Gradescope's container; `config` replaces the assignment."""
-    (folder / "submission").mkdir()
-    (folder / "results").mkdir()
-    configs = folder / "source" / "configs"
-    configs.mkdir(parents=True)
-    text = (ROOT / "configs" / "gpt149.yaml").read_text() if config is None else config
-    (configs / "gpt149.yaml").write_text(text)
+    """Write the layout of Gradescope's container; `config` replaces the assignment."""
+    for name in ("submission", "results", "source/configs"):
+        (folder / name).mkdir(parents=True)
+    (folder / "source/configs/gpt149.yaml").write_text(CONFIG if config is None else config)
     if source is not None:
         (folder / "submission" / "module.cpp").write_text(source)
-    metadata = {
-        "id": 1,
-        "created_at": "2025-11-02T00:30:00.000000-07:00",
-        "assignment": {"due_date": "2025-11-01T23:00:00.000000-07:00", "title": "Attention"},
-        "users": [{"email": "ada@example.edu", "name": "Ada", "id": 7}],
-    }
+    due = {"due_date": "2025-11-01T23:00:00.000000-07:00", "title": "Attention"}
+    users = [{"email": "ada@example.edu", "name": "Ada", "id": 7}]
+    metadata = {"id": 1, "created_at": "2025-11-02T00:30:00.000000-07:00", "assignment": due, "users": users}
     (folder / "submission_metadata.json").write_text(json.dumps(metadata))
     return folder
 
@@ -116,46 +110,38 @@ def results_of(root: Path) -> dict[str, Any]:
     return require_valid("gradescope", json.loads((root / "results" / "results.json").read_text()))
 
 
-@pytest.mark.parametrize("kind", ["a broken assignment", "no end", "no more processes", "no submission"])
+#: Faults of the kit, and words of the message to the staff.
+FAULTS = {"a broken config": "gpt149.yaml", "no end": "did not end", "no submission": "there is no folder"}
+
+
+@pytest.mark.parametrize("kind", [*FAULTS, "no more processes"])
 def test_a_fault_of_the_kit_is_named_as_one_and_shows_no_traceback(
     kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    def broken(*_: object) -> str:
-        raise RuntimeError("no more processes")
-
     if kind == "no more processes":
-        monkeypatch.setattr(container, "run", broken)
+        monkeypatch.setattr(container, "run", Mock(side_effect=RuntimeError(kind)))
     if kind != "no submission":
-        laid_out(tmp_path, "int x;", config="id: [broken" if kind == "a broken assignment" else None)
+        laid_out(tmp_path, "int x;", config="id: [broken" if kind == "a broken config" else None)
     # Nothing is compiled in 10 ms.
     assert gradescope.main(tmp_path, **{"limit_s": 0.01} if kind == "no end" else {}) == 3
-    found = results_of(tmp_path)
-    seen = seen_by_student(found)
+    found, seen = results_of(tmp_path), seen_by_student(results_of(tmp_path))
     assert found["score"] == 0.0 and "not your code's fault" in seen
     assert "Traceback" not in seen and "gpt149.yaml" not in seen
-    told = {
-        "a broken assignment": "gpt149.yaml",
-        "no end": "did not end",
-        "no submission": "there is no folder",
-    }
-    assert told.get(kind, kind) in json.dumps(found) + capfd.readouterr().err
+    assert FAULTS.get(kind, kind) in json.dumps(found) + capfd.readouterr().err
 
 
 def test_nothing_handed_in_is_the_students_own_fault(tmp_path: Path) -> None:
-    root = laid_out(tmp_path, None)
-    (root / "submission" / "readme.txt").write_text("sorry")
-    assert gradescope.main([str(root)]) == 0
-    found = results_of(root)
+    (laid_out(tmp_path, None) / "submission" / "readme.txt").write_text("sorry")
+    assert gradescope.main([str(tmp_path)]) == 0
+    found = results_of(tmp_path)
     assert found["score"] == 0.0 and "module.cpp" in found["output"] and len(found["tests"]) == 1
 
 
-@pytest.mark.parametrize("arguments", [["absent"], ["--root", "absent"], ["--help"]])
-def test_nothing_is_made_elsewhere(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, arguments: list[str]
-) -> None:
+@pytest.mark.parametrize("words", ["absent", "--root absent", "--help"])
+def test_nothing_is_made_elsewhere(words: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     with pytest.raises((UsageError, SystemExit)):
-        gradescope.main(arguments)
+        gradescope.main(words.split())
     assert list(tmp_path.iterdir()) == []
 
 
@@ -175,11 +161,9 @@ def test_what_stands_in_the_place_of_results_is_replaced_and_not_followed(kind: 
 
 def test_a_forged_results_json_gains_nothing(tmp_path: Path, master: str) -> None:
     """Handed in beside the source, written while loading, written at exit, printed: the grade is the judge's."""
-    config = (ROOT / "configs" / "gpt149.yaml").read_text()
-    head, _, parts = config.partition("\nparts:\n")
+    head, _, parts = CONFIG.partition("\nparts:\n")
     first = parts.partition("  - id: 4Dread")[2].partition("  - id: 4Dwrite")[0]
-    config = f"{head}\nparts:\n  - id: 4Dread{first}"
-    root = laid_out(tmp_path, None, config)
+    root = laid_out(tmp_path, None, f"{head}\nparts:\n  - id: 4Dread{first}")
     place = root / "results" / "results.json"
     (root / "submission" / "module.cpp").write_text(FORGING.replace("RESULTS", str(place)) + master)
     (root / "submission" / "results.json").write_text('{"score": 1000}')
@@ -187,9 +171,8 @@ def test_a_forged_results_json_gains_nothing(tmp_path: Path, master: str) -> Non
     assert gradescope.main(root) == 0
     found = results_of(root)
     assert found["score"] <= 1.5
-    assert [(test["name"], test["max_score"]) for test in visible(found).values()] == [
-        ("4Dread: 4-D Read", 1.5)
-    ]
+    (only,) = visible(found).values()
+    assert (only["name"], only["max_score"]) == ("4Dread: 4-D Read", 1.5)
     assert stat.S_IMODE(os.stat(root / "results").st_mode) == mode
     assert sorted(path.name for path in (root / "results").iterdir()) == ["results.json"]
 
@@ -208,41 +191,27 @@ def test_what_the_container_lacks_is_no_grade_and_no_pass(
     assert "this container has no ispc" in capfd.readouterr().err
 
 
-OWN_DATES = [
-    {"name": "Ada", "assignment": {"due_date": "2025-11-02T12:00:00+00:00"}},
-    {"name": "Ben", "assignment": {"due_date": "2025-11-03T11:59:00.5+00:00"}},
-]
-
-
-@pytest.mark.parametrize(
-    ("created_at", "users", "late_s"),
-    [
-        ("2025-11-03T12:00:00Z", [{"name": "Ada"}], 2 * 86400),
-        ("2025-11-03T12:00:00Z", OWN_DATES, 59.5),
-        ("2025-11-01T00:00:00+02:00", OWN_DATES, 0.0),
-    ],
-    ids=["the assignment's", "a user's", "in time"],
-)
-def test_the_due_date_of_a_user_counts_before_the_assignments(
-    created_at: str, users: list[dict[str, Any]], late_s: float, tmp_path: Path
-) -> None:
-    path = tmp_path / "submission_metadata.json"
+def handed_in(at: str, *own_dates: str) -> str:
     due = {"due_date": "2025-11-01T12:00:00+00:00"}
-    path.write_text(json.dumps({"created_at": created_at, "assignment": due, "users": users}))
-    assert gradescope.read_metadata(path).late_s == late_s
+    users = [{"name": "x", "assignment": {"due_date": each}} for each in own_dates] or [{"name": "Ada"}]
+    return json.dumps({"created_at": at, "assignment": due, "users": users})
 
 
-@pytest.mark.parametrize(
-    "text",
-    [
-        *(None, "", "{", "[]", "null"),
-        '{"created_at": 7, "users": {"a": 1}, "assignment": []}',
-        '{"created_at": "yesterday", "users": [1, null, {"assignment": "x"}]}',
-        '{"created_at": "2025-11-01T12:00:00", "assignment": {"due_date": "2025-11-01T12:00:00Z"}}',
-    ],
-)
-def test_metadata_that_tells_nothing_charges_nothing(text: str | None, tmp_path: Path) -> None:
-    path = tmp_path / "submission_metadata.json"
+OWN_DATES = ("2025-11-02T12:00:00+00:00", "2025-11-03T11:59:00.5+00:00")
+LATE_S = {
+    "the assignment's": (handed_in("2025-11-03T12:00:00Z"), 2 * 86400),
+    "a user's": (handed_in("2025-11-03T12:00:00Z", *OWN_DATES), 59.5),
+    "in time": (handed_in("2025-11-01T00:00:00+02:00", *OWN_DATES), 0.0),
+    **{f"nothing, as {text!r}": (text, None) for text in ("", "{", "[]", "null", None)},
+    "other types": ('{"created_at": 7, "users": {"a": 1}, "assignment": []}', None),
+    "no time": ('{"created_at": "yesterday", "users": [1, null, {"assignment": "x"}]}', None),
+    "no zone": (handed_in("2025-11-01T12:00:00"), None),
+}
+
+
+@pytest.mark.parametrize("kind", LATE_S)
+def test_the_due_date_of_a_user_counts_first_and_none_charges_nothing(kind: str, tmp_path: Path) -> None:
+    (text, late_s), path = LATE_S[kind], tmp_path / "submission_metadata.json"
     if text is not None:
         path.write_text(text)
-    assert gradescope.read_metadata(path).late_s is None
+    assert gradescope.read_metadata(path).late_s == late_s
