@@ -1,5 +1,4 @@
-"""Pages: report.html of a class, one file in which nothing of a student's runs, with its machines; and the page of one
-verdict (`--html`) with its pictures, for outputs of any shape."""
+"""Pages: report.html of a class, in which nothing of a student's runs, and a verdict's page with its pictures."""
 
 from __future__ import annotations
 
@@ -87,7 +86,6 @@ def written(folder: Path, rows: Iterable[Row]) -> str:
 
 
 def page_of(folder: Path, *parts: PartResult) -> str:
-    """Return the page of a class of one, who has these parts."""
     found = result(parts)
     return written(folder, [Row("s", "Ada", "", found, score(found), None)])
 
@@ -106,7 +104,7 @@ def page(text: str) -> Page:
     return Page(text)
 
 
-def test_nothing_but_our_own_script_and_style(page: Page) -> None:
+def test_nothing_but_our_own_script_and_style_and_the_policy_allows_no_more(page: Page) -> None:
     assert len(page.of("script")) == len(page.of("style")) == 1
     assert not {"img", "iframe", "object", "embed", "link", "base"} & {tag for tag, _ in page.elements}
     for tag, attributes in page.elements:
@@ -115,9 +113,6 @@ def test_nothing_but_our_own_script_and_style(page: Page) -> None:
     ids = [attributes["id"] for _, attributes in page.elements if attributes.get("id")]
     links = {attributes["href"][1:] for attributes in page.of("a")}
     assert len(ids) == len(set(ids)) and len(links) > 40 and links <= set(ids), "every link leads somewhere"
-
-
-def test_the_policy_allows_exactly_the_inline_script_and_style(page: Page) -> None:
     policy = next(m["content"] for m in page.of("meta") if m.get("http-equiv") == "Content-Security-Policy")
     assert policy.startswith("default-src 'none';") and "unsafe" not in policy and "http" not in policy
     for tag in ("script", "style"):
@@ -125,42 +120,35 @@ def test_the_policy_allows_exactly_the_inline_script_and_style(page: Page) -> No
         assert f"{tag}-src 'sha256-{digest}'" in policy
 
 
-def test_names_stand_there_as_text(page: Page, text: str) -> None:
+def test_names_stand_there_as_text_and_how_it_was_graded(page: Page, text: str) -> None:
     shown = "".join(page.all_text)
     markup = ("<script>alert(1)</script>", "{{ 7 * 7 }} {% raw %}", '"><img src=x onerror=alert(1)>')
-    for name in (*markup, "أحمد بن محمد"):
-        assert name in shown
+    machine = ("tier A (bubblewrap, seccomp, rlimits)", "Some CPU @ 2.50GHz", "g++ 12.2.0")
+    for fact in (*markup, "أحمد بن محمد", *machine, "2025-11-21 14:02", assignment().fingerprint[:16]):
+        assert fact in shown
     assert "<script>alert" not in text and "<img" not in text
     assert not re.search("[\x00-\x08\x0b-\x1f\x7f\u202a-\u202e\u2066-\u2069]", text)
     assert "x" * 300 not in text
 
 
-def test_every_row_has_its_line_and_its_section(page: Page) -> None:
+def test_every_row_has_its_line_its_section_and_a_cell_under_each_heading(page: Page, text: str) -> None:
     assert page.open == [], "an element is not closed"
     assert students_on(page) == 40 + len(absurd_rows())
     assert len([row for row in page.of("tr") if "data-state" in row]) == students_on(page)
-
-
-def test_every_row_has_a_cell_under_each_heading(text: str) -> None:
-    """Sorting goes by position."""
+    # Sorting goes by position.
     table = text[text.index('<table class="class"') :]
     head, body = table[: table.index("</table>")].split("<tbody>")
     rows = body.split("<tr ")[1:]
     assert rows and {len(re.findall("<td[ >]", row)) for row in rows} == {len(re.findall("<th[ >]", head))}
 
 
-def test_the_page_tells_how_it_was_graded(page: Page) -> None:
-    shown = "".join(page.all_text)
-    machine = ("tier A (bubblewrap, seccomp, rlimits)", "Some CPU @ 2.50GHz", "g++ 12.2.0")
-    for fact in (*machine, "2025-11-21 14:02", assignment().fingerprint[:16]):
-        assert fact in shown
-
-
-def test_hidden_cases_and_flags_are_there_for_the_staff(tmp_path: Path) -> None:
+def test_hidden_cases_are_there_for_the_staff_and_equal_flags_in_one_line(tmp_path: Path) -> None:
     page = Page(page_of(tmp_path, part("part1", "Naive", 10.0, "rejected"), hidden_failure()))
-    shown = "".join(page.all_text)
-    assert "staff primes (hidden)" in shown and "N=7919" in shown
-    assert "loads library, rejected" in shown
+    for fact in ("staff primes (hidden)", "N=7919", "loads library, rejected"):
+        assert fact in "".join(page.all_text)
+    shown = page_of(tmp_path, *(part(f"part{k}", "P", 10.0, "rejected") for k in range(1, 4)))
+    table = shown.partition('<table class="flags">')[2].partition("</table>")[0]
+    assert table.count("<tr>") == 2 and "part1, part2, part3" in table
 
 
 @pytest.mark.parametrize("count", [0, 1])
@@ -184,8 +172,7 @@ def test_neither_memory_nor_the_page_grows_much_with_the_class(tmp_path: Path) -
         small, large = peak_and_size_bytes(5), peak_and_size_bytes(25)
     finally:
         tracemalloc.stop()
-    assert (large[0] - small[0]) / 20 < 6_000
-    assert (large[1] - small[1]) / 20 < 12_000
+    assert (large[0] - small[0]) / 20 < 6_000 and (large[1] - small[1]) / 20 < 12_000
 
 
 def dots(*ratios: float) -> list[Dot]:
@@ -219,31 +206,20 @@ def test_pictures_are_well_formed_and_stay_in_their_frame(kind: str) -> None:
             assert 0 <= float(start[0]) <= width and 0 <= float(start[1]) <= height
 
 
-def test_a_histogram_counts_everybody_once_and_an_interval_needs_numbers() -> None:
-    totals = [0.0, 0.1, 9.99, 10.0, 49.9, 50.0, 99.9, 100.0, 103.0]
-    counts = re.findall(r": (\d+)</title>", charts.histogram(totals, 100.0))
-    assert sum(map(int, counts)) == len(totals)
-    assert charts.interval(float("nan"), (float("nan"), float("nan")), 1.1) == ""
-
-
-def test_every_ratio_is_drawn_and_the_slow_ones_can_be_followed() -> None:
+def test_every_ratio_and_total_is_drawn_and_slow_ones_can_be_followed() -> None:
     picture = charts.ratios(dots(0.9, 1.0, 1.05, 1.8, 12.0), [1.1], (0.5, 4.0))
     assert picture.count("h.01") == 3
     assert re.findall(r'href="#(s\d)"', picture) == ["s3", "s4"]
     assert "allowed 1.10" in picture and "≥ 4" in picture and "≤" not in picture
     assert "&lt;3&gt;: 1.80" in picture
-
-
-def test_equal_flags_of_one_student_are_one_line(tmp_path: Path) -> None:
-    shown = page_of(tmp_path, *(part(f"part{k}", "P", 10.0, "rejected") for k in range(1, 4)))
-    table = shown.partition('<table class="flags">')[2].partition("</table>")[0]
-    assert table.count("<tr>") == 2 and "part1, part2, part3" in table
-
-
-def test_axis_of_times_reaches_the_allowance() -> None:
+    # The axis reaches the allowance.
     assert charts.ratio_limits([], []) == charts.ratio_limits([0.9, 1.1], [1.1]) == (0.5, 2.0)
     assert charts.ratio_limits([0.01, 90.0], [1.1]) == (0.25, 4.0)
     assert charts.ratio_limits([0.9, 90.0], [5.04]) == (0.5, 8.0)
+    totals = [0.0, 0.1, 9.99, 10.0, 49.9, 50.0, 99.9, 100.0, 103.0]
+    counts = re.findall(r": (\d+)</title>", charts.histogram(totals, 100.0))
+    assert sum(map(int, counts)) == len(totals)
+    assert charts.interval(float("nan"), (float("nan"), float("nan")), 1.1) == ""
 
 
 def machine(name: str, ratio: float, half: float = 0.01, **more: str) -> MachineRow:
@@ -251,20 +227,9 @@ def machine(name: str, ratio: float, half: float = 0.01, **more: str) -> Machine
     return MachineRow(name, ratios=ratios, cores=4, processor="a processor", **more)  # type: ignore[arg-type]
 
 
-def test_a_machine_is_apart_only_with_its_whole_interval() -> None:
-    near, far = [machine("a", 1.0), machine("b", 1.02)], machine("c", 1.2)
-    rows, (spread,) = compared([*near, far, machine("d", 1.05, 0.2), machine("e", 9, refused="no")])
-    assert [row.apart for row in rows] == [(), (), ("part1",), (), ()]
-    assert (spread.machines, spread.lowest, spread.highest) == (4, 1.0, 1.2)
-    assert compared([]) == ([], [])
-    assert compared([MachineRow("x", refused="no")])[1] == []
-
-
-def test_the_report_names_who_judged_whom_and_who_is_apart(tmp_path: Path) -> None:
-    rows = [
-        replace(row, submission_id=f"s{k}", machine=("lab-1", "<b>lab-2")[k % 2])
-        for k, row in enumerate(list(the_class(6))[:6])
-    ]
+def test_a_machine_is_apart_only_with_its_whole_interval_and_the_report_says_so(tmp_path: Path) -> None:
+    of_six = zip(range(6), the_class(6), ["lab-1", "<b>lab-2"] * 3, strict=False)
+    rows = [replace(row, submission_id=f"s{k}", machine=judge) for k, row, judge in of_six]
     met = [machine("lab-1", 1.0), machine("lab-0", 1.0), machine("<b>lab-2", 1.3)]
     met.append(machine("old", 1, refused="another compiler"))
     classbook.write(tmp_path, assignment(), rows, made_at=MADE_AT, machines=met)
@@ -277,6 +242,11 @@ def test_the_report_names_who_judged_whom_and_who_is_apart(tmp_path: Path) -> No
     assert page.count("judged on lab-1") == 3
     classbook.write(tmp_path, assignment(), rows[:1], made_at=MADE_AT)
     assert 'id="machines"' not in (tmp_path / "report.html").read_text()
+    near, far = [machine("a", 1.0), machine("b", 1.02)], machine("c", 1.2)
+    rows, (spread,) = compared([*near, far, machine("d", 1.05, 0.2), machine("e", 9, refused="no")])
+    assert [row.apart for row in rows] == [(), (), ("part1",), (), ()]
+    assert (spread.machines, spread.lowest, spread.highest) == (4, 1.0, 1.2)
+    assert compared([]) == ([], []) and compared([MachineRow("x", refused="no")])[1] == []
 
 
 def test_progress_shows_each_machine_with_its_work() -> None:
@@ -290,10 +260,9 @@ def test_progress_shows_each_machine_with_its_work() -> None:
     progress.machine("lab-3", "", "it is gone")
     Console(file=shown, width=100).print(progress.table())
     lines = [" ".join(line.split()) for line in shown.getvalue().splitlines()][2:]
-    starts = ("lab-1: 1 judged (1 pass, 1 slow)", "ada part1: timing", "lab-2: 0 judged; another compiler")
-    for line, start in zip(
-        lines, (*starts, "lab-3: 0 judged; lost: it is gone", "bob building"), strict=False
-    ):
+    starts = ["lab-1: 1 judged (1 pass, 1 slow)", "ada part1: timing", "lab-2: 0 judged; another compiler"]
+    starts += ["lab-3: 0 judged; lost: it is gone", "bob building"]
+    for line, start in zip(lines, starts, strict=False):
         assert line.startswith(start)
     said = stream.getvalue()
     assert "machine lab-1 proved itself" in said and "machine lab-2 may not judge: another compiler" in said
@@ -305,18 +274,10 @@ EVIL = "</style><script>alert(1)</script>\x1b]0;x\x07 ‮ '\"<b>&"
 def deviated(actual: np.ndarray, *, case: str = "random", blocks: Any = None) -> Deviated:
     """Return the event of an output that should be all ones."""
     expected, allowed = np.ones(actual.shape), 1e-3
-    return Deviated(
-        part=SimpleNamespace(id="part4"),
-        case=case,
-        hidden=False,
-        shape={"N": 8, "threads": 8},
-        axes=usual_axes(actual.ndim),
-        blocks=blocks or (None,) * actual.ndim,
-        expected=expected,
-        actual=actual,
-        tolerance=allowed,
-        wrong=~(abs(actual - expected) <= allowed),
-    )
+    wrong, part4 = ~(abs(actual - expected) <= allowed), SimpleNamespace(id="part4")
+    about = (part4, case, False, {"N": 8, "threads": 8}, usual_axes(actual.ndim))
+    blocks = blocks or (None,) * actual.ndim
+    return Deviated(*about, blocks, expected=expected, actual=actual, tolerance=allowed, wrong=wrong)
 
 
 def test_the_worst_slice_is_drawn_with_its_blocks() -> None:
@@ -334,14 +295,11 @@ def test_the_worst_slice_is_drawn_with_its_blocks() -> None:
         band = next(k for k in range(64) if edges[k] <= row < edges[k + 1])
         assert levels[band, 20] == (3 if 48 <= row < 96 else 0), row
     assert (levels == picture.DECADES + 1).sum() == 1, "no number"
-    drawn = ElementTree.fromstring(picture.svg(seen))
-    lines = {
-        kind: [p.get("d") for p in drawn.iter("path") if p.get("class") == kind]
-        for kind in ("block", "under")
-    }
-    (line,) = lines["block"]
+    drawn = [(p.get("class"), p.get("d")) for p in ElementTree.fromstring(picture.svg(seen)).iter("path")]
+    (line,) = (d for kind, d in drawn if kind == "block")
     assert line.count("M") == 2, "at 48 and 96; a block of 64 columns covers all 40"
-    assert lines["under"] == [line], "a light line below each, or it would not be seen on dark cells"
+    # A light line below each, or it would not be seen on dark cells.
+    assert [d for kind, d in drawn if kind == "under"] == [line]
     words = " ".join(picture.caption(seen))
     counts = f"{seen.wrong} of {output.size} elements are wrong, in 2 of 6 slices. Shown: the slice a=1, b=2."
     assert counts in words
@@ -388,7 +346,6 @@ def test_a_message_is_wrapped_but_for_the_lines_of_source_in_it() -> None:
 
 
 def page_on(tmp_path: Path, text: str) -> str:
-    """Write a page on a part whose every text is this one."""
     diagnosis = Diagnosis("wrong", text)
     case = CaseResult(text, {"N": 8}, False, 1.0, diagnosis, error_map=("09",))
     hidden = CaseResult("secret", {"N": 77}, False, 1.0, diagnosis, hidden=True)
@@ -424,10 +381,8 @@ def test_a_page_runs_nothing_and_asks_nobody(tmp_path: Path) -> None:
 def test_a_page_shows_where_and_how_long(tmp_path: Path) -> None:
     text = page_on(tmp_path, "ramp")
     assert "Where it is wrong" in text and text.count('class="e4"') >= 2 and "to 1000 x" in text
-    timed = part("part1", "naive", 10).time
-    assert timed is not None
-    calls = (100.0, 110.0, 105.0, 95.0)
-    timed = replace(timed, clock="wall", rounds=2, reference_wall_ms=calls, student_wall_ms=calls)
+    calls = {"reference_wall_ms": (100.0, 110.0, 105.0, 95.0), "student_wall_ms": (100.0, 110.0, 105.0, 95.0)}
+    timed = replace(part("part1", "naive", 10).time, clock="wall", rounds=2, **calls)
     circles = list(ElementTree.fromstring(verdict_page.rounds(timed)).iter("circle"))
     dots = [each.get("class") for each in circles]
     assert dots.count("reference") == dots.count("student") == 4
@@ -437,7 +392,6 @@ def test_a_page_shows_where_and_how_long(tmp_path: Path) -> None:
 
 
 def shown(found: PartResult, points: float, *, is_terminal: bool) -> str:
-    """Return the lines of a verdict, on a terminal or in a file."""
     stream = io.StringIO()
     stream.isatty = lambda: is_terminal  # type: ignore[method-assign]
     Terminal(stream).verdict(found, points)
@@ -446,11 +400,9 @@ def shown(found: PartResult, points: float, *, is_terminal: bool) -> str:
 
 def test_a_terminal_with_colours_shows_a_small_map() -> None:
     diagnosis = Diagnosis("wrong", "It is.")
-    cases = (
-        CaseResult("other", {"N": 8}, False, 1.0, None, error_map=("5",)),
-        CaseResult("told", {"N": 8}, False, 1.0, diagnosis, error_map=("09", "10")),
-        CaseResult("secret", {"N": 8}, False, 1.0, diagnosis, hidden=True, error_map=("77",)),
-    )
+    told = CaseResult("told", {"N": 8}, False, 1.0, diagnosis, error_map=("09", "10"))
+    other = replace(told, name="other", diagnosis=None, error_map=("5",))
+    cases = (other, told, replace(told, name="secret", hidden=True, error_map=("77",)))
     wrong = replace(part("part4", "flash", 35, "wrong"), cases=cases, diagnosis=diagnosis)
     coloured = shown(wrong, 0, is_terminal=True)
     plain = re.sub(r"\x1b\[[\d;]*m", "", coloured)
