@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 from conftest import ROOT
+from handing_in import put
 
 from grader.assignment.regions import strip_solution
 from grader.staff.similarity import likeness
@@ -24,57 +24,44 @@ KITS = ("module.cpp", "labs/gpu/kernels.py", "labs/gpu/kernels.cu")
 CANNOT = "cannot be compared, as few tokens stand in many bytes"
 
 
-@pytest.fixture(scope="module")
-def starter() -> str:
-    return strip_solution((ROOT / "module.cpp").read_text())
+STARTER = strip_solution((ROOT / "module.cpp").read_text())
+HIDDEN = {
+    "all": SPLICED + STARTER + CODE,
+    "what is added": STARTER + SPLICED + CODE,
+    "no starter": SPLICED + CODE,
+    "in a literal": STARTER + RAW + CODE,
+    "as comments": "\n".join(f"// {line}" for line in CODE.split("\n")) + STARTER,
+}
+HONEST = {
+    "starter": STARTER,
+    "starter with a name": "// Ada Lovelace, 12345, worked alone\n" + STARTER,
+    "starter indented": STARTER.replace("\n", "\n  "),
+    "commented well": STARTER + CODE.replace("{ float", "{ /* " + 40 * "why " + "*/ float"),
+    "empty": "",
+    **{name: (ROOT / name).read_text() for name in KITS},
+}
 
 
-@pytest.mark.parametrize(
-    "hidden",
-    [
-        lambda starter: SPLICED + starter + CODE,
-        lambda starter: starter + SPLICED + CODE,
-        lambda starter: SPLICED + CODE,
-        lambda starter: starter + RAW + CODE,
-        lambda starter: "\n".join(f"// {line}" for line in CODE.split("\n")) + starter,
-    ],
-    ids=["all", "what is added", "no starter", "in a literal", "as comments"],
-)
-def test_hidden_text_cannot_be_compared(hidden: Callable[[str], str], starter: str) -> None:
-    found = likeness.compare({"ada": hidden(starter), "bob": starter, "cyd": starter + CODE}, starter)
-    assert found.unreadable == ("ada",)
-    assert found.starters == ("bob",) and found.bare == ()
+@pytest.mark.parametrize("kind", HIDDEN)
+def test_hidden_text_cannot_be_compared(kind: str) -> None:
+    found = likeness.compare({"ada": HIDDEN[kind], "bob": STARTER, "cyd": STARTER + CODE}, STARTER)
+    assert (found.unreadable, found.starters, found.bare) == (("ada",), ("bob",), ())
     assert any(note.startswith(CANNOT) and note.endswith(": ada") for note in likeness.notes(found))
 
 
-@pytest.mark.parametrize(
-    "text",
-    [
-        lambda starter: starter,
-        lambda starter: "// Ada Lovelace, 12345, worked alone\n" + starter,
-        lambda starter: starter.replace("\n", "\n  "),
-        lambda starter: starter + CODE.replace("{ float", "{ /* " + 40 * "why " + "*/ float"),
-        lambda starter: "",
-        *(lambda _, name=name: (ROOT / name).read_text() for name in KITS),
-    ],
-    ids=["starter", "starter with a name", "starter indented", "commented well", "empty", *KITS],
-)
-def test_honest_text_can_be_compared(text: Callable[[str], str], starter: str) -> None:
-    assert likeness.compare({"ada": text(starter), "bob": starter + CODE}, starter).unreadable == ()
+@pytest.mark.parametrize("kind", HONEST)
+def test_honest_text_can_be_compared(kind: str) -> None:
+    assert likeness.compare({"ada": HONEST[kind], "bob": STARTER + CODE}, STARTER).unreadable == ()
 
 
 def test_every_file_is_read(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """Two who share kernels.cu alone are a pair, also in the folder of a class run."""
-    python = {"ada": "import torch\n", "bob": "import triton\n", "cyd": "import torch\n"}
+    python = {"ada": b"import torch\n", "bob": b"import triton\n", "cyd": b"import torch\n"}
+    files = {f"{name}/kernels.py": text for name, text in python.items()}
+    files |= {f"{name}/kernels.cu": CODE.encode() for name in ("ada", "bob")}
     for is_class_run in (False, True):
-        folder = tmp_path / f"class {is_class_run}"
-        for name, text in python.items():
-            (folder / name).mkdir(parents=True)
-            (folder / name / "kernels.py").write_text(text)
-            if is_class_run:
-                (folder / name / "result.json").write_text("{}")
-            if name != "cyd":
-                (folder / name / "kernels.cu").write_text(CODE)
+        results = {f"{name}/result.json": b"{}" for name in python if is_class_run}
+        folder = put(tmp_path / f"class {is_class_run}", {**files, **results})
         sources = likeness.read_sources(folder, "kernels.py", is_class_run)
         assert sources["ada"] == f"import torch\n\n{CODE}" and sources["cyd"] == "import torch\n"
         options = ("--config", ROOT / "labs" / "gpu" / "assignment.yaml", "--html", tmp_path / "page.html")
@@ -84,9 +71,6 @@ def test_every_file_is_read(tmp_path: Path, capsys: pytest.CaptureFixture[str]) 
 
 
 def test_a_link_beside_a_source_is_not_read(tmp_path: Path) -> None:
-    (tmp_path / "ada").mkdir()
-    (tmp_path / "ada" / "kernels.py").write_text("import torch\n")
-    (tmp_path / "ada" / "result.json").write_text("{}")
-    (tmp_path / "secret").write_text("secret")
+    put(tmp_path, {"ada/kernels.py": b"import torch\n", "ada/result.json": b"{}", "secret": b"secret"})
     (tmp_path / "ada" / "kernels.cu").symlink_to(tmp_path / "secret")
     assert likeness.read_sources(tmp_path, "kernels.py", True) == {"ada": "import torch\n"}
