@@ -25,9 +25,6 @@ from grader.submission.ids import identify, safe_name
 __all__ = ["scratch"]
 
 
-# ---- exports
-
-
 def test_a_gradescope_export(tmp_path: Path, scratch: Path) -> None:
     metadata = """---
 submission_101:
@@ -53,17 +50,15 @@ submission_104:
   - :name: Lost Soul
 """
     files = {
-        "submission_metadata.yml": metadata.encode(), "submission_101/module.cpp": b"1",
-        "submission_102/hw.zip": zipped({"module.cpp": b"2"}), "submission_103/module.cpp": b"3",
-        "submission_999/module.cpp": b"9",
+        **{f"submission_{k}/module.cpp": b"%d" % (k % 10) for k in (101, 103, 999)},
+        "submission_metadata.yml": metadata.encode(), "submission_102/hw.zip": zipped({"module.cpp": b"2"}),
     }  # fmt: skip
     put(tmp_path / "export", files)
     put(tmp_path, {"export.zip": zipped({"assignment_4_export/" + k: v for k, v in files.items()})})
     for form in ("export", "export.zip"):
         submissions = found(tmp_path / form, scratch)
-        assert sorted(submissions) == [
-            "Jane_Doe_101", "Lost_Soul_104", "submission_103", "submission_999", "李雷_102",
-        ]  # fmt: skip
+        unnamed = {"submission_103", "submission_999"}
+        assert set(submissions) == {"Jane_Doe_101", "Lost_Soul_104", "李雷_102", *unnamed}
         jane = submissions["Jane_Doe_101"]
         assert jane.name == "Jane Doe, Zoë <script>"
         assert jane.emails == ("jane@example.edu", "zoe@example.edu")
@@ -76,9 +71,10 @@ submission_104:
         assert submissions["submission_999"].error is None
 
 
-@pytest.mark.parametrize(
-    "content", [b"a: [", b"- a\n- b\n", b"\xff\xfe\0", b"a: 2023-99-99\n", b"", b"[" * 5000]
-)
+UNREADABLE = (b"a: [", b"- a\n- b\n", b"\xff\xfe\0", b"a: 2023-99-99\n", b"", b"[" * 5000)
+
+
+@pytest.mark.parametrize("content", UNREADABLE)
 def test_gradescope_metadata_that_cannot_be_read(content: bytes, tmp_path: Path, scratch: Path) -> None:
     put(tmp_path, {"submission_metadata.yml": content, "submission_1/module.cpp": SOURCE})
     with pytest.raises(UsageError, match=r"submission_metadata\.yml") as caught:
@@ -86,14 +82,24 @@ def test_gradescope_metadata_that_cannot_be_read(content: bytes, tmp_path: Path,
     assert "\n" not in str(caught.value)
 
 
-def test_yaml_that_names_itself_does_no_harm() -> None:
+def test_yaml_that_names_itself_does_no_harm_and_its_scalars_are_texts() -> None:
     laughs = "a: &a [x, x, x, x, x, x, x, x, x, x]\n"
     for below, name in pairwise("abcdefghi"):
         laughs += f"{name}: &{name} [" + ", ".join([f"*{below}"] * 10) + "]\n"
     text = laughs + "s:\n  :submitters: [{':name': *i, ':email': {x: *i}}, *i, 3]\n  :created_at: *i\n"
     [entry] = gradescope_entries(text.encode(), "metadata")
-    assert [person.name for person in entry.people] == [""]
-    assert entry.submitted_at is None
+    assert [person.name for person in entry.people] == [""] and entry.submitted_at is None
+    laughs = "b0: &b0 {x: 1}\n"
+    for below, k in pairwise(range(61)):
+        laughs += f"b{k}: &b{k}\n  <<: [*b{below}, *b{below}]\n"
+    text = laughs + f"s:\n  :submitters:\n  - :name: yes\n    :sid: {'9' * 5000}\n    :email: 2001-01-01\n"
+    text += "  - &me\n    :name: 0x10\n  - *me\n  :created_at: 0001-01-01 00:00:00 +14:00\n"
+    *_, entry = gradescope_entries(text.encode(), "metadata")
+    named = [(person.name, person.email) for person in entry.people]
+    assert named == [("yes", "2001-01-01"), ("0x10", ""), ("0x10", "")]
+    assert len(entry.people[0].sid) <= 200 and entry.submitted_at is None
+    group = "s:\n  :submitters: [" + "{name: x}, " * 10_000 + "]\n"
+    assert len(gradescope_entries(group.encode(), "metadata")[0].people) <= 64
 
 
 #: Reads contents that have the shape of no export, each of which has to be refused.
@@ -121,38 +127,20 @@ def test_metadata_of_no_export_s_shape_is_reported_and_not_recursed_into() -> No
     assert len(lines) == 7 and all(line.startswith("metadata") for line in lines)
 
 
-def test_metadata_s_scalars_are_texts_and_merge_keys_are_keys() -> None:
-    laughs = "b0: &b0 {x: 1}\n"
-    for below, k in pairwise(range(61)):
-        laughs += f"b{k}: &b{k}\n  <<: [*b{below}, *b{below}]\n"
-    text = laughs + f"s:\n  :submitters:\n  - :name: yes\n    :sid: {'9' * 5000}\n    :email: 2001-01-01\n"
-    text += "  - &me\n    :name: 0x10\n  - *me\n  :created_at: 0001-01-01 00:00:00 +14:00\n"
-    *_, entry = gradescope_entries(text.encode(), "metadata")
-    named = [(person.name, person.email) for person in entry.people]
-    assert named == [("yes", "2001-01-01"), ("0x10", ""), ("0x10", "")]
-    assert len(entry.people[0].sid) <= 200
-    assert entry.submitted_at is None
-    group = "s:\n  :submitters: [" + "{name: x}, " * 10_000 + "]\n"
-    assert len(gradescope_entries(group.encode(), "metadata")[0].people) <= 64
-
-
-FORGED = b"submission_1:\n  :submitters:\n  - :name: Somebody Else\n  :created_at: 2020-01-01 00:00:00 Z\n"
-
-
 def test_a_student_s_own_file_is_not_the_class_s_metadata(tmp_path: Path, scratch: Path) -> None:
-    own = {
-        "hw/submission_metadata.yml": FORGED, "hw/submission_1/module.cpp": b"1", "hw/submission_metadata.yaml": b"",
-    }  # fmt: skip
-    put(tmp_path / "folder/mallory", own)
-    put(tmp_path / "beside/mallory", {"submission_metadata.yml": FORGED, "src/module.cpp": b"1"})
-    put(tmp_path, {"class/mallory.zip": zipped(own)})
+    forged = b"submission_1:\n  :submitters:\n  - :name: Another\n  :created_at: 2020-01-01 00:00:00 Z\n"
+    own = {"submission_metadata.yml": forged, "submission_1/module.cpp": b"1"}
+    own["submission_metadata.yaml"] = b""
+    put(tmp_path / "folder/mallory/hw", own)
+    put(tmp_path / "beside/mallory", {"submission_metadata.yml": forged, "src/module.cpp": b"1"})
+    put(tmp_path, {"class/mallory.zip": zipped({f"hw/{name}": text for name, text in own.items()})})
     for form in ("folder", "beside", "class"):
         found_there = found(tmp_path / form, scratch / form)
         assert [item.name for item in found_there.values()] == ["mallory"], form
         assert all(item.submitted_at is None for item in found_there.values())
 
 
-def test_a_canvas_export(tmp_path: Path, scratch: Path) -> None:
+def test_a_canvas_export_by_its_own_part_of_each_name(tmp_path: Path, scratch: Path) -> None:
     files = {
         "doejane_LATE_12345_67890_module-1.cpp": b"1",
         "roejohn_22_333_module-2.cpp": b"old", "roejohn_22_334_module-10.cpp": b"new",
@@ -166,34 +154,23 @@ def test_a_canvas_export(tmp_path: Path, scratch: Path) -> None:
     put(tmp_path, {"submissions.zip": zipped(files)})
     for form in ("export", "submissions.zip"):
         results = sources(tmp_path / form, scratch)
-        assert {name: results.pop(name) for name in ("poe_25", "tim_28")} == {
-            "poe_25": "no module.cpp; it holds text.html",
-            "tim_28": "no module.cpp, but several archives, a.zip, b.zip: hand in one",
-        }
-        assert results == {
-            "doejane_12345": b"1", "roejohn_22": b"new", "lee_ann_23": b"2", "kim_24": b"3", "sam_26": b"4",
-            "sam_27": b"5",
-        }  # fmt: skip
+        assert results.pop("poe_25") == "no module.cpp; it holds text.html"
+        assert results.pop("tim_28") == "no module.cpp, but several archives, a.zip, b.zip: hand in one"
+        people = ("doejane_12345", "roejohn_22", "lee_ann_23", "kim_24", "sam_26", "sam_27")
+        assert results == dict(zip(people, (b"1", b"new", b"2", b"3", b"4", b"5"), strict=True))
         assert (scratch / "lee_ann_23/module.ispc").read_bytes() == b"i"
     late = found(tmp_path / "export", scratch)
     assert [name for name, submission in late.items() if submission.marked_late] == ["doejane_12345"]
     assert late["doejane_12345"].name == "doejane"
-    one = found(tmp_path / "export/doejane_LATE_12345_67890_module-1.cpp", scratch)
-    assert list(one) == ["doejane_12345"]
-
-
-def test_only_canvas_s_own_part_of_a_name_counts() -> None:
+    assert [*found(tmp_path / "export/doejane_LATE_12345_67890_module-1.cpp", scratch)] == ["doejane_12345"]
     for name in ("module.cpp", "alice_smith.cpp", "_1_2_module.cpp", "a_" * 400 + "module.cpp"):
         assert canvas_name(name) is None
     sent = canvas_name("doejane_123_456_roejohn_LATE_1_2_module.cpp")
-    assert sent is not None and (sent.person, sent.user, sent.late) == ("doejane", "123", False)
-    assert sent.file == "roejohn_LATE_1_2_module.cpp"
+    found_in = (sent.person, sent.user, sent.late, sent.file)
+    assert found_in == ("doejane", "123", False, "roejohn_LATE_1_2_module.cpp")
 
 
-# ---- ids
-
-
-def test_names_become_ids(tmp_path: Path, scratch: Path) -> None:
+def test_names_become_ids_and_nobody_takes_another_s_place(tmp_path: Path, scratch: Path) -> None:
     nfc, nfd = unicodedata.normalize("NFC", "José"), unicodedata.normalize("NFD", "José")
     names = [
         "Jane Doe", "alice", "Alice", nfc, nfd, "con", "aux.old", "grades.csv", "=1+2", "-rf", "x" * 200,
@@ -204,23 +181,17 @@ def test_names_become_ids(tmp_path: Path, scratch: Path) -> None:
     os.mkdir(os.fsencode(tmp_path) + b"/caf\xe9")
     put(tmp_path, {"alice.zip": zipped({"module.cpp": b"zip"}), "alice.cpp": b"file"})
     submissions = found(tmp_path, scratch)
-    assert len(submissions) == len(names) + 3
-    assert len({name.casefold() for name in submissions}) == len(submissions)
+    assert len({name.casefold() for name in submissions}) == len(submissions) == len(names) + 3
     expected = {"Jane_Doe", "con_", "aux_old", "1_2", "rf", "script", "a_b", "grades_csv", "x" * 48}
     assert expected <= set(submissions)
     for name, submission in submissions.items():
-        assert len(name.encode()) <= 200
-        assert not set(name) & set("./\\ \n<>:\"'|?*=+@")
+        assert len(name.encode()) <= 200 and not set(name) & set("./\\ \n<>:\"'|?*=+@")
         submission.name.encode()
         # A joiner may stay, nothing that moves a cursor.
         assert submission.name == one_line(submission.name, 1000)
-    again = found(tmp_path, scratch)
-    assert again.keys() == submissions.keys()
-    assert all(again[name].sha256 == submissions[name].sha256 for name in again)
+    again = {name: each.sha256 for name, each in found(tmp_path, scratch).items()}
+    assert again == {name: each.sha256 for name, each in submissions.items()}
     assert safe_name("") == safe_name("..") == safe_name("\udcff") == "submission"
-
-
-def test_nobody_takes_another_s_place() -> None:
     one = dict(zip("ab", identify([("Alice", "a"), ("bob", "b")]), strict=True))
     more = identify([("alice", "0"), ("Alice", "a"), ("bob", "b"), (f"alice-{'0' * 6}", "x")])
     assert one == {"a": "Alice", "b": "bob"}
@@ -236,8 +207,7 @@ def test_ids_are_unique_safe_and_know_no_order(titles: list[str], random: object
     ids = dict(zip(titled, identify(titled), strict=True))
     assert len({unicodedata.normalize("NFKC", name.casefold()) for name in ids.values()}) == len(titles)
     for name in ids.values():
-        assert 0 < len(name.encode()) <= 200
+        assert 0 < len(name.encode()) <= 200 and name[0] not in "-_"
         assert all(char.isalnum() or char in "-_" for char in name)
-        assert name[0] not in "-_"
     random.shuffle(titled)  # type: ignore[attr-defined]
     assert dict(zip(titled, identify(titled), strict=True)) == ids
