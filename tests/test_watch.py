@@ -16,6 +16,7 @@ import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -33,13 +34,9 @@ from grader.study.watching.files import Content, Watcher
 from grader.study.watching.history import GoodTime, History, Judged, beside_last_good, changed, summary
 
 #: `make test` installs it; a Python without the extra runs the other tests.
-needs_watchfiles = pytest.mark.skipif(
-    not importlib.util.find_spec("watchfiles"), reason="watchfiles is an extra"
-)
+is_missing = importlib.util.find_spec("watchfiles") is None
+needs_watchfiles = pytest.mark.skipif(is_missing, reason="watchfiles is an extra")
 NOON = datetime(2025, 11, 21, 12, 0, 0)
-
-
-# ---- what a session remembers
 
 
 @pytest.mark.parametrize(
@@ -70,10 +67,10 @@ def test_reading_without_layout_takes_linear_time(piece: str) -> None:
 def test_changes_are_named_by_line_and_function(master: str) -> None:
     edited = master.replace("int row = omp_get_thread_num();", "int row = 0;")
     line = edited[: edited.index("int row = 0")].count("\n") + 1
-    assert changed(master, edited) == f"line {line} of myFusedAttention (+1 -1)"
     several = changed(master, master.replace("float score = 0.0f", "float score = 1.0f"))
     assert several.endswith("of myNaiveAttention, myFusedAttention ... (+3 -3)"), several
     for before, after, words in (
+        (master, edited, f"line {line} of myFusedAttention (+1 -1)"),
         (master, master, "nothing changed"),
         ("a\nb\n", "a\nb\nc\n", "line 3 (+1 -0)"),
         ("a\nb\n", "a\n", "line 2 (+0 -1)"),
@@ -84,8 +81,8 @@ def test_changes_are_named_by_line_and_function(master: str) -> None:
         assert changed(before, after) == words
 
 
-def timing(ratio: float, spread: float = 0.01) -> Timing:
-    interval = (ratio - spread, ratio + spread)
+def timing(ratio: float) -> Timing:
+    interval = (ratio - 0.01, ratio + 0.01)
     return Timing(100.0, 100 * ratio, ratio, interval, 0.98, 8, "cpu", 1.1, "pass", 1.0, True)
 
 
@@ -107,6 +104,10 @@ def test_a_time_stands_beside_the_last_good_one() -> None:
     assert "0.50 x the last good time (12:02:00): faster" in beside_last_good(known, timing(0.4))
     assert beside_last_good(known, timing(0.9)).endswith(": slower")
     assert "no difference to be sure of" in beside_last_good(known, timing(0.81))
+    # Several parts are summed up.
+    found = result((part("part1", "one", 10), part("part2", "two", 20, "wrong")))
+    line = summary(Judged(NOON, "", "", found, score(found)))
+    assert line.startswith("1 of 2 pass") and line.endswith("(not part2)")
 
 
 def test_a_verdict_is_known_by_the_object_and_by_the_text() -> None:
@@ -126,21 +127,11 @@ def test_a_verdict_is_known_by_the_object_and_by_the_text() -> None:
     assert len(history.judged) <= 32 and len(history.lines) <= 6, "a session may last for days"
 
 
-def test_several_parts_are_summed_up() -> None:
-    found = result((part("part1", "one", 10), part("part2", "two", 20, "wrong")))
-    line = summary(Judged(NOON, "", "", found, score(found)))
-    assert line.startswith("1 of 2 pass") and line.endswith("(not part2)")
-
-
-# ---- when a file counts as saved
-
 #: Ends a test that hangs; no outcome depends on it.
 LONGEST_WAIT_S = 300.0
 
 
 class Heard(queue.Queue[Content]):
-    """Contents that a watcher has reported, in their order."""
-
     __call__ = queue.Queue.put
 
     def until(self, *wanted: bytes | None) -> None:
@@ -166,19 +157,18 @@ def test_a_save_in_several_steps_is_reported_once(tmp_path: Path, monkeypatch: p
     source.write_text("0")
     watcher = Watcher((source,), heard)
 
-    def reported(*steps: Callable[[], object], gone_s: float = LONGEST_WAIT_S) -> list[bytes | None]:
+    def reported(*texts: str | None, gone_s: float = LONGEST_WAIT_S) -> list[bytes | None]:
         monkeypatch.setattr(files, "GONE_S", gone_s)
+        remove = partial(source.unlink, missing_ok=True)
+        steps = (remove if text is None else partial(source.write_text, text) for text in texts)
         monkeypatch.setattr(watcher, "_ended", Steps(steps))
         watcher._settle()
         return [heard.get().source for _ in range(heard.qsize())]
 
-    def write(text: str) -> Callable[[], object]:
-        return lambda: source.write_text(text)
-
-    assert reported(write("3"), write("34"), write("345")) == [b"345"], "in pieces"
-    assert reported(source.unlink, lambda: None, write("67")) == [b"67"], "removed and soon written anew"
-    assert reported(write("67")) == [], "the same bytes are no change"
-    assert reported(source.unlink, gone_s=-1.0) == [None]
+    assert reported("3", "34", "345") == [b"345"], "in pieces"
+    assert reported(None, None, "67") == [b"67"], "removed and soon written anew"
+    assert reported("67") == [], "the same bytes are no change"
+    assert reported(None, gone_s=-1.0) == [None]
 
 
 @pytest.fixture(params=["notified", "polled"])
@@ -204,7 +194,7 @@ def replace_file(source: Path, text: str) -> None:
     os.replace(beside, source)
 
 
-def test_every_way_of_saving_is_seen(watched: tuple[Path, Heard]) -> None:
+def test_every_way_of_saving_is_seen_also_in_a_folder_made_anew(watched: tuple[Path, Heard]) -> None:
     source, heard = watched
     source.write_text("1")
     heard.until(b"1")
@@ -221,10 +211,6 @@ def test_every_way_of_saving_is_seen(watched: tuple[Path, Heard]) -> None:
     (source.parent / "notes.txt").write_text("x")
     replace_file(source, "8")
     assert heard.get(timeout=LONGEST_WAIT_S).files == (b"8", b"x")
-
-
-def test_a_folder_that_was_made_anew_is_followed(watched: tuple[Path, Heard]) -> None:
-    source, heard = watched
     os.rename(source.parent, source.parent.with_name("old"))
     heard.until(None)
     source.parent.mkdir()
@@ -239,15 +225,11 @@ def test_a_pipe_is_not_waited_for(tmp_path: Path) -> None:
 
 
 def test_one_file_has_one_watcher(tmp_path: Path) -> None:
-    source = tmp_path / "module.cpp"
-    link = tmp_path / "link.cpp"
+    source, link = tmp_path / "module.cpp", tmp_path / "link.cpp"
     link.symlink_to(source)
-    with files.only_one(source):
-        refused = pytest.raises(UsageError, match=rf"another --watch \(process {os.getpid()}\)")
-        with refused, files.only_one(link):
-            pass
-        with files.only_one(tmp_path / "other.cpp"):
-            pass
+    refused = pytest.raises(UsageError, match=rf"another --watch \(process {os.getpid()}\)")
+    with files.only_one(source), files.only_one(tmp_path / "other.cpp"), refused, files.only_one(link):
+        pass
     with files.only_one(source):
         pass
 
@@ -264,13 +246,8 @@ def test_watches_that_are_used_up_are_noticed(tmp_path: Path, monkeypatch: pytes
     assert not files._system_tells([tmp_path])
 
 
-# ---- one session
-
-
 @needs_watchfiles
-def test_paths_that_cannot_be_watched_are_refused_in_one_line(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_what_cannot_be_watched_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     source = tmp_path / "module.cpp"
     source.write_text("")
     (tmp_path / "sub" / "module.cpp").mkdir(parents=True)
@@ -293,15 +270,12 @@ def test_paths_that_cannot_be_watched_are_refused_in_one_line(
 
 @dataclass
 class Session:
-    """A `--watch` and the lines that it has printed so far."""
-
     process: subprocess.Popen[str]
     source: Path
     said: list[str] = field(default_factory=list)
 
     def read(self) -> None:
-        assert self.process.stdout is not None
-        for line in self.process.stdout:
+        for line in self.process.stdout or ():
             self.said.append(line)
 
     def until(self, reached: Callable[[], bool], what: str) -> None:
@@ -311,7 +285,6 @@ class Session:
             time.sleep(0.02)
 
     def wait(self, words: str, since: int = 0) -> None:
-        """Wait until these words have been printed since that line."""
         self.until(lambda: words in "".join(self.said[since:]), f"{words!r} was not printed")
 
     def judged(self, words: str, since: int = 0) -> str:
@@ -332,7 +305,6 @@ class Session:
         return self.judged(words, since)
 
     def ended_by(self, number: int) -> int:
-        """Send the signal, return the exit code."""
         self.process.send_signal(number)
         return self.process.wait(LONGEST_WAIT_S)
 
@@ -350,9 +322,8 @@ def session(source: Path, *arguments: str) -> Iterator[Session]:
     patient.write_text(f"extends: {ROOT / 'configs' / 'gpt149.yaml'}\n{limits}\n")
     options = [*arguments, "--watch", "--config", str(patient), "--module", str(source)]
     command = [sys.executable, "-u", str(ROOT / "gpt149.py"), "part1", *options]
-    with subprocess.Popen(
-        command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, preexec_fn=restore_ctrl_c
-    ) as process:
+    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT, "text": True}
+    with subprocess.Popen(command, **pipes, preexec_fn=restore_ctrl_c) as process:
         one = Session(process, source)
         reader = threading.Thread(target=one.read)
         reader.start()
@@ -372,26 +343,21 @@ def begun_with(source: str, statement: str) -> str:
     return insert_at_start(source, "myNaiveAttention", statement)
 
 
-def doubled(source: str) -> str:
-    return source.replace("rowSum += weight;", "rowSum += 2.0f * weight;", 1)
-
-
+DOUBLED = ("rowSum += weight;", "rowSum += 2.0f * weight;")
 HANG = 'while (B) __asm__ volatile ("");'
+
 NOT_THERE = "is not there: it is judged as soon as it is saved"
 
 
 @needs_watchfiles
 def test_a_session_without_a_verdict_does_not_end_as_one_that_passed(tmp_path: Path, right: str) -> None:
     source = tmp_path / "module.cpp"
-    with session(source) as one:
-        one.wait(NOT_THERE)
-        assert one.ended_by(signal.SIGINT) == 2
-    assert one.said[-1] == "0 verdicts\n"
-    source.write_text(begun_with(right, HANG))
-    with session(source) as one:
-        one.wait("Running Part 1")
-        assert one.ended_by(signal.SIGINT) == 130
-    assert one.said[-1] == "0 verdicts\n"
+    for words, code in ((NOT_THERE, 2), ("Running Part 1", 130)):
+        with session(source) as one:
+            one.wait(words)
+            assert one.ended_by(signal.SIGINT) == code
+        assert one.said[-1] == "0 verdicts\n"
+        source.write_text(begun_with(right, HANG))
 
 
 def test_ctrl_c_is_not_lost_while_numpy_is_imported() -> None:
@@ -432,7 +398,7 @@ def test_a_session_from_the_first_save_to_ctrl_c(tmp_path: Path, right: str) -> 
         broken = right.replace("float rowSum = 0.0f;", "float rowSum = 0.0f", 1)
         text = one.save(broken, "DOES NOT COMPILE 0 / 10")
         assert "module.cpp:" in text and "error: expected" in text
-        text = one.save(doubled(right), "WRONG RESULT 0 / 10")
+        text = one.save(right.replace(*DOUBLED, 1), "WRONG RESULT 0 / 10")
         assert "0.5 times" in " ".join(text.split()) and "Where it is wrong" in page.read_text()
         # A hang is ended by the next save, and leaves no process.
         since = len(one.said)
@@ -448,14 +414,12 @@ def test_a_session_from_the_first_save_to_ctrl_c(tmp_path: Path, right: str) -> 
         source.unlink()
         one.wait("is not there", since)
         assert one.ended_by(signal.SIGINT) == 0, "the last verdict is a pass"
-    assert "verdicts; the last: PASS 10 / 10" in one.said[-1]
-    assert "Traceback" not in "".join(one.said)
+    assert "verdicts; the last: PASS 10 / 10" in one.said[-1] and "Traceback" not in "".join(one.said)
 
 
 @needs_watchfiles
 def test_going_back_to_an_earlier_version_is_answered_from_what_is_known(tmp_path: Path, right: str) -> None:
-    wrong = doubled(right)
-    source = tmp_path / "module.cpp"
+    source, wrong = tmp_path / "module.cpp", right.replace(*DOUBLED, 1)
     source.write_text(right)
     with session(source, "-N", "16", "--no-time") as one:
         one.judged("PASS 10 / 10  first look")
