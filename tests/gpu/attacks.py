@@ -1,15 +1,16 @@
-"""What a file of kernels may try against the clock: text that is put behind a right file, by name.
+"""Attacks of a kernel file on the clock, by name: the verdict that each must come to, and its text.
 
-Each redefines `product`, which is right when called one by one. The first text says what a timed call of it must come
-to: "ok" (it gains nothing), "wrong" (outputs differ from the reference's, or inputs were changed), "ended" (its runner
-is ended), "raised", or "takes much" (as "ok", or it raises where the card has less left than it asks for).
+An attack stands behind a right file and redefines `product`, which is right when called one by one. Its heading says
+what a timed call must come to: "ok" (it gains nothing), "wrong" (outputs differ from the reference's, or inputs were
+changed), "ended" (its runner is ended), "raised", or "takes much" (as "ok", or it raises where the card has less left
+than it asks for).
 """
 
-ATTACKS: dict[str, tuple[str, str]] = {
-    "plain": ("ok", ""),
-    "patched clocks": (
-        "ok",
-        """
+import re
+
+_TEXTS = """
+#### plain: ok
+#### patched clocks: ok
 import time
 class _Event:
     def __init__(self, *a, **k): pass
@@ -18,29 +19,20 @@ class _Event:
     def synchronize(self): pass
 torch.cuda.Event = _Event
 time.perf_counter = time.time = time.monotonic = lambda: 0.0
-""",
-    ),
-    # Right where the card is done before the last launch is: the judge's own copy is within the time, too.
-    "synchronize does nothing": ("ok", "\ntorch.cuda.synchronize = lambda *a, **k: None\n"),
-    "work on a side stream, nobody waits": (
-        "wrong",
-        """
+#### synchronize does nothing: ok
+# Right where the card is done before the last launch is: the judge's own copy is within the time, too.
+torch.cuda.synchronize = lambda *a, **k: None
+#### work on a side stream, nobody waits: wrong
 torch.cuda.synchronize = lambda *a, **k: None
 _stream = None
-_product_plainly = product
 def product(a, b, c):
     global _stream
     _stream = _stream or torch.cuda.Stream()
     with torch.cuda.stream(_stream):
         torch.cuda._sleep(20_000_000)
         _product_plainly(a, b, c)
-""",
-    ),
-    "answers before the end": (
-        "wrong",
-        """
+#### answers before the end: wrong
 import gc, json, os, struct, sys
-_product_plainly = product
 _calls = 0
 def product(a, b, c):
     global _calls
@@ -53,24 +45,16 @@ def product(a, b, c):
         os.write(frame.f_locals["self"].reply_fd, struct.pack("<IQ", len(text), 0) + text)
         torch.cuda._sleep(200_000_000)
     _product_plainly(a, b, c)
-""",
-    ),
-    "outputs remembered by pointer": (
-        "wrong",
-        """
-_product_plainly, _known = product, {}
+#### outputs remembered by pointer: wrong
+_known = {}
 def product(a, b, c):
     if c.data_ptr() in _known:
         c.copy_(_known[c.data_ptr()])
         return
     _product_plainly(a, b, c)
     _known[c.data_ptr()] = c.clone()
-""",
-    ),
-    "outputs remembered by content": (
-        "takes much",
-        """
-_product_plainly, _known = product, {}
+#### outputs remembered by content: takes much
+_known = {}
 def product(a, b, c):
     key = float(a.flatten()[:64].float().sum()), float(b.flatten()[-64:].float().sum())
     if key in _known:
@@ -78,12 +62,8 @@ def product(a, b, c):
         return
     _product_plainly(a, b, c)
     _known[key] = c.clone()
-""",
-    ),
-    "work before go": (
-        "ok",
-        """
-_product_plainly, _sets, _late, _passes = product, {}, None, 0
+#### work before go: ok
+_sets, _late, _passes = {}, None, 0
 def product(a, b, c):
     # After the last set of a call the device is left with work on all sets, to begin some milliseconds later.
     global _late, _passes
@@ -103,76 +83,40 @@ def product(a, b, c):
             torch.cuda._sleep(SLEEP)
             for one in _sets.values():
                 _product_plainly(*one)
-""",
-    ),
-    "writes into the inputs": (
-        "wrong",
-        """
-_product_plainly = product
+#### writes into the inputs: wrong
 def product(a, b, c):
     a.zero_()
     c.zero_()
-""",
-    ),
-    "an illegal address": (
-        "raised",
-        """
+#### an illegal address: raised
 @triton.jit
 def _wild(p):
     tl.store(p + (1 << 44) + tl.arange(0, 128), 1.0)
 def product(a, b, c):
     _wild[(1,)](c)
-""",
-    ),
-    "no end": (
-        "ended",
-        """
+#### no end: ended
 def product(a, b, c):
     torch.cuda._sleep(1 << 50)
-""",
-    ),
-    "70 GB": (
-        "takes much",
-        """
-_product_plainly = product
+#### 70 GB: takes much
 def product(a, b, c):
     much = torch.empty(70 << 30, dtype=torch.uint8, device="cuda")
     much[::1 << 20] = 1
     _product_plainly(a, b, c)
-""",
-    ),
-    "a child process": (
-        "ended",
-        """
+#### a child process: ended
 import os
 def product(a, b, c):
     if os.fork() == 0:
         os._exit(0)
-""",
-    ),
-    "memory of before": (
-        "ok",
-        """
-_product_plainly = product
+#### memory of before: ok
 _old = torch.empty(4 << 30, dtype=torch.uint8, device="cuda")
 print("bytes left behind by others:", any(bool(_part.any()) for _part in _old.split(1 << 28)))
 del _old
-""",
-    ),
-    "forged profile": (
-        "ok",
-        """
-_product_plainly = product
+#### forged profile: ok
 torch.autograd.profiler.profile.events = lambda self, *a, **k: []
 def product(a, b, c):
     getattr(torch, "m" + "m")(a[:16, :16], b[:16, :16])
     _product_plainly(a, b, c)
-""",
-    ),
-    "work left for the reference's time": (
-        "ok",
-        """
-_product_plainly, _beside, _wait = product, None, torch.cuda.synchronize
+#### work left for the reference's time: ok
+_beside, _wait = None, torch.cuda.synchronize
 def product(a, b, c):
     # One thread that spins costs its own process nothing, and every other process half of the card.
     global _beside
@@ -185,13 +129,9 @@ def product(a, b, c):
         with torch.cuda.stream(_beside):
             torch.cuda._sleep(2_000_000_000)
     _product_plainly(a, b, c)
-""",
-    ),
-    "longer when there is little to do": (
-        "ok",
-        """
+#### longer when there is little to do: ok
 import time
-_product_plainly, _calls, _wait = product, 0, torch.cuda.synchronize
+_calls, _wait = 0, torch.cuda.synchronize
 def product(a, b, c):
     global _calls
     _calls += 1
@@ -204,12 +144,8 @@ def _synchronize(*a, **k):
     if few:
         time.sleep(0.03)
 torch.cuda.synchronize = _synchronize
-""",
-    ),
-    "calls put off until all are known": (
-        "ok",
-        """
-_product_plainly, _put_off, _wait = product, [], torch.cuda.synchronize
+#### calls put off until all are known: ok
+_put_off, _wait = [], torch.cuda.synchronize
 def product(a, b, c):
     if a.shape[0] < SIDE:
         return _product_plainly(a, b, c)
@@ -220,12 +156,8 @@ def _synchronize(*x, **y):
     _put_off.clear()
     _wait()
 torch.cuda.synchronize = _synchronize
-""",
-    ),
-    "sets beside one another": (
-        "ok",
-        """
-_product_plainly, _streams, _calls = product, [], 0
+#### sets beside one another: ok
+_streams, _calls = [], 0
 def product(a, b, c):
     # What the end of one set leaves free of the card, the next one's beginning takes.
     global _calls
@@ -234,6 +166,9 @@ def product(a, b, c):
         _streams.extend(torch.cuda.Stream() for _ in range(4))
     with torch.cuda.stream(_streams[_calls % 4]):
         _product_plainly(a, b, c)
-""",
-    ),
+"""
+_PARTS = re.split(r"^#### (.+): (.+)\n", _TEXTS, flags=re.MULTILINE)[1:]
+ATTACKS: dict[str, tuple[str, str]] = {
+    name: (end, f"\n_product_plainly = product\n{text}")
+    for name, end, text in zip(_PARTS[::3], _PARTS[1::3], _PARTS[2::3], strict=True)
 }
