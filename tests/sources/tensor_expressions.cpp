@@ -39,11 +39,8 @@ static const double kInfinite = std::numeric_limits<double>::infinity(), kNone =
 static std::vector<at::Tensor> all_of(const Tensors &x) { return {x.t, x.m, x.v, x.s, x.e, x.c}; }
 
 static void show_elements(std::ostream &out, const at::Tensor &tensor) {
-    if (tensor.dim() == 0) {
-        out << ' ' << tensor.item<double>();
-        return;
-    }
-    for (int64_t k = 0; k < tensor.size(0); k++) show_elements(out, tensor[k]);
+    if (tensor.dim() == 0) out << ' ' << tensor.item<double>();
+    else for (int64_t k = 0; k < tensor.size(0); k++) show_elements(out, tensor[k]);
 }
 
 static void show(std::ostream &out, const at::Tensor &tensor, const Tensors &x) {
@@ -61,11 +58,15 @@ static void show(std::ostream &out, const at::Tensor &tensor, const Tensors &x) 
         if (shares) out << (tensor.is_same(base) ? " is " : " in ") << *names << '+' << (at - from);
         names++;
     }
-    const char *own = reinterpret_cast<const char *>(x.values.data());
-    if (tensor.data_ptr() == own) out << " in values";
+    if (tensor.data_ptr() == x.values.data()) out << " in values";
     out << ':' << std::hexfloat;
     show_elements(out, tensor);
     out << std::defaultfloat;
+}
+
+static void show_all(std::ostream &out, const Tensors &x) {
+    for (const at::Tensor &each : all_of(x)) show(out, each, x);
+    for (float each : x.values) out << ' ' << each;
 }
 
 static std::string first_line(const c10::Error &error) {
@@ -82,47 +83,27 @@ static void line_of(const char *kind, const char *text, Body body) {
     try {
         Tensors tensors;
         body(said, tensors);
-    } catch (const c10::IndexError &error) {
-        said.str("throws IndexError: " + first_line(error));
-    } catch (const c10::ValueError &error) {
-        said.str("throws ValueError: " + first_line(error));
-    } catch (const c10::TypeError &error) {
-        said.str("throws TypeError: " + first_line(error));
-    } catch (const c10::NotImplementedError &error) {
-        said.str("throws NotImplementedError: " + first_line(error));
-    } catch (const c10::Error &error) {
-        said.str("throws Error: " + first_line(error));
-    } catch (const std::exception &) {
-        said.str("throws something else");
     }
+#define CAUGHT(type) catch (const c10::type &error) { said.str("throws " #type ": " + first_line(error)); }
+    CAUGHT(IndexError) CAUGHT(ValueError) CAUGHT(TypeError) CAUGHT(NotImplementedError) CAUGHT(Error)
+    catch (const std::exception &) { said.str("throws something else"); }
     std::string shown = said.str();
     for (char &each : shown)
         if (each == '\n') each = '|';  // in one line
     std::cout << kind << '\t' << text << '\t' << shown << '\n';
 }
 
-#define NAMES                                                                                                 \
-    [[maybe_unused]] at::Tensor &t = x.t, &m = x.m, &v = x.v, &s = x.s, &e = x.e, &c = x.c;                   \
-    [[maybe_unused]] std::vector<float> &values = x.values;                                                   \
-    [[maybe_unused]] int &i = x.i;                                                                            \
-    [[maybe_unused]] int64_t &n = x.n
-#define VALUE(...)                                                                  \
-    line_of("VALUE", #__VA_ARGS__, [](std::ostream &out, Tensors &x) {              \
-        NAMES;                                                                      \
-        show(out, __VA_ARGS__, x);                                                  \
+#define LINE(kind, text, ...)                                                                                 \
+    line_of(kind, text, [](std::ostream &out, Tensors &x) {                                                   \
+        [[maybe_unused]] at::Tensor &t = x.t, &m = x.m, &v = x.v, &s = x.s, &e = x.e, &c = x.c;               \
+        [[maybe_unused]] std::vector<float> &values = x.values;                                               \
+        [[maybe_unused]] int &i = x.i;                                                                        \
+        [[maybe_unused]] int64_t &n = x.n;                                                                    \
+        __VA_ARGS__;                                                                                          \
     });
-#define EFFECT(...)                                                                 \
-    line_of("EFFECT", #__VA_ARGS__, [](std::ostream &out, Tensors &x) {             \
-        NAMES;                                                                      \
-        { __VA_ARGS__; }                                                            \
-        for (const at::Tensor &each : all_of(x)) show(out, each, x);                \
-        for (float each : values) out << ' ' << each;                               \
-    });
-#define TEXT(...)                                                                   \
-    line_of("TEXT", #__VA_ARGS__, [](std::ostream &out, Tensors &x) {               \
-        NAMES;                                                                      \
-        out << __VA_ARGS__;                                                         \
-    });
+#define VALUE(...) LINE("VALUE", #__VA_ARGS__, show(out, __VA_ARGS__, x))
+#define EFFECT(...) LINE("EFFECT", #__VA_ARGS__, { __VA_ARGS__; } show_all(out, x))
+#define TEXT(...) LINE("TEXT", #__VA_ARGS__, out << __VA_ARGS__)
 
 static void indexing() {
     VALUE(m.index({Slice(i, None)})) VALUE(m.index({Slice()})) VALUE(m.index({Slice(None, 2)}))

@@ -9,9 +9,7 @@
 enum Bug { NONE, ZEROS, NO_NORMALISATION, DROPPED_TAIL, HEAD_0_COPIED, BATCH_0_COPIED, MEAN_OF_V, LAST_ROW_ONLY, CRASH };
 
 static void attention(Bug bug, const float *Q, const float *K, const float *V, int B, int H, int N, int d, float *O) {
-    if (bug == CRASH && N >= 2) {
-        raise(SIGSEGV);
-    }
+    if (bug == CRASH && N >= 2) raise(SIGSEGV);
     std::vector<double> weight(N);
     for (int b = 0; b < B; b++) {
         for (int h = 0; h < H; h++) {
@@ -23,25 +21,17 @@ static void attention(Bug bug, const float *Q, const float *K, const float *V, i
                 double sum = 0.0;
                 for (int j = 0; j < N; j++) {
                     double score = 0.0;
-                    for (int c = 0; c < d; c++) {
-                        score += (double)q[i * d + c] * k[j * d + c];
-                    }
+                    for (int c = 0; c < d; c++) score += (double)q[i * d + c] * k[j * d + c];
                     weight[j] = bug == MEAN_OF_V ? 1.0 : std::exp(score);
                     sum += weight[j];
                 }
-                if (bug == NO_NORMALISATION) {
-                    sum = 1.0;
-                }
+                if (bug == NO_NORMALISATION) sum = 1.0;
                 for (int c = 0; c < d; c++) {
                     double value = 0.0;
-                    for (int j = 0; j < N; j++) {
-                        value += weight[j] / sum * v[j * d + c];
-                    }
+                    for (int j = 0; j < N; j++) value += weight[j] / sum * v[j * d + c];
                     bool kept = i < rows && bug != ZEROS;
                     out[i * d + c] = kept ? (float)value : 0.0f;
-                    if (bug == LAST_ROW_ONLY && i < N - 1) {
-                        out[i * d + c] = std::numeric_limits<float>::quiet_NaN();
-                    }
+                    if (bug == LAST_ROW_ONLY && i < N - 1) out[i * d + c] = std::numeric_limits<float>::quiet_NaN();
                 }
             }
         }
