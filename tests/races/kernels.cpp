@@ -69,8 +69,7 @@ static void attend(const float *Q, const float *K, const float *V, float *O, flo
 KERNEL(rightStatic)
 BEGIN
 #pragma omp parallel for
-    for (int bh = 0; bh < B * H; bh++)
-        for (int i = 0; i < N; i++) ATTEND(bh, i, ROW_OF_THIS_THREAD);
+    FOR_EACH_ROW ATTEND(bh, i, ROW_OF_THIS_THREAD);
 END
 
 KERNEL(rightCollapse3Dynamic)

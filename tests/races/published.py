@@ -8,6 +8,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import asdict, dataclass
 
+from honest.styles import FORMATTED
+
 FRAME = """\
 #include <torch/extension.h>
 #include <ATen/ATen.h>
@@ -75,34 +77,20 @@ inline void fourDimWrite(std::vector<float> &tensor, int x, int y, int z, int b,
 }
 """
 
-VECTORS = """\
-    at::Tensor OTensor = at::zeros({B, H, N, d}, at::kFloat);
-    std::vector<float> O = formatTensor(OTensor);
-    std::vector<float> Q = formatTensor(QTensor);
-    std::vector<float> K = formatTensor(KTensor);
-    std::vector<float> V = formatTensor(VTensor);
-"""
 RETURN = """
     return torch::from_blob(O.data(), {B, H, N, d}, torch::TensorOptions().dtype(torch::kFloat32)).clone();"""
 
 
 def vectors(loop: str) -> str:
     """Return the body of a kernel whose loop works on vectors."""
-    return VECTORS + loop + RETURN
+    return FORMATTED + loop + RETURN
 
 
 #: Head by head and row by row, wherever @rows@ stands.
 ROWS = """for (int b = 0; b < B; b++)
         for (int h = 0; h < H; h++)
             for (int i = 0; i < N; i++)"""
-#: The published loop. What differs between people stands in @...@.
-LOOP = """
-@before@
-    #pragma omp parallel for @pragma@
-    @rows@ {
-                @row@
-                @sum@
-                for (int j = 0; j < N; j++) {
+ONE_ROW = """for (int j = 0; j < N; j++) {
                     float dot = 0.f;
                     for (int k = 0; k < d; k++)
                         dot += fourDimRead(Q, b, h, i, k, H, N, d) * fourDimRead(K, b, h, j, k, H, N, d);
@@ -114,7 +102,15 @@ LOOP = """
                     for (int j = 0; j < N; j++) val += ORow[j] * fourDimRead(V, b, h, j, k, H, N, d);
                     val /= total;
                     fourDimWrite(O, b, h, i, k, H, N, d, val);
-                }
+                }"""
+#: The published loop. What differs between people stands in @...@.
+LOOP = """
+@before@
+    #pragma omp parallel for @pragma@
+    @rows@ {
+                @row@
+                @sum@
+                @one row@
             }
 """
 STARTERS_ROW = """at::Tensor ORowTensor =
@@ -139,7 +135,8 @@ class Written:
 
     @property
     def text(self) -> str:
-        text = FRAME.replace("@body@", self.body or vectors(LOOP)).replace("@rows@", ROWS)
+        text = FRAME.replace("@body@", self.body or vectors(LOOP))
+        text = text.replace("@rows@", ROWS).replace("@one row@", ONE_ROW)
         for name, given in asdict(self).items():
             text = text.replace(f"@{name}@", given)
         return text
@@ -221,24 +218,12 @@ OF_A_HEAD = """\
 
 BY_PARALLEL_FOR = """
     at::parallel_for(0, B * H, 1, [&](int64_t from, int64_t to) {
-        std::vector<float> row = formatTensor(temp.narrow(0, at::get_thread_num(), 1));
+        std::vector<float> ORow = formatTensor(temp.narrow(0, at::get_thread_num(), 1));
         for (int64_t head = from; head < to; head++) {
             int b = head / H, h = head % H;
             for (int i = 0; i < N; i++) {
-                float sum = 0.f;
-                for (int j = 0; j < N; j++) {
-                    float dot = 0.f;
-                    for (int k = 0; k < d; k++)
-                        dot += fourDimRead(Q, b, h, i, k, H, N, d) * fourDimRead(K, b, h, j, k, H, N, d);
-                    row[j] = exp(dot);
-                    sum += row[j];
-                }
-                for (int k = 0; k < d; k++) {
-                    float val = 0.f;
-                    for (int j = 0; j < N; j++) val += row[j] * fourDimRead(V, b, h, j, k, H, N, d);
-                    val /= sum;
-                    fourDimWrite(O, b, h, i, k, H, N, d, val);
-                }
+                float total = 0.f;
+                @one row@
             }
         }
     });

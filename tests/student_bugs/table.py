@@ -49,6 +49,11 @@ def bug(
     return Bug(name, part, kind, edits, base, tuple(codes.split()), within, said)
 
 
+def before(place: str, lines: str) -> Edit:
+    """Put lines in front of a place. They need no indentation."""
+    return place, f"{lines}\n{place}"
+
+
 # What the edits replace, by the names of the master's variables.
 READ_Q = "fourDimRead(Q, b, h, i, k, H, N, d)"
 READ_K = "fourDimRead(K, b, h, j, k, H, N, d)"
@@ -61,6 +66,7 @@ PRODUCT = f"{J_LOOP}\n                        value += twoDimRead(QK_t, i, j, N)
 ROW = "int row = omp_get_thread_num();"
 PRAGMA = "#pragma omp parallel for collapse(3)"
 HEADS = "for (int h = 0; h < H; h++) {"
+ROW_SUM = f"float rowSum = 0.0f;\n                {J_LOOP}"
 
 NAIVE = [
     bug("a row of scores too many", "part1", "outside", "", "index",
@@ -68,30 +74,24 @@ NAIVE = [
     bug("a key too many in the product", "part1", "outside", "", "index",
         (PRODUCT, PRODUCT.replace("j < N; j++) {", "j <= N; j++) {  /*!*/")), within=1),
     bug("heads shared out over one QK_t", "part1", "race", "race", "QK_t: ",
-        ("    for (int b = 0; b < B; b++) {",
-          "#pragma omp parallel for collapse(2)  /*!*/\n    for (int b = 0; b < B; b++) {"), within=9),
+        before("    for (int b = 0; b < B; b++) {", "#pragma omp parallel for collapse(2)  /*!*/"), within=9),
     bug("keys of grouped heads", "part1", "head", "heads head_ignored",
         "head 0 is right, and all other heads are wrong",
-        (I_LOOP + "\n                " + J_LOOP,
-          "int group = h / 2;  /*!*/\n" f"            {I_LOOP}\n                {J_LOOP}"),
+        before(I_LOOP + "\n                " + J_LOOP, "int group = h / 2;  /*!*/"),
         (READ_K, "fourDimRead(K, b, group, j, k, H, N, d)"), within=6),
     bug("value begun once a row", "part1", "left over", "stale_value", "for the next channel",
-        (OUTPUT,
-          f"{I_LOOP}\n" "                float value = 0.0f;  /*!*/\n"
-          "                for (int k = 0; k < d; k++) {"),
+        (OUTPUT, f"{I_LOOP}\nfloat value = 0.0f;  /*!*/\nfor (int k = 0; k < d; k++) {{"),
         ("                    float value = 0.0f;\n", "")),
     bug("inputs cut to bfloat16", "part1", "precision", "low_precision", "cut to bfloat16",
         *((f"std::vector<float> {t} = formatTensor({t}Tensor);",
            f"std::vector<float> {t} = formatTensor({t}Tensor);\n"
-           f"    for (float &x : {t}) (unsigned &)x &= 0xFFFF0000u;  {MARK}") for t in "QKV")),
+           f"for (float &x : {t}) (unsigned &)x &= 0xFFFF0000u;  {MARK}") for t in "QKV")),
     bug("division of whole numbers", "part1", "integer", "not_written", "all zeros",
         ("twoDimRead(QK_t, i, j, N) / rowSum);", "twoDimRead(QK_t, i, j, N) * (1 / (int)rowSum));  /*!*/")),
     bug("offset in a short", "part1", "integer", "", "index",
-        ("twoDimWrite(QK_t, i, j, N, score);",
-          "short at = i * N + j;  /*!*/\n                    QK_t[at] = score;  /*!*/"), within=1),
+        ("twoDimWrite(QK_t, i, j, N, score);", "short at = i * N + j;  /*!*/\nQK_t[at] = score;  /*!*/"), within=1),
     bug("row sum never begun", "part1", "unwritten", "", "rowSum",
-        ("float rowSum = 0.0f;\n                for (int j = 0; j < N; j++) {",
-          "float rowSum;  /*!*/\n                for (int j = 0; j < N; j++) {"), within=4),
+        (ROW_SUM, f"float rowSum;  /*!*/\n{J_LOOP}"), within=4),
     bug("one pass over rows too few, and scaled", "part1", "two", "wrong_values", "1/sqrt(d)",
         (OUTPUT, OUTPUT.replace("i < N; i++) {", "i < N - 1; i++) {  /*!*/")),
         ("std::exp(twoDimRead(QK_t, i, j, N))", "std::exp(twoDimRead(QK_t, i, j, N) / std::sqrt((float)d))")),
@@ -99,7 +99,7 @@ NAIVE = [
 
 K_END = "int kEnd = std::min(k0 + T, d);"
 FIRST_K = f"{K_END}\n                        for (int i = i0"
-I_END = "int iEnd = std::min(i0 + T, N);"
+I_END, J_END = "int iEnd = std::min(i0 + T, N);", "int jEnd = std::min(j0 + T, N);"
 FIRST_I = f"{I_END}\n                for (int j0"
 BLOCKED = [
     bug("tiles of d not cut off", "part2", "outside", "", "index",
@@ -108,44 +108,29 @@ BLOCKED = [
         (FIRST_I, FIRST_I.replace(I_END, "int iEnd = i0 + T;  /*!*/")), within=10),
     bug("b and h swapped for V", "part2", "head", "wrong_values", "the product with V",
         (READ_V, "fourDimRead(V, h, b, j, k, B, N, d)"),
-        ("twoDimRead(QK_t, i, j, N) * fourDimRead(V, h, b, j, k, B, N, d);",
-          "twoDimRead(QK_t, i, j, N) * fourDimRead(V, h, b, j, k, B, N, d);  /*!*/")),
+        ("N) * fourDimRead(V, h, b, j, k, B, N, d);", "N) * fourDimRead(V, h, b, j, k, B, N, d);  /*!*/")),
     bug("keys with the stride of d", "part2", "stride", "wrong_values", "in the wrong proportions",
         ("fourDimRead(K, b, h, j, k, H, N, d);", "fourDimRead(K, b, h, j, k, H, d, d);  /*!*/")),
     bug("sums in memory that is not cleared", "part2", "unwritten", "unsteady", "never written",
-        ("    const int T = TILE_SIZE;",
-          "    const int T = TILE_SIZE;\n" "    float *sums = (float *)malloc(N * sizeof(float));  /*!*/"),
+        ("const int T = TILE_SIZE;",
+         "const int T = TILE_SIZE;\nfloat *sums = (float *)malloc(N * sizeof(float));  /*!*/"),
         ("rowSum += weight;", "sums[i] += weight;  /*!*/"), ("                float rowSum = 0.0f;\n", ""),
-        ("/ rowSum);", "/ sums[i]);"),
-        ("    return fillTensor(OTensor, O);", "    free(sums);\n    return fillTensor(OTensor, O);")),
+        ("/ rowSum);", "/ sums[i]);"), before("return fillTensor(OTensor, O);", "free(sums);")),
     bug("whole row sum", "part2", "integer", "wrong_values", "always a whole number",
         ("float rowSum = 0.0f;", "int rowSum = 0;  /*!*/"), within=4),
     bug("a local tile with an old tail", "part2", "ragged", "wrong_values", "N is a multiple of 16",
-        ("                for (int k0 = 0; k0 < d; k0 += T) {\n"
-          "                    int kEnd = std::min(k0 + T, d);\n"
-          "                    for (int j0 = 0; j0 < N; j0 += T) {\n"
-          "                        int jEnd = std::min(j0 + T, N);\n",
-          "                for (int k0 = 0; k0 < d; k0 += T) {\n"
-          "                    int kEnd = std::min(k0 + T, d);\n"
-          "                    float tile[T * T] = {0};\n"
-          "                    for (int j0 = 0; j0 < N; j0 += T) {\n"
-          "                        int jEnd = std::min(j0 + T, N);\n"
-          "                        for (int i = i0; i < iEnd; i++)\n"
-          "                            for (int j = j0; j < jEnd; j++)\n"
-          "                                tile[(i - i0) * T + j - j0] = twoDimRead(QK_t, i, j, N);\n"),
-        ("for (int j = j0; j < jEnd; j++) {\n"
-          "                                    value += twoDimRead(QK_t, i, j, N) * "
-          "fourDimRead(V, b, h, j, k, H, N, d);",
-          "for (int jj = 0; jj < T; jj++) {  /*!*/\n"
-          "                                    int j = std::min(j0 + jj, N - 1);\n"
-          "                                    value += tile[(i - i0) * T + jj] * "
-          "fourDimRead(V, b, h, j, k, H, N, d);  /*!*/")),
+        (f"{K_END}\n                    for (int j0 = 0; j0 < N; j0 += T) {{\n                        {J_END}\n",
+         f"{K_END}\nfloat tile[T * T] = {{0}};\nfor (int j0 = 0; j0 < N; j0 += T) {{\n{J_END}\n"
+          "for (int i = i0; i < iEnd; i++)\nfor (int j = j0; j < jEnd; j++)\n"
+          "tile[(i - i0) * T + j - j0] = twoDimRead(QK_t, i, j, N);\n"),
+        ("for (int j = j0; j < jEnd; j++) {\n                                    value += twoDimRead(QK_t, i, j, N)",
+          "for (int jj = 0; jj < T; jj++) {  /*!*/\nint j = std::min(j0 + jj, N - 1);\n"
+          "value += tile[(i - i0) * T + jj] /*!*/")),
     bug("the remainder begins a row late", "part2", "ragged", "row_range",
         "first of the rows beyond the last full tile of 16",
-        ("            for (int i0 = 0; i0 < N; i0 += T) {\n"
-          "                int iEnd = std::min(i0 + T, N);\n                for (int k0",
-          "            for (int i0 = 0; i0 < N; i0 = i0 + T <= N - T ? i0 + T : i0 + T + 1) {  /*!*/\n"
-          "                int iEnd = std::min(i0 + T, N);\n                for (int k0")),
+        (f"for (int i0 = 0; i0 < N; i0 += T) {{\n                {I_END}\n                for (int k0",
+          "for (int i0 = 0; i0 < N; i0 = i0 + T <= N - T ? i0 + T : i0 + T + 1) {  /*!*/\n"
+          f"{I_END}\nfor (int k0")),
 ]  # fmt: skip
 
 FUSED = [
@@ -158,42 +143,33 @@ FUSED = [
         ("twoDimWrite(temp, row, j, N, weight);", "scores[j] = weight;"),
         ("twoDimRead(temp, row, j, N) / rowSum;", "scores[j] / rowSum;")),
     bug("a share of no rows", "part3", "crash", "sigfpe", "division by zero",
-        (ROW,
-          "int share = N / omp_get_max_threads();\n"
-          "                int row = i / share % omp_get_num_threads();  /*!*/"),
+        (ROW, "int share = N / omp_get_max_threads();\nint row = i / share % omp_get_num_threads();  /*!*/"),
         (PRAGMA, "#pragma omp parallel for collapse(3) schedule(static, 1) num_threads(1)")),
     bug("a row of temp for each head", "part3", "race", "race", "temp: ",
         (ROW, "int row = h % omp_get_num_threads();  /*!*/"), within=7),
     bug("a counter for all threads", "part3", "race", "race", "j: ", (PRAGMA, f"int j;  /*!*/\n{PRAGMA}"),
         ("for (int j = 0; j < N; j++) {", "for (j = 0; j < N; j++) {", 3), within=7),
     bug("threads within a row", "part3", "race", "race", "rowSum: ", (PRAGMA + "\n", ""),
-        ("float rowSum = 0.0f;\n                for (int j = 0; j < N; j++) {",
-          "float rowSum = 0.0f;\n#pragma omp parallel for  /*!*/\n"
-          "                for (int j = 0; j < N; j++) {"),
+        (ROW_SUM, f"float rowSum = 0.0f;\n#pragma omp parallel for  /*!*/\n{J_LOOP}"),
         ("rowSum += weight;", "rowSum += weight;  /*!*/")),
     bug("exponentials by bits", "part3", "precision", "low_precision", "exp() or what it is given is inexact",
         ("float weight = std::exp(score);",
-          "int bits = (int)(12102203.0f * score) + 1064866805;  /*!*/\n"
-          "                    float weight = (float &)bits;  /*!*/")),
+         "int bits = (int)(12102203.0f * score) + 1064866805;  /*!*/\nfloat weight = (float &)bits;  /*!*/")),
     bug("maximum in the weights alone", "part3", "formula", "not_normalised",
         "scores and exp() are right, the row's sum is not",
-        ("float rowSum = 0.0f;\n",
-          "float most = twoDimRead(temp, row, k0, N);\n                float rowSum = 0.0f;\n"
-          "                for (int j = 0; j < N; j++) most = std::max(most, twoDimRead(temp, row, j, N));\n"),
-        (ROW, f"{ROW}\n                int k0 = 0;"),
+        ("float rowSum = 0.0f;\n", "float most = twoDimRead(temp, row, k0, N);\nfloat rowSum = 0.0f;\n"
+          "for (int j = 0; j < N; j++) most = std::max(most, twoDimRead(temp, row, j, N));\n"),
+        (ROW, f"{ROW}\nint k0 = 0;"),
         ("float weight = std::exp(score);", "float weight = std::exp(score - most);"),
         ("rowSum += weight;", "rowSum += std::exp(score);  /*!*/")),
     bug("eight channels at a time", "part3", "ragged", "remainder_channels", "d is a multiple of 8",
         ("for (int k = 0; k < d; k++) {\n                        score +=",
-          "for (int k = 0; k + 8 <= d; k += 8) {  /*!*/\n"
-          "                        for (int e = k; e < k + 8; e++)\n" "                        score +="),
-        (f"{READ_Q} * {READ_K};",
-          "fourDimRead(Q, b, h, i, e, H, N, d) * fourDimRead(K, b, h, j, e, H, N, d);")),
+          "for (int k = 0; k + 8 <= d; k += 8) {  /*!*/\nfor (int e = k; e < k + 8; e++)\nscore +="),
+        (READ_Q, READ_Q.replace("k", "e")), (READ_K, READ_K.replace("k", "e"))),
     bug("heads counted by B", "part3", "head", "", "index",
         (f"{PRAGMA}\n    for (int b = 0; b < B; b++) {{\n        {HEADS}",
-          "#pragma omp parallel for collapse(2)\n    for (int one = 0; one < 1; one++) {\n"
-          "        for (int bh = 0; bh < B * H; bh++) {\n" "            int b = bh / B, h = bh % B;  /*!*/"),
-        within=7),
+          "#pragma omp parallel for collapse(2)\nfor (int one = 0; one < 1; one++) {\n"
+          "for (int bh = 0; bh < B * H; bh++) {\nint b = bh / B, h = bh % B;  /*!*/"), within=7),
 ]  # fmt: skip
 
 FLASH = [
@@ -206,8 +182,7 @@ FLASH = [
     bug("L by the row of the tile", "part4", "index", "flash_l_tile_row",
         "L is written at the row within the tile", ("L[row] = Lnew[i];", "L[i] = Lnew[i];  /*!*/")),
     bug("a pointer into a vector that is gone", "part4", "crash", "", "freed",
-        ("    // BEGIN SOLUTION\n",
-          "    // BEGIN SOLUTION\n    const float *v = formatTensor(VTensor).data();  /*!*/\n"),
+        ("// BEGIN SOLUTION\n", "// BEGIN SOLUTION\nconst float *v = formatTensor(VTensor).data();  /*!*/\n"),
         ("fourDimRead(V, b, h, column, k, H, N, d)", "v[((b * H + h) * N + column) * d + k]")),
     bug("L kept from call to call", "part4", "left over", "", "",
         ("std::vector<float> L = formatTensor(LTensor);", "static std::vector<float> L(B * H * N);  /*!*/"),
@@ -224,9 +199,7 @@ FLASH = [
     bug("stride of Pij by the columns that are left", "part4", "ragged", "row_range", "N is a multiple of Bc",
         ("twoDimWrite(Pij, i, j, Bc, weight);", "twoDimWrite(Pij, i, j, columns, weight);  /*!*/"), within=1),
     bug("row blocks shared out over the same tiles", "part4", "race", "race", "two threads write it",
-        ("                for (int i0 = 0; i0 < N; i0 += Br) {",
-          "#pragma omp parallel for  /*!*/\n                for (int i0 = 0; i0 < N; i0 += Br) {"),
-        within=10),
+        before("                for (int i0 = 0; i0 < N; i0 += Br) {", "#pragma omp parallel for  /*!*/"), within=10),
 ]  # fmt: skip
 
 OFFSET = "((x * sizeX + y) * sizeY + z) * sizeZ + b"
@@ -243,10 +216,8 @@ PUBLISHED = [
     bug("scores in whole numbers", "part1", "integer", "wrong_values", "All scores are whole numbers",
         ("float sum = 0.f;\n                    for (int k = 0; k < d; k++)\n"
           "                        sum += fourDimRead(Q",
-          "int sum = 0;  /*!*/\n                    for (int k = 0; k < d; k++)\n"
-          "                        sum += fourDimRead(Q"),
-        ("twoDimWrite(QK_t, i, j, N, sum);",
-          "float score = sum;\n                    twoDimWrite(QK_t, i, j, N, score);"), within=2,
+          "int sum = 0;  /*!*/\nfor (int k = 0; k < d; k++)\nsum += fourDimRead(Q"),
+        ("twoDimWrite(QK_t, i, j, N, sum);", "float score = sum;\ntwoDimWrite(QK_t, i, j, N, score);"), within=2,
         base="published"),
     bug("the last block left out, and L not kept", "part4", "two", "wrong_values", "Smallest that fails",
         ("for (int jj = 0; jj < N; jj += Bc) {", "for (int jj = 0; jj < N - Bc; jj += Bc) {  /*!*/"),
@@ -256,21 +227,18 @@ PUBLISHED = [
 OTHERS = [
     bug("four at a time without the rest", "naive", "ragged", "sum_misses_columns", "C is a multiple of 4",
         ("for (int j = 0; j < C; j++) {\n            sum += std::exp(x[j]);",
-          "for (int j = 0; j + 4 <= C; j += 4) {  /*!*/\n"
-          "            for (int e = j; e < j + 4; e++) sum += std::exp(x[e]);"), base="softmax"),
+          "for (int j = 0; j + 4 <= C; j += 4) {  /*!*/\nfor (int e = j; e < j + 4; e++) sum += std::exp(x[e]);"),
+        base="softmax"),
     bug("the next element", "online", "outside", "", "index",
-        ("sum = sum * std::exp(most - now) + std::exp(x[j] - now);",
-          "sum = sum * std::exp(most - now) + std::exp(x[j + 1] - now);  /*!*/"), base="softmax"),
+        ("+ std::exp(x[j] - now);", "+ std::exp(x[j + 1] - now);  /*!*/"), base="softmax"),
     bug("no left border", "conv2d", "outside", "column_range", "before an array",
-        ("if (ih >= 0 && ih < H && iw >= 0 && iw < Wd)", "if (ih >= 0 && ih < H && iw < Wd)  /*!*/"),
-        within=1, base="operators"),
+        ("&& iw >= 0 && iw < Wd)", "&& iw < Wd)  /*!*/"), within=1, base="operators"),
     bug("the same plane for all", "maxpool2d_backward", "index", "plane_ignored", "into the first plane",
         ("gx[plane * H * Wd + at[", "gx[at["), ("#pragma omp parallel for\n", ""),
         ("+= gy[plane * OH * OW + p];", "+= gy[plane * OH * OW + p];  /*!*/"), base="operators"),
     bug("the batch shared out for db", "linear_backward", "race", "race", "gb: ",
-        ("    for (int n = 0; n < N; n++)\n" "        for (int o = 0; o < O; o++) gb[o] += gy[n * O + o];",
-          "#pragma omp parallel for\n    for (int n = 0; n < N; n++)\n"
-          "        for (int o = 0; o < O; o++) gb[o] += gy[n * O + o];  /*!*/"), base="operators"),
+        before("    for (int n = 0; n < N; n++)\n        for (int o = 0; o < O; o++) gb", "#pragma omp parallel for"),
+        ("gb[o] += gy[n * O + o];", "gb[o] += gy[n * O + o];  /*!*/"), base="operators"),
 ]  # fmt: skip
 
 BUGS: tuple[Bug, ...] = (*NAIVE, *BLOCKED, *FUSED, *FLASH, *ACCESSORS, *PUBLISHED, *OTHERS)
