@@ -1,5 +1,5 @@
-"""Kernels for a GPU where there is none: device memory and timed calls on a card that is this machine's memory
-(gpu/pretended.c), and the evaluator with files whose kernels are torch's own, so that nothing here needs Triton."""
+"""Device memory and timed calls on a pretended GPU, which is this machine's memory (gpu/pretended.c), and the evaluator
+without a GPU. The kernels are torch's own: no test needs Triton."""
 
 from __future__ import annotations
 
@@ -36,7 +36,8 @@ from grader.sandbox import OPEN
 
 SIZES = "R=8 C=64 lines=2 width=64 rows=8 inner=8 columns=8 B=1 N=8 M=8 d=16"
 SHAPE = {name: int(size) for name, size in (word.split("=") for word in SIZES.split())}
-Judge = Callable[..., dict[str, PartResult]]
+Results = dict[str, PartResult]
+Judge = Callable[..., Results]
 RIGHT = """
 import torch
 import torch.nn.functional as F
@@ -57,15 +58,16 @@ def Matmul(a, b, c):
 def flash_forward(q, k, v, causal):
     return q
 """
+MUTE = """class Mute(BaseException):
+    def __str__(self):
+        raise RuntimeError("no text")
+"""
+#: The student's code runs when its names are looked up.
 LOOKED_UP = """import torch
 class Attention(torch.autograd.Function):
     pass
 def __getattr__(name):
     raise KeyError(name)
-"""
-MUTE = """class Mute(BaseException):
-    def __str__(self):
-        raise RuntimeError("no text")
 """
 
 
@@ -83,7 +85,6 @@ def card(tmp_path_factory: pytest.TempPathFactory) -> Card:
 
 @pytest.fixture(scope="module")
 def zygote() -> Iterator[Zygote]:
-    """Runners without Triton: their files call torch alone."""
     with Zygote(modules=("numpy",)) as made:
         yield made
 
@@ -94,9 +95,7 @@ def judge(zygote: Zygote, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Ju
     assignment = load(ROOT / "labs" / "gpu" / "assignment.yaml")
     monkeypatch.setattr(devicebuild, "has_triton", lambda: True)
 
-    def run(
-        text: str, *parts: str, on: Card | None = None, cases: int = 100, **options: object
-    ) -> dict[str, PartResult]:
+    def run(text: str, *parts: str, on: Card | None = None, cases: int = 100, **options: Any) -> Results:
         source = tmp_path / "kernels.py"
         source.write_text(text)
         monkeypatch.setattr(host, "card", lambda: on)
@@ -104,10 +103,8 @@ def judge(zygote: Zygote, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Ju
         chosen = tuple(
             replace(part, cases=part.cases[:cases]) for part in assignment.parts if part.id in parts
         )
-        options = {"shape": SHAPE, "seed": 5, **options}
-        made = replace(assignment, parts=chosen)
-        result = evaluate(made, source, chosen, Options(**options), sandbox=OPEN)
-        return {part.id: part for part in result.parts}
+        made, settings = replace(assignment, parts=chosen), Options(**{"shape": SHAPE, "seed": 5, **options})
+        return {part.id: part for part in evaluate(made, source, chosen, settings, sandbox=OPEN).parts}
 
     return run
 
@@ -188,19 +185,15 @@ def test_right_results_wait_for_a_card_and_libraries_are_flagged(judge: Judge) -
 
 def test_faults_of_a_file_are_reported_part_by_part(judge: Judge) -> None:
     found = judge(FAULTY, "gelu", "softmax", "matmul", "flash_forward", cases=2)
-    told = {
-        name: (part.verdict, part.diagnosis.code if part.diagnosis else "") for name, part in found.items()
-    }
-    assert told == {
-        "gelu": ("crash", "exception"),
-        "softmax": ("wrong", "not_written"),
-        "matmul": ("missing", "not_bound"),
-        "flash_forward": ("crash", "exception"),
-    }
-    words = {name: part.diagnosis.message for name, part in found.items() if part.diagnosis}
-    assert "line 5 raised RuntimeError: no such kernel" in words["gelu"]
-    assert "There is Matmul" in words["matmul"]
-    assert "it should return O and L, and returns 1 tensor" in words["flash_forward"]
+    for name, verdict, code, said in (
+        ("gelu", "crash", "exception", "line 5 raised RuntimeError: no such kernel"),
+        ("softmax", "wrong", "not_written", ""),
+        ("matmul", "missing", "not_bound", "There is Matmul"),
+        ("flash_forward", "crash", "exception", "it should return O and L, and returns 1 tensor"),
+    ):
+        diagnosis = found[name].diagnosis
+        assert diagnosis is not None and (found[name].verdict, diagnosis.code) == (verdict, code), name
+        assert said in diagnosis.message
 
 
 @pytest.mark.parametrize(
@@ -220,19 +213,21 @@ def test_a_file_that_cannot_be_loaded_does_not_compile(text: str, said: str, jud
 
 
 @pytest.mark.parametrize(
-    "body, said",
+    "part_id, text, said",
     [
-        ("import sys; sys.exit(0)", "line 5 raised SystemExit: 0"),
-        ("raise KeyboardInterrupt", "line 5 raised KeyboardInterrupt"),
-        ("raise Mute", "fails when it is asked for its text"),
-        ("error = ValueError('round'); raise error from error", "ValueError: round"),
-        # Looked up, it is the student's code that runs already.
-        (None, "line 5 raised KeyError: 'flash_forward'"),
+        ("gelu", "import sys; sys.exit(0)", "line 5 raised SystemExit: 0"),
+        ("gelu", "raise KeyboardInterrupt", "line 5 raised KeyboardInterrupt"),
+        ("gelu", "raise Mute", "fails when it is asked for its text"),
+        ("gelu", "error = ValueError('round'); raise error from error", "ValueError: round"),
+        ("flash_forward", LOOKED_UP, "line 5 raised KeyError: 'flash_forward'"),
     ],
+    ids=["exit", "interrupt", "exception without text", "its own cause", "looked up"],
 )
-def test_every_exception_is_reported_and_ends_no_runner(body: str | None, said: str, judge: Judge) -> None:
-    text = LOOKED_UP if body is None else f"{MUTE}def gelu(x, y):\n    {body}\n"
-    part_id = "flash_forward" if body is None else "gelu"
+def test_every_exception_is_reported_and_ends_no_runner(
+    part_id: str, text: str, said: str, judge: Judge
+) -> None:
+    if part_id == "gelu":
+        text = f"{MUTE}def gelu(x, y):\n    {text}\n"
     part = judge(text, part_id, cases=2, timing=False)[part_id]
     assert part.diagnosis is not None and said in part.diagnosis.message, part.diagnosis
     assert "error of its own" not in part.output and "exit(70)" not in part.diagnosis.message
@@ -249,9 +244,7 @@ def test_without_triton_points_stay_open(judge: Judge, monkeypatch: pytest.Monke
 
 # ---- timed on the pretended card
 
-REMEMBERS = (
-    RIGHT
-    + """
+REMEMBERS = """
 _softmax, _known = softmax, {}
 def softmax(x, y):
     if y.data_ptr() in _known:
@@ -260,10 +253,7 @@ def softmax(x, y):
     _softmax(x, y)
     _known[y.data_ptr()] = y.clone()
 """
-)
-CHANGES = (
-    RIGHT
-    + """
+CHANGES = """
 _softmax, _calls = softmax, 0
 def softmax(x, y):
     global _calls
@@ -272,7 +262,6 @@ def softmax(x, y):
     if _calls > 2:
         x.view(-1)[3] += 1
 """
-)
 WAKING_S, REFERENCE_S = 0.004, 0.001
 
 
@@ -281,14 +270,17 @@ class Clock:
 
     The calls themselves are made. `student_s` is the time of one set of the student's, which may depend on the rounds
     that it is called in; `fill_s` is the time to fill and copy one set. A call longer than `limit_s` times out.
+    `judge` judges a text's softmax with its time, against RIGHT's; a call covers `sets` sets.
     """
 
     limit_s = 3.0
+    fill_s = 0.0
 
-    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+    def __init__(self, judge: Callable[[str], PartResult], monkeypatch: pytest.MonkeyPatch) -> None:
+        self.judge, self.patch = judge, monkeypatch.setattr
         self.student_s: Callable[[timing.DeviceRounds], float] = lambda rounds: REFERENCE_S
-        self.fill_s = 0.0
         self.rounds: list[timing.DeviceRounds] = []
+        self.sets(10)
         make, raw = timing.DeviceRounds.__post_init__, clock.TimedRunner.raw
 
         def made(rounds: timing.DeviceRounds) -> None:
@@ -306,29 +298,23 @@ class Clock:
             assert call.wall_s > 0 or call.status != "ok"
             return replace(call, wall_s=seconds)
 
-        monkeypatch.setattr(timing.DeviceRounds, "__post_init__", made)
-        monkeypatch.setattr(clock.TimedRunner, "raw", called)
+        self.patch(timing.DeviceRounds, "__post_init__", made)
+        self.patch(clock.TimedRunner, "raw", called)
+
+    def sets(self, count: int) -> None:
+        self.patch(clock, "GO_S", count * REFERENCE_S)
 
 
 @pytest.fixture
-def timer(monkeypatch: pytest.MonkeyPatch) -> Clock:
-    return Clock(monkeypatch)
-
-
-@pytest.fixture
-def timed(
-    judge: Judge, card: Card, timer: Clock, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> Callable[[str], PartResult]:
-    """Judge a text's softmax with its time, against RIGHT's; a call covers ten sets."""
+def timed(judge: Judge, card: Card, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Clock:
     reference = tmp_path / "reference.py"
     reference.write_text(RIGHT)
     monkeypatch.setattr(host.DeviceHost, "reference_file", lambda self, part: reference)
     monkeypatch.setattr(host.DeviceHost, "card", property(lambda self: card))
     monkeypatch.setattr(clock, "WARM_UP_S", 0.0)
-    monkeypatch.setattr(clock, "GO_S", 10 * REFERENCE_S)
     monkeypatch.setattr(timing, "LONGEST_GO_S", 1.0)
     monkeypatch.setattr(timing, "_known_sets", {})
-    return lambda text: judge(text, "softmax", on=card, cases=1)["softmax"]
+    return Clock(lambda text: judge(text, "softmax", on=card, cases=1)["softmax"], monkeypatch)
 
 
 @pytest.mark.parametrize(
@@ -336,28 +322,22 @@ def timed(
     [(REMEMBERS, "wrong_when_timed"), (CHANGES, "inputs_overwritten")],
     ids=["outputs", "inputs"],
 )
-def test_timed_calls_are_compared_set_by_set(
-    timed: Callable[[str], PartResult], text: str, code: str
-) -> None:
-    found = timed(text)
+def test_timed_calls_are_compared_set_by_set(timed: Clock, text: str, code: str) -> None:
+    found = timed.judge(RIGHT + text)
     assert found.verdict == "wrong" and found.diagnosis is not None and found.diagnosis.code == code
 
 
 @pytest.mark.parametrize("times, verdict", [(1, "pass"), (3, "slow")])
-def test_the_ratio_of_a_timed_kernel_decides(
-    timed: Callable[[str], PartResult], timer: Clock, times: int, verdict: str
-) -> None:
-    timer.student_s = lambda rounds: times * REFERENCE_S
-    found = timed(RIGHT)
+def test_the_ratio_of_a_timed_kernel_decides(timed: Clock, times: int, verdict: str) -> None:
+    timed.student_s = lambda rounds: times * REFERENCE_S
+    found = timed.judge(RIGHT)
     assert found.verdict == verdict and found.time is not None, found.diagnosis
     assert found.time.rounds >= 3 and found.memory is not None
     # One set of the reference's is taken off of either call.
     assert found.time.ratio == pytest.approx(times, rel=0.1) and found.time.reference_ms == pytest.approx(1)
 
 
-def test_the_reference_is_timed_with_nothing_of_the_students_on_the_card(
-    timed: Callable[[str], PartResult], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_reference_is_timed_with_nothing_of_the_students_on_the_card(timed: Clock) -> None:
     alive: list[tuple[bool, int]] = []
     sample = timing.DeviceRounds.sample
 
@@ -366,8 +346,8 @@ def test_the_reference_is_timed_with_nothing_of_the_students_on_the_card(
         alive.append((side.is_reference, sum(session.death is None for session in sessions)))
         return sample(rounds, side, other)
 
-    monkeypatch.setattr(timing.DeviceRounds, "sample", looked)
-    assert timed(RIGHT).verdict == "pass"
+    timed.patch(timing.DeviceRounds, "sample", looked)
+    assert timed.judge(RIGHT).verdict == "pass"
     assert alive[:4] == [(True, 0), (False, 1), (False, 1), (True, 0)]
     assert set(alive) == {(True, 0), (False, 1)}
 
@@ -375,26 +355,21 @@ def test_the_reference_is_timed_with_nothing_of_the_students_on_the_card(
 @pytest.mark.parametrize(
     "sets, fewer, fill_s",
     [
-        # 20 sets outlast the limit of a call, 8 sets are longer than a call should be.
         (20, 1, 0.0),
         (8, 4, 0.0),
         # To fill 10 sets takes longer than a slow kernel on one: taken off of its call, that left nothing, and a right
         # kernel was rejected as one that does not end.
         (10, 3, 0.05),
     ],
+    ids=["outlasts the limit of a call", "longer than a call should be", "slow to fill"],
 )
 def test_a_right_kernel_of_any_slowness_is_slow_on_fewer_sets(
-    timed: Callable[[str], PartResult],
-    timer: Clock,
-    monkeypatch: pytest.MonkeyPatch,
-    sets: int,
-    fewer: int,
-    fill_s: float,
+    timed: Clock, sets: int, fewer: int, fill_s: float
 ) -> None:
-    timer.student_s, timer.fill_s = lambda rounds: 0.2, fill_s
-    monkeypatch.setattr(clock, "GO_S", sets * REFERENCE_S)
-    found = timed(RIGHT)
-    assert [rounds.mine.sets for rounds in timer.rounds] == [sets, fewer]
+    timed.student_s, timed.fill_s = lambda rounds: 0.2, fill_s
+    timed.sets(sets)
+    found = timed.judge(RIGHT)
+    assert [rounds.mine.sets for rounds in timed.rounds] == [sets, fewer]
     assert found.verdict == "slow" and found.time is not None, found.diagnosis
     assert found.time.student_ms == pytest.approx(200)
 
@@ -409,12 +384,7 @@ def test_a_right_kernel_of_any_slowness_is_slow_on_fewer_sets(
     ],
 )
 def test_fewer_sets_are_for_slow_kernels_alone(
-    timed: Callable[[str], PartResult],
-    timer: Clock,
-    monkeypatch: pytest.MonkeyPatch,
-    on_few_sets: dict[str, Any],
-    verdict: str,
-    tried: list[str],
+    timed: Clock, on_few_sets: dict[str, Any], verdict: str, tried: list[str]
 ) -> None:
     """The kernel is slow until its judge has seen that; the verdicts of the rounds are set here."""
 
@@ -425,13 +395,13 @@ def test_fewer_sets_are_for_slow_kernels_alone(
 
     def decided(source: Iterator[measure.Round], policy: measure.TimePolicy) -> Timing:
         found = decide(source, policy)
-        is_few = kind(timer.rounds[-1]) == "few"
+        is_few = kind(timed.rounds[-1]) == "few"
         return replace(found, **(on_few_sets if is_few else {"verdict": "pass", "fit": True}))
 
-    timer.student_s = lambda rounds: 0.2 if kind(rounds) == "all sets" else REFERENCE_S
-    monkeypatch.setattr(measure, "sequential", decided)
-    found = timed(RIGHT)
-    assert [kind(rounds) for rounds in timer.rounds] == tried and found.verdict == verdict, found.diagnosis
+    timed.student_s = lambda rounds: 0.2 if kind(rounds) == "all sets" else REFERENCE_S
+    timed.patch(measure, "sequential", decided)
+    found = timed.judge(RIGHT)
+    assert [kind(rounds) for rounds in timed.rounds] == tried and found.verdict == verdict, found.diagnosis
 
 
 # ---- the parts of a round
@@ -483,9 +453,7 @@ class Calls:
 def test_what_is_taken_off_is_a_call_on_one_set() -> None:
     calls = Calls()
     runner = clock.TimedRunner(calls, calls, {"op": "attach"})  # type: ignore[arg-type]
-    assert runner.warm_up(1) is None and calls.asked == [9], (
-        "a student's runner measures nothing to be taken off"
-    )
+    assert runner.warm_up(1) is None and calls.asked == [9], "of a student's runner nothing is taken off"
     taken_off = runner.calibrate(1)
     assert isinstance(taken_off, float) and set(calls.asked[1:]) == {1}
     runner.base_s = taken_off

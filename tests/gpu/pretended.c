@@ -25,27 +25,24 @@ int cuDriverGetVersion(int *version) { *version = 13000; return 0; }
 int cuMemGetInfo_v2(size_t *left, size_t *total) { *left = 1u << 28; *total = 1u << 29; return 0; }
 int cuMemAlloc_v2(u64 *address, size_t size) { if (size > (1u << 29)) return 2; *address = (u64)malloc(size); return 0; }
 int cuMemFree_v2(u64 address) { free((void *)address); return 0; }
-int cuMemGetAllocationGranularity(size_t *step, const void *properties, int option) { (void)properties, (void)option; *step = 1 << 21; return 0; }
+int cuMemGetAllocationGranularity(size_t *step, const void *properties, int option) { *step = 1 << 21; return 0; }
 int cuMemCreate(u64 *handle, size_t size, const void *properties, u64 flags) {
-    (void)properties, (void)flags;
     int fd = memfd_create("device", 0);
     if (fd < 0 || ftruncate(fd, size)) return 2;
     *handle = fd;
     return 0;
 }
 int cuMemRelease(u64 handle) { return close(handle); }
-int cuMemExportToShareableHandle(int *fd, u64 handle, int type, u64 flags) { (void)flags; *fd = dup(handle); return type != 1 || *fd < 0; }
+int cuMemExportToShareableHandle(int *fd, u64 handle, int type, u64 flags) { *fd = dup(handle); return type != 1 || *fd < 0; }
 int cuMemAddressReserve(u64 *address, size_t size, size_t alignment, u64 hint, u64 flags) {
-    (void)alignment, (void)hint, (void)flags;
     *address = (u64)mmap(0, size, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     return 0;
 }
 int cuMemMap(u64 address, size_t size, size_t offset, u64 handle, u64 flags) {
-    (void)flags;
     return mmap((void *)address, size, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_FIXED, handle, offset) == MAP_FAILED;
 }
-int cuMemSetAccess(u64 address, size_t size, const int *access, size_t count) { (void)address, (void)size; return access[2] != 3 || count != 1; }
-int cuMemUnmap(u64 address, size_t size) { (void)address, (void)size; return 0; }
+int cuMemSetAccess(u64 address, size_t size, const int *access, size_t count) { return access[2] != 3 || count != 1; }
+int cuMemUnmap(u64 address, size_t size) { return 0; }
 int cuMemAddressFree(u64 address, size_t size) { return munmap((void *)address, size); }
 int cuMemcpyHtoD_v2(u64 to, const void *from, size_t size) { memcpy((void *)to, from, size); return 0; }
 int cuMemcpyDtoH_v2(void *to, u64 from, size_t size) { memcpy(to, (void *)from, size); return 0; }
@@ -58,20 +55,18 @@ int cuMemcpy2DAsync_v2(const struct copy *c, void *stream) {
     for (size_t i = 0; i < c->height; i++) memcpy((char *)c->to + i * c->to_pitch, (char *)c->source + i * c->pitch, c->width);
     return stream != 0;
 }
-int cuMemsetD2D16Async(u64 to, size_t pitch, unsigned short value, size_t width, size_t height, void *stream) {
-    for (size_t i = 0; i < height; i++) cuMemsetD16Async(to + i * pitch, value, width, stream);
-    return 0;
+#define MEMSET_2D(bits, type) \
+int cuMemsetD2D##bits##Async(u64 to, size_t pitch, type value, size_t width, size_t height, void *stream) { \
+    for (size_t i = 0; i < height; i++) cuMemsetD##bits##Async(to + i * pitch, value, width, stream); \
+    return 0; \
 }
-int cuMemsetD2D32Async(u64 to, size_t pitch, unsigned value, size_t width, size_t height, void *stream) {
-    for (size_t i = 0; i < height; i++) cuMemsetD32Async(to + i * pitch, value, width, stream);
-    return 0;
-}
+MEMSET_2D(16, unsigned short)
+MEMSET_2D(32, unsigned)
 int cuModuleLoadDataEx(void **module, const char *text, unsigned count, int *options, void **values) {
-    (void)options, (void)values;
     *module = (void *)8;
     return count != 2 || !strstr(text, ".entry fill_sets(") || !strstr(text, ".entry count_changed(") || !strstr(text, ".entry count_differing(");
 }
-int cuModuleGetFunction(u64 *function, void *module, const char *name) { (void)module; entry[entries] = strdup(name); *function = ++entries; return 0; }
+int cuModuleGetFunction(u64 *function, void *module, const char *name) { entry[entries] = strdup(name); *function = ++entries; return 0; }
 
 static unsigned mixed(unsigned h) { h ^= h >> 16; h *= 0x85ebca6bu; h ^= h >> 13; h *= 0xc2b2ae35u; return h ^ (h >> 16); }
 static float as_float(uint32_t bits) { float x; memcpy(&x, &bits, 4); return x; }
