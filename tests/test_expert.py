@@ -5,13 +5,13 @@ from __future__ import annotations
 import re
 import shutil
 import subprocess
-from typing import NamedTuple
 
 import pytest
 import torch
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from rounding import LEAST_UNITS, exact_and_budget
+from torch import Tensor
 
 from grader.build import toolchain
 from grader.judge.comparison import compare
@@ -45,50 +45,44 @@ def level(request: pytest.FixtureRequest):
     torch.set_num_threads(1)  # some kernels set OpenMP's number, which is torch's, too
 
 
-def exact(
-    Q: torch.Tensor, K: torch.Tensor, V: torch.Tensor, scale: float = 1.0, causal: bool = False
-) -> torch.Tensor:
+def after(queries: int, keys: int) -> Tensor:
+    """Return True for each pair of a query and a later key."""
+    return torch.ones(queries, keys, dtype=torch.bool).triu(1)
+
+
+def exact(Q: Tensor, K: Tensor, V: Tensor, scale: float = 1.0, causal: bool = False) -> Tensor:
     """Return softmax(scale * Q K^T) V in the precision of the arguments."""
     scores = scale * (Q @ K.transpose(-2, -1))
     if causal:
-        hidden = torch.ones(scores.shape[-2:], dtype=torch.bool).triu(1)
-        scores = scores.masked_fill(hidden, -torch.inf)
+        scores = scores.masked_fill(after(*scores.shape[-2:]), -torch.inf)
     return torch.softmax(scores, -1) @ V
 
 
-def random_inputs(shape: tuple[int, ...], seed: int, factor: float = 1.0) -> list[torch.Tensor]:
+def random_inputs(shape: tuple[int, ...], seed: int, factor: float = 1.0) -> list[Tensor]:
     generator = torch.Generator().manual_seed(seed)
     Q, K, V = (torch.randn(shape, generator=generator) for _ in range(3))
     return [factor * Q, K, V]
 
 
-class Errors(NamedTuple):
-    """Errors of some results against float64: the largest, and the root of the mean square."""
-
-    largest: float
-    typical: float
-
-
-def errors(actual: torch.Tensor, inputs: list[torch.Tensor], **how: float) -> tuple[Errors, Errors]:
-    """Return the errors of a result, and those of the same formula in float32."""
+def errors(actual: Tensor, inputs: list[Tensor], **how: float) -> list[tuple[float, float]]:
+    """Return errors against float64, the root of the mean square and the largest: of a result, and of float32."""
     expected = exact(*(tensor.double() for tensor in inputs), **how)
     off = [(result.double() - expected).abs() for result in (actual, exact(*inputs, **how))]
-    return tuple(Errors(float(one.max()), float(one.square().mean().sqrt())) for one in off)
+    return [(float(one.square().mean().sqrt()), float(one.max())) for one in off]
 
 
 #: Half a unit in the last place of values around 4: the usual error may be less by luck, on a tiny shape.
 LEAST_ERROR = 2.4e-7
 
 
-def assert_accurate(actual: torch.Tensor, inputs: list[torch.Tensor], **how: float) -> None:
+def assert_accurate(actual: Tensor, inputs: list[Tensor], **how: float) -> None:
     """Allow twice the usual error, or the effect of a unit in the last place of the largest score: of one small result,
     which may depend on two scores alone, the usual error is a matter of luck."""
     assert torch.isfinite(actual).all()
-    mine, usual = errors(actual, inputs, **how)
     scores = how.get("scale", 1.0) * (inputs[0] @ inputs[1].transpose(-2, -1))
     luck = LEAST_ERROR * max(1.0, float(scores.abs().max()) / 2)
-    assert mine.typical <= 2 * max(usual.typical, luck), f"{mine} against {usual}, luck {luck:.2g}"
-    assert mine.largest <= 2 * max(usual.largest, luck), f"{mine} against {usual}, luck {luck:.2g}"
+    for mine, usual in zip(*errors(actual, inputs, **how), strict=True):
+        assert mine <= 2 * max(usual, luck), f"{mine} against {usual}, luck {luck:.2g}"
 
 
 def test_the_plain_kernel_is_right() -> None:
@@ -130,7 +124,7 @@ def test_any_shape_is_right(shape, factor, causal, scaled, seed) -> None:
     """Compare one draw, allowing for luck; and 20 draws together, in units of each output's rounding budget. Of the
     plain errors, one query of a tiny shape with two nearly equal best keys may decide."""
     how = {"scale": shape[3] ** -0.5 if scaled else 1.0, "causal": causal}
-    hidden = torch.ones(shape[2], shape[2], dtype=torch.bool).triu(1) if causal else None
+    hidden = after(shape[2], shape[2]) if causal else None
     found = []
     for more in range(20):
         inputs = random_inputs(shape, seed + more, factor)
@@ -184,14 +178,14 @@ def test_overflowing_blocks_are_computed_again() -> None:
 def test_threads_do_not_change_a_bit() -> None:
     inputs = random_inputs((2, 3, 333, 40), seed=5)
     q = inputs[0][:, :, :1].contiguous()
-    for call in (
-        lambda threads: expert.attention(*inputs, threads=threads),
-        lambda threads: expert.attention(*inputs, causal=True, threads=threads),
-        lambda threads: expert.plain_attention(*inputs, threads=threads),
-        lambda threads: expert.decode(q, *inputs[1:], threads=threads),
+    for kernel, tensors, how in (
+        (expert.attention, inputs, {}),
+        (expert.attention, inputs, {"causal": True}),
+        (expert.plain_attention, inputs, {}),
+        (expert.decode, [q, *inputs[1:]], {}),
     ):
-        assert torch.equal(call(1), call(2))
-        assert torch.equal(call(1), call(5))
+        one, two, five = (kernel(*tensors, threads=threads, **how) for threads in (1, 2, 5))
+        assert torch.equal(one, two) and torch.equal(one, five)
 
 
 def test_the_future_is_not_seen_however_large_it_is() -> None:
@@ -205,8 +199,8 @@ def test_values_far_from_one_keep_their_size() -> None:
     Q, K, V = random_inputs((1, 1, 200, 16), seed=11)
     for size in (1e-30, 1e20):
         inputs = [Q, K, size * V]
-        mine, usual = errors(expert.attention(*inputs, threads=1), inputs)
-        assert mine.typical <= 2 * max(usual.typical, size * LEAST_ERROR)
+        (mine, _), (usual, _) = errors(expert.attention(*inputs, threads=1), inputs)
+        assert mine <= 2 * max(usual, size * LEAST_ERROR)
 
 
 def test_the_peak_is_above_the_kernel() -> None:
@@ -231,11 +225,14 @@ def test_unfit_tensors_are_refused() -> None:
         expert.decode(Q, Q, Q)
 
 
+def nm(*arguments: object) -> str:
+    return subprocess.run(["nm", *map(str, arguments)], capture_output=True, text=True, check=True).stdout
+
+
 @needs_nm
 @pytest.mark.parametrize("level", [0], indirect=True)
 def test_the_library_does_not_use_torch(level: str) -> None:
-    path = ref_library.expert_path()
-    symbols = subprocess.run(["nm", "-DC", str(path)], capture_output=True, text=True, check=True).stdout
+    symbols = nm("-DC", ref_library.expert_path())
     exported = set(re.findall(r" [TBDRW] (\w+)", symbols))
     assert "gpt149_expert_forward" in exported
     assert all(name.startswith(("gpt149_expert_", "gpt149_plain_")) for name in exported), exported
@@ -253,7 +250,6 @@ def test_no_code_of_one_level_can_stand_in_for_another(level: str, tmp_path) -> 
     )
     for command, made in zip(commands[1:3], objects[1:3], strict=True):
         subprocess.run([*command, "-O0"], check=True)
-        listing = ["nm", "-C", "--defined-only", made]
-        defined = subprocess.run(listing, capture_output=True, text=True, check=True).stdout
+        defined = nm("-C", "--defined-only", made)
         assert " t " in defined
         assert not re.findall(r"^\S+ [WuV] (?!DW\.ref\.).*$", defined, re.MULTILINE)
