@@ -1,8 +1,8 @@
 """Honest kernels in the style of the published starter, as a table: one row is one person's way of writing all parts.
 
-A style is a choice for each question that such files answer differently; `source` renders the whole `module.cpp`. The
-texts are ours; only what they do is as published: tensors copied into vectors by `formatTensor`, one dot product per
-score, and, in part 3, a row of `temp` taken by `index` for each row of the output.
+`source` renders the whole `module.cpp` of a style. The texts are ours; they do what the published ones do: tensors are
+copied into vectors by `formatTensor`, each score is one dot product, and part 3 takes a row of `temp` by `index` for
+each row of the output.
 """
 
 from __future__ import annotations
@@ -60,18 +60,17 @@ def source(style: Style) -> str:
     return "\n".join([PREAMBLE, write.accessors(), *parts, BINDINGS])
 
 
-PREAMBLE = """\
+INCLUDES = """\
 #include <torch/extension.h>
 #include <ATen/ATen.h>
 #include <iostream>
 #include <time.h>
 #include <sys/time.h>
 #include <vector>
-#include <algorithm>
-#include <cmath>
 #include <immintrin.h>
 #include <omp.h>
-
+"""
+TWO_DIMENSIONS = """
 inline float twoDimRead(std::vector<float> &tensor, int &x, int &y, const int &sizeX) {
     return tensor[x * sizeX + y];
 }
@@ -79,19 +78,21 @@ inline float twoDimRead(std::vector<float> &tensor, int &x, int &y, const int &s
 inline void twoDimWrite(std::vector<float> &tensor, int &x, int &y, const int &sizeX, float &val) {
     tensor[x * sizeX + y] = val;
 }
-
+"""
+FORMAT_TENSOR = """
 std::vector<float> formatTensor(torch::Tensor tensor) {
     tensor = tensor.flatten();
     tensor = tensor.contiguous();
     std::vector<float> vec(tensor.data_ptr<float>(), tensor.data_ptr<float>() + tensor.numel());
     return vec;
 }
-
+"""
+AS_TENSOR = """
 static torch::Tensor asTensor(std::vector<float> &O, int B, int H, int N, int d) {
     return torch::from_blob(O.data(), {B, H, N, d}, torch::TensorOptions().dtype(torch::kFloat32)).clone();
 }
 """
-
+PREAMBLE = f"{INCLUDES}#include <algorithm>\n#include <cmath>\n{TWO_DIMENSIONS}{FORMAT_TENSOR}{AS_TENSOR}"
 BINDINGS = """
 PYBIND11_MODULE(TORCH_EXTENSION_NAME, m) {
     m.def("myNaiveAttention", &myNaiveAttention, "Naive Attention");
@@ -110,10 +111,28 @@ FORMATTED = """\
     std::vector<float> K = formatTensor(KTensor);
     std::vector<float> V = formatTensor(VTensor);
 """
-
-
+OFFSET = """
+static inline int offset4(int x, int y, int z, int b, int sizeX, int sizeY, int sizeZ) {
+    return ((x * sizeX + y) * sizeY + z) * sizeZ + b;
+}
+"""
 #: Ends of the loops over tiles, by the variable that holds a tile's beginning.
 LIMITS = {"ii": "N", "jj": "N", "kk": "d"}
+
+
+def four_dimensions(is_by_value: bool = False, val: str = "float val") -> str:
+    by, const = ("", "int ") if is_by_value else (" &", "const int &")
+    place = f"int{by} x, int{by} y, int{by} z, int{by} b, {const}sizeX, {const}sizeY, {const}sizeZ"
+    element = "tensor[x * (sizeX * sizeY * sizeZ) + y * (sizeY * sizeZ) + z * sizeZ + b]"
+    return f"""\
+inline float fourDimRead(std::vector<float> &tensor, {place}) {{
+    return {element};
+}}
+
+inline void fourDimWrite(std::vector<float> &tensor, {place}, {val}) {{
+    {element} = val;
+}}
+"""
 
 
 class _Writer:
@@ -125,26 +144,8 @@ class _Writer:
     # ---- element access
 
     def accessors(self) -> str:
-        by = "" if self.style.accessors == "value" else " &"
-        const = "int " if self.style.accessors == "value" else "const int &"
-        place = f"int{by} x, int{by} y, int{by} z, int{by} b, {const}sizeX, {const}sizeY, {const}sizeZ"
-        element = "tensor[x * (sizeX * sizeY * sizeZ) + y * (sizeY * sizeZ) + z * sizeZ + b]"
-        text = f"""\
-inline float fourDimRead(std::vector<float> &tensor, {place}) {{
-    return {element};
-}}
-
-inline void fourDimWrite(std::vector<float> &tensor, {place}, float val) {{
-    {element} = val;
-}}
-"""
-        if self.style.accessors == "offset":
-            text += """
-static inline int offset4(int x, int y, int z, int b, int sizeX, int sizeY, int sizeZ) {
-    return ((x * sizeX + y) * sizeY + z) * sizeZ + b;
-}
-"""
-        return text
+        text = four_dimensions(is_by_value=self.style.accessors == "value")
+        return text + OFFSET if self.style.accessors == "offset" else text
 
     def read(self, tensor: str, row: str, column: str) -> str:
         """Element (b, h, row, column) of a (B, H, N, d) tensor."""
@@ -214,19 +215,25 @@ static inline int offset4(int x, int y, int z, int b, int sizeX, int sizeY, int 
         line = "\n                        int iEnd = {}, jEnd = {}, kEnd = {};".format(*ends)
         return line, "iEnd", "jEnd", "kEnd"
 
-    def matrix_function(self, name: str, body: str) -> str:
+    def function(
+        self, name: str, workspace: str, sizes: str, copies: str, body: str, pragma: str = ""
+    ) -> str:
+        """A part whose `body` treats one head; `copies` stand before the loops over the heads."""
         return f"""
-torch::Tensor {name}(torch::Tensor QTensor, torch::Tensor KTensor, torch::Tensor VTensor, torch::Tensor QK_tTensor,
-                     int B, int H, int N, int d) {{
-{FORMATTED}    std::vector<float> QK_t = formatTensor(QK_tTensor);
-
-    for (int b = 0; b < B; b++) {{
+torch::Tensor {name}(torch::Tensor QTensor, torch::Tensor KTensor, torch::Tensor VTensor, {workspace},
+                     {sizes}int B, int H, int N, int d) {{
+{FORMATTED}{copies}
+{pragma}    for (int b = 0; b < B; b++) {{
         for (int h = 0; h < H; h++) {{{body}
         }}
     }}
     return asTensor(O, B, H, N, d);
 }}
 """
+
+    def matrix_function(self, name: str, body: str) -> str:
+        copy = "    std::vector<float> QK_t = formatTensor(QK_tTensor);\n"
+        return self.function(name, "torch::Tensor QK_tTensor", "", copy, body)
 
     def matrix_softmax_and_values(self, *, blocked: bool) -> str:
         style = self.style
@@ -319,13 +326,7 @@ torch::Tensor {name}(torch::Tensor QTensor, torch::Tensor KTensor, torch::Tensor
         maximum, subtracted = (maximum, " - largest") if style.maximum else ("", "")
         divide = f"\n                for (int j = 0; j < N; j++)\n                    {weight} /= total;"
         divide, scaled = (divide, "") if style.division == "early" else ("", " / total")
-        return f"""
-torch::Tensor myFusedAttention(torch::Tensor QTensor, torch::Tensor KTensor, torch::Tensor VTensor, torch::Tensor temp,
-                               int B, int H, int N, int d) {{
-{FORMATTED}{outside}
-#pragma omp parallel for collapse({style.collapse})
-    for (int b = 0; b < B; b++) {{
-        for (int h = 0; h < H; h++) {{
+        body = f"""
             for (int i = 0; i < N; i++) {{
                 {inside}
                 for (int j = 0; j < N; j++) {{
@@ -341,12 +342,9 @@ torch::Tensor myFusedAttention(torch::Tensor QTensor, torch::Tensor KTensor, tor
                     total += e;
                 }}{divide}
                 {self.values(weight, scaled)}
-            }}
-        }}
-    }}
-    return asTensor(O, B, H, N, d);
-}}
-"""
+            }}"""
+        pragma = f"#pragma omp parallel for collapse({style.collapse})\n"
+        return self.function("myFusedAttention", "torch::Tensor temp", "", outside, body, pragma)
 
     def flash(self) -> str:
         style = self.style
@@ -370,16 +368,10 @@ torch::Tensor myFusedAttention(torch::Tensor QTensor, torch::Tensor KTensor, tor
             update, finish = f"(Li[i] * {update}) / Lnew[i]", ""
         workspaces = ("Qi", "Kj", "Vj", "Sij", "Pij", "PV", "Oi", "L", "Li", "Lij", "Lnew")
         tensors = ", ".join(f"torch::Tensor {name}Tensor" for name in workspaces)
-        copies = "\n".join(
-            f"    std::vector<float> {name} = formatTensor({name}Tensor);" for name in workspaces
+        copies = "".join(
+            f"    std::vector<float> {name} = formatTensor({name}Tensor);\n" for name in workspaces
         )
-        return f"""
-torch::Tensor myFlashAttention(torch::Tensor QTensor, torch::Tensor KTensor, torch::Tensor VTensor, {tensors},
-                               int Bc, int Br, int B, int H, int N, int d) {{
-{FORMATTED}{copies}
-
-    for (int b = 0; b < B; b++) {{
-        for (int h = 0; h < H; h++) {{
+        body = f"""
             std::fill(L.begin(), L.end(), 0.f);
             for (int jj = 0; jj < N; jj += Bc) {{
                 int columns = std::min(Bc, N - jj);
@@ -429,9 +421,5 @@ torch::Tensor myFlashAttention(torch::Tensor QTensor, torch::Tensor KTensor, tor
                         L[query] = Lnew[i];
                     }}
                 }}
-            }}{finish}
-        }}
-    }}
-    return asTensor(O, B, H, N, d);
-}}
-"""
+            }}{finish}"""
+        return self.function("myFlashAttention", tensors, "int Bc, int Br, ", copies, body)

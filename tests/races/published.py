@@ -5,28 +5,17 @@ Each is the same frame around a way to read elements and a loop; `SOURCES` has t
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable
 from dataclasses import asdict, dataclass
 
-from honest.styles import FORMATTED
+from honest.styles import FORMAT_TENSOR, FORMATTED, INCLUDES, TWO_DIMENSIONS, four_dimensions
 
-FRAME = """\
-#include <torch/extension.h>
-#include <ATen/ATen.h>
-#include <iostream>
-#include <time.h>
-#include <sys/time.h>
-#include <vector>
-#include <immintrin.h>
-#include <omp.h>
-@headers@
-@accessors@
-std::vector<float> formatTensor(torch::Tensor tensor) {
-    tensor = tensor.flatten();
-    tensor = tensor.contiguous();
-    std::vector<float> vec(tensor.data_ptr<float>(), tensor.data_ptr<float>() + tensor.numel());
-    return vec;
-}
+FRAME = (
+    f"""\
+{INCLUDES}@headers@
+@accessors@{FORMAT_TENSOR}"""
+    + """\
 @helpers@
 torch::Tensor myFusedAttention(torch::Tensor QTensor, torch::Tensor KTensor, torch::Tensor VTensor, torch::Tensor temp,
                                int B, int H, int N, int d) {
@@ -38,30 +27,13 @@ PYBIND11_MODULE(TORCH_EXTENSION_NAME, m) {
 @bindings@
 }
 """
+)
 BINDINGS = """\
     m.def("twoDimRead", &twoDimRead, "twoDimRead");
     m.def("fourDimRead", &fourDimRead, "fourDimRead");"""
 
-BY_REFERENCE = """
-inline float twoDimRead(std::vector<float> &tensor, int &x, int &y, const int &sizeX) {
-    return tensor[x * (sizeX) + y];
-}
-
-inline void twoDimWrite(std::vector<float> &tensor, int &x, int &y, const int &sizeX, float &val) {
-    tensor[x * (sizeX) + y] = val;
-}
-
-inline float fourDimRead(std::vector<float> &tensor, int &x, int &y, int &z, int &b, const int &sizeX, const int &sizeY,
-                         const int &sizeZ) {
-    return tensor[x * sizeX * sizeY * sizeZ + y * sizeY * sizeZ + z * sizeZ + b];
-}
-
-inline void fourDimWrite(std::vector<float> &tensor, int &x, int &y, int &z, int &b, const int &sizeX,
-                         const int &sizeY, const int &sizeZ, float &val) {
-    tensor[x * sizeX * sizeY * sizeZ + y * sizeY * sizeZ + z * sizeZ + b] = val;
-}
-"""
-BY_VALUE = BY_REFERENCE.replace("const int &", "int ").replace("int &", "int ").replace("float &", "float ")
+BY_REFERENCE = f"{TWO_DIMENSIONS}\n{four_dimensions(val='float &val')}"
+BY_VALUE = re.sub(r"(const )?(int|float) ?& ?", r"\2 ", BY_REFERENCE)
 BY_INDEX = """
 static inline size_t at4(int x, int y, int z, int b, int sizeX, int sizeY, int sizeZ) {
     return ((size_t)(x * sizeX + y) * sizeY + z) * sizeZ + b;

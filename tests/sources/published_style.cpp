@@ -55,11 +55,8 @@ static void printMatrix(const char *title, std::vector<float> &m, int rows, int 
 torch::Tensor myNaiveAttention(torch::Tensor QTensor, torch::Tensor KTensor, torch::Tensor VTensor,
                                torch::Tensor QK_tTensor, int B, int H, int N, int d) {
     at::Tensor OTensor = at::zeros({B, H, N, d}, at::kFloat);
-    std::vector<float> O = formatTensor(OTensor);
-    std::vector<float> Q = formatTensor(QTensor);
-    std::vector<float> K = formatTensor(KTensor);
-    std::vector<float> V = formatTensor(VTensor);
-    std::vector<float> S = formatTensor(QK_tTensor);
+    std::vector<float> O = formatTensor(OTensor), Q = formatTensor(QTensor), K = formatTensor(KTensor);
+    std::vector<float> V = formatTensor(VTensor), S = formatTensor(QK_tTensor);
     double start = seconds();
 
     for (int b = 0; b < B; b++) {
@@ -99,9 +96,7 @@ torch::Tensor myNaiveAttention(torch::Tensor QTensor, torch::Tensor KTensor, tor
 torch::Tensor myFusedAttention(torch::Tensor QTensor, torch::Tensor KTensor, torch::Tensor VTensor, torch::Tensor temp,
                                int B, int H, int N, int d) {
     at::Tensor OTensor = at::zeros({B, H, N, d}, at::kFloat);
-    std::vector<float> O = formatTensor(OTensor);
-    std::vector<float> Q = formatTensor(QTensor);
-    std::vector<float> K = formatTensor(KTensor);
+    std::vector<float> O = formatTensor(OTensor), Q = formatTensor(QTensor), K = formatTensor(KTensor);
     std::vector<float> V = formatTensor(VTensor);
 
 #pragma omp parallel for collapse(3)
