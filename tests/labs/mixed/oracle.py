@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 
 from grader.base.arrays import Array, np
 from grader.judge.comparison import UNIT_ROUNDOFF, Expected
@@ -41,11 +41,18 @@ def near(value: Array, steps: int) -> Expected:
     return Expected(value, 1e-6 + UNIT_ROUNDOFF * (10 + 4 * steps) * (1 + abs(value)))
 
 
-class Softmax(Oracle):
-    mistakes = MISTAKES  # type: ignore[assignment]
+class Formula(Oracle):
+    """Expected values by a function of the inputs, in float64, and the shape."""
 
-    def expected(self, inputs: Inputs, shape: Shape) -> Expected:
-        return near(softmax(inputs["X"].astype(np.float64), 1), shape["C"])
+    def __init__(self, formula: Callable[[Inputs, Shape], Expected | Mapping[str, Expected]]) -> None:
+        self.formula = formula
+
+    def expected(self, inputs: Inputs, shape: Shape) -> Expected | Mapping[str, Expected]:
+        return self.formula({name: values.astype(np.float64) for name, values in inputs.items()}, shape)
+
+
+class Softmax(Formula):
+    mistakes = MISTAKES  # type: ignore[assignment]
 
 
 @mistake("wrong_axis", "The sum goes down the columns: each row has a sum of its own.")
@@ -53,44 +60,22 @@ def down_the_columns(s: Situation) -> Array:
     return softmax(s.inputs["X"], 0)
 
 
-class Moments(Oracle):
-    """Mean and variance of each row, and the number of rows of each label."""
-
-    def expected(self, inputs: Inputs, shape: Shape) -> Mapping[str, Expected]:
-        x = inputs["X"].astype(np.float64)
-        return {
-            "": near(x.sum(1), shape["C"]),
-            "mean": near(x.mean(1), shape["C"]),
-            "count": Expected(np.bincount(inputs["labels"], minlength=KINDS).astype(np.float64), 0.0),
-        }
+def moments(inputs: Inputs, shape: Shape) -> Mapping[str, Expected]:
+    """Sum and mean of each row, and the number of rows of each label."""
+    count = np.bincount(inputs["labels"].astype(np.int64), minlength=KINDS).astype(np.float64)
+    sums, means = near(inputs["X"].sum(1), shape["C"]), near(inputs["X"].mean(1), shape["C"])
+    return {"": sums, "mean": means, "count": Expected(count, 0.0)}
 
 
-class Scale(Oracle):
-    """X times y times a float, in place, with columns of zeros added on the right."""
-
-    def expected(self, inputs: Inputs, shape: Shape) -> Expected:
-        return near(0.25 * inputs["X"].astype(np.float64) * inputs["y"], 2)
-
-
-class Outer(Oracle):
+def outer(inputs: Inputs, shape: Shape) -> Expected:
     """X[r, c] * y[e], padded in the middle by `pad` zeros: three dimensions."""
-
-    def expected(self, inputs: Inputs, shape: Shape) -> Expected:
-        product = inputs["X"].astype(np.float64)[:, :, None] * inputs["y"]
-        return near(np.pad(product, ((0, 0), (0, shape["pad"]), (0, 0))), 2)
-
-
-class Counts(Oracle):
-    """Whole numbers: the place of each row's label after its own, by places."""
-
-    def expected(self, inputs: Inputs, shape: Shape) -> Expected:
-        return Expected((inputs["labels"] * 1000 + inputs["places"]).astype(np.float64), 0.0)
+    return near(np.pad(inputs["X"][:, :, None] * inputs["y"], ((0, 0), (0, shape["pad"]), (0, 0))), 2)
 
 
 ORACLES: dict[str, Oracle] = {
-    "softmax": Softmax(),
-    "moments": Moments(),
-    "scale": Scale(),
-    "outer": Outer(),
-    "counts": Counts(),
+    "softmax": Softmax(lambda inputs, shape: near(softmax(inputs["X"], 1), shape["C"])),
+    "moments": Formula(moments),
+    "scale": Formula(lambda inputs, shape: near(0.25 * inputs["X"] * inputs["y"], 2)),
+    "outer": Formula(outer),
+    "counts": Formula(lambda inputs, shape: Expected(inputs["labels"] * 1000 + inputs["places"], 0.0)),
 }
