@@ -2,21 +2,63 @@
 
 from __future__ import annotations
 
+import re
 import shutil
+from functools import cache
 from pathlib import Path
 
 import pytest
-from conftest import one_of_each
-from judged import alone, groups, judge
+from conftest import ROOT, one_of_each
+from honest.styles import STYLES, source
 from table import BUGS, MARK, Bug
 
+from grader.assignment import loading, mutations
+from grader.assignment.mutations import Mutation
+from grader.assignment.records import Assignment
 from grader.build.toolchain import toolchain
+from grader.judge.bench import Options
+from grader.judge.evaluate import evaluate
 from grader.study import race
+from labs.attention.mutations import FUNCTIONS, KERNELS
 
 ADDR2LINE = shutil.which("addr2line") is not None
 WATCHED = race.has_thread_sanitizer(toolchain())
 #: Words for an access outside of an array, one to freed memory, and a division by zero.
 OUTSIDE = ("out of range", "beyond", "before an array", "freed", "out of bounds", "division by zero")
+#: N is larger than an array of 512 and the square root of a short.
+SHAPE = {"N": 600, "Br": 64, "Bc": 64}
+IN_ONE_SOURCE = 12
+
+
+def groups() -> list[list[Bug]]:
+    """Bugs that share a source: of one base, those with races by themselves, as they need a build of their own."""
+    found: list[list[Bug]] = []
+    for base in ("softmax", "operators", "published", "master"):
+        for racing in (False, True):
+            some = [bug for bug in BUGS if bug.base == base and (bug.kind == "race") == racing]
+            found += [some[at : at + IN_ONE_SOURCE] for at in range(0, len(some), IN_ONE_SOURCE)]
+    return found
+
+
+@cache
+def course_of(base: str) -> tuple[Assignment, str, dict[str, str], tuple[str, ...]]:
+    """Return the assignment of a base, its correct file, its functions by part, and the functions to leave out."""
+    if base in ("softmax", "operators"):
+        lab = loading.load(ROOT / f"labs/{base}/assignment.yaml")
+        return lab, (ROOT / f"labs/{base}/{base}.cpp").read_text(), mutations.functions_of(lab), ()
+    text = source(STYLES[0]) if base == "published" else (ROOT / "module.cpp").read_text()
+    return loading.load(ROOT / "configs/gpt149.yaml"), text, FUNCTIONS, KERNELS
+
+
+def mutation(bug: Bug) -> Mutation:
+    return Mutation(bug.name, bug.part, bug.edits)
+
+
+def without_marks(text: str) -> tuple[str, list[int]]:
+    """Return the text without its marks, and the lines that had one."""
+    rows = text.split("\n")
+    lines = [number for number, row in enumerate(rows, 1) if MARK in row]
+    return "\n".join(row.replace(MARK, "").rstrip() if MARK in row else row for row in rows), lines
 
 
 @pytest.mark.skipif(toolchain().family != "gcc", reason="gcc's sanitizers, containers and warnings")
@@ -25,25 +67,41 @@ OUTSIDE = ("out of range", "beyond", "before an array", "freed", "out of bounds"
     one_of_each(groups(), key=lambda group: None, name=lambda group: f"{group[0].base}: {group[0].name}"),
 )
 def test_the_output_leads_to_the_line(group: list[Bug], tmp_path: Path) -> None:
-    for each in judge(group, tmp_path):
-        bug, told = each.bug, f"{each.bug.name}: {each.message}"
+    """Judged as in a student's own run, without time and table."""
+    course, correct, functions, dropped = course_of(group[0].base)
+    made, file = [mutation(bug) for bug in group], tmp_path / "module.cpp"
+    text, marked = without_marks(mutations.side_by_side(correct, functions, made, dropped))
+    starts = [text[: text.index(f" {mutations.variant(k)}(")].count("\n") + 1 for k in range(len(group))]
+    file.write_text(text)
+    options = Options(
+        shape={name: size for name, size in SHAPE.items() if name in course.defaults},
+        timing=False,
+        profile=False,
+        second_look=True,
+        watch_races=lambda part: race.words_of(course, part, file, {}),
+    )
+    parts = evaluate(course, file, mutations.parts_of(course, made), options).parts
+    for bug, start, end, part in zip(group, starts, [*starts[1:], 1 << 30], parts, strict=True):
         # A damaged heap may also make free() wait for ever.
-        assert each.result.verdict in ("wrong", "crash", "timeout"), told
-        assert each.result.diagnosis is not None
-        assert not bug.codes or each.result.diagnosis.code in bug.codes, (
-            f"{each.result.diagnosis.code} {told}"
-        )
+        assert part.verdict in ("wrong", "crash", "timeout") and part.diagnosis is not None, bug.name
+        message = part.diagnosis.message
+        told = f"{bug.name}: {message}"
+        assert not bug.codes or part.diagnosis.code in bug.codes, f"{part.diagnosis.code} {told}"
         if (bug.kind == "race" and not WATCHED) or (bug.part.startswith("4D") and not ADDR2LINE):
             continue
-        assert each.distance <= bug.within, f"named {each.named}, wrong {each.lines}: {told}"
-        assert bug.said in each.message, told
-        assert bug.kind not in ("outside", "crash") or any(words in each.message for words in OUTSIDE), told
+        lines = [line for line in marked if start <= line < end]
+        named = [int(line) for line in re.findall(r"\bmodule\.cpp:(\d+)", message)]
+        distance = min((abs(a - b) for a in named for b in lines), default=9999)
+        assert distance <= bug.within, f"named {named}, wrong {lines}: {told}"
+        assert bug.said in message, told
+        assert bug.kind not in ("outside", "crash") or any(words in message for words in OUTSIDE), told
         # Words that would send their reader elsewhere.
-        assert bug.kind == "race" or "Do threads share" not in each.message, told
-        assert "Run again with --sanitize" not in each.message, told
+        assert bug.kind == "race" or "Do threads share" not in message, told
+        assert "Run again with --sanitize" not in message, told
 
 
 def test_every_bug_marks_its_line() -> None:
     for bug in BUGS:
-        text, lines = alone(bug)
+        _, correct, functions, _ = course_of(bug.base)
+        text, lines = without_marks(mutations.applied(correct, functions, [mutation(bug)]))
         assert lines and MARK not in text, bug.name
