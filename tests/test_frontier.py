@@ -10,10 +10,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from conftest import ROOT
 
 from grader import score
 from grader.assignment.loading import load
-from grader.assignment.records import Assignment
 from grader.base.commandline import size_options
 from grader.base.errors import KitError, UsageError
 from grader.base.results import PartResult, SubmissionResult, Timing
@@ -26,18 +26,11 @@ from labs.attention.frontier import main
 from labs.attention.yardsticks import Yardsticks
 from module_ref_stub import library
 
-CONFIG = Path(__file__).resolve().parent.parent / "configs" / "gpt149.yaml"
-KNOWN = Yardsticks(
-    {"naive": 6.0, "reference": 1.0, "rows": 0.6, "plain": 0.25, "pytorch": 0.2, "expert": 0.08},
-    0.07,
-    cores=1,
-)
+ASSIGNMENT = load(ROOT / "configs" / "gpt149.yaml")
+PART = ASSIGNMENT.part("part4")
+TIMES = {"naive": 6.0, "reference": 1.0, "rows": 0.6, "plain": 0.25, "pytorch": 0.2, "expert": 0.08}
+KNOWN = Yardsticks(TIMES, 0.07, cores=1)
 SHAPE = {"B": 1, "H": 2, "N": 48, "d": 16, "Br": 16, "Bc": 16, "threads": 2}
-
-
-@pytest.fixture(scope="module")
-def assignment() -> Assignment:
-    return load(CONFIG)
 
 
 @pytest.fixture
@@ -47,10 +40,11 @@ def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def passed(ratio: float, id: str = "part4", is_placed: bool = True) -> PartResult:
-    interval = (ratio, ratio)
-    time = Timing(100.0, 100 * ratio, ratio, interval, 0.98, 8, "cpu", 1.1, "pass", self_ratio=1.0, fit=True)
-    found = PartResult(id, "Flash", "pass", 1, time=time)
-    return dataclasses.replace(found, frontier=ladder.stand(ratio, KNOWN)) if is_placed else found
+    measured = (100.0, 100 * ratio, ratio, (ratio, ratio), 0.98, 8, "cpu", 1.1, "pass")
+    frontier = ladder.stand(ratio, KNOWN) if is_placed else None
+    return PartResult(
+        id, "Flash", "pass", 1, time=Timing(*measured, self_ratio=1.0, fit=True), frontier=frontier
+    )
 
 
 def result_of(name: str, *parts: PartResult) -> SubmissionResult:
@@ -66,57 +60,58 @@ def test_a_line_gives_the_speed_beside_each_rung() -> None:
 def test_the_table_puts_the_fastest_above() -> None:
     rows = ladder.table(ladder.stand(0.1, KNOWN), "yours").splitlines()[1:]
     names = [row.split("  ")[-1].strip() for row in rows]
-    assert names[0] == "nothing but one core's multiply-adds" and names[2] == "<---"
-    assert (names[1], *names[3:]) == (
-        "expert", "PyTorch", "plain best C++", "fused, V row by row", "reference", "naive"
-    )  # fmt: skip
+    peak = "nothing but one core's multiply-adds"
+    rungs = ["PyTorch", "plain best C++", "fused, V row by row", "reference", "naive"]
+    assert names == [peak, "expert", "<---", *rungs]
     assert rows[0].split()[:2] == ["0.7", "100"], "70 % of the peak: the peak takes 0.7 of its time"
 
 
-def test_a_measurement_is_kept_for_its_shape_alone(assignment: Assignment, cache: Path) -> None:
-    part = assignment.part("part4")
-    assert yardsticks.kept(part, SHAPE) is None
-    yardsticks.keep(part, SHAPE, KNOWN)
-    assert yardsticks.kept(part, SHAPE) == KNOWN
-    assert yardsticks.kept(part, {**SHAPE, "threads": 5}) == KNOWN, "part 4 is serial"
-    assert yardsticks.kept(part, {**SHAPE, "N": 49}) is None
-    assert yardsticks.kept(assignment.part("part1"), SHAPE) is None
-    assert yardsticks.kept(assignment.part("4Dread"), SHAPE) is None
-    three = assignment.part("part3")
+def test_a_measurement_is_kept_for_its_shape_alone(cache: Path) -> None:
+    three = ASSIGNMENT.part("part3")
+    assert yardsticks.kept(PART, SHAPE) is None
+    yardsticks.keep(PART, SHAPE, KNOWN)
     yardsticks.keep(three, SHAPE, KNOWN)
-    assert yardsticks.kept(three, {**SHAPE, "threads": 5}) is None
+    assert yardsticks.kept(PART, SHAPE) == KNOWN
+    assert yardsticks.kept(PART, {**SHAPE, "threads": 5}) == KNOWN, "part 4 is serial"
+    assert yardsticks.kept(three, {**SHAPE, "threads": 5}) is None, "part 3 is not"
+    assert yardsticks.kept(PART, {**SHAPE, "N": 49}) is None
+    for other in ("part1", "4Dread"):
+        assert yardsticks.kept(ASSIGNMENT.part(other), SHAPE) is None
 
 
-@pytest.mark.parametrize("text", ["", "{}", "[]", '{"against_reference": {"naive": 1}}', '{"cores": null}'])
-def test_a_damaged_record_is_ignored(assignment: Assignment, cache: Path, text: str) -> None:
-    part = assignment.part("part4")
-    yardsticks.keep(part, SHAPE, KNOWN)
+@pytest.mark.parametrize(
+    "text",
+    [
+        *("", "{}", "[]", '{"against_reference": {"naive": 1}}', '{"cores": null}'),
+        # Nothing to divide by.
+        json.dumps({**dataclasses.asdict(KNOWN), "peak_against_reference": 0}),
+    ],
+)
+def test_a_damaged_record_is_ignored(cache: Path, text: str) -> None:
+    yardsticks.keep(PART, SHAPE, KNOWN)
     (record,) = (cache / "frontier").iterdir()
     record.write_text(text)
-    assert yardsticks.kept(part, SHAPE) is None
-    values = {**dataclasses.asdict(KNOWN), "peak_against_reference": 0}
-    record.write_text(json.dumps(values))
-    assert yardsticks.kept(part, SHAPE) is None, "nothing to divide by"
+    assert yardsticks.kept(PART, SHAPE) is None
 
 
-def test_a_cache_that_cannot_be_written_is_named(assignment: Assignment, cache: Path) -> None:
+def test_a_cache_that_cannot_be_written_is_named(cache: Path) -> None:
     (cache / "frontier").write_text("a file where the folder should be")
     with pytest.raises(KitError, match="GPT149_CACHE"):
-        yardsticks.keep(assignment.part("part4"), SHAPE, KNOWN)
+        yardsticks.keep(PART, SHAPE, KNOWN)
 
 
-def test_result_json_holds_the_place_and_older_files_are_read(assignment: Assignment) -> None:
+def test_result_json_holds_the_place_and_older_files_are_read() -> None:
     result = result_of("a", passed(0.5))
-    values = json.loads(json.dumps(result_json.to_dict(result, score.score(assignment, result))))
+    values = json.loads(json.dumps(result_json.to_dict(result, score.score(ASSIGNMENT, result))))
     assert result_json.from_dict(values) == result
     del values["parts"][0]["frontier"]
     assert result_json.from_dict(values).parts[0].frontier is None
 
 
-def test_the_class_report_draws_every_right_kernel(assignment: Assignment, tmp_path: Path) -> None:
-    results = [passed(0.5), passed(2.0), passed(1.0, is_placed=False)]
-    with Report(assignment, datetime(2026, 1, 1)) as report:
-        for name, part in zip(("ada", "grace", "alan"), results, strict=True):
+def test_the_class_report_draws_every_right_kernel(tmp_path: Path) -> None:
+    parts = {"ada": passed(0.5), "grace": passed(2.0), "alan": passed(1.0, is_placed=False)}
+    with Report(ASSIGNMENT, datetime(2026, 1, 1)) as report:
+        for name, part in parts.items():
             report.add(Row(name, name, "", result_of(name, part), None, None))
         report.write(tmp_path / "report.html")
     page = (tmp_path / "report.html").read_text()
@@ -126,30 +121,27 @@ def test_the_class_report_draws_every_right_kernel(assignment: Assignment, tmp_p
     assert "12.0× naive · 2.0× reference" in page and "0.5× reference" in page
 
 
-def test_a_hint_only_where_a_place_is_missing(
-    assignment: Assignment, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def of(*parts: PartResult, sizes: Sequence[str] = ()) -> str:
-        return ladder.hint(assignment, result_of("a", *parts), sizes)
+def test_a_hint_only_where_a_place_is_missing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def of(part: PartResult, sizes: Sequence[str] = ()) -> str:
+        return ladder.hint(ASSIGNMENT, result_of("a", part), sizes)
 
     timed = passed(1.0, "part3", is_placed=False)
     assert "`python gpt149.py frontier part3`" in of(timed)
-    chosen = size_options({"Bc": 64, "N": 256}, assignment.size_options)
+    chosen = size_options({"Bc": 64, "N": 256}, ASSIGNMENT.size_options)
     assert "`python gpt149.py frontier part3 -N 256 -bc 64`" in of(timed, sizes=chosen)
-    assert not of(dataclasses.replace(timed, frontier=ladder.stand(1.0, KNOWN)))
-    assert not of(dataclasses.replace(timed, time=None))
-    assert not of(dataclasses.replace(timed, id="4Dread"))
-    monkeypatch.setattr(library, "SOURCE_DIR", tmp_path)
-    monkeypatch.setattr(library, "PREBUILT", tmp_path)
+    for change in ({"frontier": ladder.stand(1.0, KNOWN)}, {"time": None}, {"id": "4Dread"}):
+        assert not of(dataclasses.replace(timed, **change)), change
+    for name in ("SOURCE_DIR", "PREBUILT"):
+        monkeypatch.setattr(library, name, tmp_path)
     assert not of(timed), "a handout without the expert library cannot measure"
 
 
-def test_all_rungs_are_measured(assignment: Assignment, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Every rung answers each round. The ratios of the times are not judged: a busy machine decides them."""
+def test_all_rungs_are_measured(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The ratios of the times are not judged: they depend on how busy the machine is."""
     concluded: list[Any] = []
     monkeypatch.setattr(yardsticks, "_conclude", lambda *arguments: concluded.extend(arguments) or KNOWN)
     with Zygote() as zygote:
-        assert yardsticks.measure(assignment, assignment.part("part4"), SHAPE, zygote, rounds=2) is KNOWN
+        assert yardsticks.measure(ASSIGNMENT, PART, SHAPE, zygote, rounds=2) is KNOWN
     rounds, flops, shape, cores = concluded
     assert len(rounds) == 2
     for times in rounds:
@@ -157,24 +149,25 @@ def test_all_rungs_are_measured(assignment: Assignment, monkeypatch: pytest.Monk
     assert (flops, shape, cores) == (4 * 2 * 48**2 * 16, SHAPE, 1)
 
 
-def round_of(nothing: float, expert: float) -> dict[str, float]:
-    """Seconds of one round's calls, at 1e11 multiply-adds and additions a second."""
-    calls = dict.fromkeys(yardsticks.RUNGS, nothing + 0.1) | {"expert": nothing + expert}
-    return calls | {"nothing": nothing, "peak": 1e11}
-
-
-def test_rounds_become_ratios_and_times_too_short_are_refused(assignment: Assignment) -> None:
+def test_rounds_become_ratios_and_times_too_short_are_refused() -> None:
     shape = {**SHAPE, "N": 2000, "d": 32}
     flops = 4 * 2 * 2000**2 * 32
     limit = flops / 1e11
-    known = yardsticks._conclude([round_of(0.001, 1.25 * limit)] * 3, flops, shape, 1)
+
+    def concluded(nothing: float, expert: float) -> Yardsticks:
+        """Conclude from three rounds at 1e11 multiply-adds and additions a second."""
+        calls = dict.fromkeys(yardsticks.RUNGS, nothing + 0.1)
+        calls |= {"expert": nothing + expert, "nothing": nothing, "peak": 1e11}
+        return yardsticks._conclude([calls] * 3, flops, shape, 1)
+
+    known = concluded(0.001, 1.25 * limit)
     assert known.against_reference.keys() == set(yardsticks.RUNGS) and known.cores == 1
     assert known.against_reference["reference"] == 1.0
     assert known.peak_against_reference / known.against_reference["expert"] == pytest.approx(0.8)
     with pytest.raises(UsageError, match="N = 2000 is too small"):
-        yardsticks._conclude([round_of(10 * limit, 1.25 * limit)] * 3, flops, shape, 1)
+        concluded(10 * limit, 1.25 * limit)
     with pytest.raises(KitError, match="faster than multiply-adds"):
-        yardsticks._conclude([round_of(0.001, 0.9 * limit)] * 3, flops, shape, 1)
+        concluded(0.001, 0.9 * limit)
 
 
 def test_a_part_without_a_frontier_is_refused() -> None:

@@ -11,6 +11,7 @@ from pathlib import Path
 import published
 import pytest
 from building import PLAIN, SANITIZED
+from conftest import one_of_each
 
 import gpt149
 from grader.assignment.loading import load
@@ -26,6 +27,8 @@ from labs.attention.cases import make_inputs
 ASSIGNMENT = load(options.PUBLIC_CONFIG)
 PART = ASSIGNMENT.part("part3")
 SHAPE = {**ASSIGNMENT.defaults, **ASSIGNMENT.lab.watched_sizes, "threads": race.THREADS}
+CACHEGRIND = ("--cache", "1K", "--cachegrind")
+Captured = pytest.CaptureFixture[str]
 RIGHT = [name for name in published.SOURCES if name != "race"]
 needs_tsan = pytest.mark.skipif(
     not race.has_thread_sanitizer(toolchain()), reason="only gcc on Linux has the ThreadSanitizer that fits"
@@ -45,31 +48,34 @@ def line_of(text: str, what: str) -> int:
     return found
 
 
-def watched(tmp_path: Path, text: str) -> int:
-    """Return the exit code of `python gpt149.py race part3`."""
-    return gpt149.run(["race", "part3", "--module", str(written(tmp_path, text)), "--out", str(tmp_path)])
+def study(name: str, folder: Path, text: str, *arguments: str) -> int:
+    """Return the exit code of `python gpt149.py NAME part3` with this text as the student's file."""
+    files = ["--module", str(written(folder, text)), "--out", str(folder)]
+    return gpt149.run([name, "part3", *arguments, *files])
+
+
+def rows(file: Path) -> list[dict[str, str]]:
+    with open(file, newline="") as opened:
+        return list(csv.DictReader(opened))
 
 
 @needs_tsan
 @pytest.mark.parametrize("name", RIGHT)
-def test_race_is_silent_on_a_right_file(
-    name: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert watched(tmp_path, published.SOURCES[name]) == 0
+def test_race_is_silent_on_a_right_file(name: str, tmp_path: Path, capsys: Captured) -> None:
+    assert study("race", tmp_path, published.SOURCES[name]) == 0
     printed = capsys.readouterr()
     assert re.search(r"No data race in myFusedAttention\s+\(ThreadSanitizer", printed.out), printed.out
     assert "no parallel region" not in printed.out and "cannot watch" not in printed.err
 
 
 @needs_tsan
-def test_race_names_the_variable_and_the_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_race_names_the_variable_and_the_line(tmp_path: Path, capsys: Captured) -> None:
     text = published.SOURCES["race"]
-    assert watched(tmp_path, text) == 1
+    assert study("race", tmp_path, text) == 1
     printed = capsys.readouterr()
     assert "cannot watch" not in printed.err
     assert f"mine.cpp:{line_of(text, published.RACING_SUM)}: {published.RACING_SUM}" in printed.out
-    with open(tmp_path / "race.csv", newline="") as file:
-        assert "total" in {row["variable"] for row in csv.DictReader(file)}
+    assert "total" in {row["variable"] for row in rows(tmp_path / "race.csv")}
 
 
 @needs_tsan
@@ -101,9 +107,9 @@ BESIDE_VIEWS = """
 
 @needs_tsan
 def test_taking_views_of_one_tensor_orders_no_threads(tmp_path: Path) -> None:
-    kernel = published.Written("", headers="#include <atomic>", body=BESIDE_VIEWS, bindings="")
-    finding = race.watch(ASSIGNMENT, PART, written(tmp_path, kernel.text), SHAPE)
-    lines = tuple(line_of(kernel.text, f"shared[0] = {value};") for value in (1, 2))
+    text = published.Written("", headers="#include <atomic>", body=BESIDE_VIEWS, bindings="").text
+    finding = race.watch(ASSIGNMENT, PART, written(tmp_path, text), SHAPE)
+    lines = tuple(line_of(text, f"shared[0] = {value};") for value in (1, 2))
     assert [found.lines for found in finding.races] == [lines]
 
 
@@ -146,24 +152,16 @@ def test_sanitizers_see_where_a_view_of_temp_ends(tmp_path: Path) -> None:
 
 # Two ways of holding temp's row, and the file with a race.
 @needs_valgrind
-@pytest.mark.parametrize(
-    "name",
-    ["starter", *(pytest.param(name, marks=pytest.mark.full) for name in ("parallel_for", "race"))],
-)
+@pytest.mark.parametrize("name", one_of_each(["starter", "parallel_for", "race"], key=lambda name: None))
 def test_cachegrind_counts_its_lines(name: str, tmp_path: Path) -> None:
-    source = written(tmp_path, published.SOURCES[name])
-    sizes = ["-N", "24", "-d", "8", "--cache", "1K", "--cachegrind"]
-    files = ["--module", str(source), "--out", str(tmp_path)]
-    assert gpt149.run(["cache", "part3", *sizes, *files]) == 0
-    with open(tmp_path / "cache.csv", newline="") as file:
-        (row,) = csv.DictReader(file)
+    assert study("cache", tmp_path, published.SOURCES[name], "-N", "24", "-d", "8", *CACHEGRIND) == 0
+    (row,) = rows(tmp_path / "cache.csv")
     # K and V do not fit and are read again for each row; and no more lines come than elements are asked for.
     once, accesses = 2 * 24 * 8 // 16, 8 * 24 * 24 * 8
     assert 6 * once < int(row["fetched by cachegrind"]) < accesses
 
 
 # ---- what a study cannot run
-
 
 TORCHS_OWN, NOT_GIVEN = "that is torch's own work;", "which kernels are not given"
 NO_PYTHON = "there is no Python where kernels run"
@@ -197,9 +195,8 @@ def test_a_line_that_needs_more_of_torch_is_named(statement: str, message: str, 
 
 @needs_valgrind
 def test_cachegrind_names_the_call_that_it_cannot_run(tmp_path: Path) -> None:
-    source = written(tmp_path, published.Written(body="    return QTensor.matmul(KTensor);").text)
-    line = ["cache", "part3", "-N", "8", "-d", "4", "--cache", "1K", "--cachegrind"]
+    text = published.Written(body="    return QTensor.matmul(KTensor);").text
     with pytest.raises(UsageError) as caught:
-        gpt149.run([*line, "--module", str(source), "--out", str(tmp_path)])
-    place = f"mine.cpp:{line_of(source.read_text(), 'matmul')} calls Tensor::matmul"
-    assert f"--cachegrind cannot run {source}: {place}" in str(caught.value)
+        study("cache", tmp_path, text, "-N", "8", "-d", "4", *CACHEGRIND)
+    place = f"mine.cpp:{line_of(text, 'matmul')} calls Tensor::matmul"
+    assert f"--cachegrind cannot run {tmp_path / 'mine.cpp'}: {place}" in str(caught.value)
