@@ -15,7 +15,6 @@ from conftest import ROOT, one_of_each
 from honest.styles import STYLES, Style, source
 
 from grader.assignment.loading import load
-from grader.assignment.records import Assignment
 from grader.base import machine
 from grader.judge import binding
 from grader.judge.bench import Options
@@ -25,11 +24,7 @@ from labs.attention.cases import make_inputs
 from module_ref_stub import library_path
 
 PARTS = ("4Dread", "part1", "part2", "part3", "part4")
-
-
-@pytest.fixture(scope="module")
-def assignment() -> Assignment:
-    return load(ROOT / "configs" / "gpt149.yaml")
+ASSIGNMENT = load(ROOT / "configs" / "gpt149.yaml")
 
 
 @pytest.fixture(scope="module")
@@ -44,56 +39,52 @@ def path(style: Style, tmp_path: Path) -> Path:
     return tmp_path / "module.cpp"
 
 
+def name_of(style: Style) -> str:
+    return style.name
+
+
 def test_the_table_holds_every_choice() -> None:
     assert len({source(style) for style in STYLES}) == len(STYLES)
     for choice in dataclasses.fields(Style):
         assert len({getattr(style, choice.name) for style in STYLES}) > 1, choice.name
 
 
-@pytest.mark.parametrize(
-    "style", one_of_each(STYLES, lambda style: style.maximum, name=lambda style: style.name)
-)
-def test_an_honest_kernel_is_right_and_not_flagged(
-    style: Style, path: Path, assignment: Assignment, zygote: Zygote
-) -> None:
-    parts = tuple(assignment.part(name) for name in PARTS)
+@pytest.mark.parametrize("style", one_of_each(STYLES, lambda style: style.maximum, name=name_of))
+def test_an_honest_kernel_is_right_and_not_flagged(style: Style, path: Path, zygote: Zygote) -> None:
     options = Options({"N": 192, "Br": 64, "Bc": 48}, timing=False, profile=False)
-    result = evaluate(assignment, path, parts, options, zygote=zygote)
-    assert [(part.id, part.verdict, part.diagnosis) for part in result.parts] == [
-        (name, "pass", None) for name in PARTS
-    ]
+    result = evaluate(ASSIGNMENT, path, tuple(map(ASSIGNMENT.part, PARTS)), options, zygote=zygote)
+    found = [(part.id, part.verdict, part.diagnosis) for part in result.parts]
+    assert found == [(name, "pass", None) for name in PARTS]
     assert [flag for flag in result.flags if flag.level != "note"] == []
 
 
-@pytest.mark.parametrize(
-    "style", one_of_each([STYLES[0], STYLES[-1]], lambda style: None, name=lambda style: style.name)
-)
+@pytest.mark.parametrize("style", one_of_each([STYLES[0], STYLES[-1]], lambda style: None, name=name_of))
 def test_an_honest_kernel_is_in_time_without_the_milliseconds(
-    style: Style, path: Path, assignment: Assignment, zygote: Zygote
+    style: Style, path: Path, zygote: Zygote
 ) -> None:
     """15 ms would hide anything at this size: by the ratio alone, a reference in another style would be seen."""
-    part = assignment.part("part3")
+    part = ASSIGNMENT.part("part3")
     assert part.time is not None
     strict = dataclasses.replace(part, time=dataclasses.replace(part.time, allowance_ms=0.0))
     options = Options({"N": 512}, profile=False, time_budget_s=20.0)
-    (result,) = evaluate(assignment, path, (strict,), options, zygote=zygote).parts
+    (result,) = evaluate(ASSIGNMENT, path, (strict,), options, zygote=zygote).parts
     assert result.verdict == "pass", result.time
 
 
-def test_the_references_cost_what_the_published_ones_did(assignment: Assignment, zygote: Zygote) -> None:
+def test_the_references_cost_what_the_published_ones_did(zygote: Zygote) -> None:
     """Serially, part 2 took 0.68 to 0.91 of part 1's time and part 3 1.1 to 1.5, in what people wrote of theirs.
 
     The quickest calls of each are compared, since other work on a machine only adds time. There are more calls until
     their ratio is as it should be.
     """
-    shape = {**assignment.defaults, "N": 512}
+    shape = {**ASSIGNMENT.defaults, "N": 512}
     inputs = make_inputs("random", shape, 1)
     quickest: dict[str, float] = {}
     ratios: list[tuple[float, float]] = []
     with zygote.spawn("raw", library_path(), threads=1, cpus=machine.timing_cpus(1)) as session:
         while len(ratios) < 300 and not (ratios[5:] and 0.6 < ratios[-1][0] < 1.0 < ratios[-1][1] < 1.6):
             for name in ("part1", "part2", "part3"):
-                call = session.call(binding.request(assignment.part(name), shape, inputs, reference=True))
+                call = session.call(binding.request(ASSIGNMENT.part(name), shape, inputs, reference=True))
                 quickest[name] = min(quickest.get(name, math.inf), call.cpu_s or call.wall_s)
             first, second, third = quickest.values()
             ratios.append((second / first, third / first))
