@@ -25,7 +25,6 @@ import torch
 import triton
 import triton.language as tl
 
-
 @triton.jit
 def gelu_of(x):
     u = 0.7978845608028654 * (x + 0.044715 * x * x * x)
@@ -41,7 +40,6 @@ def kernel(x, y, x_row, x_column, y_row, C, BLOCK: tl.constexpr):
     v = tl.load(x + row * x_row + column * x_column, mask=inside, other=0.0).to(tl.float32)
     tl.store(y + row * y_row + column, gelu_of(v).to(y.dtype.element_ty), mask=inside)
 
-
 def gelu(x, y):
     kernel[(x.shape[0], triton.cdiv(x.shape[1], 128))](x, y, *x.stride(), y.stride(0), x.shape[1], BLOCK=128)
 """
@@ -55,7 +53,7 @@ def edited(*edits: tuple[str, str], text: str = ROWS) -> str:
 
 
 STORE = "tl.store(y + row"
-UNMASKED_STORE = edited((", mask=inside)\n\n\ndef", ")\n\n\ndef"))
+UNMASKED_STORE = edited((", mask=inside)\n\ndef", ")\n\ndef"))
 UNMASKED_LOAD = edited((", mask=inside, other=0.0)", ")"))
 BEYOND = "bytes beyond the end of y (5600 bytes)"
 BEFORE = "bytes before the beginning of y (5600 bytes)"
@@ -93,12 +91,10 @@ OUTSIDE = {
 TILES = """
 from triton.tools.tensor_descriptor import TensorDescriptor
 
-
 @triton.jit
 def kernel(x, y, strides, R, C, ROWS: tl.constexpr, COLUMNS: tl.constexpr):
     at = (tl.program_id(0) * ROWS, tl.program_id(1) * COLUMNS)
     ...
-
 
 def gelu(x, y):
     block, given = [4, 64], (x, y)
@@ -132,7 +128,6 @@ def kernel(table, x_row, x_column, C, BLOCK: tl.constexpr):
     v = tl.load(x + row * x_row + column * x_column, mask=column < C, other=0.0)
     tl.store(y + row * C + column, gelu_of(v), mask=column < C)
 
-
 def gelu(x, y):
     table = torch.tensor([x.data_ptr(), y.data_ptr()], dtype=torch.int64)
     kernel[(x.shape[0],)](table, *x.stride(), x.shape[1], BLOCK=triton.next_power_of_2(x.shape[1]))
@@ -144,7 +139,6 @@ def tell(table, x, y):
     tl.store(table, x.to(tl.int64))
     tl.store(table + 1, y.to(tl.int64))
 
-
 @triton.jit
 def kernel(table, halves, x_row, x_column, C, BLOCK: tl.constexpr):
     x = tl.load(table).to(tl.pointer_type(tl.float32))
@@ -154,7 +148,6 @@ def kernel(table, halves, x_row, x_column, C, BLOCK: tl.constexpr):
     even = column % 2 == 0
     tl.store(tl.where(even, y + row * C + column, halves + column), v, mask=column < C)
     tl.store(y + row * C + column, tl.load(halves + column, mask=column < C), mask=(column < C) & (column % 2 == 1))
-
 
 def gelu(x, y):
     table = torch.zeros(2, dtype=torch.int64)
@@ -170,7 +163,6 @@ def kernel(x, y, indices, x_row, x_column, y_row, C, BLOCK: tl.constexpr):
     k = tl.load(indices + column)
     v = tl.load(x + row * x_row + column * x_column, mask=column < C, other=0.0)
     tl.store(y + row * y_row + column, tl.where(k == column, gelu_of(v), 0.0), mask=column < C)
-
 
 def gelu(x, y):
     C = x.shape[1]

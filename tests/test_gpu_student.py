@@ -28,7 +28,6 @@ TUNED = """
 def configs(*sizes):
     return [triton.Config({"BLOCK": size}, num_warps=warps) for size in sizes for warps in (2, 4)]
 
-
 @triton.autotune(configs(64, 128), key=["C"], reset_to_zero=["y"])
 @triton.jit
 def gelu_kernel(x, y, x_row, x_column, y_row, C, BLOCK: tl.constexpr):
@@ -37,12 +36,10 @@ def gelu_kernel(x, y, x_row, x_column, y_row, C, BLOCK: tl.constexpr):
     u = 0.7978845608028654 * (v + 0.044715 * libdevice.pow(v, 3.0))
     tl.store(y + row * y_row + column, (0.5 * v * (1.0 + libdevice.tanh(u))).to(y.dtype.element_ty), mask=column < C)
 
-
 def gelu(x, y):
     gelu_kernel[lambda meta: (x.shape[0], triton.cdiv(x.shape[1], meta["BLOCK"]))](
         x, y, *x.stride(), y.stride(0), x.shape[1]
     )
-
 
 @triton.autotune(configs(1024, 2048), key=["C"], warmup=5, rep=10)
 @triton.jit
@@ -51,7 +48,6 @@ def softmax_kernel(x, y, x_row, x_column, y_row, C, BLOCK: tl.constexpr):
     v = tl.load(x + row * x_row + column * x_column, mask=column < C, other=float("-inf")).to(tl.float32)
     w = tl.extra.cuda.libdevice.exp(v - tl.max(v, 0))
     tl.store(y + row * y_row + column, (w / tl.sum(w, 0)).to(y.dtype.element_ty), mask=column < C)
-
 
 def softmax(x, y):
     softmax_kernel[(x.shape[0],)](x, y, *x.stride(), y.stride(0), x.shape[1])
