@@ -100,9 +100,7 @@ def judge(zygote: Zygote, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Ju
         source.write_text(text)
         monkeypatch.setattr(host, "card", lambda: on)
         monkeypatch.setattr(host, "_places", {OPEN: host.Place(zygote, on, True)})
-        chosen = tuple(
-            replace(part, cases=part.cases[:cases]) for part in assignment.parts if part.id in parts
-        )
+        chosen = tuple(replace(part, cases=part.cases[:cases]) for part in map(assignment.part, parts))
         made, settings = replace(assignment, parts=chosen), Options(**{"shape": SHAPE, "seed": 5, **options})
         return {part.id: part for part in evaluate(made, source, chosen, settings, sandbox=OPEN).parts}
 
@@ -159,8 +157,8 @@ def test_caches_of_several_builders_become_one(tmp_path: Path) -> None:
     folder.mkdir()
     (folder / "k.cubin").write_text("code")
     (folder / "__grp__k.json").write_text(f'{{"child_paths": {{"k.cubin": "{folder}/k.cubin"}}}}')
-    for name in (one, other):
-        caches.seal(name)
+    caches.seal(one)
+    caches.seal(other)
     caches.merge(one, other)
     assert (tmp_path / one / "key" / "k.cubin").read_text() == "code"
     assert f"{tmp_path / one}/key/k.cubin" in (tmp_path / one / "key" / "__grp__k.json").read_text()
@@ -213,22 +211,21 @@ def test_a_file_that_cannot_be_loaded_does_not_compile(text: str, said: str, jud
 
 
 @pytest.mark.parametrize(
-    "part_id, text, said",
+    "text, said",
     [
-        ("gelu", "import sys; sys.exit(0)", "line 5 raised SystemExit: 0"),
-        ("gelu", "raise KeyboardInterrupt", "line 5 raised KeyboardInterrupt"),
-        ("gelu", "raise Mute", "fails when it is asked for its text"),
-        ("gelu", "error = ValueError('round'); raise error from error", "ValueError: round"),
-        ("flash_forward", LOOKED_UP, "line 5 raised KeyError: 'flash_forward'"),
+        (f"{MUTE}def gelu(x, y):\n    import sys; sys.exit(0)\n", "line 5 raised SystemExit: 0"),
+        (f"{MUTE}def gelu(x, y):\n    raise KeyboardInterrupt\n", "line 5 raised KeyboardInterrupt"),
+        (f"{MUTE}def gelu(x, y):\n    raise Mute\n", "fails when it is asked for its text"),
+        (
+            "def gelu(x, y):\n    error = ValueError('round')\n    raise error from error\n",
+            "ValueError: round",
+        ),
+        (LOOKED_UP, "line 5 raised KeyError: 'flash_forward'"),
     ],
     ids=["exit", "interrupt", "exception without text", "its own cause", "looked up"],
 )
-def test_every_exception_is_reported_and_ends_no_runner(
-    part_id: str, text: str, said: str, judge: Judge
-) -> None:
-    if part_id == "gelu":
-        text = f"{MUTE}def gelu(x, y):\n    {text}\n"
-    part = judge(text, part_id, cases=2, timing=False)[part_id]
+def test_every_exception_is_reported_and_ends_no_runner(text: str, said: str, judge: Judge) -> None:
+    (part,) = judge(text, "gelu" if "gelu" in text else "flash_forward", cases=2, timing=False).values()
     assert part.diagnosis is not None and said in part.diagnosis.message, part.diagnosis
     assert "error of its own" not in part.output and "exit(70)" not in part.diagnosis.message
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import shutil
 import subprocess
+from functools import partial
 
 import pytest
 import torch
@@ -177,14 +178,12 @@ def test_overflowing_blocks_are_computed_again() -> None:
 
 def test_threads_do_not_change_a_bit() -> None:
     inputs = random_inputs((2, 3, 333, 40), seed=5)
-    q = inputs[0][:, :, :1].contiguous()
-    for kernel, tensors, how in (
-        (expert.attention, inputs, {}),
-        (expert.attention, inputs, {"causal": True}),
-        (expert.plain_attention, inputs, {}),
-        (expert.decode, [q, *inputs[1:]], {}),
+    causal = partial(expert.attention, causal=True)
+    for kernel, queries in (
+        *((kernel, inputs[0]) for kernel in (expert.attention, causal, expert.plain_attention)),
+        (expert.decode, inputs[0][:, :, :1].contiguous()),
     ):
-        one, two, five = (kernel(*tensors, threads=threads, **how) for threads in (1, 2, 5))
+        one, two, five = (kernel(queries, *inputs[1:], threads=threads) for threads in (1, 2, 5))
         assert torch.equal(one, two) and torch.equal(one, five)
 
 
