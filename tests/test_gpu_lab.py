@@ -174,11 +174,12 @@ def test_gradients_are_those_of_the_forward_pass(causal: int) -> None:
         assert slope == pytest.approx(float((expected[gradient].value * way).sum()), rel=1e-4, abs=1e-4), name
 
 
+DISTRIBUTIONS = ("random", "random", "long_random", "matrices", "heads", "heads_gradient")
+
+
 @pytest.mark.parametrize(
     ("part", "distribution"),
-    zip(
-        TRITON_PARTS, ("random", "random", "long_random", "matrices", "heads", "heads_gradient"), strict=True
-    ),
+    list(zip(TRITON_PARTS, DISTRIBUTIONS, strict=True)),
 )
 def test_samples_are_parts_of_the_whole(part: str, distribution: str) -> None:
     shape = {**SHAPE, "causal": 1}
