@@ -83,8 +83,7 @@ def test_a_measurement_is_kept_for_its_shape_alone(cache: Path) -> None:
     "text",
     [
         *("", "{}", "[]", '{"against_reference": {"naive": 1}}', '{"cores": null}'),
-        # Nothing to divide by.
-        json.dumps({**dataclasses.asdict(KNOWN), "peak_against_reference": 0}),
+        pytest.param(json.dumps({**dataclasses.asdict(KNOWN), "peak_against_reference": 0}), id="peak of 0"),
     ],
 )
 def test_a_damaged_record_is_ignored(cache: Path, text: str) -> None:

@@ -134,7 +134,9 @@ def test_a_lab_tries_its_own_kernels(made: Path, capsys: pytest.CaptureFixture[s
     assert "trusted      that wrong work is found: 5 of 5" in said and "there are no threats to try" in said
 
 
-@pytest.mark.parametrize("is_proved", [False, pytest.param(True, marks=pytest.mark.full)])
+@pytest.mark.parametrize(
+    "is_proved", [False, pytest.param(True, marks=pytest.mark.full)], ids=["unproved", "proved"]
+)
 def test_a_release_holds_the_lab_and_none_of_the_staffs(
     is_proved: bool, made: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
