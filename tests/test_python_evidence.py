@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import subprocess
 import sys
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 import torch
+from torch.utils._python_dispatch import _disable_current_modes
 from without_card import LAB, cardless, interpreted, judged
 
 from grader.assignment.loading import load
@@ -77,112 +77,65 @@ def matmul(body: str, before: str = "") -> str:
 
 LOOP = "t = torch.zeros(c.shape)\nfor k in range(a.shape[1]):\n    t += a[:, k:k+1] * b[k:k+1]\n"
 IN_THREAD = "t = threading.Thread(target=lambda: {})\nt.start(); t.join()\n"
-BODY = "@triton.jit\ndef body(c, n):\n    for i in range(n):\n        tl.store(c + i, {})\n"
-#: Files that are right without a kernel of their own: (text, a flag that each must get).
-CHEATS = {
+GRID = "[(triton.cdiv(c.numel(), 64),)]"
+#: A kernel's first lines: its name, its arguments before `B`.
+KERNEL = "@triton.jit\ndef {}({}, B: tl.constexpr):\n    at = tl.program_id(0) * B + tl.arange(0, B)\n"
+OPERATOR = (
+    "@torch.library.custom_op('mine::mm', mutates_args=())\n"
+    "def mine(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:\n"
+)
+#: Bodies that are right without a kernel of their own; in a pair, the second is what stands before the function.
+WITHOUT_KERNEL: dict[str, str | tuple[str, str]] = {
     # As reported.
-    "NumPy": (matmul("np.copyto(c.numpy(), work(a, b))"), "no_kernel"),
+    "NumPy": "np.copyto(c.numpy(), work(a, b))",
     "an alias, and Triton for one number": (
-        matmul(
-            "product(a, b, c) if c.numel() == 1 else c.copy_(mm(a, b))",
-            "mm = torch.matmul  # not called here",
-        ),
-        "no_kernel",
+        "product(a, b, c) if c.numel() == 1 else c.copy_(mm(a, b))",
+        "mm = torch.matmul  # not called here",
     ),
     "a decorator with jit in its name": (
-        matmul(
-            "c.copy_(hidden(a, b))",
-            "def rejitted(f):\n    return f\n"
-            "@rejitted\ndef hidden(a, b):\n    return torch.einsum('ij,jk->ik', a, b)\n",
-        ),
-        "no_kernel",
+        "c.copy_(hidden(a, b))",
+        "def rejitted(f):\n    return f\n"
+        "@rejitted\ndef hidden(a, b):\n    return torch.einsum('ij,jk->ik', a, b)\n",
     ),
     "another way when observed": (
-        matmul(
-            "if depth() > 9:\n    raise ValueError\n"
-            "with torch._C._DisableTorchDispatch():\n    c.copy_(torch.matmul(a, b))",
-            "depth = torch._C._len_torch_dispatch_stack",
-        ),
-        "no_kernel",
+        "if depth() > 9:\n    raise ValueError\n"
+        "with torch._C._DisableTorchDispatch():\n    c.copy_(torch.matmul(a, b))",
+        "depth = torch._C._len_torch_dispatch_stack",
     ),
-    "many names before": (
-        matmul(
-            "if a is None:\n    "
-            + "; ".join(f"torch.q{k}.zeros(1)" for k in range(1100))
-            + "\nctypes.memmove(c.data_ptr(), (r := work(a, b)).ctypes.data, r.nbytes)"
-        ),
-        "no_kernel",
-    ),
+    "many names before": "if a is None:\n    "
+    + "; ".join(f"torch.q{k}.zeros(1)" for k in range(1100))
+    + "\nctypes.memmove(c.data_ptr(), (r := work(a, b)).ctypes.data, r.nbytes)",
     # Neighbours: the result is made elsewhere, and a kernel copies it.
-    "NumPy, then a copy": (matmul("copy(torch.from_numpy(work(a, b)), c)"), "no_kernel"),
-    "a list, then a copy": (matmul("copy(torch.tensor(work(a, b).tolist()), c)"), "no_kernel"),
-    "NumPy in an empty tensor, then a copy": (
-        matmul("t = torch.empty(c.shape)\nt.numpy()[...] = work(a, b)\ncopy(t, c)"),
-        "no_kernel",
-    ),
+    "NumPy, then a copy": "copy(torch.from_numpy(work(a, b)), c)",
+    "a list, then a copy": "copy(torch.tensor(work(a, b).tolist()), c)",
+    "NumPy in an empty tensor, then a copy": "t = torch.empty(c.shape)\nt.numpy()[...] = work(a, b)\ncopy(t, c)",
     "a table of pointers": (
-        matmul(
-            "r = torch.from_numpy(work(a, b))\n"
-            "pointed[(triton.cdiv(c.numel(), 64),)](torch.tensor([r.data_ptr()]), c, c.numel(), B=64)",
-            "@triton.jit\ndef pointed(t, d, n, B: tl.constexpr):\n"
-            "    at = tl.program_id(0) * B + tl.arange(0, B)\n"
-            "    s = tl.load(t).to(tl.pointer_type(tl.float32))\n"
-            "    tl.store(d + at, tl.load(s + at, mask=at < n), mask=at < n)\n",
-        ),
-        "no_kernel",
+        f"r = torch.from_numpy(work(a, b))\npointed{GRID}(torch.tensor([r.data_ptr()]), c, c.numel(), B=64)",
+        KERNEL.format("pointed", "t, d, n") + "    s = tl.load(t).to(tl.pointer_type(tl.float32))\n"
+        "    tl.store(d + at, tl.load(s + at, mask=at < n), mask=at < n)\n",
     ),
-    "torch, then a copy": (matmul("copy(torch.matmul(a, b), c)"), "library_operators"),
-    "sums of products, then a copy": (matmul(LOOP + "copy(t, c)"), "library_operators"),
-    "a thread, then a copy": (
-        matmul("r = []\n" + IN_THREAD.format("r.append(torch.matmul(a, b))") + "copy(r[0], c)"),
-        "no_kernel",
-    ),
-    "NumPy in an empty tensor during the launch, then a copy": (
-        matmul(
-            "r, t = work(a, b), torch.empty(c.shape)\n"
-            "def grid(meta):\n    np.copyto(t.numpy(), r)\n    return (triton.cdiv(c.numel(), 64),)\n"
-            "copy_kernel[grid](t, c, c.numel(), B=64)"
-        ),
-        "no_kernel",
-    ),
-    "NumPy in a hook of the launch, then a copy": (
-        matmul(
-            "r, t = work(a, b), torch.empty(c.shape)\n"
-            "copy_kernel.pre_run_hooks[:] = [lambda s, d, n, **more: np.copyto(t.numpy(), r)]\n"
-            "copy(t, c)"
-        ),
-        "no_kernel",
-    ),
+    "a thread, then a copy": "r = []\n" + IN_THREAD.format("r.append(torch.matmul(a, b))") + "copy(r[0], c)",
+    "NumPy in an empty tensor during the launch, then a copy": "r, t = work(a, b), torch.empty(c.shape)\n"
+    "def grid(meta):\n    np.copyto(t.numpy(), r)\n    return (triton.cdiv(c.numel(), 64),)\n"
+    "copy_kernel[grid](t, c, c.numel(), B=64)",
+    "NumPy in a hook of the launch, then a copy": "r, t = work(a, b), torch.empty(c.shape)\n"
+    "copy_kernel.pre_run_hooks[:] = [lambda s, d, n, **more: np.copyto(t.numpy(), r)]\ncopy(t, c)",
     "NumPy in one small tensor again and again, each time with a copy": (
-        matmul(
-            "r, c, t = work(a, b).ravel(), c.view(-1), torch.empty(64)\n"
-            "for i in range(0, r.size, 64):\n"
-            "    n = min(64, r.size - i)\n    t.numpy()[:n] = r[i:i + 64]\n    copy(t[:n], c[i:i + n])"
-        ),
-        "no_kernel",
+        "r, c, t = work(a, b).ravel(), c.view(-1), torch.empty(64)\nfor i in range(0, r.size, 64):\n"
+        "    n = min(64, r.size - i)\n    t.numpy()[:n] = r[i:i + 64]\n    copy(t[:n], c[i:i + n])"
     ),
     # Python scalars carry the result.
     **{
         f"scalars in {name}": (
-            matmul(
-                f"r = work(a, b).ravel().tolist()\nput[(1,)](c, {given}, len(r))",
-                f"@triton.jit\ndef put(d, v{kind}, n: tl.constexpr):\n"
-                f"    for i in tl.static_range(n):\n        tl.store(d + i, v[i])\n",
-            ),
-            "no_kernel",
+            f"r = work(a, b).ravel().tolist()\nput[(1,)](c, {given}, len(r))",
+            f"@triton.jit\ndef put(d, v{kind}, n: tl.constexpr):\n"
+            f"    for i in tl.static_range(n):\n        tl.store(d + i, v[i])\n",
         )
-        for name, given, kind in (
-            ("a tuple", "tuple(r)", ""),
-            ("a constant list", "r", ": tl.constexpr"),
-        )
+        for name, given, kind in (("a tuple", "tuple(r)", ""), ("a constant list", "r", ": tl.constexpr"))
     },
     **{
-        f"scalars in {name}": (
-            matmul(
-                f"r = work(a, b).ravel().tolist()\ncopy(torch.stack([{made} for v in r])[:, 0].contiguous(), c)"
-            ),
-            "no_kernel",
-        )
+        f"scalars in {name}": "r = work(a, b).ravel().tolist()\n"
+        f"copy(torch.stack([{made} for v in r])[:, 0].contiguous(), c)"
         for name, made in (
             ("fills", "torch.full((2,), v)"),
             ("ranges", "torch.linspace(v, v, 2)"),
@@ -192,153 +145,112 @@ CHEATS = {
     },
     # Places carry the result.
     "indices into ramps of a kernel's": (
-        matmul(
-            "r = work(a, b).astype(np.float64)\nhigh = np.floor(r)\n"
-            "i, j = (torch.from_numpy(x.astype(np.int64)) for x in (high + 8192, (r - high) * 65536))\n"
-            "t, u = torch.empty(16384), torch.empty(65537)\n"
-            "ramp[(16,)](t, 16384, -8192.0, 1.0, B=1024)\nramp[(65,)](u, 65537, 0.0, 1 / 65536, B=1024)\n"
-            "c.copy_(t[i] + u[j])",
-            "@triton.jit\ndef ramp(d, n, first, step, B: tl.constexpr):\n"
-            "    at = tl.program_id(0) * B + tl.arange(0, B)\n"
-            "    tl.store(d + at, (first + at * step).to(tl.float32), mask=at < n)\n",
-        ),
-        "no_kernel",
+        "r = work(a, b).astype(np.float64)\nhigh = np.floor(r)\n"
+        "i, j = (torch.from_numpy(x.astype(np.int64)) for x in (high + 8192, (r - high) * 65536))\n"
+        "t, u = torch.empty(16384), torch.empty(65537)\n"
+        "ramp[(16,)](t, 16384, -8192.0, 1.0, B=1024)\nramp[(65,)](u, 65537, 0.0, 1 / 65536, B=1024)\n"
+        "c.copy_(t[i] + u[j])",
+        KERNEL.format("ramp", "d, n, first, step")
+        + "    tl.store(d + at, (first + at * step).to(tl.float32), mask=at < n)\n",
     ),
     "masks over bits of a kernel's": (
-        matmul(
-            "r = (work(a, b) * 65536).astype(np.int64) + (1 << 30)\none = torch.empty(c.shape)\n"
-            "ones[(triton.cdiv(c.numel(), 64),)](one, c.numel(), B=64)\nt = torch.full(c.shape, -(2.0 ** 14)) * one\n"
-            "for k in range(31):\n"
-            "    t += torch.where(torch.from_numpy((r >> k & 1) > 0), one * 2.0 ** (k - 16), one * 0)\nc.copy_(t)",
-            "@triton.jit\ndef ones(d, n, B: tl.constexpr):\n    at = tl.program_id(0) * B + tl.arange(0, B)\n"
-            "    tl.store(d + at, (at * 0 + 1).to(tl.float32), mask=at < n)\n",
-        ),
-        "no_kernel",
-    ),
-    "halves added by torch": (
-        matmul(
-            "x, y = torch.empty(a.shape), torch.empty(b.shape)\ncopy(a, x)\ncopy(b, y)\np = x[:, :, None] * y\n"
-            "while (n := p.shape[1]) > 1:\n"
-            "    p = torch.cat([p[:, :n // 2] + p[:, n // 2 : n // 2 * 2], p[:, n // 2 * 2 :]], 1)\n"
-            "c.copy_(p[:, 0])"
-        ),
-        "library_operators",
+        "r = (work(a, b) * 65536).astype(np.int64) + (1 << 30)\none = torch.empty(c.shape)\n"
+        f"ones{GRID}(one, c.numel(), B=64)\nt = torch.full(c.shape, -(2.0 ** 14)) * one\nfor k in range(31):\n"
+        "    t += torch.where(torch.from_numpy((r >> k & 1) > 0), one * 2.0 ** (k - 16), one * 0)\nc.copy_(t)",
+        KERNEL.format("ones", "d, n") + "    tl.store(d + at, (at * 0 + 1).to(tl.float32), mask=at < n)\n",
     ),
     # A kernel writes something first.
-    "junk, then NumPy": (matmul("junk(c)\nnp.copyto(c.numpy(), work(a, b))"), "no_kernel"),
-    "junk, then addmm": (matmul("junk(c)\nc.zero_()\nc.addmm_(a, b)"), "no_kernel"),
-    "junk, then out=": (
-        matmul("t = torch.empty(c.shape)\njunk(t)\ntorch.mm(a, b, out=t)\nc.copy_(t)"),
-        "no_kernel",
-    ),
-    "zero times junk": (
-        matmul("z = torch.empty(c.shape)\njunk(z)\nc.copy_(z * 0 + torch.from_numpy(work(a, b)))"),
-        "no_kernel",
-    ),
-    "a thread": (matmul(IN_THREAD.format("c.copy_(torch.matmul(a, b))")), "no_kernel"),
+    "junk, then NumPy": "junk(c)\nnp.copyto(c.numpy(), work(a, b))",
+    "junk, then addmm": "junk(c)\nc.zero_()\nc.addmm_(a, b)",
+    "junk, then out=": "t = torch.empty(c.shape)\njunk(t)\ntorch.mm(a, b, out=t)\nc.copy_(t)",
+    "zero times junk": "z = torch.empty(c.shape)\njunk(z)\nc.copy_(z * 0 + torch.from_numpy(work(a, b)))",
+    "a thread": IN_THREAD.format("c.copy_(torch.matmul(a, b))"),
     # What looks like a kernel.
-    "Python in a kernel": (
-        matmul(
-            "R[:] = [work(a, b).ravel()]\nbody[(1,)](c, c.numel())",
-            "R = []\ndef number(i):\n    return float(R[0][i])\n" + BODY.format("number(i)"),
-        ),
-        "library_in_source",
-    ),
     "torch in a kernel": (
-        matmul(
-            "A.update(a=a, b=b, c=c)\nbody[(1,)](c)",
-            "A = {}\n@triton.jit\ndef body(c):\n    A['c'].copy_(torch.matmul(A['a'], A['b']))\n",
-        ),
-        "no_kernel",
+        "A.update(a=a, b=b, c=c)\nbody[(1,)](c)",
+        "A = {}\n@triton.jit\ndef body(c):\n    A['c'].copy_(torch.matmul(A['a'], A['b']))\n",
     ),
     "the function of a kernel": (
-        matmul("body.fn(a, b, c)", "@triton.jit\ndef body(a, b, c):\n    c.copy_(torch.matmul(a, b))\n"),
-        "no_kernel",
+        "body.fn(a, b, c)",
+        "@triton.jit\ndef body(a, b, c):\n    c.copy_(torch.matmul(a, b))\n",
     ),
     # Other names.
-    "getattr": (matmul("c.copy_(getattr(a, 'mat' + 'mul')(b))"), "no_kernel"),
-    "vars": (matmul("c.copy_(vars(torch)['matmul'](a, b))"), "no_kernel"),
-    "an operator of its own": (
-        matmul(
-            "copy(mine(a, b), c)",
-            "@torch.library.custom_op('mine::mm', mutates_args=())\n"
-            "def mine(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:\n    return torch.matmul(a, b)\n",
-        ),
-        "no_kernel",
-    ),
+    "getattr": "c.copy_(getattr(a, 'mat' + 'mul')(b))",
+    "vars": "c.copy_(vars(torch)['matmul'](a, b))",
+    "an operator of its own": ("copy(mine(a, b), c)", OPERATOR + "    return torch.matmul(a, b)\n"),
     # The record itself.
-    "no dispatcher, then a copy": (
-        matmul("with torch._C._DisableTorchDispatch():\n    r = torch.matmul(a, b)\ncopy(r, c)"),
-        "no_kernel",
-    ),
+    "no dispatcher, then a copy": "with torch._C._DisableTorchDispatch():\n    r = torch.matmul(a, b)\ncopy(r, c)",
     "the mode taken off": (
-        matmul(
-            "m = P._pop_mode()\nc.copy_(torch.matmul(a, b))\nP._push_mode(m)",
-            "from torch.utils import _python_dispatch as P",
-        ),
-        "no_kernel",
+        "m = P._pop_mode()\nc.copy_(torch.matmul(a, b))\nP._push_mode(m)",
+        "from torch.utils import _python_dispatch as P",
     ),
-    "a forged record": (
-        matmul(
-            "f = sys._getframe()\n"
-            "while f:\n"
-            "    o = f.f_globals.get('origins')\n"
-            "    if o is not None:\n"
-            "        o.verdict = lambda outputs: [[0, 0, t.numel()] for t in outputs]\n"
-            "        o.count = lambda *_: None\n"
-            "    f = f.f_back\n"
-            "c.copy_(torch.matmul(a, b))"
-        ),
-        "library_in_source",
+}
+TORCH_AROUND_COPIES: dict[str, str | tuple[str, str]] = {
+    "torch, then a copy": "copy(torch.matmul(a, b), c)",
+    "sums of products, then a copy": LOOP + "copy(t, c)",
+    "halves added by torch": (
+        "x, y = torch.empty(a.shape), torch.empty(b.shape)\ncopy(a, x)\ncopy(b, y)\np = x[:, :, None] * y\n"
+        "while (n := p.shape[1]) > 1:\n"
+        "    p = torch.cat([p[:, :n // 2] + p[:, n // 2 : n // 2 * 2], p[:, n // 2 * 2 :]], 1)\nc.copy_(p[:, 0])"
     ),
+}
+SEEN_IN_THE_SOURCE: dict[str, str | tuple[str, str]] = {
+    "Python in a kernel": (
+        "R[:] = [work(a, b).ravel()]\nbody[(1,)](c, c.numel())",
+        "R = []\ndef number(i):\n    return float(R[0][i])\n@triton.jit\ndef body(c, n):\n"
+        "    for i in range(n):\n        tl.store(c + i, number(i))\n",
+    ),
+    "a forged record": "f = sys._getframe()\nwhile f:\n    o = f.f_globals.get('origins')\n    if o is not None:\n"
+    "        o.verdict = lambda outputs: [[0, 0, t.numel()] for t in outputs]\n"
+    "        o.count = lambda *_: None\n    f = f.f_back\nc.copy_(torch.matmul(a, b))",
+}
+#: (text of a file, a flag that it must get), by name.
+CHEATS = {
+    name: (matmul(body) if isinstance(body, str) else matmul(*body), code)
+    for code, table in (
+        ("no_kernel", WITHOUT_KERNEL),
+        ("library_operators", TORCH_AROUND_COPIES),
+        ("library_in_source", SEEN_IN_THE_SOURCE),
+    )
+    for name, body in table.items()
 }
 #: Right files whose kernels do the work, with torch around them.
 HONEST = {
     "plain": matmul("product(a, b, c)"),
     "padded, cached, cast and sliced": matmul(
         "P = torch.nn.functional.pad(a.float(), (0, 3)), torch.nn.functional.pad(b.float(), (0, 3, 0, 3))\n"
-        "SEEN.add(tuple(a.shape))\n"
-        "w = CACHE.setdefault(c.shape, torch.empty(P[0].shape[0], P[1].shape[1]))\n"
-        "product(P[0].contiguous(), P[1], w)\n"
-        "c.copy_(w[:, :c.shape[1]].to(torch.float64).to(c.dtype))",
+        "SEEN.add(tuple(a.shape))\nw = CACHE.setdefault(c.shape, torch.empty(P[0].shape[0], P[1].shape[1]))\n"
+        "product(P[0].contiguous(), P[1], w)\nc.copy_(w[:, :c.shape[1]].to(torch.float64).to(c.dtype))",
         "SEEN, CACHE = set(), {}\n",
     ),
     "partial sums, transposed and added": matmul(
-        "part = torch.zeros((3, c.shape[1], c.shape[0])).transpose(1, 2)\n"
-        "product(a, b, part, 3)\n"
-        "total = torch.zeros(c.shape)\n"
-        "for each in part:\n    total += each\n"
+        "part = torch.zeros((3, c.shape[1], c.shape[0])).transpose(1, 2)\nproduct(a, b, part, 3)\n"
+        "total = torch.zeros(c.shape)\nfor each in part:\n    total += each\n"
         "c[:] = torch.cat([total[:5], total[5:]]).reshape(-1).view(c.shape)"
     ),
     "atomic additions": matmul(
-        "t = torch.zeros(c.shape)\nproduct(a, b, t)\n"
-        "add[(triton.cdiv(c.numel(), 64),)](t, c.fill_(0), c.numel(), B=64)",
-        "@triton.jit\ndef add(s, d, n, B: tl.constexpr):\n    at = tl.program_id(0) * B + tl.arange(0, B)\n"
-        "    tl.atomic_add(d + at, tl.load(s + at, mask=at < n), mask=at < n)\n",
+        f"t = torch.zeros(c.shape)\nproduct(a, b, t)\nadd{GRID}(t, c.fill_(0), c.numel(), B=64)",
+        KERNEL.format("add", "s, d, n")
+        + "    tl.atomic_add(d + at, tl.load(s + at, mask=at < n), mask=at < n)\n",
     ),
     "an operator of its own": matmul(
         "c.copy_(mine(a, b))",
-        "@torch.library.custom_op('mine::mm', mutates_args=())\n"
-        "def mine(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:\n"
-        "    o = torch.empty(a.shape[0], b.shape[1])\n    product(a, b, o)\n    return o\n",
+        f"{OPERATOR}    o = torch.empty(a.shape[0], b.shape[1])\n    product(a, b, o)\n    return o\n",
     ),
     "as one of two Functions": matmul(
         "c.copy_(F.apply(helper(a), b))",
         "def helper(x):\n    return x.float().contiguous()\n"
-        "class F(torch.autograd.Function):\n"
-        "    @staticmethod\n    def forward(ctx, a, b):\n"
+        "class F(torch.autograd.Function):\n    @staticmethod\n    def forward(ctx, a, b):\n"
         "        o = torch.empty(a.shape[0], b.shape[1])\n        product(a, b, o)\n        return o\n"
         "    @staticmethod\n    def backward(ctx, g):\n        raise NotImplementedError\n"
         "class Pytorch(torch.autograd.Function):\n"
         "    @staticmethod\n    def forward(ctx, a, b):\n        return a @ b\n",
     ),
     "figures of the card, and checks": matmul(
-        "assert NUM_SM > 0 and WARP == 32\n"
-        "kernel = junk_kernel.warmup(c, c.numel(), B=64, grid=(1,))\n"
+        "assert NUM_SM > 0 and WARP == 32\nkernel = junk_kernel.warmup(c, c.numel(), B=64, grid=(1,))\n"
         "kernel._init_handles()\n"
         "assert REGISTERS // (kernel.n_regs * WARP) > 0 and SHARED // kernel.metadata.shared > 0\n"
-        "kernel[(triton.cdiv(c.numel(), 64), 1, 1)](c, c.numel(), 64)\n"
-        "product(a, b, c)",
+        "kernel[(triton.cdiv(c.numel(), 64), 1, 1)](c, c.numel(), 64)\nproduct(a, b, c)",
         "DEVICE = triton.runtime.driver.active.get_active_torch_device()\n"
         "properties = triton.runtime.driver.active.utils.get_device_properties(DEVICE.index)\n"
         'NUM_SM, REGISTERS = properties["multiprocessor_count"], properties["max_num_regs"]\n'
@@ -354,10 +266,6 @@ def flags_of(folder: Path, text: str, cases: Sequence[str] = ("ragged",)) -> tup
     return part.verdict, [flag.code for flag in part.flags if flag.level == "review"]
 
 
-def observed(*calls: tuple[Origins | None, bool]) -> list[operators.Observed]:
-    return [(f"case {k}", is_right, (), origins) for k, (origins, is_right) in enumerate(calls)]
-
-
 @interpreted
 @cardless
 class TestFiles:
@@ -367,148 +275,134 @@ class TestFiles:
         verdict, codes = flags_of(tmp_path, text)
         assert verdict == "pass" and code in codes
 
-    def test_a_file_that_raises_when_observed_does_so_in_every_call(self, tmp_path: Path) -> None:
-        body = "if torch._C._len_torch_dispatch_stack():\n    raise ValueError\nc.copy_(torch.matmul(a, b))"
-        assert flags_of(tmp_path, matmul(body))[0] == "crash"
-
     @pytest.mark.parametrize("name", HONEST)
     def test_an_honest_file_is_not_flagged(self, name: str, tmp_path: Path) -> None:
         assert flags_of(tmp_path, HONEST[name], ("ragged", "columns")) == ("pass", [])
 
-    def test_a_wrong_kernel_is_wrong_and_not_flagged(self, tmp_path: Path) -> None:
+    def test_a_wrong_kernel_is_wrong_and_one_that_raises_when_observed_crashes(self, tmp_path: Path) -> None:
         assert flags_of(tmp_path, matmul("junk(c)")) == ("wrong", [])
+        body = "if torch._C._len_torch_dispatch_stack():\n    raise ValueError\nc.copy_(torch.matmul(a, b))"
+        assert flags_of(tmp_path, matmul(body))[0] == "crash"
 
 
 # ---- the source
 
 
-def read(folder: Path, text: str, *entries: str) -> list[str]:
-    """What the reader prints, without numbers of lines."""
+def read(folder: Path, text: str) -> list[str]:
+    """Return what the reader prints of the function f, without numbers of lines."""
     (folder / "kernels.py").write_text(text)
-    command = [sys.executable, "-I", "-S", readpython.__file__, str(folder / "kernels.py"), "1000", *entries]
+    command = [sys.executable, "-I", "-S", readpython.__file__, str(folder / "kernels.py"), "1000", "f"]
     printed = subprocess.run(command, capture_output=True, text=True, check=True).stdout
     return [line.rpartition(" ")[0] for line in printed.splitlines()]
 
 
-@pytest.mark.parametrize(
-    ("text", "found"),
-    [
-        ("def f(x):\n    SEEN.add(x); x.sum(); LOG.info(x.mean())\n", []),
-        (
-            "def f(x):\n    pass\ndef g(x):\n    torch.matmul(x, x)\nif __name__ == '__main__':\n    g(1) @ 1\n",
-            [],
-        ),
-        (
-            "def f(x):\n    pass\nif __name__ == '__main__':\n    pass\nelse:\n    torch.mm\n",
-            ["calls f torch.mm"],
-        ),
-        ("def f(x):\n    g(x)\ndef g(x):\n    torch.matmul(x, x)\n", ["calls f torch.matmul"]),
-        ("mm = torch.matmul\ndef f(x):\n    mm(x, x)\n", ["calls f torch.matmul"]),
-        ("def f(x):\n    y = x.matmul\n    y(x)\n", ["calls f .matmul"]),
-        ("def f(x):\n    getattr(torch, 'm' + 'm')(x)\n", ["calls f torch.getattr"]),
-        ("def f(x):\n    vars(torch)['mm'](x)\n", ["calls f torch.vars"]),
-        ("def f(x):\n    globals()['g'](x)\ndef g(x):\n    torch.mm(x)\n", ["calls f torch.mm"]),
-        ("def rejit(f):\n    return f\n@rejit\ndef f(x):\n    torch.mm(x)\n", ["calls f torch.mm"]),
-        ("@triton.jit\ndef f(x):\n    x.exp()\n", []),
-        ("@triton.jit\ndef f(x):\n    np.exp(x)\n", ["reaches f numpy.exp"]),
-        ("def f(x: torch.Tensor):\n    x.to(torch.float32); gc.collect()\n", []),
-        (
-            "def f(x):\n    torch._C._len_torch_dispatch_stack()\n",
-            ["reaches f torch._C._len_torch_dispatch_stack"],
-        ),
-        ("torch.Tensor.copy_ = 1\ndef f(x):\n    pass\n", ["reaches f torch.Tensor.copy_="]),
-        ("torch.backends.cuda.matmul.allow_tf32 = True\ndef f(x):\n    pass\n", []),
-    ],
-)
-def test_names_of_the_code_that_a_function_reaches(text: str, found: list[str], tmp_path: Path) -> None:
-    imports = "import gc, torch, triton\nimport numpy as np\n"
-    printed = read(tmp_path, imports + text, "f")
-    assert [line for line in printed if line not in ("reaches f torch._C",)] == found
+REACHED = {
+    "": (
+        "def f(x):\n    SEEN.add(x); x.sum(); LOG.info(x.mean())\n",
+        "def f(x):\n    pass\ndef g(x):\n    torch.matmul(x, x)\nif __name__ == '__main__':\n    g(1) @ 1\n",
+        "@triton.jit\ndef f(x):\n    x.exp()\n",
+        "def f(x: torch.Tensor):\n    x.to(torch.float32); gc.collect()\n",
+        "torch.backends.cuda.matmul.allow_tf32 = True\ndef f(x):\n    pass\n",
+    ),
+    "calls f torch.mm": (
+        "def f(x):\n    pass\nif __name__ == '__main__':\n    pass\nelse:\n    torch.mm\n",
+        "def f(x):\n    globals()['g'](x)\ndef g(x):\n    torch.mm(x)\n",
+        "def rejit(f):\n    return f\n@rejit\ndef f(x):\n    torch.mm(x)\n",
+    ),
+    "calls f torch.matmul": (
+        "def f(x):\n    g(x)\ndef g(x):\n    torch.matmul(x, x)\n",
+        "mm = torch.matmul\ndef f(x):\n    mm(x, x)\n",
+    ),
+    "calls f .matmul": ("def f(x):\n    y = x.matmul\n    y(x)\n",),
+    "calls f torch.getattr": ("def f(x):\n    getattr(torch, 'm' + 'm')(x)\n",),
+    "calls f torch.vars": ("def f(x):\n    vars(torch)['mm'](x)\n",),
+    "reaches f numpy.exp": ("@triton.jit\ndef f(x):\n    np.exp(x)\n",),
+    "reaches f torch._C._len_torch_dispatch_stack": (
+        "def f(x):\n    torch._C._len_torch_dispatch_stack()\n",
+    ),
+    "reaches f torch.Tensor.copy_=": ("torch.Tensor.copy_ = 1\ndef f(x):\n    pass\n",),
+}
+
+
+@pytest.mark.parametrize(("found", "text"), [(key, text) for key, texts in REACHED.items() for text in texts])
+def test_names_of_the_code_that_a_function_reaches(found: str, text: str, tmp_path: Path) -> None:
+    printed = read(tmp_path, "import gc, torch, triton\nimport numpy as np\n" + text)
+    assert [line for line in printed if line != "reaches f torch._C"] == found.splitlines()
 
 
 def test_the_reader_says_where_it_stops(tmp_path: Path) -> None:
     many = "import torch\ndef f(x):\n" + "".join(f"    torch.q{k}.zeros(1)\n" for k in range(1100))
-    assert read(tmp_path, many + "    torch.matmul(x, x)\n", "f")[-1] == "reaches f more than 1000 names"
+    assert read(tmp_path, many + "    torch.matmul(x, x)\n")[-1] == "reaches f more than 1000 names"
 
 
 # ---- what the judge makes of a record
 
 
+def record(numbers: int = 900, foreign: tuple[tuple[int, str], ...] = ()) -> Origins:
+    """Return the record of a call whose numbers all come from kernels, and of foreign ones that entered these."""
+    return Origins(((0, 0, numbers),), foreign=foreign)
+
+
+TABLE, OTHER = record(foreign=((900, "d"),)), record(foreign=((900, "e"),))
+
+
 @pytest.mark.parametrize(
-    ("origins", "blind", "flagged"),
+    ("calls", "blind", "flagged"),
     [
-        (Origins(((0, 0, 9),)), False, False),
-        (Origins(((1, 0, 9),)), False, True),
-        (Origins(((0, 1, 9),)), False, True),
-        (Origins(((0, 0, 900),), foreign=((449, ""),)), False, False),
-        (Origins(((0, 0, 900),), foreign=((400, ""), (50, "d"))), False, True),
-        (Origins(((0, 0, 9),), foreign=((6, ""),)), False, False),
-        (Origins(()), False, True),
-        (None, False, True),
-        (None, True, False),
+        # A record that is missing counts as none.
+        ([(record(9), True)], False, False),
+        ([(Origins(((1, 0, 9),)), True)], False, True),
+        ([(Origins(((0, 1, 9),)), True)], False, True),
+        ([(record(foreign=((449, ""),)), True)], False, False),
+        ([(record(foreign=((400, ""), (50, "d"))), True)], False, True),
+        ([(record(9, ((6, ""),)), True)], False, False),
+        ([(Origins(()), True)], False, True),
+        ([(None, True)], False, True),
+        ([(None, True)], True, False),
+        # Content that enters calls on different inputs is a constant.
+        ([(TABLE, True)], False, True),
+        ([(TABLE, True), (OTHER, True)], False, True),
+        ([(TABLE, True), (TABLE, True)], False, False),
+        ([(TABLE, True), (TABLE, False)], False, False),
+        ([(TABLE, False)], False, False),
     ],
 )
-def test_a_record_that_is_missing_counts_as_none(origins: Origins | None, blind: bool, flagged: bool) -> None:
+def test_records_that_are_flagged(
+    calls: list[tuple[Origins | None, bool]], blind: bool, flagged: bool
+) -> None:
     part = load(LAB / "assignment.yaml").part("matmul")
-    assert bool(operators.without_kernel(part, observed((origins, True)), blind=blind)) == flagged
-
-
-def test_content_that_enters_calls_on_different_inputs_is_a_constant() -> None:
-    part = load(LAB / "assignment.yaml").part("matmul")
-    table, other = (Origins(((0, 0, 900),), foreign=((900, digest),)) for digest in ("d", "e"))
-    for calls, flagged in (
-        ([(table, True)], True),
-        ([(table, True), (other, True)], True),
-        ([(table, True), (table, True)], False),
-        ([(table, True), (table, False)], False),
-        ([(table, False)], False),
-    ):
-        assert bool(operators.without_kernel(part, observed(*calls), blind=False)) == flagged
+    seen = [(f"case {k}", is_right, (), origins) for k, (origins, is_right) in enumerate(calls)]
+    assert bool(operators.without_kernel(part, seen, blind=blind)) == flagged
 
 
 @pytest.mark.parametrize("rows", [[[1, 2]], [["1", 0, 0]], [[-1, 0, 0]], 7, [[0, 0, 0]] * 21])
 def test_records_of_a_runner_are_numbers(rows: object) -> None:
     header = {"status": "ok", "kind": 0, "dtype": 0, "shape": []}
-    request = Request("gelu", [], [])
-    assert understood({**header, "origins": [[0, 1, 2]]}, bytearray(), request, 0.0, None).origins == Origins(
-        ((0, 1, 2),)
-    )
+    rest = (bytearray(), Request("gelu", [], []), 0.0, None)
+    assert understood({**header, "origins": [[0, 1, 2]]}, *rest).origins == Origins(((0, 1, 2),))
     with pytest.raises(RunnerDied):
-        understood({**header, "origins": rows}, bytearray(), request, 0.0, None)
+        understood({**header, "origins": rows}, *rest)
 
 
 # ---- launches on a GPU, whose stores nobody sees
 
 
 class Launched:
-    """Stands for Triton's compiled kernel: it stores 2 x + 1."""
+    """Stands for Triton's compiled kernel, which passes no dispatcher: it stores 2 x + 1."""
 
     __name__ = "kernel"
 
     def run(self, x: Any, y: Any, *, grid: Any, warmup: bool) -> None:
-        with provenance_off():
+        with _disable_current_modes():
             y.numpy()[...] = 2 * x.numpy() + 1
-
-
-@contextmanager
-def provenance_off() -> Iterator[None]:
-    """A compiled kernel passes no dispatcher."""
-    from torch.utils._python_dispatch import _disable_current_modes
-
-    with _disable_current_modes():
-        yield
 
 
 def test_what_a_launch_changes_is_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
     origins = provenance.Origins()
     monkeypatch.setitem(sys.modules, "triton.runtime.jit", SimpleNamespace(JITFunction=Launched))
     provenance.watch_launches(origins)
-    kernel, x, y, z = (
-        Launched(),
-        torch.ones(8),
-        torch.full((8,), float("nan")),
-        torch.full((8,), float("nan")),
-    )
+    kernel, x = Launched(), torch.ones(8)
+    y, z = (torch.full((8,), float("nan")) for _ in range(2))
     with origins.follow([x], [y, z]):
         t = torch.empty(8)
         kernel.run(x, t, grid=(4, 2), warmup=False)
