@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator
+from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -19,8 +20,8 @@ from grader.run.calls import Call, Request
 from grader.run.session import Session
 from labs.operators import kernels
 from labs.operators.train import benches, command, digits, findings, lockstep, scaling
-from labs.operators.train.networks import NETWORKS, Network
-from labs.operators.train.operations import OPERATIONS, Broken, StudentOperators, unfit
+from labs.operators.train.networks import NETWORKS
+from labs.operators.train.operations import OPERATIONS, Broken, unfit
 from labs.operators.train.training import Stopped, Trainer, Training
 from labs.operators.train.wishes import Data, Wishes
 
@@ -29,8 +30,6 @@ ASSIGNMENT = loading.load(labs.assignment_file(FOLDER, staff=True))
 SOURCE = labs.master(FOLDER, ASSIGNMENT.source)
 COURSE = loading.load(ROOT / "configs" / "gpt149.yaml")
 WISHES = Wishes(epochs=1, batch=16, rate=0.1, seed=1, lockstep=10**6)
-
-
 #: Known wrong kernels of the lab, under names of their own: (part, name in the lab's table).
 KNOWN = {
     "linearTransposed": ("linear_backward", "dW stored transposed"),
@@ -116,26 +115,21 @@ Train = Callable[..., Training]
 @pytest.fixture
 def train(start: benches.Start, data: Data) -> Iterator[Train]:
     """Train a network, with other functions of the file in the place of some."""
-    opened: list[StudentOperators] = []
+    with ExitStack() as stack:
 
-    def run(network: Network, wishes: Wishes = WISHES, images: int = 64, **names: str) -> Training:
-        operators = start(1)
-        opened.append(operators)
-        if names:
-            operators.session = Renamed(operators.session, names)  # type: ignore[assignment]
-        some = Data(
-            digits.Digits(data.training.images[:images], data.training.labels[:images]), data.held_out, ""
-        )
-        return Trainer(network, operators, some, wishes, threads=1).run()
+        def run(model: str, images: int = 64, names: dict[str, str] | None = None, **wishes: Any) -> Training:
+            operators = start(1)
+            stack.callback(operators.session.close)
+            operators.session = Renamed(operators.session, names or {})  # type: ignore[assignment]
+            training = digits.Digits(data.training.images[:images], data.training.labels[:images])
+            some = Data(training, data.held_out, "")
+            return Trainer(NETWORKS[model](), operators, some, replace(WISHES, **wishes), threads=1).run()
 
-    yield run
-    for operators in opened:
-        session = operators.session
-        (session.session if isinstance(session, Renamed) else session).close()
+        yield run
 
 
 def test_the_mlp_learns_beside_pytorch(train: Train) -> None:
-    made = train(NETWORKS["mlp"](), replace(WISHES, epochs=4, lockstep=30), images=1600)
+    made = train("mlp", images=1600, epochs=4, lockstep=30)
     agreement, last = made.agreement, made.epochs[-1]
     assert agreement.is_close and agreement.deviation is None and agreement.steps == 30
     # Nine calls a step: three layers to and fro, the loss to and fro, one update.
@@ -148,73 +142,81 @@ def test_the_mlp_learns_beside_pytorch(train: Train) -> None:
 
 
 def test_the_cnn_stays_beside_pytorch(train: Train) -> None:
-    made = train(NETWORKS["cnn"](), images=400)
+    assert "no step" in lockstep.Watch(NETWORKS["cnn"]()).agreement().line()
+    made = train("cnn", images=400)
     assert made.agreement.is_close and made.agreement.steps == 25 and made.agreement.calls == 17 * 25
     # Each step was watched: there is no speed to tell.
     assert made.epochs[0].images_per_s is None and made.calls_per_step == 0
     assert "all 425 calls agree" in made.agreement.line()
 
 
-WRONG = [
-    ("mlp", {"linearBackward": "linearTransposed"}, "layer 3 (linear)", ("gradient of W",), None),
-    ("mlp", {"linearBackward": "linearLastBias"}, "layer 3 (linear)", ("gradient of b",), None),
-    ("mlp", {"reluBackward": "reluByGradient"}, "layer 2 (relu)", ("gradient of X",), None),
-    # It has nothing where PyTorch has something; that is no factor of 0, as the rest is not 0 times PyTorch's.
-    ("mlp", {"reluBackward": "reluInverted"}, "layer 2 (relu)", ("gradient of X",), None),
-    ("mlp", {"crossEntropyBackward": "lossOfSum"}, "loss (cross entropy)", ("gradient of the logits",), 16.0),
-    ("cnn", {"conv2dBackward": "convUnturned"}, "layer 4 (conv2d)", ("gradient of X",), None),
-    (
-        "cnn",
-        {"maxpool2dForward": "poolAndKeep", "maxpool2dBackward": "poolAllTies"},
-        "layer 6 (maxpool2d)",
-        ("gradient of X",),
-        None,
-    ),
-    ("mlp", {"sgdStep": "stepUpwards"}, "update (sgd)", ("parameter W of layer 1 (linear)",), None),
-]
+POOLED_TIES = {"maxpool2dForward": "poolAndKeep", "maxpool2dBackward": "poolAllTies"}
 
 
-@pytest.mark.parametrize(("model", "names", "place", "tensors", "factor"), WRONG)
+@pytest.mark.parametrize(
+    ("model", "names", "place", "tensor", "factor"),
+    [
+        ("mlp", {"linearBackward": "linearTransposed"}, "layer 3 (linear)", "gradient of W", None),
+        ("mlp", {"linearBackward": "linearLastBias"}, "layer 3 (linear)", "gradient of b", None),
+        ("mlp", {"reluBackward": "reluByGradient"}, "layer 2 (relu)", "gradient of X", None),
+        # It has nothing where PyTorch has something; that is no factor of 0, as the rest is not 0 times PyTorch's.
+        ("mlp", {"reluBackward": "reluInverted"}, "layer 2 (relu)", "gradient of X", None),
+        (
+            "mlp",
+            {"crossEntropyBackward": "lossOfSum"},
+            "loss (cross entropy)",
+            "gradient of the logits",
+            16.0,
+        ),
+        ("cnn", {"conv2dBackward": "convUnturned"}, "layer 4 (conv2d)", "gradient of X", None),
+        # A tie needs an image in which two of the largest are equal and above 0, which the first batch has.
+        ("cnn", POOLED_TIES, "layer 6 (maxpool2d)", "gradient of X", None),
+        ("mlp", {"sgdStep": "stepUpwards"}, "update (sgd)", "parameter W of layer 1 (linear)", None),
+    ],
+)
 def test_a_wrong_operator_is_named_by_step_layer_and_tensor(
-    train: Train,
-    model: str,
-    names: dict[str, str],
-    place: str,
-    tensors: tuple[str, ...],
-    factor: float | None,
+    train: Train, model: str, names: dict[str, str], place: str, tensor: str, factor: float | None
 ) -> None:
-    made = train(NETWORKS[model](), **names)
+    made = train(model, names=names)
     found = made.agreement.deviation
     assert found is not None and not made.epochs
-    # A tie needs an image in which two of the largest are equal and above 0, which the first batch has.
-    assert (found.step, str(found.place), found.tensors) == (1, place, tensors)
+    assert (found.step, str(found.place), found.tensors) == (1, place, (tensor,))
     assert found.function == [*names][-1]
     assert found.factor == (pytest.approx(factor, rel=1e-3) if factor else None)
-    assert f"step 1, {place}, {tensors[0]}: {found.function} left PyTorch" in found.line()
+    assert f"step 1, {place}, {tensor}: {found.function} left PyTorch" in found.line()
     assert "\n" not in found.line() and found.wrong <= found.total
 
 
 def test_training_goes_on_behind_a_deviation_if_asked_to(train: Train) -> None:
-    made = train(NETWORKS["mlp"](), replace(WISHES, goes_on=True), linearBackward="linearLastBias")
+    made = train("mlp", names={"linearBackward": "linearLastBias"}, goes_on=True)
     assert made.agreement.deviation is not None and made.agreement.deviation.step == 1
     assert len(made.epochs) == 1
 
 
-def test_a_function_that_gives_no_answer_is_named(train: Train) -> None:
-    with pytest.raises(Broken, match=r"step 1: sgdStep in update .sgd. crashed with SIGSEGV") as error:
-        train(NETWORKS["mlp"](), sgdStep="stepBeyond")
+@pytest.mark.parametrize(
+    ("function", "other", "message"),
+    [
+        ("sgdStep", "stepBeyond", r"step 1: sgdStep in update .sgd. crashed with SIGSEGV"),
+        (
+            "reluForward",
+            "reluOfHalf",
+            r"reluForward in layer 2 .relu. returned float32 \(256\), not float32 \(512\)",
+        ),
+    ],
+)
+def test_a_function_that_gives_no_answer_is_named(
+    train: Train, function: str, other: str, message: str
+) -> None:
+    with pytest.raises(Broken, match=message) as error:
+        train("mlp", names={function: other})
     assert "\n" not in str(error.value)
-    with pytest.raises(
-        Broken, match=r"reluForward in layer 2 .relu. returned float32 \(256\), not float32 \(512\)"
-    ):
-        train(NETWORKS["mlp"](), reluForward="reluOfHalf")
 
 
 def test_numbers_that_leave_float32_are_the_rates_fault_or_the_functions(train: Train) -> None:
     with pytest.raises(UsageError, match=r"with --rate 1e\+30 .* PyTorch's as well"):
-        train(NETWORKS["cnn"](), replace(WISHES, rate=1e30))
+        train("cnn", rate=1e30)
     with pytest.raises(Stopped, match="the loss is"):
-        train(NETWORKS["mlp"](), replace(WISHES, rate=2.0, epochs=40, lockstep=0), sgdStep="stepUpwards")
+        train("mlp", names={"sgdStep": "stepUpwards"}, rate=2.0, epochs=40, lockstep=0)
 
 
 def test_a_file_without_a_function_or_with_another_one_is_told() -> None:
@@ -227,9 +229,8 @@ def test_a_file_without_a_function_or_with_another_one_is_told() -> None:
     assert told.startswith("conv2dBackward is not bound") and "torch::Tensor db, int N, int C, int H" in told
     assert unfit(gone, NETWORKS["mlp"]().operations()) == ""
     for other in ("v(TTTiii)", "T(TTTii)", "T(TTTiif)"):
-        assert unfit({**there, "linearForward": other}, wanted).startswith(
-            "linearForward cannot be called; it should"
-        )
+        told = unfit({**there, "linearForward": other}, wanted)
+        assert told.startswith("linearForward cannot be called; it should")
 
 
 # ---- threads
@@ -237,11 +238,10 @@ def test_a_file_without_a_function_or_with_another_one_is_told() -> None:
 
 def test_amdahls_law_is_fitted_to_times() -> None:
     law = 0.2
+    shares = {t: law + (1 - law) / t for t in (1, 2, 4)}
     lines = [
-        scaling.Line(
-            t, *[scaling.Estimate(x, x, x) for x in (8.0 * (law + (1 - law) / t), 1 / (law + (1 - law) / t))]
-        )
-        for t in (1, 2, 4)
+        scaling.Line(t, *[scaling.Estimate(x, x, x) for x in (8.0 * share, 1 / share)])
+        for t, share in shares.items()
     ]
     assert scaling.serial(lines) == pytest.approx(law)
     assert scaling.serial(lines[:1]) is None
@@ -253,15 +253,11 @@ def test_amdahls_law_is_fitted_to_times() -> None:
     curve = scaling.Curve(NETWORKS["mlp"](), 128, (*lines, scaling.Line(8, None, None)), law)
     found = scaling.Scaling((curve,), 4, 3, "here", True)
     # The published times by hand: sum of (1 - 1/t)(T(t)/T(1) - 1/t) over sum of (1 - 1/t)^2.
-    assert (
-        "fits mlp with a serial share of 0.2000" in found.law() and "fit with one of 0.1027." in found.law()
-    )
+    assert "fits mlp with a serial share of 0.2000" in found.law()
+    assert "fit with one of 0.1027." in found.law()
     rows = found.table().rows
-    assert (
-        [row[1] for row in rows] == [1, 2, 4, 8]
-        and rows[3][-1] == "not measured: 4 cores"
-        and rows[3][2] is None
-    )
+    assert [row[1] for row in rows] == [1, 2, 4, 8]
+    assert rows[3][-1] == "not measured: 4 cores" and rows[3][2] is None
     assert rows[0][5] == pytest.approx(8e-3 * 60_000 / 128) and rows[2][10] == pytest.approx(1200 / 390)
     (figure,) = found.figures()
     assert [one.label for one in figure.series] == ["mlp", "mlp, Amdahl's law", "published"]
@@ -269,26 +265,20 @@ def test_amdahls_law_is_fitted_to_times() -> None:
 
 def test_numbers_of_threads_take_turns_on_the_same_batches(start: benches.Start, data: Data) -> None:
     heard: list[tuple[int, int]] = []
-    curve = scaling.measure(
-        NETWORKS["mlp"](), start, data, WISHES, (2, 9), 2, 1, lambda done, total: heard.append((done, total))
-    )
-    assert [line.threads for line in curve.lines] == [1, 2, 9] and curve.lines[2].speedup is None
-    assert (
-        curve.lines[0].speedup is not None and curve.lines[0].speedup.middle == 1 and curve.serial is not None
-    )
+    asked = (NETWORKS["mlp"](), start, data, WISHES, (2, 9), 2, 1)
+    curve = scaling.measure(*asked, lambda done, total: heard.append((done, total)))
+    one, two, nine = curve.lines
+    assert [line.threads for line in curve.lines] == [1, 2, 9] and nine.speedup is None
+    assert one.speedup is not None and one.speedup.middle == 1 and curve.serial is not None
     # The loss of two threads is that of one up to rounding, since both made the same steps.
-    assert curve.lines[1].loss_apart < 1e-4 and heard == [(1, 4), (2, 4), (3, 4), (4, 4)]
+    assert two.loss_apart < 1e-4 and heard == [(1, 4), (2, 4), (3, 4), (4, 4)]
 
 
 # ---- the command
 
 
-def run(tmp_path: Path, *arguments: str) -> int:
-    return command.main(["--module", str(SOURCE), "--out", str(tmp_path / "out"), *arguments])
-
-
-def test_without_steps_in_lockstep_nothing_is_said_of_agreement() -> None:
-    assert "no step" in lockstep.Watch(NETWORKS["mlp"]()).agreement().line()
+def run(tmp_path: Path, *arguments: str, module: Path = SOURCE) -> int:
+    return command.main(["--module", str(module), "--out", str(tmp_path / "out"), *arguments])
 
 
 def test_the_command_trains_and_delivers(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -298,11 +288,8 @@ def test_the_command_trains_and_delivers(tmp_path: Path, capsys: pytest.CaptureF
     options = "--model mlp --images 900 --epochs 2 --batch 32 --lockstep 5 --plot --show --threads 64"
     assert run(tmp_path, *options.split(), "--writeup", str(writeup)) == 0
     told = capsys.readouterr().out
-    assert (
-        "threads are left out" in told
-        and "epoch 2 of 2: loss" in told
-        and "5 steps in lockstep: all 45" in told
-    )
+    assert "threads are left out" in told and "epoch 2 of 2: loss" in told
+    assert "5 steps in lockstep: all 45" in told
     assert "held-out digits read wrongly" in told and " read as " in told
     names = {path.name for path in (tmp_path / "out").iterdir()}
     assert names == {"train.csv", "train-loss.png", "train-accuracy.png", "train-misread-mlp.png"}
@@ -313,11 +300,11 @@ def test_the_command_trains_and_delivers(tmp_path: Path, capsys: pytest.CaptureF
 @pytest.mark.parametrize(
     ("arguments", "told"),
     [
-        ("--threads 0", "--threads takes a whole number from 1"),
-        ("--epochs 0", "--epochs takes a whole number from 1"),
-        ("--batch 0", "--batch takes a whole number from 1"),
-        ("--rate -1", "--rate takes a number above 0"),
-        ("--rate nan", "--rate takes a number above 0"),
+        *[
+            (f"--{name} 0", f"--{name} takes a whole number from 1")
+            for name in ("threads", "epochs", "batch")
+        ],
+        *[(f"--rate {value}", "--rate takes a number above 0") for value in ("-1", "nan")],
         ("--model rnn", "--model takes mlp, cnn or both, not 'rnn'"),
         ("--images 5", "--images takes a whole number from 120"),
         ("--data nowhere", "--data takes a folder"),
@@ -338,12 +325,10 @@ def test_without_torch_there_is_one_line(tmp_path: Path, monkeypatch: pytest.Mon
         run(tmp_path, "--images", "120")
 
 
-def test_a_file_without_a_function_ends_the_command(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_an_empty_file_ends_the_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     source = tmp_path / "operators.cpp"
     source.write_text("#include <torch/extension.h>\nPYBIND11_MODULE(TORCH_EXTENSION_NAME, m) { (void)m; }\n")
-    assert command.main(["--module", str(source), "--out", str(tmp_path / "out"), "--images", "120"]) == 1
+    assert run(tmp_path, "--images", "120", module=source) == 1
     assert capsys.readouterr().out.startswith("linearForward is not bound")
 
 
