@@ -7,13 +7,14 @@ import os
 import re
 import subprocess
 import sys
-import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
 import pytest
+from building import cpu_growth
 from hypothesis import given
 from hypothesis import strategies as st
+from refusals import refused
 
 from grader import submission
 from grader.assignment.loading import load
@@ -31,7 +32,6 @@ TABLE = "| tile | ms |\n|---|---|\n| 8 | 1.0 |"
 
 
 def answered(text: str = "Because of the cache.", template: str = TEMPLATE) -> str:
-    """Return the template with every answer and table filled in."""
     for region in reversed(regions.regions(template)):
         body = TABLE if region.kind == "table" else text
         template = f"{template[: region.start]}{body}\n{template[region.end :]}"
@@ -47,12 +47,15 @@ def test_a_table_is_put_into_its_region_and_nowhere_else() -> None:
     assert fill(text, "sweep-part2", other) == fill(TEMPLATE, "sweep-part2", other)
     headings = [line for line in TEMPLATE.splitlines() if line.startswith("#")]
     assert [line for line in text.splitlines() if line.startswith("#")] == headings
+    # Line endings stay.
+    text = fill("a\r\n<!-- table: cache -->\r\n<!-- end -->\r\nb\r\n", "cache", TABLE)
+    assert "\n" not in text.replace("\r\n", "") and text.endswith("<!-- end -->\r\nb\r\n")
+    refused("holds a region's marker", fill, TEMPLATE, "cache", "x\n<!-- end -->")
 
 
 #: No surrogates, and none of the characters at which Python splits lines other than the line feed.
-WRITTEN = st.characters(
-    exclude_characters="\r\x0b\x0c\x1c\x1d\x1e\x85\u2028\u2029", exclude_categories=["Cs"]
-)
+LINE_ENDS = "\r\x0b\x0c\x1c\x1d\x1e\x85\u2028\u2029"
+WRITTEN = st.characters(exclude_characters=LINE_ENDS, exclude_categories=["Cs"])
 
 
 @given(st.text(alphabet=WRITTEN))
@@ -66,9 +69,7 @@ def test_any_text_survives_in_a_region(text: str) -> None:
     assert tables(after)["cache"] == regions.without_comments(text.strip()).strip()
 
 
-def test_line_endings_stay() -> None:
-    text = fill("a\r\n<!-- table: cache -->\r\n<!-- end -->\r\nb\r\n", "cache", TABLE)
-    assert "\n" not in text.replace("\r\n", "") and text.endswith("<!-- end -->\r\nb\r\n")
+MANY = "".join(f"<!-- answer: a{k} -->\n<!-- end -->\n" for k in range(regions.MOST_REGIONS + 1))
 
 
 @pytest.mark.parametrize(
@@ -81,16 +82,13 @@ def test_line_endings_stay() -> None:
         ("<!-- answer: x --> and so on\n", "line 1: a marker stands alone"),
         ("<!-- Answer: X -->\n", "line 1: a marker stands alone"),
         ("", "there is no place for the table 'cache': write the lines"),
+        (f"<!-- answer: {'a' * 61} -->\n<!-- end -->\n", "line 1: a name has at most 60 letters: aaa"),
+        pytest.param(MANY, "line 401: more than 200 regions", id="201 regions"),
     ],
 )
 def test_a_broken_marker_is_told_by_its_line(text: str, why: str) -> None:
-    with pytest.raises(UsageError, match=why):
-        fill(text, "cache", TABLE)
-
-
-def test_a_table_cannot_bring_a_marker() -> None:
-    with pytest.raises(UsageError, match="holds a region's marker"):
-        fill(TEMPLATE, "cache", "x\n<!-- end -->")
+    refused(why, fill, text, "cache", TABLE)
+    assert regions.regions(f"<!-- answer: {'a' * 60} -->\n<!-- end -->\n")[0].name == "a" * 60
 
 
 def test_template_key_and_studies_speak_of_the_same_things() -> None:
@@ -104,42 +102,27 @@ def test_template_key_and_studies_speak_of_the_same_things() -> None:
 
 
 ONE_ANSWER = "<!-- answer: x -->\n{}\n<!-- end -->\n"
+PATTERNS: dict[str, Callable[[int], str]] = {
+    "comments": lambda n: ONE_ANSWER.format("<!--" * (n // 4)),
+    "whole comments": lambda n: ONE_ANSWER.format("<!---->" * (n // 7)),
+    "lines": lambda n: ONE_ANSWER.format("\n" * n),
+    "lines with comments": lambda n: ONE_ANSWER.format("\n <!-- x" * (n // 8)),
+    "blanks": lambda n: " " * (n // 2) + "<!-- answer:" + " " * (n // 2),
+    "a name": lambda n: "<!-- answer: " + "a-" * (n // 2),
+    "regions": lambda n: "".join(f"<!-- answer: a{k} -->\n<!-- end -->\n" for k in range(n // 35)),
+}
 
 
-@pytest.mark.parametrize(
-    "pattern",
-    [
-        lambda n: ONE_ANSWER.format("<!--" * (n // 4)),
-        lambda n: ONE_ANSWER.format("<!---->" * (n // 7)),
-        lambda n: ONE_ANSWER.format("\n" * n),
-        lambda n: ONE_ANSWER.format("\n <!-- x" * (n // 8)),
-        lambda n: " " * (n // 2) + "<!-- answer:" + " " * (n // 2),
-        lambda n: "<!-- answer: " + "a-" * (n // 2),
-        lambda n: "".join(f"<!-- answer: a{k} -->\n<!-- end -->\n" for k in range(n // 35)),
-    ],
-    ids=["comments", "whole comments", "lines", "lines with comments", "blanks", "a name", "regions"],
-)
-def test_a_write_up_is_read_in_time_linear_in_its_size(pattern: Callable[[int], str]) -> None:
+@pytest.mark.parametrize("pattern", PATTERNS)
+def test_a_write_up_is_read_in_time_linear_in_its_size(pattern: str) -> None:
     """CPU time of 64 times the size: 64 times as much where it is linear, 4096 times where it is quadratic."""
+    texts = {size: PATTERNS[pattern](size) for size in (1 << 14, 1 << 20)}
 
-    def cpu_s(size: int) -> float:
-        text = pattern(size)
-        started = time.process_time()
+    def read(size: int) -> None:
         with contextlib.suppress(UsageError):
-            checking.state_of(text, "writeup.md", ())
-        return time.process_time() - started
+            checking.state_of(texts[size], "writeup.md", ())
 
-    small, large = (min(cpu_s(size) for _ in range(3)) for size in (1 << 14, 1 << 20))
-    assert large < 512 * max(small, 1e-3)
-
-
-def test_regions_have_limits() -> None:
-    many = "".join(f"<!-- answer: a{k} -->\n<!-- end -->\n" for k in range(regions.MOST_REGIONS + 1))
-    with pytest.raises(UsageError, match="line 401: more than 200 regions"):
-        regions.regions(many)
-    with pytest.raises(UsageError, match="line 1: a name has at most 60 letters: aaa"):
-        regions.regions(f"<!-- answer: {'a' * 61} -->\n<!-- end -->\n")
-    assert regions.regions(f"<!-- answer: {'a' * 60} -->\n<!-- end -->\n")[0].name == "a" * 60
+    assert cpu_growth(read, *texts, repeat=3) < 512
 
 
 @pytest.mark.parametrize(
@@ -158,19 +141,14 @@ def test_comments_are_no_answer_and_end_where_they_end(text: str, kept: str) -> 
     assert answers(ONE_ANSWER.format(text)) == {"x": kept.strip()}
 
 
-@pytest.fixture
-def mine(tmp_path: Path) -> Path:
-    return tmp_path / "writeup.md"
-
-
-def test_a_student_is_told_what_is_empty(mine: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_student_is_told_what_is_empty(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     for text, code, words in (
         (TEMPLATE, 1, ("EMPTY", "empty (optional)", "python gpt149.py study --writeup")),
         (answered(), 0, ("nothing is empty",)),
         ("# mine\n", 1, ("GONE: write the lines <!-- answer: layout -->",)),
     ):
-        mine.write_text(text)
-        assert writeups.main([str(mine)]) == code
+        (tmp_path / "writeup.md").write_text(text)
+        assert writeups.main([str(tmp_path / "writeup.md")]) == code
         said = capsys.readouterr().out
         assert not [each for each in words if each not in said]
 
@@ -184,30 +162,30 @@ def test_words_of_the_template_are_no_answer() -> None:
     assert place.words == 3
 
 
+LOST_MARKER = answered().replace("<!-- answer: layout -->\n", "").encode()
+
+
 @pytest.mark.parametrize(
     ("content", "why"),
     [
-        (b"\xff\xfe", "not UTF-8"),
-        (b"a" * (checking.MOST_BYTES + 1), "larger than 4 MiB"),
-        (
-            answered().replace("<!-- answer: layout -->\n", "").encode(),
-            r"md: line \d+: <!-- end -->, but no region is",
-        ),
-        (None, r"no such file: .*writeup.md; begin with `cp"),
-        ("a pipe", "is no file"),
+        pytest.param(b"\xff\xfe", "not UTF-8", id="bytes"),
+        pytest.param(b"a" * (checking.MOST_BYTES + 1), "larger than 4 MiB", id="long"),
+        pytest.param(LOST_MARKER, r"md: line \d+: <!-- end -->, but no region is", id="a lost marker"),
+        pytest.param(None, r"no such file: .*writeup.md; begin with `cp", id="no file"),
+        pytest.param("a pipe", "is no file", id="a pipe"),
     ],
-    ids=["bytes", "long", "a lost marker", "no file", "a pipe"],
 )
-def test_a_file_that_is_no_write_up_is_refused(content: bytes | str | None, why: str, mine: Path) -> None:
+def test_a_file_that_is_no_write_up_is_refused(content: bytes | str | None, why: str, tmp_path: Path) -> None:
+    mine = tmp_path / "writeup.md"
     if isinstance(content, bytes):
         mine.write_bytes(content)
     elif content:
         os.mkfifo(mine)
-    with pytest.raises(UsageError, match=why):
-        writeups.main([str(mine)])
+    refused(why, writeups.main, [str(mine)])
 
 
-def test_without_pandoc_a_line_says_so(mine: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_pandoc_a_line_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    mine = tmp_path / "writeup.md"
     monkeypatch.setenv("PATH", str(tmp_path))
     mine.write_text(answered())
     assert exporting.export(mine, "pdf").startswith("no PDF: pandoc is not installed")
@@ -217,8 +195,7 @@ def test_without_pandoc_a_line_says_so(mine: Path, tmp_path: Path, monkeypatch: 
     assert exporting.export(mine, "html") == f"wrote {tmp_path / 'writeup.html'}"
     assert (tmp_path / "writeup.html").read_text() == "page\n"
     pandoc.write_text("#!/bin/sh\necho 'no LaTeX here' >&2\nexit 43\n")
-    with pytest.raises(KitError, match="no LaTeX here; a PDF needs LaTeX"):
-        exporting.export(mine, "pdf")
+    refused("no LaTeX here; a PDF needs LaTeX", exporting.export, mine, "pdf", of=KitError)
 
 
 def write_files(folder: Path, files: Mapping[str, str]) -> Path:
@@ -228,16 +205,10 @@ def write_files(folder: Path, files: Mapping[str, str]) -> Path:
     return folder
 
 
-@pytest.fixture
-def handed_in(tmp_path: Path) -> Path:
+def test_a_class_is_read_by_question(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     ada = answered("Row-major.\n\n# A heading of mine\n<script>alert(1)</script>\x1b[31m")
     texts = {"ada/writeup.md": ada, "bob/writeup.md": TEMPLATE, "eve/writeup.md": "<!-- end -->\n"}
-    return write_files(tmp_path / "class", {**texts, "ada/module.cpp": "int main() {}\n"})
-
-
-def test_a_class_is_read_by_question(
-    handed_in: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+    handed_in = write_files(tmp_path / "class", {**texts, "ada/module.cpp": "int main() {}\n"})
     reading, table = tmp_path / "reading.md", tmp_path / "manual.csv"
     assert writeups.main([str(handed_in), "--read", str(reading), "--sheet", str(table)]) == 0
     said = capsys.readouterr().out
@@ -258,15 +229,10 @@ def test_a_hostile_write_up_moves_no_cursor_and_costs_its_reader_nothing(tmp_pat
         "peggy/writeup.md": "<!-- answer: name -->\n" + f"{hostile}\n" * 9000 + "<!-- end -->\n",
     }
     write_files(tmp_path / "class", texts)
-    asked = ("writeup", tmp_path / "class", "--read", "reading.md", "--sheet", "manual.csv")
-    ended = subprocess.run(
-        [sys.executable, "-m", "grader", *asked],
-        cwd=tmp_path,
-        env={**os.environ, "PYTHONPATH": str(ROOT)},
-        capture_output=True,
-        timeout=300,
-        check=False,
-    )
+    asked = "-m grader writeup class --read reading.md --sheet manual.csv"
+    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+    command = [sys.executable, *asked.split()]
+    ended = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, timeout=300)
     said = ended.stdout.decode()
     assert ended.returncode == 0, ended.stderr
     assert "3 write-ups, 0 complete" in said and "mallory  writeup.md: line 1: a marker stands alone" in said
@@ -287,29 +253,25 @@ def test_points_and_remarks_by_hand_stay(tmp_path: Path) -> None:
     sheet.update(table, {"cyd": ("Cyd D", "")}, "writeup", None)
     assert "write-up" not in table.read_text().partition("\n")[2], "a remark goes when its reason has gone"
     table.write_text("id,writeup\nada,six\n")
-    with pytest.raises(UsageError, match=r"manual.csv:2: writeup: points should be a number"):
-        sheet.update(table, {}, "writeup", None)
+    refused(r"manual.csv:2: writeup: points should be a number", sheet.update, table, {}, "writeup", None)
 
 
 def test_ids_are_those_of_the_class(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     roster = (ledger.Entry("ada", "Ada"), ledger.Entry("zoe", "Zoe Z"))
     monkeypatch.setattr(ledger, "read", lambda folder: ledger.History(roster=roster))
     table = tmp_path / "manual.csv"
-    with pytest.raises(UsageError, match=r"no submission in .* is called 'bob'"):
-        sheet.update(table, {"bob": ("bob", "")}, "writeup", tmp_path)
+    refused(
+        r"no submission .* is called 'bob'", sheet.update, table, {"bob": ("bob", "")}, "writeup", tmp_path
+    )
     said = sheet.update(table, {"ada": ("ada", ""), "README": ("README", "")}, "writeup", tmp_path)
     assert "note: 1 write-ups are of nobody in" in said and "no row: README" in said
     rows = ["id,name,writeup,comment", "ada,Ada,,", "zoe,Zoe Z,,write-up: none"]
     assert table.read_text().splitlines() == rows
     monkeypatch.setattr(ledger, "read", lambda folder: ledger.History())
-    with pytest.raises(UsageError, match="holds no class"):
-        sheet.update(table, {}, "writeup", tmp_path)
+    refused("holds no class", sheet.update, table, {}, "writeup", tmp_path)
 
 
-def collected(paths: list[Path], source: str) -> list[staff.Writeup]:
-    return staff.collect(paths, checking.template(WRITEUP_TEMPLATE), source)
-
-
+WANTED = checking.template(WRITEUP_TEMPLATE)
 #: Forms in which a class arrives: its files, and the ids that have a write-up.
 FORMS = {
     "folders": (
@@ -324,19 +286,12 @@ FORMS = {
 }
 
 
-def of_name(name: str) -> str:
-    if name == "README.md":
-        return "of the staff\n"
-    return TEMPLATE if name.endswith(".md") else "int main() {}\n"
-
-
 @pytest.mark.parametrize("form", FORMS)
 def test_a_run_and_the_write_ups_agree_on_ids(form: str, tmp_path: Path) -> None:
-    """In every form in which a class arrives; the staff's own files, and others' names, make nobody else of anyone."""
     names, there = (each.split() for each in FORMS[form])
-    files = {name: of_name(name) for name in names}
-    folder = write_files(tmp_path / "class", files)
-    found = collected([folder], staff.source_of_class(None))
+    files = {name: TEMPLATE if name.endswith(".md") else "int main() {}\n" for name in names}
+    folder = write_files(tmp_path / "class", {**files, "README.md": "of the staff\n"})
+    found = staff.collect([folder], WANTED, staff.source_of_class(None))
     graded = [item.id for item in submission.find(folder, "module.cpp", tmp_path / "scratch")]
     assert [each.id for each in found] == graded
     read = [each.id for each in found if each.state is not None]
@@ -344,9 +299,9 @@ def test_a_run_and_the_write_ups_agree_on_ids(form: str, tmp_path: Path) -> None
     # Write-ups that were handed in apart from the sources are the same people's.
     own = [name for name in names if name.endswith(".md") and "README" not in name and name != "writeup.md"]
     alone = write_files(tmp_path / "alone", dict.fromkeys(own, TEMPLATE))
-    assert [each.id for each in collected([alone], "module.cpp")] == read
+    assert [each.id for each in staff.collect([alone], WANTED, "module.cpp")] == read
     if form.startswith("files"):
-        several = collected([alone / name for name in own], "module.cpp")
+        several = staff.collect([alone / name for name in own], WANTED, "module.cpp")
         assert sorted(each.id for each in several) == read
 
 
@@ -358,9 +313,5 @@ def test_names_of_a_results_folder_are_nobody_s() -> None:
 def test_a_key_is_read_with_its_lines(tmp_path: Path) -> None:
     path = tmp_path / "key.yaml"
     path.write_text("questions:\n  x: {title: X, points: 1, expct: [a]}\n")
-    with pytest.raises(
-        UsageError, match=r"key.yaml:2: unknown key 'expct' in a question; did you mean 'expect'"
-    ):
-        key.read(path)
-    with pytest.raises(UsageError, match="cannot read the key"):
-        key.read(tmp_path / "nowhere.yaml")
+    refused("key.yaml:2: unknown key 'expct' in a question; did you mean 'expect'", key.read, path)
+    refused("cannot read the key", key.read, tmp_path / "nowhere.yaml")
