@@ -11,17 +11,18 @@ from pathlib import Path
 
 import pytest
 from conftest import ROOT, insert_at_start
+from refusals import refused
 
 import gpt149
 from grader import study
 from grader.assignment.loading import load
 from grader.assignment.options import chosen_lab
 from grader.assignment.records import Part
-from grader.base.errors import KitError, UsageError
+from grader.base.errors import KitError
 from grader.base.results import Diagnosis
 from grader.judge.faults import Faulty
 from grader.judge.timing.measure import Sample
-from grader.study import figure, memory, options, outcome, plaintext, together
+from grader.study import figure, memory, options, plaintext, together
 from grader.study.comparison import compared
 from grader.study.figure import HeatMap, Plot, Series
 from grader.study.laboratory import Outcome, Variant, one_round
@@ -31,37 +32,22 @@ from grader.study.writeup import regions
 from labs.attention.studies import sweep
 from labs.attention.studies.scaling import exponents
 
-TABLE = Table(
-    "sweep-part2",
-    "Part 2",
-    ("tile", "ms", "note"),
-    ((2, 188.6543, "wrong | <!-- end -->"), (4, 136.85, ""), (8, None, "=1+1")),
-    "How it was measured.",
-)
-WRITEUP = (
-    "# Mine\r\n\r\n<!-- answer: a -->\r\nMy own words.  \r\n<!-- end -->\r\n"
-    "<!-- table: sweep-part2 -->\r\n<!-- end -->\r\nend\r\n"
-)
+ROWS = ((2, 188.6543, "wrong | <!-- end -->"), (4, 136.85, ""), (8, None, "=1+1"))
+TABLE = Table("sweep-part2", "Part 2", ("tile", "ms", "note"), ROWS, "How it was measured.")
+START = b"# Mine\r\n\r\n<!-- answer: a -->\r\nMy own.  \r\n<!-- end -->\r\n<!-- table: sweep-part2 -->\r\n"
+END = b"<!-- end -->\r\nend\r\n"
+COURSE = load(ROOT / "configs" / "gpt149.yaml")
+PART1, PART3, PART4 = map(COURSE.part, ("part1", "part3", "part4"))
 
 
-@pytest.fixture(scope="module")
-def parts() -> dict[str, Part]:
-    return {part.id: part for part in load(ROOT / "configs" / "gpt149.yaml").parts}
+def outcome_of(part: Part, *rounds: tuple[Sample, Sample]) -> Outcome:
+    """Return a variant with these calls; no rounds mean trouble."""
+    return Outcome(Variant("v", part, {"threads": 1}), rounds, "" if rounds else "wrong result")
 
 
 def outcomes(part: Part, *times_s: list[float]) -> list[Outcome]:
-    """Variants whose two calls of each round took these seconds; no times mean trouble."""
-    return [
-        Outcome(
-            Variant(f"v{k}", part, {"threads": 1}),
-            tuple((Sample(9.0, time), Sample(9.0, time)) for time in times),
-            "" if times else "wrong result",
-        )
-        for k, times in enumerate(times_s)
-    ]
-
-
-# ---- fits
+    """Return variants whose two calls of each round took these seconds."""
+    return [outcome_of(part, *[(Sample(9.0, time),) * 2 for time in times]) for times in times_s]
 
 
 def test_fits_find_the_parameter_of_their_own_law() -> None:
@@ -74,22 +60,18 @@ def test_fits_find_the_parameter_of_their_own_law() -> None:
         assert serial_share(counts, times) == pytest.approx(serial)
 
 
-def test_a_shared_machine_is_reported(parts: dict[str, Part]) -> None:
-    alone = Outcome(Variant("1", parts["part3"], {}), ((Sample(1.0, 0.99), Sample(1.0, 0.97)),) * 3)
-    crowded = Outcome(Variant("1", parts["part3"], {}), ((Sample(2.0, 0.99), Sample(1.0, 0.2)),) * 3)
-    found = Threads(parts["part3"], (1, 2), 2, compared([alone]), (None, None), None, core_share(alone), "")
+def test_a_shared_machine_is_reported() -> None:
+    alone = outcome_of(PART3, *[(Sample(1.0, 0.99), Sample(1.0, 0.97))] * 3)
+    crowded = outcome_of(PART3, *[(Sample(2.0, 0.99), Sample(1.0, 0.2))] * 3)
+    found = Threads(PART3, (1, 2), 2, compared([alone]), (None, None), None, core_share(alone), "")
     assert "of its core" not in found.law()
     assert "had only 35 % of its core" in replace(found, core_share=core_share(crowded)).law()
 
 
-def test_workspaces_of_part_4_are_what_the_assignment_allocates(parts: dict[str, Part]) -> None:
-    shape = load(ROOT / "configs" / "gpt149.yaml").defaults
-    assert memory.workspace_bytes(parts["part4"], shape) == 695296
-    assert memory.output_bytes(parts["part4"], shape) == 524288
-    assert memory.workspace_bytes(parts["part3"], shape) + 524288 == 557056
-
-
-# ---- rounds and comparisons
+def test_workspaces_are_what_the_assignment_allocates() -> None:
+    assert memory.workspace_bytes(PART4, COURSE.defaults) == 695296
+    assert memory.output_bytes(PART4, COURSE.defaults) == 524288
+    assert memory.workspace_bytes(PART3, COURSE.defaults) + 524288 == 557056
 
 
 def test_a_round_runs_to_and_fro_and_begins_elsewhere_each_time() -> None:
@@ -98,8 +80,7 @@ def test_a_round_runs_to_and_fro_and_begins_elsewhere_each_time() -> None:
     samples, broken = one_round(callers, 0)
     one_round(callers, 1)
     assert called == [0, 1, 2, 2, 1, 0, 1, 2, 0, 0, 2, 1]
-    assert [len(samples[k]) for k in callers] == [2, 2, 2]
-    assert not broken
+    assert [len(samples[k]) for k in callers] == [2, 2, 2] and not broken
 
 
 def test_a_variant_that_breaks_leaves_the_round_alone() -> None:
@@ -108,81 +89,55 @@ def test_a_variant_that_breaks_leaves_the_round_alone() -> None:
 
     samples, broken = one_round({0: lambda: Sample(1.0, 1.0), 1: breaks}, 0)
     assert broken == {1: "crash: it crashed"}
-    assert len(samples[0]) == 2
-    assert not samples[1]
+    assert len(samples[0]) == 2 and not samples[1]
 
 
-def test_ratios_do_not_feel_a_drift_that_all_variants_share(parts: dict[str, Part]) -> None:
+def test_ratios_do_not_feel_a_drift_that_all_variants_share() -> None:
     drift = [1.0, 1.4, 2.0, 3.0, 2.5, 1.1, 1.0, 5.0]
-    found = compared(outcomes(parts["part1"], drift, [1.3 * time for time in drift], []))
+    found = compared(outcomes(PART1, drift, [1.3 * time for time in drift], []))
     base, slower, wrong = found.lines
-    assert found.clock == "cpu"
-    assert slower.ratio is not None
+    assert found.clock == "cpu" and slower.ratio is not None
     assert (slower.ratio.low, slower.ratio.high) == pytest.approx((1.3, 1.3))
     assert base.is_fastest and slower.note == ""
     assert (wrong.time_ms, wrong.note) == (None, "wrong result")
     assert base.time_ms is not None and base.time_ms.low == pytest.approx(1000.0)
 
 
-def test_variants_that_noise_hides_or_that_are_wrong_have_a_note(parts: dict[str, Part]) -> None:
-    noisy = compared(outcomes(parts["part1"], [1.0] * 8, [0.99, 1.1] * 4))
+def test_notes_and_clocks_of_variants() -> None:
+    noisy = compared(outcomes(PART1, [1.0] * 8, [0.99, 1.1] * 4))
     assert [line.note for line in noisy.lines] == ["fastest", "not told from the fastest"]
-    wrong = compared(outcomes(parts["part1"], [], []))
+    wrong = compared(outcomes(PART1, [], []))
     assert [line.note for line in wrong.lines] == ["wrong result"] * 2
+    # Wall time decides OpenMP parts and calls without a CPU clock.
+    assert compared(outcomes(PART3, [1.0] * 7)).clock == "wall"
+    assert compared([outcome_of(PART1, (Sample(2.0, None),) * 2)]).clock == "wall"
 
 
-def test_wall_time_decides_openmp_parts_and_calls_without_a_cpu_clock(parts: dict[str, Part]) -> None:
-    assert compared(outcomes(parts["part3"], [1.0] * 7)).clock == "wall"
-    blind = Outcome(Variant("v", parts["part1"], {}), ((Sample(2.0, None), Sample(2.0, None)),))
-    assert compared([blind]).clock == "wall"
-
-
-# ---- tables
-
-
-def test_csv_and_table_hold_the_same_numbers() -> None:
+def test_csv_and_table_hold_the_same_numbers_and_no_markup() -> None:
     rows = list(csv.reader(io.StringIO(TABLE.csv())))
     assert rows[0] == list(TABLE.columns)
     for line, in_csv in zip(TABLE.cells(), rows[1:], strict=True):
         assert in_csv[:2] == line[:2]
         assert all(cell in TABLE.text() and cell in TABLE.markdown() for cell in line[:2] if cell)
     assert [row[1] for row in rows[1:]] == ["188.7", "136.8", ""]
-
-
-def test_text_in_a_table_is_neither_a_formula_nor_a_marker() -> None:
-    assert "'=1+1" in TABLE.csv()
-    assert "<!--" not in TABLE.markdown()
+    # Text is neither a formula nor a marker.
+    assert "'=1+1" in TABLE.csv() and "<!--" not in TABLE.markdown()
     lines = [line for line in TABLE.markdown().splitlines() if "|" in line]
     assert all(len(re.findall(r"(?<!\\)\|", line)) == 4 for line in lines)
-
-
-def test_numbers_have_four_digits_and_no_exponent() -> None:
+    with pytest.raises(ValueError, match="2 columns"):
+        Table("t", "T", ("a", "b"), ((1,),))
+    # Numbers have four digits and no exponent.
     cells = (1024, 0.0123456, 1234567.8, 0.0, None, float("nan"))
     assert [shown(cell) for cell in cells] == ["1024", "0.01235", "1234568", "0", "", ""]
 
 
-def test_a_row_of_the_wrong_length_is_refused() -> None:
-    with pytest.raises(ValueError, match="2 columns"):
-        Table("t", "T", ("a", "b"), ((1,),))
-
-
-# ---- figures
-
-
-PLOT = Plot(
-    "p",
-    "A title",
-    "a machine · a date · N=64 · -O3",
-    "tile",
-    "ms",
-    (
-        Series("student", (2.0, 8.0, 32.0), (30.0, 10.0, 20.0), (29.0, 9.0, 19.0), (31.0, 11.0, 21.0)),
-        Series("model", (2.0, 32.0), (15.0, 15.0), style="line"),
-        Series("other", (4.0,), (25.0,), style="points", notes=("here",)),
-    ),
-    log_x=True,
-    x_ticks=(2.0, 8.0, 32.0),
+CURVES = (
+    Series("student", (2.0, 8.0, 32.0), (30.0, 10.0, 20.0), (29.0, 9.0, 19.0), (31.0, 11.0, 21.0)),
+    Series("model", (2.0, 32.0), (15.0, 15.0), style="line"),
+    Series("other", (4.0,), (25.0,), style="points", notes=("here",)),
 )
+ABOUT = "a machine · a date · N=64 · -O3"
+PLOT = Plot("p", "A title", ABOUT, "tile", "ms", CURVES, log_x=True, x_ticks=(2.0, 8.0, 32.0))
 PEAKS = Series("peak", (0.0, 1.0), (1.0, 4.0), style="bars")
 BARS = Plot("b", "Bars", "about", "", "MiB", (PEAKS,), x_names=("part1", "part2"))
 MAP = HeatMap("m", "Map", "about", "Bc", "Br", ("16", "64"), ("8",), ((12.5, None),), "ms")
@@ -191,8 +146,8 @@ MAP = HeatMap("m", "Map", "about", "Bc", "Br", ("16", "64"), ("8",), ((12.5, Non
 def test_a_plot_in_letters_shows_points_where_they_are() -> None:
     lines = plaintext.text(PLOT, width=60, height=40).splitlines()
     frame = [line.partition("|")[2] for line in lines if "|" in line]
-    assert lines[:2] == [PLOT.title, PLOT.about]
-    assert frame[0].startswith("-")  # the upper end of the first interval
+    # Above the plot is the upper end of the first interval.
+    assert lines[:2] == [PLOT.title, PLOT.about] and frame[0].startswith("-")
     marks = sorted((line.index("o"), row) for row, line in enumerate(frame) if "o" in line)
     rows = [row for _, row in marks]
     assert [column for column, _ in marks] == pytest.approx([0, 28, 56], abs=3)
@@ -204,47 +159,15 @@ def test_bars_and_maps_in_letters_hold_every_number() -> None:
     bars = plaintext.text(BARS).splitlines()
     lengths = [line.count(plaintext.BAR) for line in bars if plaintext.BAR in line]
     assert lengths[1] == pytest.approx(4 * lengths[0], abs=2)
-    assert "12.50" in plaintext.text(MAP)
-    assert "none" in plaintext.text(MAP)
+    assert "12.50" in plaintext.text(MAP) and "none" in plaintext.text(MAP)
 
 
-def test_every_kind_of_figure_becomes_a_picture(tmp_path: Path) -> None:
+def test_figures_take_matplotlib(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     for one in (PLOT, BARS, MAP):
         figure.draw(one, tmp_path / f"{one.name}.png")
         assert (tmp_path / f"{one.name}.png").read_bytes().startswith(b"\x89PNG")
-
-
-def test_a_missing_matplotlib_is_named(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setitem(sys.modules, "matplotlib", None)
-    with pytest.raises(KitError, match="pip install matplotlib"):
-        figure.draw(MAP, tmp_path / "m.png")
-
-
-# ---- the write-up
-
-
-def test_filling_a_table_leaves_every_other_byte(tmp_path: Path) -> None:
-    path = tmp_path / "writeup.md"
-    path.write_bytes(WRITEUP.encode())
-    outcome.fill(path, TABLE)
-    once = path.read_bytes().decode()
-    outcome.fill(path, Table(TABLE.name, "Part 2, again", TABLE.columns, ((64, 1.0, ""),)))
-    twice = path.read_bytes().decode()
-    start, marker, end = WRITEUP.partition("<!-- table: sweep-part2 -->\r\n")
-    for text in (once, twice):
-        assert text.startswith(start + marker) and text.endswith(end)
-    assert "188.7" in once and "188.7" not in twice
-    assert regions.tables(twice)["sweep-part2"].count("|   64 |") == 1
-
-
-def test_a_write_up_without_the_place_is_refused_before_anything_is_measured(tmp_path: Path) -> None:
-    path = tmp_path / "writeup.md"
-    path.write_text(WRITEUP)
-    with pytest.raises(UsageError, match="<!-- table: threads-part3 -->"):
-        gpt149.run(["threads", "part3", "--writeup", str(path), "--out", str(tmp_path / "out")])
-
-
-# ---- command lines
+    refused("pip install matplotlib", figure.draw, MAP, tmp_path / "m.png", of=KitError)
 
 
 @pytest.mark.parametrize(
@@ -268,13 +191,9 @@ def test_a_write_up_without_the_place_is_refused_before_anything_is_measured(tmp
         ("memory --out gpt149.py", "--out takes a folder"),
     ],
 )
-def test_a_wrong_command_line_is_refused_in_one_line(
-    line: str, message: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_wrong_usage_is_one_line(line: str, message: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(ROOT)
-    with pytest.raises(UsageError, match=message) as refused:
-        gpt149.run(line.split())
-    assert "\n" not in str(refused.value)
+    refused(message, gpt149.run, line.split())
 
 
 def test_every_command_has_its_module_and_help(capsys: pytest.CaptureFixture[str]) -> None:
@@ -285,25 +204,28 @@ def test_every_command_has_its_module_and_help(capsys: pytest.CaptureFixture[str
         assert f"gpt149.py {command}" in capsys.readouterr().out
 
 
-def test_a_source_without_the_macro_is_refused(tmp_path: Path, master: str) -> None:
+def test_a_macro_without_effect_is_refused(tmp_path: Path, master: str) -> None:
     (tmp_path / "module.cpp").write_text(master.replace("TILE_SIZE", "SIDE"))
-    with pytest.raises(UsageError, match=r"does not use TILE_SIZE.*#ifndef TILE_SIZE"):
-        gpt149.run(["sweep", "part2", "--module", str(tmp_path), "--out", str(tmp_path / "study")])
-
-
-def test_a_tile_that_changes_no_object_is_refused() -> None:
+    refused(
+        r"does not use TILE_SIZE.*#ifndef TILE_SIZE",
+        gpt149.run,
+        ["sweep", "part2", "--module", str(tmp_path), "--out", str(tmp_path / "study")],
+    )
+    # And a macro that changes no object.
     sweep.refuse_unchanged("TILE_SIZE", Path("module.cpp"), [b"one", b"another"])
     sweep.refuse_unchanged("TILE_SIZE", Path("module.cpp"), [b"one"])
-    with pytest.raises(UsageError, match="the same whatever TILE_SIZE is"):
-        sweep.refuse_unchanged("TILE_SIZE", Path("module.cpp"), [b"one", b"one"])
-
-
-def test_lists_are_sorted_and_each_number_counts_once() -> None:
-    assert options.numbers("16,2, 8,2", "--tile", 1, 64) == (2, 8, 16)
+    refused(
+        "the same whatever TILE_SIZE is",
+        sweep.refuse_unchanged,
+        "TILE_SIZE",
+        Path("module.cpp"),
+        [b"one", b"one"],
+    )
 
 
 def test_the_whole_study_passes_its_options_to_each_command(tmp_path: Path) -> None:
     given = together.parser([]).parse_args(["--quick", "-H", "2", "--out", str(tmp_path), "--seed", "5"])
+    assert options.numbers("16,2, 8,2", "--tile", 1, 64) == (2, 8, 16)
     lab = chosen_lab([])
     for step in lab.steps():
         line = [*together.common(given, fills=False), *step.arguments(is_quick=True)]
@@ -313,19 +235,17 @@ def test_the_whole_study_passes_its_options_to_each_command(tmp_path: Path) -> N
     assert [step.table for step in together.chosen(lab.steps(), "race,memory")] == ["memory", "race"]
 
 
-# ---- one sweep, measured
-
 WRONG_AT_4 = "if (TILE_SIZE == 4) return at::zeros({B, H, N, d}, at::kFloat);"
 
 
-def test_a_sweep_times_right_tiles_names_a_wrong_one_and_fills_the_write_up(
-    tmp_path: Path, master: str
-) -> None:
+def test_a_sweep_times_right_tiles_names_a_wrong_one_and_fills_a_table(tmp_path: Path, master: str) -> None:
     (tmp_path / "module.cpp").write_text(insert_at_start(master, "myUnfusedAttentionBlocked", WRONG_AT_4))
     writeup, out = tmp_path / "writeup.md", tmp_path / "out"
-    writeup.write_text("Mine.\n<!-- table: sweep-part2 -->\n<!-- end -->\nStill mine.\n")
+    writeup.write_bytes(START + b"an older table\r\n" + END)
     line = ["sweep", "part2", "--tile", "4,8", "-N", "64", "-H", "1", "--rounds", "3", "--seed", "1"]
     paths = ["--module", str(tmp_path), "--out", str(out), "--writeup", str(writeup)]
+    # A write-up without the place is refused before anything is measured.
+    refused("<!-- table: threads-part3 -->", gpt149.run, ["threads", "part3", *paths])
     assert gpt149.run([*line, *paths]) == 1
     with open(out / "sweep-part2.csv", newline="") as file:
         found = {row["TILE_SIZE"]: row for row in csv.DictReader(file)}
@@ -333,8 +253,9 @@ def test_a_sweep_times_right_tiles_names_a_wrong_one_and_fills_the_write_up(
     assert float(found["8"]["ms from"]) <= float(found["8"]["ms"]) <= float(found["8"]["ms to"])
     assert float(found["reference"]["to reference"]) == 1.0
     assert (out / "sweep-part2.png").read_bytes().startswith(b"\x89PNG")
-    text = writeup.read_text()
-    assert text.startswith("Mine.\n") and text.endswith("Still mine.\n")
+    written = writeup.read_bytes()
+    assert written.startswith(START) and written.endswith(END) and b"older" not in written
+    text = written.decode()
     lines = [line for line in regions.tables(text)["sweep-part2"].splitlines() if line.startswith("|")]
     cells = [[cell.strip().replace(NOTHING, "") for cell in line.strip("|").split("|")] for line in lines[2:]]
     assert [line[:7] for line in cells] == [list(row.values())[:7] for row in found.values()]
