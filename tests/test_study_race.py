@@ -24,6 +24,7 @@ KERNELS = Path(__file__).parent / "races" / "kernels.cpp"
 TEXT = KERNELS.read_text()
 RIGHT = re.findall(r"KERNEL\((right\w+)\)", TEXT)
 ASSIGNMENT = load(options.PUBLIC_CONFIG)
+PART3 = ASSIGNMENT.part("part3")
 SHAPE = {**ASSIGNMENT.defaults, **ASSIGNMENT.lab.watched_sizes, "threads": race.THREADS}
 needs_tsan = pytest.mark.skipif(
     not race.has_thread_sanitizer(toolchain()), reason="only gcc on Linux has the ThreadSanitizer that fits"
@@ -31,13 +32,10 @@ needs_tsan = pytest.mark.skipif(
 
 
 def watched(function: str) -> racereport.RaceResult:
-    return race.watch(
-        ASSIGNMENT, replace(ASSIGNMENT.part("part3"), function=function), KERNELS, SHAPE, seed=1
-    )
+    return race.watch(ASSIGNMENT, replace(PART3, function=function), KERNELS, SHAPE, seed=1)
 
 
 def planted_line(function: str) -> int:
-    """Return the number of this kernel's line that bears the mark."""
     at = TEXT.index("// the race", TEXT.index(f"KERNEL({function})"))
     return TEXT.count("\n", 0, at) + 1
 
@@ -74,9 +72,8 @@ def test_a_planted_race_is_found(function: str, variable: str) -> None:
 @needs_tsan
 @pytest.mark.parametrize("function", ["rightTasks", "rightReduction", "rightBarriers", "rightTaskloop"])
 def test_the_kits_openmp_runtime_does_all_the_work_once_and_in_order(function: str) -> None:
-    part = replace(ASSIGNMENT.part("part3"), function=function)
     inputs = make_inputs("random", SHAPE, 3)
-    request = binding.request(part, SHAPE, inputs)
+    request = binding.request(replace(PART3, function=function), SHAPE, inputs)
     program = build_program(KERNELS, race.KIT)
     with ran(program, request, threads=race.THREADS, memory_bytes=None) as run:
         assert run.call is not None and run.call.status == "ok", run.output
@@ -116,7 +113,7 @@ Tensor myFusedAttention(Tensor Q, Tensor K, Tensor V, Tensor temp, int B, int H,
 
 def test_repeated_runs_of_a_kernel_that_one_thread_gets_wrong_show_no_race(tmp_path: Path) -> None:
     source = write(tmp_path, f"{HEAD}#include <omp.h>{WRONG_BY_THREADS}{bound('myFusedAttention')}")
-    finding = raceruns.compare(ASSIGNMENT, ASSIGNMENT.part("part3"), source, SHAPE, rounds=1, seed=1)
+    finding = raceruns.compare(ASSIGNMENT, PART3, source, SHAPE, rounds=1, seed=1)
     assert "is wrong on one thread already" in finding.trouble
     assert "data race" not in finding.trouble
 
@@ -125,20 +122,27 @@ def test_repeated_runs_show_a_race_where_only_several_threads_are_wrong() -> Non
     right, wrong = raceruns.Run(1, False, None), raceruns.Run(2, True, (0, 1, 2, 3))
     assert raceruns.told([right, right, raceruns.Run(2, False, None)]) == ""
     assert raceruns.told([right, raceruns.Run(2, True, None)]) == "", "within the error budget"
-    assert "right on one thread, first at (0, 1, 2, 3) on 2 threads: a data race" in raceruns.told(
-        [right, wrong]
-    )
-    sometimes = [right, raceruns.Run(1, True, (0, 0, 0, 0)), wrong]
-    assert "is wrong on one thread already in 1 of 2 runs" in raceruns.told(sometimes)
+    told = raceruns.told([right, wrong])
+    assert "right on one thread, first at (0, 1, 2, 3) on 2 threads: a data race" in told
+    told = raceruns.told([right, raceruns.Run(1, True, (0, 0, 0, 0)), wrong])
+    assert "is wrong on one thread already in 1 of 2 runs" in told
+
+
+REPORT = """WARNING: ThreadSanitizer: data race (pid=1)
+  Write of size 4 at 0x1 by thread T1:
+    #0 f module.cpp:1 (p+0x1)
+
+  Previous write of size 4 at 0x1 by main thread:
+    #0 f module.cpp:1 (p+0x2)
+"""
 
 
 def test_a_race_of_foreign_code_is_not_reported() -> None:
-    first = "  Write of size 4 at 0x1 by thread T1:\n    #0 f x.cpp:3 (p+0x1)\n\n"
-    second = "  Previous read of size 4 at 0x1 by main thread:\n    #0 g y.cpp:1 (p+0x2)\n"
-    head = "WARNING: ThreadSanitizer: data race (pid=1)\n"
-    assert racereport.races(head + first + second, "") == ()
-    ours = second.replace("y.cpp", "module.cpp")
-    assert racereport.races(head + first + ours, "x += 1;")[0].lines == (1,)
+    assert racereport.races(REPORT.replace("module", "x"), "") == ()
+    ours = REPORT.replace("module.cpp:1 (p+0x1)", "x.cpp:3 (p+0x1)").replace(
+        "Previous write", "Previous read"
+    )
+    assert racereport.races(ours, "x += 1;")[0].lines == (1,)
 
 
 @pytest.mark.parametrize(
@@ -152,15 +156,8 @@ def test_a_race_of_foreign_code_is_not_reported() -> None:
         ("score", "score", False),
     ],
 )
-def test_a_static_variable_inside_a_function_is_named_as_one(
-    location: str, name: str, is_static: bool
-) -> None:
-    output = (
-        "WARNING: ThreadSanitizer: data race (pid=1)\n"
-        "  Write of size 4 at 0x1 by thread T1:\n    #0 f module.cpp:1 (p+0x1)\n\n"
-        "  Previous write of size 4 at 0x1 by main thread:\n    #0 f module.cpp:1 (p+0x2)\n\n"
-        f"  Location is global '{location}' of size 4 at 0x1 (p+0x3)\n"
-    )
+def test_a_static_variable_in_a_function_is_named(location: str, name: str, is_static: bool) -> None:
+    output = f"{REPORT}\n  Location is global '{location}' of size 4 at 0x1 (p+0x3)\n"
     (found,) = racereport.races(output, "score += x;")
     assert (found.variable, found.is_static) == (name, is_static)
     said = "\n".join(racereport.words(found, "mine.cpp"))
@@ -169,9 +166,7 @@ def test_a_static_variable_inside_a_function_is_named_as_one(
 
 
 @needs_tsan
-def test_a_second_file_costs_its_own_compilation_and_a_link(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_second_file_is_compiled_and_linked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     small = one_function("return t;")
     build_program(write(tmp_path, small), race.KIT)
     commands = []
@@ -183,7 +178,5 @@ def test_a_second_file_costs_its_own_compilation_and_a_link(
 
     monkeypatch.setattr(standalone, "_run_compiler", heard)
     build_program(write(tmp_path, f"{small}// {tmp_path}\n"), race.KIT)
-    assert [("module.cpp" in command, "-c" in command) for command in commands] == [
-        (True, True),
-        (False, False),
-    ]
+    made = [("module.cpp" in command, "-c" in command) for command in commands]
+    assert made == [(True, True), (False, False)]
