@@ -11,10 +11,10 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from refusals import refused
 
 import gpt149
 from grader.base import prebuilt
-from grader.base.errors import UsageError
 from grader.study import facts, helpers
 from labs.attention.studies import cache, cachegrind, traffic
 from labs.attention.studies.traffic import Model, Shape, Traffic
@@ -60,13 +60,11 @@ def test_the_simulated_cache_is_the_naive_one(seed: int) -> None:
     for _ in range(600):
         place = draw.choice([place, place + 1, place + 1, draw.randrange(1024)]) % 1024
         accesses.append((draw.choice("rrw"), place))
-    arguments = map(str, ("script", 16, 16, 1, 16, 16, 64 * lines, ways, 64))
+    sizes = map(str, (16, 16, 1, 16, 16, 64 * lines, ways, 64))
+    command = [helpers.program(traffic.SIMULATOR), "script", *sizes]
     script = "".join(f"{kind} {index}\n" for kind, index in accesses)
-    text = subprocess.run(
-        [helpers.program(traffic.SIMULATOR), *arguments],
-        input=script, capture_output=True, text=True, check=True,
-    ).stdout  # fmt: skip
-    assert Traffic(*map(int, text.split())) == naive(accesses, lines, ways)
+    ended = subprocess.run(command, input=script, capture_output=True, text=True, check=True)
+    assert Traffic(*map(int, ended.stdout.split())) == naive(accesses, lines, ways)
 
 
 def walked(N: int, d: int, T: int) -> Iterator[Access]:
@@ -105,16 +103,14 @@ def test_counts_by_hand() -> None:
     assert (whole.fetched, whole.written) == (4 * 16 + 1, 16 + 1)
 
 
-def test_the_ratio_is_one_over_the_tile_where_rows_exceed_the_cache() -> None:
+def test_the_ratio_is_one_over_the_tile_only_where_rows_exceed_the_cache() -> None:
     first = scores("part1", 192, 4096, 16 * KB)
     for kernel, tile, wanted in (("part2", 16, 1 / 16), ("part2-rewritten", 16, 3 / 32)):
         found = scores(kernel, 192, 4096, 16 * KB, tile=tile)
         assert found.lines / first.lines == pytest.approx(wanted, rel=0.02 if kernel == "part2" else 0.03)
         assert found.lines == pytest.approx(traffic.formula(kernel, Shape(192, 4096, tile), 64), rel=0.03)
     assert first.lines == pytest.approx(traffic.formula("part1", Shape(192, 4096), 64), rel=0.01)
-
-
-def test_the_ratio_is_one_at_the_real_size() -> None:
+    # At the real size the ratio is one.
     lines = {kernel: scores(kernel, 1024, 32, 512 * KB).lines for kernel in ("part1", "part2")}
     assert lines["part2"] / lines["part1"] == pytest.approx(1.0, abs=0.001)
 
@@ -129,20 +125,16 @@ def test_a_table_holds_both_kernels_for_each_cache() -> None:
     assert rows[1][9] == 1 / 16
 
 
-@pytest.mark.parametrize(
-    ("text", "sizes"), [("16K,512K", (16 * KB, 512 * KB)), ("2m", (2 << 20,)), ("64,64b", (64,))]
-)
-def test_sizes_have_units(text: str, sizes: tuple[int, ...]) -> None:
-    assert helpers.byte_sizes(text, "--cache") == sizes
+def test_sizes_have_units() -> None:
+    sizes = {"16K,512K": (16 * KB, 512 * KB), "2m": (2 << 20,), "64,64b": (64,)}
+    assert {text: helpers.byte_sizes(text, "--cache") for text in sizes} == sizes
+    for text in ("", "K", "0", "-1K", "12Q", "1T", "99999999999G"):
+        refused("--cache takes sizes like 32K", helpers.byte_sizes, text, "--cache")
 
 
-@pytest.mark.parametrize("text", ["", "K", "0", "-1K", "12Q", "1T", "99999999999G"])
-def test_other_sizes_are_refused(text: str) -> None:
-    with pytest.raises(UsageError, match="--cache takes sizes like 32K"):
-        helpers.byte_sizes(text, "--cache")
-
-
-def test_the_output_of_the_probe_is_read() -> None:
+def test_the_outputs_of_the_probe_and_of_cachegrind_are_read() -> None:
+    text = "events: Ir I1mr ILmr Dr D1mr DLmr Dw D1mw DLmw\nfn=main\nsummary: 90 1 1 30 7 2 20 5 1\n"
+    assert cachegrind.data_misses(text) == 12
     peaks = "peak scalar 1 2e9\npeak avx2 1 4e10\npeak avx2 4 1.5e11\n"
     speed = facts.parse(peaks + "triad 1 5e9\nread 1 8e9\ntriad 4 9e9\nread 4 7e9\n", 4)
     assert speed.levels == ("scalar", "avx2")
@@ -150,37 +142,26 @@ def test_the_output_of_the_probe_is_read() -> None:
     assert speed.bandwidth(1) == 8e9 and speed.bandwidth(4) == 9e9
 
 
-def test_the_probe_finds_wider_levels_faster() -> None:
+def test_the_machine_has_wider_levels_that_are_faster_and_caches() -> None:
     """The probe keeps the best of several tries. Other programs change a ratio of 8 to 16 little."""
     speed = facts.measure()
     assert speed.peak(speed.levels[-1], 1) > 2 * speed.peak(speed.levels[0], 1) or len(speed.levels) == 1
     assert min(*speed.triad.values(), *speed.read.values()) > 0
-
-
-def test_the_machine_has_caches_in_order() -> None:
+    # The machine has caches in order.
     found = facts.describe()
     sizes = [each.size_bytes for each in found.caches]
-    assert found.line_bytes in (32, 64, 128, 256)
-    assert sizes == sorted(sizes) and sizes
-
-
-def test_a_cachegrind_file_is_read() -> None:
-    text = "events: Ir I1mr ILmr Dr D1mr DLmr Dw D1mw DLmw\nfn=main\nsummary: 90 1 1 30 7 2 20 5 1\n"
-    assert cachegrind.data_misses(text) == 12
+    assert found.line_bytes in (32, 64, 128, 256) and sizes == sorted(sizes) and sizes
 
 
 @pytest.mark.skipif(shutil.which("valgrind") is None, reason="valgrind is not installed")
 def test_cachegrind_agrees_in_the_trend(tmp_path: Path) -> None:
     sizes = ["-N", "24", "-d", "512", "--cache", "4K"]
     assert gpt149.run(["cache", "part1", "part2", *sizes, "--cachegrind", "--out", str(tmp_path)]) == 0
-    with open(tmp_path / "cache.csv", newline="") as file:
-        second = list(csv.DictReader(file))[1]
+    second = list(csv.DictReader((tmp_path / "cache.csv").read_text().splitlines()))[1]
     assert float(second["ratio"]) < float(second["ratio by cachegrind"]) < 0.5
 
 
-def test_prebuilt_program_runs_also_where_unpacking_lost_its_mode(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_prebuilt_program_runs_without_its_mode(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     source = tmp_path / "cachesim.cpp"
     (tmp_path / "prebuilt").mkdir()
     monkeypatch.setenv("GPT149_CACHE", str(tmp_path / "cache"))
