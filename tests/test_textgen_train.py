@@ -30,7 +30,6 @@ def test_training_is_reproducible_and_learns(tmp_path: Path, capsys: pytest.Capt
 
 
 def test_loss_with_a_sliding_window_is_that_of_the_whole_text() -> None:
-    """Worked off in overlapping pieces, the loss is the one of a single pass."""
     loaded = checkpoint.load()
     text = corpus.write(12_000, 77)
     tokens = torch.tensor(loaded.words.encode(text.text))
@@ -44,23 +43,14 @@ def test_loss_with_a_sliding_window_is_that_of_the_whole_text() -> None:
     assert train.loss_per_char(loaded.model, material) < 1.10 * (text.nats_per_char or 0.0)
 
 
-@pytest.mark.parametrize(
-    ("content", "message"),
-    [(b"", "has 0 characters"), (b"\xff" * 9000, "not UTF-8")],
-    ids=["empty", "binary"],
-)
-def test_useless_corpora_are_refused(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], content: bytes, message: str
+def test_useless_corpora_and_a_torch_without_muon_are_refused(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    (tmp_path / "mine.txt").write_bytes(content)
-    assert train.main(["--out", str(tmp_path), "--corpus", str(tmp_path / "mine.txt")]) == 2
-    error = capsys.readouterr().err
-    assert message in error and error.count("\n") == 1
-
-
-def test_a_torch_without_muon_is_refused(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+    for content, message in ((b"", "has 0 characters"), (b"\xff" * 9000, "not UTF-8")):
+        (tmp_path / "mine.txt").write_bytes(content)
+        assert train.main(["--out", str(tmp_path), "--corpus", str(tmp_path / "mine.txt")]) == 2
+        error = capsys.readouterr().err
+        assert message in error and error.count("\n") == 1
     monkeypatch.delattr(torch.optim, "Muon")
     assert train.main(["--out", str(tmp_path), *SMALL]) == 3
     said = capsys.readouterr().err
@@ -73,14 +63,12 @@ def test_all_parts_give_the_same_text(
     """Two short contexts stand for the seven up to 1024. No curve ends early, however slow the machine is."""
     monkeypatch.setattr(compare, "CONTEXTS", (16, 32))
     monkeypatch.setattr(compare, "SLOWEST_TOKEN_S", math.inf)
-    drawing = tmp_path / "speed.svg"
-    module = str(ROOT / "module.cpp")
-    assert gpt149.run(["compare", "--module", module, "--seed", "2", "--figure", str(drawing)]) == 0
+    module, drawing = ROOT / "module.cpp", tmp_path / "speed.svg"
+    assert gpt149.run(["compare", "--module", str(module), "--seed", "2", "--figure", str(drawing)]) == 0
     assert "-- part0, part1, part2, part3, part4 alike --" in capfd.readouterr().out
     assert drawing.read_text().count("<polyline") == 5
 
 
 def test_figure_keeps_titles_apart() -> None:
-    drawn = figure.speeds((16, 32), {"a<b": [100.0, 50.0], "c": [99.0, 49.9]})
-    assert "a&lt;b" in drawn
+    assert "a&lt;b" in figure.speeds((16, 32), {"a<b": [100.0, 50.0], "c": [99.0, 49.9]})
     assert figure._spread([10.0, 11.0, 60.0]) == [10.0, 27.0, 60.0]
