@@ -14,11 +14,11 @@ from grader import score
 from grader.assignment import labs
 from grader.assignment.loading import load
 from grader.assignment.mutations import Mutation
-from grader.assignment.records import Assignment
+from grader.assignment.records import Part
 from grader.assignment.regions import strip_solution
 from grader.base.arrays import Array, np
 from grader.base.places import ROOT
-from grader.base.results import PartResult
+from grader.base.results import PartResult, SubmissionResult
 from grader.judge.bench import Options
 from grader.judge.comparison import Expected, compare
 from grader.judge.evaluate import evaluate
@@ -33,73 +33,50 @@ from labs.softmax.studies.traffic import KERNELS, Model
 
 LAB = ROOT / "labs" / "softmax"
 RESULTS_ALONE = Options(shape=kernels.SHAPE, timing=False, profile=False)
+ASSIGNMENT = load(LAB / "hidden" / "assignment.yaml")
+SOURCE = (LAB / "softmax.cpp").read_text()
 
 
-@pytest.fixture(scope="module")
-def assignment() -> Assignment:
-    return load(LAB / "hidden" / "assignment.yaml")
-
-
-@pytest.fixture(scope="module")
-def source() -> str:
-    return (LAB / "softmax.cpp").read_text()
-
-
-def judged(
-    assignment: Assignment, source: str, folder: Path, made: Sequence[Mutation]
-) -> list[tuple[Mutation, PartResult]]:
-    text, parts = kernels.side_by_side(assignment, source, made)
+def judged(folder: Path, text: str, parts: Sequence[Part] = ASSIGNMENT.parts) -> SubmissionResult:
     (folder / "softmax.cpp").write_text(text)
-    return list(
-        zip(made, evaluate(assignment, folder / "softmax.cpp", parts, RESULTS_ALONE).parts, strict=True)
-    )
+    return evaluate(ASSIGNMENT, folder / "softmax.cpp", parts, RESULTS_ALONE)
+
+
+def side_by_side(folder: Path, made: Sequence[Mutation]) -> list[tuple[Mutation, PartResult]]:
+    parts = judged(folder, *kernels.side_by_side(ASSIGNMENT, SOURCE, made)).parts
+    return list(zip(made, parts, strict=True))
 
 
 @pytest.mark.parametrize("made", in_files(kernels.WRONG, code_of, most=60))
-def test_wrong_kernels_are_rejected_by_name(
-    made: Sequence[Mutation], assignment: Assignment, source: str, tmp_path: Path
-) -> None:
-    for bug, result in judged(assignment, source, tmp_path, made):
+def test_wrong_kernels_are_rejected_by_name(made: Sequence[Mutation], tmp_path: Path) -> None:
+    for bug, result in side_by_side(tmp_path, made):
         assert result.verdict == "wrong" and result.diagnosis is not None, bug.name
         assert result.diagnosis.code in bug.codes, (bug.name, result.diagnosis)
         assert bug.says in result.diagnosis.message, (bug.name, result.diagnosis)
 
 
 @pytest.mark.parametrize("made", in_files(kernels.RIGHT, part_of))
-def test_right_variants_pass(
-    made: Sequence[Mutation], assignment: Assignment, source: str, tmp_path: Path
-) -> None:
+def test_right_variants_pass(made: Sequence[Mutation], tmp_path: Path) -> None:
     """`grader selftest --lab softmax` times them in full size."""
-    for variant, result in judged(assignment, source, tmp_path, made):
+    for variant, result in side_by_side(tmp_path, made):
         assert result.verdict == "pass", (variant.name, result.diagnosis)
         assert all(case.ok for case in result.cases) and len(result.cases) > 8, variant.name
 
 
-def test_the_master_passes_and_the_starter_is_not_written(
-    assignment: Assignment, source: str, tmp_path: Path
-) -> None:
-    (tmp_path / "softmax.cpp").write_text(source)
-    master = evaluate(assignment, tmp_path / "softmax.cpp", assignment.parts, RESULTS_ALONE)
+def test_the_master_passes_and_the_starter_is_not_written(tmp_path: Path) -> None:
+    master, starter = (judged(tmp_path, text) for text in (SOURCE, strip_solution(SOURCE)))
     assert [part.verdict for part in master.parts] == ["pass"] * 4
-    assert score.score(assignment, master).earned == 100
-    (tmp_path / "softmax.cpp").write_text(strip_solution(source))
-    starter = evaluate(assignment, tmp_path / "softmax.cpp", assignment.parts, RESULTS_ALONE)
     for part in starter.parts:
         assert part.diagnosis is not None and part.diagnosis.code == "not_written", part
         assert "not written yet" in part.diagnosis.message
-    assert score.score(assignment, starter).earned == 0
+    assert [score.score(ASSIGNMENT, result).earned for result in (master, starter)] == [100, 0]
 
 
-def test_two_mistakes_with_the_same_output_are_both_named(
-    assignment: Assignment, source: str, tmp_path: Path
-) -> None:
+def test_two_mistakes_with_the_same_output_are_both_named(tmp_path: Path) -> None:
     (bug,) = (bug for bug in kernels.WRONG if bug.name == "divided by the largest")
-    ((_, result),) = judged(assignment, source, tmp_path, [bug])
+    ((_, result),) = side_by_side(tmp_path, [bug])
     assert result.diagnosis is not None
     assert "never divided" in result.diagnosis.message and "its largest exp(x)" in result.diagnosis.message
-
-
-# ---- inputs, oracle
 
 
 def float32_softmax(x: Array, sums: Array | None = None) -> Array:
@@ -111,22 +88,20 @@ def float32_softmax(x: Array, sums: Array | None = None) -> Array:
 @pytest.mark.parametrize("distribution", LOGITS)
 @pytest.mark.parametrize("shape", [(1, 1), (3, 1), (7, 2), (9, 101), (2, 20_000)])
 def test_every_row_has_a_softmax_that_float32_reaches(distribution: str, shape: tuple[int, int]) -> None:
-    inputs = make_inputs(distribution, {"R": shape[0], "C": shape[1]}, 7)
+    inputs, again = (make_inputs(distribution, {"R": shape[0], "C": shape[1]}, 7) for _ in range(2))
     x = inputs["X"]
+    assert np.array_equal(x, again["X"])
     assert x.dtype == np.float32 and x.shape == shape and not np.isnan(x).any() and not np.isposinf(x).any()
     assert np.isfinite(x).any(1).all() and abs(x[np.isfinite(x)]).max() <= 10_000
     found = compare(ORACLES["safe"].expected(inputs, {}), float32_softmax(x))  # type: ignore[arg-type]
     assert found.ok and found.budget_used < 0.5
-    again = make_inputs(distribution, {"R": shape[0], "C": shape[1]}, 7)["X"]
-    assert np.array_equal(x, again)
 
 
 @pytest.mark.parametrize("distribution", ["tail", "tail_last"])
 def test_a_float_sum_of_a_tail_is_wrong_from_safe_on(distribution: str) -> None:
     inputs = make_inputs(distribution, {"R": 2, "C": 100_000}, 3)
-    weights = np.exp(inputs["X"] - inputs["X"].max(1, keepdims=True))[
-        :, :: 1 if distribution == "tail" else -1
-    ]
+    weights = np.exp(inputs["X"] - inputs["X"].max(1, keepdims=True))
+    weights = weights if distribution == "tail" else weights[:, ::-1]
     plain = float32_softmax(inputs["X"], np.cumsum(weights, 1, dtype=np.float32)[:, -1:])
     blocks = weights.reshape(2, 100, 1000)
     in_blocks = np.cumsum(np.cumsum(blocks, 2, dtype=np.float32)[:, :, -1], 1, dtype=np.float32)[:, -1:]
@@ -160,14 +135,10 @@ def test_merged_halves_are_the_whole(distribution: str) -> None:
 
 def test_the_softmax_of_two_halves_is_that_of_the_row() -> None:
     x = make_inputs("random", {"R": 5, "C": 40}, 4)["X"]
-    given = accuracy.halves(x, 9)
-    found = merged(given)
+    found = merged(accuracy.halves(x, 9))
     whole = x.astype(np.float64)
     assert np.array_equal(found["m"], x.max(1))
     assert np.allclose(found["l"], np.exp(whole - whole.max(1, keepdims=True)).sum(1), rtol=1e-6)
-
-
-# ---- studies, and what is handed out
 
 
 @pytest.mark.parametrize("kernel", KERNELS)
@@ -182,11 +153,11 @@ def test_what_is_counted_is_what_the_theory_says(kernel: str) -> None:
             assert abs(found.fetched / (rows * columns / 16) - expected) < 0.02
 
 
-def test_the_accuracy_study_finds_where_a_part_overflows(source: str, tmp_path: Path) -> None:
+def test_the_accuracy_study_finds_where_a_part_overflows(tmp_path: Path) -> None:
     """In the master's naive part exp() overflows; in the file judged here the online part loses a tail, too."""
-    head, found, online = source.partition("torch::Tensor onlineSoftmax")
+    head, found, online = SOURCE.partition("torch::Tensor onlineSoftmax")
     lossy = head + found + online.replace("double sum = 0.0", "float sum = 0.0f")
-    assert lossy != source
+    assert lossy != SOURCE
     (tmp_path / "softmax.cpp").write_text(lossy)
     (tmp_path / "writeup.md").write_text((LAB / "writeup_template.md").read_text())
     arguments = ["--module", str(tmp_path / "softmax.cpp"), "--out", str(tmp_path / "out")]
@@ -207,22 +178,18 @@ def test_every_table_and_question_has_a_place() -> None:
     assert {question.answer for question in key.read(LAB / "hidden" / "writeup_key.yaml")} == asked
 
 
-def test_write_ups_and_likeness_are_held_against_the_labs_own(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    """`--lab softmax` tells its template, its key, its file and its starter."""
-    (tmp_path / "writeup.md").write_text((LAB / "writeup_template.md").read_text())
-    assert grading.run(["writeup", str(tmp_path / "writeup.md"), "--lab", "softmax"]) == 1
+def test_the_commands_take_the_labs_own_files(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """`--lab softmax` finds its template, its key, its file and its starter."""
+    mine, read = tmp_path / "writeup.md", tmp_path / "read.md"
+    mine.write_text((LAB / "writeup_template.md").read_text())
+    assert grading.run(["writeup", str(mine), "--lab", "softmax"]) == 1
     told = capsys.readouterr().out
     assert "overflow" in told and "part3" not in told
-    read = tmp_path / "read.md"
-    assert (
-        grading.run(["writeup", str(tmp_path / "writeup.md"), "--lab", "softmax", "--read", str(read)]) == 0
-    )
+    assert grading.run(["writeup", str(mine), "--lab", "softmax", "--read", str(read)]) == 0
     assert "infinite above 88.7" in read.read_text()
     for name in ("ada", "bob"):
         (tmp_path / "in" / name).mkdir(parents=True)
-        (tmp_path / "in" / name / "softmax.cpp").write_text((LAB / "softmax.cpp").read_text())
+        (tmp_path / "in" / name / "softmax.cpp").write_text(SOURCE)
     page = ["--html", str(tmp_path / "similar.html")]
     assert grading.run(["similar", str(tmp_path / "in"), "--lab", "softmax", *page]) == 0
     assert "2 submissions compared; what" in capsys.readouterr().out
@@ -230,12 +197,10 @@ def test_write_ups_and_likeness_are_held_against_the_labs_own(
 
 def test_a_handout_holds_the_lab_and_none_of_its_solutions() -> None:
     kit = contents.kit(ROOT, LAB / "hidden" / "assignment.yaml")
-    names = set(contents.handout(kit, {}))
+    names, held = set(contents.handout(kit, {})), set(contents.autograder(kit))
     assert {"softmax.cpp", "labs/softmax/oracle.py", "labs/softmax/studies/accuracy.py"} <= names
     assert {"docs/handout.md", "writeup_template.md", "grader/study/native/cachemodel.h"} <= names
     secret = "kernels.py labs/softmax/known cachesim.cpp softmax/reference.cpp hidden labs/attention"
     assert not [name for name in names if any(word in name for word in secret.split())]
-    assert {"labs/softmax/known/right.py", "labs/softmax/studies/native/cachesim.cpp"} <= set(
-        contents.autograder(kit)
-    )
+    assert {"labs/softmax/known/right.py", "labs/softmax/studies/native/cachesim.cpp"} <= held
     assert labs.title(LAB).startswith("The softmax of each row")
