@@ -1,10 +1,10 @@
-"""Attempts of hostile students in the labs of operators and of softmax: each ends as a wrong result, a crash or a file
-that does not build."""
+"""Hostile submissions in the labs of operators and of softmax: each is wrong, crashes or does not build."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -30,36 +30,27 @@ PLAIN = Options(timing=False, profile=False)
 class Attempt:
     lab: str
     made: Mutation
-    ends: str
-    """Its verdict, or several with | between them."""
-    codes: tuple[str, ...] = ()
-    """Of its diagnosis; any, where there are none."""
+    ends: str  # its verdict, or several with | between them
+    code: str = ""  # of its diagnosis; any, where there is none
 
 
 def attempt(
-    lab: str, name: str, part: str, edits: Sequence[tuple[str, str]], ends: str = "wrong", *codes: str
+    lab: str, name: str, part: str, text: str, ends: str = "wrong", code: str = "", old: str = END
 ) -> Attempt:
-    return Attempt(lab, Mutation(name, part, tuple(edits)), ends, codes)
+    """An attempt whose text comes last in the solution, or first (with old=BEGIN), or in place of another line."""
+    new = {BEGIN: f"{BEGIN}{text}\n", END: f"{text}\n{END}"}.get(old, text)
+    return Attempt(lab, Mutation(name, part, ((old, new),)), ends, code)
 
 
-def first(lab: str, name: str, part: str, text: str, ends: str = "wrong", *codes: str) -> Attempt:
-    return attempt(lab, name, part, ((BEGIN, f"{BEGIN}{text}\n"),), ends, *codes)
+first = partial(attempt, old=BEGIN)
+overwritten = partial(attempt, ends="wrong", code="inputs_overwritten")
 
 
-def last(lab: str, name: str, part: str, text: str, ends: str = "wrong", *codes: str) -> Attempt:
-    return attempt(lab, name, part, ((END, f"{text}\n{END}"),), ends, *codes)
-
-
-#: The first result for each address of an input, and the first of each size.
-BY_POINTER = """
+#: The first result for each address and size of a result.
+KEPT = """
     static std::vector<std::pair<const void *, torch::Tensor>> seen;
-    for (auto &[at, made] : seen) if (at == {input}.data_ptr<float>() && made.numel() == {out}.numel()) return made;
-    seen.emplace_back({input}.data_ptr<float>(), {out});
-"""
-BY_SIZE = """
-    static std::vector<torch::Tensor> seen;
-    for (torch::Tensor &made : seen) if (made.numel() == {out}.numel()) return made;
-    seen.push_back({out});
+    for (auto &[at, made] : seen) if (at == {at} && made.numel() == {out}.numel()) return made;
+    seen.emplace_back({at}, {out});
 """
 LATER = """
     if (M != 7) {
@@ -78,45 +69,40 @@ ATTEMPTS = (
     first("operators", "all but one size", "linear", "if (N == 60000) return Y;"),
     first("operators", "no hidden sizes", "matmul", "if (M == 13 || M == 3 || M == 2) return O;"),
     first("operators", "no hidden lengths", "mse", "if (n == 211 || n == 7) return loss;"),
-    last("operators", "an input halved", "relu", "const_cast<float *>(x)[0] *= 0.5f;", "wrong", "inputs_overwritten"),
-    last("operators", "the upstream gradient cleared", "mul_backward",
-         "std::fill(dO.data_ptr<float>(), dO.data_ptr<float>() + R * C, 0.0f);", "wrong", "inputs_overwritten"),
-    last("operators", "labels changed", "cross_entropy", "labels.data_ptr<int64_t>()[0] = 0;", "wrong",
-         "inputs_overwritten"),
-    last("operators", "indices changed", "maxpool2d_backward", "index.data_ptr<int64_t>()[N * C * OH * OW - 1] ^= 1;",
-         "wrong", "inputs_overwritten"),
-    last("operators", "the gradient changed by the step", "sgd", "G.data_ptr<float>()[n - 1] = 0;", "wrong",
-         "inputs_overwritten"),
-    last("operators", "an input in place of a result", "relu",
-         "std::copy(o, o + n, const_cast<float *>(x)); return X;", "wrong", "inputs_overwritten"),
-    last("operators", "float64", "relu", "return O.to(at::kDouble);", "wrong", "wrong_dtype"),
-    last("operators", "another shape", "matmul", "return O.reshape({N, M});"),
-    last("operators", "a step of another shape", "add", "return O.reshape({R * C});", "wrong", "wrong_shape"),
-    last("operators", "no number", "matmul", "o[0] = NAN;", "wrong"),
-    last("operators", "infinite", "matmul_backward", "gb[0] = INFINITY;", "wrong"),
-    attempt("operators", "eight bits", "matmul", (("const float factor = a[i * K + k];",
-            "float factor = a[i * K + k]; int32_t bits; std::memcpy(&bits, &factor, 4); bits &= 0xffff0000;\n"
-            "            std::memcpy(&factor, &bits, 4);"),)),
+    overwritten("operators", "an input halved", "relu", "const_cast<float *>(x)[0] *= 0.5f;"),
+    overwritten("operators", "the upstream gradient cleared", "mul_backward",
+        "std::fill(dO.data_ptr<float>(), dO.data_ptr<float>() + R * C, 0.0f);"),
+    overwritten("operators", "labels changed", "cross_entropy", "labels.data_ptr<int64_t>()[0] = 0;"),
+    overwritten("operators", "indices changed", "maxpool2d_backward",
+        "index.data_ptr<int64_t>()[N * C * OH * OW - 1] ^= 1;"),
+    overwritten("operators", "the gradient changed by the step", "sgd", "G.data_ptr<float>()[n - 1] = 0;"),
+    overwritten("operators", "an input in place of a result", "relu",
+        "std::copy(o, o + n, const_cast<float *>(x)); return X;"),
+    attempt("operators", "float64", "relu", "return O.to(at::kDouble);", "wrong", "wrong_dtype"),
+    attempt("operators", "another shape", "matmul", "return O.reshape({N, M});"),
+    attempt("operators", "a step of another shape", "add", "return O.reshape({R * C});", "wrong", "wrong_shape"),
+    attempt("operators", "no number", "matmul", "o[0] = NAN;"),
+    attempt("operators", "infinite", "matmul_backward", "gb[0] = INFINITY;"),
+    attempt("operators", "eight bits", "matmul", old="const float factor = a[i * K + k];",
+        text="float factor = a[i * K + k]; int32_t bits; std::memcpy(&bits, &factor, 4); bits &= 0xffff0000;\n"
+            "            std::memcpy(&factor, &bits, 4);"),
     first("operators", "the end of the process", "mse_backward", "std::exit(0);", "crash"),
     first("operators", "an exception of its own", "sgd", "throw 1;", "crash"),
-    last("operators", "far outside", "relu_backward", "gx[1 << 28] = 1;", "crash"),
-    last("operators", "a little outside", "add", "for (int e = 1; e < 64; e++) o[R * C + e] = 1;", "crash"),
-    first("softmax", "by pointer", "safe", BY_POINTER.format(input="XTensor", out="OTensor")),
+    attempt("operators", "far outside", "relu_backward", "gx[1 << 28] = 1;", "crash"),
+    attempt("operators", "a little outside", "add", "for (int e = 1; e < 64; e++) o[R * C + e] = 1;", "crash"),
+    first("softmax", "by pointer", "safe", KEPT.format(at="XTensor.data_ptr<float>()", out="OTensor")),
     first("softmax", "some sizes alone", "online", "if (C > 1000) return OTensor;"),
-    last("softmax", "an input changed", "naive", "const_cast<float *>(X)[0] = 0;", "wrong", "inputs_overwritten"),
-    last("softmax", "a maximum changed", "merge", "m1Tensor.data_ptr<float>()[R - 1] = 1;", "wrong",
-         "inputs_overwritten"),
-    last("softmax", "sums exchanged afterwards", "merge",
-         "std::swap_ranges(l, l + R, l2Tensor.data_ptr<float>());"),
-    last("softmax", "float64", "naive", "return OTensor.to(at::kDouble);", "wrong", "wrong_dtype"),
-    last("softmax", "no number in a masked place", "online", "O[0] = NAN;"),
+    overwritten("softmax", "an input changed", "naive", "const_cast<float *>(X)[0] = 0;"),
+    overwritten("softmax", "a maximum changed", "merge", "m1Tensor.data_ptr<float>()[R - 1] = 1;"),
+    attempt("softmax", "sums exchanged afterwards", "merge", "std::swap_ranges(l, l + R, l2Tensor.data_ptr<float>());"),
+    attempt("softmax", "float64", "naive", "return OTensor.to(at::kDouble);", "wrong", "wrong_dtype"),
+    attempt("softmax", "no number in a masked place", "online", "O[0] = NAN;"),
     first("softmax", "the end of the process", "safe", "std::_Exit(0);", "crash"),
-    last("softmax", "outside", "merge", "for (int e = 0; e < 64; e++) o[R * d + 1 + e] = 1;", "crash"),
+    attempt("softmax", "outside", "merge", "for (int e = 0; e < 64; e++) o[R * d + 1 + e] = 1;", "crash"),
 )  # fmt: skip
 
 
 def course(lab: str) -> tuple[Assignment, str]:
-    """The staff's assignment and its master."""
     place = labs.named(lab)
     assignment = load(labs.assignment_file(place, staff=True))
     master = labs.master(place, assignment.source).read_text(encoding="utf-8")
@@ -139,7 +125,7 @@ def test_attempts_gain_nothing(lab: str, tmp_path: Path) -> None:
         f"{each.made.name}: {result.verdict} {result.diagnosis}"
         for each, result in zip(tried, results, strict=True)
         if result.verdict not in each.ends.split("|")
-        or (each.codes and (result.diagnosis is None or result.diagnosis.code not in each.codes))
+        or (each.code and (result.diagnosis is None or result.diagnosis.code != each.code))
     ]
     assert not unlike, "\n".join(unlike)
 
@@ -150,8 +136,8 @@ def test_attempts_gain_nothing(lab: str, tmp_path: Path) -> None:
 )
 def test_no_timed_call_is_answered_from_one_before(lab: str, part: str, out: str, tmp_path: Path) -> None:
     """A result that is kept for its size is right wherever a content comes again: timed calls have new ones."""
-    kept = first(lab, "by size", part, BY_SIZE.format(out=out)).made
-    (result,) = judged(lab, [kept], tmp_path, Options(profile=False))
+    kept = first(lab, "by size", part, KEPT.format(at="nullptr", out=out))
+    (result,) = judged(lab, [kept.made], tmp_path, Options(profile=False))
     assert result.verdict == "wrong", result
 
 
@@ -164,17 +150,13 @@ def test_no_timed_call_is_answered_from_one_before(lab: str, part: str, out: str
     ],
 )
 def test_torchs_own_work_is_refused(lab: str, part: str, text: str, tmp_path: Path) -> None:
-    assignment, master = course(lab)
-    source = tmp_path / assignment.source
-    source.write_text(KERNELS[lab].edited(master, first(lab, "torch", part, text).made), encoding="utf-8")
-    (result,) = evaluate(assignment, source, (assignment.part(part),), PLAIN).parts
+    (result,) = judged(lab, [first(lab, "torch", part, text).made], tmp_path)
     assert result.verdict == "compile_error" and result.diagnosis is not None
     assert "torch's own work" in result.diagnosis.message
 
 
 def test_a_hostile_forward_function_costs_its_sentence_alone(tmp_path: Path) -> None:
-    """A diagnosis asks the student's own forward function: one that never ends, ends the process, returns no numbers or
-    too few of them changes no verdict, and nothing that is told besides."""
+    """A diagnosis calls the student's own forward function. A broken one changes neither verdict nor code."""
     assignment, text = course("operators")
     assignment = replace(assignment, limits=replace(assignment.limits, call_s=2.0))
     broken = {
