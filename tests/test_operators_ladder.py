@@ -1,5 +1,4 @@
-"""The ladder of the operators: the fast kernels are right, the limits are those of hand counts, one part from beginning
-to end, and what of it a handout holds."""
+"""The ladder of the operators: its fast kernels, its limits, one study from end to end, and its part of a handout."""
 
 from __future__ import annotations
 
@@ -34,9 +33,7 @@ ASSIGNMENT = load(STAFF)
 MASTER = labs.master(FOLDER, ASSIGNMENT.source)
 
 
-@pytest.mark.parametrize(
-    "most", [2, pytest.param(None, marks=pytest.mark.full)], ids=["two cases", "every case"]
-)
+@pytest.mark.parametrize("most", [2, pytest.param(None, marks=pytest.mark.full)], ids=["two", "every case"])
 def test_the_fast_kernels_are_right(most: int | None, monkeypatch: pytest.MonkeyPatch) -> None:
     if most:
         monkeypatch.setattr(correctness, "MOST_REPEATS", most)  # races are looked for with every case
@@ -47,8 +44,6 @@ def test_the_fast_kernels_are_right(most: int | None, monkeypatch: pytest.Monkey
     for part in found.parts:
         assert part.verdict == "pass", f"{part.id}: {part.diagnosis}"
 
-
-# ---- limits
 
 SIZES = {
     **ASSIGNMENT.defaults,
@@ -79,9 +74,7 @@ SIZES = {
         ("sgd", 2 * 23, 8 * 23, 4 * 23, True),
     ],
 )
-def test_what_no_kernel_can_do_without(
-    part: str, operations: int, read: int, written: int, in_place: bool
-) -> None:
+def test_limits_by_hand(part: str, operations: int, read: int, written: int, in_place: bool) -> None:
     assert limits.work(ASSIGNMENT.part(part), SIZES) == Work(operations, read, written, in_place)
 
 
@@ -116,9 +109,6 @@ def test_ratios_are_those_of_a_round_and_the_longer_limit_binds() -> None:
     assert other.table().rows[-1][:2] == ("limit: a copy", 4.0) and "the bytes bind" in other.caption()
 
 
-# ---- a study
-
-
 def run(out: Path, source: Path, *more: str) -> tuple[int, dict[str, dict[str, str]]]:
     sizes = ("-M", "24", "-K", "16", "-N", "40", "--rounds", "2")
     files = ("--out", str(out), "--module", str(source), "--config", str(STAFF))
@@ -129,14 +119,13 @@ def run(out: Path, source: Path, *more: str) -> tuple[int, dict[str, dict[str, s
 
 @pytest.fixture
 def without_torch(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Its headers take half a minute to compile. The machine's speed is measured once, to take half of the time."""
+    """Avoid compiling torch's headers, which takes half a minute, and measuring the machine's speed twice."""
     monkeypatch.setattr(ladder, "torch_version", lambda: ABSENT)
     monkeypatch.setattr(facts, "measure", functools.cache(facts.measure))
 
 
-def test_a_part_from_beginning_to_end(
-    tmp_path: Path, without_torch: None, capsys: pytest.CaptureFixture[str]
-) -> None:
+@pytest.mark.usefixtures("without_torch")
+def test_a_part_from_beginning_to_end(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     writeup = tmp_path / "writeup.md"
     writeup.write_text((FOLDER / "writeup_template.md").read_text())
     code, rows = run(tmp_path, MASTER, "--writeup", str(writeup))
@@ -150,22 +139,16 @@ def test_a_part_from_beginning_to_end(
     assert (tmp_path / "ladder-matmul.png").stat().st_size > 10_000
 
 
-def test_a_wrong_kernel_is_not_measured(
-    tmp_path: Path, without_torch: None, capsys: pytest.CaptureFixture[str]
-) -> None:
+@pytest.mark.usefixtures("without_torch")
+def test_a_wrong_kernel_is_not_measured(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     wrong = tmp_path / "operators.cpp"
-    text = MASTER.read_text()
-    assert text.count("o[i * N + j] += factor * b[k * N + j]") == 1
-    wrong.write_text(
-        text.replace("o[i * N + j] += factor * b[k * N + j]", "o[i * N + j] = factor * b[k * N + j]")
-    )
+    right, added, rest = MASTER.read_text().partition("o[i * N + j] += factor * b[k * N + j]")
+    assert added and added not in rest
+    wrong.write_text(right + added.replace("+=", "=") + rest)
     code, rows = run(tmp_path, wrong)
     assert code == 1 and not rows[YOURS]["ms"] and "wrong result" in rows[YOURS]["note"]
     assert float(rows[FAST]["ms"]) > 0 and not rows[FAST]["time / yours"]
     assert "was not measured" in capsys.readouterr().out
-
-
-# ---- a handout
 
 
 def test_a_handout_has_the_fast_kernels_compiled_and_not_their_text(tmp_path: Path) -> None:
@@ -196,6 +179,5 @@ def test_all_files_bind_what_the_assignment_asks_for() -> None:
     for name, text in {**texts, "pytorch": sources.PYTORCH}.items():
         bound = re.findall(r'm\.def\("(\w+)", &(\w+)\);', text)
         assert all(called == function for called, function in bound), name
-        assert {called for called, _ in bound} - {sources.NOTHING} == (
-            compared if name == "reference.cpp" else asked
-        ), name
+        wanted = compared if name == "reference.cpp" else asked
+        assert {called for called, _ in bound} - {sources.NOTHING} == wanted, name
