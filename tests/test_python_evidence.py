@@ -70,12 +70,13 @@ def product(a, b, c, splits=1):
 """
 
 
-def matmul(body: str, before: str = "") -> str:
+def matmul(text: str) -> str:
+    """Return a file of a body, and of what stands before it, if anything, with § between the two."""
+    before, _, body = text.rpartition("§")
     lines = "".join(f"    {line}\n" for line in body.strip().splitlines())
     return f"{HEAD}\n{before}\ndef matmul(a, b, c):\n{lines}"
 
 
-LOOP = "t = torch.zeros(c.shape)\nfor k in range(a.shape[1]):\n    t += a[:, k:k+1] * b[k:k+1]\n"
 IN_THREAD = "t = threading.Thread(target=lambda: {})\nt.start(); t.join()\n"
 GRID = "[(triton.cdiv(c.numel(), 64),)]"
 #: A kernel's first lines: its name, its arguments before `B`.
@@ -84,24 +85,16 @@ OPERATOR = (
     "@torch.library.custom_op('mine::mm', mutates_args=())\n"
     "def mine(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:\n"
 )
-#: Bodies that are right without a kernel of their own; in a pair, the second is what stands before the function.
-WITHOUT_KERNEL: dict[str, str | tuple[str, str]] = {
+#: Bodies of a matmul() that is right without a kernel of its own. What stands before it is left of a §.
+NO_KERNEL = {
     # As reported.
     "NumPy": "np.copyto(c.numpy(), work(a, b))",
-    "an alias, and Triton for one number": (
-        "product(a, b, c) if c.numel() == 1 else c.copy_(mm(a, b))",
-        "mm = torch.matmul  # not called here",
-    ),
-    "a decorator with jit in its name": (
-        "c.copy_(hidden(a, b))",
-        "def rejitted(f):\n    return f\n"
-        "@rejitted\ndef hidden(a, b):\n    return torch.einsum('ij,jk->ik', a, b)\n",
-    ),
-    "another way when observed": (
-        "if depth() > 9:\n    raise ValueError\n"
-        "with torch._C._DisableTorchDispatch():\n    c.copy_(torch.matmul(a, b))",
-        "depth = torch._C._len_torch_dispatch_stack",
-    ),
+    "an alias, and Triton for one number": "mm = torch.matmul  # not called here§"
+    "product(a, b, c) if c.numel() == 1 else c.copy_(mm(a, b))",
+    "a decorator with jit in its name": "def rejitted(f):\n    return f\n"
+    "@rejitted\ndef hidden(a, b):\n    return torch.einsum('ij,jk->ik', a, b)\n§c.copy_(hidden(a, b))",
+    "another way when observed": "depth = torch._C._len_torch_dispatch_stack§if depth() > 9:\n    raise ValueError\n"
+    "with torch._C._DisableTorchDispatch():\n    c.copy_(torch.matmul(a, b))",
     "many names before": "if a is None:\n    "
     + "; ".join(f"torch.q{k}.zeros(1)" for k in range(1100))
     + "\nctypes.memmove(c.data_ptr(), (r := work(a, b)).ctypes.data, r.nbytes)",
@@ -109,28 +102,24 @@ WITHOUT_KERNEL: dict[str, str | tuple[str, str]] = {
     "NumPy, then a copy": "copy(torch.from_numpy(work(a, b)), c)",
     "a list, then a copy": "copy(torch.tensor(work(a, b).tolist()), c)",
     "NumPy in an empty tensor, then a copy": "t = torch.empty(c.shape)\nt.numpy()[...] = work(a, b)\ncopy(t, c)",
-    "a table of pointers": (
-        f"r = torch.from_numpy(work(a, b))\npointed{GRID}(torch.tensor([r.data_ptr()]), c, c.numel(), B=64)",
-        KERNEL.format("pointed", "t, d, n") + "    s = tl.load(t).to(tl.pointer_type(tl.float32))\n"
-        "    tl.store(d + at, tl.load(s + at, mask=at < n), mask=at < n)\n",
-    ),
+    "a table of pointers": KERNEL.format("pointed", "t, d, n")
+    + "    s = tl.load(t).to(tl.pointer_type(tl.float32))\n"
+    "    tl.store(d + at, tl.load(s + at, mask=at < n), mask=at < n)\n§r = torch.from_numpy(work(a, b))\n"
+    f"pointed{GRID}(torch.tensor([r.data_ptr()]), c, c.numel(), B=64)",
     "a thread, then a copy": "r = []\n" + IN_THREAD.format("r.append(torch.matmul(a, b))") + "copy(r[0], c)",
     "NumPy in an empty tensor during the launch, then a copy": "r, t = work(a, b), torch.empty(c.shape)\n"
     "def grid(meta):\n    np.copyto(t.numpy(), r)\n    return (triton.cdiv(c.numel(), 64),)\n"
     "copy_kernel[grid](t, c, c.numel(), B=64)",
     "NumPy in a hook of the launch, then a copy": "r, t = work(a, b), torch.empty(c.shape)\n"
     "copy_kernel.pre_run_hooks[:] = [lambda s, d, n, **more: np.copyto(t.numpy(), r)]\ncopy(t, c)",
-    "NumPy in one small tensor again and again, each time with a copy": (
-        "r, c, t = work(a, b).ravel(), c.view(-1), torch.empty(64)\nfor i in range(0, r.size, 64):\n"
-        "    n = min(64, r.size - i)\n    t.numpy()[:n] = r[i:i + 64]\n    copy(t[:n], c[i:i + n])"
-    ),
+    "NumPy in one small tensor again and again, each time with a copy": "r, c, t = "
+    "work(a, b).ravel(), c.view(-1), torch.empty(64)\nfor i in range(0, r.size, 64):\n"
+    "    n = min(64, r.size - i)\n    t.numpy()[:n] = r[i:i + 64]\n    copy(t[:n], c[i:i + n])",
     # Python scalars carry the result.
     **{
-        f"scalars in {name}": (
-            f"r = work(a, b).ravel().tolist()\nput[(1,)](c, {given}, len(r))",
-            f"@triton.jit\ndef put(d, v{kind}, n: tl.constexpr):\n"
-            f"    for i in tl.static_range(n):\n        tl.store(d + i, v[i])\n",
-        )
+        f"scalars in {name}": f"@triton.jit\ndef put(d, v{kind}, n: tl.constexpr):\n"
+        "    for i in tl.static_range(n):\n        tl.store(d + i, v[i])\n"
+        f"§r = work(a, b).ravel().tolist()\nput[(1,)](c, {given}, len(r))"
         for name, given, kind in (("a tuple", "tuple(r)", ""), ("a constant list", "r", ": tl.constexpr"))
     },
     **{
@@ -144,21 +133,17 @@ WITHOUT_KERNEL: dict[str, str | tuple[str, str]] = {
         )
     },
     # Places carry the result.
-    "indices into ramps of a kernel's": (
-        "r = work(a, b).astype(np.float64)\nhigh = np.floor(r)\n"
-        "i, j = (torch.from_numpy(x.astype(np.int64)) for x in (high + 8192, (r - high) * 65536))\n"
-        "t, u = torch.empty(16384), torch.empty(65537)\n"
-        "ramp[(16,)](t, 16384, -8192.0, 1.0, B=1024)\nramp[(65,)](u, 65537, 0.0, 1 / 65536, B=1024)\n"
-        "c.copy_(t[i] + u[j])",
-        KERNEL.format("ramp", "d, n, first, step")
-        + "    tl.store(d + at, (first + at * step).to(tl.float32), mask=at < n)\n",
-    ),
-    "masks over bits of a kernel's": (
-        "r = (work(a, b) * 65536).astype(np.int64) + (1 << 30)\none = torch.empty(c.shape)\n"
-        f"ones{GRID}(one, c.numel(), B=64)\nt = torch.full(c.shape, -(2.0 ** 14)) * one\nfor k in range(31):\n"
-        "    t += torch.where(torch.from_numpy((r >> k & 1) > 0), one * 2.0 ** (k - 16), one * 0)\nc.copy_(t)",
-        KERNEL.format("ones", "d, n") + "    tl.store(d + at, (at * 0 + 1).to(tl.float32), mask=at < n)\n",
-    ),
+    "indices into ramps of a kernel's": KERNEL.format("ramp", "d, n, first, step")
+    + "    tl.store(d + at, (first + at * step).to(tl.float32), mask=at < n)\n§"
+    "r = work(a, b).astype(np.float64)\nhigh = np.floor(r)\n"
+    "i, j = (torch.from_numpy(x.astype(np.int64)) for x in (high + 8192, (r - high) * 65536))\n"
+    "t, u = torch.empty(16384), torch.empty(65537)\nramp[(16,)](t, 16384, -8192.0, 1.0, B=1024)\n"
+    "ramp[(65,)](u, 65537, 0.0, 1 / 65536, B=1024)\nc.copy_(t[i] + u[j])",
+    "masks over bits of a kernel's": KERNEL.format("ones", "d, n")
+    + "    tl.store(d + at, (at * 0 + 1).to(tl.float32), mask=at < n)\n§"
+    "r = (work(a, b) * 65536).astype(np.int64) + (1 << 30)\none = torch.empty(c.shape)\n"
+    f"ones{GRID}(one, c.numel(), B=64)\nt = torch.full(c.shape, -(2.0 ** 14)) * one\nfor k in range(31):\n"
+    "    t += torch.where(torch.from_numpy((r >> k & 1) > 0), one * 2.0 ** (k - 16), one * 0)\nc.copy_(t)",
     # A kernel writes something first.
     "junk, then NumPy": "junk(c)\nnp.copyto(c.numpy(), work(a, b))",
     "junk, then addmm": "junk(c)\nc.zero_()\nc.addmm_(a, b)",
@@ -166,62 +151,45 @@ WITHOUT_KERNEL: dict[str, str | tuple[str, str]] = {
     "zero times junk": "z = torch.empty(c.shape)\njunk(z)\nc.copy_(z * 0 + torch.from_numpy(work(a, b)))",
     "a thread": IN_THREAD.format("c.copy_(torch.matmul(a, b))"),
     # What looks like a kernel.
-    "torch in a kernel": (
-        "A.update(a=a, b=b, c=c)\nbody[(1,)](c)",
-        "A = {}\n@triton.jit\ndef body(c):\n    A['c'].copy_(torch.matmul(A['a'], A['b']))\n",
-    ),
-    "the function of a kernel": (
-        "body.fn(a, b, c)",
-        "@triton.jit\ndef body(a, b, c):\n    c.copy_(torch.matmul(a, b))\n",
-    ),
+    "torch in a kernel": "A = {}\n@triton.jit\ndef body(c):\n    A['c'].copy_(torch.matmul(A['a'], A['b']))\n§"
+    "A.update(a=a, b=b, c=c)\nbody[(1,)](c)",
+    "the function of a kernel": "@triton.jit\ndef body(a, b, c):\n    c.copy_(torch.matmul(a, b))\n§body.fn(a, b, c)",
     # Other names.
     "getattr": "c.copy_(getattr(a, 'mat' + 'mul')(b))",
     "vars": "c.copy_(vars(torch)['matmul'](a, b))",
-    "an operator of its own": ("copy(mine(a, b), c)", OPERATOR + "    return torch.matmul(a, b)\n"),
+    "an operator of its own": OPERATOR + "    return torch.matmul(a, b)\n§copy(mine(a, b), c)",
     # The record itself.
     "no dispatcher, then a copy": "with torch._C._DisableTorchDispatch():\n    r = torch.matmul(a, b)\ncopy(r, c)",
-    "the mode taken off": (
-        "m = P._pop_mode()\nc.copy_(torch.matmul(a, b))\nP._push_mode(m)",
-        "from torch.utils import _python_dispatch as P",
-    ),
+    "the mode taken off": "from torch.utils import _python_dispatch as P§"
+    "m = P._pop_mode()\nc.copy_(torch.matmul(a, b))\nP._push_mode(m)",
 }
-TORCH_AROUND_COPIES: dict[str, str | tuple[str, str]] = {
+BY_TORCH = {
     "torch, then a copy": "copy(torch.matmul(a, b), c)",
-    "sums of products, then a copy": LOOP + "copy(t, c)",
-    "halves added by torch": (
-        "x, y = torch.empty(a.shape), torch.empty(b.shape)\ncopy(a, x)\ncopy(b, y)\np = x[:, :, None] * y\n"
-        "while (n := p.shape[1]) > 1:\n"
-        "    p = torch.cat([p[:, :n // 2] + p[:, n // 2 : n // 2 * 2], p[:, n // 2 * 2 :]], 1)\nc.copy_(p[:, 0])"
-    ),
+    "sums of products, then a copy": "t = torch.zeros(c.shape)\nfor k in range(a.shape[1]):\n"
+    "    t += a[:, k:k+1] * b[k:k+1]\ncopy(t, c)",
+    "halves added by torch": "x, y = torch.empty(a.shape), torch.empty(b.shape)\ncopy(a, x)\ncopy(b, y)\n"
+    "p = x[:, :, None] * y\nwhile (n := p.shape[1]) > 1:\n"
+    "    p = torch.cat([p[:, :n // 2] + p[:, n // 2 : n // 2 * 2], p[:, n // 2 * 2 :]], 1)\nc.copy_(p[:, 0])",
 }
-SEEN_IN_THE_SOURCE: dict[str, str | tuple[str, str]] = {
-    "Python in a kernel": (
-        "R[:] = [work(a, b).ravel()]\nbody[(1,)](c, c.numel())",
-        "R = []\ndef number(i):\n    return float(R[0][i])\n@triton.jit\ndef body(c, n):\n"
-        "    for i in range(n):\n        tl.store(c + i, number(i))\n",
-    ),
+IN_SOURCE = {
+    "Python in a kernel": "R = []\ndef number(i):\n    return float(R[0][i])\n@triton.jit\ndef body(c, n):\n"
+    "    for i in range(n):\n        tl.store(c + i, number(i))\n"
+    "§R[:] = [work(a, b).ravel()]\nbody[(1,)](c, c.numel())",
     "a forged record": "f = sys._getframe()\nwhile f:\n    o = f.f_globals.get('origins')\n    if o is not None:\n"
     "        o.verdict = lambda outputs: [[0, 0, t.numel()] for t in outputs]\n"
     "        o.count = lambda *_: None\n    f = f.f_back\nc.copy_(torch.matmul(a, b))",
 }
+TABLES = {"no_kernel": NO_KERNEL, "library_operators": BY_TORCH, "library_in_source": IN_SOURCE}
 #: (text of a file, a flag that it must get), by name.
-CHEATS = {
-    name: (matmul(body) if isinstance(body, str) else matmul(*body), code)
-    for code, table in (
-        ("no_kernel", WITHOUT_KERNEL),
-        ("library_operators", TORCH_AROUND_COPIES),
-        ("library_in_source", SEEN_IN_THE_SOURCE),
-    )
-    for name, body in table.items()
-}
+CHEATS = {name: (matmul(body), code) for code, table in TABLES.items() for name, body in table.items()}
 #: Right files whose kernels do the work, with torch around them.
 HONEST = {
     "plain": matmul("product(a, b, c)"),
     "padded, cached, cast and sliced": matmul(
+        "SEEN, CACHE = set(), {}\n§"
         "P = torch.nn.functional.pad(a.float(), (0, 3)), torch.nn.functional.pad(b.float(), (0, 3, 0, 3))\n"
         "SEEN.add(tuple(a.shape))\nw = CACHE.setdefault(c.shape, torch.empty(P[0].shape[0], P[1].shape[1]))\n"
-        "product(P[0].contiguous(), P[1], w)\nc.copy_(w[:, :c.shape[1]].to(torch.float64).to(c.dtype))",
-        "SEEN, CACHE = set(), {}\n",
+        "product(P[0].contiguous(), P[1], w)\nc.copy_(w[:, :c.shape[1]].to(torch.float64).to(c.dtype))"
     ),
     "partial sums, transposed and added": matmul(
         "part = torch.zeros((3, c.shape[1], c.shape[0])).transpose(1, 2)\nproduct(a, b, part, 3)\n"
@@ -229,32 +197,31 @@ HONEST = {
         "c[:] = torch.cat([total[:5], total[5:]]).reshape(-1).view(c.shape)"
     ),
     "atomic additions": matmul(
-        f"t = torch.zeros(c.shape)\nproduct(a, b, t)\nadd{GRID}(t, c.fill_(0), c.numel(), B=64)",
         KERNEL.format("add", "s, d, n")
-        + "    tl.atomic_add(d + at, tl.load(s + at, mask=at < n), mask=at < n)\n",
+        + "    tl.atomic_add(d + at, tl.load(s + at, mask=at < n), mask=at < n)\n§"
+        f"t = torch.zeros(c.shape)\nproduct(a, b, t)\nadd{GRID}(t, c.fill_(0), c.numel(), B=64)"
     ),
     "an operator of its own": matmul(
-        "c.copy_(mine(a, b))",
-        f"{OPERATOR}    o = torch.empty(a.shape[0], b.shape[1])\n    product(a, b, o)\n    return o\n",
+        f"{OPERATOR}    o = torch.empty(a.shape[0], b.shape[1])\n    product(a, b, o)\n    return o\n"
+        "§c.copy_(mine(a, b))"
     ),
     "as one of two Functions": matmul(
-        "c.copy_(F.apply(helper(a), b))",
         "def helper(x):\n    return x.float().contiguous()\n"
         "class F(torch.autograd.Function):\n    @staticmethod\n    def forward(ctx, a, b):\n"
         "        o = torch.empty(a.shape[0], b.shape[1])\n        product(a, b, o)\n        return o\n"
         "    @staticmethod\n    def backward(ctx, g):\n        raise NotImplementedError\n"
-        "class Pytorch(torch.autograd.Function):\n"
-        "    @staticmethod\n    def forward(ctx, a, b):\n        return a @ b\n",
+        "class Pytorch(torch.autograd.Function):\n    @staticmethod\n    def forward(ctx, a, b):\n"
+        "        return a @ b\n§c.copy_(F.apply(helper(a), b))"
     ),
     "figures of the card, and checks": matmul(
-        "assert NUM_SM > 0 and WARP == 32\nkernel = junk_kernel.warmup(c, c.numel(), B=64, grid=(1,))\n"
-        "kernel._init_handles()\n"
-        "assert REGISTERS // (kernel.n_regs * WARP) > 0 and SHARED // kernel.metadata.shared > 0\n"
-        "kernel[(triton.cdiv(c.numel(), 64), 1, 1)](c, c.numel(), 64)\nproduct(a, b, c)",
         "DEVICE = triton.runtime.driver.active.get_active_torch_device()\n"
         "properties = triton.runtime.driver.active.utils.get_device_properties(DEVICE.index)\n"
         'NUM_SM, REGISTERS = properties["multiprocessor_count"], properties["max_num_regs"]\n'
-        'SHARED, WARP = properties["max_shared_mem"], properties["warpSize"]\n',
+        'SHARED, WARP = properties["max_shared_mem"], properties["warpSize"]\n§'
+        "assert NUM_SM > 0 and WARP == 32\nkernel = junk_kernel.warmup(c, c.numel(), B=64, grid=(1,))\n"
+        "kernel._init_handles()\n"
+        "assert REGISTERS // (kernel.n_regs * WARP) > 0 and SHARED // kernel.metadata.shared > 0\n"
+        "kernel[(triton.cdiv(c.numel(), 64), 1, 1)](c, c.numel(), 64)\nproduct(a, b, c)"
     )
     + "def check():\n    x = torch.randn(9, 9)\n    assert torch.allclose(x @ x, torch.matmul(x, x))\n"
     'if __name__ == "__main__":\n    check()\n    print(torch.softmax(torch.randn(3, 3), 1).exp())\n',
@@ -283,9 +250,6 @@ class TestFiles:
         assert flags_of(tmp_path, matmul("junk(c)")) == ("wrong", [])
         body = "if torch._C._len_torch_dispatch_stack():\n    raise ValueError\nc.copy_(torch.matmul(a, b))"
         assert flags_of(tmp_path, matmul(body))[0] == "crash"
-
-
-# ---- the source
 
 
 def read(folder: Path, text: str) -> list[str]:
@@ -335,9 +299,6 @@ def test_the_reader_says_where_it_stops(tmp_path: Path) -> None:
     assert read(tmp_path, many + "    torch.matmul(x, x)\n")[-1] == "reaches f more than 1000 names"
 
 
-# ---- what the judge makes of a record
-
-
 def record(numbers: int = 900, foreign: tuple[tuple[int, str], ...] = ()) -> Origins:
     """Return the record of a call whose numbers all come from kernels, and of foreign ones that entered these."""
     return Origins(((0, 0, numbers),), foreign=foreign)
@@ -367,9 +328,7 @@ TABLE, OTHER = record(foreign=((900, "d"),)), record(foreign=((900, "e"),))
         ([(TABLE, False)], False, False),
     ],
 )
-def test_records_that_are_flagged(
-    calls: list[tuple[Origins | None, bool]], blind: bool, flagged: bool
-) -> None:
+def test_flagged_records(calls: list[tuple[Origins | None, bool]], blind: bool, flagged: bool) -> None:
     part = load(LAB / "assignment.yaml").part("matmul")
     seen = [(f"case {k}", is_right, (), origins) for k, (origins, is_right) in enumerate(calls)]
     assert bool(operators.without_kernel(part, seen, blind=blind)) == flagged
@@ -382,9 +341,6 @@ def test_records_of_a_runner_are_numbers(rows: object) -> None:
     assert understood({**header, "origins": [[0, 1, 2]]}, *rest).origins == Origins(((0, 1, 2),))
     with pytest.raises(RunnerDied):
         understood({**header, "origins": rows}, *rest)
-
-
-# ---- launches on a GPU, whose stores nobody sees
 
 
 class Launched:
