@@ -21,7 +21,7 @@ from grader.assignment import loading
 from grader.assignment.mutations import Mutation
 from grader.assignment.records import Part
 from grader.base.arrays import Array
-from grader.base.places import PUBLIC_CONFIG
+from grader.base.places import PUBLIC_CONFIG, ROOT
 from grader.base.results import PartResult
 from grader.judge import binding
 from grader.judge.answers import RESULT
@@ -36,8 +36,8 @@ from grader.run.zygote import Zygote
 from labs.attention.mutations import parts_of, side_by_side
 from labs.attention.oracle import ORACLES
 
-ROOT = Path(__file__).resolve().parents[2]
 PLACES = unexplained(ORACLES["attention"].axes)
+Judged = list[tuple[Mutation, PartResult]]
 #: Small enough for a hundred kernels in minutes; the assignment's other cases keep their own shapes.
 SHAPE = {"N": 256, "Br": 64, "Bc": 64}
 #: Few compiles, and still enough sources to keep parallel workers busy to the end.
@@ -45,13 +45,10 @@ IN_ONE_SOURCE = 14
 
 
 def groups(mutations: Sequence[Mutation]) -> list[list[Mutation]]:
-    """Mutations that share a source; those that only torch's runner can judge share theirs with each other alone, as a
-    file is judged there as a whole."""
-    found = []
-    for only_torch in (False, True):
-        some = [mutation for mutation in mutations if needs_torch(mutation) is only_torch]
-        found += [some[at : at + IN_ONE_SOURCE] for at in range(0, len(some), IN_ONE_SOURCE)]
-    return found
+    """Mutations that share a source. A file with a type that the stand-in for torch lacks goes to torch's runner."""
+    needing = [each for each in mutations if "c10::" in f"{each.body}{each.edits}"]
+    kinds = [[each for each in mutations if each not in needing], needing]
+    return [some[at : at + IN_ONE_SOURCE] for some in kinds for at in range(0, len(some), IN_ONE_SOURCE)]
 
 
 def first_of_each_code(mutations: Sequence[Mutation]) -> list[Mutation]:
@@ -59,21 +56,13 @@ def first_of_each_code(mutations: Sequence[Mutation]) -> list[Mutation]:
     return list({mutation.codes[:1]: mutation for mutation in reversed(mutations)}.values())[::-1]
 
 
-def needs_torch(mutation: Mutation) -> bool:
-    """Return True if it rounds to a type that the stand-in for torch lacks."""
-    return any("c10::" in text for text in (mutation.body or "", *(edit[1] for edit in mutation.edits)))
-
-
 def write(group: Sequence[Mutation], folder: Path) -> Path:
-    """Write the master's functions with these mutations made, side by side."""
     source = folder / "module.cpp"
     source.write_text(side_by_side((ROOT / "module.cpp").read_text(), group))
     return source
 
 
-def judge(
-    group: Sequence[Mutation], zygote: Zygote, folder: Path, *, profile: bool = False
-) -> list[tuple[Mutation, PartResult]]:
+def judge(group: Sequence[Mutation], zygote: Zygote, folder: Path, *, profile: bool = False) -> Judged:
     """Judge the mutations of one source, without timing. Flags of the whole file are given to each of its parts."""
     course = loading.load(PUBLIC_CONFIG)
     options = Options(shape=SHAPE, timing=False, profile=profile)
@@ -96,24 +85,22 @@ class Answer:
         return compare(self.expected, self.output).ok
 
 
-def answers(
-    group: Sequence[Mutation], zygote: Zygote, folder: Path
-) -> list[tuple[Mutation, dict[str, Answer]]]:
-    """Outputs of a group's attention kernels on each public input of a shape of its own, by its name, up to a crash.
-    (The others have no remainders and tell fewer mistakes apart.)"""
+Answers = list[tuple[Mutation, dict[str, Answer]]]
+
+
+def answers(group: Sequence[Mutation], zygote: Zygote, folder: Path) -> Answers:
+    """Outputs of a group's attention kernels, by the name of the input, up to a crash.
+
+    Only public inputs of a shape of their own: the others have no remainders and tell fewer mistakes apart.
+    """
     course, source = loading.load(PUBLIC_CONFIG), write(group, folder)
+    options = Options(shape=SHAPE, timing=False)
     with ExitStack() as stack:
-        options = Options(shape=SHAPE, timing=False)
         made, host = make(course, source, options), stack.enter_context(NativeHost())
-        bench = Bench(
-            *(course, source, options, lambda event: None, made.judged, zygote, stack),
-            host=host if made.native else None,
-        )
-        return [
-            (mutation, _answers_of(bench, part))
-            for mutation, part in zip(group, parts_of(course, group), strict=True)
-            if part.oracle == "attention"
-        ]
+        given = (course, source, options, lambda event: None, made.judged, zygote, stack)
+        bench = Bench(*given, host=host if made.native else None)
+        pairs = zip(group, parts_of(course, group), strict=True)
+        return [(each, _answers_of(bench, part)) for each, part in pairs if part.oracle == "attention"]
 
 
 def _answers_of(bench: Bench, part: Part) -> dict[str, Answer]:
@@ -131,8 +118,7 @@ def _answers_of(bench: Bench, part: Part) -> dict[str, Answer]:
 
 
 def standing(mutation: Mutation, result: PartResult) -> str:
-    """Grade of the diagnosis: "exactly", "half" (another code, or words that do not tell it from other bugs with this
-    code) or "not" (a place or numbers alone)."""
+    """Grade of the diagnosis: "exactly", "half" (another code, or words of other bugs with it) or "not" (a place)."""
     if result.diagnosis is None or result.diagnosis.code in PLACES - set(mutation.codes):
         return "not"
     exact = result.diagnosis.code in mutation.codes and mutation.says in result.diagnosis.message

@@ -2,22 +2,22 @@
 
 from __future__ import annotations
 
+from family_rows import BATCHES, ROW_SUM
 from family_rows import RIGHT as RIGHT_OF
-from wrong_flash import STORE_L, rows_outer
-from wrong_kernels import HEADS, J_TILES, KEYS, PRAGMA, QK_T, SCORE, THREAD_ROW
+from wrong_flash import ADD_L, FLASH, I_BLOCKS, J_BLOCKS, STORE_L, rows_outer
+from wrong_kernels import EXP, HEADS, J_TILES, KEYS, PRAGMA, QK_T, SCORE, THREAD_ROW
 
 from grader.assignment.mutations import Mutation
 
 p1, p2, p3, p4 = RIGHT_OF
 ALLOCATE = "torch::Tensor OTensor = at::zeros({B, H, N, d}, at::kFloat);"
 TILE = "const int T = TILE_SIZE;"
-EXP = f"std::exp({QK_T})"
 SCORE_K = "for (int k = 0; k < d; k++) {\n                        score"
 
+DOUBLE_SUM = (ROW_SUM, "double rowSum = 0;")
 #: Row maximum found first, and subtracted in exp().
 SAFE_ROW = (
-    ("float rowSum = 0.0f;",
-        "float rowSum = 0.0f, largest = -1e30f;\n" f"{KEYS} largest = std::max(largest, {QK_T}); }}"),
+    (ROW_SUM, "float rowSum = 0.0f, largest = -1e30f;\n" f"{KEYS} largest = std::max(largest, {QK_T}); }}"),
     (EXP, f"std::exp({QK_T} - largest)"),
 )  # fmt: skip
 
@@ -100,14 +100,11 @@ BY_ROW_IN_PARALLEL = """
             O[p + i * d + c] = value / sum;
         }
     }"""
+ROW_OF_THREAD = "float *s = temp.data() + omp_get_thread_num() * N, sum = 0;"
 SHARED_OUT_BY_HAND = BY_ROW_IN_PARALLEL.replace(
     "#pragma omp parallel for\n    for (int row = 0; row < B * H * N; row++) {",
     "#pragma omp parallel\n    for (int row = omp_get_thread_num(); row < B * H * N; row += omp_get_num_threads()) {",
 )
-
-
-def using(body: str, workspace: str) -> str:
-    return body.replace("WORKSPACE", workspace)
 
 
 ROW_LOOP = """for (int i = 0; i < N; i++) {
@@ -117,12 +114,11 @@ ROW_LOOP = """for (int i = 0; i < N; i++) {
 PART1 = [
     p1("as it is", (SCORE, SCORE)),
     p1("safe softmax", *SAFE_ROW),
-    p1("double sums", (SCORE, "double score = 0;"), ("float rowSum = 0.0f;", "double rowSum = 0;"),
-        ("float value = 0.0f;", "double value = 0;")),
+    p1("double sums", (SCORE, "double score = 0;"), DOUBLE_SUM, ("float value = 0.0f;", "double value = 0;")),
     p1("reciprocal", ("/ rowSum", "* (1.0f / rowSum)")),
-    p1("with pointers", body=using(WITH_POINTERS, "QK_t")),
+    p1("with pointers", body=WITH_POINTERS.replace("WORKSPACE", "QK_t")),
     p1("online softmax", body=ONLINE),
-    p1("keys backwards", body=using(BACKWARDS, "QK_t")),
+    p1("keys backwards", body=BACKWARDS.replace("WORKSPACE", "QK_t")),
     p1("K transposed first", body=TRANSPOSED_K),
     p1("parallel rows", (ROW_LOOP, "#pragma omp parallel for\n            " + ROW_LOOP)),
     p1("made empty", (ALLOCATE, ALLOCATE.replace("zeros", "empty"))),
@@ -133,13 +129,12 @@ PART1 = [
 PART2 = [
     *[p2(f"tile {t}", (TILE, f"const int T = {t};")) for t in (1, 7, 8, 32, 64, 200)],
     p2("safe softmax", *SAFE_ROW),
-    p2("key tiles backwards",
-        (f"                    {J_TILES}",
-          "                    for (int j0 = (N - 1) / T * T; j0 >= 0; j0 -= T) {"),
+    p2("key tiles backwards", (f"                    {J_TILES}",
+        "                    for (int j0 = (N - 1) / T * T; j0 >= 0; j0 -= T) {"),
         ("j0 == 0 ?", "j0 == (N - 1) / T * T ?")),
-    p2("double rows", ("float rowSum = 0.0f;", "double rowSum = 0;")),
-    p2("four sums", body=using(FOUR_SUMS, "QK_t")),
-    p2("double dots", body=using(IN_DOUBLE, "QK_t")),
+    p2("double rows", DOUBLE_SUM),
+    p2("four sums", body=FOUR_SUMS.replace("WORKSPACE", "QK_t")),
+    p2("double dots", body=IN_DOUBLE.replace("WORKSPACE", "QK_t")),
 ]  # fmt: skip
 
 #: Where part 3 has added up a row of O.
@@ -155,46 +150,30 @@ PART3 = [
     p3("two threads", (PRAGMA, PRAGMA + " num_threads(2)")),
     p3("flat rows, simd", body=BY_ROW_IN_PARALLEL),
     p3("shared out by hand", body=SHARED_OUT_BY_HAND),
-    p3("own vector",
-        body=BY_ROW_IN_PARALLEL.replace("float *s = temp.data() + omp_get_thread_num() * N, sum = 0;",
-            "std::vector<float> s(N); float sum = 0;")),
+    p3("own vector", body=BY_ROW_IN_PARALLEL.replace(ROW_OF_THREAD, "std::vector<float> s(N); float sum = 0;")),
     p3("online softmax", body="    #pragma omp parallel for" + ONLINE),
     p3("heads in parallel", body="    #pragma omp parallel for" + TRANSPOSED_K),
     p3("normalised last", (" / rowSum", ""),
-        (VALUES_END,
-          f"{VALUES_END}\n" "for (int k = 0; k < d; k++) O[((b * H + h) * N + i) * d + k] /= rowSum;")),
+        (VALUES_END, f"{VALUES_END}\nfor (int k = 0; k < d; k++) O[((b * H + h) * N + i) * d + k] /= rowSum;")),
     p3("column by column", ("float weight = twoDimRead(temp, row, j, N) / rowSum;", "if (j > 0) break;"),
-        ("value += weight * fourDimRead(V, b, h, j, k, H, N, d);",
-          "for (int t = 0; t < N; t++)\n"
+        ("value += weight * fourDimRead(V, b, h, j, k, H, N, d);", "for (int t = 0; t < N; t++)\n"
           "    value += twoDimRead(temp, row, t, N) / rowSum * fourDimRead(V, b, h, t, k, H, N, d);")),
 ]  # fmt: skip
 
-I_BLOCKS = "for (int i0 = 0; i0 < N; i0 += Br) {"
-NORMALISE_ONCE = (
-    ("float value = Li[i] * twoDimRead(Oi, i, k, d) + twoDimRead(PV, i, k, d);",
-        "float value = twoDimRead(Oi, i, k, d) + twoDimRead(PV, i, k, d);"),
-    ("value / Lnew[i]", "j0 + Bc < N ? value : value / Lnew[i]"),
-)  # fmt: skip
-
 PART4 = [
-    p4("normalised once", *NORMALISE_ONCE),
+    p4("normalised once", (FLASH, FLASH.replace("Li[i] * ", "")),
+        ("value / Lnew[i]", "j0 + Bc < N ? value : value / Lnew[i]")),
     p4("reciprocal", ("value / Lnew[i]", "value * (1.0f / Lnew[i])")),
     p4("query blocks backwards", (I_BLOCKS, "for (int i0 = (N - 1) / Br * Br; i0 >= 0; i0 -= Br) {")),
-    p4("key blocks backwards",
-        ("for (int j0 = 0; j0 < N; j0 += Bc) {", "for (int j0 = (N - 1) / Bc * Bc; j0 >= 0; j0 -= Bc) {")),
-    p4("double sums", ("float score = 0.0f;", "double score = 0;"),
-        ("float rowSum = 0.0f;", "double rowSum = 0;")),
-    p4("own blocks",
-        ("for (int b = 0; b < B; b++) {",
-          "Bc = std::max(1, Bc / 2); Br = std::max(1, Br / 3);\n" "    for (int b = 0; b < B; b++) {")),
+    p4("key blocks backwards", (J_BLOCKS, "for (int j0 = (N - 1) / Bc * Bc; j0 >= 0; j0 -= Bc) {")),
+    p4("double sums", (SCORE, "double score = 0;"), DOUBLE_SUM),
+    p4("own blocks", (BATCHES, f"Bc = std::max(1, Bc / 2); Br = std::max(1, Br / 3);\n    {BATCHES}")),
     p4("L by hand", ("std::fill(L.begin(), L.end(), 0.0f);", "for (float &l : L) { l = 0; }")),
-    p4("without tiles", body=using(WITH_POINTERS, "L")),
+    p4("without tiles", body=WITH_POINTERS.replace("WORKSPACE", "L")),
     p4("online softmax", body=ONLINE),
     p4("rows outside, keys inside", body=rows_outer("ROWS", "ROWS")),
-    p4("one key a block", ("for (int b = 0; b < B; b++) {", "Bc = 1;\n    for (int b = 0; b < B; b++) {")),
-    p4("L stored early", (STORE_L, ""),
-        ("Lnew[i] = Li[i] + Lij[i];",
-          "Lnew[i] = Li[i] + Lij[i];\n                        L[i0 + i] = Lnew[i];")),
+    p4("one key a block", (BATCHES, f"Bc = 1;\n    {BATCHES}")),
+    p4("L stored early", (STORE_L, ""), (ADD_L, f"{ADD_L}\n                        L[i0 + i] = Lnew[i];")),
 ]  # fmt: skip
 
 RIGHT: list[Mutation] = [*PART1, *PART2, *PART3, *PART4]

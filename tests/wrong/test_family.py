@@ -21,14 +21,14 @@ from labs.attention.clues import CLUES
 from labs.attention.mutations import apply
 from labs.attention.oracle import ORACLES
 
-#: Codes that no lines belong to: an accessor is one line long, a checked build has the places of crashes, and what is
-#: wrong about a tensor is no line of the loops.
+#: Codes without lines: an accessor is one line, a checked build has the places of crashes, a tensor is no loop.
 WITHOUT_LINES = {
     *("extra_write", "missing_factor", "missing_term", "swapped_indices", "wrong_strides", "wrong_value"),
     *("inputs_overwritten", "sigabrt", "sigsegv", "wrong_dtype", "wrong_shape"),
 }
 #: Wrong outputs of one kernel on which all suspects are tried; the first ones tell mistakes apart best.
 MOST_TRIED = 2
+Group = list[Mutation]
 #: One kernel of each code, which share sources, then all others.
 FIRST, SOME_RIGHT = first_of_each_code(WRONG), RIGHT[::10]
 QUICK = groups(FIRST)
@@ -42,34 +42,29 @@ def zygote() -> Iterator[Zygote]:
         yield started
 
 
-def in_tiers(groups: Sequence[list[Mutation]], quick: int) -> list[ParameterSet]:
+def in_tiers(groups: Sequence[Group], quick: int) -> list[ParameterSet]:
     """Parameters for groups, of which so many are in the fast tier."""
+    marks = [[pytest.mark.full] * (at >= quick) for at in range(len(groups))]
     names = [f"{group[0].name} to {group[-1].name}" for group in groups]
-    marks = [[]] * quick + [[pytest.mark.full]] * (len(groups) - quick)
     return [
-        pytest.param(*its, marks=mark, id=name) for *its, name, mark in zip(groups, names, marks, strict=True)
+        pytest.param(group, marks=mark, id=name)
+        for group, mark, name in zip(groups, marks, names, strict=True)
     ]
 
 
 @pytest.mark.parametrize("group", in_tiers(GROUPS, len(QUICK)))
-def test_wrong_kernels_are_rejected_and_explained(
-    group: list[Mutation], zygote: Zygote, tmp_path: Path
-) -> None:
+def test_wrong_kernels_are_rejected_and_explained(group: Group, zygote: Zygote, tmp_path: Path) -> None:
     for mutation, result in judge(group, zygote, tmp_path):
-        assert result.verdict in ("wrong", "crash"), mutation.name
-        assert result.diagnosis is not None and result.diagnosis.message
-        assert not mutation.codes or result.diagnosis.code in mutation.codes, (
-            f"{mutation.name}: {result.diagnosis}"
-        )
-        assert mutation.says in result.diagnosis.message, f"{mutation.name}: {result.diagnosis}"
+        told = f"{mutation.name}: {result.diagnosis}"
+        assert result.verdict in ("wrong", "crash"), told
+        assert result.diagnosis is not None and result.diagnosis.message, told
+        assert not mutation.codes or result.diagnosis.code in mutation.codes, told
+        assert mutation.says in result.diagnosis.message, told
 
 
 @pytest.mark.parametrize("group", in_tiers(GROUPS, 1))
-def test_every_mistake_that_fits_all_outputs_is_named(
-    group: list[Mutation], zygote: Zygote, tmp_path: Path
-) -> None:
-    """All suspects are tried on all outputs, each by itself: whichever of them explain all the outputs that any suspect
-    explains are in the message, in the words for the input that it is told from."""
+def test_every_mistake_that_fits_all_outputs_is_named(group: Group, zygote: Zygote, tmp_path: Path) -> None:
+    """Suspects that, each by itself, explain all outputs that any explains are in the message."""
     for mutation, answered in answers(group, zygote, tmp_path):
         compared = [(answer, compare(answer.expected, answer.output)) for answer in answered.values()]
         wrong = [(answer, comparison) for answer, comparison in compared if not comparison.ok][:MOST_TRIED]
@@ -107,11 +102,10 @@ def test_mistakes_with_the_same_outputs_are_named_together(zygote: Zygote, tmp_p
     assert len(pairs) >= 5, "the table holds some"
     paired = {mutation.name for pair in pairs for mutation in pair}
     theirs = [group for group in GROUPS if not paired.isdisjoint(mutation.name for mutation in group)]
-    judged = {
-        one.name: its.diagnosis.message for group in theirs for one, its in judge(group, zygote, tmp_path)
-    }
+    judged = [pair for group in theirs for pair in judge(group, zygote, tmp_path)]
+    told = {one.name: result.diagnosis.message for one, result in judged}
     for one, other in pairs:
-        for message in (judged[one.name], judged[other.name]):
+        for message in (told[one.name], told[other.name]):
             assert one.says in message and other.says in message, (one.name, other.name)
 
 
@@ -119,15 +113,12 @@ def alike(some: Mapping[str, Answer], others: Mapping[str, Answer]) -> bool:
     """Return True if two wrong kernels return the same, within the error budget, wherever either of them is wrong."""
     pairs = [(some[name], others[name]) for name in some.keys() & others.keys()]
     wrong = [pair for pair in pairs if not all(answer.is_right for answer in pair)]
-    return bool(wrong) and all(
-        compare(Expected(a.output.astype(float), 2 * a.expected.tolerance), b.output).ok for a, b in wrong
-    )
+    expected = [Expected(a.output.astype(float), 2 * a.expected.tolerance) for a, _ in wrong]
+    return bool(wrong) and all(compare(e, b.output).ok for e, (_, b) in zip(expected, wrong, strict=True))
 
 
 @pytest.mark.parametrize("group", in_tiers(RIGHT_GROUPS, 1))
-def test_right_variants_are_accepted_without_suspicion(
-    group: list[Mutation], zygote: Zygote, tmp_path: Path
-) -> None:
+def test_right_variants_are_accepted_without_suspicion(group: Group, zygote: Zygote, tmp_path: Path) -> None:
     for mutation, result in judge(group, zygote, tmp_path, profile=True):
         assert result.verdict == "pass", f"{mutation.name}: {result.diagnosis}"
         assert [flag for flag in result.flags if flag.level != "note"] == [], mutation.name

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-from family_rows import WRONG
+from family_rows import BATCHES, DECLARE_ZERO, WRONG, head_of
 
 *_, p4 = WRONG
-HEADS = "for (int h = 0; h < H; h++) {"
-DECLARE_ZERO = (HEADS, "int zero = 0;\n        " + HEADS)
 FLASH = "float value = Li[i] * twoDimRead(Oi, i, k, d) + twoDimRead(PV, i, k, d);"
 J_BLOCKS, I_BLOCKS = "for (int j0 = 0; j0 < N; j0 += Bc) {", "for (int i0 = 0; i0 < N; i0 += Br) {"
 STORE_L = "L[row] = Lnew[i];"
@@ -35,15 +33,12 @@ FLASHED = [
         (J_BLOCKS, J_BLOCKS.replace("j0 < N", "j0 < std::min(N, Bc)"))),
     p4("stale tail of Pij", "flash_stale_tail not_normalised",
         (FLASH_SUM_LOOP, FLASH_SUM_LOOP.replace("j < columns", "j < Bc"))),
-    p4("whole tile always", "flash_stale_tail",
-        (COLUMN_LOOP, COLUMN_LOOP.replace("j < columns", "j < Bc"), 4),
+    p4("whole tile always", "flash_stale_tail", (COLUMN_LOOP, COLUMN_LOOP.replace("j < columns", "j < Bc"), 4),
         ("for (int j = 0; j < Bc; j++) {\n                    int column = j0 + j;",
           f"{COLUMN_LOOP}\n                    int column = j0 + j;")),
     p4("exp forgotten", "exp_missing", (FLASH_EXP, FLASH_EXP.replace("std::exp", ""))),
     p4("scaled", "scaled", (FLASH_EXP, "std::exp(twoDimRead(Sij, i, j, Bc) / std::sqrt((float)d))")),
-    p4("h ignored", "heads_copied", DECLARE_ZERO, ("fourDimRead(Q, b, h,", "fourDimRead(Q, b, zero,"),
-        ("fourDimRead(K, b, h,", "fourDimRead(K, b, zero,"),
-        ("fourDimRead(V, b, h,", "fourDimRead(V, b, zero,")),
+    p4("h ignored", "heads_copied", DECLARE_ZERO, *head_of("b", "zero")),
     p4("half weights", "low_precision", (FLASH_EXP, f"static_cast<float>(c10::BFloat16({FLASH_EXP}))")),
 ]  # fmt: skip
 
@@ -53,8 +48,7 @@ LOAD_L, WRITE_O = "Li[i] = L[row];", "fourDimWrite(O, b, h, row,"
 L_STORED_AT_I, L_READ_AT_I = (STORE_L, "L[i] = Lnew[i];"), (LOAD_L, "Li[i] = L[i];")
 O_STORED_AT_I, O_READ_AT_I = (WRITE_O, WRITE_O.replace("row", "i")), (LOAD_O, LOAD_O.replace("row", "i"))
 Q_AT_I = ("fourDimRead(Q, b, h, row,", "fourDimRead(Q, b, h, i,")
-K_AT_J = ("fourDimRead(K, b, h, column,", "fourDimRead(K, b, h, j,")
-V_AT_J = ("fourDimRead(V, b, h, column,", "fourDimRead(V, b, h, j,")
+K_AT_J, V_AT_J = ((f"fourDimRead({t}, b, h, column,", f"fourDimRead({t}, b, h, j,") for t in "KV")
 FLASHED += [
     p4(f"{name} at the row of the tile", code, *edits, says=f"{says} within")
     for name, edits, code, says in (
@@ -73,23 +67,18 @@ FLASHED += [
     )
 ]  # fmt: skip
 
-BATCHES = "for (int b = 0; b < B; b++) {"
+READ_KEY = "fourDimRead(K, b, h, column, k, H, N, d)"
 SUM_LOOP = "float rowSum = 0.0f;\n                        for (int j = 0; j < columns; j++) {"
 FLASHED += [
     p4("L reset for each batch", "stale_l", (RESET_L, ""), (BATCHES, f"{BATCHES}\n        {RESET_L}"),
         says="of its batch"),
-    p4("L reset for each key block", "flash_l_not_carried", (RESET_L, ""),
-        (J_BLOCKS, f"{J_BLOCKS}\n{RESET_L}"), says="set to zero"),
-    p4("L reset for each row block", "flash_l_not_carried", (RESET_L, ""),
-        (I_BLOCKS, f"{I_BLOCKS}\n{RESET_L}"), says="set to zero"),
+    *[p4(f"L reset for each {block} block", "flash_l_not_carried", (RESET_L, ""), (loop, f"{loop}\n{RESET_L}"),
+        says="set to zero") for block, loop in (("key", J_BLOCKS), ("row", I_BLOCKS))],
     p4("last key block kept", "flash_l_not_carried last_block_only",
         (FLASH, "float value = twoDimRead(PV, i, k, d);"), ("value / Lnew[i]", "value / Lij[i]"),
         says="Only the last block of keys"),
     p4("padded keys counted", "padded_keys", (COLUMN_LOOP, COLUMN_LOOP.replace("j < columns", "j < Bc"), 4),
-        ("fourDimRead(K, b, h, column, k, H, N, d)",
-          "j < columns ? fourDimRead(K, b, h, column, k, H, N, d) : 0"),
-        ("fourDimRead(V, b, h, column, k, H, N, d)",
-          "j < columns ? fourDimRead(V, b, h, column, k, H, N, d) : 0"), says="exp(0) = 1"),
+        *[(read, f"j < columns ? {read} : 0") for read in (READ_KEY, READ_KEY.replace("K", "V"))], says="exp(0) = 1"),
     p4("padded scores counted", "padded_keys", (SUM_LOOP, SUM_LOOP.replace("columns", "Bc")),
         (FLASH_EXP, "std::exp(j < columns ? twoDimRead(Sij, i, j, Bc) : 0)"), says="exp(0) = 1"),
     p4("N / Br row blocks", "remainder_tile",
@@ -117,23 +106,20 @@ ROWS_OUTER_BODY = """
                         for (int j = 0; j < columns; j++) {
                             int column = j0 + j;
                             float score = 0;
-                            for (int k = 0; k < d; k++) {
+                            for (int k = 0; k < d; k++)
                                 score += fourDimRead(Q, b, h, row, k, H, N, d) *
                                          fourDimRead(K, b, h, column, k, H, N, d);
-                            }
                             float weight = std::exp(score);
                             Li[i] += weight;
-                            for (int k = 0; k < d; k++) {
+                            for (int k = 0; k < d; k++)
                                 Oi[i * d + k] += weight * fourDimRead(V, b, h, column, k, H, N, d);
-                            }
                         }
                     }
                 }
                 for (int i = 0; i < rows; i++) {
                     int row = i0 + i;
-                    for (int k = 0; k < d; k++) {
+                    for (int k = 0; k < d; k++)
                         fourDimWrite(O, b, h, row, k, H, N, d, Oi[i * d + k] / Li[i]);
-                    }
                 }
             }
         }
@@ -145,10 +131,9 @@ def rows_outer(oi: str, li: str) -> str:
     """The body with Oi set to zero at the place `oi` of PLACES, and Li at `li`."""
     body = ROWS_OUTER_BODY
     for place in PLACES:
-        resets = [
-            f"std::fill({t}.begin(), {t}.end(), 0.0f);" for t, at in (("Oi", oi), ("Li", li)) if at == place
-        ]
-        body = body.replace(f"RESET_{place}\n", " ".join(resets) + "\n")
+        reset = [t for t, at in (("Oi", oi), ("Li", li)) if at == place]
+        fills = " ".join(f"std::fill({t}.begin(), {t}.end(), 0.0f);" for t in reset)
+        body = body.replace(f"RESET_{place}\n", f"{fills}\n")
     return body
 
 
@@ -160,10 +145,10 @@ ROWS_OUTER = [
     for at, told in _KEPT.items()
 ]  # fmt: skip
 ROWS_OUTER += [
-    p4("Oi and Li reset for each key block", "last_block_only", body=rows_outer("KEYS", "KEYS"),
-        says="set to zero"),
-    p4("Oi reset for each key block", "block_overwritten", body=rows_outer("KEYS", "ROWS"),
-        says="Only the last block of keys"),
-    p4("Li reset for each key block", "last_block_sum", body=rows_outer("ROWS", "KEYS"),
-        says="last block of keys"),
-]  # fmt: skip
+    p4(f"{names} reset for each key block", code, body=rows_outer(*places), says=says)
+    for names, code, places, says in (
+        ("Oi and Li", "last_block_only", ("KEYS", "KEYS"), "set to zero"),
+        ("Oi", "block_overwritten", ("KEYS", "ROWS"), "Only the last block of keys"),
+        ("Li", "last_block_sum", ("ROWS", "KEYS"), "last block of keys"),
+    )
+]

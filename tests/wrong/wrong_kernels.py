@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-import family_rows
+from family_rows import DECLARE_ZERO, HEADS, ROW_SUM, head_of
+from family_rows import WRONG as WRONG_OF
 from wrong_flash import FLASHED, ROWS_OUTER
 from wrong_nests import NESTS
 
 from grader.assignment.mutations import Mutation
 
-p1, p2, p3, _ = family_rows.WRONG
+p1, p2, p3, _ = WRONG_OF
 # What the mutations replace, by the names of the master's variables.
 READ_Q = "fourDimRead(Q, b, h, i, k, H, N, d)"
 READ_K = "fourDimRead(K, b, h, j, k, H, N, d)"
@@ -18,33 +19,17 @@ QK_T = "twoDimRead(QK_t, i, j, N)"
 EXP = f"std::exp({QK_T})"
 SCORE = "float score = 0.0f;"
 RETURN = "return fillTensor(OTensor, O);"
-HEADS = "for (int h = 0; h < H; h++) {"
 VALUE_LOOP = f"for (int j = 0; j < N; j++) {{\n                        value += {QK_T}"
-ROUND = "for (float &x : {0}) {{ x = {1}; }}"
 HALF = "static_cast<float>(c10::Half(x))"
 BFLOAT = "static_cast<float>(c10::BFloat16(x))"
 
 
 def rounded(kind: str) -> tuple[tuple[str, str], ...]:
     """Inputs rounded to a coarser type after they are read."""
-    return tuple(
-        (f"std::vector<float> {t} = formatTensor({t}Tensor);",
-         f"std::vector<float> {t} = formatTensor({t}Tensor);\n    {ROUND.format(t, kind)}")
-        for t in "QKV"
-    )  # fmt: skip
+    read = {t: f"std::vector<float> {t} = formatTensor({t}Tensor);" for t in "QKV"}
+    return tuple((text, f"{text}\n    for (float &x : {t}) {{ x = {kind}; }}") for t, text in read.items())
 
 
-def head_of(b: str, h: str) -> tuple[tuple[str, str], ...]:
-    """Q, K and V read from another head than the one that is worked on."""
-    return (
-        ("fourDimRead(Q, b, h,", f"fourDimRead(Q, {b}, {h},"),
-        ("fourDimRead(K, b, h,", f"fourDimRead(K, {b}, {h},"),
-        ("fourDimRead(V, b, h,", f"fourDimRead(V, {b}, {h},"),
-    )
-
-
-ZERO = "int zero = 0;\n        "
-DECLARE_ZERO = (HEADS, ZERO + HEADS)
 COPY_HEADS = """for (int b = 0; b < B; b++)
         for (int h = 1; h < H; h++)
             for (int e = 0; e < N * d; e++) O[(b * H + h) * N * d + e] = O[b * H * N * d + e];
@@ -66,22 +51,17 @@ UNFUSED = [
     p1("sum of 1", "not_finite", ("/ rowSum", "/ (rowSum - rowSum)")),
     p1("K transposed", "k_transposed", (READ_K, "fourDimRead(K, b, h, k, j, H, d, N)")),
     p2("V transposed", "v_transposed", (READ_V, "fourDimRead(V, b, h, k, j, H, d, N)")),
-    p1("Q and K swapped", "q_k_swapped", (READ_Q, "fourDimRead(Q, b, h, j, k, H, N, d)"),
-        (READ_K, "fourDimRead(K, b, h, i, k, H, N, d)")),
-    p1("own value", "wrong_operand", (READ_V, "fourDimRead(V, b, h, i, k, H, N, d)")),
+    p1("Q and K swapped", "q_k_swapped", (READ_Q, READ_Q.replace("i,", "j,")), (READ_K, READ_K.replace("j", "i"))),
+    p1("own value", "wrong_operand", (READ_V, READ_V.replace("j", "i"))),
     p2("K for V", "wrong_operand", (READ_V, READ_K)),
-    # accepted by the published kit at all N
-    p1("one head copied", "heads_copied", (HEADS, "for (int h = 0; h < 1; h++) {"),
-        (RETURN, COPY_HEADS + RETURN)),
-    # accepted by the published kit at all N
+    # these three: accepted by the published kit at all N
+    p1("one head copied", "heads_copied", (HEADS, HEADS.replace("h < H", "h < 1")), (RETURN, COPY_HEADS + RETURN)),
     p1("h ignored", "heads_copied", DECLARE_ZERO, *head_of("b", "zero")),
-    # accepted by the published kit at all N
     p1("b ignored", "batches_copied heads_copied", DECLARE_ZERO, *head_of("zero", "h")),
     p1("last key", "key_missing", (VALUE_LOOP, VALUE_LOOP.replace("j < N", "j < N - 1"))),
     p1("first key", "key_missing", (VALUE_LOOP, VALUE_LOOP.replace("j = 0", "j = 1"))),
     p1("scores pile up", "stale_scores", (SCORE, f"float score = {QK_T};")),
-    p1("row sum piles up", "stale_sum", ("float rowSum = 0.0f;", ""),
-        (HEADS, HEADS + "\n            float rowSum = 0.0f;")),
+    p1("row sum piles up", "stale_sum", (ROW_SUM, ""), (HEADS, f"{HEADS}\n            {ROW_SUM}")),
     p1("softmax over columns", "wrong_axis",
         ("float weight = " + EXP, "float weight = std::exp(twoDimRead(QK_t, j, i, N))"),
         ("twoDimWrite(QK_t, i, j, N, weight)", "twoDimWrite(QK_t, j, i, N, weight)"),
@@ -91,14 +71,12 @@ UNFUSED = [
     p1("float16 inputs", "low_precision", *rounded(HALF)),
     p1("output (d, N)", "wrong_layout", (WRITE_O, "fourDimWrite(O, b, h, k, i, H, d, N, value)")),
     p1("output (B, N, H, d)", "wrong_layout", (WRITE_O, "fourDimWrite(O, b, i, h, k, N, H, d, value)")),
-    p1("causal", "causal_mask",
-        ("rowSum += weight;", "rowSum += weight;".replace("weight", "(weight = j > i ? 0 : weight)")),
+    p1("causal", "causal_mask", ("rowSum += weight;", "rowSum += (weight = j > i ? 0 : weight);"),
         ("twoDimWrite(QK_t, i, j, N, weight);", "twoDimWrite(QK_t, i, j, N, j > i ? 0.0f : weight);")),
     p1("good at N = 256 only", "", ("float score = 0.0f;", "float score = N == 256 ? 0.0f : 1e-3f * i * j;")),
     p2("shape", "wrong_shape", (RETURN, "return at::zeros({B, N, H, d}, at::kFloat);")),
     p2("dtype", "wrong_dtype", (RETURN, "return at::zeros({B, H, N, d}, at::kDouble);")),
-    p1("input overwritten", "inputs_overwritten",
-        (RETURN, "VTensor.data_ptr<float>()[0] += 1;\n    " + RETURN)),
+    p1("input overwritten", "inputs_overwritten", (RETURN, "VTensor.data_ptr<float>()[0] += 1;\n    " + RETURN)),
 ]  # fmt: skip
 
 I_TILES = "for (int i0 = 0; i0 < N; i0 += T) {"
@@ -111,9 +89,7 @@ FULL_K = K_TILES.replace("k0 < d", "k0 + T <= d")
 LAST_I = f"            {I_TILES}\n                int iEnd = std::min(i0 + T, N);\n                {K_TILES}"
 LAST_J = f"                    {J_TILES}\n                        {J_END}\n                        for (int i"
 FIRST_J = f"                {J_TILES}\n                    {J_END}\n                    {K_TILES}"
-SCORE_K = (
-    f"                    {K_TILES}\n                        {K_END}\n                        for (int i"
-)
+SCORE_K = f"{K_TILES}\n                        {K_END}\n                        for (int i"
 OLD_SCORE = f"float score = k0 == 0 ? 0.0f : {QK_T};"
 OLD_VALUE = "float value = j0 == 0 ? 0.0f : fourDimRead(O, b, h, i, k, H, N, d);"
 NO_LEFTOVER = (HEADS, HEADS + "\n            std::fill(QK_t.begin(), QK_t.end(), 0.0f);")
@@ -144,14 +120,13 @@ BLOCKED = [
 THREAD_ROW = "int row = omp_get_thread_num();"
 PRAGMA = "#pragma omp parallel for collapse(3)"
 KEYS = "for (int j = 0; j < N; j++) {"
+CHANNELS, SHORT = (f"for (int k = 0; k < {end}; k++) {{\n                        " for end in ("d", "d - 1"))
 READ_VALUE = "float value = fourDimRead(O, b, h, i, k, H, N, d);"
-ROW_SUM = "float rowSum = 0.0f;"
 
 FUSED = [
     p3("empty", "not_written", body=""),
     p3("one row of temp for all", "race", (THREAD_ROW, "int row = 0;")),
-    p3("row sum shared", "race", (PRAGMA, f"{ROW_SUM}\n{PRAGMA}"),
-        (f"                {ROW_SUM}", "rowSum = 0.0f;")),
+    p3("row sum shared", "race", (PRAGMA, f"{ROW_SUM}\n{PRAGMA}"), (f"                {ROW_SUM}", "rowSum = 0.0f;")),
     p3("weight and score", "", ("row, j, N, weight)", "row, j, N, weight + twoDimRead(temp, row, j, N))")),
     p3("scaled", "scaled", ("std::exp(score)", "std::exp(score / std::sqrt((float)d))")),
     p3("scaled by d", "scaled", ("std::exp(score)", "std::exp(score / d)")),
@@ -163,16 +138,13 @@ FUSED = [
     p3("divided twice", "normalised_twice", ("/ rowSum", "/ rowSum / rowSum")),
     p3("value starts anew", "block_overwritten", (READ_VALUE, "float value = 0.0f;")),
     p3("score piles up", "stale_scores not_finite", (SCORE, ""),
-        (THREAD_ROW, THREAD_ROW + "\n                " + SCORE)),
+        (THREAD_ROW, f"{THREAD_ROW}\n                {SCORE}")),
     p3("rows shared out short", "remainder_tile", ("i < N; i++", "i < N / 8 * 8; i++")),
     p3("heads in reverse", "heads_permuted", ("int row =", "int g = H - 1 - h;\n                int row ="),
         ("(O, b, h,", "(O, b, g,", 2)),
-    p3("last channel", "channel_missing",
-        ("for (int k = 0; k < d; k++) {\n                        score",
-          "for (int k = 0; k < d - 1; k++) {\n                        score")),
+    p3("last channel", "channel_missing", (f"{CHANNELS}score", f"{SHORT}score")),
     p3("last column", "column_range remainder_tile partly_not_written",
-        ("for (int k = 0; k < d; k++) {\n                        float value",
-          "for (int k = 0; k < d - 1; k++) {\n                        float value")),
+        (f"{CHANNELS}float value", f"{SHORT}float value")),
     p3("even rows", "periodic_rows", ("i < N; i++", "i < N; i += 2")),
     p3("1 in 1000 too large", "constant_factor", ("/ rowSum", "/ rowSum * 1.001f")),
     p3("whole numbers", "", (SCORE, "int score = 0;")),
@@ -180,24 +152,18 @@ FUSED = [
 
 #: Wrong accessors: offsets of another formula, nothing done, too much done.
 OFFSET = "((x * sizeX + y) * sizeY + z) * sizeZ + b"
-
-
-def _offset(name: str, formula: str, code: str) -> list[Mutation]:
-    return [
-        Mutation(f"read {name}", "4Dread", ((OFFSET, formula),), (code,)),
-        # A write outside the vector may damage the heap, and end in a crash.
-        Mutation(f"write {name}", "4Dwrite", ((OFFSET, formula),), (code, "sigabrt", "sigsegv")),
-    ]
-
-
 ACCESSORS = [
     Mutation("read not written", "4Dread", body="    return 0.0f;", codes=("not_written",)),
     Mutation("write not written", "4Dwrite", body="    return;", codes=("not_written",)),
-    *_offset("y and z swapped", "((x * sizeX + z) * sizeY + y) * sizeZ + b", "swapped_indices"),
-    *_offset("x without sizeX", "x * sizeY * sizeZ + y * sizeY * sizeZ + z * sizeZ + b", "missing_factor"),
-    *_offset("x left out", "(y * sizeY + z) * sizeZ + b", "missing_term"),
-    *_offset("sizes swapped", "((x * sizeY + y) * sizeX + z) * sizeZ + b", "wrong_strides"),
-    *_offset("single sizes", "x * sizeX + y * sizeY + z * sizeZ + b", "missing_factor"),
+    # A write outside the vector may damage the heap, and end in a crash.
+    *[Mutation(f"{verb} {name}", f"4D{verb}", ((OFFSET, formula),), (code, *others))
+        for name, formula, code in (
+            ("y and z swapped", "((x * sizeX + z) * sizeY + y) * sizeZ + b", "swapped_indices"),
+            ("x without sizeX", "x * sizeY * sizeZ + y * sizeY * sizeZ + z * sizeZ + b", "missing_factor"),
+            ("x left out", "(y * sizeY + z) * sizeZ + b", "missing_term"),
+            ("sizes swapped", "((x * sizeY + y) * sizeX + z) * sizeZ + b", "wrong_strides"),
+            ("single sizes", "x * sizeX + y * sizeY + z * sizeZ + b", "missing_factor"),
+        ) for verb, others in (("read", ()), ("write", ("sigabrt", "sigsegv")))],
     Mutation("read always 0", "4Dread", ((OFFSET, "0"),), ("missing_term",)),
     Mutation("write twice", "4Dwrite",
         (("    // END SOLUTION", "    tensor[0] = val;\n    // END SOLUTION"),), ("extra_write",)),

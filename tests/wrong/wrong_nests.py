@@ -2,35 +2,44 @@
 
 from __future__ import annotations
 
-from family_rows import WRONG
+from functools import partial
+
+from family_rows import BATCHES, ROW_SUM, WRONG
 
 from grader.assignment.mutations import Mutation
 
-p1, _, p3, _ = WRONG
-SCORES = """
-    for (int i = 0; i < N; i++) {
+p1, p2, p3, _ = WRONG
+
+
+def loop(variable: str, end: str, body: str) -> str:
+    return f"\n    for (int {variable} = 0; {variable} < {end}; {variable}++) {{{body}\n    }}"
+
+
+batches, heads, rows = partial(loop, "b", "B"), partial(loop, "h", "H"), partial(loop, "i", "N")
+
+
+def both(body: str) -> str:
+    return batches(heads(body))
+
+
+SCORES_OF_ROW = """
         for (int j = 0; j < N; j++) {
             float score = START;
-            for (int k = 0; k < d; k++) {
+            for (int k = 0; k < d; k++)
                 score += fourDimRead(Q, b, h, i, k, H, N, d) * fourDimRead(K, b, h, j, k, H, N, d);
-            }
             twoDimWrite(QK_t, i, j, N, score);
-        }
-    }"""
-SOFTMAX = """
-    for (int i = 0; i < N; i++) {
+        }"""
+SOFTMAX_OF_ROW = """
         float sum = 0;
         for (int j = 0; j < N; j++) sum += std::exp(twoDimRead(QK_t, i, j, N));
-        for (int j = 0; j < N; j++) twoDimWrite(QK_t, i, j, N, std::exp(twoDimRead(QK_t, i, j, N)) / sum);
-    }"""
-PRODUCT = """
-    for (int i = 0; i < N; i++) {
+        for (int j = 0; j < N; j++) twoDimWrite(QK_t, i, j, N, std::exp(twoDimRead(QK_t, i, j, N)) / sum);"""
+SCORES, SOFTMAX = rows(SCORES_OF_ROW), rows(SOFTMAX_OF_ROW)
+PRODUCT = rows("""
         for (int k = 0; k < d; k++) {
             float value = 0;
             for (int j = 0; j < N; j++) value += twoDimRead(QK_t, i, j, N) * fourDimRead(V, b, h, j, k, H, N, d);
             fourDimWrite(O, b, h, i, k, H, N, d, value);
-        }
-    }"""
+        }""")
 #: The same products in tiles.
 TILED_SCORES = """
     for (int i0 = 0; i0 < N; i0 += TILE_SIZE)
@@ -39,9 +48,8 @@ TILED_SCORES = """
         for (int i = i0; i < std::min(i0 + TILE_SIZE, N); i++)
         for (int j = j0; j < std::min(j0 + TILE_SIZE, N); j++) {
             float score = k0 > 0 ? twoDimRead(QK_t, i, j, N) : START;
-            for (int k = k0; k < std::min(k0 + TILE_SIZE, d); k++) {
+            for (int k = k0; k < std::min(k0 + TILE_SIZE, d); k++)
                 score += fourDimRead(Q, b, h, i, k, H, N, d) * fourDimRead(K, b, h, j, k, H, N, d);
-            }
             twoDimWrite(QK_t, i, j, N, score);
         }"""
 TILED_PRODUCT = """
@@ -51,28 +59,11 @@ TILED_PRODUCT = """
         for (int i = i0; i < std::min(i0 + TILE_SIZE, N); i++)
         for (int k = k0; k < std::min(k0 + TILE_SIZE, d); k++) {
             float value = fourDimRead(O, b, h, i, k, H, N, d);
-            for (int j = j0; j < std::min(j0 + TILE_SIZE, N); j++) {
+            for (int j = j0; j < std::min(j0 + TILE_SIZE, N); j++)
                 value += twoDimRead(QK_t, i, j, N) * fourDimRead(V, b, h, j, k, H, N, d);
-            }
             fourDimWrite(O, b, h, i, k, H, N, d, value);
         }"""
 CLEAR = "\n    std::fill(QK_t.begin(), QK_t.end(), 0.0f);"
-
-
-def batches(body: str) -> str:
-    return f"\n    for (int b = 0; b < B; b++) {{{body}\n    }}"
-
-
-def heads(body: str) -> str:
-    return f"\n    for (int h = 0; h < H; h++) {{{body}\n    }}"
-
-
-def both(body: str) -> str:
-    return batches(heads(body))
-
-
-def first_only(body: str, condition: str) -> str:
-    return f"\n    if ({condition}) {{{body}\n    }}"
 
 
 def nests(part: str, scores: str, product: str) -> list[Mutation]:
@@ -84,12 +75,10 @@ def nests(part: str, scores: str, product: str) -> list[Mutation]:
     other, summed, again = "other_heads_weights", "summed_heads", "repeated_softmax"
     bodies = [
         ("softmax after all heads", other, "last head of all", both(plain) + SOFTMAX + both(product)),
-        ("softmax after each batch", other, "last head of its batch",
-         batches(heads(plain) + SOFTMAX + heads(product))),
+        ("softmax after each batch", other, "last head of its batch", batches(heads(plain) + SOFTMAX + heads(product))),
         ("heads outside, batches inside", other, "same head of the last batch",
          heads(batches(plain) + SOFTMAX + batches(product))),
-        ("softmax after the sum of all heads", summed, "scores of all heads",
-         both(added) + SOFTMAX + both(product)),
+        ("softmax after the sum of all heads", summed, "scores of all heads", both(added) + SOFTMAX + both(product)),
         ("softmax after the sum of a batch", summed, "scores of all heads of its batch",
          batches(CLEAR + heads(added) + SOFTMAX + heads(product))),
         ("three nests", again, "once for each head", both(plain) + both(SOFTMAX) + both(product)),
@@ -98,9 +87,9 @@ def nests(part: str, scores: str, product: str) -> list[Mutation]:
         ("sum of all heads, then a second nest", again, "sum of all heads' scores",
          both(added) + both(SOFTMAX + product)),
         ("weights of the first head", other, "first head of all",
-         both(first_only(weights, "b == 0 && h == 0") + product)),
+         both(f"\n    if (b == 0 && h == 0) {{{weights}\n    }}" + product)),
         ("weights of its batch's first head", other, "first head of its batch",
-         both(first_only(weights, "h == 0") + product)),
+         both(f"\n    if (h == 0) {{{weights}\n    }}" + product)),
         ("weights of the first batch", other, "batch 0",
          both(of_first_batch + product).replace("\n", "\n    int zero = 0;\n", 1)),
         ("product before the scores", other, "head before", both(product + weights)),
@@ -116,73 +105,43 @@ def nests(part: str, scores: str, product: str) -> list[Mutation]:
     ]
 
 
-ROW_SUM = "float rowSum = 0.0f;"
-BATCHES = "for (int b = 0; b < B; b++) {"
 READ_PV = "value += twoDimRead(QK_t, i, j, N)"
 WRITE_SCORE = "twoDimWrite(QK_t, i, j, N, score)"
 
+RESET = (BATCHES, f"{BATCHES}\n        {ROW_SUM}")
 #: d and N exchanged: in the stride of the workspace, and in those of Q, K and V (in O's, the heap is damaged: no output
 #: can be told from another).
 STRIDES = [
-    *[Mutation(f"{part[0]}{part[-1]} weights read with stride d", part, ((READ_PV, READ_PV.replace("j, N", "j, d")),),
-        ("wrong_stride",), says="product with V") for part in ("part1", "part2")],
+    *[p("weights read with stride d", "wrong_stride", (READ_PV, READ_PV.replace("j, N", "j, d")), says="product with V")
+        for p in (p1, p2)],
     p1("scores written with stride d", "wrong_stride", (WRITE_SCORE, WRITE_SCORE.replace("N, s", "d, s")),
         says="scores are written"),
     p1("stride d throughout", "wrong_stride", ("i, j, N", "i, j, d", 6), says="everywhere"),
     p3("temp with stride d", "race", ("row, j, N", "row, j, d", 4)),
-    *[Mutation(f"p1 strides of {name} exchanged", "part1",
-        ((f"({name}, b, h, {index}, k, H, N, d", f"({name}, b, h, {index}, k, H, d, N"),),
-        ("wrong_stride", "sigsegv", "sigabrt")) for name, index in (("Q", "i"), ("K", "j"), ("V", "j"))],
-]  # fmt: skip
-
-RESETS = [
-    Mutation(f"{part[0]}{part[-1]} row sum reset for each batch", part,
-        ((ROW_SUM, ""), (BATCHES, f"{BATCHES}\n        {ROW_SUM}")), ("stale_sum",), says="of its batch")
-    for part in ("part1", "part2")
+    *[p1(f"strides of {place[0]} exchanged", "wrong_stride sigsegv sigabrt",
+        (f"({place}, k, H, N, d", f"({place}, k, H, d, N")) for place in ("Q, b, h, i", "K, b, h, j", "V, b, h, j")],
 ]  # fmt: skip
 
 #: N / T full tiles and no more: a whole-number division rounds down.
 COUNTED = [
-    Mutation(f"p2 {size} / T tiles of {what}", "part2", codes=codes, says="rounds down",
-        edits=((f"for (int {v}0 = 0; {v}0 < {size}; {v}0 += T) {{",
-            f"for (int {v}t = 0; {v}t < {size} / T; {v}t++) {{\nint {v}0 = {v}t * T;", 2),))
+    p2(f"{size} / T tiles of {what}", codes, (f"for (int {v}0 = 0; {v}0 < {size}; {v}0 += T) {{",
+        f"for (int {v}t = 0; {v}t < {size} / T; {v}t++) {{\nint {v}0 = {v}t * T;", 2), says="rounds down")
     for what, v, size, codes in (
-        ("rows", "i", "N", ("remainder_tile",)),
-        ("keys", "j", "N", ("remainder_keys",)),
-        ("channels", "k", "d", ("remainder_channels", "remainder_tile")),
+        ("rows", "i", "N", "remainder_tile"),
+        ("keys", "j", "N", "remainder_keys"),
+        ("channels", "k", "d", "remainder_channels remainder_tile"),
     )
 ]  # fmt: skip
 
-LAST_ROW = """
-    for (int b = 0; b < B; b++)
-    for (int h = 0; h < H; h++) {
-        int row = 0;
-        for (int i = 0; i < N; i++) {
-            float sum = 0;
-            for (int j = 0; j < N; j++) {
-                float score = 0;
-                for (int k = 0; k < d; k++) {
-                    score += fourDimRead(Q, b, h, i, k, H, N, d) * fourDimRead(K, b, h, j, k, H, N, d);
-                }
-                twoDimWrite(temp, row, j, N, std::exp(score));
-                sum += std::exp(score);
-            }
-            for (int j = 0; j < N; j++) twoDimWrite(temp, row, j, N, twoDimRead(temp, row, j, N) / sum);
-        }
-        for (int i = 0; i < N; i++) {
-            for (int k = 0; k < d; k++) {
-                float value = 0;
-                for (int j = 0; j < N; j++) value += twoDimRead(temp, row, j, N) * fourDimRead(V, b, h, j, k, H, N, d);
-                fourDimWrite(O, b, h, i, k, H, N, d, value);
-            }
-        }
-    }"""
+#: One row of the workspace for all rows: the weights of the last one are left when V is multiplied.
+WEIGHTS_OF_ROW = SCORES_OF_ROW.replace("START", "0") + SOFTMAX_OF_ROW
+LAST_ROW = both("\n    int row = 0;" + (rows(WEIGHTS_OF_ROW) + PRODUCT).replace("(QK_t, i,", "(temp, row,"))
 
 NESTS = [
     *nests("part1", SCORES, PRODUCT),
     *nests("part2", TILED_SCORES, TILED_PRODUCT),
     p3("product after all rows", "other_rows_weights", body=LAST_ROW, says="last row"),
     *STRIDES,
-    *RESETS,
+    *[p("row sum reset for each batch", "stale_sum", (ROW_SUM, ""), RESET, says="of its batch") for p in (p1, p2)],
     *COUNTED,
 ]  # fmt: skip
