@@ -32,14 +32,8 @@ def unfit_triton(version: str | None) -> str:
     return f"needs {TRITON}, {found}: pip install '{TRITON}'"
 
 
-def installed_triton() -> str | None:
-    try:
-        return importlib.metadata.version("triton")
-    except importlib.metadata.PackageNotFoundError:
-        return None
-
-
-_UNFIT = unfit_triton(installed_triton())
+_INSTALLED = next((each.version for each in importlib.metadata.distributions(name="triton")), None)
+_UNFIT = unfit_triton(_INSTALLED)
 interpreted = pytest.mark.skipif(bool(_UNFIT), reason=_UNFIT)
 #: Where a card is, it runs the kernels, and the interpreter is not used.
 cardless = pytest.mark.skipif(finding.is_here(), reason="this machine has a GPU")
