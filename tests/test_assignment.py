@@ -21,6 +21,8 @@ from grader.base.seeds import derive
 from grader.judge.questions import question
 from grader.judge.timing.rounds import TimedInputs
 from grader.run.calls import Request
+from labs.attention.cases import DISTRIBUTIONS
+from labs.attention.oracle import ORACLES
 
 CONFIG = ROOT / "configs" / "gpt149.yaml"
 STAFF = ROOT / "configs" / "hidden" / "gpt149.yaml"
@@ -42,25 +44,22 @@ def test_the_public_assignment_pays_what_the_handout_says() -> None:
     assert assignment.commands() == ["part0", "4Daccess", "part1", "part2", "part3", "part4"]
     assert [part.id for part in assignment.select("4Daccess")] == ["4Dread", "4Dwrite"]
     assert "part0" not in [part.id for part in assignment.select("all")]
-    hidden = [case for part in assignment.parts for case in part.cases if case.hidden]
-    assert assignment.seed is None and not hidden
+    assert assignment.seed is None
+    assert not any(case.hidden for part in assignment.parts for case in part.cases)
 
 
 def test_cases_that_differ_in_their_seed_alone_have_different_inputs() -> None:
     assignment = load(CONFIG)
     case = next(case for case in assignment.part("part1").cases if case.distribution == "random")
-    first, again, other = (
-        question(assignment.lab, replace(case, seed=seed), {**assignment.defaults, **case.shape})
-        for seed in (7, 7, 8)
-    )
+    shape = {**assignment.defaults, **case.shape}
+    first, again, other = (question(assignment.lab, replace(case, seed=k), shape) for k in (7, 7, 8))
     assert all((first[name] == again[name]).all() for name in first)
     assert not any((first[name] == other[name]).all() for name in "QKV")
 
 
-@pytest.mark.parametrize("path", [CONFIG, STAFF], ids=["public", "staff"])
-def test_cases_cover_the_shapes_that_find_faults(path: Path) -> None:
-    assignment = load(path)
-    hidden = path == STAFF
+@pytest.mark.parametrize("hidden", [False, True], ids=["public", "staff"])
+def test_cases_cover_the_shapes_that_find_faults(hidden: bool) -> None:
+    assignment = load(STAFF if hidden else CONFIG)
     cases = [case for case in assignment.part("part4").cases if case.hidden == hidden]
     shapes = [{**assignment.defaults, **case.shape} for case in cases]
     assert any(s["N"] == 1 for s in shapes) and any(s["B"] > 1 and s["H"] > 1 for s in shapes)
@@ -77,16 +76,12 @@ def test_staff_file_adds_cases_and_changes_nothing_else() -> None:
         assert replace(theirs, cases=tuple(case for case in theirs.cases if not case.hidden)) == ours
         assert sum(case.hidden for case in theirs.cases) >= 3
         known = {(case.distribution, tuple(sorted(case.shape.items()))) for case in ours.cases}
-        for case in theirs.cases:
-            if case.hidden:
-                assert (case.distribution, tuple(sorted(case.shape.items()))) not in known
-                assert str(case.seed) not in CONFIG.read_text()
+        for case in filter(lambda case: case.hidden, theirs.cases):
+            assert (case.distribution, tuple(sorted(case.shape.items()))) not in known
+            assert str(case.seed) not in CONFIG.read_text()
     assert str(staff.seed) not in CONFIG.read_text()
     assert (public.manual, public.late, public.limits) == (staff.manual, staff.late, staff.limits)
-
-
-def test_hidden_cases_go_with_the_cases_they_stand_beside() -> None:
-    staff = load(STAFF)
+    # Hidden cases go with the cases that they stand beside.
     hidden = {part.id: [case.name for case in part.cases if case.hidden] for part in staff.parts}
     assert hidden["part1"] == hidden["part4"] != hidden["4Dread"] == hidden["4Dwrite"]
     for part in staff.parts:
@@ -104,8 +99,8 @@ def test_seed_draws_hidden_cases_and_is_part_of_the_fingerprint() -> None:
 
 def test_fingerprint_sees_every_file_it_was_read_from(tmp_path: Path) -> None:
     base, top = tmp_path / "base.yaml", tmp_path / "staff" / "top.yaml"
-    base.write_text(CONFIG.read_text())
     top.parent.mkdir()
+    base.write_text(CONFIG.read_text())
     top.write_text("extends: ../base.yaml\nseed: 1\n")
     before = load(top).fingerprint
     base.write_text(CONFIG.read_text() + "\n# a remark\n")
@@ -134,20 +129,14 @@ parts:
     assert assignment.part("part4") == replace(below.part("part4"), points=40)
 
 
-class Recorder:
-    """A session that notes the first numbers of its inputs and answers with an error."""
+def timed_inputs(seed: int, calls: int) -> list[list[float]]:
+    """Return the first numbers of the inputs of so many timed calls, each of which ends with an error."""
+    assignment, noted = load(CONFIG), []
 
-    def __init__(self) -> None:
-        self.noted: list[list[float]] = []
-
-    def call(self, request: Request) -> None:
-        self.noted.append([tensor.reshape(-1)[0].item() for tensor in request.inputs])
+    def call(request: Request) -> None:
+        noted.append([tensor.reshape(-1)[0].item() for tensor in request.inputs])
         raise TimeoutError
 
-
-def timed_inputs(seed: int, calls: int) -> list[list[float]]:
-    """Return the first numbers of the inputs of so many timed calls."""
-    assignment, recorder = load(CONFIG), Recorder()
     marker = SimpleNamespace(
         bench=SimpleNamespace(assignment=assignment),
         part=assignment.part("part1"),
@@ -156,8 +145,8 @@ def timed_inputs(seed: int, calls: int) -> list[list[float]]:
     draw = TimedInputs(marker, seed)  # type: ignore[arg-type]
     for _ in range(calls):
         with pytest.raises(TimeoutError):
-            draw.sample(recorder, is_reference=False)  # type: ignore[arg-type]
-    return recorder.noted
+            draw.sample(SimpleNamespace(call=call), is_reference=False)  # type: ignore[arg-type]
+    return noted
 
 
 def test_a_seed_repeats_the_timed_inputs_and_no_two_calls_are_alike() -> None:
@@ -178,20 +167,12 @@ def test_seeds_do_not_tell_one_another() -> None:
 # ---- the documentation
 
 
-def documented_keys() -> dict[str, dict[str, bool]]:
-    """Keys by the section they are described in, the first cells of its table; true for those that may be left out."""
-    found: dict[str, dict[str, bool]] = {}
-    section = ""
-    for line in FORMAT.read_text().splitlines():
-        if line.startswith("## "):
-            section = line[3:]
-        elif match := re.match(r"\| `(\w+)`( \*)? \|", line):
-            found.setdefault(section, {})[match[1]] = bool(match[2])
-    return found
-
-
 def test_every_accepted_key_is_documented_and_every_documented_key_is_accepted() -> None:
-    documented = documented_keys()
+    documented = {}
+    for section in FORMAT.read_text().split("\n## ")[1:]:
+        # The first cells of its table; a star marks a key that may be left out.
+        if keys := dict(re.findall(r"^\| `(\w+)`( \*)? \|", section, re.MULTILINE)):
+            documented[section.partition("\n")[0]] = keys
     sections = {re.sub(r"^(an?|the) ", "", keys.what).capitalize(): keys for keys in SCHEMA}
     assert set(documented) == set(sections)
     for name, keys in sections.items():
@@ -199,20 +180,13 @@ def test_every_accepted_key_is_documented_and_every_documented_key_is_accepted()
         assert not any(documented[name][key] for key in keys.required), "a required key that may be left out"
 
 
-def documented_examples(tmp_path: Path) -> dict[str, Path]:
-    """The complete files that the documentation shows, each written where its first line says."""
+def test_documented_examples_hold_every_key_and_are_read(tmp_path: Path) -> None:
     paths = {}
     for name, text in re.findall(r"```yaml\n# (\S+\.yaml)\n(.*?)```", FORMAT.read_text(), re.DOTALL):
         paths[name] = tmp_path / name
         paths[name].parent.mkdir(exist_ok=True)
         paths[name].write_text(text)
-    return paths
-
-
-def test_documented_examples_hold_every_key_and_are_read(tmp_path: Path) -> None:
-    paths = documented_examples(tmp_path)
-    example, staff = load(paths["example.yaml"]), load(paths["hidden/example.yaml"])
-    assert example.seed is None and staff.seed is not None
+    assert load(paths["example.yaml"]).seed is None and load(paths["hidden/example.yaml"]).seed is not None
     text = "\n".join(path.read_text() for path in paths.values())
     unused = {key for keys in SCHEMA for key in keys.all if not re.search(rf"\b{key}:", text)}
     # Each of these excludes another key of its mapping, which the examples show.
@@ -225,9 +199,6 @@ def test_documented_examples_hold_every_key_and_are_read(tmp_path: Path) -> None
 
 
 def test_names_are_those_of_the_evaluator() -> None:
-    from labs.attention.cases import DISTRIBUTIONS
-    from labs.attention.oracle import ORACLES
-
     known = labs.load(labs.find("attention")).oracles
     assert set(known) == set(ORACLES)
     assert {name for facts in known.values() for name in facts.distributions} == set(DISTRIBUTIONS)
@@ -245,8 +216,7 @@ def test_points_if_slow_still_pays(tmp_path: Path) -> None:
 
 def test_expressions_are_arithmetic_and_nothing_else() -> None:
     assert evaluate_int("2 * (N + Br - 1) // Br", {"N": 10, "Br": 4}) == 2 * 13 // 4
-    for expression in (
-        "__import__('os')", "N.bit_length()", "N ** N", "M", "N // 0", "1.5", "N if N else 0", "True", "", "N\0",
-    ):  # fmt: skip
+    calls = ("__import__('os')", "N.bit_length()", "N if N else 0", "N ** N", "N // 0")
+    for expression in (*calls, "M", "1.5", "True", "", "N\0"):
         with pytest.raises(UsageError):
             evaluate_int(expression, {"N": 10})
