@@ -1,13 +1,15 @@
-"""Small source files for tests of the build, compiler flags that several tests share, calls of built objects in this
-process, and a comparison of CPU times."""
+"""Small sources and shared compiler flags for tests of the build, calls of built objects, and growth of CPU time."""
 
 from __future__ import annotations
 
 import ctypes
+import math
 import time
+import timeit
 from collections.abc import Callable
 from pathlib import Path
 
+import pytest
 from conftest import ROOT
 
 from grader.build import nativebuild, sanitize, standin, torchbuild
@@ -26,6 +28,8 @@ SANITIZED = Kit(
 )
 PUBLISHED = ROOT / "tests" / "sources" / "published_style.cpp"
 HEAD = "#include <torch/extension.h>\n"
+WITH_TORCH = pytest.param(torchbuild.build, marks=pytest.mark.full, id="with torch")
+both_builds = pytest.mark.parametrize("made_by", [pytest.param(nativebuild.build, id="native"), WITH_TORCH])
 
 
 def binding(*names: str) -> str:
@@ -73,9 +77,7 @@ def call(of: StudentObject, name: str, *values: object) -> object:
     invocation = of.prepare(name, list(values))
     result = invocation()
     sizes = list(result.sizes[: result.ndim])
-    count = 1
-    for size in sizes:
-        count *= size
+    count = math.prod(sizes)
     value: object = result.number if result.kind == 1 else result.kind
     if result.kind in (2, 3):
         value = (sizes, list((ctypes.c_float * count).from_address(result.data)) if count else [])
@@ -84,18 +86,11 @@ def call(of: StudentObject, name: str, *values: object) -> object:
 
 
 def cpu_growth(act: Callable[[int], object], small: int, large: int, repeat: int = 5) -> float:
-    """Return how many times as much CPU time `act` takes for the large size as for the small one.
-
-    The best of several runs, of this thread alone: other programs on the machine hardly matter.
-    """
+    """Return the CPU time of `act` for the large size, divided by that for the small one. Of this thread alone, and the
+    best of several runs: other programs on the machine hardly matter."""
 
     def least_s(size: int) -> float:
-        times = []
-        for _ in range(repeat):
-            started = time.thread_time()
-            act(size)
-            times.append(time.thread_time() - started)
-        return min(times)
+        return min(timeit.repeat(lambda: act(size), timer=time.thread_time, number=1, repeat=repeat))
 
-    # What takes less than a tenth of a millisecond is the clock's and the interpreter's own.
+    # Times below 0.1 ms are mostly the clock's and the interpreter's own.
     return least_s(large) / max(least_s(small), 1e-4)

@@ -54,7 +54,6 @@ SET_BY_OTHERS = {"PYTEST_CURRENT_TEST", "CUDA_MODULE_LOADING", "TORCHINDUCTOR_CA
 
 
 def process_state() -> dict[str, object]:
-    """State of this process that a later test could meet: environment, folder, import path, signal handlers."""
     environment = {name: value for name, value in os.environ.items() if name not in SET_BY_OTHERS}
     handlers = {number.name: signal.getsignal(number) for number in signal.Signals}
     return {"environment": environment, "folder": os.getcwd(), "path": list(sys.path), "handlers": handlers}
@@ -74,9 +73,8 @@ def master() -> str:
     return (ROOT / "module.cpp").read_text()
 
 
-#: Races are brought out by timers of a thread, and by pinning those that work.
 needs_delays = pytest.mark.skipif(
-    sys.platform != "linux", reason="macOS has no such timers, and does not tell who worked"
+    sys.platform != "linux", reason="macOS has no timers of a thread, and does not tell who worked"
 )
 
 

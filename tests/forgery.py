@@ -60,11 +60,11 @@ def zip_bytes(
     for entry in entries:
         packed = _deflated(entry.content) if entry.deflate else entry.content
         method = given(entry.method, 8 * entry.deflate)
-        sizes = (
+        crc, packed_bytes = (
             given(entry.crc, zlib.crc32(entry.content)),
             given(entry.packed_bytes, len(packed)),
-            given(entry.size_bytes, len(entry.content)),
         )
+        sizes = (crc, packed_bytes, given(entry.size_bytes, len(entry.content)))
         offset = given(entry.offset, len(body) - len(prefix))
         body += _local(entry.local_name or entry.name, sizes, method, entry.flags) + packed
         listing += _listed(entry.name, sizes, method, offset, entry.flags, entry.mode)
@@ -98,8 +98,7 @@ def zip64_bytes(name: bytes, content: bytes, *, listing_bytes: int | None = None
     size = len(listing) if listing_bytes is None else listing_bytes
     end64 = struct.pack("<4sQ2H2L4Q", b"PK\6\6", 44, 45, 45, 0, 0, 1, 1, size, len(local))
     locator = struct.pack("<4sLQL", b"PK\6\7", 0, len(local) + len(listing), 1)
-    end = struct.pack("<4s4H2LH", b"PK\5\6", 0, 0, 0xFFFF, 0xFFFF, big, big, 0)
-    return local + listing + end64 + locator + end
+    return local + listing + end64 + locator + _end(0xFFFF, big, big)
 
 
 def tar_header(
@@ -126,7 +125,7 @@ def tar_file(name: bytes, content: bytes, kind: bytes = b"0") -> bytes:
 
 
 def tar_bytes(files: dict[str, bytes], mode: str = "w", **options: object) -> bytes:
-    """What Python's tarfile makes of these files."""
+    """Return the archive that Python's tarfile makes of these files."""
     target = io.BytesIO()
     with tarfile.open(fileobj=target, mode=mode, **options) as archive:  # type: ignore[call-overload]
         for name, content in files.items():

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import partial
-from typing import TypeVar
 
 from building import PLAIN, SANITIZED
 
@@ -17,35 +16,26 @@ from grader.build import nativebuild, sanitize, standin, torchbuild
 from grader.build.toolchain import toolchain
 from grader.study import race
 
-T = TypeVar("T")
+
+def prepare_for_races() -> None:
+    if race.has_thread_sanitizer(toolchain()):
+        standin.prepare(race.KIT.flags)
 
 
-def all_of_them() -> list[Callable[[], object]]:
-    """The makers, those that most tests wait for first."""
-    made: list[Callable[[], object]] = [
+def attempt(make: Callable[[], object]) -> None:
+    try:
+        make()
+    except (KitError, UsageError) as error:
+        print(f"Not made ahead of the tests: {error}")
+
+
+if __name__ == "__main__":
+    for make in (  # Those that most tests wait for first.
         nativebuild.precompile,
         partial(nativebuild.precompile, flags=sanitize.FLAGS),
         torchbuild.precompile,
         partial(standin.prepare, PLAIN.flags),
         partial(standin.prepare, SANITIZED.flags),
-    ]
-    if race.has_thread_sanitizer(toolchain()):
-        made.append(partial(standin.prepare, race.KIT.flags))
-    return made
-
-
-def attempt(make: Callable[[], T]) -> T | None:
-    try:
-        return make()
-    except (KitError, UsageError) as error:
-        print(f"Not made ahead of the tests: {error}")
-        return None
-
-
-def main() -> None:
-    for make in attempt(all_of_them) or ():
+        prepare_for_races,
+    ):
         attempt(make)
-
-
-if __name__ == "__main__":
-    main()

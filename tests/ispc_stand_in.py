@@ -1,13 +1,9 @@
-"""A stand-in for `ispc` where the real one is not to be had: a script that understands the few lines of the tests.
-
-It takes the command line that the kit gives, refuses an empty file as ispc 1.22 does, writes a header in ispc's form,
-translates `export`, `uniform`, `foreach` and `programIndex` to C++ for one lane, and lets g++ make the object.
-"""
+"""A stand-in for `ispc`, as a script. It takes the kit's command line, refuses an empty file as ispc 1.22 does, writes
+a header in ispc's form, and translates the few words that the tests use to C++ for one lane."""
 
 from __future__ import annotations
 
 import os
-import shutil
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -53,13 +49,10 @@ INCLUDE = '#include "module_ispc.h"\n'
 @contextmanager
 def on_the_path(text: str) -> Iterator[str]:
     """A PATH on which `ispc` is this script, in a folder that every user may enter (pytest's own are closed)."""
-    folder = Path(tempfile.mkdtemp(prefix="gpt149-test-ispc-"))
-    try:
-        folder.chmod(0o755)
-        program = folder / "bin" / "ispc"
+    with tempfile.TemporaryDirectory(prefix="gpt149-test-ispc-") as folder:
+        program = Path(folder) / "bin" / "ispc"
         program.parent.mkdir()
         program.write_text(text)
-        program.chmod(0o755)
+        for path in (Path(folder), program.parent, program):
+            path.chmod(0o755)
         yield f"{program.parent}:{os.environ['PATH']}"
-    finally:
-        shutil.rmtree(folder)

@@ -29,7 +29,6 @@ def program(folder: Path, text: str, **options: Any) -> Path:
 
 
 def floats(*shape: int) -> Any:
-    """Return the numbers from 1 on in this shape."""
     return np.arange(1, 1 + np.prod(shape), dtype=np.float32).reshape(shape)
 
 
@@ -57,18 +56,13 @@ class Both:
     def __init__(self, zygote: Zygote, host: NativeHost, source: Path) -> None:
         with_torch = build(source)
         assert with_torch.ok, with_torch.diagnostics
-        self.zygote, self.host = zygote, host
-        self.object_path = with_torch.object_path
+        self.zygote, self.host, self.object_path = zygote, host, str(with_torch.object_path)
         self.program = program(source.parent, source.read_text())
-
-    def python(self, *, threads: int = 1, **options: Any) -> Session:
-        assert self.object_path is not None
-        return self.zygote.spawn("student", self.object_path, threads=threads, **options)
 
     def native(self, *, threads: int = 1, **options: Any) -> Session:
         return self.host.spawn(self.program, threads=threads, **options)
 
-    def sessions(self, **options: Any) -> Iterator[Session]:
+    def sessions(self, *, threads: int = 1, **options: Any) -> Iterator[Session]:
         """Yield one session of each kind; the second starts when the first has ended."""
-        yield self.python(**options)
-        yield self.native(**options)
+        yield self.zygote.spawn("student", self.object_path, threads=threads, **options)
+        yield self.native(threads=threads, **options)

@@ -36,7 +36,7 @@ def cpu_s(pid: int) -> float:
 
 
 def wait_for(found: Callable[[], object]) -> object:
-    """Wait for what comes within a second, or within two minutes on a machine with other work."""
+    """Wait up to two minutes for a result that is true; it comes within a second on a machine without other work."""
     deadline = time.monotonic() + 120
     while not (value := found()) and time.monotonic() < deadline:
         time.sleep(0.02)
