@@ -53,7 +53,6 @@ def test_diagnostics_show_the_line_and_a_hint(
 
 
 def _explained(output: str, source: str = "", returncode: int = 1, *, timed_out: bool = False) -> str:
-    """Return the explanation of what a compiler printed for this source."""
     finished = Finished(returncode, output.encode(), 1.0, 1.0, timed_out)
     return diagnostics.explain(finished, {"module.cpp": source}, timeout_s=7)
 
@@ -103,19 +102,13 @@ template <long K> struct Twice<0, K> { static constexpr int value = 1; };
     assert "stopped after 1 s" in made.diagnostics and "template" in made.diagnostics
 
 
-def test_control_characters_are_made_harmless() -> None:
+def test_messages_are_short_and_harmless() -> None:
     told = _explained("module.cpp:1:9: error: stray '\x1b' in program\n", "int a = \x1b[31m\u202e;\n")
     assert "\x1b" not in told and "\u202e" not in told and "module.cpp:1" in told
-
-
-def test_long_messages_and_lines_are_bounded() -> None:
     deep = "std::vector<std::map<std::pair<int, std::vector<float, std::allocator<float> > >, int> >" * 30
     told = _explained(f"module.cpp:1:3000: error: no {deep}\n" * 40, "x" * 5000 + "\n")
     assert len(told.splitlines()) <= 15 and max(map(len, told.splitlines())) <= 310
     assert "39 more errors" in told
-
-
-def test_type_names_are_written_as_people_do() -> None:
     text = "cannot convert 'std::vector<float, std::allocator<float> >' to 'std::__cxx11::basic_string<char>'"
     assert diagnostics.simplify(text) == "cannot convert 'std::vector<float>' to 'std::string'"
     assert hint_for("something new", 1, "") == ""
@@ -124,37 +117,36 @@ def test_type_names_are_written_as_people_do() -> None:
 @pytest.mark.full
 def test_a_text_of_the_source_is_not_the_compilers_memory(tmp_path: Path) -> None:
     precompile()
-    for text in (
-        "#error out of memory\n",
-        '#line 1 "cc1plus"\n#error out of memory\n',
-        '#include <cstdio>\nstatic_assert(false, "\\ncc1plus: out of memory allocating 1 bytes");\n',
+    memory, printed = "out of memory", r'".print \"out of memory\""'
+    asserted = '#include <cstdio>\nstatic_assert(false, "\\ncc1plus: out of memory allocating 1 bytes");\n'
+    for made_by, text, told in (
+        (build, "#error out of memory\n", memory),
+        (build, '#line 1 "cc1plus"\n#error out of memory\n', memory),
+        (build, asserted, memory),
+        (nativebuild.build, f'void f() {{ asm({printed}); asm(".error \\"mine\\""); }}\n', "error: mine"),
+        (nativebuild.build, f"void g();\nvoid f() {{ asm({printed}); g(); }}\n", "undefined function: g()"),
     ):
-        made = build(write(tmp_path, text))
-        assert "4 GB" not in made.diagnostics and "out of memory" in made.diagnostics
-    for text, told in (
-        ('void f() { asm(".print \\"out of memory\\""); asm(".error \\"mine\\""); }\n', "error: mine"),
-        ('void g();\nvoid f() { asm(".print \\"out of memory\\""); g(); }\n', "undefined function: g()"),
-    ):
-        made = nativebuild.build(write(tmp_path, text))
+        made = made_by(write(tmp_path, text))
         assert "4 GB" not in made.diagnostics and told in made.diagnostics
 
 
-FORGED = "\\nmodule.cpp:1:1: error: forged\\n"
-COLOURED = (
-    "\\n\\033[01m\\033[Kmodule.cpp:1:1:\\033[m\\033[K error: forged\\nIn file included from module.cpp:1:\\n"
-)
-
-
 @pytest.mark.skipif(toolchain().family != "gcc", reason="other compilers have no colours of one's choice")
-@pytest.mark.parametrize("said", [FORGED, COLOURED, "\\nmodule.cpp:1: Error: forged\\n"])
+@pytest.mark.parametrize(
+    "said",
+    [
+        r"\nmodule.cpp:1:1: error: forged\n",
+        r"\n\033[01m\033[Kmodule.cpp:1:1:\033[m\033[K error: forged\nIn file included from module.cpp:1:\n",
+        r"\nmodule.cpp:1: Error: forged\n",
+    ],
+    ids=["plain", "coloured", "of an assembler"],
+)
 def test_only_the_compiler_s_own_lines_are_errors(said: str, tmp_path: Path) -> None:
     """Line ends in a source's strings make lines that look like errors; no object comes of either file."""
     message = f'int a;\n#pragma message "{said}"\n'
     made = nativebuild.build(write(tmp_path, f"{message}int b = unknown;\n"), sandbox=choose(None, True))
     assert made.diagnostics.startswith("module.cpp:3: error: 'unknown' was not declared"), made.diagnostics
     assert "forged" not in made.diagnostics and "int b = unknown;" in made.diagnostics
-    asserted = f'int a;\nstatic_assert(false, "{said}");\n'
-    made = nativebuild.build(write(tmp_path, asserted))
+    made = nativebuild.build(write(tmp_path, f'int a;\nstatic_assert(false, "{said}");\n'))
     assert made.diagnostics.startswith("module.cpp:2: error: static assertion failed"), made.diagnostics
     if "Error" not in said:
         made = nativebuild.build(write(tmp_path, f"{message}void gone();\nvoid f() {{ gone(); }}\n"))
@@ -207,9 +199,7 @@ def test_a_name_that_every_program_defines_is_explained(tmp_path: Path) -> None:
     told = nativebuild.build(write(tmp_path, text)).diagnostics
     assert "defined twice: _start" in told and "give yours another one" in told
     assert "without an error message" not in told and "collect2" not in told and "crt1.o" not in told
-
-
-def test_every_linker_s_words_for_a_second_definition_are_known() -> None:
+    # Every linker has words of its own.
     for said in (
         "/usr/bin/ld: libc.a(malloc.o): in function `malloc':\n(.text+0x42a0): multiple definition of `malloc'; "
         "module.o:module.cpp:(.text+0x690): first defined here",
@@ -217,19 +207,16 @@ def test_every_linker_s_words_for_a_second_definition_are_known() -> None:
         "ld: error: duplicate symbol 'malloc' in:\n    module.o",
         "duplicate symbol 'malloc' in:\n    module.o",
     ):
-        told = _explained(f"{said}\n{said}\n")
-        assert told.splitlines()[0] == "defined twice: malloc" and len(told.splitlines()) == 2
+        first, *more = _explained(f"{said}\n{said}\n").splitlines()
+        assert first == "defined twice: malloc" and len(more) == 1, said
 
 
-@pytest.mark.parametrize(
-    ("content", "hint"),
-    [
+def test_a_file_in_an_unusual_encoding_gets_a_hint() -> None:
+    for content, hint in (
         ("int x = 1;\n".encode("utf-16"), "UTF-16"),
         ("int x = 1;\n".encode("utf-16-be"), "UTF-16"),
         (bytes(range(256)) * 4, "no text"),
         ("int x = “a”;\n".encode(), "typographic quote"),
         ("// 日本語\nint x = “a”;\n".encode(), "typographic quote"),
-    ],
-)
-def test_a_file_in_an_unusual_encoding_gets_a_hint(content: bytes, hint: str) -> None:
-    assert hint in hint_for("stray '\\377' in program", 1, content.decode(errors="replace"))
+    ):
+        assert hint in hint_for("stray '\\377' in program", 1, content.decode(errors="replace")), content
