@@ -11,24 +11,32 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from building import HEAD, PUBLISHED, UNOPTIMIZED, call, loaded, one_function, sharing_headers, write
+import torch
+from building import (
+    HEAD,
+    PUBLISHED,
+    UNOPTIMIZED,
+    both_builds,
+    call,
+    loaded,
+    one_function,
+    sharing_headers,
+    write,
+)
 from conftest import ROOT
+from native_programs import asked
 
-from grader.base.arrays import np
 from grader.base.errors import KitError, UsageError
 from grader.build import cpptext, lightpath, nativebuild, toolchain
 from grader.build.records import Build
 from grader.build.torchbuild import TorchBuild, build
-from grader.run.calls import Request
 from grader.run.loaded import CallFailed, StudentObject
 from grader.run.nativehost import NativeHost
 from grader.sandbox import choose
 from labs.attention.threats import THREATS, submissions
 
 #: One of every parameter and result that the interface knows, and some that it does not.
-SIGNATURES = (
-    HEAD
-    + """
+SIGNATURES = """#include <torch/extension.h>
 #include <stdexcept>
 torch::Tensor same(const torch::Tensor &t) { return t; }
 torch::Tensor transposed(torch::Tensor &t) { return t.t(); }
@@ -50,20 +58,14 @@ PYBIND11_MODULE(TORCH_EXTENSION_NAME, m) {
   m.doc() = "documented";
   m.attr("version") = 3;
   m.def("same", &same).def("transposed", transposed, "doc");
-  m.def("nothing", &nothing);
+  m.def("nothing", &nothing).def("twice", &twice).def("squares", &squares).def("strange", &strange);
   m.def("mixed", &mixed, "doc", py::arg("i"), py::arg("l") = 3, py::arg("f"), py::arg("d"), py::arg("b") = true);
   m.def("size_of", &size_of, py::call_guard<py::gil_scoped_release>());
-  m.def("twice", &twice);
-  m.def("squares", &squares);
-  m.def("throws_std", &throws_std);
-  m.def("throws_torch", &throws_torch);
-  m.def("throws_int", &throws_int);
-  m.def("strange", &strange);
+  m.def("throws_std", &throws_std).def("throws_torch", &throws_torch).def("throws_int", &throws_int);
   m.def("tile", &tile);
   m.def("lambda", [](int a, float b) { return a * b; }, "a lambda");
 }
 """
-)
 
 
 @pytest.fixture(scope="module")
@@ -82,8 +84,6 @@ def test_published_style_compiles_lightly_and_offers_what_it_does_not_bind() -> 
         "myNaiveAttention": "T(TTTTiiii)", "myFusedAttention": "T(TTTTiiii)", "twoDimRead": "f(Wiii)",
         "fourDimRead": "f(Wiiiiiii)", "fourDimWrite": "v(Wiiiiiiif)",
     }  # fmt: skip
-    import torch
-
     block = torch.zeros(2 * 3 * 4 * 5)
     call(built, "fourDimWrite", block, 1, 2, 3, 4, 3, 4, 5, 2.5)
     assert block.reshape(2, 3, 4, 5)[1, 2, 3, 4] == 2.5 and block.count_nonzero() == 1
@@ -111,8 +111,6 @@ def test_signatures(signatures: StudentObject) -> None:
 
 
 def test_values_go_in_and_out(signatures: StudentObject) -> None:
-    import torch
-
     grid = torch.arange(6, dtype=torch.float32).reshape(2, 3)
     assert call(signatures, "same", grid) == ([2, 3], [0, 1, 2, 3, 4, 5])
     assert call(signatures, "transposed", grid) == ([3, 2], [0, 3, 1, 4, 2, 5])
@@ -129,8 +127,6 @@ def test_values_go_in_and_out(signatures: StudentObject) -> None:
 
 
 def test_exceptions_become_one_line(signatures: StudentObject) -> None:
-    import torch
-
     for name, arguments, message in (
         ("throws_std", [], "first line"),
         ("throws_torch", [torch.zeros(2)], "want 7 dimensions"),
@@ -140,15 +136,6 @@ def test_exceptions_become_one_line(signatures: StudentObject) -> None:
         with pytest.raises(CallFailed, match=message) as caught:
             call(signatures, name, *arguments)
         assert "\n" not in str(caught.value) and "second" not in str(caught.value)
-
-
-both_builds = pytest.mark.parametrize(
-    "made_by",
-    [
-        pytest.param(nativebuild.build, id="native"),
-        pytest.param(build, marks=pytest.mark.full, id="with torch"),
-    ],
-)
 
 
 @both_builds
@@ -173,12 +160,8 @@ def test_an_object_has_a_largest_size(made_by: Callable[..., Build], tmp_path: P
         made = made_by(source, object_bytes=2 << 20)
         assert not made.ok and made.object_path is None
         assert "MiB; it may have 2 MiB" in made.diagnostics and "hint:" in made.diagnostics
-
-
-@pytest.mark.full
-def test_sanitizers_may_make_an_object_larger(tmp_path: Path) -> None:
-    source = write(tmp_path, one_function("  return t;", "char table[3 << 20] = {1, 2};"))
-    assert build(source, object_bytes=2 << 20, sanitize=True).ok
+    if made_by is build:
+        assert made_by(source, object_bytes=2 << 20, sanitize=True).ok, "sanitizers may make it larger"
 
 
 # ---- the full path
@@ -186,8 +169,6 @@ def test_sanitizers_may_make_an_object_larger(tmp_path: Path) -> None:
 
 def test_the_full_path_takes_over_silently(tmp_path: Path) -> None:
     """The file uses more of torch than the light header declares."""
-    import torch
-
     text = one_function("return torch::matmul(t, t) * n;", "#include <torch/torch.h>\n")
     text = text.replace("m.def(", 'm.def("g", [](int a) { return a; }, py::arg("a")); m.def(')
     made = build(write(tmp_path, text), timeout_s=600)
@@ -209,13 +190,9 @@ def test_python_objects_need_the_last_rung(tmp_path: Path) -> None:
 
 
 def test_uses_of_python_skip_the_rung_without_python() -> None:
-    for code in (
-        'py::module_::import("torch");',
-        "pybind11 :: module :: import(name);",
-        "void f(py::dict of);",
-    ):
+    imports = ('py::module_::import("torch");', "pybind11 :: module :: import(name);")
+    for code in (*imports, "void f(py::dict of);", "PyObject *of;"):
         assert lightpath.needs_python(code), code
-    assert lightpath.needs_python("PyObject *of;")
     assert not lightpath.needs_python("void more(py::module_ &m); py::gil_scoped_release free;")
     assert not lightpath.needs_python("// py::module_::import")
 
@@ -244,9 +221,9 @@ def test_light_failures_are_final_only_when_no_header_could_help(
 
 
 def test_undefined_functions_of_torch_are_left_to_the_full_path() -> None:
-    lines = "ld: x.o: undefined reference to `{}'\n"
     for name, final in (("helper(float)", True), ("c10::List<at::Tensor>::List()", False)):
-        assert lightpath.is_final(one_function("return t;"), lines.format(name), frozenset) is final
+        output = f"ld: x.o: undefined reference to `{name}'\n"
+        assert lightpath.is_final(one_function("return t;"), output, frozenset) is final
 
 
 @pytest.mark.parametrize(
@@ -276,19 +253,17 @@ def value(host: NativeHost, program: Path | None) -> list[float]:
     assert program is not None
     with host.spawn(program, threads=1) as session:
         assert session.death is None, session.death
-        request = Request("f", [{"input": 0}, {"value": 3}], [np.array([1.0, 2.0], np.float32)], (2,))
-        answer = session.call(request)
+        answer = session.call(asked("f", 3, shape=(2,), output=(2,)))
     assert answer.status == "ok", answer
     return answer.output.tolist()
 
 
 def test_macros_and_flags_are_taken(tmp_path: Path) -> None:
-    text = one_function(
-        "#if defined(__OPTIMIZE__)\nn = 0;\n#endif\nreturn torch::full({1}, (float)(TIMES + n));"
-    )
+    body = "#if defined(__OPTIMIZE__)\nn = 0;\n#endif\nreturn torch::full({1}, (float)(TIMES + n));"
+    source = write(tmp_path, one_function(body))
     with NativeHost() as host:
-        fast = nativebuild.build(write(tmp_path, text), defines={"TIMES": "7"})
-        slow = nativebuild.build(write(tmp_path, text), defines={"TIMES": "7"}, flags=UNOPTIMIZED)
+        fast = nativebuild.build(source, defines={"TIMES": "7"})
+        slow = nativebuild.build(source, defines={"TIMES": "7"}, flags=UNOPTIMIZED)
         assert (value(host, fast.program), value(host, slow.program)) == ([7.0], [10.0])
 
 
@@ -350,19 +325,14 @@ def test_without_static_libraries_a_program_is_dynamic(
 # ---- the tools of the machine
 
 
-def test_openmp_flags() -> None:
+def test_flags_by_machine() -> None:
     for machine in (("Linux", "gcc"), ("Linux", "clang"), ("Darwin", "gcc")):
         assert toolchain.openmp_flags(*machine, Path("/omp")) == (("-fopenmp",), ("-fopenmp",))
     expected = (("-Xpreprocessor", "-fopenmp", "-I/omp/include"), ("-L/omp/lib", "-lomp"))
     assert toolchain.openmp_flags("Darwin", "clang", Path("/omp")) == expected
-
-
-def test_flags_by_machine() -> None:
     assert toolchain.default_flags("x86_64") == ("-O3", "-mavx") == toolchain.default_flags("AMD64")
     assert toolchain.default_flags("arm64") == ("-O3",) == toolchain.default_flags("aarch64")
 
-
-def test_linker_flags() -> None:
     def flags(system: str, linker: str | None, undefined: bool) -> tuple[str, ...]:
         return toolchain.linker_flags(system, linker, Path("/s"), allow_undefined=undefined)
 
@@ -373,36 +343,26 @@ def test_linker_flags() -> None:
 
 
 def test_cache_root(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.setenv("GPT149_CACHE", str(tmp_path / "own"))
-    assert toolchain.cache_root() == tmp_path / "own"
-    monkeypatch.delenv("GPT149_CACHE")
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
-    assert toolchain.cache_root() == tmp_path / "gpt149"
-    monkeypatch.delenv("XDG_CACHE_HOME")
-    monkeypatch.setenv("HOME", str(tmp_path))
-    assert toolchain.cache_root() == tmp_path / ".cache" / "gpt149"
+    for variable, folder in (("GPT149_CACHE", "."), ("XDG_CACHE_HOME", "gpt149"), ("HOME", ".cache/gpt149")):
+        monkeypatch.setenv(variable, str(tmp_path))
+        assert toolchain.cache_root() == tmp_path / folder
+        monkeypatch.delenv(variable)
 
 
-def test_no_compiler_is_one_line_that_says_what_to_do(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_bad_requests_and_a_missing_compiler(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.raises(UsageError, match="cannot read"):
+        build(tmp_path / "absent.cpp")
+    with pytest.raises(UsageError, match="macro's name"):
+        build(PUBLISHED, defines={"TILE SIZE": "8"})
     monkeypatch.setenv("CXX", "no-such-compiler")
     with pytest.raises(KitError, match="apt install g\\+\\+"):
         toolchain.toolchain()
 
 
-def test_bad_requests(tmp_path: Path) -> None:
-    with pytest.raises(UsageError, match="cannot read"):
-        build(tmp_path / "absent.cpp")
-    with pytest.raises(UsageError, match="macro's name"):
-        build(PUBLISHED, defines={"TILE SIZE": "8"})
-
-
 def test_building_imports_no_torch() -> None:
-    code = (
-        "import sys, grader.build.torchbuild, grader.build.sanitize; "
-        "grader.build.torchbuild.toolchain(); print('torch' in sys.modules)"
-    )
-    told = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True)
-    assert told.stdout.strip() == "False"
+    code = "import sys, grader.build.sanitize; from grader.build.torchbuild import toolchain; toolchain(); "
+    code += "sys.exit('torch' in sys.modules)"
+    subprocess.run([sys.executable, "-c", code], cwd=ROOT, check=True)
     assert toolchain.describe()["torch"] == toolchain.torch_files().version == toolchain.torch_version()
 
 
