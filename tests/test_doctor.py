@@ -8,8 +8,10 @@ import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
+from unittest.mock import Mock
 
 import pytest
+from building import BINDING, write
 from conftest import ROOT
 
 from grader import doctor
@@ -34,8 +36,7 @@ FINE = {
     "sys/kernel/security/lsm": "lockdown,capability,landlock,apparmor",
     "sys/kernel/mm/transparent_hugepage/enabled": "always [madvise] never",
     "sys/devices/system/cpu/smt/active": "0",
-    "sys/devices/system/cpu/cpu0/cpufreq/scaling_governor": "performance",
-    "sys/devices/system/cpu/cpu1/cpufreq/scaling_governor": "performance",
+    **{f"sys/devices/system/cpu/cpu{k}/cpufreq/scaling_governor": "performance" for k in (0, 1)},
     "sys/devices/system/cpu/cpufreq/boost": "0",
     "sys/fs/cgroup/user/me/cpu.max": "max 100000",
     "dev/shm/.keep": "",
@@ -46,12 +47,26 @@ def programs(*missing: str) -> Callable[[str], str | None]:
     return lambda name: None if name in missing else f"/usr/bin/{name}"
 
 
+MadeUp = Callable[..., Host]
+#: Answers of that machine.
+ANSWERS = {
+    "which": programs(),
+    "run": lambda command: Ran(0, ""),
+    "has_module": lambda name: True,
+    "free_bytes": lambda place: 100 * GIB,
+    "landlock_version": lambda: 0,
+}
+
+
 @pytest.fixture
-def made_up(tmp_path: Path) -> Callable[..., Host]:
+def made_up(tmp_path: Path) -> MadeUp:
     """Make a host with the files of FINE, some of them changed or (None) removed, and other facts changed."""
+    root = tmp_path / "root"
+    namespace = root / "proc/self/ns/user"
+    namespace.parent.mkdir(parents=True)
+    namespace.symlink_to("user:[4026531837]")
 
     def make(files: Mapping[str, str | None] | None = None, **facts: object) -> Host:
-        root = tmp_path / "root"
         for name, text in {**FINE, **(files or {})}.items():
             path = root / name
             path.parent.mkdir(parents=True, exist_ok=True)
@@ -59,25 +74,8 @@ def made_up(tmp_path: Path) -> Callable[..., Host]:
                 path.unlink(missing_ok=True)
             else:
                 path.write_text(text)
-        namespace = root / "proc/self/ns/user"
-        namespace.parent.mkdir(exist_ok=True)
-        if not namespace.is_symlink():
-            namespace.symlink_to("user:[4026531837]")
-        host = Host(
-            root=root,
-            system="Linux",
-            euid=0,
-            cpus=tuple(range(8)),
-            threads=8,
-            scratch=tmp_path,
-            cache=tmp_path,
-            which=programs(),
-            run=lambda command: Ran(0, ""),
-            has_module=lambda name: True,
-            free_bytes=lambda place: 100 * GIB,
-            landlock_version=lambda: 0,
-        )
-        return replace(host, **facts)  # type: ignore[arg-type]
+        host = Host(root, "Linux", 0, cpus=tuple(range(8)), threads=8, scratch=tmp_path, cache=tmp_path)
+        return replace(host, **{**ANSWERS, **facts})  # type: ignore[arg-type]
 
     return make
 
@@ -135,18 +133,14 @@ NOT_ROOT = {"euid": 1000}
     ],
 )
 def test_each_weakness_is_found(
-    made_up: Callable[..., Host],
-    files: dict[str, str | None],
-    facts: dict[str, object],
-    level: str,
-    words: str,
+    made_up: MadeUp, files: dict[str, str | None], facts: dict[str, object], level: str, words: str
 ) -> None:
     found = complaints(machine_findings(made_up(files, **facts)))
     assert any(finding.level == level and words in finding.what for finding in found), found
     assert all(finding.why and finding.remedy for finding in found)
 
 
-def test_a_machine_without_a_weakness_has_no_complaint(made_up: Callable[..., Host]) -> None:
+def test_a_machine_without_a_weakness_has_no_complaint(made_up: MadeUp) -> None:
     assert machine_findings(made_up()) and not complaints(machine_findings(made_up()))
     # Restricted namespaces do not matter to root.
     restricted = made_up({"proc/sys/kernel/unprivileged_userns_clone": "0"})
@@ -197,37 +191,28 @@ WORKS = {
         ({"ispc --version": Ran(127, "libtinfo.so.5: cannot open shared object file")}, "warn", "libtinfo.so.5"),
     ],
 )  # fmt: skip
-def test_broken_tools_are_named(
-    made_up: Callable[..., Host], changed: dict[str, Ran], level: str, words: str
-) -> None:
+def test_broken_tools_are_named(made_up: MadeUp, changed: dict[str, Ran], level: str, words: str) -> None:
     assert not complaints(tool_findings(made_up(), WORKS))
     found = complaints(tool_findings(made_up(), {**WORKS, **changed}))
     assert [finding.level for finding in found] == [level] and words in found[0].what and found[0].remedy
 
 
-def test_missing_compiler_headers_and_options(
-    made_up: Callable[..., Host], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_missing_compiler_headers_and_options(made_up: MadeUp, monkeypatch: pytest.MonkeyPatch) -> None:
     host = made_up(which=programs("ispc", "valgrind"), has_module=lambda name: name != "jinja2")
     told = [finding.what for finding in complaints(tool_findings(host, WORKS))]
     assert [text.split()[0] for text in told] == ["jinja2", "ispc", "valgrind"]
     (lost,) = [found.why for found in tool_findings(host, WORKS) if found.what.startswith("ispc")]
     assert "not judged" in lost and "points stay open" in lost
-    known = toolchain.torch_files()
-    monkeypatch.setattr(tools.toolchain, "torch_files", lambda: replace(known, python_include_dir=None))
+    known = replace(toolchain.torch_files(), python_include_dir=None)
+    monkeypatch.setattr(tools.toolchain, "torch_files", lambda: known)
     assert "no Python.h" in [finding.what for finding in complaints(tool_findings(made_up(), WORKS))]
-
-    def no_headers() -> toolchain.TorchFiles:
-        raise KitError("this torch was installed without its C++ headers: install the wheel from pytorch.org")
-
-    monkeypatch.setattr(tools.toolchain, "torch_files", no_headers)
+    error = KitError("this torch was installed without its C++ headers: install the wheel from pytorch.org")
+    monkeypatch.setattr(tools.toolchain, "torch_files", Mock(side_effect=error))
     (found,) = complaints(tool_findings(made_up(), WORKS))
     assert found.level == "warn" and "without its C++ headers" in found.what and "pytorch.org" in found.remedy
 
 
-def test_a_machine_without_torch_is_warned_with_the_commands_that_need_it(
-    made_up: Callable[..., Host],
-) -> None:
+def test_a_machine_without_torch_is_warned_with_the_commands_that_need_it(made_up: MadeUp) -> None:
     host = made_up(has_module=lambda name: name != "torch")
     (found,) = complaints(tool_findings(host, {**WORKS, "import torch": Ran(1, "ModuleNotFoundError")}))
     assert found.level == "warn" and "no torch" in found.what and found.remedy
@@ -237,28 +222,25 @@ def test_a_machine_without_torch_is_warned_with_the_commands_that_need_it(
 # ---- steadiness, and the command
 
 
-def measured(ratio: float, low: float, high: float, *, fit: bool = True, verdict: str = "pass") -> Timing:
-    return Timing(10.0, 10.0 * ratio, ratio, (low, high), 0.98, 8, "cpu", 1.1, verdict, 1.0, fit)  # type: ignore[arg-type]
-
-
 def test_a_measurement_against_itself_is_judged() -> None:
-    for measurement, level in (
-        (measured(1.01, 0.98, 1.04), "ok"),
-        (measured(1.03, 1.01, 1.04), "ok"),
-        (measured(1.30, 0.80, 1.90), "ok"),
-        (measured(1.08, 1.06, 1.09), "warn"),
-        (measured(1.00, 0.99, 1.01, fit=False), "warn"),
-        (measured(1.40, 1.30, 1.50, verdict="slow"), "fail"),
+    for ratio, interval, verdict, fit, level in (
+        (1.01, (0.98, 1.04), "pass", True, "ok"),
+        (1.03, (1.01, 1.04), "pass", True, "ok"),
+        (1.30, (0.80, 1.90), "pass", True, "ok"),
+        (1.08, (1.06, 1.09), "pass", True, "warn"),
+        (1.00, (0.99, 1.01), "pass", False, "warn"),
+        (1.40, (1.30, 1.50), "slow", True, "fail"),
     ):
-        assert steady.judged(measurement, "cpu", "Part").level == level
+        measured = Timing(10.0, 10.0 * ratio, ratio, interval, 0.98, 8, "cpu", 1.1, verdict, 1.0, fit)
+        assert steady.judged(measured, "cpu", "Part").level == level, interval
 
 
 def test_the_command_says_what_fails_and_exits_with_3(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    fine = Finding("ok", "all is well")
+    fine, warning = Finding("ok", "all is well"), Finding("warn", "load 3", "why", "how")
     bad = Finding("fail", "no compiler", "nothing can be built", "apt install g++")
-    for found, code in (([fine], 0), ([fine, Finding("warn", "load 3", "why", "how")], 0), ([fine, bad], 3)):
+    for found, code in (([fine], 0), ([fine, warning], 0), ([fine, bad], 3)):
         monkeypatch.setattr(doctor, "sections", lambda *_, found=found, **__: [("tools", found)])
         assert doctor.main(["--quick"]) == code
     told = capsys.readouterr().out
@@ -287,7 +269,7 @@ def with_gpu(host: Host, told: str = SMI, others: str = "", **facts: object) -> 
     return list(gpu.findings(replace(host, run=answer, has_module=lambda name: True, **facts)))
 
 
-def test_gpus_are_listed_with_the_obstacles_to_judging(made_up: Callable[..., Host]) -> None:
+def test_gpus_are_listed_with_the_obstacles_to_judging(made_up: MadeUp) -> None:
     host = made_up(which=programs())
     assert [finding.level for finding in with_gpu(host)] == ["ok"]
     assert not list(gpu.findings(made_up(which=programs("nvidia-smi"))))
@@ -300,11 +282,10 @@ def test_gpus_are_listed_with_the_obstacles_to_judging(made_up: Callable[..., Ho
     assert [finding.level for finding in broken] == ["warn"] and "no devices" in broken[0].what
 
 
-def test_a_student_of_gpu_kernels_sees_the_missing_tools(made_up: Callable[..., Host]) -> None:
+def test_a_student_of_gpu_kernels_sees_the_missing_tools(made_up: MadeUp) -> None:
     def told(languages: tuple[str, ...], *missing: str, has_triton: bool = True) -> list[tuple[str, str]]:
-        host = made_up(
-            which=programs(*missing), has_module=lambda name: has_triton, run=lambda _: Ran(0, SMI)
-        )
+        facts = {"which": programs(*missing), "has_module": lambda name: has_triton}
+        host = made_up(run=lambda _: Ran(0, SMI), **facts)
         return [(finding.level, finding.what) for finding in students._on_a_card(host, languages)]
 
     both = ("triton", "cuda")
@@ -319,12 +300,8 @@ def test_a_student_of_gpu_kernels_sees_the_missing_tools(made_up: Callable[..., 
 
 def test_a_student_has_a_doctor_and_an_editor_that_knows_the_file(tmp_path: Path) -> None:
     """`gpt149.py doctor --editor` writes a compile command that compiles, without the precompiled header."""
-    source = tmp_path / "module.cpp"
-    source.write_text(
-        "#include <ATen/ATen.h>\n#include <torch/extension.h>\n#include <omp.h>\n"
-        "at::Tensor f(at::Tensor t) { return t.clone(); }\n"
-        'PYBIND11_MODULE(TORCH_EXTENSION_NAME, m) { m.def("f", &f); }\n'
-    )
+    includes = "#include <ATen/ATen.h>\n#include <torch/extension.h>\n#include <omp.h>\n"
+    source = write(tmp_path, includes + "at::Tensor f(at::Tensor t) { return t.clone(); }\n" + BINDING)
     for headers in ([], ["full"]):
         assert students.main(["--editor", *headers, "--module", str(source)]) == 0
         (entry,) = json.loads((tmp_path / "compile_commands.json").read_text())
@@ -336,15 +313,12 @@ def test_a_student_has_a_doctor_and_an_editor_that_knows_the_file(tmp_path: Path
         if not headers:
             ended = subprocess.run([*words, "-fsyntax-only"], cwd=tmp_path, capture_output=True, text=True)
             assert ended.returncode == 0 and not ended.stderr, ended.stderr
-    for wrong, error in (
-        (["--editor", "all"], "takes light or full"),
-        (["--module", "no.cpp", "--editor"], "no such"),
-    ):
+    for wrong, error in ("--editor all", "takes light or full"), ("--module no.cpp --editor", "no such"):
         with pytest.raises(UsageError, match=error):
-            students.main(wrong)
+            students.main(wrong.split())
 
 
-def test_a_student_without_watchfiles_is_advised_to_install_it(made_up: Callable[..., Host]) -> None:
+def test_a_student_without_watchfiles_is_advised_to_install_it(made_up: MadeUp) -> None:
     assert not list(students._own(made_up()))
     (found,) = students._own(made_up(has_module=lambda name: False))
     assert found.level == "warn" and "watchfiles" in found.what and "--watch" in found.why
