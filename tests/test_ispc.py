@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from pathlib import Path
@@ -27,7 +28,7 @@ def here(monkeypatch: pytest.MonkeyPatch) -> Iterator[Here]:
         yield lambda text: monkeypatch.setenv("PATH", stack.enter_context(on_the_path(text)))
 
 
-def handed_in(folder: Path, source: str, second: str | None = None) -> Path:
+def handed_in(folder: Path, source: str = DOUBLES, second: str | None = PROGRAM) -> Path:
     folder.mkdir(exist_ok=True)
     if second is not None:
         (folder / "module.ispc").write_text(second)
@@ -60,28 +61,27 @@ def test_an_empty_file_gets_its_header_from_the_kit_and_needs_no_ispc(tmp_path: 
 def test_a_header_without_a_module_ispc_is_the_files_own_fault(tmp_path: Path, here: Here) -> None:
     for text in (BROKEN, STAND_IN):
         here(text)
-        made = build(handed_in(tmp_path, DOUBLES))
+        made = build(handed_in(tmp_path, second=None))
         assert (made.ok, made.waits_for) == (False, "")
         assert "no module.ispc lies beside this file" in made.diagnostics
 
 
 def test_a_file_that_is_not_included_is_left_out_and_the_rest_is_built(tmp_path: Path, here: Here) -> None:
     here(BROKEN)
-    made = build(handed_in(tmp_path / "right", one_function("return t;"), PROGRAM))
+    made = build(handed_in(tmp_path, one_function("return t;")))
     assert made.ok and any("left out" in note for note in made.notes)
 
 
 @pytest.mark.full
-def test_an_undefined_function_may_be_defined_in_a_file_that_is_not_included(
-    tmp_path: Path, here: Here
-) -> None:
+def test_a_file_that_is_not_included_may_define_an_undefined_function(tmp_path: Path, here: Here) -> None:
     here(BROKEN)
-    declared = HEAD + 'extern "C" void scaled(float *, int, float);\n'
-    declared += "float f(float x) { scaled(&x, 1, 2.0f); return x; }\n" + BINDING
-    made = build(handed_in(tmp_path / "undefined", declared, PROGRAM))
+    declared = DOUBLES.replace(INCLUDE, 'extern "C" void scaled(float *, int, float);\n').replace(
+        "ispc::", ""
+    )
+    made = build(handed_in(tmp_path, declared))
     assert made.waits_for == "ispc" and "undefined function: scaled" in made.diagnostics
     here(STAND_IN)
-    made = build(tmp_path / "undefined" / "module.cpp")
+    made = build(tmp_path / "module.cpp")
     assert made.ok and call(loaded(made), "f", 3.5) == 7.0, made.diagnostics
 
 
@@ -94,23 +94,19 @@ def test_a_mistake_is_reported_with_its_line(tmp_path: Path, here: Here) -> None
 
 def test_an_ispc_that_compiles_nothing_is_the_machines_fault(tmp_path: Path, here: Here) -> None:
     here(STAND_IN.replace("exec g++", "echo 'cannot load libLLVM.so'; exit 1; exec g++"))
-    made = build(handed_in(tmp_path, DOUBLES, PROGRAM), sandbox=sandbox.choose())
+    made = build(handed_in(tmp_path), sandbox=sandbox.choose())
     assert (made.ok, made.waits_for) == (False, "ispc"), made.diagnostics
     assert "no points are lost" in made.diagnostics
 
 
-def test_an_ispc_out_of_the_sandboxs_reach_is_the_machines_fault(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_an_ispc_out_of_the_sandboxs_reach_is_the_machines_fault(tmp_path: Path, here: Here) -> None:
     """Where compilers run under a user of their own (tier C, as root) and nobody else may enter ispc's folder."""
-    program = tmp_path / "bin" / "ispc"
-    program.parent.mkdir()
-    program.write_text(STAND_IN)
-    program.chmod(0o700)
-    tmp_path.chmod(0o700)
-    monkeypatch.setenv("PATH", f"{program.parent}:{os.environ['PATH']}")
+    here(STAND_IN)
+    program = Path(str(shutil.which("ispc")))
+    for closed in (program, program.parent.parent, tmp_path):
+        closed.chmod(0o700)
     box = sandbox.choose("C" if os.geteuid() == 0 else None)
-    made = build(handed_in(tmp_path / "in", DOUBLES, PROGRAM), sandbox=box)
+    made = build(handed_in(tmp_path / "in"), sandbox=box)
     assert made.waits_for == "ispc" if box.tier == "C" else made.ok, made.diagnostics
 
 
@@ -120,25 +116,25 @@ def test_it_is_compiled_in_the_sandbox(tmp_path: Path, here: Here) -> None:
     secret.write_text("int secret;\n")
     here(STAND_IN)
     box = sandbox.choose()
-    made = build(handed_in(tmp_path / "right", DOUBLES, PROGRAM), sandbox=box)
+    made = build(handed_in(tmp_path / "right"), sandbox=box)
     assert made.ok and call(loaded(made), "f", 3.5) == 7.0, made.diagnostics
-    made = build(handed_in(tmp_path / "reads", DOUBLES, f'#include "{secret}"\n{PROGRAM}'), sandbox=box)
+    made = build(handed_in(tmp_path / "reads", second=f'#include "{secret}"\n{PROGRAM}'), sandbox=box)
     assert not made.ok or not box.locks
 
 
 def test_an_endless_ispc_file_ends_with_the_builds_time(tmp_path: Path, here: Here) -> None:
     here(STAND_IN.replace("exec g++", "sleep 1000; exec g++"))
-    made = build(handed_in(tmp_path, DOUBLES, PROGRAM), timeout_s=1)
+    made = build(handed_in(tmp_path), timeout_s=1)
     assert (made.ok, made.waits_for) == (False, "") and "was stopped after" in made.diagnostics
 
 
 def test_the_object_is_kept_under_both_files_and_the_compilers_version(tmp_path: Path, here: Here) -> None:
     here(STAND_IN)
-    made = [build(handed_in(tmp_path, DOUBLES, text)) for text in (PROGRAM, PROGRAM, PROGRAM + "// more\n")]
+    made = [build(handed_in(tmp_path, second=text)) for text in (PROGRAM, PROGRAM, PROGRAM + "// more\n")]
     assert made[1].cached and made[0].key == made[1].key
     for compiler in (STAND_IN.replace("1.22.0", "1.23.0"), BROKEN):
         here(compiler)
-        made.append(build(handed_in(tmp_path, DOUBLES, PROGRAM)))
+        made.append(build(handed_in(tmp_path)))
     assert len({each.key for each in made}) == len(made) - 1
 
 
@@ -182,10 +178,10 @@ def test_the_compiler_sees_ispc_and_not_a_home(tmp_path: Path) -> None:
 
 def test_the_files_that_will_wait_are_known_before_the_build(tmp_path: Path, here: Here) -> None:
     sources = {
-        "waits": handed_in(tmp_path / "waits", DOUBLES, PROGRAM),
-        "empty": handed_in(tmp_path / "empty", DOUBLES, "// later\n"),
-        "alone": handed_in(tmp_path / "alone", DOUBLES),
-        "leftover": handed_in(tmp_path / "leftover", one_function("return t;"), PROGRAM),
+        "waits": handed_in(tmp_path / "waits"),
+        "empty": handed_in(tmp_path / "empty", second="// later\n"),
+        "alone": handed_in(tmp_path / "alone", second=None),
+        "leftover": handed_in(tmp_path / "leftover", one_function("return t;")),
         "gone": tmp_path / "gone" / "module.cpp",
     }
     here(BROKEN)
