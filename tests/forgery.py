@@ -87,9 +87,8 @@ def quoted_overlap(depth: int, kernel: bytes) -> bytes:
 
 
 def zip64_bytes(name: bytes, content: bytes, *, listing_bytes: int | None = None) -> bytes:
-    """A zip of one entry with every size and offset in zip64 fields."""
-    big = 0xFFFFFFFF
-    crc = zlib.crc32(content)
+    """Return a zip of one entry with every size and offset in zip64 fields."""
+    big, crc = 0xFFFFFFFF, zlib.crc32(content)
     local = struct.pack("<4s5H3L2H", b"PK\3\4", 45, 0, 0, 0, 0, crc, big, big, len(name), 20)
     local += name + struct.pack("<HHQQ", 1, 16, len(content), len(content)) + content
     extra = struct.pack("<HHQQQ", 1, 24, len(content), len(content), 0)
@@ -101,23 +100,17 @@ def zip64_bytes(name: bytes, content: bytes, *, listing_bytes: int | None = None
     return local + listing + end64 + locator + _end(0xFFFF, big, big)
 
 
+NO_SIZE = b"00000000000\0"
+
+
 def tar_header(
-    name: bytes,
-    size: bytes = b"00000000000\0",
-    kind: bytes = b"0",
-    link: bytes = b"",
-    checksum: int | None = None,
+    name: bytes, size: bytes = NO_SIZE, kind: bytes = b"0", link: bytes = b"", checksum: int | None = None
 ) -> bytes:
-    """A ustar header block with a right checksum, unless one is given."""
-    block = bytearray(512)
-    block[0 : len(name)] = name
-    block[100:108], block[124:136], block[156:157] = b"0000644\0", size, kind
-    block[157 : 157 + len(link)] = link
-    block[257:265] = b"ustar\x0000"
-    block[148:156] = b" " * 8
-    total = sum(block) if checksum is None else checksum
-    block[148:156] = b"%06o\0 " % total
-    return bytes(block)
+    """Return a ustar header block with a right checksum, unless one is given."""
+    head = struct.pack("<100s8s16x12s12x", name, b"0000644\0", size)
+    rest = struct.pack("<c100s8s247x", kind, link, b"ustar\x0000")
+    total = sum(head) + 8 * ord(" ") + sum(rest) if checksum is None else checksum
+    return head + b"%06o\0 " % total + rest
 
 
 def tar_file(name: bytes, content: bytes, kind: bytes = b"0") -> bytes:

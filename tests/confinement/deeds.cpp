@@ -25,25 +25,16 @@
 #include <thread>
 #include <vector>
 
-// Names that the test chooses.
-#ifndef SECRET
-#define SECRET "/nonexistent"
-#define FORGED "forged-by-a-kernel"
-#endif
-
-namespace {
-
-double opens(const std::string &path, int flags) {
+// SECRET and FORGED are file names that the test chooses.
+static double opens(const std::string &path, int flags) {
     int fd = open(path.c_str(), flags, 0600);
     return fd < 0 ? -errno : 1;
 }
 
-struct Deed {
+static const struct {
     const char *name;
     double (*act)(double);
-};
-
-const Deed deeds[] = {
+} deeds[] = {
     {"nothing", [](double value) -> double { return value + 1; }},
     {"forks", [](double) -> double {
         pid_t child = fork();
@@ -169,8 +160,6 @@ const Deed deeds[] = {
         return 0;
     }},
 };
-
-}  // namespace
 
 struct Result {
     int32_t kind, dtype;
