@@ -29,9 +29,6 @@ STAFF = ROOT / "configs" / "hidden" / "gpt149.yaml"
 FORMAT = ROOT / "docs" / "assignment-format.md"
 
 
-# ---- the assignment as it is handed out, and the staff's
-
-
 def test_the_public_assignment_pays_what_the_handout_says() -> None:
     assignment = load(CONFIG)
     assert " ".join(f"{part.id}:{part.points:g}" for part in assignment.parts) == (
@@ -162,9 +159,6 @@ def test_seeds_do_not_tell_one_another() -> None:
     assert len(differences) == len(seeds) - 1, "nothing is gained by adding the last step once more"
     assert all(0 <= seed < 1 << 63 for seed in seeds)
     assert derive(1, "12") != derive(1, "1", "2") != derive(11, "2")
-
-
-# ---- the documentation
 
 
 def test_every_accepted_key_is_documented_and_every_documented_key_is_accepted() -> None:

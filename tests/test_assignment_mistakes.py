@@ -15,7 +15,6 @@ CONFIG = ROOT / "configs" / "gpt149.yaml"
 
 
 def refusal(path: Path) -> str:
-    """Return the one line with which a file is refused."""
     with pytest.raises(UsageError) as caught:
         load(path)
     message = str(caught.value)
@@ -24,17 +23,12 @@ def refusal(path: Path) -> str:
 
 
 def place(message: str, path: Path) -> int:
-    """The line number that a message names in this file."""
     found = re.match(re.escape(str(path)) + r":(\d+): ", message)
     assert found, message
     return int(found[1])
 
 
-# ---- in one file
-
-
 def edited(old: str, new: str) -> str:
-    """Return the public assignment with one edit."""
     text = CONFIG.read_text()
     assert old in text, f"the public assignment no longer holds {old!r}"
     return text.replace(old, new, 1)

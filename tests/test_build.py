@@ -164,9 +164,6 @@ def test_an_object_has_a_largest_size(made_by: Callable[..., Build], tmp_path: P
         assert made_by(source, object_bytes=2 << 20, sanitize=True).ok, "sanitizers may make it larger"
 
 
-# ---- the full path
-
-
 def test_the_full_path_takes_over_silently(tmp_path: Path) -> None:
     """The file uses more of torch than the light header declares."""
     text = one_function("return torch::matmul(t, t) * n;", "#include <torch/torch.h>\n")
@@ -244,8 +241,6 @@ def test_comments_and_literals_are_no_code(source: str, code: str) -> None:
     assert cpptext.without_comments(source) == code
 
 
-# ---- native programs
-
 WORKS = one_function("return t;")
 
 
@@ -320,9 +315,6 @@ def test_without_static_libraries_a_program_is_dynamic(
     shutil.copy("/bin/false", trial)
     with pytest.raises(KitError, match=r"under a runner's lock .*: try CXX="):
         NativeHost(choose(), cache)
-
-
-# ---- the tools of the machine
 
 
 def test_flags_by_machine() -> None:

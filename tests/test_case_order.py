@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from building import binding
+from building import binding, write
 from conftest import ROOT
 
 from grader.assignment import loading
@@ -37,20 +37,17 @@ CLOCK = f"""
 
 static long slot() {{
     const auto now = std::chrono::system_clock::now().time_since_epoch();
-    return std::chrono::duration_cast<std::chrono::milliseconds>(now).count() / {SLOT_MS} % SLOTS;
+    return std::chrono::duration_cast<std::chrono::milliseconds>(now).count() / {SLOT_MS} % {SLOTS};
 }}
 static const long started = slot();
 """
-BLOCKED = """
-torch::Tensor myUnfusedAttentionBlocked(torch::Tensor Q, torch::Tensor K, torch::Tensor V, torch::Tensor QK_t, int B,
-                                        int H, int N, int d) {
-    PART2
-    return attention(Q, K, V, B, H, N, d);
-}
-"""
-SOURCE = CLOCK + NAIVE.replace("    return attention(", "    PART1\n    return attention(") + BLOCKED
+FIRST = NAIVE.replace("    return attention(", "    PART1\n    return attention(")
+SECOND = FIRST[FIRST.index("torch::Tensor myNaiveAttention") :].replace(
+    "myNaiveAttention", "myUnfusedAttentionBlocked"
+)
+SOURCE = CLOCK + FIRST + SECOND.replace("PART1", "PART2")
 SOURCE += binding("myNaiveAttention myUnfusedAttentionBlocked")
-TELLS = "if (N != 8 && N != 6) while (slot() != N % SLOTS) std::this_thread::yield();"
+TELLS = f"if (N != 8 && N != 6) while (slot() != N % {SLOTS}) std::this_thread::yield();"
 READS = "return at::full({B, H, N, d}, float(1000 + started), at::kFloat);"
 
 
@@ -71,9 +68,7 @@ def judged(
     folder: Path, zygote: Zygote, events: list[Event] | None = None, *,
     size: int = 5, part1: str = "", part2: str = "", timing: bool = True,
 ) -> SubmissionResult:  # fmt: skip
-    source, course = folder / "module.cpp", with_hidden(size)
-    text = SOURCE.replace("PART1", part1).replace("PART2", part2)
-    source.write_text(text.replace("SLOTS", str(SLOTS)))
+    source, course = write(folder, SOURCE.replace("PART1", part1).replace("PART2", part2)), with_hidden(size)
     hear = [].append if events is None else events.append
     return evaluate(course, source, course.parts, replace(OPTIONS, timing=timing), hear, zygote=zygote)
 
@@ -121,11 +116,10 @@ def test_no_runner_of_public_calls_starts_after_a_hidden_call(
     monkeypatch.setattr(Session, "call", send)
     result = judged(tmp_path, zygote, part1=part1, part2=part2)
     assert tuple(part.verdict for part in result.parts) == verdicts
-    of_hidden = [runner for runner, hidden in calls if hidden]
-    of_public = [runner for runner, hidden in calls if not hidden]
-    assert max(of_public) < min(of_hidden)
-    hidden_calls = [hidden for _, hidden in calls]
-    assert hidden_calls == sorted(hidden_calls)
+    assert max(runner for runner, hidden in calls if not hidden) < min(
+        runner for runner, hidden in calls if hidden
+    )
+    assert calls == sorted(calls, key=lambda call: call[1])
 
 
 def test_what_is_reported_keeps_its_place_in_each_part(tmp_path: Path, zygote: Zygote) -> None:
@@ -134,13 +128,11 @@ def test_what_is_reported_keeps_its_place_in_each_part(tmp_path: Path, zygote: Z
     result = judged(tmp_path, zygote, events, part2="if (N == 5) return V;")
     known = (PartStarted, HiddenStarted, PartDone)
     told = [f"{type(event).__name__} {event.part.id}" for event in events if isinstance(event, known)]
-    assert told == [
-        *("PartStarted part1", "PartStarted part2", "HiddenStarted part1", "PartDone part1"),
-        *("HiddenStarted part2", "PartDone part2"),
-    ]
+    assert told[:4] == ["PartStarted part1", "PartStarted part2", "HiddenStarted part1", "PartDone part1"]
+    assert told[4:] == ["HiddenStarted part2", "PartDone part2"]
     first, second = result.parts
-    assert first.time is not None and second.time is None
-    for part in result.parts:
-        assert [case.name for case in part.cases] == ["small", "other", "secret"]
-    assert [case.ok for case in second.cases] == [True, True, False]
-    assert [part.id for part in result.parts] == ["part1", "part2"]
+    assert first.time is not None and second.time is None and (first.id, second.id) == ("part1", "part2")
+    for part, oks in ((first, [True] * 3), (second, [True, True, False])):
+        assert [(case.name, case.ok) for case in part.cases] == [
+            *zip(("small", "other", "secret"), oks, strict=True)
+        ]

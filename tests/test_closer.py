@@ -163,7 +163,6 @@ def numbers(places: Iterable[Place]) -> list[int]:
 
 
 def shown(text: str, part: str, looked_for: Sequence[str]) -> list[tuple[int, str]]:
-    """Return the lines, with their words, that are shown of a kernel that is judged as this part."""
     course = loading.load(ROOT / "configs/gpt149.yaml")
     return [(each.place.line, each.words) for each in clues.lines(body(text), course.part(part), looked_for)]
 

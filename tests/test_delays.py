@@ -47,7 +47,7 @@ def start(request: pytest.FixtureRequest) -> Iterator[Start]:
     else:
         with Zygote(sandbox=choose()) as zygote:
             yield lambda folder, text: zygote.spawn(
-                "student", build(write(folder, text)).object_path or "", **how
+                "student", str(build(write(folder, text)).object_path), **how
             )
 
 

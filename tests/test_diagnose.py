@@ -220,7 +220,6 @@ def test_a_range_of_rows_is_named_with_its_tile(
 
 
 def test_the_place_is_named_with_the_cause() -> None:
-    """A wrong formula in some heads only: the cause is named, and where."""
     x = make_inputs("random", RAGGED, 2)
     actual = right(x)
     actual[:, 1:] = BUGS["scaled by 1/sqrt(d)"][1](x)[:, 1:]
@@ -334,8 +333,6 @@ def test_wrong_type_says_what_came_back() -> None:
     told = diagnose.inputs_overwritten(["Q", "K"], ["Q", "K", "V"], "O").message
     assert "its input Q, K." in told and "Write to O" in told and "needs Q, K and V." in told
 
-
-# ---- accessors
 
 SHAPE_4D = {"B": 2, "H": 3, "N": 4, "d": 5}
 OFFSETS: dict[str, tuple[str, Callable[..., Tensor]]] = {

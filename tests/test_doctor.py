@@ -152,9 +152,6 @@ def test_a_machine_without_a_weakness_has_no_complaint(made_up: MadeUp) -> None:
     assert all(finding.what for finding in machine_findings(made_up(dict.fromkeys(FINE))))
 
 
-# ---- tools
-
-
 def tool_findings(host: Host, answers: Mapping[str, Ran]) -> list[Finding]:
     """Return the findings on a host whose commands answer by a word in them; others succeed silently."""
 
@@ -219,9 +216,6 @@ def test_a_machine_without_torch_is_warned_with_the_commands_that_need_it(made_u
     assert all(word in found.why for word in ("table", "part0", "demo", "frontier"))
 
 
-# ---- steadiness, and the command
-
-
 def test_a_measurement_against_itself_is_judged() -> None:
     for ratio, interval, verdict, fit, level in (
         (1.01, (0.98, 1.04), "pass", True, "ok"),
@@ -256,8 +250,6 @@ def test_the_whole_of_it_runs_here_without_torch_in_its_process() -> None:
     assert ended.returncode in (0, 3), ended.stderr
     assert "sandbox" in ended.stdout and "must be mended" in ended.stdout and not ended.stderr
 
-
-# ---- GPUs
 
 SMI = "NVIDIA X, 580.1, Default, Enabled, 80000, 100\n"
 

@@ -12,25 +12,17 @@ from grader.staff.classroom import fingerprints
 
 def test_sources_that_judge_decide_and_those_that_show_or_keep_verdicts_do_not() -> None:
     names = {path.relative_to(ROOT).as_posix() for path in fingerprints.deciding()}
-    judging = (
-        "judge/timing/measure.py judge/integrity/symbols.py sandbox/seccomp.py run/inside/runner.cpp run/runner.py "
-        "run/inside/plain/plain_tensor.h build/shim/gpt149_abi.h"
-    )
+    judging = "judge/timing/measure.py judge/integrity/symbols.py sandbox/seccomp.py run/inside/runner.cpp "
+    judging += "run/runner.py run/inside/plain/plain_tensor.h build/shim/gpt149_abi.h"
     assert {"labs/attention/suspects/blocks.py", "module_ref_stub/kernels.cpp"} <= names
     assert {f"grader/{name}" for name in judging.split()} <= names
     assert {path.relative_to(ROOT).as_posix() for path in (ROOT / "grader" / "run").rglob("*.py")} <= names
-    showing = (
-        "grader/score.py",
-        "textgen/",
-        *(f"grader/{k}/" for k in ("report", "study", "doctor", "submission")),
-    )
-    assert not [name for name in names if name.startswith(showing)]
-    staffs = {name for name in names if name.startswith("grader/staff/")}
-    assert staffs == {"grader/staff/classroom/worker.py"}
+    folders = (f"grader/{k}/" for k in ("report", "study", "doctor", "submission"))
+    assert not [name for name in names if name.startswith(("grader/score.py", "textgen/", *folders))]
+    assert [name for name in names if "/staff/" in name] == ["grader/staff/classroom/worker.py"]
 
 
 def test_every_module_that_judging_imports_is_found(tmp_path: Path) -> None:
-    """A module counts from the day on which something on the path imports it."""
     for name in ("grader/judge/evaluate.py", "grader/judge/extra.py", "grader/report/plot.py"):
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / name).write_text("")
@@ -38,6 +30,5 @@ def test_every_module_that_judging_imports_is_found(tmp_path: Path) -> None:
     (tmp_path / "grader/judge/evaluate.py").write_text("def f():\n    from grader.judge import extra\n")
     added = set(fingerprints.deciding(tmp_path)) - set(before)
     assert [path.name for path in added] == ["extra.py"]
-    assert imports.modules(tmp_path).keys() == {
-        "grader.judge.evaluate", "grader.judge.extra", "grader.report.plot",
-    }  # fmt: skip
+    known = {"grader.judge.evaluate", "grader.judge.extra", "grader.report.plot"}
+    assert imports.modules(tmp_path).keys() == known

@@ -16,7 +16,6 @@ GUIDES = {name: (ROOT / "docs" / name).read_text() for name in ("ta-guide.md", "
 
 
 def blocks() -> dict[str, str]:
-    """The files of the guide by name."""
     return dict(re.findall(r"^```\w+ ([\w./]+)\n(.*?)^```$", GUIDES["labs.md"], re.DOTALL | re.MULTILINE))
 
 

@@ -86,7 +86,6 @@ def object_of(folder: Path, text: str) -> Path:
 
 
 def loading(name: str) -> str:
-    """A kernel that asks the loader for this name."""
     return f'extern void *dlsym(void *, const char *); void *run(void) {{ return dlsym(0, "{name}"); }}'
 
 

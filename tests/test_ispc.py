@@ -138,9 +138,6 @@ def test_the_object_is_kept_under_both_files_and_the_compilers_version(tmp_path:
     assert len({each.key for each in made}) == len(made) - 1
 
 
-# ---- properties of a file and a machine
-
-
 @pytest.mark.parametrize(
     ("text", "empty"),
     [

@@ -19,14 +19,14 @@ def fill(name):
     file.write(b"x" * SIZE); file.flush()
     return file
 """
-#: What a process does with files, and how many bytes of them have no name.
+#: Statements of a process, and how many bytes of its files have no name.
 WAYS = {
     "named": ("kept = fill('a')", 0),
     "deleted": ("kept = fill('a'); os.unlink('a')", SIZE),
     "deleted and open twice": ("kept = fill('a'); os.unlink('a'); also = os.dup(kept.fileno())", SIZE),
     "never named": ("kept = os.open('.', os.O_TMPFILE | os.O_RDWR); os.write(kept, b'x' * SIZE)", SIZE),
     "replaced": ("kept = fill('a'); fill('b').close(); os.rename('b', 'a')", SIZE),
-    "mapped, deleted and closed": (
+    "mapped, deleted, closed": (
         "file = fill('a'); kept = mmap.mmap(file.fileno(), SIZE); file.close(); os.unlink('a')",
         SIZE,
     ),
@@ -38,13 +38,8 @@ WAYS = {
 @pytest.mark.parametrize(("statements", "nameless_bytes"), WAYS.values(), ids=WAYS)
 def test_files_without_a_name_are_counted_once(statements: str, nameless_bytes: int, tmp_path: Path) -> None:
     program = f"SIZE = {SIZE}\n{PREPARE}\n{statements}\nprint('ready', flush=True)\nsys.stdin.read()\n"
-    with subprocess.Popen(
-        [sys.executable, "-c", program],
-        cwd=tmp_path,
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        text=True,
-    ) as process:
+    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE}
+    with subprocess.Popen([sys.executable, "-c", program], cwd=tmp_path, text=True, **pipes) as process:
         assert process.stdout is not None and process.stdout.readline() == "ready\n"
         assert sum(nameless_files(process.pid).values()) == nameless_bytes
         excess = Scratch(tmp_path, Limits(scratch_bytes=SIZE // 2), process.pid).excess()

@@ -23,8 +23,6 @@ from grader.judge.timing.measure import Round, Sample, TimePolicy, compare, enou
 
 Noise = Callable[[random.Random], float]
 
-# --- rounds, exact or with noise of a known kind
-
 CPU = TimePolicy("cpu", allowance_ms=0.0)
 WALL = TimePolicy("wall", allowance_ms=0.0)
 
@@ -51,9 +49,6 @@ def quiet(rng: random.Random) -> float:
 def bursty(rng: random.Random) -> float:
     """One call in ten shares its core and takes up to three times as long."""
     return quiet(rng) * (rng.uniform(1.3, 3.0) if rng.random() < 0.1 else 1.0)
-
-
-# --- decisions on given rounds
 
 
 def self_timed(self_ratios: Sequence[float], student: float = 100.0) -> list[Round]:
@@ -161,9 +156,6 @@ def test_a_verdict_is_what_its_own_figures_say(ratios: list[float], clock: str) 
         assert high < timing.allowance or (outliers == 1 and timing.rounds in (6, 7))
 
 
-# --- fitness of the machine
-
-
 def test_noise_without_bias_is_not_unfitness() -> None:
     assert measure.is_fit([1.0, 1.01, 0.99, 1.0, 1.02, 0.98, 1.0, 5.0], CPU), "one wild round"
     assert measure.is_fit([1.5, 0.6, 1.4, 1.3, 0.7, 1.6, 1.2, 0.5], CPU), "all wild, no direction"
@@ -175,9 +167,6 @@ def test_a_quiet_bias_is_seen(bias: float) -> None:
     biased = [bias * w for w in (1.0, 1.004, 0.996, 1.01, 0.99, 1.0, 1.002, 0.998)]
     assert not measure.is_fit(biased, CPU)
     assert not measure.is_fit([*biased[:5], 1 / bias, *biased[6:], *biased, *biased], CPU), "one opposite"
-
-
-# --- the interval
 
 
 def test_the_rank_is_the_tightest_that_covers() -> None:
@@ -201,9 +190,6 @@ def test_the_estimate_ignores_the_order_and_holds_its_median(values: list[float]
     estimate = median_estimate(values)
     assert min(values) <= estimate.low <= estimate.middle <= estimate.high <= max(values)
     assert median_estimate(rng.sample(values, len(values))) == estimate
-
-
-# --- looking more than once
 
 
 def test_the_chance_of_a_false_fail_counts_every_course_of_events() -> None:
@@ -240,9 +226,6 @@ def test_noise_costs_power_and_makes_no_false_fail(noise: Noise, caught: float) 
     assert slow(2, 1.0, 200) == 0.0
     assert slow(1, 1.10, 600) < 0.0221, "at the allowance: 0.99 % expected, 3 standard errors allowed"
     assert slow(2, 1.3, 200) >= caught
-
-
-# --- the order of calls, early and late ends
 
 
 def played(log: list[str], student: Callable[[], Sample], policy: TimePolicy = CPU) -> Timing:
