@@ -8,6 +8,7 @@ import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 from unittest.mock import Mock
 
 import pytest
@@ -47,7 +48,7 @@ def programs(*missing: str) -> Callable[[str], str | None]:
     return lambda name: None if name in missing else f"/usr/bin/{name}"
 
 
-MadeUp = Callable[..., Host]
+Facts, MadeUp = dict[str, Any], Callable[..., Host]
 #: Answers of that machine.
 ANSWERS = {
     "which": programs(),
@@ -132,9 +133,7 @@ NOT_ROOT = {"euid": 1000}
         ({}, {"system": "Darwin"}, "fail", "this is Darwin"),
     ],
 )
-def test_each_weakness_is_found(
-    made_up: MadeUp, files: dict[str, str | None], facts: dict[str, object], level: str, words: str
-) -> None:
+def test_each_weakness_is_found(made_up: MadeUp, files: Facts, facts: Facts, level: str, words: str) -> None:
     found = complaints(machine_findings(made_up(files, **facts)))
     assert any(finding.level == level and words in finding.what for finding in found), found
     assert all(finding.why and finding.remedy for finding in found)
@@ -194,7 +193,7 @@ def test_broken_tools_are_named(made_up: MadeUp, changed: dict[str, Ran], level:
     assert [finding.level for finding in found] == [level] and words in found[0].what and found[0].remedy
 
 
-def test_missing_compiler_headers_and_options(made_up: MadeUp, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_missing_headers_options_and_torch(made_up: MadeUp, monkeypatch: pytest.MonkeyPatch) -> None:
     host = made_up(which=programs("ispc", "valgrind"), has_module=lambda name: name != "jinja2")
     told = [finding.what for finding in complaints(tool_findings(host, WORKS))]
     assert [text.split()[0] for text in told] == ["jinja2", "ispc", "valgrind"]
@@ -207,9 +206,7 @@ def test_missing_compiler_headers_and_options(made_up: MadeUp, monkeypatch: pyte
     monkeypatch.setattr(tools.toolchain, "torch_files", Mock(side_effect=error))
     (found,) = complaints(tool_findings(made_up(), WORKS))
     assert found.level == "warn" and "without its C++ headers" in found.what and "pytorch.org" in found.remedy
-
-
-def test_a_machine_without_torch_is_warned_with_the_commands_that_need_it(made_up: MadeUp) -> None:
+    # A machine without torch is warned, with the commands that need it.
     host = made_up(has_module=lambda name: name != "torch")
     (found,) = complaints(tool_findings(host, {**WORKS, "import torch": Ran(1, "ModuleNotFoundError")}))
     assert found.level == "warn" and "no torch" in found.what and found.remedy
@@ -229,9 +226,7 @@ def test_a_measurement_against_itself_is_judged() -> None:
         assert steady.judged(measured, "cpu", "Part").level == level, interval
 
 
-def test_the_command_says_what_fails_and_exits_with_3(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_failures_exit_with_3(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     fine, warning = Finding("ok", "all is well"), Finding("warn", "load 3", "why", "how")
     bad = Finding("fail", "no compiler", "nothing can be built", "apt install g++")
     for found, code in (([fine], 0), ([fine, warning], 0), ([fine, bad], 3)):
