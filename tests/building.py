@@ -69,17 +69,13 @@ def loaded(made: Build) -> StudentObject:
 
 
 def call(of: StudentObject, name: str, *values: object) -> object:
-    """Return the function's result as a plain Python value; vectors and tensors as flat lists.
-
-    Raises:
-        CallFailed: The function has thrown an exception.
-    """
+    """Return the function's result as a plain Python value; vectors and tensors as flat lists. Raises CallFailed."""
     invocation = of.prepare(name, list(values))
     result = invocation()
-    sizes = list(result.sizes[: result.ndim])
-    count = math.prod(sizes)
     value: object = result.number if result.kind == 1 else result.kind
     if result.kind in (2, 3):
+        sizes = list(result.sizes[: result.ndim])
+        count = math.prod(sizes)
         value = (sizes, list((ctypes.c_float * count).from_address(result.data)) if count else [])
     invocation.release()
     return value

@@ -1,4 +1,4 @@
-"""What the tests share: one build cache for all of them, and ways to make a submission from the master source."""
+"""One build cache for all tests, and ways to make a submission from the master source."""
 
 from __future__ import annotations
 
@@ -34,10 +34,7 @@ def one_of_each(
 ) -> list[ParameterSet]:
     """Return parameters for `parametrize`: the first value of each key in both tiers, the others only in the full one.
 
-    Args:
-        values: Parameters in the order of their table; a tuple stands for several arguments.
-        key: The behaviour that a value tries.
-        name: The id of a value; pytest's own where it is None.
+    A value that is a tuple stands for several arguments; `key` is the behaviour that it tries, `name` its id.
     """
     seen: set[Hashable] = set()
     found = []
@@ -79,10 +76,9 @@ needs_delays = pytest.mark.skipif(
 
 
 def insert_at_start(source: str, function: str, statements: str) -> str:
-    """The source with statements put first in one function's body. Raises ValueError when there is no such function."""
-    declared = source.index(f" {function}(")
-    opened = source.index("{", declared)
-    return source[: opened + 1] + "\n    " + statements + "\n" + source[opened + 1 :]
+    """Put statements first in a function's body. Raises ValueError when there is no such function."""
+    opened = source.index("{", source.index(f" {function}(")) + 1
+    return f"{source[:opened]}\n    {statements}\n{source[opened:]}"
 
 
 def keeping(source: str, *functions: str) -> str:

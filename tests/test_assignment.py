@@ -85,16 +85,14 @@ def test_staff_file_adds_cases_and_changes_nothing_else() -> None:
         assert {case.distribution for case in part.cases} <= set(staff.lab.oracles[part.oracle].distributions)
 
 
-def test_seed_draws_hidden_cases_and_is_part_of_the_fingerprint() -> None:
+def test_seed_draws_hidden_cases_and_is_part_of_the_fingerprint(tmp_path: Path) -> None:
     staff, again, other = load(STAFF), load(STAFF), load(STAFF, seed=5)
     assert staff == again and other.seed == 5
     seeds = [case.seed for case in staff.part("part1").cases if case.hidden]
     others = [case.seed for case in other.part("part1").cases if case.hidden]
     assert len(set(seeds + others)) == 2 * len(seeds)
     assert len({load(CONFIG).fingerprint, staff.fingerprint, other.fingerprint}) == 3
-
-
-def test_fingerprint_sees_every_file_it_was_read_from(tmp_path: Path) -> None:
+    # The fingerprint sees every file that an assignment was read from.
     base, top = tmp_path / "base.yaml", tmp_path / "staff" / "top.yaml"
     top.parent.mkdir()
     base.write_text(CONFIG.read_text())
@@ -146,13 +144,11 @@ def timed_inputs(seed: int, calls: int) -> list[list[float]]:
     return noted
 
 
-def test_a_seed_repeats_the_timed_inputs_and_no_two_calls_are_alike() -> None:
+def test_a_seed_repeats_the_timed_inputs_and_seeds_do_not_tell_one_another() -> None:
     first = timed_inputs(149, 4)
     assert timed_inputs(149, 4) == first
-    assert len({number for call in [*first, *timed_inputs(150, 4)] for number in call}) == 3 * 8
-
-
-def test_seeds_do_not_tell_one_another() -> None:
+    numbers = {number for call in [*first, *timed_inputs(150, 4)] for number in call}
+    assert len(numbers) == 3 * 8, "no two calls are alike"
     seeds = [derive(7, label, call) for label in ("inputs", "rows") for call in range(500)]
     assert len({seed & 0xFFFFFFFF for seed in seeds}) == len(seeds), "torch uses the low 32 bits of a seed"
     differences = {(b - a) & 0xFFFFFFFF for a, b in pairwise(seeds)}
@@ -172,6 +168,10 @@ def test_every_accepted_key_is_documented_and_every_documented_key_is_accepted()
     for name, keys in sections.items():
         assert set(documented[name]) == set(keys.all)
         assert not any(documented[name][key] for key in keys.required), "a required key that may be left out"
+    # The names of oracles and distributions are those of the evaluator.
+    known = labs.load(labs.find("attention")).oracles
+    assert set(known) == set(ORACLES)
+    assert {name for facts in known.values() for name in facts.distributions} == set(DISTRIBUTIONS)
 
 
 def test_documented_examples_hold_every_key_and_are_read(tmp_path: Path) -> None:
@@ -192,17 +192,10 @@ def test_documented_examples_hold_every_key_and_are_read(tmp_path: Path) -> None
     assert any(part.stands_in for part in public.parts)
 
 
-def test_names_are_those_of_the_evaluator() -> None:
-    known = labs.load(labs.find("attention")).oracles
-    assert set(known) == set(ORACLES)
-    assert {name for facts in known.values() for name in facts.distributions} == set(DISTRIBUTIONS)
-
-
 def test_points_if_slow_still_pays(tmp_path: Path) -> None:
     bands = re.search(r"    time_bands: &time_bands\n(      - .*\n)+", CONFIG.read_text())
     assert bands is not None
-    path = tmp_path / "assignment.yaml"
-    text = CONFIG.read_text().replace(bands[0], "    points_if_slow: 5\n")
+    path, text = tmp_path / "assignment.yaml", CONFIG.read_text().replace(bands[0], "    points_if_slow: 5\n")
     path.write_text(text.replace("*time_bands", "[{up_to: 2, share: 0.6}, {share: 0.5}]"))
     assert load(path).part("part1").points_if_slow == 5
     assert load(path).part("part2").time_bands == (TimeBand(2, 0.6), TimeBand(None, 0.5))

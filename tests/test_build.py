@@ -92,25 +92,20 @@ def test_published_style_compiles_lightly_and_offers_what_it_does_not_bind() -> 
     sizes, values = call(built, "myNaiveAttention", q, k, v, torch.zeros(9, 9), 2, 2, 9, 4)
     expected = torch.softmax(q @ k.transpose(-1, -2), -1) @ v
     assert torch.allclose(torch.tensor(values).reshape(sizes), expected, atol=1e-5)
-
-
-def test_nothing_but_the_interface_leaves_the_object() -> None:
-    command = ["nm", "-D", "--defined-only", str(build(PUBLISHED).object_path)]
+    # Nothing but the interface leaves the object.
+    command = ["nm", "-D", "--defined-only", str(made.object_path)]
     listing = subprocess.run(command, capture_output=True, text=True, check=True).stdout
     # Some compilers leave copies of the standard library's own templates (_ZNSt..., _ZSt...), which are no secret.
     names = {name for line in listing.splitlines() if not re.match("_ZN?K?St", name := line.split()[-1])}
     assert names == {f"gpt149_{name}" for name in ("count", "name", "signature", "call", "release")}
 
 
-def test_signatures(signatures: StudentObject) -> None:
+def test_signatures_are_known_and_values_go_in_and_out(signatures: StudentObject) -> None:
     assert dict(signatures.functions) == {
         "same": "T(T)", "transposed": "T(T)", "nothing": "T()", "mixed": "f(ilfdb)", "size_of": "l(V)",
         "twice": "v(W)", "squares": "V(V)", "throws_std": "v()", "throws_torch": "v(T)", "throws_int": "v()",
         "strange": "i(?)", "tile": "i()", "lambda": "f(if)", "fourDimWrite": "v(Wiiiiiiif)",
     }  # fmt: skip
-
-
-def test_values_go_in_and_out(signatures: StudentObject) -> None:
     grid = torch.arange(6, dtype=torch.float32).reshape(2, 3)
     assert call(signatures, "same", grid) == ([2, 3], [0, 1, 2, 3, 4, 5])
     assert call(signatures, "transposed", grid) == ([3, 2], [0, 3, 1, 4, 2, 5])
@@ -122,17 +117,16 @@ def test_values_go_in_and_out(signatures: StudentObject) -> None:
     values = grid.flatten()
     call(signatures, "twice", values)
     assert values.tolist() == [0, 2, 4, 6, 8, 10]
-    assert call(signatures, "lambda", 3, 1.5) == 4.5
-    assert call(signatures, "tile") == 24
+    assert (call(signatures, "lambda", 3, 1.5), call(signatures, "tile")) == (4.5, 24)
 
 
 def test_exceptions_become_one_line(signatures: StudentObject) -> None:
-    for name, arguments, message in (
-        ("throws_std", [], "first line"),
-        ("throws_torch", [torch.zeros(2)], "want 7 dimensions"),
-        ("throws_int", [], "not a std::exception"),
-        ("strange", [1], "another type"),
-    ):
+    for message, (name, *arguments) in {
+        "first line": ("throws_std",),
+        "want 7 dimensions": ("throws_torch", torch.zeros(2)),
+        "not a std::exception": ("throws_int",),
+        "another type": ("strange", 1),
+    }.items():
         with pytest.raises(CallFailed, match=message) as caught:
             call(signatures, name, *arguments)
         assert "\n" not in str(caught.value) and "second" not in str(caught.value)
@@ -194,9 +188,6 @@ def test_uses_of_python_skip_the_rung_without_python() -> None:
     assert not lightpath.needs_python("// py::module_::import")
 
 
-NAMES = frozenset({"matmul", "unordered_set", "row", "AT_DISPATCH"})
-
-
 @pytest.mark.parametrize(
     ("body", "message", "final"),
     [
@@ -210,11 +201,10 @@ NAMES = frozenset({"matmul", "unordered_set", "row", "AT_DISPATCH"})
         ("return 1; // torch::matmul", "could not convert '1' from 'int' to 'at::Tensor'", True),
     ],
 )
-def test_light_failures_are_final_only_when_no_header_could_help(
-    body: str, message: str, final: bool
-) -> None:
+def test_a_light_failure_is_final_when_no_header_helps(body: str, message: str, final: bool) -> None:
     output = f"module.cpp: In function 'f':\nmodule.cpp:3:5: error: {message}\n"
-    assert lightpath.is_final(one_function(body), output, lambda: NAMES) is final
+    names = frozenset({"matmul", "unordered_set", "row", "AT_DISPATCH"})
+    assert lightpath.is_final(one_function(body), output, lambda: names) is final
 
 
 def test_undefined_functions_of_torch_are_left_to_the_full_path() -> None:
@@ -223,22 +213,19 @@ def test_undefined_functions_of_torch_are_left_to_the_full_path() -> None:
         assert lightpath.is_final(one_function("return t;"), output, frozenset) is final
 
 
-@pytest.mark.parametrize(
-    ("source", "code"),
-    [
-        ("a /* b */ c // d\ne", "a   c  \ne"),
-        ('f("/*", \'"\', u8"\\"//", L\'\\\'\') g', "f( ,  ,  ,  ) g"),
-        ('R"(/* " )" h; FOOR"(" i', "  h; FOOR  i"),
-        ('R"ab()" )ab" j', "  j"),
-        ("1'000'000 + 0x'a k'l", "1'000'000 + 0x'a k "),
-        ("m /* never closed", "m  "),
-        ('n "never closed\no', "n  \no"),
-        ('p R"(never closed', "p  "),
-        ("// goes on \\\nq\nr", " \nr"),
-    ],
-)
-def test_comments_and_literals_are_no_code(source: str, code: str) -> None:
-    assert cpptext.without_comments(source) == code
+def test_comments_and_literals_are_no_code() -> None:
+    code = {
+        "a /* b */ c // d\ne": "a   c  \ne",
+        'f("/*", \'"\', u8"\\"//", L\'\\\'\') g': "f( ,  ,  ,  ) g",
+        'R"(/* " )" h; FOOR"(" i': "  h; FOOR  i",
+        'R"ab()" )ab" j': "  j",
+        "1'000'000 + 0x'a k'l": "1'000'000 + 0x'a k ",
+        "m /* never closed": "m  ",
+        'n "never closed\no': "n  \no",
+        'p R"(never closed': "p  ",
+        "// goes on \\\nq\nr": " \nr",
+    }
+    assert {source: cpptext.without_comments(source) for source in code} == code
 
 
 WORKS = one_function("return t;")
@@ -247,9 +234,8 @@ WORKS = one_function("return t;")
 def value(host: NativeHost, program: Path | None) -> list[float]:
     assert program is not None
     with host.spawn(program, threads=1) as session:
-        assert session.death is None, session.death
         answer = session.call(asked("f", 3, shape=(2,), output=(2,)))
-    assert answer.status == "ok", answer
+    assert answer.status == "ok", (session.death, answer)
     return answer.output.tolist()
 
 
@@ -273,9 +259,7 @@ def test_macros_and_flags_are_taken(tmp_path: Path) -> None:
         ("PyEval_GetBuiltins(); return t;", "", "PyEval_GetBuiltins"),
     ],
 )
-def test_torchs_own_work_is_refused_by_name_and_other_errors_are_explained(
-    tmp_path: Path, body: str, line: str, message: str
-) -> None:
+def test_torchs_own_work_is_refused_by_name(tmp_path: Path, body: str, line: str, message: str) -> None:
     declared = 'extern "C" { void cblas_sgemm(); void PyEval_GetBuiltins(); }\n'
     source = write(tmp_path, one_function(body, declared))
     made = nativebuild.build(source.rename(tmp_path / "mine.cpp"))
@@ -298,9 +282,7 @@ def test_a_compiler_in_the_sandbox_sees_what_it_needs_and_no_more(tmp_path: Path
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="static programs are tried on Linux alone")
-def test_without_static_libraries_a_program_is_dynamic(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_without_static_libraries_linking_is_dynamic(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(nativebuild, "LINKAGES", {"dynamic": nativebuild.LINKAGES["dynamic"]})
     cache = sharing_headers(tmp_path / "cache")
     made = nativebuild.build(write(tmp_path, WORKS), cache=cache)
@@ -351,15 +333,12 @@ def test_bad_requests_and_a_missing_compiler(tmp_path: Path, monkeypatch: pytest
         toolchain.toolchain()
 
 
-def test_building_imports_no_torch() -> None:
+def test_building_imports_no_torch_and_needs_none(monkeypatch: pytest.MonkeyPatch) -> None:
     code = "import sys, grader.build.sanitize; from grader.build.torchbuild import toolchain; toolchain(); "
     code += "sys.exit('torch' in sys.modules)"
     subprocess.run([sys.executable, "-c", code], cwd=ROOT, check=True)
     assert toolchain.describe()["torch"] == toolchain.torch_files().version == toolchain.torch_version()
-
-
-def test_a_python_without_torch_has_a_compiler_all_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The standard that torch asks for decides what is compiled; without torch it is the kit's own."""
+    # The standard that torch asks for decides what is compiled; without torch it is the kit's own.
     with_torch = toolchain._toolchain_for.__wrapped__("g++", None)
     monkeypatch.setattr(toolchain, "_torch_root", lambda: None)
     assert toolchain.describe()["torch"] == toolchain.ABSENT

@@ -100,9 +100,7 @@ def warm_cache(tmp_path: Path) -> Path:
     return sharing_headers(tmp_path / "cache")
 
 
-def test_flags_that_tune_a_file_have_the_objects_of_the_others(
-    monkeypatch: pytest.MonkeyPatch, warm_cache: Path
-) -> None:
+def test_tuning_flags_share_the_objects_of_others(monkeypatch: pytest.MonkeyPatch, warm_cache: Path) -> None:
     """Kernels for another instruction set wait for a header, and not for the stand-in to be compiled again."""
     usual, sources = standin.prepare(nativebuild.OWN_FLAGS), standin.sources()
     compiled: list[str] = []
@@ -208,9 +206,7 @@ def test_pruning_many_times_at_once_keeps_what_was_used_last_or_is_young(tmp_pat
     assert len(list(folder.iterdir())) == 10
 
 
-def test_no_variable_that_changes_objects_reaches_a_compiler(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_variables_that_change_objects_are_withheld(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """An object is found again by its text and flags alone."""
     seen = []
 

@@ -203,8 +203,8 @@ def test_work_between_calls(tmp_path: Path) -> None:
     assert [(flag.code, flag.level) for flag in integrity.late_flags(at_work)] == [WORKS]
 
 
-def test_times() -> None:
-    """537 million operations, the sizes of a common run."""
+def test_times_are_possible_from_a_floor_below_the_fastest_there_is() -> None:
+    # 537 million operations, the sizes of a common run.
     more_cores, impossible = ("more_cores", "review"), ("impossible_time", "rejected")
     for cpu_ms, wall_ms, threads, told in (
         (10.0, 10.5, 1, []),
@@ -219,10 +219,7 @@ def test_times() -> None:
         timing = Timing(*verdict, student_cpu_ms=(cpu_ms,) * 16, student_wall_ms=(wall_ms,) * 16)
         flags = integrity.time_flags(timing, flops=4 * 4 * 1024**2 * 32, threads=threads, cores=8)
         assert [(flag.code, flag.level) for flag in flags] == told, (cpu_ms, wall_ms)
-
-
-def test_the_floor_is_below_the_fastest_there_is() -> None:
-    """A matrix product by torch's own BLAS, on all cores, takes longer than the floor allows."""
+    # A matrix product by torch's own BLAS, on all cores, takes longer than the floor allows.
     a = torch.rand(1024, 1024)
     a @ a
     taken_s = timeit.timeit(lambda: a @ a, number=5) / 5

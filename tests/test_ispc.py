@@ -85,13 +85,6 @@ def test_a_file_that_is_not_included_may_define_an_undefined_function(tmp_path: 
     assert made.ok and call(loaded(made), "f", 3.5) == 7.0, made.diagnostics
 
 
-def test_a_mistake_is_reported_with_its_line(tmp_path: Path, here: Here) -> None:
-    here(STAND_IN)
-    made = build(handed_in(tmp_path, DOUBLES, PROGRAM.replace("values[k]", "valeus[k]")))
-    assert (made.ok, made.waits_for) == (False, "")
-    assert made.diagnostics.startswith("module.ispc:4: error:") and "valeus" in made.diagnostics
-
-
 def test_an_ispc_that_compiles_nothing_is_the_machines_fault(tmp_path: Path, here: Here) -> None:
     here(STAND_IN.replace("exec g++", "echo 'cannot load libLLVM.so'; exit 1; exec g++"))
     made = build(handed_in(tmp_path), sandbox=sandbox.choose())
@@ -122,7 +115,13 @@ def test_it_is_compiled_in_the_sandbox(tmp_path: Path, here: Here) -> None:
     assert not made.ok or not box.locks
 
 
-def test_an_endless_ispc_file_ends_with_the_builds_time(tmp_path: Path, here: Here) -> None:
+def test_a_mistake_is_reported_with_its_line_and_an_endless_file_is_stopped(
+    tmp_path: Path, here: Here
+) -> None:
+    here(STAND_IN)
+    made = build(handed_in(tmp_path, second=PROGRAM.replace("values[k]", "valeus[k]")))
+    assert (made.ok, made.waits_for) == (False, "")
+    assert made.diagnostics.startswith("module.ispc:4: error:") and "valeus" in made.diagnostics
     here(STAND_IN.replace("exec g++", "sleep 1000; exec g++"))
     made = build(handed_in(tmp_path), timeout_s=1)
     assert (made.ok, made.waits_for) == (False, "") and "was stopped after" in made.diagnostics
@@ -138,17 +137,11 @@ def test_the_object_is_kept_under_both_files_and_the_compilers_version(tmp_path:
     assert len({each.key for each in made}) == len(made) - 1
 
 
-@pytest.mark.parametrize(
-    ("text", "empty"),
-    [
-        (b"", True), (b"\n \t\v\f\r", True), (b"//", True), (b"// a\n/* b */\n//", True), (b"/**/", True),
-        (b"\xef\xbb\xbf// a", True), (b"/* a", False), (b"/", False), (b"/*/", False), (b"x", False),
-        (b"// a\nint i;", False), (b"/* a */ int i;", False), (b"#include <x>", False), (b"\x00", False),
-        (b" " * ispc.LONGEST_EMPTY_BYTES, True), (b" " * (ispc.LONGEST_EMPTY_BYTES + 1), False),
-    ],
-)  # fmt: skip
-def test_empty_is_white_space_and_whole_comments(text: bytes, empty: bool) -> None:
-    assert ispc.is_empty(text) is empty
+def test_empty_is_white_space_and_whole_comments() -> None:
+    longest = b" " * ispc.LONGEST_EMPTY_BYTES
+    empty = [b"", b"\n \t\v\f\r", b"//", b"// a\n/* b */\n//", b"/**/", b"\xef\xbb\xbf// a", longest]
+    code = [b"/* a", b"/", b"/*/", b"x", b"// a\nint i;", b"/* a */ int i;", b"#include <x>", b"\x00"]
+    assert [text for text in (*empty, *code, longest + b" ") if ispc.is_empty(text)] == empty
 
 
 @pytest.mark.parametrize("unit", [b"/*", b"/**/", b"//\n", b" ", b"/ ", b"*/", b"//", b"/*/", b"\n/"])

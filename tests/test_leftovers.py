@@ -26,10 +26,7 @@ WAYS = {
     "deleted and open twice": ("kept = fill('a'); os.unlink('a'); also = os.dup(kept.fileno())", SIZE),
     "never named": ("kept = os.open('.', os.O_TMPFILE | os.O_RDWR); os.write(kept, b'x' * SIZE)", SIZE),
     "replaced": ("kept = fill('a'); fill('b').close(); os.rename('b', 'a')", SIZE),
-    "mapped, deleted, closed": (
-        "file = fill('a'); kept = mmap.mmap(file.fileno(), SIZE); file.close(); os.unlink('a')",
-        SIZE,
-    ),
+    "mapped": ("f = fill('a'); kept = mmap.mmap(f.fileno(), SIZE); f.close(); os.unlink('a')", SIZE),
     "memory": ("kept = mmap.mmap(-1, SIZE); also = os.memfd_create('a'); os.write(also, b'x' * SIZE)", 0),
 }
 
