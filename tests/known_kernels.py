@@ -21,8 +21,7 @@ def part_of(mutation: Mutation) -> Hashable:
 def in_files(
     made: Sequence[Mutation], key: Callable[[Mutation], Hashable], most: int = 45
 ) -> list[ParameterSet]:
-    """Return parameters for `parametrize`, lists of kernels for one file: the first of each key in both tiers, the others
-    in the full one."""
+    """Return parameters for `parametrize`, lists of kernels for one file. The first of each key is in both tiers."""
     first = {key(mutation): mutation for mutation in reversed(made)}
     chosen = [mutation for mutation in made if first[key(mutation)] is mutation]
     others = [mutation for mutation in made if first[key(mutation)] is not mutation]

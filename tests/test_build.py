@@ -306,14 +306,12 @@ def test_flags_by_machine() -> None:
     assert toolchain.openmp_flags("Darwin", "clang", Path("/omp")) == expected
     assert toolchain.default_flags("x86_64") == ("-O3", "-mavx") == toolchain.default_flags("AMD64")
     assert toolchain.default_flags("arm64") == ("-O3",) == toolchain.default_flags("aarch64")
-
-    def flags(system: str, linker: str | None, undefined: bool) -> tuple[str, ...]:
-        return toolchain.linker_flags(system, linker, Path("/s"), allow_undefined=undefined)
-
-    linux = flags("Linux", None, False)
+    linux = toolchain.linker_flags("Linux", None, Path("/s"), allow_undefined=False)
     assert "-Wl,-z,defs" in linux and not any("fuse-ld" in flag for flag in linux)
-    assert {"-fuse-ld=gold", "-Wl,--warn-unresolved-symbols"} <= set(flags("Linux", "gold", True))
-    assert flags("Darwin", None, True)[:2] == ("-undefined", "dynamic_lookup")
+    gold = toolchain.linker_flags("Linux", "gold", Path("/s"), allow_undefined=True)
+    assert {"-fuse-ld=gold", "-Wl,--warn-unresolved-symbols"} <= set(gold)
+    darwin = toolchain.linker_flags("Darwin", None, Path("/s"), allow_undefined=True)
+    assert darwin[:2] == ("-undefined", "dynamic_lookup")
 
 
 def test_cache_root(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

@@ -12,7 +12,7 @@ from building import binding, write
 from conftest import ROOT
 
 from grader.assignment import loading
-from grader.assignment.records import Assignment, Case
+from grader.assignment.records import Case
 from grader.base.results import SubmissionResult
 from grader.judge.bench import Bench, Options
 from grader.judge.evaluate import evaluate
@@ -57,20 +57,18 @@ def zygote() -> Iterator[Zygote]:
         yield one
 
 
-def with_hidden(size: int) -> Assignment:
-    course = loading.load(ROOT / "configs" / "gpt149.yaml")
-    hidden = replace(PUBLIC, name="secret", seed=9, shape={**PUBLIC.shape, "N": size}, hidden=True)
-    parts = tuple(replace(course.part(name), cases=(PUBLIC, OTHER, hidden)) for name in ("part1", "part2"))
-    return replace(course, parts=parts)
-
-
 def judged(
     folder: Path, zygote: Zygote, events: list[Event] | None = None, *,
     size: int = 5, part1: str = "", part2: str = "", timing: bool = True,
 ) -> SubmissionResult:  # fmt: skip
-    source, course = write(folder, SOURCE.replace("PART1", part1).replace("PART2", part2)), with_hidden(size)
+    hidden = replace(PUBLIC, name="secret", seed=9, shape={**PUBLIC.shape, "N": size}, hidden=True)
+    course = loading.load(ROOT / "configs" / "gpt149.yaml")
+    parts = tuple(replace(course.part(name), cases=(PUBLIC, OTHER, hidden)) for name in ("part1", "part2"))
+    source = write(folder, SOURCE.replace("PART1", part1).replace("PART2", part2))
     hear = [].append if events is None else events.append
-    return evaluate(course, source, course.parts, replace(OPTIONS, timing=timing), hear, zygote=zygote)
+    return evaluate(
+        replace(course, parts=parts), source, parts, replace(OPTIONS, timing=timing), hear, zygote=zygote
+    )
 
 
 def test_a_hidden_size_does_not_reach_a_public_answer(tmp_path: Path, zygote: Zygote) -> None:

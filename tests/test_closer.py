@@ -74,22 +74,18 @@ def test_what_one_input_refutes_is_no_fact() -> None:
     assert facts.place([Seen(sizes, of_o, output="O"), *alone], (), ()) == ""
 
 
-@pytest.mark.parametrize(
-    ("is_right", "told"),
-    [
-        (lambda s: s["N"] % s["Bc"] == 0, "right where N is a multiple of Bc, wrong where it is not"),
-        (lambda s: s["N"] % 8 == 0, "right where N is a multiple of 8, wrong where it is not"),
-        (lambda s: s["Br"] >= s["N"], "right where Br >= N (one tile), wrong where Br < N"),
-        (lambda s: s["N"] <= 12, "right where N <= 12, wrong where N >= 16"),
-        (lambda s: (s["N"] * 7 + s["d"] * 3 + s["Br"]) % 5 < 2, ""),
-    ],
-)
-def test_the_sizes_that_are_right_are_named(is_right: Callable[[dict[str, int]], bool], told: str) -> None:
-    inputs = []
-    for n, d, (br, bc) in product((3, 8, 12, 16, 21, 24), (2, 5), ((4, 8), (8, 3))):
-        sizes = {"N": n, "d": d, "Br": br, "Bc": bc}
-        inputs.append(Seen(sizes, None if is_right(sizes) else np.ones((1, 1, n, d), bool)))
-    assert facts.condition(inputs, ["N", "d", "Br", "Bc"], TILES) == told
+def test_the_sizes_that_are_right_are_named() -> None:
+    tried = product((3, 8, 12, 16, 21, 24), (2, 5), ((4, 8), (8, 3)))
+    shapes = [{"N": n, "d": d, "Br": br, "Bc": bc} for n, d, (br, bc) in tried]
+    for told, is_right in {
+        "right where N is a multiple of Bc, wrong where it is not": lambda s: s["N"] % s["Bc"] == 0,
+        "right where N is a multiple of 8, wrong where it is not": lambda s: s["N"] % 8 == 0,
+        "right where Br >= N (one tile), wrong where Br < N": lambda s: s["Br"] >= s["N"],
+        "right where N <= 12, wrong where N >= 16": lambda s: s["N"] <= 12,
+        "": lambda s: (s["N"] * 7 + s["d"] * 3 + s["Br"]) % 5 < 2,
+    }.items():
+        inputs = [Seen(s, None if is_right(s) else np.ones((1, 1, s["N"], s["d"]), bool)) for s in shapes]
+        assert facts.condition(inputs, ["N", "d", "Br", "Bc"], TILES) == told
 
 
 @pytest.mark.parametrize(

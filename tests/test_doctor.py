@@ -250,10 +250,10 @@ SMI = "NVIDIA X, 580.1, Default, Enabled, 80000, 100\n"
 
 
 def with_gpu(host: Host, told: str = SMI, others: str = "", **facts: object) -> list[Finding]:
-    def answer(command: Sequence[str]) -> Ran:
-        return Ran(0, others if "--query-compute-apps=pid" in command else told)
-
-    return list(gpu.findings(replace(host, run=answer, has_module=lambda name: True, **facts)))
+    host = replace(
+        host, run=lambda command: Ran(0, others if "--query-compute-apps=pid" in command else told)
+    )
+    return list(gpu.findings(replace(host, has_module=lambda name: True, **facts)))
 
 
 def test_gpus_are_listed_with_the_obstacles_to_judging(made_up: MadeUp) -> None:
