@@ -70,9 +70,7 @@ def master() -> str:
     return (ROOT / "module.cpp").read_text()
 
 
-needs_delays = pytest.mark.skipif(
-    sys.platform != "linux", reason="macOS has no timers of a thread, and does not tell who worked"
-)
+needs_delays = pytest.mark.skipif(sys.platform != "linux", reason="macOS has no timers of a thread")
 
 
 def insert_at_start(source: str, function: str, statements: str) -> str:

@@ -132,11 +132,8 @@ def timed_inputs(seed: int, calls: int) -> list[list[float]]:
         noted.append([tensor.reshape(-1)[0].item() for tensor in request.inputs])
         raise TimeoutError
 
-    marker = SimpleNamespace(
-        bench=SimpleNamespace(assignment=assignment),
-        part=assignment.part("part1"),
-        shape={"B": 1, "H": 1, "N": 8, "d": 4, "threads": 1},
-    )
+    bench, shape = SimpleNamespace(assignment=assignment), {"B": 1, "H": 1, "N": 8, "d": 4, "threads": 1}
+    marker = SimpleNamespace(bench=bench, part=assignment.part("part1"), shape=shape)
     draw = TimedInputs(marker, seed)  # type: ignore[arg-type]
     for _ in range(calls):
         with pytest.raises(TimeoutError):

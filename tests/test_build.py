@@ -61,8 +61,7 @@ PYBIND11_MODULE(TORCH_EXTENSION_NAME, m) {
   m.def("nothing", &nothing).def("twice", &twice).def("squares", &squares).def("strange", &strange);
   m.def("mixed", &mixed, "doc", py::arg("i"), py::arg("l") = 3, py::arg("f"), py::arg("d"), py::arg("b") = true);
   m.def("size_of", &size_of, py::call_guard<py::gil_scoped_release>());
-  m.def("throws_std", &throws_std).def("throws_torch", &throws_torch).def("throws_int", &throws_int);
-  m.def("tile", &tile);
+  m.def("throws_std", &throws_std).def("throws_torch", &throws_torch).def("throws_int", &throws_int).def("tile", &tile);
   m.def("lambda", [](int a, float b) { return a * b; }, "a lambda");
 }
 """
@@ -180,7 +179,10 @@ def test_python_objects_need_the_last_rung(tmp_path: Path) -> None:
     assert call(built, "next", 4) == 5
 
 
-def test_uses_of_python_skip_the_rung_without_python() -> None:
+def test_uses_of_python_and_undefined_functions_of_torch_need_the_full_path() -> None:
+    for name, final in (("helper(float)", True), ("c10::List<at::Tensor>::List()", False)):
+        output = f"ld: x.o: undefined reference to `{name}'\n"
+        assert lightpath.is_final(one_function("return t;"), output, frozenset) is final
     imports = ('py::module_::import("torch");', "pybind11 :: module :: import(name);")
     for code in (*imports, "void f(py::dict of);", "PyObject *of;"):
         assert lightpath.needs_python(code), code
@@ -205,12 +207,6 @@ def test_a_light_failure_is_final_when_no_header_helps(body: str, message: str, 
     output = f"module.cpp: In function 'f':\nmodule.cpp:3:5: error: {message}\n"
     names = frozenset({"matmul", "unordered_set", "row", "AT_DISPATCH"})
     assert lightpath.is_final(one_function(body), output, lambda: names) is final
-
-
-def test_undefined_functions_of_torch_are_left_to_the_full_path() -> None:
-    for name, final in (("helper(float)", True), ("c10::List<at::Tensor>::List()", False)):
-        output = f"ld: x.o: undefined reference to `{name}'\n"
-        assert lightpath.is_final(one_function("return t;"), output, frozenset) is final
 
 
 def test_comments_and_literals_are_no_code() -> None:

@@ -179,12 +179,21 @@ def test_a_file_cannot_choose_the_place_of_its_errors() -> None:
     assert {source: cpptext.renames_lines(source) for source in renames} == renames
 
 
-def test_a_near_name_is_found_among_very_many() -> None:
+def test_hints_name_a_near_name_among_very_many_or_an_encoding() -> None:
     words = "".join(f"  word{k}x = word{k}y + word{k}x + word{k}y;\n" for k in range(20_000))
     source = f"void f() {{\n  float accumulator; accumulater = accumulator;\n{words}}}\n"
     told = hint_for("'accumulater' was not declared in this scope", 2, source)
     assert told == "did you mean 'accumulator'? Upper and lower case count."
     assert hint_for("something new", 1, "") == ""
+    # A file in an unusual encoding gets a hint, too.
+    for content, hint in (
+        ("int x = 1;\n".encode("utf-16"), "UTF-16"),
+        ("int x = 1;\n".encode("utf-16-be"), "UTF-16"),
+        (bytes(range(256)) * 4, "no text"),
+        ("int x = “a”;\n".encode(), "typographic quote"),
+        ("// 日本語\nint x = “a”;\n".encode(), "typographic quote"),
+    ):
+        assert hint in hint_for("stray '\\377' in program", 1, content.decode(errors="replace")), content
 
 
 def test_a_name_that_every_program_defines_is_explained(tmp_path: Path) -> None:
@@ -202,14 +211,3 @@ def test_a_name_that_every_program_defines_is_explained(tmp_path: Path) -> None:
     ):
         first, *more = _explained(f"{said}\n{said}\n").splitlines()
         assert first == "defined twice: malloc" and len(more) == 1, said
-
-
-def test_a_file_in_an_unusual_encoding_gets_a_hint() -> None:
-    for content, hint in (
-        ("int x = 1;\n".encode("utf-16"), "UTF-16"),
-        ("int x = 1;\n".encode("utf-16-be"), "UTF-16"),
-        (bytes(range(256)) * 4, "no text"),
-        ("int x = “a”;\n".encode(), "typographic quote"),
-        ("// 日本語\nint x = “a”;\n".encode(), "typographic quote"),
-    ):
-        assert hint in hint_for("stray '\\377' in program", 1, content.decode(errors="replace")), content

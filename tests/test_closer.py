@@ -183,23 +183,6 @@ torch::Tensor kernel(torch::Tensor OTensor, torch::Tensor LTensor, int N, int d)
 }
 """
 WITHOUT_L = SUMS.replace("L[i] = total;", "")
-
-
-def test_a_sum_is_told_from_others_by_what_it_is_for() -> None:
-    found = body(SUMS)
-    assert numbers(found.divisors()) == [7, 8]
-    assert numbers(found.stored(found.returned)) == [9, 10]
-    assert numbers(found.summed_from(["d"])) == [5, 6]
-    lines = [line for line, _ in shown(SUMS, "part4", CLUES["block_overwritten"])]
-    assert lines == [9, 10, 12], "what is stored comes before the sums of other steps"
-    copied = SUMS.replace("value += score / total", "value += score / L[i]")
-    assert numbers(body(copied).divisors()) == [11], "a copy is no sum"
-    assert shown(SUMS, "part4", ["fills"]) == [], "fillTensor sets nothing to zero"
-    # Of a variable its uses are shown, and not its declaration.
-    assert [line for line, _ in shown(SUMS, "part4", [r"text:\bL\b"])] == [11]
-    assert shown(WITHOUT_L, "part4", [r"text:\bL\b"]) == [(3, "made here, and not used below")]
-
-
 STALE = """\
 Tensor kernel(Tensor Q, Tensor K, Tensor V, Tensor S, int B, int H, int N, int d) {
     for (int i = 0; i < N; i++) {
@@ -215,22 +198,6 @@ Tensor kernel(Tensor Q, Tensor K, Tensor V, Tensor S, int B, int H, int N, int d
     return O;
 }
 """
-
-
-def test_of_a_sum_that_does_not_begin_at_zero_its_declaration_is_shown_first() -> None:
-    first = [(4, "declared without a value"), (8, "declared without a value")]
-    codes = [code for code in CLUES if code.startswith("stale_") and code != "stale_l"]
-    assert codes and all(shown(STALE, "part1", CLUES[code])[:2] == first for code in codes)
-
-
-def test_an_exception_without_a_message_is_reported_as_one() -> None:
-    part = loading.load(ROOT / "configs/gpt149.yaml").part("part1")
-    unsaid = "one without a message"
-    for said, words in (("", unsaid), (" \n", unsaid), ("N", "exception: N")):
-        call = Call("exception", 0.1, message=said)
-        assert faults._no_answer(call, part, "random", {}, "")[2].endswith(words)
-
-
 INDICES = """\
 void kernel(float *temp, int N, int T) {
     for (int i0 = 0; i0 < N; i0 += T) {
@@ -246,9 +213,34 @@ void kernel(float *temp, int N, int T) {
 """
 
 
-def test_the_lines_that_an_access_s_indices_come_from_are_named() -> None:
+def test_a_sum_is_told_from_others_by_what_it_is_for() -> None:
+    found = body(SUMS)
+    assert numbers(found.divisors()) == [7, 8]
+    assert numbers(found.stored(found.returned)) == [9, 10]
+    assert numbers(found.summed_from(["d"])) == [5, 6]
+    lines = [line for line, _ in shown(SUMS, "part4", CLUES["block_overwritten"])]
+    assert lines == [9, 10, 12], "what is stored comes before the sums of other steps"
+    copied = SUMS.replace("value += score / total", "value += score / L[i]")
+    assert numbers(body(copied).divisors()) == [11], "a copy is no sum"
+    assert shown(SUMS, "part4", ["fills"]) == [], "fillTensor sets nothing to zero"
+    # Of a variable its uses are shown, and not its declaration.
+    assert [line for line, _ in shown(SUMS, "part4", [r"text:\bL\b"])] == [11]
+    assert shown(WITHOUT_L, "part4", [r"text:\bL\b"]) == [(3, "made here, and not used below")]
+    # Of a sum that does not begin at zero its declaration is shown first.
+    first = [(4, "declared without a value"), (8, "declared without a value")]
+    codes = [code for code in CLUES if code.startswith("stale_") and code != "stale_l"]
+    assert codes and all(shown(STALE, "part1", CLUES[code])[:2] == first for code in codes)
+    # Of an access, the lines that its indices come from are named.
     assert numbers(body(INDICES).indices(8)) == [7, 6]
     assert numbers(body(INDICES.replace("row * N", "i * N")).indices(8)) == [7, 3]
+
+
+def test_an_exception_without_a_message_is_reported_as_one() -> None:
+    part = loading.load(ROOT / "configs/gpt149.yaml").part("part1")
+    unsaid = "one without a message"
+    for said, words in (("", unsaid), (" \n", unsaid), ("N", "exception: N")):
+        call = Call("exception", 0.1, message=said)
+        assert faults._no_answer(call, part, "random", {}, "")[2].endswith(words)
 
 
 @pytest.mark.parametrize("text", ["/*" * 100_000, "kernel(" * 50_000, "{" * 200_000, '"\\' * 100_000])

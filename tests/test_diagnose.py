@@ -42,10 +42,6 @@ def attend(x: Inputs, given: Tensor, keys: slice = slice(None)) -> Tensor:
     return torch.softmax(given[..., keys], 3) @ x["V"][:, :, keys]
 
 
-def keys_only(x: Inputs, keys: slice) -> Tensor:
-    return attend(x, scores(x), keys)
-
-
 def weighted(x: Inputs, weight: Callable[[Tensor], Tensor]) -> Tensor:
     weights = weight(scores(x))
     return weights / weights.sum(3, keepdim=True) @ x["V"]
@@ -53,10 +49,6 @@ def weighted(x: Inputs, weight: Callable[[Tensor], Tensor]) -> Tensor:
 
 def other_layout(t: Tensor) -> Tensor:
     return t.reshape(*t.shape[:2], t.shape[3], t.shape[2]).mT
-
-
-def first_head(t: Tensor) -> Tensor:
-    return t[:, :1].expand_as(t)
 
 
 def zeroed(output: Tensor, index: tuple[slice | int, ...]) -> Tensor:
@@ -108,12 +100,12 @@ BUGS: dict[str, tuple[str, Callable[[Inputs], Tensor]]] = {
     "negated scores": ("negated", lambda x: torch.softmax(-scores(x), 3) @ x["V"]),
     "best key": ("hard_maximum", lambda x: one_hot(scores(x).argmax(3), x["V"].shape[2]).float() @ x["V"]),
     "causal": ("causal_mask", lambda x: attend(x, scores(x) + torch.full_like(scores(x), -torch.inf).triu(1))),
-    "head 0 copied": ("heads_copied", lambda x: first_head(right(x)).clone()),
-    "Q of head 0": ("head_ignored", lambda x: torch.softmax(first_head(x["Q"]) @ x["K"].mT, 3) @ x["V"]),
-    "V of head 0": ("head_ignored", lambda x: torch.softmax(scores(x), 3) @ first_head(x["V"])),
+    "head 0 copied": ("heads_copied", lambda x: right(x)[:, :1].expand_as(x["V"]).clone()),
+    "Q of head 0": ("head_ignored", lambda x: attend(x, x["Q"][:, :1] @ x["K"].mT)),
+    "V of head 0": ("head_ignored", lambda x: torch.softmax(scores(x), 3) @ x["V"][:, :1]),
     "heads reversed": ("heads_permuted", lambda x: right(x).flip(1)),
-    "last key missing": ("key_missing", lambda x: keys_only(x, slice(0, -1))),
-    "first key missing": ("key_missing", lambda x: keys_only(x, slice(1, None))),
+    "last key missing": ("key_missing", lambda x: attend(x, scores(x), slice(0, -1))),
+    "first key missing": ("key_missing", lambda x: attend(x, scores(x), slice(1, None))),
     "last channel missing": ("channel_missing", lambda x: attend(x, x["Q"][..., :-1] @ x["K"][..., :-1].mT)),
     "QK_t stale": ("stale_scores", stale_weights),
     "row sum of all rows": ("stale_sum", lambda x: scores(x).exp() @ x["V"] / scores(x).exp().sum(3, True).cumsum(2)),
@@ -164,7 +156,7 @@ def test_names_the_remainder(part: str, tile: int, shape: Shape) -> None:
     cut = size // tile * tile
     kept, weights = slice(0, cut), scores(x).exp()
     actual = {
-        "keys": lambda: keys_only(x, kept),
+        "keys": lambda: attend(x, scores(x), kept),
         "product": lambda: torch.softmax(scores(x), 3)[..., kept] @ x["V"][:, :, kept],
         "sum": lambda: weights @ x["V"] / weights[..., kept].sum(3, keepdim=True),
         "scores": lambda: attend(x, scores(x) * (torch.arange(size) < cut)),

@@ -89,7 +89,6 @@ def complaints(found: Iterable[Finding]) -> list[Finding]:
     return [finding for finding in found if finding.level != "ok"]
 
 
-MULTITHREADED = {"sys/devices/system/cpu/smt/active": "1"}
 NO_SECCOMP = {"proc/sys/kernel/seccomp/actions_avail": None, "proc/self/status": "Name: x"}
 SWAPPING = {"proc/meminfo": "MemAvailable: 9999999 kB\nSwapTotal: 2048 kB\nSwapFree: 0 kB"}
 OLD_QUOTA = {
@@ -105,7 +104,7 @@ NOT_ROOT = {"euid": 1000}
 @pytest.mark.parametrize(
     ("files", "facts", "level", "words"),
     [
-        (MULTITHREADED, {}, "warn", "multithreading"),
+        ({"sys/devices/system/cpu/smt/active": "1"}, {}, "warn", "multithreading"),
         ({"sys/devices/system/cpu/cpu1/cpufreq/scaling_governor": "powersave"}, {}, "warn", "powersave"),
         ({"sys/devices/system/cpu/cpufreq/boost": "1"}, {}, "warn", "turbo"),
         ({"sys/devices/system/cpu/intel_pstate/no_turbo": "0"}, {}, "warn", "turbo"),
@@ -170,9 +169,9 @@ WORKS = {
 }
 
 
-@pytest.mark.parametrize(
-    ("changed", "level", "words"),
-    [
+def test_broken_tools_are_named(made_up: MadeUp) -> None:
+    assert not complaints(tool_findings(made_up(), WORKS))
+    for changed, level, words in (
         ({"probe.cpp": Ran(1, "probe.cpp:3: fatal error: omp.h: No such file")}, "fail", "no OpenMP"),
         ({"probe.cpp": Ran(1, "ld: cannot find -lgomp")}, "fail", "no OpenMP"),
         ({"probe.cpp": Ran(1, "fatal error: vector: No such file or directory")}, "fail", "lacks headers"),
@@ -185,12 +184,10 @@ WORKS = {
         ({"import numpy": Ran(1, "ModuleNotFoundError: no module")}, "fail", "NumPy 2"),
         ({"import numpy": Ran(0, "1.26.4\n")}, "fail", "found: 1.26.4"),
         ({"ispc --version": Ran(127, "libtinfo.so.5: cannot open shared object file")}, "warn", "libtinfo.so.5"),
-    ],
-)  # fmt: skip
-def test_broken_tools_are_named(made_up: MadeUp, changed: dict[str, Ran], level: str, words: str) -> None:
-    assert not complaints(tool_findings(made_up(), WORKS))
-    found = complaints(tool_findings(made_up(), {**WORKS, **changed}))
-    assert [finding.level for finding in found] == [level] and words in found[0].what and found[0].remedy
+    ):  # fmt: skip
+        found = complaints(tool_findings(made_up(), {**WORKS, **changed}))
+        assert [finding.level for finding in found] == [level], changed
+        assert words in found[0].what and found[0].remedy
 
 
 def test_missing_headers_options_and_torch(made_up: MadeUp, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -269,7 +266,7 @@ def test_gpus_are_listed_with_the_obstacles_to_judging(made_up: MadeUp) -> None:
     assert [finding.level for finding in broken] == ["warn"] and "no devices" in broken[0].what
 
 
-def test_a_student_of_gpu_kernels_sees_the_missing_tools(made_up: MadeUp) -> None:
+def test_a_student_sees_the_missing_tools(made_up: MadeUp) -> None:
     def told(languages: tuple[str, ...], *missing: str, has_triton: bool = True) -> list[tuple[str, str]]:
         facts = {"which": programs(*missing), "has_module": lambda name: has_triton}
         host = made_up(run=lambda _: Ran(0, SMI), **facts)
@@ -283,6 +280,9 @@ def test_a_student_of_gpu_kernels_sees_the_missing_tools(made_up: MadeUp) -> Non
     assert told(("triton",), "nvidia-smi", "nvcc") == [("ok", "Triton is installed"), ("warn", "no GPU")]
     assert [said for _, said in told(both, "nvcc")].count("nvcc is not on the PATH") == 1
     assert [said for _, said in told(both, has_triton=False)].count("Triton is not installed") == 1
+    assert not list(students._own(made_up()))
+    (found,) = students._own(made_up(has_module=lambda name: False))
+    assert found.level == "warn" and "watchfiles" in found.what and "--watch" in found.why
 
 
 def test_a_student_has_a_doctor_and_an_editor_that_knows_the_file(tmp_path: Path) -> None:
@@ -303,9 +303,3 @@ def test_a_student_has_a_doctor_and_an_editor_that_knows_the_file(tmp_path: Path
     for wrong, error in ("--editor all", "takes light or full"), ("--module no.cpp --editor", "no such"):
         with pytest.raises(UsageError, match=error):
             students.main(wrong.split())
-
-
-def test_a_student_without_watchfiles_is_advised_to_install_it(made_up: MadeUp) -> None:
-    assert not list(students._own(made_up()))
-    (found,) = students._own(made_up(has_module=lambda name: False))
-    assert found.level == "warn" and "watchfiles" in found.what and "--watch" in found.why

@@ -64,9 +64,7 @@ def test_a_header_without_a_module_ispc_is_the_files_own_fault(tmp_path: Path, h
         made = build(handed_in(tmp_path, second=None))
         assert (made.ok, made.waits_for) == (False, "")
         assert "no module.ispc lies beside this file" in made.diagnostics
-
-
-def test_a_file_that_is_not_included_is_left_out_and_the_rest_is_built(tmp_path: Path, here: Here) -> None:
+    # The other way round, the file is left out and the rest is built.
     here(BROKEN)
     made = build(handed_in(tmp_path, one_function("return t;")))
     assert made.ok and any("left out" in note for note in made.notes)
@@ -151,14 +149,11 @@ def test_a_search_for_emptiness_takes_linear_time(unit: bytes) -> None:
     assert cpu_growth(lambda size: ispc.is_empty(unit * (size // len(unit))), most // 20, most) < 60
 
 
-def test_gangs_of_eight_on_every_processor() -> None:
+def test_gangs_are_of_eight_and_the_compiler_sees_ispc_and_not_a_home(tmp_path: Path) -> None:
     assert ispc.target_of("x86_64", ispc.AVX2_FLAGS | {"avx512f"}) == ("x86-64", "avx2-i32x8")
     assert ispc.target_of("AMD64", frozenset({"avx", "sse4_1"})) == ("x86-64", "sse4-i32x8")
     assert ispc.target_of("x86_64", ispc.AVX2_FLAGS - {"fma"}) == ("x86-64", "sse4-i32x8")
     assert ispc.target_of("aarch64", frozenset()) == ("aarch64", "neon-i32x8")
-
-
-def test_the_compiler_sees_ispc_and_not_a_home(tmp_path: Path) -> None:
     home = tmp_path / "home"
     for name in ("bin", "lib", "share/ispc", "thesis"):
         (home / name).mkdir(parents=True)

@@ -197,13 +197,11 @@ def test_the_chance_of_a_false_fail_counts_every_course_of_events() -> None:
     assert false_fail_chance(looks(CPU), 0.98) == pytest.approx(0.0099, abs=5e-5)
     every = range(8, 25)
     assert false_fail_chance(every, 0.98) == pytest.approx(0.0195, abs=5e-5), "the price of looking always"
-
-
-@pytest.mark.parametrize(("least", "most"), [(7, 7), (8, 8), (8, 12), (10, 30), (12, 48), (8, 200)])
-def test_other_round_limits_keep_the_error_too(least: int, most: int) -> None:
-    schedule = looks(replace(CPU, min_rounds=least, max_rounds=most))
-    assert (schedule[0], schedule[-1]) == (least, most)
-    assert 0 < false_fail_chance(schedule, intervals.confidence_of(schedule)) <= 0.01
+    # Other limits of rounds keep it, too.
+    for least, most in ((7, 7), (8, 8), (8, 12), (10, 30), (12, 48), (8, 200)):
+        schedule = looks(replace(CPU, min_rounds=least, max_rounds=most))
+        assert (schedule[0], schedule[-1]) == (least, most)
+        assert 0 < false_fail_chance(schedule, intervals.confidence_of(schedule)) <= 0.01, (least, most)
 
 
 @pytest.mark.parametrize(("noise", "caught"), [(quiet, 0.99), (bursty, 0.75)])
@@ -254,9 +252,7 @@ def test_three_rounds_within_the_allowance_or_five_of_six_are_an_early_pass() ->
     assert early_end(rounds_of([1.0, 1.0, 1.0, 1.2, 1.2, 1.2, 1.2])) == 3
     passed = [outcome for outcome in product((0.9, 1.2), repeat=7) if early_end(rounds_of(outcome))]
     assert len(passed) / 2**7 == 11 / 64, "the chance of a student at the allowance"
-
-
-def test_no_early_end_for_a_kernel_that_sleeps_or_alternates() -> None:
+    # None for a kernel that sleeps or alternates.
     rounds = serial(1.0, 5.0)
     assert early_end(rounds) is None and judge(rounds, CPU).flags == ("wall_ceiling",)
     assert early_end([rounds[0], *rounds_of([1.0] * 7)], most=5) is None
@@ -303,9 +299,8 @@ def test_rounds_that_agree_prove_nothing_where_the_students_faster_calls_are_as_
     assert (timing.verdict, timing.ratio) == ("pass", 1.0)
 
 
-@pytest.mark.parametrize(
-    ("ratio", "policy", "rounds", "verdict", "flags"),
-    [
+def test_the_number_of_rounds_depends_on_ratio_and_budget() -> None:
+    for ratio, policy, rounds, verdict, flags in (
         # Not graded: three rounds.
         *((ratio, {"graded": False}, 3, None, None) for ratio in (0.5, 1.1, 30.0)),
         # A round of a 30 times slower kernel takes 6.2 s, eight rounds 49.6 s: only a tight budget ends it early.
@@ -319,15 +314,11 @@ def test_rounds_that_agree_prove_nothing_where_the_students_faster_calls_are_as_
         # Out of budget: it stops at a look, without a fail.
         (1.1, {"budget_s": 4.0}, 8, "pass", ("undecided",)),
         (1.1, {"budget_s": None}, 24, "pass", ("undecided",)),
-    ],
-)
-def test_the_number_of_rounds_depends_on_ratio_and_budget(
-    ratio: float, policy: dict[str, object], rounds: int, verdict: str | None, flags: tuple[str, ...] | None
-) -> None:
-    calls: list[str] = []
-    timing = played(calls, partial(steady, ratio * 100), replace(CPU, **policy))
-    assert timing.rounds == rounds and len(calls) == (4 + 2) * rounds
-    assert verdict is None or (timing.verdict, timing.flags) == (verdict, flags)
+    ):
+        calls: list[str] = []
+        timing = played(calls, partial(steady, ratio * 100), replace(CPU, **policy))
+        assert timing.rounds == rounds and len(calls) == (4 + 2) * rounds, (ratio, policy)
+        assert verdict is None or (timing.verdict, timing.flags) == (verdict, flags), (ratio, policy)
 
 
 def test_a_source_that_ends_or_a_policy_that_makes_no_sense_is_refused() -> None:
