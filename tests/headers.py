@@ -1,7 +1,6 @@
-"""Makes what many tests need before any of them runs: the precompiled headers and the stand-in, for each set of flags.
+"""Precompiled headers and the stand-in, for each set of flags: two workers with an empty cache would both make them.
 
-Two workers that begin with an empty cache would make the same ones side by side. As a program, from the project's
-folder: `PYTHONPATH=.:tests python -m headers`. What cannot be made here is left to the tests that need it.
+Run it from the project's folder: `PYTHONPATH=.:tests python -m headers`. Tests make what cannot be made here.
 """
 
 from __future__ import annotations

@@ -17,9 +17,6 @@ from grader.run.nativehost import NativeHost
 from grader.run.session import Session
 from grader.run.zygote import Zygote
 
-#: The measured fields of a call, in which no two runners agree.
-MEASURED = {"wall_s": 0.0, "cpu_s": None, "peak_bytes": None}
-
 
 def program(folder: Path, text: str, **options: Any) -> Path:
     """Return the native program of a source that has to compile."""
@@ -42,12 +39,9 @@ def asked(
 
 def plain(call: Call) -> Call:
     """Return the call without its measured fields, and with lists in place of tensors."""
-    return replace(
-        call,
-        **MEASURED,
-        output=None if call.output is None else (call.output.tolist(), str(call.output.dtype)),
-        echoes=tuple(echo.tolist() for echo in call.echoes),
-    )
+    output = None if call.output is None else (call.output.tolist(), str(call.output.dtype))
+    echoes = tuple(echo.tolist() for echo in call.echoes)
+    return replace(call, wall_s=0.0, cpu_s=None, peak_bytes=None, output=output, echoes=echoes)
 
 
 class Both:

@@ -295,7 +295,7 @@ def test_without_static_libraries_linking_is_dynamic(tmp_path: Path, monkeypatch
         NativeHost(choose(), cache)
 
 
-def test_flags_by_machine() -> None:
+def test_flags_and_the_cache_by_machine(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     for machine in (("Linux", "gcc"), ("Linux", "clang"), ("Darwin", "gcc")):
         assert toolchain.openmp_flags(*machine, Path("/omp")) == (("-fopenmp",), ("-fopenmp",))
     expected = (("-Xpreprocessor", "-fopenmp", "-I/omp/include"), ("-L/omp/lib", "-lomp"))
@@ -308,9 +308,7 @@ def test_flags_by_machine() -> None:
     assert {"-fuse-ld=gold", "-Wl,--warn-unresolved-symbols"} <= set(gold)
     darwin = toolchain.linker_flags("Darwin", None, Path("/s"), allow_undefined=True)
     assert darwin[:2] == ("-undefined", "dynamic_lookup")
-
-
-def test_cache_root(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    # The cache has a folder of its own, or one in the user's.
     for variable, folder in (("GPT149_CACHE", "."), ("XDG_CACHE_HOME", "gpt149"), ("HOME", ".cache/gpt149")):
         monkeypatch.setenv(variable, str(tmp_path))
         assert toolchain.cache_root() == tmp_path / folder

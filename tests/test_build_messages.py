@@ -82,7 +82,7 @@ module.cpp:7:21: note: in instantiation of member function 'std::vector<int>::ve
     assert made.diagnostics.startswith("module.cpp:2: error: ") and "bogus" in made.diagnostics
 
 
-def test_limits_have_their_own_line() -> None:
+def test_limits_have_their_own_line_and_stop_an_endless_expansion(tmp_path: Path) -> None:
     assert "stopped after 7 s" in _explained("", "", -9, timed_out=True)
     assert "g++: fatal" in _explained("g++: fatal\n")
     for said in (
@@ -93,10 +93,7 @@ def test_limits_have_their_own_line() -> None:
         "terminate called after throwing an instance of 'std::bad_alloc'",
     ):
         assert "4 GB" in _explained(f"{said}\n"), said
-
-
-def test_an_endless_expansion_is_stopped(tmp_path: Path) -> None:
-    """The header is compiled ahead, or else it might take the time."""
+    # An endless expansion is stopped. The header is compiled ahead, or else it might take the time.
     precompile()
     bomb = """template <long D, long K> struct Twice {
   static constexpr int value = Twice<D - 1, 2 * K>::value + Twice<D - 1, 2 * K + 1>::value;

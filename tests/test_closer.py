@@ -156,15 +156,6 @@ def shown(text: str, part: str, looked_for: Sequence[str]) -> list[tuple[int, st
     return [(each.place.line, each.words) for each in clues.lines(body(text), course.part(part), looked_for)]
 
 
-def test_lines_are_found_by_what_stands_in_them() -> None:
-    found = body(SOURCE)
-    assert (found.first, found.opened, found.last, found.parameters) == (3, 4, 16, ("QTensor", "K", "N"))
-    assert numbers(found.reads(["QTensor"])) == numbers(found.reads(["K"])) == numbers(found.loops()) == [10]
-    assert numbers(found.steps()) == numbers(found.find(r"\bexp\s*\(")) == [11]
-    assert numbers(found.stores(found.returned)) == [12]
-    assert landmarks.function(SOURCE, "missing") is None
-
-
 SUMS = """\
 torch::Tensor kernel(torch::Tensor OTensor, torch::Tensor LTensor, int N, int d) {
     std::vector<float> O = formatTensor(OTensor);
@@ -213,7 +204,14 @@ void kernel(float *temp, int N, int T) {
 """
 
 
-def test_a_sum_is_told_from_others_by_what_it_is_for() -> None:
+def test_lines_are_found_by_what_stands_in_them() -> None:
+    found = body(SOURCE)
+    assert (found.first, found.opened, found.last, found.parameters) == (3, 4, 16, ("QTensor", "K", "N"))
+    assert numbers(found.reads(["QTensor"])) == numbers(found.reads(["K"])) == numbers(found.loops()) == [10]
+    assert numbers(found.steps()) == numbers(found.find(r"\bexp\s*\(")) == [11]
+    assert numbers(found.stores(found.returned)) == [12]
+    assert landmarks.function(SOURCE, "missing") is None
+    # A sum is told from others by what it is for.
     found = body(SUMS)
     assert numbers(found.divisors()) == [7, 8]
     assert numbers(found.stored(found.returned)) == [9, 10]
@@ -251,7 +249,7 @@ def test_a_hostile_text_is_read_in_linear_time(text: str) -> None:
     assert cpu_growth(read, 1, 8, repeat=3) < 32, "8 times as much text; were it not linear, 64 times as long"
 
 
-def test_of_lengths_only_the_one_that_fits_all_inputs_is_told() -> None:
+def test_only_what_fits_the_outputs_is_told() -> None:
     def explained(*lengths: int) -> Diagnosis:
         names = tuple(f"remainder, tiles of {length}" for length in lengths)
         tiles = dict(zip(names, map(str, lengths), strict=True))
@@ -262,6 +260,15 @@ def test_of_lengths_only_the_one_that_fits_all_inputs_is_told() -> None:
     assert alone is not None and "Of all lengths" not in alone.message
     for each in diagnose.settled([explained(2, 8, 16), explained(4, 16)]):
         assert each is not None and "Of all lengths 16 alone fits every input." in each.message
+    # A mistake that most outputs refute is not the cause.
+    suspect = Suspect("scaled", "It is scaled.", lambda s: None, ("scaled",))
+    told = diagnose.Explained("scaled", "It is scaled. Expected 1.", suspects=(suspect,))
+    others = [Diagnosis("wrong_values", "Expected 2."), Diagnosis("heads", "Expected 3.")]
+    assert diagnose.settled([told, *others])[0] == Diagnosis("wrong_values", "Expected 1.")
+    without_values = [Diagnosis("not_finite", "NaN."), Diagnosis("not_written", "Zeros.")]
+    # One output alone may be a special one.
+    for more in (others[:1], without_values):
+        assert diagnose.settled([told, *more])[0].code == "scaled"
 
 
 def test_what_the_text_speaks_against_is_told_last() -> None:
@@ -282,17 +289,6 @@ def test_a_result_that_is_only_rounded_is_not_sent_to_look_for_accesses() -> Non
     for code, device, told in cases:
         closer = cast(Closer, SimpleNamespace(second=None, part=SimpleNamespace(device=device)))
         assert Closer._next(closer, None, None, None, Diagnosis(code, "The values are close.")) == told
-
-
-def test_a_mistake_that_most_outputs_refute_is_not_the_cause() -> None:
-    suspect = Suspect("scaled", "It is scaled.", lambda s: None, ("scaled",))
-    told = diagnose.Explained("scaled", "It is scaled. Expected 1.", suspects=(suspect,))
-    others = [Diagnosis("wrong_values", "Expected 2."), Diagnosis("heads", "Expected 3.")]
-    assert diagnose.settled([told, *others])[0] == Diagnosis("wrong_values", "Expected 1.")
-    without_values = [Diagnosis("not_finite", "NaN."), Diagnosis("not_written", "Zeros.")]
-    # One output alone may be a special one.
-    for more in (others[:1], without_values):
-        assert diagnose.settled([told, *more])[0].code == "scaled"
 
 
 def test_every_place_of_a_run_is_read_once(tmp_path: Path) -> None:

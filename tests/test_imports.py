@@ -19,14 +19,12 @@ def write(root: Path, **modules: str) -> None:
         (root / "grader" / f"{name}.py").write_text(text)
 
 
-def test_every_import_in_the_kit_names_a_module_of_the_kit() -> None:
+def test_every_import_names_a_module_and_late_ones_are_marked(tmp_path: Path) -> None:
     known = imports.modules(ROOT)
     assert imports.missing(ROOT, known) == []
     of_types = [each for name in known for each in imports.imports(name, known[name], known) if each.typing]
     assert of_types and not [each for each in of_types if each.imported not in known]
-
-
-def test_late_imports_and_imports_for_types_are_marked(tmp_path: Path) -> None:
+    # Late imports and imports for types are marked.
     write(
         tmp_path,
         a="from typing import TYPE_CHECKING\nfrom grader import b\nimport torch, os\n"

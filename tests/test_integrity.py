@@ -98,6 +98,8 @@ def inspected(path: Path) -> list[tuple[str, str]]:
 
 
 LOADER, UNREADABLE = ("calls_the_loader", "review"), ("unreadable_object", "review")
+WORKS, SLOW_TO_STOP = ("works_while_stopped", "rejected"), ("works_while_stopped", "review")
+STARTS = ("starts_processes", "review")
 
 
 @pytest.mark.parametrize(
@@ -121,7 +123,9 @@ def sections(image: bytes) -> Iterator[tuple[int, int]]:
         yield header, struct.unpack_from("<I", image, header + 4)[0]
 
 
-def test_a_damaged_object_or_a_name_that_does_not_end_is_for_a_person_to_look_at(tmp_path: Path) -> None:
+def test_an_unreadable_object_is_for_a_person_to_look_at(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     image = bytearray(object_of(tmp_path, PLAIN_KERNEL).read_bytes())
     assert inspected(tmp_path / "absent.so") == []
     for size in (3, 60, 100, 5000):
@@ -136,6 +140,16 @@ def test_a_damaged_object_or_a_name_that_does_not_end_is_for_a_person_to_look_at
     endless = tmp_path / "endless.so"
     endless.write_bytes(image)
     assert inspected(endless) == [UNREADABLE]
+    # A reader that fails or hangs is a flag, and not the end.
+    whole = object_of(tmp_path, "int one(void) { return 1; }")
+    assert inspection.inspect(whole) == ()
+    (flag,) = inspection.inspect(whole, timeout_s=0.001)
+    assert (flag.code, flag.level) == UNREADABLE and "more than 0.001 s" in flag.message
+    (flag,) = inspection.inspect(tmp_path / "absent.so")
+    assert flag.code == "unreadable_object" and "No such file" in flag.message
+    monkeypatch.setattr(inspection, "MEMORY_BYTES", 1 << 20)
+    (flag,) = inspection.inspect(whole)
+    assert flag.code == "unreadable_object"
 
 
 def row(name: str) -> ProfileRow:
@@ -161,7 +175,7 @@ def test_operators_that_compute_are_flagged_and_plain_tensor_access_calls_none()
     assert integrity.operator_flags([row(event.key) for event in trace.key_averages()]) == ()
 
 
-def test_code_that_appeared_in_a_process(tmp_path: Path) -> None:
+def test_code_that_appeared_and_work_between_calls(tmp_path: Path) -> None:
     (tmp_path / "kernel.so").write_bytes(b"")
     for path, levels in {
         "/cache/objects/kernel.so": [],
@@ -181,20 +195,14 @@ def test_code_that_appeared_in_a_process(tmp_path: Path) -> None:
     made = object_of(tmp_path, opens)
     seen = Evidence(new_code=(str(made), "/usr/lib/libopenblas.so.0"))
     assert [flag.level for flag in integrity.evidence_flags(seen, build_of(made))] == ["rejected"]
-
-
-WORKS, SLOW_TO_STOP = ("works_while_stopped", "rejected"), ("works_while_stopped", "review")
-STARTS = ("starts_processes", "review")
-
-
-def test_work_between_calls(tmp_path: Path) -> None:
+    # Work between calls.
     for seen, flags in (
         (Evidence(frozen_cpu_s=0.002, frozen_wall_s=0.01, stops=20, unstopped=2), []),
         (Evidence(frozen_cpu_s=0.3, frozen_wall_s=0.4, stops=20), [WORKS]),
         (Evidence(stops=20, unstopped=15), [SLOW_TO_STOP]),
         (Evidence(stops=20, unstopped=15, children=1), [WORKS, STARTS]),
     ):
-        found = integrity.evidence_flags(seen, build_of(tmp_path / "kernel.so"))
+        found = integrity.evidence_flags(seen, build_of(tmp_path / "absent.so"))
         assert [(flag.code, flag.level) for flag in found] == flags, seen
     # Work after many stops is on purpose, and after a few it is not.
     assert list(integrity.late_flags([Evidence(stops=9, late=1)] * 8)) == [], "a slow system"
@@ -289,15 +297,3 @@ def test_names_in_flags_are_short_and_harmless(tmp_path: Path) -> None:
     seen = Evidence(new_code=("/tmp/" + "d" * 4000 + "/libopenblas.so",))
     (flag,) = integrity.evidence_flags(seen, build_of(tmp_path / "absent.so"))
     assert len(flag.message) < 200 and "libopenblas.so" in flag.message
-
-
-def test_a_reader_that_fails_or_hangs_is_a_flag(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    whole = object_of(tmp_path, "int one(void) { return 1; }")
-    assert inspection.inspect(whole) == ()
-    (flag,) = inspection.inspect(whole, timeout_s=0.001)
-    assert (flag.code, flag.level) == UNREADABLE and "more than 0.001 s" in flag.message
-    (flag,) = inspection.inspect(tmp_path / "absent.so")
-    assert flag.code == "unreadable_object" and "No such file" in flag.message
-    monkeypatch.setattr(inspection, "MEMORY_BYTES", 1 << 20)
-    (flag,) = inspection.inspect(whole)
-    assert flag.code == "unreadable_object"
