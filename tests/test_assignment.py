@@ -113,6 +113,13 @@ parts:
     assert assignment.late.due == datetime(2026, 11, 14, 23, 59, tzinfo=timezone(timedelta(hours=-8)))
     assert [part.id for part in assignment.parts] == [*(part.id for part in below.parts), "part5"]
     assert assignment.part("part4") == replace(below.part("part4"), points=40)
+    # What bands replaced, points_if_slow, still pays.
+    bands = re.search(r"    time_bands: &time_bands\n(      - .*\n)+", CONFIG.read_text())
+    assert bands is not None
+    path, text = tmp_path / "assignment.yaml", CONFIG.read_text().replace(bands[0], "    points_if_slow: 5\n")
+    path.write_text(text.replace("*time_bands", "[{up_to: 2, share: 0.6}, {share: 0.5}]"))
+    assert load(path).part("part1").points_if_slow == 5
+    assert load(path).part("part2").time_bands == (TimeBand(2, 0.6), TimeBand(None, 0.5))
 
 
 def timed_inputs(seed: int, calls: int) -> list[list[float]]:
@@ -185,15 +192,6 @@ def test_documented_examples_hold_every_key_and_are_read(tmp_path: Path) -> None
     public = load(CONFIG)
     assert any(part.is_torch and part.keywords for part in public.parts)
     assert any(part.stands_in for part in public.parts)
-
-
-def test_points_if_slow_still_pays(tmp_path: Path) -> None:
-    bands = re.search(r"    time_bands: &time_bands\n(      - .*\n)+", CONFIG.read_text())
-    assert bands is not None
-    path, text = tmp_path / "assignment.yaml", CONFIG.read_text().replace(bands[0], "    points_if_slow: 5\n")
-    path.write_text(text.replace("*time_bands", "[{up_to: 2, share: 0.6}, {share: 0.5}]"))
-    assert load(path).part("part1").points_if_slow == 5
-    assert load(path).part("part2").time_bands == (TimeBand(2, 0.6), TimeBand(None, 0.5))
 
 
 def test_expressions_are_arithmetic_and_nothing_else() -> None:

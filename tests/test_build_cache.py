@@ -239,15 +239,13 @@ def test_only_the_kit_s_own_probe_makes_a_linker_distrusted(
     assert len(list(warm_cache.glob("linkers/*"))) == 1
 
 
-CLOCK = """
+def test_the_compiler_s_clock_stands_still(tmp_path: Path, warm_cache: Path) -> None:
+    clock = """
 constexpr bool same(const char* a, const char* b) { return *a == *b && (!*a || same(a + 1, b + 1)); }
 static_assert(same(__DATE__, "Jan  1 1970") && same(__TIME__, "00:00:00"), "date");
 static_assert(same(__TIMESTAMP__, "Thu Jan  1 00:00:00 1970"), "timestamp");
 """
-
-
-def test_the_compiler_s_clock_stands_still(tmp_path: Path, warm_cache: Path) -> None:
-    source = write(tmp_path, one_function("return t;", CLOCK))
+    source = write(tmp_path, one_function("return t;", clock))
     light = build(source, cache=warm_cache)
     assert light.ok and light.path == "light", light.diagnostics
     nativebuild.kit()

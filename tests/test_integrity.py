@@ -123,9 +123,7 @@ def sections(image: bytes) -> Iterator[tuple[int, int]]:
         yield header, struct.unpack_from("<I", image, header + 4)[0]
 
 
-def test_an_unreadable_object_is_for_a_person_to_look_at(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_an_unreadable_object_is_a_flag(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     image = bytearray(object_of(tmp_path, PLAIN_KERNEL).read_bytes())
     assert inspected(tmp_path / "absent.so") == []
     for size in (3, 60, 100, 5000):
