@@ -23,6 +23,7 @@ from grader.judge.making import make
 from grader.judge.marking import Marker
 from grader.judge.sites import Sites
 from grader.run.nativehost import NativeHost
+from grader.sandbox import of_file
 
 BUDGET_S, CALL_S = 6.0, 5.0
 
@@ -48,7 +49,7 @@ class SecondBuild:
         """A bench with the checked build; None where there is none: a confined run, no sanitizers, a file that needs
         torch."""
         bench = self.bench
-        if bench.host is None or bench.options.sanitize:
+        if bench.host is None or bench.options.sanitize or of_file(bench.source).locks:
             return None
         options = replace(bench.options, sanitize=True)
         try:

@@ -193,7 +193,7 @@ class Ledger:
 
     def _keep(self, record: Record, result: str, graded: Path | None, *, sync: bool = True) -> None:
         with plainfile.folder(self.folder / record.submission_id, make=True) as descriptor:
-            for path in sorted(graded.iterdir()) if graded else ():
+            for path in sorted(filter(Path.is_file, graded.iterdir())) if graded else ():
                 plainfile.replace(descriptor, path.name, [path.read_bytes()], sync=sync)
             plainfile.replace(descriptor, RESULT, [result.encode()], sync=sync)
 
