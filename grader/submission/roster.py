@@ -71,6 +71,10 @@ def _divided(root: Node, names: Names, as_one: Unit | None, wrappers: int = 0) -
     if metadata is not None:
         return _gradescope(metadata, [node for node in nodes if node is not metadata], names)
     if len(nodes) == 1 and nodes[0].kind == "folder" and wrappers < MAX_WRAPPERS:
+        # A student's folder may hold folders that look like students: only an archiver wraps a class once more.
+        is_students = as_one is None or moodle_name(nodes[0].name) is not None
+        if is_students and not _listing_of_export(nodes[0], _listed_if_possible(nodes[0]), is_inner=True):
+            return _class(nodes, names)
         if _is_one(nodes[0], names):
             return [as_one or single(nodes[0])]
         return _divided(nodes[0], names, as_one, wrappers + 1)
