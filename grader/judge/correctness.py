@@ -134,7 +134,7 @@ class Correctness:
         with session:
             unbound = self.unbound(session)
             if unbound is not None:
-                if part.stands_in and unbound.code == "not_bound":
+                if part.stands_in and unbound.code == "not_bound" and self.marker.body is not None:
                     self.judge_by_stand_in()
                     return
                 raise faults.Faulty("missing", unbound)

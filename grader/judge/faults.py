@@ -224,7 +224,8 @@ def _no_answer(
             f"{call.message.strip() or 'one without a message'}{memory}{where_told}",
         )
     if call.status == "protocol":
-        return ("crash", "protocol", f"{at}: the process sent back something that is no result.")
+        told = f"{at.rstrip(',')}: the process sent back something that is no result."
+        return ("crash", "protocol", told)
     if call.signal_name and part.device is not None:
         hint = DEVICE_HINTS.get(call.signal_name, "the process was ended by this signal")
         if call.signal_name == "SIGABRT" and DAMAGED_HEAP.search(printed) is not None:
