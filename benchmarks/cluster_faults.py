@@ -11,21 +11,55 @@ one thing at once.
 from __future__ import annotations
 
 import argparse
+import os
 import random
+import signal
+import subprocess
 import sys
 import tempfile
 import time
 from collections import Counter
+from contextlib import suppress
 from pathlib import Path
 
 from trials import ROOT, table
 
 sys.path[:0] = [str(ROOT), str(ROOT / "tests")]
 
-from classes.clustered import FAULTS, SILENT_S, inflict, make_class, overlaps  # noqa: E402
-from test_classroom import Class, gone  # noqa: E402
+from classes.acting_class import Class, gone  # noqa: E402
+from classes.clustered import overlaps, running  # noqa: E402
 
 from grader.staff.classroom import ledger  # noqa: E402
+
+SILENT_S = 4.0
+KILLS = ("kill a machine", "kill a node", "kill the scheduler", "kill the judge")
+FAULTS = (*KILLS, "stop a machine", "interrupt the judge")
+
+
+def inflict(fault: str, acting: Class, judge: subprocess.Popen[str], moments: random.Random) -> bool:
+    """Inflict a fault. Return False if there is nothing for it to happen to."""
+    if fault.endswith("judge"):
+        judge.send_signal(signal.SIGKILL if fault.startswith("kill") else signal.SIGINT)
+        judge.communicate()
+        return True
+    there = running(acting.state, fault.split()[-1])
+    if not there:
+        return False
+    victim = moments.choice(sorted(there))
+    with suppress(ProcessLookupError):
+        if fault.startswith("kill"):
+            os.kill(victim, signal.SIGKILL)
+        else:
+            os.kill(victim, signal.SIGSTOP)
+            time.sleep(SILENT_S + 2)
+            os.kill(victim, signal.SIGCONT)
+    return True
+
+
+def make_class(acting: Class, count: int) -> None:
+    for k in range(count):
+        verdict, more = ("pass", "slow", "wrong")[k % 3], ["die 1"] if k % 15 == 7 else []
+        acting.add(f"student{k:03}", f"sleep {0.1 + 0.1 * (k % 5):.1f}", verdict, *more)
 
 
 def main() -> int:

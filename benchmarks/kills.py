@@ -1,6 +1,6 @@
 """Kill the judge of a class at random moments, resume it, and compare the grades with those of an undisturbed run.
 
-The class is real: right, wrong, crashing, leaving, hanging and unreadable submissions as a folder, a zip and a tar,
+The class is real: right, wrong, crashing, leaving, hanging and unreadable submissions as a folder and a zip,
 graded by the command line with the real evaluator in the strongest sandbox. In each trial a few sources get a new
 comment, so that the kill may fall into a compile as well. What is compared: `grades.csv` byte by byte, who has how
 many results in the ledger (one each: nothing graded twice), and what is left of processes once the run has ended.
@@ -23,8 +23,9 @@ from trials import ROOT, table
 
 sys.path[:0] = [str(ROOT), str(ROOT / "tests")]
 
+from classes.acting_class import SMALL  # noqa: E402
 from handing_in import zipped  # noqa: E402
-from test_class_of_sixty import SMALL, kinds, tarred  # noqa: E402
+from test_class_of_sixty import kinds  # noqa: E402
 
 from grader.staff.classroom import ledger  # noqa: E402
 
@@ -38,8 +39,6 @@ def hand_in(folder: Path, note: str) -> None:
         text = (f"// {note}\n" * noted + kind.source).encode()
         if name in ("chatty", "starter", "crash"):
             (folder / f"{name}.zip").write_bytes(zipped({"module.cpp": text}))
-        elif name == "unbound":
-            (folder / f"{name}.tar.gz").write_bytes(tarred("module.cpp", text))
         else:
             (folder / name).mkdir(exist_ok=True)
             (folder / name / "module.cpp").write_bytes(text)
