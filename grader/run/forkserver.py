@@ -52,6 +52,7 @@ class Files(NamedTuple):
     tensormemory: Any
     provenance: Any
     cardlike: Any
+    userspace: Any
 
 
 def serve(control: socket.socket, files: Files, modules: list[str], folder: str) -> None:
@@ -175,12 +176,15 @@ def become_runner(
     torch.set_num_threads(spec["threads"])
     if spec["cpus"] and hasattr(os, "sched_setaffinity"):
         os.sched_setaffinity(0, spec["cpus"])
+    own = files.devicerunner if spec["kind"].partition("-")[0] in files.devicerunner.KINDS else None
+    if own is not None:
+        roots = [path for path in sys.path if os.path.isdir(path)]
+        files.userspace.settle(spec["scratch"], roots, is_locked=spec["lock"] is not None)
     delays = files.delays.Delays()
     files.lock.limit(spec["limits"])
     if spec["lock"] is not None:
         # All that was imported and opened before stays; the student's object is the first thing to be loaded after.
         files.lock.enter(spec["lock"])
-    own = files.devicerunner if spec["kind"].partition("-")[0] in files.devicerunner.KINDS else None
     files.runner.run(files.loaded, spec["kind"], spec["object"], request_fd, reply_fd, delays, own, shared_fd)
     os._exit(0)
 

@@ -34,6 +34,7 @@ import grader.run.loaded
 import grader.run.provenance
 import grader.run.runner
 import grader.run.tensormemory
+import grader.run.userspace
 import grader.sandbox.lock
 from grader.base.errors import KitError
 from grader.run.calls import Call
@@ -59,6 +60,7 @@ FORK_SERVER, *FILES = (
         grader.run.tensormemory,
         grader.run.provenance,
         grader.run.cardlike,
+        grader.run.userspace,
     )
 )
 ENVIRONMENT = {
