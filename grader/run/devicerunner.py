@@ -84,9 +84,11 @@ def prepare_interpreter() -> None:
 # ---- tensors
 
 
-def laid_out(tensor: Any, layout: int, device: str) -> Any:
+def laid_out(tensor: Any, layout: int, device: str, place: int = 0) -> Any:
     """The same numbers on `device`: contiguous (0), with the two axes before the last swapped in memory (1; of a matrix
-    both axes, of a vector every second element), or with gaps behind its rows and before it (2). Gaps hold NaN."""
+    both axes, of a vector every second element), or with gaps behind its rows and before it (2). Gaps hold NaN.
+
+    `place` is the tensor's among the call's: each has strides of its own, so that no other's will do."""
     import torch
 
     if layout == 0 or tensor.dim() == 0:
@@ -94,12 +96,18 @@ def laid_out(tensor: Any, layout: int, device: str) -> Any:
     sizes, gap = list(tensor.shape), float("nan") if tensor.is_floating_point() else 0
     if layout == 1 and tensor.dim() >= 2:
         a, b = (-3, -2) if tensor.dim() >= 3 else (-2, -1)
-        return tensor.to(device).transpose(a, b).contiguous().transpose(a, b)
+        swapped = tensor.to(device).transpose(a, b)
+        wider = list(swapped.shape)
+        wider[b] += place
+        wide = torch.full(wider, gap, dtype=tensor.dtype, device=device).narrow(b, 0, swapped.shape[b])
+        wide.copy_(swapped)
+        return wide.transpose(a, b)
     if layout == 1:
         wide = torch.full((sizes[0], 2), gap, dtype=tensor.dtype, device=device)
         wide[:, 0] = tensor.to(device)
         return wide[:, 0]
-    wide = torch.full((*sizes[:-1], sizes[-1] + 2 * GAP_ELEMENTS), gap, dtype=tensor.dtype, device=device)
+    width = sizes[-1] + (2 + place) * GAP_ELEMENTS
+    wide = torch.full((*sizes[:-1], width), gap, dtype=tensor.dtype, device=device)
     view = wide[..., GAP_ELEMENTS : GAP_ELEMENTS + sizes[-1]]
     view.copy_(tensor)
     return view
@@ -157,8 +165,8 @@ class Kernels:
         given = [t.float() if k in wide else t for k, t in enumerate(tensors)]
         before = {k: given[k].clone() for k in wide}
         placed = {
-            name: laid_out(tensor, layouts.get(name, 0), self.device)
-            for name, tensor in zip(names, given, strict=True)
+            name: laid_out(tensor, layouts.get(name, 0), self.device, place)
+            for place, (name, tensor) in enumerate(zip(names, given, strict=True))
         }
         outputs = [placed[name] for name in written]
 
@@ -216,8 +224,8 @@ class Kernels:
 
         layouts = request["layouts"]
         placed = {
-            name: laid_out(made(*described), layouts.get(name, 0), self.device)
-            for name, described in request["tensors"].items()
+            name: laid_out(made(*described), layouts.get(name, 0), self.device, place)
+            for place, (name, described) in enumerate(request["tensors"].items())
         }
         run = self.prepared(request, placed, request["outputs"])
         kernelfiles.attempted(run)

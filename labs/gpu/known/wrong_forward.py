@@ -44,6 +44,14 @@ WRONG_FORWARD = (
         ((SEEN, SEEN.replace("<=", ">=")),),
         ("mask_reversed", "no_rescale", "not_finite"),
     ),
+    Mutation(
+        "values by the strides of keys",
+        PART,
+        (
+            ("k_strides[1], v_strides[1], rows", "k_strides[1], k_strides[1], rows", 2),
+            ("v_strides[0]", "k_strides[0]"),
+        ),
+    ),
     Mutation("strict mask", PART, ((SEEN, SEEN.replace("<=", "<")),), ("mask_strict", "not_finite")),
     Mutation(
         "one key too many",
