@@ -134,7 +134,7 @@ class Correctness:
         with session:
             unbound = self.unbound(session)
             if unbound is not None:
-                if part.stands_in and unbound.code == "not_bound" and self.marker.body is not None:
+                if part.stands_in and unbound.code == "not_bound":
                     self.judge_by_stand_in()
                     return
                 raise faults.Faulty("missing", unbound)
@@ -326,8 +326,10 @@ def concluded(cases: Sequence[CaseResult], axes: Sequence[Axis]) -> Diagnosis | 
     may be told it. None where all are right."""
     from grader.judge.diagnosis.diagnose import most_telling
 
-    told = [(case.hidden, case.diagnosis or UNEXPLAINED) for case in cases if not case.ok]
+    told = [(case.hidden, case.diagnosis) for case in cases if case.diagnosis]
     public = [diagnosis for hidden, diagnosis in told if not hidden]
+    if not told and not all(case.ok for case in cases):
+        return UNEXPLAINED
     return most_telling(public or [diagnosis for _, diagnosis in told], axes) if told else None
 
 

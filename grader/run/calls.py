@@ -179,11 +179,12 @@ def understood(
     dtype = DTYPE_NAMES.get(type_code, f"type {type_code}")
     element_bytes = item_bytes(dtype)
     output, used = None, 0
-    if kind in (1, 2, 3) and element_bytes is not None and not header.get("withheld"):
+    is_table = request.op == "table"
+    # A single number stands in the header.
+    if (is_table or kind in (2, 3)) and element_bytes is not None and not header.get("withheld"):
         used = math.prod(shape) * element_bytes
         if 0 < used <= len(payload):
             output = as_array(payload, dtype, shape)
-    is_table = request.op == "table"
     if is_table and (output is None or (dtype, shape) != ("float64", request.output_shape)):
         raise RunnerDied(nonsense="reply header")
     echoes = _split_echoes(payload, used, request.inputs)

@@ -7,6 +7,7 @@ machine that has the program goes on with the class.
 from __future__ import annotations
 
 import importlib.util
+import shutil
 from collections.abc import Callable, Iterable, Mapping
 
 from grader.build import devicebuild, ispc
@@ -40,7 +41,7 @@ def is_over(waits_for: str) -> str:
 
 def is_here(tool: str) -> bool:
     """Return True if a program, or a Python package of a hand-in's, is there."""
-    return CHECKS.get(tool, lambda: importlib.util.find_spec(tool) is not None)()
+    return CHECKS.get(tool, lambda: bool(shutil.which(tool) or importlib.util.find_spec(tool)))()
 
 
 def expected(submissions: Iterable[Submission]) -> dict[str, str]:
