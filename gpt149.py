@@ -62,6 +62,7 @@ def parser(arguments: list[str], studies: Mapping[str, tuple[str, str]], *, has_
         action="store_true",
         help="find out-of-bounds accesses: checked build, results only, slow",
     )
+    parse.add_argument("--class", dest="of_class", metavar="NAME", help="the autograd.Function to judge")
     parse.add_argument("--no-time", action="store_true", help="results and memory only: an answer sooner")
     parse.add_argument(
         "--no-table", action="store_true", help="without torch's table, the only thing that waits for torch"
@@ -187,7 +188,7 @@ def judge(given: argparse.Namespace) -> int:
         second_look=True,
         watch_races=watch_races,
     )
-    parts = assignment.select(given.test)
+    parts = [part.of_class(given.of_class) for part in assignment.select(given.test)]
 
     # Reports that were not asked for are not imported: a verdict on the screen waits for every module.
     pictures = None

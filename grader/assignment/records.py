@@ -6,7 +6,7 @@ Records alone: `grader.assignment.loading` makes them of YAML, and everybody els
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path, PurePath
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -138,6 +138,12 @@ class Part:
     time: TimeRule | None = None
     device: DeviceCall | None = None
     """Of a part whose kernels run on a GPU."""
+
+    def of_class(self, name: str | None) -> Part:
+        """The part with another autograd.Function to call, if it may be one."""
+        if not name or self.device is None or self.device.autograd is None:
+            return self
+        return replace(self, device=replace(self.device, autograd=replace(self.device.autograd, name=name)))
 
 
 @dataclass(frozen=True)

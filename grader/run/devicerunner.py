@@ -194,6 +194,8 @@ class Kernels:
         with kernelfiles.profiled_kernels(launched, self.device), origins.follow(inputs, outputs):
             yield
         counts = {**origins.seen, **{f"kernel {name}": 1 for name in launched}}
+        if self.loaded.judged_class:
+            counts[f"class {self.loaded.judged_class}"] = 1
         counts["numbers given"] = sum(tensor.numel() for tensor in placed.values())
         seen["profile"] = [[name[:LONGEST_NAME], 0, 0, count, 0, 0] for name, count in counts.items()]
         if not blind:

@@ -89,6 +89,8 @@ class PythonFile:
         spec.loader.exec_module(self.module)
         self.classes = autograd_classes(self.module, torch.autograd.Function)
         self.base: Any = torch.autograd.Function
+        self.judged_class = ""
+        """The class that was called, and how many fitted as well as it."""
         names = [
             name
             for name, value in vars(self.module).items()
@@ -115,7 +117,7 @@ class PythonFile:
         if name:
             found = getattr(self.module, name, None)
             if not (inspect.isclass(found) and issubclass(found, self.base)):
-                raise Failed(f"there is no autograd.Function {name} in the file")
+                raise NotWritten(f"there is no autograd.Function {name} in the file")
             return found
         if language and (adapter := self.adapter(language)) is not None:
             return adapter()
@@ -126,7 +128,9 @@ class PythonFile:
         if language and not any(best):
             kind = "launches a Triton kernel" if in_triton else "launches no Triton kernel"
             raise NotWritten(f"there is no autograd.Function in the file whose forward {kind}")
-        return [each for each, sign in zip(self.classes, signs, strict=True) if sign == best][-1]
+        fitting = [each for each, sign in zip(self.classes, signs, strict=True) if sign == best]
+        self.judged_class = f"{fitting[-1].__name__} of {len(fitting)}" if len(fitting) > 1 else ""
+        return fitting[-1]
 
     def bound(self, request: dict[str, Any], values: list[Any], outputs: list[Any]) -> Callable[[], None]:
         """What calls the function with these values once, and puts what it returns into the outputs."""

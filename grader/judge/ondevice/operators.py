@@ -95,6 +95,9 @@ def flags(bench: Bench, part: Part, calls: Sequence[Observed]) -> tuple[Flag, ..
         found.append(
             Flag("library_kernels", f"a call launched kernels of libraries: {listed(launched)}", "review")
         )
+    if chosen := _of("class ", rows):
+        told = f"{chosen[0]} classes that fit was judged: --class NAME, or an adapter, chooses another"
+        found.append(Flag("judged_class", told))
     needs_kernel = device.autograd is None or device.autograd.language != "pytorch"
     if needs_kernel and (said := without_kernel(part, calls, blind=bench.device.place.zygote.blind)):
         found.append(Flag("no_kernel", said, "review"))
