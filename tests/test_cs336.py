@@ -93,12 +93,12 @@ def test_a_file_for_a_card_passes_unchanged(text: str, tmp_path: Path) -> None:
 
 
 def test_the_class_that_is_judged_is_named_and_can_be_chosen(tmp_path: Path) -> None:
-    text = edited(MASTER, Mutation("", "", ())) + "\n\nclass Newer(FlashAttentionTriton):\n    pass\n"
+    text = edited(MASTER, Mutation("", "", ())) + "\n\nclass NewerTriton(FlashAttentionTriton):\n    pass\n"
     found = judged(tmp_path, text, PARTS[2:3])[PARTS[2]]
     assert found.verdict == "pass" and [(flag.code, flag.level) for flag in found.flags] == [
         ("judged_class", "note")
     ]
-    assert found.flags[0].message.startswith("Newer of 2 classes that fit was judged")
+    assert found.flags[0].message.startswith("NewerTriton of 2 classes that fit was judged")
     part = replace(ASSIGNMENT.part(PARTS[2]), cases=ASSIGNMENT.part(PARTS[2]).cases[:1])
     options = Options(shape={}, timing=False, profile=False)
     chosen = [part.of_class(name) for name in ("FlashAttentionTriton", "Nobody")]
