@@ -2,7 +2,8 @@
 
 Prints what is wrong with it ("error LINE:COLUMN:MESSAGE"), or for each entry (a function that is judged) lines
 "calls ENTRY NAME LINE": computing functions and methods of torch that are called or named in the code that the entry
-reaches. Lines "reaches ENTRY NAME LINE" name what no kernel needs: ctypes, torch's internals, other objects' frames.
+reaches. Lines "reaches ENTRY NAME LINE" name what no kernel needs: ctypes, torch's internals, other objects' frames,
+other threads, and in the body of a kernel what a compiled kernel could not do (`Reader.read_kernel`).
 
 The code that an entry reaches: its definition, module-level definitions whose names occur in there, and so on; and
 module-level statements, without what stands below `if __name__ == "__main__"`. Where an entry has no definition, an
@@ -15,7 +16,7 @@ from __future__ import annotations
 
 import ast
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
 
 _COMPUTING = """
 matmul mm bmm addmm baddbmm einsum softmax log_softmax logsumexp exp exp2 tanh sigmoid relu gelu cumsum softmax_ exp_
@@ -42,13 +43,40 @@ REACHING = (
     *("triton.runtime.interpreter", "triton._C"),
     *(
         "gc.",
-        "sys._getframe",
-        "sys._current_frames",
+        "inspect.",
+        "sys._",
         "sys.modules",
         "sys.settrace",
         "sys.setprofile",
-        "inspect.",
+        "sys.meta_path",
+        "sys.path_hooks",
     ),
+    # The pipes of the runner, its memory, and other threads and processes.
+    *(
+        "posix.",
+        "_posixsubprocess.",
+        "fcntl.",
+        "socket.",
+        "_socket.",
+        "select.",
+        "selectors.",
+        "mmap.",
+        "signal.",
+    ),
+    *(
+        "threading.",
+        "_thread.",
+        "concurrent.",
+        "multiprocessing.",
+        "torch.multiprocessing",
+        "subprocess.",
+        "asyncio.",
+    ),
+    *("io.FileIO", "io.open", "_io.", "pty.", "cffi.", "_ctypes.", "numpy.ctypeslib"),
+    # Code that is not in the file's text.
+    *("importlib.", "_imp.", "pkgutil.", "runpy.", "zipimport.", "code.", "codeop.", "timeit.", "builtins."),
+    *("marshal.", "pickle.", "_pickle.", "shelve.", "torch.load", "numpy.load", "torch.utils.cpp_extension"),
+    *("types.CodeType", "types.FunctionType", "types.MethodType"),
 )
 #: Attributes that lead from any object to what others hold.
 LEADING = frozenset(
@@ -62,14 +90,73 @@ LEADING = frozenset(
         "__globals__",
         "__closure__",
         "__subclasses__",
+        "__code__",
+        "__defaults__",
+        "__kwdefaults__",
+        "__builtins__",
     )
 )
+#: Builtin functions and names that run a text, or lead to modules without an import.
+RUNNING = frozenset(("exec", "eval", "compile", "__import__", "__builtins__", "__loader__", "__spec__"))
+CHANGING = frozenset(("setattr", "delattr"))
+LOOKING = frozenset(("getattr", "hasattr", "isinstance", "vars", "dir"))
+#: Modules that others hold, as torch.os.
+HELD = frozenset(
+    (
+        "os",
+        "sys",
+        "ctypes",
+        "builtins",
+        "threading",
+        "subprocess",
+        "importlib",
+        "inspect",
+        "gc",
+        "pickle",
+        "mmap",
+    )
+)
+#: All of `os` that honest files use. The rest works on descriptors, processes and files.
+OS = frozenset(
+    (
+        *("path", "environ", "getenv", "makedirs", "mkdir", "listdir", "getcwd", "cpu_count", "getpid"),
+        *("sep", "linesep", "name", "PathLike", "fspath"),
+    )
+)
+DESCRIPTORS = ("/proc/", "/dev/fd")
 #: Of what is named there, what honest files use.
-HARMLESS = frozenset(("gc.collect", "gc.disable", "gc.enable", "inspect.signature", "inspect.getsource"))
+HARMLESS = frozenset(
+    (
+        *("gc.collect", "gc.disable", "gc.enable", "inspect.signature", "inspect.getsource"),
+        *("importlib.util", "importlib.util.find_spec"),
+    )
+)
 JIT = frozenset(("jit", "autotune", "heuristics", "constexpr_function"))
+#: Makes a kernel of a function.
+MAKING = frozenset(("jit", "JITFunction", "constexpr_function"))
+#: Modules whose functions and numbers a kernel may name; files have no reason to change them or to pass them on.
+KEPT = frozenset(("triton", "math", "numpy", "torch"))
+_BUILTINS = """
+range min max abs len float int bool str tuple list print isinstance hasattr zip enumerate sum round pow divmod slice
+reversed sorted any all
+"""
+#: Builtin functions that a kernel may call.
+BUILTINS = frozenset(_BUILTINS.split())
+_METHODS = """
+T abs advance argmax argmin associative_scan atomic_add atomic_and atomic_cas atomic_max atomic_min atomic_or
+atomic_xchg atomic_xor broadcast_to cast cdiv ceil cos cumprod cumsum erf exp exp2 expand_dims flip floor gather
+histogram item log log2 logical_and logical_or max min permute ravel reduce reduce_or reshape rsqrt sigmoid sin softmax
+sort split sqrt sqrt_rn store sum to trans view xor_sum load scatter get_int_max_value get_int_min_value
+get_block_shapes with_element_ty mangle to_ir index count
+"""
+#: Methods of Triton's tensors, types, descriptors and tuples (triton.language.core of 3.7); so are all `is_…`.
+METHODS = frozenset(_METHODS.split())
 #: Settings of torch's that honest files change.
 SETTINGS = frozenset(("backends", "config", "cuda", "knobs", "_dynamo", "_inductor"))
 Found = dict[tuple[str, str], int]
+Names = dict[str, list[ast.AST | None]]
+"""What each name of a scope is bound to: an expression, a definition, an import; None for anything else."""
+FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda)
 """("calls" or "reaches", name): line."""
 
 
@@ -78,20 +165,35 @@ class Reader:
 
     def __init__(self, tree: ast.Module) -> None:
         self.meant: dict[str, str] = {}
+        self.expected: set[int] = set()
+        """Nodes at which a module, or what makes kernels, is used as honest files do."""
+        self.rebound: set[str] = set()
+        """Names that a function binds outside of itself."""
+        self.wrapped: set[str] = set()
+        """Functions that become kernels by a call: triton.jit(f)."""
+        self.numbered: set[str] = set()
+        """Names of whole numbers, which open() takes for a descriptor."""
         for node in ast.walk(tree):
             self.learn(node)
+        for node in ast.walk(tree):
+            self.expect(node)
+        self.scope = bindings(tree)
+        self.methods = METHODS | {
+            each.name
+            for each in ast.walk(tree)
+            if isinstance(each, ast.FunctionDef) and self.is_trusted(each, [])
+        }
         self.modules = {name.split(".")[0] for name in self.meant.values()}
         self.statements: list[ast.stmt] = []
         """Module-level statements that are no definitions."""
         self.bound: dict[str, list[ast.stmt]] = {}
         self.classes: list[ast.ClassDef] = []
-        self.python: set[str] = set()
-        """Functions and values of Python's that a compiled kernel could not use."""
+        self.at_import: list[ast.AST] = []
+        """What an import evaluates of definitions and assignments, if it calls anything, and imports of all names."""
         for statement in tree.body:
-            if isinstance(statement, ast.FunctionDef) and not self.is_kernel(statement):
-                self.python.add(statement.name)
-            if isinstance(statement, ast.Assign) and not isinstance(statement.value, (ast.Call, ast.Name)):
-                self.python.update(names_bound(statement))
+            self.at_import += [
+                each for each in evaluated(statement) if isinstance(each, ast.Name) or calls_anything(each)
+            ]
             names = names_bound(statement)
             for name in names:
                 self.bound.setdefault(name, []).append(statement)
@@ -111,12 +213,51 @@ class Reader:
         elif isinstance(node, ast.ImportFrom) and node.module:
             for name in node.names:
                 self.meant[name.asname or name.name] = f"{node.module}.{name.name}"
-        elif (
-            isinstance(node, ast.Assign) and len(node.targets) == 1 and isinstance(node.targets[0], ast.Name)
-        ):
-            value = self.dotted(node.value)
-            if value.startswith("torch"):
-                self.meant[node.targets[0].id] = value
+        elif isinstance(node, (ast.Assign, ast.AnnAssign)):
+            for bound, value in assigned(node):
+                made = value.func if isinstance(value, ast.Call) and self.is_decorating(value) else value
+                root = root_of(made) if made is not None else None
+                if made is not None and (
+                    is_getattr(made) or (isinstance(root, ast.Name) and root.id in self.meant)
+                ):
+                    meant = self.dotted(made)
+                    if not meant.startswith("."):
+                        self.meant[bound] = meant
+        elif isinstance(node, (ast.Global, ast.Nonlocal)):
+            self.rebound.update(node.names)
+
+    def expect(self, node: ast.AST) -> None:
+        """Note where modules and what makes kernels may stand, and which functions a call makes kernels of."""
+        if isinstance(node, ast.Attribute):
+            if not is_globals(node.value) or node.attr in ("get", "keys", "values", "items"):
+                self.expected.add(id(node.value))
+        elif isinstance(node, ast.Subscript) and isinstance(node.ctx, ast.Load):
+            self.expected.update([id(node.value)] * is_globals(node.value))
+        elif isinstance(node, (ast.Assign, ast.AnnAssign)):
+            for name, value in assigned(node):
+                if value is not None and not is_globals(value):
+                    self.expected.add(
+                        id(value.func if isinstance(value, ast.Call) and self.is_decorating(value) else value)
+                    )
+                if isinstance(value, ast.Constant) and isinstance(value.value, int):
+                    self.numbered.add(name)
+        elif isinstance(node, (ast.FunctionDef, ast.ClassDef)):
+            self.expected.update(id(d.func if isinstance(d, ast.Call) else d) for d in node.decorator_list)
+        elif isinstance(node, ast.Call):
+            if isinstance(node.func, ast.Name) and node.func.id in CHANGING:
+                self.expected.add(id(node.func))
+            if isinstance(node.func, ast.Name) and node.func.id in LOOKING:
+                self.expected.update(map(id, node.args))
+            made = [a.id for a in node.args if isinstance(a, ast.Name)]
+            if self.makes_kernels(node.func) and made and made[0] not in self.meant:
+                self.expected.add(id(node.func))
+                self.wrapped.update(made[:1])
+        elif isinstance(node, (ast.For, ast.comprehension)):
+            self.numbered.update(n.id for n in ast.walk(node.target) if isinstance(n, ast.Name))
+
+    def makes_kernels(self, node: ast.AST) -> bool:
+        name = self.dotted(node)
+        return name.startswith("triton.") and name.rpartition(".")[2] in MAKING
 
     def dotted(self, node: ast.AST) -> str:
         """A name with what it stands for: "torch.nn.functional.gelu"; ".sum" of anything else."""
@@ -137,23 +278,166 @@ class Reader:
         return f".{parts[0]}" if parts else ""
 
     def is_kernel(self, node: ast.FunctionDef) -> bool:
-        """Return True for a function under a decorator of Triton's own."""
-        decorators = [d.func if isinstance(d, ast.Call) else d for d in node.decorator_list]
-        names = [self.dotted(d) for d in decorators]
-        return any(name.startswith("triton.") and name.rpartition(".")[2] in JIT for name in names)
+        """Return True for a function under a decorator of Triton's own, or that a call of triton.jit is given."""
+        names = [self.dotted(d) for d in decorators_of(node)]
+        jits = (name.startswith("triton.") and name.rpartition(".")[2] in JIT for name in names)
+        return node.name in self.wrapped or any(jits)
+
+    def is_trusted(self, node: ast.AST, around: list[Names]) -> bool:
+        """Return True for a kernel that no decorator of the file's replaces by another function."""
+        if not isinstance(node, ast.FunctionDef) or not self.is_kernel(node):
+            return False
+        decorators = decorators_of(node)
+        own = [d for d in decorators if not (isinstance(d, ast.Name) and d.id == "staticmethod")]
+        return all(self.dotted(d).startswith("triton.") and self.is_constant(d, around) for d in own)
+
+    def is_decorating(self, node: ast.Call) -> bool:
+        """Return True for a call that makes a decorator: triton.jit(noinline=True)."""
+        return not node.args and bool(node.keywords) and self.makes_kernels(node.func)
+
+    # ---- the body of a kernel
+
+    def read_kernel(self, kernel: ast.FunctionDef, around: list[Names], found: Found) -> None:
+        """Note what a compiled kernel could not do; `around` are the scopes of the functions that it stands in.
+
+        The interpreter runs a kernel as Python, so any call of Python's there can put numbers in. A kernel may call
+        Triton's functions and methods, other kernels and plain builtin functions; it may read constants; it may not
+        change an object.
+        """
+
+        def note(name: str, node: ast.AST) -> None:
+            found.setdefault(("reaches", f"{name} in a kernel"), getattr(node, "lineno", kernel.lineno))
+
+        arguments = {each.arg for each in ast.walk(kernel.args) if isinstance(each, ast.arg)}
+        inner = list(body_nodes(kernel))
+        own = arguments | {n.id for n in inner if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Store)}
+        own |= {n.arg for n in inner if isinstance(n, ast.arg)}
+        for name in own:
+            if self.meant.get(name) in (*KEPT, "triton.language"):
+                note(f"{name}=", kernel)
+        for node in inner:
+            if isinstance(node, (ast.Import, ast.ImportFrom, ast.Global, ast.Nonlocal, ast.ClassDef)):
+                note(type(node).__name__.lower(), node)
+            elif isinstance(node, ast.Name) and node.id not in own:
+                is_part = id(node) in self.expected and self.meant.get(node.id) in KEPT
+                if not (self.is_module if is_part else self.is_known)(node.id, around):
+                    note(node.id, node)
+            elif isinstance(node, (ast.Attribute, ast.Subscript)) and not isinstance(node.ctx, ast.Load):
+                note(f"{ast.unparse(node)}=", node)
+            elif isinstance(node, ast.Attribute) and (node.attr in ("handle", "data") or node.attr[0] == "_"):
+                note(f".{node.attr}", node)
+            elif isinstance(node, ast.Subscript) and self.names_module(node.value, own):
+                note(self.dotted(node.value), node)
+            if isinstance(node, ast.Call):
+                self.read_call(node, own, note)
+
+    def read_call(self, node: ast.Call, own: set[str], note: Callable[[str, ast.AST], None]) -> None:
+        used = node.func
+        if isinstance(used, ast.Name):
+            if used.id in own:
+                note(used.id, node)
+        elif not isinstance(used, ast.Attribute):
+            note("a computed function", node)
+        elif self.names_module(used, own):
+            name = self.dotted(used)
+            is_plain = name.startswith(("triton.language.", "triton.cdiv", "triton.next_power_of_2", "math."))
+            if not is_plain or name.endswith(".tensor"):
+                note(name, node)
+        elif used.attr not in self.methods and not used.attr.startswith("is_"):
+            note(f".{used.attr}", node)
+
+    def names_module(self, node: ast.AST, own: set[str]) -> bool:
+        """Return True for a dotted name that begins with a module."""
+        root = root_of(node)
+        return isinstance(root, ast.Name) and root.id not in own and root.id in self.meant
+
+    def is_known(self, name: str, around: list[Names], seen: tuple[str, ...] = ()) -> bool:
+        """Return True if a name that a kernel does not bind is a kernel, Triton's, a builtin or a constant."""
+        if name in self.rebound or name in seen:
+            return False
+        for k in range(len(around) - 1, -1, -1):
+            if name in around[k]:
+                return all(self.is_constant(each, around[: k + 1], (*seen, name)) for each in around[k][name])
+        if name in self.scope:
+            return all(self.is_constant(each, [], (*seen, name)) for each in self.scope[name])
+        return name in BUILTINS
+
+    def is_module(self, name: str, around: list[Names]) -> bool:
+        """Return True if a name stands for a module alone."""
+        scopes = [scope for scope in (self.scope, *around) if name in scope]
+        return name not in self.rebound and all(
+            isinstance(each, ast.alias) or (each is not None and self.dotted(each) in KEPT)
+            for scope in scopes
+            for each in scope[name]
+        )
+
+    def is_constant(self, node: ast.AST | None, around: list[Names], seen: tuple[str, ...] = ()) -> bool:
+        """Return True for what a kernel may name: a kernel, an import of Triton's, and an expression whose value cannot
+        change. When a module is imported no input is known, so numbers of any origin are constants there."""
+
+        def all_constant(nodes: Iterable[ast.AST | None]) -> bool:
+            return all(self.is_constant(each, around, seen) for each in nodes)
+
+        if isinstance(node, ast.alias):
+            meant = self.meant.get((node.asname or node.name).split(".")[0], "")
+            return meant.startswith(("triton", "math"))
+        if isinstance(node, ast.FunctionDef):
+            return self.is_trusted(node, around)
+        if isinstance(node, ast.Constant):
+            return True
+        if isinstance(node, ast.Name):
+            return self.is_known(node.id, around, seen)
+        if isinstance(node, ast.Attribute):
+            root, name = root_of(node), self.dotted(node)
+            if isinstance(root, ast.Call):
+                return self.is_constant(root, around, seen)
+            return (
+                isinstance(root, ast.Name) and name.split(".")[0] in KEPT and self.is_module(root.id, around)
+            )
+        if isinstance(node, (ast.Tuple, ast.UnaryOp, ast.BinOp, ast.BoolOp, ast.Compare, ast.IfExp)):
+            return all_constant(each for each in ast.iter_child_nodes(node) if isinstance(each, ast.expr))
+        if isinstance(node, ast.Subscript) and isinstance(node.value, ast.Name):
+            held = [] if around else self.scope.get(node.value.id, [])
+            return bool(held) and all(
+                isinstance(each, (ast.Dict, ast.List, ast.Tuple))
+                and all_constant(c for c in ast.iter_child_nodes(each) if isinstance(c, ast.expr))
+                for each in held
+            )
+        if isinstance(node, ast.Call):
+            name = self.dotted(node.func)
+            if name in ("int", "float", "bool", "str", "len") and not around:
+                return name not in self.scope
+            if self.makes_kernels(node.func):
+                return all(isinstance(a, ast.Name) and a.id in self.wrapped for a in node.args)
+            arguments = [*node.args, *(keyword.value for keyword in node.keywords)]
+            return name.startswith(("triton.", "math.", "numpy.float", "torch.finfo")) and all_constant(
+                arguments
+            )
+        return False
 
     def found(self, entry: str, chosen: str = "any", reached: str = "both") -> Found:
         """What the code that an entry reaches calls and names, with the line of the first time."""
+        found = self.walk([*self.statements, *self.start(entry, chosen, reached)])
+        # An import calls more than that; it may not compute results, but it may look for the record.
+        at_import = self.walk(self.at_import)
+        found.update(
+            {key: line for key, line in at_import.items() if key[0] == "reaches" and key not in found}
+        )
+        return found
+
+    def walk(self, pending: list[ast.AST]) -> Found:
+        """What these nodes call and name, and the definitions that their names lead to."""
         found: Found = {}
-        pending: list[ast.stmt] = [*self.statements, *self.start(entry, chosen, reached)]
         done: set[int] = set()
         while pending:
             statement = pending.pop()
             if id(statement) in done:
                 continue
             done.add(id(statement))
-            for node, own in nodes(statement, self):
-                self.look(node, found, own)
+            for node, around, is_kernel in nodes(statement, self):
+                self.look(node, found, is_kernel=is_kernel)
+                if isinstance(node, ast.FunctionDef) and self.is_kernel(node) and not is_kernel:
+                    self.read_kernel(node, around, found)
                 name = getattr(node, "id", "") or getattr(node, "value", "")
                 if isinstance(node, (ast.Name, ast.Constant)) and isinstance(name, str):
                     pending += self.bound.get(name, ())
@@ -188,61 +472,217 @@ class Reader:
                 pending += [each for name in names for each in self.bound.get(name, ())]
         return False
 
-    def look(self, node: ast.AST, found: Found, own: frozenset[str] | None) -> None:
-        """Note one node. In a kernel, whose `own` names are given, methods are Triton's; torch, NumPy and functions of
-        Python's have no place there."""
-        is_kernel = own is not None
+    def look(self, node: ast.AST, found: Found, *, is_kernel: bool) -> None:
+        """Note one node. In the body of a kernel, methods are Triton's."""
         if isinstance(node, ast.BinOp) and isinstance(node.op, ast.MatMult):
             found.setdefault(("calls", "matmul(@)"), node.lineno)
         if isinstance(node, ast.Call):
             self.note(self.dotted(node.func), node.lineno, found, is_called=True, is_kernel=is_kernel)
             first = self.dotted(node.args[0]) if node.args else ""
-            if isinstance(node.func, ast.Name) and node.func.id == "vars" and first.startswith("torch"):
-                found.setdefault(("calls", f"{first}.vars"), node.lineno)
+            if isinstance(node.func, ast.Name) and node.func.id == "vars" and first.split(".")[0] in KEPT:
+                kind = "calls" if first.startswith("torch") else "reaches"
+                found.setdefault((kind, f"{first}.vars"), node.lineno)
             if self.dotted(node.func).rpartition(".")[2] in ("import_module", "__import__") and node.args:
-                asked = getattr(node.args[0], "value", "torch")
-                if str(asked).split(".")[0] in ("torch", "ctypes"):
-                    found.setdefault(("calls", f"import.{asked}"), node.lineno)
+                asked = str(getattr(node.args[0], "value", "torch"))
+                if asked.split(".")[0] in ("torch", "ctypes"):
+                    found.setdefault(("calls", f"import.{asked}".replace(" ", "\\x20")), node.lineno)
+            if said := self.forbidden_call(node):
+                found.setdefault(("reaches", said), node.lineno)
+        if isinstance(node, ast.ImportFrom) and node.names[0].name == "*":
+            module = f"{node.module}."
+            if module == "os." or any(
+                each.startswith(module) or module.startswith(each) for each in REACHING
+            ):
+                found.setdefault(("reaches", f"{module}*"), node.lineno)
         if isinstance(node, ast.Attribute) and isinstance(node.ctx, ast.Store):
             changed = self.dotted(node)
-            if changed.startswith(("torch.", "triton.")) and not SETTINGS & set(changed.split(".")):
+            if changed.split(".")[0] in KEPT and not SETTINGS & set(changed.split(".")):
                 found.setdefault(("reaches", f"{changed}="), node.lineno)
         if isinstance(node, ast.Attribute) and node.attr in LEADING:
             found.setdefault(("reaches", f".{node.attr}"), node.lineno)
-        if own is not None and isinstance(node, (ast.Call, ast.Subscript)):
-            used = node.func if isinstance(node, ast.Call) else node.value
-            if isinstance(used, ast.Name) and used.id in self.python - own:
-                found.setdefault(("reaches", f"{used.id} in a kernel"), node.lineno)
+        if isinstance(node, ast.Constant) and isinstance(node.value, str):
+            text = node.value
+            if text in LEADING or (text in RUNNING and text[0] == "_") or text.startswith(DESCRIPTORS):
+                found.setdefault(("reaches", text.replace(" ", "\\x20")), node.lineno)
+        if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Load):
+            is_own = all(
+                isinstance(each, (ast.FunctionDef, ast.ClassDef)) for each in self.scope.get(node.id, [None])
+            )
+            if (node.id in RUNNING or (node.id in CHANGING and id(node) not in self.expected)) and not is_own:
+                found.setdefault(("reaches", node.id), node.lineno)
+        if is_globals(node) and id(node) not in self.expected:
+            found.setdefault(("reaches", "globals() as a value"), getattr(node, "lineno", 0))
+        is_load = isinstance(getattr(node, "ctx", None), ast.Load)
+        if isinstance(node, (ast.Name, ast.Attribute)) and is_load and id(node) not in self.expected:
+            name = self.dotted(node)
+            is_module = name in ("triton", "torch", "math", "triton.language", "torch.nn.functional")
+            if is_module or self.makes_kernels(node):
+                found.setdefault(("reaches", f"{name} as a value"), node.lineno)
         if isinstance(node, (ast.Attribute, ast.Name, ast.Call)):
             self.note(self.dotted(node), node.lineno, found, is_called=False, is_kernel=is_kernel)
 
+    def forbidden_call(self, node: ast.Call) -> str:
+        """Name a call that changes a module, opens a descriptor or computes a name; "" for any other."""
+        name = self.dotted(node.func)
+        first = node.args[0] if node.args else None
+        root = self.dotted(first).split(".")[0] if first is not None else ""
+        last = name.rpartition(".")[2]
+        if name in ("setattr", "delattr"):
+            is_self = isinstance(first, ast.Name) and first.id in ("self", "ctx", "cls")
+            return "" if is_self else f"{name}"
+        if last in ("__setattr__", "__delattr__") and {root, name.split(".")[0]} & {*self.modules, *KEPT}:
+            return f".{last}"
+        if name == "open":
+            is_number = (
+                isinstance(first, ast.BinOp) and isinstance(first.op, ast.Add) and not names_text(first)
+            )
+            is_number |= isinstance(first, ast.Constant) and isinstance(first.value, int)
+            is_number |= isinstance(first, ast.Name) and first.id in self.numbered
+            return "open of a number" if is_number else ""
+        if last in ("getattr", "attrgetter", "methodcaller") and not root.startswith("torch"):
+            asked = node.args[1:2] if name == "getattr" else node.args
+            if any(isinstance(each, (ast.BinOp, ast.JoinedStr, ast.Call)) for each in asked):
+                return f"{last} of a computed name"
+        return ""
+
     def note(self, name: str, line: int, found: Found, *, is_called: bool, is_kernel: bool) -> None:
         base, _, last = name.rpartition(".")
-        if name.startswith(REACHING) and name.split(".")[0] in self.modules:
-            if name not in HARMLESS:
+        first, _, more = name.partition(".")
+        parts, is_module = more.split("."), first in self.modules
+        held = [k for k, part in enumerate(parts[:-1]) if part in HELD]
+        if is_module and held:
+            name = ".".join(parts[held[-1] :])
+            first, _, more = name.partition(".")
+        if last == "__dict__" and is_module and first != "torch":
+            found.setdefault(("reaches", name), line)
+        elif is_module and (name.startswith(REACHING) or (first == "os" and more)):
+            if name not in HARMLESS and not (first == "os" and more.split(".")[0] in OS):
                 found.setdefault(("reaches", name), line)
         elif name.startswith("torch."):
             counts = is_called or last in NAMED or last in ("getattr", "__dict__")
             if counts and not name.startswith(NO_WORK):
                 found.setdefault(("calls", name), line)
-        elif is_kernel:
-            if is_called and name.startswith("numpy."):
-                found.setdefault(("reaches", name), line)
-        elif "." in name and last in COMPUTING and base.split(".")[0] not in OTHERS:
+        elif not is_kernel and "." in name and last in COMPUTING and base.split(".")[0] not in OTHERS:
             found.setdefault(("calls", "." + last), line)
 
 
-def nodes(statement: ast.stmt, reader: Reader) -> Iterator[tuple[ast.AST, frozenset[str] | None]]:
-    """All nodes of a statement, each with the names that its kernel binds; None outside of kernels."""
-    pending: list[tuple[ast.AST, frozenset[str] | None]] = [(statement, None)]
+def nodes(statement: ast.AST, reader: Reader) -> Iterator[tuple[ast.AST, list[Names], bool]]:
+    """All nodes of a statement, each with the scopes of the functions around it, and whether it is in a kernel's body.
+    Decorators, defaults and annotations of a kernel are Python's."""
+    pending: list[tuple[ast.AST, list[Names], bool]] = [(statement, [], False)]
     while pending:
-        node, own = pending.pop()
-        if isinstance(node, ast.FunctionDef) and own is None and reader.is_kernel(node):
-            inner = list(ast.walk(node))
-            stored = [n.id for n in inner if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Store)]
-            own = frozenset([*stored, *(n.arg for n in inner if isinstance(n, ast.arg))])
-        yield node, own
-        pending.extend((child, own) for child in ast.iter_child_nodes(node))
+        node, around, is_kernel = pending.pop()
+        yield node, around, is_kernel
+        inside = around
+        if isinstance(node, FUNCTIONS):
+            inside = [*around, bindings(node)]
+        body = is_kernel or (isinstance(node, ast.FunctionDef) and reader.is_kernel(node))
+        within = set(map(id, node.body)) if isinstance(node, ast.FunctionDef) else set()
+        children = ast.iter_child_nodes(node)
+        pending.extend((each, inside, is_kernel or (body and id(each) in within)) for each in children)
+
+
+def body_nodes(kernel: ast.FunctionDef) -> Iterator[ast.AST]:
+    """All nodes of a kernel's body but annotations, which Python does not evaluate there."""
+    pending: list[ast.AST] = list(kernel.body)
+    while pending:
+        node = pending.pop()
+        yield node
+        left_out = getattr(node, "annotation", None), getattr(node, "returns", None)
+        pending.extend(child for child in ast.iter_child_nodes(node) if child not in left_out)
+
+
+def bindings(scope: ast.AST) -> Names:
+    """What each name is bound to in a module or a function, without the functions and classes in it."""
+    found: Names = {}
+    pending: list[ast.AST] = list(ast.iter_child_nodes(scope))
+    while pending:
+        node = pending.pop()
+        if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)):
+            found.setdefault(node.name, []).append(node)
+            continue
+        if isinstance(node, (ast.Lambda, ast.ListComp, ast.SetComp, ast.DictComp, ast.GeneratorExp)):
+            continue
+        if isinstance(node, (ast.Assign, ast.AnnAssign, ast.NamedExpr)):
+            for name, value in assigned(node):
+                found.setdefault(name, []).append(value)
+            pending += [node.value] if node.value is not None else []
+            continue
+        if isinstance(node, ast.alias):
+            found.setdefault((node.asname or node.name).split(".")[0], []).append(node)
+        elif isinstance(node, ast.Name) and not isinstance(node.ctx, ast.Load):
+            found.setdefault(node.id, []).append(None)
+        elif isinstance(bound := getattr(node, "arg", None) or getattr(node, "name", None), str):
+            # An argument, a caught exception, a part of a pattern.
+            found.setdefault(bound, []).append(None)
+        pending += ast.iter_child_nodes(node)
+    return found
+
+
+def assigned(node: ast.Assign | ast.AnnAssign | ast.NamedExpr) -> list[tuple[str, ast.AST | None]]:
+    """Names that an assignment binds, with the expression that each is given."""
+    targets = node.targets if isinstance(node, ast.Assign) else [node.target]
+    return [pair for target in targets for pair in pairs(target, node.value)]
+
+
+def pairs(target: ast.AST, value: ast.AST | None) -> list[tuple[str, ast.AST | None]]:
+    """Names of a target with the expression that each is given."""
+    if isinstance(target, ast.Name):
+        return [(target.id, value)]
+    if isinstance(target, (ast.Tuple, ast.List)):
+        values: list[ast.AST | None] = [None] * len(target.elts)
+        if isinstance(value, (ast.Tuple, ast.List)) and len(value.elts) == len(target.elts):
+            values = list(value.elts)
+        return [pair for each, own in zip(target.elts, values, strict=True) for pair in pairs(each, own)]
+    return pairs(target.value, None) if isinstance(target, ast.Starred) else []
+
+
+def decorators_of(node: ast.FunctionDef) -> list[ast.expr]:
+    return [d.func if isinstance(d, ast.Call) else d for d in node.decorator_list]
+
+
+def root_of(node: ast.AST) -> ast.AST:
+    """What a dotted name begins with."""
+    while isinstance(node, ast.Attribute):
+        node = node.value
+    return node
+
+
+def is_globals(node: ast.AST) -> bool:
+    """Return True for a call of globals(), in which names could be bound."""
+    return isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "globals"
+
+
+def names_text(node: ast.AST) -> bool:
+    """Return True if a text is part of an expression."""
+    return any(
+        isinstance(each, ast.JoinedStr) or (isinstance(each, ast.Constant) and isinstance(each.value, str))
+        for each in ast.walk(node)
+    )
+
+
+def printable(text: str) -> str:
+    """A text as one line of ASCII."""
+    escaped = text.encode("ascii", "backslashreplace").decode()
+    return "".join(c if " " <= c <= "~" else f"\\x{ord(c):02x}" for c in escaped)
+
+
+def evaluated(statement: ast.AST) -> list[ast.AST]:
+    """Parts of a module-level statement that an import evaluates, without the bodies of functions."""
+    if isinstance(statement, (ast.FunctionDef, ast.AsyncFunctionDef)):
+        return [*statement.decorator_list, statement.args]
+    if isinstance(statement, ast.ClassDef):
+        inner = [part for each in statement.body for part in evaluated(each)]
+        return [*statement.decorator_list, *statement.bases, *statement.keywords, *inner]
+    return [] if isinstance(statement, ast.If) else [statement]
+
+
+def calls_anything(node: ast.AST) -> bool:
+    """Return True for code with a call in it, and for an import of all names of a module."""
+    return any(
+        isinstance(each, ast.Call) or (isinstance(each, ast.ImportFrom) and each.names[0].name == "*")
+        for each in ast.walk(node)
+    )
 
 
 def names_bound(statement: ast.stmt) -> list[str]:
@@ -289,17 +729,17 @@ def main() -> None:
             tree = ast.parse(file.read(), "kernels.py")
         compile(tree, "kernels.py", "exec", dont_inherit=True)
     except SyntaxError as error:
-        print(f"error {error.lineno or 0}:{error.offset or 0}:{error.msg}")
+        print(printable(f"error {error.lineno or 0}:{error.offset or 0}:{error.msg}"))
         return
     except (ValueError, RecursionError, MemoryError, OverflowError) as error:
-        print(f"error 0:0:{type(error).__name__}: {error}")
+        print(printable(f"error 0:0:{type(error).__name__}: {error}"))
         return
     reader, most = Reader(tree), int(sys.argv[2])
     for asked in sys.argv[3:]:
         entry, *how = asked.split("=")
         found = sorted(reader.found(entry, *how).items(), key=lambda item: item[1])
         for (kind, name), line in found[:most]:
-            print(f"{kind} {entry} {name[:60]} {line}")
+            print(f"{kind} {entry} {printable(name)[:60]} {line}")
         if len(found) > most:
             print(f"reaches {entry} more than {most} names {found[most][1]}")
 
