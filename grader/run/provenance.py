@@ -16,8 +16,9 @@ All others give one label to their whole result: UNKNOWN or COMPUTED if an opera
 
 Numbers of unknown origin that enter by other ways are counted (`Origins.entered`): loaded by kernels, used as indices
 and masks, given to launches and operators as Python scalars. Loaded values are compared with the record after the load,
-so no earlier look has to be trusted. Each count has a digest of the content that it came from: content that is equal in
-calls on different inputs is a constant of the file.
+so no earlier look has to be trusted. A mask or a range says little, so a content counts by its `information`. Each
+count has a digest of the content that it came from: content that is equal in calls on different inputs is a constant
+of the file.
 
 Imports nothing of the kit, as all files beside untrusted code. That code can find and forge these records; a file that
 does so names things that no kernel needs (`grader.build.readpython`).
@@ -32,6 +33,7 @@ import importlib
 import itertools
 import sys
 import types
+import zlib
 from bisect import bisect_right, insort
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
@@ -49,9 +51,24 @@ FREE_SCALARS = 256
 MOST_SOURCES = 64
 """Contents that a call's entered numbers are reported by; the numbers of others are reported without a digest."""
 MOST_SCALARS, DEEPEST = 1 << 20, 8
-MASKS_OF_A_NUMBER = 8
-"""Elements of masks that say as much as one number."""
+BYTES_OF_A_NUMBER = 2
+"""Compressed bytes that count as a number: a result of 16 bits is a number in a wider type, too."""
+MOST_COMPRESSED = 64 << 20
+"""Bytes of a content that is compressed; a larger one counts in full."""
+MOST_NUMBERS = 1 << 30
+"""Most scalars that are counted."""
+ANY_NUMBERS = 1 << 20
+"""Numbers that code among a launch's arguments may stand for: a kernel may call it."""
 NUMBERS = (int, float)
+#: Builtin types of scalars, with a C function that reduces a subclass's value to the type itself.
+EXACT: dict[type, Callable[[Any], Any]] = {
+    bool: bool,
+    int: lambda value: int.__add__(value, 0),
+    float: lambda value: float.__add__(value, 0.0),
+    complex: lambda value: complex.__add__(value, 0j),
+    str: lambda value: str.__add__(value, ""),
+    bytes: lambda value: bytes.__add__(value, b""),
+}
 #: Namespaces of torch's own operators.
 TORCHS = frozenset(("aten", "prims", "prim", "quantized", "mkl", "mkldnn", "onednn", "inductor", "xnnpack"))
 #: Operators that move numbers, and which of their arguments hold these; other arguments choose places.
@@ -100,6 +117,8 @@ class Source:
         if np is not None:
             self.first = np.frombuffer(content, np.uint8)
             self.last, self.counted = self.first.copy(), np.zeros(len(content), dtype=bool)
+        self.width = 1
+        """Bytes of the widest number that was loaded."""
 
 
 class Origins:
@@ -209,6 +228,8 @@ class Origins:
             self.take_scalars(f"launch {name}", arguments)
             self.launches += 1
             yield
+            # A function that chooses the grid may have changed a list meanwhile.
+            self.take_scalars(f"launch {name}", arguments)
         finally:
             self.depth -= 1
 
@@ -265,9 +286,10 @@ class Origins:
         at, raw = lanes[:, None] + np.arange(raw.shape[1]), raw[chosen]
         new = ~source.counted[at].any(1) | (source.last[at] != raw).any(1)
         at, raw = at[new], raw[new]
-        changed = int((source.first[at] != raw).any(1).sum())
-        self.unnamed += changed
-        source.numbers += len(at) - changed
+        changed = (source.first[at] != raw).any(1)
+        self.unnamed += information(raw[changed])
+        source.numbers += len(at) - int(changed.sum())
+        source.width = max(source.width, raw.shape[1])
         source.counted[at], source.last[at] = True, raw
 
     def by_storage(self, addresses: Any, mask: Any, size: int) -> Iterator[tuple[Record | None, Any, Any]]:
@@ -300,19 +322,16 @@ class Origins:
         last = self.sites.setdefault(site, {})
         for place, value in itertools.islice(scalars_in(values), MOST_SCALARS):
             before, step = last.get(place, (None, None))
-            if value == before:
+            if value is before or (type(value) in EXACT and type(before) in EXACT and value == before):
                 continue
             now = value - before if isinstance(value, NUMBERS) and isinstance(before, NUMBERS) else None
             if now is None or now != step:
-                self.scalars += weight(value)
+                self.scalars = min(self.scalars + weight(value), MOST_NUMBERS)
             last[place] = value, now
 
     def take_tensor(self, tensor: Any) -> None:
         """Count the numbers of unknown origin in a tensor of indices or of a mask."""
-        import torch
-
         unknown = int(((self.labels(tensor) == UNKNOWN) & (tensor != 0)).sum())
-        unknown = unknown // MASKS_OF_A_NUMBER if tensor.dtype == torch.bool else unknown
         if unknown:
             self.give(tensor, unknown)
 
@@ -328,9 +347,9 @@ class Origins:
         """Count numbers of unknown origin that a tensor holds, by its content."""
         import torch
 
-        digest = Source(
-            tensor.detach().cpu().contiguous().view(-1).view(torch.uint8).numpy().tobytes()
-        ).digest
+        content = tensor.detach().cpu().contiguous().view(-1).view(torch.uint8).numpy()
+        digest = Source(content.tobytes()).digest
+        numbers = min(numbers, information(content.reshape(-1, tensor.element_size())))
         self.given[digest] = max(numbers, self.given.get(digest, 0))
 
     def entered(self) -> list[list[Any]]:
@@ -338,7 +357,11 @@ class Origins:
         found = dict(self.given)
         for source in self.sources:
             if source.numbers:
-                found[source.digest] = found.get(source.digest, 0) + source.numbers
+                loaded = source.first[source.counted]
+                said = information(
+                    loaded[: len(loaded) // source.width * source.width].reshape(-1, source.width)
+                )
+                found[source.digest] = found.get(source.digest, 0) + min(source.numbers, said)
         most = sorted(found.items(), key=lambda item: -item[1])
         unnamed = self.unnamed + len(self.unrecorded) + max(0, self.scalars - FREE_SCALARS)
         unnamed += sum(numbers for _, numbers in most[MOST_SOURCES:])
@@ -581,14 +604,71 @@ def tensors_in(values: Iterable[Any]) -> list[Any]:
     return found
 
 
+def information(raw: Any) -> int:
+    """Numbers that a content says, of its rows of bytes `raw`: what is left of it or of its steps when compressed.
+
+    A mask or a range says few. Results say all, in whichever pieces and types they are kept: their bits stay.
+    """
+    rows, width = raw.shape
+    if not 0 < raw.size <= MOST_COMPRESSED:
+        return int(rows)
+    forms = [raw.tobytes()]
+    if width in PATTERN:
+        numbers = raw.view(f"u{width}").ravel()
+        steps = numbers[1:] - numbers[:-1]
+        if (steps == steps[:1]).all():
+            return min(int(rows), 2)
+        forms.append(numbers[:1].tobytes() + steps.tobytes())
+    return min(int(rows), *(-(-len(zlib.compress(form, 1)) // BYTES_OF_A_NUMBER) for form in forms))
+
+
 def scalars_in(values: Iterable[Any], place: Any = (), depth: int = 0) -> Iterator[tuple[Any, Any]]:
-    """Python scalars and texts among values, and in what they hold, each with its place."""
+    """Python scalars and texts among values, and in what they hold, each with its place.
+
+    A scalar of a subclass is reduced to the builtin type, whose comparison the file has not written.
+    """
     for k, value in enumerate(values):
         here = (*place, k)
-        if isinstance(value, (int, float, complex, str, bytes)):
-            yield here, value
-        elif value is not None and depth < DEEPEST:
+        exact = next((kind for kind in EXACT if issubclass(type(value), kind)), None)
+        if exact is not None:
+            yield here, EXACT[exact](value)
+        if is_code(value):
+            yield (*here, "code"), value
+        elif value is not None and type(value) is not exact and depth < DEEPEST:
             yield from scalars_in(held_by(value), here, depth + 1)
+
+
+def is_code(value: Any) -> bool:
+    """Return True for what a kernel could get any number from without a change of a value: a function or an iterator
+    that is not Triton's, a module, and an object whose class has methods of the file's."""
+    kind = type(value)
+    if kind in EXACT or kind in (list, tuple, dict, set, frozenset, type(None)):
+        return False
+    if kind is types.FunctionType:
+        return not is_within(value, ("torch", "triton"))
+    if is_installed(value if isinstance(value, type) else kind):
+        return False
+    if isinstance(value, (type, types.ModuleType)) or callable(value) or hasattr(kind, "__next__"):
+        return True
+    parts = [part for each in kind.__mro__ for part in vars(each).values()]
+    parts += [part.fget for part in parts if isinstance(part, property)]
+    methods = [part for part in parts if isinstance(part, types.FunctionType)]
+    # Generated methods of data classes are of a file "<string>"; `os` stands for Python's own library.
+    return any(not is_within(each, ("torch", "numpy", "os", "<string>")) for each in methods)
+
+
+def is_installed(kind: type) -> bool:
+    """Return True for a class of torch, Triton or NumPy."""
+    module = kind.__module__
+    named = module.partition(".")[0] in ("torch", "triton", "numpy")
+    return named and getattr(sys.modules.get(module), kind.__name__, None) is kind
+
+
+def is_within(function: types.FunctionType, packages: Iterable[str]) -> bool:
+    """Return True for a function of these packages' folders, or of a file with such a name."""
+    file = function.__code__.co_filename
+    made_in = [getattr(sys.modules.get(each), "__file__", None) for each in packages]
+    return file in packages or any(file.startswith(each.rpartition("/")[0] + "/") for each in made_in if each)
 
 
 def held_by(value: Any) -> Iterable[Any]:
@@ -605,13 +685,21 @@ def held_by(value: Any) -> Iterable[Any]:
         return [value.value]
     with contextlib.suppress(TypeError):
         return [memoryview(value).tolist()]
-    if type(value).__module__.partition(".")[0] in ("torch", "triton"):
+    if is_installed(type(value)):
         return ()
-    return list(vars(value).values()) if hasattr(value, "__dict__") else ()
+    held = list(vars(value).values()) if hasattr(value, "__dict__") else []
+    for name, part in [each for kind in type(value).__mro__[:-1] for each in vars(kind).items()]:
+        if isinstance(part, types.MemberDescriptorType):
+            held.append(getattr(value, name, None))
+        elif not name.startswith("_") and not isinstance(part, (types.FunctionType, type(value))):
+            held.append(part)
+    return held
 
 
 def weight(value: Any) -> int:
     """Numbers that a scalar may stand for: one for each 16 bits; the largest integer stands for an open end."""
+    if type(value) not in EXACT:
+        return ANY_NUMBERS
     if isinstance(value, (str, bytes)):
         return 1 + len(value) // 2
     if isinstance(value, int):

@@ -302,7 +302,9 @@ def guard(students: str) -> Memory | None:
 
         def launched(self: Any, *arguments: Any, **named: Any) -> Any:
             name = getattr(self.fn, "__name__", "kernel")
-            with memory.launch(name, (*arguments, *named.values())):
+            # Defaults are arguments, too; a list among them could be filled at any time.
+            defaults = getattr(self.fn, "__defaults__", None), getattr(self.fn, "__kwdefaults__", None)
+            with memory.launch(name, (*arguments, *named.values(), *defaults)):
                 for name, argument in (*zip(self.arg_names, arguments, strict=False), *named.items()):
                     memory.named(name, argument)
                 return run(self, *arguments, **named)

@@ -31,7 +31,7 @@ squeeze unsqueeze select slice as_strided detach alias stride size data_ptr elem
 float half bfloat16 dtype device requires_grad_ is_contiguous shape cuda cpu set_ lift_fresh unbind split chunk
 save_for_backward mark_non_differentiable apply item narrow sym_size sym_stride is_cuda current_device synchronize
 get_device_properties arange tensor scalar_tensor no_grad view_as swapaxes constant_pad_nd pad repeat roll gather
-masked_select slice_scatter select_scatter masked_fill masked_fill_
+masked_select slice_scatter select_scatter masked_fill masked_fill_ tril triu tril_ triu_
 """
 PLAIN = frozenset(_PLAIN.split())
 #: Kernels of torch's own that only write or copy, and those of libraries.
