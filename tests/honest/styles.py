@@ -60,16 +60,8 @@ def source(style: Style) -> str:
     return "\n".join([PREAMBLE, write.accessors(), *parts, BINDINGS])
 
 
-INCLUDES = """\
-#include <torch/extension.h>
-#include <ATen/ATen.h>
-#include <iostream>
-#include <time.h>
-#include <sys/time.h>
-#include <vector>
-#include <immintrin.h>
-#include <omp.h>
-"""
+HEADERS = "torch/extension.h ATen/ATen.h iostream time.h sys/time.h vector immintrin.h omp.h"
+INCLUDES = "".join(f"#include <{name}>\n" for name in HEADERS.split())
 TWO_DIMENSIONS = """
 inline float twoDimRead(std::vector<float> &tensor, int &x, int &y, const int &sizeX) {
     return tensor[x * sizeX + y];
@@ -104,20 +96,22 @@ PYBIND11_MODULE(TORCH_EXTENSION_NAME, m) {
 }
 """
 
-FORMATTED = """\
-    at::Tensor OTensor = at::zeros({B, H, N, d}, at::kFloat);
-    std::vector<float> O = formatTensor(OTensor);
-    std::vector<float> Q = formatTensor(QTensor);
-    std::vector<float> K = formatTensor(KTensor);
-    std::vector<float> V = formatTensor(VTensor);
-"""
+
+def formatted(*names: str) -> str:
+    """Return statements that copy tensors into vectors."""
+    return "".join(f"    std::vector<float> {name} = formatTensor({name}Tensor);\n" for name in names)
+
+
+FORMATTED = "    at::Tensor OTensor = at::zeros({B, H, N, d}, at::kFloat);\n" + formatted(*"OQKV")
+STARTERS_ROW = """at::Tensor ORowTensor =
+                    temp.index({torch::indexing::Slice(omp_get_thread_num(), torch::indexing::None)});
+                std::vector<float> ORow = formatTensor(ORowTensor);"""
 OFFSET = """
 static inline int offset4(int x, int y, int z, int b, int sizeX, int sizeY, int sizeZ) {
     return ((x * sizeX + y) * sizeY + z) * sizeZ + b;
 }
 """
-#: Ends of the loops over tiles, by the variable that holds a tile's beginning.
-LIMITS = {"ii": "N", "jj": "N", "kk": "d"}
+LIMITS = {"i": "N", "j": "N", "k": "d"}
 
 
 def four_dimensions(is_by_value: bool = False, val: str = "float val") -> str:
@@ -161,42 +155,77 @@ class _Writer:
 
     # ---- steps shared by the parts; a matrix S is read and written by the published 2-D accessors
 
+    @property
+    def score(self) -> str:
+        return f"{self.read('Q', 'i', 'k')} * {self.read('K', 'j', 'k')}"
+
+    def sums(self, column: str, summed: str, product: str, store: str) -> str:
+        """Store the sum of a product over one index in each column of row i."""
+        return f"""for (int {column} = 0; {column} < {LIMITS[column]}; {column}++) {{
+                    float sum = 0.f;
+                    for (int {summed} = 0; {summed} < {LIMITS[summed]}; {summed}++)
+                        sum += {product};
+                    {store}
+                }}"""
+
+    def tiled_sums(self, column: str, summed: str, begun: str, product: str, store: str) -> str:
+        """Add a product to the `begun` sum of each row and column, in loops over tiles in the style's order."""
+        side, starts = self.style.side, dict(zip("ijk", ("ii", column * 2, summed * 2), strict=True))
+        first, second, third = (
+            f"for (int {v} = 0; {v} < {LIMITS[v[0]]}; {v} += {side})"
+            for v in map(starts.get, self.style.tiles)
+        )
+        ends = {index: f"std::min({index * 2} + {side}, {limit})" for index, limit in LIMITS.items()}
+        line = ""
+        if self.style.bounds == "before":
+            line = "\n                        int iEnd = {i}, jEnd = {j}, kEnd = {k};".format(**ends)
+            ends = {index: f"{index}End" for index in LIMITS}
+        return f"""            {first}
+                {second}
+                    {third} {{{line}
+                        for (int i = ii; i < {ends["i"]}; i++)
+                            for (int {column} = {column * 2}; {column} < {ends[column]}; {column}++) {{
+                                float sum = {begun};
+                                for (int {summed} = {summed * 2}; {summed} < {ends[summed]}; {summed}++)
+                                    sum += {product};
+                                {store}
+                            }}
+                    }}"""
+
+    def softmax(self, largest: str, score: str, keep: str, divide: str) -> str:
+        """Turn row i of scores into weights: `largest` declares the first one, `keep` stores the weight e."""
+        maximum, subtracted = "", ""
+        if self.style.maximum:
+            subtracted = " - largest"
+            maximum = f"""
+                {largest};
+                for (int j = 1; j < N; j++)
+                    largest = std::max(largest, {score});"""
+        is_early = self.style.division == "early"
+        division = f"\n                for (int j = 0; j < N; j++){divide}" if is_early else ""
+        return f"""{maximum}
+                float total = 0.f;
+                for (int j = 0; j < N; j++) {{
+                    float e = {self.style.exp}({score}{subtracted});
+                    {keep}
+                    total += e;
+                }}{division}"""
+
     def naive(self) -> str:
         body = f"""
             for (int i = 0; i < N; i++) {{
-                for (int j = 0; j < N; j++) {{
-                    float sum = 0.f;
-                    for (int k = 0; k < d; k++)
-                        sum += {self.read("Q", "i", "k")} * {self.read("K", "j", "k")};
-                    twoDimWrite(QK_t, i, j, N, sum);
-                }}
+                {self.sums("j", "k", self.score, "twoDimWrite(QK_t, i, j, N, sum);")}
             }}
 {self.matrix_softmax_and_values(blocked=False)}"""
         return self.matrix_function("myNaiveAttention", body)
 
     def blocked(self) -> str:
-        first, second, third = self.tile_loops({"i": "ii", "j": "jj", "k": "kk"})
-        ends, i_end, j_end, k_end = self.tile_ends()
+        scores = ("twoDimRead(QK_t, i, j, N)", self.score, "twoDimWrite(QK_t, i, j, N, sum);")
         body = f"""
             std::fill(QK_t.begin(), QK_t.end(), 0.f);
-            {first}
-                {second}
-                    {third} {{{ends}
-                        for (int i = ii; i < {i_end}; i++)
-                            for (int j = jj; j < {j_end}; j++) {{
-                                float sum = twoDimRead(QK_t, i, j, N);
-                                for (int k = kk; k < {k_end}; k++)
-                                    sum += {self.read("Q", "i", "k")} * {self.read("K", "j", "k")};
-                                twoDimWrite(QK_t, i, j, N, sum);
-                            }}
-                    }}
+{self.tiled_sums("j", "k", *scores)}
 {self.matrix_softmax_and_values(blocked=True)}"""
         return self.matrix_function("myUnfusedAttentionBlocked", body)
-
-    def tile_loops(self, starts: dict[str, str]) -> list[str]:
-        """Loops over tiles in the style's order; `starts` names the variables of rows, columns and summed index."""
-        names = [starts[index] for index in self.style.tiles]
-        return [f"for (int {v} = 0; {v} < {LIMITS[v]}; {v} += {self.style.side})" for v in names]
 
     def divided_output(self, scaled: str) -> str:
         """A pass over O that divides, in styles that divide late."""
@@ -206,14 +235,6 @@ class _Writer:
                     float value = {self.read("O", "i", "k")}{scaled};
                     {self.write("i", "k", "value")}
                 }}"""
-
-    def tile_ends(self) -> tuple[str, str, str, str]:
-        """A statement that computes the ends of a tile, if any, and the ends of i, j and k."""
-        ends = [f"std::min({start} + {self.style.side}, {limit})" for start, limit in LIMITS.items()]
-        if self.style.bounds == "condition":
-            return "", *ends
-        line = "\n                        int iEnd = {}, jEnd = {}, kEnd = {};".format(*ends)
-        return line, "iEnd", "jEnd", "kEnd"
 
     def function(
         self, name: str, workspace: str, sizes: str, copies: str, body: str, pragma: str = ""
@@ -232,40 +253,31 @@ torch::Tensor {name}(torch::Tensor QTensor, torch::Tensor KTensor, torch::Tensor
 """
 
     def matrix_function(self, name: str, body: str) -> str:
-        copy = "    std::vector<float> QK_t = formatTensor(QK_tTensor);\n"
-        return self.function(name, "torch::Tensor QK_tTensor", "", copy, body)
+        return self.function(name, "torch::Tensor QK_tTensor", "", formatted("QK_t"), body)
 
     def matrix_softmax_and_values(self, *, blocked: bool) -> str:
-        style = self.style
-        maximum, subtracted, sums, divide, keep, scaled = "", "", "", "", "", ""
-        if style.maximum:
-            subtracted = " - largest"
-            maximum = """
-                int first = 0;
-                float largest = twoDimRead(QK_t, i, first, N);
-                for (int j = 1; j < N; j++)
-                    largest = std::max(largest, twoDimRead(QK_t, i, j, N));"""
-        if style.division == "late":
-            sums, keep, scaled = "            std::vector<float> sums(N);\n", "sums[i] = total;", " / sums[i]"
-        else:
-            divide = """
-                for (int j = 0; j < N; j++) {
-                    float weight = twoDimRead(QK_t, i, j, N) / total;
+        read = "twoDimRead(QK_t, i, j, N)"
+        largest = "int first = 0;\n                float largest = twoDimRead(QK_t, i, first, N)"
+        divide = f""" {{
+                    float weight = {read} / total;
                     twoDimWrite(QK_t, i, j, N, weight);
-                }"""
-        text = f"""{sums}            for (int i = 0; i < N; i++) {{{maximum}
-                float total = 0.f;
-                for (int j = 0; j < N; j++) {{
-                    float e = {style.exp}(twoDimRead(QK_t, i, j, N){subtracted});
-                    twoDimWrite(QK_t, i, j, N, e);
-                    total += e;
-                }}{divide}
+                }}"""
+        sums, keep, scaled = "", "", ""
+        if self.style.division == "late":
+            sums, keep, scaled = "            std::vector<float> sums(N);\n", "sums[i] = total;", " / sums[i]"
+        softmax = self.softmax(largest, read, "twoDimWrite(QK_t, i, j, N, e);", divide)
+        text = f"""{sums}            for (int i = 0; i < N; i++) {{{softmax}
                 {keep}
             }}
 """
         if blocked:
-            return text + self.blocked_values(scaled)
-        product = self.values("twoDimRead(QK_t, i, j, N)", scaled)
+            value = (
+                self.read("O", "i", "k"),
+                f"{read} * {self.read('V', 'j', 'k')}",
+                self.write("i", "k", "sum"),
+            )
+            return text + self.tiled_sums("k", "j", *value) + (self.divided_output(scaled) if scaled else "")
+        product = self.values(read, scaled)
         return f"{text}            for (int i = 0; i < N; i++) {{\n                {product}\n            }}"
 
     def values(self, weight: str, scaled: str) -> str:
@@ -278,39 +290,13 @@ torch::Tensor {name}(torch::Tensor QTensor, torch::Tensor KTensor, torch::Tensor
                         {self.write("i", "k", "value")}
                     }}
                 }}"""
-        return f"""for (int k = 0; k < d; k++) {{
-                    float sum = 0.f;
-                    for (int j = 0; j < N; j++)
-                        sum += {weight} * {self.read("V", "j", "k")};
-                    {self.write("i", "k", "sum" + scaled)}
-                }}"""
-
-    def blocked_values(self, scaled: str) -> str:
-        first, second, third = self.tile_loops({"i": "ii", "j": "kk", "k": "jj"})
-        finish = self.divided_output(scaled) if scaled else ""
-        ends, i_end, j_end, k_end = self.tile_ends()
-        return f"""            {first}
-                {second}
-                    {third} {{{ends}
-                        for (int i = ii; i < {i_end}; i++)
-                            for (int k = kk; k < {k_end}; k++) {{
-                                float sum = {self.read("O", "i", "k")};
-                                for (int j = jj; j < {j_end}; j++)
-                                    sum += twoDimRead(QK_t, i, j, N) * {self.read("V", "j", "k")};
-                                {self.write("i", "k", "sum")}
-                            }}
-                    }}{finish}"""
+        product = f"{weight} * {self.read('V', 'j', 'k')}"
+        return self.sums("k", "j", product, self.write("i", "k", "sum" + scaled))
 
     def fused(self) -> str:
         style = self.style
         outside, inside, at = {
-            "index": (
-                "",
-                """at::Tensor ORowTensor =
-                    temp.index({torch::indexing::Slice(omp_get_thread_num(), torch::indexing::None)});
-                std::vector<float> ORow = formatTensor(ORowTensor);""",
-                "ORow[{}]",
-            ),
+            "index": ("", STARTERS_ROW, "ORow[{}]"),
             "copied": (
                 "    std::vector<float> rows = formatTensor(temp);\n",
                 "int thread = omp_get_thread_num();",
@@ -319,28 +305,13 @@ torch::Tensor {name}(torch::Tensor QTensor, torch::Tensor KTensor, torch::Tensor
             "local": ("", "std::vector<float> ORow(N, 0.f);", "ORow[{}]"),
         }[style.row]
         weight = at.format("j")
-        maximum = f"""
-                float largest = {at.format("0")};
-                for (int j = 1; j < N; j++)
-                    largest = std::max(largest, {weight});"""
-        maximum, subtracted = (maximum, " - largest") if style.maximum else ("", "")
-        divide = f"\n                for (int j = 0; j < N; j++)\n                    {weight} /= total;"
-        divide, scaled = (divide, "") if style.division == "early" else ("", " / total")
+        largest, divide = f"float largest = {at.format('0')}", f"\n                    {weight} /= total;"
+        softmax = self.softmax(largest, weight, f"{weight} = e;", divide)
+        scaled = " / total" if style.division == "late" else ""
         body = f"""
             for (int i = 0; i < N; i++) {{
                 {inside}
-                for (int j = 0; j < N; j++) {{
-                    float sum = 0.f;
-                    for (int k = 0; k < d; k++)
-                        sum += {self.read("Q", "i", "k")} * {self.read("K", "j", "k")};
-                    {weight} = sum;
-                }}{maximum}
-                float total = 0.f;
-                for (int j = 0; j < N; j++) {{
-                    float e = {style.exp}({weight}{subtracted});
-                    {weight} = e;
-                    total += e;
-                }}{divide}
+                {self.sums("j", "k", self.score, f"{weight} = sum;")}{softmax}
                 {self.values(weight, scaled)}
             }}"""
         pragma = f"#pragma omp parallel for collapse({style.collapse})\n"
@@ -368,9 +339,6 @@ torch::Tensor {name}(torch::Tensor QTensor, torch::Tensor KTensor, torch::Tensor
             update, finish = f"(Li[i] * {update}) / Lnew[i]", ""
         workspaces = ("Qi", "Kj", "Vj", "Sij", "Pij", "PV", "Oi", "L", "Li", "Lij", "Lnew")
         tensors = ", ".join(f"torch::Tensor {name}Tensor" for name in workspaces)
-        copies = "".join(
-            f"    std::vector<float> {name} = formatTensor({name}Tensor);\n" for name in workspaces
-        )
         body = f"""
             std::fill(L.begin(), L.end(), 0.f);
             for (int jj = 0; jj < N; jj += Bc) {{
@@ -422,4 +390,4 @@ torch::Tensor {name}(torch::Tensor QTensor, torch::Tensor KTensor, torch::Tensor
                     }}
                 }}
             }}{finish}"""
-        return self.function("myFlashAttention", tensors, "int Bc, int Br, ", copies, body)
+        return self.function("myFlashAttention", tensors, "int Bc, int Br, ", formatted(*workspaces), body)

@@ -9,7 +9,7 @@ import re
 from collections.abc import Iterable
 from dataclasses import asdict, dataclass
 
-from honest.styles import FORMAT_TENSOR, FORMATTED, INCLUDES, TWO_DIMENSIONS, four_dimensions
+from honest.styles import FORMAT_TENSOR, FORMATTED, INCLUDES, STARTERS_ROW, TWO_DIMENSIONS, four_dimensions
 
 FRAME = (
     f"""\
@@ -85,9 +85,6 @@ LOOP = """
                 @one row@
             }
 """
-STARTERS_ROW = """at::Tensor ORowTensor =
-                    temp.index({torch::indexing::Slice(omp_get_thread_num(), torch::indexing::None)});
-                std::vector<float> ORow = formatTensor(ORowTensor);"""
 
 
 @dataclass(frozen=True)
