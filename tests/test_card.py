@@ -210,16 +210,16 @@ def test_a_file_that_cannot_be_loaded_does_not_compile(text: str, said: str, jud
     assert re.search(said, part.diagnosis.message) and ":0:" not in part.diagnosis.message
 
 
+GELU = "def gelu(x, y):\n    "
+
+
 @pytest.mark.parametrize(
     "text, said",
     [
-        (f"{MUTE}def gelu(x, y):\n    import sys; sys.exit(0)\n", "line 5 raised SystemExit: 0"),
-        (f"{MUTE}def gelu(x, y):\n    raise KeyboardInterrupt\n", "line 5 raised KeyboardInterrupt"),
-        (f"{MUTE}def gelu(x, y):\n    raise Mute\n", "fails when it is asked for its text"),
-        (
-            "def gelu(x, y):\n    error = ValueError('round')\n    raise error from error\n",
-            "ValueError: round",
-        ),
+        (f"{MUTE}{GELU}import sys; sys.exit(0)\n", "line 5 raised SystemExit: 0"),
+        (f"{MUTE}{GELU}raise KeyboardInterrupt\n", "line 5 raised KeyboardInterrupt"),
+        (f"{MUTE}{GELU}raise Mute\n", "fails when it is asked for its text"),
+        (f"{GELU}error = ValueError('round')\n    raise error from error\n", "ValueError: round"),
         (LOOKED_UP, "line 5 raised KeyError: 'flash_forward'"),
     ],
     ids=["exit", "interrupt", "exception without text", "its own cause", "looked up"],
@@ -428,31 +428,22 @@ def test_only_rows_that_are_looked_at_are_read(dtype: str) -> None:
         seen[np.array([64])]
 
 
-class Calls:
-    """A session and its arena whose calls take 10 s and 1 s a set."""
+def test_what_is_taken_off_is_a_call_on_one_set() -> None:
+    """Calls take 10 s and 1 s a set."""
+    asked: list[int] = []
 
-    session, pid, sets = None, 0, 9
-
-    def __init__(self) -> None:
-        self.asked: list[int] = []
-
-    def command(self, header: dict[str, object], **_: object) -> Call:
+    def command(header: dict[str, object], **_: object) -> Call:
         if header["op"] != "go":
             return Call("ok")
-        self.asked.append(int(str(header["sets"])))
-        return Call("ok", 10.0 + self.asked[-1])
+        asked.append(int(str(header["sets"])))
+        return Call("ok", 10.0 + asked[-1])
 
-    def warm_up(self, seconds: float) -> None: ...
-    def poison(self) -> None: ...
-    def take(self, sets: int | None = None) -> None: ...
-
-
-def test_what_is_taken_off_is_a_call_on_one_set() -> None:
-    calls = Calls()
+    ignored = dict.fromkeys(("warm_up", "poison", "take"), lambda *_: None)
+    calls = SimpleNamespace(session=None, pid=0, sets=9, command=command, **ignored)
     runner = clock.TimedRunner(calls, calls, {"op": "attach"})  # type: ignore[arg-type]
-    assert runner.warm_up(1) is None and calls.asked == [9], "of a student's runner nothing is taken off"
+    assert runner.warm_up(1) is None and asked == [9], "of a student's runner nothing is taken off"
     taken_off = runner.calibrate(1)
-    assert isinstance(taken_off, float) and set(calls.asked[1:]) == {1}
+    assert isinstance(taken_off, float) and set(asked[1:]) == {1}
     runner.base_s = taken_off
     assert runner.seconds(Call("ok", 19.0)) == pytest.approx(1.0)
 

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import json
-import os
 import subprocess
-import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from itertools import pairwise
@@ -13,6 +11,7 @@ from pathlib import Path
 
 import pytest
 from known_kernels import code_of, in_files, part_of
+from shared_forms import python
 from without_card import cardless, interpreted
 
 from grader.assignment.loading import load
@@ -157,8 +156,11 @@ def test_a_sum_in_16_bits_is_beyond_the_budget() -> None:
 
 @pytest.mark.parametrize("causal", [0, 1])
 def test_gradients_are_those_of_the_forward_pass(causal: int) -> None:
-    """Central differences of the loss sum(O dO) in float64, in random directions."""
-    _, inputs, expected = drawn("heads_gradient", 4, "flash_backward", N=7, M=9, causal=causal)
+    """Central differences of the loss sum(O dO) in float64, in random directions. Without the saved O and L, as in an
+    autograd function, they are the same."""
+    shape, inputs, expected = drawn("heads_gradient", 4, "flash_backward", N=7, M=9, causal=causal)
+    own = ORACLES["flash_backward"].expected({k: v for k, v in inputs.items() if k not in "OL"}, shape)
+    assert all(np.allclose(own[name].value, expected[name].value, atol=1e-5) for name in own)
     draws, exact = Draws(9), {name: inputs[name].astype(np.float64) for name in ("q", "k", "v")}
 
     def loss(moved: Mapping[str, Array]) -> float:
@@ -177,10 +179,7 @@ def test_gradients_are_those_of_the_forward_pass(causal: int) -> None:
 DISTRIBUTIONS = ("random", "random", "long_random", "matrices", "heads", "heads_gradient")
 
 
-@pytest.mark.parametrize(
-    ("part", "distribution"),
-    list(zip(TRITON_PARTS, DISTRIBUTIONS, strict=True)),
-)
+@pytest.mark.parametrize(("part", "distribution"), [*zip(TRITON_PARTS, DISTRIBUTIONS, strict=True)])
 def test_samples_are_parts_of_the_whole(part: str, distribution: str) -> None:
     shape = {**SHAPE, "causal": 1}
     inputs = make_inputs(distribution, shape, 6)
@@ -191,12 +190,6 @@ def test_samples_are_parts_of_the_whole(part: str, distribution: str) -> None:
     for output, one in sample.items():
         assert np.allclose(whole[output].value[at], one.value, rtol=1e-12, atol=1e-14), output
         assert np.allclose(np.asarray(whole[output].tolerance)[at], one.tolerance, rtol=1e-3), output
-
-
-def test_gradients_without_saved_sums_are_those_of_an_autograd_function() -> None:
-    _, inputs, given = drawn("heads_gradient", 4, "flash_backward")
-    own = ORACLES["flash_backward"].expected({k: v for k, v in inputs.items() if k not in "OL"}, SHAPE)
-    assert all(np.allclose(own[name].value, given[name].value, atol=1e-5) for name in own)
 
 
 # ---- known kernels
@@ -223,9 +216,7 @@ def test_a_right_file_passes(
 
 @interpreted
 def test_tuned_kernels_are_right_on_small_and_ragged_shapes() -> None:
-    line = [sys.executable, str(BESIDE / "tuned_small.py")]
-    environment = {**os.environ, "TRITON_INTERPRET": "1", "PYTHONPATH": str(ROOT)}
-    ran = subprocess.run(line, env=environment, capture_output=True, text=True)
+    ran = python(BESIDE / "tuned_small.py", timeout_s=600, TRITON_INTERPRET="1", PYTHONPATH=str(ROOT))
     found = [json.loads(line) for line in ran.stdout.splitlines()]
     assert len(found) == 5, ran.stderr
     assert all(share < 1 for shares in found for share in shares), found
@@ -274,9 +265,8 @@ def test_files_in_the_form_of_autograd(
     assignment: Assignment, file: str, seen: str, verdict: str, code: str | None, tmp_path: Path
 ) -> None:
     text = (BESIDE / f"autograd_{file}.py").read_text().replace(">= columns", seen)
-    for part in judged(
-        assignment, tmp_path, text, [public(assignment.part(one)) for one in TRITON_PARTS[4:]]
-    ):
+    parts = [public(assignment.part(one)) for one in TRITON_PARTS[4:]]
+    for part in judged(assignment, tmp_path, text, parts):
         assert (part.verdict, part.diagnosis and part.diagnosis.code) == (verdict, code), part.diagnosis
 
 

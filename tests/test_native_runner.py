@@ -33,6 +33,7 @@ from labs.attention.cases import make_inputs
 from module_ref_stub import library
 
 CORES = machine.usable_cpus()
+ASSIGNMENT = loading.load(COURSE)
 #: One function for each thing that a call can come to.
 FUNCTIONS = r"""
 torch::Tensor twice(torch::Tensor t, torch::Tensor space, int n, double factor) {
@@ -248,8 +249,7 @@ def test_threads_and_cores_are_those_that_were_given(host: NativeHost, tmp_path:
 )
 def test_both_kinds_give_the_same_bits(both: Both, part: str, threads: int) -> None:
     """The master's and the reference's."""
-    course = loading.load(COURSE)
-    asked_part, shape = course.part(part), {**course.defaults, "N": 67, "d": 24, "threads": threads}
+    asked_part, shape = ASSIGNMENT.part(part), {**ASSIGNMENT.defaults, "N": 67, "d": 24, "threads": threads}
     inputs = make_inputs("random", shape, 3)
     made, with_torch = nativebuild.build(ROOT / "module.cpp"), build(ROOT / "module.cpp")
     assert made.program is not None and with_torch.object_path is not None
@@ -269,8 +269,7 @@ def test_both_kinds_give_the_same_bits(both: Both, part: str, threads: int) -> N
 
 def test_after_a_reserve_the_first_large_call_is_like_the_second(host: NativeHost) -> None:
     """A serial part's runners are warmed up by a small call: without this, fresh pages made its first call longer."""
-    course = loading.load(COURSE)
-    part, shape = course.part("part2"), {**course.defaults, "N": 512, "H": 1}
+    part, shape = ASSIGNMENT.part("part2"), {**ASSIGNMENT.defaults, "N": 512, "H": 1}
     request = binding_of.request(part, shape, make_inputs("random", shape, 1), reference=True)
     size_bytes = 4 * (4 * 512 * 32 + 512 * 512)
     assert request.tensor_bytes() == size_bytes
@@ -334,27 +333,19 @@ torch::Tensor speaks(torch::Tensor t) {
 """
 
 
-@pytest.fixture
-def runner(both: Both, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Session]:
-    made = build(write(tmp_path_factory.mktemp("speaks"), STANDARD + SPEAKS + binding("imported speaks")))
-    assert made.ok and made.object_path, made.diagnostics
-    with both.zygote.spawn("student", made.object_path, threads=1) as session:
-        yield session
-
-
-def test_nothing_is_imported_after_the_fork(runner: Session) -> None:
+def test_nothing_is_imported_after_the_fork_and_python_s_own_words_are_not_the_kernels(
+    both: Both, tmp_path: Path
+) -> None:
     """In tier A the way to an environment below /tmp is closed once a runner has been cleared away."""
-    for label in (None, "SOME LABEL", None):
-        call = runner.call(tensors("imported"), profile_label=label, echo_inputs=True)
-        assert call.status == "ok" and (label is None or call.profile)
-    runner.close()
-    assert runner.printed.splitlines() == ["new:"] * 3
-
-
-def test_what_python_says_by_itself_is_not_the_kernels(runner: Session) -> None:
-    assert runner.call(tensors("speaks")).status == "ok"
-    runner.close()
-    assert runner.printed.splitlines() == ["printed by C", "an error by C", "printed by Python"]
+    made = build(write(tmp_path, STANDARD + SPEAKS + binding("imported speaks")))
+    assert made.ok and made.object_path, made.diagnostics
+    with both.zygote.spawn("student", made.object_path, threads=1) as runner:
+        for label in (None, "SOME LABEL", None):
+            call = runner.call(tensors("imported"), profile_label=label, echo_inputs=True)
+            assert call.status == "ok" and (label is None or call.profile)
+        assert runner.call(tensors("speaks")).status == "ok"
+    said = ["printed by C", "an error by C", "printed by Python"]
+    assert runner.printed.splitlines() == ["new:"] * 3 + said
 
 
 def test_a_nursery_that_cannot_start_says_why(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
@@ -386,8 +377,7 @@ def test_a_limit_of_cores_takes_whole_ones_first(
 @pytest.mark.parametrize("cores", [1, None])
 def test_a_timed_call_keeps_to_its_cores(cores: int | None, monkeypatch: pytest.MonkeyPatch) -> None:
     """From before the first call, all threads of both sides. Without a limit, those that work have a core each."""
-    assignment = loading.load(COURSE)
-    part = assignment.part("part3")
+    part = ASSIGNMENT.part("part3")
     assert part.time is not None
     part = replace(part, time=replace(part.time, cores=cores))
     allowed: list[set[int]] = []
@@ -401,8 +391,8 @@ def test_a_timed_call_keeps_to_its_cores(cores: int | None, monkeypatch: pytest.
         return sample
 
     monkeypatch.setattr(placement, "warm_up", looked_at)
-    sizes = {**assignment.defaults, "N": 256}
-    with NativeHost() as host, steady.reference_twice(host, assignment, part, sizes)():
+    sizes = {**ASSIGNMENT.defaults, "N": 256}
+    with NativeHost() as host, steady.reference_twice(host, ASSIGNMENT, part, sizes)():
         pass
     used = set.union(*allowed)
     assert len(allowed) == 2 * sizes["threads"]

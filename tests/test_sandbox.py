@@ -122,18 +122,12 @@ def kennel_of(library: Path) -> Iterator[Callable[[str], Kennel]]:
         yield kennel
 
 
-def kennel_fixture(has: Callable[[Sandbox], bool]) -> Callable[..., Kennel]:
-    """Return a fixture with the kennel of each tier that has this."""
-
-    @pytest.fixture(params=tiers_that(has))
-    def one(request: pytest.FixtureRequest, kennel_of: Callable[[str], Kennel]) -> Kennel:
-        return kennel_of(request.param)
-
-    return one
+def kennel_fixture(tiers: list[ParameterSet]) -> Callable[..., Kennel]:
+    """Return a fixture with the kennel of each of these tiers."""
+    return pytest.fixture(params=tiers)(lambda request, kennel_of: kennel_of(request.param))
 
 
-kennel = kennel_fixture(lambda sandbox: True)
-locked = kennel_fixture(lambda sandbox: sandbox.locks)
+kennel, locked = kennel_fixture(tiers_that(lambda sandbox: True)), kennel_fixture(LOCKED)
 
 
 def test_a_kernel_computes_as_it_would_outside(kennel: Kennel) -> None:
@@ -242,14 +236,11 @@ def test_nothing_that_a_command_started_outlives_it(tmp_path: Path) -> None:
     """Its child holds one end of a pipe: the other end sees when the child is gone."""
     pipe = tmp_path / "pipe"
     os.mkfifo(pipe)
-    reader = os.open(pipe, os.O_RDONLY | os.O_NONBLOCK)
-    try:
+    with open(os.open(pipe, os.O_RDONLY | os.O_NONBLOCK), "rb", buffering=0) as reader:
         shell = "exec 3> pipe; sleep 100 > /dev/null 2>&1 & exit 0"
         assert run_limited(["sh", "-c", shell], cwd=tmp_path, timeout_s=60.0).returncode == 0
         assert select.select([reader], [], [], 30.0)[0], "the child lives on"
-        assert os.read(reader, 1) == b""
-    finally:
-        os.close(reader)
+        assert reader.read(1) == b""
 
 
 class Compilers:

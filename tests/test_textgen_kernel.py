@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import subprocess
 from collections.abc import Iterator
-from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -33,25 +32,6 @@ SHAPE = {**COURSE.defaults, "threads": 2, "Br": 24, "Bc": 40}
 OPENING = "ACT 3, SCENE 2. Tower, midnight.\n\n[Enter BAKER and ABBESS with the mirror.]\n\nBAKER:\n" * 3
 
 
-@pytest.fixture(scope="module")
-def plays() -> checkpoint.Loaded:
-    return checkpoint.load()
-
-
-@pytest.fixture(scope="module")
-def zygote() -> Iterator[Zygote]:
-    with Zygote() as started:
-        yield started
-
-
-@pytest.fixture(scope="module")
-def wrong_library(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    path = tmp_path_factory.mktemp("wrong") / "wrong.so"
-    source = ROOT / "tests" / "sources" / "wrong_attention.cpp"
-    subprocess.run(["g++", "-O2", "-shared", "-fPIC", "-o", path, source], check=True)
-    return path
-
-
 @dataclass
 class Stage:
     """The model, and kernels that it speaks through. Each is one function of a library with the reference's ABI."""
@@ -59,7 +39,6 @@ class Stage:
     plays: checkpoint.Loaded
     zygote: Zygote
     wrong_library: Path
-    stack: ExitStack
 
     def prompt(self, tokens: int, texts: int = 1) -> Tensor:
         return torch.tensor([self.plays.words.encode(OPENING)[:tokens]] * texts)
@@ -70,21 +49,24 @@ class Stage:
     ) -> Tally:  # fmt: skip
         """Generate with the reference's function, or with a wrong kernel of this name."""
         library = library_path() if function.startswith("gpt149_ref") else self.wrong_library
-        session = self.stack.enter_context(self.zygote.spawn("raw", library, threads=2))
-        asked = replace(COURSE.part(part), function=function)
-        kernel = StudentKernel(session, asked, SHAPE, window, prefill, chunk)
-        sampler = Sampler(len(prompt), 5, temperature)
-        return generate(self.plays, kernel, prompt, prompt.shape[1] + new, sampler, window, trust=trust)
+        with self.zygote.spawn("raw", library, threads=2) as session:
+            asked = replace(COURSE.part(part), function=function)
+            kernel = StudentKernel(session, asked, SHAPE, window, prefill, chunk)
+            sampler = Sampler(len(prompt), 5, temperature)
+            return generate(self.plays, kernel, prompt, prompt.shape[1] + new, sampler, window, trust=trust)
 
     def by_torch(self, prompt: Tensor, new: int, temperature: float = 0.8, window: int = 256) -> Tensor:
         sampler, length = Sampler(len(prompt), 5, temperature), prompt.shape[1] + new
         return continued_by_torch(self.plays.model, len(self.plays.words), prompt, length, sampler, window)
 
 
-@pytest.fixture
-def stage(plays: checkpoint.Loaded, zygote: Zygote, wrong_library: Path) -> Iterator[Stage]:
-    with ExitStack() as stack:
-        yield Stage(plays, zygote, wrong_library, stack)
+@pytest.fixture(scope="module")
+def stage(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stage]:
+    wrong_library = tmp_path_factory.mktemp("wrong") / "wrong.so"
+    source = ROOT / "tests" / "sources" / "wrong_attention.cpp"
+    subprocess.run(["g++", "-O2", "-shared", "-fPIC", "-o", wrong_library, source], check=True)
+    with Zygote() as zygote:
+        yield Stage(checkpoint.load(), zygote, wrong_library)
 
 
 RIGHT = (
@@ -185,12 +167,12 @@ def test_merged_chunks_hold_all_keys(keys: int, most: int, window: int, shift: f
         assert torch.allclose(merged.double(), weights @ values_seen.double(), atol=2e-5)
 
 
-def test_scores_too_far_apart_for_float_take_one_call(zygote: Zygote, wrong_library: Path) -> None:
+def test_scores_too_far_apart_for_float_take_one_call(stage: Stage) -> None:
     source = torch.Generator().manual_seed(3)
     q, v = torch.ones(1, 1, 1, 4), torch.randn(1, 1, 10, 4, generator=source)
     k = torch.full((1, 1, 10, 4), 10.0)
     k[:, :, -1] = -15.0  # the newest key's score is 100 below the others
-    with zygote.spawn("raw", wrong_library, threads=1) as session:
+    with stage.zygote.spawn("raw", stage.wrong_library, threads=1) as session:
         right = replace(COURSE.part("part1"), function="right")
         kernel = StudentKernel(session, right, SHAPE, 64, "prefix", 4)
         answer = kernel(0, 9, q, k, v, chunks.Chunks(1, 1, 4, 64, 4))
@@ -198,11 +180,11 @@ def test_scores_too_far_apart_for_float_take_one_call(zygote: Zygote, wrong_libr
     assert torch.allclose(answer, TorchAttention(64)(0, 9, q, k, v), atol=1e-5)
 
 
-def test_a_kept_call_has_fresh_inputs_and_zeros(zygote: Zygote) -> None:
+def test_a_kept_call_has_fresh_inputs_and_zeros(stage: Stage) -> None:
     """A token is cheap because the runner repeats a call in the memory of the one before."""
     add = Request("torch.add", [{"input": 0}, {"zeros": [2]}], [np.ones(2, np.float32)])
     fill = Request("torch.Tensor.add_", [{"zeros": [2]}, {"input": 0}], [np.ones(2, np.float32)])
-    with zygote.spawn("torch", "", threads=1, freeze=False) as session:
+    with stage.zygote.spawn("torch", "", threads=1, freeze=False) as session:
         for request in (add, fill):
             for value in (1.0, 2.0, 3.0):
                 call = session.call(replace(request, inputs=[np.full(2, value, np.float32)]))

@@ -159,14 +159,20 @@ class _Writer:
     def score(self) -> str:
         return f"{self.read('Q', 'i', 'k')} * {self.read('K', 'j', 'k')}"
 
-    def sums(self, column: str, summed: str, product: str, store: str) -> str:
-        """Store the sum of a product over one index in each column of row i."""
-        return f"""for (int {column} = 0; {column} < {LIMITS[column]}; {column}++) {{
+    def sums(self, column: str, summed: str, product: str, store: str, keys: str = "N") -> str:
+        """Store the sum of a product over one index in each column of row i, of so many keys."""
+        limits = {"j": keys, "k": "d"}
+        return f"""for (int {column} = 0; {column} < {limits[column]}; {column}++) {{
                     float sum = 0.f;
-                    for (int {summed} = 0; {summed} < {LIMITS[summed]}; {summed}++)
+                    for (int {summed} = 0; {summed} < {limits[summed]}; {summed}++)
                         sum += {product};
                     {store}
                 }}"""
+
+    def sums_of_tile(self, *how: str) -> str:
+        """Store sums for all rows of a tile of part 4."""
+        inner = self.sums(*how, keys="columns").replace("\n", "\n        ")
+        return f"for (int i = 0; i < rows; i++)\n                        {inner}"
 
     def tiled_sums(self, column: str, summed: str, begun: str, product: str, store: str) -> str:
         """Add a product to the `begun` sum of each row and column, in loops over tiles in the style's order."""
@@ -319,13 +325,8 @@ torch::Tensor {name}(torch::Tensor QTensor, torch::Tensor KTensor, torch::Tensor
 
     def flash(self) -> str:
         style = self.style
-        products = """for (int i = 0; i < rows; i++)
-                        for (int k = 0; k < d; k++) {
-                            float sum = 0.f;
-                            for (int j = 0; j < columns; j++)
-                                sum += twoDimRead(Pij, i, j, Bc) * twoDimRead(Vj, j, k, d);
-                            twoDimWrite(PV, i, k, d, sum);
-                        }"""
+        product = "twoDimRead(Pij, i, j, Bc) * twoDimRead(Vj, j, k, d)"
+        products = self.sums_of_tile("k", "j", product, "twoDimWrite(PV, i, k, d, sum);")
         if style.product == "rows":
             products = """for (int i = 0; i < rows; i++)
                         for (int j = 0; j < columns; j++) {
@@ -339,6 +340,8 @@ torch::Tensor {name}(torch::Tensor QTensor, torch::Tensor KTensor, torch::Tensor
             update, finish = f"(Li[i] * {update}) / Lnew[i]", ""
         workspaces = ("Qi", "Kj", "Vj", "Sij", "Pij", "PV", "Oi", "L", "Li", "Lij", "Lnew")
         tensors = ", ".join(f"torch::Tensor {name}Tensor" for name in workspaces)
+        score = "twoDimRead(Qi, i, k, d) * twoDimRead(Kj, j, k, d)"
+        scores = self.sums_of_tile("j", "k", score, "twoDimWrite(Sij, i, j, Bc, sum);")
         body = f"""
             std::fill(L.begin(), L.end(), 0.f);
             for (int jj = 0; jj < N; jj += Bc) {{
@@ -361,13 +364,7 @@ torch::Tensor {name}(torch::Tensor QTensor, torch::Tensor KTensor, torch::Tensor
                         }}
                         Li[i] = L[query];
                     }}
-                    for (int i = 0; i < rows; i++)
-                        for (int j = 0; j < columns; j++) {{
-                            float sum = 0.f;
-                            for (int k = 0; k < d; k++)
-                                sum += twoDimRead(Qi, i, k, d) * twoDimRead(Kj, j, k, d);
-                            twoDimWrite(Sij, i, j, Bc, sum);
-                        }}
+                    {scores}
                     for (int i = 0; i < rows; i++) {{
                         float total = 0.f;
                         for (int j = 0; j < columns; j++) {{
