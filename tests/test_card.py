@@ -58,6 +58,7 @@ def Matmul(a, b, c):
 def flash_forward(q, k, v, causal):
     return q
 """
+GELU = "def gelu(x, y):\n    "
 MUTE = """class Mute(BaseException):
     def __str__(self):
         raise RuntimeError("no text")
@@ -208,9 +209,6 @@ def test_a_file_that_cannot_be_loaded_does_not_compile(text: str, said: str, jud
     part = judge(text, "gelu")["gelu"]
     assert part.verdict == "compile_error" and part.diagnosis is not None
     assert re.search(said, part.diagnosis.message) and ":0:" not in part.diagnosis.message
-
-
-GELU = "def gelu(x, y):\n    "
 
 
 @pytest.mark.parametrize(
@@ -415,11 +413,10 @@ def test_only_rows_that_are_looked_at_are_read(dtype: str) -> None:
         return bytearray(stored[offset : offset + size])
 
     seen = OnCard(reading, numbers.shape, dtype)
-    row = len(stored) // 64
     heads, rows = np.array([[7], [50]]), np.array([[2, 0]])
     assert (seen[np.array([9, 3, 9])] == numbers[[9, 3, 9]]).all()
     assert (seen[heads, rows] == numbers[heads, rows]).all()
-    assert sum(read) == 4 * row, "two rows for either"
+    assert sum(read) == 4 * (len(stored) // 64), "two rows for either"
     assert seen[np.array([1])].dtype == np.float32 and seen.shape == (64, 3, 5) and len(seen) == 64
     assert (seen[:, 1] == numbers[:, 1]).all() and (seen[()] == numbers).all()
     assert (seen * 2 == numbers * 2).all() and (abs(seen).max() == 96) and (np.asarray(seen) == numbers).all()

@@ -216,7 +216,6 @@ def test_the_place_is_named_with_the_cause_and_numbers_are_those_of_the_first_wr
     assert found.expected is not None and found.actual == pytest.approx(found.expected + 0.5, abs=1e-4)
     assert "b=1, h=2, i=30, j=4" in found.message
     # Not a number is told from overflow.
-    x = make_inputs("random", RAGGED, 2)
     assert explain(x, RAGGED, right(x) / 0).code == "not_finite"
     x["Q"] = x["Q"] * 20
     assert explain(x, RAGGED, torch.full_like(x["V"], torch.nan)).code == "overflow"
@@ -324,14 +323,12 @@ def test_names_the_wrong_offset_of_a_read_and_of_a_write(name: str) -> None:
     code, offset = OFFSETS[name]
     x = make_inputs("indices", SHAPE_4D, 4)
     padded = torch.cat([x["tensor"].flatten(), torch.zeros(200)])
-    actual = padded[offset(*x["index"].unbind(1))]
-    assert explain(x, SHAPE_4D, actual, oracle="read4d").code == code
+    assert explain(x, SHAPE_4D, padded[offset(*x["index"].unbind(1))], oracle="read4d").code == code
     x = make_inputs("some_indices", SHAPE_4D, 4)
     after = torch.cat([x["tensor"].flatten(), torch.zeros(200)])
     for at, value in zip(offset(*x["index"].unbind(1)).tolist(), x["values"].tolist(), strict=True):
         after[at] = value
-    actual = after[:120].reshape(2, 3, 4, 5)
-    assert explain(x, SHAPE_4D, actual, oracle="write4d").code == code
+    assert explain(x, SHAPE_4D, after[:120].reshape(2, 3, 4, 5), oracle="write4d").code == code
 
 
 def test_reads_and_writes_that_do_nothing_or_too_much() -> None:

@@ -12,10 +12,10 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from refusals import refused
 
 from grader.assignment import labs
 from grader.assignment.loading import load
-from grader.base.errors import UsageError
 from grader.base.places import ROOT
 from grader.staff import newlab, selftest
 from grader.staff.newlab import ends
@@ -49,15 +49,21 @@ def test_a_lab_of_every_kind_is_judged(ending: Ending, tmp_path: Path) -> None:
 
 #: What the lab's own test takes over ten seconds for is shown in the fast tier by the guide's lab.
 @pytest.mark.full
-def test_a_new_lab_holds_its_own_test(made: Path) -> None:
+def test_a_new_lab_holds_its_own_test_and_tries_its_kernels(
+    made: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The threats are the main lab's."""
     said = run("-m", "pytest", "-q", "-p", "no:cacheprovider", made / f"test_{made.name}.py")
     assert f"{len(ends.all_of(made))} passed" in said
+    selftest.main(["--config", str(made / "hidden" / "assignment.yaml"), "--trust"])
+    said = capsys.readouterr().out
+    assert "trusted      that right work passes" in said
+    assert "trusted      that wrong work is found: 5 of 5" in said and "there are no threats to try" in said
 
 
 def test_a_new_lab_has_a_name_of_its_own(made: Path) -> None:
     for name in ("Vadd", "v-add", "1st", "", made.name, "softmax"):
-        with pytest.raises(UsageError):
-            newlab.write(name, made.parent)
+        refused(".", newlab.write, name, made.parent)
 
 
 def test_labs_are_listed_and_found(made: Path) -> None:
@@ -125,15 +131,6 @@ def test_an_edited_oracle_makes_verdicts_out_of_date(tmp_path: Path) -> None:
         (lab / name).write_text(text)
 
 
-@pytest.mark.full
-def test_a_lab_tries_its_own_kernels(made: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """The threats are the main lab's."""
-    selftest.main(["--config", str(made / "hidden" / "assignment.yaml"), "--trust"])
-    said = capsys.readouterr().out
-    assert "trusted      that right work passes" in said
-    assert "trusted      that wrong work is found: 5 of 5" in said and "there are no threats to try" in said
-
-
 @pytest.mark.parametrize(
     "is_proved", [False, pytest.param(True, marks=pytest.mark.full)], ids=["unproved", "proved"]
 )
@@ -159,12 +156,10 @@ def test_a_release_holds_the_lab_and_none_of_the_staffs(
 def test_an_assignment_without_its_lab_is_refused(tmp_path: Path) -> None:
     path = tmp_path / "assignment.yaml"
     path.write_text((MIXED / "mixed" / "assignment.yaml").read_text())
-    with pytest.raises(UsageError, match=r"assignment.yaml:\d+: no lab 'mixed'"):
-        load(path)
+    refused(r"assignment.yaml:\d+: no lab 'mixed'", load, path)
     (tmp_path / "broken").mkdir()
     (tmp_path / "broken" / "__init__.py").write_text("import nowhere_at_all\n")
-    with pytest.raises(UsageError, match="broken cannot be imported: ModuleNotFoundError"):
-        labs.load(tmp_path / "broken")
+    refused("broken cannot be imported: ModuleNotFoundError", labs.load, tmp_path / "broken")
 
 
 def test_labs_of_one_name_live_in_one_process(made: Path, tmp_path: Path) -> None:
@@ -195,5 +190,4 @@ def test_a_lab_names_itself_relatively(name: str, statement: str, instead: str, 
     path.parent.mkdir(parents=True)
     (tmp_path / "mine" / "__init__.py").write_text("LAB = None\n")
     path.write_text(f"import os\n{statement}\n")
-    with pytest.raises(UsageError, match=f"{name}:2: .* {instead}"):
-        labs.load(tmp_path / "mine")
+    refused(f"{name}:2: .* {instead}", labs.load, tmp_path / "mine")

@@ -143,15 +143,11 @@ def test_results_of_each_kind(both: Both) -> None:
     reserve = Request("", (), (), op="reserve", reserved_bytes=20 << 20)
     in_double = Request("in_double", [{"input": 0}], [np.full((2,), 0.1)], (2, 3))
     kinds = [
-        (reserve, "nothing"),
-        (reserve, "nothing"),
-        (tensors("other_way"), "a tensor"),
-        (tensors("whole_numbers"), "a tensor"),
-        (tensors("nothing_in_it"), "a tensor"),
+        *[(reserve, "nothing")] * 2,
+        *((tensors(name), "a tensor") for name in ("other_way", "whole_numbers", "nothing_in_it")),
         (tensors("undefined"), "an undefined tensor"),
         (tensors("number", 2.5, 1), "a number"),
-        (tensors("list_of", 9), "a std::vector<float>"),
-        (tensors("list_of", 0), "a std::vector<float>"),
+        *((tensors("list_of", size), "a std::vector<float>") for size in (9, 0)),
         (tensors("large"), "a tensor"),
         (in_double, "a tensor"),
         (tensors("change", 3), "nothing"),
@@ -291,10 +287,11 @@ def test_peak_memory_is_the_kernel_s_own(host: NativeHost, tmp_path: Path) -> No
     text = one_function(
         "std::vector<float> space(10 << 20, 1.0f);\nreturn torch::full({1}, space[(int)t.data_ptr<float>()[0]]);"
     )
-    request = asked("f", 0, shape=(64, 1024), output=(1,))
     with host.spawn(program(tmp_path, text), threads=1) as session:
         for _ in range(2):
-            peak_bytes = session.call(request, measure_peak=True).peak_bytes
+            peak_bytes = session.call(
+                asked("f", 0, shape=(64, 1024), output=(1,)), measure_peak=True
+            ).peak_bytes
             assert peak_bytes is not None and 39 << 20 < peak_bytes < 42 << 20
 
 

@@ -21,9 +21,10 @@ import pytest
 import shared_forms
 from _pytest.mark.structures import ParameterSet
 from conftest import ROOT
+from refusals import refused
 
 from grader.base.arrays import np
-from grader.base.errors import KitError, UsageError
+from grader.base.errors import KitError
 from grader.build import stages
 from grader.build.toolchain import toolchain
 from grader.run.calls import Call, Request
@@ -130,20 +131,17 @@ def kennel_fixture(tiers: list[ParameterSet]) -> Callable[..., Kennel]:
 kennel, locked = kennel_fixture(tiers_that(lambda sandbox: True)), kennel_fixture(LOCKED)
 
 
-def test_a_kernel_computes_as_it_would_outside(kennel: Kennel) -> None:
-    assert kennel.value("nothing", 41) == 42
-    assert kennel.value("uses_openmp", 3, threads=3) == 1000
-    assert kennel.do("kills_itself").signal_name == "SIGABRT"
-    # Every runner finds an empty folder, and may write to it.
-    assert kennel.value("writes_a_note") == kennel.value("writes_a_note") == 1
-
-
 def softmax(size: int) -> Request:
     values = np.zeros((size, size), np.float32)
     return Request("torch.softmax", [{"input": 0}, {"value": 1}], [values], (size, size))
 
 
-def test_profiler_and_peak_memory_are_what_they_are_outside(kennel: Kennel) -> None:
+def test_a_kernel_computes_and_is_profiled_as_it_would_be_outside(kennel: Kennel) -> None:
+    assert kennel.value("nothing", 41) == 42
+    assert kennel.value("uses_openmp", 3, threads=3) == 1000
+    assert kennel.do("kills_itself").signal_name == "SIGABRT"
+    # Every runner finds an empty folder, and may write to it.
+    assert kennel.value("writes_a_note") == kennel.value("writes_a_note") == 1
     with kennel.zygote.spawn("torch", "", threads=1) as session:
         profiled = session.call(softmax(256), profile_label="softmax", measure_peak=True)
         assert profiled.status == "ok", (profiled, session.printed)
@@ -151,12 +149,9 @@ def test_profiler_and_peak_memory_are_what_they_are_outside(kennel: Kennel) -> N
     assert profiled.cpu_s is not None and profiled.peak_bytes is not None and profiled.peak_bytes > 0
 
 
-def test_memory_and_threads_are_bounded(kennel: Kennel) -> None:
+def test_memory_threads_and_disk_are_bounded_and_a_full_disk_is_emptied(kennel: Kennel) -> None:
     assert 0 < kennel.value("fills_the_memory", 64) <= 4.5
     assert 4 < kennel.value("starts_threads", 3000) < 1500
-
-
-def test_a_full_disk_ends_the_kernel_and_is_emptied(kennel: Kennel) -> None:
     for deed, number in (("fills_the_disk", 64), ("makes_files", 400)):
         filled = kennel.do(deed, number)
         assert filled.status == "crash" and "it wrote more than" in filled.message, deed
@@ -213,7 +208,7 @@ def test_orphans_are_swept_up(kennel_of: Callable[[str], Kennel]) -> None:
     assert Path(f"/proc/{pid}/task/{pid}/children").read_text().split() == []
 
 
-def test_a_kernel_that_ends_or_stops_its_parent_is_at_fault(library: Path) -> None:
+def test_a_kernel_that_ends_or_stops_its_parent_or_ends_the_reference_is_at_fault(library: Path) -> None:
     with Zygote() as zygote:
         kennel = Kennel(OPEN, zygote, library)
         assert kennel.value("stops_its_parent") == 1
@@ -221,9 +216,6 @@ def test_a_kernel_that_ends_or_stops_its_parent_is_at_fault(library: Path) -> No
         ended = kennel.do("kills_its_parent")
         assert ended.status == "crash" and zygote.sabotaged
         assert kennel.value("nothing", 1) == 2
-
-
-def test_a_kernel_that_ends_the_reference_is_at_fault(library: Path) -> None:
     with Zygote() as zygote, zygote.spawn("torch", "", threads=1) as reference:
         with Kennel(OPEN, zygote, library).runner() as student:
             assert reference.call(softmax(4)).status == "ok" and not zygote.sabotaged
@@ -321,29 +313,23 @@ def test_compiler_s_work_is_taken_as_a_plain_file(tmp_path: Path) -> None:
     made.parent.mkdir()
     place.mkdir()
     made.symlink_to("/etc/passwd")
-    with pytest.raises(KitError, match="something else than a file"):
-        compiling.taken(made, place)
+    refused("something else than a file", compiling.taken, made, place, of=KitError)
     made.unlink()
     made.write_text("object")
     assert compiling.taken(made, place).read_text() == "object"
 
 
-def test_no_tier_is_chosen_that_does_not_work(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_no_tier_is_believed_or_chosen_that_does_not_hold_or_work(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert tiers._escape(Sandbox("B", landlock=0, seccomp=True)) == "it does not hide files"
+    assert tiers._escape(Sandbox("C", seccomp=False, own_uid=os.geteuid() == 0)) != ""
+    for wanted, message in (("E", "no sandbox tier 'E'"), ("D", "--trust")):
+        refused(message, choose, wanted)
     monkeypatch.setattr(tiers.shutil, "which", lambda name: None)
     monkeypatch.setattr(tiers.lock, "landlock_version", lambda: 0)
     monkeypatch.setattr(tiers.os, "geteuid", lambda: 1000)
     monkeypatch.setattr(tiers, "_tried", tiers._tried.__wrapped__)
-    with pytest.raises(UsageError, match=r"A: bubblewrap is not installed.*no Landlock.*only root.*--trust"):
-        choose()
+    refused(r"A: bubblewrap is not installed.*no Landlock.*only root.*--trust", choose)
     assert choose(trust=True) == OPEN
-
-
-def test_a_sandbox_with_a_hole_is_not_believed_and_a_wrong_choice_says_what_to_do() -> None:
-    assert tiers._escape(Sandbox("B", landlock=0, seccomp=True)) == "it does not hide files"
-    assert tiers._escape(Sandbox("C", seccomp=False, own_uid=os.geteuid() == 0)) != ""
-    for wanted, message in (("E", "no sandbox tier 'E'"), ("D", "--trust")):
-        with pytest.raises(UsageError, match=message):
-            choose(wanted)
 
 
 def test_all_of_the_kit_is_left_out_wherever_it_lies(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -378,14 +364,6 @@ def test_all_of_the_kit_is_left_out_wherever_it_lies(tmp_path: Path, monkeypatch
     assert {str(path.relative_to(packages)) for path in seen} == {"numpy/lib/other", "numpy/bin"}
 
 
-def test_rights_alone_hide_files_from_another_user(tmp_path: Path) -> None:
-    by_rights, by_landlock = Sandbox("C", seccomp=True, own_uid=True), Sandbox("B", landlock=1)
-    for sandbox, mode in ((by_rights, 0o700), (by_landlock, 0o755)):
-        tmp_path.chmod(0o755)
-        sandbox.protect(tmp_path, tmp_path / "absent")
-        assert tmp_path.stat().st_mode & 0o777 == mode
-
-
 def test_links_are_seen_with_their_targets(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """/bin -> usr/bin stays a link; an environment that lies elsewhere is there under its own name."""
     (tmp_path / "usr" / "bin").mkdir(parents=True)
@@ -404,17 +382,23 @@ def test_links_are_seen_with_their_targets(tmp_path: Path, monkeypatch: pytest.M
     assert ("--ro-bind", str(tmp_path / ".venv")) in options
 
 
-def test_a_closed_temporary_folder_is_reported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """No object can be opened there: a whole class would not compile."""
+def test_rights_alone_hide_files_and_a_closed_temporary_folder_is_reported(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """No object can be opened in a closed one: a whole class would not compile."""
+    by_rights, by_landlock = Sandbox("C", seccomp=True, own_uid=True), Sandbox("B", landlock=1)
+    for sandbox, mode in ((by_rights, 0o700), (by_landlock, 0o755)):
+        tmp_path.chmod(0o755)
+        sandbox.protect(tmp_path, tmp_path / "absent")
+        assert tmp_path.stat().st_mode & 0o777 == mode
     closed, inside = tmp_path / "closed", tmp_path / "closed" / "temporary"
     inside.mkdir(parents=True)
     closed.chmod(0o700)
     confined = replace(OPEN, own_uid=True)
-    with pytest.raises(KitError, match=r"closed is closed to the user ids .* set TMPDIR"):
-        confined.check_within_reach(inside)
+    why = r"closed is closed to the user ids .* set TMPDIR"
+    refused(why, confined.check_within_reach, inside, of=KitError)
     OPEN.check_within_reach(inside)
     if os.geteuid() == 0:
         monkeypatch.setattr("tempfile.tempdir", str(inside))
-        with pytest.raises(KitError, match="set TMPDIR"):
-            Zygote(sandbox=confined)
+        refused(why, Zygote, sandbox=confined, of=KitError)
         assert not list(inside.iterdir())

@@ -84,14 +84,13 @@ def test_right_kernels_speak_as_torch(stage: Stage, part: str, texts: int, lengt
     assert tally.near_ties or torch.equal(tally.tokens, stage.by_torch(prompt, 12, heat))
 
 
-def test_window_slides_over_a_text_longer_than_it(stage: Stage) -> None:
+def test_a_window_slides_over_a_longer_text_and_a_mask_as_channels_takes_one_call_a_layer(
+    stage: Stage,
+) -> None:
     prompt = stage.prompt(20)
     tally = stage.speak("gpt149_ref_naive", prompt, 30, window=12)
     assert tally.fault is None, tally.fault
     assert torch.equal(tally.tokens, stage.by_torch(prompt, 30, window=12))
-
-
-def test_mask_as_channels_takes_one_call_a_layer(stage: Stage) -> None:
     for window in (256, 9):
         tally = stage.speak("gpt149_ref_naive", stage.prompt(24, 2), 3, prefill="mask", window=window)
         assert tally.fault is None, tally.fault
@@ -222,16 +221,13 @@ def test_rotary_positions_are_distances() -> None:
     assert torch.allclose(near, far, atol=1e-4) and not torch.allclose(near, nearer, atol=1e-3)
 
 
-def test_a_text_is_drawn_alike_alone_and_beside_others() -> None:
+def test_sampling_follows_the_odds_and_is_alike_alone_and_beside_others() -> None:
     logits = torch.randn(4, 30, generator=torch.Generator().manual_seed(4))
     together, alone = Sampler(4, 9, 1.0, top_k=5), Sampler(1, 9, 1.0, top_k=5)
     for _ in range(20):
         four, one = together.choose(logits, together.draw()), alone.choose(logits[:1], alone.draw())
         assert four.tokens[0] == one.tokens[0]
         assert all(token in logits[k].topk(5).indices for k, token in enumerate(four.tokens))
-
-
-def test_sampling_follows_the_odds() -> None:
     logits = torch.tensor([[0.1, 0.2, 0.3, 0.4]]).log()
     sampler, seen = Sampler(1, 3, 1.0), torch.zeros(4)
     for _ in range(4000):

@@ -13,8 +13,6 @@ from typing import Literal
 
 @dataclass(frozen=True)
 class Style:
-    """One way of writing the parts."""
-
     name: str
     #: Integers by reference (as published), by value, or an offset function.
     accessors: Literal["reference", "value", "offset"] = "reference"
@@ -130,12 +128,8 @@ inline void fourDimWrite(std::vector<float> &tensor, {place}, {val}) {{
 
 
 class _Writer:
-    """Renders the parts of one style."""
-
     def __init__(self, style: Style) -> None:
         self.style = style
-
-    # ---- element access
 
     def accessors(self) -> str:
         text = four_dimensions(is_by_value=self.style.accessors == "value")
@@ -218,20 +212,18 @@ class _Writer:
                 }}{division}"""
 
     def naive(self) -> str:
-        body = f"""
+        scores = f"""
             for (int i = 0; i < N; i++) {{
                 {self.sums("j", "k", self.score, "twoDimWrite(QK_t, i, j, N, sum);")}
-            }}
-{self.matrix_softmax_and_values(blocked=False)}"""
-        return self.matrix_function("myNaiveAttention", body)
+            }}"""
+        return self.matrix_function("myNaiveAttention", scores, blocked=False)
 
     def blocked(self) -> str:
-        scores = ("twoDimRead(QK_t, i, j, N)", self.score, "twoDimWrite(QK_t, i, j, N, sum);")
-        body = f"""
+        sums = ("twoDimRead(QK_t, i, j, N)", self.score, "twoDimWrite(QK_t, i, j, N, sum);")
+        scores = f"""
             std::fill(QK_t.begin(), QK_t.end(), 0.f);
-{self.tiled_sums("j", "k", *scores)}
-{self.matrix_softmax_and_values(blocked=True)}"""
-        return self.matrix_function("myUnfusedAttentionBlocked", body)
+{self.tiled_sums("j", "k", *sums)}"""
+        return self.matrix_function("myUnfusedAttentionBlocked", scores, blocked=True)
 
     def divided_output(self, scaled: str) -> str:
         """A pass over O that divides, in styles that divide late."""
@@ -258,10 +250,7 @@ torch::Tensor {name}(torch::Tensor QTensor, torch::Tensor KTensor, torch::Tensor
 }}
 """
 
-    def matrix_function(self, name: str, body: str) -> str:
-        return self.function(name, "torch::Tensor QK_tTensor", "", formatted("QK_t"), body)
-
-    def matrix_softmax_and_values(self, *, blocked: bool) -> str:
+    def matrix_function(self, name: str, scores: str, *, blocked: bool) -> str:
         read = "twoDimRead(QK_t, i, j, N)"
         largest = "int first = 0;\n                float largest = twoDimRead(QK_t, i, first, N)"
         divide = f""" {{
@@ -272,19 +261,20 @@ torch::Tensor {name}(torch::Tensor QTensor, torch::Tensor KTensor, torch::Tensor
         if self.style.division == "late":
             sums, keep, scaled = "            std::vector<float> sums(N);\n", "sums[i] = total;", " / sums[i]"
         softmax = self.softmax(largest, read, "twoDimWrite(QK_t, i, j, N, e);", divide)
-        text = f"""{sums}            for (int i = 0; i < N; i++) {{{softmax}
+        if blocked:
+            product = f"{read} * {self.read('V', 'j', 'k')}"
+            values = self.tiled_sums("k", "j", self.read("O", "i", "k"), product, self.write("i", "k", "sum"))
+            values += self.divided_output(scaled) if scaled else ""
+        else:
+            values = f"""            for (int i = 0; i < N; i++) {{
+                {self.values(read, scaled)}
+            }}"""
+        body = f"""{scores}
+{sums}            for (int i = 0; i < N; i++) {{{softmax}
                 {keep}
             }}
-"""
-        if blocked:
-            value = (
-                self.read("O", "i", "k"),
-                f"{read} * {self.read('V', 'j', 'k')}",
-                self.write("i", "k", "sum"),
-            )
-            return text + self.tiled_sums("k", "j", *value) + (self.divided_output(scaled) if scaled else "")
-        product = self.values(read, scaled)
-        return f"{text}            for (int i = 0; i < N; i++) {{\n                {product}\n            }}"
+{values}"""
+        return self.function(name, "torch::Tensor QK_tTensor", "", formatted("QK_t"), body)
 
     def values(self, weight: str, scaled: str) -> str:
         """The row i of O from the weights of its keys j."""
@@ -300,7 +290,6 @@ torch::Tensor {name}(torch::Tensor QTensor, torch::Tensor KTensor, torch::Tensor
         return self.sums("k", "j", product, self.write("i", "k", "sum" + scaled))
 
     def fused(self) -> str:
-        style = self.style
         outside, inside, at = {
             "index": ("", STARTERS_ROW, "ORow[{}]"),
             "copied": (
@@ -309,25 +298,24 @@ torch::Tensor {name}(torch::Tensor QTensor, torch::Tensor KTensor, torch::Tensor
                 "rows[thread * N + {}]",
             ),
             "local": ("", "std::vector<float> ORow(N, 0.f);", "ORow[{}]"),
-        }[style.row]
+        }[self.style.row]
         weight = at.format("j")
         largest, divide = f"float largest = {at.format('0')}", f"\n                    {weight} /= total;"
         softmax = self.softmax(largest, weight, f"{weight} = e;", divide)
-        scaled = " / total" if style.division == "late" else ""
+        scaled = " / total" if self.style.division == "late" else ""
         body = f"""
             for (int i = 0; i < N; i++) {{
                 {inside}
                 {self.sums("j", "k", self.score, f"{weight} = sum;")}{softmax}
                 {self.values(weight, scaled)}
             }}"""
-        pragma = f"#pragma omp parallel for collapse({style.collapse})\n"
+        pragma = f"#pragma omp parallel for collapse({self.style.collapse})\n"
         return self.function("myFusedAttention", "torch::Tensor temp", "", outside, body, pragma)
 
     def flash(self) -> str:
-        style = self.style
         product = "twoDimRead(Pij, i, j, Bc) * twoDimRead(Vj, j, k, d)"
         products = self.sums_of_tile("k", "j", product, "twoDimWrite(PV, i, k, d, sum);")
-        if style.product == "rows":
+        if self.style.product == "rows":
             products = """for (int i = 0; i < rows; i++)
                         for (int j = 0; j < columns; j++) {
                             float weight = twoDimRead(Pij, i, j, Bc);
@@ -336,7 +324,7 @@ torch::Tensor {name}(torch::Tensor QTensor, torch::Tensor KTensor, torch::Tensor
                         }"""
         # Divided late: l * O + PV is kept in O, and divided once all keys have been seen.
         update, finish = "twoDimRead(Oi, i, k, d) + twoDimRead(PV, i, k, d)", self.divided_output(" / L[i]")
-        if style.division == "early":
+        if self.style.division == "early":
             update, finish = f"(Li[i] * {update}) / Lnew[i]", ""
         workspaces = ("Qi", "Kj", "Vj", "Sij", "Pij", "PV", "Oi", "L", "Li", "Lij", "Lnew")
         tensors = ", ".join(f"torch::Tensor {name}Tensor" for name in workspaces)
@@ -368,7 +356,7 @@ torch::Tensor {name}(torch::Tensor QTensor, torch::Tensor KTensor, torch::Tensor
                     for (int i = 0; i < rows; i++) {{
                         float total = 0.f;
                         for (int j = 0; j < columns; j++) {{
-                            float e = {style.exp}(twoDimRead(Sij, i, j, Bc));
+                            float e = {self.style.exp}(twoDimRead(Sij, i, j, Bc));
                             twoDimWrite(Pij, i, j, Bc, e);
                             total += e;
                         }}

@@ -11,12 +11,8 @@ from dataclasses import asdict, dataclass
 
 from honest.styles import FORMAT_TENSOR, FORMATTED, INCLUDES, STARTERS_ROW, TWO_DIMENSIONS, four_dimensions
 
-FRAME = (
-    f"""\
-{INCLUDES}@headers@
-@accessors@{FORMAT_TENSOR}"""
-    + """\
-@helpers@
+FRAME = f"{INCLUDES}@headers@\n@accessors@{FORMAT_TENSOR}@helpers@\n@kernel@"
+KERNEL = """\
 torch::Tensor myFusedAttention(torch::Tensor QTensor, torch::Tensor KTensor, torch::Tensor VTensor, torch::Tensor temp,
                                int B, int H, int N, int d) {
 @body@
@@ -27,7 +23,6 @@ PYBIND11_MODULE(TORCH_EXTENSION_NAME, m) {
 @bindings@
 }
 """
-)
 BINDINGS = """\
     m.def("twoDimRead", &twoDimRead, "twoDimRead");
     m.def("fourDimRead", &fourDimRead, "fourDimRead");"""
@@ -104,7 +99,7 @@ class Written:
 
     @property
     def text(self) -> str:
-        text = FRAME.replace("@body@", self.body or vectors(LOOP))
+        text = FRAME.replace("@kernel@", KERNEL).replace("@body@", self.body or vectors(LOOP))
         text = text.replace("@rows@", ROWS).replace("@one row@", ONE_ROW)
         for name, given in asdict(self).items():
             text = text.replace(f"@{name}@", given)
