@@ -13,6 +13,7 @@ from pathlib import Path
 
 import pytest
 from classrows import ABSURD_NAMES, student
+from refusals import refused
 
 from grader import score as rubric
 from grader.assignment.loading import load
@@ -72,7 +73,6 @@ def graded_once(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def canvas(k: int) -> list[str]:
-
     login = f"login{k}" if k % 5 == 3 else f"STUDENT{k}@example.edu"
     number = str(9000 + k) if k % 2 or k % 5 == 1 else ""
     return [f"Last{k}, First", str(500 + k), number, login, "A", "", "0"]
@@ -292,7 +292,7 @@ def test_a_class_that_waits_for_the_same_is_not_listed_by_name(export: Path) -> 
     assert "not final (3): f0 (writeup), f1 (part4), " in notes(("writeup",), ("part4",), ("writeup",))
 
 
-def test_one_locked_grade_and_extra_credit_do_not_stop_the_others(export: Path) -> None:
+def test_one_locked_grade_and_extra_credit_stop_no_others_and_a_group_fills_every_row(export: Path) -> None:
     export.write_text(moodle_export(4).replace("Yes", "No", 1))
     students = [by_address(k, total, "moodle") for k, total in enumerate((50.0, 104.0, 60.0))]
     found = fill("moodle", export, students)
@@ -300,29 +300,21 @@ def test_one_locked_grade_and_extra_credit_do_not_stop_the_others(export: Path) 
     assert [row["Grade"] for row in read(export)] == ["", "100", "60", ""]
     assert "cannot be changed and are left (1): First Last0 50 (its grade cannot be changed)" in found.notes
     assert "above the maximum of 100, which is filled in (1): First Last1 104" in found.notes
-
-
-def test_a_group_gets_its_grade_in_every_row(export: Path) -> None:
+    # A group gets its grade in every row.
     export.write_text(canvas_export(3))
     emails = ("student0@example.edu", "student1@example.edu")
     group = Student("g", "x", matching.identities("g", emails, (), fold=True), 80.0, people=2)
     assert fill("canvas", export, [group]).content.decode().count(",80,0") == 2
-    with pytest.raises(UsageError, match="belongs to 2 rows"):
-        fill("canvas", export, [replace(group, people=1)])
+    refused("belongs to 2 rows", fill, "canvas", export, [replace(group, people=1)])
 
 
-def test_a_link_is_replaced_and_not_followed(graded: Path, export: Path, tmp_path: Path) -> None:
-    target = tmp_path / "precious"
-    export.write_text(canvas_export())
+def test_the_column_may_be_an_id_and_a_link_is_replaced_and_not_followed(graded: Path, export: Path) -> None:
+    target = export.with_name("precious")
     target.write_text("precious")
     (graded / "canvas.csv").symlink_to(target)
-    report(graded, canvas=export)
-    assert target.read_text() == "precious" and not (graded / "canvas.csv").is_symlink()
-
-
-def test_the_column_may_be_an_id_and_a_regrade_is_reported(graded: Path, export: Path) -> None:
     export.write_text(canvas_with(TITLE, "Homework 4").replace("A,,0", "A,17.5,0", 1))
     said = report(graded, canvas=export, column="4711")
+    assert target.read_text() == "precious" and not (graded / "canvas.csv").is_symlink()
     assert "grades filled in: 24" in said
     assert re.search(r"another grade stood there and is replaced \(1\): Last0, First 17\.5 -> [\d.]+\n", said)
 
@@ -372,7 +364,5 @@ def test_another_export_is_refused_in_one_line(platform: str, kind: str, graded:
     text, why = (NO_CANVAS if platform == "canvas" else NO_MOODLE)[kind]
     before = written(graded)
     export.write_bytes(text.encode("utf-8", "surrogateescape"))
-    with pytest.raises(UsageError) as refused:
-        report(graded, **{platform: export})
-    assert re.search(why, str(refused.value)) and "\n" not in str(refused.value)
+    refused(why, report, graded, **{platform: export})
     assert written(graded) == before, "something was written"

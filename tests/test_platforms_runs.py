@@ -7,9 +7,7 @@ import io
 import json
 import os
 import subprocess
-import sys
 import zipfile
-from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -18,11 +16,12 @@ import pytest
 import yaml
 from classes.acting_class import SMALL, Class, acting, grader
 from conftest import ROOT, insert_at_start, keeping
+from laying_out import proof_setup, run_python, write_files
 from platform_schemas import FORGING, SCHEMAS, faults, obeyed, require_valid
+from refusals import refused
 from releases import Release, release_of
 
 from grader.__main__ import run
-from grader.base.errors import UsageError
 from grader.staff import newlab
 from grader.staff.classroom import ledger
 from grader.staff.platforms import container, prairielearn
@@ -32,13 +31,6 @@ from grader.staff.release.archive import File, packed, unpack
 from grader.submission import find
 
 __all__ = ["acting"]
-
-
-def write_files(folder: Path, files: dict[str, str]) -> Path:
-    for name, text in files.items():
-        (folder / name).parent.mkdir(parents=True, exist_ok=True)
-        (folder / name).write_text(text)
-    return folder
 
 
 def job(folder: Path, files: dict[str, str], config: str) -> Path:
@@ -84,16 +76,13 @@ def test_nothing_to_judge_and_faults_of_the_kit_cost_no_attempt(
     assert "gpt149.yaml" in capfd.readouterr().err and "gpt149.yaml" not in json.dumps(results_of(root))
     monkeypatch.setattr(container, "run", lambda *_: "stopped")
     assert prairielearn.main(root) == 3 and "stopped" not in json.dumps(results_of(root))
-    with pytest.raises(UsageError, match="name PrairieLearn's /grade"):
-        prairielearn.main(["absent"])
+    refused("name PrairieLearn's /grade", prairielearn.main, ["absent"])
 
 
 def in_a_workflow(*command: object, folder: Path, **environment: object) -> subprocess.CompletedProcess[str]:
     """Run Python on this command as a step of a workflow."""
     files = {name: folder / name for name in ("GITHUB_OUTPUT", "GITHUB_STEP_SUMMARY")}
-    given = {name: str(text) for name, text in {"PYTHONPATH": ROOT, **files, **environment}.items()}
-    options = {"cwd": folder, "env": {**os.environ, **given}, "capture_output": True, "text": True}
-    return subprocess.run([sys.executable, *map(str, command)], **options, timeout=300)
+    return run_python(folder, *command, **{"PYTHONPATH": ROOT, **files, **environment})
 
 
 def handed_back(folder: Path) -> dict[str, Any]:
@@ -144,7 +133,7 @@ def commit(folder: Path, at: str, *, packed_objects: bool = False) -> None:
         subprocess.run(["git", *command], cwd=folder, env=environment, check=True, capture_output=True)
 
 
-def refused(*arguments: object) -> str:
+def refusal(*arguments: object) -> str:
     """Return the one line with which the command line refuses."""
     ended = grader(*arguments)
     assert ended.returncode == 2 and ended.stderr.count("\n") == 1 and ended.stdout == ""
@@ -192,13 +181,13 @@ def test_clones_are_graded_by_roster_and_commit_times(acting: Class, tmp_path: P
     assert [row[-3:] for row in filled.read_text().splitlines()[2:]] == [",30", ",25", ",30"]
     assert "submissions of nobody in export.csv (1): hw1-stranger" in reported.stdout
     before = filled.read_bytes()
-    assert "Moodle in English" in refused("report", acting.out, "--moodle", export)
-    assert "--column is of an export" in refused("report", acting.out, "--column", "7")
+    assert "Moodle in English" in refusal("report", acting.out, "--moodle", export)
+    assert "--column is of an export" in refusal("report", acting.out, "--column", "7")
     assert filled.read_bytes() == before and not (acting.out / "moodle.csv").exists()
     (acting.folder / "classroom_roster.csv").write_text("github_username\n")
     size = (acting.out / "ledger.jsonl").stat().st_size
     again = ("run", acting.folder, "--out", acting.out, "--resume", "--tier", "D", "--trust")
-    assert "which roster counts" in refused(*again)
+    assert "which roster counts" in refusal(*again)
     assert (acting.out / "ledger.jsonl").stat().st_size == size
 
 
@@ -213,8 +202,7 @@ def test_clones_are_graded_by_roster_and_commit_times(acting: Class, tmp_path: P
 )
 def test_a_broken_roster_is_refused_in_one_line(rows: str, why: str, tmp_path: Path) -> None:
     (tmp_path / "roster.csv").write_text(rows)
-    with pytest.raises(UsageError, match=why):
-        clones.read_roster(clones.find_roster(tmp_path))
+    refused(why, clones.read_roster, clones.find_roster(tmp_path))
     (tmp_path / "roster.csv").write_text("id,name\nada,Ada\n")
     assert clones.find_roster(tmp_path) is None, "a table of the course's own"
 
@@ -236,8 +224,8 @@ def test_times_of_commits_are_read_or_told_to_be_missing(tmp_path: Path) -> None
     assert times.pop("detached").isoformat() == "2026-01-02T01:04:05+00:00"  # type: ignore[union-attr]
     assert set(times.values()) == {None}
     (tmp_path / "b").mkdir()
-    with pytest.raises(UsageError, match="no submission is a folder with a commit"):
-        clones.with_commit_times([item for item in found if item.id == "plain"], tmp_path / "b")
+    plain = [item for item in found if item.id == "plain"]
+    refused("no submission is a folder with a commit", clones.with_commit_times, plain, tmp_path / "b")
 
 
 def test_folders_and_archives_name_whose_they_are(tmp_path: Path) -> None:
@@ -259,7 +247,8 @@ def test_a_question_has_what_its_course_reads(tmp_path: Path, monkeypatch: pytes
     monkeypatch.setattr(search, "refuse", lambda *_: None)
     product = products.PRODUCTS["prairielearn"]
     monkeypatch.setitem(products.PRODUCTS, "prairielearn", replace(product, prove=lambda *_: None))
-    making.release(MAIN.kit, tmp_path / "a", (), lambda line: None, "prairielearn")
+    wanted = (MAIN.kit, tmp_path / "a", (), print, "prairielearn")
+    making.release(*wanted)
     question, image = (tmp_path / "a" / "prairielearn" / name for name in ("questions/gpt149", "image"))
     assert faults(json.loads((question / "info.json").read_text()), SCHEMAS["info.json"]) == []
     html = (question / "question.html").read_text()
@@ -276,8 +265,7 @@ def test_a_question_has_what_its_course_reads(tmp_path: Path, monkeypatch: pytes
     assert faults(fallback, SCHEMAS["prairielearn ungradable"]) == []
     docker = (image / "Dockerfile").read_text()
     assert products.IMAGE_KIT.rpartition("/")[0] in docker and "{" not in docker
-    with pytest.raises(UsageError, match="prairielearn is there already: take it away"):
-        making.release(MAIN.kit, tmp_path / "a", (), lambda line: None, "prairielearn")
+    refused("prairielearn is there already: take it away", making.release, *wanted)
 
 
 def test_another_lab_has_a_question_and_a_workflow_of_its_own(tmp_path: Path) -> None:
@@ -341,25 +329,25 @@ def test_a_file_of_githubs_that_cannot_be_written_is_told_before_anything(tmp_pa
 def test_a_repository_takes_every_file_of_a_handout(more: str, tmp_path: Path) -> None:
     """A pattern that is meant for the top folder could name one of the kit's rooms: students' clones would lack it."""
     compiled = {"module_ref_stub/prebuilt/object.o": b"o", "labs/attention/studies/prebuilt/program": b"p"}
-    said, kit = [], MAIN.kit
-    files = {**contents.handout(kit, compiled), **products.PRODUCTS["github"].in_handout(kit)}
+    files = {**contents.handout(MAIN.kit, compiled), **products.PRODUCTS["github"].in_handout(MAIN.kit)}
     files[".gitignore"] = File(files[".gitignore"].content + more.encode())
-    bench = proofs.ProofSetup(kit.assignment, kit.starters, kit.solutions, tmp_path, said.append)
-    left_out = pytest.raises(proofs.Unproved, match=r"\.gitignore .* leaves \S+\.h and \d+ more out")
-    with left_out if more else nullcontext():
+    bench, said = proof_setup(MAIN.kit, tmp_path)
+    if more:
+        left_out = r"\.gitignore .* leaves \S+\.h and \d+ more out"
+        refused(left_out, proofs.git_takes_all, bench, packed(files), of=proofs.Unproved)
+    else:
         proofs.git_takes_all(bench, packed(files))
     assert said == ([] if more else ["a repository takes every file of the handout"])
 
 
 def test_a_platform_without_a_release_is_told(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     for name in ("canvas", "nowhere"):
-        with pytest.raises(UsageError, match="--platform takes gradescope, github, prairielearn"):
-            run(["release", "--platform", name, "--out", str(tmp_path / "dist")])
+        known = "--platform takes gradescope, github, prairielearn"
+        refused(known, run, ["release", "--platform", name, "--out", str(tmp_path / "dist")])
     assert not (tmp_path / "dist").exists()
     assert run(["platforms"]) == 0
     listed = [line.split()[0] for line in capsys.readouterr().out.splitlines()]
     assert listed == ["gradescope", "github", "prairielearn", "canvas", "moodle"]
     assert run(["platforms", "canvas"]) == 0 and "students see" in capsys.readouterr().out
-    with pytest.raises(UsageError, match="there are gradescope"):
-        run(["platforms", "gitub"])
+    refused("there are gradescope", run, ["platforms", "gitub"])
     assert capsys.readouterr().out == ""

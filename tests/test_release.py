@@ -15,19 +15,23 @@ import sys
 import zipfile
 from collections.abc import Iterator
 from pathlib import Path
+from unittest.mock import Mock
 
 import pytest
 from conftest import ROOT, one_of_each
+from laying_out import proof_setup, run_python, write_files
+from refusals import refused
 from releases import OBJECT, release_of
+from shared_forms import tiers
 
 from grader import __main__ as command_line
-from grader import sandbox, study
+from grader import study
 from grader.assignment import labs
 from grader.assignment.loading import load
 from grader.assignment.regions import strip_solution
 from grader.base import imports, objectcache, prebuilt
 from grader.base.arrays import np
-from grader.base.errors import KitError, UsageError
+from grader.base.errors import KitError
 from grader.build.toolchain import cache_root, toolchain
 from grader.doctor import Host, tools
 from grader.run.calls import Request
@@ -52,8 +56,7 @@ def test_an_archive_depends_on_its_files_alone(tmp_path: Path, monkeypatch: pyte
         os.umask(before)
     assert [k for k in range(9) if os.access(tmp_path / f"room{k}/file", os.X_OK)] == [0, 2, 4, 6, 8]
     assert (tmp_path / "room8" / "file").read_bytes() == bytes([8]) * 999
-    with pytest.raises(KitError, match="outside"):
-        packed({"../out": File(b"")})
+    refused("outside", packed, {"../out": File(b"")}, of=KitError)
 
 
 def test_a_prebuilt_object_is_reproducible(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -78,13 +81,8 @@ def test_every_import_of_the_handout_resolves_inside_it(tmp_path: Path) -> None:
     listed = {*re.findall(r"^\w+", MAIN.handout["requirements.txt"].content.decode(), re.M)}
     assert imports.third_party(tmp_path, rooms) <= {"yaml", "regex", "torch", *listed}
     (tmp_path / "grader" / "judge" / "oracle.py").unlink()
-    with pytest.raises(proofs.Unproved, match=r"imports grader.judge.oracle, which is not in it"):
-        proofs.imports_resolve(tmp_path)
-
-
-def run_python(*command: object, folder: Path) -> str:
-    asked = [sys.executable, *map(str, command)]
-    return subprocess.run(asked, cwd=folder, capture_output=True, text=True, check=True).stdout
+    lost = "imports grader.judge.oracle, which is not in it"
+    refused(lost, proofs.imports_resolve, tmp_path, of=proofs.Unproved)
 
 
 def test_a_handout_has_what_students_need_and_no_commands_of_the_staff(tmp_path: Path) -> None:
@@ -106,7 +104,7 @@ def test_a_handout_has_what_students_need_and_no_commands_of_the_staff(tmp_path:
         assert (found := pattern.match(line)) and found[1] == "module.cpp" and found[5] == "x", line
     assert not pattern.match("  results  right on 9 of 9 inputs, largest error: 3.5e-06")
     unpack(packed(handout), tmp_path)
-    said = run_python("-m", "grader", "--help", folder=tmp_path)
+    said = run_python(tmp_path, "-m", "grader", "--help", check=True).stdout
     assert "doctor" in said and "writeup" in said
     assert not any(f"\n    {name}" in said for name in ("run", "similar", "release", "selftest"))
 
@@ -122,16 +120,9 @@ def test_a_lab_s_handout_speaks_of_its_own_parts_alone(tmp_path: Path) -> None:
         assert re.search(rf"^    python gpt149\.py {part.command} +[A-Z]", readme, re.MULTILINE), part.command
     assert contents.DEMO not in files
     unpack(packed(files), tmp_path)
-    said = run_python("gpt149.py", "--help", folder=tmp_path)
+    said = run_python(tmp_path, "gpt149.py", "--help", check=True).stdout
     assert "maxpool2d_backward" in said
     assert not [each for each in ("--inference", "compare:", "module.cpp") if each in said]
-
-
-def write_programs(scripts: dict[Path, str]) -> None:
-    for path, script in scripts.items():
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(script)
-        path.chmod(0o755)
 
 
 @pytest.mark.parametrize("lab", one_of_each(labs.known(), lambda _: "any"))
@@ -142,8 +133,9 @@ def test_the_autograder_s_setup_ends_well(lab: str, tmp_path: Path) -> None:
     source, played = tmp_path / "source", tmp_path / "bin"
     unpack(packed(release.autograder), source)
     python = f'#!/bin/sh\nGPT149_CACHE="{cache_root()}" exec "{sys.executable}" "$@"\n'
-    write_programs({source / ".venv/bin/python": python, played / "apt-get": "#!/bin/sh\nexit 1\n"})
-    write_programs(dict.fromkeys((source / ".venv/bin/pip", played / "python3"), "#!/bin/sh\n"))
+    programs = {"source/.venv/bin/python": python, "bin/apt-get": "#!/bin/sh\nexit 1\n"}
+    programs |= dict.fromkeys(("source/.venv/bin/pip", "bin/python3"), "#!/bin/sh\n")
+    write_files(tmp_path, programs, 0o755)
     dropped = ("PYTHONPATH", "GPT149_CACHE")
     environment = {name: text for name, text in os.environ.items() if name not in dropped}
     environment |= {"TORCH": "", "TORCH_INDEX": "", "PATH": f"{played}{os.pathsep}{os.environ['PATH']}"}
@@ -173,7 +165,7 @@ def laid_out(autograder: Files, root: Path, python: str | None) -> Path:
     unpack(packed(autograder), root / "source")
     (root / "submission").mkdir()
     if python is not None:
-        write_programs({root / "source" / ".venv" / "bin" / "python": python})
+        write_files(root, {"source/.venv/bin/python": python}, 0o755)
     return root
 
 
@@ -193,18 +185,17 @@ def test_a_failed_start_leaves_a_result(tmp_path: Path, python: str | None, word
     root = laid_out(autograder, tmp_path / "autograder", python)
     elsewhere, place = tmp_path / "elsewhere", root / "results" / "results.json"
     elsewhere.write_text("untouched")
-    if before != "nothing":
-        place.parent.mkdir()
     if before == "a folder":
-        place.mkdir()
+        place.mkdir(parents=True)
     if before == "a link":
+        place.parent.mkdir()
         place.symlink_to(elsewhere)
     ended = subprocess.run([root / "source" / "run_autograder", root], capture_output=True, text=True)
     assert ended.returncode != 0 and word in ended.stderr
     found = json.loads(place.read_text())
     assert found["score"] == 0 and "not your code's fault" in found["output"]
-    seen = [test for test in found["tests"] if test["visibility"] == "visible"]
-    staffs = [test for test in found["tests"] if test["visibility"] == "hidden"]
+    visible = ("visible", "hidden")
+    seen, staffs = ([test for test in found["tests"] if test["visibility"] == each] for each in visible)
     assert [test["max_score"] for test in seen] == [93] and ".venv" not in seen[0]["output"]
     assert "setup.sh" in staffs[0]["output"] and "build log" in staffs[0]["output"]
     assert elsewhere.read_text() == "untouched"
@@ -227,10 +218,8 @@ def test_a_handout_gives_nothing_away(lab: str) -> None:
 
 SEED = MAIN.kit.assignment.seed or 0
 SOLUTION_LINE = next(line for line in MAIN.kit.solutions["module.cpp"].splitlines() if "score +=" in line)
-REFERENCE_LINES = (ROOT / "module_ref_stub/kernels.cpp").read_text().splitlines()[-20:-10]
+REFERENCE_LINES = "\n".join((ROOT / "module_ref_stub/kernels.cpp").read_text().splitlines()[-20:-10])
 KEY_LINE = (ROOT / "configs/hidden/writeup_key.yaml").read_text().splitlines()[-3]
-
-
 PLANTED = {
     "a line": ("docs/handout.md", SOLUTION_LINE, r"docs/handout.md:\d+ holds the solution, module.cpp:\d+"),
     "a comment": ("module.cpp", f"// {SOLUTION_LINE}", r"module.cpp:\d+ holds the solution"),
@@ -238,11 +227,7 @@ PLANTED = {
     "a seed in hex": ("README.md", f"0x{SEED:x}", "holds a hidden seed"),
     "a seed in binary": (OBJECT, SEED.to_bytes(8, "little"), "holds a hidden seed, in binary"),
     "a case": ("grader/study/__init__.py", "# hidden tiles of one", "name of the hidden case"),
-    "kernels": (
-        "docs/demo.md",
-        "\n".join(REFERENCE_LINES),
-        "holds the reference, module_ref_stub/kernels.cpp",
-    ),
+    "kernels": ("docs/demo.md", REFERENCE_LINES, "holds the reference, module_ref_stub/kernels.cpp"),
     "the key": ("docs/demo.md", KEY_LINE, "what is for the staff, writeup_key.yaml"),
 }
 
@@ -265,8 +250,7 @@ STAFFS = ("configs/hidden/gpt149.yaml", "module_ref_stub/kernels.cpp", "labs/att
 
 @pytest.mark.parametrize("path", [*STAFFS, "labs/rows/kernels.py", "a.cpp"])
 def test_files_of_the_staff_are_strangers(path: str) -> None:
-    with pytest.raises(UsageError, match="nothing was written"):
-        search.refuse({path: File(b"")}, MAIN.kit)
+    refused("nothing was written", search.refuse, {path: File(b"")}, MAIN.kit)
 
 
 def test_nothing_is_written_that_is_not_proved(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -275,13 +259,9 @@ def test_nothing_is_written_that_is_not_proved(tmp_path: Path, monkeypatch: pyte
     monkeypatch.setattr(contents, "autograder", lambda *_: {"run_autograder": File(b"#!")})
     monkeypatch.setattr(making, "prebuilt", lambda *_: {})
     monkeypatch.setattr(proofs, "handout", lambda *_: None)
-
-    def refuse(*_: object) -> None:
-        raise proofs.Unproved("the autograder gives the solution 70 points, and not 93")
-
-    monkeypatch.setattr(proofs, "autograder", refuse)
-    with pytest.raises(UsageError, match="nothing was written: the autograder gives the solution 70"):
-        making.release(MAIN.kit, tmp_path / "dist", (), lambda line: None)
+    unproved = proofs.Unproved("the autograder gives the solution 70 points, and not 93")
+    monkeypatch.setattr(proofs, "autograder", Mock(side_effect=unproved))
+    refused(f"nothing was written: {unproved}", making.release, MAIN.kit, tmp_path / "dist", (), print)
     assert not (tmp_path / "dist").exists()
     monkeypatch.setattr(proofs, "autograder", lambda *_: None)
     said: list[str] = []
@@ -293,26 +273,21 @@ def test_nothing_is_written_that_is_not_proved(tmp_path: Path, monkeypatch: pyte
 
 
 def test_what_cannot_be_released(tmp_path: Path) -> None:
-    with pytest.raises(UsageError, match="needs the staff's file"):
-        contents.kit(ROOT, ROOT / "configs" / "gpt149.yaml")
-    starter, unended = tmp_path / "starter.cpp", tmp_path / "module.cpp"
-    starter.write_text("int main() {}\n")
-    unended.write_text("// BEGIN SOLUTION\nint main() {}\n")
-    refused = {starter: "it is a starter, and not the master", tmp_path / "nowhere.cpp": "no such file"}
-    for path, why in {**refused, unended: "module.cpp: line 1: BEGIN SOLUTION has no END"}.items():
-        with pytest.raises(UsageError, match=why):
-            contents.kit(ROOT, MAIN.config, path)
+    refused("needs the staff's file", contents.kit, ROOT, ROOT / "configs" / "gpt149.yaml")
+    program = "int main() {}\n"
+    write_files(tmp_path, {"starter.cpp": program, "module.cpp": f"// BEGIN SOLUTION\n{program}"})
+    masters = {"starter.cpp": "it is a starter, and not the master", "nowhere.cpp": "no such file"}
+    for name, why in {**masters, "module.cpp": "module.cpp: line 1: BEGIN SOLUTION has no END"}.items():
+        refused(why, contents.kit, ROOT, MAIN.config, tmp_path / name)
     for name in ("nowhere.o", f"{library.STEM}-darwin-aarch64.o", f"{library.STEM}-linux-x86_64.so"):
-        with pytest.raises(UsageError, match="--reference"):
-            making.given_objects((tmp_path / name,), [OBJECT])
+        refused("--reference", making.given_objects, (tmp_path / name,), [OBJECT])
 
 
 def test_a_handout_finds_its_object_by_platform(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(library, "SOURCE_DIR", tmp_path)
     monkeypatch.setattr(library, "PREBUILT", tmp_path / "prebuilt")
     find = library.object_path
-    with pytest.raises(KitError, match=r"no compiled reference for .* \(it has none\)"):
-        find()
+    refused(r"no compiled reference for .* \(it has none\)", find, of=KitError)
     (tmp_path / "prebuilt").mkdir()
     (tmp_path / "prebuilt" / Path(OBJECT).name).write_bytes(b"no object")
     assert find() == tmp_path / "prebuilt" / Path(OBJECT).name
@@ -322,7 +297,6 @@ def test_a_handout_finds_its_object_by_platform(tmp_path: Path, monkeypatch: pyt
 
 
 def test_a_handout_links_the_object_it_holds(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-
     assert not list(tools._reference(Host(scratch=tmp_path))), "a checkout compiles it"
     monkeypatch.setattr(library, "COMMON_FLAGS", ("-std=c++17", "-O0", "-fPIC", "-fvisibility=hidden"))
     made = library.build_prebuilt(tmp_path, platform.system(), platform.machine(), str(toolchain().compiler))
@@ -352,8 +326,7 @@ def test_the_staffs_command_line_knows_what_it_has(monkeypatch: pytest.MonkeyPat
     assert "release" in command_line.parser().format_help()
     monkeypatch.setattr(command_line, "has_room", lambda module: module == "grader.doctor")
     assert "release" not in command_line.parser().format_help()
-    with pytest.raises(UsageError, match="invalid choice: 'release'"):
-        command_line.run(["release", "--out", "x"])
+    refused("invalid choice: 'release'", command_line.run, ["release", "--out", "x"])
 
 
 PUBLIC = f"configs/{contents.CONFIG}"
@@ -371,11 +344,9 @@ def smaller(files: Files) -> Files:
 @pytest.mark.full
 def test_a_handout_judges_with_the_object_that_it_holds(tmp_path: Path) -> None:
     """The starter is not written yet, the solution right on every part and fast enough: `proofs.handout` says so."""
-    kit = MAIN.kit
-    files = smaller(contents.handout(kit, {OBJECT: library.object_path().read_bytes()}))
+    files = smaller(contents.handout(MAIN.kit, {OBJECT: library.object_path().read_bytes()}))
     assert not [name for name in files if re.match(r"module_ref_stub/.*\.(cpp|h)$", name)]
-    said: list[str] = []
-    bench = proofs.ProofSetup(kit.assignment, kit.starters, kit.solutions, tmp_path, said.append)
+    bench, said = proof_setup(MAIN.kit, tmp_path)
     proofs.handout(bench, packed(files))
     assert said[-1].endswith("with -N 256: part1, part2, part3")
     # It was linked there, and not found elsewhere: for the library a process with torch, for the program a native one.
@@ -409,11 +380,7 @@ def programs(folder: Path, *, without: str) -> str:
 @pytest.mark.skipif(sys.platform != "linux", reason="only Linux has these sandboxes")
 @pytest.mark.parametrize("tier", ["A", "B"])
 def test_an_autograder_gives_nothing_and_all_points(installed: Path, tmp_path: Path, tier: str) -> None:
-    try:
-        works = sandbox.choose(tier).tier == tier
-    except UsageError:
-        works = False
-    if not works:
+    if tier not in [each.tier for each in tiers()]:
         pytest.skip(f"tier {tier} does not work on this machine")
     path = os.environ["PATH"] if tier == "A" else programs(tmp_path / "bin", without="bwrap")
     environment = {"PATH": path, "LANG": "C.UTF-8"}
@@ -421,9 +388,8 @@ def test_an_autograder_gives_nothing_and_all_points(installed: Path, tmp_path: P
     source = installed / "source"
     chosen = subprocess.run(ask, cwd=source, env=environment, capture_output=True, text=True, check=True)
     assert chosen.stdout.strip() == tier
-    kit = MAIN.kit
-    bench = proofs.ProofSetup(kit.assignment, kit.starters, kit.solutions, tmp_path)
-    for files, points in ((kit.starters, 0.0), (kit.solutions, POINTS)):
+    bench, _ = proof_setup(MAIN.kit, tmp_path)
+    for files, points in ((MAIN.kit.starters, 0.0), (MAIN.kit.solutions, POINTS)):
         proofs.hand_in(installed, bench, files)
         subprocess.run([source / "run_autograder", installed], env=environment, check=True, timeout=300)
         found = json.loads((installed / "results" / "results.json").read_text())

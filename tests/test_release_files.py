@@ -7,8 +7,6 @@ import io
 import json
 import os
 import re
-import subprocess
-import sys
 import zipfile
 from pathlib import Path
 from unittest.mock import Mock
@@ -16,6 +14,8 @@ from unittest.mock import Mock
 import pytest
 import yaml
 from conftest import ROOT
+from laying_out import proof_setup, run_python, write_files
+from refusals import refused
 from releases import Release
 from without_card import interpreted
 
@@ -57,9 +57,7 @@ def test_an_assignment_names_its_files_of_which_a_class_may_hand_in_one(two: Rel
         assert companions_of(name) == ("module.ispc", *others)
     handed_in = {"ada": ("scale.py", "scale.cu", "notes.txt"), "bob": ("scale.py",)}
     for name, files in handed_in.items():
-        (tmp_path / "in" / name).mkdir(parents=True)
-        for file in files:
-            (tmp_path / "in" / name / file).write_text("x = 1\n")
+        write_files(tmp_path / "in" / name, dict.fromkeys(files, "x = 1\n"))
     found = {one.id: one.path for one in find(tmp_path / "in", "scale.py", tmp_path / "out")}
     for name, files in handed_in.items():
         assert {path.name for path in found[name].iterdir()} == {*files} - {"notes.txt"}
@@ -101,9 +99,7 @@ def test_a_further_file_without_regions_is_refused(kind: str, two: Release, tmp_
     (tmp_path / "kernels.py").write_text(PYTHON)
     if text is not None:
         (tmp_path / "kernels.cu").write_bytes(text.encode(errors="surrogateescape"))
-    with pytest.raises(UsageError, match=why) as refused:
-        contents.kit(ROOT, two.config, tmp_path / "kernels.py")
-    assert "\n" not in str(refused.value)
+    refused(why, contents.kit, ROOT, two.config, tmp_path / "kernels.py")
 
 
 def line_of(path: str, part: str) -> str:
@@ -160,8 +156,7 @@ def test_an_autograder_holds_each_master_once_also_one_s_own(two: Release, tmp_p
     setup = files["setup.sh"].content.decode()
     assert "chmod 0600 kernels.py kernels.cu\n" in setup and 'TORCH_INDEX="${TORCH_INDEX-}"' in setup
     assert devicebuild.TRITON_PACKAGE in files["requirements.txt"].content.decode()
-    (tmp_path / "kernels.py").write_text(PYTHON)
-    (tmp_path / "kernels.cu").write_text(CUDA.replace("256", "128"))
+    write_files(tmp_path, {"kernels.py": PYTHON, "kernels.cu": CUDA.replace("256", "128")})
     kit = contents.kit(ROOT, two.config, tmp_path / "kernels.py")
     assert "kThreads = 128" in kit.solutions["kernels.cu"]
     assert b"kThreads = 128" in contents.autograder(kit)["kernels.cu"].content
@@ -198,8 +193,7 @@ Setup = tuple[proofs.ProofSetup, list[str]]
 
 @pytest.fixture
 def setup(two: Release, tmp_path: Path) -> Setup:
-    said, kit = [], two.kit
-    return proofs.ProofSetup(kit.assignment, kit.starters, kit.solutions, tmp_path, said.append), said
+    return proof_setup(two.kit, tmp_path)
 
 
 def prove(setup: Setup, program: str) -> list[str]:
@@ -252,8 +246,7 @@ REFUSED = {
 @pytest.mark.parametrize("kind", REFUSED)
 def test_a_handout_without_a_proof_is_refused(kind: str, setup: Setup) -> None:
     program, why = REFUSED[kind]
-    with pytest.raises(KitError if program == NO_TRITON else proofs.Unproved, match=why):
-        prove(setup, program)
+    refused(why, prove, setup, program, of=KitError if program == NO_TRITON else proofs.Unproved)
 
 
 def scored(name: str, score: float, *, is_open: bool = False, hidden: str = "") -> list[dict]:
@@ -301,18 +294,12 @@ def test_an_autograder_may_leave_open_what_the_machine_lacks_alone(kind: str, se
     bench.lacking["gelu_cuda"], bench.untimed["gelu"] = "GPU", "reference"
     archive = packed({"grader/__init__.py": File(b""), "grader/__main__.py": File(program.encode())})
     if not said_last.startswith("gelu_cuda"):
-        with pytest.raises(proofs.Unproved, match=said_last):
-            proofs.autograder(bench, archive)
+        refused(said_last, proofs.autograder, bench, archive, of=proofs.Unproved)
         return
     proofs.autograder(bench, archive)
     bench.say_what_is_open()
     assert said[-1] == f"NOT PROVED on this machine: {said_last}"
     assert f"the solution {sum(test['score'] for test in solution):.0f} of 20 points" in said[-2]
-
-
-def run_python(folder: Path, *command: object, **environment: str) -> subprocess.CompletedProcess[str]:
-    given, asked = {**os.environ, **environment}, [sys.executable, *map(str, command)]
-    return subprocess.run(asked, env=given, cwd=folder, capture_output=True, text=True)
 
 
 @pytest.mark.full
@@ -363,10 +350,8 @@ def test_a_release_says_what_it_proved_and_what_it_could_not(two: Release, tmp_p
 def test_an_autograder_judges_one_file_without_the_other(two: Release, tmp_path: Path) -> None:
     """Hand in kernels.py alone, beside a file that no part names."""
     unpack(packed(two.autograder), tmp_path / "source")
-    (tmp_path / "submission").mkdir()
     wrong = PYTHON.replace("y = x / (1.0 + tl.exp2(u", "y = 2.0 * x / (1.0 + tl.exp2(u")
-    (tmp_path / "submission" / "kernels.py").write_text(wrong)
-    (tmp_path / "submission" / "helper.py").write_text("raise SystemExit(9)\n")
+    write_files(tmp_path / "submission", {"kernels.py": wrong, "helper.py": "raise SystemExit(9)\n"})
     ended = run_python(tmp_path / "source", "-m", "grader", "gradescope", tmp_path, PYTHONPATH="")
     assert ended.returncode == 0, ended.stderr
     found = json.loads((tmp_path / "results" / "results.json").read_text())
@@ -394,8 +379,7 @@ def test_no_compiled_reference_is_missed(two: Release, monkeypatch: pytest.Monke
     (lost,) = tools._reference(Host(has_module=lambda name: False))
     assert lost.level == "fail" and devicebuild.TRITON_PACKAGE in lost.remedy
     monkeypatch.undo()
-    with pytest.raises(UsageError, match="--editor is for C\\+\\+"):
-        students.main(["--editor", "--config", str(two.kit.public)])
+    refused(r"--editor is for C\+\+", students.main, ["--editor", "--config", str(two.kit.public)])
 
 
 def test_all_files_are_watched(two: Release, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -409,8 +393,7 @@ def test_all_files_are_watched(two: Release, tmp_path: Path, monkeypatch: pytest
 
 def test_both_files_are_annotated(two: Release, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """By the student's own command line, which is what a handout has."""
-    (tmp_path / "kernels.py").write_text(PYTHON)
-    (tmp_path / "kernels.cu").write_text(CUDA)
+    write_files(tmp_path, {"kernels.py": PYTHON, "kernels.cu": CUDA})
     published = Mock()
     monkeypatch.setattr(github, "publish", published)
     monkeypatch.setattr(devicebuild, "nvcc", lambda: "")
