@@ -80,7 +80,6 @@ def test_nothing_to_judge_and_faults_of_the_kit_cost_no_attempt(
 
 
 def in_a_workflow(*command: object, folder: Path, **environment: object) -> subprocess.CompletedProcess[str]:
-    """Run Python on this command as a step of a workflow."""
     files = {name: folder / name for name in ("GITHUB_OUTPUT", "GITHUB_STEP_SUMMARY")}
     return run_python(folder, *command, **{"PYTHONPATH": ROOT, **files, **environment})
 
@@ -120,6 +119,7 @@ def test_a_checkout_without_the_source_says_so(tmp_path: Path) -> None:
     assert "nothing was handed in" in ended.stdout
 
 
+MAIN = release_of("attention")
 AUTHOR = {"GIT_AUTHOR_NAME": "x", "GIT_AUTHOR_EMAIL": "x@y", "GIT_AUTHOR_DATE": "2020-01-01T00:00:00Z"}
 COMMITTER = {"GIT_COMMITTER_NAME": "committer a <b> 99999999999 +0000\nx", "GIT_COMMITTER_EMAIL": "x@y"}
 MESSAGE = "committer x <y> 1 +0000"
@@ -127,8 +127,8 @@ GIT = (("init", "-q", "-b", "main"), ("add", "-A"), ("commit", "-q", "-m", MESSA
 
 
 def commit(folder: Path, at: str, *, packed_objects: bool = False) -> None:
-    given = {**AUTHOR, **COMMITTER, "GIT_COMMITTER_DATE": at, "GIT_CONFIG_GLOBAL": os.devnull}
-    environment = {**os.environ, **given}
+    given = {"GIT_COMMITTER_DATE": at, "GIT_CONFIG_GLOBAL": os.devnull}
+    environment = {**os.environ, **AUTHOR, **COMMITTER, **given}
     for command in GIT[: 4 if packed_objects else 3]:
         subprocess.run(["git", *command], cwd=folder, env=environment, check=True, capture_output=True)
 
@@ -239,9 +239,6 @@ def test_folders_and_archives_name_whose_they_are(tmp_path: Path) -> None:
     assert sorted(item.identities for item in found) == [("canvas:1",), ("canvas:12345",)]
 
 
-MAIN = release_of("attention")
-
-
 def test_a_question_has_what_its_course_reads(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(making, "prebuilt", lambda *_: {})
     monkeypatch.setattr(search, "refuse", lambda *_: None)
@@ -257,7 +254,6 @@ def test_a_question_has_what_its_course_reads(tmp_path: Path, monkeypatch: pytes
     assert (question / "tests" / "configs" / "hidden" / "gpt149.yaml").is_file()
     with zipfile.ZipFile(question / "clientFilesQuestion" / "handout.zip") as archive:
         assert "module.cpp" in archive.namelist() and not [n for n in archive.namelist() if "hidden" in n]
-    # The same bytes each time.
     assert (image / "autograder.zip").read_bytes() == MAIN.question["image/autograder.zip"].content
     with zipfile.ZipFile(image / "autograder.zip") as archive:
         fallback = json.loads(archive.read("not_started.json"))

@@ -127,8 +127,7 @@ def test_a_lab_s_handout_speaks_of_its_own_parts_alone(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("lab", one_of_each(labs.known(), lambda _: "any"))
 def test_the_autograder_s_setup_ends_well(lab: str, tmp_path: Path) -> None:
-    """It runs while an image is built, of whichever lab: all that it names has to be in the archive. Installing is
-    played by scripts; what else it calls is this Python, in the folder of the archive."""
+    """All that it names has to be in the archive. Scripts stand in for installing; its Python is this one."""
     release = release_of(lab)
     source, played = tmp_path / "source", tmp_path / "bin"
     unpack(packed(release.autograder), source)
@@ -194,8 +193,8 @@ def test_a_failed_start_leaves_a_result(tmp_path: Path, python: str | None, word
     assert ended.returncode != 0 and word in ended.stderr
     found = json.loads(place.read_text())
     assert found["score"] == 0 and "not your code's fault" in found["output"]
-    visible = ("visible", "hidden")
-    seen, staffs = ([test for test in found["tests"] if test["visibility"] == each] for each in visible)
+    seen = [test for test in found["tests"] if test["visibility"] == "visible"]
+    staffs = [test for test in found["tests"] if test["visibility"] == "hidden"]
     assert [test["max_score"] for test in seen] == [93] and ".venv" not in seen[0]["output"]
     assert "setup.sh" in staffs[0]["output"] and "build log" in staffs[0]["output"]
     assert elsewhere.read_text() == "untouched"
@@ -237,12 +236,16 @@ def test_a_secret_is_found_wherever_it_is_put(path: str, planted: str | bytes, f
     assert re.search(found_as, MAIN.found_in(path, planted))
 
 
-def test_a_public_part_s_name_is_no_secret() -> None:
+def test_a_public_part_s_name_and_a_line_that_imports_are_no_secrets() -> None:
     """The staff's file of a lab names the parts that it adds to; what it adds is secret."""
     text = "parts:\n  - id: softmax_long\n    hidden_cases:\n      - {name: hidden gaps, shape: {lines: 3}}\n"
     found = stripping.of_staff_text(text, "staff.yaml", ["softmax_long"])
     assert [secret.what for secret in found] == ["what is for the staff, staff.yaml:4"]
     assert len(stripping.of_staff_text(text, "staff.yaml", ["softmax"])) == 2
+    imports = "from grader.assignment.mutations import Mutation, variant\nimport grader.assignment.mutations as known\n"
+    assert stripping.of_source(imports, "kernels.py") == []
+    (line,) = stripping.of_source("x = first_of_all_numbers // second_of_all_numbers  # told\n", "a.py")
+    assert line.needle == b"x=first_of_all_numbers//second_of_all_numbers"
 
 
 STAFFS = ("configs/hidden/gpt149.yaml", "module_ref_stub/kernels.cpp", "labs/attention/threats/rows.py")
@@ -272,7 +275,7 @@ def test_nothing_is_written_that_is_not_proved(tmp_path: Path, monkeypatch: pyte
         assert sorted(archive.namelist()) == archive.namelist() == sorted(few)
 
 
-def test_what_cannot_be_released(tmp_path: Path) -> None:
+def test_what_cannot_be_released_and_where(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     refused("needs the staff's file", contents.kit, ROOT, ROOT / "configs" / "gpt149.yaml")
     program = "int main() {}\n"
     write_files(tmp_path, {"starter.cpp": program, "module.cpp": f"// BEGIN SOLUTION\n{program}"})
@@ -281,6 +284,10 @@ def test_what_cannot_be_released(tmp_path: Path) -> None:
         refused(why, contents.kit, ROOT, MAIN.config, tmp_path / name)
     for name in ("nowhere.o", f"{library.STEM}-darwin-aarch64.o", f"{library.STEM}-linux-x86_64.so"):
         refused("--reference", making.given_objects, (tmp_path / name,), [OBJECT])
+    assert "release" in command_line.parser().format_help()
+    monkeypatch.setattr(command_line, "has_room", lambda module: module == "grader.doctor")
+    assert "release" not in command_line.parser().format_help()
+    refused("invalid choice: 'release'", command_line.run, ["release", "--out", "x"])
 
 
 def test_a_handout_finds_its_object_by_platform(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -322,15 +329,7 @@ def test_a_handout_links_the_object_it_holds(tmp_path: Path, monkeypatch: pytest
         assert session.death is None and session.call(request).output.ravel().tolist() == [2.0, 2.0]
 
 
-def test_the_staffs_command_line_knows_what_it_has(monkeypatch: pytest.MonkeyPatch) -> None:
-    assert "release" in command_line.parser().format_help()
-    monkeypatch.setattr(command_line, "has_room", lambda module: module == "grader.doctor")
-    assert "release" not in command_line.parser().format_help()
-    refused("invalid choice: 'release'", command_line.run, ["release", "--out", "x"])
-
-
 PUBLIC = f"configs/{contents.CONFIG}"
-POINTS = 93.0
 
 
 def smaller(files: Files) -> Files:
@@ -389,7 +388,7 @@ def test_an_autograder_gives_nothing_and_all_points(installed: Path, tmp_path: P
     chosen = subprocess.run(ask, cwd=source, env=environment, capture_output=True, text=True, check=True)
     assert chosen.stdout.strip() == tier
     bench, _ = proof_setup(MAIN.kit, tmp_path)
-    for files, points in ((MAIN.kit.starters, 0.0), (MAIN.kit.solutions, POINTS)):
+    for files, points in ((MAIN.kit.starters, 0.0), (MAIN.kit.solutions, 93.0)):
         proofs.hand_in(installed, bench, files)
         subprocess.run([source / "run_autograder", installed], env=environment, check=True, timeout=300)
         found = json.loads((installed / "results" / "results.json").read_text())

@@ -29,7 +29,7 @@ from grader.doctor import Host, students, tools
 from grader.judge.bench import Options
 from grader.report import github, gradescope, terminal
 from grader.run.card import finding
-from grader.staff.release import contents, making, products, proofs, search, stripping
+from grader.staff.release import contents, making, products, proofs, search
 from grader.staff.release.archive import File, packed, unpack
 from grader.study.watching import loop
 from grader.submission import companions_of, find
@@ -139,13 +139,6 @@ def test_a_handout_holds_nothing_of_the_staff_s_and_all_that_it_imports(two: Rel
     search.refuse(two.handout, two.kit)
     with pytest.raises(UsageError, match=r"nothing was written.*README.md:\d+ holds the solution"):
         search.refuse({**two.handout, "README.md": File(CUDA_LINE.encode())}, two.kit)
-
-
-def test_a_line_that_imports_is_nobody_s_secret() -> None:
-    imports = "from grader.assignment.mutations import Mutation, variant\nimport grader.assignment.mutations as known\n"
-    assert stripping.of_source(imports, "kernels.py") == []
-    (found,) = stripping.of_source("x = first_of_all_numbers // second_of_all_numbers  # told\n", "a.py")
-    assert found.needle == b"x=first_of_all_numbers//second_of_all_numbers"
 
 
 def test_an_autograder_holds_each_master_once_also_one_s_own(two: Release, tmp_path: Path) -> None:
@@ -270,8 +263,6 @@ found = {'score': sum(test['score'] for test in tests), 'tests': tests}
 (root / 'results' / 'results.json').write_text(json.dumps(found))
 sys.exit(3)
 """
-
-
 #: Results of the starter and of the solution, and the last words.
 LEFT_OPEN = {
     # On a machine with a GPU the autograder has times that a handout has not.

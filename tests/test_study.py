@@ -7,6 +7,7 @@ import io
 import re
 import sys
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -36,6 +37,7 @@ ROWS = ((2, 188.6543, "wrong | <!-- end -->"), (4, 136.85, ""), (8, None, "=1+1"
 TABLE = Table("sweep-part2", "Part 2", ("tile", "ms", "note"), ROWS, "How it was measured.")
 START = b"# Mine\r\n\r\n<!-- answer: a -->\r\nMy own.  \r\n<!-- end -->\r\n<!-- table: sweep-part2 -->\r\n"
 END = b"<!-- end -->\r\nend\r\n"
+WRONG_AT_4 = "if (TILE_SIZE == 4) return at::zeros({B, H, N, d}, at::kFloat);"
 COURSE = load(ROOT / "configs" / "gpt149.yaml")
 PART1, PART3, PART4 = map(COURSE.part, ("part1", "part3", "part4"))
 
@@ -74,7 +76,7 @@ def test_workspaces_are_what_the_assignment_allocates() -> None:
     assert memory.workspace_bytes(PART3, COURSE.defaults) + 524288 == 557056
 
 
-def test_a_round_runs_to_and_fro_and_begins_elsewhere_each_time() -> None:
+def test_a_round_runs_to_and_fro_and_goes_on_without_a_variant_that_breaks() -> None:
     called: list[int] = []
     callers = {k: lambda k=k: called.append(k) or Sample(1.0, float(k)) for k in range(3)}
     samples, broken = one_round(callers, 0)
@@ -82,8 +84,6 @@ def test_a_round_runs_to_and_fro_and_begins_elsewhere_each_time() -> None:
     assert called == [0, 1, 2, 2, 1, 0, 1, 2, 0, 0, 2, 1]
     assert [len(samples[k]) for k in callers] == [2, 2, 2] and not broken
 
-
-def test_a_variant_that_breaks_leaves_the_round_alone() -> None:
     def breaks() -> Sample:
         raise Faulty("crash", Diagnosis("sigsegv", "it crashed\nwith a second line"))
 
@@ -92,7 +92,7 @@ def test_a_variant_that_breaks_leaves_the_round_alone() -> None:
     assert len(samples[0]) == 2 and not samples[1]
 
 
-def test_ratios_do_not_feel_a_drift_that_all_variants_share() -> None:
+def test_ratios_feel_no_drift_that_all_variants_share_and_notes_and_clocks_are_theirs() -> None:
     drift = [1.0, 1.4, 2.0, 3.0, 2.5, 1.1, 1.0, 5.0]
     found = compared(outcomes(PART1, drift, [1.3 * time for time in drift], []))
     base, slower, wrong = found.lines
@@ -101,9 +101,6 @@ def test_ratios_do_not_feel_a_drift_that_all_variants_share() -> None:
     assert base.is_fastest and slower.note == ""
     assert (wrong.time_ms, wrong.note) == (None, "wrong result")
     assert base.time_ms is not None and base.time_ms.low == pytest.approx(1000.0)
-
-
-def test_notes_and_clocks_of_variants() -> None:
     noisy = compared(outcomes(PART1, [1.0] * 8, [0.99, 1.1] * 4))
     assert [line.note for line in noisy.lines] == ["fastest", "not told from the fastest"]
     wrong = compared(outcomes(PART1, [], []))
@@ -124,8 +121,7 @@ def test_csv_and_table_hold_the_same_numbers_and_no_markup() -> None:
     assert "'=1+1" in TABLE.csv() and "<!--" not in TABLE.markdown()
     lines = [line for line in TABLE.markdown().splitlines() if "|" in line]
     assert all(len(re.findall(r"(?<!\\)\|", line)) == 4 for line in lines)
-    with pytest.raises(ValueError, match="2 columns"):
-        Table("t", "T", ("a", "b"), ((1,),))
+    refused("2 columns", Table, "t", "T", ("a", "b"), ((1,),), of=ValueError)
     # Numbers have four digits and no exponent.
     cells = (1024, 0.0123456, 1234567.8, 0.0, None, float("nan"))
     assert [shown(cell) for cell in cells] == ["1024", "0.01235", "1234568", "0", "", ""]
@@ -143,7 +139,7 @@ BARS = Plot("b", "Bars", "about", "", "MiB", (PEAKS,), x_names=("part1", "part2"
 MAP = HeatMap("m", "Map", "about", "Bc", "Br", ("16", "64"), ("8",), ((12.5, None),), "ms")
 
 
-def test_a_plot_in_letters_shows_points_where_they_are() -> None:
+def test_figures_in_letters_show_points_where_they_are_and_every_number() -> None:
     lines = plaintext.text(PLOT, width=60, height=40).splitlines()
     frame = [line.partition("|")[2] for line in lines if "|" in line]
     # Above the plot is the upper end of the first interval.
@@ -153,9 +149,7 @@ def test_a_plot_in_letters_shows_points_where_they_are() -> None:
     assert [column for column, _ in marks] == pytest.approx([0, 28, 56], abs=3)
     assert rows[0] < rows[2] < rows[1]  # 30 above 20 above 10
     assert "other: here (4.000, 25.00)" in lines[-1]
-
-
-def test_bars_and_maps_in_letters_hold_every_number() -> None:
+    # Bars and maps hold every number.
     bars = plaintext.text(BARS).splitlines()
     lengths = [line.count(plaintext.BAR) for line in bars if plaintext.BAR in line]
     assert lengths[1] == pytest.approx(4 * lengths[0], abs=2)
@@ -196,46 +190,34 @@ def test_a_wrong_usage_is_one_line(line: str, message: str, monkeypatch: pytest.
     refused(message, gpt149.run, line.split())
 
 
-def test_every_command_has_its_module_and_help(capsys: pytest.CaptureFixture[str]) -> None:
-    for command in study.commands(chosen_lab([])):
+def test_a_macro_without_effect_is_refused(tmp_path: Path, master: str) -> None:
+    (tmp_path / "module.cpp").write_text(master.replace("TILE_SIZE", "SIDE"))
+    line = ["sweep", "part2", "--module", str(tmp_path), "--out", str(tmp_path / "study")]
+    refused(r"does not use TILE_SIZE.*#ifndef TILE_SIZE", gpt149.run, line)
+    # And a macro that changes no object.
+    refuse_unchanged = partial(sweep.refuse_unchanged, "TILE_SIZE", Path("module.cpp"))
+    refuse_unchanged([b"one", b"another"])
+    refuse_unchanged([b"one"])
+    refused("the same whatever TILE_SIZE is", refuse_unchanged, [b"one", b"one"])
+
+
+def test_every_command_has_help_and_gets_the_options_of_the_whole_study(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    lab = chosen_lab([])
+    for command in study.commands(lab):
         with pytest.raises(SystemExit) as ended:
             gpt149.run([command, "--help"])
         assert ended.value.code == 0
         assert f"gpt149.py {command}" in capsys.readouterr().out
-
-
-def test_a_macro_without_effect_is_refused(tmp_path: Path, master: str) -> None:
-    (tmp_path / "module.cpp").write_text(master.replace("TILE_SIZE", "SIDE"))
-    refused(
-        r"does not use TILE_SIZE.*#ifndef TILE_SIZE",
-        gpt149.run,
-        ["sweep", "part2", "--module", str(tmp_path), "--out", str(tmp_path / "study")],
-    )
-    # And a macro that changes no object.
-    sweep.refuse_unchanged("TILE_SIZE", Path("module.cpp"), [b"one", b"another"])
-    sweep.refuse_unchanged("TILE_SIZE", Path("module.cpp"), [b"one"])
-    refused(
-        "the same whatever TILE_SIZE is",
-        sweep.refuse_unchanged,
-        "TILE_SIZE",
-        Path("module.cpp"),
-        [b"one", b"one"],
-    )
-
-
-def test_the_whole_study_passes_its_options_to_each_command(tmp_path: Path) -> None:
     given = together.parser([]).parse_args(["--quick", "-H", "2", "--out", str(tmp_path), "--seed", "5"])
     assert options.numbers("16,2, 8,2", "--tile", 1, 64) == (2, 8, 16)
-    lab = chosen_lab([])
     for step in lab.steps():
         line = [*together.common(given, fills=False), *step.arguments(is_quick=True)]
         assert step.command in study.commands(lab)
         assert line[line.index("-H") + 1] == "2"
         assert line[line.index("--rounds") + 1] == together.QUICK_ROUNDS
     assert [step.table for step in together.chosen(lab.steps(), "race,memory")] == ["memory", "race"]
-
-
-WRONG_AT_4 = "if (TILE_SIZE == 4) return at::zeros({B, H, N, d}, at::kFloat);"
 
 
 def test_a_sweep_times_right_tiles_names_a_wrong_one_and_fills_a_table(tmp_path: Path, master: str) -> None:

@@ -14,20 +14,20 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from functools import partial
 from pathlib import Path
 
 import pytest
 from building import cpu_growth
-from classrows import part, result, score
+from classrows import part, result, score, timing
 from conftest import ROOT, insert_at_start, keeping
 from process_tree import descendants
+from refusals import refused
 
 import gpt149
 from grader.base.errors import UsageError
-from grader.base.results import Timing
 from grader.build.cpptext import without_layout
 from grader.study.watching import files
 from grader.study.watching.files import Content, Watcher
@@ -37,23 +37,26 @@ from grader.study.watching.history import GoodTime, History, Judged, beside_last
 is_missing = importlib.util.find_spec("watchfiles") is None
 needs_watchfiles = pytest.mark.skipif(is_missing, reason="watchfiles is an extra")
 NOON = datetime(2025, 11, 21, 12, 0, 0)
+#: Ends a test that hangs; no outcome depends on it.
+LONGEST_WAIT_S = 300.0
+DOUBLED = ("rowSum += weight;", "rowSum += 2.0f * weight;")
+HANG = 'while (B) __asm__ volatile ("");'
+NOT_THERE = "is not there: it is judged as soon as it is saved"
+LAYOUTS = [
+    ("int a; // x\n", "int a;\n\n/* y */\n", True),
+    ("f( 1,\t2 );", "f( 1, 2 );", True),
+    ('s = "a  b";', 's = "a b";', False),
+    ('s = "//";', 's = "";', False),
+    ("c = '/'; // x\n", "c = '/';\n", True),
+    ('R"x(//  a\n)x";', 'R"x(// a\n)x";', False),
+    ("a/**/b", "ab", False),
+    ("#define A 1\nint a;", "#define A 1 int a;", False),
+    ("1'000 // '", "1'000 ", True),
+    ("a //", "a /", False),
+]
 
 
-@pytest.mark.parametrize(
-    ("one", "other", "same"),
-    [
-        ("int a; // x\n", "int a;\n\n/* y */\n", True),
-        ("f( 1,\t2 );", "f( 1, 2 );", True),
-        ('s = "a  b";', 's = "a b";', False),
-        ('s = "//";', 's = "";', False),
-        ("c = '/'; // x\n", "c = '/';\n", True),
-        ('R"x(//  a\n)x";', 'R"x(// a\n)x";', False),
-        ("a/**/b", "ab", False),
-        ("#define A 1\nint a;", "#define A 1 int a;", False),
-        ("1'000 // '", "1'000 ", True),
-        ("a //", "a /", False),
-    ],
-)
+@pytest.mark.parametrize(("one", "other", "same"), LAYOUTS)
 def test_layout_and_comments_alone_change_nothing(one: str, other: str, same: bool) -> None:
     assert (without_layout(one) == without_layout(other)) is same
 
@@ -81,14 +84,8 @@ def test_changes_are_named_by_line_and_function(master: str) -> None:
         assert changed(before, after) == words
 
 
-def timing(ratio: float) -> Timing:
-    interval = (ratio - 0.01, ratio + 0.01)
-    return Timing(100.0, 100 * ratio, ratio, interval, 0.98, 8, "cpu", 1.1, "pass", 1.0, True)
-
-
 def judged(minute: int, verdict: str, text: str = "", object_sha256: str = "") -> Judged:
-    time = timing(0.8) if verdict == "pass" else None
-    found = result((replace(part("part1", "naive", 10, verdict), time=time),))
+    found = result((part("part1", "naive", 10, verdict, ratio=0.8),))
     return Judged(NOON + timedelta(minutes=minute), text, object_sha256, found, score(found))
 
 
@@ -125,10 +122,6 @@ def test_a_verdict_is_known_by_the_object_and_by_the_text() -> None:
     for minute in range(100):
         history.add(judged(minute, "wrong", str(minute)))
     assert len(history.judged) <= 32 and len(history.lines) <= 6, "a session may last for days"
-
-
-#: Ends a test that hangs; no outcome depends on it.
-LONGEST_WAIT_S = 300.0
 
 
 class Heard(queue.Queue[Content]):
@@ -219,19 +212,16 @@ def test_every_way_of_saving_is_seen_also_in_a_folder_made_anew(watched: tuple[P
         heard.until(text.encode())
 
 
-def test_a_pipe_is_not_waited_for(tmp_path: Path) -> None:
-    os.mkfifo(tmp_path / "module.cpp")
-    assert Watcher((tmp_path / "module.cpp",), print).content().source is None
-
-
-def test_one_file_has_one_watcher(tmp_path: Path) -> None:
+def test_one_file_has_one_watcher_and_a_pipe_is_not_waited_for(tmp_path: Path) -> None:
     source, link = tmp_path / "module.cpp", tmp_path / "link.cpp"
     link.symlink_to(source)
-    refused = pytest.raises(UsageError, match=rf"another --watch \(process {os.getpid()}\)")
-    with files.only_one(source), files.only_one(tmp_path / "other.cpp"), refused, files.only_one(link):
+    other = pytest.raises(UsageError, match=rf"another --watch \(process {os.getpid()}\)")
+    with files.only_one(source), files.only_one(tmp_path / "other.cpp"), other, files.only_one(link):
         pass
     with files.only_one(source):
         pass
+    os.mkfifo(source)
+    assert Watcher((source,), print).content().source is None
 
 
 def test_watches_that_are_used_up_are_noticed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -252,20 +242,17 @@ def test_what_cannot_be_watched_is_refused(tmp_path: Path, monkeypatch: pytest.M
     source.write_text("")
     (tmp_path / "sub" / "module.cpp").mkdir(parents=True)
 
-    def refused(*arguments: object) -> str:
-        with pytest.raises(UsageError) as error:
-            gpt149.run(["part1", "--watch", "--module", *map(str, arguments)])
-        assert "\n" not in str(error.value)
-        return str(error.value)
+    def watch(*arguments: object) -> None:
+        gpt149.run(["part1", "--watch", "--module", *map(str, arguments)])
 
-    assert "is a folder" in refused(tmp_path / "sub")
-    assert "no such folder" in refused(tmp_path / "none" / "module.cpp")
-    assert "is a pipe or a device" in refused("/dev/null")
-    assert "would overwrite" in refused(source, "--json", source)
-    assert "takes a file" in refused(source, "--html", tmp_path)
-    assert "choose one" in refused(source, "--github")
+    refused("is a folder", watch, tmp_path / "sub")
+    refused("no such folder", watch, tmp_path / "none" / "module.cpp")
+    refused("is a pipe or a device", watch, "/dev/null")
+    refused("would overwrite", watch, source, "--json", source)
+    refused("takes a file", watch, source, "--html", tmp_path)
+    refused("choose one", watch, source, "--github")
     monkeypatch.setattr(files.importlib.util, "find_spec", lambda name: None)
-    assert "pip install watchfiles" in refused(source)
+    refused("pip install watchfiles", watch, source)
 
 
 @dataclass
@@ -341,12 +328,6 @@ def right(master: str) -> str:
 
 def begun_with(source: str, statement: str) -> str:
     return insert_at_start(source, "myNaiveAttention", statement)
-
-
-DOUBLED = ("rowSum += weight;", "rowSum += 2.0f * weight;")
-HANG = 'while (B) __asm__ volatile ("");'
-
-NOT_THERE = "is not there: it is judged as soon as it is saved"
 
 
 @needs_watchfiles

@@ -5,15 +5,14 @@ from __future__ import annotations
 import contextlib
 import os
 import re
-import subprocess
-import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 from building import cpu_growth
 from hypothesis import given
 from hypothesis import strategies as st
+from laying_out import run_python, write_files
 from refusals import refused
 
 from grader import submission
@@ -70,28 +69,26 @@ def test_any_text_survives_in_a_region(text: str) -> None:
 
 
 MANY = "".join(f"<!-- answer: a{k} -->\n<!-- end -->\n" for k in range(regions.MOST_REGIONS + 1))
+BROKEN = [
+    ("<!-- table: cache -->\n", "line 1: <!-- table: cache --> has no <!-- end -->"),
+    ("a\n<!-- end -->\n", "line 2: <!-- end -->, but no region is open"),
+    ("<!-- table: cache -->\n<!-- answer: x -->\n", "line 2: .* inside the region of line 1"),
+    ("<!-- answer: x -->\n<!-- end -->\n" * 2, "line 3: .* second time"),
+    ("<!-- answer: x --> and so on\n", "line 1: a marker stands alone"),
+    ("<!-- Answer: X -->\n", "line 1: a marker stands alone"),
+    ("", "there is no place for the table 'cache': write the lines"),
+    (f"<!-- answer: {'a' * 61} -->\n<!-- end -->\n", "line 1: a name has at most 60 letters: aaa"),
+    pytest.param(MANY, "line 401: more than 200 regions", id="201 regions"),
+]
 
 
-@pytest.mark.parametrize(
-    ("text", "why"),
-    [
-        ("<!-- table: cache -->\n", "line 1: <!-- table: cache --> has no <!-- end -->"),
-        ("a\n<!-- end -->\n", "line 2: <!-- end -->, but no region is open"),
-        ("<!-- table: cache -->\n<!-- answer: x -->\n", "line 2: .* inside the region of line 1"),
-        ("<!-- answer: x -->\n<!-- end -->\n" * 2, "line 3: .* second time"),
-        ("<!-- answer: x --> and so on\n", "line 1: a marker stands alone"),
-        ("<!-- Answer: X -->\n", "line 1: a marker stands alone"),
-        ("", "there is no place for the table 'cache': write the lines"),
-        (f"<!-- answer: {'a' * 61} -->\n<!-- end -->\n", "line 1: a name has at most 60 letters: aaa"),
-        pytest.param(MANY, "line 401: more than 200 regions", id="201 regions"),
-    ],
-)
+@pytest.mark.parametrize(("text", "why"), BROKEN)
 def test_a_broken_marker_is_told_by_its_line(text: str, why: str) -> None:
     refused(why, fill, text, "cache", TABLE)
     assert regions.regions(f"<!-- answer: {'a' * 60} -->\n<!-- end -->\n")[0].name == "a" * 60
 
 
-def test_template_key_and_studies_speak_of_the_same_things() -> None:
+def test_template_key_and_studies_speak_of_the_same_things(tmp_path: Path) -> None:
     asked = answers(TEMPLATE)
     questions = key.read(staff.WRITEUP_KEY)
     assert set(asked) - {question.answer for question in questions} == {"name", *checking.OPTIONAL}
@@ -99,6 +96,12 @@ def test_template_key_and_studies_speak_of_the_same_things() -> None:
     assert sum(question.points for question in questions) == worth["writeup"]
     assert all(f"### {question.title} (" in TEMPLATE for question in questions)
     assert set(tables(TEMPLATE)) <= {step.table for step in COURSE.lab.steps()}
+    path = (
+        write_files(tmp_path, {"key.yaml": "questions:\n  x: {title: X, points: 1, expct: [a]}\n"})
+        / "key.yaml"
+    )
+    refused("key.yaml:2: unknown key 'expct' in a question; did you mean 'expect'", key.read, path)
+    refused("cannot read the key", key.read, tmp_path / "nowhere.yaml")
 
 
 ONE_ANSWER = "<!-- answer: x -->\n{}\n<!-- end -->\n"
@@ -151,9 +154,7 @@ def test_a_student_is_told_what_is_empty(tmp_path: Path, capsys: pytest.CaptureF
         assert writeups.main([str(tmp_path / "writeup.md")]) == code
         said = capsys.readouterr().out
         assert not [each for each in words if each not in said]
-
-
-def test_words_of_the_template_are_no_answer() -> None:
+    # Words of the template are no answer.
     template = ONE_ANSWER.format("Write here.")
     wanted = tuple(regions.regions(template))
     (place,) = checking.state_of(template, "w", wanted).places
@@ -163,18 +164,16 @@ def test_words_of_the_template_are_no_answer() -> None:
 
 
 LOST_MARKER = answered().replace("<!-- answer: layout -->\n", "").encode()
+NO_WRITE_UPS = [
+    pytest.param(b"\xff\xfe", "not UTF-8", id="bytes"),
+    pytest.param(b"a" * (checking.MOST_BYTES + 1), "larger than 4 MiB", id="long"),
+    pytest.param(LOST_MARKER, r"md: line \d+: <!-- end -->, but no region is", id="a lost marker"),
+    pytest.param(None, r"no such file: .*writeup.md; begin with `cp", id="no file"),
+    pytest.param("a pipe", "is no file", id="a pipe"),
+]
 
 
-@pytest.mark.parametrize(
-    ("content", "why"),
-    [
-        pytest.param(b"\xff\xfe", "not UTF-8", id="bytes"),
-        pytest.param(b"a" * (checking.MOST_BYTES + 1), "larger than 4 MiB", id="long"),
-        pytest.param(LOST_MARKER, r"md: line \d+: <!-- end -->, but no region is", id="a lost marker"),
-        pytest.param(None, r"no such file: .*writeup.md; begin with `cp", id="no file"),
-        pytest.param("a pipe", "is no file", id="a pipe"),
-    ],
-)
+@pytest.mark.parametrize(("content", "why"), NO_WRITE_UPS)
 def test_a_file_that_is_no_write_up_is_refused(content: bytes | str | None, why: str, tmp_path: Path) -> None:
     mine = tmp_path / "writeup.md"
     if isinstance(content, bytes):
@@ -189,20 +188,12 @@ def test_without_pandoc_a_line_says_so(tmp_path: Path, monkeypatch: pytest.Monke
     monkeypatch.setenv("PATH", str(tmp_path))
     mine.write_text(answered())
     assert exporting.export(mine, "pdf").startswith("no PDF: pandoc is not installed")
-    pandoc = tmp_path / "pandoc"
-    pandoc.write_text('#!/bin/sh\nwhile [ "$1" != --output ]; do shift; done\necho page > "$2"\n')
-    pandoc.chmod(0o755)
+    pandoc = '#!/bin/sh\nwhile [ "$1" != --output ]; do shift; done\necho page > "$2"\n'
+    write_files(tmp_path, {"pandoc": pandoc}, 0o755)
     assert exporting.export(mine, "html") == f"wrote {tmp_path / 'writeup.html'}"
     assert (tmp_path / "writeup.html").read_text() == "page\n"
-    pandoc.write_text("#!/bin/sh\necho 'no LaTeX here' >&2\nexit 43\n")
+    write_files(tmp_path, {"pandoc": "#!/bin/sh\necho 'no LaTeX here' >&2\nexit 43\n"}, 0o755)
     refused("no LaTeX here; a PDF needs LaTeX", exporting.export, mine, "pdf", of=KitError)
-
-
-def write_files(folder: Path, files: Mapping[str, str]) -> Path:
-    for name, text in files.items():
-        (folder / name).parent.mkdir(parents=True, exist_ok=True)
-        (folder / name).write_text(text)
-    return folder
 
 
 def test_a_class_is_read_by_question(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -230,10 +221,8 @@ def test_a_hostile_write_up_moves_no_cursor_and_costs_its_reader_nothing(tmp_pat
     }
     write_files(tmp_path / "class", texts)
     asked = "-m grader writeup class --read reading.md --sheet manual.csv"
-    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
-    command = [sys.executable, *asked.split()]
-    ended = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, timeout=300)
-    said = ended.stdout.decode()
+    ended = run_python(tmp_path, *asked.split(), PYTHONPATH=ROOT)
+    said = ended.stdout
     assert ended.returncode == 0, ended.stderr
     assert "3 write-ups, 0 complete" in said and "mallory  writeup.md: line 1: a marker stands alone" in said
     assert not re.search("[\x00-\x09\x0b-\x1f\x7f-\x9f\u202e]", said)
@@ -256,19 +245,19 @@ def test_points_and_remarks_by_hand_stay(tmp_path: Path) -> None:
     refused(r"manual.csv:2: writeup: points should be a number", sheet.update, table, {}, "writeup", None)
 
 
-def test_ids_are_those_of_the_class(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_ids_are_the_class_s_and_never_reserved(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     roster = (ledger.Entry("ada", "Ada"), ledger.Entry("zoe", "Zoe Z"))
     monkeypatch.setattr(ledger, "read", lambda folder: ledger.History(roster=roster))
-    table = tmp_path / "manual.csv"
-    refused(
-        r"no submission .* is called 'bob'", sheet.update, table, {"bob": ("bob", "")}, "writeup", tmp_path
-    )
+    table, bob = tmp_path / "manual.csv", {"bob": ("bob", "")}
+    refused("no submission .* is called 'bob'", sheet.update, table, bob, "writeup", tmp_path)
     said = sheet.update(table, {"ada": ("ada", ""), "README": ("README", "")}, "writeup", tmp_path)
     assert "note: 1 write-ups are of nobody in" in said and "no row: README" in said
     rows = ["id,name,writeup,comment", "ada,Ada,,", "zoe,Zoe Z,,write-up: none"]
     assert table.read_text().splitlines() == rows
     monkeypatch.setattr(ledger, "read", lambda folder: ledger.History())
     refused("holds no class", sheet.update, table, {}, "writeup", tmp_path)
+    held = ["grades.csv", "report.html", "similar.html", ledger.LEDGER, ledger.LOCK, byhand.MANUAL]
+    assert not {submission.ids.safe_name(name.upper()).casefold() for name in held} & set(held)
 
 
 WANTED = checking.template(WRITEUP_TEMPLATE)
@@ -303,15 +292,3 @@ def test_a_run_and_the_write_ups_agree_on_ids(form: str, tmp_path: Path) -> None
     if form.startswith("files"):
         several = staff.collect([alone / name for name in own], WANTED, "module.cpp")
         assert sorted(each.id for each in several) == read
-
-
-def test_names_of_a_results_folder_are_nobody_s() -> None:
-    held = ["grades.csv", "report.html", "similar.html", ledger.LEDGER, ledger.LOCK, byhand.MANUAL]
-    assert not {submission.ids.safe_name(name.upper()).casefold() for name in held} & set(held)
-
-
-def test_a_key_is_read_with_its_lines(tmp_path: Path) -> None:
-    path = tmp_path / "key.yaml"
-    path.write_text("questions:\n  x: {title: X, points: 1, expct: [a]}\n")
-    refused("key.yaml:2: unknown key 'expct' in a question; did you mean 'expect'", key.read, path)
-    refused("cannot read the key", key.read, tmp_path / "nowhere.yaml")
