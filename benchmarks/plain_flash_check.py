@@ -33,13 +33,10 @@ def pretend_cuda():
     for owner, names in ((torch, factories), (torch.Tensor, "to new_empty new_full new_ones new_zeros")):
         for name in names.split():
             setattr(owner, name, on_host(getattr(owner, name)))
-    cuda_device, compute = (
-        torch.device("cuda:0"),
-        SimpleNamespace(multi_processor_count=100, major=9, minor=0),
-    )
+    cuda_device = torch.device("cuda:0")
     torch.Tensor.device, torch.Tensor.is_cuda = property(lambda self: cuda_device), True
     torch.Tensor.cuda, torch.cuda.is_available = lambda self: self, lambda: True
-    torch.cuda.get_device_properties = lambda *_: compute
+    torch.cuda.get_device_properties = lambda *_: SimpleNamespace(multi_processor_count=100)
     for name in ("Stream", "stream", "current_stream", "synchronize"):
         setattr(torch.cuda, name, MagicMock())
     torch.compile = lambda function=None, **_: function or (lambda f: f)
@@ -49,9 +46,8 @@ def pretend_cuda():
     dot = interpreter.InterpreterBuilder.create_dot  # multiplies the bits of bfloat16 as integers
 
     def widened_dot(self, a, b, *rest):
-        return dot(
-            self, *(self.create_fp_ext(x, tl.float32) if x.dtype == tl.bfloat16 else x for x in (a, b)), *rest
-        )
+        wide = (self.create_fp_ext(x, tl.float32) if x.dtype == tl.bfloat16 else x for x in (a, b))
+        return dot(self, *wide, *rest)
 
     interpreter.InterpreterBuilder.create_dot = widened_dot
 
@@ -60,9 +56,7 @@ def find(module, language, inputs):
     """Return the autograd.Function for a language: by adapter, by name, or by whether it launches a kernel."""
     if adapter := getattr(module, f"get_flashattention_autograd_function_{language}", None):
         return adapter()
-    functions = [
-        x for x in vars(module).values() if isinstance(x, type) and issubclass(x, torch.autograd.Function)
-    ]
+    functions = [x for x in vars(module).values() if isinstance(x, type(torch.autograd.Function))]
     named = [x for x in functions if language in x.__name__.lower()]
     for function in [] if named else functions:
         LAUNCHES.clear()
@@ -73,40 +67,42 @@ def find(module, language, inputs):
     return named[0] if named else None
 
 
-def judge(function, inputs, grad):
+def close(got, want):
+    return torch.allclose(got.double(), want, rtol=1e-2, atol=1e-2)
+
+
+def judge(function, inputs, grad, causal):
+    """Yield whether forward, then backward, of one call is right."""
+    mine, exact = ([x.to(t, copy=True).requires_grad_() for x in inputs] for t in (torch.float, torch.double))
+    scores, at = exact[0] @ exact[1].mT / 8, torch.arange(128, device=DEVICE)
+    scores = scores.masked_fill(causal & (at[:, None] < at), -torch.inf)
+    want = scores.softmax(-1) @ exact[2]
+    out = function.apply(*mine, causal)
+    out = out[0] if isinstance(out, tuple) else out
+    sums = [x for x in out.grad_fn.saved_tensors if x.shape == (4, 128)]
+    yield close(out, want) and len(sums) == 1 and close(sums[0], scores.logsumexp(-1))
+    want.backward(grad.double())
+    out.backward(grad)
+    yield all(close(a.grad, b.grad) for a, b in zip(mine, exact, strict=True))
+
+
+def verdicts(function, inputs, grad):
     """Return the verdicts on forward and backward."""
-    verdicts, out = ["right", "right"] if function else ["missing", "missing"], None
-    close = lambda got, want: torch.allclose(got.double(), want, rtol=1e-2, atol=1e-2)  # noqa: E731
-    for causal, half in ((c, h) for c in (False, True) for h in (0, 1) if function):
+    found = ["right", "right"] if function else ["missing", "missing"]
+    for causal in (False, True) if function else ():
+        half, results = 0, judge(function, inputs, grad, causal)
         try:
-            if half == 0:
-                mine, exact = (
-                    [x.to(t).clone().requires_grad_() for x in inputs] for t in (torch.float32, torch.float64)
-                )
-                scores, at = (
-                    exact[0] @ exact[1].mT / inputs[0].shape[-1] ** 0.5,
-                    torch.arange(128, device=DEVICE),
-                )
-                scores = scores.masked_fill(causal & (at[:, None] < at), -torch.inf)
-                out, want = function.apply(*mine, causal), scores.softmax(-1) @ exact[2]
-                out = out[0] if isinstance(out, tuple) else out
-                sums = [x for x in out.grad_fn.saved_tensors if x.shape == (4, 128)]
-                good = close(out, want) and len(sums) == 1 and close(sums[0], scores.logsumexp(-1))
-            else:
-                want.backward(grad.double())
-                out.backward(grad)
-                good = all(close(a.grad, b.grad) for a, b in zip(mine, exact, strict=True))
-            verdicts[half] = verdicts[half] if good else "wrong"
-        except NotImplementedError:
-            verdicts[half] = "missing"
-        except Exception as error:  # noqa: PERF203
-            verdicts[half] = f"error: {type(error).__name__}: {str(error)[:200]}"
-    return verdicts
+            for half in (0, 1):
+                found[half] = found[half] if next(results) else "wrong"
+        except Exception as error:
+            message = f"error: {type(error).__name__}: {str(error)[:200]}"
+            found[half:] = ["missing" if isinstance(error, NotImplementedError) else message] * (2 - half)
+    return found
 
 
 def main(path):
     torch.manual_seed(0)
-    *inputs, grad = (torch.randn(4, 128, 64, device=DEVICE, requires_grad=True) for _ in range(4))
+    *inputs, grad = (torch.randn(4, 128, 64, device=DEVICE) for _ in range(4))
     if DEVICE == "cpu":
         pretend_cuda()
     launcher = interpreter.InterpretedFunction if DEVICE == "cpu" else jit.JITFunction
@@ -115,10 +111,7 @@ def main(path):
     spec = importlib.util.spec_from_file_location("hand_in", path)
     module = sys.modules["hand_in"] = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
-    judged = {
-        x: judge(find(module, x, inputs), [y.detach() for y in inputs], grad.detach())
-        for x in ("pytorch", "triton")
-    }
+    judged = {x: verdicts(find(module, x, inputs), inputs, grad) for x in ("pytorch", "triton")}
     return {f"{half}_{x}": judged[x][i] for x in judged for i, half in enumerate(("forward", "backward"))}
 
 
