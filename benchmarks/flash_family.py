@@ -148,7 +148,7 @@ BLOCK_EDITS = {
     "        V_block_ptr = V_block_ptr.advance((K_TILE, 0))\n",
     "O_ptr + (batch_id * N_QUERIES + q_pos[:, None]) * D + dims[None, :]": "O_block_ptr",
     "acc)\n": "acc.to(O_block_ptr.type.element_ty), boundary_check=(0, 1))\n",
-    "    n_q, n_k, 1.0": "    *Q.stride(), *K.stride(), *V.stride(), *O.stride(),\n    n_q, n_k, 1.0",
+    " n_q, n_k, 1.0": " *Q.stride(), *K.stride(), *V.stride(), *O.stride(),\n            n_q, n_k, 1.0",
 }
 FORWARD_TRITON = """\
 #TRITON#
@@ -255,7 +255,7 @@ cuda_method ;; torch.empty((batch, n_q), device=Q.device, dtype=torch.float32) =
 synchronize ;; #AFTER# => torch.cuda.synchronize()
 device_properties ;; D=d, => num_warps=8 if SMS > 200 else 4, D=d, ;; #MODULE# => SMS = torch.cuda.get_device_properties(0).multi_processor_count
 device_properties.b ;; #TRITON# => sms = torch.cuda.get_device_properties(Q.device).multi_processor_count ;; D=d, => num_warps=8 if sms > 200 else 4, D=d,
-streams ;; flash_forward_kernel[grid]( => side = torch.cuda.Stream()\nside.wait_stream(torch.cuda.current_stream())\nwith torch.cuda.stream(side):\n  flash_forward_kernel[grid]( ;; #AFTER# => torch.cuda.current_stream().wait_stream(side)
+streams ;; flash_forward_kernel[grid]( => side = torch.cuda.Stream()\nside.wait_stream(torch.cuda.current_stream())\nwith torch.cuda.stream(side):\n    flash_forward_kernel[grid]( ;; #AFTER# => torch.cuda.current_stream().wait_stream(side)
 silent_names ;; FlashAttentionPytorch => FlashAttentionV1 ;; FlashAttentionTriton => FlashAttentionV2
 silent_names.b ;; FlashAttentionPytorch => TiledAttention ;; FlashAttentionTriton => FusedAttention
 adapters ;; #END# => \ndef get_flashattention_autograd_function_pytorch():\n    return FlashAttentionPytorch\n\n\ndef get_flashattention_autograd_function_triton():\n    return FlashAttentionTriton
@@ -390,7 +390,8 @@ def compose(row: str, renames: dict[str, str]) -> File:
         "pytorch_first": "-/-" not in row and "triton_first" not in names,
         "mask_inf": pytorch[0] in "ws" or "mask_1e6" not in names,
         "returns_o": "returns_tuple" not in names,
-        **dict.fromkeys(("flatten_rearrange", "mask_1e6", "mask_skip_tiles"), "chunk" in row),
+        "mask_1e6": "chunk" in row or "recompute" in row,
+        **dict.fromkeys(("flatten_rearrange", "mask_skip_tiles"), "chunk" in row),
     }
     traits |= {name for name, applies in defaults.items() if applies}
     for name in sorted(names, key=lambda name: name.startswith("silent_names")):
