@@ -342,7 +342,7 @@ slice/recompute block/inline tile_16 adapters silent_names returns_tuple !forwar
 whole/helper block/recompute tile_32 compile_at_import cuda_method log_tmp !forward_triton:keys_as_values
 slice/inline pointer/raise tile_32 saved_order device_type_check !backward_pytorch:dK_dQ_exchanged
 whole/inline block/kernel tile_16 autotune.b triton_first assert_is_cuda !backward_triton:delta_missing
-chunk/inline pointer/helper tile_64 einops compile_at_import bfloat16_p.b !backward_triton:gradient_not_scaled
+chunk/recompute pointer/helper tile_64 einops compile_at_import bfloat16_p.b !backward_triton:gradient_not_scaled
 """
 RENAMES = {"S": "S_ij", "P": "P_tilde", "acc": "O_i", "m": "m_i", "l": "l_i", "alpha": "correction"}
 
