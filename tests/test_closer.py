@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import ExitStack
 from itertools import product
 from pathlib import Path
 from types import SimpleNamespace
@@ -19,7 +20,7 @@ from grader.base.results import Diagnosis
 from grader.build import landmarks, sanitize
 from grader.build.landmarks import Body, Place
 from grader.judge import faults
-from grader.judge.closer import clues
+from grader.judge.closer import checked, clues
 from grader.judge.closer.explaining import Closer
 from grader.judge.diagnosis import diagnose, facts
 from grader.judge.diagnosis.facts import Seen
@@ -307,3 +308,9 @@ def test_race_takes_macros(tmp_path: Path) -> None:
     source = write(tmp_path, "int main() {}\n")
     with pytest.raises(UsageError, match="-D takes NAME"):
         race.main(["part3", "--module", str(source), "-D", "1=2"])
+
+
+def test_a_file_from_elsewhere_is_never_run_without_a_sandbox(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(checked, "of_file", lambda source: SimpleNamespace(locks=True))
+    bench: Any = SimpleNamespace(host=object(), options=SimpleNamespace(sanitize=False), source=Path("x.cpp"))
+    assert checked.SecondBuild(bench, ExitStack()).checked is None

@@ -65,6 +65,29 @@ assert KEPT.is_cuda and KEPT.device.type == "cuda" and KEPT.device == DEVICE or 
 assert torch.nn.Linear(2, 2).cuda()(torch.ones(1, 2, device="cuda:0")).to("cuda").get_device() == 0
 assert triton.runtime.driver.active.get_active_torch_device().type == "cuda"
 """
+USER = """
+import getpass, html, logging.handlers, pathlib, sqlite3
+for place in (pathlib.Path("/tmp/flash/log.txt"), pathlib.Path.home() / "log.txt"):
+    place.parent.mkdir(parents=True, exist_ok=True)
+    place.write_text(getpass.getuser())
+"""
+BFLOAT16 = """
+@triton.jit
+def there(x, y, B: tl.constexpr):
+    at = tl.arange(0, B)
+    tl.store(y + at, (tl.load(x + at) * 2 + tl.full([B], 1.0, tl.bfloat16)).to(tl.bfloat16))
+
+@triton.jit
+def back(y, z, B: tl.constexpr):
+    at = tl.arange(0, B)
+    tl.store(z + at, tl.load(y + at).to(tl.float32))
+
+x, z = torch.randn(64).to(torch.bfloat16), torch.empty(64)
+y = torch.empty_like(x)
+there[(1,)](x, y, 64)
+back[(1,)](y, z, 64)
+assert torch.equal(z, (x.float() * 2 + 1).to(torch.bfloat16).float())
+"""
 SECOND = """
 
 class Older(FlashAttentionTriton):
@@ -76,17 +99,9 @@ class Older(FlashAttentionTriton):
 ADAPTER = "def get_flashattention_autograd_function_triton():\n    return FlashAttentionTriton\n"
 
 
-@pytest.mark.parametrize(
-    "text",
-    [
-        pytest.param(
-            edited(MASTER, Mutation("", "", (("import math\n", "import math\n"),))) + CARD, id="card"
-        ),
-        pytest.param(edited(MASTER, Mutation("", "", ())) + SECOND + ADAPTER, id="adapter"),
-    ],
-)
-def test_a_file_for_a_card_passes_unchanged(text: str, tmp_path: Path) -> None:
-    found = judged(tmp_path, text)
+@pytest.mark.parametrize("more", [CARD, USER + BFLOAT16, SECOND + ADAPTER], ids=["card", "user", "adapter"])
+def test_a_file_for_a_card_passes_unchanged(more: str, tmp_path: Path) -> None:
+    found = judged(tmp_path, edited(MASTER, Mutation("", "", ())) + more)
     assert {part: (one.verdict, one.flags) for part, one in found.items()} == dict.fromkeys(
         PARTS, ("pass", ())
     )

@@ -270,6 +270,50 @@ def _unless(kind: type, operator: Callable[..., Any]) -> Callable[..., Any]:
     return lambda self, other: NotImplemented if isinstance(other, kind) else operator(self, other)
 
 
+def hold_bfloat16(semantic: Any, core: Any) -> None:
+    """Let float32 hold a kernel's numbers of bfloat16, rounded as that type rounds them. The interpreter holds them as
+    whole numbers and multiplies these; a call's own tensors of bfloat16 come as float32."""
+    cast, full = semantic.cast, semantic.full
+    np: Any = importlib.import_module("numpy")
+    interpreter: Any = importlib.import_module("triton.runtime.interpreter")
+
+    def is_bfloat16(kind: Any) -> bool:
+        return getattr(kind, "scalar", kind) == core.bfloat16
+
+    def cast_to(self: Any, value: Any, kind: Any, *arguments: Any, **named: Any) -> Any:
+        if not is_bfloat16(kind):
+            return cast(self, value, kind, *arguments, **named)
+        made = cast(self, value, core.float32)
+        bits = np.ascontiguousarray(made.handle.data).view(np.uint32)
+        to_even = bits + (np.uint32(0x7FFF) + (bits >> np.uint32(16) & np.uint32(1)))
+        rounded = (np.where(np.isnan(made.handle.data), bits, to_even) & np.uint32(0xFFFF0000)).view(
+            np.float32
+        )
+        return core.tensor(interpreter.TensorHandle(rounded, core.float32), made.type)
+
+    def full_of(self: Any, shape: Any, value: Any, dtype: Any) -> Any:
+        return full(self, shape, value, core.float32 if is_bfloat16(dtype) else dtype)
+
+    def loaded_by(load: Callable[..., Any]) -> Callable[..., Any]:
+        def loaded(self: Any, *arguments: Any, **named: Any) -> Any:
+            found = load(self, *arguments, **named)
+            return cast(self, found, core.float32) if is_bfloat16(found.type) else found
+
+        return loaded
+
+    builder = interpreter.InterpreterBuilder
+    store = builder.create_masked_store
+
+    def stored(self: Any, places: Any, value: Any, *others: Any) -> Any:
+        if is_bfloat16(places.get_element_ty()) and value.data.dtype == np.float32:
+            halves = (np.ascontiguousarray(value.data).view(np.uint32) >> np.uint32(16)).astype(np.uint16)
+            value = interpreter.TensorHandle(halves, core.bfloat16)
+        return store(self, places, value, *others)
+
+    semantic.cast, semantic.full, builder.create_masked_store = cast_to, full_of, stored
+    semantic.load, semantic.descriptor_load = loaded_by(semantic.load), loaded_by(semantic.descriptor_load)
+
+
 def prepare() -> None:
     """In the process that runners are forked from: answer as a card, and import what the interpreter would import at a
     runner's first call."""
@@ -291,6 +335,7 @@ def prepare() -> None:
     with contextlib.suppress(ImportError, AttributeError):
         core: Any = importlib.import_module("triton.language.core")
         leave_to_tensors(core.constexpr, core.tensor)
+        hold_bfloat16(importlib.import_module("triton.language.semantic").TritonSemantic, core)
     names = {name: name for name in PLAIN.split()} | LIBDEVICE
     for place in ("triton.language.extra.libdevice", "triton.language.extra.cuda.libdevice"):
         with contextlib.suppress(ImportError):

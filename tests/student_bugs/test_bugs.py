@@ -66,8 +66,11 @@ def without_marks(text: str) -> tuple[str, list[int]]:
     "group",
     one_of_each(groups(), key=lambda group: None, name=lambda group: f"{group[0].base}: {group[0].name}"),
 )
-def test_the_output_leads_to_the_line(group: list[Bug], tmp_path: Path) -> None:
+def test_the_output_leads_to_the_line(
+    group: list[Bug], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Judged as in a student's own run, without time and table."""
+    monkeypatch.chdir(tmp_path)
     course, correct, functions, dropped = course_of(group[0].base)
     made, file = [mutation(bug) for bug in group], tmp_path / "module.cpp"
     text, marked = without_marks(mutations.side_by_side(correct, functions, made, dropped))
