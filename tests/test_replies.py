@@ -61,6 +61,30 @@ def test_numbers_are_numbers_before_they_are_anything_else(changed: dict[str, An
         understood(**changed)
 
 
+TABLE = Request("read", [], [np.ones(2, np.float32), np.ones((3, 4))], (3,), op="table")
+NUMBERS = {"kind": 1, "dtype": 7, "shape": [3]}
+
+
+@pytest.mark.parametrize(
+    "changed",
+    [{"dtype": 15}, {"dtype": 6}, {"shape": [2]}, {"shape": [3, 1]}, {"withheld": True}, {"payload": 31}],
+    ids=str,
+)
+def test_a_table_has_its_numbers_and_its_tensor_or_is_none(changed: dict[str, Any]) -> None:
+    """One of another type or size passed as right, ended the judge, or took gigabytes of it."""
+    changed = {**NUMBERS, **changed}
+    assert understood(bytearray(32), TABLE, **NUMBERS).output.tolist() == [0.0] * 3
+    with pytest.raises(RunnerDied):
+        understood(bytearray(changed.pop("payload", 32)), TABLE, **changed)
+
+
+def test_inputs_that_were_asked_for_come_back() -> None:
+    call = calls.understood(REPLY, bytearray(32), REQUEST, 1.0, 1.0, echo=True)
+    assert len(call.echoes) == 1
+    with pytest.raises(RunnerDied):
+        calls.understood(REPLY, bytearray(31), REQUEST, 1.0, 1.0, echo=True)
+
+
 def test_words_are_texts_and_bounded() -> None:
     nested: Any = []
     for _ in range(100_000):

@@ -49,6 +49,7 @@ REVIEW, NOTE = "review", "note"
 #: The body of part 4 and the flags that it must have, by code. Those without `same_as_part1` are not covered.
 NEIGHBOURS = {
     "the same function": (flash(CALL), {SAME: REVIEW, IDLE: NOTE}),
+    "on one line": (flash(CALL).replace("{\n    ", "{ ").replace("\n}", " }"), {SAME: REVIEW, IDLE: NOTE}),
     "arguments without names": (flash(CALL, arguments=UNNAMED), {SAME: REVIEW, IDLE: NOTE}),
     "arguments behind a macro": (
         f"#define ARGUMENTS {part4.NAMED}\n" + flash(CALL, arguments="ARGUMENTS"), {SAME: REVIEW}),

@@ -54,6 +54,20 @@ def test_folders_give_their_names_and_a_class_of_one_keeps_it(tmp_path: Path, sc
     assert list(found(tmp_path / "class", scratch)) == ["alice", "bob"]
 
 
+@pytest.mark.parametrize(
+    ("name", "id_"), [("ada", "ada"), ("Ada Lovelace_7_assignsubmission_file_", "Ada_Lovelace_7")]
+)
+def test_a_folder_of_one_student_is_never_divided(name: str, id_: str, tmp_path: Path, scratch: Path) -> None:
+    """Who hands in first could have graded folders as other students."""
+    files = {f"{name}/{other}/module.cpp": SOURCE for other in ("bob", "x")}
+    put(
+        tmp_path, {f"class/{path}": content for path, content in files.items()} | {"class.zip": zipped(files)}
+    )
+    for form in ("class", "class.zip")[: 2 if name != id_ else 1]:
+        (one,) = found(tmp_path / form, scratch).items()
+        assert one[0] == id_ and "which module.cpp is meant" in (one[1].error or "")
+
+
 def test_only_named_files_are_copied_privately(tmp_path: Path, scratch: Path) -> None:
     files = {"module.cpp": SOURCE, "module.ispc": b"export", "sub/module.ispc": b"other"}
     files |= dict.fromkeys(("conftest.py", "sitecustomize.py", "torch.py", "module_ref.so"), b"import os")
