@@ -9,6 +9,7 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from torch.utils._python_dispatch import _disable_current_modes
@@ -85,6 +86,13 @@ OPERATOR = (
     "@torch.library.custom_op('mine::mm', mutates_args=())\n"
     "def mine(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:\n"
 )
+#: A kernel that puts numbers of NumPy's into its tensor `t`, in three places: its line, one before, an argument.
+FILL = (
+    f"class Box:\n    pass\nbox = Box()\n{KERNEL.format('fill', 'd, n, h: tl.constexpr')}"
+    "    t = tl.load(d + at, mask=at < n)\n    {}\n    tl.store(d + at, t, mask=at < n)\n§n = c.numel()\n"
+    "def put(t, *_):\n    t.handle.data[:] = r.astype(t.handle.data.dtype)\n    return t\n"
+    "r = np.zeros(B := triton.next_power_of_2(n))\nr[:n] = work(a, b).ravel()\n{}\nfill[(1,)](c, n, {}, B=B)"
+).format
 #: Bodies of a matmul() that is right without a kernel of its own. What stands before it is left of a §.
 NO_KERNEL = {
     # As reported.
@@ -117,11 +125,25 @@ NO_KERNEL = {
     "    n = min(64, r.size - i)\n    t.numpy()[:n] = r[i:i + 64]\n    copy(t[:n], c[i:i + n])",
     # Python scalars carry the result.
     **{
-        f"scalars in {name}": f"@triton.jit\ndef put(d, v{kind}, n: tl.constexpr):\n"
-        "    for i in tl.static_range(n):\n        tl.store(d + i, v[i])\n"
-        f"§r = work(a, b).ravel().tolist()\nput[(1,)](c, {given}, len(r))"
-        for name, given, kind in (("a tuple", "tuple(r)", ""), ("a constant list", "r", ": tl.constexpr"))
+        f"scalars in {name}": f"{before}\n@triton.jit\ndef put(d, n: tl.constexpr, {v}):\n"
+        f"    for i in tl.static_range(n):\n        tl.store(d + i, {'v.v' if 'class S' in before else 'v'}[i])\n"
+        f"§r, grid = work(a, b).ravel().tolist(), (1,)\n{how}\nput[grid](c, len(r), {given})"
+        for name, before, v, how, given in (
+            ("a tuple", "", "v", "", "tuple(r)"),
+            ("a constant list", "", "v: tl.constexpr", "", "r"),
+            ("slots", "class S: __slots__ = ('v',)", "v: tl.constexpr", "h = S()\nh.v = r", "h"),
+            ("a class", "class S: pass", "v: tl.constexpr", "S.v = r", "S()"),
+            ("a default", "L = []", "v=L", "L[:] = r", ""),
+            ("a list", "", "v: tl.constexpr", "L = [0.0] * len(r)\ndef grid(_): L[:] = r; return (1,)", "L"),
+            ("==", "class F(float): __eq__ = lambda s, o: type(o) is F or +s == o", "v", "", "(*map(F, r),)"),
+        )
     },
+    "a method of a known name": FILL("h.sum(t)", "Box.sum = lambda s, t: put(t)", "box"),
+    "bytes in 4 tensors": f"{KERNEL.format('join', 'p, q, r, s, d, n')}    x, ok = tl.zeros([B], tl.uint32), at < n\n"
+    + "".join(f"    x |= tl.load({s} + at, mask=ok).to(tl.uint32) << {8 * k}\n" for k, s in enumerate("pqrs"))
+    + "    tl.store(d + at, x.to(tl.float32, bitcast=True), mask=ok)\n§"
+    "r = work(a, b).astype(np.float32).ravel().view(np.uint8).reshape(-1, 4)\n"
+    f"join{GRID}(*(torch.from_numpy(r[:, k].copy()) for k in range(4)), c, c.numel(), B=64)",
     **{
         f"scalars in {name}": "r = work(a, b).ravel().tolist()\n"
         f"copy(torch.stack([{made} for v in r])[:, 0].contiguous(), c)"
@@ -172,6 +194,13 @@ BY_TORCH = {
     "    p = torch.cat([p[:, :n // 2] + p[:, n // 2 : n // 2 * 2], p[:, n // 2 * 2 :]], 1)\nc.copy_(p[:, 0])",
 }
 IN_SOURCE = {
+    "a method of an object in a kernel": FILL("box.fill(t)", "box.fill = put", 0),
+    "a function as an argument": FILL("h(t)", "", "put"),
+    "the data of a tensor": FILL("t.handle.data[:] = box.r", "box.r = r", 0),
+    "a function in a module": FILL("tl.cos(t)", "setattr(tl, 'cos', put)", 0),
+    "a kernel in a function": "global r\nr = work(a, b).ravel()\n@triton.jit\ndef body(c, n):\n"
+    "    for i in range(n):\n        tl.store(c + i, float(r[i]))\nbody[(1,)](c, c.numel())",
+    "code not in the file": r"exec('def forge():\n    pass')§forge(); c.copy_(torch.from_numpy(work(a, b)))",
     "Python in a kernel": "R = []\ndef number(i):\n    return float(R[0][i])\n@triton.jit\ndef body(c, n):\n"
     "    for i in range(n):\n        tl.store(c + i, number(i))\n"
     "§R[:] = [work(a, b).ravel()]\nbody[(1,)](c, c.numel())",
@@ -213,6 +242,24 @@ HONEST = {
         "class Pytorch(torch.autograd.Function):\n    @staticmethod\n    def forward(ctx, a, b):\n"
         "        return a @ b\n§c.copy_(F.apply(helper(a), b))"
     ),
+    "masks and offsets by NumPy and of lists": matmul(
+        KERNEL.format("masked", "s, offsets, low, high, d, n")
+        + "    x = tl.load(s + tl.load(offsets + at, mask=at < n), mask=at < n)\n"
+        "    x = x * tl.load(low + at, mask=at < n) + x * tl.load(high + at, mask=at < n)\n"
+        "    tl.store(d + at, x, mask=at < n)\n§t, (m, n) = torch.empty(c.shape), c.shape\nproduct(a, b, t)\n"
+        "high = torch.tensor([[int(j > i) for j in range(n)] for i in range(m)])\n"
+        "at = torch.from_numpy(np.arange(m)[:, None] * t.stride(0) + np.arange(n) * t.stride(1))\n"
+        f"masked{GRID}(t, at, torch.from_numpy(np.tril(np.ones((m, n), np.float32))), high, c, m * n, B=64)"
+    ),
+    "triangles": matmul("t = torch.empty(c.shape)\nproduct(a, b, t)\nc.copy_(t.tril() + torch.triu(t, 1))"),
+    "functions in decorators and defaults, and an alias of jit": matmul(
+        "jit, CONFIG, HALF = triton.jit, {'block': 32}, tl.constexpr(0.5)\n@jit\ndef halved(x):\n    return x * HALF\n"
+        "def configs(): return [triton.Config({}, num_warps=4)]\ndef is_even(given): return given['n'] % 2 == 0\n"
+        "@triton.autotune(configs=configs(), key=['n'])\n@triton.heuristics({'EVEN': is_even})\n@jit\n"
+        "def twice(s, d, n, EVEN: tl.constexpr, B: tl.constexpr = CONFIG['block']):\n    at = tl.program_id(0) * B"
+        " + tl.arange(0, B)\n    tl.store(d + at, halved(tl.load(s + at, mask=at < n)) * 2, mask=at < n)\n"
+        "§t = torch.empty(c.shape)\nproduct(a, b, t)\ntwice[(triton.cdiv(c.numel(), 32),)](t, c, c.numel())"
+    ),
     "figures of the card, and checks": matmul(
         "DEVICE = triton.runtime.driver.active.get_active_torch_device()\n"
         "properties = triton.runtime.driver.active.utils.get_device_properties(DEVICE.index)\n"
@@ -249,7 +296,8 @@ class TestFiles:
     def test_a_wrong_kernel_is_wrong_and_one_that_raises_when_observed_crashes(self, tmp_path: Path) -> None:
         assert flags_of(tmp_path, matmul("junk(c)")) == ("wrong", [])
         body = "if torch._C._len_torch_dispatch_stack():\n    raise ValueError\nc.copy_(torch.matmul(a, b))"
-        assert flags_of(tmp_path, matmul(body))[0] == "crash"
+        local = IN_SOURCE["a kernel in a function"].replace("global r\n", "")
+        assert [flags_of(tmp_path, matmul(each))[0] for each in (body, local)] == ["crash"] * 2
 
 
 def read(folder: Path, text: str) -> list[str]:
@@ -280,11 +328,51 @@ REACHED = {
     "calls f .matmul": ("def f(x):\n    y = x.matmul\n    y(x)\n",),
     "calls f torch.getattr": ("def f(x):\n    getattr(torch, 'm' + 'm')(x)\n",),
     "calls f torch.vars": ("def f(x):\n    vars(torch)['mm'](x)\n",),
-    "reaches f numpy.exp": ("@triton.jit\ndef f(x):\n    np.exp(x)\n",),
+    "reaches f numpy.exp in a kernel": ("@triton.jit\ndef f(x):\n    np.exp(x)\n",),
     "reaches f torch._C._len_torch_dispatch_stack": (
         "def f(x):\n    torch._C._len_torch_dispatch_stack()\n",
     ),
     "reaches f torch.Tensor.copy_=": ("torch.Tensor.copy_ = 1\ndef f(x):\n    pass\n",),
+}
+#: What the reader must name (nothing: what honest files use), and texts: bodies, and what stands before them.
+WAYS = {
+    "{}\ndef f(y):\n    {}\n": r"""posix.write: import posix§posix.write(3, b'') || nothing: os.environ.get('X');
+os.path.join('a', 'b'); os.cpu_count(); open('a.txt'); print(1) | import importlib.util§importlib.util.find_spec('x') |
+class G(torch.autograd.Function):\n @staticmethod\n def forward(ctx, x): ctx.a = 1; setattr(ctx, 'b', 2)§G.apply(y) |
+torch.backends.cuda.matmul.allow_tf32 = True; dev = torch.device('cpu'); getattr(torch, 'float32'); isinstance(y,
+torch.Tensor) | def g(y): tl.store(y, 1)\nk = triton.jit(g)§k[(1,)](y) | class G:\n @staticmethod\n @triton.jit\n def
+k(y, N: tl.constexpr = 4): tl.store(y, tl.load(y).to(tl.float32).sum())§G.k[(1,)](y) | T = {torch.float16:
+tl.float16}§k[(1,)](y, T[y.dtype])\n@triton.jit\ndef k(y, h: tl.constexpr): y.to(h) | D = 4\n    @triton.jit\n    def
+g(t): return t\n    @triton.jit\n    def k(y): tl.store(y, g(D))\n    k[(1,)](y) || R in a kernel: R = {}\ndef k(y):
+tl.store(y, R['r'])\nk = triton.jit(k)§k[(1,)](y) | j: object = triton.jit\n@j\ndef k(y): tl.store(y, R[0])\nR =
+[]§k[(1,)](y) || os.write: from os import write as w§w(3, b'') | o = os§o.write(3, b'') | getattr(os, 'write')(3, b'') |
+torch.os.write(3, b'') | np.os.write(3, b'') || triton.jit as a value: k = triton.jit(lambda y: y)§k[(1,)](y) | j =
+[triton.jit][0]\n@j\ndef k(y): tl.store(y, R['r'])\nR={}§k[(1,)](y) || r in a kernel: r = y[0]\n    @triton.jit\n    def
+k(y): tl.store(y, r)\n    k[(1,)](y) || v in a kernel: v = 0.0\n@triton.jit\ndef k(y): tl.store(y, v)§global v; v =
+float(np.sum(y)); k[(1,)](y) || triton.language as a value: def patch(m): m.cos = 1§patch(tl) | s = setattr§s(tl, 'cos',
+1) | m = [tl]; m[0].cos = 1 || setattr: def patch(m): setattr(m, 'cos', 1)§patch(tl) | list(map(setattr, [y], ['a'],
+[1])) || math.sqrt=: math.sqrt = np.sum; k(y)\n@triton.jit\ndef k(y): math.sqrt(y) || exec: run = exec§run('1') | _ =
+exec('1')§pass | def g(x=exec('1')): pass§pass || sys.modules: sys.modules || sys._getframe: def d(g):
+sys._getframe()\n@d\ndef g(x): pass§pass || /proc/self/fd/3: open('/proc/self/fd/3', 'wb') || getattr of a computed
+name: getattr(f, '__glo' + 'bals__') || timeit.timeit: from timeit import timeit§timeit('1') || open of a number: for d
+in range(9): open(d, 'wb') || __globals__: operator.attrgetter('__globals__')(f) || builtins.exec: import
+builtins§builtins.exec('1') || triton.language.__dict__: tl.__dict__['cos'] = 1 || .__setattr__: object.__setattr__(tl,
+'cos', 1) || os.getattr: getattr(os, 'wri' + 'te')(3, b'') || __import__: __import__('os').write(3, b'') ||
+triton.language.vars: vars(tl)['cos'] = 1 || globals() as a value: globals()['tl'] = 1 || io.FileIO: io.FileIO(3) ||
+__builtins__: __builtins__['exec']('1') || os.*: from os import *§write(3, b'') || __loader__: __loader__""",
+    "{}\n@triton.jit\ndef k(y, h: tl.constexpr):\n    {}\ndef f(y):\n    k[(1,)](y)\n": r""".handle in a kernel:
+y.handle || nothing: B = 64\nD = tl.float32\nL = tl.constexpr(math.log2(math.e))\nC = {'a': 3}\nE = C['a']\nA:
+tl.constexpr = 3\nI = -float('inf')\nexp = tl.exp§exp(y + L * B + E + A + I).to(D) + math.pi | try: from
+triton.language.extra import libdevice\nexcept ImportError: libdevice = None§libdevice.tanh(y) | from triton.language
+import where, math as tm§where(y, tm.exp(y), 1); tl.device_assert(y.dtype.is_fp16(), 'x'); tl.static_assert(y.dtype ==
+tl.float16) | NEG = tl.constexpr(torch.finfo(torch.float32).min)§tl.store(y, NEG) || help in a kernel: def fake(g):
+return put\ndef put(t): pass\n@fake\n@triton.jit\ndef help(t): return t§help(y) || R in a kernel: R = dict()§tl.store(y,
+R['r']) | class O: pass\nR = O()§tl.store(y, R.v) || add in a kernel: def add(a, b): return a§tl.reduce(y, 0, add) ||
+max in a kernel: def max(a, b): pass§max(y, y) || triton.language.tensor in a kernel: tl.tensor(h, y.dtype) || tl in a
+kernel: class T: pass§tl.store(y, 1)\ntl = T() || .fn in a kernel: @triton.jit\ndef g(t): return t§g.fn(y) || h.x= in a
+kernel: for h.x in range(3): pass || numpy.zz in a kernel: tl.store(y, np.zz[0]) || a computed function in a kernel:
+h[0](y) || tl= in a kernel: tl = h; tl.store(y, 1) || import in a kernel: import numpy as tl || getattr in a kernel:
+getattr(y, 'x')""",
 }
 
 
@@ -294,7 +382,25 @@ def test_names_of_the_code_that_a_function_reaches(found: str, text: str, tmp_pa
     assert [line for line in printed if line != "reaches f torch._C"] == found.splitlines()
 
 
-def test_the_reader_says_where_it_stops(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("named", "text"),
+    [
+        (named, around.format(*text.replace("\\n", "\n").rpartition("§")[::2]))
+        for around, table in WAYS.items()
+        for named, _, texts in (row.partition(": ") for row in table.replace("\n", " ").split(" || "))
+        for text in texts.split(" | ")
+    ],
+)
+def test_ways_to_the_record_and_into_kernels_are_named(named: str, text: str, tmp_path: Path) -> None:
+    imports = "import gc, io, math, operator, os, sys, torch, triton, numpy as np, triton.language as tl\n"
+    reached = [line for line in read(tmp_path, imports + text) if line.startswith("reaches")]
+    assert f"reaches f {named}" in reached if named != "nothing" else not reached
+
+
+def test_the_reader_says_where_it_stops_and_keeps_a_name_within_its_line(tmp_path: Path) -> None:
+    for name in ("torch.a\nreaches f text 7", "torch.\ud800", "torch.a b", "torch.\x1b[2J"):
+        printed = read(tmp_path, f"import importlib\ndef f(x):\n    importlib.import_module({name!a})\n")
+        assert [x.isascii() and x.isprintable() and x.count(" ") for x in printed] == [2, 2]
     many = "import torch\ndef f(x):\n" + "".join(f"    torch.q{k}.zeros(1)\n" for k in range(1100))
     assert read(tmp_path, many + "    torch.matmul(x, x)\n")[-1] == "reaches f more than 1000 names"
 
@@ -341,6 +447,22 @@ def test_records_of_a_runner_are_numbers(rows: object) -> None:
     assert understood({**header, "origins": [[0, 1, 2]]}, *rest).origins == Origins(((0, 1, 2),))
     with pytest.raises(RunnerDied):
         understood({**header, "origins": rows}, *rest)
+
+
+def test_results_say_as_much_as_they_hold_and_masks_little() -> None:
+    rng = np.random.default_rng(1)
+    for content, least, most in (
+        (np.tri(200, dtype=np.float32), 0, 0.1),
+        (np.arange(40000) * 7, 0, 0.02),
+        (np.arange(200)[:, None] * 999 + np.arange(200), 0, 0.05),
+        *((rng.random(n, kind), 1, 1) for n, kind in ((40000, np.float32), (5, np.float64))),
+        (rng.random(40000).astype(np.float16), 0.75, 1),
+        (rng.random(40000).astype(np.float16).view(np.uint16).astype(np.int64), 0.75, 1),
+        ((rng.random(40000) * 1024).astype(np.int32), 0.6, 1),
+        (rng.integers(0, 256, 40000, np.uint8), 0.5, 0.55),
+    ):
+        raw = np.ascontiguousarray(content).reshape(-1, 1).view(np.uint8)
+        assert least <= provenance.information(raw) / content.size <= most, content
 
 
 class Launched:
