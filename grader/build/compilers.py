@@ -31,6 +31,8 @@ HEADER_TIMEOUT_S = 600.0
 MAX_ERRORS = 5
 #: The compiler sees no other environment: CPATH or GCC_EXEC_PREFIX would change objects behind the cache's back.
 ENVIRONMENT = ("PATH", "LIBRARY_PATH", "LD_LIBRARY_PATH", "SDKROOT", "DEVELOPER_DIR")
+#: Words of the driver, which no source can bring about.
+BROKEN = re.compile(r"^[\w./+-]+: fatal error: (cannot (?:read spec file|execute) [^\n]*)", re.MULTILINE)
 
 
 @dataclass(frozen=True)
@@ -146,6 +148,9 @@ class Compilers:
         return ""
 
     def explain(self, failure: Finished) -> str:
+        """What is wrong with the source, in words. Raises KitError where the compiler misses a file of its own."""
+        if broken := BROKEN.search(failure.output.decode(errors="replace")):
+            raise KitError(f"the compiler cannot be used in this sandbox: it {one_line(broken[1], 200)}")
         self.options.tell("inspection")
         texts = {
             "module.cpp": self.source.text,

@@ -69,7 +69,7 @@ def views(tools: Toolchain) -> Views:
     return Views(
         front_end=(*front_end, *loader, *headers),
         assembler=(*assembler, *loader),
-        linker=(*linker, *loader, *_existing(_library_folders(driver))),
+        linker=(*linker, *loader, *_existing([*_library_folders(driver), *_own_folders(driver)])),
         headers=headers,
     )
 
@@ -149,6 +149,25 @@ def _library_folders(driver: str) -> list[str]:
         for name in (os.path.normpath(folder) for folder in (found.group(1).split(":") if found else []))
         if os.path.realpath(name) not in outer
     ]
+
+
+#: What a compiler adds to a link by itself, from folders of its own.
+OWN_FILES = (
+    "libgomp.spec",
+    "libsanitizer.spec",
+    "libgomp.so",
+    "libstdc++.so",
+    "libgcc.a",
+    "crtbegin.o",
+    "crt1.o",
+)
+
+
+def _own_folders(driver: str) -> list[str]:
+    """Where the compiler finds these: a script in its place may name other folders than it lists."""
+    found = [_asked([driver, f"-print-file-name={name}"]).strip() for name in OWN_FILES]
+    named = [os.path.dirname(path) for path in found if os.path.isabs(path)]
+    return [folder for name in named for folder in (name, os.path.realpath(name))]
 
 
 def _programs(driver: str, names: Iterable[str]) -> tuple[Path, ...]:

@@ -364,7 +364,7 @@ def profiled_kernels(names: list[str], device: str) -> Iterator[None]:
 
     with torch.autograd.profiler.profile(use_device="cuda") as profiler:
         yield
-    for event in profiler.events():
-        is_new = event.name not in names and len(names) < MOST_KERNELS
+    for event in profiler.key_averages():
+        is_new = event.key not in names and len(names) < MOST_KERNELS
         if is_new and event.device_type == torch._C._autograd.DeviceType.CUDA:
-            names.append(event.name)
+            names.append(event.key)
