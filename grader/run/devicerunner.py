@@ -49,6 +49,8 @@ def prepare() -> None:
     start none. Launches of kernels are followed from then on."""
     global origins, blind
     origins = provenance.Origins()
+    # Its compilers are programs, which a runner may not start, and take longer than a call may.
+    importlib.import_module("torch").compile = cardlike.uncompiled  # type: ignore[attr-defined]
     try:
         provenance.watch_launches(origins)
     except (ImportError, AttributeError):
