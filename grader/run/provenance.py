@@ -143,6 +143,8 @@ class Origins:
         self.launches, self.depth = 0, 0
         self.following, self.poisons = False, False
         """Whether a call is followed. Whether fresh tensors are poisoned: a launch is seen by what it changes."""
+        self.names_only = False
+        """True where nobody asks who wrote an output: operators are named then, and nothing is labelled."""
         self.seen: dict[str, int] = {}
         """Operators and launched kernels of the present call, and how often."""
 
@@ -413,6 +415,8 @@ class Origins:
         self.count(f"op {name}")
         schema = function._schema
         aliases = any(one.alias_info is not None and not one.alias_info.is_write for one in schema.returns)
+        if self.names_only:
+            return function(*arguments, **keywords)
         if self.depth:
             # Within a launch the interpreter arranges its arguments; the kernel stores by `stored` alone.
             return function(*arguments, **keywords)
