@@ -212,7 +212,7 @@ def test_lines_are_found_by_what_stands_in_them() -> None:
     assert numbers(found.steps()) == numbers(found.find(r"\bexp\s*\(")) == [11]
     assert numbers(found.stores(found.returned)) == [12]
     assert landmarks.function(SOURCE, "missing") is None
-    # A sum is told from others by what it is for.
+    # The use of a sum says which one it is.
     found = body(SUMS)
     assert numbers(found.divisors()) == [7, 8]
     assert numbers(found.stored(found.returned)) == [9, 10]

@@ -148,7 +148,7 @@ class Compilers:
         return ""
 
     def explain(self, failure: Finished) -> str:
-        """What is wrong with the source, in words. Raises KitError where the compiler misses a file of its own."""
+        """Describe what is wrong with the source. Raises KitError where the compiler misses a file of its own."""
         if broken := BROKEN.search(failure.output.decode(errors="replace")):
             raise KitError(f"the compiler cannot be used in this sandbox: it {one_line(broken[1], 200)}")
         self.options.tell("inspection")

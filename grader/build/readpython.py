@@ -155,7 +155,7 @@ METHODS = frozenset(_METHODS.split())
 SETTINGS = frozenset(("backends", "config", "cuda", "knobs", "_dynamo", "_inductor"))
 Found = dict[tuple[str, str], int]
 Names = dict[str, list[ast.AST | None]]
-"""What each name of a scope is bound to: an expression, a definition, an import; None for anything else."""
+"""Values of a scope's names: an expression, a definition, an import; None for anything else."""
 FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda)
 """("calls" or "reaches", name): line."""
 
@@ -189,7 +189,7 @@ class Reader:
         self.bound: dict[str, list[ast.stmt]] = {}
         self.classes: list[ast.ClassDef] = []
         self.at_import: list[ast.AST] = []
-        """What an import evaluates of definitions and assignments, if it calls anything, and imports of all names."""
+        """Parts of definitions and assignments that run code when the file is imported, and imports of all names."""
         for statement in tree.body:
             self.at_import += [
                 each for each in evaluated(statement) if isinstance(each, ast.Name) or calls_anything(each)
@@ -426,7 +426,7 @@ class Reader:
         return found
 
     def walk(self, pending: list[ast.AST]) -> Found:
-        """What these nodes call and name, and the definitions that their names lead to."""
+        """Return what these nodes call and name, and the definitions that their names lead to."""
         found: Found = {}
         done: set[int] = set()
         while pending:
@@ -593,7 +593,7 @@ def body_nodes(kernel: ast.FunctionDef) -> Iterator[ast.AST]:
 
 
 def bindings(scope: ast.AST) -> Names:
-    """What each name is bound to in a module or a function, without the functions and classes in it."""
+    """Return the value of each name of a module or a function, without the functions and classes in it."""
     found: Names = {}
     pending: list[ast.AST] = list(ast.iter_child_nodes(scope))
     while pending:
@@ -642,7 +642,7 @@ def decorators_of(node: ast.FunctionDef) -> list[ast.expr]:
 
 
 def root_of(node: ast.AST) -> ast.AST:
-    """What a dotted name begins with."""
+    """Return the first name of a dotted one."""
     while isinstance(node, ast.Attribute):
         node = node.value
     return node

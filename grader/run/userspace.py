@@ -1,4 +1,4 @@
-"""What ordinary Python files expect of the user that runs them: a name, a home, /tmp, and modules to import.
+"""Gives a runner what Python files expect of a user: a name, a home, /tmp, and modules to import.
 
 A runner has a user id of its own without an entry in the system's table, writes in its scratch folder alone, and may
 have no way through the folders above Python (an interpreter below /root). Imports nothing of the kit.
