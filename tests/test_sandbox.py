@@ -8,6 +8,7 @@ import hashlib
 import itertools
 import os
 import select
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -261,17 +262,27 @@ def room(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Compilers]:
 
 
 def test_a_compiler_may_be_a_script(room: Compilers) -> None:
-    """So it is on clusters. Its views hold its shell and the compiler that it calls."""
+    """So it is on clusters. Its views hold its shell, the compiler that it calls, and what its own files link to."""
     with tempfile.TemporaryDirectory() as folder:
         Path(folder).chmod(0o755)
+        own, linked = Path(folder, "own"), Path(folder, "linked")
+        own.mkdir()
+        linked.mkdir()
+        asked = [str(toolchain().compiler), "-print-file-name=libgomp.spec"]
+        shutil.copy(subprocess.check_output(asked, text=True).strip(), linked)
+        (own / "libgomp.spec").symlink_to(linked / "libgomp.spec")
         script = Path(folder, "g++")
-        script.write_text(f'#!/bin/sh\nexec "$(dirname {toolchain().compiler})/g++" "$@"\n')
+        script.write_text(f'#!/bin/sh\nexec "$(dirname {toolchain().compiler})/g++" -B{own}/ "$@"\n')
         script.chmod(0o755)
         views = stages.views(replace(toolchain(), compiler=script))
-        text, command = "#include <vector>\nstd::vector<int> one;", [str(script), *stages.FRONT_END_FLAGS]
-        code, said = room.run(text, command, system=views.front_end)
-    assert code == 0, said
-    assert (room.folder / stages.ASSEMBLY).stat().st_size
+        text = "#include <vector>\nint main() {}"
+        for command, seen in (
+            ([*stages.FRONT_END_FLAGS], views.front_end),
+            (["-c", stages.ASSEMBLY, "-o", "module.o"], views.assembler),
+            (["-fopenmp", "module.o", "-o", "module"], views.linker),
+        ):
+            code, said = room.run(text, [str(script), *command], system=seen)
+            assert code == 0, said
 
 
 def test_compiler_sees_the_text_and_the_headers_only(

@@ -166,8 +166,9 @@ OWN_FILES = (
 def _own_folders(driver: str) -> list[str]:
     """Where the compiler finds these: a script in its place may name other folders than it lists."""
     found = [_asked([driver, f"-print-file-name={name}"]).strip() for name in OWN_FILES]
-    named = [os.path.dirname(path) for path in found if os.path.isabs(path)]
-    return [folder for name in named for folder in (name, os.path.realpath(name))]
+    # What it finds may be a link to a file of another compiler.
+    named = [name for path in found if os.path.isabs(path) for name in (path, os.path.realpath(path))]
+    return [os.path.dirname(name) for name in named]
 
 
 def _programs(driver: str, names: Iterable[str]) -> tuple[Path, ...]:
