@@ -345,14 +345,37 @@ def test_nothing_is_imported_after_the_fork_and_python_s_own_words_are_not_the_k
     assert runner.printed.splitlines() == ["new:"] * 3 + said
 
 
-def test_a_nursery_that_cannot_start_says_why(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """Its own tracebacks still reach the judge."""
-    broken = tmp_path / "forkserver.py"
+def other_fork_server(monkeypatch: pytest.MonkeyPatch, folder: Path, old: str, new: str) -> None:
     text = FORK_SERVER.read_text()
-    broken.write_text(text.replace("    import torch\n", "    import torch_that_is_not_there as torch\n", 1))
-    monkeypatch.setattr("grader.run.zygote.FORK_SERVER", broken)
-    with Zygote() as started, pytest.raises(KitError, match="torch_that_is_not_there"):
+    assert old in text
+    (folder / "forkserver.py").write_text(text.replace(old, new, 1))
+    monkeypatch.setattr("grader.run.zygote.FORK_SERVER", folder / "forkserver.py")
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "said"),
+    [
+        ("    import torch\n", "    import torch_that_is_not_there as torch\n", "torch_that_is_not_there"),
+        ("    delays = files", "    raise OSError('no clocks')\n    delays = files", "ready: .*no clocks"),
+        ("    delays = files", "    os._exit(70)\n    delays = files", "ready: exit"),
+    ],
+)
+def test_a_runner_that_does_not_start_is_the_kit_s_fault_and_says_why(
+    old: str, new: str, said: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    other_fork_server(monkeypatch, tmp_path, old, new)
+    with Zygote() as started, pytest.raises(KitError, match=said):
         started.spawn("torch", "", threads=1)
+
+
+def test_files_that_torch_has_opened_take_no_runner_s_place(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """As CUDA opens its devices: with more files open than a runner may have, it could read none to limit itself by."""
+    many = "    kept = [os.open(os.devnull, os.O_RDONLY) for _ in range(100)]\n    own = files.devicerunner\n"
+    other_fork_server(monkeypatch, tmp_path, "    own = files.devicerunner\n", many)
+    with Zygote() as started, started.spawn("torch", "", threads=1) as runner:
+        assert len(os.listdir(f"/proc/{runner.pid}/fd")) < 12
 
 
 @pytest.mark.parametrize(

@@ -177,7 +177,10 @@ def become_runner(
     if spec["cpus"] and hasattr(os, "sched_setaffinity"):
         os.sched_setaffinity(0, spec["cpus"])
     own = files.devicerunner if spec["kind"].partition("-")[0] in files.devicerunner.KINDS else None
-    if own is not None:
+    if own is None:
+        # What torch has opened besides, as CUDA's devices: no kernel here needs it, and it counts towards a limit.
+        close_all_but({0, 1, 2, sys.stderr.fileno(), request_fd, reply_fd})
+    else:
         roots = [path for path in sys.path if os.path.isdir(path)]
         files.userspace.settle(spec["scratch"], roots, is_locked=spec["lock"] is not None)
     delays = files.delays.Delays()
@@ -187,6 +190,15 @@ def become_runner(
         files.lock.enter(spec["lock"])
     files.runner.run(files.loaded, spec["kind"], spec["object"], request_fd, reply_fd, delays, own, shared_fd)
     os._exit(0)
+
+
+def close_all_but(kept: set[int]) -> None:
+    """Close all other descriptors of this process."""
+    below = 0
+    for fd in [*sorted(kept), os.sysconf("SC_OPEN_MAX")]:
+        if below < fd:  # a range of none closes all in some versions of Python
+            os.closerange(below, fd)
+        below = fd + 1
 
 
 def set_process_option(option: int, value: int) -> None:

@@ -255,12 +255,14 @@ def run(
 ) -> None:
     """Load the object, say what it offers and serve requests until there are no more. `loading` is loaded.py as a
     module, `delays` a Delays of delays.py; `own` is devicerunner.py where the object is of one of its
-    kinds, `shared_fd` the judge's device memory for it."""
+    kinds, `shared_fd` the judge's device memory for it. It says that it is ready before the object is loaded, whose
+    code may do anything: what ends a runner before that is no fault of the object's."""
+    empty = Served(loading, None, request_fd, reply_fd, delays)
+    empty.reply({"status": "ready"})
     try:
         loaded = own.load(kind, path, shared_fd) if own is not None else loading.load(kind, path)
     except (OSError, AttributeError) as error:
-        failed = Served(loading, None, request_fd, reply_fd, delays)
-        failed.reply({"status": "load_error", "message": str(error)})
+        empty.reply({"status": "load_error", "message": str(error)})
         return
     served = Served(loading, loaded, request_fd, reply_fd, delays)
     served.reply({"status": "loaded", "functions": list(loaded.functions)})

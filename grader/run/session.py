@@ -24,7 +24,8 @@ from typing import Any
 
 import grader.run.runner
 from grader.base import procfs
-from grader.base.harmless import harmless
+from grader.base.errors import KitError
+from grader.base.harmless import harmless, one_line
 from grader.run.calls import Call, Request, offered, understood, words
 from grader.run.frames import FRAME, Incoming, RunnerDied
 from grader.run.payloads import IN_MEMORY, Payloads
@@ -52,10 +53,12 @@ class Session:
         scratch: Scratch,
         freeze: bool = True,
         memory: Payloads | None = None,
+        prepares: bool = False,
     ) -> None:
         """`pipes` are our ends of the runner's: requests, replies, what it prints. `reap` kills it and says how it
         had ended. `freeze` stops it between calls; where no time is judged, that only takes time. `memory` is what the
-        runner holds open besides; the session closes it."""
+        runner holds open besides; the session closes it. A runner that `prepares` says when it is ready, before it
+        loads the object. Raises KitError if it ends before that: no student's code has run yet."""
         self._reap, self._pid, self._scratch = reap, pid, scratch
         self._memory = memory
         self._stands = False
@@ -75,6 +78,8 @@ class Session:
         self.death: Call | None = None
         self.functions: dict[str, str] = {}
         self.load_error: str | None = None
+        if prepares:
+            self._await_ready()
         self._greet()
 
     def __enter__(self) -> Session:
@@ -215,6 +220,17 @@ class Session:
             return b""
         self._kept_header = header if header["keep"] and header["op"] == "call" else None
         return json.dumps(header).encode()
+
+    def _await_ready(self) -> None:
+        freezes, self._freezes = self._freezes, False
+        try:
+            self._exchange(None, [], LOAD_TIMEOUT_S, Incoming(0))
+        except RunnerDied as end:
+            self.death = ended = self._end(end)
+            self.close()
+            said = one_line(self.printed.strip() or ended.message or ended.signal_name or ended.status, 300)
+            raise KitError(f"a runner could not be made ready: {said}") from end
+        self._freezes = freezes
 
     def _greet(self) -> None:
         try:

@@ -198,7 +198,9 @@ class Zygote:
             self._living[runner.pid] = runner
             watch = Watch(runner.pid, cpus, cpu_clock_s)
             scratch = leftovers.Scratch(self._seen_from_outside(runner), limits, runner.pid)
-            return Session(self.reap, runner.pid, pipes, call_timeout_s, watch, scratch, freeze)
+            return Session(
+                self.reap, runner.pid, pipes, call_timeout_s, watch, scratch, freeze, prepares=True
+            )
 
     def reap(self, pid: int) -> Call:
         """Kill a runner with all it started and left, and say how it had ended."""

@@ -157,6 +157,9 @@ def filter_calls(calls: dict[str, Any]) -> None:
 
 def limit(limits: dict[str, Any]) -> None:
     """Resource limits of this process and its children, as in `grader.sandbox.Limits`, and {"processes"}."""
+    mapped = (
+        mapped_bytes()
+    )  # first: where too many files are open, the limit of these leaves none to read it from
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     resource.setrlimit(resource.RLIMIT_FSIZE, (limits["file_bytes"],) * 2)
     resource.setrlimit(resource.RLIMIT_NOFILE, (limits["open_files"],) * 2)
@@ -165,7 +168,7 @@ def limit(limits: dict[str, Any]) -> None:
         with contextlib.suppress(ValueError, OSError):  # a lower limit is in force already
             resource.setrlimit(resource.RLIMIT_NPROC, (limits["processes"],) * 2)
     if limits["memory_bytes"] is not None:
-        ceiling = mapped_bytes() + limits["memory_bytes"]
+        ceiling = mapped + limits["memory_bytes"]
         with contextlib.suppress(ValueError, OSError):  # macOS has no such limit
             resource.setrlimit(resource.RLIMIT_AS, (ceiling, ceiling))
     # Should the machine run out of memory all the same, the judge is not the one to go.
@@ -176,10 +179,10 @@ def limit(limits: dict[str, Any]) -> None:
 
 
 def mapped_bytes() -> int:
-    try:
-        statm = os.open("/proc/self/statm", os.O_RDONLY)
-    except OSError:
+    """Address space of this process; 0 where the system neither tells nor limits it."""
+    if sys.platform != "linux":
         return 0
+    statm = os.open("/proc/self/statm", os.O_RDONLY)
     pages = os.read(statm, 256).split()[0]
     os.close(statm)
     return int(pages) * os.sysconf("SC_PAGE_SIZE")
