@@ -188,17 +188,19 @@ def _programs(driver: str, names: Iterable[str]) -> tuple[Path, ...]:
     return tuple(_existing(paths))
 
 
-#: What the scripts that stand in a compiler's place use, besides their shell.
+#: What the scripts that stand in a compiler's place use, besides their shell and what they name by its path.
 SCRIPTS_TOOLS = ("sh", "bash", "env", "dirname", "basename", "readlink", "realpath", "uname", "cat")
+LONGEST_SCRIPT_BYTES = 64 << 10
 
 
 def _behind_script(driver: str) -> list[str]:
-    """What runs where the driver is a script: its interpreter, small tools, and the compiler, which names itself."""
+    """What runs where the driver is a script: its interpreter, small tools, other scripts that it names, and the
+    compiler, which names itself."""
     with open(driver, "rb") as file:
-        first = file.readline(1000)
-    if not first.startswith(b"#!"):
+        text = file.read(LONGEST_SCRIPT_BYTES).decode(errors="replace")
+    if not text.startswith("#!"):
         return []
-    named = [*first[2:].decode(errors="replace").split()[:1], *SCRIPTS_TOOLS]
+    named = [*re.findall(r"/[\w./+-]+", text), *SCRIPTS_TOOLS]
     if own := re.search(r"^COLLECT_GCC=(.+)$", _asked([driver, "-v"]), re.MULTILINE):
         named.append(own.group(1))
     return [found for found in map(shutil.which, named) if found]
