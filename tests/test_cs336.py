@@ -43,6 +43,7 @@ def test_wrong_kernels_are_rejected_by_name(made: Sequence[Mutation], tmp_path: 
     found = {one: judged(tmp_path, edited(MASTER, one), [one.part])[one.part] for one in made}
     assert [one.name for one in made if found[one].verdict != "wrong"] == []
     codes = {one: found[one].diagnosis.code for one in made}  # type: ignore[union-attr]
+    assert [one.name for one in made if ".py:" not in found[one].diagnosis.message] == []  # type: ignore[union-attr]
     unnamed = [(one.name, codes[one]) for one in made if codes[one] not in one.codes]
     assert len(unnamed) <= 0.15 * len(known.WRONG), unnamed
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import time
 from pathlib import Path
 from typing import TypeVar
 
@@ -10,6 +11,7 @@ import pytest
 from without_card import ASSIGNMENT, LAB, TRITON, cardless, interpreted, judged, unfit_triton, words
 
 from grader.assignment.mutations import Mutation
+from grader.build import kernelmarks
 from grader.judge import faults
 from grader.run.calls import Call
 from labs.gpu import known
@@ -175,3 +177,51 @@ def test_a_store_without_a_mask_that_damages_the_heap_is_told_as_one(said: str) 
     message = faults.call_fault(call, part, "random", printed=said).diagnosis.message
     assert "outside of a tensor" in message and "masks" in message
     assert faults.without_heap_words(said) == ""
+
+
+MARKED = """
+def helper(x):
+    return x  # tl.dot(
+@triton.jit
+def kernel(
+    x, y,
+):
+    'tl.dot('
+    tl.store(y, tl.dot(x, x))
+class Plain(Function):
+    @staticmethod
+    def forward(ctx, x):
+        return torch.matmul(x, x)
+class Quick(Function):
+    @staticmethod
+    def forward(ctx, x):
+        kernel[(1,)](x, x)
+    @staticmethod
+    def backward(ctx, g):
+        return tl.dot(g, g)
+def unused(x):
+    return tl.dot(x, x)
+def run(x):
+    launch(helper(x))
+def launch(x):
+    kernel[(1,)](x, x)
+"""
+
+
+def test_lines_are_those_of_the_function_and_what_it_reaches() -> None:
+    def lines(body: kernelmarks.Body | None) -> list[int]:
+        return [] if body is None else [place.line for place in body.find(r"tl\.dot\(|matmul")]
+
+    assert lines(kernelmarks.function(MARKED, "run")) == [9]
+    assert kernelmarks.function(MARKED, "absent") is None
+    assert lines(kernelmarks.method(MARKED, "forward", "", True)) == [9]
+    assert lines(kernelmarks.method(MARKED, "forward", "", False)) == [13]
+    assert lines(kernelmarks.method(MARKED, "forward", "Plain", True)) == [13]
+    assert lines(kernelmarks.method(MARKED, "backward", "", None)) == [20]
+    assert kernelmarks.method(MARKED, "forward", "", None) is None, "two classes fit"
+    # Linear in what a stranger wrote.
+    for text in ("def f(" * 99_999, "class A:\n  " * 50_000, "'" * 500_000, "def f(): f(\n" * 50_000):
+        started_s = time.process_time()
+        kernelmarks.function(text, "f")
+        kernelmarks.method(text, "forward", "", True)
+        assert time.process_time() - started_s < 10.0

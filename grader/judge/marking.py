@@ -135,9 +135,19 @@ class Marker:
     def body(self) -> Body | None:
         """The part's function in the student's text, None where it is not found there."""
         # Late: a right kernel is judged without it.
-        from grader.build import landmarks
+        from grader.build import kernelmarks, landmarks
 
-        return landmarks.function(self._source, self.part.function or "")
+        name = self.part.function or ""
+        if self.bench.source.suffix != ".py":
+            return landmarks.function(self._source, name)
+        form = self.part.device.autograd if self.part.device is not None else None
+        found = kernelmarks.function(self._source, name)
+        if found is not None or form is None:
+            return found
+        launches = form.language == "triton" if form.language else None
+        return kernelmarks.method(
+            self._source, "backward" if form.gradient else "forward", form.name, launches
+        )
 
     def _tell_deviation(
         self, name: str, shape: Mapping[str, int], expected: Expected, actual: Array, wrong: Array

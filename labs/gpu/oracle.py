@@ -34,6 +34,7 @@ from grader.judge.draws import Draws
 from grader.judge.oracle import Inputs, Oracle, Shape
 
 from . import arithmetic
+from .clues import CLUES
 from .suspects import backward, elements, forward, products
 from .suspects.scene import Heads
 
@@ -83,6 +84,7 @@ class Rows(Oracle):
     dims = ("R", "C")
     axes = (Axis("row", "rows", "i", "R"), Axis("column", "columns", "j", "C"))
     output = "y"
+    clues = CLUES
 
     def expected(self, inputs: Inputs, shape: Shape) -> Expected:
         return self.of(inputs["x"].astype(np.float64), shape)
@@ -153,6 +155,7 @@ class SoftmaxLong(Softmax):
 class Matmul(Oracle):
     axes = (Axis("row", "rows", "i", "rows"), Axis("column", "columns", "j", "columns"))
     output = "c"
+    clues = CLUES
     mistakes = tuple(products.MISTAKES)
     relations = (simple.not_written, simple.partly_not_written, simple.transposed, simple.moved)
     weak_relations = (simple.constant_factor, products.half_accumulator, simple.imprecise)
@@ -287,6 +290,7 @@ class Flash(Oracle):
     """What forward and backward have in common. `mistakes` are suspects that take a `Heads`."""
 
     output = "O"
+    clues = CLUES
     explains_not_finite = True
     relations = (simple.partly_not_written,)
     weak_relations = (products.half_accumulator, simple.imprecise)

@@ -107,6 +107,8 @@ def _found(body: Body, part: Part, clue: str) -> tuple[str, list[Place]]:
         return "the result is written", body.stores(_outputs(body, part))
     if kind == "stored":
         return "what the result is made of", body.stored(_outputs(body, part))
+    if kind == "line":
+        return "", body.find(what)
     if kind == "text":
         used = body.uses(what)
         return ("", used) if used else ("made here, and not used below", body.find(what))

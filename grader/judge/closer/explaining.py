@@ -367,6 +367,8 @@ class Closer:
         )
         name = self.bench.source.name
         shown = clues.lines(self.body, self.part, list(dict.fromkeys(wanted)))
+        if not shown and self.part.device is not None:
+            return suspected
         return [*suspected, clues.in_words(shown, self.body, name)]
 
     def _suspected(self) -> list[str]:
