@@ -7,7 +7,7 @@ import hashlib
 import os
 import re
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
@@ -31,8 +31,10 @@ HEADER_TIMEOUT_S = 600.0
 MAX_ERRORS = 5
 #: The compiler sees no other environment: CPATH or GCC_EXEC_PREFIX would change objects behind the cache's back.
 ENVIRONMENT = ("PATH", "LIBRARY_PATH", "LD_LIBRARY_PATH", "SDKROOT", "DEVELOPER_DIR")
-#: Words of the driver, which no source can bring about.
+#: Words of the driver. A source can make the assembler or the front end print them too, so a build of PROBE decides.
 BROKEN = re.compile(r"^[\w./+-]+: fatal error: (cannot (?:read spec file|execute) [^\n]*)", re.MULTILINE)
+PROBE = b"int gpt149_probe = 1;\n"
+"""A source of the kit's own, which fails to build for the compiler's reasons alone."""
 
 
 @dataclass(frozen=True)
@@ -147,10 +149,18 @@ class Compilers:
                 )
         return ""
 
-    def explain(self, failure: Finished) -> str:
-        """Describe what is wrong with the source. Raises KitError where the compiler misses a file of its own."""
-        if broken := BROKEN.search(failure.output.decode(errors="replace")):
-            raise KitError(f"the compiler cannot be used in this sandbox: it {one_line(broken[1], 200)}")
+    def explain(self, failure: Finished, probed: Callable[[], Iterable[Finished]] | None = None) -> str:
+        """Describe what is wrong with the source. Raises KitError where the compiler misses a file of its own.
+
+        `probed` builds PROBE in the same sandbox and gives how its stages ended. It is called only where the output
+        says that the compiler is broken, and None where the compiler is known to work.
+        """
+        if probed is not None and BROKEN.search(failure.output.decode(errors="replace")):
+            for finished in probed():
+                if broken := BROKEN.search(finished.output.decode(errors="replace")):
+                    raise KitError(
+                        f"the compiler cannot be used in this sandbox: it {one_line(broken[1], 200)}"
+                    )
         self.options.tell("inspection")
         texts = {
             "module.cpp": self.source.text,

@@ -26,6 +26,7 @@ from grader.base import objectcache
 from grader.base.errors import KitError
 from grader.build import ispc, sanitize, stages, standin
 from grader.build.compilers import (
+    PROBE,
     SHIM,
     Compilers,
     Source,
@@ -41,9 +42,11 @@ from grader.build.compilers import (
 from grader.build.records import Build, BuildOptions
 from grader.build.standin import Prepared, Refusal, refusal
 from grader.build.toolchain import (
+    NO_COMPILER_AT_LINK,
     Toolchain,
     cache_root,
     libomp_prefix,
+    no_compiler_at_link,
     openmp_flags,
     toolchain,
 )
@@ -153,12 +156,10 @@ def main_flags(tools: Toolchain) -> tuple[str, ...]:
 
 def _link(tools: Toolchain, linkage: str, objects: Sequence[str], program: str) -> list[str]:
     how = SANITIZED_LINK if linkage == SANITIZED else () if tools.system == "Darwin" else LINKAGES[linkage]
-    # The plug-in would compile what an object says it holds.
-    no_plugin = ("-fno-use-linker-plugin",) if tools.family == "gcc" and tools.system != "Darwin" else ()
     return [
         str(tools.compiler),
         *how,
-        *no_plugin,
+        *no_compiler_at_link(tools),
         *main_flags(tools),
         *objects,
         *_openmp(tools)[1],
@@ -179,7 +180,7 @@ class NativeRecipe(Source):
 def _kits_text() -> list[bytes]:
     return [
         *contents_of(SHIM, standin.PLAIN, INSIDE),
-        repr((standin.HEADERS, LINKAGES, clock_flags())).encode(),
+        repr((standin.HEADERS, LINKAGES, NO_COMPILER_AT_LINK, clock_flags())).encode(),
     ]
 
 
@@ -376,7 +377,8 @@ class _Work(Compilers):
                     self.options.tell("inspection")
                     text = self.source.text.decode(errors="replace")
                     refused = refusal(finished.output.decode(errors="replace"), name, text)
-                    return self.may_lack_ispc(self.explain(finished)), refused
+                    message = self.explain(finished, lambda: self.probed(known, prepared))
+                    return self.may_lack_ispc(message), refused
                 if listed and (message := stages.refused(self.source.tools, room.folder, listed, headers)):
                     return message, None
             if message := self.too_large(room.folder / OBJECT):
@@ -389,6 +391,19 @@ class _Work(Compilers):
             objectcache.publish(made, self.entry)
             objectcache.prune(self.cache)
         return "", None
+
+    def probed(self, known: Kit, prepared: Prepared) -> Iterator[Finished]:
+        """Build PROBE in a room of its own. Yield how its stages ended, up to the first that fails."""
+        with (
+            objectcache.workplace(self.cache) as place,
+            compiling.room(self.options.sandbox, place, prepared.folder) as room,
+        ):
+            room.put(stages.SOURCE, PROBE)
+            room.put(RUNNER, known.runner.read_bytes())
+            for finished, _ in self.stages(known, prepared, room, time.monotonic() + KIT_TIMEOUT_S):
+                yield finished
+                if finished.returncode != 0 or finished.timed_out:
+                    return
 
     def stages(
         self, known: Kit, prepared: Prepared, room: compiling.Room, deadline: float

@@ -97,6 +97,16 @@ def openmp_off_flags() -> tuple[str, ...] | None:
     return None if tools.system == "Darwin" and tools.family == "clang" else ("-fno-openmp",)
 
 
+NO_COMPILER_AT_LINK = ("-fno-use-linker-plugin", "-fno-lto")
+"""Of gcc: an object's sections of bytecode are not compiled while it is linked. Both are needed: without the plug-in,
+collect2 looks for such sections itself."""
+
+
+def no_compiler_at_link(tools: Toolchain) -> tuple[str, ...]:
+    """Flags that keep a link from compiling bytecode, whose assembler would read files that no list names."""
+    return NO_COMPILER_AT_LINK if tools.family == "gcc" and tools.system != "Darwin" else ()
+
+
 def linker_flags(system: str, linker: str | None, shim: Path, *, allow_undefined: bool) -> tuple[str, ...]:
     """Flags of the link step. An undefined function must fail here, where its name can still be explained.
 

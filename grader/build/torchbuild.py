@@ -16,7 +16,7 @@ from __future__ import annotations
 import functools
 import re
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -25,6 +25,7 @@ from grader.base import objectcache
 from grader.build import diagnostics, ispc, lightpath, sanitize, stages
 from grader.build.compilers import (
     HEADER_TIMEOUT_S,
+    PROBE,
     SHIM,
     Compilers,
     Source,
@@ -43,6 +44,7 @@ from grader.build.toolchain import (
     default_flags,
     libomp_prefix,
     linker_flags,
+    no_compiler_at_link,
     openmp_flags,
     toolchain,
     torch_files,
@@ -166,7 +168,7 @@ class TorchRecipe(Source):
         libraries = ("-lc10", "-ltorch_cpu", *(("-ltorch_python",) if path == "full" else ()))
         chosen = linker_flags(tools.system, linker, SHIM, allow_undefined=path == "full")
         # A shared object leaves the sanitizers' own functions to the runtime that is preloaded.
-        return (*chosen, f"-L{self.torch.library_dir}", *libraries, *openmp)
+        return (*chosen, *no_compiler_at_link(tools), f"-L{self.torch.library_dir}", *libraries, *openmp)
 
 
 def _recipe(source: Path, flags: Sequence[str], defines: Mapping[str, str], sanitize: bool) -> TorchRecipe:
@@ -229,7 +231,7 @@ class _Work(Compilers):
                     break
             path = "light" if rung == "light" else "full"
             if failure is not None:
-                return path, self.explain(failure)
+                return path, self.explain(failure, lambda: self.probed(rung, header))
             message = self.too_large(room.folder / "module.so")
             headers = (Path("/usr/include"), SHIM, *self.source.torch.include_dirs)
             message = message or stages.refused(self.source.tools, room.folder, stages.ASSEMBLED, headers)
@@ -238,6 +240,17 @@ class _Work(Compilers):
             objectcache.publish(compiling.taken(room.folder / "module.so", place), self.entry(path))
             objectcache.prune(self.cache)
             return path, ""
+
+    def probed(self, rung: str, header: Path | None) -> Iterator[Finished]:
+        """Build PROBE on this rung in a room of its own. Yield how it ended, if it failed."""
+        with (
+            objectcache.workplace(self.cache) as place,
+            compiling.room(self.options.sandbox, place, header) as room,
+        ):
+            room.put("module.cpp", PROBE)
+            failure = self.attempt_with(None, rung, room, time.monotonic() + HEADER_TIMEOUT_S)
+            if failure is not None:
+                yield failure
 
     def rungs(self, header: Path | None) -> list[str]:
         """The RUNGS worth trying for this source, `header` being the precompiled one, if it can be had."""

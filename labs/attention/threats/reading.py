@@ -8,6 +8,7 @@ from .threat import End, Threat
 HONEST = "attention(q, k, v, o, B * H, N, d);"
 #: Sections from here on are counted elsewhere than in the header of an object.
 SECTIONS = 65_400
+NO_ASSEMBLER = "g++: fatal error: cannot execute 'as': execvp: Permission denied"
 
 READING = [
     Threat(
@@ -100,9 +101,22 @@ READING = [
         End(("compile_error",), silent=("4 GB",), says="out of memory"),
         source="#error out of memory\n",
     ),
+    *(
+        # A machine at fault would be a class without grades.
+        Threat(
+            "E5",
+            f"an error in the words of a compiler that does not start, by {how}",
+            End(("compile_error",)),
+            source=text,
+        )
+        for how, text in (
+            ("the assembler", f'asm(".print \\"{NO_ASSEMBLER}\\"\\n.err");\n'),
+            ("a line of its own", f'static_assert(false, "a\\n{NO_ASSEMBLER}\\n");\n'),
+        )
+    ),
 ]
 
-ASSEMBLED = [
+_INCLUDED = [
     Threat("F1", name, End(("compile_error",)), HONEST, alone=True, top=f'asm(R"({text})");\n')
     for name, text in (
         ("a library's machine code", '.pushsection .text\n.incbin "{reference}", 0, 64\n.popsection'),
@@ -114,3 +128,12 @@ ASSEMBLED = [
         ("a library as the assembler's text", '.include "{reference}"'),
     )
 ]
+_BYTECODE = Threat(
+    "F1",
+    "bytecode that a compiler at the link would assemble",
+    End(("pass",)),
+    HONEST,
+    alone=True,
+    top='asm(R"(.section .gnu.lto_.opts,"e",@progbits\n.byte 0\n.text)");\n',
+)
+ASSEMBLED = [*_INCLUDED, _BYTECODE]
