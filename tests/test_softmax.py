@@ -13,7 +13,7 @@ from grader import __main__ as grading
 from grader import score
 from grader.assignment import labs
 from grader.assignment.loading import load
-from grader.assignment.mutations import Mutation
+from grader.assignment.mutations import Mutation, place, without_starter
 from grader.assignment.records import Part
 from grader.assignment.regions import strip_solution
 from grader.base.arrays import Array, np
@@ -77,6 +77,21 @@ def test_two_mistakes_with_the_same_output_are_both_named(tmp_path: Path) -> Non
     ((_, result),) = side_by_side(tmp_path, [bug])
     assert result.diagnosis is not None
     assert "never divided" in result.diagnosis.message and "its largest exp(x)" in result.diagnosis.message
+
+
+@pytest.mark.parametrize("function", ["safeSoftmax", "onlineSoftmax"])
+def test_one_loop_as_three_parts_is_flagged(function: str, tmp_path: Path) -> None:
+    """Parts 2 and 3 may agree with each other to the last bit, and honest ones do: the master has no flag."""
+    first, last = place(SOURCE, function)
+    text, one = SOURCE, SOURCE[first:last]
+    for name in ("naiveSoftmax", "safeSoftmax", "onlineSoftmax"):
+        first, last = place(text, name)
+        text = text[:first] + one.replace(function, name) + text[last:]
+    for source, codes in ((text, ["same_as_naive"]), (SOURCE, [])):
+        naive, *others = judged(tmp_path, without_starter(source), ASSIGNMENT.parts[:3]).parts
+        assert [naive.verdict, *(part.verdict for part in others)] == ["pass"] * 3
+        assert [[flag.code for flag in part.flags] for part in (naive, *others)] == [[], codes, codes]
+        assert all(flag.level == "review" for part in others for flag in part.flags)
 
 
 def float32_softmax(x: Array, sums: Array | None = None) -> Array:

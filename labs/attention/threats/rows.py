@@ -1,8 +1,9 @@
-"""The attempts by row: A1 to B5 here, C and D in `labs.attention.threats.containment`, E1, E2, E4, E5 and F1 in
-`labs.attention.threats.reading`, F2 in `labs.attention.threats.same_work`, and the controls beside them."""
+"""The attempts by row, and the controls beside them. A1 to B5 are here, the others in modules of this package:
+`containment` (C and D), `accessors` (C1 of accessors), `reading` (E1, E2, E4, E5 and F1), `same_work` (F2)."""
 
 from __future__ import annotations
 
+from .accessors import ACCESSOR_CONTROLS, ACCESSORS
 from .containment import CONTAINMENT
 from .reading import ASSEMBLED, READING
 from .same_work import SAME_WORK, SAME_WORK_CONTROLS
@@ -48,6 +49,7 @@ CONTROLS = [
         part="part3",
         timed=True,
     ),
+    *ACCESSOR_CONTROLS,
     *SAME_WORK_CONTROLS,
 ]
 
@@ -451,4 +453,4 @@ CLOCKS = [
     ),
 ]
 
-THREATS = [*BORROWED, *GUESSED, *CLOCKS, *CONTAINMENT, *READING, *ASSEMBLED, *SAME_WORK]
+THREATS = [*BORROWED, *GUESSED, *CLOCKS, *CONTAINMENT, *ACCESSORS, *READING, *ASSEMBLED, *SAME_WORK]

@@ -78,15 +78,43 @@ def with_part_4(text: str, name: str) -> str:
     return f"{NAIVE}\n{text}\nPYBIND11_MODULE(TORCH_EXTENSION_NAME, m) {{\n{table}}}\n"
 
 
-def _row(row: str, name: str, end: End, body: str) -> Threat:
-    bound = function("row0")
-    return Threat(row, name, end, source=with_part_4(flash(body, bound), bound), part="part4", beside="part1")
+BOUND = function("row0")
+#: Part 4 by a macro that could make every part.
+BY_A_MACRO = f"""
+#define PART(name, ...) torch::Tensor name(__VA_ARGS__) {{ {CALL} }}
+PART({BOUND}, torch::Tensor Q, torch::Tensor K, torch::Tensor V, {NAMED}, int B, int H, int N, int d)
+"""
 
 
+def on_one_line(text: str) -> str:
+    """The same text with all functions on the line behind the last #include."""
+    head, last, functions = text.rpartition("#include <vector>\n")
+    return f"{head}{last}{' '.join(functions.split())}\n"
+
+
+def _row(row: str, name: str, end: End, source: str) -> Threat:
+    return Threat(row, name, end, source=source, part="part4", beside="part1")
+
+
+def _body(body: str) -> str:
+    """The whole file with this body of part 4."""
+    return with_part_4(flash(body, BOUND), BOUND)
+
+
+_SAME = End(("pass",), ("same_as_part1",))
 SAME_WORK = [
-    _row("F2", "one loop as part 1 and as part 4", End(("pass",), ("same_as_part1",)), CALL),
+    _row("F2", "one loop as part 1 and as part 4", _SAME, _body(CALL)),
+    _row("F2", "one loop as part 1 and as part 4, on one line", _SAME, on_one_line(_body(CALL))),
+    _row("F2", "one loop as part 1 and as part 4, by a macro", _SAME, with_part_4(BY_A_MACRO, BOUND)),
+    _row(
+        "F2",
+        "one loop as part 1 and as part 4, which calls part 1",
+        _SAME,
+        _body("return myNaiveAttention(Q, K, V, Sij, B, H, N, d);"),
+    ),
 ]
 SAME_WORK_CONTROLS = [
-    _row("", "flash attention beside a naive part 1", End(("pass",)), TILES),
-    _row("", "a wrong loop beside a naive part 1", End(("wrong",)), CALL.replace("V,", "K,")),
+    _row("", "flash attention beside a naive part 1", End(("pass",)), _body(TILES)),
+    _row("", "flash attention beside a naive part 1, on one line", End(("pass",)), on_one_line(_body(TILES))),
+    _row("", "a wrong loop beside a naive part 1", End(("wrong",)), _body(CALL.replace("V,", "K,"))),
 ]

@@ -31,7 +31,7 @@ class Threat:
     compiler sees the judge's files. `files` lie beside module.cpp; `build_s` is what compilers may take. `calls`
     names what functions it calls that no kernel needs: such rows share files only among themselves, since an object
     is flagged as a whole. `alone` rows share with none. `beside` is a part of the file that is judged first, by its
-    own name.
+    own name. `wall_s` is what judging the file may take, 0 for no limit.
     """
 
     row: str
@@ -49,6 +49,7 @@ class Threat:
     build_s: float = 60.0
     alone: bool = False
     beside: str = ""
+    wall_s: float = 0.0
 
     def end_in(self, tier: str) -> End:
         return self.open_end if tier == "D" and self.open_end is not None else self.end
