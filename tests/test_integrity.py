@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import platform
 import shutil
 import struct
 import subprocess
@@ -114,6 +115,30 @@ STARTS = ("starts_processes", "review")
 )
 def test_an_object_is_flagged_for_what_it_loads(text: str, flags: object, tmp_path: Path) -> None:
     assert inspected(object_of(tmp_path, text)) == flags
+
+
+@pytest.mark.skipif(platform.machine() != "x86_64", reason="numbers and code of x86-64")
+@pytest.mark.parametrize(
+    ("calls", "flagged"),
+    [
+        ("syscall(186)", False),
+        ("syscall(186) + syscall(309, 0, 0, 0)", False),
+        ("syscall(204, 0, sizeof room, room)", False),
+        ("syscall(319, room, 0)", True),
+        ("syscall(186) + syscall(203, 0, sizeof room, room)", True),
+        ("syscall(which, room, 0)", True),
+        ("(*(way = &syscall))(186)", True),
+        ("syscall(186) + (syscall(which), 1)", True),
+    ],
+)
+def test_a_system_call_is_flagged_for_its_number(calls: str, flagged: bool, tmp_path: Path) -> None:
+    source, made = tmp_path / "kernel.c", tmp_path / "kernel.o"
+    head = "extern long syscall(long, ...);\nlong (*volatile way)(long, ...);\n"
+    source.write_text(f"{head}long run(long which) {{ char room[128]; return {calls}; }}\n")
+    for level in ("-O1", "-O3"):
+        subprocess.run(["cc", "-c", level, "-fPIE", "-w", "-o", str(made), str(source)], check=True)
+        assert inspected(made) == [("reaches_outside", "review")] * flagged, level
+        made.unlink()
 
 
 def sections(image: bytes) -> Iterator[tuple[int, int]]:

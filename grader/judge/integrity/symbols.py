@@ -88,6 +88,9 @@ _CATEGORIES = {
     "network": "socket socketpair connect bind listen accept accept4 sendto recvfrom sendmsg recvmsg getaddrinfo "
     "gethostbyname",
 }
+#: Numbers on x86-64 of what any kernel may ask by `syscall`, as it had to before C libraries had gettid: sched_yield,
+#: getpid, gettid, sched_getaffinity, clock_gettime, getcpu.
+ASKING_CALLS = frozenset({24, 39, 186, 204, 228, 309})
 _CATEGORY_OF = {name: category for category, names in _CATEGORIES.items() for name in names.split()}
 _PYTHON_RUNS = re.compile(
     r"Py(?:Run_|Import_|Eval_Eval|Eval_Call|Eval_Set|Sys_|_CompileString)|_?PyObject_(?:Call|Vectorcall)"

@@ -225,18 +225,18 @@ EXHAUSTION = [
     Threat(
         "D1",
         "a nap in each repeated call of two threads",
-        # A kernel whose threads share work is called up to 200 times more, which would take five minutes.
+        # A kernel whose threads share work is called some 40 times more, which would take 80 s.
         End(("pass",)),
         """
         #pragma omp parallel for
         for (int p = 0; p < B * H; p++)
             attention_of(q + p * N * d, k + p * N * d, v + p * N * d, o + p * N * d, N, d);
         static int calls = 0;
-        if (calls++ > 8) usleep(1500000);
+        if (calls++ > 8) usleep(2000000);
         """,
         part="part3",
         alone=True,
-        wall_s=100.0,
+        wall_s=45.0,
     ),
     Threat(
         "D1",
