@@ -123,6 +123,7 @@ def test_an_object_is_flagged_for_what_it_loads(text: str, flags: object, tmp_pa
     [
         ("syscall(186)", False),
         ("syscall(186) + syscall(309, 0, 0, 0)", False),
+        ("gettid() + syscall(186)", False),
         ("syscall(204, 0, sizeof room, room)", False),
         ("syscall(319, room, 0)", True),
         ("syscall(186) + syscall(203, 0, sizeof room, room)", True),
@@ -133,7 +134,7 @@ def test_an_object_is_flagged_for_what_it_loads(text: str, flags: object, tmp_pa
 )
 def test_a_system_call_is_flagged_for_its_number(calls: str, flagged: bool, tmp_path: Path) -> None:
     source, made = tmp_path / "kernel.c", tmp_path / "kernel.o"
-    head = "extern long syscall(long, ...);\nlong (*volatile way)(long, ...);\n"
+    head = "extern long syscall(long, ...);\nextern int gettid(void);\nlong (*volatile way)(long, ...);\n"
     source.write_text(f"{head}long run(long which) {{ char room[128]; return {calls}; }}\n")
     for level in ("-O1", "-O3"):
         subprocess.run(["cc", "-c", level, "-fPIE", "-w", "-o", str(made), str(source)], check=True)

@@ -47,7 +47,9 @@ _BEFORE_A_CALL = 24
 #: `mov edi, number`, then what sets the other arguments and makes room on the stack, then `call` or `jmp`.
 _CALL_BY_NUMBER = re.compile(
     rb"(?<!\x41)\xbf([\x00-\xff][\x00-\x03]\x00\x00)"
-    rb"(?:\x31[\xc0\xf6\xd2\xc9]|[\xb8\xb9\xba\xbe].{4}|\x48\x89[\xe1\xe2\xe6]|\x48\x83\xec.)*[\xe8\xe9]\Z",
+    rb"(?:\x31[\xc0\xf6\xd2\xc9]|[\xb8\xb9\xba\xbe].{4}|\x48\x83\xec.|[\x48\x4c]\x63[\xc0-\xf7]"
+    rb"|\x48?\x89[\xc0-\xc6\xd8-\xde\xe0-\xe6]|[\x41\x49]\x89[\xc0-\xff])*"
+    rb"[\xe8\xe9]\Z",
     re.DOTALL,
 )
 #: Version indices below this mean "local" and "global": the symbol has no version.
