@@ -143,6 +143,7 @@ def run(arguments: list[str]) -> int:
 
 def judge(given: argparse.Namespace) -> int:
     from grader.assignment.loading import load
+    from grader.base import pythontree
 
     assignment = load(given.config)
     if given.test not in (*assignment.commands(), "all"):
@@ -154,7 +155,10 @@ def judge(given: argparse.Namespace) -> int:
         raise UsageError(f"no test '{given.test}': choose {', '.join([*assignment.commands(), 'all'])}")
     shape = commandline.sizes(given, assignment.size_options, assignment.minima, assignment.maxima)
     seed = None if given.seed is None else whole_number(given.seed, "--seed", 0, (1 << 60) - 1)
-    source = source_file(given.module, assignment.source, assignment.path.parent, must_exist=not given.watch)
+    module = given.module
+    if module and module.is_dir():
+        module = pythontree.main_in(module, assignment.source)
+    source = source_file(module, assignment.source, assignment.path.parent, must_exist=not given.watch)
     refuse_outputs(given, source)
 
     from grader import score

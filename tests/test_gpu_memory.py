@@ -227,7 +227,7 @@ class TestKernels:
 
 
 def test_what_is_loaded_from_outside_is_no_number_of_any_type() -> None:
-    memory = tensormemory.Memory(None, None, "kernels")
+    memory = tensormemory.Memory(None, None, {"kernels": 0})
     read = {
         name: torch.tensor([memory.junk(np.dtype(kind))]).to(getattr(torch, kind)).view(getattr(torch, name))
         for name, kind in (
@@ -249,9 +249,9 @@ def test_another_triton_is_left_alone(monkeypatch: pytest.MonkeyPatch) -> None:
     other = SimpleNamespace(_interpreter=lacking, GridExecutor=Executor, interpreter_builder=None)
     other._implicit_cvt = lambda value: value
     monkeypatch.setitem(sys.modules, "triton.runtime.interpreter", other)
-    assert tensormemory.guard("kernels") is None
+    assert tensormemory.guard({"kernels": 0}) is None
     lacking.atomic_cas = None
-    assert tensormemory.guard("kernels") is None
+    assert tensormemory.guard({"kernels": 0}) is None
     assert other._interpreter is lacking and Executor.__call__ is run
 
 

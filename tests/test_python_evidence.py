@@ -16,6 +16,7 @@ from torch.utils._python_dispatch import _disable_current_modes
 from without_card import LAB, cardless, interpreted, judged
 
 from grader.assignment.loading import load
+from grader.base import filebundle
 from grader.build import readpython
 from grader.judge.ondevice import operators
 from grader.run import provenance
@@ -303,7 +304,8 @@ class TestFiles:
 def read(folder: Path, text: str) -> list[str]:
     """Return what the reader prints of the function f, without numbers of lines."""
     (folder / "kernels.py").write_text(text)
-    command = [sys.executable, "-I", "-S", readpython.__file__, str(folder / "kernels.py"), "1000", "f"]
+    files = (readpython.__file__, filebundle.__file__, folder / "kernels.py")
+    command = [sys.executable, "-I", "-S", *map(str, files), "1000", "f"]
     printed = subprocess.run(command, capture_output=True, text=True, check=True).stdout
     return [line.rpartition(" ")[0] for line in printed.splitlines()]
 

@@ -19,7 +19,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
-from grader.base import objectcache
+from grader.base import filebundle, objectcache, pythontree
 from grader.base.harmless import harmless
 from grader.build import readpython
 from grader.build.compilers import (
@@ -36,7 +36,7 @@ from grader.sandbox import compiling
 from grader.sandbox.command import run_limited
 
 TRITON, NVCC = "triton", "nvcc"
-LIBRARY = "kernels.so"
+LIBRARY, BUNDLE = "kernels.so", "kernels.py"
 #: What pip is asked for.
 TRITON_PACKAGE = "triton>=3.7,<3.8"
 LACKING_TRITON = (
@@ -63,6 +63,8 @@ class PythonBuild(Build):
     """Computing functions and methods of torch."""
     reaches: tuple[tuple[str, str], ...] = ()
     """What no kernel needs, as ctypes and torch's internals."""
+    files: tuple[str, ...] = ()
+    """Names of the files in a hand-in of several, the main one first."""
 
 
 @functools.cache
@@ -103,7 +105,8 @@ def python(source: Path, entries: Iterable[str] = (), **options: object) -> Buil
     Raises UsageError when the source cannot be read.
     """
     started, wanted = time.monotonic(), BuildOptions(**options)  # type: ignore[arg-type]
-    text = read_source(source)
+    text = pythontree.whole(source)
+    files = filebundle.split(text)
     key = digest(b"python", text)
     if not has_triton():
         return _made(started, LACKING_TRITON, None, key, waits_for=TRITON)
@@ -111,41 +114,55 @@ def python(source: Path, entries: Iterable[str] = (), **options: object) -> Buil
         return _made(
             started, f"{harmless(source.name)} has more than {wanted.largest_bytes} bytes", None, key
         )
-    with (
-        objectcache.workplace(wanted.cache or cache_root()) as place,
-        compiling.room(wanted.sandbox, place, None) as room,
-    ):
+    programs = (Path(readpython.__file__), Path(filebundle.__file__))
+    name, cache = source.name, wanted.cache or cache_root()
+    with objectcache.workplace(cache) as place, compiling.room(wanted.sandbox, place, None) as room:
+        if files:
+            source = _kept(text, place, cache / "objects" / f"{key}.py")
         copy = room.put("kernels.py", text)
         finished = run_limited(
-            [sys.executable, "-I", "-S", readpython.__file__, str(copy), str(MOST_CALLS), *entries],
+            [*(sys.executable, "-I", "-S"), *map(str, (*programs, copy, MOST_CALLS)), *entries],
             cwd=room.folder,
             timeout_s=wanted.timeout_s,
             memory_bytes=CHECK_MEMORY_BYTES,
             output_bytes=COMPILER_OUTPUT_BYTES,
             sandbox=wanted.sandbox,
-            read=(Path(readpython.__file__),),
+            read=programs,
             uid=room.uid,
         )
     said = finished.output.decode(errors="replace").strip().splitlines()
     if finished.returncode != 0 or finished.timed_out:
-        return _made(started, f"{harmless(source.name)} cannot be read by Python", None, key)
+        return _made(started, f"{harmless(name)} cannot be read by Python", None, key)
     if said and said[0].startswith("error "):
-        line, column, message = (*said[0].removeprefix("error ").split(":", 2), "", "")[:3]
-        lines = text.decode(errors="replace").splitlines()
+        file, line, column, message = (*said[0].removeprefix("error ").split(":", 3), "", "", "")[:4]
+        lines = files.get(file, text).decode(errors="replace").splitlines()
         shown = (
             f"\n    {lines[int(line) - 1].rstrip()}" if line.isdigit() and 0 < int(line) <= len(lines) else ""
         )
+        name = file or name
         # Of a file with a null byte, or nested too deep, Python names no line.
-        named = f"{source.name}:{line}:{column}" if line != "0" else source.name
+        named = f"{name}:{line}:{column}" if line != "0" else name
         return _made(started, harmless(f"{named}: error: {message}{shown}"), None, key)
     used: dict[str, list[tuple[str, str]]] = {"calls": [], "reaches": []}
-    for line in said:
-        words = line.split()
+    for each in said:
+        words = each.split()
         if len(words) >= 4 and words[0] in used:
-            kind, entry, *name, number = words
-            used[kind].append((entry, harmless(f"{' '.join(name)} (line {number})")))
+            kind, entry, *parts, where = words
+            where = f"line {where}" if where.isdigit() else where
+            used[kind].append((entry, harmless(f"{' '.join(parts)} ({where})")))
     made = vars(_made(started, "", source.resolve(), key))
-    return PythonBuild(**made, calls=tuple(used["calls"]), reaches=tuple(used["reaches"]))
+    return PythonBuild(**made, calls=tuple(used["calls"]), reaches=tuple(used["reaches"]), files=tuple(files))
+
+
+def _kept(text: bytes, place: Path, entry: Path) -> Path:
+    """Put a hand-in of several files where runners find it as one, in the cache."""
+    if not objectcache.touch(entry):
+        held = place / "made"
+        held.mkdir(mode=0o755)
+        (held / BUNDLE).write_bytes(text)
+        (held / BUNDLE).chmod(0o644)
+        objectcache.publish(held, entry)
+    return entry / BUNDLE
 
 
 def cuda(source: Path, architecture: str = "", **options: object) -> Build:

@@ -80,7 +80,7 @@ class Correctness:
         self.sites = Sites(bench.source, bench.program)
         """Of a checked build: places that touched what is not theirs."""
         self.outside: set[int] = set()
-        """Lines that loaded from outside of every tensor on inputs that are public and came out wrong."""
+        """Lines (`faults.place_of`) that loaded from outside of every tensor on public inputs that came out wrong."""
         self.observed: list[tuple[str, bool, tuple[ProfileRow, ...], Origins | None]] = []
         """Calls on a device: case, right or not, what the call called, and where its outputs come from."""
         self.broken: tuple[Case, Call] | None = None
@@ -104,7 +104,8 @@ class Correctness:
             self.diagnosis = self.inquired(found) if told_to_student else found
             self.cases = retold(self.cases, found, self.diagnosis)
             if self.outside:
-                self.diagnosis = faults.with_loads_outside(self.diagnosis, sorted(self.outside))
+                built = self.bench.build_of(self.part)
+                self.diagnosis = faults.with_loads_outside(self.diagnosis, sorted(self.outside), built)
 
     def check_hidden(self) -> None:
         """Call the hidden cases, after everything that is public. No further call explains them. Raises Faulty."""

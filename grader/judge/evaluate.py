@@ -23,10 +23,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from grader.assignment.records import Assignment, Part
-from grader.base import machine
+from grader.base import machine, pythontree
 from grader.base.results import Flag, PartResult, SubmissionResult
 from grader.build import ispc, sanitize
-from grader.build.compilers import read_source
 from grader.build.records import BuildStep
 from grader.build.toolchain import cache_root
 from grader.build.toolchain import describe as describe_toolchain
@@ -78,7 +77,7 @@ def evaluate(
     with ExitStack() as stack:
         listener(BuildStarted(source))
         # Now, as it is compiled: whoever wrote it may be saving it again by the end.
-        sha256 = hashlib.sha256(read_source(source)).hexdigest()
+        sha256 = hashlib.sha256(pythontree.whole(source)).hexdigest()
         # A compiler without sanitizers is no fault of the file's.
         checked = sanitize.environment() if options.sanitize else None
         made, device = _made(assignment, source, parts, options, sandbox, listener, stack)

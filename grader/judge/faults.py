@@ -9,6 +9,7 @@ from dataclasses import replace
 from grader.assignment.records import Part
 from grader.base.harmless import one_line
 from grader.base.results import CaseResult, Diagnosis, Verdict
+from grader.build.devicebuild import PythonBuild
 from grader.build.nativebuild import NativeBuild
 from grader.build.records import Build
 from grader.run import kernelfiles
@@ -250,14 +251,22 @@ def _no_answer(
     return ("crash", "stopped", f"{at} was stopped: {call.message}.")
 
 
-def with_loads_outside(diagnosis: Diagnosis, lines: Sequence[int]) -> Diagnosis:
+def with_loads_outside(diagnosis: Diagnosis, lines: Sequence[int], build: Build | NativeBuild) -> Diagnosis:
     """What is wrong, and which lines loaded what no tensor holds: one may be the cause of the other."""
+    places = [place_of(line, build) for line in lines]
     which = "Line" if len(lines) == 1 else "Lines"
     told = (
-        f"{which} {', '.join(map(str, lines))} loaded from outside of every tensor, where a kernel gets NaN or a "
+        f"{which} {', '.join(places)} loaded from outside of every tensor, where a kernel gets NaN or a "
         "whole number without a meaning: check the masks."
     )
     return replace(diagnosis, message=f"{diagnosis.message} {told}")
+
+
+def place_of(line: int, build: Build | NativeBuild) -> str:
+    """Return a line as a runner sends it (`kernelfiles.OWN`) in words, with its file where there are several."""
+    file, number = divmod(line, 1 << kernelfiles.FILE_BITS)
+    files = build.files if isinstance(build, PythonBuild) else ()
+    return f"{files[file]}:{number}" if file < len(files) else str(number)
 
 
 def sabotage() -> Faulty:

@@ -77,7 +77,7 @@ def prepare_interpreter() -> None:
     between kernels and memory."""
     global memory, origins, blind
     cardlike.prepare()
-    memory, origins = tensormemory.guard(kernelfiles.MODULE), provenance.Origins()
+    memory, origins = tensormemory.guard(kernelfiles.OWN), provenance.Origins()
     blind = memory is None
     if memory is not None:
         memory.origins = origins
@@ -199,7 +199,7 @@ class Kernels:
             yield
         counts = {**origins.seen, **{f"kernel {name}": 1 for name in launched}}
         if self.loaded.judged_class:
-            counts[f"class {self.loaded.judged_class}"] = 1
+            counts[f"class {self.loaded.judged_class}"] = 1 + self.loaded.judged_file
         counts["numbers given"] = sum(tensor.numel() for tensor in placed.values())
         seen["profile"] = [[name[:LONGEST_NAME], 0, 0, count, 0, 0] for name, count in counts.items()]
         if not blind and not origins.names_only:

@@ -47,6 +47,7 @@ class Files(NamedTuple):
     delays: Any
     lock: Any
     removal: Any
+    filebundle: Any
     devicerunner: Any
     kernelfiles: Any
     tensormemory: Any
@@ -65,6 +66,7 @@ def serve(control: socket.socket, files: Files, modules: list[str], folder: str)
     own = files.devicerunner
     own.kernelfiles, own.tensormemory = files.kernelfiles, files.tensormemory
     own.provenance, own.cardlike = files.provenance, files.cardlike
+    own.kernelfiles.filebundle = files.filebundle
     if "triton" in modules:
         (own.prepare_interpreter if os.environ.get("TRITON_INTERPRET") else own.prepare)()
     # Bubblewrap may have put the kit or Python itself below a folder that is emptied after each runner.

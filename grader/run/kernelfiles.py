@@ -8,6 +8,7 @@ from __future__ import annotations
 import contextlib
 import ctypes
 import dis
+import importlib.machinery
 import importlib.util
 import inspect
 import linecache
@@ -16,7 +17,7 @@ import re
 import sys
 import types
 from collections.abc import Callable, Iterator
-from typing import Any
+from typing import Any, cast
 
 LONGEST_MESSAGE = 1000
 MOST_KERNELS = 90
@@ -24,6 +25,12 @@ LONGEST_CHAIN = 50
 """Of exceptions, each the cause of the one before."""
 MODULE = "kernels"
 """What a student's file is called as a module."""
+FILE_BITS = 20
+"""The line of a file of several is sent as one number, with the file's own above so many bits."""
+OWN = {MODULE: 0}
+"""Modules of the student's, with the number of each one's file above FILE_BITS."""
+#: `grader.base.filebundle`: who loads this file gives it.
+filebundle: Any = None
 #: What is raised where there is no card and a file asks for one, and what to do then.
 ASKS_FOR_CARD = re.compile(r"cuda|nvidia|active drivers|nvml", re.IGNORECASE)
 NO_CARD = " (this machine has no GPU, and its interpreter cannot answer that)"
@@ -79,18 +86,32 @@ class PythonFile:
         if hasattr(sys.stdout, "reconfigure"):
             # What is printed before a crash is what its student looks for, and a runner ends without a last flush.
             sys.stdout.reconfigure(line_buffering=True)
-        remember_text(path)
         # A hand-in's folder is the student's: nothing is to appear in it.
         sys.dont_write_bytecode = True
-        spec = importlib.util.spec_from_file_location(MODULE, path)
-        assert spec is not None and spec.loader is not None
-        self.module = importlib.util.module_from_spec(spec)
-        sys.modules[MODULE] = self.module
-        spec.loader.exec_module(self.module)
-        self.classes = autograd_classes(self.module, torch.autograd.Function)
+        with open(path, "rb") as file:
+            content = file.read()
+        files = filebundle.split(content)
+        self.bundle = filebundle.Bundle(files) if files else None
+        self.adapters: Any = None
+        """The module of the course's adapters, where it was handed in as a file of its own."""
+        if self.bundle is None:
+            remember_text(path, content)
+            spec = importlib.util.spec_from_file_location(MODULE, path)
+            assert spec is not None and spec.loader is not None
+            self.module = importlib.util.module_from_spec(spec)
+            sys.modules[MODULE] = self.module
+            spec.loader.exec_module(self.module)
+        else:
+            finder = Finder(self.bundle)
+            sys.meta_path.insert(0, finder)
+            self.module = finder.loaded(self.bundle.main)
+            adapters = self.bundle.adapters()
+            self.adapters = finder.loaded(adapters) if adapters else None
+        self.classes = autograd_classes([self.module, self.adapters], torch.autograd.Function)
         self.base: Any = torch.autograd.Function
         self.judged_class = ""
-        """The class that was called, and how many fitted as well as it."""
+        """The class that was called, and how many fitted as well as it; "" for the only one of a single file."""
+        self.judged_file = 0
         names = [
             name
             for name, value in vars(self.module).items()
@@ -107,30 +128,44 @@ class PythonFile:
         return function
 
     def adapter(self, language: str) -> Any:
-        """The course's own way to name a class: a function of the file that returns it; None where there is none."""
-        return getattr(self.module, f"get_flashattention_autograd_function_{language}", None)
+        """The course's own way to name a class: a function that returns it; None where there is none."""
+        name = f"get_flashattention_autograd_function_{language}"
+        return getattr(self.adapters, name, None) or getattr(self.module, name, None)
 
     def chosen(self, form: dict[str, Any]) -> Any:
         """The class to call, by its name if one is asked for, else by the file's adapter, else by the language of its
         forward pass: the last one that fits. Raises Failed where there is none."""
         name, language = form.get("class", ""), form.get("language", "")
+        self.judged_class = ""
         if name:
-            found = getattr(self.module, name, None)
+            own = [self.module, self.adapters, *map(sys.modules.get, OWN)]
+            found = next((getattr(each, name) for each in own if hasattr(each, name)), None)
             if not (inspect.isclass(found) and issubclass(found, self.base)):
                 raise NotWritten(f"there is no autograd.Function {name} in the file")
-            return found
+            return self.judged(found)
         if language and (adapter := self.adapter(language)) is not None:
-            return adapter()
+            try:
+                return self.judged(adapter())
+            except NotImplementedError as error:
+                if not _is_students(error):
+                    raise
         in_triton = language != "pytorch"
         # The language first, then the name, which is all that a class that is not written yet has.
         signs = [(launches(each) == in_triton, says_triton(each) == in_triton) for each in self.classes]
-        best = max(signs)
-        if language and not any(best):
+        best = max(signs, default=(False, False))
+        if not signs or (language and not any(best)):
             kind = "launches a Triton kernel" if in_triton else "launches no Triton kernel"
             raise NotWritten(f"there is no autograd.Function in the file whose forward {kind}")
         fitting = [each for each, sign in zip(self.classes, signs, strict=True) if sign == best]
-        self.judged_class = f"{fitting[-1].__name__} of {len(fitting)}" if len(fitting) > 1 else ""
-        return fitting[-1]
+        return self.judged(fitting[-1], len(fitting))
+
+    def judged(self, cls: Any, fitting: int = 1) -> Any:
+        """Note the class that is called, for a person: out of several that fit, and out of several files."""
+        several = f" of {fitting}" if fitting > 1 else ""
+        name = getattr(cls, "__name__", "?")
+        self.judged_class = f"{name}{several}" if several or self.bundle is not None else ""
+        self.judged_file = OWN.get(getattr(cls, "__module__", ""), 0) >> FILE_BITS
+        return cls
 
     def bound(self, request: dict[str, Any], values: list[Any], outputs: list[Any]) -> Callable[[], None]:
         """What calls the function with these values once, and puts what it returns into the outputs."""
@@ -205,21 +240,71 @@ class PythonFile:
         return call
 
 
-def remember_text(path: str) -> None:
+class Finder:
+    """Imports between the files of a hand-in, whose modules are found before installed ones.
+
+    Python's own modules and what a runner has imported are found as ever: no file of a student's takes their place.
+    """
+
+    def __init__(self, bundle: Any) -> None:
+        self.bundle = bundle
+        self.kept = {name.partition(".")[0] for name in sys.modules}
+        self.numbers = {file: number for number, file in enumerate(bundle.files)}
+        for file, content in bundle.files.items():
+            remember_text(file, content)
+
+    def find_spec(self, name: str, path: Any = None, target: Any = None) -> Any:
+        place = "" if name.partition(".")[0] in self.kept else self.bundle.place(name)
+        if not place.endswith("/"):
+            return self.spec(name, place) if place else None
+        spec = importlib.machinery.ModuleSpec(name, None, is_package=True)
+        spec.submodule_search_locations = [place]
+        return spec
+
+    def spec(self, name: str, file: str) -> Any:
+        OWN[name] = self.numbers[file] << FILE_BITS
+        # Not from a location, which would put the runner's folder before the name.
+        spec = importlib.machinery.ModuleSpec(name, cast("Any", self), origin=file)
+        spec.has_location = True
+        if file.endswith("/__init__.py"):
+            spec.submodule_search_locations = [file.rpartition("/")[0]]
+        return spec
+
+    def create_module(self, spec: Any) -> Any:
+        return None
+
+    def exec_module(self, module: Any) -> None:
+        file = module.__spec__.origin
+        exec(compile(self.bundle.files[file], file, "exec", dont_inherit=True), vars(module))
+
+    def loaded(self, file: str) -> Any:
+        """Import one of the files, also where no import finds it."""
+        name = self.bundle.module_of(file)
+        if name and name.partition(".")[0] not in self.kept:
+            return importlib.import_module(name)
+        spec = self.spec(MODULE, file)
+        module = sys.modules[MODULE] = importlib.util.module_from_spec(spec)
+        spec.loader.exec_module(module)
+        return module
+
+
+def remember_text(path: str, content: bytes) -> None:
     """Keep a file's lines for `inspect`: the file is out of reach when Triton asks for a kernel's text at a call."""
-    with open(path, "rb") as file:
-        content = file.read()
-    text = importlib.util.decode_source(content)
+    try:
+        text = importlib.util.decode_source(content)
+    except (SyntaxError, UnicodeDecodeError):
+        return  # whoever imports it hears of that
     # Without a time of change an entry is kept as it is.
     linecache.cache[path] = (len(content), None, text.splitlines(keepends=True), path)
 
 
-def autograd_classes(module: Any, base: type) -> list[Any]:
-    """The file's own subclasses of torch.autograd.Function, in order."""
+def autograd_classes(modules: list[Any], base: type) -> list[Any]:
+    """The hand-in's subclasses of torch.autograd.Function that these modules name, in order."""
+    named = [value for module in modules if module is not None for value in vars(module).values()]
     return [
         value
-        for value in dict.fromkeys(value for value in vars(module).values() if inspect.isclass(value))
-        if issubclass(value, base) and value.__module__ == module.__name__
+        for value in dict.fromkeys(value for value in named if inspect.isclass(value))
+        if issubclass(value, base) and value.__module__ in OWN
     ]
 
 
@@ -234,7 +319,13 @@ def launches(cls: Any) -> bool:
             continue
         done.add(id(function))
         names = set(names_in(function.__code__))
-        for name, value in function.__globals__.items():
+        spaces = [function.__globals__]
+        spaces += [
+            vars(each)
+            for each in function.__globals__.values()
+            if inspect.ismodule(each) and each.__name__ in OWN
+        ]
+        for name, value in (item for space in spaces for item in list(space.items())):
             if name in names and is_kernel(value):
                 return True
             pending += [value] if name in names and inspect.isfunction(value) else []
@@ -317,7 +408,7 @@ def _is_students(error: BaseException) -> bool:
     trace = error.__traceback__
     while trace is not None and trace.tb_next is not None:
         trace = trace.tb_next
-    if trace is None or error.__cause__ is not None or trace.tb_frame.f_globals.get("__name__") != MODULE:
+    if trace is None or error.__cause__ is not None or trace.tb_frame.f_globals.get("__name__") not in OWN:
         return False
     # What is raised in C, as torch does, has no frame of its own: the instruction is a call then.
     return trace.tb_frame.f_code.co_code[trace.tb_lasti] == dis.opmap["RAISE_VARARGS"]
@@ -339,14 +430,18 @@ def _described(error: BaseException) -> str:
         if root.__cause__ is None:
             break
         root = root.__cause__
-    lines = []
+    places = []
     for link in (error, root):
         trace = link.__traceback__
         while trace is not None:
-            if trace.tb_frame.f_globals.get("__name__") == MODULE:
-                lines.append(trace.tb_lineno)
+            if trace.tb_frame.f_globals.get("__name__") in OWN:
+                file = trace.tb_frame.f_code.co_filename
+                # One of several files is called by its name, which has no root.
+                places.append(f"{file}:" * (not file.startswith("/")) + str(trace.tb_lineno))
             trace = trace.tb_next
-    where = f"line {lines[-1]}" if lines else "it"
+    where = "it"
+    if places:
+        where = places[-1] if ":" in places[-1] else f"line {places[-1]}"
     text = str(root)
     return f"{where} raised {type(root).__name__}{': ' if text else ''}{text}"[:LONGEST_MESSAGE]
 

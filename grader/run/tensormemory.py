@@ -22,7 +22,7 @@ import gc
 import importlib
 import sys
 from bisect import bisect_right
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 #: Addresses from here on are those of arguments: 2^44 for each storage, which begins in the middle of them.
@@ -49,7 +49,7 @@ class Region:
 class Memory:
     """All storages that kernels were given, and what the interpreter asks of its native module for accesses."""
 
-    def __init__(self, native: Any, builder: Any, students: str) -> None:
+    def __init__(self, native: Any, builder: Any, students: Mapping[str, int]) -> None:
         self.native, self.builder, self.students = native, builder, students
         self.np: Any = importlib.import_module("numpy")
         self.regions: list[Region] = []
@@ -60,7 +60,7 @@ class Memory:
         self.alive: tuple[list[int], list[int]] | None = None
         """Where the storages of all tensors that are alive begin and end, once a launch has asked."""
         self.lines: set[int] = set()
-        """Lines of the student's file that loaded from outside."""
+        """Lines of the student's files that loaded from outside, with the file's number in the upper bits."""
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self.native, name)
@@ -242,10 +242,10 @@ class Memory:
     def note(self) -> None:
         """Remember the student's line that is loading."""
         frame = sys._getframe(1).f_back
-        while frame is not None and frame.f_globals.get("__name__") != self.students:
+        while frame is not None and frame.f_globals.get("__name__") not in self.students:
             frame = frame.f_back
         if frame is not None and len(self.lines) < MOST_LINES:
-            self.lines.add(frame.f_lineno)
+            self.lines.add(self.students[frame.f_globals["__name__"]] + frame.f_lineno)
 
     def lines_outside(self) -> list[int]:
         """The lines that have loaded from outside since this was last asked."""
@@ -276,9 +276,9 @@ def storages() -> tuple[list[int], list[int]]:
     return starts, ends
 
 
-def guard(students: str) -> Memory | None:
-    """Put it between Triton's interpreter and memory in this process, for a student's file that is called so as a
-    module. None, and all is as it was, where this Triton's interpreter is built in another way."""
+def guard(students: Mapping[str, int]) -> Memory | None:
+    """Put it between Triton's interpreter and memory in this process, for modules of these names. None, and all is as
+    it was, where this Triton's interpreter is built in another way."""
     import torch
 
     with contextlib.suppress(ImportError, AttributeError):

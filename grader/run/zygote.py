@@ -24,6 +24,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
+import grader.base.filebundle
 import grader.base.removal
 import grader.run.cardlike
 import grader.run.delays
@@ -55,6 +56,7 @@ FORK_SERVER, *FILES = (
         grader.run.delays,
         grader.sandbox.lock,
         grader.base.removal,
+        grader.base.filebundle,
         grader.run.devicerunner,
         grader.run.kernelfiles,
         grader.run.tensormemory,

@@ -9,9 +9,10 @@ from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path, PurePosixPath
 
+from grader.base import pythontree
 from grader.submission.archive.opening import is_archive_name
 from grader.submission.archive.records import ArchiveLimits, Unreadable, shown
-from grader.submission.nodes import KIND_TEXTS, DiskNode, Node, unpacked
+from grader.submission.nodes import KIND_TEXTS, DiskNode, Node, bounded, unpacked
 
 MAX_DEPTH = 8
 #: An archive in an archive in an archive: what course sites and operating systems do to a careless student.
@@ -114,12 +115,15 @@ class _Search:
 
     def run(self, top: list[Node], nesting: int) -> Chosen:
         level, seen = [_Folder("", visible(top))], 0
+        read = _reader(level[0].nodes, self.limits) if self.names.source.endswith(".py") else None
+        adapters: list[tuple[_Folder, Node]] = []
         archives: list[tuple[str, Node]] = []
         others: list[str] = []
         for _ in range(MAX_DEPTH):
             sources = [(folder, node) for folder in level for node in self.best(folder, self.names.source)]
             if sources:
-                return self.files(sources)
+                return self.files(sources, read)
+            adapters += [(f, node) for f in level for node in f.nodes if node.name == "adapters.py"]
             archives = archives or [
                 (folder.place, node) for folder in level for node in self.archives(folder.nodes)
             ]
@@ -135,6 +139,9 @@ class _Search:
                         self.limits.check_members(seen)
                         deeper.append(_Folder(f"{folder.place}{node.name}/", visible(inside)))
             level = deeper
+        for folder, node in adapters[:MAX_TOLD] if read is not None else ():
+            if pythontree.ASKED in (read(f"{folder.place}{node.name}") or b""):
+                return self.files([(folder, node)], read)
         if len(archives) > 1:
             told = _listed([f"{where}{node.name}" for where, node in archives])
             raise Unreadable(f"no {self.names.source}, but several archives, {told}: hand in one")
@@ -183,13 +190,16 @@ class _Search:
             max(zip(found, attempts, strict=True), key=lambda pair: int(pair[1][2] or 0) if pair[1] else 0)[0]
         ]
 
-    def files(self, sources: list[tuple[_Folder, Node]]) -> Chosen:
-        """The chosen source and the companions beside it."""
+    def files(self, sources: list[tuple[_Folder, Node]], read: pythontree.Read | None) -> Chosen:
+        """The chosen source and the companions beside it; one in Python as a bundle with what it imports (`read`)."""
         if len(sources) > 1:
             told = _listed([f"{folder.place}{node.name}" for folder, node in sources])
             raise Unreadable(f"which {self.names.source} is meant? It holds {told}: hand in one")
         folder, node = sources[0]
         files = {self.names.source: _content(node, self.names.source)}
+        if read is not None:
+            name = node.name if node.name == "adapters.py" else self.names.source
+            files[self.names.source] = _bundle(files[self.names.source], f"{folder.place}{name}", read)
         for companion in self.names.companions:
             beside = self.best(folder, companion)
             if len(beside) > 1:
@@ -244,6 +254,36 @@ def _content(node: Node, wanted: str) -> Iterator[bytes]:
     if node.kind != "file":
         raise Unreadable(f"{wanted} is {KIND_TEXTS[node.kind]}: hand in the file itself")
     return node.pieces()
+
+
+def _bundle(pieces: Iterator[bytes], place: str, read: pythontree.Read) -> Iterator[bytes]:
+    content = b"".join(bounded(pieces, pythontree.MOST_BYTES, "hand in the source alone"))
+    try:
+        yield pythontree.bundled(place, content, read)
+    except pythontree.TooMany as error:
+        raise Unreadable(str(error)) from error
+
+
+def _reader(top: list[Node], limits: ArchiveLimits) -> pythontree.Read:
+    """Return what reads the plain files below these nodes."""
+    folders = {"": {node.name: node for node in top}}
+
+    def inside(folder: str) -> dict[str, Node]:
+        if folder not in folders:
+            outer, _, last = folder.rpartition("/")
+            node = inside(outer).get(last)
+            listed = node.children(limits.members) if node is not None and node.kind == "folder" else []
+            folders[folder] = {each.name: each for each in listed}
+        return folders[folder]
+
+    def read(path: str) -> bytes | None:
+        folder, _, last = path.rpartition("/")
+        node = inside(folder).get(last)
+        if node is None or node.kind != "file" or node.trouble:
+            return None
+        return b"".join(bounded(node.pieces(), pythontree.MOST_BYTES, "hand in what is needed"))
+
+    return read
 
 
 def _nothing(wanted: str, others: list[str]) -> str:

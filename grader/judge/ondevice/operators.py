@@ -95,9 +95,8 @@ def flags(bench: Bench, part: Part, calls: Sequence[Observed]) -> tuple[Flag, ..
         found.append(
             Flag("library_kernels", f"a call launched kernels of libraries: {listed(launched)}", "review")
         )
-    if chosen := _of("class ", rows):
-        told = f"{chosen[0]} classes that fit was judged: --class NAME, or an adapter, chooses another"
-        found.append(Flag("judged_class", told))
+    if chosen := next((row for row in rows if row.name.startswith("class ")), None):
+        found.append(Flag("judged_class", _chosen(chosen, built)))
     needs_kernel = device.autograd is None or device.autograd.language != "pytorch"
     if needs_kernel and (said := without_kernel(part, calls, blind=bench.device.place.zygote.blind)):
         found.append(Flag("no_kernel", said, "review"))
@@ -150,6 +149,16 @@ def _in_source(built: Build, function: str, allowed: Collection[str], *, with_ca
     named = [name for entry, name in built.reaches if entry == function]
     calls = [name for entry, name in built.calls if entry == function and _last(name) not in allowed]
     return named + calls * with_calls
+
+
+def _chosen(row: ProfileRow, built: Build) -> str:
+    """Return in words which class was judged; the row counts the files before its own."""
+    files = built.files if isinstance(built, PythonBuild) else ()
+    file = f" in {files[row.calls - 1]}" if 0 < row.calls <= len(files) else ""
+    name, _, several = row.name.removeprefix("class ").partition(" of ")
+    fitting = f" of {several} classes that fit" if several else ""
+    advice = ": --class NAME, or an adapter, chooses another" if several else ""
+    return f"{name}{file}{fitting} was judged{advice}"
 
 
 def _of(kind: str, rows: Iterable[ProfileRow]) -> list[str]:

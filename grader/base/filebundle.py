@@ -1,0 +1,90 @@
+"""A hand-in of several Python files as one file, so that all that keeps, sends or compares a source has all of them.
+
+Each file follows a line with its name, relative to the folder that was handed in, and its size; the main one is first.
+`Bundle` finds modules in it as Python finds them in folders. Imports nothing of the kit: the runner of a student's
+file and the reader of its text use it as well.
+"""
+
+from __future__ import annotations
+
+import re
+import sys
+from collections.abc import Iterator, Mapping
+
+HEAD = re.compile(rb"# ---- ((?:\w[\w-]*/)*\w[\w-]*\.py) \((\d{1,8}) bytes\)\n")
+INIT = "__init__.py"
+#: The course's own files that name the classes to judge, below the folder that was handed in.
+ADAPTERS = ("tests/adapters.py", "adapters.py")
+MOST_FILES = 100
+#: Names that no file of a hand-in has as a module: Python's own, and what judges it.
+INSTALLED = sys.stdlib_module_names | {"torch", "triton", "numpy", "cffi"}
+
+
+def pack(files: Mapping[str, bytes]) -> bytes:
+    """Return several files as one, in their order; a single file as it is."""
+    if len(files) == 1:
+        return next(iter(files.values()))
+    return b"".join(
+        b"# ---- %s (%d bytes)\n%s\n" % (name.encode(), len(content), content)
+        for name, content in files.items()
+    )
+
+
+def split(data: bytes) -> dict[str, bytes]:
+    """Return the files of a bundle by name, the main one first; {} for a plain source."""
+    found: dict[str, bytes] = {}
+    place = 0
+    while place < len(data):
+        head = HEAD.match(data, place)
+        if head is None or len(found) == MOST_FILES:
+            return {}
+        place = head.end() + int(head[2]) + 1
+        found[head[1].decode()] = data[head.end() : place - 1]
+    return found
+
+
+def roots(main: str, top: str) -> Iterator[str]:
+    """Yield the folders in which a module or package `top` is looked for."""
+    folder = main.rpartition("/")[0]
+    yield from dict.fromkeys(("", f"{folder}/" if folder else "", "src/", f"{top.replace('_', '-')}/"))
+
+
+class Bundle:
+    """The files of one hand-in by name, the main one first."""
+
+    def __init__(self, files: Mapping[str, bytes]) -> None:
+        self.files = files
+        self.main = next(iter(files))
+        self._places: dict[str, str] = {}
+
+    def place(self, module: str) -> str:
+        """Return the file of a module, the folder (with "/" behind it) of one without a file, or ""."""
+        if module not in self._places:
+            self._places[module] = self._place(module)
+        return self._places[module]
+
+    def _place(self, module: str) -> str:
+        top = module.partition(".")[0]
+        for root in () if top in INSTALLED else roots(self.main, top):
+            path = root + module.replace(".", "/")
+            for file in (f"{path}/{INIT}", f"{path}.py"):
+                if file in self.files:
+                    return file
+            if any(file.startswith(f"{path}/") for file in self.files):
+                return f"{path}/"
+        return ""
+
+    def module_of(self, file: str) -> str:
+        """Return the name by which a file is imported; "" where no import finds it."""
+        *folders, last = file.split("/")
+        first = len(folders)
+        while first and "/".join([*folders[:first], INIT]) in self.files:
+            first -= 1
+        names = [*folders[first if first < len(folders) else 0 :], last.removesuffix(".py")]
+        module = ".".join(names[:-1] if last == INIT else names)
+        return module if self.place(module) == file else ""
+
+    def adapters(self) -> str:
+        """Return the file of adapters, "" where none was handed in."""
+        found = (file for file in self.files if file.rpartition("/")[2] == "adapters.py")
+        return next(found, "")
