@@ -234,6 +234,7 @@ def judge(given: argparse.Namespace) -> int:
 
         files = {assignment.source: source}
         files |= {name: source.parent / name for name in (*assignment.beside(source.name), ispc.SOURCE)}
+        files |= pythontree.members(source)
         sources = github.sources(files, files, root)
         github.publish(assignment, result, scored, sources, watch.seconds)
     terminal.say("\n".join(f"Note: {flag.message}" for flag in result.flags if flag.code == "torch_runner"))

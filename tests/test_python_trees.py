@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import zipfile
 from collections.abc import Mapping
 from dataclasses import replace
@@ -14,11 +15,15 @@ from without_card import cardless, interpreted, words
 from grader import submission
 from grader.assignment.loading import load
 from grader.assignment.mutations import Mutation, edited
+from grader.assignment.records import Part
 from grader.base import filebundle, pythontree
 from grader.base.errors import UsageError
 from grader.base.results import PartResult
+from grader.build import devicebuild
 from grader.judge.bench import Options
 from grader.judge.evaluate import evaluate
+from grader.staff.similarity import likeness
+from grader.study.watching.files import Content, Watcher
 
 ASSIGNMENT = load(ROOT / "labs" / "cs336" / "assignment.yaml")
 SOURCE = ASSIGNMENT.source
@@ -46,10 +51,17 @@ def write(folder: Path, files: Mapping[str, str]) -> Path:
     return folder
 
 
-def judged(source: Path, part=FORWARD, name: str = "random", **options: object) -> PartResult:  # type: ignore[no-untyped-def]
-    chosen = replace(part, cases=tuple(case for case in part.cases if case.name == name))
-    how = Options(shape={}, timing=False, profile=False, **options)  # type: ignore[arg-type]
-    return evaluate(ASSIGNMENT, source, (chosen,), how).parts[0]
+def zipped(folder: Path, files: Mapping[str, str], path: Path) -> Path:
+    with zipfile.ZipFile(path, "w") as archive:
+        for name, text in files.items():
+            archive.writestr(f"{folder}/{name}", text)
+    return path
+
+
+def judged(source: Path, part: Part = FORWARD) -> PartResult:
+    case = replace(part.cases[0], shape={**part.cases[0].shape, "B": 1, "N": 64, "M": 64, "d": 16})
+    options = Options(shape={}, timing=False, profile=False)
+    return evaluate(ASSIGNMENT, source, (replace(part, cases=(case,)),), options).parts[0]
 
 
 HELPER = {SOURCE: f"{HEAD}from tiles import {NAMES}\n\n\n{CLASSES}", "tiles.py": TILES}
@@ -62,3 +74,217 @@ PACKAGE = {
     "cs336-basics/cs336_basics/numbers.py": "NEVER = float('-inf')\n",
     "tests/adapters.py": adapters("cs336_systems.flash"),
 }
+#: A source of the assignment's name, and adapters for one of its classes that choose another file's.
+CHOSEN = {
+    **{name: text for name, text in PACKAGE.items() if name != "tests/adapters.py"},
+    f"cs336_systems/{SOURCE}": f"{HEAD}class FlashAttentionTriton(torch.autograd.Function):\n    pass\n",
+    "tests/adapters.py": adapters("cs336_systems.flash").replace(
+        "    from cs336_systems.flash import FlashAttentionPyTorch as Chosen\n    return Chosen",
+        "    raise NotImplementedError",
+    ),
+    # Of another assignment's, and of another package's.
+    "adapters.py": "import nothing_of_this\n",
+}
+
+
+@interpreted
+@cardless
+class TestVerdicts:
+    @pytest.mark.parametrize(
+        ("files", "main", "file"),
+        [
+            (HELPER, SOURCE, SOURCE),
+            (PACKAGE, "tests/adapters.py", "cs336_systems/flash.py"),
+            (CHOSEN, f"cs336_systems/{SOURCE}", "cs336_systems/flash.py"),
+        ],
+        ids=["helper", "package", "chosen"],
+    )
+    def test_a_tree_passes_and_the_judged_class_is_named(
+        self, files: Mapping[str, str], main: str, file: str, tmp_path: Path
+    ) -> None:
+        write(tmp_path, files)
+        for part in (FORWARD, BACKWARD):
+            found = judged(tmp_path / main, part)
+            assert (found.verdict, [flag.code for flag in found.flags]) == ("pass", ["judged_class"]), found
+            assert found.flags[0].message == f"FlashAttentionTriton in {file} was judged"
+
+    def test_a_tree_of_a_class_is_one_file_that_is_judged_alike(self, tmp_path: Path) -> None:
+        write(tmp_path / "class" / "ada", PACKAGE)
+        zipped(Path("repo-main"), CHOSEN, tmp_path / "class" / "bob.zip")
+        found = submission.find(tmp_path / "class", SOURCE, tmp_path / "scratch")
+        assert [(each.id, each.origin) for each in found] == [
+            ("ada", "tests/adapters.py"),
+            ("bob", f"bob.zip: repo-main/cs336_systems/{SOURCE}"),
+        ]
+        for each in found:
+            assert each.source is not None and [path.name for path in each.source.parent.iterdir()] == [
+                SOURCE
+            ]
+            assert judged(each.source).verdict == "pass", each
+
+    @pytest.mark.parametrize(
+        ("file", "old", "new", "verdict", "says"),
+        [
+            # The adapters import when they are called: what is missing then is no crash.
+            ("flash.py", "import math\n", "import gone.by\n", "compile_error", "Hand gone in with"),
+            (
+                "flash.py",
+                "import math\n",
+                "from . import gone\n",
+                "compile_error",
+                "flash.py:8 raised ImportError",
+            ),
+            ("ops/tiles.py", "import math\n", "def f(:\n", "compile_error", "ops/tiles.py:8:7: error: "),
+            ("ops/tiles.py", "import math\n", "\n1 / 0\n", "crash", "ops/tiles.py:9 raised ZeroDivision"),
+            ("flash.py", "d = q.shape\n", "d = q.shape[:2]\n", "crash", "flash.py:58 raised ValueError: "),
+            ("ops/tiles.py", "None] * k_column)", "None] * k_column + 99)", "wrong", ""),
+        ],
+    )
+    def test_messages_name_the_file_and_the_line(
+        self, file: str, old: str, new: str, verdict: str, says: str, tmp_path: Path
+    ) -> None:
+        name = f"cs336_systems/{file}"
+        assert old in PACKAGE[name]
+        write(tmp_path, {**PACKAGE, name: PACKAGE[name].replace(old, new, 1)})
+        found = judged(tmp_path / "tests" / "adapters.py")
+        line = PACKAGE[name].partition(old)[0].count("\n") + 1
+        says = says or f"Line cs336_systems/{file}:{line} loaded from outside of every tensor"
+        assert found.verdict == verdict and says in words(found), words(found)
+
+
+def reads(folder: Path, files: Mapping[str, str], *entries: str) -> devicebuild.PythonBuild:
+    main = write(folder, files) / next(iter(files))
+    made = devicebuild.python(main, entries, cache=folder / "cache")
+    assert isinstance(made, devicebuild.PythonBuild), made.diagnostics
+    return made
+
+
+MM = "import torch\ndef g(x):\n    torch.mm(x, x)\n"
+KERNEL = "import triton\nimport triton.language as tl\n@triton.jit\ndef kernel(x, N: tl.constexpr):\n    "
+CALLED = "def f(x):\n    kernel[(1,)](x, 1)\n"
+PLAIN = "def plain(x):\n    pass\n"
+OTHER = f"SIZE = 4\n{KERNEL.replace('kernel', 'other')}pass\nact = other\n"
+
+
+@pytest.mark.parametrize(
+    ("main", "other", "named"),
+    [
+        # What another file computes, by whichever way it is imported.
+        ("from own import g as f\n", MM, "calls torch.mm (own.py:3)"),
+        ("import own as o\ndef f(x):\n    o.g(x)\n", MM, "calls torch.mm (own.py:3)"),
+        ("import own\ndef f(x):\n    getattr(own, 'g')(x)\n", MM, "calls torch.mm (own.py:3)"),
+        ("from own import *\ndef f(x):\n    mm(x)\n", "import torch\nmm = torch.mm\n", "calls torch.mm (kernels.py:3)"),
+        ("import own\ndef f(x):\n    own.torch.mm(x, x)\n", "import torch\n", "calls torch.mm (kernels.py:3)"),
+        ("import own\ndef f(x):\n    pass\n", MM, ""),
+        # An import runs all of a file, and gives what the file has imported.
+        ("import own\ndef f(x):\n    pass\n", "import gc\nK = gc.get_objects()\n", "reaches gc.get_objects (own.py:2)"),
+        ("import own\ndef f(x):\n    own.c.CDLL\n", "import ctypes as c\n", "reaches ctypes.CDLL (kernels.py:3)"),
+        # Kernels and constants of another file, and what is neither.
+        (f"import own\nfrom own import act\n{KERNEL}own.other(x, 1); act(x, own.SIZE)\n{CALLED}", OTHER, ""),
+        (f"from own import kernel\n{CALLED}", f"{KERNEL}plain(x)\n{PLAIN}", "reaches plain in a kernel (own.py:5)"),
+        (f"import own\n{KERNEL}own.plain(x)\n{CALLED}", PLAIN, "reaches own.plain in a kernel (kernels.py:6)"),
+        (f"import own\n{KERNEL}own.SIZE\n{CALLED}    own.SIZE = x", OTHER, "reaches own.SIZE in a kernel (kernels.py:6)"),
+        # Modules of a hand-in are no values, and no other file's names can be looked up in them.
+        ("import own\ndef f(x):\n    print(own)\n", PLAIN, "reaches own as a value (kernels.py:3)"),
+        ("import own\ndef f(x):\n    own.__dict__['plain']\n", PLAIN, "reaches own.__dict__ (kernels.py:3)"),
+    ],
+)  # fmt: skip
+def test_the_reader_follows_names_from_file_to_file(
+    main: str, other: str, named: str, tmp_path: Path
+) -> None:
+    made = reads(tmp_path, {"kernels.py": main, "own.py": other}, "f")
+    found = [*(f"calls {name}" for _, name in made.calls), *(f"reaches {name}" for _, name in made.reaches)]
+    assert (made.files, found) == (("kernels.py", "own.py"), [named] * bool(named))
+
+
+def test_files_are_found_by_imports_alone(tmp_path: Path) -> None:
+    """Nothing that a folder holds besides is read, and no name of Python's own or of torch's is the student's."""
+    main = (
+        "import torch, math, helpers, missing; from . import beside\nfrom pkg.sub import (\n    deep,  # and so on\n"
+        "    value)\nimport sys, \\\n    later\nif True: import inline\nimport ext, ..up, a-b, \u00e9t\u00e9\n"
+        "from ..outside import x\nimport linked, folder.linked, sitecustomize\n"
+    )
+    kept = ("helpers.py", "beside.py", "pkg/__init__.py", "pkg/sub/deep.py", "later.py", "inline.py")
+    files = {"hand/kernels.py": main, **{f"hand/{name}": "import helpers\n" for name in kept}}
+    others = (
+        "torch/__init__.py",
+        "math.py",
+        "conftest.py",
+        "ext.so",
+        "outside.py",
+        "pkg/sub/other.py",
+        "\u00e9t\u00e9.py",
+    )
+    hand = (
+        write(
+            tmp_path,
+            {**files, **{f"hand/{name}": "" for name in others}, "outside.py": "", "far/linked.py": ""},
+        )
+        / "hand"
+    )
+    (hand / "linked.py").symlink_to(tmp_path / "outside.py")
+    (hand / "folder").symlink_to(tmp_path / "far")
+    assert sorted(pythontree.members(hand / "kernels.py")) == sorted(["kernels.py", *kept])
+    found = submission.find_one(hand, "kernels.py", tmp_path / "scratch")
+    assert found.source is not None
+    data = found.source.read_bytes()
+    assert data == pythontree.whole(hand / "kernels.py") and sorted(filebundle.split(data)) == sorted(
+        ["kernels.py", *kept]
+    )
+    assert pythontree.whole(found.source) == data, "a bundle is complete"
+
+
+@pytest.mark.parametrize(
+    ("files", "says"),
+    [
+        ({f"m{k}.py": f"import m{k + 1}" for k in range(filebundle.MOST_FILES + 1)}, "imports more than 100 files"),
+        ({"m0.py": f"#{'x' * (1 << 20)}"}, "too large|is larger than"),
+        ({"m0.py": "\n".join(f"from n{k} import a, b, c, d, e, f" for k in range(2000))}, "imports too many names"),
+    ],
+    ids=["files", "bytes", "names"],
+)  # fmt: skip
+def test_a_hand_in_is_bounded(files: Mapping[str, str], says: str, tmp_path: Path) -> None:
+    write(tmp_path / "hand", {"kernels.py": "import m0\n", **files})
+    with pytest.raises(UsageError, match=says):
+        pythontree.whole(tmp_path / "hand" / "kernels.py")
+    found = submission.find_one(tmp_path / "hand", "kernels.py", tmp_path / "scratch")
+    assert found.source is None and re.search(says, found.error or ""), found.error
+
+
+@pytest.mark.parametrize("name", ["../up.py", "/etc/up.py", "a//b.py", "a b.py", "x.so", "\u00e9.py", ""])
+def test_a_bundle_with_a_name_that_no_file_has_is_a_plain_file(name: str) -> None:
+    forged = filebundle.pack({"kernels.py": b"x = 1", name: b"y = 2"})
+    assert filebundle.split(forged) == {}
+    shadows = filebundle.Bundle({"kernels.py": b"", "torch/__init__.py": b"", "gc.py": b"", "own/a.py": b""})
+    assert [shadows.place(module) for module in ("torch", "gc", "own.a", "own")] == [
+        "",
+        "",
+        "own/a.py",
+        "own/",
+    ]
+    assert (
+        filebundle.split(filebundle.pack({"kernels.py": b"x = 1", "a/b-c/d.py": b"# ---- e.py (9 bytes)\n"}))
+        != {}
+    )
+
+
+def test_a_class_compares_and_digests_all_files(tmp_path: Path) -> None:
+    for name, number in (("ada", 1), ("bob", 2)):
+        write(tmp_path / "class" / name, {**HELPER, "tiles.py": f"{TILES}\nMINE = {number}\n"})
+    found = submission.find(tmp_path / "class", SOURCE, tmp_path / "scratch")
+    assert len({each.sha256 for each in found}) == 2
+    texts = likeness.read_sources(tmp_path / "class", SOURCE, is_class_run=False)
+    assert ["MINE = 1" in texts["ada"], "MINE = 2" in texts["bob"]] == [True, True]
+
+
+def test_a_watcher_hears_of_imported_files(tmp_path: Path) -> None:
+    source = write(tmp_path, {SOURCE: "import tiles\n", "tiles.py": "import more.deep\n"}) / SOURCE
+    heard: list[Content] = []
+    watcher = Watcher((source,), heard.append)
+    for name in ("tiles.py", "more/deep.py", "more/deep.py"):
+        write(tmp_path, {name: f"import more.deep\nX = {len(heard)}\n"})
+        watcher._settle()
+        assert len(heard) == len({each.source for each in heard}) and heard[-1].source == pythontree.whole(
+            source
+        )
+    assert {path.name for path in watcher._folders()} == {tmp_path.name, "more"}

@@ -163,9 +163,9 @@ def members(source: Path) -> dict[str, Path]:
 
 
 def main_in(folder: Path, name: str) -> Path:
-    """Return the file to judge in a folder: `name` there, or the course's adapters where it holds no such file."""
+    """Return the file to judge in a folder: `name` there, else the course's adapters; the folder if it holds neither."""
     places = [folder / each for each in (name, *(ADAPTERS if name.endswith(".py") else ()))]
-    return next((path for path in places if path.is_file()), folder / name)
+    return next((path for path in places if path.is_file()), folder)
 
 
 def _on_disk(path: str) -> bytes | None:

@@ -69,9 +69,12 @@ def load_error(error: str, part: Part, packages: Sequence[str]) -> Faulty:
     advice = ""
     if name:
         allowed = ", ".join(("torch", "triton", "numpy", *packages))
+        module = f"{name}{lacking['more']}" if lacking else name
         advice = (
-            f". Hand {name} in with the file if it is yours: of other packages a file may import {allowed}"
+            f". Hand {module} in with the file if it is yours: of other packages a file may import {allowed}"
         )
+    elif "ImportError: attempted relative import" in error:
+        advice = ". Hand in the whole folder that its package lies in"
     return _faulty("compile_error", "load_error", f"the file cannot be loaded: {error}{advice}")
 
 
@@ -130,7 +133,8 @@ DEVICE_HINTS = {
 }
 
 
-NO_MODULE = re.compile(r"ModuleNotFoundError: No module named '(?P<name>\w+)")
+NO_MODULE = re.compile(r"ModuleNotFoundError: No module named '(?P<name>\w+)(?P<more>[\w.]*)")
+CANNOT_IMPORT = re.compile(r"raised (?:ModuleNotFound|Import)Error: ")
 DAMAGED_HEAP = re.compile(
     r"^(?:munmap_chunk\(\)|free\(\)|malloc\(\)|realloc\(\)|malloc_consolidate\(\)|corrupted (?:size|double-linked)|"
     r"double free or corruption|unaligned |sysmalloc|malloc: |Fatal glibc error: malloc)[^\n]{0,200}$",
@@ -155,10 +159,14 @@ def call_fault(
     hidden: bool = False,
     sizes: Mapping[str, int] | None = None,
     printed: str = "",
+    packages: Sequence[str] = (),
 ) -> Faulty:
     """Verdict and words for a call that gave no answer. `where` names its input, `sizes` are the part's there, and
     `hidden` says whether that is a hidden case's: who tells a student asks the field, not the words. `printed` is what
-    the process said before it ended."""
+    the process said before it ended; `packages` are as for `load_error`."""
+    if part.device is not None and not hidden and CANNOT_IMPORT.search(call.message):
+        # The course's adapters import in a function, and so may any file.
+        return load_error(call.message, part, packages)
     if call.message.endswith(kernelfiles.NO_CARD):
         return lacks_gpu(f"{part.function} on the input '{where}' asks for a card: {call.message}")
     if call.is_missing:

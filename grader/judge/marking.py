@@ -216,7 +216,13 @@ class Marker:
         if call.status != "ok":
             sizes = None if shape is None else self.sizes(shape)
             raise faults.call_fault(
-                call, self.part, where, hidden=hidden, sizes=sizes, printed=session.printed
+                call,
+                self.part,
+                where,
+                hidden=hidden,
+                sizes=sizes,
+                printed=session.printed,
+                packages=self.bench.assignment.packages,
             )
 
     def refuse_failed_reference(self, call: Call) -> None:

@@ -102,4 +102,5 @@ def _sources(path: Path, only: Submission, assignment: Assignment) -> Sources:
         if only.path
         else {assignment.source: path / assignment.source}
     )
-    return github.sources(files, places, root)
+    imported = pythontree.members(found) if found.is_file() else {}
+    return github.sources({**files, **imported}, {**places, **imported}, root)

@@ -20,6 +20,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from grader.base import pythontree
 from grader.base.errors import UsageError
 from grader.build.toolchain import cache_root
 
@@ -73,6 +74,8 @@ class Watcher:
 
     def __init__(self, paths: tuple[Path, ...], on_save: Callable[[Content], None]) -> None:
         self.paths, self._on_save = paths, on_save
+        self._imported: tuple[Path, ...] = ()
+        """Files that the source imports, as of the last look."""
         self.polls = False
         """Whether the system has no way left to tell of changes."""
         self._ended = threading.Event()
@@ -89,8 +92,10 @@ class Watcher:
         self._thread.join(2 * LOOK_S)
 
     def content(self) -> Content:
-        """What is there now."""
-        return Content(tuple(map(_bytes, self.paths)))
+        """What is there now, the source with all that it imports."""
+        source, *beside = self.paths
+        self._imported = tuple(pythontree.members(source).values())
+        return Content((_whole(source), *map(_bytes, beside)))
 
     # ---- the thread
 
@@ -106,15 +111,16 @@ class Watcher:
             return
         from watchfiles import watch
 
-        names = {path.name for path in self._followed()}
+        def is_followed(_: object, path: str) -> bool:
+            return os.path.basename(path) in {each.name for each in self._followed()}
+
         while not self._ended.is_set():
+            folders = self._folders()
             with contextlib.suppress(OSError, RuntimeError):
-                yield from watch(
-                    *self._folders(),
-                    watch_filter=lambda _, path: os.path.basename(path) in names,
-                    stop_event=self._ended,
-                    **HOW,
-                )
+                for change in watch(*folders, watch_filter=is_followed, stop_event=self._ended, **HOW):
+                    yield change
+                    if set(self._folders()) != set(folders):
+                        break  # the source imports from another one now
             # The folder is gone, or was made anew: from here on it is another one.
             yield None
             self._ended.wait(POLL_S)
@@ -133,14 +139,23 @@ class Watcher:
             self._on_save(now)
 
     def _signs(self) -> list[tuple[int, int, int] | None]:
-        return [_sign(path) for path in self.paths]
+        return [_sign(path) for path in (*self.paths, *self._imported)]
 
     def _followed(self) -> list[Path]:
         """The files, and what they are links to."""
-        return list(dict.fromkeys([*self.paths, *(path.resolve() for path in self.paths)]))
+        paths = (*self.paths, *self._imported)
+        return list(dict.fromkeys([*paths, *(path.resolve() for path in paths)]))
 
     def _folders(self) -> list[Path]:
         return [folder for folder in {path.absolute().parent for path in self._followed()} if folder.is_dir()]
+
+
+def _whole(source: Path) -> bytes | None:
+    """The source as it is judged."""
+    try:
+        return pythontree.whole(source) if source.is_file() else None
+    except UsageError:
+        return _bytes(source)
 
 
 def _bytes(path: Path) -> bytes | None:
