@@ -237,7 +237,8 @@ def judge(given: argparse.Namespace) -> int:
         files |= pythontree.members(source)
         sources = github.sources(files, files, root)
         github.publish(assignment, result, scored, sources, watch.seconds)
-    terminal.say("\n".join(f"Note: {flag.message}" for flag in result.flags if flag.code == "torch_runner"))
+    noted = [flag.message for flag in result.flags if flag.code in ("torch_runner", "judged_class")]
+    terminal.say("\n".join(f"Note: {message}" for message in noted))
     if ladder:
         terminal.say(
             ladder.hint(assignment, result, commandline.size_options(shape, assignment.size_options))

@@ -163,7 +163,7 @@ MM = "import torch\ndef g(x):\n    torch.mm(x, x)\n"
 KERNEL = "import triton\nimport triton.language as tl\n@triton.jit\ndef kernel(x, N: tl.constexpr):\n    "
 CALLED = "def f(x):\n    kernel[(1,)](x, 1)\n"
 PLAIN = "def plain(x):\n    pass\n"
-OTHER = f"SIZE = 4\n{KERNEL.replace('kernel', 'other')}pass\nact = other\n"
+OTHER = f"ONE = 4\n{KERNEL.replace('kernel', 'other')}pass\nact = other\n"
 
 
 @pytest.mark.parametrize(
@@ -180,10 +180,10 @@ OTHER = f"SIZE = 4\n{KERNEL.replace('kernel', 'other')}pass\nact = other\n"
         ("import own\ndef f(x):\n    pass\n", "import gc\nK = gc.get_objects()\n", "reaches gc.get_objects (own.py:2)"),
         ("import own\ndef f(x):\n    own.c.CDLL\n", "import ctypes as c\n", "reaches ctypes.CDLL (kernels.py:3)"),
         # Kernels and constants of another file, and what is neither.
-        (f"import own\nfrom own import act\n{KERNEL}own.other(x, 1); act(x, own.SIZE)\n{CALLED}", OTHER, ""),
+        (f"import own\nfrom own import act\n{KERNEL}own.other(x, 1); act(x, own.ONE)\n{CALLED}", OTHER, ""),
         (f"from own import kernel\n{CALLED}", f"{KERNEL}plain(x)\n{PLAIN}", "reaches plain in a kernel (own.py:5)"),
         (f"import own\n{KERNEL}own.plain(x)\n{CALLED}", PLAIN, "reaches own.plain in a kernel (kernels.py:6)"),
-        (f"import own\n{KERNEL}own.SIZE\n{CALLED}    own.SIZE = x", OTHER, "reaches own.SIZE in a kernel (kernels.py:6)"),
+        (f"import own\n{KERNEL}own.ONE\n{CALLED}    own.ONE = x", OTHER, "reaches own.ONE in a kernel (kernels.py:6)"),
         # Modules of a hand-in are no values, and no other file's names can be looked up in them.
         ("import own\ndef f(x):\n    print(own)\n", PLAIN, "reaches own as a value (kernels.py:3)"),
         ("import own\ndef f(x):\n    own.__dict__['plain']\n", PLAIN, "reaches own.__dict__ (kernels.py:3)"),

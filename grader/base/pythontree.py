@@ -163,7 +163,7 @@ def members(source: Path) -> dict[str, Path]:
 
 
 def main_in(folder: Path, name: str) -> Path:
-    """Return the file to judge in a folder: `name` there, else the course's adapters; the folder if it holds neither."""
+    """Return the file to judge in a folder: `name`, else the course's adapters; the folder if it holds neither."""
     places = [folder / each for each in (name, *(ADAPTERS if name.endswith(".py") else ()))]
     return next((path for path in places if path.is_file()), folder)
 

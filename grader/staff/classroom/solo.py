@@ -9,6 +9,7 @@ from pathlib import Path
 from grader import sandbox, score, submission
 from grader.assignment.loading import load
 from grader.assignment.records import Assignment
+from grader.base import pythontree
 from grader.base.errors import EXIT_SUBMISSION, UsageError
 from grader.base.results import Score, SubmissionResult, exit_code
 from grader.judge.evaluate import evaluate
