@@ -12,6 +12,7 @@ import errno
 import os
 import re
 from collections.abc import Callable, Iterator
+from itertools import chain
 from pathlib import Path
 
 from grader.base import plainfile
@@ -20,8 +21,8 @@ from grader.base.filebundle import ADAPTERS, INIT, INSTALLED, MOST_FILES, pack, 
 from grader.base.quantities import size_text
 
 MOST_BYTES = 1 << 20
-MOST_LOOKS = 20_000
-"""Places at which files are looked for."""
+MOST_PLACES, MOST_LOOKS = 20_000, 100_000
+"""Places at which files are looked for, and how often import lines lead to one."""
 MOST_NAMES, MOST_PARTS = 200, 12
 """Names that one import line may bring in, and parts of one."""
 ASKED = b"get_flashattention_autograd_function_"
@@ -50,11 +51,13 @@ def gathered(main: str, content: bytes, read: Read) -> dict[str, bytes]:
     own = (
         re.sub(r"[^\w/-]|(?<![^/])-", "_", main.removeprefix(top).removesuffix(".py"), flags=re.ASCII) + ".py"
     )
-    found, pending = {own: content}, [own]
+    found, pending, looks = {own: content}, [own], 0
     looked: set[tuple[str, bytes]] = set()
 
     def look(name: str, asked: bytes = b"") -> None:
-        if len(looked) > MOST_LOOKS:
+        nonlocal looks
+        looks += 1
+        if len(looked) > MOST_PLACES or looks > MOST_LOOKS:
             raise TooMany("imports too many names: hand in the files that are needed alone")
         if (name, asked) not in looked and name not in found:
             looked.add((name, asked))
@@ -67,7 +70,7 @@ def gathered(main: str, content: bytes, read: Read) -> dict[str, bytes]:
         look(name, ASKED)
     while pending:
         name = pending.pop()
-        for wanted in (*_packages(name), *_wanted(own, name, found[name])):
+        for wanted in chain(_packages(name), _wanted(own, name, found[name])):
             look(wanted)
         if len(found) > MOST_FILES or sum(map(len, found.values())) > MOST_BYTES:
             raise TooMany(
@@ -95,7 +98,7 @@ def _packages(name: str) -> Iterator[str]:
 
 def _wanted(main: str, name: str, content: bytes) -> Iterator[str]:
     """Yield the places at which the modules that a file imports may be."""
-    text = content.replace(b"\\\n", b" ")
+    text = re.sub(rb"\\\r?\n", b" ", content)
     for found in _IMPORT.finditer(text):
         for module in re.findall(rb"[\w.]+", found[1])[:MOST_NAMES]:
             yield from _places(main, name, module.decode("latin-1"), ())

@@ -204,6 +204,8 @@ class PythonFile:
 
         function = self.chosen(form)
         apply = function.apply
+        if function.forward is self.base.forward:
+            raise NotWritten(f"{function.__name__} has no forward: it is not implemented")
         if form.get("gradient") is not None and function.backward is self.base.backward:
             raise NotWritten(f"{function.__name__} has no backward: it is not implemented")
         given = [flattened(values[k]) for k in form["arguments"]]

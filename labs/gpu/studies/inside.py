@@ -30,6 +30,7 @@ def loaded(path: str) -> Any:
     assert spec is not None and spec.loader is not None
     module = importlib.util.module_from_spec(spec)
     sys.modules["kernels"] = module
+    sys.path.append(str(Path(path).parent))  # its helpers
     spec.loader.exec_module(module)
     return module
 
