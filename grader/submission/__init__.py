@@ -5,6 +5,9 @@ of any of these, one per student; a Gradescope export (`submission_metadata.yml`
 Canvas export (`doejane_LATE_12345_67890_module-1.cpp`); a Moodle download (`Ada Lovelace_123_assignsubmission_file_`
 folders); source files named for their students (`alice.cpp`).
 
+A Python source is copied as one file with all that it imports from its own folders (`grader.base.pythontree`); where no
+source is found, the course's adapters stand for it.
+
 Only the files that the assignment names are copied, under the assignment's names, into `<scratch>/<id>/` (folders
 0700, files 0600): nothing else that a student packed ever touches the disk, and what is graded cannot change any more.
 A submission that cannot be read has an `error` in place of a `source`; the others go on. One is copied after the
