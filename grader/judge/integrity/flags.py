@@ -5,7 +5,7 @@ undefined symbols say what it calls (`grader.judge.integrity.inspection`); the r
 from outside (`grader.run.watch`); and the measured times. The profiler's list of operators comes out of the runner, so
 it can only accuse, never clear. "rejected" is kept for what has no innocent reading: the reference or a foreign library
 loaded by a kernel that calls the loader, work while the process was stopped, a time that no machine could reach.
-All else is "review". What these signs cannot see is written down in docs/design.md ("What it cannot tell").
+All else is "review". What these signs cannot see is written down in docs/decisions.md ("Known limits").
 """
 
 from __future__ import annotations
