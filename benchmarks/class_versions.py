@@ -1,10 +1,13 @@
-"""What grading a class costs by two versions of the kit, in turn: CPU and wall seconds, memory of a worker.
+"""Compare what grading a class costs in two versions of the kit: CPU and wall seconds, memory of a worker.
 
     python benchmarks/class_versions.py OLD NEW [--submissions 60] [--chunk 10]
 
-OLD and NEW are checkouts. Both grade the same submissions, a chunk of them at a time, in turn and with the one first
-that was second before; each with a cache of its own, and with the Python that runs this. CPU seconds are those of all
-descendants, so that another program's load changes little but the number of timed rounds.
+OLD and NEW are checkouts. Both grade the same submissions, a chunk at a time; the version that was second in one chunk
+is first in the next. Each has a cache of its own and runs under this Python. CPU seconds are those of all descendants,
+so that another program's load changes little but the number of timed rounds.
+
+The class consists of copies of the master that differ in a line each, so that every one has to be compiled. Every
+fifth has a wrong part 1, and every tenth an error.
 """
 
 from __future__ import annotations
@@ -14,14 +17,75 @@ import os
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 from collections import defaultdict
+from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 
-from classroom import FamilyCpu, sources
-from trials import spread, table
+from trials import ROOT, spread, table
 
 LOOK_S = 1.0
+TICK_S = 1 / os.sysconf("SC_CLK_TCK")
+
+
+def sources(count: int) -> Iterator[tuple[str, str]]:
+    """Name and text of each submission; all texts differ."""
+    master = (ROOT / "module.cpp").read_text()
+    for k in range(count):
+        text = f"// handed in by student {k}\n" + master.replace("TILE_SIZE 16", f"TILE_SIZE {8 + k % 5 * 4}")
+        if k % 10 == 9:
+            text = text.replace("#include", "#inclood", 1)
+        elif k % 5 == 4:
+            text = text.replace("std::exp(", "1.0f + (")
+        yield f"student{k:03}", text
+
+
+class FamilyCpu:
+    """CPU seconds of this process and all its descendants, sampled every `PERIOD_S`.
+
+    Sampling also counts processes whose parent does not wait for them, such as a sandbox's. Work after a process's
+    last sample is not counted.
+    """
+
+    PERIOD_S = 0.5
+
+    def __init__(self) -> None:
+        self._used_s: dict[tuple[int, str], float] = {}
+        self._lock, self._ended = threading.Lock(), threading.Event()
+        self._sampler = threading.Thread(target=self._keep_sampling)
+
+    def __enter__(self) -> FamilyCpu:
+        self._sampler.start()
+        return self
+
+    def __exit__(self, *exc_info: object) -> None:
+        self._ended.set()
+        self._sampler.join()
+
+    def _keep_sampling(self) -> None:
+        while not self._ended.wait(self.PERIOD_S):
+            self.so_far_s()
+
+    def so_far_s(self) -> float:
+        parents: dict[int, list[int]] = {}
+        stats: dict[int, list[str]] = {}
+        for entry in Path("/proc").iterdir():
+            if entry.name.isdigit():
+                with suppress(OSError):
+                    fields = (entry / "stat").read_text().rpartition(")")[2].split()
+                    parents.setdefault(int(fields[1]), []).append(int(entry.name))
+                    stats[int(entry.name)] = fields
+        with self._lock:
+            family = [os.getpid()]
+            while family:
+                pid = family.pop()
+                family += parents.get(pid, [])
+                if fields := stats.get(pid):
+                    user, system, began = fields[11], fields[12], fields[19]
+                    self._used_s[pid, began] = (int(user) + int(system)) * TICK_S
+            return sum(self._used_s.values())
 
 
 def worker_peaks(root: int, peaks: dict[int, int]) -> None:

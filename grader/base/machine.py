@@ -46,7 +46,7 @@ def timing_cores(cpus: Sequence[int] | None = None) -> list[int]:
     first. The rest is for the judges of these timings and for whatever is built meanwhile; () where no core can be
     held.
 
-    How many there are is measured (`benchmarks/side_by_side.py`, and docs/measurements.md has the table).
+    How many there are is measured (docs/measurements.md, "Whether time is judged fairly").
     """
     order = core_order() if cpus is None else list(cpus)
     return list(reversed(order))[: timings_at_once(len(order))]

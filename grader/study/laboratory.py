@@ -5,7 +5,7 @@ called twice, in an order and then in its reverse (A B C C B A, the next round B
 machine falls on all of them alike. The ratio of two variants in one round is that of the geometric means of their two
 calls; over the rounds its median and order-statistic interval are `grader.judge.timing.measure`'s. A busy neighbour
 makes every time longer and leaves the ratios; a variant that was measured once, at a bad moment, has no such protection
-(`benchmarks/sweep_ranking.py` measures the difference). An OpenMP part is as late as its unluckiest thread: where the
+(docs/study.md has the difference). An OpenMP part is as late as its unluckiest thread: where the
 wall clock counts, a call is the best of three in a row.
 
 A variant is timed only when it is right: its object on every case of its part, and every timed answer on rows that are
