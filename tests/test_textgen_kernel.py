@@ -22,7 +22,7 @@ from module_ref_stub import library_path
 from textgen import checkpoint, chunks
 from textgen.decode import Decoder
 from textgen.demo import DEFAULT_CHUNK
-from textgen.generate import LOGIT_LIMIT, NEAR_TIE, Tally, continued_by_torch, generate
+from textgen.generate import LOGIT_LIMIT, NEAR_TIE, Tally, generate
 from textgen.kernel import Prefill, StudentKernel, TorchAttention
 from textgen.model import GPT, Config
 from textgen.sampling import Sampler
@@ -56,8 +56,14 @@ class Stage:
             return generate(self.plays, kernel, prompt, prompt.shape[1] + new, sampler, window, trust=trust)
 
     def by_torch(self, prompt: Tensor, new: int, temperature: float = 0.8, window: int = 256) -> Tensor:
-        sampler, length = Sampler(len(prompt), 5, temperature), prompt.shape[1] + new
-        return continued_by_torch(self.plays.model, len(self.plays.words), prompt, length, sampler, window)
+        """Continue by plain causal PyTorch, with everything computed again for each token: (B, length)."""
+        sampler, tokens = Sampler(len(prompt), 5, temperature), prompt
+        with torch.inference_mode():
+            for _ in range(new):
+                logits = self.plays.model(tokens, window)[:, -1, : len(self.plays.words)]
+                chosen = sampler.choose(logits, sampler.draw()).tokens
+                tokens = torch.cat((tokens, chosen[:, None]), dim=1)
+        return tokens
 
 
 @pytest.fixture(scope="module")

@@ -18,7 +18,6 @@ from torch import Tensor
 from textgen.checkpoint import Loaded
 from textgen.decode import Decoder
 from textgen.kernel import Broken, Fault, StudentKernel, TorchAttention
-from textgen.model import GPT
 from textgen.sampling import Choice, Sampler
 
 LOGIT_LIMIT = 1e-3
@@ -194,15 +193,3 @@ def generate(
     if tally.fault is None and run.mine.position:
         run.check_whole()
     return tally
-
-
-def continued_by_torch(
-    model: GPT, words: int, prompt: Tensor, length: int, sampler: Sampler, window: int
-) -> Tensor:
-    """The same text by plain causal PyTorch, everything computed again for each token: (B, length)."""
-    tokens = prompt
-    with torch.inference_mode():
-        while tokens.shape[1] < length:
-            logits = model(tokens, window)[:, -1, :words]
-            tokens = torch.cat((tokens, sampler.choose(logits, sampler.draw()).tokens[:, None]), dim=1)
-    return tokens

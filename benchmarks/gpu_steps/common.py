@@ -88,23 +88,6 @@ def timed(session, arena, function="product", arguments=ARGUMENTS, **how):
     return runner
 
 
-def byte_call(session, side: int = 67):
-    """One right or wrong call whose tensors go as bytes."""
-    import numpy as np
-
-    from grader.run.calls import Request
-
-    a, b = (np.random.rand(side, side).astype(np.float16) for _ in range(2))
-    more = {"names": ["a", "b", "c"], "outputs": ["c"]}
-    call = session.call(
-        Request("product", ARGUMENTS, [a, b, np.zeros((side, side), np.float16)], echo=True, more=more)
-    )
-    if call.status != "ok":
-        return f"{call.status} {call.signal_name} {call.message} {call.exit_code}"
-    error = abs(call.echoes[2].astype(float) - a.astype(float) @ b.astype(float)).max()
-    return f"ok, largest error {error:.4f}, {call.wall_s:.3f} s"
-
-
 def found_locks() -> None:
     """Let in what the step `locks` has found to be needed."""
     import json

@@ -12,10 +12,7 @@ from grader.assignment.yamlnode import Keys, Node
 TIME_KEYS = Keys("time", ("clock", "threads"), ("cores", "allowance_ratio", "allowance_ms", "graded"))
 INPUT_KEYS = Keys("an input", ("dims",), ("dtype", "timed"))
 AUTOGRAD_KEYS = Keys("autograd", ("arguments",), ("gradient", "language", "class"))
-#: Sizes that every part for a GPU has, by what they are where nothing says so (`grader.base.precision`).
-DEVICE_SIZES = {"precision": 24, "layout": 0}
 INPUT_DTYPES = ("float32", "float16", "bfloat16", "int32", "int64")
-TIMED_RANGE = (-1.0, 1.0)
 
 
 def backend(keys: Mapping[str, Node]) -> Backend | None:

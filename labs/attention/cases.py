@@ -239,4 +239,3 @@ DISTRIBUTIONS: dict[str, _Maker] = {
     "indices": _indices,
     "some_indices": _some_indices,
 }
-ATTENTION_DISTRIBUTIONS = tuple(name for name in DISTRIBUTIONS if not name.endswith("indices"))

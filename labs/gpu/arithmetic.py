@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from grader.base.arrays import Array, np
 
-Float = Array
 CUBIC, ROOT = 0.044715, (2.0 / np.pi) ** 0.5
 
 

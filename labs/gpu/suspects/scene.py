@@ -13,8 +13,6 @@ from .. import arithmetic
 TILES = (16, 32, 64, 128)
 """Lengths of tiles that kernels are written with."""
 LOG2_E = 1.4426950408889634
-PADDED = 1e-30
-"""Where a sum is 0, what it is divided by: a prediction of no number says nothing."""
 
 
 @dataclass(frozen=True)
