@@ -28,7 +28,7 @@ from grader.study.writeup import regions
 from labs.softmax import kernels
 from labs.softmax.inputs import LOGITS, PARTIALS, make_inputs
 from labs.softmax.oracle import ORACLES, merged
-from labs.softmax.studies import accuracy, steps, traffic
+from labs.softmax.studies import accuracy, traffic
 from labs.softmax.studies.traffic import KERNELS, Model
 
 LAB = ROOT / "labs" / "softmax"
@@ -188,7 +188,7 @@ def test_the_accuracy_study_finds_where_a_part_overflows(tmp_path: Path) -> None
 
 def test_every_table_and_question_has_a_place() -> None:
     template = (LAB / "writeup_template.md").read_text()
-    assert {step.table for step in steps.STEPS} == set(regions.tables(template))
+    assert {step.table for step in ASSIGNMENT.lab.steps()} == set(regions.tables(template))
     asked = set(regions.answers(template)) - {"name", "extra"}
     assert {question.answer for question in key.read(LAB / "hidden" / "writeup_key.yaml")} == asked
 

@@ -77,9 +77,25 @@ class _Attention(Lab):
         return KERNELS
 
     def steps(self) -> Sequence[Step]:
-        from .studies.steps import STEPS
+        from grader.study.together import Step
 
-        return STEPS
+        return (
+            Step("machine", "machine"),
+            Step("sweep-part2", "sweep", "part2", (), ("--tile", "4,16,64", "-N", "256")),
+            Step("cache", "cache"),
+            Step("roofline", "roofline", "", (), ("-N", "256")),
+            Step("memory", "memory", "", ("-N", "256,512,1024,2048"), ("-N", "128,256")),
+            Step("scaling-part3", "sweep", "part3", ("-N", "128,256,512,1024,2048"), ("-N", "64,128,256")),
+            Step(
+                "threads-part3",
+                "threads",
+                "part3",
+                ("--threads", "1,2,4,8"),
+                ("--threads", "1,2,4", "-N", "256"),
+            ),
+            Step("race", "race", "part3"),
+            Step("sweep-part4", "sweep", "part4", (), ("--br", "16,64", "--bc", "16,64", "-N", "256")),
+        )
 
     def ladder(self) -> Ladder:
         from . import ladder
