@@ -23,7 +23,7 @@ from grader.judge.bench import Options
 from grader.judge.comparison import Expected, compare
 from grader.judge.evaluate import evaluate
 from grader.staff.release import contents
-from grader.staff.writeups import key
+from grader.staff.writeups import staff
 from grader.study.writeup import regions
 from labs.softmax import kernels
 from labs.softmax.inputs import LOGITS, PARTIALS, make_inputs
@@ -190,7 +190,7 @@ def test_every_table_and_question_has_a_place() -> None:
     template = (LAB / "writeup_template.md").read_text()
     assert {step.table for step in ASSIGNMENT.lab.steps()} == set(regions.tables(template))
     asked = set(regions.answers(template)) - {"name", "extra"}
-    assert {question.answer for question in key.read(LAB / "hidden" / "writeup_key.yaml")} == asked
+    assert {question.answer for question in staff.read_key(LAB / "hidden" / "writeup_key.yaml")} == asked
 
 
 def test_the_commands_take_the_labs_own_files(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -21,7 +21,7 @@ from grader.base.errors import KitError, UsageError
 from grader.base.places import PUBLIC_CONFIG, ROOT, WRITEUP_TEMPLATE
 from grader.staff import writeups
 from grader.staff.classroom import byhand, ledger, manual
-from grader.staff.writeups import key, sheet, staff
+from grader.staff.writeups import sheet, staff
 from grader.study.writeup import checking, exporting, regions
 from grader.study.writeup.regions import answers, fill, tables
 
@@ -90,7 +90,7 @@ def test_a_broken_marker_is_told_by_its_line(text: str, why: str) -> None:
 
 def test_template_key_and_studies_speak_of_the_same_things(tmp_path: Path) -> None:
     asked = answers(TEMPLATE)
-    questions = key.read(staff.WRITEUP_KEY)
+    questions = staff.read_key(staff.WRITEUP_KEY)
     assert set(asked) - {question.answer for question in questions} == {"name", *checking.OPTIONAL}
     worth = {item.id: item.points for item in COURSE.manual}
     assert sum(question.points for question in questions) == worth["writeup"]
@@ -100,8 +100,8 @@ def test_template_key_and_studies_speak_of_the_same_things(tmp_path: Path) -> No
         write_files(tmp_path, {"key.yaml": "questions:\n  x: {title: X, points: 1, expct: [a]}\n"})
         / "key.yaml"
     )
-    refused("key.yaml:2: unknown key 'expct' in a question; did you mean 'expect'", key.read, path)
-    refused("cannot read the key", key.read, tmp_path / "nowhere.yaml")
+    refused("key.yaml:2: unknown key 'expct' in a question; did you mean 'expect'", staff.read_key, path)
+    refused("cannot read the key", staff.read_key, tmp_path / "nowhere.yaml")
 
 
 ONE_ANSWER = "<!-- answer: x -->\n{}\n<!-- end -->\n"

@@ -13,15 +13,20 @@ The format, as PrairieLearn reads it: `gradable`, `score` (0 to 1; mandatory unl
 
 from __future__ import annotations
 
+import base64
+from collections.abc import Sequence
+from html import escape
 from typing import Any
 
 from grader.assignment.records import Assignment
-from grader.base.results import Score, SubmissionResult
-from grader.report import bounds, errormap, feedback, student, words
+from grader.base.results import MAP_CELLS, Score, SubmissionResult
+from grader.report import bounds, feedback, student, words
 from grader.report.gradescope import KIT_FAULT
 from grader.report.student import StudentView
 
 LARGEST_BYTES = 1_000_000
+CELL = 22
+"""Side of a square in the picture of an error map, which has at most 8 x 8 of them."""
 NOT_STARTED = "The grader could not be started, and no attempt is lost. Tell the course staff."
 
 
@@ -94,8 +99,30 @@ def images(view: StudentView) -> list[dict[str, str]]:
     if case is None:
         return []
     label = f"where '{words.line(case.name, 60)}' is wrong (rows down, columns across)"
-    url = errormap.data_url(case.error_map, label)
-    return [{"label": bounds.name(label), "url": url}] if url else []
+    picture = base64.b64encode(svg(case.error_map, label).encode()).decode()
+    return [{"label": bounds.name(label), "url": f"data:image/svg+xml;base64,{picture}"}] if picture else []
+
+
+def svg(rows: Sequence[str], title: str) -> str:
+    """Draw `CaseResult.error_map`: a square for each cell, from white (right) to dark red (nearly all wrong).
+
+    The title is the only text in the picture. Returns "" for rows that are not an error map.
+    """
+    rows = [row[:MAP_CELLS] for row in rows[:MAP_CELLS]]
+    is_map = all(len(row) == len(rows[0]) and set("0123456789").issuperset(row) for row in rows)
+    if not rows or not rows[0] or not is_map:
+        return ""
+    width, height = CELL * len(rows[0]) + 2, CELL * len(rows) + 2
+    parts = [
+        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width} {height}" width="{width}" height="{height}">',
+        f'<title>{escape(title)}</title><rect width="{width}" height="{height}" fill="#fff"/>',
+    ]
+    for y, row in enumerate(rows):
+        for x, digit in enumerate(row):
+            fill = f'fill="#b91c1c" fill-opacity="{int(digit) / 9:.2f}"'
+            place = f'x="{1 + x * CELL}" y="{1 + y * CELL}" width="{CELL}" height="{CELL}"'
+            parts.append(f'<rect {place} {fill} stroke="#cbd5e1"/>')
+    return "".join([*parts, "</svg>"])
 
 
 def _summary(views: tuple[StudentView, ...], score: Score) -> str:

@@ -1,7 +1,7 @@
 """A class's write-ups: the answers to each question side by side with the key, and the table of points people give.
 
-`staff` reads, `key` holds the right answers, `sheet` keeps the table. What a write-up is, and what of one is still
-empty, is `grader.study.writeup`'s.
+`staff` reads write-ups and the key of right answers, `sheet` keeps the table. `grader.study.writeup` knows what a
+write-up is, and what of one is still empty.
 """
 
 from __future__ import annotations

@@ -11,13 +11,13 @@ from pathlib import Path
 from grader import submission
 from grader.assignment import labs
 from grader.assignment.loading import load
+from grader.assignment.yamlnode import Keys, Node, compose
 from grader.base import wholefile
 from grader.base.errors import EXIT_PASS, KitError, UsageError
 from grader.base.harmless import harmless, one_line
 from grader.base.places import PUBLIC_CONFIG, WRITEUP_KEY
 from grader.staff.classroom import gradebook
-from grader.staff.writeups import key, sheet
-from grader.staff.writeups.key import Question
+from grader.staff.writeups import sheet
 from grader.study.writeup import NAME, checking, exporting, template_of
 from grader.study.writeup.checking import State
 from grader.study.writeup.regions import Region
@@ -25,6 +25,8 @@ from grader.study.writeup.regions import Region
 LONGEST_ANSWER = 20_000
 """Characters of one answer in the reading copy: some ten pages."""
 LONGEST_REMARK = 300
+_KEYS = Keys("the key", ("questions",), ("item",))
+_QUESTION_KEYS = Keys("a question", ("title", "points", "expect"), ("numbers", "beware"))
 
 
 @dataclass(frozen=True)
@@ -39,6 +41,22 @@ class WriteupOptions:
     item: str
     export: str | None
     config: Path | None = None
+
+
+@dataclass(frozen=True)
+class Question:
+    """One question of the staff's key."""
+
+    answer: str
+    """Name of its region in the write-up."""
+    title: str
+    points: float
+    expect: tuple[str, ...]
+    """What an answer has to say."""
+    numbers: tuple[str, ...] = ()
+    """Figures that an answer may hold."""
+    beware: tuple[str, ...] = ()
+    """What sounds right and is not."""
 
 
 @dataclass(frozen=True)
@@ -175,4 +193,24 @@ def _key(given: Path | None, config: Path | None) -> tuple[Question, ...]:
         usual = labs.beside(load(config).lab_folder, f"hidden/{WRITEUP_KEY.name}", WRITEUP_KEY)
     if given is None and not usual.is_file():
         return ()
-    return key.read(given or usual)
+    return read_key(given or usual)
+
+
+def read_key(path: Path) -> tuple[Question, ...]:
+    """Read the key's questions, in order. Raises UsageError with file and line."""
+    try:
+        data = path.read_bytes()
+    except OSError as error:
+        raise UsageError(f"cannot read the key {path}: {error.strerror}") from error
+    keys = compose(data, path).mapping(_KEYS)
+    return tuple(_question(name, node) for name, (_, node) in keys["questions"].entries("questions").items())
+
+
+def _question(name: str, node: Node) -> Question:
+    keys = node.mapping(_QUESTION_KEYS)
+
+    def texts(key: str) -> tuple[str, ...]:
+        return tuple(item.text(f"an entry of {key}") for item in keys[key].items(key)) if key in keys else ()
+
+    title, points = keys["title"].text("title"), keys["points"].number("points")
+    return Question(name, title, points, texts("expect"), texts("numbers"), texts("beware"))
