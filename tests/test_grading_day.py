@@ -14,7 +14,7 @@ from forgery import tar_bytes
 from handing_in import SOURCE, put, zipped
 
 from grader.base.errors import KitError, UsageError
-from grader.staff.classroom import ledger, times
+from grader.staff.classroom import ledger, manual
 from grader.submission import find, find_one
 from grader.submission.archive import opening
 from grader.submission.ids import no_such_submission
@@ -137,7 +137,7 @@ def test_a_bad_table_of_times_is_refused_in_one_line(rows: str, reason: str, tmp
     has_header = not rows or rows.startswith("id,")
     (tmp_path / "t.csv").write_text(rows if has_header else f"id,time\n{rows}")
     with pytest.raises(UsageError) as caught:
-        times.read_times(tmp_path / "t.csv", ["ada", "bob", "a\nb"], None)
+        manual.read_times(tmp_path / "t.csv", ["ada", "bob", "a\nb"], None)
     message = str(caught.value)
     assert message.startswith(f"{tmp_path / 't.csv'}:") and reason in message
     assert not re.search("[\x00-\x1f]", message)

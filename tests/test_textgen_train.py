@@ -10,7 +10,7 @@ import torch
 from conftest import ROOT
 
 import gpt149
-from textgen import checkpoint, compare, corpus, figure, train
+from textgen import checkpoint, compare, corpus, train
 
 SMALL = ("--steps", "25", "--corpus-chars", "20000", "--vocab-size", "300", "--n-embd", "32", "--n-head", "2")
 
@@ -70,5 +70,5 @@ def test_all_parts_give_the_same_text(
 
 
 def test_figure_keeps_titles_apart() -> None:
-    assert "a&lt;b" in figure.speeds((16, 32), {"a<b": [100.0, 50.0], "c": [99.0, 49.9]})
-    assert figure._spread([10.0, 11.0, 60.0]) == [10.0, 27.0, 60.0]
+    assert "a&lt;b" in compare.svg((16, 32), {"a<b": [100.0, 50.0], "c": [99.0, 49.9]})
+    assert compare._spread([10.0, 11.0, 60.0]) == [10.0, 27.0, 60.0]

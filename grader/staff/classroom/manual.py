@@ -1,4 +1,4 @@
-"""`manual.csv`: the points that people give, one row per submission and one column per item.
+"""Tables that the staff fills in, one row per submission: points (`manual.csv`), and times of submission.
 
     id,name,writeup,part1_extra,comment
     ada,Ada Lovelace,6.5,,see the margin of question 3
@@ -6,6 +6,12 @@
 
 `id` comes from grades.csv. Other columns are items of the assignment's `manual`, or parts, whose points they replace.
 An empty cell gives nothing yet. `name`, `email` and `comment` are for the reader of the table.
+
+    id,time
+    ada,2026-11-14 22:10
+    grace_hopper,2026-11-15T07:03:00Z
+
+A time without a zone is in that of the due date. Other columns are for the reader of the table.
 """
 
 from __future__ import annotations
@@ -15,6 +21,7 @@ import difflib
 import io
 import re
 from collections.abc import Collection, Iterable, Iterator
+from datetime import datetime, timezone, tzinfo
 from pathlib import Path
 
 from grader.assignment.records import Assignment
@@ -22,6 +29,8 @@ from grader.assignment.rubric import DESCRIPTIVE_COLUMNS
 from grader.base import textfile
 from grader.base.errors import UsageError
 from grader.base.harmless import one_line
+from grader.submission.ids import no_such_submission
+from grader.submission.moments import moment
 
 MOST_BYTES, MOST_ROWS, MOST_COLUMNS = 16 << 20, 100_000, 1000
 LONGEST_CELL = 20_000
@@ -148,3 +157,32 @@ def _points(text: str, item: str, most: dict[str, float] | None, at: str) -> flo
 def _near(name: str, names: Iterable[str]) -> str:
     near = difflib.get_close_matches(name, list(names), 1, NEAR)
     return f"; did you mean '{near[0]}'?" if near else ""
+
+
+def read_times(path: Path, ids: Collection[str], zone: tzinfo | None) -> dict[str, datetime]:
+    """Read when submissions were handed in: UTC by submission id.
+
+    `zone` applies to times that name none. Raises UsageError with file and line.
+    """
+    columns, rows = table(path)
+    if "time" not in columns:
+        raise UsageError(f"{path}:1: the first row should name the columns 'id' and 'time'")
+    times: dict[str, datetime] = {}
+    for line, row in rows:
+        at, name = f"{path}:{line}", row["id"]
+        if name not in ids:
+            raise UsageError(f"{at}: {no_such_submission(name, ids)}")
+        if name in times:
+            raise UsageError(f"{at}: '{one_line(name)}' stands there twice")
+        if row["time"]:
+            times[name] = _in_utc(row["time"], zone, at)
+    return times
+
+
+def _in_utc(text: str, zone: tzinfo | None, at: str) -> datetime:
+    found = moment(text)
+    if found is not None and found.tzinfo is None:
+        found = found.replace(tzinfo=zone) if zone else None
+    if found is None:
+        raise UsageError(f"{at}: a time should be like 2026-11-14T23:59:00-08:00, not '{one_line(text, 40)}'")
+    return found.astimezone(timezone.utc)

@@ -28,7 +28,16 @@ from grader.build.compilers import HEADER_TIMEOUT_S
 from grader.judge.integrity import inspection
 from grader.report.progress import Progress, counted, shortened
 from grader.sandbox import Sandbox
-from grader.staff.classroom import byhand, fingerprints, gradebook, ledger, planning, resuming, times, waiting
+from grader.staff.classroom import (
+    byhand,
+    fingerprints,
+    gradebook,
+    ledger,
+    manual,
+    planning,
+    resuming,
+    waiting,
+)
 from grader.staff.classroom.executor import LocalExecutor
 from grader.staff.classroom.grading import Grading, Interruption
 from grader.staff.classroom.ledger import now
@@ -204,7 +213,7 @@ def timed(
     if source is None:
         return submissions
     due = assignment.late.due if assignment.late else None
-    given = times.read_times(Path(source), [item.id for item in submissions], due.tzinfo if due else None)
+    given = manual.read_times(Path(source), [item.id for item in submissions], due.tzinfo if due else None)
     return [replace(item, submitted_at=given.get(item.id, item.submitted_at)) for item in submissions]
 
 
