@@ -1,4 +1,4 @@
-"""What became of each save: a line of history, what changed in the source, and the last good time."""
+"""Results of each save: a line of history, what changed in the source, the last good time, and the terminal."""
 
 from __future__ import annotations
 
@@ -7,11 +7,14 @@ from collections import deque
 from dataclasses import dataclass, field
 from datetime import datetime
 from difflib import SequenceMatcher
+from typing import TextIO
 
+from grader.assignment.labs import Ladder
 from grader.base.harmless import one_line
 from grader.base.results import PartResult, Score, SubmissionResult, Timing
 from grader.build.cpptext import without_layout
-from grader.report.terminal import VERDICT_WORDS, points_text
+from grader.judge.events import Event, RoundTimed, Timed
+from grader.report.terminal import VERDICT_WORDS, Terminal, points_text
 
 KEPT = 32
 """Verdicts that are remembered, each with its source."""
@@ -21,6 +24,7 @@ MOST_LINES = 20_000
 MOST_COMPARED = 400
 """Lines that are compared one by one."""
 LONGEST_LINE = 300
+WIDTH = 78
 _DEFINITION = re.compile(r"^[A-Za-z_][\w:<>*&, ]{0,100} [*&]?(\w{1,60}) ?\([^;]*$")
 
 
@@ -169,3 +173,34 @@ def _function(lines: list[str], at: int) -> str:
         if k < at and lines[k].startswith("}"):
             return ""
     return ""
+
+
+class Screen(Terminal):
+    """The terminal of a single run, with the last good time beside each time."""
+
+    def __init__(self, history: History, stream: TextIO | None = None, ladder: Ladder | None = None) -> None:
+        super().__init__(stream, ladder)
+        self.history = history
+
+    def __call__(self, event: Event) -> None:
+        super().__call__(event)
+        if isinstance(event, RoundTimed) and event.rounds == 1:
+            self.say(f"Time so far: {event.ratio:.2f} x the reference, in the first round")
+        elif isinstance(event, Timed):
+            beside = beside_last_good(self.history.good.get(event.part.id), event.time)
+            self.say(f"      {beside}" if beside else "")
+
+    def begin(self, clock: str, what: str) -> None:
+        """Print a rule with the time of day, and why the file is judged."""
+        self.build_fault_shown = ""
+        self.say(f"\n-- {clock}  {what} ".ljust(WIDTH, "-"))
+
+    def again(self, known: Judged) -> None:
+        """Print an earlier verdict again."""
+        points = {line.id: line.points for line in known.score.lines}
+        for part in known.result.parts:
+            self.verdict(part, points.get(part.id, 0.0))
+
+    def lines(self) -> None:
+        """Print the history, with the last save at its end."""
+        self.say("\n" + "\n".join(f"  {line}" for line in self.history.lines))

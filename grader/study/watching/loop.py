@@ -30,8 +30,7 @@ from grader.run.zygote import Zygote
 from grader.sandbox import of_file
 from grader.study.watching import files
 from grader.study.watching.files import Content
-from grader.study.watching.history import History, Judged, summary
-from grader.study.watching.screen import Screen
+from grader.study.watching.history import History, Judged, Screen, summary
 
 #: Sent by the looking thread to the process itself.
 SAVED = signal.SIGUSR1
