@@ -140,6 +140,9 @@ class Origins:
         self.unrecorded: set[tuple[int, Any]] = set()
         self.sites: dict[str, dict[Any, tuple[Any, Any]]] = {}
         """Scalars that each kernel and operator was last given, with the step from the ones before."""
+        self.followers: dict[str, str] = {}
+        self.latest = ""
+        """The kernel that was launched after each kernel the last time, and the latest one."""
         self.launches, self.depth = 0, 0
         self.following, self.poisons = False, False
         """Whether a call is followed. Whether fresh tensors are poisoned: a launch is seen by what it changes."""
@@ -228,6 +231,7 @@ class Origins:
             for tensor in tensors_in(arguments):
                 self.record(tensor)
             self.take_scalars(f"launch {name}", arguments)
+            self.take_choice(name, arguments)
             self.launches += 1
             yield
             # A function that chooses the grid may have changed a list meanwhile.
@@ -331,6 +335,14 @@ class Origins:
                 self.scalars = min(self.scalars + weight(value), MOST_NUMBERS)
             last[place] = value, now
 
+    def take_choice(self, name: str, arguments: Sequence[Any]) -> None:
+        """Count which kernel is launched where another one followed the last time, and where its tensors begin: a
+        result can be spelt by launches of kernels that each store a digit."""
+        if self.followers.get(self.latest) not in (None, name):
+            self.scalars = min(self.scalars + 1, MOST_NUMBERS)
+        self.followers[self.latest], self.latest = name, name
+        self.take_scalars(f"place {name}", [int(one.storage_offset()) for one in tensors_in(arguments)])
+
     def take_tensor(self, tensor: Any) -> None:
         """Count the numbers of unknown origin in a tensor of indices or of a mask."""
         unknown = int(((self.labels(tensor) == UNKNOWN) & (tensor != 0)).sum())
@@ -383,6 +395,7 @@ class Origins:
                 for tensor in tensors_in(arguments)
             }
             self.take_scalars(f"launch {name.partition(' ')[0]}", arguments)
+            self.take_choice(name.partition(" ")[0], arguments)
             before = [(tensor, tensor.clone()) for tensor in given.values()]
             for tensor in given.values():
                 # What a kernel loads is not seen here: it may load all that it is given.
