@@ -359,6 +359,13 @@ def test_all_of_the_kit_is_left_out_wherever_it_lies(tmp_path: Path, monkeypatch
 
     monkeypatch.setattr(sys, "prefix", str(kit / ".venv"))
     assert told(view.kit_paths(kit)) == ours
+    shared = tmp_path / "shared"
+    (kit / ".venv").rename(shared)
+    (kit / ".venv").symlink_to(shared)
+    monkeypatch.setattr(sys, "prefix", str(shared))
+    assert told(view.kit_paths(kit)) == ours
+    (kit / ".venv").unlink()
+    shared.rename(kit / ".venv")
     monkeypatch.setattr(sys, "prefix", str(kit))
     assert told(view.kit_paths(kit)) == {*ours, ".venv"}
     hidden = view.kit_paths(kit)

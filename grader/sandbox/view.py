@@ -111,7 +111,9 @@ def kit_paths(root: Path = ROOT) -> tuple[Path, ...]:
     return tuple(
         path
         for path in sorted(root.iterdir())
-        if path.name not in ENVIRONMENT and not any(each.is_relative_to(path) for each in environments)
+        if path.name not in ENVIRONMENT
+        # One that is a link to an environment: to close it would close the environment of other kits.
+        and not any(each.is_relative_to(place) for each in environments for place in (path, path.resolve()))
     )
 
 
