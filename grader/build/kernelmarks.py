@@ -9,11 +9,12 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
-from grader.build.landmarks import LARGEST_SOURCE, LONGEST_LINE, Body
+from grader.build.landmarks import LARGEST_SOURCE, LONGEST_LINE, Body, without_hidden
 
 MOST_FUNCTIONS, MOST_CLASSES = 40, 20
 """That are looked at: a stranger's file may define any number."""
-_HIDDEN = re.compile(r"#[^\n]*|(?P<quotes>'''|\"\"\")|\"(?:\\.|[^\"\\\n])*\"?|'(?:\\.|[^'\\\n])*'?")
+_HIDDEN = re.compile(r"#[^\n]*|'''|\"\"\"|\"(?:\\.|[^\"\\\n])*\"?|'(?:\\.|[^'\\\n])*'?")
+_CLOSING = {quotes: quotes for quotes in ("'''", '"""')}
 _DEFINED = re.compile(r"^(?:async )?(def|class) ([A-Za-z_]\w*)")
 _LAUNCH = re.compile(r"\w\s{0,9}\[[^\n]{0,200}\]\s{0,9}\(")
 
@@ -54,7 +55,7 @@ def method(source: str, name: str, class_name: str, launches: bool | None) -> Bo
 class _Text:
     def __init__(self, source: str) -> None:
         text = source[:LARGEST_SOURCE]
-        self.rows, self.lines = text.split("\n"), _without_hidden(text).split("\n")
+        self.rows, self.lines = text.split("\n"), without_hidden(text, _HIDDEN, _CLOSING).split("\n")
         self.spans = _spans(self.lines)
 
     def launches(self, span: _Span) -> bool:
@@ -92,16 +93,3 @@ def _spans(lines: list[str]) -> list[_Span]:
         if defined := _DEFINED.match(text):
             pending.append((indent, defined[1], defined[2], k))
     return found
-
-
-def _without_hidden(text: str) -> str:
-    """The text with spaces in the place of comments and literals; every line keeps its number."""
-    kept, at = [], 0
-    while found := _HIDDEN.search(text, at):
-        end = found.end()
-        if found["quotes"]:
-            close = text.find(found["quotes"], end)
-            end = len(text) if close < 0 else close + 3
-        kept += [text[at : found.start()], re.sub(r"[^\n]", " ", text[found.start() : end])]
-        at = end
-    return "".join([*kept, text[at:]])

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import itertools
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -224,7 +224,7 @@ def _copies(made: str, known: set[str]) -> bool:
 def function(source: str, name: str) -> Body | None:
     """The definition of a function of this name; None where the text has none that is easily found."""
     text = source[:LARGEST_SOURCE]
-    code = _without_hidden(text)
+    code = without_hidden(text, _HIDDEN, {"/*": "*/"})
     for called in itertools.islice(re.finditer(rf"\b{re.escape(name)}\s{{0,9}}\(", code), MOST_CALLS):
         closed = _closing(code[: called.end() + LONGEST_HEADER], called.end() - 1, "(", ")")
         opened = (
@@ -252,14 +252,15 @@ def function(source: str, name: str) -> Body | None:
     return None
 
 
-def _without_hidden(text: str) -> str:
-    """The text with spaces in the place of comments and literals; every line keeps its number."""
+def without_hidden(text: str, hidden: re.Pattern[str], closing: Mapping[str, str]) -> str:
+    """Return the text with spaces in the place of comments and literals; every line keeps its number. `hidden` finds
+    them, or where those begin that last to the mark that `closing` gives."""
     kept, at = [], 0
-    while found := _HIDDEN.search(text, at):
+    while found := hidden.search(text, at):
         end = found.end()
-        if found[0] == "/*":
-            close = text.find("*/", end)
-            end = len(text) if close < 0 else close + 2
+        if mark := closing.get(found[0]):
+            close = text.find(mark, end)
+            end = len(text) if close < 0 else close + len(mark)
         kept += [text[at : found.start()], re.sub(r"[^\n]", " ", text[found.start() : end])]
         at = end
     return "".join([*kept, text[at:]])

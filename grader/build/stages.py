@@ -166,7 +166,7 @@ OWN_FILES = (
 def _own_folders(driver: str) -> list[str]:
     """Where the compiler finds these: a script in its place may name other folders than it lists."""
     found = [_asked([driver, f"-print-file-name={name}"]).strip() for name in OWN_FILES]
-    # What it finds may be a link to a file of another compiler.
+    # A file that it finds may be a link to one of another compiler.
     named = [name for path in found if os.path.isabs(path) for name in (path, os.path.realpath(path))]
     return [os.path.dirname(name) for name in named]
 
@@ -194,8 +194,8 @@ LONGEST_SCRIPT_BYTES = 64 << 10
 
 
 def _behind_script(driver: str) -> list[str]:
-    """What runs where the driver is a script: its interpreter, small tools, other scripts that it names, and the
-    compiler, which names itself."""
+    """Return the programs that a driver which is a script runs: its interpreter, small tools, other scripts that it
+    names, and the compiler, which names itself. Empty for a program."""
     with open(driver, "rb") as file:
         text = file.read(LONGEST_SCRIPT_BYTES).decode(errors="replace")
     if not text.startswith("#!"):

@@ -180,7 +180,7 @@ def become_runner(
         os.sched_setaffinity(0, spec["cpus"])
     own = files.devicerunner if spec["kind"].partition("-")[0] in files.devicerunner.KINDS else None
     if own is None:
-        # What torch has opened besides, as CUDA's devices: no kernel here needs it, and it counts towards a limit.
+        # Files that torch has opened, such as CUDA's devices: no kernel here needs them, and a limit counts them.
         close_all_but({0, 1, 2, sys.stderr.fileno(), request_fd, reply_fd})
     else:
         roots = [path for path in sys.path if os.path.isdir(path)]

@@ -1,4 +1,4 @@
-"""What to look for in a kernel's text, by the code of its diagnosis (`grader.judge.closer.clues`)."""
+"""Patterns of lines to look at in a kernel's text, by the code of its diagnosis (`grader.judge.closer.clues`)."""
 
 from __future__ import annotations
 

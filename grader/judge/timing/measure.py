@@ -84,7 +84,7 @@ EARLY_PASS_ROUNDS, EARLY_SLOW_ROUNDS = 3, 4
 EARLY_OUTLIER_ROUNDS = 6
 """With so many rounds an early pass forgives one of them."""
 DOUBT_MARGIN = 1.5
-"""How far above the allowance every round of an early "slow" lies."""
+"""Every round of an early "slow" lies this many times above the allowance."""
 FAST_SHARE = 1 / 8
 """The share of a side's calls that may be faster than the one which stands for its faster calls."""
 CORE_SHARE_LIMIT = 1.25
