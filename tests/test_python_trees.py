@@ -169,7 +169,7 @@ OTHER = f"ONE = 4\n{KERNEL.replace('kernel', 'other')}pass\nact = other\n"
 @pytest.mark.parametrize(
     ("main", "other", "named"),
     [
-        # What another file computes, by whichever way it is imported.
+        # Work that another file does, imported in each possible way.
         ("from own import g as f\n", MM, "calls torch.mm (own.py:3)"),
         ("import own as o\ndef f(x):\n    o.g(x)\n", MM, "calls torch.mm (own.py:3)"),
         ("import own\ndef f(x):\n    getattr(own, 'g')(x)\n", MM, "calls torch.mm (own.py:3)"),

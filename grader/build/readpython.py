@@ -624,7 +624,7 @@ class Files:
                     yield from ((owner, found) for found in owner.bound.get(rest.split(".")[0], ()))
 
     def found(self, entry: str, chosen: str = "any", reached: str = "both") -> Places:
-        """What the code that an entry reaches calls and names, with the place of the first time, in order."""
+        """Return the names that the code of an entry calls or mentions, in order, each with its first place."""
         statements = [(reader, each) for reader in self.readers.values() for each in reader.statements]
         found = self.walk([*statements, *self.start(entry, chosen, reached)])
         # An import calls more than that; it may not compute results, but it may look for the record.
@@ -665,7 +665,7 @@ class Files:
         in_triton = chosen != "pytorch"
         signs = [(self.launches(*c) == in_triton, ("triton" in c[1].name.lower()) == in_triton) for c in own]
         fitting = [c for c, sign in zip(own, signs, strict=True) if sign == max(signs)]
-        # Which one a hand-in of several files names last, its imports decide.
+        # In a hand-in of several files the order of imports decides about the last definition.
         found = named[-1:] or (fitting if self.bundle is not None else fitting[-1:])
         if reached != "forward":
             return list(found)

@@ -52,11 +52,11 @@ class Question:
     title: str
     points: float
     expect: tuple[str, ...]
-    """What an answer has to say."""
+    """Points that an answer has to make."""
     numbers: tuple[str, ...] = ()
     """Figures that an answer may hold."""
     beware: tuple[str, ...] = ()
-    """What sounds right and is not."""
+    """Statements that sound right and are wrong."""
 
 
 @dataclass(frozen=True)

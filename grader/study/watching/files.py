@@ -92,7 +92,7 @@ class Watcher:
         self._thread.join(2 * LOOK_S)
 
     def content(self) -> Content:
-        """What is there now, the source with all that it imports."""
+        """Return the present state of the source and of all that it imports."""
         source, *beside = self.paths
         self._imported = tuple(pythontree.members(source).values())
         return Content((_whole(source), *map(_bytes, beside)))
