@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import shutil
+import subprocess
 from pathlib import Path
 
 import pytest
@@ -11,6 +13,7 @@ from shared_forms import includes, python
 from grader.base.arrays import np
 from grader.base.errors import KitError
 from grader.build import nativebuild, sanitize
+from grader.build.toolchain import toolchain
 from grader.build.torchbuild import build
 from grader.run.calls import Request
 from grader.run.nativehost import NativeHost
@@ -106,6 +109,23 @@ def test_sanitizers_name_the_students_own_line(faults: tuple[Path, dict[str, str
     assert "SURVIVED" in told["fine"] and sanitize.report(told["fine"], source) is None
 
 
+@pytest.mark.skipif(
+    not (shutil.which("addr2line") and shutil.which("nm")), reason="binutils is not installed"
+)
+def test_lines_are_found_in_a_folder_of_any_name(tmp_path: Path) -> None:
+    """Frames of the kit's own functions are left out, and not those of a program below a folder of the kit's name."""
+    folder = tmp_path / "my gpt149 (1)"
+    folder.mkdir()
+    source, built = write(folder, "int f() { return 1; }\nint main() { return f(); }\n"), folder / "program"
+    subprocess.run([toolchain().compiler, "-g", "-o", built, source.name], cwd=folder, check=True)
+    symbols = subprocess.check_output(["nm", built], text=True)
+    address = int(next(row.split()[0] for row in symbols.split("\n") if row.endswith(" main")), 16)
+    place = f"({built}+{address + 1:#x})"
+    assert "module.cpp:2" in sanitize.with_lines(f"    #1 0x55d2 in main {place}", built)
+    own = f"    #2 0x55d2 in void gpt149::Bound<float>::call() {place}"
+    assert sanitize.with_lines(own, built) == own
+
+
 def test_no_sandbox_is_given_to_a_program_that_reads_its_own_files() -> None:
     with pytest.raises(KitError, match="no sandbox"):
-        NativeHost(choose("C"), checks=sanitize.options())
+        NativeHost(choose(), checks=sanitize.options())

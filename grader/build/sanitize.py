@@ -171,10 +171,10 @@ def report(output: str, source: Path) -> SanitizerReport | None:
     return next(iter(reports(output, source)), None)
 
 
-#: A frame without a line, of a function that is not the kit's own.
+#: A frame without a line, of a function that is not the kit's own. The path may hold the kit's name, and blanks.
 UNNAMED = re.compile(
-    r"^(?P<lead>[ \t]*#\d+ 0x[0-9a-f]+ in (?!.*gpt149)[^\n]*) "
-    r"\((?P<file>/[^\s()]*)\+0x(?P<offset>[0-9a-f]{1,16})\)$",
+    r"^(?P<lead>[ \t]*#\d+ 0x[0-9a-f]+ in (?:(?!gpt149)[^\n])*?) "
+    r"\((?P<file>/[^\n]*)\+0x(?P<offset>[0-9a-f]{1,16})\)$",
     re.MULTILINE,
 )
 MOST_ADDRESSES, LOOKUP_S = 100, 20.0
@@ -199,7 +199,7 @@ def with_lines(output: str, program: Path) -> str:
         return output
     groups = [group.split("\n")[1:] for group in re.split(r"^0x", told, flags=re.MULTILINE)[1:]]
     places = {
-        offset: [line.split(" ")[0] for line in lines if "module.cpp:" in line]
+        offset: [line.partition(" (discriminator")[0] for line in lines if "module.cpp:" in line]
         for offset, lines in zip(wanted, groups, strict=False)
     }
 
