@@ -262,7 +262,7 @@ def room(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Compilers]:
 
 
 def test_a_compiler_may_be_a_script(room: Compilers) -> None:
-    """So it is on clusters. Its views hold its shell, what it calls, a script again, and what its own files link to."""
+    """So it is on clusters. Its views hold its shell, what it calls, scripts again, and what its own files link to."""
     with tempfile.TemporaryDirectory() as folder:
         Path(folder).chmod(0o755)
         own, linked = Path(folder, "own"), Path(folder, "linked")
@@ -271,11 +271,12 @@ def test_a_compiler_may_be_a_script(room: Compilers) -> None:
         asked = [str(toolchain().compiler), "-print-file-name=libgomp.spec"]
         shutil.copy(subprocess.check_output(asked, text=True).strip(), linked)
         (own / "libgomp.spec").symlink_to(linked / "libgomp.spec")
-        script, inner = Path(folder, "g++"), Path(folder, "inner")
+        script, inner, third = Path(folder, "g++"), Path(folder, "inner"), Path(folder, "third")
         script.write_text(f'#!/bin/sh\nexec {inner} "$@"\n')
-        inner.write_text(f'#!/bin/sh\nexec "$(dirname {toolchain().compiler})/g++" -B{own}/ "$@"\n')
-        script.chmod(0o755)
-        inner.chmod(0o755)
+        inner.write_text(f'#!/bin/sh\nexec {third} -B{own}/ "$@"\n')
+        third.write_text(f'#!/bin/sh\nexec "$(dirname {toolchain().compiler})/g++" "$@"\n')
+        for path in (script, inner, third):
+            path.chmod(0o755)
         views = stages.views(replace(toolchain(), compiler=script))
         text = "#include <vector>\nint main() {}"
         for command, seen in (

@@ -190,20 +190,25 @@ def _programs(driver: str, names: Iterable[str]) -> tuple[Path, ...]:
 
 #: What the scripts that stand in a compiler's place use, besides their shell and what they name by its path.
 SCRIPTS_TOOLS = ("sh", "bash", "env", "dirname", "basename", "readlink", "realpath", "uname", "cat")
-LONGEST_SCRIPT_BYTES = 64 << 10
+LONGEST_SCRIPT_BYTES, MOST_SCRIPTS = 64 << 10, 100
 
 
 def _behind_script(driver: str) -> list[str]:
-    """Return the programs that a driver which is a script runs: its interpreter, small tools, other scripts that it
-    names, and the compiler, which names itself. Empty for a program."""
-    with open(driver, "rb") as file:
-        text = file.read(LONGEST_SCRIPT_BYTES).decode(errors="replace")
-    if not text.startswith("#!"):
-        return []
-    named = [*re.findall(r"/[\w./+-]+", text), *SCRIPTS_TOOLS]
-    if own := re.search(r"^COLLECT_GCC=(.+)$", _asked([driver, "-v"]), re.MULTILINE):
-        named.append(own.group(1))
-    return [found for found in map(shutil.which, named) if found]
+    """Return the programs that a driver which is a script runs: its interpreter, small tools, what it and the scripts
+    that it calls name by their paths, and the compiler, which names itself. Empty for a program."""
+    scripts, found = [driver], dict[str, None]()
+    for script in scripts:
+        with open(script, "rb") as file:
+            text = file.read(LONGEST_SCRIPT_BYTES).decode(errors="replace")
+        if not text.startswith("#!"):
+            continue
+        named = filter(None, map(shutil.which, [*re.findall(r"/[\w./+-]+", text), *SCRIPTS_TOOLS]))
+        called = [name for name in named if name not in found]
+        found.update(dict.fromkeys(called))
+        scripts += called if len(scripts) < MOST_SCRIPTS else []
+    if found and (own := re.search(r"^COLLECT_GCC=(.+)$", _asked([driver, "-v"]), re.MULTILINE)):
+        found.update(dict.fromkeys(filter(None, [shutil.which(own.group(1))])))
+    return [*found]
 
 
 def _steps(path: Path) -> Iterator[Path]:
