@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import sys
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -13,13 +15,14 @@ from native_programs import program
 
 from grader.assignment import loading
 from grader.assignment.mutations import Mutation
-from grader.base import machine
+from grader.base import machine, procfs
 from grader.build.torchbuild import build
 from grader.judge import binding, comparison
 from grader.judge.correctness import met_s
 from grader.run.calls import Call
 from grader.run.nativehost import NativeHost
 from grader.run.session import Session
+from grader.run.watch import first_thread_cpu_s
 from grader.run.zygote import Zygote
 from grader.sandbox.tiers import choose
 from labs.attention import oracle
@@ -82,6 +85,17 @@ def test_a_serial_kernel_is_not_delayed(master: str, start: Start, tmp_path: Pat
     with start(tmp_path, keeping(master, "myUnfusedAttentionBlocked")) as session:
         assert right_answers(session, "part2", 5, SERIAL_N) == 5
         assert not session.shares_work
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="Linux's clocks of threads")
+def test_a_first_thread_has_a_clock_also_without_scheduler_statistics(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    while time.thread_time() < 0.3:
+        pass
+    read = procfs.text
+    monkeypatch.setattr(procfs, "text", lambda path: "0 0 0" if path.endswith("schedstat") else read(path))
+    assert 0.8 < first_thread_cpu_s(os.getpid()) / time.thread_time() < 1.2
 
 
 def test_time_that_other_programs_had_does_not_count() -> None:
