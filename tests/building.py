@@ -14,7 +14,7 @@ from conftest import ROOT
 
 from grader.build import nativebuild, sanitize, standin, torchbuild
 from grader.build.records import Build
-from grader.build.toolchain import cache_root
+from grader.build.toolchain import cache_root, python_include_dir
 from grader.run.loaded import StudentObject
 from grader.study.standalone import Kit
 
@@ -29,6 +29,9 @@ SANITIZED = Kit(
 PUBLISHED = ROOT / "tests" / "sources" / "published_style.cpp"
 HEAD = "#include <torch/extension.h>\n"
 WITH_TORCH = pytest.param(torchbuild.build, marks=pytest.mark.full, id="with torch")
+needs_python_h = pytest.mark.skipif(
+    python_include_dir() is None, reason="no Python.h: apt install python3-dev"
+)
 both_builds = pytest.mark.parametrize("made_by", [pytest.param(nativebuild.build, id="native"), WITH_TORCH])
 
 

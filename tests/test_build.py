@@ -19,6 +19,7 @@ from building import (
     both_builds,
     call,
     loaded,
+    needs_python_h,
     one_function,
     sharing_headers,
     write,
@@ -27,7 +28,7 @@ from conftest import ROOT
 from native_programs import asked
 
 from grader.base.errors import KitError, UsageError
-from grader.build import cpptext, lightpath, nativebuild, toolchain
+from grader.build import cpptext, lightpath, nativebuild, toolchain, torchbuild
 from grader.build.records import Build
 from grader.build.torchbuild import TorchBuild, build
 from grader.run.loaded import CallFailed, StudentObject
@@ -168,6 +169,20 @@ def test_the_full_path_takes_over_silently(tmp_path: Path) -> None:
     assert call(built, "f", torch.eye(2), 3) == ([2, 2], [3, 0, 0, 3])
 
 
+def test_files_that_need_pythons_headers_wait_for_them(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A missing header of the student's own stays the student's fault."""
+    known = replace(toolchain.torch_files(), python_include_dir=None)
+    monkeypatch.setattr(torchbuild, "torch_files", lambda: known)
+    for include, waits_for in (("Python.h", "Python.h"), ("torch/csrc/Device.h", "Python.h"),
+                               ("mine.h", "")):  # fmt: skip
+        made = build(write(tmp_path, one_function("return t;", f"#include <{include}>\n")), timeout_s=600)
+        assert (made.ok, made.waits_for) == (False, waits_for), made.diagnostics
+        assert ("apt install python3-dev" in made.diagnostics) == bool(waits_for)
+
+
+@needs_python_h
 @pytest.mark.full
 def test_python_objects_need_the_last_rung(tmp_path: Path) -> None:
     """The file is that of a threat: all of torch's headers take half a minute."""

@@ -60,8 +60,11 @@ ANSWERS = {
 
 
 @pytest.fixture
-def made_up(tmp_path: Path) -> MadeUp:
-    """Make a host with the files of FINE, some of them changed or (None) removed, and other facts changed."""
+def made_up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> MadeUp:
+    """Make a host with the files of FINE, some of them changed or (None) removed, and other facts changed. It has
+    Python's headers, whatever this machine has."""
+    known = replace(toolchain.torch_files(), python_include_dir=tmp_path)
+    monkeypatch.setattr(tools.toolchain, "torch_files", lambda: known)
     root = tmp_path / "root"
     namespace = root / "proc/self/ns/user"
     namespace.parent.mkdir(parents=True)

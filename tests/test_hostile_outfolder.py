@@ -84,7 +84,7 @@ def test_removing_follows_no_link_minds_no_mode_and_no_name_and_keeps_what_is_ke
     (tmp_path / "way" / "file").touch()
     mounted.chmod(0o555)
     removal.empty(tmp_path, [str(mounted)])
-    assert sys.platform != "linux" or {"/", "/proc"} <= set(removal.mount_points())
+    assert sys.platform != "linux" or "/proc" in removal.mount_points()
     left = [str(path.relative_to(tmp_path)) for path in sorted(tmp_path.rglob("*"))]
     assert left == ["way", "way/mounted", "way/mounted/inside"]
     assert mounted.stat().st_mode & 0o777 == 0o555

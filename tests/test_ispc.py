@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 from building import BINDING, HEAD, call, cpu_growth, loaded, one_function, write
 from ispc_stand_in import BROKEN, INCLUDE, PROGRAM, STAND_IN, VERSION, on_the_path
+from shared_forms import tiers
 
 from grader import sandbox
 from grader.build import ispc
@@ -89,7 +90,7 @@ def test_an_ispc_out_of_the_sandboxs_reach_is_the_machines_fault(tmp_path: Path,
     program = Path(str(shutil.which("ispc")))
     for closed in (program, program.parent.parent, tmp_path):
         closed.chmod(0o700)
-    box = sandbox.choose("C" if os.geteuid() == 0 else None)
+    box = next((box for box in tiers() if box.tier == "C" and os.geteuid() == 0), None) or sandbox.choose()
     made = build(handed_in(tmp_path / "in"), sandbox=box)
     assert made.waits_for == "ispc" if box.tier == "C" else made.ok, made.diagnostics
 

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 from _pytest.mark.structures import ParameterSet
+from building import needs_python_h
 from conftest import ROOT, one_of_each
 from process_tree import descendants, wait_for
 from shared_forms import COURSE, tiers
@@ -59,7 +60,8 @@ def cases() -> Iterator[ParameterSet]:
     for box in TIERS:
         marks = [] if box.tier in (TIERS[0].tier, "D") else [pytest.mark.full]
         for submission in submissions([*CONTROLS, *THREATS] if box.tier in ALL_ROWS else CONFINED):
-            yield pytest.param(box, submission, id=f"{box.tier}: {submission.name}", marks=marks)
+            needs = [needs_python_h] if "py::list" in submission.text else []
+            yield pytest.param(box, submission, id=f"{box.tier}: {submission.name}", marks=[*marks, *needs])
 
 
 @pytest.mark.parametrize(("box", "submission"), [*cases()])

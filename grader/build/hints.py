@@ -130,10 +130,6 @@ def _header(match: re.Match[str], line: int, source: str) -> str:
             "ISPC makes the header module_ispc.h out of module.ispc, and no module.ispc lies beside this file: hand it "
             "in too, under that name (an empty one will do where no ISPC is called)."
         )
-    if name == "Python.h":
-        return (
-            "Python's development headers are missing here (on Debian and Ubuntu: apt install python3-dev)."
-        )
     return (
         "there is no such header: check its name. Of the files beside this one only module.ispc is handed in."
     )

@@ -171,7 +171,7 @@ def torch_files() -> TorchFiles:
         include_dirs=_torch_include_dirs(root),
         library_dir=root / "lib",
         cxx11_abi=_cxx11_abi(root),
-        python_include_dir=_python_include_dir(),
+        python_include_dir=python_include_dir(),
     )
 
 
@@ -248,6 +248,6 @@ def _cxx11_abi(torch_root: Path) -> int | None:
     return int(found.group(1)) if found else None
 
 
-def _python_include_dir() -> Path | None:
+def python_include_dir() -> Path | None:
     include = Path(sysconfig.get_paths(vars={"base": sys.base_prefix})["include"])
     return include if (include / "Python.h").is_file() else None

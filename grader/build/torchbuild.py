@@ -62,6 +62,18 @@ extern "C" void probe(int n) {
     throw std::runtime_error(std::to_string(n));
 }
 """
+#: What a part waits for where torch's headers miss a file, as a rule Python.h. The kit asks for it by this name.
+PYTHON_HEADERS = "Python.h"
+#: A header that a header misses, or Python's own: no file that a student forgot to hand in.
+MISSES_A_HEADER = re.compile(
+    r"^(?P<where>[^\n:]+):\d+:\d+: (?:fatal )?error: '?(?P<name>[^:'\n]+)'?(?:: (?:No such|Perm)| file not found)",
+    re.MULTILINE,
+)
+LACKING_HEADERS = (
+    "This machine has no Python.h that compilers in the sandbox can read, and this file needs Python's headers: "
+    "nothing is judged, and no points are lost. Install them (apt install python3-dev) where every user can read them, "
+    "and judge again."
+)
 #: From the quickest to the one that knows every header; the middle one also belongs to the full path.
 RUNGS = ("light", "tensors", "full")
 RUNG_MACROS = {"light": ("-DAT_PER_OPERATOR_HEADERS",), "tensors": ("-DGPT149_TENSORS_ONLY",), "full": ()}
@@ -190,6 +202,13 @@ def _shim_contents() -> list[bytes]:
 # ---- doing it
 
 
+def _misses_a_header(failure: Finished) -> bool:
+    found = MISSES_A_HEADER.search(failure.output.decode(errors="replace"))
+    return found is not None and (
+        found["name"] == PYTHON_HEADERS or Path(found["where"]).name != "module.cpp"
+    )
+
+
 class _Work(Compilers):
     """One build on its way."""
 
@@ -231,7 +250,11 @@ class _Work(Compilers):
                     break
             path = "light" if rung == "light" else "full"
             if failure is not None:
-                return path, self.explain(failure, lambda: self.probed(rung, header))
+                message = self.explain(failure, lambda: self.probed(rung, header))
+                if rung == "full" and _misses_a_header(failure) and not self.headers_are_whole():
+                    self.waits_for = PYTHON_HEADERS
+                    message = f"{LACKING_HEADERS}\nWithout them the compiler says:\n{message}"
+                return path, message
             message = self.too_large(room.folder / "module.so")
             headers = (Path("/usr/include"), SHIM, *self.source.torch.include_dirs)
             message = message or stages.refused(self.source.tools, room.folder, stages.ASSEMBLED, headers)
@@ -251,6 +274,17 @@ class _Work(Compilers):
             failure = self.attempt_with(None, rung, room, time.monotonic() + HEADER_TIMEOUT_S)
             if failure is not None:
                 yield failure
+
+    def headers_are_whole(self) -> bool:
+        """Return True if the real headers, Python's among them, can be read in this sandbox."""
+        with (
+            objectcache.workplace(self.cache) as place,
+            compiling.room(self.options.sandbox, place, None) as room,
+        ):
+            room.put("module.cpp", b"#include <Python.h>\n")
+            command = [str(self.source.tools.compiler), *self.source.compile_flags("full")]
+            command += ["-E", "-o", "module.ii", "module.cpp"]
+            return self.run(command, room.folder, HEADER_TIMEOUT_S, room).returncode == 0
 
     def rungs(self, header: Path | None) -> list[str]:
         """The RUNGS worth trying for this source, `header` being the precompiled one, if it can be had."""

@@ -175,7 +175,7 @@ def build_line(event: Built) -> str:
     build = event.build
     notes = "".join(f"\nnote: {note}" for note in build.notes)
     if build.waits_for:
-        return f"not possible: this machine has no {build.waits_for} that runs"
+        return f"not possible: this machine has no {build.waits_for} that works"
     if not build.ok:
         return f"failed after {build.wall_s:.1f} s{notes}"
     return ("unchanged" if build.cached else f"{build.wall_s:.1f} s") + notes

@@ -6,7 +6,8 @@
 
 #if defined(GPT149_TENSORS_ONLY)
 #include <torch/types.h>
-#elif __has_include(<Python.h>)
+// Not by Python.h itself: a header that __has_include has missed, gcc leaves out later without an error.
+#elif __has_include(<frameobject.h>)
 #include <torch/extension.h>
 #define GPT149_HAS_PYBIND11
 #else

@@ -11,7 +11,8 @@ import shutil
 from collections.abc import Callable, Iterable, Mapping
 
 from grader.build import devicebuild, ispc
-from grader.build.toolchain import ABSENT, TORCH, torch_version
+from grader.build.toolchain import ABSENT, TORCH, python_include_dir, torch_version
+from grader.build.torchbuild import PYTHON_HEADERS
 from grader.report.progress import shortened
 from grader.run.card import finding
 from grader.submission import Submission
@@ -23,10 +24,12 @@ CHECKS: Mapping[str, Callable[[], bool]] = {
     finding.GPU: finding.is_here,
     devicebuild.NVCC: lambda: bool(devicebuild.nvcc()),
     devicebuild.TRITON: devicebuild.has_triton,
+    PYTHON_HEADERS: lambda: python_include_dir() is not None,
 }
 REMEDIES = {
     ispc.TOOL: f"put ispc on the PATH ({ispc.WHERE_FROM})",
     TORCH: "install torch beside the kit",
+    PYTHON_HEADERS: "install Python's headers (apt install python3-dev)",
     finding.GPU: "go to a machine with a GPU",
     devicebuild.NVCC: "install NVIDIA's CUDA toolkit and put nvcc on the PATH",
     devicebuild.TRITON: f'install Triton (pip install "{devicebuild.TRITON_PACKAGE}")',
