@@ -6,11 +6,14 @@ from __future__ import annotations
 import re
 import shutil
 import subprocess
+import sys
 from collections.abc import Callable, Iterator
 from dataclasses import replace
+from itertools import chain, repeat
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
+from unittest.mock import Mock
 
 import card_numbers
 import numpy as np
@@ -27,7 +30,7 @@ from grader.judge.ondevice import host, timing
 from grader.judge.timing import measure
 from grader.judge.timing.measure import Sample
 from grader.run.calls import Call
-from grader.run.card import clock, driver, finding
+from grader.run.card import clock, driver, finding, smclock
 from grader.run.card.arena import FEW_SETS, Arena, Card, Tensor
 from grader.run.card.looking import OnCard
 from grader.run.compiled import Caches
@@ -258,6 +261,7 @@ def softmax(x, y):
         x.view(-1)[3] += 1
 """
 WAKING_S, REFERENCE_S = 0.004, 0.001
+Mhz = tuple[int, int, int, int]
 
 
 class Clock:
@@ -296,6 +300,11 @@ class Clock:
         self.patch(timing.DeviceRounds, "__post_init__", made)
         self.patch(clock.TimedRunner, "raw", called)
 
+    def clock_is(self, rounds: Iterator[Mhz]) -> None:
+        """Give the card's clock in each call, round by round; it is held down by heat."""
+        readings = (smclock.Reading(mhz, frozenset({"heat"})) for one in rounds for mhz in one)
+        self.patch(smclock, "of", lambda driver: SimpleNamespace(read=readings.__next__))
+
     def sets(self, count: int) -> None:
         self.patch(clock, "GO_S", count * REFERENCE_S)
 
@@ -330,6 +339,37 @@ def test_the_ratio_of_a_timed_kernel_decides(timed: Clock, times: int, verdict: 
     assert found.time.rounds >= 3 and found.memory is not None
     # One set of the reference's is taken off of either call.
     assert found.time.ratio == pytest.approx(times, rel=0.1) and found.time.reference_ms == pytest.approx(1)
+
+
+#: Readings of the calls of a round, A B B A, in MHz.
+STEADY, DRAWS_MORE, DRIFTS = (1980, 1980, 1965, 1970), (1980, 1700, 1690, 1980), (1980, 1980, 1980, 1700)
+
+
+@pytest.mark.parametrize(
+    ("rounds", "repeated"),
+    [((STEADY,), 0), ((DRAWS_MORE,), 0), ((STEADY, DRIFTS, STEADY), 1), ((DRIFTS, DRIFTS, STEADY), 2)],
+)
+def test_rounds_at_an_unsteady_clock_are_repeated(
+    timed: Clock, rounds: tuple[Mhz, ...], repeated: int
+) -> None:
+    """A kernel that draws more power than the reference has a slower clock of its own, and is not repeated."""
+    timed.clock_is(chain(rounds, repeat(rounds[-1])))
+    # A round that does not count would make it slow.
+    timed.student_s = lambda at: (
+        REFERENCE_S * (1 if rounds[min(at.round, len(rounds)) - 1] is not DRIFTS else 5)
+    )
+    found = timed.judge(RIGHT)
+    assert found.verdict == "pass" and found.time is not None and found.time.card is not None, found.diagnosis
+    assert found.time.card.repeated == repeated and found.time.card.slowed_by == ("heat",)
+    kept = [mhz for one in rounds if one is not DRIFTS for mhz in one]
+    assert (found.time.card.lowest_mhz, found.time.card.highest_mhz) == (min(kept), max(kept))
+
+
+def test_a_clock_that_never_stands_still_leaves_the_time_open(timed: Clock) -> None:
+    timed.clock_is(repeat(DRIFTS))
+    found = timed.judge(RIGHT)
+    assert (found.verdict, found.waits_for) == ("unjudged", "steady-clock") and found.diagnosis is not None
+    assert "1980, 1700" in found.diagnosis.message and "--lock-gpu-clocks" in found.diagnosis.message
 
 
 def test_the_reference_is_timed_with_nothing_of_the_students_on_the_card(timed: Clock) -> None:
@@ -400,6 +440,35 @@ def test_fewer_sets_are_for_slow_kernels_alone(
 
 
 # ---- the parts of a round
+
+
+def test_a_clock_is_read_by_the_management_library_or_not_at_all(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Failed(Exception):
+        pass
+
+    reasons = {"now": 0x20 | 0x04 | 0x01}  # 0x01: idle, which slows nothing
+    library = SimpleNamespace(
+        NVMLError=Failed,
+        NVML_CLOCK_SM=1,
+        nvmlInit=lambda: None,
+        nvmlDeviceGetHandleByPciBusId=lambda bus: bus,
+        nvmlDeviceGetClockInfo=lambda handle, kind: {(b"0000:01:00.0", 1): 1980}[handle, kind],
+        nvmlDeviceGetCurrentClocksEventReasons=lambda handle: reasons["now"],
+    )
+
+    def called(name: str, bus: Any, *_: object) -> None:
+        bus.value = b"0000:01:00.0"
+
+    called.device = 0  # type: ignore[attr-defined]
+    monkeypatch.setitem(sys.modules, "pynvml", library)
+    found = smclock.of(called)  # type: ignore[arg-type]
+    assert found is not None and found.read() == smclock.Reading(1980, frozenset({"heat", "power limit"}))
+    library.nvmlDeviceGetClockInfo = Mock(side_effect=Failed)
+    assert found.read() is None
+    library.nvmlInit = Mock(side_effect=Failed)
+    assert smclock.of(called) is None  # type: ignore[arg-type]
+    monkeypatch.setitem(sys.modules, "pynvml", None)
+    assert smclock.of(called) is None  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("dtype", ["float32", "float16", "bfloat16"])

@@ -66,3 +66,30 @@ def test_nothing_is_gained(name: str, sandbox: Sandbox, tmp_path: Path) -> None:
     assert found.verdict in ENDS[end] | ({"wrong"} if end in ("ok", "takes much") else set()), found.diagnosis
     is_timed = found.time is not None and found.verdict != "wrong"
     assert not is_timed or found.time.ratio > LEAST_RATIO, "no time that is better than one's own"
+
+
+#: Half of the L2 cache is set aside, and the inputs are to stay in it from one call to the next.
+KEEPS_L2 = """
+    cudaDeviceSetLimit(cudaLimitPersistingL2CacheSize, 32 << 20);
+    cudaStreamAttrValue kept = {};
+    kept.accessPolicyWindow.base_ptr = const_cast<float *>(x);
+    kept.accessPolicyWindow.num_bytes = 16 << 20;
+    kept.accessPolicyWindow.hitRatio = 1.0f;
+    kept.accessPolicyWindow.hitProp = cudaAccessPropertyPersisting;
+    kept.accessPolicyWindow.missProp = cudaAccessPropertyStreaming;
+    cudaStreamSetAttribute((cudaStream_t)stream, cudaStreamAttributeAccessPolicyWindow, &kept);
+"""
+
+
+def test_what_a_kernel_keeps_in_the_l2_cache_gains_nothing(sandbox: Sandbox, tmp_path: Path) -> None:
+    part, source = ASSIGNMENT.part("gelu_cuda"), tmp_path / "kernels.cu"
+    text, ratios = (ROOT / "labs" / "gpu" / "kernels.cu").read_text(), []
+    first = "const long long count = (long long)R * C;"
+    assert first in text
+    for changed in (text, text.replace(first, KEEPS_L2 + first)):
+        source.write_text(changed)
+        (tmp_path / "kernels.py").write_text(SOURCE.read_text())
+        (found,) = evaluate(ASSIGNMENT, tmp_path / "kernels.py", (part,), Options(), sandbox=sandbox).parts
+        assert found.verdict == "pass" and found.time is not None, found.diagnosis
+        ratios.append(found.time.ratio)
+    assert ratios[1] > 0.9 * ratios[0]

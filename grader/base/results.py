@@ -72,6 +72,17 @@ class CaseResult:
 
 
 @dataclass(frozen=True)
+class CardClock:
+    """A GPU's SM clock over the timed calls of a part, in MHz. `repeated` counts rounds that were measured again, since
+    the clock changed within them; `slowed_by` names what held it down ("heat", "power limit" ...)."""
+
+    lowest_mhz: int
+    highest_mhz: int
+    repeated: int = 0
+    slowed_by: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
 class Timing:
     """Paired timing of student against reference. Lists hold one value per call, in the order of the calls.
 
@@ -97,6 +108,7 @@ class Timing:
     student_wall_ms: tuple[float, ...] = ()
     reference_cpu_ms: tuple[float, ...] = ()
     student_cpu_ms: tuple[float, ...] = ()
+    card: CardClock | None = None
 
 
 @dataclass(frozen=True)

@@ -17,6 +17,7 @@ int cuGetErrorName(int code, const char **name) { *name = code == 2 ? "CUDA_ERRO
 int cuDeviceGet(int *device, int ordinal) { *device = 0; return ordinal ? 101 : 0; }
 int cuDevicePrimaryCtxRetain(void **context, int device) { *context = (void *)64; return device; }
 int cuDevicePrimaryCtxRelease_v2(int device) { return device; }
+int cuCtxResetPersistingL2Cache(void) { return 0; }
 int cuCtxSetCurrent(void *context) { return context != (void *)64; }
 int cuCtxSynchronize(void) { return 0; }
 int cuDeviceGetAttribute(int *value, int which, int device) { *value = which == 16 ? 2 : which; return device; }

@@ -18,7 +18,7 @@ from __future__ import annotations
 import secrets
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -26,13 +26,14 @@ from typing import TYPE_CHECKING, Any
 from grader.assignment.expressions import evaluate_int
 from grader.assignment.records import Part
 from grader.base.errors import KitError
-from grader.base.results import Diagnosis, Timing
+from grader.base.results import CardClock, Diagnosis, Timing
 from grader.base.seeds import derive
 from grader.judge import binding, faults
 from grader.judge.answers import expectations
 from grader.judge.marking import Marker
 from grader.judge.ondevice.host import DeviceHost
 from grader.run.calls import Call
+from grader.run.card import smclock
 from grader.run.card.arena import Arena, Card, Tensor
 from grader.run.card.clock import TimedRunner, judges_bytes, sets_for
 from grader.run.session import Session
@@ -49,6 +50,8 @@ ROUND_S = 2.5
 """What a round takes with starting its runners, about: what is timed is a small part of it."""
 LONGEST_GO_S = 2.0
 """What a call of the student's may take before it gets fewer sets: forty times what the reference's is made to take."""
+MOST_UNSTEADY = 8
+"""So many rounds in a row at an unsteady clock end the measurement."""
 REFERENCE = "reference"
 """What a submission waits for in a copy of the kit that has none."""
 
@@ -81,7 +84,8 @@ def measured(
                 budget_s=options.time_budget_s / ROUND_S * 4 * rounds.set_s,
                 graded=rule.graded,
             )
-            return measure.sequential(rounds.play(), policy)
+            timing = measure.sequential(rounds.play(), policy)
+            return replace(timing, card=rounds.clocks())
 
     try:
         return compared()
@@ -124,6 +128,10 @@ class DeviceRounds:
     round: int = 0
     set_s: float = field(default=0.0, init=False)
     """What the reference takes for one set, about."""
+    unsteady: int = field(default=0, init=False)
+    """Rounds that were repeated, since the card's clock changed within them."""
+    readings: list[smclock.Reading] = field(default_factory=list, init=False)
+    """The card's clock after each call of the rounds that count."""
 
     def __post_init__(self) -> None:
         device = self.marker.bench.device
@@ -131,6 +139,8 @@ class DeviceRounds:
         self.device: DeviceHost = device
         self.card: Card = device.card
         self.card.driver.make_current()
+        self.clock = smclock.of(self.card.driver)
+        self.seen_clocks: dict[bool, list[smclock.Reading]] = {True: [], False: []}
         self.shape = {**self.marker.shape, "layout": 0}
         self.as_autograd = False
         path = device.reference_file(self.marker.part)
@@ -219,9 +229,37 @@ class DeviceRounds:
         self.marker.refuse_broken(call, session, "timed call")
 
     def play(self) -> Iterator[Round]:
-        """Rounds without end. Raises as `measured`."""
+        """Rounds without end, those at an unsteady clock left out. Raises as `measured`, and Faulty after MOST_UNSTEADY
+        of them in a row."""
+        in_a_row = 0
         while True:
-            yield self.one_round()
+            self.seen_clocks = {True: [], False: []}
+            one = self.one_round()
+            # Of each side by itself: a kernel that draws more power than the other has a slower clock of its own.
+            if all(map(smclock.is_steady, self.seen_clocks.values())):
+                in_a_row = 0
+                self.readings += [*self.seen_clocks[True], *self.seen_clocks[False]]
+                yield one
+                continue
+            self.unsteady, in_a_row = self.unsteady + 1, in_a_row + 1
+            if in_a_row == MOST_UNSTEADY:
+                found = ", ".join(str(reading.mhz) for side in self.seen_clocks.values() for reading in side)
+                told = (
+                    f"The card's clock changes by more than {smclock.STEADY:.0%} from call to call (MHz: {found}). The "
+                    "results are right, the time is open. Cool the card, stop what else uses it, or fix its clock "
+                    "(nvidia-smi --lock-gpu-clocks), and judge again."
+                )
+                raise faults.Faulty(
+                    "unjudged", Diagnosis("machine_lacks", told), waits_for=smclock.STEADY_CLOCK
+                )
+
+    def clocks(self) -> CardClock | None:
+        """Return the card's clock over the rounds that count; None if it could not be read."""
+        if not self.readings:
+            return None
+        known = [reading.mhz for reading in self.readings]
+        slowed_by = sorted(frozenset().union(*(reading.slowed_by for reading in self.readings)))
+        return CardClock(min(known), max(known), self.unsteady, tuple(slowed_by))
 
     def one_round(self) -> Round:
         """A B B A: the student's runner lives from the first call of the reference to the second."""
@@ -286,6 +324,8 @@ class DeviceRounds:
         side.seed = derive(self.seed, "inputs", self.round, side.calls) & 0xFFFFFFFF
         runner = side.runner
         call = runner.raw(side.seed, runner.arena.sets)
+        if self.clock and (reading := self.clock.read()):
+            self.seen_clocks[side.is_reference].append(reading)
         if call.status != "ok":
             self.refuse(call, runner.session, side.is_reference)
         if changed := runner.arena.inputs_changed(side.seed):

@@ -63,7 +63,7 @@ from dataclasses import dataclass
 from itertools import count
 from math import ceil, sqrt
 from statistics import median
-from typing import Literal
+from typing import Any, Literal
 
 from grader.base.results import Timing
 from grader.judge.timing.intervals import (
@@ -278,7 +278,7 @@ def judge(rounds: Sequence[Round], policy: TimePolicy) -> Timing:
         "no_cpu_clock": policy.clock == "cpu" and not _has_cpu(rounds),
         "wall_ceiling": policy.clock == "cpu" and view.clock == "wall" and _has_cpu(rounds),
     }
-    recorded = {
+    recorded: dict[str, Any] = {
         f"{side}_{clock}_ms": tuple(1e3 * s for s in _seconds(rounds, side, clock))
         for side in ("reference", "student")
         for clock in ("wall", "cpu")

@@ -224,10 +224,12 @@ class Arena:
         }
 
     def poison(self) -> None:
-        """Make all outputs, and the copies of the call before, what nobody has written; done when it returns."""
+        """Make all outputs, and the copies of the call before, what nobody has written, and give the whole of the L2
+        cache back to everybody; done when it returns."""
         for tensor in self.outputs:
             self.card.poison(self.place(0, tensor), tensor, self.sets, self._set_bytes)
             self.card.poison(self.kept(0, tensor), tensor, self.sets, self._kept_bytes)
+        self.card.driver.reset_l2()
         self.card.driver.synchronize()
 
     def fill(self, seed: int, sets: int | None = None) -> None:

@@ -126,6 +126,12 @@ class Driver:
 
     # ---- memory
 
+    def reset_l2(self) -> None:
+        """Make lines of the L2 cache that a kernel keeps there (an access policy window) like all others. Cards before
+        compute capability 8.0 have none."""
+        if self.attribute(MAJOR) >= 8:
+            self("cuCtxResetPersistingL2Cache")
+
     def allocate(self, size: int) -> int:
         """The address of private device memory."""
         address = c_uint64()

@@ -14,7 +14,7 @@ from grader.build import devicebuild, ispc
 from grader.build.toolchain import ABSENT, TORCH, python_include_dir, torch_version
 from grader.build.torchbuild import PYTHON_HEADERS
 from grader.report.progress import shortened
-from grader.run.card import finding
+from grader.run.card import finding, smclock
 from grader.submission import Submission
 
 #: How to tell that a program is there, where being on the PATH is not enough.
@@ -24,11 +24,13 @@ CHECKS: Mapping[str, Callable[[], bool]] = {
     finding.GPU: finding.is_here,
     devicebuild.NVCC: lambda: bool(devicebuild.nvcc()),
     devicebuild.TRITON: devicebuild.has_triton,
+    smclock.STEADY_CLOCK: finding.is_here,
     PYTHON_HEADERS: lambda: python_include_dir() is not None,
 }
 REMEDIES = {
     ispc.TOOL: f"put ispc on the PATH ({ispc.WHERE_FROM})",
     TORCH: "install torch beside the kit",
+    smclock.STEADY_CLOCK: "fix the card's clock (nvidia-smi --lock-gpu-clocks)",
     PYTHON_HEADERS: "install Python's headers (apt install python3-dev)",
     finding.GPU: "go to a machine with a GPU",
     devicebuild.NVCC: "install NVIDIA's CUDA toolkit and put nvcc on the PATH",
