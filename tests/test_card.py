@@ -29,6 +29,7 @@ from grader.judge.evaluate import evaluate
 from grader.judge.ondevice import host, timing
 from grader.judge.timing import measure
 from grader.judge.timing.measure import Sample
+from grader.run import devicerunner
 from grader.run.calls import Call
 from grader.run.card import clock, driver, finding, smclock
 from grader.run.card.arena import FEW_SETS, Arena, Card, Tensor
@@ -512,6 +513,38 @@ def test_what_is_taken_off_is_a_call_on_one_set() -> None:
     assert isinstance(taken_off, float) and set(asked[1:]) == {1}
     runner.base_s = taken_off
     assert runner.seconds(Call("ok", 19.0)) == pytest.approx(1.0)
+
+
+def test_results_take_what_autotuners_measured_in_the_builder(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where nothing is on disk, and in a process whose calls are timed, the process measures by itself."""
+    disk, measured = {"a": 1}, list[str]()
+
+    class Tuner:
+        def __init__(self) -> None:
+            self.cache: dict[str, int] = {}
+
+        def check_disk_cache(self, key: str, configs: object, measure: Callable[[], None]) -> bool:
+            if key not in disk:
+                measure()
+                raise PermissionError("a runner's folder is read-only")
+            self.cache[key] = disk[key]
+            return True
+
+    knobs = SimpleNamespace(autotuning=SimpleNamespace(cache=False))
+    monkeypatch.setitem(sys.modules, "triton.runtime.autotuner", SimpleNamespace(Autotuner=Tuner))
+    monkeypatch.setitem(sys.modules, "triton.knobs", knobs)
+    devicerunner.keep_tuned()
+    for key, timed in (("a", False), ("b", False), ("a", True)):
+        tuner = Tuner()
+
+        def measure(key: str = key, tuner: Tuner = tuner) -> None:
+            measured.append(key)
+            tuner.cache[key] = 2
+
+        monkeypatch.setattr(devicerunner, "tunes_itself", timed)
+        tuner.check_disk_cache(key, [], measure)
+        assert tuner.cache == {key: 1 if (key, timed) == ("a", False) else 2}
+    assert measured == ["b", "a"] and knobs.autotuning.cache
 
 
 def test_builders_wait_for_a_kernel_no_longer_than_a_call_may_take() -> None:

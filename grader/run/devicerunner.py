@@ -40,6 +40,8 @@ cardlike: Any = None
 memory: Any = None
 #: A `provenance.Origins`, made in the process that runners are forked from.
 origins: Any = None
+tunes_itself = False
+"""True where autotuners measure in this process, whatever the builder found: in timed calls, alone on the card."""
 blind = False
 """True if this Triton is built in another way, so that stores of its kernels cannot be seen."""
 
@@ -70,6 +72,29 @@ def prepare() -> None:
     for architecture in ARCHITECTURES:
         with contextlib.suppress(Exception):
             compiler.get_ptxas_version(architecture)
+    with contextlib.suppress(ImportError, AttributeError):  # Triton before 3.3 keeps nothing
+        keep_tuned()
+
+
+def keep_tuned() -> None:
+    """Let autotuners keep what they measure in the builder, beside its kernels: with many configurations, measuring
+    takes longer than a call may, and each runner would begin anew.
+
+    Raises ImportError or AttributeError where this Triton keeps nothing.
+    """
+    tuner = importlib.import_module("triton.runtime.autotuner").Autotuner
+    known = tuner.check_disk_cache
+    importlib.import_module("triton.knobs").autotuning.cache = True
+
+    def check(self: Any, key: Any, configs: Any, measure: Callable[[], None]) -> bool:
+        if not tunes_itself:
+            with contextlib.suppress(OSError):  # a runner only reads
+                return bool(known(self, key, configs, measure))
+        if key not in self.cache:
+            measure()
+        return False
+
+    tuner.check_disk_cache = check
 
 
 def prepare_interpreter() -> None:
@@ -245,6 +270,8 @@ class Kernels:
         """Lay the tensors of each set in the judge's memory: {"bytes", "sets": [{name: [offset, shape, dtype]}]}."""
         import torch
 
+        global tunes_itself
+        tunes_itself = True
         if self._memory is None:
             assert self.shared_fd is not None
             size = request["bytes"]
