@@ -385,6 +385,15 @@ def test_all_of_the_kit_is_left_out_wherever_it_lies(tmp_path: Path, monkeypatch
     assert {str(path.relative_to(packages)) for path in seen} == {"numpy/lib/other", "numpy/bin"}
 
 
+def test_packages_of_other_folders_are_seen(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A user's own packages, or a folder that PYTHONPATH names: not a folder of one's own files."""
+    (tmp_path / "packages" / "einx-1.0.dist-info").mkdir(parents=True)
+    (tmp_path / "own").mkdir()
+    monkeypatch.setattr(sys, "path", [*sys.path, str(tmp_path / "packages"), str(tmp_path / "own")])
+    seen = view.python_paths.__wrapped__()
+    assert tmp_path / "packages" in seen and tmp_path / "own" not in seen
+
+
 def test_links_are_seen_with_their_targets(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """/bin -> usr/bin stays a link; an environment that lies elsewhere is there under its own name."""
     (tmp_path / "usr" / "bin").mkdir(parents=True)

@@ -72,7 +72,8 @@ def system_paths() -> tuple[Path, ...]:
 
 @functools.cache
 def python_paths() -> tuple[Path, ...]:
-    """The interpreter, its environment and torch, without anything of the kit's."""
+    """The interpreter, its environment, torch, and other folders of installed packages that it imports from, without
+    anything of the kit's."""
     return tuple(without(outermost(_python_roots()), kit_paths()))
 
 
@@ -92,6 +93,8 @@ def _python_roots() -> set[Path]:
     roots = {Path(sys.prefix), Path(sys.base_prefix), Path(sys.executable).resolve().parent.parent}
     if torch := torch_file():
         roots.add(Path(torch).parent.parent)
+    # A user's own packages, and what PYTHONPATH or a .pth file names.
+    roots |= {Path(place) for place in sys.path if place and next(Path(place).glob("*.dist-info"), None)}
     # Of an environment that is a link, what it leads to as well.
     return roots | {root.resolve() for root in roots}
 
