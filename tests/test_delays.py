@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import os
 import sys
-import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -15,14 +13,13 @@ from native_programs import program
 
 from grader.assignment import loading
 from grader.assignment.mutations import Mutation
-from grader.base import machine, procfs
+from grader.base import machine
 from grader.build.torchbuild import build
 from grader.judge import binding, comparison
 from grader.judge.correctness import met_s
 from grader.run.calls import Call
 from grader.run.nativehost import NativeHost
 from grader.run.session import Session
-from grader.run.watch import first_thread_cpu_s
 from grader.run.zygote import Zygote
 from grader.sandbox.tiers import choose
 from labs.attention import oracle
@@ -34,7 +31,7 @@ N = 256
 #: Few enough scores for torch to clear them in one thread. More threads than one, on cores enough for all, would wait
 #: busily for each other in OpenMP, which counts as shared work.
 SERIAL_N = 128
-CALLS, SERIAL_CALLS = 30, 100
+CALLS, SERIAL_CALLS = 30, 300
 ONE_ROW_FOR_ALL = Mutation("one row", "part3", (("int row = omp_get_thread_num();", "int row = 0;"),))
 
 Start = Callable[[Path, str], Session]
@@ -83,20 +80,9 @@ def test_delays_leave_right_answers_right(master: str, start: Start, tmp_path: P
 @needs_delays
 def test_a_serial_kernel_is_not_delayed(master: str, start: Start, tmp_path: Path) -> None:
     with start(tmp_path, keeping(master, "myUnfusedAttentionBlocked")) as session:
-        # Enough for clocks that tick in hundredths of a second.
+        # Enough to outweigh torch's idle threads, which wait busily at first where there are cores for all of them.
         assert right_answers(session, "part2", SERIAL_CALLS, SERIAL_N) == SERIAL_CALLS
         assert not session.shares_work
-
-
-@pytest.mark.skipif(sys.platform != "linux", reason="Linux's clocks of threads")
-def test_a_first_thread_has_a_clock_also_without_scheduler_statistics(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    while time.thread_time() < 0.3:
-        pass
-    read = procfs.text
-    monkeypatch.setattr(procfs, "text", lambda path: "0 0 0" if path.endswith("schedstat") else read(path))
-    assert 0.8 < first_thread_cpu_s(os.getpid()) / time.thread_time() < 1.2
 
 
 def test_time_that_other_programs_had_does_not_count() -> None:

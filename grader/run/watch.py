@@ -101,7 +101,7 @@ class Watch:
         if self._threads_are_the_kernels and self._threads > 1:
             return True
         with contextlib.suppress(OSError, ValueError, IndexError):
-            first_s = first_thread_cpu_s(self._pid)
+            first_s = int(procfs.text(f"/proc/{self._pid}/schedstat").split()[0]) / 1e9
             if (cpu_s := self._cpu_clock_s(self._pid)) is not None:
                 return cpu_s - first_s >= SHARED_WORK * cpu_s
         return True
@@ -129,21 +129,6 @@ class Watch:
             children=_children_of(self._pid, excess),
         )
         self.evidence = replace(self.evidence, unseen=excess.what)
-
-
-def first_thread_cpu_s(pid: int) -> float:
-    """Return the CPU seconds of a process's first thread.
-
-    A kernel built without scheduler statistics reports 0. Its two other clocks, of user and of system time, are rounded
-    down to ticks, by one tick in all on average.
-
-    Raises OSError, ValueError or IndexError if the system does not tell.
-    """
-    ran_ns = int(procfs.text(f"/proc/{pid}/schedstat").split()[0])
-    if ran_ns:
-        return ran_ns / 1e9
-    fields = procfs.text(f"/proc/{pid}/task/{pid}/stat").rpartition(")")[2].split()
-    return (int(fields[11]) + int(fields[12]) + 1) / os.sysconf("SC_CLK_TCK")
 
 
 def _stands_still(pid: int, excess: Excess) -> tuple[bool, int]:
