@@ -3,6 +3,7 @@ without a GPU. The kernels are torch's own: no test needs Triton."""
 
 from __future__ import annotations
 
+import os
 import re
 import shutil
 import subprocess
@@ -13,7 +14,7 @@ from itertools import chain, repeat
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
-from unittest.mock import Mock
+from unittest.mock import MagicMock, Mock
 
 import card_numbers
 import numpy as np
@@ -346,6 +347,15 @@ def test_the_ratio_of_a_timed_kernel_decides(timed: Clock, times: int, verdict: 
 STEADY, DRAWS_MORE, DRIFTS = (1980, 1980, 1965, 1970), (1980, 1700, 1690, 1980), (1980, 1980, 1980, 1700)
 
 
+def test_under_the_power_limit_clocks_are_not_compared() -> None:
+    """The driver moves the clock within each call."""
+    at_limit, hot = (
+        smclock.Reading(1605, frozenset(why)) for why in (["power limit"], ["power limit", "heat"])
+    )
+    assert smclock.is_steady([smclock.Reading(1770), at_limit])
+    assert not smclock.is_steady([smclock.Reading(1770), hot])
+
+
 @pytest.mark.parametrize(
     ("rounds", "repeated"),
     [((STEADY,), 0), ((DRAWS_MORE,), 0), ((STEADY, DRIFTS, STEADY), 1), ((DRIFTS, DRIFTS, STEADY), 2)],
@@ -548,13 +558,37 @@ def test_results_take_what_autotuners_measured_in_the_builder(monkeypatch: pytes
 
 
 def test_builders_wait_for_a_kernel_no_longer_than_a_call_may_take() -> None:
+    """Calls of a builder that has ended, and calls that raised, are handed back."""
     asked: list[tuple[str, float | None]] = []
 
     def command(header: dict[str, str], timeout_s: float | None = None) -> Call:
         asked.append((header["op"], timeout_s))
-        session.death = Call("timeout") if header["op"] == "settle" else None
-        return Call("ok")
+        if header.get("ends"):
+            session.death = Call("timeout")
+        return Call("exception" if header.get("raises") else "ok")
 
     session = SimpleNamespace(death=None, load_error=None, command=command)
-    host._call_all(session, [{"op": "warm"}, {"op": "warm"}], 4.0)  # type: ignore[arg-type]
-    assert asked == [("warm", None), ("settle", 4.0)]
+    warm, raises, ends = {"op": "warm"}, {"op": "warm", "raises": "x"}, {"op": "warm", "ends": "x"}
+    made = host._call_all(session, [warm, raises, ends, warm], 4.0)  # type: ignore[arg-type]
+    assert asked == [("warm", None), ("settle", 4.0)] * 3 and made == ([ends, warm], [raises])
+
+
+def test_calls_that_a_builder_missed_are_made_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each by a builder of its own where the builder ended, all by one where they raised."""
+    tried: list[list[str]] = []
+
+    def call_all(session: object, jobs: list[dict[str, str]], limit_s: float) -> tuple[list[Any], list[Any]]:
+        tried.append([job["name"] for job in jobs])
+        first = len(tried) == 1
+        return (jobs[1:3], jobs[3:]) if first else ([], [])
+
+    monkeypatch.setattr(host, "_call_all", call_all)
+    zygote, caches = MagicMock(), MagicMock()
+    zygote.caches, place = caches, SimpleNamespace(zygote=zygote, interprets=False)
+    limits = SimpleNamespace(call_s=4.0)
+    device = SimpleNamespace(place=place, assignment=SimpleNamespace(limits=limits))
+    monkeypatch.setattr(os, "cpu_count", lambda: 2)
+    jobs = [{"name": name} for name in "abcde"]
+    host.DeviceHost._compiled(device, Path("kernels.py"), jobs, is_kits=False)  # type: ignore[arg-type]
+    assert tried == [["a", "b", "c", "d", "e"], ["b"], ["c"], ["d", "e"]]
+    assert caches.seal.call_count == 4 and caches.merge.call_count == 3

@@ -238,15 +238,17 @@ class DeviceHost:
         with ThreadPoolExecutor(workers) as pool:
             # To compile may take long; what is compiled may not.
             limit_s = self.assignment.limits.call_s
-            list(
-                pool.map(
-                    lambda session, own: _call_all(session, own, limit_s),
-                    sessions,
-                    [jobs[k::workers] for k in range(workers)],
-                )
-            )
+            shares = [jobs[k::workers] for k in range(workers)]
+            missed = [*pool.map(lambda session, own: _call_all(session, own, limit_s), sessions, shares)]
         for session in sessions:
             session.close()
+        # A call that ends its builder takes the calls behind it along, and one may raise for want of memory beside
+        # other builders. All of these are made once more, by a builder for each or, if they raised, by one for all.
+        raised = [job for _, jobs_raised in missed for job in jobs_raised]
+        for again in [*([job] for ended, _ in missed for job in ended), *([raised] if raised else [])]:
+            caches.append(zygote.caches.new())
+            with zygote.spawn("triton", path, cache=caches[-1], **how) as session:
+                _call_all(session, again, limit_s)
         for cache in caches:
             zygote.caches.seal(cache)
         for cache in caches[1:]:
@@ -260,11 +262,23 @@ class DeviceHost:
         return [*cases, *timed]
 
 
-def _call_all(session: Session, jobs: Sequence[Mapping[str, Any]], settle_s: float) -> None:
-    for job in jobs:
-        if session.death is None and session.load_error is None:
-            session.command(dict(job))
-            session.command({"op": "settle", "inputs": []}, timeout_s=settle_s)
+Jobs = list[Mapping[str, Any]]
+
+
+def _call_all(session: Session, jobs: Sequence[Mapping[str, Any]], settle_s: float) -> tuple[Jobs, Jobs]:
+    """Make these calls. Return those that were not made to their end, since the builder has ended, and those that
+    raised."""
+    raised: Jobs = []
+    for number, job in enumerate(jobs):
+        if session.load_error is not None:
+            break
+        ended = session.command(dict(job))
+        settled = session.command({"op": "settle", "inputs": []}, timeout_s=settle_s)
+        if session.death is not None:
+            return [*jobs[number:]], raised
+        if "exception" in (ended.status, settled.status):
+            raised.append(job)
+    return [], raised
 
 
 def warming(part: Part, shape: Mapping[str, int], *, is_reference: bool) -> dict[str, Any]:
