@@ -42,5 +42,4 @@ def python(
 
 
 def includes(names: str) -> str:
-    """Return an #include line for torch's header and for each of these."""
     return HEAD + "".join(f"#include <{name}>\n" for name in names.split())

@@ -222,14 +222,11 @@ def test_lines_are_found_by_what_stands_in_them() -> None:
     copied = SUMS.replace("value += score / total", "value += score / L[i]")
     assert numbers(body(copied).divisors()) == [11], "a copy is no sum"
     assert shown(SUMS, "part4", ["fills"]) == [], "fillTensor sets nothing to zero"
-    # Of a variable its uses are shown, and not its declaration.
     assert [line for line, _ in shown(SUMS, "part4", [r"text:\bL\b"])] == [11]
     assert shown(WITHOUT_L, "part4", [r"text:\bL\b"]) == [(3, "made here, and not used below")]
-    # Of a sum that does not begin at zero its declaration is shown first.
     first = [(4, "declared without a value"), (8, "declared without a value")]
     codes = [code for code in CLUES if code.startswith("stale_") and code != "stale_l"]
     assert codes and all(shown(STALE, "part1", CLUES[code])[:2] == first for code in codes)
-    # Of an access, the lines that its indices come from are named.
     assert numbers(body(INDICES).indices(8)) == [7, 6]
     assert numbers(body(INDICES.replace("row * N", "i * N")).indices(8)) == [7, 3]
 

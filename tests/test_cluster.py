@@ -255,7 +255,6 @@ def test_nodes_of_a_machine_share_locks(tmp_path: Path, monkeypatch: pytest.Monk
 
 
 def node_that(script: str, monkeypatch: pytest.MonkeyPatch) -> tasks.NodeProcess:
-    """Return a node whose process runs a script of the shell."""
     start = subprocess.Popen
     monkeypatch.setattr(tasks.subprocess, "Popen", lambda _, **how: start(["sh", "-c", script], **how))
     return tasks.NodeProcess({})
@@ -303,7 +302,6 @@ def test_a_full_disk_does_not_end_a_node(tmp_path: Path, monkeypatch: pytest.Mon
         one.take(request)
     assert said == [{"job": "a", "failed": "it cannot be kept: No space left on device", "died": False}]
     assert not given and not list(one.scratch.iterdir())
-    # A job that is stopped leaves nothing behind either.
     one.take(request)
     assert given and list(one.scratch.iterdir())
     one.take({"stop": "a"})

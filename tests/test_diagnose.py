@@ -39,7 +39,6 @@ def explain(
 
 
 def attend(x: Inputs, given: Tensor, keys: slice = slice(None)) -> Tensor:
-    """Return softmax(given)V, of some keys alone."""
     return torch.softmax(given[..., keys], 3) @ x["V"][:, :, keys]
 
 
@@ -215,7 +214,6 @@ def test_the_place_is_named_with_the_cause_and_numbers_are_those_of_the_first_wr
     assert (found.first_index, found.wrong_count, found.total_count) == ((1, 2, 30, 4), 1, actual.numel())
     assert found.expected is not None and found.actual == pytest.approx(found.expected + 0.5, abs=1e-4)
     assert "b=1, h=2, i=30, j=4" in found.message
-    # NaN and overflow have different words.
     assert explain(x, RAGGED, right(x) / 0).code == "not_finite"
     x["Q"] = x["Q"] * 20
     assert explain(x, RAGGED, torch.full_like(x["V"], torch.nan)).code == "overflow"

@@ -149,7 +149,6 @@ def test_a_machine_without_a_weakness_has_no_complaint(made_up: MadeUp) -> None:
     quiet = made_up({"sys/fs/cgroup/user/me/cpu.max": "800000 100000", "proc/cpuinfo": "flags : hypervisor"})
     found = list(timing.findings(quiet, sleep=lambda seconds: None))
     assert not complaints(found) and any("virtual machine" in finding.what for finding in found)
-    # A machine without any of the files raises nothing.
     assert all(finding.what for finding in machine_findings(made_up(dict.fromkeys(FINE))))
 
 
@@ -205,7 +204,6 @@ def test_missing_headers_options_and_torch(made_up: MadeUp, monkeypatch: pytest.
     monkeypatch.setattr(tools.toolchain, "torch_files", Mock(side_effect=error))
     (found,) = complaints(tool_findings(made_up(), WORKS))
     assert found.level == "warn" and "without its C++ headers" in found.what and "pytorch.org" in found.remedy
-    # A machine without torch is warned, with the commands that need it.
     host = made_up(has_module=lambda name: name != "torch")
     (found,) = complaints(tool_findings(host, {**WORKS, "import torch": Ran(1, "ModuleNotFoundError")}))
     assert found.level == "warn" and "no torch" in found.what and found.remedy

@@ -77,7 +77,6 @@ def test_removing_follows_no_link_minds_no_mode_and_no_name_and_keeps_what_is_ke
         nest(kept, 3, name)
     removal.empty(kept, [str(kept / "stays")])
     assert [path.name for path in kept.iterdir()] == ["stays"]
-    # Emptying a folder leaves the kept files below it.
     mounted = tmp_path / "way" / "mounted"
     for folder in (mounted / "inside", tmp_path / "way to nowhere"):
         folder.mkdir(parents=True)

@@ -219,7 +219,6 @@ def test_code_that_appeared_and_work_between_calls(tmp_path: Path) -> None:
     made = object_of(tmp_path, opens)
     seen = Evidence(new_code=(str(made), "/usr/lib/libopenblas.so.0"))
     assert [flag.level for flag in integrity.evidence_flags(seen, build_of(made))] == ["rejected"]
-    # Work between calls.
     for seen, flags in (
         (Evidence(frozen_cpu_s=0.002, frozen_wall_s=0.01, stops=20, unstopped=2), []),
         (Evidence(frozen_cpu_s=0.3, frozen_wall_s=0.4, stops=20), [WORKS]),

@@ -244,7 +244,6 @@ def test_threads_and_cores_are_those_that_were_given(host: NativeHost, tmp_path:
     ("part", "threads"), [("part1", 1), ("part2", 1), ("part3", 1), ("part3", 8), ("part4", 1)]
 )
 def test_both_kinds_give_the_same_bits(both: Both, part: str, threads: int) -> None:
-    """The master's and the reference's."""
     asked_part, shape = ASSIGNMENT.part(part), {**ASSIGNMENT.defaults, "N": 67, "d": 24, "threads": threads}
     inputs = make_inputs("random", shape, 3)
     made, with_torch = nativebuild.build(ROOT / "module.cpp"), build(ROOT / "module.cpp")

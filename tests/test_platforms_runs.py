@@ -134,7 +134,6 @@ def commit(folder: Path, at: str, *, packed_objects: bool = False) -> None:
 
 
 def refusal(*arguments: object) -> str:
-    """Return the one line with which the command line refuses."""
     ended = grader(*arguments)
     assert ended.returncode == 2 and ended.stderr.count("\n") == 1 and ended.stdout == ""
     return ended.stderr

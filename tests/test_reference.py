@@ -224,7 +224,6 @@ sys.exit(print(made.program) if made.ok else made.diagnostics)
 
 @pytest.fixture(scope="module")
 def aarch64_runner(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The master's kernels as a native program."""
     tools = {"CXX": CROSS_COMPILER, "GPT149_CACHE": str(tmp_path_factory.mktemp("cache"))}
     done = python("-c", NATIVE_BUILD, ROOT / "module.cpp", timeout_s=600, **tools)
     assert done.returncode == 0, done.stderr
@@ -247,7 +246,6 @@ def test_the_master_s_kernels_are_right_on_another_processor(aarch64_runner: Pat
 
 @pytest.fixture(scope="module")
 def aarch64_program(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The reference's kernels behind a main of their own."""
     folder = tmp_path_factory.mktemp("aarch64")
     commands, objects = ref_library.compile_commands("aarch64", CROSS_COMPILER, ["-fopenmp"], folder)
     assert len(commands) == 2, "one level and the dispatch"

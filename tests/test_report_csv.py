@@ -211,7 +211,6 @@ def test_a_crash_names_no_hidden_case_and_repeats_a_student_s_own_words() -> Non
     for diagnosis in (Diagnosis("exception", message, hidden=hidden) for hidden in (False, None)):
         view = student.view(replace(ended, diagnosis=diagnosis, cases=paper.cases()[:1]), KNOWN_CASES)
         assert view.part.diagnosis == diagnosis and student.HIDDEN_ENDED not in view.note
-    # A hidden crash is recorded as such.
     call, its_part = Call("crash", signal_name="SIGSEGV"), assignment().part("part1")
     for hidden in (False, True):
         assert faults.call_fault(call, its_part, "random", hidden=hidden).diagnosis.hidden is hidden

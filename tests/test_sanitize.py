@@ -105,7 +105,6 @@ def test_sanitizers_name_the_students_own_line(faults: tuple[Path, dict[str, str
         assert [frame.text for frame in found.frames] == quoted
         assert source.read_text().split("\n")[found.frames[0].line - 1].strip() == quoted[0]
         assert "overflow " not in kind or "index 100 of an array of 100 floats" in found.message
-    # A call without a fault has no report.
     assert "SURVIVED" in told["fine"] and sanitize.report(told["fine"], source) is None
 
 

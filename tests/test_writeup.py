@@ -46,7 +46,6 @@ def test_a_table_is_put_into_its_region_and_nowhere_else() -> None:
     assert fill(text, "sweep-part2", other) == fill(TEMPLATE, "sweep-part2", other)
     headings = [line for line in TEMPLATE.splitlines() if line.startswith("#")]
     assert [line for line in text.splitlines() if line.startswith("#")] == headings
-    # Line endings stay.
     text = fill("a\r\n<!-- table: cache -->\r\n<!-- end -->\r\nb\r\n", "cache", TABLE)
     assert "\n" not in text.replace("\r\n", "") and text.endswith("<!-- end -->\r\nb\r\n")
     refused("holds a region's marker", fill, TEMPLATE, "cache", "x\n<!-- end -->")

@@ -100,7 +100,6 @@ class Class:
         return judge.returncode, said
 
     def grade(self, exit_code: int = 0, **wanted: object) -> str:
-        """Run a judge that must end with this exit code. Return its output."""
         code, said = self.run(**wanted)
         assert code == exit_code, said
         return said

@@ -96,7 +96,6 @@ PYBIND11_MODULE(TORCH_EXTENSION_NAME, m) {
 
 
 def formatted(*names: str) -> str:
-    """Return statements that copy tensors into vectors."""
     return "".join(f"    std::vector<float> {name} = formatTensor({name}Tensor);\n" for name in names)
 
 
@@ -142,7 +141,6 @@ class _Writer:
         return f"fourDimRead({tensor}, b, h, {row}, {column}, H, N, d)"
 
     def write(self, row: str, column: str, value: str) -> str:
-        """Sets element (b, h, row, column) of O."""
         if self.style.accessors == "offset":
             return f"O[offset4(b, h, {row}, {column}, H, N, d)] = {value};"
         return f"fourDimWrite(O, b, h, {row}, {column}, H, N, d, {value});"

@@ -49,7 +49,6 @@ RETURN = """
 
 
 def vectors(loop: str) -> str:
-    """Return the body of a kernel whose loop works on vectors."""
     return FORMATTED + loop + RETURN
 
 

@@ -61,7 +61,6 @@ def down_the_columns(s: Situation) -> Array:
 
 
 def moments(inputs: Inputs, shape: Shape) -> Mapping[str, Expected]:
-    """Sum and mean of each row, and the number of rows of each label."""
     count = np.bincount(inputs["labels"].astype(np.int64), minlength=KINDS).astype(np.float64)
     sums, means = near(inputs["X"].sum(1), shape["C"]), near(inputs["X"].mean(1), shape["C"])
     return {"": sums, "mean": means, "count": Expected(count, 0.0)}
