@@ -12,10 +12,10 @@ from typing import Any, cast
 import pytest
 from building import cpu_growth, write
 from conftest import ROOT
+from refusals import refused
 
 from grader.assignment import loading
 from grader.base.arrays import Array, np
-from grader.base.errors import UsageError
 from grader.base.results import Diagnosis
 from grader.build import landmarks, sanitize
 from grader.build.landmarks import Body, Place
@@ -303,8 +303,7 @@ def test_every_place_of_a_run_is_read_once(tmp_path: Path) -> None:
 
 def test_race_takes_macros(tmp_path: Path) -> None:
     source = write(tmp_path, "int main() {}\n")
-    with pytest.raises(UsageError, match="-D takes NAME"):
-        race.main(["part3", "--module", str(source), "-D", "1=2"])
+    refused("-D takes NAME", race.main, ["part3", "--module", str(source), "-D", "1=2"])
 
 
 def test_a_file_from_elsewhere_is_never_run_without_a_sandbox(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 from building import binding, write
+from refusals import refused
 from shared_forms import includes, python
 
 from grader.base.arrays import np
@@ -126,5 +127,4 @@ def test_lines_are_found_in_a_folder_of_any_name(tmp_path: Path) -> None:
 
 
 def test_no_sandbox_is_given_to_a_program_that_reads_its_own_files() -> None:
-    with pytest.raises(KitError, match="no sandbox"):
-        NativeHost(choose(), checks=sanitize.options())
+    refused("no sandbox", NativeHost, choose(), checks=sanitize.options(), of=KitError)

@@ -95,11 +95,9 @@ def test_template_key_and_studies_speak_of_the_same_things(tmp_path: Path) -> No
     assert sum(question.points for question in questions) == worth["writeup"]
     assert all(f"### {question.title} (" in TEMPLATE for question in questions)
     assert set(tables(TEMPLATE)) <= {step.table for step in COURSE.lab.steps()}
-    path = (
-        write_files(tmp_path, {"key.yaml": "questions:\n  x: {title: X, points: 1, expct: [a]}\n"})
-        / "key.yaml"
-    )
-    refused("key.yaml:2: unknown key 'expct' in a question; did you mean 'expect'", staff.read_key, path)
+    write_files(tmp_path, {"key.yaml": "questions:\n  x: {title: X, points: 1, expct: [a]}\n"})
+    why = "key.yaml:2: unknown key 'expct' in a question; did you mean 'expect'"
+    refused(why, staff.read_key, tmp_path / "key.yaml")
     refused("cannot read the key", staff.read_key, tmp_path / "nowhere.yaml")
 
 
