@@ -6,6 +6,7 @@ import os
 import sys
 import time
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -49,9 +50,8 @@ def start(request: pytest.FixtureRequest) -> Iterator[Start]:
             yield lambda folder, text: host.spawn(program(folder, text), **how)
     else:
         with Zygote(sandbox=choose()) as zygote:
-            yield lambda folder, text: zygote.spawn(
-                "student", str(build(write(folder, text)).object_path), **how
-            )
+            spawn = partial(zygote.spawn, "student", **how)
+            yield lambda folder, text: spawn(str(build(write(folder, text)).object_path))
 
 
 def right_answers(session: Session, part_name: str, calls: int, n: int = N) -> int:
@@ -88,9 +88,7 @@ def test_a_serial_kernel_is_not_delayed(master: str, start: Start, tmp_path: Pat
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="Linux's clocks of threads")
-def test_a_first_thread_has_a_clock_also_without_scheduler_statistics(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_a_first_thread_has_a_clock_without_scheduler_statistics(monkeypatch: pytest.MonkeyPatch) -> None:
     while time.thread_time() < 0.3:
         pass
     read = procfs.text
