@@ -248,8 +248,7 @@ def of_last_head(x: Inputs, *, of_batch: bool) -> Tensor:
 @pytest.mark.parametrize("of_batch", [False, True])
 def test_what_another_input_refutes_is_not_named(of_batch: bool) -> None:
     """With one batch the two mistakes give the same output, with two they do not."""
-    one = make_inputs("random", ODD, 3)
-    two = make_inputs("random", RAGGED, 3)
+    one, two = make_inputs("random", ODD, 3), make_inputs("random", RAGGED, 3)
     told = "last head of its batch" if of_batch else "last head of all"
     first = explain(one, ODD, of_last_head(one, of_batch=of_batch))
     (alone,) = diagnose.settled([first])
@@ -332,8 +331,7 @@ def test_names_the_wrong_offset_of_a_read_and_of_a_write(name: str) -> None:
 def test_reads_and_writes_that_do_nothing_or_too_much() -> None:
     x = make_inputs("some_indices", SHAPE_4D, 4)
     extra = torch.from_numpy(expect("write4d", x, SHAPE_4D).value).float()
-    untouched = (extra == x["tensor"]).nonzero()[0]
-    extra[tuple(untouched)] = -1.0
+    extra[tuple((extra == x["tensor"]).nonzero()[0])] = -1.0
     value, index = x["tensor"].flatten().clone(), x["index"]
     value[((index[:, 0] * 3 + index[:, 1]) * 4 + index[:, 2]) * 5 + index[:, 3]] = 7.5
     value = value.reshape(2, 3, 4, 5)

@@ -9,6 +9,7 @@ import sys
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
+from unittest.mock import Mock
 
 import pytest
 from conftest import ROOT, insert_at_start
@@ -83,10 +84,7 @@ def test_a_round_runs_to_and_fro_and_goes_on_without_a_variant_that_breaks() -> 
     one_round(callers, 1)
     assert called == [0, 1, 2, 2, 1, 0, 1, 2, 0, 0, 2, 1]
     assert [len(samples[k]) for k in callers] == [2, 2, 2] and not broken
-
-    def breaks() -> Sample:
-        raise Faulty("crash", Diagnosis("sigsegv", "it crashed\nwith a second line"))
-
+    breaks = Mock(side_effect=Faulty("crash", Diagnosis("sigsegv", "it crashed\nwith a second line")))
     samples, broken = one_round({0: lambda: Sample(1.0, 1.0), 1: breaks}, 0)
     assert broken == {1: "crash: it crashed"}
     assert len(samples[0]) == 2 and not samples[1]

@@ -29,12 +29,8 @@ def make_inputs(distribution: str, shape: Shape, seed: int) -> dict[str, Array]:
     x = draws.uniform((r, c), -4.0, 4.0)
     if distribution == "steps":
         x = np.floor(x)
-    return {
-        "X": x,
-        "y": draws.uniform((c,), 0.5, 1.5),
-        "labels": draws.below(KINDS, (r,)).astype(np.int64),
-        "places": draws.below(max(1, c), (r,)).astype(np.int32),
-    }
+    y, labels = draws.uniform((c,), 0.5, 1.5), draws.below(KINDS, (r,)).astype(np.int64)
+    return {"X": x, "y": y, "labels": labels, "places": draws.below(max(1, c), (r,)).astype(np.int32)}
 
 
 def near(value: Array, steps: int) -> Expected:
